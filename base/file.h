@@ -1,0 +1,43 @@
+/* Files and directories, as the rest of the program wants them: regular files only, EINTR handled,
+ * messages that name the path and what the system said.
+ */
+#ifndef FERRY_BASE_FILE_H
+#define FERRY_BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Opens a regular file for reading: not a FIFO, device or directory (never blocks). Returns a
+ * descriptor >= 0, or ERR_INPUT (missing, wrong kind, no permission) / ERR_IO. *len_bytes may be NULL. */
+int file_open_read(const char *path, int64_t *len_bytes);
+
+/* Reads exactly len_bytes at offset. ERR_IO on failure or a short file; `path` is for the message. */
+int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
+int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes);
+
+/* Whole file into a NUL-terminated block (mem_free); refused above max_bytes. */
+int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes);
+
+/* Writes a new file by way of a temporary beside it, fsync and rename: whole or not at all. */
+int file_write_all(const char *path, const void *data, size_t len_bytes);
+
+/* Byte-for-byte copy to a path that must not exist yet; the copy is fsynced. */
+int file_copy(const char *from, const char *to);
+
+int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
+int file_sync_dir(const char *path);
+
+enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
+enum file_kind file_kind_of(const char *path); /* follows links */
+
+int file_make_dir(const char *path);    /* with parents; an existing directory is fine */
+int file_remove_tree(const char *path); /* a missing path is fine */
+
+/* Names in a directory without "." and "..", sorted; free each name and the list with mem_free. */
+int file_list_dir(const char *path, char ***names, size_t *count);
+void file_list_free(char **names, size_t count);
+
+/* "a/b" from a and b (mem_free), NULL when out of memory. */
+char *file_join(const char *dir, const char *name);
+
+#endif

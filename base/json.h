@@ -1,0 +1,31 @@
+/* JSON by jansson, strict: duplicate keys, NaN and trailing bytes are errors, nesting is bounded.
+ *
+ * Getters name the file and key in their message, and the value's kind when it is the wrong one.
+ * `where` is the file name or any other prefix for messages. Values stay owned by the tree;
+ * json_decref(root) frees it.
+ */
+#ifndef FERRY_BASE_JSON_H
+#define FERRY_BASE_JSON_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whole text or file. ERR_INPUT with "path:line:column: what". */
+int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes);
+int json_read_file(json_t **root, const char *path, int64_t max_bytes);
+
+/* Typed access to a key of an object. An absent key, or null, leaves *out as it is and returns 0;
+ * returns 1 when the key was there and *out was written; ERR_INPUT when it has another type. A number
+ * key accepts integers and reals; an integer key accepts a real with no fraction (1e6). */
+int json_get_int(const json_t *object, const char *where, const char *key, int64_t *out);
+int json_get_num(const json_t *object, const char *where, const char *key, double *out);
+int json_get_bool(const json_t *object, const char *where, const char *key, int *out);
+int json_get_str(const json_t *object, const char *where, const char *key, const char **out);
+int json_get_object(const json_t *object, const char *where, const char *key, json_t **out);
+int json_get_array(const json_t *object, const char *where, const char *key, json_t **out);
+
+/* "integer", "string", ... for messages. */
+const char *json_kind_name(const json_t *value);
+
+#endif

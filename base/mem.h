@@ -1,0 +1,36 @@
+/* Memory for host-side objects: zeroed, overflow-checked, and able to fail on purpose.
+ *
+ * All objects of the program other than slabs and arenas (gpu/device.h) come from here. Tests set a
+ * countdown so that the n-th request fails, once or from then on; every caller must then clean up.
+ * Thread-safe. A request of zero bytes yields a unique, freeable pointer.
+ */
+#ifndef FERRY_BASE_MEM_H
+#define FERRY_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* count elements of size_bytes each, zeroed; NULL and ERR_NOMEM's text on failure or overflow. */
+void *mem_alloc(size_t count, size_t size_bytes) __attribute__((malloc));
+
+/* The same, aligned to `align_bytes` (a power of two). Free with mem_free. */
+void *mem_alloc_aligned(size_t count, size_t size_bytes, size_t align_bytes) __attribute__((malloc));
+
+/* Grows or shrinks; the old block stays valid on failure. New bytes are not zeroed.
+ * Not for blocks of mem_alloc_aligned. */
+void *mem_resize(void *block, size_t count, size_t size_bytes);
+
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t len_bytes);
+char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* NULL is allowed. */
+void mem_free(void *block);
+
+enum mem_fault { MEM_FAULT_ONCE, MEM_FAULT_FOREVER };
+
+/* The after_count-th request from now (1 = the next) fails, and with MEM_FAULT_FOREVER all later ones
+ * too. 0 disarms. Returns the number of requests made since the last call. For tests. */
+int64_t mem_fault_arm(int64_t after_count, enum mem_fault kind);
+
+#endif
