@@ -1,0 +1,78 @@
+/* AdamW on the planes: the fp32 master is hi and lo (base/num.h), the state is m and v, all elementwise.
+ *
+ * One update of element i, as torch.optim.AdamW with decoupled decay (Loshchilov and Hutter 2019), all in
+ * fp32 with every multiply-add an explicit fma, in exactly this order, so that scalar, AVX2, AVX-512 and the
+ * device twins give the same bits:
+ *
+ *     g = flush(grad[i]) * clip_scale              (one rounding; only if clip_scale != 1; then flush)
+ *     w = join(hi, lo) * decay_factor              (1 - lr * weight_decay; only where the tensor decays)
+ *     m = flush(fma(beta1, m, one_minus_beta1 * g))
+ *     v = flush(fma(beta2, v, one_minus_beta2 * flush(g * g)))
+ *     d = sqrt(v) * rsqrt_correction2 + eps        (fma; rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
+ *     w = w - step_size * (m / d)                  (fma with -step_size; step_size = lr / (1 - beta1^t))
+ *
+ * flush(x) turns a subnormal into 0 of either sign's plus (compare and select). Scalars are computed in
+ * double on the host and rounded to float once. A gradient that is not finite must not come here: the norm
+ * sees it first.
+ *
+ * The kernels are one template in separate translation units; adamw_isa_best names the widest that this CPU
+ * runs.
+ */
+#ifndef FERRY_OPTIM_ADAMW_H
+#define FERRY_OPTIM_ADAMW_H
+
+#include <stdint.h>
+
+enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_COUNT };
+
+/* The settings of a run. */
+struct adamw_options {
+	double beta1, beta2, epsilon, weight_decay;
+};
+
+/* The scalars of one step, already rounded to what the kernels use. */
+struct adamw_step {
+	float beta1, one_minus_beta1, beta2, one_minus_beta2;
+	float decay_factor; /* 1 - lr * weight_decay */
+	float rsqrt_correction2, step_size, epsilon;
+	float clip_scale; /* 1 when nothing is clipped */
+};
+
+/* Gradient storage in the store. */
+enum grad_kind { GRAD_BF16, GRAD_F32 };
+
+/* One contiguous run of elements that share `decay`. Planes may be any alignment; none may overlap. */
+struct adamw_span {
+	uint16_t *hi;
+	int16_t *lo;
+	float *m, *v;
+	const void *grad; /* of grad_kind */
+	int64_t count;
+	int decay; /* 1: decay_factor applies */
+	enum grad_kind grad_kind;
+};
+
+/* update_count is Adam's own count of this update, from 1 (skipped steps do not count);
+ * clip_scale from clip_scale_of. */
+void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,
+        int64_t update_count, double clip_scale);
+
+/* Widest of the machine (CPUID and XGETBV), or the one asked for by name ("auto", "scalar", "avx2", "avx512",
+ * "neon"): ERR_INPUT with the list when the name is unknown or this CPU lacks it. */
+int adamw_isa_find(enum adamw_isa *isa, const char *name);
+const char *adamw_isa_name(enum adamw_isa isa);
+
+/* Updates one span on the calling thread. */
+void adamw_update(const struct adamw_span *span, const struct adamw_step *step, enum adamw_isa isa);
+
+/* norm = sqrt(sum of squares); torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)); max_norm 0
+ * = 1. */
+double clip_scale_of(double norm, double max_norm);
+
+/* Sum of squares of a gradient in blocks of SUMSQ_BLOCK elements, each in double with a fixed order of its
+ * own (16 interleaved lanes, then a fixed tree), written to partial[ceil(count / SUMSQ_BLOCK)]. The same bits
+ * on every ISA and thread count. Not finite if any element is not. */
+enum { SUMSQ_BLOCK = 65536 };
+void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
+
+#endif

@@ -1,0 +1,28 @@
+/* Learning-rate schedules: the formulas and the step counting of transformers.get_scheduler.
+ *
+ * Pure functions of the step; nothing is stored but the settings.
+ */
+#ifndef FERRY_OPTIM_SCHEDULE_H
+#define FERRY_OPTIM_SCHEDULE_H
+
+#include <stdint.h>
+
+enum schedule_kind {
+	SCHEDULE_LINEAR,
+	SCHEDULE_COSINE,
+	SCHEDULE_CONSTANT,
+	SCHEDULE_CONSTANT_WITH_WARMUP,
+	SCHEDULE_COSINE_WITH_MIN_LR,
+	SCHEDULE_POLYNOMIAL,
+};
+
+struct lr_schedule {
+	enum schedule_kind kind;
+	double learning_rate, min_lr_rate;
+	int64_t warmup_steps, total_steps;
+};
+
+/* Rate of optimizer step `step`, counted from 1 (transformers' counter is step - 1). */
+double lr_schedule_rate(const struct lr_schedule *s, int64_t step);
+
+#endif
