@@ -1,0 +1,156 @@
+/* The device: memory, streams, events, copies, collectives and ops, in one interface with several worlds.
+ *
+ * Mental model. A device owns one arena of device memory, whose addresses are of type dev_addr and mean
+ * nothing to the host, and slabs of host memory that its copies can reach. Work is queued on streams; a
+ * stream does its work in order, streams run beside each other, events order them. Every call that takes a
+ * stream returns at once. Whoever queues is one thread (the owning thread); the work runs elsewhere, so an
+ * error of queued work shows up later: at stream_sync, event_sync or device_sync, with its text, once; after
+ * it the device does nothing more.
+ *
+ * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; host/meta), `cuda` (gpu/cuda). All calls
+ * are checked here once (gpu/device.c) and then dispatched (gpu/backend.h). No entry is optional.
+ *
+ * Errors: ERR_RANGE (a size or address outside its arena or slab, a shape that is not positive), ERR_NOMEM,
+ * ERR_DEVICE (the backend's own failure), ERR_INPUT (options that make no sense).
+ */
+#ifndef FERRY_GPU_DEVICE_H
+#define FERRY_GPU_DEVICE_H
+
+#include "gpu/op.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct device;
+struct stream;
+struct event;
+struct comm;
+
+/* The ordered queues of a plan. One stream each. */
+enum queue_kind { QUEUE_COMPUTE, QUEUE_H2D, QUEUE_D2H, QUEUE_COMM, QUEUE_CPU, QUEUE_COUNT };
+const char *queue_name(enum queue_kind queue);
+
+/* What the meta device takes for granted about a machine; figures are per second, at full use. */
+struct device_speed {
+	double matmul_flops_bf16, matmul_flops_f32;
+	double memory_bytes; /* device memory, read + write */
+	double h2d_bytes, d2h_bytes;
+	double host_memory_bytes; /* what the CPU optimizer can move */
+	double comm_bytes;        /* per rank, each way */
+};
+
+struct device_options {
+	int threads;                /* host: compute threads, >= 1 (0 = what pool_default_threads says) */
+	double host_copy_gbps;      /* host: throttle of copies each way in 1e9 bytes/s; 0 = off */
+	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
+	int poison; /* host: device_discard overwrites, and a fresh arena is filled, with NaN patterns */
+	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
+};
+
+/* Opens the device of that name ("host", "meta"; "auto" takes the first that works). ERR_INPUT names what
+ * there is. */
+int device_open(struct device **device, const char *name, const struct device_options *options);
+void device_close(struct device *device); /* waits for queued work */
+const char *device_name(const struct device *device);
+
+/* ---- memory ---- */
+
+/* Takes the one arena: `bytes` of device memory, aligned to 256. A device has at most one at a time. */
+int device_arena_open(struct device *device, dev_addr *base, int64_t bytes);
+void device_arena_close(struct device *device);
+
+/* Host memory for planes: exactly `bytes` (never rounded up beyond a page), zero-filled, in huge pages where
+ * the system gives them. SLAB_PINNED asks for memory that copies reach without staging: refused pinning is
+ * reported by log_warn and the slab stays usable. On meta the address is reserved, never backed: do not touch
+ * it. */
+enum slab_kind { SLAB_PINNED, SLAB_PAGEABLE };
+int device_slab_open(struct device *device, void **base, int64_t bytes, enum slab_kind kind);
+void device_slab_close(struct device *device, void *base);
+
+/* 1 where host memory behind slabs is real and ops compute; 0 on meta. */
+int device_has_bytes(const struct device *device);
+
+/* ---- streams and events ---- */
+
+int stream_open(struct stream **stream, struct device *device, enum queue_kind queue);
+void stream_close(struct stream *stream);
+
+/* Waits until all work queued so far is done; returns the device's first error. */
+int stream_sync(struct stream *stream);
+int device_sync(struct device *device);
+
+int event_open(struct event **event, struct device *device);
+void event_close(struct event *event);
+
+/* The event now stands for all work queued on `stream` so far; a later record moves it. */
+int event_record(struct event *event, struct stream *stream);
+
+/* Later work on `stream` starts after what the event stands for at this call. Never recorded: no wait. */
+int stream_wait(struct stream *stream, struct event *event);
+int event_sync(struct event *event);
+
+/* ---- queued work ---- */
+
+/* One op (gpu/op.h). The struct is copied; addresses must lie in the arena. */
+int stream_op(struct stream *stream, const struct op *op);
+
+/* Copies between a slab (or any host memory; slabs are faster) and the arena. The host side must stay valid
+ * and untouched by others until the work is done. */
+int stream_copy_in(struct stream *stream, dev_addr dst, const void *src, int64_t bytes);
+int stream_copy_out(struct stream *stream, void *dst, dev_addr src, int64_t bytes);
+
+/* Runs fn(context) on a host thread in stream order; a negative return becomes the device's error (fn sets
+ * its text). `cost` feeds the meta clock, where fn is not called. fn must not queue work. */
+typedef int stream_fn(void *context);
+int stream_call(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost);
+
+/* These bytes hold nothing of value from here on in stream order. Costs nothing, except that a poisoning host
+ * device overwrites them so that a late reader shows. */
+int stream_discard(struct stream *stream, dev_addr base, int64_t bytes);
+
+/* Nanoseconds on the device's clock at which this point of the stream is reached; *at_ns is written by then
+ * and must stay valid. Virtual time on meta. */
+int stream_stamp(struct stream *stream, int64_t *at_ns);
+
+/* ---- collectives: in place, over the ranks of `comm`, on the stream given ---- */
+
+int comm_open(struct comm **comm, struct device *device, int rank, int world_size);
+void comm_close(struct comm *comm);
+int comm_rank(const struct comm *comm);
+int comm_world_size(const struct comm *comm);
+
+/* buffer holds world_size shards of shard_count elements; on entry shard `rank` is filled, after it all are.
+ */
+int comm_all_gather(
+        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count, enum dtype dtype);
+/* on entry all shards are filled; after it shard `rank` holds the sum over ranks, the others nothing of
+ * value. */
+int comm_reduce_scatter(
+        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count, enum dtype dtype);
+int comm_all_reduce(
+        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype);
+int comm_broadcast(
+        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype, int root);
+
+/* Host-side agreement over ranks, blocking: sums of doubles, e.g. counts and error codes. */
+int comm_sum_host(struct comm *comm, double *values, int count);
+
+/* ---- what happened ---- */
+
+struct device_stats {
+	int64_t arena_bytes;         /* size of the arena */
+	int64_t arena_touched_bytes; /* highest end of any byte range that work read or wrote, from the
+	                                arena's base; kept by the backend from the work itself */
+	int64_t slab_bytes, slab_pinned_bytes;           /* now */
+	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
+	int64_t copied_in_bytes, copied_out_bytes;       /* since open */
+	double flops;                                    /* of ops, since open */
+	int64_t busy_ns[QUEUE_COUNT];                    /* time in work, per queue, since open */
+	int64_t wait_ns[QUEUE_COUNT]; /* how long the compute stream stood still for an event of that queue,
+	                                 since open */
+	int64_t now_ns;               /* the device's clock (virtual on meta: the latest stream) */
+};
+/* Call with no work in flight. */
+void device_get_stats(const struct device *device, struct device_stats *stats);
+
+#endif

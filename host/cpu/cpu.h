@@ -1,0 +1,34 @@
+/* The host backend's ops: one function per op, same basename as its CUDA twin (cpu_rope.c, cuda_rope.cu).
+ *
+ * Each runs on a stream's thread and spreads its work over the pool in pieces whose borders depend on shapes
+ * only, each piece computed by one thread: that is why results do not depend on the thread count. A device
+ * address of this backend is the host address. Shapes were checked (op_check). Return 0 or a negative ERR_*
+ * with its text (an index out of range).
+ */
+#ifndef FERRY_HOST_CPU_CPU_H
+#define FERRY_HOST_CPU_CPU_H
+
+#include "gpu/op.h"
+#include "host/pool.h"
+
+static inline void *cpu_ptr(dev_addr a)
+{
+	return (void *)(uintptr_t)a.value;
+}
+
+/* What an op may use. scratch grows to what the largest op asked for and belongs to the stream. */
+struct cpu_context {
+	struct pool *pool;
+};
+
+typedef int cpu_op_fn(struct cpu_context *cx, const struct op *op);
+
+cpu_op_fn cpu_fill, cpu_copy, cpu_cast, cpu_join, cpu_add, cpu_matmul, cpu_colsum, cpu_gather, cpu_scatter,
+        cpu_embed_grad, cpu_rmsnorm, cpu_rmsnorm_grad, cpu_layernorm, cpu_layernorm_grad, cpu_rope,
+        cpu_attention, cpu_attention_grad, cpu_glu, cpu_glu_grad, cpu_act, cpu_act_grad, cpu_cross_entropy,
+        cpu_sumsq, cpu_adamw;
+
+/* Indexed by enum op_kind. */
+extern cpu_op_fn *const cpu_ops[OP_KIND_COUNT];
+
+#endif
