@@ -1,4 +1,9 @@
-/* JSON by jansson, strict: duplicate keys, NaN and trailing bytes are errors, nesting is bounded.
+/* JSON by jansson, strict: duplicate keys, NaN and trailing bytes are errors, nesting is bounded (2048).
+ *
+ * Two things are taken that jansson alone refuses: a byte order mark, and integers beyond int64, which
+ * become reals (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). Any kind
+ * of value may stand at the top. Strings may hold "\u0000" (json_get_str refuses those by name); keys
+ * may not.
  *
  * Getters name the file and key in their message, and the value's kind when it is the wrong one.
  * `where` is the file name or any other prefix for messages. Values stay owned by the tree;
@@ -11,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whole text or file. ERR_INPUT with "path:line:column: what". */
+/* Whole text or file. ERR_INPUT with "path:line:column: what", ERR_NOMEM, of the file ERR_IO; *root is
+ * NULL then. */
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes);
 int json_read_file(json_t **root, const char *path, int64_t max_bytes);
 

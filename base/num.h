@@ -61,7 +61,9 @@ static inline uint32_t plane_join(uint16_t hi, int16_t lo)
 	return ((uint32_t)hi << 16) + (uint32_t)(int32_t)lo;
 }
 
-/* 64 random bits that are a pure function of (seed, stream, index): no state, no order. */
+/* 64 random bits that are a pure function of (seed, stream, index): no state, no order. Philox4x32-10
+ * of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with the seed as
+ * key, (index, stream) as the low and high half of the counter, and the first two output words. */
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* Uniform in [0, 1) with 53 bits; standard normal by Box-Muller in double. */

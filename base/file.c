@@ -1,0 +1,401 @@
+#include "base/file.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The user can mend these by naming another path; anything else is the system's. */
+static int is_users(int error)
+{
+	return error == ENOENT || error == ENOTDIR || error == EISDIR || error == EACCES || error == EPERM ||
+	       error == ELOOP || error == ENAMETOOLONG || error == EEXIST || error == EROFS ||
+	       error == EINVAL;
+}
+
+/* "PATH: cannot VERB: what the system said", with the code that goes with errno. */
+static int fail(const char *path, const char *verb)
+{
+	int error = errno;
+
+	if (error == ENOMEM)
+		return err_set(ERR_NOMEM, "%s: cannot %s: out of memory", path, verb);
+	return err_set(
+	        is_users(error) ? ERR_INPUT : ERR_IO, "%s: cannot %s: %s", path, verb, strerror(error));
+}
+
+static int fail_io(const char *path, const char *verb)
+{
+	return err_set(ERR_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
+}
+
+static int open_retry(const char *path, int flags, mode_t mode)
+{
+	int fd;
+
+	do
+		fd = open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
+	while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
+static int not_regular(const char *path, const struct stat *st)
+{
+	return err_set(ERR_INPUT, "%s: is %s; a regular file is wanted", path,
+	        S_ISDIR(st->st_mode) ? "a directory" : "a pipe, socket or device");
+}
+
+int file_open_read(const char *path, int64_t *len_bytes)
+{
+	struct stat st;
+	int fd, err;
+
+	/* before open, because opening a device may do something; after it, because paths change */
+	if (stat(path, &st))
+		return fail(path, "open");
+	if (!S_ISREG(st.st_mode))
+		return not_regular(path, &st);
+	fd = open_retry(path, O_RDONLY | O_NONBLOCK, 0);
+	if (fd < 0)
+		return fail(path, "open");
+	if (fstat(fd, &st))
+		err = fail_io(path, "read its length");
+	else if (!S_ISREG(st.st_mode))
+		err = not_regular(path, &st);
+	else
+		err = 0;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	if (len_bytes)
+		*len_bytes = st.st_size;
+	return fd;
+}
+
+int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes)
+{
+	char *at = dst;
+
+	while (len_bytes) {
+		ssize_t got = pread(fd, at, len_bytes, offset_bytes);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return err_set(ERR_IO, "%s: cannot read %zu bytes at offset %" PRId64 ": %s", path,
+			        len_bytes, offset_bytes, strerror(errno));
+		if (!got)
+			return err_set(ERR_IO,
+			        "%s: ends at byte %" PRId64 ", %zu bytes short; it was cut or is still "
+			        "being written",
+			        path, offset_bytes, len_bytes);
+		at += got;
+		len_bytes -= (size_t)got;
+		offset_bytes += got;
+	}
+	return 0;
+}
+
+int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes)
+{
+	const char *at = src;
+
+	while (len_bytes) {
+		ssize_t put = pwrite(fd, at, len_bytes, offset_bytes);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return err_set(ERR_IO, "%s: cannot write %zu bytes at offset %" PRId64 ": %s", path,
+			        len_bytes, offset_bytes, put ? strerror(errno) : "nothing was taken");
+		at += put;
+		len_bytes -= (size_t)put;
+		offset_bytes += put;
+	}
+	return 0;
+}
+
+int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes)
+{
+	char *text = NULL;
+	int64_t len = 0;
+	int err = 0, fd;
+
+	fd = file_open_read(path, &len);
+	if (fd < 0)
+		return fd;
+	if (len > max_bytes) {
+		err = err_set(ERR_INPUT, "%s: has %" PRId64 " bytes; at most %" PRId64 " are read here", path,
+		        len, max_bytes);
+		goto out;
+	}
+	text = mem_alloc((size_t)len + 1, 1);
+	if (!text) {
+		err = err_note(ERR_NOMEM, "%s", path);
+		goto out;
+	}
+	err = file_read_at(fd, path, text, (size_t)len, 0);
+	if (err)
+		goto out;
+	*data = text;
+	*len_bytes = (size_t)len;
+	text = NULL;
+out:
+	mem_free(text);
+	close(fd);
+	return err;
+}
+
+int file_sync(int fd, const char *path)
+{
+	int rc;
+
+	do
+		rc = fsync(fd);
+	while (rc && errno == EINTR);
+	return rc ? fail_io(path, "bring to disk") : 0;
+}
+
+int file_sync_dir(const char *path)
+{
+	int fd = open_retry(path, O_RDONLY | O_DIRECTORY, 0);
+	int err = 0;
+
+	if (fd < 0)
+		return fail(path, "open");
+	if (fsync(fd) && errno != EINVAL && errno != EROFS) /* file systems that cannot sync a directory */
+		err = fail_io(path, "bring to disk");
+	close(fd);
+	return err;
+}
+
+/* fsync of the directory that holds `path`. */
+static int sync_parent(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir;
+	int err;
+
+	if (!slash)
+		return file_sync_dir(".");
+	dir = mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	if (!dir)
+		return ERR_NOMEM;
+	err = file_sync_dir(dir);
+	mem_free(dir);
+	return err;
+}
+
+/* A new file beside `path` that nobody else has: its descriptor and name. */
+static int open_temporary(char **name, const char *path)
+{
+	static atomic_uint serial;
+	int fd;
+
+	do {
+		mem_free(*name);
+		*name = mem_printf("%s.tmp-%d-%u", path, (int)getpid(), atomic_fetch_add(&serial, 1));
+		if (!*name)
+			return ERR_NOMEM;
+		fd = open_retry(*name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+	} while (fd < 0 && errno == EEXIST);
+	return fd < 0 ? fail(path, "create") : fd;
+}
+
+int file_write_all(const char *path, const void *data, size_t len_bytes)
+{
+	char *name = NULL;
+	int fd, err;
+
+	fd = open_temporary(&name, path);
+	if (fd < 0) {
+		mem_free(name);
+		return fd;
+	}
+	err = file_write_at(fd, path, data, len_bytes, 0);
+	if (!err)
+		err = file_sync(fd, path);
+	if (close(fd) && !err)
+		err = fail_io(path, "close");
+	if (!err && rename(name, path))
+		err = fail(path, "replace");
+	if (err)
+		unlink(name);
+	else
+		err = sync_parent(path);
+	mem_free(name);
+	return err;
+}
+
+int file_copy(const char *from, const char *to)
+{
+	enum { CHUNK_BYTES = 1 << 20 };
+	int64_t len = 0, done = 0;
+	char *chunk = NULL;
+	int in, out = -1, err = 0;
+
+	in = file_open_read(from, &len);
+	if (in < 0)
+		return in;
+	chunk = mem_alloc(CHUNK_BYTES, 1);
+	if (!chunk) {
+		err = ERR_NOMEM;
+		goto out;
+	}
+	out = open_retry(to, O_WRONLY | O_CREAT | O_EXCL, 0666);
+	if (out < 0) {
+		err = fail(to, "create");
+		goto out;
+	}
+	while (!err && done < len) {
+		size_t part = (size_t)(len - done < CHUNK_BYTES ? len - done : CHUNK_BYTES);
+
+		err = file_read_at(in, from, chunk, part, done);
+		if (!err)
+			err = file_write_at(out, to, chunk, part, done);
+		done += (int64_t)part;
+	}
+	if (!err)
+		err = file_sync(out, to);
+	if (close(out) && !err)
+		err = fail_io(to, "close");
+	if (err)
+		unlink(to);
+out:
+	mem_free(chunk);
+	close(in);
+	return err;
+}
+
+enum file_kind file_kind_of(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return FILE_NONE;
+	if (S_ISREG(st.st_mode))
+		return FILE_REGULAR;
+	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;
+}
+
+int file_make_dir(const char *path)
+{
+	char *prefix = mem_strdup(path);
+	int err = 0;
+
+	if (!prefix)
+		return ERR_NOMEM;
+	for (char *at = prefix; !err && *at; at++) {
+		while (*at == '/')
+			at++;
+		at += strcspn(at, "/");
+		char end = *at;
+
+		*at = 0;
+		if (*prefix && mkdir(prefix, 0777) && file_kind_of(prefix) != FILE_DIR)
+			err = fail(prefix, "create the directory");
+		*at = end;
+		if (!end)
+			break;
+	}
+	mem_free(prefix);
+	return err;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *place)
+{
+	(void)st, (void)kind, (void)place;
+	if (!remove(path) || errno == ENOENT)
+		return 0;
+	return fail(path, "remove");
+}
+
+int file_remove_tree(const char *path)
+{
+	struct stat st;
+	int rc;
+
+	if (lstat(path, &st))
+		return errno == ENOENT ? 0 : fail(path, "remove");
+	rc = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	return rc == -1 ? fail(path, "remove") : rc;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int file_list_dir(const char *path, char ***names, size_t *count)
+{
+	size_t used = 0, cap = 0;
+	char **list = NULL;
+	struct dirent *entry;
+	int err = 0;
+	DIR *dir;
+
+	dir = opendir(path);
+	if (!dir)
+		return fail(path, "list");
+	while (errno = 0, (entry = readdir(dir))) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		if (used == cap) {
+			char **grown = mem_resize(list, cap ? cap * 2 : 32, sizeof(*list));
+
+			if (!grown) {
+				err = ERR_NOMEM;
+				goto out;
+			}
+			list = grown;
+			cap = cap ? cap * 2 : 32;
+		}
+		list[used] = mem_strdup(entry->d_name);
+		if (!list[used]) {
+			err = ERR_NOMEM;
+			goto out;
+		}
+		used++;
+	}
+	if (errno) {
+		err = fail_io(path, "list");
+		goto out;
+	}
+	if (used)
+		qsort(list, used, sizeof(*list), compare_names);
+	*names = list;
+	*count = used;
+	list = NULL;
+out:
+	if (err)
+		file_list_free(list, used);
+	closedir(dir);
+	return err;
+}
+
+void file_list_free(char **names, size_t count)
+{
+	for (size_t i = 0; names && i < count; i++)
+		mem_free(names[i]);
+	mem_free(names);
+}
+
+char *file_join(const char *dir, const char *name)
+{
+	size_t len = strlen(dir);
+
+	if (!len)
+		return mem_strdup(name);
+	return mem_printf("%s%s%s", dir, dir[len - 1] == '/' ? "" : "/", name);
+}

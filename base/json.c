@@ -1,0 +1,242 @@
+#include "base/json.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+static void *json_alloc(size_t len_bytes)
+{
+	return mem_resize(NULL, len_bytes, 1);
+}
+
+/* jansson's memory comes from base/mem, so that tests can make it fail. */
+static void json_use_mem(void)
+{
+	json_set_alloc_funcs(json_alloc, mem_free);
+}
+
+static int is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* Does the integer literal of `len` bytes, sign included, exceed int64? */
+static int is_beyond_int64(const char *literal, size_t len)
+{
+	const char *limit = literal[0] == '-' ? "9223372036854775808" : "9223372036854775807";
+
+	if (literal[0] == '-')
+		literal++, len--;
+	return len > 19 || (len == 19 && memcmp(literal, limit, 19) > 0);
+}
+
+/* The text with "e0" after each integer beyond int64, which makes it a real: tokenizer_config.json
+ * files say "model_max_length": 1000000000000000019884624838656. */
+static int widen_integers(struct str *out, const char *text, size_t len)
+{
+	size_t i = 0, start;
+	int in_string = 0;
+
+	while (i < len) {
+		start = i++;
+		if (in_string) {
+			if (text[start] == '\\' && i < len)
+				i++;
+			in_string = text[start] != '"';
+		} else if (text[start] == '"') {
+			in_string = 1;
+		} else if (text[start] == '-' || is_digit(text[start])) {
+			int integer = 1;
+
+			for (; i < len && (is_digit(text[i]) || strchr("+-.eE", text[i])) && text[i]; i++)
+				integer &= is_digit(text[i]);
+			str_add_bytes(out, text + start, i - start);
+			if (integer && is_beyond_int64(text + start, i - start))
+				str_add(out, "e0");
+			continue;
+		}
+		str_add_bytes(out, text + start, i - start);
+	}
+	return str_check(out);
+}
+
+int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
+	struct str widened = {0};
+	json_error_t error;
+	json_t *tree;
+	int err = 0;
+
+	pthread_once(&once, json_use_mem);
+	*root = NULL;
+	if (len_bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) /* a byte order mark says nothing in UTF-8 */
+		text += 3, len_bytes -= 3;
+	err_set(0, "%s", "");
+	tree = json_loadb(text, len_bytes, flags, &error);
+	if (!tree && json_error_code(&error) == json_error_numeric_overflow) {
+		err = widen_integers(&widened, text, len_bytes);
+		if (err)
+			goto out;
+		tree = json_loadb(widened.data, widened.len_bytes, flags, &error);
+	}
+	if (tree)
+		*root = tree;
+	else if (json_error_code(&error) == json_error_out_of_memory || *err_text())
+		err = err_set(ERR_NOMEM, "%s: out of memory while reading JSON", where);
+	else
+		err = err_set(ERR_INPUT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
+out:
+	str_free(&widened);
+	return err;
+}
+
+int json_read_file(json_t **root, const char *path, int64_t max_bytes)
+{
+	char *text = NULL;
+	size_t len = 0;
+	int err;
+
+	*root = NULL;
+	err = file_read_all(path, max_bytes, &text, &len);
+	if (!err)
+		err = json_parse(root, path, text, len);
+	mem_free(text);
+	return err;
+}
+
+const char *json_kind_name(const json_t *value)
+{
+	if (!value)
+		return "nothing";
+	switch (json_typeof(value)) {
+	case JSON_OBJECT:
+		return "object";
+	case JSON_ARRAY:
+		return "array";
+	case JSON_STRING:
+		return "string";
+	case JSON_INTEGER:
+		return "integer";
+	case JSON_REAL:
+		return "real";
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return "boolean";
+	case JSON_NULL:
+		return "null";
+	}
+	return "nothing";
+}
+
+static int wrong_kind(const char *where, const char *key, const char *wanted, const json_t *value)
+{
+	return err_set(ERR_INPUT, "%s: \"%s\" must be %s, but it is of kind %s", where, key, wanted,
+	        json_kind_name(value));
+}
+
+/* 1 and *value, or 0 when the key is absent or null, or ERR_INPUT when `object` is none. */
+static int find(json_t **value, const json_t *object, const char *where, const char *key)
+{
+	if (!json_is_object(object))
+		return err_set(ERR_INPUT, "%s: an object with \"%s\" is wanted here, but it is of kind %s",
+		        where, key, json_kind_name(object));
+	*value = json_object_get(object, key);
+	return *value && !json_is_null(*value);
+}
+
+int json_get_int(const json_t *object, const char *where, const char *key, int64_t *out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+	double real;
+
+	if (found <= 0)
+		return found;
+	if (json_is_integer(value)) {
+		*out = json_integer_value(value);
+		return 1;
+	}
+	if (!json_is_real(value))
+		return wrong_kind(where, key, "an integer", value);
+	real = json_real_value(value);
+	if (!(real >= -0x1p63 && real < 0x1p63) || real != floor(real))
+		return err_set(ERR_INPUT, "%s: \"%s\" must be an integer of 64 bits, but it is %.17g", where,
+		        key, real);
+	*out = (int64_t)real;
+	return 1;
+}
+
+int json_get_num(const json_t *object, const char *where, const char *key, double *out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+
+	if (found <= 0)
+		return found;
+	if (!json_is_number(value))
+		return wrong_kind(where, key, "a number", value);
+	*out = json_number_value(value);
+	return 1;
+}
+
+int json_get_bool(const json_t *object, const char *where, const char *key, int *out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+
+	if (found <= 0)
+		return found;
+	if (!json_is_boolean(value))
+		return wrong_kind(where, key, "true or false", value);
+	*out = json_is_true(value);
+	return 1;
+}
+
+int json_get_str(const json_t *object, const char *where, const char *key, const char **out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+
+	if (found <= 0)
+		return found;
+	if (!json_is_string(value))
+		return wrong_kind(where, key, "a string", value);
+	if (strlen(json_string_value(value)) != json_string_length(value))
+		return err_set(ERR_INPUT, "%s: \"%s\" holds a NUL character", where, key);
+	*out = json_string_value(value);
+	return 1;
+}
+
+int json_get_object(const json_t *object, const char *where, const char *key, json_t **out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+
+	if (found <= 0)
+		return found;
+	if (!json_is_object(value))
+		return wrong_kind(where, key, "an object", value);
+	*out = value;
+	return 1;
+}
+
+int json_get_array(const json_t *object, const char *where, const char *key, json_t **out)
+{
+	json_t *value;
+	int found = find(&value, object, where, key);
+
+	if (found <= 0)
+		return found;
+	if (!json_is_array(value))
+		return wrong_kind(where, key, "an array", value);
+	*out = value;
+	return 1;
+}
