@@ -1,0 +1,220 @@
+/* A causal language model as data: its features, its one table of tensors, its stages.
+ *
+ * Mental model. A family (model/family_*.c) reads a config.json into struct model_config, which says *what*
+ * the model does in terms that all families share. From it model_build makes the tensor table and the list of
+ * stages. Everything that needs a name, a shape or an order derives it from here: files, units, shards,
+ * checkpoints, decay. The forward and backward of each stage (model/stage_*.c) are written once, over the
+ * features, as ops queued on a stream (gpu/op.h); they own no memory and wait for nothing: the plan says
+ * where every buffer is.
+ *
+ * The field's letters: B rows of a batch, T positions of a row, C hidden size, H query heads, KV key/value
+ * heads, D head size, F intermediate size, V vocabulary, L blocks. A micro-batch is a concatenation of
+ * documents without padding: where others have [B, T, C] this program has [tokens, C] and arrays that say
+ * where each document starts.
+ */
+#ifndef FERRY_MODEL_MODEL_H
+#define FERRY_MODEL_MODEL_H
+
+#include "base/json.h"
+#include "gpu/device.h"
+
+#include <stdint.h>
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+enum qkv_layout {
+	QKV_SEPARATE,      /* three tensors */
+	QKV_FUSED,         /* one: all q, all k, all v (GPT-2) */
+	QKV_FUSED_BY_HEAD, /* one: q, k, v of head 0, then of head 1, ... (GPT-NeoX) */
+};
+enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+
+struct rope_config {
+	enum rope_kind kind;
+	double theta, factor;
+	double low_freq_factor, high_freq_factor; /* llama3 */
+	double beta_fast, beta_slow;              /* yarn */
+	double attention_factor;                  /* yarn: multiplies cos and sin; 1 elsewhere */
+	int truncate;                             /* yarn */
+	int64_t original_max_position_embeddings; /* llama3, yarn */
+	int64_t rotary;                           /* turned dims of each head, even */
+};
+
+struct model_config {
+	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
+	int64_t V, C, L, H, KV, D, F;
+	int64_t max_positions; /* what config.json says; a hard limit only where positions are learned */
+	enum norm_kind norm;
+	double norm_epsilon;
+	enum act_kind act;
+	int gated;             /* MLP is act(gate) * up, else act(up) */
+	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
+	int learned_positions;
+	int qk_norm;       /* RMSNorm on each q and k head before rope */
+	int weight_in_out; /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
+	int norm_bias, q_bias, k_bias, v_bias, o_bias, mlp_bias, head_bias;
+	enum qkv_layout qkv;
+	struct rope_config rope;
+	double attention_scale; /* 1 / sqrt(D) unless config.json says otherwise */
+	int64_t *window;        /* per block; 0 = full attention */
+	int tied;               /* the head is the embedding */
+	int64_t pad_id;         /* embedding row whose input-side gradient stays zero; -1 none */
+	double initializer_range;
+	int64_t eos_ids[8];
+	int eos_count;
+	int64_t bos_id; /* -1 none */
+};
+
+enum tensor_role {
+	ROLE_EMBED,
+	ROLE_POSITION,
+	ROLE_NORM1_W,
+	ROLE_NORM1_B,
+	ROLE_QKV_W,
+	ROLE_QKV_B,
+	ROLE_Q_W,
+	ROLE_Q_B,
+	ROLE_K_W,
+	ROLE_K_B,
+	ROLE_V_W,
+	ROLE_V_B,
+	ROLE_Q_NORM_W,
+	ROLE_K_NORM_W,
+	ROLE_O_W,
+	ROLE_O_B,
+	ROLE_NORM2_W,
+	ROLE_NORM2_B,
+	ROLE_GATE_W,
+	ROLE_GATE_B,
+	ROLE_UP_W,
+	ROLE_UP_B,
+	ROLE_DOWN_W,
+	ROLE_DOWN_B,
+	ROLE_FINAL_NORM_W,
+	ROLE_FINAL_NORM_B,
+	ROLE_HEAD_W,
+	ROLE_HEAD_B,
+	ROLE_COUNT
+};
+
+/* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
+ * sums. */
+struct model_tensor {
+	char *name; /* as transformers writes it, with the base-model prefix */
+	enum tensor_role role;
+	int layer;        /* block, or -1 */
+	int rank;         /* 1 or 2 */
+	int64_t shape[2]; /* shape[1] = 1 where rank is 1 */
+	int64_t count;    /* elements */
+	int decay;        /* weight decay applies: matrices and embeddings */
+};
+
+enum stage_kind { STAGE_EMBED, STAGE_ATTN, STAGE_GATE, STAGE_UP, STAGE_DOWN, STAGE_HEAD };
+
+/* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up
+ * where there is no gate). A tied head reads the embedding's tensor. */
+enum { STAGE_TENSORS_MAX = 16 };
+struct model_stage {
+	enum stage_kind kind;
+	int layer; /* block, or -1 */
+	int tensor[STAGE_TENSORS_MAX];
+	int tensor_count;
+};
+
+struct model {
+	struct model_config config;
+	struct model_tensor *tensors;
+	int tensor_count;
+	int64_t parameter_count;
+	int *role_tensor; /* [L + 1][ROLE_COUNT]: tensor of a role in a block; row L for those outside; -1
+	                     none */
+	struct model_stage *stages; /* embed, per block attn [gate] up down, head */
+	int stage_count;
+	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
+};
+
+/* From the text of a config.json already parsed; `where` names it in messages. ERR_INPUT: a value that makes
+ * no sense, with its key; ERR_UNSUPPORTED: a model_type or a setting that is understood and not done, by
+ * name. */
+int model_open(struct model **model, const json_t *config, const char *where);
+
+/* From DIR/config.json, or the file itself. */
+int model_open_path(struct model **model, const char *path);
+void model_close(struct model *model);
+
+/* Index of the tensor that a checkpoint calls `name` (with or without prefix, known older spellings), -1 if
+ * none; MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a head that is tied. */
+enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
+int model_find_tensor(const struct model *model, const char *name);
+
+/* A checkpoint holds a head of its own although config.json says tied, with different values: untie (call
+ * before anything was derived from the tables). */
+int model_untie(struct model *model);
+
+/* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
+int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
+
+/* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norm weights 1,
+ * biases 0, the rest normal with initializer_range. */
+float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
+
+/* Floating-point operations of forward + backward per token at a row length, by the usual count
+ * 6 * (block matrices + C * V) + 6 * L * C_attn * T, recomputation not counted. */
+double model_flops_per_token(const struct model *model, int64_t row_tokens);
+
+/* ---- rotary table ---- */
+
+/* Angles for positions 0 .. position_count-1 as gpu/op.h's op_rope wants them: F32 [position_count, rotary],
+ * frequencies and angles in double. */
+int64_t model_rope_table_count(const struct model *model, int64_t position_count);
+void model_rope_table(const struct model *model, float *table, int64_t position_count);
+
+/* ---- executing a stage ---- */
+
+/* A micro-batch on the device; arrays int32. target_row are the token indices whose next token is a target.
+ */
+struct device_batch {
+	int64_t tokens, targets, documents;
+	dev_addr id, position, doc_start, doc_end; /* [tokens] */
+	dev_addr target_row, target_label;         /* [targets] */
+};
+
+/* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to; both
+ * indexed by tensor of the table and valid for the stage's own tensors only.
+ *
+ *   x      [tokens, C] input of the block (of the head: output of the last block); output of embed is y
+ *   y      [tokens, C] output; DEV_NONE in a recomputing forward: what only y needs is then left out
+ *   acts   model_acts_bytes: what a block's forward leaves for its backward; stages of one block and
+ * micro-batch share it scratch model_scratch_bytes: dead between calls in forward, but passed on from stage
+ * to stage within a block's backward dx     [tokens, C] gradient of the residual stream: of y on entry to the
+ * block's last stage, of x after its first; for the head, written; for embed, read loss   F32 [targets], head
+ * only; grad_scale multiplies d(sum of losses) */
+struct stage_memory {
+	enum dtype dtype;
+	const dev_addr *weight, *grad;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss;
+	int64_t rope_positions;
+	float grad_scale;
+};
+
+int model_forward(const struct model *model, int stage, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+
+/* Not for the head: model_head does forward, loss and, with HEAD_TRAIN, backward in chunks of rows; logits
+ * never whole. Rows without a target are not computed. With no target at all dx is zero. */
+int model_backward(const struct model *model, int stage, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+enum head_mode { HEAD_LOSS, HEAD_TRAIN };
+int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+
+/* Logits F32 [row_count, V] of chosen token indices (int32 `rows`, device), for sampling. memory->x and
+ * scratch as for the head. */
+int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
+        dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
+
+/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
+int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
+int64_t model_scratch_bytes(
+        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);
+
+#endif
