@@ -1,0 +1,241 @@
+#include "data/batch.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum { LIMIT_DRAWS_MAX = 100000000 };
+
+int64_t batch_source_rows(const struct dataset *data, const struct packing *packing)
+{
+	return packing ? packing->bin_count : data->row_count;
+}
+
+/* The rows of the dataset that one drawn row stands for: rows[*first .. *end), or the row itself. */
+static int64_t drawn_docs(const struct batch_source *src, int64_t drawn, int64_t *first)
+{
+	if (!src->packing)
+		return 1;
+	*first = src->packing->bin_start[drawn];
+	return src->packing->bin_start[drawn + 1] - *first;
+}
+
+static int64_t drawn_doc(const struct batch_source *src, int64_t drawn, int64_t first, int64_t i)
+{
+	return src->packing ? src->packing->rows[first + i] : drawn;
+}
+
+/* Adds what one drawn row brings to the counts. */
+static void count_drawn(struct batch_limits *sum, const struct batch_source *src, int64_t drawn)
+{
+	int64_t first = 0, docs = drawn_docs(src, drawn, &first);
+
+	sum->rows++;
+	sum->docs += docs;
+	for (int64_t i = 0; i < docs; i++) {
+		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row);
+
+		sum->tokens += tokens;
+		sum->targets += src->data->row_targets[row];
+		if (tokens > sum->doc_tokens)
+			sum->doc_tokens = tokens;
+	}
+}
+
+static void limits_raise(struct batch_limits *limits, const struct batch_limits *seen)
+{
+	if (seen->tokens > limits->tokens)
+		limits->tokens = seen->tokens;
+	if (seen->targets > limits->targets)
+		limits->targets = seen->targets;
+	if (seen->docs > limits->docs)
+		limits->docs = seen->docs;
+	if (seen->rows > limits->rows)
+		limits->rows = seen->rows;
+	if (seen->doc_tokens > limits->doc_tokens)
+		limits->doc_tokens = seen->doc_tokens;
+}
+
+/* Every micro-batch of every step, by counting only. */
+static void limits_by_drawing(struct batch_limits *limits, const struct batch_source *src, int64_t step_count)
+{
+	const struct sampler *s = &src->sampler;
+
+	for (int64_t step = 0; step < step_count; step++) {
+		int64_t epoch = step / s->steps_per_epoch, base = step % s->steps_per_epoch * s->step_rows;
+
+		for (int64_t at = base; at < base + s->step_rows && at < s->row_count; at += s->batch_rows) {
+			struct batch_limits seen = {0};
+
+			for (int64_t i = at; i < at + s->batch_rows && i < s->row_count; i++)
+				count_drawn(&seen, src, sampler_draw(s, epoch, i));
+			limits_raise(limits, &seen);
+		}
+	}
+}
+
+static void limits_by_bound(struct batch_limits *limits, const struct batch_source *src)
+{
+	int64_t rows = src->sampler.batch_rows;
+
+	if (rows > src->sampler.row_count)
+		rows = src->sampler.row_count;
+	for (int64_t i = 0; i < src->sampler.row_count; i++) {
+		struct batch_limits seen = {0};
+
+		count_drawn(&seen, src, i);
+		limits_raise(limits, &seen);
+	}
+	limits->tokens *= rows;
+	limits->targets *= rows;
+	limits->docs *= rows;
+	limits->rows = rows;
+}
+
+int batch_limits_find(struct batch_limits *out, const struct batch_source *src, int64_t step_count)
+{
+	const struct sampler *s = &src->sampler;
+	struct batch_limits limits = {0};
+
+	if (s->order == SAMPLER_ORDER_FILE && step_count > s->steps_per_epoch)
+		step_count = s->steps_per_epoch; /* every epoch is the same */
+	if (step_count / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
+		limits_by_drawing(&limits, src, step_count);
+	else
+		limits_by_bound(&limits, src);
+	if (limits.tokens > INT32_MAX)
+		return err_set(ERR_RANGE,
+		        "a micro-batch of %lld rows would have %lld tokens: take fewer rows "
+		        "(per_device_train_batch_size) or a smaller max_length",
+		        (long long)s->batch_rows, (long long)limits.tokens);
+	*out = limits;
+	return 0;
+}
+
+int batch_max_tokens(int64_t *token_count, const struct batch_source *src, int64_t step_count)
+{
+	struct batch_limits limits;
+	int rc = batch_limits_find(&limits, src, step_count);
+
+	if (rc == 0)
+		*token_count = limits.tokens;
+	return rc;
+}
+
+int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limits)
+{
+	struct micro_batch *mb = mem_alloc(1, sizeof(*mb));
+	size_t tokens = (size_t)limits->tokens, targets = (size_t)limits->targets;
+
+	*out = NULL;
+	if (!mb)
+		return ERR_NOMEM;
+	mb->limits = *limits;
+	mb->ids = mem_alloc(tokens, sizeof(*mb->ids));
+	mb->positions = mem_alloc(tokens, sizeof(*mb->positions));
+	mb->doc_start = mem_alloc(tokens, sizeof(*mb->doc_start));
+	mb->doc_end = mem_alloc(tokens, sizeof(*mb->doc_end));
+	mb->targets = mem_alloc(tokens, sizeof(*mb->targets));
+	mb->target_rows = mem_alloc(targets, sizeof(*mb->target_rows));
+	mb->target_labels = mem_alloc(targets, sizeof(*mb->target_labels));
+	mb->doc_offset = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_offset));
+	mb->doc_row = mem_alloc((size_t)limits->docs, sizeof(*mb->doc_row));
+	mb->row_start = mem_alloc((size_t)limits->rows + 1, sizeof(*mb->row_start));
+	/* the sampler writes up to batch_rows, which no micro-batch of the run exceeds */
+	mb->rows = mem_alloc((size_t)limits->rows, sizeof(*mb->rows));
+	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->targets ||
+	        !mb->target_rows || !mb->target_labels || !mb->doc_offset || !mb->doc_row || !mb->row_start ||
+	        !mb->rows) {
+		micro_batch_free(mb);
+		return ERR_NOMEM;
+	}
+	*out = mb;
+	return 0;
+}
+
+void micro_batch_free(struct micro_batch *mb)
+{
+	if (!mb)
+		return;
+	mem_free(mb->ids);
+	mem_free(mb->positions);
+	mem_free(mb->doc_start);
+	mem_free(mb->doc_end);
+	mem_free(mb->targets);
+	mem_free(mb->target_rows);
+	mem_free(mb->target_labels);
+	mem_free(mb->doc_offset);
+	mem_free(mb->doc_row);
+	mem_free(mb->row_start);
+	mem_free(mb->rows);
+	mem_free(mb);
+}
+
+/* Appends one row of the dataset as one document. */
+static void add_document(struct micro_batch *mb, const struct dataset *d, int64_t row)
+{
+	const int32_t *ids = dataset_row_ids(d, row);
+	int32_t count = (int32_t)dataset_row_tokens(d, row), start = (int32_t)mb->token_count;
+
+	for (int32_t t = 0; t < count; t++) {
+		int32_t label = t + 1 < count ? dataset_label(d, row, t + 1) : DATASET_IGNORE;
+
+		mb->ids[start + t] = ids[t];
+		mb->positions[start + t] = t;
+		mb->doc_start[start + t] = start;
+		mb->doc_end[start + t] = start + count;
+		mb->targets[start + t] = label;
+		if (label != DATASET_IGNORE) {
+			mb->target_rows[mb->target_count] = start + t;
+			mb->target_labels[mb->target_count++] = label;
+		}
+	}
+	mb->doc_row[mb->doc_count++] = row;
+	mb->token_count += count;
+	mb->doc_offset[mb->doc_count] = (int32_t)mb->token_count;
+}
+
+int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t step, int64_t index)
+{
+	const struct sampler *s = &src->sampler;
+	struct batch_limits need = {0};
+
+	mb->token_count = mb->target_count = mb->doc_count = mb->row_count = 0;
+	mb->doc_offset[0] = mb->row_start[0] = 0;
+	if (s->batch_rows > mb->limits.rows && s->row_count > mb->limits.rows)
+		return err_set(ERR_RANGE, "a micro-batch has %lld rows and room for %lld",
+		        (long long)s->batch_rows, (long long)mb->limits.rows);
+	int64_t row_count = sampler_rows(s, mb->rows, step, index);
+
+	for (int64_t i = 0; i < row_count; i++)
+		count_drawn(&need, src, mb->rows[i]);
+	if (need.tokens > mb->limits.tokens || need.targets > mb->limits.targets ||
+	        need.docs > mb->limits.docs)
+		return err_set(ERR_RANGE, "micro-batch %lld of step %lld has %lld tokens and room for %lld",
+		        (long long)index, (long long)step, (long long)need.tokens,
+		        (long long)mb->limits.tokens);
+	for (int64_t i = 0; i < row_count; i++) {
+		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
+
+		for (int64_t k = 0; k < docs; k++)
+			add_document(mb, src->data, drawn_doc(src, mb->rows[i], first, k));
+		mb->row_start[++mb->row_count] = (int32_t)mb->token_count;
+	}
+	return 0;
+}
+
+void batch_step_counts(
+        int64_t *target_count, int64_t *token_count, const struct batch_source *src, int64_t step)
+{
+	const struct sampler *s = &src->sampler;
+	int64_t epoch = step / s->steps_per_epoch, base = step % s->steps_per_epoch * s->step_rows;
+	struct batch_limits sum = {0};
+
+	for (int64_t i = base; i < base + s->step_rows && i < s->row_count; i++)
+		count_drawn(&sum, src, sampler_draw(s, epoch, i));
+	if (target_count)
+		*target_count = sum.targets;
+	if (token_count)
+		*token_count = sum.tokens;
+}

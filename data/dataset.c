@@ -1,0 +1,258 @@
+#include "data/dataset.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/dataset_build.h"
+#include "data/records.h"
+#include "data/sampler.h"
+
+static const char *const format_names[] = {
+        [DATASET_FORMAT_AUTO] = "auto",
+        [DATASET_FORMAT_TOKENS] = "tokens",
+        [DATASET_FORMAT_TEXT] = "text",
+        [DATASET_FORMAT_ALPACA] = "alpaca",
+        [DATASET_FORMAT_PROMPT_COMPLETION] = "prompt_completion",
+        [DATASET_FORMAT_MESSAGES] = "messages",
+        [DATASET_FORMAT_SHAREGPT] = "sharegpt",
+};
+enum { FORMAT_COUNT = sizeof(format_names) / sizeof(format_names[0]) };
+
+const char *dataset_format_name(enum dataset_format format)
+{
+	return format_names[format];
+}
+
+int dataset_format_parse(enum dataset_format *format, const char *name)
+{
+	for (int i = 0; i < FORMAT_COUNT; i++)
+		if (strcasecmp(name, format_names[i]) == 0) {
+			*format = (enum dataset_format)i;
+			return 0;
+		}
+	return err_set(ERR_INPUT,
+	        "data_format '%s' is unknown; there are auto, tokens, text, alpaca, prompt_completion", name);
+}
+
+/* The format that a record's keys speak of. */
+static int detect_format(
+        enum dataset_format *format, const json_t *record, const char *text_field, const char *where)
+{
+	if (json_object_get(record, "input_ids"))
+		*format = DATASET_FORMAT_TOKENS;
+	else if (json_object_get(record, "messages"))
+		*format = DATASET_FORMAT_MESSAGES;
+	else if (json_object_get(record, "conversations"))
+		*format = DATASET_FORMAT_SHAREGPT;
+	else if (json_object_get(record, "instruction") && json_object_get(record, "output"))
+		*format = DATASET_FORMAT_ALPACA;
+	else if (json_object_get(record, "prompt") && json_object_get(record, "completion"))
+		*format = DATASET_FORMAT_PROMPT_COMPLETION;
+	else if (json_object_get(record, text_field))
+		*format = DATASET_FORMAT_TEXT;
+	else
+		return err_set(ERR_INPUT,
+		        "%s: the keys fit no known format: input_ids (tokens), %s (text), instruction and "
+		        "output "
+		        "(alpaca), prompt and completion; set data_format or text_field",
+		        where, text_field);
+	return 0;
+}
+
+static int refuse_format(enum dataset_format format, const char *where)
+{
+	if (format == DATASET_FORMAT_MESSAGES || format == DATASET_FORMAT_SHAREGPT)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: chats (%s format) are not supported; turn them into prompt and completion "
+		        "strings",
+		        where, format_names[format]);
+	return 0;
+}
+
+/* Records until the end of the file or max_samples. */
+static int read_records(struct dataset_builder *b, struct records *records)
+{
+	const struct dataset_options *o = b->options;
+	json_t *record = NULL;
+	int rc;
+
+	while (o->max_samples == 0 || b->d->counts.records < o->max_samples) {
+		rc = records_next(records, &record);
+		if (rc <= 0)
+			return rc;
+		b->where = records_where(records);
+		rc = 0;
+		if (!json_is_object(record))
+			rc = err_set(ERR_INPUT, "%s: %s where an object is wanted", b->where,
+			        json_kind_name(record));
+		if (rc == 0 && b->d->format == DATASET_FORMAT_AUTO)
+			rc = detect_format(&b->d->format, record, b->text_field, b->where);
+		if (rc == 0)
+			rc = refuse_format(b->d->format, b->where);
+		if (rc == 0)
+			rc = b->d->format == DATASET_FORMAT_TOKENS ? dataset_read_tokens(b, record)
+			                                           : dataset_read_text(b, record);
+		json_decref(record);
+		if (rc < 0)
+			return rc;
+		b->d->counts.records++;
+	}
+	return 0;
+}
+
+static int has_suffix(const char *path, const char *suffix)
+{
+	size_t len = strlen(path), suffix_len = strlen(suffix);
+
+	return len >= suffix_len && strcasecmp(path + len - suffix_len, suffix) == 0;
+}
+
+/* What must hold once everything is read, and the one line that says what was left out. */
+static int check_result(const struct dataset_builder *b)
+{
+	const struct dataset *d = b->d;
+	const char *path = b->options->path;
+
+	if (d->counts.records == 0)
+		return err_set(ERR_INPUT, "%s: the file holds no rows", path);
+	if (d->row_count == 0)
+		return err_set(ERR_INPUT,
+		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
+		        " had no tokens",
+		        path, d->counts.dropped, d->counts.empty);
+	if (d->target_count == 0)
+		return err_set(ERR_INPUT,
+		        "%s: no row has a token to train on (%s is the first without); with prompts, "
+		        "max_length "
+		        "may cut every answer off",
+		        path, d->counts.without_target_first);
+	if (d->counts.without_target)
+		log_warn("%s: %" PRId64 " of %" PRId64 " rows have no token to train on; the first is %s",
+		        path, d->counts.without_target, d->row_count, d->counts.without_target_first);
+	return 0;
+}
+
+static int check_options(const struct dataset_options *o)
+{
+	if (o->max_length_tokens < 0 || o->max_length_tokens == 1)
+		return err_set(ERR_INPUT, "max_length is %" PRId64 ": a row needs at least 2 tokens",
+		        o->max_length_tokens);
+	if (o->max_samples < 0)
+		return err_set(ERR_INPUT, "max_samples is %" PRId64, o->max_samples);
+	return refuse_format(o->format, o->path);
+}
+
+int dataset_open(struct dataset **out, const struct dataset_options *options)
+{
+	struct dataset_builder b = {.options = options, .where = options->path};
+	struct records *records = NULL;
+	int rc;
+
+	*out = NULL;
+	rc = check_options(options);
+	if (rc < 0)
+		return rc;
+	b.text_field = options->text_field ? options->text_field : "text";
+	b.vocab_count = options->vocab_count;
+	rc = dataset_builder_begin(&b);
+	if (rc < 0)
+		goto out;
+	b.d->format = options->format;
+	if (has_suffix(options->path, ".txt") &&
+	        (options->format == DATASET_FORMAT_AUTO || options->format == DATASET_FORMAT_TEXT)) {
+		b.d->format = DATASET_FORMAT_TEXT;
+		rc = dataset_read_plain(&b);
+	} else {
+		rc = records_open(&records, options->path);
+		if (rc == 0)
+			rc = read_records(&b, records);
+	}
+	if (rc == 0)
+		rc = check_result(&b);
+	if (rc == 0)
+		rc = dataset_builder_end(&b);
+	if (rc < 0)
+		goto out;
+	*out = b.d;
+	b.d = NULL;
+out:
+	records_close(records);
+	dataset_builder_free(&b);
+	return rc;
+}
+
+void dataset_close(struct dataset *d)
+{
+	if (!d)
+		return;
+	mem_free(d->row_start);
+	mem_free(d->row_targets);
+	mem_free(d->ids);
+	mem_free(d->trained);
+	mem_free(d->labels);
+	mem_free(d);
+}
+
+/* Copies the rows with chosen[row] == want into a dataset of their own. */
+static int copy_rows(struct dataset **out, const struct dataset *d, const uint8_t *chosen, int want)
+{
+	struct dataset_options none = {.path = ""};
+	struct dataset_builder b = {.options = &none};
+	int rc = dataset_builder_begin(&b);
+
+	*out = NULL;
+	for (int64_t row = 0; rc == 0 && row < d->row_count; row++)
+		if (chosen[row] == want)
+			rc = dataset_builder_copy(&b, d, row);
+	if (rc == 0)
+		rc = dataset_builder_end(&b);
+	if (rc == 0) {
+		b.d->format = d->format;
+		b.d->counts = d->counts;
+		*out = b.d;
+		b.d = NULL;
+	}
+	dataset_builder_free(&b);
+	return rc;
+}
+
+int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed)
+{
+	double rows = part < 1 ? ceil(part * (double)d->row_count) : part;
+	struct dataset *kept = NULL, old;
+	uint8_t *chosen = NULL;
+	int rc;
+
+	*eval = NULL;
+	if (!(part > 0) || rows != floor(rows) || !(rows < (double)d->row_count))
+		return err_set(ERR_INPUT,
+		        "eval_split %g of %" PRId64 " rows: a fraction below 1 or a whole number of rows is "
+		        "wanted, and rows must be left to train on",
+		        part, d->row_count);
+	chosen = mem_alloc((size_t)d->row_count, 1);
+	if (!chosen)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < (int64_t)rows; i++)
+		chosen[permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, d->row_count, i)] = 1;
+	rc = copy_rows(eval, d, chosen, 1);
+	if (rc == 0)
+		rc = copy_rows(&kept, d, chosen, 0);
+	if (rc == 0) { /* the caller's struct stays where it is, with the kept rows in it */
+		old = *d;
+		*d = *kept;
+		*kept = old;
+	} else {
+		dataset_close(*eval);
+		*eval = NULL;
+	}
+	dataset_close(kept);
+	mem_free(chosen);
+	return rc;
+}

@@ -1,0 +1,111 @@
+/* Rows to train on, as token ids and labels, whole in memory.
+ *
+ * A *row* is one document: ids[0..n) and, for each position, a label that is either an id or
+ * DATASET_IGNORE. Labels are not shifted: the logits at t are compared with the label at t + 1, so a
+ * *target* is a label other than DATASET_IGNORE at a position >= 1 of its row. Rows never see each other,
+ * however they are batched or packed (data/batch.h).
+ *
+ * The file is read as a stream, one record at a time; what stays is 4 bytes and a bit per token
+ * (4 more where labels differ from ids). Formats:
+ *
+ *   tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids
+ *   text               {"text": ".."}, one row per record, or a .txt file, one text that is cut into
+ *                      rows of max_length tokens; an end-of-text id is appended
+ *   alpaca             {"instruction", "input", "output"} in Stanford's prompt
+ *   prompt_completion  {"prompt", "completion"}, both strings
+ *
+ * as JSON lines or as one JSON array. In the last two, ids = encode(prompt) + encode(answer) + end-of-text,
+ * tokenized apart, and the prompt's labels are DATASET_IGNORE unless train_on_inputs.
+ *
+ * A dataset is read-only once open; any thread may read it.
+ */
+#ifndef FERRY_DATA_DATASET_H
+#define FERRY_DATA_DATASET_H
+
+#include <stdint.h>
+
+struct tokenizer;
+
+enum { DATASET_IGNORE = -100 };
+
+enum dataset_format {
+	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt */
+	DATASET_FORMAT_TOKENS,
+	DATASET_FORMAT_TEXT,
+	DATASET_FORMAT_ALPACA,
+	DATASET_FORMAT_PROMPT_COMPLETION,
+	DATASET_FORMAT_MESSAGES, /* refused by name, as is the next */
+	DATASET_FORMAT_SHAREGPT,
+};
+
+enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
+enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
+
+struct dataset_options {
+	const char *path;
+	enum dataset_format format;
+	const char *text_field;            /* key of the text format; NULL = "text" */
+	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
+	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
+	int64_t max_length_tokens;         /* 0 = rows are never cut */
+	enum dataset_long_rows long_rows;  /* what happens to longer rows */
+	enum dataset_inputs inputs;        /* whether prompts are trained on */
+	int64_t max_samples;               /* only the first records of the file; 0 = all */
+};
+
+struct dataset {
+	enum dataset_format format; /* what was found */
+	int64_t row_count, token_count, target_count;
+	int64_t *row_start;   /* [row_count + 1], into the pools */
+	int32_t *row_targets; /* [row_count] targets of each row */
+	int32_t *ids;         /* [token_count] */
+	uint8_t *trained;     /* bit i: the label of token i is not DATASET_IGNORE */
+	int32_t *labels;      /* [token_count]; NULL where every label is DATASET_IGNORE or its own id */
+	struct {
+		int64_t records;                /* read from the file */
+		int64_t truncated;              /* rows that were cut to max_length_tokens */
+		int64_t dropped;                /* longer rows that were left out */
+		int64_t empty;                  /* records without a single token, left out */
+		int64_t without_target;         /* rows that are kept and teach nothing */
+		int64_t longest_tokens;         /* before cutting */
+		char without_target_first[256]; /* file:line of the first such row */
+	} counts;
+};
+
+/* Reads a file. ERR_INPUT names file, line (or element of the array) and what is wrong: a missing key,
+ * an id outside the vocabulary, labels of another length, no rows, no row with a target.
+ * ERR_UNSUPPORTED for chats and for keys that would change the text. */
+int dataset_open(struct dataset **d, const struct dataset_options *options);
+void dataset_close(struct dataset *d);
+
+/* Takes rows out of `d` into a new dataset for evaluation; both keep file order. `part` below 1 is a
+ * fraction of the rows (rounded up), from 1 on a number of rows. The rows taken are those at the first places
+ * of permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure function of seed and row
+ * count. ERR_INPUT when no row would be left on either side. */
+int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed);
+
+static inline int64_t dataset_row_tokens(const struct dataset *d, int64_t row)
+{
+	return d->row_start[row + 1] - d->row_start[row];
+}
+
+static inline const int32_t *dataset_row_ids(const struct dataset *d, int64_t row)
+{
+	return d->ids + d->row_start[row];
+}
+
+/* The label at a position of a row, not shifted. */
+static inline int32_t dataset_label(const struct dataset *d, int64_t row, int64_t position)
+{
+	int64_t i = d->row_start[row] + position;
+
+	if (!(d->trained[i / 8] >> (i % 8) & 1))
+		return DATASET_IGNORE;
+	return d->labels ? d->labels[i] : d->ids[i];
+}
+
+/* "alpaca", ...; and back: ERR_INPUT names the formats there are. */
+const char *dataset_format_name(enum dataset_format format);
+int dataset_format_parse(enum dataset_format *format, const char *name);
+
+#endif

@@ -1,0 +1,23 @@
+/* Best-fit decreasing: which rows share one bin of at most max_tokens tokens.
+ *
+ * Rows are taken longest first (equal lengths in row order); each goes into the open bin with the least
+ * room that still holds it (among equals, the one changed last), or opens a new bin. Rows stay whole and
+ * apart: a bin is only a list of rows, and positions, attention and loss still end at each row's borders
+ * (data/batch.h). Deterministic; O(rows * log max_tokens).
+ */
+#ifndef FERRY_DATA_PACKING_H
+#define FERRY_DATA_PACKING_H
+
+#include <stdint.h>
+
+struct packing {
+	int64_t bin_count, row_count;
+	int64_t *bin_start; /* [bin_count + 1]: bin b holds rows[bin_start[b] .. bin_start[b + 1]) */
+	int64_t *rows;      /* [row_count] */
+};
+
+/* row_tokens[row_count] are the lengths, each 1..max_tokens, else ERR_RANGE naming the row. */
+int packing_build(struct packing **p, const int64_t *row_tokens, int64_t row_count, int64_t max_tokens);
+void packing_free(struct packing *p);
+
+#endif

@@ -1,0 +1,115 @@
+#include "data/sampler.h"
+
+#include <math.h>
+
+#include "base/err.h"
+#include "base/num.h"
+
+enum { FEISTEL_ROUNDS = 4 };
+
+int sampler_init(struct sampler *s)
+{
+	if (s->row_count < 1)
+		return err_set(ERR_RANGE, "there are no rows to draw from");
+	if (s->batch_rows < 1 || s->batch_rows > INT32_MAX)
+		return err_set(ERR_RANGE, "a micro-batch of %lld rows: at least 1 is needed",
+		        (long long)s->batch_rows);
+	if (s->accumulation < 1 || s->accumulation > INT32_MAX)
+		return err_set(ERR_RANGE, "%lld gradient accumulation steps: at least 1 is needed",
+		        (long long)s->accumulation);
+	if (s->world_size < 1 || s->rank < 0 || s->rank >= s->world_size)
+		return err_set(ERR_RANGE, "rank %d of %d", s->rank, s->world_size);
+	if (__builtin_mul_overflow(s->batch_rows, s->accumulation, &s->step_rows) ||
+	        __builtin_mul_overflow(s->step_rows, (int64_t)s->world_size, &s->step_rows))
+		return err_set(ERR_RANGE, "a step of %lld x %lld x %d rows is beyond 2^63",
+		        (long long)s->batch_rows, (long long)s->accumulation, s->world_size);
+	s->steps_per_epoch = (s->row_count - 1) / s->step_rows + 1;
+	return 0;
+}
+
+/* One pass of the network over 2 * half_bits bits. */
+static uint64_t feistel(uint64_t seed, uint64_t stream, int half_bits, uint64_t x)
+{
+	uint64_t mask = ((uint64_t)1 << half_bits) - 1;
+	uint64_t left = x >> half_bits, right = x & mask;
+
+	for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
+		uint64_t mixed = left ^ (rng_u64(seed, stream, round << 32 | right) & mask);
+		left = right;
+		right = mixed;
+	}
+	return left << half_bits | right;
+}
+
+int64_t permutation_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
+{
+	int half_bits = 1;
+	uint64_t x = (uint64_t)place;
+
+	while (half_bits < 31 && (uint64_t)count > (uint64_t)1 << (2 * half_bits))
+		half_bits++;
+	do /* a permutation of the larger set, so the walk returns to [0, count) */
+		x = feistel(seed, stream, half_bits, x);
+	while (x >= (uint64_t)count);
+	return (int64_t)x;
+}
+
+int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place)
+{
+	if (s->order == SAMPLER_ORDER_FILE)
+		return place;
+	return permutation_at(s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
+}
+
+int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epochs, int64_t max_steps)
+{
+	double steps;
+
+	if (max_steps > 0) {
+		*step_count = max_steps;
+		return 0;
+	}
+	if (!(epochs > 0))
+		return err_set(ERR_RANGE,
+		        "num_train_epochs is %g and max_steps %lld: one of them must be positive", epochs,
+		        (long long)max_steps);
+	steps = ceil(epochs * (double)s->steps_per_epoch);
+	if (!(steps < 9007199254740992.0))
+		return err_set(ERR_RANGE, "num_train_epochs %g gives too many steps", epochs);
+	*step_count = steps < 1 ? 1 : (int64_t)steps;
+	return 0;
+}
+
+/* Draws of a step that exist: fewer than step_rows at the end of an epoch. */
+static int64_t step_draws(const struct sampler *s, int64_t step)
+{
+	int64_t first = step % s->steps_per_epoch * s->step_rows;
+	int64_t left = s->row_count - first;
+
+	return left < s->step_rows ? left : s->step_rows;
+}
+
+int64_t sampler_micro_count(const struct sampler *s, int64_t step)
+{
+	return (step_draws(s, step) - 1) / (s->batch_rows * s->world_size) + 1;
+}
+
+int64_t sampler_rows(const struct sampler *s, int64_t *rows, int64_t step, int64_t index)
+{
+	int64_t epoch = step / s->steps_per_epoch;
+	int64_t base = step % s->steps_per_epoch * s->step_rows;
+	int64_t from = (index * s->world_size + s->rank) * s->batch_rows;
+	int64_t end = step_draws(s, step), count = 0;
+
+	for (int64_t i = from; i < end && i < from + s->batch_rows; i++)
+		rows[count++] = sampler_draw(s, epoch, base + i);
+	return count;
+}
+
+double sampler_epochs_done(const struct sampler *s, int64_t step_count)
+{
+	int64_t rest = step_count % s->steps_per_epoch;
+
+	return (double)(step_count / s->steps_per_epoch) +
+	       (double)(rest * s->step_rows) / (double)s->row_count;
+}
