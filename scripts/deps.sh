@@ -1,0 +1,95 @@
+#!/bin/sh
+# Installs what the build (deps.sh build) or the build and its tests (deps.sh test) need and is not there.
+# It looks for the things themselves, not for packages: where all is there, nothing is installed and no
+# network is needed. By apt-get on Debian and Ubuntu, with sudo when not root; elsewhere it names what is missing.
+set -eu
+
+what=${1:-build}
+cc=${CC:-cc}
+missing=
+
+# tool PACKAGE COMMAND...: one of the commands is enough
+tool() {
+	package=$1
+	shift
+	for command; do
+		if command -v "$command" >/dev/null 2>&1; then
+			return
+		fi
+	done
+	missing="$missing $package"
+}
+
+# header PACKAGE FILE...: one of the headers is enough
+header() {
+	package=$1
+	shift
+	for file; do
+		if printf '#if !__has_include(<%s>)\n#error absent\n#endif\n' "$file" | "$cc" -E - >/dev/null 2>&1; then
+			return
+		fi
+	done
+	missing="$missing $package"
+}
+
+look() {
+	missing=
+	tool build-essential "$cc"
+	tool build-essential make
+	tool cmake cmake
+	tool ninja-build ninja
+	tool pkg-config pkg-config pkgconf
+	header build-essential stdio.h
+	header libopenblas-dev cblas.h openblas/cblas.h
+	header libdnnl-dev dnnl.h
+	header libjansson-dev jansson.h
+	header libyaml-dev yaml.h
+	header libpcre2-dev pcre2.h
+	header libutf8proc-dev utf8proc.h
+	header libhwloc-dev hwloc.h
+	header libnuma-dev numa.h
+	header libxxhash-dev xxhash.h
+	header libcmocka-dev cmocka.h
+	if [ "$what" = test ]; then
+		tool clang-format clang-format-14 clang-format
+	fi
+	missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+}
+
+case $what in
+build | test) ;;
+*)
+	echo "usage: scripts/deps.sh [build|test]" >&2
+	exit 2
+	;;
+esac
+
+look
+if [ -z "${missing# }" ]; then
+	exit 0
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+	echo "deps.sh: missing here, by their names in Debian: $missing" >&2
+	echo "deps.sh: no apt-get on this system; install them with its own package manager, then run this again" >&2
+	exit 1
+fi
+
+sudo=
+if [ "$(id -u)" != 0 ]; then
+	if ! command -v sudo >/dev/null 2>&1; then
+		echo "deps.sh: missing: $missing" >&2
+		echo "deps.sh: as root, run: apt-get install $missing" >&2
+		exit 1
+	fi
+	sudo=sudo
+fi
+echo "deps.sh: installing $missing"
+$sudo apt-get update -q
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+
+look
+if [ -n "${missing# }" ]; then
+	echo "deps.sh: installed, and still not found: $missing" >&2
+	echo "deps.sh: if CC names another compiler, it must see the system's headers" >&2
+	exit 1
+fi
