@@ -25,6 +25,7 @@ struct device;
 struct stream;
 struct event;
 struct comm;
+struct pool;
 
 /* The ordered queues of a plan. One stream each. */
 enum queue_kind { QUEUE_COMPUTE, QUEUE_H2D, QUEUE_D2H, QUEUE_COMM, QUEUE_CPU, QUEUE_COUNT };
@@ -40,7 +41,9 @@ struct device_speed {
 };
 
 struct device_options {
-	int threads;                /* host: compute threads, >= 1 (0 = what pool_default_threads says) */
+	int threads;       /* host: compute threads, >= 1 (0 = what pool_default_threads says) */
+	struct pool *pool; /* host: the worker pool to share (host/pool.h; stays the caller's), or NULL: opens
+	                      its own with `threads` */
 	double host_copy_gbps;      /* host: throttle of copies each way in 1e9 bytes/s; 0 = off */
 	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
 	int poison; /* host: device_discard overwrites, and a fresh arena is filled, with NaN patterns */
