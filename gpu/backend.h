@@ -1,12 +1,66 @@
 /* What a backend supplies to gpu/device.c, which checks every call before it comes here.
  *
- * Backend objects embed the public ones as their first member. Only backends and device.c include this
- * header.
+ * Backend objects embed the public ones as their first member. All queued work is one struct, which the
+ * backend copies. Only backends and device.c include this header.
  */
 #ifndef FERRY_GPU_BACKEND_H
 #define FERRY_GPU_BACKEND_H
 
 #include "gpu/device.h"
+
+enum work_kind {
+	WORK_OP,
+	WORK_COPY_IN,
+	WORK_COPY_OUT,
+	WORK_CALL,
+	WORK_DISCARD,
+	WORK_STAMP,
+	WORK_ALL_GATHER,
+	WORK_REDUCE_SCATTER,
+	WORK_ALL_REDUCE,
+	WORK_BROADCAST,
+	WORK_KIND_COUNT
+};
+
+/* One piece of queued work. */
+struct work {
+	enum work_kind kind;
+	int64_t touched_bytes; /* furthest end in the arena of what it reads or writes, from the arena's base
+	                        */
+	union {
+		struct op op;
+		struct {
+			dev_addr dst;
+			const void *src;
+			int64_t bytes;
+		} copy_in;
+		struct {
+			void *dst;
+			dev_addr src;
+			int64_t bytes;
+		} copy_out;
+		struct {
+			stream_fn *fn;
+			void *context;
+			struct op_cost cost;
+		} call;
+		struct {
+			dev_addr base;
+			int64_t bytes;
+		} discard;
+		int64_t *at_ns; /* stamp */
+		struct {
+			struct comm *comm;
+			dev_addr buffer;
+			int64_t bytes; /* of the whole buffer, all shards */
+			enum dtype dtype;
+			int root;
+		} collective;
+	};
+};
+const char *work_name(const struct work *work); /* of an op, the op's */
+
+struct device_slab;
 
 struct backend {
 	const char *name;
@@ -14,8 +68,8 @@ struct backend {
 	void (*close)(struct device *device);
 	int (*arena_open)(struct device *device, dev_addr *base, int64_t bytes);
 	void (*arena_close)(struct device *device);
-	int (*slab_open)(struct device *device, void **base, int64_t bytes, enum slab_kind kind);
-	void (*slab_close)(struct device *device, void *base);
+	int (*slab_open)(struct device *device, struct device_slab *slab);
+	void (*slab_close)(struct device *device, struct device_slab *slab);
 	int (*stream_open)(struct stream **stream, struct device *device, enum queue_kind queue);
 	void (*stream_close)(struct stream *stream);
 	int (*stream_sync)(struct stream *stream);
@@ -24,35 +78,39 @@ struct backend {
 	int (*event_record)(struct event *event, struct stream *stream);
 	int (*stream_wait)(struct stream *stream, struct event *event);
 	int (*event_sync)(struct event *event);
-	int (*op)(struct stream *stream, const struct op *op);
-	int (*copy_in)(struct stream *stream, dev_addr dst, const void *src, int64_t bytes);
-	int (*copy_out)(struct stream *stream, void *dst, dev_addr src, int64_t bytes);
-	int (*call)(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost);
-	int (*discard)(struct stream *stream, dev_addr base, int64_t bytes);
-	int (*stamp)(struct stream *stream, int64_t *at_ns);
+	int (*queue)(struct stream *stream, const struct work *work);
 	int (*comm_open)(struct comm **comm, struct device *device, int rank, int world_size);
 	void (*comm_close)(struct comm *comm);
-	int (*all_gather)(struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count,
-	        enum dtype dtype);
-	int (*reduce_scatter)(struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count,
-	        enum dtype dtype);
-	int (*all_reduce)(
-	        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype);
-	int (*broadcast)(struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count,
-	        enum dtype dtype, int root);
 	int (*sum_host)(struct comm *comm, double *values, int count);
+
+	/* Fills what the backend knows: copied bytes, flops, times and arena_touched_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
 	int has_bytes;
 };
 
+/* One slab. device.c fills bytes and kind; the backend fills base, and is_pinned where pinning worked. */
+struct device_slab {
+	void *base;
+	int64_t bytes;
+	enum slab_kind kind;
+	int is_pinned;
+	void *backend_data; /* the backend's own */
+};
+
+/* Zeroed by the backend, then kept by device.c. */
 struct device {
 	const struct backend *backend;
-	dev_addr arena_base; /* kept by device.c for bounds checks; DEV_NONE when no arena is open */
-	int64_t arena_bytes;
+	dev_addr arena_base;
+	int64_t arena_bytes; /* 0: no arena is open */
+	struct device_slab *slabs;
+	int slab_count;
+	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
+	struct stream *streams;
 };
 struct stream {
 	struct device *device;
 	enum queue_kind queue;
+	struct stream *next; /* of the device's open streams */
 };
 struct event {
 	struct device *device;
@@ -63,7 +121,7 @@ struct comm {
 };
 
 /* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
- * "auto" takes the first registered. Not thread-safe. */
+ * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */
 void device_register(const struct backend *backend);
 extern const struct backend backend_host, backend_meta;
 

@@ -4,11 +4,12 @@
  * nothing to the host, and slabs of host memory that its copies can reach. Work is queued on streams; a
  * stream does its work in order, streams run beside each other, events order them. Every call that takes a
  * stream returns at once. Whoever queues is one thread (the owning thread); the work runs elsewhere, so an
- * error of queued work shows up later: at stream_sync, event_sync or device_sync, with its text, once; after
- * it the device does nothing more.
+ * error of queued work shows up later: at every stream_sync, event_sync or device_sync after it, with the
+ * text of the first; the device then does nothing more, but nothing hangs either.
  *
  * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; host/meta), `cuda` (gpu/cuda). All calls
- * are checked here once (gpu/device.c) and then dispatched (gpu/backend.h). No entry is optional.
+ * are checked here once (gpu/device.c) and then dispatched (gpu/backend.h). No entry is optional. A call that
+ * a check refuses queues nothing and leaves the device in order.
  *
  * Errors: ERR_RANGE (a size or address outside its arena or slab, a shape that is not positive), ERR_NOMEM,
  * ERR_DEVICE (the backend's own failure), ERR_INPUT (options that make no sense).
@@ -50,22 +51,25 @@ struct device_options {
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 
-/* Opens the device of that name ("host", "meta"; "auto" takes the first that works). ERR_INPUT names what
- * there is. */
+/* Opens the device of that name ("host", "meta"; "auto" takes the first that works). NULL options are all 0.
+ * ERR_INPUT names what there is. */
 int device_open(struct device **device, const char *name, const struct device_options *options);
-void device_close(struct device *device); /* waits for queued work */
+
+/* Frees the arena and the slabs that are still open. Streams, events and comms must have been closed. */
+void device_close(struct device *device);
 const char *device_name(const struct device *device);
 
 /* ---- memory ---- */
 
-/* Takes the one arena: `bytes` of device memory, aligned to 256. A device has at most one at a time. */
+/* Takes the one arena: `bytes` of device memory, aligned to 256. A device has at most one at a time. Closing
+ * waits for queued work. */
 int device_arena_open(struct device *device, dev_addr *base, int64_t bytes);
 void device_arena_close(struct device *device);
 
 /* Host memory for planes: exactly `bytes` (never rounded up beyond a page), zero-filled, in huge pages where
  * the system gives them. SLAB_PINNED asks for memory that copies reach without staging: refused pinning is
  * reported by log_warn and the slab stays usable. On meta the address is reserved, never backed: do not touch
- * it. */
+ * it. Closing waits for queued work. */
 enum slab_kind { SLAB_PINNED, SLAB_PAGEABLE };
 int device_slab_open(struct device *device, void **base, int64_t bytes, enum slab_kind kind);
 void device_slab_close(struct device *device, void *base);
@@ -75,6 +79,8 @@ int device_has_bytes(const struct device *device);
 
 /* ---- streams and events ---- */
 
+/* Closing waits for the stream's work; an error stays with the device. An event outlives the stream it was
+ * recorded on. */
 int stream_open(struct stream **stream, struct device *device, enum queue_kind queue);
 void stream_close(struct stream *stream);
 
@@ -135,7 +141,8 @@ int comm_all_reduce(
 int comm_broadcast(
         struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype, int root);
 
-/* Host-side agreement over ranks, blocking: sums of doubles, e.g. counts and error codes. */
+/* Host-side agreement over ranks, blocking: sums of doubles, e.g. counts and error codes. meta takes every
+ * rank to have the same values. */
 int comm_sum_host(struct comm *comm, double *values, int count);
 
 /* ---- what happened ---- */
@@ -143,7 +150,8 @@ int comm_sum_host(struct comm *comm, double *values, int count);
 struct device_stats {
 	int64_t arena_bytes;         /* size of the arena */
 	int64_t arena_touched_bytes; /* highest end of any byte range that work read or wrote, from the
-	                                arena's base; kept by the backend from the work itself */
+	                                arena's base, since it was opened; kept by the backend from the work
+	                                that it did (discards are no work) */
 	int64_t slab_bytes, slab_pinned_bytes;           /* now */
 	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
 	int64_t copied_in_bytes, copied_out_bytes;       /* since open */
@@ -153,7 +161,7 @@ struct device_stats {
 	                                 since open */
 	int64_t now_ns;               /* the device's clock (virtual on meta: the latest stream) */
 };
-/* Call with no work in flight. */
+/* Exact with no work in flight. */
 void device_get_stats(const struct device *device, struct device_stats *stats);
 
 #endif

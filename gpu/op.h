@@ -1,15 +1,14 @@
 /* The ops: what a device computes, as plain data.
  *
  * An op is a kind and its arguments; stream_op (gpu/device.h) queues it. The same description is what a
- * backend executes, what op_check validates, what op_access lists as byte ranges, and what op_cost weighs for
- * the meta clock: there is no second place that knows the shape of an argument.
+ * backend executes, what op_check validates, what op_access_list lists as byte ranges, and what op_cost_of
+ * weighs for the meta clock: there is no second place that knows the shape of an argument.
  *
  * Letters: rows/cols of a row-major matrix, m n k of a product, n_tokens of a micro-batch whose documents
  * stand one after the other without padding. Strides are in elements. "compute dtype" is F32 or BF16. Sums
  * accumulate in fp32 (or more) and in an order that depends on shapes only, never on threads. Gradients of
- * parameters are fp32 and are added to
- * (+=); gradients of activations are written (=). Optional addresses are DEV_NONE. Outputs may not overlap
- * inputs unless it says so.
+ * parameters are fp32 and are added to (+=); gradients of activations are written (=). Optional addresses are
+ * DEV_NONE. Outputs may not overlap inputs unless it says so.
  */
 #ifndef FERRY_GPU_OP_H
 #define FERRY_GPU_OP_H
@@ -316,8 +315,9 @@ struct op_access {
 };
 int op_access_list(const struct op *op, struct op_access *list);
 
-/* What the op costs at least: arithmetic of matrix products (attention included, causal and windowed pairs
- * only are estimated as half of tokens^2), and bytes of device memory. */
+/* What the op costs at least: arithmetic of matrix products (attention included: the causal, windowed pairs
+ * of one document that is as long as the micro-batch), and bytes of device memory without the gaps of
+ * strides. host_bytes is 0: it is for stream_call. */
 struct op_cost {
 	double flops_bf16, flops_f32, memory_bytes, host_bytes;
 };

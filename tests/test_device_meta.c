@@ -1,0 +1,287 @@
+/* links: host_meta */
+/* The meta device: its clock by hand, and the checks that every backend shares. */
+#include "check.h"
+
+#include "gpu/backend.h"
+
+#include <math.h>
+
+/* One flop, byte, ... per nanosecond or a simple part of it. */
+static const struct device_options hand = {
+        .speed = {.matmul_flops_bf16 = 4e9,
+                .matmul_flops_f32 = 2e9,
+                .memory_bytes = 1e9,
+                .h2d_bytes = 1e9,
+                .d2h_bytes = 0.5e9,
+                .host_memory_bytes = 1e9,
+                .comm_bytes = 1e9},
+};
+
+struct world {
+	struct device *device;
+	struct stream *stream[QUEUE_COUNT];
+	struct event *event[2];
+	dev_addr arena;
+	void *slab;
+};
+
+enum { ARENA_BYTES = 1 << 20, SLAB_BYTES = 1 << 16 };
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	device_register(&backend_meta);
+	*state = w;
+	if (device_open(&w->device, "meta", &hand) || device_arena_open(w->device, &w->arena, ARENA_BYTES) ||
+	        device_slab_open(w->device, &w->slab, SLAB_BYTES, SLAB_PINNED))
+		return -1;
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		if (stream_open(&w->stream[q], w->device, (enum queue_kind)q))
+			return -1;
+	return event_open(&w->event[0], w->device) || event_open(&w->event[1], w->device);
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 2; i++)
+		event_close(w->event[i]);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		stream_close(w->stream[q]);
+	device_close(w->device);
+	free(w);
+	return 0;
+}
+
+static struct device_stats stats_of(struct world *w)
+{
+	struct device_stats s;
+
+	device_get_stats(w->device, &s);
+	return s;
+}
+
+/* n x n x n in fp32, everything at the arena's start. */
+static struct op square(struct world *w, int64_t n, enum dtype dtype)
+{
+	return (struct op){.kind = OP_MATMUL,
+	        .matmul = {.c = w->arena,
+	                .a = dev_at(w->arena, 4 * n * n),
+	                .b = dev_at(w->arena, 8 * n * n),
+	                .m = n,
+	                .n = n,
+	                .k = n,
+	                .a_stride = n,
+	                .b_stride = n,
+	                .c_stride = n,
+	                .ab_dtype = dtype,
+	                .c_dtype = DTYPE_F32}};
+}
+
+static void test_copy_then_op(void **state)
+{
+	struct world *w = *state;
+	struct op op = square(w, 64, DTYPE_F32);
+	int64_t at_ns = -1;
+
+	/* 1000 ns of copy; the product waits for it: 2 * 64^3 / 2 = 262144 ns, its 49152 bytes take less */
+	check_ok(stream_copy_in(w->stream[QUEUE_H2D], w->arena, w->slab, 1000));
+	check_ok(event_record(w->event[0], w->stream[QUEUE_H2D]));
+	check_ok(stream_wait(w->stream[QUEUE_COMPUTE], w->event[0]));
+	check_ok(stream_op(w->stream[QUEUE_COMPUTE], &op));
+	check_ok(stream_stamp(w->stream[QUEUE_COMPUTE], &at_ns));
+	assert_int_equal(at_ns, 1000 + 262144);
+	assert_int_equal(stats_of(w).wait_ns[QUEUE_H2D], 1000);
+	assert_int_equal(stats_of(w).busy_ns[QUEUE_H2D], 1000);
+	assert_int_equal(stats_of(w).busy_ns[QUEUE_COMPUTE], 262144);
+	assert_int_equal(stats_of(w).now_ns, 263144);
+	assert_int_equal(stats_of(w).copied_in_bytes, 1000);
+	assert_true(stats_of(w).flops == 2.0 * 64 * 64 * 64);
+	assert_int_equal(stats_of(w).arena_touched_bytes, 3 * 64 * 64 * 4);
+
+	/* an event recorded before the copy's end does not hold the stream up again */
+	check_ok(stream_wait(w->stream[QUEUE_COMPUTE], w->event[0]));
+	assert_int_equal(stats_of(w).wait_ns[QUEUE_H2D], 1000);
+
+	/* bf16 at 4 flop/ns, twice as fast */
+	op = square(w, 64, DTYPE_BF16);
+	check_ok(stream_op(w->stream[QUEUE_COMPUTE], &op));
+	assert_int_equal(stats_of(w).now_ns, 263144 + 131072);
+}
+
+static void test_streams_run_beside_each_other(void **state)
+{
+	struct world *w = *state;
+	const struct op_cost cost = {.host_bytes = 700};
+
+	check_ok(stream_copy_in(w->stream[QUEUE_H2D], w->arena, w->slab, 1000));
+	check_ok(stream_copy_out(w->stream[QUEUE_D2H], w->slab, dev_at(w->arena, 4096), 1000));
+	check_ok(stream_call(w->stream[QUEUE_CPU], (stream_fn *)abort, NULL, &cost)); /* is not called */
+	assert_int_equal(stats_of(w).now_ns, 2000);
+	assert_int_equal(stats_of(w).busy_ns[QUEUE_CPU], 700);
+
+	/* a wait of another stream than compute counts for nobody */
+	check_ok(event_record(w->event[0], w->stream[QUEUE_D2H]));
+	check_ok(stream_wait(w->stream[QUEUE_CPU], w->event[0]));
+	check_ok(stream_call(w->stream[QUEUE_CPU], (stream_fn *)abort, NULL, &cost));
+	assert_int_equal(stats_of(w).now_ns, 2700);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		assert_int_equal(stats_of(w).wait_ns[q], 0);
+}
+
+static void test_sync_moves_the_host(void **state)
+{
+	struct world *w = *state;
+	int64_t at_ns = -1;
+
+	check_ok(stream_copy_in(w->stream[QUEUE_H2D], w->arena, w->slab, 500));
+	check_ok(stream_stamp(w->stream[QUEUE_COMPUTE], &at_ns));
+	assert_int_equal(at_ns, 0);
+	check_ok(stream_sync(w->stream[QUEUE_H2D]));
+	check_ok(stream_stamp(w->stream[QUEUE_COMPUTE], &at_ns));
+	assert_int_equal(at_ns, 500); /* queued after the host had waited */
+}
+
+static void test_collectives_of_four_ranks(void **state)
+{
+	struct world *w = *state;
+	double values[2] = {3, 0};
+	struct comm *comm;
+
+	check_ok(comm_open(&comm, w->device, 1, 4));
+	check_ok(
+	        comm_all_gather(comm, w->stream[QUEUE_COMM], w->arena, 100, DTYPE_F32)); /* 1600 bytes, 3/4 */
+	assert_int_equal(stats_of(w).now_ns, 1200);
+	check_ok(comm_reduce_scatter(comm, w->stream[QUEUE_COMM], w->arena, 100, DTYPE_F32));
+	assert_int_equal(stats_of(w).now_ns, 2400);
+	check_ok(comm_all_reduce(comm, w->stream[QUEUE_COMM], w->arena, 400, DTYPE_F32));
+	assert_int_equal(stats_of(w).now_ns, 4800);
+	check_ok(comm_broadcast(comm, w->stream[QUEUE_COMM], w->arena, 400, DTYPE_F32, 3));
+	assert_int_equal(stats_of(w).now_ns, 6400);
+	assert_int_equal(stats_of(w).busy_ns[QUEUE_COMM], 6400);
+	assert_int_equal(stats_of(w).arena_touched_bytes, 1600);
+	check_ok(comm_sum_host(comm, values, 2));
+	assert_true(values[0] == 12 && values[1] == 0);
+	comm_close(comm);
+}
+
+/* 70B parameters: terabytes of address space, none of it backed. */
+static void test_large(void **state)
+{
+	struct world *w = *state;
+	struct op add = {.kind = OP_ADD};
+	const int64_t arena_bytes = 1ll << 43, slab_bytes = 140ll << 30;
+	dev_addr arena;
+	void *slab;
+
+	device_arena_close(w->device);
+	check_ok(device_arena_open(w->device, &arena, arena_bytes));
+	check_ok(device_slab_open(w->device, &slab, slab_bytes, SLAB_PAGEABLE));
+	check_ok(stream_copy_in(
+	        w->stream[QUEUE_H2D], dev_at(arena, arena_bytes - slab_bytes), slab, slab_bytes));
+	assert_int_equal(stats_of(w).now_ns, slab_bytes);
+	assert_int_equal(stats_of(w).arena_touched_bytes, arena_bytes);
+	assert_int_equal(stats_of(w).slab_bytes, slab_bytes + SLAB_BYTES);
+	assert_int_equal(stats_of(w).slab_pinned_bytes, SLAB_BYTES);
+	add.add.dst = add.add.a = add.add.b = arena;
+	add.add.count = 1;
+	for (int i = 0; i < 100000; i++) {
+		check_ok(stream_op(w->stream[i % QUEUE_COUNT], &add));
+		check_ok(event_record(w->event[i % 2], w->stream[i % QUEUE_COUNT]));
+		check_ok(stream_wait(w->stream[(i + 1) % QUEUE_COUNT], w->event[i % 2]));
+	}
+	device_slab_close(w->device, slab);
+	assert_int_equal(stats_of(w).slab_bytes, SLAB_BYTES);
+	assert_int_equal(stats_of(w).slab_peak_bytes, slab_bytes + SLAB_BYTES);
+}
+
+static void test_bounds(void **state)
+{
+	struct world *w = *state;
+	struct stream *s = w->stream[QUEUE_COMPUTE];
+	struct op fill = {.kind = OP_FILL, .fill = {.dst = dev_at(w->arena, ARENA_BYTES - 8), .bytes = 8}};
+	struct op op = square(w, 64, DTYPE_F32);
+
+	check_ok(stream_op(s, &fill));
+	fill.fill.bytes = 9;
+	check_fails(stream_op(s, &fill), ERR_RANGE, "fill: 9 bytes at arena offset 1048568");
+	fill.fill.bytes = 0;
+	check_fails(stream_op(s, &fill), ERR_RANGE, "bytes is 0");
+	fill.fill.bytes = INT64_MAX;
+	check_fails(stream_op(s, &fill), ERR_RANGE, "arena");
+	fill.fill.bytes = 8;
+	fill.fill.dst.value = w->arena.value - 8;
+	check_fails(stream_op(s, &fill), ERR_RANGE, "arena");
+	op.matmul.b_stride = INT64_MAX / 2;
+	check_fails(stream_op(s, &op), ERR_RANGE, "matmul");
+	check_fails(stream_copy_in(s, w->arena, w->slab, 0), ERR_RANGE, "copy_in: 0 bytes");
+	check_fails(stream_copy_in(s, w->arena, w->slab, -5), ERR_RANGE, "copy_in");
+	check_fails(stream_copy_in(s, w->arena, NULL, 5), ERR_RANGE, "no host address");
+	check_fails(stream_copy_in(s, dev_at(w->arena, ARENA_BYTES), w->slab, 1), ERR_RANGE, "arena");
+	check_fails(stream_copy_in(s, w->arena, (char *)w->slab + 10, SLAB_BYTES - 9), ERR_RANGE, "slab");
+	check_ok(stream_copy_in(s, w->arena, (char *)w->slab + 10, SLAB_BYTES - 10));
+	check_fails(stream_copy_out(s, w->slab, w->arena, SLAB_BYTES + 1), ERR_RANGE, "copy_out");
+	check_fails(stream_discard(s, w->arena, ARENA_BYTES + 1), ERR_RANGE, "discard");
+	check_fails(stream_call(s, NULL, NULL, NULL), ERR_RANGE, "function");
+	check_fails(stream_stamp(s, NULL), ERR_RANGE, "stamp");
+	check_ok(stream_sync(s)); /* none of it broke the device */
+}
+
+static void test_open(void **state)
+{
+	struct world *w = *state;
+	struct device_options bad = {.threads = -1};
+	struct device *device;
+	struct stream *stream;
+	struct comm *comm;
+	dev_addr arena;
+	void *slab;
+
+	check_fails(device_open(&device, "abacus", NULL), ERR_INPUT, "\"abacus\"; there are: meta, auto");
+	assert_null(device);
+	check_fails(device_open(&device, "meta", &bad), ERR_INPUT, "threads");
+	bad = (struct device_options){.host_copy_gbps = -1};
+	check_fails(device_open(&device, "meta", &bad), ERR_INPUT, "host_copy_gbps");
+	bad = (struct device_options){.speed.h2d_bytes = NAN};
+	check_fails(device_open(&device, "meta", &bad), ERR_INPUT, "speed");
+	check_ok(device_open(&device, "auto", NULL));
+	assert_string_equal(device_name(device), "meta");
+	assert_int_equal(device_has_bytes(device), 0);
+	device_close(device);
+	device_close(NULL);
+
+	check_fails(device_arena_open(w->device, &arena, 64), ERR_RANGE, "one already");
+	check_fails(device_slab_open(w->device, &slab, 0, SLAB_PINNED), ERR_RANGE, "slab");
+	check_fails(stream_open(&stream, w->device, QUEUE_COUNT), ERR_RANGE, "queue");
+	check_fails(comm_open(&comm, w->device, 2, 2), ERR_RANGE, "rank 2 of 2");
+	check_ok(comm_open(&comm, w->device, 0, 1));
+	assert_int_equal(comm_rank(comm), 0);
+	assert_int_equal(comm_world_size(comm), 1);
+	check_fails(comm_all_gather(comm, w->stream[0], w->arena, 0, DTYPE_F32), ERR_RANGE, "all_gather");
+	check_fails(comm_all_gather(comm, w->stream[0], w->arena, INT64_MAX, DTYPE_F32), ERR_RANGE, "pieces");
+	check_fails(comm_all_reduce(comm, w->stream[0], w->arena, 4, DTYPE_I32), ERR_RANGE, "I32");
+	check_fails(comm_broadcast(comm, w->stream[0], w->arena, 4, DTYPE_F32, 1), ERR_RANGE, "rank 1");
+	comm_close(comm);
+	comm_close(NULL);
+	stream_close(NULL);
+	event_close(NULL);
+	device_slab_close(w->device, NULL);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(test_copy_then_op),
+	        TEST(test_streams_run_beside_each_other),
+	        TEST(test_sync_moves_the_host),
+	        TEST(test_collectives_of_four_ranks),
+	        TEST(test_large),
+	        TEST(test_bounds),
+	        TEST(test_open),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
