@@ -291,9 +291,12 @@ enum file_kind file_kind_of(const char *path)
 
 int file_make_dir(const char *path)
 {
-	char *prefix = mem_strdup(path);
+	char *prefix;
 	int err = 0;
 
+	if (!*path)
+		return err_set(ERR_INPUT, "an empty path names no directory");
+	prefix = mem_strdup(path);
 	if (!prefix)
 		return ERR_NOMEM;
 	for (char *at = prefix; !err && *at; at++) {
