@@ -1,7 +1,6 @@
 # Thin wrappers around CMake. BUILD=DIR names another build directory, PREFIX and DESTDIR where to install.
 BUILD ?= build
 PREFIX ?= /usr/local
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: all test demo bench format install clean
 
@@ -16,7 +15,7 @@ test:
 	@sh scripts/deps.sh test
 	@cmake -S . -B $(BUILD) -G Ninja -DFERRY_ALL_CHECKS=ON
 	@cmake --build $(BUILD)
-	@cd $(BUILD) && ctest --parallel $(JOBS) --output-on-failure --no-tests=error
+	@sh scripts/run_tests.sh $(BUILD)
 
 demo: all
 	@FERRY=$(abspath $(BUILD))/ferry sh scripts/demo.sh
