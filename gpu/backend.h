@@ -7,6 +7,7 @@
 #define FERRY_GPU_BACKEND_H
 
 #include "gpu/device.h"
+#include "gpu/race.h"
 
 enum work_kind {
 	WORK_OP,
@@ -58,7 +59,7 @@ struct work {
 		} collective;
 	};
 };
-const char *work_name(const struct work *work); /* of an op, the op's */
+const char *work_name(const struct work *work); /* of an op, the op's; static */
 
 struct device_slab;
 
@@ -106,19 +107,25 @@ struct device {
 	int slab_count;
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;
+	struct race *race; /* NULL: not asked for */
 };
 struct stream {
 	struct device *device;
 	enum queue_kind queue;
 	struct stream *next; /* of the device's open streams */
+	int race_stream;
 };
 struct event {
 	struct device *device;
+	struct race_clock race_clock;
 };
 struct comm {
 	struct device *device;
 	int rank, world_size;
 };
+
+/* ERR_RANGE, naming the call, unless the two devices are one. */
+int device_check_same(const struct device *a, const struct device *b, const char *call);
 
 /* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
  * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */

@@ -19,27 +19,9 @@ static const char *const queue_names[QUEUE_COUNT] = {
         [QUEUE_CPU] = "cpu",
 };
 
-static const char *const work_names[WORK_KIND_COUNT] = {
-        [WORK_OP] = "op",
-        [WORK_COPY_IN] = "copy_in",
-        [WORK_COPY_OUT] = "copy_out",
-        [WORK_CALL] = "call",
-        [WORK_DISCARD] = "discard",
-        [WORK_STAMP] = "stamp",
-        [WORK_ALL_GATHER] = "all_gather",
-        [WORK_REDUCE_SCATTER] = "reduce_scatter",
-        [WORK_ALL_REDUCE] = "all_reduce",
-        [WORK_BROADCAST] = "broadcast",
-};
-
 const char *queue_name(enum queue_kind queue)
 {
 	return (unsigned)queue < QUEUE_COUNT ? queue_names[queue] : "?";
-}
-
-const char *work_name(const struct work *work)
-{
-	return work->kind == WORK_OP ? op_name(work->op.kind) : work_names[work->kind];
 }
 
 void device_register(const struct backend *backend)
@@ -94,7 +76,14 @@ static int backend_open(
 	if (rc)
 		return rc;
 	(*device)->backend = backend;
-	return 0;
+	if (!options->check_races)
+		return 0;
+	(*device)->race = race_open();
+	if ((*device)->race)
+		return 0;
+	device_close(*device);
+	*device = NULL;
+	return ERR_NOMEM;
 }
 
 int device_open(struct device **device, const char *name, const struct device_options *options)
@@ -124,6 +113,7 @@ void device_close(struct device *device)
 	while (device->slab_count)
 		device_slab_close(device, device->slabs[device->slab_count - 1].base);
 	mem_free(device->slabs);
+	race_close(device->race);
 	device->backend->close(device);
 }
 
@@ -162,6 +152,8 @@ void device_arena_close(struct device *device)
 	if (!device || !device->arena_bytes)
 		return;
 	device_sync(device); /* an error stays with the device */
+	if (device->race)
+		race_forget(device->race, device->arena_base.value, device->arena_bytes);
 	device->backend->arena_close(device);
 	device->arena_base = DEV_NONE;
 	device->arena_bytes = 0;
@@ -208,6 +200,8 @@ void device_slab_close(struct device *device, void *base)
 		if (slab.base != base)
 			continue;
 		device_sync(device);
+		if (device->race)
+			race_forget(device->race, (uint64_t)(uintptr_t)base, slab.bytes);
 		device->slabs[i] = device->slabs[--device->slab_count];
 		count_slab(device, &slab, -1);
 		device->backend->slab_close(device, &slab);
@@ -220,14 +214,22 @@ void device_slab_close(struct device *device, void *base)
 
 int stream_open(struct stream **stream, struct device *device, enum queue_kind queue)
 {
-	int rc;
+	int race_stream = device->race ? race_stream_open(device->race) : 0, rc;
 
 	*stream = NULL;
 	if ((unsigned)queue >= QUEUE_COUNT)
-		return err_set(ERR_RANGE, "stream: queue %d does not exist", (int)queue);
-	rc = device->backend->stream_open(stream, device, queue);
-	if (rc)
+		rc = err_set(ERR_RANGE, "stream: queue %d does not exist", (int)queue);
+	else if (race_stream < 0)
+		rc = err_set(ERR_UNSUPPORTED, "stream: races are checked between at most %d streams",
+		        RACE_STREAMS_MAX);
+	else
+		rc = device->backend->stream_open(stream, device, queue);
+	if (rc) {
+		if (device->race && race_stream >= 0)
+			race_stream_close(device->race, race_stream);
 		return rc;
+	}
+	(*stream)->race_stream = race_stream;
 	(*stream)->device = device;
 	(*stream)->queue = queue;
 	(*stream)->next = device->streams;
@@ -244,11 +246,15 @@ void stream_close(struct stream *stream)
 	for (at = &stream->device->streams; *at != stream; at = &(*at)->next)
 		assert(*at);
 	*at = stream->next;
+	if (stream->device->race)
+		race_stream_close(stream->device->race, stream->race_stream);
 	stream->device->backend->stream_close(stream);
 }
 
 int stream_sync(struct stream *stream)
 {
+	if (stream->device->race)
+		race_sync_stream(stream->device->race, stream->race_stream);
 	return stream->device->backend->stream_sync(stream);
 }
 
@@ -280,143 +286,34 @@ void event_close(struct event *event)
 		event->device->backend->event_close(event);
 }
 
-static int check_same_device(const struct device *a, const struct device *b, const char *what)
+int device_check_same(const struct device *a, const struct device *b, const char *call)
 {
-	return a == b ? 0 : err_set(ERR_RANGE, "%s: the two belong to different devices", what);
+	return a == b ? 0 : err_set(ERR_RANGE, "%s: the two belong to different devices", call);
 }
 
 int event_record(struct event *event, struct stream *stream)
 {
-	int rc = check_same_device(event->device, stream->device, "event_record");
+	int rc = device_check_same(event->device, stream->device, "event_record");
 
+	if (!rc && stream->device->race)
+		race_record(stream->device->race, &event->race_clock, stream->race_stream);
 	return rc ? rc : stream->device->backend->event_record(event, stream);
 }
 
 int stream_wait(struct stream *stream, struct event *event)
 {
-	int rc = check_same_device(event->device, stream->device, "stream_wait");
+	int rc = device_check_same(event->device, stream->device, "stream_wait");
 
+	if (!rc && stream->device->race)
+		race_wait(stream->device->race, stream->race_stream, &event->race_clock);
 	return rc ? rc : stream->device->backend->stream_wait(stream, event);
 }
 
 int event_sync(struct event *event)
 {
+	if (event->device->race)
+		race_sync_event(event->device->race, &event->race_clock);
 	return event->device->backend->event_sync(event);
-}
-
-/* ---- queued work ---- */
-
-/* [base, base + bytes) lies in the arena; *end_bytes becomes the offset of its end. */
-static int check_range(const struct device *device, int64_t *end_bytes, dev_addr base, int64_t bytes)
-{
-	uint64_t offset = base.value - device->arena_base.value;
-
-	if (bytes <= 0)
-		return err_set(ERR_RANGE, "%" PRId64 " bytes, must be positive", bytes);
-	if (!device->arena_bytes)
-		return err_set(ERR_RANGE, "the device has no arena");
-	if (base.value < device->arena_base.value || offset > (uint64_t)device->arena_bytes ||
-	        (uint64_t)bytes > (uint64_t)device->arena_bytes - offset)
-		return err_set(ERR_RANGE,
-		        "%" PRId64 " bytes at arena offset %" PRId64 " do not lie in the arena of %" PRId64
-		        " bytes",
-		        bytes, (int64_t)offset, device->arena_bytes);
-	*end_bytes = (int64_t)offset + bytes;
-	return 0;
-}
-
-/* A host range that begins in a slab ends in it; other host memory is the caller's affair. */
-static int check_host_range(const struct device *device, const void *host, int64_t bytes)
-{
-	if (!host)
-		return err_set(ERR_RANGE, "no host address");
-	for (int i = 0; i < device->slab_count; i++) {
-		const struct device_slab *s = &device->slabs[i];
-		uint64_t offset = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)s->base;
-
-		if (offset < (uint64_t)s->bytes && (uint64_t)bytes > (uint64_t)s->bytes - offset)
-			return err_set(ERR_RANGE,
-			        "%" PRId64 " bytes at offset %" PRId64
-			        " run over the end of a slab of %" PRId64 " bytes",
-			        bytes, (int64_t)offset, s->bytes);
-	}
-	return 0;
-}
-
-/* Names the call in front of a check's text. */
-static int named(const struct work *work, int rc)
-{
-	return rc ? err_note(rc, "%s", work_name(work)) : 0;
-}
-
-int stream_op(struct stream *stream, const struct op *op)
-{
-	struct work work = {.kind = WORK_OP, .op = *op};
-	struct op_access list[OP_ACCESS_MAX];
-	int rc = op_check(op), count;
-
-	if (rc)
-		return rc;
-	count = op_access_list(op, list);
-	for (int i = 0; i < count; i++) {
-		int64_t end_bytes;
-
-		rc = check_range(stream->device, &end_bytes, list[i].base, list[i].bytes);
-		if (rc)
-			return named(&work, rc);
-		if (work.touched_bytes < end_bytes)
-			work.touched_bytes = end_bytes;
-	}
-	return stream->device->backend->queue(stream, &work);
-}
-
-int stream_copy_in(struct stream *stream, dev_addr dst, const void *src, int64_t bytes)
-{
-	struct work work = {.kind = WORK_COPY_IN, .copy_in = {dst, src, bytes}};
-	int rc = check_range(stream->device, &work.touched_bytes, dst, bytes);
-
-	if (!rc)
-		rc = check_host_range(stream->device, src, bytes);
-	return rc ? named(&work, rc) : stream->device->backend->queue(stream, &work);
-}
-
-int stream_copy_out(struct stream *stream, void *dst, dev_addr src, int64_t bytes)
-{
-	struct work work = {.kind = WORK_COPY_OUT, .copy_out = {dst, src, bytes}};
-	int rc = check_range(stream->device, &work.touched_bytes, src, bytes);
-
-	if (!rc)
-		rc = check_host_range(stream->device, dst, bytes);
-	return rc ? named(&work, rc) : stream->device->backend->queue(stream, &work);
-}
-
-int stream_call(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost)
-{
-	struct work work = {.kind = WORK_CALL, .call = {.fn = fn, .context = context}};
-
-	if (!fn)
-		return err_set(ERR_RANGE, "call: no function");
-	if (cost)
-		work.call.cost = *cost;
-	return stream->device->backend->queue(stream, &work);
-}
-
-int stream_discard(struct stream *stream, dev_addr base, int64_t bytes)
-{
-	struct work work = {.kind = WORK_DISCARD, .discard = {base, bytes}};
-	int64_t end_bytes; /* what holds nothing of value is not touched */
-	int rc = check_range(stream->device, &end_bytes, base, bytes);
-
-	return rc ? named(&work, rc) : stream->device->backend->queue(stream, &work);
-}
-
-int stream_stamp(struct stream *stream, int64_t *at_ns)
-{
-	struct work work = {.kind = WORK_STAMP, .at_ns = at_ns};
-
-	if (!at_ns)
-		return err_set(ERR_RANGE, "stamp: no place to write the time");
-	return stream->device->backend->queue(stream, &work);
 }
 
 /* ---- collectives ---- */
@@ -453,76 +350,6 @@ int comm_rank(const struct comm *comm)
 int comm_world_size(const struct comm *comm)
 {
 	return comm->world_size;
-}
-
-/* shards pieces of shard_count elements, all of them touched. */
-static int queue_collective(struct stream *stream, struct work *work, int shards, int64_t shard_count)
-{
-	struct device *device = stream->device;
-	enum dtype dtype = work->collective.dtype;
-	int64_t bytes = -1;
-	int rc = check_same_device(work->collective.comm->device, device, work_name(work));
-
-	if (rc)
-		return rc;
-	if ((unsigned)dtype >= DTYPE_COUNT)
-		return named(work, err_set(ERR_RANGE, "dtype %d does not exist", (int)dtype));
-	if (shard_count <= 0 || __builtin_mul_overflow(shard_count, shards * dtype_bytes(dtype), &bytes))
-		return named(work,
-		        err_set(ERR_RANGE,
-		                "%" PRId64 " elements in each of %d pieces: must be positive and fit memory",
-		                shard_count, shards));
-	work->collective.bytes = bytes;
-	rc = check_range(device, &work->touched_bytes, work->collective.buffer, bytes);
-	return rc ? named(work, rc) : device->backend->queue(stream, work);
-}
-
-int comm_all_gather(
-        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count, enum dtype dtype)
-{
-	struct work work = {.kind = WORK_ALL_GATHER, .collective = {comm, buffer, 0, dtype, 0}};
-
-	return queue_collective(stream, &work, comm->world_size, shard_count);
-}
-
-/* Sums exist of the compute dtypes only. */
-static int check_sum_dtype(const struct work *work)
-{
-	enum dtype dtype = work->collective.dtype;
-
-	if (dtype == DTYPE_F32 || dtype == DTYPE_BF16)
-		return 0;
-	return named(work,
-	        err_set(ERR_RANGE, "sums of %s are not defined, only of F32 and BF16", dtype_name(dtype)));
-}
-
-int comm_reduce_scatter(
-        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t shard_count, enum dtype dtype)
-{
-	struct work work = {.kind = WORK_REDUCE_SCATTER, .collective = {comm, buffer, 0, dtype, 0}};
-	int rc = check_sum_dtype(&work);
-
-	return rc ? rc : queue_collective(stream, &work, comm->world_size, shard_count);
-}
-
-int comm_all_reduce(
-        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype)
-{
-	struct work work = {.kind = WORK_ALL_REDUCE, .collective = {comm, buffer, 0, dtype, 0}};
-	int rc = check_sum_dtype(&work);
-
-	return rc ? rc : queue_collective(stream, &work, 1, count);
-}
-
-int comm_broadcast(
-        struct comm *comm, struct stream *stream, dev_addr buffer, int64_t count, enum dtype dtype, int root)
-{
-	struct work work = {.kind = WORK_BROADCAST, .collective = {comm, buffer, 0, dtype, root}};
-
-	if (root < 0 || root >= comm->world_size)
-		return err_set(
-		        ERR_RANGE, "broadcast: rank %d of %d ranks does not exist", root, comm->world_size);
-	return queue_collective(stream, &work, 1, count);
 }
 
 int comm_sum_host(struct comm *comm, double *values, int count)

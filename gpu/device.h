@@ -47,7 +47,11 @@ struct device_options {
 	                      its own with `threads` */
 	double host_copy_gbps;      /* host: throttle of copies each way in 1e9 bytes/s; 0 = off */
 	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
-	int poison; /* host: device_discard overwrites, and a fresh arena is filled, with NaN patterns */
+	int poison;      /* host: device_discard overwrites, and a fresh arena is filled, with NaN patterns */
+	int check_races; /* any: work that uses the bytes of other work without being ordered after it, one of
+	                    them writing, is refused with ERR_DEVICE when it is queued, naming both; for
+	                    tests, at most 16 streams. Covers ops, copies (both sides), collectives and
+	                    discards, not what a stream_call does */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 
