@@ -1,0 +1,168 @@
+#include "cli/cli.h"
+
+#include "cli/config_table.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum cli_exit cli_exit_code(int err)
+{
+	switch (err) {
+	case 0:
+		return CLI_EXIT_DONE;
+	case ERR_INPUT:
+	case ERR_UNSUPPORTED:
+		return CLI_EXIT_USAGE;
+	case ERR_STOPPED:
+		return CLI_EXIT_STOPPED;
+	case ERR_NONFINITE:
+		return CLI_EXIT_NONFINITE;
+	case ERR_FIT:
+		return CLI_EXIT_FIT;
+	default:
+		return CLI_EXIT_FAILED;
+	}
+}
+
+int cli_print_json(const json_t *object)
+{
+	if (json_dumpf(object, stdout, JSON_REAL_PRECISION(17)) || putchar('\n') == EOF)
+		return err_set(ERR_IO, "cannot write to stdout");
+	return 0;
+}
+
+void cli_say(const struct config *c, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vfprintf(c->json ? stderr : stdout, fmt, ap);
+	va_end(ap);
+}
+
+static void log_line(void *context, enum log_level level, const char *line)
+{
+	(void)context;
+	if (level == LOG_DEBUG)
+		return;
+	fprintf(stderr, "%s%s\n", level == LOG_WARN ? "warning: " : "", line);
+}
+
+void cli_log_start(void)
+{
+	log_set_sink(log_line, NULL);
+}
+
+/* ---- help ---- */
+
+static void print_short_help(FILE *to)
+{
+	fprintf(to,
+	        "ferry %s: fine-tune language models that do not fit the GPU\n\n"
+	        "usage: ferry VERB [CONFIG.yaml] [key=value | --key value]...\n\n",
+	        FERRY_VERSION);
+	for (int v = 0; v < VERB_COUNT; v++)
+		if (cli_command_of(v))
+			fprintf(to, "  %-10s%s\n", verb_infos[v].name, verb_infos[v].meaning);
+	fprintf(to, "\n\"ferry VERB --help\" lists the keys of a verb with their defaults.\n");
+}
+
+static int print_text(struct str *text)
+{
+	int err = str_check(text);
+
+	if (!err && fputs(text->data ? text->data : "", stdout) == EOF)
+		err = err_set(ERR_IO, "cannot write to stdout");
+	str_free(text);
+	return err;
+}
+
+static int help(int argc, char *argv[])
+{
+	struct str text = {0};
+	const char *nearest;
+	enum verb verb;
+
+	if (argc > 0 && !strcmp(argv[0], "--markdown")) {
+		config_write_markdown(&text);
+		return print_text(&text);
+	}
+	if (argc == 0) {
+		print_short_help(stdout);
+		return 0;
+	}
+	verb = verb_find(argv[0], &nearest);
+	if (verb == VERB_COUNT)
+		return err_set(ERR_INPUT, "there is no verb \"%.40s\"", argv[0]);
+	config_write_help(&text, verb);
+	return print_text(&text);
+}
+
+/* ---- main ---- */
+
+static int fail(const char *verb, int err)
+{
+	fflush(stdout);
+	fprintf(stderr, "ferry%s%s: %s\n", *verb ? " " : "", verb, err_text());
+	return cli_exit_code(err);
+}
+
+static int run_verb(enum verb verb, int argc, char *argv[])
+{
+	struct config c = {0};
+	struct str text = {0};
+	cli_command *command = cli_command_of(verb);
+	int err = config_parse(&c, verb, argc, argv);
+
+	if (!err && c.help) {
+		config_write_help(&text, verb);
+		err = print_text(&text);
+		goto out;
+	}
+	if (!err)
+		err = config_check(&c);
+	if (!err && !command)
+		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
+	if (!err)
+		err = command(&c);
+out:
+	config_free(&c);
+	return err;
+}
+
+int cli_main(int argc, char *argv[])
+{
+	const char *name = argc > 1 ? argv[1] : "", *nearest;
+	enum verb verb;
+	int err, skip = 2;
+
+	cli_log_start();
+	if (argc < 2) {
+		print_short_help(stdout);
+		return CLI_EXIT_DONE;
+	}
+	if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
+		printf("ferry %s\n", FERRY_VERSION);
+		return CLI_EXIT_DONE;
+	}
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		err = help(argc - 2, argv + 2);
+		return err ? fail("help", err) : CLI_EXIT_DONE;
+	}
+	verb = verb_find(name, &nearest);
+	if (verb == VERB_COUNT) {
+		fprintf(stderr, "ferry: there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them\n", name,
+		        nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+		return CLI_EXIT_USAGE;
+	}
+	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
+		skip = 3;
+	err = run_verb(verb, argc - skip, argv + skip);
+	if (!err && (fflush(stdout) || ferror(stdout)))
+		err = err_set(ERR_IO, "cannot write to stdout");
+	return err ? fail(verb_name(verb), err) : CLI_EXIT_DONE;
+}

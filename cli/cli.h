@@ -1,0 +1,45 @@
+/* What the commands share: exit codes, where output goes, and the commands themselves.
+ *
+ * A command gets its parsed and checked configuration and returns 0 or ERR_*, with the text in err_text();
+ * main turns that into "ferry VERB: text" and an exit code. Results for programs go to stdout by
+ * cli_print_json, text for people to stdout or, with --json, to stderr. Nothing else prints.
+ */
+#ifndef FERRY_CLI_CLI_H
+#define FERRY_CLI_CLI_H
+
+#include "base/json.h"
+#include "cli/config.h"
+
+enum cli_exit {
+	CLI_EXIT_DONE = 0,
+	CLI_EXIT_FAILED = 1,    /* device, disk, another rank; what was committed is safe */
+	CLI_EXIT_USAGE = 2,     /* usage, configuration, model or data; nothing was written */
+	CLI_EXIT_STOPPED = 3,   /* by a signal, after a checkpoint was committed */
+	CLI_EXIT_NONFINITE = 4, /* loss or gradients were not finite for too long */
+	CLI_EXIT_FIT = 5,       /* the plan does not fit this machine */
+};
+
+/* The exit code of a command that returned err. */
+enum cli_exit cli_exit_code(int err);
+
+typedef int cli_command(const struct config *c);
+cli_command cli_train, cli_eval, cli_generate, cli_plan, cli_export, cli_inspect, cli_verify, cli_tokenize,
+        cli_data, cli_init, cli_topo, cli_bench, cli_report;
+
+/* The command of a verb, NULL where this version has none. */
+cli_command *cli_command_of(enum verb verb);
+
+/* One object on stdout, and a newline. ERR_IO when stdout does not take it. */
+int cli_print_json(const json_t *object);
+
+/* For people: to stdout, or to stderr where stdout belongs to --json. */
+void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Log lines go to stderr from here on; warnings begin with "warning: ". A progress line that stands on the
+ * terminal is cleared before and drawn again after. */
+void cli_log_start(void);
+
+/* Everything of main but main. */
+int cli_main(int argc, char *argv[]);
+
+#endif
