@@ -92,7 +92,7 @@ static const struct config_word optimizer_state_words[] = {
         {0},
 };
 static const struct config_word compute_dtype_words[] = {
-        {"bf16", CONFIG_DTYPE_BF16, "bfloat16 " YES, NULL},
+        {"bf16", CONFIG_DTYPE_BF16, "bfloat16 auto " YES, NULL},
         {"fp32", CONFIG_DTYPE_FP32, "float32 none " NO, NULL},
         {"fp16", CONFIG_DTYPE_BF16, "float16", LATER "; bf16 and fp32 are"},
         {"fp8", CONFIG_DTYPE_BF16, "float8", LATER "; bf16 and fp32 are"},
