@@ -1,0 +1,148 @@
+#include "host/cpu/cpu_device.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static void host_close(struct device *base)
+{
+	struct cpu_device *d = (struct cpu_device *)base;
+
+	cpu_stream_free_all(d);
+	pool_close(d->own_pool);
+	for (int i = 0; i < CPU_DIRECTION_COUNT; i++)
+		pthread_mutex_destroy(&d->lanes[i].lock);
+	pthread_mutex_destroy(&d->error_lock);
+	mem_free(d);
+}
+
+static int host_open(struct device **device, const struct device_options *options)
+{
+	struct cpu_device *d = mem_alloc(1, sizeof(*d));
+	int rc = 0;
+
+	if (!d)
+		return ERR_NOMEM;
+	d->options = *options;
+	d->opened_at_ns = cpu_now_ns();
+	pthread_mutex_init(&d->error_lock, NULL);
+	for (int i = 0; i < CPU_DIRECTION_COUNT; i++)
+		pthread_mutex_init(&d->lanes[i].lock, NULL);
+	d->context.pool = options->pool;
+	if (!options->pool) {
+		rc = pool_open(&d->own_pool, options->threads ? options->threads : pool_default_threads());
+		d->context.pool = d->own_pool;
+	}
+	if (rc) {
+		host_close(&d->base);
+		return rc;
+	}
+	*device = &d->base;
+	return 0;
+}
+
+/* NULL and ERR_NOMEM's text where the system refuses. */
+static void *map(int64_t bytes, const char *what)
+{
+	void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (base == MAP_FAILED) {
+		err_set(ERR_NOMEM, "host device: %s of %" PRId64 " bytes: %s", what, bytes, strerror(errno));
+		return NULL;
+	}
+	madvise(base, (size_t)bytes, MADV_HUGEPAGE); /* where refused, small pages do */
+	return base;
+}
+
+static int host_arena_open(struct device *device, dev_addr *base, int64_t bytes)
+{
+	void *arena = map(bytes, "an arena");
+
+	if (!arena)
+		return ERR_NOMEM;
+	if (((struct cpu_device *)device)->options.poison)
+		cpu_poison(arena, bytes);
+	for (struct cpu_stream *s = ((struct cpu_device *)device)->made; s; s = s->next_made)
+		atomic_store_explicit(&s->counters.touched_bytes, 0, memory_order_relaxed);
+	*base = (dev_addr){(uint64_t)(uintptr_t)arena};
+	return 0;
+}
+
+static void host_arena_close(struct device *device)
+{
+	munmap(cpu_ptr(device->arena_base), (size_t)device->arena_bytes);
+}
+
+/* mmap gives exact sizes and zeros; pinning is mlock, since "copies" here are the processor's own. */
+static int host_slab_open(struct device *device, struct device_slab *slab)
+{
+	void *base = map(slab->bytes, "a slab");
+
+	(void)device;
+	if (!base)
+		return ERR_NOMEM;
+	slab->base = base;
+	if (slab->kind != SLAB_PINNED)
+		return 0;
+	slab->is_pinned = !mlock(base, (size_t)slab->bytes);
+	if (!slab->is_pinned)
+		log_warn("a slab of %" PRId64
+		         " bytes could not be pinned: %s (see ulimit -l); going on without",
+		        slab->bytes, strerror(errno));
+	return 0;
+}
+
+static void host_slab_close(struct device *device, struct device_slab *slab)
+{
+	(void)device;
+	munmap(slab->base, (size_t)slab->bytes);
+}
+
+static void host_get_stats(const struct device *device, struct device_stats *stats)
+{
+	const struct cpu_device *d = (const struct cpu_device *)device;
+
+	stats->now_ns = cpu_now_ns() - d->opened_at_ns;
+	for (const struct cpu_stream *s = d->made; s; s = s->next_made) {
+		const struct cpu_counters *c = &s->counters;
+		int64_t touched = atomic_load_explicit(&c->touched_bytes, memory_order_relaxed);
+
+		if (stats->arena_touched_bytes < touched)
+			stats->arena_touched_bytes = touched;
+		stats->copied_in_bytes += atomic_load_explicit(&c->copied_in_bytes, memory_order_relaxed);
+		stats->copied_out_bytes += atomic_load_explicit(&c->copied_out_bytes, memory_order_relaxed);
+		stats->flops += atomic_load_explicit(&c->flops, memory_order_relaxed);
+		for (int q = 0; q < QUEUE_COUNT; q++) {
+			stats->busy_ns[q] += atomic_load_explicit(&c->busy_ns[q], memory_order_relaxed);
+			stats->wait_ns[q] += atomic_load_explicit(&c->wait_ns[q], memory_order_relaxed);
+		}
+	}
+}
+
+const struct backend backend_host = {
+        .name = "host",
+        .open = host_open,
+        .close = host_close,
+        .arena_open = host_arena_open,
+        .arena_close = host_arena_close,
+        .slab_open = host_slab_open,
+        .slab_close = host_slab_close,
+        .stream_open = cpu_stream_open,
+        .stream_close = cpu_stream_close,
+        .stream_sync = cpu_stream_sync,
+        .event_open = cpu_event_open,
+        .event_close = cpu_event_close,
+        .event_record = cpu_event_record,
+        .stream_wait = cpu_stream_wait,
+        .event_sync = cpu_event_sync,
+        .queue = cpu_stream_queue,
+        .comm_open = cpu_comm_open,
+        .comm_close = cpu_comm_close,
+        .sum_host = cpu_comm_sum_host,
+        .get_stats = host_get_stats,
+        .has_bytes = 1,
+};
