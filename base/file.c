@@ -39,12 +39,105 @@ static int fail_io(const char *path, const char *verb)
 	return err_set(ERR_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
 }
 
+/* ---- system calls, each by way of the hook ---- */
+
+static file_hook *hook;
+static void *hook_context;
+
+void file_hook_set(file_hook *new_hook, void *context)
+{
+	hook = new_hook;
+	hook_context = context;
+}
+
+/* 0: make the call; -1 with errno: it is to fail; FILE_HOOK_SHORT: half of it. */
+static int ask(const struct file_call *call)
+{
+	int answer = hook ? hook(hook_context, call) : 0;
+
+	if (answer > 0) {
+		errno = answer;
+		return -1;
+	}
+	return answer ? FILE_HOOK_SHORT : 0;
+}
+
+static int ask_path(enum file_call_kind kind, const char *path, const char *to)
+{
+	return ask(&(struct file_call){.kind = kind, .path = path, .to = to}) == -1 ? -1 : 0;
+}
+
+static size_t halved(size_t len_bytes)
+{
+	return len_bytes > 1 ? len_bytes / 2 : len_bytes;
+}
+
+static ssize_t sys_read(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes)
+{
+	int answer = ask(&(struct file_call){
+	        .kind = FILE_CALL_READ, .path = path, .len_bytes = len_bytes, .offset_bytes = offset_bytes});
+
+	if (answer == -1)
+		return -1;
+	return pread(fd, dst, answer ? halved(len_bytes) : len_bytes, offset_bytes);
+}
+
+static ssize_t sys_write(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes)
+{
+	int answer = ask(&(struct file_call){.kind = FILE_CALL_WRITE,
+	        .path = path,
+	        .data = src,
+	        .len_bytes = len_bytes,
+	        .offset_bytes = offset_bytes});
+
+	if (answer == -1)
+		return -1;
+	return pwrite(fd, src, answer ? halved(len_bytes) : len_bytes, offset_bytes);
+}
+
+static int sys_sync(int fd, const char *path)
+{
+	return ask_path(FILE_CALL_SYNC, path, NULL) ? -1 : fsync(fd);
+}
+
+/* The descriptor is gone afterwards, whatever the answer. */
+static int sys_close(int fd, const char *path)
+{
+	int failed = ask_path(FILE_CALL_CLOSE, path, NULL), error = errno;
+
+	if (close(fd))
+		return -1;
+	errno = error;
+	return failed;
+}
+
+static int sys_rename(const char *from, const char *to)
+{
+	return ask_path(FILE_CALL_RENAME, from, to) ? -1 : rename(from, to);
+}
+
+static int sys_stat(const char *path, struct stat *st)
+{
+	return ask_path(FILE_CALL_STAT, path, NULL) ? -1 : stat(path, st);
+}
+
+static int sys_mkdir(const char *path)
+{
+	return ask_path(FILE_CALL_MKDIR, path, NULL) ? -1 : mkdir(path, 0777);
+}
+
+static int sys_remove(const char *path)
+{
+	return ask_path(FILE_CALL_REMOVE, path, NULL) ? -1 : remove(path);
+}
+
 static int open_retry(const char *path, int flags, mode_t mode)
 {
+	enum file_call_kind kind = flags & O_CREAT ? FILE_CALL_CREATE : FILE_CALL_OPEN;
 	int fd;
 
 	do
-		fd = open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
+		fd = ask_path(kind, path, NULL) ? -1 : open(path, flags | O_CLOEXEC | O_NOCTTY, mode);
 	while (fd < 0 && errno == EINTR);
 	return fd;
 }
@@ -61,7 +154,7 @@ int file_open_read(const char *path, int64_t *len_bytes)
 	int fd, err;
 
 	/* before open, because opening a device may do something; after it, because paths change */
-	if (stat(path, &st))
+	if (sys_stat(path, &st))
 		return fail(path, "open");
 	if (!S_ISREG(st.st_mode))
 		return not_regular(path, &st);
@@ -88,7 +181,7 @@ int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t 
 	char *at = dst;
 
 	while (len_bytes) {
-		ssize_t got = pread(fd, at, len_bytes, offset_bytes);
+		ssize_t got = sys_read(fd, path, at, len_bytes, offset_bytes);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -112,7 +205,7 @@ int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, i
 	const char *at = src;
 
 	while (len_bytes) {
-		ssize_t put = pwrite(fd, at, len_bytes, offset_bytes);
+		ssize_t put = sys_write(fd, path, at, len_bytes, offset_bytes);
 
 		if (put < 0 && errno == EINTR)
 			continue;
@@ -162,26 +255,56 @@ int file_sync(int fd, const char *path)
 	int rc;
 
 	do
-		rc = fsync(fd);
+		rc = sys_sync(fd, path);
 	while (rc && errno == EINTR);
 	return rc ? fail_io(path, "bring to disk") : 0;
+}
+
+int file_close(int fd, const char *path)
+{
+	return sys_close(fd, path) ? fail_io(path, "close") : 0;
+}
+
+/* Closes; keeps an error that came first. */
+static int close_after(int fd, const char *path, int err)
+{
+	int error = sys_close(fd, path) ? errno : 0;
+
+	if (err || !error)
+		return err;
+	errno = error;
+	return fail_io(path, "close");
+}
+
+int file_create(const char *path)
+{
+	int fd = open_retry(path, O_RDWR | O_CREAT | O_EXCL, 0666);
+
+	return fd < 0 ? fail(path, "create") : fd;
+}
+
+int file_rename(const char *from, const char *to)
+{
+	return sys_rename(from, to) ? fail(to, "put in place") : 0;
 }
 
 int file_sync_dir(const char *path)
 {
 	int fd = open_retry(path, O_RDONLY | O_DIRECTORY, 0);
-	int err = 0;
+	int rc, err = 0;
 
 	if (fd < 0)
 		return fail(path, "open");
-	if (fsync(fd) && errno != EINVAL && errno != EROFS) /* file systems that cannot sync a directory */
+	do
+		rc = sys_sync(fd, path);
+	while (rc && errno == EINTR);
+	if (rc && errno != EINVAL && errno != EROFS) /* file systems that cannot sync a directory */
 		err = fail_io(path, "bring to disk");
 	close(fd);
 	return err;
 }
 
-/* fsync of the directory that holds `path`. */
-static int sync_parent(const char *path)
+int file_sync_parent(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *dir;
@@ -226,14 +349,13 @@ int file_write_all(const char *path, const void *data, size_t len_bytes)
 	err = file_write_at(fd, path, data, len_bytes, 0);
 	if (!err)
 		err = file_sync(fd, path);
-	if (close(fd) && !err)
-		err = fail_io(path, "close");
-	if (!err && rename(name, path))
+	err = close_after(fd, path, err);
+	if (!err && sys_rename(name, path))
 		err = fail(path, "replace");
 	if (err)
-		unlink(name);
+		sys_remove(name);
 	else
-		err = sync_parent(path);
+		err = file_sync_parent(path);
 	mem_free(name);
 	return err;
 }
@@ -268,10 +390,9 @@ int file_copy(const char *from, const char *to)
 	}
 	if (!err)
 		err = file_sync(out, to);
-	if (close(out) && !err)
-		err = fail_io(to, "close");
+	err = close_after(out, to, err);
 	if (err)
-		unlink(to);
+		sys_remove(to);
 out:
 	mem_free(chunk);
 	close(in);
@@ -282,11 +403,18 @@ enum file_kind file_kind_of(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st))
+	if (sys_stat(path, &st))
 		return FILE_NONE;
 	if (S_ISREG(st.st_mode))
 		return FILE_REGULAR;
 	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;
+}
+
+int file_is_link(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISLNK(st.st_mode);
 }
 
 int file_make_dir(const char *path)
@@ -306,7 +434,7 @@ int file_make_dir(const char *path)
 		char end = *at;
 
 		*at = 0;
-		if (*prefix && mkdir(prefix, 0777) && file_kind_of(prefix) != FILE_DIR)
+		if (*prefix && sys_mkdir(prefix) && file_kind_of(prefix) != FILE_DIR)
 			err = fail(prefix, "create the directory");
 		*at = end;
 		if (!end)
@@ -319,7 +447,7 @@ int file_make_dir(const char *path)
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *place)
 {
 	(void)st, (void)kind, (void)place;
-	if (!remove(path) || errno == ENOENT)
+	if (!sys_remove(path) || errno == ENOENT)
 		return 0;
 	return fail(path, "remove");
 }
@@ -348,7 +476,7 @@ int file_list_dir(const char *path, char ***names, size_t *count)
 	int err = 0;
 	DIR *dir;
 
-	dir = opendir(path);
+	dir = ask_path(FILE_CALL_LIST, path, NULL) ? NULL : opendir(path);
 	if (!dir)
 		return fail(path, "list");
 	while (errno = 0, (entry = readdir(dir))) {

@@ -24,11 +24,20 @@ int file_write_all(const char *path, const void *data, size_t len_bytes);
 /* Byte-for-byte copy to a path that must not exist yet; the copy is fsynced. */
 int file_copy(const char *from, const char *to);
 
+/* A new file for writing (file_write_at) and reading back; ERR_INPUT where the name is taken. */
+int file_create(const char *path);
+int file_close(int fd, const char *path); /* the descriptor is gone, also after an error */
+
+/* Replaces `to` where it is a file or an empty directory. */
+int file_rename(const char *from, const char *to);
+
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
 int file_sync_dir(const char *path);
+int file_sync_parent(const char *path); /* of the directory that holds `path` */
 
 enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
 enum file_kind file_kind_of(const char *path); /* follows links */
+int file_is_link(const char *path);            /* 1 for a symbolic link, where it leads or not */
 
 int file_make_dir(const char *path);    /* with parents; an existing directory is fine */
 int file_remove_tree(const char *path); /* a missing path is fine */
@@ -39,5 +48,37 @@ void file_list_free(char **names, size_t count);
 
 /* "a/b" from a and b (mem_free), NULL when out of memory. */
 char *file_join(const char *dir, const char *name);
+
+/* ---- for tests: what the functions above ask of the system ---- */
+
+enum file_call_kind {
+	FILE_CALL_OPEN,
+	FILE_CALL_CREATE,
+	FILE_CALL_READ,
+	FILE_CALL_WRITE,
+	FILE_CALL_SYNC,
+	FILE_CALL_CLOSE,
+	FILE_CALL_RENAME,
+	FILE_CALL_MKDIR,
+	FILE_CALL_REMOVE,
+	FILE_CALL_LIST,
+	FILE_CALL_STAT,
+};
+
+struct file_call {
+	enum file_call_kind kind;
+	const char *path, *to; /* `to` of a rename */
+	const void *data;      /* of a write */
+	size_t len_bytes;
+	int64_t offset_bytes;
+};
+
+/* Sees each call before it is made. 0 lets it pass, an errno makes it fail without being made, and
+ * FILE_HOOK_SHORT makes a read or write transfer half (other calls pass). It may also never return. */
+enum { FILE_HOOK_SHORT = -1 };
+typedef int file_hook(void *context, const struct file_call *call);
+
+/* NULL takes the hook away. While one thread uses files only. */
+void file_hook_set(file_hook *hook, void *context);
 
 #endif

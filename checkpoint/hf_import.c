@@ -1,0 +1,415 @@
+#include "checkpoint/hf_import.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/str.h"
+#include "checkpoint/hf_dir.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, and so is memory here");
+
+enum { NAMES_SHOWN = 5 };
+
+struct place {
+	const struct safetensors *file;
+	const struct safetensors_tensor *tensor;
+};
+
+struct hf_import {
+	struct hf_dir *dir;
+	const struct model *model;
+	struct place *places; /* [model->tensor_count] */
+	void *raw;            /* staging: PLANE_PIECE_COUNT elements as the file has them, */
+	float *value;         /* as fp32, */
+	uint16_t *hi;         /* and split */
+	int16_t *lo;
+};
+
+static int is_weight(enum safetensors_dtype dtype)
+{
+	return dtype == SAFETENSORS_F32 || dtype == SAFETENSORS_F16 || dtype == SAFETENSORS_BF16;
+}
+
+static int ends_with(const char *name, const char *end)
+{
+	size_t len = strlen(name), end_len = strlen(end);
+
+	return len >= end_len && !strcmp(name + len - end_len, end);
+}
+
+/* Is it the output matrix of a causal model, by any family's name? */
+static int is_head(const char *name)
+{
+	return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
+}
+
+static int64_t element_bytes(const struct safetensors_tensor *tensor)
+{
+	return safetensors_dtype_bits(tensor->dtype) / 8;
+}
+
+static int check_dtype(const struct place *place, const char *name)
+{
+	if (is_weight(place->tensor->dtype))
+		return 0;
+	return err_set(ERR_UNSUPPORTED,
+	        "%s: tensor \"%s\" is %s; weights in F32, F16 or BF16 are wanted, not quantized or converted "
+	        "ones",
+	        place->file->path, name, safetensors_dtype_name(place->tensor->dtype));
+}
+
+static int check_shape(const struct place *place, const struct model_tensor *wanted)
+{
+	const struct safetensors_tensor *found = place->tensor;
+	int same = found->rank == wanted->rank;
+
+	for (int i = 0; same && i < wanted->rank; i++)
+		same = found->shape[i] == wanted->shape[i];
+	if (same)
+		return 0;
+	return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; config.json asks for %s",
+	        place->file->path, found->name, safetensors_shape_show(found->shape, found->rank).text,
+	        safetensors_shape_show(wanted->shape, wanted->rank).text);
+}
+
+/* Elements of a file's tensor as fp32; not a check of values. */
+static int read_values(const struct place *place, float *dst, void *raw, int64_t first, int64_t count)
+{
+	int64_t width = element_bytes(place->tensor);
+	const uint16_t *half = raw;
+	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width);
+
+	if (err)
+		return err;
+	if (place->tensor->dtype == SAFETENSORS_F32) {
+		memcpy(dst, raw, (size_t)count * 4);
+	} else if (place->tensor->dtype == SAFETENSORS_BF16) {
+		for (int64_t i = 0; i < count; i++)
+			dst[i] = bf16_to_f32(half[i]);
+	} else {
+		for (int64_t i = 0; i < count; i++)
+			dst[i] = f16_to_f32(half[i]);
+	}
+	return 0;
+}
+
+/* ---- tied heads ---- */
+
+/* Do two tensors of one shape hold the same numbers? */
+static int compare_tensors(struct hf_import *import, int *same, const struct place *a, const struct place *b)
+{
+	float *other = mem_alloc(PLANE_PIECE_COUNT, sizeof(*other));
+	int64_t count = a->tensor->count;
+	int err = other ? 0 : ERR_NOMEM;
+
+	*same = 1;
+	for (int64_t at = 0; !err && *same && at < count; at += PLANE_PIECE_COUNT) {
+		int64_t piece = count - at < PLANE_PIECE_COUNT ? count - at : PLANE_PIECE_COUNT;
+
+		err = read_values(a, import->value, import->raw, at, piece);
+		if (!err)
+			err = read_values(b, other, import->raw, at, piece);
+		if (!err)
+			*same = !memcmp(import->value, other, (size_t)piece * sizeof(*other));
+	}
+	mem_free(other);
+	return err;
+}
+
+/* The first tensor of the files that the table calls `tensor` (-1: a head). */
+static struct place find_place(const struct hf_import *import, int tensor)
+{
+	for (int f = 0; f < import->dir->file_count; f++) {
+		const struct safetensors *file = import->dir->files[f];
+
+		for (int64_t i = 0; i < file->tensor_count; i++) {
+			const char *name = file->tensors[i].name;
+
+			if (tensor < 0 ? is_head(name) : model_find_tensor(import->model, name) == tensor)
+				return (struct place){file, &file->tensors[i]};
+		}
+	}
+	return (struct place){0};
+}
+
+/* config.json says tied: what do the files say? *head is a head that stands in for the embedding. */
+static int settle_tied_head(struct hf_import *import, struct place *head, struct model *model)
+{
+	int embed = model_tensor_of(model, ROLE_EMBED, -1);
+	struct place embedding = find_place(import, embed), found = find_place(import, -1);
+	int same = 0, err;
+
+	if (!found.tensor)
+		return 0;
+	if (!embedding.tensor) {
+		*head = found;
+		return 0;
+	}
+	err = check_dtype(&found, found.tensor->name);
+	if (!err)
+		err = check_dtype(&embedding, embedding.tensor->name);
+	if (!err)
+		err = check_shape(&found, &model->tensors[embed]);
+	if (!err)
+		err = check_shape(&embedding, &model->tensors[embed]);
+	if (!err)
+		err = compare_tensors(import, &same, &embedding, &found);
+	if (err || same)
+		return err;
+	log_warn("%s: tie_word_embeddings is true in config.json, but %s and %s differ: they are trained as "
+	         "two tensors",
+	        import->dir->path, embedding.tensor->name, found.tensor->name);
+	return model_untie(model);
+}
+
+/* ---- names ---- */
+
+/* Names that only quantized checkpoints and adapters have: loading around them would train something else. */
+static int check_foreign(const struct safetensors *file, const char *name)
+{
+	static const char *const quantized[] = {".qweight", ".qzeros", ".scales", ".g_idx", ".weight_scale",
+	        ".weight_scale_inv", ".input_scale", ".weight_packed", ".absmax", ".quant_map", ".SCB",
+	        ".nested_absmax", ".weight_zero_point", "_blocks", "_scales"};
+
+	for (size_t i = 0; i < sizeof(quantized) / sizeof(*quantized); i++) {
+		if (ends_with(name, quantized[i]))
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: tensor \"%s\" belongs to quantized weights; the original model in F32, "
+			        "F16 or BF16 is wanted",
+			        file->path, safetensors_name_show(name).text);
+	}
+	if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".base_layer."))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: tensor \"%s\" belongs to an adapter; merge it into its model first", file->path,
+		        safetensors_name_show(name).text);
+	return 0;
+}
+
+/* "a, b, c and 7 more" */
+struct name_list {
+	struct str text;
+	int64_t count;
+};
+
+static void list_add(struct name_list *list, const char *name)
+{
+	if (list->count++ < NAMES_SHOWN)
+		str_printf(
+		        &list->text, "%s%s", list->count > 1 ? ", " : "", safetensors_name_show(name).text);
+}
+
+static void list_end(struct name_list *list)
+{
+	if (list->count > NAMES_SHOWN)
+		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
+}
+
+static int place_tensor(struct hf_import *import, const struct place *found, struct name_list *unknown)
+{
+	const char *name = found->tensor->name;
+	int tensor = model_find_tensor(import->model, name);
+	struct place *place;
+	int err;
+
+	if (tensor == MODEL_NAME_BUFFER)
+		return 0;
+	if (tensor < 0) {
+		list_add(unknown, name);
+		return check_foreign(found->file, name);
+	}
+	place = &import->places[tensor];
+	if (place->tensor)
+		return err_set(ERR_INPUT,
+		        "%s: \"%s\" and \"%s\" are two names of one tensor; one of them has to go",
+		        import->dir->path, safetensors_name_show(place->tensor->name).text,
+		        safetensors_name_show(name).text);
+	err = check_dtype(found, name);
+	if (!err)
+		err = check_shape(found, &import->model->tensors[tensor]);
+	if (!err)
+		*place = *found;
+	return err;
+}
+
+static int check_complete(struct hf_import *import, struct name_list *unknown)
+{
+	const struct model *model = import->model;
+	struct name_list missing = {0};
+	int err = 0, head = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		if (import->places[t].tensor)
+			continue;
+		list_add(&missing, model->tensors[t].name);
+		head |= model->tensors[t].role == ROLE_HEAD_W;
+	}
+	list_end(&missing);
+	list_end(unknown);
+	err = str_check(&missing.text);
+	if (!err)
+		err = str_check(&unknown->text);
+	if (err)
+		goto out;
+	if (missing.count == 1 && head)
+		err = err_set(ERR_INPUT,
+		        "%s: tensor %s is missing; where the head is the embedding, config.json has to say "
+		        "\"tie_word_embeddings\": true",
+		        import->dir->path, missing.text.data);
+	else if (missing.count)
+		err = err_set(ERR_INPUT, "%s: %" PRId64 " of %d tensors are missing: %s%s%s",
+		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
+		        unknown->count ? "; it holds instead: " : "",
+		        unknown->count ? unknown->text.data : "");
+	else if (unknown->count)
+		log_warn("%s: %" PRId64 " tensors are no part of a %s model and are left out: %s",
+		        import->dir->path, unknown->count, model->config.model_type, unknown->text.data);
+out:
+	str_free(&missing.text);
+	return err;
+}
+
+static int match(struct hf_import *import, struct model *model)
+{
+	struct name_list unknown = {0};
+	struct place head = {0};
+	int err = model->config.tied ? settle_tied_head(import, &head, model) : 0;
+
+	if (err)
+		return err;
+	import->places = mem_alloc((size_t)model->tensor_count, sizeof(*import->places));
+	if (!import->places)
+		return ERR_NOMEM;
+	for (int f = 0; f < import->dir->file_count; f++) {
+		const struct safetensors *file = import->dir->files[f];
+
+		for (int64_t i = 0; !err && i < file->tensor_count; i++)
+			err = place_tensor(import, &(struct place){file, &file->tensors[i]}, &unknown);
+	}
+	if (!err && head.tensor) {
+		int embed = model_tensor_of(model, ROLE_EMBED, -1);
+
+		err = check_dtype(&head, head.tensor->name);
+		if (!err)
+			err = check_shape(&head, &model->tensors[embed]);
+		import->places[embed] = head;
+	}
+	if (!err)
+		err = check_complete(import, &unknown);
+	str_free(&unknown.text);
+	return err;
+}
+
+int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
+{
+	struct hf_import *import = mem_alloc(1, sizeof(*import));
+	int err;
+
+	*out = NULL;
+	if (!import)
+		return ERR_NOMEM;
+	import->model = model;
+	err = hf_dir_open(&import->dir, dir);
+	if (err)
+		goto out;
+	import->raw = mem_alloc(PLANE_PIECE_COUNT, 4);
+	import->value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->value));
+	import->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->hi));
+	import->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->lo));
+	if (!import->raw || !import->value || !import->hi || !import->lo) {
+		err = ERR_NOMEM;
+		goto out;
+	}
+	err = match(import, model);
+out:
+	if (err)
+		hf_import_close(import);
+	else
+		*out = import;
+	return err;
+}
+
+void hf_import_close(struct hf_import *import)
+{
+	if (!import)
+		return;
+	hf_dir_close(import->dir);
+	mem_free(import->places);
+	mem_free(import->raw);
+	mem_free(import->value);
+	mem_free(import->hi);
+	mem_free(import->lo);
+	mem_free(import);
+}
+
+/* ---- loading ---- */
+
+static int check_finite(const struct place *place, const float *values, int64_t first, int64_t count)
+{
+	int64_t i = 0;
+
+	while (i < count && (f32_bits(values[i]) & 0x7f800000) != 0x7f800000)
+		i++;
+	if (i == count)
+		return 0;
+	return err_set(ERR_INPUT,
+	        "%s: tensor \"%s\" holds %f at element %" PRId64 ", byte %" PRId64
+	        "; the file is damaged, or the training that made it diverged",
+	        place->file->path, place->tensor->name, (double)values[i], first + i,
+	        place->tensor->begin_bytes + (first + i) * element_bytes(place->tensor));
+}
+
+int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count)
+{
+	const struct place *place = &import->places[tensor];
+	int err;
+
+	assert(count <= PLANE_PIECE_COUNT && first >= 0 && first <= place->tensor->count - count);
+	err = read_values(place, dst, import->raw, first, count);
+	return err ? err : check_finite(place, dst, first, count);
+}
+
+int hf_import_load_range(
+        struct hf_import *import, const struct plane_sink *sink, int tensor, int64_t first, int64_t count)
+{
+	int err = 0;
+
+	for (int64_t end = first + count; !err && first < end; first += count) {
+		count = end - first < PLANE_PIECE_COUNT ? end - first : PLANE_PIECE_COUNT;
+		err = hf_import_read(import, import->value, tensor, first, count);
+		if (err)
+			return err;
+		for (int64_t i = 0; i < count; i++) {
+			uint32_t bits = f32_bits(import->value[i]);
+
+			import->hi[i] = plane_hi(bits);
+			import->lo[i] = plane_lo(bits);
+		}
+		err = sink->write(sink->context, tensor, PLANE_HI, first, count, import->hi);
+		if (!err)
+			err = sink->write(sink->context, tensor, PLANE_LO, first, count, import->lo);
+	}
+	return err;
+}
+
+int hf_import_load(struct hf_import *import, const struct plane_sink *sink)
+{
+	int err = 0;
+
+	for (int t = 0; !err && t < import->model->tensor_count; t++)
+		err = hf_import_load_range(import, sink, t, 0, import->model->tensors[t].count);
+	return err;
+}
+
+int64_t hf_import_bytes(const struct hf_import *import)
+{
+	int64_t sum = 0;
+
+	for (int t = 0; t < import->model->tensor_count; t++)
+		sum += import->places[t].tensor->len_bytes;
+	return sum;
+}

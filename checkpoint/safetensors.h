@@ -1,0 +1,145 @@
+/* The safetensors container: 8 bytes N, N bytes of JSON, then the tensors' bytes.
+ *
+ * Mental model. Opening a file reads and checks the header only, against the length of the file; after that
+ * each tensor is a range of bytes that is known to lie inside the file, and safetensors_read copies out of it
+ * with pread (a file that shrinks meanwhile is an error, not a signal). The header's scanner is our own: it
+ * works in place, so that a hostile header costs no more than a few times its length, and every complaint
+ * names the byte. The writer is told all tensors first and then gets their bytes in that order, in pieces of
+ * any size.
+ *
+ * What is refused beyond the reference reader: names used twice, NUL in a string, unknown or repeated fields,
+ * numbers that are not plain digits, more than SAFETENSORS_RANK_MAX dimensions, names longer than
+ * SAFETENSORS_NAME_MAX_BYTES.
+ *
+ * Source: https://github.com/huggingface/safetensors ("Format").
+ */
+#ifndef FERRY_CHECKPOINT_SAFETENSORS_H
+#define FERRY_CHECKPOINT_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	SAFETENSORS_RANK_MAX = 8,
+	SAFETENSORS_NAME_MAX_BYTES = 4096,
+	SAFETENSORS_HEADER_MAX_BYTES = 100000000,
+	SAFETENSORS_BLOCK_BYTES = 4 << 20, /* of the writer's checksums */
+};
+
+enum safetensors_dtype {
+	SAFETENSORS_F4,
+	SAFETENSORS_F6_E2M3,
+	SAFETENSORS_F6_E3M2,
+	SAFETENSORS_BOOL,
+	SAFETENSORS_U8,
+	SAFETENSORS_I8,
+	SAFETENSORS_F8_E4M3,
+	SAFETENSORS_F8_E5M2,
+	SAFETENSORS_F8_E8M0,
+	SAFETENSORS_F8_E4M3FNUZ,
+	SAFETENSORS_F8_E5M2FNUZ,
+	SAFETENSORS_I16,
+	SAFETENSORS_U16,
+	SAFETENSORS_F16,
+	SAFETENSORS_BF16,
+	SAFETENSORS_I32,
+	SAFETENSORS_U32,
+	SAFETENSORS_F32,
+	SAFETENSORS_I64,
+	SAFETENSORS_U64,
+	SAFETENSORS_F64,
+	SAFETENSORS_C64,
+	SAFETENSORS_DTYPE_COUNT
+};
+
+const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
+int safetensors_dtype_bits(enum safetensors_dtype dtype);
+
+struct safetensors_tensor {
+	const char *name; /* UTF-8 without NUL; owned by the file */
+	int64_t shape[SAFETENSORS_RANK_MAX];
+	int64_t count;                  /* elements; 1 where rank is 0 */
+	int64_t begin_bytes, len_bytes; /* in the file, from its first byte */
+	enum safetensors_dtype dtype;
+	int rank;
+};
+
+struct safetensors_text {
+	const char *key, *value;
+};
+
+struct safetensors {
+	char *path;
+	int fd;
+	int64_t file_bytes, header_bytes;   /* header_bytes is N */
+	struct safetensors_tensor *tensors; /* as their bytes stand in the file */
+	int64_t tensor_count;
+	struct safetensors_text *metadata; /* by key */
+	int64_t metadata_count;
+	char *header;     /* decoded in place; holds all strings */
+	int32_t *by_name; /* tensor indices */
+};
+
+/* Opens and checks; a regular file only. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is
+ * NULL after an error. The descriptor stays open until close. */
+int safetensors_open(struct safetensors **file, const char *path);
+void safetensors_close(struct safetensors *file);
+
+/* The same checks for a header in memory, of a file of file_bytes; `header` (header_bytes of it) is taken
+ * over in any case (mem_free). No descriptor: tensors can not be read. For safetensors_open and fuzzing. */
+int safetensors_parse(struct safetensors **file, const char *path, char *header, uint64_t header_bytes,
+        uint64_t file_bytes);
+
+/* NULL when there is none. */
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+
+/* Copies len_bytes of a tensor, from first_byte of it; the range lies inside the tensor. ERR_IO. Any number
+ * of threads at once. */
+int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor, void *dst,
+        int64_t first_byte, int64_t len_bytes);
+
+/* "[2, 3]" for messages. */
+struct safetensors_shape_text {
+	char text[192];
+};
+struct safetensors_shape_text safetensors_shape_show(const int64_t *shape, int rank);
+
+/* A name for messages: cut, control characters replaced. */
+struct safetensors_name_text {
+	char text[160];
+};
+struct safetensors_name_text safetensors_name_show(const char *name);
+
+/* ---- writing ---- */
+
+struct safetensors_decl {
+	const char *name;
+	enum safetensors_dtype dtype;
+	int rank;
+	int64_t shape[SAFETENSORS_RANK_MAX];
+};
+
+struct safetensors_writer;
+
+/* A new file with the header of these tensors; metadata may be NULL with count 0. `hashes` are wanted or not:
+ * XXH3 64 of every SAFETENSORS_BLOCK_BYTES of the file, header included, the last block shorter. */
+enum safetensors_hashing { SAFETENSORS_PLAIN, SAFETENSORS_HASHED };
+int safetensors_create(struct safetensors_writer **writer, const char *path,
+        const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
+        int64_t metadata_count, enum safetensors_hashing hashing);
+
+/* The next bytes of the data, tensor after tensor. */
+int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
+
+/* All bytes are there: writes what is buffered, fsyncs, closes the file. A failure is final: remove the file
+ * and write it anew. */
+int safetensors_finish(struct safetensors_writer *writer);
+
+/* After finish: length and hashes of the file, valid until free. */
+int64_t safetensors_writer_bytes(const struct safetensors_writer *writer);
+const uint64_t *safetensors_writer_hashes(const struct safetensors_writer *writer, int64_t *block_count);
+
+/* Also closes an unfinished file, which is left where it is. NULL is allowed. */
+void safetensors_writer_free(struct safetensors_writer *writer);
+
+#endif
