@@ -117,6 +117,8 @@ static int find(const struct race *race, uint64_t address)
 
 static void drop(struct race *race, int first, int count)
 {
+	if (!count)
+		return; /* there may be no list yet */
 	for (int i = first; i < first + count; i++) {
 		race->list[i]->next_free = race->free_list;
 		race->free_list = race->list[i];
