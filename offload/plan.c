@@ -1,0 +1,212 @@
+#include "offload/plan.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/plan_parts.h"
+#include "optim/adamw.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const op_names[PLAN_OP_KIND_COUNT] = {
+        [PLAN_LOAD] = "LOAD",
+        [PLAN_FETCH] = "FETCH",
+        [PLAN_GATHER] = "GATHER",
+        [PLAN_JOIN] = "JOIN",
+        [PLAN_FORWARD] = "FORWARD",
+        [PLAN_HEAD] = "HEAD",
+        [PLAN_LOGIT] = "LOGITS",
+        [PLAN_RECOMPUTE] = "RECOMPUTE",
+        [PLAN_BACKWARD] = "BACKWARD",
+        [PLAN_ZERO] = "ZERO",
+        [PLAN_SPILL] = "SPILL",
+        [PLAN_REFILL] = "REFILL",
+        [PLAN_SCATTER] = "SCATTER",
+        [PLAN_CAST] = "CAST",
+        [PLAN_SUMSQ] = "SUMSQ",
+        [PLAN_RETURN] = "RETURN",
+        [PLAN_ACCUMULATE] = "ACCUMULATE",
+        [PLAN_FINISH] = "FINISH",
+        [PLAN_NORM] = "NORM",
+        [PLAN_LOSS] = "LOSS",
+        [PLAN_UPDATE_CPU] = "UPDATE",
+        [PLAN_UPDATE_DEV] = "UPDATE_DEVICE",
+        [PLAN_DISCARD] = "DISCARD",
+};
+
+static const char *const role_names[ARG_ROLE_COUNT] = {
+        [ARG_SRC] = "src",
+        [ARG_DST] = "dst",
+        [ARG_HI] = "hi",
+        [ARG_LO] = "lo",
+        [ARG_M] = "m",
+        [ARG_V] = "v",
+        [ARG_WEIGHT] = "weight",
+        [ARG_GRADIENT] = "gradient",
+        [ARG_X] = "x",
+        [ARG_Y] = "y",
+        [ARG_ACTS] = "acts",
+        [ARG_SCRATCH] = "scratch",
+        [ARG_DX] = "dx",
+        [ARG_BATCH] = "batch",
+        [ARG_LOSS] = "loss",
+        [ARG_NORM] = "norm",
+        [ARG_ROPE] = "rope",
+};
+
+static const char *const space_names[SPACE_COUNT] = {"device", "stage", "store"};
+
+const char *plan_op_name(enum plan_op_kind kind)
+{
+	return op_names[kind];
+}
+
+const char *plan_role_name(enum plan_role role)
+{
+	return role_names[role];
+}
+
+/* Room for one more element; on failure the plan's op_cap turns negative, which marks it broken. */
+static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t element_bytes)
+{
+	int wanted = *cap ? 2 * *cap : 256;
+	void *grown;
+
+	if (p->op_cap < 0)
+		return -1;
+	if (count < *cap)
+		return 0;
+	grown = mem_resize(*array, (size_t)wanted, element_bytes);
+	if (!grown) {
+		p->op_cap = -1;
+		return -1;
+	}
+	*array = grown;
+	*cap = wanted;
+	return 0;
+}
+
+int plan_add_buffer(
+        struct plan *p, const char *what, enum plan_space space, enum place_rank rank, int64_t bytes)
+{
+	if (plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_cap, sizeof(*p->buffers)))
+		return -1;
+	p->buffers[p->buffer_count] = (struct plan_buffer){
+	        .what = what,
+	        .space = space,
+	        .place_rank = (int)rank,
+	        .persistent = rank == PLACE_PERSISTENT,
+	        .plane = -1,
+	        .unit = -1,
+	        .layer = -1,
+	        .micro = -1,
+	        .bytes = bytes,
+	        .first_op = -1,
+	        .last_op = -1,
+	};
+	return p->buffer_count++;
+}
+
+int plan_add_op(struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int stage, int micro)
+{
+	if (plan_grow(p, (void **)&p->ops, p->op_count, &p->op_cap, sizeof(*p->ops)))
+		return -1;
+	p->ops[p->op_count] = (struct plan_op){
+	        .kind = kind,
+	        .queue = queue,
+	        .unit = unit,
+	        .stage = stage,
+	        .micro = micro,
+	        .first_arg = p->arg_count,
+	};
+	return p->op_count++;
+}
+
+void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access access)
+{
+	int op = p->op_count - 1;
+	struct plan_buffer *b;
+
+	if (buffer < 0 || plan_grow(p, (void **)&p->args, p->arg_count, &p->arg_cap, sizeof(*p->args)))
+		return;
+	p->args[p->arg_count++] = (struct plan_arg){
+	        .role = role,
+	        .buffer = buffer,
+	        .reads = !!(access & ACCESS_READ),
+	        .writes = !!(access & ACCESS_WRITE),
+	};
+	p->ops[op].arg_count++;
+	b = &p->buffers[buffer];
+	if (b->first_op < 0)
+		b->first_op = op;
+	b->last_op = op;
+}
+
+int plan_parts_check(const struct plan *p)
+{
+	return p->op_cap < 0 ? err_set(ERR_NOMEM, "out of memory while building the plan") : 0;
+}
+
+void plan_free(struct plan *p)
+{
+	if (!p)
+		return;
+	mem_free(p->ops);
+	mem_free(p->args);
+	mem_free(p->buffers);
+	mem_free(p->waits);
+	mem_free(p);
+}
+
+void plan_print(const struct plan *p, FILE *out)
+{
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+
+		fprintf(out, "%5d %-7s %-13s", i, queue_name(op->queue), plan_op_name(op->kind));
+		if (op->unit >= 0)
+			fprintf(out, " unit %d", op->unit);
+		if (op->stage >= 0)
+			fprintf(out, " stage %d", op->stage);
+		if (op->micro >= 0)
+			fprintf(out, " micro %d", op->micro);
+		for (int a = 0; a < op->arg_count; a++) {
+			const struct plan_arg *arg = &p->args[op->first_arg + a];
+			const struct plan_buffer *b = &p->buffers[arg->buffer];
+
+			fprintf(out, "%s %s%s=%s[%s+%" PRId64 ",%" PRId64 "]", a ? "," : ":",
+			        arg->writes ? "*" : "", plan_role_name(arg->role), b->what,
+			        space_names[b->space], b->offset, b->bytes);
+		}
+		for (int w = 0; w < op->wait_count; w++)
+			fprintf(out, "%s%d", w ? " " : "  after ", p->waits[op->first_wait + w]);
+		fputc('\n', out);
+	}
+}
+
+int64_t plan_bytes_of(const struct plan *p, enum plan_space space, const char *what)
+{
+	int64_t bytes = 0;
+
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == space && !strcmp(p->buffers[i].what, what))
+			bytes += p->buffers[i].bytes;
+	return bytes;
+}
+
+int64_t plan_batch_bytes(const struct plan_policy *policy)
+{
+	return 4 * (4 * policy->max_tokens + 2 * policy->max_targets);
+}
+
+int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first)
+{
+	int64_t total = 0;
+
+	for (int i = 0; i < model->tensor_count; i++) {
+		if (i == tensor)
+			*first = total;
+		total += (model->tensors[i].count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
+	}
+	return total;
+}

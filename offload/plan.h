@@ -1,0 +1,192 @@
+/* The plan: one optimizer step as data.
+ *
+ * Mental model. A plan is a list of operations in program order: the order in which doing one after the other
+ * would be right. Each runs on a queue; queues run beside each other. An operation names the buffers that it
+ * reads and writes, and from that alone follow the lifetimes, the place of every buffer in one arena, and the
+ * waits between queues:
+ *
+ *     plan_build   lists operations and buffers            (plan_build.c, plan_update.c)
+ *     plan_place   gives each buffer its offset            (plan_place.c)
+ *     plan_order   derives the fewest waits that order     (plan_order.c)
+ *                  any two operations on the same bytes
+ *     plan_check   proves that, independently              (plan_check.c)
+ *     run          executes, and decides nothing           (run.h)
+ *
+ * Policy (prefetch, schedule, activations, what is offloaded) only changes which operations are listed and
+ * where. The fewest waits are no less safe than many: each that is left is needed by two operations that
+ * touch the same bytes.
+ *
+ * A training plan begins with the updates of the step before: once its gradient norm is known, units are
+ * updated in forward order, and each unit's FETCH waits for its own UPDATE only. That is exact clipping
+ * without a stall.
+ */
+#ifndef FERRY_OFFLOAD_PLAN_H
+#define FERRY_OFFLOAD_PLAN_H
+
+#include "offload/unit.h"
+
+#include <stdio.h>
+
+enum activation_policy { ACTIVATION_KEEP, ACTIVATION_RECOMPUTE, ACTIVATION_OFFLOAD };
+enum micro_order { MICRO_LAYER_MAJOR, MICRO_BATCH_MAJOR };
+enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD_PREFETCH_NONE };
+
+struct plan_policy {
+	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
+	enum activation_policy activations;
+	enum micro_order order;
+	enum backward_prefetch backward_prefetch;
+	int forward_prefetch;   /* 1: weights of coming blocks are fetched ahead in forward */
+	int prefetch_units;     /* how many blocks ahead, >= 1 */
+	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
+	int discard; /* 1: a DISCARD follows each transient buffer's last use (host device with poison) */
+	enum dtype compute_dtype, gradient_dtype;
+	int micro_batches;               /* per step, >= 1 */
+	int64_t max_tokens, max_targets; /* of any micro-batch */
+	int64_t rope_positions;          /* rows of the rotary table: the longest document */
+};
+
+enum plan_kind {
+	PLAN_TRAIN,  /* updates of the step before, forward, backward, norm */
+	PLAN_UPDATE, /* only the updates */
+	PLAN_EVAL,   /* forward and loss of one micro-batch */
+	PLAN_LOGITS, /* forward of one micro-batch, logits of max_targets chosen rows */
+};
+
+enum plan_op_kind {
+	PLAN_LOAD,       /* h2d      a micro-batch's index arrays */
+	PLAN_FETCH,      /* h2d      own shard of a unit's plane: SRC -> DST */
+	PLAN_GATHER,     /* comm     all_gather of a unit's plane in place: DST */
+	PLAN_JOIN,       /* comm     hi, lo -> fp32 weights */
+	PLAN_FORWARD,    /* compute  one stage of one micro-batch */
+	PLAN_HEAD,       /* compute  head of one micro-batch: loss and, in training, its backward */
+	PLAN_LOGIT,      /* compute  logits of chosen rows */
+	PLAN_RECOMPUTE,  /* compute  forward of a stage again, for its backward */
+	PLAN_BACKWARD,   /* compute  one stage of one micro-batch */
+	PLAN_ZERO,       /* compute  a unit's fp32 gradient := 0 */
+	PLAN_SPILL,      /* d2h      a block input leaves */
+	PLAN_REFILL,     /* h2d      and returns */
+	PLAN_SCATTER,    /* comm     reduce_scatter of a unit's gradient in place: DST */
+	PLAN_CAST,       /* comm     gradient to gradient_dtype (or back): SRC -> DST */
+	PLAN_SUMSQ,      /* comm     sums of squares of the unit's tensors: SRC -> NORM */
+	PLAN_RETURN,     /* d2h      gradient shard to the host: SRC -> DST */
+	PLAN_ACCUMULATE, /* cpu/comm gradient sum over micro-batches: DST += SRC, first one copies */
+	PLAN_FINISH, /* cpu      host gradient sum: round to gradient_dtype in place, sums of squares -> NORM
+	              */
+	PLAN_NORM,   /* d2h      all sums of squares to the host */
+	PLAN_LOSS,   /* d2h      token losses (or logits) of a micro-batch to the host */
+	PLAN_UPDATE_CPU, /* cpu      AdamW on host planes */
+	PLAN_UPDATE_DEV, /* compute  AdamW on device planes */
+	PLAN_DISCARD,    /* any      a buffer's bytes are free */
+	PLAN_OP_KIND_COUNT
+};
+
+/* Where bytes are. */
+enum plan_space {
+	SPACE_DEVICE, /* the arena */
+	SPACE_STAGE,  /* pinned host memory of the run: rings, spilled activations, index arrays, results */
+	SPACE_STORE,  /* the store's host planes (offload/store.h); offsets are those of one virtual range */
+	SPACE_COUNT
+};
+
+/* The host planes of the store; SPACE_STORE buffers carry theirs in `plane`. */
+enum store_plane { STORE_HI, STORE_LO, STORE_M, STORE_V, STORE_GRADIENT, STORE_PLANE_COUNT };
+
+/* What an argument is to its operation. WEIGHT and GRADIENT buffers belong to a unit. */
+enum plan_role {
+	ARG_SRC,
+	ARG_DST,
+	ARG_HI,
+	ARG_LO,
+	ARG_M,
+	ARG_V,
+	ARG_WEIGHT,
+	ARG_GRADIENT,
+	ARG_X,
+	ARG_Y,
+	ARG_ACTS,
+	ARG_SCRATCH,
+	ARG_DX,
+	ARG_BATCH,
+	ARG_LOSS,
+	ARG_NORM,
+	ARG_ROPE,
+	ARG_ROLE_COUNT
+};
+
+struct plan_buffer {
+	const char *what; /* "weights", "block input", ... static */
+	enum plan_space space;
+	int persistent;         /* lives from plan to plan, at the same place in each */
+	int place_rank;         /* order of placing: lower first, at lower offsets */
+	int plane;              /* enum store_plane, or -1 */
+	int unit, layer, micro; /* -1 where it has no meaning */
+	int64_t bytes, offset;
+	int first_op, last_op; /* lifetime in program order, both included; -1 while unused */
+};
+
+struct plan_arg {
+	enum plan_role role;
+	int buffer;
+	int reads, writes;
+};
+
+struct plan_op {
+	enum plan_op_kind kind;
+	enum queue_kind queue;
+	int unit, stage, micro; /* -1 where it has no meaning */
+	int first;              /* ACCUMULATE: the first of its sum */
+	int updates;            /* belongs to the updates of the step before: skipped when there are none */
+	int first_arg, arg_count;
+	int first_wait, wait_count;
+	int signals; /* another queue waits for it */
+};
+
+struct plan {
+	enum plan_kind kind;
+	struct plan_policy policy;
+	const struct unit_map *map;
+	struct plan_op *ops;
+	struct plan_arg *args;
+	struct plan_buffer *buffers;
+	int *waits; /* ops that must be done before; of other queues, earlier in the list */
+	int op_count, arg_count, buffer_count, wait_count;
+	int op_cap, arg_cap, buffer_cap, wait_cap;
+	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer */
+	int64_t persistent_bytes[SPACE_COUNT];
+	int64_t h2d_bytes, d2h_bytes; /* traffic of one execution, all queues */
+};
+
+/* Lists, places and orders. The map must outlive the plan. ERR_NOMEM, ERR_RANGE (a policy that makes no
+ * sense). */
+int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
+        const struct plan_policy *policy);
+void plan_free(struct plan *plan);
+
+/* ERR_INTERNAL, naming both operations and the buffer, unless: any two operations with overlapping bytes, one
+ * writing, are ordered by queues and waits; every wait points back; every read of a transient buffer finds
+ * bytes last written through it; no two buffers alive at once overlap. Independent of how the waits were
+ * found. */
+int plan_check(const struct plan *plan);
+
+/* One line per operation, for people and for diffing. */
+void plan_print(const struct plan *plan, FILE *out);
+
+const char *plan_op_name(enum plan_op_kind kind);
+const char *plan_role_name(enum plan_role role);
+
+/* Bytes of one persistent family of buffers, for the memory table; summed over buffers whose `what` equals
+ * it. */
+int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char *what);
+
+/* ---- shapes that plan and run share ---- */
+
+/* Index arrays of one micro-batch on the device and in the stage: int32, id, position, doc_start, doc_end of
+ * max_tokens, then target_row, target_label of max_targets. */
+int64_t plan_batch_bytes(const struct plan_policy *policy);
+
+/* Sums of squares: tensor t's blocks of 64K elements start at *first of the NORM buffer (doubles). Returns
+ * the total. */
+int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first);
+
+#endif

@@ -1,0 +1,797 @@
+/* Listing the operations of a plan.
+ *
+ * A pass is one walk forward and backward: visits to the groups embed, block 0 .. L-1, head, block L-1 .. 0,
+ * embed. In layer-major order one pass carries all micro-batches, each visit looping over them; in
+ * micro-batch-major order each micro-batch has a pass of its own. A unit's weights are on the device for
+ * intervals of visits: uses that are closer than the prefetch distance share one interval, so a block next to
+ * the head, or a unit that every block reads, is not fetched twice. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/plan_parts.h"
+
+#include <string.h>
+
+/* Weights of one unit on the device from visit `first` to visit `last`. */
+struct interval {
+	int unit, first, last;
+	int emit;   /* visit before whose work the FETCH is listed */
+	int weight; /* buffer, once listed */
+};
+
+struct builder {
+	struct plan *p;
+	const struct model *model;
+	struct plan_state state;
+	int group_count, visit_count; /* of a pass */
+	int *group_first;             /* first stage of each group; one more at the end */
+	struct interval *intervals;
+	int interval_count;
+	int *x;             /* [group][micro] block inputs on the device */
+	int *spilled;       /* [group][micro] block inputs in the stage */
+	int *acts_kept;     /* [group][micro] */
+	int *dx;            /* [micro] */
+	int *gradient;      /* per unit: buffer of the running fp32 gradient, -1 when none */
+	int *ready;         /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
+	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
+};
+
+static int visit_group(const struct builder *b, int v)
+{
+	return v < b->group_count ? v : 2 * (b->group_count - 1) - v;
+}
+
+static int visit_is_backward(const struct builder *b, int v)
+{
+	return v >= b->group_count;
+}
+
+static int64_t unit_bytes(const struct builder *b, int u, enum dtype dtype)
+{
+	return b->p->map->units[u].count * dtype_bytes(dtype);
+}
+
+static int device_buffer(
+        struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int unit, int micro)
+{
+	int n = plan_add_buffer(b->p, what, SPACE_DEVICE, rank, bytes);
+
+	if (n >= 0) {
+		b->p->buffers[n].unit = unit;
+		b->p->buffers[n].micro = micro;
+	}
+	return n;
+}
+
+/* ---- state ---- */
+
+static void state_plane(struct builder *b, enum store_plane plane, const char *what, int on_host,
+        int on_device, enum dtype dtype)
+{
+	struct plan *p = b->p;
+
+	for (int u = 0; u < p->map->unit_count; u++) {
+		int64_t bytes = p->map->units[u].shard_count * dtype_bytes(dtype);
+		int host = on_host ? plan_add_buffer(p, what, SPACE_STORE, PLACE_PERSISTENT, bytes) : -1;
+		int device = on_device ? plan_add_buffer(p, what, SPACE_DEVICE, PLACE_PERSISTENT, bytes) : -1;
+
+		b->state.host[plane][u] = host;
+		b->state.device[plane][u] = device;
+		for (int i = 0; i < 2; i++) {
+			int n = i ? host : device;
+
+			if (n >= 0) {
+				p->buffers[n].unit = u;
+				p->buffers[n].plane = plane;
+			}
+		}
+	}
+}
+
+static void state_add(struct builder *b)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int home = !o->update_in_backward || plan_gradient_home_dtype(o) != o->gradient_dtype ||
+	           (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1);
+	int64_t norm_bytes = 8 * plan_norm_slot(b->model, 0, &(int64_t){0});
+	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
+	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
+
+	state_plane(
+	        b, STORE_HI, "hi", o->offload_params || o->offload_optimizer, !o->offload_params, DTYPE_BF16);
+	state_plane(b, STORE_LO, "lo", o->offload_optimizer,
+	        !o->offload_optimizer || (!o->offload_params && o->compute_dtype == DTYPE_F32), DTYPE_I16);
+	state_plane(b, STORE_M, "m", o->offload_optimizer, !o->offload_optimizer, DTYPE_F32);
+	state_plane(b, STORE_V, "v", o->offload_optimizer, !o->offload_optimizer, DTYPE_F32);
+	state_plane(b, STORE_GRADIENT, "gradient", home && o->offload_gradients,
+	        home && !o->offload_gradients, plan_gradient_home_dtype(o));
+	b->state.rope = rope_bytes
+	                        ? plan_add_buffer(p, "rope table", SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
+	                        : -1;
+	b->state.norm = plan_add_buffer(p, "sums of squares", SPACE_DEVICE, PLACE_PERSISTENT, norm_bytes);
+	b->state.norm_host = plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, norm_bytes);
+	for (int m = 0; m < o->micro_batches; m++) {
+		b->state.batch_host[m] =
+		        plan_add_buffer(p, "batch", SPACE_STAGE, PLACE_PERSISTENT, plan_batch_bytes(o));
+		b->state.loss_host[m] = plan_add_buffer(p, "loss", SPACE_STAGE, PLACE_PERSISTENT, loss_bytes);
+	}
+}
+
+/* ---- weights ---- */
+
+static int fetch_plane(
+        struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
+{
+	struct plan *p = b->p;
+	int dst = device_buffer(b, what, rank, unit_bytes(b, u, DTYPE_BF16), u, -1);
+
+	plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
+	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
+	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
+	p->h2d_bytes += 2 * p->map->units[u].shard_count;
+	plan_add_op(p, PLAN_GATHER, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
+	return dst;
+}
+
+static void interval_fetch(struct builder *b, struct interval *n)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int u = n->unit;
+	int hi = b->state.device[STORE_HI][u], lo = b->state.device[STORE_LO][u];
+
+	if (o->compute_dtype == DTYPE_BF16) {
+		n->weight = hi >= 0 ? hi : fetch_plane(b, u, STORE_HI, "weights", PLACE_WEIGHT);
+		return;
+	}
+	if (hi < 0)
+		hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
+	if (lo < 0)
+		lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
+	n->weight = device_buffer(b, "weights", PLACE_WEIGHT, unit_bytes(b, u, DTYPE_F32), u, -1);
+	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
+	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
+}
+
+/* Does the visit read the unit's weights? Backward through the embedding needs none. */
+static int visit_reads(const struct builder *b, int v, int u)
+{
+	int g = visit_group(b, v);
+
+	if (visit_is_backward(b, v) && g == 0)
+		return 0;
+	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
+		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
+			if (b->p->map->tensor_unit[b->model->stages[s].tensor[i]] == u)
+				return 1;
+	return 0;
+}
+
+/* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
+ */
+static int visit_distance(const struct builder *b, int v)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	if (!visit_is_backward(b, v))
+		return o->forward_prefetch ? o->prefetch_units : 0;
+	return o->backward_prefetch == BACKWARD_PREFETCH_PRE ? o->prefetch_units : 0;
+}
+
+static int intervals_find(struct builder *b)
+{
+	int cap = b->p->map->unit_count * (b->visit_count + 1);
+
+	b->intervals = mem_alloc((size_t)cap, sizeof(*b->intervals));
+	if (!b->intervals)
+		return ERR_NOMEM;
+	for (int u = 0; u < b->p->map->unit_count; u++) {
+		struct interval *open = NULL;
+
+		for (int v = 0; v < b->visit_count; v++) {
+			int distance = visit_distance(b, v);
+			int reach = distance + 1 > 2 ? distance + 1 : 2;
+
+			if (!visit_reads(b, v, u))
+				continue;
+			if (open && v - open->last <= reach) {
+				open->last = v;
+				continue;
+			}
+			open = &b->intervals[b->interval_count++];
+			*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1};
+			open->emit = v - distance > 0 ? v - distance : 0;
+		}
+	}
+	return 0;
+}
+
+enum emit_moment { EMIT_BEFORE, EMIT_AFTER };
+
+/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
+static void fetches_emit(struct builder *b, int v, enum emit_moment moment)
+{
+	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
+
+	for (int first = v; first < b->visit_count; first++)
+		for (int i = 0; i < b->interval_count; i++) {
+			struct interval *n = &b->intervals[i];
+			int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
+
+			if (n->first != first || n->weight >= 0)
+				continue;
+			if (is_post ? moment == EMIT_AFTER && n->first == v + 1
+			            : moment == EMIT_BEFORE && n->emit <= v)
+				interval_fetch(b, n);
+		}
+}
+
+static int interval_weight(const struct builder *b, int v, int u)
+{
+	for (int i = 0; i < b->interval_count; i++)
+		if (b->intervals[i].unit == u && b->intervals[i].first <= v && v <= b->intervals[i].last)
+			return b->intervals[i].weight;
+	return -1;
+}
+
+/* ---- stages ---- */
+
+/* Units of a stage's tensors, each once. Returns their number. */
+static int stage_units(const struct builder *b, int s, int *units)
+{
+	const struct model_stage *stage = &b->model->stages[s];
+	int count = 0;
+
+	for (int i = 0; i < stage->tensor_count; i++) {
+		int u = b->p->map->tensor_unit[stage->tensor[i]], seen = 0;
+
+		for (int j = 0; j < count; j++)
+			seen |= units[j] == u;
+		if (!seen)
+			units[count++] = u;
+	}
+	return count;
+}
+
+static void weights_arg(struct builder *b, int v, int s)
+{
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	if (!visit_is_backward(b, v) || visit_group(b, v) > 0)
+		for (int i = 0; i < count; i++)
+			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
+}
+
+/* A unit's running gradient, zeroed before its first use in a pass. */
+static void gradients_open(struct builder *b, int s)
+{
+	struct plan *p = b->p;
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	for (int i = 0; i < count; i++) {
+		int u = units[i], home = b->state.device[STORE_GRADIENT][u];
+		int in_place = home >= 0 && plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
+		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
+
+		if (b->gradient[u] >= 0)
+			continue;
+		b->gradient[u] = in_place ? home
+		                          : device_buffer(b, "gradients", PLACE_WEIGHT,
+		                                    unit_bytes(b, u, DTYPE_F32), u, -1);
+		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
+		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
+	}
+}
+
+static void gradients_arg(struct builder *b, int s)
+{
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	for (int i = 0; i < count; i++)
+		plan_add_arg(b->p, ARG_GRADIENT, b->gradient[units[i]], ACCESS_BOTH);
+}
+
+static int *slot(int *table, const struct builder *b, int group, int micro)
+{
+	return &table[group * b->p->policy.micro_batches + micro];
+}
+
+static int64_t stream_bytes(const struct builder *b)
+{
+	return b->p->policy.max_tokens * b->model->config.C * dtype_bytes(b->p->policy.compute_dtype);
+}
+
+static int64_t scratch_bytes(const struct builder *b, int g)
+{
+	const struct plan_policy *o = &b->p->policy;
+	int64_t most = 0;
+
+	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
+		int64_t bytes = model_scratch_bytes(
+		        b->model, b->model->stages[s].kind, o->compute_dtype, o->max_tokens, o->max_targets);
+
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+static int work_buffer(struct builder *b, const char *what, int64_t bytes, int micro)
+{
+	return bytes ? device_buffer(b, what, PLACE_WORK, bytes, -1, micro) : -1;
+}
+
+/* Forward of one group, or its recomputation in front of backward. */
+static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
+{
+	struct plan *p = b->p;
+	int g = visit_group(b, v), last = b->group_first[g + 1] - 1;
+
+	for (int s = b->group_first[g]; s <= last; s++) {
+		plan_add_op(p, kind, QUEUE_COMPUTE, -1, s, m);
+		weights_arg(b, v, s);
+		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+		if (g > 0) {
+			plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+			plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
+			plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
+		}
+		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		if (s == last && kind == PLAN_FORWARD)
+			plan_add_arg(p, ARG_Y, *slot(b->x, b, g + 1, m), ACCESS_WRITE);
+	}
+}
+
+static void visit_forward(struct builder *b, int v, int m, int scratch)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int g = visit_group(b, v), acts = -1;
+
+	if (g > 0) {
+		int64_t bytes = model_acts_bytes(b->model, o->compute_dtype, o->max_tokens);
+		int keeps = p->kind == PLAN_TRAIN && o->activations == ACTIVATION_KEEP;
+
+		acts = work_buffer(b, "activations", bytes, m);
+		if (keeps)
+			*slot(b->acts_kept, b, g, m) = acts;
+	}
+	*slot(b->x, b, g + 1, m) = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), -1, m);
+	group_forward(b, v, m, PLAN_FORWARD, acts, scratch);
+}
+
+static void visit_head(struct builder *b, int v, int m, int scratch)
+{
+	struct plan *p = b->p;
+	int g = b->group_count - 1, s = b->group_first[g];
+	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
+	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
+	int loss = device_buffer(b, "loss", PLACE_WORK, loss_bytes, -1, m);
+
+	if (train) {
+		gradients_open(b, s);
+		b->dx[m] = device_buffer(b, "block input gradients", PLACE_STREAM, stream_bytes(b), -1, m);
+	}
+	plan_add_op(p, logits ? PLAN_LOGIT : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
+	weights_arg(b, v, s);
+	plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+	plan_add_arg(p, ARG_LOSS, loss, ACCESS_WRITE);
+	if (train) {
+		plan_add_arg(p, ARG_DX, b->dx[m], ACCESS_WRITE);
+		gradients_arg(b, s);
+	}
+	plan_add_op(p, PLAN_LOSS, QUEUE_D2H, -1, -1, m);
+	plan_add_arg(p, ARG_SRC, loss, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, b->state.loss_host[m], ACCESS_WRITE);
+	p->d2h_bytes += loss_bytes;
+}
+
+static void visit_backward(struct builder *b, int v, int m, int scratch)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int g = visit_group(b, v);
+	int acts = g ? *slot(b->acts_kept, b, g, m) : -1;
+
+	if (g && acts < 0) {
+		acts = work_buffer(
+		        b, "activations", model_acts_bytes(b->model, o->compute_dtype, o->max_tokens), m);
+		group_forward(b, v, m, PLAN_RECOMPUTE, acts, scratch);
+	}
+	for (int s = b->group_first[g + 1] - 1; s >= b->group_first[g]; s--) {
+		gradients_open(b, s);
+		plan_add_op(p, PLAN_BACKWARD, QUEUE_COMPUTE, -1, s, m);
+		weights_arg(b, v, s);
+		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
+		if (g > 0) {
+			plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
+			plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
+			plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
+		}
+		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
+		plan_add_arg(p, ARG_DX, b->dx[m], g ? ACCESS_BOTH : ACCESS_READ);
+		gradients_arg(b, s);
+	}
+}
+
+/* ---- activations that leave ---- */
+
+/* A block input whose next use is near stays; the last block's backward follows its forward with only the
+ * head between. */
+static int group_spills(const struct builder *b, int g)
+{
+	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
+	       g < b->group_count - 2;
+}
+
+static void spills_emit(struct builder *b, int g, int m)
+{
+	struct plan *p = b->p;
+	int stage = plan_add_buffer(p, "spilled block inputs", SPACE_STAGE, PLACE_STREAM, stream_bytes(b));
+
+	plan_add_op(p, PLAN_SPILL, QUEUE_D2H, -1, b->group_first[g], m);
+	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
+	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
+	p->d2h_bytes += stream_bytes(b);
+	*slot(b->spilled, b, g, m) = stage;
+}
+
+static void refills_emit(struct builder *b, int v, int m0, int m1)
+{
+	struct plan *p = b->p;
+
+	for (int at = b->group_count; at < b->visit_count; at++) {
+		int g = visit_group(b, at);
+		int emit = at - visit_distance(b, at);
+
+		if (!group_spills(b, g) || (emit > g + 1 ? emit : g + 1) != v)
+			continue;
+		for (int m = m0; m < m1; m++) {
+			int back = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), -1, m);
+
+			plan_add_op(p, PLAN_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
+			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
+			plan_add_arg(p, ARG_DST, back, ACCESS_WRITE);
+			p->h2d_bytes += stream_bytes(b);
+			*slot(b->x, b, g, m) = back;
+		}
+	}
+}
+
+/* ---- gradients that are whole ---- */
+
+static int add_gradient_op(
+        struct builder *b, enum plan_op_kind kind, enum queue_kind queue, int u, int src, int dst)
+{
+	int op = plan_add_op(b->p, kind, queue, u, -1, -1);
+
+	plan_add_arg(b->p, ARG_SRC, src, ACCESS_READ);
+	plan_add_arg(b->p, ARG_DST, dst, ACCESS_WRITE);
+	return op;
+}
+
+static void add_sumsq(struct builder *b, int u, int gradient)
+{
+	plan_add_op(b->p, PLAN_SUMSQ, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(b->p, ARG_SRC, gradient, ACCESS_READ);
+	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
+}
+
+/* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
+static int gradient_round(struct builder *b, int u, int home)
+{
+	struct plan *p = b->p;
+	int gradient = b->gradient[u], rounded = gradient;
+
+	if (p->policy.gradient_dtype == DTYPE_BF16) {
+		rounded = home >= 0 ? home
+		                    : device_buffer(b, "rounded gradients", PLACE_STREAM,
+		                              unit_bytes(b, u, DTYPE_BF16), u, -1);
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, gradient, rounded);
+	}
+	add_sumsq(b, u, rounded);
+	return rounded;
+}
+
+static int gradient_return(struct builder *b, int u, int src, int dst)
+{
+	struct plan *p = b->p;
+
+	if (dst < 0)
+		dst = plan_add_buffer(p, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, p->buffers[src].bytes);
+	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
+	p->d2h_bytes += p->buffers[src].bytes;
+	return dst;
+}
+
+/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it. */
+static int gradient_close_whole(struct builder *b, int u)
+{
+	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int rounded = gradient_round(b, u, device);
+
+	if (host >= 0 || (device < 0 && b->p->policy.offload_optimizer))
+		return gradient_return(b, u, rounded, host);
+	return rounded;
+}
+
+/* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
+ */
+static int gradient_close_part(struct builder *b, int u, int m)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int on_host = host >= 0, home = on_host ? host : device;
+	int part = on_host ? gradient_return(b, u, b->gradient[u], -1) : b->gradient[u];
+	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
+
+	plan_add_arg(p, ARG_SRC, part, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, home, m ? ACCESS_BOTH : ACCESS_WRITE);
+	if (op >= 0)
+		p->ops[op].first = m == 0;
+	if (m + 1 < o->micro_batches)
+		return -1;
+	if (on_host) {
+		plan_add_op(p, PLAN_FINISH, QUEUE_CPU, u, -1, -1);
+		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
+		plan_add_arg(p, ARG_NORM, b->state.norm_host, ACCESS_BOTH);
+	} else if (o->gradient_dtype == DTYPE_BF16) {
+		int rounded = device_buffer(
+		        b, "rounded gradients", PLACE_STREAM, unit_bytes(b, u, DTYPE_BF16), u, -1);
+
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, home, rounded);
+		add_sumsq(b, u, rounded);
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
+	} else {
+		add_sumsq(b, u, home);
+	}
+	return home;
+}
+
+static void gradients_close(struct builder *b, int v, int m0, int m1)
+{
+	struct plan *p = b->p;
+
+	for (int u = p->map->unit_count - 1; u >= 0; u--) {
+		int ready;
+
+		if (b->gradient_last[u] != v || b->gradient[u] < 0)
+			continue;
+		plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
+		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+		if (m1 - m0 == p->policy.micro_batches)
+			ready = gradient_close_whole(b, u);
+		else
+			ready = gradient_close_part(b, u, m0);
+		b->gradient[u] = -1;
+		if (p->policy.update_in_backward)
+			b->ready[u] = ready;
+	}
+}
+
+/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep. */
+static void updates_emit(struct builder *b, int v)
+{
+	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
+		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
+			plan_add_update(b->p, &b->state, u, b->ready[u], 0);
+			b->ready[u] = -1;
+		}
+}
+
+/* ---- the pass ---- */
+
+static void visit_emit(struct builder *b, int v, int m0, int m1)
+{
+	int g = visit_group(b, v);
+	int64_t bytes = scratch_bytes(b, g);
+	int scratch;
+
+	fetches_emit(b, v, EMIT_BEFORE);
+	refills_emit(b, v, m0, m1);
+	scratch = work_buffer(b, "scratch", bytes, -1);
+	for (int m = m0; m < m1; m++) {
+		if (visit_is_backward(b, v))
+			visit_backward(b, v, m, scratch);
+		else if (g == b->group_count - 1)
+			visit_head(b, v, m, scratch);
+		else
+			visit_forward(b, v, m, scratch);
+		if (!visit_is_backward(b, v) && group_spills(b, g))
+			spills_emit(b, g, m);
+	}
+	fetches_emit(b, v, EMIT_AFTER);
+}
+
+static void pass_emit(struct builder *b, int m0, int m1)
+{
+	struct plan *p = b->p;
+	/* With prefetch, a gradient is closed while the next visit computes; without, memory counts more. */
+	int late = p->policy.backward_prefetch != BACKWARD_PREFETCH_NONE;
+
+	for (int i = 0; i < b->interval_count; i++)
+		b->intervals[i].weight = -1;
+	for (int m = m0; m < m1; m++) {
+		b->state.batch[m] =
+		        device_buffer(b, "batch", PLACE_WORK, plan_batch_bytes(&p->policy), -1, m);
+		plan_add_op(p, PLAN_LOAD, QUEUE_H2D, -1, -1, m);
+		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
+		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
+		p->h2d_bytes += plan_batch_bytes(&p->policy);
+	}
+	for (int v = 0; v < b->visit_count && !plan_parts_check(p); v++) {
+		visit_emit(b, v, m0, m1);
+		if (p->kind == PLAN_TRAIN && v - late >= 0) {
+			gradients_close(b, v - late, m0, m1);
+			updates_emit(b, v - late);
+		}
+	}
+	if (p->kind == PLAN_TRAIN && late)
+		gradients_close(b, b->visit_count - 1, m0, m1);
+	updates_emit(b, b->visit_count);
+}
+
+static void gradient_last_find(struct builder *b)
+{
+	for (int v = b->group_count - 1; v < b->visit_count; v++) {
+		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
+
+		for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
+			int count = stage_units(b, s, units);
+
+			for (int i = 0; i < count; i++)
+				b->gradient_last[units[i]] = v;
+		}
+	}
+}
+
+static void plan_emit(struct builder *b)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int host_sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1 && o->offload_gradients;
+
+	if (p->kind == PLAN_UPDATE || (p->kind == PLAN_TRAIN && !o->update_in_backward))
+		plan_add_updates(p, &b->state);
+	if (p->kind == PLAN_UPDATE)
+		return;
+	if (p->kind != PLAN_TRAIN)
+		pass_emit(b, 0, 1);
+	else if (o->order == MICRO_LAYER_MAJOR)
+		pass_emit(b, 0, o->micro_batches);
+	else
+		for (int m = 0; m < o->micro_batches; m++)
+			pass_emit(b, m, m + 1);
+	if (p->kind == PLAN_TRAIN && !host_sums) {
+		plan_add_op(p, PLAN_NORM, QUEUE_D2H, -1, -1, -1);
+		plan_add_arg(p, ARG_SRC, b->state.norm, ACCESS_READ);
+		plan_add_arg(p, ARG_DST, b->state.norm_host, ACCESS_WRITE);
+	}
+}
+
+/* ---- a plan ---- */
+
+static int builder_open(struct builder *b, struct plan *p)
+{
+	int L = (int)p->map->model->config.L, units = p->map->unit_count, micros = p->policy.micro_batches;
+	int slots;
+
+	b->p = p;
+	b->model = p->map->model;
+	b->group_count = L + 2;
+	b->visit_count = p->kind == PLAN_TRAIN ? 2 * b->group_count - 1 : b->group_count;
+	slots = (b->group_count + 1) * micros;
+	for (int i = 0; i < STORE_PLANE_COUNT; i++) {
+		b->state.host[i] = mem_alloc((size_t)units, sizeof(int));
+		b->state.device[i] = mem_alloc((size_t)units, sizeof(int));
+		if (!b->state.host[i] || !b->state.device[i])
+			return ERR_NOMEM;
+	}
+	b->state.batch = mem_alloc((size_t)micros, sizeof(int));
+	b->state.batch_host = mem_alloc((size_t)micros, sizeof(int));
+	b->state.loss_host = mem_alloc((size_t)micros, sizeof(int));
+	b->group_first = mem_alloc((size_t)b->group_count + 1, sizeof(int));
+	b->x = mem_alloc((size_t)slots, sizeof(int));
+	b->spilled = mem_alloc((size_t)slots, sizeof(int));
+	b->acts_kept = mem_alloc((size_t)slots, sizeof(int));
+	b->dx = mem_alloc((size_t)micros, sizeof(int));
+	b->gradient = mem_alloc((size_t)units, sizeof(int));
+	b->gradient_last = mem_alloc((size_t)units, sizeof(int));
+	b->ready = mem_alloc((size_t)units, sizeof(int));
+	if (!b->state.batch || !b->state.batch_host || !b->state.loss_host || !b->group_first || !b->x ||
+	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready)
+		return ERR_NOMEM;
+	for (int i = 0; i < slots; i++)
+		b->x[i] = b->spilled[i] = b->acts_kept[i] = -1;
+	for (int u = 0; u < units; u++)
+		b->gradient[u] = b->gradient_last[u] = b->ready[u] = -1;
+	for (int s = b->model->stage_count - 1; s >= 0; s--) {
+		const struct model_stage *stage = &b->model->stages[s];
+		int g = stage->kind == STAGE_EMBED ? 0 : stage->kind == STAGE_HEAD ? L + 1 : stage->layer + 1;
+
+		b->group_first[g] = s;
+	}
+	b->group_first[b->group_count] = b->model->stage_count;
+	gradient_last_find(b);
+	return intervals_find(b);
+}
+
+static void builder_close(struct builder *b)
+{
+	for (int i = 0; i < STORE_PLANE_COUNT; i++) {
+		mem_free(b->state.host[i]);
+		mem_free(b->state.device[i]);
+	}
+	mem_free(b->state.batch);
+	mem_free(b->state.batch_host);
+	mem_free(b->state.loss_host);
+	mem_free(b->group_first);
+	mem_free(b->x);
+	mem_free(b->spilled);
+	mem_free(b->acts_kept);
+	mem_free(b->dx);
+	mem_free(b->gradient);
+	mem_free(b->gradient_last);
+	mem_free(b->ready);
+	mem_free(b->intervals);
+}
+
+static int policy_check(const struct plan_policy *o, const struct unit_map *map)
+{
+	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
+	        o->prefetch_units < 1)
+		return err_set(ERR_RANGE,
+		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
+	if (o->compute_dtype != DTYPE_F32 && o->compute_dtype != DTYPE_BF16)
+		return err_set(ERR_RANGE, "plan: compute dtype %s", dtype_name(o->compute_dtype));
+	if (o->gradient_dtype != DTYPE_F32 && o->gradient_dtype != DTYPE_BF16)
+		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
+	if (map->world_size > 1 && !o->offload_params)
+		return err_set(ERR_UNSUPPORTED, "cpu_offload without params on more than one rank is not "
+		                                "done yet: add params to cpu_offload");
+	return 0;
+}
+
+int plan_build(
+        struct plan **out, enum plan_kind kind, const struct unit_map *map, const struct plan_policy *policy)
+{
+	struct builder b = {0};
+	struct plan *p;
+	int rc = policy_check(policy, map);
+
+	if (rc)
+		return rc;
+	p = mem_alloc(1, sizeof(*p));
+	if (!p)
+		return ERR_NOMEM;
+	p->kind = kind;
+	p->map = map;
+	p->policy = *policy;
+	rc = builder_open(&b, p);
+	if (!rc) {
+		state_add(&b);
+		plan_emit(&b);
+		rc = plan_parts_check(p);
+	}
+	if (!rc && policy->discard)
+		rc = plan_insert_discards(p);
+	if (!rc)
+		rc = plan_place(p);
+	if (!rc)
+		rc = plan_order(p);
+	builder_close(&b);
+	if (rc) {
+		plan_free(p);
+		return rc;
+	}
+	*out = p;
+	return 0;
+}

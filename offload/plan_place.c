@@ -1,0 +1,148 @@
+/* Placing: every buffer gets an offset in its space from its lifetime, so that the peak is known before
+ * anything is allocated and nothing fragments. Persistent buffers come first, in the order in which they were
+ * added, and so lie at the same place in every plan of one policy. The others are placed greedily, large
+ * before small within a rank, each at the lowest offset where no buffer alive at the same time lies
+ * (Pisarchyk and Lee 2020, "greedy by size"). */
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "offload/plan_parts.h"
+
+#include <stdlib.h>
+
+enum { PLACE_ALIGN = 256 };
+
+static int place_compare(const void *a, const void *b)
+{
+	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
+	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
+
+	if (x->place_rank != y->place_rank)
+		return x->place_rank < y->place_rank ? -1 : 1;
+	if (x->place_rank != PLACE_PERSISTENT && x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x < y ? -1 : x > y; /* order of adding */
+}
+
+static int offset_compare(const void *a, const void *b)
+{
+	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
+	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
+
+	return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time (sorted by
+ * offset). */
+static int64_t place_find(
+        const struct plan_buffer *b, struct plan_buffer **alive, int alive_count, int64_t base)
+{
+	int64_t at = base;
+
+	qsort(alive, (size_t)alive_count, sizeof(*alive), offset_compare);
+	for (int i = 0; i < alive_count; i++) {
+		int64_t end = round_up(alive[i]->offset + alive[i]->bytes, PLACE_ALIGN);
+
+		if (at + b->bytes <= alive[i]->offset)
+			break;
+		if (end > at)
+			at = end;
+	}
+	return at;
+}
+
+static int place_space(
+        struct plan *p, enum plan_space space, struct plan_buffer **sorted, struct plan_buffer **alive)
+{
+	int count = 0;
+	int64_t base = 0;
+
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == space && (p->buffers[i].persistent || p->buffers[i].first_op >= 0))
+			sorted[count++] = &p->buffers[i];
+	qsort(sorted, (size_t)count, sizeof(*sorted), place_compare);
+	for (int i = 0; i < count; i++) {
+		struct plan_buffer *b = sorted[i];
+		int alive_count = 0;
+		int64_t end;
+
+		if (b->persistent) {
+			b->offset = base;
+			base = round_up(base + b->bytes, PLACE_ALIGN);
+		} else {
+			for (int j = 0; j < i; j++)
+				if (!sorted[j]->persistent && sorted[j]->first_op <= b->last_op &&
+				        b->first_op <= sorted[j]->last_op)
+					alive[alive_count++] = sorted[j];
+			b->offset = place_find(b, alive, alive_count, base);
+		}
+		end = b->offset + b->bytes;
+		if (end > p->space_bytes[space])
+			p->space_bytes[space] = end;
+		if (b->persistent)
+			p->persistent_bytes[space] = end;
+	}
+	return 0;
+}
+
+int plan_place(struct plan *p)
+{
+	struct plan_buffer **sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*sorted));
+	struct plan_buffer **alive = mem_alloc((size_t)p->buffer_count + 1, sizeof(*alive));
+	int rc = sorted && alive ? 0 : ERR_NOMEM;
+
+	for (int space = 0; space < SPACE_COUNT && !rc; space++)
+		rc = place_space(p, (enum plan_space)space, sorted, alive);
+	mem_free(sorted);
+	mem_free(alive);
+	return rc;
+}
+
+/* After the last use of each transient device buffer, on the queue of that use. Operations are numbered anew.
+ */
+int plan_insert_discards(struct plan *p)
+{
+	int old_count = p->op_count, buffer_count = p->buffer_count;
+	struct plan_op *old = p->ops;
+	int *moved = mem_alloc((size_t)old_count + 1, sizeof(*moved));
+	int rc = moved ? 0 : ERR_NOMEM;
+
+	if (rc)
+		return rc;
+	p->ops = NULL;
+	p->op_count = p->op_cap = 0;
+	for (int i = 0; i < old_count; i++) {
+		int n = plan_add_op(p, old[i].kind, old[i].queue, old[i].unit, old[i].stage, old[i].micro);
+
+		if (n < 0)
+			break;
+		p->ops[n] = old[i];
+		moved[i] = n;
+		for (int j = 0; j < buffer_count; j++) {
+			struct plan_buffer *b = &p->buffers[j];
+
+			if (b->space != SPACE_DEVICE || b->persistent || b->first_op < 0 || b->last_op != i)
+				continue;
+			plan_add_op(p, PLAN_DISCARD, old[i].queue, b->unit, -1, b->micro);
+			plan_add_arg(p, ARG_DST, j, ACCESS_WRITE);
+			b->last_op = i; /* in old numbers until all are moved */
+		}
+	}
+	rc = plan_parts_check(p);
+	for (int j = 0; j < buffer_count && !rc; j++) {
+		struct plan_buffer *b = &p->buffers[j];
+		int discards = b->space == SPACE_DEVICE && !b->persistent;
+
+		if (b->first_op < 0)
+			continue;
+		b->first_op = moved[b->first_op];
+		b->last_op = moved[b->last_op];
+		for (int n = b->last_op + 1; discards && n < p->op_count && p->ops[n].kind == PLAN_DISCARD;
+		        n++)
+			if (p->args[p->ops[n].first_arg].buffer == j)
+				b->last_op = n;
+	}
+	mem_free(old);
+	mem_free(moved);
+	return rc;
+}

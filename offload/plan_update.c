@@ -1,0 +1,138 @@
+/* The updates: from a unit's gradient to its new planes, wherever each of them lives.
+ *
+ * The optimizer's home decides where AdamW runs. What it needs and finds elsewhere is brought through a ring
+ * of two: the transfers of one unit are listed before the arithmetic of the unit before it, so that their
+ * buffers overlap in life and their work overlaps in time. */
+#include "offload/plan_parts.h"
+
+enum dtype plan_gradient_home_dtype(const struct plan_policy *policy)
+{
+	return policy->order == MICRO_BATCH_MAJOR && policy->micro_batches > 1 ? DTYPE_F32
+	                                                                       : policy->gradient_dtype;
+}
+
+static void traffic_add(struct plan *p, enum queue_kind queue, int64_t bytes)
+{
+	if (queue == QUEUE_H2D)
+		p->h2d_bytes += bytes;
+	else
+		p->d2h_bytes += bytes;
+}
+
+/* One copy between host and device. */
+static void copy_add(struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int dst,
+        int src, int updates)
+{
+	int op = plan_add_op(p, kind, queue, unit, -1, -1);
+
+	plan_add_arg(p, ARG_SRC, src, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
+	if (op >= 0 && src >= 0) {
+		p->ops[op].updates = updates;
+		traffic_add(p, queue, p->buffers[src].bytes);
+	}
+}
+
+static void update_host(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
+{
+	int op = plan_add_op(p, PLAN_UPDATE_CPU, QUEUE_CPU, u, -1, -1);
+
+	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
+	plan_add_arg(p, ARG_HI, s->host[STORE_HI][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_LO, s->host[STORE_LO][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_M, s->host[STORE_M][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_V, s->host[STORE_V][u], ACCESS_BOTH);
+	if (op >= 0)
+		p->ops[op].updates = updates;
+}
+
+/* Weights that stay on the device are renewed after an update on the host. */
+static void refresh_device(struct plan *p, const struct plan_state *s, int u, int updates)
+{
+	for (int plane = STORE_HI; plane <= STORE_LO; plane++)
+		if (s->device[plane][u] >= 0)
+			copy_add(
+			        p, PLAN_FETCH, QUEUE_H2D, u, s->device[plane][u], s->host[plane][u], updates);
+}
+
+static void update_device(
+        struct plan *p, const struct plan_state *s, int u, int hi, int gradient, int updates)
+{
+	int op = plan_add_op(p, PLAN_UPDATE_DEV, QUEUE_COMPUTE, u, -1, -1);
+
+	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
+	plan_add_arg(p, ARG_HI, hi, ACCESS_BOTH);
+	plan_add_arg(p, ARG_LO, s->device[STORE_LO][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_M, s->device[STORE_M][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_V, s->device[STORE_V][u], ACCESS_BOTH);
+	if (op >= 0)
+		p->ops[op].updates = updates;
+}
+
+static int device_temp(struct plan *p, const char *what, int u, int64_t bytes)
+{
+	int b = plan_add_buffer(p, what, SPACE_DEVICE, PLACE_WEIGHT, bytes);
+
+	if (b >= 0)
+		p->buffers[b].unit = u;
+	return b;
+}
+
+/* hi at home in host memory, to where the device updates it. */
+static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
+{
+	int hi = device_temp(p, "update hi", u, 2 * p->map->units[u].shard_count);
+
+	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->host[STORE_HI][u], updates);
+	return hi;
+}
+
+void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
+{
+	if (p->policy.offload_optimizer) {
+		update_host(p, s, u, gradient, updates);
+		refresh_device(p, s, u, updates);
+		return;
+	}
+	int home = s->device[STORE_HI][u];
+	int hi = home >= 0 ? home : fetch_hi(p, s, u, updates);
+
+	update_device(p, s, u, hi, gradient, updates);
+	if (home < 0)
+		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->host[STORE_HI][u], hi, updates);
+}
+
+/* The unit's gradient where the optimizer can read it, by way of a ring when its home is elsewhere. */
+static int gradient_bring(struct plan *p, const struct plan_state *s, int u)
+{
+	int on_host = s->host[STORE_GRADIENT][u], on_device = s->device[STORE_GRADIENT][u];
+	int64_t bytes = p->buffers[on_host >= 0 ? on_host : on_device].bytes;
+	int ring;
+
+	if (p->policy.offload_optimizer) {
+		if (on_host >= 0)
+			return on_host;
+		ring = plan_add_buffer(p, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, bytes);
+		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, on_device, 1);
+		return ring;
+	}
+	if (on_device >= 0)
+		return on_device;
+	ring = device_temp(p, "update gradient", u, bytes);
+	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, on_host, 1);
+	return ring;
+}
+
+void plan_add_updates(struct plan *p, const struct plan_state *s)
+{
+	int unit_count = p->map->unit_count;
+	int next = gradient_bring(p, s, 0);
+
+	for (int u = 0; u < unit_count && !plan_parts_check(p); u++) {
+		int gradient = next;
+
+		if (u + 1 < unit_count)
+			next = gradient_bring(p, s, u + 1);
+		plan_add_update(p, s, u, gradient, 1);
+	}
+}

@@ -1,0 +1,316 @@
+#include "offload/unit.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/size.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* The module tree as torch sees it, spelled by dotted names. A tensor hangs on the module that its name is
+ * in. */
+struct module {
+	char *path; /* "" for the root */
+	int parent;
+	int is_list; /* children are numbered: a ModuleList, which never becomes a unit */
+	int64_t own_count;
+	int unit; /* -1: not a unit */
+};
+
+struct module_tree {
+	struct module *modules;
+	int count, cap;
+	int *tensor_module;
+};
+
+static int module_find(const struct module_tree *t, const char *path, size_t len)
+{
+	for (int i = t->count - 1; i >= 0; i--)
+		if (strlen(t->modules[i].path) == len && !memcmp(t->modules[i].path, path, len))
+			return i;
+	return -1;
+}
+
+/* Index of the module with that path, made with its parents if new; negative ERR_*. */
+static int module_add(struct module_tree *t, const char *path, size_t len)
+{
+	int found = module_find(t, path, len);
+	int parent = -1;
+
+	if (found >= 0)
+		return found;
+	if (len) {
+		size_t dot = len;
+
+		while (dot && path[dot] != '.')
+			dot--;
+		parent = module_add(t, path, dot);
+		if (parent < 0)
+			return parent;
+		if (isdigit((unsigned char)path[dot ? dot + 1 : 0]))
+			t->modules[parent].is_list = 1;
+	}
+	if (t->count == t->cap) {
+		int cap = t->cap ? 2 * t->cap : 64;
+		struct module *grown = mem_resize(t->modules, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		t->modules = grown;
+		t->cap = cap;
+	}
+	struct module *m = &t->modules[t->count];
+
+	memset(m, 0, sizeof(*m));
+	m->path = mem_strndup(path, len);
+	if (!m->path)
+		return ERR_NOMEM;
+	m->parent = parent;
+	m->unit = -1;
+	return t->count++;
+}
+
+static void module_tree_free(struct module_tree *t)
+{
+	for (int i = 0; i < t->count; i++)
+		mem_free(t->modules[i].path);
+	mem_free(t->modules);
+	mem_free(t->tensor_module);
+}
+
+static int module_tree_build(struct module_tree *t, const struct model *model)
+{
+	t->tensor_module = mem_alloc((size_t)model->tensor_count, sizeof(int));
+	if (!t->tensor_module)
+		return ERR_NOMEM;
+	if (module_add(t, "", 0) < 0)
+		return ERR_NOMEM;
+	for (int i = 0; i < model->tensor_count; i++) {
+		const char *name = model->tensors[i].name;
+		const char *dot = strrchr(name, '.');
+		int module = module_add(t, name, dot ? (size_t)(dot - name) : 0);
+
+		if (module < 0)
+			return module;
+		t->tensor_module[i] = module;
+		t->modules[module].own_count += model->tensors[i].count;
+	}
+	return 0;
+}
+
+/* Post-order: what is not yet in a unit reaches the number -> a unit. Returns the elements left over. */
+static int64_t module_wrap(struct module_tree *t, int at, int64_t min_num_params, int *unit_count)
+{
+	int64_t rest = t->modules[at].own_count;
+
+	for (int i = at + 1; i < t->count; i++)
+		if (t->modules[i].parent == at)
+			rest += module_wrap(t, i, min_num_params, unit_count);
+	if (at == 0 || (rest >= min_num_params && !t->modules[at].is_list)) {
+		t->modules[at].unit = (*unit_count)++;
+		return 0;
+	}
+	return rest;
+}
+
+static int unit_of_module(const struct module_tree *t, int module)
+{
+	while (t->modules[module].unit < 0)
+		module = t->modules[module].parent;
+	return t->modules[module].unit;
+}
+
+/* Unit numbers before ordering: by policy. Fills tensor_unit and names; returns the number of units or ERR_*.
+ */
+static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t min_num_params, char **names)
+{
+	const struct model *model = map->model;
+	int64_t L = model->config.L;
+	struct module_tree tree = {0};
+	int unit_count = 0, rc;
+
+	if (policy == WRAP_NONE) {
+		names[0] = mem_strdup("model");
+		return names[0] ? 1 : ERR_NOMEM;
+	}
+	rc = module_tree_build(&tree, model);
+	if (rc)
+		goto out;
+	if (policy == WRAP_SIZE) {
+		module_wrap(&tree, 0, min_num_params, &unit_count);
+		for (int i = 0; i < model->tensor_count; i++)
+			map->tensor_unit[i] = unit_of_module(&tree, tree.tensor_module[i]);
+	} else {
+		unit_count = (int)L + 2;
+		for (int i = 0; i < model->tensor_count; i++) {
+			const struct model_tensor *x = &model->tensors[i];
+			int is_embed = x->role == ROLE_EMBED || x->role == ROLE_POSITION;
+
+			map->tensor_unit[i] = x->layer >= 0 ? x->layer + 1 : is_embed ? 0 : (int)L + 1;
+		}
+	}
+	for (int i = 0; i < model->tensor_count && !rc; i++) {
+		int u = map->tensor_unit[i];
+		int module = tree.tensor_module[i];
+
+		if (names[u])
+			continue;
+		if (policy == WRAP_SIZE) {
+			while (tree.modules[module].unit < 0)
+				module = tree.modules[module].parent;
+			names[u] = mem_strdup(module ? tree.modules[module].path : "rest");
+		} else if (model->tensors[i].layer >= 0) {
+			names[u] = mem_printf("block %d", model->tensors[i].layer);
+		} else {
+			names[u] = mem_strdup(u == 0 ? "embedding" : "head");
+		}
+		rc = names[u] ? 0 : ERR_NOMEM;
+	}
+	rc = rc ? rc : unit_count;
+out:
+	module_tree_free(&tree);
+	return rc;
+}
+
+/* First use in forward, so that units come in the order in which a step needs them; a unit without tensors is
+ * dropped. */
+static int units_order(struct unit_map *map, int assigned, char **names)
+{
+	const struct model *model = map->model;
+	int *order = mem_alloc((size_t)assigned, sizeof(int));
+	int count = 0, rc = 0;
+
+	if (!order)
+		return ERR_NOMEM;
+	for (int i = 0; i < assigned; i++)
+		order[i] = -1;
+	for (int s = 0; s < model->stage_count; s++)
+		for (int i = 0; i < model->stages[s].tensor_count; i++) {
+			int u = map->tensor_unit[model->stages[s].tensor[i]];
+
+			if (order[u] < 0)
+				order[u] = count++;
+		}
+	map->unit_count = count;
+	map->units = mem_alloc((size_t)count, sizeof(*map->units));
+	if (!map->units) {
+		rc = ERR_NOMEM;
+		goto out;
+	}
+	for (int u = 0; u < assigned; u++)
+		if (order[u] >= 0) {
+			map->units[order[u]].name = names[u];
+			names[u] = NULL;
+		}
+	for (int i = 0; i < model->tensor_count; i++) {
+		map->tensor_unit[i] = order[map->tensor_unit[i]];
+		if (map->tensor_unit[i] < 0) {
+			rc = err_set(ERR_INTERNAL, "tensor %s is read by no stage", model->tensors[i].name);
+			goto out;
+		}
+	}
+out:
+	mem_free(order);
+	return rc;
+}
+
+static int units_layout(struct unit_map *map)
+{
+	const struct model *model = map->model;
+	int64_t granule = (int64_t)UNIT_ALIGN * map->world_size;
+
+	for (int i = 0; i < model->tensor_count; i++) {
+		struct unit *u = &map->units[map->tensor_unit[i]];
+
+		map->tensor_offset[i] = u->count;
+		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
+		u->tensor_count++;
+	}
+	for (int n = 0; n < map->unit_count; n++) {
+		struct unit *u = &map->units[n];
+
+		u->count = round_up(u->count, granule);
+		u->shard_count = u->count / map->world_size;
+		u->first = map->shard_total;
+		map->shard_total += u->shard_count;
+		u->tensors = mem_alloc((size_t)u->tensor_count, sizeof(int));
+		if (!u->tensors)
+			return ERR_NOMEM;
+		u->tensor_count = 0;
+	}
+	for (int i = 0; i < model->tensor_count; i++) {
+		struct unit *u = &map->units[map->tensor_unit[i]];
+
+		u->tensors[u->tensor_count++] = i;
+	}
+	return 0;
+}
+
+int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_policy policy,
+        int64_t min_num_params, int rank, int world_size)
+{
+	struct unit_map *map;
+	char **names = NULL;
+	int names_count = model->tensor_count + (int)model->config.L + 3, rc;
+
+	if (world_size < 1 || rank < 0 || rank >= world_size)
+		return err_set(ERR_RANGE, "rank %d of %d ranks", rank, world_size);
+	map = mem_alloc(1, sizeof(*map));
+	names = mem_alloc((size_t)names_count, sizeof(*names));
+	if (!map || !names) {
+		rc = ERR_NOMEM;
+		goto out;
+	}
+	map->model = model;
+	map->rank = rank;
+	map->world_size = world_size;
+	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
+	map->tensor_offset = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
+	if (!map->tensor_unit || !map->tensor_offset) {
+		rc = ERR_NOMEM;
+		goto out;
+	}
+	rc = units_assign(map, policy, min_num_params, names);
+	if (rc > 0)
+		rc = units_order(map, rc, names);
+	if (!rc)
+		rc = units_layout(map);
+out:
+	for (int i = 0; names && i < names_count; i++)
+		mem_free(names[i]);
+	mem_free(names);
+	if (rc) {
+		unit_map_close(map);
+		return rc;
+	}
+	*out = map;
+	return 0;
+}
+
+void unit_map_close(struct unit_map *map)
+{
+	if (!map)
+		return;
+	for (int i = 0; map->units && i < map->unit_count; i++) {
+		mem_free(map->units[i].tensors);
+		mem_free(map->units[i].name);
+	}
+	mem_free(map->units);
+	mem_free(map->tensor_unit);
+	mem_free(map->tensor_offset);
+	mem_free(map);
+}
+
+void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,
+        int64_t *held, int64_t *skipped)
+{
+	const struct unit *u = &map->units[map->tensor_unit[tensor]];
+	int64_t begin = map->tensor_offset[tensor] + first, end = begin + count;
+	int64_t shard_begin = u->shard_count * map->rank, shard_end = shard_begin + u->shard_count;
+	int64_t from = begin > shard_begin ? begin : shard_begin;
+	int64_t to = end < shard_end ? end : shard_end;
+
+	*held = to > from ? to - from : 0;
+	*skipped = *held ? from - begin : 0;
+	*shard_at = u->first + (*held ? from - shard_begin : 0);
+}

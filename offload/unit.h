@@ -1,0 +1,49 @@
+/* Units: which tensors move, shard and update together.
+ *
+ * Mental model. A unit map lays every tensor of the table into exactly one unit, at an element offset in the
+ * unit's flat range. Tensors keep table order inside a unit and start at multiples of UNIT_ALIGN elements;
+ * the gaps are zero in every plane. A unit's range is padded so that it divides evenly into world_size
+ * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units stand in the order of their
+ * first use in forward.
+ *
+ * Pure arithmetic: nothing here allocates planes or touches a device. `size` follows
+ * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree that the tensor names spell.
+ */
+#ifndef FERRY_OFFLOAD_UNIT_H
+#define FERRY_OFFLOAD_UNIT_H
+
+#include "model/model.h"
+
+enum wrap_policy { WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE };
+enum { UNIT_ALIGN = 64 };
+
+struct unit {
+	int *tensors; /* indices into the model's table, ascending */
+	int tensor_count;
+	int64_t count;       /* elements, padding included: world_size * shard_count */
+	int64_t shard_count; /* elements of one rank */
+	int64_t first;       /* of this rank's shard in a store plane, elements */
+	char *name;          /* module that it is ("model.layers.3", "model"), for people */
+};
+
+struct unit_map {
+	const struct model *model;
+	struct unit *units;
+	int unit_count;
+	int rank, world_size;
+	int *tensor_unit;       /* per tensor */
+	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
+	int64_t shard_total;    /* sum of shard_count: elements of one store plane */
+};
+
+/* min_num_params: WRAP_SIZE only. ERR_NOMEM, ERR_RANGE. The model must outlive the map. */
+int unit_map_open(struct unit_map **map, const struct model *model, enum wrap_policy policy,
+        int64_t min_num_params, int rank, int world_size);
+void unit_map_close(struct unit_map *map);
+
+/* The part of tensor elements [first, first + count) that this rank's shard holds: *shard_at is its position
+ * in a store plane, *held its length (0 if none), *skipped how many elements of the range lie before it. */
+void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,
+        int64_t *held, int64_t *skipped);
+
+#endif
