@@ -32,6 +32,7 @@ enum micro_order { MICRO_LAYER_MAJOR, MICRO_BATCH_MAJOR };
 enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD_PREFETCH_NONE };
 
 struct plan_policy {
+	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
 	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
 	enum activation_policy activations;
 	enum micro_order order;
@@ -120,6 +121,7 @@ struct plan_buffer {
 	int persistent;         /* lives from plan to plan, at the same place in each */
 	int place_rank;         /* order of placing: lower first, at lower offsets */
 	int plane;              /* enum store_plane, or -1 */
+	enum dtype dtype;       /* of the elements of a unit */
 	int unit, layer, micro; /* -1 where it has no meaning */
 	int64_t bytes, offset;
 	int first_op, last_op; /* lifetime in program order, both included; -1 while unused */
@@ -188,5 +190,9 @@ int64_t plan_batch_bytes(const struct plan_policy *policy);
 /* Sums of squares: tensor t's blocks of 64K elements start at *first of the NORM buffer (doubles). Returns
  * the total. */
 int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first);
+
+/* Element type of the plane in which a unit's gradient waits for its UPDATE: gradient_dtype, or F32 where
+ * micro-batches are summed there. */
+enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 
 #endif

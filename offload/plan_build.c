@@ -45,21 +45,31 @@ static int visit_is_backward(const struct builder *b, int v)
 	return v >= b->group_count;
 }
 
-static int64_t unit_bytes(const struct builder *b, int u, enum dtype dtype)
-{
-	return b->p->map->units[u].count * dtype_bytes(dtype);
-}
-
-static int device_buffer(
-        struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int unit, int micro)
+static int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro)
 {
 	int n = plan_add_buffer(b->p, what, SPACE_DEVICE, rank, bytes);
 
-	if (n >= 0) {
-		b->p->buffers[n].unit = unit;
+	if (n >= 0)
 		b->p->buffers[n].micro = micro;
+	return n;
+}
+
+/* A whole unit, or one rank's shard of it, in some dtype. */
+static int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank,
+        int u, int64_t count, enum dtype dtype)
+{
+	int n = plan_add_buffer(b->p, what, space, rank, count * dtype_bytes(dtype));
+
+	if (n >= 0) {
+		b->p->buffers[n].unit = u;
+		b->p->buffers[n].dtype = dtype;
 	}
 	return n;
+}
+
+static int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
+{
+	return unit_buffer(b, what, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
 }
 
 /* ---- state ---- */
@@ -69,22 +79,17 @@ static void state_plane(struct builder *b, enum store_plane plane, const char *w
 {
 	struct plan *p = b->p;
 
-	for (int u = 0; u < p->map->unit_count; u++) {
-		int64_t bytes = p->map->units[u].shard_count * dtype_bytes(dtype);
-		int host = on_host ? plan_add_buffer(p, what, SPACE_STORE, PLACE_PERSISTENT, bytes) : -1;
-		int device = on_device ? plan_add_buffer(p, what, SPACE_DEVICE, PLACE_PERSISTENT, bytes) : -1;
+	for (int u = 0; u < p->map->unit_count; u++)
+		for (int device = 0; device < 2; device++) {
+			int n = -1;
 
-		b->state.host[plane][u] = host;
-		b->state.device[plane][u] = device;
-		for (int i = 0; i < 2; i++) {
-			int n = i ? host : device;
-
-			if (n >= 0) {
-				p->buffers[n].unit = u;
-				p->buffers[n].plane = plane;
-			}
+			if (device ? on_device : on_host)
+				n = unit_buffer(b, what, device ? SPACE_DEVICE : SPACE_STORE,
+				        PLACE_PERSISTENT, u, p->map->units[u].shard_count, dtype);
+			if (n >= 0)
+				p->buffers[n].plane = (int)plane;
+			(device ? b->state.device : b->state.host)[plane][u] = n;
 		}
-	}
 }
 
 static void state_add(struct builder *b)
@@ -123,7 +128,7 @@ static int fetch_plane(
         struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
 {
 	struct plan *p = b->p;
-	int dst = device_buffer(b, what, rank, unit_bytes(b, u, DTYPE_BF16), u, -1);
+	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16);
 
 	plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
@@ -149,7 +154,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 		hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
 	if (lo < 0)
 		lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
-	n->weight = device_buffer(b, "weights", PLACE_WEIGHT, unit_bytes(b, u, DTYPE_F32), u, -1);
+	n->weight = whole_buffer(b, "weights", PLACE_WEIGHT, u, DTYPE_F32);
 	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
 	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
@@ -280,9 +285,7 @@ static void gradients_open(struct builder *b, int s)
 
 		if (b->gradient[u] >= 0)
 			continue;
-		b->gradient[u] = in_place ? home
-		                          : device_buffer(b, "gradients", PLACE_WEIGHT,
-		                                    unit_bytes(b, u, DTYPE_F32), u, -1);
+		b->gradient[u] = in_place ? home : whole_buffer(b, "gradients", PLACE_WEIGHT, u, DTYPE_F32);
 		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
 		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
 	}
@@ -323,7 +326,7 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 
 static int work_buffer(struct builder *b, const char *what, int64_t bytes, int micro)
 {
-	return bytes ? device_buffer(b, what, PLACE_WORK, bytes, -1, micro) : -1;
+	return bytes ? device_buffer(b, what, PLACE_WORK, bytes, micro) : -1;
 }
 
 /* Forward of one group, or its recomputation in front of backward. */
@@ -361,7 +364,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 		if (keeps)
 			*slot(b->acts_kept, b, g, m) = acts;
 	}
-	*slot(b->x, b, g + 1, m) = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), -1, m);
+	*slot(b->x, b, g + 1, m) = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), m);
 	group_forward(b, v, m, PLAN_FORWARD, acts, scratch);
 }
 
@@ -371,11 +374,11 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	int g = b->group_count - 1, s = b->group_first[g];
 	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
 	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
-	int loss = device_buffer(b, "loss", PLACE_WORK, loss_bytes, -1, m);
+	int loss = device_buffer(b, "loss", PLACE_WORK, loss_bytes, m);
 
 	if (train) {
 		gradients_open(b, s);
-		b->dx[m] = device_buffer(b, "block input gradients", PLACE_STREAM, stream_bytes(b), -1, m);
+		b->dx[m] = device_buffer(b, "block input gradients", PLACE_STREAM, stream_bytes(b), m);
 	}
 	plan_add_op(p, logits ? PLAN_LOGIT : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
@@ -454,7 +457,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 		if (!group_spills(b, g) || (emit > g + 1 ? emit : g + 1) != v)
 			continue;
 		for (int m = m0; m < m1; m++) {
-			int back = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), -1, m);
+			int back = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), m);
 
 			plan_add_op(p, PLAN_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
 			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
@@ -491,9 +494,8 @@ static int gradient_round(struct builder *b, int u, int home)
 	int gradient = b->gradient[u], rounded = gradient;
 
 	if (p->policy.gradient_dtype == DTYPE_BF16) {
-		rounded = home >= 0 ? home
-		                    : device_buffer(b, "rounded gradients", PLACE_STREAM,
-		                              unit_bytes(b, u, DTYPE_BF16), u, -1);
+		rounded =
+		        home >= 0 ? home : whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, gradient, rounded);
 	}
 	add_sumsq(b, u, rounded);
@@ -505,9 +507,10 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	struct plan *p = b->p;
 
 	if (dst < 0)
-		dst = plan_add_buffer(p, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, p->buffers[src].bytes);
+		dst = unit_buffer(b, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, u,
+		        p->map->units[u].shard_count, p->buffers[src].dtype);
 	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
-	p->d2h_bytes += p->buffers[src].bytes;
+	p->d2h_bytes += p->buffers[dst].bytes;
 	return dst;
 }
 
@@ -544,8 +547,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_host, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = device_buffer(
-		        b, "rounded gradients", PLACE_STREAM, unit_bytes(b, u, DTYPE_BF16), u, -1);
+		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
 
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, home, rounded);
 		add_sumsq(b, u, rounded);
@@ -620,8 +622,7 @@ static void pass_emit(struct builder *b, int m0, int m1)
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
 	for (int m = m0; m < m1; m++) {
-		b->state.batch[m] =
-		        device_buffer(b, "batch", PLACE_WORK, plan_batch_bytes(&p->policy), -1, m);
+		b->state.batch[m] = device_buffer(b, "batch", PLACE_WORK, plan_batch_bytes(&p->policy), m);
 		plan_add_op(p, PLAN_LOAD, QUEUE_H2D, -1, -1, m);
 		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);

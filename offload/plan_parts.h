@@ -30,9 +30,6 @@ struct plan_state {
 	int rope, norm, norm_host;
 };
 
-/* Where a unit's gradient rests between its RETURN and its UPDATE, and in what form. */
-enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
-
 /* update of unit `u` from gradient buffer `gradient` (in the stage, the store or on the device). */
 void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient, int updates);
 

@@ -69,19 +69,22 @@ static void update_device(
 		p->ops[op].updates = updates;
 }
 
-static int device_temp(struct plan *p, const char *what, int u, int64_t bytes)
+/* A buffer for the shard that `like` holds, elsewhere. */
+static int shard_temp(struct plan *p, const char *what, enum plan_space space, int like)
 {
-	int b = plan_add_buffer(p, what, SPACE_DEVICE, PLACE_WEIGHT, bytes);
+	int b = plan_add_buffer(p, what, space, PLACE_WEIGHT, p->buffers[like].bytes);
 
-	if (b >= 0)
-		p->buffers[b].unit = u;
+	if (b >= 0) {
+		p->buffers[b].unit = p->buffers[like].unit;
+		p->buffers[b].dtype = p->buffers[like].dtype;
+	}
 	return b;
 }
 
 /* hi at home in host memory, to where the device updates it. */
 static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
 {
-	int hi = device_temp(p, "update hi", u, 2 * p->map->units[u].shard_count);
+	int hi = shard_temp(p, "update hi", SPACE_DEVICE, s->host[STORE_HI][u]);
 
 	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->host[STORE_HI][u], updates);
 	return hi;
@@ -106,19 +109,18 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 static int gradient_bring(struct plan *p, const struct plan_state *s, int u)
 {
 	int on_host = s->host[STORE_GRADIENT][u], on_device = s->device[STORE_GRADIENT][u];
-	int64_t bytes = p->buffers[on_host >= 0 ? on_host : on_device].bytes;
 	int ring;
 
 	if (p->policy.offload_optimizer) {
 		if (on_host >= 0)
 			return on_host;
-		ring = plan_add_buffer(p, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, bytes);
+		ring = shard_temp(p, "gradient ring", SPACE_STAGE, on_device);
 		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, on_device, 1);
 		return ring;
 	}
 	if (on_device >= 0)
 		return on_device;
-	ring = device_temp(p, "update gradient", u, bytes);
+	ring = shard_temp(p, "update gradient", SPACE_DEVICE, on_host);
 	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, on_host, 1);
 	return ring;
 }

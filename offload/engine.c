@@ -1,0 +1,465 @@
+#include "offload/engine.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/size.h"
+#include "offload/run_parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { ENGINE_PLANS = PLAN_LOGITS + 1 };
+
+struct engine {
+	struct engine_options options;
+	struct unit_map *map;
+	struct plan *plans[ENGINE_PLANS];
+	struct run *runs[ENGINE_PLANS];
+	struct dock dock;
+	int64_t space_bytes[SPACE_COUNT];
+	int64_t update_count;
+	int pending; /* updates of the last step wait to be run */
+	struct adamw_step adamw;
+};
+
+static const struct engine_sizes *plan_sizes(const struct engine_options *o, enum plan_kind kind)
+{
+	return kind == PLAN_EVAL ? &o->eval : kind == PLAN_LOGITS ? &o->logits : &o->train;
+}
+
+static int engine_plan_all(struct engine *e)
+{
+	const struct engine_options *o = &e->options;
+
+	for (int kind = 0; kind < ENGINE_PLANS; kind++) {
+		const struct engine_sizes *sizes = plan_sizes(o, (enum plan_kind)kind);
+		struct plan_policy policy = o->policy;
+		int rc;
+
+		if (!sizes->max_tokens || (kind == PLAN_UPDATE && policy.update_in_backward))
+			continue;
+		policy.max_tokens = sizes->max_tokens;
+		policy.max_targets = sizes->max_targets ? sizes->max_targets : 1;
+		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
+		if (!rc && o->check_plans)
+			rc = plan_check(e->plans[kind]);
+		if (rc)
+			return rc;
+		for (int s = 0; s < SPACE_COUNT; s++)
+			if (e->plans[kind]->space_bytes[s] > e->space_bytes[s])
+				e->space_bytes[s] = e->plans[kind]->space_bytes[s];
+	}
+	return 0;
+}
+
+static const struct plan *any_plan(const struct engine *e)
+{
+	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+		if (e->plans[kind])
+			return e->plans[kind];
+	return NULL;
+}
+
+int engine_open(struct engine **out, const struct engine_options *options)
+{
+	struct engine *e = mem_alloc(1, sizeof(*e));
+	int rc;
+
+	if (!e)
+		return ERR_NOMEM;
+	e->options = *options;
+	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params, options->rank,
+	        options->world_size);
+	if (!rc)
+		rc = engine_plan_all(e);
+	if (!rc && !any_plan(e))
+		rc = err_set(ERR_RANGE, "engine with nothing to run");
+	if (!rc && options->device_budget_bytes &&
+	        e->space_bytes[SPACE_DEVICE] > options->device_budget_bytes)
+		rc = err_set(ERR_FIT,
+		        "the plan needs %" PRId64 " bytes on the device, %" PRId64 " more than vram_budget",
+		        e->space_bytes[SPACE_DEVICE],
+		        e->space_bytes[SPACE_DEVICE] - options->device_budget_bytes);
+	if (rc) {
+		engine_close(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void engine_close(struct engine *e)
+{
+	if (!e)
+		return;
+	if (e->options.device)
+		device_sync(e->options.device);
+	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+		run_close(e->runs[kind]);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		stream_close(e->dock.streams[q]);
+	comm_close(e->dock.comm);
+	store_close(e->dock.store);
+	if (e->dock.stage)
+		device_slab_close(e->options.device, e->dock.stage);
+	if (!dev_is_none(e->dock.arena))
+		device_arena_close(e->options.device);
+	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+		plan_free(e->plans[kind]);
+	unit_map_close(e->map);
+	mem_free(e);
+}
+
+void engine_get_memory(const struct engine *e, struct engine_memory *m)
+{
+	const struct plan *train = e->plans[PLAN_TRAIN];
+	const struct plan *p = any_plan(e);
+
+	*m = (struct engine_memory){
+	        .device_bytes = e->space_bytes[SPACE_DEVICE],
+	        .stage_bytes = e->space_bytes[SPACE_STAGE],
+	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
+	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
+	};
+	m->pinned_bytes = m->stage_bytes;
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == SPACE_STORE) {
+			m->store_bytes += p->buffers[i].bytes;
+			if (p->buffers[i].plane == STORE_HI || p->buffers[i].plane == STORE_GRADIENT)
+				m->pinned_bytes += p->buffers[i].bytes;
+		}
+}
+
+const struct plan *engine_plan(const struct engine *e, enum plan_kind kind)
+{
+	return e->plans[kind];
+}
+
+const struct unit_map *engine_units(const struct engine *e)
+{
+	return e->map;
+}
+
+/* ---- start ---- */
+
+static struct stream *main_stream(const struct engine *e)
+{
+	return e->dock.streams[QUEUE_COMPUTE];
+}
+
+/* Planes at home on the device begin as zero, like those of the store. */
+static int device_planes_zero(struct engine *e, const struct plan *p)
+{
+	int rc = 0;
+
+	for (int i = 0; i < p->buffer_count && !rc; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+		struct op fill = {.kind = OP_FILL};
+
+		if (b->space != SPACE_DEVICE || b->plane < 0)
+			continue;
+		fill.fill = (struct op_fill){.dst = dev_at(e->dock.arena, b->offset), .bytes = b->bytes};
+		rc = stream_op(main_stream(e), &fill);
+	}
+	return rc;
+}
+
+static int rope_table_upload(struct engine *e, const struct plan *p)
+{
+	int64_t positions = p->policy.rope_positions,
+	        count = model_rope_table_count(e->map->model, positions);
+	float *table;
+	int rc = 0;
+
+	if (!count)
+		return 0;
+	table = mem_alloc((size_t)count, sizeof(*table));
+	if (!table)
+		return ERR_NOMEM;
+	model_rope_table(e->map->model, table, positions);
+	for (int i = 0; i < p->buffer_count && !rc; i++)
+		if (p->buffers[i].space == SPACE_DEVICE && !strcmp(p->buffers[i].what, "rope table"))
+			rc = stream_copy_in(main_stream(e), dev_at(e->dock.arena, p->buffers[i].offset),
+			        table, 4 * count);
+	if (!rc)
+		rc = stream_sync(main_stream(e));
+	mem_free(table);
+	return rc;
+}
+
+int engine_start(struct engine *e)
+{
+	struct device *device = e->options.device;
+	const struct plan *p = any_plan(e);
+	void *stage;
+	int rc = comm_open(&e->dock.comm, device, e->map->rank, e->map->world_size);
+
+	e->dock.device = device;
+	e->dock.pool = e->options.pool;
+	e->dock.isa = e->options.isa;
+	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
+		rc = stream_open(&e->dock.streams[q], device, (enum queue_kind)q);
+	if (!rc)
+		rc = store_open(&e->dock.store, device, p);
+	if (!rc)
+		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], SLAB_PINNED);
+	if (!rc) {
+		e->dock.stage = stage;
+		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);
+	}
+	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
+		if (e->plans[kind])
+			rc = run_open(&e->runs[kind], e->plans[kind], &e->dock);
+	if (!rc)
+		rc = device_planes_zero(e, p);
+	if (!rc)
+		rc = rope_table_upload(e, p);
+	return rc ? rc : device_sync(device);
+}
+
+/* ---- planes ---- */
+
+/* Where a unit's plane lives on the device; DEV_NONE if it does not. */
+static dev_addr device_plane(const struct engine *e, enum store_plane plane, int unit)
+{
+	const struct plan *p = any_plan(e);
+
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].plane == (int)plane &&
+		        p->buffers[i].unit == unit)
+			return dev_at(e->dock.arena, p->buffers[i].offset);
+	return DEV_NONE;
+}
+
+static int64_t plane_element_bytes(const struct engine *e, enum store_plane plane)
+{
+	static const int64_t bytes[] = {[STORE_HI] = 2, [STORE_LO] = 2, [STORE_M] = 4, [STORE_V] = 4};
+
+	return plane == STORE_GRADIENT ? dtype_bytes(plan_gradient_home_dtype(&any_plan(e)->policy))
+	                               : bytes[plane];
+}
+
+/* The part of a range that this rank holds: position from the unit's shard start, in bytes. */
+struct plane_part {
+	int unit;
+	int64_t at_bytes, skipped_bytes, bytes;
+};
+
+static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum store_plane plane,
+        int64_t first, int64_t count)
+{
+	int64_t element = plane_element_bytes(e, plane), at, held, skipped;
+
+	if (tensor < 0 || tensor >= e->map->model->tensor_count || first < 0 || count < 0 ||
+	        first > e->map->model->tensors[tensor].count - count)
+		return err_set(
+		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
+	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
+	part->unit = e->map->tensor_unit[tensor];
+	part->at_bytes = (at - e->map->units[part->unit].first) * element;
+	part->skipped_bytes = skipped * element;
+	part->bytes = held * element;
+	return 0;
+}
+
+int engine_write(
+        struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, const void *src)
+{
+	struct plane_part part;
+	int rc = part_find(e, &part, tensor, plane, first, count);
+	char *host;
+	dev_addr device;
+
+	if (rc || !part.bytes)
+		return rc;
+	host = store_at(e->dock.store, plane, part.unit);
+	device = device_plane(e, plane, part.unit);
+	if (host && device_has_bytes(e->dock.device))
+		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
+	if (!dev_is_none(device)) {
+		rc = stream_copy_in(main_stream(e), dev_at(device, part.at_bytes),
+		        (const char *)src + part.skipped_bytes, part.bytes);
+		rc = rc ? rc : stream_sync(main_stream(e));
+	}
+	return rc;
+}
+
+static int plane_read(
+        struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct plane_part part;
+	int rc = part_find(e, &part, tensor, plane, first, count);
+	const char *host;
+	dev_addr device;
+
+	if (rc || !part.bytes)
+		return rc;
+	host = store_at(e->dock.store, plane, part.unit);
+	device = device_plane(e, plane, part.unit);
+	if (host && device_has_bytes(e->dock.device)) {
+		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
+		return 0;
+	}
+	if (dev_is_none(device))
+		return err_set(ERR_RANGE, "no plane holds what was asked for");
+	rc = stream_copy_out(
+	        main_stream(e), (char *)dst + part.skipped_bytes, dev_at(device, part.at_bytes), part.bytes);
+	return rc ? rc : stream_sync(main_stream(e));
+}
+
+int engine_read(struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
+{
+	int rc = engine_flush(e);
+
+	return rc ? rc : plane_read(e, tensor, plane, first, count, dst);
+}
+
+int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t count, float *dst)
+{
+	int rc = plane_read(e, tensor, STORE_GRADIENT, first, count, dst);
+
+	if (rc || plane_element_bytes(e, STORE_GRADIENT) == 4)
+		return rc;
+	for (int64_t i = count - 1; i >= 0; i--) {
+		uint16_t half;
+
+		memcpy(&half, (const char *)dst + 2 * i, 2);
+		dst[i] = bf16_to_f32(half);
+	}
+	return 0;
+}
+
+/* ---- stepping ---- */
+
+/* Index arrays into the stage, where LOAD finds them. */
+static void batches_stage(
+        struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
+{
+	const struct plan *p = e->plans[kind];
+
+	if (!device_has_bytes(e->dock.device))
+		return;
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+		const struct host_batch *b;
+		int64_t tokens = p->policy.max_tokens, targets = p->policy.max_targets;
+		int32_t *at;
+
+		if (op->kind != PLAN_LOAD || op->micro >= micro_count)
+			continue;
+		b = &micro[op->micro];
+		at = run_host_address(e->runs[kind], p->args[op->first_arg].buffer);
+		memset(at, 0, (size_t)plan_batch_bytes(&p->policy));
+		memcpy(at, b->id, 4 * (size_t)b->tokens);
+		memcpy(at + tokens, b->position, 4 * (size_t)b->tokens);
+		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
+		memcpy(at + 3 * tokens, b->doc_end, 4 * (size_t)b->tokens);
+		if (b->targets) {
+			memcpy(at + 4 * tokens, b->target_row, 4 * (size_t)b->targets);
+			if (b->target_label)
+				memcpy(at + 4 * tokens + targets, b->target_label, 4 * (size_t)b->targets);
+		}
+	}
+}
+
+static void losses_sum(
+        const struct engine *e, struct engine_result *result, const struct host_batch *micro, int micro_count)
+{
+	for (int m = 0; m < micro_count; m++) {
+		const float *losses;
+
+		result->targets += micro[m].targets;
+		if (!micro[m].targets || !device_has_bytes(e->dock.device))
+			continue;
+		losses = run_losses(e->runs[PLAN_TRAIN], m);
+		for (int64_t i = 0; i < micro[m].targets; i++)
+			result->loss_sum += losses[i];
+	}
+}
+
+int engine_step(struct engine *e, struct engine_result *result, const struct host_batch *micro,
+        int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans)
+{
+	const struct engine_options *o = &e->options;
+	int in_backward = o->policy.update_in_backward, finite, rc;
+	struct run_step step = {
+	        .micro = micro,
+	        .micro_count = micro_count,
+	        .grad_scale = total_targets ? (float)(1.0 / (double)total_targets) : 0,
+	        .updates_pending = e->pending,
+	};
+
+	*result = (struct engine_result){0};
+	if (in_backward)
+		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
+	step.adamw = e->adamw;
+	batches_stage(e, PLAN_TRAIN, micro, micro_count);
+	rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
+	if (rc)
+		return rc;
+	e->pending = 0;
+	losses_sum(e, result, micro, micro_count);
+	result->grad_norm =
+	        device_has_bytes(e->dock.device) ? sqrt(run_norm_squared(e->runs[PLAN_TRAIN])) : 0;
+	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);
+	if (!finite && (in_backward || !o->skip_nonfinite))
+		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %g)",
+		        result->grad_norm);
+	result->skipped = !finite;
+	if (in_backward || !finite)
+		return 0;
+	adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count,
+	        clip_scale_of(result->grad_norm, o->max_grad_norm));
+	e->pending = 1;
+	return 0;
+}
+
+int engine_flush(struct engine *e)
+{
+	struct run_step step = {.updates_pending = 1, .adamw = e->adamw};
+	int rc;
+
+	if (!e->pending)
+		return 0;
+	rc = run_execute(e->runs[PLAN_UPDATE], &step, NULL);
+	if (!rc)
+		e->pending = 0;
+	return rc;
+}
+
+static int engine_forward(
+        struct engine *e, enum plan_kind kind, const float **out, const struct host_batch *batch)
+{
+	struct run_step step = {.micro = batch, .micro_count = 1};
+	int rc = engine_flush(e);
+
+	if (rc)
+		return rc;
+	batches_stage(e, kind, batch, 1);
+	rc = run_execute(e->runs[kind], &step, NULL);
+	if (!rc)
+		*out = run_losses(e->runs[kind], 0);
+	return rc;
+}
+
+int engine_eval(struct engine *e, const float **losses, const struct host_batch *batch)
+{
+	return engine_forward(e, PLAN_EVAL, losses, batch);
+}
+
+int engine_logits(struct engine *e, const float **logits, const struct host_batch *batch)
+{
+	return engine_forward(e, PLAN_LOGITS, logits, batch);
+}
+
+int64_t engine_update_count(const struct engine *e)
+{
+	return e->update_count;
+}
+
+void engine_set_update_count(struct engine *e, int64_t count)
+{
+	e->update_count = count;
+}

@@ -1,0 +1,94 @@
+/* The engine: a model in training on one device, a step at a time.
+ *
+ * Mental model. engine_open builds the plans that the run needs (a training step, its pending updates alone,
+ * evaluation, logits), takes exactly the memory that they say, and binds them. Weights are then written
+ * through engine_write. Each engine_step gives the losses and the gradient norm of one step. With clipping or
+ * skipping on, a step's updates stay pending until the norm is known and run under the next step's forward;
+ * engine_flush runs them alone. Everything that looks at the weights (read, eval, logits) flushes first.
+ *
+ * One thread owns an engine. After an error of the device only engine_close is of use.
+ */
+#ifndef FERRY_OFFLOAD_ENGINE_H
+#define FERRY_OFFLOAD_ENGINE_H
+
+#include "offload/run.h"
+
+/* max_tokens 0: the engine is never used that way, and no memory is planned for it. */
+struct engine_sizes {
+	int64_t max_tokens, max_targets; /* of any micro-batch */
+};
+
+struct engine_options {
+	struct device *device;
+	struct pool *pool;
+	enum adamw_isa isa;
+	const struct model *model;
+	enum wrap_policy wrap;
+	int64_t min_num_params;
+	int rank, world_size;
+	struct plan_policy policy; /* max_tokens and max_targets come from `train` */
+	struct engine_sizes train, eval, logits;
+	struct adamw_options adamw;
+	double max_grad_norm;        /* 0: no clipping */
+	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
+	int64_t device_budget_bytes; /* 0: none */
+	int check_plans;             /* 1: plan_check on every plan */
+};
+
+struct engine_result {
+	double loss_sum;  /* over the step's targets of this rank, in double, in order */
+	int64_t targets;  /* of this rank */
+	double grad_norm; /* before clipping, all ranks */
+	int skipped;      /* gradients were not finite: nothing will change */
+};
+
+/* Memory that the plans ask for, before anything is allocated. */
+struct engine_memory {
+	int64_t device_bytes; /* the arena */
+	int64_t store_bytes, stage_bytes, pinned_bytes;
+	int64_t h2d_bytes, d2h_bytes; /* per training step */
+};
+
+struct engine;
+
+/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes. options are
+ * copied, what they point to is borrowed. */
+int engine_open(struct engine **engine, const struct engine_options *options);
+void engine_close(struct engine *engine);
+
+void engine_get_memory(const struct engine *engine, struct engine_memory *memory);
+const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind); /* NULL if there is none */
+const struct unit_map *engine_units(const struct engine *engine);
+
+/* Takes arena, stage and store; zeroes device planes; uploads the rotary table. */
+int engine_start(struct engine *engine);
+
+/* Elements [first, first + count) of a tensor in a plane (hi, lo, m, v, gradient), wherever it lives; parts
+ * that another rank owns are left alone. Data in the plane's own type: uint16, int16, float; a gradient as
+ * stored. Reading flushes. */
+int engine_write(struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count,
+        const void *src);
+int engine_read(
+        struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst);
+
+/* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
+int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);
+
+/* One optimizer step at this learning rate. total_targets: of the step over all ranks (0: nothing to learn
+ * from, skipped as a step without update: loss 0). ERR_NONFINITE where updates ran inside backward. spans as
+ * in run_execute. */
+int engine_step(struct engine *engine, struct engine_result *result, const struct host_batch *micro,
+        int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans);
+int engine_flush(struct engine *engine);
+
+/* Token losses of one micro-batch, [batch->targets], valid until the next call. */
+int engine_eval(struct engine *engine, const float **losses, const struct host_batch *batch);
+
+/* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call. */
+int engine_logits(struct engine *engine, const float **logits, const struct host_batch *batch);
+
+/* Adam's own count: updates decided so far, a pending one included. Set after loading a checkpoint. */
+int64_t engine_update_count(const struct engine *engine);
+void engine_set_update_count(struct engine *engine, int64_t count);
+
+#endif

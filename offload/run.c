@@ -1,0 +1,455 @@
+#include "offload/run.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/run_parts.h"
+
+/* ---- arguments ---- */
+
+int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role)
+{
+	for (int i = 0; i < op->arg_count; i++)
+		if (r->plan->args[op->first_arg + i].role == role)
+			return r->plan->args[op->first_arg + i].buffer;
+	return -1;
+}
+
+void *run_host_address(const struct run *r, int buffer)
+{
+	const struct plan_buffer *b = &r->plan->buffers[buffer];
+
+	if (b->space == SPACE_STORE)
+		return store_at(r->dock->store, (enum store_plane)b->plane, b->unit);
+	return r->dock->stage + b->offset;
+}
+
+static dev_addr buffer_address(const struct run *r, int buffer)
+{
+	return dev_at(r->dock->arena, r->plan->buffers[buffer].offset);
+}
+
+static dev_addr arg_address(const struct run *r, const struct plan_op *op, enum plan_role role)
+{
+	int buffer = run_arg(r, op, role);
+
+	return buffer >= 0 ? buffer_address(r, buffer) : DEV_NONE;
+}
+
+/* The rank's own shard of a unit: the whole of a shard-sized buffer, or its place in one of a whole unit. */
+static dev_addr shard_address(const struct run *r, int buffer)
+{
+	const struct plan_buffer *b = &r->plan->buffers[buffer];
+	const struct unit *u = &r->plan->map->units[b->unit];
+	int64_t shard_bytes = u->shard_count * dtype_bytes(b->dtype);
+
+	return dev_at(
+	        buffer_address(r, buffer), b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->rank);
+}
+
+static int64_t shard_count(const struct run *r, const struct plan_op *op)
+{
+	return r->plan->map->units[op->unit].shard_count;
+}
+
+/* ---- copies ---- */
+
+static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
+	const struct plan_buffer *from = &r->plan->buffers[src], *to = &r->plan->buffers[dst];
+	int64_t bytes = from->bytes < to->bytes ? from->bytes : to->bytes;
+
+	if (op->kind == PLAN_LOSS && r->plan->kind != PLAN_LOGITS)
+		bytes = 4 * r->step->micro[op->micro].targets;
+	if (!bytes)
+		return 0;
+	if (to->space == SPACE_DEVICE)
+		return stream_copy_in(q, to->unit >= 0 ? shard_address(r, dst) : buffer_address(r, dst),
+		        run_host_address(r, src), bytes);
+	return stream_copy_out(q, run_host_address(r, dst),
+	        from->unit >= 0 ? shard_address(r, src) : buffer_address(r, src), bytes);
+}
+
+/* ---- stages ---- */
+
+static void batch_addresses(const struct run *r, const struct plan_op *op, struct device_batch *batch)
+{
+	const struct host_batch *host = &r->step->micro[op->micro];
+	const struct plan_policy *o = &r->plan->policy;
+	dev_addr base = arg_address(r, op, ARG_BATCH);
+	int64_t tokens_bytes = 4 * o->max_tokens;
+
+	*batch = (struct device_batch){
+	        .tokens = host->tokens,
+	        .targets = host->targets,
+	        .documents = host->documents,
+	        .id = base,
+	        .position = dev_at(base, tokens_bytes),
+	        .doc_start = dev_at(base, 2 * tokens_bytes),
+	        .doc_end = dev_at(base, 3 * tokens_bytes),
+	        .target_row = dev_at(base, 4 * tokens_bytes),
+	        .target_label = dev_at(base, 4 * tokens_bytes + 4 * o->max_targets),
+	};
+}
+
+/* Addresses of the stage's tensors inside the buffers of their units. */
+static void tensor_addresses(struct run *r, const struct plan_op *op)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct model_stage *stage = &map->model->stages[op->stage];
+
+	for (int i = 0; i < op->arg_count; i++) {
+		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
+		const struct plan_buffer *b = &r->plan->buffers[arg->buffer];
+		dev_addr *table = arg->role == ARG_WEIGHT ? r->weight : r->grad;
+
+		if (arg->role != ARG_WEIGHT && arg->role != ARG_GRADIENT)
+			continue;
+		for (int t = 0; t < stage->tensor_count; t++)
+			if (map->tensor_unit[stage->tensor[t]] == b->unit)
+				table[stage->tensor[t]] = dev_at(buffer_address(r, arg->buffer),
+				        map->tensor_offset[stage->tensor[t]] * dtype_bytes(b->dtype));
+	}
+}
+
+static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct model *model = r->plan->map->model;
+	struct device_batch batch;
+	struct stage_memory memory = {
+	        .dtype = r->plan->policy.compute_dtype,
+	        .weight = r->weight,
+	        .grad = r->grad,
+	        .x = arg_address(r, op, ARG_X),
+	        .y = arg_address(r, op, ARG_Y),
+	        .acts = arg_address(r, op, ARG_ACTS),
+	        .scratch = arg_address(r, op, ARG_SCRATCH),
+	        .dx = arg_address(r, op, ARG_DX),
+	        .rope_table = arg_address(r, op, ARG_ROPE),
+	        .loss = arg_address(r, op, ARG_LOSS),
+	        .rope_positions = r->plan->policy.rope_positions,
+	        .grad_scale = r->step->grad_scale,
+	};
+
+	batch_addresses(r, op, &batch);
+	tensor_addresses(r, op);
+	if (op->kind == PLAN_HEAD)
+		return model_head(
+		        model, r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
+	if (op->kind == PLAN_LOGIT)
+		return model_logits(
+		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
+	if (op->kind == PLAN_BACKWARD)
+		return model_backward(model, op->stage, q, &memory, &batch);
+	return model_forward(model, op->stage, q, &memory, &batch);
+}
+
+/* ---- gradients and updates on the device ---- */
+
+static int queue_cast(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
+	struct op cast = {.kind = OP_CAST};
+
+	cast.cast = (struct op_cast){
+	        .dst = shard_address(r, dst),
+	        .src = shard_address(r, src),
+	        .count = shard_count(r, op),
+	        .dst_dtype = r->plan->buffers[dst].dtype,
+	        .src_dtype = r->plan->buffers[src].dtype,
+	};
+	return stream_op(q, &cast);
+}
+
+static int queue_accumulate(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	dev_addr src = shard_address(r, run_arg(r, op, ARG_SRC)),
+	         dst = shard_address(r, run_arg(r, op, ARG_DST));
+	struct op work = {.kind = op->first ? OP_COPY : OP_ADD};
+
+	if (op->first)
+		work.copy = (struct op_copy){.dst = dst, .src = src, .bytes = 4 * shard_count(r, op)};
+	else
+		work.add = (struct op_add){dst, dst, src, shard_count(r, op), DTYPE_F32};
+	return stream_op(q, &work);
+}
+
+/* Calls fn for each tensor's part in this rank's shard: `at` counts elements from the shard's start. */
+typedef int part_fn(
+        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count);
+
+static int queue_parts(struct run *r, struct stream *q, const struct plan_op *op, part_fn *fn)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct unit *u = &map->units[op->unit];
+	int rc = 0;
+
+	for (int i = 0; i < u->tensor_count && !rc; i++) {
+		int64_t at, held, skipped;
+
+		unit_map_locate(map, u->tensors[i], 0, map->model->tensors[u->tensors[i]].count, &at, &held,
+		        &skipped);
+		if (held)
+			rc = fn(r, q, op, u->tensors[i], at - u->first, held);
+	}
+	return rc;
+}
+
+static int part_sumsq(
+        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count)
+{
+	int src = run_arg(r, op, ARG_SRC);
+	enum dtype dtype = r->plan->buffers[src].dtype;
+	struct op sumsq = {.kind = OP_SUMSQ};
+
+	sumsq.sumsq = (struct op_sumsq){
+	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[tensor]),
+	        .x = dev_at(shard_address(r, src), at * dtype_bytes(dtype)),
+	        .count = count,
+	        .dtype = dtype,
+	};
+	return stream_op(q, &sumsq);
+}
+
+static int part_update(
+        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count)
+{
+	const struct adamw_step *s = &r->step->adamw;
+	int grad = run_arg(r, op, ARG_SRC);
+	enum dtype dtype = r->plan->buffers[grad].dtype;
+	struct op adamw = {.kind = OP_ADAMW};
+
+	adamw.adamw = (struct op_adamw){
+	        .hi = dev_at(arg_address(r, op, ARG_HI), 2 * at),
+	        .lo = dev_at(arg_address(r, op, ARG_LO), 2 * at),
+	        .m = dev_at(arg_address(r, op, ARG_M), 4 * at),
+	        .v = dev_at(arg_address(r, op, ARG_V), 4 * at),
+	        .grad = dev_at(shard_address(r, grad), at * dtype_bytes(dtype)),
+	        .count = count,
+	        .decay = r->plan->map->model->tensors[tensor].decay,
+	        .grad_dtype = dtype,
+	        .beta1 = s->beta1,
+	        .one_minus_beta1 = s->one_minus_beta1,
+	        .beta2 = s->beta2,
+	        .one_minus_beta2 = s->one_minus_beta2,
+	        .decay_factor = s->decay_factor,
+	        .rsqrt_correction2 = s->rsqrt_correction2,
+	        .step_size = s->step_size,
+	        .epsilon = s->epsilon,
+	        .clip_scale = s->clip_scale,
+	};
+	return stream_op(q, &adamw);
+}
+
+static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	struct op join = {.kind = OP_JOIN};
+
+	join.join = (struct op_join){
+	        .dst = arg_address(r, op, ARG_DST),
+	        .hi = arg_address(r, op, ARG_HI),
+	        .lo = arg_address(r, op, ARG_LO),
+	        .count = r->plan->map->units[op->unit].count,
+	};
+	return stream_op(q, &join);
+}
+
+static int queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	struct op fill = {.kind = OP_FILL};
+	int dst = run_arg(r, op, ARG_DST);
+
+	fill.fill = (struct op_fill){.dst = buffer_address(r, dst), .bytes = r->plan->buffers[dst].bytes};
+	return stream_op(q, &fill);
+}
+
+/* ---- execution ---- */
+
+static int queue_op(struct run *r, struct stream *q, int index)
+{
+	const struct plan_op *op = &r->plan->ops[index];
+	int dst = run_arg(r, op, ARG_DST);
+
+	switch (op->kind) {
+	case PLAN_LOAD:
+	case PLAN_FETCH:
+	case PLAN_SPILL:
+	case PLAN_REFILL:
+	case PLAN_RETURN:
+	case PLAN_NORM:
+	case PLAN_LOSS:
+		return queue_copy(r, q, op);
+	case PLAN_GATHER:
+		return comm_all_gather(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
+		        r->plan->buffers[dst].dtype);
+	case PLAN_SCATTER:
+		return comm_reduce_scatter(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
+		        r->plan->buffers[dst].dtype);
+	case PLAN_JOIN:
+		return queue_join(r, q, op);
+	case PLAN_FORWARD:
+	case PLAN_HEAD:
+	case PLAN_LOGIT:
+	case PLAN_RECOMPUTE:
+	case PLAN_BACKWARD:
+		return queue_stage(r, q, op);
+	case PLAN_ZERO:
+		return queue_zero(r, q, op);
+	case PLAN_CAST:
+		return queue_cast(r, q, op);
+	case PLAN_SUMSQ:
+		return queue_parts(r, q, op, part_sumsq);
+	case PLAN_ACCUMULATE:
+		return op->queue == QUEUE_CPU ? run_queue_work(r, q, index) : queue_accumulate(r, q, op);
+	case PLAN_FINISH:
+	case PLAN_UPDATE_CPU:
+		return run_queue_work(r, q, index);
+	case PLAN_UPDATE_DEV:
+		return queue_parts(r, q, op, part_update);
+	case PLAN_DISCARD:
+		return stream_discard(q, buffer_address(r, dst), r->plan->buffers[dst].bytes);
+	case PLAN_OP_KIND_COUNT:
+		break;
+	}
+	return err_set(ERR_INTERNAL, "operation %d has no kind", index);
+}
+
+/* Updates that are not pending, and work on micro-batches that this step lacks (the last of an epoch), are
+ * left out. */
+static int op_is_skipped(const struct run *r, const struct plan_op *op)
+{
+	if (op->updates && !r->step->updates_pending)
+		return 1;
+	return op->micro >= 0 && (op->micro >= r->step->micro_count || !r->step->micro[op->micro].tokens);
+}
+
+static int execute_op(struct run *r, int index, struct run_span *span)
+{
+	const struct plan_op *op = &r->plan->ops[index];
+	struct stream *q = r->dock->streams[op->queue];
+	int skip = op_is_skipped(r, op), rc = 0;
+
+	for (int w = 0; w < op->wait_count && !rc; w++)
+		rc = stream_wait(q, r->events[r->plan->waits[op->first_wait + w]]);
+	if (span && !rc) {
+		*span = (struct run_span){.op = index, .begin_ns = -1};
+		rc = skip ? 0 : stream_stamp(q, &span->begin_ns);
+	}
+	if (!rc && !skip)
+		rc = queue_op(r, q, index);
+	if (span && !rc && !skip)
+		rc = stream_stamp(q, &span->end_ns);
+	if (!rc && r->events[index])
+		rc = event_record(r->events[index], q);
+	return rc ? err_note(rc, "operation %d (%s)", index, plan_op_name(op->kind)) : 0;
+}
+
+int run_execute(struct run *r, const struct run_step *step, struct run_span *spans)
+{
+	int rc = 0, done;
+
+	if (step->micro_count > r->plan->policy.micro_batches)
+		return err_set(ERR_RANGE, "step of %d micro-batches, plan of %d", step->micro_count,
+		        r->plan->policy.micro_batches);
+	for (int m = 0; m < step->micro_count; m++)
+		if (step->micro[m].tokens > r->plan->policy.max_tokens ||
+		        step->micro[m].targets > r->plan->policy.max_targets)
+			return err_set(ERR_RANGE,
+			        "micro-batch of %lld tokens and %lld targets, plan of %lld and %lld",
+			        (long long)step->micro[m].tokens, (long long)step->micro[m].targets,
+			        (long long)r->plan->policy.max_tokens,
+			        (long long)r->plan->policy.max_targets);
+	r->step = step;
+	for (int i = 0; i < r->plan->op_count && !rc; i++)
+		rc = execute_op(r, i, spans ? &spans[i] : NULL);
+	done = device_sync(r->dock->device);
+	r->step = NULL;
+	return rc ? rc : done;
+}
+
+/* ---- open and close ---- */
+
+static int run_events_open(struct run *r)
+{
+	int rc = 0;
+
+	for (int i = 0; i < r->plan->op_count && !rc; i++)
+		if (r->plan->ops[i].signals)
+			rc = event_open(&r->events[i], r->dock->device);
+	return rc;
+}
+
+static void run_results_find(struct run *r)
+{
+	r->norm_host = -1;
+	for (int i = 0; i < r->plan->op_count; i++) {
+		const struct plan_op *op = &r->plan->ops[i];
+
+		if (op->kind == PLAN_LOSS)
+			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
+		else if (op->kind == PLAN_NORM)
+			r->norm_host = run_arg(r, op, ARG_DST);
+		else if (op->kind == PLAN_FINISH)
+			r->norm_host = run_arg(r, op, ARG_NORM);
+	}
+}
+
+int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
+{
+	const struct model *model = plan->map->model;
+	struct run *r = mem_alloc(1, sizeof(*r));
+	int rc = ERR_NOMEM;
+
+	if (!r)
+		return rc;
+	r->plan = plan;
+	r->dock = dock;
+	r->events = mem_alloc((size_t)plan->op_count, sizeof(*r->events));
+	r->calls = mem_alloc((size_t)plan->op_count, sizeof(*r->calls));
+	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
+	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
+	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
+	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
+	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->loss_host) {
+		for (int t = 0; t < model->tensor_count; t++)
+			r->norm_count = plan_norm_slot(model, t, &r->norm_first[t]);
+		run_results_find(r);
+		rc = run_events_open(r);
+	}
+	if (rc) {
+		run_close(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+void run_close(struct run *r)
+{
+	if (!r)
+		return;
+	for (int i = 0; r->events && i < r->plan->op_count; i++)
+		event_close(r->events[i]);
+	mem_free(r->events);
+	mem_free(r->calls);
+	mem_free(r->weight);
+	mem_free(r->grad);
+	mem_free(r->norm_first);
+	mem_free(r->loss_host);
+	mem_free(r);
+}
+
+const float *run_losses(const struct run *r, int micro)
+{
+	return run_host_address(r, r->loss_host[micro]);
+}
+
+double run_norm_squared(const struct run *r)
+{
+	const double *partial = run_host_address(r, r->norm_host);
+	double sum = 0;
+
+	for (int64_t i = 0; i < r->norm_count; i++)
+		sum += partial[i];
+	return sum;
+}

@@ -1,0 +1,62 @@
+/* Running a plan: streams, events and addresses; no decision is made here.
+ *
+ * Mental model. A dock is what the plans of one rank share on a device: its streams, the arena, the stage
+ * (pinned host memory of the run), the store, the worker pool of the CPU optimizer. A run binds one plan to a
+ * dock. run_execute queues every operation in program order with the plan's waits and returns when all of it
+ * is done.
+ */
+#ifndef FERRY_OFFLOAD_RUN_H
+#define FERRY_OFFLOAD_RUN_H
+
+#include "host/pool.h"
+#include "offload/store.h"
+#include "optim/adamw.h"
+
+struct dock {
+	struct device *device;
+	struct comm *comm;
+	struct stream *streams[QUEUE_COUNT];
+	struct pool *pool; /* of the CPU optimizer; borrowed */
+	enum adamw_isa isa;
+	struct store *store;
+	dev_addr arena;
+	char *stage;
+};
+
+/* One micro-batch of a step in host memory; arrays as struct device_batch. tokens 0: there is none. */
+struct host_batch {
+	int64_t tokens, targets, documents;
+	const int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
+};
+
+/* What one execution needs to know beside its plan. */
+struct run_step {
+	const struct host_batch *micro; /* [micro_count], micro_count <= the plan's */
+	int micro_count;
+	float grad_scale;        /* 1 / targets of the step over all ranks */
+	int updates_pending;     /* 1: there are updates of the step before */
+	struct adamw_step adamw; /* of those, or of this step where updates run inside backward */
+};
+
+/* Times of one operation on the device's clock, for traces. */
+struct run_span {
+	int op;
+	int64_t begin_ns, end_ns;
+};
+
+struct run;
+
+/* The plan and the dock must outlive the run. The arena and the stage must be at least the plan's spaces. */
+int run_open(struct run **run, const struct plan *plan, const struct dock *dock);
+void run_close(struct run *run);
+
+/* Blocks until done. spans: NULL, or room for plan->op_count entries (begin -1: was skipped). Returns the
+ * first error. */
+int run_execute(struct run *run, const struct run_step *step, struct run_span *spans);
+
+/* Results of the last execution, in the stage: token losses of a micro-batch (or logits), and the squared
+ * norm summed in table order, in double (not finite if any gradient is not). Meaningless on meta. */
+const float *run_losses(const struct run *run, int micro);
+double run_norm_squared(const struct run *run);
+
+#endif

@@ -1,0 +1,35 @@
+/* What run.c (what is queued) and run_work.c (what the cpu queue does) share. Private to offload/run*.c. */
+#ifndef FERRY_OFFLOAD_RUN_PARTS_H
+#define FERRY_OFFLOAD_RUN_PARTS_H
+
+#include "offload/run.h"
+
+/* Context of one operation on the cpu queue. */
+struct run_call {
+	struct run *run;
+	const struct plan_op *op;
+};
+
+struct run {
+	const struct plan *plan;
+	const struct dock *dock;
+	struct event **events;   /* per operation; NULL where nobody waits */
+	struct run_call *calls;  /* per operation */
+	dev_addr *weight, *grad; /* per tensor; of the stage being queued */
+	int64_t *norm_first;     /* per tensor: first block in the NORM buffer */
+	int64_t norm_count;
+	int norm_host;  /* buffer */
+	int *loss_host; /* per micro: buffer */
+	const struct run_step *step;
+};
+
+/* First byte of a stage or store buffer. */
+void *run_host_address(const struct run *r, int buffer);
+
+/* Buffer of the first argument in that role, -1 if there is none. */
+int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
+
+/* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
+int run_queue_work(struct run *r, struct stream *q, int op);
+
+#endif

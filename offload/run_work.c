@@ -1,0 +1,151 @@
+/* What the cpu queue does with host planes: AdamW, sums over micro-batches, rounding and sums of squares.
+ * Each is cut into pieces of 64K elements of one tensor, whoever runs them. */
+#include "base/err.h"
+#include "base/num.h"
+#include "offload/run_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A unit's pieces: piece n of tensor t covers elements [n * SUMSQ_BLOCK, ...). */
+struct work {
+	const struct run *run;
+	const struct plan_op *op;
+	const struct unit *unit;
+	char *plane[ARG_ROLE_COUNT]; /* first byte of each argument */
+	enum dtype gradient_dtype;
+};
+
+static int64_t piece_count(const struct model_tensor *t)
+{
+	return (t->count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
+}
+
+static int64_t work_task_count(const struct work *w)
+{
+	const struct model *model = w->run->plan->map->model;
+	int64_t count = 0;
+
+	for (int i = 0; i < w->unit->tensor_count; i++)
+		count += piece_count(&model->tensors[w->unit->tensors[i]]);
+	return count;
+}
+
+/* Tensor and first element of a task. */
+static int work_task_find(const struct work *w, int64_t task, int64_t *piece)
+{
+	const struct model *model = w->run->plan->map->model;
+
+	for (int i = 0;; i++) {
+		int64_t count = piece_count(&model->tensors[w->unit->tensors[i]]);
+
+		if (task < count) {
+			*piece = task;
+			return w->unit->tensors[i];
+		}
+		task -= count;
+	}
+}
+
+static void piece_update(const struct work *w, int tensor, int64_t at, int64_t count)
+{
+	const struct adamw_span span = {
+	        .hi = (uint16_t *)w->plane[ARG_HI] + at,
+	        .lo = (int16_t *)w->plane[ARG_LO] + at,
+	        .m = (float *)w->plane[ARG_M] + at,
+	        .v = (float *)w->plane[ARG_V] + at,
+	        .grad = w->plane[ARG_SRC] + at * dtype_bytes(w->gradient_dtype),
+	        .count = count,
+	        .decay = w->run->plan->map->model->tensors[tensor].decay,
+	        .grad_kind = w->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
+	};
+
+	adamw_update(&span, &w->run->step->adamw, w->run->dock->isa);
+}
+
+static void piece_accumulate(const struct work *w, int64_t at, int64_t count)
+{
+	float *sum = (float *)w->plane[ARG_DST] + at;
+	const float *part = (const float *)w->plane[ARG_SRC] + at;
+
+	if (w->op->first) {
+		memcpy(sum, part, (size_t)count * sizeof(*sum));
+		return;
+	}
+	for (int64_t i = 0; i < count; i++)
+		sum[i] += part[i];
+}
+
+static void piece_finish(const struct work *w, int tensor, int64_t piece, int64_t at, int64_t count)
+{
+	float *sum = (float *)w->plane[ARG_DST] + at;
+	double *norm = (double *)w->plane[ARG_NORM] + w->run->norm_first[tensor] + piece;
+
+	if (w->run->plan->policy.gradient_dtype == DTYPE_BF16)
+		for (int64_t i = 0; i < count; i++)
+			sum[i] = bf16_to_f32(bf16_from_f32(sum[i]));
+	sumsq_blocks(norm, sum, count, GRAD_F32, w->run->dock->isa);
+}
+
+static void work_task(void *context, int64_t task, int worker)
+{
+	const struct work *w = context;
+	const struct unit_map *map = w->run->plan->map;
+	int64_t piece, first, count, at, held, skipped;
+	int tensor = work_task_find(w, task, &piece);
+
+	(void)worker;
+	first = piece * SUMSQ_BLOCK;
+	count = map->model->tensors[tensor].count - first;
+	count = count < SUMSQ_BLOCK ? count : SUMSQ_BLOCK;
+	unit_map_locate(map, tensor, first, count, &at, &held, &skipped);
+	at -= w->unit->first;
+	if (!held)
+		return;
+	if (w->op->kind == PLAN_UPDATE_CPU)
+		piece_update(w, tensor, at, held);
+	else if (w->op->kind == PLAN_ACCUMULATE)
+		piece_accumulate(w, at, held);
+	else
+		piece_finish(w, tensor, piece, at, held);
+}
+
+static int work_run(void *context)
+{
+	const struct run_call *call = context;
+	const struct run *r = call->run;
+	struct work w = {.run = r, .op = call->op, .unit = &r->plan->map->units[call->op->unit]};
+
+	for (int i = 0; i < call->op->arg_count; i++) {
+		const struct plan_arg *arg = &r->plan->args[call->op->first_arg + i];
+
+		w.plane[arg->role] = run_host_address(r, arg->buffer);
+		if (arg->role == ARG_SRC)
+			w.gradient_dtype = r->plan->buffers[arg->buffer].dtype;
+	}
+	pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
+	return 0;
+}
+
+/* Bytes of host memory that it moves, for the meta clock. */
+static double work_bytes(const struct run *r, const struct plan_op *op)
+{
+	double bytes = 0;
+
+	for (int i = 0; i < op->arg_count; i++) {
+		const struct plan_arg *arg = &r->plan->args[op->first_arg + i];
+
+		if (arg->role != ARG_NORM)
+			bytes += (double)(arg->reads + arg->writes) *
+			         (double)r->plan->buffers[arg->buffer].bytes;
+	}
+	return bytes;
+}
+
+int run_queue_work(struct run *r, struct stream *q, int op)
+{
+	const struct op_cost cost = {.host_bytes = work_bytes(r, &r->plan->ops[op])};
+
+	r->calls[op] = (struct run_call){.run = r, .op = &r->plan->ops[op]};
+	return stream_call(q, work_run, &r->calls[op], &cost);
+}
