@@ -11,41 +11,17 @@
 
 #include <string.h>
 
-/* Weights of one unit on the device from visit `first` to visit `last`. */
-struct interval {
-	int unit, first, last;
-	int emit;   /* visit before whose work the FETCH is listed */
-	int weight; /* buffer, once listed */
-};
-
-struct builder {
-	struct plan *p;
-	const struct model *model;
-	struct plan_state state;
-	int group_count, visit_count; /* of a pass */
-	int *group_first;             /* first stage of each group; one more at the end */
-	struct interval *intervals;
-	int interval_count;
-	int *x;             /* [group][micro] block inputs on the device */
-	int *spilled;       /* [group][micro] block inputs in the stage */
-	int *acts_kept;     /* [group][micro] */
-	int *dx;            /* [micro] */
-	int *gradient;      /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *ready;         /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
-	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
-};
-
-static int visit_group(const struct builder *b, int v)
+int visit_group(const struct builder *b, int v)
 {
 	return v < b->group_count ? v : 2 * (b->group_count - 1) - v;
 }
 
-static int visit_is_backward(const struct builder *b, int v)
+int visit_is_backward(const struct builder *b, int v)
 {
 	return v >= b->group_count;
 }
 
-static int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro)
+int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro)
 {
 	int n = plan_add_buffer(b->p, what, SPACE_DEVICE, rank, bytes);
 
@@ -55,8 +31,8 @@ static int device_buffer(struct builder *b, const char *what, enum place_rank ra
 }
 
 /* A whole unit, or one rank's shard of it, in some dtype. */
-static int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank,
-        int u, int64_t count, enum dtype dtype)
+int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank, int u,
+        int64_t count, enum dtype dtype)
 {
 	int n = plan_add_buffer(b->p, what, space, rank, count * dtype_bytes(dtype));
 
@@ -67,9 +43,37 @@ static int unit_buffer(struct builder *b, const char *what, enum plan_space spac
 	return n;
 }
 
-static int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
+int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
 {
 	return unit_buffer(b, what, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
+}
+
+/* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
+ */
+int visit_distance(const struct builder *b, int v)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	if (!visit_is_backward(b, v))
+		return o->forward_prefetch ? o->prefetch_units : 0;
+	return o->backward_prefetch == BACKWARD_PREFETCH_PRE ? o->prefetch_units : 0;
+}
+
+/* Units of a stage's tensors, each once. Returns their number. */
+int stage_units(const struct builder *b, int s, int *units)
+{
+	const struct model_stage *stage = &b->model->stages[s];
+	int count = 0;
+
+	for (int i = 0; i < stage->tensor_count; i++) {
+		int u = b->p->map->tensor_unit[stage->tensor[i]], seen = 0;
+
+		for (int j = 0; j < count; j++)
+			seen |= units[j] == u;
+		if (!seen)
+			units[count++] = u;
+	}
+	return count;
 }
 
 /* ---- state ---- */
@@ -96,18 +100,21 @@ static void state_add(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int home = !o->update_in_backward || plan_gradient_home_dtype(o) != o->gradient_dtype ||
-	           (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1);
+	int home = !o->inference &&
+	           (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
+	int optimizer_on_host = !o->inference && o->offload_optimizer;
+	int optimizer_on_device = !o->inference && !o->offload_optimizer;
+	int lo_is_read = o->compute_dtype == DTYPE_F32;
 	int64_t norm_bytes = 8 * plan_norm_slot(b->model, 0, &(int64_t){0});
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
 	state_plane(
-	        b, STORE_HI, "hi", o->offload_params || o->offload_optimizer, !o->offload_params, DTYPE_BF16);
-	state_plane(b, STORE_LO, "lo", o->offload_optimizer,
-	        !o->offload_optimizer || (!o->offload_params && o->compute_dtype == DTYPE_F32), DTYPE_I16);
-	state_plane(b, STORE_M, "m", o->offload_optimizer, !o->offload_optimizer, DTYPE_F32);
-	state_plane(b, STORE_V, "v", o->offload_optimizer, !o->offload_optimizer, DTYPE_F32);
+	        b, STORE_HI, "hi", o->offload_params || optimizer_on_host, !o->offload_params, DTYPE_BF16);
+	state_plane(b, STORE_LO, "lo", optimizer_on_host || (o->inference && o->offload_params && lo_is_read),
+	        optimizer_on_device || (!o->offload_params && lo_is_read), DTYPE_I16);
+	state_plane(b, STORE_M, "m", optimizer_on_host, optimizer_on_device, DTYPE_F32);
+	state_plane(b, STORE_V, "v", optimizer_on_host, optimizer_on_device, DTYPE_F32);
 	state_plane(b, STORE_GRADIENT, "gradient", home && o->offload_gradients,
 	        home && !o->offload_gradients, plan_gradient_home_dtype(o));
 	b->state.rope = rope_bytes
@@ -122,183 +129,7 @@ static void state_add(struct builder *b)
 	}
 }
 
-/* ---- weights ---- */
-
-static int fetch_plane(
-        struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
-{
-	struct plan *p = b->p;
-	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16);
-
-	plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
-	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
-	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
-	p->h2d_bytes += 2 * p->map->units[u].shard_count;
-	plan_add_op(p, PLAN_GATHER, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
-	return dst;
-}
-
-static void interval_fetch(struct builder *b, struct interval *n)
-{
-	struct plan *p = b->p;
-	const struct plan_policy *o = &p->policy;
-	int u = n->unit;
-	int hi = b->state.device[STORE_HI][u], lo = b->state.device[STORE_LO][u];
-
-	if (o->compute_dtype == DTYPE_BF16) {
-		n->weight = hi >= 0 ? hi : fetch_plane(b, u, STORE_HI, "weights", PLACE_WEIGHT);
-		return;
-	}
-	if (hi < 0)
-		hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
-	if (lo < 0)
-		lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
-	n->weight = whole_buffer(b, "weights", PLACE_WEIGHT, u, DTYPE_F32);
-	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
-	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
-	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
-}
-
-/* Does the visit read the unit's weights? Backward through the embedding needs none. */
-static int visit_reads(const struct builder *b, int v, int u)
-{
-	int g = visit_group(b, v);
-
-	if (visit_is_backward(b, v) && g == 0)
-		return 0;
-	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
-		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
-			if (b->p->map->tensor_unit[b->model->stages[s].tensor[i]] == u)
-				return 1;
-	return 0;
-}
-
-/* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
- */
-static int visit_distance(const struct builder *b, int v)
-{
-	const struct plan_policy *o = &b->p->policy;
-
-	if (!visit_is_backward(b, v))
-		return o->forward_prefetch ? o->prefetch_units : 0;
-	return o->backward_prefetch == BACKWARD_PREFETCH_PRE ? o->prefetch_units : 0;
-}
-
-static int intervals_find(struct builder *b)
-{
-	int cap = b->p->map->unit_count * (b->visit_count + 1);
-
-	b->intervals = mem_alloc((size_t)cap, sizeof(*b->intervals));
-	if (!b->intervals)
-		return ERR_NOMEM;
-	for (int u = 0; u < b->p->map->unit_count; u++) {
-		struct interval *open = NULL;
-
-		for (int v = 0; v < b->visit_count; v++) {
-			int distance = visit_distance(b, v);
-			int reach = distance + 1 > 2 ? distance + 1 : 2;
-
-			if (!visit_reads(b, v, u))
-				continue;
-			if (open && v - open->last <= reach) {
-				open->last = v;
-				continue;
-			}
-			open = &b->intervals[b->interval_count++];
-			*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1};
-			open->emit = v - distance > 0 ? v - distance : 0;
-		}
-	}
-	return 0;
-}
-
-enum emit_moment { EMIT_BEFORE, EMIT_AFTER };
-
-/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
-static void fetches_emit(struct builder *b, int v, enum emit_moment moment)
-{
-	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
-
-	for (int first = v; first < b->visit_count; first++)
-		for (int i = 0; i < b->interval_count; i++) {
-			struct interval *n = &b->intervals[i];
-			int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
-
-			if (n->first != first || n->weight >= 0)
-				continue;
-			if (is_post ? moment == EMIT_AFTER && n->first == v + 1
-			            : moment == EMIT_BEFORE && n->emit <= v)
-				interval_fetch(b, n);
-		}
-}
-
-static int interval_weight(const struct builder *b, int v, int u)
-{
-	for (int i = 0; i < b->interval_count; i++)
-		if (b->intervals[i].unit == u && b->intervals[i].first <= v && v <= b->intervals[i].last)
-			return b->intervals[i].weight;
-	return -1;
-}
-
 /* ---- stages ---- */
-
-/* Units of a stage's tensors, each once. Returns their number. */
-static int stage_units(const struct builder *b, int s, int *units)
-{
-	const struct model_stage *stage = &b->model->stages[s];
-	int count = 0;
-
-	for (int i = 0; i < stage->tensor_count; i++) {
-		int u = b->p->map->tensor_unit[stage->tensor[i]], seen = 0;
-
-		for (int j = 0; j < count; j++)
-			seen |= units[j] == u;
-		if (!seen)
-			units[count++] = u;
-	}
-	return count;
-}
-
-static void weights_arg(struct builder *b, int v, int s)
-{
-	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
-
-	if (!visit_is_backward(b, v) || visit_group(b, v) > 0)
-		for (int i = 0; i < count; i++)
-			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
-}
-
-/* A unit's running gradient, zeroed before its first use in a pass. */
-static void gradients_open(struct builder *b, int s)
-{
-	struct plan *p = b->p;
-	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
-
-	for (int i = 0; i < count; i++) {
-		int u = units[i], home = b->state.device[STORE_GRADIENT][u];
-		int in_place = home >= 0 && plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
-		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
-
-		if (b->gradient[u] >= 0)
-			continue;
-		b->gradient[u] = in_place ? home : whole_buffer(b, "gradients", PLACE_WEIGHT, u, DTYPE_F32);
-		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
-		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
-	}
-}
-
-static void gradients_arg(struct builder *b, int s)
-{
-	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
-
-	for (int i = 0; i < count; i++)
-		plan_add_arg(b->p, ARG_GRADIENT, b->gradient[units[i]], ACCESS_BOTH);
-}
 
 static int *slot(int *table, const struct builder *b, int group, int micro)
 {
@@ -468,127 +299,6 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 	}
 }
 
-/* ---- gradients that are whole ---- */
-
-static int add_gradient_op(
-        struct builder *b, enum plan_op_kind kind, enum queue_kind queue, int u, int src, int dst)
-{
-	int op = plan_add_op(b->p, kind, queue, u, -1, -1);
-
-	plan_add_arg(b->p, ARG_SRC, src, ACCESS_READ);
-	plan_add_arg(b->p, ARG_DST, dst, ACCESS_WRITE);
-	return op;
-}
-
-static void add_sumsq(struct builder *b, int u, int gradient)
-{
-	plan_add_op(b->p, PLAN_SUMSQ, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(b->p, ARG_SRC, gradient, ACCESS_READ);
-	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
-}
-
-/* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
-static int gradient_round(struct builder *b, int u, int home)
-{
-	struct plan *p = b->p;
-	int gradient = b->gradient[u], rounded = gradient;
-
-	if (p->policy.gradient_dtype == DTYPE_BF16) {
-		rounded =
-		        home >= 0 ? home : whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, gradient, rounded);
-	}
-	add_sumsq(b, u, rounded);
-	return rounded;
-}
-
-static int gradient_return(struct builder *b, int u, int src, int dst)
-{
-	struct plan *p = b->p;
-
-	if (dst < 0)
-		dst = unit_buffer(b, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, u,
-		        p->map->units[u].shard_count, p->buffers[src].dtype);
-	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
-	p->d2h_bytes += p->buffers[dst].bytes;
-	return dst;
-}
-
-/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it. */
-static int gradient_close_whole(struct builder *b, int u)
-{
-	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
-	int rounded = gradient_round(b, u, device);
-
-	if (host >= 0 || (device < 0 && b->p->policy.offload_optimizer))
-		return gradient_return(b, u, rounded, host);
-	return rounded;
-}
-
-/* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
- */
-static int gradient_close_part(struct builder *b, int u, int m)
-{
-	struct plan *p = b->p;
-	const struct plan_policy *o = &p->policy;
-	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
-	int on_host = host >= 0, home = on_host ? host : device;
-	int part = on_host ? gradient_return(b, u, b->gradient[u], -1) : b->gradient[u];
-	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
-
-	plan_add_arg(p, ARG_SRC, part, ACCESS_READ);
-	plan_add_arg(p, ARG_DST, home, m ? ACCESS_BOTH : ACCESS_WRITE);
-	if (op >= 0)
-		p->ops[op].first = m == 0;
-	if (m + 1 < o->micro_batches)
-		return -1;
-	if (on_host) {
-		plan_add_op(p, PLAN_FINISH, QUEUE_CPU, u, -1, -1);
-		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
-		plan_add_arg(p, ARG_NORM, b->state.norm_host, ACCESS_BOTH);
-	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
-
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, home, rounded);
-		add_sumsq(b, u, rounded);
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
-	} else {
-		add_sumsq(b, u, home);
-	}
-	return home;
-}
-
-static void gradients_close(struct builder *b, int v, int m0, int m1)
-{
-	struct plan *p = b->p;
-
-	for (int u = p->map->unit_count - 1; u >= 0; u--) {
-		int ready;
-
-		if (b->gradient_last[u] != v || b->gradient[u] < 0)
-			continue;
-		plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
-		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
-		if (m1 - m0 == p->policy.micro_batches)
-			ready = gradient_close_whole(b, u);
-		else
-			ready = gradient_close_part(b, u, m0);
-		b->gradient[u] = -1;
-		if (p->policy.update_in_backward)
-			b->ready[u] = ready;
-	}
-}
-
-/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep. */
-static void updates_emit(struct builder *b, int v)
-{
-	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
-		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
-			plan_add_update(b->p, &b->state, u, b->ready[u], 0);
-			b->ready[u] = -1;
-		}
-}
-
 /* ---- the pass ---- */
 
 static void visit_emit(struct builder *b, int v, int m0, int m1)
@@ -638,20 +348,6 @@ static void pass_emit(struct builder *b, int m0, int m1)
 	if (p->kind == PLAN_TRAIN && late)
 		gradients_close(b, b->visit_count - 1, m0, m1);
 	updates_emit(b, b->visit_count);
-}
-
-static void gradient_last_find(struct builder *b)
-{
-	for (int v = b->group_count - 1; v < b->visit_count; v++) {
-		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
-
-		for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
-			int count = stage_units(b, s, units);
-
-			for (int i = 0; i < count; i++)
-				b->gradient_last[units[i]] = v;
-		}
-	}
 }
 
 static void plan_emit(struct builder *b)
@@ -745,7 +441,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->intervals);
 }
 
-static int policy_check(const struct plan_policy *o, const struct unit_map *map)
+static int policy_check(const struct plan_policy *o, enum plan_kind kind, const struct unit_map *map)
 {
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
 	        o->prefetch_units < 1)
@@ -755,6 +451,8 @@ static int policy_check(const struct plan_policy *o, const struct unit_map *map)
 		return err_set(ERR_RANGE, "plan: compute dtype %s", dtype_name(o->compute_dtype));
 	if (o->gradient_dtype != DTYPE_F32 && o->gradient_dtype != DTYPE_BF16)
 		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
+	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
+		return err_set(ERR_RANGE, "plan: inference has no updates");
 	if (map->world_size > 1 && !o->offload_params)
 		return err_set(ERR_UNSUPPORTED, "cpu_offload without params on more than one rank is not "
 		                                "done yet: add params to cpu_offload");
@@ -766,7 +464,7 @@ int plan_build(
 {
 	struct builder b = {0};
 	struct plan *p;
-	int rc = policy_check(policy, map);
+	int rc = policy_check(policy, kind, map);
 
 	if (rc)
 		return rc;

@@ -36,6 +36,65 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int g
 /* All updates of the step before, in forward order. */
 void plan_add_updates(struct plan *p, const struct plan_state *s);
 
+/* ---- the walk of plan_build.c, and the parts that it calls ---- */
+
+/* Weights of one unit on the device from visit `first` to visit `last`. */
+struct interval {
+	int unit, first, last;
+	int emit;   /* visit before whose work the FETCH is listed */
+	int weight; /* buffer, once listed */
+};
+
+struct builder {
+	struct plan *p;
+	const struct model *model;
+	struct plan_state state;
+	int group_count, visit_count; /* of a pass */
+	int *group_first;             /* first stage of each group; one more at the end */
+	struct interval *intervals;
+	int interval_count;
+	int *x;             /* [group][micro] block inputs on the device */
+	int *spilled;       /* [group][micro] block inputs in the stage */
+	int *acts_kept;     /* [group][micro] */
+	int *dx;            /* [micro] */
+	int *gradient;      /* per unit: buffer of the running fp32 gradient, -1 when none */
+	int *ready;         /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
+	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
+};
+
+/* plan_build.c */
+int visit_group(const struct builder *b, int v);
+int visit_is_backward(const struct builder *b, int v);
+
+/* How many visits ahead of `v` its transfers are listed. */
+int visit_distance(const struct builder *b, int v);
+
+/* Units of a stage's tensors, each once. Returns their number, at most STAGE_TENSORS_MAX. */
+int stage_units(const struct builder *b, int stage, int *units);
+
+/* A device buffer; one for a unit or a shard of it, `count` elements of dtype; one for a whole unit on the
+ * device. */
+int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro);
+int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank, int unit,
+        int64_t count, enum dtype dtype);
+int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int unit, enum dtype dtype);
+
+/* plan_weights.c: when a unit's weights are on the device. */
+int intervals_find(struct builder *b);
+enum emit_moment { EMIT_BEFORE, EMIT_AFTER };
+void fetches_emit(struct builder *b, int v,
+        enum emit_moment moment); /* FETCHes that policy lists at this moment of a visit */
+void weights_arg(struct builder *b, int v, int stage); /* weights that the stage reads in this visit */
+
+/* plan_gradients.c: from the running fp32 gradient of a unit to the place where its UPDATE finds it. */
+void gradient_last_find(struct builder *b);
+void gradients_open(
+        struct builder *b, int stage); /* a unit's running gradient, zeroed before its first use in a pass */
+void gradients_arg(struct builder *b, int stage);
+void gradients_close(struct builder *b, int v, int m0, int m1); /* of units that visit v made whole */
+void updates_emit(struct builder *b,
+        int v); /* inside backward, one visit after the RETURN: that makes the ring two deep */
+
 int plan_place(struct plan *p);
 int plan_order(struct plan *p);
 int plan_insert_discards(struct plan *p);

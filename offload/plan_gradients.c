@@ -1,0 +1,168 @@
+/* A unit's gradient within a pass: opened as zero, added to by every stage that uses the unit, and closed
+ * once whole: reduced over ranks, rounded to gradient_dtype, its squares summed, and brought to where its
+ * UPDATE finds it. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/plan_parts.h"
+
+/* A unit's running gradient, zeroed before its first use in a pass. */
+void gradients_open(struct builder *b, int s)
+{
+	struct plan *p = b->p;
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	for (int i = 0; i < count; i++) {
+		int u = units[i], home = b->state.device[STORE_GRADIENT][u];
+		int in_place = home >= 0 && plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
+		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
+
+		if (b->gradient[u] >= 0)
+			continue;
+		b->gradient[u] = in_place ? home : whole_buffer(b, "gradients", PLACE_WEIGHT, u, DTYPE_F32);
+		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
+		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
+	}
+}
+
+void gradients_arg(struct builder *b, int s)
+{
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	for (int i = 0; i < count; i++)
+		plan_add_arg(b->p, ARG_GRADIENT, b->gradient[units[i]], ACCESS_BOTH);
+}
+
+void gradient_last_find(struct builder *b)
+{
+	for (int v = b->group_count - 1; v < b->visit_count; v++) {
+		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
+
+		for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
+			int count = stage_units(b, s, units);
+
+			for (int i = 0; i < count; i++)
+				b->gradient_last[units[i]] = v;
+		}
+	}
+}
+
+static int add_gradient_op(
+        struct builder *b, enum plan_op_kind kind, enum queue_kind queue, int u, int src, int dst)
+{
+	int op = plan_add_op(b->p, kind, queue, u, -1, -1);
+
+	plan_add_arg(b->p, ARG_SRC, src, ACCESS_READ);
+	plan_add_arg(b->p, ARG_DST, dst, ACCESS_WRITE);
+	return op;
+}
+
+static void add_sumsq(struct builder *b, int u, int gradient)
+{
+	plan_add_op(b->p, PLAN_SUMSQ, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(b->p, ARG_SRC, gradient, ACCESS_READ);
+	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
+}
+
+/* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
+static int gradient_round(struct builder *b, int u, int home)
+{
+	struct plan *p = b->p;
+	int gradient = b->gradient[u], rounded = gradient;
+
+	if (p->policy.gradient_dtype == DTYPE_BF16) {
+		rounded =
+		        home >= 0 ? home : whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, gradient, rounded);
+	}
+	add_sumsq(b, u, rounded);
+	return rounded;
+}
+
+static int gradient_return(struct builder *b, int u, int src, int dst)
+{
+	struct plan *p = b->p;
+
+	if (dst < 0)
+		dst = unit_buffer(b, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, u,
+		        p->map->units[u].shard_count, p->buffers[src].dtype);
+	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
+	p->d2h_bytes += p->buffers[dst].bytes;
+	return dst;
+}
+
+/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it. */
+static int gradient_close_whole(struct builder *b, int u)
+{
+	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int rounded = gradient_round(b, u, device);
+
+	if (host >= 0 || (device < 0 && b->p->policy.offload_optimizer))
+		return gradient_return(b, u, rounded, host);
+	return rounded;
+}
+
+/* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
+ */
+static int gradient_close_part(struct builder *b, int u, int m)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int on_host = host >= 0, home = on_host ? host : device;
+	int part = on_host ? gradient_return(b, u, b->gradient[u], -1) : b->gradient[u];
+	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
+
+	plan_add_arg(p, ARG_SRC, part, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, home, m ? ACCESS_BOTH : ACCESS_WRITE);
+	if (op >= 0)
+		p->ops[op].first = m == 0;
+	if (m + 1 < o->micro_batches)
+		return -1;
+	if (on_host) {
+		plan_add_op(p, PLAN_FINISH, QUEUE_CPU, u, -1, -1);
+		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
+		plan_add_arg(p, ARG_NORM, b->state.norm_host, ACCESS_BOTH);
+	} else if (o->gradient_dtype == DTYPE_BF16) {
+		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
+
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, home, rounded);
+		add_sumsq(b, u, rounded);
+		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
+	} else {
+		add_sumsq(b, u, home);
+	}
+	return home;
+}
+
+void gradients_close(struct builder *b, int v, int m0, int m1)
+{
+	struct plan *p = b->p;
+
+	for (int u = p->map->unit_count - 1; u >= 0; u--) {
+		int ready;
+
+		if (b->gradient_last[u] != v || b->gradient[u] < 0)
+			continue;
+		plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
+		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+		if (m1 - m0 == p->policy.micro_batches)
+			ready = gradient_close_whole(b, u);
+		else
+			ready = gradient_close_part(b, u, m0);
+		b->gradient[u] = -1;
+		if (p->policy.update_in_backward)
+			b->ready[u] = ready;
+	}
+}
+
+/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep. */
+void updates_emit(struct builder *b, int v)
+{
+	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
+		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
+			plan_add_update(b->p, &b->state, u, b->ready[u], 0);
+			b->ready[u] = -1;
+		}
+}

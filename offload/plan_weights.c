@@ -1,0 +1,121 @@
+/* When a unit's weights are on the device: intervals of visits, and the FETCH, GATHER and JOIN that begin
+ * each. Uses closer than the prefetch distance share an interval, so a block next to the head, or a unit that
+ * every block reads, is not fetched twice. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/plan_parts.h"
+
+static int fetch_plane(
+        struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
+{
+	struct plan *p = b->p;
+	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16);
+
+	plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
+	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
+	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
+	p->h2d_bytes += 2 * p->map->units[u].shard_count;
+	plan_add_op(p, PLAN_GATHER, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
+	return dst;
+}
+
+static void interval_fetch(struct builder *b, struct interval *n)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int u = n->unit;
+	int hi = b->state.device[STORE_HI][u], lo = b->state.device[STORE_LO][u];
+
+	if (o->compute_dtype == DTYPE_BF16) {
+		n->weight = hi >= 0 ? hi : fetch_plane(b, u, STORE_HI, "weights", PLACE_WEIGHT);
+		return;
+	}
+	if (hi < 0)
+		hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
+	if (lo < 0)
+		lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
+	n->weight = whole_buffer(b, "weights", PLACE_WEIGHT, u, DTYPE_F32);
+	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
+	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
+	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
+}
+
+/* Does the visit read the unit's weights? Backward through the embedding needs none. */
+static int visit_reads(const struct builder *b, int v, int u)
+{
+	int g = visit_group(b, v);
+
+	if (visit_is_backward(b, v) && g == 0)
+		return 0;
+	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
+		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
+			if (b->p->map->tensor_unit[b->model->stages[s].tensor[i]] == u)
+				return 1;
+	return 0;
+}
+
+int intervals_find(struct builder *b)
+{
+	int cap = b->p->map->unit_count * (b->visit_count + 1);
+
+	b->intervals = mem_alloc((size_t)cap, sizeof(*b->intervals));
+	if (!b->intervals)
+		return ERR_NOMEM;
+	for (int u = 0; u < b->p->map->unit_count; u++) {
+		struct interval *open = NULL;
+
+		for (int v = 0; v < b->visit_count; v++) {
+			int distance = visit_distance(b, v);
+			int reach = distance + 1 > 2 ? distance + 1 : 2;
+
+			if (!visit_reads(b, v, u))
+				continue;
+			if (open && v - open->last <= reach) {
+				open->last = v;
+				continue;
+			}
+			open = &b->intervals[b->interval_count++];
+			*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1};
+			open->emit = v - distance > 0 ? v - distance : 0;
+		}
+	}
+	return 0;
+}
+
+/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
+void fetches_emit(struct builder *b, int v, enum emit_moment moment)
+{
+	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
+
+	for (int first = v; first < b->visit_count; first++)
+		for (int i = 0; i < b->interval_count; i++) {
+			struct interval *n = &b->intervals[i];
+			int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
+
+			if (n->first != first || n->weight >= 0)
+				continue;
+			if (is_post ? moment == EMIT_AFTER && n->first == v + 1
+			            : moment == EMIT_BEFORE && n->emit <= v)
+				interval_fetch(b, n);
+		}
+}
+
+static int interval_weight(const struct builder *b, int v, int u)
+{
+	for (int i = 0; i < b->interval_count; i++)
+		if (b->intervals[i].unit == u && b->intervals[i].first <= v && v <= b->intervals[i].last)
+			return b->intervals[i].weight;
+	return -1;
+}
+
+void weights_arg(struct builder *b, int v, int s)
+{
+	int units[STAGE_TENSORS_MAX];
+	int count = stage_units(b, s, units);
+
+	if (!visit_is_backward(b, v) || visit_group(b, v) > 0)
+		for (int i = 0; i < count; i++)
+			plan_add_arg(b->p, ARG_WEIGHT, interval_weight(b, v, units[i]), ACCESS_READ);
+}
