@@ -1,6 +1,8 @@
 #include "cli/cli.h"
 
 #include "cli/config_table.h"
+#include "cli/preflight.h"
+#include "cli/progress.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -46,10 +48,13 @@ void cli_say(const struct config *c, const char *fmt, ...)
 
 static void log_line(void *context, enum log_level level, const char *line)
 {
+	char text[2100];
+
 	(void)context;
 	if (level == LOG_DEBUG)
 		return;
-	fprintf(stderr, "%s%s\n", level == LOG_WARN ? "warning: " : "", line);
+	snprintf(text, sizeof(text), "%s%s", level == LOG_WARN ? "warning: " : "", line);
+	progress_log(text);
 }
 
 void cli_log_start(void)
@@ -127,6 +132,8 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 		err = config_check(&c);
 	if (!err && !command)
 		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
+	if (!err)
+		err = preflight_check(&c);
 	if (!err)
 		err = command(&c);
 out:

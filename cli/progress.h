@@ -1,0 +1,51 @@
+/* How a run goes, for people: on a terminal one line that updates, in a log one plain line for each call.
+ *
+ * The line says step of steps, loss, gradient norm, learning rate, tokens per second, the time that is left,
+ * memory, and the share of the time in which compute stood still. The time that is left is estimated from the
+ * steps of this process since its first call. A line of the log (cli_log_start) takes the place of the
+ * updating line, which is then drawn again below it. At most one progress is open at a time; any thread may
+ * log.
+ */
+#ifndef FERRY_CLI_PROGRESS_H
+#define FERRY_CLI_PROGRESS_H
+
+#include "base/str.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct progress;
+
+/* One step as it is shown; a NaN, or a negative number of bytes, is left out. */
+struct progress_step {
+	int64_t step;
+	double loss, grad_norm, learning_rate;
+	double tokens_per_s;
+	int64_t host_bytes, device_bytes;
+	double wait_share; /* 0 .. 1 */
+	int skipped;       /* the step changed nothing: its gradient was not finite */
+};
+
+enum progress_style { PROGRESS_STYLE_AUTO, PROGRESS_STYLE_LINES, PROGRESS_STYLE_UPDATE };
+
+/* `to` is borrowed; AUTO updates where it is a terminal. first_step is the last step that was done before. */
+int progress_open(
+        struct progress **p, FILE *to, int64_t first_step, int64_t total_steps, enum progress_style style);
+
+void progress_show(struct progress *p, const struct progress_step *step);
+
+/* Leaves the last line on the terminal. NULL is allowed. */
+void progress_close(struct progress *p);
+
+/* Writes a whole line to stderr without disturbing the updating line. */
+void progress_log(const char *line);
+
+/* The text of the line; eta_s below 0 = unknown. */
+void progress_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s);
+
+/* "1.5 GiB", "1:02:03", "12.3k". */
+void progress_bytes(struct str *out, int64_t bytes);
+void progress_seconds(struct str *out, double seconds);
+void progress_count(struct str *out, double count);
+
+#endif

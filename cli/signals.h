@@ -1,0 +1,23 @@
+/* Being asked to stop: SIGINT, SIGTERM and SIGUSR1 set a flag, and whoever runs steps looks at it between
+ * them.
+ *
+ * The first signal leaves a line on stderr, so that it is seen before a long step ends. A second Ctrl-C ends
+ * the process at once, as if nothing were caught. SIGPIPE is ignored while signals are caught: a closed
+ * terminal must not end a run. Process-wide; call from the main thread before others start.
+ */
+#ifndef FERRY_CLI_SIGNALS_H
+#define FERRY_CLI_SIGNALS_H
+
+/* Starts catching and clears the flag. */
+void signals_start(void);
+
+/* The first signal that came, or 0. */
+int signals_pending(void);
+
+/* "SIGTERM", ... */
+const char *signals_name(int signal);
+
+/* What was before signals_start. */
+void signals_stop(void);
+
+#endif
