@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <string.h>
 
 static const struct {
 	const char *name;
@@ -250,14 +251,9 @@ static int check_act_op(const struct op *op, enum act_kind act, int64_t count, e
 
 static int check_cast(const struct op *op)
 {
-	const struct op_cast *p = &op->cast;
-	int rc = check_flat(op, "count", p->count, p->src_dtype);
+	int rc = check_flat(op, "count", op->cast.count, op->cast.src_dtype);
 
-	if (!rc)
-		rc = check_dtype(op, "dst_dtype", p->dst_dtype);
-	if (!rc && p->dst_dtype == p->src_dtype)
-		rc = err_set(ERR_RANGE, "cast: both sides are %s; use copy", dtype_name(p->dst_dtype));
-	return rc;
+	return rc ? rc : check_dtype(op, "dst_dtype", op->cast.dst_dtype);
 }
 
 static int check_table(const struct op *op, int64_t rows, int64_t cols, const char *name, int64_t table_rows,
@@ -267,6 +263,15 @@ static int check_table(const struct op *op, int64_t rows, int64_t cols, const ch
 	        (struct field[]){{"rows", rows, 1}, {"cols", cols, 1}, {name, table_rows, 1}, {NULL, 0, 0}});
 
 	return rc ? rc : check_dtype(op, "dtype", dtype);
+}
+
+static int check_cross_entropy(const struct op *op)
+{
+	const struct op_cross_entropy *p = &op->cross_entropy;
+	int rc = check_fields(
+	        op, (struct field[]){{"rows", p->rows, 1}, {"vocab", p->vocab, 1}, {NULL, 0, 0}});
+
+	return rc ? rc : check_dtype(op, "dlogits_dtype", p->dlogits_dtype);
 }
 
 static int check_colsum(const struct op *op)
@@ -329,8 +334,7 @@ static int check_scalars(const struct op *op)
 	case OP_ACT_GRAD:
 		return check_act_op(op, op->act_grad.act, op->act_grad.count, op->act_grad.dtype);
 	case OP_CROSS_ENTROPY:
-		return check_table(op, op->cross_entropy.rows, op->cross_entropy.vocab, "vocab",
-		        op->cross_entropy.vocab, op->cross_entropy.dlogits_dtype);
+		return check_cross_entropy(op);
 	case OP_SUMSQ:
 		return check_flat(op, "count", op->sumsq.count, op->sumsq.dtype);
 	case OP_ADAMW:
@@ -338,6 +342,63 @@ static int check_scalars(const struct op *op)
 	default:
 		return err_set(ERR_RANGE, "op kind %d does not exist", (int)op->kind);
 	}
+}
+
+/* What an op writes that may stand in the very place of what it reads: from the same address on. */
+static const struct {
+	enum op_kind kind;
+	const char *written, *read;
+} in_place[] = {
+        {OP_ADD, "dst", "a"},
+        {OP_ADD, "dst", "b"},
+        {OP_RMSNORM_GRAD, "dx", "dy"},
+        {OP_LAYERNORM_GRAD, "dx", "dy"},
+        {OP_GLU_GRAD, "dgate", "gate"},
+        {OP_GLU_GRAD, "dup", "up"},
+        {OP_GLU_GRAD, "dup", "dout"},
+        {OP_ACT, "out", "x"},
+        {OP_ACT_GRAD, "dx", "dout"},
+        {OP_ACT_GRAD, "dx", "x"},
+        {OP_CROSS_ENTROPY, "dlogits", "logits"},
+};
+
+static int is_in_place(const struct op *op, const struct operand *written, const struct operand *read)
+{
+	const struct op_norm_grad *n = &op->norm_grad;
+	int is_norm = op->kind == OP_RMSNORM_GRAD || op->kind == OP_LAYERNORM_GRAD;
+
+	if (written->base.value != read->base.value)
+		return 0;
+	if (is_norm &&
+	        (n->accumulate_dx || n->x_stride != n->y_stride || n->x_group_stride != n->y_group_stride))
+		return 0;
+	for (size_t i = 0; i < sizeof(in_place) / sizeof(in_place[0]); i++)
+		if (in_place[i].kind == op->kind && !strcmp(in_place[i].written, written->name) &&
+		        !strcmp(in_place[i].read, read->name))
+			return 1;
+	return 0;
+}
+
+/* Operands with gaps may lie in each other's gaps (q, k and v of one projection): those are not compared. */
+static int overlap(const struct operand *a, const struct operand *b)
+{
+	if (dev_is_none(a->base) || dev_is_none(b->base) || a->has_gaps || b->has_gaps)
+		return 0;
+	return a->base.value - b->base.value < (uint64_t)b->bytes ||
+	       b->base.value - a->base.value < (uint64_t)a->bytes;
+}
+
+static int check_overlaps(const struct op *op, const struct operand *o, int count)
+{
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count; j++) {
+			if (i == j || !(o[i].use & OPERAND_WRITE) || !overlap(&o[i], &o[j]))
+				continue;
+			if (!is_in_place(op, &o[i], &o[j]) && !is_in_place(op, &o[j], &o[i]))
+				return err_set(ERR_RANGE, "%s: %s, which is written, overlaps %s",
+				        op_name(op->kind), o[i].name, o[j].name);
+		}
+	return 0;
 }
 
 int op_check(const struct op *op)
@@ -356,5 +417,5 @@ int op_check(const struct op *op)
 			        "%s: %s is not aligned to its elements of %" PRId64 " bytes",
 			        op_name(op->kind), o[i].name, o[i].align_bytes);
 	}
-	return 0;
+	return check_overlaps(op, o, count);
 }

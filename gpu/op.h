@@ -86,7 +86,7 @@ struct op_copy {
 	int64_t bytes;
 };
 
-/* dst[i] = (dst dtype) src[i]; F32 <-> BF16, rounding to nearest even */
+/* dst[i] = (dst dtype) src[i]; F32 and BF16, rounding to nearest even */
 struct op_cast {
 	dev_addr dst, src;
 	int64_t count;
@@ -301,7 +301,8 @@ struct op {
 
 const char *op_name(enum op_kind kind);
 
-/* Shapes positive, strides wide enough, dtypes allowed, addresses there: 0, or ERR_RANGE naming the op and
+/* Shapes positive, strides wide enough, dtypes allowed, addresses there and aligned to their elements,
+ * nothing written over an operand that may not be (of those without gaps): 0, or ERR_RANGE naming the op and
  * the field. */
 int op_check(const struct op *op);
 

@@ -40,6 +40,7 @@ static struct operand *put(struct builder *b, const char *name, dev_addr base, e
 	        .dense_bytes = times(times(times(l.rows, l.groups), l.cols), element_bytes),
 	        .align_bytes = element_bytes,
 	        .use = use};
+	o->has_gaps = o->dense_bytes != o->bytes;
 	return o;
 }
 

@@ -16,7 +16,7 @@ struct operand {
 	int64_t dense_bytes; /* what is really moved: without gaps, and of a table only the rows used */
 	int64_t align_bytes;
 	enum operand_use use;
-	int optional;
+	int optional, has_gaps;
 };
 
 enum { OPERAND_MAX = 12 };

@@ -1,0 +1,496 @@
+/* links: gpu */
+/* Ops as data: what op_check refuses, which bytes op_access_list names, what op_cost_of weighs. */
+#include "check.h"
+
+#include "gpu/operand.h"
+
+/* Addresses far apart; every size field has a value of its own, so that the tests below find it. */
+enum { PLACE = 1 << 24 };
+#define AT(i) ((dev_addr){(uint64_t)(i)*PLACE})
+
+static const struct op valid[OP_KIND_COUNT] = {
+        [OP_FILL] = {.kind = OP_FILL, .fill = {AT(1), 101, 3}},
+        [OP_COPY] = {.kind = OP_COPY, .copy = {AT(1), AT(2), 101}},
+        [OP_CAST] = {.kind = OP_CAST, .cast = {AT(1), AT(2), 101, DTYPE_BF16, DTYPE_F32}},
+        [OP_JOIN] = {.kind = OP_JOIN, .join = {AT(1), AT(2), AT(3), 101}},
+        [OP_ADD] = {.kind = OP_ADD, .add = {AT(1), AT(2), AT(3), 101, DTYPE_BF16}},
+        [OP_MATMUL] = {.kind = OP_MATMUL,
+                .matmul = {.c = AT(1),
+                        .a = AT(2),
+                        .b = AT(3),
+                        .bias = AT(4),
+                        .m = 5,
+                        .n = 7,
+                        .k = 11,
+                        .a_stride = 13,
+                        .b_stride = 17,
+                        .c_stride = 19,
+                        .b_layout = MATMUL_TRANSPOSED,
+                        .ab_dtype = DTYPE_BF16,
+                        .c_dtype = DTYPE_F32}},
+        [OP_COLSUM] = {.kind = OP_COLSUM, .colsum = {AT(1), AT(2), 5, 7, 9, DTYPE_BF16}},
+        [OP_GATHER] = {.kind = OP_GATHER, .gather = {AT(1), AT(2), AT(3), 5, 7, 11, DTYPE_F32, 0}},
+        [OP_SCATTER] = {.kind = OP_SCATTER, .scatter = {AT(1), AT(2), AT(3), 5, 7, 11, DTYPE_F32}},
+        [OP_EMBED_GRAD] = {.kind = OP_EMBED_GRAD,
+                .embed_grad = {AT(1), AT(2), AT(3), AT(4), 5, 7, 11, -1, DTYPE_BF16}},
+        [OP_RMSNORM] = {.kind = OP_RMSNORM,
+                .norm = {.y = AT(1),
+                        .x = AT(2),
+                        .weight = AT(3),
+                        .rstd = AT(5),
+                        .rows = 5,
+                        .groups = 3,
+                        .cols = 7,
+                        .x_stride = 50,
+                        .y_stride = 21,
+                        .x_group_stride = 10,
+                        .y_group_stride = 7,
+                        .epsilon = 1e-5,
+                        .dtype = DTYPE_BF16}},
+        [OP_LAYERNORM] = {.kind = OP_LAYERNORM,
+                .norm = {.y = AT(1),
+                        .x = AT(2),
+                        .weight = AT(3),
+                        .bias = AT(4),
+                        .rstd = AT(5),
+                        .mean = AT(6),
+                        .rows = 5,
+                        .groups = 1,
+                        .cols = 7,
+                        .x_stride = 8,
+                        .y_stride = 9,
+                        .dtype = DTYPE_F32}},
+        [OP_RMSNORM_GRAD] = {.kind = OP_RMSNORM_GRAD,
+                .norm_grad = {.dx = AT(1),
+                        .dweight = AT(2),
+                        .dy = AT(4),
+                        .x = AT(5),
+                        .weight = AT(6),
+                        .rstd = AT(7),
+                        .scratch = AT(9),
+                        .rows = 5,
+                        .groups = 1,
+                        .cols = 7,
+                        .x_stride = 8,
+                        .y_stride = 9,
+                        .dtype = DTYPE_F32,
+                        .accumulate_dx = 1}},
+        [OP_LAYERNORM_GRAD] = {.kind = OP_LAYERNORM_GRAD,
+                .norm_grad = {.dx = AT(1),
+                        .dweight = AT(2),
+                        .dbias = AT(3),
+                        .dy = AT(4),
+                        .x = AT(5),
+                        .weight = AT(6),
+                        .rstd = AT(7),
+                        .mean = AT(8),
+                        .scratch = AT(9),
+                        .rows = 5,
+                        .groups = 1,
+                        .cols = 7,
+                        .x_stride = 8,
+                        .y_stride = 9,
+                        .dtype = DTYPE_F32}},
+        [OP_ROPE] = {.kind = OP_ROPE,
+                .rope = {AT(1), AT(2), AT(3), 5, 3, 40, 12, 8, 9, ROPE_BACKWARD, DTYPE_BF16}},
+        [OP_ATTENTION] = {.kind = OP_ATTENTION,
+                .attention = {.out = AT(1),
+                        .lse = AT(2),
+                        .q = AT(3),
+                        .k = {3 * PLACE + 2 * 32},
+                        .v = {3 * PLACE + 2 * 48},
+                        .doc_start = AT(6),
+                        .doc_end = AT(7),
+                        .tokens = 5,
+                        .heads = 4,
+                        .kv_heads = 2,
+                        .head_dim = 8,
+                        .window = 3,
+                        .qkv_stride = 64,
+                        .q_head_stride = 9,
+                        .kv_head_stride = 10,
+                        .out_stride = 33,
+                        .scale = 1,
+                        .dtype = DTYPE_BF16}},
+        [OP_ATTENTION_GRAD] = {.kind = OP_ATTENTION_GRAD,
+                .attention_grad = {.dq = AT(8),
+                        .dk = {8 * PLACE + 4 * 40},
+                        .dv = {8 * PLACE + 4 * 50},
+                        .dout = AT(1),
+                        .out = AT(9),
+                        .lse = AT(2),
+                        .q = AT(3),
+                        .k = {3 * PLACE + 4 * 40},
+                        .v = {3 * PLACE + 4 * 50},
+                        .doc_start = AT(6),
+                        .doc_end = AT(7),
+                        .scratch = AT(10),
+                        .tokens = 5,
+                        .heads = 4,
+                        .kv_heads = 2,
+                        .head_dim = 8,
+                        .qkv_stride = 64,
+                        .q_head_stride = 9,
+                        .kv_head_stride = 10,
+                        .out_stride = 33,
+                        .scale = 1,
+                        .dtype = DTYPE_F32}},
+        [OP_GLU] = {.kind = OP_GLU, .glu = {AT(1), AT(2), AT(3), 101, ACT_SILU, DTYPE_F32}},
+        [OP_GLU_GRAD] = {.kind = OP_GLU_GRAD,
+                .glu_grad = {AT(1), AT(2), AT(3), AT(4), AT(5), 101, ACT_GELU, DTYPE_BF16}},
+        [OP_ACT] = {.kind = OP_ACT, .act = {AT(1), AT(2), 101, ACT_RELU2, DTYPE_F32}},
+        [OP_ACT_GRAD] = {.kind = OP_ACT_GRAD, .act_grad = {AT(1), AT(2), AT(3), 101, ACT_RELU, DTYPE_F32}},
+        [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
+                .cross_entropy = {AT(1), AT(2), AT(3), AT(4), 5, 11, 1, DTYPE_BF16}},
+        [OP_SUMSQ] = {.kind = OP_SUMSQ, .sumsq = {AT(1), AT(2), 65537, DTYPE_BF16}},
+        [OP_ADAMW] = {.kind = OP_ADAMW,
+                .adamw = {.hi = AT(1),
+                        .lo = AT(2),
+                        .m = AT(3),
+                        .v = AT(4),
+                        .grad = AT(5),
+                        .count = 101,
+                        .grad_dtype = DTYPE_BF16}},
+};
+
+/* The 8-byte field of the op that holds `value`. */
+static uint64_t *field_of(struct op *op, uint64_t value)
+{
+	uint64_t *found = NULL;
+
+	for (size_t at = offsetof(struct op, fill); at + 8 <= sizeof(*op); at += 8) {
+		uint64_t *field = (uint64_t *)(void *)((char *)op + at);
+
+		if (*field != value)
+			continue;
+		assert_null(found);
+		found = field;
+	}
+	assert_non_null(found);
+	return found;
+}
+
+static void test_valid(void **state)
+{
+	struct op_access list[OP_ACCESS_MAX];
+
+	(void)state;
+	for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+		int count, writes = 0;
+
+		assert_int_equal(valid[kind].kind, kind);
+		check_ok(op_check(&valid[kind]));
+		count = op_access_list(&valid[kind], list);
+		assert_in_range(count, 1, OP_ACCESS_MAX);
+		for (int i = 0; i < count; i++) {
+			assert_true(list[i].bytes > 0 && list[i].bytes < PLACE && !dev_is_none(list[i].base));
+			writes += list[i].writes;
+		}
+		assert_true(writes > 0);
+		assert_true(strlen(op_name((enum op_kind)kind)) >= 3);
+	}
+	assert_string_equal(op_name(OP_KIND_COUNT), "?");
+	check_fails(op_check(&(struct op){.kind = OP_KIND_COUNT}), ERR_RANGE, "op kind");
+}
+
+/* Each address taken away, and moved off its alignment. */
+static void test_addresses(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+		struct operand o[OPERAND_MAX];
+		int count = op_operands(&valid[kind], o), required = 0;
+
+		for (int i = 0; i < count; i++) {
+			struct op op = valid[kind];
+			uint64_t *field;
+
+			if (dev_is_none(o[i].base))
+				continue;
+			field = field_of(&op, o[i].base.value);
+			*field = 0;
+			if (o[i].optional)
+				check_ok(op_check(&op));
+			else
+				check_fails(op_check(&op), ERR_RANGE, o[i].name);
+			required += !o[i].optional;
+			*field = o[i].base.value + 1;
+			if (o[i].align_bytes > 1)
+				check_fails(op_check(&op), ERR_RANGE, "aligned");
+		}
+		assert_true(required > 0);
+	}
+}
+
+/* Each size and stride set below what it must be. */
+static void test_sizes(void **state)
+{
+	const struct {
+		enum op_kind kind;
+		int64_t value, bad;
+		const char *name;
+	} rows[] = {
+	        {OP_FILL, 101, 0, "bytes"},
+	        {OP_COPY, 101, -1, "bytes"},
+	        {OP_CAST, 101, 0, "count"},
+	        {OP_JOIN, 101, 0, "count"},
+	        {OP_ADD, 101, 0, "count"},
+	        {OP_MATMUL, 5, 0, "m"},
+	        {OP_MATMUL, 7, 0, "n"},
+	        {OP_MATMUL, 11, 0, "k"},
+	        {OP_MATMUL, 13, 10, "a_stride"},
+	        {OP_MATMUL, 17, 10, "b_stride"},
+	        {OP_MATMUL, 19, 6, "c_stride"},
+	        {OP_COLSUM, 5, 0, "rows"},
+	        {OP_COLSUM, 7, 0, "cols"},
+	        {OP_COLSUM, 9, 6, "x_stride"},
+	        {OP_GATHER, 5, 0, "rows"},
+	        {OP_GATHER, 7, 0, "cols"},
+	        {OP_GATHER, 11, 0, "table_rows"},
+	        {OP_SCATTER, 11, 0, "out_rows"},
+	        {OP_EMBED_GRAD, 11, 0, "table_rows"},
+	        {OP_RMSNORM, 5, 0, "rows"},
+	        {OP_RMSNORM, 3, 0, "groups"},
+	        {OP_RMSNORM, 50, 26, "x_stride"},
+	        {OP_RMSNORM, 21, 20, "y_stride"},
+	        {OP_RMSNORM, 10, 6, "x_group_stride"},
+	        {OP_LAYERNORM, 8, 6, "x_stride"},
+	        {OP_RMSNORM_GRAD, 9, 6, "y_stride"},
+	        {OP_LAYERNORM_GRAD, 8, 6, "x_stride"},
+	        {OP_ROPE, 5, 0, "tokens"},
+	        {OP_ROPE, 3, 0, "heads"},
+	        {OP_ROPE, 8, 7, "rotary"},
+	        {OP_ROPE, 12, 7, "head_stride"},
+	        {OP_ROPE, 40, 31, "stride"},
+	        {OP_ROPE, 9, 0, "table_rows"},
+	        {OP_ATTENTION, 5, 0, "tokens"},
+	        {OP_ATTENTION, 4, 0, "heads"},
+	        {OP_ATTENTION, 4, 3, "multiple of kv_heads"},
+	        {OP_ATTENTION, 2, 0, "kv_heads"},
+	        {OP_ATTENTION, 8, 0, "head_dim"},
+	        {OP_ATTENTION, 3, -1, "window"},
+	        {OP_ATTENTION, 64, 34, "qkv_stride"},
+	        {OP_ATTENTION, 9, 7, "q_head_stride"},
+	        {OP_ATTENTION, 10, 7, "kv_head_stride"},
+	        {OP_ATTENTION, 33, 31, "out_stride"},
+	        {OP_ATTENTION_GRAD, 33, 31, "out_stride"},
+	        {OP_GLU, 101, 0, "count"},
+	        {OP_GLU_GRAD, 101, 0, "count"},
+	        {OP_ACT, 101, 0, "count"},
+	        {OP_ACT_GRAD, 101, 0, "count"},
+	        {OP_CROSS_ENTROPY, 5, 0, "rows"},
+	        {OP_CROSS_ENTROPY, 11, 0, "vocab"},
+	        {OP_SUMSQ, 65537, 0, "count"},
+	        {OP_ADAMW, 101, 0, "count"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct op op = valid[rows[i].kind];
+
+		*field_of(&op, (uint64_t)rows[i].value) = (uint64_t)rows[i].bad;
+		check_fails(op_check(&op), ERR_RANGE, rows[i].name);
+		assert_non_null(strstr(err_text(), op_name(op.kind)));
+	}
+}
+
+static void test_matmul_rules(void **state)
+{
+	struct op op = valid[OP_MATMUL];
+
+	(void)state;
+	op.matmul.accumulate = 1;
+	check_fails(op_check(&op), ERR_RANGE, "bias");
+	op.matmul.bias = DEV_NONE;
+	check_ok(op_check(&op));
+	op.matmul.c_dtype = DTYPE_BF16;
+	check_fails(op_check(&op), ERR_RANGE, "accumulate");
+	op.matmul.accumulate = 0;
+	check_ok(op_check(&op));
+	op.matmul.ab_dtype = DTYPE_F32;
+	check_fails(op_check(&op), ERR_RANGE, "c_dtype");
+	op.matmul.ab_dtype = DTYPE_F16;
+	check_fails(op_check(&op), ERR_RANGE, "ab_dtype is F16");
+	op.matmul.ab_dtype = (enum dtype)77;
+	check_fails(op_check(&op), ERR_RANGE, "ab_dtype is ?");
+	op = valid[OP_ACT];
+	op.act.act = (enum act_kind)17;
+	check_fails(op_check(&op), ERR_RANGE, "act is 17");
+}
+
+/* What may lie on what. */
+static void test_overlaps(void **state)
+{
+	struct op op = valid[OP_COPY];
+
+	(void)state;
+	op.copy.src.value = op.copy.dst.value + 100;
+	check_fails(op_check(&op), ERR_RANGE, "copy: dst, which is written, overlaps src");
+	op.copy.src.value++;
+	check_ok(op_check(&op));
+
+	op = valid[OP_ADD];
+	op.add.dst = op.add.a = op.add.b;
+	check_ok(op_check(&op));
+	op.add.dst.value += 2;
+	check_fails(op_check(&op), ERR_RANGE, "overlaps");
+
+	op = valid[OP_GLU_GRAD];
+	op.glu_grad.dgate = op.glu_grad.gate;
+	op.glu_grad.dup = op.glu_grad.dout;
+	check_ok(op_check(&op));
+	op.glu_grad.dup = op.glu_grad.gate;
+	check_fails(op_check(&op), ERR_RANGE, "overlaps");
+	op.glu_grad.dgate = op.glu_grad.dout;
+	op.glu_grad.dup = op.glu_grad.up;
+	check_fails(op_check(&op), ERR_RANGE, "dgate, which is written, overlaps dout");
+
+	op = valid[OP_CROSS_ENTROPY];
+	op.cross_entropy.dlogits = op.cross_entropy.logits;
+	check_ok(op_check(&op));
+	op.cross_entropy.dlogits.value += 2;
+	check_fails(op_check(&op), ERR_RANGE, "dlogits");
+
+	op = valid[OP_RMSNORM_GRAD];
+	op.norm_grad.x_stride = op.norm_grad.y_stride = op.norm_grad.cols;
+	op.norm_grad.dx = op.norm_grad.dy;
+	check_fails(op_check(&op), ERR_RANGE, "dx");
+	op.norm_grad.accumulate_dx = 0;
+	check_ok(op_check(&op));
+
+	op = valid[OP_MATMUL];
+	op.matmul.a_stride = op.matmul.k;
+	op.matmul.c_stride = op.matmul.n;
+	op.matmul.c = op.matmul.a;
+	check_fails(op_check(&op), ERR_RANGE, "matmul: c, which is written, overlaps a");
+}
+
+/* ---- byte ranges ---- */
+
+static void check_access(const struct op *op, uint64_t base, int64_t bytes, int reads, int writes)
+{
+	struct op_access list[OP_ACCESS_MAX];
+	int count = op_access_list(op, list), found_read = 0, found_write = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (list[i].base.value != base)
+			continue;
+		assert_int_equal(list[i].bytes, bytes);
+		found_read += !list[i].writes;
+		found_write += list[i].writes;
+	}
+	assert_int_equal(found_read, reads);
+	assert_int_equal(found_write, writes);
+}
+
+static void test_access(void **state)
+{
+	struct op op = valid[OP_MATMUL];
+
+	(void)state;
+	check_access(&op, 1 * PLACE, (4 * 19 + 7) * 4, 0, 1);  /* c: 5 rows of 7 */
+	check_access(&op, 2 * PLACE, (4 * 13 + 11) * 2, 1, 0); /* a: 5 rows of 11 */
+	check_access(&op, 3 * PLACE, (6 * 17 + 11) * 2, 1, 0); /* b, stored [7, 11] */
+	check_access(&op, 4 * PLACE, 7 * 2, 1, 0);
+	op.matmul.bias = DEV_NONE;
+	op.matmul.accumulate = 1;
+	op.matmul.a_layout = MATMUL_TRANSPOSED;
+	check_access(&op, 1 * PLACE, (4 * 19 + 7) * 4, 1, 1);
+	check_access(&op, 2 * PLACE, (10 * 13 + 5) * 2, 1, 0); /* a, stored [11, 5] */
+	check_access(&op, 0, 0, 0, 0);
+
+	check_access(&valid[OP_RMSNORM], 2 * PLACE, (4 * 50 + 2 * 10 + 7) * 2, 1, 0);
+	check_access(&valid[OP_RMSNORM], 1 * PLACE, 5 * 21 * 2, 0, 1);
+	check_access(&valid[OP_RMSNORM], 5 * PLACE, 5 * 3 * 4, 0, 1);
+	check_access(&valid[OP_ROPE], 1 * PLACE, (4 * 40 + 2 * 12 + 8) * 2, 1, 1);
+	check_access(&valid[OP_ROPE], 2 * PLACE, 9 * 8 * 4, 1, 0);
+	check_access(&valid[OP_ATTENTION], 3 * PLACE, (4 * 64 + 3 * 9 + 8) * 2, 1, 0);
+	check_access(&valid[OP_ATTENTION], 3 * PLACE + 2 * 32, (4 * 64 + 1 * 10 + 8) * 2, 1, 0);
+	check_access(&valid[OP_ATTENTION], 1 * PLACE, (4 * 33 + 32) * 2, 0, 1);
+	check_access(&valid[OP_ATTENTION], 2 * PLACE, 5 * 4 * 4, 0, 1);
+	check_access(&valid[OP_EMBED_GRAD], 1 * PLACE, 11 * 7 * 4, 1, 1);
+	check_access(&valid[OP_EMBED_GRAD], 4 * PLACE, (5 + 11 + 1) * 4, 0, 1);
+	check_access(&valid[OP_SUMSQ], 1 * PLACE, 2 * 8, 0, 1);
+	check_access(&valid[OP_CROSS_ENTROPY], 2 * PLACE, 5 * 11 * 2, 0, 1);
+	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
+	check_access(&valid[OP_ADAMW], 5 * PLACE, 101 * 2, 1, 0);
+	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);
+}
+
+/* What does not fit 63 bits must not wrap around into the arena. */
+static void test_huge(void **state)
+{
+	struct op op = valid[OP_MATMUL];
+	struct op_access list[OP_ACCESS_MAX];
+
+	(void)state;
+	op.matmul.m = 1ll << 40;
+	op.matmul.a_stride = op.matmul.c_stride = 1ll << 40;
+	check_ok(op_check(&op));
+	op_access_list(&op, list);
+	assert_true(list[0].bytes == INT64_MAX);
+	assert_true(norm_scratch_count(1ll << 40, 1ll << 40, 8) == INT64_MAX);
+	assert_true(attention_scratch_count(1ll << 40, 1ll << 20, 1ll << 20) == INT64_MAX);
+}
+
+/* ---- costs ---- */
+
+static void test_cost(void **state)
+{
+	struct op op = valid[OP_MATMUL];
+	struct op_cost cost;
+
+	(void)state;
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_bf16 == 2 * 5 * 7 * 11 && cost.flops_f32 == 0);
+	assert_true(cost.memory_bytes == 4 * 5 * 7 + 2 * (5 * 11 + 7 * 11 + 7)); /* gaps cost nothing */
+	op.matmul.bias = DEV_NONE;
+	op.matmul.accumulate = 1;
+	op.matmul.ab_dtype = DTYPE_F32;
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_bf16 == 0 && cost.flops_f32 == 2 * 5 * 7 * 11);
+	assert_true(cost.memory_bytes == 2 * 4 * 5 * 7 + 4 * (5 * 11 + 7 * 11));
+
+	op_cost_of(&valid[OP_ATTENTION], &cost); /* 5 tokens, window 3: 1 + 2 + 3 + 3 + 3 pairs */
+	assert_true(cost.flops_bf16 == 4 * 12 * 4 * 8);
+	op_cost_of(&valid[OP_ATTENTION_GRAD], &cost); /* no window: 15 pairs */
+	assert_true(cost.flops_f32 == 10 * 15 * 4 * 8);
+
+	op = valid[OP_GATHER];
+	op.gather.table_rows = 1000; /* only the 5 rows picked cross */
+	op_cost_of(&op, &cost);
+	assert_true(cost.memory_bytes == 5 * 7 * 4 + 5 * 7 * 4 + 5 * 4 && cost.flops_f32 == 0);
+	op_cost_of(&valid[OP_ADAMW], &cost);
+	assert_true(cost.memory_bytes == 101 * (2 * (2 + 2 + 4 + 4) + 2) && cost.host_bytes == 0);
+}
+
+static void test_dtypes(void **state)
+{
+	(void)state;
+	assert_int_equal(dtype_bytes(DTYPE_F64), 8);
+	assert_int_equal(dtype_bytes(DTYPE_F32), 4);
+	assert_int_equal(dtype_bytes(DTYPE_I32), 4);
+	assert_int_equal(dtype_bytes(DTYPE_BF16), 2);
+	assert_int_equal(dtype_bytes(DTYPE_F16), 2);
+	assert_int_equal(dtype_bytes(DTYPE_I16), 2);
+	assert_int_equal(dtype_bytes(DTYPE_U8), 1);
+	assert_string_equal(dtype_name(DTYPE_BF16), "BF16");
+	assert_string_equal(dtype_name(DTYPE_COUNT), "?");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_valid),
+	        cmocka_unit_test(test_addresses),
+	        cmocka_unit_test(test_sizes),
+	        cmocka_unit_test(test_matmul_rules),
+	        cmocka_unit_test(test_overlaps),
+	        cmocka_unit_test(test_access),
+	        cmocka_unit_test(test_huge),
+	        cmocka_unit_test(test_cost),
+	        cmocka_unit_test(test_dtypes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
