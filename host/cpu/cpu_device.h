@@ -64,11 +64,12 @@ struct cpu_stream {
 	pthread_t thread;
 	int64_t work_count; /* pieces of work queued, waits not counted; of the owning thread */
 
-	pthread_mutex_t lock; /* for all below but done's readers and the counters */
+	pthread_mutex_t lock; /* for all below, but done and queued may be read without */
 	pthread_cond_t ready; /* the ring is no longer empty, or closing */
 	pthread_cond_t progress;
 	struct cpu_item *ring; /* item i stands at i % capacity */
-	int64_t capacity, queued, taken;
+	int64_t capacity, taken;
+	_Atomic int64_t queued;
 	_Atomic int64_t done;
 	int is_idle, is_closing, waiter_count;
 	struct cpu_counters counters;

@@ -14,7 +14,19 @@ struct cpu_event {
 	enum queue_kind queue;
 };
 
-enum { RING_START = 256 };
+enum {
+	RING_START = 256,
+	SPINS = 400, /* some microseconds */
+};
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
 
 int64_t cpu_now_ns(void)
 {
@@ -69,10 +81,21 @@ static void count(_Atomic int64_t *counter, int64_t amount)
 	atomic_store_explicit(counter, now + amount, memory_order_relaxed);
 }
 
+/* Looks at a counter for less time than sleeping and being woken would cost; 1 when it got to `value`. */
+static int spin_for(_Atomic int64_t *counter, int64_t value)
+{
+	for (int i = 0; i < SPINS; i++) {
+		if (atomic_load_explicit(counter, memory_order_acquire) >= value)
+			return 1;
+		cpu_relax();
+	}
+	return 0;
+}
+
 /* Sleeps until `stream` has done its first `ticket` items. */
 static void wait_for(struct cpu_stream *stream, int64_t ticket)
 {
-	if (atomic_load_explicit(&stream->done, memory_order_acquire) >= ticket)
+	if (spin_for(&stream->done, ticket))
 		return;
 	pthread_mutex_lock(&stream->lock);
 	stream->waiter_count++;
@@ -110,6 +133,11 @@ static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int
 /* Takes the next item; 0 when the stream is closing and empty. */
 static int take(struct cpu_stream *stream, struct cpu_item *item)
 {
+	if (stream->taken == stream->queued && !stream->is_closing) {
+		pthread_mutex_unlock(&stream->lock);
+		spin_for(&stream->queued, stream->taken + 1);
+		pthread_mutex_lock(&stream->lock);
+	}
 	while (stream->taken == stream->queued && !stream->is_closing) {
 		stream->is_idle = 1;
 		pthread_cond_wait(&stream->ready, &stream->lock);
