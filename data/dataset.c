@@ -13,6 +13,7 @@
 #include "data/dataset_build.h"
 #include "data/records.h"
 #include "data/sampler.h"
+#include "data/tokenizer.h"
 
 static const char *const format_names[] = {
         [DATASET_FORMAT_AUTO] = "auto",
@@ -161,6 +162,8 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 		return rc;
 	b.text_field = options->text_field ? options->text_field : "text";
 	b.vocab_count = options->vocab_count;
+	if (b.vocab_count == 0 && options->tokenizer)
+		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
 	if (rc < 0)
 		goto out;

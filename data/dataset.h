@@ -10,7 +10,8 @@
  *
  *   tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids
  *   text               {"text": ".."}, one row per record, or a .txt file, one text that is cut into
- *                      rows of max_length tokens; an end-of-text id is appended
+ *                      rows of max_length tokens; the tokenizer's special tokens are put around it and
+ *                      its end-of-text id, where it names one, behind it
  *   alpaca             {"instruction", "input", "output"} in Stanford's prompt
  *   prompt_completion  {"prompt", "completion"}, both strings
  *
