@@ -76,7 +76,7 @@ static const struct foreign_key foreign_keys[] = {
                 0},
         {"datasets.0.data_files", FOREIGN_KEY, "data", NULL, 0},
         {"datasets datasets.*", FOREIGN_ONLY, OFF,
-                "of datasets one is read, with path, type and field; join the files", 0},
+                "only one data set is read, with path, type and field; join the files", 0},
         {"test_datasets.0.path", FOREIGN_KEY, "eval_data", NULL, 0},
         {"test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type", FOREIGN_PASS, NULL, NULL, 0},
         {"saves_per_epoch evals_per_epoch", FOREIGN_CALL, NULL, NULL, 0},
@@ -102,7 +102,7 @@ static const struct foreign_key foreign_keys[] = {
                 FOREIGN_PASS, NULL, NULL, 0},
 
         /* torchtune */
-        {"optimizer._component_ optim optimizer", FOREIGN_ONLY, ADAMW, "of optimizers AdamW is done", 0},
+        {"optimizer._component_ optim optimizer", FOREIGN_ONLY, ADAMW, "only AdamW is done", 0},
         {"optimizer.lr", FOREIGN_KEY, "learning_rate", NULL, 0},
         {"optimizer.weight_decay", FOREIGN_KEY, "weight_decay", NULL, 0},
         {"optimizer.eps", FOREIGN_KEY, "adam_epsilon", NULL, 0},
@@ -134,7 +134,7 @@ static const struct foreign_key foreign_keys[] = {
                 FOREIGN_PASS, NULL, NULL, 0},
 
         /* LLaMA-Factory */
-        {"stage", FOREIGN_ONLY, "sft pt", "of stages supervised fine-tuning (sft) is done", 0},
+        {"stage", FOREIGN_ONLY, "sft pt", "only supervised fine-tuning (sft) is done", 0},
         {"finetuning_type", FOREIGN_ONLY, "full", "every weight is trained: finetuning_type full", 0},
         {"pure_bf16 use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro shift_attn "
          "mixture_of_depths",
@@ -153,7 +153,7 @@ static const struct foreign_key foreign_keys[] = {
         {"dataset_name", FOREIGN_KEY, "data", NULL, 0},
         {"dataset_train_split", FOREIGN_ONLY, "train", "a local file has no splits", 0},
         {"dataset_config dataset_test_split", FOREIGN_ONLY, OFF " test", "a local file has no splits", 0},
-        {"packing_strategy", FOREIGN_ONLY, "bfd", "of packings bfd is done", 0},
+        {"packing_strategy", FOREIGN_ONLY, "bfd", "only bfd is done", 0},
         {"completion_only_loss", FOREIGN_NOT, "train_on_inputs", NULL, 0},
         {"assistant_only_loss", FOREIGN_ONLY, OFF, "chats are not done", 0},
         {"fp16 fp16_full_eval fp8", FOREIGN_ONLY, OFF " auto", "fp16 and fp8 are not done; bf16 and fp32 are",
@@ -163,9 +163,9 @@ static const struct foreign_key foreign_keys[] = {
         {"lr_scheduler_kwargs.power", FOREIGN_ONLY, "1 1.0", "the polynomial is of power 1", 0},
         {"lr_scheduler_kwargs.lr_end", FOREIGN_ONLY, "1e-7", "the polynomial ends at 1e-7", 0},
         {"lr_scheduler_kwargs lr_scheduler_kwargs.*", FOREIGN_ONLY, OFF " {}",
-                "of these min_lr_rate is done; set it by itself", 0},
+                "only min_lr_rate is done; set it by itself", 0},
         {"optim_args optim_target_modules", FOREIGN_ONLY, OFF, "set adam_beta1, adam_beta2, adam_epsilon", 0},
-        {"adafactor", FOREIGN_ONLY, OFF, "of optimizers AdamW is done", 0},
+        {"adafactor", FOREIGN_ONLY, OFF, "only AdamW is done", 0},
         {"label_smoothing_factor neftune_noise_alpha noisy_embedding_alpha", FOREIGN_ONLY, OFF " 0.0",
                 "it is not done", 0},
         {"loss_type", FOREIGN_ONLY, "nll", "cross-entropy is done", 0},
@@ -419,7 +419,7 @@ static int component(const struct item *s)
 		return item_set(s, "data_format", "alpaca", CONFIG_STRONG);
 	if (config_name_equal(last, "text_completion_dataset"))
 		return item_set(s, "data_format", "text", CONFIG_STRONG);
-	return item_refuse(s, "of these alpaca_dataset and text_completion_dataset are done");
+	return item_refuse(s, "only alpaca_dataset and text_completion_dataset are done");
 }
 
 static int betas(const struct item *s)

@@ -327,6 +327,10 @@ static void real_text(struct str *out, double value)
 {
 	char text[40];
 
+	if (value == floor(value) && fabs(value) < 1e15) {
+		str_printf(out, "%.0f", value);
+		return;
+	}
 	for (int digits = 1; digits <= 17; digits++) {
 		snprintf(text, sizeof(text), "%.*g", digits, value);
 		if (strtod(text, NULL) == value)
