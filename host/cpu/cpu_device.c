@@ -32,10 +32,10 @@ static int host_open(struct device **device, const struct device_options *option
 	pthread_mutex_init(&d->error_lock, NULL);
 	for (int i = 0; i < CPU_DIRECTION_COUNT; i++)
 		pthread_mutex_init(&d->lanes[i].lock, NULL);
-	d->context.pool = options->pool;
+	d->pool = options->pool;
 	if (!options->pool) {
 		rc = pool_open(&d->own_pool, options->threads ? options->threads : pool_default_threads());
-		d->context.pool = d->own_pool;
+		d->pool = d->own_pool;
 	}
 	if (rc) {
 		host_close(&d->base);

@@ -31,9 +31,8 @@ struct cpu_stream;
 struct cpu_device {
 	struct device base;
 	struct device_options options;
-	struct cpu_context context;
-	struct pool *own_pool;   /* NULL where the pool is the caller's */
-	struct cpu_stream *made; /* every stream there ever was; freed with the device */
+	struct pool *pool, *own_pool; /* own_pool: NULL where the pool is the caller's */
+	struct cpu_stream *made;      /* every stream there ever was; freed with the device */
 	struct cpu_lane lanes[CPU_DIRECTION_COUNT];
 	int64_t opened_at_ns;
 	atomic_int failed;
@@ -72,6 +71,7 @@ struct cpu_stream {
 	_Atomic int64_t queued;
 	_Atomic int64_t done;
 	int is_idle, is_closing, waiter_count;
+	struct cpu_context context; /* of the stream's thread */
 	struct cpu_counters counters;
 };
 
@@ -88,8 +88,8 @@ int cpu_stream_queue(struct stream *stream, const struct work *work);
 /* Frees streams whose threads are gone. */
 void cpu_stream_free_all(struct cpu_device *device);
 
-/* Executes one piece of work on the calling thread. Counters are of its stream. */
-int cpu_work_run(struct cpu_device *device, struct cpu_counters *counters, const struct work *work);
+/* Executes one piece of work on the stream's thread. */
+int cpu_work_run(struct cpu_stream *stream, const struct work *work);
 
 /* The device's first error, or 0. */
 int cpu_device_error(struct cpu_device *device);

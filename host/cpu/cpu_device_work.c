@@ -70,22 +70,26 @@ static void touch(struct cpu_counters *c, const struct work *work)
 		atomic_store_explicit(&c->touched_bytes, work->touched_bytes, memory_order_relaxed);
 }
 
-static int run_op(struct cpu_device *device, struct cpu_counters *c, const struct op *op)
+static int run_op(struct cpu_stream *stream, const struct op *op)
 {
+	struct cpu_counters *c = &stream->counters;
 	struct op_cost cost;
 	double flops = atomic_load_explicit(&c->flops, memory_order_relaxed);
 
 	op_cost_of(op, &cost);
 	atomic_store_explicit(&c->flops, flops + cost.flops_bf16 + cost.flops_f32, memory_order_relaxed);
-	return cpu_ops[op->kind](&device->context, op);
+	return cpu_ops[op->kind](&stream->context, op);
 }
 
-int cpu_work_run(struct cpu_device *device, struct cpu_counters *c, const struct work *work)
+int cpu_work_run(struct cpu_stream *stream, const struct work *work)
 {
+	struct cpu_device *device = (struct cpu_device *)stream->base.device;
+	struct cpu_counters *c = &stream->counters;
+
 	touch(c, work);
 	switch (work->kind) {
 	case WORK_OP:
-		return run_op(device, c, &work->op);
+		return run_op(stream, &work->op);
 	case WORK_COPY_IN:
 		copy(device, CPU_COPY_IN, cpu_ptr(work->copy_in.dst), work->copy_in.src, work->copy_in.bytes);
 		add(&c->copied_in_bytes, work->copy_in.bytes);

@@ -123,7 +123,7 @@ static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int
 	}
 	if (atomic_load(&device->failed) && item->work.kind != WORK_STAMP)
 		return;
-	rc = cpu_work_run(device, &stream->counters, &item->work);
+	rc = cpu_work_run(stream, &item->work);
 	if (rc)
 		fail(device, err_note(rc, "%s stream, item %lld", queue_name(stream->base.queue),
 		                     (long long)index));
@@ -250,6 +250,7 @@ int cpu_stream_open(struct stream **stream, struct device *device, enum queue_ki
 		return ERR_NOMEM;
 	s->base = (struct stream){.device = device, .queue = queue};
 	s->is_closing = s->is_idle = 0;
+	s->context = (struct cpu_context){.pool = ((struct cpu_device *)device)->pool};
 	s->work_count = 0;
 	sigfillset(&all); /* signals are for the program's own thread */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
