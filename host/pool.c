@@ -6,13 +6,19 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+
+/* Looks at a counter before a thread sleeps, some microseconds in all: the next call is often nearer
+ * than being woken. */
+enum { SPINS = 400 };
 
 /* One call, on its caller's stack; in the pool's ring as long as it has tasks to give out. */
 struct job {
 	pool_fn *fn;
 	void *ctx;
-	int64_t count, next, done;
+	int64_t count, next;
+	_Atomic int64_t done;
 	struct job *ring_next, *ring_prev;
 	pthread_cond_t finished;
 };
@@ -26,11 +32,21 @@ struct worker {
 struct pool {
 	pthread_mutex_t lock;
 	pthread_cond_t wanted;
-	struct job *turn; /* whose task the next worker takes; NULL: no tasks */
+	struct job *turn;           /* whose task the next worker takes; NULL: no tasks */
+	_Atomic int64_t call_count; /* so far */
 	int is_closing, idle_count;
 	int thread_count, started_count;
 	struct worker worker[];
 };
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
 
 static void ring_add(struct pool *pool, struct job *job)
 {
@@ -70,6 +86,7 @@ static void *worker_main(void *argument)
 {
 	struct worker *w = argument;
 	struct pool *pool = w->pool;
+	int64_t seen;
 
 	pthread_mutex_lock(&pool->lock);
 	while (!pool->is_closing) {
@@ -80,6 +97,13 @@ static void *worker_main(void *argument)
 			run_task(pool, job, w->index);
 			continue;
 		}
+		seen = pool->call_count;
+		pthread_mutex_unlock(&pool->lock);
+		for (int i = 0; i < SPINS && pool->call_count == seen; i++)
+			relax();
+		pthread_mutex_lock(&pool->lock);
+		if (pool->turn || pool->is_closing)
+			continue;
 		pool->idle_count++;
 		pthread_cond_wait(&pool->wanted, &pool->lock);
 		pool->idle_count--;
@@ -100,10 +124,17 @@ void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx)
 	pthread_cond_init(&job.finished, NULL);
 	pthread_mutex_lock(&pool->lock);
 	ring_add(pool, &job);
+	pool->call_count++;
 	if (pool->idle_count)
 		pthread_cond_broadcast(&pool->wanted);
 	while (job.next < job.count)
 		run_task(pool, &job, 0);
+	if (job.done < job.count) {
+		pthread_mutex_unlock(&pool->lock);
+		for (int i = 0; i < SPINS && job.done < job.count; i++)
+			relax();
+		pthread_mutex_lock(&pool->lock);
+	}
 	while (job.done < job.count)
 		pthread_cond_wait(&job.finished, &pool->lock);
 	pthread_mutex_unlock(&pool->lock);
