@@ -16,10 +16,20 @@ static inline void *cpu_ptr(dev_addr a)
 	return (void *)(uintptr_t)a.value;
 }
 
-/* What an op may use. scratch grows to what the largest op asked for and belongs to the stream. */
+/* What an op may use: one per stream, zero-initialised but for the pool. scratch grows to what the largest op
+ * asked for. */
 struct cpu_context {
 	struct pool *pool;
+	void *scratch;
+	int64_t scratch_bytes;
 };
+
+/* Frees the scratch; the pool is the caller's. NULL and a context that never ran are fine. */
+void cpu_context_free(struct cpu_context *cx);
+
+/* At least `bytes`, 64-byte aligned, contents undefined, valid until the next op on this context. NULL with
+ * ERR_NOMEM's text when memory is out. */
+void *cpu_scratch(struct cpu_context *cx, int64_t bytes);
 
 typedef int cpu_op_fn(struct cpu_context *cx, const struct op *op);
 

@@ -1,0 +1,122 @@
+/* Attention forward in blocks, with the running maximum and sum of Milakov and Gimelshein (2018), as in
+ * FlashAttention (Dao et al. 2022). A piece is (head, block of queries); what it sees of a key block is one
+ * run of columns per query, so masks cost nothing. */
+#include "host/cpu/attention.h"
+#include "host/cpu/matmul.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <string.h>
+
+int attention_mask_check(const struct attention_mask *mask, const char *op_name)
+{
+	for (int64_t i = 0; i < mask->tokens; i++) {
+		int32_t start = mask->doc_start[i], end = mask->doc_end[i];
+
+		if (start < 0 || start > i || end <= i || end > mask->tokens ||
+		        (start < i && (start != mask->doc_start[i - 1] || end != mask->doc_end[i - 1])))
+			return err_set(ERR_RANGE, "%s: token %lld of %lld has document [%d, %d)", op_name,
+			        (long long)i, (long long)mask->tokens, (int)start, (int)end);
+	}
+	return 0;
+}
+
+struct attention_run {
+	struct op_attention op;
+	struct attention_mask mask;
+	int64_t block_count;
+	float *scratch; /* per worker, see attention_piece */
+	int64_t scratch_count;
+};
+
+/* One row of scores becomes probabilities relative to the running maximum; what is not seen becomes 0. */
+static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, float *max, double *sum,
+        int64_t begin, int64_t end, int64_t k_count, int64_t head_dim)
+{
+	memset(score, 0, (size_t)begin * sizeof *score);
+	if (begin < end) {
+		float block_max = k->max(score + begin, end - begin);
+		float new_max = block_max > *max ? block_max : *max;
+		float keep = *max == new_max ? 1.0f : expf(*max - new_max);
+
+		*sum = *sum * keep + k->softmax_part(score + begin, score + begin, new_max, end - begin);
+		if (keep != 1.0f)
+			k->scale(acc, keep, head_dim);
+		*max = new_max;
+	}
+	memset(score + end, 0, (size_t)(k_count - end) * sizeof *score);
+}
+
+static void attention_piece(void *context, int64_t piece, int worker)
+{
+	const struct attention_run *run = context;
+	const struct op_attention *o = &run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+	/* the last blocks see the most keys: they go first */
+	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
+	int64_t q0 = (run->block_count - 1 - piece / o->heads) * ATTENTION_Q;
+	int64_t q_count = cpu_min(ATTENTION_Q, o->tokens - q0), q_stride, k_stride, v_stride;
+	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
+	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
+	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
+	double sum[ATTENTION_Q];
+	const float *q = attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q),
+	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, q_count, d, o->dtype);
+
+	for (int64_t i = 0; i < q_count; i++) {
+		max[i] = -INFINITY;
+		sum[i] = 0;
+	}
+	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
+	for (int64_t k0 = attention_first_key(&run->mask, q0); k0 < q0 + q_count; k0 += ATTENTION_K) {
+		int64_t k_count = cpu_min(ATTENTION_K, q0 + q_count - k0);
+		int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
+		const float *keys = attention_load(
+		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->qkv_stride, k_count, d, o->dtype);
+		const float *values = attention_load(
+		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->qkv_stride, k_count, d, o->dtype);
+
+		cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
+		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+		for (int64_t i = 0; i < q_count; i++) {
+			int64_t begin, end;
+
+			attention_columns(&run->mask, &begin, &end, q0 + i, k0, k_count);
+			softmax_row(k, scores + i * ATTENTION_K, acc + i * d, &max[i], &sum[i], begin, end,
+			        k_count, d);
+		}
+		cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
+		        MATMUL_NORMAL, 1, 1);
+	}
+	for (int64_t i = 0; i < q_count; i++) {
+		int64_t to = (q0 + i) * o->out_stride + h * d;
+
+		((float *)cpu_ptr(o->lse))[(q0 + i) * o->heads + h] = (float)(max[i] + log(sum[i]));
+		k->scale(acc + i * d, (float)(1 / sum[i]), d);
+		if (o->dtype == DTYPE_F32)
+			memcpy((float *)cpu_ptr(o->out) + to, acc + i * d, (size_t)d * sizeof *acc);
+		cpu_store(k, cpu_ptr(o->out), to, acc + i * d, d, o->dtype);
+	}
+}
+
+int cpu_attention(struct cpu_context *cx, const struct op *op)
+{
+	struct attention_run run = {.op = op->attention};
+	const struct op_attention *o = &run.op;
+	int rc;
+
+	run.mask = (struct attention_mask){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
+	rc = attention_mask_check(&run.mask, "attention");
+	if (rc < 0)
+		return rc;
+	cpu_sgemm_init();
+	run.block_count = cpu_pieces(o->tokens, ATTENTION_Q);
+	run.scratch_count =
+	        round_up(ATTENTION_Q * ATTENTION_K + 2 * (ATTENTION_Q + ATTENTION_K) * o->head_dim, 16);
+	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
+	if (!run.scratch)
+		return ERR_NOMEM;
+	cpu_run(cx, run.block_count * o->heads, attention_piece, &run);
+	return 0;
+}

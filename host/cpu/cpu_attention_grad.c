@@ -1,0 +1,210 @@
+/* Attention backward in blocks, in two passes that recompute the probabilities from lse: one over blocks of
+ * queries for dq, one over blocks of keys for dk and dv. One pass would save two of seven products, but then
+ * either dq or dk, dv would be added to by several threads, in an order of their own.
+ *
+ * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
+ * dq = ds k,  dk = ds^T q. */
+#include "host/cpu/attention.h"
+#include "host/cpu/matmul.h"
+
+#include "base/err.h"
+
+#include <string.h>
+
+struct attention_grad_run {
+	struct op_attention_grad op;
+	struct attention_mask mask;
+	float *delta; /* [tokens, heads], the op's scratch */
+	int64_t q_blocks, k_blocks;
+	float *scratch;
+	int64_t scratch_count;
+};
+
+/* A worker's scratch: two score tiles, two accumulators of keys, and room to widen rows of q, dout, k, v. */
+struct grad_buffers {
+	float *p, *ds, *acc1, *acc2, *q, *dout, *k, *v;
+};
+
+/* One side of a tile: rows of q and dout of a query head, or of k and v, as fp32. */
+struct rows {
+	const float *x, *y;
+	int64_t x_stride, y_stride, begin, count;
+};
+
+static int64_t grad_buffers_count(int64_t head_dim)
+{
+	return round_up(2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 4 * ATTENTION_K) * head_dim, 16);
+}
+
+static void grad_buffers_init(struct grad_buffers *b, const struct attention_grad_run *run, int worker)
+{
+	int64_t d = run->op.head_dim;
+
+	b->p = run->scratch + run->scratch_count * worker;
+	b->ds = b->p + ATTENTION_Q * ATTENTION_K;
+	b->acc1 = b->ds + ATTENTION_Q * ATTENTION_K;
+	b->acc2 = b->acc1 + ATTENTION_K * d;
+	b->k = b->acc2 + ATTENTION_K * d;
+	b->v = b->k + ATTENTION_K * d;
+	b->q = b->v + ATTENTION_K * d;
+	b->dout = b->q + ATTENTION_Q * d;
+}
+
+static void load_queries(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
+        int64_t h, int64_t q0, int64_t q_end)
+{
+	const struct op_attention_grad *o = &run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+
+	rows->begin = q0;
+	rows->count = cpu_min(ATTENTION_Q, q_end - q0);
+	rows->x = attention_load(k, b->q, &rows->x_stride, cpu_ptr(o->q),
+	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, rows->count, o->head_dim, o->dtype);
+	rows->y = attention_load(k, b->dout, &rows->y_stride, cpu_ptr(o->dout),
+	        q0 * o->out_stride + h * o->head_dim, o->out_stride, rows->count, o->head_dim, o->dtype);
+}
+
+static void load_keys(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
+        int64_t g, int64_t k0, int64_t k_end)
+{
+	const struct op_attention_grad *o = &run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
+
+	rows->begin = k0;
+	rows->count = cpu_min(ATTENTION_K, k_end - k0);
+	rows->x = attention_load(k, b->k, &rows->x_stride, cpu_ptr(o->k), at, o->qkv_stride, rows->count,
+	        o->head_dim, o->dtype);
+	rows->y = attention_load(k, b->v, &rows->y_stride, cpu_ptr(o->v), at, o->qkv_stride, rows->count,
+	        o->head_dim, o->dtype);
+}
+
+/* p and ds of one tile [queries, ATTENTION_K]; 0 where a query does not see a key. */
+static void grad_tile(const struct attention_grad_run *run, struct grad_buffers *b,
+        const struct rows *queries, const struct rows *keys, int64_t h)
+{
+	const struct op_attention_grad *o = &run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+	const float *lse = cpu_ptr(o->lse);
+
+	cpu_sgemm(b->p, queries->x, keys->x, queries->count, keys->count, o->head_dim, ATTENTION_K,
+	        queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+	cpu_sgemm(b->ds, queries->y, keys->y, queries->count, keys->count, o->head_dim, ATTENTION_K,
+	        queries->y_stride, keys->y_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, 1, 0);
+	for (int64_t i = 0; i < queries->count; i++) {
+		float *p = b->p + i * ATTENTION_K, *ds = b->ds + i * ATTENTION_K;
+		int64_t begin, end, at = (queries->begin + i) * o->heads + h;
+
+		attention_columns(&run->mask, &begin, &end, queries->begin + i, keys->begin, keys->count);
+		memset(p, 0, (size_t)begin * sizeof *p);
+		memset(ds, 0, (size_t)begin * sizeof *ds);
+		k->exp_scaled(p + begin, p + begin, lse[at], 1, end - begin);
+		k->softmax_grad(
+		        ds + begin, p + begin, ds + begin, run->delta[at], (float)o->scale, end - begin);
+		memset(p + end, 0, (size_t)(keys->count - end) * sizeof *p);
+		memset(ds + end, 0, (size_t)(keys->count - end) * sizeof *ds);
+	}
+}
+
+static void grad_store(
+        const struct op_attention_grad *o, dev_addr dst, int64_t at, const float *value, int64_t rows)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+
+	for (int64_t r = 0; r < rows; r++, at += o->qkv_stride, value += o->head_dim) {
+		if (o->dtype == DTYPE_F32)
+			memcpy((float *)cpu_ptr(dst) + at, value, (size_t)o->head_dim * sizeof *value);
+		cpu_store(k, cpu_ptr(dst), at, value, o->head_dim, o->dtype);
+	}
+}
+
+static void delta_piece(void *context, int64_t block, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t d = o->head_dim, end = cpu_min((block + 1) * ATTENTION_Q, o->tokens);
+	struct grad_buffers b;
+
+	grad_buffers_init(&b, run, worker);
+	for (int64_t t = block * ATTENTION_Q; t < end; t++)
+		for (int64_t h = 0; h < o->heads; h++) {
+			int64_t at = t * o->out_stride + h * d;
+
+			run->delta[t * o->heads + h] =
+			        (float)k->dot(cpu_load(k, b.q, cpu_ptr(o->dout), at, d, o->dtype),
+			                cpu_load(k, b.k, cpu_ptr(o->out), at, d, o->dtype), d);
+		}
+}
+
+static void dq_piece(void *context, int64_t piece, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
+	int64_t q0 = (run->q_blocks - 1 - piece / o->heads) * ATTENTION_Q;
+	struct grad_buffers b;
+	struct rows queries, keys;
+
+	grad_buffers_init(&b, run, worker);
+	load_queries(&queries, run, &b, h, q0, o->tokens);
+	memset(b.acc1, 0, (size_t)(queries.count * d) * sizeof *b.acc1);
+	for (int64_t k0 = attention_first_key(&run->mask, q0); k0 < q0 + queries.count; k0 += ATTENTION_K) {
+		load_keys(&keys, run, &b, g, k0, q0 + queries.count);
+		grad_tile(run, &b, &queries, &keys, h);
+		cpu_sgemm(b.acc1, b.ds, keys.x, queries.count, d, keys.count, d, ATTENTION_K, keys.x_stride,
+		        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
+	}
+	grad_store(o, o->dq, q0 * o->qkv_stride + h * o->q_head_stride, b.acc1, queries.count);
+}
+
+static void dkv_piece(void *context, int64_t piece, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	int64_t g = piece % o->kv_heads, group = o->heads / o->kv_heads, d = o->head_dim;
+	int64_t k0 = piece / o->kv_heads * ATTENTION_K, q_end;
+	struct grad_buffers b;
+	struct rows queries, keys;
+
+	grad_buffers_init(&b, run, worker);
+	load_keys(&keys, run, &b, g, k0, o->tokens);
+	q_end = attention_query_end(&run->mask, k0 + keys.count - 1);
+	memset(b.acc1, 0, (size_t)(keys.count * d) * sizeof *b.acc1);
+	memset(b.acc2, 0, (size_t)(keys.count * d) * sizeof *b.acc2);
+	for (int64_t h = g * group; h < (g + 1) * group; h++)
+		for (int64_t q0 = k0; q0 < q_end; q0 += ATTENTION_Q) {
+			load_queries(&queries, run, &b, h, q0, q_end);
+			grad_tile(run, &b, &queries, &keys, h);
+			cpu_sgemm(b.acc1, b.ds, queries.x, keys.count, d, queries.count, d, ATTENTION_K,
+			        queries.x_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
+			cpu_sgemm(b.acc2, b.p, queries.y, keys.count, d, queries.count, d, ATTENTION_K,
+			        queries.y_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
+		}
+	grad_store(o, o->dk, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc1, keys.count);
+	grad_store(o, o->dv, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc2, keys.count);
+}
+
+int cpu_attention_grad(struct cpu_context *cx, const struct op *op)
+{
+	struct attention_grad_run run = {.op = op->attention_grad};
+	const struct op_attention_grad *o = &run.op;
+	int rc;
+
+	run.mask = (struct attention_mask){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
+	rc = attention_mask_check(&run.mask, "attention_grad");
+	if (rc < 0)
+		return rc;
+	cpu_sgemm_init();
+	run.delta = cpu_ptr(o->scratch);
+	run.q_blocks = cpu_pieces(o->tokens, ATTENTION_Q);
+	run.k_blocks = cpu_pieces(o->tokens, ATTENTION_K);
+	run.scratch_count = grad_buffers_count(o->head_dim);
+	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
+	if (!run.scratch)
+		return ERR_NOMEM;
+	cpu_run(cx, run.q_blocks, delta_piece, &run);
+	cpu_run(cx, run.q_blocks * o->heads, dq_piece, &run);
+	cpu_run(cx, run.k_blocks * o->kv_heads, dkv_piece, &run);
+	return 0;
+}

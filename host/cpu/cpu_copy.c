@@ -1,0 +1,40 @@
+#include "host/cpu/cpu_inner.h"
+
+#include <string.h>
+
+enum { COPY_PIECE_BYTES = 256 * 1024 };
+
+static void fill_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_fill *f = context;
+	int64_t at = piece * COPY_PIECE_BYTES;
+
+	(void)worker;
+	memset((char *)cpu_ptr(f->dst) + at, f->value, (size_t)cpu_min(COPY_PIECE_BYTES, f->bytes - at));
+}
+
+int cpu_fill(struct cpu_context *cx, const struct op *op)
+{
+	struct op_fill f = op->fill;
+
+	cpu_run(cx, cpu_pieces(f.bytes, COPY_PIECE_BYTES), fill_piece, &f);
+	return 0;
+}
+
+static void copy_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_copy *c = context;
+	int64_t at = piece * COPY_PIECE_BYTES;
+
+	(void)worker;
+	memcpy((char *)cpu_ptr(c->dst) + at, (const char *)cpu_ptr(c->src) + at,
+	        (size_t)cpu_min(COPY_PIECE_BYTES, c->bytes - at));
+}
+
+int cpu_copy(struct cpu_context *cx, const struct op *op)
+{
+	struct op_copy c = op->copy;
+
+	cpu_run(cx, cpu_pieces(c.bytes, COPY_PIECE_BYTES), copy_piece, &c);
+	return 0;
+}

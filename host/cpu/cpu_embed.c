@@ -1,0 +1,101 @@
+/* Rows picked, placed, and summed by index. */
+#include "host/cpu/cpu_inner.h"
+
+#include "base/err.h"
+
+#include <string.h>
+
+enum { EMBED_PIECE_ROWS = 16, EMBED_BAND = 64 };
+
+static void gather_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_gather *o = context;
+	const struct cpu_kernels *k = cpu_kernels();
+	const int32_t *index = cpu_ptr(o->index);
+	int64_t end = cpu_min((piece + 1) * EMBED_PIECE_ROWS, o->rows), bytes = dtype_bytes(o->dtype);
+	float a[CPU_CHUNK], b[CPU_CHUNK];
+
+	(void)worker;
+	for (int64_t r = piece * EMBED_PIECE_ROWS; r < end; r++) {
+		int64_t to = r * o->cols, from = index[r] * o->cols;
+
+		if (!o->accumulate) {
+			memcpy((char *)cpu_ptr(o->out) + to * bytes,
+			        (const char *)cpu_ptr(o->table) + from * bytes, (size_t)(o->cols * bytes));
+			continue;
+		}
+		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
+			int64_t n = cpu_min(CPU_CHUNK, o->cols - c);
+			float *out = cpu_out(a, cpu_ptr(o->out), to + c, o->dtype);
+
+			k->add(out, cpu_load(k, a, cpu_ptr(o->out), to + c, n, o->dtype),
+			        cpu_load(k, b, cpu_ptr(o->table), from + c, n, o->dtype), n);
+			cpu_store(k, cpu_ptr(o->out), to + c, out, n, o->dtype);
+		}
+	}
+}
+
+int cpu_gather(struct cpu_context *cx, const struct op *op)
+{
+	struct op_gather o = op->gather;
+	int rc = cpu_check_index("gather", cpu_ptr(o.index), o.rows, o.table_rows);
+
+	if (rc < 0)
+		return rc;
+	cpu_run(cx, cpu_pieces(o.rows, EMBED_PIECE_ROWS), gather_piece, &o);
+	return 0;
+}
+
+static void scatter_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_scatter *o = context;
+	const int32_t *index = cpu_ptr(o->index);
+	int64_t end = cpu_min((piece + 1) * EMBED_PIECE_ROWS, o->rows);
+	int64_t row_bytes = o->cols * dtype_bytes(o->dtype);
+
+	(void)worker;
+	for (int64_t r = piece * EMBED_PIECE_ROWS; r < end; r++)
+		memcpy((char *)cpu_ptr(o->out) + index[r] * row_bytes,
+		        (const char *)cpu_ptr(o->x) + r * row_bytes, (size_t)row_bytes);
+}
+
+int cpu_scatter(struct cpu_context *cx, const struct op *op)
+{
+	struct op_scatter o = op->scatter;
+	int rc = cpu_check_index("scatter", cpu_ptr(o.index), o.rows, o.out_rows);
+
+	if (rc < 0)
+		return rc;
+	cpu_run(cx, cpu_pieces(o.rows, EMBED_PIECE_ROWS), scatter_piece, &o);
+	return 0;
+}
+
+/* A piece is a band of columns, so that equal indices meet in one thread and are added in order. */
+static void embed_grad_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_embed_grad *o = context;
+	const struct cpu_kernels *k = cpu_kernels();
+	const int32_t *index = cpu_ptr(o->index);
+	int64_t at = piece * EMBED_BAND, n = cpu_min(EMBED_BAND, o->cols - at);
+	float dy[EMBED_BAND];
+
+	(void)worker;
+	for (int64_t r = 0; r < o->rows; r++) {
+		float *grad = (float *)cpu_ptr(o->grad) + index[r] * o->cols + at;
+
+		if (index[r] == o->skip_index)
+			continue;
+		k->add(grad, grad, cpu_load(k, dy, cpu_ptr(o->dy), r * o->cols + at, n, o->dtype), n);
+	}
+}
+
+int cpu_embed_grad(struct cpu_context *cx, const struct op *op)
+{
+	struct op_embed_grad o = op->embed_grad;
+	int rc = cpu_check_index("embed_grad", cpu_ptr(o.index), o.rows, o.table_rows);
+
+	if (rc < 0)
+		return rc;
+	cpu_run(cx, cpu_pieces(o.cols, EMBED_BAND), embed_grad_piece, &o);
+	return 0;
+}

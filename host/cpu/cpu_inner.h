@@ -1,0 +1,53 @@
+/* What the op files share: spreading pieces over the pool, and reading either compute dtype as fp32. */
+#ifndef FERRY_HOST_CPU_CPU_INNER_H
+#define FERRY_HOST_CPU_CPU_INNER_H
+
+#include "base/size.h"
+#include "host/cpu/cpu.h"
+#include "host/cpu/kernels.h"
+
+/* Elements that pass through a worker's cache at once, and elements of one piece of an elementwise op. */
+enum { CPU_CHUNK = 512, CPU_PIECE = 16384 };
+
+/* Runs fn(context, piece, worker) for each piece; 0 <= worker < cpu_workers(cx). */
+typedef void cpu_piece_fn(void *context, int64_t piece, int worker);
+void cpu_run(struct cpu_context *cx, int64_t piece_count, cpu_piece_fn *fn, void *context);
+int cpu_workers(const struct cpu_context *cx);
+
+static inline int64_t cpu_pieces(int64_t count, int64_t piece)
+{
+	return (count + piece - 1) / piece;
+}
+
+static inline int64_t cpu_min(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Elements src[at .. at + n) as fp32: in place when they are, else widened into buffer. */
+static inline const float *cpu_load(
+        const struct cpu_kernels *k, float *buffer, const void *src, int64_t at, int64_t n, enum dtype dtype)
+{
+	if (dtype == DTYPE_F32)
+		return (const float *)src + at;
+	k->widen(buffer, (const uint16_t *)src + at, n);
+	return buffer;
+}
+
+/* Where to compute dst[at ..): in place, or a buffer that cpu_store then rounds from. */
+static inline float *cpu_out(float *buffer, void *dst, int64_t at, enum dtype dtype)
+{
+	return dtype == DTYPE_F32 ? (float *)dst + at : buffer;
+}
+
+static inline void cpu_store(
+        const struct cpu_kernels *k, void *dst, int64_t at, const float *value, int64_t n, enum dtype dtype)
+{
+	if (dtype == DTYPE_BF16)
+		k->narrow((uint16_t *)dst + at, value, n);
+}
+
+/* Bounds of a list of indices: 0, or ERR_RANGE naming op, position and value. */
+int cpu_check_index(const char *op_name, const int32_t *index, int64_t count, int64_t limit);
+
+#endif

@@ -1,0 +1,12 @@
+/* rmsnorm and layernorm are one loop: rmsnorm is layernorm whose mean is 0. */
+#ifndef FERRY_HOST_CPU_CPU_NORM_H
+#define FERRY_HOST_CPU_CPU_NORM_H
+
+#include "host/cpu/cpu.h"
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+
+int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum norm_kind kind);
+int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enum norm_kind kind);
+
+#endif

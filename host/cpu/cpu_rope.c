@@ -1,0 +1,53 @@
+#include "host/cpu/cpu_inner.h"
+
+enum { ROPE_PIECE_TOKENS = 16 };
+
+/* Turns the pairs (x[at + j], x[at + half + j]) of one head of one token. Turning back is turning with the
+ * members of each pair swapped. */
+static void rope_head(const struct cpu_kernels *k, const struct op_rope *o, int64_t at, const float *cosine)
+{
+	int64_t half = o->rotary / 2;
+	float low[CPU_CHUNK], high[CPU_CHUNK];
+
+	for (int64_t j = 0; j < half; j += CPU_CHUNK) {
+		int64_t n = cpu_min(CPU_CHUNK, half - j);
+		float *a = cpu_out(low, cpu_ptr(o->x), at + j, o->dtype);
+		float *b = cpu_out(high, cpu_ptr(o->x), at + half + j, o->dtype);
+
+		cpu_load(k, low, cpu_ptr(o->x), at + j, n, o->dtype);
+		cpu_load(k, high, cpu_ptr(o->x), at + half + j, n, o->dtype);
+		if (o->direction == ROPE_FORWARD)
+			k->rotate(a, b, cosine + j, cosine + half + j, n);
+		else
+			k->rotate(b, a, cosine + j, cosine + half + j, n);
+		cpu_store(k, cpu_ptr(o->x), at + j, a, n, o->dtype);
+		cpu_store(k, cpu_ptr(o->x), at + half + j, b, n, o->dtype);
+	}
+}
+
+static void rope_piece(void *context, int64_t piece, int worker)
+{
+	const struct op_rope *o = context;
+	const struct cpu_kernels *k = cpu_kernels();
+	const int32_t *position = cpu_ptr(o->position);
+	int64_t end = cpu_min((piece + 1) * ROPE_PIECE_TOKENS, o->tokens);
+
+	(void)worker;
+	for (int64_t t = piece * ROPE_PIECE_TOKENS; t < end; t++) {
+		const float *cosine = (const float *)cpu_ptr(o->table) + position[t] * o->rotary;
+
+		for (int64_t h = 0; h < o->heads; h++)
+			rope_head(k, o, t * o->stride + h * o->head_stride, cosine);
+	}
+}
+
+int cpu_rope(struct cpu_context *cx, const struct op *op)
+{
+	struct op_rope o = op->rope;
+	int rc = cpu_check_index("rope", cpu_ptr(o.position), o.tokens, o.table_rows);
+
+	if (rc < 0)
+		return rc;
+	cpu_run(cx, cpu_pieces(o.tokens, ROPE_PIECE_TOKENS), rope_piece, &o);
+	return 0;
+}

@@ -1,0 +1,31 @@
+#include "host/cpu/cpu_inner.h"
+
+#include "base/err.h"
+#include "optim/adamw.h"
+
+struct sumsq_run {
+	struct op_sumsq op;
+	enum adamw_isa isa;
+};
+
+static void sumsq_piece(void *context, int64_t piece, int worker)
+{
+	const struct sumsq_run *run = context;
+	int64_t at = piece * SUMSQ_BLOCK, bytes = dtype_bytes(run->op.dtype);
+
+	(void)worker;
+	sumsq_blocks((double *)cpu_ptr(run->op.partial) + piece,
+	        (const char *)cpu_ptr(run->op.x) + at * bytes, cpu_min(SUMSQ_BLOCK, run->op.count - at),
+	        run->op.dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, run->isa);
+}
+
+int cpu_sumsq(struct cpu_context *cx, const struct op *op)
+{
+	struct sumsq_run run = {.op = op->sumsq};
+	int rc = adamw_isa_find(&run.isa, "auto");
+
+	if (rc < 0)
+		return rc;
+	cpu_run(cx, cpu_pieces(run.op.count, SUMSQ_BLOCK), sumsq_piece, &run);
+	return 0;
+}

@@ -1,0 +1,69 @@
+/* Inner loops of the host ops: runs of contiguous fp32, one thread, no allocation.
+ *
+ * One template (kernels.inc) is compiled for each instruction set; cpu_kernels() names the widest this CPU
+ * runs. All tables give the same bits: elementwise code has no fma and no reassociation, and sums go through
+ * 16 interleaved lanes of double and a fixed tree whatever the vector width. bf16 is widened into a
+ * caller's buffer first and rounded once on the way out.
+ *
+ * `n` is a count of elements. An output may be exactly an input (same index), never shifted against it.
+ */
+#ifndef FERRY_HOST_CPU_KERNELS_H
+#define FERRY_HOST_CPU_KERNELS_H
+
+#include "gpu/op.h"
+
+#include <stdint.h>
+
+struct cpu_kernels {
+	const char *name;
+	void (*widen)(float *dst, const uint16_t *src, int64_t n);
+	void (*narrow)(uint16_t *dst, const float *src, int64_t n); /* nearest even, NaN stays NaN */
+	void (*join)(float *dst, const uint16_t *hi, const int16_t *lo, int64_t n);
+	void (*add)(float *out, const float *a, const float *b, int64_t n);
+	void (*scale)(float *x, float factor, int64_t n);
+	void (*act)(float *out, const float *x, int64_t n, enum act_kind act);
+	void (*act_grad)(float *dx, const float *dout, const float *x, int64_t n, enum act_kind act);
+	void (*glu)(float *out, const float *gate, const float *up, int64_t n, enum act_kind act);
+	void (*glu_grad)(float *dgate, float *dup, const float *dout, const float *gate, const float *up,
+	        int64_t n, enum act_kind act);
+
+	/* Sums in double. about: sum of (x - mean)^2. */
+	double (*sum)(const float *x, int64_t n);
+	double (*sumsq_about)(const float *x, int64_t n, double mean);
+	double (*dot)(const float *a, const float *b, int64_t n);
+	/* acc[c] (double) += x[c] */
+	void (*accumulate)(double *acc, const float *x, int64_t n);
+
+	/* y = (x - mean) * rstd * weight (+ bias, may be NULL) */
+	void (*norm)(float *y, const float *x, const float *weight, const float *bias, int64_t n, float mean,
+	        float rstd);
+	/* sums[0] = sum of dy * weight, sums[1] = sum of dy * weight * (x - mean) * rstd */
+	void (*norm_sums)(double sums[2], const float *dy, const float *x, const float *weight, int64_t n,
+	        float mean, float rstd);
+	/* dx = rstd * (dy * weight - mean_g - xhat * mean_gx), xhat = (x - mean) * rstd */
+	void (*norm_dx)(float *dx, const float *dy, const float *x, const float *weight, int64_t n,
+	        float mean, float rstd, float mean_g, float mean_gx);
+	/* dweight += dy * xhat, dbias += dy (may be NULL) */
+	void (*norm_dw)(float *dweight, float *dbias, const float *dy, const float *x, int64_t n, float mean,
+	        float rstd);
+
+	/* (a, b) = (a cos - b sin, b cos + a sin) for `n` pairs */
+	void (*rotate)(float *a, float *b, const float *cosine, const float *sine, int64_t n);
+
+	float (*max)(const float *x, int64_t n); /* NaN is passed over: the sum will show it */
+	/* out = exp(x - offset); returns the sum in double. exp_sum writes nothing. */
+	double (*softmax_part)(float *out, const float *x, float offset, int64_t n);
+	double (*exp_sum)(const float *x, float offset, int64_t n);
+	/* out = exp(x - offset) * factor */
+	void (*exp_scaled)(float *out, const float *x, float offset, float factor, int64_t n);
+	/* ds = p * (dp - delta) * scale */
+	void (*softmax_grad)(float *ds, const float *p, const float *dp, float delta, float scale, int64_t n);
+};
+
+/* The widest table this CPU runs; decided once. */
+const struct cpu_kernels *cpu_kernels(void);
+
+/* One table by name ("scalar", "avx2", "avx512"), or NULL where this CPU or build lacks it: for tests. */
+const struct cpu_kernels *cpu_kernels_find(const char *name);
+
+#endif

@@ -1,0 +1,2 @@
+#define KERNELS_NAME scalar
+#include "host/cpu/kernels.inc"
