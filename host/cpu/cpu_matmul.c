@@ -12,6 +12,7 @@
 
 #include <cblas.h>
 #include <pthread.h>
+#include <string.h>
 
 /* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
 enum { PANEL_K = 512 };
@@ -37,34 +38,53 @@ void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, i
 	        (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
 }
 
-/* Tiles: at most 256 x 512, fewer rows and columns where that would leave a handful of pieces only. */
-void matmul_tiling(int64_t *tile_m, int64_t *tile_n, int64_t m, int64_t n, int64_t k)
+/* Tiles of at most 256 x 512, more and smaller ones until there are a dozen, unless a piece would become too
+ * little work to be worth a thread's waking or its packing of operands. A long k with few tiles (gradients of
+ * narrow weights, the head's input) is cut as well, into parts that are summed afterwards. */
+void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 {
-	int64_t tm = cpu_min(m, 256), tn = cpu_min(n, 512);
+	int64_t parts_m = cpu_pieces(m, 256), parts_n = cpu_pieces(n, 512), parts_k = 1;
 
-	(void)k;
-	while (cpu_pieces(m, tm) * cpu_pieces(n, tn) < 16 && (tm > 64 || tn > 64)) {
+	if (k >= 4096 && parts_m * parts_n < 12)
+		parts_k = cpu_min(cpu_pieces(12, parts_m * parts_n), k / 2048);
+	while (parts_m * parts_n * parts_k < 12) {
+		int64_t tm = cpu_pieces(m, parts_m), tn = cpu_pieces(n, parts_n);
+
+		if (tm * tn < 2 * 6144 || tm * tn * cpu_pieces(k, parts_k) < 2 << 20)
+			break;
 		if (tn >= tm)
-			tn = round_up((tn + 1) / 2, 16);
+			parts_n++;
 		else
-			tm = round_up((tm + 1) / 2, 16);
+			parts_m++;
 	}
-	*tile_m = tm;
-	*tile_n = tn;
+	t->m = cpu_min(m, round_up(cpu_pieces(m, parts_m), 16));
+	t->n = cpu_min(n, round_up(cpu_pieces(n, parts_n), 16));
+	t->k = cpu_pieces(k, parts_k);
+	t->count_m = cpu_pieces(m, t->m);
+	t->count_n = cpu_pieces(n, t->n);
+	t->count_k = cpu_pieces(k, t->k);
 }
 
 struct matmul_run {
 	struct op_matmul op;
-	int64_t tile_m, tile_n, tiles_n;
-	float *scratch; /* per worker: c tile, a panel, b panel, bias */
+	struct matmul_tiling tiling;
+	float *parts;   /* with a cut k: [count_k, m, n] */
+	float *scratch; /* per worker: c tile, a panel, b panel (or bias) */
 	int64_t scratch_count;
 };
 
-/* Rows [r0, r0 + rows) and k [k0, k0 + depth) of an operand whose row or column (by layout) is the tile's. */
-static const float *matmul_panel(const struct cpu_kernels *k, float *panel, int64_t *panel_stride,
-        const void *x, int64_t stride, enum matmul_layout layout, int64_t at_tile, int64_t tile_count,
-        int64_t at_k, int64_t k_count, enum matmul_layout row_is_tile)
+/* The piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
+struct tile {
+	int64_t i, j, l, m, n, k;
+};
+
+/* k_count rows or columns (by layout) of an operand from at_k on, of those of the tile, as fp32. The layout
+ * in which a stored row is an index of the tile is row_is_tile. */
+static const float *matmul_panel(float *panel, int64_t *panel_stride, const void *x, int64_t stride,
+        enum matmul_layout layout, enum matmul_layout row_is_tile, int64_t at_tile, int64_t tile_count,
+        int64_t at_k, int64_t k_count)
 {
+	const struct cpu_kernels *k = cpu_kernels();
 	int64_t row = layout == row_is_tile ? at_tile : at_k,
 	        rows = layout == row_is_tile ? tile_count : k_count;
 	int64_t col = layout == row_is_tile ? at_k : at_tile,
@@ -76,71 +96,137 @@ static const float *matmul_panel(const struct cpu_kernels *k, float *panel, int6
 	return panel;
 }
 
-static void matmul_tile_bf16(const struct matmul_run *run, float *c, int64_t c_stride, float *panels,
-        int64_t i, int64_t j, int64_t m, int64_t n)
+static void tile_product_bf16(const struct matmul_run *run, const struct tile *t, float *c, int64_t c_stride,
+        float *panels, float beta)
 {
 	const struct op_matmul *o = &run->op;
-	const struct cpu_kernels *k = cpu_kernels();
-	float *a_panel = panels, *b_panel = panels + run->tile_m * PANEL_K;
+	float *a_panel = panels, *b_panel = panels + run->tiling.m * PANEL_K;
 
-	for (int64_t at = 0; at < o->k; at += PANEL_K) {
-		int64_t depth = cpu_min(PANEL_K, o->k - at), a_stride, b_stride;
-		const float *a = matmul_panel(k, a_panel, &a_stride, cpu_ptr(o->a), o->a_stride, o->a_layout,
-		        i, m, at, depth, MATMUL_NORMAL);
-		const float *b = matmul_panel(k, b_panel, &b_stride, cpu_ptr(o->b), o->b_stride, o->b_layout,
-		        j, n, at, depth, MATMUL_TRANSPOSED);
+	for (int64_t at = t->l; at < t->l + t->k; at += PANEL_K) {
+		int64_t depth = cpu_min(PANEL_K, t->l + t->k - at), a_stride, b_stride;
+		const float *a = matmul_panel(a_panel, &a_stride, cpu_ptr(o->a), o->a_stride, o->a_layout,
+		        MATMUL_NORMAL, t->i, t->m, at, depth);
+		const float *b = matmul_panel(b_panel, &b_stride, cpu_ptr(o->b), o->b_stride, o->b_layout,
+		        MATMUL_TRANSPOSED, t->j, t->n, at, depth);
 
-		cpu_sgemm(c, a, b, m, n, depth, c_stride, a_stride, b_stride, o->a_layout, o->b_layout, 1,
-		        at || o->accumulate ? 1 : 0);
+		cpu_sgemm(c, a, b, t->m, t->n, depth, c_stride, a_stride, b_stride, o->a_layout, o->b_layout,
+		        1, at > t->l ? 1 : beta);
 	}
+}
+
+static void tile_product_f32(
+        const struct matmul_run *run, const struct tile *t, float *c, int64_t c_stride, float beta)
+{
+	const struct op_matmul *o = &run->op;
+	const float *a = cpu_ptr(o->a), *b = cpu_ptr(o->b);
+
+	a += o->a_layout == MATMUL_NORMAL ? t->i * o->a_stride + t->l : t->l * o->a_stride + t->i;
+	b += o->b_layout == MATMUL_NORMAL ? t->l * o->b_stride + t->j : t->j * o->b_stride + t->l;
+	cpu_sgemm(c, a, b, t->m, t->n, t->k, c_stride, o->a_stride, o->b_stride, o->a_layout, o->b_layout, 1,
+	        beta);
+}
+
+/* What is left once the sums of a tile stand in c: bias, and rounding where the op's c is bf16. */
+static void tile_finish(
+        const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *bias_buffer)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+
+	if (!dev_is_none(o->bias)) {
+		const float *bias = cpu_load(k, bias_buffer, cpu_ptr(o->bias), t->j, t->n, o->ab_dtype);
+
+		for (int64_t r = 0; r < t->m; r++)
+			k->add(c + r * c_stride, c + r * c_stride, bias, t->n);
+	}
+	for (int64_t r = 0; r < t->m; r++)
+		cpu_store(k, cpu_ptr(o->c), (t->i + r) * o->c_stride + t->j, c + r * c_stride, t->n,
+		        o->c_dtype);
+}
+
+static void tile_find(struct tile *t, const struct matmul_run *run, int64_t piece)
+{
+	const struct op_matmul *o = &run->op;
+	const struct matmul_tiling *g = &run->tiling;
+
+	t->j = piece % g->count_n * g->n;
+	t->i = piece / g->count_n % g->count_m * g->m;
+	t->l = piece / g->count_n / g->count_m * g->k;
+	t->m = cpu_min(g->m, o->m - t->i);
+	t->n = cpu_min(g->n, o->n - t->j);
+	t->k = cpu_min(g->k, o->k - t->l);
 }
 
 static void matmul_piece(void *context, int64_t piece, int worker)
 {
 	const struct matmul_run *run = context;
 	const struct op_matmul *o = &run->op;
+	float *buffer = run->scratch + run->scratch_count * worker,
+	      *panels = buffer + run->tiling.m * run->tiling.n;
+	float *c = buffer, beta = 0;
+	int64_t c_stride;
+	struct tile t;
+
+	tile_find(&t, run, piece);
+	c_stride = t.n;
+	if (run->parts) {
+		c = run->parts + t.l / run->tiling.k * o->m * o->n + t.i * o->n + t.j;
+		c_stride = o->n;
+	} else if (o->c_dtype == DTYPE_F32) {
+		c = (float *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
+		c_stride = o->c_stride;
+		beta = o->accumulate ? 1 : 0;
+	}
+	if (o->ab_dtype == DTYPE_BF16)
+		tile_product_bf16(run, &t, c, c_stride, panels, beta);
+	else
+		tile_product_f32(run, &t, c, c_stride, beta);
+	if (!run->parts)
+		tile_finish(o, &t, c, c_stride, panels);
+}
+
+/* One row of c from the parts of its sums. */
+static void combine_piece(void *context, int64_t row, int worker)
+{
+	const struct matmul_run *run = context;
+	const struct op_matmul *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t i = piece / run->tiles_n * run->tile_m, j = piece % run->tiles_n * run->tile_n;
-	int64_t m = cpu_min(run->tile_m, o->m - i), n = cpu_min(run->tile_n, o->n - j);
-	float *tile = run->scratch + run->scratch_count * worker, *panels = tile + run->tile_m * run->tile_n;
-	int in_place = o->c_dtype == DTYPE_F32;
-	float *c = in_place ? (float *)cpu_ptr(o->c) + i * o->c_stride + j : tile;
-	int64_t c_stride = in_place ? o->c_stride : n;
+	struct tile t = {.i = row, .m = 1};
+	float buffer[CPU_CHUNK];
 
-	if (o->ab_dtype == DTYPE_BF16) {
-		matmul_tile_bf16(run, c, c_stride, panels, i, j, m, n);
-	} else {
-		const float *a = cpu_ptr(o->a), *b = cpu_ptr(o->b);
+	(void)worker;
+	for (t.j = 0; t.j < o->n; t.j += CPU_CHUNK) {
+		float *c = run->parts + row * o->n + t.j,
+		      *out = (float *)cpu_ptr(o->c) + row * o->c_stride + t.j;
 
-		a += o->a_layout == MATMUL_NORMAL ? i * o->a_stride : i;
-		b += o->b_layout == MATMUL_NORMAL ? j : j * o->b_stride;
-		cpu_sgemm(c, a, b, m, n, o->k, c_stride, o->a_stride, o->b_stride, o->a_layout, o->b_layout,
-		        1, o->accumulate ? 1 : 0);
+		t.n = cpu_min(CPU_CHUNK, o->n - t.j);
+		for (int64_t l = 1; l < run->tiling.count_k; l++)
+			k->add(c, c, c + l * o->m * o->n, t.n);
+		if (o->accumulate)
+			k->add(c, c, out, t.n);
+		tile_finish(o, &t, c, o->n, buffer);
+		if (o->c_dtype == DTYPE_F32)
+			memcpy(out, c, (size_t)t.n * sizeof *c);
 	}
-	if (!dev_is_none(o->bias)) {
-		const float *bias = cpu_load(k, panels, cpu_ptr(o->bias), j, n, o->ab_dtype);
-
-		for (int64_t r = 0; r < m; r++)
-			k->add(c + r * c_stride, c + r * c_stride, bias, n);
-	}
-	for (int64_t r = 0; r < m && !in_place; r++)
-		k->narrow((uint16_t *)cpu_ptr(o->c) + (i + r) * o->c_stride + j, c + r * c_stride, n);
 }
 
 int cpu_matmul(struct cpu_context *cx, const struct op *op)
 {
 	struct matmul_run run = {.op = op->matmul};
 	const struct op_matmul *o = &run.op;
+	struct matmul_tiling *g = &run.tiling;
+	int64_t parts_count;
 
 	cpu_sgemm_init();
-	matmul_tiling(&run.tile_m, &run.tile_n, o->m, o->n, o->k);
-	run.tiles_n = cpu_pieces(o->n, run.tile_n);
-	run.scratch_count = round_up(run.tile_m * run.tile_n + (run.tile_m + run.tile_n) * PANEL_K, 16);
-	if (o->ab_dtype == DTYPE_BF16 || o->c_dtype == DTYPE_BF16) {
-		run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
-		if (!run.scratch)
-			return ERR_NOMEM;
-	}
-	cpu_run(cx, cpu_pieces(o->m, run.tile_m) * run.tiles_n, matmul_piece, &run);
+	matmul_tiling(g, o->m, o->n, o->k);
+	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
+	run.scratch_count = round_up(g->m * g->n + (g->m + g->n) * PANEL_K, 16);
+	run.scratch = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);
+	if (!run.scratch)
+		return ERR_NOMEM;
+	run.parts = parts_count ? run.scratch : NULL;
+	run.scratch += parts_count;
+	cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
+	if (run.parts)
+		cpu_run(cx, o->m, combine_piece, &run);
 	return 0;
 }

@@ -12,7 +12,11 @@ void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, i
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta);
 
-/* Size of the tiles of a product, from its shape only. */
-void matmul_tiling(int64_t *tile_m, int64_t *tile_n, int64_t m, int64_t n, int64_t k);
+/* How a product is cut, from its shape only: tiles of c, and with count_k > 1 parts of k whose products are
+ * summed in order. Sizes of a full piece, and how many there are. */
+struct matmul_tiling {
+	int64_t m, n, k, count_m, count_n, count_k;
+};
+void matmul_tiling(struct matmul_tiling *tiling, int64_t m, int64_t n, int64_t k);
 
 #endif
