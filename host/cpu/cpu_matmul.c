@@ -3,15 +3,17 @@
  *
  * fp32 goes to OpenBLAS, which is asked for one thread per call. bf16 goes to oneDNN where the CPU multiplies
  * bf16 in vectors; elsewhere panels of both operands are widened to fp32 in a worker's scratch and go to
- * OpenBLAS as well, which is exact in the products and rounds c once. matmul_bf16_path decides.
+ * OpenBLAS as well, which is exact in the products and rounds c once. matmul_path_of decides.
  */
 #include "host/cpu/matmul.h"
 
 #include "base/err.h"
 #include "host/cpu/cpu_inner.h"
+#include "host/cpu/matmul_onednn.h"
 
 #include <cblas.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
@@ -69,8 +71,11 @@ struct matmul_run {
 	struct op_matmul op;
 	struct matmul_tiling tiling;
 	float *parts;   /* with a cut k: [count_k, m, n] */
-	float *scratch; /* per worker: c tile, a panel, b panel (or bias) */
+	float *scratch; /* per worker: c tile; then a panel and b panel, what oneDNN wants, or bias */
 	int64_t scratch_count;
+	/* by oneDNN: one for each kind of piece that there is, inside or at a border; else NULL */
+	struct onednn_product *products[8];
+	int failed;
 };
 
 /* The piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
@@ -114,18 +119,6 @@ static void tile_product_bf16(const struct matmul_run *run, const struct tile *t
 	}
 }
 
-static void tile_product_f32(
-        const struct matmul_run *run, const struct tile *t, float *c, int64_t c_stride, float beta)
-{
-	const struct op_matmul *o = &run->op;
-	const float *a = cpu_ptr(o->a), *b = cpu_ptr(o->b);
-
-	a += o->a_layout == MATMUL_NORMAL ? t->i * o->a_stride + t->l : t->l * o->a_stride + t->i;
-	b += o->b_layout == MATMUL_NORMAL ? t->l * o->b_stride + t->j : t->j * o->b_stride + t->l;
-	cpu_sgemm(c, a, b, t->m, t->n, t->k, c_stride, o->a_stride, o->b_stride, o->a_layout, o->b_layout, 1,
-	        beta);
-}
-
 /* What is left once the sums of a tile stand in c: bias, and rounding where the op's c is bf16. */
 static void tile_finish(
         const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *bias_buffer)
@@ -156,32 +149,63 @@ static void tile_find(struct tile *t, const struct matmul_run *run, int64_t piec
 	t->k = cpu_min(g->k, o->k - t->l);
 }
 
+/* Whether a piece is cut short in m, n or k: index of its product. */
+static int tile_kind(const struct matmul_tiling *g, const struct tile *t)
+{
+	return (t->m < g->m) | (t->n < g->n) << 1 | (t->k < g->k) << 2;
+}
+
+/* Where the sums of a piece go: a part of its own, c itself, or the worker's buffer. */
+static float *tile_target(const struct matmul_run *run, const struct tile *t, float *buffer, int64_t *stride)
+{
+	const struct op_matmul *o = &run->op;
+
+	if (run->tiling.count_k > 1) {
+		*stride = o->n;
+		return run->parts + t->l / run->tiling.k * o->m * o->n + t->i * o->n + t->j;
+	}
+	if (o->c_dtype == DTYPE_F32) {
+		*stride = o->c_stride;
+		return (float *)cpu_ptr(o->c) + t->i * o->c_stride + t->j;
+	}
+	*stride = t->n;
+	return buffer;
+}
+
+static const void *operand_at(
+        dev_addr x, int64_t row, int64_t col, int64_t stride, enum matmul_layout layout, enum dtype dtype)
+{
+	return (const char *)cpu_ptr(x) +
+	       (layout == MATMUL_NORMAL ? row * stride + col : col * stride + row) * dtype_bytes(dtype);
+}
+
 static void matmul_piece(void *context, int64_t piece, int worker)
 {
-	const struct matmul_run *run = context;
+	struct matmul_run *run = context;
 	const struct op_matmul *o = &run->op;
 	float *buffer = run->scratch + run->scratch_count * worker,
-	      *panels = buffer + run->tiling.m * run->tiling.n;
-	float *c = buffer, beta = 0;
-	int64_t c_stride;
+	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
+	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut, rc = 0;
+	const void *a, *b;
 	struct tile t;
+	int64_t c_stride;
+	float *c;
 
 	tile_find(&t, run, piece);
-	c_stride = t.n;
-	if (run->parts) {
-		c = run->parts + t.l / run->tiling.k * o->m * o->n + t.i * o->n + t.j;
-		c_stride = o->n;
-	} else if (o->c_dtype == DTYPE_F32) {
-		c = (float *)cpu_ptr(o->c) + t.i * o->c_stride + t.j;
-		c_stride = o->c_stride;
-		beta = o->accumulate ? 1 : 0;
-	}
-	if (o->ab_dtype == DTYPE_BF16)
-		tile_product_bf16(run, &t, c, c_stride, panels, beta);
+	c = tile_target(run, &t, buffer, &c_stride);
+	a = operand_at(o->a, t.i, t.l, o->a_stride, o->a_layout, o->ab_dtype);
+	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
+	if (run->products[0])
+		rc = onednn_product_run(run->products[tile_kind(&run->tiling, &t)], c, a, b, rest);
+	else if (o->ab_dtype == DTYPE_BF16)
+		tile_product_bf16(run, &t, c, c_stride, rest, accumulate);
 	else
-		tile_product_f32(run, &t, c, c_stride, beta);
-	if (!run->parts)
-		tile_finish(o, &t, c, c_stride, panels);
+		cpu_sgemm(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
+		        o->b_layout, 1, accumulate);
+	if (rc < 0)
+		__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);
+	if (!cut)
+		tile_finish(o, &t, c, c_stride, rest);
 }
 
 /* One row of c from the parts of its sums. */
@@ -209,24 +233,93 @@ static void combine_piece(void *context, int64_t row, int worker)
 	}
 }
 
+/* Products by oneDNN pay where the CPU has bf16 in vectors (and with that, where it has AMX): AVX2 has none,
+ * and AVX-512 alone would be emulated at half the speed of fp32. FERRY_MATMUL = openblas or onednn overrides.
+ */
+static int matmul_by_onednn(const struct op_matmul *o)
+{
+	const char *wish = getenv("FERRY_MATMUL");
+
+	if (wish && !strcmp(wish, "openblas"))
+		return 0;
+	if (wish && !strcmp(wish, "onednn"))
+		return 1;
+#if defined(__x86_64__)
+	return o->ab_dtype == DTYPE_BF16 && __builtin_cpu_supports("avx512bf16");
+#else
+	(void)o;
+	return 0;
+#endif
+}
+
+static void products_close(struct matmul_run *run)
+{
+	for (int kind = 0; kind < 8; kind++) {
+		onednn_product_close(run->products[kind]);
+		run->products[kind] = NULL;
+	}
+}
+
+/* All kinds of pieces or none. The first piece is a whole one, or the only one of its direction. */
+static void products_open(struct matmul_run *run)
+{
+	const struct op_matmul *o = &run->op;
+	const struct matmul_tiling *g = &run->tiling;
+
+	for (int64_t piece = 0; piece < g->count_m * g->count_n * g->count_k; piece++) {
+		struct tile t;
+		int64_t c_stride;
+		int kind;
+
+		tile_find(&t, run, piece);
+		tile_target(run, &t, NULL, &c_stride);
+		kind = tile_kind(g, &t);
+		if (run->products[kind])
+			continue;
+		run->products[kind] =
+		        onednn_product_open(o, t.m, t.n, t.k, c_stride, o->accumulate && g->count_k == 1);
+		if (!run->products[kind]) {
+			products_close(run);
+			return;
+		}
+	}
+}
+
+static int64_t piece_scratch_count(const struct matmul_run *run)
+{
+	const struct matmul_tiling *g = &run->tiling;
+	int64_t rest = run->op.ab_dtype == DTYPE_BF16 ? (g->m + g->n) * PANEL_K : g->n;
+
+	if (run->products[0])
+		rest = g->n;
+	for (int kind = 0; kind < 8; kind++)
+		if (run->products[kind] && onednn_product_scratch_bytes(run->products[kind]) > rest * 4)
+			rest = onednn_product_scratch_bytes(run->products[kind]) / 4 + 1;
+	return round_up(g->m * g->n, 16) + round_up(rest, 16);
+}
+
 int cpu_matmul(struct cpu_context *cx, const struct op *op)
 {
 	struct matmul_run run = {.op = op->matmul};
 	const struct op_matmul *o = &run.op;
-	struct matmul_tiling *g = &run.tiling;
+	const struct matmul_tiling *g = &run.tiling;
 	int64_t parts_count;
 
 	cpu_sgemm_init();
-	matmul_tiling(g, o->m, o->n, o->k);
+	matmul_tiling(&run.tiling, o->m, o->n, o->k);
+	if (matmul_by_onednn(o))
+		products_open(&run);
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
-	run.scratch_count = round_up(g->m * g->n + (g->m + g->n) * PANEL_K, 16);
-	run.scratch = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);
-	if (!run.scratch)
-		return ERR_NOMEM;
-	run.parts = parts_count ? run.scratch : NULL;
-	run.scratch += parts_count;
-	cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
-	if (run.parts)
-		cpu_run(cx, o->m, combine_piece, &run);
-	return 0;
+	run.scratch_count = piece_scratch_count(&run);
+	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);
+	if (run.parts) {
+		run.scratch = run.parts + parts_count;
+		cpu_run(cx, g->count_m * g->count_n * g->count_k, matmul_piece, &run);
+		if (g->count_k > 1)
+			cpu_run(cx, o->m, combine_piece, &run);
+	}
+	products_close(&run);
+	if (run.failed)
+		return err_set(ERR_DEVICE, "matmul: oneDNN could not run a product that it had accepted");
+	return run.parts ? 0 : ERR_NOMEM;
 }
