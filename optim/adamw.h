@@ -11,9 +11,9 @@
  *     d = sqrt(v) * rsqrt_correction2 + eps        (fma; rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
  *     w = w - step_size * (m / d)                  (fma with -step_size; step_size = lr / (1 - beta1^t))
  *
- * flush(x) turns a subnormal into 0 of either sign's plus (compare and select). Scalars are computed in
- * double on the host and rounded to float once. A gradient that is not finite must not come here: the norm
- * sees it first.
+ * flush(x) turns a subnormal, and -0, into +0 (compare and select, so the same bits with and without FTZ).
+ * Scalars are computed in double on the host and rounded to float once. A gradient that is not finite must
+ * not come here: the norm sees it first.
  *
  * The kernels are one template in separate translation units; adamw_isa_best names the widest that this CPU
  * runs.
@@ -41,7 +41,8 @@ struct adamw_step {
 /* Gradient storage in the store. */
 enum grad_kind { GRAD_BF16, GRAD_F32 };
 
-/* One contiguous run of elements that share `decay`. Planes may be any alignment; none may overlap. */
+/* One contiguous run of elements that share `decay`. Planes need no alignment beyond their element's, no two
+ * may overlap, and nothing outside of `count` elements is written. count may be 0 and may exceed 2^31. */
 struct adamw_span {
 	uint16_t *hi;
 	int16_t *lo;

@@ -20,9 +20,13 @@ struct lr_schedule {
 	enum schedule_kind kind;
 	double learning_rate, min_lr_rate;
 	int64_t warmup_steps, total_steps;
+	double polynomial_power,
+	        polynomial_end; /* 0 = transformers' own: 1 and 1e-7 (a rate, not a factor) */
 };
 
-/* Rate of optimizer step `step`, counted from 1 (transformers' counter is step - 1). */
+/* Rate of optimizer step `step`, counted from 1 (transformers' counter is step - 1, so the first step of a
+ * warm-up has rate 0). Steps beyond total_steps are as in transformers: linear 0, polynomial its end, the
+ * cosines go on. SCHEDULE_CONSTANT has no warm-up. */
 double lr_schedule_rate(const struct lr_schedule *s, int64_t step);
 
 #endif

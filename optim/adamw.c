@@ -1,0 +1,105 @@
+#include "optim/adamw.h"
+
+#include "optim/adamw_isa.h"
+
+#include "base/err.h"
+
+#include <math.h>
+#include <string.h>
+
+struct isa {
+	const char *name;
+	void (*update)(const struct adamw_span *span, const struct adamw_step *step);
+	void (*sumsq)(double *partial, const void *grad, int64_t count, enum grad_kind kind);
+};
+
+static const struct isa isas[ADAMW_ISA_COUNT] = {
+        [ADAMW_ISA_SCALAR] = {"scalar", adamw_update_scalar, sumsq_blocks_scalar},
+#ifdef __x86_64__
+        [ADAMW_ISA_AVX2] = {"avx2", adamw_update_avx2, sumsq_blocks_avx2},
+        [ADAMW_ISA_AVX512] = {"avx512", adamw_update_avx512, sumsq_blocks_avx512},
+#else
+        [ADAMW_ISA_AVX2] = {"avx2", NULL, NULL},
+        [ADAMW_ISA_AVX512] = {"avx512", NULL, NULL},
+#endif
+};
+
+/* The compiler's runtime reads CPUID and, for the vector registers, XGETBV: what the system saves counts. */
+static int cpu_has(enum adamw_isa isa)
+{
+#ifdef __x86_64__
+	int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+	               __builtin_cpu_supports("f16c");
+
+	if (isa == ADAMW_ISA_AVX2)
+		return has_avx2;
+	if (isa == ADAMW_ISA_AVX512)
+		return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+	return isa == ADAMW_ISA_SCALAR;
+}
+
+const char *adamw_isa_name(enum adamw_isa isa)
+{
+	return isas[isa].name;
+}
+
+int adamw_isa_find(enum adamw_isa *isa, const char *name)
+{
+	char here[64] = "";
+
+#ifdef __aarch64__
+	if (strcmp(name, "neon") == 0) /* part of the baseline, which the scalar kernels are compiled for */
+		name = "scalar";
+#endif
+	for (int i = ADAMW_ISA_COUNT - 1; i >= 0; i--) {
+		if (!cpu_has(i))
+			continue;
+		if (strcmp(name, "auto") == 0 || strcmp(name, isas[i].name) == 0) {
+			*isa = i;
+			return 0;
+		}
+		strcat(strcat(here, ", "), isas[i].name);
+	}
+	return err_set(ERR_INPUT, "isa '%s' is not one of this CPU: auto%s", name, here);
+}
+
+void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,
+        int64_t update_count, double clip_scale)
+{
+	double correction1 = 1 - pow(o->beta1, (double)update_count);
+	double correction2 = 1 - pow(o->beta2, (double)update_count);
+
+	*step = (struct adamw_step){
+	        .beta1 = (float)o->beta1,
+	        .one_minus_beta1 = (float)(1 - o->beta1),
+	        .beta2 = (float)o->beta2,
+	        .one_minus_beta2 = (float)(1 - o->beta2),
+	        .decay_factor = (float)(1 - learning_rate * o->weight_decay),
+	        .rsqrt_correction2 = (float)(1 / sqrt(correction2)),
+	        .step_size = (float)(learning_rate / correction1),
+	        .epsilon = (float)o->epsilon,
+	        .clip_scale = (float)clip_scale,
+	};
+}
+
+void adamw_update(const struct adamw_span *span, const struct adamw_step *step, enum adamw_isa isa)
+{
+	isas[isa].update(span, step);
+}
+
+void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa)
+{
+	isas[isa].sumsq(partial, grad, count, kind);
+}
+
+double clip_scale_of(double norm, double max_norm)
+{
+	double scale;
+
+	if (max_norm == 0)
+		return 1;
+	scale = max_norm / (norm + 1e-6);
+	return scale < 1 ? scale : 1;
+}

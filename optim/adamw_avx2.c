@@ -1,0 +1,2 @@
+#define KERNEL(name) name##_avx2
+#include "optim/adamw_kernel.inc"

@@ -1,0 +1,2 @@
+#define KERNEL(name) name##_avx512
+#include "optim/adamw_kernel.inc"

@@ -1,0 +1,2 @@
+#define KERNEL(name) name##_scalar
+#include "optim/adamw_kernel.inc"

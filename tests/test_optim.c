@@ -1,0 +1,554 @@
+/* links: optim */
+#include "check.h"
+
+#include "base/num.h"
+#include "optim/adamw.h"
+
+#include <float.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GUARD = 32, GUARD_BYTE = 0xa5 };
+
+/* Planes of one span inside guard bytes, each at an odd number of elements from an aligned address. */
+struct planes {
+	char *block[5];
+	size_t bytes[5];
+	struct adamw_span span;
+};
+
+static void planes_alloc(struct planes *p, int64_t count, enum grad_kind kind, uint64_t skew)
+{
+	int element[5] = {2, 2, 4, 4, kind == GRAD_BF16 ? 2 : 4};
+	char *at[5];
+
+	for (int i = 0; i < 5; i++) {
+		p->bytes[i] = 2 * GUARD + 64 + (size_t)count * element[i];
+		p->block[i] = malloc(p->bytes[i]);
+		assert_non_null(p->block[i]);
+		memset(p->block[i], GUARD_BYTE, p->bytes[i]);
+		at[i] = p->block[i] + GUARD + (skew >> (4 * i) & 15) * element[i];
+	}
+	p->span = (struct adamw_span){
+	        .hi = (uint16_t *)at[0],
+	        .lo = (int16_t *)at[1],
+	        .m = (float *)at[2],
+	        .v = (float *)at[3],
+	        .grad = at[4],
+	        .count = count,
+	        .grad_kind = kind,
+	};
+}
+
+static void planes_free(struct planes *p)
+{
+	for (int i = 0; i < 5; i++)
+		free(p->block[i]);
+}
+
+static void planes_copy(struct planes *to, const struct planes *from)
+{
+	uint64_t skew = 0;
+	const char *at[5] = {(char *)from->span.hi, (char *)from->span.lo, (char *)from->span.m,
+	        (char *)from->span.v, from->span.grad};
+
+	for (int i = 0; i < 5; i++) {
+		int element = i < 2 ? 2 : i < 4 ? 4 : from->span.grad_kind == GRAD_BF16 ? 2 : 4;
+
+		skew |= (uint64_t)(at[i] - from->block[i] - GUARD) / element << (4 * i);
+	}
+	planes_alloc(to, from->span.count, from->span.grad_kind, skew);
+	for (int i = 0; i < 5; i++)
+		memcpy(to->block[i], from->block[i], from->bytes[i]);
+	to->span.decay = from->span.decay;
+}
+
+/* Everything, guards included. */
+static void planes_equal(const struct planes *a, const struct planes *b)
+{
+	for (int i = 0; i < 5; i++)
+		assert_memory_equal(a->block[i], b->block[i], a->bytes[i]);
+}
+
+static void guards_intact(const struct planes *p)
+{
+	const char *at[5] = {
+	        (char *)p->span.hi, (char *)p->span.lo, (char *)p->span.m, (char *)p->span.v, p->span.grad};
+
+	for (int i = 0; i < 5; i++) {
+		int element = i < 2 ? 2 : i < 4 ? 4 : p->span.grad_kind == GRAD_BF16 ? 2 : 4;
+
+		for (const char *c = p->block[i]; c < p->block[i] + p->bytes[i]; c++)
+			if (c < at[i] || c >= at[i] + p->span.count * element)
+				assert_int_equal((unsigned char)*c, GUARD_BYTE);
+	}
+}
+
+/* A float of the kinds that matter: ordinary sizes, any exponent, subnormal, zero of either sign, huge. */
+static float any_float(uint64_t seed, uint64_t i)
+{
+	uint64_t r = rng_u64(seed, 7, i);
+	uint32_t bits = (uint32_t)r & 0x807fffff;
+
+	switch (r >> 32 & 15) {
+	case 0:
+		return f32_from_bits(bits); /* subnormal */
+	case 1:
+		return f32_from_bits(bits & 0x80000000);
+	case 2:
+		return f32_from_bits(bits | (uint32_t)(r >> 40) % 255 << 23);
+	case 3:
+		return f32_from_bits(bits | (uint32_t)(1 + (r >> 40) % 24) << 23); /* near the subnormals */
+	case 4:
+		return f32_from_bits(bits | 0x7f000000);
+	default:
+		return (float)(rng_normal(seed, 8, i) * exp2((double)(r >> 40 & 31) - 28));
+	}
+}
+
+static void planes_fill(struct planes *p, uint64_t seed)
+{
+	for (int64_t i = 0; i < p->span.count; i++) {
+		uint32_t w = f32_bits(any_float(seed, 4 * i));
+		float g = any_float(seed, 4 * i + 3);
+
+		p->span.hi[i] = plane_hi(w);
+		p->span.lo[i] = plane_lo(w);
+		p->span.m[i] = any_float(seed, 4 * i + 1);
+		p->span.v[i] = fabsf(any_float(seed, 4 * i + 2));
+		if (p->span.grad_kind == GRAD_BF16)
+			((uint16_t *)p->span.grad)[i] = (uint16_t)(f32_bits(g) >> 16);
+		else
+			((float *)p->span.grad)[i] = g;
+	}
+}
+
+static float grad_of(const struct adamw_span *s, int64_t i)
+{
+	return s->grad_kind == GRAD_BF16 ? bf16_to_f32(((const uint16_t *)s->grad)[i])
+	                                 : ((const float *)s->grad)[i];
+}
+
+static float weight_of(const struct adamw_span *s, int64_t i)
+{
+	return f32_from_bits(plane_join(s->hi[i], s->lo[i]));
+}
+
+static const struct adamw_options usual = {
+        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1};
+
+static struct adamw_step step_at(int64_t update_count, double clip_scale)
+{
+	struct adamw_step step;
+
+	adamw_step_init(&step, &usual, 1e-3, update_count, clip_scale);
+	return step;
+}
+
+static int isa_is_here(enum adamw_isa isa)
+{
+	enum adamw_isa found;
+
+	return adamw_isa_find(&found, adamw_isa_name(isa)) == 0;
+}
+
+static void test_isa_names(void **state)
+{
+	enum adamw_isa isa = ADAMW_ISA_COUNT;
+
+	(void)state;
+	check_ok(adamw_isa_find(&isa, "scalar"));
+	assert_int_equal(isa, ADAMW_ISA_SCALAR);
+	check_ok(adamw_isa_find(&isa, "auto"));
+	for (int wider = isa + 1; wider < ADAMW_ISA_COUNT; wider++)
+		assert_false(isa_is_here(wider));
+	print_message("widest here: %s\n", adamw_isa_name(isa));
+	check_fails(adamw_isa_find(&isa, "avx1024"), ERR_INPUT, "'avx1024'");
+	check_fails(adamw_isa_find(&isa, ""), ERR_INPUT, "auto, ");
+}
+
+/* The formulas of adamw.h over an fp32 master, written once more; returns the new weight. */
+static float plain_update(float *m, float *v, float w, float grad, int decay, const struct adamw_step *s)
+{
+	float g = fabsf(grad) < FLT_MIN ? 0 : grad, square, d;
+
+	if (s->clip_scale != 1) {
+		g = g * s->clip_scale;
+		g = fabsf(g) < FLT_MIN ? 0 : g;
+	}
+	if (decay)
+		w = w * s->decay_factor;
+	square = g * g;
+	square = fabsf(square) < FLT_MIN ? 0 : square;
+	*m = fmaf(s->beta1, *m, s->one_minus_beta1 * g);
+	*m = fabsf(*m) < FLT_MIN ? 0 : *m;
+	*v = fmaf(s->beta2, *v, s->one_minus_beta2 * square);
+	*v = fabsf(*v) < FLT_MIN ? 0 : *v;
+	d = fmaf(sqrtf(*v), s->rsqrt_correction2, s->epsilon);
+	return fmaf(-s->step_size, *m / d, w);
+}
+
+/* One span updated by every ISA of this CPU, twice: the same planes, guards intact, and the weights, m and v
+ * of an fp32 master. */
+static void check_span(
+        int64_t count, enum grad_kind kind, int decay, const struct adamw_step *step, uint64_t seed)
+{
+	struct planes before, after[ADAMW_ISA_COUNT];
+
+	planes_alloc(&before, count, kind, rng_u64(seed, 1, 0));
+	before.span.decay = decay;
+	planes_fill(&before, seed);
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+		planes_copy(&after[isa], &before);
+		if (isa_is_here(isa)) {
+			adamw_update(&after[isa].span, step, isa);
+			adamw_update(&after[isa].span, step, isa);
+			guards_intact(&after[isa]);
+			planes_equal(&after[isa], &after[ADAMW_ISA_SCALAR]);
+		}
+	}
+	for (int64_t i = 0; i < count; i++) {
+		const struct adamw_span *s = &after[ADAMW_ISA_SCALAR].span;
+		float m = before.span.m[i], v = before.span.v[i], w = weight_of(&before.span, i);
+
+		w = plain_update(&m, &v, w, grad_of(&before.span, i), decay, step);
+		w = plain_update(&m, &v, w, grad_of(&before.span, i), decay, step);
+		assert_int_equal(f32_bits(m), f32_bits(s->m[i]));
+		assert_int_equal(f32_bits(v), f32_bits(s->v[i]));
+		assert_int_equal(f32_bits(w), f32_bits(weight_of(s, i)));
+		assert_int_equal(s->hi[i], plane_hi(f32_bits(w)));
+	}
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++)
+		planes_free(&after[isa]);
+	planes_free(&before);
+}
+
+static void test_bits_of_every_isa(void **state)
+{
+	const struct adamw_step first = step_at(1, 1), late = step_at(1000000, 0.37),
+	                        zero = step_at(3, 0x1p-100);
+	uint64_t seed = 1;
+
+	(void)state;
+	for (int kind = GRAD_BF16; kind <= GRAD_F32; kind++)
+		for (int decay = 0; decay <= 1; decay++)
+			for (int64_t count = 0; count <= 200; count++)
+				check_span(count, kind, decay, count & 1 ? &first : &late, seed++);
+	for (int i = 0; i < 40; i++) {
+		int64_t count = (int64_t)rng_below(seed, 2, 0, i < 38 ? 5000 : 100000);
+
+		check_span(count, i & 1, i >> 1 & 1, i % 5 == 4 ? &zero : i % 3 ? &first : &late, seed++);
+	}
+}
+
+/* AdamW in double from the same floats, with exact scalars; each bound adds up the roundings of adamw.h, u
+ * each, and what flushing may take away. */
+static void check_against_double(const struct adamw_span *after, const struct adamw_span *before, int64_t i,
+        double lr, int64_t t, double clip)
+{
+	const double u = 0x1p-24, tiny = 4 * (double)FLT_MIN;
+	double g = (double)grad_of(before, i) * clip, w = weight_of(before, i);
+	double m1 = usual.beta1 * before->m[i], m2 = (1 - usual.beta1) * g, m = m1 + m2;
+	double v1 = usual.beta2 * before->v[i], v2 = (1 - usual.beta2) * g * g, v = v1 + v2;
+	double m_bound = 4 * u * (fabs(m1) + fabs(m2)) + tiny, v_bound = 6 * u * (v1 + v2) + tiny;
+	double correction1 = 1 - pow(usual.beta1, (double)t), correction2 = 1 - pow(usual.beta2, (double)t);
+	double scale2 = 1 / sqrt(correction2), d = sqrt(v) * scale2 + usual.epsilon;
+	double d_bound = 4 * u * d + (sqrt(v + v_bound) - sqrt(fmax(0, v - v_bound))) * scale2;
+	double step = lr / correction1, kept = before->decay ? w * (1 - lr * usual.weight_decay) : w;
+	double q_bound = (m_bound + fabs(m / d) * d_bound) / (d - d_bound);
+	double w_bound = 3 * u * (fabs(kept) + step * fabs(m / d)) + step * q_bound + tiny;
+
+	if (!(fabs(after->m[i] - m) <= m_bound) || !(fabs(after->v[i] - v) <= v_bound) ||
+	        !(fabs(weight_of(after, i) - (kept - step * m / d)) <= w_bound)) {
+		print_error("element %lld: w %a g %a m %a v %a became w %a m %a v %a, in double %a %a %a\n",
+		        (long long)i, w, g, before->m[i], before->v[i], weight_of(after, i), after->m[i],
+		        after->v[i], kept - step * m / d, m, v);
+		fail();
+	}
+}
+
+static void test_against_double(void **state)
+{
+	const struct {
+		int64_t t;
+		double clip;
+	} cases[] = {{1, 1}, {2, 0.01}, {1000, 1}, {1000000, 0.5}};
+
+	(void)state;
+	for (size_t c = 0; c < 16; c++) {
+		const struct adamw_step step = step_at(cases[c / 4].t, cases[c / 4].clip);
+		struct planes before, after;
+		enum adamw_isa isa = 0;
+		int checked = 0;
+
+		check_ok(adamw_isa_find(&isa, "auto"));
+		planes_alloc(&before, 20000, c & 1, c);
+		before.span.decay = c >> 1 & 1;
+		planes_fill(&before, 1000 + c);
+		planes_copy(&after, &before);
+		adamw_update(&after.span, &step, isa);
+		for (int64_t i = 0; i < before.span.count; i++) {
+			double g = grad_of(&before.span, i);
+
+			/* what overflows a float on the way is left to the comparison of bits */
+			if (g * g < 1e38 && before.span.v[i] < 1e38f && fabsf(before.span.m[i]) < 1e25f &&
+			        fabsf(weight_of(&before.span, i)) < 1e37f) {
+				check_against_double(&after.span, &before.span, i, 1e-3, cases[c / 4].t,
+				        cases[c / 4].clip);
+				checked++;
+			}
+		}
+		assert_true(checked > before.span.count / 2);
+		planes_free(&after);
+		planes_free(&before);
+	}
+}
+
+/* A NaN weight stays NaN in the hi plane, which is all that the device sees; NaN 0x7fffffff would become -0.
+ */
+static void test_nan_weight(void **state)
+{
+	const struct adamw_step step = step_at(1, 1);
+
+	(void)state;
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+		struct planes p;
+
+		if (!isa_is_here(isa))
+			continue;
+		planes_alloc(&p, 200, GRAD_F32, 0);
+		planes_fill(&p, 5);
+		for (int i = 0; i < 200; i++) { /* joins to 0x7fffffff, 0xffffffff, 0x7f800001 */
+			p.span.hi[i] = i % 3 == 0 ? 0x8000 : i % 3 == 1 ? 0 : 0x7f80;
+			p.span.lo[i] = i % 3 == 2 ? 1 : -1;
+		}
+		adamw_update(&p.span, &step, isa);
+		for (int i = 0; i < 200; i++) {
+			assert_int_equal(p.span.hi[i], i % 3 == 1 ? 0xffc0 : 0x7fc0);
+			assert_int_equal(p.span.lo[i], 0);
+		}
+		planes_free(&p);
+	}
+}
+
+/* After many steps without gradients m and v are +0, not subnormal; the weight decays on. */
+static void test_zero_gradients_flush(void **state)
+{
+	const struct adamw_step step = step_at(1000000, 1);
+	enum adamw_isa isa = 0;
+	struct planes p;
+
+	(void)state;
+	check_ok(adamw_isa_find(&isa, "auto"));
+	planes_alloc(&p, 100, GRAD_BF16, 0x12345);
+	p.span.decay = 1;
+	for (int i = 0; i < 100; i++) {
+		p.span.hi[i] = 0x3f80;
+		p.span.lo[i] = 0;
+		p.span.m[i] = i & 1 ? -1e-30f : 1e-30f;
+		p.span.v[i] = 0;
+		((uint16_t *)p.span.grad)[i] = i & 1 ? 0x8000 : 0;
+	}
+	for (int t = 0; t < 400; t++)
+		adamw_update(&p.span, &step, isa);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(f32_bits(p.span.m[i]), 0);
+		assert_int_equal(f32_bits(p.span.v[i]), 0);
+		assert_true(fabs(weight_of(&p.span, i) - pow(1 - 1e-4, 400)) < 1e-4);
+	}
+	guards_intact(&p);
+	planes_free(&p);
+}
+
+static void test_step_scalars(void **state)
+{
+	struct adamw_step step = step_at(1, 0.25);
+
+	(void)state;
+	assert_true(step.one_minus_beta2 == (float)(1 - 0.999)); /* 1.3e-5 off if computed in float */
+	assert_true(step.one_minus_beta2 != 1 - 0.999f);
+	assert_true(fabs(step.step_size / 1e-2 - 1) < 1e-6);
+	assert_true(fabs(step.rsqrt_correction2 / 31.6227766016838 - 1) < 1e-6);
+	assert_true(step.decay_factor == (float)(1 - 1e-4) && step.clip_scale == 0.25f);
+	step = step_at(1000000, 1);
+	assert_true(step.step_size == 1e-3f && step.rsqrt_correction2 == 1);
+}
+
+static void test_clip_scale(void **state)
+{
+	(void)state;
+	assert_true(clip_scale_of(10, 0) == 1);
+	assert_true(clip_scale_of(0, 1) == 1);
+	assert_true(clip_scale_of(0.5, 1) == 1);
+	assert_true(fabs(clip_scale_of(4, 1) - 1 / 4.000001) < 1e-15);
+	assert_true(fabs(clip_scale_of(1, 1) - 1 / 1.000001) < 1e-15); /* torch divides by norm + 1e-6 */
+}
+
+/* One block's sum by the definition: 16 lanes, then halves added to halves. */
+static double lanes_of(const struct adamw_span *s, int64_t first, int64_t end)
+{
+	double lane[16] = {0};
+
+	for (int64_t i = first; i < end; i++)
+		lane[(i - first) % 16] += (double)grad_of(s, i) * grad_of(s, i);
+	for (int half = 8; half; half /= 2)
+		for (int j = 0; j < half; j++)
+			lane[j] += lane[j + half];
+	return lane[0];
+}
+
+static void check_sumsq(int64_t count, enum grad_kind kind, uint64_t seed)
+{
+	int64_t block_count = (count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
+	double *partial = malloc((size_t)(block_count + 1) * sizeof(*partial));
+	struct planes p;
+
+	assert_non_null(partial);
+	planes_alloc(&p, count, kind, seed);
+	planes_fill(&p, seed);
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+		if (!isa_is_here(isa))
+			continue;
+		partial[block_count] = -1;
+		sumsq_blocks(partial, p.span.grad, count, kind, isa);
+		assert_true(partial[block_count] == -1);
+		for (int64_t b = 0; b < block_count; b++) {
+			int64_t first = b * SUMSQ_BLOCK,
+			        end = first + SUMSQ_BLOCK < count ? first + SUMSQ_BLOCK : count;
+			long double exact = 0;
+
+			for (int64_t i = first; i < end; i++)
+				exact += (long double)grad_of(&p.span, i) * grad_of(&p.span, i);
+			assert_true(fabsl(partial[b] - exact) <=
+			            4200 * 0x1p-53L * exact); /* a lane's additions */
+			assert_true(partial[b] == lanes_of(&p.span, first, end));
+		}
+	}
+	planes_free(&p);
+	free(partial);
+}
+
+static void test_sumsq(void **state)
+{
+	(void)state;
+	for (int64_t count = 0; count <= 130; count++)
+		check_sumsq(count, count & 1, (uint64_t)count);
+	for (int i = 0; i < 6; i++)
+		check_sumsq(SUMSQ_BLOCK * (i / 2) + (int64_t)rng_below(3, 3, i, SUMSQ_BLOCK), i & 1, 500 + i);
+	check_sumsq(2 * SUMSQ_BLOCK, GRAD_BF16, 600);
+}
+
+static void test_sumsq_not_finite(void **state)
+{
+	float x[300] = {0};
+	double partial;
+
+	(void)state;
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++)
+		for (int at = 0; isa_is_here(isa) && at < 300; at++) {
+			x[at] = at & 1 ? NAN : -INFINITY;
+			sumsq_blocks(&partial, x, 300, GRAD_F32, isa);
+			assert_false(isfinite(partial));
+			x[at] = FLT_MAX; /* its square is no float */
+			sumsq_blocks(&partial, x, 300, GRAD_F32, isa);
+			assert_true(isfinite(partial));
+			x[at] = 0;
+		}
+}
+
+/* `bytes` of address space, all of it the same 2 MiB of memory but for the last 2 MiB, which are their own.
+ */
+static char *map_repeated(size_t bytes, int fd)
+{
+	const size_t piece = 2 << 20;
+	char *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_true(at != MAP_FAILED);
+	for (size_t i = 0; i < bytes; i += piece)
+		assert_true(mmap(at + i, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		                    i + piece < bytes ? 0 : (off_t)piece) != MAP_FAILED);
+	return at;
+}
+
+/* Counts beyond 32 bits: the elements behind 2^31 are updated too. Takes 28 GiB of address space (20 MiB of
+ * memory) and many page faults: with FERRY_LONG_TESTS=1 only. */
+static void test_count_beyond_32_bits(void **state)
+{
+	const int64_t count = (INT64_C(1) << 31) + (1 << 20), checked = 1000, first = count - checked;
+	const size_t bytes[5] = {2 * count, 2 * count, 4 * count, 4 * count, 2 * count};
+	const struct adamw_step step = step_at(1, 1);
+	struct adamw_span s = {.count = count, .grad_kind = GRAD_BF16};
+	char *at[5];
+	enum adamw_isa isa = 0;
+
+	(void)state;
+	if (!getenv("FERRY_LONG_TESTS")) {
+		print_message("SKIPPED test_count_beyond_32_bits: FERRY_LONG_TESTS is not set\n");
+		skip();
+	}
+	check_ok(adamw_isa_find(&isa, "auto"));
+	for (int i = 0; i < 5; i++) {
+		int fd = memfd_create("planes", 0);
+
+		assert_true(fd >= 0 && ftruncate(fd, 4 << 20) == 0);
+		at[i] = map_repeated(bytes[i], fd);
+		close(fd);
+	}
+	s.hi = (uint16_t *)at[0];
+	s.lo = (int16_t *)at[1];
+	s.m = (float *)at[2];
+	s.v = (float *)at[3];
+	s.grad = at[4];
+	for (int64_t i = first; i < count; i++) {
+		s.hi[i] = 0x3f80;
+		((uint16_t *)at[4])[i] = 0x3f80;
+	}
+	adamw_update(&s, &step, isa);
+	for (int64_t i = first; i < count; i++) {
+		assert_true(s.m[i] == step.one_minus_beta1 && s.v[i] == step.one_minus_beta2);
+		assert_true(fabsf(weight_of(&s, i) - 0.999f) < 1e-6f);
+	}
+	for (int i = 0; i < 5; i++)
+		munmap(at[i], bytes[i]);
+}
+
+/* The same for sums of squares, over the zero page. */
+static void test_sumsq_beyond_32_bits(void **state)
+{
+	const int64_t count = (INT64_C(1) << 31) + 3;
+	const size_t bytes = 2 * (size_t)count, block_count = count / SUMSQ_BLOCK + 1;
+	uint16_t *x =
+	        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	double *partial = calloc(block_count, sizeof(*partial));
+	enum adamw_isa isa = 0;
+
+	(void)state;
+	assert_true(x != MAP_FAILED && partial);
+	madvise(x, bytes, MADV_HUGEPAGE); /* one huge page of zeros instead of a million faults */
+	check_ok(adamw_isa_find(&isa, "auto"));
+	x[count - 1] = 0x4000;
+	sumsq_blocks(partial, x, count, GRAD_BF16, isa);
+	assert_true(partial[block_count - 1] == 4 && partial[block_count - 2] == 0);
+	free(partial);
+	munmap(x, bytes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_isa_names),
+	        cmocka_unit_test(test_step_scalars),
+	        cmocka_unit_test(test_clip_scale),
+	        cmocka_unit_test(test_bits_of_every_isa),
+	        cmocka_unit_test(test_against_double),
+	        cmocka_unit_test(test_nan_weight),
+	        cmocka_unit_test(test_zero_gradients_flush),
+	        cmocka_unit_test(test_sumsq),
+	        cmocka_unit_test(test_sumsq_not_finite),
+	        cmocka_unit_test(test_count_beyond_32_bits),
+	        cmocka_unit_test(test_sumsq_beyond_32_bits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
