@@ -273,6 +273,7 @@ void cpu_stream_close(struct stream *stream)
 	pthread_cond_signal(&s->ready);
 	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
+	cpu_context_free(&s->context);
 	mem_free(s->ring);
 	s->ring = NULL;
 	s->capacity = 0;
