@@ -157,6 +157,12 @@ static int fail_two(void *context)
 	return err_set(ERR_IO, "the second trouble");
 }
 
+static int answer_one(void *context)
+{
+	(void)context;
+	return 1;
+}
+
 static void test_error(void **state)
 {
 	struct world *w = *state;
@@ -165,6 +171,8 @@ static void test_error(void **state)
 	int64_t at_ns = -1;
 
 	memset(w->slab, 0, 64);
+	check_ok(stream_call(a, answer_one, NULL, NULL)); /* no error */
+	check_ok(stream_sync(a));
 	check_ok(stream_call(a, fail_one, NULL, NULL));
 	check_ok(stream_op(a, &fill));
 	check_ok(event_record(w->event[0], a));

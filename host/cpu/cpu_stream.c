@@ -124,7 +124,7 @@ static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int
 	if (atomic_load(&device->failed) && item->work.kind != WORK_STAMP)
 		return;
 	rc = cpu_work_run(stream, &item->work);
-	if (rc)
+	if (rc < 0)
 		fail(device, err_note(rc, "%s stream, item %lld", queue_name(stream->base.queue),
 		                     (long long)index));
 	count(&stream->counters.busy_ns[stream->base.queue], cpu_now_ns() - start_ns);
