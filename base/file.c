@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The user can mend these by naming another path; anything else is the system's. */
@@ -265,6 +266,11 @@ int file_close(int fd, const char *path)
 	return sys_close(fd, path) ? fail_io(path, "close") : 0;
 }
 
+void file_abandon(int fd, const char *path)
+{
+	(void)!sys_close(fd, path);
+}
+
 /* Closes; keeps an error that came first. */
 static int close_after(int fd, const char *path, int err)
 {
@@ -286,6 +292,25 @@ int file_create(const char *path)
 int file_rename(const char *from, const char *to)
 {
 	return sys_rename(from, to) ? fail(to, "put in place") : 0;
+}
+
+int file_exchange(const char *a, const char *b)
+{
+	if (!ask_path(FILE_CALL_RENAME, a, b) && !renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE))
+		return 0;
+	if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+		return err_set(ERR_UNSUPPORTED, "%s: this file system cannot exchange two names", b);
+	return fail(b, "put in place");
+}
+
+int file_space(const char *path, int64_t *free_bytes)
+{
+	struct statvfs st;
+
+	if (ask_path(FILE_CALL_STAT, path, NULL) || statvfs(path, &st))
+		return fail(path, "ask for its free space");
+	*free_bytes = (int64_t)st.f_bavail * (int64_t)st.f_frsize;
+	return 0;
 }
 
 int file_sync_dir(const char *path)

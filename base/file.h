@@ -26,10 +26,18 @@ int file_copy(const char *from, const char *to);
 
 /* A new file for writing (file_write_at) and reading back; ERR_INPUT where the name is taken. */
 int file_create(const char *path);
-int file_close(int fd, const char *path); /* the descriptor is gone, also after an error */
+int file_close(int fd, const char *path);    /* the descriptor is gone, also after an error */
+void file_abandon(int fd, const char *path); /* closes; no answer, and the error's text stays as it is */
 
 /* Replaces `to` where it is a file or an empty directory. */
 int file_rename(const char *from, const char *to);
+
+/* Two existing names, directories too, trade places at once. ERR_UNSUPPORTED where the file system can not.
+ */
+int file_exchange(const char *a, const char *b);
+
+/* Bytes that an ordinary user can still write where `path` (existing) lies. */
+int file_space(const char *path, int64_t *free_bytes);
 
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
 int file_sync_dir(const char *path);

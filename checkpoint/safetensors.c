@@ -256,7 +256,7 @@ int safetensors_open(struct safetensors **file, const char *path)
 out:
 	mem_free(header);
 	if (fd >= 0)
-		file_close(fd, path);
+		file_abandon(fd, path);
 	return err;
 }
 
@@ -265,7 +265,7 @@ void safetensors_close(struct safetensors *file)
 	if (!file)
 		return;
 	if (file->fd >= 0)
-		file_close(file->fd, file->path ? file->path : "");
+		file_abandon(file->fd, file->path ? file->path : "");
 	mem_free(file->tensors);
 	mem_free(file->metadata);
 	mem_free(file->by_name);

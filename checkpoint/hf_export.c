@@ -1,0 +1,318 @@
+#include "checkpoint/hf_export.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "checkpoint/hf_dir.h"
+#include "checkpoint/temp_dir.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { SHARD_NAME_BYTES = 48 };
+
+/* What is being written, and staging. */
+struct work {
+	const struct hf_export *options;
+	const struct model *model;
+	const struct plane_source *source;
+	char *temp; /* the directory under its temporary name */
+	int *shard; /* [tensor_count] */
+	int shard_count;
+	uint16_t *hi;
+	int16_t *lo;
+	void *out; /* a piece as the file has it */
+};
+
+static int64_t tensor_bytes(const struct work *work, int tensor)
+{
+	return work->model->tensors[tensor].count * safetensors_dtype_bits(work->options->dtype) / 8;
+}
+
+static void shard_name(char name[SHARD_NAME_BYTES], const struct work *work, int shard)
+{
+	if (work->shard_count == 1)
+		snprintf(name, SHARD_NAME_BYTES, "model.safetensors");
+	else
+		snprintf(name, SHARD_NAME_BYTES, "model-%05d-of-%05d.safetensors", shard + 1,
+		        work->shard_count);
+}
+
+/* Tensors in table order fill one shard after another. */
+static void deal_shards(struct work *work)
+{
+	int64_t limit = work->options->shard_bytes ? work->options->shard_bytes : 5000000000;
+	int64_t filled = 0;
+
+	work->shard_count = 1;
+	for (int t = 0; t < work->model->tensor_count; t++) {
+		int64_t bytes = tensor_bytes(work, t);
+
+		if (filled && filled + bytes > limit) {
+			work->shard_count++;
+			filled = 0;
+		}
+		filled += bytes;
+		work->shard[t] = work->shard_count - 1;
+	}
+}
+
+static int alloc_work(struct work *work)
+{
+	work->shard = mem_alloc((size_t)work->model->tensor_count, sizeof(*work->shard));
+	work->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*work->hi));
+	work->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*work->lo));
+	work->out = mem_alloc(PLANE_PIECE_COUNT, 4);
+	return work->shard && work->hi && work->lo && work->out ? 0 : ERR_NOMEM;
+}
+
+/* F32 or F16 of a piece whose planes are in staging. */
+static int convert(struct work *work, int tensor, int64_t first, int64_t count)
+{
+	float *wide = work->out;
+	uint16_t *half = work->out;
+
+	for (int64_t i = 0; i < count; i++) {
+		float value = f32_from_bits(plane_join(work->hi[i], work->lo[i]));
+
+		if (work->options->dtype == SAFETENSORS_F32) {
+			wide[i] = value;
+			continue;
+		}
+		half[i] = f16_from_f32(value);
+		if ((half[i] & 0x7c00) == 0x7c00)
+			return err_set(ERR_INPUT,
+			        "tensor %s holds %g at element %" PRId64
+			        ", beyond the range of fp16; export in bf16 or fp32",
+			        work->model->tensors[tensor].name, (double)value, first + i);
+	}
+	return 0;
+}
+
+static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
+{
+	const struct plane_source *source = work->source;
+	int64_t end = work->model->tensors[tensor].count, count;
+	size_t width = (size_t)safetensors_dtype_bits(work->options->dtype) / 8;
+	int hi_only = work->options->dtype == SAFETENSORS_BF16, err = 0;
+
+	for (int64_t first = 0; !err && first < end; first += count) {
+		count = end - first < PLANE_PIECE_COUNT ? end - first : PLANE_PIECE_COUNT;
+		err = source->read(source->context, tensor, PLANE_HI, first, count, work->hi);
+		if (!err && !hi_only)
+			err = source->read(source->context, tensor, PLANE_LO, first, count, work->lo);
+		if (!err && !hi_only)
+			err = convert(work, tensor, first, count);
+		if (!err)
+			err = safetensors_append(
+			        writer, hi_only ? work->hi : work->out, (size_t)count * width);
+	}
+	return err;
+}
+
+static int write_shard(struct work *work, int shard)
+{
+	static const struct safetensors_text metadata = {"format", "pt"};
+	const struct model *model = work->model;
+	struct safetensors_writer *writer = NULL;
+	struct safetensors_decl *decls;
+	char name[SHARD_NAME_BYTES];
+	int64_t count = 0;
+	char *path;
+	int err;
+
+	shard_name(name, work, shard);
+	path = file_join(work->temp, name);
+	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	if (!path || !decls) {
+		err = ERR_NOMEM;
+		goto out;
+	}
+	for (int t = 0; t < model->tensor_count; t++) {
+		struct safetensors_decl *decl = &decls[count];
+
+		if (work->shard[t] != shard)
+			continue;
+		decl->name = model->tensors[t].name;
+		decl->dtype = work->options->dtype;
+		decl->rank = model->tensors[t].rank;
+		memcpy(decl->shape, model->tensors[t].shape, sizeof(model->tensors[t].shape));
+		count++;
+	}
+	err = safetensors_create(&writer, path, decls, count, &metadata, 1, SAFETENSORS_PLAIN);
+	for (int t = 0; !err && t < model->tensor_count; t++) {
+		if (work->shard[t] == shard)
+			err = write_tensor(work, writer, t);
+	}
+	if (!err)
+		err = safetensors_finish(writer);
+out:
+	safetensors_writer_free(writer);
+	mem_free(decls);
+	mem_free(path);
+	return err;
+}
+
+static int write_index(struct work *work)
+{
+	json_t *map = json_object(), *root = NULL;
+	char name[SHARD_NAME_BYTES];
+	int64_t bytes = 0;
+	char *text = NULL, *path = NULL;
+	int err = map ? 0 : ERR_NOMEM;
+
+	for (int t = 0; !err && t < work->model->tensor_count; t++) {
+		shard_name(name, work, work->shard[t]);
+		bytes += tensor_bytes(work, t);
+		err = json_object_set_new(map, work->model->tensors[t].name, json_string(name)) ? ERR_NOMEM
+		                                                                                : 0;
+	}
+	root = json_pack("{s:{s:I,s:I},s:O}", "metadata", "total_parameters",
+	        (json_int_t)work->model->parameter_count, "total_size", (json_int_t)bytes, "weight_map", map);
+	text = root && !err ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+	path = file_join(work->temp, "model.safetensors.index.json");
+	if (text && path)
+		err = file_write_all(path, text, strlen(text));
+	else
+		err = err_set(ERR_NOMEM, "out of memory while writing the index");
+	mem_free(text);
+	mem_free(path);
+	json_decref(root);
+	json_decref(map);
+	return err;
+}
+
+static int ends_with(const char *name, const char *end)
+{
+	size_t len = strlen(name), end_len = strlen(end);
+
+	return len >= end_len && !strcmp(name + len - end_len, end);
+}
+
+/* Files that make a model's directory complete, besides its weights and config.json. */
+static int is_side_file(const char *name)
+{
+	static const char *const names[] = {"generation_config.json", "special_tokens_map.json", "vocab.json",
+	        "vocab.txt", "merges.txt", "added_tokens.json"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (!strcmp(name, names[i]))
+			return 1;
+	}
+	return (!strncmp(name, "tokenizer", 9) && ends_with(name, ".json")) || ends_with(name, ".model") ||
+	       !strncmp(name, "chat_template", 13);
+}
+
+static int copy_file(const char *from, const char *name, const char *to)
+{
+	char *source = NULL, *target = NULL;
+	int err = hf_dir_resolve(&source, from, name);
+
+	if (err || !source || file_kind_of(source) != FILE_REGULAR)
+		goto out;
+	target = file_join(to, name);
+	err = target ? file_copy(source, target) : ERR_NOMEM;
+out:
+	mem_free(source);
+	mem_free(target);
+	return err;
+}
+
+int hf_export_copy_files(const char *from, const char *config_path, const char *to)
+{
+	char **names = NULL, *config = NULL;
+	size_t count = 0;
+	int err = from ? file_list_dir(from, &names, &count) : 0;
+
+	for (size_t i = 0; !err && i < count; i++) {
+		if (is_side_file(names[i]) || (!config_path && !strcmp(names[i], "config.json")))
+			err = copy_file(from, names[i], to);
+	}
+	if (!err && config_path) {
+		config = file_join(to, "config.json");
+		err = config ? file_copy(config_path, config) : ERR_NOMEM;
+	}
+	mem_free(config);
+	file_list_free(names, count);
+	return err;
+}
+
+/* `dir` may be put in place: absent, empty, or to be replaced. */
+static int check_target(const struct hf_export *options)
+{
+	enum file_kind kind = file_kind_of(options->dir);
+	char **names = NULL;
+	size_t count = 0;
+	int err;
+
+	if (kind == FILE_NONE)
+		return 0;
+	if (kind != FILE_DIR)
+		return err_set(ERR_INPUT, "%s: is no directory; name another output_dir", options->dir);
+	if (options->existing == HF_EXPORT_REPLACE)
+		return 0;
+	err = file_list_dir(options->dir, &names, &count);
+	if (!err && count)
+		err = err_set(ERR_INPUT,
+		        "%s: is not empty; name another output_dir, or allow overwrite_output_dir",
+		        options->dir);
+	file_list_free(names, count);
+	return err;
+}
+
+static int write_all(struct work *work)
+{
+	const struct hf_export *options = work->options;
+	int err = alloc_work(work);
+
+	if (err)
+		return err;
+	deal_shards(work);
+	err = file_make_dir(work->temp);
+	for (int s = 0; !err && s < work->shard_count; s++)
+		err = write_shard(work, s);
+	if (!err && work->shard_count > 1)
+		err = write_index(work);
+	if (!err)
+		err = hf_export_copy_files(options->files_from, options->config_path, work->temp);
+	return err ? err : temp_dir_commit(work->temp, options->dir);
+}
+
+int hf_export_write(
+        const struct hf_export *options, const struct model *model, const struct plane_source *source)
+{
+	struct work work = {.options = options, .model = model, .source = source};
+	char *parent = NULL, *name = NULL;
+	int err = check_target(options);
+
+	if (!err)
+		err = temp_dir_split(&parent, &name, options->dir);
+	if (!err)
+		err = file_make_dir(parent);
+	if (!err)
+		err = temp_dir_clean(parent, name);
+	if (err)
+		goto out;
+	work.temp = temp_dir_name(parent, name, temp_dir_id());
+	err = work.temp ? write_all(&work) : ERR_NOMEM;
+	if (err) {
+		struct err kept = {0};
+
+		err_take(&kept, err);
+		if (work.temp)
+			(void)!file_remove_tree(work.temp);
+		err_give(&kept);
+	}
+out:
+	mem_free(parent);
+	mem_free(name);
+	mem_free(work.temp);
+	mem_free(work.shard);
+	mem_free(work.hi);
+	mem_free(work.lo);
+	mem_free(work.out);
+	return err;
+}

@@ -1,0 +1,475 @@
+#include "checkpoint/load.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/save.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { CACHE_BLOCKS = 4 };
+
+/* One range of one plane in a file. */
+struct entry {
+	enum plane plane;
+	struct plane_range range;
+	int file;
+	int64_t begin_bytes;
+};
+
+struct cached {
+	int file;
+	int64_t block, used;  /* `used`: when, for choosing what goes */
+	unsigned char *bytes; /* NULL: empty */
+};
+
+struct checkpoint {
+	char *path;
+	struct manifest *manifest;
+	struct safetensors **files; /* [file_count]; NULL for files that are no shards */
+	struct entry *entries;      /* by plane, tensor, first */
+	int64_t entry_count;
+	struct cached cache[CACHE_BLOCKS];
+	int64_t clock;
+};
+
+/* ---- blocks ---- */
+
+static int read_block(struct checkpoint *checkpoint, struct cached *slot, int f, int64_t block)
+{
+	const struct manifest_file *file = &checkpoint->manifest->files[f];
+	const struct safetensors *shard = checkpoint->files[f];
+	int64_t at = block * SAFETENSORS_BLOCK_BYTES, left = file->len_bytes - at;
+	size_t len = (size_t)(left < SAFETENSORS_BLOCK_BYTES ? left : SAFETENSORS_BLOCK_BYTES);
+	int err;
+
+	slot->file = -1;
+	if (!slot->bytes)
+		slot->bytes = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
+	if (!slot->bytes)
+		return ERR_NOMEM;
+	err = file_read_at(shard->fd, shard->path, slot->bytes, len, at);
+	if (err)
+		return err;
+	if (XXH3_64bits(slot->bytes, len) != file->hashes[block])
+		return err_set(ERR_INPUT,
+		        "%s: byte %" PRId64 ": the %zu bytes from here differ from what was saved; resume "
+		        "from another checkpoint",
+		        shard->path, at, len);
+	slot->file = f;
+	slot->block = block;
+	return 0;
+}
+
+static int get_block(struct checkpoint *checkpoint, const unsigned char **bytes, int f, int64_t block)
+{
+	struct cached *slot = &checkpoint->cache[0];
+	int err;
+
+	for (int i = 0; i < CACHE_BLOCKS; i++) {
+		struct cached *other = &checkpoint->cache[i];
+
+		if (other->bytes && other->file == f && other->block == block) {
+			other->used = ++checkpoint->clock;
+			*bytes = other->bytes;
+			return 0;
+		}
+		if (other->used < slot->used)
+			slot = other;
+	}
+	err = read_block(checkpoint, slot, f, block);
+	if (err)
+		return err;
+	slot->used = ++checkpoint->clock;
+	*bytes = slot->bytes;
+	return 0;
+}
+
+/* Bytes of one file, by way of the cache. */
+static int read_verified(struct checkpoint *checkpoint, void *dst, int f, int64_t offset, int64_t len_bytes)
+{
+	unsigned char *out = dst;
+	int err = 0;
+
+	while (!err && len_bytes) {
+		int64_t within = offset % SAFETENSORS_BLOCK_BYTES, part = SAFETENSORS_BLOCK_BYTES - within;
+		const unsigned char *bytes;
+
+		if (part > len_bytes)
+			part = len_bytes;
+		err = get_block(checkpoint, &bytes, f, offset / SAFETENSORS_BLOCK_BYTES);
+		if (err)
+			return err;
+		memcpy(out, bytes + within, (size_t)part);
+		out += part;
+		offset += part;
+		len_bytes -= part;
+	}
+	return err;
+}
+
+/* ---- opening ---- */
+
+/* The header lies in verified blocks. */
+static int verify_header(struct checkpoint *checkpoint, int f)
+{
+	int64_t end = 8 + checkpoint->files[f]->header_bytes;
+	const unsigned char *bytes;
+	int err = 0;
+
+	for (int64_t b = 0; !err && b * SAFETENSORS_BLOCK_BYTES < end; b++)
+		err = get_block(checkpoint, &bytes, f, b);
+	return err;
+}
+
+/* The tensor of a shard that holds this range of this plane. */
+static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, const struct plane_range *range)
+{
+	const struct manifest_tensor *tensor = &checkpoint->manifest->tensors[range->tensor];
+	const struct safetensors *shard = checkpoint->files[f];
+	const struct safetensors_tensor *found;
+	char *name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane), tensor->name,
+	        range->first, range->first + range->count);
+
+	if (!name)
+		return ERR_NOMEM;
+	found = safetensors_find(shard, name);
+	mem_free(name);
+	if (!found || found->len_bytes != range->count * plane_bytes(plane))
+		return err_set(ERR_INPUT, "%s: does not hold plane %s of %s from %" PRId64, shard->path,
+		        plane_name(plane), tensor->name, range->first);
+	checkpoint->entries[checkpoint->entry_count++] = (struct entry){plane, *range, f, found->begin_bytes};
+	return 0;
+}
+
+static int open_shard(struct checkpoint *checkpoint, int f)
+{
+	const struct manifest_file *file = &checkpoint->manifest->files[f];
+	char *path = file_join(checkpoint->path, file->name);
+	int err = path ? safetensors_open(&checkpoint->files[f], path) : ERR_NOMEM;
+
+	if (!err && checkpoint->files[f]->file_bytes != file->len_bytes)
+		err = err_set(ERR_INPUT, "%s: has %" PRId64 " bytes, not the %" PRId64 " that were saved",
+		        path, checkpoint->files[f]->file_bytes, file->len_bytes);
+	mem_free(path);
+	if (!err)
+		err = verify_header(checkpoint, f);
+	for (int p = 0; !err && p < PLANE_COUNT; p++) {
+		for (int64_t r = 0; !err && r < file->range_count && checkpoint->manifest->planes & 1u << p;
+		        r++)
+			err = add_entry(checkpoint, f, (enum plane)p, &file->ranges[r]);
+	}
+	return err;
+}
+
+/* Is a small file of the model's directory there, with its length? */
+static int check_side_file(const struct checkpoint *checkpoint, const struct manifest_file *file)
+{
+	char *path = file_join(checkpoint->path, file->name);
+	int64_t len = 0;
+	int fd = path ? file_open_read(path, &len) : ERR_NOMEM, err = fd < 0 ? fd : 0;
+
+	if (fd >= 0)
+		file_abandon(fd, path);
+	if (!err && len != file->len_bytes)
+		err = err_set(ERR_INPUT, "%s: has %" PRId64 " bytes, not the %" PRId64 " that were saved",
+		        path, len, file->len_bytes);
+	mem_free(path);
+	return err;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+	const struct entry *left = a, *right = b;
+
+	if (left->plane != right->plane)
+		return left->plane < right->plane ? -1 : 1;
+	if (left->range.tensor != right->range.tensor)
+		return left->range.tensor < right->range.tensor ? -1 : 1;
+	return left->range.first < right->range.first ? -1 : left->range.first > right->range.first;
+}
+
+static int open_files(struct checkpoint *checkpoint)
+{
+	const struct manifest *manifest = checkpoint->manifest;
+	int64_t count = 0;
+	int err = 0;
+
+	for (int f = 0; f < manifest->file_count; f++)
+		count += manifest->files[f].range_count * PLANE_COUNT;
+	checkpoint->files = mem_alloc((size_t)manifest->file_count, sizeof(*checkpoint->files));
+	checkpoint->entries = mem_alloc((size_t)count, sizeof(*checkpoint->entries));
+	if (!checkpoint->files || !checkpoint->entries)
+		return ERR_NOMEM;
+	for (int f = 0; !err && f < manifest->file_count; f++)
+		err = manifest->files[f].is_shard ? open_shard(checkpoint, f)
+		                                  : check_side_file(checkpoint, &manifest->files[f]);
+	if (!err)
+		qsort(checkpoint->entries, (size_t)checkpoint->entry_count, sizeof(*checkpoint->entries),
+		        compare_entries);
+	return err;
+}
+
+int checkpoint_open(struct checkpoint **out, const char *path)
+{
+	struct checkpoint *checkpoint = mem_alloc(1, sizeof(*checkpoint));
+	int err;
+
+	*out = NULL;
+	if (!checkpoint)
+		return ERR_NOMEM;
+	checkpoint->path = mem_strdup(path);
+	err = checkpoint->path ? manifest_read(&checkpoint->manifest, path) : ERR_NOMEM;
+	if (!err)
+		err = open_files(checkpoint);
+	if (err)
+		checkpoint_close(checkpoint);
+	else
+		*out = checkpoint;
+	return err;
+}
+
+void checkpoint_close(struct checkpoint *checkpoint)
+{
+	if (!checkpoint)
+		return;
+	for (int f = 0; checkpoint->files && f < checkpoint->manifest->file_count; f++)
+		safetensors_close(checkpoint->files[f]);
+	for (int i = 0; i < CACHE_BLOCKS; i++)
+		mem_free(checkpoint->cache[i].bytes);
+	mem_free(checkpoint->files);
+	mem_free(checkpoint->entries);
+	manifest_free(checkpoint->manifest);
+	mem_free(checkpoint->path);
+	mem_free(checkpoint);
+}
+
+static int compare_steps_falling(const void *a, const void *b)
+{
+	int64_t left = checkpoint_step_of(*(char *const *)a), right = checkpoint_step_of(*(char *const *)b);
+
+	return left < right ? 1 : -(left > right);
+}
+
+/* Opens and closes: 1 when it is whole, 0 with a warning when not, ERR_* when that cannot be told. */
+static int is_whole(const char *path)
+{
+	struct checkpoint *checkpoint;
+	int err = checkpoint_open(&checkpoint, path);
+
+	checkpoint_close(checkpoint);
+	if (err == ERR_IO || err == ERR_NOMEM)
+		return err;
+	if (err)
+		log_warn("%s is passed over: %s", path, err_text());
+	return !err;
+}
+
+int checkpoint_find_newest(char **path, const char *output_dir)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err;
+
+	*path = NULL;
+	if (file_kind_of(output_dir) == FILE_NONE)
+		return 0;
+	err = file_list_dir(output_dir, &names, &count);
+	if (err)
+		return err;
+	if (count)
+		qsort(names, count, sizeof(*names), compare_steps_falling);
+	for (size_t i = 0; i < count && checkpoint_step_of(names[i]) >= 0; i++) {
+		char *candidate = file_join(output_dir, names[i]);
+
+		err = candidate ? is_whole(candidate) : ERR_NOMEM;
+		if (err > 0)
+			*path = candidate;
+		else
+			mem_free(candidate);
+		if (err)
+			break;
+	}
+	file_list_free(names, count);
+	return err < 0 ? err : 0;
+}
+
+const struct manifest *checkpoint_manifest(const struct checkpoint *checkpoint)
+{
+	return checkpoint->manifest;
+}
+
+const char *checkpoint_path(const struct checkpoint *checkpoint)
+{
+	return checkpoint->path;
+}
+
+char *checkpoint_model_dir(const struct checkpoint *checkpoint)
+{
+	return file_join(checkpoint->path, "hf");
+}
+
+/* ---- which model ---- */
+
+static int has_head(const struct manifest *manifest)
+{
+	for (int t = 0; t < manifest->tensor_count; t++) {
+		if (!strcmp(manifest->tensors[t].name, "lm_head.weight") ||
+		        !strcmp(manifest->tensors[t].name, "embed_out.weight"))
+			return 1;
+	}
+	return 0;
+}
+
+int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
+{
+	const struct manifest *manifest = checkpoint->manifest;
+	int err = model->config.tied && has_head(manifest) ? model_untie(model) : 0;
+
+	if (err)
+		return err;
+	for (int t = 0; t < manifest->tensor_count && t < model->tensor_count; t++) {
+		const struct manifest_tensor *saved = &manifest->tensors[t];
+		const struct model_tensor *wanted = &model->tensors[t];
+
+		if (strcmp(saved->name, wanted->name))
+			return err_set(ERR_INPUT,
+			        "%s: is of another model: its tensor %d is %s, the model's is %s",
+			        checkpoint->path, t, saved->name, wanted->name);
+		if (saved->rank != wanted->rank || saved->count != wanted->count ||
+		        saved->shape[0] != wanted->shape[0])
+			return err_set(ERR_INPUT,
+			        "%s: is of another model: tensor %s has shape %s, the model's %s",
+			        checkpoint->path, saved->name,
+			        safetensors_shape_show(saved->shape, saved->rank).text,
+			        safetensors_shape_show(wanted->shape, wanted->rank).text);
+	}
+	if (manifest->tensor_count != model->tensor_count)
+		return err_set(ERR_INPUT, "%s: is of another model: it has %d tensors, the model %d",
+		        checkpoint->path, manifest->tensor_count, model->tensor_count);
+	return 0;
+}
+
+/* ---- planes ---- */
+
+/* The entry that holds element `first`; entries of a saved plane cover every tensor. */
+static const struct entry *find_entry(
+        const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first)
+{
+	struct entry key = {.plane = plane, .range = {tensor, first, 0}};
+	int64_t low = 0, high = checkpoint->entry_count; /* the last entry at or before the key */
+
+	while (high - low > 1) {
+		int64_t middle = low + (high - low) / 2;
+
+		if (compare_entries(&checkpoint->entries[middle], &key) <= 0)
+			low = middle;
+		else
+			high = middle;
+	}
+	return &checkpoint->entries[low];
+}
+
+int checkpoint_read(
+        struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	const struct manifest *manifest = checkpoint->manifest;
+	int width = plane_bytes(plane), err = 0;
+	char *out = dst;
+
+	assert(tensor >= 0 && tensor < manifest->tensor_count);
+	assert(first >= 0 && count >= 0 && first <= manifest->tensors[tensor].count - count);
+	if (!(manifest->planes & 1u << plane))
+		return err_set(
+		        ERR_INPUT, "%s: plane %s was not saved in it", checkpoint->path, plane_name(plane));
+	while (!err && count) {
+		const struct entry *entry = find_entry(checkpoint, tensor, plane, first);
+		int64_t within = first - entry->range.first, part = entry->range.count - within;
+
+		if (part > count)
+			part = count;
+		err = read_verified(
+		        checkpoint, out, entry->file, entry->begin_bytes + within * width, part * width);
+		out += part * width;
+		first += part;
+		count -= part;
+	}
+	return err;
+}
+
+static int source_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	return checkpoint_read(context, tensor, plane, first, count, dst);
+}
+
+struct plane_source checkpoint_source(struct checkpoint *checkpoint)
+{
+	return (struct plane_source){.context = checkpoint, .read = source_read};
+}
+
+static int load_range(struct checkpoint *checkpoint, const struct plane_sink *sink, void *piece,
+        enum plane plane, struct plane_range at)
+{
+	int64_t end = at.first + at.count;
+	int err = 0;
+
+	for (; !err && at.first < end; at.first += at.count) {
+		at.count = end - at.first < PLANE_PIECE_COUNT ? end - at.first : PLANE_PIECE_COUNT;
+		err = checkpoint_read(checkpoint, at.tensor, plane, at.first, at.count, piece);
+		if (!err)
+			err = sink->write(sink->context, at.tensor, plane, at.first, at.count, piece);
+	}
+	return err;
+}
+
+int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink,
+        const struct plane_range *ranges, int64_t range_count)
+{
+	static const enum plane order[PLANE_COUNT] = {PLANE_M, PLANE_V, PLANE_HI, PLANE_LO}; /* of the file */
+	const struct manifest *manifest = checkpoint->manifest;
+	int64_t count = ranges ? range_count : manifest->tensor_count;
+	void *piece = mem_alloc(PLANE_PIECE_COUNT, 4);
+	int err = piece ? 0 : ERR_NOMEM;
+
+	for (int o = 0; o < PLANE_COUNT; o++) {
+		for (int64_t i = 0; !err && i < count && manifest->planes & 1u << order[o]; i++) {
+			struct plane_range range =
+			        ranges ? ranges[i]
+			               : (struct plane_range){(int)i, 0, manifest->tensors[i].count};
+
+			err = load_range(checkpoint, sink, piece, order[o], range);
+		}
+	}
+	mem_free(piece);
+	return err;
+}
+
+int checkpoint_verify(const char *path, checkpoint_report *report, void *context)
+{
+	struct manifest *manifest = NULL;
+	struct checkpoint *checkpoint = NULL;
+	struct err first = {0};
+	int err = manifest_read(&manifest, path);
+
+	if (err)
+		return err;
+	for (int f = 0; f < manifest->file_count; f++) {
+		err = manifest_verify_file(path, &manifest->files[f]);
+		if (err && report)
+			report(context, manifest->files[f].name, err_text());
+		if (err)
+			err_take(&first, err);
+	}
+	manifest_free(manifest);
+	if (first.code)
+		return err_give(&first);
+	err = checkpoint_open(&checkpoint, path); /* the bytes are right: is what they say? */
+	checkpoint_close(checkpoint);
+	return err;
+}

@@ -1,0 +1,613 @@
+#include "checkpoint/manifest.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "checkpoint/safetensors.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+const char manifest_name[] = "manifest.json";
+
+static const char *const plane_names[PLANE_COUNT] = {"hi", "lo", "m", "v"};
+static const char format_name[] = "ferry checkpoint";
+enum { FORMAT_VERSION = 1, HASH_DIGITS = 16 };
+static const int64_t manifest_max_bytes = 1 << 30;
+
+const char *plane_name(enum plane plane)
+{
+	return plane_names[plane];
+}
+
+/* ---- text with a checksum as its last line ---- */
+
+enum { TAIL_BYTES = 50 };
+
+static void make_tail(char tail[TAIL_BYTES], const char *text, size_t len_bytes)
+{
+	snprintf(tail, TAIL_BYTES, " \"checksum\": \"xxh3-64:%016" PRIx64 "\"\n}\n",
+	        (uint64_t)XXH3_64bits(text, len_bytes));
+}
+
+static int write_sealed(const char *path, json_t *root)
+{
+	char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	char tail[TAIL_BYTES];
+	struct str out = {0};
+	int err;
+
+	if (!text)
+		return err_set(ERR_NOMEM, "%s: out of memory while writing JSON", path);
+	str_add_bytes(&out, text, strlen(text) - 2); /* without its "\n}" */
+	str_add(&out, ",\n");
+	err = str_check(&out);
+	if (!err) {
+		make_tail(tail, out.data, out.len_bytes);
+		str_add(&out, tail);
+		err = str_check(&out);
+	}
+	if (!err)
+		err = file_write_all(path, out.data, out.len_bytes);
+	str_free(&out);
+	mem_free(text);
+	return err;
+}
+
+static int read_sealed(json_t **root, const char *path)
+{
+	char *text = NULL, tail[TAIL_BYTES];
+	size_t len = 0, tail_len;
+	int err = file_read_all(path, manifest_max_bytes, &text, &len);
+
+	*root = NULL;
+	if (err)
+		return err;
+	make_tail(tail, "", 0);
+	tail_len = strlen(tail);
+	if (len > tail_len)
+		make_tail(tail, text, len - tail_len);
+	if (len <= tail_len || memcmp(text + len - tail_len, tail, tail_len))
+		err = err_set(ERR_INPUT,
+		        "%s: its checksum line does not match: it is damaged or was cut (%zu bytes)", path,
+		        len);
+	else
+		err = json_parse(root, path, text, len);
+	if (!err && !json_is_object(*root))
+		err = err_set(ERR_INPUT, "%s: is no object", path);
+	mem_free(text);
+	return err;
+}
+
+/* ---- to JSON ---- */
+
+static json_t *blocks_to_json(const struct manifest_file *file)
+{
+	struct str hex = {0};
+	json_t *value;
+
+	str_add(&hex, "");
+	for (int64_t i = 0; i < file->block_count; i++)
+		str_printf(&hex, "%016" PRIx64, file->hashes[i]);
+	value = hex.broken ? NULL : json_stringn(hex.data, hex.len_bytes);
+	str_free(&hex);
+	return value;
+}
+
+/* [[tensor, first, count], ...] */
+static json_t *ranges_to_json(const struct manifest_file *file)
+{
+	json_t *list = json_array();
+
+	for (int64_t i = 0; list && i < file->range_count; i++) {
+		const struct plane_range *range = &file->ranges[i];
+
+		if (json_array_append_new(list, json_pack("[i,I,I]", range->tensor, (json_int_t)range->first,
+		                                        (json_int_t)range->count))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static json_t *file_to_json(const struct manifest_file *file)
+{
+	if (!file->is_shard)
+		return json_pack("{s:s,s:I,s:o}", "name", file->name, "bytes", (json_int_t)file->len_bytes,
+		        "blocks", blocks_to_json(file));
+	return json_pack("{s:s,s:I,s:o,s:o}", "name", file->name, "bytes", (json_int_t)file->len_bytes,
+	        "ranges", ranges_to_json(file), "blocks", blocks_to_json(file));
+}
+
+static json_t *tensors_to_json(const struct manifest *manifest)
+{
+	json_t *list = json_array();
+
+	for (int t = 0; list && t < manifest->tensor_count; t++) {
+		const struct manifest_tensor *tensor = &manifest->tensors[t];
+		json_t *entry = tensor->rank == 2
+		                        ? json_pack("{s:s,s:[I,I]}", "name", tensor->name, "shape",
+		                                  (json_int_t)tensor->shape[0], (json_int_t)tensor->shape[1])
+		                        : json_pack("{s:s,s:[I]}", "name", tensor->name, "shape",
+		                                  (json_int_t)tensor->shape[0]);
+
+		if (json_array_append_new(list, entry)) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static json_t *files_to_json(const struct manifest *manifest)
+{
+	json_t *list = json_array();
+
+	for (int f = 0; list && f < manifest->file_count; f++) {
+		if (json_array_append_new(list, file_to_json(&manifest->files[f]))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static json_t *planes_to_json(unsigned planes)
+{
+	json_t *list = json_array();
+
+	for (int p = 0; list && p < PLANE_COUNT; p++) {
+		if (planes & 1u << p && json_array_append_new(list, json_string(plane_names[p]))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+int manifest_write(const char *dir, const struct manifest *manifest)
+{
+	char *path = file_join(dir, manifest_name);
+	json_t *root = json_pack("{s:s,s:i,s:I,s:s,s:i,s:o,s:i,s:O,s:o,s:o}", "format", format_name,
+	        "version", FORMAT_VERSION, "step", (json_int_t)manifest->step, "model_type",
+	        manifest->model_type, "world_size", manifest->world_size, "planes",
+	        planes_to_json(manifest->planes), "block_bytes", SAFETENSORS_BLOCK_BYTES, "training",
+	        manifest->training, "tensors", tensors_to_json(manifest), "files", files_to_json(manifest));
+	int err = path ? write_sealed(path, root) : ERR_NOMEM;
+
+	json_decref(root);
+	mem_free(path);
+	return err;
+}
+
+int manifest_write_part(const char *path, const struct manifest_file *file)
+{
+	json_t *root = file_to_json(file);
+	int err = write_sealed(path, root);
+
+	json_decref(root);
+	return err;
+}
+
+/* ---- from JSON ---- */
+
+/* A value that has to be there. */
+static int need(int got, const char *where, const char *key)
+{
+	return got > 0 ? 0 : got < 0 ? got : err_set(ERR_INPUT, "%s: \"%s\" is missing", where, key);
+}
+
+static int need_int(const json_t *object, const char *where, const char *key, int64_t *out, int64_t most)
+{
+	int err = need(json_get_int(object, where, key, out), where, key);
+
+	if (!err && (*out < 0 || *out > most))
+		err = err_set(ERR_INPUT, "%s: \"%s\" is %" PRId64, where, key, *out);
+	return err;
+}
+
+static int need_text(const json_t *object, const char *where, const char *key, char **out)
+{
+	const char *text = NULL;
+	int err = need(json_get_str(object, where, key, &text), where, key);
+
+	if (err)
+		return err;
+	*out = mem_strdup(text);
+	return *out ? 0 : ERR_NOMEM;
+}
+
+static int need_array(const json_t *object, const char *where, const char *key, json_t **out)
+{
+	return need(json_get_array(object, where, key, out), where, key);
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static int read_blocks(struct manifest_file *file, const json_t *object, const char *where)
+{
+	const char *hex = NULL;
+	int err = need(json_get_str(object, where, "blocks", &hex), where, "blocks");
+
+	if (err)
+		return err;
+	file->block_count =
+	        file->len_bytes / SAFETENSORS_BLOCK_BYTES + (file->len_bytes % SAFETENSORS_BLOCK_BYTES != 0);
+	if (strlen(hex) / HASH_DIGITS != (uint64_t)file->block_count || strlen(hex) % HASH_DIGITS)
+		return err_set(ERR_INPUT,
+		        "%s: file %s: %zu digits of checksums where %" PRId64 " blocks of %d are wanted",
+		        where, file->name, strlen(hex), file->block_count, HASH_DIGITS);
+	file->hashes = mem_alloc((size_t)file->block_count, sizeof(*file->hashes));
+	if (!file->hashes)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < file->block_count * HASH_DIGITS; i++) {
+		int digit = hex_digit(hex[i]);
+
+		if (digit < 0)
+			return err_set(
+			        ERR_INPUT, "%s: file %s: a checksum with '%c'", where, file->name, hex[i]);
+		file->hashes[i / HASH_DIGITS] = file->hashes[i / HASH_DIGITS] << 4 | (uint64_t)digit;
+	}
+	return 0;
+}
+
+static int read_range(
+        struct plane_range *range, const json_t *entry, const struct manifest *manifest, const char *where)
+{
+	json_int_t value[3] = {0};
+	int good = json_is_array(entry) && json_array_size(entry) == 3;
+
+	for (size_t i = 0; good && i < 3; i++) {
+		good = json_is_integer(json_array_get(entry, i));
+		value[i] = json_integer_value(json_array_get(entry, i));
+	}
+	good = good && value[0] >= 0 && value[0] < manifest->tensor_count && value[1] >= 0 && value[2] > 0 &&
+	       value[2] <= manifest->tensors[value[0]].count &&
+	       value[1] <= manifest->tensors[value[0]].count - value[2];
+	if (!good)
+		return err_set(ERR_INPUT, "%s: a range that is none of [tensor, first, count]", where);
+	*range = (struct plane_range){(int)value[0], value[1], value[2]};
+	return 0;
+}
+
+static int read_ranges(
+        struct manifest_file *file, const struct manifest *manifest, const json_t *list, const char *where)
+{
+	int err = 0;
+
+	file->is_shard = 1;
+	file->range_count = (int64_t)json_array_size(list);
+	file->ranges = mem_alloc((size_t)file->range_count, sizeof(*file->ranges));
+	if (!file->ranges)
+		return ERR_NOMEM;
+	for (int64_t i = 0; !err && i < file->range_count; i++)
+		err = read_range(&file->ranges[i], json_array_get(list, (size_t)i), manifest, where);
+	return err;
+}
+
+/* A plain name, or one below "hf/". */
+static int check_file_name(const char *name, const char *where)
+{
+	const char *plain = strncmp(name, "hf/", 3) ? name : name + 3;
+
+	if (*plain && *plain != '.' && !strchr(plain, '/'))
+		return 0;
+	return err_set(ERR_INPUT, "%s: a file named \"%s\"", where, safetensors_name_show(name).text);
+}
+
+static int read_file_entry(struct manifest *manifest, const json_t *object, const char *where)
+{
+	struct manifest_file *file = manifest_add_file(manifest);
+	json_t *ranges = NULL;
+	int err;
+
+	if (!file)
+		return ERR_NOMEM;
+	if (!json_is_object(object))
+		return err_set(ERR_INPUT, "%s: a file that is no object", where);
+	err = need_text(object, where, "name", &file->name);
+	if (!err)
+		err = check_file_name(file->name, where);
+	if (!err)
+		err = need_int(object, where, "bytes", &file->len_bytes, INT64_MAX / 2);
+	if (!err)
+		err = read_blocks(file, object, where);
+	if (err)
+		return err;
+	err = json_get_array(object, where, "ranges", &ranges);
+	return err > 0 ? read_ranges(file, manifest, ranges, where) : err;
+}
+
+int manifest_add_part(struct manifest *manifest, const char *path)
+{
+	json_t *root = NULL;
+	int err = read_sealed(&root, path);
+
+	if (!err)
+		err = read_file_entry(manifest, root, path);
+	json_decref(root);
+	return err;
+}
+
+static int read_tensor(struct manifest_tensor *tensor, const json_t *entry, const char *where)
+{
+	json_t *shape = NULL;
+	int err;
+
+	if (!json_is_object(entry))
+		return err_set(ERR_INPUT, "%s: a tensor that is no object", where);
+	err = need_text(entry, where, "name", &tensor->name);
+	if (!err)
+		err = need_array(entry, where, "shape", &shape);
+	if (err)
+		return err;
+	tensor->rank = (int)json_array_size(shape);
+	tensor->shape[0] = json_integer_value(json_array_get(shape, 0));
+	tensor->shape[1] = tensor->rank == 2 ? json_integer_value(json_array_get(shape, 1)) : 1;
+	if (tensor->rank < 1 || tensor->rank > 2 || tensor->shape[0] <= 0 || tensor->shape[1] <= 0 ||
+	        tensor->shape[0] > INT64_MAX / 8 / tensor->shape[1])
+		return err_set(ERR_INPUT, "%s: the shape of tensor %s", where,
+		        safetensors_name_show(tensor->name).text);
+	tensor->count = tensor->shape[0] * tensor->shape[1];
+	return 0;
+}
+
+static int read_tensors(struct manifest *manifest, const json_t *root, const char *where)
+{
+	json_t *list = NULL;
+	int err = need_array(root, where, "tensors", &list);
+
+	if (err)
+		return err;
+	if (json_array_size(list) > INT32_MAX)
+		return err_set(ERR_INPUT, "%s: too many tensors", where);
+	manifest->tensors = mem_alloc(json_array_size(list), sizeof(*manifest->tensors));
+	if (!manifest->tensors)
+		return ERR_NOMEM;
+	for (size_t i = 0; !err && i < json_array_size(list); i++) {
+		manifest->tensor_count++;
+		err = read_tensor(&manifest->tensors[i], json_array_get(list, i), where);
+	}
+	return err;
+}
+
+static int read_planes(struct manifest *manifest, const json_t *root, const char *where)
+{
+	json_t *list = NULL;
+	int err = need_array(root, where, "planes", &list);
+
+	for (size_t i = 0; !err && i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+		int p = 0;
+
+		while (p < PLANE_COUNT && (!name || strcmp(name, plane_names[p])))
+			p++;
+		if (p == PLANE_COUNT)
+			return err_set(ERR_INPUT, "%s: an unknown plane", where);
+		manifest->planes |= 1u << p;
+	}
+	return err;
+}
+
+static int compare_ranges(const void *a, const void *b)
+{
+	const struct plane_range *left = a, *right = b;
+
+	if (left->tensor != right->tensor)
+		return left->tensor < right->tensor ? -1 : 1;
+	return left->first < right->first ? -1 : left->first > right->first;
+}
+
+/* The ranges of all shards cover each tensor once. */
+static int check_cover(const struct manifest *manifest, const char *where)
+{
+	struct plane_range *all;
+	int64_t count = 0, used = 0, at = 0;
+	int tensor = 0, err = 0;
+
+	for (int f = 0; f < manifest->file_count; f++)
+		count += manifest->files[f].range_count;
+	all = mem_alloc((size_t)count, sizeof(*all));
+	if (!all)
+		return ERR_NOMEM;
+	for (int f = 0; f < manifest->file_count; f++) {
+		const struct manifest_file *file = &manifest->files[f];
+
+		if (file->range_count)
+			memcpy(all + used, file->ranges, (size_t)file->range_count * sizeof(*all));
+		used += file->range_count;
+	}
+	qsort(all, (size_t)count, sizeof(*all), compare_ranges);
+	for (int64_t i = 0; i <= count && !err; i++) {
+		if (tensor < manifest->tensor_count && at == manifest->tensors[tensor].count)
+			tensor++, at = 0;
+		if (i < count ? all[i].tensor != tensor || all[i].first != at
+		              : tensor != manifest->tensor_count)
+			err = err_set(ERR_INPUT,
+			        "%s: its files do not hold tensor %s once, from element %" PRId64, where,
+			        tensor < manifest->tensor_count ? manifest->tensors[tensor].name : "(none)",
+			        at);
+		else if (i < count)
+			at += all[i].count;
+	}
+	mem_free(all);
+	return err;
+}
+
+static int read_head(struct manifest *manifest, const json_t *root, const char *where)
+{
+	int64_t version = 0, block_bytes = 0, world_size = 0;
+	const char *format = NULL;
+	int err = need(json_get_str(root, where, "format", &format), where, "format");
+
+	if (!err && strcmp(format, format_name))
+		err = err_set(ERR_INPUT, "%s: is of format \"%s\", not \"%s\"", where, format, format_name);
+	if (!err)
+		err = need_int(root, where, "version", &version, INT32_MAX);
+	if (!err && version != FORMAT_VERSION)
+		err = err_set(ERR_UNSUPPORTED, "%s: is of version %" PRId64 "; this program knows version %d",
+		        where, version, FORMAT_VERSION);
+	if (!err)
+		err = need_int(root, where, "block_bytes", &block_bytes, INT32_MAX);
+	if (!err && block_bytes != SAFETENSORS_BLOCK_BYTES)
+		err = err_set(ERR_UNSUPPORTED, "%s: blocks of %" PRId64 " bytes", where, block_bytes);
+	if (!err)
+		err = need_int(root, where, "step", &manifest->step, INT64_MAX);
+	if (!err)
+		err = need_int(root, where, "world_size", &world_size, 1 << 20);
+	if (!err)
+		err = need_text(root, where, "model_type", &manifest->model_type);
+	manifest->world_size = (int)world_size;
+	return err;
+}
+
+static int read_manifest(struct manifest *manifest, const json_t *root, const char *where)
+{
+	json_t *list = NULL;
+	int err = read_head(manifest, root, where);
+
+	if (!err)
+		err = read_planes(manifest, root, where);
+	if (!err)
+		err = read_tensors(manifest, root, where);
+	if (!err)
+		err = need(json_get_object(root, where, "training", &manifest->training), where, "training");
+	json_incref(manifest->training);
+	if (!err)
+		err = need_array(root, where, "files", &list);
+	for (size_t i = 0; !err && i < json_array_size(list); i++)
+		err = read_file_entry(manifest, json_array_get(list, i), where);
+	return err ? err : check_cover(manifest, where);
+}
+
+int manifest_read(struct manifest **out, const char *dir)
+{
+	struct manifest *manifest = mem_alloc(1, sizeof(*manifest));
+	char *path = file_join(dir, manifest_name);
+	json_t *root = NULL;
+	int err = manifest && path ? read_sealed(&root, path) : ERR_NOMEM;
+
+	*out = NULL;
+	if (!err)
+		err = read_manifest(manifest, root, path);
+	json_decref(root);
+	mem_free(path);
+	if (err)
+		manifest_free(manifest);
+	else
+		*out = manifest;
+	return err;
+}
+
+void manifest_free(struct manifest *manifest)
+{
+	if (!manifest)
+		return;
+	for (int t = 0; t < manifest->tensor_count; t++)
+		mem_free(manifest->tensors[t].name);
+	for (int f = 0; f < manifest->file_count; f++) {
+		mem_free(manifest->files[f].name);
+		mem_free(manifest->files[f].hashes);
+		mem_free(manifest->files[f].ranges);
+	}
+	mem_free(manifest->tensors);
+	mem_free(manifest->files);
+	mem_free(manifest->model_type);
+	json_decref(manifest->training);
+	mem_free(manifest);
+}
+
+struct manifest_file *manifest_add_file(struct manifest *manifest)
+{
+	size_t count = (size_t)manifest->file_count;
+	struct manifest_file *grown = mem_resize(manifest->files, count + 1, sizeof(*grown));
+
+	if (!grown)
+		return NULL;
+	manifest->files = grown;
+	manifest->file_count++;
+	memset(&grown[count], 0, sizeof(*grown));
+	return &grown[count];
+}
+
+/* ---- bytes against checksums ---- */
+
+static const char *file_of(char **path, const char *dir, const struct manifest_file *file)
+{
+	*path = file_join(dir, file->name);
+	return *path;
+}
+
+int manifest_verify_file(const char *dir, const struct manifest_file *file)
+{
+	char *path, *block = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
+	int64_t len = 0;
+	int fd = -1, err = block && file_of(&path, dir, file) ? 0 : ERR_NOMEM;
+
+	if (err) {
+		mem_free(block);
+		return err;
+	}
+	fd = file_open_read(path, &len);
+	if (fd < 0)
+		err = fd;
+	else if (len != file->len_bytes)
+		err = err_set(ERR_INPUT, "%s: byte %" PRId64 ": it has %" PRId64 " bytes, not %" PRId64, path,
+		        len < file->len_bytes ? len : file->len_bytes, len, file->len_bytes);
+	for (int64_t b = 0; !err && b < file->block_count; b++) {
+		int64_t at = b * SAFETENSORS_BLOCK_BYTES;
+		size_t part =
+		        (size_t)(len - at < SAFETENSORS_BLOCK_BYTES ? len - at : SAFETENSORS_BLOCK_BYTES);
+
+		err = file_read_at(fd, path, block, part, at);
+		if (!err && XXH3_64bits(block, part) != file->hashes[b])
+			err = err_set(ERR_INPUT,
+			        "%s: byte %" PRId64 ": the %zu bytes from here differ from what was saved",
+			        path, at, part);
+	}
+	if (fd >= 0)
+		file_abandon(fd, path);
+	mem_free(path);
+	mem_free(block);
+	return err;
+}
+
+int manifest_hash_file(const char *dir, struct manifest_file *file)
+{
+	char *path, *block = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
+	int fd = -1, err = block && file_of(&path, dir, file) ? 0 : ERR_NOMEM;
+
+	if (err) {
+		mem_free(block);
+		return err;
+	}
+	fd = file_open_read(path, &file->len_bytes);
+	if (fd < 0) {
+		err = fd;
+		goto out;
+	}
+	file->block_count = (file->len_bytes + SAFETENSORS_BLOCK_BYTES - 1) / SAFETENSORS_BLOCK_BYTES;
+	file->hashes = mem_alloc((size_t)file->block_count, sizeof(*file->hashes));
+	if (!file->hashes)
+		err = ERR_NOMEM;
+	for (int64_t b = 0; !err && b < file->block_count; b++) {
+		int64_t at = b * SAFETENSORS_BLOCK_BYTES, left = file->len_bytes - at;
+		size_t part = (size_t)(left < SAFETENSORS_BLOCK_BYTES ? left : SAFETENSORS_BLOCK_BYTES);
+
+		err = file_read_at(fd, path, block, part, at);
+		if (!err)
+			file->hashes[b] = XXH3_64bits(block, part);
+	}
+	file_abandon(fd, path);
+out:
+	mem_free(path);
+	mem_free(block);
+	return err;
+}

@@ -1,0 +1,80 @@
+/* manifest.json: what a checkpoint directory holds, and how to know that all of it is there.
+ *
+ * It names the model's tensors, the step, the files with their lengths and one XXH3 checksum for every block
+ * of SAFETENSORS_BLOCK_BYTES, which range of which tensor lies in which file, and the training state. Its own
+ * last line is a checksum of everything above that line. A directory without a manifest that verifies is no
+ * checkpoint. docs/checkpoint-format.md describes the file.
+ *
+ * Reading believes nothing: kinds, bounds and names are checked, and the ranges of all files together must
+ * cover every tensor exactly once.
+ */
+#ifndef FERRY_CHECKPOINT_MANIFEST_H
+#define FERRY_CHECKPOINT_MANIFEST_H
+
+#include "base/json.h"
+#include "checkpoint/plane_io.h"
+
+#include <stdint.h>
+
+/* Elements [first, first + count) of one tensor. */
+struct plane_range {
+	int tensor;
+	int64_t first, count;
+};
+
+struct manifest_file {
+	char *name; /* in the checkpoint: "rank-00000.safetensors", "hf/config.json" */
+	int64_t len_bytes;
+	uint64_t *hashes;
+	int64_t block_count;
+	struct plane_range *ranges; /* NULL with 0: a file of the model's directory, not a shard */
+	int64_t range_count;
+	int is_shard;
+};
+
+struct manifest_tensor {
+	char *name;
+	int rank;
+	int64_t shape[2], count;
+};
+
+struct manifest {
+	int64_t step;
+	int world_size;  /* ranks that wrote it */
+	unsigned planes; /* bit 1 << enum plane */
+	char *model_type;
+	struct manifest_tensor *tensors;
+	int tensor_count;
+	struct manifest_file *files;
+	int file_count;
+	json_t *training; /* an object of the caller's */
+};
+
+extern const char manifest_name[]; /* "manifest.json" */
+
+/* "hi", "lo", "m", "v" */
+const char *plane_name(enum plane plane);
+
+/* Writes DIR/manifest.json, fsynced. */
+int manifest_write(const char *dir, const struct manifest *manifest);
+
+/* ERR_INPUT: absent, damaged, or of a format that is not known; ERR_IO, ERR_NOMEM. */
+int manifest_read(struct manifest **manifest, const char *dir);
+void manifest_free(struct manifest *manifest);
+
+/* One file's entry alone, for ranks to hand to the one that writes the manifest; same checksum line.
+ * `tensors` of the manifest are needed to check ranges. manifest_add_part appends a file. */
+int manifest_write_part(const char *path, const struct manifest_file *file);
+int manifest_add_part(struct manifest *manifest, const char *path);
+
+/* Appends a zeroed file; NULL when out of memory. */
+struct manifest_file *manifest_add_file(struct manifest *manifest);
+
+/* Reads the whole file and compares length and blocks. ERR_INPUT "PATH: byte OFFSET: ..." where they
+ * differ. */
+int manifest_verify_file(const char *dir, const struct manifest_file *file);
+
+/* Fills length and hashes of a file that exists. file->name is set. */
+int manifest_hash_file(const char *dir, struct manifest_file *file);
+
+#endif

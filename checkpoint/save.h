@@ -1,0 +1,58 @@
+/* Saving a ferry checkpoint: OUTPUT_DIR/checkpoint-000500, whole or not at all.
+ *
+ * Every rank writes the ranges that it owns into one file, with a checksum for each block, and fsyncs it; all
+ * agree that all succeeded; rank 0 adds the model's small files and the manifest, fsyncs, renames the
+ * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory of that name is complete,
+ * whenever the process or the machine stopped. After a failure the temporary directory is discarded; a failed
+ * fsync is never tried again on the same file, but the whole save is made anew, once.
+ *
+ * Older checkpoints beyond total_limit go only after every byte of the new one was read back and compared.
+ * What earlier processes left under temporary names is removed first: two jobs must not share an output_dir.
+ */
+#ifndef FERRY_CHECKPOINT_SAVE_H
+#define FERRY_CHECKPOINT_SAVE_H
+
+#include "base/json.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/plane_io.h"
+#include "model/model.h"
+
+#include <stdint.h>
+
+/* How ranks hear of each other; NULL callbacks in a world of one. Both are collective. */
+struct checkpoint_world {
+	int rank, size;
+	void *context;
+	/* Returns 0 where every rank gave 0, else the same negative code on all; a rank that gave 0 gets a
+	 * text that names the one that failed. */
+	int (*agree)(void *context, int code);
+	/* Rank 0's value reaches all. */
+	int (*share)(void *context, uint64_t *value);
+};
+
+struct checkpoint_save {
+	const char *output_dir;
+	int64_t step;
+	const struct model *model;
+	const struct plane_source *source;
+	unsigned planes; /* bit 1 << enum plane: which are written */
+	/* What this rank owns, in order of tensors; NULL: everything (a world of one). The ranges of all
+	 * ranks cover each tensor once. */
+	const struct plane_range *ranges;
+	int64_t range_count;
+	json_t *training;        /* an object: whatever resuming needs besides planes; rank 0's is written */
+	const char *files_from;  /* directory of config.json and tokenizer; may be NULL */
+	const char *config_path; /* config.json where it lies elsewhere; may be NULL */
+	int total_limit;         /* keep the newest so many; 0: all */
+	struct checkpoint_world world;
+};
+
+/* Collective; all ranks return the same code. *path (mem_free) is the new checkpoint; it may be NULL. A
+ * checkpoint of the same step is replaced. ERR_IO, ERR_NOMEM, ERR_INPUT (output_dir cannot be used). After an
+ * error the checkpoints that were there are there. A log_warn tells of too little space beforehand. */
+int checkpoint_save(const struct checkpoint_save *save, char **path);
+
+/* "checkpoint-000500" -> 500; -1 for any other name. */
+int64_t checkpoint_step_of(const char *name);
+
+#endif

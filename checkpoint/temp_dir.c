@@ -1,0 +1,135 @@
+#include "checkpoint/temp_dir.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char suffix[] = ".tmp";
+enum { ID_DIGITS = 16 };
+
+uint64_t temp_dir_id(void)
+{
+	struct timespec now;
+	uint64_t id;
+
+	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) == (ssize_t)sizeof(id))
+		return id;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + ((uint64_t)getpid() << 40);
+}
+
+char *temp_dir_name(const char *parent, const char *stem, uint64_t id)
+{
+	char *name = mem_printf("%s.%016" PRIx64 "%s", stem, id, suffix);
+	char *path = name ? file_join(parent, name) : NULL;
+
+	mem_free(name);
+	return path;
+}
+
+/* STEM, digits or none, "." and an id, ".tmp"? */
+static int is_temporary(const char *name, const char *stem)
+{
+	if (strncmp(name, stem, strlen(stem)))
+		return 0;
+	name += strlen(stem);
+	name += strspn(name, "0123456789");
+	return name[0] == '.' && strspn(name + 1, "0123456789abcdef") == ID_DIGITS &&
+	       !strcmp(name + 1 + ID_DIGITS, suffix);
+}
+
+int temp_dir_clean(const char *parent, const char *stem)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err = file_list_dir(parent, &names, &count);
+
+	for (size_t i = 0; !err && i < count; i++) {
+		char *path;
+
+		if (!is_temporary(names[i], stem))
+			continue;
+		path = file_join(parent, names[i]);
+		err = path ? file_remove_tree(path) : ERR_NOMEM;
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return err;
+}
+
+/* `final` is a directory with something in it. */
+static int replace(const char *temp, const char *final)
+{
+	char *old;
+	int err = file_exchange(temp, final);
+
+	if (!err)
+		return 0;
+	if (err != ERR_UNSUPPORTED)
+		return err;
+	old = mem_printf("%s.%016" PRIx64 "%s", final, temp_dir_id(), suffix);
+	err = old ? file_rename(final, old) : ERR_NOMEM; /* two steps: the name is absent in between */
+	if (!err)
+		err = file_rename(temp, final);
+	if (!err)
+		err = file_rename(old, temp);
+	mem_free(old);
+	return err;
+}
+
+int temp_dir_commit(const char *temp, const char *final)
+{
+	int there = file_kind_of(final) != FILE_NONE;
+	int err = file_sync_dir(temp);
+
+	if (!err)
+		err = there ? replace(temp, final) : file_rename(temp, final);
+	if (!err)
+		err = file_sync_parent(final);
+	if (!err && there)
+		err = file_remove_tree(temp);
+	return err;
+}
+
+int temp_dir_remove(const char *path, const char *stem)
+{
+	char *parent = NULL, *name = NULL, *temp = NULL;
+	int err = temp_dir_split(&parent, &name, path);
+
+	if (!err) {
+		temp = temp_dir_name(parent, stem, temp_dir_id());
+		err = temp ? file_rename(path, temp) : ERR_NOMEM;
+	}
+	if (!err)
+		err = file_remove_tree(temp);
+	mem_free(parent);
+	mem_free(name);
+	mem_free(temp);
+	return err;
+}
+
+int temp_dir_split(char **parent, char **name, const char *path)
+{
+	size_t len = strlen(path), at;
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	for (at = len; at && path[at - 1] != '/'; at--)
+		;
+	*name = mem_strndup(path + at, len - at);
+	while (at > 1 && path[at - 1] == '/')
+		at--;
+	*parent = at ? mem_strndup(path, at) : mem_strdup(".");
+	if (*name && *parent)
+		return 0;
+	mem_free(*name);
+	mem_free(*parent);
+	*name = *parent = NULL;
+	return ERR_NOMEM;
+}

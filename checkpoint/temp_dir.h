@@ -1,0 +1,30 @@
+/* Directories that appear whole or not at all: written under a temporary name, then put in place.
+ *
+ * A temporary directory is called "<stem>.<16 hex digits>.tmp" and stands beside its final name. Whatever of
+ * that form an earlier process left behind is garbage: temp_dir_clean removes it.
+ */
+#ifndef FERRY_CHECKPOINT_TEMP_DIR_H
+#define FERRY_CHECKPOINT_TEMP_DIR_H
+
+#include <stdint.h>
+
+/* Hard to guess twice: from the kernel, or time and pid where it gives none. */
+uint64_t temp_dir_id(void);
+
+/* "PARENT/STEM.ID.tmp" (mem_free), NULL when out of memory. Makes nothing. */
+char *temp_dir_name(const char *parent, const char *stem, uint64_t id);
+
+/* Removes all of PARENT/STEM.<id>.tmp, digits after STEM allowed. */
+int temp_dir_clean(const char *parent, const char *stem);
+
+/* Directory and then the name: fsync of `temp`, rename to `final` (a directory that stands there is replaced
+ * and removed), fsync of the parent. After ERR_* either name may hold the new directory, whole. */
+int temp_dir_commit(const char *temp, const char *final);
+
+/* Takes a directory away without a moment in which it stands half removed under its own name. */
+int temp_dir_remove(const char *path, const char *stem);
+
+/* The directory that holds `path` and the name in it (mem_free both); trailing slashes do not count. */
+int temp_dir_split(char **parent, char **name, const char *path);
+
+#endif
