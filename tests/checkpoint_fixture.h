@@ -1,0 +1,283 @@
+/* For tests of checkpoints: a model of five tensors that no family knows (the functions of model/ that
+ * checkpoint/ calls are answered here), and planes in memory whose content is a function of a number.
+ */
+#ifndef FERRY_TESTS_CHECKPOINT_FIXTURE_H
+#define FERRY_TESTS_CHECKPOINT_FIXTURE_H
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "model/model.h"
+#include "tests/check.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+enum { FIXTURE_TENSORS = 5, FIXTURE_ALL_PLANES = (1 << PLANE_COUNT) - 1 };
+
+static struct model_tensor fixture_tensors[FIXTURE_TENSORS] = {
+        {.name = "model.embed.weight",
+                .role = ROLE_EMBED,
+                .layer = -1,
+                .rank = 2,
+                .shape = {13, 5},
+                .count = 65},
+        {.name = "model.blocks.0.q.weight", .role = ROLE_Q_W, .rank = 2, .shape = {5, 5}, .count = 25},
+        {.name = "model.blocks.0.q.bias", .role = ROLE_Q_B, .rank = 1, .shape = {5, 1}, .count = 5},
+        {.name = "model.norm.weight",
+                .role = ROLE_FINAL_NORM_W,
+                .layer = -1,
+                .rank = 1,
+                .shape = {5, 1},
+                .count = 5},
+        {.name = "lm_head.weight",
+                .role = ROLE_HEAD_W,
+                .layer = -1,
+                .rank = 2,
+                .shape = {13, 5},
+                .count = 65},
+};
+
+/* Tied: four tensors, the head is none. */
+static inline struct model fixture_model(int tied)
+{
+	struct model model = {.config = {.model_type = "fixture", .tied = tied},
+	        .tensors = fixture_tensors,
+	        .tensor_count = tied ? FIXTURE_TENSORS - 1 : FIXTURE_TENSORS};
+
+	for (int t = 0; t < model.tensor_count; t++)
+		model.parameter_count += fixture_tensors[t].count;
+	return model;
+}
+
+int model_find_tensor(const struct model *model, const char *name)
+{
+	if (strstr(name, "inv_freq"))
+		return MODEL_NAME_BUFFER;
+	for (int t = 0; t < FIXTURE_TENSORS; t++) {
+		const char *full = fixture_tensors[t].name, *bare = full + (t < 4 ? 6 : 0);
+
+		if (!strcmp(name, full) || !strcmp(name, bare))
+			return t < model->tensor_count ? t : MODEL_NAME_BUFFER;
+	}
+	return MODEL_NAME_UNKNOWN;
+}
+
+int model_tensor_of(const struct model *model, enum tensor_role role, int layer)
+{
+	(void)layer;
+	for (int t = 0; t < model->tensor_count; t++) {
+		if (model->tensors[t].role == role)
+			return t;
+	}
+	return -1;
+}
+
+int model_untie(struct model *model)
+{
+	model->config.tied = 0;
+	model->parameter_count += fixture_tensors[model->tensor_count++].count;
+	return 0;
+}
+
+/* ---- planes in memory ---- */
+
+struct fixture_planes {
+	const struct model *model;
+	uint32_t value[PLANE_COUNT][FIXTURE_TENSORS][128]; /* 16 bits used of hi and lo */
+};
+
+/* Bits of an element after `number` steps: finite, and different for all arguments. */
+static inline uint32_t fixture_value(int64_t number, enum plane plane, int tensor, int64_t index)
+{
+	uint64_t bits = rng_u64((uint64_t)number, (uint64_t)(plane * 16 + tensor), (uint64_t)index);
+
+	if (plane == PLANE_HI)
+		return (uint32_t)(bits & 0xbf7f); /* exponent never all ones */
+	return plane == PLANE_LO ? (uint32_t)(bits & 0xffff) : (uint32_t)bits;
+}
+
+static inline void fixture_fill(struct fixture_planes *planes, const struct model *model, int64_t number)
+{
+	planes->model = model;
+	for (int p = 0; p < PLANE_COUNT; p++) {
+		for (int t = 0; t < model->tensor_count; t++) {
+			for (int64_t i = 0; i < model->tensors[t].count; i++)
+				planes->value[p][t][i] = fixture_value(number, (enum plane)p, t, i);
+		}
+	}
+}
+
+/* How many elements differ from those of `number`. */
+static inline int64_t fixture_differ(const struct fixture_planes *planes, int64_t number)
+{
+	int64_t differ = 0;
+
+	for (int p = 0; p < PLANE_COUNT; p++) {
+		for (int t = 0; t < planes->model->tensor_count; t++) {
+			for (int64_t i = 0; i < planes->model->tensors[t].count; i++)
+				differ +=
+				        planes->value[p][t][i] != fixture_value(number, (enum plane)p, t, i);
+		}
+	}
+	return differ;
+}
+
+static inline int fixture_read(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct fixture_planes *planes = context;
+
+	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
+	for (int64_t i = 0; i < count; i++) {
+		uint32_t value = planes->value[plane][tensor][first + i];
+
+		if (plane_bytes(plane) == 2)
+			((uint16_t *)dst)[i] = (uint16_t)value;
+		else
+			((uint32_t *)dst)[i] = value;
+	}
+	return 0;
+}
+
+static inline int fixture_write(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	struct fixture_planes *planes = context;
+
+	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
+	for (int64_t i = 0; i < count; i++)
+		planes->value[plane][tensor][first + i] =
+		        plane_bytes(plane) == 2 ? ((const uint16_t *)src)[i] : ((const uint32_t *)src)[i];
+	return 0;
+}
+
+static inline struct plane_source fixture_source(struct fixture_planes *planes)
+{
+	return (struct plane_source){planes, fixture_read};
+}
+
+static inline struct plane_sink fixture_sink(struct fixture_planes *planes)
+{
+	return (struct plane_sink){planes, fixture_write};
+}
+
+/* Saves the planes of `step`, with {"number": step} as training state, in a world of one. */
+static inline int fixture_save(const char *output_dir, const char *files_from, int64_t step, int total_limit)
+{
+	struct model model = fixture_model(0);
+	struct fixture_planes planes;
+	struct plane_source source = fixture_source(&planes);
+	json_t *training = json_pack("{s:I}", "number", (json_int_t)step);
+	struct checkpoint_save save = {.output_dir = output_dir,
+	        .step = step,
+	        .model = &model,
+	        .source = &source,
+	        .planes = FIXTURE_ALL_PLANES,
+	        .training = training,
+	        .files_from = files_from,
+	        .total_limit = total_limit,
+	        .world = {.size = 1}};
+	int err = training ? 0 : ERR_NOMEM;
+
+	fixture_fill(&planes, &model, step);
+	if (!err)
+		err = checkpoint_save(&save, NULL);
+	json_decref(training);
+	return err;
+}
+
+/* Step of the newest checkpoint after checking that it is that step's, whole; 0 when there is none. */
+static inline int fixture_load_newest(int64_t *step, const char *output_dir)
+{
+	struct model model = fixture_model(0);
+	struct fixture_planes planes = {.model = &model};
+	struct plane_sink sink = fixture_sink(&planes);
+	struct checkpoint *checkpoint = NULL;
+	char *path = NULL;
+	int err = checkpoint_find_newest(&path, output_dir);
+
+	*step = 0;
+	if (err || !path)
+		return err;
+	err = checkpoint_open(&checkpoint, path);
+	if (!err)
+		err = checkpoint_match(checkpoint, &model);
+	if (!err)
+		err = checkpoint_load(checkpoint, &sink, NULL, 0);
+	if (!err) {
+		const struct manifest *manifest = checkpoint_manifest(checkpoint);
+
+		*step = manifest->step;
+		if (fixture_differ(&planes, *step) ||
+		        json_integer_value(json_object_get(manifest->training, "number")) != *step)
+			err = err_set(ERR_INTERNAL, "%s: loads, with the wrong content", path);
+	}
+	checkpoint_close(checkpoint);
+	mem_free(path);
+	return err;
+}
+
+static inline void fixture_put(const char *dir, const char *name, const char *text)
+{
+	char *path = file_join(dir, name);
+
+	check_ok(file_write_all(path, text, strlen(text)));
+	mem_free(path);
+}
+
+/* A directory with what belongs to a model beside its weights. */
+static inline char *fixture_model_files(const char *dir)
+{
+	char *path = file_join(dir, "base-model");
+
+	check_ok(file_make_dir(path));
+	fixture_put(path, "config.json", "{\"model_type\": \"fixture\"}\n");
+	fixture_put(path, "tokenizer.json", "{\"version\": \"1.0\"}");
+	fixture_put(path, "README.md", "not copied");
+	return path;
+}
+
+/* Memory is faster than a disk, where there is such a place; what fsync is worth is not the question here. */
+static inline int fixture_dir_make(void **state)
+{
+	if (!getenv("TMPDIR") && !access("/dev/shm", W_OK))
+		setenv("TMPDIR", "/dev/shm", 1);
+	return check_dir_make(state);
+}
+
+/* A new empty directory below `dir`. */
+static inline char *fixture_sub_dir(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+
+	check_ok(file_remove_tree(path));
+	check_ok(file_make_dir(path));
+	return path;
+}
+
+static inline int fixture_open_files(void)
+{
+	char **names = NULL;
+	size_t count = 0;
+
+	check_ok(file_list_dir("/proc/self/fd", &names, &count));
+	file_list_free(names, count);
+	return (int)count;
+}
+
+static inline int fixture_names_with(const char *dir, const char *part)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int found = 0;
+
+	check_ok(file_list_dir(dir, &names, &count));
+	for (size_t i = 0; i < count; i++)
+		found += !!strstr(names[i], part);
+	file_list_free(names, count);
+	return found;
+}
+
+#endif
