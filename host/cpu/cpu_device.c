@@ -1,6 +1,5 @@
 #include "host/cpu/cpu_device.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -77,23 +76,14 @@ static void host_arena_close(struct device *device)
 	munmap(cpu_ptr(device->arena_base), (size_t)device->arena_bytes);
 }
 
-/* mmap gives exact sizes and zeros; pinning is mlock, since "copies" here are the processor's own. */
+/* mmap gives exact sizes and zeros. Nothing is locked: copies here are the processor's own and reach any
+ * memory without staging, and the right to lock memory is one that few users have. */
 static int host_slab_open(struct device *device, struct device_slab *slab)
 {
-	void *base = map(slab->bytes, "a slab");
-
 	(void)device;
-	if (!base)
-		return ERR_NOMEM;
-	slab->base = base;
-	if (slab->kind != SLAB_PINNED)
-		return 0;
-	slab->is_pinned = !mlock(base, (size_t)slab->bytes);
-	if (!slab->is_pinned)
-		log_warn("a slab of %" PRId64
-		         " bytes could not be pinned: %s (see ulimit -l); going on without",
-		        slab->bytes, strerror(errno));
-	return 0;
+	slab->base = map(slab->bytes, "a slab");
+	slab->is_pinned = slab->kind == SLAB_PINNED;
+	return slab->base ? 0 : ERR_NOMEM;
 }
 
 static void host_slab_close(struct device *device, struct device_slab *slab)
