@@ -109,13 +109,6 @@ static int help(int argc, char *argv[])
 
 /* ---- main ---- */
 
-static int fail(const char *verb, int err)
-{
-	fflush(stdout);
-	fprintf(stderr, "ferry%s%s: %s\n", *verb ? " " : "", verb, err_text());
-	return cli_exit_code(err);
-}
-
 static int run_verb(enum verb verb, int argc, char *argv[])
 {
 	struct config c = {0};
@@ -141,35 +134,45 @@ out:
 	return err;
 }
 
-int cli_main(int argc, char *argv[])
+/* One call; *name is what messages begin with. */
+static int dispatch(const char **name, int argc, char *argv[])
 {
-	const char *name = argc > 1 ? argv[1] : "", *nearest;
+	const char *nearest;
 	enum verb verb;
-	int err, skip = 2;
+	int skip = 2;
 
-	cli_log_start();
 	if (argc < 2) {
 		print_short_help(stdout);
-		return CLI_EXIT_DONE;
+		return 0;
 	}
-	if (!strcmp(name, "--version") || !strcmp(name, "-V") || !strcmp(name, "version")) {
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
 		printf("ferry %s\n", FERRY_VERSION);
-		return CLI_EXIT_DONE;
+		return 0;
 	}
-	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-		err = help(argc - 2, argv + 2);
-		return err ? fail("help", err) : CLI_EXIT_DONE;
-	}
-	verb = verb_find(name, &nearest);
-	if (verb == VERB_COUNT) {
-		fprintf(stderr, "ferry: there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them\n", name,
-		        nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
-		return CLI_EXIT_USAGE;
-	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc - 2, argv + 2);
+	verb = verb_find(argv[1], &nearest);
+	if (verb == VERB_COUNT)
+		return err_set(ERR_INPUT, "there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them",
+		        argv[1], nearest ? " (did you mean " : "", nearest ? nearest : "",
+		        nearest ? "?)" : "");
+	*name = verb_name(verb);
 	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
 		skip = 3;
-	err = run_verb(verb, argc - skip, argv + skip);
-	if (!err && (fflush(stdout) || ferror(stdout)))
+	return run_verb(verb, argc - skip, argv + skip);
+}
+
+int cli_main(int argc, char *argv[])
+{
+	const char *name = "";
+	int err;
+
+	cli_log_start();
+	err = dispatch(&name, argc, argv);
+	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");
-	return err ? fail(verb_name(verb), err) : CLI_EXIT_DONE;
+	if (!err)
+		return CLI_EXIT_DONE;
+	fprintf(stderr, "ferry%s%s: %s\n", *name ? " " : "", name, err_text());
+	return cli_exit_code(err);
 }

@@ -4,7 +4,9 @@
 
 /* One row per command that this version has. */
 static cli_command *const commands[VERB_COUNT] = {
-        [VERB_TRAIN] = NULL,
+        [VERB_INSPECT] = cli_inspect,
+        [VERB_TOKENIZE] = cli_tokenize,
+        [VERB_DATA] = cli_data,
 };
 
 cli_command *cli_command_of(enum verb verb)

@@ -1,0 +1,244 @@
+#include "cli/cli.h"
+#include "cli/setup.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/packing.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* `ferry data show`: rows as they will be trained on, and what they amount to. */
+
+struct lengths {
+	int64_t shortest, median, p95, longest;
+	double mean;
+};
+
+static int compare_lengths(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int lengths_find(struct lengths *out, int64_t **row_tokens, const struct dataset *d)
+{
+	int64_t *sorted = mem_alloc((size_t)d->row_count, sizeof(*sorted));
+
+	*row_tokens = mem_alloc((size_t)d->row_count, sizeof(**row_tokens));
+	if (!sorted || !*row_tokens) {
+		mem_free(sorted);
+		return ERR_NOMEM;
+	}
+	for (int64_t row = 0; row < d->row_count; row++)
+		sorted[row] = (*row_tokens)[row] = dataset_row_tokens(d, row);
+	qsort(sorted, (size_t)d->row_count, sizeof(*sorted), compare_lengths);
+	out->shortest = sorted[0];
+	out->median = sorted[d->row_count / 2];
+	out->p95 = sorted[(d->row_count - 1) * 95 / 100];
+	out->longest = sorted[d->row_count - 1];
+	out->mean = (double)d->token_count / (double)d->row_count;
+	mem_free(sorted);
+	return 0;
+}
+
+/* ---- rows for people ---- */
+
+/* Text of a stretch of tokens; without a tokenizer their ids. */
+static int stretch_text(char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t count)
+{
+	struct str numbers = {0};
+
+	if (tokenizer)
+		return tokenizer_decode(tokenizer, text, NULL, ids, count, SKIP_SPECIAL_OFF);
+	for (int64_t i = 0; i < count; i++)
+		str_printf(&numbers, "%" PRId32 " ", ids[i]);
+	*text = str_take(&numbers);
+	return *text ? 0 : ERR_NOMEM;
+}
+
+/* Control characters of a text would act on the terminal. */
+static void add_safe(struct str *out, const char *text, const char *line_start)
+{
+	for (; *text; text++) {
+		if (*text == '\n')
+			str_printf(out, "\n%s", line_start);
+		else if ((unsigned char)*text < ' ' && *text != '\t')
+			str_printf(out, "\\x%02x", (unsigned char)*text);
+		else if (*text == 127)
+			str_add(out, "\\x7f");
+		else
+			str_add_char(out, *text);
+	}
+}
+
+/* On a terminal what is masked is dim; elsewhere its lines begin with "-", and those trained on with "+". */
+static int show_row(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row,
+        int terminal)
+{
+	int64_t count = dataset_row_tokens(d, row), from = 0;
+	const int32_t *ids = dataset_row_ids(d, row);
+
+	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId32 " targets\n", row + 1, count,
+	        d->row_targets[row]);
+	while (from < count) {
+		int masked = dataset_label(d, row, from) == DATASET_IGNORE;
+		int64_t to = from + 1;
+		char *text = NULL;
+		int err;
+
+		while (to < count && (dataset_label(d, row, to) == DATASET_IGNORE) == masked)
+			to++;
+		err = stretch_text(&text, tokenizer, ids + from, to - from);
+		if (err)
+			return err;
+		if (terminal) {
+			str_add(out, masked ? "\033[2m" : "");
+			add_safe(out, text, "");
+			str_add(out, masked ? "\033[0m" : "");
+		} else {
+			str_add(out, masked ? "- " : "+ ");
+			add_safe(out, text, masked ? "- " : "+ ");
+			str_add_char(out, '\n');
+		}
+		mem_free(text);
+		from = to;
+	}
+	if (terminal)
+		str_add_char(out, '\n');
+	return str_check(out);
+}
+
+static void show_counts(struct str *out, const struct config *c, const struct dataset *d,
+        const struct lengths *l, const struct packing *packing)
+{
+	str_printf(out, "%s: %s, %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets (%.1f%%)\n",
+	        c->data, dataset_format_name(d->format), d->row_count, d->token_count, d->target_count,
+	        100.0 * (double)d->target_count / (double)d->token_count);
+	str_printf(out,
+	        "lengths: shortest %" PRId64 ", median %" PRId64 ", mean %.1f, 95%% up to %" PRId64
+	        ", longest %" PRId64 "\n",
+	        l->shortest, l->median, l->mean, l->p95, l->longest);
+	if (d->counts.truncated)
+		str_printf(out,
+		        "cut to max_length=%" PRId64 ": %" PRId64 " rows; the longest had %" PRId64
+		        " tokens\n",
+		        c->max_length, d->counts.truncated, d->counts.longest_tokens);
+	if (d->counts.dropped)
+		str_printf(out, "left out, longer than max_length=%" PRId64 ": %" PRId64 " rows\n",
+		        c->max_length, d->counts.dropped);
+	if (d->counts.empty)
+		str_printf(out, "left out, without a token: %" PRId64 " records\n", d->counts.empty);
+	if (d->counts.without_target)
+		str_printf(out, "without a target: %" PRId64 " rows, the first at %s\n",
+		        d->counts.without_target, d->counts.without_target_first);
+	if (packing)
+		str_printf(out,
+		        "packing%s: %" PRId64 " rows in %" PRId64 " bins of %" PRId64
+		        " tokens, %.1f%% full\n",
+		        c->packing == CONFIG_PACKING_OFF ? " (off) would put" : "", d->row_count,
+		        packing->bin_count, c->max_length,
+		        100.0 * (double)d->token_count /
+		                ((double)packing->bin_count * (double)c->max_length));
+}
+
+static int show_text(const struct config *c, const struct dataset *d, const struct tokenizer *tokenizer,
+        const struct lengths *l, const struct packing *packing)
+{
+	struct str out = {0};
+	int terminal = isatty(STDOUT_FILENO), err = 0;
+
+	show_counts(&out, c, d, l, packing);
+	for (int64_t row = 0; row < d->row_count && row < c->rows && !err; row++)
+		err = show_row(&out, d, tokenizer, row, terminal);
+	if (!err)
+		err = str_check(&out);
+	if (!err)
+		fputs(out.data, stdout);
+	str_free(&out);
+	return err;
+}
+
+/* ---- for programs ---- */
+
+static json_t *row_json(const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
+{
+	json_t *ids = json_array(), *labels = json_array(), *object;
+	int64_t count = dataset_row_tokens(d, row);
+	char *text = NULL;
+
+	for (int64_t i = 0; i < count; i++) {
+		json_array_append_new(ids, json_integer(dataset_row_ids(d, row)[i]));
+		json_array_append_new(labels, json_integer(dataset_label(d, row, i)));
+	}
+	object = json_pack(
+	        "{s:o, s:o, s:i}", "input_ids", ids, "labels", labels, "targets", (int)d->row_targets[row]);
+	if (tokenizer &&
+	        !tokenizer_decode(tokenizer, &text, NULL, dataset_row_ids(d, row), count, SKIP_SPECIAL_OFF))
+		json_object_set_new(object, "text", json_string(text));
+	mem_free(text);
+	return object;
+}
+
+static int show_json(const struct config *c, const struct dataset *d, const struct tokenizer *tokenizer,
+        const struct lengths *l, const struct packing *packing)
+{
+	json_t *rows = json_array(), *object;
+	int err;
+
+	for (int64_t row = 0; row < d->row_count && row < c->rows; row++)
+		json_array_append_new(rows, row_json(d, tokenizer, row));
+	object = json_pack(
+	        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:f, s:I, s:I}, s:o}",
+	        "format", dataset_format_name(d->format), "rows", (json_int_t)d->row_count, "tokens",
+	        (json_int_t)d->token_count, "target_tokens", (json_int_t)d->target_count, "records",
+	        (json_int_t)d->counts.records, "truncated", (json_int_t)d->counts.truncated, "dropped",
+	        (json_int_t)d->counts.dropped, "empty", (json_int_t)d->counts.empty, "without_target",
+	        (json_int_t)d->counts.without_target, "longest_tokens", (json_int_t)d->counts.longest_tokens,
+	        "row_tokens", "min", (json_int_t)l->shortest, "median", (json_int_t)l->median, "mean",
+	        l->mean, "p95", (json_int_t)l->p95, "max", (json_int_t)l->longest, "examples", rows);
+	if (!object)
+		return err_set(ERR_NOMEM, "out of memory for JSON");
+	if (packing)
+		json_object_set_new(object, "packing",
+		        json_pack("{s:I, s:I, s:f}", "bins", (json_int_t)packing->bin_count, "max_tokens",
+		                (json_int_t)c->max_length, "fill",
+		                (double)d->token_count /
+		                        ((double)packing->bin_count * (double)c->max_length)));
+	err = cli_print_json(object);
+	json_decref(object);
+	return err;
+}
+
+int cli_data(const struct config *c)
+{
+	struct tokenizer *tokenizer = NULL;
+	struct dataset *d = NULL;
+	struct packing *packing = NULL;
+	struct lengths lengths;
+	struct dataset_options options;
+	int64_t vocab_count = 0, *row_tokens = NULL;
+	int err = setup_tokenizer(&tokenizer, c, SETUP_OPTIONAL);
+
+	if (!err)
+		err = setup_vocab_count(&vocab_count, c->model);
+	options = setup_dataset_options(c, c->data, tokenizer, vocab_count);
+	if (!err)
+		err = dataset_open(&d, &options);
+	if (!err)
+		err = lengths_find(&lengths, &row_tokens, d);
+	if (!err && c->max_length)
+		err = packing_build(&packing, row_tokens, d->row_count, c->max_length);
+	if (!err)
+		err = c->json ? show_json(c, d, tokenizer, &lengths, packing)
+		              : show_text(c, d, tokenizer, &lengths, packing);
+	mem_free(row_tokens);
+	packing_free(packing);
+	dataset_close(d);
+	tokenizer_close(tokenizer);
+	return err;
+}

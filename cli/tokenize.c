@@ -1,0 +1,203 @@
+#include "cli/cli.h"
+#include "cli/setup.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `ferry tokenize`: every input becomes one line of output, at once, so that it serves in a pipe. */
+struct job {
+	const struct config *c;
+	struct tokenizer *tokenizer;
+	const char *name; /* of the input, for messages */
+	FILE *in;
+	int64_t line;
+	struct str out;
+	struct token_list ids;
+};
+
+static int flush(struct job *j)
+{
+	int err = str_check(&j->out);
+
+	if (!err && fwrite(j->out.data, 1, j->out.len_bytes, stdout) != j->out.len_bytes)
+		err = err_set(ERR_IO, "cannot write to stdout");
+	j->out.len_bytes = 0;
+	return err;
+}
+
+/* ---- text to ids ---- */
+
+static int encode(struct job *j, const char *text, size_t len_bytes)
+{
+	char number[16];
+	int err;
+
+	j->ids.count = 0;
+	err = tokenizer_encode(j->tokenizer, &j->ids, text, len_bytes,
+	        j->c->add_special_tokens ? ADD_SPECIAL_ALL : ADD_SPECIAL_NONE);
+	if (err)
+		return err;
+	str_add(&j->out, j->c->json ? "{\"ids\": [" : "[");
+	for (int64_t i = 0; i < j->ids.count; i++) {
+		int len = snprintf(number, sizeof(number), i ? ", %" PRId32 : "%" PRId32, j->ids.ids[i]);
+
+		str_add_bytes(&j->out, number, (size_t)len);
+	}
+	str_add(&j->out, j->c->json ? "]}\n" : "]\n");
+	return flush(j);
+}
+
+static int encode_json(struct job *j, const char *text, size_t len_bytes)
+{
+	json_t *value = NULL;
+	int err = json_parse(&value, "JSON", text, len_bytes);
+
+	if (!err && !json_is_string(value))
+		err = err_set(ERR_INPUT, "a JSON string is wanted, not %s", json_kind_name(value));
+	if (!err)
+		err = encode(j, json_string_value(value), json_string_length(value));
+	json_decref(value);
+	return err;
+}
+
+/* ---- ids to text ---- */
+
+static int read_ids(struct job *j, const json_t *array)
+{
+	j->ids.count = 0;
+	for (size_t i = 0; i < json_array_size(array); i++) {
+		const json_t *item = json_array_get(array, i);
+		json_int_t id = json_integer_value(item);
+		int err;
+
+		if (!json_is_integer(item) || id < 0 || id > INT32_MAX)
+			return err_set(ERR_INPUT, "element %zu is no id", i);
+		err = token_list_add(&j->ids, (int32_t)id);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int print_text(struct job *j, const char *text, size_t len_bytes)
+{
+	json_t *object;
+	char *dump;
+
+	if (!j->c->json) {
+		str_add_bytes(&j->out, text, len_bytes);
+		str_add_char(&j->out, '\n');
+		return flush(j);
+	}
+	object = json_pack("{s:o}", "text", json_stringn(text, len_bytes));
+	dump = object ? json_dumps(object, 0) : NULL;
+	json_decref(object);
+	if (!dump)
+		return err_set(ERR_NOMEM, "out of memory for a text of %zu bytes", len_bytes);
+	str_add(&j->out, dump);
+	str_add_char(&j->out, '\n');
+	free(dump);
+	return flush(j);
+}
+
+static int decode(struct job *j, const char *line, size_t len_bytes)
+{
+	json_t *value = NULL;
+	const json_t *array;
+	char *text = NULL;
+	size_t text_bytes = 0;
+	int err = json_parse(&value, "JSON", line, len_bytes);
+
+	array = json_is_object(value) ? json_object_get(value, "ids") : value;
+	if (!err && !json_is_array(array))
+		err = err_set(ERR_INPUT, "a JSON array of ids is wanted");
+	if (!err)
+		err = read_ids(j, array);
+	if (!err)
+		err = tokenizer_decode(j->tokenizer, &text, &text_bytes, j->ids.ids, j->ids.count,
+		        j->c->skip_special_tokens ? SKIP_SPECIAL_ON : SKIP_SPECIAL_OFF);
+	if (!err)
+		err = print_text(j, text, text_bytes);
+	mem_free(text);
+	json_decref(value);
+	return err;
+}
+
+/* ---- inputs ---- */
+
+static int one(struct job *j, const char *text, size_t len_bytes)
+{
+	if (j->c->decode)
+		return decode(j, text, len_bytes);
+	if (j->c->input_format == CONFIG_INPUT_FORMAT_JSON)
+		return encode_json(j, text, len_bytes);
+	return encode(j, text, len_bytes);
+}
+
+static int each_line(struct job *j)
+{
+	char *line = NULL;
+	size_t cap = 0;
+	ssize_t len;
+	int err = 0;
+
+	while (!err && (len = getline(&line, &cap, j->in)) >= 0) {
+		j->line++;
+		if (len && line[len - 1] == '\n')
+			len--;
+		err = one(j, line, (size_t)len);
+		if (err)
+			err_note(err, "%s:%" PRId64, j->name, j->line);
+	}
+	free(line);
+	return err;
+}
+
+static int whole(struct job *j)
+{
+	struct str text = {0};
+	char piece[65536];
+	size_t len;
+	int err;
+
+	while ((len = fread(piece, 1, sizeof(piece), j->in)) > 0)
+		str_add_bytes(&text, piece, len);
+	err = str_check(&text);
+	if (!err && !ferror(j->in))
+		err = one(j, text.data ? text.data : "", text.len_bytes);
+	if (err)
+		err_note(err, "%s", j->name);
+	str_free(&text);
+	return err;
+}
+
+int cli_tokenize(const struct config *c)
+{
+	struct job j = {.c = c, .name = "stdin", .in = stdin};
+	int err = setup_tokenizer(&j.tokenizer, c, SETUP_REQUIRED);
+
+	if (!err && c->path && strcmp(c->path, "-")) {
+		j.name = c->path;
+		j.in = fopen(c->path, "rb");
+		if (!j.in)
+			err = err_set(ERR_INPUT, "%s: cannot be opened: %s", c->path, strerror(errno));
+	}
+	if (!err)
+		err = c->input_format == CONFIG_INPUT_FORMAT_WHOLE ? whole(&j) : each_line(&j);
+	if (!err && ferror(j.in))
+		err = err_set(ERR_IO, "%s: cannot be read", j.name);
+	if (j.in && j.in != stdin)
+		fclose(j.in);
+	token_list_free(&j.ids);
+	str_free(&j.out);
+	tokenizer_close(j.tokenizer);
+	return err;
+}

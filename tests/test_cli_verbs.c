@@ -1,0 +1,337 @@
+/* links: base */
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "tests/check.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The program from outside: exit codes, what is on stdout and on stderr, and that bad input leaves nothing
+ * behind. Everything runs in a directory of its own. */
+
+struct result {
+	int code;
+	char *out, *err;
+};
+
+static const char *dir; /* of this run */
+
+static char *take(const char *name)
+{
+	char *path = file_join(dir, name), *text = NULL;
+	size_t len;
+
+	check_ok(file_read_all(path, 64 << 20, &text, &len));
+	unlink(path);
+	mem_free(path);
+	return text;
+}
+
+/* `command` is for the shell; $F is the program, $S the shared directory. */
+static struct result run(const char *command)
+{
+	char *line = mem_printf("cd '%s' && export F='%s' S='%s' && ( %s ) > '%s/.out' 2> '%s/.err'", dir,
+	        getenv("FERRY_BINARY"), getenv("FERRY_SHARED"), command, dir, dir);
+	int status = system(line);
+	struct result r = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, take(".out"), take(".err")};
+
+	mem_free(line);
+	return r;
+}
+
+static void result_free(struct result *r)
+{
+	mem_free(r->out);
+	mem_free(r->err);
+}
+
+static void put(const char *name, const char *text)
+{
+	char *path = file_join(dir, name);
+
+	check_ok(file_write_all(path, text, strlen(text)));
+	mem_free(path);
+}
+
+static int entries(void)
+{
+	char **names;
+	size_t count;
+
+	check_ok(file_list_dir(dir, &names, &count));
+	file_list_free(names, count);
+	return (int)count;
+}
+
+/* ---- usage ---- */
+
+static const struct {
+	const char *command, *text; /* text: part of stderr */
+} bad[] = {
+        {"$F trian", "ferry: there is no verb \"trian\" (did you mean train?)"},
+        {"$F train", "ferry train: model, data, output_dir are not set"},
+        {"$F train none.yaml", "none.yaml: no such file"},
+        {"$F train model=m lrx=3", "unknown key \"lrx\"; did you mean learning_rate?"},
+        {"$F eval model=m data=d --lr 3", "lr is no key of ferry eval"},
+        {"$F inspect", "path is not set"},
+        {"$F inspect none", "path=none: no such file or directory"},
+        {"$F inspect broken.safetensors", "broken.safetensors: byte 5"},
+        {"$F inspect empty", "holds neither"},
+        {"$F inspect a b", "\"b\" is one argument too many"},
+        {"$F tokenize", "model or tokenizer is not set"},
+        {"echo x | $F tokenize tokenizer=empty", "empty holds no tokenizer.json"},
+        {"$F data show data=none.jsonl", "no such file"},
+        {"$F data show data=bad.jsonl", "bad.jsonl:2"},
+        {"$F data show data=ids.jsonl model=vocab", "ids.jsonl:1"},
+        {"$F data show data=empty.jsonl", "empty.jsonl"},
+        {"$F data show data=lengths.jsonl", "lengths.jsonl:1"},
+        {"$F train model=m data=ids.jsonl output_dir=o", "these two commands fetch it"},
+        {"$F train model=empty data=ids.jsonl output_dir=o", "empty holds no config.json"},
+        {"$F train model=vocab data=ids.jsonl output_dir=vocab", "is not empty"},
+        {"$F train broken.yaml", "broken.yaml:2"},
+        {"$F train model=vocab data=ids.jsonl output_dir=o optimizer_state=8bit",
+                "optimizer_state=8bit is not done"},
+        {"$F train model=vocab data=ids.jsonl output_dir=o device=cuda", "device=cuda"},
+};
+
+static void test_bad_usage(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		int before = entries();
+		struct result r = run(bad[i].command);
+
+		if (r.code != 2 || !strstr(r.err, bad[i].text) || *r.out)
+			print_error("%s: code %d\nstdout: %s\nstderr: %s\n", bad[i].command, r.code, r.out,
+			        r.err);
+		assert_int_equal(r.code, 2);
+		assert_non_null(strstr(r.err, bad[i].text));
+		assert_string_equal(r.out, "");
+		assert_int_equal(entries(), before); /* nothing was written */
+		result_free(&r);
+	}
+}
+
+static void test_help_and_version(void **state)
+{
+	static const char *const good[] = {"$F", "$F --help", "$F help", "$F train --help", "$F help inspect",
+	        "$F train lr=nonsense --help", "$F --version", "$F help --markdown"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		struct result r = run(good[i]);
+
+		assert_int_equal(r.code, 0);
+		assert_true(*r.out);
+		assert_string_equal(r.err, "");
+		result_free(&r);
+	}
+}
+
+static void test_full_stdout(void **state)
+{
+	static const char *const commands[] = {"$F train --help", "$F help", "$F", "$F --version",
+	        "$F data show data=good.jsonl", "$F data show data=good.jsonl --json"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		char command[128];
+		struct result r;
+
+		snprintf(command, sizeof(command), "%s > /dev/full", commands[i]);
+		r = run(command);
+		assert_int_equal(r.code, 1);
+		assert_non_null(strstr(r.err, "cannot write to stdout"));
+		result_free(&r);
+	}
+}
+
+/* ---- inspect ---- */
+
+/* A file with one tensor, F32 [2]. */
+static void put_safetensors(const char *name)
+{
+	static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+	char bytes[8 + sizeof(header) - 1 + 8] = {(char)(sizeof(header) - 1)};
+	char *path = file_join(dir, name);
+
+	memcpy(bytes + 8, header, sizeof(header) - 1);
+	check_ok(file_write_all(path, bytes, sizeof(bytes)));
+	mem_free(path);
+}
+
+static void test_inspect(void **state)
+{
+	struct result r;
+	json_t *root = NULL;
+	const json_t *tensor;
+
+	(void)state;
+	put_safetensors("one.safetensors");
+	r = run("$F inspect one.safetensors --json");
+	assert_int_equal(r.code, 0);
+	assert_string_equal(r.err, "");
+	check_ok(json_parse(&root, "stdout", r.out, strlen(r.out)));
+	assert_string_equal(json_string_value(json_object_get(root, "kind")), "safetensors");
+	assert_int_equal(json_integer_value(json_object_get(root, "parameters")), 2);
+	assert_int_equal(json_integer_value(json_object_get(root, "bytes")), 8);
+	tensor = json_array_get(json_object_get(root, "tensors"), 0);
+	assert_string_equal(json_string_value(json_object_get(tensor, "name")), "w");
+	assert_string_equal(json_string_value(json_object_get(tensor, "dtype")), "F32");
+	assert_string_equal(json_string_value(json_object_get(tensor, "file")), "one.safetensors");
+	json_decref(root);
+	result_free(&r);
+
+	r = run("$F inspect one.safetensors");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "1 tensors, 2 parameters, 8 bytes"));
+	result_free(&r);
+}
+
+/* ---- data ---- */
+
+static void test_data_show(void **state)
+{
+	struct result r = run("$F data show data=good.jsonl --json");
+	json_t *root = NULL;
+
+	(void)state;
+	assert_int_equal(r.code, 0);
+	check_ok(json_parse(&root, "stdout", r.out, strlen(r.out)));
+	assert_int_equal(json_integer_value(json_object_get(root, "rows")), 2);
+	assert_int_equal(json_integer_value(json_object_get(root, "tokens")), 7);
+	assert_int_equal(json_array_size(json_object_get(root, "examples")), 2);
+	json_decref(root);
+	result_free(&r);
+
+	r = run("$F data show data=good.jsonl rows=1");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "row 1: 4 tokens, 2 targets\n- 1 2 \n+ 3 4 \n"));
+	assert_null(strstr(r.out, "row 2"));
+	result_free(&r);
+}
+
+/* ---- tokenize, where there are tokenizers ---- */
+
+static int has_shared(void)
+{
+	const char *shared = getenv("FERRY_SHARED");
+
+	return shared && file_kind_of(shared) == FILE_DIR;
+}
+
+static void test_tokenize(void **state)
+{
+	struct result r;
+
+	(void)state;
+	if (!has_shared()) {
+		printf("SKIPPED test_tokenize: ../shared absent\n");
+		skip();
+	}
+	r = run("printf 'hello world\\n\\nhello world' | $F tokenize --json model=$S/tokenizers/gpt2");
+	assert_int_equal(r.code, 0);
+	assert_string_equal(r.out, "{\"ids\": [31373, 995]}\n{\"ids\": []}\n{\"ids\": [31373, 995]}\n");
+	result_free(&r);
+	r = run("printf 'hello world' > t.txt; $F tokenize model=$S/tokenizers/gpt2 t.txt; rm t.txt");
+	assert_string_equal(r.out, "[31373, 995]\n");
+	result_free(&r);
+	r = run("printf '%s\\n' '\"a\\n\\u0000b\"' | $F tokenize --json model=$S/tokenizers/gpt2 "
+	        "input_format=json | "
+	        "$F tokenize --json model=$S/tokenizers/gpt2 --decode");
+	assert_string_equal(r.out, "{\"text\": \"a\\n\\u0000b\"}\n");
+	result_free(&r);
+	r = run("printf 'a\\nb' | $F tokenize model=$S/tokenizers/gpt2 input_format=whole");
+	assert_string_equal(r.out, "[64, 198, 65]\n");
+	result_free(&r);
+	r = run("echo '[128000, 15339]' | $F tokenize model=$S/tokenizers/llama-3 --decode "
+	        "--skip-special-tokens");
+	assert_string_equal(r.out, "hello\n");
+	result_free(&r);
+	r = run("echo hello | $F tokenize model=$S/tokenizers/llama-3 add_special_tokens=off");
+	assert_string_equal(r.out, "[15339]\n");
+	result_free(&r);
+	r = run("echo hello | $F tokenize model=$S/tokenizers/llama-3");
+	assert_string_equal(r.out, "[128000, 15339]\n");
+	result_free(&r);
+}
+
+static void test_tokenize_bad(void **state)
+{
+	static const struct {
+		const char *command, *text;
+	} rows[] = {
+	        {"printf 'ok\\na\\377' | $F tokenize model=$S/tokenizers/gpt2", "stdin:2: "},
+	        {"echo '[1, \"a\"]' | $F tokenize model=$S/tokenizers/gpt2 --decode",
+	                "stdin:1: element 1 is no id"},
+	        {"echo '[1, -1]' | $F tokenize model=$S/tokenizers/gpt2 --decode",
+	                "stdin:1: element 1 is no id"},
+	        {"echo 3 | $F tokenize model=$S/tokenizers/gpt2 --decode",
+	                "stdin:1: a JSON array of ids is wanted"},
+	        {"echo hi | $F tokenize model=$S/tokenizers/gpt2 input_format=json", "stdin:1: "},
+	        {"echo hi | $F tokenize model=$S/tokenizers/llama-2", "llama-2"},
+	        {"echo hi | $F tokenize model=$S/tokenizers/bert-base-uncased", "bert-base-uncased"},
+	};
+
+	(void)state;
+	if (!has_shared()) {
+		printf("SKIPPED test_tokenize_bad: ../shared absent\n");
+		skip();
+	}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct result r = run(rows[i].command);
+
+		if (r.code != 2 || !strstr(r.err, rows[i].text))
+			print_error("%s: code %d: %s\n", rows[i].command, r.code, r.err);
+		assert_int_equal(r.code, 2);
+		assert_non_null(strstr(r.err, rows[i].text));
+		result_free(&r);
+	}
+}
+
+static int setup(void **state)
+{
+	char *sub;
+
+	if (check_dir_make(state))
+		return -1;
+	dir = *state;
+	put("broken.safetensors", "short");
+	put("broken.yaml", "lr: 1\nmodel: [\n");
+	put("bad.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n{\"input_ids\": [1,\n");
+	put("good.jsonl", "{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, -100, 3, 4]}\n{\"input_ids\": "
+	                  "[1, 2, 3]}\n");
+	put("ids.jsonl", "{\"input_ids\": [1, 2, 99]}\n");
+	put("lengths.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [1, 2]}\n");
+	put("empty.jsonl", "");
+	sub = file_join(dir, "empty");
+	check_ok(file_make_dir(sub));
+	mem_free(sub);
+	sub = file_join(dir, "vocab");
+	check_ok(file_make_dir(sub));
+	mem_free(sub);
+	put("vocab/config.json", "{\"vocab_size\": 10}");
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_bad_usage),
+	        cmocka_unit_test(test_help_and_version),
+	        cmocka_unit_test(test_full_stdout),
+	        cmocka_unit_test(test_inspect),
+	        cmocka_unit_test(test_data_show),
+	        cmocka_unit_test(test_tokenize),
+	        cmocka_unit_test(test_tokenize_bad),
+	};
+
+	if (!getenv("FERRY_BINARY")) {
+		fprintf(stderr, "FERRY_BINARY is not set\n");
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, setup, check_dir_remove);
+}
