@@ -123,10 +123,10 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	}
 	if (!err)
 		err = config_check(&c);
-	if (!err && !command)
-		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
 	if (!err)
 		err = preflight_check(&c);
+	if (!err && !command)
+		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
 	if (!err)
 		err = command(&c);
 out:

@@ -91,7 +91,7 @@ static const struct {
         {"$F train model=m data=ids.jsonl output_dir=o", "these two commands fetch it"},
         {"$F train model=empty data=ids.jsonl output_dir=o", "empty holds no config.json"},
         {"$F train model=vocab data=ids.jsonl output_dir=vocab", "is not empty"},
-        {"$F train broken.yaml", "broken.yaml:2"},
+        {"$F train broken.yaml", "broken.yaml:3:1: "},
         {"$F train model=vocab data=ids.jsonl output_dir=o optimizer_state=8bit",
                 "optimizer_state=8bit is not done"},
         {"$F train model=vocab data=ids.jsonl output_dir=o device=cuda", "device=cuda"},
