@@ -212,8 +212,8 @@ static void test_op_error(void **state)
 
 static void test_throttle(void **state)
 {
-	const struct device_options options = {.threads = 1, .host_copy_gbps = 0.2};
-	enum { BYTES = 4 << 20, LEAST_NS = 20971520 };
+	const struct device_options options = {.threads = 1, .host_copy_gbps = 0.1};
+	enum { BYTES = 4 << 20, LEAST_NS = 41943040 };
 	int64_t at_ns[QUEUE_COUNT][2];
 	struct world w;
 
