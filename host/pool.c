@@ -3,24 +3,37 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
-/* Looks at a counter before a thread sleeps, some microseconds in all: the next call is often nearer
- * than being woken. */
-enum { SPINS = 400 };
+enum {
+	SLOT_COUNT = 64, /* calls under way at a time; further callers work alone */
+	LINE_BYTES = 64,
+	SPIN_NS = 30000, /* a sleeper costs its waker about 5 us, and itself 50 */
+};
 
-/* One call, on its caller's stack; in the pool's ring as long as it has tasks to give out. */
-struct job {
+/* Where a call stands while it is under way. Slots live as long as the pool, so that a thread may look at one
+ * whose call has just ended: it finds no task left, or claims one of the next call.
+ *
+ * `left` is (generation << 32 | tasks not yet given out). Who lowers it owns the task count - left; until
+ * that task is done the call cannot end, so its other fields stay. The generation keeps a thread that was
+ * preempted between looking and claiming from taking the same number for the same call. */
+struct slot {
+	_Alignas(LINE_BYTES) _Atomic uint64_t left;
 	pool_fn *fn;
 	void *ctx;
-	int64_t count, next;
-	_Atomic int64_t done;
-	struct job *ring_next, *ring_prev;
-	pthread_cond_t finished;
+	int64_t first;
+	uint32_t count;
+	_Alignas(LINE_BYTES) _Atomic uint32_t done;
+	atomic_int is_waited_for; /* the caller sleeps on `done`, or is about to */
 };
 
 struct worker {
@@ -30,115 +43,184 @@ struct worker {
 };
 
 struct pool {
-	pthread_mutex_t lock;
-	pthread_cond_t wanted;
-	struct job *turn;           /* whose task the next worker takes; NULL: no tasks */
-	_Atomic int64_t call_count; /* so far */
-	int is_closing, idle_count;
+	struct slot slot[SLOT_COUNT];
+	_Alignas(LINE_BYTES) _Atomic uint64_t used; /* bit: the slot belongs to a call */
+	/* bit: the slot has tasks to give out, or will at once. Set before `left`, cleared by who claims the
+	 * last task: so no bit outlives its tasks. */
+	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
+	_Alignas(LINE_BYTES) _Atomic uint32_t call_count; /* idle workers sleep on it */
+	atomic_int sleeper_count, is_closing;
 	int thread_count, started_count;
-	struct worker worker[];
+	struct worker *worker;
 };
 
-static inline void relax(void)
+/* TSan sees the atomics around it; a wake without reason is allowed everywhere. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static void spin_pause(void)
+{
+	for (int i = 0; i < 16; i++)
 #if defined(__x86_64__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
+		__builtin_ia32_pause();
+#else
+		atomic_signal_fence(memory_order_seq_cst);
 #endif
 }
 
-static void ring_add(struct pool *pool, struct job *job)
+/* Claims one task of the slot and runs it; 0 when none was left. */
+static int run_task(struct pool *pool, int index, int worker)
 {
-	if (!pool->turn) {
-		pool->turn = job->ring_next = job->ring_prev = job;
-		return;
-	}
-	job->ring_next = pool->turn;
-	job->ring_prev = pool->turn->ring_prev;
-	job->ring_prev->ring_next = job;
-	job->ring_next->ring_prev = job;
+	struct slot *s = &pool->slot[index];
+	uint64_t left = atomic_load(&s->left);
+	uint32_t count;
+
+	do {
+		if ((uint32_t)left == 0)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&s->left, &left, left - 1));
+	if ((uint32_t)left == 1)
+		atomic_fetch_and(&pool->wanted, ~(UINT64_C(1) << index));
+	count = s->count;
+	s->fn(s->ctx, s->first + (count - (uint32_t)left), worker);
+	/* from here on the call may be over and the slot another's */
+	if (atomic_fetch_add(&s->done, 1) + 1 == count && atomic_load(&s->is_waited_for))
+		futex_wake(&s->done, 1);
+	return 1;
 }
 
-static void ring_remove(struct pool *pool, struct job *job)
+/* The next wanted slot behind `last`, going round; -1: none. */
+static int next_slot(uint64_t wanted, int last)
 {
-	job->ring_prev->ring_next = job->ring_next;
-	job->ring_next->ring_prev = job->ring_prev;
-	if (pool->turn == job)
-		pool->turn = job->ring_next == job ? NULL : job->ring_next;
+	uint64_t behind = last == SLOT_COUNT - 1 ? 0 : wanted & (UINT64_MAX << (last + 1));
+
+	return wanted ? __builtin_ctzll(behind ? behind : wanted) : -1;
 }
 
-/* Runs one task of the job; the lock is held on entry and return. */
-static void run_task(struct pool *pool, struct job *job, int worker)
+static void worker_sleep(struct pool *pool)
 {
-	int64_t task = job->next++;
+	uint32_t seen = atomic_load(&pool->call_count);
 
-	if (job->next == job->count)
-		ring_remove(pool, job);
-	pthread_mutex_unlock(&pool->lock);
-	job->fn(job->ctx, task, worker);
-	pthread_mutex_lock(&pool->lock);
-	if (++job->done == job->count)
-		pthread_cond_signal(&job->finished);
+	atomic_fetch_add(&pool->sleeper_count, 1);
+	if (!atomic_load(&pool->wanted) && !atomic_load(&pool->is_closing))
+		futex_wait(&pool->call_count, seen);
+	atomic_fetch_sub(&pool->sleeper_count, 1);
 }
 
 static void *worker_main(void *argument)
 {
 	struct worker *w = argument;
 	struct pool *pool = w->pool;
-	int64_t seen;
+	int last = SLOT_COUNT - 1;
+	int64_t idle_since = now_ns();
 
-	pthread_mutex_lock(&pool->lock);
-	while (!pool->is_closing) {
-		struct job *job = pool->turn;
+	while (!atomic_load(&pool->is_closing)) {
+		int next = next_slot(atomic_load_explicit(&pool->wanted, memory_order_relaxed), last);
 
-		if (job) {
-			pool->turn = job->ring_next;
-			run_task(pool, job, w->index);
-			continue;
+		if (next >= 0) {
+			last = next;
+			if (run_task(pool, next, w->index)) {
+				idle_since = 0;
+				continue;
+			}
 		}
-		seen = pool->call_count;
-		pthread_mutex_unlock(&pool->lock);
-		for (int i = 0; i < SPINS && pool->call_count == seen; i++)
-			relax();
-		pthread_mutex_lock(&pool->lock);
-		if (pool->turn || pool->is_closing)
-			continue;
-		pool->idle_count++;
-		pthread_cond_wait(&pool->wanted, &pool->lock);
-		pool->idle_count--;
+		spin_pause();
+		if (!idle_since) {
+			idle_since = now_ns();
+		} else if (now_ns() - idle_since > SPIN_NS) {
+			worker_sleep(pool);
+			idle_since = now_ns();
+		}
 	}
-	pthread_mutex_unlock(&pool->lock);
 	return NULL;
+}
+
+/* -1: all are taken. */
+static int take_slot(struct pool *pool)
+{
+	uint64_t used = atomic_load(&pool->used);
+
+	do {
+		if (used == UINT64_MAX)
+			return -1;
+	} while (!atomic_compare_exchange_weak(&pool->used, &used, used | (used + 1)));
+	return __builtin_ctzll(~used);
+}
+
+static void wait_done(struct slot *s, uint32_t count)
+{
+	int64_t start = now_ns();
+	uint32_t done;
+
+	while (atomic_load(&s->done) != count) {
+		spin_pause();
+		if (now_ns() - start > SPIN_NS)
+			break;
+	}
+	if (atomic_load(&s->done) == count)
+		return;
+	atomic_store(&s->is_waited_for, 1);
+	while ((done = atomic_load(&s->done)) != count)
+		futex_wait(&s->done, done);
+}
+
+static void wake_workers(struct pool *pool, uint32_t count)
+{
+	if (!atomic_load(&pool->sleeper_count))
+		return;
+	atomic_fetch_add(&pool->call_count, 1);
+	futex_wake(&pool->call_count, count < INT32_MAX ? (int)count : INT32_MAX);
+}
+
+static void run_in_slot(struct pool *pool, int index, int64_t first, uint32_t count, pool_fn *fn, void *ctx)
+{
+	struct slot *s = &pool->slot[index];
+	uint64_t generation = (atomic_load(&s->left) >> 32) + 1;
+
+	s->fn = fn;
+	s->ctx = ctx;
+	s->first = first;
+	s->count = count;
+	atomic_store(&s->done, 0);
+	atomic_store(&s->is_waited_for, 0);
+	atomic_fetch_or(&pool->wanted, UINT64_C(1) << index);
+	atomic_store(&s->left, generation << 32 | count);
+	wake_workers(pool, count - 1);
+	while (run_task(pool, index, 0))
+		;
+	wait_done(s, count);
 }
 
 void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx)
 {
-	struct job job = {.fn = fn, .ctx = ctx, .count = task_count};
+	int index = pool->thread_count == 1 || task_count <= 1 ? -1 : take_slot(pool);
 
-	if (pool->thread_count == 1 || task_count <= 1) {
+	if (index < 0) {
 		for (int64_t i = 0; i < task_count; i++)
 			fn(ctx, i, 0);
 		return;
 	}
-	pthread_cond_init(&job.finished, NULL);
-	pthread_mutex_lock(&pool->lock);
-	ring_add(pool, &job);
-	pool->call_count++;
-	if (pool->idle_count)
-		pthread_cond_broadcast(&pool->wanted);
-	while (job.next < job.count)
-		run_task(pool, &job, 0);
-	if (job.done < job.count) {
-		pthread_mutex_unlock(&pool->lock);
-		for (int i = 0; i < SPINS && job.done < job.count; i++)
-			relax();
-		pthread_mutex_lock(&pool->lock);
+	for (int64_t first = 0; first < task_count; first += UINT32_MAX) {
+		int64_t rest = task_count - first;
+
+		run_in_slot(pool, index, first, rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX, fn, ctx);
 	}
-	while (job.done < job.count)
-		pthread_cond_wait(&job.finished, &pool->lock);
-	pthread_mutex_unlock(&pool->lock);
-	pthread_cond_destroy(&job.finished);
+	atomic_fetch_and(&pool->used, ~(UINT64_C(1) << index));
 }
 
 int pool_worker_count(const struct pool *pool)
@@ -155,10 +237,16 @@ static int start_workers(struct pool *pool)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 1; i < pool->thread_count && !error; i++) {
 		struct worker *w = &pool->worker[i];
+		char name[32];
 
 		*w = (struct worker){.pool = pool, .index = i};
 		error = pthread_create(&w->thread, NULL, worker_main, w);
-		pool->started_count += !error;
+		if (error)
+			break;
+		snprintf(name, sizeof(name), "ferry-pool-%d", i);
+		name[15] = 0; /* what the kernel keeps */
+		pthread_setname_np(w->thread, name);
+		pool->started_count++;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return error ? err_set(ERR_DEVICE, "no thread for worker %d of %d: %s", pool->started_count + 1,
@@ -174,11 +262,14 @@ int pool_open(struct pool **pool, int threads)
 	*pool = NULL;
 	if (threads < 1 || threads > 4096)
 		return err_set(ERR_INPUT, "a pool of %d threads: must be from 1 to 4096", threads);
-	p = mem_alloc(1, sizeof(*p) + (size_t)threads * sizeof(p->worker[0]));
+	p = mem_alloc_aligned(1, sizeof(*p), LINE_BYTES);
 	if (!p)
 		return ERR_NOMEM;
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->wanted, NULL);
+	p->worker = mem_alloc((size_t)threads, sizeof(p->worker[0]));
+	if (!p->worker) {
+		mem_free(p);
+		return ERR_NOMEM;
+	}
 	p->thread_count = threads;
 	rc = start_workers(p);
 	if (rc) {
@@ -193,14 +284,12 @@ void pool_close(struct pool *pool)
 {
 	if (!pool)
 		return;
-	pthread_mutex_lock(&pool->lock);
-	pool->is_closing = 1;
-	pthread_cond_broadcast(&pool->wanted);
-	pthread_mutex_unlock(&pool->lock);
+	atomic_store(&pool->is_closing, 1);
+	atomic_fetch_add(&pool->call_count, 1);
+	futex_wake(&pool->call_count, INT32_MAX);
 	for (int i = 1; i <= pool->started_count; i++)
 		pthread_join(pool->worker[i].thread, NULL);
-	pthread_cond_destroy(&pool->wanted);
-	pthread_mutex_destroy(&pool->lock);
+	mem_free(pool->worker);
 	mem_free(pool);
 }
 

@@ -4,7 +4,11 @@
  * the caller and the pool's workers, in any order, and returns when all are done. Which thread runs a task is
  * chance; results must depend on the task alone. `worker` is below pool_worker_count and differs between
  * tasks of one call that run at the same time: it picks scratch memory. Several threads may call at once; the
- * workers then go round their calls.
+ * workers then go round their calls, task by task.
+ *
+ * Tasks are taken one at a time, so a thread that the system takes off its core delays only the task that it
+ * holds. A task costs about 0.1 us to hand out, a call 2 us, 50 more where workers sleep: they do so 30 us after
+ * the last task. The floating-point environment of workers is the default one (no FTZ, no DAZ).
  */
 #ifndef FERRY_HOST_POOL_H
 #define FERRY_HOST_POOL_H
