@@ -1,0 +1,286 @@
+/* What the tests of the host ops share: tensors with guards, one op run on pools of several sizes, and
+ * comparison against a reference in double.
+ *
+ * A case makes tensors, fills them, and calls case_run: the op starts from the same bytes on a pool of 1, 2,
+ * 3 and 5 threads, must give the same bytes each time, and must leave guards alone. Then the case names each
+ * element that the op should have written with case_check, and case_end finds any other element that
+ * changed. A bound is absolute and speaks of the value before it is rounded to the tensor's dtype. Written
+ * as !(diff <= bound), so that NaN fails.
+ */
+#ifndef FERRY_TESTS_OPS_CHECK_H
+#define FERRY_TESTS_OPS_CHECK_H
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "host/cpu/cpu.h"
+#include "tests/check.h"
+
+#include <math.h>
+
+#define EPS_F32 5.9604644775390625e-8 /* half a unit in the last place of 1 */
+#define EPS_BF16 0.00390625
+
+enum { GUARD_BYTES = 64, TENSORS_MAX = 16, POOLS = 4 };
+
+struct tensor {
+	uint8_t *block, *first,
+	        *written;             /* guards included: now, and as the op found it; a mark per element */
+	int64_t count, bytes, offset; /* offset of the data in block */
+	enum dtype dtype;
+};
+
+struct ops_case {
+	struct tensor tensors[TENSORS_MAX];
+	int tensor_count;
+	uint64_t seed, draws;
+	const char *name;
+};
+
+static struct pool *case_pools[POOLS];
+static struct cpu_context case_contexts[POOLS];
+
+static inline int ops_setup(void **state)
+{
+	static const int threads[POOLS] = {1, 2, 3, 5};
+
+	(void)state;
+	for (int i = 0; i < POOLS; i++) {
+		if (pool_open(&case_pools[i], threads[i]) < 0)
+			return -1;
+		case_contexts[i] = (struct cpu_context){.pool = case_pools[i]};
+	}
+	return 0;
+}
+
+static inline int ops_teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < POOLS; i++) {
+		cpu_context_free(&case_contexts[i]);
+		pool_close(case_pools[i]);
+	}
+	return 0;
+}
+
+static inline void case_begin(struct ops_case *c, const char *name, uint64_t seed)
+{
+	*c = (struct ops_case){.name = name, .seed = seed};
+}
+
+/* A whole number in [low, high], a real in [-1, 1), and a normal one. */
+static inline int64_t case_int(struct ops_case *c, int64_t low, int64_t high)
+{
+	return low + (int64_t)rng_below(c->seed, 1, c->draws++, (uint64_t)(high - low + 1));
+}
+
+static inline double case_uniform(struct ops_case *c)
+{
+	return 2 * rng_uniform(c->seed, 2, c->draws++) - 1;
+}
+
+static inline double case_normal(struct ops_case *c)
+{
+	return rng_normal(c->seed, 3, c->draws++);
+}
+
+/* Sizes that find trouble: 1, small, beside powers of two, and anything up to high. */
+static inline int64_t case_size(struct ops_case *c, int64_t high)
+{
+	int64_t power = (int64_t)1 << case_int(c, 0, 9), size = 1;
+
+	switch (case_int(c, 0, 3)) {
+	case 0:
+		size = case_int(c, 1, 8);
+		break;
+	case 1:
+		size = power + case_int(c, -1, 1);
+		break;
+	default:
+		size = case_int(c, 1, high);
+	}
+	return size < 1 ? 1 : size > high ? high : size;
+}
+
+static inline double tensor_get(const struct tensor *t, int64_t i)
+{
+	const uint8_t *data = t->block + t->offset;
+	double d;
+	float f;
+	uint16_t h;
+	int32_t n;
+
+	switch (t->dtype) {
+	case DTYPE_F32:
+		memcpy(&f, data + 4 * i, 4);
+		return f;
+	case DTYPE_BF16:
+		memcpy(&h, data + 2 * i, 2);
+		return bf16_to_f32(h);
+	case DTYPE_F64:
+		memcpy(&d, data + 8 * i, 8);
+		return d;
+	case DTYPE_I32:
+		memcpy(&n, data + 4 * i, 4);
+		return n;
+	default:
+		return data[i];
+	}
+}
+
+static inline void tensor_set(struct tensor *t, int64_t i, double value)
+{
+	uint8_t *data = t->block + t->offset;
+	float f = (float)value;
+	uint16_t h = bf16_from_f32(f);
+	int32_t n = t->dtype == DTYPE_I32 ? (int32_t)value : 0;
+	int16_t s;
+
+	assert_true(i >= 0 && i < t->count);
+	switch (t->dtype) {
+	case DTYPE_F32:
+		memcpy(data + 4 * i, &f, 4);
+		break;
+	case DTYPE_BF16:
+		memcpy(data + 2 * i, &h, 2);
+		break;
+	case DTYPE_F64:
+		memcpy(data + 8 * i, &value, 8);
+		break;
+	case DTYPE_I32:
+		memcpy(data + 4 * i, &n, 4);
+		break;
+	case DTYPE_I16:
+		s = (int16_t)(value * 1000);
+		memcpy(data + 2 * i, &s, 2);
+		break;
+	default:
+		data[i] = (uint8_t)value;
+	}
+}
+
+/* A tensor of normal numbers times scale, aligned to its element and no better. */
+static inline struct tensor *case_tensor(struct ops_case *c, int64_t count, enum dtype dtype, double scale)
+{
+	struct tensor *t = &c->tensors[c->tensor_count++];
+	int64_t element = dtype_bytes(dtype);
+
+	assert_true(c->tensor_count <= TENSORS_MAX);
+	*t = (struct tensor){.count = count, .dtype = dtype};
+	t->offset = GUARD_BYTES + element * case_int(c, 0, 7);
+	t->bytes = t->offset + count * element + GUARD_BYTES;
+	t->block = mem_alloc((size_t)t->bytes, 1);
+	t->first = mem_alloc((size_t)t->bytes, 1);
+	t->written = mem_alloc((size_t)count, 1);
+	assert_true(t->block && t->first && t->written);
+	for (int64_t i = 0; i < t->bytes; i++)
+		t->block[i] = (uint8_t)(0xa5 ^ i);
+	for (int64_t i = 0; i < count; i++)
+		tensor_set(t, i, scale * (dtype == DTYPE_I32 ? 0 : case_normal(c)));
+	return t;
+}
+
+static inline dev_addr tensor_addr(const struct tensor *t)
+{
+	return t ? (dev_addr){(uint64_t)(uintptr_t)(t->block + t->offset)} : DEV_NONE;
+}
+
+/* The tensor's element before the op ran. */
+static inline double tensor_was(const struct tensor *t, int64_t i)
+{
+	struct tensor first = *t;
+
+	first.block = t->first;
+	return tensor_get(&first, i);
+}
+
+static inline void case_run(struct ops_case *c, const struct op *op)
+{
+	uint8_t *after[TENSORS_MAX] = {0};
+
+	check_ok(op_check(op));
+	for (int i = 0; i < c->tensor_count; i++)
+		memcpy(c->tensors[i].first, c->tensors[i].block, (size_t)c->tensors[i].bytes);
+	for (int p = 0; p < POOLS; p++) {
+		for (int i = 0; i < c->tensor_count; i++)
+			memcpy(c->tensors[i].block, c->tensors[i].first, (size_t)c->tensors[i].bytes);
+		check_ok(cpu_ops[op->kind](&case_contexts[p], op));
+		for (int i = 0; i < c->tensor_count; i++) {
+			struct tensor *t = &c->tensors[i];
+
+			if (p == 0) {
+				after[i] = mem_alloc((size_t)t->bytes, 1);
+				memcpy(after[i], t->block, (size_t)t->bytes);
+			} else if (memcmp(after[i], t->block, (size_t)t->bytes)) {
+				fail_msg("%s, seed %llu: tensor %d differs between pool 0 and pool %d",
+				        c->name, (unsigned long long)c->seed, i, p);
+			}
+		}
+	}
+	for (int i = 0; i < c->tensor_count; i++)
+		mem_free(after[i]);
+}
+
+static inline void case_check(
+        struct ops_case *c, struct tensor *t, int64_t i, double want, double bound, const char *what)
+{
+	double got = tensor_get(t, i), diff = fabs(got - want);
+	double rounding = t->dtype == DTYPE_F64 ? 0 : t->dtype == DTYPE_BF16 ? EPS_BF16 : EPS_F32;
+
+	assert_true(i >= 0 && i < t->count);
+	t->written[i] = 1;
+	if (!(diff <= bound + 1.01 * rounding * (fabs(want) + bound) + 1e-44))
+		fail_msg("%s, seed %llu: %s[%lld] is %.9g, wanted %.9g within %.3g", c->name,
+		        (unsigned long long)c->seed, what, (long long)i, got, want, bound);
+}
+
+/* Any element may hold anything: scratch. */
+static inline void case_forget(struct tensor *t)
+{
+	memset(t->written, 1, (size_t)t->count);
+}
+
+static inline void case_end(struct ops_case *c)
+{
+	for (int n = 0; n < c->tensor_count; n++) {
+		struct tensor *t = &c->tensors[n];
+		int64_t element = dtype_bytes(t->dtype);
+
+		for (int64_t i = 0; i < t->count; i++)
+			if (t->written[i])
+				memcpy(t->first + t->offset + i * element, t->block + t->offset + i * element,
+				        (size_t)element);
+		for (int64_t i = 0; i < t->bytes; i++)
+			if (t->block[i] != t->first[i])
+				fail_msg("%s, seed %llu: tensor %d changed at element %lld of %lld", c->name,
+				        (unsigned long long)c->seed, n,
+				        (long long)((i - t->offset) / element), (long long)t->count);
+		mem_free(t->block);
+		mem_free(t->first);
+		mem_free(t->written);
+	}
+	c->tensor_count = 0;
+}
+
+/* Central differences: the derivative of f at parameter *x, and what backward said it is. `size` is the
+ * magnitude that the error is measured against. */
+typedef double case_value_fn(void *context);
+
+static inline void case_derivative(case_value_fn *f, void *context, double *x, double slope, double size)
+{
+	double kept = *x, step = 1e-4 * (fabs(kept) > 1 ? fabs(kept) : 1), low2, low, high, high2, found;
+
+	*x = kept - 2 * step;
+	low2 = f(context);
+	*x = kept - step;
+	low = f(context);
+	*x = kept + step;
+	high = f(context);
+	*x = kept + 2 * step;
+	high2 = f(context);
+	*x = kept;
+	found = (8 * (high - low) - (high2 - low2)) / (12 * step);
+	if (!(fabs(found - slope) <= 1e-6 * (fabs(slope) + size)))
+		fail_msg("the reference says %.12g, differences say %.12g", slope, found);
+}
+
+#endif

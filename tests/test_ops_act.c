@@ -1,0 +1,305 @@
+/* links: host_cpu */
+/* also: tsan */
+#include "host/cpu/kernels.h"
+#include "tests/ops_check.h"
+
+static const enum act_kind acts[] = {ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_GELU_QUICK, ACT_RELU, ACT_RELU2};
+enum { ACTS = sizeof acts / sizeof *acts };
+
+static double sigmoid(double x)
+{
+	return 1 / (1 + exp(-x));
+}
+
+static double act_value(enum act_kind act, double x)
+{
+	switch (act) {
+	case ACT_SILU:
+		return x * sigmoid(x);
+	case ACT_GELU:
+		return x * 0.5 * erfc(-x * M_SQRT1_2);
+	case ACT_GELU_TANH: /* 0.5 x (1 + tanh(u)) without the cancellation for x < 0 */
+		return x * sigmoid(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+	case ACT_GELU_QUICK:
+		return x * sigmoid(1.702 * x);
+	case ACT_RELU:
+		return x > 0 ? x : 0;
+	default:
+		return x > 0 ? x * x : 0;
+	}
+}
+
+static double act_slope(enum act_kind act, double x)
+{
+	double s, u = 2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+
+	switch (act) {
+	case ACT_SILU:
+		return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
+	case ACT_GELU:
+		return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) / sqrt(2 * M_PI);
+	case ACT_GELU_TANH:
+		s = sigmoid(u);
+		return s + x * s * sigmoid(-u) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+	case ACT_GELU_QUICK:
+		return sigmoid(1.702 * x) + 1.702 * x * sigmoid(1.702 * x) * sigmoid(-1.702 * x);
+	case ACT_RELU:
+		return x > 0 ? 1 : 0;
+	default:
+		return x > 0 ? 2 * x : 0;
+	}
+}
+
+struct point {
+	enum act_kind act;
+	double x;
+};
+
+static double point_value(void *context)
+{
+	struct point *p = context;
+
+	return act_value(p->act, p->x);
+}
+
+static void test_reference(void **state)
+{
+	(void)state;
+	for (int a = 0; a < ACTS; a++)
+		for (double x = -6.013; x < 6; x += 0.1) {
+			struct point p = {acts[a], x};
+
+			case_derivative(point_value, &p, &p.x, act_slope(acts[a], x), 1);
+			assert_true(
+			        fabs(act_value(ACT_GELU_TANH, x) -
+			                0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))) <
+			        1e-12);
+		}
+}
+
+/* Relative error of a value, in eps: exponents amplify the rounding of their argument, which for the tanh
+ * form and the quick form grows with |x|; where the true value is subnormal the last place is what counts. */
+static double value_bound(enum act_kind act, double x, double value)
+{
+	double eps = 12;
+
+	if (act == ACT_GELU_TANH)
+		eps += 8 * fabs(x) + fabs(x * x * x) * 0.5;
+	if (act == ACT_GELU_QUICK)
+		eps += 4 * fabs(x);
+	return eps * EPS_F32 * fabs(value) + 1e-37;
+}
+
+/* The slope is a sum of two terms of opposite sign near its zero: the error is relative to their size. */
+static double slope_bound(enum act_kind act, double x)
+{
+	double size = act == ACT_RELU2 ? fabs(x) : act_value(act, x) / x;
+
+	if (act == ACT_GELU)
+		size += fabs(x) * exp(-0.5 * x * x);
+	else if (act != ACT_RELU && act != ACT_RELU2)
+		size *= 1 + 2 * fabs(x) + (act == ACT_GELU_TANH ? 0.3 * fabs(x * x * x) : 0);
+	if (x == 0)
+		size = 1;
+	return value_bound(act, x, size);
+}
+
+/* Every kernel table over a grid of all magnitudes and both signs. */
+static void test_precision(void **state)
+{
+	static const char *const names[] = {"scalar", "avx2", "avx512"};
+	enum { N = 4000 };
+	static float x[N], one[N], y[N], slope[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		uint32_t bits =
+		        (uint32_t)(((uint64_t)i * 0x43000000u) / (N / 2)); /* 0 .. 128 by exponent, twice */
+
+		x[i] = i < N / 2 ? f32_from_bits(bits) : -f32_from_bits(bits - 0x43000000u);
+		one[i] = 1;
+	}
+	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+
+		if (!k) {
+			print_message("SKIPPED %s kernels: this CPU lacks them\n", names[t]);
+			continue;
+		}
+		for (int a = 0; a < ACTS; a++) {
+			k->act(y, x, N, acts[a]);
+			k->act_grad(slope, one, x, N, acts[a]);
+			for (int i = 0; i < N; i++) {
+				double want = act_value(acts[a], x[i]), want_slope = act_slope(acts[a], x[i]);
+
+				if (!(fabs(y[i] - want) <= value_bound(acts[a], x[i], want)))
+					fail_msg("%s, act %d: f(%.9g) = %.9g, wanted %.9g", names[t], a, x[i],
+					        y[i], want);
+				if (!(fabs(slope[i] - want_slope) <= slope_bound(acts[a], x[i])))
+					fail_msg("%s, act %d: f'(%.9g) = %.9g, wanted %.9g", names[t], a,
+					        x[i], slope[i], want_slope);
+			}
+		}
+	}
+}
+
+/* exp over its whole range, in every table: 1.5 units in the last place, 0 below and infinity above. */
+static void test_exp(void **state)
+{
+	static const char *const names[] = {"scalar", "avx2", "avx512"};
+	enum { N = 5000 };
+	static float x[N], y[N];
+	float odd[] = {-INFINITY, -1e30f, -200, 89.5f, 1e30f, INFINITY, NAN, 0, -0.0f}, out[9];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		x[i] = -103.0f + (float)i * (191.7f / N);
+	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+
+		if (!k)
+			continue;
+		k->exp_scaled(y, x, 0, 1, N);
+		for (int i = 0; i < N; i++)
+			if (!(fabs(y[i] - exp(x[i])) <= 3.2 * EPS_F32 * exp(x[i]) + 1.5e-45))
+				fail_msg("%s: exp(%.9g) = %.9g", names[t], x[i], y[i]);
+		k->exp_scaled(out, odd, 0, 1, 9);
+		assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);
+		assert_true(isinf(out[3]) && isinf(out[4]) && isinf(out[5]) && isnan(out[6]));
+		assert_true(out[7] == 1 && out[8] == 1);
+	}
+}
+
+/* act and act_grad; in place where seed says so. */
+static void act_try(uint64_t seed)
+{
+	struct ops_case c;
+	struct tensor *x, *out, *dout, *dx;
+	struct op op = {.kind = OP_ACT};
+	int64_t count;
+	enum dtype dtype;
+	enum act_kind act;
+
+	case_begin(&c, "act", seed);
+	count = case_size(&c, seed % 10 ? 600 : 40000);
+	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	act = acts[case_int(&c, 0, ACTS - 1)];
+	x = case_tensor(&c, count, dtype, 3);
+	out = case_int(&c, 0, 1) ? x : case_tensor(&c, count, dtype, 1);
+	op.act = (struct op_act){tensor_addr(out), tensor_addr(x), count, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < count; i++) {
+		double at = tensor_was(x, i), want = act_value(act, at);
+
+		case_check(&c, out, i, want, value_bound(act, at, want), "out");
+	}
+	case_end(&c);
+
+	x = case_tensor(&c, count, dtype, 3);
+	dout = case_tensor(&c, count, dtype, 1);
+	dx = case_int(&c, 0, 2) == 0 ? x : case_int(&c, 0, 1) ? dout : case_tensor(&c, count, dtype, 1);
+	op = (struct op){.kind = OP_ACT_GRAD};
+	op.act_grad =
+	        (struct op_act_grad){tensor_addr(dx), tensor_addr(dout), tensor_addr(x), count, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < count; i++) {
+		double at = tensor_was(x, i), d = tensor_was(dout, i);
+
+		case_check(&c, dx, i, d * act_slope(act, at), fabs(d) * slope_bound(act, at), "dx");
+	}
+	case_end(&c);
+}
+
+static void glu_try(uint64_t seed)
+{
+	struct ops_case c;
+	struct tensor *gate, *up, *out, *dout, *dgate, *dup;
+	struct op op = {.kind = OP_GLU};
+	int64_t count, alias;
+	enum dtype dtype;
+	enum act_kind act;
+
+	case_begin(&c, "glu", seed);
+	count = case_size(&c, seed % 10 ? 600 : 40000);
+	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	act = acts[case_int(&c, 0, ACTS - 1)];
+	gate = case_tensor(&c, count, dtype, 3);
+	up = case_tensor(&c, count, dtype, 1);
+	out = case_tensor(&c, count, dtype, 1);
+	op.glu = (struct op_glu){tensor_addr(out), tensor_addr(gate), tensor_addr(up), count, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < count; i++) {
+		double at = tensor_get(gate, i), value = act_value(act, at), u = tensor_get(up, i);
+
+		case_check(&c, out, i, value * u, fabs(u) * value_bound(act, at, value), "out");
+	}
+	case_end(&c);
+
+	gate = case_tensor(&c, count, dtype, 3);
+	up = case_tensor(&c, count, dtype, 1);
+	dout = case_tensor(&c, count, dtype, 1);
+	alias = case_int(&c, 0, 2);
+	dgate = case_int(&c, 0, 1) ? gate : case_tensor(&c, count, dtype, 1);
+	dup = alias == 0 ? up : alias == 1 ? dout : case_tensor(&c, count, dtype, 1);
+	op = (struct op){.kind = OP_GLU_GRAD};
+	op.glu_grad = (struct op_glu_grad){tensor_addr(dgate), tensor_addr(dup), tensor_addr(dout),
+	        tensor_addr(gate), tensor_addr(up), count, act, dtype};
+	case_run(&c, &op);
+	for (int64_t i = 0; i < count; i++) {
+		double at = tensor_was(gate, i), u = tensor_was(up, i), d = tensor_was(dout, i);
+		double value = act_value(act, at);
+
+		case_check(&c, dgate, i, d * u * act_slope(act, at), fabs(d * u) * slope_bound(act, at),
+		        "dgate");
+		case_check(&c, dup, i, d * value, fabs(d) * value_bound(act, at, value), "dup");
+	}
+	case_end(&c);
+}
+
+static void test_act(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 150; seed++)
+		act_try(seed);
+}
+
+static void test_glu(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 150; seed++)
+		glu_try(seed);
+}
+
+/* NaN goes through every activation and its gradient. */
+static void test_nan(void **state)
+{
+	float x[17], y[17];
+
+	(void)state;
+	for (int a = 0; a < ACTS; a++) {
+		for (int i = 0; i < 17; i++)
+			x[i] = i % 2 ? NAN : 1;
+		cpu_kernels()->act(y, x, 17, acts[a]);
+		for (int i = 0; i < 17; i++)
+			assert_true(isnan(y[i]) == i % 2);
+		for (int i = 0; i < 17; i++)
+			x[i] = 1, y[i] = i % 2 ? NAN : 1;
+		cpu_kernels()->act_grad(y, y, x, 17, acts[a]);
+		for (int i = 0; i < 17; i++)
+			assert_true(isnan(y[i]) == i % 2);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_reference),
+	        cmocka_unit_test(test_exp),
+	        cmocka_unit_test(test_precision),
+	        cmocka_unit_test(test_act),
+	        cmocka_unit_test(test_glu),
+	        cmocka_unit_test(test_nan),
+	};
+
+	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
+}

@@ -1,0 +1,207 @@
+/* links: host_cpu */
+/* also: tsan */
+#include "tests/ops_check.h"
+
+/* Reference: one row in double. */
+struct row {
+	double *logits, *slopes;
+	int64_t vocab, label;
+	double size; /* how much of each factor the loss is made of */
+};
+
+static double row_loss(void *context)
+{
+	struct row *r = context;
+	double max = -INFINITY, sum = 0;
+
+	for (int64_t i = 0; i < r->vocab; i++)
+		max = r->logits[i] > max ? r->logits[i] : max;
+	for (int64_t i = 0; i < r->vocab; i++)
+		sum += exp(r->logits[i] - max);
+	for (int64_t i = 0; i < r->vocab; i++)
+		r->slopes[i] = exp(r->logits[i] - max) / sum - (i == r->label);
+	return max + log(sum) - r->logits[r->label];
+}
+
+static void row_alloc(struct row *r)
+{
+	r->logits = mem_alloc((size_t)r->vocab, sizeof(double));
+	r->slopes = mem_alloc((size_t)r->vocab, sizeof(double));
+	assert_true(r->logits && r->slopes);
+}
+
+static void row_free(struct row *r)
+{
+	mem_free(r->logits);
+	mem_free(r->slopes);
+}
+
+static void test_reference(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 30; seed++) {
+		struct ops_case c;
+		struct row r = {.vocab = 1};
+		double slope;
+
+		case_begin(&c, "reference", seed);
+		r.vocab = case_int(&c, 1, 12);
+		r.label = case_int(&c, 0, r.vocab - 1);
+		row_alloc(&r);
+		for (int64_t i = 0; i < r.vocab; i++)
+			r.logits[i] = 2 * case_normal(&c);
+		for (int64_t i = 0; i < r.vocab; i++) {
+			row_loss(&r);
+			slope = r.slopes[i];
+			case_derivative(row_loss, &r, &r.logits[i], slope, 1);
+		}
+		row_free(&r);
+	}
+}
+
+enum place { PLACE_NONE, PLACE_APART, PLACE_SAME };
+
+/* The loss: an exp is off by 3 eps of itself, sums are in double, so log(sum) is off by 3 eps, and the result
+ * is rounded once; x - max in fp32 adds eps |x - max| where p is not small. A gradient: 5 eps of p more. */
+static void loss_try(uint64_t seed, int64_t vocab_high)
+{
+	struct ops_case c;
+	struct row r = {0};
+	struct tensor *loss, *dlogits = NULL, *logits, *label;
+	struct op op = {.kind = OP_CROSS_ENTROPY};
+	int64_t rows;
+	enum place place;
+	enum dtype dtype;
+	double scale;
+	float grad_scale;
+
+	case_begin(&c, "cross_entropy", seed);
+	rows = case_size(&c, 40);
+	r.vocab = case_size(&c, vocab_high);
+	place = (enum place)case_int(&c, 0, 2);
+	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	scale = case_int(&c, 0, 3) ? 3 : 30;
+	grad_scale = (float)(case_int(&c, 0, 1) ? 1 : 1.0 / 77);
+	logits = case_tensor(&c, rows * r.vocab, DTYPE_F32, scale);
+	label = case_tensor(&c, rows, DTYPE_I32, 1);
+	loss = case_tensor(&c, rows, DTYPE_F32, 1);
+	for (int64_t i = 0; i < rows; i++)
+		tensor_set(label, i, (double)case_int(&c, 0, r.vocab - 1));
+	if (place == PLACE_APART)
+		dlogits = case_tensor(&c, rows * r.vocab, dtype, 1);
+	op.cross_entropy = (struct op_cross_entropy){.loss = tensor_addr(loss),
+	        .dlogits = place == PLACE_SAME ? tensor_addr(logits) : tensor_addr(dlogits),
+	        .logits = tensor_addr(logits),
+	        .label = tensor_addr(label),
+	        .rows = rows,
+	        .vocab = r.vocab,
+	        .grad_scale = grad_scale,
+	        .dlogits_dtype = dtype};
+	case_run(&c, &op);
+	row_alloc(&r);
+	for (int64_t i = 0; i < rows; i++) {
+		struct tensor packed =
+		        *logits; /* where the gradient stands: over the logits it may be bf16 */
+		double want;
+
+		packed.dtype = dtype;
+		r.label = (int64_t)tensor_get(label, i);
+		for (int64_t j = 0; j < r.vocab; j++)
+			r.logits[j] = tensor_was(logits, i * r.vocab + j);
+		want = row_loss(&r);
+		case_check(&c, loss, i, want, (8 + 2 * scale) * EPS_F32, "loss");
+		for (int64_t j = 0; j < r.vocab && place != PLACE_NONE; j++) {
+			double p = r.slopes[j] + (j == r.label), bound = (12 + 12 * scale) * EPS_F32 * p;
+
+			if (j == r.label) /* 1 - p is as precise as the sum of the others */
+				bound = (12 + 12 * scale) * EPS_F32 * (1 - p) + 1e-15;
+			case_check(&c, place == PLACE_SAME ? &packed : dlogits, i * r.vocab + j,
+			        r.slopes[j] * grad_scale, bound * grad_scale + 1e-37, "dlogits");
+		}
+	}
+	if (place == PLACE_SAME &&
+	        dtype == DTYPE_BF16) /* the second half of the bytes holds old or packed rows */
+		case_forget(logits);
+	row_free(&r);
+	case_end(&c);
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 200; seed++)
+		loss_try(seed, seed % 10 ? 70 : 3000);
+}
+
+/* Logits at the ends of the range: infinities appear in the loss only where they must. */
+static void test_range(void **state)
+{
+	static const float rows[][3] = {{-3e38f, 3e38f, 0}, {3e38f, -3e38f, 0}, {-INFINITY, 1, -INFINITY},
+	        {0, NAN, 0}, {INFINITY, 0, 0}, {1000, 1000, 1000}};
+	struct ops_case c;
+	struct tensor *loss, *logits, *label;
+	struct op op = {.kind = OP_CROSS_ENTROPY};
+
+	(void)state;
+	case_begin(&c, "range", 0);
+	logits = case_tensor(&c, 18, DTYPE_F32, 1);
+	label = case_tensor(&c, 6, DTYPE_I32, 1);
+	loss = case_tensor(&c, 6, DTYPE_F32, 1);
+	for (int64_t i = 0; i < 18; i++)
+		tensor_set(logits, i, rows[i / 3][i % 3]);
+	for (int64_t i = 0; i < 6; i++)
+		tensor_set(label, i, 1);
+	op.cross_entropy = (struct op_cross_entropy){.loss = tensor_addr(loss),
+	        .dlogits = tensor_addr(logits),
+	        .logits = tensor_addr(logits),
+	        .label = tensor_addr(label),
+	        .rows = 6,
+	        .vocab = 3,
+	        .grad_scale = 1};
+	case_run(&c, &op);
+	case_check(&c, loss, 0, 0, 0, "loss");
+	assert_true(isinf(tensor_get(loss, 1)) && tensor_get(loss, 1) > 0);
+	case_check(&c, loss, 2, 0, 0, "loss");
+	assert_true(isnan(tensor_get(loss, 3)) && isnan(tensor_get(loss, 4)));
+	case_check(&c, loss, 5, log(3), 0, "loss");
+	assert_true(isnan(tensor_get(logits, 9)) && isnan(tensor_get(logits, 10)));
+	case_check(&c, logits, 15, 1.0 / 3, 1e-7, "dlogits");
+	case_check(&c, logits, 16, -2.0 / 3, 1e-7, "dlogits");
+	case_check(&c, logits, 1, 0, 0, "dlogits");
+	case_check(&c, logits, 4, -1, 0, "dlogits");
+	case_check(&c, logits, 3, 1, 0, "dlogits");
+	case_forget(loss);
+	case_forget(logits);
+	case_end(&c);
+}
+
+static void test_bad_label(void **state)
+{
+	float logits[6] = {0}, loss[2];
+	int32_t label[2] = {0, 3};
+	struct op op = {.kind = OP_CROSS_ENTROPY};
+
+	(void)state;
+	op.cross_entropy = (struct op_cross_entropy){.loss.value = (uint64_t)(uintptr_t)loss,
+	        .logits.value = (uint64_t)(uintptr_t)logits,
+	        .label.value = (uint64_t)(uintptr_t)label,
+	        .rows = 2,
+	        .vocab = 3,
+	        .grad_scale = 1};
+	check_fails(
+	        cpu_cross_entropy(&case_contexts[0], &op), ERR_RANGE, "cross_entropy: index 3 at position 1");
+	label[1] = -100;
+	check_fails(cpu_cross_entropy(&case_contexts[0], &op), ERR_RANGE, "index -100");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_reference),
+	        cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_range),
+	        cmocka_unit_test(test_bad_label),
+	};
+
+	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
+}

@@ -1,0 +1,136 @@
+/* links: host_cpu */
+/* also: tsan */
+#include "tests/ops_check.h"
+
+/* Turning a pair, and turning it back. */
+static void pair_turn(double *a, double *b, double cosine, double sine, enum rope_direction direction)
+{
+	double p = *a, q = *b, s = direction == ROPE_FORWARD ? sine : -sine;
+
+	*a = p * cosine - q * s;
+	*b = q * cosine + p * s;
+}
+
+struct turn {
+	double a, b, cosine, sine, da, db;
+};
+
+static double turn_value(void *context)
+{
+	struct turn *t = context;
+	double a = t->a, b = t->b;
+
+	pair_turn(&a, &b, t->cosine, t->sine, ROPE_FORWARD);
+	return a * t->da + b * t->db;
+}
+
+static void test_reference(void **state)
+{
+	struct ops_case c;
+
+	(void)state;
+	case_begin(&c, "reference", 1);
+	for (int i = 0; i < 100; i++) {
+		double angle = 3 * case_uniform(&c), a, b;
+		struct turn t = {case_normal(&c), case_normal(&c), cos(angle), sin(angle), case_normal(&c),
+		        case_normal(&c)};
+
+		a = t.da, b = t.db;
+		pair_turn(&a, &b, t.cosine, t.sine, ROPE_BACKWARD);
+		case_derivative(turn_value, &t, &t.a, a, 1);
+		case_derivative(turn_value, &t, &t.b, b, 1);
+	}
+}
+
+static void rope_try(uint64_t seed)
+{
+	struct ops_case c;
+	struct tensor *x, *table, *position;
+	struct op op = {.kind = OP_ROPE};
+	int64_t tokens, heads, rotary, head_stride, stride, rows;
+	enum dtype dtype;
+
+	case_begin(&c, "rope", seed);
+	tokens = case_size(&c, 60);
+	heads = case_int(&c, 1, 5);
+	rotary = 2 * (seed % 20 ? case_size(&c, 40) : case_int(&c, 500, 700));
+	rows = case_size(&c, 50);
+	head_stride = rotary + (case_int(&c, 0, 1) ? 0 : case_int(&c, 0, 9));
+	stride = heads * head_stride + (case_int(&c, 0, 1) ? 0 : case_int(&c, 0, 9));
+	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
+	x = case_tensor(&c, (tokens - 1) * stride + (heads - 1) * head_stride + rotary, dtype, 1);
+	table = case_tensor(&c, rows * rotary, DTYPE_F32, 1);
+	position = case_tensor(&c, tokens, DTYPE_I32, 1);
+	for (int64_t t = 0; t < tokens; t++)
+		tensor_set(position, t, (double)case_int(&c, 0, rows - 1));
+	op.rope = (struct op_rope){.x = tensor_addr(x),
+	        .table = tensor_addr(table),
+	        .position = tensor_addr(position),
+	        .tokens = tokens,
+	        .heads = heads,
+	        .stride = stride,
+	        .head_stride = head_stride,
+	        .rotary = rotary,
+	        .table_rows = rows,
+	        .direction = case_int(&c, 0, 1) ? ROPE_FORWARD : ROPE_BACKWARD,
+	        .dtype = dtype};
+	case_run(&c, &op);
+	for (int64_t t = 0; t < tokens; t++)
+		for (int64_t h = 0; h < heads; h++)
+			for (int64_t j = 0; j < rotary / 2; j++) {
+				int64_t at = t * stride + h * head_stride + j;
+				int64_t row = (int64_t)tensor_get(position, t) * rotary;
+				double cosine = tensor_get(table, row + j),
+				       sine = tensor_get(table, row + rotary / 2 + j);
+				double a = tensor_was(x, at), b = tensor_was(x, at + rotary / 2);
+				double bound =
+				        2 * EPS_F32 * (fabs(a) + fabs(b)) * (fabs(cosine) + fabs(sine));
+
+				pair_turn(&a, &b, cosine, sine, op.rope.direction);
+				case_check(&c, x, at, a, bound, "x");
+				case_check(&c, x, at + rotary / 2, b, bound, "x");
+			}
+	case_end(&c);
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 150; seed++)
+		rope_try(seed);
+}
+
+static void test_bad_position(void **state)
+{
+	float x[8] = {0}, table[8] = {0};
+	int32_t position[2] = {0, 2};
+	struct op op = {.kind = OP_ROPE};
+
+	(void)state;
+	op.rope = (struct op_rope){.x.value = (uint64_t)(uintptr_t)x,
+	        .table.value = (uint64_t)(uintptr_t)table,
+	        .position.value = (uint64_t)(uintptr_t)position,
+	        .tokens = 2,
+	        .heads = 1,
+	        .stride = 4,
+	        .head_stride = 4,
+	        .rotary = 4,
+	        .table_rows = 2,
+	        .dtype = DTYPE_F32};
+	check_fails(cpu_rope(&case_contexts[0], &op), ERR_RANGE, "rope: index 2 at position 1");
+	position[1] = -1;
+	check_fails(cpu_rope(&case_contexts[0], &op), ERR_RANGE, "rope: index -1");
+	position[1] = 1;
+	check_ok(cpu_rope(&case_contexts[0], &op));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_reference),
+	        cmocka_unit_test(test_random),
+	        cmocka_unit_test(test_bad_position),
+	};
+
+	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
+}
