@@ -60,14 +60,16 @@ const char *op_name(enum op_kind kind)
 	return (unsigned)kind < OP_KIND_COUNT ? op_names[kind] : "?";
 }
 
-/* Partial sums of dweight and dbias, one row of each per block of 32 normalised rows. */
+/* Partial sums of dweight and dbias, one row of each per block of rows: 64 rows, more where that would be
+ * more than 64 blocks. */
 int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 {
 	int64_t blocks, count;
 
 	if (__builtin_mul_overflow(rows, groups, &blocks))
 		return INT64_MAX;
-	blocks = (blocks - 1) / 32 + 1;
+	blocks = (blocks - 1) / 64 + 1;
+	blocks = blocks > 64 ? 64 : blocks;
 	return __builtin_mul_overflow(2 * blocks, cols, &count) ? INT64_MAX : count;
 }
 

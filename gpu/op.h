@@ -145,8 +145,7 @@ struct op_scatter {
 };
 
 /* grad[index[i],:] (F32) += dy[i,:], in ascending i for equal indices; rows whose index is skip_index add
- * nothing
- * (-1: none is skipped). scratch: int32 [rows + table_rows + 1] for backends that sort. */
+ * nothing (-1: none is skipped). scratch: int32 [rows + table_rows + 1] for backends that sort. */
 struct op_embed_grad {
 	dev_addr grad, dy, index, scratch;
 	int64_t rows, cols, table_rows, skip_index;
