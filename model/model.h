@@ -36,7 +36,9 @@ struct rope_config {
 	double attention_factor;                  /* yarn: multiplies cos and sin; 1 elsewhere */
 	int truncate;                             /* yarn */
 	int64_t original_max_position_embeddings; /* llama3, yarn */
-	int64_t rotary;                           /* turned dims of each head, even */
+	int64_t rotary;                           /* turned dims of each head, even; 0 with ROPE_NONE */
+	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less where a partial
+	                          rotary size was odd */
 };
 
 struct model_config {
@@ -54,11 +56,13 @@ struct model_config {
 	int norm_bias, q_bias, k_bias, v_bias, o_bias, mlp_bias, head_bias;
 	enum qkv_layout qkv;
 	struct rope_config rope;
-	double attention_scale; /* 1 / sqrt(D) unless config.json says otherwise */
-	int64_t *window;        /* per block; 0 = full attention */
-	int tied;               /* the head is the embedding */
-	int64_t pad_id;         /* embedding row whose input-side gradient stays zero; -1 none */
+	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
+	int attention_scale_by_layer; /* block i divides it by i + 1 */
+	int64_t *window;              /* per block; 0 = full attention */
+	int tied;                     /* the head is the embedding */
+	int64_t pad_id;               /* embedding row whose input-side gradient stays zero; -1 none */
 	double initializer_range;
+	double residual_initializer_range; /* of the matrices that write to the residual stream */
 	int64_t eos_ids[8];
 	int eos_count;
 	int64_t bos_id; /* -1 none */
@@ -130,11 +134,14 @@ struct model {
 	struct model_stage *stages; /* embed, per block attn [gate] up down, head */
 	int stage_count;
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
+	const struct model_family *family;
+	int *by_name; /* tensors in order of their names */
 };
 
-/* From the text of a config.json already parsed; `where` names it in messages. ERR_INPUT: a value that makes
- * no sense, with its key; ERR_UNSUPPORTED: a model_type or a setting that is understood and not done, by
- * name. */
+/* From a config.json already parsed; `where` names it in messages. What an absent key means, and which
+ * spelling wins where there are two, is as in transformers 5. Keys that it ignores for a family are ignored
+ * here, with a warning where they would change the numbers. ERR_INPUT: a value that makes no sense, with its
+ * key; ERR_UNSUPPORTED: a model_type or a setting that is understood and not done, by name. */
 int model_open(struct model **model, const json_t *config, const char *where);
 
 /* From DIR/config.json, or the file itself. */
@@ -147,14 +154,16 @@ enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
 int model_find_tensor(const struct model *model, const char *name);
 
 /* A checkpoint holds a head of its own although config.json says tied, with different values: untie (call
- * before anything was derived from the tables). */
+ * before anything was derived from the tables). ERR_NOMEM leaves the model as it was; ERR_RANGE where the
+ * parameters can no longer be counted. */
 int model_untie(struct model *model);
 
 /* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
 /* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norm weights 1,
- * biases 0, the rest normal with initializer_range. */
+ * biases and the pad row of the embedding 0, the rest normal with initializer_range (GPT-2's residual
+ * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
 /* Floating-point operations of forward + backward per token at a row length, by the usual count
@@ -163,8 +172,8 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* ---- rotary table ---- */
 
-/* Angles for positions 0 .. position_count-1 as gpu/op.h's op_rope wants them: F32 [position_count, rotary],
- * frequencies and angles in double. */
+/* Cosines and sines for positions 0 .. position_count-1 as op_rope (gpu/op.h) wants them: F32
+ * [position_count, rotary], frequencies and angles in double. Elements: 0 where nothing is turned. */
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);
 
@@ -181,19 +190,27 @@ struct device_batch {
 /* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to; both
  * indexed by tensor of the table and valid for the stage's own tensors only.
  *
- *   x      [tokens, C] input of the block (of the head: output of the last block); output of embed is y
- *   y      [tokens, C] output; DEV_NONE in a recomputing forward: what only y needs is then left out
- *   acts   model_acts_bytes: what a block's forward leaves for its backward; stages of one block and
- * micro-batch share it scratch model_scratch_bytes: dead between calls in forward, but passed on from stage
- * to stage within a block's backward dx     [tokens, C] gradient of the residual stream: of y on entry to the
- * block's last stage, of x after its first; for the head, written; for embed, read loss   F32 [targets], head
- * only; grad_scale multiplies d(sum of losses) */
+ *   x        [tokens, C] input of the block (of the head: output of the last block); output of embed is y
+ *   y        [tokens, C] output of embed and of a block's last stage; DEV_NONE in a recomputing forward: what
+ *            only y needs is then left out
+ *   acts     model_acts_bytes: what a block's forward leaves for its backward, which overwrites parts of it;
+ *            the stages of one block and micro-batch share it
+ *   scratch  model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a
+ *            block's backward
+ *   dx       [tokens, C] gradient of the residual stream: of y on entry to the block's last stage, of x after
+ *            its first; for the head, written; for embed, read
+ *   loss     F32 [targets], head only
+ *   grad_scale multiplies d(sum of losses)
+ *   recompute 1: this forward only refills acts for a backward, at every stage of the block
+ *
+ * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
 struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
 	dev_addr x, y, acts, scratch, dx, rope_table, loss;
 	int64_t rope_positions;
 	float grad_scale;
+	int recompute;
 };
 
 int model_forward(const struct model *model, int stage, struct stream *stream,
@@ -207,8 +224,8 @@ enum head_mode { HEAD_LOSS, HEAD_TRAIN };
 int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
 
-/* Logits F32 [row_count, V] of chosen token indices (int32 `rows`, device), for sampling. memory->x and
- * scratch as for the head. */
+/* Logits F32 [row_count, V] of chosen token indices (int32 `rows`, device), for sampling. memory->x as for
+ * the head, scratch as for a head with row_count targets. */
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
 

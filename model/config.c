@@ -1,0 +1,405 @@
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "model/parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* ---- keys ---- */
+
+void config_fail(struct config_reader *r, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (r->err)
+		return;
+	va_start(ap, fmt);
+	r->err = err_setv(code, fmt, ap);
+	va_end(ap);
+	err_note(code, "%s", r->where);
+}
+
+int config_has(const struct config_reader *r, const char *key)
+{
+	const json_t *value = json_object_get(r->object, key);
+
+	return value && !json_is_null(value);
+}
+
+int config_is_null(const struct config_reader *r, const char *key)
+{
+	return json_is_null(json_object_get(r->object, key));
+}
+
+void config_read_int(struct config_reader *r, const char *key, int64_t *out, int64_t least, int64_t most)
+{
+	int64_t value = 0;
+	int found;
+
+	if (r->err)
+		return;
+	found = json_get_int(r->object, r->where, key, &value);
+	if (found < 0)
+		r->err = found;
+	else if (found && (value < least || value > most))
+		config_fail(r, ERR_INPUT, "%s is %" PRId64 "; it must be %" PRId64 " .. %" PRId64, key, value,
+		        least, most);
+	else if (found)
+		*out = value;
+}
+
+void config_read_size(struct config_reader *r, const char *key, int64_t *out)
+{
+	config_read_int(r, key, out, 1, CONFIG_SIZE_MAX);
+}
+
+void config_read_num(struct config_reader *r, const char *key, double *out)
+{
+	double value = 0;
+	int found;
+
+	if (r->err)
+		return;
+	found = json_get_num(r->object, r->where, key, &value);
+	if (found < 0)
+		r->err = found;
+	else if (found && !isfinite(value))
+		config_fail(r, ERR_INPUT, "%s is not a finite number", key);
+	else if (found)
+		*out = value;
+}
+
+void config_read_flag(struct config_reader *r, const char *key, int *out)
+{
+	int found;
+
+	if (r->err)
+		return;
+	found = json_get_bool(r->object, r->where, key, out);
+	if (found < 0)
+		r->err = found;
+}
+
+void config_check_positive(struct config_reader *r, const char *key, double value)
+{
+	if (!(value > 0) || !isfinite(value))
+		config_fail(r, ERR_INPUT, "%s is %g; it must be above 0", key, value);
+}
+
+void config_check_epsilon(struct config_reader *r, const char *key, double value)
+{
+	if (!(value >= 0) || !isfinite(value))
+		config_fail(r, ERR_INPUT, "%s is %g; it must not be negative", key, value);
+}
+
+void config_warn_ignored(const struct config_reader *r, const char *key, const char *why)
+{
+	if (!r->err && config_has(r, key) && !json_is_false(json_object_get(r->object, key)))
+		log_warn("%s: %s is ignored: %s", r->where, key, why);
+}
+
+/* ---- activations ---- */
+
+static const struct {
+	const char *name;
+	int act; /* enum act_kind, -1: known to transformers and not done */
+} acts[] = {
+        {"silu", ACT_SILU},
+        {"swish", ACT_SILU},
+        {"gelu", ACT_GELU},
+        {"gelu_python", ACT_GELU},
+        {"gelu_new", ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", ACT_GELU_TANH},
+        {"gelu_python_tanh", ACT_GELU_TANH},
+        {"gelu_fast", ACT_GELU_TANH},
+        {"gelu_accurate", ACT_GELU_TANH},
+        {"quick_gelu", ACT_GELU_QUICK},
+        {"relu", ACT_RELU},
+        {"relu2", ACT_RELU2},
+        {"gelu_10", -1},
+        {"hardswish", -1},
+        {"laplace", -1},
+        {"leaky_relu", -1},
+        {"linear", -1},
+        {"mish", -1},
+        {"prelu", -1},
+        {"relu6", -1},
+        {"sigmoid", -1},
+        {"sqrtsoftplus", -1},
+        {"tanh", -1},
+        {"xielu", -1},
+};
+
+void config_read_act(struct config_reader *r, const char *key, enum act_kind *out)
+{
+	static const char done[] = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "
+	                           "relu, relu2";
+	const char *name = NULL;
+	int found;
+
+	if (r->err)
+		return;
+	found = json_get_str(r->object, r->where, key, &name);
+	if (found < 0)
+		r->err = found;
+	if (found <= 0)
+		return;
+	for (size_t i = 0; i < sizeof(acts) / sizeof(*acts); i++) {
+		if (strcmp(acts[i].name, name))
+			continue;
+		if (acts[i].act < 0)
+			config_fail(r, ERR_UNSUPPORTED,
+			        "%s \"%s\" is not supported; there is %s, and other names of these", key,
+			        name, done);
+		else
+			*out = (enum act_kind)acts[i].act;
+		return;
+	}
+	config_fail(r, ERR_INPUT, "%s \"%.60s\" is no activation that is known here; there is %s", key, name,
+	        done);
+}
+
+/* ---- settings that several families have ---- */
+
+void config_read_sizes(struct config_reader *r, struct model_config *c)
+{
+	config_read_int(r, "vocab_size", &c->V, 1, INT32_MAX);
+	config_read_size(r, "hidden_size", &c->C);
+	config_read_size(r, "intermediate_size", &c->F);
+	config_read_int(r, "num_hidden_layers", &c->L, 1, CONFIG_LAYERS_MAX);
+	config_read_size(r, "num_attention_heads", &c->H);
+	config_read_int(r, "max_position_embeddings", &c->max_positions, 1, INT32_MAX);
+	config_read_num(r, "initializer_range", &c->initializer_range);
+	config_check_epsilon(r, "initializer_range", c->initializer_range);
+}
+
+void config_read_kv_heads(struct config_reader *r, struct model_config *c, int64_t absent)
+{
+	c->KV = absent && !config_is_null(r, "num_key_value_heads") ? absent : c->H;
+	config_read_size(r, "num_key_value_heads", &c->KV);
+}
+
+void config_read_head_dim(struct config_reader *r, struct model_config *c)
+{
+	if (r->err)
+		return;
+	c->D = c->C / c->H;
+	config_read_size(r, "head_dim", &c->D);
+	if (!c->D)
+		config_fail(r, ERR_INPUT,
+		        "hidden_size %" PRId64 " is less than num_attention_heads %" PRId64
+		        ", and there is no head_dim",
+		        c->C, c->H);
+}
+
+void config_read_pad(struct config_reader *r, struct model_config *c)
+{
+	int64_t pad = c->V; /* none */
+
+	config_read_int(r, "pad_token_id", &pad, -c->V, c->V - 1);
+	c->pad_id = pad == c->V ? -1 : pad < 0 ? pad + c->V : pad;
+}
+
+void config_set_window(struct config_reader *r, struct model_config *c, int64_t window)
+{
+	if (r->err)
+		return;
+	c->window = mem_alloc((size_t)c->L, sizeof(*c->window));
+	if (!c->window) {
+		r->err = ERR_NOMEM;
+		return;
+	}
+	for (int64_t l = 0; l < c->L; l++)
+		c->window[l] = window;
+}
+
+/* layer_types[l] is "sliding_attention". */
+static int layer_type_slides(struct config_reader *r, const json_t *types, int64_t layer)
+{
+	const char *type = json_string_value(json_array_get(types, (size_t)layer));
+
+	if (type && !strcmp(type, "sliding_attention"))
+		return 1;
+	if (!type || (strcmp(type, "full_attention") && strcmp(type, "attention")))
+		config_fail(r, ERR_UNSUPPORTED,
+		        "layer_types[%" PRId64
+		        "] is %.60s; only full_attention and sliding_attention are supported",
+		        layer, type ? type : "no string");
+	return 0;
+}
+
+void config_read_layer_windows(struct config_reader *r, struct model_config *c)
+{
+	int64_t window = 4096, from = 28, slides = 0;
+	json_t *types = NULL;
+	int use = 0, found;
+
+	config_read_flag(r, "use_sliding_window", &use);
+	config_read_int(r, "sliding_window", &window, 1, INT32_MAX);
+	config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
+	config_set_window(r, c, 0);
+	if (r->err)
+		return;
+	if (config_is_null(r, "sliding_window"))
+		use = 0;
+	found = json_get_array(r->object, r->where, "layer_types", &types);
+	if (found < 0)
+		r->err = found;
+	else if (found && (int64_t)json_array_size(types) != c->L)
+		config_fail(r, ERR_INPUT, "layer_types has %zu entries; num_hidden_layers is %" PRId64,
+		        json_array_size(types), c->L);
+	for (int64_t l = 0; l < c->L && !r->err; l++) {
+		int slide = types ? layer_type_slides(r, types, l) : use && l >= from;
+
+		slides += slide;
+		c->window[l] = slide ? window : 0;
+	}
+	if (slides && !use)
+		config_fail(r, ERR_INPUT,
+		        "layer_types has sliding_attention, but use_sliding_window is not true or "
+		        "sliding_window is null");
+}
+
+/* ---- what the whole file says ---- */
+
+/* An array of class names, of which one must be known to be this family's model with a language head. */
+static void check_architectures(struct config_reader *r, const struct model_family *family)
+{
+	json_t *list = NULL;
+	int found = json_get_array(r->object, r->where, "architectures", &list);
+	const char *first = NULL;
+
+	if (found < 0)
+		r->err = found;
+	if (found <= 0 || !json_array_size(list))
+		return;
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+		size_t len = name ? strlen(name) : 0;
+
+		if (!name) {
+			config_fail(r, ERR_INPUT, "architectures[%zu] is no string", i);
+			return;
+		}
+		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
+		        (len > 11 && !strcmp(name + len - 11, "ForCausalLM")))
+			return;
+		first = first ? first : name;
+	}
+	config_fail(r, ERR_UNSUPPORTED,
+	        "architectures says %.80s; only causal language models are supported (%s)", first,
+	        family->causal_class);
+}
+
+/* Settings of any family that change the computation and are not done. */
+static void check_general(struct config_reader *r)
+{
+	static const char *const objects[] = {"quantization_config", "per_layer_config", "pruned_heads"};
+	static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention"};
+
+	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
+		const json_t *value = json_object_get(r->object, objects[i]);
+
+		if (value && !json_is_null(value) && !(json_is_object(value) && !json_object_size(value)))
+			config_fail(r, ERR_UNSUPPORTED, "%s is not supported%s", objects[i],
+			        i ? "" : ": use a checkpoint whose weights are fp32, fp16 or bf16");
+	}
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+		int on = 0;
+
+		config_read_flag(r, flags[i], &on);
+		if (on)
+			config_fail(r, ERR_UNSUPPORTED, "%s is true: not supported", flags[i]);
+	}
+}
+
+static void read_ids(struct config_reader *r, struct model_config *c)
+{
+	const json_t *eos = json_object_get(r->object, "eos_token_id");
+	size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
+
+	if (config_is_null(r, "bos_token_id"))
+		c->bos_id = -1;
+	config_read_int(r, "bos_token_id", &c->bos_id, INT32_MIN, INT32_MAX);
+	if (c->bos_id >= c->V || c->bos_id < 0)
+		c->bos_id = -1;
+	if (eos)
+		c->eos_count = 0;
+	for (size_t i = 0; i < count && eos && !json_is_null(eos) && !r->err; i++) {
+		const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
+		json_int_t value = json_integer_value(id);
+
+		if (!json_is_integer(id))
+			config_fail(r, ERR_INPUT, "eos_token_id must be an integer or a list of integers");
+		else if (c->eos_count == (int)(sizeof(c->eos_ids) / sizeof(*c->eos_ids)))
+			config_fail(r, ERR_UNSUPPORTED, "eos_token_id lists more than %d ids", c->eos_count);
+		else if (value >= 0 && value < c->V)
+			c->eos_ids[c->eos_count++] = value;
+	}
+	if (c->eos_count == 1 && c->eos_ids[0] >= c->V) /* a default, in a smaller vocabulary */
+		c->eos_count = 0;
+}
+
+static void check_heads(struct config_reader *r, const struct model_config *c)
+{
+	if (r->err)
+		return;
+	if (c->H % c->KV)
+		config_fail(r, ERR_INPUT,
+		        "num_attention_heads %" PRId64 " is no multiple of num_key_value_heads %" PRId64,
+		        c->H, c->KV);
+	if ((c->H + 2 * c->KV) * c->D > CONFIG_SIZE_MAX)
+		config_fail(r, ERR_INPUT,
+		        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64
+		        " are more than this program can handle",
+		        c->H, c->KV, c->D);
+}
+
+int model_config_read(struct model_config *config, const struct model_family **family, const json_t *json,
+        const char *where)
+{
+	struct config_reader r = {.object = json, .where = where};
+	const char *type = NULL;
+	int found;
+
+	memset(config, 0, sizeof(*config));
+	if (!json_is_object(json))
+		return err_set(ERR_INPUT, "%s: not an object", where);
+	found = json_get_str(json, where, "model_type", &type);
+	if (found < 0)
+		return found;
+	if (!found)
+		return err_set(ERR_INPUT, "%s: model_type is missing; there is %s", where, family_names());
+	*family = family_find(type);
+	if (!*family)
+		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; there is %s",
+		        where, type, family_names());
+	check_architectures(&r, *family);
+	check_general(&r);
+	config->model_type = (*family)->model_type;
+	config->pad_id = config->bos_id = -1;
+	config->initializer_range = 0.02;
+	(*family)->read(&r, config);
+	check_heads(&r, config);
+	if (!r.err)
+		read_ids(&r, config);
+	if (!r.err && !config->attention_scale)
+		config->attention_scale = 1 / sqrt((double)config->D);
+	if (config->initializer_range == 0)
+		config->initializer_range = 0.02;
+	if (config->residual_initializer_range == 0)
+		config->residual_initializer_range = config->initializer_range;
+	if (r.err)
+		model_config_free(config);
+	return r.err;
+}
+
+void model_config_free(struct model_config *config)
+{
+	mem_free(config->window);
+	config->window = NULL;
+}

@@ -1,0 +1,203 @@
+#include "base/err.h"
+#include "base/log.h"
+#include "model/parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static const struct {
+	const char *name;
+	enum rope_kind kind;
+} kinds[] = {
+        {"default", ROPE_DEFAULT},
+        {"linear", ROPE_LINEAR},
+        {"llama3", ROPE_LLAMA3},
+        {"yarn", ROPE_YARN},
+};
+
+/* The object that counts: a rope_scaling with something in it, else rope_parameters; the top level itself
+ * where there is neither. */
+static struct config_reader rope_object(struct config_reader *r, char *where, size_t where_bytes)
+{
+	static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+
+	for (size_t i = 0; i < 2 && !r->err; i++) {
+		json_t *object = NULL;
+		int found = json_get_object(r->object, r->where, keys[i], &object);
+
+		if (found < 0)
+			r->err = found;
+		if (found > 0 && json_object_size(object)) {
+			snprintf(where, where_bytes, "%s: %s", r->where, keys[i]);
+			return (struct config_reader){.object = object, .where = where};
+		}
+	}
+	return (struct config_reader){.where = r->where, .err = r->err};
+}
+
+/* Kinds of layers with settings of their own, as later families write them. */
+static void refuse_nested(struct config_reader *o)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)o->object, key, value)
+	{
+		if (json_is_object(value))
+			config_fail(o, ERR_UNSUPPORTED,
+			        "%.60s has settings of its own: one set for all layers is supported", key);
+	}
+}
+
+static void read_kind(struct config_reader *o, struct rope_config *rope)
+{
+	const char *name = "default";
+	int found = json_get_str(o->object, o->where, "rope_type", &name);
+
+	if (!found)
+		found = json_get_str(o->object, o->where, "type", &name);
+	if (found < 0) {
+		o->err = found;
+		return;
+	}
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (!strcmp(kinds[i].name, name)) {
+			rope->kind = kinds[i].kind;
+			return;
+		}
+	config_fail(o, ERR_UNSUPPORTED,
+	        "rope type \"%.60s\" is not supported; there is default, linear, llama3, yarn", name);
+}
+
+static void require_positive(struct config_reader *o, const char *key, double *out)
+{
+	if (!o->err && !config_has(o, key))
+		config_fail(o, ERR_INPUT, "%s is missing", key);
+	config_read_num(o, key, out);
+	if (!o->err)
+		config_check_positive(o, key, *out);
+}
+
+/* 0 and null mean `otherwise`. */
+static double read_num_or(struct config_reader *o, const char *key, double otherwise)
+{
+	double value = 0;
+
+	config_read_num(o, key, &value);
+	return value != 0 ? value : otherwise;
+}
+
+static double yarn_scale(double factor, double mscale)
+{
+	return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static void read_yarn(struct config_reader *o, const struct model_config *c, struct rope_config *rope)
+{
+	double mscale, mscale_all_dim;
+
+	if (config_is_null(o, "factor"))
+		rope->factor = (double)c->max_positions / (double)rope->original_max_position_embeddings;
+	else
+		require_positive(o, "factor", &rope->factor);
+	rope->beta_fast = read_num_or(o, "beta_fast", 32);
+	rope->beta_slow = read_num_or(o, "beta_slow", 1);
+	if (!o->err) {
+		config_check_positive(o, "beta_fast", rope->beta_fast);
+		config_check_positive(o, "beta_slow", rope->beta_slow);
+	}
+	mscale = read_num_or(o, "mscale", 0);
+	mscale_all_dim = read_num_or(o, "mscale_all_dim", 0);
+	if (mscale != 0 && mscale_all_dim != 0)
+		rope->attention_factor =
+		        yarn_scale(rope->factor, mscale) / yarn_scale(rope->factor, mscale_all_dim);
+	else
+		rope->attention_factor = yarn_scale(rope->factor, 1);
+	config_read_num(o, "attention_factor", &rope->attention_factor);
+	rope->truncate = !config_is_null(o, "truncate");
+	config_read_flag(o, "truncate", &rope->truncate);
+	if (!o->err && rope->theta == 1)
+		config_fail(o, ERR_INPUT, "yarn needs a rope_theta other than 1");
+}
+
+static void read_scaling(struct config_reader *r, struct config_reader *o, const struct model_config *c,
+        struct rope_config *rope)
+{
+	int64_t *original = &rope->original_max_position_embeddings;
+
+	*original = c->max_positions;
+	if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN) {
+		config_read_int(o, "original_max_position_embeddings", original, 1, INT32_MAX);
+		config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
+	}
+	if (r->err && !o->err)
+		o->err = r->err;
+	if (rope->kind == ROPE_YARN)
+		read_yarn(o, c, rope);
+	else if (rope->kind != ROPE_DEFAULT)
+		require_positive(o, "factor", &rope->factor);
+	if (rope->kind == ROPE_LLAMA3) {
+		require_positive(o, "low_freq_factor", &rope->low_freq_factor);
+		require_positive(o, "high_freq_factor", &rope->high_freq_factor);
+	}
+}
+
+/* A head turns int(D * partial) dims; an odd number is made even by one that turns with the last frequency.
+ */
+static void set_rotary(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
+        double partial, const char *key)
+{
+	if (!(partial >= 0 && partial <= 1)) {
+		config_fail(o, ERR_INPUT, "%s is %g; it must be 0 .. 1", key, partial);
+		return;
+	}
+	rope->frequency_dim = (int64_t)((double)c->D * partial);
+	rope->rotary = (rope->frequency_dim + 1) / 2 * 2;
+	if (rope->rotary > c->D)
+		config_fail(o, ERR_INPUT,
+		        "a head of %" PRId64 " dims can not be rotated in pairs (head_dim must be even)",
+		        c->D);
+	if (rope->rotary != rope->frequency_dim && rope->kind == ROPE_YARN)
+		config_fail(o, ERR_UNSUPPORTED, "yarn over an odd number of dims (%" PRId64 ")",
+		        rope->frequency_dim);
+	if (!rope->rotary)
+		rope->kind = ROPE_NONE;
+}
+
+void config_read_rope(struct config_reader *r, struct model_config *c, const struct rope_keys *keys)
+{
+	struct rope_config *rope = &c->rope;
+	double partial = keys->partial_default;
+	char where[512];
+	struct config_reader o = rope_object(r, where, sizeof(where));
+
+	*rope = (struct rope_config){
+	        .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1, .attention_factor = 1};
+	config_read_num(r, keys->theta, &rope->theta);
+	config_read_num(r, keys->partial, &partial);
+	if (r->err)
+		return;
+	if (o.object) {
+		refuse_nested(&o);
+		config_read_num(&o, "rope_theta", &rope->theta);
+		config_read_num(&o, "partial_rotary_factor", &partial);
+		if (!o.err)
+			read_kind(&o, rope);
+	}
+	if (!o.err)
+		config_check_positive(&o, "rope theta", rope->theta);
+	if (!o.err && o.object)
+		read_scaling(r, &o, c, rope);
+	if (!o.err && !keys->partial_in_default && partial != 1) {
+		if (rope->kind == ROPE_DEFAULT)
+			log_warn("%s: %s is ignored: this family turns whole heads", r->where, keys->partial);
+		else if ((int64_t)((double)c->D * partial) != c->D)
+			config_fail(&o, ERR_UNSUPPORTED, "%s %g: this family turns whole heads only",
+			        keys->partial, partial);
+		partial = 1;
+	}
+	if (!o.err)
+		set_rotary(&o, c, rope, partial, keys->partial);
+	r->err = o.err;
+}

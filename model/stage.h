@@ -1,0 +1,131 @@
+/* How a stage queues its ops: one call's state with a sticky error, the layouts of acts and scratch, and
+ * linear layers over whatever way a family stores its matrices. Private to model/.
+ */
+#ifndef FERRY_MODEL_STAGE_H
+#define FERRY_MODEL_STAGE_H
+
+#include "model/model.h"
+
+/* Offsets in bytes, multiples of 256, each for `tokens` tokens. What a model does not need has no room and
+ * must not be used. */
+struct acts_layout {
+	int64_t rstd1, mean1;   /* F32 [tokens] */
+	int64_t norm1;          /* [tokens, C] normalised x */
+	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless qk_norm) and v */
+	int64_t qk;             /* qk_norm: the same shape, q and k normalised and rotated */
+	int64_t q_rstd, k_rstd; /* qk_norm: F32 [tokens, H], [tokens, KV] */
+	int64_t mixed;          /* [tokens, H D] what attention gives */
+	int64_t lse;            /* F32 [tokens, H] */
+	int64_t middle;         /* [tokens, C] x + attention's projection */
+	int64_t rstd2, mean2;   /* F32 [tokens] */
+	int64_t norm2;          /* [tokens, C] */
+	int64_t gate, up;       /* [tokens, F]; after backward of `down` their gradients */
+	int64_t bytes;
+};
+
+/* One layout for all stages of a block: what backward passes on has the same place in each. `hidden` and the
+ * attention part share bytes: backward of the MLP is over when that of attention begins. */
+struct scratch_layout {
+	int64_t residual;     /* parallel_residual: [tokens, C] what norm2 adds to dx */
+	int64_t dnorm;        /* F32 [tokens, C] gradient of norm1's or norm2's output */
+	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
+	int64_t norm_partial; /* F32, of the norm gradients */
+	int64_t hidden;       /* [tokens, F] act(gate) * up, then its gradient */
+	int64_t dmixed;       /* [tokens, H D] */
+	int64_t dqkv;         /* [tokens, (H + 2 KV) D] */
+	int64_t attention;    /* F32, of the attention gradient */
+	int64_t bytes;
+};
+
+struct head_layout {
+	int64_t rows;           /* of a chunk */
+	int64_t x, norm, dnorm; /* [rows, C] gathered input, normalised, gradients of both */
+	int64_t rstd, mean;     /* F32 [rows] */
+	int64_t norm_partial;
+	int64_t logits; /* F32 [rows, V] */
+	int64_t bytes;
+};
+
+struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
+struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
+struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets);
+
+/* Where q, k and v of a token stand in its row of qkv; strides in elements. */
+struct qkv_place {
+	int64_t stride, q, k, v, q_head_stride, kv_head_stride;
+};
+struct qkv_place qkv_place_of(const struct model_config *c);
+
+/* One call of a stage. */
+struct stage_run {
+	const struct model *model;
+	const struct model_config *c;
+	struct stream *stream;
+	const struct stage_memory *memory;
+	const struct device_batch *batch;
+	int layer;
+	enum dtype dtype;
+	int64_t tokens, element_bytes;
+	struct acts_layout acts;
+	struct scratch_layout scratch;
+	int err; /* first error; later ops are not queued */
+};
+
+void run_op(struct stage_run *run, const struct op *op);
+
+dev_addr acts_at(const struct stage_run *run, int64_t offset_bytes);
+dev_addr scratch_at(const struct stage_run *run, int64_t offset_bytes);
+
+/* DEV_NONE where the model has no such tensor. */
+dev_addr weight_of(const struct stage_run *run, enum tensor_role role);
+dev_addr grad_of(const struct stage_run *run, enum tensor_role role);
+
+/* A matrix of the table applied to rows. MATRIX_BLOCK follows weight_in_out; embeddings and heads do not. */
+struct linear {
+	enum tensor_role weight, bias; /* bias ROLE_COUNT: none */
+	int64_t out, in;
+	int in_out; /* stored [in, out] */
+};
+
+struct rows {
+	dev_addr base;
+	int64_t count, stride; /* stride in elements */
+};
+
+/* y = x W (+ bias), y in y_dtype. */
+void linear_forward(
+        struct stage_run *run, const struct linear *linear, struct rows y, enum dtype y_dtype, struct rows x);
+/* dx (=, or += into F32) dy W^T */
+enum linear_sum { LINEAR_WRITE, LINEAR_ADD };
+void linear_backward_input(struct stage_run *run, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, enum linear_sum sum, struct rows dy);
+/* gradients of weight and bias += */
+void linear_backward_weight(
+        struct stage_run *run, const struct linear *linear, struct rows dy, struct rows x);
+
+/* The norm of the family over [rows, C], and its gradient; dx may be dy where `sum` is LINEAR_WRITE. */
+struct norm_place {
+	enum tensor_role weight, bias;
+	dev_addr rstd, mean;
+};
+void norm_forward(struct stage_run *run, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
+void norm_backward(struct stage_run *run, const struct norm_place *norm, dev_addr dx, dev_addr dy, dev_addr x,
+        int64_t rows, enum linear_sum sum, dev_addr partial);
+
+void run_add(struct stage_run *run, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
+void run_cast(struct stage_run *run, dev_addr dst, dev_addr src, int64_t count);
+
+/* The stages. */
+void embed_forward(struct stage_run *run);
+void embed_backward(struct stage_run *run);
+int64_t embed_scratch_bytes(const struct model *model, int64_t tokens);
+void attn_forward(struct stage_run *run);
+void attn_backward(struct stage_run *run);
+void gate_forward(struct stage_run *run);
+void gate_backward(struct stage_run *run);
+void up_forward(struct stage_run *run);
+void up_backward(struct stage_run *run);
+void down_forward(struct stage_run *run);
+void down_backward(struct stage_run *run);
+
+#endif
