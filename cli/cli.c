@@ -92,10 +92,17 @@ static int help(int argc, char *argv[])
 	const char *nearest;
 	enum verb verb;
 
-	if (argc > 0 && !strcmp(argv[0], "--markdown")) {
-		config_write_markdown(&text);
-		return print_text(&text);
-	}
+	static const struct {
+		const char *name;
+		void (*write)(struct str *out);
+	} texts[] = {{"--markdown", config_write_markdown}, {"--man", config_write_man},
+	        {"--completion", config_write_completion}};
+
+	for (size_t i = 0; argc > 0 && i < sizeof(texts) / sizeof(*texts); i++)
+		if (!strcmp(argv[0], texts[i].name)) {
+			texts[i].write(&text);
+			return print_text(&text);
+		}
 	if (argc == 0) {
 		print_short_help(stdout);
 		return 0;

@@ -220,9 +220,11 @@ const char *config_text(const struct config *c, const char *key);
  * (resume, overwrite, dry run) is left out. */
 void config_write_yaml(struct str *out, const struct config *c);
 
-/* `ferry VERB --help`, and docs/configuration.md. */
+/* `ferry VERB --help`; docs/configuration.md, docs/ferry.1, docs/ferry.bash. */
 void config_write_help(struct str *out, enum verb verb);
 void config_write_markdown(struct str *out);
+void config_write_man(struct str *out);
+void config_write_completion(struct str *out);
 
 const char *verb_name(enum verb verb);
 /* VERB_COUNT when there is none of that name; *nearest is then a similar one or NULL. */

@@ -107,7 +107,6 @@ static int check_later(const struct config *c)
 	        {"state_dict_type", c->state_dict_type == CONFIG_STATE_DICT_FULL,
 	                "is not done in this version; \"ferry export\" makes a HuggingFace directory of any "
 	                "checkpoint"},
-	        {"trace", c->trace > 0, "is not done in this version; off is"},
 	        {"machine", c->machine != NULL, "is not done in this version; this machine is planned for"},
 	};
 

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
@@ -11,7 +12,7 @@ int setup_tokenizer(struct tokenizer **t, const struct config *c, enum setup_nee
 {
 	const char *dir = c->tokenizer ? c->tokenizer : c->model;
 	char *path;
-	int found;
+	int found, err;
 
 	*t = NULL;
 	if (!dir || file_kind_of(dir) != FILE_DIR) {
@@ -29,7 +30,11 @@ int setup_tokenizer(struct tokenizer **t, const struct config *c, enum setup_nee
 	if (!found)
 		return err_set(
 		        ERR_INPUT, "%s holds no tokenizer.json; set tokenizer to a directory that does", dir);
-	return tokenizer_open(t, dir);
+	err = tokenizer_open(t, dir);
+	if (err != ERR_UNSUPPORTED || need == SETUP_REQUIRED || c->tokenizer)
+		return err;
+	log_warn("%s", err_text());
+	return 0;
 }
 
 struct dataset_options setup_dataset_options(
