@@ -188,8 +188,7 @@ static void man_key(struct str *out, const struct config_key *key)
 		roff(out, key->default_text);
 	}
 	str_add_char(out, '\n');
-	str_printf(out, "%c", toupper((unsigned char)*key->meaning));
-	roff(out, key->meaning + 1);
+	roff(out, key->meaning);
 	str_add(out, ".\n");
 	for (const struct config_word *w = key->words; w && w->name; w++) {
 		if (w->refusal)
