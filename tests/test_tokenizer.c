@@ -63,7 +63,8 @@ static int same_ids(const struct token_list *ids, const json_t *want)
 	return 1;
 }
 
-static void check_encode(const struct tokenizer *t, const json_t *row, const char *key, enum add_special add, const char *where, int64_t line)
+static void check_encode(const struct tokenizer *t, const json_t *row, const char *key, enum add_special add,
+        const char *where, int64_t line)
 {
 	const json_t *text = json_object_get(row, "text");
 	struct token_list ids = {0};
@@ -75,7 +76,8 @@ static void check_encode(const struct tokenizer *t, const json_t *row, const cha
 	token_list_free(&ids);
 }
 
-static void check_decode(const struct tokenizer *t, const json_t *row, const char *key, enum skip_special skip, const char *where, int64_t line)
+static void check_decode(const struct tokenizer *t, const json_t *row, const char *key,
+        enum skip_special skip, const char *where, int64_t line)
 {
 	const json_t *ids = json_object_get(row, "ids"), *want = json_object_get(row, key);
 	int64_t count = (int64_t)json_array_size(ids);
@@ -87,14 +89,17 @@ static void check_decode(const struct tokenizer *t, const json_t *row, const cha
 		list[i] = (int32_t)json_integer_value(json_array_get(ids, (size_t)i));
 	if (tokenizer_decode(t, &text, &len_bytes, list, count, skip) < 0)
 		complain(where, line, err_text(), key);
-	else if (len_bytes != json_string_length(want) || memcmp(text, json_string_value(want), len_bytes) != 0)
+	else if (len_bytes != json_string_length(want) ||
+	         memcmp(text, json_string_value(want), len_bytes) != 0)
 		complain(where, line, key, text);
 	mem_free(text);
 	mem_free(list);
 }
 
 /* Calls with each line of a JSONL file of objects; returns how many. */
-static int64_t for_each_row(const char *path, void (*check)(const struct tokenizer *, const json_t *, const char *, int64_t), const struct tokenizer *t)
+static int64_t for_each_row(const char *path,
+        void (*check)(const struct tokenizer *, const json_t *, const char *, int64_t),
+        const struct tokenizer *t)
 {
 	char *text = NULL;
 	size_t len_bytes;
@@ -129,10 +134,11 @@ static void check_decode_row(const struct tokenizer *t, const json_t *row, const
 	check_decode(t, row, "decoded_skip", SKIP_SPECIAL_ON, path, line);
 }
 
-static const char *const byte_level_names[] = {"gpt2", "llama-3", "qwen3", "mistral-nemo", "gpt-neox-20b", "phi-2", "falcon-7b",
-	"standin-added-flags-bytelevel", "standin-bos-eos", "standin-digits", "standin-ignore-merges", "standin-prefix-space",
-	"standin-split-contiguous", "standin-split-next", "standin-split-previous", "standin-split-removed",
-	"standin-split-removed-inverted", "standin-three-splits"};
+static const char *const byte_level_names[] = {"gpt2", "llama-3", "qwen3", "mistral-nemo", "gpt-neox-20b",
+        "phi-2", "falcon-7b", "standin-added-flags-bytelevel", "standin-bos-eos", "standin-digits",
+        "standin-ignore-merges", "standin-prefix-space", "standin-split-contiguous", "standin-split-next",
+        "standin-split-previous", "standin-split-removed", "standin-split-removed-inverted",
+        "standin-three-splits"};
 
 static void check_golden(const char *name, enum pattern_engine engine)
 {
@@ -174,7 +180,7 @@ static void test_golden(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),
+	        cmocka_unit_test(test_golden),
 	};
 
 	return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
