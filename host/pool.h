@@ -7,8 +7,8 @@
  * workers then go round their calls, task by task.
  *
  * Tasks are taken one at a time, so a thread that the system takes off its core delays only the task that it
- * holds. A task costs about 0.1 us to hand out, a call 2 us, 50 more where workers sleep: they do so 30 us after
- * the last task. The floating-point environment of workers is the default one (no FTZ, no DAZ).
+ * holds. A task costs about 0.1 us to hand out, a call 2 us, 50 more where workers sleep: they do so 30 us
+ * after the last task. The floating-point environment of workers is the default one (no FTZ, no DAZ).
  */
 #ifndef FERRY_HOST_POOL_H
 #define FERRY_HOST_POOL_H
