@@ -8,18 +8,29 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
+static _Thread_local int starved; /* a request of jansson's failed */
+
+/* jansson's reader and writer do not survive a failed request: they drop bytes, or end the program by an
+ * assertion. So a failure of base/mem (a limit, a test's) is only noted, and the call fails at its end. */
 static void *json_alloc(size_t len_bytes)
 {
-	return mem_resize(NULL, len_bytes, 1);
+	void *block = mem_resize(NULL, len_bytes, 1);
+
+	if (block)
+		return block;
+	starved = 1;
+	return malloc(len_bytes ? len_bytes : 1);
 }
 
-/* jansson's memory comes from base/mem, so that tests can make it fail. */
 static void json_use_mem(void)
 {
 	json_set_alloc_funcs(json_alloc, mem_free);
 }
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static int is_digit(char c)
 {
@@ -68,7 +79,6 @@ static int widen_integers(struct str *out, const char *text, size_t len)
 
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
 	struct str widened = {0};
 	json_error_t error;
@@ -79,7 +89,7 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 	*root = NULL;
 	if (len_bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) /* a byte order mark says nothing in UTF-8 */
 		text += 3, len_bytes -= 3;
-	err_set(0, "%s", "");
+	starved = 0;
 	tree = json_loadb(text, len_bytes, flags, &error);
 	if (!tree && json_error_code(&error) == json_error_numeric_overflow) {
 		err = widen_integers(&widened, text, len_bytes);
@@ -87,15 +97,32 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 			goto out;
 		tree = json_loadb(widened.data, widened.len_bytes, flags, &error);
 	}
+	if (starved) {
+		json_decref(tree);
+		err = err_set(ERR_NOMEM, "%s: out of memory while reading JSON", where);
+		goto out;
+	}
 	if (tree)
 		*root = tree;
-	else if (json_error_code(&error) == json_error_out_of_memory || *err_text())
+	else if (json_error_code(&error) == json_error_out_of_memory)
 		err = err_set(ERR_NOMEM, "%s: out of memory while reading JSON", where);
 	else
 		err = err_set(ERR_INPUT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
 out:
 	str_free(&widened);
 	return err;
+}
+
+int json_write(char **text, const json_t *value, size_t flags)
+{
+	pthread_once(&once, json_use_mem);
+	starved = 0;
+	*text = value ? json_dumps(value, flags | JSON_ENCODE_ANY) : NULL;
+	if (*text && !starved)
+		return 0;
+	mem_free(*text);
+	*text = NULL;
+	return err_set(ERR_NOMEM, "out of memory while writing JSON");
 }
 
 int json_read_file(json_t **root, const char *path, int64_t max_bytes)

@@ -21,6 +21,10 @@
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes);
 int json_read_file(json_t **root, const char *path, int64_t max_bytes);
 
+/* The text of a value (mem_free) by jansson's flags, or ERR_NOMEM; NULL as value is out of memory too, so
+ * that json_pack's result can be passed on unseen. (json_dumps alone loses keys when memory runs out.) */
+int json_write(char **text, const json_t *value, size_t flags);
+
 /* Typed access to a key of an object. An absent key, or null, leaves *out as it is and returns 0;
  * returns 1 when the key was there and *out was written; ERR_INPUT when it has another type. A number
  * key accepts integers and reals; an integer key accepts a real with no fraction (1e6). */

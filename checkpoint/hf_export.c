@@ -172,12 +172,13 @@ static int write_index(struct work *work)
 	}
 	root = json_pack("{s:{s:I,s:I},s:O}", "metadata", "total_parameters",
 	        (json_int_t)work->model->parameter_count, "total_size", (json_int_t)bytes, "weight_map", map);
-	text = root && !err ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
 	path = file_join(work->temp, "model.safetensors.index.json");
-	if (text && path)
+	if (!path)
+		err = ERR_NOMEM;
+	if (!err)
+		err = json_write(&text, root, JSON_INDENT(2) | JSON_SORT_KEYS);
+	if (!err)
 		err = file_write_all(path, text, strlen(text));
-	else
-		err = err_set(ERR_NOMEM, "out of memory while writing the index");
 	mem_free(text);
 	mem_free(path);
 	json_decref(root);

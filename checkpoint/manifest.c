@@ -35,13 +35,12 @@ static void make_tail(char tail[TAIL_BYTES], const char *text, size_t len_bytes)
 
 static int write_sealed(const char *path, json_t *root)
 {
-	char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-	char tail[TAIL_BYTES];
+	char *text = NULL, tail[TAIL_BYTES];
 	struct str out = {0};
-	int err;
+	int err = json_write(&text, root, JSON_INDENT(1));
 
-	if (!text)
-		return err_set(ERR_NOMEM, "%s: out of memory while writing JSON", path);
+	if (err)
+		return err_note(err, "%s", path);
 	str_add_bytes(&out, text, strlen(text) - 2); /* without its "\n}" */
 	str_add(&out, ",\n");
 	err = str_check(&out);
