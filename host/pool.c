@@ -5,7 +5,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -291,13 +290,4 @@ void pool_close(struct pool *pool)
 		pthread_join(pool->worker[i].thread, NULL);
 	mem_free(pool->worker);
 	mem_free(pool);
-}
-
-int pool_default_threads(void)
-{
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	return CPU_COUNT(&set) < 1 ? 1 : CPU_COUNT(&set);
 }

@@ -29,7 +29,8 @@ int pool_worker_count(const struct pool *pool);
 /* fn must not call pool_run. */
 void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx);
 
-/* Processors that this process may run on. */
+/* Threads for a pool that has the machine to itself: topology.h's thread_count. Reads the machine each time.
+ */
 int pool_default_threads(void);
 
 #endif

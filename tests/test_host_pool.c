@@ -1,100 +1,267 @@
 /* links: host */
 /* also: tsan */
-/* The worker pool: every task once, worker numbers apart, several callers at once. */
 #include "check.h"
 
 #include "base/mem.h"
 #include "host/pool.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { THREADS = 3, TASKS_MAX = 60 };
+enum { MAX_WORKERS = 8 };
 
-struct run {
-	int done[TASKS_MAX];
-	atomic_int in_use[THREADS]; /* worker numbers of tasks that run now */
-	atomic_int clash;
+/* What one call saw. */
+struct record {
+	int64_t count;
+	unsigned char *times; /* a plain byte per task: a task that runs twice at once is a race */
+	int64_t by_worker[MAX_WORKERS];
+	atomic_int inside[MAX_WORKERS];
+	atomic_int shared_index; /* two tasks of the call ran at once with one worker number */
+	void (*work)(int64_t task);
 };
 
-static void task(void *ctx, int64_t task, int worker)
+static void note_task(void *ctx, int64_t task, int worker)
 {
-	struct run *run = ctx;
+	struct record *r = ctx;
 
-	if (worker < 0 || worker >= THREADS || atomic_fetch_add(&run->in_use[worker], 1))
-		atomic_store(&run->clash, 1);
-	run->done[task]++;
-	atomic_fetch_sub(&run->in_use[worker], 1);
+	if (atomic_fetch_add(&r->inside[worker], 1))
+		atomic_store(&r->shared_index, 1);
+	r->times[task]++;
+	r->by_worker[worker]++;
+	if (r->work)
+		r->work(task);
+	atomic_fetch_sub(&r->inside[worker], 1);
 }
 
-/* Runs of 0 to TASKS_MAX tasks; returns how many went wrong. */
-static void *many_runs(void *pool)
+/* *fewest: tasks that the least busy worker ran. */
+static void check_run(struct pool *pool, int64_t count, void (*work)(int64_t task), int64_t *fewest)
 {
-	intptr_t wrong = 0;
+	struct record r = {.count = count, .times = calloc((size_t)count + 1, 1), .work = work};
+	int64_t sum = 0;
 
-	for (int r = 0; r < 500; r++) {
-		struct run run = {0};
-		int count = r * 7 % (TASKS_MAX + 1);
-
-		pool_run(pool, count, task, &run);
-		for (int i = 0; i < TASKS_MAX; i++)
-			wrong += run.done[i] != (i < count);
-		wrong += atomic_load(&run.clash);
+	pool_run(pool, count, note_task, &r);
+	for (int64_t i = 0; i < count; i++)
+		assert_int_equal(r.times[i], 1);
+	assert_int_equal(r.times[count], 0);
+	for (int i = 0; i < MAX_WORKERS; i++) {
+		assert_true(i < pool_worker_count(pool) || !r.by_worker[i]);
+		sum += r.by_worker[i];
+		if (fewest && i < pool_worker_count(pool) && (i == 0 || r.by_worker[i] < *fewest))
+			*fewest = r.by_worker[i];
 	}
-	return (void *)wrong;
+	assert_int_equal(sum, count);
+	assert_false(atomic_load(&r.shared_index));
+	free(r.times);
 }
 
-static void test_one_caller(void **state)
+static void test_every_task_once(void **state)
 {
-	struct pool *pool;
-
 	(void)state;
-	for (int threads = 1; threads <= THREADS; threads++) {
+	for (int threads = 1; threads <= 5; threads++) {
+		struct pool *pool;
+
 		check_ok(pool_open(&pool, threads));
 		assert_int_equal(pool_worker_count(pool), threads);
-		assert_null(many_runs(pool));
+		for (int64_t count = 0; count < 70; count++)
+			check_run(pool, count, NULL, NULL);
+		check_run(pool, 20000, NULL, NULL);
 		pool_close(pool);
 	}
+}
+
+static void test_open_fails(void **state)
+{
+	struct pool *pool = (struct pool *)state;
+
+	check_fails(pool_open(&pool, 0), ERR_INPUT, "0 threads");
+	assert_null(pool);
+	check_fails(pool_open(&pool, 5000), ERR_INPUT, "5000");
+	for (int64_t i = 1; i <= 2; i++) {
+		mem_fault_arm(i, MEM_FAULT_ONCE);
+		assert_int_equal(pool_open(&pool, 3), ERR_NOMEM);
+		assert_null(pool);
+	}
+	mem_fault_arm(0, MEM_FAULT_ONCE);
 	pool_close(NULL);
 }
 
-static void test_callers_at_once(void **state)
-{
-	pthread_t thread[3];
+struct caller {
 	struct pool *pool;
-	void *wrong;
+	pthread_t thread;
+	int64_t call_count;
+};
+
+static void *caller_main(void *argument)
+{
+	struct caller *c = argument;
+
+	for (int64_t i = 0; i < c->call_count; i++)
+		check_run(c->pool, 1 + i % 13, NULL, NULL);
+	return NULL;
+}
+
+/* Callers that come and go reuse each other's slots thousands of times. */
+static void run_callers(int caller_count, int64_t call_count)
+{
+	struct caller callers[80];
+	struct pool *pool;
+
+	check_ok(pool_open(&pool, 3));
+	for (int i = 0; i < caller_count; i++) {
+		callers[i] = (struct caller){.pool = pool, .call_count = call_count};
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_main, &callers[i]), 0);
+	}
+	for (int i = 0; i < caller_count; i++)
+		pthread_join(callers[i].thread, NULL);
+	pool_close(pool);
+}
+
+static void test_two_callers(void **state)
+{
+	(void)state;
+	run_callers(2, 3000);
+}
+
+static void test_more_callers_than_slots(void **state)
+{
+	(void)state;
+	run_callers(80, 30);
+}
+
+static int64_t now_ms(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void sleep_ms(int64_t ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* Task 0 stands for a thread that was preempted. */
+static void slow_first(int64_t task)
+{
+	sleep_ms(task == 0 ? 300 : 1);
+}
+
+/* The others take all the rest meanwhile: nobody owns a part of the tasks beforehand. */
+static void test_slow_thread_stalls_nobody(void **state)
+{
+	struct pool *pool;
+	int64_t few = 0;
 
 	(void)state;
-	check_ok(pool_open(&pool, THREADS));
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(pthread_create(&thread[i], NULL, many_runs, pool), 0);
+	check_ok(pool_open(&pool, 3));
+	check_run(pool, 150, slow_first, &few);
+	assert_true(few < 10);
+	pool_close(pool);
+}
+
+static void two_ms(int64_t task)
+{
+	(void)task;
+	sleep_ms(2);
+}
+
+static void *long_call(void *argument)
+{
+	check_run(argument, 400, two_ms, NULL);
+	return NULL;
+}
+
+/* A short call beside a long one gets its share of the workers and does not wait for the long one's end. */
+static void test_calls_share_workers(void **state)
+{
+	struct pool *pool;
+	pthread_t thread;
+	int64_t start;
+
+	(void)state;
+	check_ok(pool_open(&pool, 5));
+	assert_int_equal(pthread_create(&thread, NULL, long_call, pool), 0);
+	sleep_ms(10);
+	start = now_ms(CLOCK_MONOTONIC);
+	check_run(pool, 60, two_ms, NULL); /* alone 120 ms; the caller and half of four workers 40 */
+	start = now_ms(CLOCK_MONOTONIC) - start;
+	assert_true(start < 90);
+	pthread_join(thread, NULL);
+	pool_close(pool);
+}
+
+static void test_idle_pool_sleeps(void **state)
+{
+	struct pool *pool;
+	int64_t start;
+
+	(void)state;
+	check_ok(pool_open(&pool, 4));
+	check_run(pool, 100, NULL, NULL);
+	sleep_ms(20);
+	start = now_ms(CLOCK_PROCESS_CPUTIME_ID);
+	sleep_ms(200);
+	assert_true(now_ms(CLOCK_PROCESS_CPUTIME_ID) - start < 20);
+	check_run(pool, 100, NULL, NULL); /* and wakes */
+	pool_close(pool);
+}
+
+/* Sleeping workers really help: 8 tasks that sleep take the time of 8 / threads. */
+static void test_sleepers_wake(void **state)
+{
+	struct pool *pool;
+	int64_t start;
+
+	(void)state;
+	check_ok(pool_open(&pool, 4));
 	for (int i = 0; i < 3; i++) {
-		pthread_join(thread[i], &wrong);
-		assert_null(wrong);
+		sleep_ms(5);
+		start = now_ms(CLOCK_MONOTONIC);
+		check_run(pool, 80, two_ms, NULL);
+		start = now_ms(CLOCK_MONOTONIC) - start;
+		assert_true(start < 120);
 	}
 	pool_close(pool);
 }
 
-static void test_open(void **state)
+static void test_open_close_many(void **state)
 {
-	struct pool *pool;
-
 	(void)state;
+	for (int i = 0; i < 100; i++) {
+		struct pool *pool;
+
+		check_ok(pool_open(&pool, 1 + i % 4));
+		if (i & 1)
+			check_run(pool, i, NULL, NULL);
+		pool_close(pool);
+	}
+}
+
+static void test_default_threads(void **state)
+{
+	(void)state;
+	setenv("OMP_NUM_THREADS", "999", 1);
 	assert_true(pool_default_threads() >= 1);
-	check_fails(pool_open(&pool, 0), ERR_INPUT, "0 threads");
-	assert_null(pool);
-	mem_fault_arm(1, MEM_FAULT_ONCE);
-	check_fails(pool_open(&pool, 2), ERR_NOMEM, "memory");
-	assert_null(pool);
-	mem_fault_arm(0, MEM_FAULT_ONCE);
+	assert_true(pool_default_threads() <= sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_one_caller),
-	        cmocka_unit_test(test_callers_at_once),
-	        cmocka_unit_test(test_open),
+	        cmocka_unit_test(test_every_task_once),
+	        cmocka_unit_test(test_open_fails),
+	        cmocka_unit_test(test_two_callers),
+	        cmocka_unit_test(test_more_callers_than_slots),
+	        cmocka_unit_test(test_slow_thread_stalls_nobody),
+	        cmocka_unit_test(test_calls_share_workers),
+	        cmocka_unit_test(test_idle_pool_sleeps),
+	        cmocka_unit_test(test_sleepers_wake),
+	        cmocka_unit_test(test_open_close_many),
+	        cmocka_unit_test(test_default_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
