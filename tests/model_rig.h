@@ -1,0 +1,350 @@
+/* A model on a device with nothing around it: one arena, every buffer of a micro-batch, and the stages called
+ * one after the other on one stream, as an engine without offload would.
+ *
+ * Between any two buffers lie guards. The arena starts as NaN of every dtype, so that what a stage reads but
+ * nobody wrote shows in the result, and a byte written outside of a buffer shows in rig_check_guards. */
+#ifndef FERRY_TESTS_MODEL_RIG_H
+#define FERRY_TESTS_MODEL_RIG_H
+
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/size.h"
+#include "host/cpu/cpu_device.h"
+#include "model/model.h"
+
+enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_LAYERS_MAX = 64 };
+
+/* A micro-batch on the host: documents one after the other. labels as in the data: not shifted, -100 none. */
+struct rig_batch {
+	int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
+	int64_t tokens, targets, documents, cap;
+};
+
+static inline void rig_batch_free(struct rig_batch *b)
+{
+	int32_t *arrays[] = {b->id, b->position, b->doc_start, b->doc_end, b->target_row, b->target_label};
+
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
+		mem_free(arrays[i]);
+	*b = (struct rig_batch){0};
+}
+
+static inline void rig_batch_reserve(struct rig_batch *b, int64_t tokens)
+{
+	int32_t **arrays[] = {
+	        &b->id, &b->position, &b->doc_start, &b->doc_end, &b->target_row, &b->target_label};
+
+	if (b->cap >= tokens)
+		return;
+	b->cap = 2 * tokens;
+	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++) {
+		*arrays[i] = mem_resize(*arrays[i], (size_t)b->cap, sizeof(int32_t));
+		assert_non_null(*arrays[i]);
+	}
+}
+
+static inline void rig_batch_add(
+        struct rig_batch *b, const int32_t *ids, const int32_t *labels, int64_t count)
+{
+	int64_t first = b->tokens;
+
+	rig_batch_reserve(b, first + count);
+	for (int64_t i = 0; i < count; i++) {
+		b->id[first + i] = ids[i];
+		b->position[first + i] = (int32_t)i;
+		b->doc_start[first + i] = (int32_t)first;
+		b->doc_end[first + i] = (int32_t)(first + count);
+		if (i && labels[i] != -100) {
+			b->target_row[b->targets] = (int32_t)(first + i - 1);
+			b->target_label[b->targets++] = labels[i];
+		}
+	}
+	b->tokens += count;
+	b->documents++;
+}
+
+struct rig_buffer {
+	int64_t offset, bytes;
+};
+
+enum rig_acts { RIG_KEEP, RIG_RECOMPUTE };
+
+struct rig {
+	const struct model *model;
+	struct device *device;
+	struct stream *stream;
+	enum dtype dtype;
+	int64_t max_tokens, max_targets, rope_positions, arena_bytes, end_bytes;
+	dev_addr base;
+	struct rig_buffer *buffers;
+	int buffer_count;
+	dev_addr *weight, *grad;
+	dev_addr x[RIG_LAYERS_MAX + 1], acts[RIG_LAYERS_MAX], scratch, head_scratch, embed_scratch, dx, rope,
+	        loss, logits, batch[6];
+};
+
+/* Takes room; the address is known only after the arena is open, so offsets are kept in *address first. */
+static inline void rig_take(struct rig *r, dev_addr *address, int64_t bytes)
+{
+	assert_true(r->buffer_count < RIG_BUFFERS_MAX);
+	r->buffers[r->buffer_count++] = (struct rig_buffer){r->end_bytes, bytes};
+	*address = dev_at(r->base, r->end_bytes);
+	r->end_bytes = round_up(r->end_bytes + bytes, RIG_ALIGN_BYTES) + RIG_ALIGN_BYTES;
+}
+
+static inline void rig_take_all(struct rig *r)
+{
+	const struct model_config *c = &r->model->config;
+	int64_t e = dtype_bytes(r->dtype), stream = r->max_tokens * c->C * e;
+
+	r->buffer_count = 0;
+	r->end_bytes = RIG_ALIGN_BYTES;
+	for (int t = 0; t < r->model->tensor_count; t++) {
+		rig_take(r, &r->weight[t], r->model->tensors[t].count * e);
+		rig_take(r, &r->grad[t], r->model->tensors[t].count * 4);
+	}
+	for (int64_t l = 0; l <= c->L; l++)
+		rig_take(r, &r->x[l], stream);
+	for (int64_t l = 0; l < c->L; l++)
+		rig_take(r, &r->acts[l], model_acts_bytes(r->model, r->dtype, r->max_tokens));
+	rig_take(r, &r->dx, stream);
+	rig_take(r, &r->rope, model_rope_table_count(r->model, r->rope_positions) * 4);
+	rig_take(r, &r->loss, r->max_targets * 4);
+	rig_take(r, &r->logits, r->max_targets * c->V * 4);
+	for (int i = 0; i < 6; i++)
+		rig_take(r, &r->batch[i], r->max_tokens * 4);
+	rig_take(r, &r->embed_scratch,
+	        model_scratch_bytes(r->model, STAGE_EMBED, r->dtype, r->max_tokens, r->max_targets));
+	rig_take(r, &r->head_scratch,
+	        model_scratch_bytes(r->model, STAGE_HEAD, r->dtype, r->max_tokens, r->max_targets));
+	rig_take(r, &r->scratch,
+	        model_scratch_bytes(r->model, STAGE_ATTN, r->dtype, r->max_tokens, r->max_targets));
+}
+
+static inline void rig_upload(struct rig *r, dev_addr dst, const void *src, int64_t bytes)
+{
+	if (!bytes)
+		return;
+	check_ok(stream_copy_in(r->stream, dst, src, bytes));
+	check_ok(stream_sync(r->stream));
+}
+
+static inline void rig_download(struct rig *r, void *dst, dev_addr src, int64_t bytes)
+{
+	if (!bytes)
+		return;
+	check_ok(stream_copy_out(r->stream, dst, src, bytes));
+	check_ok(stream_sync(r->stream));
+}
+
+/* Opens with all buffers NaN but for the gradients, which are zero. */
+static inline void rig_open(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
+        int64_t max_tokens, int64_t max_targets)
+{
+	struct device_options options = {.threads = 2};
+	float *table;
+	void *bytes;
+
+	assert_true(model->config.L <= RIG_LAYERS_MAX);
+	*r = (struct rig){.model = model,
+	        .dtype = dtype,
+	        .max_tokens = max_tokens,
+	        .max_targets = max_targets,
+	        .rope_positions = max_tokens};
+	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
+	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
+	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
+	assert_true(r->buffers && r->weight && r->grad);
+	device_register(&backend_host);
+	device_register(&backend_meta);
+	check_ok(device_open(&r->device, device, &options));
+	rig_take_all(r);
+	r->arena_bytes = r->end_bytes;
+	check_ok(device_arena_open(r->device, &r->base, r->arena_bytes));
+	check_ok(stream_open(&r->stream, r->device, QUEUE_COMPUTE));
+	rig_take_all(r);
+	bytes = mem_alloc((size_t)r->arena_bytes, 1);
+	assert_non_null(bytes);
+	memset(bytes, 0xff, (size_t)r->arena_bytes);
+	if (device_has_bytes(r->device)) /* on meta it would only count as touched */
+		rig_upload(r, r->base, bytes, r->arena_bytes);
+	memset(bytes, 0, (size_t)r->arena_bytes);
+	for (int t = 0; t < model->tensor_count; t++)
+		rig_upload(r, r->grad[t], bytes, model->tensors[t].count * 4);
+	mem_free(bytes);
+	table = mem_alloc((size_t)model_rope_table_count(model, r->rope_positions) + 1, sizeof(float));
+	assert_non_null(table);
+	model_rope_table(model, table, r->rope_positions);
+	rig_upload(r, r->rope, table, model_rope_table_count(model, r->rope_positions) * 4);
+	mem_free(table);
+}
+
+static inline void rig_close(struct rig *r)
+{
+	stream_close(r->stream);
+	device_close(r->device);
+	mem_free(r->buffers);
+	mem_free(r->weight);
+	mem_free(r->grad);
+	*r = (struct rig){0};
+}
+
+static inline void rig_set_weight(struct rig *r, int tensor, const float *values)
+{
+	int64_t count = r->model->tensors[tensor].count;
+	uint16_t *rounded;
+
+	if (r->dtype == DTYPE_F32) {
+		rig_upload(r, r->weight[tensor], values, count * 4);
+		return;
+	}
+	rounded = mem_alloc((size_t)count, sizeof(*rounded));
+	assert_non_null(rounded);
+	for (int64_t i = 0; i < count; i++)
+		rounded[i] = bf16_from_f32(values[i]);
+	rig_upload(r, r->weight[tensor], rounded, count * 2);
+	mem_free(rounded);
+}
+
+static inline void rig_get_grad(struct rig *r, int tensor, float *values)
+{
+	rig_download(r, values, r->grad[tensor], r->model->tensors[tensor].count * 4);
+}
+
+/* Every byte outside of the buffers is as it was. */
+static inline void rig_check_guards(struct rig *r)
+{
+	unsigned char *bytes = mem_alloc((size_t)r->arena_bytes, 1);
+	int64_t at = 0;
+
+	assert_non_null(bytes);
+	rig_download(r, bytes, r->base, r->arena_bytes);
+	for (int i = 0; i <= r->buffer_count; i++) {
+		int64_t stop = i < r->buffer_count ? r->buffers[i].offset : r->arena_bytes;
+
+		for (; at < stop; at++)
+			if (bytes[at] != 0xff) {
+				print_error(
+				        "byte %lld, in front of buffer %d, was written\n", (long long)at, i);
+				fail();
+			}
+		if (i < r->buffer_count)
+			at += r->buffers[i].bytes;
+	}
+	mem_free(bytes);
+}
+
+static inline struct device_batch rig_load(struct rig *r, const struct rig_batch *b)
+{
+	const int32_t *arrays[] = {
+	        b->id, b->position, b->doc_start, b->doc_end, b->target_row, b->target_label};
+
+	assert_true(b->tokens <= r->max_tokens && b->targets <= r->max_targets);
+	for (int i = 0; i < 6; i++)
+		rig_upload(r, r->batch[i], arrays[i], (i < 4 ? b->tokens : b->targets) * 4);
+	return (struct device_batch){.tokens = b->tokens,
+	        .targets = b->targets,
+	        .documents = b->documents,
+	        .id = r->batch[0],
+	        .position = r->batch[1],
+	        .doc_start = r->batch[2],
+	        .doc_end = r->batch[3],
+	        .target_row = r->batch[4],
+	        .target_label = r->batch[5]};
+}
+
+static inline struct stage_memory rig_memory(const struct rig *r, float grad_scale)
+{
+	return (struct stage_memory){.dtype = r->dtype,
+	        .weight = r->weight,
+	        .grad = r->grad,
+	        .scratch = r->scratch,
+	        .dx = r->dx,
+	        .rope_table = r->rope,
+	        .loss = r->loss,
+	        .rope_positions = r->rope_positions,
+	        .grad_scale = grad_scale};
+}
+
+/* Forward of all blocks. RIG_RECOMPUTE: all in the acts of block 0. */
+static inline void rig_forward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
+{
+	const struct model *model = r->model;
+
+	for (int s = 0; s < model->stage_count - 1; s++) {
+		struct stage_memory memory = rig_memory(r, 1);
+		int layer = model->stages[s].layer;
+
+		if (layer < 0) {
+			memory.scratch = r->embed_scratch;
+			memory.y = r->x[0];
+		} else {
+			memory.x = r->x[layer];
+			memory.acts = r->acts[acts == RIG_RECOMPUTE ? 0 : layer];
+			if (model->stages[s].kind == STAGE_DOWN)
+				memory.y = r->x[layer + 1];
+		}
+		check_ok(model_forward(model, s, r->stream, &memory, batch));
+	}
+}
+
+static inline void rig_backward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
+{
+	const struct model *model = r->model;
+	int stop = model->stage_count - 1;
+
+	while (stop) {
+		int first = stop - 1, layer = model->stages[first].layer;
+		struct stage_memory memory = rig_memory(r, 1);
+
+		while (first && model->stages[first - 1].layer == layer)
+			first--;
+		if (layer < 0)
+			memory.scratch = r->embed_scratch;
+		else {
+			memory.x = r->x[layer];
+			memory.acts = r->acts[acts == RIG_RECOMPUTE ? 0 : layer];
+		}
+		memory.recompute = 1;
+		for (int s = first; s < stop && layer >= 0 && acts == RIG_RECOMPUTE; s++)
+			check_ok(model_forward(model, s, r->stream, &memory, batch));
+		memory.recompute = 0;
+		for (int s = stop - 1; s >= first; s--)
+			check_ok(model_backward(model, s, r->stream, &memory, batch));
+		stop = first;
+	}
+}
+
+/* Losses of the targets into losses; with HEAD_TRAIN gradients are added to. */
+static inline void rig_run(struct rig *r, float *losses, const struct rig_batch *b, enum head_mode mode,
+        enum rig_acts acts, float grad_scale)
+{
+	struct device_batch batch = rig_load(r, b);
+	struct stage_memory memory = rig_memory(r, grad_scale);
+
+	rig_forward(r, &batch, acts);
+	memory.scratch = r->head_scratch;
+	memory.x = r->x[r->model->config.L];
+	check_ok(model_head(r->model, mode, r->stream, &memory, &batch));
+	if (mode == HEAD_TRAIN)
+		rig_backward(r, &batch, acts);
+	rig_download(r, losses, r->loss, b->targets * 4);
+	check_ok(stream_sync(r->stream));
+}
+
+/* Logits of chosen rows of the micro-batch that ran last. */
+static inline void rig_logits(
+        struct rig *r, float *logits, const int32_t *rows, int64_t count, int64_t tokens)
+{
+	struct stage_memory memory = rig_memory(r, 1);
+
+	memory.scratch = r->head_scratch;
+	memory.x = r->x[r->model->config.L];
+	rig_upload(r, r->batch[4], rows, count * 4);
+	check_ok(model_logits(r->model, r->stream, &memory, r->logits, r->batch[4], count, tokens));
+	rig_download(r, logits, r->logits, count * r->model->config.V * 4);
+}
+
+#endif
