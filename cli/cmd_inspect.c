@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/hf_dir.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -119,6 +121,73 @@ static int has(const char *dir, const char *name)
 	return found;
 }
 
+/* A checkpoint: the model's tensors, and which planes of each are kept. */
+static int inspect_checkpoint(struct listing *l, const char *path)
+{
+	struct manifest *m = NULL;
+	json_t *planes = json_array(), *files = json_array();
+	int err = manifest_read(&m, path), element_bytes = 0;
+
+	if (!err)
+		err = listing_begin(l, "checkpoint", path);
+	if (err)
+		goto out;
+	for (int p = 0; p < PLANE_COUNT; p++)
+		if (m->planes >> p & 1) {
+			element_bytes += plane_bytes(p);
+			json_array_append_new(planes, json_string(plane_name(p)));
+		}
+	for (int i = 0; i < m->tensor_count; i++) {
+		const struct manifest_tensor *t = &m->tensors[i];
+		json_t *shape = json_array();
+
+		for (int d = 0; d < t->rank; d++)
+			json_array_append_new(shape, json_integer(t->shape[d]));
+		json_array_append_new(
+		        l->tensors, json_pack("{s:s, s:s, s:o, s:I}", "name", t->name, "dtype", "F32",
+		                            "shape", shape, "bytes", (json_int_t)(t->count * element_bytes)));
+		l->parameters += t->count;
+		l->count++;
+	}
+	for (int i = 0; i < m->file_count; i++) {
+		json_array_append_new(files, json_pack("{s:s, s:I}", "name", m->files[i].name, "bytes",
+		                                     (json_int_t)m->files[i].len_bytes));
+		l->bytes += m->files[i].len_bytes;
+	}
+	json_object_set_new(l->root, "model_type", json_string(m->model_type));
+	json_object_set_new(l->root, "step", json_integer(m->step));
+	json_object_set_new(l->root, "world_size", json_integer(m->world_size));
+	json_object_set(l->root, "planes", planes);
+	json_object_set(l->root, "files", files);
+	json_object_set(l->root, "training", m->training);
+out:
+	json_decref(planes);
+	json_decref(files);
+	manifest_free(m);
+	return err;
+}
+
+/* An output_dir: its checkpoints. */
+static int inspect_run(struct listing *l, const char *path)
+{
+	char **names = NULL;
+	size_t count = 0;
+	json_t *steps = json_array();
+	int err = file_list_dir(path, &names, &count);
+
+	if (!err)
+		err = listing_begin(l, "run", path);
+	for (size_t i = 0; i < count && !err; i++)
+		if (checkpoint_step_of(names[i]) >= 0)
+			json_array_append_new(steps, json_pack("{s:s, s:I}", "name", names[i], "step",
+			                                     (json_int_t)checkpoint_step_of(names[i])));
+	if (!err)
+		json_object_set(l->root, "checkpoints", steps);
+	file_list_free(names, count);
+	json_decref(steps);
+	return err;
+}
+
 static int inspect(struct listing *l, const char *path)
 {
 	enum file_kind kind = file_kind_of(path);
@@ -127,6 +196,10 @@ static int inspect(struct listing *l, const char *path)
 		return inspect_file(l, path);
 	if (has(path, "model.safetensors") || has(path, "model.safetensors.index.json"))
 		return inspect_model(l, path);
+	if (has(path, manifest_name))
+		return inspect_checkpoint(l, path);
+	if (has(path, "config.yaml"))
+		return inspect_run(l, path);
 	return err_set(ERR_INPUT,
 	        "%s holds neither a HuggingFace model (model.safetensors, model.safetensors.index.json) nor "
 	        "a checkpoint "
@@ -152,6 +225,26 @@ static void print_row(const json_t *tensor)
 	str_free(&bytes);
 }
 
+/* What only checkpoints and runs have. */
+static void print_state(const json_t *root)
+{
+	const json_t *value;
+	size_t i;
+
+	json_array_foreach(json_object_get(root, "files"), i, value)
+	        printf("file %s: %lld bytes\n", json_string_value(json_object_get(value, "name")),
+	                (long long)json_integer_value(json_object_get(value, "bytes")));
+	json_array_foreach(json_object_get(root, "checkpoints"), i, value)
+	        printf("%s\n", json_string_value(json_object_get(value, "name")));
+	if (json_object_get(root, "step"))
+		printf("step %lld, written by %lld ranks, planes:",
+		        (long long)json_integer_value(json_object_get(root, "step")),
+		        (long long)json_integer_value(json_object_get(root, "world_size")));
+	json_array_foreach(json_object_get(root, "planes"), i, value) printf(" %s", json_string_value(value));
+	if (json_object_get(root, "step"))
+		printf("\n");
+}
+
 static void print_listing(const struct listing *l)
 {
 	const char *type = json_string_value(json_object_get(l->root, "model_type")), *key;
@@ -163,6 +256,13 @@ static void print_listing(const struct listing *l)
 	json_array_foreach(l->tensors, i, value) print_row(value);
 	json_object_foreach(json_object_get(l->root, "metadata"), key, value) printf("metadata %s: %s\n",
 	        safetensors_name_show(key).text, safetensors_name_show(json_string_value(value)).text);
+	print_state(l->root);
+	if (json_object_get(l->root, "checkpoints")) {
+		printf("%s: run, %zu checkpoints\n", json_string_value(json_object_get(l->root, "path")),
+		        json_array_size(json_object_get(l->root, "checkpoints")));
+		str_free(&total);
+		return;
+	}
 	printf("%s: %s%s%s, %" PRId64 " tensors, %" PRId64 " parameters, %" PRId64 " bytes (%s)\n",
 	        json_string_value(json_object_get(l->root, "path")),
 	        json_string_value(json_object_get(l->root, "kind")), type ? ", " : "", type ? type : "",

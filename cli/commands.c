@@ -5,8 +5,11 @@
 /* One row per command that this version has. */
 static cli_command *const commands[VERB_COUNT] = {
         [VERB_INSPECT] = cli_inspect,
+        [VERB_EXPORT] = cli_export,
+        [VERB_VERIFY] = cli_verify,
         [VERB_TOKENIZE] = cli_tokenize,
         [VERB_DATA] = cli_data,
+        [VERB_INIT] = cli_init,
 };
 
 cli_command *cli_command_of(enum verb verb)

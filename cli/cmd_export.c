@@ -1,0 +1,113 @@
+/* ferry export: a checkpoint of ferry as a HuggingFace directory.
+ */
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/load.h"
+#include "checkpoint/temp_dir.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The checkpoint that was meant: itself, or the newest of an output_dir. */
+static int find_checkpoint(char **path, const char *given)
+{
+	char *manifest = file_join(given, manifest_name);
+	int is_checkpoint = manifest && file_kind_of(manifest) != FILE_NONE, err = 0;
+
+	if (!manifest)
+		return ERR_NOMEM;
+	mem_free(manifest);
+	if (is_checkpoint) {
+		*path = mem_strdup(given);
+		return *path ? 0 : ERR_NOMEM;
+	}
+	err = checkpoint_find_newest(path, given);
+	if (!err && !*path)
+		err = err_set(ERR_INPUT, "%s is no checkpoint of ferry and holds none", given);
+	return err;
+}
+
+/* auto = what the run exported in, by the config.yaml that stands beside the checkpoint. */
+static int choose_dtype(enum safetensors_dtype *dtype, const struct config *c, const char *checkpoint)
+{
+	int wanted = c->export_dtype, err;
+	char *parent = NULL, *name = NULL, *file = NULL;
+	struct config run = {0};
+
+	err = temp_dir_split(&parent, &name, checkpoint);
+	if (!err) {
+		file = file_join(parent, "config.yaml");
+		err = file ? 0 : ERR_NOMEM;
+	}
+	if (!err && wanted == CONFIG_DTYPE_AUTO && file_kind_of(file) == FILE_REGULAR) {
+		if (config_parse(&run, VERB_TRAIN, 1, &file))
+			log_warn("%s; exporting in bf16", err_text());
+		else
+			wanted = run.export_dtype;
+		config_free(&run);
+	}
+	*dtype = wanted == CONFIG_DTYPE_FP32 ? SAFETENSORS_F32 : SAFETENSORS_BF16;
+	mem_free(parent);
+	mem_free(name);
+	mem_free(file);
+	return err;
+}
+
+static int report(const struct config *c, struct checkpoint *checkpoint, enum safetensors_dtype dtype)
+{
+	const struct manifest *m = checkpoint_manifest(checkpoint);
+	json_t *object;
+	int err;
+
+	if (!c->json) {
+		cli_say(c, "%s: step %" PRId64 " of %s, %s\n", c->output_dir, m->step,
+		        checkpoint_path(checkpoint), safetensors_dtype_name(dtype));
+		return 0;
+	}
+	object = json_pack("{s:s, s:s, s:I, s:s}", "output_dir", c->output_dir, "checkpoint",
+	        checkpoint_path(checkpoint), "step", (json_int_t)m->step, "dtype",
+	        safetensors_dtype_name(dtype));
+	err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
+	json_decref(object);
+	return err;
+}
+
+int cli_export(const struct config *c)
+{
+	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
+	struct checkpoint *checkpoint = NULL;
+	struct model *model = NULL;
+	struct plane_source source;
+	char *path = NULL, *dir = NULL;
+	int err = find_checkpoint(&path, c->checkpoint);
+
+	if (!err)
+		err = checkpoint_open(&checkpoint, path);
+	if (!err) {
+		dir = checkpoint_model_dir(checkpoint);
+		err = dir ? model_open_path(&model, dir) : ERR_NOMEM;
+	}
+	if (!err)
+		err = checkpoint_match(checkpoint, model);
+	if (!err)
+		err = choose_dtype(&options.dtype, c, path);
+	if (!err) {
+		source = checkpoint_source(checkpoint);
+		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
+		options.files_from = dir;
+		err = hf_export_write(&options, model, &source);
+	}
+	if (!err)
+		err = report(c, checkpoint, options.dtype);
+	model_close(model);
+	checkpoint_close(checkpoint);
+	mem_free(path);
+	mem_free(dir);
+	return err;
+}

@@ -1,0 +1,145 @@
+/* ferry init: a fresh model from a config.json, as a HuggingFace directory.
+ */
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "checkpoint/hf_export.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Planes of the fresh weights: both planes of a piece come from one drawing of its values. */
+struct fresh {
+	const struct model *model;
+	uint64_t seed;
+	float *values; /* [PLANE_PIECE_COUNT] of the piece below */
+	int tensor;
+	int64_t first, count;
+};
+
+static int fresh_read(
+        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst)
+{
+	struct fresh *f = context;
+
+	if (count > PLANE_PIECE_COUNT || (plane != PLANE_HI && plane != PLANE_LO))
+		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was asked for", count);
+	if (f->tensor != tensor || f->first != first_element || f->count != count) {
+		for (int64_t i = 0; i < count; i++)
+			f->values[i] = model_init_value(f->model, tensor, first_element + i, f->seed);
+		f->tensor = tensor;
+		f->first = first_element;
+		f->count = count;
+	}
+	for (int64_t i = 0; i < count; i++) {
+		uint32_t bits = f32_bits(f->values[i]);
+
+		if (plane == PLANE_HI)
+			((uint16_t *)dst)[i] = plane_hi(bits);
+		else
+			((int16_t *)dst)[i] = plane_lo(bits);
+	}
+	return 0;
+}
+
+/* What config.json says its weights are kept in, by either spelling; bf16 where it does not say. */
+static int stated_dtype(enum safetensors_dtype *dtype, const char *path)
+{
+	const char *text = NULL;
+	json_t *config = NULL;
+	int err = json_read_file(&config, path, 16 << 20);
+
+	*dtype = SAFETENSORS_BF16;
+	if (!err && json_get_str(config, path, "dtype", &text) >= 0 && !text)
+		err = json_get_str(config, path, "torch_dtype", &text);
+	if (err >= 0 && text && !strcmp(text, "float32"))
+		*dtype = SAFETENSORS_F32;
+	if (err >= 0 && text && !strcmp(text, "float16"))
+		*dtype = SAFETENSORS_F16;
+	json_decref(config);
+	return err < 0 ? err : 0;
+}
+
+/* The config.json that was meant, and the directory it lies in (mem_free both). */
+static int find_config(char **path, char **dir, const char *given)
+{
+	const char *slash = strrchr(given, '/');
+
+	if (file_kind_of(given) == FILE_DIR) {
+		*path = file_join(given, "config.json");
+		*dir = mem_strdup(given);
+	} else {
+		*path = mem_strdup(given);
+		*dir = slash ? mem_strndup(given, slash > given ? (size_t)(slash - given) : 1)
+		             : mem_strdup(".");
+	}
+	if (!*path || !*dir)
+		return ERR_NOMEM;
+	if (file_kind_of(*path) != FILE_REGULAR)
+		return err_set(ERR_INPUT, "%s: no such file; a config.json is wanted", *path);
+	return 0;
+}
+
+static int report(const struct config *c, const struct model *model, enum safetensors_dtype dtype)
+{
+	struct str count = {0};
+	json_t *object;
+	int err;
+
+	if (!c->json) {
+		progress_count(&count, (double)model->parameter_count);
+		cli_say(c, "%s: %s, %s parameters, %s, seed %" PRId64 "\n", c->output_dir,
+		        model->config.model_type, count.data ? count.data : "", safetensors_dtype_name(dtype),
+		        c->seed);
+		str_free(&count);
+		return 0;
+	}
+	object = json_pack("{s:s, s:s, s:I, s:s, s:I}", "output_dir", c->output_dir, "model_type",
+	        model->config.model_type, "parameters", (json_int_t)model->parameter_count, "dtype",
+	        safetensors_dtype_name(dtype), "seed", (json_int_t)c->seed);
+	err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
+	json_decref(object);
+	return err;
+}
+
+int cli_init(const struct config *c)
+{
+	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
+	struct fresh fresh = {.seed = (uint64_t)c->seed, .tensor = -1};
+	struct plane_source source = {&fresh, fresh_read};
+	char *path = NULL, *dir = NULL;
+	struct model *model = NULL;
+	int err = find_config(&path, &dir, c->config_json);
+
+	if (!err)
+		err = model_open_path(&model, path);
+	if (!err)
+		err = stated_dtype(&options.dtype, path);
+	if (c->export_dtype == CONFIG_DTYPE_FP32)
+		options.dtype = SAFETENSORS_F32;
+	if (c->export_dtype == CONFIG_DTYPE_BF16)
+		options.dtype = SAFETENSORS_BF16;
+	if (!err) {
+		fresh.values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*fresh.values));
+		err = fresh.values ? 0 : ERR_NOMEM;
+	}
+	if (!err) {
+		fresh.model = model;
+		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
+		options.files_from = c->tokenizer ? c->tokenizer : dir;
+		options.config_path = path;
+		err = hf_export_write(&options, model, &source);
+	}
+	if (!err)
+		err = report(c, model, options.dtype);
+	mem_free(fresh.values);
+	model_close(model);
+	mem_free(path);
+	mem_free(dir);
+	return err;
+}

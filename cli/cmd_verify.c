@@ -1,0 +1,133 @@
+/* ferry verify: every byte of a checkpoint, or of all checkpoints of a run, against its checksums.
+ */
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct verifying {
+	const struct config *c;
+	json_t *rows;   /* one per checkpoint */
+	json_t *damage; /* of the present one */
+	int damaged_count;
+	struct err first;
+};
+
+static void damaged(void *context, const char *file, const char *text)
+{
+	struct verifying *v = context;
+
+	json_array_append_new(v->damage, json_pack("{s:s, s:s}", "file", file, "error", text));
+	if (!v->c->json)
+		cli_say(v->c, "  %s\n", text);
+}
+
+/* Step and size, from the manifest alone. */
+static void describe(json_t *row, const struct manifest *m, int64_t *bytes)
+{
+	*bytes = 0;
+	for (int i = 0; i < m->file_count; i++)
+		*bytes += m->files[i].len_bytes;
+	json_object_set_new(row, "step", json_integer(m->step));
+	json_object_set_new(row, "files", json_integer(m->file_count));
+	json_object_set_new(row, "bytes", json_integer(*bytes));
+}
+
+static int verify_one(struct verifying *v, const char *path)
+{
+	json_t *row = json_pack("{s:s}", "path", path);
+	struct manifest *m = NULL;
+	struct str text = {0};
+	int64_t bytes = 0;
+	int err;
+
+	v->damage = json_array();
+	if (!row || !v->damage)
+		return err_set(ERR_NOMEM, "out of memory for a report");
+	err = manifest_read(&m, path);
+	if (!err) {
+		describe(row, m, &bytes);
+		err = checkpoint_verify(path, damaged, v);
+	} else {
+		damaged(v, manifest_name, err_text());
+	}
+	progress_bytes(&text, bytes);
+	if (!err && !v->c->json)
+		cli_say(v->c, "%s: step %" PRId64 ", %d files, %s: every byte is as it was saved\n", path,
+		        m->step, m->file_count, text.data ? text.data : "");
+	if (err && !v->c->json)
+		cli_say(v->c, "%s: damaged\n", path);
+	str_free(&text);
+	manifest_free(m);
+	json_object_set_new(row, "ok", json_boolean(!err));
+	json_object_set_new(row, "damage", v->damage);
+	json_array_append_new(v->rows, row);
+	v->damaged_count += err != 0;
+	err_take(&v->first, err);
+	return err == ERR_INPUT ? 0 : err;
+}
+
+/* The checkpoints of an output_dir, in order. */
+static int verify_all(struct verifying *v, const char *dir)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err = file_list_dir(dir, &names, &count), found = 0;
+
+	for (size_t i = 0; i < count && !err; i++) {
+		char *path;
+
+		if (checkpoint_step_of(names[i]) < 0)
+			continue;
+		found = 1;
+		path = file_join(dir, names[i]);
+		err = path ? verify_one(v, path) : ERR_NOMEM;
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	if (!err && !found)
+		return err_set(ERR_INPUT,
+		        "%s is no checkpoint of ferry and holds none; other files have no checksums (\"ferry "
+		        "inspect\" "
+		        "checks their layout)",
+		        dir);
+	return err;
+}
+
+static int is_checkpoint(const char *path)
+{
+	char *manifest = file_join(path, manifest_name);
+	int found = manifest && file_kind_of(manifest) != FILE_NONE;
+	const char *slash = strrchr(path, '/');
+
+	mem_free(manifest);
+	return found || checkpoint_step_of(slash ? slash + 1 : path) >= 0;
+}
+
+int cli_verify(const struct config *c)
+{
+	struct verifying v = {.c = c, .rows = json_array()};
+	json_t *object;
+	int err;
+
+	if (!v.rows)
+		return err_set(ERR_NOMEM, "out of memory for a report");
+	if (file_kind_of(c->path) != FILE_DIR)
+		err = err_set(ERR_INPUT, "%s is a file; a checkpoint is a directory", c->path);
+	else
+		err = is_checkpoint(c->path) ? verify_one(&v, c->path) : verify_all(&v, c->path);
+	if (!err && c->json) {
+		object = json_pack("{s:b, s:O}", "ok", !v.damaged_count, "checkpoints", v.rows);
+		err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
+		json_decref(object);
+	}
+	json_decref(v.rows);
+	return err ? err : err_give(&v.first);
+}
