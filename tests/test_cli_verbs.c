@@ -1,70 +1,8 @@
 /* links: base */
-#include "base/err.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/mem.h"
-#include "base/str.h"
-#include "tests/check.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/cli_program.h"
 
 /* The program from outside: exit codes, what is on stdout and on stderr, and that bad input leaves nothing
  * behind. Everything runs in a directory of its own. */
-
-struct result {
-	int code;
-	char *out, *err;
-};
-
-static const char *dir; /* of this run */
-
-static char *take(const char *name)
-{
-	char *path = file_join(dir, name), *text = NULL;
-	size_t len;
-
-	check_ok(file_read_all(path, 64 << 20, &text, &len));
-	unlink(path);
-	mem_free(path);
-	return text;
-}
-
-/* `command` is for the shell; $F is the program, $S the shared directory. */
-static struct result run(const char *command)
-{
-	char *line = mem_printf("cd '%s' && export F='%s' S='%s' && ( %s ) > '%s/.out' 2> '%s/.err'", dir,
-	        getenv("FERRY_BINARY"), getenv("FERRY_SHARED"), command, dir, dir);
-	int status = system(line);
-	struct result r = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, take(".out"), take(".err")};
-
-	mem_free(line);
-	return r;
-}
-
-static void result_free(struct result *r)
-{
-	mem_free(r->out);
-	mem_free(r->err);
-}
-
-static void put(const char *name, const char *text)
-{
-	char *path = file_join(dir, name);
-
-	check_ok(file_write_all(path, text, strlen(text)));
-	mem_free(path);
-}
-
-static int entries(void)
-{
-	char **names;
-	size_t count;
-
-	check_ok(file_list_dir(dir, &names, &count));
-	file_list_free(names, count);
-	return (int)count;
-}
 
 /* ---- usage ---- */
 
@@ -247,15 +185,12 @@ static void test_tokenize(void **state)
 	r = run("printf 'a\\nb' | $F tokenize model=$S/tokenizers/gpt2 input_format=whole");
 	assert_string_equal(r.out, "[64, 198, 65]\n");
 	result_free(&r);
-	r = run("echo '[128000, 15339]' | $F tokenize model=$S/tokenizers/llama-3 --decode "
-	        "--skip-special-tokens");
-	assert_string_equal(r.out, "hello\n");
-	result_free(&r);
-	r = run("echo hello | $F tokenize model=$S/tokenizers/llama-3 add_special_tokens=off");
-	assert_string_equal(r.out, "[15339]\n");
-	result_free(&r);
-	r = run("echo hello | $F tokenize model=$S/tokenizers/llama-3");
-	assert_string_equal(r.out, "[128000, 15339]\n");
+	/* a template that puts something around a text */
+	r = run("export T=$S/tokenizers/standin-bos-eos; echo hello | $F tokenize model=$T > with; "
+	        "echo hello | $F tokenize model=$T add_special_tokens=off > without; "
+	        "cat with without | $F tokenize model=$T --decode --skip-special-tokens; "
+	        "cmp -s with without && echo same; rm with without");
+	assert_string_equal(r.out, "hello\nhello\n");
 	result_free(&r);
 }
 
@@ -272,7 +207,6 @@ static void test_tokenize_bad(void **state)
 	        {"echo 3 | $F tokenize model=$S/tokenizers/gpt2 --decode",
 	                "stdin:1: a JSON array of ids is wanted"},
 	        {"echo hi | $F tokenize model=$S/tokenizers/gpt2 input_format=json", "stdin:1: "},
-	        {"echo hi | $F tokenize model=$S/tokenizers/llama-2", "llama-2"},
 	        {"echo hi | $F tokenize model=$S/tokenizers/bert-base-uncased", "bert-base-uncased"},
 	};
 

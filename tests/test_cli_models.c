@@ -1,0 +1,252 @@
+/* links: checkpoint */
+#include "base/num.h"
+#include "checkpoint/save.h"
+#include "tests/cli_program.h"
+
+/* init, export, verify and inspect, on a model that is made here. */
+
+static const char config_json[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 40, \"hidden_size\": 16, \"intermediate_size\": 24,\n"
+        " \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1,\n"
+        " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false,\n"
+        " \"torch_dtype\": \"float32\"}\n";
+
+static void test_init(void **state)
+{
+	json_t *first = run_json("$F init config.json output_dir=a seed=1 --json"), *listing;
+
+	(void)state;
+	assert_string_equal(text_of(first, "dtype"), "F32");
+	assert_string_equal(text_of(first, "model_type"), "llama");
+	listing = run_json("$F inspect a --json");
+	assert_string_equal(text_of(listing, "kind"), "huggingface");
+	assert_int_equal(json_integer_value(json_object_get(listing, "parameters")),
+	        json_integer_value(json_object_get(first, "parameters")));
+	json_decref(listing);
+	json_decref(first);
+
+	json_decref(run_json("$F init config.json output_dir=b seed=1 --json"));
+	json_decref(run_json("$F init config.json output_dir=c seed=2 --json"));
+	json_decref(run_json("$F init config.json output_dir=d seed=1 export_dtype=bf16 --json"));
+	assert_int_equal(system("cd \"$DIR\" && cmp -s a/model.safetensors b/model.safetensors"), 0);
+	assert_int_not_equal(system("cd \"$DIR\" && cmp -s a/model.safetensors c/model.safetensors"), 0);
+	assert_int_equal(system("cd \"$DIR\" && cmp -s config.json a/config.json"), 0);
+	listing = run_json("$F inspect d --json");
+	assert_string_equal(text_of(json_array_get(json_object_get(listing, "tensors"), 0), "dtype"), "BF16");
+	json_decref(listing);
+}
+
+static void test_init_shards(void **state)
+{
+	json_t *whole, *shards;
+
+	(void)state;
+	json_decref(run_json("$F init config.json output_dir=w seed=1 --json"));
+	json_decref(run_json("$F init config.json output_dir=s seed=1 max_shard_size=4KiB --json"));
+	whole = run_json("$F inspect w --json");
+	shards = run_json("$F inspect s --json");
+	assert_int_equal(json_array_size(json_object_get(whole, "tensors")),
+	        json_array_size(json_object_get(shards, "tensors")));
+	assert_int_equal(system("test -f \"$DIR/s/model.safetensors.index.json\""), 0);
+	json_decref(whole);
+	json_decref(shards);
+}
+
+/* ---- a checkpoint ---- */
+
+/* Every value of a tensor is its number plus one, exactly; moments are zero. */
+static int pattern_read(
+        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst)
+{
+	uint32_t bits = f32_bits((float)(tensor + 1));
+
+	(void)context;
+	(void)first_element;
+	for (int64_t i = 0; i < count; i++) {
+		if (plane == PLANE_HI)
+			((uint16_t *)dst)[i] = plane_hi(bits);
+		else if (plane == PLANE_LO)
+			((int16_t *)dst)[i] = plane_lo(bits);
+		else
+			((float *)dst)[i] = 0;
+	}
+	return 0;
+}
+
+static void save(const char *output_dir, int64_t step)
+{
+	struct plane_source source = {NULL, pattern_read};
+	char *config = file_join(dir, "config.json"), *out = file_join(dir, output_dir);
+	struct checkpoint_save s = {.output_dir = out,
+	        .step = step,
+	        .source = &source,
+	        .planes = (1 << PLANE_COUNT) - 1,
+	        .training = json_pack("{s:i}", "step", (int)step),
+	        .files_from = dir,
+	        .total_limit = 0,
+	        .world = {.rank = 0, .size = 1}};
+	struct model *model;
+
+	check_ok(file_make_dir(out));
+	check_ok(model_open_path(&model, config));
+	s.model = model;
+	check_ok(checkpoint_save(&s, NULL));
+	json_decref(s.training);
+	model_close(model);
+	mem_free(config);
+	mem_free(out);
+}
+
+static void test_checkpoint(void **state)
+{
+	json_t *listing, *verified;
+	struct result r;
+
+	(void)state;
+	save("run", 5);
+	save("run", 10);
+	put("run/config.yaml", "model: m\ncompute_dtype: fp32\n");
+
+	listing = run_json("$F inspect run/checkpoint-000005 --json");
+	assert_string_equal(text_of(listing, "kind"), "checkpoint");
+	assert_int_equal(json_integer_value(json_object_get(listing, "step")), 5);
+	assert_int_equal(json_array_size(json_object_get(listing, "planes")), 4);
+	json_decref(listing);
+	listing = run_json("$F inspect run --json");
+	assert_string_equal(text_of(listing, "kind"), "run");
+	assert_int_equal(json_array_size(json_object_get(listing, "checkpoints")), 2);
+	json_decref(listing);
+
+	verified = run_json("$F verify run --json");
+	assert_true(json_is_true(json_object_get(verified, "ok")));
+	assert_int_equal(json_array_size(json_object_get(verified, "checkpoints")), 2);
+	json_decref(verified);
+	r = run("$F verify run/checkpoint-000005");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "step 5"));
+	result_free(&r);
+}
+
+static void test_export(void **state)
+{
+	json_t *first, *newest;
+	struct result r;
+
+	(void)state;
+	first = run_json("$F export run/checkpoint-000005 output_dir=e5 --json");
+	assert_string_equal(text_of(first, "dtype"), "F32"); /* as the run's config.yaml says */
+	assert_int_equal(json_integer_value(json_object_get(first, "step")), 5);
+	json_decref(first);
+	newest = run_json("$F export run output_dir=e10 export_dtype=bf16 --json");
+	assert_string_equal(text_of(newest, "dtype"), "BF16");
+	assert_int_equal(json_integer_value(json_object_get(newest, "step")), 10);
+	json_decref(newest);
+	assert_int_equal(system("cd \"$DIR\" && cmp -s config.json e5/config.json"), 0);
+
+	r = run("$F export run/checkpoint-000005 output_dir=e5");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "overwrite_output_dir=on"));
+	result_free(&r);
+	json_decref(run_json("$F export run/checkpoint-000005 output_dir=e5 overwrite_output_dir=on --json"));
+	r = run("$F export w output_dir=e6");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "is no checkpoint of ferry"));
+	result_free(&r);
+}
+
+/* One bit is turned in the middle of the shard. */
+static void test_damage(void **state)
+{
+	json_t *report = NULL;
+	struct result r;
+	char byte;
+	char *path = file_join(dir, "run/checkpoint-000005/rank-00000.safetensors");
+	FILE *f = fopen(path, "r+b");
+
+	(void)state;
+	assert_non_null(f);
+	fseek(f, 5000, SEEK_SET);
+	byte = (char)fgetc(f);
+	fseek(f, 5000, SEEK_SET);
+	fputc(byte ^ 4, f);
+	fclose(f);
+	mem_free(path);
+
+	r = run("$F verify run --json");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "rank-00000.safetensors"));
+	check_ok(json_parse(&report, "stdout", r.out, strlen(r.out)));
+	assert_true(json_is_false(json_object_get(report, "ok")));
+	json_decref(report);
+	result_free(&r);
+	r = run("$F verify run/checkpoint-000010");
+	assert_int_equal(r.code, 0);
+	result_free(&r);
+	r = run("$F export run/checkpoint-000005 output_dir=e7");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "rank-00000.safetensors"));
+	result_free(&r);
+	assert_int_not_equal(system("test -e \"$DIR/e7\""), 0); /* nothing is left */
+}
+
+static void test_bad(void **state)
+{
+	static const struct {
+		const char *command, *text;
+	} rows[] = {
+	        {"$F init none.json output_dir=x", "config=none.json: no such file or directory"},
+	        {"$F init wrong.json output_dir=x", "hidden_size"},
+	        {"$F init type.json output_dir=x", "\"mamba\" is not supported"},
+	        {"$F init config.json", "output_dir is not set"},
+	        {"$F init config.json output_dir=w", "is not empty"},
+	        {"$F init config.json output_dir=config.json", "is a file; a directory is wanted"},
+	        {"$F export", "checkpoint, output_dir are not set"},
+	        {"$F export none output_dir=x", "checkpoint=none: no such file or directory"},
+	        {"$F verify none", "path=none: no such file or directory"},
+	        {"$F verify config.json", "is a file; a checkpoint is a directory"},
+	        {"$F verify w", "is no checkpoint of ferry and holds none"},
+	};
+
+	(void)state;
+	put("wrong.json", "{\"model_type\": \"llama\", \"hidden_size\": \"big\"}");
+	put("type.json", "{\"model_type\": \"mamba\"}");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		int before = entries();
+		struct result r = run(rows[i].command);
+
+		if (r.code != 2 || !strstr(r.err, rows[i].text) || *r.out)
+			print_error("%s: code %d\n%s\n", rows[i].command, r.code, r.err);
+		assert_int_equal(r.code, 2);
+		assert_non_null(strstr(r.err, rows[i].text));
+		assert_int_equal(entries(), before);
+		result_free(&r);
+	}
+}
+
+static int setup(void **state)
+{
+	if (check_dir_make(state))
+		return -1;
+	dir = *state;
+	setenv("DIR", dir, 1);
+	put("config.json", config_json);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_init),
+	        cmocka_unit_test(test_init_shards),
+	        cmocka_unit_test(test_checkpoint),
+	        cmocka_unit_test(test_export),
+	        cmocka_unit_test(test_damage),
+	        cmocka_unit_test(test_bad),
+	};
+
+	if (!getenv("FERRY_BINARY")) {
+		fprintf(stderr, "FERRY_BINARY is not set\n");
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, setup, check_dir_remove);
+}
