@@ -1,11 +1,7 @@
 #include "host/cpu/cpu_device.h"
 
 #include "base/mem.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <string.h>
-#include <sys/mman.h>
+#include "host/slab.h"
 
 static void host_close(struct device *base)
 {
@@ -44,25 +40,13 @@ static int host_open(struct device **device, const struct device_options *option
 	return 0;
 }
 
-/* NULL and ERR_NOMEM's text where the system refuses. */
-static void *map(int64_t bytes, const char *what)
-{
-	void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (base == MAP_FAILED) {
-		err_set(ERR_NOMEM, "host device: %s of %" PRId64 " bytes: %s", what, bytes, strerror(errno));
-		return NULL;
-	}
-	madvise(base, (size_t)bytes, MADV_HUGEPAGE); /* where refused, small pages do */
-	return base;
-}
-
 static int host_arena_open(struct device *device, dev_addr *base, int64_t bytes)
 {
-	void *arena = map(bytes, "an arena");
+	void *arena;
+	int rc = slab_map(&arena, bytes, "host device: an arena");
 
-	if (!arena)
-		return ERR_NOMEM;
+	if (rc)
+		return rc;
 	if (((struct cpu_device *)device)->options.poison)
 		cpu_poison(arena, bytes);
 	for (struct cpu_stream *s = ((struct cpu_device *)device)->made; s; s = s->next_made)
@@ -73,23 +57,22 @@ static int host_arena_open(struct device *device, dev_addr *base, int64_t bytes)
 
 static void host_arena_close(struct device *device)
 {
-	munmap(cpu_ptr(device->arena_base), (size_t)device->arena_bytes);
+	slab_unmap(cpu_ptr(device->arena_base), device->arena_bytes);
 }
 
-/* mmap gives exact sizes and zeros. Nothing is locked: copies here are the processor's own and reach any
- * memory without staging, and the right to lock memory is one that few users have. */
+/* Nothing is locked: copies here are the processor's own and reach any memory without staging, and the right
+ * to lock memory is one that few users have. */
 static int host_slab_open(struct device *device, struct device_slab *slab)
 {
 	(void)device;
-	slab->base = map(slab->bytes, "a slab");
 	slab->is_pinned = slab->kind == SLAB_PINNED;
-	return slab->base ? 0 : ERR_NOMEM;
+	return slab_map(&slab->base, slab->bytes, "host device: a slab");
 }
 
 static void host_slab_close(struct device *device, struct device_slab *slab)
 {
 	(void)device;
-	munmap(slab->base, (size_t)slab->bytes);
+	slab_unmap(slab->base, slab->bytes);
 }
 
 static void host_get_stats(const struct device *device, struct device_stats *stats)
