@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "optim/adamw.h"
 #include "optim/schedule.h"
 
 #include <stdio.h>
@@ -157,6 +158,19 @@ static int check_generate(const struct config *c)
 	return 0;
 }
 
+/* An instruction set that this CPU lacks. */
+static int check_isa(const struct config *c)
+{
+	enum adamw_isa isa;
+	char where[512];
+
+	if (c->isa == CONFIG_ISA_AUTO || !(config_key_find("isa")->verbs >> c->verb & 1) ||
+	        !adamw_isa_find(&isa, config_text(c, "isa")))
+		return 0;
+	snprintf(where, sizeof(where), "%s", config_where(c, "isa"));
+	return err_note(ERR_INPUT, "%s", where);
+}
+
 int config_check(const struct config *c)
 {
 	int err = check_refused(c);
@@ -169,5 +183,7 @@ int config_check(const struct config *c)
 		err = check_train(c);
 	if (!err)
 		err = check_generate(c);
+	if (!err)
+		err = check_isa(c);
 	return err;
 }

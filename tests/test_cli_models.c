@@ -19,7 +19,7 @@ static void test_init(void **state)
 	assert_string_equal(text_of(first, "dtype"), "F32");
 	assert_string_equal(text_of(first, "model_type"), "llama");
 	listing = run_json("$F inspect a --json");
-	assert_string_equal(text_of(listing, "kind"), "huggingface");
+	assert_string_equal(text_of(listing, "kind"), "model");
 	assert_int_equal(json_integer_value(json_object_get(listing, "parameters")),
 	        json_integer_value(json_object_get(first, "parameters")));
 	json_decref(listing);
@@ -113,7 +113,7 @@ static void test_checkpoint(void **state)
 	assert_int_equal(json_array_size(json_object_get(listing, "planes")), 4);
 	json_decref(listing);
 	listing = run_json("$F inspect run --json");
-	assert_string_equal(text_of(listing, "kind"), "run");
+	assert_string_equal(text_of(listing, "kind"), "output_dir");
 	assert_int_equal(json_array_size(json_object_get(listing, "checkpoints")), 2);
 	json_decref(listing);
 
