@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "data/byte_level.h"
 
-#define OFFSET_MASK (((uint64_t)1 << 40) - 1) /* 2^24 entries of 2^14 bytes fit */
+#define OFFSET_MASK (((uint64_t)1 << 40) - 1) /* 2^22 entries of 2^14 bytes fit */
 
 static uint32_t hash_bytes(const void *bytes, size_t len_bytes)
 {
@@ -74,7 +74,7 @@ static int grow_slots(struct vocab *v)
 
 static int grow_entries(struct vocab *v, int64_t id)
 {
-	int64_t cap = id * 2 + 1024;
+	int64_t cap = id + id / 2 + 1024;
 	struct vocab_entry *entries;
 
 	if (id < v->cap)

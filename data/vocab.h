@@ -14,7 +14,7 @@
 #include "base/str.h"
 
 enum {
-	VOCAB_ID_END = 1 << 24,        /* ids in a file must be below */
+	VOCAB_ID_END = 1 << 22,        /* ids in a file must be below */
 	VOCAB_CONTENT_BYTES = 1 << 14, /* and contents no longer */
 };
 

@@ -1,5 +1,5 @@
 /* links: data */
-/* The tokenizer against recorded results of HF tokenizers, PCRE2, naive references, and damaged files. */
+/* The tokenizer against recorded results of HF tokenizers, tokenizers of other kinds, and damaged files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,31 +19,11 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "data/byte_level.h"
-#include "data/nfc.h"
 #include "data/pattern.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_inside.h"
 #include "data/unicode.h"
-
-/* "$FERRY_SHARED/tokenizers/<name>", or NULL where there is no such place. Free with mem_free. */
-static char *shared_path(const char *name)
-{
-	const char *shared = getenv("FERRY_SHARED");
-	char *path = shared ? mem_printf("%s/tokenizers/%s", shared, name) : NULL;
-
-	if (path && file_kind_of(path) == FILE_NONE) {
-		mem_free(path);
-		path = NULL;
-	}
-	return path;
-}
-
-static void skip_absent(const char *name)
-{
-	print_message("SKIPPED %s: ../shared absent\n", name);
-	skip();
-}
+#include "tests/tokenizer_helpers.h"
 
 static int64_t failures;
 
@@ -177,11 +157,354 @@ static void test_golden(void **state)
 	assert_int_equal(failures, 0);
 }
 
+/* ---- our own golden tokenizers: these run everywhere */
+
+static void check_own_row(const struct tokenizer *t, const json_t *row, const char *path, int64_t line)
+{
+	check_golden_row(t, row, path, line);
+	check_decode(t, row, "decoded_skip", SKIP_SPECIAL_ON, path, line);
+}
+
+static void test_own_golden(void **state)
+{
+	static const char *const names[] = {"plain", "rich"};
+
+	(void)state;
+	failures = 0;
+	for (int i = 0; i < 2; i++)
+		for (int engine = 0; engine < 2; engine++) {
+			char name[64], *path;
+			struct tokenizer *t = NULL;
+
+			snprintf(name, sizeof(name), "%s.json", names[i]);
+			path = own_path(name);
+			if (tokenizer_open_with(&t, path, (enum pattern_engine)engine) < 0)
+				fail_msg("%s", err_text());
+			mem_free(path);
+			snprintf(name, sizeof(name), "%s.golden.jsonl", names[i]);
+			path = own_path(name);
+			assert_true(for_each_row(path, check_own_row, t) > 100);
+			mem_free(path);
+			tokenizer_close(t);
+		}
+	assert_int_equal(failures, 0);
+}
+
+/* ---- tokenizers of other kinds */
+
+static void test_other_kinds_refused(void **state)
+{
+	static const char *const cases[][2] = {{"llama-2", "byte_fallback"},
+	        {"mistral-7b-v0.1", "byte_fallback"}, {"mistral-7b-v0.3", "byte_fallback"},
+	        {"phi-3-mini", "byte_fallback"}, {"bert-base-uncased", "WordPiece"},
+	        {"standin-added-flags-prepend", "byte_fallback"}, {"standin-bytes-missing", "byte_fallback"},
+	        {"standin-metaspace-always", "byte_fallback"}, {"standin-metaspace-first", "byte_fallback"},
+	        {"standin-metaspace-never", "byte_fallback"}, {"standin-metaspace-old", "byte_fallback"},
+	        {"standin-metaspace-split", "byte_fallback"}, {"standin-no-unk", "Prepend"},
+	        {"standin-unk-fused", "Prepend"}, {"standin-unk-plain", "Prepend"}};
+	char *dir = shared_path(".");
+
+	(void)state;
+	if (!dir)
+		skip_absent("test_other_kinds_refused");
+	mem_free(dir);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct tokenizer *t = NULL;
+		int rc;
+
+		dir = shared_path(cases[i][0]);
+		assert_non_null(dir);
+		rc = tokenizer_open(&t, dir);
+		if (rc != ERR_UNSUPPORTED || t || !strstr(err_text(), cases[i][1]) ||
+		        !strstr(err_text(), cases[i][0]))
+			fail_msg("%s gave %d: %s", cases[i][0], rc, err_text());
+		mem_free(dir);
+	}
+	dir = shared_path("chat-templates");
+	struct tokenizer *t = NULL;
+
+	assert_int_equal(tokenizer_open(&t, dir), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "no tokenizer.json"));
+	mem_free(dir);
+}
+
+/* ---- files that are wrong */
+
+static char temp_dir[] = "/tmp/ferry_test_tokenizer_XXXXXX";
+
+static int make_temp_dir(void **state)
+{
+	(void)state;
+	return mkdtemp(temp_dir) ? 0 : -1;
+}
+
+static int remove_temp_dir(void **state)
+{
+	(void)state;
+	return file_remove_tree(temp_dir);
+}
+
+static void write_file(const char *name, const char *text, size_t len_bytes)
+{
+	char *path = file_join(temp_dir, name);
+
+	assert_int_equal(file_write_all(path, text, len_bytes), 0);
+	mem_free(path);
+}
+
+static const char tiny[] = "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{"
+                           "\"id\":4,\"content\":\"<s>\",\"single_word\":false,"
+                           "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}],"
+                           "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":"
+                           "\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"b+"
+                           "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":"
+                           "\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":"
+                           "false}]},\"post_processor\":{\"type\":\"TemplateProcessing\","
+                           "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{"
+                           "\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":"
+                           "{\"<s>\":{\"id\":\"<s>\",\"ids\":[4],\"tokens\":[\"<s>\"]}}},\"decoder\":{"
+                           "\"type\":\"ByteLevel\",\"add_prefix_space\":true,"
+                           "\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":\"BPE\","
+                           "\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":"
+                           "\"\",\"end_of_word_suffix\":\"\",\"fuse_unk\":false,\"byte_fallback\":false,"
+                           "\"ignore_merges\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,"
+                           "\"bb\":3},\"merges\":[\"a b\",[\"b\",\"b\"]]}}";
+
+/* `tiny` with the first occurrence of one text replaced by another. */
+static int open_edited(struct tokenizer **t, const char *from, const char *to)
+{
+	struct str text = {0};
+	const char *at = strstr(tiny, from);
+	int rc;
+
+	assert_non_null(at);
+	str_add_bytes(&text, tiny, (size_t)(at - tiny));
+	str_add(&text, to);
+	str_add(&text, at + strlen(from));
+	write_file("tokenizer.json", text.data, text.len_bytes);
+	rc = tokenizer_open(t, temp_dir);
+	str_free(&text);
+	return rc;
+}
+
+static void test_wrong_files(void **state)
+{
+	static const struct {
+		const char *from, *to, *says;
+		int code;
+	} cases[] = {
+	        {"\"version\":\"1.0\"", "\"version\":\"2.0\"", "version '2.0'", ERR_UNSUPPORTED},
+	        {"\"padding\"", "\"stuffing\"", "\"stuffing\" is not supported", ERR_UNSUPPORTED},
+	        {"\"single_word\"", "\"double_word\"", "\"double_word\"", ERR_UNSUPPORTED},
+	        {"\"lstrip\":false,", "", "no \"lstrip\"", ERR_INPUT},
+	        {"\"content\":\"<s>\",\"sin", "\"content\":\"\",\"sin", "without id or content", ERR_INPUT},
+	        {"{\"type\":\"NFC\"}", "{\"type\":\"NFKC\"}", "NFKC", ERR_UNSUPPORTED},
+	        {"{\"type\":\"NFC\"}", "{\"type\":\"NFC\",\"x\":1}", "\"x\"", ERR_UNSUPPORTED},
+	        {"{\"type\":\"NFC\"}", "{}", "no \"type\"", ERR_INPUT},
+	        {"{\"type\":\"NFC\"}", "7", "integer where an object", ERR_INPUT},
+	        {"\"Sequence\",\"pre", "\"Metaspace\",\"pre", "Metaspace", ERR_UNSUPPORTED},
+	        {"\"Regex\"", "\"Glob\"", "neither Regex nor String", ERR_UNSUPPORTED},
+	        {"\"b+\"", "\"(b\"", "'(b'", ERR_INPUT},
+	        {"\"b+\"", "\"\\\\d\"", "not supported", ERR_UNSUPPORTED},
+	        {"\"Isolated\"", "\"Sideways\"", "Sideways", ERR_UNSUPPORTED},
+	        {",{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":"
+	         "false}",
+	                "", "no ByteLevel", ERR_UNSUPPORTED},
+	        {"\"TemplateProcessing\"", "\"RobertaProcessing\"", "RobertaProcessing", ERR_UNSUPPORTED},
+	        {"\"ids\":[4]", "\"ids\":[5]", "the vocabulary lacks", ERR_INPUT},
+	        {"\"SpecialToken\":{\"id\":\"<s>\"", "\"SpecialToken\":{\"id\":\"<t>\"", "no ids for '<t>'",
+	                ERR_INPUT},
+	        {",{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]", "]", "leaves it out", ERR_UNSUPPORTED},
+	        {"\"id\":\"A\"", "\"id\":\"B\"", "as A", ERR_UNSUPPORTED},
+	        {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Fuse\"", "Fuse",
+	                ERR_UNSUPPORTED},
+	        {"\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a Unigram tokenizer", ERR_UNSUPPORTED},
+	        {"\"dropout\":null", "\"dropout\":0.1", "dropout", ERR_UNSUPPORTED},
+	        {"\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback", ERR_UNSUPPORTED},
+	        {"\"unk_token\":null", "\"unk_token\":\"?\"", "unk_token '?'", ERR_INPUT},
+	        {"\"continuing_subword_prefix\":\"\"", "\"continuing_subword_prefix\":\"##\"", "'##'",
+	                ERR_UNSUPPORTED},
+	        {"\"end_of_word_suffix\":\"\"", "\"end_of_word_suffix\":\"</w>\"", "'</w>'", ERR_UNSUPPORTED},
+	        {"\"fuse_unk\":false", "\"fuse_unk\":3", "fuse_unk", ERR_INPUT},
+	        {"\"a\":0", "\"a\":1", "another entry has", ERR_INPUT},
+	        {"\"a\":0", "\"a\":-1", "ids go from 0", ERR_INPUT},
+	        {"\"a\":0", "\"a\":99999999999", "ids go from 0", ERR_INPUT},
+	        {"\"a\":0", "\"a\":\"0\"", "an id is wanted", ERR_INPUT},
+	        {"\"a b\"", "\"ab\"", "merges[0]", ERR_INPUT},
+	        {"\"a b\"", "\"a  b\"", "merges[0]", ERR_INPUT},
+	        {"\"a b\"", "\"a c\"", "lacks the right part", ERR_INPUT},
+	        {"\"a b\"", "\"b a\"", "lacks the two together", ERR_INPUT},
+	        {"[\"b\",\"b\"]", "[\"b\"]", "merges[1]", ERR_INPUT},
+	        {",\"merges\":[\"a b\",[\"b\",\"b\"]]", "", "no merges", ERR_INPUT},
+	        {"\"vocab\":{", "\"vocab\":[],\"vocabulary\":{", "not supported", ERR_UNSUPPORTED},
+	        {"\"model\":{", "\"model\":[{", "tokenizer.json:", ERR_INPUT},
+	        {"{\"version\"", "[{\"version\"", "tokenizer.json:", ERR_INPUT},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct tokenizer *t = NULL;
+		int rc = open_edited(&t, cases[i].from, cases[i].to);
+
+		if (rc != cases[i].code || t || !strstr(err_text(), cases[i].says) ||
+		        !strstr(err_text(), "tokenizer.json"))
+			fail_msg(
+			        "%s -> %s gave %d: %s", cases[i].from, cases[i].to, rc, rc ? err_text() : "");
+	}
+}
+
+static void test_tiny(void **state)
+{
+	struct tokenizer *t = NULL;
+	struct token_list ids = {0};
+	static const int32_t want[] = {4, 0, 3, 1, 0, 4};
+	int32_t id;
+
+	(void)state;
+	if (open_edited(&t, "", "") < 0)
+		fail_msg("%s", err_text());
+	/* c is in no entry and vanishes; Split keeps a and b apart */
+	assert_int_equal(tokenizer_encode(t, &ids, "acbbbca<s>", 10, ADD_SPECIAL_ALL), 0);
+	assert_int_equal(ids.count, 6);
+	assert_memory_equal(ids.ids, want, sizeof(want));
+	assert_int_equal(tokenizer_vocab_count(t), 5);
+	assert_true(tokenizer_find(t, &id, "<s>") && id == 4);
+	assert_true(tokenizer_find(t, &id, "bb") && id == 3);
+	assert_false(tokenizer_find(t, &id, "c"));
+	token_list_free(&ids);
+	tokenizer_close(t);
+}
+
+static void test_roles(void **state)
+{
+	static const struct {
+		const char *name, *text;
+	} files[] = {
+	        {"tokenizer_config.json",
+	                "{\"eos_token\":{\"content\":\"<s>\",\"lstrip\":false},\"bos_token\":null}"},
+	        {"generation_config.json", "{\"eos_token_id\":[4,3],\"bos_token_id\":2}"},
+	        {"config.json", "{\"eos_token_id\":1,\"bos_token_id\":1,\"pad_token_id\":-1}"},
+	};
+	struct tokenizer *t = NULL;
+	const struct tokenizer_roles *roles;
+
+	(void)state;
+	assert_int_equal(open_edited(&t, "", ""), 0);
+	assert_int_equal(tokenizer_roles(t)->eos, -1);
+	assert_int_equal(tokenizer_roles(t)->stop_count, 0);
+	tokenizer_close(t);
+	for (int i = 0; i < 3; i++)
+		write_file(files[i].name, files[i].text, strlen(files[i].text));
+	assert_int_equal(open_edited(&t, "", ""), 0);
+	roles = tokenizer_roles(t);
+	assert_int_equal(roles->eos, 4);
+	assert_int_equal(roles->bos, 2);
+	assert_int_equal(roles->pad, -1);
+	assert_int_equal(roles->stop_count, 3);
+	assert_int_equal(roles->stop[0], 4);
+	assert_int_equal(roles->stop[1], 3);
+	assert_int_equal(roles->stop[2], 1);
+	tokenizer_close(t);
+	write_file(files[0].name, "{\"eos_token\":\"<nowhere>\"}", 25);
+	t = NULL;
+	assert_int_equal(open_edited(&t, "", ""), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "<nowhere>"));
+	for (int i = 0; i < 3; i++) {
+		char *path = file_join(temp_dir, files[i].name);
+
+		unlink(path);
+		mem_free(path);
+	}
+}
+
+/* Damaged files must end in an error or a tokenizer that works, under the sanitizers. */
+static void test_mutations(void **state)
+{
+	struct str damaged = {0};
+	int opened = 0;
+
+	(void)state;
+	for (uint64_t trial = 0; trial < 1000; trial++) {
+		struct tokenizer *t = NULL;
+		struct token_list ids = {0};
+		char text[128], *back = NULL;
+		size_t len = random_text(text, 9, trial, 24);
+		uint64_t edits = 1 + rng_below(7, trial, 0, 3);
+		int rc;
+
+		damaged.len_bytes = 0;
+		str_add_bytes(&damaged, tiny, sizeof(tiny) - 1);
+		for (uint64_t i = 0; i < edits; i++) {
+			size_t at = (size_t)rng_below(7, trial, 3 * i + 1, damaged.len_bytes);
+			size_t from = (size_t)rng_below(7, trial, 3 * i + 2, sizeof(tiny) - 9);
+			uint64_t kind = rng_below(7, trial, 3 * i + 3, 3);
+
+			if (kind == 0)
+				damaged.data[at] = "{}[],:\"0159aen-\\\x80"[rng_below(7, trial, 100 + i, 17)];
+			else if (kind == 1 && at + 8 <= damaged.len_bytes)
+				memcpy(damaged.data + at, tiny + from, 8);
+			else
+				damaged.len_bytes = at + 1;
+		}
+		write_file("tokenizer.json", damaged.data, damaged.len_bytes);
+		rc = tokenizer_open(&t, temp_dir);
+		assert_true(rc == 0 || rc == ERR_INPUT || rc == ERR_UNSUPPORTED || rc == ERR_RANGE);
+		assert_true(rc == 0 || *err_text());
+		if (rc == 0) {
+			opened++;
+			assert_int_equal(tokenizer_encode(t, &ids, text, len, ADD_SPECIAL_ALL), 0);
+			assert_int_equal(
+			        tokenizer_decode(t, &back, NULL, ids.ids, ids.count, SKIP_SPECIAL_ON), 0);
+		}
+		mem_free(back);
+		token_list_free(&ids);
+		tokenizer_close(t);
+	}
+	assert_true(opened > 5);
+	str_free(&damaged);
+}
+
+/* Every allocation on the way fails once, then all later ones. */
+static void test_no_memory(void **state)
+{
+	(void)state;
+	write_file("tokenizer.json", tiny, sizeof(tiny) - 1);
+	for (int kind = 0; kind < 2; kind++)
+		for (int64_t n = 1;; n++) {
+			struct tokenizer *t = NULL;
+			struct token_list ids = {0};
+			char *text = NULL;
+			int rc;
+
+			mem_fault_arm(n, kind ? MEM_FAULT_FOREVER : MEM_FAULT_ONCE);
+			rc = tokenizer_open(&t, temp_dir);
+			if (rc == 0)
+				rc = tokenizer_encode(t, &ids, "abbba<s>b\u0301", 11, ADD_SPECIAL_ALL);
+			if (rc == 0)
+				rc = tokenizer_decode(t, &text, NULL, ids.ids, ids.count, SKIP_SPECIAL_OFF);
+			mem_fault_arm(0, MEM_FAULT_ONCE);
+			mem_free(text);
+			token_list_free(&ids);
+			tokenizer_close(t);
+			if (rc == 0)
+				break;
+			assert_in_range(n, 1, 5000);
+			assert_true(rc < 0 && *err_text());
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_golden),
+	        cmocka_unit_test(test_own_golden),
+	        cmocka_unit_test(test_other_kinds_refused),
+	        cmocka_unit_test(test_tiny),
+	        cmocka_unit_test(test_roles),
+	        cmocka_unit_test(test_wrong_files),
+	        cmocka_unit_test(test_mutations),
+	        cmocka_unit_test(test_no_memory),
 	};
 
-	return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("tokenizer", tests, make_temp_dir, remove_temp_dir);
 }
