@@ -1,6 +1,7 @@
 /* links: host_cpu */
 /* also: tsan */
 #include "host/cpu/matmul.h"
+#include "host/cpu/matmul_onednn.h"
 #include "tests/ops_check.h"
 
 struct product {
@@ -126,6 +127,39 @@ static void test_cut_shapes(void **state)
 		}
 }
 
+/* The same through oneDNN, whatever this CPU would have chosen. It refuses bf16 where the CPU has no AVX-512;
+ * then the products are widened, and this only shows that the refusal is harmless. */
+static void test_onednn(void **state)
+{
+	static const int64_t shapes[][3] = {{300, 700, 30}, {40, 1100, 520}, {33, 65, 4500}, {1, 1, 5000}};
+	struct product p;
+
+	(void)state;
+	setenv("FERRY_MATMUL", "onednn", 1);
+	for (int bf16 = 0; bf16 < 2; bf16++) {
+		struct op_matmul op = {
+		        .a_stride = 8, .b_stride = 8, .ab_dtype = bf16 ? DTYPE_BF16 : DTYPE_F32};
+		struct onednn_product *product = onednn_product_open(&op, 8, 8, 8, 8, 0);
+
+		if (!product)
+			print_message(
+			        "SKIPPED oneDNN %s: this CPU or build lacks it\n", dtype_name(op.ab_dtype));
+		onednn_product_close(product);
+	}
+	for (uint64_t seed = 0; seed < 100; seed++) {
+		product_random(&p, seed, seed % 8 ? 40 : 200);
+		product_try(&p, seed);
+	}
+	for (uint64_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		product_random(&p, 7000 + i, 8);
+		p.m = shapes[i][0];
+		p.n = shapes[i][1];
+		p.k = shapes[i][2];
+		product_try(&p, i);
+	}
+	unsetenv("FERRY_MATMUL");
+}
+
 /* Pieces cover c and k once, sizes are even, and every product of some size has a dozen of them. */
 static void test_tiling(void **state)
 {
@@ -190,6 +224,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_random_shapes),
 	        cmocka_unit_test(test_cut_shapes),
+	        cmocka_unit_test(test_onednn),
 	        cmocka_unit_test(test_tiling),
 	        cmocka_unit_test(test_nonfinite),
 	};

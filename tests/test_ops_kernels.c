@@ -1,0 +1,205 @@
+/* links: host_cpu */
+#include "host/cpu/kernels.h"
+#include "tests/ops_check.h"
+
+/* Every kernel of every table this CPU runs against the scalar one: the same bits, and nothing beyond n. */
+enum { N_MAX = 700, ARRAYS = 6 };
+
+struct arrays {
+	float x[ARRAYS][N_MAX + 8];
+	double acc[N_MAX + 8], result[4];
+	uint16_t h[N_MAX + 8];
+};
+
+static void arrays_fill(struct arrays *a, struct ops_case *c)
+{
+	memset(a, 0, sizeof *a);
+	for (int i = 0; i < N_MAX + 8; i++) {
+		for (int n = 0; n < ARRAYS; n++)
+			a->x[n][i] = (float)(case_normal(c) * (case_int(c, 0, 9) ? 2 : 40));
+		if (case_int(c, 0, 50) == 0)
+			a->x[case_int(c, 0, ARRAYS - 1)][i] = case_int(c, 0, 1) ? INFINITY : NAN;
+		a->acc[i] = case_normal(c);
+		a->h[i] = (uint16_t)case_int(c, 0, 65535);
+	}
+}
+
+static void run_elementwise(
+        const struct cpu_kernels *k, struct arrays *a, int64_t n, int which, enum act_kind act)
+{
+	float **x = (float *[]){a->x[0], a->x[1], a->x[2], a->x[3], a->x[4], a->x[5]};
+
+	switch (which) {
+	case 0:
+		k->widen(x[0], a->h, n);
+		break;
+	case 1:
+		k->narrow(a->h, x[0], n);
+		break;
+	case 2:
+		k->join(x[0], a->h, (const int16_t *)a->h + 1, n);
+		break;
+	case 3:
+		k->add(x[0], x[0], x[1], n);
+		break;
+	case 4:
+		k->scale(x[0], 0.7f, n);
+		break;
+	case 5:
+		k->act(x[0], x[1], n, act);
+		break;
+	case 6:
+		k->act_grad(x[0], x[0], x[1], n, act);
+		break;
+	case 7:
+		k->glu(x[0], x[1], x[2], n, act);
+		break;
+	case 8:
+		k->glu_grad(x[1], x[2], x[0], x[1], x[2], n, act);
+		break;
+	case 9:
+		k->norm(x[0], x[1], x[2], x[3], n, 0.1f, 1.3f);
+		break;
+	case 10:
+		k->norm_dx(x[0], x[0], x[1], x[2], n, 0.1f, 1.3f, 0.2f, 0.3f);
+		break;
+	case 11:
+		k->norm_dw(x[0], x[1], x[2], x[3], n, 0.1f, 1.3f);
+		break;
+	case 12:
+		k->rotate(x[0], x[1], x[2], x[3], n);
+		break;
+	case 13:
+		k->exp_scaled(x[0], x[1], 0.3f, 1.7f, n);
+		break;
+	default:
+		k->softmax_grad(x[0], x[1], x[2], 0.4f, 0.6f, n);
+	}
+}
+
+static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, int which)
+{
+	switch (which) {
+	case 15:
+		a->result[0] = k->sum(a->x[0], n);
+		break;
+	case 16:
+		a->result[0] = k->sumsq_about(a->x[0], n, 0.3);
+		break;
+	case 17:
+		a->result[0] = k->dot(a->x[0], a->x[1], n);
+		break;
+	case 18:
+		k->accumulate(a->acc, a->x[0], n);
+		break;
+	case 19:
+		k->norm_sums(a->result, a->x[0], a->x[1], a->x[2], n, 0.1f, 1.3f);
+		break;
+	case 20:
+		a->result[0] = (double)k->max(a->x[0], n);
+		break;
+	case 21:
+		a->result[0] = k->softmax_part(a->x[0], a->x[1], 0.5f, n);
+		break;
+	default:
+		a->result[0] = k->exp_sum(a->x[0], 0.5f, n);
+	}
+}
+
+enum { KERNELS = 23 };
+
+/* NaN may carry another sign or payload: all of them become one. */
+static void canonical(struct arrays *a)
+{
+	for (int n = 0; n < ARRAYS; n++)
+		for (int i = 0; i < N_MAX + 8; i++)
+			a->x[n][i] = isnan(a->x[n][i]) ? NAN : a->x[n][i];
+	for (int i = 0; i < N_MAX + 8; i++)
+		a->acc[i] = isnan(a->acc[i]) ? NAN : a->acc[i];
+	for (int i = 0; i < 4; i++)
+		a->result[i] = isnan(a->result[i]) ? NAN : a->result[i];
+}
+
+static void test_same_bits(void **state)
+{
+	static const char *const names[] = {"avx2", "avx512"};
+	static struct arrays start, scalar, wide;
+	struct ops_case c;
+
+	(void)state;
+	case_begin(&c, "kernels", 11);
+	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+
+		if (!k) {
+			print_message("SKIPPED %s kernels: this CPU lacks them\n", names[t]);
+			continue;
+		}
+		for (int i = 0; i < 40 * KERNELS; i++) {
+			int64_t n = case_int(&c, 0, 1) ? case_int(&c, 0, 40) : case_int(&c, 0, N_MAX);
+			enum act_kind act = (enum act_kind)case_int(&c, 0, ACT_RELU2);
+			int which = i % KERNELS;
+
+			arrays_fill(&start, &c);
+			scalar = wide = start;
+			if (which < 15) {
+				run_elementwise(cpu_kernels_find("scalar"), &scalar, n, which, act);
+				run_elementwise(k, &wide, n, which, act);
+			} else {
+				run_sum(cpu_kernels_find("scalar"), &scalar, n, which);
+				run_sum(k, &wide, n, which);
+			}
+			canonical(&scalar);
+			canonical(&wide);
+			if (memcmp(&scalar, &wide, sizeof wide))
+				fail_msg("%s: kernel %d, n %lld, act %d: other bits than scalar", names[t],
+				        which, (long long)n, (int)act);
+			for (int j = 0; j < ARRAYS; j++)
+				for (int64_t e = n; e < N_MAX + 8; e++)
+					assert_true(wide.x[j][e] == start.x[j][e] || isnan(start.x[j][e]));
+		}
+	}
+}
+
+/* Sums against long double: lanes of double, so the error does not grow with n in any way that fp32 sees. */
+static void test_sums(void **state)
+{
+	static struct arrays a;
+	struct ops_case c;
+
+	(void)state;
+	case_begin(&c, "sums", 12);
+	for (int64_t n = 0; n < N_MAX; n += case_int(&c, 1, 9)) {
+		long double sum = 0, square = 0, dot = 0;
+
+		for (int64_t i = 0; i < n; i++) {
+			a.x[0][i] = (float)case_normal(&c);
+			a.x[1][i] = (float)case_normal(&c);
+			sum += a.x[0][i];
+			square += ((long double)a.x[0][i] - 0.25) * ((long double)a.x[0][i] - 0.25);
+			dot += (long double)a.x[0][i] * a.x[1][i];
+		}
+		assert_true(fabsl(cpu_kernels()->sum(a.x[0], n) - sum) <= 1e-12);
+		assert_true(fabsl(cpu_kernels()->sumsq_about(a.x[0], n, 0.25) - square) <= 1e-12);
+		assert_true(fabsl(cpu_kernels()->dot(a.x[0], a.x[1], n) - dot) <= 1e-12);
+	}
+}
+
+static void test_find(void **state)
+{
+	(void)state;
+	assert_string_equal(cpu_kernels_find("scalar")->name, "scalar");
+	assert_null(cpu_kernels_find("avx1024"));
+	assert_true(cpu_kernels() == cpu_kernels_find(cpu_kernels()->name));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_same_bits),
+	        cmocka_unit_test(test_sums),
+	        cmocka_unit_test(test_find),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
