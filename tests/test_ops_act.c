@@ -78,7 +78,7 @@ static void test_reference(void **state)
 }
 
 /* Relative error of a value, in eps: exponents amplify the rounding of their argument, which for the tanh
- * form and the quick form grows with |x|; where the true value is subnormal the last place is what counts. */
+ * form and the quick form grows with |x|; exponentials below the normal floats are 0. */
 static double value_bound(enum act_kind act, double x, double value)
 {
 	double eps = 12;
@@ -87,7 +87,7 @@ static double value_bound(enum act_kind act, double x, double value)
 		eps += 8 * fabs(x) + fabs(x * x * x) * 0.5;
 	if (act == ACT_GELU_QUICK)
 		eps += 4 * fabs(x);
-	return eps * EPS_F32 * fabs(value) + 1e-37;
+	return eps * EPS_F32 * fabs(value) + 1e-35;
 }
 
 /* The slope is a sum of two terms of opposite sign near its zero: the error is relative to their size. */
@@ -143,13 +143,14 @@ static void test_precision(void **state)
 	}
 }
 
-/* exp over its whole range, in every table: 1.5 units in the last place, 0 below and infinity above. */
+/* exp over its whole range, in every table: 1.5 units in the last place, 0 below the normal floats and
+ * infinity above. */
 static void test_exp(void **state)
 {
 	static const char *const names[] = {"scalar", "avx2", "avx512"};
 	enum { N = 5000 };
 	static float x[N], y[N];
-	float odd[] = {-INFINITY, -1e30f, -200, 89.5f, 1e30f, INFINITY, NAN, 0, -0.0f}, out[9];
+	float odd[] = {-INFINITY, -1e30f, -90, 88.8f, 1e30f, INFINITY, NAN, 0, -0.0f}, out[9];
 
 	(void)state;
 	for (int i = 0; i < N; i++)
@@ -161,7 +162,8 @@ static void test_exp(void **state)
 			continue;
 		k->exp_scaled(y, x, 0, 1, N);
 		for (int i = 0; i < N; i++)
-			if (!(fabs(y[i] - exp(x[i])) <= 3.2 * EPS_F32 * exp(x[i]) + 1.5e-45))
+			if (!(fabs(y[i] - exp(x[i])) <=
+			            3.2 * EPS_F32 * exp(x[i]) + (x[i] < -87.3 ? 1.2e-38 : 0)))
 				fail_msg("%s: exp(%.9g) = %.9g", names[t], x[i], y[i]);
 		k->exp_scaled(out, odd, 0, 1, 9);
 		assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);

@@ -43,7 +43,7 @@ static void run_elementwise(
 		k->add(x[0], x[0], x[1], n);
 		break;
 	case 4:
-		k->scale(x[0], 0.7f, n);
+		k->scale(x[0], x[1], 0.7f, n);
 		break;
 	case 5:
 		k->act(x[0], x[1], n, act);

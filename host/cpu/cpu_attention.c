@@ -42,7 +42,7 @@ static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, f
 
 		*sum = *sum * keep + k->softmax_part(score + begin, score + begin, new_max, end - begin);
 		if (keep != 1.0f)
-			k->scale(acc, keep, head_dim);
+			k->scale(acc, acc, keep, head_dim);
 		*max = new_max;
 	}
 	memset(score + end, 0, (size_t)(k_count - end) * sizeof *score);
@@ -93,7 +93,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		int64_t to = (q0 + i) * o->out_stride + h * d;
 
 		((float *)cpu_ptr(o->lse))[(q0 + i) * o->heads + h] = (float)(max[i] + log(sum[i]));
-		k->scale(acc + i * d, (float)(1 / sum[i]), d);
+		k->scale(acc + i * d, acc + i * d, (float)(1 / sum[i]), d);
 		if (o->dtype == DTYPE_F32)
 			memcpy((float *)cpu_ptr(o->out) + to, acc + i * d, (size_t)d * sizeof *acc);
 		cpu_store(k, cpu_ptr(o->out), to, acc + i * d, d, o->dtype);

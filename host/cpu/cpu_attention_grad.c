@@ -163,26 +163,29 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
 	int64_t g = piece % o->kv_heads, group = o->heads / o->kv_heads, d = o->head_dim;
-	int64_t k0 = piece / o->kv_heads * ATTENTION_K, q_end;
+	int64_t k0 = piece / o->kv_heads * ATTENTION_K, k_count, q_end;
 	struct grad_buffers b;
 	struct rows queries, keys;
 
 	grad_buffers_init(&b, run, worker);
 	load_keys(&keys, run, &b, g, k0, o->tokens);
-	q_end = attention_query_end(&run->mask, k0 + keys.count - 1);
-	memset(b.acc1, 0, (size_t)(keys.count * d) * sizeof *b.acc1);
-	memset(b.acc2, 0, (size_t)(keys.count * d) * sizeof *b.acc2);
+	k_count = keys.count;
+	q_end = attention_query_end(&run->mask, k0 + k_count - 1);
+	memset(b.acc1, 0, (size_t)(k_count * d) * sizeof *b.acc1);
+	memset(b.acc2, 0, (size_t)(k_count * d) * sizeof *b.acc2);
 	for (int64_t h = g * group; h < (g + 1) * group; h++)
 		for (int64_t q0 = k0; q0 < q_end; q0 += ATTENTION_Q) {
 			load_queries(&queries, run, &b, h, q0, q_end);
+			/* the last key that these queries see */
+			keys.count = cpu_min(k_count, q0 + queries.count - k0);
 			grad_tile(run, &b, &queries, &keys, h);
 			cpu_sgemm(b.acc1, b.ds, queries.x, keys.count, d, queries.count, d, ATTENTION_K,
 			        queries.x_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
 			cpu_sgemm(b.acc2, b.p, queries.y, keys.count, d, queries.count, d, ATTENTION_K,
 			        queries.y_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
 		}
-	grad_store(o, o->dk, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc1, keys.count);
-	grad_store(o, o->dv, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc2, keys.count);
+	grad_store(o, o->dk, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc1, k_count);
+	grad_store(o, o->dv, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc2, k_count);
 }
 
 int cpu_attention_grad(struct cpu_context *cx, const struct op *op)

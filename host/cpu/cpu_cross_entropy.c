@@ -7,24 +7,36 @@ struct cross_entropy_run {
 	int64_t first, end, piece_rows; /* rows of this wave, and of a piece of it */
 };
 
-/* dlogits of one row. In bf16 the row is written front to back through a buffer, and never ahead of what was
- * read of its own logits, because the two may share bytes. */
-static void cross_entropy_grad_row(
-        const struct cpu_kernels *k, const struct op_cross_entropy *o, int64_t row, float max, double sum)
+/* Where the exponentials of a row may stay until they are scaled: its fp32 gradients, or logits that the
+ * gradients will overwrite. NULL: they are computed again. */
+static float *kept_exponentials(const struct op_cross_entropy *o, int64_t row)
 {
+	if (o->dlogits_dtype == DTYPE_F32 && !dev_is_none(o->dlogits))
+		return (float *)cpu_ptr(o->dlogits) + row * o->vocab;
+	return o->dlogits.value == o->logits.value ? (float *)cpu_ptr(o->logits) + row * o->vocab : NULL;
+}
+
+/* dlogits = exponentials * factor, from `kept` or from the logits; the label's is at_label. In bf16 the row
+ * is written front to back through a buffer, and never ahead of what was read of its own logits, because the
+ * two may share bytes. */
+static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float *kept, int64_t row,
+        float max, float factor, float at_label)
+{
+	const struct cpu_kernels *k = cpu_kernels();
 	const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
 	int32_t label = ((const int32_t *)cpu_ptr(o->label))[row];
-	/* p - 1 in double: p may be all but 1 */
-	double at_label = (exp((double)logits[label] - max) / sum - 1) * o->grad_scale;
 	float buffer[CPU_CHUNK];
 
 	for (int64_t at = 0; at < o->vocab; at += CPU_CHUNK) {
 		int64_t n = cpu_min(CPU_CHUNK, o->vocab - at), to = row * o->vocab + at;
 		float *out = cpu_out(buffer, cpu_ptr(o->dlogits), to, o->dlogits_dtype);
 
-		k->exp_scaled(out, logits + at, max, (float)(o->grad_scale / sum), n);
+		if (kept)
+			k->scale(out, kept + at, factor, n);
+		else
+			k->exp_scaled(out, logits + at, max, factor, n);
 		if (label >= at && label < at + n)
-			out[label - at] = (float)at_label;
+			out[label - at] = at_label;
 		cpu_store(k, cpu_ptr(o->dlogits), to, out, n, o->dlogits_dtype);
 	}
 }
@@ -40,13 +52,16 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 	(void)worker;
 	for (int64_t row = begin; row < end; row++) {
 		const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
-		int32_t label = ((const int32_t *)cpu_ptr(o->label))[row];
+		float *kept = kept_exponentials(o, row);
 		float max = k->max(logits, o->vocab);
-		double sum = k->exp_sum(logits, max, o->vocab);
+		double label_logit = logits[((const int32_t *)cpu_ptr(o->label))[row]];
+		double sum = kept ? k->softmax_part(kept, logits, max, o->vocab)
+		                  : k->exp_sum(logits, max, o->vocab);
 
-		((float *)cpu_ptr(o->loss))[row] = (float)((double)max - logits[label] + log(sum));
-		if (!dev_is_none(o->dlogits))
-			cross_entropy_grad_row(k, o, row, max, sum);
+		((float *)cpu_ptr(o->loss))[row] = (float)(max - label_logit + log(sum));
+		if (!dev_is_none(o->dlogits)) /* p - 1 in double: p may be all but 1 */
+			cross_entropy_grad_row(o, kept, row, max, (float)(o->grad_scale / sum),
+			        (float)((exp(label_logit - max) / sum - 1) * o->grad_scale));
 	}
 }
 

@@ -1,9 +1,9 @@
 /* Inner loops of the host ops: runs of contiguous fp32, one thread, no allocation.
  *
  * One template (kernels.inc) is compiled for each instruction set; cpu_kernels() names the widest this CPU
- * runs. All tables give the same bits: elementwise code has no fma and no reassociation, and sums go through
- * 16 interleaved lanes of double and a fixed tree whatever the vector width. bf16 is widened into a
- * caller's buffer first and rounded once on the way out.
+ * runs. All tables give the same bits: elementwise code has no fma but explicit ones and no reassociation,
+ * and sums go through 16 interleaved lanes of double and a fixed tree whatever the vector width. bf16 is
+ * widened into a caller's buffer first and rounded once on the way out.
  *
  * `n` is a count of elements. An output may be exactly an input (same index), never shifted against it.
  */
@@ -20,7 +20,7 @@ struct cpu_kernels {
 	void (*narrow)(uint16_t *dst, const float *src, int64_t n); /* nearest even, NaN stays NaN */
 	void (*join)(float *dst, const uint16_t *hi, const int16_t *lo, int64_t n);
 	void (*add)(float *out, const float *a, const float *b, int64_t n);
-	void (*scale)(float *x, float factor, int64_t n);
+	void (*scale)(float *out, const float *x, float factor, int64_t n);
 	void (*act)(float *out, const float *x, int64_t n, enum act_kind act);
 	void (*act_grad)(float *dx, const float *dout, const float *x, int64_t n, enum act_kind act);
 	void (*glu)(float *out, const float *gate, const float *up, int64_t n, enum act_kind act);
