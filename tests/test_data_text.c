@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 
@@ -101,11 +102,249 @@ static void test_alpaca_golden(void **state)
 	check_alpaca("llama-3");
 }
 
+/* ---- rows of a tokenizer that is easily read: one id per ASCII letter, 1 in front of every text, 2 as its
+ * end */
+
+static char temp_dir[] = "/tmp/ferry_test_text_XXXXXX";
+
+static int make_temp_dir(void **state)
+{
+	(void)state;
+	return mkdtemp(temp_dir) ? 0 : -1;
+}
+
+static int remove_temp_dir(void **state)
+{
+	(void)state;
+	return file_remove_tree(temp_dir);
+}
+
+static void write_file(const char *name, const char *text)
+{
+	char *path = file_join(temp_dir, name);
+
+	assert_int_equal(file_write_all(path, text, strlen(text)), 0);
+	mem_free(path);
+}
+
+/* Letters a to z are 10 to 35; what else occurs in a text vanishes. */
+static struct tokenizer *letters(const char *config)
+{
+	struct str spec = {0};
+	struct tokenizer *t = NULL;
+
+	str_add(&spec, "{\"added_tokens\":[");
+	for (int i = 0; i < 3; i++)
+		str_printf(&spec,
+		        "%s{\"id\":%d,\"content\":\"<%d>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"
+		        "false,"
+		        "\"normalized\":false,\"special\":true}",
+		        i ? "," : "", i, i);
+	str_add(&spec, "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+	               "false,\"trim_offsets\":true},"
+	               "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"
+	               "\"id\":\"<1>\",\"type_id\":0}},"
+	               "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"<1>\":"
+	               "{\"id\":\"<1>\",\"ids\":[1],"
+	               "\"tokens\":[\"<1>\"]}}},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+	               "\"BPE\",\"merges\":[],\"vocab\":{"
+	               "\"<0>\":0,\"<1>\":1,\"<2>\":2");
+	for (int i = 0; i < 26; i++)
+		str_printf(&spec, ",\"%c\":%d", 'a' + i, 10 + i);
+	str_add(&spec, "}}}");
+	write_file("tokenizer.json", spec.data);
+	write_file("tokenizer_config.json", config);
+	str_free(&spec);
+	if (tokenizer_open(&t, temp_dir) < 0)
+		fail_msg("%s", err_text());
+	return t;
+}
+
+static struct dataset *open_text(const char *name, const char *text, struct dataset_options options)
+{
+	char *path = file_join(temp_dir, name);
+	struct dataset *d = NULL;
+
+	write_file(name, text);
+	options.path = path;
+	if (dataset_open(&d, &options) < 0)
+		fail_msg("%s", err_text());
+	mem_free(path);
+	return d;
+}
+
+/* A row as "ids / labels", -100 as a dot. */
+static void check_row(const struct dataset *d, int64_t row, const char *want)
+{
+	struct str text = {0};
+
+	for (int64_t t = 0; t < dataset_row_tokens(d, row); t++)
+		str_printf(&text, "%d ", dataset_row_ids(d, row)[t]);
+	str_add(&text, "/");
+	for (int64_t t = 0; t < dataset_row_tokens(d, row); t++) {
+		if (dataset_label(d, row, t) == DATASET_IGNORE)
+			str_add(&text, " .");
+		else
+			str_printf(&text, " %d", dataset_label(d, row, t));
+	}
+	assert_string_equal(text.data, want);
+	str_free(&text);
+}
+
+static const char with_eos[] = "{\"eos_token\":\"<2>\"}";
+
+static void test_text_rows(void **state)
+{
+	struct tokenizer *t = letters(with_eos);
+	struct dataset_options options = {.tokenizer = t};
+	struct dataset *d = open_text(
+	        "a.jsonl", "{\"text\":\"abc\",\"id\":7}\n{\"text\":\"\"}\n{\"text\":\"d<2>\"}\n", options);
+
+	(void)state;
+	assert_int_equal(d->format, DATASET_FORMAT_TEXT);
+	assert_int_equal(d->row_count, 3);
+	check_row(d, 0, "1 10 11 12 2 / 1 10 11 12 2");
+	check_row(d, 1, "1 2 / 1 2");
+	check_row(d, 2, "1 13 2 / 1 13 2"); /* the end is there already */
+	dataset_close(d);
+	options.text_field = "body";
+	options.max_length_tokens = 3;
+	d = open_text("b.json", "[{\"body\":\"abc\", \"text\":\"zzz\"}]", options);
+	check_row(d, 0, "1 10 11 / 1 10 11");
+	assert_int_equal(d->counts.truncated, 1);
+	dataset_close(d);
+	tokenizer_close(t);
+	t = letters("{}");
+	options = (struct dataset_options){.tokenizer = t};
+	d = open_text("c.jsonl", "{\"text\":\"abc\"}", options);
+	check_row(d, 0, "1 10 11 12 / 1 10 11 12"); /* no end is known */
+	dataset_close(d);
+	tokenizer_close(t);
+}
+
+static void test_plain_text(void **state)
+{
+	struct tokenizer *t = letters(with_eos);
+	struct dataset_options options = {.tokenizer = t, .max_length_tokens = 4};
+	struct dataset *d = open_text("a.TXT", "ab cd\nefg", options);
+
+	(void)state;
+	assert_int_equal(d->row_count, 2); /* 1 a b c | d e f g | and an end alone */
+	check_row(d, 0, "1 10 11 12 / 1 10 11 12");
+	check_row(d, 1, "13 14 15 16 / 13 14 15 16");
+	dataset_close(d);
+	options.max_samples = 1;
+	d = open_text("a.txt", "ab cd\nefgh", options);
+	assert_int_equal(d->row_count, 1);
+	dataset_close(d);
+	options = (struct dataset_options){.tokenizer = t};
+	d = open_text("a.txt", "[{",
+	        options); /* not JSON, whatever it looks like; nothing of it is in the vocabulary */
+	check_row(d, 0, "1 2 / 1 2");
+	dataset_close(d);
+	tokenizer_close(t);
+}
+
+static void test_prompt_completion(void **state)
+{
+	static const char text[] =
+	        "{\"prompt\":\"ab\",\"completion\":\"c\"}\n{\"completion\":\"d<2>\",\"prompt\":\"\"}";
+	struct tokenizer *t = letters(with_eos);
+	struct dataset_options options = {.tokenizer = t};
+	struct dataset *d = open_text("a.jsonl", text, options);
+
+	(void)state;
+	assert_int_equal(d->format, DATASET_FORMAT_PROMPT_COMPLETION);
+	check_row(d, 0, "1 10 11 12 2 / . . . 12 2");
+	check_row(d, 1, "1 13 2 / . 13 2");
+	dataset_close(d);
+	options.inputs = DATASET_INPUTS_TRAIN;
+	d = open_text("a.jsonl", text, options);
+	check_row(d, 0, "1 10 11 12 2 / 1 10 11 12 2");
+	dataset_close(d);
+	options.inputs = DATASET_INPUTS_MASK;
+	options.max_length_tokens = 3; /* the first row loses its answer */
+	d = open_text("a.jsonl", text, options);
+	check_row(d, 0, "1 10 11 / . . .");
+	assert_int_equal(d->counts.without_target, 1);
+	dataset_close(d);
+	tokenizer_close(t);
+}
+
+static void test_text_refused(void **state)
+{
+	static const struct {
+		const char *name, *text, *says;
+		int code;
+	} cases[] = {
+	        {"a.jsonl", "{\"text\":7}", "a.jsonl:1: \"text\"", ERR_INPUT},
+	        {"a.jsonl", "{\"text\":\"a\"}\n{\"texts\":\"a\"}", "a.jsonl:2: there is no \"text\"",
+	                ERR_INPUT},
+	        {"a.jsonl", "{\"text\":\"\xff\"}", "a.jsonl:1", ERR_INPUT},
+	        {"a.txt", "ab\xff", "a.txt: the text is not valid UTF-8 at byte 2", ERR_INPUT},
+	        {"a.txt", "", "the file is empty", ERR_INPUT},
+	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\",\"system\":\"c\"}", "\"system\"",
+	                ERR_UNSUPPORTED},
+	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\",\"history\":[[\"c\",\"d\"]]}",
+	                "\"history\"", ERR_UNSUPPORTED},
+	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\"}\n{\"instruction\":\"a\"}",
+	                ":2: there is no \"output\"", ERR_INPUT},
+	        {"a.jsonl", "{\"instruction\":\"a\",\"output\":\"b\",\"input\":[]}", "\"input\"", ERR_INPUT},
+	        {"a.jsonl", "{\"prompt\":[],\"completion\":[]}", "lists of messages", ERR_UNSUPPORTED},
+	        {"a.jsonl", "{\"prompt\":\"a\",\"completion\":null}", "there is no \"completion\"",
+	                ERR_INPUT},
+	};
+	struct tokenizer *t = letters(with_eos);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *path = file_join(temp_dir, cases[i].name);
+		struct dataset_options options = {.path = path, .tokenizer = t};
+		struct dataset *d = NULL;
+		int rc;
+
+		write_file(cases[i].name, cases[i].text);
+		rc = dataset_open(&d, &options);
+		if (rc != cases[i].code || d || !strstr(err_text(), cases[i].says))
+			fail_msg("%s gave %d: %s", cases[i].text, rc, err_text());
+		mem_free(path);
+	}
+	tokenizer_close(t);
+}
+
+static void test_text_needs(void **state)
+{
+	struct tokenizer *t = letters("{}");
+	char *path = file_join(temp_dir, "a.jsonl");
+	struct dataset_options options = {.path = path};
+	struct dataset *d = NULL;
+
+	(void)state;
+	write_file("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}");
+	assert_int_equal(dataset_open(&d, &options), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "needs a tokenizer"));
+	options.tokenizer = t;
+	assert_int_equal(dataset_open(&d, &options), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "no eos_token"));
+	tokenizer_close(t);
+	options.tokenizer = t = letters(with_eos);
+	options.vocab_count = 11; /* a model that is smaller than its tokenizer */
+	assert_int_equal(dataset_open(&d, &options), ERR_INPUT);
+	assert_non_null(strstr(err_text(), "is 11; the vocabulary has ids 0 to 10"));
+	tokenizer_close(t);
+	mem_free(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_alpaca_golden),
+	        cmocka_unit_test(test_text_rows),
+	        cmocka_unit_test(test_plain_text),
+	        cmocka_unit_test(test_prompt_completion),
+	        cmocka_unit_test(test_text_refused),
+	        cmocka_unit_test(test_text_needs),
 	};
 
-	return cmocka_run_group_tests_name("data_text", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("data_text", tests, make_temp_dir, remove_temp_dir);
 }

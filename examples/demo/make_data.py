@@ -14,7 +14,8 @@ The same seed gives the same bytes everywhere: all draws come from random.random
 import json, os, random, sys
 
 SEED = 20240607
-DOCUMENTS = 6000
+LANDS, SUMS = 16, 6
+DOCUMENTS = 4000
 HELD_OUT = 5  # every fifth fact is asked about only in questions.jsonl
 
 rng = random.Random(SEED)
@@ -46,11 +47,11 @@ ANIMALS = "fox bear owl goat swan wolf hare crow seal moose lynx heron otter sto
 FLOWERS = "rose lily tulip daisy iris poppy violet lotus aster orchid clover thistle".split()
 COLOURS = "red blue green yellow white black purple orange golden silver".split()
 FOODS = "bread soup fish rice cheese corn honey cabbage plums mushrooms dumplings pancakes".split()
-PEOPLE = "Anna Ben Clara David Emma Felix Grace Henry Ida Jonas Karin Leo Maria Nils Olga Paul Rosa Simon Tilda Victor Wendy Xaver Yara Zoe Bruno Dora Erik Frida Gustav Hilda".split()
+PEOPLE = "Anna Ben Clara David Emma Felix Grace Henry Ida Jonas Karin Leo Maria Nils Olga Paul Rosa Simon Tilda".split()
 JOBS = "baker teacher farmer doctor painter sailor tailor miller gardener carpenter singer librarian".split()
 PETS = "cat dog parrot rabbit turtle pony goldfish hamster canary lizard".split()
 HOBBIES = "chess swimming dancing fishing cooking reading climbing knitting cycling singing skating drawing".split()
-NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty".split()
+NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 # A relation: how its answer reads, other ways to state it, and ways to ask for it. {s} subject, {o} object.
 LAND_RELATIONS = [
@@ -75,16 +76,16 @@ def capital(text):
 
 def make_world():
     """Facts (relation, subject, object), and the documents' subjects with their facts."""
-    lands = invented_names(30, ["land", "mark", "via", "nia", "stan"])
-    towns = invented_names(30, ["ford", "burg", "ton", "wick", "dal"])
+    lands = invented_names(LANDS, ["land", "mark", "via", "nia", "stan"])
+    towns = invented_names(LANDS, ["ford", "burg", "ton", "wick", "dal"])
     objects = {"animal": ANIMALS, "flower": FLOWERS, "flag": COLOURS, "food": FOODS, "job": JOBS, "home": towns, "pet": PETS, "hobby": HOBBIES}
     subjects = []
     for i, land in enumerate(lands):
         subjects.append([(r, land, towns[i] if r[0] == "capital" else pick(objects[r[0]])) for r in LAND_RELATIONS])
     for person in PEOPLE:
         subjects.append([(r, person, pick(objects[r[0]])) for r in PERSON_RELATIONS])
-    for a in range(1, 11):
-        subjects.append([(SUM_RELATION, "%s plus %s" % (NUMBERS[a], NUMBERS[b]), NUMBERS[a + b]) for b in range(1, 11)])
+    for a in range(1, SUMS + 1):
+        subjects.append([(SUM_RELATION, "%s plus %s" % (NUMBERS[a], NUMBERS[b]), NUMBERS[a + b]) for b in range(1, SUMS + 1)])
     return subjects
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Train a byte-level BPE tokenizer on the demo's corpus, with nothing but Python's standard library.
+"""Train a byte-level BPE tokenizer on the demo's texts, with nothing but Python's standard library.
 
-    make_tokenizer.py CORPUS.jsonl OUT_DIR [VOCAB_SIZE]     writes tokenizer.json and tokenizer_config.json
+    make_tokenizer.py OUT_DIR VOCAB_SIZE FILE.jsonl...     writes tokenizer.json and tokenizer_config.json
 
 The result is GPT-2's kind: ByteLevel pre-tokenizer and decoder, one special token <|endoftext|> with id 0, the 256 bytes,
 then one entry per merge. Words are cut by the ASCII part of GPT-2's pattern, which is all that an ASCII corpus needs.
@@ -55,14 +55,15 @@ def train(counts, merge_count):
 
 
 def main():
-    corpus, out = sys.argv[1], sys.argv[2]
-    vocab_size = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
+    out, vocab_size = sys.argv[1], int(sys.argv[2])
     alphabet = byte_alphabet()
     counts = collections.Counter()
-    with open(corpus, encoding="utf-8") as f:
-        for line in f:
-            for word in WORD.findall(json.loads(line)["text"]):
-                counts["".join(alphabet[b] for b in word.encode())] += 1
+    for path in sys.argv[3:]:
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                for text in json.loads(line).values():
+                    for word in WORD.findall(text):
+                        counts["".join(alphabet[b] for b in word.encode())] += 1
     merges = train(dict(sorted(counts.items())), vocab_size - 257)
     entries = [END] + [alphabet[b] for b in range(256)] + [a + b for a, b in merges]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

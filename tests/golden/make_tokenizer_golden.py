@@ -24,7 +24,7 @@ PIECES = [" ", "  ", "\n", "a", "the", "Anna", "'s", "'LL", "1", "99", "\u00e9",
 def plain():
     with tempfile.TemporaryDirectory() as tmp:
         subprocess.run([sys.executable, os.path.join(DEMO, "make_data.py"), tmp], check=True)
-        subprocess.run([sys.executable, os.path.join(DEMO, "make_tokenizer.py"), os.path.join(tmp, "corpus.jsonl"), tmp, "420"], check=True)
+        subprocess.run([sys.executable, os.path.join(DEMO, "make_tokenizer.py"), tmp, "420", os.path.join(tmp, "corpus.jsonl")], check=True)
         with open(os.path.join(tmp, "tokenizer.json")) as f:
             return json.load(f)
 
