@@ -181,6 +181,10 @@ void config_read_kv_heads(struct config_reader *r, struct model_config *c, int64
 {
 	c->KV = absent && !config_is_null(r, "num_key_value_heads") ? absent : c->H;
 	config_read_size(r, "num_key_value_heads", &c->KV);
+	if (c->H % c->KV)
+		config_fail(r, ERR_INPUT,
+		        "num_attention_heads %" PRId64 " is no multiple of num_key_value_heads %" PRId64,
+		        c->H, c->KV);
 }
 
 void config_read_head_dim(struct config_reader *r, struct model_config *c)
@@ -232,36 +236,30 @@ static int layer_type_slides(struct config_reader *r, const json_t *types, int64
 	return 0;
 }
 
-void config_read_layer_windows(struct config_reader *r, struct model_config *c)
+void config_read_layer_windows(struct config_reader *r, struct model_config *c, int64_t window, int64_t from)
 {
-	int64_t window = 4096, from = 28, slides = 0;
 	json_t *types = NULL;
-	int use = 0, found;
+	int found;
 
-	config_read_flag(r, "use_sliding_window", &use);
-	config_read_int(r, "sliding_window", &window, 1, INT32_MAX);
-	config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
 	config_set_window(r, c, 0);
 	if (r->err)
 		return;
-	if (config_is_null(r, "sliding_window"))
-		use = 0;
 	found = json_get_array(r->object, r->where, "layer_types", &types);
 	if (found < 0)
 		r->err = found;
 	else if (found && (int64_t)json_array_size(types) != c->L)
-		config_fail(r, ERR_INPUT, "layer_types has %zu entries; num_hidden_layers is %" PRId64,
+		config_fail(r, ERR_INPUT, "layer_types has %zu entries; there are %" PRId64 " layers",
 		        json_array_size(types), c->L);
 	for (int64_t l = 0; l < c->L && !r->err; l++) {
-		int slide = types ? layer_type_slides(r, types, l) : use && l >= from;
+		int slide = types ? layer_type_slides(r, types, l) : l >= from;
 
-		slides += slide;
+		if (slide && types && !window)
+			config_fail(r, ERR_INPUT,
+			        "layer_types[%" PRId64
+			        "] is sliding_attention, but sliding_window is null or not used",
+			        l);
 		c->window[l] = slide ? window : 0;
 	}
-	if (slides && !use)
-		config_fail(r, ERR_INPUT,
-		        "layer_types has sliding_attention, but use_sliding_window is not true or "
-		        "sliding_window is null");
 }
 
 /* ---- what the whole file says ---- */
@@ -348,10 +346,6 @@ static void check_heads(struct config_reader *r, const struct model_config *c)
 {
 	if (r->err)
 		return;
-	if (c->H % c->KV)
-		config_fail(r, ERR_INPUT,
-		        "num_attention_heads %" PRId64 " is no multiple of num_key_value_heads %" PRId64,
-		        c->H, c->KV);
 	if ((c->H + 2 * c->KV) * c->D > CONFIG_SIZE_MAX)
 		config_fail(r, ERR_INPUT,
 		        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64

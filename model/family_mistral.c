@@ -32,8 +32,7 @@ static int mistral_read(struct config_reader *r, struct model_config *c)
 	config_read_pad(r, c);
 	config_read_rope(r, c, &(struct rope_keys){"rope_theta", "partial_rotary_factor", 1, 0});
 	config_read_int(r, "sliding_window", &window, 1, INT32_MAX);
-	config_set_window(r, c, config_is_null(r, "sliding_window") ? 0 : window);
-	config_warn_ignored(r, "layer_types", "all layers of Mistral have the one sliding_window");
+	config_read_layer_windows(r, c, config_is_null(r, "sliding_window") ? 0 : window, 0);
 	config_warn_ignored(r, "attention_bias", "Mistral has none");
 	config_warn_ignored(r, "mlp_bias", "Mistral has none");
 	return r->err;

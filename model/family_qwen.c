@@ -32,8 +32,14 @@ static void qwen_read(struct config_reader *r, struct model_config *c)
 
 static void qwen_read_attention(struct config_reader *r, struct model_config *c)
 {
+	int64_t window = 4096, from = 28;
+	int use = 0;
+
 	config_read_rope(r, c, &(struct rope_keys){"rope_theta", "partial_rotary_factor", 1, 0});
-	config_read_layer_windows(r, c);
+	config_read_flag(r, "use_sliding_window", &use);
+	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
+	config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
+	config_read_layer_windows(r, c, use && !config_is_null(r, "sliding_window") ? window : 0, from);
 }
 
 static int qwen2_read(struct config_reader *r, struct model_config *c)

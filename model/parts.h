@@ -56,8 +56,8 @@ void config_read_kv_heads(struct config_reader *r, struct model_config *c, int64
 /* head_dim, else the whole part of C / H. */
 void config_read_head_dim(struct config_reader *r, struct model_config *c);
 
-/* Layers slide by layer_types, or from max_window_layers on (Qwen). */
-void config_read_layer_windows(struct config_reader *r, struct model_config *c);
+/* Windows (0: none) of layers from `from` on, or of those that layer_types says. Allocates c->window. */
+void config_read_layer_windows(struct config_reader *r, struct model_config *c, int64_t window, int64_t from);
 
 /* One window for all layers; 0 none. Allocates c->window. */
 void config_set_window(struct config_reader *r, struct model_config *c, int64_t window);

@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""Small models of every family with odd config.json files, and what transformers computes for them.
+
+    python make_config_golden.py            writes config_golden.json beside this script (needs transformers 5)
+
+Each case is a config.json. Where transformers takes it, the case has the parameters in its order, token losses
+and gradients in float64 of the rows below, and the settings that it ended up with. Weights are a formula of the
+tensor's name and the element's index (see weight_of), so that no file has to hold them; where a model would be
+large ("shapes" cases: what absent keys mean) only names and shapes are recorded.
+"""
+import json
+import math
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+OUT = Path(__file__).with_name("config_golden.json")
+MASK64 = (1 << 64) - 1
+
+ROWS = [  # labels: None is -100
+    ([5, 17, 3, 8, 30, 3, 3, 12, 25, 1, 9, 33, 7, 0, 2, 19, 28, 4, 11, 6, 21, 36, 14, 10], None),
+    ([36, 3, 1, 20, 5, 5, 13, 31, 36], [-100, -100, -100, 20, 5, -100, 13, 31, 36]),
+]
+
+BASE = {
+    "llama": dict(vocab_size=37, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+                  max_position_embeddings=64),
+    "gpt2": dict(vocab_size=37, n_embd=16, n_layer=2, n_head=4, n_positions=32),
+}
+BASE["mistral"] = dict(BASE["llama"], num_key_value_heads=2)
+BASE["qwen2"] = dict(BASE["mistral"])
+BASE["qwen3"] = dict(BASE["mistral"], head_dim=8)
+BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
+
+LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
+ABSENT = object()
+
+# name, model_type, keys over BASE
+CASES = [
+    ("llama plain", "llama", {}),
+    ("llama integer theta, null heads", "llama", dict(rope_theta=500, num_key_value_heads=None)),
+    ("llama one kv head", "llama", dict(num_key_value_heads=1, rms_norm_eps=0.1)),
+    ("llama head_dim apart", "llama", dict(head_dim=6, num_key_value_heads=2, attention_bias=True)),
+    ("llama null head_dim", "llama", dict(head_dim=None)),
+    ("llama mlp bias", "llama", dict(mlp_bias=True, hidden_act="gelu")),
+    ("llama all biases tied", "llama", dict(mlp_bias=True, attention_bias=True, tie_word_embeddings=True)),
+    ("llama swish", "llama", dict(hidden_act="swish")),
+    ("llama gelu_new", "llama", dict(hidden_act="gelu_new")),
+    ("llama gelu_pytorch_tanh", "llama", dict(hidden_act="gelu_pytorch_tanh")),
+    ("llama gelu_fast", "llama", dict(hidden_act="gelu_fast")),
+    ("llama gelu_accurate", "llama", dict(hidden_act="gelu_accurate")),
+    ("llama gelu_python", "llama", dict(hidden_act="gelu_python")),
+    ("llama quick_gelu", "llama", dict(hidden_act="quick_gelu")),
+    ("llama relu", "llama", dict(hidden_act="relu")),
+    ("llama relu2", "llama", dict(hidden_act="relu2")),
+    ("llama pad", "llama", dict(pad_token_id=3)),
+    ("llama pad tied", "llama", dict(pad_token_id=3, tie_word_embeddings=True)),
+    ("llama pad from the end", "llama", dict(pad_token_id=-1)),
+    ("llama no pad", "llama", dict(pad_token_id=None)),
+    ("llama ignored keys", "llama", dict(sliding_window=4, pretraining_tp=2, attention_dropout=0.5, use_cache=False,
+                                         partial_rotary_factor=0.5, layer_types=None)),
+    ("llama linear, old type", "llama", dict(rope_scaling=dict(type="linear", factor=3))),
+    ("llama linear below 1", "llama", dict(rope_scaling=dict(rope_type="linear", factor=0.5), rope_theta=100.0)),
+    ("llama both types", "llama", dict(rope_scaling=dict(rope_type="linear", type="yarn", factor=2.0))),
+    ("llama null rope_scaling", "llama", dict(rope_scaling=None, rope_theta=250.0)),
+    ("llama default by name", "llama", dict(rope_scaling=dict(rope_type="default"), rope_theta=250.0)),
+    ("llama new keys", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0))),
+    ("llama new keys without theta", "llama", dict(rope_parameters=dict(rope_type="linear", factor=2.0),
+                                                  rope_theta=31.0)),
+    ("llama new keys and old theta", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0),
+                                                  rope_theta=31.0)),
+    ("llama both rope keys", "llama", dict(rope_parameters=dict(rope_type="default", rope_theta=77.0),
+                                          rope_scaling=dict(rope_type="linear", factor=2.0))),
+    ("llama empty rope_scaling", "llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=77.0, factor=5.0),
+                                              rope_scaling={})),
+    ("llama theta in rope_scaling", "llama", dict(rope_theta=31.0, rope_scaling=dict(
+        type="linear", factor=2.0, rope_theta=900.0))),
+    ("llama llama3", "llama", dict(rope_theta=50.0, rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("llama llama3, absent original", "llama", dict(rope_theta=50.0, rope_scaling=LLAMA3)),
+    ("llama llama3, original at top", "llama", dict(
+        rope_theta=50.0, original_max_position_embeddings=20,
+        rope_scaling=dict(LLAMA3, original_max_position_embeddings=48))),
+    ("llama llama3, crossed", "llama", dict(rope_theta=50.0, rope_scaling=dict(
+        LLAMA3, low_freq_factor=4.0, high_freq_factor=1.0, original_max_position_embeddings=40))),
+    ("llama llama3, integers", "llama", dict(rope_theta=50, rope_scaling=dict(
+        rope_type="llama3", factor=8, low_freq_factor=1, high_freq_factor=2, original_max_position_embeddings=30))),
+    ("llama yarn", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    ("llama yarn, absent original", "llama", dict(rope_theta=50.0, head_dim=8,
+                                                 rope_scaling=dict(type="yarn", factor=4.0))),
+    ("llama yarn, original at top", "llama", dict(
+        rope_theta=50.0, head_dim=8, original_max_position_embeddings=16,
+        rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=40))),
+    ("llama yarn, betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4, beta_slow=0.5, original_max_position_embeddings=16))),
+    ("llama yarn, zero betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=0, beta_slow=None, original_max_position_embeddings=16))),
+    ("llama yarn, crossed betas", "llama", dict(rope_theta=50.0, head_dim=12, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=0.25, beta_slow=2, truncate=False,
+        original_max_position_embeddings=16))),
+    ("llama yarn, attention_factor", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, attention_factor=0.7, original_max_position_embeddings=16))),
+    ("llama yarn, mscale", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=1.5, original_max_position_embeddings=16))),
+    ("llama yarn, mscale alone", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, original_max_position_embeddings=16))),
+    ("llama yarn, mscale 0", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=0, original_max_position_embeddings=16))),
+    ("llama yarn, not truncated", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=False, original_max_position_embeddings=16))),
+    ("llama yarn, truncate null", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=None, original_max_position_embeddings=16))),
+    ("llama yarn, truncated", "llama", dict(rope_theta=50.0, head_dim=16, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=3, truncate=True, original_max_position_embeddings=16))),
+    ("llama yarn, factor null", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=None, original_max_position_embeddings=16))),
+    ("llama yarn, factor below 1", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        rope_type="yarn", factor=0.5, mscale=2.0, mscale_all_dim=3.0, original_max_position_embeddings=16))),
+    ("llama base class", "llama", dict(architectures=["LlamaModel"])),
+    ("llama eos list", "llama", dict(eos_token_id=[2, 5], bos_token_id=None)),
+
+    ("mistral plain", "mistral", {}),
+    ("mistral window", "mistral", dict(sliding_window=5)),
+    ("mistral window 1", "mistral", dict(sliding_window=1)),
+    ("mistral null window", "mistral", dict(sliding_window=None)),
+    ("mistral head_dim", "mistral", dict(head_dim=10, sliding_window=7)),
+    ("mistral hidden no multiple", "mistral", dict(hidden_size=18)),
+    ("mistral absent kv heads", "mistral", dict(num_key_value_heads=ABSENT, num_attention_heads=16, hidden_size=32)),
+    ("mistral ignored biases", "mistral", dict(attention_bias=True, mlp_bias=True, sliding_window=3)),
+    ("mistral layer types", "mistral", dict(head_dim=4, layer_types=["full_attention", "sliding_attention"],
+                                            sliding_window=3)),
+    ("mistral null layer types", "mistral", dict(head_dim=4, layer_types=None, sliding_window=3)),
+    ("mistral tied, pad, gelu", "mistral", dict(tie_word_embeddings=True, pad_token_id=36, hidden_act="gelu")),
+    ("mistral yarn", "mistral", dict(head_dim=8, sliding_window=None, rope_parameters=dict(
+        rope_type="yarn", rope_theta=60.0, factor=2.0, original_max_position_embeddings=16))),
+
+    ("qwen2 plain", "qwen2", {}),
+    ("qwen2 window not used", "qwen2", dict(sliding_window=3, use_sliding_window=False, max_window_layers=0)),
+    ("qwen2 window from layer 1", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=1)),
+    ("qwen2 window everywhere", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=0)),
+    ("qwen2 absent window", "qwen2", dict(use_sliding_window=True, max_window_layers=0)),
+    ("qwen2 absent max_window_layers", "qwen2", dict(use_sliding_window=True, sliding_window=3)),
+    ("qwen2 null window", "qwen2", dict(use_sliding_window=True, sliding_window=None, max_window_layers=0)),
+    ("qwen2 layer types", "qwen2", dict(sliding_window=3, use_sliding_window=True, max_window_layers=5, layer_types=[
+        "sliding_attention", "full_attention"])),
+    ("qwen2 old layer type", "qwen2", dict(layer_types=["attention", "full_attention"])),
+    ("qwen2 head_dim", "qwen2", dict(head_dim=6)),
+    ("qwen2 null kv heads, tied", "qwen2", dict(num_key_value_heads=None, tie_word_embeddings=True)),
+    ("qwen2 absent kv heads", "qwen2", dict(num_key_value_heads=ABSENT, num_attention_heads=32, hidden_size=64)),
+    ("qwen2 ignored bias", "qwen2", dict(attention_bias=False)),
+    ("qwen2 linear, pad", "qwen2", dict(pad_token_id=5, rope_scaling=dict(type="linear", factor=2.0),
+                                       rope_theta=1000000)),
+
+    ("qwen3 plain", "qwen3", {}),
+    ("qwen3 bias", "qwen3", dict(attention_bias=True)),
+    ("qwen3 absent head_dim", "qwen3", dict(head_dim=ABSENT, num_attention_heads=2)),
+    ("qwen3 windows", "qwen3", dict(use_sliding_window=True, sliding_window=4, max_window_layers=1,
+                                   tie_word_embeddings=True)),
+    ("qwen3 layer types", "qwen3", dict(use_sliding_window=True, sliding_window=2, layer_types=[
+        "sliding_attention", "full_attention"])),
+    ("qwen3 yarn", "qwen3", dict(rope_theta=70.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16))),
+    ("qwen3 as many kv heads", "qwen3", dict(num_key_value_heads=4, head_dim=2, rms_norm_eps=1e-2)),
+    ("qwen3 absent kv heads", "qwen3", dict(num_key_value_heads=ABSENT, num_attention_heads=32, head_dim=4)),
+
+    ("gpt2 plain", "gpt2", {}),
+    ("gpt2 n_inner", "gpt2", dict(n_inner=12, activation_function="relu")),
+    ("gpt2 null n_inner", "gpt2", dict(n_inner=None, activation_function="gelu")),
+    ("gpt2 silu", "gpt2", dict(activation_function="silu", n_inner=8)),
+    ("gpt2 unscaled", "gpt2", dict(scale_attn_weights=False, n_inner=8)),
+    ("gpt2 by layer", "gpt2", dict(scale_attn_by_inverse_layer_idx=True, n_inner=8)),
+    ("gpt2 unscaled by layer", "gpt2", dict(scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
+                                           n_inner=8)),
+    ("gpt2 upcast", "gpt2", dict(reorder_and_upcast_attn=True, n_inner=8)),
+    ("gpt2 untied", "gpt2", dict(tie_word_embeddings=False, n_inner=8, layer_norm_epsilon=0.01)),
+    ("gpt2 general names", "gpt2", dict(n_embd=ABSENT, hidden_size=12, n_layer=ABSENT, num_hidden_layers=1,
+                                       n_head=ABSENT, num_attention_heads=3, n_positions=ABSENT,
+                                       max_position_embeddings=24)),
+    ("gpt2 both names", "gpt2", dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)),
+    ("gpt2 pad", "gpt2", dict(pad_token_id=3, n_inner=8, n_ctx=7)),
+    ("gpt2 class", "gpt2", dict(architectures=["GPT2LMHeadModel"], n_inner=8, eos_token_id=3, bos_token_id=3)),
+
+    ("gpt_neox plain", "gpt_neox", {}),
+    ("gpt_neox serial", "gpt_neox", dict(use_parallel_residual=False)),
+    ("gpt_neox no attention bias", "gpt_neox", dict(attention_bias=False)),
+    ("gpt_neox serial, no bias, tied", "gpt_neox", dict(use_parallel_residual=False, attention_bias=False,
+                                                       tie_word_embeddings=True)),
+    ("gpt_neox whole rotary", "gpt_neox", dict(rotary_pct=1.0, rotary_emb_base=500)),
+    ("gpt_neox half rotary", "gpt_neox", dict(rotary_pct=0.5, hidden_act="gelu_new")),
+    ("gpt_neox odd rotary", "gpt_neox", dict(rotary_pct=0.4, rotary_emb_base=30)),
+    ("gpt_neox rotary 1", "gpt_neox", dict(rotary_pct=0.125)),
+    ("gpt_neox no rotary", "gpt_neox", dict(rotary_pct=0.0)),
+    ("gpt_neox ignored theta", "gpt_neox", dict(rope_theta=20.0)),
+    ("gpt_neox new keys", "gpt_neox", dict(rope_parameters=dict(
+        rope_type="default", rope_theta=40, partial_rotary_factor=0.75))),
+    ("gpt_neox new keys, old parts", "gpt_neox", dict(rotary_pct=0.5, rotary_emb_base=20, rope_parameters=dict(
+        rope_type="linear", factor=2.0))),
+    ("gpt_neox linear", "gpt_neox", dict(rotary_pct=0.5, rope_scaling=dict(type="linear", factor=3.0))),
+    ("gpt_neox yarn", "gpt_neox", dict(rotary_pct=0.5, hidden_size=32, rotary_emb_base=30, rope_scaling=dict(
+        type="yarn", factor=3.0, original_max_position_embeddings=16))),
+    ("gpt_neox llama3", "gpt_neox", dict(rotary_pct=0.5, hidden_size=32, rotary_emb_base=30, rope_scaling=dict(
+        LLAMA3, original_max_position_embeddings=32))),
+    ("gpt_neox pad ignored", "gpt_neox", dict(pad_token_id=3, head_dim=8)),
+    ("gpt_neox eps", "gpt_neox", dict(layer_norm_eps=0.05, hidden_act="relu")),
+]
+
+# Only names, shapes and settings: what absent keys mean.
+SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox")] + [
+    ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
+    ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
+    ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
+    ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
+]
+
+
+def splitmix(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
+    return x ^ (x >> 31)
+
+
+def weight_of(name, shape):
+    """Multiples of 2^-24 in [-0.5, 0.5); norm weights lie around 1."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 0x100000001B3) & MASK64
+    count = math.prod(shape)
+    values = [(splitmix((seed + i) & MASK64) >> 40) / (1 << 24) - 0.5 for i in range(count)]
+    is_norm = name.endswith("weight") and len(shape) == 1
+    return torch.tensor(values, dtype=torch.float64).reshape(shape) + (1 if is_norm else 0)
+
+
+class Float64:
+    """What transformers pins to float32 becomes float64."""
+
+    def __enter__(self):
+        self.saved = torch.float32, torch.float, torch.Tensor.float
+        torch.float32 = torch.float = torch.float64
+        torch.Tensor.float = torch.Tensor.double
+        torch.set_default_dtype(torch.float64)
+
+    def __exit__(self, *_):
+        torch.float32, torch.float, torch.Tensor.float = self.saved
+        torch.set_default_dtype(torch.float32)
+
+
+def settings_of(config):
+    """What the program's own reader must find."""
+    out = {}
+    kind = config.model_type
+    heads = config.num_attention_heads
+    out["H"] = heads
+    out["KV"] = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
+    out["D"] = head_dim or config.hidden_size // heads
+    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon")
+                               if hasattr(config, k))
+    out["initializer_range"] = config.initializer_range
+    out["max_positions"] = config.max_position_embeddings
+    out["tied"] = int(bool(config.tie_word_embeddings))
+    layers = config.num_hidden_layers
+    window = getattr(config, "sliding_window", None) or 0
+    if kind == "mistral":
+        out["window"] = [window] * layers
+    elif kind == "ministral" or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
+        out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
+    else:
+        out["window"] = [0] * layers
+    if kind != "gpt2":
+        out["theta"] = float(config.rope_parameters["rope_theta"])
+    eos = config.eos_token_id
+    eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    out["eos"] = [i for i in eos if 0 <= i < config.vocab_size]
+    bos = config.bos_token_id
+    out["bos"] = bos if bos is not None and 0 <= bos < config.vocab_size else -1
+    return out
+
+
+def load_config(keys):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(keys))
+        return transformers.AutoConfig.from_pretrained(folder, attn_implementation="eager")
+
+
+def table_name(name):
+    return "embed_out.weight" if name == "lm_head.weight" else name
+
+
+def parameters_of(model):
+    """Names as they stand in files, each parameter once, in module order."""
+    kind = model.config.model_type
+    named = model.named_parameters()  # a tied head is not repeated
+    return [(table_name(n) if kind == "gpt_neox" else n, p) for n, p in named]
+
+
+def run(name, model_type, keys):
+    keys = {k: v for k, v in dict(BASE[model_type], **keys).items() if v is not ABSENT}
+    keys = dict(model_type=model_type, **keys)
+    case = {"name": name, "config": keys}
+    with Float64():
+        config = load_config(keys)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        model = model.to(torch.float64).eval()
+        parameters = parameters_of(model)
+        with torch.no_grad():
+            for n, p in parameters:
+                p.copy_(weight_of(n, p.shape))
+        targets, loss_sum, losses = 0, 0, []
+        for ids, labels in ROWS:
+            labels = ids if labels is None else labels
+            logits = model(torch.tensor([ids])).logits[0]
+            for t in range(1, len(ids)):
+                if labels[t] != -100:
+                    loss = torch.logsumexp(logits[t - 1], 0) - logits[t - 1, labels[t]]
+                    loss_sum, targets = loss_sum + loss, targets + 1
+                    losses.append(round(loss.item(), 10))
+        (loss_sum / targets).backward()
+    case["settings"] = settings_of(config)
+    case["losses"] = losses
+    case["tensors"] = []
+    for n, p in parameters:
+        g = p.grad.reshape(-1).numpy()
+        index = sorted({int(np.abs(g).argmax()), int(np.abs(g).argmin()), len(g) // 2})
+        case["tensors"].append([n, list(p.shape), float(f"{np.sqrt((g * g).sum()):.10g}"), index,
+                                [float(f"{g[i]:.10g}") for i in index]])
+    return case
+
+
+def shapes(name, model_type, keys):
+    keys = dict(model_type=model_type, **keys)
+    config = load_config(keys)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    parameters = [[n, list(p.shape)] for n, p in parameters_of(model)]
+    last = f".{config.num_hidden_layers - 1}."
+    return {"name": name, "config": keys, "settings": settings_of(config), "parameter_count": len(parameters),
+            "element_count": sum(math.prod(s) for _, s in parameters),
+            "shapes": [p for p in parameters if ".0." in p[0] or last in p[0] or "." not in p[0].replace(".weight", "")
+                       or not any(c.isdigit() for c in p[0])]}
+
+
+def main():
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    cases, refused = [], []
+    for args in CASES:
+        try:
+            cases.append(run(*args))
+        except Exception as error:  # a case that transformers does not take is a mistake here: name them all
+            refused.append(f"{args[0]}: {error!r}")
+    if refused:
+        raise SystemExit("\n".join(refused))
+    cases += [shapes(*args) for args in SHAPES]
+    rows = [{"input_ids": ids, "labels": labels or ids} for ids, labels in ROWS]
+    lines = ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases)
+    OUT.write_text(f'{{"transformers":"{transformers.__version__}","rows":{json.dumps(rows)},"cases":[\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+/* links: model */
+#include "tests/check.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "model/model.h"
+
+#include <math.h>
+
+static int open_text(struct model **model, const char *text)
+{
+	json_t *config = NULL;
+	int err = json_parse(&config, "config.json", text, strlen(text));
+
+	*model = NULL;
+	if (!err)
+		err = model_open(model, config, "config.json");
+	json_decref(config);
+	return err;
+}
+
+#define LLAMA                                                                                                \
+	"\"model_type\":\"llama\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"            \
+	"\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define QWEN2 "\"model_type\":\"qwen2\",\"num_hidden_layers\":2"
+#define GPT2                                                                                                 \
+	"\"model_type\":\"gpt2\",\"n_embd\":16,\"n_head\":4,\"n_layer\":2,\"vocab_size\":40,\"n_"            \
+	"positions\":8"
+#define NEOX                                                                                                 \
+	"\"model_type\":\"gpt_neox\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"         \
+	"\"num_hidden_layers\":2,\"num_attention_heads\":2"
+#define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
+
+/* A config.json that is refused, and what the message must name. */
+static const struct {
+	const char *config;
+	int code;
+	const char *says;
+} refused[] = {
+        /* what kind of model */
+        {"{}", ERR_INPUT, "model_type is missing"},
+        {"[1]", ERR_INPUT, "not an object"},
+        {"{\"model_type\":null}", ERR_INPUT, "model_type is missing"},
+        {"{\"model_type\":7}", ERR_INPUT, "model_type"},
+        {"{\"model_type\":\"gemma2\"}", ERR_UNSUPPORTED, "gemma2"},
+        {"{\"model_type\":\"gemma3_text\"}", ERR_UNSUPPORTED, "llama, mistral, qwen2"},
+        {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "mixtral"},
+        {"{\"model_type\":\"bert\"}", ERR_UNSUPPORTED, "bert"},
+        {"{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", ERR_UNSUPPORTED,
+                "LlamaForSequenceClassification"},
+        {"{" LLAMA ",\"architectures\":[7]}", ERR_INPUT, "architectures[0]"},
+        {"{" LLAMA ",\"architectures\":\"LlamaForCausalLM\"}", ERR_INPUT, "architectures"},
+        {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", ERR_UNSUPPORTED,
+                "quantization_config"},
+        {"{" LLAMA ",\"per_layer_config\":{\"0\":{\"hidden_act\":\"relu\"}}}", ERR_UNSUPPORTED,
+                "per_layer_config"},
+        {"{" LLAMA ",\"is_encoder_decoder\":true}", ERR_UNSUPPORTED, "is_encoder_decoder"},
+        {"{" GPT2 ",\"add_cross_attention\":true}", ERR_UNSUPPORTED, "add_cross_attention"},
+        {"{" GPT2 ",\"pruned_heads\":{\"0\":[1]}}", ERR_UNSUPPORTED, "pruned_heads"},
+        /* sizes */
+        {"{\"model_type\":\"llama\",\"vocab_size\":0}", ERR_INPUT, "vocab_size is 0"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":-5}", ERR_INPUT, "vocab_size is -5"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":99999999999}", ERR_INPUT, "vocab_size is 99999999999"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":1e300}", ERR_INPUT, "vocab_size"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":\"64\"}", ERR_INPUT, "hidden_size"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":64.5}", ERR_INPUT, "hidden_size"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":true}", ERR_INPUT, "hidden_size"},
+        {"{\"model_type\":\"llama\",\"intermediate_size\":-1}", ERR_INPUT, "intermediate_size is -1"},
+        {"{\"model_type\":\"llama\",\"intermediate_size\":2000000000}", ERR_INPUT, "intermediate_size"},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":-2}", ERR_INPUT, "num_hidden_layers is -2"},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":4000000000}", ERR_INPUT, "num_hidden_layers"},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", ERR_INPUT, "num_attention_heads is 0"},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "no multiple"},
+        {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", ERR_INPUT, "num_key_value_heads 5"},
+        {"{\"model_type\":\"llama\",\"num_key_value_heads\":-1}", ERR_INPUT, "num_key_value_heads is -1"},
+        {"{\"model_type\":\"llama\",\"head_dim\":0}", ERR_INPUT, "head_dim is 0"},
+        {"{\"model_type\":\"llama\",\"head_dim\":16000000}", ERR_INPUT, "head_dim 16000000"},
+        {"{\"model_type\":\"llama\",\"max_position_embeddings\":0}", ERR_INPUT, "max_position_embeddings"},
+        {"{\"model_type\":\"mistral\",\"num_attention_heads\":12}", ERR_INPUT, "num_key_value_heads 8"},
+        {"{\"model_type\":\"qwen2\",\"num_attention_heads\":28}", ERR_INPUT, "num_key_value_heads 32"},
+        {"{\"model_type\":\"qwen2\",\"hidden_size\":16}", ERR_INPUT, "hidden_size 16 is less"},
+        {"{\"model_type\":\"qwen3\",\"head_dim\":null}", ERR_INPUT, "head_dim is null"},
+        {"{\"model_type\":\"gpt2\",\"n_head\":7}", ERR_INPUT, "n_head 7"},
+        {"{\"model_type\":\"gpt2\",\"n_inner\":0}", ERR_INPUT, "n_inner is 0"},
+        {"{\"model_type\":\"gpt2\",\"n_positions\":-1}", ERR_INPUT, "n_positions is -1"},
+        {"{" NEOX ",\"head_dim\":4}", ERR_UNSUPPORTED, "head_dim 4"},
+        {"{\"model_type\":\"llama\",\"vocab_size\":2147483647,\"hidden_size\":16777216,"
+         "\"intermediate_size\":16777216,\"num_hidden_layers\":100000,\"num_attention_heads\":2,"
+         "\"head_dim\":2}",
+                ERR_INPUT, "more parameters"},
+        /* numbers and flags */
+        {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", ERR_INPUT, "rms_norm_eps is -1e-05"},
+        {"{" LLAMA ",\"rms_norm_eps\":\"1e-5\"}", ERR_INPUT, "rms_norm_eps"},
+        {"{" LLAMA ",\"initializer_range\":-0.1}", ERR_INPUT, "initializer_range"},
+        {"{" LLAMA ",\"attention_bias\":1}", ERR_INPUT, "attention_bias"},
+        {"{" LLAMA ",\"mlp_bias\":\"yes\"}", ERR_INPUT, "mlp_bias"},
+        {"{" LLAMA ",\"tie_word_embeddings\":0}", ERR_INPUT, "tie_word_embeddings"},
+        {"{" LLAMA ",\"hidden_act\":\"mish\"}", ERR_UNSUPPORTED, "mish"},
+        {"{" LLAMA ",\"hidden_act\":\"gelu_10\"}", ERR_UNSUPPORTED, "gelu_10"},
+        {"{" LLAMA ",\"hidden_act\":\"silly\"}", ERR_INPUT, "silly"},
+        {"{" LLAMA ",\"hidden_act\":3}", ERR_INPUT, "hidden_act"},
+        {"{" LLAMA ",\"pad_token_id\":40}", ERR_INPUT, "pad_token_id is 40"},
+        {"{" LLAMA ",\"pad_token_id\":-41}", ERR_INPUT, "pad_token_id is -41"},
+        {"{" LLAMA ",\"eos_token_id\":\"x\"}", ERR_INPUT, "eos_token_id"},
+        {"{" LLAMA ",\"eos_token_id\":[1,null]}", ERR_INPUT, "eos_token_id"},
+        {"{" LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", ERR_UNSUPPORTED, "eos_token_id"},
+        /* windows */
+        {"{\"model_type\":\"mistral\",\"sliding_window\":0}", ERR_INPUT, "sliding_window is 0"},
+        {"{\"model_type\":\"mistral\",\"sliding_window\":-3}", ERR_INPUT, "sliding_window is -3"},
+        {"{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":0}", ERR_INPUT, "sliding_window is 0"},
+        {"{" QWEN2 ",\"layer_types\":[\"full_attention\"]}", ERR_INPUT, "layer_types has 1"},
+        {"{" QWEN2 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", ERR_INPUT,
+                "layer_types[1]"},
+        {"{" QWEN2 ",\"layer_types\":[\"full_attention\",\"linear_attention\"]}", ERR_UNSUPPORTED,
+                "linear_attention"},
+        {"{" QWEN2 ",\"layer_types\":[1,2]}", ERR_UNSUPPORTED, "layer_types[0]"},
+        {"{" QWEN2 ",\"layer_types\":\"full_attention\"}", ERR_INPUT, "layer_types"},
+        /* rotary */
+        {"{" LLAMA ",\"rope_theta\":0}", ERR_INPUT, "rope theta is 0"},
+        {"{" LLAMA ",\"rope_theta\":-10000.0}", ERR_INPUT, "rope theta is -10000"},
+        {"{" LLAMA ",\"rope_theta\":\"10000\"}", ERR_INPUT, "rope_theta"},
+        {"{" LLAMA ",\"rope_scaling\":[1]}", ERR_INPUT, "rope_scaling"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.0}}", ERR_UNSUPPORTED,
+                "dynamic"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2.0}}", ERR_UNSUPPORTED, "longrope"},
+        {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"proportional\"}}", ERR_UNSUPPORTED, "proportional"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":7}}", ERR_INPUT, "rope_type"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", ERR_INPUT, "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", ERR_INPUT, "factor is 0"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":null}}", ERR_INPUT,
+                "factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"high_freq_factor\":4.0}}",
+                ERR_INPUT, "low_freq_factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":0,"
+         "\"high_freq_factor\":4.0}}",
+                ERR_INPUT, "low_freq_factor is 0"},
+        {"{" LLAMA ",\"rope_scaling\":{" YARN ",\"original_max_position_embeddings\":0}}", ERR_INPUT,
+                "original_max_position_embeddings is 0"},
+        {"{" LLAMA ",\"rope_scaling\":{" YARN ",\"beta_fast\":-1}}", ERR_INPUT, "beta_fast is -1"},
+        {"{" LLAMA ",\"rope_theta\":1,\"rope_scaling\":{" YARN "}}", ERR_INPUT, "rope_theta"},
+        {"{" LLAMA ",\"rope_scaling\":{" YARN ",\"truncate\":\"no\"}}", ERR_INPUT, "truncate"},
+        {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", ERR_UNSUPPORTED,
+                "full_attention"},
+        {"{" LLAMA ",\"head_dim\":5}", ERR_INPUT, "head_dim must be even"},
+        {"{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+                ERR_UNSUPPORTED, "partial_rotary_factor"},
+        {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
+        {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
+        {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED, "odd number"},
+};
+
+static void test_refused(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		struct model *model = NULL;
+		int code = open_text(&model, refused[i].config);
+
+		if (code != refused[i].code || !strstr(err_text(), refused[i].says) || model ||
+		        strncmp(err_text(), "config.json: ", 13)) {
+			print_error("%s\ngave %d, \"%s\"; wanted %d and \"%s\"\n", refused[i].config, code,
+			        err_text(), refused[i].code, refused[i].says);
+			fail();
+		}
+	}
+}
+
+/* Things that look odd and are fine. */
+static void test_accepted(void **state)
+{
+	static const char *const accepted[] = {
+	        "{" LLAMA "}",
+	        "{" LLAMA ",\"quantization_config\":null,\"pruned_heads\":{},\"architectures\":null}",
+	        "{" LLAMA ",\"architectures\":[]}",
+	        "{" LLAMA ",\"architectures\":[\"LlamaModel\"]}",
+	        "{" LLAMA ",\"architectures\":[\"MyLlamaForCausalLM\"],\"auto_map\":{}}",
+	        "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":null,\"attention_bias\":"
+	        "null}",
+	        "{" LLAMA ",\"rope_scaling\":{},\"rope_parameters\":null}",
+	        "{" LLAMA ",\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\",\"id2label\":{\"0\":\"a\"}}",
+	        "{\"model_type\":\"mistral\",\"num_key_value_heads\":null,\"num_hidden_layers\":1}",
+	        "{" QWEN2 ",\"sliding_window\":0}",
+	        "{" GPT2
+	        ",\"architectures\":[\"GPT2LMHeadModel\"],\"n_ctx\":8,\"summary_type\":\"cls_index\"}",
+	        "{" NEOX ",\"rotary_pct\":0}",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(accepted) / sizeof(*accepted); i++) {
+		struct model *model;
+
+		check_ok(open_text(&model, accepted[i]));
+		model_close(model);
+	}
+}
+
+/* ---- names ---- */
+
+static void name_is(const struct model *model, const char *name, const char *table_name)
+{
+	int tensor = model_find_tensor(model, name);
+
+	if (tensor < 0 || strcmp(model->tensors[tensor].name, table_name)) {
+		print_error("%s: found %d\n", name, tensor);
+		fail();
+	}
+}
+
+static void test_names(void **state)
+{
+	struct model *model;
+
+	(void)state;
+	check_ok(open_text(&model, "{" LLAMA "}"));
+	name_is(model, "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
+	name_is(model, "layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
+	name_is(model, "embed_tokens.weight", "model.embed_tokens.weight");
+	name_is(model, "lm_head.weight", "lm_head.weight");
+	assert_int_equal(model_find_tensor(model, "model.layers.2.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model.layers.01.mlp.up_proj.weight"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(
+	        model_find_tensor(model, "model.layers.0.self_attn.q_proj.bias"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model.model.norm.weight"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model.lm_head.weight"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, ""), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model."), MODEL_NAME_UNKNOWN);
+	assert_int_equal(
+	        model_find_tensor(model, "model.layers.0.self_attn.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "model.rotary_emb.inv_freq"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "xrotary_emb.inv_freq"), MODEL_NAME_UNKNOWN);
+	assert_int_equal(model_find_tensor(model, "model.layers.0.self_attn.bias"), MODEL_NAME_UNKNOWN);
+	model_close(model);
+
+	check_ok(open_text(&model, "{" GPT2 "}"));
+	name_is(model, "wte.weight", "transformer.wte.weight");
+	name_is(model, "h.1.attn.c_attn.bias", "transformer.h.1.attn.c_attn.bias");
+	assert_int_equal(model_find_tensor(model, "h.1.attn.bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "transformer.h.0.attn.masked_bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "lm_head.weight"), MODEL_NAME_BUFFER); /* tied */
+	assert_int_equal(model_find_tensor(model, "score.weight"), MODEL_NAME_UNKNOWN);
+	model_close(model);
+
+	check_ok(open_text(&model, "{" NEOX "}"));
+	name_is(model, "embed_out.weight", "embed_out.weight");
+	name_is(model, "lm_head.weight", "embed_out.weight");
+	name_is(model, "layers.0.attention.dense.bias", "gpt_neox.layers.0.attention.dense.bias");
+	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.0.attention.bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(
+	        model_find_tensor(model, "gpt_neox.layers.1.attention.masked_bias"), MODEL_NAME_BUFFER);
+	assert_int_equal(model_find_tensor(model, "gpt_neox.layers.1.attention.rotary_emb.inv_freq"),
+	        MODEL_NAME_BUFFER);
+	model_close(model);
+}
+
+/* ---- tables ---- */
+
+/* Every tensor is read by one stage, the embedding also by a tied head. */
+static void check_stages(const struct model *model)
+{
+	int *uses = mem_alloc((size_t)model->tensor_count, sizeof(*uses));
+	int embed = model_tensor_of(model, ROLE_EMBED, -1);
+
+	for (int s = 0; s < model->stage_count; s++)
+		for (int i = 0; i < model->stages[s].tensor_count; i++)
+			uses[model->stages[s].tensor[i]]++;
+	for (int t = 0; t < model->tensor_count; t++)
+		assert_int_equal(uses[t], t == embed && model->config.tied ? 2 : 1);
+	for (int t = 0; t < model->tensor_count; t++) {
+		assert_int_equal(model_tensor_of(model, model->tensors[t].role, model->tensors[t].layer), t);
+		assert_int_equal(model_find_tensor(model, model->tensors[t].name), t);
+	}
+	mem_free(uses);
+}
+
+static void test_untie(void **state)
+{
+	struct model *model;
+	int64_t count, tensors;
+
+	(void)state;
+	check_ok(open_text(&model, "{" GPT2 "}"));
+	check_stages(model);
+	count = model->parameter_count;
+	tensors = model->tensor_count;
+	check_ok(model_untie(model));
+	check_ok(model_untie(model));
+	check_stages(model);
+	assert_int_equal(model->parameter_count, count + 40 * 16);
+	assert_int_equal(model->tensor_count, tensors + 1);
+	assert_int_equal(model_find_tensor(model, "lm_head.weight"), tensors);
+	model_close(model);
+}
+
+static void test_out_of_memory(void **state)
+{
+	static const char *const configs[] = {
+	        "{" LLAMA "}", "{" QWEN2 ",\"use_sliding_window\":true}", "{" GPT2 "}"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(configs) / sizeof(*configs); i++) {
+		json_t *config;
+		int err = ERR_NOMEM;
+
+		check_ok(json_parse(&config, "config.json", configs[i], strlen(configs[i])));
+		for (int64_t n = 1; err; n++) {
+			struct model *model;
+
+			mem_fault_arm(n, MEM_FAULT_FOREVER);
+			err = model_open(&model, config, "config.json");
+			mem_fault_arm(0, MEM_FAULT_ONCE);
+			if (err)
+				assert_int_equal(err, ERR_NOMEM);
+			for (int64_t m = 1; !err && m > 0; m++) {
+				mem_fault_arm(m, MEM_FAULT_FOREVER);
+				if (!model_untie(model))
+					m = -1;
+				mem_fault_arm(0, MEM_FAULT_ONCE);
+				check_stages(model);
+			}
+			model_close(model);
+		}
+		json_decref(config);
+	}
+}
+
+/* ---- numbers ---- */
+
+static void test_init(void **state)
+{
+	struct model *model, *other;
+	double sum = 0, squares = 0;
+	int embed, norm;
+
+	(void)state;
+	check_ok(open_text(
+	        &model, "{" LLAMA ",\"initializer_range\":0.5,\"pad_token_id\":7,\"mlp_bias\":true}"));
+	embed = model_tensor_of(model, ROLE_EMBED, -1);
+	norm = model_tensor_of(model, ROLE_NORM2_W, 1);
+	for (int64_t i = 0; i < 40 * 16; i++) {
+		double v = model_init_value(model, embed, i, 5);
+
+		if (i / 16 == 7)
+			assert_true(v == 0);
+		sum += v;
+		squares += v * v;
+	}
+	assert_true(fabs(sum / 624) < 0.1);
+	assert_true(fabs(sqrt(squares / 624) - 0.5) < 0.05);
+	assert_true(model_init_value(model, norm, 3, 5) == 1);
+	assert_true(model_init_value(model, model_tensor_of(model, ROLE_UP_B, 0), 3, 5) == 0);
+	assert_true(model_init_value(model, embed, 3, 5) == model_init_value(model, embed, 3, 5));
+	assert_true(model_init_value(model, embed, 3, 5) != model_init_value(model, embed, 3, 6));
+	assert_true(model_init_value(model, embed, 3, 5) != model_init_value(model, embed, 4, 5));
+	assert_true(model_init_value(model, embed, 3, 5) != model_init_value(model, embed + 1, 3, 5));
+	model_close(model);
+
+	/* GPT-2's residual projections start smaller: 1 / sqrt(2 L) */
+	check_ok(open_text(&model, "{" GPT2 "}"));
+	check_ok(open_text(&other, "{" GPT2 ",\"initializer_range\":0.04}"));
+	assert_true(fabs(model->config.residual_initializer_range - 0.01) < 1e-12);
+	assert_true(fabs(model_init_value(model, model_tensor_of(model, ROLE_O_W, 1), 9, 1) * 2 -
+	                    model_init_value(other, model_tensor_of(other, ROLE_O_W, 1), 9, 1)) < 1e-6);
+	model_close(model);
+	model_close(other);
+}
+
+static void test_flops(void **state)
+{
+	struct model *model;
+	double block = 4 * 16 * 16 + 3 * 16 * 24;
+
+	(void)state;
+	check_ok(open_text(&model, "{" LLAMA "}"));
+	assert_true(model_flops_per_token(model, 100) == 6 * (2 * block + 16 * 40) + 6 * 2 * 16 * 100);
+	check_ok(model_untie(model)); /* a tied model counts the same */
+	assert_true(model_flops_per_token(model, 100) == 6 * (2 * block + 16 * 40) + 6 * 2 * 16 * 100);
+	model_close(model);
+}
+
+static void test_rope_table(void **state)
+{
+	struct model *model;
+	float table[3 * 8];
+
+	(void)state;
+	check_ok(open_text(&model, "{" GPT2 "}"));
+	assert_int_equal(model_rope_table_count(model, 100), 0);
+	model_close(model);
+	check_ok(open_text(&model, "{" NEOX ",\"rotary_pct\":1}"));
+	assert_int_equal(model_rope_table_count(model, 3), 24);
+	model_rope_table(model, table, 3);
+	for (int p = 0; p < 3; p++)
+		for (int j = 0; j < 4; j++) {
+			double angle = p * pow(10000, -j / 4.0);
+
+			assert_true(table[p * 8 + j] == (float)cos(angle));
+			assert_true(table[p * 8 + 4 + j] == (float)sin(angle));
+		}
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_accepted),
+	        cmocka_unit_test(test_names),
+	        cmocka_unit_test(test_untie),
+	        cmocka_unit_test(test_out_of_memory),
+	        cmocka_unit_test(test_init),
+	        cmocka_unit_test(test_flops),
+	        cmocka_unit_test(test_rope_table),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
