@@ -1,0 +1,440 @@
+#include "cli/session.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- model and tokenizer ---- */
+
+/* DIR of DIR or of DIR/config.json. */
+static char *model_dir_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (file_kind_of(path) == FILE_DIR)
+		return mem_strdup(path);
+	return slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
+}
+
+int session_open_model(struct session *s, const struct config *c)
+{
+	int rc;
+
+	s->config = c;
+	s->model_dir = model_dir_of(c->model);
+	if (!s->model_dir)
+		return ERR_NOMEM;
+	rc = model_open_path(&s->model, c->model);
+	if (!rc && c->verb != VERB_PLAN && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
+		rc = hf_import_open(&s->import, s->model_dir, s->model);
+	return rc;
+}
+
+int session_need_tokenizer(struct session *s)
+{
+	if (s->tokenizer)
+		return 0;
+	return tokenizer_open(&s->tokenizer, s->config->tokenizer ? s->config->tokenizer : s->model_dir);
+}
+
+/* ---- rows ---- */
+
+static int dataset_read(struct session *s, struct dataset **data, const char *path)
+{
+	const struct config *c = s->config;
+	struct dataset_options o = {
+	        .path = path,
+	        .format = (enum dataset_format)c->data_format,
+	        .text_field = c->text_field,
+	        .vocab_count = s->model->config.V,
+	        .max_length_tokens = c->max_length,
+	        .long_rows = (enum dataset_long_rows)c->long_rows,
+	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
+	        .max_samples = c->max_samples,
+	};
+	struct err why = {0};
+	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
+
+	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
+	 * be text. */
+	err_take(&why, rc);
+	o.tokenizer = s->tokenizer;
+	rc = dataset_open(data, &o);
+	if (rc && why.code && !s->tokenizer && o.format != DATASET_FORMAT_TOKENS) {
+		char text[ERR_TEXT_BYTES];
+
+		memcpy(text, err_text(), sizeof(text));
+		text[sizeof(text) - 1] = 0;
+		return strstr(text, "tokenizer") ? err_give(&why) : err_set(rc, "%s", text);
+	}
+	return rc;
+}
+
+static void counts_report(const struct dataset *d, const char *path)
+{
+	if (d->counts.truncated)
+		log_info("%s: %" PRId64 " rows were cut to max_length", path, d->counts.truncated);
+	if (d->counts.dropped)
+		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
+		        d->counts.dropped);
+	if (d->counts.without_target)
+		log_info("%s: %" PRId64 " rows have no target token, the first at %s", path,
+		        d->counts.without_target, d->counts.without_target_first);
+}
+
+static int rows_pack(struct session_rows *r, const struct config *c)
+{
+	int64_t *lengths;
+	int rc;
+
+	if (c->packing != CONFIG_PACKING_BFD)
+		return 0;
+	lengths = mem_alloc((size_t)r->data->row_count, sizeof(*lengths));
+	if (!lengths)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < r->data->row_count; i++)
+		lengths[i] = dataset_row_tokens(r->data, i);
+	rc = packing_build(&r->packing, lengths, r->data->row_count, c->max_length);
+	mem_free(lengths);
+	return rc;
+}
+
+/* Micro-batches with room for the largest of the run. */
+static int rows_prepare(struct session_rows *r, const struct config *c, int64_t batch_rows,
+        int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
+{
+	int rc = rows_pack(r, c);
+
+	if (rc)
+		return rc;
+	r->source = (struct batch_source){.data = r->data, .packing = r->packing};
+	r->source.sampler = (struct sampler){
+	        .row_count = batch_source_rows(r->data, r->packing),
+	        .order = order,
+	        .seed = (uint64_t)c->seed,
+	        .batch_rows = batch_rows,
+	        .accumulation = accumulation,
+	        .world_size = 1,
+	};
+	rc = sampler_init(&r->source.sampler);
+	if (!rc)
+		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
+	if (!rc)
+		rc = batch_limits_find(&r->limits, &r->source, r->step_count);
+	if (rc)
+		return rc;
+	r->micro_count = (int)accumulation;
+	r->micro = mem_alloc((size_t)accumulation, sizeof(*r->micro));
+	if (!r->micro)
+		return ERR_NOMEM;
+	for (int m = 0; m < r->micro_count && !rc; m++)
+		rc = micro_batch_alloc(&r->micro[m], &r->limits);
+	return rc;
+}
+
+int session_open_rows(struct session *s)
+{
+	const struct config *c = s->config;
+	int trains = c->verb == VERB_TRAIN, rc;
+
+	rc = dataset_read(s, trains ? &s->train.data : &s->eval.data, c->data);
+	if (rc)
+		return rc;
+	counts_report(trains ? s->train.data : s->eval.data, c->data);
+	if (trains && c->eval_data)
+		rc = dataset_read(s, &s->eval.data, c->eval_data);
+	else if (trains && c->eval_split > 0)
+		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, (uint64_t)c->seed);
+	if (!rc && trains)
+		rc = rows_prepare(&s->train, c, c->per_device_train_batch_size,
+		        c->gradient_accumulation_steps,
+		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
+		        c->max_steps);
+	if (!rc && s->eval.data)
+		rc = rows_prepare(&s->eval, c, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+	return rc;
+}
+
+/* ---- device and engine ---- */
+
+int session_open_device(struct session *s, const char *name)
+{
+	const struct config *c = s->config;
+	struct device_options o = {
+	        .host_copy_gbps = c->host_copy_gbps,
+	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
+	        .poison = c->stream_delay_seed != 0,
+	};
+	int threads = c->threads > 0 ? (int)c->threads : pool_default_threads();
+	int rc;
+
+	device_register(&backend_host);
+	device_register(&backend_meta);
+	rc = pool_open(&s->pool, threads);
+	if (rc)
+		return rc;
+	o.pool = s->pool;
+	o.threads = threads;
+	return device_open(&s->device, name, &o);
+}
+
+void session_engine_options(const struct session *s, struct engine_options *o)
+{
+	static const enum activation_policy activations[] = {
+	        [CONFIG_ACTIVATIONS_RECOMPUTE] = ACTIVATION_RECOMPUTE,
+	        [CONFIG_ACTIVATIONS_KEEP] = ACTIVATION_KEEP,
+	        [CONFIG_ACTIVATIONS_OFFLOAD] = ACTIVATION_OFFLOAD,
+	};
+	static const enum backward_prefetch prefetch[] = {
+	        [CONFIG_BACKWARD_PREFETCH_PRE] = BACKWARD_PREFETCH_PRE,
+	        [CONFIG_BACKWARD_PREFETCH_POST] = BACKWARD_PREFETCH_POST,
+	        [CONFIG_BACKWARD_PREFETCH_NONE] = BACKWARD_PREFETCH_NONE,
+	};
+	static const enum wrap_policy wrap[] = {
+	        [CONFIG_WRAP_POLICY_TRANSFORMER] = WRAP_TRANSFORMER,
+	        [CONFIG_WRAP_POLICY_SIZE] = WRAP_SIZE,
+	        [CONFIG_WRAP_POLICY_NONE] = WRAP_NONE,
+	};
+	const struct config *c = s->config;
+	int offload = c->cpu_offload == CONFIG_AUTO ? CONFIG_OFFLOAD_ON : c->cpu_offload;
+	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
+
+	*o = (struct engine_options){
+	        .device = s->device,
+	        .pool = s->pool,
+	        .model = s->model,
+	        .wrap = wrap[c->wrap_policy],
+	        .min_num_params = c->min_num_params,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .inference = !trains,
+	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
+	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
+	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),
+	                        .activations = activations[c->activations],
+	                        .order = c->schedule == CONFIG_SCHEDULE_LAYER_MAJOR ? MICRO_LAYER_MAJOR
+	                                                                            : MICRO_BATCH_MAJOR,
+	                        .backward_prefetch = prefetch[c->backward_prefetch],
+	                        .forward_prefetch = c->forward_prefetch,
+	                        .prefetch_units = (int)c->prefetch_units,
+	                        .update_in_backward =
+	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
+	                        .discard = c->stream_delay_seed != 0,
+	                        .compute_dtype =
+	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .gradient_dtype =
+	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .micro_batches = trains ? (int)c->gradient_accumulation_steps : 1,
+	                },
+	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay},
+	        .max_grad_norm = c->max_grad_norm,
+	        .skip_nonfinite = c->skip_nonfinite,
+	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
+	};
+}
+
+/* Learned positions end; rotary ones are a table that is as long as the longest document. */
+static int positions_check(const struct session *s, int64_t longest)
+{
+	const struct model_config *m = &s->model->config;
+
+	if (m->learned_positions && longest > m->max_positions)
+		return err_set(ERR_INPUT,
+		        "%s: a row has %" PRId64 " tokens, but the model has learned only %" PRId64
+		        " positions: set max_length=%" PRId64,
+		        s->config->data ? s->config->data : "prompt", longest, m->max_positions,
+		        m->max_positions);
+	return 0;
+}
+
+int session_open_engine(struct session *s, const struct engine_options *options)
+{
+	struct engine_options o = *options;
+	int rc = positions_check(s, o.policy.rope_positions);
+
+	if (!rc)
+		rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	if (!rc)
+		rc = engine_open(&s->engine, &o);
+	if (rc == ERR_FIT)
+		return err_set(ERR_FIT,
+		        "%s; a smaller per_device_train_batch_size or max_length, activations=offload, "
+		        "prefetch_units=1 or "
+		        "backward_prefetch=NO_PREFETCH need less",
+		        err_text());
+	return rc;
+}
+
+/* ---- weights ---- */
+
+static int write_plane(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	static const enum store_plane planes[PLANE_COUNT] = {
+	        [PLANE_HI] = STORE_HI, [PLANE_LO] = STORE_LO, [PLANE_M] = STORE_M, [PLANE_V] = STORE_V};
+
+	return engine_write(context, tensor, planes[plane], first, count, src);
+}
+
+void session_sink(struct session *s, struct plane_sink *sink)
+{
+	*sink = (struct plane_sink){.context = s->engine, .write = write_plane};
+}
+
+static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	static const enum store_plane planes[PLANE_COUNT] = {
+	        [PLANE_HI] = STORE_HI, [PLANE_LO] = STORE_LO, [PLANE_M] = STORE_M, [PLANE_V] = STORE_V};
+
+	return engine_read(context, tensor, planes[plane], first, count, dst);
+}
+
+void session_source(struct session *s, struct plane_source *source)
+{
+	*source = (struct plane_source){.context = s->engine, .read = read_plane};
+}
+
+/* Every element is a function of the seed: any rank makes its own. */
+static int random_weights(struct session *s)
+{
+	enum { PIECE = 65536 };
+	uint16_t *hi = mem_alloc(PIECE, sizeof(*hi));
+	int16_t *lo = mem_alloc(PIECE, sizeof(*lo));
+	int rc = hi && lo ? 0 : ERR_NOMEM;
+
+	for (int t = 0; t < s->model->tensor_count && !rc; t++)
+		for (int64_t first = 0; first < s->model->tensors[t].count && !rc; first += PIECE) {
+			int64_t left = s->model->tensors[t].count - first,
+			        count = left < PIECE ? left : PIECE;
+
+			for (int64_t i = 0; i < count; i++) {
+				uint32_t bits = f32_bits(
+				        model_init_value(s->model, t, first + i, (uint64_t)s->config->seed));
+
+				hi[i] = plane_hi(bits);
+				lo[i] = plane_lo(bits);
+			}
+			rc = engine_write(s->engine, t, STORE_HI, first, count, hi);
+			if (!rc)
+				rc = engine_write(s->engine, t, STORE_LO, first, count, lo);
+		}
+	mem_free(hi);
+	mem_free(lo);
+	return rc;
+}
+
+int session_start_engine(struct session *s)
+{
+	return engine_start(s->engine);
+}
+
+int session_load_weights(struct session *s)
+{
+	struct plane_sink sink;
+
+	if (!s->import)
+		return random_weights(s);
+	session_sink(s, &sink);
+	return hf_import_load(s->import, &sink);
+}
+
+/* ---- use ---- */
+
+void session_host_batch(struct host_batch *to, const struct micro_batch *from)
+{
+	*to = (struct host_batch){
+	        .tokens = from->token_count,
+	        .targets = from->target_count,
+	        .documents = from->doc_count,
+	        .id = from->ids,
+	        .position = from->positions,
+	        .doc_start = from->doc_start,
+	        .doc_end = from->doc_end,
+	        .target_row = from->target_rows,
+	        .target_label = from->target_labels,
+	};
+}
+
+static double seconds_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Losses of a micro-batch, document by document. */
+static int batch_rows_report(
+        const struct micro_batch *mb, const float *losses, session_row_fn *fn, void *context)
+{
+	int64_t at = 0;
+	int rc = 0;
+
+	for (int64_t d = 0; d < mb->doc_count && !rc; d++) {
+		int64_t first = at;
+
+		while (at < mb->target_count && mb->target_rows[at] < mb->doc_offset[d + 1])
+			at++;
+		rc = fn(context, mb->doc_row[d], losses + first, at - first);
+	}
+	return rc;
+}
+
+int session_evaluate(struct session *s, struct session_eval *result, session_row_fn *row_fn, void *context)
+{
+	const struct sampler *sampler = &s->eval.source.sampler;
+	struct micro_batch *mb = s->eval.micro[0];
+	double begin = seconds_now();
+	int rc = 0;
+
+	*result = (struct session_eval){.rows = s->eval.data->row_count};
+	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++) {
+		struct host_batch batch;
+		const float *losses;
+
+		rc = batch_build(mb, &s->eval.source, step, 0);
+		if (rc)
+			break;
+		session_host_batch(&batch, mb);
+		rc = engine_eval(s->engine, &losses, &batch);
+		for (int64_t i = 0; i < mb->target_count && !rc; i++)
+			result->loss_sum += losses[i];
+		result->targets += mb->target_count;
+		result->tokens += mb->token_count;
+		if (!rc && row_fn)
+			rc = batch_rows_report(mb, losses, row_fn, context);
+	}
+	result->seconds = seconds_now() - begin;
+	return rc;
+}
+
+static void rows_close(struct session_rows *r)
+{
+	for (int m = 0; r->micro && m < r->micro_count; m++)
+		micro_batch_free(r->micro[m]);
+	mem_free(r->micro);
+	packing_free(r->packing);
+	dataset_close(r->data);
+}
+
+void session_close(struct session *s)
+{
+	engine_close(s->engine);
+	device_close(s->device);
+	pool_close(s->pool);
+	rows_close(&s->train);
+	rows_close(&s->eval);
+	tokenizer_close(s->tokenizer);
+	hf_import_close(s->import);
+	model_close(s->model);
+	mem_free(s->model_dir);
+}

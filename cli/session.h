@@ -1,0 +1,82 @@
+/* What train, eval and generate open alike: a model with its weights, a tokenizer, rows, a device and an
+ * engine.
+ *
+ * Mental model. Opening goes from what is cheap and can be wrong (configuration, headers, rows) to what takes
+ * memory (engine, weights), so that bad input ends before anything is allocated or written. A session owns
+ * everything in it; session_close takes it down in order, at whatever point opening stopped.
+ */
+#ifndef FERRY_CLI_SESSION_H
+#define FERRY_CLI_SESSION_H
+
+#include "checkpoint/hf_import.h"
+#include "cli/config.h"
+#include "data/batch.h"
+#include "data/tokenizer.h"
+#include "offload/engine.h"
+
+/* Rows and the micro-batches that are made of them. */
+struct session_rows {
+	struct dataset *data;
+	struct packing *packing;
+	struct batch_source source;
+	struct batch_limits limits;
+	struct micro_batch **micro; /* [micro_count] */
+	int64_t step_count;         /* of the run, or of one pass */
+	int micro_count;
+};
+
+struct session {
+	const struct config *config;
+	char *model_dir; /* where tokenizer and config files lie */
+	struct model *model;
+	struct hf_import *import;
+	struct tokenizer *tokenizer;
+	struct session_rows train, eval;
+	struct pool *pool;
+	struct device *device;
+	struct engine *engine;
+};
+
+/* The model's tables and, unless init_weights=random, the headers of its weights. */
+int session_open_model(struct session *s, const struct config *c);
+
+/* The tokenizer where there is one that this program reads; otherwise s->tokenizer stays NULL and the reason
+ * is returned by session_need_tokenizer. */
+int session_need_tokenizer(struct session *s);
+
+/* Rows of `data` in s->train and of `eval_data` or eval_split in s->eval; for VERB_EVAL rows of `data` in
+ * s->eval. */
+int session_open_rows(struct session *s);
+
+/* Policy from the configuration; sizes are filled in by the caller. */
+void session_engine_options(const struct session *s, struct engine_options *o);
+
+/* Pool and device ("host" or "meta"). */
+int session_open_device(struct session *s, const char *name);
+
+/* Plans; ERR_FIT names what would make it fit. */
+int session_open_engine(struct session *s, const struct engine_options *o);
+
+/* Memory, then weights: pretrained, or random by `seed`. */
+int session_start_engine(struct session *s);
+int session_load_weights(struct session *s);
+
+/* The planes of the engine as checkpoint/ wants to see them. */
+void session_sink(struct session *s, struct plane_sink *sink);
+void session_source(struct session *s, struct plane_source *source);
+
+/* A micro-batch as the engine takes it. */
+void session_host_batch(struct host_batch *to, const struct micro_batch *from);
+
+/* Mean token loss over all rows of s->eval: sum in double, in order. token_losses NULL, or called per row. */
+struct session_eval {
+	double loss_sum;
+	int64_t targets, tokens, rows;
+	double seconds;
+};
+typedef int session_row_fn(void *context, int64_t row, const float *losses, int64_t count);
+int session_evaluate(struct session *s, struct session_eval *result, session_row_fn *row_fn, void *context);
+
+void session_close(struct session *s);
+
+#endif
