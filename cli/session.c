@@ -143,7 +143,7 @@ static int rows_prepare(struct session_rows *r, const struct config *c, int64_t 
 int session_open_rows(struct session *s)
 {
 	const struct config *c = s->config;
-	int trains = c->verb == VERB_TRAIN, rc;
+	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN, rc;
 
 	rc = dataset_read(s, trains ? &s->train.data : &s->eval.data, c->data);
 	if (rc)

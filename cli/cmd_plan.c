@@ -1,0 +1,155 @@
+/* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Steps on the meta clock: the first fills the pipeline, the second is counted. */
+struct plan_figures {
+	struct engine_memory memory;
+	double step_ms;
+	double queue_ms[QUEUE_COUNT];
+	double flops;
+	int64_t tokens;
+};
+
+static void micro_fill(struct host_batch *micro, int count, int64_t tokens)
+{
+	for (int m = 0; m < count; m++)
+		micro[m] = (struct host_batch){.tokens = tokens, .targets = tokens, .documents = 1};
+}
+
+static int steps_simulate(struct session *s, struct plan_figures *f, int micro_count, int64_t micro_tokens)
+{
+	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
+	struct device_stats before = {0}, after = {0};
+	struct engine_result result;
+	int rc = micro ? 0 : ERR_NOMEM;
+
+	f->tokens = micro_count * micro_tokens;
+	if (!rc)
+		micro_fill(micro, micro_count, micro_tokens);
+	for (int step = 0; step < 2 && !rc; step++) {
+		device_get_stats(s->device, &before);
+		rc = engine_step(s->engine, &result, micro, micro_count, f->tokens, 1e-5, NULL);
+		device_get_stats(s->device, &after);
+	}
+	f->step_ms = 1e-6 * (double)(after.now_ns - before.now_ns);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		f->queue_ms[q] = 1e-6 * (double)(after.busy_ns[q] - before.busy_ns[q]);
+	f->flops = after.flops - before.flops;
+	mem_free(micro);
+	return rc;
+}
+
+static int print_json(const struct session *s, const struct plan_figures *f)
+{
+	const struct engine_memory *m = &f->memory;
+	json_t *object = json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I}", "parameters",
+	        (json_int_t)s->model->parameter_count, "device_bytes", (json_int_t)m->device_bytes,
+	        "host_bytes", (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes",
+	        (json_int_t)m->pinned_bytes, "disk_bytes", (json_int_t)(12 * s->model->parameter_count),
+	        "step_ms", f->step_ms, "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits", 1,
+	        "store_bytes", (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes,
+	        "h2d_bytes", (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes);
+	int rc;
+
+	for (int q = 0; object && q < QUEUE_COUNT; q++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "%s_ms", queue_name((enum queue_kind)q));
+		json_object_set_new(object, key, json_real(f->queue_ms[q]));
+	}
+	rc = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for the result");
+	json_decref(object);
+	return rc;
+}
+
+static void print_row(const struct config *c, const char *what, int64_t bytes)
+{
+	struct str text = {0};
+
+	progress_bytes(&text, bytes);
+	cli_say(c, "  %-28s %14s\n", what, text.data ? text.data : "");
+	str_free(&text);
+}
+
+static void print_people(const struct session *s, const struct plan_figures *f)
+{
+	const struct config *c = s->config;
+	struct str parameters = {0};
+
+	progress_count(&parameters, (double)s->model->parameter_count);
+	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
+	        s->model->config.model_type, parameters.data ? parameters.data : "",
+	        engine_units(s->engine)->unit_count, f->tokens);
+	str_free(&parameters);
+	print_row(c, "device", f->memory.device_bytes);
+	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
+	print_row(c, "  of it pinned", f->memory.pinned_bytes);
+	print_row(c, "disk, each checkpoint", 12 * s->model->parameter_count);
+	print_row(c, "to the device, each step", f->memory.h2d_bytes);
+	print_row(c, "from the device, each step", f->memory.d2h_bytes);
+	cli_say(c, "a step on a machine as assumed: %.1f ms, %.0f tokens/s; of it busy:", f->step_ms,
+	        1e3 * (double)f->tokens / f->step_ms);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->queue_ms[q]);
+	cli_say(c, "\n");
+}
+
+/* Rows that fill max_length, or the rows of `data` where it is given. */
+static int sizes_find(struct session *s, struct engine_options *o)
+{
+	const struct config *c = s->config;
+	int64_t row_tokens = c->max_length ? c->max_length : s->model->config.max_positions;
+	int rc;
+
+	if (c->data) {
+		rc = session_open_rows(s);
+		if (rc)
+			return rc;
+		o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
+		o->policy.rope_positions = s->train.limits.doc_tokens;
+		return 0;
+	}
+	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
+	o->policy.rope_positions = row_tokens;
+	return 0;
+}
+
+int cli_plan(const struct config *c)
+{
+	struct session s = {0};
+	struct plan_figures f = {0};
+	struct engine_options o;
+	int rc = session_open_model(&s, c);
+
+	if (!rc)
+		rc = session_open_device(&s, "meta");
+	if (rc)
+		goto out;
+	session_engine_options(&s, &o);
+	rc = sizes_find(&s, &o);
+	if (!rc)
+		rc = session_open_engine(&s, &o);
+	if (!rc)
+		rc = session_start_engine(&s);
+	if (rc)
+		goto out;
+	engine_get_memory(s.engine, &f.memory);
+	if (c->explain)
+		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
+	rc = steps_simulate(&s, &f, o.policy.micro_batches, o.train.max_tokens);
+	if (!rc && c->json)
+		rc = print_json(&s, &f);
+	else if (!rc)
+		print_people(&s, &f);
+out:
+	session_close(&s);
+	return rc;
+}

@@ -1,0 +1,264 @@
+/* ferry train: opens everything, shows what the run will take, trains, and leaves a checkpoint and a model.
+ */
+#include "cli/cli.h"
+#include "cli/run_dir.h"
+#include "cli/signals.h"
+#include "cli/train.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- what will be ---- */
+
+static void print_bytes_row(const struct config *c, const char *what, const char *where, int64_t bytes)
+{
+	struct str text = {0};
+
+	progress_bytes(&text, bytes);
+	cli_say(c, "  %-34s %-8s %14s\n", what, where, text.data ? text.data : "");
+	str_free(&text);
+}
+
+/* Rows of the memory table: kinds of buffers that the plan has, in the order of their first mention. */
+static void print_buffers(
+        const struct trainer *t, const struct plan *p, enum plan_space space, const char *where)
+{
+	for (int i = 0; i < p->buffer_count; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+		int seen = 0;
+
+		if (b->space != space || !b->persistent)
+			continue;
+		for (int j = 0; j < i && !seen; j++)
+			seen = p->buffers[j].space == space && p->buffers[j].persistent &&
+			       !strcmp(p->buffers[j].what, b->what);
+		if (!seen && plan_bytes_of(p, space, b->what))
+			print_bytes_row(t->config, b->what, where, plan_bytes_of(p, space, b->what));
+	}
+}
+
+void train_print_plan(const struct trainer *t)
+{
+	const struct session *s = &t->session;
+	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
+	struct engine_memory m;
+
+	engine_get_memory(s->engine, &m);
+	cli_say(t->config, "memory\n");
+	print_buffers(t, p, SPACE_STORE, "host");
+	print_bytes_row(t->config, "staging (batches, rings, spills)", "host", m.stage_bytes);
+	print_buffers(t, p, SPACE_DEVICE, "device");
+	print_bytes_row(t->config, "weights, gradients, activations", "device",
+	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
+	print_bytes_row(t->config, "all on the host", "host", m.store_bytes + m.stage_bytes);
+	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
+	print_bytes_row(t->config, "all on the device", "device", m.device_bytes);
+	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
+	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
+}
+
+static void print_head(const struct trainer *t)
+{
+	const struct session *s = &t->session;
+	const struct config *c = t->config;
+	const struct session_rows *rows = &s->train;
+	struct str parameters = {0};
+
+	progress_count(&parameters, (double)s->model->parameter_count);
+	cli_say(c, "model    %s: %s, %s parameters, %d blocks, %d units\n", c->model,
+	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
+	        engine_units(s->engine)->unit_count);
+	cli_say(c, "data     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
+	        rows->data->row_count, rows->data->token_count, rows->data->target_count,
+	        rows->packing ? ", packed" : "");
+	cli_say(c,
+	        "run      %" PRId64 " steps of %" PRId64 " x %" PRId64
+	        " rows, %s compute, cpu_offload=%s, %d threads\n",
+	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
+	        config_text(c, "compute_dtype"), config_text(c, "cpu_offload"), pool_worker_count(s->pool));
+	str_free(&parameters);
+}
+
+/* ---- opening ---- */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static int sizes_find(struct trainer *t, struct engine_options *o)
+{
+	struct session *s = &t->session;
+	const struct config *c = t->config;
+	struct token_list prompt = {0};
+	int rc = 0;
+
+	o->policy.rope_positions = larger(s->train.limits.doc_tokens, s->eval.limits.doc_tokens);
+	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
+	if (s->eval.data)
+		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
+	if (c->sample_prompt && t->sample_every) {
+		rc = session_need_tokenizer(s);
+		if (!rc)
+			rc = tokenizer_encode(s->tokenizer, &prompt, c->sample_prompt,
+			        strlen(c->sample_prompt), ADD_SPECIAL_BEFORE);
+		if (!rc) {
+			o->logits = (struct engine_sizes){prompt.count + c->max_new_tokens, 1};
+			o->policy.rope_positions = larger(o->policy.rope_positions, o->logits.max_tokens);
+		}
+		token_list_free(&prompt);
+	}
+	return rc;
+}
+
+static void schedule_set(struct trainer *t)
+{
+	const struct config *c = t->config;
+
+	t->total_steps = t->session.train.step_count;
+	t->schedule = (struct lr_schedule){
+	        .kind = (enum schedule_kind)c->lr_scheduler_type,
+	        .learning_rate = c->learning_rate,
+	        .min_lr_rate = c->min_lr_rate,
+	        .warmup_steps = config_steps(c->warmup_steps, t->total_steps),
+	        .total_steps = t->total_steps,
+	};
+	t->save_every = config_steps(c->save_steps, t->total_steps);
+	t->eval_every = config_steps(c->eval_steps, t->total_steps);
+	t->log_every = larger(config_steps(c->logging_steps, t->total_steps), 1);
+	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
+}
+
+static int trace_prepare(struct trainer *t)
+{
+	if (t->config->trace <= 0)
+		return 0;
+	t->trace_spans_left = t->config->trace < t->total_steps ? t->config->trace : t->total_steps;
+	t->spans = mem_alloc((size_t)engine_plan(t->session.engine, PLAN_TRAIN)->op_count, sizeof(*t->spans));
+	t->trace = json_array();
+	return t->spans && t->trace ? 0 : ERR_NOMEM;
+}
+
+static int trainer_open(struct trainer *t, const struct config *c)
+{
+	struct session *s = &t->session;
+	struct engine_options o;
+	int rc;
+
+	t->config = c;
+	t->saved_step = -1;
+	rc = session_open_model(s, c);
+	if (!rc)
+		rc = session_open_rows(s);
+	if (!rc)
+		rc = session_open_device(s, "host");
+	if (rc)
+		return rc;
+	schedule_set(t);
+	session_engine_options(s, &o);
+	rc = sizes_find(t, &o);
+	if (!rc)
+		rc = session_open_engine(s, &o);
+	return rc ? rc : trace_prepare(t);
+}
+
+static void trainer_close(struct trainer *t)
+{
+	progress_close(t->progress);
+	metrics_close(t->metrics);
+	mem_free(t->spans);
+	json_decref(t->trace);
+	session_close(&t->session);
+}
+
+/* Weights of the model, or everything of a checkpoint. */
+static int trainer_start(struct trainer *t, const char *checkpoint)
+{
+	int rc = session_start_engine(&t->session);
+
+	if (rc)
+		return rc;
+	return checkpoint ? train_load_checkpoint(t, checkpoint) : session_load_weights(&t->session);
+}
+
+static int outputs_open(struct trainer *t)
+{
+	char *path = run_dir_metrics(t->config);
+	int rc = path ? run_dir_open(t->config) : ERR_NOMEM;
+
+	if (!rc)
+		rc = metrics_open(&t->metrics, path, t->step ? t->step : -1);
+	if (!rc)
+		rc = progress_open(&t->progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
+	mem_free(path);
+	return rc;
+}
+
+/* ---- the command ---- */
+
+/* The line that a person copies to go on. */
+static void print_resume(const struct trainer *t)
+{
+	fprintf(stderr, "to go on: ferry train %s/config.yaml resume_from_checkpoint=auto\n",
+	        t->config->output_dir);
+}
+
+static int report(const struct trainer *t)
+{
+	json_t *object;
+	int rc;
+
+	if (!t->config->json) {
+		cli_say(t->config, "done: %s/model holds the result\n", t->config->output_dir);
+		return 0;
+	}
+	object = json_pack("{s:I,s:s}", "steps", (json_int_t)t->step, "output_dir", t->config->output_dir);
+	rc = object ? cli_print_json(object) : ERR_NOMEM;
+	json_decref(object);
+	return rc;
+}
+
+static int train_whole(struct trainer *t, const char *checkpoint)
+{
+	int rc = trainer_start(t, checkpoint);
+
+	if (!rc)
+		rc = outputs_open(t);
+	if (rc)
+		return rc;
+	signals_start();
+	rc = train_run(t);
+	if (!rc && t->saved_step != t->step)
+		rc = train_save_checkpoint(t);
+	if (!rc)
+		rc = train_export_model(t);
+	progress_close(t->progress);
+	t->progress = NULL;
+	if (rc == ERR_STOPPED)
+		print_resume(t);
+	signals_stop();
+	return rc ? rc : report(t);
+}
+
+int cli_train(const struct config *c)
+{
+	struct trainer t = {0};
+	char *checkpoint = NULL;
+	int rc = trainer_open(&t, c);
+
+	if (!rc && c->resume_from_checkpoint)
+		rc = train_find_checkpoint(&t, &checkpoint);
+	if (!rc) {
+		print_head(&t);
+		train_print_plan(&t);
+	}
+	if (!rc && !c->dry_run)
+		rc = train_whole(&t, checkpoint);
+	mem_free(checkpoint);
+	trainer_close(&t);
+	return rc;
+}

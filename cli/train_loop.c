@@ -1,0 +1,273 @@
+/* Steps, and what is watched between them. */
+#include "cli/sample.h"
+#include "cli/signals.h"
+#include "cli/train.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t host_peak_bytes(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long long kib = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmHWM: %lld kB", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return (int64_t)kib * 1024;
+}
+
+/* ---- one step ---- */
+
+static int batches_build(struct trainer *t, struct host_batch *micro, int *micro_count)
+{
+	struct session_rows *rows = &t->session.train;
+	int rc = 0;
+
+	*micro_count = (int)sampler_micro_count(&rows->source.sampler, t->step);
+	for (int m = 0; m < *micro_count && !rc; m++) {
+		rc = batch_build(rows->micro[m], &rows->source, t->step, m);
+		session_host_batch(&micro[m], rows->micro[m]);
+	}
+	return rc;
+}
+
+static int trace_add(struct trainer *t)
+{
+	const struct plan *plan = engine_plan(t->session.engine, PLAN_TRAIN);
+
+	for (int i = 0; i < plan->op_count; i++) {
+		const struct run_span *span = &t->spans[i];
+		const struct plan_op *op = &plan->ops[i];
+		json_t *event;
+
+		if (span->begin_ns < 0)
+			continue;
+		event = json_pack("{s:s,s:s,s:f,s:f,s:i,s:i,s:{s:i,s:i,s:i,s:i}}", "name",
+		        plan_op_name(op->kind), "ph", "X", "ts", 1e-3 * (double)span->begin_ns, "dur",
+		        1e-3 * (double)(span->end_ns - span->begin_ns), "pid", 0, "tid", (int)op->queue,
+		        "args", "op", i, "unit", op->unit, "stage", op->stage, "micro", op->micro);
+		if (!event || json_array_append_new(t->trace, event))
+			return err_set(ERR_NOMEM, "out of memory for the trace");
+	}
+	return 0;
+}
+
+/* Chrome's trace format, which Perfetto reads: one row per queue. */
+static int trace_write(struct trainer *t)
+{
+	char *path = file_join(t->config->output_dir, "trace.json"), *text;
+	json_t *file;
+	int rc;
+
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		json_array_append_new(t->trace,
+		        json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 0,
+		                "tid", q, "args", "name", queue_name((enum queue_kind)q)));
+	file = json_pack("{s:O,s:s}", "traceEvents", t->trace, "displayTimeUnit", "ms");
+	text = file ? json_dumps(file, JSON_COMPACT) : NULL;
+	rc = path && text ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
+	if (!rc)
+		log_info("trace written to %s", path);
+	free(text);
+	json_decref(file);
+	mem_free(path);
+	return rc;
+}
+
+static int step_run(struct trainer *t, struct engine_result *result, int64_t *targets, int64_t *tokens)
+{
+	struct session_rows *rows = &t->session.train;
+	struct host_batch *micro = mem_alloc((size_t)rows->micro_count, sizeof(*micro));
+	struct run_span *spans = t->trace_spans_left > 0 ? t->spans : NULL;
+	int micro_count, rc = micro ? batches_build(t, micro, &micro_count) : ERR_NOMEM;
+
+	batch_step_counts(targets, tokens, &rows->source, t->step);
+	if (!rc)
+		rc = engine_step(t->session.engine, result, micro, micro_count, *targets,
+		        lr_schedule_rate(&t->schedule, t->step + 1), spans);
+	mem_free(micro);
+	if (!rc && spans)
+		rc = trace_add(t);
+	if (!rc && spans && --t->trace_spans_left == 0)
+		rc = trace_write(t);
+	return rc;
+}
+
+/* ---- between steps ---- */
+
+static int step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
+        double seconds)
+{
+	struct device_stats now;
+	struct metrics_step row = {
+	        .step = t->step,
+	        .epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step),
+	        .loss = targets ? result->loss_sum / (double)targets : NAN,
+	        .grad_norm = result->grad_norm,
+	        .learning_rate = t->schedule.learning_rate ? lr_schedule_rate(&t->schedule, t->step) : 0,
+	        .target_tokens = targets,
+	        .tokens = tokens,
+	        .step_ms = 1e3 * seconds,
+	        .tokens_per_s = (double)t->interval_tokens / t->interval_seconds,
+	        .host_peak_bytes = host_peak_bytes(),
+	        .skipped = result->skipped,
+	};
+	double waited = 0;
+	int rc;
+
+	device_get_stats(t->session.device, &now);
+	row.pinned_bytes = now.slab_pinned_peak_bytes;
+	row.device_peak_bytes = now.arena_touched_bytes;
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		row.wait_ms[q] = 1e-6 * (double)(now.wait_ns[q] - t->before.wait_ns[q]);
+		waited += row.wait_ms[q];
+	}
+	t->before = now;
+	if (t->step % t->log_every && t->step != t->total_steps)
+		return 0;
+	rc = metrics_write_step(t->metrics, &row);
+	progress_show(t->progress, &(struct progress_step){
+	                                   .step = row.step,
+	                                   .loss = row.loss,
+	                                   .grad_norm = row.grad_norm,
+	                                   .learning_rate = row.learning_rate,
+	                                   .tokens_per_s = row.tokens_per_s,
+	                                   .host_bytes = row.host_peak_bytes,
+	                                   .device_bytes = row.device_peak_bytes,
+	                                   .wait_share = row.step_ms > 0 ? waited / row.step_ms : 0,
+	                                   .skipped = row.skipped,
+	                           });
+	t->interval_seconds = 0;
+	t->interval_tokens = 0;
+	return rc;
+}
+
+static int evaluate(struct trainer *t)
+{
+	struct session_eval e;
+	struct metrics_eval row = {.step = t->step};
+	int rc = session_evaluate(&t->session, &e, NULL, NULL);
+
+	if (rc)
+		return rc;
+	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
+	row.loss = e.loss_sum / (double)e.targets;
+	row.perplexity = exp(row.loss);
+	row.tokens = e.targets;
+	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
+	        row.loss, row.perplexity, row.tokens);
+	return metrics_write_eval(t->metrics, &row);
+}
+
+static int sample(struct trainer *t)
+{
+	struct session *s = &t->session;
+	struct token_list ids = {0};
+	enum sample_finish finish;
+	int64_t prompt_count;
+	char *text = NULL;
+	int rc = sample_prompt_ids(s, &ids, t->config->sample_prompt);
+
+	prompt_count = ids.count;
+	if (!rc)
+		rc = sample_continue(s, &ids, &finish, t->config->max_new_tokens);
+	if (!rc)
+		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
+		        ids.count - prompt_count, SKIP_SPECIAL_ON);
+	if (!rc)
+		log_info("step %" PRId64 ": %s -> %s", t->step, t->config->sample_prompt, text);
+	token_list_free(&ids);
+	mem_free(text);
+	return rc;
+}
+
+static int is_due(int64_t step, int64_t every)
+{
+	return every > 0 && step % every == 0;
+}
+
+static int step_watch(struct trainer *t)
+{
+	int rc = 0;
+
+	if (t->step == 1 && t->config->dump_gradients)
+		rc = train_dump_gradients(t, t->config->dump_gradients);
+	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
+		rc = evaluate(t);
+	if (!rc && is_due(t->step, t->sample_every))
+		rc = sample(t);
+	if (!rc && t->step < t->total_steps &&
+	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
+		rc = train_save_checkpoint(t);
+	return rc;
+}
+
+/* Skipped steps advance data and schedule; too many in a row end the run. */
+static int skip_check(struct trainer *t, const struct engine_result *result)
+{
+	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
+	if (!result->skipped)
+		return 0;
+	log_warn("step %" PRId64 ": loss or gradients are not finite; the step changes nothing", t->step);
+	if (t->skipped_in_row >= t->config->nonfinite_limit)
+		return err_set(ERR_NONFINITE,
+		        "loss or gradients were not finite for %" PRId64
+		        " steps in a row (nonfinite_limit); the last checkpoint is "
+		        "of step %" PRId64,
+		        t->skipped_in_row, t->saved_step > 0 ? t->saved_step : 0);
+	return 0;
+}
+
+int train_run(struct trainer *t)
+{
+	int rc = 0;
+
+	device_get_stats(t->session.device, &t->before);
+	while (t->step < t->total_steps && !rc) {
+		struct engine_result result;
+		int64_t targets, tokens;
+		double begin = seconds_now(), seconds;
+
+		rc = step_run(t, &result, &targets, &tokens);
+		if (rc)
+			return rc;
+		seconds = seconds_now() - begin;
+		t->step++;
+		t->interval_seconds += seconds;
+		t->interval_tokens += tokens;
+		rc = step_log(t, &result, targets, tokens, seconds);
+		if (!rc)
+			rc = skip_check(t, &result);
+		if (!rc)
+			rc = step_watch(t);
+		if (!rc && signals_pending() && t->step < t->total_steps) {
+			rc = train_save_checkpoint(t);
+			return rc ? rc
+			          : err_set(ERR_STOPPED, "stopped by %s after step %" PRId64,
+			                    signals_name(signals_pending()), t->step);
+		}
+	}
+	if (!rc && t->session.eval.data && (!t->eval_every || t->step % t->eval_every))
+		rc = evaluate(t);
+	return rc;
+}
