@@ -1,0 +1,110 @@
+/* Running the program as a user does: a command line, its exit code, what it printed. */
+#ifndef FERRY_TESTS_FERRY_RUN_H
+#define FERRY_TESTS_FERRY_RUN_H
+
+#include "base/json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/str.h"
+
+/* A directory of the test's own, removed by ferry_run_end. */
+static char work_dir[256];
+
+static inline void ferry_run_begin(const char *name)
+{
+	snprintf(work_dir, sizeof(work_dir), "/tmp/ferry-%s-XXXXXX", name);
+	assert_non_null(mkdtemp(work_dir));
+}
+
+static inline void ferry_run_end(void)
+{
+	if (*work_dir)
+		file_remove_tree(work_dir);
+}
+
+/* FERRY_SHARED/golden, NULL (and a line that names the test) where it is absent. */
+static inline const char *golden_dir(const char *test)
+{
+	static char dir[512];
+	const char *shared = getenv("FERRY_SHARED");
+
+	snprintf(dir, sizeof(dir), "%s/golden", shared ? shared : "../shared");
+	if (file_kind_of(dir) == FILE_DIR)
+		return dir;
+	printf("SKIPPED %s: ../shared absent\n", test);
+	return NULL;
+}
+
+/* Runs "ferry ARGS"; stdout into *out (NULL: dropped), stderr into work_dir/stderr. Returns the exit code. */
+__attribute__((format(printf, 2, 3))) static inline int ferry_run(struct str *out, const char *fmt, ...)
+{
+	const char *binary = getenv("FERRY_BINARY");
+	char args[4096], command[5120], piece[4096];
+	va_list ap;
+	FILE *pipe;
+	size_t n;
+	int status;
+
+	va_start(ap, fmt);
+	vsnprintf(args, sizeof(args), fmt, ap);
+	va_end(ap);
+	snprintf(command, sizeof(command), "%s %s 2>%s/stderr", binary ? binary : "build/ferry", args,
+	        work_dir);
+	pipe = popen(command, "r");
+	assert_non_null(pipe);
+	while ((n = fread(piece, 1, sizeof(piece), pipe)) > 0)
+		if (out)
+			str_add_bytes(out, piece, n);
+	status = pclose(pipe);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* What the last command said on stderr; valid until the next call. */
+static inline const char *ferry_said(void)
+{
+	static char *text;
+	char path[300];
+
+	free(text);
+	text = NULL;
+	snprintf(path, sizeof(path), "%s/stderr", work_dir);
+	FILE *f = fopen(path, "r");
+	size_t cap = 0;
+	ssize_t len = f ? getdelim(&text, &cap, 0, f) : -1;
+
+	if (f)
+		fclose(f);
+	return len >= 0 ? text : "";
+}
+
+/* Fails the test with the program's words unless it exits with `code`. */
+#define assert_ferry(code, ...)                                                                              \
+	do {                                                                                                 \
+		int got_ = ferry_run(__VA_ARGS__);                                                           \
+		if (got_ != (code))                                                                          \
+			fail_msg("exit code %d, expected %d: %s", got_, (code), ferry_said());               \
+	} while (0)
+
+/* The one JSON object that a command with --json prints. */
+#define assert_ferry_json(object, ...)                                                                       \
+	do {                                                                                                 \
+		struct str out_ = {0};                                                                       \
+		assert_ferry(0, &out_, __VA_ARGS__);                                                         \
+		assert_int_equal(json_parse(object, "stdout", out_.data, out_.len_bytes), 0);                \
+		str_free(&out_);                                                                             \
+	} while (0)
+
+#endif

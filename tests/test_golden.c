@@ -1,0 +1,411 @@
+/* links: cli */
+/* The program on every golden model, command by command, against what PyTorch computes in fp64 on the same
+ * files. Bounds are those of the golden data's README. */
+#include "tests/ferry_run.h"
+
+#include "checkpoint/safetensors.h"
+
+#include <dirent.h>
+#include <math.h>
+
+static const char *golden;
+
+/* One model of the golden data. */
+struct reference {
+	char dir[600], hf[620];
+	json_t *json;
+	struct safetensors *tensors;
+};
+
+static void reference_open(struct reference *r, const char *name)
+{
+	char path[700];
+
+	snprintf(r->dir, sizeof(r->dir), "%s/%s", golden, name);
+	snprintf(r->hf, sizeof(r->hf), "%s/hf", r->dir);
+	snprintf(path, sizeof(path), "%s/ref.json", r->dir);
+	assert_int_equal(json_read_file(&r->json, path, 1 << 26), 0);
+	snprintf(path, sizeof(path), "%s/ref.safetensors", r->dir);
+	assert_int_equal(safetensors_open(&r->tensors, path), 0);
+}
+
+static void reference_close(struct reference *r)
+{
+	json_decref(r->json);
+	safetensors_close(r->tensors);
+}
+
+static int is_core(const struct reference *r)
+{
+	return !strcmp(
+	        json_string_value(json_object_get(json_object_get(r->json, "model"), "status")), "core");
+}
+
+/* Each core model of the directory. */
+typedef void model_test(const struct reference *r);
+static void each_core_model(model_test *test)
+{
+	struct dirent **names;
+	int count = scandir(golden, &names, NULL, alphasort), tested = 0;
+
+	assert_true(count > 0);
+	for (int i = 0; i < count; i++) {
+		char path[1024];
+
+		snprintf(path, sizeof(path), "%s/%s/ref.json", golden, names[i]->d_name);
+		if (file_kind_of(path) == FILE_REGULAR) {
+			struct reference r = {0};
+
+			reference_open(&r, names[i]->d_name);
+			if (is_core(&r)) {
+				printf("  %s\n", names[i]->d_name);
+				test(&r);
+				tested++;
+			}
+			reference_close(&r);
+		}
+		free(names[i]);
+	}
+	free(names);
+	assert_true(tested >= 7);
+}
+
+static double number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_number(value));
+	return json_number_value(value);
+}
+
+static void assert_relative(double got, double want, double bound, const char *what)
+{
+	if (!(fabs(got - want) <= bound * fabs(want)))
+		fail_msg("%s: %.10g, reference %.10g, relative error %.3g > %.3g", what, got, want,
+		        fabs(got - want) / fabs(want), bound);
+}
+
+/* A tensor of a safetensors file as doubles. */
+static double *tensor_read(const struct safetensors *file, const char *name, int64_t *count)
+{
+	const struct safetensors_tensor *t = safetensors_find(file, name);
+	double *values;
+
+	if (!t)
+		fail_msg("%s: no tensor %s", file->path, name);
+	*count = t->count;
+	values = calloc((size_t)t->count + 1, sizeof(*values));
+	assert_int_equal(t->dtype, SAFETENSORS_F32);
+	float *raw = calloc((size_t)t->count + 1, sizeof(*raw));
+	assert_int_equal(safetensors_read(file, t, raw, 0, t->len_bytes), 0);
+	for (int64_t i = 0; i < t->count; i++)
+		values[i] = raw[i];
+	free(raw);
+	return values;
+}
+
+/* ---- eval ---- */
+
+static void eval_one(const struct reference *r, const char *rows, const char *extra)
+{
+	const json_t *want = json_object_get(json_object_get(r->json, rows), "float64");
+	json_t *got, *losses;
+
+	assert_ferry_json(&got,
+	        "eval model=%s data=%s/%s.jsonl compute_dtype=fp32 device=host per_token=on --json %s", r->hf,
+	        r->dir, rows, extra);
+	assert_relative(number(got, "loss"), number(want, "loss_mean"), 1e-6, rows);
+	losses = json_object_get(want, "row0_token_losses");
+	if (losses) {
+		const json_t *row = json_array_get(json_object_get(got, "token_losses"), 0);
+		size_t at = 0;
+
+		for (size_t t = 0; t < json_array_size(losses); t++) {
+			double w = json_number_value(json_array_get(losses, t));
+
+			if (w == 0)
+				continue;
+			assert_true(at < json_array_size(row));
+			if (!(fabs(json_number_value(json_array_get(row, at)) - w) <= 2e-5))
+				fail_msg("%s: token %zu: %.9g, reference %.9g", r->dir, t,
+				        json_number_value(json_array_get(row, at)), w);
+			at++;
+		}
+		assert_int_equal(at, json_array_size(row));
+	}
+	json_decref(got);
+}
+
+static void eval_model(const struct reference *r)
+{
+	eval_one(r, "eval", "");
+	eval_one(r, "eval", "per_device_eval_batch_size=3");
+	eval_one(r, "single", "");
+	eval_one(r, "packed", "");
+	eval_one(r, "packed", "packing=bfd max_length=128");
+}
+
+static void test_eval(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_core_model(eval_model);
+}
+
+/* ---- gradients ---- */
+
+static int is_without_gradient(const struct reference *r, const char *name, int64_t i)
+{
+	const json_t *ranges = json_object_get(json_object_get(r->json, "without_gradient"), name);
+
+	for (size_t k = 0; k < json_array_size(ranges); k++) {
+		const json_t *range = json_array_get(ranges, k);
+
+		if (i >= json_integer_value(json_array_get(range, 0)) &&
+		        i < json_integer_value(json_array_get(range, 1)))
+			return 1;
+	}
+	return 0;
+}
+
+/* The model's dumped gradients against `grad.NAME` of the reference (fp32 run), per tensor in relative L2. */
+static void gradients_compare(const struct reference *r, const char *path)
+{
+	double global = number(json_object_get(json_object_get(r->json, "eval"), "float64"), "grad_norm");
+	struct safetensors *file;
+	const char *name;
+	json_t *entry;
+
+	assert_int_equal(safetensors_open(&file, path), 0);
+	json_object_foreach(json_object_get(r->json, "gradients"), name, entry)
+	{
+		char full[512];
+		int64_t count, got_count;
+		double error = 0, norm = 0, *want, *got;
+
+		snprintf(full, sizeof(full), "grad.%s", name);
+		want = tensor_read(r->tensors, full, &count);
+		got = tensor_read(file, name, &got_count);
+		assert_int_equal(count, got_count);
+		for (int64_t i = 0; i < count; i++) {
+			norm += want[i] * want[i];
+			if (!is_without_gradient(r, name, i))
+				error += (got[i] - want[i]) * (got[i] - want[i]);
+		}
+		norm = fmax(sqrt(norm), 0.01 * global);
+		if (!(sqrt(error) <= 2e-5 * norm))
+			fail_msg("%s: gradient of %s: error %.3g of norm %.3g", r->dir, name, sqrt(error),
+			        norm);
+		free(want);
+		free(got);
+	}
+	assert_int_equal(
+	        (int64_t)json_object_size(json_object_get(r->json, "gradients")), file->tensor_count);
+	safetensors_close(file);
+}
+
+static void gradient_model(const struct reference *r)
+{
+	char path[300];
+
+	for (int batch = 1; batch <= 3; batch += 2) {
+		snprintf(path, sizeof(path), "%s/grad-%d.safetensors", work_dir, batch);
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s/eval.jsonl output_dir=%s/grad compute_dtype=fp32 device=host "
+		        "learning_rate=0 "
+		        "max_steps=1 shuffle=off per_device_train_batch_size=%d "
+		        "gradient_accumulation_steps=%d dump_gradients=%s "
+		        "overwrite_output_dir=on",
+		        r->hf, r->dir, work_dir, batch, 4 / batch, path);
+		gradients_compare(r, path);
+		remove(path);
+	}
+}
+
+static void test_gradients(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_core_model(gradient_model);
+}
+
+/* ---- training ---- */
+
+#define TRACE_SETTINGS                                                                                       \
+	"device=host shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=20 "  \
+	"learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr warmup_steps=4 min_lr_rate=0.1 "            \
+	"adam_beta1=0.9 "                                                                                    \
+	"adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 max_grad_norm=1.0 overwrite_output_dir=on"
+
+/* metrics.jsonl beside the lists `loss` and `grad_norm` of a trace. */
+static void metrics_compare(
+        const struct reference *r, const json_t *want, double loss_bound, double norm_bound)
+{
+	const json_t *rates = json_object_get(json_object_get(r->json, "trace"), "lr");
+	char path[300], *line = NULL;
+	size_t cap = 0, step = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/run/metrics.jsonl", work_dir);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	for (; getline(&line, &cap, f) > 0; step++) {
+		json_t *row;
+
+		assert_int_equal(json_parse(&row, path, line, strlen(line)), 0);
+		assert_int_equal(number(row, "step"), step + 1);
+		assert_relative(number(row, "loss"),
+		        json_number_value(json_array_get(json_object_get(want, "loss"), step)), loss_bound,
+		        "loss");
+		assert_relative(number(row, "grad_norm"),
+		        json_number_value(json_array_get(json_object_get(want, "grad_norm"), step)),
+		        norm_bound, "grad_norm");
+		assert_true(fabs(number(row, "learning_rate") -
+		                    json_number_value(json_array_get(rates, step))) <= 1e-12);
+		json_decref(row);
+	}
+	assert_int_equal(step, 20);
+	free(line);
+	fclose(f);
+}
+
+/* output_dir/model beside the final weights of the fp32 reference: error relative to how far the tensor
+ * moved. */
+static void weights_compare(const struct reference *r)
+{
+	const json_t *moves =
+	        json_object_get(json_object_get(json_object_get(r->json, "trace"), "a"), "final_weights");
+	struct safetensors *file;
+	char path[300];
+	const char *name;
+	json_t *move;
+
+	snprintf(path, sizeof(path), "%s/run/model/model.safetensors", work_dir);
+	assert_int_equal(safetensors_open(&file, path), 0);
+	json_object_foreach(
+	        json_object_get(json_object_get(json_object_get(r->json, "trace"), "a"), "final_weights"),
+	        name, move)
+	{
+		double bound = fmax(10 * number(move, "error_to_moved_float32"), 2e-3), error = 0, *want,
+		       *got;
+		char full[512];
+		int64_t count, got_count;
+
+		snprintf(full, sizeof(full), "final.%s", name);
+		want = tensor_read(r->tensors, full, &count);
+		got = tensor_read(file, name, &got_count);
+		assert_int_equal(count, got_count);
+		for (int64_t i = 0; i < count; i++)
+			if (!is_without_gradient(r, name, i))
+				error += (got[i] - want[i]) * (got[i] - want[i]);
+		if (!(sqrt(error) <= bound * number(move, "moved_l2")))
+			fail_msg("%s: final %s: error %.3g of %.3g moved", r->dir, name, sqrt(error),
+			        number(move, "moved_l2"));
+		free(want);
+		free(got);
+	}
+	assert_int_equal((int64_t)json_object_size(moves), file->tensor_count);
+	safetensors_close(file);
+}
+
+static void trace_a_model(const struct reference *r)
+{
+	const json_t *a = json_object_get(json_object_get(r->json, "trace"), "a");
+
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=fp32 " TRACE_SETTINGS,
+	        r->hf, r->dir, work_dir);
+	metrics_compare(r, json_object_get(a, "float64"), 1e-5, 1e-5);
+	weights_compare(r);
+}
+
+static void trace_b_model(const struct reference *r)
+{
+	const json_t *trace = json_object_get(r->json, "trace");
+
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=bf16 " TRACE_SETTINGS,
+	        r->hf, r->dir, work_dir);
+	metrics_compare(r, json_object_get(json_object_get(trace, "b"), "bfloat16"), 5e-3, 5e-2);
+	metrics_compare(r, json_object_get(json_object_get(trace, "a"), "float64"), 5e-3, 3e-2);
+}
+
+static void test_trace_a(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_core_model(trace_a_model);
+}
+
+static void test_trace_b(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_core_model(trace_b_model);
+}
+
+/* ---- generate ---- */
+
+static void generate_model(const struct reference *r)
+{
+	const json_t *want = json_object_get(r->json, "generate");
+	json_t *prompt = json_object_get(want, "prompt"), *got;
+	char *ids = json_dumps(prompt, JSON_COMPACT);
+
+	assert_ferry_json(&got,
+	        "generate model=%s prompt_ids='%s' max_new_tokens=%zu temperature=0 compute_dtype=fp32 "
+	        "device=host --json",
+	        r->hf, ids, json_array_size(json_object_get(want, "new_tokens")));
+	assert_true(json_equal(json_object_get(got, "prompt_ids"), prompt));
+	if (!json_equal(json_object_get(got, "ids"), json_object_get(want, "new_tokens")))
+		fail_msg("%s: other ids: %s", r->dir, json_dumps(json_object_get(got, "ids"), JSON_COMPACT));
+	json_decref(got);
+	free(ids);
+}
+
+static void test_generate(void **state)
+{
+	(void)state;
+	if (!golden)
+		skip();
+	each_core_model(generate_model);
+}
+
+/* ---- families of later versions ---- */
+
+static void test_others_are_refused(void **state)
+{
+	static const char *const later[] = {"gemma2", "gemma3_text", "mixtral", "bert"};
+
+	(void)state;
+	if (!golden)
+		skip();
+	for (size_t i = 0; i < sizeof(later) / sizeof(*later); i++) {
+		assert_ferry(2, NULL, "eval model=%s/%s/hf data=%s/%s/eval.jsonl", golden, later[i], golden,
+		        later[i]);
+		assert_non_null(strstr(ferry_said(), later[i]));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_eval),
+	        cmocka_unit_test(test_gradients),
+	        cmocka_unit_test(test_trace_a),
+	        cmocka_unit_test(test_trace_b),
+	        cmocka_unit_test(test_generate),
+	        cmocka_unit_test(test_others_are_refused),
+	};
+	int failed;
+
+	golden = golden_dir("test_golden");
+	ferry_run_begin("golden");
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
