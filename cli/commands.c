@@ -11,6 +11,10 @@ static cli_command *const commands[VERB_COUNT] = {
         [VERB_DATA] = cli_data,
         [VERB_INIT] = cli_init,
         [VERB_TOPO] = cli_topo,
+        [VERB_TRAIN] = cli_train,
+        [VERB_EVAL] = cli_eval,
+        [VERB_GENERATE] = cli_generate,
+        [VERB_PLAN] = cli_plan,
 };
 
 cli_command *cli_command_of(enum verb verb)

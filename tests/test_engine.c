@@ -1,0 +1,424 @@
+/* links: offload host_cpu host_meta */
+/* also: tsan */
+/* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
+ * schedule. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/engine.h"
+
+#include <math.h>
+
+enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS = 3 };
+
+/* ---- a model and rows ---- */
+
+static struct model *model_make(int layers, int tied)
+{
+	char text[512];
+	struct model *model;
+	json_t *config;
+
+	snprintf(text, sizeof(text),
+	        "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":%d,"
+	        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":64,\"rms_"
+	        "norm_eps\":1e-5,"
+	        "\"tie_word_embeddings\":%s,\"initializer_range\":0.2}",
+	        layers, tied ? "true" : "false");
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	return model;
+}
+
+struct rows {
+	int32_t id[TOKENS], position[TOKENS], start[TOKENS], end[TOKENS], row[TOKENS], label[TOKENS];
+	struct host_batch batch;
+};
+
+/* Rows of two documents; one micro-batch of a step has a shorter second one, one has no target. */
+static void rows_make(struct rows *r, int step, int micro)
+{
+	int n = micro == 1 ? TOKENS - 4 : TOKENS;
+
+	r->batch = (struct host_batch){n, 0, ROWS, r->id, r->position, r->start, r->end, r->row, r->label};
+	for (int i = 0; i < n; i++) {
+		int doc = i / ROW_TOKENS;
+
+		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), 70);
+		r->position[i] = i % ROW_TOKENS;
+		r->start[i] = doc * ROW_TOKENS;
+		r->end[i] = doc == 1 ? n : ROW_TOKENS;
+	}
+	for (int i = 0; i + 1 < n; i++)
+		if (r->end[i] != i + 1 && i % 3 && !(step == 1 && micro == 2)) {
+			r->row[r->batch.targets] = i;
+			r->label[r->batch.targets++] = r->id[i + 1];
+		}
+}
+
+/* ---- a run ---- */
+
+struct setting {
+	const char *device;
+	int threads, layers, tied;
+	enum wrap_policy wrap;
+	struct plan_policy policy;
+	struct device_options device_options;
+	double max_grad_norm;
+	int skip_nonfinite;
+};
+
+static const struct setting plain = {
+        .device = "host",
+        .threads = 2,
+        .layers = 3,
+        .policy =
+                {
+                        .offload_params = 1,
+                        .offload_gradients = 1,
+                        .offload_optimizer = 1,
+                        .activations = ACTIVATION_RECOMPUTE,
+                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+                        .forward_prefetch = 1,
+                        .prefetch_units = 2,
+                        .compute_dtype = DTYPE_F32,
+                        .gradient_dtype = DTYPE_F32,
+                        .micro_batches = MICROS,
+                },
+        .max_grad_norm = 0.5,
+        .skip_nonfinite = 1,
+};
+
+/* What must be the same. */
+struct outcome {
+	double loss[STEPS], norm[STEPS];
+	uint64_t planes; /* of hi, lo, m, v of all tensors */
+	int64_t planned_bytes, touched_bytes;
+	struct device_stats stats;
+};
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t count)
+{
+	const unsigned char *p = bytes;
+
+	for (size_t i = 0; i < count; i++)
+		hash = (hash ^ p[i]) * 1099511628211u;
+	return hash;
+}
+
+static uint64_t planes_hash(struct engine *e, const struct model *model)
+{
+	uint64_t hash = 14695981039346656037u;
+
+	for (int plane = STORE_HI; plane <= STORE_V; plane++)
+		for (int t = 0; t < model->tensor_count; t++) {
+			size_t bytes = (size_t)model->tensors[t].count * (plane >= STORE_M ? 4 : 2);
+			void *data = calloc(1, bytes);
+
+			check_ok(
+			        engine_read(e, t, (enum store_plane)plane, 0, model->tensors[t].count, data));
+			hash = mix(hash, data, bytes);
+			free(data);
+		}
+	return hash;
+}
+
+static void weights_write(struct engine *e, const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		for (int64_t i = 0; i < model->tensors[t].count; i++) {
+			uint32_t bits = f32_bits(model_init_value(model, t, i, 5));
+			uint16_t hi = plane_hi(bits);
+			int16_t lo = plane_lo(bits);
+
+			check_ok(engine_write(e, t, STORE_HI, i, 1, &hi));
+			check_ok(engine_write(e, t, STORE_LO, i, 1, &lo));
+		}
+}
+
+static void steps_run(struct engine *e, struct outcome *out, int steps)
+{
+	static struct rows rows[MICROS];
+
+	for (int step = 0; step < steps; step++) {
+		struct host_batch micro[MICROS];
+		struct engine_result result;
+		int64_t targets = 0;
+		int count = step == 2 ? MICROS - 1 : MICROS; /* the last step of an epoch is short */
+
+		for (int m = 0; m < count; m++) {
+			rows_make(&rows[m], step, m);
+			micro[m] = rows[m].batch;
+			targets += micro[m].targets;
+		}
+		check_ok(engine_step(e, &result, micro, count, targets, 1e-2 / (1 + step), NULL));
+		out->loss[step] = result.loss_sum / (double)targets;
+		out->norm[step] = result.grad_norm;
+		assert_int_equal(result.targets, targets);
+	}
+}
+
+static void setting_run(const struct setting *s, struct outcome *out)
+{
+	struct model *model = model_make(s->layers, s->tied);
+	struct device_options device_options = s->device_options;
+	struct engine_options o = {
+	        .model = model,
+	        .wrap = s->wrap,
+	        .min_num_params = 2000,
+	        .world_size = 1,
+	        .policy = s->policy,
+	        .train = {TOKENS, TOKENS},
+	        .eval = {TOKENS, TOKENS},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .max_grad_norm = s->max_grad_norm,
+	        .skip_nonfinite = s->skip_nonfinite,
+	        .check_plans = 1,
+	};
+	struct engine_memory memory;
+	struct engine *e;
+
+	memset(out, 0, sizeof(*out));
+	o.policy.rope_positions = ROW_TOKENS;
+	check_ok(adamw_isa_find(&o.isa, "auto"));
+	check_ok(pool_open(&o.pool, s->threads));
+	device_options.pool = o.pool;
+	check_ok(device_open(&o.device, s->device, &device_options));
+	check_ok(engine_open(&e, &o));
+	engine_get_memory(e, &memory);
+	out->planned_bytes = memory.device_bytes;
+	check_ok(engine_start(e));
+	if (device_has_bytes(o.device))
+		weights_write(e, model);
+	steps_run(e, out, STEPS);
+	if (device_has_bytes(o.device))
+		out->planes = planes_hash(e, model);
+	device_get_stats(o.device, &out->stats);
+	out->touched_bytes = out->stats.arena_touched_bytes;
+	engine_close(e);
+	device_close(o.device);
+	pool_close(o.pool);
+	model_close(model);
+}
+
+static void assert_same(const struct outcome *got, const struct outcome *want, const char *what, int n)
+{
+	for (int i = 0; i < STEPS; i++) {
+		if (memcmp(&got->loss[i], &want->loss[i], sizeof(double)))
+			fail_msg("%s %d: loss of step %d is %.17g, not %.17g", what, n, i, got->loss[i],
+			        want->loss[i]);
+		if (memcmp(&got->norm[i], &want->norm[i], sizeof(double)))
+			fail_msg("%s %d: norm of step %d is %.17g, not %.17g", what, n, i, got->norm[i],
+			        want->norm[i]);
+	}
+	if (got->planes != want->planes)
+		fail_msg("%s %d: other weights or optimizer state", what, n);
+}
+
+/* ---- tests ---- */
+
+/* Mixed-radix digits of n choose a policy that must not change a bit. */
+static void policy_vary(struct setting *s, int n)
+{
+	s->policy.offload_params = n & 1;
+	s->policy.offload_gradients = n >> 1 & 1;
+	s->policy.offload_optimizer = n >> 2 & 1;
+	s->policy.forward_prefetch = n >> 3 & 1;
+	s->policy.prefetch_units = 1 + (n >> 4) % 4;
+	n /= 64;
+	s->policy.backward_prefetch = (enum backward_prefetch)(n % 3);
+	s->policy.activations = (enum activation_policy)(n / 3 % 3);
+	s->wrap = (enum wrap_policy)(n / 9 % 3);
+}
+
+static void test_policies_change_no_bit(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < 8; kind++) {
+		struct setting s = plain;
+		struct outcome base, other;
+
+		s.tied = kind & 1;
+		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
+		s.policy.order = kind & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		policy_vary(&s, 0);
+		setting_run(&s, &base);
+		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
+		for (int n = 1 + kind; n < 64 * 27; n += 131) {
+			policy_vary(&s, n);
+			s.threads = 1 + n % 3;
+			setting_run(&s, &other);
+			assert_same(&other, &base, "policy", n);
+		}
+	}
+}
+
+static void test_updates_inside_backward_are_the_same(void **state)
+{
+	struct setting s = plain;
+	struct outcome late, inside;
+
+	(void)state;
+	s.max_grad_norm = 0;
+	for (int n = 0; n < 64 * 9; n += 37) {
+		policy_vary(&s, n);
+		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.skip_nonfinite = 1;
+		s.policy.update_in_backward = 0;
+		setting_run(&s, &late);
+		s.skip_nonfinite = 0;
+		s.policy.update_in_backward = 1;
+		setting_run(&s, &inside);
+		assert_same(&inside, &late, "policy", n);
+	}
+}
+
+static void test_schedules_agree_to_rounding(void **state)
+{
+	struct setting s = plain;
+	struct outcome layer, micro;
+
+	(void)state;
+	setting_run(&s, &layer);
+	s.policy.order = MICRO_BATCH_MAJOR;
+	setting_run(&s, &micro);
+	for (int i = 0; i < STEPS; i++)
+		if (!(fabs(layer.loss[i] - micro.loss[i]) <= 5e-6 * layer.loss[i]))
+			fail_msg("step %d: %.9g and %.9g", i, layer.loss[i], micro.loss[i]);
+}
+
+/* Random delays on every stream and poison in every dead buffer: a wait that is missing would show. */
+static void test_random_schedules_change_no_bit(void **state)
+{
+	const char *wanted = getenv("FERRY_SCHEDULES");
+	int count = wanted ? atoi(wanted) : 100;
+	struct outcome base[4], other;
+
+	(void)state;
+	for (int n = -4; n < count; n++) {
+		struct setting s = plain;
+		int kind = n & 3;
+
+		s.tied = kind & 1;
+		s.policy.order = kind & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		if (n < 0) {
+			setting_run(&s, &base[kind]);
+			continue;
+		}
+		policy_vary(&s, 7 + 64 * (n % 27) + 8 * (n % 5));
+		s.policy.discard = 1;
+		s.device_options.poison = 1;
+		s.device_options.stream_delay_seed = 1 + (uint64_t)n;
+		s.device_options.check_races = 1;
+		setting_run(&s, &other);
+		assert_same(&other, &base[kind], "schedule", n);
+	}
+}
+
+static void test_the_arena_is_used_to_its_end(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 64 * 27; n += 61) {
+		struct setting s = plain;
+		struct outcome host, meta;
+
+		s.tied = n & 1;
+		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
+		policy_vary(&s, n);
+		setting_run(&s, &host);
+		if (host.touched_bytes != host.planned_bytes)
+			fail_msg("policy %d: planned %lld bytes, touched %lld", n,
+			        (long long)host.planned_bytes, (long long)host.touched_bytes);
+		s.device = "meta";
+		setting_run(&s, &meta);
+		assert_int_equal(meta.planned_bytes, host.planned_bytes);
+		assert_int_equal(meta.touched_bytes, host.touched_bytes);
+	}
+}
+
+/* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
+ * meta device, whose clock is exact. */
+static void test_copies_hide_under_compute(void **state)
+{
+	struct setting s = plain;
+	struct outcome out;
+	double sum = 0;
+
+	(void)state;
+	s.device = "meta";
+	s.layers = 8;
+	s.policy.compute_dtype = s.policy.gradient_dtype = DTYPE_BF16;
+	s.device_options.speed = (struct device_speed){.matmul_flops_bf16 = 1e9,
+	        .matmul_flops_f32 = 1e9,
+	        .memory_bytes = 1e12,
+	        .h2d_bytes = 6e7,
+	        .d2h_bytes = 6e7,
+	        .host_memory_bytes = 1e9,
+	        .comm_bytes = 1e12};
+	setting_run(&s, &out);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		sum += (double)out.stats.busy_ns[q];
+	if (!((double)out.stats.now_ns < 0.8 * sum))
+		fail_msg("%.0f ns of %.0f ns in all queues", (double)out.stats.now_ns, sum);
+}
+
+/* NaN weights give gradients that are not finite: the step is skipped, and no plane changes. */
+static void test_a_step_that_is_not_finite_changes_nothing(void **state)
+{
+	struct model *model = model_make(2, 0);
+	struct engine_options o = {
+	        .model = model,
+	        .world_size = 1,
+	        .policy = plain.policy,
+	        .train = {TOKENS, TOKENS},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	};
+	static struct rows rows;
+	struct engine_result result;
+	struct engine *e;
+	uint16_t infinite = 0x7f80;
+	uint64_t before;
+
+	(void)state;
+	o.policy.rope_positions = ROW_TOKENS;
+	check_ok(pool_open(&o.pool, 2));
+	check_ok(device_open(&o.device, "host", &(struct device_options){.pool = o.pool}));
+	check_ok(engine_open(&e, &o));
+	check_ok(engine_start(e));
+	weights_write(e, model);
+	check_ok(engine_write(e, model_tensor_of(model, ROLE_DOWN_W, 1), STORE_HI, 3, 1, &infinite));
+	before = planes_hash(e, model);
+	rows_make(&rows, 0, 0);
+	check_ok(engine_step(e, &result, &rows.batch, 1, rows.batch.targets, 1e-2, NULL));
+	assert_int_equal(result.skipped, 1);
+	assert_int_equal(engine_update_count(e), 0);
+	assert_true(planes_hash(e, model) == before);
+	engine_close(e);
+	device_close(o.device);
+	pool_close(o.pool);
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_policies_change_no_bit),
+	        cmocka_unit_test(test_updates_inside_backward_are_the_same),
+	        cmocka_unit_test(test_schedules_agree_to_rounding),
+	        cmocka_unit_test(test_random_schedules_change_no_bit),
+	        cmocka_unit_test(test_the_arena_is_used_to_its_end),
+	        cmocka_unit_test(test_copies_hide_under_compute),
+	        cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),
+	};
+
+	device_register(&backend_host);
+	device_register(&backend_meta);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
