@@ -55,7 +55,7 @@ int cli_eval(const struct config *c)
 	struct engine_options o;
 	struct session_eval result;
 	json_t *token_losses = NULL;
-	int rc = session_open_model(&s, c);
+	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
 		rc = session_open_rows(&s);

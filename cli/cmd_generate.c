@@ -114,7 +114,7 @@ int cli_generate(const struct config *c)
 	struct token_list ids = {0};
 	enum sample_finish finish;
 	int64_t prompt_count;
-	int rc = session_open_model(&s, c);
+	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
 		rc = prompt_read(&s, &ids);

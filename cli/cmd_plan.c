@@ -127,7 +127,7 @@ int cli_plan(const struct config *c)
 	struct session s = {0};
 	struct plan_figures f = {0};
 	struct engine_options o;
-	int rc = session_open_model(&s, c);
+	int rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
 
 	if (!rc)
 		rc = session_open_device(&s, "meta");

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/load.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -143,15 +144,30 @@ static int trace_prepare(struct trainer *t)
 	return t->spans && t->trace ? 0 : ERR_NOMEM;
 }
 
-static int trainer_open(struct trainer *t, const struct config *c)
+static int checkpoint_prepare(struct trainer *t)
 {
+	char *path;
+	int rc = train_find_checkpoint(t->config, &path);
+
+	if (!rc && path)
+		rc = checkpoint_open(&t->checkpoint, path);
+	mem_free(path);
+	return rc;
+}
+
+static int trainer_open(struct trainer *t)
+{
+	const struct config *c = t->config;
 	struct session *s = &t->session;
 	struct engine_options o;
 	int rc;
 
-	t->config = c;
-	t->saved_step = -1;
-	rc = session_open_model(s, c);
+	rc = checkpoint_prepare(t);
+	if (!rc)
+		rc = session_open_model(
+		        s, c, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
+	if (!rc && t->checkpoint)
+		rc = checkpoint_match(t->checkpoint, s->model);
 	if (!rc)
 		rc = session_open_rows(s);
 	if (!rc)
@@ -172,17 +188,8 @@ static void trainer_close(struct trainer *t)
 	metrics_close(t->metrics);
 	mem_free(t->spans);
 	json_decref(t->trace);
+	checkpoint_close(t->checkpoint);
 	session_close(&t->session);
-}
-
-/* Weights of the model, or everything of a checkpoint. */
-static int trainer_start(struct trainer *t, const char *checkpoint)
-{
-	int rc = session_start_engine(&t->session);
-
-	if (rc)
-		return rc;
-	return checkpoint ? train_load_checkpoint(t, checkpoint) : session_load_weights(&t->session);
 }
 
 static int outputs_open(struct trainer *t)
@@ -222,10 +229,12 @@ static int report(const struct trainer *t)
 	return rc;
 }
 
-static int train_whole(struct trainer *t, const char *checkpoint)
+static int train_whole(struct trainer *t)
 {
-	int rc = trainer_start(t, checkpoint);
+	int rc = session_start_engine(&t->session);
 
+	if (!rc)
+		rc = t->checkpoint ? train_load_checkpoint(t) : session_load_weights(&t->session);
 	if (!rc)
 		rc = outputs_open(t);
 	if (rc)
@@ -246,19 +255,15 @@ static int train_whole(struct trainer *t, const char *checkpoint)
 
 int cli_train(const struct config *c)
 {
-	struct trainer t = {0};
-	char *checkpoint = NULL;
-	int rc = trainer_open(&t, c);
+	struct trainer t = {.config = c, .saved_step = -1};
+	int rc = trainer_open(&t);
 
-	if (!rc && c->resume_from_checkpoint)
-		rc = train_find_checkpoint(&t, &checkpoint);
 	if (!rc) {
 		print_head(&t);
 		train_print_plan(&t);
 	}
 	if (!rc && !c->dry_run)
-		rc = train_whole(&t, checkpoint);
-	mem_free(checkpoint);
+		rc = train_whole(&t);
 	trainer_close(&t);
 	return rc;
 }

@@ -24,7 +24,7 @@ static char *model_dir_of(const char *path)
 	return slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
 }
 
-int session_open_model(struct session *s, const struct config *c)
+int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
 {
 	int rc;
 
@@ -33,7 +33,7 @@ int session_open_model(struct session *s, const struct config *c)
 	if (!s->model_dir)
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
-	if (!rc && c->verb != VERB_PLAN && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
+	if (!rc && weights == SESSION_WEIGHTS_MODEL && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
 		rc = hf_import_open(&s->import, s->model_dir, s->model);
 	return rc;
 }

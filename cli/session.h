@@ -37,8 +37,10 @@ struct session {
 	struct engine *engine;
 };
 
-/* The model's tables and, unless init_weights=random, the headers of its weights. */
-int session_open_model(struct session *s, const struct config *c);
+/* The model's tables and, unless init_weights=random or they come from elsewhere, the headers of its weights.
+ */
+enum session_weights { SESSION_WEIGHTS_MODEL, SESSION_WEIGHTS_ELSEWHERE };
+int session_open_model(struct session *s, const struct config *c, enum session_weights weights);
 
 /* The tokenizer where there is one that this program reads; otherwise s->tokenizer stays NULL and the reason
  * is returned by session_need_tokenizer. */

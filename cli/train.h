@@ -11,9 +11,12 @@
 #include "cli/session.h"
 #include "optim/schedule.h"
 
+struct checkpoint;
+
 struct trainer {
 	const struct config *config;
 	struct session session;
+	struct checkpoint *checkpoint; /* to resume; NULL otherwise */
 	struct lr_schedule schedule;
 	struct metrics *metrics;
 	struct progress *progress;
@@ -33,10 +36,12 @@ struct trainer {
 /* Runs steps until the run's end, a signal (ERR_STOPPED after a checkpoint was committed), or an error. */
 int train_run(struct trainer *t);
 
-/* Checkpoints (train_save.c). The path of the newest or the named one into *path (mem_free), NULL where there
- * is none and `auto` was said. */
-int train_find_checkpoint(const struct trainer *t, char **path);
-int train_load_checkpoint(struct trainer *t, const char *path);
+/* Where resume_from_checkpoint points: *path (mem_free) is NULL where `auto` found none, or nothing is to be
+ * resumed. */
+int train_find_checkpoint(const struct config *c, char **path);
+
+/* Planes and state of t->checkpoint into the engine. */
+int train_load_checkpoint(struct trainer *t);
 int train_save_checkpoint(struct trainer *t);
 
 /* The result as a HuggingFace directory in output_dir/model. */

@@ -1,0 +1,212 @@
+/* What a run leaves on disk, and how it goes on from there. */
+#include "cli/run_dir.h"
+#include "cli/train.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { ALL_PLANES = 1 << PLANE_HI | 1 << PLANE_LO | 1 << PLANE_M | 1 << PLANE_V };
+
+/* ---- training state ---- */
+
+/* The rows as they will be drawn: resuming on others would silently train on something else. */
+static uint64_t rows_hash(const struct session_rows *rows)
+{
+	const struct dataset *d = rows->data;
+	const struct sampler *o = &rows->source.sampler;
+	XXH64_hash_t hash = XXH3_64bits(d->ids, (size_t)d->token_count * sizeof(*d->ids));
+	const int64_t order[] = {
+	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+
+	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
+	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
+	return XXH3_64bits_withSeed(order, sizeof(order), hash);
+}
+
+static json_t *training_state(const struct trainer *t)
+{
+	char rows[32];
+
+	snprintf(rows, sizeof(rows), "%016" PRIx64, rows_hash(&t->session.train));
+	return json_pack("{s:I,s:I,s:I,s:I,s:s}", "step", (json_int_t)t->step, "update_count",
+	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
+	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows);
+}
+
+static int training_state_restore(struct trainer *t, const json_t *state, const char *where)
+{
+	int64_t step = -1, update_count = -1, total_steps = t->total_steps;
+	const char *rows = "";
+	char now[32];
+	int rc;
+
+	if ((rc = json_get_int(state, where, "step", &step)) < 0 ||
+	        (rc = json_get_int(state, where, "update_count", &update_count)) < 0 ||
+	        (rc = json_get_int(state, where, "skipped_in_row", &t->skipped_in_row)) < 0 ||
+	        (rc = json_get_int(state, where, "total_steps", &total_steps)) < 0 ||
+	        (rc = json_get_str(state, where, "rows", &rows)) < 0)
+		return rc;
+	if (step < 0 || update_count < 0 || update_count > step)
+		return err_set(ERR_INPUT,
+		        "%s: its training state makes no sense (step %" PRId64 ", %" PRId64 " updates)",
+		        where, step, update_count);
+	snprintf(now, sizeof(now), "%016" PRIx64, rows_hash(&t->session.train));
+	if (strcmp(now, rows))
+		return err_set(ERR_INPUT,
+		        "%s was trained on other rows, or in another order: data, max_length, packing, "
+		        "shuffle, seed and the batch of a "
+		        "step must be as they were",
+		        where);
+	if (step >= t->total_steps)
+		return err_set(ERR_INPUT,
+		        "%s is of step %" PRId64 " and the run has %" PRId64 ": nothing is left to do", where,
+		        step, t->total_steps);
+	if (total_steps != t->total_steps)
+		log_warn("the run had %" PRId64 " steps and now has %" PRId64
+		         ": the learning rate follows the new number",
+		        total_steps, t->total_steps);
+	t->step = t->saved_step = step;
+	engine_set_update_count(t->session.engine, update_count);
+	return 0;
+}
+
+/* ---- checkpoints ---- */
+
+int train_find_checkpoint(const struct config *c, char **path)
+{
+	*path = NULL;
+	if (!c->resume_from_checkpoint)
+		return 0;
+	if (!strcmp(c->resume_from_checkpoint, "auto"))
+		return checkpoint_find_newest(path, c->output_dir);
+	*path = mem_strdup(c->resume_from_checkpoint);
+	return *path ? 0 : ERR_NOMEM;
+}
+
+int train_load_checkpoint(struct trainer *t)
+{
+	const struct manifest *m = checkpoint_manifest(t->checkpoint);
+	const char *path = checkpoint_path(t->checkpoint);
+	struct plane_sink sink;
+	int rc = training_state_restore(t, m->training, path);
+
+	if (!rc && (m->planes & ALL_PLANES) != ALL_PLANES)
+		rc = err_set(
+		        ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume", path);
+	session_sink(&t->session, &sink);
+	if (!rc)
+		rc = checkpoint_load(t->checkpoint, &sink, NULL, 0);
+	if (!rc)
+		log_info("resumed %s at step %" PRId64, path, t->step);
+	return rc;
+}
+
+int train_save_checkpoint(struct trainer *t)
+{
+	struct plane_source source;
+	struct checkpoint_save save = {
+	        .output_dir = t->config->output_dir,
+	        .step = t->step,
+	        .model = t->session.model,
+	        .source = &source,
+	        .planes = ALL_PLANES,
+	        .files_from = t->session.model_dir,
+	        .total_limit = (int)t->config->save_total_limit,
+	        .world = {.size = 1},
+	};
+	char *path = NULL;
+	int rc = engine_flush(t->session.engine);
+
+	if (rc)
+		return rc;
+	save.training = training_state(t);
+	session_source(&t->session, &source);
+	rc = save.training ? checkpoint_save(&save, &path) : ERR_NOMEM;
+	json_decref(save.training);
+	if (!rc) {
+		t->saved_step = t->step;
+		log_info("saved %s", path);
+	}
+	mem_free(path);
+	return rc;
+}
+
+/* ---- the result ---- */
+
+int train_export_model(struct trainer *t)
+{
+	static const enum safetensors_dtype dtypes[] = {
+	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
+	struct plane_source source;
+	char *dir = run_dir_model(t->config);
+	struct hf_export export = {
+	        .dir = dir,
+	        .existing = HF_EXPORT_REPLACE,
+	        .dtype = dtypes[t->config->export_dtype],
+	        .shard_bytes = t->config->max_shard_bytes,
+	        .files_from = t->session.model_dir,
+	};
+	int rc = dir ? 0 : ERR_NOMEM;
+
+	session_source(&t->session, &source);
+	if (!rc)
+		rc = hf_export_write(&export, t->session.model, &source);
+	mem_free(dir);
+	return rc;
+}
+
+/* ---- gradients ---- */
+
+static int gradients_append(struct trainer *t, struct safetensors_writer *writer)
+{
+	enum { PIECE = 65536 };
+	const struct model *model = t->session.model;
+	float *piece = mem_alloc(PIECE, sizeof(*piece));
+	int rc = piece ? 0 : ERR_NOMEM;
+
+	for (int i = 0; i < model->tensor_count && !rc; i++)
+		for (int64_t first = 0; first < model->tensors[i].count && !rc; first += PIECE) {
+			int64_t left = model->tensors[i].count - first, count = left < PIECE ? left : PIECE;
+
+			rc = engine_read_gradient(t->session.engine, i, first, count, piece);
+			if (!rc)
+				rc = safetensors_append(writer, piece, (size_t)count * sizeof(*piece));
+		}
+	mem_free(piece);
+	return rc;
+}
+
+int train_dump_gradients(struct trainer *t, const char *path)
+{
+	const struct model *model = t->session.model;
+	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	struct safetensors_writer *writer = NULL;
+	int rc = decls ? 0 : ERR_NOMEM;
+
+	for (int i = 0; i < model->tensor_count && !rc; i++)
+		decls[i] = (struct safetensors_decl){
+		        .name = model->tensors[i].name,
+		        .dtype = SAFETENSORS_F32,
+		        .rank = model->tensors[i].rank,
+		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
+		};
+	if (!rc)
+		rc = safetensors_create(
+		        &writer, path, decls, model->tensor_count, NULL, 0, SAFETENSORS_PLAIN);
+	if (!rc)
+		rc = gradients_append(t, writer);
+	if (!rc)
+		rc = safetensors_finish(writer);
+	safetensors_writer_free(writer);
+	mem_free(decls);
+	return rc;
+}

@@ -1,0 +1,307 @@
+/* links: offload host_meta */
+/* The plan: every policy is accepted by plan_check, no wait is missing, none is redundant; what a plan says
+ * about bytes; wrap policies against what torch would do. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "offload/plan.h"
+#include "offload/plan_parts.h"
+
+static struct model *model_from(const char *text)
+{
+	struct model *model;
+	json_t *config;
+
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	return model;
+}
+
+static struct model *small_llama(int layers, int tied)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text),
+	        "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":64,\"intermediate_size\":96,"
+	        "\"num_hidden_layers\":%d,"
+	        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":128,\"rms_"
+	        "norm_eps\":1e-5,"
+	        "\"tie_word_embeddings\":%s}",
+	        layers, tied ? "true" : "false");
+	return model_from(text);
+}
+
+static const struct plan_policy default_policy = {
+        .offload_params = 1,
+        .offload_gradients = 1,
+        .offload_optimizer = 1,
+        .activations = ACTIVATION_RECOMPUTE,
+        .order = MICRO_LAYER_MAJOR,
+        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+        .forward_prefetch = 1,
+        .prefetch_units = 2,
+        .compute_dtype = DTYPE_BF16,
+        .gradient_dtype = DTYPE_BF16,
+        .micro_batches = 2,
+        .max_tokens = 32,
+        .max_targets = 31,
+        .rope_positions = 32,
+};
+
+/* Policy number n of all combinations; 0 when n is beyond them. */
+static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
+{
+	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3};
+	int digit[12];
+
+	for (int i = 0; i < 12; i++) {
+		digit[i] = n % sides[i];
+		n /= sides[i];
+	}
+	if (n)
+		return 0;
+	*p = default_policy;
+	p->offload_params = digit[0];
+	p->offload_gradients = digit[1];
+	p->offload_optimizer = digit[2];
+	p->activations = (enum activation_policy)digit[3];
+	p->order = (enum micro_order)digit[4];
+	p->backward_prefetch = (enum backward_prefetch)digit[5];
+	p->forward_prefetch = digit[6];
+	p->prefetch_units = digit[7] ? 3 : 1;
+	p->update_in_backward = digit[8];
+	p->compute_dtype = digit[9] ? DTYPE_F32 : DTYPE_BF16;
+	p->gradient_dtype = digit[9] ? DTYPE_F32 : DTYPE_BF16;
+	p->micro_batches = digit[10] ? 3 : 1;
+	*wrap = (enum wrap_policy)digit[11];
+	return 1;
+}
+
+static void test_every_policy_is_accepted(void **state)
+{
+	struct plan_policy policy;
+	enum wrap_policy wrap;
+	int count = 0;
+
+	(void)state;
+	for (int tied = 0; tied < 2; tied++) {
+		struct model *model = small_llama(3, tied);
+
+		/* every 7th: 7 shares no factor with the sides, so each value meets each other one */
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 7)
+			for (int discard = 0; discard < 2; discard++) {
+				struct unit_map *map;
+				struct plan *plan;
+
+				policy.discard = discard;
+				check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
+				check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
+				check_ok(plan_check(plan));
+				plan_free(plan);
+				unit_map_close(map);
+				count++;
+			}
+		model_close(model);
+	}
+	assert_true(count > 5000);
+}
+
+/* Each wait in turn is taken out: the plan must then be rejected. */
+static void waits_are_all_needed(
+        const struct unit_map *map, enum plan_kind kind, const struct plan_policy *policy)
+{
+	struct plan *plan;
+
+	check_ok(plan_build(&plan, kind, map, policy));
+	check_ok(plan_check(plan));
+	for (int i = 0; i < plan->op_count; i++) {
+		struct plan_op *op = &plan->ops[i];
+
+		for (int w = 0; w < op->wait_count; w++) {
+			int *waits = &plan->waits[op->first_wait], taken = waits[w],
+			    last = waits[op->wait_count - 1];
+
+			waits[w] = last;
+			op->wait_count--;
+			if (plan_check(plan) != ERR_INTERNAL)
+				fail_msg("operation %d (%s): its wait for %d (%s) is redundant", i,
+				        plan_op_name(op->kind), taken, plan_op_name(plan->ops[taken].kind));
+			op->wait_count++;
+			waits[op->wait_count - 1] = last;
+			waits[w] = taken;
+		}
+	}
+	check_ok(plan_check(plan));
+	plan_free(plan);
+}
+
+static void test_no_wait_is_redundant(void **state)
+{
+	static const enum plan_kind kinds[] = {PLAN_TRAIN, PLAN_UPDATE, PLAN_EVAL, PLAN_LOGITS};
+	struct plan_policy policy;
+	enum wrap_policy wrap;
+	int waits_seen = 0;
+
+	(void)state;
+	for (int tied = 0; tied < 2; tied++) {
+		struct model *model = small_llama(2, tied);
+
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 601) {
+			struct unit_map *map;
+
+			check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
+			for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
+				if (kinds[k] != PLAN_UPDATE || !policy.update_in_backward)
+					waits_are_all_needed(map, kinds[k], &policy);
+			unit_map_close(map);
+			waits_seen++;
+		}
+		model_close(model);
+	}
+	assert_true(waits_seen > 40);
+}
+
+/* ---- bytes ---- */
+
+static void test_bytes_follow_policy(void **state)
+{
+	struct model *model = small_llama(6, 0);
+	struct plan_policy policy = default_policy;
+	struct unit_map *map;
+	struct plan *on, *off, *spill, *shallow;
+
+	(void)state;
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	check_ok(plan_build(&on, PLAN_TRAIN, map, &policy));
+	/* hi, lo, m, v and bf16 gradients: 14 bytes an element, all of it on the host */
+	assert_int_equal(on->space_bytes[SPACE_STORE] / map->shard_total, 14);
+	assert_int_equal(plan_bytes_of(on, SPACE_STORE, "m"), 4 * map->shard_total);
+	/* weights cross twice a step except the units next to the head; gradients once */
+	assert_true(on->h2d_bytes < 2 * 2 * map->shard_total + 4 * plan_batch_bytes(&policy));
+	policy.offload_params = policy.offload_gradients = policy.offload_optimizer = 0;
+	check_ok(plan_build(&off, PLAN_TRAIN, map, &policy));
+	assert_int_equal(off->space_bytes[SPACE_STORE], 0);
+	assert_true(off->persistent_bytes[SPACE_DEVICE] >= 14 * map->shard_total);
+	assert_int_equal(off->h2d_bytes, 2 * plan_batch_bytes(&policy));
+	assert_true(on->space_bytes[SPACE_DEVICE] < off->space_bytes[SPACE_DEVICE]);
+	policy = default_policy;
+	policy.activations = ACTIVATION_OFFLOAD;
+	policy.max_tokens = 4096;
+	check_ok(plan_build(&spill, PLAN_TRAIN, map, &policy));
+	policy.activations = ACTIVATION_RECOMPUTE;
+	check_ok(plan_build(&shallow, PLAN_TRAIN, map, &policy));
+	assert_true(spill->space_bytes[SPACE_DEVICE] < shallow->space_bytes[SPACE_DEVICE]);
+	plan_free(spill);
+	plan_free(shallow);
+	plan_free(off);
+	plan_free(on);
+	unit_map_close(map);
+	model_close(model);
+}
+
+/* ---- wrap policies ---- */
+
+static void test_size_wrap_follows_torch(void **state)
+{
+	/* 64 x 96 matrices (6144) and 64 x 64 (4096), 32 x 64 (2048); self_attn has 12288, mlp 18432, a block
+	 * 30848 */
+	static const struct {
+		int64_t min_num_params;
+		int units;
+		const char *first;
+	} cases[] = {
+	        {6000, 10, "model.embed_tokens"}, /* embedding, three of each mlp, what is left of each block,
+	                                             head, rest */
+	        {12000, 7, "model.embed_tokens"}, /* embedding, attn and mlp of each block, head, rest */
+	        {20000, 5, "model.embed_tokens"}, /* embedding, two blocks, head, rest */
+	        {1000000, 1, "rest"},
+	};
+	struct model *model = small_llama(2, 0);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct unit_map *map;
+
+		check_ok(unit_map_open(&map, model, WRAP_SIZE, cases[i].min_num_params, 0, 1));
+		if (map->unit_count != cases[i].units)
+			fail_msg("min_num_params %lld: %d units, expected %d",
+			        (long long)cases[i].min_num_params, map->unit_count, cases[i].units);
+		assert_string_equal(map->units[0].name, cases[i].first);
+		unit_map_close(map);
+	}
+	model_close(model);
+}
+
+static void test_shards_cover_every_element(void **state)
+{
+	struct model *model = small_llama(2, 1);
+
+	(void)state;
+	for (int world = 1; world <= 5; world++)
+		for (int wrap = 0; wrap < 3; wrap++)
+			for (int t = 0; t < model->tensor_count; t++) {
+				int64_t covered = 0;
+
+				for (int rank = 0; rank < world; rank++) {
+					struct unit_map *map;
+					int64_t at, held, skipped;
+
+					check_ok(unit_map_open(
+					        &map, model, (enum wrap_policy)wrap, 10000, rank, world));
+					unit_map_locate(
+					        map, t, 0, model->tensors[t].count, &at, &held, &skipped);
+					if (held)
+						assert_int_equal(skipped, covered);
+					covered += held;
+					assert_true(at >= 0 && at + held <= map->shard_total);
+					unit_map_close(map);
+				}
+				assert_int_equal(covered, model->tensors[t].count);
+			}
+	model_close(model);
+}
+
+/* ---- failures ---- */
+
+static void test_every_allocation_may_fail(void **state)
+{
+	struct model *model = small_llama(2, 0);
+	int64_t n = 1;
+
+	(void)state;
+	for (;; n++) {
+		struct unit_map *map = NULL;
+		struct plan *plan = NULL;
+		int rc;
+
+		mem_fault_arm(n, MEM_FAULT_ONCE);
+		rc = unit_map_open(&map, model, WRAP_SIZE, 10000, 0, 1);
+		if (!rc)
+			rc = plan_build(&plan, PLAN_TRAIN, map, &default_policy);
+		if (!rc)
+			rc = plan_check(plan);
+		mem_fault_arm(0, MEM_FAULT_ONCE);
+		plan_free(plan);
+		unit_map_close(map);
+		if (!rc)
+			break;
+		assert_int_equal(rc, ERR_NOMEM);
+	}
+	assert_true(n > 20);
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_every_policy_is_accepted),
+	        cmocka_unit_test(test_no_wait_is_redundant),
+	        cmocka_unit_test(test_bytes_follow_policy),
+	        cmocka_unit_test(test_size_wrap_follows_torch),
+	        cmocka_unit_test(test_shards_cover_every_element),
+	        cmocka_unit_test(test_every_allocation_may_fail),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
