@@ -162,7 +162,7 @@ void updates_emit(struct builder *b, int v)
 {
 	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
 		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
-			plan_add_update(b->p, &b->state, u, b->ready[u], 0);
+			plan_add_update(b->p, &b->state, u, b->ready[u]);
 			b->ready[u] = -1;
 		}
 }

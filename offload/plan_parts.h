@@ -30,8 +30,8 @@ struct plan_state {
 	int rope, norm, norm_host;
 };
 
-/* update of unit `u` from gradient buffer `gradient` (in the stage, the store or on the device). */
-void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient, int updates);
+/* Update of a unit inside backward, from its whole gradient wherever that lies. */
+void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient);
 
 /* All updates of the step before, in forward order. */
 void plan_add_updates(struct plan *p, const struct plan_state *s);

@@ -72,7 +72,7 @@ static void update_device(
 /* A buffer for the shard that `like` holds, elsewhere. */
 static int shard_temp(struct plan *p, const char *what, enum plan_space space, int like)
 {
-	int b = plan_add_buffer(p, what, space, PLACE_WEIGHT, p->buffers[like].bytes);
+	int b = like < 0 ? -1 : plan_add_buffer(p, what, space, PLACE_WEIGHT, p->buffers[like].bytes);
 
 	if (b >= 0) {
 		p->buffers[b].unit = p->buffers[like].unit;
@@ -90,7 +90,24 @@ static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updat
 	return hi;
 }
 
-void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
+/* The unit's gradient where the optimizer can read it, by way of a ring when it rests elsewhere. */
+static int gradient_bring(struct plan *p, int u, int gradient, int updates)
+{
+	int on_device = gradient >= 0 && p->buffers[gradient].space == SPACE_DEVICE, ring;
+
+	if (gradient < 0 || on_device != p->policy.offload_optimizer)
+		return gradient;
+	if (on_device) {
+		ring = shard_temp(p, "gradient ring", SPACE_STAGE, gradient);
+		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, gradient, updates);
+	} else {
+		ring = shard_temp(p, "update gradient", SPACE_DEVICE, gradient);
+		copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, gradient, updates);
+	}
+	return ring;
+}
+
+static void update_from(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
 	if (p->policy.offload_optimizer) {
 		update_host(p, s, u, gradient, updates);
@@ -105,36 +122,27 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->host[STORE_HI][u], hi, updates);
 }
 
-/* The unit's gradient where the optimizer can read it, by way of a ring when its home is elsewhere. */
-static int gradient_bring(struct plan *p, const struct plan_state *s, int u)
+void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)
 {
-	int on_host = s->host[STORE_GRADIENT][u], on_device = s->device[STORE_GRADIENT][u];
-	int ring;
+	update_from(p, s, u, gradient_bring(p, u, gradient, 0), 0);
+}
 
-	if (p->policy.offload_optimizer) {
-		if (on_host >= 0)
-			return on_host;
-		ring = shard_temp(p, "gradient ring", SPACE_STAGE, on_device);
-		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, on_device, 1);
-		return ring;
-	}
-	if (on_device >= 0)
-		return on_device;
-	ring = shard_temp(p, "update gradient", SPACE_DEVICE, on_host);
-	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, on_host, 1);
-	return ring;
+/* Where the gradient of the step before rests. */
+static int gradient_home(const struct plan_state *s, int u)
+{
+	return s->host[STORE_GRADIENT][u] >= 0 ? s->host[STORE_GRADIENT][u] : s->device[STORE_GRADIENT][u];
 }
 
 void plan_add_updates(struct plan *p, const struct plan_state *s)
 {
 	int unit_count = p->map->unit_count;
-	int next = gradient_bring(p, s, 0);
+	int next = gradient_bring(p, 0, gradient_home(s, 0), 1);
 
 	for (int u = 0; u < unit_count && !plan_parts_check(p); u++) {
 		int gradient = next;
 
 		if (u + 1 < unit_count)
-			next = gradient_bring(p, s, u + 1);
-		plan_add_update(p, s, u, gradient, 1);
+			next = gradient_bring(p, u + 1, gradient_home(s, u + 1), 1);
+		update_from(p, s, u, gradient, 1);
 	}
 }

@@ -129,6 +129,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .loss = arg_address(r, op, ARG_LOSS),
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .grad_scale = r->step->grad_scale,
+	        .recompute = op->kind == PLAN_RECOMPUTE,
 	};
 
 	batch_addresses(r, op, &batch);

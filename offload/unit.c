@@ -40,7 +40,7 @@ static int module_add(struct module_tree *t, const char *path, size_t len)
 	if (found >= 0)
 		return found;
 	if (len) {
-		size_t dot = len;
+		size_t dot = len - 1;
 
 		while (dot && path[dot] != '.')
 			dot--;

@@ -211,10 +211,10 @@ static void test_size_wrap_follows_torch(void **state)
 		int units;
 		const char *first;
 	} cases[] = {
-	        {6000, 10, "model.embed_tokens"}, /* embedding, three of each mlp, what is left of each block,
-	                                             head, rest */
-	        {12000, 7, "model.embed_tokens"}, /* embedding, attn and mlp of each block, head, rest */
-	        {20000, 5, "model.embed_tokens"}, /* embedding, two blocks, head, rest */
+	        {6000, 11, "model.embed_tokens"}, /* embedding; attn and three matrices of each block; head,
+	                                             rest */
+	        {12000, 7, "model.embed_tokens"}, /* embedding; attn and mlp of each block; head, rest */
+	        {20000, 5, "model.embed_tokens"}, /* embedding; two blocks; head, rest */
 	        {1000000, 1, "rest"},
 	};
 	struct model *model = small_llama(2, 0);
