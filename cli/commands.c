@@ -10,6 +10,7 @@ static cli_command *const commands[VERB_COUNT] = {
         [VERB_TOKENIZE] = cli_tokenize,
         [VERB_DATA] = cli_data,
         [VERB_INIT] = cli_init,
+        [VERB_BENCH] = cli_bench,
         [VERB_TOPO] = cli_topo,
         [VERB_TRAIN] = cli_train,
         [VERB_EVAL] = cli_eval,

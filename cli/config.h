@@ -178,6 +178,7 @@ struct config {
 	/* tokenize, data */
 	int input_format, add_special_tokens, skip_special_tokens, decode;
 	int64_t rows;
+	int64_t bench_count; /* 0 = the benchmark's own choice */
 
 	/* testing */
 	double host_copy_gbps;     /* 0 = off */

@@ -368,6 +368,8 @@ const struct config_key config_keys[] = {
         ROW_FLAG(add_special_tokens, "input", "on", NULL, K, "the tokenizer's own, as the start of text"),
         ROW_FLAG(skip_special_tokens, "input", "off", NULL, K, "leave them out of decoded text"),
         ROW_COUNT(rows, "input", "3", NULL, NULL, 0, 1e9, D, "rows to show"),
+        ROW(count, "input", TYPE_COUNT, bench_count, "auto", NULL, auto_zero_words, 1, 1e12, B,
+                "size of the work, in the benchmark's own unit; auto = its own choice"),
 
         ROW(host_copy_gbps, "testing", TYPE_REAL, host_copy_gbps, "off", NULL, off_words, 0, 1e6, ENGINE | B,
                 "throttle of the host device's copies each way, in 1e9 bytes/s"),

@@ -35,7 +35,7 @@ struct adamw_step {
 	float beta1, one_minus_beta1, beta2, one_minus_beta2;
 	float decay_factor; /* 1 - lr * weight_decay */
 	float rsqrt_correction2, step_size, epsilon;
-	float clip_scale; /* 1 when nothing is clipped */
+	float clip_scale; /* at most 1, and 1 when nothing is clipped */
 };
 
 /* Gradient storage in the store. */

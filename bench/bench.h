@@ -1,0 +1,46 @@
+/* Benchmarks: each measures one thing and puts the limit of the machine, measured in the same run, beside it.
+ *
+ * A benchmark is a row of a table: `ferry bench NAME` runs one, `ferry bench list` prints the rows. It takes
+ * seconds, works on memory of its own, prints nothing, and gives one JSON object with units in the keys. What
+ * is compared is measured in turn, round by round, so that a neighbour's load falls on both; figures are
+ * medians over rounds, ratios are medians of the ratios within a round.
+ */
+#ifndef FERRY_BENCH_BENCH_H
+#define FERRY_BENCH_BENCH_H
+
+#include "optim/adamw.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+struct bench_args {
+	int threads;        /* most threads to measure with, >= 1 */
+	enum adamw_isa isa; /* for kernels that know several */
+	int64_t count;      /* size of the work, in the benchmark's own unit; 0: its default */
+};
+
+struct bench {
+	const char *name, *what;
+	/* *result is the caller's, to json_decref. 0 or ERR_*. */
+	int (*run)(json_t **result, const struct bench_args *args);
+};
+
+/* Rows in order; NULL behind the last. */
+const struct bench *bench_at(int index);
+
+/* Runs the one of that name; ERR_INPUT, with the list, where there is none. */
+int bench_run(json_t **result, const char *name, const struct bench_args *args);
+
+/* ---- for benchmarks ---- */
+
+int64_t bench_now_ns(void);
+
+/* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
+double bench_median(double *values, int count);
+
+/* The benchmarks, by file. */
+int bench_adam(json_t **result, const struct bench_args *args);
+int bench_adam_f32(json_t **result, const struct bench_args *args);
+int bench_pool(json_t **result, const struct bench_args *args);
+
+#endif

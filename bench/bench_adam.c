@@ -1,0 +1,200 @@
+#include "bench/bench.h"
+
+#include "base/err.h"
+#include "base/num.h"
+#include "base/size.h"
+#include "host/pool.h"
+#include "host/slab.h"
+
+/* The limit: three arrays read and written in place, which is how AdamW uses memory. STREAM's triad reads
+ * twice what it writes and pays for write-allocate; it would flatter. */
+
+enum { CHUNK = 65536, ROUNDS = 9, STREAMS = 3 };
+
+typedef float vec __attribute__((vector_size(16)));
+
+struct work {
+	struct adamw_span span;
+	struct adamw_step step;
+	enum adamw_isa isa;
+	float *stream[STREAMS];
+	int64_t count;
+	void *base; /* one slab for all */
+	int64_t bytes;
+};
+
+static int64_t chunk_count(const struct work *w, int64_t chunk)
+{
+	int64_t rest = w->count - chunk * CHUNK;
+
+	return rest < CHUNK ? rest : CHUNK;
+}
+
+static void adam_task(void *ctx, int64_t chunk, int worker)
+{
+	const struct work *w = ctx;
+	struct adamw_span s = w->span;
+	int64_t first = chunk * CHUNK;
+
+	(void)worker;
+	s.hi += first;
+	s.lo += first;
+	s.m += first;
+	s.v += first;
+	s.grad = (const char *)s.grad + first * (s.grad_kind == GRAD_BF16 ? 2 : 4);
+	s.count = chunk_count(w, chunk);
+	adamw_update(&s, &w->step, w->isa);
+}
+
+static void rmw_task(void *ctx, int64_t chunk, int worker)
+{
+	const struct work *w = ctx;
+	vec *a = (vec *)(w->stream[0] + chunk * CHUNK), *b = (vec *)(w->stream[1] + chunk * CHUNK),
+	    *c = (vec *)(w->stream[2] + chunk * CHUNK);
+	int64_t count = chunk_count(w, chunk) / 4;
+
+	(void)worker;
+	for (int64_t i = 0; i < count; i++) {
+		a[i] = a[i] * 0.5f + 1.0f;
+		b[i] = b[i] * 0.5f + 2.0f;
+		c[i] = c[i] * 0.5f + 3.0f;
+	}
+}
+
+/* Weights and gradients of ordinary size; m and v start at 0. Touches everything. */
+static void fill_task(void *ctx, int64_t chunk, int worker)
+{
+	const struct work *w = ctx;
+	const struct adamw_span *s = &w->span;
+	int64_t first = chunk * CHUNK, end = first + chunk_count(w, chunk);
+	uint64_t random = rng_u64(1, 2, (uint64_t)chunk);
+
+	(void)worker;
+	for (int64_t i = first; i < end; i++) {
+		uint32_t weight, grad;
+
+		random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		weight = f32_bits((float)(int32_t)(random >> 32) * 0x1p-36f);
+		grad = f32_bits((float)(int32_t)(random >> 20) * 0x1p-40f);
+		s->hi[i] = plane_hi(weight);
+		s->lo[i] = plane_lo(weight);
+		s->m[i] = s->v[i] = 0;
+		if (s->grad_kind == GRAD_BF16)
+			((uint16_t *)s->grad)[i] = (uint16_t)(grad >> 16);
+		else
+			((uint32_t *)s->grad)[i] = grad;
+		for (int k = 0; k < STREAMS; k++)
+			w->stream[k][i] = 1;
+	}
+}
+
+/* Planes and streams in one slab, bases skewed. */
+static int work_open(struct work *w, const struct bench_args *args, enum grad_kind kind)
+{
+	const int element_bytes[] = {2, 2, 4, 4, kind == GRAD_BF16 ? 2 : 4, 4, 4, 4};
+	enum { PLANES = sizeof(element_bytes) / sizeof(element_bytes[0]) };
+	const struct adamw_options options = {
+	        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1};
+	int64_t offset[PLANES];
+	char *at;
+	int rc;
+
+	*w = (struct work){.isa = args->isa, .count = args->count ? args->count : INT64_C(1) << 26};
+	if (w->count < 1 || w->count > INT64_C(1) << 40)
+		return err_set(ERR_INPUT, "a benchmark of %lld parameters", (long long)w->count);
+	for (int i = 0; i < PLANES; i++) {
+		offset[i] = w->bytes;
+		w->bytes = round_up(w->bytes + w->count * element_bytes[i], 64) + SLAB_SKEW_BYTES;
+	}
+	rc = slab_map(&w->base, w->bytes, "planes of a benchmark");
+	if (rc)
+		return rc;
+	at = w->base;
+	w->span = (struct adamw_span){
+	        .hi = (uint16_t *)(at + offset[0]),
+	        .lo = (int16_t *)(at + offset[1]),
+	        .m = (float *)(at + offset[2]),
+	        .v = (float *)(at + offset[3]),
+	        .grad = at + offset[4],
+	        .decay = 1,
+	        .grad_kind = kind,
+	};
+	for (int k = 0; k < STREAMS; k++)
+		w->stream[k] = (float *)(at + offset[5 + k]);
+	adamw_step_init(&w->step, &options, 1e-4, 10, 0.5);
+	return 0;
+}
+
+static double seconds_of(struct pool *pool, struct work *w, pool_fn *fn)
+{
+	int64_t start = bench_now_ns();
+
+	pool_run(pool, (w->count + CHUNK - 1) / CHUNK, fn, w);
+	return (double)(bench_now_ns() - start) * 1e-9;
+}
+
+/* One row of the result: both in turn on so many threads. */
+static int measure(json_t *rows, struct work *w, int threads, double bytes_per_parameter)
+{
+	double rate[ROUNDS], limit[ROUNDS], ratio[ROUNDS];
+	struct pool *pool;
+	int rc = pool_open(&pool, threads);
+
+	if (rc)
+		return rc;
+	for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
+		double rmw = seconds_of(pool, w, rmw_task), adam = seconds_of(pool, w, adam_task);
+
+		if (round < 0)
+			continue;
+		rate[round] = (double)w->count / adam;
+		limit[round] = 8.0 * STREAMS * (double)w->count / rmw;
+		ratio[round] = rate[round] * bytes_per_parameter / limit[round];
+	}
+	pool_close(pool);
+	json_array_append_new(
+	        rows, json_pack("{s:i, s:f, s:f, s:f, s:f}", "threads", threads, "parameters_per_s",
+	                      bench_median(rate, ROUNDS), "gbps",
+	                      bench_median(rate, ROUNDS) * bytes_per_parameter * 1e-9, "rmw3_gbps",
+	                      bench_median(limit, ROUNDS) * 1e-9, "of_rmw3", bench_median(ratio, ROUNDS)));
+	return 0;
+}
+
+static int adam(json_t **result, const struct bench_args *args, enum grad_kind kind)
+{
+	int bytes_per_parameter = kind == GRAD_BF16 ? 26 : 28, rc;
+	json_t *rows = json_array();
+	struct pool *pool = NULL;
+	struct work w;
+
+	rc = work_open(&w, args, kind);
+	if (!rc)
+		rc = pool_open(&pool, args->threads);
+	if (!rc)
+		pool_run(pool, (w.count + CHUNK - 1) / CHUNK, fill_task, &w);
+	pool_close(pool);
+	for (int threads = 1; threads <= args->threads && !rc; threads *= 2) {
+		rc = measure(rows, &w, threads, bytes_per_parameter);
+		if (!rc && threads < args->threads && threads * 2 > args->threads)
+			rc = measure(rows, &w, args->threads, bytes_per_parameter);
+	}
+	if (!rc)
+		*result = json_pack("{s:s, s:I, s:i, s:i, s:O}", "isa", adamw_isa_name(args->isa),
+		        "parameters", (json_int_t)w.count, "bytes_per_parameter", bytes_per_parameter,
+		        "rounds", ROUNDS, "runs", rows);
+	if (!rc && !*result)
+		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	json_decref(rows);
+	slab_unmap(w.base, w.bytes);
+	return rc;
+}
+
+int bench_adam(json_t **result, const struct bench_args *args)
+{
+	return adam(result, args, GRAD_BF16);
+}
+
+int bench_adam_f32(json_t **result, const struct bench_args *args)
+{
+	return adam(result, args, GRAD_F32);
+}

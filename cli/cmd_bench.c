@@ -1,0 +1,69 @@
+#include "bench/bench.h"
+#include "cli/cli.h"
+
+#include "base/err.h"
+#include "host/pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `ferry bench`: one named benchmark, or the list of them. */
+
+static int list(const struct config *c)
+{
+	json_t *names = json_array();
+	const struct bench *b;
+	int err = 0;
+
+	for (int i = 0; (b = bench_at(i)); i++) {
+		if (!c->json)
+			printf("%-10s %s\n", b->name, b->what);
+		json_array_append_new(names, json_pack("{s:s, s:s}", "name", b->name, "what", b->what));
+	}
+	if (c->json)
+		err = cli_print_json(names);
+	json_decref(names);
+	return err;
+}
+
+/* For people the same keys, one a line. */
+static int print_result(const struct config *c, const json_t *result)
+{
+	char *text;
+
+	if (c->json)
+		return cli_print_json(result);
+	text = json_dumps(result, JSON_INDENT(2) | JSON_REAL_PRECISION(4));
+	if (!text)
+		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	printf("%s\n", text);
+	free(text);
+	return 0;
+}
+
+static const char *const isa_names[] = {
+        [CONFIG_ISA_AUTO] = "auto",
+        [CONFIG_ISA_SCALAR] = "scalar",
+        [CONFIG_ISA_AVX2] = "avx2",
+        [CONFIG_ISA_AVX512] = "avx512",
+        [CONFIG_ISA_NEON] = "neon",
+};
+
+int cli_bench(const struct config *c)
+{
+	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
+	        .count = c->bench_count};
+	json_t *result = NULL;
+	int err;
+
+	if (strcmp(c->bench_name, "list") == 0)
+		return list(c);
+	err = adamw_isa_find(&args.isa, isa_names[c->isa]);
+	if (!err)
+		err = bench_run(&result, c->bench_name, &args);
+	if (!err)
+		err = print_result(c, result);
+	json_decref(result);
+	return err;
+}
