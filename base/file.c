@@ -51,7 +51,7 @@ void file_hook_set(file_hook *new_hook, void *context)
 	hook_context = context;
 }
 
-/* 0: make the call; -1 with errno: it is to fail; FILE_HOOK_SHORT: half of it. */
+/* 0: make the call; 1: make half of it; -1 with errno: it is to fail. */
 static int ask(const struct file_call *call)
 {
 	int answer = hook ? hook(hook_context, call) : 0;
@@ -60,12 +60,17 @@ static int ask(const struct file_call *call)
 		errno = answer;
 		return -1;
 	}
-	return answer ? FILE_HOOK_SHORT : 0;
+	return answer == FILE_HOOK_SHORT;
+}
+
+static int ask_fd(enum file_call_kind kind, int fd, const char *path)
+{
+	return ask(&(struct file_call){.kind = kind, .fd = fd, .path = path}) == -1 ? -1 : 0;
 }
 
 static int ask_path(enum file_call_kind kind, const char *path, const char *to)
 {
-	return ask(&(struct file_call){.kind = kind, .path = path, .to = to}) == -1 ? -1 : 0;
+	return ask(&(struct file_call){.kind = kind, .fd = -1, .path = path, .to = to}) == -1 ? -1 : 0;
 }
 
 static size_t halved(size_t len_bytes)
@@ -86,6 +91,7 @@ static ssize_t sys_read(int fd, const char *path, void *dst, size_t len_bytes, i
 static ssize_t sys_write(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes)
 {
 	int answer = ask(&(struct file_call){.kind = FILE_CALL_WRITE,
+	        .fd = fd,
 	        .path = path,
 	        .data = src,
 	        .len_bytes = len_bytes,
@@ -98,13 +104,13 @@ static ssize_t sys_write(int fd, const char *path, const void *src, size_t len_b
 
 static int sys_sync(int fd, const char *path)
 {
-	return ask_path(FILE_CALL_SYNC, path, NULL) ? -1 : fsync(fd);
+	return ask_fd(FILE_CALL_SYNC, fd, path) ? -1 : fsync(fd);
 }
 
 /* The descriptor is gone afterwards, whatever the answer. */
 static int sys_close(int fd, const char *path)
 {
-	int failed = ask_path(FILE_CALL_CLOSE, path, NULL), error = errno;
+	int failed = ask_fd(FILE_CALL_CLOSE, fd, path), error = errno;
 
 	if (close(fd))
 		return -1;
@@ -296,7 +302,7 @@ int file_rename(const char *from, const char *to)
 
 int file_exchange(const char *a, const char *b)
 {
-	if (!ask_path(FILE_CALL_RENAME, a, b) && !renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE))
+	if (!ask_path(FILE_CALL_EXCHANGE, a, b) && !renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE))
 		return 0;
 	if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
 		return err_set(ERR_UNSUPPORTED, "%s: this file system cannot exchange two names", b);
@@ -429,7 +435,7 @@ enum file_kind file_kind_of(const char *path)
 	struct stat st;
 
 	if (sys_stat(path, &st))
-		return FILE_NONE;
+		return errno == ENOENT || errno == ENOTDIR ? FILE_NONE : FILE_OTHER;
 	if (S_ISREG(st.st_mode))
 		return FILE_REGULAR;
 	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;
@@ -440,6 +446,19 @@ int file_is_link(const char *path)
 	struct stat st;
 
 	return !lstat(path, &st) && S_ISLNK(st.st_mode);
+}
+
+static int make_one_dir(const char *path)
+{
+	int error;
+
+	if (!sys_mkdir(path))
+		return file_sync_parent(path);
+	error = errno;
+	if (file_kind_of(path) == FILE_DIR)
+		return 0;
+	errno = error;
+	return fail(path, "create the directory");
 }
 
 int file_make_dir(const char *path)
@@ -459,8 +478,8 @@ int file_make_dir(const char *path)
 		char end = *at;
 
 		*at = 0;
-		if (*prefix && sys_mkdir(prefix) && file_kind_of(prefix) != FILE_DIR)
-			err = fail(prefix, "create the directory");
+		if (*prefix)
+			err = make_one_dir(prefix);
 		*at = end;
 		if (!end)
 			break;

@@ -44,10 +44,10 @@ int file_sync_dir(const char *path);
 int file_sync_parent(const char *path); /* of the directory that holds `path` */
 
 enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
-enum file_kind file_kind_of(const char *path); /* follows links */
+enum file_kind file_kind_of(const char *path); /* follows links; OTHER also when it cannot be told */
 int file_is_link(const char *path);            /* 1 for a symbolic link, where it leads or not */
 
-int file_make_dir(const char *path);    /* with parents; an existing directory is fine */
+int file_make_dir(const char *path);    /* with parents, each durable; an existing directory is fine */
 int file_remove_tree(const char *path); /* a missing path is fine */
 
 /* Names in a directory without "." and "..", sorted; free each name and the list with mem_free. */
@@ -67,6 +67,7 @@ enum file_call_kind {
 	FILE_CALL_SYNC,
 	FILE_CALL_CLOSE,
 	FILE_CALL_RENAME,
+	FILE_CALL_EXCHANGE,
 	FILE_CALL_MKDIR,
 	FILE_CALL_REMOVE,
 	FILE_CALL_LIST,
@@ -75,7 +76,8 @@ enum file_call_kind {
 
 struct file_call {
 	enum file_call_kind kind;
-	const char *path, *to; /* `to` of a rename */
+	int fd;                /* of calls on an open file; -1 */
+	const char *path, *to; /* as messages name it; `to` of a rename or exchange */
 	const void *data;      /* of a write */
 	size_t len_bytes;
 	int64_t offset_bytes;

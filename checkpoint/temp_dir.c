@@ -107,6 +107,8 @@ int temp_dir_remove(const char *path, const char *stem)
 		err = temp ? file_rename(path, temp) : ERR_NOMEM;
 	}
 	if (!err)
+		err = file_sync_dir(parent);
+	if (!err)
 		err = file_remove_tree(temp);
 	mem_free(parent);
 	mem_free(name);
