@@ -77,7 +77,7 @@ int cpu_cross_entropy(struct cpu_context *cx, const struct op *op)
 
 	if (rc < 0)
 		return rc;
-	run.piece_rows = cpu_pieces(8192, o->vocab);
+	run.piece_rows = cpu_piece_rows(o->vocab);
 	for (run.first = 0; run.first < o->rows; run.first = run.end) {
 		run.end = packed ? cpu_min(run.first ? 2 * run.first : 1, o->rows) : o->rows;
 		cpu_run(cx, cpu_pieces(run.end - run.first, run.piece_rows), cross_entropy_piece, &run);

@@ -5,18 +5,19 @@
 
 #include <string.h>
 
-enum { EMBED_PIECE_ROWS = 16, EMBED_BAND = 64 };
+enum { EMBED_BAND = 64 };
 
 static void gather_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_gather *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *index = cpu_ptr(o->index);
-	int64_t end = cpu_min((piece + 1) * EMBED_PIECE_ROWS, o->rows), bytes = dtype_bytes(o->dtype);
+	int64_t rows = cpu_piece_rows(o->cols), end = cpu_min((piece + 1) * rows, o->rows);
+	int64_t bytes = dtype_bytes(o->dtype);
 	float a[CPU_CHUNK], b[CPU_CHUNK];
 
 	(void)worker;
-	for (int64_t r = piece * EMBED_PIECE_ROWS; r < end; r++) {
+	for (int64_t r = piece * rows; r < end; r++) {
 		int64_t to = r * o->cols, from = index[r] * o->cols;
 
 		if (!o->accumulate) {
@@ -42,7 +43,7 @@ int cpu_gather(struct cpu_context *cx, const struct op *op)
 
 	if (rc < 0)
 		return rc;
-	cpu_run(cx, cpu_pieces(o.rows, EMBED_PIECE_ROWS), gather_piece, &o);
+	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), gather_piece, &o);
 	return 0;
 }
 
@@ -50,11 +51,11 @@ static void scatter_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_scatter *o = context;
 	const int32_t *index = cpu_ptr(o->index);
-	int64_t end = cpu_min((piece + 1) * EMBED_PIECE_ROWS, o->rows);
+	int64_t rows = cpu_piece_rows(o->cols), end = cpu_min((piece + 1) * rows, o->rows);
 	int64_t row_bytes = o->cols * dtype_bytes(o->dtype);
 
 	(void)worker;
-	for (int64_t r = piece * EMBED_PIECE_ROWS; r < end; r++)
+	for (int64_t r = piece * rows; r < end; r++)
 		memcpy((char *)cpu_ptr(o->out) + index[r] * row_bytes,
 		        (const char *)cpu_ptr(o->x) + r * row_bytes, (size_t)row_bytes);
 }
@@ -66,7 +67,7 @@ int cpu_scatter(struct cpu_context *cx, const struct op *op)
 
 	if (rc < 0)
 		return rc;
-	cpu_run(cx, cpu_pieces(o.rows, EMBED_PIECE_ROWS), scatter_piece, &o);
+	cpu_run(cx, cpu_pieces(o.rows, cpu_piece_rows(o.cols)), scatter_piece, &o);
 	return 0;
 }
 

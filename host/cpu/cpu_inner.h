@@ -19,6 +19,12 @@ static inline int64_t cpu_pieces(int64_t count, int64_t piece)
 	return (count + piece - 1) / piece;
 }
 
+/* Rows of row_count elements that make a piece worth a thread's waking: some microseconds of work. */
+static inline int64_t cpu_piece_rows(int64_t row_count)
+{
+	return cpu_pieces(8192, row_count);
+}
+
 static inline int64_t cpu_min(int64_t a, int64_t b)
 {
 	return a < b ? a : b;

@@ -50,14 +50,13 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 	if (k >= 4096 && parts_m * parts_n < 12)
 		parts_k = cpu_min(cpu_pieces(12, parts_m * parts_n), k / 2048);
 	while (parts_m * parts_n * parts_k < 12) {
-		int64_t tm = cpu_pieces(m, parts_m), tn = cpu_pieces(n, parts_n);
+		int by_n = cpu_pieces(n, parts_n) >= cpu_pieces(m, parts_m);
+		int64_t tile = cpu_pieces(m, parts_m + !by_n) * cpu_pieces(n, parts_n + by_n);
 
-		if (tm * tn < 2 * 6144 || tm * tn * cpu_pieces(k, parts_k) < 2 << 20)
+		if (tile < 6144 || tile * cpu_pieces(k, parts_k) < 1 << 20)
 			break;
-		if (tn >= tm)
-			parts_n++;
-		else
-			parts_m++;
+		parts_n += by_n;
+		parts_m += !by_n;
 	}
 	t->m = cpu_min(m, round_up(cpu_pieces(m, parts_m), 16));
 	t->n = cpu_min(n, round_up(cpu_pieces(n, parts_n), 16));

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NORM_PIECE_ROWS = 16, NORM_BLOCK_ROWS = 64, NORM_BLOCKS_MAX = 64 };
+enum { NORM_BLOCK_ROWS = 64, NORM_BLOCKS_MAX = 64 };
 
 /* Statistics index i = row * groups + group; its elements start here. */
 static int64_t norm_at(int64_t i, int64_t groups, int64_t stride, int64_t group_stride)
@@ -31,15 +31,15 @@ static void norm_piece(void *context, int64_t piece, int worker)
 	const struct norm_run *run = context;
 	const struct op_norm *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t array = norm_array_count(o->cols), end = o->rows * o->groups;
+	int64_t array = norm_array_count(o->cols), end = o->rows * o->groups, rows = cpu_piece_rows(o->cols);
 	float *xs = run->scratch + 3 * array * worker, *rstd = cpu_ptr(o->rstd), *means = cpu_ptr(o->mean);
 	const float *weight = cpu_load(k, xs + array, cpu_ptr(o->weight), 0, o->cols, o->dtype);
 	const float *bias = dev_is_none(o->bias)
 	                            ? NULL
 	                            : cpu_load(k, xs + 2 * array, cpu_ptr(o->bias), 0, o->cols, o->dtype);
 
-	end = cpu_min((piece + 1) * NORM_PIECE_ROWS, end);
-	for (int64_t i = piece * NORM_PIECE_ROWS; i < end; i++) {
+	end = cpu_min((piece + 1) * rows, end);
+	for (int64_t i = piece * rows; i < end; i++) {
 		int64_t x_at = norm_at(i, o->groups, o->x_stride, o->x_group_stride);
 		int64_t y_at = norm_at(i, o->groups, o->y_stride, o->y_group_stride);
 		const float *x = cpu_load(k, xs, cpu_ptr(o->x), x_at, o->cols, o->dtype);
@@ -64,7 +64,7 @@ int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum norm
 	run.scratch = cpu_scratch(cx, cpu_workers(cx) * 3 * norm_array_count(op->cols) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;
-	cpu_run(cx, cpu_pieces(op->rows * op->groups, NORM_PIECE_ROWS), norm_piece, &run);
+	cpu_run(cx, cpu_pieces(op->rows * op->groups, cpu_piece_rows(op->cols)), norm_piece, &run);
 	return 0;
 }
 

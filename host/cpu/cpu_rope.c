@@ -1,7 +1,5 @@
 #include "host/cpu/cpu_inner.h"
 
-enum { ROPE_PIECE_TOKENS = 16 };
-
 /* Turns the pairs (x[at + j], x[at + half + j]) of one head of one token. Turning back is turning with the
  * members of each pair swapped. */
 static void rope_head(const struct cpu_kernels *k, const struct op_rope *o, int64_t at, const float *cosine)
@@ -30,10 +28,10 @@ static void rope_piece(void *context, int64_t piece, int worker)
 	const struct op_rope *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *position = cpu_ptr(o->position);
-	int64_t end = cpu_min((piece + 1) * ROPE_PIECE_TOKENS, o->tokens);
+	int64_t tokens = cpu_piece_rows(o->heads * o->rotary), end = cpu_min((piece + 1) * tokens, o->tokens);
 
 	(void)worker;
-	for (int64_t t = piece * ROPE_PIECE_TOKENS; t < end; t++) {
+	for (int64_t t = piece * tokens; t < end; t++) {
 		const float *cosine = (const float *)cpu_ptr(o->table) + position[t] * o->rotary;
 
 		for (int64_t h = 0; h < o->heads; h++)
@@ -48,6 +46,6 @@ int cpu_rope(struct cpu_context *cx, const struct op *op)
 
 	if (rc < 0)
 		return rc;
-	cpu_run(cx, cpu_pieces(o.tokens, ROPE_PIECE_TOKENS), rope_piece, &o);
+	cpu_run(cx, cpu_pieces(o.tokens, cpu_piece_rows(o.heads * o.rotary)), rope_piece, &o);
 	return 0;
 }
