@@ -139,9 +139,11 @@ static inline void rig_download(struct rig *r, void *dst, dev_addr src, int64_t 
 	check_ok(stream_sync(r->stream));
 }
 
-/* Opens with all buffers NaN but for the gradients, which are zero. */
-static inline void rig_open(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
-        int64_t max_tokens, int64_t max_targets)
+/* Opens with all buffers NaN (RIG_FILLED) or as the device gives them (RIG_BARE: the filling does not count
+ * as touched) but for the gradients, which are zero. */
+enum rig_fill { RIG_FILLED, RIG_BARE };
+static inline void rig_open_as(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
+        int64_t max_tokens, int64_t max_targets, enum rig_fill fill)
 {
 	struct device_options options = {.threads = 2};
 	float *table;
@@ -168,7 +170,7 @@ static inline void rig_open(struct rig *r, const char *device, const struct mode
 	bytes = mem_alloc((size_t)r->arena_bytes, 1);
 	assert_non_null(bytes);
 	memset(bytes, 0xff, (size_t)r->arena_bytes);
-	if (device_has_bytes(r->device)) /* on meta it would only count as touched */
+	if (fill == RIG_FILLED)
 		rig_upload(r, r->base, bytes, r->arena_bytes);
 	memset(bytes, 0, (size_t)r->arena_bytes);
 	for (int t = 0; t < model->tensor_count; t++)
@@ -179,6 +181,12 @@ static inline void rig_open(struct rig *r, const char *device, const struct mode
 	model_rope_table(model, table, r->rope_positions);
 	rig_upload(r, r->rope, table, model_rope_table_count(model, r->rope_positions) * 4);
 	mem_free(table);
+}
+
+static inline void rig_open(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
+        int64_t max_tokens, int64_t max_targets)
+{
+	rig_open_as(r, device, model, dtype, max_tokens, max_targets, RIG_FILLED);
 }
 
 static inline void rig_close(struct rig *r)

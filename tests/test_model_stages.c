@@ -1,0 +1,226 @@
+/* links: model host_cpu host_meta */
+#include "tests/model_rig.h"
+
+#include "base/json.h"
+
+#include <math.h>
+
+/* What the golden models are too small to show: several chunks of the head, no target at all, the bytes that
+ * a stage touches. */
+
+#define LLAMA                                                                                                \
+	"\"model_type\":\"llama\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"             \
+	"\"num_hidden_layers\":1,\"num_attention_heads\":2,\"initializer_range\":0.5"
+
+static const char *const configs[] = {
+        "{" LLAMA "}",
+        "{" LLAMA ",\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true}",
+        "{\"model_type\":\"qwen3\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":6}",
+        "{\"model_type\":\"gpt2\",\"vocab_size\":17,\"n_embd\":8,\"n_head\":2,\"n_layer\":2,\"n_positions\":"
+        "90}",
+        "{\"model_type\":\"gpt2\",\"vocab_size\":17,\"n_embd\":8,\"n_head\":2,\"n_layer\":1,\"n_inner\":200}",
+        "{\"model_type\":\"gpt_neox\",\"vocab_size\":17,\"hidden_size\":16,\"intermediate_size\":12,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"rotary_pct\":0.5}",
+        "{\"model_type\":\"gpt_neox\",\"vocab_size\":17,\"hidden_size\":16,\"intermediate_size\":12,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"use_parallel_residual\":false}",
+};
+enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
+
+static struct model *open_model(const char *text)
+{
+	struct model *model;
+	json_t *config;
+
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	return model;
+}
+
+static void set_weights(struct rig *r)
+{
+	for (int t = 0; t < r->model->tensor_count; t++) {
+		int64_t count = r->model->tensors[t].count;
+		float *values = mem_alloc((size_t)count, sizeof(*values));
+
+		for (int64_t i = 0; i < count; i++)
+			values[i] = model_init_value(r->model, t, i, 3);
+		rig_set_weight(r, t, values);
+		mem_free(values);
+	}
+}
+
+/* `documents` of 50 tokens; every `every`-th token is a target. */
+static void make_batch(struct rig_batch *b, int64_t documents, int every, uint64_t seed)
+{
+	for (int64_t d = 0; d < documents; d++) {
+		int32_t ids[50], labels[50];
+
+		for (int i = 0; i < 50; i++) {
+			ids[i] = (int32_t)rng_below(seed, (uint64_t)d, (uint64_t)i, 17);
+			labels[i] = every && i % every == 0 ? ids[i] : -100;
+		}
+		rig_batch_add(b, ids, labels, 50);
+	}
+}
+
+/* A micro-batch whose targets take several chunks of the head gives what its parts give. */
+static void test_chunks(void **state)
+{
+	struct model *model = open_model(configs[0]);
+	struct rig_batch all = {0};
+	struct rig whole, parts;
+	float *losses, *part_losses;
+	int64_t done = 0;
+
+	(void)state;
+	make_batch(&all, 120, 1, 1);
+	/* more than a chunk: scratch does not grow with the last of them */
+	assert_true(model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets) ==
+	            model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets - 1));
+	losses = mem_alloc((size_t)all.targets, sizeof(*losses));
+	part_losses = mem_alloc((size_t)all.targets, sizeof(*losses));
+	rig_open(&whole, "host", model, DTYPE_F32, all.tokens, all.targets);
+	rig_open(&parts, "host", model, DTYPE_F32, all.tokens, all.targets);
+	set_weights(&whole);
+	set_weights(&parts);
+	rig_run(&whole, losses, &all, HEAD_TRAIN, RIG_KEEP, 1e-3f);
+	for (int64_t d = 0; d < 120; d += 40) {
+		struct rig_batch b = {0};
+
+		for (int64_t i = d; i < d + 40; i++)
+			rig_batch_add(&b, all.id + 50 * i, all.id + 50 * i, 50);
+		rig_run(&parts, part_losses + done, &b, HEAD_TRAIN, RIG_KEEP, 1e-3f);
+		done += b.targets;
+		rig_batch_free(&b);
+	}
+	assert_int_equal(done, all.targets);
+	for (int64_t i = 0; i < done; i++)
+		assert_true(fabs(losses[i] - part_losses[i]) <= 1e-5);
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t count = model->tensors[t].count;
+		float *a = mem_alloc((size_t)count, sizeof(*a)), *b = mem_alloc((size_t)count, sizeof(*b));
+		double apart = 0, norm = 0;
+
+		rig_get_grad(&whole, t, a);
+		rig_get_grad(&parts, t, b);
+		for (int64_t i = 0; i < count; i++) {
+			apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+			norm += (double)b[i] * b[i];
+		}
+		assert_true(norm > 0);
+		assert_true(sqrt(apart) <= 1e-5 * sqrt(norm));
+		mem_free(a);
+		mem_free(b);
+	}
+	rig_check_guards(&whole);
+	rig_close(&whole);
+	rig_close(&parts);
+	rig_batch_free(&all);
+	mem_free(losses);
+	mem_free(part_losses);
+	model_close(model);
+}
+
+/* Nothing to learn from: the gradient of the stream is zero, so is every other. */
+static void test_no_target(void **state)
+{
+	(void)state;
+	for (int c = 0; c < CONFIG_COUNT; c++) {
+		struct model *model = open_model(configs[c]);
+		struct rig_batch b = {0};
+		struct rig r;
+
+		make_batch(&b, 1, 0, 2);
+		assert_int_equal(b.targets, 0);
+		rig_open(&r, "host", model, DTYPE_BF16, b.tokens, 1);
+		set_weights(&r);
+		rig_run(&r, NULL, &b, HEAD_TRAIN, RIG_KEEP, 1);
+		for (int t = 0; t < model->tensor_count; t++) {
+			int64_t count = model->tensors[t].count;
+			float *grad = mem_alloc((size_t)count, sizeof(*grad));
+
+			rig_get_grad(&r, t, grad);
+			for (int64_t i = 0; i < count; i++)
+				assert_true(grad[i] == 0);
+			mem_free(grad);
+		}
+		rig_close(&r);
+		rig_batch_free(&b);
+		model_close(model);
+	}
+}
+
+/* The host and the meta device see the same bytes touched; scratch, which lies last, is used to its end and
+ * no further. */
+static void test_touched(void **state)
+{
+	static const char *const devices[] = {"host", "meta"};
+	static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16};
+
+	(void)state;
+	for (int i = 0; i < 2 * CONFIG_COUNT; i++) {
+		struct model *model = open_model(configs[i / 2]);
+		struct device_stats stats[2];
+		struct rig_batch b = {0};
+		int64_t end;
+
+		make_batch(&b, 2, 3, 2);
+		for (int d = 0; d < 2; d++) {
+			float *losses = mem_alloc((size_t)b.targets, sizeof(*losses));
+			struct rig r;
+
+			rig_open_as(&r, devices[d], model, dtypes[i % 2], b.tokens, b.targets, RIG_BARE);
+			set_weights(&r);
+			rig_run(&r, losses, &b, HEAD_TRAIN, RIG_RECOMPUTE, 1);
+			device_get_stats(r.device, &stats[d]);
+			end = (int64_t)(r.scratch.value - r.base.value) +
+			      model_scratch_bytes(model, STAGE_ATTN, dtypes[i % 2], b.tokens, b.targets);
+			rig_close(&r);
+			mem_free(losses);
+		}
+		assert_int_equal(stats[0].arena_touched_bytes, stats[1].arena_touched_bytes);
+		assert_true(stats[0].arena_touched_bytes <= end);
+		assert_true(stats[0].arena_touched_bytes > end - RIG_ALIGN_BYTES);
+		assert_true(stats[0].flops == stats[1].flops && stats[0].flops > 0);
+		rig_batch_free(&b);
+		model_close(model);
+	}
+}
+
+/* Sizes grow with tokens and targets, and are whole alignments. */
+static void test_sizes(void **state)
+{
+	(void)state;
+	for (int c = 0; c < CONFIG_COUNT; c++) {
+		struct model *model = open_model(configs[c]);
+		int64_t before[4] = {0};
+
+		for (int64_t n = 1; n < 300; n++) {
+			int64_t now[4] = {model_acts_bytes(model, DTYPE_BF16, n),
+			        model_scratch_bytes(model, STAGE_UP, DTYPE_BF16, n, n),
+			        model_scratch_bytes(model, STAGE_HEAD, DTYPE_BF16, n, n),
+			        model_scratch_bytes(model, STAGE_EMBED, DTYPE_BF16, n, n)};
+
+			for (int k = 0; k < 4; k++) {
+				assert_true(now[k] >= before[k] && now[k] > 0);
+				before[k] = now[k];
+			}
+			assert_true(now[0] <= model_acts_bytes(model, DTYPE_F32, n));
+		}
+		model_close(model);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_chunks),
+	        cmocka_unit_test(test_no_target),
+	        cmocka_unit_test(test_touched),
+	        cmocka_unit_test(test_sizes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
