@@ -208,7 +208,8 @@ int config_check(const struct config *c);
 int64_t config_steps(double value, int64_t total_steps);
 
 /* Where a key (canonical name) was set: "run.yaml:12: lr" or "learning_rate on the command line" or
- * "learning_rate (default)". Valid until the next call of the same thread. */
+ * "learning_rate (default)". Valid for the next seven calls of config_where and config_text by the same
+ * thread. */
 const char *config_where(const struct config *c, const char *key);
 
 /* 1 where a key was set by a file or the command line. */

@@ -61,18 +61,12 @@ static int check_needs(const struct config *c)
 
 static int unsupported(const struct config *c, const char *key, const char *why)
 {
-	char where[512];
-
-	snprintf(where, sizeof(where), "%s", config_where(c, key));
-	return err_set(ERR_UNSUPPORTED, "%s=%s %s", where, config_text(c, key), why);
+	return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key), config_text(c, key), why);
 }
 
 static int contradiction(const struct config *c, const char *key, const char *why)
 {
-	char where[512];
-
-	snprintf(where, sizeof(where), "%s", config_where(c, key));
-	return err_set(ERR_INPUT, "%s=%s %s", where, config_text(c, key), why);
+	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
 }
 
 static int check_refused(const struct config *c)
@@ -162,13 +156,11 @@ static int check_generate(const struct config *c)
 static int check_isa(const struct config *c)
 {
 	enum adamw_isa isa;
-	char where[512];
 
 	if (c->isa == CONFIG_ISA_AUTO || !(config_key_find("isa")->verbs >> c->verb & 1) ||
 	        !adamw_isa_find(&isa, config_text(c, "isa")))
 		return 0;
-	snprintf(where, sizeof(where), "%s", config_where(c, "isa"));
-	return err_note(ERR_INPUT, "%s", where);
+	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));
 }
 
 int config_check(const struct config *c)

@@ -34,7 +34,16 @@ enum verb verb_find(const char *name, const char **nearest)
 
 /* ---- one key ---- */
 
-static _Thread_local char shown[1024];
+/* Texts that were handed out, so that one message may hold several. */
+enum { SHOWN_COUNT = 8, SHOWN_BYTES = 1024 };
+
+static char *shown_next(void)
+{
+	static _Thread_local char shown[SHOWN_COUNT][SHOWN_BYTES];
+	static _Thread_local unsigned next;
+
+	return shown[next++ % SHOWN_COUNT];
+}
 
 static int index_of(const char *key)
 {
@@ -55,25 +64,26 @@ const char *config_where(const struct config *c, const char *key)
 {
 	int i = index_of(key);
 	const struct config_origin *origin = i < 0 ? NULL : &c->origins[i];
+	char *shown = shown_next();
 
 	if (!origin || !origin->place)
-		snprintf(shown, sizeof(shown), "%s (default)", key);
+		snprintf(shown, SHOWN_BYTES, "%s (default)", key);
 	else if (*origin->place)
-		snprintf(shown, sizeof(shown), "%s: %s", origin->place, origin->as);
+		snprintf(shown, SHOWN_BYTES, "%s: %s", origin->place, origin->as);
 	else
-		snprintf(shown, sizeof(shown), "%s", origin->as);
+		snprintf(shown, SHOWN_BYTES, "%s", origin->as);
 	return shown;
 }
 
 const char *config_text(const struct config *c, const char *key)
 {
-	static _Thread_local char text[1024];
+	char *text = shown_next();
 	struct str s = {0};
 	int i = index_of(key);
 
 	if (i >= 0)
 		config_value_text(&s, c, &config_keys[i]);
-	snprintf(text, sizeof(text), "%s", s.data ? s.data : "");
+	snprintf(text, SHOWN_BYTES, "%s", s.data ? s.data : "");
 	str_free(&s);
 	return text;
 }

@@ -51,11 +51,11 @@ static int hub_error(const char *where, const char *key, const char *id)
 static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
 {
 	enum file_kind kind;
-	char where[512];
+	const char *where;
 
 	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
 		return 0;
-	snprintf(where, sizeof(where), "%s", config_where(c, key));
+	where = config_where(c, key);
 	kind = file_kind_of(path);
 	if (kind == FILE_NONE && (!strcmp(key, "model") || !strcmp(key, "data")) && looks_like_hub_id(path))
 		return hub_error(where, key, path);
