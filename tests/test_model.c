@@ -189,7 +189,7 @@ static double *grad_of_rig(struct rig *r, int tensor)
 static void check_gradients(
         struct rig *r, const struct golden *g, double relative, double floor, double norm_bound)
 {
-	double all = number_at(g->ref, "eval", "float64", "grad_norm"), sum = 0, worst = 0;
+	double all = number_at(g->ref, "eval", "float64", "grad_norm"), sum = 0;
 	char name[256];
 
 	for (int t = 0; t < r->model->tensor_count; t++) {
@@ -201,15 +201,11 @@ static void check_gradients(
 		norm = norm_of(want, NULL, count);
 		distance = norm_of(got, want, count);
 		near(name, g, distance, 0, relative * (norm > floor * all ? norm : floor * all));
-		if (distance / norm > worst && norm > floor * all)
-			worst = distance / norm;
 		sum += norm_of(got, NULL, count) * norm_of(got, NULL, count);
 		mem_free(got);
 		mem_free(want);
 	}
 	near("grad_norm", g, sqrt(sum), all, norm_bound * all);
-	if (getenv("FERRY_VERBOSE"))
-		print_message("%s: worst gradient %g, norm %g\n", g->dir, worst, fabs(sqrt(sum) - all) / all);
 }
 
 static void check_losses(const struct golden *g, const char *part, const float *losses, int64_t targets,

@@ -103,11 +103,20 @@ static void check_shapes(const struct model *model, const json_t *test)
 	}
 }
 
-static void check_gradient(struct rig *r, int tensor, const json_t *want, double all)
+/* How near a dtype comes: token losses absolute, gradients relative to the tensor's norm or a part of that of
+ * all. */
+struct bounds {
+	enum dtype dtype;
+	double loss, gradient, floor;
+};
+
+static void check_gradient(
+        struct rig *r, int tensor, const json_t *want, double all, const struct bounds *bounds)
 {
 	const struct model_tensor *t = &r->model->tensors[tensor];
 	const json_t *index = entry(want, 3), *value = entry(want, 4);
-	double norm = json_number_value(entry(want, 2)), bound = 2e-5 * fmax(norm, 0.01 * all), sum = 0;
+	double norm = json_number_value(entry(want, 2)), sum = 0;
+	double bound = bounds->gradient * fmax(norm, bounds->floor * all);
 	float *got = mem_alloc((size_t)t->count, sizeof(*got));
 
 	rig_get_grad(r, tensor, got);
@@ -126,7 +135,7 @@ static void check_gradient(struct rig *r, int tensor, const json_t *want, double
 	mem_free(got);
 }
 
-static void check_run(const struct model *model, const json_t *test)
+static void check_run(const struct model *model, const json_t *test, const struct bounds *bounds)
 {
 	const json_t *losses = json_object_get(test, "losses"), *tensors = json_object_get(test, "tensors");
 	float *got = mem_alloc((size_t)rows.targets, sizeof(*got));
@@ -135,7 +144,7 @@ static void check_run(const struct model *model, const json_t *test)
 
 	assert_int_equal(model->tensor_count, json_array_size(tensors));
 	assert_int_equal(rows.targets, json_array_size(losses));
-	rig_open(&r, "host", model, DTYPE_F32, rows.tokens, rows.targets);
+	rig_open(&r, "host", model, bounds->dtype, rows.tokens, rows.targets);
 	for (int t = 0; t < model->tensor_count; t++) {
 		const json_t *want = entry(tensors, (size_t)t);
 		float *values = mem_alloc((size_t)model->tensors[t].count, sizeof(*values));
@@ -150,13 +159,13 @@ static void check_run(const struct model *model, const json_t *test)
 	for (int64_t i = 0; i < rows.targets; i++) {
 		double want = json_number_value(entry(losses, (size_t)i));
 
-		if (!(fabs(got[i] - want) <= 2e-5)) {
+		if (!(fabs(got[i] - want) <= bounds->loss)) {
 			print_error("token loss %lld is %.9g, wanted %.9g\n", (long long)i, got[i], want);
 			fail();
 		}
 	}
 	for (int t = 0; t < model->tensor_count; t++)
-		check_gradient(&r, t, entry(tensors, (size_t)t), sqrt(all));
+		check_gradient(&r, t, entry(tensors, (size_t)t), sqrt(all), bounds);
 	rig_check_guards(&r);
 	rig_close(&r);
 	mem_free(got);
@@ -169,9 +178,10 @@ static void test_case(void **state)
 
 	check_ok(model_open(&model, json_object_get(test, "config"), "config.json"));
 	check_settings(&model->config, json_object_get(test, "settings"));
-	if (json_object_get(test, "losses"))
-		check_run(model, test);
-	else
+	if (json_object_get(test, "losses")) {
+		check_run(model, test, &(struct bounds){DTYPE_F32, 2e-5, 2e-5, 0.01});
+		check_run(model, test, &(struct bounds){DTYPE_BF16, 0.3, 0.15, 0.2});
+	} else
 		check_shapes(model, test);
 	model_close(model);
 }
