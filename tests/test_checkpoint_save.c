@@ -1,4 +1,5 @@
 /* links: checkpoint */
+#include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 
 #include <pthread.h>
@@ -326,6 +327,39 @@ static void other_models(void **state)
 	mem_free(out);
 }
 
+static void keep_warning(void *context, enum log_level level, const char *line)
+{
+	if (level == LOG_WARN)
+		snprintf(context, 512, "%s", line);
+}
+
+static void too_little_space_is_said_beforehand(void **state)
+{
+	char *out = fixture_sub_dir(dir, "space"), warning[512] = "";
+	struct model model = fixture_model(0);
+	struct fixture_planes planes = {0};
+	struct plane_source source = fixture_source(&planes);
+	json_t *training = json_object();
+	struct checkpoint_save save = {.output_dir = out,
+	        .model = &model,
+	        .source = &source,
+	        .planes = FIXTURE_ALL_PLANES,
+	        .training = training,
+	        .world = {.size = 1}};
+
+	(void)state;
+	log_set_sink(keep_warning, warning);
+	fixture_fill(&planes, &model, 3);
+	check_ok(checkpoint_save(&save, NULL));
+	assert_string_equal(warning, "");
+	model.parameter_count = (int64_t)1 << 50;
+	check_ok(checkpoint_save(&save, NULL));
+	assert_non_null(strstr(warning, "a checkpoint takes 13510798.88 GB"));
+	log_set_sink(NULL, NULL);
+	json_decref(training);
+	mem_free(out);
+}
+
 static void planes_left_out(void **state)
 {
 	char *out = fixture_sub_dir(dir, "weights"), *path = NULL;
@@ -368,6 +402,7 @@ int main(void)
 	        cmocka_unit_test(leftovers_and_strangers),
 	        cmocka_unit_test(wrong_places),
 	        cmocka_unit_test(other_models),
+	        cmocka_unit_test(too_little_space_is_said_beforehand),
 	        cmocka_unit_test(planes_left_out),
 	};
 
