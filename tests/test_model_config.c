@@ -165,6 +165,69 @@ static void test_refused(void **state)
 	}
 }
 
+/* Every key of every family with every kind of value: taken, or refused with a message that names the file.
+ */
+static void test_any_value(void **state)
+{
+	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox"};
+	static const char *const keys[] = {"architectures", "quantization_config", "per_layer_config",
+	        "pruned_heads", "is_encoder_decoder", "add_cross_attention", "vocab_size", "hidden_size",
+	        "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+	        "head_dim", "max_position_embeddings", "initializer_range", "hidden_act", "rms_norm_eps",
+	        "attention_bias", "mlp_bias", "tie_word_embeddings", "pad_token_id", "bos_token_id",
+	        "eos_token_id", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor",
+	        "original_max_position_embeddings", "sliding_window", "use_sliding_window",
+	        "max_window_layers", "layer_types", "n_embd", "n_layer", "n_head", "n_positions", "n_inner",
+	        "activation_function", "layer_norm_epsilon", "scale_attn_weights",
+	        "scale_attn_by_inverse_layer_idx", "layer_norm_eps", "use_parallel_residual", "rotary_pct",
+	        "rotary_emb_base"};
+	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
+	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
+	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",
+	        "{\"type\":\"llama3\",\"factor\":1e300,\"low_freq_factor\":1e300,\"high_freq_factor\":1e-"
+	        "300}"};
+	enum { TYPES = sizeof(types) / sizeof(*types), KEYS = sizeof(keys) / sizeof(*keys) };
+	int taken = 0, left = 0;
+
+	(void)state;
+	for (size_t v = 0; v < sizeof(values) / sizeof(*values); v++)
+		for (int i = 0; i < TYPES * KEYS; i++) {
+			const char *key = keys[i / TYPES], *type = types[i % TYPES];
+			struct model *model;
+			json_t *config = json_pack(
+			        "{s:s, s:i, s:i}", "model_type", type, "num_hidden_layers", 1, "n_layer", 1);
+			json_t *value = json_loads(values[v], JSON_DECODE_ANY, NULL);
+			float table[2 * 128];
+			int err;
+
+			assert_true(config && value);
+			json_object_set_new(config, key, value);
+			err = model_open(&model, config, "config.json");
+			if (!err) {
+				taken++;
+				if (model_rope_table_count(model, 2) <= 2 * 128)
+					model_rope_table(model, table, 2);
+				assert_true(model->parameter_count > 0);
+				assert_true(model_acts_bytes(model, DTYPE_F32, INT32_MAX) > 0);
+				assert_true(model_scratch_bytes(
+				                    model, STAGE_ATTN, DTYPE_F32, INT32_MAX, INT32_MAX) > 0);
+				assert_true(model_scratch_bytes(
+				                    model, STAGE_HEAD, DTYPE_F32, INT32_MAX, INT32_MAX) > 0);
+			} else {
+				left++;
+				if ((err != ERR_INPUT && err != ERR_UNSUPPORTED) ||
+				        strncmp(err_text(), "config.json: ", 13)) {
+					print_error("%s, %s = %s: %d, \"%s\"\n", type, key, values[v], err,
+					        err_text());
+					fail();
+				}
+			}
+			model_close(model);
+			json_decref(config);
+		}
+	assert_true(taken > 1000 && left > 1000);
+}
+
 /* Things that look odd and are fine. */
 static void test_accepted(void **state)
 {
@@ -403,6 +466,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_any_value),
 	        cmocka_unit_test(test_accepted),
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_untie),
