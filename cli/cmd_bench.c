@@ -12,7 +12,7 @@
 
 static int list(const struct config *c)
 {
-	json_t *names = json_array();
+	json_t *names = json_array(), *object = json_pack("{s:O}", "benchmarks", names);
 	const struct bench *b;
 	int err = 0;
 
@@ -22,7 +22,8 @@ static int list(const struct config *c)
 		json_array_append_new(names, json_pack("{s:s, s:s}", "name", b->name, "what", b->what));
 	}
 	if (c->json)
-		err = cli_print_json(names);
+		err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for a list");
+	json_decref(object);
 	json_decref(names);
 	return err;
 }

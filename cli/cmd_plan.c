@@ -1,5 +1,6 @@
 /* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
 #include "cli/cli.h"
+#include "cli/fit.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 
@@ -12,6 +13,7 @@
 /* Steps on the meta clock: the first fills the pipeline, the second is counted. */
 struct plan_figures {
 	struct engine_memory memory;
+	struct fit fit;
 	double step_ms;
 	double queue_ms[QUEUE_COUNT];
 	double flops;
@@ -54,9 +56,10 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	        (json_int_t)s->model->parameter_count, "device_bytes", (json_int_t)m->device_bytes,
 	        "host_bytes", (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes",
 	        (json_int_t)m->pinned_bytes, "disk_bytes", (json_int_t)(12 * s->model->parameter_count),
-	        "step_ms", f->step_ms, "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits", 1,
-	        "store_bytes", (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes,
-	        "h2d_bytes", (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes);
+	        "step_ms", f->step_ms, "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits",
+	        f->fit.fits, "store_bytes", (json_int_t)m->store_bytes, "stage_bytes",
+	        (json_int_t)m->stage_bytes, "h2d_bytes", (json_int_t)m->h2d_bytes, "d2h_bytes",
+	        (json_int_t)m->d2h_bytes);
 	int rc;
 
 	for (int q = 0; object && q < QUEUE_COUNT; q++) {
@@ -95,6 +98,8 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "disk, each checkpoint", 12 * s->model->parameter_count);
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
+	if (!f->fit.fits)
+		print_row(c, "more than this host has by", f->fit.need_bytes - f->fit.limit_bytes);
 	cli_say(c, "a step on a machine as assumed: %.1f ms, %.0f tokens/s; of it busy:", f->step_ms,
 	        1e3 * (double)f->tokens / f->step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
@@ -142,6 +147,9 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	engine_get_memory(s.engine, &f.memory);
+	rc = fit_host(&f.fit, c, &f.memory);
+	if (rc)
+		goto out;
 	if (c->explain)
 		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
 	rc = steps_simulate(&s, &f, o.policy.micro_batches, o.train.max_tokens);

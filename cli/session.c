@@ -1,5 +1,7 @@
 #include "cli/session.h"
 
+#include "cli/fit.h"
+
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -256,6 +258,20 @@ static int positions_check(const struct session *s, int64_t longest)
 	return 0;
 }
 
+/* Plans for another machine are only told (ferry plan). */
+static int memory_check(const struct session *s)
+{
+	struct engine_memory memory;
+	struct fit fit;
+	int rc;
+
+	if (s->config->verb == VERB_PLAN)
+		return 0;
+	engine_get_memory(s->engine, &memory);
+	rc = fit_host(&fit, s->config, &memory);
+	return rc || fit.fits ? rc : fit_refuse(&fit, s->config, &memory);
+}
+
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
@@ -271,7 +287,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		        "prefetch_units=1 or "
 		        "backward_prefetch=NO_PREFETCH need less",
 		        err_text());
-	return rc;
+	return rc ? rc : memory_check(s);
 }
 
 /* ---- weights ---- */
