@@ -3,15 +3,24 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 static const struct bench table[] = {
         {"adam", "AdamW on the planes, bf16 gradients, against in-place memory bandwidth; count: parameters",
                 bench_adam},
         {"adam-f32", "the same with fp32 gradients", bench_adam_f32},
         {"pool", "what the worker pool takes to hand out calls and tasks; count: calls", bench_pool},
+        {"step-15m", "training step, Llama 15M, fp32, offloaded, against one matrix product; count: steps",
+                bench_step_15m},
+        {"step-15m-recompute", "the same, blocks recomputed in backward", bench_step_15m_recompute},
+        {"step-15m-resident", "the same, nothing offloaded", bench_step_15m_resident},
+        {"step-15m-bf16", "the same, bf16 compute and gradients", bench_step_15m_bf16},
+        {"step-134m", "the same for Llama 134M, fp32, offloaded", bench_step_134m},
 };
 
 enum { TABLE_COUNT = sizeof(table) / sizeof(table[0]) };
@@ -60,4 +69,58 @@ double bench_median(double *values, int count)
 {
 	qsort(values, (size_t)count, sizeof(*values), ascending);
 	return values[(count - 1) / 2];
+}
+
+int64_t bench_rss_bytes(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	long long pages = 0;
+
+	if (f && fscanf(f, "%*s %lld", &pages) != 1)
+		pages = 0;
+	if (f)
+		fclose(f);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t bench_rss_peak_bytes(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_maxrss * INT64_C(1024);
+}
+
+/* Seconds that all processors were busy since the system started (proc_stat(5): all but idle and iowait). */
+static double machine_busy_s(void)
+{
+	FILE *f = fopen("/proc/stat", "re");
+	double user = 0, nice = 0, system = 0, irq = 0, softirq = 0;
+
+	if (f && fscanf(f, "cpu %lf %lf %lf %*s %*s %lf %lf", &user, &nice, &system, &irq, &softirq) != 5)
+		user = 0;
+	if (f)
+		fclose(f);
+	return (user + nice + system + irq + softirq) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double own_busy_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void bench_load_begin(struct bench_load *load)
+{
+	*load = (struct bench_load){machine_busy_s(), own_busy_s(), bench_now_ns()};
+}
+
+double bench_load_end(const struct bench_load *load)
+{
+	double seconds = (double)(bench_now_ns() - load->at_ns) * 1e-9;
+	double others = machine_busy_s() - load->busy_s - (own_busy_s() - load->own_s);
+
+	return others > 0 && seconds > 0 ? others / seconds : 0;
 }

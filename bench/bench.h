@@ -8,6 +8,7 @@
 #ifndef FERRY_BENCH_BENCH_H
 #define FERRY_BENCH_BENCH_H
 
+#include "offload/plan.h"
 #include "optim/adamw.h"
 
 #include <jansson.h>
@@ -38,9 +39,40 @@ int64_t bench_now_ns(void);
 /* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
 double bench_median(double *values, int count);
 
+/* Resident bytes of this process, now and at most. */
+int64_t bench_rss_bytes(void);
+int64_t bench_rss_peak_bytes(void);
+
+/* How many cores other processes kept busy between begin and end; figures of a busy machine are to be told
+ * apart. 0 where /proc/stat cannot be read. */
+struct bench_load {
+	double busy_s, own_s;
+	int64_t at_ns;
+};
+void bench_load_begin(struct bench_load *load);
+double bench_load_end(const struct bench_load *load);
+
 /* The benchmarks, by file. */
 int bench_adam(json_t **result, const struct bench_args *args);
 int bench_adam_f32(json_t **result, const struct bench_args *args);
 int bench_pool(json_t **result, const struct bench_args *args);
+
+/* A training step of a Llama-style model of any shape. */
+struct bench_shape {
+	int64_t hidden, layers, heads, intermediate, vocab, row_tokens, rows;
+	int tied;
+};
+struct bench_variant {
+	enum dtype dtype;
+	int offload; /* 1: weights, gradients and optimizer state live in host memory */
+	enum activation_policy activations;
+};
+int bench_step(json_t **result, const struct bench_args *args, const struct bench_shape *shape,
+        struct bench_variant variant);
+int bench_step_15m(json_t **result, const struct bench_args *args);
+int bench_step_15m_recompute(json_t **result, const struct bench_args *args);
+int bench_step_15m_resident(json_t **result, const struct bench_args *args);
+int bench_step_15m_bf16(json_t **result, const struct bench_args *args);
+int bench_step_134m(json_t **result, const struct bench_args *args);
 
 #endif

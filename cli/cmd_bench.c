@@ -18,7 +18,7 @@ static int list(const struct config *c)
 
 	for (int i = 0; (b = bench_at(i)); i++) {
 		if (!c->json)
-			printf("%-10s %s\n", b->name, b->what);
+			printf("%-18s %s\n", b->name, b->what);
 		json_array_append_new(names, json_pack("{s:s, s:s}", "name", b->name, "what", b->what));
 	}
 	if (c->json)

@@ -1,0 +1,339 @@
+#include "bench/bench.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/engine.h"
+
+#include <string.h>
+
+/* A training step on the host device: forward, backward, clipping, AdamW, on one fixed batch, which must be
+ * learned. FLOPs by the usual count (model_flops_per_token). Beside it stands what one large matrix product
+ * reaches on the same threads, in turn with the steps. */
+
+static const struct bench_shape shape_15m = {288, 6, 6, 768, 32000, 256, 4, 1};
+static const struct bench_shape shape_134m = {768, 12, 12, 2048, 32000, 512, 2, 0};
+
+enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, PRODUCT = 1024, PIECE = 65536 };
+
+static const double learning_rate = 1e-3;
+
+/* The fixed batch; every token but a row's last has a target. */
+struct rows {
+	struct host_batch batch;
+	int32_t *arrays; /* one block of six */
+};
+
+struct step_bench {
+	const struct bench_shape *shape;
+	struct model *model;
+	struct rows rows;
+	struct pool *pool;
+	struct device *device, *peak_device;
+	struct stream *peak_stream;
+	dev_addr peak_base;
+	struct engine *engine;
+	double loss_first, loss_last;
+};
+
+static int rows_open(struct rows *r, const struct bench_shape *s)
+{
+	int64_t tokens = s->rows * s->row_tokens, targets = 0;
+	int32_t *id, *position, *start, *end, *row, *label;
+
+	r->arrays = mem_alloc((size_t)(6 * tokens), sizeof(*r->arrays));
+	if (!r->arrays)
+		return ERR_NOMEM;
+	id = r->arrays;
+	position = id + tokens;
+	start = position + tokens;
+	end = start + tokens;
+	row = end + tokens;
+	label = row + tokens;
+	for (int64_t i = 0; i < tokens; i++) {
+		id[i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
+		position[i] = (int32_t)(i % s->row_tokens);
+		start[i] = (int32_t)(i - position[i]);
+		end[i] = (int32_t)(start[i] + s->row_tokens);
+	}
+	for (int64_t i = 0; i < tokens; i++)
+		if (i + 1 < end[i]) {
+			row[targets] = (int32_t)i;
+			label[targets++] = id[i + 1];
+		}
+	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, label};
+	return 0;
+}
+
+static int model_of(struct model **model, const struct bench_shape *s)
+{
+	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:b}", "model_type", "llama",
+	        "vocab_size", (json_int_t)s->vocab, "hidden_size", (json_int_t)s->hidden, "intermediate_size",
+	        (json_int_t)s->intermediate, "num_hidden_layers", (json_int_t)s->layers,
+	        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->heads,
+	        "max_position_embeddings", 2048, "tie_word_embeddings", s->tied);
+	int rc = config ? model_open(model, config, "benchmark")
+	                : err_set(ERR_NOMEM, "out of memory for a model");
+
+	json_decref(config);
+	return rc;
+}
+
+/* Uniform of the usual standard deviation; a fresh model's normal values would take longer than the steps. */
+static int weights_write(struct step_bench *b)
+{
+	uint16_t *hi = mem_alloc(PIECE, sizeof(*hi));
+	int16_t *lo = mem_alloc(PIECE, sizeof(*lo));
+	uint64_t random = 1;
+	int rc = hi && lo ? 0 : ERR_NOMEM;
+
+	for (int t = 0; t < b->model->tensor_count && !rc; t++)
+		for (int64_t first = 0; first < b->model->tensors[t].count && !rc; first += PIECE) {
+			int64_t left = b->model->tensors[t].count - first,
+			        count = left < PIECE ? left : PIECE;
+
+			for (int64_t i = 0; i < count; i++) {
+				uint32_t bits;
+
+				random = random * UINT64_C(6364136223846793005) +
+				         UINT64_C(1442695040888963407);
+				bits = b->model->tensors[t].rank == 1
+				               ? f32_bits(1)
+				               : f32_bits((float)(int32_t)(random >> 32) *
+				                          (0.035f * 0x1p-31f));
+				hi[i] = plane_hi(bits);
+				lo[i] = plane_lo(bits);
+			}
+			rc = engine_write(b->engine, t, STORE_HI, first, count, hi);
+			if (!rc)
+				rc = engine_write(b->engine, t, STORE_LO, first, count, lo);
+		}
+	mem_free(hi);
+	mem_free(lo);
+	return rc;
+}
+
+static int engine_prepare(struct step_bench *b, const struct bench_variant *v, const struct bench_args *args)
+{
+	struct engine_options o = {
+	        .device = b->device,
+	        .pool = b->pool,
+	        .isa = args->isa,
+	        .model = b->model,
+	        .wrap = WRAP_TRANSFORMER,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = v->offload,
+	                        .offload_gradients = v->offload,
+	                        .offload_optimizer = v->offload,
+	                        .activations = v->activations,
+	                        .order = MICRO_LAYER_MAJOR,
+	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 1,
+	                        .compute_dtype = v->dtype,
+	                        .gradient_dtype = v->dtype,
+	                        .micro_batches = 1,
+	                        .rope_positions = b->shape->row_tokens,
+	                },
+	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	};
+	int rc = engine_open(&b->engine, &o);
+
+	if (!rc)
+		rc = engine_start(b->engine);
+	return rc ? rc : weights_write(b);
+}
+
+/* A device of its own for the product beside the engine's, on the same pool. */
+static int peak_prepare(struct step_bench *b, enum dtype dtype)
+{
+	const struct device_options o = {.pool = b->pool};
+	int64_t bytes = 2 * PRODUCT * PRODUCT * dtype_bytes(dtype) + 4 * PRODUCT * PRODUCT;
+	struct op fill = {.kind = OP_FILL};
+	int rc = device_open(&b->peak_device, "host", &o);
+
+	if (!rc)
+		rc = device_arena_open(b->peak_device, &b->peak_base, bytes);
+	if (!rc)
+		rc = stream_open(&b->peak_stream, b->peak_device, QUEUE_COMPUTE);
+	fill.fill =
+	        (struct op_fill){.dst = b->peak_base, .bytes = bytes, .value = 0x3f}; /* 0.7, bf16 or fp32 */
+	if (!rc)
+		rc = stream_op(b->peak_stream, &fill);
+	return rc;
+}
+
+/* GFLOP/s of one product [PRODUCT, PRODUCT] x [PRODUCT, PRODUCT]^T. */
+static int peak_measure(struct step_bench *b, double *gflops, enum dtype dtype)
+{
+	int64_t factor_bytes = PRODUCT * PRODUCT * dtype_bytes(dtype), start = bench_now_ns();
+	const struct op op = {
+	        .kind = OP_MATMUL,
+	        .matmul =
+	                {
+	                        .a = b->peak_base,
+	                        .b = dev_at(b->peak_base, factor_bytes),
+	                        .c = dev_at(b->peak_base, 2 * factor_bytes),
+	                        .m = PRODUCT,
+	                        .n = PRODUCT,
+	                        .k = PRODUCT,
+	                        .a_stride = PRODUCT,
+	                        .b_stride = PRODUCT,
+	                        .c_stride = PRODUCT,
+	                        .b_layout = MATMUL_TRANSPOSED,
+	                        .ab_dtype = dtype,
+	                        .c_dtype = DTYPE_F32,
+	                },
+	};
+	int rc = stream_op(b->peak_stream, &op);
+
+	if (!rc)
+		rc = stream_sync(b->peak_stream);
+	*gflops = 2.0 * PRODUCT * PRODUCT * PRODUCT / (double)(bench_now_ns() - start);
+	return rc;
+}
+
+struct times {
+	double step_s[STEPS_MAX], compute_s[STEPS_MAX], peak_gflops[STEPS_MAX], of_peak[STEPS_MAX];
+};
+
+static int steps_measure(struct step_bench *b, struct times *t, int steps, enum dtype dtype)
+{
+	double flops = model_flops_per_token(b->model, b->shape->row_tokens) * (double)b->rows.batch.tokens;
+	struct device_stats before, after;
+
+	for (int i = -WARMUP_STEPS; i < steps; i++) {
+		int at = i < 0 ? 0 : i, rc = peak_measure(b, &t->peak_gflops[at], dtype);
+		struct engine_result result;
+		int64_t start = bench_now_ns();
+
+		device_get_stats(b->device, &before);
+		if (!rc)
+			rc = engine_step(b->engine, &result, &b->rows.batch, 1, b->rows.batch.targets,
+			        learning_rate, NULL);
+		if (rc)
+			return rc;
+		t->step_s[at] = (double)(bench_now_ns() - start) * 1e-9;
+		device_get_stats(b->device, &after);
+		t->compute_s[at] =
+		        (double)(after.busy_ns[QUEUE_COMPUTE] - before.busy_ns[QUEUE_COMPUTE]) * 1e-9;
+		t->of_peak[at] = flops / t->compute_s[at] * 1e-9 / t->peak_gflops[at];
+		b->loss_last = result.loss_sum / (double)result.targets;
+		if (i == -WARMUP_STEPS)
+			b->loss_first = b->loss_last;
+	}
+	if (!(b->loss_last < b->loss_first - 0.05))
+		return err_set(ERR_INTERNAL, "the loss of a fixed batch did not fall: %g, then %g",
+		        b->loss_first, b->loss_last);
+	return engine_flush(b->engine);
+}
+
+/* The keys of ../shared/peers' scripts where they mean the same. */
+static int report(json_t **result, const struct step_bench *b, const struct bench_variant *v, struct times *t,
+        int steps, int64_t rss_before, double other_cores)
+{
+	int64_t tokens = b->rows.batch.tokens, rss = bench_rss_peak_bytes() - rss_before;
+	double flops = model_flops_per_token(b->model, b->shape->row_tokens) * (double)tokens;
+	double step_s = bench_median(t->step_s, steps), compute_s = bench_median(t->compute_s, steps);
+	struct engine_memory memory;
+
+	engine_get_memory(b->engine, &memory);
+	*result = json_pack("{s:I, s:I, s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+	        "parameters", (json_int_t)b->model->parameter_count, "tokens", (json_int_t)tokens,
+	        "compute_dtype", v->dtype == DTYPE_F32 ? "fp32" : "bf16", "cpu_offload", v->offload, "steps",
+	        steps, "step_s", step_s, "tokens_per_s", (double)tokens / step_s, "forward_backward_s",
+	        compute_s, "gflops", flops / compute_s * 1e-9, "gflops_of_step", flops / step_s * 1e-9,
+	        "matmul_gflops", bench_median(t->peak_gflops, steps), "of_matmul",
+	        bench_median(t->of_peak, steps), "loss_first", b->loss_first, "loss_last", b->loss_last,
+	        "other_cores", other_cores);
+	if (!*result)
+		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	json_object_set_new(*result, "device_bytes", json_integer(memory.device_bytes));
+	json_object_set_new(*result, "store_bytes", json_integer(memory.store_bytes));
+	json_object_set_new(*result, "rss_peak_less_base", json_integer(rss));
+	json_object_set_new(
+	        *result, "bytes_per_param", json_real((double)rss / (double)b->model->parameter_count));
+	return 0;
+}
+
+static void step_bench_close(struct step_bench *b)
+{
+	engine_close(b->engine);
+	stream_close(b->peak_stream);
+	device_close(b->peak_device);
+	device_close(b->device);
+	pool_close(b->pool);
+	model_close(b->model);
+	mem_free(b->rows.arrays);
+}
+
+int bench_step(json_t **result, const struct bench_args *args, const struct bench_shape *shape,
+        struct bench_variant v)
+{
+	struct step_bench b = {.shape = shape};
+	struct device_options o = {0};
+	struct times *t = mem_alloc(1, sizeof(*t));
+	int64_t rss_before = bench_rss_bytes();
+	int steps = args->count ? (int)args->count : DEFAULT_STEPS, rc = t ? 0 : ERR_NOMEM;
+	struct bench_load load;
+
+	if (args->count > STEPS_MAX)
+		rc = err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
+		        STEPS_MAX);
+	if (!rc)
+		rc = model_of(&b.model, shape);
+	if (!rc)
+		rc = rows_open(&b.rows, shape);
+	if (!rc)
+		rc = pool_open(&b.pool, args->threads);
+	o.pool = b.pool;
+	device_register(&backend_host);
+	if (!rc)
+		rc = device_open(&b.device, "host", &o);
+	if (!rc)
+		rc = engine_prepare(&b, &v, args);
+	if (!rc)
+		rc = peak_prepare(&b, v.dtype);
+	bench_load_begin(&load);
+	if (!rc)
+		rc = steps_measure(&b, t, steps, v.dtype);
+	if (!rc)
+		rc = report(result, &b, &v, t, steps, rss_before, bench_load_end(&load));
+	step_bench_close(&b);
+	mem_free(t);
+	return rc;
+}
+
+int bench_step_15m(json_t **result, const struct bench_args *args)
+{
+	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_KEEP});
+}
+
+int bench_step_15m_recompute(json_t **result, const struct bench_args *args)
+{
+	return bench_step(
+	        result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_RECOMPUTE});
+}
+
+int bench_step_15m_resident(json_t **result, const struct bench_args *args)
+{
+	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 0, ACTIVATION_KEEP});
+}
+
+int bench_step_15m_bf16(json_t **result, const struct bench_args *args)
+{
+	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_BF16, 1, ACTIVATION_KEEP});
+}
+
+int bench_step_134m(json_t **result, const struct bench_args *args)
+{
+	return bench_step(result, args, &shape_134m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_KEEP});
+}
