@@ -98,7 +98,8 @@ static int print_text(struct job *j, const char *text, size_t len_bytes)
 		return flush(j);
 	}
 	object = json_pack("{s:o}", "text", json_stringn(text, len_bytes));
-	dump = object ? json_dumps(object, 0) : NULL;
+	dump = object ? json_dumps(object, JSON_ENSURE_ASCII)
+	              : NULL; /* no U+2028 for those who split lines */
 	json_decref(object);
 	if (!dump)
 		return err_set(ERR_NOMEM, "out of memory for a text of %zu bytes", len_bytes);

@@ -7,6 +7,7 @@
 #include "optim/schedule.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what is needed ---- */
@@ -152,6 +153,33 @@ static int check_generate(const struct config *c)
 	return 0;
 }
 
+/* Several processes of one job would each write the same output. */
+static int check_ranks(const struct config *c)
+{
+	static const struct {
+		const char *size, *rank;
+	} launchers[] = {
+	        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+	        {"PMI_SIZE", "PMI_RANK"},
+	        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+	        {"WORLD_SIZE", "LOCAL_RANK"},
+	};
+
+	if (c->verb != VERB_TRAIN && c->verb != VERB_EVAL && c->verb != VERB_GENERATE)
+		return 0;
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
+		const char *size = getenv(launchers[i].size);
+
+		if (size && getenv(launchers[i].rank) && strtol(size, NULL, 10) > 1)
+			return err_set(ERR_UNSUPPORTED,
+			        "this was started as one of %s ranks (%s), which is not done in this "
+			        "version; start one "
+			        "process",
+			        size, launchers[i].size);
+	}
+	return 0;
+}
+
 /* An instruction set that this CPU lacks. */
 static int check_isa(const struct config *c)
 {
@@ -177,5 +205,7 @@ int config_check(const struct config *c)
 		err = check_generate(c);
 	if (!err)
 		err = check_isa(c);
+	if (!err)
+		err = check_ranks(c);
 	return err;
 }

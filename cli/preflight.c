@@ -101,7 +101,7 @@ int preflight_check(const struct config *c)
 	if (!err)
 		err = check_path(c, "eval_data", c->eval_data, WANT_FILE);
 	if (!err)
-		err = check_path(c, "tokenizer", c->tokenizer, WANT_DIR);
+		err = check_path(c, "tokenizer", c->tokenizer, WANT_EITHER);
 	if (!err)
 		err = check_path(c, "checkpoint", c->checkpoint, WANT_DIR);
 	if (!err)

@@ -15,6 +15,8 @@ int setup_tokenizer(struct tokenizer **t, const struct config *c, enum setup_nee
 	int found, err;
 
 	*t = NULL;
+	if (c->tokenizer && file_kind_of(c->tokenizer) == FILE_REGULAR)
+		return tokenizer_open(t, c->tokenizer);
 	if (!dir || file_kind_of(dir) != FILE_DIR) {
 		if (need == SETUP_OPTIONAL && !c->tokenizer)
 			return 0;

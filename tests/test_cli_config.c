@@ -339,6 +339,22 @@ static void test_checks(void **state)
 	config_free(&c);
 }
 
+static void test_several_ranks(void **state)
+{
+	struct config c;
+
+	(void)state;
+	assert_int_equal(parse(&c, VERB_TRAIN, NULL, needed), 0);
+	setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+	assert_int_equal(config_check(&c), 0);
+	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+	check_fails(config_check(&c), ERR_UNSUPPORTED, "one of 4 ranks (OMPI_COMM_WORLD_SIZE)");
+	unsetenv("OMPI_COMM_WORLD_SIZE");
+	unsetenv("OMPI_COMM_WORLD_RANK");
+	config_free(&c);
+}
+
 /* ---- files of other trainers ---- */
 
 static const char axolotl[] =
@@ -718,6 +734,7 @@ int main(void)
 	        cmocka_unit_test(test_bad),
 	        cmocka_unit_test(test_many_unknown),
 	        cmocka_unit_test(test_checks),
+	        cmocka_unit_test(test_several_ranks),
 	        cmocka_unit_test(test_foreign),
 	        cmocka_unit_test(test_dialects),
 	        cmocka_unit_test(test_refused),
