@@ -1,6 +1,7 @@
 /* ferry train: opens everything, shows what the run will take, trains, and leaves a checkpoint and a model.
  */
 #include "cli/cli.h"
+#include "cli/row_show.h"
 #include "cli/run_dir.h"
 #include "cli/signals.h"
 #include "cli/train.h"
@@ -12,6 +13,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- what will be ---- */
 
@@ -253,6 +255,35 @@ static int train_whole(struct trainer *t)
 	return rc ? rc : report(t);
 }
 
+/* What --dry-run adds to the tables: the first example; or all of it for programs. */
+static int dry_run_report(struct trainer *t)
+{
+	const struct session *s = &t->session;
+	const struct dataset *d = s->train.data;
+	struct engine_memory m;
+	struct str text = {0};
+	json_t *object;
+	int rc;
+
+	if (!t->config->json) {
+		rc = row_show(&text, d, s->tokenizer, 0,
+		        isatty(STDOUT_FILENO) ? ROW_STYLE_TERMINAL : ROW_STYLE_PLAIN);
+		if (!rc)
+			cli_say(t->config, "%s", text.data);
+		str_free(&text);
+		return rc;
+	}
+	engine_get_memory(s->engine, &m);
+	object = json_pack("{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "dry_run", 1, "steps",
+	        (json_int_t)t->total_steps, "parameters", (json_int_t)s->model->parameter_count, "rows",
+	        (json_int_t)d->row_count, "tokens", (json_int_t)d->token_count, "target_tokens",
+	        (json_int_t)d->target_count, "device_bytes", (json_int_t)m.device_bytes, "host_bytes",
+	        (json_int_t)(m.store_bytes + m.stage_bytes), "pinned_bytes", (json_int_t)m.pinned_bytes);
+	rc = object ? cli_print_json(object) : ERR_NOMEM;
+	json_decref(object);
+	return rc;
+}
+
 int cli_train(const struct config *c)
 {
 	struct trainer t = {.config = c, .saved_step = -1};
@@ -262,8 +293,8 @@ int cli_train(const struct config *c)
 		print_head(&t);
 		train_print_plan(&t);
 	}
-	if (!rc && !c->dry_run)
-		rc = train_whole(&t);
+	if (!rc)
+		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);
 	trainer_close(&t);
 	return rc;
 }

@@ -87,9 +87,6 @@ static void counts_report(const struct dataset *d, const char *path)
 	if (d->counts.dropped)
 		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
 		        d->counts.dropped);
-	if (d->counts.without_target)
-		log_info("%s: %" PRId64 " rows have no target token, the first at %s", path,
-		        d->counts.without_target, d->counts.without_target_first);
 }
 
 static int rows_pack(struct session_rows *r, const struct config *c)

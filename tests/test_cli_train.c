@@ -205,9 +205,11 @@ static void test_dry_run(void **state)
 
 	(void)state;
 	assert_int_equal(r.code, 0);
-	assert_true(*r.out);
+	assert_non_null(strstr(r.out, "row 1: 6 tokens"));
 	assert_int_equal(entries(), before);
 	result_free(&r);
+	json_decref(run_json(TRAIN "output_dir=dry --dry-run --json"));
+	assert_int_equal(entries(), before);
 }
 
 static void test_json(void **state)
