@@ -44,6 +44,40 @@ void cli_say(const struct config *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(c->json ? stderr : stdout, fmt, ap);
 	va_end(ap);
+	fflush(stdout); /* in one file with stderr, lines stay in order */
+}
+
+static const char *program = "ferry";
+static struct str last_line;
+
+const char *cli_program(void)
+{
+	return program;
+}
+
+void cli_say_last(struct str *line)
+{
+	str_free(&last_line);
+	last_line = *line;
+	*line = (struct str){0};
+}
+
+void cli_add_word(struct str *out, const char *text)
+{
+	static const char plain[] =
+	        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+
+	if (*text && !text[strspn(text, plain)]) {
+		str_add(out, text);
+		return;
+	}
+	str_add_char(out, '\'');
+	for (; *text; text++)
+		if (*text == '\'')
+			str_add(out, "'\\''");
+		else
+			str_add_char(out, *text);
+	str_add_char(out, '\'');
 }
 
 static void log_line(void *context, enum log_level level, const char *line)
@@ -174,6 +208,8 @@ int cli_main(int argc, char *argv[])
 	const char *name = "";
 	int err;
 
+	if (argc > 0 && *argv[0])
+		program = argv[0];
 	cli_log_start();
 	err = dispatch(&name, argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)
@@ -181,5 +217,8 @@ int cli_main(int argc, char *argv[])
 	if (!err)
 		return CLI_EXIT_DONE;
 	fprintf(stderr, "ferry%s%s: %s\n", *name ? " " : "", name, err_text());
+	if (last_line.data)
+		fprintf(stderr, "%s\n", last_line.data);
+	str_free(&last_line);
 	return cli_exit_code(err);
 }

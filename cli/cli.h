@@ -8,6 +8,7 @@
 #define FERRY_CLI_CLI_H
 
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/config.h"
 
 enum cli_exit {
@@ -34,6 +35,13 @@ int cli_print_json(const json_t *object);
 
 /* For people: to stdout, or to stderr where stdout belongs to --json. */
 void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* How this program was called, and a line that is to stand last on stderr, behind the error: what to copy. */
+const char *cli_program(void);
+void cli_say_last(struct str *line);
+
+/* `text` as one word of a shell. */
+void cli_add_word(struct str *out, const char *text);
 
 /* Log lines go to stderr from here on; warnings begin with "warning: ". A progress line that stands on the
  * terminal is cleared before and drawn again after. */

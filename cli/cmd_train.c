@@ -7,6 +7,7 @@
 #include "cli/train.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
@@ -78,6 +79,10 @@ static void print_head(const struct trainer *t)
 	cli_say(c, "data     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
 	        rows->data->row_count, rows->data->token_count, rows->data->target_count,
 	        rows->packing ? ", packed" : "");
+	if (s->eval.data)
+		cli_say(c, "eval     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets\n",
+		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
+		        s->eval.data->token_count, s->eval.data->target_count);
 	cli_say(c,
 	        "run      %" PRId64 " steps of %" PRId64 " x %" PRId64
 	        " rows, %s compute, cpu_offload=%s, %d threads\n",
@@ -104,7 +109,7 @@ static int sizes_find(struct trainer *t, struct engine_options *o)
 	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
 	if (s->eval.data)
 		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
-	if (c->sample_prompt && t->sample_every) {
+	if (c->sample_prompt) {
 		rc = session_need_tokenizer(s);
 		if (!rc)
 			rc = tokenizer_encode(s->tokenizer, &prompt, c->sample_prompt,
@@ -134,6 +139,7 @@ static void schedule_set(struct trainer *t)
 	t->eval_every = config_steps(c->eval_steps, t->total_steps);
 	t->log_every = larger(config_steps(c->logging_steps, t->total_steps), 1);
 	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
+	t->sample_at_ends = c->sample_prompt && !t->sample_every;
 }
 
 static int trace_prepare(struct trainer *t)
@@ -212,8 +218,15 @@ static int outputs_open(struct trainer *t)
 /* The line that a person copies to go on. */
 static void print_resume(const struct trainer *t)
 {
-	fprintf(stderr, "to go on: ferry train %s/config.yaml resume_from_checkpoint=auto\n",
-	        t->config->output_dir);
+	char *path = file_join(t->config->output_dir, "config.yaml");
+	struct str line = {0};
+
+	cli_add_word(&line, cli_program());
+	str_add(&line, " train ");
+	cli_add_word(&line, path ? path : "");
+	str_add(&line, " resume_from_checkpoint=auto");
+	cli_say_last(&line);
+	mem_free(path);
 }
 
 static int report(const struct trainer *t)

@@ -91,6 +91,30 @@ static int check_model(const struct config *c)
 	return err;
 }
 
+/* A file that is written after the first step: better to know now. */
+static int check_new_file(const struct config *c, const char *key, const char *path)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	char *dir;
+	int err = 0;
+
+	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
+		return 0;
+	dir = slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	if (!dir)
+		return ERR_NOMEM;
+	if (file_kind_of(dir) != FILE_DIR)
+		err = err_set(ERR_INPUT, "%s=%s: there is no directory %s", config_where(c, key), path, dir);
+	else if (file_kind_of(path) == FILE_DIR)
+		err = err_set(
+		        ERR_INPUT, "%s=%s is a directory; name a file in it", config_where(c, key), path);
+	else if (file_kind_of(path) != FILE_NONE && !c->resume_from_checkpoint)
+		err = err_set(ERR_INPUT, "%s=%s exists; remove it or name another file", config_where(c, key),
+		        path);
+	mem_free(dir);
+	return err;
+}
+
 int preflight_check(const struct config *c)
 {
 	const char *resume = c->resume_from_checkpoint;
@@ -108,6 +132,8 @@ int preflight_check(const struct config *c)
 		err = check_path(c, "config", c->config_json, WANT_EITHER);
 	if (!err && strcmp(c->path ? c->path : "-", "-"))
 		err = check_path(c, "path", c->path, c->verb == VERB_TOKENIZE ? WANT_FILE : WANT_EITHER);
+	if (!err)
+		err = check_new_file(c, "dump_gradients", c->dump_gradients);
 	if (!err && resume && strcmp(resume, "auto"))
 		err = check_path(c, "resume_from_checkpoint", resume, WANT_DIR);
 	if (!err && c->output_dir &&

@@ -139,6 +139,19 @@ static int rows_prepare(struct session_rows *r, const struct config *c, int64_t 
 	return rc;
 }
 
+/* A split may leave one side without anything to predict. */
+static int targets_check(const struct session *s)
+{
+	const struct dataset *sides[] = {s->train.data, s->eval.data};
+
+	for (size_t i = 0; i < 2; i++)
+		if (sides[i] && !sides[i]->target_count)
+			return err_set(ERR_INPUT,
+			        "eval_split=%g leaves no token to predict in the rows to %s; choose another",
+			        s->config->eval_split, i ? "evaluate on" : "train on");
+	return 0;
+}
+
 int session_open_rows(struct session *s)
 {
 	const struct config *c = s->config;
@@ -152,6 +165,8 @@ int session_open_rows(struct session *s)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
 	else if (trains && c->eval_split > 0)
 		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, (uint64_t)c->seed);
+	if (!rc)
+		rc = targets_check(s);
 	if (!rc && trains)
 		rc = rows_prepare(&s->train, c, c->per_device_train_batch_size,
 		        c->gradient_accumulation_steps,

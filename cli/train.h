@@ -23,6 +23,7 @@ struct trainer {
 	int64_t step, total_steps; /* steps done; of the run */
 	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
 	int64_t save_every, eval_every, sample_every, log_every; /* 0: not while running */
+	int sample_at_ends; /* before the first step and after the last */
 	int64_t skipped_in_row;
 	struct device_stats before; /* at the end of the step before */
 	int64_t trace_spans_left;   /* steps still to be traced */

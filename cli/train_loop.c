@@ -243,6 +243,10 @@ int train_run(struct trainer *t)
 	int rc = 0;
 
 	device_get_stats(t->session.device, &t->before);
+	if (t->step == t->total_steps)
+		return 0;
+	if (t->step == 0 && t->sample_at_ends)
+		rc = sample(t);
 	while (t->step < t->total_steps && !rc) {
 		struct engine_result result;
 		int64_t targets, tokens;
@@ -261,13 +265,17 @@ int train_run(struct trainer *t)
 		if (!rc)
 			rc = step_watch(t);
 		if (!rc && signals_pending() && t->step < t->total_steps) {
-			rc = train_save_checkpoint(t);
+			rc = t->saved_step == t->step ? 0 : train_save_checkpoint(t);
 			return rc ? rc
-			          : err_set(ERR_STOPPED, "stopped by %s after step %" PRId64,
+			          : err_set(ERR_STOPPED,
+			                    "stopped by %s after step %" PRId64
+			                    ", with a checkpoint; this goes on:",
 			                    signals_name(signals_pending()), t->step);
 		}
 	}
-	if (!rc && t->session.eval.data && (!t->eval_every || t->step % t->eval_every))
+	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = evaluate(t);
+	if (!rc && t->sample_at_ends)
+		rc = sample(t);
 	return rc;
 }

@@ -29,6 +29,8 @@ static uint64_t rows_hash(const struct session_rows *rows)
 
 	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
 	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
+	if (d->labels)
+		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
 	return XXH3_64bits_withSeed(order, sizeof(order), hash);
 }
 
@@ -66,10 +68,13 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		        "shuffle, seed and the batch of a "
 		        "step must be as they were",
 		        where);
-	if (step >= t->total_steps)
+	if (step > t->total_steps)
 		return err_set(ERR_INPUT,
-		        "%s is of step %" PRId64 " and the run has %" PRId64 ": nothing is left to do", where,
-		        step, t->total_steps);
+		        "%s is of step %" PRId64 ", but the run has only %" PRId64
+		        "; set max_steps or num_train_epochs to go further",
+		        where, step, t->total_steps);
+	if (step == t->total_steps)
+		log_info("%s is of the run's last step: no step is left, only the model is written", where);
 	if (total_steps != t->total_steps)
 		log_warn("the run had %" PRId64 " steps and now has %" PRId64
 		         ": the learning rate follows the new number",
