@@ -176,7 +176,8 @@ int added_set_split(
 			end = skip_space(text, len_bytes, end);
 		if (done < start && piece_list_add(list, base + done, base + start, -1) < 0)
 			return ERR_NOMEM;
-		if (piece_list_add(list, base + start, base + end, found->id) < 0)
+		/* a match that the one before has swallowed whole is none */
+		if (start < end && piece_list_add(list, base + start, base + end, found->id) < 0)
 			return ERR_NOMEM;
 		done = end;
 	}

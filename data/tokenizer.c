@@ -224,9 +224,14 @@ int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, 
 		size_t token_bytes;
 		const char *token = vocab_bytes(&t->bpe.vocab, ids[i], &token_bytes);
 
-		if (!token || (skip == SKIP_SPECIAL_ON && t->added[ids[i]] == TOKENIZER_ADDED_SPECIAL))
+		if (!token)
 			continue;
-		if (t->added[ids[i]] == TOKENIZER_ADDED_RENAMED)
+		enum tokenizer_added added = t->added[ids[i]];
+		int special = added == TOKENIZER_ADDED_SPECIAL || added == TOKENIZER_ADDED_RENAMED_SPECIAL;
+
+		if (special && skip == SKIP_SPECIAL_ON)
+			continue;
+		if (added == TOKENIZER_ADDED_RENAMED || added == TOKENIZER_ADDED_RENAMED_SPECIAL)
 			token = renamed_bytes(t, ids[i], &token_bytes);
 		str_add_bytes(&bytes, token, token_bytes);
 	}

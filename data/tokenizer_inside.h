@@ -14,6 +14,7 @@ enum tokenizer_added {
 	TOKENIZER_ADDED_PLAIN,
 	TOKENIZER_ADDED_SPECIAL, /* left out by SKIP_SPECIAL_ON */
 	TOKENIZER_ADDED_RENAMED, /* normalization changes its content: see `renamed` */
+	TOKENIZER_ADDED_RENAMED_SPECIAL,
 };
 
 struct tokenizer {
@@ -25,6 +26,7 @@ struct tokenizer {
 	struct piece_list renamed;        /* what such tokens decode to, in renamed_bytes */
 	struct str renamed_bytes;
 	struct token_list before, after; /* what the template puts around a text */
+	int has_template;
 	struct tokenizer_roles roles;
 };
 

@@ -103,8 +103,7 @@ static int read_added(const json_t *spec, const char *where, const char **conten
 	return 0;
 }
 
-/* An added token that normalization changes decodes to the changed content, and is left out by no
- * skip_special: HF tokenizers looks for that content among the special tokens. */
+/* An added token that normalization changes decodes to the changed content. */
 static int rename_added(struct tokenizer *t, int32_t id, const struct str *content)
 {
 	char decoded[VOCAB_CONTENT_BYTES];
@@ -120,24 +119,69 @@ static int rename_added(struct tokenizer *t, int32_t id, const struct str *conte
 	return piece_list_add(&t->renamed, start, t->renamed_bytes.len_bytes, id);
 }
 
-/* Into the trie that its flags name, normalized where it is searched in normalized text. */
-static int add_to_set(struct tokenizer *t, const char *content, size_t len_bytes, int32_t id, unsigned flags)
+/* The content as it is searched for: normalized where that is done in normalized text. */
+static int searched_content(
+        const struct tokenizer *t, struct str *text, const char *content, size_t len_bytes, unsigned flags)
+{
+	text->len_bytes = 0;
+	if (t->normalize_nfc && (flags & ADDED_NORMALIZED))
+		return nfc_append(text, content, len_bytes);
+	str_add_bytes(text, content, len_bytes);
+	return str_check(text);
+}
+
+/* A content that normalization changes is special to skip_special where its changed form is another special
+ * token. */
+static uint8_t added_mark(const struct tokenizer *t, const struct str *text, int changed, unsigned flags)
+{
+	int32_t same;
+
+	if (!changed)
+		return flags & ADDED_SPECIAL ? TOKENIZER_ADDED_SPECIAL : TOKENIZER_ADDED_PLAIN;
+	same = vocab_find_content(&t->bpe.vocab, text->data, text->len_bytes);
+	return same >= 0 && t->added[same] == TOKENIZER_ADDED_SPECIAL ? TOKENIZER_ADDED_RENAMED_SPECIAL
+	                                                              : TOKENIZER_ADDED_RENAMED;
+}
+
+/* Fills the tries and t->added; the ids are settled. Contents that normalization leaves alone go first,
+ * because one that becomes equal to another gives way to it. */
+static int fill_added_sets(struct tokenizer *t, const json_t *list, const char *where)
 {
 	struct str text = {0};
+	const json_t *element;
+	const char *content;
+	size_t len_bytes, i;
+	int64_t in_file;
+	unsigned flags;
 	int rc = 0;
 
-	if (!(flags & ADDED_NORMALIZED))
-		return added_set_add(&t->raw, content, len_bytes, id, flags);
-	if (t->normalize_nfc)
-		rc = nfc_append(&text, content, len_bytes);
-	else
-		str_add_bytes(&text, content, len_bytes);
-	if (rc == 0)
-		rc = str_check(&text);
-	if (rc == 0)
-		rc = added_set_add(&t->normalized, text.data, text.len_bytes, id, flags);
-	if (rc == 0 && (text.len_bytes != len_bytes || memcmp(text.data, content, len_bytes) != 0))
-		rc = rename_added(t, id, &text);
+	for (int pass = 0; pass < 2; pass++) {
+		json_array_foreach(list, i, element)
+		{
+			if (rc == 0)
+				rc = read_added(element, where, &content, &len_bytes, &in_file, &flags);
+			if (rc == 0)
+				rc = searched_content(t, &text, content, len_bytes, flags);
+			if (rc < 0)
+				goto out;
+			int changed =
+			        text.len_bytes != len_bytes || memcmp(text.data, content, len_bytes) != 0;
+			int32_t id = vocab_find_content(&t->bpe.vocab, content, len_bytes);
+
+			if (changed != pass)
+				continue;
+			if (t->added[id])
+				rc = err_set(
+				        ERR_INPUT, "%s: added_tokens: '%.80s' occurs twice", where, content);
+			if (rc == 0)
+				rc = added_set_add(flags & ADDED_NORMALIZED ? &t->normalized : &t->raw,
+				        text.data, text.len_bytes, id, flags);
+			if (rc == 0 && changed)
+				rc = rename_added(t, id, &text);
+			t->added[id] = added_mark(t, &text, changed, flags);
+		}
+	}
+out:
 	str_free(&text);
 	return rc;
 }
@@ -179,29 +223,7 @@ int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *wh
 	t->added = mem_alloc((size_t)vocab->id_end, 1);
 	if (!t->added)
 		return ERR_NOMEM;
-	for (int pass = 0; pass < 2; pass++) /* of equal contents, special ones come first */
-		json_array_foreach(list, i, element)
-		{
-			rc = read_added(element, where, &content, &len_bytes, &in_file, &flags);
-			if (rc == 0 && (flags & ADDED_SPECIAL ? 0 : 1) != pass)
-				continue;
-			id = rc == 0 ? vocab_find_content(vocab, content, len_bytes) : -1;
-			if (rc == 0 && t->added[id])
-				rc = err_set(
-				        ERR_INPUT, "%s: added_tokens: '%.80s' occurs twice", where, content);
-			if (rc == 0)
-				rc = add_to_set(t, content, len_bytes, (int32_t)id, flags);
-			if (rc < 0)
-				return rc;
-			t->added[id] =
-			        flags & ADDED_SPECIAL ? TOKENIZER_ADDED_SPECIAL : TOKENIZER_ADDED_PLAIN;
-		}
-	for (int64_t k = 0; k < t->renamed.count; k++) {
-		struct piece p = t->renamed.pieces[k];
-
-		t->added[p.id] = TOKENIZER_ADDED_RENAMED;
-	}
-	return 0;
+	return fill_added_sets(t, list, where);
 }
 
 static int check_cut(const json_t *root, const char *key, const char *where)

@@ -36,8 +36,8 @@ static int add_special_ids(const struct tokenizer *t, struct token_list *list, c
 }
 
 /* One element of a template: {"SpecialToken": {"id": NAME, ..}} or {"Sequence": {"id": "A", ..}}. */
-static int read_element(const struct tokenizer *t, struct token_list *before, struct token_list *after,
-        int *seen_text, const json_t *element, const json_t *tokens, const char *where)
+static int read_element(
+        struct tokenizer *t, int *seen_text, const json_t *element, const json_t *tokens, const char *where)
 {
 	const json_t *special = json_object_get(element, "SpecialToken"),
 	             *text = json_object_get(element, "Sequence");
@@ -55,7 +55,7 @@ static int read_element(const struct tokenizer *t, struct token_list *before, st
 	if (rc < 0)
 		return rc;
 	if (special)
-		return add_special_ids(t, *seen_text ? after : before, tokens, id, where);
+		return add_special_ids(t, *seen_text ? &t->after : &t->before, tokens, id, where);
 	if (strcmp(id, "A") != 0 || *seen_text)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: post_processor: the template for one text does not hold it once, as A", where);
@@ -63,50 +63,22 @@ static int read_element(const struct tokenizer *t, struct token_list *before, st
 	return 0;
 }
 
-/* Puts `inner` (what an earlier processor puts there) on the text's side of `outer`. */
-static int join(struct token_list *result, const struct token_list *first, const struct token_list *second)
-{
-	const struct token_list *parts[] = {first, second};
-
-	result->count = 0;
-	for (int p = 0; p < 2; p++)
-		for (int64_t i = 0; i < parts[p]->count; i++)
-			if (token_list_add(result, parts[p]->ids[i]) < 0)
-				return ERR_NOMEM;
-	return 0;
-}
-
 static int load_template(struct tokenizer *t, const json_t *spec, const char *where)
 {
-	struct token_list before = {0}, after = {0}, joined = {0}, old;
 	const json_t *single = json_object_get(spec, "single"), *element;
 	size_t i;
 	int seen_text = 0, rc = json_check_keys(spec, where, "type single pair special_tokens");
 
+	if (rc == 0 && t->has_template++)
+		rc = err_set(ERR_UNSUPPORTED, "%s: post_processor: TemplateProcessing twice", where);
 	if (rc == 0 && !json_is_array(single))
 		rc = err_set(
 		        ERR_UNSUPPORTED, "%s: post_processor: \"single\" of the template is no array", where);
-	json_array_foreach(single, i, element) if (rc == 0) rc = read_element(
-	        t, &before, &after, &seen_text, element, json_object_get(spec, "special_tokens"), where);
+	json_array_foreach(single, i, element) if (rc == 0) rc =
+	        read_element(t, &seen_text, element, json_object_get(spec, "special_tokens"), where);
 	if (rc == 0 && !seen_text)
 		rc = err_set(ERR_UNSUPPORTED, "%s: post_processor: the template for one text leaves it out",
 		        where);
-	if (rc == 0)
-		rc = join(&joined, &before, &t->before);
-	if (rc == 0) {
-		old = t->before;
-		t->before = joined;
-		joined = old;
-		rc = join(&joined, &t->after, &after);
-	}
-	if (rc == 0) {
-		old = t->after;
-		t->after = joined;
-		joined = old;
-	}
-	token_list_free(&before);
-	token_list_free(&after);
-	token_list_free(&joined);
 	return rc;
 }
 
