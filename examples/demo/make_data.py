@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Write the demo's texts: a small invented world, and questions about it.
 
-    make_data.py OUT_DIR     writes corpus.jsonl, train.jsonl, questions.jsonl
+    make_data.py OUT_DIR     writes corpus.jsonl, train.jsonl, questions.tsv
 
 corpus.jsonl     {"text"}: short documents that state every fact of the world in several ways, many times over. A model
                  that is trained on them from nothing knows the facts, and has never seen a question.
 train.jsonl      {"prompt", "completion"}: questions with answers about four fifths of the facts.
-questions.jsonl  {"prompt", "answer"}: questions about the remaining facts. Nothing in train.jsonl answers them; a model can
-                 only know them from the corpus, and how to answer only from train.jsonl.
+questions.tsv    question, tab, answer: about the remaining facts. Nothing in train.jsonl answers them; a model can only know
+                 them from the corpus, and how to answer only from train.jsonl. The prompt is "Question: ..\nAnswer:".
 
 The same seed gives the same bytes everywhere: all draws come from random.random(), which Python keeps stable.
 """
@@ -16,7 +16,7 @@ import json, os, random, sys
 SEED = 20240607
 LANDS, SUMS = 16, 6
 DOCUMENTS = 4000
-HELD_OUT = 5  # every fifth fact is asked about only in questions.jsonl
+HELD_OUT = 5  # every fifth fact is asked about only in questions.tsv
 
 rng = random.Random(SEED)
 
@@ -106,7 +106,7 @@ def document(facts):
 
 
 def question(fact, form):
-    return "Question: %s\nAnswer:" % fact[0][3][form].format(s=fact[1])
+    return fact[0][3][form].format(s=fact[1])
 
 
 def write(path, rows):
@@ -122,9 +122,11 @@ def main():
     write(os.path.join(out, "corpus.jsonl"), [{"text": document(pick(subjects))} for _ in range(DOCUMENTS)])
     facts = [fact for subject in subjects for fact in subject]
     held_out = [fact for i, fact in enumerate(facts) if i % HELD_OUT == (i // 20) % HELD_OUT]  # every relation gets some
-    train = [{"prompt": question(f, form), "completion": " " + answer(f)} for f in facts if f not in held_out for form in range(3)]
+    train = [{"prompt": "Question: %s\nAnswer:" % question(f, form), "completion": " " + answer(f)} for f in facts if f not in held_out for form in range(3)]
     write(os.path.join(out, "train.jsonl"), shuffled(train))
-    write(os.path.join(out, "questions.jsonl"), [{"prompt": question(f, int(rng.random() * 3)), "answer": answer(f)} for f in shuffled(held_out)])
+    with open(os.path.join(out, "questions.tsv"), "w", encoding="ascii", newline="\n") as f:
+        for fact in shuffled(held_out):
+            f.write("%s\t%s\n" % (question(fact, int(rng.random() * 3)), answer(fact)))
 
 
 main()
