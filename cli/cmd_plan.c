@@ -5,6 +5,8 @@
 #include "cli/session.h"
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
@@ -20,22 +22,24 @@ struct plan_figures {
 	int64_t tokens;
 };
 
-static void micro_fill(struct host_batch *micro, int count, int64_t tokens)
+static void micro_fill(struct host_batch *micro, int count, const struct engine_sizes *sizes)
 {
 	for (int m = 0; m < count; m++)
-		micro[m] = (struct host_batch){.tokens = tokens, .targets = tokens, .documents = 1};
+		micro[m] = (struct host_batch){
+		        .tokens = sizes->max_tokens, .targets = sizes->max_targets, .documents = 1};
 }
 
-static int steps_simulate(struct session *s, struct plan_figures *f, int micro_count, int64_t micro_tokens)
+static int steps_simulate(
+        struct session *s, struct plan_figures *f, int micro_count, const struct engine_sizes *sizes)
 {
 	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
 	struct device_stats before = {0}, after = {0};
 	struct engine_result result;
 	int rc = micro ? 0 : ERR_NOMEM;
 
-	f->tokens = micro_count * micro_tokens;
+	f->tokens = micro_count * sizes->max_tokens;
 	if (!rc)
-		micro_fill(micro, micro_count, micro_tokens);
+		micro_fill(micro, micro_count, sizes);
 	for (int step = 0; step < 2 && !rc; step++) {
 		device_get_stats(s->device, &before);
 		rc = engine_step(s->engine, &result, micro, micro_count, f->tokens, 1e-5, NULL);
@@ -99,7 +103,7 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
 	if (!f->fit.fits)
-		print_row(c, "more than this host has by", f->fit.need_bytes - f->fit.limit_bytes);
+		print_row(c, "missing on this host", f->fit.need_bytes - f->fit.limit_bytes);
 	cli_say(c, "a step on a machine as assumed: %.1f ms, %.0f tokens/s; of it busy:", f->step_ms,
 	        1e3 * (double)f->tokens / f->step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
@@ -114,7 +118,9 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	int64_t row_tokens = c->max_length ? c->max_length : s->model->config.max_positions;
 	int rc;
 
-	if (c->data) {
+	if (c->data && file_kind_of(c->data) == FILE_NONE)
+		log_info("data=%s is not here: planning for rows of %" PRId64 " tokens", c->data, row_tokens);
+	if (c->data && file_kind_of(c->data) != FILE_NONE) {
 		rc = session_open_rows(s);
 		if (rc)
 			return rc;
@@ -152,7 +158,7 @@ int cli_plan(const struct config *c)
 		goto out;
 	if (c->explain)
 		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
-	rc = steps_simulate(&s, &f, o.policy.micro_batches, o.train.max_tokens);
+	rc = steps_simulate(&s, &f, o.policy.micro_batches, &o.train);
 	if (!rc && c->json)
 		rc = print_json(&s, &f);
 	else if (!rc)

@@ -1,3 +1,4 @@
+#include "cli/cli.h"
 #include "cli/config_table.h"
 
 #include "base/err.h"
@@ -75,7 +76,7 @@ static void markdown_row(struct str *out, const struct config_key *key)
 			str_add(out, "all");
 			break;
 		}
-		if (!(key->verbs >> v & 1))
+		if (!(key->verbs >> v & 1) || !cli_command_of(v))
 			continue;
 		str_printf(out, "%s%s", comma, verb_infos[v].name);
 		comma = " ";
@@ -113,6 +114,8 @@ void config_write_markdown(struct str *out)
 	             "other verbs; on the command line they are an error, as\nis an unknown key anywhere.\n\n"
 	             "| verb | does | needs |\n|---|---|---|\n");
 	for (int v = 0; v < VERB_COUNT; v++) {
+		if (!cli_command_of(v))
+			continue;
 		str_printf(out, "| `%s` | %s | ", verb_infos[v].name, verb_infos[v].meaning);
 		markdown_cell(out, verb_infos[v].needs);
 		str_add(out, " |\n");
@@ -167,6 +170,8 @@ static void man_verbs(struct str *out)
 	for (int v = 0; v < VERB_COUNT; v++) {
 		const struct verb_info *info = &verb_infos[v];
 
+		if (!cli_command_of(v))
+			continue;
 		str_printf(out, ".TP\n.B %s\n", info->name);
 		str_printf(out, "%c", toupper((unsigned char)*info->meaning));
 		roff(out, info->meaning + 1);
@@ -254,7 +259,8 @@ void config_write_man(struct str *out)
 	str_add(out, man_end);
 	str_add(out, ".SH EXAMPLES\n.nf\n");
 	for (int v = 0; v < VERB_COUNT; v++)
-		roff(out, verb_infos[v].examples);
+		if (cli_command_of(v))
+			roff(out, verb_infos[v].examples);
 	str_add(out, ".fi\n");
 }
 
@@ -266,9 +272,12 @@ void config_write_completion(struct str *out)
 	             "\tlocal word=\"${COMP_WORDS[COMP_CWORD]}\" verb=\"${COMP_WORDS[1]}\" keys=\n"
 	             "\tif [ \"$COMP_CWORD\" = 1 ]; then\n\t\tCOMPREPLY=($(compgen -W \"");
 	for (int v = 0; v < VERB_COUNT; v++)
-		str_printf(out, "%s ", verb_infos[v].name);
+		if (cli_command_of(v))
+			str_printf(out, "%s ", verb_infos[v].name);
 	str_add(out, "help\" -- \"$word\"))\n\t\treturn\n\tfi\n\tcase \"$verb\" in\n");
 	for (int v = 0; v < VERB_COUNT; v++) {
+		if (!cli_command_of(v))
+			continue;
 		str_printf(out, "\t%s) keys=\"", verb_infos[v].name);
 		for (int i = 0; i < config_key_count; i++)
 			if (config_keys[i].verbs >> v & 1)

@@ -68,6 +68,22 @@ static int check_path(const struct config *c, const char *key, const char *path,
 	return 0;
 }
 
+static int no_model(const struct config *c)
+{
+	char *inner = mem_printf("%s/model/config.json", c->model);
+	int found = inner && file_kind_of(inner) == FILE_REGULAR;
+
+	mem_free(inner);
+	if (found)
+		return err_set(ERR_INPUT, "%s=%s holds no config.json; the result of that run is %s/model",
+		        config_where(c, "model"), c->model, c->model);
+	return err_set(ERR_INPUT,
+	        "%s=%s holds no config.json; a model is a HuggingFace directory (a checkpoint of ferry "
+	        "becomes one by "
+	        "\"ferry export\")",
+	        config_where(c, "model"), c->model);
+}
+
 /* A directory of a model must hold a config.json to be one. */
 static int check_model(const struct config *c)
 {
@@ -82,11 +98,7 @@ static int check_model(const struct config *c)
 	if (!path)
 		return ERR_NOMEM;
 	if (file_kind_of(path) != FILE_REGULAR)
-		err = err_set(ERR_INPUT,
-		        "%s=%s holds no config.json; a model is a HuggingFace directory (a checkpoint of "
-		        "ferry becomes one "
-		        "by \"ferry export\")",
-		        config_where(c, "model"), c->model);
+		err = no_model(c);
 	mem_free(path);
 	return err;
 }
@@ -121,7 +133,9 @@ int preflight_check(const struct config *c)
 	int err = check_model(c);
 
 	if (!err)
-		err = check_path(c, "data", c->data, WANT_FILE);
+		err = c->verb == VERB_PLAN && file_kind_of(c->data ? c->data : "") == FILE_NONE
+		              ? 0 /* a plan does without */
+		              : check_path(c, "data", c->data, WANT_FILE);
 	if (!err)
 		err = check_path(c, "eval_data", c->eval_data, WANT_FILE);
 	if (!err)

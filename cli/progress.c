@@ -61,14 +61,17 @@ void progress_seconds(struct str *out, double seconds)
 
 void progress_count(struct str *out, double count)
 {
-	static const char *const units[] = {"", "k", "M", "G", "T"};
+	static const char *const units[] = {"", "k", "M", "B", "T"};
 	int unit = 0;
 
-	while (count >= 9999.5 && unit < 4) {
+	while (count >= (unit ? 999.5 : 9999.5) && unit < 4) {
 		count /= 1000;
 		unit++;
 	}
-	str_printf(out, unit || count < 99.95 ? "%.1f%s" : "%.0f%s", count, units[unit]);
+	if (!unit)
+		str_printf(out, count < 99.95 ? "%.1f" : "%.0f", count);
+	else
+		str_printf(out, "%.*f%s", count < 9.995 ? 2 : count < 99.95 ? 1 : 0, count, units[unit]);
 }
 
 void progress_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s)

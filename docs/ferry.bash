@@ -4,14 +4,14 @@ _ferry()
 {
 	local word="${COMP_WORDS[COMP_CWORD]}" verb="${COMP_WORDS[1]}" keys=
 	if [ "$COMP_CWORD" = 1 ]; then
-		COMPREPLY=($(compgen -W "train eval generate plan export inspect verify tokenize data init topo bench report help" -- "$word"))
+		COMPREPLY=($(compgen -W "train eval generate plan export inspect verify tokenize data init topo bench help" -- "$word"))
 		return
 	fi
 	case "$verb" in
 	train) keys="model data eval_data output_dir resume_from_checkpoint overwrite_output_dir init_weights data_format chat_template max_length long_rows packing train_on_inputs shuffle max_samples text_field tokenizer eval_split per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_train_epochs max_steps learning_rate lr_scheduler_type min_lr_rate warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm optimizer_state skip_nonfinite nonfinite_limit compute_dtype gradient_dtype reduce_dtype export_dtype seed deterministic device threads cpu_offload activations vram_budget ram_budget pin_memory schedule sharding_strategy wrap_policy min_num_params backward_prefetch forward_prefetch prefetch_units load watchdog_timeout check_replicas save_steps save_total_limit state_dict_type save_first_step max_shard_size logging_steps eval_steps sample_prompt sample_steps trace dump_gradients max_new_tokens temperature top_p top_k host_copy_gbps stream_delay_seed isa dry_run json help " ;;
 	eval) keys="model data init_weights data_format chat_template max_length long_rows packing train_on_inputs max_samples text_field tokenizer per_device_eval_batch_size compute_dtype seed deterministic device threads cpu_offload vram_budget ram_budget pin_memory sharding_strategy wrap_policy min_num_params forward_prefetch prefetch_units load per_token host_copy_gbps stream_delay_seed isa json help " ;;
 	generate) keys="model init_weights data_format chat_template max_length tokenizer compute_dtype seed deterministic device threads cpu_offload vram_budget ram_budget pin_memory sharding_strategy wrap_policy min_num_params forward_prefetch prefetch_units load prompt prompt_ids max_new_tokens temperature top_p top_k host_copy_gbps stream_delay_seed isa json help " ;;
-	plan) keys="model machine max_length packing per_device_train_batch_size gradient_accumulation_steps max_grad_norm optimizer_state skip_nonfinite compute_dtype gradient_dtype reduce_dtype deterministic device threads cpu_offload activations vram_budget ram_budget pin_memory schedule sharding_strategy wrap_policy min_num_params backward_prefetch forward_prefetch prefetch_units world_size host_copy_gbps stream_delay_seed isa explain json help " ;;
+	plan) keys="model data machine data_format max_length long_rows packing train_on_inputs max_samples text_field tokenizer per_device_train_batch_size gradient_accumulation_steps max_grad_norm optimizer_state skip_nonfinite compute_dtype gradient_dtype reduce_dtype deterministic device threads cpu_offload activations vram_budget ram_budget pin_memory schedule sharding_strategy wrap_policy min_num_params backward_prefetch forward_prefetch prefetch_units world_size host_copy_gbps stream_delay_seed isa explain json help " ;;
 	export) keys="output_dir overwrite_output_dir checkpoint export_dtype max_shard_size json help " ;;
 	inspect) keys="path json help " ;;
 	verify) keys="path json help " ;;
@@ -20,7 +20,6 @@ _ferry()
 	init) keys="output_dir overwrite_output_dir config tokenizer export_dtype seed max_shard_size json help " ;;
 	topo) keys="json help " ;;
 	bench) keys="name device threads count host_copy_gbps isa json help " ;;
-	report) keys="output_dir json help " ;;
 	esac
 	case "$word" in
 	--*) COMPREPLY=($(compgen -P -- -W "$keys" -- "${word#--}")) ;;

@@ -189,6 +189,48 @@ static void test_damage(void **state)
 	assert_int_not_equal(system("test -e \"$DIR/e7\""), 0); /* nothing is left */
 }
 
+/* ---- plan ---- */
+
+static int64_t planned(const char *command, const char *key)
+{
+	json_t *plan = run_json(command);
+	const json_t *value = json_object_get(plan, key);
+	int64_t number = json_is_boolean(value) ? json_is_true(value) : json_integer_value(value);
+
+	assert_non_null(value);
+	json_decref(plan);
+	return number;
+}
+
+static void test_plan(void **state)
+{
+	(void)state;
+	put("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
+	assert_int_equal(planned("$F plan model=config.json --json", "fits"), 1);
+	assert_int_equal(planned("$F plan model=config.json ram_budget=1KiB --json", "fits"), 0);
+	assert_true(planned("$F plan model=config.json max_length=64 --json", "device_bytes") >
+	            planned("$F plan model=config.json data=rows.jsonl --json", "device_bytes"));
+	assert_int_equal(planned("$F plan model=config.json max_length=8 --json", "device_bytes"),
+	        planned("$F plan model=config.json max_length=8 data=none.jsonl --json", "device_bytes"));
+	/* with offload off no weights cross, only the batch does */
+	assert_true(
+	        planned("$F plan model=config.json max_length=8 cpu_offload=off --json", "h2d_bytes") < 5200);
+}
+
+/* Llama-3-8B by its published sizes; no weights anywhere. */
+static void test_plan_large(void **state)
+{
+	(void)state;
+	put("8b.json",
+	        "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 4096, "
+	        "\"intermediate_size\": "
+	        "14336, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, "
+	        "\"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000.0, "
+	        "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\"}");
+	assert_int_equal(planned("$F plan model=8b.json --json", "parameters"), 8030261248);
+	assert_true(planned("$F plan model=8b.json --json", "host_bytes") >= 14 * 8030261248);
+}
+
 static void test_bad(void **state)
 {
 	static const struct {
@@ -241,6 +283,8 @@ int main(void)
 	        cmocka_unit_test(test_checkpoint),
 	        cmocka_unit_test(test_export),
 	        cmocka_unit_test(test_damage),
+	        cmocka_unit_test(test_plan),
+	        cmocka_unit_test(test_plan_large),
 	        cmocka_unit_test(test_bad),
 	};
 
