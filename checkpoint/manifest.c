@@ -33,27 +33,63 @@ static void make_tail(char tail[TAIL_BYTES], const char *text, size_t len_bytes)
 	        (uint64_t)XXH3_64bits(text, len_bytes));
 }
 
-static int write_sealed(const char *path, json_t *root)
+static int add_compact(struct str *out, const json_t *value)
 {
-	char *text = NULL, tail[TAIL_BYTES];
-	struct str out = {0};
-	int err = json_write(&text, root, JSON_INDENT(1));
+	char *text;
+	int err = json_write(&text, value, JSON_COMPACT);
 
 	if (err)
-		return err_note(err, "%s", path);
-	str_add_bytes(&out, text, strlen(text) - 2); /* without its "\n}" */
-	str_add(&out, ",\n");
-	err = str_check(&out);
-	if (!err) {
-		make_tail(tail, out.data, out.len_bytes);
-		str_add(&out, tail);
-		err = str_check(&out);
+		return err;
+	str_add(out, text);
+	mem_free(text);
+	return 0;
+}
+
+/* A list of objects has a line for each. */
+static int add_value(struct str *out, const json_t *value)
+{
+	int err = 0;
+
+	if (!json_is_object(json_array_get(value, 0)))
+		return add_compact(out, value);
+	for (size_t i = 0; !err && i < json_array_size(value); i++) {
+		str_add(out, i ? ",\n  " : "[\n  ");
+		err = add_compact(out, json_array_get(value, i));
+	}
+	str_add(out, "\n ]");
+	return err;
+}
+
+/* One line for each key, and the checksum; takes the place of a file that is there. */
+static int write_sealed(const char *path, json_t *root)
+{
+	char tail[TAIL_BYTES];
+	struct str out = {0};
+	const char *key;
+	json_t *value;
+	int err = root ? 0 : err_set(ERR_NOMEM, "out of memory");
+
+	str_add(&out, "{\n");
+	json_object_foreach(root, key, value)
+	{
+		str_printf(&out, " \"%s\": ", key);
+		err = add_value(&out, value);
+		if (err)
+			goto out;
+		str_add(&out, ",\n");
 	}
 	if (!err)
+		err = str_check(&out);
+	if (err)
+		goto out;
+	make_tail(tail, out.data, out.len_bytes);
+	str_add(&out, tail);
+	err = str_check(&out);
+	if (!err)
 		err = file_write_all(path, out.data, out.len_bytes);
+out:
 	str_free(&out);
-	mem_free(text);
-	return err;
+	return err == ERR_NOMEM ? err_note(err, "%s", path) : err;
 }
 
 static int read_sealed(json_t **root, const char *path)
