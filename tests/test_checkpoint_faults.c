@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <xxhash.h>
 
 /* Short by default; scripts/campaign_checkpoint.sh sets the environment for long ones. */
 static int64_t campaign(const char *name, int64_t usual)
@@ -289,6 +290,50 @@ static void flipped_bits(void **state)
 	mem_free(out);
 }
 
+/* A manifest that was changed and given the right checksum again: refused, or harmless. */
+static void manifests_with_a_right_checksum(void **state)
+{
+	static const char alphabet[] = "{}[],:\"\\0123456789eE.-_ abhilmov/\x80";
+	char *out = fixture_sub_dir(dir, "hostile"), *path = file_join(out, "checkpoint-000001");
+	char *file = file_join(path, "manifest.json"), *text, *copy;
+	int64_t count = campaign("FERRY_CAMPAIGN_FLIPS", 2000), opened = 0;
+	size_t len, body;
+
+	(void)state;
+	check_ok(fixture_save(out, files, 1, 0));
+	check_ok(file_read_all(file, 1 << 20, &text, &len));
+	body = (size_t)(strstr(text, " \"checksum\"") - text);
+	copy = mem_alloc(len + 1, 1);
+	for (int64_t i = 0; i < count; i++) {
+		struct checkpoint *checkpoint;
+		FILE *f = fopen(file, "wb");
+		int code;
+
+		memcpy(copy, text, len);
+		for (uint64_t n = 0; n <= rng_below(seed(), 20, (uint64_t)i, 3); n++) {
+			uint64_t at = rng_below(seed(), 21 + n, (uint64_t)i, body);
+
+			copy[at] = alphabet[rng_below(seed(), 31 + n, (uint64_t)i, sizeof(alphabet) - 1)];
+		}
+		fwrite(copy, 1, body, f);
+		fprintf(f, " \"checksum\": \"xxh3-64:%016" PRIx64 "\"\n}\n",
+		        (uint64_t)XXH3_64bits(copy, body));
+		fclose(f);
+		code = checkpoint_open(&checkpoint, path);
+		assert_true(code == 0 || code == ERR_INPUT || code == ERR_UNSUPPORTED);
+		if (code)
+			assert_non_null(strstr(err_text(), "/checkpoint-000001"));
+		opened += !code;
+		checkpoint_close(checkpoint);
+	}
+	print_message("%" PRId64 " changed manifests, %" PRId64 " of them open\n", count, opened);
+	mem_free(text);
+	mem_free(copy);
+	mem_free(file);
+	mem_free(path);
+	mem_free(out);
+}
+
 static void cut_and_missing_files(void **state)
 {
 	char *out = fixture_sub_dir(dir, "cut"), *path = file_join(out, "checkpoint-000001");
@@ -408,6 +453,7 @@ int main(void)
 	        cmocka_unit_test_teardown(each_call_of_a_load_fails, disarm),
 	        cmocka_unit_test_teardown(each_allocation_fails, disarm),
 	        cmocka_unit_test(flipped_bits),
+	        cmocka_unit_test(manifests_with_a_right_checksum),
 	        cmocka_unit_test(cut_and_missing_files),
 	        cmocka_unit_test(killed_at_any_moment),
 	};
