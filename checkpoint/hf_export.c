@@ -19,8 +19,8 @@ struct work {
 	const struct hf_export *options;
 	const struct model *model;
 	const struct plane_source *source;
-	char *temp; /* the directory under its temporary name */
-	int *shard; /* [tensor_count] */
+	char *temp, *final; /* the directory under its temporary name, and without trailing slashes */
+	int *shard;         /* [tensor_count] */
 	int shard_count;
 	uint16_t *hi;
 	int16_t *lo;
@@ -279,7 +279,7 @@ static int write_all(struct work *work)
 		err = write_index(work);
 	if (!err)
 		err = hf_export_copy_files(options->files_from, options->config_path, work->temp);
-	return err ? err : temp_dir_commit(work->temp, options->dir);
+	return err ? err : temp_dir_commit(work->temp, work->final);
 }
 
 int hf_export_write(
@@ -298,7 +298,8 @@ int hf_export_write(
 	if (err)
 		goto out;
 	work.temp = temp_dir_name(parent, name, temp_dir_id());
-	err = work.temp ? write_all(&work) : ERR_NOMEM;
+	work.final = file_join(parent, name);
+	err = work.temp && work.final ? write_all(&work) : ERR_NOMEM;
 	if (err) {
 		struct err kept = {0};
 
@@ -311,6 +312,7 @@ out:
 	mem_free(parent);
 	mem_free(name);
 	mem_free(work.temp);
+	mem_free(work.final);
 	mem_free(work.shard);
 	mem_free(work.hi);
 	mem_free(work.lo);

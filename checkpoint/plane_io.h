@@ -1,9 +1,9 @@
 /* How weights and optimizer state come and go without this folder knowing where they live.
  *
  * A tensor is a number of the model's table, a range is elements inside one tensor. Whoever holds the planes
- * (the store, a test's arrays) implements a source to be read from and a sink to be written to. The planes of
- * one range are passed one call after another; ranges of a tensor come in rising order, without gaps, in
- * pieces of at most PLANE_PIECE_COUNT elements.
+ * (the store, a test's arrays) implements a source to be read from and a sink to be written to. Ranges come
+ * in pieces of at most PLANE_PIECE_COUNT elements; within one plane, those of a tensor in rising order.
+ * Planes may come one after another (a checkpoint) or by turns (weights of a HuggingFace directory).
  *
  * Both return 0 or ERR_* with a text; the error ends the transfer and reaches its caller. They are called on
  * the thread that asked for the transfer.

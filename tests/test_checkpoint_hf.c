@@ -455,7 +455,7 @@ static void export_round_trip(void **state)
 
 static void export_tied_and_half(void **state)
 {
-	char *to = file_join(dir, "half");
+	char *to = file_join(dir, "half/"); /* a slash at the end is nothing */
 	struct model model = fixture_model(1);
 	struct fixture_planes planes = {.model = &model}, back = {.model = &model};
 	struct plane_sink sink = fixture_sink(&back);
