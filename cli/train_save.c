@@ -86,13 +86,35 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 
 /* ---- checkpoints ---- */
 
+/* Where every checkpoint is damaged, starting anew would overwrite what may yet be saved. */
+static int none_check(const char *output_dir)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int rc = file_kind_of(output_dir) == FILE_DIR ? file_list_dir(output_dir, &names, &count) : 0;
+
+	for (size_t i = 0; i < count && !rc; i++)
+		if (checkpoint_step_of(names[i]) >= 0)
+			rc = err_set(ERR_INPUT,
+			        "output_dir=%s has checkpoints, but none that can be read; to start anew, "
+			        "set "
+			        "overwrite_output_dir=on instead of resume_from_checkpoint",
+			        output_dir);
+	file_list_free(names, count);
+	return rc;
+}
+
 int train_find_checkpoint(const struct config *c, char **path)
 {
+	int rc;
+
 	*path = NULL;
 	if (!c->resume_from_checkpoint)
 		return 0;
-	if (!strcmp(c->resume_from_checkpoint, "auto"))
-		return checkpoint_find_newest(path, c->output_dir);
+	if (!strcmp(c->resume_from_checkpoint, "auto")) {
+		rc = checkpoint_find_newest(path, c->output_dir);
+		return rc || *path ? rc : none_check(c->output_dir);
+	}
 	*path = mem_strdup(c->resume_from_checkpoint);
 	return *path ? 0 : ERR_NOMEM;
 }

@@ -1,0 +1,259 @@
+/* Runs of `ferry train` on small models: golden ones where they are present, and one that is made here. */
+#ifndef FERRY_TESTS_RUN_FIXTURE_H
+#define FERRY_TESTS_RUN_FIXTURE_H
+
+#include "tests/ferry_run.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <time.h>
+
+/* A model and rows that fit it. */
+struct run_model {
+	char dir[600], data[620];
+};
+
+__attribute__((format(printf, 2, 3))) static inline void write_file(const char *name, const char *fmt, ...)
+{
+	char path[400], *text = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	assert_true(vasprintf(&text, fmt, ap) >= 0);
+	va_end(ap);
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(file_write_all(path, text, strlen(text)), 0);
+	free(text);
+}
+
+/* `count` rows of 3 to 26 ids below 64; some labels are masked and some differ from their ids. */
+static inline void write_rows(const char *name, int count, uint64_t seed)
+{
+	struct str text = {0};
+	uint64_t draw = 0;
+
+	for (int row = 0; row < count; row++) {
+		int length = 3 + (int)rng_below(seed, 1, draw++, 24);
+		int ids[32];
+
+		str_add(&text, "{\"input_ids\":[");
+		for (int i = 0; i < length; i++) {
+			ids[i] = (int)rng_below(seed, 2, draw++, 64);
+			str_printf(&text, "%s%d", i ? "," : "", ids[i]);
+		}
+		str_add(&text, "],\"labels\":[");
+		for (int i = 0; i < length; i++) {
+			int label = (int)rng_below(seed, 3, draw++, 64);
+
+			if (label < 8 && i > 1)
+				label = -100;
+			else if (label < 60)
+				label = ids[i];
+			str_printf(&text, "%s%d", i ? "," : "", label);
+		}
+		str_add(&text, "]}\n");
+	}
+	write_file(name, "%s", text.data);
+	str_free(&text);
+}
+
+#define TINY_CONFIG                                                                                          \
+	"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"           \
+	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
+	"\"max_position_embeddings\":128,\"tie_word_embeddings\":%s}"
+
+/* work_dir/tiny and work_dir/rows.jsonl. */
+static inline void tiny_model(struct run_model *m)
+{
+	write_file("tiny.json", TINY_CONFIG, "false");
+	write_rows("rows.jsonl", 23, 7);
+	assert_ferry(0, NULL, "init config=%s/tiny.json output_dir=%s/tiny seed=1", work_dir, work_dir);
+	snprintf(m->dir, sizeof(m->dir), "%s/tiny", work_dir);
+	snprintf(m->data, sizeof(m->data), "%s/rows.jsonl", work_dir);
+}
+
+static inline void golden_model(struct run_model *m, const char *golden, const char *name)
+{
+	snprintf(m->dir, sizeof(m->dir), "%s/%s/hf", golden, name);
+	snprintf(m->data, sizeof(m->data), "%s/%s/train.jsonl", golden, name);
+}
+
+/* ---- what a run left ---- */
+
+static inline char *read_file(const char *path, size_t *len_bytes)
+{
+	char *text = NULL;
+
+	if (file_read_all(path, 1 << 28, &text, len_bytes))
+		fail_msg("%s cannot be read", path);
+	return text;
+}
+
+/* A value as metrics.jsonl has it: text that differs when one bit differs. */
+static inline void add_value(struct str *out, const json_t *row, const char *key)
+{
+	const json_t *value = json_object_get(row, key);
+	char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
+
+	if (text)
+		str_printf(out, " %s %s", key, text);
+	free(text);
+}
+
+/* The numbers of metrics.jsonl that training made, one row a line (mem_free). */
+static inline char *run_numbers(const char *name)
+{
+	static const char *const keys[] = {"step", "epoch", "loss", "grad_norm", "learning_rate",
+	        "target_tokens", "tokens", "skipped", "eval_loss", "eval_tokens"};
+	char path[400], *text, *at, *end;
+	struct str out = {0};
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	text = at = read_file(path, &len);
+	while ((end = memchr(at, '\n', len - (size_t)(at - text)))) {
+		json_t *row;
+
+		assert_int_equal(json_parse(&row, path, at, (size_t)(end - at)), 0);
+		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+			add_value(&out, row, keys[i]);
+		str_add_char(&out, '\n');
+		json_decref(row);
+		at = end + 1;
+	}
+	assert_int_equal(at - text, len); /* whole lines only */
+	mem_free(text);
+	return str_take(&out);
+}
+
+static inline void assert_same_files(const char *a, const char *b, const char *why)
+{
+	size_t a_bytes, b_bytes;
+	char *a_data = read_file(a, &a_bytes), *b_data = read_file(b, &b_bytes);
+
+	if (a_bytes != b_bytes || memcmp(a_data, b_data, a_bytes))
+		fail_msg("%s and %s differ: %s", a, b, why);
+	mem_free(a_data);
+	mem_free(b_data);
+}
+
+/* Numbers of every step, and every byte of the resulting model. */
+static inline void assert_same_runs(const char *a, const char *b, const char *why)
+{
+	char *a_numbers = run_numbers(a), *b_numbers = run_numbers(b), a_path[400], b_path[400];
+
+	if (strcmp(a_numbers, b_numbers))
+		fail_msg("%s: other numbers.\n%s:\n%s\n%s:\n%s", why, a, a_numbers, b, b_numbers);
+	mem_free(a_numbers);
+	mem_free(b_numbers);
+	snprintf(a_path, sizeof(a_path), "%s/%s/model/model.safetensors", work_dir, a);
+	snprintf(b_path, sizeof(b_path), "%s/%s/model/model.safetensors", work_dir, b);
+	assert_same_files(a_path, b_path, why);
+}
+
+static inline void remove_run(const char *name)
+{
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(file_remove_tree(path), 0);
+}
+
+static inline int run_has(const char *name)
+{
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	return file_kind_of(path) != FILE_NONE;
+}
+
+/* ---- runs that are stopped ---- */
+
+static inline void sleep_ms(int ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+
+	nanosleep(&t, NULL);
+}
+
+/* Starts a command line, "exec" before it, output into work_dir/stderr. */
+static inline pid_t run_start(const char *command)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		char line[5000], path[300];
+		int fd;
+
+		snprintf(path, sizeof(path), "%s/stderr", work_dir);
+		fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+		dup2(fd, STDERR_FILENO);
+		dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+		snprintf(line, sizeof(line), "exec %s", command);
+		execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+static inline int run_wait(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static inline int is_running(pid_t pid)
+{
+	siginfo_t info = {0};
+
+	return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && !info.si_pid;
+}
+
+static inline int line_count(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	int count = 0, c;
+
+	while (f && (c = getc(f)) != EOF)
+		count += c == '\n';
+	if (f)
+		fclose(f);
+	return count;
+}
+
+/* Sends `signal` once metrics.jsonl of the run has `lines` more lines than `before`, and a little later. */
+static inline int run_signal(pid_t pid, int signal, const char *name, int lines, int delay_ms)
+{
+	char path[400];
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	while (line_count(path) < lines && is_running(pid))
+		sleep_ms(2);
+	sleep_ms(delay_ms);
+	kill(pid, signal);
+	return run_wait(pid);
+}
+
+/* The last line that the last command wrote to stderr; valid until the next call. */
+static inline const char *last_line(void)
+{
+	static char line[4096];
+	const char *text = ferry_said();
+	size_t len = strlen(text);
+
+	while (len && text[len - 1] == '\n')
+		len--;
+	while (len && text[len - 1] != '\n')
+		len--;
+	snprintf(line, sizeof(line), "%s", text + len);
+	line[strcspn(line, "\n")] = 0;
+	return line;
+}
+
+#endif
