@@ -1,0 +1,207 @@
+/* links: cli */
+#include "cli/cli.h"
+#include "tests/cli_parse.h"
+
+/* Configurations for other trainers, as people have them. */
+
+static const char axolotl[] =
+        "base_model: models/llama\n"
+        "model_type: LlamaForCausalLM\n"
+        "datasets:\n  - path: rows.jsonl\n    type: alpaca\n"
+        "val_set_size: 0.05\noutput_dir: ./out\nsequence_len: 8192\nsample_packing: true\n"
+        "pad_to_sequence_len: true\nwandb_project:\nwandb_entity: me\n"
+        "gradient_accumulation_steps: 8\nbatch_size: 16\nnum_epochs: 2\noptimizer: adamw_torch\n"
+        "lr_scheduler: cosine\nlearning_rate: 2e-5\nbf16: auto\nfp16:\ntf32: false\n"
+        "gradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n"
+        "flash_attention: true\nwarmup_steps: 100\nevals_per_epoch: 2\nsaves_per_epoch: 1\ndebug:\n"
+        "deepspeed:\nweight_decay: 0.0\nfsdp: [full_shard, auto_wrap]\n"
+        "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_state_dict_type: FULL_STATE_DICT\n"
+        "special_tokens:\n  pad_token: <|end_of_text|>\n";
+static const char accelerate[] =
+        "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\n"
+        "enable_cpu_affinity: false\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+        "  fsdp_backward_prefetch: BACKWARD_POST\n  fsdp_cpu_ram_efficient_loading: true\n"
+        "  fsdp_forward_prefetch: false\n  fsdp_offload_params: true\n  fsdp_sharding_strategy: 2\n"
+        "  fsdp_state_dict_type: SHARDED_STATE_DICT\n  fsdp_sync_module_states: true\n"
+        "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n  fsdp_use_orig_params: true\n"
+        "machine_rank: 0\nmain_training_function: main\nmixed_precision: bf16\nnum_machines: 1\n"
+        "num_processes: 8\nrdzv_backend: static\nsame_network: true\ntpu_env: []\ntpu_use_cluster: false\n"
+        "use_cpu: false\n";
+static const char torchtune[] =
+        "output_dir: /tmp/out\n"
+        "tokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  path: /tmp/t.model\n"
+        "  max_seq_len: null\n"
+        "dataset:\n  _component_: torchtune.datasets.alpaca_dataset\n  packed: False\n  source: json\n"
+        "  data_files: rows.json\n"
+        "seed: null\nshuffle: True\nmodel:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\n"
+        "checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n"
+        "  checkpoint_dir: models/l\n  checkpoint_files: [a.safetensors, b.safetensors]\n"
+        "  recipe_checkpoint: null\n  output_dir: /tmp/out\n  model_type: LLAMA3\n"
+        "resume_from_checkpoint: False\nbatch_size: 2\nepochs: 1\n"
+        "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-5\n  fused: True\n  betas: [0.8, 0.95]\n"
+        "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n"
+        "max_steps_per_epoch: null\ngradient_accumulation_steps: 4\nclip_grad_norm: null\ncompile: False\n"
+        "optimizer_in_bwd: False\nenable_activation_checkpointing: True\n"
+        "enable_activation_offloading: True\nfsdp_cpu_offload: True\ndtype: bf16\n"
+        "metric_logger:\n  _component_: torchtune.training.metric_logging.DiskLogger\n  log_dir: /tmp/logs\n"
+        "log_every_n_steps: 10\nlog_peak_memory_stats: True\n"
+        "profiler:\n  _component_: torchtune.training.setup_torch_profiler\n  enabled: False\n";
+static const char llama_factory[] =
+        "model_name_or_path: models/l\ntrust_remote_code: true\nstage: sft\ndo_train: true\n"
+        "finetuning_type: full\ndataset: rows.json\ntemplate: alpaca\ncutoff_len: 2048\nmax_samples: 1000\n"
+        "overwrite_cache: true\npreprocessing_num_workers: 16\noutput_dir: saves\nlogging_steps: 10\n"
+        "save_steps: 500\nplot_loss: true\noverwrite_output_dir: true\nsave_only_model: false\n"
+        "report_to: none\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 2\n"
+        "learning_rate: 1.0e-5\nnum_train_epochs: 3.0\nlr_scheduler_type: cosine\nwarmup_ratio: 0.1\n"
+        "bf16: true\nddp_timeout: 180000000\nresume_from_checkpoint: null\nval_size: 0.1\n"
+        "per_device_eval_batch_size: 1\neval_strategy: steps\neval_steps: 500\n";
+static const char transformers[] =
+        "model_name_or_path: models/l\ndataset_name: rows.jsonl\noutput_dir: o\nsave_strategy: epoch\n"
+        "evaluation_strategy: 'no'\nlogging_dir: logs\nreport_to: [tensorboard, wandb]\nnum_train_epochs: 4\n"
+        "fsdp: full_shard auto_wrap offload\nfsdp_config:\n  backward_prefetch: backward_pre\n"
+        "  min_num_params: 2000\nlr_scheduler_type: cosine_with_min_lr\n"
+        "lr_scheduler_kwargs:\n  min_lr_rate: 0.1\noptim: adamw_torch_fused\nfp16: false\n"
+        "batch_size: 3\ndataloader_num_workers: 4\nload_best_model_at_end: false\n";
+
+static const struct {
+	const char *yaml, *key, *text;
+} foreign[] = {
+        {axolotl, "model", "models/llama"},
+        {axolotl, "data", "rows.jsonl"},
+        {axolotl, "data_format", "alpaca"},
+        {axolotl, "eval_split", "0.05"},
+        {axolotl, "max_length", "8192"},
+        {axolotl, "packing", "bfd"},
+        {axolotl, "per_device_train_batch_size", "2"},
+        {axolotl, "per_device_eval_batch_size", "2"},
+        {axolotl, "save_steps", "0.5"},
+        {axolotl, "eval_steps", "0.25"},
+        {axolotl, "cpu_offload", "on"},
+        {axolotl, "compute_dtype", "bf16"},
+        {axolotl, "lr_scheduler_type", "cosine"},
+        {accelerate, "cpu_offload", "on"},
+        {accelerate, "sharding_strategy", "SHARD_GRAD_OP"},
+        {accelerate, "backward_prefetch", "BACKWARD_POST"},
+        {accelerate, "forward_prefetch", "off"},
+        {accelerate, "wrap_policy", "transformer"},
+        {accelerate, "compute_dtype", "bf16"},
+        {torchtune, "model", "models/l"},
+        {torchtune, "data", "rows.json"},
+        {torchtune, "data_format", "alpaca"},
+        {torchtune, "packing", "off"},
+        {torchtune, "per_device_train_batch_size", "2"},
+        {torchtune, "learning_rate", "3e-05"},
+        {torchtune, "adam_beta1", "0.8"},
+        {torchtune, "adam_beta2", "0.95"},
+        {torchtune, "activations", "offload"},
+        {torchtune, "logging_steps", "10"},
+        {torchtune, "max_grad_norm", "1"},
+        {llama_factory, "max_length", "2048"},
+        {llama_factory, "warmup_steps", "0.1"},
+        {llama_factory, "chat_template", "alpaca"},
+        {llama_factory, "eval_split", "0.1"},
+        {llama_factory, "learning_rate", "1e-05"},
+        {transformers, "save_steps", "0.25"},
+        {transformers, "eval_steps", "off"},
+        {transformers, "cpu_offload", "on"},
+        {transformers, "min_num_params", "2000"},
+        {transformers, "min_lr_rate", "0.1"},
+        {transformers, "per_device_train_batch_size", "3"},
+};
+
+static void test_foreign(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++) {
+		struct config c;
+		int err = parse(&c, VERB_TRAIN, foreign[i].yaml, "");
+
+		if (err || strcmp(config_text(&c, foreign[i].key), foreign[i].text))
+			print_error("case %zu: %s=\"%s\" %s\n", i, foreign[i].key,
+			        err ? "" : config_text(&c, foreign[i].key), err ? err_text() : "");
+		assert_int_equal(err, 0);
+		assert_string_equal(config_text(&c, foreign[i].key), foreign[i].text);
+		config_free(&c);
+	}
+}
+
+static void test_dialects(void **state)
+{
+	static const struct {
+		const char *yaml, *name;
+	} rows[] = {{axolotl, "axolotl"}, {accelerate, "accelerate"}, {torchtune, "torchtune"},
+	        {llama_factory, "LLaMA-Factory"}, {transformers, "transformers"},
+	        {"lr: 1\nmodel: m\n", NULL}};
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char line[64];
+
+		assert_int_equal(parse(&c, VERB_TRAIN, rows[i].yaml, ""), 0);
+		if (!rows[i].name) {
+			assert_null(strstr(logged, "read as"));
+		} else {
+			snprintf(line, sizeof(line), "read as a configuration for %s", rows[i].name);
+			assert_non_null(strstr(logged, line));
+		}
+		config_free(&c);
+	}
+	assert_int_equal(parse(&c, VERB_TRAIN, axolotl, ""), 0);
+	assert_non_null(strstr(logged,
+	        "these change nothing here: model_type, pad_to_sequence_len, wandb_entity, tf32, "
+	        "gradient_checkpointing_kwargs.use_reentrant, flash_attention, special_tokens.pad_token\n"));
+	config_free(&c);
+}
+
+static const struct {
+	const char *yaml, *text;
+} refused[] = {
+        {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not done"},
+        {"adapter: lora\n", "YAML:1: adapter=lora: adapters (LoRA) are not done; every weight is trained"},
+        {"lora_r: 8\n", "YAML:1: lora_r=8: adapters (LoRA) are not done; every weight is trained"},
+        {"finetuning_type: lora\n",
+                "YAML:1: finetuning_type=lora: every weight is trained: finetuning_type full"},
+        {"stage: dpo\n", "YAML:1: stage=dpo: only supervised fine-tuning (sft) is done"},
+        {"rl: dpo\n", "YAML:1: rl=dpo: preference training is not done; supervised fine-tuning is"},
+        {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is done"},
+        {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not done; bf16 and fp32 are"},
+        {"deepspeed: ds.json\n",
+                "YAML:1: deepspeed=ds.json: a DeepSpeed configuration is not read; set sharding_strategy and "
+                "cpu_offload"},
+        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: it is not done"},
+        {"datasets:\n  - path: a.jsonl\n  - path: b.jsonl\n",
+                "YAML:3: datasets.1.path=b.jsonl: only one data set is read, with path, type and field; join "
+                "the files"},
+        {"model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n",
+                "YAML:2: model._component_=torchtune.models.llama3.lora_llama3_8b: adapters (LoRA) are not "
+                "done"},
+        {"datasets:\n  - path: a.jsonl\nbatch_size: 3\ngradient_accumulation_steps: 2\n",
+                "batch_size 3 is no multiple of gradient_accumulation_steps 2: in axolotl it is the rows of "
+                "a whole "
+                "step on one device"},
+};
+
+static void test_refused(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		struct config c;
+		int err = parse(&c, VERB_TRAIN, refused[i].yaml, "");
+
+		assert_true(err == ERR_INPUT || err == ERR_UNSUPPORTED);
+		assert_string_equal(message(), refused[i].text);
+		config_free(&c);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_foreign),
+	        cmocka_unit_test(test_dialects),
+	        cmocka_unit_test(test_refused),
+	};
+
+	return parse_run_tests(tests);
+}
