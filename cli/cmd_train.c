@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/row_show.h"
 #include "cli/run_dir.h"
+#include "cli/sample.h"
 #include "cli/signals.h"
 #include "cli/train.h"
 
@@ -110,10 +111,7 @@ static int sizes_find(struct trainer *t, struct engine_options *o)
 	if (s->eval.data)
 		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
 	if (c->sample_prompt) {
-		rc = session_need_tokenizer(s);
-		if (!rc)
-			rc = tokenizer_encode(s->tokenizer, &prompt, c->sample_prompt,
-			        strlen(c->sample_prompt), ADD_SPECIAL_BEFORE);
+		rc = sample_prompt_ids(s, &prompt, c->sample_prompt);
 		if (!rc) {
 			o->logits = (struct engine_sizes){prompt.count + c->max_new_tokens, 1};
 			o->policy.rope_positions = larger(o->policy.rope_positions, o->logits.max_tokens);

@@ -224,7 +224,8 @@ const struct config_key config_keys[] = {
                 "benchmark to run; list shows them"),
 
         ROW_ENUM(data_format, "text", "auto", "dataset_format", data_format_words, T | E | G | D | P,
-                "what a row looks like; auto = by the keys of the first (for generate: the prompt as it is)"),
+                "what a row looks like; auto = by the keys of the first (generate: alpaca makes the prompt "
+                "an instruction)"),
         ROW_ENUM(chat_template, "text", "auto", "template", chat_template_words, T | E | G | D,
                 "how messages become text; auto = as the tokenizer says"),
         ROW_COUNT(max_length, "text", "1024",

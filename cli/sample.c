@@ -169,9 +169,28 @@ int sample_continue(
 	return rc;
 }
 
+/* Rows of instructions want the prompt as an instruction. */
+static int asks_by_instruction(const struct session *s)
+{
+	return s->config->data_format == CONFIG_DATA_FORMAT_ALPACA ||
+	       (s->train.data && s->train.data->format == DATASET_FORMAT_ALPACA);
+}
+
 int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt)
 {
+	struct str text = {0};
 	int rc = session_need_tokenizer(s);
 
-	return rc ? rc : tokenizer_encode(s->tokenizer, ids, prompt, strlen(prompt), ADD_SPECIAL_BEFORE);
+	if (rc)
+		return rc;
+	if (asks_by_instruction(s))
+		dataset_alpaca_prompt(&text, prompt, strlen(prompt), "", 0);
+	else
+		str_add(&text, prompt);
+	rc = str_check(&text);
+	if (!rc)
+		rc = tokenizer_encode(
+		        s->tokenizer, ids, text.data ? text.data : "", text.len_bytes, ADD_SPECIAL_BEFORE);
+	str_free(&text);
+	return rc;
 }

@@ -23,8 +23,10 @@
 #ifndef FERRY_DATA_DATASET_H
 #define FERRY_DATA_DATASET_H
 
+#include <stddef.h>
 #include <stdint.h>
 
+struct str;
 struct tokenizer;
 
 enum { DATASET_IGNORE = -100 };
@@ -104,6 +106,11 @@ static inline int32_t dataset_label(const struct dataset *d, int64_t row, int64_
 		return DATASET_IGNORE;
 	return d->labels ? d->labels[i] : d->ids[i];
 }
+
+/* Appends Stanford's prompt, up to where the answer begins; without the part about an input where input_bytes
+ * is 0. */
+void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
+        const char *input, size_t input_bytes);
 
 /* "alpaca", ...; and back: ERR_INPUT names the formats there are. */
 const char *dataset_format_name(enum dataset_format format);

@@ -72,7 +72,7 @@ static int add_answer(struct dataset_builder *b, const char *prompt, size_t prom
 	return rc < 0 ? rc : dataset_builder_add(b, ids->ids, NULL, ids->count, masked);
 }
 
-static void alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
+void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
         const char *input, size_t input_bytes)
 {
 	str_add(prompt, "Below is an instruction that describes a task");
@@ -107,7 +107,7 @@ static int read_alpaca(struct dataset_builder *b, const json_t *record)
 		rc = get_text(b, record, "input", &input, &input_bytes);
 	if (rc < 0)
 		return rc;
-	alpaca_prompt(&prompt, instruction, instruction_bytes, input, input_bytes);
+	dataset_alpaca_prompt(&prompt, instruction, instruction_bytes, input, input_bytes);
 	rc = str_check(&prompt);
 	if (rc == 0)
 		rc = add_answer(b, prompt.data, prompt.len_bytes, output, output_bytes);

@@ -259,6 +259,54 @@ static void test_exit_codes(void **state)
 	}
 }
 
+/* ---- generate and eval of the result ---- */
+
+static void test_generate(void **state)
+{
+	json_t *first = run_json("$F generate model=a/model prompt_ids=1,2,3 max_new_tokens=6 --json");
+	json_t *again =
+	        run_json("$F generate model=a/model prompt_ids=[1,2,3] max_new_tokens=6 threads=1 --json");
+	json_t *sampled = run_json(
+	        "$F generate model=a/model prompt_ids=1,2,3 max_new_tokens=6 temperature=5 seed=3 --json");
+	struct result r = run("$F generate model=a/model prompt_ids=1,40");
+
+	(void)state;
+	assert_int_equal(json_array_size(json_object_get(first, "prompt_ids")), 3);
+	assert_int_equal(json_array_size(json_object_get(first, "ids")), 6);
+	assert_string_equal(text_of(first, "finish"), "length");
+	assert_true(json_equal(first, again));
+	assert_false(json_equal(json_object_get(first, "ids"), json_object_get(sampled, "ids")));
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "40 is outside the vocabulary of 40"));
+	result_free(&r);
+	r = run("$F generate model=a/model prompt=hi");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "tokenizer"));
+	result_free(&r);
+	json_decref(first);
+	json_decref(again);
+	json_decref(sampled);
+}
+
+static void test_eval(void **state)
+{
+	json_t *eval =
+	        run_json("$F eval model=a/model data=rows.jsonl compute_dtype=fp32 per_token=on --json");
+	const json_t *losses = json_object_get(eval, "token_losses");
+	double sum = 0;
+	int64_t count = 0;
+
+	(void)state;
+	assert_int_equal(json_array_size(losses), 48);
+	for (size_t row = 0; row < json_array_size(losses); row++)
+		for (size_t i = 0; i < json_array_size(json_array_get(losses, row)); i++, count++)
+			sum += json_number_value(json_array_get(json_array_get(losses, row), i));
+	assert_int_equal(json_integer_value(json_object_get(eval, "target_tokens")), count);
+	sum = sum / (double)count - json_real_value(json_object_get(eval, "loss"));
+	assert_true(sum < 1e-6 && sum > -1e-6);
+	json_decref(eval);
+}
+
 /* 48 rows of 6 to 29 ids; what follows an id is mostly a function of it, so there is something to learn. */
 static void put_rows(void)
 {
@@ -302,6 +350,8 @@ int main(void)
 	        cmocka_unit_test(test_signals),
 	        cmocka_unit_test(test_dry_run),
 	        cmocka_unit_test(test_json),
+	        cmocka_unit_test(test_generate),
+	        cmocka_unit_test(test_eval),
 	        cmocka_unit_test(test_exit_codes),
 	};
 
