@@ -10,7 +10,7 @@ static const char config_json[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 40, \"hidden_size\": 16, \"intermediate_size\": 24,\n"
         " \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1,\n"
         " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false,\n"
-        " \"torch_dtype\": \"float32\"}\n";
+        " \"torch_dtype\": \"float32\", \"eos_token_id\": null}\n";
 
 /* Settings of all runs here. */
 #define TRAIN "$F train model=m data=rows.jsonl device=host threads=2 compute_dtype=fp32 lr=1e-3 "
