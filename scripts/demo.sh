@@ -45,9 +45,11 @@ echo "== The same run with everything on the device (cpu_offload=off)"
 for side in on off; do
 	sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*/\1 \2/p' "$work/$side/metrics.jsonl" >"$work/$side.losses"
 done
-if ! cmp -s "$work/on.losses" "$work/off.losses" || [ ! -s "$work/on.losses" ]; then
-	echo "losses with and without offload differ: see $work/on.losses and $work/off.losses" >&2
+if ! cmp -s "$work/on.losses" "$work/off.losses" || [ ! -s "$work/on.losses" ] ||
+	! cmp -s "$work/on/model/model.safetensors" "$work/off/model/model.safetensors"; then
+	echo "with and without offload differ: see $work/on and $work/off" >&2
 	exit 1
 fi
-echo "losses and gradient norms of all $(wc -l <"$work/on.losses" | tr -d ' ') steps are equal, to the last bit printed"
+echo "losses and gradient norms of all $(wc -l <"$work/on.losses" | tr -d ' ') logged steps are equal to the last digit,"
+echo "and so are the trained weights, byte for byte"
 echo "the result is a HuggingFace directory: $work/on/model"
