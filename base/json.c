@@ -79,6 +79,11 @@ static int widen_integers(struct str *out, const char *text, size_t len)
 
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes)
 {
+	return json_parse_piece(root, where, text, len_bytes, 1);
+}
+
+int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line)
+{
 	const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
 	struct str widened = {0};
 	json_error_t error;
@@ -107,7 +112,8 @@ int json_parse(json_t **root, const char *where, const char *text, size_t len_by
 	else if (json_error_code(&error) == json_error_out_of_memory)
 		err = err_set(ERR_NOMEM, "%s: out of memory while reading JSON", where);
 	else
-		err = err_set(ERR_INPUT, "%s:%d:%d: %s", where, error.line, error.column, error.text);
+		err = err_set(ERR_INPUT, "%s:%" PRId64 ":%d: %s", where, line + error.line - 1, error.column,
+		        error.text);
 out:
 	str_free(&widened);
 	return err;

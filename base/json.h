@@ -19,6 +19,9 @@
 /* Whole text or file. ERR_INPUT with "path:line:column: what", ERR_NOMEM, of the file ERR_IO; *root is
  * NULL then. */
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes);
+
+/* The same for a piece of a file that begins on this line, counted from 1. */
+int json_parse_piece(json_t **root, const char *where, const char *text, size_t len_bytes, int64_t line);
 int json_read_file(json_t **root, const char *path, int64_t max_bytes);
 
 /* The text of a value (mem_free) by jansson's flags, or ERR_NOMEM; NULL as value is out of memory too, so

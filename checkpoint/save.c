@@ -206,9 +206,9 @@ static void warn_of_space(const struct checkpoint_save *save)
 	int64_t free_bytes = 0, wanted = planes_bytes(save) + (1 << 20);
 
 	if (!file_space(save->output_dir, &free_bytes) && free_bytes < wanted)
-		log_warn("%s: a checkpoint takes %.2f GB, and %.2f GB are free: saving will probably fail; "
+		log_warn("%s: a checkpoint takes %.1f MB, and %.1f MB are free: saving will probably fail; "
 		         "make room or lower save_total_limit",
-		        save->output_dir, (double)wanted * 1e-9, (double)free_bytes * 1e-9);
+		        save->output_dir, (double)wanted * 1e-6, (double)free_bytes * 1e-6);
 }
 
 static int prepare(const struct checkpoint_save *save)

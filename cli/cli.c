@@ -7,9 +7,12 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum cli_exit cli_exit_code(int err)
 {
@@ -203,6 +206,16 @@ static int dispatch(const char **name, int argc, char *argv[])
 	return run_verb(verb, argc - skip, argv + skip);
 }
 
+/* Where the caller closed one of them, the next file that is opened would take its place, and text would go
+ * into it. Writing to this stdout fails. */
+static void standard_files_open(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		        open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			_exit(CLI_EXIT_FAILED);
+}
+
 int cli_main(int argc, char *argv[])
 {
 	const char *name = "";
@@ -210,6 +223,8 @@ int cli_main(int argc, char *argv[])
 
 	if (argc > 0 && *argv[0])
 		program = argv[0];
+	standard_files_open();
+	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
 	cli_log_start();
 	err = dispatch(&name, argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)

@@ -28,6 +28,19 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 	str_free(&text);
 }
 
+/* What people call a kind of buffer. */
+static const char *buffer_name(const char *what)
+{
+	static const char *const names[][2] = {{"hi", "weights (bf16)"},
+	        {"lo", "weights, the rest of their fp32"}, {"m", "Adam's first moment"},
+	        {"v", "Adam's second moment"}, {"gradient", "gradients"}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(what, names[i][0]))
+			return names[i][1];
+	return what;
+}
+
 /* Rows of the memory table: kinds of buffers that the plan has, in the order of their first mention. */
 static void print_buffers(
         const struct trainer *t, const struct plan *p, enum plan_space space, const char *where)
@@ -42,7 +55,8 @@ static void print_buffers(
 			seen = p->buffers[j].space == space && p->buffers[j].persistent &&
 			       !strcmp(p->buffers[j].what, b->what);
 		if (!seen && plan_bytes_of(p, space, b->what))
-			print_bytes_row(t->config, b->what, where, plan_bytes_of(p, space, b->what));
+			print_bytes_row(
+			        t->config, buffer_name(b->what), where, plan_bytes_of(p, space, b->what));
 	}
 }
 
@@ -227,6 +241,25 @@ static void print_resume(const struct trainer *t)
 	mem_free(path);
 }
 
+/* What stands of a run that did not reach its end. */
+static void after_failure(const struct trainer *t, int rc)
+{
+	char text[ERR_TEXT_BYTES];
+
+	if (rc == ERR_STOPPED) {
+		print_resume(t);
+		return;
+	}
+	snprintf(text, sizeof(text), "%s", err_text());
+	if (t->saved_step <= 0) {
+		err_set(rc, "%s\nno checkpoint was saved before", text);
+		return;
+	}
+	err_set(rc, "%s\nthe last checkpoint is of step %" PRId64 "; this goes on from there:", text,
+	        t->saved_step);
+	print_resume(t);
+}
+
 static int report(const struct trainer *t)
 {
 	json_t *object;
@@ -260,8 +293,8 @@ static int train_whole(struct trainer *t)
 		rc = train_export_model(t);
 	progress_close(t->progress);
 	t->progress = NULL;
-	if (rc == ERR_STOPPED)
-		print_resume(t);
+	if (rc)
+		after_failure(t, rc);
 	signals_stop();
 	return rc ? rc : report(t);
 }

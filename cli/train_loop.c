@@ -229,13 +229,13 @@ static int skip_check(struct trainer *t, const struct engine_result *result)
 	if (!result->skipped)
 		return 0;
 	log_warn("step %" PRId64 ": loss or gradients are not finite; the step changes nothing", t->step);
-	if (t->skipped_in_row >= t->config->nonfinite_limit)
-		return err_set(ERR_NONFINITE,
-		        "loss or gradients were not finite for %" PRId64
-		        " steps in a row (nonfinite_limit); the last checkpoint is "
-		        "of step %" PRId64,
-		        t->skipped_in_row, t->saved_step > 0 ? t->saved_step : 0);
-	return 0;
+	if (t->skipped_in_row < t->config->nonfinite_limit)
+		return 0;
+	err_set(ERR_NONFINITE,
+	        "loss or gradients were not finite for %" PRId64
+	        " steps in a row (nonfinite_limit); a smaller learning_rate may help",
+	        t->skipped_in_row);
+	return ERR_NONFINITE;
 }
 
 int train_run(struct trainer *t)

@@ -230,6 +230,10 @@ static int check_other_keys(const json_t *record, const char *where)
 		        "%s: position_ids are not supported; give each document a row of its own and set "
 		        "packing",
 		        where);
+	if (json_is_array(mask) &&
+	        json_array_size(mask) != json_array_size(json_object_get(record, "input_ids")))
+		return err_set(ERR_INPUT, "%s: attention_mask has %zu entries for %zu input_ids", where,
+		        json_array_size(mask), json_array_size(json_object_get(record, "input_ids")));
 	json_array_foreach(mask, i, value) if (json_integer_value(value) != 1) return err_set(
 	        ERR_UNSUPPORTED, "%s: attention_mask[%zu] is not 1; leave padding out of the rows", where, i);
 	return 0;

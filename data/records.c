@@ -209,9 +209,9 @@ static int array_advance(struct records *r)
 		return rc;
 	if (rc == 0)
 		return err_set(ERR_INPUT, "%s:%" PRId64 ": the file ends inside the array", r->path, r->line);
-	return err_set(ERR_INPUT,
-	        "%s:%" PRId64 ": '%c' where an element of the array, a comma or ']' should be", r->path,
-	        r->line, isprint((unsigned char)c) ? c : '?');
+	return err_set(ERR_INPUT, "%s:%" PRId64 ": '%c' where %s should be", r->path, r->line,
+	        isprint((unsigned char)c) ? c : '?',
+	        c == ']' || c == ',' ? "an element of the array" : "a comma or ']'");
 }
 
 int records_next(struct records *r, json_t **record)
@@ -236,7 +236,8 @@ int records_next(struct records *r, json_t **record)
 		rc = line_length(r, &len_bytes);
 	}
 	if (rc == 0)
-		rc = json_parse(record, r->where, r->data + r->start, len_bytes);
+		rc = r->is_array ? json_parse(record, r->where, r->data + r->start, len_bytes)
+		                 : json_parse_piece(record, r->path, r->data + r->start, len_bytes, r->line);
 	consume(r, len_bytes);
 	return rc < 0 ? rc : 1;
 }

@@ -405,8 +405,10 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	        device_has_bytes(e->dock.device) ? sqrt(run_norm_squared(e->runs[PLAN_TRAIN])) : 0;
 	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);
 	if (!finite && (in_backward || !o->skip_nonfinite))
-		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %g)",
-		        result->grad_norm);
+		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %s)",
+		        isinf(result->grad_norm)   ? "infinite"
+		        : isnan(result->grad_norm) ? "not a number"
+		                                   : "finite, the loss is not");
 	result->skipped = !finite;
 	if (in_backward || !finite)
 		return 0;
