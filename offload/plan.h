@@ -57,7 +57,7 @@ enum plan_kind {
 enum plan_op_kind {
 	PLAN_LOAD,       /* h2d      a micro-batch's index arrays */
 	PLAN_FETCH,      /* h2d      own shard of a unit's plane: SRC -> DST */
-	PLAN_GATHER,     /* comm     all_gather of a unit's plane in place: DST */
+	PLAN_GATHER,     /* comm (h2d in a world of one) all_gather of a unit's plane in place: DST */
 	PLAN_JOIN,       /* comm     hi, lo -> fp32 weights */
 	PLAN_FORWARD,    /* compute  one stage of one micro-batch */
 	PLAN_HEAD,       /* compute  head of one micro-batch: loss and, in training, its backward */

@@ -15,7 +15,8 @@ static int fetch_plane(
 	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
 	p->h2d_bytes += 2 * p->map->units[u].shard_count;
-	plan_add_op(p, PLAN_GATHER, QUEUE_COMM, u, -1, -1);
+	/* alone there is nothing to wait for but the copy: compute then stands still for h2d, and says so */
+	plan_add_op(p, PLAN_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
 	return dst;
 }
