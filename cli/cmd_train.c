@@ -80,6 +80,21 @@ void train_print_plan(const struct trainer *t)
 	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
 }
 
+/* What cpu_offload came to. */
+static void print_offload(const struct trainer *t)
+{
+	const struct plan_policy *o = &engine_plan(t->session.engine, PLAN_TRAIN)->policy;
+	const char *const names[] = {"params", "gradients", "optimizer", "activations"};
+	const int offloaded[] = {o->offload_params, o->offload_gradients, o->offload_optimizer,
+	        o->activations == ACTIVATION_OFFLOAD};
+	int count = 0;
+
+	for (int i = 0; i < 4; i++)
+		if (offloaded[i])
+			cli_say(t->config, "%s%s", count++ ? ", " : "", names[i]);
+	cli_say(t->config, count ? " in host memory" : "everything on the device");
+}
+
 static void print_head(const struct trainer *t)
 {
 	const struct session *s = &t->session;
@@ -98,11 +113,11 @@ static void print_head(const struct trainer *t)
 		cli_say(c, "eval     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
 		        s->eval.data->token_count, s->eval.data->target_count);
-	cli_say(c,
-	        "run      %" PRId64 " steps of %" PRId64 " x %" PRId64
-	        " rows, %s compute, cpu_offload=%s, %d threads\n",
+	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows, %s compute, ",
 	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
-	        config_text(c, "compute_dtype"), config_text(c, "cpu_offload"), pool_worker_count(s->pool));
+	        config_text(c, "compute_dtype"));
+	print_offload(t);
+	cli_say(c, ", %d threads\n", pool_worker_count(s->pool));
 	str_free(&parameters);
 }
 
