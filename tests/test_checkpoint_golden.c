@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static char *dir;
-static const char *golden; /* NULL: absent */
+static char *golden; /* NULL: absent */
 
 static const char *const names[] = {"llama2", "llama3", "qwen2", "qwen3", "mistral", "gpt2", "gpt_neox"};
 enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
@@ -25,8 +25,10 @@ static int make_dir(void **state)
 	dir = *state;
 	if (shared)
 		golden = file_join(shared, "golden");
-	if (golden && file_kind_of(golden) != FILE_DIR)
+	if (golden && file_kind_of(golden) != FILE_DIR) {
+		mem_free(golden);
 		golden = NULL;
+	}
 	return err;
 }
 
