@@ -354,7 +354,8 @@ static int resolve(struct config *c)
 		c->gradient_dtype = c->compute_dtype;
 	if (c->export_dtype == CONFIG_DTYPE_AUTO && c->verb == VERB_TRAIN)
 		c->export_dtype = c->compute_dtype;
-	if (offloaded && config_was_set(c, "activations") && c->activations != CONFIG_ACTIVATIONS_OFFLOAD)
+	/* offload recomputes too: block inputs are what leaves */
+	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
 		return err_set(ERR_INPUT,
 		        "cpu_offload names activations, but activations=%s; drop one of them",
 		        config_text(c, "activations"));

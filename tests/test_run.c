@@ -23,6 +23,7 @@ static const char *const same_bits[] = {
         "cpu_offload=optimizer",
         "cpu_offload=params,optimizer",
         "cpu_offload=params,gradients,optimizer,activations",
+        "cpu_offload=activations,params activations=recompute",
         "cpu_offload=off activations=offload",
         "cpu_offload=off activations=keep",
         "cpu_offload=off wrap_policy=none threads=1",
