@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 struct metrics {
@@ -81,6 +82,8 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 		if (m->fd < 0)
 			err = err_set(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
 	}
+	if (!err && flock(m->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+		err = err_set(ERR_INPUT, "%s: another run is writing it", path);
 	if (err) {
 		metrics_close(m);
 		return err;
@@ -97,6 +100,17 @@ static void add_real(json_t *row, const char *key, double value)
 static void add_int(json_t *row, const char *key, int64_t value)
 {
 	json_object_set_new(row, key, json_integer(value));
+}
+
+int metrics_is_busy(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), busy;
+
+	if (fd < 0)
+		return 0;
+	busy = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+	close(fd);
+	return busy;
 }
 
 /* One line, one write. Frees the row. */

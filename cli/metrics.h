@@ -36,10 +36,14 @@ struct metrics_eval {
 };
 
 /* Opens `path` to append. after_step: rows of later steps, torn lines and, when it is below 0, the whole file
- * are cut off first, which rewrites the file as a whole. ERR_IO, ERR_NOMEM. */
+ * are cut off first, which rewrites the file as a whole. ERR_IO, ERR_NOMEM, ERR_INPUT where another process
+ * has it open. */
 int metrics_open(struct metrics **m, const char *path, int64_t after_step);
 int metrics_write_step(struct metrics *m, const struct metrics_step *row);
 int metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 int metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
+
+/* 1 while another process has the file open by metrics_open; 0 where the file system knows no locks. */
+int metrics_is_busy(const char *path);
 
 #endif

@@ -1,5 +1,7 @@
 #include "cli/run_dir.h"
 
+#include "cli/metrics.h"
+
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -58,6 +60,15 @@ static int check_overwrite(const struct config *c)
 	return 0;
 }
 
+static int is_busy(const struct config *c)
+{
+	char *path = run_dir_metrics(c);
+	int busy = path && metrics_is_busy(path);
+
+	mem_free(path);
+	return busy;
+}
+
 int run_dir_check(const struct config *c)
 {
 	enum file_kind kind = file_kind_of(c->output_dir);
@@ -73,6 +84,10 @@ int run_dir_check(const struct config *c)
 	if (err)
 		return err_note(err, "output_dir");
 	file_list_free(names, count);
+	if (c->verb == VERB_TRAIN && is_busy(c))
+		return err_set(ERR_INPUT,
+		        "output_dir=%s: another run is writing there; wait for its end, or choose another",
+		        c->output_dir);
 	if (!count || c->resume_from_checkpoint)
 		return 0;
 	if (c->overwrite_output_dir)

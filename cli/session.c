@@ -257,16 +257,22 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 }
 
 /* Learned positions end; rotary ones are a table that is as long as the longest document. */
-static int positions_check(const struct session *s, int64_t longest)
+static int positions_check(const struct session *s, const struct engine_options *o)
 {
 	const struct model_config *m = &s->model->config;
+	int64_t longest = o->policy.rope_positions, prompt = o->logits.max_tokens;
 
+	if (m->learned_positions && prompt > m->max_positions)
+		return err_set(ERR_INPUT,
+		        "the prompt and max_new_tokens come to %" PRId64
+		        " tokens, but the model has learned only %" PRId64
+		        " positions: lower max_new_tokens or shorten the prompt",
+		        prompt, m->max_positions);
 	if (m->learned_positions && longest > m->max_positions)
 		return err_set(ERR_INPUT,
 		        "%s: a row has %" PRId64 " tokens, but the model has learned only %" PRId64
 		        " positions: set max_length=%" PRId64,
-		        s->config->data ? s->config->data : "prompt", longest, m->max_positions,
-		        m->max_positions);
+		        s->config->data, longest, m->max_positions, m->max_positions);
 	return 0;
 }
 
@@ -287,7 +293,7 @@ static int memory_check(const struct session *s)
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
-	int rc = positions_check(s, o.policy.rope_positions);
+	int rc = positions_check(s, &o);
 
 	if (!rc)
 		rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));

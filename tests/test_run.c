@@ -265,6 +265,31 @@ static void test_resume_on_something_else(void **state)
 	assert_false(run_has("b"));
 }
 
+/* Two runs do not share an output_dir. */
+static void test_two_at_once(void **state)
+{
+	const char *binary = getenv("FERRY_BINARY");
+	char command[2000], path[400];
+	pid_t pid;
+
+	(void)state;
+	remove_run("busy");
+	snprintf(command, sizeof(command),
+	        "%s train model=%s data=%s output_dir=%s/busy max_steps=400 host_copy_gbps=0.001",
+	        binary ? binary : "build/ferry", models[0].dir, models[0].data, work_dir);
+	pid = run_start(command);
+	snprintf(path, sizeof(path), "%s/busy/metrics.jsonl", work_dir);
+	while (!line_count(path) && is_running(pid))
+		sleep_ms(2);
+	assert_ferry(2, NULL, "train %s/busy/config.yaml resume_from_checkpoint=auto", work_dir);
+	assert_non_null(strstr(ferry_said(), "another run is writing there"));
+	assert_ferry(2, NULL, "train %s/busy/config.yaml overwrite_output_dir=on", work_dir);
+	kill(pid, SIGKILL);
+	assert_int_equal(run_wait(pid), 128 + SIGKILL);
+	assert_ferry(0, NULL,
+	        "train %s/busy/config.yaml overwrite_output_dir=on max_steps=2 host_copy_gbps=off", work_dir);
+}
+
 static void damage(const char *name, int64_t from_end_bytes)
 {
 	char path[400];
@@ -312,6 +337,7 @@ int main(void)
 	        cmocka_unit_test(test_resume_at_the_end),
 	        cmocka_unit_test(test_resume_on_something_else),
 	        cmocka_unit_test(test_resume_from_damage),
+	        cmocka_unit_test(test_two_at_once),
 	};
 	const char *golden = golden_dir("test_run with golden models");
 	int failed;
