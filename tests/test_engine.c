@@ -12,6 +12,12 @@
 
 #include <math.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SPARING = 5 }; /* under a sanitizer every fifth of the usual cases */
+#else
+enum { SPARING = 1 };
+#endif
+
 enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS = 3 };
 
 /* ---- a model and rows ---- */
@@ -256,7 +262,7 @@ static void test_policies_change_no_bit(void **state)
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
-		for (int n = 1 + kind; n < 64 * 27; n += 131) {
+		for (int n = 1 + kind; n < 64 * 27; n += 131 * SPARING) {
 			policy_vary(&s, n);
 			s.threads = 1 + n % 3;
 			setting_run(&s, &other);
@@ -272,7 +278,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 
 	(void)state;
 	s.max_grad_norm = 0;
-	for (int n = 0; n < 64 * 9; n += 37) {
+	for (int n = 0; n < 64 * 9; n += 37 * SPARING) {
 		policy_vary(&s, n);
 		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
 		s.skip_nonfinite = 1;
@@ -303,7 +309,7 @@ static void test_schedules_agree_to_rounding(void **state)
 static void test_random_schedules_change_no_bit(void **state)
 {
 	const char *wanted = getenv("FERRY_SCHEDULES");
-	int count = wanted ? atoi(wanted) : 100;
+	int count = wanted ? atoi(wanted) : 100 / SPARING;
 	struct outcome base[4], other;
 
 	(void)state;
@@ -330,7 +336,7 @@ static void test_random_schedules_change_no_bit(void **state)
 static void test_the_arena_is_used_to_its_end(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 61) {
+	for (int n = 0; n < 64 * 27; n += 61 * SPARING) {
 		struct setting s = plain;
 		struct outcome host, meta;
 
