@@ -1,5 +1,6 @@
 #include "bench/bench.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -48,14 +49,6 @@ int bench_run(json_t **result, const char *name, const struct bench_args *args)
 		rc = err_set(ERR_INPUT, "no benchmark '%s': there are list, %s", name, names.data);
 	str_free(&names);
 	return rc;
-}
-
-int64_t bench_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
 static int ascending(const void *a, const void *b)
@@ -114,12 +107,12 @@ static double own_busy_s(void)
 
 void bench_load_begin(struct bench_load *load)
 {
-	*load = (struct bench_load){machine_busy_s(), own_busy_s(), bench_now_ns()};
+	*load = (struct bench_load){machine_busy_s(), own_busy_s(), clock_now_ns()};
 }
 
 double bench_load_end(const struct bench_load *load)
 {
-	double seconds = (double)(bench_now_ns() - load->at_ns) * 1e-9;
+	double seconds = (double)(clock_now_ns() - load->at_ns) * 1e-9;
 	double others = machine_busy_s() - load->busy_s - (own_busy_s() - load->own_s);
 
 	return others > 0 && seconds > 0 ? others / seconds : 0;

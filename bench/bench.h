@@ -34,8 +34,6 @@ int bench_run(json_t **result, const char *name, const struct bench_args *args);
 
 /* ---- for benchmarks ---- */
 
-int64_t bench_now_ns(void);
-
 /* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
 double bench_median(double *values, int count);
 

@@ -1,5 +1,6 @@
 #include "bench/bench.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "host/pool.h"
 
@@ -16,11 +17,11 @@ static void nothing(void *ctx, int64_t task, int worker)
 
 static double ns_per_call(struct pool *pool, int64_t calls, int64_t tasks)
 {
-	int64_t start = bench_now_ns();
+	int64_t start = clock_now_ns();
 
 	for (int64_t i = 0; i < calls; i++)
 		pool_run(pool, tasks, nothing, NULL);
-	return (double)(bench_now_ns() - start) / (double)calls;
+	return (double)(clock_now_ns() - start) / (double)calls;
 }
 
 /* A call after so long a pause that the workers sleep. */
@@ -29,9 +30,9 @@ static double ns_of_waking(struct pool *pool, int threads)
 	int64_t start;
 
 	nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-	start = bench_now_ns();
+	start = clock_now_ns();
 	pool_run(pool, threads, nothing, NULL);
-	return (double)(bench_now_ns() - start);
+	return (double)(clock_now_ns() - start);
 }
 
 int bench_pool(json_t **result, const struct bench_args *args)

@@ -1,5 +1,6 @@
 #include "bench/bench.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -7,8 +8,6 @@
 #include "gpu/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
-
-#include <string.h>
 
 /* A training step on the host device: forward, backward, clipping, AdamW, on one fixed batch, which must be
  * learned. FLOPs by the usual count (model_flops_per_token). Beside it stands what one large matrix product
@@ -174,7 +173,7 @@ static int peak_prepare(struct step_bench *b, enum dtype dtype)
 /* GFLOP/s of one product [PRODUCT, PRODUCT] x [PRODUCT, PRODUCT]^T. */
 static int peak_measure(struct step_bench *b, double *gflops, enum dtype dtype)
 {
-	int64_t factor_bytes = PRODUCT * PRODUCT * dtype_bytes(dtype), start = bench_now_ns();
+	int64_t factor_bytes = PRODUCT * PRODUCT * dtype_bytes(dtype), start = clock_now_ns();
 	const struct op op = {
 	        .kind = OP_MATMUL,
 	        .matmul =
@@ -197,7 +196,7 @@ static int peak_measure(struct step_bench *b, double *gflops, enum dtype dtype)
 
 	if (!rc)
 		rc = stream_sync(b->peak_stream);
-	*gflops = 2.0 * PRODUCT * PRODUCT * PRODUCT / (double)(bench_now_ns() - start);
+	*gflops = 2.0 * PRODUCT * PRODUCT * PRODUCT / (double)(clock_now_ns() - start);
 	return rc;
 }
 
@@ -213,7 +212,7 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 	for (int i = -WARMUP_STEPS; i < steps; i++) {
 		int at = i < 0 ? 0 : i, rc = peak_measure(b, &t->peak_gflops[at], dtype);
 		struct engine_result result;
-		int64_t start = bench_now_ns();
+		int64_t start = clock_now_ns();
 
 		device_get_stats(b->device, &before);
 		if (!rc)
@@ -221,7 +220,7 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 			        learning_rate, NULL);
 		if (rc)
 			return rc;
-		t->step_s[at] = (double)(bench_now_ns() - start) * 1e-9;
+		t->step_s[at] = (double)(clock_now_ns() - start) * 1e-9;
 		device_get_stats(b->device, &after);
 		t->compute_s[at] =
 		        (double)(after.busy_ns[QUEUE_COMPUTE] - before.busy_ns[QUEUE_COMPUTE]) * 1e-9;

@@ -325,17 +325,3 @@ void hf_dir_close(struct hf_dir *dir)
 	mem_free(dir->path);
 	mem_free(dir);
 }
-
-const struct safetensors_tensor *hf_dir_find(
-        const struct hf_dir *dir, const char *name, const struct safetensors **file)
-{
-	for (int i = 0; i < dir->file_count; i++) {
-		const struct safetensors_tensor *tensor = safetensors_find(dir->files[i], name);
-
-		if (tensor) {
-			*file = dir->files[i];
-			return tensor;
-		}
-	}
-	return NULL;
-}

@@ -22,10 +22,6 @@ struct hf_dir {
 int hf_dir_open(struct hf_dir **dir, const char *path);
 void hf_dir_close(struct hf_dir *dir);
 
-/* The tensor of that name and the file it lies in, NULL when there is none. */
-const struct safetensors_tensor *hf_dir_find(
-        const struct hf_dir *dir, const char *name, const struct safetensors **file);
-
 /* "DIR/NAME" (mem_free) for a file that is there and may be read by the rule above. *path stays NULL, and 0
  * comes back, when there is no such file. */
 int hf_dir_resolve(char **path, const char *dir, const char *name);

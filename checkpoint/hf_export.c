@@ -9,7 +9,6 @@
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 enum { SHARD_NAME_BYTES = 48 };

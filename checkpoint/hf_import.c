@@ -404,12 +404,3 @@ int hf_import_load(struct hf_import *import, const struct plane_sink *sink)
 		err = hf_import_load_range(import, sink, t, 0, import->model->tensors[t].count);
 	return err;
 }
-
-int64_t hf_import_bytes(const struct hf_import *import)
-{
-	int64_t sum = 0;
-
-	for (int t = 0; t < import->model->tensor_count; t++)
-		sum += import->places[t].tensor->len_bytes;
-	return sum;
-}

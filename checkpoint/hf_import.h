@@ -37,7 +37,4 @@ int hf_import_load_range(
 /* All tensors. M and V are not touched. */
 int hf_import_load(struct hf_import *import, const struct plane_sink *sink);
 
-/* Bytes of weights in the files, for progress and plans. */
-int64_t hf_import_bytes(const struct hf_import *import);
-
 #endif

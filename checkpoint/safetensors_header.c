@@ -5,7 +5,6 @@
 #include "base/size.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 struct scan {

@@ -2,10 +2,10 @@
 #include "cli/cli.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "host/pool.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* `ferry bench`: one named benchmark, or the list of them. */
@@ -32,14 +32,15 @@ static int list(const struct config *c)
 static int print_result(const struct config *c, const json_t *result)
 {
 	char *text;
+	int rc;
 
 	if (c->json)
 		return cli_print_json(result);
-	text = json_dumps(result, JSON_INDENT(2) | JSON_REAL_PRECISION(4));
-	if (!text)
-		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	rc = json_write(&text, result, JSON_INDENT(2) | JSON_REAL_PRECISION(4));
+	if (rc)
+		return rc;
 	printf("%s\n", text);
-	free(text);
+	mem_free(text);
 	return 0;
 }
 

@@ -3,7 +3,6 @@
 #include "cli/session.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 
 #include <math.h>
 

@@ -1,7 +1,6 @@
 /* ferry export: a checkpoint of ferry as a HuggingFace directory.
  */
 #include "cli/cli.h"
-#include "cli/progress.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -12,7 +11,6 @@
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* The checkpoint that was meant: itself, or the newest of an output_dir. */
 static int find_checkpoint(char **path, const char *given)

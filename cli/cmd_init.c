@@ -5,7 +5,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "checkpoint/hf_export.h"

@@ -8,7 +8,6 @@
 #include "checkpoint/safetensors.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static const char *text_of(const json_t *object, const char *key)
 {

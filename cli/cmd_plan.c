@@ -10,7 +10,6 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* Steps on the meta clock: the first fills the pipeline, the second is counted. */
 struct plan_figures {

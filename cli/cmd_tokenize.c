@@ -2,7 +2,6 @@
 #include "cli/setup.h"
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -91,6 +90,7 @@ static int print_text(struct job *j, const char *text, size_t len_bytes)
 {
 	json_t *object;
 	char *dump;
+	int rc;
 
 	if (!j->c->json) {
 		str_add_bytes(&j->out, text, len_bytes);
@@ -98,14 +98,13 @@ static int print_text(struct job *j, const char *text, size_t len_bytes)
 		return flush(j);
 	}
 	object = json_pack("{s:o}", "text", json_stringn(text, len_bytes));
-	dump = object ? json_dumps(object, JSON_ENSURE_ASCII)
-	              : NULL; /* no U+2028 for those who split lines */
+	rc = json_write(&dump, object, JSON_ENSURE_ASCII); /* no U+2028 for those who split lines */
 	json_decref(object);
-	if (!dump)
-		return err_set(ERR_NOMEM, "out of memory for a text of %zu bytes", len_bytes);
+	if (rc)
+		return rc;
 	str_add(&j->out, dump);
 	str_add_char(&j->out, '\n');
-	free(dump);
+	mem_free(dump);
 	return flush(j);
 }
 

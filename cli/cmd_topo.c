@@ -3,15 +3,14 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "optim/adamw.h"
 
-#include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- memory bandwidth ---- */
 
@@ -27,14 +26,6 @@ static void copy_piece(void *context, int64_t task, int worker)
 
 	(void)worker;
 	memcpy(c->to + task * PIECE_BYTES, c->from + task * PIECE_BYTES, PIECE_BYTES);
-}
-
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* Bytes read and written in a second by copies on all threads, the best of some rounds. A quarter of a second
@@ -59,10 +50,10 @@ static int measure_copy(double *bytes_per_s, const struct topology *t)
 		err = pool_open(&pool, t->thread_count);
 	}
 	for (int round = 0; round < ROUNDS && !err; round++) {
-		double start = now_s(), rate;
+		double start = clock_now_s(), rate;
 
 		pool_run(pool, bytes / PIECE_BYTES, copy_piece, &c);
-		rate = 2 * (double)bytes / (now_s() - start);
+		rate = 2 * (double)bytes / (clock_now_s() - start);
 		if (round && rate > *bytes_per_s) /* the first round touches the pages */
 			*bytes_per_s = rate;
 	}

@@ -1,8 +1,6 @@
 #include "cli/config_table.h"
 
 #include "base/err.h"
-#include "base/file.h"
-#include "base/mem.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 

@@ -1,8 +1,6 @@
 #include "cli/cli.h"
 #include "cli/config_table.h"
 
-#include "base/err.h"
-
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -292,7 +292,8 @@ const struct config_key config_keys[] = {
                 "numbers in the exported model; auto = compute_dtype (init: as config.json says, else bf16)"),
         ROW_COUNT(seed, "numbers", "42", NULL, NULL, 0, COUNT_MAX, T | E | G | D | N,
                 "start of all random numbers"),
-        ROW_FLAG(deterministic, "numbers", "on", NULL, ENGINE, "the same bits from every run"),
+        ROW_FLAG(deterministic, "numbers", "on", NULL, ENGINE,
+                "the same bits from every run; off permits ways that differ, of which there are none yet"),
 
         ROW_ENUM(device, "device", "auto", NULL, device_words, ENGINE | B, "where the arithmetic is done"),
         ROW_COUNT(threads, "device", "auto", "num_threads", auto_words, 1, 4096, ENGINE | D | B,
@@ -308,7 +309,9 @@ const struct config_key config_keys[] = {
                 "device memory to use"),
         ROW(ram_budget, "device", TYPE_BYTES, ram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
                 "host memory to use"),
-        ROW_FLAG(pin_memory, "device", "on", NULL, ENGINE, "planes that cross to the device are page-locked"),
+        ROW_FLAG(pin_memory, "device", "on", NULL, ENGINE,
+                "host memory that crosses to the device is page-locked where the device needs it (not on "
+                "host)"),
         ROW_ENUM(schedule, "device", "layer_major", NULL, schedule_words, T | P,
                 "layer_major = all micro-batches go through a unit before the next is fetched"),
 

@@ -1,8 +1,5 @@
 #include "cli/config_table.h"
 
-#include "base/err.h"
-#include "base/mem.h"
-
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

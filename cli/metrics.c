@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -92,16 +91,6 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 	return 0;
 }
 
-static void add_real(json_t *row, const char *key, double value)
-{
-	json_object_set_new(row, key, isfinite(value) ? json_real(value) : json_null());
-}
-
-static void add_int(json_t *row, const char *key, int64_t value)
-{
-	json_object_set_new(row, key, json_integer(value));
-}
-
 int metrics_is_busy(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), busy;
@@ -113,20 +102,20 @@ int metrics_is_busy(const char *path)
 	return busy;
 }
 
-/* One line, one write. Frees the row. */
+/* One line, one write. Frees the row; NULL is out of memory. */
 static int append(struct metrics *m, json_t *row)
 {
-	char *text = row ? json_dumps(row, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
 	struct str line = {0};
+	char *text;
 	ssize_t done;
-	int err = 0;
+	int err = json_write(&text, row, JSON_COMPACT | JSON_REAL_PRECISION(17));
 
 	json_decref(row);
-	if (!text)
-		return err_set(ERR_NOMEM, "out of memory for a row of metrics");
+	if (err)
+		return err;
 	str_add(&line, text);
 	str_add_char(&line, '\n');
-	free(text);
+	mem_free(text);
 	err = str_check(&line);
 	if (!err) {
 		do
@@ -140,41 +129,38 @@ static int append(struct metrics *m, json_t *row)
 	return err;
 }
 
+/* What is not finite has no JSON. NULL: out of memory, which json_pack passes on. */
+static json_t *real(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *wait_object(const struct metrics_step *s)
+{
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", queue_name(QUEUE_H2D), real(s->wait_ms[QUEUE_H2D]),
+	        queue_name(QUEUE_D2H), real(s->wait_ms[QUEUE_D2H]), queue_name(QUEUE_COMM),
+	        real(s->wait_ms[QUEUE_COMM]), queue_name(QUEUE_CPU), real(s->wait_ms[QUEUE_CPU]), "disk",
+	        real(s->disk_wait_ms));
+}
+
 int metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
-	static const enum queue_kind queues[] = {QUEUE_H2D, QUEUE_D2H, QUEUE_COMM, QUEUE_CPU};
-	json_t *row = json_object(), *wait = json_object();
-
-	add_int(row, "step", s->step);
-	add_real(row, "epoch", s->epoch);
-	add_real(row, "loss", s->loss);
-	add_real(row, "grad_norm", s->grad_norm);
-	add_real(row, "learning_rate", s->learning_rate);
-	add_int(row, "target_tokens", s->target_tokens);
-	add_int(row, "tokens", s->tokens);
-	add_real(row, "step_ms", s->step_ms);
-	add_real(row, "tokens_per_s", s->tokens_per_s);
-	add_int(row, "host_peak_bytes", s->host_peak_bytes);
-	add_int(row, "pinned_bytes", s->pinned_bytes);
-	add_int(row, "device_peak_bytes", s->device_peak_bytes);
-	json_object_set_new(row, "skipped", json_boolean(s->skipped));
-	for (size_t i = 0; i < sizeof(queues) / sizeof(*queues); i++)
-		add_real(wait, queue_name(queues[i]), s->wait_ms[queues[i]]);
-	add_real(wait, "disk", s->disk_wait_ms);
-	json_object_set_new(row, "wait_ms", wait);
-	return append(m, row);
+	return append(
+	        m, json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
+	                   (json_int_t)s->step, "epoch", real(s->epoch), "loss", real(s->loss), "grad_norm",
+	                   real(s->grad_norm), "learning_rate", real(s->learning_rate), "target_tokens",
+	                   (json_int_t)s->target_tokens, "tokens", (json_int_t)s->tokens, "step_ms",
+	                   real(s->step_ms), "tokens_per_s", real(s->tokens_per_s), "host_peak_bytes",
+	                   (json_int_t)s->host_peak_bytes, "pinned_bytes", (json_int_t)s->pinned_bytes,
+	                   "device_peak_bytes", (json_int_t)s->device_peak_bytes, "skipped", s->skipped,
+	                   "wait_ms", wait_object(s)));
 }
 
 int metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 {
-	json_t *row = json_object();
-
-	add_int(row, "step", e->step);
-	add_real(row, "epoch", e->epoch);
-	add_real(row, "eval_loss", e->loss);
-	add_real(row, "eval_perplexity", e->perplexity);
-	add_int(row, "eval_tokens", e->tokens);
-	return append(m, row);
+	return append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch",
+	                         real(e->epoch), "eval_loss", real(e->loss), "eval_perplexity",
+	                         real(e->perplexity), "eval_tokens", (json_int_t)e->tokens));
 }
 
 int metrics_close(struct metrics *m)

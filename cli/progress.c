@@ -1,13 +1,12 @@
 #include "cli/progress.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 struct progress {
@@ -21,14 +20,6 @@ struct progress {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct progress *current;
-
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- texts ---- */
 
@@ -146,7 +137,7 @@ int progress_open(
 	p->updates = style == PROGRESS_STYLE_UPDATE || (style == PROGRESS_STYLE_AUTO && isatty(fileno(to)));
 	p->first_step = first_step;
 	p->total_steps = total_steps;
-	p->start_s = now_s();
+	p->start_s = clock_now_s();
 	pthread_mutex_lock(&lock);
 	current = p;
 	pthread_mutex_unlock(&lock);
@@ -160,7 +151,7 @@ void progress_show(struct progress *p, const struct progress_step *step)
 	double eta_s = -1;
 
 	if (done > 0 && step->step < p->total_steps)
-		eta_s = (now_s() - p->start_s) / (double)done * (double)(p->total_steps - step->step);
+		eta_s = (clock_now_s() - p->start_s) / (double)done * (double)(p->total_steps - step->step);
 	pthread_mutex_lock(&lock);
 	str_free(&p->line);
 	progress_format(&p->line, step, p->total_steps, eta_s);

@@ -2,6 +2,7 @@
 
 #include "cli/fit.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -12,7 +13,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- model and tokenizer ---- */
 
@@ -252,6 +252,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay},
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
+	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
 	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
 	};
 }
@@ -398,14 +399,6 @@ void session_host_batch(struct host_batch *to, const struct micro_batch *from)
 	};
 }
 
-static double seconds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Losses of a micro-batch, document by document. */
 static int batch_rows_report(
         const struct micro_batch *mb, const float *losses, session_row_fn *fn, void *context)
@@ -427,7 +420,7 @@ int session_evaluate(struct session *s, struct session_eval *result, session_row
 {
 	const struct sampler *sampler = &s->eval.source.sampler;
 	struct micro_batch *mb = s->eval.micro[0];
-	double begin = seconds_now();
+	double begin = clock_now_s();
 	int rc = 0;
 
 	*result = (struct session_eval){.rows = s->eval.data->row_count};
@@ -447,7 +440,7 @@ int session_evaluate(struct session *s, struct session_eval *result, session_row
 		if (!rc && row_fn)
 			rc = batch_rows_report(mb, losses, row_fn, context);
 	}
-	result->seconds = seconds_now() - begin;
+	result->seconds = clock_now_s() - begin;
 	return rc;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/signals.h"
 #include "cli/train.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -12,15 +13,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int64_t host_peak_bytes(void)
 {
@@ -72,23 +64,30 @@ static int trace_add(struct trainer *t)
 	return 0;
 }
 
-/* Chrome's trace format, which Perfetto reads: one row per queue. */
+/* Chrome's trace format, which Perfetto reads: one row per queue. Written once: a run that ends before its
+ * last traced step leaves what there is. */
 static int trace_write(struct trainer *t)
 {
-	char *path = file_join(t->config->output_dir, "trace.json"), *text;
+	char *path, *text = NULL;
 	json_t *file;
-	int rc;
+	int rc = 0;
 
-	for (int q = 0; q < QUEUE_COUNT; q++)
-		json_array_append_new(t->trace,
+	if (!json_array_size(t->trace))
+		return 0;
+	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
+		rc = json_array_append_new(t->trace,
 		        json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 0,
 		                "tid", q, "args", "name", queue_name((enum queue_kind)q)));
-	file = json_pack("{s:O,s:s}", "traceEvents", t->trace, "displayTimeUnit", "ms");
-	text = file ? json_dumps(file, JSON_COMPACT) : NULL;
-	rc = path && text ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
+	file = rc ? NULL : json_pack("{s:O,s:s}", "traceEvents", t->trace, "displayTimeUnit", "ms");
+	path = file_join(t->config->output_dir, "trace.json");
+	rc = json_write(&text, file, JSON_COMPACT);
+	if (!rc)
+		rc = path ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
 	if (!rc)
 		log_info("trace written to %s", path);
-	free(text);
+	t->trace_spans_left = 0;
+	json_array_clear(t->trace);
+	mem_free(text);
 	json_decref(file);
 	mem_free(path);
 	return rc;
@@ -250,12 +249,12 @@ int train_run(struct trainer *t)
 	while (t->step < t->total_steps && !rc) {
 		struct engine_result result;
 		int64_t targets, tokens;
-		double begin = seconds_now(), seconds;
+		double begin = clock_now_s(), seconds;
 
 		rc = step_run(t, &result, &targets, &tokens);
 		if (rc)
 			return rc;
-		seconds = seconds_now() - begin;
+		seconds = clock_now_s() - begin;
 		t->step++;
 		t->interval_seconds += seconds;
 		t->interval_tokens += tokens;
@@ -266,6 +265,8 @@ int train_run(struct trainer *t)
 			rc = step_watch(t);
 		if (!rc && signals_pending() && t->step < t->total_steps) {
 			rc = t->saved_step == t->step ? 0 : train_save_checkpoint(t);
+			if (!rc)
+				rc = trace_write(t);
 			return rc ? rc
 			          : err_set(ERR_STOPPED,
 			                    "stopped by %s after step %" PRId64
@@ -277,5 +278,5 @@ int train_run(struct trainer *t)
 		rc = evaluate(t);
 	if (!rc && t->sample_at_ends)
 		rc = sample(t);
-	return rc;
+	return rc ? rc : trace_write(t);
 }

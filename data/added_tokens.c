@@ -1,7 +1,5 @@
 #include "data/added_tokens.h"
 
-#include <string.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/unicode.h"

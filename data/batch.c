@@ -1,7 +1,5 @@
 #include "data/batch.h"
 
-#include <string.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -111,16 +109,6 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 		        (long long)s->batch_rows, (long long)limits.tokens);
 	*out = limits;
 	return 0;
-}
-
-int batch_max_tokens(int64_t *token_count, const struct batch_source *src, int64_t step_count)
-{
-	struct batch_limits limits;
-	int rc = batch_limits_find(&limits, src, step_count);
-
-	if (rc == 0)
-		*token_count = limits.tokens;
-	return rc;
 }
 
 int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limits)

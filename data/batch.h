@@ -53,9 +53,6 @@ int64_t batch_source_rows(const struct dataset *data, const struct packing *pack
  * batch_rows times the largest row. ERR_RANGE when a micro-batch would exceed 2^31 - 1 tokens. */
 int batch_limits_find(struct batch_limits *limits, const struct batch_source *source, int64_t step_count);
 
-/* The same, tokens only. */
-int batch_max_tokens(int64_t *token_count, const struct batch_source *source, int64_t step_count);
-
 int micro_batch_alloc(struct micro_batch **mb, const struct batch_limits *limits);
 void micro_batch_free(struct micro_batch *mb);
 

@@ -38,7 +38,7 @@ enum bpe_whole { BPE_WHOLE_UNKNOWN, BPE_WHOLE_YES, BPE_WHOLE_NO };
 struct bpe_scratch {
 	struct bpe_symbol *symbols;
 	struct bpe_candidate *heap;
-	int64_t symbol_cap, heap_cap;
+	int64_t symbol_cap; /* the heap has room for three times as many */
 };
 
 /* After the vocabulary is complete: a merge with the rank of its place in the file. A repeated pair takes the

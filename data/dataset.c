@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -29,17 +28,6 @@ enum { FORMAT_COUNT = sizeof(format_names) / sizeof(format_names[0]) };
 const char *dataset_format_name(enum dataset_format format)
 {
 	return format_names[format];
-}
-
-int dataset_format_parse(enum dataset_format *format, const char *name)
-{
-	for (int i = 0; i < FORMAT_COUNT; i++)
-		if (strcasecmp(name, format_names[i]) == 0) {
-			*format = (enum dataset_format)i;
-			return 0;
-		}
-	return err_set(ERR_INPUT,
-	        "data_format '%s' is unknown; there are auto, tokens, text, alpaca, prompt_completion", name);
 }
 
 /* The format that a record's keys speak of. */

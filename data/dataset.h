@@ -112,8 +112,7 @@ static inline int32_t dataset_label(const struct dataset *d, int64_t row, int64_
 void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
         const char *input, size_t input_bytes);
 
-/* "alpaca", ...; and back: ERR_INPUT names the formats there are. */
+/* "alpaca", ... */
 const char *dataset_format_name(enum dataset_format format);
-int dataset_format_parse(enum dataset_format *format, const char *name);
 
 #endif

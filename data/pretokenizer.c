@@ -1,7 +1,5 @@
 #include "data/pretokenizer.h"
 
-#include <string.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/byte_level.h"

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -11,7 +10,6 @@
 #include "data/json_keys.h"
 #include "data/nfc.h"
 #include "data/tokenizer_inside.h"
-#include "data/unicode.h"
 
 enum { SEQUENCE_DEPTH_MAX = 8 };
 

@@ -1,5 +1,3 @@
-#include <inttypes.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "base/file.h"

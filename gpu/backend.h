@@ -95,7 +95,6 @@ struct device_slab {
 	int64_t bytes;
 	enum slab_kind kind;
 	int is_pinned;
-	void *backend_data; /* the backend's own */
 };
 
 /* Zeroed by the backend, then kept by device.c. */

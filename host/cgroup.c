@@ -1,6 +1,5 @@
 #include "host/cgroup.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

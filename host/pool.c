@@ -1,5 +1,6 @@
 #include "host/pool.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -64,14 +65,6 @@ static void futex_wake(_Atomic uint32_t *word, int count)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 static void spin_pause(void)
 {
 	for (int i = 0; i < 16; i++)
@@ -126,7 +119,7 @@ static void *worker_main(void *argument)
 	struct worker *w = argument;
 	struct pool *pool = w->pool;
 	int last = SLOT_COUNT - 1;
-	int64_t idle_since = now_ns();
+	int64_t idle_since = clock_now_ns();
 
 	while (!atomic_load(&pool->is_closing)) {
 		int next = next_slot(atomic_load_explicit(&pool->wanted, memory_order_relaxed), last);
@@ -140,10 +133,10 @@ static void *worker_main(void *argument)
 		}
 		spin_pause();
 		if (!idle_since) {
-			idle_since = now_ns();
-		} else if (now_ns() - idle_since > SPIN_NS) {
+			idle_since = clock_now_ns();
+		} else if (clock_now_ns() - idle_since > SPIN_NS) {
 			worker_sleep(pool);
-			idle_since = now_ns();
+			idle_since = clock_now_ns();
 		}
 	}
 	return NULL;
@@ -163,12 +156,12 @@ static int take_slot(struct pool *pool)
 
 static void wait_done(struct slot *s, uint32_t count)
 {
-	int64_t start = now_ns();
+	int64_t start = clock_now_ns();
 	uint32_t done;
 
 	while (atomic_load(&s->done) != count) {
 		spin_pause();
-		if (now_ns() - start > SPIN_NS)
+		if (clock_now_ns() - start > SPIN_NS)
 			break;
 	}
 	if (atomic_load(&s->done) == count)

@@ -1,7 +1,6 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/str.h"
 #include "model/parts.h"
 
 #include <inttypes.h>

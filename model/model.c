@@ -3,11 +3,8 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
-#include "base/str.h"
 #include "model/parts.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_MAX_BYTES = 16 << 20 };

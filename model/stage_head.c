@@ -1,8 +1,6 @@
 #include "base/size.h"
 #include "model/stage.h"
 
-#include <string.h>
-
 /* Rows of a chunk: a function of V alone, so that no other size changes a sum. Every chunk passes once over
  * the [V, C] gradient, so there should be some 500; but small vocabularies get more, to 32 MiB of logits,
  * and huge ones less, to 256 MiB. */

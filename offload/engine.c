@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/size.h"
 #include "offload/run_parts.h"
 
 #include <inttypes.h>
@@ -130,6 +129,8 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 			if (p->buffers[i].plane == STORE_HI || p->buffers[i].plane == STORE_GRADIENT)
 				m->pinned_bytes += p->buffers[i].bytes;
 		}
+	if (e->options.crossing != SLAB_PINNED)
+		m->pinned_bytes = 0;
 }
 
 const struct plan *engine_plan(const struct engine *e, enum plan_kind kind)
@@ -202,9 +203,9 @@ int engine_start(struct engine *e)
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
 		rc = stream_open(&e->dock.streams[q], device, (enum queue_kind)q);
 	if (!rc)
-		rc = store_open(&e->dock.store, device, p);
+		rc = store_open(&e->dock.store, device, p, e->options.crossing);
 	if (!rc)
-		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], SLAB_PINNED);
+		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], e->options.crossing);
 	if (!rc) {
 		e->dock.stage = stage;
 		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);

@@ -33,6 +33,7 @@ struct engine_options {
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
 	int64_t device_budget_bytes; /* 0: none */
 	int check_plans;             /* 1: plan_check on every plan */
+	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
 };
 
 struct engine_result {

@@ -98,7 +98,6 @@ int plan_add_buffer(
 	        .persistent = rank == PLACE_PERSISTENT,
 	        .plane = -1,
 	        .unit = -1,
-	        .layer = -1,
 	        .micro = -1,
 	        .bytes = bytes,
 	        .first_op = -1,

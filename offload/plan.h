@@ -118,11 +118,11 @@ enum plan_role {
 struct plan_buffer {
 	const char *what; /* "weights", "block input", ... static */
 	enum plan_space space;
-	int persistent;         /* lives from plan to plan, at the same place in each */
-	int place_rank;         /* order of placing: lower first, at lower offsets */
-	int plane;              /* enum store_plane, or -1 */
-	enum dtype dtype;       /* of the elements of a unit */
-	int unit, layer, micro; /* -1 where it has no meaning */
+	int persistent;   /* lives from plan to plan, at the same place in each */
+	int place_rank;   /* order of placing: lower first, at lower offsets */
+	int plane;        /* enum store_plane, or -1 */
+	enum dtype dtype; /* of the elements of a unit */
+	int unit, micro;  /* -1 where it has no meaning */
 	int64_t bytes, offset;
 	int first_op, last_op; /* lifetime in program order, both included; -1 while unused */
 };

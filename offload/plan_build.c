@@ -9,8 +9,6 @@
 #include "base/mem.h"
 #include "offload/plan_parts.h"
 
-#include <string.h>
-
 int visit_group(const struct builder *b, int v)
 {
 	return v < b->group_count ? v : 2 * (b->group_count - 1) - v;

@@ -2,7 +2,7 @@
  * every pair of arguments with common bytes. */
 #include "base/err.h"
 #include "base/mem.h"
-#include "offload/plan_parts.h"
+#include "offload/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,6 @@ struct check {
 	const struct plan *p;
 	int (*clocks)[QUEUE_COUNT]; /* last operation of each queue that is done when this one is */
 	struct use *uses;
-	int use_count;
 };
 
 static int check_clocks(struct check *c)

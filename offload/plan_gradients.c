@@ -1,8 +1,6 @@
 /* A unit's gradient within a pass: opened as zero, added to by every stage that uses the unit, and closed
  * once whole: reduced over ranks, rounded to gradient_dtype, its squares summed, and brought to where its
  * UPDATE finds it. */
-#include "base/err.h"
-#include "base/mem.h"
 #include "offload/plan_parts.h"
 
 /* A unit's running gradient, zeroed before its first use in a pass. */

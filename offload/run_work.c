@@ -1,10 +1,8 @@
 /* What the cpu queue does with host planes: AdamW, sums over micro-batches, rounding and sums of squares.
  * Each is cut into pieces of 64K elements of one tensor, whoever runs them. */
-#include "base/err.h"
 #include "base/num.h"
 #include "offload/run_parts.h"
 
-#include <math.h>
 #include <string.h>
 
 /* A unit's pieces: piece n of tensor t covers elements [n * SUMSQ_BLOCK, ...). */

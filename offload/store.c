@@ -3,10 +3,11 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "host/slab.h"
 
 #include <inttypes.h>
 
-enum { STORE_ALIGN = 64, STORE_SKEW = 4096 + 256 };
+enum { STORE_ALIGN = 64 };
 
 struct store {
 	struct device *device;
@@ -14,13 +15,13 @@ struct store {
 	void *slab[2]; /* by enum slab_kind */
 	char *plane[STORE_PLANE_COUNT];
 	int64_t element_bytes[STORE_PLANE_COUNT];
-	int64_t slab_bytes[2], plane_bytes;
-	int64_t pinned_bytes;
+	int64_t slab_bytes[2];
+	enum slab_kind crossing; /* of hi and gradient */
 };
 
-static enum slab_kind plane_slab(enum store_plane plane)
+static enum slab_kind plane_slab(const struct store *s, enum store_plane plane)
 {
-	return plane == STORE_HI || plane == STORE_GRADIENT ? SLAB_PINNED : SLAB_PAGEABLE;
+	return plane == STORE_HI || plane == STORE_GRADIENT ? s->crossing : SLAB_PAGEABLE;
 }
 
 /* Element sizes from the plan's buffers: every unit has the same planes. */
@@ -34,7 +35,7 @@ static void planes_find(struct store *s, const struct plan *plan)
 	}
 }
 
-int store_open(struct store **out, struct device *device, const struct plan *plan)
+int store_open(struct store **out, struct device *device, const struct plan *plan, enum slab_kind crossing)
 {
 	struct store *s = mem_alloc(1, sizeof(*s));
 	int64_t offset[STORE_PLANE_COUNT] = {0};
@@ -44,18 +45,16 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 		return ERR_NOMEM;
 	s->device = device;
 	s->map = plan->map;
+	s->crossing = crossing;
 	planes_find(s, plan);
 	for (int p = 0; p < STORE_PLANE_COUNT; p++) {
 		int64_t bytes = s->map->shard_total * s->element_bytes[p];
-		int64_t *end = &s->slab_bytes[plane_slab((enum store_plane)p)];
+		int64_t *end = &s->slab_bytes[plane_slab(s, (enum store_plane)p)];
 
 		if (!bytes)
 			continue;
-		offset[p] = *end ? round_up(*end, STORE_ALIGN) + STORE_SKEW : 0;
+		offset[p] = *end ? round_up(*end, STORE_ALIGN) + SLAB_SKEW_BYTES : 0;
 		*end = offset[p] + bytes;
-		s->plane_bytes += bytes;
-		if (plane_slab((enum store_plane)p) == SLAB_PINNED)
-			s->pinned_bytes += bytes;
 	}
 	for (int k = 0; k < 2 && !rc; k++)
 		if (s->slab_bytes[k])
@@ -67,7 +66,7 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	}
 	for (int p = 0; p < STORE_PLANE_COUNT; p++)
 		if (s->element_bytes[p])
-			s->plane[p] = (char *)s->slab[plane_slab((enum store_plane)p)] + offset[p];
+			s->plane[p] = (char *)s->slab[plane_slab(s, (enum store_plane)p)] + offset[p];
 	*out = s;
 	return 0;
 }
@@ -87,19 +86,4 @@ void *store_at(const struct store *s, enum store_plane plane, int unit)
 	if (!s->plane[plane])
 		return NULL;
 	return s->plane[plane] + s->map->units[unit].first * s->element_bytes[plane];
-}
-
-int64_t store_element_bytes(const struct store *s, enum store_plane plane)
-{
-	return s->element_bytes[plane];
-}
-
-int64_t store_bytes(const struct store *s)
-{
-	return s->plane_bytes;
-}
-
-int64_t store_pinned_bytes(const struct store *s)
-{
-	return s->pinned_bytes;
 }

@@ -3,8 +3,8 @@
  * Mental model. A plane is one array over all units' shards, one behind the other in unit order (unit.first):
  * hi 2 bytes an element, lo 2, m and v 4, the gradient 2 or 4 and only where the plan keeps one. Which planes
  * there are is the plan's word (its SPACE_STORE buffers). hi and gradient cross to the device and lie in one
- * pinned slab, the others in a pageable one; bases are skewed, because planes a power of two apart fight for
- * the same cache sets.
+ * slab of kind `crossing` (pinned, unless that is not wanted), the others in a pageable one; bases are
+ * skewed, because planes a power of two apart fight for the same cache sets.
  *
  * Source: the two-plane master is this program's (docs/numerics.md). Everything starts as zero.
  */
@@ -16,16 +16,10 @@
 struct store;
 
 /* ERR_NOMEM with the bytes asked for. The device and the map must outlive the store. */
-int store_open(struct store **store, struct device *device, const struct plan *plan);
+int store_open(struct store **store, struct device *device, const struct plan *plan, enum slab_kind crossing);
 void store_close(struct store *store);
 
 /* First byte of a unit's shard in a plane; NULL where the plan has no such plane. */
 void *store_at(const struct store *store, enum store_plane plane, int unit);
-
-/* 0 where there is none. */
-int64_t store_element_bytes(const struct store *store, enum store_plane plane);
-
-int64_t store_bytes(const struct store *store);        /* all planes */
-int64_t store_pinned_bytes(const struct store *store); /* hi and gradient */
 
 #endif

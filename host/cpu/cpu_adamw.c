@@ -1,6 +1,5 @@
 #include "host/cpu/cpu_inner.h"
 
-#include "base/err.h"
 #include "optim/adamw.h"
 
 struct adamw_run {

@@ -1,6 +1,7 @@
 #include "host/cpu/cpu_inner.h"
 
 #include <math.h>
+#include <stddef.h>
 
 struct cross_entropy_run {
 	struct op_cross_entropy op;

@@ -101,7 +101,6 @@ int64_t cpu_delay_ns(uint64_t seed, enum queue_kind queue, int64_t index);
  */
 void cpu_poison(void *base, int64_t bytes);
 
-int64_t cpu_now_ns(void); /* CLOCK_MONOTONIC */
 void cpu_sleep_until(int64_t at_ns);
 
 int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world_size);

@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "host/cpu/cpu_device.h"
 
 #include <string.h>
@@ -46,14 +47,14 @@ static void copy(
 		memcpy(dst, src, (size_t)bytes);
 		return;
 	}
-	start_ns = cpu_now_ns();
+	start_ns = clock_now_ns();
 	for (int64_t done = 0; done < bytes;) {
 		int64_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
 
 		memcpy((char *)dst + done, (const char *)src + done, (size_t)piece);
 		done += piece;
 		at_ns = cross(&device->lanes[direction], start_ns, piece, gbps);
-		if (done == bytes || at_ns - cpu_now_ns() > SHORTEST_SLEEP_NS)
+		if (done == bytes || at_ns - clock_now_ns() > SHORTEST_SLEEP_NS)
 			cpu_sleep_until(at_ns);
 	}
 }
@@ -105,7 +106,7 @@ int cpu_work_run(struct cpu_stream *stream, const struct work *work)
 		cpu_poison(cpu_ptr(work->discard.base), work->discard.bytes);
 		return 0;
 	case WORK_STAMP:
-		*work->at_ns = cpu_now_ns() - device->opened_at_ns;
+		*work->at_ns = clock_now_ns() - device->opened_at_ns;
 		return 0;
 	case WORK_ALL_GATHER:
 	case WORK_REDUCE_SCATTER:

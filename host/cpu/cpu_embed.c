@@ -1,8 +1,6 @@
 /* Rows picked, placed, and summed by index. */
 #include "host/cpu/cpu_inner.h"
 
-#include "base/err.h"
-
 #include <string.h>
 
 enum { EMBED_BAND = 64 };

@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "host/cpu/cpu_device.h"
@@ -26,14 +27,6 @@ static inline void cpu_relax(void)
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
-}
-
-int64_t cpu_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 void cpu_sleep_until(int64_t at_ns)
@@ -108,13 +101,13 @@ static void wait_for(struct cpu_stream *stream, int64_t ticket)
 static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int64_t index)
 {
 	struct cpu_device *device = (struct cpu_device *)stream->base.device;
-	int64_t start_ns = cpu_now_ns();
+	int64_t start_ns = clock_now_ns();
 	int rc;
 
 	if (item->wait_stream) {
 		wait_for(item->wait_stream, item->wait_ticket);
 		if (stream->base.queue == QUEUE_COMPUTE)
-			count(&stream->counters.wait_ns[item->wait_queue], cpu_now_ns() - start_ns);
+			count(&stream->counters.wait_ns[item->wait_queue], clock_now_ns() - start_ns);
 		return;
 	}
 	if (item->delay_ns) {
@@ -127,7 +120,7 @@ static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int
 	if (rc < 0)
 		fail(device, err_note(rc, "%s stream, item %lld", queue_name(stream->base.queue),
 		                     (long long)index));
-	count(&stream->counters.busy_ns[stream->base.queue], cpu_now_ns() - start_ns);
+	count(&stream->counters.busy_ns[stream->base.queue], clock_now_ns() - start_ns);
 }
 
 /* Takes the next item; 0 when the stream is closing and empty. */
