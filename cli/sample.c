@@ -50,9 +50,11 @@ static int64_t candidates_fill(
 	qsort(list, (size_t)vocab, sizeof(*list), candidate_compare);
 	if (c->top_k > 0 && c->top_k < count)
 		count = c->top_k;
-	if (c->top_k > 0)
-		for (int64_t i = total = 0; i < count; i++)
+	if (count < vocab) {
+		total = 0;
+		for (int64_t i = 0; i < count; i++)
 			total += list[i].weight;
+	}
 	for (int64_t i = 0; i < count; i++) {
 		kept += list[i].weight;
 		if (kept >= c->top_p * total)

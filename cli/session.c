@@ -1,6 +1,7 @@
 #include "cli/session.h"
 
 #include "cli/fit.h"
+#include "cli/setup.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -23,7 +24,7 @@ static char *model_dir_of(const char *path)
 
 	if (file_kind_of(path) == FILE_DIR)
 		return mem_strdup(path);
-	return slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
+	return slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
 }
 
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
@@ -52,23 +53,14 @@ int session_need_tokenizer(struct session *s)
 static int dataset_read(struct session *s, struct dataset **data, const char *path)
 {
 	const struct config *c = s->config;
-	struct dataset_options o = {
-	        .path = path,
-	        .format = (enum dataset_format)c->data_format,
-	        .text_field = c->text_field,
-	        .vocab_count = s->model->config.V,
-	        .max_length_tokens = c->max_length,
-	        .long_rows = (enum dataset_long_rows)c->long_rows,
-	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
-	        .max_samples = c->max_samples,
-	};
+	struct dataset_options o;
 	struct err why = {0};
 	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
 
 	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
 	 * be text. */
 	err_take(&why, rc);
-	o.tokenizer = s->tokenizer;
+	o = setup_dataset_options(c, path, s->tokenizer, s->model->config.V);
 	rc = dataset_open(data, &o);
 	if (rc && why.code && !s->tokenizer && o.format != DATASET_FORMAT_TOKENS) {
 		char text[ERR_TEXT_BYTES];

@@ -29,6 +29,9 @@ static uint64_t rows_hash(const struct session_rows *rows)
 
 	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
 	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
+	if (rows->packing)
+		hash = XXH3_64bits_withSeed(rows->packing->rows,
+		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
 	if (d->labels)
 		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
 	return XXH3_64bits_withSeed(order, sizeof(order), hash);

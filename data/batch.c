@@ -124,7 +124,6 @@ int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limit
 	mb->positions = mem_alloc(tokens, sizeof(*mb->positions));
 	mb->doc_start = mem_alloc(tokens, sizeof(*mb->doc_start));
 	mb->doc_end = mem_alloc(tokens, sizeof(*mb->doc_end));
-	mb->targets = mem_alloc(tokens, sizeof(*mb->targets));
 	mb->target_rows = mem_alloc(targets, sizeof(*mb->target_rows));
 	mb->target_labels = mem_alloc(targets, sizeof(*mb->target_labels));
 	mb->doc_offset = mem_alloc((size_t)limits->docs + 1, sizeof(*mb->doc_offset));
@@ -132,9 +131,8 @@ int micro_batch_alloc(struct micro_batch **out, const struct batch_limits *limit
 	mb->row_start = mem_alloc((size_t)limits->rows + 1, sizeof(*mb->row_start));
 	/* the sampler writes up to batch_rows, which no micro-batch of the run exceeds */
 	mb->rows = mem_alloc((size_t)limits->rows, sizeof(*mb->rows));
-	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->targets ||
-	        !mb->target_rows || !mb->target_labels || !mb->doc_offset || !mb->doc_row || !mb->row_start ||
-	        !mb->rows) {
+	if (!mb->ids || !mb->positions || !mb->doc_start || !mb->doc_end || !mb->target_rows ||
+	        !mb->target_labels || !mb->doc_offset || !mb->doc_row || !mb->row_start || !mb->rows) {
 		micro_batch_free(mb);
 		return ERR_NOMEM;
 	}
@@ -150,7 +148,6 @@ void micro_batch_free(struct micro_batch *mb)
 	mem_free(mb->positions);
 	mem_free(mb->doc_start);
 	mem_free(mb->doc_end);
-	mem_free(mb->targets);
 	mem_free(mb->target_rows);
 	mem_free(mb->target_labels);
 	mem_free(mb->doc_offset);
@@ -173,7 +170,6 @@ static void add_document(struct micro_batch *mb, const struct dataset *d, int64_
 		mb->positions[start + t] = t;
 		mb->doc_start[start + t] = start;
 		mb->doc_end[start + t] = start + count;
-		mb->targets[start + t] = label;
 		if (label != DATASET_IGNORE) {
 			mb->target_rows[mb->target_count] = start + t;
 			mb->target_labels[mb->target_count++] = label;

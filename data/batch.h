@@ -36,9 +36,8 @@ struct micro_batch {
 	int32_t *positions;     /* [token_count] from 0 in each document */
 	int32_t *doc_start;     /* [token_count] index of the first token of the token's own document */
 	int32_t *doc_end;       /* [token_count] one past its last */
-	int32_t *targets;       /* [token_count] label that this position predicts, or DATASET_IGNORE */
 	int32_t *target_rows;   /* [target_count] positions i that have a target, ascending */
-	int32_t *target_labels; /* [target_count] targets[target_rows[k]] */
+	int32_t *target_labels; /* [target_count] the label that each of them predicts */
 	int32_t *doc_offset;    /* [doc_count + 1] where each document begins; the last is token_count */
 	int64_t *doc_row;       /* [doc_count] row of the dataset */
 	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */

@@ -202,13 +202,19 @@ static void test_dry_run(void **state)
 {
 	int before = entries();
 	struct result r = run(TRAIN "output_dir=dry --dry-run");
+	json_t *object;
 
 	(void)state;
 	assert_int_equal(r.code, 0);
 	assert_non_null(strstr(r.out, "row 1: 6 tokens"));
 	assert_int_equal(entries(), before);
 	result_free(&r);
-	json_decref(run_json(TRAIN "output_dir=dry --dry-run --json"));
+	object = run_json(TRAIN "output_dir=dry --dry-run --json");
+	assert_true(json_integer_value(json_object_get(object, "pinned_bytes")) > 0);
+	json_decref(object);
+	object = run_json(TRAIN "output_dir=dry --dry-run --json pin_memory=off");
+	assert_int_equal(json_integer_value(json_object_get(object, "pinned_bytes")), 0);
+	json_decref(object);
 	assert_int_equal(entries(), before);
 }
 

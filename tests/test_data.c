@@ -478,7 +478,6 @@ static void check_micro_batch(
 				assert_int_equal(mb->positions[token], t);
 				assert_int_equal(mb->doc_start[token], start);
 				assert_int_equal(mb->doc_end[token], start + tokens);
-				assert_int_equal(mb->targets[token], label);
 				if (label == -100)
 					continue;
 				assert_int_equal(mb->target_rows[target], token);

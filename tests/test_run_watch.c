@@ -190,6 +190,12 @@ static void test_trace(void **state)
 	trace = read_json("a/trace.json");
 	trace_check(trace, 2);
 	json_decref(trace);
+	/* fewer steps are left than were to be traced */
+	assert_ferry(
+	        0, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto max_steps=4 trace=3", work_dir);
+	trace = read_json("a/trace.json");
+	trace_check(trace, 2);
+	json_decref(trace);
 }
 
 /* The norm of the gradients that are dumped is the norm that is logged, in every layout of the run. */

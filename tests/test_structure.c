@@ -24,7 +24,7 @@ static const struct folder folders[] = {
         {"host/cpu", "base gpu host optim"},
         {"host/meta", "base gpu"},
         {"model", "base gpu"},
-        {"optim", "base host"},
+        {"optim", "base"},
         {"offload", "base gpu host model optim"},
         {"data", "base"},
         {"checkpoint", "base model"},
