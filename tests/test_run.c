@@ -230,6 +230,34 @@ static void test_resume_at_the_end(void **state)
 	assert_same_runs("whole", "end", "beside a directory that is no checkpoint");
 }
 
+/* A checkpoint knows nothing of where its run kept what. */
+static void test_resume_elsewhere(void **state)
+{
+	static const char *const elsewhere[] = {"cpu_offload=off threads=1",
+	        "wrap_policy=none activations=keep cpu_offload=optimizer",
+	        "wrap_policy=size min_num_params=5000 activations=offload stream_delay_seed=9",
+	        "per_device_eval_batch_size=1 logging_steps=1 isa=scalar"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++) {
+		const char *from = elsewhere[(i + 1) % (sizeof(elsewhere) / sizeof(*elsewhere))];
+		char settings[600];
+
+		remove_run("whole");
+		remove_run("a");
+		snprintf(settings, sizeof(settings), "max_steps=6 save_steps=2 export_dtype=fp32 %s", from);
+		train(&models[0], "whole", settings, "");
+		train(&models[0], "a", settings, "");
+		remove_run("a/checkpoint-000006");
+		remove_run("a/model");
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/a max_steps=6 export_dtype=fp32 "
+		        "resume_from_checkpoint=auto %s",
+		        models[0].dir, models[0].data, work_dir, elsewhere[i]);
+		assert_same_runs("whole", "a", elsewhere[i]);
+	}
+}
+
 /* Rows, their order or the model are not what the checkpoint was trained with. */
 static void test_resume_on_something_else(void **state)
 {
@@ -335,6 +363,7 @@ int main(void)
 	        cmocka_unit_test(test_update_in_backward),
 	        cmocka_unit_test(test_stopped),
 	        cmocka_unit_test(test_resume_at_the_end),
+	        cmocka_unit_test(test_resume_elsewhere),
 	        cmocka_unit_test(test_resume_on_something_else),
 	        cmocka_unit_test(test_resume_from_damage),
 	        cmocka_unit_test(test_two_at_once),
