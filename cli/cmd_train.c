@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
 
@@ -60,7 +59,7 @@ static void print_buffers(
 	}
 }
 
-void train_print_plan(const struct trainer *t)
+static void print_plan(const struct trainer *t)
 {
 	const struct session *s = &t->session;
 	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
@@ -350,7 +349,7 @@ int cli_train(const struct config *c)
 
 	if (!rc) {
 		print_head(&t);
-		train_print_plan(&t);
+		print_plan(&t);
 	}
 	if (!rc)
 		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);

@@ -51,10 +51,4 @@ int train_export_model(struct trainer *t);
 /* The last step's gradients as fp32 safetensors, by the checkpoint's names. */
 int train_dump_gradients(struct trainer *t, const char *path);
 
-/* Memory and traffic of the plan, for people and for --json. */
-void train_print_plan(const struct trainer *t);
-
-/* Peak resident bytes of this process. */
-int64_t host_peak_bytes(void);
-
 #endif

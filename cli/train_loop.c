@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int64_t host_peak_bytes(void)
+/* Peak resident bytes of this process. */
+static int64_t host_peak_bytes(void)
 {
 	FILE *f = fopen("/proc/self/status", "r");
 	char line[256];

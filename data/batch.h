@@ -2,8 +2,9 @@
  *
  * Every row (or bin of packed rows) that the sampler drew puts its documents behind each other into one
  * flat list of tokens. What keeps them apart is explicit, per token: its position in its own document
- * and where that document begins and ends in this micro-batch. The loss convention is already applied: the
- * target of token i is the label of token i + 1 of the same document, or DATASET_IGNORE.
+ * and where that document begins and ends in this micro-batch. The loss convention is already applied: a
+ * token predicts the label of the next one of its document; those whose label is DATASET_IGNORE are no
+ * targets.
  *
  * Sizes of all micro-batches of a run are known before it starts (batch_limits_find), because device
  * memory is planned from them. A micro_batch is allocated once for those limits and filled again and again.

@@ -22,7 +22,7 @@ static int64_t norm_array_count(int64_t cols)
 
 struct norm_run {
 	struct op_norm op;
-	enum norm_kind kind;
+	enum cpu_norm_kind kind;
 	float *scratch; /* per worker: x, weight, bias */
 };
 
@@ -44,22 +44,22 @@ static void norm_piece(void *context, int64_t piece, int worker)
 		int64_t y_at = norm_at(i, o->groups, o->y_stride, o->y_group_stride);
 		const float *x = cpu_load(k, xs, cpu_ptr(o->x), x_at, o->cols, o->dtype);
 		float *y = cpu_out(xs, cpu_ptr(o->y), y_at, o->dtype);
-		double mean = run->kind == NORM_RMS ? 0 : k->sum(x, o->cols) / (double)o->cols;
+		double mean = run->kind == CPU_NORM_RMS ? 0 : k->sum(x, o->cols) / (double)o->cols;
 		double variance = k->sumsq_about(x, o->cols, mean) / (double)o->cols;
 
 		rstd[i] = (float)(1 / sqrt(variance + o->epsilon));
-		if (run->kind == NORM_LAYER)
+		if (run->kind == CPU_NORM_LAYER)
 			means[i] = (float)mean;
 		k->norm(y, x, weight, bias, o->cols, (float)mean, rstd[i]);
 		cpu_store(k, cpu_ptr(o->y), y_at, y, o->cols, o->dtype);
 	}
 }
 
-int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum norm_kind kind)
+int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum cpu_norm_kind kind)
 {
 	struct norm_run run = {.op = *op, .kind = kind};
 
-	if (kind == NORM_RMS)
+	if (kind == CPU_NORM_RMS)
 		run.op.bias = DEV_NONE;
 	run.scratch = cpu_scratch(cx, cpu_workers(cx) * 3 * norm_array_count(op->cols) * 4);
 	if (!run.scratch)
@@ -70,7 +70,7 @@ int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum norm
 
 struct norm_grad_run {
 	struct op_norm_grad op;
-	enum norm_kind kind;
+	enum cpu_norm_kind kind;
 	int64_t block_count, block_rows;
 	float *scratch; /* per worker: dy, x, weight, dx */
 };
@@ -94,15 +94,15 @@ static void norm_grad_block(void *context, int64_t block, int worker)
 		int64_t y_at = norm_at(i, o->groups, o->y_stride, o->y_group_stride);
 		const float *dy = cpu_load(k, buffer, cpu_ptr(o->dy), y_at, o->cols, o->dtype);
 		const float *x = cpu_load(k, buffer + array, cpu_ptr(o->x), x_at, o->cols, o->dtype);
-		float mean = run->kind == NORM_RMS ? 0 : means[i], rstd = rstds[i];
+		float mean = run->kind == CPU_NORM_RMS ? 0 : means[i], rstd = rstds[i];
 		float *dx = o->accumulate_dx ? buffer + 3 * array
 		                             : cpu_out(buffer, cpu_ptr(o->dx), x_at, o->dtype);
 		double sums[2];
 
 		k->norm_sums(sums, dy, x, weight, o->cols, mean, rstd);
-		k->norm_dw(dweight, run->kind == NORM_RMS ? NULL : dbias, dy, x, o->cols, mean, rstd);
+		k->norm_dw(dweight, run->kind == CPU_NORM_RMS ? NULL : dbias, dy, x, o->cols, mean, rstd);
 		k->norm_dx(dx, dy, x, weight, o->cols, mean, rstd,
-		        run->kind == NORM_RMS ? 0 : (float)(sums[0] / (double)o->cols),
+		        run->kind == CPU_NORM_RMS ? 0 : (float)(sums[0] / (double)o->cols),
 		        (float)(sums[1] / (double)o->cols));
 		if (o->accumulate_dx) {
 			float *sum = cpu_out(buffer, cpu_ptr(o->dx), x_at, o->dtype);
@@ -138,12 +138,12 @@ static void norm_grad_combine(void *context, int64_t band, int worker)
 	}
 }
 
-int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enum norm_kind kind)
+int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enum cpu_norm_kind kind)
 {
 	struct norm_grad_run run = {.op = *op, .kind = kind};
 	int64_t rows = op->rows * op->groups;
 
-	if (kind == NORM_RMS)
+	if (kind == CPU_NORM_RMS)
 		run.op.dbias = DEV_NONE;
 	run.block_rows = cpu_pieces(rows, cpu_min(NORM_BLOCKS_MAX, cpu_pieces(rows, NORM_BLOCK_ROWS)));
 	run.block_count = cpu_pieces(rows, run.block_rows);

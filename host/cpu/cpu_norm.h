@@ -4,9 +4,9 @@
 
 #include "host/cpu/cpu.h"
 
-enum norm_kind { NORM_RMS, NORM_LAYER };
+enum cpu_norm_kind { CPU_NORM_RMS, CPU_NORM_LAYER };
 
-int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum norm_kind kind);
-int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enum norm_kind kind);
+int cpu_norm_forward(struct cpu_context *cx, const struct op_norm *op, enum cpu_norm_kind kind);
+int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enum cpu_norm_kind kind);
 
 #endif
