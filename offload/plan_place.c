@@ -9,6 +9,7 @@
 #include "offload/plan_parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PLACE_ALIGN = 256 };
 
@@ -24,37 +25,46 @@ static int place_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y; /* order of adding */
 }
 
-static int offset_compare(const void *a, const void *b)
-{
-	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
-	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
+/* A transient buffer that has its place, in a list by offset. */
+struct placed {
+	int64_t offset, end; /* the end rounded up */
+	int first_op, last_op;
+};
 
-	return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time (sorted by
- * offset). */
+/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time. */
 static int64_t place_find(
-        const struct plan_buffer *b, struct plan_buffer **alive, int alive_count, int64_t base)
+        const struct plan_buffer *b, const struct placed *placed, int placed_count, int64_t base)
 {
 	int64_t at = base;
 
-	qsort(alive, (size_t)alive_count, sizeof(*alive), offset_compare);
-	for (int i = 0; i < alive_count; i++) {
-		int64_t end = round_up(alive[i]->offset + alive[i]->bytes, PLACE_ALIGN);
-
-		if (at + b->bytes <= alive[i]->offset)
-			break;
-		if (end > at)
-			at = end;
-	}
+	for (int i = 0; i < placed_count && at + b->bytes > placed[i].offset; i++)
+		if (placed[i].end > at && placed[i].first_op <= b->last_op &&
+		        b->first_op <= placed[i].last_op)
+			at = placed[i].end;
 	return at;
 }
 
-static int place_space(
-        struct plan *p, enum plan_space space, struct plan_buffer **sorted, struct plan_buffer **alive)
+static void placed_insert(struct placed *placed, int placed_count, const struct plan_buffer *b)
 {
-	int count = 0;
+	int low = 0, high = placed_count;
+
+	while (low < high) {
+		int middle = low + (high - low) / 2;
+
+		if (placed[middle].offset <= b->offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	memmove(placed + low + 1, placed + low, (size_t)(placed_count - low) * sizeof(*placed));
+	placed[low] = (struct placed){
+	        b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
+}
+
+static int place_space(
+        struct plan *p, enum plan_space space, struct plan_buffer **sorted, struct placed *placed)
+{
+	int count = 0, placed_count = 0;
 	int64_t base = 0;
 
 	for (int i = 0; i < p->buffer_count; i++)
@@ -63,18 +73,14 @@ static int place_space(
 	qsort(sorted, (size_t)count, sizeof(*sorted), place_compare);
 	for (int i = 0; i < count; i++) {
 		struct plan_buffer *b = sorted[i];
-		int alive_count = 0;
 		int64_t end;
 
 		if (b->persistent) {
 			b->offset = base;
 			base = round_up(base + b->bytes, PLACE_ALIGN);
 		} else {
-			for (int j = 0; j < i; j++)
-				if (!sorted[j]->persistent && sorted[j]->first_op <= b->last_op &&
-				        b->first_op <= sorted[j]->last_op)
-					alive[alive_count++] = sorted[j];
-			b->offset = place_find(b, alive, alive_count, base);
+			b->offset = place_find(b, placed, placed_count, base);
+			placed_insert(placed, placed_count++, b);
 		}
 		end = b->offset + b->bytes;
 		if (end > p->space_bytes[space])
@@ -88,13 +94,13 @@ static int place_space(
 int plan_place(struct plan *p)
 {
 	struct plan_buffer **sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*sorted));
-	struct plan_buffer **alive = mem_alloc((size_t)p->buffer_count + 1, sizeof(*alive));
-	int rc = sorted && alive ? 0 : ERR_NOMEM;
+	struct placed *placed = mem_alloc((size_t)p->buffer_count + 1, sizeof(*placed));
+	int rc = sorted && placed ? 0 : ERR_NOMEM;
 
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
-		rc = place_space(p, (enum plan_space)space, sorted, alive);
+		rc = place_space(p, (enum plan_space)space, sorted, placed);
 	mem_free(sorted);
-	mem_free(alive);
+	mem_free(placed);
 	return rc;
 }
 
