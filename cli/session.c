@@ -122,8 +122,8 @@ static int rows_prepare(struct session_rows *r, const struct config *c, int64_t 
 		rc = batch_limits_find(&r->limits, &r->source, r->step_count);
 	if (rc)
 		return rc;
-	r->micro_count = (int)accumulation;
-	r->micro = mem_alloc((size_t)accumulation, sizeof(*r->micro));
+	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer where rows are few */
+	r->micro = mem_alloc((size_t)r->micro_count, sizeof(*r->micro));
 	if (!r->micro)
 		return ERR_NOMEM;
 	for (int m = 0; m < r->micro_count && !rc; m++)
@@ -212,6 +212,9 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	const struct config *c = s->config;
 	int offload = c->cpu_offload == CONFIG_AUTO ? CONFIG_OFFLOAD_ON : c->cpu_offload;
 	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
+	int micro_batches = s->train.data ? s->train.micro_count
+	                    : trains      ? (int)c->gradient_accumulation_steps
+	                                  : 1;
 
 	*o = (struct engine_options){
 	        .device = s->device,
@@ -239,7 +242,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
 	                        .gradient_dtype =
 	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
-	                        .micro_batches = trains ? (int)c->gradient_accumulation_steps : 1,
+	                        .micro_batches = micro_batches,
 	                },
 	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay},
 	        .max_grad_norm = c->max_grad_norm,

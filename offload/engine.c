@@ -78,9 +78,10 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	if (!rc && options->device_budget_bytes &&
 	        e->space_bytes[SPACE_DEVICE] > options->device_budget_bytes)
 		rc = err_set(ERR_FIT,
-		        "the plan needs %" PRId64 " bytes on the device, %" PRId64 " more than vram_budget",
-		        e->space_bytes[SPACE_DEVICE],
-		        e->space_bytes[SPACE_DEVICE] - options->device_budget_bytes);
+		        "the plan needs %.1f MiB (%" PRId64
+		        " bytes) on the device, %.1f MiB more than vram_budget",
+		        (double)e->space_bytes[SPACE_DEVICE] / 0x1p20, e->space_bytes[SPACE_DEVICE],
+		        (double)(e->space_bytes[SPACE_DEVICE] - options->device_budget_bytes) / 0x1p20);
 	if (rc) {
 		engine_close(e);
 		return rc;
