@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const int caught[] = {SIGINT, SIGTERM, SIGUSR1};
+static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending;
@@ -49,6 +49,8 @@ void signals_start(void)
 	sigemptyset(&action.sa_mask);
 	for (int i = 0; i < CAUGHT_COUNT; i++)
 		sigaction(caught[i], &action, &before[i]);
+	if (before[CAUGHT_COUNT - 1].sa_handler == SIG_IGN) /* nohup */
+		sigaction(SIGHUP, &ignore, NULL);
 	sigaction(SIGPIPE, &ignore, &before_pipe);
 }
 
@@ -62,6 +64,7 @@ const char *signals_name(int signal)
 	return signal == SIGINT    ? "SIGINT"
 	       : signal == SIGTERM ? "SIGTERM"
 	       : signal == SIGUSR1 ? "SIGUSR1"
+	       : signal == SIGHUP  ? "SIGHUP"
 	                           : "a signal";
 }
 

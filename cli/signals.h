@@ -1,5 +1,5 @@
-/* Being asked to stop: SIGINT, SIGTERM and SIGUSR1 set a flag, and whoever runs steps looks at it between
- * them.
+/* Being asked to stop: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, and whoever runs
+ * steps looks at it between them.
  *
  * The first signal leaves a line on stderr, so that it is seen before a long step ends. A second Ctrl-C ends
  * the process at once, as if nothing were caught. SIGPIPE is ignored while signals are caught: a closed
