@@ -248,7 +248,7 @@ static void print_resume(const struct trainer *t)
 	struct str line = {0};
 
 	cli_add_word(&line, cli_program());
-	str_add(&line, " train ");
+	str_add(&line, path && *path == '-' ? " train ./" : " train ");
 	cli_add_word(&line, path ? path : "");
 	str_add(&line, " resume_from_checkpoint=auto");
 	cli_say_last(&line);
