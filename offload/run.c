@@ -333,7 +333,7 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	for (int w = 0; w < op->wait_count && !rc; w++)
 		rc = stream_wait(q, r->events[r->plan->waits[op->first_wait + w]]);
 	if (span && !rc) {
-		*span = (struct run_span){.op = index, .begin_ns = -1};
+		*span = (struct run_span){.begin_ns = -1};
 		rc = skip ? 0 : stream_stamp(q, &span->begin_ns);
 	}
 	if (!rc && !skip)

@@ -40,7 +40,6 @@ struct run_step {
 
 /* Times of one operation on the device's clock, for traces. */
 struct run_span {
-	int op;
 	int64_t begin_ns, end_ns;
 };
 
