@@ -9,7 +9,6 @@ static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending;
-static struct sigaction before[CAUGHT_COUNT], before_pipe;
 static int started;
 
 static void say(const char *text)
@@ -37,6 +36,13 @@ static void handler(int signal)
 		say("\nstopping after this step, with a checkpoint\n");
 }
 
+static int is_ignored(int signal)
+{
+	struct sigaction now;
+
+	return !sigaction(signal, NULL, &now) && now.sa_handler == SIG_IGN;
+}
+
 void signals_start(void)
 {
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
@@ -48,10 +54,9 @@ void signals_start(void)
 	pending = 0;
 	sigemptyset(&action.sa_mask);
 	for (int i = 0; i < CAUGHT_COUNT; i++)
-		sigaction(caught[i], &action, &before[i]);
-	if (before[CAUGHT_COUNT - 1].sa_handler == SIG_IGN) /* nohup */
-		sigaction(SIGHUP, &ignore, NULL);
-	sigaction(SIGPIPE, &ignore, &before_pipe);
+		if (caught[i] != SIGHUP || !is_ignored(SIGHUP)) /* nohup */
+			sigaction(caught[i], &action, NULL);
+	sigaction(SIGPIPE, &ignore, NULL);
 }
 
 int signals_pending(void)
@@ -70,10 +75,10 @@ const char *signals_name(int signal)
 
 void signals_stop(void)
 {
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+
 	if (!started)
 		return;
 	for (int i = 0; i < CAUGHT_COUNT; i++)
-		sigaction(caught[i], &before[i], NULL);
-	sigaction(SIGPIPE, &before_pipe, NULL);
-	started = 0;
+		sigaction(caught[i], &ignore, NULL);
 }

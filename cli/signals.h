@@ -8,7 +8,7 @@
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H
 
-/* Starts catching and clears the flag. */
+/* Starts catching. Once per process. */
 void signals_start(void);
 
 /* The first signal that came, or 0. */
@@ -17,7 +17,7 @@ int signals_pending(void);
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
 
-/* What was before signals_start. */
+/* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
 void signals_stop(void);
 
 #endif

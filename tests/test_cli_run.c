@@ -368,6 +368,26 @@ static int child(int first, int second)
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* A signal between the end of a run and that of its process changes no exit code. */
+static int child_after_stop(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		signals_start();
+		signals_stop();
+		raise(SIGTERM);
+		raise(SIGINT);
+		raise(SIGUSR1);
+		raise(SIGHUP);
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 static void test_signals(void **state)
 {
 	(void)state;
@@ -379,6 +399,7 @@ static void test_signals(void **state)
 	assert_int_equal(child(SIGPIPE, 0), 10);
 	assert_int_equal(child(SIGINT, SIGINT), -SIGINT); /* the second Ctrl-C ends it at once */
 	assert_int_equal(child(SIGTERM, SIGINT), -SIGINT);
+	assert_int_equal(child_after_stop(), 0);
 	assert_string_equal(signals_name(SIGTERM), "SIGTERM");
 }
 
