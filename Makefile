@@ -26,7 +26,7 @@ bench: all
 	@$(BUILD)/ferry bench $(NAME)
 
 format:
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)

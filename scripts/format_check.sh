@@ -19,9 +19,9 @@ version=$("$command" --version)
 echo "$version"
 
 if git rev-parse --git-dir >/dev/null 2>&1; then
-	git ls-files '*.c' '*.h'
+	git ls-files '*.c' '*.h' '*.cu' '*.cuh'
 else
-	find . -name 'build*' -prune -o -name '*.[ch]' -print
+	find . -name 'build*' -prune -o '(' -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' ')' -print
 fi | xargs "$command" --dry-run -Werror --ferror-limit=1 && exit 0
 
 case $version in

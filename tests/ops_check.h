@@ -1,8 +1,8 @@
-/* What the tests of the host ops share: tensors with guards, one op run on pools of several sizes, and
- * comparison against a reference in double.
+/* What the tests of the ops share: tensors with guards, one op run several times (ops_run.h), and comparison
+ * against a reference in double.
  *
- * A case makes tensors, fills them, and calls case_run: the op starts from the same bytes on a pool of 1, 2,
- * 3 and 5 threads, must give the same bytes each time, and must leave guards alone. Then the case names each
+ * A case makes tensors, fills them, and calls case_run: the op starts from the same bytes in each variant,
+ * must give the same bytes each time, and must leave guards alone. Then the case names each
  * element that the op should have written with case_check, and case_end finds any other element that
  * changed. A bound is absolute and speaks of the value before it is rounded to the tensor's dtype. Written
  * as !(diff <= bound), so that NaN fails.
@@ -12,19 +12,19 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "host/cpu/cpu.h"
-#include "tests/check.h"
+#include "tests/ops_run.h"
 
 #include <math.h>
 
 #define EPS_F32 5.9604644775390625e-8 /* half a unit in the last place of 1 */
 #define EPS_BF16 0.00390625
 
-enum { GUARD_BYTES = 64, TENSORS_MAX = 16, POOLS = 4 };
+enum { GUARD_BYTES = 64, TENSORS_MAX = 16 };
 
 struct tensor {
 	uint8_t *block, *first,
 	        *written;             /* guards included: now, and as the op found it; a mark per element */
+	dev_addr at;                  /* of the block, for the op */
 	int64_t count, bytes, offset; /* offset of the data in block */
 	enum dtype dtype;
 };
@@ -36,35 +36,23 @@ struct ops_case {
 	const char *name;
 };
 
-static struct pool *case_pools[POOLS];
-static struct cpu_context case_contexts[POOLS];
-
 static inline int ops_setup(void **state)
 {
-	static const int threads[POOLS] = {1, 2, 3, 5};
-
 	(void)state;
-	for (int i = 0; i < POOLS; i++) {
-		if (pool_open(&case_pools[i], threads[i]) < 0)
-			return -1;
-		case_contexts[i] = (struct cpu_context){.pool = case_pools[i]};
-	}
-	return 0;
+	return run_open();
 }
 
 static inline int ops_teardown(void **state)
 {
 	(void)state;
-	for (int i = 0; i < POOLS; i++) {
-		cpu_context_free(&case_contexts[i]);
-		pool_close(case_pools[i]);
-	}
+	run_close();
 	return 0;
 }
 
 static inline void case_begin(struct ops_case *c, const char *name, uint64_t seed)
 {
 	*c = (struct ops_case){.name = name, .seed = seed};
+	run_forget_places();
 }
 
 /* A whole number in [low, high], a real in [-1, 1), and a bell-shaped one of variance 1. */
@@ -167,6 +155,7 @@ static inline struct tensor *case_tensor(struct ops_case *c, int64_t count, enum
 {
 	struct tensor *t = &c->tensors[c->tensor_count++];
 	int64_t element = dtype_bytes(dtype);
+	struct block place;
 
 	assert_true(c->tensor_count <= TENSORS_MAX);
 	*t = (struct tensor){.count = count, .dtype = dtype};
@@ -180,12 +169,15 @@ static inline struct tensor *case_tensor(struct ops_case *c, int64_t count, enum
 		t->block[i] = (uint8_t)(0xa5 ^ i);
 	for (int64_t i = 0; i < count; i++)
 		tensor_set(t, i, scale * (dtype == DTYPE_I32 ? 0 : case_normal(c)));
+	place = (struct block){.host = t->block, .bytes = t->bytes};
+	run_place(&place);
+	t->at = place.at;
 	return t;
 }
 
 static inline dev_addr tensor_addr(const struct tensor *t)
 {
-	return t ? (dev_addr){(uint64_t)(uintptr_t)(t->block + t->offset)} : DEV_NONE;
+	return t ? dev_at(t->at, t->offset) : DEV_NONE;
 }
 
 /* The tensor's element before the op ran. */
@@ -200,14 +192,19 @@ static inline double tensor_was(const struct tensor *t, int64_t i)
 static inline void case_run(struct ops_case *c, const struct op *op)
 {
 	uint8_t *after[TENSORS_MAX] = {0};
+	struct block blocks[TENSORS_MAX];
 
 	check_ok(op_check(op));
-	for (int i = 0; i < c->tensor_count; i++)
-		memcpy(c->tensors[i].first, c->tensors[i].block, (size_t)c->tensors[i].bytes);
-	for (int p = 0; p < POOLS; p++) {
+	for (int i = 0; i < c->tensor_count; i++) {
+		struct tensor *t = &c->tensors[i];
+
+		memcpy(t->first, t->block, (size_t)t->bytes);
+		blocks[i] = (struct block){t->block, t->bytes, t->at};
+	}
+	for (int p = 0; p < VARIANTS; p++) {
 		for (int i = 0; i < c->tensor_count; i++)
 			memcpy(c->tensors[i].block, c->tensors[i].first, (size_t)c->tensors[i].bytes);
-		check_ok(cpu_ops[op->kind](&case_contexts[p], op));
+		run_variant(op, p, blocks, c->tensor_count);
 		for (int i = 0; i < c->tensor_count; i++) {
 			struct tensor *t = &c->tensors[i];
 
@@ -215,7 +212,7 @@ static inline void case_run(struct ops_case *c, const struct op *op)
 				after[i] = mem_alloc((size_t)t->bytes, 1);
 				memcpy(after[i], t->block, (size_t)t->bytes);
 			} else if (memcmp(after[i], t->block, (size_t)t->bytes)) {
-				fail_msg("%s, seed %llu: tensor %d differs between pool 0 and pool %d",
+				fail_msg("%s, seed %llu: tensor %d differs between variants 0 and %d",
 				        c->name, (unsigned long long)c->seed, i, p);
 			}
 		}

@@ -1,10 +1,10 @@
 /* links: host_cpu */
 /* also: tsan */
-#include "host/cpu/matmul.h"
-#include "host/cpu/matmul_onednn.h"
 #include "tests/ops_check.h"
 
-#include <pthread.h>
+#ifndef FERRY_TEST_CUDA
+#include "host/cpu/matmul_onednn.h"
+#endif
 
 struct product {
 	int64_t m, n, k;
@@ -145,6 +145,7 @@ static void test_cut_shapes(void **state)
 		}
 }
 
+#ifndef FERRY_TEST_CUDA
 /* The same through oneDNN, whatever this CPU would have chosen. It refuses bf16 where the CPU has no AVX-512;
  * then the products are widened, and this only shows that the refusal is harmless. */
 static void test_onednn(void **state)
@@ -177,85 +178,7 @@ static void test_onednn(void **state)
 	}
 	unsetenv("FERRY_MATMUL");
 }
-
-/* Pieces cover c and k once, sizes are even, and every product of some size has a dozen of them. */
-static void test_tiling(void **state)
-{
-	struct ops_case c;
-
-	(void)state;
-	case_begin(&c, "tiling", 7);
-	for (int i = 0; i < 20000; i++) {
-		int64_t m = case_int(&c, 1, 5000), n = case_int(&c, 1, 5000), k = case_int(&c, 1, 40000);
-		struct matmul_tiling t;
-
-		matmul_tiling(&t, m, n, k);
-		assert_true(t.m >= 1 && t.m <= 256 && t.n >= 1 && t.n <= 512 && t.k >= 1);
-		assert_true((t.count_m - 1) * t.m < m && t.count_m * t.m >= m);
-		assert_true((t.count_n - 1) * t.n < n && t.count_n * t.n >= n);
-		assert_true((t.count_k - 1) * t.k < k && t.count_k * t.k >= k);
-		assert_true(t.count_k == 1 || t.count_m * t.count_n * t.count_k <= 24);
-		if (m * n >= 12 * 16384 && k >= 256)
-			assert_true(t.count_m * t.count_n * t.count_k >= 9);
-	}
-}
-
-enum { CALLERS = 4, CALLS = 12, SIDE = 150 };
-
-struct caller {
-	pthread_t thread;
-	float *c;
-	const float *a, *b;
-	int rc;
-};
-
-static void *caller_main(void *context)
-{
-	struct caller *caller = context;
-	struct cpu_context cx = {.pool = case_pools[2]};
-	struct op op = {.kind = OP_MATMUL};
-
-	op.matmul = (struct op_matmul){.c.value = (uint64_t)(uintptr_t)caller->c,
-	        .a.value = (uint64_t)(uintptr_t)caller->a,
-	        .b.value = (uint64_t)(uintptr_t)caller->b,
-	        .m = SIDE,
-	        .n = SIDE,
-	        .k = SIDE,
-	        .a_stride = SIDE,
-	        .b_stride = SIDE,
-	        .c_stride = SIDE,
-	        .ab_dtype = DTYPE_F32,
-	        .c_dtype = DTYPE_F32};
-	for (int i = 0; i < CALLS && !caller->rc; i++)
-		caller->rc = cpu_matmul(&cx, &op);
-	cpu_context_free(&cx);
-	return NULL;
-}
-
-/* Streams share a pool, and OpenBLAS: products at the same time are the product alone. */
-static void test_callers(void **state)
-{
-	struct caller callers[CALLERS] = {0}, alone = {0};
-	float *memory = mem_alloc((CALLERS + 3) * SIDE * SIDE, sizeof *memory);
-
-	(void)state;
-	assert_non_null(memory);
-	for (int i = 0; i < 2 * SIDE * SIDE; i++)
-		memory[i] = (float)rng_uniform(1, 1, (uint64_t)i);
-	alone = (struct caller){.a = memory, .b = memory + SIDE * SIDE, .c = memory + 2 * SIDE * SIDE};
-	caller_main(&alone);
-	for (int i = 0; i < CALLERS; i++) {
-		callers[i] = alone;
-		callers[i].c = alone.c + (i + 1) * SIDE * SIDE;
-		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_main, &callers[i]), 0);
-	}
-	for (int i = 0; i < CALLERS; i++) {
-		assert_int_equal(pthread_join(callers[i].thread, NULL), 0);
-		assert_int_equal(callers[i].rc, 0);
-		assert_memory_equal(callers[i].c, alone.c, SIDE * SIDE * sizeof(float));
-	}
-	mem_free(memory);
-}
+#endif
 
 /* NaN and infinity in an operand reach c. */
 static void test_nonfinite(void **state)
@@ -299,9 +222,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_random_shapes),
 	        cmocka_unit_test(test_cut_shapes),
+#ifndef FERRY_TEST_CUDA
 	        cmocka_unit_test(test_onednn),
-	        cmocka_unit_test(test_tiling),
-	        cmocka_unit_test(test_callers),
+#endif
 	        cmocka_unit_test(test_nonfinite),
 	};
 

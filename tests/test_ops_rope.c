@@ -100,36 +100,11 @@ static void test_random(void **state)
 		rope_try(seed);
 }
 
-static void test_bad_position(void **state)
-{
-	float x[8] = {0}, table[8] = {0};
-	int32_t position[2] = {0, 2};
-	struct op op = {.kind = OP_ROPE};
-
-	(void)state;
-	op.rope = (struct op_rope){.x.value = (uint64_t)(uintptr_t)x,
-	        .table.value = (uint64_t)(uintptr_t)table,
-	        .position.value = (uint64_t)(uintptr_t)position,
-	        .tokens = 2,
-	        .heads = 1,
-	        .stride = 4,
-	        .head_stride = 4,
-	        .rotary = 4,
-	        .table_rows = 2,
-	        .dtype = DTYPE_F32};
-	check_fails(cpu_rope(&case_contexts[0], &op), ERR_RANGE, "rope: index 2 at position 1");
-	position[1] = -1;
-	check_fails(cpu_rope(&case_contexts[0], &op), ERR_RANGE, "rope: index -1");
-	position[1] = 1;
-	check_ok(cpu_rope(&case_contexts[0], &op));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_reference),
 	        cmocka_unit_test(test_random),
-	        cmocka_unit_test(test_bad_position),
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
