@@ -35,6 +35,7 @@ header() {
 look() {
 	missing=
 	tool build-essential "$cc"
+	tool build-essential "${CXX:-c++}"
 	tool build-essential make
 	tool cmake cmake
 	tool ninja-build ninja
