@@ -84,7 +84,9 @@ struct backend {
 	void (*comm_close)(struct comm *comm);
 	int (*sum_host)(struct comm *comm, double *values, int count);
 
-	/* Fills what the backend knows: copied bytes, flops, times and arena_touched_bytes. */
+	int64_t (*free_bytes)(const struct device *device); /* NULL: not limited */
+
+	/* Fills what the backend knows: copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
 	int has_bytes;
 };
@@ -122,6 +124,10 @@ struct comm {
 	struct device *device;
 	int rank, world_size;
 };
+
+/* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,
+ * and what the driver takes when code is first used, which can only be left free. */
+enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20 };
 
 /* ERR_RANGE, naming the call, unless the two devices are one. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);

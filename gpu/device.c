@@ -129,6 +129,31 @@ int device_has_bytes(const struct device *device)
 
 /* ---- memory ---- */
 
+/* By name and not by backend: a build without CUDA plans for it too. */
+static const struct {
+	const char *device_name;
+	struct device_reserve reserve;
+} reserves[] = {
+        {"cuda", {"workspace of cuBLASLt", RESERVE_MATMUL_BYTES}},
+        {"cuda", {"code of kernels and libraries", RESERVE_CODE_BYTES}},
+};
+
+int device_reserve_list(struct device_reserve *list, const char *device_name)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < sizeof(reserves) / sizeof(reserves[0]); i++)
+		if (!strcmp(reserves[i].device_name, device_name))
+			list[count++] = reserves[i].reserve;
+	assert(count <= DEVICE_RESERVES_MAX);
+	return count;
+}
+
+int64_t device_free_bytes(const struct device *device)
+{
+	return device->backend->free_bytes ? device->backend->free_bytes(device) : 0;
+}
+
 int device_arena_open(struct device *device, dev_addr *base, int64_t bytes)
 {
 	int rc;

@@ -81,6 +81,23 @@ void device_slab_close(struct device *device, void *base);
 /* 1 where host memory behind slabs is real and ops compute; 0 on meta. */
 int device_has_bytes(const struct device *device);
 
+/* What is taken of device memory beside the arena: workspaces of libraries, which the device allocates when
+ * it opens, and room for what a driver takes by itself. A plan counts it. */
+struct device_reserve {
+	const char *name; /* for people; static */
+	int64_t bytes;
+};
+enum { DEVICE_RESERVES_MAX = 8 };
+
+/* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of the device of that name, and returns their
+ * number; 0 for host, meta and names that do not exist. Needs neither an open device nor a GPU nor a build
+ * that has it, so that a plan is the same everywhere. */
+int device_reserve_list(struct device_reserve *list, const char *device_name);
+
+/* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
+ * hold already. 0: not limited by the device. */
+int64_t device_free_bytes(const struct device *device);
+
 /* ---- streams and events ---- */
 
 /* Closing waits for the stream's work; an error stays with the device. An event outlives the stream it was
@@ -156,6 +173,7 @@ struct device_stats {
 	int64_t arena_touched_bytes; /* highest end of any byte range that work read or wrote, from the
 	                                arena's base, since it was opened; kept by the backend from the work
 	                                that it did (discards are no work) */
+	int64_t reserve_bytes;       /* allocated beside the arena, of device_reserve_list */
 	int64_t slab_bytes, slab_pinned_bytes;           /* now */
 	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
 	int64_t copied_in_bytes, copied_out_bytes;       /* since open */

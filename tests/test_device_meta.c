@@ -270,6 +270,25 @@ static void test_open(void **state)
 	device_slab_close(w->device, NULL);
 }
 
+/* What a plan counts beside the arena is known without a device of that name. */
+static void test_reserves(void **state)
+{
+	struct world *w = *state;
+	struct device_reserve list[DEVICE_RESERVES_MAX];
+	int count = device_reserve_list(list, "cuda");
+
+	assert_true(count > 0);
+	for (int i = 0; i < count; i++) {
+		assert_non_null(list[i].name);
+		assert_true(list[i].bytes > 0);
+	}
+	assert_int_equal(device_reserve_list(list, "host"), 0);
+	assert_int_equal(device_reserve_list(list, "meta"), 0);
+	assert_int_equal(device_reserve_list(list, "no such"), 0);
+	assert_int_equal(device_free_bytes(w->device), 0);
+	assert_int_equal(stats_of(w).reserve_bytes, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -281,6 +300,7 @@ int main(void)
 	        TEST(test_large),
 	        TEST(test_bounds),
 	        TEST(test_open),
+	        TEST(test_reserves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
