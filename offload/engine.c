@@ -19,7 +19,8 @@ struct engine {
 	struct dock dock;
 	int64_t space_bytes[SPACE_COUNT];
 	int64_t update_count;
-	int pending; /* updates of the last step wait to be run */
+	int64_t streamed_bytes; /* across the link each step if no unit were resident */
+	int pending;            /* updates of the last step wait to be run */
 	struct adamw_step adamw;
 };
 
@@ -28,10 +29,29 @@ static const struct engine_sizes *plan_sizes(const struct engine_options *o, enu
 	return kind == PLAN_EVAL ? &o->eval : kind == PLAN_LOGITS ? &o->logits : &o->train;
 }
 
-static int engine_plan_all(struct engine *e)
+static const struct plan *any_plan(const struct engine *e)
+{
+	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+		if (e->plans[kind])
+			return e->plans[kind];
+	return NULL;
+}
+
+static void plans_free(struct engine *e)
+{
+	for (int kind = 0; kind < ENGINE_PLANS; kind++) {
+		plan_free(e->plans[kind]);
+		e->plans[kind] = NULL;
+	}
+	memset(e->space_bytes, 0, sizeof(e->space_bytes));
+}
+
+/* All plans of the policy, in place of those before. */
+static int plans_build(struct engine *e)
 {
 	const struct engine_options *o = &e->options;
 
+	plans_free(e);
 	for (int kind = 0; kind < ENGINE_PLANS; kind++) {
 		const struct engine_sizes *sizes = plan_sizes(o, (enum plan_kind)kind);
 		struct plan_policy policy = o->policy;
@@ -42,23 +62,71 @@ static int engine_plan_all(struct engine *e)
 		policy.max_tokens = sizes->max_tokens;
 		policy.max_targets = sizes->max_targets ? sizes->max_targets : 1;
 		rc = plan_build(&e->plans[kind], (enum plan_kind)kind, e->map, &policy);
-		if (!rc && o->check_plans)
-			rc = plan_check(e->plans[kind]);
 		if (rc)
 			return rc;
 		for (int s = 0; s < SPACE_COUNT; s++)
 			if (e->plans[kind]->space_bytes[s] > e->space_bytes[s])
 				e->space_bytes[s] = e->plans[kind]->space_bytes[s];
 	}
-	return 0;
+	return any_plan(e) ? 0 : err_set(ERR_RANGE, "engine with nothing to run");
 }
 
-static const struct plan *any_plan(const struct engine *e)
+static int64_t link_bytes(const struct engine *e)
 {
-	for (int kind = 0; kind < ENGINE_PLANS; kind++)
+	const struct plan *p = any_plan(e);
+
+	return p->h2d_bytes + p->d2h_bytes;
+}
+
+static int budget_refuse(const struct engine *e)
+{
+	int64_t need = e->space_bytes[SPACE_DEVICE];
+
+	return err_set(ERR_FIT,
+	        "the plan needs %.1f MiB (%" PRId64 " bytes) on the device, %.1f MiB more than vram_budget",
+	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
+}
+
+static int plans_build_resident(struct engine *e, int step)
+{
+	plan_residency_set(&e->options.policy, e->map, step);
+	return plans_build(e);
+}
+
+/* As many units on the device as the budget has room for. More of them take more memory, so the last step
+ * that fits is found by halving; whatever the halving finds was itself planned and seen to fit. */
+static int residency_find(struct engine *e)
+{
+	int64_t budget = e->options.device_budget_bytes;
+	int fits = 0, too_many = plan_residency_steps(e->map, &e->options.policy) + 1, built = 0;
+	int rc = plans_build_resident(e, 0);
+
+	if (rc)
+		return rc;
+	if (e->space_bytes[SPACE_DEVICE] > budget)
+		return budget_refuse(e);
+	e->streamed_bytes = link_bytes(e);
+	while (too_many - fits > 1) {
+		built = built ? fits + (too_many - fits) / 2 : too_many - 1;
+		rc = plans_build_resident(e, built);
+		if (rc)
+			return rc;
+		*(e->space_bytes[SPACE_DEVICE] <= budget ? &fits : &too_many) = built;
+	}
+	return built == fits ? 0 : plans_build_resident(e, fits);
+}
+
+static int engine_plan_all(struct engine *e)
+{
+	int budgeted = e->options.device_budget_bytes > 0;
+	int rc = budgeted ? residency_find(e) : plans_build(e);
+
+	if (!rc && !budgeted)
+		e->streamed_bytes = link_bytes(e);
+	for (int kind = 0; kind < ENGINE_PLANS && !rc && e->options.check_plans; kind++)
 		if (e->plans[kind])
-			return e->plans[kind];
-	return NULL;
+			rc = plan_check(e->plans[kind]);
+	return rc;
 }
 
 int engine_open(struct engine **out, const struct engine_options *options)
@@ -73,15 +141,6 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	        options->world_size);
 	if (!rc)
 		rc = engine_plan_all(e);
-	if (!rc && !any_plan(e))
-		rc = err_set(ERR_RANGE, "engine with nothing to run");
-	if (!rc && options->device_budget_bytes &&
-	        e->space_bytes[SPACE_DEVICE] > options->device_budget_bytes)
-		rc = err_set(ERR_FIT,
-		        "the plan needs %.1f MiB (%" PRId64
-		        " bytes) on the device, %.1f MiB more than vram_budget",
-		        (double)e->space_bytes[SPACE_DEVICE] / 0x1p20, e->space_bytes[SPACE_DEVICE],
-		        (double)(e->space_bytes[SPACE_DEVICE] - options->device_budget_bytes) / 0x1p20);
 	if (rc) {
 		engine_close(e);
 		return rc;
@@ -106,8 +165,7 @@ void engine_close(struct engine *e)
 		device_slab_close(e->options.device, e->dock.stage);
 	if (!dev_is_none(e->dock.arena))
 		device_arena_close(e->options.device);
-	for (int kind = 0; kind < ENGINE_PLANS; kind++)
-		plan_free(e->plans[kind]);
+	plans_free(e);
 	unit_map_close(e->map);
 	mem_free(e);
 }
@@ -123,6 +181,8 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
 	};
+	m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
+	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->pinned_bytes = m->stage_bytes;
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {

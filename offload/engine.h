@@ -31,7 +31,8 @@ struct engine_options {
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
-	int64_t device_budget_bytes; /* 0: none */
+	int64_t device_budget_bytes; /* for the arena; as many units stay on the device as fit. 0: no limit,
+	                                and only what policy puts there */
 	int check_plans;             /* 1: plan_check on every plan */
 	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
 };
@@ -48,11 +49,15 @@ struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, stage_bytes, pinned_bytes;
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
+	int resident_weights,
+	        resident_states; /* units whose weights, and whose whole state, stay on the device */
+	int64_t spared_bytes;    /* that need not cross per step, because the budget keeps units there */
 };
 
 struct engine;
 
-/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes. options are
+/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes
+ * even with nothing resident. options are
  * copied, what they point to is borrowed. */
 int engine_open(struct engine **engine, const struct engine_options *options);
 void engine_close(struct engine *engine);

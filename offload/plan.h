@@ -34,6 +34,9 @@ enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD
 struct plan_policy {
 	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
 	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
+	/* Units that live on the device all the same (plan_home.c says which): their weights, and all of
+	 * their state. Where the two meet, state counts; weights only go to units that they spare a fetch. */
+	int resident_weights, resident_states;
 	enum activation_policy activations;
 	enum micro_order order;
 	enum backward_prefetch backward_prefetch;
@@ -180,6 +183,15 @@ const char *plan_role_name(enum plan_role role);
 /* Bytes of one persistent family of buffers, for the memory table; summed over buffers whose `what` equals
  * it. */
 int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char *what);
+
+/* Residency as one scale, for a search: step 0 keeps nothing that policy offloads on the device, each further
+ * step one unit's weights or state more, the last all. plan_residency_steps: the number of steps above 0 (0
+ * where nothing could become resident). */
+int plan_residency_steps(const struct unit_map *map, const struct plan_policy *policy);
+void plan_residency_set(struct plan_policy *policy, const struct unit_map *map, int step);
+
+/* Units of a plan whose weights alone, and whose whole state, live on the device. */
+void plan_residency_get(const struct plan *plan, int *weights, int *states);
 
 /* ---- shapes that plan and run share ---- */
 

@@ -76,50 +76,93 @@ int stage_units(const struct builder *b, int s, int *units)
 
 /* ---- state ---- */
 
-static void state_plane(struct builder *b, enum store_plane plane, const char *what, int on_host,
-        int on_device, enum dtype dtype)
+/* Is the plane kept on the host, and on the device? */
+static void plane_sides(const struct builder *b, enum store_plane plane, int u, int *sides)
+{
+	const struct plan_policy *o = &b->p->policy;
+	const struct unit_home *h = &b->home[u];
+	int keeps_gradient =
+	        !o->inference &&
+	        (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
+	int optimizer_on_host = !o->inference && h->optimizer_on_host;
+	int optimizer_on_device = !o->inference && !h->optimizer_on_host;
+	int lo_is_read = o->compute_dtype == DTYPE_F32;
+
+	switch (plane) {
+	case STORE_HI:
+		sides[0] = h->params_on_host || optimizer_on_host;
+		sides[1] = !h->params_on_host;
+		break;
+	case STORE_LO:
+		sides[0] = optimizer_on_host || (o->inference && h->params_on_host && lo_is_read);
+		sides[1] = optimizer_on_device || (!h->params_on_host && lo_is_read);
+		break;
+	case STORE_GRADIENT:
+		sides[0] = keeps_gradient && h->gradients_on_host;
+		sides[1] = keeps_gradient && !h->gradients_on_host;
+		break;
+	default:
+		sides[0] = optimizer_on_host;
+		sides[1] = optimizer_on_device;
+	}
+}
+
+static void state_plane(struct builder *b, enum store_plane plane, const char *what, enum dtype dtype)
 {
 	struct plan *p = b->p;
 
-	for (int u = 0; u < p->map->unit_count; u++)
+	for (int u = 0; u < p->map->unit_count; u++) {
+		int sides[2];
+
+		plane_sides(b, plane, u, sides);
 		for (int device = 0; device < 2; device++) {
 			int n = -1;
 
-			if (device ? on_device : on_host)
+			if (sides[device])
 				n = unit_buffer(b, what, device ? SPACE_DEVICE : SPACE_STORE,
 				        PLACE_PERSISTENT, u, p->map->units[u].shard_count, dtype);
 			if (n >= 0)
 				p->buffers[n].plane = (int)plane;
 			(device ? b->state.device : b->state.host)[plane][u] = n;
 		}
+	}
+}
+
+/* The squares of gradients that are summed on the host are taken there, of others on the device. */
+static void norm_add(struct builder *b)
+{
+	struct plan *p = b->p;
+	const struct plan_policy *o = &p->policy;
+	int sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0;
+	int64_t bytes = 8 * plan_norm_slot(b->model, 0, &(int64_t){0});
+
+	for (int u = 0; u < p->map->unit_count; u++)
+		on_host += sums && b->home[u].gradients_on_host;
+	b->norm_on_device = on_host < p->map->unit_count;
+	b->state.norm = plan_add_buffer(p, "sums of squares", SPACE_DEVICE, PLACE_PERSISTENT, bytes);
+	b->state.norm_host = plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, bytes);
+	b->state.norm_sums = b->state.norm_host;
+	if (on_host && b->norm_on_device)
+		b->state.norm_sums =
+		        plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, bytes);
 }
 
 static void state_add(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int home = !o->inference &&
-	           (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
-	int optimizer_on_host = !o->inference && o->offload_optimizer;
-	int optimizer_on_device = !o->inference && !o->offload_optimizer;
-	int lo_is_read = o->compute_dtype == DTYPE_F32;
-	int64_t norm_bytes = 8 * plan_norm_slot(b->model, 0, &(int64_t){0});
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
-	state_plane(
-	        b, STORE_HI, "hi", o->offload_params || optimizer_on_host, !o->offload_params, DTYPE_BF16);
-	state_plane(b, STORE_LO, "lo", optimizer_on_host || (o->inference && o->offload_params && lo_is_read),
-	        optimizer_on_device || (!o->offload_params && lo_is_read), DTYPE_I16);
-	state_plane(b, STORE_M, "m", optimizer_on_host, optimizer_on_device, DTYPE_F32);
-	state_plane(b, STORE_V, "v", optimizer_on_host, optimizer_on_device, DTYPE_F32);
-	state_plane(b, STORE_GRADIENT, "gradient", home && o->offload_gradients,
-	        home && !o->offload_gradients, plan_gradient_home_dtype(o));
+	state_plane(b, STORE_HI, "hi", DTYPE_BF16);
+	state_plane(b, STORE_LO, "lo", DTYPE_I16);
+	state_plane(b, STORE_M, "m", DTYPE_F32);
+	state_plane(b, STORE_V, "v", DTYPE_F32);
+	state_plane(b, STORE_GRADIENT, "gradient", plan_gradient_home_dtype(o));
 	b->state.rope = rope_bytes
 	                        ? plan_add_buffer(p, "rope table", SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
 	                        : -1;
-	b->state.norm = plan_add_buffer(p, "sums of squares", SPACE_DEVICE, PLACE_PERSISTENT, norm_bytes);
-	b->state.norm_host = plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, norm_bytes);
+	norm_add(b);
 	for (int m = 0; m < o->micro_batches; m++) {
 		b->state.batch_host[m] =
 		        plan_add_buffer(p, "batch", SPACE_STAGE, PLACE_PERSISTENT, plan_batch_bytes(o));
@@ -346,13 +389,13 @@ static void pass_emit(struct builder *b, int m0, int m1)
 	if (p->kind == PLAN_TRAIN && late)
 		gradients_close(b, b->visit_count - 1, m0, m1);
 	updates_emit(b, b->visit_count);
+	updates_emit(b, b->visit_count + 1);
 }
 
 static void plan_emit(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int host_sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1 && o->offload_gradients;
 
 	if (p->kind == PLAN_UPDATE || (p->kind == PLAN_TRAIN && !o->update_in_backward))
 		plan_add_updates(p, &b->state);
@@ -365,7 +408,7 @@ static void plan_emit(struct builder *b)
 	else
 		for (int m = 0; m < o->micro_batches; m++)
 			pass_emit(b, m, m + 1);
-	if (p->kind == PLAN_TRAIN && !host_sums) {
+	if (p->kind == PLAN_TRAIN && b->norm_on_device) {
 		plan_add_op(p, PLAN_NORM, QUEUE_D2H, -1, -1, -1);
 		plan_add_arg(p, ARG_SRC, b->state.norm, ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.norm_host, ACCESS_WRITE);
@@ -373,6 +416,22 @@ static void plan_emit(struct builder *b)
 }
 
 /* ---- a plan ---- */
+
+/* A unit has the same home in every plan of a policy: the one that suits its training pass. */
+static int visits_find(struct builder *b)
+{
+	int train = 2 * b->group_count - 1, rc;
+
+	b->visit_count = b->p->policy.inference ? b->group_count : train;
+	rc = intervals_find(b);
+	if (!rc)
+		rc = homes_find(b);
+	b->visit_count = b->p->kind == PLAN_TRAIN ? train : b->group_count;
+	if (!rc)
+		rc = intervals_find(b);
+	gradient_last_find(b);
+	return rc;
+}
 
 static int builder_open(struct builder *b, struct plan *p)
 {
@@ -382,7 +441,6 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->p = p;
 	b->model = p->map->model;
 	b->group_count = L + 2;
-	b->visit_count = p->kind == PLAN_TRAIN ? 2 * b->group_count - 1 : b->group_count;
 	slots = (b->group_count + 1) * micros;
 	for (int i = 0; i < STORE_PLANE_COUNT; i++) {
 		b->state.host[i] = mem_alloc((size_t)units, sizeof(int));
@@ -401,13 +459,17 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->gradient = mem_alloc((size_t)units, sizeof(int));
 	b->gradient_last = mem_alloc((size_t)units, sizeof(int));
 	b->ready = mem_alloc((size_t)units, sizeof(int));
+	b->stale = mem_alloc((size_t)units, sizeof(int));
+	b->home = mem_alloc((size_t)units, sizeof(*b->home));
+	b->refreshed = mem_alloc((size_t)units, 1);
 	if (!b->state.batch || !b->state.batch_host || !b->state.loss_host || !b->group_first || !b->x ||
-	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready)
+	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready ||
+	        !b->stale || !b->home || !b->refreshed)
 		return ERR_NOMEM;
 	for (int i = 0; i < slots; i++)
 		b->x[i] = b->spilled[i] = b->acts_kept[i] = -1;
 	for (int u = 0; u < units; u++)
-		b->gradient[u] = b->gradient_last[u] = b->ready[u] = -1;
+		b->gradient[u] = b->gradient_last[u] = b->ready[u] = b->stale[u] = -1;
 	for (int s = b->model->stage_count - 1; s >= 0; s--) {
 		const struct model_stage *stage = &b->model->stages[s];
 		int g = stage->kind == STAGE_EMBED ? 0 : stage->kind == STAGE_HEAD ? L + 1 : stage->layer + 1;
@@ -415,8 +477,7 @@ static int builder_open(struct builder *b, struct plan *p)
 		b->group_first[g] = s;
 	}
 	b->group_first[b->group_count] = b->model->stage_count;
-	gradient_last_find(b);
-	return intervals_find(b);
+	return visits_find(b);
 }
 
 static void builder_close(struct builder *b)
@@ -436,6 +497,9 @@ static void builder_close(struct builder *b)
 	mem_free(b->gradient);
 	mem_free(b->gradient_last);
 	mem_free(b->ready);
+	mem_free(b->stale);
+	mem_free(b->home);
+	mem_free(b->refreshed);
 	mem_free(b->intervals);
 }
 
@@ -451,7 +515,7 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind, const 
 		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
-	if (map->world_size > 1 && !o->offload_params)
+	if (map->world_size > 1 && (!o->offload_params || o->resident_weights || o->resident_states))
 		return err_set(ERR_UNSUPPORTED, "cpu_offload without params on more than one rank is not "
 		                                "done yet: add params to cpu_offload");
 	return 0;

@@ -96,7 +96,7 @@ static int gradient_close_whole(struct builder *b, int u)
 	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
 	int rounded = gradient_round(b, u, device);
 
-	if (host >= 0 || (device < 0 && b->p->policy.offload_optimizer))
+	if (host >= 0 || (device < 0 && plan_updates_on_host(&b->state, u)))
 		return gradient_return(b, u, rounded, host);
 	return rounded;
 }
@@ -121,7 +121,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	if (on_host) {
 		plan_add_op(p, PLAN_FINISH, QUEUE_CPU, u, -1, -1);
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
-		plan_add_arg(p, ARG_NORM, b->state.norm_host, ACCESS_BOTH);
+		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
 		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
 
@@ -155,12 +155,20 @@ void gradients_close(struct builder *b, int v, int m0, int m1)
 	}
 }
 
-/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep. */
+/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep.
+ * What stays on the device is refreshed a visit later still, so that the copy stands behind fetches that need
+ * not wait for the UPDATE. */
 void updates_emit(struct builder *b, int v)
 {
-	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
+	for (int u = b->p->map->unit_count - 1; u >= 0; u--) {
+		if (b->stale[u] >= 0 && b->stale[u] < v) {
+			plan_add_refresh(b->p, &b->state, u, 0);
+			b->stale[u] = -1;
+		}
 		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
 			plan_add_update(b->p, &b->state, u, b->ready[u]);
 			b->ready[u] = -1;
+			b->stale[u] = v;
 		}
+	}
 }

@@ -28,13 +28,21 @@ struct plan_state {
 	int *device[STORE_PLANE_COUNT];      /* per unit: SPACE_DEVICE, for what is not offloaded */
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
+	int norm_sums; /* sums of squares that the cpu queue takes; norm_host unless both kinds are there */
 };
 
 /* Update of a unit inside backward, from its whole gradient wherever that lies. */
 void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient);
 
-/* All updates of the step before, in forward order. */
+/* All updates of the step before, in forward order. A PLAN_UPDATE refreshes each unit at once; a PLAN_TRAIN
+ * where forward needs it, so that no copy stands in front of one that is needed earlier. */
 void plan_add_updates(struct plan *p, const struct plan_state *s);
+
+/* Weights that stay on the device are renewed after an update on the host. Nothing for other units. */
+void plan_add_refresh(struct plan *p, const struct plan_state *s, int unit, int updates);
+
+/* Does AdamW of this unit run on the host? */
+int plan_updates_on_host(const struct plan_state *s, int unit);
 
 /* ---- the walk of plan_build.c, and the parts that it calls ---- */
 
@@ -45,20 +53,29 @@ struct interval {
 	int weight; /* buffer, once listed */
 };
 
+struct unit_home {
+	int params_on_host, gradients_on_host, optimizer_on_host;
+};
+
 struct builder {
 	struct plan *p;
 	const struct model *model;
 	struct plan_state state;
+	int norm_on_device;           /* squares of some unit are summed there */
 	int group_count, visit_count; /* of a pass */
 	int *group_first;             /* first stage of each group; one more at the end */
 	struct interval *intervals;
 	int interval_count;
-	int *x;             /* [group][micro] block inputs on the device */
-	int *spilled;       /* [group][micro] block inputs in the stage */
-	int *acts_kept;     /* [group][micro] */
-	int *dx;            /* [micro] */
-	int *gradient;      /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *ready;         /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
+	int *x;                 /* [group][micro] block inputs on the device */
+	int *spilled;           /* [group][micro] block inputs in the stage */
+	int *acts_kept;         /* [group][micro] */
+	int *dx;                /* [micro] */
+	struct unit_home *home; /* per unit */
+	char *refreshed;        /* per unit: its weights on the device are those of the last update */
+	int *gradient;          /* per unit: buffer of the running fp32 gradient, -1 when none */
+	int *ready; /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
+	int *stale; /* per unit: visit before which an UPDATE inside backward was listed, and no refresh yet;
+	               -1 */
 	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
 };
 
@@ -78,6 +95,9 @@ int device_buffer(struct builder *b, const char *what, enum place_rank rank, int
 int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank, int unit,
         int64_t count, enum dtype dtype);
 int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int unit, enum dtype dtype);
+
+/* plan_home.c: where each unit's planes live; after the intervals of a training pass are known. */
+int homes_find(struct builder *b);
 
 /* plan_weights.c: when a unit's weights are on the device. */
 int intervals_find(struct builder *b);

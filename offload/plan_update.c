@@ -46,9 +46,15 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 		p->ops[op].updates = updates;
 }
 
-/* Weights that stay on the device are renewed after an update on the host. */
-static void refresh_device(struct plan *p, const struct plan_state *s, int u, int updates)
+int plan_updates_on_host(const struct plan_state *s, int u)
 {
+	return s->host[STORE_M][u] >= 0;
+}
+
+void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int updates)
+{
+	if (!plan_updates_on_host(s, u))
+		return;
 	for (int plane = STORE_HI; plane <= STORE_LO; plane++)
 		if (s->device[plane][u] >= 0)
 			copy_add(
@@ -91,11 +97,11 @@ static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updat
 }
 
 /* The unit's gradient where the optimizer can read it, by way of a ring when it rests elsewhere. */
-static int gradient_bring(struct plan *p, int u, int gradient, int updates)
+static int gradient_bring(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
 	int on_device = gradient >= 0 && p->buffers[gradient].space == SPACE_DEVICE, ring;
 
-	if (gradient < 0 || on_device != p->policy.offload_optimizer)
+	if (gradient < 0 || on_device != plan_updates_on_host(s, u))
 		return gradient;
 	if (on_device) {
 		ring = shard_temp(p, "gradient ring", SPACE_STAGE, gradient);
@@ -109,9 +115,8 @@ static int gradient_bring(struct plan *p, int u, int gradient, int updates)
 
 static void update_from(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
-	if (p->policy.offload_optimizer) {
+	if (plan_updates_on_host(s, u)) {
 		update_host(p, s, u, gradient, updates);
-		refresh_device(p, s, u, updates);
 		return;
 	}
 	int home = s->device[STORE_HI][u];
@@ -124,7 +129,7 @@ static void update_from(struct plan *p, const struct plan_state *s, int u, int g
 
 void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)
 {
-	update_from(p, s, u, gradient_bring(p, u, gradient, 0), 0);
+	update_from(p, s, u, gradient_bring(p, s, u, gradient, 0), 0);
 }
 
 /* Where the gradient of the step before rests. */
@@ -136,13 +141,15 @@ static int gradient_home(const struct plan_state *s, int u)
 void plan_add_updates(struct plan *p, const struct plan_state *s)
 {
 	int unit_count = p->map->unit_count;
-	int next = gradient_bring(p, 0, gradient_home(s, 0), 1);
+	int next = gradient_bring(p, s, 0, gradient_home(s, 0), 1);
 
 	for (int u = 0; u < unit_count && !plan_parts_check(p); u++) {
 		int gradient = next;
 
 		if (u + 1 < unit_count)
-			next = gradient_bring(p, u + 1, gradient_home(s, u + 1), 1);
+			next = gradient_bring(p, s, u + 1, gradient_home(s, u + 1), 1);
 		update_from(p, s, u, gradient, 1);
+		if (p->kind == PLAN_UPDATE)
+			plan_add_refresh(p, s, u, 1);
 	}
 }

@@ -21,6 +21,17 @@ static int fetch_plane(
 	return dst;
 }
 
+/* Weights that stay are those of the last update once the first interval has renewed them. */
+static void interval_refresh(struct builder *b, int u)
+{
+	struct plan *p = b->p;
+
+	if (p->kind != PLAN_TRAIN || p->policy.update_in_backward || b->refreshed[u])
+		return;
+	plan_add_refresh(p, &b->state, u, 1);
+	b->refreshed[u] = 1;
+}
+
 static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
@@ -28,6 +39,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	int u = n->unit;
 	int hi = b->state.device[STORE_HI][u], lo = b->state.device[STORE_LO][u];
 
+	interval_refresh(b, u);
 	if (o->compute_dtype == DTYPE_BF16) {
 		n->weight = hi >= 0 ? hi : fetch_plane(b, u, STORE_HI, "weights", PLACE_WEIGHT);
 		return;
@@ -61,6 +73,8 @@ int intervals_find(struct builder *b)
 {
 	int cap = b->p->map->unit_count * (b->visit_count + 1);
 
+	mem_free(b->intervals);
+	b->interval_count = 0;
 	b->intervals = mem_alloc((size_t)cap, sizeof(*b->intervals));
 	if (!b->intervals)
 		return ERR_NOMEM;

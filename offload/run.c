@@ -380,18 +380,22 @@ static int run_events_open(struct run *r)
 	return rc;
 }
 
+/* Where each operation leaves its results. A tensor's squares are where FINISH of its unit put them, or, as
+ * for all that are summed on the device, where NORM brought them. */
 static void run_results_find(struct run *r)
 {
-	r->norm_host = -1;
+	const struct unit_map *map = r->plan->map;
+
 	for (int i = 0; i < r->plan->op_count; i++) {
 		const struct plan_op *op = &r->plan->ops[i];
 
 		if (op->kind == PLAN_LOSS)
 			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
-		else if (op->kind == PLAN_NORM)
-			r->norm_host = run_arg(r, op, ARG_DST);
-		else if (op->kind == PLAN_FINISH)
-			r->norm_host = run_arg(r, op, ARG_NORM);
+		for (int t = 0; t < map->model->tensor_count; t++)
+			if (op->kind == PLAN_NORM && r->norm_host[t] < 0)
+				r->norm_host[t] = run_arg(r, op, ARG_DST);
+			else if (op->kind == PLAN_FINISH && map->tensor_unit[t] == op->unit)
+				r->norm_host[t] = run_arg(r, op, ARG_NORM);
 	}
 }
 
@@ -410,8 +414,11 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
+	r->norm_host = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
-	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->loss_host) {
+	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->norm_host && r->loss_host) {
+		for (int t = 0; t < model->tensor_count; t++)
+			r->norm_host[t] = -1;
 		for (int t = 0; t < model->tensor_count; t++)
 			r->norm_count = plan_norm_slot(model, t, &r->norm_first[t]);
 		run_results_find(r);
@@ -436,6 +443,7 @@ void run_close(struct run *r)
 	mem_free(r->weight);
 	mem_free(r->grad);
 	mem_free(r->norm_first);
+	mem_free(r->norm_host);
 	mem_free(r->loss_host);
 	mem_free(r);
 }
@@ -447,10 +455,15 @@ const float *run_losses(const struct run *r, int micro)
 
 double run_norm_squared(const struct run *r)
 {
-	const double *partial = run_host_address(r, r->norm_host);
+	int tensor_count = r->plan->map->model->tensor_count;
 	double sum = 0;
 
-	for (int64_t i = 0; i < r->norm_count; i++)
-		sum += partial[i];
+	for (int t = 0; t < tensor_count; t++) {
+		const double *partial = run_host_address(r, r->norm_host[t]);
+		int64_t end = t + 1 < tensor_count ? r->norm_first[t + 1] : r->norm_count;
+
+		for (int64_t i = r->norm_first[t]; i < end; i++)
+			sum += partial[i];
+	}
 	return sum;
 }

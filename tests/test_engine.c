@@ -77,6 +77,7 @@ struct setting {
 	struct device_options device_options;
 	double max_grad_norm;
 	int skip_nonfinite;
+	int64_t budget_bytes;
 };
 
 static const struct setting plain = {
@@ -105,6 +106,7 @@ struct outcome {
 	double loss[STEPS], norm[STEPS];
 	uint64_t planes; /* of hi, lo, m, v of all tensors */
 	int64_t planned_bytes, touched_bytes;
+	struct engine_memory memory;
 	struct device_stats stats;
 };
 
@@ -191,6 +193,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	        .adamw = {0.9, 0.95, 1e-8, 0.1},
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
+	        .device_budget_bytes = s->budget_bytes,
 	        .check_plans = 1,
 	};
 	struct engine_memory memory;
@@ -205,6 +208,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	check_ok(engine_open(&e, &o));
 	engine_get_memory(e, &memory);
 	out->planned_bytes = memory.device_bytes;
+	out->memory = memory;
 	check_ok(engine_start(e));
 	if (device_has_bytes(o.device))
 		weights_write(e, model);
@@ -243,6 +247,8 @@ static void policy_vary(struct setting *s, int n)
 	s->policy.offload_optimizer = n >> 2 & 1;
 	s->policy.forward_prefetch = n >> 3 & 1;
 	s->policy.prefetch_units = 1 + (n >> 4) % 4;
+	s->policy.resident_weights = n % 11 % 6;
+	s->policy.resident_states = n % 13 % 5;
 	n /= 64;
 	s->policy.backward_prefetch = (enum backward_prefetch)(n % 3);
 	s->policy.activations = (enum activation_policy)(n / 3 % 3);
@@ -354,6 +360,60 @@ static void test_the_arena_is_used_to_its_end(void **state)
 	}
 }
 
+/* Whatever the budget, from the least that fits to all on the device: the same bits, the arena within it and
+ * used to its end, and never less resident, nor more across the link, with more room. */
+static void test_any_budget_gives_the_same_bits(void **state)
+{
+	int mixed_count = 0;
+
+	(void)state;
+	for (int n = 0; n < 64 * 27; n += 197 * SPARING) {
+		struct setting s = plain;
+		struct outcome base, off, other;
+		int64_t floor_bytes, room_bytes;
+
+		s.layers = 5;
+		s.tied = n & 1;
+		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
+		s.policy.order = n & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		policy_vary(&s, n);
+		s.policy.offload_params = s.policy.offload_gradients = s.policy.offload_optimizer = 1;
+		if (n % 5 == 2) {
+			s.max_grad_norm = 0;
+			s.skip_nonfinite = 0;
+			s.policy.update_in_backward = 1;
+		}
+		s.policy.resident_weights = s.policy.resident_states = 0;
+		setting_run(&s, &base);
+		floor_bytes = base.planned_bytes;
+		assert_int_equal(base.memory.resident_states + base.memory.resident_weights, 0);
+		s.budget_bytes = INT64_MAX;
+		setting_run(&s, &off);
+		assert_same(&off, &base, "all resident", n);
+		assert_int_equal(off.memory.store_bytes, 0);
+		assert_int_equal(off.memory.resident_weights, 0);
+		room_bytes = off.planned_bytes - floor_bytes;
+		for (int step = 0, weights = 0, states = 0; step <= 6 && room_bytes > 0; step++) {
+			s.budget_bytes = floor_bytes + room_bytes * step / 6;
+			s.policy.discard = step & 1;
+			s.device_options.poison = step & 1;
+			s.device_options.check_races = step & 1;
+			s.device_options.stream_delay_seed = (uint64_t)(step & 1) * (uint64_t)(n + step);
+			setting_run(&s, &other);
+			assert_same(&other, &base, "budget", n);
+			assert_true(other.planned_bytes <= s.budget_bytes);
+			assert_int_equal(other.touched_bytes, other.planned_bytes);
+			assert_true(other.memory.resident_states >= states);
+			assert_true(other.memory.resident_weights + other.memory.resident_states >= weights);
+			states = other.memory.resident_states;
+			weights = other.memory.resident_weights + states;
+			assert_true(other.memory.spared_bytes >= 0);
+			mixed_count += other.memory.resident_weights && states;
+		}
+	}
+	assert_true(mixed_count > 0);
+}
+
 /* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
  * meta device, whose clock is exact. */
 static void test_copies_hide_under_compute(void **state)
@@ -430,6 +490,7 @@ int main(void)
 	        cmocka_unit_test(test_schedules_agree_to_rounding),
 	        cmocka_unit_test(test_random_schedules_change_no_bit),
 	        cmocka_unit_test(test_the_arena_is_used_to_its_end),
+	        cmocka_unit_test(test_any_budget_gives_the_same_bits),
 	        cmocka_unit_test(test_copies_hide_under_compute),
 	        cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),
 	};

@@ -52,10 +52,10 @@ static const struct plan_policy default_policy = {
 /* Policy number n of all combinations; 0 when n is beyond them. */
 static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 {
-	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3};
-	int digit[12];
+	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3, 3, 3};
+	int digit[14];
 
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 14; i++) {
 		digit[i] = n % sides[i];
 		n /= sides[i];
 	}
@@ -75,6 +75,8 @@ static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 	p->gradient_dtype = digit[9] ? DTYPE_F32 : DTYPE_BF16;
 	p->micro_batches = digit[10] ? 3 : 1;
 	*wrap = (enum wrap_policy)digit[11];
+	p->resident_weights = 2 * digit[12];
+	p->resident_states = digit[13] ? 2 * digit[13] - 1 : 0;
 	return 1;
 }
 
@@ -88,8 +90,8 @@ static void test_every_policy_is_accepted(void **state)
 	for (int tied = 0; tied < 2; tied++) {
 		struct model *model = small_llama(3, tied);
 
-		/* every 7th: 7 shares no factor with the sides, so each value meets each other one */
-		for (int n = tied; policy_number(n, &policy, &wrap); n += 7)
+		/* every 67th: 67 shares no factor with the sides, so each value meets each other one */
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 67)
 			for (int discard = 0; discard < 2; discard++) {
 				struct unit_map *map;
 				struct plan *plan;
@@ -104,7 +106,7 @@ static void test_every_policy_is_accepted(void **state)
 			}
 		model_close(model);
 	}
-	assert_true(count > 5000);
+	assert_true(count > 4000);
 }
 
 /* Each wait in turn is taken out: the plan must then be rejected. */
@@ -147,7 +149,7 @@ static void test_no_wait_is_redundant(void **state)
 	for (int tied = 0; tied < 2; tied++) {
 		struct model *model = small_llama(2, tied);
 
-		for (int n = tied; policy_number(n, &policy, &wrap); n += 601) {
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 6007) {
 			struct unit_map *map;
 
 			check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
@@ -196,6 +198,52 @@ static void test_bytes_follow_policy(void **state)
 	plan_free(shallow);
 	plan_free(off);
 	plan_free(on);
+	unit_map_close(map);
+	model_close(model);
+}
+
+/* What each step of residency costs and spares. */
+static void test_residency_costs_and_spares(void **state)
+{
+	struct model *model = small_llama(12, 0);
+	struct plan_policy policy = default_policy;
+	struct unit_map *map;
+	int64_t link_before = INT64_MAX, device_before = 0;
+	int steps, weights = 0, states = 0;
+
+	(void)state;
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	steps = plan_residency_steps(map, &policy);
+	assert_int_equal(steps, 2 * map->unit_count);
+	for (int step = 0; step <= steps; step++) {
+		int64_t link, device, block = map->units[1].count;
+		struct plan *plan;
+		int weights_before = weights, states_before = states;
+
+		plan_residency_set(&policy, map, step);
+		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
+		link = plan->h2d_bytes + plan->d2h_bytes;
+		device = plan->persistent_bytes[SPACE_DEVICE];
+		plan_residency_get(plan, &weights, &states);
+		/* what lives on the device does not live on the host too, but for weights that it updates */
+		assert_int_equal(
+		        plan_bytes_of(plan, SPACE_STORE, "m") + plan_bytes_of(plan, SPACE_DEVICE, "m"),
+		        4 * map->shard_total);
+		assert_int_equal(states, step > map->unit_count ? step - map->unit_count : 0);
+		if (weights > weights_before) {
+			assert_int_equal(link_before - link, 2 * block);
+			assert_true(device - device_before >= 2 * block &&
+			            device - device_before < 2 * block + 256);
+		}
+		if (states > states_before && step > map->unit_count + 1 && step < steps)
+			assert_true(link_before - link <= 4 * block);
+		assert_true(link <= link_before && device >= device_before);
+		link_before = link;
+		device_before = device;
+		plan_free(plan);
+	}
+	/* all resident: only batches and losses cross */
+	assert_int_equal(link_before, 2 * plan_batch_bytes(&policy) + 2 * 4 * policy.max_targets);
 	unit_map_close(map);
 	model_close(model);
 }
@@ -298,6 +346,7 @@ int main(void)
 	        cmocka_unit_test(test_every_policy_is_accepted),
 	        cmocka_unit_test(test_no_wait_is_redundant),
 	        cmocka_unit_test(test_bytes_follow_policy),
+	        cmocka_unit_test(test_residency_costs_and_spares),
 	        cmocka_unit_test(test_size_wrap_follows_torch),
 	        cmocka_unit_test(test_shards_cover_every_element),
 	        cmocka_unit_test(test_every_allocation_may_fail),

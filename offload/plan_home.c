@@ -1,0 +1,112 @@
+/* Where each unit's planes live: in host memory as the policy says, or on the device where it has room.
+ *
+ * Two grades of residency, each worth its bytes in another currency. P is a unit's parameters:
+ *
+ *   weights   2P bytes on the device (4P in fp32) spare one of the two fetches of a step (all but one where
+ *             each micro-batch has a pass): a byte of the link for a byte of memory, in backward, where
+ *             fetches, spilled inputs and returning gradients meet. The optimizer stays on the host, so the
+ *             weights are renewed once a step, right before forward reads them.
+ *   state     12P more, and 2P for the gradient where it waits for the norm: the unit never crosses again and
+ *             the CPU has 26P bytes less to move. 6P of the link for 14P: less than half as much for a byte.
+ *
+ * So weights come first, for every unit that they spare a fetch, and state after that. Within each grade: the
+ * first unit leads, because a step begins by its update and its fetch and ends by its gradient, with nothing
+ * to hide under; the last follows last, because its traffic has the whole pass to hide in. The blocks between
+ * are taken spread evenly (bits reversed), not as one run: streamed units then stand between resident ones,
+ * whose work gives their copies time, and the link is never idle for half a pass. */
+#include "base/err.h"
+#include "base/mem.h"
+#include "offload/plan_parts.h"
+
+/* Every value below `count`, each prefix spread over the whole. */
+static void spread(int *order, int first, int count)
+{
+	int bits = 0, n = 0;
+
+	while (1 << bits < count)
+		bits++;
+	for (int i = 0; i < 1 << bits; i++) {
+		int reversed = 0;
+
+		for (int k = 0; k < bits; k++)
+			reversed |= (i >> k & 1) << (bits - 1 - k);
+		if (reversed < count)
+			order[n++] = first + reversed;
+	}
+}
+
+static void order_find(int *order, int unit_count)
+{
+	order[0] = 0;
+	order[unit_count - 1] = unit_count - 1;
+	if (unit_count > 2)
+		spread(order + 1, 1, unit_count - 2);
+}
+
+/* Would weights that stay spare a fetch? */
+static int weights_spare(const struct builder *b, int u)
+{
+	const struct plan_policy *o = &b->p->policy;
+	int passes = o->order == MICRO_BATCH_MAJOR ? o->micro_batches : 1, fetches = 0;
+
+	if (o->inference || !o->offload_optimizer)
+		return 1;
+	for (int i = 0; i < b->interval_count; i++)
+		fetches += b->intervals[i].unit == u;
+	return fetches * passes > 1;
+}
+
+int homes_find(struct builder *b)
+{
+	const struct plan_policy *o = &b->p->policy;
+	int unit_count = b->p->map->unit_count, weights = o->resident_weights;
+	int *order = mem_alloc((size_t)unit_count, sizeof(*order));
+
+	if (!order)
+		return ERR_NOMEM;
+	order_find(order, unit_count);
+	for (int i = 0; i < unit_count; i++) {
+		int u = order[i], state = i < o->resident_states;
+		int stays = state || (weights > 0 && weights_spare(b, u));
+
+		weights -= !state && stays;
+		b->home[u] = (struct unit_home){
+		        .params_on_host = o->offload_params && !stays,
+		        .gradients_on_host = o->offload_gradients && !state,
+		        .optimizer_on_host = o->offload_optimizer && !state,
+		};
+	}
+	mem_free(order);
+	return 0;
+}
+
+int plan_residency_steps(const struct unit_map *map, const struct plan_policy *policy)
+{
+	if (map->world_size > 1)
+		return 0;
+	if (policy->inference)
+		return policy->offload_params ? map->unit_count : 0;
+	return policy->offload_params || policy->offload_gradients || policy->offload_optimizer
+	               ? 2 * map->unit_count
+	               : 0;
+}
+
+void plan_residency_set(struct plan_policy *policy, const struct unit_map *map, int step)
+{
+	policy->resident_weights = step < map->unit_count ? step : map->unit_count;
+	policy->resident_states = step - policy->resident_weights;
+}
+
+void plan_residency_get(const struct plan *p, int *weights, int *states)
+{
+	*weights = *states = 0;
+	for (int i = 0; i < p->buffer_count; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+
+		if (b->space != SPACE_DEVICE)
+			continue;
+		*weights += b->plane == STORE_HI;
+		*states += b->plane == STORE_M;
+	}
+	*weights -= *states < *weights ? *states : *weights;
+}
