@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +20,18 @@ static const struct bench table[] = {
         {"step-15m-recompute", "the same, blocks recomputed in backward", bench_step_15m_recompute},
         {"step-15m-resident", "the same, nothing offloaded", bench_step_15m_resident},
         {"step-15m-bf16", "the same, bf16 compute and gradients", bench_step_15m_bf16},
+        {"kernels",
+                "each op over a model's shapes, against the device's memory bandwidth or matrix products; "
+                "count: tokens",
+                bench_kernels},
+        {"copy",
+                "copies between host and device by direction, kind of memory and size; count: bytes of the "
+                "largest",
+                bench_copy},
+        {"offload",
+                "training step with everything in host memory, and with nothing there, by model and tokens "
+                "of a micro-batch; count: steps",
+                bench_offload},
         {"step-134m", "the same for Llama 134M, fp32, offloaded", bench_step_134m},
 };
 
@@ -78,10 +89,26 @@ int64_t bench_rss_bytes(void)
 
 int64_t bench_rss_peak_bytes(void)
 {
-	struct rusage usage;
+	FILE *f = fopen("/proc/self/status", "re");
+	long long kib = 0;
+	char line[256];
 
-	getrusage(RUSAGE_SELF, &usage);
-	return usage.ru_maxrss * INT64_C(1024);
+	while (f && !kib && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmHWM: %lld", &kib) != 1)
+			kib = 0;
+	if (f)
+		fclose(f);
+	return kib * 1024;
+}
+
+void bench_rss_peak_reset(void)
+{
+	FILE *f = fopen("/proc/self/clear_refs", "we");
+
+	if (!f)
+		return;
+	fputs("5", f);
+	fclose(f);
 }
 
 /* Seconds that all processors were busy since the system started (proc_stat(5): all but idle and iowait). */

@@ -18,6 +18,10 @@ struct bench_args {
 	int threads;        /* most threads to measure with, >= 1 */
 	enum adamw_isa isa; /* for kernels that know several */
 	int64_t count;      /* size of the work, in the benchmark's own unit; 0: its default */
+	const char *device; /* of the benchmarks of a device, as device_open names it; NULL: "host". Devices
+	                       other than the host's are registered by the caller */
+	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
+	                                NULL or "": its choice */
 };
 
 struct bench {
@@ -41,6 +45,9 @@ double bench_median(double *values, int count);
 int64_t bench_rss_bytes(void);
 int64_t bench_rss_peak_bytes(void);
 
+/* Peaks from here on (where the system can forget the one before: Linux's clear_refs, proc(5)). */
+void bench_rss_peak_reset(void);
+
 /* How many cores other processes kept busy between begin and end; figures of a busy machine are to be told
  * apart. 0 where /proc/stat cannot be read. */
 struct bench_load {
@@ -54,11 +61,15 @@ double bench_load_end(const struct bench_load *load);
 int bench_adam(json_t **result, const struct bench_args *args);
 int bench_adam_f32(json_t **result, const struct bench_args *args);
 int bench_pool(json_t **result, const struct bench_args *args);
+int bench_kernels(json_t **result, const struct bench_args *args);
+int bench_copy(json_t **result, const struct bench_args *args);
+int bench_offload(json_t **result, const struct bench_args *args);
 
 /* A training step of a Llama-style model of any shape. */
 struct bench_shape {
 	int64_t hidden, layers, heads, intermediate, vocab, row_tokens, rows;
 	int tied;
+	int64_t kv_heads; /* 0: as many as heads */
 };
 struct bench_variant {
 	enum dtype dtype;

@@ -1,4 +1,4 @@
-#include "bench/bench.h"
+#include "bench/bench_model.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -13,23 +13,17 @@
  * learned. FLOPs by the usual count (model_flops_per_token). Beside it stands what one large matrix product
  * reaches on the same threads, in turn with the steps. */
 
-static const struct bench_shape shape_15m = {288, 6, 6, 768, 32000, 256, 4, 1};
-static const struct bench_shape shape_134m = {768, 12, 12, 2048, 32000, 512, 2, 0};
+static const struct bench_shape shape_15m = {288, 6, 6, 768, 32000, 256, 4, 1, 0};
+static const struct bench_shape shape_134m = {768, 12, 12, 2048, 32000, 512, 2, 0, 0};
 
-enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, PRODUCT = 1024, PIECE = 65536 };
+enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, PRODUCT = 1024 };
 
 static const double learning_rate = 1e-3;
-
-/* The fixed batch; every token but a row's last has a target. */
-struct rows {
-	struct host_batch batch;
-	int32_t *arrays; /* one block of six */
-};
 
 struct step_bench {
 	const struct bench_shape *shape;
 	struct model *model;
-	struct rows rows;
+	struct bench_rows rows;
 	struct pool *pool;
 	struct device *device, *peak_device;
 	struct stream *peak_stream;
@@ -37,83 +31,6 @@ struct step_bench {
 	struct engine *engine;
 	double loss_first, loss_last;
 };
-
-static int rows_open(struct rows *r, const struct bench_shape *s)
-{
-	int64_t tokens = s->rows * s->row_tokens, targets = 0;
-	int32_t *id, *position, *start, *end, *row, *label;
-
-	r->arrays = mem_alloc((size_t)(6 * tokens), sizeof(*r->arrays));
-	if (!r->arrays)
-		return ERR_NOMEM;
-	id = r->arrays;
-	position = id + tokens;
-	start = position + tokens;
-	end = start + tokens;
-	row = end + tokens;
-	label = row + tokens;
-	for (int64_t i = 0; i < tokens; i++) {
-		id[i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
-		position[i] = (int32_t)(i % s->row_tokens);
-		start[i] = (int32_t)(i - position[i]);
-		end[i] = (int32_t)(start[i] + s->row_tokens);
-	}
-	for (int64_t i = 0; i < tokens; i++)
-		if (i + 1 < end[i]) {
-			row[targets] = (int32_t)i;
-			label[targets++] = id[i + 1];
-		}
-	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, label};
-	return 0;
-}
-
-static int model_of(struct model **model, const struct bench_shape *s)
-{
-	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:b}", "model_type", "llama",
-	        "vocab_size", (json_int_t)s->vocab, "hidden_size", (json_int_t)s->hidden, "intermediate_size",
-	        (json_int_t)s->intermediate, "num_hidden_layers", (json_int_t)s->layers,
-	        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->heads,
-	        "max_position_embeddings", 2048, "tie_word_embeddings", s->tied);
-	int rc = config ? model_open(model, config, "benchmark")
-	                : err_set(ERR_NOMEM, "out of memory for a model");
-
-	json_decref(config);
-	return rc;
-}
-
-/* Uniform of the usual standard deviation; a fresh model's normal values would take longer than the steps. */
-static int weights_write(struct step_bench *b)
-{
-	uint16_t *hi = mem_alloc(PIECE, sizeof(*hi));
-	int16_t *lo = mem_alloc(PIECE, sizeof(*lo));
-	uint64_t random = 1;
-	int rc = hi && lo ? 0 : ERR_NOMEM;
-
-	for (int t = 0; t < b->model->tensor_count && !rc; t++)
-		for (int64_t first = 0; first < b->model->tensors[t].count && !rc; first += PIECE) {
-			int64_t left = b->model->tensors[t].count - first,
-			        count = left < PIECE ? left : PIECE;
-
-			for (int64_t i = 0; i < count; i++) {
-				uint32_t bits;
-
-				random = random * UINT64_C(6364136223846793005) +
-				         UINT64_C(1442695040888963407);
-				bits = b->model->tensors[t].rank == 1
-				               ? f32_bits(1)
-				               : f32_bits((float)(int32_t)(random >> 32) *
-				                          (0.035f * 0x1p-31f));
-				hi[i] = plane_hi(bits);
-				lo[i] = plane_lo(bits);
-			}
-			rc = engine_write(b->engine, t, STORE_HI, first, count, hi);
-			if (!rc)
-				rc = engine_write(b->engine, t, STORE_LO, first, count, lo);
-		}
-	mem_free(hi);
-	mem_free(lo);
-	return rc;
-}
 
 static int engine_prepare(struct step_bench *b, const struct bench_variant *v, const struct bench_args *args)
 {
@@ -148,7 +65,7 @@ static int engine_prepare(struct step_bench *b, const struct bench_variant *v, c
 
 	if (!rc)
 		rc = engine_start(b->engine);
-	return rc ? rc : weights_write(b);
+	return rc ? rc : bench_weights_write(b->engine, b->model);
 }
 
 /* A device of its own for the product beside the engine's, on the same pool. */
@@ -271,7 +188,7 @@ static void step_bench_close(struct step_bench *b)
 	device_close(b->device);
 	pool_close(b->pool);
 	model_close(b->model);
-	mem_free(b->rows.arrays);
+	bench_rows_close(&b->rows);
 }
 
 int bench_step(json_t **result, const struct bench_args *args, const struct bench_shape *shape,
@@ -288,9 +205,9 @@ int bench_step(json_t **result, const struct bench_args *args, const struct benc
 		rc = err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
 		        STEPS_MAX);
 	if (!rc)
-		rc = model_of(&b.model, shape);
+		rc = bench_model_open(&b.model, shape);
 	if (!rc)
-		rc = rows_open(&b.rows, shape);
+		rc = bench_rows_open(&b.rows, shape);
 	if (!rc)
 		rc = pool_open(&b.pool, args->threads);
 	o.pool = b.pool;

@@ -52,10 +52,19 @@ static const char *const isa_names[] = {
         [CONFIG_ISA_NEON] = "neon",
 };
 
+static const char *const device_names[] = {
+        [CONFIG_DEVICE_AUTO] = "auto",
+        [CONFIG_DEVICE_CUDA] = "cuda",
+        [CONFIG_DEVICE_HOST] = "host",
+};
+
 int cli_bench(const struct config *c)
 {
 	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
-	        .count = c->bench_count};
+	        .count = c->bench_count,
+	        .device = device_names[c->device],
+	        .models = c->bench_models,
+	        .tokens = c->bench_tokens};
 	json_t *result = NULL;
 	int err;
 

@@ -179,6 +179,7 @@ struct config {
 	int input_format, add_special_tokens, skip_special_tokens, decode;
 	int64_t rows;
 	int64_t bench_count; /* 0 = the benchmark's own choice */
+	char *bench_models, *bench_tokens;
 
 	/* testing */
 	double host_copy_gbps;     /* 0 = off */

@@ -374,6 +374,10 @@ const struct config_key config_keys[] = {
         ROW_COUNT(rows, "input", "3", NULL, NULL, 0, 1e9, D, "rows to show"),
         ROW(count, "input", TYPE_COUNT, bench_count, "auto", NULL, auto_zero_words, 1, 1e12, B,
                 "size of the work, in the benchmark's own unit; auto = its own choice"),
+        ROW(models, "input", TYPE_TEXT, bench_models, "", NULL, NULL, 0, 0, B,
+                "of offload: tiny, 0.1b, 1b, 3b, 8b-8l, 8b, separated by commas; empty = its own choice"),
+        ROW(micro_batch_tokens, "input", TYPE_TEXT, bench_tokens, "", NULL, NULL, 0, 0, B,
+                "of offload: tokens of a micro-batch, separated by commas; empty = its own choice"),
 
         ROW(host_copy_gbps, "testing", TYPE_REAL, host_copy_gbps, "off", NULL, off_words, 0, 1e6, ENGINE | B,
                 "throttle of the host device's copies each way, in 1e9 bytes/s"),

@@ -42,7 +42,7 @@ static void test_rows(void **state)
  */
 static void test_step(void **state)
 {
-	const struct bench_shape shape = {64, 2, 4, 128, 500, 32, 2, 1};
+	const struct bench_shape shape = {64, 2, 4, 128, 500, 32, 2, 1, 0};
 	struct bench_args args = {.threads = 2, .count = 4};
 
 	(void)state;
@@ -62,6 +62,36 @@ static void test_step(void **state)
 	        "at most 1000");
 }
 
+/* The benchmarks of a device, smallest shapes, on the device that is named (host where none is). */
+static void test_device(void **state)
+{
+	static const char *const keys[] = {"kernels", "copies", "settings"};
+	static const char *const names[] = {"kernels", "copy", "offload"};
+	static const size_t rows[] = {40, 8, 4};
+	struct bench_args args = {.threads = 2, .device = "host", .models = "tiny", .tokens = "32,96"};
+	const int64_t counts[] = {32, 65536, 3};
+
+	(void)state;
+	check_ok(adamw_isa_find(&args.isa, "auto"));
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		json_t *result = NULL;
+
+		args.count = counts[i];
+		check_ok(bench_run(&result, names[i], &args));
+		check_figures(result);
+		assert_true(json_array_size(json_object_get(result, keys[i])) >= rows[i]);
+		if (i == 2) {
+			const json_t *pairs = json_object_get(result, "pairs");
+
+			assert_int_equal(json_array_size(pairs), 2);
+			for (size_t p = 0; p < 2; p++)
+				assert_true(json_is_true(
+				        json_object_get(json_array_get(pairs, p), "same_losses")));
+		}
+		json_decref(result);
+	}
+}
+
 static void test_bad(void **state)
 {
 	struct bench_args args = {.threads = 1, .count = INT64_C(1) << 41};
@@ -70,6 +100,16 @@ static void test_bad(void **state)
 	check_fails(bench_run(&result, "nothing", &args), ERR_INPUT, "'nothing': there are list, adam");
 	assert_null(result);
 	check_fails(bench_run(&result, "adam", &args), ERR_INPUT, "2199023255552 parameters");
+	assert_null(result);
+	check_fails(bench_run(&result, "copy", &args), ERR_INPUT, "2199023255552 bytes");
+	args.count = 2;
+	args.models = "70b";
+	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "no '70b'");
+	args.models = "tiny";
+	args.tokens = "12x";
+	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "'12x'");
+	args.device = "none";
+	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "none");
 	assert_null(result);
 }
 
@@ -86,6 +126,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
 	        cmocka_unit_test(test_step),
+	        cmocka_unit_test(test_device),
 	        cmocka_unit_test(test_bad),
 	        cmocka_unit_test(test_median),
 	};

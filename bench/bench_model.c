@@ -1,0 +1,127 @@
+#include "bench/bench_model.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { TABLE_COUNT = 1048573, PIECE = 1 << 20 };
+
+int bench_rows_open(struct bench_rows *r, const struct bench_shape *s)
+{
+	int64_t tokens = s->rows * s->row_tokens, targets = 0;
+	int32_t *id, *position, *start, *end, *row, *label;
+
+	r->arrays = mem_alloc((size_t)(6 * tokens), sizeof(*r->arrays));
+	if (!r->arrays)
+		return ERR_NOMEM;
+	id = r->arrays;
+	position = id + tokens;
+	start = position + tokens;
+	end = start + tokens;
+	row = end + tokens;
+	label = row + tokens;
+	for (int64_t i = 0; i < tokens; i++) {
+		id[i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
+		position[i] = (int32_t)(i % s->row_tokens);
+		start[i] = (int32_t)(i - position[i]);
+		end[i] = (int32_t)(start[i] + s->row_tokens);
+	}
+	for (int64_t i = 0; i < tokens; i++)
+		if (i + 1 < end[i]) {
+			row[targets] = (int32_t)i;
+			label[targets++] = id[i + 1];
+		}
+	r->batch = (struct host_batch){tokens, targets, s->rows, id, position, start, end, row, label};
+	return 0;
+}
+
+void bench_rows_close(struct bench_rows *rows)
+{
+	mem_free(rows->arrays);
+	rows->arrays = NULL;
+}
+
+int bench_model_open(struct model **model, const struct bench_shape *s)
+{
+	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "model_type", "llama",
+	        "vocab_size", (json_int_t)s->vocab, "hidden_size", (json_int_t)s->hidden, "intermediate_size",
+	        (json_int_t)s->intermediate, "num_hidden_layers", (json_int_t)s->layers,
+	        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads",
+	        (json_int_t)(s->kv_heads ? s->kv_heads : s->heads), "max_position_embeddings",
+	        (json_int_t)(s->row_tokens > 2048 ? s->row_tokens : 2048), "tie_word_embeddings", s->tied);
+	int rc = config ? model_open(model, config, "benchmark")
+	                : err_set(ERR_NOMEM, "out of memory for a model");
+
+	json_decref(config);
+	return rc;
+}
+
+/* Both planes of the table, twice, so that a piece can begin anywhere. */
+static void table_fill(uint16_t *hi, int16_t *lo)
+{
+	uint64_t random = 1;
+
+	for (int64_t i = 0; i < TABLE_COUNT; i++) {
+		uint32_t bits;
+
+		random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		bits = f32_bits((float)(int32_t)(random >> 32) * (0.035f * 0x1p-31f));
+		hi[i] = plane_hi(bits);
+		lo[i] = plane_lo(bits);
+	}
+	memcpy(hi + TABLE_COUNT, hi, TABLE_COUNT * sizeof(*hi));
+	memcpy(lo + TABLE_COUNT, lo, TABLE_COUNT * sizeof(*lo));
+}
+
+static int tensor_write(
+        struct engine *engine, int tensor, int64_t count, const uint16_t *hi, const int16_t *lo, int64_t *at)
+{
+	int rc = 0;
+
+	for (int64_t first = 0; first < count && !rc; first += PIECE) {
+		int64_t left = count - first, piece = left < PIECE ? left : PIECE;
+
+		rc = engine_write(engine, tensor, STORE_HI, first, piece, hi + *at);
+		if (!rc)
+			rc = engine_write(engine, tensor, STORE_LO, first, piece, lo + *at);
+		*at = (*at + piece) % TABLE_COUNT;
+	}
+	return rc;
+}
+
+static int ones_write(struct engine *engine, int tensor, int64_t count)
+{
+	uint16_t *hi = mem_alloc((size_t)count, sizeof(*hi));
+	int16_t *lo = mem_alloc((size_t)count, sizeof(*lo));
+	int rc = hi && lo ? 0 : ERR_NOMEM;
+
+	for (int64_t i = 0; i < count && !rc; i++)
+		hi[i] = plane_hi(f32_bits(1));
+	if (!rc)
+		rc = engine_write(engine, tensor, STORE_HI, 0, count, hi);
+	if (!rc)
+		rc = engine_write(engine, tensor, STORE_LO, 0, count, lo);
+	mem_free(hi);
+	mem_free(lo);
+	return rc;
+}
+
+int bench_weights_write(struct engine *engine, const struct model *model)
+{
+	uint16_t *hi = mem_alloc(2 * TABLE_COUNT, sizeof(*hi));
+	int16_t *lo = mem_alloc(2 * TABLE_COUNT, sizeof(*lo));
+	int rc = hi && lo ? 0 : ERR_NOMEM;
+	int64_t at = 0;
+
+	if (!rc)
+		table_fill(hi, lo);
+	for (int t = 0; t < model->tensor_count && !rc; t++)
+		rc = model->tensors[t].rank == 1
+		             ? ones_write(engine, t, model->tensors[t].count)
+		             : tensor_write(engine, t, model->tensors[t].count, hi, lo, &at);
+	mem_free(hi);
+	mem_free(lo);
+	return rc;
+}

@@ -1,0 +1,394 @@
+#include "bench/bench_model.h"
+#include "bench/rig.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "host/pool.h"
+#include "host/topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What offload costs: the same model, rows and steps with weights, gradients and optimizer state in host
+ * memory, and with all of it on the device. Losses of the two must be the same bits. A setting that does not
+ * fit is a row that says so. FLOPs by the usual count (model_flops_per_token): recomputation counts nothing.
+ */
+
+enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, SETTINGS_MAX = 32 };
+
+static const double learning_rate = 1e-3, measure_s_max = 25;
+
+/* Shapes of known models, and of the 8B one with a quarter of its blocks: what a device holds without offload
+ * is that much smaller, and a block is a block. */
+static const struct {
+	const char *name;
+	struct bench_shape shape; /* rows are set by the tokens of a micro-batch */
+} models[] = {
+        {"tiny", {64, 2, 4, 128, 500, 32, 0, 0, 2}},
+        {"0.1b", {768, 12, 12, 2048, 32000, 1024, 0, 0, 12}},
+        {"1b", {2048, 16, 32, 8192, 128256, 4096, 0, 1, 8}},
+        {"3b", {3072, 28, 24, 8192, 128256, 4096, 0, 1, 8}},
+        {"8b-8l", {4096, 8, 32, 14336, 128256, 4096, 0, 0, 8}},
+        {"8b", {4096, 32, 32, 14336, 128256, 4096, 0, 0, 8}},
+};
+enum { MODEL_COUNT = sizeof(models) / sizeof(*models) };
+
+struct setting {
+	const char *name;
+	struct bench_shape shape;
+	int64_t tokens;
+	int offload, steps;
+};
+
+struct outcome {
+	struct engine_memory memory;
+	struct device_stats before, after;
+	double step_s[STEPS_MAX], total_s, loss_first, loss_last;
+	int64_t parameters, host_peak_bytes, bytes_needed, bytes_usable;
+	double flops_per_token;
+	int steps, fits;
+	char why[ERR_TEXT_BYTES];
+};
+
+/* ---- one setting ---- */
+
+struct offload_bench {
+	struct model *model;
+	struct bench_rows rows;
+	struct device *device;
+	struct engine *engine;
+};
+
+static void offload_bench_close(struct offload_bench *b)
+{
+	engine_close(b->engine);
+	device_close(b->device);
+	bench_rows_close(&b->rows);
+	model_close(b->model);
+}
+
+static struct engine_options options_of(const struct offload_bench *b, const struct setting *s,
+        const struct bench_args *args, struct pool *pool)
+{
+	return (struct engine_options){
+	        .device = b->device,
+	        .pool = pool,
+	        .isa = args->isa,
+	        .model = b->model,
+	        .wrap = WRAP_TRANSFORMER,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = s->offload,
+	                        .offload_gradients = s->offload,
+	                        .offload_optimizer = s->offload,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .order = MICRO_LAYER_MAJOR,
+	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 2,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .micro_batches = 1,
+	                        .rope_positions = s->shape.row_tokens,
+	                },
+	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	        .crossing = SLAB_PINNED,
+	};
+}
+
+/* Plans, and says in *out whether their memory is there before any of it is taken. */
+static int memory_check(struct outcome *out, struct offload_bench *b)
+{
+	int64_t device_free = device_free_bytes(b->device), host_bytes;
+	struct topology machine;
+	int rc = topology_read(&machine);
+
+	if (rc)
+		return rc;
+	engine_get_memory(b->engine, &out->memory);
+	host_bytes = out->memory.store_bytes + out->memory.stage_bytes;
+	if (strcmp(device_name(b->device), "host") == 0)
+		host_bytes += out->memory.device_bytes;
+	out->fits = 1;
+	if (device_free > 0 && out->memory.device_bytes > device_free)
+		out->fits = 0;
+	if (device_has_bytes(b->device) && (double)host_bytes > 0.95 * (double)machine.usable_bytes)
+		out->fits = 0;
+	if (!out->fits)
+		snprintf(out->why, sizeof(out->why),
+		        "needs %.1f GiB on the device (%.1f free) and %.1f GiB on the host (%.1f usable)",
+		        (double)out->memory.device_bytes * 0x1p-30, (double)device_free * 0x1p-30,
+		        (double)host_bytes * 0x1p-30, (double)machine.usable_bytes * 0x1p-30);
+	return 0;
+}
+
+/* The engine's memory and weights; *out says so where the device turns out to have too little. */
+static int engine_prepare(struct outcome *out, struct offload_bench *b, const struct setting *s,
+        const struct bench_args *args, struct pool *pool)
+{
+	struct engine_options o = options_of(b, s, args, pool);
+	int rc = engine_open(&b->engine, &o);
+
+	if (!rc)
+		rc = memory_check(out, b);
+	if (rc || !out->fits)
+		return rc;
+	rc = engine_start(b->engine);
+	if (rc == ERR_NOMEM || rc == ERR_FIT) {
+		out->fits = 0;
+		snprintf(out->why, sizeof(out->why), "%s", err_text());
+		return 0;
+	}
+	return rc || !device_has_bytes(b->device) ? rc : bench_weights_write(b->engine, b->model);
+}
+
+/* Seconds since `start_ns`; on a device without bytes, those of its virtual clock since `before`. */
+static double seconds_since(struct offload_bench *b, int64_t start_ns, const struct device_stats *before)
+{
+	struct device_stats now;
+
+	if (device_has_bytes(b->device))
+		return (double)(clock_now_ns() - start_ns) * 1e-9;
+	device_get_stats(b->device, &now);
+	return (double)(now.now_ns - before->now_ns) * 1e-9;
+}
+
+static int steps_run(struct outcome *out, struct offload_bench *b, int steps)
+{
+	int64_t start_ns = 0;
+
+	for (int i = -WARMUP_STEPS; i < steps; i++) {
+		struct engine_result result;
+		struct device_stats before;
+		int64_t step_ns = clock_now_ns();
+		int rc;
+
+		device_get_stats(b->device, &before);
+		if (i == 0) {
+			out->before = before;
+			start_ns = step_ns;
+		}
+		rc = engine_step(
+		        b->engine, &result, &b->rows.batch, 1, b->rows.batch.targets, learning_rate, NULL);
+		if (rc)
+			return rc;
+		out->loss_last = result.loss_sum / (double)result.targets;
+		if (i == -WARMUP_STEPS)
+			out->loss_first = out->loss_last;
+		if (i < 0)
+			continue;
+		out->step_s[i] = seconds_since(b, step_ns, &before);
+		out->steps = i + 1;
+		if (out->steps >= 2 && (double)(clock_now_ns() - start_ns) * 1e-9 > measure_s_max)
+			break;
+	}
+	out->total_s = seconds_since(b, start_ns, &out->before);
+	device_get_stats(b->device, &out->after);
+	if (device_has_bytes(b->device) && !(out->loss_last < out->loss_first - 0.02))
+		return err_set(ERR_INTERNAL, "the loss of a fixed batch did not fall: %g, then %g",
+		        out->loss_first, out->loss_last);
+	return engine_flush(b->engine);
+}
+
+static int setting_run(
+        struct outcome *out, const struct setting *s, const struct bench_args *args, struct pool *pool)
+{
+	struct offload_bench b = {0};
+	int64_t rss_before;
+	int rc = bench_model_open(&b.model, &s->shape);
+
+	memset(out, 0, sizeof(*out));
+	bench_rss_peak_reset();
+	rss_before = bench_rss_bytes();
+	if (!rc)
+		rc = bench_rows_open(&b.rows, &s->shape);
+	if (!rc)
+		rc = bench_device_open(&b.device, args, pool);
+	if (!rc) {
+		out->parameters = b.model->parameter_count;
+		out->flops_per_token = model_flops_per_token(b.model, s->shape.row_tokens);
+		rc = engine_prepare(out, &b, s, args, pool);
+	}
+	if (!rc && out->fits)
+		rc = steps_run(out, &b, s->steps);
+	out->host_peak_bytes = bench_rss_peak_bytes() - rss_before;
+	offload_bench_close(&b);
+	return rc ? err_note(rc, "offload of %s, %lld tokens", s->name, (long long)s->tokens) : 0;
+}
+
+/* ---- rows of the result ---- */
+
+static json_t *queue_figures(const struct outcome *out)
+{
+	json_t *busy = json_object(), *wait = json_object();
+
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		double busy_s = (double)(out->after.busy_ns[q] - out->before.busy_ns[q]) * 1e-9,
+		       wait_s = (double)(out->after.wait_ns[q] - out->before.wait_ns[q]) * 1e-9;
+
+		json_object_set_new(busy, queue_name((enum queue_kind)q), json_real(busy_s / out->total_s));
+		json_object_set_new(
+		        wait, queue_name((enum queue_kind)q), json_real(wait_s / out->steps * 1e3));
+	}
+	return json_pack("{s:o, s:o}", "busy", busy, "wait_ms", wait);
+}
+
+static json_t *row_of(struct outcome *out, const struct setting *s, const struct bench_limits *limits)
+{
+	json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "model",
+	        s->name, "parameters", (json_int_t)out->parameters, "layers", (json_int_t)s->shape.layers,
+	        "tokens", (json_int_t)s->tokens, "row_tokens", (json_int_t)s->shape.row_tokens, "cpu_offload",
+	        s->offload, "fits", out->fits, "device_plan_bytes", (json_int_t)out->memory.device_bytes,
+	        "store_bytes", (json_int_t)out->memory.store_bytes, "pinned_bytes",
+	        (json_int_t)out->memory.pinned_bytes, "h2d_bytes", (json_int_t)out->memory.h2d_bytes,
+	        "d2h_bytes", (json_int_t)out->memory.d2h_bytes);
+	double step_s, flops;
+
+	if (!row || !out->fits) {
+		json_object_set_new(row, "why", json_string(out->why));
+		return row;
+	}
+	step_s = bench_median(out->step_s, out->steps);
+	flops = out->flops_per_token * (double)s->tokens / step_s;
+	json_object_update_new(
+	        row, json_pack("{s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "device_peak_bytes",
+	                     (json_int_t)out->after.arena_touched_bytes, "host_peak_bytes",
+	                     (json_int_t)out->host_peak_bytes, "steps", out->steps, "step_s", step_s,
+	                     "tokens_per_s", (double)s->tokens / step_s, "model_tflops", flops * 1e-12,
+	                     "of_matmul", flops / limits->product_flops_per_s, "loss_first", out->loss_first,
+	                     "loss_last", out->loss_last));
+	json_object_update_new(row, queue_figures(out));
+	return row;
+}
+
+/* On and off of one model and size: both rows, and what offload keeps of the rate. */
+static int pair_run(json_t *rows, json_t *pairs, struct setting *s, const struct bench_args *args,
+        struct pool *pool, const struct bench_limits *limits)
+{
+	struct outcome *out = mem_alloc(2, sizeof(*out));
+	int rc = out ? 0 : ERR_NOMEM;
+	json_t *pair;
+
+	for (int i = 0; i < 2 && !rc; i++) {
+		s->offload = i == 0;
+		rc = setting_run(&out[i], s, args, pool);
+		if (!rc && json_array_append_new(rows, row_of(&out[i], s, limits)))
+			rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	}
+	if (!rc && out[0].fits && out[1].fits) {
+		int same = out[0].steps == out[1].steps && out[0].loss_first == out[1].loss_first &&
+		           out[0].loss_last == out[1].loss_last;
+
+		pair = json_pack("{s:s, s:I, s:f}", "model", s->name, "tokens", (json_int_t)s->tokens,
+		        "on_of_off",
+		        bench_median(out[1].step_s, out[1].steps) /
+		                bench_median(out[0].step_s, out[0].steps));
+		if (out[0].steps == out[1].steps)
+			json_object_set_new(pair, "same_losses", json_boolean(same));
+		json_array_append_new(pairs, pair);
+	}
+	mem_free(out);
+	return rc;
+}
+
+/* ---- what is asked for ---- */
+
+/* The next word of a comma-separated list, 0 at its end. */
+static int list_next(const char **list, char *word, size_t word_bytes)
+{
+	size_t len;
+
+	while (**list == ',' || **list == ' ')
+		++*list;
+	len = strcspn(*list, ", ");
+	snprintf(word, word_bytes, "%.*s", (int)len, *list);
+	*list += len;
+	return len > 0;
+}
+
+static int settings_of_model(
+        struct setting *list, int *count, const char *name, const char *tokens, const struct bench_args *args)
+{
+	int model = 0;
+	char word[32], *end;
+
+	while (model < MODEL_COUNT && strcmp(models[model].name, name))
+		model++;
+	if (model == MODEL_COUNT)
+		return err_set(
+		        ERR_INPUT, "models: there is no '%s'; there are tiny, 0.1b, 1b, 3b, 8b-8l, 8b", name);
+	while (list_next(&tokens, word, sizeof(word))) {
+		struct setting *s = &list[*count];
+		int64_t n = strtoll(word, &end, 10);
+
+		if (*end || n < 2 || n > 1 << 24)
+			return err_set(
+			        ERR_INPUT, "tokens: '%s' is no number of tokens from 2 to 16777216", word);
+		if (++*count > SETTINGS_MAX)
+			return err_set(
+			        ERR_INPUT, "models, micro_batch_tokens: more than %d settings", SETTINGS_MAX);
+		*s = (struct setting){models[model].name, models[model].shape, n, 0, (int)args->count};
+		if (!s->steps)
+			s->steps = DEFAULT_STEPS;
+		if (s->shape.row_tokens > n)
+			s->shape.row_tokens = n;
+		s->shape.rows = n / s->shape.row_tokens;
+		s->tokens = s->shape.rows * s->shape.row_tokens; /* whole rows */
+	}
+	return 0;
+}
+
+static int settings_of(struct setting *list, int *count, const struct bench_args *args, const char *device)
+{
+	int is_host = !strcmp(device, "host"), rc = 0;
+	const char *names = args->models && *args->models ? args->models : is_host ? "0.1b" : "0.1b,1b,8b-8l";
+	const char *tokens = args->tokens && *args->tokens ? args->tokens : is_host ? "256" : "4096,16384";
+	char name[32];
+
+	*count = 0;
+	if (args->count > STEPS_MAX)
+		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
+		        STEPS_MAX);
+	while (!rc && list_next(&names, name, sizeof(name)))
+		rc = settings_of_model(list, count, name, tokens, args);
+	return rc;
+}
+
+int bench_offload(json_t **result, const struct bench_args *args)
+{
+	json_t *rows = json_array(), *pairs = json_array();
+	struct setting *settings = mem_alloc(SETTINGS_MAX + 1, sizeof(*settings));
+	struct bench_limits limits = {0};
+	struct pool *pool = NULL;
+	const char *device = "";
+	int count = 0, rc = settings ? 0 : ERR_NOMEM;
+
+	if (!rc)
+		rc = pool_open(&pool, args->threads);
+	if (!rc)
+		rc = bench_device_find(&device, args, pool);
+	if (!rc)
+		rc = settings_of(settings, &count, args, device);
+	if (!rc)
+		rc = bench_limits_measure(&limits, args, pool,
+		        !strcmp(settings[0].name, "tiny") ? BENCH_TINY_TOKENS - 1 : 0, DTYPE_BF16);
+	for (int i = 0; i < count && !rc; i++)
+		rc = pair_run(rows, pairs, &settings[i], args, pool, &limits);
+	if (!rc)
+		*result = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:O, s:O}", "device", device,
+		        "compute_dtype", "bf16", "activations", "recompute", "threads", args->threads,
+		        "matmul_tflops", limits.product_flops_per_s * 1e-12, "copy_gbps",
+		        limits.copy_bytes_per_s * 1e-9, "settings", rows, "pairs", pairs);
+	if (!rc && !*result)
+		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	json_decref(rows);
+	json_decref(pairs);
+	mem_free(settings);
+	pool_close(pool);
+	return rc;
+}

@@ -1,0 +1,418 @@
+#include "bench/kernel_cases.h"
+
+#include "optim/adamw.h"
+
+static dev_addr take(struct kernel_place *p, int64_t count, enum dtype dtype)
+{
+	dev_addr at = dev_at(p->base, p->used_bytes);
+
+	p->used_bytes += (count * dtype_bytes(dtype) + 255) / 256 * 256;
+	return at;
+}
+
+/* ---- products: variant is the row of this table ---- */
+
+enum { SIDE_TOKENS, SIDE_HIDDEN, SIDE_QKV, SIDE_INTERMEDIATE, SIDE_VOCAB, SIDE_ROWS };
+enum { PRODUCT_FORWARD, PRODUCT_DX, PRODUCT_DW };
+
+static const struct {
+	int m, n, k, use;
+} products[] = {
+        {SIDE_TOKENS, SIDE_QKV, SIDE_HIDDEN, PRODUCT_FORWARD},
+        {SIDE_TOKENS, SIDE_INTERMEDIATE, SIDE_HIDDEN, PRODUCT_FORWARD},
+        {SIDE_TOKENS, SIDE_HIDDEN, SIDE_INTERMEDIATE, PRODUCT_FORWARD},
+        {SIDE_TOKENS, SIDE_HIDDEN, SIDE_INTERMEDIATE, PRODUCT_DX},
+        {SIDE_INTERMEDIATE, SIDE_HIDDEN, SIDE_TOKENS, PRODUCT_DW},
+        {SIDE_ROWS, SIDE_VOCAB, SIDE_HIDDEN, PRODUCT_FORWARD},
+};
+
+/* Rows of logits that are formed at once. */
+static int64_t head_rows(const struct bench_scale *s)
+{
+	return s->tokens < 1024 ? s->tokens : 1024;
+}
+
+static int64_t side_of(const struct bench_scale *s, int side)
+{
+	switch (side) {
+	case SIDE_TOKENS:
+		return s->tokens;
+	case SIDE_HIDDEN:
+		return s->hidden;
+	case SIDE_QKV:
+		return (s->heads + 2 * s->kv_heads) * s->head_dim;
+	case SIDE_INTERMEDIATE:
+		return s->intermediate;
+	case SIDE_VOCAB:
+		return s->vocab;
+	default:
+		return head_rows(s);
+	}
+}
+
+static void make_matmul(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
+{
+	int64_t m = side_of(s, products[variant].m), n = side_of(s, products[variant].n),
+	        k = side_of(s, products[variant].k);
+	int use = products[variant].use, accumulates = use == PRODUCT_DW;
+	enum dtype c = accumulates || products[variant].n == SIDE_VOCAB ? DTYPE_F32 : dtype;
+
+	op->matmul = (struct op_matmul){
+	        .a = take(p, m * k, dtype),
+	        .b = take(p, n * k, dtype),
+	        .c = take(p, m * n, c),
+	        .m = m,
+	        .n = n,
+	        .k = k,
+	        .a_stride = use == PRODUCT_DW ? m : k,
+	        .b_stride = use == PRODUCT_FORWARD ? k : n,
+	        .c_stride = n,
+	        .a_layout = use == PRODUCT_DW ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+	        .b_layout = use == PRODUCT_FORWARD ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+	        .ab_dtype = dtype,
+	        .c_dtype = c,
+	        .accumulate = accumulates,
+	};
+}
+
+/* ---- bytes that move ---- */
+
+static void make_flat(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
+{
+	int64_t count = s->tokens * s->hidden, bytes = count * dtype_bytes(dtype);
+	enum dtype other = dtype == DTYPE_F32 ? DTYPE_BF16 : DTYPE_F32;
+
+	(void)variant;
+	switch (op->kind) {
+	case OP_FILL:
+		op->fill = (struct op_fill){take(p, count, dtype), bytes, 0x3f};
+		break;
+	case OP_COPY:
+		op->copy = (struct op_copy){take(p, count, dtype), take(p, count, dtype), bytes};
+		break;
+	case OP_CAST:
+		op->cast =
+		        (struct op_cast){take(p, count, dtype), take(p, count, other), count, dtype, other};
+		break;
+	case OP_JOIN:
+		op->join = (struct op_join){take(p, count, DTYPE_F32), take(p, count, DTYPE_BF16),
+		        take(p, count, DTYPE_I16), count};
+		break;
+	case OP_ADD:
+		op->add = (struct op_add){
+		        take(p, count, dtype), take(p, count, dtype), take(p, count, dtype), count, dtype};
+		break;
+	case OP_COLSUM:
+		op->colsum = (struct op_colsum){take(p, s->hidden, DTYPE_F32), take(p, count, dtype),
+		        s->tokens, s->hidden, s->hidden, dtype};
+		break;
+	default: /* OP_SUMSQ */
+		op->sumsq = (struct op_sumsq){
+		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, dtype), count, dtype};
+	}
+}
+
+static void make_table(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype)
+{
+	int64_t rows = s->tokens, cols = s->hidden;
+
+	switch (op->kind) {
+	case OP_GATHER:
+		op->gather = (struct op_gather){.out = take(p, rows * cols, dtype),
+		        .table = take(p, s->vocab * cols, dtype),
+		        .index = index->id,
+		        .rows = rows,
+		        .cols = cols,
+		        .table_rows = s->vocab,
+		        .dtype = dtype};
+		break;
+	case OP_SCATTER:
+		op->scatter = (struct op_scatter){take(p, rows * cols, dtype), take(p, rows * cols, dtype),
+		        index->order, rows, cols, rows, dtype};
+		break;
+	default: /* OP_EMBED_GRAD */
+		op->embed_grad = (struct op_embed_grad){take(p, s->vocab * cols, DTYPE_F32),
+		        take(p, rows * cols, dtype), index->id, take(p, rows + s->vocab + 1, DTYPE_I32), rows,
+		        cols, s->vocab, -1, dtype};
+	}
+}
+
+/* ---- norms: variant 1 normalises each head of a fused projection ---- */
+
+static void make_norm(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
+{
+	int64_t groups = variant ? s->heads : 1, cols = variant ? s->head_dim : s->hidden,
+	        stride = variant ? side_of(s, SIDE_QKV) : s->hidden, stats = s->tokens * groups;
+	int centred = op->kind == OP_LAYERNORM || op->kind == OP_LAYERNORM_GRAD;
+	dev_addr x = take(p, s->tokens * stride, dtype), y = take(p, s->tokens * stride, dtype),
+	         weight = take(p, cols, dtype), bias = take(p, cols, dtype), rstd = take(p, stats, DTYPE_F32),
+	         mean = take(p, stats, DTYPE_F32);
+
+	if (op->kind == OP_RMSNORM || op->kind == OP_LAYERNORM) {
+		op->norm = (struct op_norm){y, x, weight, centred ? bias : DEV_NONE, rstd,
+		        centred ? mean : DEV_NONE, s->tokens, groups, cols, stride, stride, cols, cols, 1e-5,
+		        dtype};
+		return;
+	}
+	op->norm_grad = (struct op_norm_grad){.dx = take(p, s->tokens * stride, dtype),
+	        .dweight = take(p, cols, DTYPE_F32),
+	        .dbias = centred ? take(p, cols, DTYPE_F32) : DEV_NONE,
+	        .dy = y,
+	        .x = x,
+	        .weight = weight,
+	        .rstd = rstd,
+	        .mean = centred ? mean : DEV_NONE,
+	        .scratch = take(p, norm_scratch_count(s->tokens, groups, cols), DTYPE_F32),
+	        .rows = s->tokens,
+	        .groups = groups,
+	        .cols = cols,
+	        .x_stride = stride,
+	        .y_stride = stride,
+	        .x_group_stride = cols,
+	        .y_group_stride = cols,
+	        .dtype = dtype};
+}
+
+/* ---- attention: variant 1 has a window of a quarter of a document ---- */
+
+static void make_rope(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype, int variant)
+{
+	op->rope = (struct op_rope){.x = take(p, s->tokens * side_of(s, SIDE_QKV), dtype),
+	        .table = index->rope,
+	        .position = index->position,
+	        .tokens = s->tokens,
+	        .heads = s->heads + s->kv_heads,
+	        .stride = side_of(s, SIDE_QKV),
+	        .head_stride = s->head_dim,
+	        .rotary = s->head_dim,
+	        .table_rows = s->document_tokens,
+	        .direction = variant ? ROPE_BACKWARD : ROPE_FORWARD,
+	        .dtype = dtype};
+}
+
+static double attention_scale(const struct bench_scale *s)
+{
+	return s->head_dim >= 128 ? 0.08838834764831845 : s->head_dim >= 64 ? 0.125 : 0.17677669529663687;
+}
+
+static void make_attention(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype, int variant)
+{
+	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim,
+	        window = variant ? s->document_tokens / 4 : 0, e = dtype_bytes(dtype);
+	dev_addr qkv = take(p, s->tokens * stride, dtype), out = take(p, s->tokens * width, dtype),
+	         lse = take(p, s->tokens * s->heads, DTYPE_F32), k = dev_at(qkv, width * e),
+	         v = dev_at(k, s->kv_heads * s->head_dim * e), dqkv;
+
+	if (op->kind == OP_ATTENTION) {
+		op->attention = (struct op_attention){out, lse, qkv, k, v, index->doc_start, index->doc_end,
+		        s->tokens, s->heads, s->kv_heads, s->head_dim, window, stride, s->head_dim,
+		        s->head_dim, width, attention_scale(s), dtype};
+		return;
+	}
+	dqkv = take(p, s->tokens * stride, dtype);
+	op->attention_grad = (struct op_attention_grad){.dq = dqkv,
+	        .dk = dev_at(dqkv, width * e),
+	        .dv = dev_at(dqkv, (width + s->kv_heads * s->head_dim) * e),
+	        .dout = take(p, s->tokens * width, dtype),
+	        .out = out,
+	        .lse = lse,
+	        .q = qkv,
+	        .k = k,
+	        .v = v,
+	        .doc_start = index->doc_start,
+	        .doc_end = index->doc_end,
+	        .scratch = take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
+	        .tokens = s->tokens,
+	        .heads = s->heads,
+	        .kv_heads = s->kv_heads,
+	        .head_dim = s->head_dim,
+	        .window = window,
+	        .qkv_stride = stride,
+	        .q_head_stride = s->head_dim,
+	        .kv_head_stride = s->head_dim,
+	        .out_stride = width,
+	        .scale = attention_scale(s),
+	        .dtype = dtype};
+}
+
+/* ---- activations ---- */
+
+static void make_act(
+        struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
+{
+	int64_t count = s->tokens * s->intermediate;
+	dev_addr a = take(p, count, dtype), b = take(p, count, dtype);
+	enum act_kind act = (enum act_kind)variant;
+
+	switch (op->kind) {
+	case OP_GLU:
+		op->glu = (struct op_glu){take(p, count, dtype), a, b, count, act, dtype};
+		break;
+	case OP_GLU_GRAD: /* never in place: numbers that are used again would fade to 0 */
+		op->glu_grad = (struct op_glu_grad){take(p, count, dtype), take(p, count, dtype),
+		        take(p, count, dtype), a, b, count, act, dtype};
+		break;
+	case OP_ACT:
+		op->act = (struct op_act){a, b, count, act, dtype};
+		break;
+	default: /* OP_ACT_GRAD */
+		op->act_grad = (struct op_act_grad){take(p, count, dtype), a, b, count, act, dtype};
+	}
+}
+
+/* ---- loss and optimizer ---- */
+
+static void make_cross_entropy(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype)
+{
+	int64_t rows = head_rows(s);
+
+	op->cross_entropy = (struct op_cross_entropy){take(p, rows, DTYPE_F32),
+	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label, rows,
+	        s->vocab, 1.0f / 1024, dtype};
+}
+
+/* v's random numbers are of either sign, and below 0 has no root: no decay of it (beta2 0) makes v the square
+ * of the gradient from the first call on. */
+static void make_adamw(struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype)
+{
+	const struct adamw_options options = {.beta1 = 0.9, .beta2 = 0, .epsilon = 1e-8, .weight_decay = 0.1};
+	int64_t count = s->hidden * s->intermediate;
+	struct adamw_step step;
+
+	adamw_step_init(&step, &options, 1e-4, 10, 0.5);
+	op->adamw = (struct op_adamw){.hi = take(p, count, DTYPE_BF16),
+	        .lo = take(p, count, DTYPE_I16),
+	        .m = take(p, count, DTYPE_F32),
+	        .v = take(p, count, DTYPE_F32),
+	        .grad = take(p, count, dtype),
+	        .count = count,
+	        .decay = 1,
+	        .grad_dtype = dtype,
+	        .beta1 = step.beta1,
+	        .one_minus_beta1 = step.one_minus_beta1,
+	        .beta2 = step.beta2,
+	        .one_minus_beta2 = step.one_minus_beta2,
+	        .decay_factor = step.decay_factor,
+	        .rsqrt_correction2 = step.rsqrt_correction2,
+	        .step_size = step.step_size,
+	        .epsilon = step.epsilon,
+	        .clip_scale = step.clip_scale};
+}
+
+/* ---- the table ---- */
+
+static const struct kernel_case cases[] = {
+        {"matmul qkv", OP_MATMUL, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"matmul gate, up", OP_MATMUL, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"matmul down", OP_MATMUL, DTYPE_BF16, 2, KERNEL_PRODUCT},
+        {"matmul dx of gate, up", OP_MATMUL, DTYPE_BF16, 3, KERNEL_PRODUCT},
+        {"matmul dw of gate, up", OP_MATMUL, DTYPE_BF16, 4, KERNEL_PRODUCT},
+        {"matmul head", OP_MATMUL, DTYPE_BF16, 5, KERNEL_PRODUCT},
+        {"attention", OP_ATTENTION, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"attention_grad", OP_ATTENTION_GRAD, DTYPE_BF16, 0, KERNEL_PRODUCT},
+        {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"rope", OP_ROPE, DTYPE_BF16, 0, KERNEL_COPY},
+        {"rope backward", OP_ROPE, DTYPE_BF16, 1, KERNEL_COPY},
+        {"rmsnorm", OP_RMSNORM, DTYPE_BF16, 0, KERNEL_COPY},
+        {"rmsnorm_grad", OP_RMSNORM_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"rmsnorm of heads", OP_RMSNORM, DTYPE_BF16, 1, KERNEL_COPY},
+        {"rmsnorm_grad of heads", OP_RMSNORM_GRAD, DTYPE_BF16, 1, KERNEL_COPY},
+        {"layernorm", OP_LAYERNORM, DTYPE_BF16, 0, KERNEL_COPY},
+        {"layernorm_grad", OP_LAYERNORM_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"glu silu", OP_GLU, DTYPE_BF16, ACT_SILU, KERNEL_COPY},
+        {"glu_grad silu", OP_GLU_GRAD, DTYPE_BF16, ACT_SILU, KERNEL_COPY},
+        {"act gelu_tanh", OP_ACT, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
+        {"act_grad gelu_tanh", OP_ACT_GRAD, DTYPE_BF16, ACT_GELU_TANH, KERNEL_COPY},
+        {"cross_entropy", OP_CROSS_ENTROPY, DTYPE_BF16, 0, KERNEL_COPY},
+        {"gather", OP_GATHER, DTYPE_BF16, 0, KERNEL_COPY},
+        {"scatter", OP_SCATTER, DTYPE_BF16, 0, KERNEL_COPY},
+        {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"add", OP_ADD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"colsum", OP_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
+        {"sumsq", OP_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
+        {"sumsq", OP_SUMSQ, DTYPE_F32, 0, KERNEL_COPY},
+        {"cast to", OP_CAST, DTYPE_BF16, 0, KERNEL_COPY},
+        {"cast to", OP_CAST, DTYPE_F32, 0, KERNEL_COPY},
+        {"join", OP_JOIN, DTYPE_F32, 0, KERNEL_COPY},
+        {"copy", OP_COPY, DTYPE_BF16, 0, KERNEL_COPY},
+        {"fill", OP_FILL, DTYPE_F32, 0, KERNEL_COPY},
+        {"adamw", OP_ADAMW, DTYPE_BF16, 0, KERNEL_COPY},
+        {"adamw", OP_ADAMW, DTYPE_F32, 0, KERNEL_COPY},
+        {"attention", OP_ATTENTION, DTYPE_F32, 0, KERNEL_PRODUCT},
+        {"attention_grad", OP_ATTENTION_GRAD, DTYPE_F32, 0, KERNEL_PRODUCT},
+        {"rmsnorm", OP_RMSNORM, DTYPE_F32, 0, KERNEL_COPY},
+        {"rmsnorm_grad", OP_RMSNORM_GRAD, DTYPE_F32, 0, KERNEL_COPY},
+        {"glu silu", OP_GLU, DTYPE_F32, ACT_SILU, KERNEL_COPY},
+};
+
+const struct kernel_case *kernel_case_at(int index)
+{
+	return index >= 0 && index < (int)(sizeof(cases) / sizeof(*cases)) ? &cases[index] : NULL;
+}
+
+void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_place *place,
+        const struct bench_scale *scale, const struct kernel_index *index)
+{
+	*op = (struct op){.kind = k->kind};
+	switch (k->kind) {
+	case OP_MATMUL:
+		make_matmul(op, place, scale, k->dtype, k->variant);
+		break;
+	case OP_GATHER:
+	case OP_SCATTER:
+	case OP_EMBED_GRAD:
+		make_table(op, place, scale, index, k->dtype);
+		break;
+	case OP_RMSNORM:
+	case OP_RMSNORM_GRAD:
+	case OP_LAYERNORM:
+	case OP_LAYERNORM_GRAD:
+		make_norm(op, place, scale, k->dtype, k->variant);
+		break;
+	case OP_ROPE:
+		make_rope(op, place, scale, index, k->dtype, k->variant);
+		break;
+	case OP_ATTENTION:
+	case OP_ATTENTION_GRAD:
+		make_attention(op, place, scale, index, k->dtype, k->variant);
+		break;
+	case OP_GLU:
+	case OP_GLU_GRAD:
+	case OP_ACT:
+	case OP_ACT_GRAD:
+		make_act(op, place, scale, k->dtype, k->variant);
+		break;
+	case OP_CROSS_ENTROPY:
+		make_cross_entropy(op, place, scale, index, k->dtype);
+		break;
+	case OP_ADAMW:
+		make_adamw(op, place, scale, k->dtype);
+		break;
+	default:
+		make_flat(op, place, scale, k->dtype, k->variant);
+	}
+}
+
+double kernel_case_flops(const struct op *op, const struct bench_scale *scale)
+{
+	double documents = (double)scale->tokens / (double)scale->document_tokens;
+	struct op one = *op;
+	struct op_cost cost;
+
+	if (op->kind == OP_ATTENTION)
+		one.attention.tokens = scale->document_tokens;
+	else if (op->kind == OP_ATTENTION_GRAD)
+		one.attention_grad.tokens = scale->document_tokens;
+	else
+		documents = 1;
+	op_cost_of(&one, &cost);
+	return (cost.flops_bf16 + cost.flops_f32) * documents;
+}
