@@ -91,12 +91,12 @@ struct backend {
 	int has_bytes;
 };
 
-/* One slab. device.c fills bytes and kind; the backend fills base, and is_pinned where pinning worked. */
+/* One slab. device.c fills bytes and kind; the backend fills base, and how much of it was pinned. */
 struct device_slab {
 	void *base;
 	int64_t bytes;
 	enum slab_kind kind;
-	int is_pinned;
+	int64_t pinned_bytes;
 };
 
 /* Zeroed by the backend, then kept by device.c. */
@@ -135,6 +135,6 @@ int device_check_same(const struct device *a, const struct device *b, const char
 /* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
  * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */
 void device_register(const struct backend *backend);
-extern const struct backend backend_host, backend_meta;
+extern const struct backend backend_host, backend_meta, backend_cuda;
 
 #endif

@@ -134,7 +134,7 @@ static const struct {
 	const char *device_name;
 	struct device_reserve reserve;
 } reserves[] = {
-        {"cuda", {"workspace of cuBLASLt", RESERVE_MATMUL_BYTES}},
+        {"cuda", {"cuBLASLt workspace", RESERVE_MATMUL_BYTES}},
         {"cuda", {"code of kernels and libraries", RESERVE_CODE_BYTES}},
 };
 
@@ -187,7 +187,7 @@ void device_arena_close(struct device *device)
 static void count_slab(struct device *device, const struct device_slab *slab, int64_t sign)
 {
 	device->slab_bytes += sign * slab->bytes;
-	device->slab_pinned_bytes += slab->is_pinned ? sign * slab->bytes : 0;
+	device->slab_pinned_bytes += sign * slab->pinned_bytes;
 	if (device->slab_peak_bytes < device->slab_bytes)
 		device->slab_peak_bytes = device->slab_bytes;
 	if (device->slab_pinned_peak_bytes < device->slab_pinned_bytes)

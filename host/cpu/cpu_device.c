@@ -66,7 +66,7 @@ static void host_arena_close(struct device *device)
 static int host_slab_open(struct device *device, struct device_slab *slab)
 {
 	(void)device;
-	slab->is_pinned = slab->kind == SLAB_PINNED;
+	slab->pinned_bytes = slab->kind == SLAB_PINNED ? slab->bytes : 0;
 	return slab_map(&slab->base, slab->bytes, "host device: a slab");
 }
 

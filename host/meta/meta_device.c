@@ -102,7 +102,7 @@ static int meta_slab_open(struct device *device, struct device_slab *slab)
 		return err_set(ERR_NOMEM, "meta device: address space for a slab of %" PRId64 " bytes: %s",
 		        slab->bytes, strerror(errno));
 	slab->base = base;
-	slab->is_pinned = slab->kind == SLAB_PINNED;
+	slab->pinned_bytes = slab->kind == SLAB_PINNED ? slab->bytes : 0;
 	return 0;
 }
 

@@ -1,0 +1,229 @@
+#include "gpu/cuda/cuda_device.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CAPABILITY_MIN = 80, DEVICE_INDEX = 0 };
+
+/* ---- open and close ---- */
+
+/* Why no GPU can be used, in terms of what to do about it. */
+static int refuse(cudaError_t error)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int driver = 0;
+
+	if (cudaDriverGetVersion(&driver) != cudaSuccess)
+		driver = 0;
+	if (error == cudaErrorInsufficientDriver && !driver)
+		return err_set(ERR_UNSUPPORTED,
+		        "cuda device: no NVIDIA driver (libcuda.so.1) was found on this machine; install "
+		        "one, or "
+		        "use device=host");
+	if (error == cudaErrorInsufficientDriver)
+		return err_set(ERR_UNSUPPORTED,
+		        "cuda device: the NVIDIA driver serves CUDA %d.%d, this program needs %d.%d; update "
+		        "the driver, or use device=host",
+		        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+	if (error == cudaErrorNoDevice)
+		return err_set(ERR_UNSUPPORTED,
+		        "cuda device: there is no NVIDIA GPU that this process may use%s%s%s; use "
+		        "device=host, or run where there is one",
+		        visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "",
+		        visible ? "\")" : "");
+	return err_note(cuda_check(error, "cudaGetDeviceCount"), "cuda device");
+}
+
+static int read_attribute(int *value, enum cudaDeviceAttr attribute)
+{
+	return cuda_check(cudaDeviceGetAttribute(value, attribute, DEVICE_INDEX), "cudaDeviceGetAttribute");
+}
+
+static int read_properties(struct cuda_device *d)
+{
+	struct cudaDeviceProp properties;
+	int major = 0, minor = 0;
+	int rc = cuda_check(cudaGetDeviceProperties(&properties, DEVICE_INDEX), "cudaGetDeviceProperties");
+
+	if (!rc)
+		rc = read_attribute(&major, cudaDevAttrComputeCapabilityMajor);
+	if (!rc)
+		rc = read_attribute(&minor, cudaDevAttrComputeCapabilityMinor);
+	if (!rc)
+		rc = read_attribute(&d->launch.sm_count, cudaDevAttrMultiProcessorCount);
+	if (!rc)
+		rc = read_attribute(&d->launch.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+	if (rc)
+		return rc;
+	snprintf(d->name, sizeof(d->name), "%s", properties.name);
+	d->launch.capability = 10 * major + minor;
+	if (d->launch.capability < CAPABILITY_MIN)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s has compute capability %d.%d, at least 8.0 (Ampere) is needed; use device=host",
+		        d->name, major, minor);
+	return 0;
+}
+
+/* The host's processors have work of their own (the optimizer), so nobody spins while it waits. */
+static int open_gpu(struct cuda_device *d)
+{
+	int rc = cuda_check(cudaSetDevice(DEVICE_INDEX), "cudaSetDevice");
+
+	if (!rc)
+		rc = cuda_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
+	if (!rc)
+		rc = read_properties(d);
+	if (!rc)
+		rc = cuda_clock_open(d);
+	if (rc)
+		return rc;
+	rc = cuda_check(cudaMalloc(&d->workspace, RESERVE_MATMUL_BYTES), "cudaMalloc");
+	if (rc)
+		return err_note(rc, "workspace of cuBLASLt, %d MiB", RESERVE_MATMUL_BYTES >> 20);
+	d->workspace_bytes = RESERVE_MATMUL_BYTES;
+	d->stats.reserve_bytes = d->workspace_bytes;
+	return 0;
+}
+
+static void cuda_close(struct device *device)
+{
+	struct cuda_device *d = (struct cuda_device *)device;
+
+	cuda_clock_close(d);
+	if (d->workspace)
+		cudaFree(d->workspace);
+	pthread_mutex_destroy(&d->error_lock);
+	mem_free(d);
+}
+
+static int cuda_open(struct device **device, const struct device_options *options)
+{
+	struct cuda_device *d;
+	int count = 0, rc;
+	cudaError_t error = cudaGetDeviceCount(&count);
+
+	if (error == cudaSuccess && !count)
+		error = cudaErrorNoDevice;
+	if (error != cudaSuccess)
+		return refuse(error);
+	d = mem_alloc(1, sizeof(*d));
+	if (!d)
+		return ERR_NOMEM;
+	d->options = *options;
+	d->opened_at_ns = clock_now_ns();
+	pthread_mutex_init(&d->error_lock, NULL);
+	rc = open_gpu(d);
+	if (rc) {
+		cuda_close(&d->base);
+		return err_note(rc, "cuda device");
+	}
+	*device = &d->base;
+	return 0;
+}
+
+/* ---- memory ---- */
+
+/* What is free, or -1. */
+static int64_t free_now(void)
+{
+	size_t free_bytes = 0, total_bytes = 0;
+
+	return cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess ? (int64_t)free_bytes : -1;
+}
+
+static int64_t cuda_free_bytes(const struct device *device)
+{
+	const struct cuda_device *d = (const struct cuda_device *)device;
+	int64_t free_bytes = free_now();
+
+	return free_bytes < 0 ? 0 : free_bytes + d->workspace_bytes + device->arena_bytes;
+}
+
+static int arena_refused(cudaError_t error, int64_t bytes)
+{
+	int64_t free_bytes = free_now();
+
+	if (error != cudaErrorMemoryAllocation)
+		return cuda_check(error, "cudaMalloc");
+	return err_set(ERR_NOMEM,
+	        "cuda device: an arena of %" PRId64 " MiB: out of device memory, of which %" PRId64
+	        " MiB are free",
+	        bytes >> 20, free_bytes >> 20);
+}
+
+static int cuda_arena_open(struct device *device, dev_addr *base, int64_t bytes)
+{
+	struct cuda_device *d = (struct cuda_device *)device;
+	void *arena = NULL;
+	int rc = cuda_device_error(d);
+	cudaError_t error;
+
+	if (rc)
+		return rc;
+	error = cudaMalloc(&arena, (size_t)bytes);
+	if (error != cudaSuccess)
+		return arena_refused(error, bytes);
+	if (d->options.poison) {
+		rc = cuda_check(cudaMemset(arena, CUDA_POISON, (size_t)bytes), "cudaMemset");
+		if (!rc)
+			rc = cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+		if (rc) {
+			cudaFree(arena);
+			return cuda_device_fail(d, rc);
+		}
+	}
+	d->stats.arena_touched_bytes = 0;
+	*base = (dev_addr){(uint64_t)(uintptr_t)arena};
+	return 0;
+}
+
+static void cuda_arena_close(struct device *device)
+{
+	cudaFree((void *)(uintptr_t)device->arena_base.value);
+}
+
+static void cuda_get_stats(const struct device *device, struct device_stats *stats)
+{
+	struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* the clock's events are its own */
+	struct device_stats all;
+
+	stats->now_ns = cuda_clock_now_ns(d);
+	all = d->stats;
+	stats->arena_touched_bytes = all.arena_touched_bytes;
+	stats->reserve_bytes = all.reserve_bytes;
+	stats->copied_in_bytes = all.copied_in_bytes;
+	stats->copied_out_bytes = all.copied_out_bytes;
+	stats->flops = all.flops;
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		stats->busy_ns[q] = all.busy_ns[q];
+		stats->wait_ns[q] = all.wait_ns[q];
+	}
+}
+
+const struct backend backend_cuda = {
+        .name = "cuda",
+        .open = cuda_open,
+        .close = cuda_close,
+        .arena_open = cuda_arena_open,
+        .arena_close = cuda_arena_close,
+        .slab_open = cuda_slab_open,
+        .slab_close = cuda_slab_close,
+        .stream_open = cuda_stream_open,
+        .stream_close = cuda_stream_close,
+        .stream_sync = cuda_stream_sync,
+        .event_open = cuda_event_open,
+        .event_close = cuda_event_close,
+        .event_record = cuda_event_record,
+        .stream_wait = cuda_stream_wait,
+        .event_sync = cuda_event_sync,
+        .queue = cuda_stream_queue,
+        .comm_open = cuda_comm_open,
+        .comm_close = cuda_comm_close,
+        .sum_host = cuda_comm_sum_host,
+        .free_bytes = cuda_free_bytes,
+        .get_stats = cuda_get_stats,
+        .has_bytes = 1,
+};
