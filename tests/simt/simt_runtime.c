@@ -1,0 +1,240 @@
+/* The fake runtime's machine, its errors and what it says of itself. */
+#include "tests/simt/simt_runtime_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct simt_runtime simt_runtime;
+
+struct simt_machine_options simt_runtime_defaults(void)
+{
+	return (struct simt_machine_options){
+	        .device_count = 1,
+	        .driver_version = CUDART_VERSION,
+	        .capability = 90,
+	        .schedule = SIMT_LAZY,
+	        .kernel_ns = 1000,
+	        .call_ns = 1000,
+	        .copy_bytes_per_ns = 1,
+	};
+}
+
+void simt_runtime_set(const struct simt_machine_options *options)
+{
+	simt_runtime.options = *options;
+	simt_runtime.last = simt_runtime.sticky = cudaSuccess;
+	simt_runtime.fail_at = 0;
+}
+
+/* Before main, so that a program that sets nothing has a machine too. */
+__attribute__((constructor)) static void begin(void)
+{
+	struct simt_machine_options o = simt_runtime_defaults();
+	const char *seed = getenv("FERRY_SIMT_SEED"), *eager = getenv("FERRY_SIMT_EAGER");
+
+	o.seed = seed ? strtoull(seed, NULL, 10) : 0;
+	o.schedule = eager && atoi(eager) ? SIMT_EAGER : SIMT_LAZY;
+	simt_runtime_set(&o);
+}
+
+/* ---- errors ---- */
+
+static int is_sticky(cudaError_t error)
+{
+	switch (error) {
+	case cudaErrorDevicesUnavailable:
+	case cudaErrorECCUncorrectable:
+	case cudaErrorIllegalAddress:
+	case cudaErrorLaunchTimeout:
+	case cudaErrorAssert:
+	case cudaErrorMisalignedAddress:
+	case cudaErrorLaunchFailure:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+int64_t simt_fail_after(int64_t n, cudaError_t error)
+{
+	int64_t count = simt_runtime.call_count;
+
+	simt_runtime.call_count = 0;
+	simt_runtime.fail_at = n;
+	simt_runtime.fail_with = error;
+	return count;
+}
+
+cudaError_t simt_leave(cudaError_t error)
+{
+	if (error != cudaSuccess && error != cudaErrorNotReady)
+		simt_runtime.last = error;
+	if (is_sticky(error))
+		simt_break(error);
+	return error;
+}
+
+void simt_break(cudaError_t error)
+{
+	if (simt_runtime.sticky == cudaSuccess)
+		simt_runtime.sticky = error;
+}
+
+cudaError_t simt_enter(void)
+{
+	if (++simt_runtime.call_count == simt_runtime.fail_at)
+		return simt_leave(simt_runtime.fail_with);
+	return simt_runtime.sticky;
+}
+
+static const struct {
+	cudaError_t error;
+	const char *name, *text;
+} errors[] = {
+#define ERROR(name, number, text) {name, #name, text},
+        SIMT_CUDA_ERRORS(ERROR)
+#undef ERROR
+};
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+		if (errors[i].error == error)
+			return errors[i].name;
+	return "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+		if (errors[i].error == error)
+			return errors[i].text;
+	return "unrecognized error code";
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+	return simt_runtime.sticky ? simt_runtime.sticky : simt_runtime.last;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	cudaError_t error = cudaPeekAtLastError();
+
+	simt_runtime.last = cudaSuccess;
+	return error;
+}
+
+int simt_runtime_live(void)
+{
+	return simt_runtime.live_count;
+}
+
+/* ---- the machine ---- */
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	cudaError_t error = simt_enter();
+
+	*version = simt_runtime.options.driver_version;
+	return error;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return simt_enter();
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+	cudaError_t error = simt_enter();
+
+	*count = 0;
+	if (error)
+		return error;
+	if (simt_runtime.options.driver_version < CUDART_VERSION)
+		return simt_leave(cudaErrorInsufficientDriver);
+	*count = simt_runtime.options.device_count;
+	return *count ? cudaSuccess : simt_leave(cudaErrorNoDevice);
+}
+
+static cudaError_t enter_device(int device)
+{
+	cudaError_t error = simt_enter();
+
+	if (!error && (device < 0 || device >= simt_runtime.options.device_count))
+		error = simt_leave(cudaErrorInvalidDevice);
+	return error;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+	*device = 0;
+	return simt_enter();
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+	return enter_device(device);
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned flags)
+{
+	(void)flags;
+	return simt_enter();
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+	int64_t bytes = simt_runtime.options.memory_bytes;
+
+	memset(properties, 0, sizeof(*properties));
+	snprintf(properties->name, sizeof(properties->name), "SIMT emulator");
+	properties->totalGlobalMem = bytes ? (size_t)bytes : (size_t)80 << 30;
+	return enter_device(device);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+	cudaError_t error = enter_device(device);
+
+	switch (attribute) {
+	case cudaDevAttrMultiProcessorCount:
+		*value = 4;
+		break;
+	case cudaDevAttrAsyncEngineCount:
+		*value = 2;
+		break;
+	case cudaDevAttrComputeCapabilityMajor:
+		*value = simt_runtime.options.capability / 10;
+		break;
+	case cudaDevAttrComputeCapabilityMinor:
+		*value = simt_runtime.options.capability % 10;
+		break;
+	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+		*value = SIMT_SHARED_MAX;
+		break;
+	default:
+		error = simt_leave(cudaErrorInvalidValue);
+	}
+	return error;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
+{
+	snprintf(id, (size_t)bytes, "0000:%02X:00.0", device + 1);
+	return enter_device(device);
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+{
+	cudaError_t error = simt_enter();
+
+	if (error)
+		return error;
+	if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+		return simt_leave(cudaErrorInvalidValue);
+	return simt_leave((cudaError_t)simt_set_dynamic_max(kernel, value));
+}

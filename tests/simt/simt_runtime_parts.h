@@ -1,0 +1,39 @@
+/* What the files of the fake runtime share. */
+#ifndef FERRY_TESTS_SIMT_SIMT_RUNTIME_PARTS_H
+#define FERRY_TESTS_SIMT_SIMT_RUNTIME_PARTS_H
+
+#include "tests/simt/simt.h"
+#include "tests/simt/simt_runtime.h"
+
+struct simt_runtime {
+	struct simt_machine_options options;
+	cudaError_t last, sticky;
+	int64_t call_count, fail_at; /* fail_at 0: never */
+	cudaError_t fail_with;
+	int64_t host_ns; /* the virtual time of who calls */
+	int64_t memory_bytes, pinned_bytes;
+	int live_count;
+};
+extern struct simt_runtime simt_runtime;
+
+/* Begins a call: cudaSuccess, or the error that it must return without doing anything. */
+cudaError_t simt_enter(void);
+
+/* Ends a call; remembers the error. */
+cudaError_t simt_leave(cudaError_t error);
+
+/* From now on every call returns it. */
+void simt_break(cudaError_t error);
+
+/* Runs all that was queued, in all streams. */
+cudaError_t simt_finish_all(void);
+
+/* The guard zones, where something wrote over them: cudaErrorIllegalAddress. */
+cudaError_t simt_check_guards(void);
+
+/* cudaErrorInvalidValue unless the range lies in device memory; in host memory: unless it lies in one
+ * registered range or begins in none. */
+cudaError_t simt_check_device_range(const void *at, size_t bytes);
+cudaError_t simt_check_host_range(const void *at, size_t bytes);
+
+#endif

@@ -1,0 +1,465 @@
+/* The fake runtime's streams and events: queues of work, and who runs it when. */
+#include "tests/simt/simt_runtime_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What cudaEventRecord puts into a stream. Waits that were queued before a later record hold on to it. */
+struct record {
+	int holder_count;
+	int is_done;
+	int64_t at_ns;
+};
+
+struct CUevent_st {
+	unsigned flags;
+	struct record *record; /* NULL: never recorded */
+};
+
+enum piece_kind { PIECE_LAUNCH, PIECE_COPY, PIECE_SET, PIECE_CALL, PIECE_RECORD, PIECE_WAIT };
+
+struct piece {
+	enum piece_kind kind;
+	struct piece *next;
+	int64_t queued_ns;
+	struct simt_launch *launch;
+	struct record *record;
+	cudaHostFn_t fn;
+	void *context;
+	void *to;
+	const void *from;
+	size_t bytes;
+	int value;
+};
+
+struct CUstream_st {
+	struct CUstream_st *next;
+	struct piece *head, **tail;
+	int64_t at_ns;
+};
+
+static struct CUstream_st *streams;
+static struct CUstream_st standard; /* the stream NULL; in the list once it was used */
+static uint64_t choices;            /* made so far */
+static int is_running;              /* work that is run may not queue more */
+
+/* ---- records ---- */
+
+static struct record *record_hold(struct record *r)
+{
+	r->holder_count++;
+	return r;
+}
+
+static void record_drop(struct record *r)
+{
+	if (r && !--r->holder_count)
+		free(r);
+}
+
+/* ---- running ---- */
+
+static uint64_t choose(uint64_t count)
+{
+	uint64_t x = simt_runtime.options.seed + 0x9e3779b97f4a7c15 * ++choices;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	return (x ^ (x >> 31)) % count;
+}
+
+static int can_run(const struct CUstream_st *s)
+{
+	return s->head && (s->head->kind != PIECE_WAIT || s->head->record->is_done);
+}
+
+static void free_piece(struct piece *p)
+{
+	simt_launch_free(p->launch);
+	record_drop(p->record);
+	free(p);
+}
+
+static int64_t duration_ns(const struct piece *p)
+{
+	switch (p->kind) {
+	case PIECE_LAUNCH:
+		return simt_runtime.options.kernel_ns;
+	case PIECE_COPY:
+	case PIECE_SET:
+		return (int64_t)((double)p->bytes / simt_runtime.options.copy_bytes_per_ns);
+	case PIECE_CALL:
+		return simt_runtime.options.call_ns;
+	default:
+		return 0;
+	}
+}
+
+static void copy(const struct piece *p)
+{
+	memmove(p->to, p->from, p->bytes);
+	simt_note_write(p->to, p->bytes);
+}
+
+static void run_piece(struct CUstream_st *s, struct piece *p)
+{
+	int error = 0;
+
+	s->at_ns = (s->at_ns > p->queued_ns ? s->at_ns : p->queued_ns) + duration_ns(p);
+	is_running = 1;
+	switch (p->kind) {
+	case PIECE_LAUNCH:
+		error = simt_run(p->launch);
+		break;
+	case PIECE_COPY:
+		copy(p);
+		break;
+	case PIECE_SET:
+		memset(p->to, p->value, p->bytes);
+		simt_note_write(p->to, p->bytes);
+		break;
+	case PIECE_CALL:
+		p->fn(p->context);
+		break;
+	case PIECE_RECORD:
+		p->record->is_done = 1;
+		p->record->at_ns = s->at_ns;
+		break;
+	case PIECE_WAIT:
+		if (s->at_ns < p->record->at_ns)
+			s->at_ns = p->record->at_ns;
+		break;
+	}
+	is_running = 0;
+	if (error)
+		simt_leave((cudaError_t)error);
+	if (error)
+		simt_break((cudaError_t)error);
+}
+
+static void drop_queue(struct CUstream_st *s)
+{
+	while (s->head) {
+		struct piece *p = s->head;
+
+		s->head = p->next;
+		free_piece(p);
+	}
+	s->tail = &s->head;
+}
+
+/* One piece of a stream that can go on; 0 where none can. */
+static int step(void)
+{
+	uint64_t count = 0, chosen;
+
+	for (struct CUstream_st *s = streams; s; s = s->next)
+		count += (uint64_t)can_run(s);
+	if (!count || simt_runtime.sticky)
+		return 0;
+	chosen = choose(count);
+	for (struct CUstream_st *s = streams; s; s = s->next)
+		if (can_run(s) && !chosen--) {
+			struct piece *p = s->head;
+
+			s->head = p->next;
+			if (!s->head)
+				s->tail = &s->head;
+			run_piece(s, p);
+			free_piece(p);
+			break;
+		}
+	return 1;
+}
+
+static void hang(const char *what)
+{
+	fprintf(stderr, "simt: %s waits for work that waits for itself\n", what);
+	abort();
+}
+
+static void host_reaches(int64_t at_ns)
+{
+	if (simt_runtime.host_ns < at_ns)
+		simt_runtime.host_ns = at_ns;
+}
+
+static cudaError_t finish_stream(struct CUstream_st *s)
+{
+	while (s->head && !simt_runtime.sticky)
+		if (!step() && !simt_runtime.sticky)
+			hang("a stream");
+	host_reaches(s->at_ns);
+	if (!simt_runtime.sticky)
+		simt_leave(simt_check_guards());
+	return simt_runtime.sticky;
+}
+
+cudaError_t simt_finish_all(void)
+{
+	for (struct CUstream_st *s = streams; s; s = s->next)
+		finish_stream(s);
+	return simt_runtime.sticky;
+}
+
+/* ---- queueing ---- */
+
+static struct CUstream_st *stream_of(cudaStream_t stream)
+{
+	if (stream)
+		return stream;
+	if (!standard.tail) {
+		standard.tail = &standard.head;
+		standard.next = streams;
+		streams = &standard;
+	}
+	return &standard;
+}
+
+/* Takes over what the piece holds. */
+static cudaError_t push(cudaStream_t stream, struct piece piece)
+{
+	struct CUstream_st *s = stream_of(stream);
+	struct piece *p = malloc(sizeof(*p));
+
+	if (!p || is_running) {
+		fprintf(stderr, is_running ? "simt: work queues work\n" : "simt: out of memory\n");
+		abort();
+	}
+	*p = piece;
+	p->next = NULL;
+	p->queued_ns = simt_runtime.host_ns;
+	*s->tail = p;
+	s->tail = &p->next;
+	while (simt_runtime.options.schedule == SIMT_EAGER && step())
+		;
+	return cudaSuccess;
+}
+
+int simt_runtime_queue_launch(void *stream, struct simt_launch *launch)
+{
+	cudaError_t error = simt_enter();
+
+	if (!error)
+		return push(stream, (struct piece){.kind = PIECE_LAUNCH, .launch = launch});
+	simt_launch_free(launch);
+	return error;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *context)
+{
+	cudaError_t error = simt_enter();
+
+	return error ? error : push(stream, (struct piece){.kind = PIECE_CALL, .fn = fn, .context = context});
+}
+
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
+{
+	cudaError_t error = simt_enter();
+
+	if (!error && bytes)
+		error = simt_leave(simt_check_device_range(at, bytes));
+	return error ? error
+	             : push(stream,
+	                       (struct piece){.kind = PIECE_SET, .to = at, .value = value, .bytes = bytes});
+}
+
+cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+	cudaError_t error = cudaMemsetAsync(at, value, bytes, NULL);
+
+	return error ? error : finish_stream(&standard);
+}
+
+static cudaError_t check_side(const void *at, size_t bytes, int is_device)
+{
+	return is_device ? simt_check_device_range(at, bytes) : simt_check_host_range(at, bytes);
+}
+
+cudaError_t cudaMemcpyAsync(
+        void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+	int to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+	int from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+	cudaError_t error = simt_enter();
+
+	if (error || !bytes)
+		return error;
+	error = check_side(to, bytes, to_device);
+	if (!error)
+		error = check_side(from, bytes, from_device);
+	if (error || kind == cudaMemcpyDefault)
+		return simt_leave(cudaErrorInvalidValue);
+	return push(stream, (struct piece){.kind = PIECE_COPY, .to = to, .from = from, .bytes = bytes});
+}
+
+/* ---- streams ---- */
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
+{
+	*lowest = 0;
+	*highest = -5;
+	return simt_enter();
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+	cudaError_t error = simt_enter();
+	struct CUstream_st *s;
+
+	*stream = NULL;
+	if (error)
+		return error;
+	if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5)
+		return simt_leave(cudaErrorInvalidValue);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return simt_leave(cudaErrorMemoryAllocation);
+	s->tail = &s->head;
+	s->next = streams;
+	streams = s;
+	simt_runtime.live_count++;
+	*stream = s;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+	return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	cudaError_t error = simt_enter();
+	struct CUstream_st **at = &streams;
+
+	if (!stream)
+		return simt_leave(cudaErrorInvalidResourceHandle);
+	finish_stream(stream);
+	while (*at != stream)
+		at = &(*at)->next;
+	*at = stream->next;
+	drop_queue(stream);
+	free(stream);
+	simt_runtime.live_count--;
+	return error ? error : simt_runtime.sticky;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	cudaError_t error = simt_enter();
+
+	return error ? error : finish_stream(stream_of(stream));
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	cudaError_t error = simt_enter();
+
+	return error ? error : simt_finish_all();
+}
+
+/* Asking is time that passes: something runs. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+	cudaError_t error = simt_enter();
+
+	if (error || !stream_of(stream)->head)
+		return error;
+	step();
+	return simt_runtime.sticky ? simt_runtime.sticky : cudaErrorNotReady;
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+	cudaError_t error = simt_enter();
+
+	*event = NULL;
+	if (error)
+		return error;
+	*event = calloc(1, sizeof(**event));
+	if (!*event)
+		return simt_leave(cudaErrorMemoryAllocation);
+	(*event)->flags = flags;
+	simt_runtime.live_count++;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	cudaError_t error = simt_enter();
+
+	if (!event)
+		return simt_leave(cudaErrorInvalidResourceHandle);
+	record_drop(event->record);
+	free(event);
+	simt_runtime.live_count--;
+	return error;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	cudaError_t error = simt_enter();
+	struct record *r;
+
+	if (error)
+		return error;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return simt_leave(cudaErrorMemoryAllocation);
+	record_drop(event->record);
+	event->record = record_hold(r);
+	return push(stream, (struct piece){.kind = PIECE_RECORD, .record = record_hold(r)});
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+	cudaError_t error = simt_enter();
+
+	if (!error && flags)
+		error = simt_leave(cudaErrorInvalidValue);
+	if (error || !event->record)
+		return error;
+	return push(stream, (struct piece){.kind = PIECE_WAIT, .record = record_hold(event->record)});
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+	cudaError_t error = simt_enter();
+
+	if (error || !event->record || event->record->is_done)
+		return error;
+	step();
+	return simt_runtime.sticky ? simt_runtime.sticky : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+	cudaError_t error = simt_enter();
+
+	if (error || !event->record)
+		return error;
+	while (!event->record->is_done && !simt_runtime.sticky)
+		if (!step() && !simt_runtime.sticky)
+			hang("an event");
+	host_reaches(event->record->at_ns);
+	return simt_runtime.sticky;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+	cudaError_t error = simt_enter();
+
+	*ms = 0;
+	if (error)
+		return error;
+	if ((begin->flags | end->flags) & cudaEventDisableTiming || !begin->record || !end->record)
+		return simt_leave(cudaErrorInvalidResourceHandle);
+	if (!begin->record->is_done || !end->record->is_done)
+		return cudaErrorNotReady;
+	*ms = (float)((double)(end->record->at_ns - begin->record->at_ns) * 1e-6);
+	return cudaSuccess;
+}
