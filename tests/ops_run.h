@@ -41,6 +41,10 @@ static inline int run_open(void)
 
 	device_register(&backend_cuda);
 	rc = device_open(&run_device, "cuda", &options);
+	if (rc && !simt_set_order) {
+		print_message("SKIPPED on the GPU: %s\n", err_text());
+		exit(77);
+	}
 	if (!rc)
 		rc = device_arena_open(run_device, &run_arena, RUN_ARENA_BYTES);
 	if (!rc)

@@ -1,5 +1,5 @@
 /* links: offload host_cpu host_meta */
-/* also: tsan */
+/* also: tsan cuda */
 /* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
  * schedule. */
 #include "tests/check.h"
@@ -19,6 +19,15 @@ enum { SPARING = 1 };
 #endif
 
 enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS = 3 };
+
+/* Compiled with FERRY_TEST_CUDA, all of it runs on the GPU; what only the host device knows (delays, poison)
+ * it leaves out. There, `off` updates with the GPU's AdamW and `on` with the host's: same bits. */
+#ifdef FERRY_TEST_CUDA
+extern const struct backend backend_cuda;
+#define TEST_DEVICE "cuda"
+#else
+#define TEST_DEVICE "host"
+#endif
 
 /* ---- a model and rows ---- */
 
@@ -81,7 +90,7 @@ struct setting {
 };
 
 static const struct setting plain = {
-        .device = "host",
+        .device = TEST_DEVICE,
         .threads = 2,
         .layers = 3,
         .policy =
@@ -465,7 +474,7 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	(void)state;
 	o.policy.rope_positions = ROW_TOKENS;
 	check_ok(pool_open(&o.pool, 2));
-	check_ok(device_open(&o.device, "host", &(struct device_options){.pool = o.pool}));
+	check_ok(device_open(&o.device, TEST_DEVICE, &(struct device_options){.pool = o.pool}));
 	check_ok(engine_open(&e, &o));
 	check_ok(engine_start(e));
 	weights_write(e, model);
@@ -497,5 +506,15 @@ int main(void)
 
 	device_register(&backend_host);
 	device_register(&backend_meta);
+#ifdef FERRY_TEST_CUDA
+	struct device *device;
+
+	device_register(&backend_cuda);
+	if (device_open(&device, TEST_DEVICE, NULL)) {
+		print_message("SKIPPED on the GPU: %s\n", err_text());
+		return 77;
+	}
+	device_close(device);
+#endif
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* links: cli */
 /* The program on every golden model, command by command, against what PyTorch computes in fp64 on the same
- * files. Bounds are those of the golden data's README. */
+ * files; FERRY_TEST_DEVICE=cuda: on the GPU. Bounds are those of the golden data's README. */
 #include "tests/ferry_run.h"
 
 #include "checkpoint/safetensors.h"
@@ -9,6 +9,8 @@
 #include <math.h>
 
 static const char *golden;
+static const char *device; /* FERRY_TEST_DEVICE, or host */
+static const char *only;   /* FERRY_TEST_MODELS: names in commas; NULL: all */
 
 /* One model of the golden data. */
 struct reference {
@@ -41,6 +43,18 @@ static int is_core(const struct reference *r)
 	        json_string_value(json_object_get(json_object_get(r->json, "model"), "status")), "core");
 }
 
+static int is_asked_for(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (!only)
+		return 1;
+	for (const char *at = only; (at = strstr(at, name)); at += len)
+		if ((at == only || at[-1] == ',') && (!at[len] || at[len] == ','))
+			return 1;
+	return 0;
+}
+
 /* Each core model of the directory. */
 typedef void model_test(const struct reference *r);
 static void each_core_model(model_test *test)
@@ -53,7 +67,7 @@ static void each_core_model(model_test *test)
 		char path[1024];
 
 		snprintf(path, sizeof(path), "%s/%s/ref.json", golden, names[i]->d_name);
-		if (file_kind_of(path) == FILE_REGULAR) {
+		if (file_kind_of(path) == FILE_REGULAR && is_asked_for(names[i]->d_name)) {
 			struct reference r = {0};
 
 			reference_open(&r, names[i]->d_name);
@@ -67,7 +81,7 @@ static void each_core_model(model_test *test)
 		free(names[i]);
 	}
 	free(names);
-	assert_true(tested >= 7);
+	assert_true(tested >= (only ? 1 : 7));
 }
 
 static double number(const json_t *object, const char *key)
@@ -112,8 +126,8 @@ static void eval_one(const struct reference *r, const char *rows, const char *ex
 	json_t *got, *losses;
 
 	assert_ferry_json(&got,
-	        "eval model=%s data=%s/%s.jsonl compute_dtype=fp32 device=host per_token=on --json %s", r->hf,
-	        r->dir, rows, extra);
+	        "eval model=%s data=%s/%s.jsonl compute_dtype=fp32 device=%s per_token=on --json %s", r->hf,
+	        r->dir, rows, device, extra);
 	assert_relative(number(got, "loss"), number(want, "loss_mean"), 1e-6, rows);
 	losses = json_object_get(want, "row0_token_losses");
 	if (losses) {
@@ -212,12 +226,12 @@ static void gradient_model(const struct reference *r)
 	for (int batch = 1; batch <= 3; batch += 2) {
 		snprintf(path, sizeof(path), "%s/grad-%d.safetensors", work_dir, batch);
 		assert_ferry(0, NULL,
-		        "train model=%s data=%s/eval.jsonl output_dir=%s/grad compute_dtype=fp32 device=host "
+		        "train model=%s data=%s/eval.jsonl output_dir=%s/grad compute_dtype=fp32 device=%s "
 		        "learning_rate=0 "
 		        "max_steps=1 shuffle=off per_device_train_batch_size=%d "
 		        "gradient_accumulation_steps=%d dump_gradients=%s "
 		        "overwrite_output_dir=on",
-		        r->hf, r->dir, work_dir, batch, 4 / batch, path);
+		        r->hf, r->dir, work_dir, device, batch, 4 / batch, path);
 		gradients_compare(r, path);
 		remove(path);
 	}
@@ -234,7 +248,7 @@ static void test_gradients(void **state)
 /* ---- training ---- */
 
 #define TRACE_SETTINGS                                                                                       \
-	"device=host shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=20 "  \
+	"device=%s shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=20 "    \
 	"learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr warmup_steps=4 min_lr_rate=0.1 "            \
 	"adam_beta1=0.9 "                                                                                    \
 	"adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 max_grad_norm=1.0 overwrite_output_dir=on"
@@ -316,7 +330,7 @@ static void trace_a_model(const struct reference *r)
 
 	assert_ferry(0, NULL,
 	        "train model=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=fp32 " TRACE_SETTINGS,
-	        r->hf, r->dir, work_dir);
+	        r->hf, r->dir, work_dir, device);
 	metrics_compare(r, json_object_get(a, "float64"), 1e-5, 1e-5);
 	weights_compare(r);
 }
@@ -376,7 +390,7 @@ static void trace_b_model(const struct reference *r)
 
 	assert_ferry(0, NULL,
 	        "train model=%s data=%s/train.jsonl output_dir=%s/run compute_dtype=bf16 " TRACE_SETTINGS,
-	        r->hf, r->dir, work_dir);
+	        r->hf, r->dir, work_dir, device);
 	metrics_compare(r, json_object_get(b, "bfloat16"), 5e-3, 5e-2);
 	ours = metrics_columns();
 	for (size_t i = 0; i < 2; i++) {
@@ -417,8 +431,8 @@ static void generate_model(const struct reference *r)
 
 	assert_ferry_json(&got,
 	        "generate model=%s prompt_ids='%s' max_new_tokens=%zu temperature=0 compute_dtype=fp32 "
-	        "device=host --json",
-	        r->hf, ids, json_array_size(json_object_get(want, "new_tokens")));
+	        "device=%s --json",
+	        r->hf, ids, json_array_size(json_object_get(want, "new_tokens")), device);
 	assert_true(json_equal(json_object_get(got, "prompt_ids"), prompt));
 	if (!json_equal(json_object_get(got, "ids"), json_object_get(want, "new_tokens")))
 		fail_msg("%s: other ids: %s", r->dir, json_dumps(json_object_get(got, "ids"), JSON_COMPACT));
@@ -463,6 +477,8 @@ int main(void)
 	int failed;
 
 	golden = golden_dir("test_golden");
+	device = getenv("FERRY_TEST_DEVICE") ? getenv("FERRY_TEST_DEVICE") : "host";
+	only = getenv("FERRY_TEST_MODELS");
 	ferry_run_begin("golden");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	ferry_run_end();

@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "host/cpu/kernels.h"
 #include "tests/ops_check.h"
 
@@ -261,14 +261,14 @@ static void glu_try(uint64_t seed)
 static void test_act(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++)
+	for (uint64_t seed = 0; seed < case_count(150); seed++)
 		act_try(seed);
 }
 
 static void test_glu(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++)
+	for (uint64_t seed = 0; seed < case_count(150); seed++)
 		glu_try(seed);
 }
 

@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "tests/ops_check.h"
 
 /* The reference: attention in double, every score formed, forward and backward. Layout as in the op. */
@@ -312,7 +312,7 @@ static void attention_try(uint64_t seed, int64_t high)
 static void test_small(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 120; seed++)
+	for (uint64_t seed = 0; seed < case_count(120); seed++)
 		attention_try(seed, 24);
 }
 
@@ -320,7 +320,7 @@ static void test_small(void **state)
 static void test_blocks(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1000; seed < 1024; seed++)
+	for (uint64_t seed = 1000; seed < 1000 + case_count(24); seed++)
 		attention_try(seed, 330);
 }
 
@@ -339,7 +339,7 @@ static double attention_value(void *context)
 static void test_reference(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 20; seed++) {
+	for (uint64_t seed = 0; seed < case_count(20); seed++) {
 		struct ops_case c;
 		struct attention a;
 		double *inputs[3], *slopes[3];

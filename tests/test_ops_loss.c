@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "tests/ops_check.h"
 
 /* Reference: one row in double. */
@@ -39,7 +39,7 @@ static void row_free(struct row *r)
 static void test_reference(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 30; seed++) {
+	for (uint64_t seed = 0; seed < case_count(30); seed++) {
 		struct ops_case c;
 		struct row r = {.vocab = 1};
 		double slope;
@@ -128,7 +128,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 static void test_random(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 200; seed++)
+	for (uint64_t seed = 0; seed < case_count(200); seed++)
 		loss_try(seed, 0, seed % 10 ? 70 : 3000, PLACE_ANY);
 }
 
@@ -136,7 +136,7 @@ static void test_random(void **state)
 static void test_packed(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1000; seed < 1006; seed++)
+	for (uint64_t seed = 1000; seed < 1000 + case_count(6); seed++)
 		loss_try(seed, 41, 8192, PLACE_SAME);
 }
 

@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "tests/ops_check.h"
 
 #ifndef FERRY_TEST_CUDA
@@ -120,7 +120,7 @@ static void test_random_shapes(void **state)
 	struct product p;
 
 	(void)state;
-	for (uint64_t seed = 0; seed < 160; seed++) {
+	for (uint64_t seed = 0; seed < case_count(160); seed++) {
 		product_random(&p, seed, seed % 8 ? 40 : 200);
 		product_try(&p, seed);
 	}
@@ -165,7 +165,7 @@ static void test_onednn(void **state)
 			        "SKIPPED oneDNN %s: this CPU or build lacks it\n", dtype_name(op.ab_dtype));
 		onednn_product_close(product);
 	}
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		product_random(&p, seed, seed % 8 ? 40 : 200);
 		product_try(&p, seed);
 	}

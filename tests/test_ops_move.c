@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "host/cpu/kernels.h"
 #include "optim/adamw.h"
 #include "tests/ops_check.h"
@@ -12,7 +12,7 @@ static enum dtype compute_dtype(struct ops_case *c)
 static void test_fill_copy(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		struct ops_case c;
 		struct tensor *a, *b;
 		struct op op = {.kind = OP_FILL};
@@ -39,7 +39,7 @@ static void test_fill_copy(void **state)
 static void test_cast(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		struct ops_case c;
 		struct tensor *dst, *src;
 		struct op op = {.kind = OP_CAST};
@@ -96,7 +96,7 @@ static void test_rounding(void **state)
 static void test_join(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		struct ops_case c;
 		struct tensor *dst, *hi, *lo;
 		struct op op = {.kind = OP_JOIN};
@@ -127,7 +127,7 @@ static void test_join(void **state)
 static void test_add(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++) {
+	for (uint64_t seed = 0; seed < case_count(150); seed++) {
 		struct ops_case c;
 		struct tensor *dst, *a, *b;
 		struct op op = {.kind = OP_ADD};
@@ -152,7 +152,7 @@ static void test_add(void **state)
 static void test_colsum(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++) {
+	for (uint64_t seed = 0; seed < case_count(150); seed++) {
 		struct ops_case c;
 		struct tensor *sum, *x;
 		struct op op = {.kind = OP_COLSUM};
@@ -235,14 +235,14 @@ static void embed_try(uint64_t seed)
 static void test_embed(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 120; seed++)
+	for (uint64_t seed = 0; seed < case_count(120); seed++)
 		embed_try(seed);
 }
 
 static void test_scatter(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		struct ops_case c;
 		struct tensor *out, *x, *index;
 		struct op op = {.kind = OP_SCATTER};
@@ -274,7 +274,7 @@ static void test_scatter(void **state)
 static void test_sumsq(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 100; seed++) {
+	for (uint64_t seed = 0; seed < case_count(100); seed++) {
 		struct ops_case c;
 		struct tensor *partial, *x;
 		struct op op = {.kind = OP_SUMSQ};
@@ -304,7 +304,7 @@ static void test_sumsq(void **state)
 static void test_adamw(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 30; seed++) {
+	for (uint64_t seed = 0; seed < case_count(30); seed++) {
 		struct ops_case c;
 		struct tensor *hi, *lo, *m, *v, *grad;
 		struct op op = {.kind = OP_ADAMW};

@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "tests/ops_check.h"
 
 /* Reference in double of both norms; kind 0 is rmsnorm, 1 layernorm. Row by row. */
@@ -78,7 +78,7 @@ static double norm_value(void *context)
 static void test_reference(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 60; seed++) {
+	for (uint64_t seed = 0; seed < case_count(60); seed++) {
 		struct ops_case c;
 		struct norm n;
 
@@ -329,14 +329,14 @@ static void backward_try(uint64_t seed, int64_t rows, int64_t cols)
 static void test_forward(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 200; seed++)
+	for (uint64_t seed = 0; seed < case_count(200); seed++)
 		forward_try(seed, 40, seed % 4 ? 70 : 700);
 }
 
 static void test_backward(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 200; seed++)
+	for (uint64_t seed = 0; seed < case_count(200); seed++)
 		backward_try(seed, seed % 4 ? 40 : 300, seed % 4 ? 70 : 200);
 }
 

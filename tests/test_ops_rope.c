@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: tsan */
+/* also: tsan cuda */
 #include "tests/ops_check.h"
 
 /* Turning a pair, and turning it back. */
@@ -96,7 +96,7 @@ static void rope_try(uint64_t seed)
 static void test_random(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < 150; seed++)
+	for (uint64_t seed = 0; seed < case_count(150); seed++)
 		rope_try(seed);
 }
 
