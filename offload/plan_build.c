@@ -364,11 +364,18 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 	fetches_emit(b, v, EMIT_AFTER);
 }
 
+/* All gradients on their way, one stage further; those that visit v made whole begin theirs. */
+static void gradients_move(struct builder *b, int v, int m0, int m1)
+{
+	returns_emit(b);
+	gradients_close(b, v, m0, m1);
+	updates_emit(b);
+}
+
 static void pass_emit(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
-	/* With prefetch, a gradient is closed while the next visit computes; without, memory counts more. */
-	int late = p->policy.backward_prefetch != BACKWARD_PREFETCH_NONE;
+	int late = gradients_close_late(b);
 
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
@@ -380,16 +387,16 @@ static void pass_emit(struct builder *b, int m0, int m1)
 		p->h2d_bytes += plan_batch_bytes(&p->policy);
 	}
 	for (int v = 0; v < b->visit_count && !plan_parts_check(p); v++) {
+		b->now = v;
 		visit_emit(b, v, m0, m1);
-		if (p->kind == PLAN_TRAIN && v - late >= 0) {
-			gradients_close(b, v - late, m0, m1);
-			updates_emit(b, v - late);
-		}
+		if (p->kind == PLAN_TRAIN)
+			gradients_move(b, v - late, m0, m1);
 	}
-	if (p->kind == PLAN_TRAIN && late)
-		gradients_close(b, b->visit_count - 1, m0, m1);
-	updates_emit(b, b->visit_count);
-	updates_emit(b, b->visit_count + 1);
+	/* the last visit's gradient: closed, returned, updated, refreshed */
+	for (int after = 0; after < 4 && p->kind == PLAN_TRAIN; after++) {
+		b->now = b->visit_count + after;
+		gradients_move(b, b->now - late, m0, m1);
+	}
 }
 
 static void plan_emit(struct builder *b)
@@ -459,17 +466,19 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->gradient = mem_alloc((size_t)units, sizeof(int));
 	b->gradient_last = mem_alloc((size_t)units, sizeof(int));
 	b->ready = mem_alloc((size_t)units, sizeof(int));
-	b->stale = mem_alloc((size_t)units, sizeof(int));
+	b->rounded = mem_alloc((size_t)units, sizeof(int));
+	b->ready_since = mem_alloc((size_t)units, sizeof(int));
+	b->stale_since = mem_alloc((size_t)units, sizeof(int));
 	b->home = mem_alloc((size_t)units, sizeof(*b->home));
 	b->refreshed = mem_alloc((size_t)units, 1);
 	if (!b->state.batch || !b->state.batch_host || !b->state.loss_host || !b->group_first || !b->x ||
 	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready ||
-	        !b->stale || !b->home || !b->refreshed)
+	        !b->rounded || !b->ready_since || !b->stale_since || !b->home || !b->refreshed)
 		return ERR_NOMEM;
 	for (int i = 0; i < slots; i++)
 		b->x[i] = b->spilled[i] = b->acts_kept[i] = -1;
 	for (int u = 0; u < units; u++)
-		b->gradient[u] = b->gradient_last[u] = b->ready[u] = b->stale[u] = -1;
+		b->gradient[u] = b->gradient_last[u] = b->rounded[u] = b->ready[u] = b->stale_since[u] = -1;
 	for (int s = b->model->stage_count - 1; s >= 0; s--) {
 		const struct model_stage *stage = &b->model->stages[s];
 		int g = stage->kind == STAGE_EMBED ? 0 : stage->kind == STAGE_HEAD ? L + 1 : stage->layer + 1;
@@ -497,7 +506,9 @@ static void builder_close(struct builder *b)
 	mem_free(b->gradient);
 	mem_free(b->gradient_last);
 	mem_free(b->ready);
-	mem_free(b->stale);
+	mem_free(b->rounded);
+	mem_free(b->ready_since);
+	mem_free(b->stale_since);
 	mem_free(b->home);
 	mem_free(b->refreshed);
 	mem_free(b->intervals);

@@ -90,15 +90,24 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	return dst;
 }
 
-/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it. */
+int gradients_close_late(const struct builder *b)
+{
+	return b->p->policy.backward_prefetch != BACKWARD_PREFETCH_NONE;
+}
+
+/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it, or -1 where
+ * its RETURN is still to be listed. */
 static int gradient_close_whole(struct builder *b, int u)
 {
 	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
-	int rounded = gradient_round(b, u, device);
+	int running = b->gradient[u], rounded = gradient_round(b, u, device);
 
-	if (host >= 0 || (device < 0 && plan_updates_on_host(&b->state, u)))
+	if (host < 0 && (device >= 0 || !plan_updates_on_host(&b->state, u)))
+		return rounded;
+	if (rounded == running || rounded == device || !gradients_close_late(b))
 		return gradient_return(b, u, rounded, host);
-	return rounded;
+	b->rounded[u] = rounded;
+	return -1;
 }
 
 /* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
@@ -134,6 +143,14 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	return home;
 }
 
+static void gradient_ready(struct builder *b, int u, int gradient)
+{
+	if (!b->p->policy.update_in_backward)
+		return;
+	b->ready[u] = gradient;
+	b->ready_since[u] = b->now;
+}
+
 void gradients_close(struct builder *b, int v, int m0, int m1)
 {
 	struct plan *p = b->p;
@@ -150,25 +167,36 @@ void gradients_close(struct builder *b, int v, int m0, int m1)
 		else
 			ready = gradient_close_part(b, u, m0);
 		b->gradient[u] = -1;
-		if (p->policy.update_in_backward)
-			b->ready[u] = ready;
+		gradient_ready(b, u, ready);
 	}
+}
+
+/* RETURNs of what was rounded at an earlier moment. Listed at once, they would let the next visit have the
+ * bytes of the rounded gradient, and its work would stand still for the copy. */
+void returns_emit(struct builder *b)
+{
+	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
+		if (b->rounded[u] >= 0) {
+			gradient_ready(
+			        b, u, gradient_return(b, u, b->rounded[u], b->state.host[STORE_GRADIENT][u]));
+			b->rounded[u] = -1;
+		}
 }
 
 /* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep.
  * What stays on the device is refreshed a visit later still, so that the copy stands behind fetches that need
  * not wait for the UPDATE. */
-void updates_emit(struct builder *b, int v)
+void updates_emit(struct builder *b)
 {
 	for (int u = b->p->map->unit_count - 1; u >= 0; u--) {
-		if (b->stale[u] >= 0 && b->stale[u] < v) {
+		if (b->stale_since[u] >= 0 && b->stale_since[u] < b->now) {
 			plan_add_refresh(b->p, &b->state, u, 0);
-			b->stale[u] = -1;
+			b->stale_since[u] = -1;
 		}
-		if (b->ready[u] >= 0 && b->gradient_last[u] < v) {
+		if (b->ready[u] >= 0 && b->ready_since[u] < b->now) {
 			plan_add_update(b->p, &b->state, u, b->ready[u]);
 			b->ready[u] = -1;
-			b->stale[u] = v;
+			b->stale_since[u] = b->now;
 		}
 	}
 }

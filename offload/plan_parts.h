@@ -73,9 +73,11 @@ struct builder {
 	struct unit_home *home; /* per unit */
 	char *refreshed;        /* per unit: its weights on the device are those of the last update */
 	int *gradient;          /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *ready; /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
-	int *stale; /* per unit: visit before which an UPDATE inside backward was listed, and no refresh yet;
-	               -1 */
+	int *rounded;           /* per unit: buffer whose RETURN is not listed yet, -1 */
+	int now;                /* moment of the listing in a pass: the visit, and a few after the last */
+	int *ready;       /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
+	int *ready_since; /* and since which moment */
+	int *stale_since; /* per unit: moment of its UPDATE inside backward while no refresh is listed, -1 */
 	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
 };
 
@@ -112,8 +114,11 @@ void gradients_open(
         struct builder *b, int stage); /* a unit's running gradient, zeroed before its first use in a pass */
 void gradients_arg(struct builder *b, int stage);
 void gradients_close(struct builder *b, int v, int m0, int m1); /* of units that visit v made whole */
-void updates_emit(struct builder *b,
-        int v); /* inside backward, one visit after the RETURN: that makes the ring two deep */
+void returns_emit(struct builder *b);
+void updates_emit(struct builder *b);
+
+/* With prefetch a gradient is closed while the next visit computes; without, memory counts more. */
+int gradients_close_late(const struct builder *b);
 
 int plan_place(struct plan *p);
 int plan_order(struct plan *p);
