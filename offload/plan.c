@@ -141,6 +141,12 @@ void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access a
 	b->last_op = op;
 }
 
+void plan_hold_buffer(struct plan *p, int buffer)
+{
+	if (buffer >= 0)
+		p->buffers[buffer].last_op = p->op_count - 1;
+}
+
 int plan_parts_check(const struct plan *p)
 {
 	return p->op_cap < 0 ? err_set(ERR_NOMEM, "out of memory while building the plan") : 0;

@@ -364,18 +364,9 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 	fetches_emit(b, v, EMIT_AFTER);
 }
 
-/* All gradients on their way, one stage further; those that visit v made whole begin theirs. */
-static void gradients_move(struct builder *b, int v, int m0, int m1)
-{
-	returns_emit(b);
-	gradients_close(b, v, m0, m1);
-	updates_emit(b);
-}
-
 static void pass_emit(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
-	int late = gradients_close_late(b);
 
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
@@ -386,16 +377,17 @@ static void pass_emit(struct builder *b, int m0, int m1)
 		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
 		p->h2d_bytes += plan_batch_bytes(&p->policy);
 	}
-	for (int v = 0; v < b->visit_count && !plan_parts_check(p); v++) {
-		b->now = v;
-		visit_emit(b, v, m0, m1);
-		if (p->kind == PLAN_TRAIN)
-			gradients_move(b, v - late, m0, m1);
+	for (b->now = 0; b->now < b->visit_count && !plan_parts_check(p); b->now++) {
+		visit_emit(b, b->now, m0, m1);
+		if (p->kind == PLAN_TRAIN) {
+			gradients_close(b, m0, m1);
+			updates_emit(b);
+		}
 	}
-	/* the last visit's gradient: closed, returned, updated, refreshed */
-	for (int after = 0; after < 4 && p->kind == PLAN_TRAIN; after++) {
-		b->now = b->visit_count + after;
-		gradients_move(b, b->now - late, m0, m1);
+	/* the gradient of the last visit: returned, updated, refreshed */
+	for (; b->now < b->visit_count + 3 && p->kind == PLAN_TRAIN; b->now++) {
+		gradients_close(b, m0, m1);
+		updates_emit(b);
 	}
 }
 
@@ -466,6 +458,7 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->gradient = mem_alloc((size_t)units, sizeof(int));
 	b->gradient_last = mem_alloc((size_t)units, sizeof(int));
 	b->ready = mem_alloc((size_t)units, sizeof(int));
+	b->running = mem_alloc((size_t)units, sizeof(int));
 	b->rounded = mem_alloc((size_t)units, sizeof(int));
 	b->ready_since = mem_alloc((size_t)units, sizeof(int));
 	b->stale_since = mem_alloc((size_t)units, sizeof(int));
@@ -473,7 +466,7 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->refreshed = mem_alloc((size_t)units, 1);
 	if (!b->state.batch || !b->state.batch_host || !b->state.loss_host || !b->group_first || !b->x ||
 	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready ||
-	        !b->rounded || !b->ready_since || !b->stale_since || !b->home || !b->refreshed)
+	        !b->running || !b->rounded || !b->ready_since || !b->stale_since || !b->home || !b->refreshed)
 		return ERR_NOMEM;
 	for (int i = 0; i < slots; i++)
 		b->x[i] = b->spilled[i] = b->acts_kept[i] = -1;
@@ -506,6 +499,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->gradient);
 	mem_free(b->gradient_last);
 	mem_free(b->ready);
+	mem_free(b->running);
 	mem_free(b->rounded);
 	mem_free(b->ready_since);
 	mem_free(b->stale_since);

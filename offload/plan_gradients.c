@@ -90,26 +90,6 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	return dst;
 }
 
-int gradients_close_late(const struct builder *b)
-{
-	return b->p->policy.backward_prefetch != BACKWARD_PREFETCH_NONE;
-}
-
-/* Whole after this pass: one pass holds all micro-batches. Returns where the optimizer finds it, or -1 where
- * its RETURN is still to be listed. */
-static int gradient_close_whole(struct builder *b, int u)
-{
-	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
-	int running = b->gradient[u], rounded = gradient_round(b, u, device);
-
-	if (host < 0 && (device >= 0 || !plan_updates_on_host(&b->state, u)))
-		return rounded;
-	if (rounded == running || rounded == device || !gradients_close_late(b))
-		return gradient_return(b, u, rounded, host);
-	b->rounded[u] = rounded;
-	return -1;
-}
-
 /* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
  */
 static int gradient_close_part(struct builder *b, int u, int m)
@@ -151,36 +131,49 @@ static void gradient_ready(struct builder *b, int u, int gradient)
 	b->ready_since[u] = b->now;
 }
 
-void gradients_close(struct builder *b, int v, int m0, int m1)
+/* The second half of a close: bytes that the first half used are free from here on. */
+static void gradient_leave(struct builder *b, int u)
+{
+	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int rounded = b->rounded[u];
+
+	plan_hold_buffer(b->p, b->running[u]);
+	if (host >= 0 || (device < 0 && plan_updates_on_host(&b->state, u)))
+		rounded = gradient_return(b, u, rounded, host);
+	gradient_ready(b, u, rounded);
+	b->rounded[u] = -1;
+}
+
+/* The first half: one pass holds all micro-batches, so the gradient is whole. */
+static void gradient_close_whole(struct builder *b, int u)
+{
+	b->running[u] = b->gradient[u];
+	b->rounded[u] = gradient_round(b, u, b->state.device[STORE_GRADIENT][u]);
+}
+
+void gradients_close(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
+	int late = p->policy.backward_prefetch != BACKWARD_PREFETCH_NONE;
+	int whole = m1 - m0 == p->policy.micro_batches;
+	int v = b->now - (late && !whole);
 
+	for (int u = p->map->unit_count - 1; u >= 0 && late; u--)
+		if (b->rounded[u] >= 0)
+			gradient_leave(b, u);
 	for (int u = p->map->unit_count - 1; u >= 0; u--) {
-		int ready;
-
 		if (b->gradient_last[u] != v || b->gradient[u] < 0)
 			continue;
 		plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
 		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
-		if (m1 - m0 == p->policy.micro_batches)
-			ready = gradient_close_whole(b, u);
+		if (whole)
+			gradient_close_whole(b, u);
 		else
-			ready = gradient_close_part(b, u, m0);
+			gradient_ready(b, u, gradient_close_part(b, u, m0));
 		b->gradient[u] = -1;
-		gradient_ready(b, u, ready);
+		if (whole && !late)
+			gradient_leave(b, u);
 	}
-}
-
-/* RETURNs of what was rounded at an earlier moment. Listed at once, they would let the next visit have the
- * bytes of the rounded gradient, and its work would stand still for the copy. */
-void returns_emit(struct builder *b)
-{
-	for (int u = b->p->map->unit_count - 1; u >= 0; u--)
-		if (b->rounded[u] >= 0) {
-			gradient_ready(
-			        b, u, gradient_return(b, u, b->rounded[u], b->state.host[STORE_GRADIENT][u]));
-			b->rounded[u] = -1;
-		}
 }
 
 /* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep.

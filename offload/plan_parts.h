@@ -20,6 +20,9 @@ int plan_add_op(
 
 /* Adds an argument to the last operation; a buffer < 0 is left out. */
 void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access access);
+
+/* Keeps a transient buffer's bytes from others up to the last operation listed so far. */
+void plan_hold_buffer(struct plan *p, int buffer);
 int plan_parts_check(const struct plan *p);
 
 /* Buffers of state: persistent ones of each unit and of the run. -1 where policy has none. */
@@ -73,7 +76,8 @@ struct builder {
 	struct unit_home *home; /* per unit */
 	char *refreshed;        /* per unit: its weights on the device are those of the last update */
 	int *gradient;          /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *rounded;           /* per unit: buffer whose RETURN is not listed yet, -1 */
+	int *running, *rounded; /* per unit: the gradient, and what it was rounded to, between the halves of
+	                           its close; rounded is -1 else */
 	int now;                /* moment of the listing in a pass: the visit, and a few after the last */
 	int *ready;       /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
 	int *ready_since; /* and since which moment */
@@ -113,12 +117,13 @@ void gradient_last_find(struct builder *b);
 void gradients_open(
         struct builder *b, int stage); /* a unit's running gradient, zeroed before its first use in a pass */
 void gradients_arg(struct builder *b, int stage);
-void gradients_close(struct builder *b, int v, int m0, int m1); /* of units that visit v made whole */
-void returns_emit(struct builder *b);
+/* One moment of the listing further, for all gradients on their way. In two halves: rounded and its squares
+ * summed right after the visit that made it whole, returned a visit later. So neither what is rounded nor
+ * what is returned lies in bytes that the visit between needs, and no work waits for a copy. Without backward
+ * prefetch memory counts more, and both halves come at once. A gradient that is one part of a sum moves a
+ * visit later too. */
+void gradients_close(struct builder *b, int m0, int m1);
 void updates_emit(struct builder *b);
-
-/* With prefetch a gradient is closed while the next visit computes; without, memory counts more. */
-int gradients_close_late(const struct builder *b);
 
 int plan_place(struct plan *p);
 int plan_order(struct plan *p);
