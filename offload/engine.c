@@ -87,33 +87,44 @@ static int budget_refuse(const struct engine *e)
 	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
 }
 
-static int plans_build_resident(struct engine *e, int step)
+/* The largest *count, of units, with which the plans fit the budget; 0 is known to. More units take more
+ * memory, so it is found by halving; whatever is found was itself planned and seen to fit. */
+static int resident_find(struct engine *e, int *count)
 {
-	plan_residency_set(&e->options.policy, e->map, step);
-	return plans_build(e);
-}
+	int fits = 0, too_many = e->map->unit_count + 1, built = 0;
 
-/* As many units on the device as the budget has room for. More of them take more memory, so the last step
- * that fits is found by halving; whatever the halving finds was itself planned and seen to fit. */
-static int residency_find(struct engine *e)
-{
-	int64_t budget = e->options.device_budget_bytes;
-	int fits = 0, too_many = plan_residency_steps(e->map, &e->options.policy) + 1, built = 0;
-	int rc = plans_build_resident(e, 0);
-
-	if (rc)
-		return rc;
-	if (e->space_bytes[SPACE_DEVICE] > budget)
-		return budget_refuse(e);
-	e->streamed_bytes = link_bytes(e);
 	while (too_many - fits > 1) {
-		built = built ? fits + (too_many - fits) / 2 : too_many - 1;
-		rc = plans_build_resident(e, built);
+		int rc;
+
+		*count = built = built ? fits + (too_many - fits) / 2 : too_many - 1;
+		rc = plans_build(e);
 		if (rc)
 			return rc;
-		*(e->space_bytes[SPACE_DEVICE] <= budget ? &fits : &too_many) = built;
+		*(e->space_bytes[SPACE_DEVICE] <= e->options.device_budget_bytes ? &fits : &too_many) = built;
 	}
-	return built == fits ? 0 : plans_build_resident(e, fits);
+	*count = fits;
+	return 0;
+}
+
+/* As many units on the device as the budget has room for: state first (plan_home.c says why). */
+static int residency_find(struct engine *e)
+{
+	struct plan_policy *policy = &e->options.policy;
+	int rc;
+
+	policy->resident_states = policy->resident_weights = 0;
+	rc = plans_build(e);
+	if (rc)
+		return rc;
+	if (e->space_bytes[SPACE_DEVICE] > e->options.device_budget_bytes)
+		return budget_refuse(e);
+	e->streamed_bytes = link_bytes(e);
+	if (!plan_residency_is_open(e->map, policy))
+		return 0;
+	rc = resident_find(e, &policy->resident_states);
+	if (!rc)
+		rc = resident_find(e, &policy->resident_weights);
+	return rc ? rc : plans_build(e);
 }
 
 static int engine_plan_all(struct engine *e)

@@ -184,11 +184,8 @@ const char *plan_role_name(enum plan_role role);
  * it. */
 int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char *what);
 
-/* Residency as one scale, for a search: step 0 keeps nothing that policy offloads on the device, each further
- * step one unit's weights or state more, the last all. plan_residency_steps: the number of steps above 0 (0
- * where nothing could become resident). */
-int plan_residency_steps(const struct unit_map *map, const struct plan_policy *policy);
-void plan_residency_set(struct plan_policy *policy, const struct unit_map *map, int step);
+/* Could a unit become resident that policy offloads? */
+int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy);
 
 /* Units of a plan whose weights alone, and whose whole state, live on the device. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);

@@ -1,17 +1,21 @@
 /* Where each unit's planes live: in host memory as the policy says, or on the device where it has room.
  *
- * Two grades of residency, each worth its bytes in another currency. P is a unit's parameters:
+ * Two grades of residency. P is a unit's parameters, with bf16 weights and gradients:
  *
- *   weights   2P bytes on the device (4P in fp32) spare one of the two fetches of a step (all but one where
- *             each micro-batch has a pass): a byte of the link for a byte of memory, in backward, where
- *             fetches, spilled inputs and returning gradients meet. The optimizer stays on the host, so the
- *             weights are renewed once a step, right before forward reads them.
- *   state     12P more, and 2P for the gradient where it waits for the norm: the unit never crosses again and
- *             the CPU has 26P bytes less to move. 6P of the link for 14P: less than half as much for a byte.
+ *   state     14P bytes on the device (12P where UPDATE runs inside backward) beside what streaming takes.
+ *             The unit never crosses again, 6P bytes a step, and the CPU has 26P bytes of memory less to
+ * move. weights   2P bytes. One fetch of two is spared (all but one where each micro-batch has a pass), 2P
+ * bytes a step. The optimizer stays on the host, so the weights are renewed once, right before forward.
  *
- * So weights come first, for every unit that they spare a fetch, and state after that. Within each grade: the
- * first unit leads, because a step begins by its update and its fetch and ends by its gradient, with nothing
- * to hide under; the last follows last, because its traffic has the whole pass to hide in. The blocks between
+ * By bytes of the link weights are the better bargain, and yet state comes first: the fetch that weights
+ * spare is one of backward, which has a gradient to return in the same time, as many bytes the other way.
+ * Links are duplex, so that fetch is hidden wherever the return is. What a step shows of offloading is the
+ * update and the fetch in front of forward, the last gradient behind backward, and the CPU's updates where
+ * forward is too short for them; only state shortens those. Weights take what room is left, less than one
+ * unit's state: they spare eval its fetches, and the memory of the host its traffic.
+ *
+ * The first unit leads, because a step begins by its update and its fetch and ends by its gradient, with
+ * nothing to hide under. The last follows last: its traffic has a whole pass to hide in. The blocks between
  * are taken spread evenly (bits reversed), not as one run: streamed units then stand between resident ones,
  * whose work gives their copies time, and the link is never idle for half a pass. */
 #include "base/err.h"
@@ -80,21 +84,12 @@ int homes_find(struct builder *b)
 	return 0;
 }
 
-int plan_residency_steps(const struct unit_map *map, const struct plan_policy *policy)
+int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy)
 {
 	if (map->world_size > 1)
 		return 0;
-	if (policy->inference)
-		return policy->offload_params ? map->unit_count : 0;
-	return policy->offload_params || policy->offload_gradients || policy->offload_optimizer
-	               ? 2 * map->unit_count
-	               : 0;
-}
-
-void plan_residency_set(struct plan_policy *policy, const struct unit_map *map, int step)
-{
-	policy->resident_weights = step < map->unit_count ? step : map->unit_count;
-	policy->resident_states = step - policy->resident_weights;
+	return policy->offload_params ||
+	       (!policy->inference && (policy->offload_gradients || policy->offload_optimizer));
 }
 
 void plan_residency_get(const struct plan *p, int *weights, int *states)

@@ -370,7 +370,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 }
 
 /* Whatever the budget, from the least that fits to all on the device: the same bits, the arena within it and
- * used to its end, and never less resident, nor more across the link, with more room. */
+ * used to its end, and never less of the state resident with more room. */
 static void test_any_budget_gives_the_same_bits(void **state)
 {
 	int mixed_count = 0;
@@ -402,7 +402,7 @@ static void test_any_budget_gives_the_same_bits(void **state)
 		assert_int_equal(off.memory.store_bytes, 0);
 		assert_int_equal(off.memory.resident_weights, 0);
 		room_bytes = off.planned_bytes - floor_bytes;
-		for (int step = 0, weights = 0, states = 0; step <= 6 && room_bytes > 0; step++) {
+		for (int step = 0, states = 0; step <= 6 && room_bytes > 0; step++) {
 			s.budget_bytes = floor_bytes + room_bytes * step / 6;
 			s.policy.discard = step & 1;
 			s.device_options.poison = step & 1;
@@ -413,9 +413,7 @@ static void test_any_budget_gives_the_same_bits(void **state)
 			assert_true(other.planned_bytes <= s.budget_bytes);
 			assert_int_equal(other.touched_bytes, other.planned_bytes);
 			assert_true(other.memory.resident_states >= states);
-			assert_true(other.memory.resident_weights + other.memory.resident_states >= weights);
 			states = other.memory.resident_states;
-			weights = other.memory.resident_weights + states;
 			assert_true(other.memory.spared_bytes >= 0);
 			mixed_count += other.memory.resident_weights && states;
 		}
@@ -443,6 +441,8 @@ static void test_copies_hide_under_compute(void **state)
 	        .host_memory_bytes = 1e9,
 	        .comm_bytes = 1e12};
 	setting_run(&s, &out);
+	/* gradients return while the next ones are computed */
+	assert_true((double)out.stats.wait_ns[QUEUE_D2H] < 0.01 * (double)out.stats.busy_ns[QUEUE_D2H]);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		sum += (double)out.stats.busy_ns[q];
 	if (!((double)out.stats.now_ns < 0.8 * sum))

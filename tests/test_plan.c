@@ -202,41 +202,47 @@ static void test_bytes_follow_policy(void **state)
 	model_close(model);
 }
 
-/* What each step of residency costs and spares. */
+/* What each unit's weights, and then its state, cost and spare. */
 static void test_residency_costs_and_spares(void **state)
 {
 	struct model *model = small_llama(12, 0);
 	struct plan_policy policy = default_policy;
 	struct unit_map *map;
-	int64_t link_before = INT64_MAX, device_before = 0;
-	int steps, weights = 0, states = 0;
+	int64_t link_before = INT64_MAX, device_before = 0, block;
+	int units, weights = 0, states = 0;
 
 	(void)state;
 	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
-	steps = plan_residency_steps(map, &policy);
-	assert_int_equal(steps, 2 * map->unit_count);
-	for (int step = 0; step <= steps; step++) {
-		int64_t link, device, block = map->units[1].count;
-		struct plan *plan;
+	units = map->unit_count;
+	block = map->units[1].count;
+	assert_true(plan_residency_is_open(map, &policy));
+	for (int step = 0; step <= 2 * units; step++) {
 		int weights_before = weights, states_before = states;
+		int64_t link, device;
+		struct plan *plan;
 
-		plan_residency_set(&policy, map, step);
+		policy.resident_weights = step < units ? step : units;
+		policy.resident_states = step - policy.resident_weights;
 		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
 		link = plan->h2d_bytes + plan->d2h_bytes;
 		device = plan->persistent_bytes[SPACE_DEVICE];
 		plan_residency_get(plan, &weights, &states);
+		assert_int_equal(states, policy.resident_states);
 		/* what lives on the device does not live on the host too, but for weights that it updates */
 		assert_int_equal(
 		        plan_bytes_of(plan, SPACE_STORE, "m") + plan_bytes_of(plan, SPACE_DEVICE, "m"),
 		        4 * map->shard_total);
-		assert_int_equal(states, step > map->unit_count ? step - map->unit_count : 0);
 		if (weights > weights_before) {
 			assert_int_equal(link_before - link, 2 * block);
-			assert_true(device - device_before >= 2 * block &&
-			            device - device_before < 2 * block + 256);
+			assert_in_range(device - device_before, 2 * block, 2 * block + 255);
 		}
-		if (states > states_before && step > map->unit_count + 1 && step < steps)
-			assert_true(link_before - link <= 4 * block);
+		if (states > states_before && states > 1 && states < units) {
+			int had_weights = weights < weights_before;
+
+			assert_int_equal(link_before - link, 4 * block);
+			assert_in_range(device - device_before, (had_weights ? 12 : 14) * block,
+			        (had_weights ? 12 : 14) * block + 5 * 255);
+		}
 		assert_true(link <= link_before && device >= device_before);
 		link_before = link;
 		device_before = device;
@@ -244,6 +250,7 @@ static void test_residency_costs_and_spares(void **state)
 	}
 	/* all resident: only batches and losses cross */
 	assert_int_equal(link_before, 2 * plan_batch_bytes(&policy) + 2 * 4 * policy.max_targets);
+	assert_int_equal(states, units);
 	unit_map_close(map);
 	model_close(model);
 }
