@@ -274,8 +274,8 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 	int64_t rows = head_rows(s);
 
 	op->cross_entropy = (struct op_cross_entropy){take(p, rows, DTYPE_F32),
-	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label, rows,
-	        s->vocab, 1.0f / 1024, dtype};
+	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label,
+	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype};
 }
 
 /* v's random numbers are of either sign, and below 0 has no root: no decay of it (beta2 0) makes v the square

@@ -73,6 +73,14 @@ int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 	return __builtin_mul_overflow(2 * blocks, cols, &count) ? INT64_MAX : count;
 }
 
+/* The largest logit, the factor of the exponentials, and the gradient at the label. */
+int64_t cross_entropy_scratch_count(int64_t rows)
+{
+	int64_t count;
+
+	return __builtin_mul_overflow(3, rows, &count) ? INT64_MAX : count;
+}
+
 /* Per token and head: sum of dout * out, and an fp32 row of dq. */
 int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
 {

@@ -244,13 +244,15 @@ struct op_act_grad {
  * grad_scale in dlogits_dtype, unless dlogits is DEV_NONE. logits F32 [rows, vocab] contiguous; dlogits
  * contiguous, and may be logits when F32, or BF16 packed into the front of logits' own bytes (row r of
  * dlogits is written after row r of logits was read, rows in order: allowed only as dlogits = logits). label
- * 0 <= label < vocab is the caller's promise; checked on host. */
+ * 0 <= label < vocab is the caller's promise; checked on host. scratch: F32
+ * [cross_entropy_scratch_count(rows)] for backends that take the gradients of a row apart from its sum. */
 struct op_cross_entropy {
-	dev_addr loss, dlogits, logits, label;
+	dev_addr loss, dlogits, logits, label, scratch;
 	int64_t rows, vocab;
 	float grad_scale;
 	enum dtype dlogits_dtype;
 };
+int64_t cross_entropy_scratch_count(int64_t rows);
 
 /* partial[b] (F64), b < ceil(count / 65536): sum of squares of block b (optim/adamw.h sumsq_blocks). x F32 or
  * BF16. */

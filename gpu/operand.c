@@ -169,6 +169,7 @@ static void cross_entropy_operands(struct builder *b, const struct op_cross_entr
 	put_flat(b, "logits", p->logits, OPERAND_READ, 4, count);
 	put_flat(b, "label", p->label, OPERAND_READ, 4, p->rows);
 	put_flat(b, "dlogits", p->dlogits, OPERAND_WRITE, dtype_bytes(p->dlogits_dtype), count)->optional = 1;
+	put_flat(b, "scratch", p->scratch, OPERAND_WRITE, 4, cross_entropy_scratch_count(p->rows));
 }
 
 static void adamw_operands(struct builder *b, const struct op_adamw *p)

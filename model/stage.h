@@ -41,7 +41,7 @@ struct head_layout {
 	int64_t rows;           /* of a chunk */
 	int64_t x, norm, dnorm; /* [rows, C] gathered input, normalised, gradients of both */
 	int64_t rstd, mean;     /* F32 [rows] */
-	int64_t norm_partial;
+	int64_t loss_partial, norm_partial;
 	int64_t logits; /* F32 [rows, V] */
 	int64_t bytes;
 };

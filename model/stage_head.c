@@ -35,6 +35,7 @@ struct head_layout head_layout_of(const struct model *model, enum dtype dtype, i
 	h.dnorm = take(&end, rows * c->C * e);
 	h.rstd = take(&end, rows * 4);
 	h.mean = take(&end, rows * 4);
+	h.loss_partial = take(&end, cross_entropy_scratch_count(rows) * 4);
 	h.norm_partial = take(&end, norm_scratch_count(rows, 1, c->C) * 4);
 	h.logits = take(&end, rows * c->V * 4);
 	h.bytes = end;
@@ -131,6 +132,7 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 		                             .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
 		                             .logits = logits,
 		                             .label = dev_at(batch->target_label, first * 4),
+		                             .scratch = scratch_at(&run, h.loss_partial),
 		                             .rows = rows,
 		                             .vocab = model->config.V,
 		                             .grad_scale = memory->grad_scale,

@@ -11,9 +11,10 @@
  *     d = sqrt(v) * rsqrt_correction2 + eps        (fma; rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
  *     w = w - step_size * (m / d)                  (fma with -step_size; step_size = lr / (1 - beta1^t))
  *
- * flush(x) turns a subnormal, and -0, into +0 (compare and select, so the same bits with and without FTZ).
- * Scalars are computed in double on the host and rounded to float once. A gradient that is not finite must
- * not come here: the norm sees it first.
+ * flush(x) turns a subnormal, and -0, into +0 (compare and select, so the same bits with and without FTZ). A
+ * NaN is stored as 0x7fc00000, in w, m and v: which NaN arithmetic makes is the machine's choice. Scalars are
+ * computed in double on the host and rounded to float once. A gradient that is not finite must not come here:
+ * the norm sees it first.
  *
  * The kernels are one template in separate translation units; adamw_isa_best names the widest that this CPU
  * runs.
@@ -71,8 +72,11 @@ void adamw_update(const struct adamw_span *span, const struct adamw_step *step, 
 double clip_scale_of(double norm, double max_norm);
 
 /* Sum of squares of a gradient in blocks of SUMSQ_BLOCK elements, each in double with a fixed order of its
- * own (16 interleaved lanes, then a fixed tree), written to partial[ceil(count / SUMSQ_BLOCK)]. The same bits
- * on every ISA and thread count. Not finite if any element is not. */
+ * own, written to partial[ceil(count / SUMSQ_BLOCK)]: a block is 16 runs of 4096 elements; in a run, lane
+ * j < 64 adds up elements j, j + 64, j + 128 ...; then lanes 32 and up are added to lanes 0 and up, 16 and up
+ * to 0 and up, to the last, and the runs in the same way (a run that is not there is 0). Few enough chains
+ * for a CPU's registers, and 1024 of them for a GPU. The same bits on every device, ISA and thread count. Not
+ * finite if any element is not. */
 enum { SUMSQ_BLOCK = 65536 };
 void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
 

@@ -141,7 +141,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_ACT] = {.kind = OP_ACT, .act = {AT(1), AT(2), 101, ACT_RELU2, DTYPE_F32}},
         [OP_ACT_GRAD] = {.kind = OP_ACT_GRAD, .act_grad = {AT(1), AT(2), AT(3), 101, ACT_RELU, DTYPE_F32}},
         [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
-                .cross_entropy = {AT(1), AT(2), AT(3), AT(4), 5, 11, 1, DTYPE_BF16}},
+                .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16}},
         [OP_SUMSQ] = {.kind = OP_SUMSQ, .sumsq = {AT(1), AT(2), 65537, DTYPE_BF16}},
         [OP_ADAMW] = {.kind = OP_ADAMW,
                 .adamw = {.hi = AT(1),
@@ -412,6 +412,7 @@ static void test_access(void **state)
 	check_access(&valid[OP_EMBED_GRAD], 4 * PLACE, (5 + 11 + 1) * 4, 0, 1);
 	check_access(&valid[OP_SUMSQ], 1 * PLACE, 2 * 8, 0, 1);
 	check_access(&valid[OP_CROSS_ENTROPY], 2 * PLACE, 5 * 11 * 2, 0, 1);
+	check_access(&valid[OP_CROSS_ENTROPY], 5 * PLACE, 3 * 5 * 4, 0, 1);
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);
 	check_access(&valid[OP_ADAMW], 5 * PLACE, 101 * 2, 1, 0);
 	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);

@@ -67,7 +67,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 {
 	struct ops_case c;
 	struct row r = {0};
-	struct tensor *loss, *dlogits = NULL, *logits, *label;
+	struct tensor *loss, *dlogits = NULL, *logits, *label, *scratch;
 	struct op op = {.kind = OP_CROSS_ENTROPY};
 	enum dtype dtype;
 	double scale;
@@ -84,6 +84,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	logits = case_tensor(&c, rows * r.vocab, DTYPE_F32, scale);
 	label = case_tensor(&c, rows, DTYPE_I32, 1);
 	loss = case_tensor(&c, rows, DTYPE_F32, 1);
+	scratch = case_tensor(&c, cross_entropy_scratch_count(rows), DTYPE_F32, 1);
 	for (int64_t i = 0; i < rows; i++)
 		tensor_set(label, i, (double)case_int(&c, 0, r.vocab - 1));
 	if (place == PLACE_APART)
@@ -92,6 +93,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	        .dlogits = place == PLACE_SAME ? tensor_addr(logits) : tensor_addr(dlogits),
 	        .logits = tensor_addr(logits),
 	        .label = tensor_addr(label),
+	        .scratch = tensor_addr(scratch),
 	        .rows = rows,
 	        .vocab = r.vocab,
 	        .grad_scale = grad_scale,
@@ -121,6 +123,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	if (place == PLACE_SAME &&
 	        dtype == DTYPE_BF16) /* the second half of the bytes holds old or packed rows */
 		case_forget(logits);
+	case_forget(scratch);
 	row_free(&r);
 	case_end(&c);
 }
@@ -146,7 +149,7 @@ static void test_range(void **state)
 	static const float rows[][3] = {{-3e38f, 3e38f, 0}, {3e38f, -3e38f, 0}, {-INFINITY, 1, -INFINITY},
 	        {0, NAN, 0}, {INFINITY, 0, 0}, {1000, 1000, 1000}};
 	struct ops_case c;
-	struct tensor *loss, *logits, *label;
+	struct tensor *loss, *logits, *label, *scratch;
 	struct op op = {.kind = OP_CROSS_ENTROPY};
 
 	(void)state;
@@ -154,6 +157,7 @@ static void test_range(void **state)
 	logits = case_tensor(&c, 18, DTYPE_F32, 1);
 	label = case_tensor(&c, 6, DTYPE_I32, 1);
 	loss = case_tensor(&c, 6, DTYPE_F32, 1);
+	scratch = case_tensor(&c, cross_entropy_scratch_count(6), DTYPE_F32, 1);
 	for (int64_t i = 0; i < 18; i++)
 		tensor_set(logits, i, rows[i / 3][i % 3]);
 	for (int64_t i = 0; i < 6; i++)
@@ -162,6 +166,7 @@ static void test_range(void **state)
 	        .dlogits = tensor_addr(logits),
 	        .logits = tensor_addr(logits),
 	        .label = tensor_addr(label),
+	        .scratch = tensor_addr(scratch),
 	        .rows = 6,
 	        .vocab = 3,
 	        .grad_scale = 1};
@@ -179,6 +184,7 @@ static void test_range(void **state)
 	case_check(&c, logits, 3, 1, 0, "dlogits");
 	case_forget(loss);
 	case_forget(logits);
+	case_forget(scratch);
 	case_end(&c);
 }
 

@@ -80,7 +80,7 @@ static inline int is_aligned(const void *address, int64_t bytes)
 	return (uintptr_t)address % (uintptr_t)bytes == 0;
 }
 
-template <class T> static inline T *dev_ptr(dev_addr a)
+template <class T> static __host__ __device__ __forceinline__ T *dev_ptr(dev_addr a)
 {
 	return (T *)(uintptr_t)a.value;
 }
