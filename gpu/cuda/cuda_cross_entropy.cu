@@ -162,9 +162,9 @@ static int grad_start(const struct cuda_launch *at, const struct op_cross_entrop
 	int rc = 0;
 
 	for (int64_t begin = 0, end; begin < count && !rc; begin = end) {
-		int threads = begin || !is_packed ? GRAD_THREADS : FIRST_THREADS;
+		int threads = begin || !is_packed ? (int)GRAD_THREADS : (int)FIRST_THREADS;
 
-		end = !is_packed ? count : begin ? 2 * begin : FIRST_WAVE;
+		end = !is_packed ? count : begin ? 2 * begin : (int64_t)FIRST_WAVE;
 		end = end < count ? end : count;
 		rc = cuda_start(at, "cross_entropy", cross_entropy_grad<T, N>,
 		        dim3((unsigned)ceil_div(end - begin, (int64_t)threads * ELEMENTS)), threads, 0, *o,

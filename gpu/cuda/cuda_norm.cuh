@@ -426,11 +426,21 @@ static __global__ void __launch_bounds__(COMBINE_SLICES *WARP)
 
 /* ---- launchers ---- */
 
-static inline int64_t power_of_two_from(int64_t least)
+static inline int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t most(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static inline int64_t power_of_two_from(int64_t count)
 {
 	int64_t power = 1;
 
-	while (power < least)
+	while (power < count)
 		power *= 2;
 	return power;
 }
@@ -446,7 +456,7 @@ template <enum norm_kind KIND, class T, int N>
 static int norm_forward_start(const struct cuda_launch *at, const char *what, const struct op_norm *o)
 {
 	int64_t vectors = ceil_div(o->cols, N), held = ceil_div(vectors, NORM_HELD);
-	int64_t lanes = power_of_two_from(vectors < WARP ? vectors : held < WARP ? WARP : held);
+	int64_t lanes = power_of_two_from(least(vectors, most(WARP, held)));
 	int64_t block = lanes < 128 ? 128 : lanes, rows = o->rows * o->groups;
 
 	if (lanes > NORM_FORWARD_LANES)
@@ -486,11 +496,9 @@ static int norm_backward_start(const struct cuda_launch *at, const char *what, c
 {
 	int64_t rows = o->rows * o->groups, vectors = ceil_div(o->cols, N);
 	/* the scratch of rmsnorm has room for twice the blocks: it has no dbias */
-	int64_t blocks =
-	        (KIND == NORM_RMS ? 2 : 1) *
-	        (rows < NORM_BLOCK_ROWS * NORM_BLOCKS ? ceil_div(rows, NORM_BLOCK_ROWS) : NORM_BLOCKS);
+	int64_t blocks = (KIND == NORM_RMS ? 2 : 1) * least(ceil_div(rows, NORM_BLOCK_ROWS), NORM_BLOCKS);
 	int64_t block_rows = ceil_div(rows, blocks), held = ceil_div(vectors, NORM_BACKWARD_LANES);
-	int64_t lanes = held > 1 ? NORM_BACKWARD_LANES : power_of_two_from(vectors);
+	int64_t lanes = power_of_two_from(least(vectors, NORM_BACKWARD_LANES));
 	dim3 bands((unsigned)ceil_div((KIND == NORM_RMS ? 1 : 2) * o->cols, WARP));
 	int rc;
 
