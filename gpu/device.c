@@ -1,4 +1,5 @@
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "gpu/backend.h"
@@ -86,6 +87,15 @@ static int backend_open(
 	return ERR_NOMEM;
 }
 
+/* A machine that lacks a device is as it should be; one whose device does not work is not. */
+static void say_passed_over(int rc, const char *next)
+{
+	if (rc == ERR_UNSUPPORTED)
+		log_debug("device=auto: %s; trying %s", err_text(), next);
+	else
+		log_warn("device=auto: %s; trying %s", err_text(), next);
+}
+
 int device_open(struct device **device, const char *name, const struct device_options *options)
 {
 	const struct device_options none = {0};
@@ -98,9 +108,13 @@ int device_open(struct device **device, const char *name, const struct device_op
 	if (rc)
 		return rc;
 	rc = 1;
-	for (int i = 0; i < backend_count && rc; i++)
-		if (is_auto || !strcmp(name, backends[i]->name))
-			rc = backend_open(device, backends[i], options);
+	for (int i = 0; i < backend_count && rc; i++) {
+		if (!is_auto && strcmp(name, backends[i]->name))
+			continue;
+		rc = backend_open(device, backends[i], options);
+		if (rc && is_auto && i + 1 < backend_count)
+			say_passed_over(rc, backends[i + 1]->name);
+	}
 	return rc > 0 ? no_such_backend(name) : rc;
 }
 

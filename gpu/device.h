@@ -5,7 +5,8 @@
  * stream does its work in order, streams run beside each other, events order them. Every call that takes a
  * stream returns at once. Whoever queues is one thread (the owning thread); the work runs elsewhere, so an
  * error of queued work shows up later: at every stream_sync, event_sync or device_sync after it, with the
- * text of the first; the device then does nothing more, but nothing hangs either.
+ * text of the first, and from any call that queues, which then queues nothing; the device does nothing more,
+ * but nothing hangs either, and closing works.
  *
  * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; host/meta), `cuda` (gpu/cuda). All calls
  * are checked here once (gpu/device.c) and then dispatched (gpu/backend.h). No entry is optional. A call that
@@ -138,8 +139,9 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
  * device overwrites them so that a late reader shows. */
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes);
 
-/* Nanoseconds on the device's clock at which this point of the stream is reached; *at_ns is written by then
- * and must stay valid. Virtual time on meta. */
+/* Nanoseconds on the device's clock at which this point of the stream is reached. *at_ns must stay valid, and
+ * is written by the time a sync returns that waited for this point (a GPU's times are read by the host:
+ * queued work must not rely on it); it means nothing once the device has an error. Virtual time on meta. */
 int stream_stamp(struct stream *stream, int64_t *at_ns);
 
 /* ---- collectives: in place, over the ranks of `comm`, on the stream given ---- */
@@ -183,7 +185,7 @@ struct device_stats {
 	                                 since open */
 	int64_t now_ns;               /* the device's clock (virtual on meta: the latest stream) */
 };
-/* Exact with no work in flight. */
+/* Exact after a device_sync with nothing queued since. */
 void device_get_stats(const struct device *device, struct device_stats *stats);
 
 #endif

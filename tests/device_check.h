@@ -4,7 +4,8 @@
 
 #include "check.h"
 
-#include "host/cpu/cpu_device.h"
+#include "base/err.h"
+#include "gpu/backend.h"
 
 struct world {
 	struct device *device;

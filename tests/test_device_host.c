@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "host/cpu/cpu_device.h"
 
 #include <math.h>
 #include <time.h>
