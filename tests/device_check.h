@@ -28,7 +28,8 @@ static inline void world_close(struct world *w)
 }
 
 /* 0, or the code of what failed first; *w can be closed in any case. */
-static inline int world_open(struct world *w, const char *name, const struct device_options *options)
+static inline int world_open_sized(
+        struct world *w, const char *name, const struct device_options *options, int64_t arena_bytes)
 {
 	void *slab = NULL;
 	int rc;
@@ -36,7 +37,7 @@ static inline int world_open(struct world *w, const char *name, const struct dev
 	*w = (struct world){0};
 	rc = device_open(&w->device, name, options);
 	if (!rc)
-		rc = device_arena_open(w->device, &w->arena, ARENA_BYTES);
+		rc = device_arena_open(w->device, &w->arena, arena_bytes);
 	if (!rc)
 		rc = device_slab_open(w->device, &slab, SLAB_BYTES, SLAB_PAGEABLE);
 	w->slab = slab;
@@ -45,6 +46,11 @@ static inline int world_open(struct world *w, const char *name, const struct dev
 	for (int i = 0; i < 2 && !rc; i++)
 		rc = event_open(&w->event[i], w->device);
 	return rc;
+}
+
+static inline int world_open(struct world *w, const char *name, const struct device_options *options)
+{
+	return world_open_sized(w, name, options, ARENA_BYTES);
 }
 
 static inline struct device_stats stats_of(struct world *w)

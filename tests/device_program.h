@@ -75,8 +75,12 @@ static inline int run_program(struct world *w, uint64_t seed, int skip_wait)
 {
 	static unsigned char cells[CELLS * CELL_BYTES], slab[sizeof(cells)], on_device[sizeof(cells)];
 	struct program p = {.w = w, .skip_wait = skip_wait, .cells = cells, .slab = slab};
+	struct op fill;
 	int rc = 0;
 
+	fill = fill_op(w->arena, sizeof(cells), 0); /* fresh memory may hold anything */
+	check_ok(stream_op(w->stream[QUEUE_COMPUTE], &fill));
+	check_ok(device_sync(w->device));
 	memset(cells, 0, sizeof(cells));
 	memset(slab, 0, sizeof(slab));
 	for (int c = 0; c < CELLS; c++) {

@@ -133,8 +133,7 @@ int cuda_clock_before_work(struct cuda_stream *stream)
 	return rc;
 }
 
-/* Ends what was queued so far, if anything was. */
-static int end_work(struct cuda_stream *stream)
+int cuda_clock_end_work(struct cuda_stream *stream)
 {
 	struct cuda_marks *m = &stream->marks;
 	int rc = m->in_work ? mark_border(stream, CUDA_SPAN_BUSY, stream->base.queue) : 0;
@@ -148,7 +147,7 @@ static int end_work(struct cuda_stream *stream)
 int cuda_clock_before_wait(struct cuda_stream *stream)
 {
 	struct cuda_marks *m = &stream->marks;
-	int rc = end_work(stream);
+	int rc = cuda_clock_end_work(stream);
 
 	if (stream->base.queue != QUEUE_COMPUTE) {
 		m->at_border = 0;
@@ -165,11 +164,14 @@ int cuda_clock_after_wait(struct cuda_stream *stream, enum queue_kind queue)
 	return stream->base.queue == QUEUE_COMPUTE ? mark_border(stream, CUDA_SPAN_WAIT, queue) : 0;
 }
 
-int cuda_clock_before_sync(struct cuda_stream *stream)
+int cuda_clock_before_sync(struct cuda_device *device)
 {
-	int rc = end_work(stream);
+	int rc = 0;
 
-	stream->marks.at_border = 0;
+	for (struct stream *s = device->base.streams; s && !rc; s = s->next) {
+		rc = cuda_clock_end_work((struct cuda_stream *)s);
+		((struct cuda_stream *)s)->marks.at_border = 0;
+	}
 	return rc;
 }
 

@@ -135,11 +135,14 @@ void cuda_call_drain(struct cuda_device *device);
 int cuda_clock_open(struct cuda_device *device);
 void cuda_clock_close(struct cuda_device *device);
 
-/* Around what is queued: before work, before and after a wait, before a sync. 0 or ERR_DEVICE, ERR_NOMEM. */
+/* Around what is queued: before work, before and after a wait, and before a sync of whatever stream: a border
+ * that is recorded only when other streams were waited for would count their time as this one's work. 0 or
+ * ERR_DEVICE, ERR_NOMEM. */
 int cuda_clock_before_work(struct cuda_stream *stream);
 int cuda_clock_before_wait(struct cuda_stream *stream);
 int cuda_clock_after_wait(struct cuda_stream *stream, enum queue_kind queue);
-int cuda_clock_before_sync(struct cuda_stream *stream);
+int cuda_clock_end_work(struct cuda_stream *stream); /* of one stream */
+int cuda_clock_before_sync(struct cuda_device *device);
 int cuda_clock_stamp(struct cuda_stream *stream, int64_t *at_ns);
 
 /* Reads the marks that were reached, of all open streams, and moves the base forward. */

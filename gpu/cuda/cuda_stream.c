@@ -1,7 +1,8 @@
 #include "base/mem.h"
 #include "gpu/cuda/cuda_device.h"
 
-_Static_assert((int)RESERVE_MATMUL_BYTES == (int)CUDA_BLAS_WORKSPACE_BYTES, "what plans set aside is what is taken");
+_Static_assert(
+        (int)RESERVE_MATMUL_BYTES == (int)CUDA_BLAS_WORKSPACE_BYTES, "what plans set aside is what is taken");
 
 struct cuda_event {
 	struct event base;
@@ -93,17 +94,22 @@ int cuda_stream_open(struct stream **stream, struct device *device, enum queue_k
 	return 0;
 }
 
+static void begin_sync(struct cuda_device *d)
+{
+	int rc = cuda_device_error(d) ? 0 : cuda_clock_before_sync(d);
+
+	if (rc)
+		cuda_device_fail(d, rc);
+}
+
 /* Waits for all that was queued on the stream; errors of work show here. */
 static int wait_for(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
-	int rc = cuda_device_error(d) ? 0 : cuda_clock_before_sync(s), done;
+	int rc = cuda_check(cudaStreamSynchronize(s->launch.stream), "cudaStreamSynchronize");
 
 	if (rc)
-		cuda_device_fail(d, rc);
-	done = cuda_check(cudaStreamSynchronize(s->launch.stream), "cudaStreamSynchronize");
-	if (done)
-		cuda_device_fail(d, err_note(done, "%s stream, at or before its last work (%s)",
+		cuda_device_fail(d, err_note(rc, "%s stream, at or before its last work (%s)",
 		                            queue_name(s->base.queue), s->last_work ? s->last_work : "none"));
 	return cuda_device_error(d);
 }
@@ -126,10 +132,12 @@ void cuda_stream_close(struct stream *stream)
 	struct cuda_stream *s = (struct cuda_stream *)stream;
 	struct cuda_device *d = device_of(stream);
 
-	wait_for(s);
-	if (!cuda_device_error(d)) {
-		int rc = cuda_clock_read_stream(s);
+	int rc = cuda_device_error(d) ? 0 : cuda_clock_end_work(s); /* it is none of the device's by now */
 
+	if (rc)
+		cuda_device_fail(d, rc);
+	if (!wait_for(s)) {
+		rc = cuda_clock_read_stream(s);
 		if (rc)
 			cuda_device_fail(d, rc);
 	}
@@ -138,6 +146,7 @@ void cuda_stream_close(struct stream *stream)
 
 int cuda_stream_sync(struct stream *stream)
 {
+	begin_sync(device_of(stream));
 	wait_for((struct cuda_stream *)stream);
 	return finish(device_of(stream));
 }
@@ -211,8 +220,10 @@ int cuda_event_sync(struct event *event)
 {
 	struct cuda_event *e = (struct cuda_event *)event;
 	struct cuda_device *d = (struct cuda_device *)event->device;
-	int rc = e->is_recorded ? cuda_check(cudaEventSynchronize(e->event), "cudaEventSynchronize") : 0;
+	int rc;
 
+	begin_sync(d);
+	rc = e->is_recorded ? cuda_check(cudaEventSynchronize(e->event), "cudaEventSynchronize") : 0;
 	if (rc)
 		cuda_device_fail(d, err_note(rc, "%s stream, before an event", queue_name(e->queue)));
 	return finish(d);

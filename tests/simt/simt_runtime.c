@@ -24,7 +24,7 @@ void simt_runtime_set(const struct simt_machine_options *options)
 {
 	simt_runtime.options = *options;
 	simt_runtime.last = simt_runtime.sticky = cudaSuccess;
-	simt_runtime.fail_at = 0;
+	simt_runtime.fail_at = simt_runtime.fail_work_at = 0;
 }
 
 /* Before main, so that a program that sets nothing has a machine too. */
@@ -63,6 +63,16 @@ int64_t simt_fail_after(int64_t n, cudaError_t error)
 	simt_runtime.call_count = 0;
 	simt_runtime.fail_at = n;
 	simt_runtime.fail_with = error;
+	return count;
+}
+
+int64_t simt_fail_work_after(int64_t n, cudaError_t error)
+{
+	int64_t count = simt_runtime.work_count;
+
+	simt_runtime.work_count = 0;
+	simt_runtime.fail_work_at = n;
+	simt_runtime.fail_work_with = error;
 	return count;
 }
 

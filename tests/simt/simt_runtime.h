@@ -47,6 +47,10 @@ void simt_runtime_set(const struct simt_machine_options *options);
  * the name of an error do not count. Returns how many calls there were since the last time. */
 int64_t simt_fail_after(int64_t n, cudaError_t error);
 
+/* The n-th piece of queued work that is run from now on (1 is the next) is not run and breaks the GPU with
+ * that error, which must be a sticky one; 0: none. Returns how many pieces were run since the last time. */
+int64_t simt_fail_work_after(int64_t n, cudaError_t error);
+
 /* What is alive: streams, events, allocations, registered ranges; a leak where it should be 0. */
 int simt_runtime_live(void);
 

@@ -10,6 +10,8 @@ struct simt_runtime {
 	cudaError_t last, sticky;
 	int64_t call_count, fail_at; /* fail_at 0: never */
 	cudaError_t fail_with;
+	int64_t work_count, fail_work_at;
+	cudaError_t fail_work_with;
 	int64_t host_ns; /* the virtual time of who calls */
 	int64_t memory_bytes, pinned_bytes;
 	int live_count;

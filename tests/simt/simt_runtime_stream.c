@@ -106,6 +106,10 @@ static void run_piece(struct CUstream_st *s, struct piece *p)
 {
 	int error = 0;
 
+	if (++simt_runtime.work_count == simt_runtime.fail_work_at) {
+		simt_break(simt_runtime.fail_work_with);
+		return;
+	}
 	s->at_ns = (s->at_ns > p->queued_ns ? s->at_ns : p->queued_ns) + duration_ns(p);
 	is_running = 1;
 	switch (p->kind) {

@@ -1,0 +1,647 @@
+/* The CUDA device on the fake runtime: what it says without a GPU, order, times, pinning, and what becomes of
+ * it when any call of CUDA, or any piece of work, fails. */
+#include "tests/device_program.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "tests/simt/simt_runtime.h"
+
+#include <math.h>
+
+/* ---- messages ---- */
+
+static char last_warning[2048];
+
+static void keep_warning(void *context, enum log_level level, const char *line)
+{
+	(void)context;
+	if (level == LOG_WARN)
+		snprintf(last_warning, sizeof(last_warning), "%s", line);
+}
+
+static int setup(void **state)
+{
+	const struct simt_machine_options options = simt_runtime_defaults();
+
+	(void)state;
+	simt_runtime_set(&options);
+	log_set_sink(keep_warning, NULL);
+	last_warning[0] = 0;
+	return 0;
+}
+
+/* Nothing of CUDA's is left over, whatever happened. */
+static int teardown(void **state)
+{
+	(void)state;
+	mem_fault_arm(0, MEM_FAULT_ONCE);
+	log_set_sink(NULL, NULL);
+	return simt_runtime_live();
+}
+
+static void check_refused(const struct simt_machine_options *options, int code, const char *part)
+{
+	struct device *device;
+
+	simt_runtime_set(options);
+	check_fails(device_open(&device, "cuda", NULL), code, part);
+	assert_null(device);
+	check_ok(device_open(&device, "auto", NULL)); /* the next one does */
+	assert_string_equal(device_name(device), "meta");
+	device_close(device);
+}
+
+static void test_no_gpu(void **state)
+{
+	struct simt_machine_options o = simt_runtime_defaults();
+
+	(void)state;
+	o.driver_version = 0;
+	check_refused(&o, ERR_UNSUPPORTED, "no NVIDIA driver (libcuda.so.1) was found");
+	assert_string_equal(last_warning, "");
+	o.driver_version = 11040;
+	check_refused(&o, ERR_UNSUPPORTED, "the NVIDIA driver serves CUDA 11.4, this program needs 12.0");
+	o = simt_runtime_defaults();
+	o.device_count = 0;
+	setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+	check_refused(&o, ERR_UNSUPPORTED, "CUDA_VISIBLE_DEVICES is \"7\"");
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	check_refused(&o, ERR_UNSUPPORTED, "no NVIDIA GPU that this process may use; use device=host");
+	o = simt_runtime_defaults();
+	o.capability = 75;
+	check_refused(&o, ERR_UNSUPPORTED, "SIMT emulator has compute capability 7.5, at least 8.0");
+	assert_string_equal(last_warning, "");
+	o = simt_runtime_defaults();
+	o.memory_bytes = 1 << 20; /* too little for the reserve: somebody else has it */
+	check_refused(&o, ERR_DEVICE, "cuBLASLt");
+	assert_non_null(strstr(last_warning, "device=auto: cuda device: "));
+}
+
+static void test_gpu_in_use(void **state)
+{
+	struct device *device;
+
+	(void)state;
+	simt_fail_after(3, cudaErrorDevicesUnavailable);
+	check_fails(device_open(&device, "cuda", NULL), ERR_DEVICE, "cudaErrorDevicesUnavailable");
+}
+
+static void test_memory(void **state)
+{
+	struct simt_machine_options o = simt_runtime_defaults();
+	struct device_reserve reserves[DEVICE_RESERVES_MAX];
+	struct device_stats stats;
+	struct device *device;
+	dev_addr arena;
+
+	(void)state;
+	o.memory_bytes = 100 << 20;
+	simt_runtime_set(&o);
+	check_ok(device_open(&device, "cuda", NULL));
+	assert_int_equal(device_free_bytes(device), o.memory_bytes);
+	device_get_stats(device, &stats);
+	assert_true(device_reserve_list(reserves, "cuda") > 0);
+	assert_int_equal(stats.reserve_bytes, reserves[0].bytes);
+	check_fails(device_arena_open(device, &arena, 80 << 20), ERR_NOMEM, "80 MiB");
+	assert_non_null(strstr(err_text(), "68 MiB are free"));
+	check_ok(device_arena_open(device, &arena, 68 << 20));
+	assert_int_equal(arena.value % 256, 0);
+	assert_int_equal(device_free_bytes(device), o.memory_bytes);
+	device_close(device);
+}
+
+/* ---- order ---- */
+
+/* Whatever stream goes on first, bytes are those of sequential C; and the work is meta's. */
+static void test_random_programs(void **state)
+{
+	struct device_options options = {.check_races = 1};
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct device_stats cuda, meta;
+	struct world w;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 12; seed++) {
+		machine.seed = 100 * seed;
+		machine.schedule = seed % 4 ? SIMT_LAZY : SIMT_EAGER;
+		simt_runtime_set(&machine);
+		check_ok(world_open(&w, "cuda", &options));
+		assert_true(run_program(&w, 1 + seed / 2, -1) > 0);
+		cuda = stats_of(&w);
+		world_close(&w);
+		check_ok(world_open(&w, "meta", &options));
+		assert_true(run_program(&w, 1 + seed / 2, -1) > 0);
+		meta = stats_of(&w);
+		world_close(&w);
+		assert_int_equal(cuda.arena_touched_bytes, meta.arena_touched_bytes);
+		assert_int_equal(cuda.copied_in_bytes, meta.copied_in_bytes);
+		assert_int_equal(cuda.copied_out_bytes, meta.copied_out_bytes);
+		assert_true(cuda.flops == meta.flops);
+	}
+}
+
+/* A wait left out is refused by the race check, or was implied by others: then the bytes are right. */
+static void test_missing_waits(void **state)
+{
+	const struct device_options options = {.check_races = 1};
+	int wait_count, found = 0;
+	struct world w;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", &options));
+	wait_count = run_program(&w, 1, -1);
+	world_close(&w);
+	for (int skip = 0; skip < wait_count; skip += 29) {
+		int rc;
+
+		check_ok(world_open(&w, "cuda", &options));
+		rc = run_program(&w, 1, skip);
+		world_close(&w);
+		assert_true(rc == wait_count || rc == ERR_DEVICE);
+		found += rc == ERR_DEVICE;
+	}
+	assert_in_range(found, 5, wait_count / 29 - 5);
+}
+
+/* Without the race check nobody refuses it, and some schedule shows it in the bytes: the fake runtime is as
+ * lazy as a GPU may be. */
+static void test_lazy_schedules_show_a_race(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	int shown = 0;
+
+	(void)state;
+	for (machine.seed = 1; machine.seed <= 20; machine.seed++) {
+		struct op fill;
+		struct world w;
+
+		simt_runtime_set(&machine);
+		check_ok(world_open(&w, "cuda", NULL));
+		fill = fill_op(w.arena, 64, 9);
+		memset(w.slab, 0, 64);
+		check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 64));
+		check_ok(stream_op(w.stream[QUEUE_COMPUTE], &fill)); /* nothing orders the two */
+		check_ok(device_sync(w.device));
+		check_ok(stream_copy_out(w.stream[QUEUE_D2H], w.slab, w.arena, 64));
+		check_ok(device_sync(w.device));
+		shown += w.slab[0] != 9;
+		world_close(&w);
+	}
+	assert_in_range(shown, 3, 17);
+}
+
+static void test_event_outlives_stream(void **state)
+{
+	struct op fill;
+	struct stream *s;
+	struct world w;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", NULL));
+	fill = fill_op(w.arena, 64, 7);
+	check_ok(stream_wait(w.stream[QUEUE_H2D], w.event[0])); /* never recorded */
+	check_ok(event_sync(w.event[0]));
+	check_ok(stream_open(&s, w.device, QUEUE_COMM));
+	check_ok(stream_op(s, &fill));
+	check_ok(event_record(w.event[0], s));
+	stream_close(s);
+	check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[0]));
+	check_ok(event_sync(w.event[0]));
+	check_ok(stream_op(w.stream[QUEUE_COMPUTE], &fill));
+	check_ok(stream_sync(w.stream[QUEUE_COMPUTE]));
+	world_close(&w);
+}
+
+static void test_poison(void **state)
+{
+	const struct device_options options = {.poison = 1};
+	struct world w;
+	float f;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", &options));
+	check_ok(stream_copy_out(w.stream[0], w.slab, w.arena, 64));
+	check_ok(stream_sync(w.stream[0]));
+	memcpy(&f, w.slab, sizeof(f));
+	assert_true(isnan(f) && isnan(bf16_to_f32(0xffff)));
+	memset(w.slab, 1, 64);
+	check_ok(stream_copy_in(w.stream[0], w.arena, w.slab, 64));
+	check_ok(stream_discard(w.stream[0], dev_at(w.arena, 3), 30));
+	check_ok(stream_copy_out(w.stream[0], w.slab, w.arena, 64));
+	check_ok(stream_sync(w.stream[0]));
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(w.slab[i], i < 3 || i >= 33 ? 1 : 0xff);
+	assert_int_equal(stats_of(&w).arena_touched_bytes, 64);
+	world_close(&w);
+}
+
+/* ---- times: copies of 1 byte a nanosecond, calls of a microsecond ---- */
+
+static int do_nothing(void *context)
+{
+	(void)context;
+	return 0;
+}
+
+static int64_t microseconds(int64_t ns)
+{
+	return llround((double)ns / 1000);
+}
+
+static void test_times(void **state)
+{
+	struct device_stats before, after;
+	int64_t at_ns[4];
+	struct world w;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", NULL));
+	before = stats_of(&w);
+	/* copies of 30 us and 20 us; compute stands for the first, works 8 us, and waits for the second */
+	check_ok(stream_stamp(w.stream[QUEUE_H2D], &at_ns[0]));
+	check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 30000));
+	check_ok(event_record(w.event[0], w.stream[QUEUE_H2D]));
+	check_ok(stream_copy_in(w.stream[QUEUE_H2D], dev_at(w.arena, 30000), w.slab, 20000));
+	check_ok(event_record(w.event[1], w.stream[QUEUE_H2D]));
+	check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[0]));
+	check_ok(stream_stamp(w.stream[QUEUE_COMPUTE], &at_ns[1]));
+	check_ok(stream_copy_out(w.stream[QUEUE_COMPUTE], w.slab + 50000, w.arena, 8000));
+	check_ok(stream_stamp(w.stream[QUEUE_COMPUTE], &at_ns[2]));
+	check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[1]));
+	check_ok(event_record(w.event[0], w.stream[QUEUE_COMPUTE]));
+	/* the cpu queue calls twice after it; compute waits for that too */
+	check_ok(stream_wait(w.stream[QUEUE_CPU], w.event[0]));
+	for (int i = 0; i < 2; i++)
+		check_ok(stream_call(w.stream[QUEUE_CPU], do_nothing, NULL, NULL));
+	check_ok(event_record(w.event[1], w.stream[QUEUE_CPU]));
+	check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[1]));
+	check_ok(stream_stamp(w.stream[QUEUE_COMPUTE], &at_ns[3]));
+	check_ok(device_sync(w.device));
+	after = stats_of(&w);
+	assert_int_equal(microseconds(at_ns[1] - at_ns[0]), 30);
+	assert_int_equal(microseconds(at_ns[2] - at_ns[0]), 38);
+	assert_int_equal(microseconds(at_ns[3] - at_ns[0]), 52);
+	assert_int_equal(microseconds(after.now_ns - before.now_ns), 52);
+	assert_int_equal(microseconds(after.busy_ns[QUEUE_H2D]), 50);
+	assert_int_equal(microseconds(after.busy_ns[QUEUE_COMPUTE]), 8);
+	assert_int_equal(microseconds(after.busy_ns[QUEUE_CPU]), 2);
+	assert_int_equal(microseconds(after.busy_ns[QUEUE_D2H]), 0);
+	assert_int_equal(microseconds(after.wait_ns[QUEUE_H2D]), 42);
+	assert_int_equal(microseconds(after.wait_ns[QUEUE_CPU]), 2);
+	assert_int_equal(after.wait_ns[QUEUE_D2H], 0);
+	world_close(&w);
+}
+
+/* Hours of the device's clock: the steps of a float of milliseconds do not add up. */
+static void test_long_runs(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	int64_t first_ns, at_ns;
+	struct world w;
+
+	(void)state;
+	machine.copy_bytes_per_ns = 1e-9; /* a byte takes a second */
+	simt_runtime_set(&machine);
+	check_ok(world_open(&w, "cuda", NULL));
+	first_ns = stats_of(&w).now_ns;
+	for (int i = 0; i < 100; i++) {
+		check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 60));
+		check_ok(device_sync(w.device));
+		stats_of(&w); /* asks the time, which moves the base */
+	}
+	check_ok(stream_call(w.stream[QUEUE_H2D], do_nothing, NULL, NULL));
+	check_ok(stream_stamp(w.stream[QUEUE_H2D], &at_ns));
+	check_ok(device_sync(w.device));
+	assert_true(llabs(at_ns - first_ns - 6000000001000) < 10000);
+	world_close(&w);
+}
+
+/* Marks of a stream that nobody synchronises are read as they are reached, and their events used again. */
+static void test_many_waits(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct world w;
+
+	(void)state;
+	machine.schedule = SIMT_EAGER;
+	simt_runtime_set(&machine);
+	check_ok(world_open(&w, "cuda", NULL));
+	for (int i = 0; i < 20000; i++) {
+		check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 1000));
+		check_ok(event_record(w.event[0], w.stream[QUEUE_H2D]));
+		check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[0]));
+		check_ok(stream_call(w.stream[QUEUE_COMPUTE], do_nothing, NULL, NULL));
+	}
+	assert_true(simt_runtime_live() < 3000);
+	check_ok(device_sync(w.device));
+	assert_int_equal(microseconds(stats_of(&w).busy_ns[QUEUE_H2D]), 20000);
+	assert_int_equal(microseconds(stats_of(&w).busy_ns[QUEUE_COMPUTE]), 20000);
+	world_close(&w);
+}
+
+/* ---- pinning ---- */
+
+enum { PIECE = 1 << 30 };
+
+/* A slab of two pieces and a bit: copies across the border between two registrations are cut there. */
+static void test_pinned_pieces(void **state)
+{
+	const int64_t bytes = 2ll * PIECE + 8192;
+	void *slab;
+	unsigned char *at;
+	struct world w;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", NULL));
+	check_ok(device_slab_open(w.device, &slab, bytes, SLAB_PINNED));
+	assert_int_equal(stats_of(&w).slab_pinned_bytes, bytes);
+	at = (unsigned char *)slab + PIECE - 4096;
+	memset(at, 5, 8192);
+	check_ok(stream_copy_in(w.stream[0], w.arena, at, 8192));
+	check_ok(stream_copy_out(w.stream[0], at + PIECE, w.arena, 8192));
+	check_ok(device_sync(w.device));
+	assert_memory_equal(at, at + PIECE, 8192);
+	assert_int_equal(stats_of(&w).copied_in_bytes, 8192);
+	device_slab_close(w.device, slab);
+	assert_int_equal(stats_of(&w).slab_pinned_bytes, 0);
+	assert_string_equal(last_warning, "");
+	world_close(&w);
+}
+
+static void test_pin_limit(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	void *slab;
+	unsigned char *at;
+	struct world w;
+
+	(void)state;
+	machine.pin_bytes = 3ll * PIECE / 2;
+	simt_runtime_set(&machine);
+	check_ok(world_open(&w, "cuda", NULL));
+	check_ok(device_slab_open(w.device, &slab, 2ll * PIECE, SLAB_PINNED));
+	assert_int_equal(stats_of(&w).slab_pinned_bytes, PIECE);
+	assert_non_null(strstr(last_warning, "only 1024 of 2048 MiB of host memory could be pinned"));
+	assert_non_null(strstr(last_warning, "ulimit -l"));
+	at = (unsigned char *)slab + PIECE - 4096;
+	memset(at, 5, 8192);
+	check_ok(stream_copy_in(w.stream[0], w.arena, at, 8192));
+	check_ok(stream_copy_out(w.stream[0], at + 8192, w.arena, 8192));
+	check_ok(device_sync(w.device));
+	assert_memory_equal(at, at + 8192, 8192);
+	world_close(&w);
+}
+
+/* ---- failures ---- */
+
+static int count_call(void *context)
+{
+	++*(int *)context;
+	return 0;
+}
+
+static int fail_call(void *context)
+{
+	(void)context;
+	return err_set(ERR_NONFINITE, "the first trouble");
+}
+
+static void test_call_fails(void **state)
+{
+	int count = 0;
+	struct op fill;
+	struct world w;
+
+	(void)state;
+	check_ok(world_open(&w, "cuda", NULL));
+	fill = fill_op(w.arena, 64, 7);
+	check_ok(stream_call(w.stream[QUEUE_CPU], fail_call, NULL, NULL));
+	check_ok(stream_call(w.stream[QUEUE_CPU], count_call, &count, NULL));
+	check_ok(event_record(w.event[0], w.stream[QUEUE_CPU]));
+	check_ok(stream_wait(w.stream[QUEUE_COMPUTE], w.event[0]));
+	check_fails(stream_sync(w.stream[QUEUE_COMPUTE]), ERR_NONFINITE, "cpu stream: the first trouble");
+	assert_int_equal(count, 0);
+	check_fails(stream_op(w.stream[QUEUE_COMPUTE], &fill), ERR_NONFINITE, "the first trouble");
+	check_fails(event_record(w.event[0], w.stream[0]), ERR_NONFINITE, "the first trouble");
+	check_fails(stream_wait(w.stream[0], w.event[0]), ERR_NONFINITE, "the first trouble");
+	check_fails(event_sync(w.event[0]), ERR_NONFINITE, "the first trouble");
+	check_fails(device_sync(w.device), ERR_NONFINITE, "the first trouble");
+	assert_int_equal(stats_of(&w).flops, 0);
+	world_close(&w);
+}
+
+/* A step in small: weights come in and are multiplied, the host counts, gradients return. */
+static int step_in_small(struct world *w, int *calls)
+{
+	struct stream *compute = w->stream[QUEUE_COMPUTE];
+	struct op fill = fill_op(dev_at(w->arena, 4096), 4096, 0);
+	struct op product = {.kind = OP_MATMUL,
+	        .matmul = {.c = dev_at(w->arena, 8192),
+	                .a = w->arena,
+	                .b = dev_at(w->arena, 4096),
+	                .m = 8,
+	                .n = 8,
+	                .k = 8,
+	                .a_stride = 8,
+	                .b_stride = 8,
+	                .c_stride = 8}};
+	static int64_t at_ns[2];
+	int rc = stream_stamp(w->stream[QUEUE_H2D], &at_ns[0]);
+
+	if (!rc)
+		rc = stream_copy_in(w->stream[QUEUE_H2D], w->arena, w->slab, 4096);
+	if (!rc)
+		rc = event_record(w->event[0], w->stream[QUEUE_H2D]);
+	if (!rc)
+		rc = stream_op(compute, &fill);
+	if (!rc)
+		rc = stream_wait(compute, w->event[0]);
+	if (!rc)
+		rc = stream_op(compute, &product);
+	if (!rc)
+		rc = event_record(w->event[1], compute);
+	if (!rc)
+		rc = stream_wait(w->stream[QUEUE_D2H], w->event[1]);
+	if (!rc)
+		rc = stream_copy_out(w->stream[QUEUE_D2H], w->slab + 4096, dev_at(w->arena, 8192), 256);
+	if (!rc)
+		rc = event_record(w->event[0], w->stream[QUEUE_D2H]);
+	if (!rc)
+		rc = stream_wait(w->stream[QUEUE_CPU], w->event[0]);
+	if (!rc)
+		rc = stream_call(w->stream[QUEUE_CPU], count_call, calls, NULL);
+	if (!rc)
+		rc = event_record(w->event[1], w->stream[QUEUE_CPU]);
+	if (!rc)
+		rc = stream_wait(compute, w->event[1]);
+	if (!rc)
+		rc = stream_discard(compute, w->arena, 4096);
+	return rc ? rc : stream_stamp(compute, &at_ns[1]);
+}
+
+enum { STEPS_IN_SMALL = 3 };
+
+/* A whole life: open, steps, close. Returns the first error, which is the same from then on. */
+static int life(int *calls)
+{
+	const struct device_options options = {.poison = 1};
+	char text[ERR_TEXT_BYTES];
+	struct comm *comm = NULL;
+	void *slab = NULL;
+	struct world w;
+	int rc = world_open_sized(&w, "cuda", &options, 1 << 16);
+
+	if (!rc)
+		rc = device_slab_open(w.device, &slab, 1 << 20, SLAB_PINNED);
+	if (!rc)
+		rc = comm_open(&comm, w.device, 0, 1);
+	for (int i = 0; i < STEPS_IN_SMALL && !rc; i++) {
+		rc = step_in_small(&w, calls);
+		if (!rc)
+			rc = device_sync(w.device);
+		if (!rc)
+			stats_of(&w);
+	}
+	if (!rc)
+		rc = device_sync(w.device);
+	if (rc == ERR_DEVICE && w.event[1]) { /* all was open: the device itself has the error */
+		snprintf(text, sizeof(text), "%s", err_text());
+		check_fails(step_in_small(&w, calls), ERR_DEVICE, text);
+		check_fails(device_sync(w.device), ERR_DEVICE, text);
+		check_fails(event_sync(w.event[0]), ERR_DEVICE, text);
+	}
+	comm_close(comm);
+	world_close(&w);
+	return rc;
+}
+
+/* The n-th call of CUDA fails, until there is none of that number. */
+static void fail_each_call(cudaError_t error, uint64_t seed)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	int failed = 0, is_reached = 1, n;
+
+	machine.seed = seed;
+	for (n = 1; is_reached && n < 2000; n++) {
+		int calls = 0, rc;
+
+		simt_runtime_set(&machine);
+		simt_fail_after(n, error);
+		rc = life(&calls);
+		is_reached = simt_fail_after(0, cudaSuccess) >= n;
+		assert_int_equal(simt_runtime_live(), 0);
+		assert_true(calls <= STEPS_IN_SMALL);
+		if (!rc) { /* it closed by then, or pinned nothing, or had only asked for the time */
+			assert_int_equal(calls, STEPS_IN_SMALL);
+			continue;
+		}
+		failed++;
+		assert_true(rc == ERR_DEVICE || (rc == ERR_NOMEM && error == cudaErrorMemoryAllocation));
+		assert_true(rc == ERR_NOMEM || strstr(err_text(), cudaGetErrorName(error)) != NULL);
+		assert_true(rc == ERR_NOMEM || strstr(err_text(), "cuda") != NULL);
+	}
+	assert_in_range(n, 100, 1999);
+	assert_in_range(failed, 80, n);
+}
+
+static void test_each_call_fails(void **state)
+{
+	(void)state;
+	fail_each_call(cudaErrorIllegalAddress, 0);
+	fail_each_call(cudaErrorUnknown, 1);
+	fail_each_call(cudaErrorMemoryAllocation, 2);
+	fail_each_call(cudaErrorDevicesUnavailable, 3);
+}
+
+/* The GPU is lost at the n-th piece of work; whoever syncs next hears of it. */
+static void test_gpu_is_lost(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	int failed = 0, is_reached = 1, n;
+
+	(void)state;
+	for (n = 1; is_reached && n < 2000; n++) {
+		int calls = 0, rc;
+
+		machine.seed = (uint64_t)n;
+		simt_runtime_set(&machine);
+		simt_fail_work_after(n, cudaErrorECCUncorrectable);
+		rc = life(&calls);
+		is_reached = simt_fail_work_after(0, cudaSuccess) >= n;
+		assert_int_equal(simt_runtime_live(), 0);
+		failed += rc < 0;
+		assert_true(!rc || rc == ERR_DEVICE);
+		if (rc)
+			assert_non_null(strstr(err_text(), "uncorrectable ECC error"));
+	}
+	assert_in_range(n, 50, 1999);
+	assert_in_range(failed, 40, n);
+}
+
+static void test_out_of_host_memory(void **state)
+{
+	int rc = -1, n;
+
+	(void)state;
+	for (n = 1; rc && n < 1000; n++) {
+		int calls = 0;
+
+		mem_fault_arm(n, MEM_FAULT_ONCE);
+		rc = life(&calls);
+		mem_fault_arm(0, MEM_FAULT_ONCE);
+		assert_true(!rc || rc == ERR_NOMEM);
+		assert_int_equal(simt_runtime_live(), 0);
+	}
+	assert_in_range(n, 10, 999);
+}
+
+/* The runtime finds what the device must never do: the tester's own test. */
+static void test_tester(void **state)
+{
+	const void *base;
+	int64_t bytes;
+	void *at;
+
+	(void)state;
+	assert_int_equal(cudaMalloc(&at, 100), cudaSuccess);
+	assert_int_equal(simt_runtime_live(), 1);
+	assert_true(simt_runtime_find((char *)at + 99, &base, &bytes) && base == at && bytes == 100);
+	assert_false(simt_runtime_find((char *)at + 100, &base, &bytes));
+	assert_int_equal(cudaMemsetAsync((char *)at + 50, 0, 51, NULL), cudaErrorInvalidValue);
+	assert_int_equal(cudaFree(at), cudaSuccess);
+	assert_int_equal(simt_fail_after(0, cudaSuccess) > 0, 1);
+	simt_fail_after(2, cudaErrorLaunchFailure);
+	assert_int_equal(cudaMalloc(&at, 100), cudaSuccess);
+	assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+	assert_int_equal(cudaDeviceSynchronize(), cudaErrorLaunchFailure); /* it sticks */
+	cudaFree(at);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	        TEST(test_no_gpu),
+	        TEST(test_gpu_in_use),
+	        TEST(test_memory),
+	        TEST(test_random_programs),
+	        TEST(test_missing_waits),
+	        TEST(test_lazy_schedules_show_a_race),
+	        TEST(test_event_outlives_stream),
+	        TEST(test_poison),
+	        TEST(test_times),
+	        TEST(test_long_runs),
+	        TEST(test_many_waits),
+	        TEST(test_pinned_pieces),
+	        TEST(test_pin_limit),
+	        TEST(test_call_fails),
+	        TEST(test_each_call_fails),
+	        TEST(test_gpu_is_lost),
+	        TEST(test_out_of_host_memory),
+	        TEST(test_tester),
+	};
+
+	device_register(&backend_cuda);
+	device_register(&backend_meta);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
