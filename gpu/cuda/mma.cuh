@@ -60,6 +60,15 @@ static __device__ __forceinline__ void cp_async_16(void *shared, const void *glo
 	             : "memory");
 }
 
+/* The same for 4 bytes, both aligned to 4; valid is 4 or 0. */
+static __device__ __forceinline__ void cp_async_4(void *shared, const void *global, int valid)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+	             :
+	             : "r"(shared_address(shared)), "l"(global), "r"(valid)
+	             : "memory");
+}
+
 /* Ends a group of this thread's copies. */
 static __device__ __forceinline__ void cp_async_commit()
 {
@@ -73,4 +82,20 @@ template <int pending> static __device__ __forceinline__ void cp_async_wait()
 }
 
 #endif
+
+/* 2^x, to 2^-22 of itself; results below 2^-126 become 0. */
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+#ifdef FERRY_SIMT
+	float y = exp2f(x);
+
+	return y < 0x1p-126f ? 0.0f : y;
+#else
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+#endif
+}
+
 #endif
