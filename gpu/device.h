@@ -42,6 +42,18 @@ struct device_speed {
 	double comm_bytes;        /* per rank, each way */
 };
 
+/* How the ranks of a world hear of each other before their devices are connected, and agree on host values
+ * after: what MPI does, or pipes in a test. Each function is called by all ranks in the same order, blocks,
+ * and returns 0 or a negative ERR_* with its text. */
+struct device_bootstrap {
+	/* `bytes` of rank `root` reach all ranks' `values` */
+	int (*broadcast)(void *context, void *values, int64_t bytes, int root);
+	int (*sum)(void *context, double *values, int count); /* over ranks, in place */
+	void *context;
+	int64_t timeout_ns; /* how long a rank waits for the others before it gives the run up; 0: 30 minutes
+	                     */
+};
+
 struct device_options {
 	int threads;       /* host: compute threads, >= 1 (0 = what pool_default_threads says) */
 	struct pool *pool; /* host: the worker pool to share (host/pool.h; stays the caller's), or NULL: opens
@@ -53,6 +65,8 @@ struct device_options {
 	                    them writing, is refused with ERR_DEVICE when it is queued, naming both; for
 	                    tests, at most 16 streams. Covers ops, copies (both sides), collectives and
 	                    discards, not what a stream_call does */
+	const struct device_bootstrap *bootstrap; /* cuda: of worlds of more than one rank; stays the
+	                                             caller's until the device is closed */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 

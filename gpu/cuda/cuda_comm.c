@@ -1,40 +1,64 @@
 #include "base/mem.h"
 #include "gpu/cuda/cuda_device.h"
+#include "gpu/cuda/cuda_nccl.h"
 
-#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* A world of one rank: every collective leaves its buffer as it is. */
+/* In a world of one rank every collective leaves its buffer as it is; FERRY_NCCL=1 has NCCL do that. */
+struct cuda_comm {
+	struct comm base;
+	struct cuda_nccl *nccl; /* NULL: a world of one */
+};
+
+static const struct device_bootstrap *bootstrap_of(const struct device *device)
+{
+	return ((const struct cuda_device *)device)->options.bootstrap;
+}
 
 int cuda_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
 {
-	(void)device;
-	(void)rank;
-	if (world_size > 1)
+	const char *wish = getenv("FERRY_NCCL");
+	struct cuda_comm *c;
+	int rc = 0;
+
+	if (world_size > 1 && !bootstrap_of(device))
 		return err_set(ERR_UNSUPPORTED,
-		        "cuda device: %d ranks need NCCL, which this build does not have; run one rank",
+		        "cuda device: %d ranks need a way to find each other, and none was given; run one "
+		        "rank",
 		        world_size);
-	*comm = mem_alloc(1, sizeof(**comm));
-	return *comm ? 0 : ERR_NOMEM;
+	c = mem_alloc(1, sizeof(*c));
+	if (!c)
+		return ERR_NOMEM;
+	if (world_size > 1 || (wish && !strcmp(wish, "1")))
+		rc = cuda_nccl_open(
+		        &c->nccl, (struct cuda_device *)device, bootstrap_of(device), rank, world_size);
+	if (rc) {
+		mem_free(c);
+		return rc;
+	}
+	*comm = &c->base;
+	return 0;
 }
 
 void cuda_comm_close(struct comm *comm)
 {
-	mem_free(comm);
+	struct cuda_comm *c = (struct cuda_comm *)comm;
+
+	cuda_nccl_close(c->nccl);
+	mem_free(c);
 }
 
 int cuda_comm_queue(const struct cuda_launch *at, const struct work *work)
 {
-	assert(work->collective.comm->world_size == 1);
-	(void)at;
-	(void)work;
-	return 0;
+	struct cuda_comm *c = (struct cuda_comm *)work->collective.comm;
+
+	return c->nccl ? cuda_nccl_queue(c->nccl, at->stream, work) : 0;
 }
 
 int cuda_comm_sum_host(struct comm *comm, double *values, int count)
 {
-	assert(comm->world_size == 1);
-	(void)comm;
-	(void)values;
-	(void)count;
-	return 0;
+	const struct device_bootstrap *b = bootstrap_of(comm->device);
+
+	return comm->world_size > 1 ? b->sum(b->context, values, count) : 0;
 }

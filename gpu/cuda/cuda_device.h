@@ -81,6 +81,8 @@ struct cuda_device {
 	pthread_mutex_t error_lock;
 	atomic_int failed;
 	struct err error; /* the first */
+	atomic_llong
+	        waiting_since_ns; /* of clock_now_ns, while the owning thread waits for the GPU; else 0 */
 };
 
 /* ---- errors ---- */

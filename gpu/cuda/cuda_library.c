@@ -102,9 +102,13 @@ struct search {
 	struct str refused; /* files that were there and could not be used, and why */
 };
 
+/* The loader's texts begin with the path, mostly. */
 static int search_refuse(struct search *s, const char *path, const char *why)
 {
-	str_printf(&s->refused, "; %s: %s", path, why);
+	if (strncmp(why, path, strlen(path)))
+		str_printf(&s->refused, "; %s: %s", path, why);
+	else
+		str_printf(&s->refused, "; %s", why);
 	return 0;
 }
 

@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda/cuda_device.h"
 
@@ -106,8 +107,11 @@ static void begin_sync(struct cuda_device *d)
 static int wait_for(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
-	int rc = cuda_check(cudaStreamSynchronize(s->launch.stream), "cudaStreamSynchronize");
+	int rc;
 
+	atomic_store(&d->waiting_since_ns, clock_now_ns());
+	rc = cuda_check(cudaStreamSynchronize(s->launch.stream), "cudaStreamSynchronize");
+	atomic_store(&d->waiting_since_ns, 0);
 	if (rc)
 		cuda_device_fail(d, err_note(rc, "%s stream, at or before its last work (%s)",
 		                            queue_name(s->base.queue), s->last_work ? s->last_work : "none"));
@@ -223,7 +227,9 @@ int cuda_event_sync(struct event *event)
 	int rc;
 
 	begin_sync(d);
+	atomic_store(&d->waiting_since_ns, clock_now_ns());
 	rc = e->is_recorded ? cuda_check(cudaEventSynchronize(e->event), "cudaEventSynchronize") : 0;
+	atomic_store(&d->waiting_since_ns, 0);
 	if (rc)
 		cuda_device_fail(d, err_note(rc, "%s stream, before an event", queue_name(e->queue)));
 	return finish(d);
