@@ -1,6 +1,5 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-#include "host/cpu/kernels.h"
 #include "tests/ops_check.h"
 
 static const enum act_kind acts[] = {ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_GELU_QUICK, ACT_RELU, ACT_RELU2};
@@ -104,72 +103,50 @@ static double slope_bound(enum act_kind act, double x)
 	return value_bound(act, x, size);
 }
 
-/* Every kernel table over a grid of all magnitudes and both signs. */
-static void test_precision(void **state)
+/* Act and its gradient for dout = 1 over a grid of all magnitudes and both signs. */
+static void precision_try(enum act_kind act)
 {
-	static const char *const names[] = {"scalar", "avx2", "avx512"};
 	enum { N = 4000 };
-	static float x[N], one[N], y[N], slope[N];
+	struct ops_case c;
+	struct tensor *x, *one, *y, *slope;
+	struct op op = {.kind = OP_ACT};
 
-	(void)state;
+	case_begin(&c, "precision", act);
+	x = case_tensor(&c, N, DTYPE_F32, 1);
+	one = case_tensor(&c, N, DTYPE_F32, 1);
+	y = case_tensor(&c, N, DTYPE_F32, 1);
+	slope = case_tensor(&c, N, DTYPE_F32, 1);
 	for (int i = 0; i < N; i++) {
 		uint32_t bits =
 		        (uint32_t)(((uint64_t)i * 0x43000000u) / (N / 2)); /* 0 .. 128 by exponent, twice */
 
-		x[i] = i < N / 2 ? f32_from_bits(bits) : -f32_from_bits(bits - 0x43000000u);
-		one[i] = 1;
+		tensor_set_bits(x, i, i < N / 2 ? bits : (bits - 0x43000000u) | 0x80000000u);
+		tensor_set(one, i, 1);
 	}
-	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
-		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+	op.act = (struct op_act){tensor_addr(y), tensor_addr(x), N, act, DTYPE_F32};
+	case_run(&c, &op);
+	for (int i = 0; i < N; i++) {
+		double at = tensor_get(x, i), want = act_value(act, at);
 
-		if (!k) {
-			print_message("SKIPPED %s kernels: this CPU lacks them\n", names[t]);
-			continue;
-		}
-		for (int a = 0; a < ACTS; a++) {
-			k->act(y, x, N, acts[a]);
-			k->act_grad(slope, one, x, N, acts[a]);
-			for (int i = 0; i < N; i++) {
-				double want = act_value(acts[a], x[i]), want_slope = act_slope(acts[a], x[i]);
-
-				if (!(fabs(y[i] - want) <= value_bound(acts[a], x[i], want)))
-					fail_msg("%s, act %d: f(%.9g) = %.9g, wanted %.9g", names[t], a, x[i],
-					        y[i], want);
-				if (!(fabs(slope[i] - want_slope) <= slope_bound(acts[a], x[i])))
-					fail_msg("%s, act %d: f'(%.9g) = %.9g, wanted %.9g", names[t], a,
-					        x[i], slope[i], want_slope);
-			}
-		}
+		case_check(&c, y, i, want, value_bound(act, at, want), "f");
 	}
+	op = (struct op){.kind = OP_ACT_GRAD};
+	op.act_grad =
+	        (struct op_act_grad){tensor_addr(slope), tensor_addr(one), tensor_addr(x), N, act, DTYPE_F32};
+	case_run(&c, &op);
+	for (int i = 0; i < N; i++) {
+		double at = tensor_get(x, i);
+
+		case_check(&c, slope, i, act_slope(act, at), slope_bound(act, at), "f'");
+	}
+	case_end(&c);
 }
 
-/* exp over its whole range, in every table: 1.5 units in the last place, 0 below the normal floats and
- * infinity above. */
-static void test_exp(void **state)
+static void test_precision(void **state)
 {
-	static const char *const names[] = {"scalar", "avx2", "avx512"};
-	enum { N = 5000 };
-	static float x[N], y[N];
-	float odd[] = {-INFINITY, -1e30f, -90, 88.8f, 1e30f, INFINITY, NAN, 0, -0.0f}, out[9];
-
 	(void)state;
-	for (int i = 0; i < N; i++)
-		x[i] = -103.0f + (float)i * (191.7f / N);
-	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
-		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
-
-		if (!k)
-			continue;
-		k->exp_scaled(y, x, 0, 1, N);
-		for (int i = 0; i < N; i++)
-			if (!(fabs(y[i] - exp(x[i])) <=
-			            3.2 * EPS_F32 * exp(x[i]) + (x[i] < -87.3 ? 1.2e-38 : 0)))
-				fail_msg("%s: exp(%.9g) = %.9g", names[t], x[i], y[i]);
-		k->exp_scaled(out, odd, 0, 1, 9);
-		assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);
-		assert_true(isinf(out[3]) && isinf(out[4]) && isinf(out[5]) && isnan(out[6]));
-		assert_true(out[7] == 1 && out[8] == 1);
-	}
+	for (int a = 0; a < ACTS; a++)
+		precision_try(acts[a]);
 }
 
 /* act and act_grad; in place where seed says so. */
@@ -272,31 +249,52 @@ static void test_glu(void **state)
 		glu_try(seed);
 }
 
-/* NaN goes through every activation and its gradient. */
+/* NaN goes through every activation and its gradient, and no further than its element. */
+static void nan_try(uint64_t seed)
+{
+	enum { N = 37 };
+	struct ops_case c;
+	struct tensor *x, *y, *dout, *dx;
+	struct op op = {.kind = OP_ACT};
+	enum act_kind act = acts[seed % ACTS];
+	enum dtype dtype = seed % 2 ? DTYPE_BF16 : DTYPE_F32;
+
+	case_begin(&c, "nan", seed);
+	x = case_tensor(&c, N, dtype, 1);
+	y = case_tensor(&c, N, dtype, 1);
+	dout = case_tensor(&c, N, dtype, 1);
+	dx = case_tensor(&c, N, dtype, 1);
+	for (int i = 0; i < N; i++)
+		tensor_set(x, i, i % 3 == 1 ? NAN : 1);
+	op.act = (struct op_act){tensor_addr(y), tensor_addr(x), N, act, dtype};
+	case_run(&c, &op);
+	for (int i = 0; i < N; i++)
+		assert_true(!isnan(tensor_get(y, i)) == (i % 3 != 1));
+	for (int i = 0; i < N; i++) {
+		tensor_set(x, i, 1);
+		tensor_set(dout, i, i % 3 == 1 ? NAN : 1);
+	}
+	op = (struct op){.kind = OP_ACT_GRAD};
+	op.act_grad = (struct op_act_grad){tensor_addr(dx), tensor_addr(dout), tensor_addr(x), N, act, dtype};
+	case_run(&c, &op);
+	for (int i = 0; i < N; i++)
+		assert_true(!isnan(tensor_get(dx, i)) == (i % 3 != 1));
+	case_forget(y);
+	case_forget(dx);
+	case_end(&c);
+}
+
 static void test_nan(void **state)
 {
-	float x[17], y[17];
-
 	(void)state;
-	for (int a = 0; a < ACTS; a++) {
-		for (int i = 0; i < 17; i++)
-			x[i] = i % 2 ? NAN : 1;
-		cpu_kernels()->act(y, x, 17, acts[a]);
-		for (int i = 0; i < 17; i++)
-			assert_true(isnan(y[i]) == i % 2);
-		for (int i = 0; i < 17; i++)
-			x[i] = 1, y[i] = i % 2 ? NAN : 1;
-		cpu_kernels()->act_grad(y, y, x, 17, acts[a]);
-		for (int i = 0; i < 17; i++)
-			assert_true(isnan(y[i]) == i % 2);
-	}
+	for (uint64_t seed = 0; seed < (uint64_t)4 * ACTS; seed++)
+		nan_try(seed / 2 + seed % 2 * ACTS); /* each kind in both dtypes */
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_reference),
-	        cmocka_unit_test(test_exp),
 	        cmocka_unit_test(test_precision),
 	        cmocka_unit_test(test_act),
 	        cmocka_unit_test(test_glu),

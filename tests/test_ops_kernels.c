@@ -185,6 +185,63 @@ static void test_sums(void **state)
 	}
 }
 
+/* Every bf16 and its neighbourhood in fp32, in every table: ties, infinities, NaN. */
+static void test_rounding(void **state)
+{
+	static const char *const names[] = {"scalar", "avx2", "avx512"};
+	enum { N = 65536 };
+	static float x[N], back[N];
+	static uint16_t h[N], all[N];
+	static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		all[i] = (uint16_t)i;
+	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+
+		for (size_t n = 0; n < sizeof low / sizeof *low && k; n++) {
+			for (int i = 0; i < N; i++)
+				x[i] = f32_from_bits((uint32_t)i << 16 | low[n]);
+			k->narrow(h, x, N);
+			k->widen(back, all, N);
+			for (int i = 0; i < N; i++) {
+				assert_int_equal(h[i], bf16_from_f32(x[i]));
+				assert_int_equal(f32_bits(back[i]), (uint32_t)i << 16);
+			}
+		}
+	}
+}
+
+/* exp over its whole range, in every table: 1.5 units in the last place, 0 below the normal floats and
+ * infinity above. */
+static void test_exp(void **state)
+{
+	static const char *const names[] = {"scalar", "avx2", "avx512"};
+	enum { N = 5000 };
+	static float x[N], y[N];
+	float odd[] = {-INFINITY, -1e30f, -90, 88.8f, 1e30f, INFINITY, NAN, 0, -0.0f}, out[9];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		x[i] = -103.0f + (float)i * (191.7f / N);
+	for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+		const struct cpu_kernels *k = cpu_kernels_find(names[t]);
+
+		if (!k)
+			continue;
+		k->exp_scaled(y, x, 0, 1, N);
+		for (int i = 0; i < N; i++)
+			if (!(fabs(y[i] - exp(x[i])) <=
+			            3.2 * EPS_F32 * exp(x[i]) + (x[i] < -87.3 ? 1.2e-38 : 0)))
+				fail_msg("%s: exp(%.9g) = %.9g", names[t], x[i], y[i]);
+		k->exp_scaled(out, odd, 0, 1, 9);
+		assert_true(out[0] == 0 && out[1] == 0 && out[2] == 0);
+		assert_true(isinf(out[3]) && isinf(out[4]) && isinf(out[5]) && isnan(out[6]));
+		assert_true(out[7] == 1 && out[8] == 1);
+	}
+}
+
 static void test_find(void **state)
 {
 	(void)state;
@@ -198,6 +255,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_same_bits),
 	        cmocka_unit_test(test_sums),
+	        cmocka_unit_test(test_rounding),
+	        cmocka_unit_test(test_exp),
 	        cmocka_unit_test(test_find),
 	};
 

@@ -4,8 +4,14 @@
 namespace
 {
 
-/* a + b; where that is NaN, the bits that x86 gives: the first NaN operand, made quiet, else the NaN with
- * the sign set. */
+/* What the host's processor gives for infinity - infinity. */
+#ifdef __aarch64__
+const uint32_t MADE_NAN = 0x7fc00000;
+#else
+const uint32_t MADE_NAN = 0xffc00000;
+#endif
+
+/* a + b; where that is NaN, the host's bits: the first NaN operand, made quiet, or MADE_NAN. */
 __device__ __forceinline__ float add_one(float a, float b)
 {
 	float sum = a + b;
@@ -13,7 +19,7 @@ __device__ __forceinline__ float add_one(float a, float b)
 	if (sum != sum)
 		sum = __uint_as_float(a != a   ? __float_as_uint(a) | 0x400000
 		                      : b != b ? __float_as_uint(b) | 0x400000
-		                               : 0xffc00000);
+		                               : MADE_NAN);
 	return sum;
 }
 
