@@ -2,7 +2,7 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 
-.PHONY: all test demo bench format install clean
+.PHONY: all test demo bench bundle format install clean
 
 all:
 	@sh scripts/deps.sh build
@@ -24,6 +24,11 @@ demo: all
 NAME ?= list
 bench: all
 	@$(BUILD)/ferry bench $(NAME)
+
+# For a machine with a GPU: build/ferry-bundle.tar.xz, to be unpacked there. Needs nvcc and takes a while.
+bundle:
+	@sh scripts/deps.sh build
+	@sh scripts/bundle.sh
 
 format:
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i

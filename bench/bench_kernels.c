@@ -10,7 +10,13 @@
 /* Each op over a model's shapes. In every round the limit is measured, then the op, and their ratio is of one
  * moment. Sets of operands are used in turn, so that none is in a cache when its turn comes again. */
 
-enum { SETS_MAX = 32, SETS_BYTES_MAX = 16 /* times rotate_bytes */, ROUNDS_MAX = 32 };
+enum { SETS_MAX = 32, SETS_BYTES_MAX = 16 /* times rotate_bytes */, ROUNDS_MAX = 32, CASES_MAX = 64 };
+
+/* The limits as each case met them. */
+struct limits {
+	double copy[CASES_MAX], product[CASES_MAX];
+	int copy_count, product_count;
+};
 
 static int64_t index_bytes(const struct bench_scale *s)
 {
@@ -128,27 +134,22 @@ static int rig_prepare(struct bench_rig *rig, struct kernel_index *index, const 
 }
 
 static int row_add(json_t *rows, const struct kernel_case *k, const struct bench_scale *s,
-        const struct op *op, double seconds, double share, double limit)
+        const struct op *op, double seconds, double share)
 {
-	struct op_cost cost;
 	double flops = kernel_case_flops(op, s);
+	struct op_cost cost;
 	json_t *row;
 
 	op_cost_of(op, &cost);
-	row = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", k->name, "dtype", dtype_name(k->dtype), "us",
-	        seconds * 1e6, "gbps", cost.memory_bytes / seconds * 1e-9, "tflops", flops / seconds * 1e-12);
-	if (row && k->limit == KERNEL_COPY)
-		json_object_update_new(
-		        row, json_pack("{s:f, s:f}", "of_copy", share, "copy_gbps", limit * 1e-9));
-	else if (row)
-		json_object_update_new(
-		        row, json_pack("{s:f, s:f}", "of_matmul", share, "matmul_tflops", limit * 1e-12));
+	row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "name", k->name, "dtype", dtype_name(k->dtype),
+	        "us", seconds * 1e6, "gbps", cost.memory_bytes / seconds * 1e-9, "tflops",
+	        flops / seconds * 1e-12, "share", share, "of", k->limit == KERNEL_COPY ? "copy" : "matmul");
 	return json_array_append_new(rows, row) ? err_set(ERR_NOMEM, "out of memory for a benchmark's result")
 	                                        : 0;
 }
 
-static int case_run(
-        json_t *rows, struct bench_rig *rig, const struct kernel_case *k, const struct kernel_index *index)
+static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_case *k,
+        const struct kernel_index *index, struct limits *seen)
 {
 	struct kernel_place place = {.base = dev_at(rig->work, fixed_bytes(&rig->scale))};
 	double seconds[ROUNDS_MAX], limit[ROUNDS_MAX], share[ROUNDS_MAX], work;
@@ -172,14 +173,19 @@ static int case_run(
 		if (!rc)
 			share[i] = work / seconds[i] / limit[i];
 	}
-	return rc ? rc
-	          : row_add(rows, k, &rig->scale, &ops[0], bench_median(seconds, rig->scale.rounds),
-	                    bench_median(share, rig->scale.rounds), bench_median(limit, rig->scale.rounds));
+	if (rc)
+		return rc;
+	if (k->limit == KERNEL_COPY)
+		seen->copy[seen->copy_count++] = bench_median(limit, rig->scale.rounds);
+	else
+		seen->product[seen->product_count++] = bench_median(limit, rig->scale.rounds);
+	return row_add(rows, k, &rig->scale, &ops[0], bench_median(seconds, rig->scale.rounds),
+	        bench_median(share, rig->scale.rounds));
 }
 
 /* All cases of a dtype, on a device opened for them. */
 static int cases_run(json_t *rows, const struct bench_args *args, struct pool *pool, enum dtype dtype,
-        struct bench_scale *scale, const char **device)
+        struct bench_scale *scale, const char **device, struct limits *seen)
 {
 	struct kernel_index index;
 	struct bench_rig rig;
@@ -188,7 +194,7 @@ static int cases_run(json_t *rows, const struct bench_args *args, struct pool *p
 
 	for (int i = 0; (k = kernel_case_at(i)) && !rc; i++)
 		if (k->dtype == dtype) {
-			rc = case_run(rows, &rig, k, &index);
+			rc = case_run(rows, &rig, k, &index, seen);
 			if (rc)
 				err_note(rc, "benchmark of %s", k->name);
 		}
@@ -202,21 +208,25 @@ int bench_kernels(json_t **result, const struct bench_args *args)
 {
 	json_t *rows = json_array();
 	struct pool *pool = NULL;
+	struct limits bf16 = {.copy_count = 0}, f32 = {.copy_count = 0};
 	struct bench_scale s;
 	const char *device;
 	int rc = pool_open(&pool, args->threads);
 
 	if (!rc)
-		rc = cases_run(rows, args, pool, DTYPE_BF16, &s, &device);
+		rc = cases_run(rows, args, pool, DTYPE_BF16, &s, &device, &bf16);
 	if (!rc)
-		rc = cases_run(rows, args, pool, DTYPE_F32, &s, &device);
+		rc = cases_run(rows, args, pool, DTYPE_F32, &s, &device, &f32);
 	if (!rc)
-		*result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:O}", "device",
-		        device, "tokens", (json_int_t)s.tokens, "document_tokens",
+		*result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:O}",
+		        "device", device, "tokens", (json_int_t)s.tokens, "document_tokens",
 		        (json_int_t)s.document_tokens, "hidden", (json_int_t)s.hidden, "heads",
 		        (json_int_t)s.heads, "kv_heads", (json_int_t)s.kv_heads, "head_dim",
 		        (json_int_t)s.head_dim, "intermediate", (json_int_t)s.intermediate, "vocab",
-		        (json_int_t)s.vocab, "rounds", s.rounds, "kernels", rows);
+		        (json_int_t)s.vocab, "rounds", s.rounds, "copy_gbps",
+		        bench_median(bf16.copy, bf16.copy_count) * 1e-9, "matmul_bf16_tflops",
+		        bench_median(bf16.product, bf16.product_count) * 1e-12, "matmul_f32_tflops",
+		        bench_median(f32.product, f32.product_count) * 1e-12, "kernels", rows);
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_decref(rows);

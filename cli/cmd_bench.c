@@ -1,8 +1,8 @@
 #include "bench/bench.h"
+#include "cli/bench_table.h"
 #include "cli/cli.h"
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "host/pool.h"
 
 #include <stdio.h>
@@ -28,20 +28,18 @@ static int list(const struct config *c)
 	return err;
 }
 
-/* For people the same keys, one a line. */
+/* With --json the table goes to stderr, for whoever reads along. */
 static int print_result(const struct config *c, const json_t *result)
 {
-	char *text;
+	struct str table = {0};
 	int rc;
 
-	if (c->json)
-		return cli_print_json(result);
-	rc = json_write(&text, result, JSON_INDENT(2) | JSON_REAL_PRECISION(4));
-	if (rc)
-		return rc;
-	printf("%s\n", text);
-	mem_free(text);
-	return 0;
+	bench_table_write(&table, result);
+	rc = str_check(&table);
+	if (!rc)
+		cli_say(c, "%s", table.data);
+	str_free(&table);
+	return rc || !c->json ? rc : cli_print_json(result);
 }
 
 static const char *const isa_names[] = {
