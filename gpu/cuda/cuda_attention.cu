@@ -185,6 +185,8 @@ static int attention_start(
 
 int attention_shape_set(attention_shape *p, const struct op_attention *o)
 {
+	const dev_addr bases[] = {o->out, o->q, o->k, o->v};
+
 	*p = {};
 	if (o->tokens > 1 << 30 || o->heads > INT32_MAX || o->head_dim > INT32_MAX)
 		return err_set(ERR_UNSUPPORTED, "attention: %lld tokens, %lld heads of %lld are too many",
@@ -205,7 +207,7 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 	p->aligned = o->qkv_stride % 8 == 0 && o->out_stride % 8 == 0 &&
 	             (o->heads == 1 || (o->q_head_stride % 8 == 0 && o->head_dim % 8 == 0)) &&
 	             (o->kv_heads == 1 || o->kv_head_stride % 8 == 0);
-	for (dev_addr a : {o->out, o->q, o->k, o->v})
+	for (dev_addr a : bases)
 		p->aligned = p->aligned && a.value % 16 == 0;
 	return 0;
 }

@@ -423,10 +423,11 @@ extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op
 {
 	const struct op_attention_grad *o = &op->attention_grad;
 	const struct op_attention forward = attention_forward_of(o);
+	const dev_addr bases[] = {o->dq, o->dk, o->dv, o->dout};
 	attention_shape p;
 	int rc = attention_shape_set(&p, &forward);
 
-	for (dev_addr a : {o->dq, o->dk, o->dv, o->dout})
+	for (dev_addr a : bases)
 		p.aligned = p.aligned && a.value % 16 == 0;
 	if (rc)
 		return rc;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARRAY_GAP = 256, ASYNC_BYTES = 16 };
+enum { ARRAY_GAP = 256 };
 
 struct simt_index simt_thread_index(void)
 {
@@ -69,18 +69,18 @@ void *simt_shared_dynamic(void)
 
 /* ---- cp.async: nothing is there before it was waited for ---- */
 
-void simt_async_16(void *shared, const void *global, int valid)
+void simt_async(void *shared, const void *global, int bytes, int valid)
 {
 	struct thread *self = machine.self;
 
-	if ((uintptr_t)shared % ASYNC_BYTES || (uintptr_t)global % ASYNC_BYTES)
-		thread_stop(
-		        FOUND_MISALIGNED, "misaligned: cp.async of 16 bytes from %p to %p", global, shared);
-	if (valid < 0 || valid > ASYNC_BYTES)
+	if ((uintptr_t)shared % (unsigned)bytes || (uintptr_t)global % (unsigned)bytes)
+		thread_stop(FOUND_MISALIGNED, "misaligned: cp.async of %d bytes from %p to %p", bytes, global,
+		        shared);
+	if (valid < 0 || valid > bytes)
 		thread_stop(FOUND_FAILURE, "cp.async of %d bytes", valid);
 	if (valid)
 		check_access(global, (size_t)valid, ACCESS_READ, 1);
-	check_async_begin(shared, ASYNC_BYTES);
+	check_async_begin(shared, (size_t)bytes);
 	if (self->copy_count == self->copy_capacity) {
 		int capacity = self->copy_capacity ? 2 * self->copy_capacity : 16;
 		struct async_copy *more = realloc(self->copies, (size_t)capacity * sizeof(*more));
@@ -90,7 +90,7 @@ void simt_async_16(void *shared, const void *global, int valid)
 		self->copies = more;
 		self->copy_capacity = capacity;
 	}
-	self->copies[self->copy_count++] = (struct async_copy){shared, global, valid, self->group};
+	self->copies[self->copy_count++] = (struct async_copy){shared, global, bytes, valid, self->group};
 }
 
 void simt_async_commit(void)
@@ -110,9 +110,9 @@ void simt_async_wait(int pending)
 			self->copies[kept++] = *c;
 			continue;
 		}
-		memset(c->shared, 0, ASYNC_BYTES);
+		memset(c->shared, 0, (size_t)c->bytes);
 		memcpy(c->shared, c->global, (size_t)c->valid);
-		check_async_end(c->shared, ASYNC_BYTES);
+		check_async_end(c->shared, (size_t)c->bytes);
 	}
 	self->copy_count = kept;
 }

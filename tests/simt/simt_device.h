@@ -58,7 +58,7 @@ void simt_fail(const char *what, const char *file, int line);
 uint32_t simt_bf16_pack(float low, float high);
 void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void simt_ldmatrix_x4(uint32_t r[4], const void *row, int transposed, const char *file, int line);
-void simt_async_16(void *shared, const void *global, int valid);
+void simt_async(void *shared, const void *global, int bytes, int valid);
 void simt_async_commit(void);
 void simt_async_wait(int pending);
 

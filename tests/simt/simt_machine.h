@@ -30,7 +30,7 @@ struct meeting {
 struct async_copy {
 	char *shared;
 	const char *global;
-	int valid;
+	int bytes, valid;
 	uint32_t group;
 };
 

@@ -532,7 +532,12 @@ static inline void ldmatrix_x4_trans(uint32_t r[4], const void *row, SIMT_HERE)
 
 static inline void cp_async_16(void *shared, const void *global, int valid)
 {
-	simt_async_16(shared, global, valid);
+	simt_async(shared, global, 16, valid);
+}
+
+static inline void cp_async_4(void *shared, const void *global, int valid)
+{
+	simt_async(shared, global, 4, valid);
 }
 
 static inline void cp_async_commit()
