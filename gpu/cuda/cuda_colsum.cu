@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(COLSUM_BLOCK)
 		if (lane < lanes)
 			part[warp * WARP + lane] = total;
 		__syncthreads();
-		if (threadIdx.x < lanes && col < cols) {
+		if ((int)threadIdx.x < lanes && col < cols) {
 			total = part[lane];
 			for (int w = 1; w < COLSUM_WARPS; w++)
 				total += part[w * WARP + lane];
