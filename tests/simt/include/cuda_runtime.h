@@ -14,6 +14,7 @@
 #include "tests/simt/simt.h"
 #include "tests/simt/simt_device.h"
 
+#include <initializer_list>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
