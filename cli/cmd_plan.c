@@ -55,14 +55,17 @@ static int steps_simulate(
 static int print_json(const struct session *s, const struct plan_figures *f)
 {
 	const struct engine_memory *m = &f->memory;
-	json_t *object = json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I}", "parameters",
-	        (json_int_t)s->model->parameter_count, "device_bytes", (json_int_t)m->device_bytes,
-	        "host_bytes", (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes",
-	        (json_int_t)m->pinned_bytes, "disk_bytes", (json_int_t)(12 * s->model->parameter_count),
-	        "step_ms", f->step_ms, "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits",
-	        f->fit.fits, "store_bytes", (json_int_t)m->store_bytes, "stage_bytes",
-	        (json_int_t)m->stage_bytes, "h2d_bytes", (json_int_t)m->h2d_bytes, "d2h_bytes",
-	        (json_int_t)m->d2h_bytes);
+	json_t *object = json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:I}",
+	        "parameters", (json_int_t)s->model->parameter_count, "device_bytes",
+	        (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
+	        (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
+	        "disk_bytes", (json_int_t)(12 * s->model->parameter_count), "step_ms", f->step_ms,
+	        "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits", f->fit.fits, "store_bytes",
+	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
+	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
+	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
+	        "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
+	        "spared_bytes", (json_int_t)m->spared_bytes);
 	int rc;
 
 	for (int q = 0; object && q < QUEUE_COUNT; q++) {
@@ -85,6 +88,27 @@ static void print_row(const struct config *c, const char *what, int64_t bytes)
 	str_free(&text);
 }
 
+static void print_reserve(const struct config *c, const struct device_reserve *reserve)
+{
+	char what[64];
+
+	snprintf(what, sizeof(what), "  of it %s", reserve->name);
+	print_row(c, what, reserve->bytes);
+}
+
+/* What vram_budget keeps on the device, and what that spares. */
+static void print_resident(const struct session *s, const struct engine_memory *m)
+{
+	struct str text = {0};
+
+	fit_resident_text(&text, m, engine_units(s->engine)->unit_count);
+	if (text.data) {
+		print_row(s->config, "spared, each step", m->spared_bytes);
+		cli_say(s->config, "on the device stay: %s\n", text.data);
+	}
+	str_free(&text);
+}
+
 static void print_people(const struct session *s, const struct plan_figures *f)
 {
 	const struct config *c = s->config;
@@ -95,12 +119,17 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	        s->model->config.model_type, parameters.data ? parameters.data : "",
 	        engine_units(s->engine)->unit_count, f->tokens);
 	str_free(&parameters);
-	print_row(c, "device", f->memory.device_bytes);
+	print_row(c, "device", f->memory.device_bytes + s->fit.reserve_bytes);
+	if (s->fit.reserve_count)
+		print_row(c, "  of it the plan's arena", f->memory.device_bytes);
+	for (int i = 0; i < s->fit.reserve_count; i++)
+		print_reserve(c, &s->fit.reserves[i]);
 	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
 	print_row(c, "disk, each checkpoint", 12 * s->model->parameter_count);
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
+	print_resident(s, &f->memory);
 	if (!f->fit.fits)
 		print_row(c, "missing on this host", f->fit.need_bytes - f->fit.limit_bytes);
 	cli_say(c, "a step on a machine as assumed: %.1f ms, %.0f tokens/s; of it busy:", f->step_ms,

@@ -64,6 +64,7 @@ static void print_plan(const struct trainer *t)
 	const struct session *s = &t->session;
 	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
 	struct engine_memory m;
+	struct str resident = {0};
 
 	engine_get_memory(s->engine, &m);
 	cli_say(t->config, "memory\n");
@@ -72,11 +73,19 @@ static void print_plan(const struct trainer *t)
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
+	for (int i = 0; i < s->fit.reserve_count; i++)
+		print_bytes_row(t->config, s->fit.reserves[i].name, "device", s->fit.reserves[i].bytes);
 	print_bytes_row(t->config, "all on the host", "host", m.store_bytes + m.stage_bytes);
 	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
-	print_bytes_row(t->config, "all on the device", "device", m.device_bytes);
+	print_bytes_row(t->config, "all on the device", "device", m.device_bytes + s->fit.reserve_bytes);
 	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
 	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
+	fit_resident_text(&resident, &m, engine_units(s->engine)->unit_count);
+	if (!resident.data)
+		return;
+	print_bytes_row(t->config, "spared by what stays there", "copied", m.spared_bytes);
+	cli_say(t->config, "  what stays there: %s\n", resident.data);
+	str_free(&resident);
 }
 
 /* What cpu_offload came to. */

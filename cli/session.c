@@ -248,7 +248,6 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
-	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
 	};
 }
 
@@ -291,16 +290,16 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	struct engine_options o = *options;
 	int rc = positions_check(s, &o);
 
+	fit_device_find(&s->fit, s->config, s->device);
 	if (!rc)
-		rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+		rc = fit_device_budget(&o.device_budget_bytes, &s->fit, s->config);
+	if (rc)
+		return rc;
+	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT)
-		return err_set(ERR_FIT,
-		        "%s; a smaller per_device_train_batch_size or max_length, activations=offload, "
-		        "prefetch_units=1 or "
-		        "backward_prefetch=NO_PREFETCH need less",
-		        err_text());
+		return fit_device_refuse(&s->fit, s->config, &o);
 	return rc ? rc : memory_check(s);
 }
 

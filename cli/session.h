@@ -9,7 +9,7 @@
 #define FERRY_CLI_SESSION_H
 
 #include "checkpoint/hf_import.h"
-#include "cli/config.h"
+#include "cli/fit.h"
 #include "data/batch.h"
 #include "data/tokenizer.h"
 #include "offload/engine.h"
@@ -34,6 +34,7 @@ struct session {
 	struct session_rows train, eval;
 	struct pool *pool;
 	struct device *device;
+	struct fit_device fit; /* once the engine is open */
 	struct engine *engine;
 };
 
@@ -56,7 +57,7 @@ void session_engine_options(const struct session *s, struct engine_options *o);
 /* Pool and device ("host" or "meta"). */
 int session_open_device(struct session *s, const char *name);
 
-/* Plans; ERR_FIT names what would make it fit. */
+/* Plans, as many units on the device as vram_budget has room for; ERR_FIT names what would make it fit. */
 int session_open_engine(struct session *s, const struct engine_options *o);
 
 /* Memory, then weights: pretrained, or random by `seed`. */

@@ -1,0 +1,196 @@
+/* links: cli */
+/* vram_budget from outside: what the plan says is what a run takes, no budget changes a bit, and what is said
+ * to fit where a plan does not is true. */
+#include "tests/run_fixture.h"
+
+#include <inttypes.h>
+
+static struct run_model model;
+
+#define SETTINGS                                                                                             \
+	"learning_rate=1e-3 per_device_train_batch_size=4 gradient_accumulation_steps=2 max_steps=4 "        \
+	"export_dtype=fp32 overwrite_output_dir=on "
+
+static int64_t number_of(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_integer(value));
+	return json_integer_value(value);
+}
+
+/* What `ferry plan` says with these settings. */
+static json_t *plan_of(const char *settings)
+{
+	json_t *object;
+
+	assert_ferry_json(&object, "plan model=%s data=%s %s --json", model.dir, model.data, settings);
+	return object;
+}
+
+static int64_t plan_bytes(const char *settings)
+{
+	json_t *object = plan_of(settings);
+	int64_t bytes = number_of(object, "device_bytes");
+
+	json_decref(object);
+	return bytes;
+}
+
+static int64_t device_peak(const char *run)
+{
+	char path[400], *text, *at;
+	size_t len;
+	int64_t peak = 0;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, run);
+	text = read_file(path, &len);
+	for (at = text; (at = strstr(at, "\"device_peak_bytes\":")); at++)
+		peak = strtoll(at + strlen("\"device_peak_bytes\":"), NULL, 10);
+	mem_free(text);
+	return peak;
+}
+
+#define PLANNED "per_device_train_batch_size=4 gradient_accumulation_steps=2 "
+
+static void test_any_budget_changes_no_bit(void **state)
+{
+	static const char *const more[] = {"", "max_grad_norm=0 skip_nonfinite=off activations=keep",
+	        "schedule=micro_batch_major compute_dtype=fp32", "wrap_policy=size min_num_params=3000"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(more) / sizeof(*more); i++) {
+		char settings[300];
+		int64_t least, most;
+
+		snprintf(settings, sizeof(settings), PLANNED "%s", more[i]);
+		least = plan_bytes(settings);
+		snprintf(settings, sizeof(settings), PLANNED "cpu_offload=off %s", more[i]);
+		most = plan_bytes(settings);
+		assert_true(most > least);
+		assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/base " SETTINGS "%s", model.dir,
+		        model.data, work_dir, more[i]);
+		assert_int_equal(device_peak("base"), least);
+		for (int step = 0; step <= 4; step++) {
+			int64_t budget = least + (most - least) * step / 4;
+			json_t *plan;
+
+			snprintf(settings, sizeof(settings), PLANNED "vram_budget=%" PRId64 " %s", budget,
+			        more[i]);
+			plan = plan_of(settings);
+			assert_ferry(0, NULL,
+			        "train model=%s data=%s output_dir=%s/a " SETTINGS "vram_budget=%" PRId64
+			        " %s",
+			        model.dir, model.data, work_dir, budget, more[i]);
+			assert_same_runs("base", "a", settings);
+			assert_true(number_of(plan, "device_bytes") <= budget);
+			assert_int_equal(device_peak("a"), number_of(plan, "device_bytes"));
+			assert_int_equal(number_of(plan, "device_bytes"),
+			        number_of(plan, "arena_bytes") + number_of(plan, "reserve_bytes"));
+			if (step == 4)
+				assert_int_equal(number_of(plan, "store_bytes"), 0);
+			json_decref(plan);
+		}
+	}
+}
+
+static void test_a_checkpoint_knows_no_budget(void **state)
+{
+	int64_t least = plan_bytes(PLANNED), most = plan_bytes(PLANNED "cpu_offload=off");
+
+	(void)state;
+	remove_run("base");
+	remove_run("a");
+	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/base " SETTINGS "save_steps=2", model.dir,
+	        model.data, work_dir);
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/a " SETTINGS "save_steps=2 vram_budget=%" PRId64,
+	        model.dir, model.data, work_dir, (least + most) / 2);
+	remove_run("a/checkpoint-000004");
+	remove_run("a/model");
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=auto overwrite_output_dir=off "
+	        "vram_budget=%" PRId64,
+	        work_dir, most - 1);
+	assert_same_runs("base", "a", "resumed with another budget");
+}
+
+static void test_eval_keeps_weights_too(void **state)
+{
+	json_t *streamed, *resident;
+
+	(void)state;
+	assert_ferry_json(&streamed, "eval model=%s data=%s --json", model.dir, model.data);
+	for (int kib = 120; kib < 400; kib += 90) {
+		assert_ferry_json(&resident, "eval model=%s data=%s vram_budget=%dKiB --json", model.dir,
+		        model.data, kib);
+		assert_true(json_equal(json_object_get(streamed, "loss"), json_object_get(resident, "loss")));
+		assert_non_null(json_object_get(streamed, "loss"));
+		json_decref(resident);
+	}
+	json_decref(streamed);
+}
+
+/* The settings that a refusal names, as a command line takes them. */
+static int settings_of(char *settings, size_t cap)
+{
+	const char *fits = strstr(ferry_said(), "; it fits, in "),
+	           *with = fits ? strstr(fits, " with ") : NULL;
+
+	if (!with)
+		return 0;
+	snprintf(settings, cap, "%s", with + strlen(" with "));
+	settings[strcspn(settings, "\n")] = 0;
+	return 1;
+}
+
+static void test_what_is_said_to_fit_fits(void **state)
+{
+	const char *const base = "activations=keep backward_prefetch=BACKWARD_PRE max_length=26 ";
+	char settings[400];
+	int64_t most, least = 0;
+	int fitted = 0;
+
+	(void)state;
+	snprintf(settings, sizeof(settings), PLANNED "%s", base);
+	most = plan_bytes(settings);
+	assert_ferry(
+	        5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64", model.dir, model.data, base);
+	assert_non_null(strstr(ferry_said(), "more than vram_budget, 64 B; the least found is "));
+	least = strtoll(strchr(strstr(ferry_said(), "the least found is "), '(') + 1, NULL, 10);
+	assert_in_range(least, 1000, most - 1);
+	for (int step = 0; step < 8; step++) {
+		int64_t budget = least + (most - 1 - least) * step / 7;
+		char command[600];
+
+		assert_ferry(5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=%" PRId64, model.dir,
+		        model.data, base, budget);
+		if (!settings_of(settings, sizeof(settings)))
+			fail_msg("nothing fits %lld bytes: %s", (long long)budget, ferry_said());
+		/* a key is given once */
+		snprintf(command, sizeof(command), "%s %s %s %s vram_budget=%" PRId64,
+		        strstr(settings, "activations=") ? "" : "activations=keep",
+		        strstr(settings, "backward_prefetch=") ? "" : "backward_prefetch=BACKWARD_PRE",
+		        strstr(settings, "batch_size=") ? "" : PLANNED, settings, budget);
+		assert_ferry(0, NULL, "plan model=%s data=%s %s", model.dir, model.data, command);
+		fitted++;
+	}
+	assert_int_equal(fitted, 8);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_any_budget_changes_no_bit),
+	        cmocka_unit_test(test_a_checkpoint_knows_no_budget),
+	        cmocka_unit_test(test_eval_keeps_weights_too),
+	        cmocka_unit_test(test_what_is_said_to_fit_fits),
+	};
+	int failed;
+
+	ferry_run_begin("budget");
+	tiny_model(&model);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
