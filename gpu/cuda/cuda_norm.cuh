@@ -22,8 +22,8 @@ enum {
 	NORM_FORWARD_LANES = 1024, /* the most that a team has, and so a block */
 	NORM_BACKWARD_LANES = 512, /* the threads of every block */
 	NORM_HELD = 4,
-	NORM_BLOCK_ROWS = 64, /* at least, of a block of the backward pass: norm_scratch_count */
-	NORM_BLOCKS = 64,
+	NORM_BLOCK_ROWS = 32, /* at least, of a block of the backward pass: norm_scratch_count */
+	NORM_BLOCKS = 128,
 };
 
 /* Element at which row i / groups, group i % groups starts. */
@@ -101,7 +101,8 @@ static __device__ __forceinline__ double team_sum(double x, int lanes, double *s
 
 /* Bytes of bf16: 2 read and 2 written an element (the weight comes from the caches), 4 or 8 written a row. */
 template <enum norm_kind KIND, class T, int N, int HELD>
-static __global__ void __launch_bounds__(NORM_FORWARD_LANES) norm_forward(struct op_norm o, int lanes)
+static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
+        norm_forward(struct op_norm o, double inverse_cols, int lanes)
 {
 	SHARED(double, mean_parts, WARP);
 	SHARED(double, square_parts, WARP);
@@ -123,7 +124,7 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES) norm_forward(struct
 			for (int j = 0; j < N; j++)
 				mean += (double)to_float(v.at[j]);
 		});
-		mean = team_sum(mean, lanes, mean_parts) / (double)o.cols;
+		mean = team_sum(mean, lanes, mean_parts) * inverse_cols;
 	}
 	norm_each(part, x, first, step, cols, [&](int64_t, const vec<T, N> &v) {
 #pragma unroll
@@ -134,7 +135,7 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES) norm_forward(struct
 		}
 	});
 	square = team_sum(square, lanes, square_parts);
-	rstd = (float)rsqrt(square / (double)o.cols + o.epsilon);
+	rstd = (float)rsqrt(fma(square, inverse_cols, o.epsilon));
 	m = (float)mean;
 	norm_each(part, x, first, step, cols, [&](int64_t c, const vec<T, N> &v) {
 		vec<T, N> w = *(const vec<T, N> *)(weight + c), b = {}, out;
@@ -180,6 +181,26 @@ template <class T, int N, int HELD> struct norm_grad_row {
 	}
 };
 
+/* The weights of a thread; where registers are short, from the cache at each use. */
+template <class T, int N, int HELD> struct norm_weight {
+	const T *from;
+	norm_part<T, N, HELD == NORM_HELD ? 0 : HELD> part;
+
+	__device__ __forceinline__ norm_weight(dev_addr weight, int first, int step, int64_t cols)
+	    : from(dev_ptr<const T>(weight) + first)
+	{
+		if constexpr (HELD < NORM_HELD)
+			part.load(from - first, first, step, cols);
+	}
+	__device__ __forceinline__ vec<T, N> at(int k, int step) const
+	{
+		if constexpr (HELD < NORM_HELD)
+			return part.held[k];
+		else
+			return *(const vec<T, N> *)(from + k * step);
+	}
+};
+
 /* dx of an element, the sums divided by cols. */
 static __device__ __forceinline__ float norm_dx(
         float dy, float x, float weight, float mean, float rstd, float mean_g, float mean_gx)
@@ -189,8 +210,8 @@ static __device__ __forceinline__ float norm_dx(
 
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &o,
-        const norm_grad_row<T, N, HELD> &row, const norm_part<T, N, HELD> &weight, int64_t i, int first,
-        int step, int64_t cols, int lanes, double *g_parts, double *gx_parts)
+        const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight, int64_t i, int first,
+        int step, int64_t cols, double inverse_cols, int lanes, double *g_parts, double *gx_parts)
 {
 	T *dx = dev_ptr<T>(o.dx) + norm_at(i, o.groups, o.x_stride, o.x_group_stride);
 	double g = 0, gx = 0;
@@ -198,31 +219,34 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 
 #pragma unroll
 	for (int k = 0; k < HELD; k++)
-		if (first + k * step < cols)
+		if (first + k * step < cols) {
+			vec<T, N> w = weight.at(k, step);
+
 #pragma unroll
 			for (int j = 0; j < N; j++) {
-				float d = row.dy.at(k, j) * weight.at(k, j);
+				float d = row.dy.at(k, j) * to_float(w.at[j]);
 
 				gx += (double)(d * (row.x.at(k, j) - row.mean));
 				if (KIND == NORM_LAYER)
 					g += (double)d;
 			}
+		}
 	if (KIND == NORM_LAYER)
 		g = team_sum(g, lanes, g_parts);
 	gx = team_sum(gx, lanes, gx_parts);
-	mean_g = (float)(g / (double)o.cols);
-	mean_gx = cols ? (float)(gx * row.rstd / (double)o.cols) : 0;
+	mean_g = (float)(g * inverse_cols);
+	mean_gx = cols ? (float)(gx * row.rstd * inverse_cols) : 0;
 #pragma unroll
 	for (int k = 0; k < HELD; k++)
 		if (first + k * step < cols) {
 			vec<T, N> *at = (vec<T, N> *)(dx + first + k * step);
-			vec<T, N> out;
+			vec<T, N> w = weight.at(k, step), out;
 
 			if (o.accumulate_dx)
 				out = *at;
 #pragma unroll
 			for (int j = 0; j < N; j++) {
-				float value = norm_dx(row.dy.at(k, j), row.x.at(k, j), weight.at(k, j),
+				float value = norm_dx(row.dy.at(k, j), row.x.at(k, j), to_float(w.at[j]),
 				        row.mean, row.rstd, mean_g, mean_gx);
 
 				if (o.accumulate_dx)
@@ -231,6 +255,25 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 			}
 			*at = out;
 		}
+}
+
+/* A row's terms of dweight and dbias. */
+template <enum norm_kind KIND, class T, int N, int HELD>
+static __device__ __forceinline__ void norm_grad_add(float (&dweight)[HELD][N], float (&dbias)[HELD][N],
+        const norm_grad_row<T, N, HELD> &row, int first, int step, int64_t cols)
+{
+#pragma unroll
+	for (int k = 0; k < HELD; k++)
+		if (first + k * step < cols)
+#pragma unroll
+			for (int j = 0; j < N; j++) {
+				float dy = row.dy.at(k, j);
+
+				dweight[k][j] =
+				        fmaf(dy, (row.x.at(k, j) - row.mean) * row.rstd, dweight[k][j]);
+				if (KIND == NORM_LAYER)
+					dbias[k][j] += dy;
+			}
 }
 
 /* The sums of a block's teams, in their order, into the block's row of scratch. */
@@ -257,13 +300,14 @@ static __device__ __forceinline__ void norm_grad_store(
 	}
 }
 
-/* Block b has rows [b * block_rows, (b + 1) * block_rows); its teams take them in turn, and load the next one
- * while they work on one. Bytes of bf16: 4 read and 2 written an element, 2 more read if dx accumulates; 4 or
- * 8 an element of scratch, which norm_combine reads. */
+/* Block b has rows [b * block_rows, (b + 1) * block_rows); its teams take them in turn, and ask for the next
+ * ones while they work on one: as many as registers allow. Bytes of bf16: 4 read and 2 written an element, 2
+ * more read if dx accumulates; 4 or 8 an element of scratch, which norm_combine reads. */
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
-        norm_backward(struct op_norm_grad o, int lanes, int64_t block_rows)
+        norm_backward(struct op_norm_grad o, double inverse_cols, int lanes, int64_t block_rows)
 {
+	constexpr int ahead = HELD == 1 ? 2 : HELD == 2 && (KIND == NORM_RMS || N <= 4) ? 1 : 0;
 	SHARED(double, parts, 4 * WARP);
 	SHARED(float, sums, NORM_BACKWARD_LANES *N);
 	int64_t begin = (int64_t)blockIdx.x * block_rows, end = begin + block_rows, all = o.rows * o.groups;
@@ -271,32 +315,24 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 	int64_t i = begin + (int)threadIdx.x / lanes;
 	float dweight[HELD][N] = {}, dbias[HELD][N] = {};
 	float *to = dev_ptr<float>(o.scratch) + (KIND == NORM_RMS ? 1 : 2) * o.cols * blockIdx.x;
-	norm_grad_row<T, N, HELD> row, next;
-	norm_part<T, N, HELD> weight;
+	norm_grad_row<T, N, HELD> rows[ahead + 1];
+	norm_weight<T, N, HELD> weight(o.weight, first, step, o.cols);
 
 	end = end < all ? end : all;
-	weight.load(dev_ptr<const T>(o.weight), first, step, o.cols);
-	next.template load<KIND>(o, i, first, step, i < end ? o.cols : 0);
+#pragma unroll
+	for (int k = 0; k < ahead; k++)
+		rows[k].template load<KIND>(o, i + k * teams, first, step, i + k * teams < end ? o.cols : 0);
 	for (int64_t at = begin, turn = 0; at < end; at += teams, i += teams, turn ^= 1) {
-		int64_t cols = i < end ? o.cols : 0;
+		int64_t cols = i < end ? o.cols : 0, next = i + ahead * teams;
 
-		row = next;
-		next.template load<KIND>(o, i + teams, first, step, i + teams < end ? o.cols : 0);
-#pragma unroll
-		for (int k = 0; k < HELD; k++)
-			if (first + k * step < cols)
-#pragma unroll
-				for (int j = 0; j < N; j++) {
-					float dy = row.dy.at(k, j);
-
-					dweight[k][j] = fmaf(
-					        dy, (row.x.at(k, j) - row.mean) * row.rstd, dweight[k][j]);
-					if (KIND == NORM_LAYER)
-						dbias[k][j] += dy;
-				}
+		rows[ahead].template load<KIND>(o, next, first, step, next < end ? o.cols : 0);
+		norm_grad_add<KIND>(dweight, dbias, rows[0], first, step, cols);
 		/* two turns lie between the uses of a place, and a barrier between the turns */
-		norm_grad_one<KIND>(o, row, weight, i, first, step, cols, lanes, parts + 2 * WARP * turn,
-		        parts + 2 * WARP * turn + WARP);
+		norm_grad_one<KIND>(o, rows[0], weight, i, first, step, cols, inverse_cols, lanes,
+		        parts + 2 * WARP * turn, parts + 2 * WARP * turn + WARP);
+#pragma unroll
+		for (int k = 0; k < ahead; k++)
+			rows[k] = rows[k + 1];
 	}
 	norm_grad_store(to, dweight, sums, lanes, o.cols);
 	if (KIND == NORM_LAYER)
@@ -347,7 +383,8 @@ static __global__ void __launch_bounds__(COLUMN_SLICES *WARP)
 
 /* A block and one row, which is read twice (the second time from a cache, if it fits). */
 template <enum norm_kind KIND, class T, int N>
-static __global__ void __launch_bounds__(NORM_BACKWARD_LANES) norm_long_dx(struct op_norm_grad o)
+static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
+        norm_long_dx(struct op_norm_grad o, double inverse_cols)
 {
 	SHARED(double, parts, 2 * WARP);
 	int64_t i = blockIdx.x, first = threadIdx.x * N, step = (int64_t)blockDim.x * N;
@@ -373,8 +410,8 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES) norm_long_dx(struc
 	}
 	g = KIND == NORM_RMS ? 0 : team_sum(g, (int)blockDim.x, parts);
 	gx = team_sum(gx, (int)blockDim.x, parts + WARP);
-	mean_g = (float)(g / (double)o.cols);
-	mean_gx = (float)(gx * rstd / (double)o.cols);
+	mean_g = (float)(g * inverse_cols);
+	mean_gx = (float)(gx * rstd * inverse_cols);
 	for (int64_t c = first; c < o.cols; c += step) {
 		vec<T, N> d = *(const vec<T, N> *)(dy + c), v = *(const vec<T, N> *)(x + c),
 		          w = *(const vec<T, N> *)(weight + c), *at = (vec<T, N> *)(dx + c), out;
@@ -457,14 +494,15 @@ static int norm_forward_start(const struct cuda_launch *at, const char *what, co
 {
 	int64_t vectors = ceil_div(o->cols, N), held = ceil_div(vectors, NORM_HELD);
 	int64_t lanes = power_of_two_from(least(vectors, most(WARP, held)));
-	int64_t block = lanes < 128 ? 128 : lanes, rows = o->rows * o->groups;
+	int64_t block = most(lanes, 128), rows = o->rows * o->groups;
+	double inverse_cols = 1 / (double)o->cols;
 
 	if (lanes > NORM_FORWARD_LANES)
 		return cuda_start(at, what, norm_forward<KIND, T, N, 0>, dim3((unsigned)rows),
-		        NORM_FORWARD_LANES, 0, *o, NORM_FORWARD_LANES);
+		        NORM_FORWARD_LANES, 0, *o, inverse_cols, (int)NORM_FORWARD_LANES);
 	return cuda_start(at, what,
 	        vectors <= lanes ? norm_forward<KIND, T, N, 1> : norm_forward<KIND, T, N, NORM_HELD>,
-	        dim3((unsigned)ceil_div(rows, block / lanes)), (int)block, 0, *o, (int)lanes);
+	        dim3((unsigned)ceil_div(rows, block / lanes)), (int)block, 0, *o, inverse_cols, (int)lanes);
 }
 
 template <enum norm_kind KIND, class T>
@@ -495,11 +533,11 @@ template <enum norm_kind KIND, class T, int N>
 static int norm_backward_start(const struct cuda_launch *at, const char *what, const struct op_norm_grad *o)
 {
 	int64_t rows = o->rows * o->groups, vectors = ceil_div(o->cols, N);
-	/* the scratch of rmsnorm has room for twice the blocks: it has no dbias */
-	int64_t blocks = (KIND == NORM_RMS ? 2 : 1) * least(ceil_div(rows, NORM_BLOCK_ROWS), NORM_BLOCKS);
+	int64_t blocks = least(ceil_div(rows, NORM_BLOCK_ROWS), NORM_BLOCKS);
 	int64_t block_rows = ceil_div(rows, blocks), held = ceil_div(vectors, NORM_BACKWARD_LANES);
 	int64_t lanes = power_of_two_from(least(vectors, NORM_BACKWARD_LANES));
 	dim3 bands((unsigned)ceil_div((KIND == NORM_RMS ? 1 : 2) * o->cols, WARP));
+	double inverse_cols = 1 / (double)o->cols;
 	int rc;
 
 	blocks = ceil_div(rows, block_rows);
@@ -509,13 +547,14 @@ static int norm_backward_start(const struct cuda_launch *at, const char *what, c
 		        *o, block_rows);
 		if (!rc)
 			rc = cuda_start(at, what, norm_long_dx<KIND, T, N>, dim3((unsigned)rows),
-			        NORM_BACKWARD_LANES, 0, *o);
+			        NORM_BACKWARD_LANES, 0, *o, inverse_cols);
 	} else {
 		rc = cuda_start(at, what,
 		        held == 1   ? norm_backward<KIND, T, N, 1>
 		        : held == 2 ? norm_backward<KIND, T, N, 2>
 		                    : norm_backward<KIND, T, N, NORM_HELD>,
-		        dim3((unsigned)blocks), NORM_BACKWARD_LANES, 0, *o, (int)lanes, block_rows);
+		        dim3((unsigned)blocks), NORM_BACKWARD_LANES, 0, *o, inverse_cols, (int)lanes,
+		        block_rows);
 	}
 	if (!rc)
 		rc = cuda_start(at, what, norm_combine<KIND>, bands, COMBINE_SLICES * WARP, 0, *o, blocks);
