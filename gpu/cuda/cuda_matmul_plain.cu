@@ -68,6 +68,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 	for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
 		int64_t row0 = tile / tiles_n * TILE, column0 = tile % tiles_n * TILE;
+		int is_inside = row0 + row < o.m && column0 + column < o.n;
 		float sums[EACH][EACH] = {};
 
 		for (int64_t k0 = 0; k0 < of_a.k; k0 += DEPTH) {
@@ -75,7 +76,7 @@ static __global__ void __launch_bounds__(THREADS)
 			panel_load(b_panel, b, of_b, column0, k0);
 			__syncthreads();
 #pragma unroll
-			for (int l = 0; l < DEPTH; l++) {
+			for (int l = 0; l < DEPTH && is_inside; l++) {
 				vec<float, EACH> x = *(const vec<float, EACH> *)(a_panel + l * ROW + row);
 				vec<float, EACH> y = *(const vec<float, EACH> *)(b_panel + l * ROW + column);
 

@@ -3,6 +3,7 @@
 #include "base/num.h"
 #include "gpu/cuda/cuda_library.h"
 #include "tests/simt/simt.h"
+#include "tests/simt/simt_runtime.h"
 
 #include <cublasLt.h>
 #include <pthread.h>
@@ -408,6 +409,18 @@ static void run_product(void *context)
 	run_free(r);
 }
 
+/* All of a matrix lies in one allocation of device memory. */
+static cublasStatus_t place_check(const void *at, const struct fake_layout *l)
+{
+	const void *base;
+	int64_t bytes,
+	        end = ((int64_t)(l->cols - 1) * l->ld + (int64_t)l->rows) * (int64_t)type_bytes(l->type);
+
+	if (simt_runtime_find(at, &base, &bytes) && (const char *)at - (const char *)base + end <= bytes)
+		return CUBLAS_STATUS_SUCCESS;
+	return finding("a matrix of %lld bytes at %p lies outside device memory", (long long)end, at);
+}
+
 static cublasStatus_t alignment_check(const cublasLtMatmulAlgo_t *algo, const struct fake_product *p,
         const void *a, const void *b, const void *c, const void *d)
 {
@@ -438,6 +451,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 		status = finding("the algorithm is another product's");
 	if (!status)
 		status = alignment_check(algo, desc, a, b, c, d);
+	if (!status)
+		status = place_check(a, a_layout);
+	if (!status)
+		status = place_check(b, b_layout);
+	if (!status)
+		status = place_check(d, d_layout);
 	if (!status && algo->data[1] > 1 &&
 	        (!workspace || workspace_bytes < FAKE_WORKSPACE_BYTES || (uintptr_t)workspace % 256))
 		status = finding("a workspace of %zu bytes at %p", workspace_bytes, workspace);
