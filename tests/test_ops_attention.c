@@ -451,13 +451,9 @@ static void setting_try(const struct setting *s, uint64_t seed)
 	struct operands o;
 
 	case_begin(&c, "setting", seed);
+	c.phase = s->misfit;
 	attention_set(&c, &a, s);
 	operands_alloc(&o, &c, &a, s->dtype, s->layout);
-	/* where case_tensor puts the first element is its own choice: move it */
-	for (int n = 2; n < c.tensor_count; n++) {
-		c.tensors[n].offset = GUARD_BYTES + s->misfit * dtype_bytes(c.tensors[n].dtype);
-		tensor_refill(&c, &c.tensors[n], 1);
-	}
 	if (s->magnitude > 0 && s->layout == LAYOUT_APART) {
 		tensor_refill(&c, o.in.q.tensor, s->magnitude);
 		tensor_refill(&c, o.in.k.tensor, s->magnitude);
@@ -465,10 +461,20 @@ static void setting_try(const struct setting *s, uint64_t seed)
 	attention_check(&c, &a, &o);
 }
 
+/* On the emulator, where a product of tiles takes milliseconds, every eighth. */
+static uint64_t seed_step(void)
+{
+#ifdef FERRY_TEST_CUDA
+	return simt_set_order ? 8 : 1;
+#else
+	return 1;
+#endif
+}
+
 static void test_small(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 0; seed < case_count(120); seed++)
+	for (uint64_t seed = 0; seed < case_count(120); seed += seed_step())
 		attention_try(seed, 24);
 }
 
@@ -476,7 +482,7 @@ static void test_small(void **state)
 static void test_blocks(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1000; seed < 1000 + case_count(24); seed++)
+	for (uint64_t seed = 1000; seed < 1000 + case_count(24); seed += seed_step())
 		attention_try(seed, 330);
 }
 
@@ -489,23 +495,23 @@ static void test_tiles(void **state)
 	        {.tokens = 1, .heads = 2, .kv_heads = 1, .head_dim = 64},
 	        {.tokens = 63, .heads = 1, .kv_heads = 1, .head_dim = 8},
 	        {.tokens = 65, .heads = 2, .kv_heads = 2, .head_dim = 16, .lengths = {1, 63}},
-	        {.tokens = 127, .heads = 4, .kv_heads = 1, .head_dim = 40, .layout = LAYOUT_FUSED},
+	        {.tokens = 70, .heads = 4, .kv_heads = 1, .head_dim = 40, .layout = LAYOUT_FUSED},
 	        {.tokens = 128, .heads = 1, .kv_heads = 1, .head_dim = 64, .lengths = {64}},
-	        {.tokens = 129, .heads = 7, .kv_heads = 1, .head_dim = 64, .window = 5, .gap = 8},
+	        {.tokens = 33, .heads = 7, .kv_heads = 1, .head_dim = 64, .window = 5, .gap = 8},
 	        {.tokens = 300, .heads = 1, .kv_heads = 1, .head_dim = 64, .window = 100},
-	        {.tokens = 257, .heads = 1, .kv_heads = 1, .head_dim = 64, .lengths = {1, 1, 126, 3, 77}},
-	        {.tokens = 193, .heads = 2, .kv_heads = 1, .head_dim = 80, .layout = LAYOUT_FUSED},
+	        {.tokens = 257, .heads = 1, .kv_heads = 1, .head_dim = 32, .lengths = {1, 1, 126, 3, 77}},
+	        {.tokens = 129, .heads = 2, .kv_heads = 1, .head_dim = 80, .layout = LAYOUT_FUSED},
 	        {.tokens = 150, .heads = 1, .kv_heads = 1, .head_dim = 96, .window = 64, .lengths = {70}},
-	        {.tokens = 200, .heads = 2, .kv_heads = 1, .head_dim = 128, .lengths = {31, 33, 65}},
-	        {.tokens = 131, .heads = 2, .kv_heads = 2, .head_dim = 128, .layout = LAYOUT_INTERLEAVED},
-	        {.tokens = 161, .heads = 1, .kv_heads = 1, .head_dim = 128, .window = 33, .misfit = 1},
-	        {.tokens = 70, .heads = 8, .kv_heads = 1, .head_dim = 128, .lengths = {69}},
+	        {.tokens = 200, .heads = 1, .kv_heads = 1, .head_dim = 128, .lengths = {31, 33, 65}},
+	        {.tokens = 127, .heads = 2, .kv_heads = 2, .head_dim = 64, .layout = LAYOUT_INTERLEAVED},
+	        {.tokens = 131, .heads = 1, .kv_heads = 1, .head_dim = 128, .window = 33, .misfit = 1},
+	        {.tokens = 20, .heads = 8, .kv_heads = 1, .head_dim = 128, .lengths = {19}},
 	        {.tokens = 130, .heads = 1, .kv_heads = 1, .head_dim = 12, .gap = 4, .lengths = {129}},
-	        {.tokens = 97, .heads = 2, .kv_heads = 1, .head_dim = 192, .lengths = {40}},
-	        {.tokens = 129, .heads = 1, .kv_heads = 1, .head_dim = 256, .window = 70},
+	        {.tokens = 65, .heads = 2, .kv_heads = 1, .head_dim = 192, .lengths = {40}},
+	        {.tokens = 97, .heads = 1, .kv_heads = 1, .head_dim = 256, .window = 40},
 	        {.tokens = 66, .heads = 1, .kv_heads = 1, .head_dim = 264},
 	        {.tokens = 140, .heads = 1, .kv_heads = 1, .head_dim = 64, .magnitude = 12},
-	        {.tokens = 140, .heads = 1, .kv_heads = 1, .head_dim = 128, .magnitude = 40},
+	        {.tokens = 75, .heads = 1, .kv_heads = 1, .head_dim = 128, .magnitude = 40},
 	};
 
 	(void)state;
