@@ -1,6 +1,7 @@
 #include "bench/bench.h"
 #include "cli/bench_table.h"
 #include "cli/cli.h"
+#include "cli/devices.h"
 
 #include "base/err.h"
 #include "host/pool.h"
@@ -50,17 +51,10 @@ static const char *const isa_names[] = {
         [CONFIG_ISA_NEON] = "neon",
 };
 
-static const char *const device_names[] = {
-        [CONFIG_DEVICE_AUTO] = "auto",
-        [CONFIG_DEVICE_CUDA] = "cuda",
-        [CONFIG_DEVICE_HOST] = "host",
-};
-
 int cli_bench(const struct config *c)
 {
 	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
 	        .count = c->bench_count,
-	        .device = device_names[c->device],
 	        .models = c->bench_models,
 	        .tokens = c->bench_tokens};
 	json_t *result = NULL;
@@ -68,7 +62,10 @@ int cli_bench(const struct config *c)
 
 	if (strcmp(c->bench_name, "list") == 0)
 		return list(c);
-	err = adamw_isa_find(&args.isa, isa_names[c->isa]);
+	devices_register();
+	err = devices_name(&args.device, c);
+	if (!err)
+		err = adamw_isa_find(&args.isa, isa_names[c->isa]);
 	if (!err)
 		err = bench_run(&result, c->bench_name, &args);
 	if (!err)

@@ -59,7 +59,7 @@ int cli_eval(const struct config *c)
 	if (!rc)
 		rc = session_open_rows(&s);
 	if (!rc)
-		rc = session_open_device(&s, "host");
+		rc = session_open_device(&s, NULL);
 	if (rc)
 		goto out;
 	session_engine_options(&s, &o);

@@ -119,7 +119,7 @@ int cli_generate(const struct config *c)
 	if (!rc)
 		rc = prompt_read(&s, &ids);
 	if (!rc)
-		rc = session_open_device(&s, "host");
+		rc = session_open_device(&s, NULL);
 	if (!rc)
 		rc = engine_prepare(&s, ids.count + c->max_new_tokens);
 	prompt_count = ids.count;

@@ -1,6 +1,7 @@
 /* ferry topo: the machine, the limits in force, and what will be used of it and why.
  */
 #include "cli/cli.h"
+#include "cli/devices.h"
 #include "cli/progress.h"
 
 #include "base/clock.h"
@@ -74,8 +75,10 @@ static void say_bytes(const struct config *c, const char *label, int64_t bytes, 
 	str_free(&text);
 }
 
-static void print_text(const struct config *c, const struct topology *t, const char *isa, double copy)
+static int print_text(const struct config *c, const struct topology *t, const char *isa, double copy)
 {
+	int err;
+
 	cli_say(c, "%-22s %s\n", "processor", t->cpu_name);
 	cli_say(c, "%-22s %d packages, %d cores, %d hardware threads\n", "machine", t->machine.package_count,
 	        t->machine.core_count, t->machine.processor_count);
@@ -109,14 +112,14 @@ static void print_text(const struct config *c, const struct topology *t, const c
 		cli_say(c, "%-22s no limit\n", "page-locked memory");
 	else
 		say_bytes(c, "page-locked memory", t->memlock_bytes, " at most (ulimit -l)");
-	cli_say(c, "%-22s none: this build has no CUDA device\n", "GPUs");
 	if (copy > 0)
 		cli_say(c, "%-22s %.1f GB/s read and written, by copies on %d threads\n", "memory bandwidth",
 		        copy * 1e-9, t->thread_count);
+	err = devices_print(c);
 	cli_say(c, "\n%-22s %d: %s\n", "threads", t->thread_count, t->thread_reason);
-	cli_say(c, "%-22s host: there is no other in this build\n", "device");
 	cli_say(c, "%-22s %s: the widest that processor and build have\n", "instruction set", isa);
 	say_bytes(c, "host memory to use", t->usable_bytes, ": what is available, within the limits");
+	return err;
 }
 
 static json_t *caches_json(const struct topology *t)
@@ -151,9 +154,9 @@ static json_t *counts_json(const struct topology_counts *counts)
 
 static int print_object(const struct topology *t, const char *isa, double copy)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:o, s:[]}", "processor", t->cpu_name, "machine",
+	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:o}", "processor", t->cpu_name, "machine",
 	        counts_json(&t->machine), "allowed", counts_json(&t->allowed), "caches", caches_json(t),
-	        "numa_nodes", nodes_json(t), "gpus");
+	        "numa_nodes", nodes_json(t));
 	int err = 0;
 
 	if (!root)
@@ -170,9 +173,10 @@ static int print_object(const struct topology *t, const char *isa, double copy)
 	json_object_set_new(root, "copy_bytes_per_s", copy > 0 ? json_real(copy) : json_null());
 	json_object_set_new(root, "threads", json_integer(t->thread_count));
 	json_object_set_new(root, "threads_reason", json_string(t->thread_reason));
-	json_object_set_new(root, "device", json_string("host"));
 	json_object_set_new(root, "isa", json_string(isa));
-	err = cli_print_json(root);
+	err = devices_json(root);
+	if (!err)
+		err = cli_print_json(root);
 	json_decref(root);
 	return err;
 }
@@ -191,7 +195,7 @@ int cli_topo(const struct config *c)
 	if (!err && c->json)
 		err = print_object(t, adamw_isa_name(isa), copy);
 	else if (!err)
-		print_text(c, t, adamw_isa_name(isa), copy);
+		err = print_text(c, t, adamw_isa_name(isa), copy);
 	mem_free(t);
 	return err;
 }

@@ -214,7 +214,7 @@ static int trainer_open(struct trainer *t)
 	if (!rc)
 		rc = session_open_rows(s);
 	if (!rc)
-		rc = session_open_device(s, "host");
+		rc = session_open_device(s, NULL);
 	if (rc)
 		return rc;
 	schedule_set(t);

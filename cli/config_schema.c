@@ -113,7 +113,7 @@ static const struct config_word reduce_dtype_words[] = {
 static const struct config_word device_words[] = {
         {"auto", CONFIG_DEVICE_AUTO, NULL, NULL},
         {"host", CONFIG_DEVICE_HOST, "cpu", NULL},
-        {"cuda", CONFIG_DEVICE_CUDA, "gpu cuda:0", "is not in this build; host is"},
+        {"cuda", CONFIG_DEVICE_CUDA, "gpu cuda:0", NULL},
         {0},
 };
 static const struct config_word cpu_offload_words[] = {

@@ -1,5 +1,6 @@
 #include "cli/session.h"
 
+#include "cli/devices.h"
 #include "cli/fit.h"
 #include "cli/setup.h"
 
@@ -9,7 +10,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "gpu/backend.h"
 #include "host/pool.h"
 
 #include <inttypes.h>
@@ -182,9 +182,10 @@ int session_open_device(struct session *s, const char *name)
 	int threads = c->threads > 0 ? (int)c->threads : pool_default_threads();
 	int rc;
 
-	device_register(&backend_host);
-	device_register(&backend_meta);
-	rc = pool_open(&s->pool, threads);
+	devices_register();
+	rc = name ? 0 : devices_name(&name, c);
+	if (!rc)
+		rc = pool_open(&s->pool, threads);
 	if (rc)
 		return rc;
 	o.pool = s->pool;

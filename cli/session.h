@@ -54,7 +54,7 @@ int session_open_rows(struct session *s);
 /* Policy from the configuration; sizes are filled in by the caller. */
 void session_engine_options(const struct session *s, struct engine_options *o);
 
-/* Pool and device ("host" or "meta"). */
+/* Pool and device: the one of that name, or, with NULL, of the configuration. */
 int session_open_device(struct session *s, const char *name);
 
 /* Plans, as many units on the device as vram_budget has room for; ERR_FIT names what would make it fit. */

@@ -223,7 +223,7 @@ static const struct {
         {VERB_TRAIN, "epochs=0 max_steps=3", NULL},
         {VERB_TRAIN, "optimizer_state=8bit", "optimizer_state=8bit is not done in this version; fp32 is"},
         {VERB_TRAIN, "optimizer_state=bf16", "optimizer_state=bf16 is not done in this version; fp32 is"},
-        {VERB_TRAIN, "device=cuda", "device=cuda is not in this build; host is"},
+        {VERB_TRAIN, "device=cuda", NULL},
         {VERB_TRAIN, "mixed_precision=fp16",
                 "mixed_precision=fp16 is not done in this version; bf16 and fp32 are"},
         {VERB_TRAIN, "data_format=sharegpt",

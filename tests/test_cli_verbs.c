@@ -32,7 +32,6 @@ static const struct {
         {"$F train broken.yaml", "broken.yaml:3:1: "},
         {"$F train model=vocab data=ids.jsonl output_dir=o optimizer_state=8bit",
                 "optimizer_state=8bit is not done"},
-        {"$F train model=vocab data=ids.jsonl output_dir=o device=cuda", "device=cuda"},
 };
 
 static void test_bad_usage(void **state)
@@ -165,9 +164,31 @@ static void test_topo(void **state)
 	assert_true(json_integer_value(json_object_get(root, "threads")) >= 1);
 	assert_true(json_integer_value(json_object_get(root, "ram_bytes")) > 1 << 20);
 	assert_true(json_is_array(json_object_get(root, "gpus")));
+	assert_non_null(json_string_value(json_object_get(root, "device")));
+	assert_true(json_array_size(json_object_get(root, "gpus")) > 0 ||
+	            json_string_value(json_object_get(json_object_get(root, "cuda"), "trouble")));
 	assert_int_equal(r.code, 0);
 	assert_non_null(strstr(r.out, "threads"));
+	assert_non_null(strstr(r.out, "GPU"));
 	json_decref(root);
+	result_free(&r);
+}
+
+/* Where CUDA cannot be had, whoever asks for it is told why, before anything is written; auto goes on. */
+static void test_device_is_missing(void **state)
+{
+	struct result r;
+
+	(void)state;
+	r = run("CUDA_VISIBLE_DEVICES= $F bench copy device=cuda");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "device=host"));
+	assert_string_equal(r.out, "");
+	result_free(&r);
+	r = run("CUDA_VISIBLE_DEVICES= $F topo");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "GPUs                   none: "));
+	assert_non_null(strstr(r.out, "device                 host: "));
 	result_free(&r);
 }
 
@@ -279,6 +300,7 @@ int main(void)
 	        cmocka_unit_test(test_inspect),
 	        cmocka_unit_test(test_data_show),
 	        cmocka_unit_test(test_topo),
+	        cmocka_unit_test(test_device_is_missing),
 	        cmocka_unit_test(test_tokenize),
 	        cmocka_unit_test(test_tokenize_bad),
 	};

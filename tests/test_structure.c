@@ -20,6 +20,7 @@ struct folder {
 static const struct folder folders[] = {
         {"base", ""},
         {"gpu", "base"},
+        {"gpu/cuda", "base gpu host"},
         {"host", "base"},
         {"host/cpu", "base gpu host optim"},
         {"host/meta", "base gpu"},
@@ -29,8 +30,8 @@ static const struct folder folders[] = {
         {"data", "base"},
         {"checkpoint", "base model"},
         {"bench", "base gpu host model offload optim"},
-        {"cli", "base gpu host model offload optim data checkpoint bench"},
-        {"tests", "base gpu host host/cpu host/meta model offload optim data checkpoint bench cli"},
+        {"cli", "base gpu gpu/cuda host model offload optim data checkpoint bench"},
+        {"tests", "base gpu gpu/cuda host host/cpu host/meta model offload optim data checkpoint bench cli"},
 };
 
 static int complaints;

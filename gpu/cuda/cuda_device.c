@@ -1,69 +1,30 @@
 #include "gpu/cuda/cuda_device.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "gpu/cuda/cuda_info.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-enum { CAPABILITY_MIN = 80, DEVICE_INDEX = 0 };
+/* Of the GPUs that CUDA_VISIBLE_DEVICES leaves, the one of the local rank. */
+enum { DEVICE_INDEX = 0 };
 
 /* ---- open and close ---- */
 
-/* Why no GPU can be used, in terms of what to do about it. */
-static int refuse(cudaError_t error)
-{
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	int driver = 0;
-
-	if (cudaDriverGetVersion(&driver) != cudaSuccess)
-		driver = 0;
-	if (error == cudaErrorInsufficientDriver && !driver)
-		return err_set(ERR_UNSUPPORTED,
-		        "cuda device: no NVIDIA driver (libcuda.so.1) was found on this machine; install "
-		        "one, or "
-		        "use device=host");
-	if (error == cudaErrorInsufficientDriver)
-		return err_set(ERR_UNSUPPORTED,
-		        "cuda device: the NVIDIA driver serves CUDA %d.%d, this program needs %d.%d; update "
-		        "the driver, or use device=host",
-		        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-	if (error == cudaErrorNoDevice)
-		return err_set(ERR_UNSUPPORTED,
-		        "cuda device: there is no NVIDIA GPU that this process may use%s%s%s; use "
-		        "device=host, or run where there is one",
-		        visible ? " (CUDA_VISIBLE_DEVICES is \"" : "", visible ? visible : "",
-		        visible ? "\")" : "");
-	return err_note(cuda_check(error, "cudaGetDeviceCount"), "cuda device");
-}
-
-static int read_attribute(int *value, enum cudaDeviceAttr attribute)
-{
-	return cuda_check(cudaDeviceGetAttribute(value, attribute, DEVICE_INDEX), "cudaDeviceGetAttribute");
-}
-
 static int read_properties(struct cuda_device *d)
 {
-	struct cudaDeviceProp properties;
-	int major = 0, minor = 0;
-	int rc = cuda_check(cudaGetDeviceProperties(&properties, DEVICE_INDEX), "cudaGetDeviceProperties");
+	struct cuda_gpu gpu;
+	int rc = cuda_gpu_read(&gpu, DEVICE_INDEX);
 
 	if (!rc)
-		rc = read_attribute(&major, cudaDevAttrComputeCapabilityMajor);
+		rc = cuda_gpu_check(&gpu);
 	if (!rc)
-		rc = read_attribute(&minor, cudaDevAttrComputeCapabilityMinor);
-	if (!rc)
-		rc = read_attribute(&d->launch.sm_count, cudaDevAttrMultiProcessorCount);
-	if (!rc)
-		rc = read_attribute(&d->launch.shared_bytes_max, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+		rc = cuda_check(cudaDeviceGetAttribute(&d->launch.shared_bytes_max,
+		                        cudaDevAttrMaxSharedMemoryPerBlockOptin, DEVICE_INDEX),
+		        "cudaDeviceGetAttribute");
 	if (rc)
 		return rc;
-	snprintf(d->name, sizeof(d->name), "%s", properties.name);
-	d->launch.capability = 10 * major + minor;
-	if (d->launch.capability < CAPABILITY_MIN)
-		return err_set(ERR_UNSUPPORTED,
-		        "%s has compute capability %d.%d, at least 8.0 (Ampere) is needed; use device=host",
-		        d->name, major, minor);
+	d->launch.capability = gpu.capability;
+	d->launch.sm_count = gpu.sm_count;
 	return 0;
 }
 
@@ -102,13 +63,10 @@ static void cuda_close(struct device *device)
 static int cuda_open(struct device **device, const struct device_options *options)
 {
 	struct cuda_device *d;
-	int count = 0, rc;
-	cudaError_t error = cudaGetDeviceCount(&count);
+	int count, rc = cuda_gpu_count(&count);
 
-	if (error == cudaSuccess && !count)
-		error = cudaErrorNoDevice;
-	if (error != cudaSuccess)
-		return refuse(error);
+	if (rc)
+		return err_note(rc, "cuda device");
 	d = mem_alloc(1, sizeof(*d));
 	if (!d)
 		return ERR_NOMEM;

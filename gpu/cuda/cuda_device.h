@@ -71,7 +71,6 @@ struct cuda_device {
 	struct device base;
 	struct device_options options;
 	struct cuda_launch launch; /* what streams begin with */
-	char name[256];
 	void *workspace; /* of matrix products; one stream has it */
 	int64_t workspace_bytes;
 	int workspace_in_use;
