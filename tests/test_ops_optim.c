@@ -1,0 +1,191 @@
+/* links: host_cpu */
+/* also: cuda */
+#include "optim/adamw.h"
+#include "tests/ops_check.h"
+
+#include <float.h>
+
+/* AdamW and sums of squares of the device, bit for bit those of optim/adamw.c: of any floats there are. */
+
+/* A float of the kinds that matter: ordinary sizes, any exponent, subnormal, zero of either sign, huge,
+ * infinite, NaN of any payload. */
+static uint32_t any_bits(struct ops_case *c)
+{
+	uint32_t bits = (uint32_t)case_int(c, 0, UINT32_MAX), mantissa = bits & 0x807fffff;
+
+	switch (case_int(c, 0, 31)) {
+	case 0:
+		return mantissa; /* subnormal */
+	case 1:
+		return bits & 0x80000000;
+	case 2:
+	case 3:
+		return bits;
+	case 4:
+		return mantissa | (uint32_t)case_int(c, 1, 24) << 23; /* near the subnormals */
+	case 5:
+		return mantissa | 0x7f000000;
+	case 6:
+		return (bits & 0x80000000) | 0x7f800000;
+	case 7:
+		return mantissa | 0x7f800000;
+	default:
+		return f32_bits((float)(case_normal(c) * exp2((double)case_int(c, -28, 3))));
+	}
+}
+
+static void *tensor_data(const struct tensor *t)
+{
+	return t->block + t->offset;
+}
+
+/* v without its sign, but for a few. */
+static void fill_any(struct ops_case *c, struct tensor *t, uint32_t clear)
+{
+	uint8_t *data = tensor_data(t);
+
+	for (int64_t i = 0; i < t->count; i++) {
+		uint32_t bits = any_bits(c);
+
+		bits &= case_int(c, 0, 15) ? ~clear : ~0u;
+		if (t->dtype == DTYPE_F32)
+			memcpy(data + 4 * i, &bits, 4);
+		else
+			memcpy(data + 2 * i, (uint8_t *)&bits + 2, 2);
+	}
+}
+
+static void fill_planes(struct ops_case *c, struct tensor *hi, struct tensor *lo)
+{
+	for (int64_t i = 0; i < hi->count; i++) {
+		uint32_t bits = any_bits(c);
+		uint16_t h = case_int(c, 0, 15) ? plane_hi(bits) : (uint16_t)(bits >> 16);
+		uint16_t l = (uint16_t)plane_lo(bits);
+
+		memcpy((uint8_t *)tensor_data(hi) + 2 * i, &h, 2);
+		memcpy((uint8_t *)tensor_data(lo) + 2 * i, &l, 2);
+	}
+}
+
+/* Like the step of a run, or one whose scalars reach where rounding is hard. */
+static struct adamw_step step_any(struct ops_case *c)
+{
+	static const struct adamw_options options[] = {
+	        {0.9, 0.999, 1e-8, 0.1}, {0.9, 0.95, 1e-15, 0}, {0, 0, 1e-30, 0.01}, {0.99, 0.9999, 0, 1}};
+	static const double clips[] = {1, 1, 0.37, 1e-6, 0x1p-100};
+	struct adamw_step step;
+
+	adamw_step_init(&step, &options[case_int(c, 0, 3)], case_int(c, 0, 1) ? 1e-3 : 2e-5,
+	        case_int(c, 0, 1) ? 1 : 1000000, clips[case_int(c, 0, 4)]);
+	return step;
+}
+
+static void adamw_try(uint64_t seed, int64_t count)
+{
+	struct ops_case c;
+	struct tensor *hi, *lo, *m, *v, *grad;
+	struct op op = {.kind = OP_ADAMW};
+	struct adamw_step step;
+	struct adamw_span span;
+	enum dtype dtype = seed & 1 ? DTYPE_F32 : DTYPE_BF16;
+	int decay = (int)(seed >> 1 & 1);
+
+	case_begin(&c, "adamw", seed);
+	hi = case_tensor(&c, count, DTYPE_BF16, 1);
+	lo = case_tensor(&c, count, DTYPE_I16, 1);
+	m = case_tensor(&c, count, DTYPE_F32, 1);
+	v = case_tensor(&c, count, DTYPE_F32, 1);
+	grad = case_tensor(&c, count, dtype, 1);
+	fill_planes(&c, hi, lo);
+	fill_any(&c, m, 0);
+	fill_any(&c, v, 0x80000000);
+	fill_any(&c, grad, 0);
+	step = step_any(&c);
+	op.adamw = (struct op_adamw){.hi = tensor_addr(hi),
+	        .lo = tensor_addr(lo),
+	        .m = tensor_addr(m),
+	        .v = tensor_addr(v),
+	        .grad = tensor_addr(grad),
+	        .count = count,
+	        .decay = decay,
+	        .grad_dtype = dtype,
+	        .beta1 = step.beta1,
+	        .one_minus_beta1 = step.one_minus_beta1,
+	        .beta2 = step.beta2,
+	        .one_minus_beta2 = step.one_minus_beta2,
+	        .decay_factor = step.decay_factor,
+	        .rsqrt_correction2 = step.rsqrt_correction2,
+	        .step_size = step.step_size,
+	        .epsilon = step.epsilon,
+	        .clip_scale = step.clip_scale};
+	case_run(&c, &op);
+	span = (struct adamw_span){(uint16_t *)(hi->first + hi->offset), (int16_t *)(lo->first + lo->offset),
+	        (float *)(m->first + m->offset), (float *)(v->first + v->offset), grad->first + grad->offset,
+	        count, decay, dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16};
+	if (count > 100)
+		assert_memory_not_equal(m->first, m->block, (size_t)m->bytes);
+	adamw_update(&span, &step, ADAMW_ISA_SCALAR);
+	case_end(&c); /* now `first` holds what the op must have made of it */
+}
+
+static void test_adamw(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 254; seed++) /* both dtypes, decay or not: 4 of each 2 sizes */
+		adamw_try(seed, (int64_t)seed / 2 + 1);
+	for (uint64_t seed = 300; seed < 316; seed++)
+		adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1);
+}
+
+static void sumsq_try(uint64_t seed, int64_t count, int ordinary)
+{
+	struct ops_case c;
+	struct tensor *partial, *x;
+	struct op op = {.kind = OP_SUMSQ};
+	enum dtype dtype = seed & 1 ? DTYPE_F32 : DTYPE_BF16;
+	int64_t blocks = (count - 1) / SUMSQ_BLOCK + 1;
+	double *want = mem_alloc((size_t)blocks, sizeof *want);
+
+	assert_non_null(want);
+	case_begin(&c, "sumsq", seed);
+	x = case_tensor(&c, count, dtype, 1);
+	partial = case_tensor(&c, blocks, DTYPE_F64, 1);
+	if (!ordinary)
+		fill_any(&c, x, 0);
+	op.sumsq = (struct op_sumsq){tensor_addr(partial), tensor_addr(x), count, dtype};
+	case_run(&c, &op);
+	sumsq_blocks(
+	        want, tensor_data(x), count, dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, ADAMW_ISA_SCALAR);
+	for (int64_t b = 0; b < blocks; b++) {
+		double got = tensor_get(partial, b);
+
+		if (memcmp(&got, &want[b], 8) != 0 && !(isnan(got) && isnan(want[b])))
+			fail_msg("sumsq, seed %llu, %lld elements: block %lld is %a, wanted %a",
+			        (unsigned long long)seed, (long long)count, (long long)b, got, want[b]);
+		partial->written[b] = 1;
+	}
+	case_end(&c);
+	mem_free(want);
+}
+
+static void test_sumsq(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 130; seed++)
+		sumsq_try(seed, (int64_t)seed + 1, 1);
+	for (uint64_t seed = 200; seed < 212; seed++)
+		sumsq_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1, seed & 2);
+	for (uint64_t seed = 300; seed < 304; seed++)
+		sumsq_try(seed, SUMSQ_BLOCK * (1 + (seed & 2)) - 4100 + (int64_t)rng_below(seed, 9, 0, 9000),
+		        1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_adamw),
+	        cmocka_unit_test(test_sumsq),
+	};
+
+	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);
+}
