@@ -137,7 +137,7 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 
 	device_get_stats(t->session.device, &now);
 	row.pinned_bytes = now.slab_pinned_peak_bytes;
-	row.device_peak_bytes = now.arena_touched_bytes;
+	row.device_peak_bytes = now.arena_touched_bytes + now.reserve_bytes;
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		row.wait_ms[q] = 1e-6 * (double)(now.wait_ns[q] - t->before.wait_ns[q]);
 		waited += row.wait_ms[q];
