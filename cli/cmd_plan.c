@@ -55,8 +55,9 @@ static int steps_simulate(
 static int print_json(const struct session *s, const struct plan_figures *f)
 {
 	const struct engine_memory *m = &f->memory;
-	json_t *object = json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:I}",
-	        "parameters", (json_int_t)s->model->parameter_count, "device_bytes",
+	json_t *object = json_pack(
+	        "{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}", "parameters",
+	        (json_int_t)s->model->parameter_count, "device_bytes",
 	        (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
 	        (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
 	        "disk_bytes", (json_int_t)(12 * s->model->parameter_count), "step_ms", f->step_ms,
@@ -65,7 +66,7 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
 	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
 	        "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
-	        "spared_bytes", (json_int_t)m->spared_bytes);
+	        "kept_blocks", m->kept_blocks, "spared_bytes", (json_int_t)m->spared_bytes);
 	int rc;
 
 	for (int q = 0; object && q < QUEUE_COUNT; q++) {
@@ -101,9 +102,10 @@ static void print_resident(const struct session *s, const struct engine_memory *
 {
 	struct str text = {0};
 
-	fit_resident_text(&text, m, engine_units(s->engine)->unit_count);
+	fit_resident_text(&text, m, engine_units(s->engine));
 	if (text.data) {
-		print_row(s->config, "spared, each step", m->spared_bytes);
+		if (m->spared_bytes)
+			print_row(s->config, "spared, each step", m->spared_bytes);
 		cli_say(s->config, "on the device stay: %s\n", text.data);
 	}
 	str_free(&text);

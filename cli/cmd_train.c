@@ -80,10 +80,11 @@ static void print_plan(const struct trainer *t)
 	print_bytes_row(t->config, "all on the device", "device", m.device_bytes + s->fit.reserve_bytes);
 	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
 	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
-	fit_resident_text(&resident, &m, engine_units(s->engine)->unit_count);
+	fit_resident_text(&resident, &m, engine_units(s->engine));
 	if (!resident.data)
 		return;
-	print_bytes_row(t->config, "spared by what stays there", "copied", m.spared_bytes);
+	if (m.spared_bytes)
+		print_bytes_row(t->config, "spared by what stays there", "copied", m.spared_bytes);
 	cli_say(t->config, "  what stays there: %s\n", resident.data);
 	str_free(&resident);
 }

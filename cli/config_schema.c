@@ -306,7 +306,7 @@ const struct config_key config_keys[] = {
                 "gradient_checkpointing activation_checkpointing enable_activation_checkpointing",
                 activations_words, T | P, "what a block leaves for its backward"),
         ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
-                "device memory to use; as many units stay there as it has room for"),
+                "device memory to use; what it has room for of units and activations stays there"),
         ROW(ram_budget, "device", TYPE_BYTES, ram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
                 "host memory to use"),
         ROW_FLAG(pin_memory, "device", "on", NULL, ENGINE,

@@ -38,7 +38,7 @@ int fit_device_budget(int64_t *budget_bytes, const struct fit_device *fit, const
 int fit_device_refuse(
         const struct fit_device *fit, const struct config *c, const struct engine_options *options);
 
-/* "2 of 34 units, weights of 3 more"; empty where there are none. */
-void fit_resident_text(struct str *out, const struct engine_memory *memory, int unit_count);
+/* "2 of 34 units, weights of 3 more, activations of 4 of 32 blocks"; empty where there are none. */
+void fit_resident_text(struct str *out, const struct engine_memory *memory, const struct unit_map *units);
 
 #endif

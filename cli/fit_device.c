@@ -53,14 +53,22 @@ int fit_device_budget(int64_t *budget_bytes, const struct fit_device *f, const s
 	return ERR_FIT;
 }
 
-void fit_resident_text(struct str *out, const struct engine_memory *m, int unit_count)
+void fit_resident_text(struct str *out, const struct engine_memory *m, const struct unit_map *units)
 {
-	if (m->resident_states)
-		str_printf(out, "%d of %d units", m->resident_states, unit_count);
-	if (m->resident_weights && m->resident_states)
-		str_printf(out, ", weights of %d more", m->resident_weights);
-	else if (m->resident_weights)
-		str_printf(out, "weights of %d of %d units", m->resident_weights, unit_count);
+	const char *and = "";
+
+	if (m->resident_states) {
+		str_printf(out, "%d of %d units", m->resident_states, units->unit_count);
+		and = ", ";
+	}
+	if (m->resident_weights) {
+		str_printf(out, "%sweights of %d %s", and, m->resident_weights,
+		        m->resident_states ? "more" : "units");
+		and = ", ";
+	}
+	if (m->kept_blocks)
+		str_printf(out, "%sactivations of %d of %d blocks", and, m->kept_blocks,
+		        (int)units->model->config.L);
 }
 
 /* ---- settings that need less ---- */

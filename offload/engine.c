@@ -87,32 +87,34 @@ static int budget_refuse(const struct engine *e)
 	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
 }
 
-/* The largest *count, of units, with which the plans fit the budget; 0 is known to. More units take more
- * memory, so it is found by halving; whatever is found was itself planned and seen to fit. */
-static int resident_find(struct engine *e, int *count)
+/* The largest *count up to `most` with which the plans fit the budget; *count as it is is known to. More take
+ * more memory, so it is found by halving; whatever is found was itself planned and seen to fit. */
+static int resident_find(struct engine *e, int *count, int most)
 {
-	int fits = 0, too_many = e->map->unit_count + 1, built = 0;
+	int fits = *count, too_many = most + 1, tried = 0;
 
 	while (too_many - fits > 1) {
 		int rc;
 
-		*count = built = built ? fits + (too_many - fits) / 2 : too_many - 1;
+		*count = tried++ ? fits + (too_many - fits) / 2 : most;
 		rc = plans_build(e);
 		if (rc)
 			return rc;
-		*(e->space_bytes[SPACE_DEVICE] <= e->options.device_budget_bytes ? &fits : &too_many) = built;
+		*(e->space_bytes[SPACE_DEVICE] <= e->options.device_budget_bytes ? &fits : &too_many) =
+		        *count;
 	}
 	*count = fits;
 	return 0;
 }
 
-/* As many units on the device as the budget has room for: state first (plan_home.c says why). */
+/* As much on the device as the budget has room for, in the order that plan_home.c gives reasons for. */
 static int residency_find(struct engine *e)
 {
 	struct plan_policy *policy = &e->options.policy;
+	int units = e->map->unit_count, blocks = (int)e->map->model->config.L;
 	int rc;
 
-	policy->resident_states = policy->resident_weights = 0;
+	policy->resident_states = policy->resident_weights = policy->kept_blocks = 0;
 	rc = plans_build(e);
 	if (rc)
 		return rc;
@@ -120,10 +122,18 @@ static int residency_find(struct engine *e)
 		return budget_refuse(e);
 	e->streamed_bytes = link_bytes(e);
 	if (!plan_residency_is_open(e->map, policy))
-		return 0;
-	rc = resident_find(e, &policy->resident_states);
+		units = 0;
+	if (policy->inference || policy->activations == ACTIVATION_KEEP)
+		blocks = 0;
+	rc = resident_find(e, &policy->resident_states, units ? 1 : 0);
+	if (!rc && plan_keeps_before_states(&any_plan(e)->policy))
+		rc = resident_find(e, &policy->kept_blocks, blocks);
 	if (!rc)
-		rc = resident_find(e, &policy->resident_weights);
+		rc = resident_find(e, &policy->resident_states, units);
+	if (!rc)
+		rc = resident_find(e, &policy->kept_blocks, blocks);
+	if (!rc)
+		rc = resident_find(e, &policy->resident_weights, units);
 	return rc ? rc : plans_build(e);
 }
 
@@ -194,6 +204,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	};
 	m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
+	m->kept_blocks = e->options.policy.kept_blocks;
 	m->pinned_bytes = m->stage_bytes;
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {

@@ -31,8 +31,8 @@ struct engine_options {
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
-	int64_t device_budget_bytes; /* for the arena; as many units stay on the device as fit. 0: no limit,
-	                                and only what policy puts there */
+	int64_t device_budget_bytes; /* for the arena; what fits of units and activations stays on the device.
+	                                0: no limit, and only what policy puts there */
 	int check_plans;             /* 1: plan_check on every plan */
 	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
 };
@@ -51,6 +51,7 @@ struct engine_memory {
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
 	int resident_weights,
 	        resident_states; /* units whose weights, and whose whole state, stay on the device */
+	int kept_blocks;         /* whose activations the budget keeps, too */
 	int64_t spared_bytes;    /* that need not cross per step, because the budget keeps units there */
 };
 

@@ -37,6 +37,8 @@ struct plan_policy {
 	/* Units that live on the device all the same (plan_home.c says which): their weights, and all of
 	 * their state. Where the two meet, state counts; weights only go to units that they spare a fetch. */
 	int resident_weights, resident_states;
+	/* Blocks, those nearest the head, that keep their activations whatever `activations` says. */
+	int kept_blocks;
 	enum activation_policy activations;
 	enum micro_order order;
 	enum backward_prefetch backward_prefetch;
@@ -186,6 +188,9 @@ int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char
 
 /* Could a unit become resident that policy offloads? */
 int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy);
+
+/* Is memory better spent on kept activations than on the state of units (plan_home.c)? */
+int plan_keeps_before_states(const struct plan_policy *policy);
 
 /* Units of a plan whose weights alone, and whose whole state, live on the device. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);

@@ -222,6 +222,15 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 	}
 }
 
+/* Does the block's backward find its activations? */
+static int group_keeps(const struct builder *b, int g)
+{
+	const struct plan_policy *o = &b->p->policy;
+
+	return b->p->kind == PLAN_TRAIN &&
+	       (o->activations == ACTIVATION_KEEP || g >= b->group_count - 1 - o->kept_blocks);
+}
+
 static void visit_forward(struct builder *b, int v, int m, int scratch)
 {
 	struct plan *p = b->p;
@@ -230,10 +239,9 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 
 	if (g > 0) {
 		int64_t bytes = model_acts_bytes(b->model, o->compute_dtype, o->max_tokens);
-		int keeps = p->kind == PLAN_TRAIN && o->activations == ACTIVATION_KEEP;
 
 		acts = work_buffer(b, "activations", bytes, m);
-		if (keeps)
+		if (group_keeps(b, g))
 			*slot(b->acts_kept, b, g, m) = acts;
 	}
 	*slot(b->x, b, g + 1, m) = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), m);
@@ -303,7 +311,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 static int group_spills(const struct builder *b, int g)
 {
 	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
-	       g < b->group_count - 2;
+	       g < b->group_count - 2 && !group_keeps(b, g);
 }
 
 static void spills_emit(struct builder *b, int g, int m)

@@ -14,6 +14,14 @@
  * forward is too short for them; only state shortens those. Weights take what room is left, less than one
  * unit's state: they spare eval its fetches, and the memory of the host its traffic.
  *
+ * Beside both stand kept activations (kept_blocks): a block that keeps them is not computed twice, a quarter
+ * of its work. In a step of many tokens, which compute bounds, that is worth several times as much by the
+ * byte as the state of any unit but the first; in a step of few, which the link bounds, it is worth nothing.
+ * The border is where backward of a block takes as long as its gradient's way to the host: 6PT operations
+ * against 2P bytes, T = a third of a machine's operations per byte of link, thousands of tokens. So the
+ * budget goes to the first unit's state, then to activations and the state of the others, in the order of
+ * that, then to weights.
+ *
  * The first unit leads, because a step begins by its update and its fetch and ends by its gradient, with
  * nothing to hide under. The last follows last: its traffic has a whole pass to hide in. The blocks between
  * are taken spread evenly (bits reversed), not as one run: streamed units then stand between resident ones,
@@ -82,6 +90,14 @@ int homes_find(struct builder *b)
 	}
 	mem_free(order);
 	return 0;
+}
+
+int plan_keeps_before_states(const struct plan_policy *policy)
+{
+	enum { BORDER_TOKENS = 8192 };
+	int64_t micros = policy->order == MICRO_LAYER_MAJOR ? policy->micro_batches : 1;
+
+	return policy->max_tokens * micros >= BORDER_TOKENS;
 }
 
 int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy)

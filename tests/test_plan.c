@@ -52,10 +52,10 @@ static const struct plan_policy default_policy = {
 /* Policy number n of all combinations; 0 when n is beyond them. */
 static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 {
-	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3, 3, 3};
-	int digit[14];
+	static const int sides[] = {2, 2, 2, 3, 2, 3, 2, 2, 2, 2, 2, 3, 3, 3, 2};
+	int digit[15];
 
-	for (int i = 0; i < 14; i++) {
+	for (int i = 0; i < 15; i++) {
 		digit[i] = n % sides[i];
 		n /= sides[i];
 	}
@@ -76,6 +76,7 @@ static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 	p->micro_batches = digit[10] ? 3 : 1;
 	*wrap = (enum wrap_policy)digit[11];
 	p->resident_weights = 2 * digit[12];
+	p->kept_blocks = 2 * digit[14];
 	p->resident_states = digit[13] ? 2 * digit[13] - 1 : 0;
 	return 1;
 }
@@ -90,8 +91,8 @@ static void test_every_policy_is_accepted(void **state)
 	for (int tied = 0; tied < 2; tied++) {
 		struct model *model = small_llama(3, tied);
 
-		/* every 67th: 67 shares no factor with the sides, so each value meets each other one */
-		for (int n = tied; policy_number(n, &policy, &wrap); n += 67)
+		/* every 131st: 131 shares no factor with the sides, so each value meets each other one */
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 131)
 			for (int discard = 0; discard < 2; discard++) {
 				struct unit_map *map;
 				struct plan *plan;
@@ -149,7 +150,7 @@ static void test_no_wait_is_redundant(void **state)
 	for (int tied = 0; tied < 2; tied++) {
 		struct model *model = small_llama(2, tied);
 
-		for (int n = tied; policy_number(n, &policy, &wrap); n += 6007) {
+		for (int n = tied; policy_number(n, &policy, &wrap); n += 12007) {
 			struct unit_map *map;
 
 			check_ok(unit_map_open(&map, model, wrap, 10000, 0, 1));
