@@ -54,8 +54,8 @@ struct thread {
 struct warp {
 	struct thread *lanes; /* lane_count of them, in a row */
 	int lane_count;
-	uint32_t ended;
-	uint32_t time; /* of the last barrier or __syncwarp */
+	uint32_t ended, waiting; /* lanes */
+	uint32_t time;           /* of the last barrier or __syncwarp */
 };
 
 /* A shared array of the running block. */
@@ -84,6 +84,7 @@ struct machine {
 	size_t static_bytes;
 	uint32_t time;                                           /* now */
 	uint32_t op_time, launch_time, block_time, barrier_time; /* when these began */
+	uint32_t end_time;                                       /* after the launch before this one */
 	int error;  /* of the finding that ended the launch, or 0 */
 	int checks; /* 1: kernels are instrumented */
 };
@@ -115,7 +116,7 @@ void check_block_begin(void);
 void check_launch_begin(void);
 
 /* The running thread is about to read or write; `align` is what the address must be a multiple of. */
-enum access_kind { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC };
+enum access_kind { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC };
 void check_access(const void *at, size_t bytes, enum access_kind kind, size_t align);
 
 /* A cp.async into these bytes of shared memory begins and ends. */

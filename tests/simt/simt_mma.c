@@ -32,15 +32,30 @@ uint32_t simt_bf16_pack(float low, float high)
 	return bf16_of(low) | bf16_of(high) << 16;
 }
 
+#if defined(__x86_64__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+/* sums += a * b, of exact products, in double: hardware's own order and width are not published. */
+static WIDEST void product(double sums[M][N], float a[M][K], float b[K][N])
+{
+	for (int m = 0; m < M; m++)
+		for (int k = 0; k < K; k++)
+			for (int n = 0; n < N; n++)
+				sums[m][n] += (double)a[m][k] * (double)b[k][n];
+}
+
 struct mma_slot {
 	float *d;
 	const uint32_t *a, *b;
 };
 
-/* The sum over k is of exact products, in double: hardware's own order and width are not published. */
 static void mma_complete(struct warp *warp, uint32_t mask)
 {
-	float a[M][K], b[N][K];
+	float a[M][K], b[K][N];
+	double sums[M][N];
 
 	(void)mask;
 	for (int lane = 0; lane < SIMT_WARP; lane++) {
@@ -51,23 +66,20 @@ static void mma_complete(struct warp *warp, uint32_t mask)
 			for (int half = 0; half < 2; half++)
 				a[group + r % 2 * 8][2 * pair + r / 2 * 8 + half] =
 				        float_of((half ? s->a[r] >> 16 : s->a[r]) << 16);
+		for (int r = 0; r < 4; r++)
+			sums[group + r / 2 * 8][2 * pair + r % 2] = s->d[r];
 		for (int r = 0; r < 2; r++)
 			for (int half = 0; half < 2; half++)
-				b[group][2 * pair + r * 8 + half] =
+				b[2 * pair + r * 8 + half][group] =
 				        float_of((half ? s->b[r] >> 16 : s->b[r]) << 16);
 	}
+	product(sums, a, b);
 	for (int lane = 0; lane < SIMT_WARP; lane++) {
 		struct mma_slot *s = warp->lanes[lane].slot;
 		int group = lane / 4, pair = lane % 4;
 
-		for (int r = 0; r < 4; r++) {
-			const float *row = a[group + r / 2 * 8], *col = b[2 * pair + r % 2];
-			double sum = s->d[r];
-
-			for (int k = 0; k < K; k++)
-				sum += (double)row[k] * (double)col[k];
-			s->d[r] = (float)sum;
-		}
+		for (int r = 0; r < 4; r++)
+			s->d[r] = (float)sums[group + r / 2 * 8][2 * pair + r % 2];
 	}
 }
 

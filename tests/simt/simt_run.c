@@ -265,7 +265,7 @@ static void block_begin(void)
 			w->lanes = t;
 			w->lane_count =
 			        machine.thread_count - i < SIMT_WARP ? machine.thread_count - i : SIMT_WARP;
-			w->ended = 0;
+			w->ended = w->waiting = 0;
 			w->time = machine.time;
 		}
 		t->warp = w;
@@ -363,6 +363,7 @@ int simt_run(struct simt_launch *launch)
 			finding_set(2, NULL, "the emulator is out of memory");
 		else
 			blocks_run();
+		machine.end_time = ++machine.time;
 	}
 	machine.launch = NULL;
 	error = machine.error;

@@ -99,7 +99,8 @@ static int64_t duration_ns(const struct piece *p)
 static void copy(const struct piece *p)
 {
 	memmove(p->to, p->from, p->bytes);
-	simt_note_write(p->to, p->bytes);
+	if (!simt_check_device_range(p->from, p->bytes)) /* the host's are an op's operands, not its doing */
+		simt_note_write(p->to, p->bytes);
 }
 
 static void run_piece(struct CUstream_st *s, struct piece *p)

@@ -57,13 +57,15 @@ void warp_meet(uint32_t mask, const struct meeting *meeting, void *slot, const c
 	self->mask = mask;
 	self->file = file;
 	self->line = line;
-	if (!is_complete(warp, mask, meeting)) {
+	warp->waiting |= 1u << self->lane;
+	if ((warp->waiting & mask) != mask || !is_complete(warp, mask, meeting)) {
 		thread_wait(THREAD_IN_WARP, file, line);
 		return;
 	}
 	if (meeting->aligned)
 		check_place(warp, mask, meeting);
 	meeting->complete(warp, mask);
+	warp->waiting &= ~mask;
 	for (uint32_t left = mask; left; left &= left - 1)
 		thread_ready(lane_of(warp, __builtin_ctz(left)));
 	thread_wait(THREAD_READY, file, line);

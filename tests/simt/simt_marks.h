@@ -1,0 +1,53 @@
+/* Who touched a byte last, and when: what races are found by.
+ *
+ * A mark stands for two bytes. It keeps the last write and the last read, each with its time, its thread and
+ * which of the two bytes; reads that others make meanwhile are kept as "many". An access is over for the
+ * running thread when a barrier or __syncwarp lies between (simt_machine.h: time); one that is not over, on
+ * the same byte, one of the two writing, is a race. Where threads write single bytes, only the last of the
+ * two is remembered.
+ */
+#ifndef FERRY_TESTS_SIMT_SIMT_MARKS_H
+#define FERRY_TESTS_SIMT_SIMT_MARKS_H
+
+#include "tests/simt/simt_machine.h"
+
+enum {
+	MARK_THREAD = 0x3ff,
+	MARK_BYTES_SHIFT = 10, /* of the access */
+	MARK_BYTES = 3 << 10,
+	MARK_WRITTEN_SHIFT = 12, /* ever since the block, or the op, began */
+	MARK_WRITTEN = 3 << 12,
+	MARK_PENDING = 1 << 16, /* a cp.async that was not waited for */
+	MARK_ATOMIC = 1 << 17,
+	MARK_WARP_MANY = 1 << 18,  /* several lanes of the thread's warp */
+	MARK_BLOCK_MANY = 1 << 19, /* several warps */
+	MARK_GRID_MANY = 1 << 20,  /* several blocks */
+	MARK_MANY = 7 << 18,
+};
+
+struct mark {
+	uint32_t write_time, write_by, read_time, read_by;
+};
+
+enum trouble {
+	TROUBLE_NONE,
+	TROUBLE_UNWRITTEN,   /* it was to be read, and nobody wrote it */
+	TROUBLE_PENDING,     /* a cp.async is under way to it */
+	TROUBLE_AFTER_WRITE, /* race with a write */
+	TROUBLE_AFTER_READ,  /* race with a read */
+};
+
+/* Takes note of an access by the running thread to those of the two bytes, and compares it with what is
+ * known. Accesses from before `origin` cannot race. A byte counts as written when it was at `since` or later.
+ */
+enum trouble mark_access(struct mark *mark, uint32_t bytes, enum access_kind kind, uint32_t origin,
+        uint32_t since, int must_be_written);
+
+/* The mark of two bytes of global memory; NULL when the emulator is out of memory. */
+struct mark *mark_of_global(uintptr_t address);
+struct mark *mark_of_shared(size_t offset);
+
+/* All marks are as of no access. */
+void marks_forget(void);
+
+#endif
