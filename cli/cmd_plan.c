@@ -85,7 +85,7 @@ static void print_row(const struct config *c, const char *what, int64_t bytes)
 	struct str text = {0};
 
 	progress_bytes(&text, bytes);
-	cli_say(c, "  %-28s %14s\n", what, text.data ? text.data : "");
+	cli_say(c, "  %-32s %14s\n", what, text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -93,7 +93,7 @@ static void print_reserve(const struct config *c, const struct device_reserve *r
 {
 	char what[64];
 
-	snprintf(what, sizeof(what), "  of it %s", reserve->name);
+	snprintf(what, sizeof(what), "  %s", reserve->name);
 	print_row(c, what, reserve->bytes);
 }
 
@@ -123,7 +123,7 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	str_free(&parameters);
 	print_row(c, "device", f->memory.device_bytes + s->fit.reserve_bytes);
 	if (s->fit.reserve_count)
-		print_row(c, "  of it the plan's arena", f->memory.device_bytes);
+		print_row(c, "  the plan's arena", f->memory.device_bytes);
 	for (int i = 0; i < s->fit.reserve_count; i++)
 		print_reserve(c, &s->fit.reserves[i]);
 	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
@@ -183,7 +183,7 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	engine_get_memory(s.engine, &f.memory);
-	rc = fit_host(&f.fit, c, &f.memory);
+	rc = fit_host(&f.fit, c, &f.memory, &s.fit);
 	if (rc)
 		goto out;
 	if (c->explain)

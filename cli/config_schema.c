@@ -57,6 +57,8 @@ static const struct config_word chat_template_words[] = {
 };
 static const struct config_word off_words[] = {{"off", 0, "none no false", NULL}, {0}};
 static const struct config_word auto_words[] = {{"auto", CONFIG_AUTO, NULL, NULL}, {0}};
+static const struct config_word vram_words[] = {
+        {"auto", CONFIG_AUTO, NULL, NULL}, {"off", 0, "none no", NULL}, {0}};
 static const struct config_word auto_zero_words[] = {{"auto", 0, NULL, NULL}, {0}};
 static const struct config_word all_words[] = {{"all", 0, "off none", NULL}, {0}};
 static const struct config_word long_rows_words[] = {
@@ -305,8 +307,10 @@ const struct config_key config_keys[] = {
         ROW_ENUM(activations, "device", "recompute",
                 "gradient_checkpointing activation_checkpointing enable_activation_checkpointing",
                 activations_words, T | P, "what a block leaves for its backward"),
-        ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
-                "device memory to use; what it has room for of units and activations stays there"),
+        ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, vram_words, 1, 9e18, ENGINE,
+                "device memory to use; what it has room for of units and activations stays there; auto = "
+                "what is free on "
+                "a GPU; off = as auto, and only what cpu_offload and activations say stays there"),
         ROW(ram_budget, "device", TYPE_BYTES, ram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
                 "host memory to use"),
         ROW_FLAG(pin_memory, "device", "on", NULL, ENGINE,

@@ -6,13 +6,16 @@
 #include "base/mem.h"
 #include "host/topology.h"
 
-int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory)
+#include <string.h>
+
+int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
+        const struct fit_device *device)
 {
 	struct topology *t;
 	int err = 0;
 
 	fit->need_bytes = memory->store_bytes + memory->stage_bytes;
-	if (c->device != CONFIG_DEVICE_CUDA)
+	if (!strcmp(device->name, "host"))
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;
 	if (c->ram_budget_bytes == CONFIG_AUTO) {

@@ -7,6 +7,15 @@
 #include "cli/config.h"
 #include "offload/engine.h"
 
+/* The device's memory: the plan's arena, and beside it what its libraries take, by name. */
+struct fit_device {
+	const char *name; /* of the device that is planned for */
+	struct device_reserve reserves[DEVICE_RESERVES_MAX];
+	int reserve_count;
+	int64_t reserve_bytes; /* their sum */
+	int64_t limit_bytes;   /* for arena and reserves: vram_budget, or what the device has free; 0: none */
+};
+
 struct fit {
 	int64_t need_bytes;  /* planes and staging; and the device's arena where the device is the host */
 	int64_t limit_bytes; /* ram_budget, or what this process may still take */
@@ -15,18 +24,11 @@ struct fit {
 
 /* ERR_NOMEM, ERR_INTERNAL (the machine cannot be read). Reserves nothing: others may take memory meanwhile.
  */
-int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory);
+int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
+        const struct fit_device *device);
 
 /* ERR_FIT by how much, and which setting would help. */
 int fit_refuse(const struct fit *fit, const struct config *c, const struct engine_memory *memory);
-
-/* The device's memory: the plan's arena, and beside it what its libraries take, by name. */
-struct fit_device {
-	struct device_reserve reserves[DEVICE_RESERVES_MAX];
-	int reserve_count;
-	int64_t reserve_bytes; /* their sum */
-	int64_t limit_bytes;   /* for arena and reserves: vram_budget, or what the device has free; 0: none */
-};
 
 /* Of the device that is open; where that is meta (ferry plan), of the one that the configuration names. */
 void fit_device_find(struct fit_device *fit, const struct config *c, const struct device *device);

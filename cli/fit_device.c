@@ -16,11 +16,11 @@ void fit_device_find(struct fit_device *f, const struct config *c, const struct 
 	                   : c->device == CONFIG_DEVICE_CUDA ? "cuda"
 	                                                     : "host";
 
-	*f = (struct fit_device){.limit_bytes = c->vram_budget_bytes};
+	*f = (struct fit_device){.name = name, .limit_bytes = c->vram_budget_bytes};
 	f->reserve_count = device_reserve_list(f->reserves, name);
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
-	if (c->vram_budget_bytes == CONFIG_AUTO)
+	if (c->vram_budget_bytes <= 0)
 		f->limit_bytes = device_free_bytes(device);
 }
 
@@ -31,9 +31,9 @@ static const char *text_of(const struct str *s)
 
 static void limit_text(struct str *out, const struct fit_device *f, const struct config *c)
 {
-	str_add(out, c->vram_budget_bytes == CONFIG_AUTO ? "the " : "vram_budget, ");
+	str_add(out, c->vram_budget_bytes <= 0 ? "the " : "vram_budget, ");
 	progress_bytes(out, f->limit_bytes);
-	if (c->vram_budget_bytes == CONFIG_AUTO)
+	if (c->vram_budget_bytes <= 0)
 		str_add(out, " that the device has free");
 }
 

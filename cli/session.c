@@ -249,6 +249,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
+	        .residency = c->vram_budget_bytes ? RESIDENCY_FILL : RESIDENCY_POLICY,
 	};
 }
 
@@ -282,7 +283,7 @@ static int memory_check(const struct session *s)
 	if (s->config->verb == VERB_PLAN)
 		return 0;
 	engine_get_memory(s->engine, &memory);
-	rc = fit_host(&fit, s->config, &memory);
+	rc = fit_host(&fit, s->config, &memory, &s->fit);
 	return rc || fit.fits ? rc : fit_refuse(&fit, s->config, &memory);
 }
 

@@ -114,13 +114,16 @@ static int residency_find(struct engine *e)
 	int units = e->map->unit_count, blocks = (int)e->map->model->config.L;
 	int rc;
 
-	policy->resident_states = policy->resident_weights = policy->kept_blocks = 0;
+	if (e->options.residency == RESIDENCY_FILL)
+		policy->resident_states = policy->resident_weights = policy->kept_blocks = 0;
 	rc = plans_build(e);
 	if (rc)
 		return rc;
 	if (e->space_bytes[SPACE_DEVICE] > e->options.device_budget_bytes)
 		return budget_refuse(e);
 	e->streamed_bytes = link_bytes(e);
+	if (e->options.residency == RESIDENCY_POLICY)
+		return 0;
 	if (!plan_residency_is_open(e->map, policy))
 		units = 0;
 	if (policy->inference || policy->activations == ACTIVATION_KEEP)

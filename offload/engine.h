@@ -18,6 +18,9 @@ struct engine_sizes {
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 };
 
+/* What a budget is for: to be filled, or only not to be passed. */
+enum residency { RESIDENCY_FILL, RESIDENCY_POLICY };
+
 struct engine_options {
 	struct device *device;
 	struct pool *pool;
@@ -31,10 +34,12 @@ struct engine_options {
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
-	int64_t device_budget_bytes; /* for the arena; what fits of units and activations stays on the device.
+	int64_t device_budget_bytes; /* for the arena; with RESIDENCY_FILL what fits of units and
+	                                activations stays on the device.
 	                                0: no limit, and only what policy puts there */
-	int check_plans;             /* 1: plan_check on every plan */
-	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
+	enum residency residency;
+	int check_plans;         /* 1: plan_check on every plan */
+	enum slab_kind crossing; /* of host memory that copies read and write: planes, staging */
 };
 
 struct engine_result {

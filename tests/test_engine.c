@@ -87,6 +87,7 @@ struct setting {
 	double max_grad_norm;
 	int skip_nonfinite;
 	int64_t budget_bytes;
+	enum residency residency;
 };
 
 static const struct setting plain = {
@@ -203,6 +204,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
 	        .device_budget_bytes = s->budget_bytes,
+	        .residency = s->residency,
 	        .check_plans = 1,
 	};
 	struct engine_memory memory;
@@ -418,6 +420,9 @@ static void test_any_budget_gives_the_same_bits(void **state)
 			assert_true(other.memory.spared_bytes >= 0);
 			mixed_count += other.memory.resident_weights && states;
 		}
+		s.residency = RESIDENCY_POLICY;
+		setting_run(&s, &other);
+		assert_int_equal(other.planned_bytes, floor_bytes);
 	}
 	assert_true(mixed_count > 0);
 }
