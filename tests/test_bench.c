@@ -4,6 +4,13 @@
 #include "bench/bench.h"
 #include "host/pool.h"
 
+#ifdef FERRY_TEST_CUDA
+#include "gpu/backend.h"
+#define TEST_DEVICE "cuda"
+#else
+#define TEST_DEVICE "host"
+#endif
+
 /* Small runs: they work, and their figures are numbers, none negative. */
 static void check_figures(const json_t *value)
 {
@@ -62,13 +69,13 @@ static void test_step(void **state)
 	        "at most 1000");
 }
 
-/* The benchmarks of a device, smallest shapes, on the device that is named (host where none is). */
+/* The benchmarks of a device, smallest shapes. */
 static void test_device(void **state)
 {
 	static const char *const keys[] = {"kernels", "copies", "settings"};
 	static const char *const names[] = {"kernels", "copy", "offload"};
 	static const size_t rows[] = {40, 8, 4};
-	struct bench_args args = {.threads = 2, .device = "host", .models = "tiny", .tokens = "32,96"};
+	struct bench_args args = {.threads = 2, .device = TEST_DEVICE, .models = "tiny", .tokens = "32,96"};
 	const int64_t counts[] = {32, 65536, 3};
 
 	(void)state;
@@ -123,6 +130,9 @@ static void test_median(void **state)
 
 int main(void)
 {
+#ifdef FERRY_TEST_CUDA
+	device_register(&backend_cuda);
+#endif
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
 	        cmocka_unit_test(test_step),

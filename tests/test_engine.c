@@ -18,6 +18,14 @@ enum { SPARING = 5 }; /* under a sanitizer every fifth of the usual cases */
 enum { SPARING = 1 };
 #endif
 
+/* Of the usual cases every so manieth; FERRY_TEST_SPARING=n, where each is slow, takes fewer still. */
+static int sparing(void)
+{
+	const char *more = getenv("FERRY_TEST_SPARING");
+
+	return more && atoi(more) > 1 ? SPARING * atoi(more) : SPARING;
+}
+
 enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS = 3 };
 
 /* Compiled with FERRY_TEST_CUDA, all of it runs on the GPU; what only the host device knows (delays, poison)
@@ -280,7 +288,7 @@ static void test_policies_change_no_bit(void **state)
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
-		for (int n = 1 + kind; n < 64 * 27; n += 131 * SPARING) {
+		for (int n = 1 + kind; n < 64 * 27; n += 131 * sparing()) {
 			policy_vary(&s, n);
 			s.threads = 1 + n % 3;
 			setting_run(&s, &other);
@@ -296,7 +304,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 
 	(void)state;
 	s.max_grad_norm = 0;
-	for (int n = 0; n < 64 * 9; n += 37 * SPARING) {
+	for (int n = 0; n < 64 * 9; n += 37 * sparing()) {
 		policy_vary(&s, n);
 		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
 		s.skip_nonfinite = 1;
@@ -327,7 +335,7 @@ static void test_schedules_agree_to_rounding(void **state)
 static void test_random_schedules_change_no_bit(void **state)
 {
 	const char *wanted = getenv("FERRY_SCHEDULES");
-	int count = wanted ? atoi(wanted) : 100 / SPARING;
+	int count = wanted ? atoi(wanted) : 100 / sparing();
 	struct outcome base[4], other;
 
 	(void)state;
@@ -354,7 +362,7 @@ static void test_random_schedules_change_no_bit(void **state)
 static void test_the_arena_is_used_to_its_end(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 61 * SPARING) {
+	for (int n = 0; n < 64 * 27; n += 61 * sparing()) {
 		struct setting s = plain;
 		struct outcome host, meta;
 
@@ -379,7 +387,7 @@ static void test_any_budget_gives_the_same_bits(void **state)
 	int mixed_count = 0;
 
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 197 * SPARING) {
+	for (int n = 0; n < 64 * 27; n += 197 * sparing()) {
 		struct setting s = plain;
 		struct outcome base, off, other;
 		int64_t floor_bytes, room_bytes;
