@@ -1,29 +1,35 @@
 /* Reads x once and moves 8 bytes a column for the sums.
  *
- * A block has a strip of columns and all rows of it: each thread adds every so many rows of the accesses of
- * one column of accesses, in double as the host does; lanes, then warps, are combined in one order. The strip
- * is as wide as leaves about COLSUM_BLOCKS blocks, at least 32 bytes: it depends on the shape only, and so do
- * the bits. */
+ * A block has a strip of columns and all rows of it: each thread adds every so many rows of its columns, in
+ * double as the host does; then lanes, then warps, are added up in one order. The strip has as many accesses
+ * of 16 bytes side by side as leaves at most COLSUM_BLOCKS blocks, which run at once. Strip and block follow
+ * from the shape alone, and so do the bits.
+ */
 #include "gpu/cuda/map.cuh"
 
 namespace
 {
 
-enum { COLSUM_BLOCK = 1024, COLSUM_WARPS = COLSUM_BLOCK / WARP, COLSUM_BLOCKS = 120 };
+/* an H100 has 132 multiprocessors */
+enum { COLSUM_THREADS_MAX = 1024, COLSUM_BLOCKS = 132, COLSUM_LANES_MAX = WARP };
 
+/* Rows that a thread has in flight. */
+template <int N> constexpr int colsum_depth = N == 8 ? 4 : 8;
+
+/* `lanes` threads, a power of two, lie side by side on a row. */
 template <class T, int N>
-__global__ void __launch_bounds__(COLSUM_BLOCK)
+__global__ void __launch_bounds__(COLSUM_THREADS_MAX)
         colsum_kernel(float *sum, const T *x, int64_t rows, int64_t cols, int64_t stride, int lanes)
 {
-	const int DEPTH = N == 8 ? 4 : 8;
-	SHARED(double, part, COLSUM_WARPS *WARP);
-	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-	const int64_t col = ((int64_t)blockIdx.x * lanes + threadIdx.x % lanes) * N;
-	const int64_t step = COLSUM_BLOCK / lanes;
+	SHARED_DYNAMIC(double, part); /* [N, warps, lanes] */
+	const int DEPTH = colsum_depth<N>;
+	const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, warps = blockDim.x / WARP;
+	const int64_t col = ((int64_t)blockIdx.x * lanes + tid % lanes) * N;
+	const int64_t step = blockDim.x / lanes;
 	double acc[N] = {};
 
 	if (col < cols)
-		for (int64_t r = threadIdx.x / lanes; r < rows; r += step * DEPTH) {
+		for (int64_t r = tid / lanes; r < rows; r += step * DEPTH) {
 			span<T, N> in[DEPTH];
 
 #pragma unroll
@@ -40,36 +46,47 @@ __global__ void __launch_bounds__(COLSUM_BLOCK)
 		}
 #pragma unroll
 	for (int n = 0; n < N; n++) {
-		double total = acc[n];
-
 		for (int away = WARP / 2; away >= lanes; away /= 2)
-			total += __shfl_xor_sync(0xffffffffu, total, away);
+			acc[n] += __shfl_xor_sync(0xffffffffu, acc[n], away);
 		if (lane < lanes)
-			part[warp * WARP + lane] = total;
-		__syncthreads();
-		if ((int)threadIdx.x < lanes && col < cols) {
-			total = part[lane];
-			for (int w = 1; w < COLSUM_WARPS; w++)
-				total += part[w * WARP + lane];
-			sum[col + n] = (float)(sum[col + n] + total);
-		}
-		__syncthreads();
+			part[(n * warps + warp) * lanes + lane] = acc[n];
 	}
+	__syncthreads();
+	for (int c = tid; c < lanes * N; c += blockDim.x) {
+		const int64_t to = (int64_t)blockIdx.x * lanes * N + c;
+		const double *of = part + c % N * warps * lanes + c / N;
+		double total = of[0];
+
+		for (int w = 1; w < warps; w++)
+			total += of[w * lanes];
+		if (to < cols)
+			sum[to] = (float)(sum[to] + total);
+	}
+}
+
+template <class T, int N>
+int colsum_start_wide(const struct cuda_launch *at, const struct op_colsum *o, int lanes_least)
+{
+	const int64_t pieces = o->cols / N;
+	int lanes = lanes_least, threads = COLSUM_THREADS_MAX;
+
+	while (lanes < COLSUM_LANES_MAX && ceil_div(pieces, lanes) > COLSUM_BLOCKS)
+		lanes *= 2;
+	while (threads > 128 && threads / 2 / lanes * colsum_depth<N> >= o->rows)
+		threads /= 2; /* few rows do not need more */
+	return cuda_start(at, "colsum", colsum_kernel<T, N>, dim3((unsigned)ceil_div(pieces, lanes)), threads,
+	        (int64_t)sizeof(double) * N * lanes * (threads / WARP), dev_ptr<float>(o->sum),
+	        dev_ptr<const T>(o->x), o->rows, o->cols, o->x_stride, lanes);
 }
 
 template <class T> int colsum_start(const struct cuda_launch *at, const struct op_colsum *o)
 {
-	const T *x = dev_ptr<const T>(o->x);
-	const int is_wide = is_aligned(x, 16) && o->cols % vec_count<T> == 0 &&
-	                    (o->rows == 1 || o->x_stride % vec_count<T> == 0);
-	const int64_t pieces = is_wide ? o->cols / vec_count<T> : o->cols;
-	int lanes = is_wide ? 8 : WARP, least = is_wide ? 2 : 32 / (int)sizeof(T);
+	const int sector = 32; /* bytes of which memory gives all or none */
 
-	while (lanes > least && ceil_div(pieces, lanes) < COLSUM_BLOCKS)
-		lanes /= 2;
-	return cuda_start(at, "colsum", is_wide ? colsum_kernel<T, vec_count<T>> : colsum_kernel<T, 1>,
-	        dim3((unsigned)ceil_div(pieces, lanes)), COLSUM_BLOCK, 0, dev_ptr<float>(o->sum), x, o->rows,
-	        o->cols, o->x_stride, lanes);
+	if (is_aligned(dev_ptr<void>(o->x), 16) && o->cols % vec_count<T> == 0 &&
+	        (o->rows == 1 || o->x_stride % vec_count<T> == 0))
+		return colsum_start_wide<T, vec_count<T>>(at, o, sector / 16);
+	return colsum_start_wide<T, 1>(at, o, sector / (int)sizeof(T));
 }
 
 } // namespace
