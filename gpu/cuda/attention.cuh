@@ -50,7 +50,8 @@ static __device__ __forceinline__ void tile_load(
         bf16 *to, const bf16 *from, int64_t stride, int row_count, const attention_shape &p)
 {
 	constexpr int STEP = THREADS / ROW_LANES<D>;
-	int column = (int)threadIdx.x % ROW_LANES<D> * 8, row = (int)threadIdx.x / ROW_LANES<D>;
+	int thread = in_place((int)threadIdx.x), column = thread % ROW_LANES<D> * 8,
+	    row = thread / ROW_LANES<D>;
 	int count = min(max(p.head_dim - column, 0), 8);
 	const bf16 *at = from + row * stride + (count ? column : 0);
 
@@ -59,7 +60,7 @@ static __device__ __forceinline__ void tile_load(
 	to += row * PITCH<D> + column;
 	if (p.aligned && row_count >= ROWS) {
 #pragma unroll
-		for (int n = 0; n < ROWS / STEP; n++, at += STEP * stride)
+		for (int n = 0; n < ROWS / STEP; n++, at = in_place(at + STEP * stride))
 			cp_async_16(to + n * STEP * PITCH<D>, at, count * (int)sizeof(bf16));
 		return;
 	}
@@ -70,6 +71,7 @@ static __device__ __forceinline__ void tile_load(
 		if (p.aligned)
 			cp_async_16(to, there ? at : from, there * (int)sizeof(bf16));
 		else
+#pragma unroll 1
 			for (int i = 0; i < 8; i++)
 				to[i] = i < there ? at[i] : bf16{0};
 	}

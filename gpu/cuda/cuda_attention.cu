@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 		cp_async_commit();
 		if (sees) {
 			if (k0 + TK - 1 > row0 || k0 < warp_all)
-				mask_scores(s, p, row0 + lane / 4, k0 + lane % 4 * 2);
+				mask_scores(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
 			softmax_step(state, s, o, p.scale_log2);
 			product_columns<P>(o, s, v_tile + lane_rows<P>(lane));
 		}

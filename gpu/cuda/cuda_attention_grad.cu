@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 			        v_tile, v + next * p.qkv_stride, p.qkv_stride, next_count, p);
 		cp_async_commit();
 		if (sees) {
-			dq_scores(s, dp, lse_log2, delta, p, row0 + lane / 4, k0 + lane % 4 * 2,
+			dq_scores(s, dp, lse_log2, delta, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2,
 			        next - 1 > row0 || k0 < warp_all);
 			product_columns<P>(sum, s, k_tile + lane_rows<P>(lane));
 		}

@@ -98,4 +98,22 @@ static __device__ __forceinline__ float exp2_fast(float x)
 #endif
 }
 
+/* The same value, which the compiler cannot trace: what is made of it is computed here each time, and does
+ * not wait in registers since before a loop, where they are short. */
+static __device__ __forceinline__ int in_place(int x)
+{
+#ifndef FERRY_SIMT
+	asm volatile("" : "+r"(x));
+#endif
+	return x;
+}
+
+template <class T> static __device__ __forceinline__ const T *in_place(const T *x)
+{
+#ifndef FERRY_SIMT
+	asm volatile("" : "+l"(x));
+#endif
+	return x;
+}
+
 #endif
