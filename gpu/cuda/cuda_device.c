@@ -4,6 +4,7 @@
 #include "gpu/cuda/cuda_info.h"
 
 #include <inttypes.h>
+#include <signal.h>
 
 /* Of the GPUs that CUDA_VISIBLE_DEVICES leaves, the one of the local rank. */
 enum { DEVICE_INDEX = 0 };
@@ -63,6 +64,7 @@ static void cuda_close(struct device *device)
 static int cuda_open(struct device **device, const struct device_options *options)
 {
 	struct cuda_device *d;
+	sigset_t all, before;
 	int count, rc = cuda_gpu_count(&count);
 
 	if (rc)
@@ -73,7 +75,10 @@ static int cuda_open(struct device **device, const struct device_options *option
 	d->options = *options;
 	d->opened_at_ns = clock_now_ns();
 	pthread_mutex_init(&d->error_lock, NULL);
+	sigfillset(&all); /* threads of the driver begin here, and signals are for the program's own */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = open_gpu(d);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		cuda_close(&d->base);
 		return err_note(rc, "cuda device");
