@@ -371,6 +371,63 @@ static void test_shapes(void **state)
 		}
 }
 
+/* Where a unit puts its weights changes no bit: what is summed, and in which order, is a matter of shapes. */
+static void test_place_of_weight(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		enum { ROWS = 70, COLS = 512 };
+		struct ops_case c;
+		struct tensor *x, *dy, *rstd, *mean, *scratch, *weight[2], *dx[2], *dweight[2];
+		enum dtype dtype = seed & 2 ? DTYPE_BF16 : DTYPE_F32;
+
+		case_begin(&c, "place of weight", seed);
+		c.phase = 0;
+		x = case_tensor(&c, ROWS * COLS, dtype, 1);
+		dy = case_tensor(&c, ROWS * COLS, dtype, 1);
+		rstd = case_tensor(&c, ROWS, DTYPE_F32, 1);
+		mean = case_tensor(&c, ROWS, DTYPE_F32, 1);
+		scratch = case_tensor(&c, norm_scratch_count(ROWS, 1, COLS), DTYPE_F32, 1);
+		for (int i = 0; i < 2; i++) {
+			dx[i] = case_tensor(&c, ROWS * COLS, dtype, 1);
+			dweight[i] = case_tensor(&c, COLS, DTYPE_F32, 0);
+			c.phase = 1;
+			weight[i] = case_tensor(&c, COLS, dtype, 1);
+			c.phase = 0;
+		}
+		weight[0]->offset -= dtype_bytes(dtype); /* of the very alignment that weight[1] lacks */
+		for (int64_t i = 0; i < COLS; i++)
+			tensor_set(weight[0], i, tensor_get(weight[1], i));
+		for (int i = 0; i < 2; i++) {
+			struct op op = {.kind = seed & 1 ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD};
+
+			op.norm_grad = (struct op_norm_grad){.dx = tensor_addr(dx[i]),
+			        .dweight = tensor_addr(dweight[i]),
+			        .dy = tensor_addr(dy),
+			        .x = tensor_addr(x),
+			        .weight = tensor_addr(weight[i]),
+			        .rstd = tensor_addr(rstd),
+			        .mean = tensor_addr(mean),
+			        .scratch = tensor_addr(scratch),
+			        .rows = ROWS,
+			        .groups = 1,
+			        .cols = COLS,
+			        .x_stride = COLS,
+			        .y_stride = COLS,
+			        .x_group_stride = COLS,
+			        .y_group_stride = COLS,
+			        .dtype = dtype};
+			case_run(&c, &op);
+			case_forget(dx[i]);
+			case_forget(dweight[i]);
+		}
+		assert_memory_equal(dx[0]->block, dx[1]->block, (size_t)dx[0]->bytes);
+		assert_memory_equal(dweight[0]->block, dweight[1]->block, (size_t)dweight[0]->bytes);
+		case_forget(scratch);
+		case_end(&c);
+	}
+}
+
 /* A mean far from zero, and a row of one value: the variance must not be a difference of large squares. */
 static void test_offset(void **state)
 {
@@ -421,6 +478,7 @@ int main(void)
 	        cmocka_unit_test(test_forward),
 	        cmocka_unit_test(test_backward),
 	        cmocka_unit_test(test_shapes),
+	        cmocka_unit_test(test_place_of_weight),
 	        cmocka_unit_test(test_offset),
 	};
 

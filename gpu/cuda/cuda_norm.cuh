@@ -40,6 +40,20 @@ static __device__ __forceinline__ int64_t norm_at(
 	return i / groups * stride + i % groups * group_stride;
 }
 
+/* Of a weight or a bias: these stand where their unit puts them, and the way that sums take must not depend
+ * on it. */
+template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_any(const T *from)
+{
+	vec<T, N> v;
+
+	if ((uintptr_t)from % sizeof v == 0)
+		return *(const vec<T, N> *)from;
+#pragma unroll
+	for (int j = 0; j < N; j++)
+		v.at[j] = from[j];
+	return v;
+}
+
 /* ---- a thread's part of a row ---- */
 
 /* first: the thread's first element; step: lanes * N. cols is 0 for a team that has no row. */
@@ -138,10 +152,10 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 	rstd = (float)rsqrt(fma(square, inverse_cols, o.epsilon));
 	m = (float)mean;
 	norm_each(part, x, first, step, cols, [&](int64_t c, const vec<T, N> &v) {
-		vec<T, N> w = *(const vec<T, N> *)(weight + c), b = {}, out;
+		vec<T, N> w = norm_load_any<T, N>(weight + c), b = {}, out;
 
 		if (KIND == NORM_LAYER && bias)
-			b = *(const vec<T, N> *)(bias + c);
+			b = norm_load_any<T, N>(bias + c);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
 			float value = (to_float(v.at[j]) - m) * rstd * to_float(w.at[j]);
@@ -184,20 +198,19 @@ template <class T, int N, int HELD> struct norm_grad_row {
 /* The weights of a thread; where registers are short, from the cache at each use. */
 template <class T, int N, int HELD> struct norm_weight {
 	const T *from;
-	norm_part<T, N, HELD == NORM_HELD ? 0 : HELD> part;
+	vec<T, N> held[HELD];
 
 	__device__ __forceinline__ norm_weight(dev_addr weight, int first, int step, int64_t cols)
 	    : from(dev_ptr<const T>(weight) + first)
 	{
-		if constexpr (HELD < NORM_HELD)
-			part.load(from - first, first, step, cols);
+#pragma unroll
+		for (int k = 0; k < HELD; k++)
+			if (HELD < NORM_HELD && first + k * step < cols)
+				held[k] = norm_load_any<T, N>(from + k * step);
 	}
 	__device__ __forceinline__ vec<T, N> at(int k, int step) const
 	{
-		if constexpr (HELD < NORM_HELD)
-			return part.held[k];
-		else
-			return *(const vec<T, N> *)(from + k * step);
+		return HELD < NORM_HELD ? held[k] : norm_load_any<T, N>(from + k * step);
 	}
 };
 
@@ -398,7 +411,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 
 	for (int64_t c = first; c < o.cols; c += step) {
 		vec<T, N> d = *(const vec<T, N> *)(dy + c), v = *(const vec<T, N> *)(x + c),
-		          w = *(const vec<T, N> *)(weight + c);
+		          w = norm_load_any<T, N>(weight + c);
 
 #pragma unroll
 		for (int j = 0; j < N; j++) {
@@ -414,7 +427,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 	mean_gx = (float)(gx * rstd * inverse_cols);
 	for (int64_t c = first; c < o.cols; c += step) {
 		vec<T, N> d = *(const vec<T, N> *)(dy + c), v = *(const vec<T, N> *)(x + c),
-		          w = *(const vec<T, N> *)(weight + c), *at = (vec<T, N> *)(dx + c), out;
+		          w = norm_load_any<T, N>(weight + c), *at = (vec<T, N> *)(dx + c), out;
 
 		if (o.accumulate_dx)
 			out = *at;
@@ -482,7 +495,7 @@ static inline int64_t power_of_two_from(int64_t count)
 	return power;
 }
 
-/* Rows may be read in vectors of 16 bytes. */
+/* Rows may be read in vectors of 16 bytes: what is in the arena begins at more, and strides are shapes. */
 static inline int norm_is_aligned(const void *a, int64_t stride, int64_t group_stride, int64_t element_bytes)
 {
 	return is_aligned(a, 16) && stride * element_bytes % 16 == 0 &&
@@ -512,8 +525,7 @@ static int norm_forward_typed(const struct cuda_launch *at, const char *what, co
 
 	if (o->cols % vec_count<T> == 0 &&
 	        norm_is_aligned(dev_ptr<void>(o->x), o->x_stride, o->x_group_stride, e) &&
-	        norm_is_aligned(dev_ptr<void>(o->y), o->y_stride, o->y_group_stride, e) &&
-	        is_aligned(dev_ptr<void>(o->weight), 16) && is_aligned(dev_ptr<void>(o->bias), 16))
+	        norm_is_aligned(dev_ptr<void>(o->y), o->y_stride, o->y_group_stride, e))
 		return norm_forward_start<KIND, T, vec_count<T>>(at, what, o);
 	return norm_forward_start<KIND, T, 1>(at, what, o);
 }
@@ -569,7 +581,7 @@ static int norm_backward_typed(const struct cuda_launch *at, const char *what, c
 	if (o->cols % vec_count<T> == 0 &&
 	        norm_is_aligned(dev_ptr<void>(o->x), o->x_stride, o->x_group_stride, e) &&
 	        norm_is_aligned(dev_ptr<void>(o->dy), o->y_stride, o->y_group_stride, e) &&
-	        is_aligned(dev_ptr<void>(o->dx), 16) && is_aligned(dev_ptr<void>(o->weight), 16))
+	        is_aligned(dev_ptr<void>(o->dx), 16))
 		return norm_backward_start<KIND, T, vec_count<T>>(at, what, o);
 	return norm_backward_start<KIND, T, 1>(at, what, o);
 }
