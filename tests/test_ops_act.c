@@ -104,7 +104,7 @@ static double slope_bound(enum act_kind act, double x)
 }
 
 /* Act and its gradient for dout = 1 over a grid of all magnitudes and both signs. */
-static void precision_try(enum act_kind act)
+static void precision_try(enum act_kind act, enum dtype dtype)
 {
 	enum { N = 4000 };
 	struct ops_case c;
@@ -112,18 +112,19 @@ static void precision_try(enum act_kind act)
 	struct op op = {.kind = OP_ACT};
 
 	case_begin(&c, "precision", act);
-	x = case_tensor(&c, N, DTYPE_F32, 1);
-	one = case_tensor(&c, N, DTYPE_F32, 1);
-	y = case_tensor(&c, N, DTYPE_F32, 1);
-	slope = case_tensor(&c, N, DTYPE_F32, 1);
+	x = case_tensor(&c, N, dtype, 1);
+	one = case_tensor(&c, N, dtype, 1);
+	y = case_tensor(&c, N, dtype, 1);
+	slope = case_tensor(&c, N, dtype, 1);
 	for (int i = 0; i < N; i++) {
 		uint32_t bits =
 		        (uint32_t)(((uint64_t)i * 0x43000000u) / (N / 2)); /* 0 .. 128 by exponent, twice */
 
-		tensor_set_bits(x, i, i < N / 2 ? bits : (bits - 0x43000000u) | 0x80000000u);
+		bits = i < N / 2 ? bits : (bits - 0x43000000u) | 0x80000000u;
+		tensor_set_bits(x, i, dtype == DTYPE_F32 ? bits : bits >> 16);
 		tensor_set(one, i, 1);
 	}
-	op.act = (struct op_act){tensor_addr(y), tensor_addr(x), N, act, DTYPE_F32};
+	op.act = (struct op_act){tensor_addr(y), tensor_addr(x), N, act, dtype};
 	case_run(&c, &op);
 	for (int i = 0; i < N; i++) {
 		double at = tensor_get(x, i), want = act_value(act, at);
@@ -132,7 +133,7 @@ static void precision_try(enum act_kind act)
 	}
 	op = (struct op){.kind = OP_ACT_GRAD};
 	op.act_grad =
-	        (struct op_act_grad){tensor_addr(slope), tensor_addr(one), tensor_addr(x), N, act, DTYPE_F32};
+	        (struct op_act_grad){tensor_addr(slope), tensor_addr(one), tensor_addr(x), N, act, dtype};
 	case_run(&c, &op);
 	for (int i = 0; i < N; i++) {
 		double at = tensor_get(x, i);
@@ -146,7 +147,8 @@ static void test_precision(void **state)
 {
 	(void)state;
 	for (int a = 0; a < ACTS; a++)
-		precision_try(acts[a]);
+		for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
+			precision_try(acts[a], (enum dtype)dtype);
 }
 
 /* act and act_grad; in place where seed says so. */

@@ -24,7 +24,7 @@ template <class T, int ACT> struct act_map {
 
 #pragma unroll
 		for (int i = 0; i < N; i++)
-			act_both<ACT>(span_get(in.x, i), act, &value[i], &slope);
+			act_both<T, ACT>(span_get(in.x, i), act, &value[i], &slope);
 		span_put(y, value);
 		span_store(out + at, y);
 	}
@@ -51,7 +51,7 @@ template <class T, int ACT> struct act_grad_map {
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			act_both<ACT>(span_get(in.x, i), act, &value, &slope);
+			act_both<T, ACT>(span_get(in.x, i), act, &value, &slope);
 			d[i] = span_get(in.dout, i) * slope;
 		}
 		span_put(y, d);

@@ -25,7 +25,7 @@ template <class T, int ACT> struct glu_map {
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			act_both<ACT>(span_get(in.gate, i), act, &value, &slope);
+			act_both<T, ACT>(span_get(in.gate, i), act, &value, &slope);
 			product[i] = value * span_get(in.up, i);
 		}
 		span_put(y, product);
@@ -57,7 +57,7 @@ template <class T, int ACT> struct glu_grad_map {
 		for (int i = 0; i < N; i++) {
 			float d = span_get(in.dout, i);
 
-			act_both<ACT>(span_get(in.gate, i), act, &value, &slope);
+			act_both<T, ACT>(span_get(in.gate, i), act, &value, &slope);
 			gate_d[i] = d * span_get(in.up, i) * slope;
 			up_d[i] = d * value;
 		}
