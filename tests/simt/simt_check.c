@@ -219,10 +219,12 @@ static void check_shared(uintptr_t at, size_t bytes, enum access_kind kind)
 		shared_outside(at, bytes, kind);
 	for (uintptr_t p = at; p < at + bytes;) {
 		uint32_t which = p & 1 ? 2 : at + bytes - p >= 2 ? 3 : 1;
-		struct mark *mark = mark_of_shared(p - (uintptr_t)machine.shared);
-		enum trouble trouble =
-		        mark_access(mark, which, kind, machine.block_time, machine.block_time, 1);
+		struct mark *mark = &shared_marks[(p - (uintptr_t)machine.shared) / 2];
+		enum trouble trouble = TROUBLE_NONE;
 
+		if (which != 3 ||
+		        !mark_access_simply(mark, kind, machine.block_time, machine.barrier_time, 1))
+			trouble = mark_access(mark, which, kind, machine.block_time, machine.block_time, 1);
 		if (trouble)
 			shared_trouble(at, bytes, kind, array, mark, trouble);
 		p = (p | 1) + 1;
@@ -240,7 +242,7 @@ void check_async_begin(const void *at, size_t bytes)
 void check_async_end(const void *at, size_t bytes)
 {
 	for (size_t i = 0; machine.checks && i < bytes; i += 2) {
-		struct mark *mark = mark_of_shared((size_t)((const char *)at - machine.shared) + i);
+		struct mark *mark = &shared_marks[((size_t)((const char *)at - machine.shared) + i) / 2];
 
 		mark->write_by &= ~(uint32_t)MARK_PENDING;
 		mark->write_time = machine.self->warp->time;
@@ -356,7 +358,12 @@ static void check_global(uintptr_t at, size_t bytes, enum access_kind kind)
 
 		if (!mark)
 			thread_stop(FOUND_FAILURE, "the emulator is out of memory");
-		trouble = mark_access(mark, which, kind, machine.launch_time, machine.op_time, written);
+		if (which == 3 &&
+		        mark_access_simply(mark, kind, machine.op_time, machine.launch_time, written))
+			trouble = TROUBLE_NONE;
+		else
+			trouble =
+			        mark_access(mark, which, kind, machine.launch_time, machine.op_time, written);
 		if (trouble)
 			global_trouble(at, bytes, kind, mark, trouble);
 		p = (p | 1) + 1;

@@ -5,8 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Stacks begin at different places of their pages, or all would want the same lines of the caches. */
+enum { COLOURS = 48, COLOUR_BYTES = 5 * 64 };
+
 int fibre_stacks(struct fibre *fibres, int count)
 {
+	static unsigned made;
 	size_t guard = (size_t)sysconf(_SC_PAGESIZE);
 
 	for (int i = 0; i < count; i++) {
@@ -14,15 +18,15 @@ int fibre_stacks(struct fibre *fibres, int count)
 
 		if (fibres[i].low)
 			continue;
-		low = mmap(NULL, guard + FIBRE_STACK_BYTES, PROT_READ | PROT_WRITE,
+		low = mmap(NULL, guard + FIBRE_STACK_BYTES + COLOURS * COLOUR_BYTES, PROT_READ | PROT_WRITE,
 		        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (low == MAP_FAILED)
 			return -1;
 		if (mprotect(low, guard, PROT_NONE)) {
-			munmap(low, guard + FIBRE_STACK_BYTES);
+			munmap(low, guard + FIBRE_STACK_BYTES + COLOURS * COLOUR_BYTES);
 			return -1;
 		}
-		fibres[i].low = low + guard;
+		fibres[i].low = low + guard + made++ % COLOURS * COLOUR_BYTES;
 	}
 	return 0;
 }

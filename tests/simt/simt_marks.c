@@ -13,12 +13,7 @@ struct page {
 };
 
 static struct page *buckets[BUCKETS], *recent[RECENT];
-static struct mark shared_marks[SHARED_REGION_BYTES / 2];
-
-struct mark *mark_of_shared(size_t offset)
-{
-	return &shared_marks[offset / 2];
-}
+struct mark shared_marks[SHARED_REGION_BYTES / 2];
 
 static struct page *page_find(uintptr_t number)
 {

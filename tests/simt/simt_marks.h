@@ -43,9 +43,38 @@ enum trouble {
 enum trouble mark_access(struct mark *mark, uint32_t bytes, enum access_kind kind, uint32_t origin,
         uint32_t since, int must_be_written);
 
+/* The same of both bytes, where what was done to them before is over: what nearly all accesses are. 1, or 0
+ * when it has done nothing. `over` is the time before which all that `origin` does not forget is over. */
+static inline __attribute__((always_inline)) int mark_access_simply(
+        struct mark *mark, enum access_kind kind, uint32_t since, uint32_t over, int must_be_written)
+{
+	const uint32_t both = 3u << MARK_BYTES_SHIFT, self = (uint32_t)machine.self->number | both;
+
+	if (mark->write_time >= over || (mark->write_by & MARK_PENDING))
+		return 0;
+	if (kind == ACCESS_WRITE) {
+		if (mark->read_time >= over)
+			return 0;
+		mark->write_by = self | MARK_WRITTEN;
+		mark->write_time = machine.self->warp->time;
+		return 1;
+	}
+	if (kind != ACCESS_READ ||
+	        (must_be_written &&
+	                (mark->write_time < since || (mark->write_by & MARK_WRITTEN) != MARK_WRITTEN)))
+		return 0;
+	if (mark->read_time < over)
+		mark->read_by = self;
+	else if (mark->read_by != self &&
+	         (mark->read_by & (MARK_BLOCK_MANY | both)) != (MARK_BLOCK_MANY | both))
+		return 0;
+	mark->read_time = machine.self->warp->time;
+	return 1;
+}
+
 /* The mark of two bytes of global memory; NULL when the emulator is out of memory. */
 struct mark *mark_of_global(uintptr_t address);
-struct mark *mark_of_shared(size_t offset);
+extern struct mark shared_marks[SHARED_REGION_BYTES / 2];
 
 /* All marks are as of no access. */
 void marks_forget(void);
