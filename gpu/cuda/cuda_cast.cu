@@ -9,7 +9,7 @@ template <class TO, class FROM> struct cast_map {
 	TO *dst;
 	const FROM *src;
 
-	enum { WIDTH = 8, DEPTH = sizeof(FROM) == 4 ? 2 : 4 };
+	enum { WIDTH = 4, DEPTH = sizeof(FROM) == 4 ? 4 : 8 };
 	template <int N> struct in {
 		span<FROM, N> x;
 	};
@@ -35,7 +35,7 @@ struct join_map {
 	float *dst;
 	const bf16 *hi, *lo;
 
-	enum { WIDTH = 8, DEPTH = 2 };
+	enum { WIDTH = 4, DEPTH = 4 };
 	template <int N> struct in {
 		span<bf16, N> hi, lo;
 	};

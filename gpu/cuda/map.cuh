@@ -31,6 +31,15 @@ template <class T, int N> struct span {
 	__device__ __forceinline__ uint32_t word(int i) const { return part[i / 4].at[i % 4]; }
 };
 
+/* As many bf16 as 16 bytes hold floats. Where both are operands, eight of each would leave a gap of 16 bytes
+ * between the floats that neighbours access at once, and write every sector in halves. */
+template <> struct span<bf16, 4> {
+	vec<uint32_t, 2> part;
+
+	__device__ __forceinline__ uint32_t &word(int i) { return part.at[i]; }
+	__device__ __forceinline__ uint32_t word(int i) const { return part.at[i]; }
+};
+
 template <class T> struct span<T, 1> {
 	T one;
 };
@@ -72,6 +81,26 @@ template <class T, int N> static __device__ __forceinline__ void span_store(T *t
 #pragma unroll
 	for (int i = 0; i < span<T, N>::PARTS; i++)
 		words_store(to + i * vec_count<T>, s.part[i]);
+}
+
+static __device__ __forceinline__ void span_load(span<bf16, 4> &s, const bf16 *from)
+{
+#ifdef FERRY_SIMT
+	s.part = *(const vec<uint32_t, 2> *)from;
+#else
+	const uint2 words = *(const uint2 *)from;
+
+	s.part = {{words.x, words.y}};
+#endif
+}
+
+static __device__ __forceinline__ void span_store(bf16 *to, const span<bf16, 4> &s)
+{
+#ifdef FERRY_SIMT
+	*(vec<uint32_t, 2> *)to = s.part;
+#else
+	*(uint2 *)to = make_uint2(s.part.at[0], s.part.at[1]);
+#endif
 }
 
 template <class T> static __device__ __forceinline__ void span_load(span<T, 1> &s, const T *from)
@@ -183,11 +212,13 @@ static __global__ void __launch_bounds__(MAP_BLOCK) map_kernel(F f, int64_t coun
 	}
 }
 
-/* Elements before the first at which every operand is aligned to 16 bytes; -1: there is none. */
+/* Elements before the first at which every operand is aligned to `width` of its elements, 16 bytes at most;
+ * -1: there is none. */
 template <class... T> static inline int64_t map_head(int width, const T *...operand)
 {
 	for (int64_t head = 0; head < width; head++)
-		if ((is_aligned(operand + head, 16) && ...))
+		if ((is_aligned(operand + head, width * (int)sizeof(T) < 16 ? width * (int)sizeof(T) : 16) &&
+		            ...))
 			return head;
 	return -1;
 }
