@@ -65,13 +65,14 @@ struct cuda_stream {
 	const char *last_work;   /* name of what was queued last; static */
 	int has_workspace;
 	int is_matmul_ready;
+	struct cuda_dnn *dnn; /* NULL: attention runs on our own kernels */
 };
 
 struct cuda_device {
 	struct device base;
 	struct device_options options;
 	struct cuda_launch launch; /* what streams begin with */
-	void *workspace; /* of matrix products; one stream has it */
+	void *workspace;           /* of matrix products; one stream has it */
 	int64_t workspace_bytes;
 	int workspace_in_use;
 	struct cuda_clock clock;

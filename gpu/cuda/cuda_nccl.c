@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <nccl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -197,10 +198,21 @@ static void locks_open(struct cuda_nccl *n)
 	pthread_condattr_destroy(&monotonic);
 }
 
+static int nccl_start(struct cuda_nccl *n, const struct device_bootstrap *bootstrap)
+{
+	int rc = n ? cuda_library_bind(&n->f, sizeof(n->f), CUDA_LIBRARY_NCCL) : ERR_NOMEM;
+
+	rc = all_agree(bootstrap, rc);
+	if (!rc)
+		rc = join(n, bootstrap);
+	return rc ? rc : watch_open(n);
+}
+
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
         const struct device_bootstrap *bootstrap, int rank, int world_size)
 {
 	struct cuda_nccl *n = mem_alloc(1, sizeof(*n));
+	sigset_t all, before;
 	int rc;
 
 	if (n) {
@@ -209,15 +221,11 @@ int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
 		n->rank = rank;
 		n->world_size = world_size;
 		n->timeout_ns = bootstrap && bootstrap->timeout_ns ? bootstrap->timeout_ns : TIMEOUT_NS;
-		rc = cuda_library_bind(&n->f, sizeof(n->f), CUDA_LIBRARY_NCCL);
-	} else {
-		rc = ERR_NOMEM;
 	}
-	rc = all_agree(bootstrap, rc);
-	if (!rc)
-		rc = join(n, bootstrap);
-	if (!rc)
-		rc = watch_open(n);
+	sigfillset(&all); /* threads of NCCL begin here, and signals are for the program's own */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = nccl_start(n, bootstrap);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		cuda_nccl_close(n);
 		return rc;

@@ -1,6 +1,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda/cuda_device.h"
+#include "gpu/cuda/cuda_dnn_attention.h"
 
 _Static_assert(
         (int)RESERVE_MATMUL_BYTES == (int)CUDA_BLAS_WORKSPACE_BYTES, "what plans set aside is what is taken");
@@ -54,6 +55,15 @@ static int open_matmul(struct cuda_stream *s)
 	return 0;
 }
 
+/* Shares the workspace: work of one stream follows one another. */
+static int open_attention(struct cuda_stream *s)
+{
+	struct cuda_device *d = device_of(&s->base);
+
+	return cuda_dnn_open(
+	        &s->dnn, s->has_workspace ? d->workspace : NULL, s->has_workspace ? d->workspace_bytes : 0);
+}
+
 static void free_stream(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -62,6 +72,7 @@ static void free_stream(struct cuda_stream *s)
 	cuda_clock_forget(s);
 	if (s->is_matmul_ready)
 		cuda_blas_close(s->launch.blas);
+	cuda_dnn_close(s->dnn);
 	if (s->has_workspace)
 		d->workspace_in_use = 0;
 	if (s->launch.stream)
@@ -87,6 +98,8 @@ int cuda_stream_open(struct stream **stream, struct device *device, enum queue_k
 		rc = cuda_device_fail(d, rc);
 	if (!rc && queue == QUEUE_COMPUTE) /* a library that is missing is known before anything is queued */
 		rc = open_matmul(s);
+	if (!rc && queue == QUEUE_COMPUTE)
+		rc = open_attention(s);
 	if (rc) {
 		free_stream(s);
 		return rc;
@@ -258,9 +271,14 @@ static int copy(struct cuda_stream *s, const struct work *work)
 static int run_op(struct cuda_stream *s, const struct op *op)
 {
 	struct op_cost cost;
-	int rc = op->kind == OP_MATMUL ? open_matmul(s) : 0;
+	int rc = op->kind == OP_MATMUL ? open_matmul(s) : 0, is_queued = 0;
 
-	if (!rc)
+	if (op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD) {
+		rc = cuda_dnn_attention(s->dnn, &s->launch, op);
+		is_queued = rc == 0;
+		rc = rc > 0 ? 0 : rc;
+	}
+	if (!rc && !is_queued)
 		rc = cuda_ops[op->kind](&s->launch, op);
 	if (rc)
 		return rc;
