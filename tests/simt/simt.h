@@ -57,6 +57,7 @@ int simt_run(struct simt_launch *launch);
 
 /* The text of the last finding, "" when there was none; simt_forget makes it "" again. */
 const char *simt_finding(void);
+int simt_finding_error(void); /* its cudaError_t, or 0 */
 void simt_forget(void);
 
 /* Findings are printed to stderr as they are made; 0 stops that, for tests that plant them. */

@@ -79,8 +79,10 @@ void simt_async(void *shared, const void *global, int bytes, int valid)
 	if (valid < 0 || valid > bytes)
 		thread_stop(FOUND_FAILURE, "cp.async of %d bytes", valid);
 	if (valid)
-		check_access(global, (size_t)valid, ACCESS_READ, 1);
+		check_access_of(__builtin_return_address(0), global, (size_t)valid, ACCESS_READ, 1);
+	machine.at = __builtin_return_address(0);
 	check_async_begin(shared, (size_t)bytes);
+	machine.at = NULL;
 	if (self->copy_count == self->copy_capacity) {
 		int capacity = self->copy_capacity ? 2 * self->copy_capacity : 16;
 		struct async_copy *more = realloc(self->copies, (size_t)capacity * sizeof(*more));
@@ -120,7 +122,7 @@ void simt_async_wait(int pending)
 void simt_atomic(const void *at, int bytes)
 {
 	if (machine.self)
-		check_access(at, (size_t)bytes, ACCESS_ATOMIC, (size_t)bytes);
+		check_access_of(__builtin_return_address(0), at, (size_t)bytes, ACCESS_ATOMIC, (size_t)bytes);
 }
 
 void simt_atomic_load(void *value, const void *at, int bytes)

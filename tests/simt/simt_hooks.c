@@ -12,7 +12,7 @@ static inline __attribute__((always_inline)) void hook(
 	struct thread *self = machine.self;
 
 	if (self && (uintptr_t)at - (uintptr_t)self->fibre.low >= FIBRE_STACK_BYTES)
-		check_access(at, bytes, kind, align);
+		check_access_of(__builtin_return_address(0), at, bytes, kind, align);
 }
 
 #define HOOKS(bytes)                                                                                         \

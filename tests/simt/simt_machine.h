@@ -85,8 +85,9 @@ struct machine {
 	uint32_t time;                                           /* now */
 	uint32_t op_time, launch_time, block_time, barrier_time; /* when these began */
 	uint32_t end_time;                                       /* after the launch before this one */
-	int error;  /* of the finding that ended the launch, or 0 */
-	int checks; /* 1: kernels are instrumented */
+	const void *at; /* the code of the access that is looked at, or NULL */
+	int error;      /* of the finding that ended the launch, or 0 */
+	int checks;     /* 1: kernels are instrumented */
 };
 
 extern struct machine machine;
@@ -119,11 +120,23 @@ void check_launch_begin(void);
 enum access_kind { ACCESS_READ, ACCESS_WRITE, ACCESS_ATOMIC, ACCESS_ASYNC };
 void check_access(const void *at, size_t bytes, enum access_kind kind, size_t align);
 
+/* The same, by the code that returns to `caller`. */
+static inline __attribute__((always_inline)) void check_access_of(
+        const void *caller, const void *at, size_t bytes, enum access_kind kind, size_t align)
+{
+	machine.at = caller;
+	check_access(at, bytes, kind, align);
+	machine.at = NULL;
+}
+
 /* A cp.async into these bytes of shared memory begins and ends. */
 void check_async_begin(const void *at, size_t bytes);
 void check_async_end(const void *at, size_t bytes);
 
 /* "kernel(args)+0x12" of an address in this program; the text is static. */
 const char *symbol_name(const void *address);
+
+/* An address as the program's file has it, for addr2line. */
+size_t symbol_offset(const void *address);
 
 #endif

@@ -130,6 +130,6 @@ void simt_ldmatrix_x4(uint32_t r[4], const void *row, int transposed, const char
 	if ((uintptr_t)row % ROW_BYTES)
 		thread_stop(
 		        FOUND_MISALIGNED, "misaligned: ldmatrix at %s:%d of a row at %p", file, line, row);
-	check_access(row, ROW_BYTES, ACCESS_READ, ROW_BYTES);
+	check_access_of(__builtin_return_address(0), row, ROW_BYTES, ACCESS_READ, ROW_BYTES);
 	warp_meet(all_lanes, transposed ? &trans : &plain, &slot, file, line);
 }

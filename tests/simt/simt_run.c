@@ -1,5 +1,6 @@
 #include "tests/simt/simt_machine.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ struct machine machine;
 
 static pthread_mutex_t machine_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char finding_text[FINDING_BYTES];
-static int finding_loud = 1;
+static int finding_loud = 1, finding_error;
 
 /* What the launches queued next carry. */
 static uint64_t set_order, set_op;
@@ -34,7 +35,7 @@ static void finding_setv(int error, const struct thread *thread, const char *fmt
 
 	if (machine.error)
 		return;
-	machine.error = error;
+	machine.error = finding_error = error;
 	if (machine.launch)
 		len = (size_t)snprintf(finding_text, FINDING_BYTES, "%s, block (%u, %u, %u)",
 		        symbol_name(machine.launch->kernel), machine.block.x, machine.block.y,
@@ -45,7 +46,11 @@ static void finding_setv(int error, const struct thread *thread, const char *fmt
 	if (len < FINDING_BYTES)
 		len += (size_t)snprintf(finding_text + len, FINDING_BYTES - len, ": ");
 	if (len < FINDING_BYTES)
-		vsnprintf(finding_text + len, FINDING_BYTES - len, fmt, ap);
+		len += (size_t)vsnprintf(finding_text + len, FINDING_BYTES - len, fmt, ap);
+	if (machine.at && len < FINDING_BYTES)
+		snprintf(finding_text + len, FINDING_BYTES - len, "; addr2line -pie %s 0x%zx",
+		        program_invocation_name, symbol_offset(machine.at) - 1);
+	machine.at = NULL;
 	if (finding_loud)
 		fprintf(stderr, "simt: %s\n", finding_text);
 }
@@ -64,9 +69,15 @@ const char *simt_finding(void)
 	return finding_text;
 }
 
+int simt_finding_error(void)
+{
+	return finding_error;
+}
+
 void simt_forget(void)
 {
 	finding_text[0] = 0;
+	finding_error = 0;
 }
 
 void simt_set_loud(int on)

@@ -66,19 +66,25 @@ static int find_in(const char *file, size_t bytes, ElfW(Addr) address, char *tex
 	return 0;
 }
 
+size_t symbol_offset(const void *address)
+{
+	ElfW(Addr) base = 0;
+
+	dl_iterate_phdr(first_base, &base);
+	return (ElfW(Addr))(uintptr_t)address - base;
+}
+
 const char *symbol_name(const void *address)
 {
 	static char text[NAME_BYTES];
-	ElfW(Addr) base = 0;
 	struct stat status;
 	int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), found = 0;
 	void *map = MAP_FAILED;
 
-	dl_iterate_phdr(first_base, &base);
 	if (file >= 0 && !fstat(file, &status))
 		map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, file, 0);
 	if (map != MAP_FAILED) {
-		found = find_in(map, (size_t)status.st_size, (ElfW(Addr))(uintptr_t)address - base, text);
+		found = find_in(map, (size_t)status.st_size, symbol_offset(address), text);
 		munmap(map, (size_t)status.st_size);
 	}
 	if (file >= 0)

@@ -112,6 +112,8 @@ static void test_text(void **state)
 	snprintf(address, sizeof(address), "at %p, 4 bytes past the end of 512 bytes",
 	        (void *)(in + PLANTED_COUNT));
 	assert_non_null(strstr(simt_finding(), address));
+	assert_non_null(strstr(simt_finding(), "addr2line -pie "));
+	assert_string_equal(cudaGetErrorString(cudaErrorIllegalAddress), simt_finding());
 	start_again();
 }
 
