@@ -28,26 +28,59 @@ template <int M> struct softmax {
 	float max[M][2], sum[M][2]; /* of scores as they are, unscaled; the sum of this thread's columns */
 };
 
-/* Scores become probabilities relative to the new maximum; what was summed up is brought to it too. */
+/* How far, in powers of two, scores may rise above the maximum that is subtracted before all that was summed
+ * up is brought to a new one: after the first tiles hardly ever. Probabilities up to 2^8 are as exact as
+ * those up to 1, and the division at the end sees the same factor in both its operands. */
+static constexpr float SLACK = 8;
+
+/* Scores become probabilities relative to the maximum. */
 template <int M, int N, int DN>
 static __device__ __forceinline__ void softmax_step(
         softmax<M> &x, float (&s)[M][N][4], float (&o)[M][DN][4], float scale_log2)
 {
+	float high[M][2];
+	int rises = 0;
+
 #pragma unroll
 	for (int m = 0; m < M; m++)
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			float high = x.max[m][half], base, keep, sum = 0;
+			float top = x.max[m][half];
 
 #pragma unroll
 			for (int n = 0; n < N; n++)
-				high = fmaxf(high, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
-			high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
-			high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
-			/* a row that has seen no key yet: exp2(-inf - 0) = 0 for all it holds */
-			base = high == -INFINITY ? 0.0f : high * scale_log2;
-			keep = exp2_fast(fmaf(x.max[m][half], scale_log2, -base));
-			x.max[m][half] = high;
+				top = fmaxf(top, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+			high[m][half] = top;
+			rises |= (top - x.max[m][half]) * scale_log2 > SLACK;
+		}
+	if (__any_sync(0xffffffffu, rises)) {
+#pragma unroll
+		for (int m = 0; m < M; m++)
+#pragma unroll
+			for (int half = 0; half < 2; half++) {
+				float keep =
+				        exp2_fast(x.max[m][half] * scale_log2 - high[m][half] * scale_log2);
+
+				/* a row that has seen no key yet: -inf - -inf, and nothing to keep */
+				keep = high[m][half] == -INFINITY ? 0.0f : keep;
+				x.max[m][half] = high[m][half];
+				x.sum[m][half] *= keep;
+#pragma unroll
+				for (int n = 0; n < DN; n++) {
+					o[m][n][half * 2] *= keep;
+					o[m][n][half * 2 + 1] *= keep;
+				}
+			}
+	}
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			float base = x.max[m][half] == -INFINITY ? 0.0f : x.max[m][half] * scale_log2,
+			      sum = 0;
+
 #pragma unroll
 			for (int n = 0; n < N; n++)
 #pragma unroll
@@ -55,12 +88,7 @@ static __device__ __forceinline__ void softmax_step(
 					s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale_log2, -base));
 					sum += s[m][n][i];
 				}
-			x.sum[m][half] = fmaf(x.sum[m][half], keep, sum);
-#pragma unroll
-			for (int n = 0; n < DN; n++) {
-				o[m][n][half * 2] *= keep;
-				o[m][n][half * 2 + 1] *= keep;
-			}
+			x.sum[m][half] += sum;
 		}
 }
 
