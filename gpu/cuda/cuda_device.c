@@ -1,5 +1,6 @@
 #include "gpu/cuda/cuda_device.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "gpu/cuda/cuda_info.h"
 
@@ -24,6 +25,8 @@ static int read_properties(struct cuda_device *d)
 		        "cudaDeviceGetAttribute");
 	if (rc)
 		return rc;
+	log_info("cuda device: %s, %" PRId64 " MiB, compute capability %d.%d", gpu.name,
+	        gpu.memory_bytes >> 20, gpu.capability / 10, gpu.capability % 10);
 	d->launch.capability = gpu.capability;
 	d->launch.sm_count = gpu.sm_count;
 	return 0;

@@ -27,15 +27,31 @@ void simt_runtime_set(const struct simt_machine_options *options)
 	simt_runtime.fail_at = simt_runtime.fail_work_at = 0;
 }
 
+static void read_number(const char *name, int64_t *value)
+{
+	const char *text = getenv(name);
+
+	if (text)
+		*value = strtoll(text, NULL, 10);
+}
+
 /* Before main, so that a program that sets nothing has a machine too. */
 __attribute__((constructor)) static void begin(void)
 {
 	struct simt_machine_options o = simt_runtime_defaults();
-	const char *seed = getenv("FERRY_SIMT_SEED"), *eager = getenv("FERRY_SIMT_EAGER");
+	int64_t seed = 0, eager = 0, devices = 1, fail_work = 0;
 
-	o.seed = seed ? strtoull(seed, NULL, 10) : 0;
-	o.schedule = eager && atoi(eager) ? SIMT_EAGER : SIMT_LAZY;
+	read_number("FERRY_SIMT_SEED", &seed);
+	read_number("FERRY_SIMT_EAGER", &eager);
+	read_number("FERRY_SIMT_DEVICES", &devices);
+	read_number("FERRY_SIMT_MEMORY_BYTES", &o.memory_bytes);
+	read_number("FERRY_SIMT_PIN_BYTES", &o.pin_bytes);
+	read_number("FERRY_SIMT_FAIL_WORK", &fail_work);
+	o.seed = (uint64_t)seed;
+	o.schedule = eager ? SIMT_EAGER : SIMT_LAZY;
+	o.device_count = (int)devices;
 	simt_runtime_set(&o);
+	simt_fail_work_after(fail_work, cudaErrorECCUncorrectable);
 }
 
 /* ---- errors ---- */

@@ -39,8 +39,9 @@ struct simt_machine_options {
 /* One GPU of capability 9.0 without limits, lazy, seed 0, a microsecond for everything, 1 byte per ns. */
 struct simt_machine_options simt_runtime_defaults(void);
 
-/* From now on. Forgets the last error, sticky or not, and what simt_fail_after said. The environment's
- * FERRY_SIMT_SEED and FERRY_SIMT_EAGER=1 set the schedule before the first call of this. */
+/* From now on. Forgets the last error, sticky or not, and what simt_fail_after said. Before the first call of
+ * this, the environment does: FERRY_SIMT_SEED, _EAGER=1, _DEVICES, _MEMORY_BYTES, _PIN_BYTES, and _FAIL_WORK,
+ * the number of the piece of work at which the GPU is lost. */
 void simt_runtime_set(const struct simt_machine_options *options);
 
 /* The n-th call of the runtime from now on (1 is the next) fails with that error; 0: none. Calls that ask for
