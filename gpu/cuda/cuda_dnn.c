@@ -166,22 +166,19 @@ void dnn_reshape(struct dnn_graph *g, dnn_tensor y, dnn_tensor x)
 
 enum { CHOICES_MAX = 16, NOTES_MAX = 16 };
 
-static cudnnBackendDescriptor_t make_target(struct dnn_graph *g, const struct dnn_target *target)
+static cudnnBackendDescriptor_t describe(struct dnn_graph *g, const char *properties)
 {
 	static const char what[] = "the properties of a GPU";
 	cudnnBackendDescriptor_t d = make(g, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, what);
 
-	if (target->handle)
-		set(g, d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle, what);
-	else
-		set(g, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-		        (int64_t)strlen(target->properties), target->properties, what);
+	set(g, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(properties),
+	        properties, what);
 	finish(g, d, what);
 	return d;
 }
 
 /* Fills choices, made and owned by the graph; how many. */
-static int64_t choose(struct dnn_graph *g, cudnnBackendDescriptor_t device, cudnnBackendDescriptor_t *choices)
+static int64_t choose(struct dnn_graph *g, const struct dnn_target *target, cudnnBackendDescriptor_t *choices)
 {
 	static const char what[] = "the choice of engines";
 	const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -190,11 +187,15 @@ static int64_t choose(struct dnn_graph *g, cudnnBackendDescriptor_t device, cudn
 
 	set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->operation_count,
 	        g->operations, "the graph");
+	if (target->handle)
+		set(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle,
+		        "the graph");
 	finish(g, graph, "the graph");
 	d = make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what);
 	set_descriptor(g, d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph, what);
 	set(g, d, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
-	set_descriptor(g, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device, what);
+	if (!target->handle)
+		set_descriptor(g, d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, describe(g, target->properties), what);
 	finish(g, d, what);
 	for (int i = 0; i < CHOICES_MAX; i++)
 		choices[i] = make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, what);
@@ -227,7 +228,7 @@ static int is_deterministic(struct dnn_graph *g, cudnnBackendDescriptor_t choice
 
 /* 1 where cuDNN can make a plan of the choice that fits. */
 static int plan_try(struct dnn_plan *plan, const struct cudnn *f, cudnnBackendDescriptor_t choice,
-        cudnnBackendDescriptor_t device, int64_t workspace_bytes_max)
+        int64_t workspace_bytes_max)
 {
 	int64_t count = 0;
 
@@ -236,8 +237,6 @@ static int plan_try(struct dnn_plan *plan, const struct cudnn *f, cudnnBackendDe
 		return 0;
 	if (!f->cudnnBackendSetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
 	            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &choice) &&
-	        !f->cudnnBackendSetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-	                CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device) &&
 	        !f->cudnnBackendFinalize(plan->plan) &&
 	        !f->cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
 	                CUDNN_TYPE_INT64, 1, &count, &plan->workspace_bytes) &&
@@ -250,15 +249,15 @@ static int plan_try(struct dnn_plan *plan, const struct cudnn *f, cudnnBackendDe
 int dnn_plan_open(struct dnn_plan *plan, struct dnn_graph *g, const struct dnn_target *target,
         int64_t workspace_bytes_max)
 {
-	cudnnBackendDescriptor_t device = make_target(g, target), choices[CHOICES_MAX];
-	int64_t count = choose(g, device, choices), deterministic_count = 0;
+	cudnnBackendDescriptor_t choices[CHOICES_MAX];
+	int64_t count = choose(g, target, choices), deterministic_count = 0;
 	char why[ERR_TEXT_BYTES / 2] = "";
 
 	for (int64_t i = 0; i < count && is_fine(g); i++) {
 		if (!is_deterministic(g, choices[i]))
 			continue;
 		deterministic_count++;
-		if (plan_try(plan, g->f, choices[i], device, workspace_bytes_max))
+		if (plan_try(plan, g->f, choices[i], workspace_bytes_max))
 			return 0;
 	}
 	g->f->cudnnGetLastErrorString(why, sizeof(why));
