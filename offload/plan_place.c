@@ -1,8 +1,9 @@
 /* Placing: every buffer gets an offset in its space from its lifetime, so that the peak is known before
  * anything is allocated and nothing fragments. Persistent buffers come first, in the order in which they were
  * added, and so lie at the same place in every plan of one policy. The others are placed greedily, large
- * before small within a rank, each at the lowest offset where no buffer alive at the same time lies
- * (Pisarchyk and Lee 2020, "greedy by size"). */
+ * before small, each at the lowest offset where no buffer alive at the same time lies (Pisarchyk and Lee
+ * 2020, "greedy by size"). Ranks before sizes keep what copies touch apart from what work touches, which
+ * spares waits, and mostly cost nothing; where they cost memory, a coarser order is taken. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -13,16 +14,41 @@
 
 enum { PLACE_ALIGN = 256 };
 
-static int place_compare(const void *a, const void *b)
+/* Which ranks go before which, finest first. PERSISTENT is before all in each. */
+enum place_order { ORDER_ALL_RANKS, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };
+typedef int place_fn(const void *a, const void *b);
+
+static int place_compare(const void *a, const void *b, enum place_order order)
 {
+	static const int ranks[ORDER_COUNT][PLACE_WEIGHT + 1] = {
+	        [ORDER_ALL_RANKS] = {0, 1, 2, 3},
+	        [ORDER_WORK_FIRST] = {0, 1, 2, 2},
+	        [ORDER_SIZE_ONLY] = {0, 1, 1, 1},
+	};
 	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
 	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
+	int x_rank = ranks[order][x->place_rank], y_rank = ranks[order][y->place_rank];
 
-	if (x->place_rank != y->place_rank)
-		return x->place_rank < y->place_rank ? -1 : 1;
+	if (x_rank != y_rank)
+		return x_rank < y_rank ? -1 : 1;
 	if (x->place_rank != PLACE_PERSISTENT && x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x < y ? -1 : x > y; /* order of adding */
+}
+
+static int compare_all_ranks(const void *a, const void *b)
+{
+	return place_compare(a, b, ORDER_ALL_RANKS);
+}
+
+static int compare_work_first(const void *a, const void *b)
+{
+	return place_compare(a, b, ORDER_WORK_FIRST);
+}
+
+static int compare_size_only(const void *a, const void *b)
+{
+	return place_compare(a, b, ORDER_SIZE_ONLY);
 }
 
 /* A transient buffer that has its place, in a list by offset. */
@@ -61,16 +87,21 @@ static void placed_insert(struct placed *placed, int placed_count, const struct 
 	        b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
 }
 
-static int place_space(
-        struct plan *p, enum plan_space space, struct plan_buffer **sorted, struct placed *placed)
+/* Returns the end of the space. *is_whole: its last bytes are of a buffer that is touched to its end (work
+ * areas are as large as the longest micro-batch may need). */
+static int64_t place_space(struct plan *p, enum plan_space space, enum place_order order,
+        struct plan_buffer **sorted, struct placed *placed, int *is_whole)
 {
+	static place_fn *const compares[ORDER_COUNT] = {
+	        compare_all_ranks, compare_work_first, compare_size_only};
 	int count = 0, placed_count = 0;
-	int64_t base = 0;
+	int64_t base = 0, most = 0;
 
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == space && (p->buffers[i].persistent || p->buffers[i].first_op >= 0))
 			sorted[count++] = &p->buffers[i];
-	qsort(sorted, (size_t)count, sizeof(*sorted), place_compare);
+	qsort(sorted, (size_t)count, sizeof(*sorted), compares[order]);
+	*is_whole = 1;
 	for (int i = 0; i < count; i++) {
 		struct plan_buffer *b = sorted[i];
 		int64_t end;
@@ -83,12 +114,13 @@ static int place_space(
 			placed_insert(placed, placed_count++, b);
 		}
 		end = b->offset + b->bytes;
-		if (end > p->space_bytes[space])
-			p->space_bytes[space] = end;
+		if (end > most || (end == most && b->place_rank != PLACE_WORK))
+			*is_whole = b->place_rank != PLACE_WORK;
+		most = end > most ? end : most;
 		if (b->persistent)
 			p->persistent_bytes[space] = end;
 	}
-	return 0;
+	return most;
 }
 
 int plan_place(struct plan *p)
@@ -97,8 +129,24 @@ int plan_place(struct plan *p)
 	struct placed *placed = mem_alloc((size_t)p->buffer_count + 1, sizeof(*placed));
 	int rc = sorted && placed ? 0 : ERR_NOMEM;
 
-	for (int space = 0; space < SPACE_COUNT && !rc; space++)
-		rc = place_space(p, (enum plan_space)space, sorted, placed);
+	for (int space = 0; space < SPACE_COUNT && !rc; space++) {
+		enum place_order best = ORDER_ALL_RANKS, last = ORDER_ALL_RANKS;
+		int64_t least = INT64_MAX;
+		int is_whole;
+
+		for (int order = 0; order < (space == SPACE_DEVICE ? ORDER_COUNT : 1); order++) {
+			int64_t bytes = place_space(p, (enum plan_space)space, last = (enum place_order)order,
+			        sorted, placed, &is_whole);
+
+			if (bytes < least && (is_whole || !order)) {
+				least = bytes;
+				best = last;
+			}
+		}
+		if (best != last)
+			place_space(p, (enum plan_space)space, best, sorted, placed, &is_whole);
+		p->space_bytes[space] = least;
+	}
 	mem_free(sorted);
 	mem_free(placed);
 	return rc;
