@@ -369,6 +369,7 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 		if (!visit_is_backward(b, v) && group_spills(b, g))
 			spills_emit(b, g, m);
 	}
+	fetches_hold(b, v);
 	fetches_emit(b, v, EMIT_AFTER);
 }
 

@@ -54,6 +54,7 @@ struct interval {
 	int unit, first, last;
 	int emit;   /* visit before whose work the FETCH is listed */
 	int weight; /* buffer, once listed */
+	int hi, lo; /* buffers of the planes that it was joined from, where they crossed; -1 else */
 };
 
 struct unit_home {
@@ -109,7 +110,8 @@ int homes_find(struct builder *b);
 int intervals_find(struct builder *b);
 enum emit_moment { EMIT_BEFORE, EMIT_AFTER };
 void fetches_emit(struct builder *b, int v,
-        enum emit_moment moment); /* FETCHes that policy lists at this moment of a visit */
+        enum emit_moment moment);            /* FETCHes that policy lists at this moment of a visit */
+void fetches_hold(struct builder *b, int v); /* after the work of the visit in which they were listed */
 void weights_arg(struct builder *b, int v, int stage); /* weights that the stage reads in this visit */
 
 /* plan_gradients.c: from the running fp32 gradient of a unit to the place where its UPDATE finds it. */

@@ -45,9 +45,9 @@ static void interval_fetch(struct builder *b, struct interval *n)
 		return;
 	}
 	if (hi < 0)
-		hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
+		hi = n->hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
 	if (lo < 0)
-		lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
+		lo = n->lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
 	n->weight = whole_buffer(b, "weights", PLACE_WEIGHT, u, DTYPE_F32);
 	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
@@ -92,7 +92,8 @@ int intervals_find(struct builder *b)
 				continue;
 			}
 			open = &b->intervals[b->interval_count++];
-			*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1};
+			*open = (struct interval){
+			        .unit = u, .first = v, .last = v, .weight = -1, .hi = -1, .lo = -1};
 			open->emit = v - distance > 0 ? v - distance : 0;
 		}
 	}
@@ -115,6 +116,21 @@ void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 			            : moment == EMIT_BEFORE && n->emit <= v)
 				interval_fetch(b, n);
 		}
+}
+
+/* Planes that are joined ahead keep their bytes through the visit beside which they cross: its work would
+ * wait for the copy otherwise. */
+void fetches_hold(struct builder *b, int v)
+{
+	for (int i = 0; i < b->interval_count; i++) {
+		struct interval *n = &b->intervals[i];
+
+		if (n->first > v) {
+			plan_hold_buffer(b->p, n->hi);
+			plan_hold_buffer(b->p, n->lo);
+		}
+		n->hi = n->lo = -1;
+	}
 }
 
 static int interval_weight(const struct builder *b, int v, int u)
