@@ -133,7 +133,7 @@ const char *cudaGetErrorName(cudaError_t error)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-	if (error && error == simt_finding_error())
+	if (error && error == (cudaError_t)simt_finding_error())
 		return simt_finding();
 	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
 		if (errors[i].error == error)

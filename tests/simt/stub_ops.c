@@ -1,0 +1,166 @@
+/* The fake runtime without the emulator, for sanitizers, which do not go with fibres: ops that the test of
+ * the CUDA device queues are copies and fills by the runtime, the others are not there.
+ */
+#include "base/err.h"
+#include "gpu/cuda/cuda_device.h"
+#include "gpu/cuda/cuda_dnn_attention.h"
+#include "gpu/cuda/cuda_nccl.h"
+#include "tests/simt/simt.h"
+
+static void *at(dev_addr a)
+{
+	return (void *)(uintptr_t)a.value;
+}
+
+int cuda_fill(const struct cuda_launch *launch, const struct op *op)
+{
+	const struct op_fill *o = &op->fill;
+
+	return cuda_check(cudaMemsetAsync(at(o->dst), o->value, (size_t)o->bytes, launch->stream), "fill");
+}
+
+int cuda_copy(const struct cuda_launch *launch, const struct op *op)
+{
+	const struct op_copy *o = &op->copy;
+
+	return cuda_check(cudaMemcpyAsync(at(o->dst), at(o->src), (size_t)o->bytes, cudaMemcpyDeviceToDevice,
+	                          launch->stream),
+	        "copy");
+}
+
+/* Two calls, as a product and its bias would be. */
+int cuda_matmul(const struct cuda_launch *launch, const struct op *op)
+{
+	const struct op_matmul *o = &op->matmul;
+	size_t bytes = (size_t)(o->m * o->c_stride * dtype_bytes(o->c_dtype));
+	int rc = cuda_check(cudaMemsetAsync(at(o->c), 0, bytes, launch->stream), "matmul");
+
+	return rc ? rc : cuda_check(cudaMemsetAsync(at(o->c), 1, bytes, launch->stream), "matmul");
+}
+
+int cuda_blas_open(struct cuda_blas **blas, void *workspace, int64_t workspace_bytes)
+{
+	(void)workspace;
+	(void)workspace_bytes;
+	*blas = NULL;
+	return 0;
+}
+
+void cuda_blas_close(struct cuda_blas *blas)
+{
+	(void)blas;
+}
+
+#define MISSING(name)                                                                                        \
+	int name(const struct cuda_launch *launch, const struct op *op)                                      \
+	{                                                                                                    \
+		(void)launch;                                                                                \
+		(void)op;                                                                                    \
+		return err_set(ERR_UNSUPPORTED, #name " has no kernel here");                                \
+	}
+MISSING(cuda_cast)
+MISSING(cuda_join)
+MISSING(cuda_add)
+MISSING(cuda_colsum)
+MISSING(cuda_gather)
+MISSING(cuda_scatter)
+MISSING(cuda_embed_grad)
+MISSING(cuda_rmsnorm)
+MISSING(cuda_rmsnorm_grad)
+MISSING(cuda_layernorm)
+MISSING(cuda_layernorm_grad)
+MISSING(cuda_rope)
+MISSING(cuda_attention)
+MISSING(cuda_attention_grad)
+MISSING(cuda_glu)
+MISSING(cuda_glu_grad)
+MISSING(cuda_act)
+MISSING(cuda_act_grad)
+MISSING(cuda_cross_entropy)
+MISSING(cuda_sumsq)
+MISSING(cuda_adamw)
+
+/* ---- attention by a library: there is none ---- */
+
+int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_bytes)
+{
+	(void)workspace;
+	(void)workspace_bytes;
+	*dnn = NULL;
+	return 0;
+}
+
+void cuda_dnn_close(struct cuda_dnn *dnn)
+{
+	(void)dnn;
+}
+
+int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *launch, const struct op *op)
+{
+	(void)dnn;
+	(void)launch;
+	(void)op;
+	return 1;
+}
+
+/* ---- ranks ---- */
+
+int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
+        const struct device_bootstrap *bootstrap, int rank, int world_size)
+{
+	(void)device;
+	(void)bootstrap;
+	(void)rank;
+	(void)world_size;
+	*nccl = NULL;
+	return err_set(ERR_UNSUPPORTED, "there is no NCCL here");
+}
+
+void cuda_nccl_close(struct cuda_nccl *nccl)
+{
+	(void)nccl;
+}
+
+int cuda_nccl_queue(struct cuda_nccl *nccl, cudaStream_t stream, const struct work *work)
+{
+	(void)nccl;
+	(void)stream;
+	(void)work;
+	return ERR_UNSUPPORTED;
+}
+
+/* ---- the emulator: nothing is launched ---- */
+
+int simt_run(struct simt_launch *launch)
+{
+	(void)launch;
+	return cudaErrorLaunchFailure;
+}
+
+void simt_launch_free(struct simt_launch *launch)
+{
+	(void)launch;
+}
+
+void simt_note_write(const void *where, size_t bytes)
+{
+	(void)where;
+	(void)bytes;
+}
+
+int simt_set_dynamic_max(const void *kernel, int bytes)
+{
+	(void)kernel;
+	(void)bytes;
+	return 0;
+}
+
+const char *simt_finding(void)
+{
+	return "";
+}
+
+int simt_finding_error(void)
+{
+	return 0;
+}
