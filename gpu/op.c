@@ -60,7 +60,7 @@ const char *op_name(enum op_kind kind)
 	return (unsigned)kind < OP_KIND_COUNT ? op_names[kind] : "?";
 }
 
-/* Partial sums of dweight and dbias, one row of each per block of rows: 32 rows, more where that would be
+/* Partial sums of dweight and dbias, one row of each per block of rows: 8 rows, more where that would be
  * more than 128 blocks (about one for each multiprocessor of a large GPU). */
 int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 {
@@ -68,7 +68,7 @@ int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 
 	if (__builtin_mul_overflow(rows, groups, &blocks))
 		return INT64_MAX;
-	blocks = (blocks - 1) / 32 + 1;
+	blocks = (blocks - 1) / 8 + 1;
 	blocks = blocks > 128 ? 128 : blocks;
 	return __builtin_mul_overflow(2 * blocks, cols, &count) ? INT64_MAX : count;
 }

@@ -143,6 +143,51 @@ static void test_packed(void **state)
 		loss_try(seed, 41, 8192, PLACE_SAME);
 }
 
+/* Logits that grow along the row, so that each part of it has a larger maximum than all before, or that fall;
+ * over 80 units, or by less than a rounding error at a time. */
+static void test_slopes(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		enum { VOCAB = 12292 };
+		static const double slopes[] = {80, -80, 1e-3, -1e-3};
+		struct ops_case c;
+		struct row r = {.vocab = VOCAB, .label = i < 4 ? 7 : VOCAB - 9};
+		struct tensor *loss, *logits, *label, *scratch;
+		struct op op = {.kind = OP_CROSS_ENTROPY};
+		double want;
+
+		case_begin(&c, "slopes", (uint64_t)i);
+		logits = case_tensor(&c, VOCAB, DTYPE_F32, 1);
+		label = case_tensor(&c, 1, DTYPE_I32, 1);
+		loss = case_tensor(&c, 1, DTYPE_F32, 1);
+		scratch = case_tensor(&c, cross_entropy_scratch_count(1), DTYPE_F32, 1);
+		row_alloc(&r);
+		for (int64_t j = 0; j < VOCAB; j++) {
+			tensor_set(logits, j, 3 + slopes[i % 4] * (double)j / VOCAB);
+			r.logits[j] = tensor_get(logits, j);
+		}
+		tensor_set(label, 0, (double)r.label);
+		op.cross_entropy = (struct op_cross_entropy){.loss = tensor_addr(loss),
+		        .dlogits = tensor_addr(logits),
+		        .logits = tensor_addr(logits),
+		        .label = tensor_addr(label),
+		        .scratch = tensor_addr(scratch),
+		        .rows = 1,
+		        .vocab = VOCAB,
+		        .grad_scale = 1};
+		case_run(&c, &op);
+		want = row_loss(&r);
+		case_check(&c, loss, 0, want, 8 * EPS_F32, "loss");
+		for (int64_t j = 0; j < VOCAB; j++)
+			case_check(&c, logits, j, r.slopes[j],
+			        (12 + 80) * EPS_F32 * (r.slopes[j] + (j == r.label)) + 1e-15, "dlogits");
+		case_forget(scratch);
+		row_free(&r);
+		case_end(&c);
+	}
+}
+
 /* Logits at the ends of the range: infinities appear in the loss only where they must. */
 static void test_range(void **state)
 {
@@ -194,6 +239,7 @@ int main(void)
 	        cmocka_unit_test(test_reference),
 	        cmocka_unit_test(test_random),
 	        cmocka_unit_test(test_packed),
+	        cmocka_unit_test(test_slopes),
 	        cmocka_unit_test(test_range),
 	};
 

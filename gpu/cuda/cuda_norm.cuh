@@ -22,7 +22,7 @@ enum {
 	NORM_FORWARD_LANES = 1024, /* the most that a team has, and so a block */
 	NORM_BACKWARD_LANES = 512, /* the threads of every block */
 	NORM_HELD = 4,
-	NORM_BLOCK_ROWS = 32, /* at least, of a block of the backward pass: norm_scratch_count */
+	NORM_BLOCK_ROWS = 8, /* at least, of a block of the backward pass: norm_scratch_count */
 	NORM_BLOCKS = 128,
 };
 
