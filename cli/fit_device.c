@@ -10,6 +10,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Of what is free a 64th is left: a driver hands memory out in pieces, and other programs start meanwhile. */
+static int64_t free_bytes(const struct device *device)
+{
+	int64_t bytes = device_free_bytes(device);
+
+	return bytes - bytes / 64;
+}
+
 void fit_device_find(struct fit_device *f, const struct config *c, const struct device *device)
 {
 	const char *name = device_has_bytes(device)          ? device_name(device)
@@ -21,7 +29,7 @@ void fit_device_find(struct fit_device *f, const struct config *c, const struct 
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
 	if (c->vram_budget_bytes <= 0)
-		f->limit_bytes = device_free_bytes(device);
+		f->limit_bytes = free_bytes(device);
 }
 
 static const char *text_of(const struct str *s)
@@ -34,7 +42,7 @@ static void limit_text(struct str *out, const struct fit_device *f, const struct
 	str_add(out, c->vram_budget_bytes <= 0 ? "the " : "vram_budget, ");
 	progress_bytes(out, f->limit_bytes);
 	if (c->vram_budget_bytes <= 0)
-		str_add(out, " that the device has free");
+		str_add(out, " that may be taken of the device");
 }
 
 int fit_device_budget(int64_t *budget_bytes, const struct fit_device *f, const struct config *c)
