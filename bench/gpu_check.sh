@@ -179,7 +179,7 @@ write_json() {
 
 write_table() {
 	echo "ferry on $device: $("$ferry" --version 2>/dev/null | head -n 1), $(date -u '+%Y-%m-%d %H:%M UTC')"
-	sed -n '/^GPU/,/^[a-z]/p' "$work/logs/topo.log" 2>/dev/null | head -n 8
+	grep -E '^(GPU|built|driver|library|device|processor|host memory)' "$work/logs/machine.log" 2>/dev/null
 	echo
 	cat "$work"/steps/* 2>/dev/null | awk '
 		{ printf "%-28s %-8s %4s s\n", $1, $2, $3; count[$2]++ }
@@ -238,17 +238,25 @@ fi
 
 # ---- checks, beside each other ----
 
-wants topo && step topo 60 "$ferry" topo --json
+ops=$("$tests/cuda_tests" 2>/dev/null | grep '^ops_')
+if [ -z "$ops" ] && [ "$device" = cuda ] && { wants ops || wants engine || wants sanitizer; }; then
+	echo "gpu_check.sh: $tests/cuda_tests is not there or does not run" >&2
+	note cuda_tests failed 0
+fi
+
+if wants topo; then
+	step topo 60 "$ferry" topo --json
+	"$ferry" topo >"$work/logs/machine.log" 2>&1
+fi
 if wants ops && [ "$device" = cuda ]; then
-	for program in "$tests"/cuda_test_ops_*; do
-		[ -x "$program" ] || continue
-		queue "ops-${program##*/cuda_test_ops_}" 150 "'$program'"
+	for name in $ops; do
+		queue "ops-${name#ops_}" 150 "'$tests/cuda_tests'" "$name"
 	done
 fi
 # on and off, any budget, updates inside backward or not: the same bits; `off` updates with the GPU's AdamW, `on`
 # with the host's
 if wants engine && [ "$device" = cuda ]; then
-	queue offload-bits 150 "'$tests/cuda_test_engine'"
+	queue offload-bits 150 "'$tests/cuda_tests'" engine
 fi
 if wants golden; then
 	if [ -d "$shared/golden" ]; then
@@ -274,10 +282,9 @@ if wants sanitizer && [ "$device" = cuda ]; then
 		note sanitizer absent 0
 	else
 		for tool in memcheck racecheck; do
-			for program in "$tests"/cuda_test_ops_*; do
-				[ -x "$program" ] || continue
-				queue "$tool-${program##*/cuda_test_ops_}" 75 env FERRY_TEST_SPARING=30 "'$sanitizer'" --tool "$tool" \
-					--error-exitcode 86 "'$program'"
+			for name in $ops; do
+				queue "$tool-${name#ops_}" 75 env FERRY_TEST_SPARING=30 "'$sanitizer'" --tool "$tool" \
+					--error-exitcode 86 "'$tests/cuda_tests'" "$name"
 			done
 		done
 		run_queue

@@ -34,10 +34,8 @@ cmake --build "$build" --target ferry test_golden cuda_tests
 
 rm -rf "$output" "$output.tar.xz"
 mkdir -p "$output/bin" "$output/lib" "$output/share" "$output/bench"
-for program in "$build/ferry" "$build/tests/test_golden" "$build"/tests/cuda_test_*; do
-	if [ -f "$program" ] && [ -x "$program" ]; then
-		strip -o "$output/bin/$(basename "$program")" "$program"
-	fi
+for program in "$build/ferry" "$build/tests/test_golden" "$build/tests/cuda_tests"; do
+	strip -o "$output/bin/$(basename "$program")" "$program"
 done
 
 # Libraries: all that the programs load here, but for glibc and what belongs to a driver
