@@ -225,7 +225,15 @@ static const char man_end[] =
         ".SH SIGNALS\n"
         "SIGINT, SIGTERM and SIGUSR1 end the step, commit a checkpoint and print the command that goes on. A "
         "second "
-        "SIGINT\nends the program at once.\n";
+        "SIGINT\nends the program at once.\n"
+        ".SH ENVIRONMENT\n"
+        "What the CUDA device reads.\n"
+        ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, with colons between them, where cuBLASLt, cuDNN and NCCL "
+        "are looked for first.\n"
+        ".TP\n.B FERRY_MATMUL=plain\nMatrix products run on a kernel of ferry's own instead of cuBLASLt.\n"
+        ".TP\n.B FERRY_ATTENTION=cudnn\nAttention runs on cuDNN's kernels where it has one that gives the "
+        "same bits each time.\n"
+        ".TP\n.B FERRY_NCCL=1\nCollectives go through NCCL even in a world of one GPU.\n";
 
 void config_write_man(struct str *out)
 {
