@@ -148,7 +148,6 @@ void cuda_stream_close(struct stream *stream)
 {
 	struct cuda_stream *s = (struct cuda_stream *)stream;
 	struct cuda_device *d = device_of(stream);
-
 	int rc = cuda_device_error(d) ? 0 : cuda_clock_end_work(s); /* it is none of the device's by now */
 
 	if (rc)

@@ -17,7 +17,7 @@ enum {
 	GUARD_BYTES = 4096,
 	GUARD = 0xa5,
 	ALIGN_BYTES = 256,
-	FILL = 0xcb, /* of fresh memory, whose contents nobody may rely on */
+	FILL = 0xcb,              /* of fresh memory, whose contents nobody may rely on */
 	FILL_BYTES_MAX = 1 << 20, /* of each allocation */
 	RANGES_MAX = 4096,
 };

@@ -66,7 +66,8 @@ static void test_no_gpu(void **state)
 	setenv("CUDA_VISIBLE_DEVICES", "7", 1);
 	check_refused(&o, ERR_UNSUPPORTED, "CUDA_VISIBLE_DEVICES is \"7\"");
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	check_refused(&o, ERR_UNSUPPORTED, "no NVIDIA GPU that this process may use; run where there is one, or use device=host");
+	check_refused(&o, ERR_UNSUPPORTED,
+	        "no NVIDIA GPU that this process may use; run where there is one, or use device=host");
 	o = simt_runtime_defaults();
 	o.capability = 75;
 	check_refused(&o, ERR_UNSUPPORTED, "SIMT emulator has compute capability 7.5, at least 8.0");
