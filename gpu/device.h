@@ -57,10 +57,11 @@ struct device_bootstrap {
 struct device_options {
 	int threads;       /* host: compute threads, >= 1 (0 = what pool_default_threads says) */
 	struct pool *pool; /* host: the worker pool to share (host/pool.h; stays the caller's), or NULL: opens
-	                      its own with `threads` */
+	                      its own with `threads`. cuda: touches the pages of slabs, where given */
 	double host_copy_gbps;      /* host: throttle of copies each way in 1e9 bytes/s; 0 = off */
 	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
-	int poison;      /* host: device_discard overwrites, and a fresh arena is filled, with NaN patterns */
+	int poison; /* host, cuda: device_discard overwrites, and a fresh arena is filled, with NaN patterns
+	             */
 	int check_races; /* any: work that uses the bytes of other work without being ordered after it, one of
 	                    them writing, is refused with ERR_DEVICE when it is queued, naming both; for
 	                    tests, at most 16 streams. Covers ops, copies (both sides), collectives and
@@ -149,7 +150,7 @@ int stream_copy_out(struct stream *stream, void *dst, dev_addr src, int64_t byte
 typedef int stream_fn(void *context);
 int stream_call(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost);
 
-/* These bytes hold nothing of value from here on in stream order. Costs nothing, except that a poisoning host
+/* These bytes hold nothing of value from here on in stream order. Costs nothing, except that a poisoning
  * device overwrites them so that a late reader shows. */
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes);
 
