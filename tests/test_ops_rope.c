@@ -47,16 +47,17 @@ static void rope_try(uint64_t seed)
 	struct ops_case c;
 	struct tensor *x, *table, *position;
 	struct op op = {.kind = OP_ROPE};
-	int64_t tokens, heads, rotary, head_stride, stride, rows;
+	int64_t tokens, heads, rotary, head_stride, stride, rows, multiple;
 	enum dtype dtype;
 
 	case_begin(&c, "rope", seed);
 	tokens = case_size(&c, 60);
-	heads = case_int(&c, 1, 5);
-	rotary = 2 * (seed % 20 ? case_size(&c, 40) : case_int(&c, 500, 700));
+	heads = seed % 15 ? case_int(&c, 1, 5) : 32;
+	multiple = case_int(&c, 0, 1) ? 8 : 1; /* of 8: every head begins where the first does */
+	rotary = 2 * (seed % 20 ? multiple * case_size(&c, 40 / multiple) : case_int(&c, 60, 90) * 8);
 	rows = case_size(&c, 50);
-	head_stride = rotary + (case_int(&c, 0, 1) ? 0 : case_int(&c, 0, 9));
-	stride = heads * head_stride + (case_int(&c, 0, 1) ? 0 : case_int(&c, 0, 9));
+	head_stride = rotary + (case_int(&c, 0, 1) ? 0 : multiple * case_int(&c, 0, 9));
+	stride = heads * head_stride + (case_int(&c, 0, 1) ? 0 : multiple * case_int(&c, 0, 9));
 	dtype = case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32;
 	x = case_tensor(&c, (tokens - 1) * stride + (heads - 1) * head_stride + rotary, dtype, 1);
 	table = case_tensor(&c, rows * rotary, DTYPE_F32, 1);

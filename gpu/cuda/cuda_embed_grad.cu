@@ -249,6 +249,13 @@ enum {
 	LONG_STAGES = 4,                      /* times as many it has in flight */
 };
 
+/* Blocks on a multiprocessor, at least: as many as registers allow without spills. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+enum { SUM_BLOCKS = 3 };
+#else
+enum { SUM_BLOCKS = 4 };
+#endif
+
 template <class T> struct sum_shape {
 	float *grad;
 	const T *dy;
@@ -379,7 +386,8 @@ __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int
 
 /* A block has one strip of the runs that begin at SUM_POSITIONS positions: a warp to each short run, then all
  * warps to each long one. */
-template <class T, int N> __global__ void __launch_bounds__(SUM_BLOCK, 4) sum_kernel(struct sum_shape<T> s)
+template <class T, int N>
+__global__ void __launch_bounds__(SUM_BLOCK, SUM_BLOCKS) sum_kernel(struct sum_shape<T> s)
 {
 	SHARED(T, shared, LONG_STAGES * LONG_ROWS * WARP * N);
 	SHARED(uint32_t, is_long, SUM_WARPS);
