@@ -208,14 +208,15 @@ static void test_colsum(void **state)
 }
 
 struct embed {
-	int64_t rows, cols, table_rows, used; /* indices are below `used` */
+	int64_t rows, cols, table_rows, used, step; /* indices are 0, step, ... (used - 1) step */
 	int accumulate;
 };
 
 /* embed_grad with dy and index; fp32 in the order that is promised: to the bit. */
 static void embed_grad_try(struct ops_case *c, const struct embed *e, struct tensor *dy, struct tensor *index)
 {
-	int64_t rows = e->rows, cols = e->cols, skip = case_int(c, 0, 1) ? -1 : case_int(c, 0, e->used - 1);
+	int64_t rows = e->rows, cols = e->cols,
+	        skip = case_int(c, 0, 1) ? -1 : e->step * case_int(c, 0, e->used - 1);
 	struct tensor *grad = case_tensor(c, e->table_rows * cols, DTYPE_F32, 1);
 	struct tensor *scratch = case_tensor(c, rows + e->table_rows + 1, DTYPE_I32, 1);
 	struct op op = {.kind = OP_EMBED_GRAD};
@@ -253,7 +254,7 @@ static void embed_try(uint64_t seed, const struct embed *e)
 	out = case_tensor(&c, e->rows * e->cols, dtype, 1);
 	index = case_tensor(&c, e->rows, DTYPE_I32, 1);
 	for (int64_t i = 0; i < e->rows; i++)
-		tensor_set(index, i, (double)case_int(&c, 0, e->used - 1));
+		tensor_set(index, i, (double)(e->step * case_int(&c, 0, e->used - 1)));
 	op.gather = (struct op_gather){tensor_addr(out), tensor_addr(table), tensor_addr(index), e->rows,
 	        e->cols, e->table_rows, dtype, e->accumulate};
 	case_run(&c, &op);
@@ -271,13 +272,14 @@ static void embed_try(uint64_t seed, const struct embed *e)
 static void test_embed(void **state)
 {
 	static const struct embed shapes[] = {
-	        {2100, 8, 300, 1, 0},     /* one index in all rows, more than a sort takes at once */
-	        {3000, 16, 40000, 7, 1},  /* a table much larger than what occurs of it */
-	        {4100, 3, 9000, 9000, 0}, /* hardly any index twice */
-	        {3, 9000, 4, 4, 0},       /* long rows */
-	        {2, 16392, 3, 3, 1},
-	        {130, 1, 70, 2, 1},
-	        {1, 1, 1, 1, 0},
+	        {2100, 8, 300, 1, 1, 0},       /* one index in all rows, more than a sort takes at once */
+	        {2200, 8, 3200, 50, 64, 0},    /* all rows in one block of the sort */
+	        {3000, 16, 40000, 7, 5000, 1}, /* a table much larger than what occurs of it */
+	        {4100, 3, 9000, 9000, 1, 0},   /* hardly any index twice */
+	        {3, 9000, 4, 4, 1, 0},         /* long rows */
+	        {2, 16392, 3, 3, 1, 1},
+	        {130, 1, 70, 2, 1, 1},
+	        {1, 1, 1, 1, 1, 0},
 	};
 
 	(void)state;
@@ -291,6 +293,7 @@ static void test_embed(void **state)
 		if (case_int(&c, 0, 1))
 			e.cols = (e.cols + 7) / 8 * 8; /* rows begin where the first does */
 		e.table_rows = e.used = case_size(&c, 60);
+		e.step = 1;
 		e.accumulate = (int)case_int(&c, 0, 1);
 		embed_try(seed, &e);
 	}
@@ -298,7 +301,7 @@ static void test_embed(void **state)
 		embed_try(1000 + i, &shapes[i]);
 	for (int64_t rows = 30; rows < 70;
 	        rows += rows % 16 == 2 ? 13 : 1) /* runs beside what is added at once */
-		embed_try((uint64_t)(2000 + rows), &(struct embed){rows, rows % 3 ? 8 : 3, 2, 1, 0});
+		embed_try((uint64_t)(2000 + rows), &(struct embed){rows, rows % 3 ? 8 : 3, 2, 1, 1, 0});
 }
 
 static void scatter_try(uint64_t seed, int64_t rows, int64_t cols, int64_t first, int64_t step)
