@@ -92,27 +92,6 @@ static __device__ __forceinline__ void softmax_step(
 		}
 }
 
-/* -inf where the query does not see the key. `row` is the thread's first query, `key` its first key. */
-template <int M, int N>
-static __device__ __forceinline__ void mask_scores(
-        float (&s)[M][N][4], const attention_shape &p, int row, int key)
-{
-#pragma unroll
-	for (int m = 0; m < M; m++)
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			int i = row + m * 16 + half * 8, low = first_key(p, min(i, p.tokens - 1)) - key,
-			    high = i - key;
-
-#pragma unroll
-			for (int n = 0; n < N; n++)
-#pragma unroll
-				for (int c = 0; c < 2; c++)
-					if (n * 8 + c < low || n * 8 + c > high)
-						s[m][n][half * 2 + c] = -INFINITY;
-		}
-}
-
 template <int D, int M, int TK> struct forward_tiles {
 	static constexpr int WARPS = 4, THREADS = WARPS * WARP, ROWS = 16 * M, TQ = WARPS * ROWS;
 	static constexpr int SHARED_BYTES = (TQ + 2 * TK) * PITCH<D> * (int)sizeof(bf16);

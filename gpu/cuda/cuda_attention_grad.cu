@@ -67,34 +67,19 @@ template <int D, int M, int TK, int K_BUFFERS> struct dq_tiles {
 	static constexpr int SHARED_BYTES = (2 * TQ + (K_BUFFERS + 1) * TK) * PITCH<D> * (int)sizeof(bf16);
 };
 
-/* Scores s become ds: p = exp2(s scale_log2 - lse), 0 where not seen, times dp - delta. `row` is the thread's
- * first query, `key` its first key, `all` of enum: whether every row sees every key. */
+/* Scores s become ds: p = exp2(s scale_log2 - lse), times dp - delta. */
 template <int M, int N>
 static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const float (&dp)[M][N][4],
-        const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p, int row, int key,
-        int border)
+        const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p)
 {
 #pragma unroll
 	for (int m = 0; m < M; m++)
 #pragma unroll
-		for (int half = 0; half < 2; half++) {
-			int i = row + m * 16 + half * 8;
-			int first = border ? first_key(p, min(i, p.tokens - 1)) : 0;
-
+		for (int n = 0; n < N; n++)
 #pragma unroll
-			for (int n = 0; n < N; n++)
-#pragma unroll
-				for (int c = 0; c < 2; c++) {
-					float x =
-					        fmaf(s[m][n][half * 2 + c], p.scale_log2, -lse_log2[m][half]);
-					int j = key + n * 8 + c;
-
-					if (border && (j < first || j > i))
-						x = -INFINITY;
-					s[m][n][half * 2 + c] =
-					        exp2_fast(x) * (dp[m][n][half * 2 + c] - delta[m][half]);
-				}
-		}
+			for (int c = 0; c < 4; c++)
+				s[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -lse_log2[m][c / 2])) *
+				             (dp[m][n][c] - delta[m][c / 2]);
 }
 
 template <int D, int M, int TK, int K_BUFFERS>
@@ -159,8 +144,9 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 			        v_tile, v + next * p.qkv_stride, p.qkv_stride, next_count, p);
 		cp_async_commit();
 		if (sees) {
-			dq_scores(s, dp, lse_log2, delta, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2,
-			        next - 1 > row0 || k0 < warp_all);
+			if (next - 1 > row0 || k0 < warp_all)
+				mask_scores(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
+			dq_scores(s, dp, lse_log2, delta, p);
 			product_columns<P>(sum, s, k_tile + lane_rows<P>(lane));
 		}
 		if (K_BUFFERS == 1) {
@@ -219,11 +205,31 @@ static __device__ __forceinline__ void dkv_load_dout(
 	        p.out_stride, p.tokens - i0, p);
 }
 
-/* Scores become probabilities, exp2(s scale_log2 - lse) or 0 where the query does not see the key. `query` is
- * the thread's first, `key` its first, key_end[m][half] one past the last query that sees a key. */
+/* Scores of keys (rows) and queries (columns): -inf where the query does not see the key. `query` is the
+ * thread's first, `key` its first, key_end[m][half] one past the last query that sees a key. */
 template <int M, int N>
-static __device__ __forceinline__ void dkv_probabilities(float (&s)[M][N][4], const float *lse,
-        const attention_shape &p, int query, int key, const int (&key_end)[M][2], int border)
+static __device__ __forceinline__ void dkv_mask(
+        float (&s)[M][N][4], int query, int key, const int (&key_end)[M][2])
+{
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int low = key + m * 16 + half * 8 - query, high = key_end[m][half] - query;
+
+#pragma unroll
+			for (int n = 0; n < N; n++)
+#pragma unroll
+				for (int c = 0; c < 2; c++)
+					if (n * 8 + c < low || n * 8 + c >= high)
+						s[m][n][half * 2 + c] = -INFINITY;
+		}
+}
+
+/* Scores become probabilities, exp2(s scale_log2 - lse). */
+template <int M, int N>
+static __device__ __forceinline__ void dkv_probabilities(
+        float (&s)[M][N][4], const float *lse, const attention_shape &p)
 {
 #pragma unroll
 	for (int n = 0; n < N; n++) {
@@ -232,14 +238,8 @@ static __device__ __forceinline__ void dkv_probabilities(float (&s)[M][N][4], co
 #pragma unroll
 		for (int m = 0; m < M; m++)
 #pragma unroll
-			for (int c = 0; c < 4; c++) {
-				float x = fmaf(s[m][n][c], p.scale_log2, -high.at[c % 2]);
-				int i = query + n * 8 + c % 2, j = key + m * 16 + c / 2 * 8;
-
-				if (border && (i < j || i >= key_end[m][c / 2]))
-					x = -INFINITY;
-				s[m][n][c] = exp2_fast(x);
-			}
+			for (int c = 0; c < 4; c++)
+				s[m][n][c] = exp2_fast(fmaf(s[m][n][c], p.scale_log2, -high.at[c % 2]));
 	}
 }
 
@@ -290,8 +290,9 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 		zero(s);
 		product_rows<D, P>(s, k_tile + warp_row * P + lane_rows<P>(lane),
 		        q_tile + warp_query * P + lane_columns<P>(lane));
-		dkv_probabilities(s, lse, p, i0 + warp_query + lane % 4 * 2, row, key_end,
-		        i0 < k0 + TK - 1 || i0 + TQ > all_end);
+		if (i0 < k0 + TK - 1 || i0 + TQ > all_end)
+			dkv_mask(s, in_place(i0) + warp_query + lane % 4 * 2, row, key_end);
+		dkv_probabilities(s, lse, p);
 		put_rows<PP>(p_tile + warp_row * PP + warp_query, s, lane);
 		zero(dp);
 		product_rows<D, P>(dp, v_tile + warp_row * P + lane_rows<P>(lane),
