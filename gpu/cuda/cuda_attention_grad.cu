@@ -9,10 +9,13 @@
  *
  * Tiles, by the rule of cuda_attention.cu (32 rows a warp, so that a piece from shared memory is used by four
  * products). dq: 128 queries with their dout stay, k and v pass 32 at a time at D = 128, where the 128
- * accumulators leave room for 2 x 32 scores. dk, dv: 64 keys stay, q and dout pass; scores are computed
- * transposed, so that p^T and ds^T are in registers what the products need. Of k (or q), which the last
- * product of a step reads, there are two buffers: the next arrives during the whole step; v (or dout) has
- * one, which is free, and filled, before that last product.
+ * accumulators leave room for 2 x 32 scores. dk, dv: 64 keys stay, q and dout pass 64 at a time, of all heads
+ * of the group. Scores are computed transposed. dk and dv of 32 keys and 128 columns would be 256
+ * accumulators a thread, so two warps share them, 64 columns each, and share the scores too, 32 queries each;
+ * p^T and ds^T pass between them through shared memory. 112 loads of 16x16 elements then feed 256 products a
+ * warp; 16 keys a warp, with p in registers, would need 144. Of k (or q), which the last product of a step
+ * reads, there are two buffers: the next arrives during the whole step; v (or dout) has one, which is free,
+ * and filled, before that last product. Two blocks fit a multiprocessor of an H100.
  */
 #include "gpu/cuda/attention.cuh"
 
