@@ -2,8 +2,8 @@
  *
  * First the row numbers are sorted by index, into scratch; then each run of equal indices is summed, columns
  * side by side. The sort's blocks share out the indices, and each block reads all of them: 4 bytes a row and
- * block, from L2, and 4 written; twice where a block finds more than SORT_LIST rows. The sum moves dy once,
- * and each row of grad that occurs twice.
+ * block, from L2, and 4 written; three times where a block finds more than SORT_LIST rows. The sum moves dy
+ * once, and each row of grad that occurs twice.
  */
 #include "gpu/cuda/map.cuh"
 #include "gpu/cuda/mma.cuh"
