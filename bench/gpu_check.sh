@@ -150,11 +150,10 @@ run_queue() {
 # ---- the report ----
 
 json_or_null() {
-	if [ -s "$1" ] && [ "$(head -c 1 "$1")" = '{' ]; then
-		tail -n 1 "$1"
-	else
-		echo null
-	fi
+	case $(tail -n 1 "$1") in
+	'{'*'}') tail -n 1 "$1" ;; # libraries may have said something before
+	*) echo null ;;
+	esac
 }
 
 write_json() {
