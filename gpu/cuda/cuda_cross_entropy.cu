@@ -1,4 +1,4 @@
-#include "gpu/cuda/kernel.cuh"
+#include "gpu/cuda/map.cuh"
 
 #include <float.h>
 
@@ -132,8 +132,8 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 	for (int k = 0; k < ELEMENTS / N; k++) {
 		uint32_t at = (k * blockDim.x + threadIdx.x) * N, row_at = (skipped + at) / vocab;
 		int64_t row = first_row + row_at;
-		vec<T, N> out;
-		float max, factor;
+		span<T, N> out;
+		float max, factor, value[N];
 		int at_label;
 
 		if (first + at >= end)
@@ -143,14 +143,16 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 		at_label = label[row] - (int)(skipped + at - row_at * vocab);
 #pragma unroll
 		for (int j = 0; j < N; j++)
-			out.at[j] = from_float<T>(expf(v[k].at[j] - max) * factor);
+			value[j] = expf(v[k].at[j] - max) * factor;
 		if (at_label >= 0 && at_label < N) {
+			float here = scratch[ROW_AT_LABEL * o.rows + row];
+
 #pragma unroll
 			for (int j = 0; j < N; j++)
-				if (j == at_label)
-					out.at[j] = from_float<T>(scratch[ROW_AT_LABEL * o.rows + row]);
+				value[j] = j == at_label ? here : value[j];
 		}
-		*(vec<T, N> *)(dev_ptr<T>(o.dlogits) + first + at) = out;
+		span_put(out, value);
+		span_store(dev_ptr<T>(o.dlogits) + first + at, out);
 	}
 }
 

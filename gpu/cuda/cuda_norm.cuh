@@ -46,8 +46,12 @@ template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_
 {
 	vec<T, N> v;
 
-	if ((uintptr_t)from % sizeof v == 0)
-		return *(const vec<T, N> *)from;
+	if (N > 1 && (uintptr_t)from % sizeof v == 0) { /* as words: nvcc takes other structs apart */
+		vec<uint32_t, 4> words = *(const vec<uint32_t, 4> *)from;
+
+		memcpy(&v, &words, sizeof v);
+		return v;
+	}
 #pragma unroll
 	for (int j = 0; j < N; j++)
 		v.at[j] = from[j];
@@ -88,7 +92,7 @@ static __device__ __forceinline__ void norm_each(
 				use((int64_t)first + k * step, part.held[k]);
 	} else {
 		for (int64_t c = first; c < cols; c += step)
-			use(c, *(const vec<T, N> *)(row + c));
+			use(c, norm_load_any<T, N>(row + c));
 	}
 }
 

@@ -99,7 +99,10 @@ static __device__ __forceinline__ void span_store(bf16 *to, const span<bf16, 4> 
 #ifdef FERRY_SIMT
 	*(vec<uint32_t, 2> *)to = s.part;
 #else
-	*(uint2 *)to = make_uint2(s.part.at[0], s.part.at[1]);
+	asm volatile("st.global.v2.u32 [%0], {%1, %2};"
+	             :
+	             : "l"(__cvta_generic_to_global(to)), "r"(s.part.at[0]), "r"(s.part.at[1])
+	             : "memory");
 #endif
 }
 
