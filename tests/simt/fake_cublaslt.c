@@ -400,9 +400,10 @@ static void run_product(void *context)
 				sum += element(r->product.bias, r->d.type, i);
 			element_set(r->d_at, r->d.type, j * r->d.ld + i, sum);
 		}
-		simt_note_write(r->d_at + (size_t)(j * r->d.ld) * type_bytes(r->d.type),
-		        r->d.rows * type_bytes(r->d.type));
 	}
+	/* gaps between columns included: the emulator keeps few notes */
+	simt_note_write(
+	        r->d_at, ((size_t)(r->d.cols - 1) * (size_t)r->d.ld + r->d.rows) * type_bytes(r->d.type));
 	pthread_mutex_lock(&lock);
 	workspace_in_use = NULL;
 	pthread_mutex_unlock(&lock);
