@@ -1,6 +1,5 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-#include "optim/adamw.h"
 #include "tests/ops_check.h"
 
 static enum dtype compute_dtype(struct ops_case *c)
@@ -348,91 +347,6 @@ static void test_scatter(void **state)
 	scatter_try(1001, 2, 9001, 0, 1);
 }
 
-static void test_sumsq(void **state)
-{
-	(void)state;
-	for (uint64_t seed = 0; seed < case_count(100); seed++) {
-		struct ops_case c;
-		struct tensor *partial, *x;
-		struct op op = {.kind = OP_SUMSQ};
-		int64_t count, blocks;
-		enum dtype dtype;
-
-		case_begin(&c, "sumsq", seed);
-		count = seed % 20 ? case_size(&c, 600) : case_int(&c, 65530, 200000);
-		blocks = (count + 65535) / 65536;
-		dtype = compute_dtype(&c);
-		x = case_tensor(&c, count, dtype, 1);
-		partial = case_tensor(&c, blocks, DTYPE_F64, 1);
-		op.sumsq = (struct op_sumsq){tensor_addr(partial), tensor_addr(x), count, dtype};
-		case_run(&c, &op);
-		for (int64_t b = 0; b < blocks; b++) {
-			double want = 0;
-
-			for (int64_t i = b * 65536; i < count && i < (b + 1) * 65536; i++)
-				want += tensor_get(x, i) * tensor_get(x, i);
-			case_check(&c, partial, b, want, 1e-12 * want, "partial");
-		}
-		case_end(&c);
-	}
-}
-
-/* The op's pieces give the bits of one span; adamw itself is tested with optim. */
-static void test_adamw(void **state)
-{
-	(void)state;
-	for (uint64_t seed = 0; seed < case_count(30); seed++) {
-		struct ops_case c;
-		struct tensor *hi, *lo, *m, *v, *grad;
-		struct op op = {.kind = OP_ADAMW};
-		struct adamw_options options = {0.9, 0.95, 1e-8, 0.1};
-		struct adamw_step step;
-		struct adamw_span span;
-		enum adamw_isa isa;
-		enum dtype dtype;
-		int64_t count;
-
-		case_begin(&c, "adamw", seed);
-		count = seed % 5 ? case_size(&c, 600) : case_int(&c, 16000, 70000);
-		dtype = compute_dtype(&c);
-		hi = case_tensor(&c, count, DTYPE_BF16, 1);
-		lo = case_tensor(&c, count, DTYPE_I16, 1);
-		m = case_tensor(&c, count, DTYPE_F32, 0.1);
-		v = case_tensor(&c, count, DTYPE_F32, 0.1);
-		grad = case_tensor(&c, count, dtype, 1);
-		for (int64_t i = 0; i < count; i++)
-			tensor_set(v, i, fabs(tensor_get(v, i)));
-		adamw_step_init(&step, &options, 1e-3, 3, 0.5);
-		op.adamw = (struct op_adamw){.hi = tensor_addr(hi),
-		        .lo = tensor_addr(lo),
-		        .m = tensor_addr(m),
-		        .v = tensor_addr(v),
-		        .grad = tensor_addr(grad),
-		        .count = count,
-		        .decay = (int)(seed & 1),
-		        .grad_dtype = dtype,
-		        .beta1 = step.beta1,
-		        .one_minus_beta1 = step.one_minus_beta1,
-		        .beta2 = step.beta2,
-		        .one_minus_beta2 = step.one_minus_beta2,
-		        .decay_factor = step.decay_factor,
-		        .rsqrt_correction2 = step.rsqrt_correction2,
-		        .step_size = step.step_size,
-		        .epsilon = step.epsilon,
-		        .clip_scale = step.clip_scale};
-		case_run(&c, &op);
-		span = (struct adamw_span){(uint16_t *)(hi->first + hi->offset),
-		        (int16_t *)(lo->first + lo->offset), (float *)(m->first + m->offset),
-		        (float *)(v->first + v->offset), grad->first + grad->offset, count, (int)(seed & 1),
-		        dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16};
-		if (count > 100)
-			assert_memory_not_equal(hi->first, hi->block, (size_t)hi->bytes);
-		check_ok(adamw_isa_find(&isa, "auto"));
-		adamw_update(&span, &step, isa);
-		case_end(&c); /* now `first` holds what the op must have made of it */
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -443,8 +357,6 @@ int main(void)
 	        cmocka_unit_test(test_colsum),
 	        cmocka_unit_test(test_embed),
 	        cmocka_unit_test(test_scatter),
-	        cmocka_unit_test(test_sumsq),
-	        cmocka_unit_test(test_adamw),
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);

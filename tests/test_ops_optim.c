@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* also: cuda */
+/* also: tsan cuda */
 #include "optim/adamw.h"
 #include "tests/ops_check.h"
 
@@ -135,6 +135,8 @@ static void test_adamw(void **state)
 		adamw_try(seed, (int64_t)seed / 2 + 1);
 	for (uint64_t seed = 300; seed < 316; seed++)
 		adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1);
+	for (uint64_t seed = 400; seed < 404; seed++) /* more than one piece of the host's */
+		adamw_try(seed, 16300 + (int64_t)rng_below(seed, 9, 0, 50000));
 }
 
 static void sumsq_try(uint64_t seed, int64_t count, int ordinary)
