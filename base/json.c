@@ -178,6 +178,7 @@ static int wrong_kind(const char *where, const char *key, const char *wanted, co
 /* 1 and *value, or 0 when the key is absent or null, or ERR_INPUT when `object` is none. */
 static int find(json_t **value, const json_t *object, const char *where, const char *key)
 {
+	*value = NULL;
 	if (!json_is_object(object))
 		return err_set(ERR_INPUT, "%s: an object with \"%s\" is wanted here, but it is of kind %s",
 		        where, key, json_kind_name(object));

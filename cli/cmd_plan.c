@@ -15,6 +15,7 @@
 struct plan_figures {
 	struct engine_memory memory;
 	struct fit fit;
+	int world_size;
 	double step_ms;
 	double queue_ms[QUEUE_COUNT];
 	double flops;
@@ -36,7 +37,7 @@ static int steps_simulate(
 	struct engine_result result;
 	int rc = micro ? 0 : ERR_NOMEM;
 
-	f->tokens = micro_count * sizes->max_tokens;
+	f->tokens = f->world_size * micro_count * sizes->max_tokens;
 	if (!rc)
 		micro_fill(micro, micro_count, sizes);
 	for (int step = 0; step < 2 && !rc; step++) {
@@ -120,6 +121,8 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "",
 	        engine_units(s->engine)->unit_count, f->tokens);
+	if (f->world_size > 1)
+		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
 	str_free(&parameters);
 	print_row(c, "device", f->memory.device_bytes + s->fit.reserve_bytes);
 	if (s->fit.reserve_count)
@@ -134,7 +137,8 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	print_resident(s, &f->memory);
 	if (!f->fit.fits)
 		print_row(c, "missing on this host", f->fit.need_bytes - f->fit.limit_bytes);
-	cli_say(c, "a step on a machine as assumed: %.1f ms, %.0f tokens/s; of it busy:", f->step_ms,
+	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
+	        s->machine ? s->machine->name : "a machine as assumed", f->step_ms,
 	        1e3 * (double)f->tokens / f->step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->queue_ms[q]);
@@ -167,14 +171,23 @@ int cli_plan(const struct config *c)
 {
 	struct session s = {0};
 	struct plan_figures f = {0};
+	struct machine *machine = NULL;
 	struct engine_options o;
-	int rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
+	int rc = c->machine ? machine_read(&machine, c->machine) : 0;
 
+	s.machine = machine;
+	if (!rc)
+		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
 	if (!rc)
 		rc = session_open_device(&s, "meta");
 	if (rc)
 		goto out;
 	session_engine_options(&s, &o);
+	if (c->world_size != CONFIG_AUTO)
+		o.world_size = (int)c->world_size;
+	else if (machine)
+		o.world_size = (int)machine_ranks_here(machine, CONFIG_AUTO);
+	f.world_size = o.world_size;
 	rc = sizes_find(&s, &o);
 	if (!rc)
 		rc = session_open_engine(&s, &o);
@@ -183,7 +196,7 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	engine_get_memory(s.engine, &f.memory);
-	rc = fit_host(&f.fit, c, &f.memory, &s.fit);
+	rc = fit_host(&f.fit, c, &f.memory, &s.fit, machine);
 	if (rc)
 		goto out;
 	if (c->explain)
@@ -195,5 +208,6 @@ int cli_plan(const struct config *c)
 		print_people(&s, &f);
 out:
 	session_close(&s);
+	machine_free(machine);
 	return rc;
 }

@@ -221,7 +221,7 @@ const struct config_key config_keys[] = {
         ROW_TEXT(path, "what", "", "file dir", I | V | K, "file or directory to read"),
         ROW(config, "what", TYPE_TEXT, config_json, "", "config_json", NULL, 0, 0, N,
                 "config.json of the model to be made, or its directory"),
-        ROW_TEXT(machine, "what", "", NULL, P, "file that describes another machine than this one"),
+        ROW_TEXT(machine, "what", "", NULL, P, "file that describes the machine (examples/machines)"),
         ROW(name, "what", TYPE_TEXT, bench_name, "", "benchmark", NULL, 0, 0, B,
                 "benchmark to run; list shows them"),
 
@@ -336,7 +336,8 @@ const struct config_key config_keys[] = {
                 "seconds after which a stuck rank ends the job"),
         ROW_COUNT(check_replicas, "sharding", "0", NULL, off_words, 0, 1e9, T,
                 "every so many steps replicas are compared; 0 = never"),
-        ROW_COUNT(world_size, "sharding", "1", "ranks", NULL, 1, 1e6, P, "ranks to plan for"),
+        ROW_COUNT(world_size, "sharding", "auto", "ranks", auto_words, 1, 1e6, P,
+                "ranks; auto: a GPU of the machine each"),
 
         ROW_STEPS(save_steps, "saving", "500", "checkpointing_steps ckpt_freq", T,
                 "a checkpoint every so many steps; below 1: a fraction of the run; 0 = only at the end"),

@@ -69,6 +69,11 @@ const struct config_key *config_key_find(const char *name); /* by name or alias;
 /* Distance of two names by insertions, deletions, changes and swaps of neighbours. */
 int config_name_distance(const char *a, const char *b);
 
+/* A number within the key's bounds: whole, with a unit of bytes or of a count by the key's type (exact up to
+ * 2^53), or real. ERR_INPUT says what it may be. */
+int config_whole_parse(int64_t *out, const struct config_key *key, const char *text);
+int config_real_parse(double *out, const struct config_key *key, const char *text);
+
 /* Writes the value of `text` into the key's field. ERR_INPUT says what the value may be; the caller puts
  * place and name in front. *refused is the word that is understood and not done, else NULL. */
 int config_value_set(

@@ -134,8 +134,7 @@ static int bounds_check(const struct config_key *key, double value)
 	return err_set(ERR_INPUT, "must be between %.12g and %.12g", key->min, key->max);
 }
 
-/* A whole number with an optional unit, exact up to 2^53 and by integers beyond. */
-static int whole_parse(int64_t *out, const struct config_key *key, const char *text)
+int config_whole_parse(int64_t *out, const struct config_key *key, const char *text)
 {
 	int bytes = key->type == TYPE_BYTES;
 	const char *unit;
@@ -165,7 +164,7 @@ static int whole_parse(int64_t *out, const struct config_key *key, const char *t
 	return 0;
 }
 
-static int real_parse(double *out, const struct config_key *key, const char *text)
+int config_real_parse(double *out, const struct config_key *key, const char *text)
 {
 	const char *rest;
 	double value;
@@ -188,7 +187,7 @@ static int steps_parse(double *out, const struct config_key *key, const char *te
 		*out = value;
 		return 0;
 	}
-	if (whole_parse(&count, key, text))
+	if (config_whole_parse(&count, key, text))
 		return err_set(
 		        ERR_INPUT, "wants a number of steps, or a fraction of the run between 0 and 1");
 	*out = (double)count;
@@ -268,13 +267,13 @@ static int number_set(struct config *c, const struct config_key *key, const char
 		if (word)
 			*(double *)at = word->value;
 		else if (key->type == TYPE_REAL)
-			return real_parse(at, key, text);
+			return config_real_parse(at, key, text);
 		else
 			return steps_parse(at, key, text);
 		return 0;
 	}
 	if (!word)
-		return whole_parse(at, key, text);
+		return config_whole_parse(at, key, text);
 	*(int64_t *)at = word->value;
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
-        const struct fit_device *device)
+        const struct fit_device *device, const struct machine *machine)
 {
 	struct topology *t;
 	int err = 0;
@@ -18,7 +18,11 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 	if (!strcmp(device->name, "host"))
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;
-	if (c->ram_budget_bytes == CONFIG_AUTO) {
+	if (machine) {
+		fit->need_bytes *= machine_ranks_here(machine, c->world_size);
+		if (c->ram_budget_bytes == CONFIG_AUTO)
+			fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
+	} else if (c->ram_budget_bytes == CONFIG_AUTO) {
 		t = mem_alloc(1, sizeof(*t));
 		err = t ? topology_read(t) : ERR_NOMEM;
 		if (!err)

@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "cli/config.h"
+#include "cli/machine.h"
 #include "offload/engine.h"
 
 /* The device's memory: the plan's arena, and beside it what its libraries take, by name. */
@@ -17,21 +18,24 @@ struct fit_device {
 };
 
 struct fit {
-	int64_t need_bytes;  /* planes and staging; and the device's arena where the device is the host */
+	int64_t need_bytes; /* planes and staging; and the device's arena where the device is the host. Of all
+	                       ranks of a described machine */
 	int64_t limit_bytes; /* ram_budget, or what this process may still take */
 	int fits;
 };
 
-/* ERR_NOMEM, ERR_INTERNAL (the machine cannot be read). Reserves nothing: others may take memory meanwhile.
- */
+/* machine NULL: this one. ERR_NOMEM, ERR_INTERNAL (it cannot be read). Reserves nothing: others may take
+ * memory meanwhile. */
 int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
-        const struct fit_device *device);
+        const struct fit_device *device, const struct machine *machine);
 
 /* ERR_FIT by how much, and which setting would help. */
 int fit_refuse(const struct fit *fit, const struct config *c, const struct engine_memory *memory);
 
-/* Of the device that is open; where that is meta (ferry plan), of the one that the configuration names. */
-void fit_device_find(struct fit_device *fit, const struct config *c, const struct device *device);
+/* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of
+ * the one that the configuration names. */
+void fit_device_find(struct fit_device *fit, const struct config *c, const struct device *device,
+        const struct machine *machine);
 
 /* For the arena: *budget_bytes as in engine_options. ERR_FIT where the reserves alone are too much. */
 int fit_device_budget(int64_t *budget_bytes, const struct fit_device *fit, const struct config *c);

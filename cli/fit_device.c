@@ -11,25 +11,23 @@
 #include <string.h>
 
 /* Of what is free a 64th is left: a driver hands memory out in pieces, and other programs start meanwhile. */
-static int64_t free_bytes(const struct device *device)
+static int64_t less_a_64th(int64_t bytes)
 {
-	int64_t bytes = device_free_bytes(device);
-
 	return bytes - bytes / 64;
 }
 
-void fit_device_find(struct fit_device *f, const struct config *c, const struct device *device)
+void fit_device_find(struct fit_device *f, const struct config *c, const struct device *device,
+        const struct machine *machine)
 {
-	const char *name = device_has_bytes(device)          ? device_name(device)
-	                   : c->device == CONFIG_DEVICE_CUDA ? "cuda"
-	                                                     : "host";
+	int on_gpu = machine ? machine->gpu_count > 0 : c->device == CONFIG_DEVICE_CUDA;
+	const char *name = device_has_bytes(device) ? device_name(device) : on_gpu ? "cuda" : "host";
 
 	*f = (struct fit_device){.name = name, .limit_bytes = c->vram_budget_bytes};
 	f->reserve_count = device_reserve_list(f->reserves, name);
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
 	if (c->vram_budget_bytes <= 0)
-		f->limit_bytes = free_bytes(device);
+		f->limit_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
 }
 
 static const char *text_of(const struct str *s)

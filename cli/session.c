@@ -190,6 +190,8 @@ int session_open_device(struct session *s, const char *name)
 		return rc;
 	o.pool = s->pool;
 	o.threads = threads;
+	if (s->machine)
+		machine_speed(&o.speed, s->machine, c->world_size);
 	return device_open(&s->device, name, &o);
 }
 
@@ -283,7 +285,7 @@ static int memory_check(const struct session *s)
 	if (s->config->verb == VERB_PLAN)
 		return 0;
 	engine_get_memory(s->engine, &memory);
-	rc = fit_host(&fit, s->config, &memory, &s->fit);
+	rc = fit_host(&fit, s->config, &memory, &s->fit, s->machine);
 	return rc || fit.fits ? rc : fit_refuse(&fit, s->config, &memory);
 }
 
@@ -292,7 +294,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	struct engine_options o = *options;
 	int rc = positions_check(s, &o);
 
-	fit_device_find(&s->fit, s->config, s->device);
+	fit_device_find(&s->fit, s->config, s->device, s->machine);
 	if (!rc)
 		rc = fit_device_budget(&o.device_budget_bytes, &s->fit, s->config);
 	if (rc)

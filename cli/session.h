@@ -33,6 +33,7 @@ struct session {
 	struct tokenizer *tokenizer;
 	struct session_rows train, eval;
 	struct pool *pool;
+	const struct machine *machine; /* that is planned for; NULL: this one. Whoever planned owns it */
 	struct device *device;
 	struct fit_device fit; /* once the engine is open */
 	struct engine *engine;

@@ -13,9 +13,10 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 NULL, "model prompt|prompt_ids",
                 "  ferry generate model=out/model prompt='Once upon a time' max_new_tokens=40\n"
                 "  ferry generate model=out/model data_format=alpaca prompt='Name three colours.'\n"},
-        [VERB_PLAN] = {"plan", "[CONFIG.yaml] [key=value | --key value]...",
-                "memory, traffic and time of a run, without weights", NULL, "model",
-                "  ferry plan model=MODEL_DIR/config.json max_length=2048 cpu_offload=on\n"},
+        [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
+                "memory, traffic and time of a run, without weights", "model", "model",
+                "  ferry plan MODEL_DIR/config.json max_length=2048\n"
+                "  ferry plan examples/models/llama-2-70b.json machine=examples/machines/pc-rtx-4090.yaml\n"},
         [VERB_EXPORT] = {"export", "CHECKPOINT output_dir=DIR [key=value | --key value]...",
                 "a checkpoint of ferry to a HuggingFace directory", "checkpoint", "checkpoint output_dir",
                 "  ferry export out/checkpoint-000500 output_dir=model-500\n"},

@@ -87,8 +87,8 @@ void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t i
 static int read_alpaca(struct dataset_builder *b, const json_t *record)
 {
 	static const char *const refused[] = {"system", "history"};
-	const char *instruction, *input = "", *output;
-	size_t instruction_bytes, input_bytes = 0, output_bytes;
+	const char *instruction = "", *input = "", *output = "";
+	size_t instruction_bytes = 0, input_bytes = 0, output_bytes = 0;
 	struct str prompt = {0};
 	int rc = get_text(b, record, "instruction", &instruction, &instruction_bytes);
 
@@ -115,8 +115,8 @@ static int read_alpaca(struct dataset_builder *b, const json_t *record)
 
 static int read_prompt_completion(struct dataset_builder *b, const json_t *record)
 {
-	const char *prompt, *completion;
-	size_t prompt_bytes, completion_bytes;
+	const char *prompt = "", *completion = "";
+	size_t prompt_bytes = 0, completion_bytes = 0;
 	int rc;
 
 	if (json_is_array(json_object_get(record, "prompt")) ||
@@ -145,8 +145,8 @@ static int encode_text(struct dataset_builder *b, const char *text, size_t len_b
 
 int dataset_read_text(struct dataset_builder *b, const json_t *record)
 {
-	const char *text;
-	size_t len_bytes;
+	const char *text = "";
+	size_t len_bytes = 0;
 	int rc = need_tokenizer(b);
 
 	if (rc < 0)

@@ -130,7 +130,7 @@ int stream_op(struct stream *stream, const struct op *op)
 		return rc;
 	count = op_access_list(op, list);
 	for (int i = 0; i < count; i++) {
-		int64_t end_bytes;
+		int64_t end_bytes = 0;
 
 		rc = check_range(stream->device, &end_bytes, list[i].base, list[i].bytes);
 		if (rc)

@@ -1,0 +1,143 @@
+/* links: cli */
+/* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
+#include "tests/ferry_run.h"
+
+#include "base/mem.h"
+
+static char models[400], machines[400];
+
+static double real_of(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_number(value));
+	return json_number_value(value);
+}
+
+static json_t *plan_of(const char *model, const char *machine, const char *settings)
+{
+	json_t *object;
+
+	assert_ferry_json(&object, "plan %s/%s.json machine=%s/%s.yaml %s --json", models, model, machines,
+	        machine, settings);
+	return object;
+}
+
+static void test_every_example_is_planned_for(void **state)
+{
+	char **names;
+	size_t count;
+
+	(void)state;
+	assert_int_equal(file_list_dir(machines, &names, &count), 0);
+	assert_true(count > 5);
+	for (size_t i = 0; i < count; i++) {
+		json_t *plan;
+
+		if (!strstr(names[i], ".yaml"))
+			continue;
+		assert_ferry_json(&plan, "plan %s/llama-2-7b.json machine=%s/%s max_length=512 --json",
+		        models, machines, names[i]);
+		assert_true(real_of(plan, "step_ms") > 0 && real_of(plan, "tokens_per_s") > 0);
+		json_decref(plan);
+	}
+	file_list_free(names, count);
+}
+
+/* A rank of eight has an eighth of the store, and the host holds all eight. */
+static void test_ranks_share_a_machine(void **state)
+{
+	json_t *one = plan_of("llama-2-7b", "a100-80-x8", "max_length=512 vram_budget=off world_size=1"),
+	       *eight = plan_of("llama-2-7b", "a100-80-x8", "max_length=512 vram_budget=off");
+	double whole = real_of(one, "store_bytes"), part = real_of(eight, "store_bytes");
+
+	(void)state;
+	assert_true(8 * part >= whole && 8 * part < whole * 1.001);
+	assert_true(real_of(eight, "comm_ms") > real_of(one, "comm_ms"));
+	assert_true(real_of(eight, "cpu_ms") > 0.99 * real_of(one, "cpu_ms")); /* one bus for all */
+	json_decref(one);
+	json_decref(eight);
+}
+
+static void test_the_described_memory_counts(void **state)
+{
+	json_t *plan = plan_of("llama-2-70b", "pc-rtx-4090", "max_length=512");
+
+	(void)state;
+	assert_true(json_is_false(json_object_get(plan, "fits")));
+	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
+	assert_true(real_of(plan, "resident_units") > 0);
+	json_decref(plan);
+	plan = plan_of("llama-2-7b", "pc-rtx-4090", "max_length=512");
+	assert_true(json_is_true(json_object_get(plan, "fits")));
+	json_decref(plan);
+	assert_ferry(5, NULL,
+	        "plan %s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml cpu_offload=off vram_budget=1GiB",
+	        models, machines);
+}
+
+static void test_mistakes_are_named(void **state)
+{
+	static const struct {
+		const char *text, *said;
+	} cases[] = {
+	        {"name: x\ngpus: 1\nhost:\n  memory: 1GiB\n  memory_gbps: 1\n",
+	                "lacks gpu.memory, gpu.bf16_tflops, gpu.fp32_tflops, gpu.memory_gbps, gpu.h2d_gbps, "
+	                "gpu.d2h_gbps"},
+	        {"name: x\ngpus: 0\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "lacks host.gflops"},
+	        {"name: x\ngpus: 0\nhost:\n  memory: 1GiB\n  memory_gbps: 1\n  gflops: 1\n",
+	                "host.reserve leaves nothing"},
+	        {"name: x\ngpus: 1\ngpu:\n  memroy: 1GiB\n", "mean.yaml:4: a machine has no \"gpu.memroy\"; "
+	                                                     "the nearest that it has is \"gpu.memory\""},
+	        {"name: x\ngpus: many\n", "mean.yaml:2: gpus=many wants a whole number"},
+	        {"name: x\ngpus: 1\ngpu:\n  memory: 3 parsecs\n",
+	                "mean.yaml:4: gpu.memory=3 parsecs the unit"},
+	        {"name: x\ngpus: 1\ngpu:\n  matmul_share: 1.5\n", "must be between 0.01 and 1"},
+	        {"name: [a, b]\n", "mean.yaml:1: name wants one value"},
+	};
+	char path[300];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/mean.yaml", work_dir);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		FILE *f = fopen(path, "w");
+
+		assert_non_null(f);
+		fputs(cases[i].text, f);
+		fclose(f);
+		assert_ferry(2, NULL, "plan %s/llama-2-7b.json machine=%s", models, path);
+		if (!strstr(ferry_said(), cases[i].said))
+			fail_msg("\"%s\" is not in: %s", cases[i].said, ferry_said());
+	}
+	assert_ferry(2, NULL, "plan %s/llama-2-7b.json machine=%s/absent.yaml", models, work_dir);
+}
+
+static int begin(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE");
+
+	(void)state;
+	snprintf(models, sizeof(models), "%s/examples/models", source ? source : ".");
+	snprintf(machines, sizeof(machines), "%s/examples/machines", source ? source : ".");
+	ferry_run_begin("plan");
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	ferry_run_end();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_every_example_is_planned_for),
+	        cmocka_unit_test(test_ranks_share_a_machine),
+	        cmocka_unit_test(test_the_described_memory_counts),
+	        cmocka_unit_test(test_mistakes_are_named),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
