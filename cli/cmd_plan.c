@@ -1,6 +1,7 @@
 /* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
 #include "cli/cli.h"
 #include "cli/fit.h"
+#include "cli/plan_tables.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 
@@ -76,7 +77,9 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		snprintf(key, sizeof(key), "%s_ms", queue_name((enum queue_kind)q));
 		json_object_set_new(object, key, json_real(f->queue_ms[q]));
 	}
-	rc = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for the result");
+	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
+	if (!rc)
+		rc = cli_print_json(object);
 	json_decref(object);
 	return rc;
 }
@@ -112,15 +115,33 @@ static void print_resident(const struct session *s, const struct engine_memory *
 	str_free(&text);
 }
 
-static void print_people(const struct session *s, const struct plan_figures *f)
+/* What needs no more than there is needs no more words. */
+static void print_verdict(const struct session *s, const struct plan_figures *f)
+{
+	struct str need = {0}, limit = {0};
+
+	progress_bytes(&need, f->fit.need_bytes);
+	progress_bytes(&limit, f->fit.limit_bytes);
+	cli_say(s->config, "%s: %s of host memory, %s %s\n", f->fit.fits ? "fits" : "does not fit",
+	        need.data ? need.data : "", limit.data ? limit.data : "",
+	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
+	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "may be taken here"
+	                                                                 : "is ram_budget");
+	str_free(&need);
+	str_free(&limit);
+}
+
+static int print_people(const struct session *s, const struct plan_figures *f)
 {
 	const struct config *c = s->config;
 	struct str parameters = {0};
+	int rc;
 
 	progress_count(&parameters, (double)s->model->parameter_count);
 	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "",
 	        engine_units(s->engine)->unit_count, f->tokens);
+	plan_tables_parameters(s);
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
 	str_free(&parameters);
@@ -135,14 +156,17 @@ static void print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
 	print_resident(s, &f->memory);
-	if (!f->fit.fits)
-		print_row(c, "missing on this host", f->fit.need_bytes - f->fit.limit_bytes);
+	rc = plan_tables_memory(s);
+	if (rc)
+		return rc;
 	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
 	        s->machine ? s->machine->name : "a machine as assumed", f->step_ms,
 	        1e3 * (double)f->tokens / f->step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->queue_ms[q]);
 	cli_say(c, "\n");
+	print_verdict(s, f);
+	return 0;
 }
 
 /* Rows that fill max_length, or the rows of `data` where it is given. */
@@ -205,7 +229,7 @@ int cli_plan(const struct config *c)
 	if (!rc && c->json)
 		rc = print_json(&s, &f);
 	else if (!rc)
-		print_people(&s, &f);
+		rc = print_people(&s, &f);
 out:
 	session_close(&s);
 	machine_free(machine);

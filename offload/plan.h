@@ -186,6 +186,23 @@ const char *plan_role_name(enum plan_role role);
  * it. */
 int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char *what);
 
+/* What people call parts of memory. */
+enum plan_part {
+	PART_WEIGHTS, /* either plane, and unit weights on the device */
+	PART_GRADIENTS,
+	PART_OPTIMIZER,
+	PART_ACTIVATIONS, /* block inputs, their gradients, what a block leaves for its backward */
+	PART_WORKSPACE,   /* of a block's work; the rotary table */
+	PART_STAGING,     /* index arrays, losses, sums of squares */
+	PART_COUNT
+};
+const char *plan_part_name(enum plan_part part);
+enum plan_part plan_buffer_part(const struct plan_buffer *buffer); /* PART_COUNT: of no part that is known */
+
+/* Bytes of a space by part, during *op: the first operation during which most is alive. What the space has
+ * beyond their sum are gaps of placing. ERR_NOMEM. */
+int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
+
 /* Could a unit become resident that policy offloads? */
 int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy);
 

@@ -76,6 +76,42 @@ static void test_the_described_memory_counts(void **state)
 	        models, machines);
 }
 
+static double sum_of(const json_t *object)
+{
+	const char *key;
+	json_t *value;
+	double sum = 0;
+
+	json_object_foreach((json_t *)object, key, value) sum += json_number_value(value);
+	return sum;
+}
+
+/* Nothing is left out of the tables, and nothing counted twice. */
+static void test_parts_make_the_whole(void **state)
+{
+	static const char *const settings[] = {"", "vram_budget=off activations=offload",
+	        "gradient_accumulation_steps=2 schedule=micro_batch_major",
+	        "cpu_offload=off vram_budget=off world_size=1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		char more[200];
+		json_t *plan, *memory;
+
+		snprintf(more, sizeof(more), "max_length=512 %s", settings[i]);
+		plan = plan_of("llama-2-7b", "h100-80-x8", more);
+		memory = json_object_get(plan, "memory");
+		assert_true(
+		        sum_of(json_object_get(plan, "parameters_by_part")) == real_of(plan, "parameters"));
+		assert_true(sum_of(json_object_get(memory, "device")) + real_of(memory, "device_gap_bytes") ==
+		            real_of(plan, "arena_bytes"));
+		assert_true(real_of(memory, "device_gap_bytes") >= 0);
+		assert_true(sum_of(json_object_get(memory, "host")) <= real_of(plan, "host_bytes"));
+		assert_true(sum_of(json_object_get(memory, "host")) > 0.99 * real_of(plan, "host_bytes"));
+		json_decref(plan);
+	}
+}
+
 static void test_mistakes_are_named(void **state)
 {
 	static const struct {
@@ -136,6 +172,7 @@ int main(void)
 	        cmocka_unit_test(test_every_example_is_planned_for),
 	        cmocka_unit_test(test_ranks_share_a_machine),
 	        cmocka_unit_test(test_the_described_memory_counts),
+	        cmocka_unit_test(test_parts_make_the_whole),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 

@@ -1,0 +1,162 @@
+#include "cli/plan_tables.h"
+
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#include "base/err.h"
+
+/* ---- parameters ---- */
+
+enum model_part { MODEL_EMBEDDING, MODEL_ATTENTION, MODEL_MLP, MODEL_NORMS, MODEL_HEAD, MODEL_PART_COUNT };
+
+static const char *const model_part_names[MODEL_PART_COUNT] = {
+        "embedding", "attention", "mlp", "norms", "head"};
+
+static enum model_part role_part(enum tensor_role role)
+{
+	switch (role) {
+	case ROLE_EMBED:
+	case ROLE_POSITION:
+		return MODEL_EMBEDDING;
+	case ROLE_NORM1_W:
+	case ROLE_NORM1_B:
+	case ROLE_NORM2_W:
+	case ROLE_NORM2_B:
+	case ROLE_Q_NORM_W:
+	case ROLE_K_NORM_W:
+	case ROLE_FINAL_NORM_W:
+	case ROLE_FINAL_NORM_B:
+		return MODEL_NORMS;
+	case ROLE_GATE_W:
+	case ROLE_GATE_B:
+	case ROLE_UP_W:
+	case ROLE_UP_B:
+	case ROLE_DOWN_W:
+	case ROLE_DOWN_B:
+		return MODEL_MLP;
+	case ROLE_HEAD_W:
+	case ROLE_HEAD_B:
+		return MODEL_HEAD;
+	default:
+		return MODEL_ATTENTION;
+	}
+}
+
+static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++)
+		count[role_part(model->tensors[t].role)] += model->tensors[t].count;
+}
+
+void plan_tables_parameters(const struct session *s)
+{
+	int64_t count[MODEL_PART_COUNT] = {0};
+	const char *comma = "";
+
+	parameters_count(count, s->model);
+	cli_say(s->config, "parameters: ");
+	for (int i = 0; i < MODEL_PART_COUNT; i++) {
+		struct str text = {0};
+
+		if (!count[i])
+			continue;
+		progress_count(&text, (double)count[i]);
+		cli_say(s->config, "%s%s %s", comma, model_part_names[i], text.data ? text.data : "");
+		str_free(&text);
+		comma = ", ";
+	}
+	cli_say(s->config, "%s\n", s->model->config.tied ? "; the head is the embedding" : "");
+}
+
+/* ---- memory ---- */
+
+struct memory_parts {
+	int64_t device[PART_COUNT], host[PART_COUNT];
+	int64_t gap_bytes; /* of placing, in the device's arena */
+	int fullest;       /* operation */
+};
+
+static int memory_find(struct memory_parts *m, const struct session *s)
+{
+	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
+	int64_t stage[PART_COUNT];
+	int op, rc = plan_parts(m->host, &op, p, SPACE_STORE);
+
+	if (!rc)
+		rc = plan_parts(stage, &op, p, SPACE_STAGE);
+	if (!rc)
+		rc = plan_parts(m->device, &m->fullest, p, SPACE_DEVICE);
+	m->gap_bytes = p->space_bytes[SPACE_DEVICE];
+	for (int i = 0; i < PART_COUNT && !rc; i++) {
+		m->host[i] += stage[i];
+		m->gap_bytes -= m->device[i];
+	}
+	return rc;
+}
+
+static void print_pair(const struct session *s, const char *what, int64_t device, int64_t host)
+{
+	struct str texts[2] = {0};
+	const int64_t bytes[2] = {device, host};
+
+	for (int i = 0; i < 2; i++)
+		if (bytes[i])
+			progress_bytes(&texts[i], bytes[i]);
+	cli_say(s->config, "  %-32s %14s %14s\n", what, texts[0].data ? texts[0].data : "",
+	        texts[1].data ? texts[1].data : "");
+	str_free(&texts[0]);
+	str_free(&texts[1]);
+}
+
+int plan_tables_memory(const struct session *s)
+{
+	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
+	struct memory_parts m;
+	int rc = memory_find(&m, s);
+
+	if (rc)
+		return rc;
+	cli_say(s->config, "  %-32s %14s %14s\n", "memory by part", "device", "host");
+	for (int i = 0; i < PART_COUNT; i++)
+		if (m.device[i] || m.host[i])
+			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
+	if (m.gap_bytes)
+		print_pair(s, "gaps of placing", m.gap_bytes, 0);
+	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
+	        p->op_count, plan_op_name(p->ops[m.fullest].kind));
+	return 0;
+}
+
+static json_t *parts_json(const int64_t bytes[PART_COUNT])
+{
+	json_t *object = json_object();
+
+	for (int i = 0; i < PART_COUNT; i++) {
+		char key[32];
+
+		snprintf(key, sizeof(key), "%s_bytes", plan_part_name((enum plan_part)i));
+		json_object_set_new(object, key, json_integer(bytes[i]));
+	}
+	return object;
+}
+
+int plan_tables_json(json_t *object, const struct session *s)
+{
+	json_t *parameters = json_object(), *memory;
+	int64_t count[MODEL_PART_COUNT] = {0};
+	struct memory_parts m;
+	int rc = memory_find(&m, s);
+
+	parameters_count(count, s->model);
+	for (int i = 0; i < MODEL_PART_COUNT; i++)
+		json_object_set_new(parameters, model_part_names[i], json_integer(count[i]));
+	memory = rc ? NULL
+	            : json_pack("{s:o,s:o,s:I}", "device", parts_json(m.device), "host", parts_json(m.host),
+	                      "device_gap_bytes", (json_int_t)m.gap_bytes);
+	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
+	                   json_object_set_new(object, "memory", memory)))
+		rc = err_set(ERR_NOMEM, "out of memory for the result");
+	else if (rc)
+		json_decref(parameters);
+	return rc;
+}

@@ -1,0 +1,19 @@
+/* What `ferry plan` says of a model and of a plan's memory by part: tables for people, objects for programs.
+ */
+#ifndef FERRY_CLI_PLAN_TABLES_H
+#define FERRY_CLI_PLAN_TABLES_H
+
+#include "base/json.h"
+#include "cli/session.h"
+
+/* Parameters of the embedding, attention, MLP, norms and head. */
+void plan_tables_parameters(const struct session *s);
+
+/* By part: of the device, during the operation in which it is fullest, and of the host, where all is there
+ * all the time but for rings. ERR_NOMEM. */
+int plan_tables_memory(const struct session *s);
+
+/* Adds "parameters_by_part" and "memory": {"device": {...}, "host": {...}}. ERR_NOMEM. */
+int plan_tables_json(json_t *object, const struct session *s);
+
+#endif
