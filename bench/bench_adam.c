@@ -40,8 +40,8 @@ static void adam_task(void *ctx, int64_t chunk, int worker)
 	(void)worker;
 	s.hi += first;
 	s.lo += first;
-	s.m += first;
-	s.v += first;
+	s.m = (float *)s.m + first;
+	s.v = (float *)s.v + first;
 	s.grad = (const char *)s.grad + first * (s.grad_kind == GRAD_BF16 ? 2 : 4);
 	s.count = chunk_count(w, chunk);
 	adamw_update(&s, &w->step, w->isa);
@@ -79,7 +79,7 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 		grad = f32_bits((float)(int32_t)(random >> 20) * 0x1p-40f);
 		s->hi[i] = plane_hi(weight);
 		s->lo[i] = plane_lo(weight);
-		s->m[i] = s->v[i] = 0;
+		((float *)s->m)[i] = ((float *)s->v)[i] = 0;
 		if (s->grad_kind == GRAD_BF16)
 			((uint16_t *)s->grad)[i] = (uint16_t)(grad >> 16);
 		else
@@ -114,8 +114,8 @@ static int work_open(struct work *w, const struct bench_args *args, enum grad_ki
 	w->span = (struct adamw_span){
 	        .hi = (uint16_t *)(at + offset[0]),
 	        .lo = (int16_t *)(at + offset[1]),
-	        .m = (float *)(at + offset[2]),
-	        .v = (float *)(at + offset[3]),
+	        .m = at + offset[2],
+	        .v = at + offset[3],
 	        .grad = at + offset[4],
 	        .decay = 1,
 	        .grad_kind = kind,

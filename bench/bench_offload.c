@@ -94,7 +94,7 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 	                        .rope_positions = s->shape.row_tokens,
 	                },
 	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	        .crossing = SLAB_PINNED,

@@ -57,7 +57,7 @@ static int engine_prepare(struct step_bench *b, const struct bench_variant *v, c
 	                        .rope_positions = b->shape->row_tokens,
 	                },
 	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};

@@ -247,7 +247,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
 	                        .micro_batches = micro_batches,
 	                },
-	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay},
+	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay, (uint64_t)c->seed},
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,

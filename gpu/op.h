@@ -268,8 +268,8 @@ struct op_adamw {
 	int64_t count;
 	int decay;
 	enum dtype grad_dtype;
-	float beta1, one_minus_beta1, beta2, one_minus_beta2, decay_factor, rsqrt_correction2, step_size,
-	        epsilon, clip_scale;
+	float one_minus_beta1, one_minus_beta2, decay_factor, rsqrt_correction2, step_size, epsilon,
+	        clip_scale;
 };
 
 struct op {

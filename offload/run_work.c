@@ -50,10 +50,11 @@ static void piece_update(const struct work *w, int tensor, int64_t at, int64_t c
 	const struct adamw_span span = {
 	        .hi = (uint16_t *)w->plane[ARG_HI] + at,
 	        .lo = (int16_t *)w->plane[ARG_LO] + at,
-	        .m = (float *)w->plane[ARG_M] + at,
+	        .m = (float *)w->plane[ARG_M] + at, /* fp32 state only */
 	        .v = (float *)w->plane[ARG_V] + at,
 	        .grad = w->plane[ARG_SRC] + at * dtype_bytes(w->gradient_dtype),
 	        .count = count,
+	        .tensor = tensor,
 	        .decay = w->run->plan->map->model->tensors[tensor].decay,
 	        .grad_kind = w->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
 	};

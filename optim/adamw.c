@@ -3,9 +3,12 @@
 #include "optim/adamw_isa.h"
 
 #include "base/err.h"
+#include "base/num.h"
 
 #include <math.h>
 #include <string.h>
+
+enum { ROUNDING_STREAM = 0x41646d57 }; /* of the run's seed; no other use of it has this number */
 
 struct isa {
 	const char *name;
@@ -72,16 +75,25 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 	double correction2 = 1 - pow(o->beta2, (double)update_count);
 
 	*step = (struct adamw_step){
-	        .beta1 = (float)o->beta1,
 	        .one_minus_beta1 = (float)(1 - o->beta1),
-	        .beta2 = (float)o->beta2,
 	        .one_minus_beta2 = (float)(1 - o->beta2),
 	        .decay_factor = (float)(1 - learning_rate * o->weight_decay),
 	        .rsqrt_correction2 = (float)(1 / sqrt(correction2)),
 	        .step_size = (float)(learning_rate / correction1),
 	        .epsilon = (float)o->epsilon,
 	        .clip_scale = (float)clip_scale,
+	        .rounding_key = rng_u64(o->seed, ROUNDING_STREAM, (uint64_t)update_count),
 	};
+}
+
+int adamw_state_bytes(enum adamw_state state)
+{
+	return state == ADAMW_STATE_F32 ? 4 : state == ADAMW_STATE_BF16 ? 2 : 1;
+}
+
+const char *adamw_state_name(enum adamw_state state)
+{
+	return state == ADAMW_STATE_F32 ? "fp32" : state == ADAMW_STATE_BF16 ? "bf16" : "8bit";
 }
 
 void adamw_update(const struct adamw_span *span, const struct adamw_step *step, enum adamw_isa isa)

@@ -1,26 +1,17 @@
 /* AdamW on the planes: the fp32 master is hi and lo (base/num.h), the state is m and v, all elementwise.
  *
- * One update of element i, as torch.optim.AdamW with decoupled decay (Loshchilov and Hutter 2019), all in
- * fp32 with every multiply-add an explicit fma, in exactly this order, so that scalar, AVX2, AVX-512 and the
- * device twins give the same bits:
+ * One update is torch.optim.AdamW with decoupled decay (Loshchilov and Hutter 2019); what exactly is computed
+ * on an element, and how m and v are stored, is written down in optim/adamw_state.h, and scalar, AVX2,
+ * AVX-512, NEON and the device twins give the same bits. Scalars are computed in double on the host and
+ * rounded to float once. A gradient that is not finite must not come here: the norm sees it first.
  *
- *     g = flush(grad[i]) * clip_scale              (one rounding; only if clip_scale != 1; then flush)
- *     w = join(hi, lo) * decay_factor              (1 - lr * weight_decay; only where the tensor decays)
- *     m = flush(fma(beta1, m, one_minus_beta1 * g))
- *     v = flush(fma(beta2, v, one_minus_beta2 * flush(g * g)))
- *     d = sqrt(v) * rsqrt_correction2 + eps        (fma; rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
- *     w = w - step_size * (m / d)                  (fma with -step_size; step_size = lr / (1 - beta1^t))
- *
- * flush(x) turns a subnormal, and -0, into +0 (compare and select, so the same bits with and without FTZ). A
- * NaN is stored as 0x7fc00000, in w, m and v: which NaN arithmetic makes is the machine's choice. Scalars are
- * computed in double on the host and rounded to float once. A gradient that is not finite must not come here:
- * the norm sees it first.
- *
- * The kernels are one template in separate translation units; adamw_isa_best names the widest that this CPU
+ * The kernels are one template in separate translation units; adamw_isa_find names the widest that this CPU
  * runs.
  */
 #ifndef FERRY_OPTIM_ADAMW_H
 #define FERRY_OPTIM_ADAMW_H
+
+#include "optim/adamw_state.h"
 
 #include <stdint.h>
 
@@ -29,30 +20,32 @@ enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_C
 /* The settings of a run. */
 struct adamw_options {
 	double beta1, beta2, epsilon, weight_decay;
-};
-
-/* The scalars of one step, already rounded to what the kernels use. */
-struct adamw_step {
-	float beta1, one_minus_beta1, beta2, one_minus_beta2;
-	float decay_factor; /* 1 - lr * weight_decay */
-	float rsqrt_correction2, step_size, epsilon;
-	float clip_scale; /* at most 1, and 1 when nothing is clipped */
+	uint64_t seed; /* of stochastic rounding */
 };
 
 /* Gradient storage in the store. */
 enum grad_kind { GRAD_BF16, GRAD_F32 };
 
-/* One contiguous run of elements that share `decay`. Planes need no alignment beyond their element's, no two
- * may overlap, and nothing outside of `count` elements is written. count may be 0 and may exceed 2^31. */
+/* One contiguous run of elements of one tensor. Planes need no alignment beyond their element's, no two may
+ * overlap, and nothing outside of `count` elements is written, scales of their blocks aside. count may be 0
+ * and may exceed 2^31. */
 struct adamw_span {
 	uint16_t *hi;
 	int16_t *lo;
-	float *m, *v;
-	const void *grad; /* of grad_kind */
+	void *m, *v;              /* of `state`: float, bf16 (uint16_t), codes (uint8_t) */
+	float *m_scale, *v_scale; /* 8BIT: one per ADAMW_BLOCK elements, the last may be short; else unused */
+	const void *grad;         /* of grad_kind */
 	int64_t count;
-	int decay; /* 1: decay_factor applies */
+	int64_t first; /* index of element 0 in its tensor: 8BIT: a multiple of ADAMW_BLOCK, F32: unused */
+	int tensor;    /* index in the model's table: BF16 only */
+	int decay;     /* 1: decay_factor applies */
 	enum grad_kind grad_kind;
+	enum adamw_state state;
 };
+
+/* Bytes of an element in m, and in v. */
+int adamw_state_bytes(enum adamw_state state);
+const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */
 
 /* update_count is Adam's own count of this update, from 1 (skipped steps do not count);
  * clip_scale from clip_scale_of. */

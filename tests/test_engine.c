@@ -208,7 +208,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	        .policy = s->policy,
 	        .train = {TOKENS, TOKENS},
 	        .eval = {TOKENS, TOKENS},
-	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
 	        .device_budget_bytes = s->budget_bytes,
@@ -475,7 +475,7 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	        .world_size = 1,
 	        .policy = plain.policy,
 	        .train = {TOKENS, TOKENS},
-	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};

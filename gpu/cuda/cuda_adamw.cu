@@ -20,10 +20,12 @@ static __device__ __forceinline__ float adamw_flush(float x)
 	return (bits & 0x7fffffff) < 0x00800000 ? 0.0f : x;
 }
 
-/* What goes to memory has one NaN: a GPU's arithmetic makes no other, a CPU's does. */
-static __device__ __forceinline__ float adamw_stored(float x)
+/* What goes to memory has one NaN, and no infinity. */
+static __device__ __forceinline__ float adamw_saturate(float x)
 {
-	return x != x ? __uint_as_float(0x7fc00000) : adamw_flush(x);
+	if (x != x)
+		return __uint_as_float(0x7fc00000);
+	return fabsf(x) > 0x1.fffffep127f ? copysignf(0x1.fffffep127f, x) : x;
 }
 
 struct adamw_planes {
@@ -35,8 +37,8 @@ struct adamw_planes {
 };
 
 struct adamw_scalars {
-	float beta1, one_minus_beta1, beta2, one_minus_beta2, decay_factor, rsqrt_correction2, step_size,
-	        epsilon, clip_scale;
+	float one_minus_beta1, one_minus_beta2, decay_factor, rsqrt_correction2, step_size, epsilon,
+	        clip_scale;
 };
 
 template <class G, int N> struct adamw_elements {
@@ -69,14 +71,14 @@ template <class G, int N> struct adamw_elements {
 			uint32_t joined = ((uint32_t)hi.at[j] << 16) + (uint32_t)(int32_t)lo.at[j], bits;
 			float g = adamw_flush(to_float(grad.at[j]) * s.clip_scale);
 			float w = __uint_as_float(joined) * s.decay_factor;
-			float new_m = adamw_stored(fmaf(s.beta1, m.at[j], s.one_minus_beta1 * g));
-			float new_v =
-			        adamw_stored(fmaf(s.beta2, v.at[j], s.one_minus_beta2 * adamw_flush(g * g)));
+			float new_m = adamw_saturate(fmaf(s.one_minus_beta1, g - m.at[j], m.at[j]));
+			float new_v = adamw_flush(
+			        adamw_saturate(fmaf(s.one_minus_beta2, fmaf(g, g, -v.at[j]), v.at[j])));
 			float d = fmaf(sqrtf(new_v), s.rsqrt_correction2, s.epsilon);
 
 			w = fmaf(-s.step_size, new_m / d, w);
 			bits = w != w ? 0x7fc00000 : __float_as_uint(w);
-			m.at[j] = new_m;
+			m.at[j] = adamw_flush(new_m);
 			v.at[j] = new_v;
 			hi.at[j] = (uint16_t)((bits + 0x8000) >> 16);
 			lo.at[j] = (int16_t)(uint16_t)bits;
@@ -148,9 +150,8 @@ extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
 	const struct op_adamw *o = &op->adamw;
 	struct adamw_planes p = {dev_ptr<uint16_t>(o->hi), dev_ptr<int16_t>(o->lo), dev_ptr<float>(o->m),
 	        dev_ptr<float>(o->v), dev_ptr<void>(o->grad), o->count};
-	struct adamw_scalars s = {o->beta1, o->one_minus_beta1, o->beta2, o->one_minus_beta2,
-	        o->decay ? o->decay_factor : 1.0f, o->rsqrt_correction2, o->step_size, o->epsilon,
-	        o->clip_scale};
+	struct adamw_scalars s = {o->one_minus_beta1, o->one_minus_beta2, o->decay ? o->decay_factor : 1.0f,
+	        o->rsqrt_correction2, o->step_size, o->epsilon, o->clip_scale};
 
 	return o->grad_dtype == DTYPE_F32 ? adamw_start<float>(at, &p, &s) : adamw_start<bf16>(at, &p, &s);
 }

@@ -32,9 +32,7 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	const struct op_adamw *o = &op->adamw;
 	struct adamw_run run = {
 	        .op = *o,
-	        .step = {.beta1 = o->beta1,
-	                .one_minus_beta1 = o->one_minus_beta1,
-	                .beta2 = o->beta2,
+	        .step = {.one_minus_beta1 = o->one_minus_beta1,
 	                .one_minus_beta2 = o->one_minus_beta2,
 	                .decay_factor = o->decay_factor,
 	                .rsqrt_correction2 = o->rsqrt_correction2,

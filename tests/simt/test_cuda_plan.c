@@ -76,7 +76,7 @@ static void test_plans(void **state)
 		                },
 		        .train = {32, 32},
 		        .eval = {32, 32},
-		        .adamw = {0.9, 0.95, 1e-8, 0.1},
+		        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
 		        .max_grad_norm = 1,
 		        .skip_nonfinite = 1,
 		        .check_plans = 1,

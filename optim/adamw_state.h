@@ -1,0 +1,269 @@
+/* What AdamW computes on one element, and how its state is kept: the definition, in plain C, for one element.
+ *
+ * The kernels of adamw.h and their device twins give these bits. Everything here is +, -, *, /, sqrt and fma
+ * with one rounding each, comparisons and integer arithmetic; build without contraction and without FTZ.
+ * A device compiler sets ADAMW_FN and ADAMW_TABLE before it includes this.
+ *
+ * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
+ *
+ *     g = flush(grad * clip_scale)                       (only flushed where clip_scale is 1)
+ *     m = saturate(fma(one_minus_beta1, g - m, m))
+ *     v = flush(saturate(fma(one_minus_beta2, fma(g, g, -v), v)))
+ *     d = fma(sqrt(v), rsqrt_correction2, epsilon)       (rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
+ *     w = fma(-step_size, m / d, w * decay_factor)       (step_size = lr / (1 - beta1^t))
+ *
+ * and then m and v are stored. flush(x) turns a subnormal, and -0, into +0; saturate(x) an infinity into the
+ * largest finite number of its sign; a NaN is stored as 0x7fc00000, in w, m and v. beta * x + (1 - beta) * y
+ * is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is exactly 1 - one_minus_beta.
+ */
+#ifndef FERRY_OPTIM_ADAMW_STATE_H
+#define FERRY_OPTIM_ADAMW_STATE_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef ADAMW_FN
+#define ADAMW_FN static inline
+#endif
+#ifndef ADAMW_TABLE
+#define ADAMW_TABLE static const
+#endif
+
+/* The scalars of one step, already rounded to what the kernels use. */
+struct adamw_step {
+	float one_minus_beta1, one_minus_beta2;
+	float decay_factor; /* 1 - lr * weight_decay */
+	float rsqrt_correction2, step_size, epsilon;
+	float clip_scale;      /* at most 1, and 1 when nothing is clipped */
+	uint64_t rounding_key; /* of stochastic rounding: from the run's seed and Adam's count */
+};
+
+/* How m and v are kept.
+ *   F32   4 + 4 bytes
+ *   BF16  2 + 2 bytes, rounded stochastically (adamw_round)
+ *   8BIT  1 + 1 bytes, codes of a fixed map, times a scale of each ADAMW_BLOCK elements (adamw_encode) */
+enum adamw_state { ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT, ADAMW_STATE_COUNT };
+
+enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
+
+ADAMW_FN uint32_t adamw_bits(float x)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &x, 4);
+	return bits;
+}
+
+ADAMW_FN float adamw_float(uint32_t bits)
+{
+	float x;
+
+	memcpy(&x, &bits, 4);
+	return x;
+}
+
+ADAMW_FN float adamw_flush(float x)
+{
+	return fabsf(x) < FLT_MIN || x == 0 ? 0.0f : x;
+}
+
+/* NaN stays one, of one kind. */
+ADAMW_FN float adamw_saturate(float x)
+{
+	if (x != x)
+		return adamw_float(0x7fc00000);
+	return fabsf(x) > FLT_MAX ? copysignf(FLT_MAX, x) : x;
+}
+
+struct adamw_element {
+	float m, v, w;
+};
+
+/* decay_factor: step->decay_factor, or 1 where the tensor does not decay. m comes back as the quotient has
+ * it, not yet flushed; v flushed. */
+ADAMW_FN struct adamw_element adamw_next(
+        struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
+{
+	float g = adamw_flush(grad * s->clip_scale), d;
+
+	e.m = adamw_saturate(fmaf(s->one_minus_beta1, g - e.m, e.m));
+	e.v = adamw_flush(adamw_saturate(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v)));
+	d = fmaf(sqrtf(e.v), s->rsqrt_correction2, s->epsilon);
+	e.w = fmaf(-s->step_size, e.m / d, e.w * decay_factor);
+	if (e.w != e.w)
+		e.w = adamw_float(0x7fc00000);
+	return e;
+}
+
+/* ---- stochastic rounding to bf16 ---- */
+
+/* Keys of 2^32 elements of a tensor: element_high is the element's index in its tensor, shifted right by 32.
+ */
+struct adamw_keys {
+	uint32_t add, mix;
+};
+
+/* The finalizer of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+ * OOPSLA 2014). */
+ADAMW_FN uint64_t adamw_mix64(uint64_t x)
+{
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return x ^ x >> 31;
+}
+
+ADAMW_FN struct adamw_keys adamw_keys_of(uint64_t rounding_key, int tensor, uint32_t element_high)
+{
+	uint64_t key = adamw_mix64(rounding_key + UINT64_C(0x9e3779b97f4a7c15) * ((uint64_t)tensor + 1));
+	struct adamw_keys keys;
+
+	key = adamw_mix64(key + UINT64_C(0x9e3779b97f4a7c15) * element_high);
+	keys.add = (uint32_t)key;
+	keys.mix = (uint32_t)(key >> 32);
+	return keys;
+}
+
+/* 32 random bits of one element: the lower 16 round m, the upper 16 v. */
+ADAMW_FN uint32_t adamw_random(struct adamw_keys keys, uint32_t element)
+{
+	uint32_t x = element * 0x9e3779b1u + keys.add;
+
+	x = (x ^ x >> 16 ^ keys.mix) * 0x7feb352du;
+	x = (x ^ x >> 15) * 0x846ca68bu;
+	return x ^ x >> 16;
+}
+
+/* The bf16 below x in size, or the one above with the probability that makes x the mean: random, below 2^16,
+ * is added to the 16 bits that go. Flushed; a finite x stays finite. */
+ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
+{
+	uint32_t bits = adamw_bits(x), rounded = (bits + random) >> 16, size = rounded & 0x7fff;
+
+	if (x != x)
+		return 0x7fc0;
+	if (size >= 0x7f80)
+		return (uint16_t)((rounded & 0x8000) | 0x7f7f);
+	return (uint16_t)(size < 0x0080 ? 0 : rounded);
+}
+
+/* ---- 8 bits ---- */
+
+/* The dynamic maps of Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise
+ * quantization" (ICLR 2022), as bitsandbytes publishes them (create_dynamic_map, 8 bits, 7 exponent bits):
+ * seven decades [10^(i-7), 10^(i-6)], decade i cut into n = 2^i equal parts (2^(i+1) where nothing is
+ * negative), whose middles are the values, and 0 and 1; the values in ascending order have the codes 0 ...
+ * 255. Signed, the middles are there with both signs, but -1 is not. Neither direction needs a table of codes
+ * here:
+ *
+ *     p = n + (part in decade i); 1 is the first part of an eighth decade; 0 is p = 0, unsigned 1
+ *     value = (9 * (2 p + 1) - 16 n) * 10^(i-6) / (20 n)         (two roundings away from the definition)
+ *     code = 127 + p with the sign of the value, unsigned p - 1
+ *
+ * A value stands for x / scale, scale being the largest |x| of the block. The code of x is that of the
+ * nearest value; midway, of the larger one inside a decade and of the smaller one between decades (in size).
+ * Largest error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1), 0.9 / 256 =
+ * 0.00352 unsigned. */
+struct adamw_map {
+	float edge[8]; /* midway between the last value of one decade and the first of the next: x is of
+	                  decade i if it is above i + 1 of them, and 0 if it is above none */
+	float scale[8], start[8], last[8]; /* by decade: p = trunc(min(fma(x, scale, start), last)) */
+	float minus[8], unit[8];           /* by the lowest 3 bits of the exponent of 2 p + 1: value =
+	                                      fma(9, 2 p + 1, -minus) * unit, the fma being exact */
+};
+
+ADAMW_TABLE struct adamw_map adamw_map_signed = {
+        .edge = {(float)(1e-6 * (0.05 + 0.225 / 1)), (float)(1e-6 * (1 + 0.9 / 1)),
+                (float)(1e-5 * (1 + 0.9 / 2)), (float)(1e-4 * (1 + 0.9 / 4)), (float)(1e-3 * (1 + 0.9 / 8)),
+                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), (float)(1 - 0.225 / 64)},
+        .scale = {(float)(1 * 1e6 / 0.9), (float)(2 * 1e5 / 0.9), (float)(4 * 1e4 / 0.9),
+                (float)(8 * 1e3 / 0.9), (float)(16 * 1e2 / 0.9), (float)(32 * 1e1 / 0.9),
+                (float)(64 * 1e0 / 0.9), 0},
+        .start = {(float)(1 * 8 / 9.0), (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0),
+                (float)(16 * 8 / 9.0), (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), 128},
+        .last = {1.5f, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 128},
+        .minus = {16, 32, 64, 128, 256, 512, 1024, 9},
+        .unit = {(float)(1e-6 / 20), (float)(1e-5 / 40), (float)(1e-4 / 80), (float)(1e-3 / 160),
+                (float)(1e-2 / 320), (float)(1e-1 / 640), (float)(1e0 / 1280), (float)(1.0 / 2304)},
+};
+ADAMW_TABLE struct adamw_map adamw_map_unsigned = {
+        .edge = {(float)(1e-6 * (0.05 + 0.225 / 2)), (float)(1e-6 * (1 + 0.9 / 2)),
+                (float)(1e-5 * (1 + 0.9 / 4)), (float)(1e-4 * (1 + 0.9 / 8)), (float)(1e-3 * (1 + 0.9 / 16)),
+                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), (float)(1 - 0.225 / 128)},
+        .scale = {(float)(2 * 1e6 / 0.9), (float)(4 * 1e5 / 0.9), (float)(8 * 1e4 / 0.9),
+                (float)(16 * 1e3 / 0.9), (float)(32 * 1e2 / 0.9), (float)(64 * 1e1 / 0.9),
+                (float)(128 * 1e0 / 0.9), 0},
+        .start = {(float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0), (float)(16 * 8 / 9.0),
+                (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), (float)(128 * 8 / 9.0), 256},
+        .last = {3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 255.5f, 256},
+        .minus = {27, 32, 64, 128, 256, 512, 1024, 2048},
+        .unit = {(float)(1.0 / 4590), (float)(1e-6 / 40), (float)(1e-5 / 80), (float)(1e-4 / 160),
+                (float)(1e-3 / 320), (float)(1e-2 / 640), (float)(1e-1 / 1280), (float)(1e0 / 2560)},
+};
+
+/* |x| of at most about 1; NaN and 0 give the position of 0, which is `zero`. */
+ADAMW_FN uint32_t adamw_position(const struct adamw_map *map, float x, uint32_t zero)
+{
+	int above = 0;
+
+	for (int i = 0; i < 8; i++)
+		above += x > map->edge[i];
+	if (above == 0)
+		return zero;
+	return (uint32_t)fminf(fmaf(x, map->scale[above - 1], map->start[above - 1]), map->last[above - 1]);
+}
+
+ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
+{
+	float x = (float)(2 * position + 1);
+	int slot = adamw_bits(x) >> 23 & 7;
+
+	return fmaf(9.0f, x, -map->minus[slot]) * map->unit[slot];
+}
+
+/* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
+ADAMW_FN uint8_t adamw_encode_signed(float x)
+{
+	uint32_t p = adamw_position(&adamw_map_signed, fabsf(x), 0);
+
+	if (x < 0)
+		return (uint8_t)(127 - (p < 127 ? p : 127));
+	return (uint8_t)(127 + p);
+}
+
+ADAMW_FN uint8_t adamw_encode_unsigned(float x)
+{
+	return (uint8_t)(adamw_position(&adamw_map_unsigned, x, 1) - 1);
+}
+
+ADAMW_FN float adamw_decode_signed(uint8_t code)
+{
+	return code < 127 ? -adamw_value(&adamw_map_signed, 127u - code)
+	                  : adamw_value(&adamw_map_signed, code - 127u);
+}
+
+ADAMW_FN float adamw_decode_unsigned(uint8_t code)
+{
+	return adamw_value(&adamw_map_unsigned, code + 1u);
+}
+
+/* The scale of a block is the largest adamw_size of what it stores (flushed first): as integers, so that a
+ * NaN is larger than all and makes the whole block NaN. */
+ADAMW_FN uint32_t adamw_size(float x)
+{
+	return adamw_bits(x) & 0x7fffffff;
+}
+
+ADAMW_FN float adamw_inverse(float scale)
+{
+	return scale == 0 ? 0.0f : 1 / scale;
+}
+
+/* m and v as an update finds them: flushed after the multiplication. */
+ADAMW_FN float adamw_unscale(float value, float scale)
+{
+	return adamw_flush(value * scale);
+}
+
+#endif
