@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
+#include "cli/plan_time.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 
@@ -12,6 +13,8 @@
 
 #include <inttypes.h>
 
+enum { TIMELINE_COLUMNS = 96 };
+
 /* Steps on the meta clock: the first fills the pipeline, the second is counted. */
 struct plan_figures {
 	struct engine_memory memory;
@@ -21,6 +24,8 @@ struct plan_figures {
 	double queue_ms[QUEUE_COUNT];
 	double flops;
 	int64_t tokens;
+	struct plan_time time;
+	struct str timeline; /* of the counted step, where people read */
 };
 
 static void micro_fill(struct host_batch *micro, int count, const struct engine_sizes *sizes)
@@ -34,22 +39,29 @@ static int steps_simulate(
         struct session *s, struct plan_figures *f, int micro_count, const struct engine_sizes *sizes)
 {
 	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
+	const struct plan *plan = engine_plan(s->engine, PLAN_TRAIN);
+	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
 	struct device_stats before = {0}, after = {0};
 	struct engine_result result;
-	int rc = micro ? 0 : ERR_NOMEM;
+	int rc = micro && spans ? 0 : ERR_NOMEM;
 
 	f->tokens = f->world_size * micro_count * sizes->max_tokens;
 	if (!rc)
 		micro_fill(micro, micro_count, sizes);
 	for (int step = 0; step < 2 && !rc; step++) {
 		device_get_stats(s->device, &before);
-		rc = engine_step(s->engine, &result, micro, micro_count, f->tokens, 1e-5, NULL);
+		rc = engine_step(s->engine, &result, micro, micro_count, f->tokens, 1e-5, spans);
 		device_get_stats(s->device, &after);
 	}
 	f->step_ms = 1e-6 * (double)(after.now_ns - before.now_ns);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		f->queue_ms[q] = 1e-6 * (double)(after.busy_ns[q] - before.busy_ns[q]);
 	f->flops = after.flops - before.flops;
+	if (!rc)
+		plan_time_find(&f->time, plan, spans);
+	if (!rc && !s->config->json)
+		plan_time_draw(&f->timeline, &f->time, plan, spans, TIMELINE_COLUMNS);
+	mem_free(spans);
 	mem_free(micro);
 	return rc;
 }
@@ -77,6 +89,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		snprintf(key, sizeof(key), "%s_ms", queue_name((enum queue_kind)q));
 		json_object_set_new(object, key, json_real(f->queue_ms[q]));
 	}
+	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
+	json_object_set_new(object, "bound_by", json_string(f->time.binds));
 	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
 		rc = cli_print_json(object);
@@ -164,7 +178,10 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	        1e3 * (double)f->tokens / f->step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->queue_ms[q]);
-	cli_say(c, "\n");
+	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
+	cli_say(c, "at least it takes %.1f ms, bound by %s; this plan is within %.2f of that\n",
+	        1e-6 * (double)f->time.bound_ns, f->time.binds,
+	        f->step_ms / (1e-6 * (double)f->time.bound_ns));
 	print_verdict(s, f);
 	return 0;
 }
@@ -231,6 +248,7 @@ int cli_plan(const struct config *c)
 	else if (!rc)
 		rc = print_people(&s, &f);
 out:
+	str_free(&f.timeline);
 	session_close(&s);
 	machine_free(machine);
 	return rc;

@@ -113,6 +113,35 @@ static void test_parts_make_the_whole(void **state)
 	}
 }
 
+/* No step is shorter than what is said to bound it, and streaming hides nearly all that can be hidden. */
+static void test_no_step_beats_its_bound(void **state)
+{
+	static const struct {
+		const char *model, *machine, *settings;
+		double within;
+	} rows[] = {
+	        {"llama-2-7b", "pc-rtx-4090", "max_length=4096", 1.05},
+	        {"llama-2-13b", "pc-rtx-5090", "max_length=4096 vram_budget=off", 1.05},
+	        {"llama-2-70b", "a100-80-x8", "max_length=4096 per_device_train_batch_size=2", 1.05},
+	        {"llama-2-70b", "h200", "max_length=4096 activations=offload", 1.05},
+	        {"llama-3-8b", "gh200", "max_length=2048 max_grad_norm=0 skip_nonfinite=off", 1.1},
+	        {"llama-2-7b", "pc-rtx-4090", "max_length=64 backward_prefetch=NO_PREFETCH", 9},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		json_t *plan = plan_of(rows[i].model, rows[i].machine, rows[i].settings);
+		double step = real_of(plan, "step_ms"), bound = real_of(plan, "bound_ms");
+
+		assert_true(bound > 0 && step >= 0.9999 * bound);
+		if (!(step <= rows[i].within * bound))
+			fail_msg("%s on %s: %.1f ms, the bound is %.1f ms by %s", rows[i].model,
+			        rows[i].machine, step, bound,
+			        json_string_value(json_object_get(plan, "bound_by")));
+		json_decref(plan);
+	}
+}
+
 static void test_mistakes_are_named(void **state)
 {
 	static const struct {
@@ -174,6 +203,7 @@ int main(void)
 	        cmocka_unit_test(test_ranks_share_a_machine),
 	        cmocka_unit_test(test_the_described_memory_counts),
 	        cmocka_unit_test(test_parts_make_the_whole),
+	        cmocka_unit_test(test_no_step_beats_its_bound),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 
