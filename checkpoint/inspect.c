@@ -162,21 +162,30 @@ static const char *first_file(const struct manifest *manifest, int tensor)
 	return "";
 }
 
-static json_t *planes_to_json(const struct manifest *manifest, int64_t *element_bytes)
+static json_t *planes_to_json(const struct manifest *manifest)
 {
 	json_t *list = json_array();
 
-	*element_bytes = 0;
 	for (int p = 0; p < PLANE_COUNT; p++) {
 		if (!(manifest->planes & 1u << p))
 			continue;
-		*element_bytes += plane_bytes((enum plane)p);
 		if (append(list, json_string(plane_name((enum plane)p)))) {
 			json_decref(list);
 			return NULL;
 		}
 	}
 	return list;
+}
+
+/* Of one tensor in all planes. */
+static int64_t tensor_bytes(const struct manifest *manifest, int tensor)
+{
+	int64_t bytes = 0;
+
+	for (int p = 0; p < PLANE_COUNT; p++)
+		if (manifest->planes & 1u << p)
+			bytes += plane_bytes((enum plane)p, manifest->state, manifest->tensors[tensor].count);
+	return bytes;
 }
 
 static int add_manifest_files(json_t *list, int64_t *bytes, const struct manifest *manifest)
@@ -200,7 +209,7 @@ static int add_manifest_files(json_t *list, int64_t *bytes, const struct manifes
 static int inspect_checkpoint(json_t **out, const char *path)
 {
 	json_t *list = json_array(), *files = json_array(), *planes = NULL;
-	int64_t parameters = 0, bytes = 0, element_bytes = 0;
+	int64_t parameters = 0, bytes = 0;
 	const struct manifest *manifest = NULL;
 	struct checkpoint *checkpoint = NULL;
 	int err = list && files ? checkpoint_open(&checkpoint, path) : ERR_NOMEM;
@@ -208,25 +217,25 @@ static int inspect_checkpoint(json_t **out, const char *path)
 	if (err)
 		goto out;
 	manifest = checkpoint_manifest(checkpoint);
-	planes = planes_to_json(manifest, &element_bytes);
+	planes = planes_to_json(manifest);
 	for (int t = 0; !err && t < manifest->tensor_count; t++) {
 		const struct manifest_tensor *tensor = &manifest->tensors[t];
 
 		parameters += tensor->count;
-		err = append(list, json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", tensor->name, "dtype", "F32",
-		                           "shape", shape_to_json(tensor->shape, tensor->rank), "bytes",
-		                           (json_int_t)(tensor->count * element_bytes), "file",
-		                           first_file(manifest, t)));
+		err = append(list,
+		        json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", tensor->name, "dtype", "F32", "shape",
+		                shape_to_json(tensor->shape, tensor->rank), "bytes",
+		                (json_int_t)tensor_bytes(manifest, t), "file", first_file(manifest, t)));
 	}
 	if (!err)
 		err = add_manifest_files(files, &bytes, manifest);
 	if (!err)
-		err = finish(
-		        out, json_pack("{s:s,s:I,s:s,s:i,s:O,s:O,s:I,s:I,s:O,s:O}", "kind", "checkpoint",
-		                     "step", (json_int_t)manifest->step, "model_type", manifest->model_type,
-		                     "world_size", manifest->world_size, "planes", planes, "tensors", list,
-		                     "parameters", (json_int_t)parameters, "bytes", (json_int_t)bytes,
-		                     "files", files, "training", manifest->training));
+		err = finish(out, json_pack("{s:s,s:I,s:s,s:i,s:O,s:s,s:O,s:I,s:I,s:O,s:O}", "kind",
+		                          "checkpoint", "step", (json_int_t)manifest->step, "model_type",
+		                          manifest->model_type, "world_size", manifest->world_size, "planes",
+		                          planes, "optimizer_state", plane_state_name(manifest->state),
+		                          "tensors", list, "parameters", (json_int_t)parameters, "bytes",
+		                          (json_int_t)bytes, "files", files, "training", manifest->training));
 out:
 	checkpoint_close(checkpoint);
 	json_decref(list);

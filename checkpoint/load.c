@@ -141,7 +141,7 @@ static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, con
 		return ERR_NOMEM;
 	found = safetensors_find(shard, name);
 	mem_free(name);
-	if (!found || found->len_bytes != range->count * plane_bytes(plane))
+	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count))
 		return err_set(ERR_INPUT, "%s: does not hold plane %s of %s from %" PRId64, shard->path,
 		        plane_name(plane), tensor->name, range->first);
 	checkpoint->entries[checkpoint->entry_count++] = (struct entry){plane, *range, f, found->begin_bytes};
@@ -380,7 +380,7 @@ int checkpoint_read(
         struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	const struct manifest *manifest = checkpoint->manifest;
-	int width = plane_bytes(plane), err = 0;
+	int err = 0;
 	char *out = dst;
 
 	assert(tensor >= 0 && tensor < manifest->tensor_count);
@@ -390,13 +390,14 @@ int checkpoint_read(
 		        ERR_INPUT, "%s: plane %s was not saved in it", checkpoint->path, plane_name(plane));
 	while (!err && count) {
 		const struct entry *entry = find_entry(checkpoint, tensor, plane, first);
-		int64_t within = first - entry->range.first, part = entry->range.count - within;
+		int64_t within = first - entry->range.first, part = entry->range.count - within, bytes;
 
 		if (part > count)
 			part = count;
-		err = read_verified(
-		        checkpoint, out, entry->file, entry->begin_bytes + within * width, part * width);
-		out += part * width;
+		bytes = plane_bytes(plane, manifest->state, part);
+		err = read_verified(checkpoint, out, entry->file,
+		        entry->begin_bytes + plane_bytes(plane, manifest->state, within), bytes);
+		out += bytes;
 		first += part;
 		count -= part;
 	}
@@ -431,8 +432,8 @@ static int load_range(struct checkpoint *checkpoint, const struct plane_sink *si
 int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink,
         const struct plane_range *ranges, int64_t range_count)
 {
-	static const enum plane order[PLANE_COUNT] = {PLANE_M, PLANE_V, PLANE_HI, PLANE_LO}; /* of the file */
 	const struct manifest *manifest = checkpoint->manifest;
+	const enum plane *order = plane_file_order(manifest->state);
 	int64_t count = ranges ? range_count : manifest->tensor_count;
 	void *piece = mem_alloc(PLANE_PIECE_COUNT, 4);
 	int err = piece ? 0 : ERR_NOMEM;

@@ -35,8 +35,8 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint);
  * the table. ERR_INPUT names the first difference. */
 int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
 
-/* Elements of one plane, from wherever they lie. ERR_INPUT "FILE: byte OFFSET: ..." for damage, or when the
- * plane was not saved. One thread per checkpoint. */
+/* Elements of one plane, from wherever they lie, in the manifest's state. ERR_INPUT "FILE: byte OFFSET: ..."
+ * for damage, or when the plane was not saved. One thread per checkpoint. */
 int checkpoint_read(
         struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 

@@ -13,15 +13,9 @@
 
 const char manifest_name[] = "manifest.json";
 
-static const char *const plane_names[PLANE_COUNT] = {"hi", "lo", "m", "v"};
 static const char format_name[] = "ferry checkpoint";
 enum { FORMAT_VERSION = 1, HASH_DIGITS = 16 };
 static const int64_t manifest_max_bytes = 1 << 30;
-
-const char *plane_name(enum plane plane)
-{
-	return plane_names[plane];
-}
 
 /* ---- text with a checksum as its last line ---- */
 
@@ -196,7 +190,7 @@ static json_t *planes_to_json(unsigned planes)
 	json_t *list = json_array();
 
 	for (int p = 0; list && p < PLANE_COUNT; p++) {
-		if (planes & 1u << p && json_array_append_new(list, json_string(plane_names[p]))) {
+		if (planes & 1u << p && json_array_append_new(list, json_string(plane_name((enum plane)p)))) {
 			json_decref(list);
 			return NULL;
 		}
@@ -207,11 +201,12 @@ static json_t *planes_to_json(unsigned planes)
 int manifest_write(const char *dir, const struct manifest *manifest)
 {
 	char *path = file_join(dir, manifest_name);
-	json_t *root = json_pack("{s:s,s:i,s:I,s:s,s:i,s:o,s:i,s:O,s:o,s:o}", "format", format_name,
+	json_t *root = json_pack("{s:s,s:i,s:I,s:s,s:i,s:o,s:s,s:i,s:O,s:o,s:o}", "format", format_name,
 	        "version", FORMAT_VERSION, "step", (json_int_t)manifest->step, "model_type",
 	        manifest->model_type, "world_size", manifest->world_size, "planes",
-	        planes_to_json(manifest->planes), "block_bytes", SAFETENSORS_BLOCK_BYTES, "training",
-	        manifest->training, "tensors", tensors_to_json(manifest), "files", files_to_json(manifest));
+	        planes_to_json(manifest->planes), "optimizer_state", plane_state_name(manifest->state),
+	        "block_bytes", SAFETENSORS_BLOCK_BYTES, "training", manifest->training, "tensors",
+	        tensors_to_json(manifest), "files", files_to_json(manifest));
 	int err = path ? write_sealed(path, root) : ERR_NOMEM;
 
 	json_decref(root);
@@ -309,6 +304,12 @@ static int read_range(
 	if (!good)
 		return err_set(ERR_INPUT, "%s: a range that is none of [tensor, first, count]", where);
 	*range = (struct plane_range){(int)value[0], value[1], value[2]};
+	if (manifest->planes & PLANES_SCALE &&
+	        (range->first % PLANE_BLOCK_COUNT ||
+	                (range->count % PLANE_BLOCK_COUNT &&
+	                        range->first + range->count != manifest->tensors[range->tensor].count)))
+		return err_set(
+		        ERR_INPUT, "%s: a range that cuts a block of %d elements", where, PLANE_BLOCK_COUNT);
 	return 0;
 }
 
@@ -422,13 +423,35 @@ static int read_planes(struct manifest *manifest, const json_t *root, const char
 		const char *name = json_string_value(json_array_get(list, i));
 		int p = 0;
 
-		while (p < PLANE_COUNT && (!name || strcmp(name, plane_names[p])))
+		while (p < PLANE_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
 			p++;
 		if (p == PLANE_COUNT)
 			return err_set(ERR_INPUT, "%s: an unknown plane", where);
 		manifest->planes |= 1u << p;
 	}
 	return err;
+}
+
+/* How m and v were kept; manifests from before there was a choice do not say. */
+static int read_state(struct manifest *manifest, const json_t *root, const char *where)
+{
+	const char *name = NULL;
+	int err = json_get_str(root, where, "optimizer_state", &name), state = 0;
+	unsigned scales = manifest->planes & PLANES_SCALE, moments = manifest->planes & PLANES_MOMENT;
+
+	if (err < 0)
+		return err;
+	while (err && state < PLANE_STATE_COUNT && strcmp(name, plane_state_name((enum plane_state)state)))
+		state++;
+	if (state == PLANE_STATE_COUNT)
+		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this program",
+		        where, safetensors_name_show(name).text);
+	manifest->state = (enum plane_state)state;
+	if (state == PLANE_STATE_8BIT && moments ? scales != PLANES_SCALE || moments != PLANES_MOMENT
+	                                         : scales != 0)
+		return err_set(ERR_INPUT, "%s: its planes are not those of optimizer_state \"%s\"", where,
+		        plane_state_name(manifest->state));
+	return 0;
 }
 
 static int compare_ranges(const void *a, const void *b)
@@ -510,6 +533,8 @@ static int read_manifest(struct manifest *manifest, const json_t *root, const ch
 
 	if (!err)
 		err = read_planes(manifest, root, where);
+	if (!err)
+		err = read_state(manifest, root, where);
 	if (!err)
 		err = read_tensors(manifest, root, where);
 	if (!err)

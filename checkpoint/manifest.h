@@ -40,8 +40,9 @@ struct manifest_tensor {
 
 struct manifest {
 	int64_t step;
-	int world_size;  /* ranks that wrote it */
-	unsigned planes; /* bit 1 << enum plane */
+	int world_size;         /* ranks that wrote it */
+	unsigned planes;        /* bit 1 << enum plane */
+	enum plane_state state; /* of m and v; F32 where they were not saved */
 	char *model_type;
 	struct manifest_tensor *tensors;
 	int tensor_count;
@@ -51,9 +52,6 @@ struct manifest {
 };
 
 extern const char manifest_name[]; /* "manifest.json" */
-
-/* "hi", "lo", "m", "v" */
-const char *plane_name(enum plane plane);
 
 /* Writes DIR/manifest.json, fsynced. */
 int manifest_write(const char *dir, const struct manifest *manifest);

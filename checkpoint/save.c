@@ -54,12 +54,13 @@ int64_t checkpoint_step_of(const char *name)
 
 /* ---- this rank's shard ---- */
 
-/* Wide planes first: each element then lies within one block of checksums. */
-static const enum plane file_order[PLANE_COUNT] = {PLANE_M, PLANE_V, PLANE_HI, PLANE_LO};
-
-static enum safetensors_dtype plane_dtype(enum plane plane)
+static enum safetensors_dtype plane_dtype(enum plane plane, enum plane_state state)
 {
-	return plane == PLANE_HI ? SAFETENSORS_BF16 : plane == PLANE_LO ? SAFETENSORS_I16 : SAFETENSORS_F32;
+	int width = plane_width(plane, state);
+
+	if (plane == PLANE_LO)
+		return SAFETENSORS_I16;
+	return width == 4 ? SAFETENSORS_F32 : width == 2 ? SAFETENSORS_BF16 : SAFETENSORS_U8;
 }
 
 static void free_decls(struct safetensors_decl *decls, int64_t count)
@@ -81,7 +82,7 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 	if (!decls)
 		return ERR_NOMEM;
 	for (int o = 0; o < PLANE_COUNT; o++) {
-		enum plane plane = file_order[o];
+		enum plane plane = plane_file_order(attempt->save->state)[o];
 
 		for (int64_t r = 0; r < file->range_count && attempt->save->planes & 1u << plane; r++) {
 			const struct plane_range *range = &file->ranges[r];
@@ -90,9 +91,9 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 			        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
 			                model->tensors[range->tensor].name, range->first,
 			                range->first + range->count),
-			        .dtype = plane_dtype(plane),
+			        .dtype = plane_dtype(plane, attempt->save->state),
 			        .rank = 1,
-			        .shape = {range->count}};
+			        .shape = {plane_numbers(plane, range->count)}};
 			if (!decls[count].name) {
 				free_decls(decls, count);
 				return ERR_NOMEM;
@@ -112,7 +113,7 @@ static int write_planes(const struct attempt *attempt, struct safetensors_writer
 	int err = piece ? 0 : ERR_NOMEM;
 
 	for (int o = 0; !err && o < PLANE_COUNT; o++) {
-		enum plane plane = file_order[o];
+		enum plane plane = plane_file_order(attempt->save->state)[o];
 
 		for (int64_t r = 0; r < attempt->file.range_count && attempt->save->planes & 1u << plane;
 		        r++) {
@@ -125,8 +126,8 @@ static int write_planes(const struct attempt *attempt, struct safetensors_writer
 				err = source->read(
 				        source->context, at.tensor, plane, at.first, at.count, piece);
 				if (!err)
-					err = safetensors_append(
-					        writer, piece, (size_t)at.count * (size_t)plane_bytes(plane));
+					err = safetensors_append(writer, piece,
+					        (size_t)plane_bytes(plane, attempt->save->state, at.count));
 			}
 		}
 	}
@@ -194,11 +195,12 @@ static int write_part(const struct attempt *attempt)
 
 static int64_t planes_bytes(const struct checkpoint_save *save)
 {
-	int64_t per_element = 0;
+	int64_t bytes = 0;
 
 	for (int p = 0; p < PLANE_COUNT; p++)
-		per_element += save->planes & 1u << p ? plane_bytes((enum plane)p) : 0;
-	return per_element * save->model->parameter_count;
+		if (save->planes & 1u << p)
+			bytes += plane_bytes((enum plane)p, save->state, save->model->parameter_count);
+	return bytes;
 }
 
 static void warn_of_space(const struct checkpoint_save *save)
@@ -295,6 +297,7 @@ static int commit(const struct attempt *attempt)
 	manifest->step = save->step;
 	manifest->world_size = save->world.size;
 	manifest->planes = save->planes;
+	manifest->state = save->state;
 	manifest->training = json_incref(save->training);
 	err = add_shards(manifest, attempt);
 	if (!err && (save->files_from || save->config_path))

@@ -35,7 +35,8 @@ struct checkpoint_save {
 	int64_t step;
 	const struct model *model;
 	const struct plane_source *source;
-	unsigned planes; /* bit 1 << enum plane: which are written */
+	unsigned planes;        /* bit 1 << enum plane: which are written */
+	enum plane_state state; /* of m and v */
 	/* What this rank owns, in order of tensors; NULL: everything (a world of one). The ranges of all
 	 * ranks cover each tensor once. */
 	const struct plane_range *ranges;

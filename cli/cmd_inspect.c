@@ -58,7 +58,7 @@ static void print_state(const json_t *root)
 	printf("step %" PRId64 ", written by %" PRId64 " rank%s, planes", int_of(root, "step"),
 	        int_of(root, "world_size"), int_of(root, "world_size") == 1 ? "" : "s");
 	json_array_foreach(json_object_get(root, "planes"), i, value) printf(" %s", json_string_value(value));
-	printf("\n");
+	printf(", optimizer state %s\n", text_of(root, "optimizer_state"));
 }
 
 static void print_run(const char *path, const json_t *root)

@@ -66,6 +66,18 @@ static int steps_simulate(
 	return rc;
 }
 
+/* The planes of a checkpoint. */
+static int64_t disk_bytes(const struct session *s)
+{
+	enum plane_state state = session_plane_state(s->config);
+	int64_t bytes = 0;
+
+	for (int p = 0; p < PLANE_COUNT; p++)
+		for (int t = 0; t < s->model->tensor_count && planes_of(state) & 1u << p; t++)
+			bytes += plane_bytes((enum plane)p, state, s->model->tensors[t].count);
+	return bytes;
+}
+
 static int print_json(const struct session *s, const struct plan_figures *f)
 {
 	const struct engine_memory *m = &f->memory;
@@ -74,8 +86,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	        (json_int_t)s->model->parameter_count, "device_bytes",
 	        (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
 	        (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
-	        "disk_bytes", (json_int_t)(12 * s->model->parameter_count), "step_ms", f->step_ms,
-	        "tokens_per_s", 1e3 * (double)f->tokens / f->step_ms, "fits", f->fit.fits, "store_bytes",
+	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step_ms, "tokens_per_s",
+	        1e3 * (double)f->tokens / f->step_ms, "fits", f->fit.fits, "store_bytes",
 	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
 	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
 	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
@@ -166,7 +178,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 		print_reserve(c, &s->fit.reserves[i]);
 	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
-	print_row(c, "disk, each checkpoint", 12 * s->model->parameter_count);
+	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
 	print_resident(s, &f->memory);

@@ -212,6 +212,11 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        [CONFIG_WRAP_POLICY_SIZE] = WRAP_SIZE,
 	        [CONFIG_WRAP_POLICY_NONE] = WRAP_NONE,
 	};
+	static const enum dtype states[] = {
+	        [CONFIG_OPTIMIZER_STATE_FP32] = DTYPE_F32,
+	        [CONFIG_OPTIMIZER_STATE_BF16] = DTYPE_BF16,
+	        [CONFIG_OPTIMIZER_STATE_8BIT] = DTYPE_U8,
+	};
 	const struct config *c = s->config;
 	int offload = c->cpu_offload == CONFIG_AUTO ? CONFIG_OFFLOAD_ON : c->cpu_offload;
 	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
@@ -245,6 +250,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
 	                        .gradient_dtype =
 	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .state_dtype = states[c->optimizer_state],
 	                        .micro_batches = micro_batches,
 	                },
 	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay, (uint64_t)c->seed},
@@ -309,13 +315,30 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 
 /* ---- weights ---- */
 
+static const enum store_plane store_planes[PLANE_COUNT] = {
+        [PLANE_HI] = STORE_HI,
+        [PLANE_LO] = STORE_LO,
+        [PLANE_M] = STORE_M,
+        [PLANE_V] = STORE_V,
+        [PLANE_M_SCALE] = STORE_M_SCALE,
+        [PLANE_V_SCALE] = STORE_V_SCALE,
+};
+
 static int write_plane(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
-	static const enum store_plane planes[PLANE_COUNT] = {
-	        [PLANE_HI] = STORE_HI, [PLANE_LO] = STORE_LO, [PLANE_M] = STORE_M, [PLANE_V] = STORE_V};
+	return engine_write(context, tensor, store_planes[plane], first, count, src);
+}
 
-	return engine_write(context, tensor, planes[plane], first, count, src);
+enum plane_state session_plane_state(const struct config *c)
+{
+	static const enum plane_state states[] = {
+	        [CONFIG_OPTIMIZER_STATE_FP32] = PLANE_STATE_F32,
+	        [CONFIG_OPTIMIZER_STATE_BF16] = PLANE_STATE_BF16,
+	        [CONFIG_OPTIMIZER_STATE_8BIT] = PLANE_STATE_8BIT,
+	};
+
+	return states[c->optimizer_state];
 }
 
 void session_sink(struct session *s, struct plane_sink *sink)
@@ -325,10 +348,7 @@ void session_sink(struct session *s, struct plane_sink *sink)
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	static const enum store_plane planes[PLANE_COUNT] = {
-	        [PLANE_HI] = STORE_HI, [PLANE_LO] = STORE_LO, [PLANE_M] = STORE_M, [PLANE_V] = STORE_V};
-
-	return engine_read(context, tensor, planes[plane], first, count, dst);
+	return engine_read(context, tensor, store_planes[plane], first, count, dst);
 }
 
 void session_source(struct session *s, struct plane_source *source)

@@ -65,6 +65,9 @@ int session_open_engine(struct session *s, const struct engine_options *o);
 int session_start_engine(struct session *s);
 int session_load_weights(struct session *s);
 
+/* How the run keeps the moments of AdamW, in checkpoint/'s words. */
+enum plane_state session_plane_state(const struct config *c);
+
 /* The planes of the engine as checkpoint/ wants to see them. */
 void session_sink(struct session *s, struct plane_sink *sink);
 void session_source(struct session *s, struct plane_source *source);

@@ -14,8 +14,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ALL_PLANES = 1 << PLANE_HI | 1 << PLANE_LO | 1 << PLANE_M | 1 << PLANE_V };
-
 /* ---- training state ---- */
 
 /* The rows as they will be drawn: resuming on others would silently train on something else. */
@@ -129,7 +127,7 @@ int train_load_checkpoint(struct trainer *t)
 	struct plane_sink sink;
 	int rc = training_state_restore(t, m->training, path);
 
-	if (!rc && (m->planes & ALL_PLANES) != ALL_PLANES)
+	if (!rc && (m->planes & planes_of(m->state)) != planes_of(m->state))
 		rc = err_set(
 		        ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume", path);
 	session_sink(&t->session, &sink);
@@ -142,13 +140,15 @@ int train_load_checkpoint(struct trainer *t)
 
 int train_save_checkpoint(struct trainer *t)
 {
+	enum plane_state state = session_plane_state(t->config);
 	struct plane_source source;
 	struct checkpoint_save save = {
 	        .output_dir = t->config->output_dir,
 	        .step = t->step,
 	        .model = t->session.model,
 	        .source = &source,
-	        .planes = ALL_PLANES,
+	        .planes = planes_of(state),
+	        .state = state,
 	        .files_from = t->session.model_dir,
 	        .total_limit = (int)t->config->save_total_limit,
 	        .world = {.size = 1},

@@ -293,6 +293,22 @@ static int check_colsum(const struct op *op)
 	return rc ? rc : check_dtype(op, "dtype", p->dtype);
 }
 
+static int check_adamw(const struct op *op)
+{
+	const struct op_adamw *p = &op->adamw;
+	int rc = check_fields(op, (struct field[]){{"count", p->count, 1}, {"first", p->first, 0},
+	                                  {"tensor", p->tensor, 0}, {NULL, 0, 0}});
+
+	if (!rc)
+		rc = check_dtype(op, "grad_dtype", p->grad_dtype);
+	if (rc || p->state_dtype != DTYPE_U8)
+		return rc ? rc : check_dtype(op, "state_dtype", p->state_dtype);
+	if (p->first % OP_ADAMW_BLOCK)
+		return err_set(ERR_RANGE, "adamw: first is %" PRId64 ", must be a multiple of %d", p->first,
+		        OP_ADAMW_BLOCK);
+	return 0;
+}
+
 /* Everything but the addresses. */
 static int check_scalars(const struct op *op)
 {
@@ -348,7 +364,7 @@ static int check_scalars(const struct op *op)
 	case OP_SUMSQ:
 		return check_flat(op, "count", op->sumsq.count, op->sumsq.dtype);
 	case OP_ADAMW:
-		return check_flat(op, "count", op->adamw.count, op->adamw.grad_dtype);
+		return check_adamw(op);
 	default:
 		return err_set(ERR_RANGE, "op kind %d does not exist", (int)op->kind);
 	}

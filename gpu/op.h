@@ -262,12 +262,18 @@ struct op_sumsq {
 	enum dtype dtype;
 };
 
-/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. */
+/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are F32, BF16
+ * (rounding_key, tensor and first choose how each element is rounded) or U8: codes, with a scale (F32) for
+ * every OP_ADAMW_BLOCK elements in m_scale and v_scale, which are DEV_NONE else. */
+enum { OP_ADAMW_BLOCK = 256 };
 struct op_adamw {
-	dev_addr hi, lo, m, v, grad;
+	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
 	int64_t count;
+	int64_t first; /* index of element 0 in its tensor; U8: a multiple of OP_ADAMW_BLOCK */
+	int tensor;    /* index in the model's table */
 	int decay;
-	enum dtype grad_dtype;
+	enum dtype grad_dtype, state_dtype;
+	uint64_t rounding_key;
 	float one_minus_beta1, one_minus_beta2, decay_factor, rsqrt_correction2, step_size, epsilon,
 	        clip_scale;
 };

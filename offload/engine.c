@@ -320,14 +320,6 @@ static dev_addr device_plane(const struct engine *e, enum store_plane plane, int
 	return DEV_NONE;
 }
 
-static int64_t plane_element_bytes(const struct engine *e, enum store_plane plane)
-{
-	static const int64_t bytes[] = {[STORE_HI] = 2, [STORE_LO] = 2, [STORE_M] = 4, [STORE_V] = 4};
-
-	return plane == STORE_GRADIENT ? dtype_bytes(plan_gradient_home_dtype(&any_plan(e)->policy))
-	                               : bytes[plane];
-}
-
 /* The part of a range that this rank holds: position from the unit's shard start, in bytes. */
 struct plane_part {
 	int unit;
@@ -337,17 +329,20 @@ struct plane_part {
 static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum store_plane plane,
         int64_t first, int64_t count)
 {
-	int64_t element = plane_element_bytes(e, plane), at, held, skipped;
+	int64_t width = dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)), at, held, skipped, total;
+	int scales = plan_plane_count(plane, 2) == 1;
 
-	if (tensor < 0 || tensor >= e->map->model->tensor_count || first < 0 || count < 0 ||
-	        first > e->map->model->tensors[tensor].count - count)
+	total = tensor < 0 || tensor >= e->map->model->tensor_count ? -1
+	                                                            : e->map->model->tensors[tensor].count;
+	if (first < 0 || count < 0 || first > total - count ||
+	        (scales && (first % OP_ADAMW_BLOCK || (count % OP_ADAMW_BLOCK && first + count != total))))
 		return err_set(
 		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
 	part->unit = e->map->tensor_unit[tensor];
-	part->at_bytes = (at - e->map->units[part->unit].first) * element;
-	part->skipped_bytes = skipped * element;
-	part->bytes = held * element;
+	part->at_bytes = plan_plane_count(plane, at - e->map->units[part->unit].first) * width;
+	part->skipped_bytes = plan_plane_count(plane, skipped) * width;
+	part->bytes = plan_plane_count(plane, held) * width;
 	return 0;
 }
 
@@ -407,7 +402,7 @@ int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t co
 {
 	int rc = plane_read(e, tensor, STORE_GRADIENT, first, count, dst);
 
-	if (rc || plane_element_bytes(e, STORE_GRADIENT) == 4)
+	if (rc || plan_gradient_home_dtype(&any_plan(e)->policy) == DTYPE_F32)
 		return rc;
 	for (int64_t i = count - 1; i >= 0; i--) {
 		uint16_t half;

@@ -75,9 +75,9 @@ const struct unit_map *engine_units(const struct engine *engine);
 /* Takes arena, stage and store; zeroes device planes; uploads the rotary table. */
 int engine_start(struct engine *engine);
 
-/* Elements [first, first + count) of a tensor in a plane (hi, lo, m, v, gradient), wherever it lives; parts
- * that another rank owns are left alone. Data in the plane's own type: uint16, int16, float; a gradient as
- * stored. Reading flushes. */
+/* Elements [first, first + count) of a tensor in a plane, wherever it lives; parts that another rank owns are
+ * left alone. Data in the plane's own type (plan_plane_dtype). The scales of these elements: one for each
+ * block; `first` and the end must be borders of blocks (or the tensor's end). Reading flushes. */
 int engine_write(struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count,
         const void *src);
 int engine_read(

@@ -41,6 +41,8 @@ static const char *const role_names[ARG_ROLE_COUNT] = {
         [ARG_LO] = "lo",
         [ARG_M] = "m",
         [ARG_V] = "v",
+        [ARG_M_SCALE] = "m_scale",
+        [ARG_V_SCALE] = "v_scale",
         [ARG_WEIGHT] = "weight",
         [ARG_GRADIENT] = "gradient",
         [ARG_X] = "x",
@@ -214,4 +216,28 @@ int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first)
 		total += (model->tensors[i].count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
 	}
 	return total;
+}
+
+enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane plane)
+{
+	switch (plane) {
+	case STORE_HI:
+		return DTYPE_BF16;
+	case STORE_LO:
+		return DTYPE_I16;
+	case STORE_M:
+	case STORE_V:
+		return policy->state_dtype;
+	case STORE_GRADIENT:
+		return plan_gradient_home_dtype(policy);
+	default:
+		return DTYPE_F32;
+	}
+}
+
+int64_t plan_plane_count(enum store_plane plane, int64_t count)
+{
+	if (plane != STORE_M_SCALE && plane != STORE_V_SCALE)
+		return count;
+	return (count + OP_ADAMW_BLOCK - 1) / OP_ADAMW_BLOCK;
 }

@@ -47,6 +47,7 @@ struct plan_policy {
 	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
 	int discard; /* 1: a DISCARD follows each transient buffer's last use (host device with poison) */
 	enum dtype compute_dtype, gradient_dtype;
+	enum dtype state_dtype;          /* of m and v: F32, BF16, or U8 with scales (optim/adamw.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
@@ -95,8 +96,18 @@ enum plan_space {
 	SPACE_COUNT
 };
 
-/* The host planes of the store; SPACE_STORE buffers carry theirs in `plane`. */
-enum store_plane { STORE_HI, STORE_LO, STORE_M, STORE_V, STORE_GRADIENT, STORE_PLANE_COUNT };
+/* The host planes of the store; SPACE_STORE buffers carry theirs in `plane`. The scales are there with 8-bit
+ * state only: one fp32 for every OP_ADAMW_BLOCK elements. */
+enum store_plane {
+	STORE_HI,
+	STORE_LO,
+	STORE_M,
+	STORE_V,
+	STORE_M_SCALE,
+	STORE_V_SCALE,
+	STORE_GRADIENT,
+	STORE_PLANE_COUNT
+};
 
 /* What an argument is to its operation. WEIGHT and GRADIENT buffers belong to a unit. */
 enum plan_role {
@@ -106,6 +117,8 @@ enum plan_role {
 	ARG_LO,
 	ARG_M,
 	ARG_V,
+	ARG_M_SCALE,
+	ARG_V_SCALE,
 	ARG_WEIGHT,
 	ARG_GRADIENT,
 	ARG_X,
@@ -225,5 +238,12 @@ int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first);
 /* Element type of the plane in which a unit's gradient waits for its UPDATE: gradient_dtype, or F32 where
  * micro-batches are summed there. */
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
+
+/* Element type of a plane. */
+enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane plane);
+
+/* How many elements of that type a plane has for `count` elements of a tensor or a unit: as many, and of
+ * scales one for each block that is begun. */
+int64_t plan_plane_count(enum store_plane plane, int64_t count);
 
 #endif

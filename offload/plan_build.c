@@ -101,15 +101,21 @@ static void plane_sides(const struct builder *b, enum store_plane plane, int u, 
 		sides[0] = keeps_gradient && h->gradients_on_host;
 		sides[1] = keeps_gradient && !h->gradients_on_host;
 		break;
+	case STORE_M_SCALE:
+	case STORE_V_SCALE:
+		sides[0] = optimizer_on_host && o->state_dtype == DTYPE_U8;
+		sides[1] = optimizer_on_device && o->state_dtype == DTYPE_U8;
+		break;
 	default:
 		sides[0] = optimizer_on_host;
 		sides[1] = optimizer_on_device;
 	}
 }
 
-static void state_plane(struct builder *b, enum store_plane plane, const char *what, enum dtype dtype)
+static void state_plane(struct builder *b, enum store_plane plane, const char *what)
 {
 	struct plan *p = b->p;
+	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
 
 	for (int u = 0; u < p->map->unit_count; u++) {
 		int sides[2];
@@ -120,7 +126,8 @@ static void state_plane(struct builder *b, enum store_plane plane, const char *w
 
 			if (sides[device])
 				n = unit_buffer(b, what, device ? SPACE_DEVICE : SPACE_STORE,
-				        PLACE_PERSISTENT, u, p->map->units[u].shard_count, dtype);
+				        PLACE_PERSISTENT, u,
+				        plan_plane_count(plane, p->map->units[u].shard_count), dtype);
 			if (n >= 0)
 				p->buffers[n].plane = (int)plane;
 			(device ? b->state.device : b->state.host)[plane][u] = n;
@@ -154,11 +161,13 @@ static void state_add(struct builder *b)
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
-	state_plane(b, STORE_HI, "hi", DTYPE_BF16);
-	state_plane(b, STORE_LO, "lo", DTYPE_I16);
-	state_plane(b, STORE_M, "m", DTYPE_F32);
-	state_plane(b, STORE_V, "v", DTYPE_F32);
-	state_plane(b, STORE_GRADIENT, "gradient", plan_gradient_home_dtype(o));
+	state_plane(b, STORE_HI, "hi");
+	state_plane(b, STORE_LO, "lo");
+	state_plane(b, STORE_M, "m");
+	state_plane(b, STORE_V, "v");
+	state_plane(b, STORE_M_SCALE, "m scale");
+	state_plane(b, STORE_V_SCALE, "v scale");
+	state_plane(b, STORE_GRADIENT, "gradient");
 	b->state.rope = rope_bytes
 	                        ? plan_add_buffer(p, "rope table", SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
 	                        : -1;
@@ -527,6 +536,8 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind, const 
 		return err_set(ERR_RANGE, "plan: compute dtype %s", dtype_name(o->compute_dtype));
 	if (o->gradient_dtype != DTYPE_F32 && o->gradient_dtype != DTYPE_BF16)
 		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
+	if (o->state_dtype != DTYPE_F32 && o->state_dtype != DTYPE_BF16 && o->state_dtype != DTYPE_U8)
+		return err_set(ERR_RANGE, "plan: optimizer state of dtype %s", dtype_name(o->state_dtype));
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
 	if (map->world_size > 1 && (!o->offload_params || o->resident_weights || o->resident_states))

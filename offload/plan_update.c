@@ -42,6 +42,8 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 	plan_add_arg(p, ARG_LO, s->host[STORE_LO][u], ACCESS_BOTH);
 	plan_add_arg(p, ARG_M, s->host[STORE_M][u], ACCESS_BOTH);
 	plan_add_arg(p, ARG_V, s->host[STORE_V][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_M_SCALE, s->host[STORE_M_SCALE][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_V_SCALE, s->host[STORE_V_SCALE][u], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
@@ -71,6 +73,8 @@ static void update_device(
 	plan_add_arg(p, ARG_LO, s->device[STORE_LO][u], ACCESS_BOTH);
 	plan_add_arg(p, ARG_M, s->device[STORE_M][u], ACCESS_BOTH);
 	plan_add_arg(p, ARG_V, s->device[STORE_V][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_M_SCALE, s->device[STORE_M_SCALE][u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_V_SCALE, s->device[STORE_V_SCALE][u], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }

@@ -175,9 +175,14 @@ static int queue_accumulate(struct run *r, struct stream *q, const struct plan_o
 	return stream_op(q, &work);
 }
 
-/* Calls fn for each tensor's part in this rank's shard: `at` counts elements from the shard's start. */
-typedef int part_fn(
-        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count);
+/* A tensor's part in this rank's shard. */
+struct part {
+	int tensor;
+	int64_t at;    /* elements from the shard's start */
+	int64_t first; /* elements from the tensor's start */
+	int64_t count;
+};
+typedef int part_fn(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part);
 
 static int queue_parts(struct run *r, struct stream *q, const struct plan_op *op, part_fn *fn)
 {
@@ -186,34 +191,50 @@ static int queue_parts(struct run *r, struct stream *q, const struct plan_op *op
 	int rc = 0;
 
 	for (int i = 0; i < u->tensor_count && !rc; i++) {
-		int64_t at, held, skipped;
+		struct part part = {.tensor = u->tensors[i]};
 
-		unit_map_locate(map, u->tensors[i], 0, map->model->tensors[u->tensors[i]].count, &at, &held,
-		        &skipped);
-		if (held)
-			rc = fn(r, q, op, u->tensors[i], at - u->first, held);
+		unit_map_locate(map, part.tensor, 0, map->model->tensors[part.tensor].count, &part.at,
+		        &part.count, &part.first);
+		part.at -= u->first;
+		if (part.count)
+			rc = fn(r, q, op, &part);
 	}
 	return rc;
 }
 
-static int part_sumsq(
-        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count)
+static int part_sumsq(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
 {
 	int src = run_arg(r, op, ARG_SRC);
 	enum dtype dtype = r->plan->buffers[src].dtype;
 	struct op sumsq = {.kind = OP_SUMSQ};
 
 	sumsq.sumsq = (struct op_sumsq){
-	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[tensor]),
-	        .x = dev_at(shard_address(r, src), at * dtype_bytes(dtype)),
-	        .count = count,
+	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .x = dev_at(shard_address(r, src), part->at * dtype_bytes(dtype)),
+	        .count = part->count,
 	        .dtype = dtype,
 	};
 	return stream_op(q, &sumsq);
 }
 
-static int part_update(
-        struct run *r, struct stream *q, const struct plan_op *op, int tensor, int64_t at, int64_t count)
+/* Address of element `at` of a shard in a state plane; DEV_NONE where the plan has no such plane. */
+static dev_addr state_at(const struct run *r, const struct plan_op *op, enum plan_role role, int64_t at)
+{
+	static const enum store_plane planes[] = {[ARG_HI] = STORE_HI,
+	        [ARG_LO] = STORE_LO,
+	        [ARG_M] = STORE_M,
+	        [ARG_V] = STORE_V,
+	        [ARG_M_SCALE] = STORE_M_SCALE,
+	        [ARG_V_SCALE] = STORE_V_SCALE};
+	int buffer = run_arg(r, op, role);
+
+	if (buffer < 0)
+		return DEV_NONE;
+	return dev_at(buffer_address(r, buffer),
+	        plan_plane_count(planes[role], at) * dtype_bytes(r->plan->buffers[buffer].dtype));
+}
+
+static int part_update(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
 {
 	const struct adamw_step *s = &r->step->adamw;
 	int grad = run_arg(r, op, ARG_SRC);
@@ -221,14 +242,20 @@ static int part_update(
 	struct op adamw = {.kind = OP_ADAMW};
 
 	adamw.adamw = (struct op_adamw){
-	        .hi = dev_at(arg_address(r, op, ARG_HI), 2 * at),
-	        .lo = dev_at(arg_address(r, op, ARG_LO), 2 * at),
-	        .m = dev_at(arg_address(r, op, ARG_M), 4 * at),
-	        .v = dev_at(arg_address(r, op, ARG_V), 4 * at),
-	        .grad = dev_at(shard_address(r, grad), at * dtype_bytes(dtype)),
-	        .count = count,
-	        .decay = r->plan->map->model->tensors[tensor].decay,
+	        .hi = state_at(r, op, ARG_HI, part->at),
+	        .lo = state_at(r, op, ARG_LO, part->at),
+	        .m = state_at(r, op, ARG_M, part->at),
+	        .v = state_at(r, op, ARG_V, part->at),
+	        .m_scale = state_at(r, op, ARG_M_SCALE, part->at),
+	        .v_scale = state_at(r, op, ARG_V_SCALE, part->at),
+	        .grad = dev_at(shard_address(r, grad), part->at * dtype_bytes(dtype)),
+	        .count = part->count,
+	        .first = part->first,
+	        .tensor = part->tensor,
+	        .decay = r->plan->map->model->tensors[part->tensor].decay,
 	        .grad_dtype = dtype,
+	        .state_dtype = r->plan->policy.state_dtype,
+	        .rounding_key = s->rounding_key,
 	        .one_minus_beta1 = s->one_minus_beta1,
 	        .one_minus_beta2 = s->one_minus_beta2,
 	        .decay_factor = s->decay_factor,

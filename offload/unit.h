@@ -15,7 +15,7 @@
 #include "model/model.h"
 
 enum wrap_policy { WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE };
-enum { UNIT_ALIGN = 64 };
+enum { UNIT_ALIGN = 256 }; /* so that a block of 8-bit optimizer state lies in one tensor, and in one shard */
 
 struct unit {
 	int *tensors; /* indices into the model's table, ascending */

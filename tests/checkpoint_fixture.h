@@ -14,7 +14,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-enum { FIXTURE_TENSORS = 5, FIXTURE_ALL_PLANES = (1 << PLANE_COUNT) - 1 };
+enum { FIXTURE_TENSORS = 5, FIXTURE_ALL_PLANES = PLANES_WEIGHT | PLANES_MOMENT };
 
 static struct model_tensor fixture_tensors[FIXTURE_TENSORS] = {
         {.name = "model.embed.weight",
@@ -101,7 +101,7 @@ static inline uint32_t fixture_value(int64_t number, enum plane plane, int tenso
 static inline void fixture_fill(struct fixture_planes *planes, const struct model *model, int64_t number)
 {
 	planes->model = model;
-	for (int p = 0; p < PLANE_COUNT; p++) {
+	for (int p = 0; p <= PLANE_V; p++) {
 		for (int t = 0; t < model->tensor_count; t++) {
 			for (int64_t i = 0; i < model->tensors[t].count; i++)
 				planes->value[p][t][i] = fixture_value(number, (enum plane)p, t, i);
@@ -114,7 +114,7 @@ static inline int64_t fixture_differ(const struct fixture_planes *planes, int64_
 {
 	int64_t differ = 0;
 
-	for (int p = 0; p < PLANE_COUNT; p++) {
+	for (int p = 0; p <= PLANE_V; p++) {
 		for (int t = 0; t < planes->model->tensor_count; t++) {
 			for (int64_t i = 0; i < planes->model->tensors[t].count; i++)
 				differ +=
@@ -133,7 +133,7 @@ static inline int fixture_read(
 	for (int64_t i = 0; i < count; i++) {
 		uint32_t value = planes->value[plane][tensor][first + i];
 
-		if (plane_bytes(plane) == 2)
+		if (plane_width(plane, PLANE_STATE_F32) == 2)
 			((uint16_t *)dst)[i] = (uint16_t)value;
 		else
 			((uint32_t *)dst)[i] = value;
@@ -148,8 +148,9 @@ static inline int fixture_write(
 
 	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
 	for (int64_t i = 0; i < count; i++)
-		planes->value[plane][tensor][first + i] =
-		        plane_bytes(plane) == 2 ? ((const uint16_t *)src)[i] : ((const uint32_t *)src)[i];
+		planes->value[plane][tensor][first + i] = plane_width(plane, PLANE_STATE_F32) == 2
+		                                                  ? ((const uint16_t *)src)[i]
+		                                                  : ((const uint32_t *)src)[i];
 	return 0;
 }
 

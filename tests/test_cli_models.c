@@ -80,7 +80,7 @@ static void save(const char *output_dir, int64_t step)
 	struct checkpoint_save s = {.output_dir = out,
 	        .step = step,
 	        .source = &source,
-	        .planes = (1 << PLANE_COUNT) - 1,
+	        .planes = PLANES_WEIGHT | PLANES_MOMENT,
 	        .training = json_pack("{s:i}", "step", (int)step),
 	        .files_from = dir,
 	        .total_limit = 0,

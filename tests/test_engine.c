@@ -137,17 +137,20 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t count)
 	return hash;
 }
 
-static uint64_t planes_hash(struct engine *e, const struct model *model)
+static uint64_t planes_hash(struct engine *e, const struct model *model, const struct plan_policy *policy)
 {
 	uint64_t hash = 14695981039346656037u;
+	int last = policy->state_dtype == DTYPE_U8 ? STORE_V_SCALE : STORE_V;
 
-	for (int plane = STORE_HI; plane <= STORE_V; plane++)
+	for (int plane = STORE_HI; plane <= last; plane++)
 		for (int t = 0; t < model->tensor_count; t++) {
-			size_t bytes = (size_t)model->tensors[t].count * (plane >= STORE_M ? 4 : 2);
+			int64_t count = model->tensors[t].count;
+			size_t bytes =
+			        (size_t)(plan_plane_count((enum store_plane)plane, count) *
+			                 dtype_bytes(plan_plane_dtype(policy, (enum store_plane)plane)));
 			void *data = calloc(1, bytes);
 
-			check_ok(
-			        engine_read(e, t, (enum store_plane)plane, 0, model->tensors[t].count, data));
+			check_ok(engine_read(e, t, (enum store_plane)plane, 0, count, data));
 			hash = mix(hash, data, bytes);
 			free(data);
 		}
@@ -233,7 +236,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 		weights_write(e, model);
 	steps_run(e, out, STEPS);
 	if (device_has_bytes(o.device))
-		out->planes = planes_hash(e, model);
+		out->planes = planes_hash(e, model, &o.policy);
 	device_get_stats(o.device, &out->stats);
 	out->touched_bytes = out->stats.arena_touched_bytes;
 	engine_close(e);
@@ -493,12 +496,12 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	check_ok(engine_start(e));
 	weights_write(e, model);
 	check_ok(engine_write(e, model_tensor_of(model, ROLE_DOWN_W, 1), STORE_HI, 3, 1, &infinite));
-	before = planes_hash(e, model);
+	before = planes_hash(e, model, &o.policy);
 	rows_make(&rows, 0, 0);
 	check_ok(engine_step(e, &result, &rows.batch, 1, rows.batch.targets, 1e-2, NULL));
 	assert_int_equal(result.skipped, 1);
 	assert_int_equal(engine_update_count(e), 0);
-	assert_true(planes_hash(e, model) == before);
+	assert_true(planes_hash(e, model, &o.policy) == before);
 	engine_close(e);
 	device_close(o.device);
 	pool_close(o.pool);
