@@ -3,9 +3,11 @@
 #include "cli/config_table.h"
 #include "cli/preflight.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 
 #include "base/err.h"
 #include "base/log.h"
+#include "host/world.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -35,6 +37,8 @@ enum cli_exit cli_exit_code(int err)
 
 int cli_print_json(const json_t *object)
 {
+	if (world_self()->rank)
+		return 0;
 	if (json_dumpf(object, stdout, JSON_REAL_PRECISION(17)) || putchar('\n') == EOF)
 		return err_set(ERR_IO, "cannot write to stdout");
 	return 0;
@@ -44,6 +48,8 @@ void cli_say(const struct config *c, const char *fmt, ...)
 {
 	va_list ap;
 
+	if (world_self()->rank)
+		return;
 	va_start(ap, fmt);
 	vfprintf(c->json ? stderr : stdout, fmt, ap);
 	va_end(ap);
@@ -88,7 +94,7 @@ static void log_line(void *context, enum log_level level, const char *line)
 	char text[2100];
 
 	(void)context;
-	if (level == LOG_DEBUG)
+	if (level == LOG_DEBUG || world_self()->rank)
 		return;
 	snprintf(text, sizeof(text), "%s%s", level == LOG_WARN ? "warning: " : "", line);
 	progress_log(text);
@@ -168,7 +174,9 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	if (!err)
 		err = config_check(&c);
 	if (!err)
-		err = preflight_check(&c);
+		err = world_agree(preflight_check(&c));
+	if (!err)
+		err = ranks_check(&c);
 	if (!err && !command)
 		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
 	if (!err)
@@ -201,6 +209,12 @@ static int dispatch(const char **name, int argc, char *argv[])
 		        argv[1], nearest ? " (did you mean " : "", nearest ? nearest : "",
 		        nearest ? "?)" : "");
 	*name = verb_name(verb);
+	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
+		int err = world_start();
+
+		if (err)
+			return err;
+	}
 	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
 		skip = 3;
 	return run_verb(verb, argc - skip, argv + skip);
@@ -216,6 +230,22 @@ static void standard_files_open(void)
 			_exit(CLI_EXIT_FAILED);
 }
 
+/* In one piece, which a launcher passes on as it is. */
+static void print_error(void *context, int rank, const char *text)
+{
+	const char *name = context;
+	struct str line = {0};
+
+	str_printf(&line, "ferry%s%s: ", *name ? " " : "", name);
+	if (rank > 0)
+		str_printf(&line, "rank %d: ", rank);
+	str_printf(&line, "%s\n", text);
+	if (!rank && last_line.data)
+		str_printf(&line, "%s\n", last_line.data);
+	fputs(line.data ? line.data : "ferry: out of memory\n", stderr);
+	str_free(&line);
+}
+
 int cli_main(int argc, char *argv[])
 {
 	const char *name = "";
@@ -229,11 +259,7 @@ int cli_main(int argc, char *argv[])
 	err = dispatch(&name, argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");
-	if (!err)
-		return CLI_EXIT_DONE;
-	fprintf(stderr, "ferry%s%s: %s\n", *name ? " " : "", name, err_text());
-	if (last_line.data)
-		fprintf(stderr, "%s\n", last_line.data);
+	err = world_end(err, print_error, (void *)name);
 	str_free(&last_line);
 	return cli_exit_code(err);
 }

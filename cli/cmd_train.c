@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
+#include "host/world.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -238,8 +239,13 @@ static void trainer_close(struct trainer *t)
 
 static int outputs_open(struct trainer *t)
 {
-	char *path = run_dir_metrics(t->config);
-	int rc = path ? run_dir_open(t->config) : ERR_NOMEM;
+	char *path;
+	int rc;
+
+	if (world_self()->rank)
+		return 0;
+	path = run_dir_metrics(t->config);
+	rc = path ? run_dir_open(t->config) : ERR_NOMEM;
 
 	if (!rc)
 		rc = metrics_open(&t->metrics, path, t->step ? t->step : -1);
@@ -305,8 +311,9 @@ static int train_whole(struct trainer *t)
 
 	if (!rc)
 		rc = t->checkpoint ? train_load_checkpoint(t) : session_load_weights(&t->session);
+	rc = world_agree(rc);
 	if (!rc)
-		rc = outputs_open(t);
+		rc = world_agree(outputs_open(t));
 	if (rc)
 		return rc;
 	signals_start();

@@ -154,24 +154,27 @@ static int check_ranks(const struct config *c)
 {
 	static const struct {
 		const char *size, *rank;
+		int is_known; /* world_start joins its ranks */
 	} launchers[] = {
-	        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-	        {"PMI_SIZE", "PMI_RANK"},
-	        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-	        {"WORLD_SIZE", "LOCAL_RANK"},
+	        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
+	        {"PMI_SIZE", "PMI_RANK", 1},
+	        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 1},
+	        {"WORLD_SIZE", "LOCAL_RANK", 0},
 	};
+	int knows_ranks = c->verb == VERB_TRAIN || c->verb == VERB_EVAL;
 
-	if (c->verb != VERB_TRAIN && c->verb != VERB_EVAL && c->verb != VERB_GENERATE)
+	if (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT)
 		return 0;
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
 		const char *size = getenv(launchers[i].size);
 
-		if (size && getenv(launchers[i].rank) && strtol(size, NULL, 10) > 1)
-			return err_set(ERR_UNSUPPORTED,
-			        "this was started as one of %s ranks (%s), which is not done in this "
-			        "version; start one "
-			        "process",
-			        size, launchers[i].size);
+		if (!size || !getenv(launchers[i].rank) || strtol(size, NULL, 10) <= 1)
+			continue;
+		if (launchers[i].is_known && knows_ranks)
+			return 0;
+		return err_set(ERR_UNSUPPORTED, "this was started as one of %s ranks (%s); %s", size,
+		        launchers[i].size,
+		        knows_ranks ? "start them with mpirun or srun" : "start one process");
 	}
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "cli/devices.h"
 #include "cli/fit.h"
+#include "cli/ranks.h"
 #include "cli/setup.h"
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "host/pool.h"
+#include "host/world.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -113,7 +115,8 @@ static int rows_prepare(struct session_rows *r, const struct config *c, int64_t 
 	        .seed = (uint64_t)c->seed,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,
-	        .world_size = 1,
+	        .world_size = world_self()->size,
+	        .rank = world_self()->rank,
 	};
 	rc = sampler_init(&r->source.sampler);
 	if (!rc)
@@ -179,7 +182,8 @@ int session_open_device(struct session *s, const char *name)
 	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
 	        .poison = c->stream_delay_seed != 0,
 	};
-	int threads = c->threads > 0 ? (int)c->threads : pool_default_threads();
+	int share = pool_default_threads() / world_self()->local_size;
+	int threads = c->threads > 0 ? (int)c->threads : share > 1 ? share : 1;
 	int rc;
 
 	devices_register();
@@ -190,6 +194,7 @@ int session_open_device(struct session *s, const char *name)
 		return rc;
 	o.pool = s->pool;
 	o.threads = threads;
+	o.bootstrap = ranks_bootstrap();
 	if (s->machine)
 		machine_speed(&o.speed, s->machine, c->world_size);
 	return device_open(&s->device, name, &o);
@@ -230,7 +235,8 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .model = s->model,
 	        .wrap = wrap[c->wrap_policy],
 	        .min_num_params = c->min_num_params,
-	        .world_size = 1,
+	        .rank = world_self()->rank,
+	        .world_size = world_self()->size,
 	        .policy =
 	                {
 	                        .inference = !trains,
@@ -392,12 +398,20 @@ int session_start_engine(struct session *s)
 
 int session_load_weights(struct session *s)
 {
+	struct plane_range *ranges = NULL;
 	struct plane_sink sink;
+	int64_t range_count = 0;
+	int rc;
 
 	if (!s->import)
 		return random_weights(s);
 	session_sink(s, &sink);
-	return hf_import_load(s->import, &sink);
+	rc = ranks_held(&ranges, &range_count, engine_units(s->engine));
+	for (int64_t i = 0; i < range_count && !rc; i++)
+		rc = hf_import_load_range(
+		        s->import, &sink, ranges[i].tensor, ranges[i].first, ranges[i].count);
+	mem_free(ranges);
+	return rc;
 }
 
 /* ---- use ---- */
@@ -434,6 +448,18 @@ static int batch_rows_report(
 	return rc;
 }
 
+/* Over all ranks, each of which had its rows. */
+static int evaluate_sum(struct session_eval *result)
+{
+	double sums[] = {result->loss_sum, (double)result->targets, (double)result->tokens};
+	int rc = world_sum(sums, 3);
+
+	result->loss_sum = sums[0];
+	result->targets = (int64_t)sums[1];
+	result->tokens = (int64_t)sums[2];
+	return rc;
+}
+
 int session_evaluate(struct session *s, struct session_eval *result, session_row_fn *row_fn, void *context)
 {
 	const struct sampler *sampler = &s->eval.source.sampler;
@@ -459,7 +485,7 @@ int session_evaluate(struct session *s, struct session_eval *result, session_row
 			rc = batch_rows_report(mb, losses, row_fn, context);
 	}
 	result->seconds = clock_now_s() - begin;
-	return rc;
+	return rc ? rc : evaluate_sum(result);
 }
 
 static void rows_close(struct session_rows *r)

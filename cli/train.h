@@ -48,7 +48,7 @@ int train_save_checkpoint(struct trainer *t);
 /* The result as a HuggingFace directory in output_dir/model. */
 int train_export_model(struct trainer *t);
 
-/* The last step's gradients as fp32 safetensors, by the checkpoint's names. */
-int train_dump_gradients(struct trainer *t, const char *path);
+/* The last step's gradients as fp32 safetensors where dump_gradients says, by the checkpoint's names. */
+int train_dump_gradients(struct trainer *t);
 
 #endif

@@ -1,4 +1,5 @@
 /* Steps, and what is watched between them. */
+#include "cli/ranks.h"
 #include "cli/sample.h"
 #include "cli/signals.h"
 #include "cli/train.h"
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "host/world.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -73,7 +75,7 @@ static int trace_write(struct trainer *t)
 	json_t *file;
 	int rc = 0;
 
-	if (!json_array_size(t->trace))
+	if (!json_array_size(t->trace) || world_self()->rank)
 		return 0;
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
 		rc = json_array_append_new(t->trace,
@@ -143,7 +145,7 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 		waited += row.wait_ms[q];
 	}
 	t->before = now;
-	if (t->step % t->log_every && t->step != t->total_steps)
+	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
 		return 0;
 	rc = metrics_write_step(t->metrics, &row);
 	progress_show(t->progress, &(struct progress_step){
@@ -176,7 +178,7 @@ static int evaluate(struct trainer *t)
 	row.tokens = e.targets;
 	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
 	        row.loss, row.perplexity, row.tokens);
-	return metrics_write_eval(t->metrics, &row);
+	return world_self()->rank ? 0 : metrics_write_eval(t->metrics, &row);
 }
 
 static int sample(struct trainer *t)
@@ -211,7 +213,7 @@ static int step_watch(struct trainer *t)
 	int rc = 0;
 
 	if (t->step == 1 && t->config->dump_gradients)
-		rc = train_dump_gradients(t, t->config->dump_gradients);
+		rc = train_dump_gradients(t);
 	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
 		rc = evaluate(t);
 	if (!rc && is_due(t->step, t->sample_every))
@@ -251,6 +253,7 @@ int train_run(struct trainer *t)
 		struct engine_result result;
 		int64_t targets, tokens;
 		double begin = clock_now_s(), seconds;
+		int signal;
 
 		rc = step_run(t, &result, &targets, &tokens);
 		if (rc)
@@ -264,7 +267,9 @@ int train_run(struct trainer *t)
 			rc = skip_check(t, &result);
 		if (!rc)
 			rc = step_watch(t);
-		if (!rc && signals_pending() && t->step < t->total_steps) {
+		if (!rc)
+			rc = ranks_signal(&signal);
+		if (!rc && signal && t->step < t->total_steps) {
 			rc = t->saved_step == t->step ? 0 : train_save_checkpoint(t);
 			if (!rc)
 				rc = trace_write(t);
@@ -272,7 +277,7 @@ int train_run(struct trainer *t)
 			          : err_set(ERR_STOPPED,
 			                    "stopped by %s after step %" PRId64
 			                    ", with a checkpoint; this goes on:",
-			                    signals_name(signals_pending()), t->step);
+			                    signals_name(signal), t->step);
 		}
 	}
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))

@@ -1,4 +1,5 @@
 /* What a run leaves on disk, and how it goes on from there. */
+#include "cli/ranks.h"
 #include "cli/run_dir.h"
 #include "cli/train.h"
 
@@ -9,6 +10,7 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "host/world.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -124,6 +126,8 @@ int train_load_checkpoint(struct trainer *t)
 {
 	const struct manifest *m = checkpoint_manifest(t->checkpoint);
 	const char *path = checkpoint_path(t->checkpoint);
+	struct plane_range *ranges = NULL;
+	int64_t range_count = 0;
 	struct plane_sink sink;
 	int rc = training_state_restore(t, m->training, path);
 
@@ -132,7 +136,10 @@ int train_load_checkpoint(struct trainer *t)
 		        ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume", path);
 	session_sink(&t->session, &sink);
 	if (!rc)
-		rc = checkpoint_load(t->checkpoint, &sink, NULL, 0);
+		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine));
+	if (!rc)
+		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count);
+	mem_free(ranges);
 	if (!rc)
 		log_info("resumed %s at step %" PRId64, path, t->step);
 	return rc;
@@ -151,17 +158,22 @@ int train_save_checkpoint(struct trainer *t)
 	        .state = state,
 	        .files_from = t->session.model_dir,
 	        .total_limit = (int)t->config->save_total_limit,
-	        .world = {.size = 1},
+	        .world = ranks_checkpoint_world(),
 	};
+	struct plane_range *ranges = NULL;
 	char *path = NULL;
 	int rc = engine_flush(t->session.engine);
 
-	if (rc)
-		return rc;
+	if (!rc)
+		rc = ranks_held(&ranges, &save.range_count, engine_units(t->session.engine));
+	save.ranges = ranges;
 	save.training = training_state(t);
 	session_source(&t->session, &source);
-	rc = save.training ? checkpoint_save(&save, &path) : ERR_NOMEM;
+	rc = world_agree(rc || save.training ? rc : ERR_NOMEM);
+	if (!rc)
+		rc = checkpoint_save(&save, &path);
 	json_decref(save.training);
+	mem_free(ranges);
 	if (!rc) {
 		t->saved_step = t->step;
 		log_info("saved %s", path);
@@ -172,11 +184,11 @@ int train_save_checkpoint(struct trainer *t)
 
 /* ---- the result ---- */
 
-int train_export_model(struct trainer *t)
+static int export_model(void *context, const struct plane_source *source)
 {
+	struct trainer *t = context;
 	static const enum safetensors_dtype dtypes[] = {
 	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
-	struct plane_source source;
 	char *dir = run_dir_model(t->config);
 	struct hf_export export = {
 	        .dir = dir,
@@ -187,16 +199,21 @@ int train_export_model(struct trainer *t)
 	};
 	int rc = dir ? 0 : ERR_NOMEM;
 
-	session_source(&t->session, &source);
 	if (!rc)
-		rc = hf_export_write(&export, t->session.model, &source);
+		rc = hf_export_write(&export, t->session.model, source);
 	mem_free(dir);
 	return rc;
 }
 
+int train_export_model(struct trainer *t)
+{
+	return ranks_collect(&t->session, export_model, t);
+}
+
 /* ---- gradients ---- */
 
-static int gradients_append(struct trainer *t, struct safetensors_writer *writer)
+static int gradients_append(
+        struct trainer *t, struct safetensors_writer *writer, const struct plane_source *source)
 {
 	enum { PIECE = 65536 };
 	const struct model *model = t->session.model;
@@ -207,7 +224,8 @@ static int gradients_append(struct trainer *t, struct safetensors_writer *writer
 		for (int64_t first = 0; first < model->tensors[i].count && !rc; first += PIECE) {
 			int64_t left = model->tensors[i].count - first, count = left < PIECE ? left : PIECE;
 
-			rc = engine_read_gradient(t->session.engine, i, first, count, piece);
+			rc = source->read(
+			        source->context, i, (enum plane)RANKS_GRADIENT, first, count, piece);
 			if (!rc)
 				rc = safetensors_append(writer, piece, (size_t)count * sizeof(*piece));
 		}
@@ -215,8 +233,9 @@ static int gradients_append(struct trainer *t, struct safetensors_writer *writer
 	return rc;
 }
 
-int train_dump_gradients(struct trainer *t, const char *path)
+static int dump_gradients(void *context, const struct plane_source *source)
 {
+	struct trainer *t = context;
 	const struct model *model = t->session.model;
 	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
 	struct safetensors_writer *writer = NULL;
@@ -230,13 +249,18 @@ int train_dump_gradients(struct trainer *t, const char *path)
 		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
 		};
 	if (!rc)
-		rc = safetensors_create(
-		        &writer, path, decls, model->tensor_count, NULL, 0, SAFETENSORS_PLAIN);
+		rc = safetensors_create(&writer, t->config->dump_gradients, decls, model->tensor_count, NULL,
+		        0, SAFETENSORS_PLAIN);
 	if (!rc)
-		rc = gradients_append(t, writer);
+		rc = gradients_append(t, writer, source);
 	if (!rc)
 		rc = safetensors_finish(writer);
 	safetensors_writer_free(writer);
 	mem_free(decls);
 	return rc;
+}
+
+int train_dump_gradients(struct trainer *t)
+{
+	return ranks_collect(&t->session, dump_gradients, t);
 }

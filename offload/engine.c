@@ -461,6 +461,21 @@ static void losses_sum(
 	}
 }
 
+/* Over ranks, in their order: all get the same bits, and so decide alike what follows from them. */
+static int results_sum(struct engine *e, struct engine_result *result)
+{
+	double sums[2] = {result->loss_sum, 0};
+	int rc;
+
+	if (!device_has_bytes(e->dock.device))
+		return 0;
+	sums[1] = run_norm_squared(e->runs[PLAN_TRAIN]);
+	rc = comm_sum_host(e->dock.comm, sums, 2);
+	result->loss_sum = sums[0];
+	result->grad_norm = sqrt(sums[1]);
+	return rc;
+}
+
 int engine_step(struct engine *e, struct engine_result *result, const struct host_batch *micro,
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans)
 {
@@ -483,8 +498,9 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 		return rc;
 	e->pending = 0;
 	losses_sum(e, result, micro, micro_count);
-	result->grad_norm =
-	        device_has_bytes(e->dock.device) ? sqrt(run_norm_squared(e->runs[PLAN_TRAIN])) : 0;
+	rc = results_sum(e, result);
+	if (rc)
+		return rc;
 	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);
 	if (!finite && (in_backward || !o->skip_nonfinite))
 		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %s)",

@@ -43,7 +43,7 @@ struct engine_options {
 };
 
 struct engine_result {
-	double loss_sum;  /* over the step's targets of this rank, in double, in order */
+	double loss_sum;  /* over the step's targets, all ranks, in double, in order */
 	int64_t targets;  /* of this rank */
 	double grad_norm; /* before clipping, all ranks */
 	int skipped;      /* gradients were not finite: nothing will change */

@@ -346,7 +346,10 @@ static int op_is_skipped(const struct run *r, const struct plan_op *op)
 {
 	if (op->updates && !r->step->updates_pending)
 		return 1;
-	return op->micro >= 0 && (op->micro >= r->step->micro_count || !r->step->micro[op->micro].tokens);
+	if (op->micro < 0 || op->micro >= r->step->micro_count)
+		return op->micro >= 0;
+	/* a rank without rows still adds what the others' came to in its shard */
+	return op->kind != PLAN_ACCUMULATE && !r->step->micro[op->micro].tokens;
 }
 
 static int execute_op(struct run *r, int index, struct run_span *span)
@@ -419,8 +422,10 @@ static void run_results_find(struct run *r)
 		for (int t = 0; t < map->model->tensor_count; t++)
 			if (op->kind == PLAN_NORM && r->norm_host[t] < 0)
 				r->norm_host[t] = run_arg(r, op, ARG_DST);
-			else if (op->kind == PLAN_FINISH && map->tensor_unit[t] == op->unit)
+			else if (op->kind == PLAN_FINISH && map->tensor_unit[t] == op->unit) {
 				r->norm_host[t] = run_arg(r, op, ARG_NORM);
+				r->norm_by_finish[t] = 1;
+			}
 	}
 }
 
@@ -441,7 +446,9 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	r->norm_first = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_first));
 	r->norm_host = mem_alloc((size_t)model->tensor_count, sizeof(*r->norm_host));
 	r->loss_host = mem_alloc((size_t)plan->policy.micro_batches, sizeof(*r->loss_host));
-	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->norm_host && r->loss_host) {
+	r->norm_by_finish = mem_alloc((size_t)model->tensor_count, 1);
+	if (r->events && r->calls && r->weight && r->grad && r->norm_first && r->norm_host && r->loss_host &&
+	        r->norm_by_finish) {
 		for (int t = 0; t < model->tensor_count; t++)
 			r->norm_host[t] = -1;
 		for (int t = 0; t < model->tensor_count; t++)
@@ -469,6 +476,7 @@ void run_close(struct run *r)
 	mem_free(r->grad);
 	mem_free(r->norm_first);
 	mem_free(r->norm_host);
+	mem_free(r->norm_by_finish);
 	mem_free(r->loss_host);
 	mem_free(r);
 }
@@ -478,17 +486,31 @@ const float *run_losses(const struct run *r, int micro)
 	return run_host_address(r, r->loss_host[micro]);
 }
 
+/* Blocks of a tensor whose sums this rank made: counted from the part that its shard holds where SUMSQ made
+ * them, from the tensor's start where FINISH did. */
+static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)
+{
+	const struct unit_map *map = r->plan->map;
+	int64_t at, held, skipped;
+
+	unit_map_locate(map, tensor, 0, map->model->tensors[tensor].count, &at, &held, &skipped);
+	if (!r->norm_by_finish[tensor])
+		skipped = 0;
+	*first = skipped / SUMSQ_BLOCK;
+	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
+}
+
 double run_norm_squared(const struct run *r)
 {
-	int tensor_count = r->plan->map->model->tensor_count;
 	double sum = 0;
 
-	for (int t = 0; t < tensor_count; t++) {
+	for (int t = 0; t < r->plan->map->model->tensor_count; t++) {
 		const double *partial = run_host_address(r, r->norm_host[t]);
-		int64_t end = t + 1 < tensor_count ? r->norm_first[t + 1] : r->norm_count;
+		int64_t first, end;
 
-		for (int64_t i = r->norm_first[t]; i < end; i++)
-			sum += partial[i];
+		norm_blocks(r, t, &first, &end);
+		for (int64_t i = first; i < end; i++)
+			sum += partial[r->norm_first[t] + i];
 	}
 	return sum;
 }

@@ -54,7 +54,8 @@ void run_close(struct run *run);
 int run_execute(struct run *run, const struct run_step *step, struct run_span *spans);
 
 /* Results of the last execution, in the stage: token losses of a micro-batch (or logits), and the squared
- * norm summed in table order, in double (not finite if any gradient is not). Meaningless on meta. */
+ * norm of this rank's shards summed in table order, in double (not finite if any gradient is not).
+ * Meaningless on meta. */
 const float *run_losses(const struct run *run, int micro);
 double run_norm_squared(const struct run *run);
 

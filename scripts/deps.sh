@@ -50,9 +50,11 @@ look() {
 	header libhwloc-dev hwloc.h
 	header libnuma-dev numa.h
 	header libxxhash-dev xxhash.h
+	tool libopenmpi-dev mpicc
 	header libcmocka-dev cmocka.h
 	if [ "$what" = test ]; then
 		tool clang-format clang-format-14 clang-format
+		tool openmpi-bin mpirun
 	fi
 	missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 }

@@ -296,8 +296,16 @@ static void test_several_ranks(void **state)
 	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
 	assert_int_equal(config_check(&c), 0);
 	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+	assert_int_equal(config_check(&c), 0); /* start-up joins them */
+	c.verb = VERB_GENERATE;
 	check_fails(config_check(&c), ERR_UNSUPPORTED, "one of 4 ranks (OMPI_COMM_WORLD_SIZE)");
+	c.verb = VERB_TRAIN;
 	unsetenv("OMPI_COMM_WORLD_SIZE");
+	setenv("WORLD_SIZE", "2", 1);
+	setenv("LOCAL_RANK", "0", 1);
+	check_fails(config_check(&c), ERR_UNSUPPORTED, "mpirun");
+	unsetenv("WORLD_SIZE");
+	unsetenv("LOCAL_RANK");
 	unsetenv("OMPI_COMM_WORLD_RANK");
 	config_free(&c);
 }

@@ -1,39 +1,273 @@
+/* Collectives of the host device, made of exchanges between ranks. What is summed is summed in the order of
+ * ranks, in fp32, and each shard by one rank, so all ranks have the same bits, the same ones every time. */
 #include "base/mem.h"
+#include "base/num.h"
 #include "host/cpu/cpu_device.h"
+#include "host/link.h"
 
 #include <assert.h>
+#include <string.h>
 
-/* A world of one rank: every collective leaves its buffer as it is. */
+enum {
+	WINDOW = 8,             /* other ranks that one exchange of a gather talks to */
+	PIECES_COUNT = 1 << 20, /* elements of all ranks that wait to be summed at once */
+	PIECE_COUNT_MIN = 4096, /* of one rank, however many there are */
+};
 
-int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
-{
-	(void)device;
-	(void)rank;
-	if (world_size > 1)
-		return err_set(ERR_UNSUPPORTED,
-		        "host device: %d ranks need MPI, which this build does not have; run one rank",
-		        world_size);
-	*comm = mem_alloc(1, sizeof(**comm));
-	return *comm ? 0 : ERR_NOMEM;
-}
+struct cpu_comm {
+	struct comm base;
+	struct link *link,
+	        *host_link; /* of the stream's thread, of the owning thread; NULL: a world of one */
+	int rank, size;
+	int64_t piece_count;
+	float *sum;              /* [piece_count] */
+	void *pieces;            /* [size][piece_count] */
+	struct link_part *parts; /* [2 * size] */
+};
 
 void cpu_comm_close(struct comm *comm)
 {
-	mem_free(comm);
+	struct cpu_comm *c = (struct cpu_comm *)comm;
+
+	link_close(c->link);
+	link_close(c->host_link);
+	mem_free(c->sum);
+	mem_free(c->pieces);
+	mem_free(c->parts);
+	mem_free(c);
 }
 
-int cpu_comm_run(const struct work *work)
+static int links_open(struct cpu_comm *c)
 {
-	assert(work->collective.comm->world_size == 1);
-	(void)work;
+	int rc = link_open(&c->link, 0, 1, c->size);
+
+	if (!rc)
+		rc = link_open(&c->host_link, 0, 1, c->size);
+	if (rc)
+		return rc;
+	c->piece_count = PIECES_COUNT / c->size;
+	if (c->piece_count < PIECE_COUNT_MIN)
+		c->piece_count = PIECE_COUNT_MIN;
+	c->sum = mem_alloc((size_t)c->piece_count, sizeof(*c->sum));
+	c->pieces = mem_alloc((size_t)c->piece_count * (size_t)c->size, sizeof(float));
+	c->parts = mem_alloc((size_t)c->size, 2 * sizeof(*c->parts));
+	return c->sum && c->pieces && c->parts ? 0 : ERR_NOMEM;
+}
+
+int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+{
+	struct cpu_comm *c = mem_alloc(1, sizeof(*c));
+	int rc;
+
+	(void)device;
+	if (!c)
+		return ERR_NOMEM;
+	c->rank = rank;
+	c->size = world_size;
+	rc = world_size > 1 ? links_open(c) : 0;
+	if (rc) {
+		cpu_comm_close(&c->base);
+		return err_note(rc, "host device");
+	}
+	*comm = &c->base;
 	return 0;
 }
 
 int cpu_comm_sum_host(struct comm *comm, double *values, int count)
 {
-	assert(comm->world_size == 1);
-	(void)comm;
-	(void)values;
-	(void)count;
-	return 0;
+	struct cpu_comm *c = (struct cpu_comm *)comm;
+
+	return c->host_link ? link_sum(c->host_link, values, count) : 0;
+}
+
+/* ---- parts of a buffer ---- */
+
+/* A buffer in one part for each rank: shards, or as even as the count allows. */
+struct layout {
+	char *bytes;
+	int64_t count, part_count; /* elements; of all parts but the last ones */
+	int64_t element_bytes;
+	enum dtype dtype;
+};
+
+static int64_t part_first(const struct layout *l, int rank)
+{
+	int64_t first = rank * l->part_count;
+
+	return first < l->count ? first : l->count;
+}
+
+static int64_t part_length(const struct layout *l, int rank)
+{
+	return part_first(l, rank + 1) - part_first(l, rank);
+}
+
+static void part_add(struct cpu_comm *c, int *count, enum link_way way, int peer, void *values, int64_t bytes)
+{
+	c->parts[(*count)++] = (struct link_part){way, peer, values, bytes};
+}
+
+static void part_whole(
+        struct cpu_comm *c, int *count, const struct layout *l, enum link_way way, int peer, int of)
+{
+	part_add(c, count, way, peer, l->bytes + part_first(l, of) * l->element_bytes,
+	        part_length(l, of) * l->element_bytes);
+}
+
+/* Each rank's part to all; rank `except` (-1: nobody) has all parts already. */
+static int gather(struct cpu_comm *c, const struct layout *l, int except)
+{
+	int rc = 0, count = 0;
+
+	for (int step = 1; step < c->size && !rc; step++) {
+		int to = (c->rank + step) % c->size, from = (c->rank + c->size - step) % c->size;
+
+		if (to != except)
+			part_whole(c, &count, l, LINK_SEND, to, c->rank);
+		if (c->rank != except)
+			part_whole(c, &count, l, LINK_RECEIVE, from, from);
+		if (step % WINDOW == 0 || step + 1 == c->size) {
+			rc = link_exchange(c->link, c->parts, count);
+			count = 0;
+		}
+	}
+	return rc;
+}
+
+/* ---- sums ---- */
+
+static void sum_add(float *sum, const void *values, int64_t count, enum dtype dtype)
+{
+	const float *f32 = values;
+	const uint16_t *bf16 = values;
+
+	if (dtype == DTYPE_F32)
+		for (int64_t i = 0; i < count; i++)
+			sum[i] += f32[i];
+	else
+		for (int64_t i = 0; i < count; i++)
+			sum[i] += bf16_to_f32(bf16[i]);
+}
+
+static void sum_begin(float *sum, const void *values, int64_t count, enum dtype dtype)
+{
+	const uint16_t *bf16 = values;
+
+	if (dtype == DTYPE_F32)
+		memcpy(sum, values, (size_t)count * sizeof(*sum));
+	else
+		for (int64_t i = 0; i < count; i++)
+			sum[i] = bf16_to_f32(bf16[i]);
+}
+
+static void sum_store(void *values, const float *sum, int64_t count, enum dtype dtype)
+{
+	uint16_t *bf16 = values;
+
+	if (dtype == DTYPE_F32)
+		memcpy(values, sum, (size_t)count * sizeof(*sum));
+	else
+		for (int64_t i = 0; i < count; i++)
+			bf16[i] = bf16_from_f32(sum[i]);
+}
+
+/* Elements [at, at + piece_count) of every part: those of this rank's come from all, the others go. */
+static int piece_exchange(struct cpu_comm *c, const struct layout *l, int64_t at)
+{
+	int count = 0;
+
+	for (int step = 1; step < c->size; step++)
+		for (int way = LINK_SEND; way <= LINK_RECEIVE; way++) {
+			int peer = (way == LINK_SEND ? c->rank + step : c->rank + c->size - step) % c->size;
+			int of = way == LINK_SEND ? peer : c->rank;
+			int64_t left = part_length(l, of) - at, bytes;
+
+			bytes = (left < c->piece_count ? left : c->piece_count) * l->element_bytes;
+			if (left > 0)
+				part_add(c, &count, (enum link_way)way, peer,
+				        way == LINK_SEND
+				                ? l->bytes + (part_first(l, of) + at) * l->element_bytes
+				                : (char *)c->pieces +
+				                          peer * c->piece_count * l->element_bytes,
+				        bytes);
+		}
+	return link_exchange(c->link, c->parts, count);
+}
+
+static void piece_sum(struct cpu_comm *c, const struct layout *l, int64_t at)
+{
+	int64_t left = part_length(l, c->rank) - at, count = left < c->piece_count ? left : c->piece_count;
+	char *own = l->bytes + (part_first(l, c->rank) + at) * l->element_bytes;
+
+	if (count <= 0)
+		return;
+	for (int r = 0; r < c->size; r++) {
+		const void *values =
+		        r == c->rank ? own : (char *)c->pieces + r * c->piece_count * l->element_bytes;
+
+		(r ? sum_add : sum_begin)(c->sum, values, count, l->dtype);
+	}
+	sum_store(own, c->sum, count, l->dtype);
+}
+
+/* Afterwards part `rank` is the sum over ranks, the others are as they were. */
+static int reduce(struct cpu_comm *c, const struct layout *l)
+{
+	int rc = 0;
+
+	for (int64_t at = 0; at < l->part_count && !rc; at += c->piece_count) {
+		rc = piece_exchange(c, l, at);
+		if (!rc)
+			piece_sum(c, l, at);
+	}
+	return rc;
+}
+
+/* ---- collectives ---- */
+
+/* Each part to its rank, and from there to all: two times the bytes over every link, and not size times over
+ * that of the root. */
+static int broadcast(struct cpu_comm *c, const struct layout *l, int root)
+{
+	int count = 0, rc;
+
+	if (c->rank == root)
+		for (int r = 0; r < c->size; r++) {
+			if (r != root)
+				part_whole(c, &count, l, LINK_SEND, r, r);
+		}
+	else
+		part_whole(c, &count, l, LINK_RECEIVE, root, c->rank);
+	rc = link_exchange(c->link, c->parts, count);
+	return rc ? rc : gather(c, l, root);
+}
+
+int cpu_comm_run(const struct work *work)
+{
+	struct cpu_comm *c = (struct cpu_comm *)work->collective.comm;
+	struct layout l = {.bytes = cpu_ptr(work->collective.buffer),
+	        .element_bytes = dtype_bytes(work->collective.dtype),
+	        .dtype = work->collective.dtype};
+	int rc = 0;
+
+	if (!c->link)
+		return 0;
+	l.count = work->collective.bytes / l.element_bytes;
+	l.part_count = (l.count + c->size - 1) / c->size; /* exact where the buffer is of shards */
+	switch (work->kind) {
+	case WORK_ALL_GATHER:
+		rc = gather(c, &l, -1);
+		break;
+	case WORK_REDUCE_SCATTER:
+		rc = reduce(c, &l);
+		break;
+	case WORK_ALL_REDUCE:
+		rc = reduce(c, &l);
+		rc = rc ? rc : gather(c, &l, -1);
+		break;
+	default:
+		assert(work->kind == WORK_BROADCAST);
+		rc = broadcast(c, &l, work->collective.root);
+	}
+	return rc;
 }

@@ -1,0 +1,285 @@
+#include "cli/ranks.h"
+
+#include "cli/signals.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "host/link.h"
+#include "host/world.h"
+
+#include <signal.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- at the start ---- */
+
+/* The running program's bytes: two builds of one version differ. */
+static int program_hash(uint64_t *hash)
+{
+	char *bytes = NULL;
+	size_t len_bytes = 0;
+	int rc = file_read_all("/proc/self/exe", (size_t)1 << 32, &bytes, &len_bytes);
+
+	*hash = rc ? 0 : XXH3_64bits(bytes, len_bytes);
+	mem_free(bytes);
+	return rc;
+}
+
+/* Where two texts of lines first differ: the line of each. */
+static int lines_differ(const char *own, const char *first)
+{
+	while (*own && *first) {
+		size_t own_len = strcspn(own, "\n"), first_len = strcspn(first, "\n");
+
+		if (own_len != first_len || memcmp(own, first, own_len))
+			return err_set(ERR_INPUT,
+			        "another configuration than rank 0: \"%.*s\", rank 0 has \"%.*s\"",
+			        (int)own_len, own, (int)first_len, first);
+		own += own_len + (own[own_len] == '\n');
+		first += first_len + (first[first_len] == '\n');
+	}
+	return *own || *first ? err_set(ERR_INPUT, "another configuration than rank 0: \"%.*s\"",
+	                                (int)strcspn(*own ? own : first, "\n"), *own ? own : first)
+	                      : 0;
+}
+
+static int config_compare(const struct config *c)
+{
+	struct str text = {0};
+	char *first = NULL;
+	int64_t bytes;
+	int rc, own;
+
+	config_write_yaml(&text, c);
+	own = str_check(&text);
+	bytes = own ? 0 : (int64_t)text.len_bytes;
+	rc = world_broadcast(&bytes, sizeof(bytes), 0);
+	first = mem_alloc((size_t)bytes + 1, 1);
+	rc = rc ? rc : world_agree(own || first ? own : ERR_NOMEM);
+	if (!rc && !world_self()->rank)
+		memcpy(first, text.data, (size_t)bytes);
+	if (!rc)
+		rc = world_broadcast(first, bytes, 0);
+	rc = rc ? rc : world_agree(lines_differ(text.data, first));
+	mem_free(first);
+	str_free(&text);
+	return rc;
+}
+
+int ranks_check(const struct config *c)
+{
+	uint64_t hash = 0;
+	int rc;
+
+	if (world_self()->size == 1)
+		return 0;
+	rc = world_agree(program_hash(&hash));
+	if (!rc)
+		rc = world_compare("ferry program", &hash, sizeof(hash));
+	return rc ? rc : config_compare(c);
+}
+
+/* ---- what is whose ---- */
+
+int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit_map *map)
+{
+	const struct model *model = map->model;
+	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
+
+	*range_count = 0;
+	if (!ranges)
+		return ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t at, held, skipped;
+
+		unit_map_locate(map, t, 0, model->tensors[t].count, &at, &held, &skipped);
+		if (held)
+			ranges[(*range_count)++] =
+			        (struct plane_range){.tensor = t, .first = skipped, .count = held};
+	}
+	*out = ranges;
+	return 0;
+}
+
+/* ---- callbacks ---- */
+
+static int agree(void *context, int code)
+{
+	(void)context;
+	return world_agree(code);
+}
+
+static int share(void *context, uint64_t *value)
+{
+	(void)context;
+	return world_broadcast(value, sizeof(*value), 0);
+}
+
+struct checkpoint_world ranks_checkpoint_world(void)
+{
+	const struct world *w = world_self();
+
+	return (struct checkpoint_world){.rank = w->rank,
+	        .size = w->size,
+	        .agree = w->size > 1 ? agree : NULL,
+	        .share = w->size > 1 ? share : NULL};
+}
+
+static int device_broadcast(void *context, void *values, int64_t bytes, int root)
+{
+	(void)context;
+	return world_broadcast(values, bytes, root);
+}
+
+static int device_sum(void *context, double *values, int count)
+{
+	(void)context;
+	return world_sum(values, count);
+}
+
+const struct device_bootstrap *ranks_bootstrap(void)
+{
+	static const struct device_bootstrap bootstrap = {.broadcast = device_broadcast, .sum = device_sum};
+
+	return &bootstrap;
+}
+
+int ranks_signal(int *signal)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+	enum { COUNT = sizeof(signals) / sizeof(*signals) };
+	double caught[COUNT];
+	int rc;
+
+	for (int i = 0; i < COUNT; i++)
+		caught[i] = signals_pending() == signals[i];
+	rc = world_sum(caught, COUNT);
+	*signal = 0;
+	for (int i = 0; i < COUNT && !*signal; i++)
+		if (caught[i] > 0)
+			*signal = signals[i];
+	return rc;
+}
+
+/* ---- whole tensors on rank 0 ---- */
+
+struct request {
+	int32_t tensor, plane; /* tensor -1: that was all */
+	int64_t first, count;
+};
+
+/* Rank 0's view of all planes. */
+struct collector {
+	struct session *session;
+	struct link *link;
+};
+
+static int own_read(struct session *s, const struct request *r, void *dst)
+{
+	struct plane_source source;
+
+	if (r->plane == RANKS_GRADIENT)
+		return engine_read_gradient(s->engine, r->tensor, r->first, r->count, dst);
+	session_source(s, &source);
+	return source.read(source.context, r->tensor, (enum plane)r->plane, r->first, r->count, dst);
+}
+
+static int64_t element_bytes(int plane)
+{
+	return plane == RANKS_GRADIENT ? 4 : plane_bytes((enum plane)plane);
+}
+
+/* The part of a request that a rank's shard holds. */
+static int request_part(
+        const struct unit_map *map, int rank, const struct request *whole, struct request *part)
+{
+	struct unit_map other = *map;
+	int64_t at, held, skipped;
+
+	other.rank = rank;
+	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
+	*part = *whole;
+	part->first += skipped;
+	part->count = held;
+	return held > 0;
+}
+
+static int all_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct collector *c = context;
+	const struct unit_map *map = engine_units(c->session->engine);
+	struct request whole = {tensor, (int32_t)plane, first, count}, part;
+	int rc = own_read(c->session, &whole, dst);
+
+	for (int r = 1; r < map->world_size && !rc; r++) {
+		if (!request_part(map, r, &whole, &part))
+			continue;
+		struct link_part parts[] = {{LINK_SEND, r, &part, sizeof(part)},
+		        {LINK_RECEIVE, r, (char *)dst + (part.first - first) * element_bytes(whole.plane),
+		                part.count * element_bytes(whole.plane)}};
+
+		rc = link_exchange(c->link, parts, 2);
+	}
+	return rc;
+}
+
+/* Answers rank 0 until it has all. */
+static int serve(struct session *s, struct link *link)
+{
+	struct request request;
+	const struct link_part ask = {LINK_RECEIVE, 0, &request, sizeof(request)};
+	int64_t cap_bytes = 0;
+	void *values = NULL;
+	int rc;
+
+	while (!(rc = link_exchange(link, &ask, 1)) && request.tensor >= 0) {
+		int64_t bytes = request.count * element_bytes(request.plane);
+		struct link_part answer = {LINK_SEND, 0, NULL, bytes};
+
+		if (bytes > cap_bytes) {
+			mem_free(values);
+			values = mem_alloc((size_t)bytes, 1);
+			cap_bytes = values ? bytes : 0;
+		}
+		rc = values ? own_read(s, &request, values) : ERR_NOMEM;
+		answer.values = values;
+		rc = rc ? link_fail(rc) : link_exchange(link, &answer, 1);
+		if (rc)
+			break;
+	}
+	mem_free(values);
+	return rc;
+}
+
+static int collect(struct collector *c, ranks_work *work, void *context)
+{
+	const struct plane_source source = {.context = c, .read = all_read};
+	struct request end = {.tensor = -1};
+	int size = world_self()->size, rc = work(context, &source);
+	struct err why = {0};
+
+	err_take(&why, rc);
+	for (int r = 1; r < size; r++) {
+		const struct link_part last = {LINK_SEND, r, &end, sizeof(end)};
+
+		if (link_exchange(c->link, &last, 1))
+			break; /* a rank failed: all know */
+	}
+	return err_give(&why);
+}
+
+int ranks_collect(struct session *s, ranks_work *work, void *context)
+{
+	struct collector c = {.session = s};
+	const struct world *w = world_self();
+	int rc;
+
+	if (w->size == 1)
+		return work(context, &(struct plane_source){.context = &c, .read = all_read});
+	rc = world_agree(link_open(&c.link, 0, 1, w->size));
+	if (!rc)
+		rc = world_agree(w->rank ? serve(s, c.link) : collect(&c, work, context));
+	link_close(c.link);
+	return rc;
+}

@@ -1,0 +1,39 @@
+/* Several ranks, as the commands see them.
+ *
+ * Every rank walks through the same command with the same configuration. Rank 0 talks, writes metrics and
+ * decides nothing alone; what only one of them could know (a signal, a failed file) is agreed on. Each rank
+ * owns a shard of every unit and so a range of most tensors. What needs whole tensors (the exported model) is
+ * written by rank 0, which asks the others for their ranges piece by piece. All functions are collective,
+ * from the program's own thread, and return the same code on all ranks; in a world of one they return at
+ * once.
+ */
+#ifndef FERRY_CLI_RANKS_H
+#define FERRY_CLI_RANKS_H
+
+#include "checkpoint/save.h"
+#include "cli/config.h"
+#include "cli/session.h"
+
+/* Is this another program or another configuration than rank 0's? ERR_INPUT on all ranks names the rank and
+ * the first difference. */
+int ranks_check(const struct config *c);
+
+/* The ranges of tensors that this rank's shards hold, in the order of the table (mem_free). */
+int ranks_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map);
+
+/* Collective parts of saving. */
+struct checkpoint_world ranks_checkpoint_world(void);
+
+/* The callbacks of a device whose ranks must find each other; static. */
+const struct device_bootstrap *ranks_bootstrap(void);
+
+/* On rank 0 calls work with a source of all planes, whoever holds them; the others answer meanwhile.
+ * RANKS_GRADIENT in place of a plane reads gradients, as fp32. */
+enum { RANKS_GRADIENT = PLANE_COUNT };
+typedef int ranks_work(void *context, const struct plane_source *source);
+int ranks_collect(struct session *s, ranks_work *work, void *context);
+
+/* The signal that any rank got, or 0; the same on all. */
+int ranks_signal(int *signal);
+
+#endif

@@ -1,0 +1,46 @@
+/* The world: the ranks of this run, and what they agree on outside of the device.
+ *
+ * Mental model. Without a launcher the world is this process alone, MPI is not touched, and everything here
+ * returns at once. Under mpirun or srun, world_start joins the ranks. From then on all ranks walk through the
+ * same code: each call here is made by all, in the same order, from the program's own thread. A rank that
+ * fails calls world_end with its error; the others, wherever they wait for it, get that error too, so that
+ * all end with one exit code.
+ */
+#ifndef FERRY_HOST_WORLD_H
+#define FERRY_HOST_WORLD_H
+
+#include <stdint.h>
+
+/* Where this rank stands: in the world, and among the ranks of its host. */
+struct world {
+	int rank, size, local_rank, local_size;
+};
+
+/* Joins the ranks that a launcher started. Once, before other threads. ERR_UNSUPPORTED (no MPI in this build,
+ * or another MPI than the launcher's), ERR_DEVICE. */
+int world_start(void);
+
+/* Rank 0 of 1 before world_start. Valid for ever. */
+const struct world *world_self(void);
+
+/* `bytes` of rank `root` reach all. */
+int world_broadcast(void *values, int64_t bytes, int root);
+
+/* Sums over ranks, in their order, in place; all get the same bits. */
+int world_sum(double *values, int count);
+
+/* 0 where every rank gave 0, else the code of the lowest rank that did not; the text, on ranks that gave 0,
+ * names it: "rank 2: ...". For failures that all ranks are to meet together. */
+int world_agree(int code);
+
+/* Do all ranks have the same bytes? ERR_INPUT on all: "rank 2 has another WHAT than rank 0". */
+int world_compare(const char *what, const void *values, int64_t bytes);
+
+/* This rank's run is over with `code` and this thread's text. Waits for the others; returns the code that all
+ * end with. On rank 0 `report` is called with each error, rank 0's first and those of ranks that say
+ * something else after it, before the others are let go: launchers end a job, and what it still has to say,
+ * with its first process that fails. After it the world is this process alone. */
+typedef void world_report(void *context, int rank, const char *text);
+int world_end(int code, world_report *report, void *context);
+
+#endif

@@ -1,0 +1,103 @@
+/* Runs of `ferry` as several ranks of mpirun, one core's share each. */
+#ifndef FERRY_TESTS_RANKS_RUN_H
+#define FERRY_TESTS_RANKS_RUN_H
+
+#include "tests/run_fixture.h"
+
+#include <math.h>
+
+static const char *launcher;
+
+/* 0, and a line that names the test, where ranks cannot be started. */
+static inline int ranks_begin(const char *test)
+{
+	launcher = getenv("FERRY_MPIRUN");
+	if (launcher && *launcher) {
+		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+		return 1;
+	}
+	printf("SKIPPED %s: no mpirun, or a build without MPI\n", test);
+	return 0;
+}
+
+/* "mpirun -n RANKS ferry ARGS", or without mpirun where ranks is 1: the command line. */
+__attribute__((format(printf, 4, 5))) static inline void ranks_command(
+        char *command, size_t command_bytes, int ranks, const char *fmt, ...)
+{
+	const char *binary = getenv("FERRY_BINARY");
+	size_t len = 0;
+	va_list ap;
+
+	if (ranks > 1)
+		len = (size_t)snprintf(
+		        command, command_bytes, "%s --oversubscribe --bind-to none -n %d ", launcher, ranks);
+	len += (size_t)snprintf(command + len, command_bytes - len, "%s ", binary ? binary : "build/ferry");
+	va_start(ap, fmt);
+	vsnprintf(command + len, command_bytes - len, fmt, ap);
+	va_end(ap);
+}
+
+/* Waits for the command; stderr into work_dir/stderr. Returns the exit code. */
+static inline int ranks_wait(const char *command)
+{
+	return run_wait(run_start(command));
+}
+
+#define assert_ranks(code, ranks, ...)                                                                       \
+	do {                                                                                                 \
+		char command_[4096];                                                                         \
+		int got_;                                                                                    \
+		ranks_command(command_, sizeof(command_), ranks, __VA_ARGS__);                               \
+		got_ = ranks_wait(command_);                                                                 \
+		if (got_ != (code))                                                                          \
+			fail_msg("%s\nexit code %d, expected %d: %s", command_, got_, (code), ferry_said()); \
+	} while (0)
+
+/* A number of each row of metrics.jsonl (mem_free); rows that lack it are left out. */
+static inline double *run_values(const char *name, const char *key, int *count)
+{
+	char path[400], *text, *at, *end;
+	double *values;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	text = at = read_file(path, &len);
+	values = mem_alloc(len, sizeof(*values));
+	assert_non_null(values);
+	*count = 0;
+	while ((end = memchr(at, '\n', len - (size_t)(at - text)))) {
+		const json_t *value;
+		json_t *row;
+
+		assert_int_equal(json_parse(&row, path, at, (size_t)(end - at)), 0);
+		value = json_object_get(row, key);
+		if (value)
+			values[(*count)++] = json_number_value(value);
+		json_decref(row);
+		at = end + 1;
+	}
+	mem_free(text);
+	return values;
+}
+
+/* Losses, norms and eval losses of two runs: as near as another order of sums leaves them. */
+static inline void assert_near_runs(const char *a, const char *b, double tolerance, const char *why)
+{
+	static const char *const keys[] = {"loss", "grad_norm", "eval_loss", "target_tokens", "tokens"};
+
+	for (size_t k = 0; k < sizeof(keys) / sizeof(*keys); k++) {
+		int a_count, b_count;
+		double *one = run_values(a, keys[k], &a_count), *two = run_values(b, keys[k], &b_count);
+
+		if (a_count != b_count)
+			fail_msg("%s: %d and %d rows with %s", why, a_count, b_count, keys[k]);
+		for (int i = 0; i < a_count; i++)
+			if (!(fabs(one[i] - two[i]) <= tolerance * fabs(one[i])))
+				fail_msg("%s: %s %d is %.9g and %.9g", why, keys[k], i, one[i], two[i]);
+		mem_free(one);
+		mem_free(two);
+	}
+}
+
+#endif
