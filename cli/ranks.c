@@ -187,7 +187,7 @@ static int own_read(struct session *s, const struct request *r, void *dst)
 
 static int64_t element_bytes(int plane)
 {
-	return plane == RANKS_GRADIENT ? 4 : plane_bytes((enum plane)plane);
+	return plane == RANKS_GRADIENT ? 4 : plane_width((enum plane)plane, PLANE_STATE_F32);
 }
 
 /* The part of a request that a rank's shard holds. */

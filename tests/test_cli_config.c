@@ -298,6 +298,7 @@ static void test_several_ranks(void **state)
 	setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
 	assert_int_equal(config_check(&c), 0); /* start-up joins them */
 	c.verb = VERB_GENERATE;
+	c.prompt = mem_strdup("once");
 	check_fails(config_check(&c), ERR_UNSUPPORTED, "one of 4 ranks (OMPI_COMM_WORLD_SIZE)");
 	c.verb = VERB_TRAIN;
 	unsetenv("OMPI_COMM_WORLD_SIZE");
