@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ static int fail_io(const char *path, const char *verb)
 
 static file_hook *hook;
 static void *hook_context;
+static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER; /* so that hooks need none of their own */
 
 void file_hook_set(file_hook *new_hook, void *context)
 {
@@ -54,8 +56,13 @@ void file_hook_set(file_hook *new_hook, void *context)
 /* 0: make the call; 1: make half of it; -1 with errno: it is to fail. */
 static int ask(const struct file_call *call)
 {
-	int answer = hook ? hook(hook_context, call) : 0;
+	int answer = 0;
 
+	if (hook) {
+		pthread_mutex_lock(&hook_lock);
+		answer = hook(hook_context, call);
+		pthread_mutex_unlock(&hook_lock);
+	}
 	if (answer > 0) {
 		errno = answer;
 		return -1;
@@ -210,11 +217,14 @@ int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t 
 int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes)
 {
 	const char *at = src;
+	int refused = 0;
 
 	while (len_bytes) {
 		ssize_t put = sys_write(fd, path, at, len_bytes, offset_bytes);
 
 		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0 && errno == EINVAL && !refused++ && !file_set_caching(fd, FILE_CACHING_ON))
 			continue;
 		if (put <= 0)
 			return err_set(ERR_IO, "%s: cannot write %zu bytes at offset %" PRId64 ": %s", path,
@@ -265,6 +275,37 @@ int file_sync(int fd, const char *path)
 		rc = sys_sync(fd, path);
 	while (rc && errno == EINTR);
 	return rc ? fail_io(path, "bring to disk") : 0;
+}
+
+int file_set_caching(int fd, enum file_caching caching)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return ERR_UNSUPPORTED;
+	flags = caching == FILE_CACHING_OFF ? flags | O_DIRECT : flags & ~O_DIRECT;
+	return fcntl(fd, F_SETFL, flags) ? ERR_UNSUPPORTED : 0;
+}
+
+static int sync_range(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes, unsigned flags)
+{
+	if (!sync_file_range(fd, offset_bytes, len_bytes, flags))
+		return 0;
+	return errno == EIO || errno == ENOSPC || errno == EDQUOT ? fail_io(path, "bring to disk") : 0;
+}
+
+int file_write_back(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes)
+{
+	return sync_range(fd, path, offset_bytes, len_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+int file_drop_written(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes)
+{
+	int err = sync_range(fd, path, offset_bytes, len_bytes,
+	        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+
+	(void)!posix_fadvise(fd, offset_bytes, len_bytes, POSIX_FADV_DONTNEED);
+	return err;
 }
 
 int file_close(int fd, const char *path)

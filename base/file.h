@@ -40,6 +40,18 @@ int file_exchange(const char *a, const char *b);
 int file_space(const char *path, int64_t *free_bytes);
 
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
+
+/* OFF: reads and writes pass the page cache by (O_DIRECT); addresses, offsets and lengths must then be multiples
+ * of 4096. A write that is refused nevertheless is made by way of the cache. ERR_UNSUPPORTED where the file
+ * system does not know it, without a text. */
+enum file_caching { FILE_CACHING_ON, FILE_CACHING_OFF };
+int file_set_caching(int fd, enum file_caching caching);
+
+/* Begins to bring a range to the disk; waits until it is there and forgets its pages. Memory is then bounded;
+ * durable is a file after file_sync only. An error of the disk that comes out here (ERR_IO) may not come out of
+ * file_sync any more. Nothing happens where the system cannot. */
+int file_write_back(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
+int file_drop_written(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
 int file_sync_dir(const char *path);
 int file_sync_parent(const char *path); /* of the directory that holds `path` */
 
@@ -84,7 +96,8 @@ struct file_call {
 };
 
 /* Sees each call before it is made. 0 lets it pass, an errno makes it fail without being made, and
- * FILE_HOOK_SHORT makes a read or write transfer half (other calls pass). It may also never return. */
+ * FILE_HOOK_SHORT makes a read or write transfer half (other calls pass). It may also never return. Whichever
+ * threads make calls, it is asked about one at a time. */
 enum { FILE_HOOK_SHORT = -1 };
 typedef int file_hook(void *context, const struct file_call *call);
 

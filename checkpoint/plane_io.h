@@ -72,7 +72,11 @@ struct plane_source {
 	void *context;
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
+	/* Nothing more of this tensor will be read, or, with PLANE_SOURCE_END, of any: said by checkpoint/save.h,
+	 * after an error too, so that planes that wait for it may change. May be NULL. */
+	void (*done)(void *context, int tensor);
 };
+enum { PLANE_SOURCE_END = -1 };
 
 struct plane_sink {
 	void *context;

@@ -1,23 +1,16 @@
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
+#include "checkpoint/block_writer.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <string.h>
-#include <xxhash.h>
 
 struct safetensors_writer {
-	char *path;
-	int fd;
-	unsigned char *block; /* SAFETENSORS_BLOCK_BYTES, not yet written */
-	int64_t filled_bytes, written_bytes, total_bytes;
-	uint64_t *hashes; /* NULL: not wanted */
-	int64_t hash_count;
+	struct block_writer *blocks;
 };
 
 static void add_string(struct str *out, const char *text)
@@ -95,36 +88,6 @@ static int compose_header(struct str *out, uint64_t *data_bytes, const struct sa
 	return str_check(out);
 }
 
-static int open_writer(struct safetensors_writer *writer, const char *path, enum safetensors_hashing hashing)
-{
-	int64_t blocks = (writer->total_bytes + SAFETENSORS_BLOCK_BYTES - 1) / SAFETENSORS_BLOCK_BYTES;
-
-	writer->path = mem_strdup(path);
-	writer->block = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
-	if (hashing == SAFETENSORS_HASHED)
-		writer->hashes = mem_alloc((size_t)blocks, sizeof(*writer->hashes));
-	if (!writer->path || !writer->block || (hashing == SAFETENSORS_HASHED && !writer->hashes))
-		return ERR_NOMEM;
-	writer->fd = file_create(path);
-	return writer->fd < 0 ? writer->fd : 0;
-}
-
-/* Up to a whole block goes out, and its hash is kept. */
-static int flush(struct safetensors_writer *writer)
-{
-	int err = file_write_at(
-	        writer->fd, writer->path, writer->block, (size_t)writer->filled_bytes, writer->written_bytes);
-
-	if (err)
-		return err;
-	if (writer->hashes)
-		writer->hashes[writer->hash_count++] =
-		        XXH3_64bits(writer->block, (size_t)writer->filled_bytes);
-	writer->written_bytes += writer->filled_bytes;
-	writer->filled_bytes = 0;
-	return 0;
-}
-
 int safetensors_create(struct safetensors_writer **out, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count, enum safetensors_hashing hashing)
@@ -138,14 +101,13 @@ int safetensors_create(struct safetensors_writer **out, const char *path,
 	*out = NULL;
 	if (!writer)
 		return ERR_NOMEM;
-	writer->fd = -1;
 	err = compose_header(&header, &data_bytes, tensors, tensor_count, metadata, metadata_count);
 	if (err) {
 		err_note(err, "%s", path);
 		goto out;
 	}
-	writer->total_bytes = (int64_t)(8 + header.len_bytes + data_bytes);
-	err = open_writer(writer, path, hashing);
+	err = block_writer_open(&writer->blocks, path, (int64_t)(8 + header.len_bytes + data_bytes),
+	        hashing == SAFETENSORS_HASHED ? BLOCK_HASHING_ON : BLOCK_HASHING_OFF);
 	if (err)
 		goto out;
 	for (int i = 0; i < 8; i++)
@@ -162,61 +124,40 @@ out:
 	return err;
 }
 
+int safetensors_room(struct safetensors_writer *writer, void **at, int64_t *room_bytes)
+{
+	return block_writer_room(writer->blocks, at, room_bytes);
+}
+
+int safetensors_put(struct safetensors_writer *writer, int64_t len_bytes)
+{
+	return block_writer_put(writer->blocks, len_bytes);
+}
+
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes)
 {
-	const unsigned char *at = src;
-	int err = 0;
-
-	assert((int64_t)len_bytes <= writer->total_bytes - writer->written_bytes - writer->filled_bytes);
-	while (!err && len_bytes) {
-		size_t room = (size_t)(SAFETENSORS_BLOCK_BYTES - writer->filled_bytes);
-		size_t part = len_bytes < room ? len_bytes : room;
-
-		memcpy(writer->block + writer->filled_bytes, at, part);
-		writer->filled_bytes += (int64_t)part;
-		at += part;
-		len_bytes -= part;
-		if (writer->filled_bytes == SAFETENSORS_BLOCK_BYTES)
-			err = flush(writer);
-	}
-	return err;
+	return block_writer_append(writer->blocks, src, (int64_t)len_bytes);
 }
 
 int safetensors_finish(struct safetensors_writer *writer)
 {
-	int err = writer->filled_bytes ? flush(writer) : 0, closed;
-
-	if (!err && writer->written_bytes != writer->total_bytes)
-		err = err_set(ERR_INTERNAL, "%s: %" PRId64 " of %" PRId64 " bytes were given", writer->path,
-		        writer->written_bytes, writer->total_bytes);
-	if (!err)
-		err = file_sync(writer->fd, writer->path);
-	if (err)
-		return err;
-	closed = file_close(writer->fd, writer->path);
-	writer->fd = -1;
-	return closed;
+	return block_writer_finish(writer->blocks);
 }
 
 int64_t safetensors_writer_bytes(const struct safetensors_writer *writer)
 {
-	return writer->total_bytes;
+	return block_writer_bytes(writer->blocks);
 }
 
 const uint64_t *safetensors_writer_hashes(const struct safetensors_writer *writer, int64_t *block_count)
 {
-	*block_count = writer->hash_count;
-	return writer->hashes;
+	return block_writer_hashes(writer->blocks, block_count);
 }
 
 void safetensors_writer_free(struct safetensors_writer *writer)
 {
 	if (!writer)
 		return;
-	if (writer->fd >= 0)
-		file_abandon(writer->fd, writer->path);
-	mem_free(writer->block);
-	mem_free(writer->hashes);
-	mem_free(writer->path);
+	block_writer_free(writer->blocks);
 	mem_free(writer);
 }

@@ -12,12 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One attempt. */
-struct attempt {
-	const struct checkpoint_save *save;
+enum { PIECE_BYTES = 256 << 10 }; /* read at once: still in the cache when it is hashed */
+
+struct checkpoint_saving {
+	struct checkpoint_save save;
 	char *temp, *final;        /* directories */
 	struct manifest_file file; /* this rank's */
-	struct plane_range *whole; /* where save->ranges is NULL */
+	struct plane_range *whole; /* where save.ranges is NULL */
+	struct err err;            /* of this rank's own part of the work */
+	int64_t *surplus;          /* rank 0: steps of the checkpoints that are to go */
+	uint64_t surplus_count;
+	int is_committed;
 };
 
 static int agree(const struct checkpoint_save *save, int code)
@@ -70,66 +75,91 @@ static void free_decls(struct safetensors_decl *decls, int64_t count)
 	mem_free(decls);
 }
 
-/* "m:model.norm.weight[0:64]" for each plane and range. */
-static int make_decls(struct safetensors_decl **out, int64_t *out_count, const struct attempt *attempt)
+/* "m:model.norm.weight[0:64]" */
+static int set_decl(struct safetensors_decl *decl, const struct checkpoint_saving *s, enum plane plane,
+        const struct plane_range *range)
 {
-	const struct manifest_file *file = &attempt->file;
-	const struct model *model = attempt->save->model;
+	*decl = (struct safetensors_decl){
+	        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
+	                s->save.model->tensors[range->tensor].name, range->first, range->first + range->count),
+	        .dtype = plane_dtype(plane, s->save.state),
+	        .rank = 1,
+	        .shape = {plane_numbers(plane, range->count)}};
+	return decl->name ? 0 : ERR_NOMEM;
+}
+
+/* Range by range, all planes of it, so that the first ranges are done with early. */
+static int make_decls(struct safetensors_decl **out, int64_t *out_count, const struct checkpoint_saving *s)
+{
+	const enum plane *order = plane_file_order(s->save.state);
+	const struct manifest_file *file = &s->file;
 	struct safetensors_decl *decls =
 	        mem_alloc((size_t)file->range_count * PLANE_COUNT + 1, sizeof(*decls));
 	int64_t count = 0;
+	int err = decls ? 0 : ERR_NOMEM;
 
-	if (!decls)
-		return ERR_NOMEM;
-	for (int o = 0; o < PLANE_COUNT; o++) {
-		enum plane plane = plane_file_order(attempt->save->state)[o];
-
-		for (int64_t r = 0; r < file->range_count && attempt->save->planes & 1u << plane; r++) {
-			const struct plane_range *range = &file->ranges[r];
-
-			decls[count] = (struct safetensors_decl){
-			        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
-			                model->tensors[range->tensor].name, range->first,
-			                range->first + range->count),
-			        .dtype = plane_dtype(plane, attempt->save->state),
-			        .rank = 1,
-			        .shape = {plane_numbers(plane, range->count)}};
-			if (!decls[count].name) {
-				free_decls(decls, count);
-				return ERR_NOMEM;
-			}
-			count++;
-		}
+	for (int64_t r = 0; !err && r < file->range_count; r++)
+		for (int o = 0; !err && o < PLANE_COUNT; o++)
+			if (s->save.planes & 1u << order[o])
+				err = set_decl(&decls[count++], s, order[o], &file->ranges[r]);
+	if (err) {
+		free_decls(decls, count);
+		return err;
 	}
 	*out = decls;
 	*out_count = count;
 	return 0;
 }
 
-static int write_planes(const struct attempt *attempt, struct safetensors_writer *writer)
+/* One plane of a range, read to where the file's blocks are filled; numbers that a block's border cuts, and
+ * places that are not aligned to them, by way of `piece`. */
+static int write_plane(struct safetensors_writer *writer, const struct checkpoint_saving *s, enum plane plane,
+        struct plane_range at, void *piece)
 {
-	const struct plane_source *source = attempt->save->source;
-	void *piece = mem_alloc(PLANE_PIECE_COUNT, 4);
+	const struct plane_source *source = s->save.source;
+	int64_t width = plane_width(plane, s->save.state), end = at.first + at.count, room, bytes;
+	int64_t per_number = PLANES_SCALE >> plane & 1 ? PLANE_BLOCK_COUNT : 1; /* elements */
+	int err = 0, fits;
+	void *dst;
+
+	for (; !err && at.first < end; at.first += at.count) {
+		err = safetensors_room(writer, &dst, &room);
+		if (err)
+			break;
+		fits = room >= width && (uintptr_t)dst % (size_t)width == 0;
+		at.count = (fits && room < PIECE_BYTES ? room : PIECE_BYTES) / width * per_number;
+		at.count = at.count < PLANE_PIECE_COUNT ? at.count : PLANE_PIECE_COUNT;
+		at.count = at.count < end - at.first ? at.count : end - at.first;
+		bytes = plane_bytes(plane, s->save.state, at.count);
+		err = source->read(
+		        source->context, at.tensor, plane, at.first, at.count, fits ? dst : piece);
+		if (!err)
+			err = fits ? safetensors_put(writer, bytes)
+			           : safetensors_append(writer, piece, (size_t)bytes);
+	}
+	return err;
+}
+
+/* Are there no more ranges of the tensor behind range r? They stand together. */
+static int ends_tensor(const struct manifest_file *file, int64_t r)
+{
+	return r + 1 == file->range_count || file->ranges[r + 1].tensor != file->ranges[r].tensor;
+}
+
+static int write_planes(const struct checkpoint_saving *s, struct safetensors_writer *writer)
+{
+	const struct plane_source *source = s->save.source;
+	const enum plane *order = plane_file_order(s->save.state);
+	const struct manifest_file *file = &s->file;
+	void *piece = mem_alloc(PIECE_BYTES, 1);
 	int err = piece ? 0 : ERR_NOMEM;
 
-	for (int o = 0; !err && o < PLANE_COUNT; o++) {
-		enum plane plane = plane_file_order(attempt->save->state)[o];
-
-		for (int64_t r = 0; r < attempt->file.range_count && attempt->save->planes & 1u << plane;
-		        r++) {
-			struct plane_range at = attempt->file.ranges[r];
-			int64_t end = at.first + at.count;
-
-			for (; !err && at.first < end; at.first += at.count) {
-				at.count = end - at.first < PLANE_PIECE_COUNT ? end - at.first
-				                                              : PLANE_PIECE_COUNT;
-				err = source->read(
-				        source->context, at.tensor, plane, at.first, at.count, piece);
-				if (!err)
-					err = safetensors_append(writer, piece,
-					        (size_t)plane_bytes(plane, attempt->save->state, at.count));
-			}
-		}
+	for (int64_t r = 0; !err && r < file->range_count; r++) {
+		for (int o = 0; !err && o < PLANE_COUNT; o++)
+			if (s->save.planes & 1u << order[o])
+				err = write_plane(writer, s, order[o], file->ranges[r], piece);
+		if (!err && source->done && ends_tensor(file, r))
+			source->done(source->context, file->ranges[r].tensor);
 	}
 	mem_free(piece);
 	return err;
@@ -147,8 +177,9 @@ static int keep_hashes(struct manifest_file *file, const struct safetensors_writ
 	return 0;
 }
 
-static int write_shard(struct attempt *attempt)
+static int write_shard(struct checkpoint_saving *s)
 {
+	const struct plane_source *source = s->save.source;
 	static const struct safetensors_text metadata = {"format", "ferry planes"};
 	struct safetensors_writer *writer = NULL;
 	struct safetensors_decl *decls = NULL;
@@ -156,36 +187,38 @@ static int write_shard(struct attempt *attempt)
 	char *path = NULL;
 	int err;
 
-	attempt->file.name = mem_printf("rank-%05d.safetensors", attempt->save->world.rank);
-	path = attempt->file.name ? file_join(attempt->temp, attempt->file.name) : NULL;
-	err = path ? make_decls(&decls, &decl_count, attempt) : ERR_NOMEM;
+	s->file.name = mem_printf("rank-%05d.safetensors", s->save.world.rank);
+	path = s->file.name ? file_join(s->temp, s->file.name) : NULL;
+	err = path ? make_decls(&decls, &decl_count, s) : ERR_NOMEM;
 	if (!err)
 		err = safetensors_create(&writer, path, decls, decl_count, &metadata, 1, SAFETENSORS_HASHED);
 	if (!err)
-		err = write_planes(attempt, writer);
+		err = write_planes(s, writer);
+	if (source->done)
+		source->done(source->context, PLANE_SOURCE_END);
 	if (!err)
 		err = safetensors_finish(writer);
 	if (!err)
-		err = keep_hashes(&attempt->file, writer);
+		err = keep_hashes(&s->file, writer);
 	safetensors_writer_free(writer);
 	free_decls(decls, decl_count);
 	mem_free(path);
 	return err;
 }
 
-static char *part_path(const struct attempt *attempt, int rank)
+static char *part_path(const struct checkpoint_saving *s, int rank)
 {
 	char name[64];
 
 	snprintf(name, sizeof(name), "rank-%05d.json", rank);
-	return file_join(attempt->temp, name);
+	return file_join(s->temp, name);
 }
 
 /* Tells rank 0 what this rank wrote. */
-static int write_part(const struct attempt *attempt)
+static int write_part(const struct checkpoint_saving *s)
 {
-	char *path = part_path(attempt, attempt->save->world.rank);
-	int err = path ? manifest_write_part(path, &attempt->file) : ERR_NOMEM;
+	char *path = part_path(s, s->save.world.rank);
+	int err = path ? manifest_write_part(path, &s->file) : ERR_NOMEM;
 
 	mem_free(path);
 	return err;
@@ -224,12 +257,12 @@ static int prepare(const struct checkpoint_save *save)
 	return err;
 }
 
-static int add_shards(struct manifest *manifest, const struct attempt *attempt)
+static int add_shards(struct manifest *manifest, const struct checkpoint_saving *s)
 {
 	int err = 0;
 
-	for (int r = 0; !err && r < attempt->save->world.size; r++) {
-		char *path = part_path(attempt, r);
+	for (int r = 0; !err && r < s->save.world.size; r++) {
+		char *path = part_path(s, r);
 
 		err = path ? manifest_add_part(manifest, path) : ERR_NOMEM;
 		if (!err)
@@ -240,10 +273,10 @@ static int add_shards(struct manifest *manifest, const struct attempt *attempt)
 }
 
 /* config.json, tokenizer and so on into hf/, each a file of the manifest. */
-static int add_model_files(struct manifest *manifest, const struct attempt *attempt)
+static int add_model_files(struct manifest *manifest, const struct checkpoint_saving *s)
 {
-	const struct checkpoint_save *save = attempt->save;
-	char *dir = file_join(attempt->temp, "hf"), **names = NULL;
+	const struct checkpoint_save *save = &s->save;
+	char *dir = file_join(s->temp, "hf"), **names = NULL;
 	size_t count = 0;
 	int err = dir ? file_make_dir(dir) : ERR_NOMEM;
 
@@ -256,7 +289,7 @@ static int add_model_files(struct manifest *manifest, const struct attempt *atte
 
 		if (file)
 			file->name = mem_printf("hf/%s", names[i]);
-		err = file && file->name ? manifest_hash_file(attempt->temp, file) : ERR_NOMEM;
+		err = file && file->name ? manifest_hash_file(s->temp, file) : ERR_NOMEM;
 	}
 	if (!err)
 		err = file_sync_dir(dir);
@@ -286,9 +319,9 @@ static int fill_tensors(struct manifest *manifest, const struct model *model)
 	return 0;
 }
 
-static int commit(const struct attempt *attempt)
+static int commit(const struct checkpoint_saving *s)
 {
-	const struct checkpoint_save *save = attempt->save;
+	const struct checkpoint_save *save = &s->save;
 	struct manifest *manifest = mem_alloc(1, sizeof(*manifest)), *read_back = NULL;
 	int err = manifest ? fill_tensors(manifest, save->model) : ERR_NOMEM;
 
@@ -299,17 +332,17 @@ static int commit(const struct attempt *attempt)
 	manifest->planes = save->planes;
 	manifest->state = save->state;
 	manifest->training = json_incref(save->training);
-	err = add_shards(manifest, attempt);
+	err = add_shards(manifest, s);
 	if (!err && (save->files_from || save->config_path))
-		err = add_model_files(manifest, attempt);
+		err = add_model_files(manifest, s);
 	if (!err)
-		err = file_sync_dir(attempt->temp);
+		err = file_sync_dir(s->temp);
 	if (!err)
-		err = manifest_write(attempt->temp, manifest);
+		err = manifest_write(s->temp, manifest);
 	if (!err) /* it says what a loader will believe */
-		err = manifest_read(&read_back, attempt->temp);
+		err = manifest_read(&read_back, s->temp);
 	if (!err)
-		err = temp_dir_commit(attempt->temp, attempt->final);
+		err = temp_dir_commit(s->temp, s->final);
 out:
 	manifest_free(manifest);
 	manifest_free(read_back);
@@ -326,7 +359,7 @@ static int compare_steps(const void *a, const void *b)
 }
 
 /* Steps of the checkpoints that are one too many, oldest first; the new one is never among them. */
-static int find_surplus(int64_t **out, size_t *out_count, const struct checkpoint_save *save)
+static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpoint_save *save)
 {
 	char **names = NULL;
 	size_t count = 0, used = 0;
@@ -356,9 +389,9 @@ static int find_surplus(int64_t **out, size_t *out_count, const struct checkpoin
 }
 
 /* The new one stands, so trouble with the old ones is no failure. */
-static void remove_surplus(const struct checkpoint_save *save, const int64_t *steps, size_t count)
+static void remove_surplus(const struct checkpoint_save *save, const int64_t *steps, uint64_t count)
 {
-	for (size_t i = 0; i < count; i++) {
+	for (uint64_t i = 0; i < count; i++) {
 		char *path = step_name(save->output_dir, "checkpoint", steps[i]);
 
 		if (!path || temp_dir_remove(path, "step-"))
@@ -367,44 +400,22 @@ static void remove_surplus(const struct checkpoint_save *save, const int64_t *st
 	}
 }
 
-/* Collective: where something is to go, every rank reads its own file back first. */
-static int rotate(const struct attempt *attempt)
-{
-	const struct checkpoint_save *save = attempt->save;
-	int64_t *steps = NULL;
-	size_t count = 0;
-	uint64_t surplus;
-	int err = save->world.rank ? 0 : find_surplus(&steps, &count, save);
-
-	surplus = count;
-	err = agree(save, err);
-	if (!err)
-		err = agree(save, share(save, &surplus));
-	if (!err && surplus) {
-		err = agree(save, manifest_verify_file(attempt->final, &attempt->file));
-		if (!err && !save->world.rank)
-			remove_surplus(save, steps, count);
-	}
-	mem_free(steps);
-	return err;
-}
-
 /* ---- the protocol ---- */
 
-static void discard(const struct attempt *attempt, int err)
+static void discard(const struct checkpoint_saving *s, int err)
 {
 	struct err kept = {0};
 
-	if (attempt->save->world.rank || !attempt->temp)
+	if (s->save.world.rank || !s->temp)
 		return;
 	err_take(&kept, err);
-	(void)!file_remove_tree(attempt->temp);
+	(void)!file_remove_tree(s->temp);
 	err_give(&kept);
 }
 
-static int name_directories(struct attempt *attempt)
+static int name_directories(struct checkpoint_saving *s)
 {
-	const struct checkpoint_save *save = attempt->save;
+	const struct checkpoint_save *save = &s->save;
 	uint64_t id = save->world.rank ? 0 : temp_dir_id();
 	char stem[64];
 	int err = agree(save, share(save, &id));
@@ -412,87 +423,150 @@ static int name_directories(struct attempt *attempt)
 	if (err)
 		return err;
 	snprintf(stem, sizeof(stem), "step-%06" PRId64, save->step);
-	attempt->temp = temp_dir_name(save->output_dir, stem, id);
-	attempt->final = step_name(save->output_dir, "checkpoint", save->step);
-	if (!attempt->temp || !attempt->final)
+	s->temp = temp_dir_name(save->output_dir, stem, id);
+	s->final = step_name(save->output_dir, "checkpoint", save->step);
+	if (!s->temp || !s->final)
 		return ERR_NOMEM;
-	return save->world.rank ? 0 : file_make_dir(attempt->temp);
+	return save->world.rank ? 0 : file_make_dir(s->temp);
 }
 
-static int save_once(struct attempt *attempt)
-{
-	const struct checkpoint_save *save = attempt->save;
-	int err = agree(save, save->world.rank ? 0 : prepare(save));
-
-	if (!err)
-		err = agree(save, name_directories(attempt));
-	if (err)
-		goto out;
-	err = write_shard(attempt);
-	if (!err)
-		err = write_part(attempt);
-	err = agree(save, err);
-	if (err)
-		goto out;
-	err = agree(save, save->world.rank ? 0 : commit(attempt));
-out:
-	if (err)
-		discard(attempt, err);
-	return err;
-}
-
-static int begin_attempt(struct attempt *attempt, const struct checkpoint_save *save)
+static int begin(struct checkpoint_saving *s, const struct checkpoint_save *save)
 {
 	const struct plane_range *ranges = save->ranges;
 	int64_t count = save->range_count;
 
-	*attempt = (struct attempt){.save = save};
+	s->save = *save;
 	if (!ranges) {
 		count = save->model->tensor_count;
-		attempt->whole = mem_alloc((size_t)count, sizeof(*attempt->whole));
-		if (!attempt->whole)
+		s->whole = mem_alloc((size_t)count, sizeof(*s->whole));
+		if (!s->whole)
 			return ERR_NOMEM;
 		for (int t = 0; t < count; t++)
-			attempt->whole[t] = (struct plane_range){t, 0, save->model->tensors[t].count};
-		ranges = attempt->whole;
+			s->whole[t] = (struct plane_range){t, 0, save->model->tensors[t].count};
+		ranges = s->whole;
 	}
-	attempt->file.is_shard = 1;
-	attempt->file.ranges = (struct plane_range *)ranges; /* not written to, not freed */
-	attempt->file.range_count = count;
+	s->file.is_shard = 1;
+	s->file.ranges = (struct plane_range *)ranges; /* not written to, not freed */
+	s->file.range_count = count;
 	return 0;
 }
 
-static void end_attempt(struct attempt *attempt)
+int checkpoint_saving_open(struct checkpoint_saving **out, const struct checkpoint_save *save)
 {
-	mem_free(attempt->temp);
-	mem_free(attempt->final);
-	mem_free(attempt->file.name);
-	mem_free(attempt->file.hashes);
-	mem_free(attempt->whole);
+	struct checkpoint_saving *s = mem_alloc(1, sizeof(*s));
+	int err = agree(save, s ? begin(s, save) : ERR_NOMEM);
+
+	*out = NULL;
+	if (!err)
+		err = agree(save, save->world.rank ? 0 : prepare(save));
+	if (!err) {
+		err = agree(save, name_directories(s));
+		if (err)
+			discard(s, err);
+	}
+	if (err)
+		checkpoint_saving_close(s);
+	else
+		*out = s;
+	return err;
+}
+
+int checkpoint_saving_write(struct checkpoint_saving *s)
+{
+	int err = write_shard(s);
+
+	if (!err)
+		err = write_part(s);
+	if (err)
+		err_take(&s->err, err);
+	return err;
+}
+
+int checkpoint_saving_commit(struct checkpoint_saving *s)
+{
+	const struct checkpoint_save *save = &s->save;
+	int err = agree(save, err_give(&s->err));
+
+	if (!err)
+		err = agree(save, save->world.rank ? 0 : commit(s));
+	if (err) {
+		discard(s, err);
+		return err;
+	}
+	s->is_committed = 1;
+	if (save->total_limit <= 0)
+		return 0;
+	if (!save->world.rank)
+		err = find_surplus(&s->surplus, &s->surplus_count, save);
+	err = agree(save, err);
+	return err ? err : agree(save, share(save, &s->surplus_count));
+}
+
+int checkpoint_saving_verify(struct checkpoint_saving *s)
+{
+	int err = s->surplus_count ? manifest_verify_file(s->final, &s->file) : 0;
+
+	if (err)
+		err_take(&s->err, err);
+	return err;
+}
+
+int checkpoint_saving_rotate(struct checkpoint_saving *s, char **path)
+{
+	const struct checkpoint_save *save = &s->save;
+	int err = s->surplus_count ? agree(save, err_give(&s->err)) : 0;
+
+	if (err)
+		return err;
+	if (!save->world.rank)
+		remove_surplus(save, s->surplus, s->surplus_count);
+	if (path) {
+		*path = s->final;
+		s->final = NULL;
+	}
+	return 0;
+}
+
+void checkpoint_saving_close(struct checkpoint_saving *s)
+{
+	if (!s)
+		return;
+	mem_free(s->temp);
+	mem_free(s->final);
+	mem_free(s->file.name);
+	mem_free(s->file.hashes);
+	mem_free(s->whole);
+	mem_free(s->surplus);
+	mem_free(s);
+}
+
+/* Up to the commit; *s stays NULL where it could not be opened. */
+static int save_once(struct checkpoint_saving **s, const struct checkpoint_save *save)
+{
+	int err = checkpoint_saving_open(s, save);
+
+	if (err)
+		return err;
+	(void)!checkpoint_saving_write(*s); /* commit tells all ranks */
+	return checkpoint_saving_commit(*s);
 }
 
 int checkpoint_save(const struct checkpoint_save *save, char **path)
 {
-	struct attempt attempt;
-	int err;
+	struct checkpoint_saving *s = NULL;
+	int err = save_once(&s, save);
 
-	for (int tries = 0; tries < 2; tries++) {
-		err = agree(save, begin_attempt(&attempt, save));
-		if (!err)
-			err = save_once(&attempt);
-		if (err != ERR_IO || tries)
-			break;
+	if (err == ERR_IO && !(s && s->is_committed)) {
 		if (!save->world.rank)
 			log_warn("step %" PRId64 ": saving failed and is tried once more, from the start: %s",
 			        save->step, err_text());
-		end_attempt(&attempt);
+		checkpoint_saving_close(s);
+		err = save_once(&s, save);
 	}
-	if (!err && save->total_limit > 0)
-		err = rotate(&attempt);
-	if (!err && path) {
-		*path = attempt.final;
-		attempt.final = NULL;
+	if (!err) {
+		(void)!checkpoint_saving_verify(s);
+		err = checkpoint_saving_rotate(s, path);
 	}
-	end_attempt(&attempt);
+	checkpoint_saving_close(s);
 	return err;
 }

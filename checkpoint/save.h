@@ -4,7 +4,7 @@
  * agree that all succeeded; rank 0 adds the model's small files and the manifest, fsyncs, renames the
  * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory of that name is complete,
  * whenever the process or the machine stopped. After a failure the temporary directory is discarded; a failed
- * fsync is never tried again on the same file, but the whole save is made anew, once.
+ * fsync is never tried again on the same file, but checkpoint_save makes the whole save anew, once.
  *
  * Older checkpoints beyond total_limit go only after every byte of the new one was read back and compared.
  * What earlier processes left under temporary names is removed first: two jobs must not share an output_dir.
@@ -37,8 +37,9 @@ struct checkpoint_save {
 	const struct plane_source *source;
 	unsigned planes;        /* bit 1 << enum plane: which are written */
 	enum plane_state state; /* of m and v */
-	/* What this rank owns, in order of tensors; NULL: everything (a world of one). The ranges of all
-	 * ranks cover each tensor once. */
+	/* What this rank owns, in the order in which it is to be read and written, those of a tensor together;
+	 * NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover each tensor
+	 * once. */
 	const struct plane_range *ranges;
 	int64_t range_count;
 	json_t *training;        /* an object: whatever resuming needs besides planes; rank 0's is written */
@@ -52,6 +53,28 @@ struct checkpoint_save {
  * checkpoint of the same step is replaced. ERR_IO, ERR_NOMEM, ERR_INPUT (output_dir cannot be used). After an
  * error the checkpoints that were there are there. A log_warn tells of too little space beforehand. */
 int checkpoint_save(const struct checkpoint_save *save, char **path);
+
+/* The same in parts, so that what takes long can run beside other work. Two of them are this rank's own, may
+ * take long, and may be called by any one thread; the others are collective and short: callbacks of the world
+ * are called in them only, by the thread that calls. In this order, once each:
+ *
+ *     open     collective   checks, makes the temporary directory
+ *     write    own          reads the source, writes and fsyncs this rank's file
+ *     commit   collective   all succeeded, or all fail; manifest, rename: the checkpoint stands
+ *     verify   own          where older ones are to go, this rank's file is read back and compared
+ *     rotate   collective   and they go
+ *     close
+ *
+ * Errors of write and verify are kept and come out of the call that follows them, on all ranks; so their own
+ * answer may be ignored. After an error only close is of use. Nothing is tried again: the planes may have
+ * changed by then, so that the caller has to begin anew. What `save` points to is borrowed until close. */
+struct checkpoint_saving;
+int checkpoint_saving_open(struct checkpoint_saving **saving, const struct checkpoint_save *save);
+int checkpoint_saving_write(struct checkpoint_saving *saving);
+int checkpoint_saving_commit(struct checkpoint_saving *saving);
+int checkpoint_saving_verify(struct checkpoint_saving *saving);
+int checkpoint_saving_rotate(struct checkpoint_saving *saving, char **path); /* path as in checkpoint_save */
+void checkpoint_saving_close(struct checkpoint_saving *saving);              /* NULL is allowed */
 
 /* "checkpoint-000500" -> 500; -1 for any other name. */
 int64_t checkpoint_step_of(const char *name);

@@ -110,7 +110,7 @@ int cli_init(const struct config *c)
 {
 	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
 	struct fresh fresh = {.seed = (uint64_t)c->seed, .tensor = -1};
-	struct plane_source source = {&fresh, fresh_read};
+	struct plane_source source = {.context = &fresh, .read = fresh_read};
 	char *path = NULL, *dir = NULL;
 	struct model *model = NULL;
 	int err = find_config(&path, &dir, c->config_json);

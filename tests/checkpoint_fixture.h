@@ -156,7 +156,7 @@ static inline int fixture_write(
 
 static inline struct plane_source fixture_source(struct fixture_planes *planes)
 {
-	return (struct plane_source){planes, fixture_read};
+	return (struct plane_source){.context = planes, .read = fixture_read};
 }
 
 static inline struct plane_sink fixture_sink(struct fixture_planes *planes)

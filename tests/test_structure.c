@@ -28,7 +28,7 @@ static const struct folder folders[] = {
         {"optim", "base"},
         {"offload", "base gpu host model optim"},
         {"data", "base"},
-        {"checkpoint", "base model"},
+        {"checkpoint", "base host model"},
         {"bench", "base gpu host model offload optim"},
         {"cli", "base gpu gpu/cuda host model offload optim data checkpoint bench"},
         {"tests/simt", "base gpu gpu/cuda host host/cpu host/meta model offload optim tests"},

@@ -1,0 +1,49 @@
+/* A new file, written once from its first byte to its last, at the speed of the disk.
+ *
+ * Mental model. Bytes are put into blocks of SAFETENSORS_BLOCK_BYTES, a ring of BLOCK_WRITER_SLOTS of them. What
+ * has just been put there is hashed while it is in the cache; a full block goes to one of BLOCK_WRITER_THREADS
+ * threads, which writes it past the page cache, where the file system can, while the next one is filled. Where
+ * it cannot, write-back is begun at once, and pages that are on the disk are dropped, so that the memory that a
+ * file costs is the ring either way, however long the file is. The last block, of no round length, is an
+ * ordinary write, and so is all of a file of fewer than BLOCK_WRITER_ALONE blocks, which needs no threads.
+ *
+ * One thread fills. An error of a write comes out of the next call, and of every one after it.
+ */
+#ifndef FERRY_CHECKPOINT_BLOCK_WRITER_H
+#define FERRY_CHECKPOINT_BLOCK_WRITER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BLOCK_WRITER_SLOTS = 8, BLOCK_WRITER_THREADS = 2, BLOCK_WRITER_ALONE = 4 };
+
+struct block_writer;
+
+/* XXH3 64 of each block are kept or not. */
+enum block_hashing { BLOCK_HASHING_OFF, BLOCK_HASHING_ON };
+
+/* Creates `path`, which must not be there, for exactly total_bytes. ERR_INPUT, ERR_IO, ERR_NOMEM. */
+int block_writer_open(
+        struct block_writer **writer, const char *path, int64_t total_bytes, enum block_hashing hashing);
+
+/* Where the next bytes go: *room_bytes > 0 of them, up to the end of a block, while the file is not full. Waits
+ * for a free block. block_writer_put says how many of them are filled; a few hundred KiB at a time are still in
+ * the cache when they are hashed. */
+int block_writer_room(struct block_writer *writer, void **at, int64_t *room_bytes);
+int block_writer_put(struct block_writer *writer, int64_t len_bytes);
+
+/* Both, for bytes that lie elsewhere. */
+int block_writer_append(struct block_writer *writer, const void *src, int64_t len_bytes);
+
+/* All bytes were put: waits for the writes, fsyncs, closes. A failure is final: remove the file and write it
+ * anew. ERR_INTERNAL where bytes are missing. */
+int block_writer_finish(struct block_writer *writer);
+
+/* Bytes put so far; hashes of the blocks, all after finish, valid until free. */
+int64_t block_writer_bytes(const struct block_writer *writer);
+const uint64_t *block_writer_hashes(const struct block_writer *writer, int64_t *block_count);
+
+/* Also closes an unfinished file, which is left where it is. NULL is allowed. */
+void block_writer_free(struct block_writer *writer);
+
+#endif
