@@ -41,15 +41,15 @@ int file_space(const char *path, int64_t *free_bytes);
 
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
 
-/* OFF: reads and writes pass the page cache by (O_DIRECT); addresses, offsets and lengths must then be multiples
- * of 4096. A write that is refused nevertheless is made by way of the cache. ERR_UNSUPPORTED where the file
- * system does not know it, without a text. */
+/* OFF: reads and writes pass the page cache by (O_DIRECT); addresses, offsets and lengths must then be
+ * multiples of 4096. A write that is refused nevertheless is made by way of the cache. ERR_UNSUPPORTED where
+ * the file system does not know it, without a text. */
 enum file_caching { FILE_CACHING_ON, FILE_CACHING_OFF };
 int file_set_caching(int fd, enum file_caching caching);
 
 /* Begins to bring a range to the disk; waits until it is there and forgets its pages. Memory is then bounded;
- * durable is a file after file_sync only. An error of the disk that comes out here (ERR_IO) may not come out of
- * file_sync any more. Nothing happens where the system cannot. */
+ * durable is a file after file_sync only. An error of the disk that comes out here (ERR_IO) may not come out
+ * of file_sync any more. Nothing happens where the system cannot. */
 int file_write_back(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
 int file_drop_written(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
 int file_sync_dir(const char *path);

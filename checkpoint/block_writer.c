@@ -30,7 +30,7 @@ struct block_writer {
 	/* below: under the lock, once there are threads */
 	pthread_mutex_t lock;
 	pthread_cond_t change;
-	int64_t full_count, taken_count; /* blocks that are full; that a thread has taken */
+	int64_t full_count, taken_count;     /* blocks that are full; that a thread has taken */
 	int64_t written[BLOCK_WRITER_SLOTS]; /* blocks of the slot that are done with */
 	int ends;
 	struct err err;
@@ -49,8 +49,7 @@ static int bound_cache(const struct block_writer *w, int64_t block)
 	int err = file_write_back(w->fd, w->path, block * block_bytes, block_bytes);
 
 	if (!err && block >= w->slot_count)
-		err = file_drop_written(
-		        w->fd, w->path, (block - w->slot_count) * block_bytes, block_bytes);
+		err = file_drop_written(w->fd, w->path, (block - w->slot_count) * block_bytes, block_bytes);
 	return err;
 }
 
@@ -70,8 +69,8 @@ static void *write_blocks(void *context)
 		block = w->taken_count++;
 		if (!w->err.code) {
 			pthread_mutex_unlock(&w->lock);
-			err = file_write_at(w->fd, w->path, slot_of(w, block), (size_t)block_bytes,
-			        block * block_bytes);
+			err = file_write_at(
+			        w->fd, w->path, slot_of(w, block), (size_t)block_bytes, block * block_bytes);
 			if (!err && !w->is_direct)
 				err = bound_cache(w, block);
 			pthread_mutex_lock(&w->lock);
@@ -102,7 +101,8 @@ static int start_threads(struct block_writer *w)
 		w->thread_count++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
-	return w->thread_count ? 0 : err_set(ERR_NOMEM, "%s: the system gives no thread to write it", w->path);
+	return w->thread_count ? 0
+	                       : err_set(ERR_NOMEM, "%s: the system gives no thread to write it", w->path);
 }
 
 static void join_threads(struct block_writer *w)
@@ -136,8 +136,9 @@ static int take_memory(struct block_writer *w, enum block_hashing hashing)
 		XXH3_64bits_reset(w->hash);
 	}
 	if (is_alone)
-		slots = mem_alloc_aligned((size_t)(w->total_bytes < block_bytes ? w->total_bytes : block_bytes),
-		        1, ALIGN_BYTES);
+		slots = mem_alloc_aligned(
+		        (size_t)(w->total_bytes < block_bytes ? w->total_bytes : block_bytes), 1,
+		        ALIGN_BYTES);
 	else /* huge pages: requests of whole megabytes, at half of the processor's time */
 		err = slab_map(&slots, w->slot_count * block_bytes, "a ring to write a file");
 	w->slots = slots;

@@ -64,16 +64,16 @@ const char *plane_name(enum plane plane);
 /* "fp32", "bf16", "8bit", as optimizer_state= has them. */
 const char *plane_state_name(enum plane_state state);
 
-/* Planes in the order in which a shard file has them: wide numbers first, so that each number lies within one
- * block of checksums. */
+/* Planes in the order in which a shard file has those of a range: wide numbers first, so that few are cut by
+ * the border of a block of checksums. */
 const enum plane *plane_file_order(enum plane_state state);
 
 struct plane_source {
 	void *context;
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
-	/* Nothing more of this tensor will be read, or, with PLANE_SOURCE_END, of any: said by checkpoint/save.h,
-	 * after an error too, so that planes that wait for it may change. May be NULL. */
+	/* Nothing more of this tensor will be read, or, with PLANE_SOURCE_END, of any: said by
+	 * checkpoint/save.h, after an error too, so that planes that wait for it may change. May be NULL. */
 	void (*done)(void *context, int tensor);
 };
 enum { PLANE_SOURCE_END = -1 };

@@ -81,7 +81,8 @@ static int set_decl(struct safetensors_decl *decl, const struct checkpoint_savin
 {
 	*decl = (struct safetensors_decl){
 	        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
-	                s->save.model->tensors[range->tensor].name, range->first, range->first + range->count),
+	                s->save.model->tensors[range->tensor].name, range->first,
+	                range->first + range->count),
 	        .dtype = plane_dtype(plane, s->save.state),
 	        .rank = 1,
 	        .shape = {plane_numbers(plane, range->count)}};
@@ -131,8 +132,7 @@ static int write_plane(struct safetensors_writer *writer, const struct checkpoin
 		at.count = at.count < PLANE_PIECE_COUNT ? at.count : PLANE_PIECE_COUNT;
 		at.count = at.count < end - at.first ? at.count : end - at.first;
 		bytes = plane_bytes(plane, s->save.state, at.count);
-		err = source->read(
-		        source->context, at.tensor, plane, at.first, at.count, fits ? dst : piece);
+		err = source->read(source->context, at.tensor, plane, at.first, at.count, fits ? dst : piece);
 		if (!err)
 			err = fits ? safetensors_put(writer, bytes)
 			           : safetensors_append(writer, piece, (size_t)bytes);

@@ -37,9 +37,9 @@ struct checkpoint_save {
 	const struct plane_source *source;
 	unsigned planes;        /* bit 1 << enum plane: which are written */
 	enum plane_state state; /* of m and v */
-	/* What this rank owns, in the order in which it is to be read and written, those of a tensor together;
-	 * NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover each tensor
-	 * once. */
+	/* What this rank owns, in the order in which it is to be read and written, those of a tensor
+	 * together; NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover
+	 * each tensor once. */
 	const struct plane_range *ranges;
 	int64_t range_count;
 	json_t *training;        /* an object: whatever resuming needs besides planes; rank 0's is written */

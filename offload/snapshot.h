@@ -3,13 +3,13 @@
  * Mental model. Nothing is copied when a snapshot begins. Each unit is in one of three states:
  *
  *     awaited   its last UPDATE is pending and runs under the next forward; whoever reads waits for that
- *     held      its planes are those of the snapshot; an UPDATE that would change them waits (on the cpu queue)
- *     free      it was read, or there is no snapshot
+ *     held      its planes are those of the snapshot; an UPDATE that would change them waits (on the cpu
+ * queue) free      it was read, or there is no snapshot
  *
- * All units begin as awaited where updates are pending, else as held. So the reader has from a unit's UPDATE to
- * the next one, a whole step, before anybody waits for it. No wait can be for ever: the UPDATE that an awaited
- * unit needs waits for nothing here, and the reader, once its units are held, needs nobody. Where that UPDATE
- * will not come (the device failed), the owner cancels.
+ * All units begin as awaited where updates are pending, else as held. So the reader has from a unit's UPDATE
+ * to the next one, a whole step, before anybody waits for it. No wait can be for ever: the UPDATE that an
+ * awaited unit needs waits for nothing here, and the reader, once its units are held, needs nobody. Where
+ * that UPDATE will not come (the device failed), the owner cancels.
  *
  * One reader at a time, on a thread of its own; begin, cancel and wait_ns belong to the owning thread.
  */
@@ -28,11 +28,13 @@ void snapshot_close(struct snapshot *snapshot);                /* NULL is allowe
 /* None is under way: snapshot_end was called for the one before. */
 void snapshot_begin(struct snapshot *snapshot, enum snapshot_updates updates);
 
-/* 1 while a unit is awaited: pending updates must run, or be cancelled, before the owner waits for the reader. */
+/* 1 while a unit is awaited: pending updates must run, or be cancelled, before the owner waits for the
+ * reader. */
 int snapshot_is_awaiting(struct snapshot *snapshot);
 void snapshot_cancel(struct snapshot *snapshot);
 
-/* Reader. hold waits until the unit may be read; ERR_STOPPED after cancel. free lets it go, end all of them. */
+/* Reader. hold waits until the unit may be read; ERR_STOPPED after cancel. free lets it go, end all of them.
+ */
 int snapshot_hold(struct snapshot *snapshot, int unit);
 void snapshot_free(struct snapshot *snapshot, int unit);
 void snapshot_end(struct snapshot *snapshot);
