@@ -12,9 +12,11 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "host/pool.h"
+#include "host/topology.h"
 #include "host/world.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- model and tokenizer ---- */
@@ -174,6 +176,24 @@ int session_open_rows(struct session *s)
 
 /* ---- device and engine ---- */
 
+/* Threads over the cores that this rank has. A launcher's OMP_NUM_THREADS is not for this program. */
+static int pool_start(struct session *s, int *threads)
+{
+	const struct config *c = s->config;
+	struct topology *t = mem_alloc(1, sizeof(*t));
+	int rc = t ? topology_read(t) : ERR_NOMEM;
+
+	if (!rc) {
+		*threads = c->threads > 0 ? (int)c->threads : t->thread_count;
+		if (c->verb == VERB_TRAIN && t->omp_num_threads[0] && atoi(t->omp_num_threads) != *threads)
+			log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t->omp_num_threads,
+			        *threads, c->threads > 0 ? "the key threads" : t->thread_reason);
+		rc = pool_open_on(&s->pool, *threads, t);
+	}
+	mem_free(t);
+	return rc;
+}
+
 int session_open_device(struct session *s, const char *name)
 {
 	const struct config *c = s->config;
@@ -182,14 +202,12 @@ int session_open_device(struct session *s, const char *name)
 	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
 	        .poison = c->stream_delay_seed != 0,
 	};
-	int share = pool_default_threads() / world_self()->local_size;
-	int threads = c->threads > 0 ? (int)c->threads : share > 1 ? share : 1;
-	int rc;
+	int threads = 0, rc;
 
 	devices_register();
 	rc = name ? 0 : devices_name(&name, c);
 	if (!rc)
-		rc = pool_open(&s->pool, threads);
+		rc = pool_start(s, &threads);
 	if (rc)
 		return rc;
 	o.pool = s->pool;

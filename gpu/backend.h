@@ -91,12 +91,14 @@ struct backend {
 	int has_bytes;
 };
 
-/* One slab. device.c fills bytes and kind; the backend fills base, and how much of it was pinned. */
+/* One slab. device.c fills bytes, kind and runs; the backend fills base, and how much of it was pinned. */
 struct device_slab {
 	void *base;
 	int64_t bytes;
 	enum slab_kind kind;
 	int64_t pinned_bytes;
+	const struct slab_run *runs; /* for slab_open */
+	int run_count;
 };
 
 /* Zeroed by the backend, then kept by device.c. */

@@ -210,7 +210,14 @@ static void count_slab(struct device *device, const struct device_slab *slab, in
 
 int device_slab_open(struct device *device, void **base, int64_t bytes, enum slab_kind kind)
 {
-	struct device_slab slab = {.bytes = bytes, .kind = kind}, *slabs;
+	return device_slab_open_runs(device, base, bytes, kind, NULL, 0);
+}
+
+int device_slab_open_runs(struct device *device, void **base, int64_t bytes, enum slab_kind kind,
+        const struct slab_run *runs, int run_count)
+{
+	struct device_slab slab = {.bytes = bytes, .kind = kind, .runs = runs, .run_count = run_count},
+	                   *slabs;
 	int rc;
 
 	*base = NULL;
@@ -223,6 +230,8 @@ int device_slab_open(struct device *device, void **base, int64_t bytes, enum sla
 	rc = device->backend->slab_open(device, &slab);
 	if (rc)
 		return rc;
+	slab.runs = NULL;
+	slab.run_count = 0;
 	slabs[device->slab_count++] = slab;
 	count_slab(device, &slab, 1);
 	*base = slab.base;

@@ -28,6 +28,7 @@ struct stream;
 struct event;
 struct comm;
 struct pool;
+struct slab_run; /* host/slab.h */
 
 /* The ordered queues of a plan. One stream each. */
 enum queue_kind { QUEUE_COMPUTE, QUEUE_H2D, QUEUE_D2H, QUEUE_COMM, QUEUE_CPU, QUEUE_COUNT };
@@ -92,6 +93,11 @@ void device_arena_close(struct device *device);
  * it. Closing waits for queued work. */
 enum slab_kind { SLAB_PINNED, SLAB_PAGEABLE };
 int device_slab_open(struct device *device, void **base, int64_t bytes, enum slab_kind kind);
+
+/* The same, where runs of it belong to NUMA nodes of the host (host/slab.h: slab_run); they are read in this
+ * call only. meta has no use for them. */
+int device_slab_open_runs(struct device *device, void **base, int64_t bytes, enum slab_kind kind,
+        const struct slab_run *runs, int run_count);
 void device_slab_close(struct device *device, void *base);
 
 /* 1 where host memory behind slabs is real and ops compute; 0 on meta. */

@@ -3,9 +3,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "host/topology.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,6 +33,7 @@ struct slot {
 	void *ctx;
 	int64_t first;
 	uint32_t count;
+	int node; /* whose tasks they are; -1: everyone's */
 	_Alignas(LINE_BYTES) _Atomic uint32_t done;
 	atomic_int is_waited_for; /* the caller sleeps on `done`, or is about to */
 };
@@ -38,7 +41,15 @@ struct slot {
 struct worker {
 	struct pool *pool;
 	pthread_t thread;
-	int index;
+	int index, node;
+	/* placed tasks that it ran; worker 0 stands for every caller */
+	_Alignas(LINE_BYTES) _Atomic int64_t near_count, stolen_count;
+};
+
+/* Calls that have tasks for this node. */
+struct node {
+	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
+	int os_index, worker_count;
 };
 
 struct pool {
@@ -47,10 +58,19 @@ struct pool {
 	/* bit: the slot has tasks to give out, or will at once. Set before `left`, cleared by who claims the
 	 * last task: so no bit outlives its tasks. */
 	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
+	/* bit: the slot is one of a placed call whose slots have all been published; only then may workers
+	 * of other nodes take from it, because before that their own node's may be about to come */
+	_Alignas(LINE_BYTES) _Atomic uint64_t placed;
 	_Alignas(LINE_BYTES) _Atomic uint32_t call_count; /* idle workers sleep on it */
 	atomic_int sleeper_count, is_closing;
 	int thread_count, started_count;
 	struct worker *worker;
+	int node_count;
+	struct node *node;
+	int16_t *processor_node; /* [processor_count]; -1: none of this pool's. NULL: nodes are made up */
+	int processor_count;
+	enum pool_pinning pinning;
+	const char *pinning_why;
 };
 
 /* TSan sees the atomics around it; a wake without reason is allowed everywhere. */
@@ -74,8 +94,13 @@ static void spin_pause(void)
 #endif
 }
 
-/* Claims one task of the slot and runs it; 0 when none was left. */
-static int run_task(struct pool *pool, int index, int worker)
+static _Atomic uint64_t *wanted_of(struct pool *pool, int node)
+{
+	return node < 0 ? &pool->wanted : &pool->node[node].wanted;
+}
+
+/* Claims one task of the slot and runs it, on a thread of that node; 0 when none was left. */
+static int run_task(struct pool *pool, int index, int worker, int node)
 {
 	struct slot *s = &pool->slot[index];
 	uint64_t left = atomic_load(&s->left);
@@ -86,7 +111,11 @@ static int run_task(struct pool *pool, int index, int worker)
 			return 0;
 	} while (!atomic_compare_exchange_weak(&s->left, &left, left - 1));
 	if ((uint32_t)left == 1)
-		atomic_fetch_and(&pool->wanted, ~(UINT64_C(1) << index));
+		atomic_fetch_and(wanted_of(pool, s->node), ~(UINT64_C(1) << index));
+	if (s->node >= 0)
+		atomic_fetch_add_explicit(s->node == node ? &pool->worker[worker].near_count
+		                                          : &pool->worker[worker].stolen_count,
+		        1, memory_order_relaxed);
 	count = s->count;
 	s->fn(s->ctx, s->first + (count - (uint32_t)left), worker);
 	/* from here on the call may be over and the slot another's */
@@ -103,12 +132,40 @@ static int next_slot(uint64_t wanted, int last)
 	return wanted ? __builtin_ctzll(behind ? behind : wanted) : -1;
 }
 
+/* A slot with tasks for workers of this node: its own and everyone's first, then those of other nodes, the
+ * nearest number upwards first. -1: none. */
+static int find_slot(struct pool *pool, int node, int last)
+{
+	uint64_t placed = 0, wanted;
+
+	if (pool->node_count > 1) /* before its own: what it sees here was published with its own */
+		placed = atomic_load_explicit(&pool->placed, memory_order_acquire);
+	wanted = atomic_load_explicit(&pool->wanted, memory_order_relaxed);
+	if (pool->node_count > 1)
+		wanted |= atomic_load_explicit(&pool->node[node].wanted, memory_order_relaxed);
+	for (int i = 1; i < pool->node_count && !wanted; i++) {
+		const struct node *other = &pool->node[(node + i) % pool->node_count];
+
+		wanted = placed & atomic_load_explicit(&other->wanted, memory_order_relaxed);
+	}
+	return next_slot(wanted, last);
+}
+
+static int is_wanted(struct pool *pool)
+{
+	uint64_t wanted = atomic_load(&pool->wanted);
+
+	for (int i = 0; i < pool->node_count; i++)
+		wanted |= atomic_load(&pool->node[i].wanted);
+	return wanted != 0;
+}
+
 static void worker_sleep(struct pool *pool)
 {
 	uint32_t seen = atomic_load(&pool->call_count);
 
 	atomic_fetch_add(&pool->sleeper_count, 1);
-	if (!atomic_load(&pool->wanted) && !atomic_load(&pool->is_closing))
+	if (!is_wanted(pool) && !atomic_load(&pool->is_closing))
 		futex_wait(&pool->call_count, seen);
 	atomic_fetch_sub(&pool->sleeper_count, 1);
 }
@@ -121,11 +178,11 @@ static void *worker_main(void *argument)
 	int64_t idle_since = clock_now_ns();
 
 	while (!atomic_load(&pool->is_closing)) {
-		int next = next_slot(atomic_load_explicit(&pool->wanted, memory_order_relaxed), last);
+		int next = find_slot(pool, w->node, last);
 
 		if (next >= 0) {
 			last = next;
-			if (run_task(pool, next, w->index)) {
+			if (run_task(pool, next, w->index, w->node)) {
 				idle_since = 0;
 				continue;
 			}
@@ -178,45 +235,158 @@ static void wake_workers(struct pool *pool, uint32_t count)
 	futex_wake(&pool->call_count, count < INT32_MAX ? (int)count : INT32_MAX);
 }
 
-static void run_in_slot(struct pool *pool, int index, int64_t first, uint32_t count, pool_fn *fn, void *ctx)
+/* Gives a slot's tasks out: to everyone, or to one node first. */
+static void publish(struct pool *pool, int index, const struct slot *call)
 {
 	struct slot *s = &pool->slot[index];
 	uint64_t generation = (atomic_load(&s->left) >> 32) + 1;
 
-	s->fn = fn;
-	s->ctx = ctx;
-	s->first = first;
-	s->count = count;
+	s->fn = call->fn;
+	s->ctx = call->ctx;
+	s->first = call->first;
+	s->count = call->count;
+	s->node = call->node;
 	atomic_store(&s->done, 0);
 	atomic_store(&s->is_waited_for, 0);
-	atomic_fetch_or(&pool->wanted, UINT64_C(1) << index);
-	atomic_store(&s->left, generation << 32 | count);
-	wake_workers(pool, count - 1);
-	while (run_task(pool, index, 0))
-		;
-	wait_done(s, count);
+	atomic_fetch_or(wanted_of(pool, s->node), UINT64_C(1) << index);
+	atomic_store(&s->left, generation << 32 | call->count);
+}
+
+static void run_alone(int64_t first, int64_t end, pool_fn *fn, void *ctx)
+{
+	for (int64_t i = first; i < end; i++)
+		fn(ctx, i, 0);
 }
 
 void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx)
 {
 	int index = pool->thread_count == 1 || task_count <= 1 ? -1 : take_slot(pool);
+	struct slot call = {.fn = fn, .ctx = ctx, .node = -1};
 
 	if (index < 0) {
-		for (int64_t i = 0; i < task_count; i++)
-			fn(ctx, i, 0);
+		run_alone(0, task_count, fn, ctx);
 		return;
 	}
-	for (int64_t first = 0; first < task_count; first += UINT32_MAX) {
-		int64_t rest = task_count - first;
+	for (; call.first < task_count; call.first += call.count) {
+		int64_t rest = task_count - call.first;
 
-		run_in_slot(pool, index, first, rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX, fn, ctx);
+		call.count = rest < UINT32_MAX ? (uint32_t)rest : UINT32_MAX;
+		publish(pool, index, &call);
+		wake_workers(pool, call.count - 1);
+		while (run_task(pool, index, 0, -1))
+			;
+		wait_done(&pool->slot[index], call.count);
 	}
 	atomic_fetch_and(&pool->used, ~(UINT64_C(1) << index));
+}
+
+/* The caller's node; worker 0's where it runs on none of the pool's. */
+static int node_here(const struct pool *pool)
+{
+	int cpu = pool->processor_node ? sched_getcpu() : -1;
+	int node = cpu >= 0 && cpu < pool->processor_count ? pool->processor_node[cpu] : -1;
+
+	return node < 0 ? pool->worker[0].node : node;
+}
+
+/* One slot a node. Where no slot is free the caller does that node's tasks alone, as in pool_run. */
+void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx)
+{
+	int index[POOL_NODES_MAX], count = pool->node_count, here;
+	int64_t task_count = node_first[count];
+	uint64_t slots = 0;
+
+	if (count == 1 || pool->thread_count == 1 || task_count <= 1 || task_count > UINT32_MAX) {
+		pool_run(pool, task_count, fn, ctx);
+		return;
+	}
+	for (int n = 0; n < count; n++) {
+		const struct slot call = {.fn = fn,
+		        .ctx = ctx,
+		        .first = node_first[n],
+		        .count = (uint32_t)(node_first[n + 1] - node_first[n]),
+		        .node = n};
+
+		index[n] = call.count ? take_slot(pool) : -1;
+		if (index[n] >= 0) {
+			publish(pool, index[n], &call);
+			slots |= UINT64_C(1) << index[n];
+		}
+	}
+	atomic_fetch_or(&pool->placed, slots);
+	wake_workers(pool, (uint32_t)task_count - 1);
+	here = node_here(pool);
+	for (int i = 0; i < count; i++) {
+		int n = (here + i) % count;
+
+		if (index[n] < 0)
+			run_alone(node_first[n], node_first[n + 1], fn, ctx);
+		while (index[n] >= 0 && run_task(pool, index[n], 0, here))
+			;
+	}
+	for (int n = 0; n < count; n++)
+		if (index[n] >= 0)
+			wait_done(&pool->slot[index[n]], (uint32_t)(node_first[n + 1] - node_first[n]));
+	atomic_fetch_and(&pool->placed, ~slots);
+	atomic_fetch_and(&pool->used, ~slots);
 }
 
 int pool_worker_count(const struct pool *pool)
 {
 	return pool->thread_count;
+}
+
+int pool_node_count(const struct pool *pool)
+{
+	return pool->node_count;
+}
+
+int pool_node_os_index(const struct pool *pool, int node)
+{
+	return pool->node[node].os_index;
+}
+
+int pool_node_worker_count(const struct pool *pool, int node)
+{
+	return pool->node[node].worker_count;
+}
+
+int pool_worker_node(const struct pool *pool, int worker)
+{
+	return pool->worker[worker].node;
+}
+
+void pool_get_placed(const struct pool *pool, int64_t *near_count, int64_t *stolen_count)
+{
+	*near_count = *stolen_count = 0;
+	for (int i = 0; i < pool->thread_count; i++) {
+		*near_count += atomic_load_explicit(&pool->worker[i].near_count, memory_order_relaxed);
+		*stolen_count += atomic_load_explicit(&pool->worker[i].stolen_count, memory_order_relaxed);
+	}
+}
+
+enum pool_pinning pool_pinning(const struct pool *pool, const char **why)
+{
+	*why = pool->pinning_why;
+	return pool->pinning;
+}
+
+void pool_node_range(
+        const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count, int64_t align)
+{
+	int64_t units = (count + align - 1) / align, before = 0;
+	int64_t *const borders[] = {first, end};
+
+	for (int n = 0; n < node; n++)
+		before += pool->node[n].worker_count;
+	for (int i = 0; i < 2; i++) {
+		/* in two parts: units * workers may be beyond 64 bits */
+		int64_t whole = units / pool->thread_count * before;
+		int64_t at = (whole + units % pool->thread_count * before / pool->thread_count) * align;
+
+		*borders[i] = at < count ? at : count;
+		before += pool->node[node].worker_count;
+	}
 }
 
 static int start_workers(struct pool *pool)
@@ -230,7 +400,8 @@ static int start_workers(struct pool *pool)
 		struct worker *w = &pool->worker[i];
 		char name[32];
 
-		*w = (struct worker){.pool = pool, .index = i};
+		w->pool = pool;
+		w->index = i;
 		error = pthread_create(&w->thread, NULL, worker_main, w);
 		if (error)
 			break;
@@ -245,7 +416,112 @@ static int start_workers(struct pool *pool)
 	             : 0;
 }
 
-int pool_open(struct pool **pool, int threads)
+/* ---- nodes and cores ---- */
+
+/* The core of a worker: evenly over all of them, which stand in order of nodes. */
+static const struct topology_core *worker_core(const struct pool *pool, const struct topology *t, int worker)
+{
+	return &t->core[(int64_t)worker * t->core_count / pool->thread_count];
+}
+
+/* The pool's nodes are those of its workers' cores, in that order. */
+static int place_workers(struct pool *pool, const struct topology *t)
+{
+	int last = -1, limit = t ? POOL_NODES_MAX : 1;
+
+	_Static_assert((int)POOL_NODES_MAX >= (int)TOPOLOGY_NODES_MAX, "a pool's nodes are the machine's");
+	pool->node = mem_alloc_aligned((size_t)limit, sizeof(pool->node[0]), LINE_BYTES);
+	if (!pool->node)
+		return ERR_NOMEM;
+	pool->node_count = 1;
+	pool->node[0].os_index = -1;
+	for (int i = 0; i < pool->thread_count; i++) {
+		int node = t && t->core_count ? worker_core(pool, t, i)->node : -1;
+
+		if (i && node != last)
+			pool->node_count++;
+		last = node;
+		pool->worker[i].node = pool->node_count - 1;
+		pool->node[pool->node_count - 1].worker_count++;
+		if (node >= 0)
+			pool->node[pool->node_count - 1].os_index = t->node[node].os_index;
+	}
+	return 0;
+}
+
+/* Which node each processor is of, for callers. */
+static int map_processors(struct pool *pool, const struct topology *t)
+{
+	if (pool->node_count == 1 || t->is_synthetic)
+		return 0;
+	for (int i = 0; i < t->core_count; i++)
+		for (int p = 0; p < t->core[i].processor_count; p++)
+			if (t->core[i].processor[p] >= pool->processor_count)
+				pool->processor_count = t->core[i].processor[p] + 1;
+	pool->processor_node = mem_alloc((size_t)pool->processor_count, sizeof(pool->processor_node[0]));
+	if (!pool->processor_node)
+		return ERR_NOMEM;
+	memset(pool->processor_node, 0xff, (size_t)pool->processor_count * sizeof(pool->processor_node[0]));
+	for (int i = 0; i < t->core_count; i++)
+		for (int n = 0; n < pool->node_count; n++)
+			for (int p = 0; p < t->core[i].processor_count &&
+			                pool->node[n].os_index == t->node[t->core[i].node].os_index;
+			        p++)
+				pool->processor_node[t->core[i].processor[p]] = (int16_t)n;
+	return 0;
+}
+
+static void choose_pinning(struct pool *pool, const struct topology *t)
+{
+	static const struct {
+		enum pool_pinning pinning;
+		const char *why;
+	} choices[] = {
+	        {POOL_PINNED_NOT, "one NUMA node: nothing to be near to, and the kernel moves threads away "
+	                          "from cores that others use"},
+	        {POOL_PINNED_NOT, "the machine is made up"},
+	        {POOL_PINNED_TO_NODES, "several NUMA nodes, and cores that are not this process's alone"},
+	        {POOL_PINNED_TO_CORES, "several NUMA nodes, and cores that are this process's alone"},
+	};
+	int choice = 3;
+
+	if (!t || t->machine.node_count < 2 || !t->core_count)
+		choice = 0;
+	else if (t->is_synthetic)
+		choice = 1;
+	else if (t->mask_is_narrow || t->cgroup.cpu_quota > 0 || pool->thread_count > t->core_count ||
+	         t->share == TOPOLOGY_SHARE_TOGETHER)
+		choice = 2;
+	pool->pinning = choices[choice].pinning;
+	pool->pinning_why = choices[choice].why;
+}
+
+static void add_processors(uint64_t *mask, const struct topology_core *core)
+{
+	for (int p = 0; p < core->processor_count; p++)
+		mask[core->processor[p] / 64] |= UINT64_C(1) << core->processor[p] % 64;
+}
+
+/* Binds the workers that run; the caller's thread stays as it is, and worker 0's core is left for it. */
+static void pin_workers(struct pool *pool, const struct topology *t)
+{
+	choose_pinning(pool, t);
+	for (int i = 1; i <= pool->started_count && pool->pinning != POOL_PINNED_NOT; i++) {
+		const struct topology_core *own = worker_core(pool, t, i);
+		uint64_t mask[(INT16_MAX + 1) / 64] = {0};
+
+		for (int c = 0; c < t->core_count; c++)
+			if (&t->core[c] == own ||
+			        (pool->pinning == POOL_PINNED_TO_NODES && t->core[c].node == own->node))
+				add_processors(mask, &t->core[c]);
+		if (pthread_setaffinity_np(pool->worker[i].thread, sizeof(mask), (const cpu_set_t *)mask)) {
+			pool->pinning = POOL_PINNED_NOT;
+			pool->pinning_why = "the system refused to bind threads";
+		}
+	}
+}
+
+int pool_open_on(struct pool **pool, int threads, const struct topology *t)
 {
 	struct pool *p;
 	int rc;
@@ -256,19 +532,25 @@ int pool_open(struct pool **pool, int threads)
 	p = mem_alloc_aligned(1, sizeof(*p), LINE_BYTES);
 	if (!p)
 		return ERR_NOMEM;
-	p->worker = mem_alloc((size_t)threads, sizeof(p->worker[0]));
-	if (!p->worker) {
-		mem_free(p);
-		return ERR_NOMEM;
-	}
+	p->worker = mem_alloc_aligned((size_t)threads, sizeof(p->worker[0]), LINE_BYTES);
 	p->thread_count = threads;
-	rc = start_workers(p);
+	rc = p->worker ? place_workers(p, t) : ERR_NOMEM;
+	if (!rc)
+		rc = map_processors(p, t);
+	if (!rc)
+		rc = start_workers(p);
 	if (rc) {
 		pool_close(p);
 		return rc;
 	}
+	pin_workers(p, t);
 	*pool = p;
 	return 0;
+}
+
+int pool_open(struct pool **pool, int threads)
+{
+	return pool_open_on(pool, threads, NULL);
 }
 
 void pool_close(struct pool *pool)
@@ -280,6 +562,8 @@ void pool_close(struct pool *pool)
 	futex_wake(&pool->call_count, INT32_MAX);
 	for (int i = 1; i <= pool->started_count; i++)
 		pthread_join(pool->worker[i].thread, NULL);
+	mem_free(pool->processor_node);
+	mem_free(pool->node);
 	mem_free(pool->worker);
 	mem_free(pool);
 }

@@ -1,47 +1,163 @@
 #include "host/slab.h"
 
 #include "base/err.h"
+#include "host/pool.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <inttypes.h>
-#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-static pthread_once_t nodes_once = PTHREAD_ONCE_INIT;
-static hwloc_topology_t nodes; /* NULL: one node, or unknown; kept to the end of the process */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
-static void nodes_read(void)
+enum { HUGE_BYTES = 2 << 20, LONG_RUN_BYTES = 64 << 20, TOUCH_BYTES = 64 << 20 };
+
+static int64_t page_size(void)
 {
-	hwloc_topology_t h;
-
-	if (hwloc_topology_init(&h))
-		return;
-	if (!hwloc_topology_load(h) && hwloc_get_nbobjs_by_type(h, HWLOC_OBJ_NUMANODE) > 1)
-		nodes = h;
-	else
-		hwloc_topology_destroy(h);
+	return sysconf(_SC_PAGESIZE);
 }
 
-int slab_map(void **base, int64_t bytes, const char *what)
+static int64_t whole_pages(int64_t bytes)
 {
-	void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return (bytes + page_size() - 1) / page_size() * page_size();
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Maps so that the base starts a huge page where there is room for one. */
+static void *map_aligned(int64_t bytes)
+{
+	size_t slack = bytes < HUGE_BYTES ? 0 : HUGE_BYTES, len = (size_t)whole_pages(bytes), head;
+	char *at = mmap(NULL, len + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED || !slack)
+		return at;
+	head = (size_t)(-(uintptr_t)at % HUGE_BYTES);
+	if (head)
+		munmap(at, head);
+	if (slack - head)
+		munmap(at + head + len, slack - head);
+	return at + head;
+}
+
+/* Where the border at `at` bytes, between runs of these lengths, is drawn. */
+static int64_t border_at(const char *base, int64_t at, int64_t left_bytes, int64_t right_bytes)
+{
+	int64_t grain = min_i64(left_bytes, right_bytes) >= LONG_RUN_BYTES ? HUGE_BYTES : page_size();
+	int64_t off = (int64_t)((uintptr_t)(base + at) % (uintptr_t)grain);
+
+	return off < grain - off ? at - off : at + grain - off;
+}
+
+/* Binds each stretch of neighbouring runs of one node. */
+static void place_runs(char *base, const struct slab_run *runs, int run_count)
+{
+	int64_t begin = -1, length = 0;
+
+	for (int i = 0; i < run_count; i++) {
+		const struct slab_run *r = &runs[i], *next = i + 1 < run_count ? &runs[i + 1] : NULL;
+		int64_t end = r->first_bytes + r->bytes;
+		int touches = next && next->first_bytes - end < page_size();
+
+		if (begin < 0)
+			begin = r->first_bytes / page_size() * page_size();
+		length += r->bytes;
+		if (touches && next->os_index == r->os_index)
+			continue;
+		end = touches ? border_at(base, next->first_bytes, length, next->bytes) : whole_pages(end);
+		if (end > begin && numa_prefer(base + begin, end - begin, r->os_index))
+			return; /* it would refuse the others too */
+		begin = !touches ? -1 : end > begin ? end : begin;
+		length = 0;
+	}
+}
+
+int slab_map_runs(void **base, int64_t bytes, const char *what, const struct slab_run *runs, int run_count)
+{
+	void *at = map_aligned(bytes);
 
 	*base = NULL;
 	if (at == MAP_FAILED)
 		return err_set(ERR_NOMEM, "%s of %" PRId64 " bytes: %s", what, bytes, strerror(errno));
 	madvise(at, (size_t)bytes, MADV_HUGEPAGE); /* where refused, small pages do */
-	pthread_once(&nodes_once, nodes_read);
-	if (nodes) /* where refused, the first thread to touch a page places it */
-		hwloc_set_area_membind(nodes, at, (size_t)bytes, hwloc_topology_get_allowed_nodeset(nodes),
-		        HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+	if (!numa_spread(at, bytes)) /* where refused, the first thread to touch a page places it */
+		place_runs(at, runs, run_count);
 	*base = at;
 	return 0;
 }
 
+int slab_map(void **base, int64_t bytes, const char *what)
+{
+	return slab_map_runs(base, bytes, what, NULL, 0);
+}
+
 void slab_unmap(void *base, int64_t bytes)
 {
-	if (base)
-		munmap(base, (size_t)bytes);
+	if (!base)
+		return;
+	numa_forget(base, whole_pages(bytes));
+	munmap(base, (size_t)bytes);
+}
+
+/* ---- touching ---- */
+
+struct touching {
+	char *base;
+	int64_t first_bytes, bytes;
+};
+
+static void touch(void *context, int64_t task, int worker)
+{
+	const struct touching *t = context;
+	int64_t at = task * TOUCH_BYTES;
+
+	(void)worker;
+	madvise(t->base + t->first_bytes + at, (size_t)min_i64(TOUCH_BYTES, t->bytes - at),
+	        MADV_POPULATE_WRITE);
+}
+
+void slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes)
+{
+	struct touching t = {base, first_bytes, bytes};
+
+	pool_run(pool, (bytes + TOUCH_BYTES - 1) / TOUCH_BYTES, touch, &t);
+}
+
+/* ---- what came of it ---- */
+
+void slab_find(struct numa_found *found, const void *base, const struct slab_run *run)
+{
+	numa_find(found, (const char *)base + run->first_bytes, run->bytes, run->os_index);
+}
+
+/* A mapping that reaches beyond the slab counts by the share of it that lies inside. */
+int64_t slab_huge_bytes(const void *base, int64_t bytes)
+{
+	uintptr_t begin = (uintptr_t)base, end = begin + (uintptr_t)bytes;
+	unsigned long from, to;
+	double huge = 0, share = 0;
+	char line[512];
+	long long kib;
+	FILE *f = fopen("/proc/self/smaps", "re");
+
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
+			uintptr_t a = from > begin ? from : begin, b = to < end ? to : end;
+
+			share = b > a ? (double)(b - a) / (double)(to - from) : 0;
+		} else if (share > 0 && sscanf(line, "AnonHugePages: %lld", &kib) == 1) {
+			huge += share * (double)kib * 1024;
+		}
+	}
+	fclose(f);
+	return (int64_t)huge;
 }

@@ -1,13 +1,15 @@
 #include "host/topology.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "host/pool.h"
+#include "host/topology_inner.h"
 
 #include <errno.h>
-#include <hwloc.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -36,21 +38,111 @@ static struct topology_counts counts_in(hwloc_topology_t h, hwloc_const_bitmap_t
 	return c;
 }
 
+/* Of a node's own meminfo. */
+static int64_t node_free_bytes(int os_index)
+{
+	char path[96], line[256];
+	long long kib = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/meminfo", os_index);
+	f = fopen(path, "re");
+	while (f && !kib && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Node %*d MemFree: %lld", &kib) != 1)
+			kib = 0;
+	if (f)
+		fclose(f);
+	return kib * 1024;
+}
+
 static void read_nodes(struct topology *t, hwloc_topology_t h, hwloc_const_bitmap_t allowed)
 {
 	hwloc_bitmap_t here = hwloc_bitmap_alloc();
 
 	for (int i = 0; here && i < t->machine.node_count && i < TOPOLOGY_NODES_MAX; i++) {
 		hwloc_obj_t node = hwloc_get_obj_by_type(h, HWLOC_OBJ_NUMANODE, (unsigned)i);
+		hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(h, HWLOC_OBJ_PACKAGE, node);
+		struct topology_counts counts;
 
 		hwloc_bitmap_and(here, node->cpuset, allowed);
+		counts = counts_in(h, here);
 		t->node[i] = (struct topology_node){
 		        .os_index = (int)node->os_index,
-		        .core_count = counts_in(h, here).core_count,
+		        .package = package ? (int)package->logical_index : 0,
+		        .machine_core_count = counts_in(h, node->cpuset).core_count,
+		        .core_count = counts.core_count,
+		        .processor_count = counts.processor_count,
 		        .ram_bytes = (int64_t)node->attr->numanode.local_memory,
+		        .ram_free_bytes = t->is_synthetic ? 0 : node_free_bytes((int)node->os_index),
 		};
 	}
 	hwloc_bitmap_free(here);
+}
+
+int topology_node_of(hwloc_topology_t h, hwloc_obj_t object)
+{
+	int count = hwloc_get_nbobjs_by_type(h, HWLOC_OBJ_NUMANODE), first = -1, near_count = 0;
+	int64_t first_bytes = 0;
+
+	while (object && !object->nodeset)
+		object = object->parent;
+	for (int i = 0; object && i < count; i++) {
+		hwloc_obj_t node = hwloc_get_obj_by_type(h, HWLOC_OBJ_NUMANODE, (unsigned)i);
+		int64_t bytes = (int64_t)node->attr->numanode.local_memory;
+
+		if (!hwloc_bitmap_isset(object->nodeset, node->os_index))
+			continue;
+		near_count++;
+		/* of several (fast memory beside ordinary), the first is the ordinary; some have none */
+		if (first < 0 || (!first_bytes && bytes)) {
+			first = i;
+			first_bytes = bytes;
+		}
+	}
+	/* a card on a bridge of the whole machine is near no node, unless there is only one */
+	return object && object->type == HWLOC_OBJ_MACHINE && near_count > 1 ? -1 : first;
+}
+
+/* Appends the allowed processors of a core, or of a processor where cores are not known. */
+static void add_core(struct topology *t, hwloc_topology_t h, hwloc_obj_t core, hwloc_const_bitmap_t allowed)
+{
+	struct topology_core c = {.node = (int16_t)topology_node_of(h, core)};
+	unsigned cpu;
+
+	if (t->core_count == TOPOLOGY_CORES_MAX)
+		return;
+	hwloc_bitmap_foreach_begin(cpu, core->cpuset)
+	{
+		if (hwloc_bitmap_isset(allowed, cpu) && c.processor_count < TOPOLOGY_SMT_MAX &&
+		        cpu <= INT16_MAX)
+			c.processor[c.processor_count++] = (int16_t)cpu;
+	}
+	hwloc_bitmap_foreach_end();
+	if (c.node < 0 || c.node >= TOPOLOGY_NODES_MAX)
+		c.node = 0;
+	if (c.processor_count)
+		t->core[t->core_count++] = c;
+}
+
+/* hwloc's order is that of the machine; cores of a node stand together in it, but on a machine whose nodes
+ * interleave. */
+static void read_cores(struct topology *t, hwloc_topology_t h, hwloc_const_bitmap_t allowed)
+{
+	hwloc_obj_type_t type =
+	        hwloc_get_nbobjs_by_type(h, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+	int count = hwloc_get_nbobjs_by_type(h, type);
+
+	t->core_count = 0;
+	for (int i = 0; i < count; i++)
+		add_core(t, h, hwloc_get_obj_by_type(h, type, (unsigned)i), allowed);
+	for (int i = 1; i < t->core_count; i++) { /* by node; stable */
+		struct topology_core c = t->core[i];
+		int at = i;
+
+		for (; at > 0 && t->core[at - 1].node > c.node; at--)
+			t->core[at] = t->core[at - 1];
+		t->core[at] = c;
+	}
 }
 
 static void read_caches(struct topology *t, hwloc_topology_t h)
@@ -71,34 +163,67 @@ static void read_caches(struct topology *t, hwloc_topology_t h)
 	}
 }
 
+int topology_hwloc_load(hwloc_topology_t *h, int *is_synthetic, enum topology_scope scope)
+{
+	const char *instead = getenv(TOPOLOGY_ENVIRONMENT);
+	int rc = 0;
+
+	*is_synthetic = instead && *instead;
+	if (hwloc_topology_init(h)) {
+		*h = NULL;
+		return err_set(ERR_NOMEM, "out of memory for the machine's topology");
+	}
+	if (*is_synthetic)
+		rc = strchr(instead, '/') || strstr(instead, ".xml")
+		             ? hwloc_topology_set_xml(*h, instead)
+		             : hwloc_topology_set_synthetic(*h, instead);
+	if (rc) {
+		rc = err_set(ERR_INPUT,
+		        TOPOLOGY_ENVIRONMENT "=%s: hwloc reads neither a synthetic machine nor XML", instead);
+	} else if (hwloc_topology_set_flags(*h, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
+	           (scope == TOPOLOGY_SCOPE_DEVICES &&
+	                   hwloc_topology_set_io_types_filter(*h, HWLOC_TYPE_FILTER_KEEP_IMPORTANT)) ||
+	           hwloc_topology_load(*h)) {
+		rc = err_set(ERR_INTERNAL, "hwloc cannot read this machine's topology: %s", strerror(errno));
+	}
+	if (rc) {
+		hwloc_topology_destroy(*h);
+		*h = NULL;
+	}
+	return rc;
+}
+
 /* Cores, nodes and caches by hwloc. */
 static int read_machine(struct topology *t)
 {
 	hwloc_topology_t h = NULL;
 	hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+	hwloc_const_bitmap_t cpuset;
 	const char *name;
-	int rc = ERR_NOMEM;
+	int rc = allowed ? topology_hwloc_load(&h, &t->is_synthetic, TOPOLOGY_SCOPE_CORES)
+	                 : err_set(ERR_NOMEM, "out of memory for the machine's topology");
 
-	if (!allowed || hwloc_topology_init(&h)) {
-		err_set(rc, "out of memory for the machine's topology");
+	if (rc)
 		goto out;
-	}
-	if (hwloc_topology_set_flags(h, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) || hwloc_topology_load(h)) {
-		rc = err_set(ERR_INTERNAL, "hwloc cannot read this machine's topology: %s", strerror(errno));
-		goto out;
-	}
-	if (hwloc_get_cpubind(h, allowed, HWLOC_CPUBIND_THREAD))
-		hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(h));
-	hwloc_bitmap_and(allowed, allowed, hwloc_topology_get_allowed_cpuset(h));
+	cpuset = hwloc_topology_get_allowed_cpuset(h);
+	if (t->is_synthetic || hwloc_get_cpubind(h, allowed, HWLOC_CPUBIND_THREAD))
+		hwloc_bitmap_copy(allowed, cpuset);
+	hwloc_bitmap_and(allowed, allowed, cpuset);
+	t->mask_is_narrow = !hwloc_bitmap_isequal(allowed, cpuset);
 	name = hwloc_obj_get_info_by_name(hwloc_get_root_obj(h), "CPUModel");
 	if (!name && hwloc_get_nbobjs_by_type(h, HWLOC_OBJ_PACKAGE) > 0)
 		name = hwloc_obj_get_info_by_name(hwloc_get_obj_by_type(h, HWLOC_OBJ_PACKAGE, 0), "CPUModel");
-	snprintf(t->cpu_name, sizeof(t->cpu_name), "%s", name ? name : "unknown processor");
+	snprintf(t->cpu_name, sizeof(t->cpu_name), "%s",
+	        name              ? name
+	        : t->is_synthetic ? "made up by " TOPOLOGY_ENVIRONMENT
+	                          : "unknown processor");
 	t->machine = counts_in(h, hwloc_topology_get_topology_cpuset(h));
 	t->allowed = counts_in(h, allowed);
 	read_nodes(t, h, allowed);
 	read_caches(t, h);
-	rc = 0;
+	read_cores(t, h, allowed);
+	topology_ranks_find(&t->ranks);
+	topology_share_cores(t, counts_in(h, cpuset).core_count);
 out:
 	if (h)
 		hwloc_topology_destroy(h);
@@ -155,44 +280,75 @@ static void read_memlock(struct topology *t)
 
 static void choose_threads(struct topology *t)
 {
-	int cores = t->allowed.core_count > 0 ? t->allowed.core_count : 1;
-	double quota = t->cgroup.cpu_quota;
+	static const char *const why[] = {
+	        [TOPOLOGY_SHARE_ALL] = "",
+	        [TOPOLOGY_SHARE_CUT] = ", shared out among %d ranks on this host",
+	        [TOPOLOGY_SHARE_BOUND] = ", which the launcher gave to this one of %d ranks alone",
+	        [TOPOLOGY_SHARE_TOGETHER] = ", together with others of %d ranks on this host",
+	};
+	double quota = t->cgroup.cpu_quota / t->ranks.size; /* one group for all, as containers are */
+	char shared[96];
 
-	t->thread_count = cores;
+	if (t->share == TOPOLOGY_SHARE_ALL || t->share == TOPOLOGY_SHARE_BOUND || t->thread_count < 1)
+		t->thread_count = t->core_count > 0 ? t->core_count : 1;
+	snprintf(shared, sizeof(shared), why[t->share], t->ranks.size);
 	snprintf(t->thread_reason, sizeof(t->thread_reason),
-	        "one for each of %d cores (%d processors) that this process may use, of %d", cores,
-	        t->allowed.processor_count, t->machine.core_count);
-	if (quota > 0 && quota < cores) {
-		t->thread_count = quota < 1 ? 1 : (int)quota;
+	        "one for each of %d cores (%d processors) that this process may use, of %d%s",
+	        t->allowed.core_count, t->allowed.processor_count, t->machine.core_count, shared);
+	if (quota > 0 && quota < t->thread_count) {
 		snprintf(t->thread_reason, sizeof(t->thread_reason),
 		        "the control group's quota of %.2f processors, less than the %d cores that this "
 		        "process may use",
-		        quota, cores);
+		        quota, t->thread_count);
+		t->thread_count = quota < 1 ? 1 : (int)quota;
 	}
+}
+
+/* The kernel writes "always [madvise] never". */
+static void read_huge_pages(struct topology *t)
+{
+	FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+	char text[64] = "", *from, *to;
+
+	if (!f)
+		return;
+	if (!fgets(text, sizeof(text), f))
+		text[0] = 0;
+	fclose(f);
+	from = strchr(text, '[');
+	to = from ? strchr(from, ']') : NULL;
+	if (to)
+		snprintf(t->huge_pages, sizeof(t->huge_pages), "%.*s", (int)(to - from - 1), from + 1);
 }
 
 int topology_read(struct topology *t)
 {
+	const char *omp = getenv("OMP_NUM_THREADS");
 	int rc;
 
-	*t = (struct topology){0};
+	memset(t, 0, sizeof(*t));
 	rc = read_machine(t);
 	if (rc)
 		return rc;
 	cgroup_limits_read(&t->cgroup, "");
 	read_ram(t);
 	read_memlock(t);
+	read_huge_pages(t);
+	if (omp)
+		snprintf(t->omp_num_threads, sizeof(t->omp_num_threads), "%s", omp);
 	choose_threads(t);
 	return 0;
 }
 
 int pool_default_threads(void)
 {
-	struct topology t;
+	struct topology *t = mem_alloc(1, sizeof(*t));
+	int count = t && topology_read(t) == 0 ? t->thread_count : 0;
 	cpu_set_t set;
 
-	if (topology_read(&t) == 0)
-		return t.thread_count;
+	mem_free(t);
+	if (count)
+		return count;
 	if (sched_getaffinity(0, sizeof(set), &set))
 		return 1;
 	return CPU_COUNT(&set) < 1 ? 1 : CPU_COUNT(&set);

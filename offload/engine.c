@@ -276,6 +276,11 @@ static int rope_table_upload(struct engine *e, const struct plan *p)
 	return rc;
 }
 
+const struct store *engine_store(const struct engine *e)
+{
+	return e->dock.store;
+}
+
 int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
@@ -289,7 +294,7 @@ int engine_start(struct engine *e)
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
 		rc = stream_open(&e->dock.streams[q], device, (enum queue_kind)q);
 	if (!rc)
-		rc = store_open(&e->dock.store, device, p, e->options.crossing);
+		rc = store_open(&e->dock.store, device, p, e->options.crossing, e->options.pool);
 	if (!rc)
 		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], e->options.crossing);
 	if (!rc) {

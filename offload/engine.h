@@ -71,6 +71,7 @@ void engine_close(struct engine *engine);
 void engine_get_memory(const struct engine *engine, struct engine_memory *memory);
 const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind); /* NULL if there is none */
 const struct unit_map *engine_units(const struct engine *engine);
+const struct store *engine_store(const struct engine *engine); /* NULL before engine_start */
 
 /* Takes arena, stage and store; zeroes device planes; uploads the rotary table. */
 int engine_start(struct engine *engine);

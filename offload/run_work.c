@@ -1,5 +1,6 @@
 /* What the cpu queue does with host planes: AdamW, sums over micro-batches, rounding and sums of squares.
- * Each is cut into pieces of 64K elements of one tensor, whoever runs them. */
+ * Each is cut into pieces of 64K elements of one tensor, whoever runs them; on a machine of several NUMA
+ * nodes those do that are next to the elements. */
 #include "base/num.h"
 #include "offload/run_parts.h"
 
@@ -43,6 +44,17 @@ static int work_task_find(const struct work *w, int64_t task, int64_t *piece)
 		}
 		task -= count;
 	}
+}
+
+/* Position of a piece in this rank's shard, 0 <= *at <= the shard's end; returns elements held of it. */
+static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64_t *at, int64_t *skipped)
+{
+	const struct unit_map *map = w->run->plan->map;
+	int64_t first = piece * SUMSQ_BLOCK, count = map->model->tensors[tensor].count - first, held;
+
+	unit_map_locate(map, tensor, first, count < SUMSQ_BLOCK ? count : SUMSQ_BLOCK, at, &held, skipped);
+	*at -= w->unit->first;
+	return held;
 }
 
 static void piece_update(const struct work *w, int tensor, int64_t at, int64_t count)
@@ -89,16 +101,11 @@ static void piece_finish(const struct work *w, int tensor, int64_t piece, int64_
 static void work_task(void *context, int64_t task, int worker)
 {
 	const struct work *w = context;
-	const struct unit_map *map = w->run->plan->map;
-	int64_t piece, first, count, at, held, skipped;
+	int64_t piece, at, held, skipped;
 	int tensor = work_task_find(w, task, &piece);
 
 	(void)worker;
-	first = piece * SUMSQ_BLOCK;
-	count = map->model->tensors[tensor].count - first;
-	count = count < SUMSQ_BLOCK ? count : SUMSQ_BLOCK;
-	unit_map_locate(map, tensor, first, count, &at, &held, &skipped);
-	at -= w->unit->first;
+	held = piece_find(w, tensor, piece, &at, &skipped);
 	if (!held)
 		return;
 	if (w->op->kind == PLAN_UPDATE_CPU)
@@ -107,6 +114,33 @@ static void work_task(void *context, int64_t task, int worker)
 		piece_accumulate(w, at, held);
 	else
 		piece_finish(w, tensor, piece, at, held);
+}
+
+/* Pieces stand in the order of their elements, so those of a node follow each other: a piece is of the node
+ * that holds its middle. Pieces that this rank has nothing of cost nothing, wherever they go. */
+static void work_cut(const struct work *w, int64_t *node_first)
+{
+	const struct pool *pool = w->run->dock->pool;
+	const struct model *model = w->run->plan->map->model;
+	int64_t task = 0, from, end;
+	int node = 0;
+
+	node_first[0] = 0;
+	store_node_range(pool, node, &from, &end, w->unit->shard_count);
+	for (int i = 0; i < w->unit->tensor_count; i++) {
+		int tensor = w->unit->tensors[i];
+
+		for (int64_t piece = 0; piece < piece_count(&model->tensors[tensor]); piece++, task++) {
+			int64_t at, skipped, held = piece_find(w, tensor, piece, &at, &skipped);
+
+			while (held && at + held / 2 >= end && node + 1 < pool_node_count(pool)) {
+				node_first[++node] = task;
+				store_node_range(pool, node, &from, &end, w->unit->shard_count);
+			}
+		}
+	}
+	while (node < pool_node_count(pool))
+		node_first[++node] = task;
 }
 
 static int work_run(void *context)
@@ -122,7 +156,14 @@ static int work_run(void *context)
 		if (arg->role == ARG_SRC)
 			w.gradient_dtype = r->plan->buffers[arg->buffer].dtype;
 	}
-	pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
+	if (pool_node_count(r->dock->pool) > 1) {
+		int64_t node_first[POOL_NODES_MAX + 1];
+
+		work_cut(&w, node_first);
+		pool_run_placed(r->dock->pool, node_first, work_task, &w);
+	} else {
+		pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
+	}
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "host/pool.h"
 #include "host/slab.h"
 
 #include <inttypes.h>
@@ -18,6 +19,9 @@ struct store {
 	int64_t first[STORE_PLANE_COUNT]; /* in its slab */
 	int64_t slab_bytes[2];
 	enum slab_kind crossing; /* of hi and gradient */
+	const struct pool *pool;
+	struct slab_run *runs[2]; /* of each slab, ascending; none where the pool has one node */
+	int run_count[2];
 };
 
 static enum slab_kind plane_slab(const struct store *s, enum store_plane plane)
@@ -46,7 +50,64 @@ static int planes_find(struct store *s, const struct plan *plan)
 	return 0;
 }
 
-int store_open(struct store **out, struct device *device, const struct plan *plan, enum slab_kind crossing)
+/* ---- nodes ---- */
+
+void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count)
+{
+	pool_node_range(pool, node, first, end, count, UNIT_ALIGN);
+}
+
+/* A shard's runs in one plane, which has `bytes` of it. Shares of the elements are shares of the bytes, for
+ * planes with one scale for a block of elements too: a shard is whole blocks of UNIT_ALIGN elements. */
+static void runs_add(struct store *s, enum slab_kind kind, int64_t at, int64_t bytes, int64_t count)
+{
+	int64_t block_bytes = bytes / (count / UNIT_ALIGN);
+
+	for (int node = 0; node < pool_node_count(s->pool); node++) {
+		int64_t first, end;
+
+		store_node_range(s->pool, node, &first, &end, count);
+		if (first == end)
+			continue;
+		s->runs[kind][s->run_count[kind]++] = (struct slab_run){
+		        .first_bytes = at + first / UNIT_ALIGN * block_bytes,
+		        .bytes = (end - first) / UNIT_ALIGN * block_bytes,
+		        .node = node,
+		        .os_index = pool_node_os_index(s->pool, node),
+		};
+	}
+}
+
+/* In the order of planes and units, which is that of addresses. */
+static int runs_find(struct store *s)
+{
+	int units = s->map->unit_count;
+
+	if (!s->pool || pool_node_count(s->pool) < 2 || !device_has_bytes(s->device))
+		return 0;
+	for (int k = 0; k < 2; k++) {
+		s->runs[k] = mem_alloc((size_t)STORE_PLANE_COUNT * (size_t)units,
+		        (size_t)pool_node_count(s->pool) * sizeof(*s->runs[k]));
+		if (!s->runs[k])
+			return ERR_NOMEM;
+	}
+	for (int p = 0; p < STORE_PLANE_COUNT; p++) {
+		int64_t end = s->bytes[p];
+
+		for (int u = 0, next; u < units; u = next) {
+			for (next = u + 1; next < units && s->at[p][next] < 0;)
+				next++;
+			if (s->at[p][u] >= 0)
+				runs_add(s, plane_slab(s, (enum store_plane)p), s->first[p] + s->at[p][u],
+				        (next < units ? s->at[p][next] : end) - s->at[p][u],
+				        s->map->units[u].shard_count);
+		}
+	}
+	return 0;
+}
+
+int store_open(struct store **out, struct device *device, const struct plan *plan, enum slab_kind crossing,
+        const struct pool *pool)
 {
 	struct store *s = mem_alloc(1, sizeof(*s));
 	int rc;
@@ -56,6 +117,7 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	s->device = device;
 	s->map = plan->map;
 	s->crossing = crossing;
+	s->pool = pool;
 	rc = planes_find(s, plan);
 	for (int p = 0; p < STORE_PLANE_COUNT && !rc; p++) {
 		int64_t *end = &s->slab_bytes[plane_slab(s, (enum store_plane)p)];
@@ -65,9 +127,12 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 		s->first[p] = *end ? round_up(*end, STORE_ALIGN) + SLAB_SKEW_BYTES : 0;
 		*end = s->first[p] + s->bytes[p];
 	}
+	if (!rc)
+		rc = runs_find(s);
 	for (int k = 0; k < 2 && !rc; k++)
 		if (s->slab_bytes[k])
-			rc = device_slab_open(device, &s->slab[k], s->slab_bytes[k], (enum slab_kind)k);
+			rc = device_slab_open_runs(device, &s->slab[k], s->slab_bytes[k], (enum slab_kind)k,
+			        s->runs[k], s->run_count[k]);
 	if (rc) {
 		err_note(rc, "store of %" PRId64 " bytes", s->slab_bytes[0] + s->slab_bytes[1]);
 		store_close(s);
@@ -81,9 +146,11 @@ void store_close(struct store *s)
 {
 	if (!s)
 		return;
-	for (int k = 0; k < 2; k++)
+	for (int k = 0; k < 2; k++) {
 		if (s->slab[k])
 			device_slab_close(s->device, s->slab[k]);
+		mem_free(s->runs[k]);
+	}
 	for (int p = 0; p < STORE_PLANE_COUNT; p++)
 		mem_free(s->at[p]);
 	mem_free(s);
@@ -94,4 +161,35 @@ void *store_at(const struct store *s, enum store_plane plane, int unit)
 	if (s->at[plane][unit] < 0)
 		return NULL;
 	return (char *)s->slab[plane_slab(s, plane)] + s->first[plane] + s->at[plane][unit];
+}
+
+int store_get_placement(const struct store *s, struct store_placement *nodes, int max)
+{
+	int count = s->run_count[0] + s->run_count[1] ? pool_node_count(s->pool) : 0;
+
+	for (int n = 0; n < count && n < max; n++)
+		nodes[n] = (struct store_placement){.os_index = pool_node_os_index(s->pool, n)};
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < s->run_count[k]; i++) {
+			const struct slab_run *r = &s->runs[k][i];
+
+			if (r->node >= max)
+				continue;
+			nodes[r->node].bytes += r->bytes;
+			slab_find(&nodes[r->node].found, s->slab[k], r);
+		}
+	return count;
+}
+
+void store_get_pages(const struct store *s, int64_t *bytes, int64_t *huge_bytes)
+{
+	*bytes = *huge_bytes = 0;
+	for (int k = 0; k < 2; k++) {
+		int64_t huge = s->slab[k] && device_has_bytes(s->device)
+		                       ? slab_huge_bytes(s->slab[k], s->slab_bytes[k])
+		                       : 0;
+
+		*bytes += s->slab_bytes[k];
+		*huge_bytes = huge < 0 || *huge_bytes < 0 ? -1 : *huge_bytes + huge;
+	}
 }

@@ -79,7 +79,7 @@ static void test_open_fails(void **state)
 	check_fails(pool_open(&pool, 0), ERR_INPUT, "0 threads");
 	assert_null(pool);
 	check_fails(pool_open(&pool, 5000), ERR_INPUT, "5000");
-	for (int64_t i = 1; i <= 2; i++) {
+	for (int64_t i = 1; i <= 3; i++) {
 		mem_fault_arm(i, MEM_FAULT_ONCE);
 		assert_int_equal(pool_open(&pool, 3), ERR_NOMEM);
 		assert_null(pool);

@@ -5,12 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 static int64_t min_i64(int64_t a, int64_t b)
 {
@@ -39,46 +34,24 @@ static void say_refused(const struct device_slab *slab, cudaError_t error)
 	        slab->pinned_bytes >> 20, slab->bytes >> 20, cudaGetErrorString(error), limit);
 }
 
-struct touching {
-	char *base;
-	int64_t bytes;
-};
-
-enum { TOUCH_BYTES = 64 << 20 };
-
-static void touch(void *context, int64_t task, int worker)
-{
-	const struct touching *t = context;
-	int64_t at = task * TOUCH_BYTES;
-
-	(void)worker;
-	madvise(t->base + at, (size_t)min_i64(TOUCH_BYTES, t->bytes - at), MADV_POPULATE_WRITE);
-}
-
-/* Registering touches pages too, but on one thread, which takes a minute for what the host's threads zero in
- * seconds. Where the kernel does not know how (before 5.14), registering does. */
-static void touch_all(struct pool *pool, void *base, int64_t bytes)
-{
-	struct touching t = {base, bytes};
-
-	if (pool)
-		pool_run(pool, (bytes + TOUCH_BYTES - 1) / TOUCH_BYTES, touch, &t);
-}
-
 int cuda_slab_open(struct device *device, struct device_slab *slab)
 {
 	struct cuda_device *d = (struct cuda_device *)device;
 	int rc = cuda_device_error(d);
 
 	if (!rc)
-		rc = slab_map(&slab->base, slab->bytes, "cuda device: a slab");
+		rc = slab_map_runs(
+		        &slab->base, slab->bytes, "cuda device: a slab", slab->runs, slab->run_count);
 	if (rc)
 		return rc;
 	while (slab->kind == SLAB_PINNED && slab->pinned_bytes < slab->bytes) {
 		int64_t piece = min_i64(CUDA_PIN_BYTES, slab->bytes - slab->pinned_bytes);
 		cudaError_t error;
 
-		touch_all(d->options.pool, (char *)slab->base + slab->pinned_bytes, piece);
+		/* Registering touches pages too, but on one thread, which takes a minute for what the
+		 * host's threads zero in seconds. Where the kernel does not know how, registering does. */
+		if (d->options.pool)
+			slab_touch(d->options.pool, slab->base, slab->pinned_bytes, piece);
 		error = cudaHostRegister(
 		        (char *)slab->base + slab->pinned_bytes, (size_t)piece, cudaHostRegisterDefault);
 

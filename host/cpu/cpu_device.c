@@ -67,7 +67,7 @@ static int host_slab_open(struct device *device, struct device_slab *slab)
 {
 	(void)device;
 	slab->pinned_bytes = slab->kind == SLAB_PINNED ? slab->bytes : 0;
-	return slab_map(&slab->base, slab->bytes, "host device: a slab");
+	return slab_map_runs(&slab->base, slab->bytes, "host device: a slab", slab->runs, slab->run_count);
 }
 
 static void host_slab_close(struct device *device, struct device_slab *slab)

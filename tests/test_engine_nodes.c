@@ -1,0 +1,258 @@
+/* links: offload host_cpu */
+/* also: tsan */
+/* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
+ * the workers that update it, and the updates there. */
+#include "check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "host/topology.h"
+#include "offload/engine.h"
+
+#include <unistd.h>
+
+enum { TOKENS = 16, VOCAB = 3000, STEPS = 2, NODES_MAX = 8 };
+
+static const char config[] =
+        "{\"model_type\":\"llama\",\"vocab_size\":3000,\"hidden_size\":128,\"intermediate_size\":384,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false,"
+        "\"initializer_range\":0.2}";
+
+static const struct plan_policy policy = {
+        .offload_params = 1,
+        .offload_gradients = 1,
+        .offload_optimizer = 1,
+        .activations = ACTIVATION_RECOMPUTE,
+        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+        .prefetch_units = 2,
+        .compute_dtype = DTYPE_BF16,
+        .gradient_dtype = DTYPE_BF16,
+        .micro_batches = 2,
+        .max_tokens = TOKENS,
+        .max_targets = TOKENS,
+        .rope_positions = TOKENS,
+};
+
+static struct model *model_make(void)
+{
+	struct model *model;
+	json_t *json;
+
+	check_ok(json_parse(&json, "config.json", config, strlen(config)));
+	check_ok(model_open(&model, json, "config.json"));
+	json_decref(json);
+	return model;
+}
+
+static struct pool *pool_make(const char *machine, int threads)
+{
+	static struct topology t;
+	struct pool *pool;
+
+	setenv(TOPOLOGY_ENVIRONMENT, machine, 1);
+	check_ok(topology_read(&t));
+	check_ok(pool_open_on(&pool, threads, &t));
+	return pool;
+}
+
+/* ---- whole steps ---- */
+
+static void weights_write(struct engine *e, const struct model *model)
+{
+	for (int t = 0; t < model->tensor_count; t++) {
+		int64_t count = model->tensors[t].count;
+		uint16_t *hi = calloc((size_t)count, sizeof(*hi));
+		int16_t *lo = calloc((size_t)count, sizeof(*lo));
+
+		for (int64_t i = 0; i < count; i++) {
+			uint32_t bits = f32_bits(model_init_value(model, t, i, 5));
+
+			hi[i] = plane_hi(bits);
+			lo[i] = plane_lo(bits);
+		}
+		check_ok(engine_write(e, t, STORE_HI, 0, count, hi));
+		check_ok(engine_write(e, t, STORE_LO, 0, count, lo));
+		free(hi);
+		free(lo);
+	}
+}
+
+static void steps_run(struct engine *e, double *losses)
+{
+	int32_t id[TOKENS], position[TOKENS], start[TOKENS] = {0}, end[TOKENS], row[TOKENS], label[TOKENS];
+	const struct host_batch batch = {TOKENS, TOKENS - 1, 1, id, position, start, end, row, label};
+	const struct host_batch micro[] = {batch, batch};
+
+	for (int i = 0; i < TOKENS; i++) {
+		id[i] = i * 977 % VOCAB;
+		position[i] = row[i] = i;
+		end[i] = TOKENS;
+		label[i] = (i + 1) * 977 % VOCAB;
+	}
+	for (int step = 0; step < STEPS; step++) {
+		struct engine_result result;
+
+		check_ok(engine_step(e, &result, micro, 2, 2 * (TOKENS - 1), 1e-2, NULL));
+		losses[step] = result.loss_sum;
+	}
+	check_ok(engine_flush(e));
+}
+
+static uint64_t planes_hash(struct engine *e, const struct model *model)
+{
+	uint64_t hash = 14695981039346656037u;
+
+	for (int plane = STORE_HI; plane <= STORE_V; plane++)
+		for (int t = 0; t < model->tensor_count; t++) {
+			size_t bytes = (size_t)model->tensors[t].count * (plane >= STORE_M ? 4 : 2);
+			unsigned char *data = calloc(1, bytes);
+
+			check_ok(
+			        engine_read(e, t, (enum store_plane)plane, 0, model->tensors[t].count, data));
+			for (size_t i = 0; i < bytes; i++)
+				hash = (hash ^ data[i]) * 1099511628211u;
+			free(data);
+		}
+	return hash;
+}
+
+/* Less than a page at either end of a run may be the neighbour's; nothing else is where it should not be. */
+static void check_placement(const struct store *store, const struct pool *pool, int runs_of_node)
+{
+	struct store_placement nodes[NODES_MAX];
+	int64_t page_bytes = sysconf(_SC_PAGESIZE), sum = 0, bytes, huge_bytes;
+	int count = store_get_placement(store, nodes, NODES_MAX);
+
+	assert_int_equal(count, pool_node_count(pool) > 1 ? pool_node_count(pool) : 0);
+	for (int n = 0; n < count; n++) {
+		const struct numa_found *f = &nodes[n].found;
+
+		assert_int_equal(nodes[n].os_index, pool_node_os_index(pool, n));
+		assert_int_equal(f->right_bytes + f->wrong_bytes, nodes[n].bytes);
+		if (f->wrong_bytes > runs_of_node * page_bytes)
+			fail_msg("node %d: %lld of %lld bytes are elsewhere", n, (long long)f->wrong_bytes,
+			        (long long)nodes[n].bytes);
+		assert_true(f->right_bytes > nodes[n].bytes / 2);
+		sum += nodes[n].bytes;
+	}
+	store_get_pages(store, &bytes, &huge_bytes);
+	assert_true(huge_bytes <= bytes);
+	assert_true(!count || (sum <= bytes && sum > bytes - (1 << 16))); /* but for gaps between planes */
+}
+
+struct outcome {
+	double losses[STEPS];
+	uint64_t planes;
+	int64_t near_count, stolen_count;
+};
+
+static void engine_run(struct outcome *out, const char *machine, int threads)
+{
+	struct model *model = model_make();
+	struct engine_options o = {
+	        .pool = pool_make(machine, threads),
+	        .model = model,
+	        .world_size = 1,
+	        .policy = policy,
+	        .train = {TOKENS, TOKENS},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .max_grad_norm = 0.5,
+	        .skip_nonfinite = 1,
+	};
+	struct device_options device_options = {.pool = o.pool};
+	struct engine *e;
+
+	memset(out, 0, sizeof(*out));
+	check_ok(adamw_isa_find(&o.isa, "auto"));
+	check_ok(device_open(&o.device, "host", &device_options));
+	check_ok(engine_open(&e, &o));
+	check_ok(engine_start(e));
+	weights_write(e, model);
+	steps_run(e, out->losses);
+	out->planes = planes_hash(e, model);
+	check_placement(engine_store(e), o.pool, STORE_PLANE_COUNT * engine_units(e)->unit_count);
+	pool_get_placed(o.pool, &out->near_count, &out->stolen_count);
+	engine_close(e);
+	device_close(o.device);
+	pool_close(o.pool);
+	model_close(model);
+}
+
+static void test_nodes_change_no_bit(void **state)
+{
+	static const struct {
+		const char *machine;
+		int threads, nodes;
+	} cases[] = {
+	        {"numa:2 core:2 pu:1", 4, 2},
+	        {"numa:2 core:4 pu:2", 3, 2},
+	        {"pack:2 numa:4 core:1 pu:1", 8, 8},
+	        {"numa:8 core:2 pu:1", 1, 1},
+	};
+	struct outcome base, other;
+
+	(void)state;
+	engine_run(&base, "numa:1 core:2 pu:1", 2);
+	assert_true(base.losses[0] > 0 && base.losses[1] < base.losses[0]);
+	assert_int_equal(base.near_count + base.stolen_count, 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		engine_run(&other, cases[i].machine, cases[i].threads);
+		if (memcmp(base.losses, other.losses, sizeof(base.losses)) || base.planes != other.planes)
+			fail_msg("%s on %d threads: other bits", cases[i].machine, cases[i].threads);
+		/* the updates went by node */
+		print_message("%s: %lld pieces on their node, %lld stolen\n", cases[i].machine,
+		        (long long)other.near_count, (long long)other.stolen_count);
+		assert_true((other.near_count > 0) == (cases[i].nodes > 1));
+	}
+}
+
+/* ---- shards ---- */
+
+/* The store of each rank of three: shards that begin and end within tensors. */
+static void test_shards_are_placed(void **state)
+{
+	struct model *model = model_make();
+	struct pool *pool = pool_make("numa:8 core:1 pu:1", 8);
+	struct device *device;
+	struct device_options device_options = {.pool = pool};
+
+	(void)state;
+	check_ok(device_open(&device, "host", &device_options));
+	for (int rank = 0; rank < 3; rank++) {
+		struct unit_map *map;
+		struct plan *plan;
+		struct store *store;
+
+		check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, rank, 3));
+		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
+		check_ok(store_open(&store, device, plan, SLAB_PINNED, pool));
+		for (int i = 0; i < plan->buffer_count; i++) {
+			const struct plan_buffer *b = &plan->buffers[i];
+
+			if (b->space == SPACE_STORE)
+				memset(store_at(store, (enum store_plane)b->plane, b->unit), 1,
+				        (size_t)b->bytes);
+		}
+		check_placement(store, pool, STORE_PLANE_COUNT * map->unit_count);
+		store_close(store);
+		plan_free(plan);
+		unit_map_close(map);
+	}
+	device_close(device);
+	pool_close(pool);
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_nodes_change_no_bit),
+	        cmocka_unit_test(test_shards_are_placed),
+	};
+
+	device_register(&backend_host);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

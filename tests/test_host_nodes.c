@@ -1,0 +1,568 @@
+/* links: host */
+/* also: tsan */
+/* NUMA nodes, on machines that hwloc makes up: who gets which cores, whose tasks are whose, and where pages
+ * are asked for. */
+#include "check.h"
+
+#include "base/mem.h"
+#include "host/pool.h"
+#include "host/slab.h"
+#include "host/topology.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const rank_variables[] = {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_LOCALID",
+        "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"};
+
+static int clear_environment(void **state)
+{
+	(void)state;
+	unsetenv(TOPOLOGY_ENVIRONMENT);
+	for (size_t i = 0; i < sizeof(rank_variables) / sizeof(*rank_variables); i++)
+		unsetenv(rank_variables[i]);
+	return 0;
+}
+
+static const struct topology *machine(const char *text)
+{
+	static struct topology t;
+
+	setenv(TOPOLOGY_ENVIRONMENT, text, 1);
+	check_ok(topology_read(&t));
+	assert_true(t.is_synthetic);
+	return &t;
+}
+
+/* ---- the machine ---- */
+
+static void test_made_up_machines(void **state)
+{
+	const struct topology *t = machine("pack:2 [numa(memory=8GB)] l3:1(size=16MB) core:4 pu:2");
+	static struct topology other;
+
+	(void)state;
+	assert_int_equal(t->machine.package_count, 2);
+	assert_int_equal(t->machine.node_count, 2);
+	assert_int_equal(t->machine.core_count, 8);
+	assert_int_equal(t->machine.processor_count, 16);
+	assert_int_equal(t->thread_count, 8);
+	assert_int_equal(t->core_count, 8);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(t->core[i].node, i / 4);
+		assert_int_equal(t->core[i].processor_count, 2);
+		assert_int_equal(t->core[i].processor[1], 2 * i + 1);
+	}
+	assert_int_equal(t->node[1].package, 1);
+	assert_int_equal(t->node[1].core_count, 4);
+	assert_int_equal(t->node[1].processor_count, 8);
+	assert_int_equal(t->cache[2].count, 2);
+	t = machine("pack:2 numa:4 core:3 pu:1");
+	assert_int_equal(t->machine.node_count, 8);
+	assert_int_equal(t->core[23].node, 7);
+	setenv(TOPOLOGY_ENVIRONMENT, "pack:two", 1);
+	check_fails(topology_read(&other), ERR_INPUT, "pack:two");
+	setenv(TOPOLOGY_ENVIRONMENT, "/nowhere/machine.xml", 1);
+	check_fails(topology_read(&other), ERR_INPUT, "machine.xml");
+}
+
+/* ---- ranks of one host ---- */
+
+static void test_ranks_are_found(void **state)
+{
+	static const struct {
+		const char *rank, *rank_text, *size, *size_text;
+		int want_rank, want_size;
+	} cases[] = {
+	        {"OMPI_COMM_WORLD_LOCAL_RANK", "3", "OMPI_COMM_WORLD_LOCAL_SIZE", "8", 3, 8},
+	        {"MPI_LOCALRANKID", "0", "MPI_LOCALNRANKS", "2", 0, 2},
+	        {"SLURM_LOCALID", "5", "SLURM_NTASKS_PER_NODE", "6", 5, 6},
+	        {"SLURM_LOCALID", "1", "SLURM_STEP_TASKS_PER_NODE", "4(x2),3", 1, 4},
+	        {"LOCAL_RANK", "1", "LOCAL_WORLD_SIZE", "2", 1, 2},
+	        {"SLURM_LOCALID", "6", "SLURM_NTASKS_PER_NODE", "6", 0, 1},   /* makes no sense */
+	        {"LOCAL_RANK", "one", "LOCAL_WORLD_SIZE", "2", 0, 1},         /* nor do words, */
+	        {"LOCAL_RANK", "-1", "LOCAL_WORLD_SIZE", "2", 0, 1},          /* negative numbers, */
+	        {"LOCAL_RANK", "1", "LOCAL_WORLD_SIZE", "99999999999", 0, 1}, /* and large ones */
+	        {"LOCAL_RANK", "1", "MPI_LOCALNRANKS", "2", 0, 1},            /* halves of two launchers */
+	};
+	struct topology_ranks ranks;
+
+	(void)state;
+	topology_ranks_find(&ranks);
+	assert_int_equal(ranks.size, 1);
+	assert_null(ranks.said);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		setenv(cases[i].rank, cases[i].rank_text, 1);
+		setenv(cases[i].size, cases[i].size_text, 1);
+		topology_ranks_find(&ranks);
+		assert_int_equal(ranks.rank, cases[i].want_rank);
+		assert_int_equal(ranks.size, cases[i].want_size);
+		assert_true((ranks.said != NULL) == (ranks.size > 1));
+		unsetenv(cases[i].rank);
+		unsetenv(cases[i].size);
+	}
+}
+
+/* Each core is one rank's, and every rank has its share. */
+static void test_ranks_share_cores(void **state)
+{
+	static const char *const machines[] = {
+	        "pack:2 [numa] core:4 pu:2", "pack:1 [numa] core:7 pu:1", "numa:8 core:2 pu:1"};
+
+	(void)state;
+	for (size_t m = 0; m < sizeof(machines) / sizeof(*machines); m++)
+		for (int size = 2; size <= 5; size++) {
+			int owners[64] = {0}, cores = machine(machines[m])->machine.core_count;
+
+			for (int rank = 0; rank < size; rank++) {
+				char text[2][16];
+				const struct topology *t;
+
+				snprintf(text[0], sizeof(text[0]), "%d", rank);
+				snprintf(text[1], sizeof(text[1]), "%d", size);
+				setenv("OMPI_COMM_WORLD_LOCAL_RANK", text[0], 1);
+				setenv("OMPI_COMM_WORLD_LOCAL_SIZE", text[1], 1);
+				t = machine(machines[m]);
+				assert_int_equal(t->share, TOPOLOGY_SHARE_CUT);
+				assert_int_equal(t->thread_count, t->core_count);
+				assert_true(t->core_count >= cores / size &&
+				            t->core_count <= (cores + size - 1) / size);
+				for (int i = 0; i < t->core_count; i++)
+					owners[t->core[i].processor[0]]++;
+			}
+			for (int p = 0; p < 64; p++)
+				assert_true(owners[p] <= 1);
+			clear_environment(NULL);
+		}
+}
+
+/* More ranks than cores: one thread each, on any of them. */
+static void test_too_many_ranks(void **state)
+{
+	const struct topology *t;
+
+	(void)state;
+	setenv("MPI_LOCALRANKID", "7", 1);
+	setenv("MPI_LOCALNRANKS", "8", 1);
+	t = machine("pack:1 [numa] core:4 pu:1");
+	assert_int_equal(t->share, TOPOLOGY_SHARE_TOGETHER);
+	assert_int_equal(t->thread_count, 1);
+	assert_int_equal(t->core_count, 4);
+}
+
+/* A launcher that bound its ranks has shared out already. */
+static void test_bound_ranks_are_not_cut_again(void **state)
+{
+	static struct topology t;
+	cpu_set_t all, one;
+	int first = 0;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) < 2) {
+		print_message("one processor: nothing to bind to\n");
+		skip();
+	}
+	while (!CPU_ISSET(first, &all))
+		first++;
+	CPU_ZERO(&one);
+	CPU_SET(first, &one);
+	setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+	setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	check_ok(topology_read(&t));
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(t.thread_count, 1);
+	assert_int_equal(t.core[0].processor[0], first);
+	assert_true(t.share == TOPOLOGY_SHARE_BOUND || t.share == TOPOLOGY_SHARE_TOGETHER);
+}
+
+static void test_omp_num_threads_is_only_reported(void **state)
+{
+	const struct topology *t;
+
+	(void)state;
+	setenv("OMP_NUM_THREADS", "1", 1);
+	t = machine("pack:2 [numa] core:4 pu:2");
+	assert_string_equal(t->omp_num_threads, "1");
+	assert_int_equal(t->thread_count, 8);
+	unsetenv("OMP_NUM_THREADS");
+}
+
+/* ---- the pool's nodes ---- */
+
+static void test_workers_stand_on_nodes(void **state)
+{
+	const struct topology *t = machine("pack:2 [numa] core:4 pu:1");
+	const char *why;
+	struct pool *pool;
+
+	(void)state;
+	for (int threads = 1; threads <= 11; threads++) {
+		check_ok(pool_open_on(&pool, threads, t));
+		assert_int_equal(pool_node_count(pool), threads == 1 ? 1 : 2);
+		for (int i = 0, last = 0; i < threads; i++) {
+			assert_true(pool_worker_node(pool, i) >= last);
+			last = pool_worker_node(pool, i);
+		}
+		if (threads > 1) {
+			int difference = pool_node_worker_count(pool, 0) - pool_node_worker_count(pool, 1);
+
+			assert_true(difference == 0 || difference == 1);
+			assert_int_equal(pool_node_os_index(pool, 1), 1);
+		}
+		assert_int_equal(pool_pinning(pool, &why), POOL_PINNED_NOT);
+		pool_close(pool);
+	}
+	check_ok(pool_open(&pool, 3));
+	assert_int_equal(pool_node_count(pool), 1);
+	assert_int_equal(pool_node_worker_count(pool, 0), 3);
+	pool_close(pool);
+}
+
+/* Ranges cover everything once, in order, aligned, and in proportion. */
+static void test_ranges(void **state)
+{
+	static const int64_t counts[] = {
+	        0, 1, 255, 256, 257, 4096, 1000000, INT64_C(1) << 45, INT64_MAX / 4096};
+	struct pool *pool;
+
+	(void)state;
+	check_ok(pool_open_on(&pool, 7, machine("numa:3 core:4 pu:1")));
+	assert_int_equal(pool_node_count(pool), 3);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+		int64_t first, end, last = 0;
+
+		for (int n = 0; n < 3; n++) {
+			double share = (double)pool_node_worker_count(pool, n) / 7 * (double)counts[i];
+
+			pool_node_range(pool, n, &first, &end, counts[i], 256);
+			assert_int_equal(first, last);
+			assert_true(first <= end && (end % 256 == 0 || end == counts[i]));
+			assert_true((double)(end - first) - share < 257 + share * 1e-9 &&
+			            share - (double)(end - first) < 257 + share * 1e-9);
+			last = end;
+		}
+		assert_int_equal(last, counts[i]);
+	}
+	pool_close(pool);
+}
+
+enum { NODES = 8, TASKS_MAX = 4000 };
+
+struct record {
+	struct pool *pool;
+	int64_t node_first[NODES + 1];
+	unsigned char times[TASKS_MAX];
+	_Atomic int64_t begun[NODES]; /* tasks of each node */
+	atomic_int early;             /* a task was taken from another node while there were own ones */
+	int is_slow;
+};
+
+static void note_task(void *context, int64_t task, int worker)
+{
+	struct record *r = context;
+	int node = 0, own = pool_worker_node(r->pool, worker);
+
+	while (task >= r->node_first[node + 1])
+		node++;
+	r->times[task]++;
+	atomic_fetch_add(&r->begun[node], 1);
+	/* claimed but not yet counted: at most one by each other worker */
+	if (node != own && r->node_first[own + 1] - r->node_first[own] - atomic_load(&r->begun[own]) >=
+	                           pool_worker_count(r->pool))
+		atomic_store(&r->early, 1);
+	if (r->is_slow)
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void check_placed(struct pool *pool, const int64_t *node_first, int is_slow)
+{
+	static struct record r;
+	int64_t near[2], stolen[2], count = node_first[pool_node_count(pool)];
+
+	memset(&r, 0, sizeof(r));
+	r.pool = pool;
+	r.is_slow = is_slow;
+	memcpy(r.node_first, node_first, ((size_t)pool_node_count(pool) + 1) * sizeof(*node_first));
+	pool_get_placed(pool, &near[0], &stolen[0]);
+	pool_run_placed(pool, node_first, note_task, &r);
+	pool_get_placed(pool, &near[1], &stolen[1]);
+	for (int64_t i = 0; i < TASKS_MAX; i++)
+		assert_int_equal(r.times[i], i < count);
+	assert_false(atomic_load(&r.early));
+	if (pool_node_count(pool) > 1 && count > 1)
+		assert_int_equal(near[1] - near[0] + stolen[1] - stolen[0], count);
+}
+
+static void test_placed_tasks_run_once(void **state)
+{
+	static const int64_t cuts[][NODES + 1] = {
+	        {0, 500, 1000, 1500, 2000, 2500, 3000, 3500, 4000},
+	        {0, 0, 0, 0, 3000, 3000, 3000, 3000, 3000}, /* one node has all of them */
+	        {0, 1, 2, 3, 4, 5, 6, 7, 8},
+	        {0, 0, 0, 0, 0, 0, 0, 0, 1},
+	        {0},
+	        {0, 2000, 2001, 2001, 2001, 2001, 2001, 2002, 3000},
+	};
+	struct pool *pool;
+
+	(void)state;
+	for (int threads = 1; threads <= 8; threads += 7) {
+		check_ok(pool_open_on(&pool, threads, machine("numa:8 core:1 pu:1")));
+		for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++)
+			for (int round = 0; round < 5; round++) {
+				int64_t all[] = {0, cuts[i][NODES]};
+
+				check_placed(pool, threads == 1 ? all : cuts[i], round == 4);
+			}
+		pool_close(pool);
+	}
+}
+
+/* Tasks that take long are shared out by node: nearly all stay, where nodes have the same work. Nobody owns
+ * a core here, so the bound is a loose one. */
+static void test_near_tasks_stay(void **state)
+{
+	static const int64_t cut[] = {0, 400, 800};
+	int64_t near, stolen;
+	struct pool *pool;
+
+	(void)state;
+	check_ok(pool_open_on(&pool, 4, machine("numa:2 core:2 pu:1")));
+	for (int i = 0; i < 5; i++)
+		check_placed(pool, cut, 1);
+	pool_get_placed(pool, &near, &stolen);
+	print_message("%lld tasks on their node, %lld stolen\n", (long long)near, (long long)stolen);
+	assert_true(near > stolen);
+	pool_close(pool);
+}
+
+struct caller {
+	struct pool *pool;
+	pthread_t thread;
+};
+
+static void count_task(void *context, int64_t task, int worker)
+{
+	(void)task;
+	(void)worker;
+	atomic_fetch_add((_Atomic int64_t *)context, 1);
+}
+
+static void *caller_main(void *argument)
+{
+	static const int64_t cut[] = {0, 3, 9, 9, 14};
+	struct pool *pool = ((struct caller *)argument)->pool;
+
+	for (int i = 0; i < 400; i++) {
+		_Atomic int64_t count = 0;
+
+		if (i % 3)
+			pool_run_placed(pool, cut, count_task, &count);
+		else
+			pool_run(pool, 14, count_task, &count);
+		assert_int_equal(atomic_load(&count), 14);
+	}
+	return NULL;
+}
+
+/* Placed and plain calls side by side, more than there are slots for. */
+static void test_many_callers(void **state)
+{
+	struct caller callers[24];
+	struct pool *pool;
+
+	(void)state;
+	check_ok(pool_open_on(&pool, 4, machine("numa:4 core:1 pu:1")));
+	for (int i = 0; i < 24; i++) {
+		callers[i].pool = pool;
+		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_main, &callers[i]), 0);
+	}
+	for (int i = 0; i < 24; i++)
+		pthread_join(callers[i].thread, NULL);
+	pool_close(pool);
+}
+
+static void test_open_fails(void **state)
+{
+	const struct topology *t = machine("numa:4 core:1 pu:1");
+	struct pool *pool = (struct pool *)state;
+
+	for (int64_t i = 1; i <= 3; i++) {
+		mem_fault_arm(i, MEM_FAULT_ONCE);
+		assert_int_equal(pool_open_on(&pool, 4, t), ERR_NOMEM);
+		assert_null(pool);
+	}
+	mem_fault_arm(0, MEM_FAULT_ONCE);
+}
+
+/* ---- slabs ---- */
+
+static int64_t found_sum(const struct numa_found *f)
+{
+	return f->right_bytes + f->wrong_bytes + f->absent_bytes + f->untold_bytes;
+}
+
+/* Three planes of two units each on `nodes` nodes, element sizes 2, 4 and 1, with gaps between planes. */
+static int runs_make(struct slab_run *runs, int64_t *bytes, int nodes, int64_t unit_count)
+{
+	static const int sizes[] = {2, 4, 1};
+	int count = 0;
+	int64_t at = 0;
+
+	for (int p = 0; p < 3; p++) {
+		for (int u = 0; u < 2; u++)
+			for (int n = 0; n < nodes; n++) {
+				int64_t first = unit_count * n / nodes * sizes[p],
+				        end = unit_count * (n + 1) / nodes * sizes[p];
+
+				runs[count++] = (struct slab_run){
+				        at + u * unit_count * sizes[p] + first, end - first, n, n};
+			}
+		at += 2 * unit_count * sizes[p] + (p < 2 ? SLAB_SKEW_BYTES : 0);
+	}
+	*bytes = at;
+	return count;
+}
+
+/* Every run is where its node is, but for less than a page at either end. */
+static void check_runs(int nodes, int64_t unit_count)
+{
+	struct slab_run runs[64];
+	int64_t bytes, page_bytes = sysconf(_SC_PAGESIZE);
+	int count = runs_make(runs, &bytes, nodes, unit_count);
+	void *base;
+
+	check_ok(slab_map_runs(&base, bytes, "planes", runs, count));
+	for (int touched = 0; touched < 2; touched++) {
+		if (touched)
+			memset(base, 1, (size_t)bytes);
+		for (int i = 0; i < count; i++) {
+			struct numa_found f = {0};
+
+			slab_find(&f, base, &runs[i]);
+			assert_int_equal(found_sum(&f), runs[i].bytes);
+			if (f.untold_bytes)
+				fail_msg("%lld bytes of run %d: the system does not say where",
+				        (long long)f.untold_bytes, i);
+			if (!touched)
+				assert_int_equal(f.absent_bytes, runs[i].bytes);
+			else if (f.absent_bytes || f.wrong_bytes > 2 * page_bytes)
+				fail_msg("run %d of %lld bytes: %lld on another node, %lld nowhere", i,
+				        (long long)runs[i].bytes, (long long)f.wrong_bytes,
+				        (long long)f.absent_bytes);
+		}
+	}
+	slab_unmap(base, bytes);
+}
+
+static void test_runs_are_on_their_nodes(void **state)
+{
+	static const int64_t counts[] = {256, 5000 * 256, 999 * 256};
+
+	(void)state;
+	setenv(TOPOLOGY_ENVIRONMENT, "numa:8 core:1 pu:1", 1);
+	for (int nodes = 1; nodes <= 8; nodes++)
+		for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+			check_runs(nodes, counts[i]);
+}
+
+/* Long runs end at huge pages, so that no huge page lies on a border: at most 1 MiB is on the other node. */
+static void test_long_runs_keep_huge_pages(void **state)
+{
+	enum { MIB = 1 << 20 };
+	const struct slab_run runs[] = {{0, 65 * MIB - 4096, 0, 0}, {65 * MIB - 4096, 66 * MIB, 1, 1}};
+	const int64_t bytes = 131 * MIB - 4096;
+	struct numa_found found[2] = {{0}};
+	char *base;
+	void *at;
+
+	(void)state;
+	setenv(TOPOLOGY_ENVIRONMENT, "numa:2 core:1 pu:1", 1);
+	check_ok(slab_map_runs(&at, bytes, "planes", runs, 2));
+	base = at;
+	assert_int_equal((uintptr_t)base % (2 * MIB), 0);
+	for (int64_t i = 0; i < bytes; i += 4096)
+		base[i] = 1;
+	for (int i = 0; i < 2; i++) {
+		slab_find(&found[i], base, &runs[i]);
+		assert_int_equal(found_sum(&found[i]), runs[i].bytes);
+	}
+	/* the border moved to 64 MiB, down by less than 1 MiB; pages were asked about one in three */
+	assert_true(found[0].wrong_bytes > MIB / 2 && found[0].wrong_bytes < MIB + MIB / 2);
+	assert_int_equal(found[1].wrong_bytes, 0);
+	slab_unmap(base, bytes);
+}
+
+/* The kernel's own words: on one node everything is on it, or nobody may ask. */
+static void test_this_machine(void **state)
+{
+	struct slab_run run = {0, 3 << 20, 0, 0};
+	struct numa_found f = {0};
+	static struct topology t;
+	void *base;
+
+	(void)state;
+	check_ok(topology_read(&t));
+	run.os_index = t.node[t.core[0].node].os_index;
+	check_ok(slab_map_runs(&base, 3 << 20, "a slab", &run, 1));
+	memset(base, 1, 3 << 20);
+	slab_find(&f, base, &run);
+	print_message("bound: %lld right, %lld wrong, %lld untold; may bind: %d\n", (long long)f.right_bytes,
+	        (long long)f.wrong_bytes, (long long)f.untold_bytes, numa_may_bind());
+	assert_int_equal(found_sum(&f), run.bytes);
+	assert_int_equal(f.absent_bytes, 0);
+	if (numa_may_bind() && !f.untold_bytes)
+		assert_int_equal(f.right_bytes, run.bytes);
+	assert_true(slab_huge_bytes(base, 3 << 20) <= 3 << 20);
+	slab_unmap(base, 3 << 20);
+}
+
+static void test_touching(void **state)
+{
+	struct slab_run run = {0, 200 << 20, 0, 0};
+	struct numa_found f = {0};
+	struct pool *pool;
+	void *base;
+
+	(void)state;
+	check_ok(pool_open(&pool, 2));
+	check_ok(slab_map(&base, run.bytes, "a slab"));
+	slab_touch(pool, base, 0, run.bytes);
+	slab_find(&f, base, &run);
+	if (!f.untold_bytes && f.absent_bytes != run.bytes) /* the kernel knows how */
+		assert_int_equal(f.absent_bytes, 0);
+	slab_unmap(base, run.bytes);
+	pool_close(pool);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, clear_environment, clear_environment)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        TEST(test_made_up_machines),
+	        TEST(test_ranks_are_found),
+	        TEST(test_ranks_share_cores),
+	        TEST(test_too_many_ranks),
+	        TEST(test_bound_ranks_are_not_cut_again),
+	        TEST(test_omp_num_threads_is_only_reported),
+	        TEST(test_workers_stand_on_nodes),
+	        TEST(test_ranges),
+	        TEST(test_placed_tasks_run_once),
+	        TEST(test_near_tasks_stay),
+	        TEST(test_many_callers),
+	        TEST(test_open_fails),
+	        TEST(test_runs_are_on_their_nodes),
+	        TEST(test_long_runs_keep_huge_pages),
+	        TEST(test_this_machine),
+	        TEST(test_touching),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
