@@ -259,7 +259,7 @@ struct record {
 	int64_t node_first[NODES + 1];
 	unsigned char times[TASKS_MAX];
 	_Atomic int64_t begun[NODES]; /* tasks of each node */
-	atomic_int early;             /* a task was taken from another node while there were own ones */
+	atomic_int early;             /* times a task was taken from another node while there were own ones */
 	int is_slow;
 };
 
@@ -275,7 +275,7 @@ static void note_task(void *context, int64_t task, int worker)
 	/* claimed but not yet counted: at most one by each other worker */
 	if (node != own && r->node_first[own + 1] - r->node_first[own] - atomic_load(&r->begun[own]) >=
 	                           pool_worker_count(r->pool))
-		atomic_store(&r->early, 1);
+		atomic_fetch_add(&r->early, 1);
 	if (r->is_slow)
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
@@ -294,7 +294,8 @@ static void check_placed(struct pool *pool, const int64_t *node_first, int is_sl
 	pool_get_placed(pool, &near[1], &stolen[1]);
 	for (int64_t i = 0; i < TASKS_MAX; i++)
 		assert_int_equal(r.times[i], i < count);
-	assert_false(atomic_load(&r.early));
+	/* a worker that was looking when the call before ended may be misled once */
+	assert_true(atomic_load(&r.early) < pool_worker_count(pool));
 	if (pool_node_count(pool) > 1 && count > 1)
 		assert_int_equal(near[1] - near[0] + stolen[1] - stolen[0], count);
 }
