@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* -1: not set, or no number. Slurm writes "4(x2)" for four tasks on each of two machines. */
 static int read_count(const char *name)
@@ -32,12 +33,10 @@ void topology_ranks_find(struct topology_ranks *ranks)
 	        {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 	        {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
 	        {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
-	        {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-	        {"PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
+	        {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
 	        {"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-	        {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+	        {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}, /* in batch scripts too: below */
 	};
-
 	const struct world *world = world_self();
 
 	*ranks = (struct topology_ranks){.size = 1};
@@ -50,6 +49,8 @@ void topology_ranks_find(struct topology_ranks *ranks)
 
 		if (rank < 0 || size <= rank)
 			continue;
+		if (!strcmp(launchers[i].size, "SLURM_NTASKS_PER_NODE") && !getenv("SLURM_STEP_ID"))
+			continue; /* a batch script runs once, whatever number of tasks it asked for */
 		*ranks = (struct topology_ranks){.rank = rank, .size = size, .said = launchers[i].rank};
 		return;
 	}

@@ -17,7 +17,7 @@
 
 static const char *const rank_variables[] = {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_LOCALID",
-        "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"};
+        "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_ID"};
 
 static int clear_environment(void **state)
 {
@@ -95,6 +95,11 @@ static void test_ranks_are_found(void **state)
 	topology_ranks_find(&ranks);
 	assert_int_equal(ranks.size, 1);
 	assert_null(ranks.said);
+	setenv("SLURM_LOCALID", "0", 1);
+	setenv("SLURM_NTASKS_PER_NODE", "8", 1);
+	topology_ranks_find(&ranks); /* in a batch script, not under srun */
+	assert_int_equal(ranks.size, 1);
+	setenv("SLURM_STEP_ID", "0", 1);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		setenv(cases[i].rank, cases[i].rank_text, 1);
 		setenv(cases[i].size, cases[i].size_text, 1);
