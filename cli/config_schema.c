@@ -89,8 +89,8 @@ static const struct config_word lr_scheduler_words[] = {
 };
 static const struct config_word optimizer_state_words[] = {
         {"fp32", CONFIG_OPTIMIZER_STATE_FP32, "float32", NULL},
-        {"bf16", CONFIG_OPTIMIZER_STATE_BF16, "bfloat16", LATER "; fp32 is"},
-        {"8bit", CONFIG_OPTIMIZER_STATE_8BIT, "int8", LATER "; fp32 is"},
+        {"bf16", CONFIG_OPTIMIZER_STATE_BF16, "bfloat16", NULL},
+        {"8bit", CONFIG_OPTIMIZER_STATE_8BIT, "int8", NULL},
         {0},
 };
 static const struct config_word compute_dtype_words[] = {
@@ -278,7 +278,7 @@ const struct config_key config_keys[] = {
         ROW(max_grad_norm, "optimizer", TYPE_REAL, max_grad_norm, "1.0", "clip_grad_norm gradient_clipping",
                 off_words, 0, 1e30, T | P, "gradients are scaled down to this norm; 0 = off"),
         ROW_ENUM(optimizer_state, "optimizer", "fp32", NULL, optimizer_state_words, T | P,
-                "how Adam's two means are kept"),
+                "how Adam's two means are kept: 8, 4 or 2 bytes a parameter (numerics.md)"),
         ROW_FLAG(skip_nonfinite, "optimizer", "on", NULL, T | P,
                 "a step whose gradient is not finite changes nothing"),
         ROW_COUNT(nonfinite_limit, "optimizer", "5", NULL, NULL, 1, 1e9, T,

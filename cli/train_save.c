@@ -2,6 +2,7 @@
 #include "cli/ranks.h"
 #include "cli/run_dir.h"
 #include "cli/train.h"
+#include "cli/train_convert.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -125,6 +126,7 @@ int train_find_checkpoint(const struct config *c, char **path)
 int train_load_checkpoint(struct trainer *t)
 {
 	const struct manifest *m = checkpoint_manifest(t->checkpoint);
+	enum plane_state state = session_plane_state(t->config);
 	const char *path = checkpoint_path(t->checkpoint);
 	struct plane_range *ranges = NULL;
 	int64_t range_count = 0;
@@ -137,9 +139,15 @@ int train_load_checkpoint(struct trainer *t)
 	session_sink(&t->session, &sink);
 	if (!rc)
 		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine));
-	if (!rc)
+	if (!rc && m->state == state)
 		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count);
+	else if (!rc)
+		rc = train_convert_planes(t->checkpoint, &sink, state, ranges, range_count);
 	mem_free(ranges);
+	if (!rc && m->state != state)
+		log_warn("%s has optimizer_state=%s: converted to %s, so the run goes on a little otherwise "
+		         "than it would have",
+		        path, plane_state_name(m->state), plane_state_name(state));
 	if (!rc)
 		log_info("resumed %s at step %" PRId64, path, t->step);
 	return rc;

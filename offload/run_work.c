@@ -57,20 +57,39 @@ static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64
 	return held;
 }
 
-static void piece_update(const struct work *w, int tensor, int64_t at, int64_t count)
+_Static_assert(UNIT_ALIGN % ADAMW_BLOCK == 0 && SUMSQ_BLOCK % ADAMW_BLOCK == 0, "pieces are whole blocks");
+_Static_assert((int)OP_ADAMW_BLOCK == (int)ADAMW_BLOCK, "one block");
+
+static enum adamw_state state_of(enum dtype dtype)
 {
-	const struct adamw_span span = {
+	return dtype == DTYPE_F32    ? ADAMW_STATE_F32
+	       : dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
+	                             : ADAMW_STATE_8BIT;
+}
+
+/* `first`: of the piece in its tensor; `at`: in its shard. */
+static void piece_update(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
+{
+	const struct plan_policy *policy = &w->run->plan->policy;
+	int64_t state_bytes = dtype_bytes(policy->state_dtype);
+	struct adamw_span span = {
 	        .hi = (uint16_t *)w->plane[ARG_HI] + at,
 	        .lo = (int16_t *)w->plane[ARG_LO] + at,
-	        .m = (float *)w->plane[ARG_M] + at, /* fp32 state only */
-	        .v = (float *)w->plane[ARG_V] + at,
+	        .m = w->plane[ARG_M] + at * state_bytes,
+	        .v = w->plane[ARG_V] + at * state_bytes,
 	        .grad = w->plane[ARG_SRC] + at * dtype_bytes(w->gradient_dtype),
 	        .count = count,
+	        .first = first,
 	        .tensor = tensor,
 	        .decay = w->run->plan->map->model->tensors[tensor].decay,
 	        .grad_kind = w->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
+	        .state = state_of(policy->state_dtype),
 	};
 
+	if (span.state == ADAMW_STATE_8BIT) {
+		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / ADAMW_BLOCK;
+		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / ADAMW_BLOCK;
+	}
 	adamw_update(&span, &w->run->step->adamw, w->run->dock->isa);
 }
 
@@ -109,7 +128,7 @@ static void work_task(void *context, int64_t task, int worker)
 	if (!held)
 		return;
 	if (w->op->kind == PLAN_UPDATE_CPU)
-		piece_update(w, tensor, at, held);
+		piece_update(w, tensor, piece * SUMSQ_BLOCK + skipped, at, held);
 	else if (w->op->kind == PLAN_ACCUMULATE)
 		piece_accumulate(w, at, held);
 	else

@@ -221,8 +221,8 @@ static const struct {
         {VERB_TRAIN, "epochs=0",
                 "epochs=0 trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0"},
         {VERB_TRAIN, "epochs=0 max_steps=3", NULL},
-        {VERB_TRAIN, "optimizer_state=8bit", "optimizer_state=8bit is not done in this version; fp32 is"},
-        {VERB_TRAIN, "optimizer_state=bf16", "optimizer_state=bf16 is not done in this version; fp32 is"},
+        {VERB_TRAIN, "optimizer_state=8bit", NULL},
+        {VERB_TRAIN, "optimizer_state=bf16", NULL},
         {VERB_TRAIN, "device=cuda", NULL},
         {VERB_TRAIN, "mixed_precision=fp16",
                 "mixed_precision=fp16 is not done in this version; bf16 and fp32 are"},
@@ -280,9 +280,10 @@ static void test_checks(void **state)
 	assert_int_equal(config_check(&c), ERR_INPUT);
 	assert_non_null(strstr(message(), "prompt or prompt_ids is not set"));
 	config_free(&c);
-	assert_int_equal(parse(&c, VERB_TRAIN, "model: m\noptimizer_state: 8bit\n", ""), 0);
+	assert_int_equal(parse(&c, VERB_TRAIN, "model: m\ncompute_dtype: fp8\n", ""), 0);
 	assert_int_equal(config_check(&c), ERR_UNSUPPORTED);
-	assert_string_equal(message(), "YAML:2: optimizer_state=8bit is not done in this version; fp32 is");
+	assert_string_equal(
+	        message(), "YAML:2: compute_dtype=fp8 is not done in this version; bf16 and fp32 are");
 	config_free(&c);
 }
 

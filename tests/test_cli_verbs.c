@@ -30,8 +30,8 @@ static const struct {
         {"$F train model=empty data=ids.jsonl output_dir=o", "empty holds no config.json"},
         {"$F train model=vocab data=ids.jsonl output_dir=vocab", "is not empty"},
         {"$F train broken.yaml", "broken.yaml:3:1: "},
-        {"$F train model=vocab data=ids.jsonl output_dir=o optimizer_state=8bit",
-                "optimizer_state=8bit is not done"},
+        {"$F train model=vocab data=ids.jsonl output_dir=o compute_dtype=fp8",
+                "compute_dtype=fp8 is not done"},
 };
 
 static void test_bad_usage(void **state)

@@ -278,6 +278,14 @@ static void policy_vary(struct setting *s, int n)
 	s->wrap = (enum wrap_policy)(n / 9 % 3);
 }
 
+/* The formats of optimizer state by turns. */
+static enum dtype state_of(int n)
+{
+	static const enum dtype states[] = {DTYPE_F32, DTYPE_U8, DTYPE_BF16};
+
+	return states[n % 3];
+}
+
 static void test_policies_change_no_bit(void **state)
 {
 	(void)state;
@@ -288,6 +296,7 @@ static void test_policies_change_no_bit(void **state)
 		s.tied = kind & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = kind & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.state_dtype = state_of(kind);
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
@@ -310,6 +319,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 	for (int n = 0; n < 64 * 9; n += 37 * sparing()) {
 		policy_vary(&s, n);
 		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.state_dtype = state_of(n);
 		s.skip_nonfinite = 1;
 		s.policy.update_in_backward = 0;
 		setting_run(&s, &late);
@@ -348,6 +358,7 @@ static void test_random_schedules_change_no_bit(void **state)
 
 		s.tied = kind & 1;
 		s.policy.order = kind & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.state_dtype = state_of(kind);
 		if (n < 0) {
 			setting_run(&s, &base[kind]);
 			continue;
@@ -371,6 +382,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
+		s.policy.state_dtype = state_of(n);
 		policy_vary(&s, n);
 		setting_run(&s, &host);
 		if (host.touched_bytes != host.planned_bytes)
@@ -399,6 +411,7 @@ static void test_any_budget_gives_the_same_bits(void **state)
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = n & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.state_dtype = state_of(n);
 		policy_vary(&s, n);
 		s.policy.offload_params = s.policy.offload_gradients = s.policy.offload_optimizer = 1;
 		if (n % 5 == 2) {

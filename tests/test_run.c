@@ -57,11 +57,12 @@ static void train(const struct run_model *m, const char *out, const char *settin
 }
 
 /* Each row of the table once over all models and both dtypes; all of them on the model made here. */
-static void same_bits_of(int model, const char *dtype, const char *schedule)
+static void same_bits_of(int model, const char *dtype, const char *schedule, const char *state)
 {
 	char settings[600], why[800];
 
-	snprintf(settings, sizeof(settings), SETTINGS "compute_dtype=%s schedule=%s", dtype, schedule);
+	snprintf(settings, sizeof(settings), SETTINGS "compute_dtype=%s schedule=%s optimizer_state=%s",
+	        dtype, schedule, state);
 	train(&models[model], "base", settings, "");
 	for (int i = model; i < SAME_BITS_COUNT; i += model_count) {
 		train(&models[model], "other", settings, same_bits[i]);
@@ -72,10 +73,13 @@ static void same_bits_of(int model, const char *dtype, const char *schedule)
 
 static void test_same_bits(void **state)
 {
+	static const char *const states[] = {"8bit", "fp32", "bf16"};
+
 	(void)state;
 	for (int model = 0; model < model_count; model++) {
-		same_bits_of(model, model % 2 ? "fp32" : "bf16", "layer_major");
-		same_bits_of(model, model % 2 ? "bf16" : "fp32", "micro_batch_major");
+		same_bits_of(model, model % 2 ? "fp32" : "bf16", "layer_major", states[model % 3]);
+		same_bits_of(
+		        model, model % 2 ? "bf16" : "fp32", "micro_batch_major", states[(model + 1) % 3]);
 	}
 }
 
@@ -130,12 +134,12 @@ static void test_update_in_backward(void **state)
 
 static const char *const resume_settings[] = {
         "compute_dtype=bf16 packing=bfd max_length=40 eval_split=0.2 eval_steps=3 num_train_epochs=3 "
-        "gradient_accumulation_steps=2",
+        "gradient_accumulation_steps=2 optimizer_state=bf16",
         "compute_dtype=fp32 eval_split=3 eval_steps=0.3 num_train_epochs=2 per_device_train_batch_size=3",
         "compute_dtype=bf16 num_train_epochs=1.5 per_device_train_batch_size=2 cpu_offload=off "
-        "lr_scheduler_type=cosine warmup_ratio=0.2",
+        "optimizer_state=8bit lr_scheduler_type=cosine warmup_ratio=0.2",
         "compute_dtype=fp32 packing=bfd max_length=30 num_train_epochs=4 per_device_train_batch_size=2 "
-        "schedule=micro_batch_major activations=offload eval_split=2 logging_steps=1",
+        "schedule=micro_batch_major activations=offload eval_split=2 logging_steps=1 optimizer_state=8bit",
 };
 
 enum { RESUME_COUNT = sizeof(resume_settings) / sizeof(*resume_settings) };

@@ -76,7 +76,7 @@ static void test_flags(void **state)
 	        {"compute_dtype=fp16", "compute_dtype=fp16|bf16 and fp32", 2},
 	        {"compute_dtype=fp32 gradient_dtype=bf16", "gradient_dtype", 2},
 	        {"device=tpu", "device|tpu|host", 2},
-	        {"optimizer_state=8bit", "optimizer_state=8bit|not done", 2},
+	        {"optimizer_state=4bit", "optimizer_state|4bit|8bit", 2},
 	        {"schedule=any", "schedule|layer_major", 2},
 	        {"cpu_offload=params,disk", "cpu_offload|optimizer", 2},
 	        {"prefetch_units=0", "prefetch_units", 2},

@@ -6,24 +6,34 @@ struct adamw_run {
 	struct op_adamw op;
 	struct adamw_step step;
 	enum adamw_isa isa;
+	enum adamw_state state;
 };
+
+_Static_assert(CPU_PIECE % ADAMW_BLOCK == 0, "pieces are whole blocks");
 
 static void adamw_piece(void *context, int64_t piece, int worker)
 {
 	const struct adamw_run *run = context;
-	int64_t at = piece * CPU_PIECE;
+	int64_t at = piece * CPU_PIECE, state_bytes = dtype_bytes(run->op.state_dtype);
 	struct adamw_span span = {
 	        .hi = (uint16_t *)cpu_ptr(run->op.hi) + at,
 	        .lo = (int16_t *)cpu_ptr(run->op.lo) + at,
-	        .m = (float *)cpu_ptr(run->op.m) + at,
-	        .v = (float *)cpu_ptr(run->op.v) + at,
+	        .m = (char *)cpu_ptr(run->op.m) + at * state_bytes,
+	        .v = (char *)cpu_ptr(run->op.v) + at * state_bytes,
 	        .grad = (const char *)cpu_ptr(run->op.grad) + at * dtype_bytes(run->op.grad_dtype),
 	        .count = cpu_min(CPU_PIECE, run->op.count - at),
+	        .first = run->op.first + at,
+	        .tensor = run->op.tensor,
 	        .decay = run->op.decay,
 	        .grad_kind = run->op.grad_dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
+	        .state = run->state,
 	};
 
 	(void)worker;
+	if (run->state == ADAMW_STATE_8BIT) {
+		span.m_scale = (float *)cpu_ptr(run->op.m_scale) + at / ADAMW_BLOCK;
+		span.v_scale = (float *)cpu_ptr(run->op.v_scale) + at / ADAMW_BLOCK;
+	}
 	adamw_update(&span, &run->step, run->isa);
 }
 
@@ -38,7 +48,11 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	                .rsqrt_correction2 = o->rsqrt_correction2,
 	                .step_size = o->step_size,
 	                .epsilon = o->epsilon,
-	                .clip_scale = o->clip_scale},
+	                .clip_scale = o->clip_scale,
+	                .rounding_key = o->rounding_key},
+	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
+	                 : o->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
+	                                                : ADAMW_STATE_8BIT,
 	};
 	int rc = adamw_isa_find(&run.isa, "auto");
 

@@ -1,0 +1,61 @@
+#include "optim/adamw_convert.h"
+
+#include "base/num.h"
+
+void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t count,
+        enum adamw_state state, enum adamw_moment moment)
+{
+	const uint8_t *codes = stored;
+
+	if (state == ADAMW_STATE_F32) {
+		memcpy(x, stored, (size_t)count * sizeof(*x));
+		return;
+	}
+	for (int64_t i = 0; i < count; i++)
+		if (state == ADAMW_STATE_BF16)
+			x[i] = bf16_to_f32(((const uint16_t *)stored)[i]);
+		else
+			x[i] = adamw_unscale(moment == ADAMW_MOMENT_M ? adamw_decode_signed(codes[i])
+			                                              : adamw_decode_unsigned(codes[i]),
+			        scale[i / ADAMW_BLOCK]);
+}
+
+static uint16_t nearest(float x)
+{
+	uint16_t half = bf16_from_f32(adamw_flush(x));
+
+	/* beyond the largest bf16 */
+	return (half & 0x7fff) == 0x7f80 && x - x == 0 ? (uint16_t)((half & 0x8000) | 0x7f7f) : half;
+}
+
+static void block_narrow(uint8_t *codes, float *scale, const float *x, int count, enum adamw_moment moment)
+{
+	uint32_t size = 0;
+	float inverse;
+
+	for (int i = 0; i < count; i++) {
+		uint32_t of_this = adamw_size(adamw_flush(x[i]));
+
+		size = of_this > size ? of_this : size;
+	}
+	*scale = adamw_float(size);
+	inverse = adamw_inverse(*scale);
+	for (int i = 0; i < count; i++) {
+		float share = adamw_flush(x[i]) * inverse;
+
+		codes[i] =
+		        moment == ADAMW_MOMENT_M ? adamw_encode_signed(share) : adamw_encode_unsigned(share);
+	}
+}
+
+void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t count, enum adamw_state state,
+        enum adamw_moment moment)
+{
+	if (state == ADAMW_STATE_F32)
+		memcpy(stored, x, (size_t)count * sizeof(*x));
+	for (int64_t i = 0; i < count && state == ADAMW_STATE_BF16; i++)
+		((uint16_t *)stored)[i] = nearest(x[i]);
+	for (int64_t i = 0; i < count && state == ADAMW_STATE_8BIT; i += ADAMW_BLOCK)
+		block_narrow((uint8_t *)stored + i, scale + i / ADAMW_BLOCK, x + i,
+		        count - i < ADAMW_BLOCK ? (int)(count - i) : ADAMW_BLOCK, moment);
+}
