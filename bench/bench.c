@@ -15,6 +15,8 @@ static const struct bench table[] = {
                 bench_adam},
         {"adam-f32", "the same with fp32 gradients", bench_adam_f32},
         {"pool", "what the worker pool takes to hand out calls and tasks; count: calls", bench_pool},
+        {"topo", "memory bandwidth: all threads, of each NUMA node, and from node to node; count: seconds",
+                bench_topo},
         {"step-15m", "training step, Llama 15M, fp32, offloaded, against one matrix product; count: steps",
                 bench_step_15m},
         {"step-15m-recompute", "the same, blocks recomputed in backward", bench_step_15m_recompute},

@@ -48,6 +48,10 @@ int64_t bench_rss_peak_bytes(void);
 /* Peaks from here on (where the system can forget the one before: Linux's clear_refs, proc(5)). */
 void bench_rss_peak_reset(void);
 
+/* What was measured of memory, as bench topo gives it. */
+struct bandwidth;
+json_t *bench_bandwidth_json(const struct bandwidth *bandwidth);
+
 /* How many cores other processes kept busy between begin and end; figures of a busy machine are to be told
  * apart. 0 where /proc/stat cannot be read. */
 struct bench_load {
@@ -61,6 +65,7 @@ double bench_load_end(const struct bench_load *load);
 int bench_adam(json_t **result, const struct bench_args *args);
 int bench_adam_f32(json_t **result, const struct bench_args *args);
 int bench_pool(json_t **result, const struct bench_args *args);
+int bench_topo(json_t **result, const struct bench_args *args);
 int bench_kernels(json_t **result, const struct bench_args *args);
 int bench_copy(json_t **result, const struct bench_args *args);
 int bench_offload(json_t **result, const struct bench_args *args);

@@ -5,6 +5,7 @@
 #include "cli/run_dir.h"
 #include "cli/sample.h"
 #include "cli/signals.h"
+#include "cli/store_report.h"
 #include "cli/train.h"
 
 #include "base/err.h"
@@ -318,6 +319,8 @@ static int train_whole(struct trainer *t)
 		return rc;
 	signals_start();
 	rc = train_run(t);
+	if (!rc)
+		store_report(t->session.engine, t->session.pool);
 	if (!rc && t->saved_step != t->step)
 		rc = train_save_checkpoint(t);
 	if (!rc)

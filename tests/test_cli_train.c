@@ -104,6 +104,23 @@ static void test_layout(void **state)
 	same_files("a/model/model.safetensors", "a-export/model.safetensors");
 }
 
+/* A machine of two NUMA nodes, made up, gives the same files, and the log says what came of it. */
+static void test_nodes(void **state)
+{
+	struct result r = run("OMP_NUM_THREADS=1 FERRY_TOPOLOGY='numa:2 core:1 pu:1' " TRAIN
+	                      "output_dir=two-nodes max_steps=3");
+
+	(void)state;
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.err, "OMP_NUM_THREADS=1 is not obeyed: 2 threads (the key threads)"));
+	assert_non_null(strstr(r.err, "planes by NUMA node: node 0 "));
+	assert_non_null(strstr(r.err, "; node 1 "));
+	assert_non_null(strstr(r.err, "% of updates by threads of another node"));
+	result_free(&r);
+	run_ok(TRAIN "output_dir=one-node max_steps=3");
+	same_files("one-node/model/model.safetensors", "two-nodes/model/model.safetensors");
+}
+
 static void test_config_repeats(void **state)
 {
 	char *first, *second;
@@ -350,6 +367,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_layout),
+	        cmocka_unit_test(test_nodes),
 	        cmocka_unit_test(test_config_repeats),
 	        cmocka_unit_test(test_not_empty),
 	        cmocka_unit_test(test_resume),

@@ -174,6 +174,50 @@ static void test_topo(void **state)
 	result_free(&r);
 }
 
+/* A machine of two nodes, as two ranks see it; nothing of it is bound for real. */
+static void test_topo_nodes(void **state)
+{
+	static const char machine[] =
+	        "FERRY_TOPOLOGY='pack:2 [numa(memory=8GB)] core:4 pu:2' OMP_NUM_THREADS=1 "
+	        "LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 ";
+	char command[512];
+	struct result r;
+	json_t *root, *ranks, *rows;
+
+	(void)state;
+	snprintf(command, sizeof(command), "%s$F topo --json", machine);
+	root = run_json(command);
+	ranks = json_object_get(root, "ranks");
+	assert_int_equal(json_integer_value(json_object_get(ranks, "local_rank")), 1);
+	assert_string_equal(json_string_value(json_object_get(ranks, "share")), "cut");
+	assert_int_equal(json_integer_value(json_object_get(root, "threads")), 2);
+	assert_string_equal(json_string_value(json_object_get(root, "omp_num_threads")), "1");
+	assert_string_equal(json_string_value(json_object_get(root, "pinning")), "off");
+	assert_int_equal(json_array_size(json_object_get(root, "numa_nodes")), 2);
+	json_decref(root);
+	snprintf(command, sizeof(command), "%s$F topo", machine);
+	r = run(command);
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "+- package 1\n   `-- NUMA node 1: "));
+	assert_non_null(strstr(r.out, "4 cores with 8 hardware threads, 2 for this rank"));
+	assert_non_null(strstr(r.out, "4 cores with 8 hardware threads, 0 for this rank"));
+	assert_non_null(strstr(r.out, "OMP_NUM_THREADS=1 is not obeyed"));
+	result_free(&r);
+	root = run_json("FERRY_TOPOLOGY='numa:2 core:1 pu:1' $F bench topo --json count=1");
+	rows = json_object_get(root, "between_nodes");
+	assert_int_equal(json_array_size(rows), 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_true(json_real_value(json_object_get(json_array_get(rows, i), "memory_0_gbps")) > 0);
+		assert_true(json_real_value(json_object_get(json_array_get(rows, i), "memory_1_gbps")) > 0);
+	}
+	assert_true(json_real_value(json_object_get(root, "rmw3_gbps")) > 0);
+	json_decref(root);
+	r = run("FERRY_TOPOLOGY=rubbish $F topo");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "FERRY_TOPOLOGY=rubbish"));
+	result_free(&r);
+}
+
 /* Where CUDA cannot be had, whoever asks for it is told why, before anything is written; auto goes on. */
 static void test_device_is_missing(void **state)
 {
@@ -300,6 +344,7 @@ int main(void)
 	        cmocka_unit_test(test_inspect),
 	        cmocka_unit_test(test_data_show),
 	        cmocka_unit_test(test_topo),
+	        cmocka_unit_test(test_topo_nodes),
 	        cmocka_unit_test(test_device_is_missing),
 	        cmocka_unit_test(test_tokenize),
 	        cmocka_unit_test(test_tokenize_bad),

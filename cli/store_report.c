@@ -1,0 +1,61 @@
+#include "cli/store_report.h"
+
+#include "cli/progress.h"
+
+#include "base/log.h"
+#include "host/pool.h"
+
+#include <inttypes.h>
+
+static double percent(int64_t part, int64_t whole)
+{
+	return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static void node_add(struct str *text, const struct store_placement *p)
+{
+	const struct numa_found *f = &p->found;
+
+	str_printf(text, "%snode %d ", text->len_bytes ? "; " : "", p->os_index);
+	progress_bytes(text, p->bytes);
+	if (f->untold_bytes)
+		str_add(text, " (the system does not say where)");
+	else
+		str_printf(text, ", %.1f %% there", percent(f->right_bytes, p->bytes));
+	if (f->absent_bytes)
+		str_printf(text, ", %.1f %% never touched", percent(f->absent_bytes, p->bytes));
+}
+
+static void nodes_report(const struct store *store, const struct pool *pool)
+{
+	struct store_placement nodes[POOL_NODES_MAX];
+	int count = store_get_placement(store, nodes, POOL_NODES_MAX);
+	int64_t near_count, stolen_count;
+	struct str text = {0};
+
+	for (int i = 0; i < count; i++)
+		node_add(&text, &nodes[i]);
+	pool_get_placed(pool, &near_count, &stolen_count);
+	if (text.data)
+		log_info("planes by NUMA node: %s; %.1f %% of updates by threads of another node", text.data,
+		        percent(stolen_count, near_count + stolen_count));
+	str_free(&text);
+}
+
+void store_report(const struct engine *engine, const struct pool *pool)
+{
+	const struct store *store = engine_store(engine);
+	int64_t bytes = 0, huge_bytes = 0;
+	struct str text = {0};
+
+	if (store)
+		store_get_pages(store, &bytes, &huge_bytes);
+	if (!bytes)
+		return;
+	progress_bytes(&text, bytes);
+	if (text.data && huge_bytes >= 0)
+		log_info("planes in host memory: %s, %.0f %% of it in huge pages", text.data,
+		        percent(huge_bytes, bytes));
+	str_free(&text);
+	nodes_report(store, pool);
+}
