@@ -34,6 +34,13 @@ static const struct bench table[] = {
                 "training step with everything in host memory, and with nothing there, by model and tokens "
                 "of a micro-batch; count: steps",
                 bench_offload},
+        {"load",
+                "weights of a model in bf16 into planes, against reads of the files into fresh memory; "
+                "count: bytes; models: a directory, instead of files made for it",
+                bench_load},
+        {"load-f32", "the same for weights in fp32", bench_load_f32},
+        {"load-checkpoint", "the same for a checkpoint of this program, weights and optimizer state",
+                bench_load_checkpoint},
         {"step-134m", "the same for Llama 134M, fp32, offloaded", bench_step_134m},
 };
 

@@ -21,7 +21,7 @@ struct bench_args {
 	const char *device; /* of the benchmarks of a device, as device_open names it; NULL: "host". Devices
 	                       other than the host's are registered by the caller */
 	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
-	                                NULL or "": its choice */
+	                                of `load`: a directory. NULL or "": its choice */
 };
 
 struct bench {
@@ -69,6 +69,9 @@ int bench_topo(json_t **result, const struct bench_args *args);
 int bench_kernels(json_t **result, const struct bench_args *args);
 int bench_copy(json_t **result, const struct bench_args *args);
 int bench_offload(json_t **result, const struct bench_args *args);
+int bench_load(json_t **result, const struct bench_args *args);
+int bench_load_f32(json_t **result, const struct bench_args *args);
+int bench_load_checkpoint(json_t **result, const struct bench_args *args);
 
 /* A training step of a Llama-style model of any shape. */
 struct bench_shape {

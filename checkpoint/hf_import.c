@@ -1,11 +1,10 @@
-#include "checkpoint/hf_import.h"
+#include "checkpoint/hf_import_parts.h"
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "checkpoint/hf_dir.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -14,21 +13,6 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, and so is memory here");
 
 enum { NAMES_SHOWN = 5 };
-
-struct place {
-	const struct safetensors *file;
-	const struct safetensors_tensor *tensor;
-};
-
-struct hf_import {
-	struct hf_dir *dir;
-	const struct model *model;
-	struct place *places; /* [model->tensor_count] */
-	void *raw;            /* staging: PLANE_PIECE_COUNT elements as the file has them, */
-	float *value;         /* as fp32, */
-	uint16_t *hi;         /* and split */
-	int16_t *lo;
-};
 
 static int is_weight(enum safetensors_dtype dtype)
 {
@@ -48,12 +32,7 @@ static int is_head(const char *name)
 	return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
 }
 
-static int64_t element_bytes(const struct safetensors_tensor *tensor)
-{
-	return safetensors_dtype_bits(tensor->dtype) / 8;
-}
-
-static int check_dtype(const struct place *place, const char *name)
+static int check_dtype(const struct hf_place *place, const char *name)
 {
 	if (is_weight(place->tensor->dtype))
 		return 0;
@@ -63,7 +42,7 @@ static int check_dtype(const struct place *place, const char *name)
 	        place->file->path, name, safetensors_dtype_name(place->tensor->dtype));
 }
 
-static int check_shape(const struct place *place, const struct model_tensor *wanted)
+static int check_shape(const struct hf_place *place, const struct model_tensor *wanted)
 {
 	const struct safetensors_tensor *found = place->tensor;
 	int same = found->rank == wanted->rank;
@@ -78,9 +57,9 @@ static int check_shape(const struct place *place, const struct model_tensor *wan
 }
 
 /* Elements of a file's tensor as fp32; not a check of values. */
-static int read_values(const struct place *place, float *dst, void *raw, int64_t first, int64_t count)
+static int read_values(const struct hf_place *place, float *dst, void *raw, int64_t first, int64_t count)
 {
-	int64_t width = element_bytes(place->tensor);
+	int64_t width = hf_place_element_bytes(place);
 	const uint16_t *half = raw;
 	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width);
 
@@ -101,7 +80,8 @@ static int read_values(const struct place *place, float *dst, void *raw, int64_t
 /* ---- tied heads ---- */
 
 /* Do two tensors of one shape hold the same numbers? */
-static int compare_tensors(struct hf_import *import, int *same, const struct place *a, const struct place *b)
+static int compare_tensors(
+        struct hf_import *import, int *same, const struct hf_place *a, const struct hf_place *b)
 {
 	float *other = mem_alloc(PLANE_PIECE_COUNT, sizeof(*other));
 	int64_t count = a->tensor->count;
@@ -122,7 +102,7 @@ static int compare_tensors(struct hf_import *import, int *same, const struct pla
 }
 
 /* The first tensor of the files that the table calls `tensor` (-1: a head). */
-static struct place find_place(const struct hf_import *import, int tensor)
+static struct hf_place find_place(const struct hf_import *import, int tensor)
 {
 	for (int f = 0; f < import->dir->file_count; f++) {
 		const struct safetensors *file = import->dir->files[f];
@@ -131,17 +111,17 @@ static struct place find_place(const struct hf_import *import, int tensor)
 			const char *name = file->tensors[i].name;
 
 			if (tensor < 0 ? is_head(name) : model_find_tensor(import->model, name) == tensor)
-				return (struct place){file, &file->tensors[i]};
+				return (struct hf_place){file, &file->tensors[i], f};
 		}
 	}
-	return (struct place){0};
+	return (struct hf_place){0};
 }
 
 /* config.json says tied: what do the files say? *head is a head that stands in for the embedding. */
-static int settle_tied_head(struct hf_import *import, struct place *head, struct model *model)
+static int settle_tied_head(struct hf_import *import, struct hf_place *head, struct model *model)
 {
 	int embed = model_tensor_of(model, ROLE_EMBED, -1);
-	struct place embedding = find_place(import, embed), found = find_place(import, -1);
+	struct hf_place embedding = find_place(import, embed), found = find_place(import, -1);
 	int same = 0, err;
 
 	if (!found.tensor)
@@ -209,11 +189,11 @@ static void list_end(struct name_list *list)
 		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
 }
 
-static int place_tensor(struct hf_import *import, const struct place *found, struct name_list *unknown)
+static int place_tensor(struct hf_import *import, const struct hf_place *found, struct name_list *unknown)
 {
 	const char *name = found->tensor->name;
 	int tensor = model_find_tensor(import->model, name);
-	struct place *place;
+	struct hf_place *place;
 	int err;
 
 	if (tensor == MODEL_NAME_BUFFER)
@@ -276,7 +256,7 @@ out:
 static int match(struct hf_import *import, struct model *model)
 {
 	struct name_list unknown = {0};
-	struct place head = {0};
+	struct hf_place head = {0};
 	int err = model->config.tied ? settle_tied_head(import, &head, model) : 0;
 
 	if (err)
@@ -288,7 +268,7 @@ static int match(struct hf_import *import, struct model *model)
 		const struct safetensors *file = import->dir->files[f];
 
 		for (int64_t i = 0; !err && i < file->tensor_count; i++)
-			err = place_tensor(import, &(struct place){file, &file->tensors[i]}, &unknown);
+			err = place_tensor(import, &(struct hf_place){file, &file->tensors[i], f}, &unknown);
 	}
 	if (!err && head.tensor) {
 		int embed = model_tensor_of(model, ROLE_EMBED, -1);
@@ -318,9 +298,7 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 		goto out;
 	import->raw = mem_alloc(PLANE_PIECE_COUNT, 4);
 	import->value = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->value));
-	import->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->hi));
-	import->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*import->lo));
-	if (!import->raw || !import->value || !import->hi || !import->lo) {
+	if (!import->raw || !import->value) {
 		err = ERR_NOMEM;
 		goto out;
 	}
@@ -341,66 +319,30 @@ void hf_import_close(struct hf_import *import)
 	mem_free(import->places);
 	mem_free(import->raw);
 	mem_free(import->value);
-	mem_free(import->hi);
-	mem_free(import->lo);
 	mem_free(import);
 }
 
-/* ---- loading ---- */
+/* ---- values ---- */
 
-static int check_finite(const struct place *place, const float *values, int64_t first, int64_t count)
+int hf_import_fail_value(const struct hf_place *place, int64_t index, float value)
 {
-	int64_t i = 0;
-
-	while (i < count && (f32_bits(values[i]) & 0x7f800000) != 0x7f800000)
-		i++;
-	if (i == count)
-		return 0;
 	return err_set(ERR_INPUT,
 	        "%s: tensor \"%s\" holds %f at element %" PRId64 ", byte %" PRId64
 	        "; the file is damaged, or the training that made it diverged",
-	        place->file->path, place->tensor->name, (double)values[i], first + i,
-	        place->tensor->begin_bytes + (first + i) * element_bytes(place->tensor));
+	        place->file->path, place->tensor->name, (double)value, index,
+	        place->tensor->begin_bytes + index * hf_place_element_bytes(place));
 }
 
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count)
 {
-	const struct place *place = &import->places[tensor];
+	const struct hf_place *place = &import->places[tensor];
 	int err;
 
 	assert(count <= PLANE_PIECE_COUNT && first >= 0 && first <= place->tensor->count - count);
 	err = read_values(place, dst, import->raw, first, count);
-	return err ? err : check_finite(place, dst, first, count);
-}
-
-int hf_import_load_range(
-        struct hf_import *import, const struct plane_sink *sink, int tensor, int64_t first, int64_t count)
-{
-	int err = 0;
-
-	for (int64_t end = first + count; !err && first < end; first += count) {
-		count = end - first < PLANE_PIECE_COUNT ? end - first : PLANE_PIECE_COUNT;
-		err = hf_import_read(import, import->value, tensor, first, count);
-		if (err)
-			return err;
-		for (int64_t i = 0; i < count; i++) {
-			uint32_t bits = f32_bits(import->value[i]);
-
-			import->hi[i] = plane_hi(bits);
-			import->lo[i] = plane_lo(bits);
-		}
-		err = sink->write(sink->context, tensor, PLANE_HI, first, count, import->hi);
-		if (!err)
-			err = sink->write(sink->context, tensor, PLANE_LO, first, count, import->lo);
+	for (int64_t i = 0; !err && i < count; i++) {
+		if ((f32_bits(dst[i]) & 0x7f800000) == 0x7f800000)
+			err = hf_import_fail_value(place, first + i, dst[i]);
 	}
-	return err;
-}
-
-int hf_import_load(struct hf_import *import, const struct plane_sink *sink)
-{
-	int err = 0;
-
-	for (int t = 0; !err && t < import->model->tensor_count; t++)
-		err = hf_import_load_range(import, sink, t, 0, import->model->tensors[t].count);
 	return err;
 }

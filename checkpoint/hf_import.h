@@ -1,9 +1,9 @@
 /* Weights of a HuggingFace directory, matched to a model and streamed into its planes.
  *
  * Opening finds, for every tensor of the model's table, the tensor of a file that holds it (names by
- * model_find_tensor, shape and dtype checked); nothing is read but headers. Loading then reads pieces of at
- * most PLANE_PIECE_COUNT elements through one fixed staging buffer (6 MiB), widens F16 and BF16 to fp32,
- * splits into the planes and hands them to a sink, so that peak memory is what the sink holds plus staging.
+ * model_find_tensor, shape and dtype checked); nothing is read but headers. Loading then reads BF16 straight
+ * into hi, and F32 and F16 by way of a small buffer of each thread that is split into hi and lo, so that peak
+ * memory is what the sink holds plus half a MiB a thread.
  *
  * Tied heads: a file may hold the embedding, the head, or both. Only the head: it becomes the embedding.
  * Both, and equal: one. Both, and different: the model is untied (model_untie), whatever config.json says.
@@ -14,6 +14,7 @@
 #define FERRY_CHECKPOINT_HF_IMPORT_H
 
 #include "checkpoint/plane_io.h"
+#include "host/pool.h"
 #include "model/model.h"
 
 #include <stdint.h>
@@ -30,11 +31,11 @@ void hf_import_close(struct hf_import *import);
  * most PLANE_PIECE_COUNT. ERR_INPUT names the first element that is not finite. One thread per import. */
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count);
 
-/* A range of one tensor, of any length, into HI and LO of the sink. */
-int hf_import_load_range(
-        struct hf_import *import, const struct plane_sink *sink, int tensor, int64_t first, int64_t count);
-
-/* All tensors. M and V are not touched. */
-int hf_import_load(struct hf_import *import, const struct plane_sink *sink);
+/* These disjoint ranges (NULL: all of everything) into HI and LO of the sink; M and V are not touched. The
+ * threads of `pool` (NULL: this one) read pieces of the files in the order of their bytes, each straight to
+ * its place where the sink knows one. Of several errors the one that comes first in the files is reported;
+ * after one the planes hold anything. */
+int hf_import_load(struct hf_import *import, const struct plane_sink *sink, const struct plane_range *ranges,
+        int64_t range_count, struct pool *pool);
 
 #endif

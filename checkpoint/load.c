@@ -1,4 +1,4 @@
-#include "checkpoint/load.h"
+#include "checkpoint/load_parts.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -13,40 +13,29 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CACHE_BLOCKS = 4 };
-
-/* One range of one plane in a file. */
-struct entry {
-	enum plane plane;
-	struct plane_range range;
-	int file;
-	int64_t begin_bytes;
-};
-
-struct cached {
-	int file;
-	int64_t block, used;  /* `used`: when, for choosing what goes */
-	unsigned char *bytes; /* NULL: empty */
-};
-
-struct checkpoint {
-	char *path;
-	struct manifest *manifest;
-	struct safetensors **files; /* [file_count]; NULL for files that are no shards */
-	struct entry *entries;      /* by plane, tensor, first */
-	int64_t entry_count;
-	struct cached cache[CACHE_BLOCKS];
-	int64_t clock;
-};
-
 /* ---- blocks ---- */
 
-static int read_block(struct checkpoint *checkpoint, struct cached *slot, int f, int64_t block)
+int64_t checkpoint_block_bytes(const struct checkpoint *checkpoint, int f, int64_t block)
+{
+	int64_t left = checkpoint->manifest->files[f].len_bytes - block * SAFETENSORS_BLOCK_BYTES;
+
+	return left < SAFETENSORS_BLOCK_BYTES ? left : SAFETENSORS_BLOCK_BYTES;
+}
+
+int checkpoint_fail_block(const struct checkpoint *checkpoint, int f, int64_t block)
+{
+	return err_set(ERR_INPUT,
+	        "%s: byte %" PRId64 ": the %" PRId64
+	        " bytes from here differ from what was saved; resume from another checkpoint",
+	        checkpoint->files[f]->path, block * SAFETENSORS_BLOCK_BYTES,
+	        checkpoint_block_bytes(checkpoint, f, block));
+}
+
+static int read_block(struct checkpoint *checkpoint, struct checkpoint_block *slot, int f, int64_t block)
 {
 	const struct manifest_file *file = &checkpoint->manifest->files[f];
 	const struct safetensors *shard = checkpoint->files[f];
-	int64_t at = block * SAFETENSORS_BLOCK_BYTES, left = file->len_bytes - at;
-	size_t len = (size_t)(left < SAFETENSORS_BLOCK_BYTES ? left : SAFETENSORS_BLOCK_BYTES);
+	size_t len = (size_t)checkpoint_block_bytes(checkpoint, f, block);
 	int err;
 
 	slot->file = -1;
@@ -54,14 +43,11 @@ static int read_block(struct checkpoint *checkpoint, struct cached *slot, int f,
 		slot->bytes = mem_alloc(SAFETENSORS_BLOCK_BYTES, 1);
 	if (!slot->bytes)
 		return ERR_NOMEM;
-	err = file_read_at(shard->fd, shard->path, slot->bytes, len, at);
+	err = file_read_at(shard->fd, shard->path, slot->bytes, len, block * SAFETENSORS_BLOCK_BYTES);
 	if (err)
 		return err;
 	if (XXH3_64bits(slot->bytes, len) != file->hashes[block])
-		return err_set(ERR_INPUT,
-		        "%s: byte %" PRId64 ": the %zu bytes from here differ from what was saved; resume "
-		        "from another checkpoint",
-		        shard->path, at, len);
+		return checkpoint_fail_block(checkpoint, f, block);
 	slot->file = f;
 	slot->block = block;
 	return 0;
@@ -69,11 +55,11 @@ static int read_block(struct checkpoint *checkpoint, struct cached *slot, int f,
 
 static int get_block(struct checkpoint *checkpoint, const unsigned char **bytes, int f, int64_t block)
 {
-	struct cached *slot = &checkpoint->cache[0];
+	struct checkpoint_block *slot = &checkpoint->cache[0];
 	int err;
 
-	for (int i = 0; i < CACHE_BLOCKS; i++) {
-		struct cached *other = &checkpoint->cache[i];
+	for (int i = 0; i < CHECKPOINT_CACHE_BLOCKS; i++) {
+		struct checkpoint_block *other = &checkpoint->cache[i];
 
 		if (other->bytes && other->file == f && other->block == block) {
 			other->used = ++checkpoint->clock;
@@ -89,6 +75,14 @@ static int get_block(struct checkpoint *checkpoint, const unsigned char **bytes,
 	slot->used = ++checkpoint->clock;
 	*bytes = slot->bytes;
 	return 0;
+}
+
+void checkpoint_forget_blocks(struct checkpoint *checkpoint)
+{
+	for (int i = 0; i < CHECKPOINT_CACHE_BLOCKS; i++) {
+		mem_free(checkpoint->cache[i].bytes);
+		checkpoint->cache[i] = (struct checkpoint_block){0};
+	}
 }
 
 /* Bytes of one file, by way of the cache. */
@@ -141,10 +135,12 @@ static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, con
 		return ERR_NOMEM;
 	found = safetensors_find(shard, name);
 	mem_free(name);
-	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count))
+	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count) ||
+	        found->begin_bytes % plane_width(plane, checkpoint->manifest->state))
 		return err_set(ERR_INPUT, "%s: does not hold plane %s of %s from %" PRId64, shard->path,
 		        plane_name(plane), tensor->name, range->first);
-	checkpoint->entries[checkpoint->entry_count++] = (struct entry){plane, *range, f, found->begin_bytes};
+	checkpoint->entries[checkpoint->entry_count++] =
+	        (struct checkpoint_entry){plane, *range, f, found->begin_bytes};
 	return 0;
 }
 
@@ -186,7 +182,7 @@ static int check_side_file(const struct checkpoint *checkpoint, const struct man
 
 static int compare_entries(const void *a, const void *b)
 {
-	const struct entry *left = a, *right = b;
+	const struct checkpoint_entry *left = a, *right = b;
 
 	if (left->plane != right->plane)
 		return left->plane < right->plane ? -1 : 1;
@@ -241,8 +237,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
 		return;
 	for (int f = 0; checkpoint->files && f < checkpoint->manifest->file_count; f++)
 		safetensors_close(checkpoint->files[f]);
-	for (int i = 0; i < CACHE_BLOCKS; i++)
-		mem_free(checkpoint->cache[i].bytes);
+	checkpoint_forget_blocks(checkpoint);
 	mem_free(checkpoint->files);
 	mem_free(checkpoint->entries);
 	manifest_free(checkpoint->manifest);
@@ -359,10 +354,10 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 /* ---- planes ---- */
 
 /* The entry that holds element `first`; entries of a saved plane cover every tensor. */
-static const struct entry *find_entry(
+const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first)
 {
-	struct entry key = {.plane = plane, .range = {tensor, first, 0}};
+	struct checkpoint_entry key = {.plane = plane, .range = {tensor, first, 0}};
 	int64_t low = 0, high = checkpoint->entry_count; /* the last entry at or before the key */
 
 	while (high - low > 1) {
@@ -389,7 +384,8 @@ int checkpoint_read(
 		return err_set(
 		        ERR_INPUT, "%s: plane %s was not saved in it", checkpoint->path, plane_name(plane));
 	while (!err && count) {
-		const struct entry *entry = find_entry(checkpoint, tensor, plane, first);
+		const struct checkpoint_entry *entry =
+		        checkpoint_find_entry(checkpoint, tensor, plane, first);
 		int64_t within = first - entry->range.first, part = entry->range.count - within, bytes;
 
 		if (part > count)
@@ -412,43 +408,6 @@ static int source_read(void *context, int tensor, enum plane plane, int64_t firs
 struct plane_source checkpoint_source(struct checkpoint *checkpoint)
 {
 	return (struct plane_source){.context = checkpoint, .read = source_read};
-}
-
-static int load_range(struct checkpoint *checkpoint, const struct plane_sink *sink, void *piece,
-        enum plane plane, struct plane_range at)
-{
-	int64_t end = at.first + at.count;
-	int err = 0;
-
-	for (; !err && at.first < end; at.first += at.count) {
-		at.count = end - at.first < PLANE_PIECE_COUNT ? end - at.first : PLANE_PIECE_COUNT;
-		err = checkpoint_read(checkpoint, at.tensor, plane, at.first, at.count, piece);
-		if (!err)
-			err = sink->write(sink->context, at.tensor, plane, at.first, at.count, piece);
-	}
-	return err;
-}
-
-int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink,
-        const struct plane_range *ranges, int64_t range_count)
-{
-	const struct manifest *manifest = checkpoint->manifest;
-	const enum plane *order = plane_file_order(manifest->state);
-	int64_t count = ranges ? range_count : manifest->tensor_count;
-	void *piece = mem_alloc(PLANE_PIECE_COUNT, 4);
-	int err = piece ? 0 : ERR_NOMEM;
-
-	for (int o = 0; o < PLANE_COUNT; o++) {
-		for (int64_t i = 0; !err && i < count && manifest->planes & 1u << order[o]; i++) {
-			struct plane_range range =
-			        ranges ? ranges[i]
-			               : (struct plane_range){(int)i, 0, manifest->tensors[i].count};
-
-			err = load_range(checkpoint, sink, piece, order[o], range);
-		}
-	}
-	mem_free(piece);
-	return err;
 }
 
 int checkpoint_verify(const char *path, checkpoint_report *report, void *context)

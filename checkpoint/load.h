@@ -10,6 +10,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/plane_io.h"
+#include "host/pool.h"
 #include "model/model.h"
 
 struct checkpoint;
@@ -43,9 +44,12 @@ int checkpoint_read(
 /* The same as a source, e.g. for hf_export_write. */
 struct plane_source checkpoint_source(struct checkpoint *checkpoint);
 
-/* All saved planes of these ranges (NULL: all of everything) into the sink. */
+/* All saved planes of these disjoint ranges (NULL: all of everything) into the sink. The threads of `pool`
+ * (NULL: this one) take the files' blocks in order, read each straight to where the sink wants it, and
+ * compare its checksum while it is in their caches. Of several errors the one that comes first in the files
+ * is reported; after one the planes hold anything. */
 int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink,
-        const struct plane_range *ranges, int64_t range_count);
+        const struct plane_range *ranges, int64_t range_count, struct pool *pool);
 
 /* Every byte of every file. Goes on after damage: `report` is called for each damaged file (it may be NULL)
  * and the first error is returned. */

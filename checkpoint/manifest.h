@@ -16,12 +16,6 @@
 
 #include <stdint.h>
 
-/* Elements [first, first + count) of one tensor. */
-struct plane_range {
-	int tensor;
-	int64_t first, count;
-};
-
 struct manifest_file {
 	char *name; /* in the checkpoint: "rank-00000.safetensors", "hf/config.json" */
 	int64_t len_bytes;

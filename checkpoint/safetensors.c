@@ -227,6 +227,7 @@ static int read_header_length(int fd, const char *path, int64_t file_bytes, uint
 
 int safetensors_open(struct safetensors **file, const char *path)
 {
+	struct page_cache *cache = NULL;
 	uint64_t header_bytes = 0;
 	int64_t file_bytes = 0;
 	char *header = NULL;
@@ -236,7 +237,9 @@ int safetensors_open(struct safetensors **file, const char *path)
 	fd = file_open_read(path, &file_bytes);
 	if (fd < 0)
 		return fd;
-	err = read_header_length(fd, path, file_bytes, &header_bytes);
+	err = page_cache_open(&cache, fd, file_bytes);
+	if (!err)
+		err = read_header_length(fd, path, file_bytes, &header_bytes);
 	if (err)
 		goto out;
 	header = mem_alloc(header_bytes, 1);
@@ -251,12 +254,14 @@ int safetensors_open(struct safetensors **file, const char *path)
 	header = NULL;
 	if (!err) {
 		(*file)->fd = fd;
-		fd = -1;
+		(*file)->cache = cache;
+		return 0;
 	}
 out:
 	mem_free(header);
-	if (fd >= 0)
-		file_abandon(fd, path);
+	page_cache_restore(cache, 0, file_bytes);
+	page_cache_close(cache);
+	file_abandon(fd, path);
 	return err;
 }
 
@@ -264,6 +269,8 @@ void safetensors_close(struct safetensors *file)
 {
 	if (!file)
 		return;
+	page_cache_restore(file->cache, 0, file->file_bytes);
+	page_cache_close(file->cache);
 	if (file->fd >= 0)
 		file_abandon(file->fd, file->path ? file->path : "");
 	mem_free(file->tensors);

@@ -16,6 +16,8 @@
 #ifndef FERRY_CHECKPOINT_SAFETENSORS_H
 #define FERRY_CHECKPOINT_SAFETENSORS_H
 
+#include "base/page_cache.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -76,12 +78,14 @@ struct safetensors {
 	int64_t tensor_count;
 	struct safetensors_text *metadata; /* by key */
 	int64_t metadata_count;
-	char *header;     /* decoded in place; holds all strings */
-	int32_t *by_name; /* tensor indices */
+	char *header;             /* decoded in place; holds all strings */
+	int32_t *by_name;         /* tensor indices */
+	struct page_cache *cache; /* as it was before the file was opened; NULL with safetensors_parse */
 };
 
 /* Opens and checks; a regular file only. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is
- * NULL after an error. The descriptor stays open until close. */
+ * NULL after an error. The descriptor stays open until close, which leaves of the file in the page cache what
+ * was there before. */
 int safetensors_open(struct safetensors **file, const char *path);
 void safetensors_close(struct safetensors *file);
 

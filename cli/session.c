@@ -365,9 +365,14 @@ enum plane_state session_plane_state(const struct config *c)
 	return states[c->optimizer_state];
 }
 
+static void *plane_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	return engine_plane_at(context, tensor, store_planes[plane], first, count);
+}
+
 void session_sink(struct session *s, struct plane_sink *sink)
 {
-	*sink = (struct plane_sink){.context = s->engine, .write = write_plane};
+	*sink = (struct plane_sink){.context = s->engine, .write = write_plane, .at = plane_at, .is_zero = 1};
 }
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
@@ -425,9 +430,8 @@ int session_load_weights(struct session *s)
 		return random_weights(s);
 	session_sink(s, &sink);
 	rc = ranks_held(&ranges, &range_count, engine_units(s->engine));
-	for (int64_t i = 0; i < range_count && !rc; i++)
-		rc = hf_import_load_range(
-		        s->import, &sink, ranges[i].tensor, ranges[i].first, ranges[i].count);
+	if (!rc)
+		rc = hf_import_load(s->import, &sink, ranges, range_count, s->pool);
 	mem_free(ranges);
 	return rc;
 }

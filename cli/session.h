@@ -68,7 +68,8 @@ int session_load_weights(struct session *s);
 /* How the run keeps the moments of AdamW, in checkpoint/'s words. */
 enum plane_state session_plane_state(const struct config *c);
 
-/* The planes of the engine as checkpoint/ wants to see them. */
+/* The planes of the engine as checkpoint/ wants to see them: a sink for those of a new engine, to be filled
+ * once, and a source. */
 void session_sink(struct session *s, struct plane_sink *sink);
 void session_source(struct session *s, struct plane_source *source);
 

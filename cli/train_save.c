@@ -140,7 +140,7 @@ int train_load_checkpoint(struct trainer *t)
 	if (!rc)
 		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine));
 	if (!rc && m->state == state)
-		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count);
+		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count, t->session.pool);
 	else if (!rc)
 		rc = train_convert_planes(t->checkpoint, &sink, state, ranges, range_count);
 	mem_free(ranges);

@@ -373,6 +373,22 @@ int engine_write(
 	return rc;
 }
 
+void *engine_plane_at(
+        const struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count)
+{
+	struct plane_part part;
+	char *host;
+
+	if (part_find(e, &part, tensor, plane, first, count) ||
+	        part.bytes != plan_plane_count(plane, count) *
+	                              dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)))
+		return NULL;
+	host = store_at(e->dock.store, plane, part.unit);
+	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(device_plane(e, plane, part.unit)))
+		return NULL;
+	return host + part.at_bytes;
+}
+
 static int plane_read(
         struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
 {

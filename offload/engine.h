@@ -84,6 +84,12 @@ int engine_write(struct engine *engine, int tensor, enum store_plane plane, int6
 int engine_read(
         struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst);
 
+/* Where these elements lie in host memory, one behind the other; NULL where any of them is another rank's or
+ * the plane has a home on the device. To be filled before the first step, by any number of threads; planes
+ * are zero until then. Valid until close. */
+void *engine_plane_at(
+        const struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count);
+
 /* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
 int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);
 

@@ -161,7 +161,7 @@ static inline struct plane_source fixture_source(struct fixture_planes *planes)
 
 static inline struct plane_sink fixture_sink(struct fixture_planes *planes)
 {
-	return (struct plane_sink){planes, fixture_write};
+	return (struct plane_sink){.context = planes, .write = fixture_write};
 }
 
 /* Saves the planes of `step`, with {"number": step} as training state, in a world of one. */
@@ -206,7 +206,7 @@ static inline int fixture_load_newest(int64_t *step, const char *output_dir)
 	if (!err)
 		err = checkpoint_match(checkpoint, &model);
 	if (!err)
-		err = checkpoint_load(checkpoint, &sink, NULL, 0);
+		err = checkpoint_load(checkpoint, &sink, NULL, 0, NULL);
 	if (!err) {
 		const struct manifest *manifest = checkpoint_manifest(checkpoint);
 

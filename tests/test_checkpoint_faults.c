@@ -236,7 +236,7 @@ static int load_path(const char *path)
 	int err = checkpoint_open(&checkpoint, path);
 
 	if (!err)
-		err = checkpoint_load(checkpoint, &sink, NULL, 0);
+		err = checkpoint_load(checkpoint, &sink, NULL, 0, NULL);
 	if (!err)
 		assert_int_equal(fixture_differ(&planes, 1), 0);
 	checkpoint_close(checkpoint);

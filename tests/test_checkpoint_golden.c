@@ -87,13 +87,13 @@ static float value_at(const struct planes *planes, int t, int64_t i)
 
 static void load(struct planes *planes, struct model **model, const char *from)
 {
-	struct plane_sink sink = {planes, planes_write};
+	struct plane_sink sink = {.context = planes, .write = planes_write};
 	struct hf_import *import;
 
 	check_ok(model_open_path(model, from));
 	check_ok(hf_import_open(&import, from, *model));
 	planes_alloc(planes, *model);
-	check_ok(hf_import_load(import, &sink));
+	check_ok(hf_import_load(import, &sink, NULL, 0, NULL));
 	hf_import_close(import);
 }
 

@@ -108,7 +108,7 @@ static void check_loads(const char *from, struct model *model)
 	struct hf_import *import;
 
 	check_ok(hf_import_open(&import, from, model));
-	check_ok(hf_import_load(import, &sink));
+	check_ok(hf_import_load(import, &sink, NULL, 0, NULL));
 	hf_import_close(import);
 	for (int t = 0; t < model->tensor_count; t++) {
 		for (int64_t i = 0; i < model->tensors[t].count; i++) {
@@ -189,7 +189,7 @@ static void ranges(void **state)
 	check_ok(hf_import_read(import, values, 0, 7, 3));
 	for (int i = 0; i < 3; i++)
 		assert_true(values[i] == given_value(0, 7 + i));
-	check_ok(hf_import_load_range(import, &sink, 4, 10, 20));
+	check_ok(hf_import_load(import, &sink, &(struct plane_range){4, 10, 20}, 1, NULL));
 	for (int64_t i = 0; i < 65; i++) {
 		uint16_t wanted = i >= 10 && i < 30 ? bf16_from_f32(given_value(4, i)) : 0;
 
@@ -274,7 +274,7 @@ static void wrong_tensors(void **state)
 		put_shard(in, "model.safetensors", given, 5);
 		err = hf_import_open(&import, in, &model);
 		if (!err)
-			err = hf_import_load(import, &sink);
+			err = hf_import_load(import, &sink, NULL, 0, NULL);
 		check_fails(err, cases[i].code, cases[i].part);
 		hf_import_close(import);
 	}
@@ -429,7 +429,7 @@ static void export_round_trip(void **state)
 			check_ok(export(to, wide ? SAFETENSORS_F32 : SAFETENSORS_BF16, shard, files, &planes,
 			        HF_EXPORT_REPLACE));
 			check_ok(hf_import_open(&import, to, &model));
-			check_ok(hf_import_load(import, &sink));
+			check_ok(hf_import_load(import, &sink, NULL, 0, NULL));
 			hf_import_close(import);
 			for (int t = 0; t < FIXTURE_TENSORS; t++) {
 				for (int64_t i = 0; i < fixture_tensors[t].count; i++) {
@@ -468,7 +468,7 @@ static void export_tied_and_half(void **state)
 	}
 	check_ok(export(to, SAFETENSORS_F16, 0, NULL, &planes, HF_EXPORT_REFUSE));
 	check_ok(hf_import_open(&import, to, &model));
-	check_ok(hf_import_load(import, &sink));
+	check_ok(hf_import_load(import, &sink, NULL, 0, NULL));
 	hf_import_close(import);
 	assert_memory_equal(planes.value[PLANE_HI], back.value[PLANE_HI], sizeof(back.value[0]));
 	check_ok(inspect_path(&seen, to));
@@ -574,7 +574,7 @@ static void out_of_memory(void **state)
 			mem_fault_arm(++n, forever ? MEM_FAULT_FOREVER : MEM_FAULT_ONCE);
 			code = hf_import_open(&import, in, &model);
 			if (!code)
-				code = hf_import_load(import, &sink);
+				code = hf_import_load(import, &sink, NULL, 0, NULL);
 			hf_import_close(import);
 			if (!code)
 				code = export(to, SAFETENSORS_F32, 200, in, &planes, HF_EXPORT_REPLACE);

@@ -208,7 +208,7 @@ static void worlds_of_other_sizes(void **state)
 				struct checkpoint *checkpoint;
 
 				check_ok(checkpoint_open(&checkpoint, path));
-				check_ok(checkpoint_load(checkpoint, &sink, ranges, count));
+				check_ok(checkpoint_load(checkpoint, &sink, ranges, count, NULL));
 				checkpoint_close(checkpoint);
 			}
 			assert_int_equal(fixture_differ(&planes, step), 0);
@@ -381,7 +381,7 @@ static void planes_left_out(void **state)
 	fixture_fill(&planes, &model, 3);
 	check_ok(checkpoint_save(&save, &path));
 	check_ok(checkpoint_open(&checkpoint, path));
-	check_ok(checkpoint_load(checkpoint, &sink, NULL, 0));
+	check_ok(checkpoint_load(checkpoint, &sink, NULL, 0, NULL));
 	assert_memory_equal(back.value[PLANE_HI], planes.value[PLANE_HI], sizeof(back.value[0]));
 	assert_memory_equal(back.value[PLANE_LO], planes.value[PLANE_LO], sizeof(back.value[0]));
 	check_fails(

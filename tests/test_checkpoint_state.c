@@ -104,7 +104,7 @@ static void each_format_comes_back(void **state)
 	for (int f = 0; f < PLANE_STATE_COUNT; f++) {
 		enum plane_state format = (enum plane_state)f;
 		char *out = fixture_sub_dir(dir, "formats"), *path = NULL;
-		struct plane_sink sink = {&format, state_write};
+		struct plane_sink sink = {.context = &format, .write = state_write};
 		struct model model = state_model();
 		struct checkpoint *checkpoint;
 		int64_t scales = format == PLANE_STATE_8BIT ? 3 + 1 + 2 : 0, listed = 0;
@@ -119,7 +119,7 @@ static void each_format_comes_back(void **state)
 		check_ok(checkpoint_match(checkpoint, &model));
 		assert_int_equal(checkpoint_manifest(checkpoint)->state, format);
 		memset(seen, 0, sizeof(seen));
-		check_ok(checkpoint_load(checkpoint, &sink, NULL, 0));
+		check_ok(checkpoint_load(checkpoint, &sink, NULL, 0, NULL));
 		for (int p = 0; p < PLANE_COUNT; p++)
 			assert_int_equal(seen[p], p <= PLANE_V ? model.parameter_count : scales);
 		check_ok(checkpoint_read(checkpoint, 0, PLANE_M, 255, 300, part)); /* over two borders */

@@ -29,7 +29,7 @@ static const struct folder folders[] = {
         {"offload", "base gpu host model optim"},
         {"data", "base"},
         {"checkpoint", "base host model"},
-        {"bench", "base gpu host model offload optim"},
+        {"bench", "base gpu host model offload optim checkpoint"},
         {"cli", "base gpu gpu/cuda host model offload optim data checkpoint bench"},
         {"tests/simt", "base gpu gpu/cuda host host/cpu host/meta model offload optim tests"},
         {"tests", "base gpu gpu/cuda host host/cpu host/meta model offload optim data checkpoint bench cli"},

@@ -1,0 +1,287 @@
+#include "bench/load_files.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "checkpoint/hf_import.h"
+#include "checkpoint/load.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Loading a model's weights into the planes of an engine, beside reads of the same files into fresh memory
+ * with whatever number of threads and kind of pages is fastest. Cold: nothing of the files is in the page
+ * cache; what a virtual machine's host has of them cannot be helped. Warm: all of it is. Each round measures
+ * the two best ways of reading, then loading. */
+
+enum { ROUNDS = 3, CANDIDATES_MAX = 24, BEST = 2 };
+
+struct candidate {
+	int threads;
+	enum load_pages pages;
+	double seconds[1 + ROUNDS];
+};
+
+struct load_bench {
+	struct load_files files;
+	const struct bench_args *args;
+	struct pool *pool;
+	struct device *device;
+	struct engine *engine;
+	struct candidate candidates[CANDIDATES_MAX];
+	int candidate_count;
+	int64_t planes_bytes;                      /* that loading fills */
+	int64_t over_bytes[2][ROUNDS], peak_bytes; /* of memory beyond them; by state */
+	double load_s[2][ROUNDS];
+};
+
+/* ---- loading ---- */
+
+static const enum store_plane store_planes[PLANE_COUNT] = {
+        [PLANE_HI] = STORE_HI,
+        [PLANE_LO] = STORE_LO,
+        [PLANE_M] = STORE_M,
+        [PLANE_V] = STORE_V,
+        [PLANE_M_SCALE] = STORE_M_SCALE,
+        [PLANE_V_SCALE] = STORE_V_SCALE,
+};
+
+static int plane_write(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	return engine_write(context, tensor, store_planes[plane], first, count, src);
+}
+
+static void *plane_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	return engine_plane_at(context, tensor, store_planes[plane], first, count);
+}
+
+static int engine_prepare(struct load_bench *b)
+{
+	const struct engine_options o = {
+	        .device = b->device,
+	        .pool = b->pool,
+	        .isa = b->args->isa,
+	        .model = b->files.model,
+	        .wrap = WRAP_TRANSFORMER,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = 1,
+	                        .offload_gradients = 1,
+	                        .offload_optimizer = 1,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .order = MICRO_LAYER_MAJOR,
+	                        .prefetch_units = 1,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .micro_batches = 1,
+	                        .rope_positions = 16,
+	                },
+	        .train = {16, 15},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	};
+	int rc = engine_open(&b->engine, &o);
+
+	return rc ? rc : engine_start(b->engine);
+}
+
+/* Headers included, as a run does it. */
+static int load_once(struct load_bench *b)
+{
+	struct plane_sink sink = {.context = b->engine, .write = plane_write, .at = plane_at, .is_zero = 1};
+	struct checkpoint *checkpoint = NULL;
+	struct hf_import *import = NULL;
+	int rc;
+
+	if (b->files.kind == LOAD_CHECKPOINT) {
+		rc = checkpoint_open(&checkpoint, b->files.dir);
+		if (!rc)
+			rc = checkpoint_load(checkpoint, &sink, NULL, 0, b->pool);
+		checkpoint_close(checkpoint);
+		return rc;
+	}
+	rc = hf_import_open(&import, b->files.dir, b->files.model);
+	if (!rc)
+		rc = hf_import_load(import, &sink, NULL, 0, b->pool);
+	hf_import_close(import);
+	return rc;
+}
+
+static int load_measure(struct load_bench *b, double *seconds, int64_t *over_bytes)
+{
+	int64_t before, start, peak;
+	int rc = engine_prepare(b);
+
+	bench_rss_peak_reset();
+	before = bench_rss_bytes();
+	start = clock_now_ns();
+	if (!rc)
+		rc = load_once(b);
+	*seconds = (double)(clock_now_ns() - start) * 1e-9;
+	peak = bench_rss_peak_bytes() - before;
+	*over_bytes = peak - b->planes_bytes;
+	if (peak > b->peak_bytes)
+		b->peak_bytes = peak;
+	engine_close(b->engine);
+	b->engine = NULL;
+	return rc;
+}
+
+/* ---- both, in turn ---- */
+
+static void candidate_add(struct load_bench *b, int threads)
+{
+	for (int pages = LOAD_PAGES_SMALL; pages <= LOAD_PAGES_HUGE; pages++)
+		if (b->candidate_count < CANDIDATES_MAX)
+			b->candidates[b->candidate_count++] =
+			        (struct candidate){threads, (enum load_pages)pages, {0}};
+}
+
+static int candidate_measure(struct load_bench *b, struct candidate *c, enum load_state state, int round)
+{
+	int64_t cached;
+	int rc = load_files_set(&b->files, state, &cached);
+
+	if (!rc)
+		rc = load_files_read(&b->files, &c->seconds[1 + round], c->threads, c->pages);
+	return rc;
+}
+
+static int by_first_round(const void *a, const void *b)
+{
+	double x = ((const struct candidate *)a)->seconds[0], y = ((const struct candidate *)b)->seconds[0];
+
+	return (x > y) - (x < y);
+}
+
+static int round_measure(struct load_bench *b, enum load_state state, int round)
+{
+	int64_t cached;
+	int rc = 0;
+
+	for (int i = 0; i < BEST && !rc; i++)
+		rc = candidate_measure(b, &b->candidates[i], state, round);
+	if (!rc)
+		rc = load_files_set(&b->files, state, &cached);
+	return rc ? rc : load_measure(b, &b->load_s[state][round], &b->over_bytes[state][round]);
+}
+
+static json_t *state_row(const struct load_bench *b, enum load_state state)
+{
+	const struct candidate *best = NULL;
+	double load[ROUNDS], raw[ROUNDS], ratio[ROUNDS], least = 0;
+	int64_t over = b->over_bytes[state][0];
+
+	for (int i = 0; i < BEST; i++) {
+		double median;
+
+		memcpy(raw, b->candidates[i].seconds + 1, sizeof(raw));
+		median = bench_median(raw, ROUNDS);
+		if (best && median >= least)
+			continue;
+		best = &b->candidates[i];
+		least = median;
+	}
+	for (int r = 0; r < ROUNDS; r++) {
+		load[r] = b->load_s[state][r];
+		ratio[r] = best->seconds[1 + r] / load[r];
+		if (b->over_bytes[state][r] > over)
+			over = b->over_bytes[state][r];
+	}
+	return json_pack("{s:s, s:i, s:s, s:f, s:f, s:f, s:I}", "page_cache",
+	        state == LOAD_COLD ? "cold" : "warm", "raw_threads", best->threads, "raw_pages",
+	        best->pages == LOAD_PAGES_HUGE ? "huge" : "small", "raw_gbps",
+	        (double)b->files.bytes / least * 1e-9, "load_gbps",
+	        (double)b->files.bytes / bench_median(load, ROUNDS) * 1e-9, "of_raw",
+	        bench_median(ratio, ROUNDS), "peak_over_planes_bytes", (json_int_t)over);
+}
+
+/* A file system in memory has no cold files. */
+static int state_measure(json_t *rows, struct load_bench *b, enum load_state state)
+{
+	int64_t cached;
+	int rc = load_files_set(&b->files, state, &cached);
+
+	if (!rc && state == LOAD_COLD && cached > b->files.bytes / 8)
+		return 0;
+	b->candidate_count = 0;
+	for (int threads = 1; threads <= 2 * b->args->threads && threads <= 64; threads *= 2)
+		candidate_add(b, threads);
+	for (int i = 0; i < b->candidate_count && !rc; i++)
+		rc = candidate_measure(b, &b->candidates[i], state, -1);
+	qsort(b->candidates, (size_t)b->candidate_count, sizeof(*b->candidates), by_first_round);
+	for (int round = 0; round < ROUNDS && !rc; round++)
+		rc = round_measure(b, state, round);
+	if (!rc && json_array_append_new(rows, state_row(b, state)))
+		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	return rc;
+}
+
+/* Of bf16 files lo stays zero, and untouched. */
+static int64_t planes_bytes(const struct load_files *files)
+{
+	int64_t parameters = files->model->parameter_count;
+
+	return files->kind == LOAD_CHECKPOINT ? files->bytes
+	       : files->kind == LOAD_F32      ? 4 * parameters
+	                                      : 2 * parameters;
+}
+
+static int load(json_t **result, const struct bench_args *args, enum load_kind kind, int64_t bytes)
+{
+	static const char *const kinds[] = {"safetensors in bf16", "safetensors in fp32", "ferry checkpoint"};
+	struct load_bench b = {.args = args};
+	struct device_options o = {0};
+	json_t *rows = json_array();
+	int rc = 0;
+
+	if (args->count)
+		bytes = args->count;
+	if (bytes < 4096 || bytes > INT64_C(1) << 40)
+		rc = err_set(ERR_INPUT, "a benchmark of loading %lld bytes", (long long)bytes);
+	if (!rc)
+		rc = load_files_open(&b.files, kind, args->models, bytes);
+	if (!rc)
+		rc = pool_open(&b.pool, args->threads);
+	o.pool = b.pool;
+	if (!rc)
+		rc = device_open(&b.device, "host", &o);
+	if (!rc)
+		b.planes_bytes = planes_bytes(&b.files);
+	for (int state = LOAD_COLD; state <= LOAD_WARM && !rc; state++)
+		rc = state_measure(rows, &b, (enum load_state)state);
+	if (!rc)
+		*result = json_pack("{s:s, s:I, s:i, s:i, s:I, s:I, s:O}", "files", kinds[kind],
+		        "files_bytes", (json_int_t)b.files.bytes, "files_count", b.files.count, "threads",
+		        args->threads, "planes_bytes", (json_int_t)b.planes_bytes, "peak_bytes",
+		        (json_int_t)b.peak_bytes, "runs", rows);
+	if (!rc && !*result)
+		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	device_close(b.device);
+	pool_close(b.pool);
+	load_files_close(&b.files);
+	json_decref(rows);
+	return rc;
+}
+
+int bench_load(json_t **result, const struct bench_args *args)
+{
+	return load(result, args, LOAD_BF16, INT64_C(2) << 30);
+}
+
+int bench_load_f32(json_t **result, const struct bench_args *args)
+{
+	return load(result, args, LOAD_F32, INT64_C(4) << 30);
+}
+
+int bench_load_checkpoint(json_t **result, const struct bench_args *args)
+{
+	return load(result, args, LOAD_CHECKPOINT, INT64_C(2) << 30);
+}

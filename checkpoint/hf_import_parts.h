@@ -1,0 +1,31 @@
+/* What the files behind hf_import.h share: hf_import.c matches names, hf_load.c moves bytes. */
+#ifndef FERRY_CHECKPOINT_HF_IMPORT_PARTS_H
+#define FERRY_CHECKPOINT_HF_IMPORT_PARTS_H
+
+#include "checkpoint/hf_dir.h"
+#include "checkpoint/hf_import.h"
+
+/* Where a tensor of the table was found. */
+struct hf_place {
+	const struct safetensors *file;
+	const struct safetensors_tensor *tensor;
+	int file_index;
+};
+
+struct hf_import {
+	struct hf_dir *dir;
+	const struct model *model;
+	struct hf_place *places; /* [model->tensor_count] */
+	void *raw;    /* staging of hf_import_read: PLANE_PIECE_COUNT elements as the file has them */
+	float *value; /* and as fp32 */
+};
+
+static inline int64_t hf_place_element_bytes(const struct hf_place *place)
+{
+	return safetensors_dtype_bits(place->tensor->dtype) / 8;
+}
+
+/* ERR_INPUT for element `index` of the tensor, which is no finite number. */
+int hf_import_fail_value(const struct hf_place *place, int64_t index, float value);
+
+#endif

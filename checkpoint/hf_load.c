@@ -1,0 +1,235 @@
+#include "checkpoint/convert.h"
+#include "checkpoint/crew.h"
+#include "checkpoint/hf_import_parts.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A job is a piece of one tensor that lies in one file; jobs stand in the order of the files' bytes. Within a
+ * job bytes go by chunks that a core's cache holds from the read to the split. */
+enum {
+	JOB_BYTES = 4 << 20,
+	CHUNK_BYTES = 256 << 10,
+	CHUNK_COUNT = CHUNK_BYTES / 2,
+	AHEAD_JOBS = 8, /* asked of the system before they are read */
+};
+
+struct job {
+	const struct hf_place *place;
+	int tensor;
+	int64_t first, count;
+};
+
+/* Of one thread. The planes are for what has no address. */
+struct scratch {
+	char raw[CHUNK_BYTES];
+	uint16_t hi[CHUNK_COUNT];
+	int16_t lo[CHUNK_COUNT];
+};
+
+struct load {
+	const struct convert_kernels *kernels;
+	const struct plane_sink *sink;
+	struct job *jobs;
+	int64_t job_count;
+	struct scratch *scratch; /* [workers] */
+	pthread_mutex_t write_lock;
+};
+
+/* ---- one job ---- */
+
+static int64_t job_offset(const struct job *job)
+{
+	return job->place->tensor->begin_bytes + job->first * hf_place_element_bytes(job->place);
+}
+
+static int64_t job_bytes(const struct job *job)
+{
+	return job->count * hf_place_element_bytes(job->place);
+}
+
+static void job_expect(const struct load *load, int64_t index)
+{
+	const struct job *job;
+
+	if (index >= load->job_count)
+		return;
+	job = &load->jobs[index];
+	page_cache_expect(job->place->file->cache, job_offset(job), job_bytes(job));
+}
+
+static void *address(const struct load *load, enum plane plane, const struct job *job)
+{
+	const struct plane_sink *sink = load->sink;
+
+	return sink->at ? sink->at(sink->context, job->tensor, plane, job->first, job->count) : NULL;
+}
+
+static int write_plane(
+        struct load *load, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	int err;
+
+	pthread_mutex_lock(&load->write_lock);
+	err = load->sink->write(load->sink->context, tensor, plane, first, count, src);
+	pthread_mutex_unlock(&load->write_lock);
+	return err;
+}
+
+/* The first of `count` elements that is not finite; there is one. */
+static int fail_first(const struct hf_place *place, const void *raw, int64_t first, int64_t count)
+{
+	const uint16_t *half = raw;
+	float value = 0;
+	int64_t i;
+
+	for (i = 0; i < count; i++) {
+		if (place->tensor->dtype == SAFETENSORS_F32)
+			memcpy(&value, (const char *)raw + 4 * i, 4);
+		else
+			value = place->tensor->dtype == SAFETENSORS_F16 ? f16_to_f32(half[i])
+			                                                : bf16_to_f32(half[i]);
+		if ((f32_bits(value) & 0x7f800000) == 0x7f800000)
+			break;
+	}
+	return hf_import_fail_value(place, first + i, value);
+}
+
+/* `count` elements from `first` on into these planes; bf16 goes to hi by itself. lo may be NULL for bf16. */
+static int read_chunk(const struct load *load, const struct hf_place *place, struct scratch *scratch,
+        uint16_t *hi, int16_t *lo, int64_t first, int64_t count)
+{
+	int64_t width = hf_place_element_bytes(place);
+	enum safetensors_dtype dtype = place->tensor->dtype;
+	void *raw = dtype == SAFETENSORS_BF16 ? (void *)hi : scratch->raw;
+	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width), bad;
+
+	if (err)
+		return err;
+	if (dtype == SAFETENSORS_F32)
+		bad = load->kernels->f32(hi, lo, raw, count);
+	else if (dtype == SAFETENSORS_F16)
+		bad = load->kernels->f16(hi, lo, raw, count);
+	else
+		bad = load->kernels->bf16(hi, count);
+	if (dtype == SAFETENSORS_BF16 && lo)
+		memset(lo, 0, (size_t)count * sizeof(*lo));
+	return bad ? fail_first(place, raw, first, count) : 0;
+}
+
+static int load_job(void *context, int64_t index, int worker)
+{
+	struct load *load = context;
+	const struct job *job = &load->jobs[index];
+	struct scratch *scratch = &load->scratch[worker];
+	int needs_lo = job->place->tensor->dtype != SAFETENSORS_BF16 || !load->sink->is_zero;
+	uint16_t *hi = address(load, PLANE_HI, job);
+	int16_t *lo = needs_lo ? address(load, PLANE_LO, job) : NULL;
+	int64_t most = CHUNK_BYTES / hf_place_element_bytes(job->place);
+	int err = 0;
+
+	job_expect(load, index + AHEAD_JOBS);
+	for (int64_t at = 0, count; !err && at < job->count; at += count) {
+		uint16_t *to_hi = hi ? hi + at : scratch->hi;
+		int16_t *to_lo = lo ? lo + at : needs_lo ? scratch->lo : NULL;
+
+		count = job->count - at < most ? job->count - at : most;
+		err = read_chunk(load, job->place, scratch, to_hi, to_lo, job->first + at, count);
+		if (!err && !hi)
+			err = write_plane(load, job->tensor, PLANE_HI, job->first + at, count, to_hi);
+		if (!err && !lo && needs_lo)
+			err = write_plane(load, job->tensor, PLANE_LO, job->first + at, count, to_lo);
+	}
+	page_cache_restore(job->place->file->cache, job_offset(job), job_bytes(job));
+	return err;
+}
+
+/* ---- all of them ---- */
+
+static int compare_jobs(const void *a, const void *b)
+{
+	const struct job *left = a, *right = b;
+	int64_t from = job_offset(left), to = job_offset(right);
+
+	if (left->place->file_index != right->place->file_index)
+		return left->place->file_index < right->place->file_index ? -1 : 1;
+	return from < to ? -1 : from > to;
+}
+
+static int64_t jobs_of(const struct hf_place *place, int64_t count)
+{
+	int64_t most = JOB_BYTES / hf_place_element_bytes(place);
+
+	return (count + most - 1) / most;
+}
+
+static int make_jobs(struct load *load, const struct hf_import *import, const struct plane_range *ranges,
+        int64_t range_count)
+{
+	int64_t count = 0;
+
+	for (int64_t r = 0; r < range_count; r++)
+		count += jobs_of(&import->places[ranges[r].tensor], ranges[r].count);
+	load->jobs = mem_alloc((size_t)count, sizeof(*load->jobs));
+	if (!load->jobs)
+		return ERR_NOMEM;
+	for (int64_t r = 0; r < range_count; r++) {
+		const struct hf_place *place = &import->places[ranges[r].tensor];
+		int64_t most = JOB_BYTES / hf_place_element_bytes(place);
+
+		for (int64_t at = 0; at < ranges[r].count; at += most) {
+			int64_t left = ranges[r].count - at;
+
+			load->jobs[load->job_count++] = (struct job){
+			        place, ranges[r].tensor, ranges[r].first + at, left < most ? left : most};
+		}
+	}
+	qsort(load->jobs, (size_t)load->job_count, sizeof(*load->jobs), compare_jobs);
+	return 0;
+}
+
+static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
+        const struct plane_range *ranges, int64_t range_count, struct pool *pool)
+{
+	struct load load = {.kernels = convert_kernels(), .sink = sink};
+	int err = make_jobs(&load, import, ranges, range_count);
+
+	if (!err) {
+		load.scratch = mem_alloc((size_t)crew_worker_count(pool), sizeof(*load.scratch));
+		err = load.scratch ? 0 : ERR_NOMEM;
+	}
+	if (!err) {
+		pthread_mutex_init(&load.write_lock, NULL);
+		for (int64_t i = 0; i < AHEAD_JOBS; i++)
+			job_expect(&load, i);
+		err = crew_run(pool, load.job_count, load_job, &load);
+		pthread_mutex_destroy(&load.write_lock);
+	}
+	mem_free(load.scratch);
+	mem_free(load.jobs);
+	return err;
+}
+
+int hf_import_load(struct hf_import *import, const struct plane_sink *sink, const struct plane_range *ranges,
+        int64_t range_count, struct pool *pool)
+{
+	const struct model *model = import->model;
+	struct plane_range *all;
+	int err;
+
+	if (ranges)
+		return load_ranges(import, sink, ranges, range_count, pool);
+	all = mem_alloc((size_t)model->tensor_count, sizeof(*all));
+	if (!all)
+		return ERR_NOMEM;
+	for (int t = 0; t < model->tensor_count; t++)
+		all[t] = (struct plane_range){t, 0, model->tensors[t].count};
+	err = load_ranges(import, sink, all, model->tensor_count, pool);
+	mem_free(all);
+	return err;
+}

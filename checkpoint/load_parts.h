@@ -1,0 +1,47 @@
+/* What the files behind load.h share: load.c opens and looks things up, load_planes.c moves bytes. */
+#ifndef FERRY_CHECKPOINT_LOAD_PARTS_H
+#define FERRY_CHECKPOINT_LOAD_PARTS_H
+
+#include "checkpoint/load.h"
+#include "checkpoint/safetensors.h"
+
+enum { CHECKPOINT_CACHE_BLOCKS = 4 };
+
+/* One range of one plane in a file. */
+struct checkpoint_entry {
+	enum plane plane;
+	struct plane_range range;
+	int file;
+	int64_t begin_bytes;
+};
+
+struct checkpoint_block {
+	int file;
+	int64_t block, used;  /* `used`: when, for choosing what goes */
+	unsigned char *bytes; /* NULL: empty */
+};
+
+struct checkpoint {
+	char *path;
+	struct manifest *manifest;
+	struct safetensors **files;       /* [file_count]; NULL for files that are no shards */
+	struct checkpoint_entry *entries; /* by plane, tensor, first */
+	int64_t entry_count;
+	struct checkpoint_block cache[CHECKPOINT_CACHE_BLOCKS];
+	int64_t clock;
+};
+
+/* The entry that holds element `first`; entries of a saved plane cover every tensor. */
+const struct checkpoint_entry *checkpoint_find_entry(
+        const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first);
+
+/* Length of a block of a file: SAFETENSORS_BLOCK_BYTES, or what is left. */
+int64_t checkpoint_block_bytes(const struct checkpoint *checkpoint, int file, int64_t block);
+
+/* ERR_INPUT for a block whose checksum is not the manifest's. */
+int checkpoint_fail_block(const struct checkpoint *checkpoint, int file, int64_t block);
+
+/* Gives the cache's memory back. */
+void checkpoint_forget_blocks(struct checkpoint *checkpoint);
+
+#endif

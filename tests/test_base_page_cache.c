@@ -1,0 +1,169 @@
+/* links: base */
+#include "base/mem.h"
+#include "base/page_cache.h"
+#include "tests/check.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Pages of a file come into the page cache and leave it; mincore(2) says which are there. */
+
+enum { PAGE = 4096, PAGES = 1000, LEN_BYTES = PAGES * PAGE - 100 };
+
+static unsigned char seen[PAGES];
+static char *path;
+static int fd;
+
+static int resident(int first, int count)
+{
+	void *at = mmap(NULL, LEN_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	int found = 0;
+
+	assert_true(at != MAP_FAILED);
+	assert_int_equal(mincore(at, LEN_BYTES, seen), 0);
+	munmap(at, LEN_BYTES);
+	for (int i = first; i < first + count; i++)
+		found += seen[i] & 1;
+	return found;
+}
+
+static void read_pages(int first, int count)
+{
+	char *to = mem_alloc((size_t)count, PAGE);
+
+	check_ok(file_read_at(fd, path, to,
+	        (size_t)(first + count == PAGES ? count * PAGE - 100 : count * PAGE), (int64_t)first * PAGE));
+	mem_free(to);
+}
+
+/* A file on a disk, none of it cached; 0 where pages do not leave (a file system in memory). */
+static int make_cold(void)
+{
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	return resident(0, PAGES) == 0;
+}
+
+static int make_file(void **state)
+{
+	char *bytes;
+
+	check_dir_make(state);
+	path = file_join(*state, "file");
+	bytes = mem_alloc(LEN_BYTES, 1);
+	for (int i = 0; i < LEN_BYTES; i++)
+		bytes[i] = (char)(i / 3);
+	check_ok(file_write_all(path, bytes, LEN_BYTES));
+	mem_free(bytes);
+	fd = open(path, O_RDONLY);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* pages that nobody read are nobody's */
+	return fd < 0;
+}
+
+static int remove_file(void **state)
+{
+	close(fd);
+	mem_free(path);
+	return check_dir_remove(state);
+}
+
+static void what_was_not_there_leaves(void **state)
+{
+	struct page_cache *cache;
+
+	(void)state;
+	if (!make_cold())
+		skip();
+	check_ok(page_cache_open(&cache, fd, LEN_BYTES));
+	assert_int_equal(page_cache_found_bytes(cache), 0);
+	read_pages(0, PAGES);
+	assert_int_equal(resident(0, PAGES), PAGES);
+	page_cache_restore(cache, 0, 100 * PAGE);
+	assert_int_equal(resident(0, 100), 0);
+	assert_int_equal(resident(100, PAGES - 100), PAGES - 100);
+	page_cache_restore(cache, 100 * PAGE + 1, 100 * PAGE - 2); /* its two border pages stay */
+	assert_int_equal(resident(100, 100), 2);
+	page_cache_restore(cache, 0, LEN_BYTES);
+	assert_int_equal(resident(0, PAGES), 0);
+	page_cache_close(cache);
+}
+
+static void what_was_there_stays(void **state)
+{
+	struct page_cache *cache;
+
+	(void)state;
+	if (!make_cold())
+		skip();
+	read_pages(0, PAGES);
+	check_ok(page_cache_open(&cache, fd, LEN_BYTES));
+	assert_int_equal(page_cache_found_bytes(cache), PAGES * PAGE);
+	page_cache_expect(cache, 0, LEN_BYTES);
+	page_cache_restore(cache, 0, LEN_BYTES);
+	assert_int_equal(resident(0, PAGES), PAGES);
+	page_cache_close(cache);
+	page_cache_close(NULL);
+	page_cache_expect(NULL, 0, 1);
+	page_cache_restore(NULL, 0, 1);
+}
+
+/* Runs of every length at every place of a word of bits. */
+static void what_was_there_in_part_is_as_it_was(void **state)
+{
+	unsigned char before[PAGES];
+	struct page_cache *cache;
+	int at = 0, found;
+
+	(void)state;
+	if (!make_cold())
+		skip();
+	for (int run = 1; at + 2 * run<PAGES; at += 2 * run + run % 3, run += run> 12 ? 29 : 1)
+		read_pages(at + run, run);
+	read_pages(PAGES - 1, 1);
+	found = resident(0, PAGES);
+	assert_true(found > 100 && found < PAGES - 100);
+	memcpy(before, seen, sizeof(before));
+	check_ok(page_cache_open(&cache, fd, LEN_BYTES));
+	assert_int_equal(page_cache_found_bytes(cache), found * PAGE);
+	page_cache_expect(cache, 0, LEN_BYTES);
+	read_pages(0, PAGES);
+	assert_int_equal(resident(0, PAGES), PAGES);
+	for (int first = 0; first < PAGES; first += 37)
+		page_cache_restore(cache, first * PAGE, (first + 37 < PAGES ? 37 : PAGES - first) * PAGE);
+	assert_int_equal(resident(0, PAGES), found);
+	for (int i = 0; i < PAGES; i++)
+		assert_int_equal(before[i] & 1, seen[i] & 1);
+	page_cache_close(cache);
+}
+
+static void out_of_memory(void **state)
+{
+	struct page_cache *cache;
+	int64_t n = 0;
+	int code;
+
+	(void)state;
+	make_cold();
+	read_pages(10, 10);
+	do {
+		mem_fault_arm(++n, MEM_FAULT_ONCE);
+		code = page_cache_open(&cache, fd, LEN_BYTES);
+		mem_fault_arm(0, MEM_FAULT_ONCE);
+		if (code)
+			check_fails(code, ERR_NOMEM, "out of memory");
+		page_cache_close(cache);
+	} while (code);
+	assert_true(n > 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(what_was_not_there_leaves),
+	        cmocka_unit_test(what_was_there_stays),
+	        cmocka_unit_test(what_was_there_in_part_is_as_it_was),
+	        cmocka_unit_test(out_of_memory),
+	};
+
+	return cmocka_run_group_tests_name("base_page_cache", tests, make_file, remove_file);
+}
