@@ -84,7 +84,7 @@ static int model_make(struct model **model, int64_t parameters)
 static int weights_write(struct load_files *files, int64_t bytes)
 {
 	struct numbers *numbers = numbers_make();
-	struct plane_source source = {numbers, numbers_read};
+	struct plane_source source = {.context = numbers, .read = numbers_read};
 	struct hf_export options = {.dir = files->temp,
 	        .existing = HF_EXPORT_REPLACE,
 	        .dtype = files->kind == LOAD_F32 ? SAFETENSORS_F32 : SAFETENSORS_BF16,

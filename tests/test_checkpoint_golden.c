@@ -163,7 +163,7 @@ static void golden_models(void **state)
 
 		for (int64_t shard_bytes = 0; shard_bytes <= 50000; shard_bytes += 50000) {
 			struct planes planes, back;
-			struct plane_source source = {&planes, planes_read};
+			struct plane_source source = {.context = &planes, .read = planes_read};
 			struct hf_export options = {.dir = to,
 			        .existing = HF_EXPORT_REPLACE,
 			        .dtype = SAFETENSORS_F32,

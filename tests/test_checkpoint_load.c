@@ -146,7 +146,7 @@ static int64_t planes_differ(const struct planes *p, enum safetensors_dtype dtyp
 static char *weights(const char *name, enum safetensors_dtype dtype)
 {
 	char *path = file_join(dir, name);
-	struct plane_source source = {NULL, planes_read};
+	struct plane_source source = {.read = planes_read};
 	struct hf_export options = {.dir = path, .dtype = dtype, .shard_bytes = 5 << 20};
 
 	options.existing = HF_EXPORT_REPLACE;
@@ -315,7 +315,7 @@ static void the_first_error_wins(void **state)
 
 static char *checkpoint_make(const char *name)
 {
-	struct plane_source source = {NULL, planes_read};
+	struct plane_source source = {.read = planes_read};
 	char *out = file_join(dir, name), *path;
 	struct checkpoint_save save = {.output_dir = out,
 	        .step = 1,
