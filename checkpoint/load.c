@@ -135,8 +135,7 @@ static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, con
 		return ERR_NOMEM;
 	found = safetensors_find(shard, name);
 	mem_free(name);
-	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count) ||
-	        found->begin_bytes % plane_width(plane, checkpoint->manifest->state))
+	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count))
 		return err_set(ERR_INPUT, "%s: does not hold plane %s of %s from %" PRId64, shard->path,
 		        plane_name(plane), tensor->name, range->first);
 	checkpoint->entries[checkpoint->entry_count++] =

@@ -11,8 +11,9 @@
 #include <xxhash.h>
 
 enum {
-	CHUNK_BYTES = 256 << 10, /* a core's cache holds it from the read to the checksum */
-	AHEAD_JOBS = 8,          /* blocks asked of the system before they are read */
+	CHUNK_BYTES = 256 << 10,          /* a core's cache holds it from the read to the checksum */
+	SCRATCH_BYTES = CHUNK_BYTES + 64, /* and the rest of a number */
+	AHEAD_JOBS = 8,                   /* blocks asked of the system before they are read */
 };
 
 /* What is wanted of one entry: elements of a plane, and where they begin in their file. */
@@ -36,7 +37,7 @@ struct load {
 	int64_t segment_count;
 	struct job *jobs;
 	int64_t job_count;
-	unsigned char *scratch; /* [workers][CHUNK_BYTES] */
+	unsigned char *scratch; /* [workers][SCRATCH_BYTES] */
 	pthread_mutex_t write_lock;
 };
 
@@ -53,60 +54,85 @@ static void job_expect(const struct load *load, int64_t index)
 	        checkpoint_block_bytes(load->checkpoint, job->file, job->block));
 }
 
-/* The elements of a segment whose numbers lie in [begin, end) of the file. */
-static struct plane_range elements(
-        const struct load *load, const struct segment *s, int64_t begin, int64_t end)
+/* Where a segment's bytes go in host memory. */
+static unsigned char *address(const struct load *load, const struct segment *s)
+{
+	const struct plane_sink *sink = load->sink;
+
+	return sink->at ? sink->at(sink->context, s->range.tensor, s->plane, s->range.first, s->range.count)
+	                : NULL;
+}
+
+/* Hands over the numbers of a segment from byte `at` on, where one begins. */
+static int write_numbers(
+        struct load *load, const struct segment *s, int64_t at, int64_t numbers, const void *src)
 {
 	int width = plane_width(s->plane, load->checkpoint->manifest->state);
 	int64_t each = PLANES_SCALE >> s->plane & 1 ? PLANE_BLOCK_COUNT : 1;
-	int64_t first = (begin - s->begin_bytes) / width * each, count = (end - begin) / width * each;
+	int64_t first = (at - s->begin_bytes) / width * each, count = numbers * each;
+	int err;
 
 	if (count > s->range.count - first) /* the last scale may be of fewer */
 		count = s->range.count - first;
-	return (struct plane_range){s->range.tensor, s->range.first + first, count};
-}
-
-static void *address(const struct load *load, const struct segment *s, int64_t begin, int64_t end)
-{
-	struct plane_range r = elements(load, s, begin, end);
-
-	return load->sink->at ? load->sink->at(load->sink->context, r.tensor, s->plane, r.first, r.count)
-	                      : NULL;
-}
-
-static int write_segment(
-        struct load *load, const struct segment *s, int64_t begin, int64_t end, const void *src)
-{
-	struct plane_range r = elements(load, s, begin, end);
-	int err;
-
 	pthread_mutex_lock(&load->write_lock);
-	err = load->sink->write(load->sink->context, r.tensor, s->plane, r.first, r.count, src);
+	err = load->sink->write(
+	        load->sink->context, s->range.tensor, s->plane, s->range.first + first, count, src);
 	pthread_mutex_unlock(&load->write_lock);
 	return err;
 }
 
-/* Bytes [begin, end) of a file: they belong to one segment, or to none that is wanted (NULL). */
-static int read_part(struct load *load, XXH3_state_t *hash, const struct segment *s, int file,
-        unsigned char *scratch, int64_t begin, int64_t end)
+static int read_bytes(
+        const struct load *load, XXH3_state_t *hash, int file, unsigned char *to, int64_t begin, int64_t end)
 {
 	const struct safetensors *shard = load->checkpoint->files[file];
-	unsigned char *to = s ? address(load, s, begin, end) : NULL;
-	int64_t most = CHUNK_BYTES, part;
+	int64_t part;
 	int err = 0;
 
-	if (s && !to && plane_bytes(s->plane, load->checkpoint->manifest->state, PLANE_PIECE_COUNT) < most)
-		most = plane_bytes(s->plane, load->checkpoint->manifest->state, PLANE_PIECE_COUNT);
-	for (int64_t at = begin; !err && at < end; at += part) {
-		unsigned char *chunk = to ? to + (at - begin) : scratch;
+	for (int64_t at = begin; !err && at < end; at += part, to += part) {
+		part = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
+		err = file_read_at(shard->fd, shard->path, to, (size_t)part, at);
+		if (!err && hash)
+			XXH3_64bits_update(hash, to, (size_t)part);
+	}
+	return err;
+}
+
+/* Bytes [begin, end) of a segment that has no address. Nothing keeps numbers from lying across the border of
+ * two blocks: such a one is the former block's to hand over, which reads its last bytes once more. */
+static int stage_bytes(struct load *load, XXH3_state_t *hash, const struct segment *s, unsigned char *scratch,
+        int64_t begin, int64_t end)
+{
+	enum plane_state state = load->checkpoint->manifest->state;
+	int64_t width = plane_width(s->plane, state), most = plane_bytes(s->plane, state, PLANE_PIECE_COUNT);
+	int64_t head = (width - (begin - s->begin_bytes) % width) % width, part;
+	int err = head ? read_bytes(load, hash, s->file, scratch, begin, begin + head) : 0;
+
+	if (most > CHUNK_BYTES)
+		most = CHUNK_BYTES;
+	for (int64_t at = begin + head; !err && at < end; at += part) {
+		int64_t rest;
 
 		part = end - at < most ? end - at : most;
-		err = file_read_at(shard->fd, shard->path, chunk, (size_t)part, at);
-		if (err)
-			return err;
-		XXH3_64bits_update(hash, chunk, (size_t)part);
-		if (s && !to)
-			err = write_segment(load, s, at, at + part, chunk);
+		rest = (width - part % width) % width; /* of a number that goes on in the next block */
+		err = read_bytes(load, hash, s->file, scratch, at, at + part);
+		if (!err && rest)
+			err = read_bytes(load, NULL, s->file, scratch + part, at + part, at + part + rest);
+		if (!err)
+			err = write_numbers(load, s, at, (part + rest) / width, scratch);
+	}
+	return err;
+}
+
+/* Bytes that nobody wants, for the checksum. */
+static int pass_bytes(const struct load *load, XXH3_state_t *hash, int file, unsigned char *scratch,
+        int64_t begin, int64_t end)
+{
+	int64_t part;
+	int err = 0;
+
+	for (int64_t at = begin; !err && at < end; at += part) {
+		part = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
+		err = read_bytes(load, hash, file, scratch, at, at + part);
 	}
 	return err;
 }
@@ -122,6 +148,7 @@ static int load_block(struct load *load, const struct job *job, unsigned char *s
 	XXH3_64bits_reset(&hash);
 	for (int64_t i = job->first_segment; !err && at < end; at = part_end) {
 		const struct segment *s;
+		unsigned char *to;
 
 		while (i < load->segment_count && load->segments[i].file == job->file &&
 		        load->segments[i].end_bytes <= at)
@@ -131,8 +158,12 @@ static int load_block(struct load *load, const struct job *job, unsigned char *s
 		part_end = !s ? end : s->begin_bytes > at ? s->begin_bytes : s->end_bytes;
 		if (part_end > end)
 			part_end = end;
-		err = read_part(
-		        load, &hash, s && s->begin_bytes <= at ? s : NULL, job->file, scratch, at, part_end);
+		if (!s || s->begin_bytes > at)
+			err = pass_bytes(load, &hash, job->file, scratch, at, part_end);
+		else if ((to = address(load, s)))
+			err = read_bytes(load, &hash, job->file, to + (at - s->begin_bytes), at, part_end);
+		else
+			err = stage_bytes(load, &hash, s, scratch, at, part_end);
 	}
 	if (!err && XXH3_64bits_digest(&hash) != checkpoint->manifest->files[job->file].hashes[job->block])
 		err = checkpoint_fail_block(checkpoint, job->file, job->block);
@@ -146,7 +177,7 @@ static int load_job(void *context, int64_t index, int worker)
 	int err;
 
 	job_expect(load, index + AHEAD_JOBS);
-	err = load_block(load, job, load->scratch + (int64_t)worker * CHUNK_BYTES);
+	err = load_block(load, job, load->scratch + (int64_t)worker * SCRATCH_BYTES);
 	page_cache_restore(load->checkpoint->files[job->file]->cache, job->block * SAFETENSORS_BLOCK_BYTES,
 	        checkpoint_block_bytes(load->checkpoint, job->file, job->block));
 	return err;
@@ -244,7 +275,7 @@ int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink
 	if (!err)
 		err = make_jobs(&load);
 	if (!err) {
-		load.scratch = mem_alloc((size_t)crew_worker_count(pool), CHUNK_BYTES);
+		load.scratch = mem_alloc((size_t)crew_worker_count(pool), SCRATCH_BYTES);
 		err = load.scratch ? 0 : ERR_NOMEM;
 	}
 	if (!err) {

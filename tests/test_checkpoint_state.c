@@ -71,7 +71,7 @@ static int state_write(
 static void save_state(char **path, const char *out, enum plane_state format, unsigned planes)
 {
 	struct model model = state_model();
-	struct plane_source source = {&format, state_read};
+	struct plane_source source = {.context = &format, .read = state_read};
 	/* borders of blocks, and one range of a block that the tensor's end cuts */
 	const struct plane_range ranges[] = {
 	        {0, 0, 256}, {0, 256, 256}, {0, 512, 188}, {1, 0, 5}, {2, 0, 512}};
