@@ -318,11 +318,11 @@ static int train_whole(struct trainer *t)
 	if (rc)
 		return rc;
 	signals_start();
-	rc = train_run(t);
+	rc = train_save_end(t, train_run(t));
 	if (!rc)
 		store_report(t->session.engine, t->session.pool);
-	if (!rc && t->saved_step != t->step)
-		rc = train_save_checkpoint(t);
+	if (!rc)
+		rc = train_save_now(t);
 	if (!rc)
 		rc = train_export_model(t);
 	progress_close(t->progress);

@@ -26,7 +26,7 @@ struct metrics_step {
 	int skipped;
 	double wait_ms[QUEUE_COUNT]; /* how long compute stood still for each; [QUEUE_COMPUTE] is not written
 	                              */
-	double disk_wait_ms;
+	double disk_wait_ms;         /* that updates, and the loop before the step, waited for a save */
 };
 
 struct metrics_eval {

@@ -385,6 +385,25 @@ void session_source(struct session *s, struct plane_source *source)
 	*source = (struct plane_source){.context = s->engine, .read = read_plane};
 }
 
+static int read_snapshot(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
+}
+
+static void done_snapshot(void *context, int tensor)
+{
+	if (tensor == PLANE_SOURCE_END)
+		snapshot_end(context);
+	else
+		snapshot_done(context, tensor);
+}
+
+void session_snapshot_source(struct session *s, struct plane_source *source)
+{
+	*source = (struct plane_source){
+	        .context = engine_snapshot(s->engine), .read = read_snapshot, .done = done_snapshot};
+}
+
 /* Every element is a function of the seed: any rank makes its own. */
 static int random_weights(struct session *s)
 {

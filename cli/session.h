@@ -73,6 +73,9 @@ enum plane_state session_plane_state(const struct config *c);
 void session_sink(struct session *s, struct plane_sink *sink);
 void session_source(struct session *s, struct plane_source *source);
 
+/* The planes of a snapshot (offload/snapshot.h), for another thread; the source's END ends it. */
+void session_snapshot_source(struct session *s, struct plane_source *source);
+
 /* A micro-batch as the engine takes it. */
 void session_host_batch(struct host_batch *to, const struct micro_batch *from);
 

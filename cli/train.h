@@ -22,6 +22,10 @@ struct trainer {
 	struct progress *progress;
 	int64_t step, total_steps; /* steps done; of the run */
 	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
+	struct train_save *save;   /* under way beside the steps; NULL: none */
+	int save_failures;         /* in a row */
+	int64_t disk_wait_ns;      /* that the loop waited for a save, since the last step's row */
+	int64_t snapshot_wait_ns;  /* that updates did, up to that row */
 	int64_t save_every, eval_every, sample_every, log_every; /* 0: not while running */
 	int sample_at_ends; /* before the first step and after the last */
 	int64_t skipped_in_row;
@@ -43,7 +47,31 @@ int train_find_checkpoint(const struct config *c, char **path);
 
 /* Planes and state of t->checkpoint into the engine. */
 int train_load_checkpoint(struct trainer *t);
-int train_save_checkpoint(struct trainer *t);
+
+/* What a checkpoint must bring back besides planes; NULL when out of memory. */
+json_t *train_state(const struct trainer *t);
+
+/* ---- saving (cli/train_saver.c) ----
+ *
+ * A save begins between two steps and goes on beside the next ones; where a unit lives on the device, which
+ * only the owning thread can read, it is made at once instead. One that fails is tried once more, with the
+ * planes of the step at which that was seen. All functions are collective. */
+
+/* A checkpoint of this step; waits for the one before, if that is still being written. */
+int train_save_begin(struct trainer *t);
+
+/* Between steps: commits what is written. */
+int train_save_poll(struct trainer *t);
+
+/* Returns when the one that is under way stands, or failed for the first time. */
+int train_save_wait(struct trainer *t);
+
+/* Returns when a checkpoint of this step stands. */
+int train_save_now(struct trainer *t);
+
+/* The run is over, with `rc`: a save that is under way is brought to its end where that can be. Returns rc,
+ * or the save's error. */
+int train_save_end(struct trainer *t, int rc);
 
 /* The result as a HuggingFace directory in output_dir/model. */
 int train_export_model(struct trainer *t);

@@ -117,6 +117,17 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 
 /* ---- between steps ---- */
 
+/* How long this step's updates waited for a save, and the loop before it. */
+static int64_t disk_wait_ns(struct trainer *t)
+{
+	int64_t updates = snapshot_wait_ns(engine_snapshot(t->session.engine));
+	int64_t ns = t->disk_wait_ns + updates - t->snapshot_wait_ns;
+
+	t->disk_wait_ns = 0;
+	t->snapshot_wait_ns = updates;
+	return ns;
+}
+
 static int step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
         double seconds)
 {
@@ -145,6 +156,7 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 		waited += row.wait_ms[q];
 	}
 	t->before = now;
+	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
 	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
 		return 0;
 	rc = metrics_write_step(t->metrics, &row);
@@ -220,7 +232,7 @@ static int step_watch(struct trainer *t)
 		rc = sample(t);
 	if (!rc && t->step < t->total_steps &&
 	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
-		rc = train_save_checkpoint(t);
+		rc = train_save_begin(t);
 	return rc;
 }
 
@@ -266,11 +278,13 @@ int train_run(struct trainer *t)
 		if (!rc)
 			rc = skip_check(t, &result);
 		if (!rc)
+			rc = train_save_poll(t);
+		if (!rc)
 			rc = step_watch(t);
 		if (!rc)
 			rc = ranks_signal(&signal);
 		if (!rc && signal && t->step < t->total_steps) {
-			rc = t->saved_step == t->step ? 0 : train_save_checkpoint(t);
+			rc = train_save_now(t);
 			if (!rc)
 				rc = trace_write(t);
 			return rc ? rc

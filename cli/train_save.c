@@ -38,7 +38,7 @@ static uint64_t rows_hash(const struct session_rows *rows)
 	return XXH3_64bits_withSeed(order, sizeof(order), hash);
 }
 
-static json_t *training_state(const struct trainer *t)
+json_t *train_state(const struct trainer *t)
 {
 	char rows[32];
 
@@ -150,43 +150,6 @@ int train_load_checkpoint(struct trainer *t)
 		        path, plane_state_name(m->state), plane_state_name(state));
 	if (!rc)
 		log_info("resumed %s at step %" PRId64, path, t->step);
-	return rc;
-}
-
-int train_save_checkpoint(struct trainer *t)
-{
-	enum plane_state state = session_plane_state(t->config);
-	struct plane_source source;
-	struct checkpoint_save save = {
-	        .output_dir = t->config->output_dir,
-	        .step = t->step,
-	        .model = t->session.model,
-	        .source = &source,
-	        .planes = planes_of(state),
-	        .state = state,
-	        .files_from = t->session.model_dir,
-	        .total_limit = (int)t->config->save_total_limit,
-	        .world = ranks_checkpoint_world(),
-	};
-	struct plane_range *ranges = NULL;
-	char *path = NULL;
-	int rc = engine_flush(t->session.engine);
-
-	if (!rc)
-		rc = ranks_held(&ranges, &save.range_count, engine_units(t->session.engine));
-	save.ranges = ranges;
-	save.training = training_state(t);
-	session_source(&t->session, &source);
-	rc = world_agree(rc || save.training ? rc : ERR_NOMEM);
-	if (!rc)
-		rc = checkpoint_save(&save, &path);
-	json_decref(save.training);
-	mem_free(ranges);
-	if (!rc) {
-		t->saved_step = t->step;
-		log_info("saved %s", path);
-	}
-	mem_free(path);
 	return rc;
 }
 

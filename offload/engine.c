@@ -184,6 +184,7 @@ void engine_close(struct engine *e)
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		stream_close(e->dock.streams[q]);
 	comm_close(e->dock.comm);
+	snapshot_close(e->dock.snapshot);
 	store_close(e->dock.store);
 	if (e->dock.stage)
 		device_slab_close(e->options.device, e->dock.stage);
@@ -295,6 +296,8 @@ int engine_start(struct engine *e)
 		rc = stream_open(&e->dock.streams[q], device, (enum queue_kind)q);
 	if (!rc)
 		rc = store_open(&e->dock.store, device, p, e->options.crossing, e->options.pool);
+	if (!rc)
+		rc = snapshot_open(&e->dock.snapshot, p, e->dock.store);
 	if (!rc)
 		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], e->options.crossing);
 	if (!rc) {
@@ -432,6 +435,25 @@ int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t co
 		dst[i] = bf16_to_f32(half);
 	}
 	return 0;
+}
+
+struct snapshot *engine_snapshot(struct engine *e)
+{
+	return e->dock.snapshot;
+}
+
+void engine_snapshot_begin(struct engine *e)
+{
+	snapshot_begin(e->dock.snapshot, e->pending ? SNAPSHOT_UPDATES_PENDING : SNAPSHOT_UPDATES_NONE);
+}
+
+int engine_snapshot_settle(struct engine *e)
+{
+	int rc = snapshot_is_awaiting(e->dock.snapshot) ? engine_flush(e) : 0;
+
+	if (rc)
+		snapshot_cancel(e->dock.snapshot);
+	return rc;
 }
 
 /* ---- stepping ---- */

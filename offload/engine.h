@@ -93,6 +93,13 @@ void *engine_plane_at(
 /* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
 int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);
 
+/* Weights and optimizer state as the last step leaves them, for another thread to read while steps go on
+ * (offload/snapshot.h), after engine_start. settle: before the owning thread waits for that reader, runs the
+ * updates that it waits for; where they fail the snapshot is cancelled. */
+struct snapshot *engine_snapshot(struct engine *engine);
+void engine_snapshot_begin(struct engine *engine);
+int engine_snapshot_settle(struct engine *engine);
+
 /* One optimizer step at this learning rate. total_targets: of the step over all ranks (0: nothing to learn
  * from, skipped as a step without update: loss 0). ERR_NONFINITE where updates ran inside backward. spans as
  * in run_execute. */

@@ -9,7 +9,7 @@
 #define FERRY_OFFLOAD_RUN_H
 
 #include "host/pool.h"
-#include "offload/store.h"
+#include "offload/snapshot.h"
 #include "optim/adamw.h"
 
 struct dock {
@@ -19,6 +19,7 @@ struct dock {
 	struct pool *pool; /* of the CPU optimizer; borrowed */
 	enum adamw_isa isa;
 	struct store *store;
+	struct snapshot *snapshot; /* UPDATEs of host planes ask it first */
 	dev_addr arena;
 	char *stage;
 };

@@ -175,6 +175,8 @@ static int work_run(void *context)
 		if (arg->role == ARG_SRC)
 			w.gradient_dtype = r->plan->buffers[arg->buffer].dtype;
 	}
+	if (call->op->kind == PLAN_UPDATE_CPU)
+		snapshot_update_begin(r->dock->snapshot, call->op->unit);
 	if (pool_node_count(r->dock->pool) > 1) {
 		int64_t node_first[POOL_NODES_MAX + 1];
 
@@ -183,6 +185,8 @@ static int work_run(void *context)
 	} else {
 		pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
 	}
+	if (call->op->kind == PLAN_UPDATE_CPU)
+		snapshot_update_end(r->dock->snapshot, call->op->unit);
 	return 0;
 }
 

@@ -5,30 +5,51 @@
 #include "base/mem.h"
 
 #include <pthread.h>
+#include <string.h>
 
 enum unit_state { UNIT_FREE, UNIT_AWAITED, UNIT_HELD };
 
+struct unit_hold {
+	enum unit_state state;
+	int left; /* tensors of this rank that are not done */
+};
+
 struct snapshot {
+	const struct plan *plan;
+	const struct store *store;
 	pthread_mutex_t lock; /* for all below */
 	pthread_cond_t change;
-	enum unit_state *units;
-	int unit_count, cancelled;
+	struct unit_hold *units;
+	int cancelled;
 	int64_t wait_ns;
 };
 
-int snapshot_open(struct snapshot **out, int unit_count)
+/* The tensor's part in this rank's shard, from `first`; *at counts elements from the shard's start. */
+static int64_t part_find(
+        const struct snapshot *s, int64_t *at, int64_t *skipped, int tensor, int64_t first, int64_t count)
+{
+	const struct unit_map *map = s->plan->map;
+	int64_t held;
+
+	unit_map_locate(map, tensor, first, count, at, &held, skipped);
+	*at -= map->units[map->tensor_unit[tensor]].first;
+	return held;
+}
+
+int snapshot_open(struct snapshot **out, const struct plan *plan, const struct store *store)
 {
 	struct snapshot *s = mem_alloc(1, sizeof(*s));
 
 	*out = NULL;
 	if (!s)
 		return ERR_NOMEM;
-	s->units = mem_alloc((size_t)unit_count, sizeof(*s->units));
+	s->plan = plan;
+	s->store = store;
+	s->units = mem_alloc((size_t)plan->map->unit_count, sizeof(*s->units));
 	if (!s->units) {
 		mem_free(s);
 		return ERR_NOMEM;
 	}
-	s->unit_count = unit_count;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->change, NULL);
 	*out = s;
@@ -45,24 +66,47 @@ void snapshot_close(struct snapshot *s)
 	mem_free(s);
 }
 
-static void set_all(struct snapshot *s, enum unit_state state)
+int snapshot_is_possible(const struct snapshot *s)
 {
-	pthread_mutex_lock(&s->lock);
-	for (int u = 0; u < s->unit_count; u++)
-		s->units[u] = state;
-	s->cancelled = 0;
-	pthread_cond_broadcast(&s->change);
-	pthread_mutex_unlock(&s->lock);
+	for (int u = 0; u < s->plan->map->unit_count; u++)
+		for (int p = STORE_HI; p <= STORE_V; p++)
+			if (!store_at(s->store, (enum store_plane)p, u))
+				return 0;
+	return 1;
 }
 
+int snapshot_order(const struct snapshot *s, int index)
+{
+	return s->plan->policy.update_in_backward ? s->plan->map->unit_count - 1 - index : index;
+}
+
+/* A unit of which this rank holds nothing is free. */
 void snapshot_begin(struct snapshot *s, enum snapshot_updates updates)
 {
-	set_all(s, updates == SNAPSHOT_UPDATES_PENDING ? UNIT_AWAITED : UNIT_HELD);
+	const struct unit_map *map = s->plan->map;
+	int64_t at, skipped;
+
+	pthread_mutex_lock(&s->lock);
+	s->cancelled = 0;
+	for (int u = 0; u < map->unit_count; u++)
+		s->units[u] = (struct unit_hold){UNIT_FREE, 0};
+	for (int t = 0; t < map->model->tensor_count; t++)
+		if (part_find(s, &at, &skipped, t, 0, map->model->tensors[t].count)) {
+			struct unit_hold *unit = &s->units[map->tensor_unit[t]];
+
+			unit->state = updates == SNAPSHOT_UPDATES_PENDING ? UNIT_AWAITED : UNIT_HELD;
+			unit->left++;
+		}
+	pthread_mutex_unlock(&s->lock);
 }
 
 void snapshot_end(struct snapshot *s)
 {
-	set_all(s, UNIT_FREE);
+	pthread_mutex_lock(&s->lock);
+	for (int u = 0; u < s->plan->map->unit_count; u++)
+		s->units[u] = (struct unit_hold){UNIT_FREE, 0};
+	pthread_cond_broadcast(&s->change);
+	pthread_mutex_unlock(&s->lock);
 }
 
 int snapshot_is_awaiting(struct snapshot *s)
@@ -70,8 +114,8 @@ int snapshot_is_awaiting(struct snapshot *s)
 	int awaiting = 0;
 
 	pthread_mutex_lock(&s->lock);
-	for (int u = 0; u < s->unit_count; u++)
-		awaiting |= s->units[u] == UNIT_AWAITED;
+	for (int u = 0; u < s->plan->map->unit_count; u++)
+		awaiting |= s->units[u].state == UNIT_AWAITED;
 	pthread_mutex_unlock(&s->lock);
 	return awaiting;
 }
@@ -84,30 +128,45 @@ void snapshot_cancel(struct snapshot *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-int snapshot_hold(struct snapshot *s, int unit)
+/* Waits until the unit is held. */
+static int unit_await(struct snapshot *s, int unit)
 {
-	int state;
+	enum unit_state state;
 
 	pthread_mutex_lock(&s->lock);
-	while (s->units[unit] == UNIT_AWAITED && !s->cancelled)
+	while (s->units[unit].state == UNIT_AWAITED && !s->cancelled)
 		pthread_cond_wait(&s->change, &s->lock);
-	state = s->units[unit];
+	state = s->units[unit].state;
 	pthread_mutex_unlock(&s->lock);
 	return state == UNIT_HELD      ? 0
-	       : state == UNIT_AWAITED ? err_set(ERR_STOPPED, "the run ended before its last update")
+	       : state == UNIT_AWAITED ? err_set(ERR_STOPPED, "the run ended before the updates of the step")
 	                               : err_set(ERR_INTERNAL, "unit %d is read, but not held", unit);
 }
 
-static void set_one(struct snapshot *s, int unit, enum unit_state state)
+int snapshot_read(
+        struct snapshot *s, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
 {
-	s->units[unit] = state;
-	pthread_cond_broadcast(&s->change);
+	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, held, skipped;
+	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
+
+	if (rc)
+		return rc;
+	held = part_find(s, &at, &skipped, tensor, first, count);
+	memcpy((char *)dst + plan_plane_count(plane, skipped) * width,
+	        (const char *)store_at(s->store, plane, unit) + plan_plane_count(plane, at) * width,
+	        (size_t)(plan_plane_count(plane, held) * width));
+	return 0;
 }
 
-void snapshot_free(struct snapshot *s, int unit)
+void snapshot_done(struct snapshot *s, int tensor)
 {
+	struct unit_hold *unit = &s->units[s->plan->map->tensor_unit[tensor]];
+
 	pthread_mutex_lock(&s->lock);
-	set_one(s, unit, UNIT_FREE);
+	if (unit->left && !--unit->left) {
+		unit->state = UNIT_FREE;
+		pthread_cond_broadcast(&s->change);
+	}
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -116,9 +175,9 @@ void snapshot_update_begin(struct snapshot *s, int unit)
 	int64_t begin;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->units[unit] == UNIT_HELD) {
+	if (s->units[unit].state == UNIT_HELD) {
 		begin = clock_now_ns();
-		while (s->units[unit] == UNIT_HELD)
+		while (s->units[unit].state == UNIT_HELD)
 			pthread_cond_wait(&s->change, &s->lock);
 		s->wait_ns += clock_now_ns() - begin;
 	}
@@ -128,8 +187,10 @@ void snapshot_update_begin(struct snapshot *s, int unit)
 void snapshot_update_end(struct snapshot *s, int unit)
 {
 	pthread_mutex_lock(&s->lock);
-	if (s->units[unit] == UNIT_AWAITED)
-		set_one(s, unit, UNIT_HELD);
+	if (s->units[unit].state == UNIT_AWAITED) {
+		s->units[unit].state = UNIT_HELD;
+		pthread_cond_broadcast(&s->change);
+	}
 	pthread_mutex_unlock(&s->lock);
 }
 

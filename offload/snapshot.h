@@ -7,23 +7,32 @@
  * queue) free      it was read, or there is no snapshot
  *
  * All units begin as awaited where updates are pending, else as held. So the reader has from a unit's UPDATE
- * to the next one, a whole step, before anybody waits for it. No wait can be for ever: the UPDATE that an
- * awaited unit needs waits for nothing here, and the reader, once its units are held, needs nobody. Where
- * that UPDATE will not come (the device failed), the owner cancels.
+ * to the next one, a whole step, before anybody waits for it, and who reads units in the order of their
+ * updates (snapshot_order) keeps that distance. No wait is for ever: the UPDATE that an awaited unit needs
+ * waits for nothing here, and the reader, once its units are held, needs nobody. Where that UPDATE will not
+ * come (the device failed), the owner cancels.
  *
- * One reader at a time, on a thread of its own; begin, cancel and wait_ns belong to the owning thread.
+ * For planes of the store only: units that are updated on the device are not to be had this way. One reader
+ * at a time, on a thread of its own; begin, is_awaiting and cancel belong to the owning thread.
  */
 #ifndef FERRY_OFFLOAD_SNAPSHOT_H
 #define FERRY_OFFLOAD_SNAPSHOT_H
 
-#include <stdint.h>
+#include "offload/store.h"
 
 struct snapshot;
 
 enum snapshot_updates { SNAPSHOT_UPDATES_NONE, SNAPSHOT_UPDATES_PENDING };
 
-int snapshot_open(struct snapshot **snapshot, int unit_count); /* ERR_NOMEM */
-void snapshot_close(struct snapshot *snapshot);                /* NULL is allowed */
+/* Plan and store must outlive it. ERR_NOMEM. */
+int snapshot_open(struct snapshot **snapshot, const struct plan *plan, const struct store *store);
+void snapshot_close(struct snapshot *snapshot); /* NULL is allowed */
+
+/* 1 where the store holds weights and optimizer state of all units: they can be read so. */
+int snapshot_is_possible(const struct snapshot *snapshot);
+
+/* Unit `index` of the order in which the next updates will come, 0 <= index < unit_count. */
+int snapshot_order(const struct snapshot *snapshot, int index);
 
 /* None is under way: snapshot_end was called for the one before. */
 void snapshot_begin(struct snapshot *snapshot, enum snapshot_updates updates);
@@ -33,10 +42,12 @@ void snapshot_begin(struct snapshot *snapshot, enum snapshot_updates updates);
 int snapshot_is_awaiting(struct snapshot *snapshot);
 void snapshot_cancel(struct snapshot *snapshot);
 
-/* Reader. hold waits until the unit may be read; ERR_STOPPED after cancel. free lets it go, end all of them.
- */
-int snapshot_hold(struct snapshot *snapshot, int unit);
-void snapshot_free(struct snapshot *snapshot, int unit);
+/* Reader: waits until the tensor's unit may be read, and copies elements that this rank holds, in the plane's
+ * own type, as engine_read. ERR_STOPPED after cancel. snapshot_done: nothing more of this tensor; a unit is
+ * free when all its tensors are done. snapshot_end: nothing more at all. */
+int snapshot_read(struct snapshot *snapshot, int tensor, enum store_plane plane, int64_t first, int64_t count,
+        void *dst);
+void snapshot_done(struct snapshot *snapshot, int tensor);
 void snapshot_end(struct snapshot *snapshot);
 
 /* Around every UPDATE of host planes, on the thread that runs it; begin waits while the unit is held. */
