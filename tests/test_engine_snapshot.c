@@ -1,0 +1,409 @@
+/* links: offload host_cpu */
+/* also: tsan cuda */
+/* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
+ * a run has which stops there, however slow it is and whatever the policy. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/engine.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#ifdef FERRY_TEST_CUDA
+extern const struct backend backend_cuda;
+#define TEST_DEVICE "cuda"
+#else
+#define TEST_DEVICE "host"
+#endif
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SPARING = 5 }; /* under a sanitizer every fifth of the usual cases */
+#else
+enum { SPARING = 1 };
+#endif
+
+enum { MICROS = 2, TOKENS = 22, ROW_TOKENS = 11, STEPS = 6 };
+
+static struct model *model_make(void)
+{
+	static const char text[] = "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,"
+	                           "\"intermediate_size\":48,\"num_hidden_layers\":3,"
+	                           "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	                           "\"max_position_embeddings\":64,\"initializer_range\":0.2}";
+	struct model *model;
+	json_t *config;
+
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	return model;
+}
+
+struct rows {
+	int32_t id[TOKENS], position[TOKENS], start[TOKENS], end[TOKENS], row[TOKENS], label[TOKENS];
+	struct host_batch batch;
+};
+
+static void rows_make(struct rows *r, int step, int micro)
+{
+	r->batch = (struct host_batch){TOKENS, 0, 2, r->id, r->position, r->start, r->end, r->row, r->label};
+	for (int i = 0; i < TOKENS; i++) {
+		r->id[i] = (int32_t)rng_below(9, (uint64_t)step, (uint64_t)(micro * TOKENS + i), 70);
+		r->position[i] = i % ROW_TOKENS;
+		r->start[i] = i / ROW_TOKENS * ROW_TOKENS;
+		r->end[i] = r->start[i] + ROW_TOKENS;
+	}
+	for (int i = 0; i + 1 < TOKENS; i++)
+		if (r->end[i] != i + 1) {
+			r->row[r->batch.targets] = i;
+			r->label[r->batch.targets++] = r->id[i + 1];
+		}
+}
+
+/* ---- a run ---- */
+
+struct setting {
+	struct plan_policy policy;
+	double max_grad_norm;
+	int skip_nonfinite;
+	uint64_t delay_seed;
+};
+
+struct training {
+	struct model *model;
+	struct engine_options options;
+	struct engine *engine;
+};
+
+static void run_open_all(struct training *r, const struct setting *s)
+{
+	r->model = model_make();
+	r->options = (struct engine_options){
+	        .model = r->model,
+	        .world_size = 1,
+	        .policy = s->policy,
+	        .train = {TOKENS, TOKENS},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1},
+	        .max_grad_norm = s->max_grad_norm,
+	        .skip_nonfinite = s->skip_nonfinite,
+	};
+	r->options.policy.rope_positions = ROW_TOKENS;
+	check_ok(adamw_isa_find(&r->options.isa, "auto"));
+	check_ok(pool_open(&r->options.pool, 2));
+	check_ok(device_open(&r->options.device, TEST_DEVICE,
+	        &(struct device_options){.pool = r->options.pool, .stream_delay_seed = s->delay_seed}));
+	check_ok(engine_open(&r->engine, &r->options));
+	check_ok(engine_start(r->engine));
+	for (int t = 0; t < r->model->tensor_count; t++)
+		for (int64_t i = 0; i < r->model->tensors[t].count; i++) {
+			uint32_t bits = f32_bits(model_init_value(r->model, t, i, 5));
+			uint16_t hi = plane_hi(bits);
+			int16_t lo = plane_lo(bits);
+
+			check_ok(engine_write(r->engine, t, STORE_HI, i, 1, &hi));
+			check_ok(engine_write(r->engine, t, STORE_LO, i, 1, &lo));
+		}
+}
+
+static void run_close_all(struct training *r)
+{
+	engine_close(r->engine);
+	device_close(r->options.device);
+	pool_close(r->options.pool);
+	model_close(r->model);
+}
+
+static void run_step_once(struct training *r, int step)
+{
+	static struct rows rows[MICROS];
+	struct host_batch micro[MICROS];
+	struct engine_result result;
+	int64_t targets = 0;
+
+	for (int m = 0; m < MICROS; m++) {
+		rows_make(&rows[m], step, m);
+		micro[m] = rows[m].batch;
+		targets += micro[m].targets;
+	}
+	check_ok(engine_step(r->engine, &result, micro, MICROS, targets, 1e-2 / (1 + step), NULL));
+}
+
+/* ---- planes ---- */
+
+/* All planes of all tensors, one behind the other. */
+struct image {
+	char *bytes;
+	int64_t len_bytes;
+};
+
+static int64_t plane_len(const struct training *r, int tensor, int plane)
+{
+	const struct plan_policy *policy = &engine_plan(r->engine, PLAN_TRAIN)->policy;
+
+	return plan_plane_count((enum store_plane)plane, r->model->tensors[tensor].count) *
+	       dtype_bytes(plan_plane_dtype(policy, (enum store_plane)plane));
+}
+
+static int plane_last(const struct training *r)
+{
+	return engine_plan(r->engine, PLAN_TRAIN)->policy.state_dtype == DTYPE_U8 ? STORE_V_SCALE : STORE_V;
+}
+
+static void image_alloc(struct image *image, const struct training *r)
+{
+	image->len_bytes = 0;
+	for (int t = 0; t < r->model->tensor_count; t++)
+		for (int p = 0; p <= plane_last(r); p++)
+			image->len_bytes += plane_len(r, t, p);
+	image->bytes = calloc(1, (size_t)image->len_bytes);
+}
+
+/* Where a plane of a tensor stands in it. */
+static char *image_at(const struct image *image, const struct training *r, int tensor, int plane)
+{
+	char *at = image->bytes;
+
+	for (int t = 0; t <= tensor; t++)
+		for (int p = 0; p <= plane_last(r) && (t < tensor || p < plane); p++)
+			at += plane_len(r, t, p);
+	return at;
+}
+
+static void image_read(struct image *image, struct training *r)
+{
+	image_alloc(image, r);
+	for (int t = 0; t < r->model->tensor_count; t++)
+		for (int p = 0; p <= plane_last(r); p++)
+			check_ok(engine_read(r->engine, t, (enum store_plane)p, 0, r->model->tensors[t].count,
+			        image_at(image, r, t, p)));
+}
+
+/* A reader on its own thread: unit by unit, with pauses. */
+struct reader {
+	struct training *run;
+	struct image image;
+	int64_t pause_ns;
+	int stops_at; /* units read before it gives up; -1: none */
+	int code;
+	pthread_t thread;
+};
+
+static void *read_units(void *context)
+{
+	struct reader *r = context;
+	struct snapshot *s = engine_snapshot(r->run->engine);
+	const struct unit_map *map = engine_units(r->run->engine);
+
+	for (int i = 0; i < map->unit_count && !r->code && i != r->stops_at; i++) {
+		const struct unit *unit = &map->units[snapshot_order(s, i)];
+
+		for (int n = 0; n < unit->tensor_count && !r->code; n++) {
+			int t = unit->tensors[n];
+
+			for (int p = 0; p <= plane_last(r->run) && !r->code; p++)
+				r->code = snapshot_read(s, t, (enum store_plane)p, 0,
+				        r->run->model->tensors[t].count, image_at(&r->image, r->run, t, p));
+			nanosleep(&(struct timespec){0, r->pause_ns}, NULL);
+			snapshot_done(s, t);
+		}
+	}
+	snapshot_end(s);
+	return NULL;
+}
+
+static void reader_start(struct reader *r, struct training *run, int64_t pause_ns)
+{
+	*r = (struct reader){.run = run, .pause_ns = pause_ns, .stops_at = -1};
+	image_alloc(&r->image, run);
+	engine_snapshot_begin(run->engine);
+	assert_int_equal(pthread_create(&r->thread, NULL, read_units, r), 0);
+}
+
+/* ---- tests ---- */
+
+static const struct setting plain = {
+        .policy =
+                {
+                        .offload_params = 1,
+                        .offload_gradients = 1,
+                        .offload_optimizer = 1,
+                        .activations = ACTIVATION_RECOMPUTE,
+                        .forward_prefetch = 1,
+                        .prefetch_units = 2,
+                        .compute_dtype = DTYPE_F32,
+                        .gradient_dtype = DTYPE_F32,
+                        .state_dtype = DTYPE_F32,
+                        .micro_batches = MICROS,
+                },
+        .max_grad_norm = 0.5,
+        .skip_nonfinite = 1,
+};
+
+/* The n-th of the settings that differ in how and when planes change. */
+static struct setting setting_of(int n)
+{
+	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+	struct setting s = plain;
+
+	s.policy.compute_dtype = s.policy.gradient_dtype = n & 1 ? DTYPE_BF16 : DTYPE_F32;
+	s.policy.order = n & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+	s.policy.state_dtype = states[n % 3];
+	s.policy.offload_params = n % 5 != 4;
+	s.policy.offload_gradients = n % 7 != 5;
+	if (n & 4) {
+		s.policy.update_in_backward = 1;
+		s.max_grad_norm = 0;
+		s.skip_nonfinite = 0;
+	}
+	s.delay_seed = (uint64_t)(n & 8 ? n : 0);
+	return s;
+}
+
+/* What a run holds that stops after `steps`. */
+static void reference(struct image *image, const struct setting *s, int steps)
+{
+	struct training run;
+
+	run_open_all(&run, s);
+	for (int i = 0; i < steps; i++)
+		run_step_once(&run, i);
+	image_read(image, &run);
+	run_close_all(&run);
+}
+
+static void test_a_snapshot_is_the_step(void **state)
+{
+	int64_t waited_ns = 0;
+	int tried = 0;
+
+	(void)state;
+	for (int n = 0; n < 24; n += SPARING) {
+		struct setting s = setting_of(n);
+		int at = 1 + n % 3;
+		struct image want, last, end;
+		struct training run;
+		struct reader reader;
+
+		reference(&want, &s, at);
+		reference(&last, &s, STEPS);
+		run_open_all(&run, &s);
+		if (!snapshot_is_possible(engine_snapshot(run.engine)))
+			fail_msg("setting %d keeps planes on the device", n);
+		for (int i = 0; i < STEPS; i++) {
+			if (i == at)
+				reader_start(&reader, &run, n % 4 == 3 ? 0 : 1000000);
+			run_step_once(&run, i);
+		}
+		pthread_join(reader.thread, NULL);
+		check_ok(reader.code);
+		if (memcmp(reader.image.bytes, want.bytes, (size_t)want.len_bytes))
+			fail_msg("setting %d: other planes than those of step %d", n, at);
+		image_read(&end, &run); /* and the run is none the worse for it */
+		if (memcmp(end.bytes, last.bytes, (size_t)last.len_bytes))
+			fail_msg("setting %d: another result", n);
+		waited_ns += snapshot_wait_ns(engine_snapshot(run.engine));
+		run_close_all(&run);
+		free(want.bytes);
+		free(last.bytes);
+		free(end.bytes);
+		free(reader.image.bytes);
+		tried++;
+	}
+	assert_true(waited_ns > 0); /* slow ones made updates wait */
+	print_message("%d settings, updates waited %.1f ms\n", tried, 1e-6 * (double)waited_ns);
+}
+
+/* Nothing follows the step: settling runs what is pending. */
+static void test_the_last_step(void **state)
+{
+	struct image want;
+	struct training run;
+	struct reader reader;
+
+	(void)state;
+	reference(&want, &plain, 2);
+	run_open_all(&run, &plain);
+	run_step_once(&run, 0);
+	run_step_once(&run, 1);
+	reader_start(&reader, &run, 100000);
+	check_ok(engine_snapshot_settle(run.engine));
+	pthread_join(reader.thread, NULL);
+	check_ok(reader.code);
+	assert_memory_equal(reader.image.bytes, want.bytes, (size_t)want.len_bytes);
+	check_ok(engine_snapshot_settle(run.engine)); /* nothing to do */
+	run_close_all(&run);
+	free(want.bytes);
+	free(reader.image.bytes);
+}
+
+/* A reader that gives up lets all units go; one whose updates never come hears of it. */
+static void test_giving_up(void **state)
+{
+	struct training run;
+	struct reader reader;
+
+	(void)state;
+	run_open_all(&run, &plain);
+	run_step_once(&run, 0);
+	reader_start(&reader, &run, 0);
+	reader.stops_at = 1;
+	for (int i = 1; i < STEPS; i++)
+		run_step_once(&run, i);
+	pthread_join(reader.thread, NULL);
+	free(reader.image.bytes);
+	reader_start(&reader, &run, 0);
+	snapshot_cancel(engine_snapshot(run.engine));
+	pthread_join(reader.thread, NULL);
+	assert_int_equal(reader.code, ERR_STOPPED);
+	free(reader.image.bytes);
+	run_step_once(&run, STEPS);
+	reader_start(&reader, &run, 0); /* and the next one is as good as any */
+	run_step_once(&run, STEPS + 1);
+	pthread_join(reader.thread, NULL);
+	check_ok(reader.code);
+	free(reader.image.bytes);
+	run_close_all(&run);
+}
+
+/* Without offload the planes are the device's, and no other thread's to read. */
+static void test_planes_on_the_device(void **state)
+{
+	struct setting s = plain;
+	struct training run;
+
+	(void)state;
+	for (int kind = 0; kind < 2; kind++) {
+		s.policy.offload_optimizer = kind;
+		s.policy.resident_states = kind;
+		run_open_all(&run, &s);
+		assert_int_equal(snapshot_is_possible(engine_snapshot(run.engine)), 0);
+		run_close_all(&run);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_a_snapshot_is_the_step),
+	        cmocka_unit_test(test_the_last_step),
+	        cmocka_unit_test(test_giving_up),
+	        cmocka_unit_test(test_planes_on_the_device),
+	};
+
+	device_register(&backend_host);
+#ifdef FERRY_TEST_CUDA
+	struct device *device;
+
+	device_register(&backend_cuda);
+	if (device_open(&device, TEST_DEVICE, NULL)) {
+		print_message("SKIPPED on the GPU: %s\n", err_text());
+		return 77;
+	}
+	device_close(device);
+#endif
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
