@@ -418,6 +418,43 @@ static void test_access(void **state)
 	check_access(&valid[OP_JOIN], 1 * PLACE, 101 * 4, 0, 1);
 }
 
+/* AdamW's state in 8 bits has scales, in others none. */
+static void test_adamw_state(void **state)
+{
+	struct op op = valid[OP_ADAMW];
+	struct op_cost cost;
+
+	(void)state;
+	op.adamw.count = 257;
+	op.adamw.state_dtype = DTYPE_BF16;
+	op.adamw.first = 77;
+	check_ok(op_check(&op));
+	check_access(&op, 3 * PLACE, 257 * 2, 1, 1);
+	op.adamw.state_dtype = DTYPE_U8;
+	check_fails(op_check(&op), ERR_RANGE, "first is 77");
+	op.adamw.first = 512;
+	check_fails(op_check(&op), ERR_RANGE, "m_scale has no address");
+	op.adamw.m_scale = AT(6);
+	op.adamw.v_scale = AT(7);
+	check_ok(op_check(&op));
+	check_access(&op, 4 * PLACE, 257, 1, 1);
+	check_access(&op, 6 * PLACE, 2 * 4, 1, 1);
+	check_access(&op, 7 * PLACE, 2 * 4, 1, 1);
+	op_cost_of(&op, &cost);
+	assert_true(cost.memory_bytes == 257 * (2 * (2 + 2 + 1 + 1) + 2) + 2 * 2 * 2 * 4);
+	op.adamw.m_scale = op.adamw.v;
+	check_fails(op_check(&op), ERR_RANGE, "overlaps");
+	op.adamw.m_scale = AT(6);
+	op.adamw.first = -256;
+	check_fails(op_check(&op), ERR_RANGE, "first");
+	op.adamw.first = 0;
+	op.adamw.tensor = -1;
+	check_fails(op_check(&op), ERR_RANGE, "tensor");
+	op.adamw.tensor = 0;
+	op.adamw.state_dtype = DTYPE_F16;
+	check_fails(op_check(&op), ERR_RANGE, "state_dtype");
+}
+
 /* What does not fit 63 bits must not wrap around into the arena. */
 static void test_huge(void **state)
 {
@@ -488,6 +525,7 @@ int main(void)
 	        cmocka_unit_test(test_matmul_rules),
 	        cmocka_unit_test(test_overlaps),
 	        cmocka_unit_test(test_access),
+	        cmocka_unit_test(test_adamw_state),
 	        cmocka_unit_test(test_huge),
 	        cmocka_unit_test(test_cost),
 	        cmocka_unit_test(test_dtypes),

@@ -80,35 +80,91 @@ static struct adamw_step step_any(struct ops_case *c)
 	return step;
 }
 
-static void adamw_try(uint64_t seed, int64_t count)
+/* Codes of any kind, with scales that an update may have left. */
+static void fill_codes(struct ops_case *c, struct tensor *codes, struct tensor *scales)
+{
+	for (int64_t i = 0; i < codes->count; i++)
+		((uint8_t *)tensor_data(codes))[i] = (uint8_t)case_int(c, 0, 255);
+	fill_any(c, scales, 0x80000000);
+	for (int64_t i = 0; i < scales->count; i++) {
+		uint8_t *at = (uint8_t *)tensor_data(scales) + 4 * i;
+
+		at[3] &= 0x7f;
+	}
+}
+
+static enum adamw_state state_of(enum dtype dtype)
+{
+	return dtype == DTYPE_F32    ? ADAMW_STATE_F32
+	       : dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
+	                             : ADAMW_STATE_8BIT;
+}
+
+/* The planes of m and v, and their scales. */
+struct state_planes {
+	struct tensor *m, *v, *m_scale, *v_scale;
+};
+
+static void state_make(struct ops_case *c, struct state_planes *s, int64_t count, enum dtype dtype)
+{
+	int64_t blocks = (count - 1) / ADAMW_BLOCK + 1;
+
+	*s = (struct state_planes){
+	        .m = case_tensor(c, count, dtype, 1),
+	        .v = case_tensor(c, count, dtype, 1),
+	};
+	if (dtype == DTYPE_U8) {
+		s->m_scale = case_tensor(c, blocks, DTYPE_F32, 1);
+		s->v_scale = case_tensor(c, blocks, DTYPE_F32, 1);
+		fill_codes(c, s->m, s->m_scale);
+		fill_codes(c, s->v, s->v_scale);
+	} else {
+		fill_any(c, s->m, 0);
+		fill_any(c, s->v, 0x80000000);
+	}
+}
+
+static void *first_of(const struct tensor *t)
+{
+	return t ? t->first + t->offset : NULL;
+}
+
+static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 {
 	struct ops_case c;
-	struct tensor *hi, *lo, *m, *v, *grad;
+	struct tensor *hi, *lo, *grad;
+	struct state_planes state;
 	struct op op = {.kind = OP_ADAMW};
 	struct adamw_step step;
 	struct adamw_span span;
 	enum dtype dtype = seed & 1 ? DTYPE_F32 : DTYPE_BF16;
-	int decay = (int)(seed >> 1 & 1);
+	int decay = (int)(seed >> 1 & 1), tensor = (int)(seed % 5) * 1000;
+	int64_t first = (seed & 4 ? INT64_C(1) << 33 : 0) + (int64_t)(seed % 7) * ADAMW_BLOCK;
 
 	case_begin(&c, "adamw", seed);
+	if (state_dtype == DTYPE_BF16)
+		first += case_int(&c, 0, 3000);
 	hi = case_tensor(&c, count, DTYPE_BF16, 1);
 	lo = case_tensor(&c, count, DTYPE_I16, 1);
-	m = case_tensor(&c, count, DTYPE_F32, 1);
-	v = case_tensor(&c, count, DTYPE_F32, 1);
 	grad = case_tensor(&c, count, dtype, 1);
 	fill_planes(&c, hi, lo);
-	fill_any(&c, m, 0);
-	fill_any(&c, v, 0x80000000);
+	state_make(&c, &state, count, state_dtype);
 	fill_any(&c, grad, 0);
 	step = step_any(&c);
 	op.adamw = (struct op_adamw){.hi = tensor_addr(hi),
 	        .lo = tensor_addr(lo),
-	        .m = tensor_addr(m),
-	        .v = tensor_addr(v),
+	        .m = tensor_addr(state.m),
+	        .v = tensor_addr(state.v),
+	        .m_scale = state.m_scale ? tensor_addr(state.m_scale) : DEV_NONE,
+	        .v_scale = state.v_scale ? tensor_addr(state.v_scale) : DEV_NONE,
 	        .grad = tensor_addr(grad),
 	        .count = count,
+	        .first = first,
+	        .tensor = tensor,
 	        .decay = decay,
 	        .grad_dtype = dtype,
+	        .state_dtype = state_dtype,
+	        .rounding_key = step.rounding_key,
 	        .one_minus_beta1 = step.one_minus_beta1,
 	        .one_minus_beta2 = step.one_minus_beta2,
 	        .decay_factor = step.decay_factor,
@@ -117,29 +173,44 @@ static void adamw_try(uint64_t seed, int64_t count)
 	        .epsilon = step.epsilon,
 	        .clip_scale = step.clip_scale};
 	case_run(&c, &op);
-	span = (struct adamw_span){.hi = (uint16_t *)(hi->first + hi->offset),
-	        .lo = (int16_t *)(lo->first + lo->offset),
-	        .m = m->first + m->offset,
-	        .v = v->first + v->offset,
-	        .grad = grad->first + grad->offset,
+	span = (struct adamw_span){
+	        .hi = first_of(hi),
+	        .lo = first_of(lo),
+	        .m = first_of(state.m),
+	        .v = first_of(state.v),
+	        .m_scale = first_of(state.m_scale),
+	        .v_scale = first_of(state.v_scale),
+	        .grad = first_of(grad),
 	        .count = count,
+	        .first = first,
+	        .tensor = tensor,
 	        .decay = decay,
-	        .grad_kind = dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16};
-	if (count > 100)
-		assert_memory_not_equal(m->first, m->block, (size_t)m->bytes);
+	        .grad_kind = dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
+	        .state = state_of(state_dtype),
+	};
+	if (count > 100) {
+		assert_memory_not_equal(state.m->first, state.m->block, (size_t)state.m->bytes);
+		assert_memory_not_equal(state.v->first, state.v->block, (size_t)state.v->bytes);
+	}
 	adamw_update(&span, &step, ADAMW_ISA_SCALAR);
 	case_end(&c); /* now `first` holds what the op must have made of it */
 }
 
 static void test_adamw(void **state)
 {
+	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+
 	(void)state;
-	for (uint64_t seed = 0; seed < 254; seed++) /* both dtypes, decay or not: 4 of each 2 sizes */
-		adamw_try(seed, (int64_t)seed / 2 + 1);
-	for (uint64_t seed = 300; seed < 316; seed++)
-		adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1);
-	for (uint64_t seed = 400; seed < 404; seed++) /* more than one piece of the host's */
-		adamw_try(seed, 16300 + (int64_t)rng_below(seed, 9, 0, 50000));
+	for (int s = 0; s < 3; s++) {
+		for (uint64_t seed = 0; seed < 254; seed++) /* both dtypes, decay or not: 4 of each 2 sizes */
+			adamw_try(seed, (int64_t)seed / 2 + 1, states[s]);
+		for (uint64_t seed = 300; seed < 316; seed++)
+			adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1, states[s]);
+		for (uint64_t seed = 320; seed < 328; seed++) /* whole blocks, and one element more or less */
+			adamw_try(seed, 1024 + (int64_t)(seed % 4) - 2, states[s]);
+		for (uint64_t seed = 400; seed < 404; seed++) /* more than one piece of the host's */
+			adamw_try(seed, 16300 + (int64_t)rng_below(seed, 9, 0, 50000), states[s]);
+	}
 }
 
 static void sumsq_try(uint64_t seed, int64_t count, int ordinary)

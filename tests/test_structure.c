@@ -20,7 +20,7 @@ struct folder {
 static const struct folder folders[] = {
         {"base", ""},
         {"gpu", "base"},
-        {"gpu/cuda", "base gpu host"},
+        {"gpu/cuda", "base gpu host optim"},
         {"host", "base"},
         {"host/cpu", "base gpu host optim"},
         {"host/meta", "base gpu"},
