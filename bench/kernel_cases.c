@@ -108,6 +108,10 @@ static void make_flat(
 		op->colsum = (struct op_colsum){take(p, s->hidden, DTYPE_F32), take(p, count, dtype),
 		        s->tokens, s->hidden, s->hidden, dtype};
 		break;
+	case OP_CAST_SUMSQ:
+		op->cast_sumsq = (struct op_cast_sumsq){take(p, count, DTYPE_BF16),
+		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, DTYPE_F32), count};
+		break;
 	default: /* OP_SUMSQ */
 		op->sumsq = (struct op_sumsq){
 		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, dtype), count, dtype};
@@ -337,6 +341,7 @@ static const struct kernel_case cases[] = {
         {"colsum", OP_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_F32, 0, KERNEL_COPY},
+        {"cast_sumsq", OP_CAST_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
         {"cast to", OP_CAST, DTYPE_BF16, 0, KERNEL_COPY},
         {"cast to", OP_CAST, DTYPE_F32, 0, KERNEL_COPY},
         {"join", OP_JOIN, DTYPE_F32, 0, KERNEL_COPY},

@@ -52,6 +52,7 @@ static const char *const op_names[OP_KIND_COUNT] = {
         [OP_ACT_GRAD] = "act_grad",
         [OP_CROSS_ENTROPY] = "cross_entropy",
         [OP_SUMSQ] = "sumsq",
+        [OP_CAST_SUMSQ] = "cast_sumsq",
         [OP_ADAMW] = "adamw",
 };
 
@@ -363,6 +364,8 @@ static int check_scalars(const struct op *op)
 		return check_cross_entropy(op);
 	case OP_SUMSQ:
 		return check_flat(op, "count", op->sumsq.count, op->sumsq.dtype);
+	case OP_CAST_SUMSQ:
+		return check_flat(op, "count", op->cast_sumsq.count, DTYPE_F32);
 	case OP_ADAMW:
 		return check_adamw(op);
 	default:

@@ -60,6 +60,7 @@ enum op_kind {
 	OP_ACT_GRAD,
 	OP_CROSS_ENTROPY,
 	OP_SUMSQ,
+	OP_CAST_SUMSQ,
 	OP_ADAMW,
 	OP_KIND_COUNT
 };
@@ -262,6 +263,13 @@ struct op_sumsq {
 	enum dtype dtype;
 };
 
+/* dst[i] (BF16) = src[i] (F32), as a cast, and partial as op_sumsq has it of dst: the same bits as one after
+ * the other, in one pass. */
+struct op_cast_sumsq {
+	dev_addr dst, partial, src;
+	int64_t count;
+};
+
 /* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are F32, BF16
  * (rounding_key, tensor and first choose how each element is rounded) or U8: codes, with a scale (F32) for
  * every OP_ADAMW_BLOCK elements in m_scale and v_scale, which are DEV_NONE else. */
@@ -302,6 +310,7 @@ struct op {
 		struct op_act_grad act_grad;
 		struct op_cross_entropy cross_entropy;
 		struct op_sumsq sumsq;
+		struct op_cast_sumsq cast_sumsq;
 		struct op_adamw adamw;
 	};
 };

@@ -222,6 +222,12 @@ static void simple_operands(struct builder *b, const struct op *op)
 		        b, "partial", op->sumsq.partial, OPERAND_WRITE, 8, (op->sumsq.count - 1) / 65536 + 1);
 		put_flat(b, "x", op->sumsq.x, OPERAND_READ, dtype_bytes(op->sumsq.dtype), op->sumsq.count);
 		break;
+	case OP_CAST_SUMSQ:
+		put_flat(b, "dst", op->cast_sumsq.dst, OPERAND_WRITE, 2, op->cast_sumsq.count);
+		put_flat(b, "partial", op->cast_sumsq.partial, OPERAND_WRITE, 8,
+		        (op->cast_sumsq.count - 1) / 65536 + 1);
+		put_flat(b, "src", op->cast_sumsq.src, OPERAND_READ, 4, op->cast_sumsq.count);
+		break;
 	default:
 		assert(!"an op without operands");
 	}

@@ -22,6 +22,7 @@ static const char *const op_names[PLAN_OP_KIND_COUNT] = {
         [PLAN_SPILL] = "SPILL",
         [PLAN_REFILL] = "REFILL",
         [PLAN_SCATTER] = "SCATTER",
+        [PLAN_ROUND] = "ROUND",
         [PLAN_CAST] = "CAST",
         [PLAN_SUMSQ] = "SUMSQ",
         [PLAN_RETURN] = "RETURN",

@@ -61,22 +61,24 @@ enum plan_kind {
 };
 
 enum plan_op_kind {
-	PLAN_LOAD,       /* h2d      a micro-batch's index arrays */
-	PLAN_FETCH,      /* h2d      own shard of a unit's plane: SRC -> DST */
-	PLAN_GATHER,     /* comm (h2d in a world of one) all_gather of a unit's plane in place: DST */
-	PLAN_JOIN,       /* comm     hi, lo -> fp32 weights */
-	PLAN_FORWARD,    /* compute  one stage of one micro-batch */
-	PLAN_HEAD,       /* compute  head of one micro-batch: loss and, in training, its backward */
-	PLAN_LOGIT,      /* compute  logits of chosen rows */
-	PLAN_RECOMPUTE,  /* compute  forward of a stage again, for its backward */
-	PLAN_BACKWARD,   /* compute  one stage of one micro-batch */
-	PLAN_ZERO,       /* compute  a unit's fp32 gradient := 0 */
-	PLAN_SPILL,      /* d2h      a block input leaves */
-	PLAN_REFILL,     /* h2d      and returns */
-	PLAN_SCATTER,    /* comm     reduce_scatter of a unit's gradient in place: DST */
-	PLAN_CAST,       /* comm     gradient to gradient_dtype (or back): SRC -> DST */
-	PLAN_SUMSQ,      /* comm     sums of squares of the unit's tensors: SRC -> NORM */
-	PLAN_RETURN,     /* d2h      gradient shard to the host: SRC -> DST */
+	PLAN_LOAD,      /* h2d      a micro-batch's index arrays */
+	PLAN_FETCH,     /* h2d      own shard of a unit's plane: SRC -> DST */
+	PLAN_GATHER,    /* comm (h2d in a world of one) all_gather of a unit's plane in place: DST */
+	PLAN_JOIN,      /* comm     hi, lo -> fp32 weights */
+	PLAN_FORWARD,   /* compute  one stage of one micro-batch */
+	PLAN_HEAD,      /* compute  head of one micro-batch: loss and, in training, its backward */
+	PLAN_LOGIT,     /* compute  logits of chosen rows */
+	PLAN_RECOMPUTE, /* compute  forward of a stage again, for its backward */
+	PLAN_BACKWARD,  /* compute  one stage of one micro-batch */
+	PLAN_ZERO,      /* compute  a unit's fp32 gradient := 0 */
+	PLAN_SPILL,     /* d2h      a block input leaves */
+	PLAN_REFILL,    /* h2d      and returns */
+	PLAN_SCATTER,   /* comm     reduce_scatter of a unit's gradient in place: DST */
+	PLAN_ROUND,  /* comm     gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM
+	              */
+	PLAN_CAST,   /* comm     a gradient that was rounded, back to fp32: SRC -> DST */
+	PLAN_SUMSQ,  /* comm     sums of squares of the unit's tensors: SRC -> NORM */
+	PLAN_RETURN, /* d2h      gradient shard to the host: SRC -> DST */
 	PLAN_ACCUMULATE, /* cpu/comm gradient sum over micro-batches: DST += SRC, first one copies */
 	PLAN_FINISH, /* cpu      host gradient sum: round to gradient_dtype in place, sums of squares -> NORM
 	              */

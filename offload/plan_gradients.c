@@ -63,6 +63,12 @@ static void add_sumsq(struct builder *b, int u, int gradient)
 	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
 }
 
+static void add_round(struct builder *b, int u, int gradient, int rounded)
+{
+	add_gradient_op(b, PLAN_ROUND, QUEUE_COMM, u, gradient, rounded);
+	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
+}
+
 /* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
 static int gradient_round(struct builder *b, int u, int home)
 {
@@ -72,9 +78,10 @@ static int gradient_round(struct builder *b, int u, int home)
 	if (p->policy.gradient_dtype == DTYPE_BF16) {
 		rounded =
 		        home >= 0 ? home : whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, gradient, rounded);
+		add_round(b, u, gradient, rounded);
+	} else {
+		add_sumsq(b, u, rounded);
 	}
-	add_sumsq(b, u, rounded);
 	return rounded;
 }
 
@@ -114,8 +121,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	} else if (o->gradient_dtype == DTYPE_BF16) {
 		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
 
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, home, rounded);
-		add_sumsq(b, u, rounded);
+		add_round(b, u, home, rounded);
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
 	} else {
 		add_sumsq(b, u, home);

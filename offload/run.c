@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "offload/run_parts.h"
 
 /* ---- arguments ---- */
@@ -217,6 +218,38 @@ static int part_sumsq(struct run *r, struct stream *q, const struct plan_op *op,
 	return stream_op(q, &sumsq);
 }
 
+/* Up to the next tensor: the gap, which is zero, adds nothing to the last block's sum. */
+static int part_round(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
+{
+	struct op round = {.kind = OP_CAST_SUMSQ};
+
+	round.cast_sumsq = (struct op_cast_sumsq){
+	        .dst = dev_at(shard_address(r, run_arg(r, op, ARG_DST)), 2 * part->at),
+	        .partial = dev_at(arg_address(r, op, ARG_NORM), 8 * r->norm_first[part->tensor]),
+	        .src = dev_at(shard_address(r, run_arg(r, op, ARG_SRC)), 4 * part->at),
+	        .count = round_up(part->count, UNIT_ALIGN),
+	};
+	return stream_op(q, &round);
+}
+
+/* What is behind the last tensor in this rank's shard, where there is such a rest, is zero too. */
+static int queue_round(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct unit *u = &map->units[op->unit];
+	int last = u->tensors[u->tensor_count - 1], rc = queue_parts(r, q, op, part_round);
+	int64_t end = map->tensor_offset[last] + round_up(map->model->tensors[last].count, UNIT_ALIGN);
+	int64_t rest = end - u->shard_count * map->rank;
+	struct op fill = {.kind = OP_FILL};
+
+	rest = rest > 0 ? rest : 0;
+	if (rc || rest >= u->shard_count)
+		return rc;
+	fill.fill = (struct op_fill){.dst = dev_at(shard_address(r, run_arg(r, op, ARG_DST)), 2 * rest),
+	        .bytes = 2 * (u->shard_count - rest)};
+	return stream_op(q, &fill);
+}
+
 /* Address of element `at` of a shard in a state plane; DEV_NONE where the plan has no such plane. */
 static dev_addr state_at(const struct run *r, const struct plan_op *op, enum plan_role role, int64_t at)
 {
@@ -321,6 +354,8 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		return queue_stage(r, q, op);
 	case PLAN_ZERO:
 		return queue_zero(r, q, op);
+	case PLAN_ROUND:
+		return queue_round(r, q, op);
 	case PLAN_CAST:
 		return queue_cast(r, q, op);
 	case PLAN_SUMSQ:

@@ -143,6 +143,7 @@ static const struct op valid[OP_KIND_COUNT] = {
         [OP_CROSS_ENTROPY] = {.kind = OP_CROSS_ENTROPY,
                 .cross_entropy = {AT(1), AT(2), AT(3), AT(4), AT(5), 5, 11, 1, DTYPE_BF16}},
         [OP_SUMSQ] = {.kind = OP_SUMSQ, .sumsq = {AT(1), AT(2), 65537, DTYPE_BF16}},
+        [OP_CAST_SUMSQ] = {.kind = OP_CAST_SUMSQ, .cast_sumsq = {AT(1), AT(2), AT(3), 65537}},
         [OP_ADAMW] = {.kind = OP_ADAMW,
                 .adamw = {.hi = AT(1),
                         .lo = AT(2),
@@ -281,6 +282,7 @@ static void test_sizes(void **state)
 	        {OP_CROSS_ENTROPY, 5, 0, "rows"},
 	        {OP_CROSS_ENTROPY, 11, 0, "vocab"},
 	        {OP_SUMSQ, 65537, 0, "count"},
+	        {OP_CAST_SUMSQ, 65537, 0, "count"},
 	        {OP_ADAMW, 101, 0, "count"},
 	};
 
@@ -411,6 +413,9 @@ static void test_access(void **state)
 	check_access(&valid[OP_EMBED_GRAD], 1 * PLACE, 11 * 7 * 4, 1, 1);
 	check_access(&valid[OP_EMBED_GRAD], 4 * PLACE, (5 + 11 + 1) * 4, 0, 1);
 	check_access(&valid[OP_SUMSQ], 1 * PLACE, 2 * 8, 0, 1);
+	check_access(&valid[OP_CAST_SUMSQ], 1 * PLACE, 65537 * 2, 0, 1);
+	check_access(&valid[OP_CAST_SUMSQ], 2 * PLACE, 2 * 8, 0, 1);
+	check_access(&valid[OP_CAST_SUMSQ], 3 * PLACE, 65537 * 4, 1, 0);
 	check_access(&valid[OP_CROSS_ENTROPY], 2 * PLACE, 5 * 11 * 2, 0, 1);
 	check_access(&valid[OP_CROSS_ENTROPY], 5 * PLACE, 3 * 5 * 4, 0, 1);
 	check_access(&valid[OP_ADAMW], 2 * PLACE, 101 * 2, 1, 1);

@@ -256,11 +256,66 @@ static void test_sumsq(void **state)
 		        1);
 }
 
+/* The bits of a cast, and of the sum of what it made. */
+static void cast_sumsq_try(uint64_t seed, int64_t count)
+{
+	struct ops_case c;
+	struct tensor *partial, *dst, *src;
+	struct op op = {.kind = OP_CAST_SUMSQ};
+	int64_t blocks = (count - 1) / SUMSQ_BLOCK + 1;
+	double *want = mem_alloc((size_t)blocks, sizeof *want);
+	uint16_t *rounded = mem_alloc((size_t)count, sizeof *rounded);
+
+	assert_true(want && rounded);
+	case_begin(&c, "cast_sumsq", seed);
+	src = case_tensor(&c, count, DTYPE_F32, 1);
+	dst = case_tensor(&c, count, DTYPE_BF16, 1);
+	partial = case_tensor(&c, blocks, DTYPE_F64, 1);
+	if (seed % 3 == 0)
+		fill_any(&c, src, 0);
+	for (int64_t i = 0; i < count; i++) {
+		float x;
+
+		memcpy(&x, (uint8_t *)tensor_data(src) + 4 * i, 4);
+		rounded[i] = bf16_from_f32(x);
+	}
+	op.cast_sumsq =
+	        (struct op_cast_sumsq){tensor_addr(dst), tensor_addr(partial), tensor_addr(src), count};
+	case_run(&c, &op);
+	assert_memory_equal(tensor_data(dst), rounded, 2 * (size_t)count);
+	memset(dst->written, 1, (size_t)count);
+	sumsq_blocks(want, rounded, count, GRAD_BF16, ADAMW_ISA_SCALAR);
+	for (int64_t b = 0; b < blocks; b++) {
+		double got = tensor_get(partial, b);
+
+		if (memcmp(&got, &want[b], 8) != 0 && !(isnan(got) && isnan(want[b])))
+			fail_msg("cast_sumsq, seed %llu, %lld elements: block %lld is %a, wanted %a",
+			        (unsigned long long)seed, (long long)count, (long long)b, got, want[b]);
+		partial->written[b] = 1;
+	}
+	case_end(&c);
+	mem_free(want);
+	mem_free(rounded);
+}
+
+static void test_cast_sumsq(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < 130; seed++)
+		cast_sumsq_try(seed, (int64_t)seed + 1);
+	for (uint64_t seed = 200; seed < 212; seed++)
+		cast_sumsq_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1);
+	for (uint64_t seed = 300; seed < 306; seed++)
+		cast_sumsq_try(seed,
+		        SUMSQ_BLOCK * (int64_t)(1 + seed % 2) - 4100 + (int64_t)rng_below(seed, 9, 0, 9000));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_adamw),
 	        cmocka_unit_test(test_sumsq),
+	        cmocka_unit_test(test_cast_sumsq),
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);

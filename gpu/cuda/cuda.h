@@ -39,7 +39,7 @@ typedef int cuda_launcher(const struct cuda_launch *at, const struct op *op);
 cuda_launcher cuda_fill, cuda_copy, cuda_cast, cuda_join, cuda_add, cuda_matmul, cuda_colsum, cuda_gather,
         cuda_scatter, cuda_embed_grad, cuda_rmsnorm, cuda_rmsnorm_grad, cuda_layernorm, cuda_layernorm_grad,
         cuda_rope, cuda_attention, cuda_attention_grad, cuda_glu, cuda_glu_grad, cuda_act, cuda_act_grad,
-        cuda_cross_entropy, cuda_sumsq, cuda_adamw;
+        cuda_cross_entropy, cuda_sumsq, cuda_cast_sumsq, cuda_adamw;
 
 /* Indexed by enum op_kind (cuda_ops.c). */
 extern cuda_launcher *const cuda_ops[OP_KIND_COUNT];

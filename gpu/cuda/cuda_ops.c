@@ -24,5 +24,6 @@ cuda_launcher *const cuda_ops[OP_KIND_COUNT] = {
         [OP_ACT_GRAD] = cuda_act_grad,
         [OP_CROSS_ENTROPY] = cuda_cross_entropy,
         [OP_SUMSQ] = cuda_sumsq,
+        [OP_CAST_SUMSQ] = cuda_cast_sumsq,
         [OP_ADAMW] = cuda_adamw,
 };

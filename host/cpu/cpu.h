@@ -36,7 +36,7 @@ typedef int cpu_op_fn(struct cpu_context *cx, const struct op *op);
 cpu_op_fn cpu_fill, cpu_copy, cpu_cast, cpu_join, cpu_add, cpu_matmul, cpu_colsum, cpu_gather, cpu_scatter,
         cpu_embed_grad, cpu_rmsnorm, cpu_rmsnorm_grad, cpu_layernorm, cpu_layernorm_grad, cpu_rope,
         cpu_attention, cpu_attention_grad, cpu_glu, cpu_glu_grad, cpu_act, cpu_act_grad, cpu_cross_entropy,
-        cpu_sumsq, cpu_adamw;
+        cpu_sumsq, cpu_cast_sumsq, cpu_adamw;
 
 /* Indexed by enum op_kind. */
 extern cpu_op_fn *const cpu_ops[OP_KIND_COUNT];

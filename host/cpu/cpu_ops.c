@@ -27,6 +27,7 @@ cpu_op_fn *const cpu_ops[OP_KIND_COUNT] = {
         [OP_ACT_GRAD] = cpu_act_grad,
         [OP_CROSS_ENTROPY] = cpu_cross_entropy,
         [OP_SUMSQ] = cpu_sumsq,
+        [OP_CAST_SUMSQ] = cpu_cast_sumsq,
         [OP_ADAMW] = cpu_adamw,
 };
 

@@ -78,6 +78,7 @@ MISSING(cuda_act)
 MISSING(cuda_act_grad)
 MISSING(cuda_cross_entropy)
 MISSING(cuda_sumsq)
+MISSING(cuda_cast_sumsq)
 MISSING(cuda_adamw)
 
 /* ---- attention by a library: there is none ---- */
