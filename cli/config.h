@@ -154,7 +154,7 @@ struct config {
 	int backward_prefetch, forward_prefetch;
 	int64_t prefetch_units;
 	int load;
-	int64_t watchdog_timeout_s, check_replicas;
+	int64_t ranks_per_node, watchdog_timeout_s, check_replicas;
 	int64_t world_size; /* of `plan`; CONFIG_AUTO: one, or each GPU of the described machine */
 
 	/* saving: steps are a count, or below 1 a fraction of the run: config_steps */

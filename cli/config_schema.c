@@ -109,7 +109,7 @@ static const struct config_word dtype_words[] = {
 };
 static const struct config_word reduce_dtype_words[] = {
         {"fp32", CONFIG_DTYPE_FP32, "float32 auto", NULL},
-        {"bf16", CONFIG_DTYPE_BF16, "bfloat16", LATER "; gradients are summed over ranks in fp32"},
+        {"bf16", CONFIG_DTYPE_BF16, "bfloat16", NULL},
         {0},
 };
 static const struct config_word device_words[] = {
@@ -289,7 +289,7 @@ const struct config_key config_keys[] = {
         ROW_ENUM(gradient_dtype, "numbers", "auto", NULL, dtype_words, T | P,
                 "what a step's gradient is rounded to; auto = compute_dtype"),
         ROW_ENUM(reduce_dtype, "numbers", "fp32", NULL, reduce_dtype_words, T | P,
-                "what gradients are summed in over ranks"),
+                "what gradients are rounded to before they are summed over ranks, in fp32"),
         ROW_ENUM(export_dtype, "numbers", "auto", "save_dtype", dtype_words, T | X | N,
                 "numbers in the exported model; auto = compute_dtype (init: as config.json says, else bf16)"),
         ROW_COUNT(seed, "numbers", "42", NULL, NULL, 0, COUNT_MAX, T | E | G | D | N,
@@ -332,6 +332,8 @@ const struct config_key config_keys[] = {
         ROW_COUNT(prefetch_units, "sharding", "2", NULL, NULL, 1, 64, ENGINE, "units that may be ahead"),
         ROW_ENUM(load, "sharding", "auto", NULL, load_words, T | E | G,
                 "auto = each rank reads its own ranges"),
+        ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE,
+                "ranks that HYBRID strategies share a unit out among; auto = those of a host"),
         ROW(watchdog_timeout, "sharding", TYPE_COUNT, watchdog_timeout_s, "600", NULL, off_words, 0, 1e9, T,
                 "seconds after which a stuck rank ends the job"),
         ROW_COUNT(check_replicas, "sharding", "0", NULL, off_words, 0, 1e9, T,

@@ -82,8 +82,55 @@ int ranks_check(const struct config *c)
 
 /* ---- what is whose ---- */
 
-int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit_map *map)
+int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here)
 {
+	int node = c->ranks_per_node == CONFIG_AUTO ? here : (int)c->ranks_per_node;
+
+	switch (c->sharding_strategy) {
+	case CONFIG_SHARDING_NO_SHARD:
+		node = 1;
+		break;
+	case CONFIG_SHARDING_HYBRID_SHARD:
+	case CONFIG_SHARDING_HYBRID_SHARD_ZERO2:
+		break;
+	default:
+		node = world_size;
+	}
+	if (node > world_size || world_size % node)
+		return err_set(ERR_INPUT,
+		        "sharding_strategy=%s: %d ranks are not nodes of %d; start as many ranks on each "
+		        "host, or set "
+		        "ranks_per_node",
+		        config_text(c, "sharding_strategy"), world_size, node);
+	if (node > 1 && node < world_size && world_self()->size > 1 && c->ranks_per_node == CONFIG_AUTO &&
+	        world_self()->rank % node != world_self()->local_rank)
+		return err_set(ERR_INPUT,
+		        "sharding_strategy=%s: ranks of a host must be numbered one after the other (mpirun "
+		        "--map-by slot, srun -m block)",
+		        config_text(c, "sharding_strategy"));
+	o->world_size = world_size;
+	o->shard_ranks = node;
+	o->policy.keep_gathered = c->sharding_strategy == CONFIG_SHARDING_SHARD_GRAD_OP ||
+	                          c->sharding_strategy == CONFIG_SHARDING_HYBRID_SHARD_ZERO2;
+	return 0;
+}
+
+/* The part of a range that one of several holders writes; cut where blocks of the optimizer's state begin. */
+static void range_cut(struct plane_range *range, int part, int parts)
+{
+	int64_t blocks = (range->count + PLANE_BLOCK_COUNT - 1) / PLANE_BLOCK_COUNT;
+	int64_t begin = blocks * part / parts * PLANE_BLOCK_COUNT,
+	        end = blocks * (part + 1) / parts * PLANE_BLOCK_COUNT;
+
+	range->count = (end < range->count ? end : range->count) - begin;
+	range->first += begin;
+}
+
+int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit_map *map,
+        enum ranks_purpose purpose)
+{
+	int parts = purpose == RANKS_WRITE ? world_self()->size / map->world_size : 1;
+	int part = purpose == RANKS_WRITE ? world_self()->rank / map->world_size : 0;
 	const struct model *model = map->model;
 	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
 
@@ -92,11 +139,13 @@ int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit
 		return ERR_NOMEM;
 	for (int t = 0; t < model->tensor_count; t++) {
 		int64_t at, held, skipped;
+		struct plane_range range;
 
 		unit_map_locate(map, t, 0, model->tensors[t].count, &at, &held, &skipped);
-		if (held)
-			ranges[(*range_count)++] =
-			        (struct plane_range){.tensor = t, .first = skipped, .count = held};
+		range = (struct plane_range){.tensor = t, .first = skipped, .count = held};
+		range_cut(&range, part, parts);
+		if (range.count > 0)
+			ranges[(*range_count)++] = range;
 	}
 	*out = ranges;
 	return 0;

@@ -18,8 +18,14 @@
  * the first difference. */
 int ranks_check(const struct config *c);
 
-/* The ranges of tensors that this rank's shards hold, in the order of the table (mem_free). */
-int ranks_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map);
+/* How sharding_strategy shares out units among so many ranks, `here` of them on this host. ERR_INPUT. */
+int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here);
+
+/* The ranges of tensors that this rank's shards hold, in the order of the table (mem_free). RANKS_WRITE: of
+ * what several ranks hold, this one's part of the writing. */
+enum ranks_purpose { RANKS_READ, RANKS_WRITE };
+int ranks_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map,
+        enum ranks_purpose purpose);
 
 /* Collective parts of saving. */
 struct checkpoint_world ranks_checkpoint_world(void);

@@ -274,6 +274,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
 	                        .gradient_dtype =
 	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .reduce_dtype = c->reduce_dtype == CONFIG_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32,
 	                        .state_dtype = states[c->optimizer_state],
 	                        .micro_batches = micro_batches,
 	                },
@@ -322,7 +323,13 @@ static int memory_check(const struct session *s)
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
+	int here = s->machine                     ? (int)machine_ranks_here(s->machine, o.world_size)
+	           : s->config->verb == VERB_PLAN ? o.world_size
+	                                          : world_self()->local_size;
 	int rc = positions_check(s, &o);
+
+	if (!rc)
+		rc = ranks_strategy(&o, s->config, o.world_size, here);
 
 	fit_device_find(&s->fit, s->config, s->device, s->machine);
 	if (!rc)
@@ -448,7 +455,7 @@ int session_load_weights(struct session *s)
 	if (!s->import)
 		return random_weights(s);
 	session_sink(s, &sink);
-	rc = ranks_held(&ranges, &range_count, engine_units(s->engine));
+	rc = ranks_held(&ranges, &range_count, engine_units(s->engine), RANKS_READ);
 	if (!rc)
 		rc = hf_import_load(s->import, &sink, ranges, range_count, s->pool);
 	mem_free(ranges);

@@ -138,7 +138,7 @@ int train_load_checkpoint(struct trainer *t)
 		        ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume", path);
 	session_sink(&t->session, &sink);
 	if (!rc)
-		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine));
+		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine), RANKS_READ);
 	if (!rc && m->state == state)
 		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count, t->session.pool);
 	else if (!rc)

@@ -35,7 +35,7 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 	const struct unit_map *map = engine_units(engine);
 	struct plane_range *held = NULL;
 	int64_t count = 0, used = 0;
-	int rc = ranks_held(&held, &count, map);
+	int rc = ranks_held(&held, &count, map, RANKS_WRITE);
 
 	s->ranges = rc ? NULL : mem_alloc((size_t)count, sizeof(*s->ranges));
 	if (!rc && !s->ranges)

@@ -366,20 +366,32 @@ int event_sync(struct event *event)
 
 /* ---- collectives ---- */
 
-int comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group)
 {
 	int rc;
 
 	*comm = NULL;
-	if (world_size < 1 || rank < 0 || rank >= world_size)
-		return err_set(ERR_RANGE, "comm: rank %d of %d ranks does not exist", rank, world_size);
-	rc = device->backend->comm_open(comm, device, rank, world_size);
+	if (group->size < 1 || group->rank < 0 || group->rank >= group->size)
+		return err_set(
+		        ERR_RANGE, "comm: rank %d of %d ranks does not exist", group->rank, group->size);
+	if (group->first < 0 || group->stride < 1 ||
+	        group->first + (int64_t)(group->size - 1) * group->stride >= group->world_size)
+		return err_set(ERR_RANGE, "comm: ranks %d, %d, ... (%d of them) of %d ranks", group->first,
+		        group->first + group->stride, group->size, group->world_size);
+	rc = device->backend->comm_open(comm, device, group);
 	if (rc)
 		return rc;
 	(*comm)->device = device;
-	(*comm)->rank = rank;
-	(*comm)->world_size = world_size;
+	(*comm)->rank = group->rank;
+	(*comm)->world_size = group->size;
 	return 0;
+}
+
+int comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+{
+	return comm_open_group(comm, device,
+	        &(struct comm_group){
+	                .rank = rank, .size = world_size, .stride = 1, .world_size = world_size});
 }
 
 void comm_close(struct comm *comm)

@@ -167,10 +167,18 @@ int stream_stamp(struct stream *stream, int64_t *at_ns);
 
 /* ---- collectives: in place, over the ranks of `comm`, on the stream given ---- */
 
-int comm_open(struct comm **comm, struct device *device, int rank, int world_size);
+/* Ranks of a world that join: first, first + stride, ..., `size` of them; this one is number `rank` there. */
+struct comm_group {
+	int rank, size, first, stride, world_size;
+};
+
+/* All ranks of the world open their groups at once, each one of its own. cuda: the whole world, or one rank.
+ */
+int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group);
+int comm_open(struct comm **comm, struct device *device, int rank, int world_size); /* the whole world */
 void comm_close(struct comm *comm);
 int comm_rank(const struct comm *comm);
-int comm_world_size(const struct comm *comm);
+int comm_world_size(const struct comm *comm); /* ranks that joined */
 
 /* buffer holds world_size shards of shard_count elements; on entry shard `rank` is filled, after it all are.
  */

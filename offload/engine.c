@@ -161,8 +161,17 @@ int engine_open(struct engine **out, const struct engine_options *options)
 	if (!e)
 		return ERR_NOMEM;
 	e->options = *options;
-	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params, options->rank,
-	        options->world_size);
+	if (!e->options.shard_ranks)
+		e->options.shard_ranks = options->world_size;
+	if (options->world_size < 1 || e->options.shard_ranks < 1 ||
+	        options->world_size % e->options.shard_ranks) {
+		mem_free(e);
+		return err_set(ERR_RANGE, "engine: %d ranks in groups of %d", options->world_size,
+		        options->shard_ranks);
+	}
+	e->options.policy.replicas = options->world_size / e->options.shard_ranks;
+	rc = unit_map_open(&e->map, options->model, options->wrap, options->min_num_params,
+	        options->rank % e->options.shard_ranks, e->options.shard_ranks);
 	if (!rc)
 		rc = engine_plan_all(e);
 	if (rc) {
@@ -184,6 +193,7 @@ void engine_close(struct engine *e)
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		stream_close(e->dock.streams[q]);
 	comm_close(e->dock.comm);
+	comm_close(e->dock.replicas);
 	snapshot_close(e->dock.snapshot);
 	store_close(e->dock.store);
 	if (e->dock.stage)
@@ -282,12 +292,24 @@ const struct store *engine_store(const struct engine *e)
 	return e->dock.store;
 }
 
+static int comms_open(struct engine *e)
+{
+	const struct engine_options *o = &e->options;
+	int replica = o->rank / o->shard_ranks, replicas = o->world_size / o->shard_ranks;
+	const struct comm_group shards = {e->map->rank, o->shard_ranks, replica * o->shard_ranks, 1,
+	                                o->world_size},
+	                        same = {replica, replicas, e->map->rank, o->shard_ranks, o->world_size};
+	int rc = comm_open_group(&e->dock.comm, o->device, &shards);
+
+	return rc || replicas == 1 ? rc : comm_open_group(&e->dock.replicas, o->device, &same);
+}
+
 int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
 	const struct plan *p = any_plan(e);
 	void *stage;
-	int rc = comm_open(&e->dock.comm, device, e->map->rank, e->map->world_size);
+	int rc = comms_open(e);
 
 	e->dock.device = device;
 	e->dock.pool = e->options.pool;
@@ -513,7 +535,9 @@ static int results_sum(struct engine *e, struct engine_result *result)
 	if (!device_has_bytes(e->dock.device))
 		return 0;
 	sums[1] = run_norm_squared(e->runs[PLAN_TRAIN]);
-	rc = comm_sum_host(e->dock.comm, sums, 2);
+	rc = comm_sum_host(e->dock.comm, sums, 2); /* replicas have the same norm, and other losses */
+	if (!rc && e->dock.replicas)
+		rc = comm_sum_host(e->dock.replicas, sums, 1);
 	result->loss_sum = sums[0];
 	result->grad_norm = sqrt(sums[1]);
 	return rc;

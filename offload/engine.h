@@ -29,6 +29,9 @@ struct engine_options {
 	enum wrap_policy wrap;
 	int64_t min_num_params;
 	int rank, world_size;
+	/* Ranks that share out a unit: rank / shard_ranks * shard_ranks and those after it; a divisor of
+	 * world_size. 0: all. The groups are replicas of each other. */
+	int shard_ranks;
 	struct plan_policy policy; /* max_tokens and max_targets come from `train` */
 	struct engine_sizes train, eval, logits;
 	struct adamw_options adamw;

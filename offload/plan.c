@@ -11,6 +11,7 @@
 static const char *const op_names[PLAN_OP_KIND_COUNT] = {
         [PLAN_LOAD] = "LOAD",
         [PLAN_FETCH] = "FETCH",
+        [PLAN_PLACE] = "PLACE",
         [PLAN_GATHER] = "GATHER",
         [PLAN_JOIN] = "JOIN",
         [PLAN_FORWARD] = "FORWARD",
@@ -21,7 +22,9 @@ static const char *const op_names[PLAN_OP_KIND_COUNT] = {
         [PLAN_ZERO] = "ZERO",
         [PLAN_SPILL] = "SPILL",
         [PLAN_REFILL] = "REFILL",
+        [PLAN_NARROW] = "NARROW",
         [PLAN_SCATTER] = "SCATTER",
+        [PLAN_REDUCE] = "REDUCE",
         [PLAN_ROUND] = "ROUND",
         [PLAN_CAST] = "CAST",
         [PLAN_SUMSQ] = "SUMSQ",

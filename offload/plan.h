@@ -47,6 +47,11 @@ struct plan_policy {
 	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
 	int discard; /* 1: a DISCARD follows each transient buffer's last use (host device with poison) */
 	enum dtype compute_dtype, gradient_dtype;
+	/* Several ranks: what gradients are summed in over them; how many groups of ranks hold the same
+	 * shards; 1: gathered weights stay from forward to backward. */
+	enum dtype reduce_dtype;
+	int replicas; /* 0 is 1 */
+	int keep_gathered;
 	enum dtype state_dtype;          /* of m and v: F32, BF16, or U8 with scales (optim/adamw.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
@@ -63,6 +68,7 @@ enum plan_kind {
 enum plan_op_kind {
 	PLAN_LOAD,      /* h2d      a micro-batch's index arrays */
 	PLAN_FETCH,     /* h2d      own shard of a unit's plane: SRC -> DST */
+	PLAN_PLACE,     /* comm     own shard of a unit, from one device buffer to another: SRC -> DST */
 	PLAN_GATHER,    /* comm (h2d in a world of one) all_gather of a unit's plane in place: DST */
 	PLAN_JOIN,      /* comm     hi, lo -> fp32 weights */
 	PLAN_FORWARD,   /* compute  one stage of one micro-batch */
@@ -73,10 +79,12 @@ enum plan_op_kind {
 	PLAN_ZERO,      /* compute  a unit's fp32 gradient := 0 */
 	PLAN_SPILL,     /* d2h      a block input leaves */
 	PLAN_REFILL,    /* h2d      and returns */
+	PLAN_NARROW,    /* comm     a unit's whole gradient to reduce_dtype: SRC -> DST */
 	PLAN_SCATTER,   /* comm     reduce_scatter of a unit's gradient in place: DST */
+	PLAN_REDUCE,    /* comm     all_reduce of own shard over replicas in place: DST */
 	PLAN_ROUND,  /* comm     gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM
 	              */
-	PLAN_CAST,   /* comm     a gradient that was rounded, back to fp32: SRC -> DST */
+	PLAN_CAST,   /* comm     a gradient in bf16, to fp32: SRC -> DST */
 	PLAN_SUMSQ,  /* comm     sums of squares of the unit's tensors: SRC -> NORM */
 	PLAN_RETURN, /* d2h      gradient shard to the host: SRC -> DST */
 	PLAN_ACCUMULATE, /* cpu/comm gradient sum over micro-batches: DST += SRC, first one copies */

@@ -540,9 +540,11 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind, const 
 		return err_set(ERR_RANGE, "plan: optimizer state of dtype %s", dtype_name(o->state_dtype));
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
-	if (map->world_size > 1 && (!o->offload_params || o->resident_weights || o->resident_states))
-		return err_set(ERR_UNSUPPORTED, "cpu_offload without params on more than one rank is not "
-		                                "done yet: add params to cpu_offload");
+	if (o->reduce_dtype != DTYPE_F32 && o->reduce_dtype != DTYPE_BF16)
+		return err_set(ERR_RANGE, "plan: reduce dtype %s", dtype_name(o->reduce_dtype));
+	if (map->world_size > 1 && (o->resident_weights || o->resident_states))
+		return err_set(ERR_RANGE, "plan: what stays on the device is all or nothing where units are "
+		                          "sharded");
 	return 0;
 }
 

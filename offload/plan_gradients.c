@@ -12,7 +12,8 @@ void gradients_open(struct builder *b, int s)
 
 	for (int i = 0; i < count; i++) {
 		int u = units[i], home = b->state.device[STORE_GRADIENT][u];
-		int in_place = home >= 0 && plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
+		int in_place = home >= 0 && p->map->world_size == 1 &&
+		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
 
 		if (b->gradient[u] >= 0)
@@ -69,19 +70,59 @@ static void add_round(struct builder *b, int u, int gradient, int rounded)
 	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
 }
 
+static int shard_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
+{
+	return unit_buffer(b, what, SPACE_DEVICE, rank, u, b->p->map->units[u].shard_count, dtype);
+}
+
+/* The running gradient becomes the sum over ranks: its own shard, over all that hold shards of it, then over
+ * the groups that hold the same. */
+static void gradient_reduce(struct builder *b, int u)
+{
+	struct plan *p = b->p;
+	int many = p->map->world_size > 1 || p->policy.replicas > 1;
+
+	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
+		int narrow = whole_buffer(b, "reduced gradients", PLACE_STREAM, u, DTYPE_BF16);
+
+		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->gradient[u], narrow);
+		b->gradient[u] = narrow;
+	}
+	plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+	if (p->policy.replicas <= 1)
+		return;
+	plan_add_op(p, PLAN_REDUCE, QUEUE_COMM, u, -1, -1);
+	plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+}
+
+/* The own shard in this dtype and at home, if it has a home. Returns the buffer that holds it. */
+static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
+{
+	int gradient = b->gradient[u], settled = home;
+	int is_cast = gradient >= 0 && b->p->buffers[gradient].dtype != dtype;
+
+	if (home == gradient || (home < 0 && !is_cast))
+		return gradient;
+	if (home < 0)
+		settled = shard_buffer(b, "rounded gradients", PLACE_STREAM, u, dtype);
+	add_gradient_op(b, is_cast ? PLAN_CAST : PLAN_PLACE, QUEUE_COMM, u, gradient, settled);
+	return settled;
+}
+
 /* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
 static int gradient_round(struct builder *b, int u, int home)
 {
-	struct plan *p = b->p;
-	int gradient = b->gradient[u], rounded = gradient;
+	enum dtype dtype = b->p->policy.gradient_dtype;
+	int gradient = b->gradient[u], rounded;
 
-	if (p->policy.gradient_dtype == DTYPE_BF16) {
-		rounded =
-		        home >= 0 ? home : whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
+	if (dtype == DTYPE_BF16 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
+		rounded = home >= 0 ? home : shard_buffer(b, "rounded gradients", PLACE_STREAM, u, dtype);
 		add_round(b, u, gradient, rounded);
-	} else {
-		add_sumsq(b, u, rounded);
+		return rounded;
 	}
+	rounded = gradient_settle(b, u, dtype, home);
+	add_sumsq(b, u, rounded);
 	return rounded;
 }
 
@@ -105,7 +146,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	const struct plan_policy *o = &p->policy;
 	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
 	int on_host = host >= 0, home = on_host ? host : device;
-	int part = on_host ? gradient_return(b, u, b->gradient[u], -1) : b->gradient[u];
+	int sum = gradient_settle(b, u, DTYPE_F32, -1), part = on_host ? gradient_return(b, u, sum, -1) : sum;
 	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
 
 	plan_add_arg(p, ARG_SRC, part, ACCESS_READ);
@@ -119,7 +160,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = whole_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
+		int rounded = shard_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
 
 		add_round(b, u, home, rounded);
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
@@ -170,8 +211,7 @@ void gradients_close(struct builder *b, int m0, int m1)
 	for (int u = p->map->unit_count - 1; u >= 0; u--) {
 		if (b->gradient_last[u] != v || b->gradient[u] < 0)
 			continue;
-		plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
-		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+		gradient_reduce(b, u);
 		if (whole)
 			gradient_close_whole(b, u);
 		else

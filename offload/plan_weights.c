@@ -5,16 +5,21 @@
 #include "base/mem.h"
 #include "offload/plan_parts.h"
 
+/* The whole plane of a unit: the own shard, from the host or from where it lives on the device, and the
+ * others'. */
 static int fetch_plane(
         struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
 {
 	struct plan *p = b->p;
-	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16);
+	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16), home = b->state.device[plane][u];
 
-	plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
-	plan_add_arg(p, ARG_SRC, b->state.host[plane][u], ACCESS_READ);
+	if (home >= 0)
+		plan_add_op(p, PLAN_PLACE, QUEUE_COMM, u, -1, -1);
+	else
+		plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
+	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.host[plane][u], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
-	p->h2d_bytes += 2 * p->map->units[u].shard_count;
+	p->h2d_bytes += home >= 0 ? 0 : 2 * p->map->units[u].shard_count;
 	/* alone there is nothing to wait for but the copy: compute then stands still for h2d, and says so */
 	plan_add_op(p, PLAN_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
@@ -37,7 +42,8 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
 	int u = n->unit;
-	int hi = b->state.device[STORE_HI][u], lo = b->state.device[STORE_LO][u];
+	int alone = p->map->world_size == 1; /* what is at home on the device is whole */
+	int hi = alone ? b->state.device[STORE_HI][u] : -1, lo = alone ? b->state.device[STORE_LO][u] : -1;
 
 	interval_refresh(b, u);
 	if (o->compute_dtype == DTYPE_BF16) {
@@ -79,6 +85,7 @@ int intervals_find(struct builder *b)
 	if (!b->intervals)
 		return ERR_NOMEM;
 	for (int u = 0; u < b->p->map->unit_count; u++) {
+		int stays = b->p->policy.keep_gathered && b->p->map->world_size > 1;
 		struct interval *open = NULL;
 
 		for (int v = 0; v < b->visit_count; v++) {
@@ -87,7 +94,7 @@ int intervals_find(struct builder *b)
 
 			if (!visit_reads(b, v, u))
 				continue;
-			if (open && v - open->last <= reach) {
+			if (open && (stays || v - open->last <= reach)) {
 				open->last = v;
 				continue;
 			}

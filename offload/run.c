@@ -163,6 +163,32 @@ static int queue_cast(struct run *r, struct stream *q, const struct plan_op *op)
 	return stream_op(q, &cast);
 }
 
+static int queue_place(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
+	struct op copy = {.kind = OP_COPY};
+
+	copy.copy = (struct op_copy){.dst = shard_address(r, dst),
+	        .src = shard_address(r, src),
+	        .bytes = shard_count(r, op) * dtype_bytes(r->plan->buffers[dst].dtype)};
+	return stream_op(q, &copy);
+}
+
+static int queue_narrow(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
+	struct op cast = {.kind = OP_CAST};
+
+	cast.cast = (struct op_cast){
+	        .dst = buffer_address(r, dst),
+	        .src = buffer_address(r, src),
+	        .count = r->plan->map->units[op->unit].count,
+	        .dst_dtype = r->plan->buffers[dst].dtype,
+	        .src_dtype = r->plan->buffers[src].dtype,
+	};
+	return stream_op(q, &cast);
+}
+
 static int queue_accumulate(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	dev_addr src = shard_address(r, run_arg(r, op, ARG_SRC)),
@@ -338,11 +364,18 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_NORM:
 	case PLAN_LOSS:
 		return queue_copy(r, q, op);
+	case PLAN_PLACE:
+		return queue_place(r, q, op);
 	case PLAN_GATHER:
 		return comm_all_gather(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_SCATTER:
 		return comm_reduce_scatter(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
+		        r->plan->buffers[dst].dtype);
+	case PLAN_NARROW:
+		return queue_narrow(r, q, op);
+	case PLAN_REDUCE:
+		return comm_all_reduce(r->dock->replicas, q, shard_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_JOIN:
 		return queue_join(r, q, op);

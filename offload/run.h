@@ -14,7 +14,8 @@
 
 struct dock {
 	struct device *device;
-	struct comm *comm;
+	struct comm *comm;     /* ranks that share the shards of a unit */
+	struct comm *replicas; /* ranks that hold the same shard; NULL: this one */
 	struct stream *streams[QUEUE_COUNT];
 	struct pool *pool; /* of the CPU optimizer; borrowed */
 	enum adamw_isa isa;

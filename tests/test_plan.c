@@ -110,6 +110,36 @@ static void test_every_policy_is_accepted(void **state)
 	assert_true(count > 4000);
 }
 
+/* The same of ranks that share units out, whole or in groups of replicas. */
+static void test_every_policy_of_several_ranks(void **state)
+{
+	struct model *model = small_llama(3, 1);
+	struct plan_policy policy;
+	enum wrap_policy wrap;
+	int count = 0;
+
+	(void)state;
+	for (int n = 0; policy_number(n, &policy, &wrap); n += 131) {
+		int world = 1 + count % 3;
+		struct unit_map *map;
+		struct plan *plan;
+
+		policy.resident_weights = policy.resident_states = 0;
+		policy.discard = count % 2;
+		policy.replicas = world == 1 || count % 5 == 0 ? 2 : 1;
+		policy.keep_gathered = count / 2 % 2;
+		policy.reduce_dtype = count / 4 % 2 ? DTYPE_BF16 : DTYPE_F32;
+		check_ok(unit_map_open(&map, model, wrap, 10000, world - 1, world));
+		check_ok(plan_build(&plan, PLAN_TRAIN, map, &policy));
+		check_ok(plan_check(plan));
+		plan_free(plan);
+		unit_map_close(map);
+		count++;
+	}
+	assert_true(count > 1000);
+	model_close(model);
+}
+
 /* Each wait in turn is taken out: the plan must then be rejected. */
 static void waits_are_all_needed(
         const struct unit_map *map, enum plan_kind kind, const struct plan_policy *policy)
@@ -352,6 +382,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_every_policy_is_accepted),
+	        cmocka_unit_test(test_every_policy_of_several_ranks),
 	        cmocka_unit_test(test_no_wait_is_redundant),
 	        cmocka_unit_test(test_bytes_follow_policy),
 	        cmocka_unit_test(test_residency_costs_and_spares),

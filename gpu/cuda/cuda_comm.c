@@ -16,23 +16,28 @@ static const struct device_bootstrap *bootstrap_of(const struct device *device)
 	return ((const struct cuda_device *)device)->options.bootstrap;
 }
 
-int cuda_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+int cuda_comm_open(struct comm **comm, struct device *device, const struct comm_group *group)
 {
 	const char *wish = getenv("FERRY_NCCL");
 	struct cuda_comm *c;
 	int rc = 0;
 
-	if (world_size > 1 && !bootstrap_of(device))
+	if (group->size > 1 && !bootstrap_of(device))
 		return err_set(ERR_UNSUPPORTED,
 		        "cuda device: %d ranks need a way to find each other, and none was given; run one "
 		        "rank",
-		        world_size);
+		        group->size);
+	if (group->size > 1 && group->size < group->world_size)
+		return err_set(ERR_UNSUPPORTED,
+		        "cuda device: collectives of %d of %d ranks are not done yet; sharding_strategy="
+		        "FULL_SHARD, SHARD_GRAD_OP and NO_SHARD need none",
+		        group->size, group->world_size);
 	c = mem_alloc(1, sizeof(*c));
 	if (!c)
 		return ERR_NOMEM;
-	if (world_size > 1 || (wish && !strcmp(wish, "1")))
-		rc = cuda_nccl_open(
-		        &c->nccl, (struct cuda_device *)device, bootstrap_of(device), rank, world_size);
+	if (group->size > 1 || (wish && !strcmp(wish, "1")))
+		rc = cuda_nccl_open(&c->nccl, (struct cuda_device *)device, bootstrap_of(device), group->rank,
+		        group->size);
 	if (rc) {
 		mem_free(c);
 		return rc;

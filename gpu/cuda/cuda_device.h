@@ -157,7 +157,7 @@ int64_t cuda_clock_now_ns(struct cuda_device *device);
 
 /* ---- cuda_comm.c ---- */
 
-int cuda_comm_open(struct comm **comm, struct device *device, int rank, int world_size);
+int cuda_comm_open(struct comm **comm, struct device *device, const struct comm_group *group);
 void cuda_comm_close(struct comm *comm);
 int cuda_comm_sum_host(struct comm *comm, double *values, int count);
 

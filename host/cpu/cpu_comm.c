@@ -37,12 +37,12 @@ void cpu_comm_close(struct comm *comm)
 	mem_free(c);
 }
 
-static int links_open(struct cpu_comm *c)
+static int links_open(struct cpu_comm *c, const struct comm_group *group)
 {
-	int rc = link_open(&c->link, 0, 1, c->size);
+	int rc = link_open(&c->link, group->first, group->stride, group->size);
 
 	if (!rc)
-		rc = link_open(&c->host_link, 0, 1, c->size);
+		rc = link_open(&c->host_link, group->first, group->stride, group->size);
 	if (rc)
 		return rc;
 	c->piece_count = PIECES_COUNT / c->size;
@@ -54,7 +54,7 @@ static int links_open(struct cpu_comm *c)
 	return c->sum && c->pieces && c->parts ? 0 : ERR_NOMEM;
 }
 
-int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+int cpu_comm_open(struct comm **comm, struct device *device, const struct comm_group *group)
 {
 	struct cpu_comm *c = mem_alloc(1, sizeof(*c));
 	int rc;
@@ -62,9 +62,9 @@ int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world
 	(void)device;
 	if (!c)
 		return ERR_NOMEM;
-	c->rank = rank;
-	c->size = world_size;
-	rc = world_size > 1 ? links_open(c) : 0;
+	c->rank = group->rank;
+	c->size = group->size;
+	rc = group->size > 1 ? links_open(c, group) : 0;
 	if (rc) {
 		cpu_comm_close(&c->base);
 		return err_note(rc, "host device");

@@ -103,7 +103,7 @@ void cpu_poison(void *base, int64_t bytes);
 
 void cpu_sleep_until(int64_t at_ns);
 
-int cpu_comm_open(struct comm **comm, struct device *device, int rank, int world_size);
+int cpu_comm_open(struct comm **comm, struct device *device, const struct comm_group *group);
 void cpu_comm_close(struct comm *comm);
 int cpu_comm_sum_host(struct comm *comm, double *values, int count);
 int cpu_comm_run(const struct work *work);

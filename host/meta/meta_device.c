@@ -278,11 +278,10 @@ static int meta_queue(struct stream *stream, const struct work *work)
 
 /* ---- ranks: any number, all taken to be like this one ---- */
 
-static int meta_comm_open(struct comm **comm, struct device *device, int rank, int world_size)
+static int meta_comm_open(struct comm **comm, struct device *device, const struct comm_group *group)
 {
 	(void)device;
-	(void)rank;
-	(void)world_size;
+	(void)group;
 	*comm = mem_alloc(1, sizeof(**comm));
 	return *comm ? 0 : ERR_NOMEM;
 }
