@@ -41,6 +41,11 @@ static const struct bench table[] = {
         {"load-f32", "the same for weights in fp32", bench_load_f32},
         {"load-checkpoint", "the same for a checkpoint of this program, weights and optimizer state",
                 bench_load_checkpoint},
+        {"save",
+                "state of a model in training to disk, alone and beside a step, against writes and fsync of "
+                "as "
+                "many bytes; count: bytes of state; models: the directory, instead of this one",
+                bench_save},
         {"step-134m", "the same for Llama 134M, fp32, offloaded", bench_step_134m},
 };
 

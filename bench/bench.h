@@ -72,6 +72,7 @@ int bench_offload(json_t **result, const struct bench_args *args);
 int bench_load(json_t **result, const struct bench_args *args);
 int bench_load_f32(json_t **result, const struct bench_args *args);
 int bench_load_checkpoint(json_t **result, const struct bench_args *args);
+int bench_save(json_t **result, const struct bench_args *args);
 
 /* A training step of a Llama-style model of any shape. */
 struct bench_shape {

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { SHARD_NAME_BYTES = 48 };
+enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 128 << 10 };
 
 /* What is being written, and staging. */
 struct work {
@@ -23,7 +23,6 @@ struct work {
 	int shard_count;
 	uint16_t *hi;
 	int16_t *lo;
-	void *out; /* a piece as the file has it */
 };
 
 static int64_t tensor_bytes(const struct work *work, int tensor)
@@ -62,27 +61,24 @@ static void deal_shards(struct work *work)
 static int alloc_work(struct work *work)
 {
 	work->shard = mem_alloc((size_t)work->model->tensor_count, sizeof(*work->shard));
-	work->hi = mem_alloc(PLANE_PIECE_COUNT, sizeof(*work->hi));
-	work->lo = mem_alloc(PLANE_PIECE_COUNT, sizeof(*work->lo));
-	work->out = mem_alloc(PLANE_PIECE_COUNT, 4);
-	return work->shard && work->hi && work->lo && work->out ? 0 : ERR_NOMEM;
+	work->hi = mem_alloc(PIECE_COUNT, sizeof(*work->hi));
+	work->lo = mem_alloc(PIECE_COUNT, sizeof(*work->lo));
+	return work->shard && work->hi && work->lo ? 0 : ERR_NOMEM;
 }
 
-/* F32 or F16 of a piece whose planes are in staging. */
-static int convert(struct work *work, int tensor, int64_t first, int64_t count)
+static void convert_f32(const struct work *work, float *out, int64_t count)
 {
-	float *wide = work->out;
-	uint16_t *half = work->out;
+	for (int64_t i = 0; i < count; i++)
+		out[i] = f32_from_bits(plane_join(work->hi[i], work->lo[i]));
+}
 
+static int convert_f16(const struct work *work, uint16_t *out, int tensor, int64_t first, int64_t count)
+{
 	for (int64_t i = 0; i < count; i++) {
 		float value = f32_from_bits(plane_join(work->hi[i], work->lo[i]));
 
-		if (work->options->dtype == SAFETENSORS_F32) {
-			wide[i] = value;
-			continue;
-		}
-		half[i] = f16_from_f32(value);
-		if ((half[i] & 0x7c00) == 0x7c00)
+		out[i] = f16_from_f32(value);
+		if ((out[i] & 0x7c00) == 0x7c00)
 			return err_set(ERR_INPUT,
 			        "tensor %s holds %g at element %" PRId64
 			        ", beyond the range of fp16; export in bf16 or fp32",
@@ -91,23 +87,41 @@ static int convert(struct work *work, int tensor, int64_t first, int64_t count)
 	return 0;
 }
 
-static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
+/* A piece, as the file has it, at `out`. */
+static int write_piece(struct work *work, void *out, int tensor, int64_t first, int64_t count)
 {
 	const struct plane_source *source = work->source;
-	int64_t end = work->model->tensors[tensor].count, count;
-	size_t width = (size_t)safetensors_dtype_bits(work->options->dtype) / 8;
-	int hi_only = work->options->dtype == SAFETENSORS_BF16, err = 0;
+	int hi_only = work->options->dtype == SAFETENSORS_BF16;
+	int err = source->read(
+	        source->context, tensor, PLANE_HI, first, count, hi_only ? out : (void *)work->hi);
+
+	if (!err && !hi_only)
+		err = source->read(source->context, tensor, PLANE_LO, first, count, work->lo);
+	if (!err && work->options->dtype == SAFETENSORS_F16)
+		return convert_f16(work, out, tensor, first, count);
+	if (!err && work->options->dtype == SAFETENSORS_F32)
+		convert_f32(work, out, count);
+	return err;
+}
+
+/* Straight into the file's blocks: no element is cut by a block's border, because all have one width and the
+ * header is a multiple of it. */
+static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
+{
+	int64_t width = safetensors_dtype_bits(work->options->dtype) / 8, count, room;
+	int64_t end = work->model->tensors[tensor].count;
+	int err = 0;
+	void *at;
 
 	for (int64_t first = 0; !err && first < end; first += count) {
-		count = end - first < PLANE_PIECE_COUNT ? end - first : PLANE_PIECE_COUNT;
-		err = source->read(source->context, tensor, PLANE_HI, first, count, work->hi);
-		if (!err && !hi_only)
-			err = source->read(source->context, tensor, PLANE_LO, first, count, work->lo);
-		if (!err && !hi_only)
-			err = convert(work, tensor, first, count);
+		err = safetensors_room(writer, &at, &room);
+		if (err)
+			break;
+		count = room / width < PIECE_COUNT ? room / width : PIECE_COUNT;
+		count = count < end - first ? count : end - first;
+		err = write_piece(work, at, tensor, first, count);
 		if (!err)
-			err = safetensors_append(
-			        writer, hi_only ? work->hi : work->out, (size_t)count * width);
+			err = safetensors_put(writer, count * width);
 	}
 	return err;
 }
@@ -315,6 +329,5 @@ out:
 	mem_free(work.shard);
 	mem_free(work.hi);
 	mem_free(work.lo);
-	mem_free(work.out);
 	return err;
 }

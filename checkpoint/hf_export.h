@@ -36,7 +36,8 @@ struct hf_export {
 	const char *config_path;      /* config.json, where it lies elsewhere; may be NULL */
 };
 
-/* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory: 10 MiB.
+/* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory: the ring of
+ * checkpoint/block_writer.h.
  * ERR_INPUT (dir is there, a weight does not fit F16), ERR_IO, ERR_NOMEM, the source's errors. */
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source);

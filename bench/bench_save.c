@@ -1,0 +1,465 @@
+#include "bench/bench_model.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "checkpoint/hf_export.h"
+#include "checkpoint/saver.h"
+#include "host/pool.h"
+#include "host/slab.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Saving the state of a model in training, beside writes and an fsync of as many bytes: a whole save while
+ * nothing else happens, one that runs beside a training step, and what that does to the step, and the export
+ * of the weights. "Raw" is the better of two ways to write: by way of the page cache, whole pieces one after
+ * the other, and past it, by two threads from huge pages. Each round measures all of it in turn, and each
+ * file is a new one. */
+
+enum { ROUNDS = 3, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
+enum raw { RAW_CACHED, RAW_DIRECT, RAW_COUNT };
+
+struct round {
+	double raw_s[RAW_COUNT], save_s, save_cpu_s, export_s;
+	double step_s, step_save_s, step_after_s; /* alone; while a save runs; the one behind it */
+	double disk_wait_s;
+	int is_within; /* the save was done before the step was */
+	int64_t extra_bytes, export_extra_bytes;
+};
+
+struct save_bench {
+	char *dir;
+	struct model *model;
+	struct pool *pool;
+	struct device *device;
+	struct engine *engine;
+	struct bench_rows rows;
+	struct round rounds[ROUNDS];
+	int64_t bytes, export_bytes; /* of a shard file; of the weights in fp32 */
+	char *pieces;                /* [RAW_PIECES][PIECE_BYTES] */
+	int64_t step;
+};
+
+static double cpu_now_s(void)
+{
+	struct rusage r;
+
+	getrusage(RUSAGE_SELF, &r);
+	return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+	       1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+}
+
+/* ---- raw ---- */
+
+struct raw_write {
+	const struct save_bench *bench;
+	const char *path;
+	int fd, errs[2];
+};
+
+static int write_piece(const struct raw_write *w, int64_t piece)
+{
+	int64_t at = piece * PIECE_BYTES, left = w->bench->bytes - at;
+
+	return file_write_at(w->fd, w->path, w->bench->pieces + piece % RAW_PIECES * PIECE_BYTES,
+	        (size_t)(left < PIECE_BYTES ? left : PIECE_BYTES), at);
+}
+
+static int64_t piece_count(const struct save_bench *b)
+{
+	return (b->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+/* Every second piece; the last one is cut, and not for O_DIRECT. */
+static void write_half(void *context, int64_t task, int worker)
+{
+	struct raw_write *w = context;
+
+	(void)worker;
+	for (int64_t p = task; p < piece_count(w->bench) - 1 && !w->errs[task]; p += 2)
+		w->errs[task] = write_piece(w, p);
+}
+
+static int raw_write(const struct save_bench *b, struct pool *two, enum raw raw, double *seconds)
+{
+	char *path = file_join(b->dir, "raw");
+	struct raw_write w = {.bench = b, .path = path, .fd = -1};
+	int64_t begin = clock_now_ns(), last = piece_count(b) - 1;
+	int rc = path ? 0 : ERR_NOMEM;
+
+	if (!rc) {
+		w.fd = file_create(path);
+		rc = w.fd < 0 ? w.fd : 0;
+	}
+	if (!rc && raw == RAW_DIRECT && !file_set_caching(w.fd, FILE_CACHING_OFF)) {
+		pool_run(two, 2, write_half, &w);
+		rc = w.errs[0] ? w.errs[0] : w.errs[1];
+		file_set_caching(w.fd, FILE_CACHING_ON);
+	} else {
+		for (int64_t p = 0; p < last && !rc; p++)
+			rc = write_piece(&w, p);
+	}
+	if (!rc)
+		rc = write_piece(&w, last);
+	if (!rc)
+		rc = file_sync(w.fd, path);
+	*seconds = (double)(clock_now_ns() - begin) * 1e-9;
+	if (w.fd >= 0)
+		file_abandon(w.fd, path);
+	if (path)
+		(void)!file_remove_tree(path);
+	mem_free(path);
+	return rc;
+}
+
+/* ---- saves ---- */
+
+static const enum store_plane store_planes[PLANE_COUNT] = {
+        [PLANE_HI] = STORE_HI,
+        [PLANE_LO] = STORE_LO,
+        [PLANE_M] = STORE_M,
+        [PLANE_V] = STORE_V,
+        [PLANE_M_SCALE] = STORE_M_SCALE,
+        [PLANE_V_SCALE] = STORE_V_SCALE,
+};
+
+static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	return engine_read(context, tensor, store_planes[plane], first, count, dst);
+}
+
+static int read_snapshot(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
+}
+
+static void done_snapshot(void *context, int tensor)
+{
+	if (tensor == PLANE_SOURCE_END)
+		snapshot_end(context);
+	else
+		snapshot_done(context, tensor);
+}
+
+static struct checkpoint_save save_of(
+        struct save_bench *b, const struct plane_source *source, json_t *training)
+{
+	return (struct checkpoint_save){.output_dir = b->dir,
+	        .step = b->step,
+	        .model = b->model,
+	        .source = source,
+	        .planes = planes_of(PLANE_STATE_F32),
+	        .training = training,
+	        .world = {.size = 1}};
+}
+
+static int remove_path(char *path)
+{
+	int rc = path ? file_remove_tree(path) : 0;
+
+	mem_free(path);
+	return rc;
+}
+
+static int save_alone(struct save_bench *b, struct round *r, json_t *training)
+{
+	const struct plane_source source = {.context = b->engine, .read = read_plane};
+	struct checkpoint_save save = save_of(b, &source, training);
+	double begin, cpu;
+	char *path = NULL;
+	int64_t before;
+	int rc = engine_flush(b->engine);
+
+	bench_rss_peak_reset();
+	before = bench_rss_bytes();
+	begin = clock_now_s();
+	cpu = cpu_now_s();
+	if (!rc)
+		rc = checkpoint_save(&save, &path);
+	r->save_s = clock_now_s() - begin;
+	r->save_cpu_s = cpu_now_s() - cpu;
+	r->extra_bytes = bench_rss_peak_bytes() - before;
+	return rc ? rc : remove_path(path);
+}
+
+static int export_alone(struct save_bench *b, struct round *r)
+{
+	const struct plane_source source = {.context = b->engine, .read = read_plane};
+	char *dir = file_join(b->dir, "model");
+	struct hf_export options = {.dir = dir, .existing = HF_EXPORT_REPLACE, .dtype = SAFETENSORS_F32};
+	int64_t before, begin;
+	int rc = dir ? 0 : ERR_NOMEM;
+
+	bench_rss_peak_reset();
+	before = bench_rss_bytes();
+	begin = clock_now_ns();
+	if (!rc)
+		rc = hf_export_write(&options, b->model, &source);
+	r->export_s = (double)(clock_now_ns() - begin) * 1e-9;
+	r->export_extra_bytes = bench_rss_peak_bytes() - before;
+	return rc ? rc : remove_path(dir);
+}
+
+static int step_time(struct save_bench *b, double *seconds)
+{
+	struct engine_result result;
+	double begin = clock_now_s();
+	int rc = engine_step(b->engine, &result, &b->rows.batch, 1, b->rows.batch.targets, 1e-4, NULL);
+
+	b->step++;
+	*seconds = clock_now_s() - begin;
+	return rc;
+}
+
+static int save_beside(struct save_bench *b, struct round *r, json_t *training)
+{
+	struct snapshot *snapshot = engine_snapshot(b->engine);
+	const struct plane_source source = {
+	        .context = snapshot, .read = read_snapshot, .done = done_snapshot};
+	struct checkpoint_save save = save_of(b, &source, training);
+	int64_t waited = snapshot_wait_ns(snapshot);
+	struct checkpoint_saver *saver = NULL;
+	double before, after;
+	char *path = NULL;
+	int rc = step_time(b, &before), other; /* leaves updates pending, and the caches as steps do */
+
+	if (!rc)
+		rc = step_time(b, &before);
+	if (rc)
+		return rc;
+	engine_snapshot_begin(b->engine);
+	rc = checkpoint_saver_start(&saver, &save);
+	if (rc) {
+		snapshot_end(snapshot);
+		return rc;
+	}
+	rc = step_time(b, &r->step_save_s);
+	r->is_within = checkpoint_saver_is_ready(saver);
+	if (!rc)
+		rc = step_time(b, &r->step_after_s);
+	if (rc)
+		snapshot_cancel(snapshot);
+	other = checkpoint_saver_finish(saver, &path);
+	r->disk_wait_s = (double)(snapshot_wait_ns(snapshot) - waited) * 1e-9;
+	if (!rc)
+		rc = step_time(b, &after);
+	r->step_s = 0.5 * (before + after);
+	other = other ? other : remove_path(path);
+	return rc ? rc : other;
+}
+
+/* ---- figures ---- */
+
+static double middle(const struct save_bench *b, double (*figure)(const struct round *))
+{
+	double values[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++)
+		values[i] = figure(&b->rounds[i]);
+	return bench_median(values, ROUNDS);
+}
+
+static double raw_s(const struct round *r)
+{
+	return r->raw_s[RAW_CACHED] < r->raw_s[RAW_DIRECT] ? r->raw_s[RAW_CACHED] : r->raw_s[RAW_DIRECT];
+}
+
+#define FIGURE(name, value)                                                                                  \
+	static double name(const struct round *r)                                                            \
+	{                                                                                                    \
+		return value;                                                                                \
+	}
+FIGURE(raw_cached_s, r->raw_s[RAW_CACHED])
+FIGURE(raw_direct_s, r->raw_s[RAW_DIRECT])
+FIGURE(save_s, r->save_s)
+FIGURE(save_cpu_s, r->save_cpu_s)
+FIGURE(save_of_raw, raw_s(r) / r->save_s)
+FIGURE(export_s, r->export_s)
+FIGURE(export_per_raw, raw_s(r) / r->export_s)
+FIGURE(step_s, r->step_s)
+FIGURE(step_save_s, r->step_save_s)
+FIGURE(step_slowdown, r->step_save_s / r->step_s - 1)
+FIGURE(steps_slowdown, (r->step_save_s + r->step_after_s) / (2 * r->step_s) - 1)
+FIGURE(disk_wait_s, r->disk_wait_s)
+
+static int64_t most_bytes(const struct save_bench *b)
+{
+	int64_t most = 0;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		most = b->rounds[i].extra_bytes > most ? b->rounds[i].extra_bytes : most;
+		most = b->rounds[i].export_extra_bytes > most ? b->rounds[i].export_extra_bytes : most;
+	}
+	return most;
+}
+
+/* Figures about steps can be below zero by chance; a person sees that they mean nothing then. */
+static json_t *report(const struct save_bench *b)
+{
+	double bytes = 1e-9 * (double)b->bytes, slower = middle(b, step_slowdown);
+	double both = middle(b, steps_slowdown);
+	int within = 0;
+
+	for (int i = 0; i < ROUNDS; i++)
+		within += b->rounds[i].is_within;
+	return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:I}",
+	        "parameters", (json_int_t)b->model->parameter_count, "state_bytes", (json_int_t)b->bytes,
+	        "raw_cached_gbps", bytes / middle(b, raw_cached_s), "raw_direct_gbps",
+	        bytes / middle(b, raw_direct_s), "save_gbps", bytes / middle(b, save_s), "save_of_raw",
+	        middle(b, save_of_raw), "save_cpu_s_per_gb", middle(b, save_cpu_s) / bytes, "export_gbps",
+	        1e-9 * (double)b->export_bytes / middle(b, export_s), "export_of_raw",
+	        middle(b, export_per_raw) * (double)b->export_bytes / (double)b->bytes, "step_s",
+	        middle(b, step_s), "step_with_save_s", middle(b, step_save_s), "step_slower",
+	        slower > 0 ? slower : 0.0, "this_and_next_step_slower", both > 0 ? both : 0.0,
+	        "saves_done_within_their_step", within, "disk_wait_s", middle(b, disk_wait_s),
+	        "extra_memory_bytes", (json_int_t)most_bytes(b));
+}
+
+/* ---- the whole ---- */
+
+/* A Llama-style model whose state has about so many bytes. */
+static struct bench_shape shape_of(int64_t bytes)
+{
+	struct bench_shape s = {.hidden = 768,
+	        .layers = 1,
+	        .heads = 12,
+	        .intermediate = 2048,
+	        .vocab = 8192,
+	        .row_tokens = 256,
+	        .rows = 1};
+	int64_t block, ends;
+
+	if (bytes < INT64_C(300) << 20)
+		s = (struct bench_shape){.hidden = 64,
+		        .layers = 1,
+		        .heads = 4,
+		        .intermediate = 192,
+		        .vocab = 512,
+		        .row_tokens = 32,
+		        .rows = 1};
+	block = 4 * s.hidden * s.hidden + 3 * s.hidden * s.intermediate;
+	ends = 2 * s.hidden * s.vocab;
+	if (bytes / 12 > ends + block)
+		s.layers = (bytes / 12 - ends + block / 2) / block;
+	return s;
+}
+
+static int open_all(struct save_bench *b, const struct bench_args *args, int64_t bytes)
+{
+	const struct bench_shape shape = shape_of(bytes);
+	struct engine_options o = {
+	        .isa = args->isa,
+	        .wrap = WRAP_TRANSFORMER,
+	        .world_size = 1,
+	        .policy = {.offload_params = 1,
+	                .offload_gradients = 1,
+	                .offload_optimizer = 1,
+	                .activations = ACTIVATION_KEEP,
+	                .order = MICRO_LAYER_MAJOR,
+	                .forward_prefetch = 1,
+	                .prefetch_units = 1,
+	                .compute_dtype = DTYPE_F32,
+	                .gradient_dtype = DTYPE_F32,
+	                .state_dtype = DTYPE_F32,
+	                .micro_batches = 1,
+	                .rope_positions = shape.row_tokens},
+	        .train = {shape.rows * shape.row_tokens, shape.rows * shape.row_tokens},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	};
+	struct device_options device = {0};
+	void *pieces = NULL;
+	int rc = bench_model_open(&b->model, &shape);
+
+	if (!rc)
+		rc = bench_rows_open(&b->rows, &shape);
+	if (!rc)
+		rc = slab_map(&pieces, (int64_t)RAW_PIECES * PIECE_BYTES, "bytes to write");
+	b->pieces = pieces;
+	if (!rc)
+		rc = pool_open(&b->pool, args->threads);
+	device.pool = o.pool = b->pool;
+	device.threads = args->threads;
+	if (!rc)
+		rc = device_open(&b->device, "host", &device);
+	o.device = b->device;
+	o.model = b->model;
+	if (!rc)
+		rc = engine_open(&b->engine, &o);
+	if (!rc)
+		rc = engine_start(b->engine);
+	if (rc)
+		return rc;
+	b->bytes = 12 * b->model->parameter_count;
+	b->export_bytes = 4 * b->model->parameter_count;
+	memset(b->pieces, 0x5a, (size_t)RAW_PIECES * PIECE_BYTES);
+	return bench_weights_write(b->engine, b->model);
+}
+
+static void close_all(struct save_bench *b)
+{
+	engine_close(b->engine);
+	device_close(b->device);
+	pool_close(b->pool);
+	slab_unmap(b->pieces, (int64_t)RAW_PIECES * PIECE_BYTES);
+	bench_rows_close(&b->rows);
+	model_close(b->model);
+	if (b->dir)
+		(void)!file_remove_tree(b->dir);
+	mem_free(b->dir);
+}
+
+static int round_run(struct save_bench *b, struct pool *two, struct round *r, json_t *training)
+{
+	int rc = raw_write(b, two, RAW_CACHED, &r->raw_s[RAW_CACHED]);
+
+	if (!rc)
+		rc = raw_write(b, two, RAW_DIRECT, &r->raw_s[RAW_DIRECT]);
+	if (!rc)
+		rc = save_alone(b, r, training);
+	if (!rc)
+		rc = export_alone(b, r);
+	return rc ? rc : save_beside(b, r, training);
+}
+
+int bench_save(json_t **result, const struct bench_args *args)
+{
+	int64_t bytes = args->count ? args->count : INT64_C(1) << 30;
+	struct save_bench b = {0};
+	struct bench_load load;
+	json_t *training = json_object();
+	struct pool *two = NULL;
+	double seconds, busy;
+	int rc = 0;
+
+	if (bytes < 4096 || bytes > INT64_C(1) << 38)
+		rc = err_set(ERR_INPUT, "a benchmark of saving %lld bytes", (long long)bytes);
+	if (!rc) {
+		b.dir = mem_printf("%s/ferry-bench-save-%d",
+		        args->models && *args->models ? args->models : ".", (int)getpid());
+		rc = b.dir ? file_make_dir(b.dir) : ERR_NOMEM;
+	}
+	if (!rc)
+		rc = open_all(&b, args, bytes);
+	if (!rc)
+		rc = pool_open(&two, 2);
+	if (!rc)
+		rc = step_time(&b, &seconds);
+	bench_load_begin(&load);
+	for (int i = 0; i < ROUNDS && !rc; i++)
+		rc = round_run(&b, two, &b.rounds[i], training);
+	busy = bench_load_end(&load);
+	if (!rc)
+		*result = report(&b);
+	if (!rc && (!*result || json_object_set_new(*result, "other_cores", json_real(busy))))
+		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	pool_close(two);
+	close_all(&b);
+	json_decref(training);
+	return rc;
+}
