@@ -118,7 +118,8 @@ static int peak_measure(struct step_bench *b, double *gflops, enum dtype dtype)
 }
 
 struct times {
-	double step_s[STEPS_MAX], compute_s[STEPS_MAX], peak_gflops[STEPS_MAX], of_peak[STEPS_MAX];
+	double step_s[STEPS_MAX], compute_s[STEPS_MAX], update_s[STEPS_MAX], peak_gflops[STEPS_MAX],
+	        of_peak[STEPS_MAX];
 };
 
 static int steps_measure(struct step_bench *b, struct times *t, int steps, enum dtype dtype)
@@ -141,6 +142,7 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 		device_get_stats(b->device, &after);
 		t->compute_s[at] =
 		        (double)(after.busy_ns[QUEUE_COMPUTE] - before.busy_ns[QUEUE_COMPUTE]) * 1e-9;
+		t->update_s[at] = (double)(after.busy_ns[QUEUE_CPU] - before.busy_ns[QUEUE_CPU]) * 1e-9;
 		t->of_peak[at] = flops / t->compute_s[at] * 1e-9 / t->peak_gflops[at];
 		b->loss_last = result.loss_sum / (double)result.targets;
 		if (i == -WARMUP_STEPS)
@@ -150,6 +152,22 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 		return err_set(ERR_INTERNAL, "the loss of a fixed batch did not fall: %g, then %g",
 		        b->loss_first, b->loss_last);
 	return engine_flush(b->engine);
+}
+
+/* What a step moves over the host's memory bus where the device is another (here its memory is the host's,
+ * too), and how fast the updates moved their part of it; bench adam says what the machine can. */
+static void bus_report(json_t *result, const struct step_bench *b, double update_s)
+{
+	struct plan_bus bus;
+
+	plan_bus_find(&bus, engine_plan(b->engine, PLAN_TRAIN));
+	json_object_set_new(result, "bus_bytes", json_integer(bus.bytes));
+	json_object_set_new(result, "bus_bytes_per_param",
+	        json_real((double)bus.bytes / (double)b->model->parameter_count));
+	json_object_set_new(result, "update_bytes", json_integer(bus.update_bytes));
+	if (bus.update_bytes)
+		json_object_set_new(
+		        result, "update_gbps", json_real((double)bus.update_bytes / update_s * 1e-9));
 }
 
 /* The keys of ../shared/peers' scripts where they mean the same. */
@@ -174,6 +192,7 @@ static int report(json_t **result, const struct step_bench *b, const struct benc
 		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_object_set_new(*result, "device_bytes", json_integer(memory.device_bytes));
 	json_object_set_new(*result, "store_bytes", json_integer(memory.store_bytes));
+	bus_report(*result, b, bench_median(t->update_s, steps));
 	json_object_set_new(*result, "rss_peak_less_base", json_integer(rss));
 	json_object_set_new(
 	        *result, "bytes_per_param", json_real((double)rss / (double)b->model->parameter_count));

@@ -185,6 +185,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	rc = plan_tables_memory(s);
 	if (rc)
 		return rc;
+	plan_tables_bus(s);
 	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
 	        s->machine ? s->machine->name : "a machine as assumed", f->step_ms,
 	        1e3 * (double)f->tokens / f->step_ms);

@@ -140,6 +140,52 @@ static json_t *parts_json(const int64_t bytes[PART_COUNT])
 	return object;
 }
 
+/* ---- the host's memory bus ---- */
+
+struct bus_figures {
+	struct plan_bus bus;
+	double parameters; /* of this rank */
+	double ms;
+};
+
+static void bus_find(struct bus_figures *f, const struct session *s)
+{
+	struct device_stats stats;
+
+	plan_bus_find(&f->bus, engine_plan(s->engine, PLAN_TRAIN));
+	device_get_stats(s->device, &stats);
+	f->parameters = (double)s->model->parameter_count / engine_units(s->engine)->world_size;
+	f->ms = 1e3 * (double)f->bus.bytes / stats.host_memory_rate;
+}
+
+void plan_tables_bus(const struct session *s)
+{
+	struct bus_figures f;
+	struct str bytes = {0};
+
+	bus_find(&f, s);
+	progress_bytes(&bytes, f.bus.bytes);
+	cli_say(s->config,
+	        "host memory moves %s each step, %.1f bytes a parameter (weights out %.1f, gradients in "
+	        "%.1f, "
+	        "updates %.1f): at least %.1f ms\n",
+	        bytes.data ? bytes.data : "", (double)f.bus.bytes / f.parameters,
+	        (double)f.bus.weight_bytes / f.parameters, (double)f.bus.gradient_bytes / f.parameters,
+	        (double)f.bus.update_bytes / f.parameters, f.ms);
+	str_free(&bytes);
+}
+
+static json_t *bus_json(const struct session *s)
+{
+	struct bus_figures f;
+
+	bus_find(&f, s);
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f}", "bytes", (json_int_t)f.bus.bytes, "weight_bytes",
+	        (json_int_t)f.bus.weight_bytes, "gradient_bytes", (json_int_t)f.bus.gradient_bytes,
+	        "update_bytes", (json_int_t)f.bus.update_bytes, "other_bytes", (json_int_t)f.bus.other_bytes,
+	        "bytes_per_parameter", (double)f.bus.bytes / f.parameters, "ms", f.ms);
+}
+
 int plan_tables_json(json_t *object, const struct session *s)
 {
 	json_t *parameters = json_object(), *memory;
@@ -154,7 +200,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 	            : json_pack("{s:o,s:o,s:I}", "device", parts_json(m.device), "host", parts_json(m.host),
 	                      "device_gap_bytes", (json_int_t)m.gap_bytes);
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
-	                   json_object_set_new(object, "memory", memory)))
+	                   json_object_set_new(object, "memory", memory) ||
+	                   json_object_set_new(object, "bus", bus_json(s))))
 		rc = err_set(ERR_NOMEM, "out of memory for the result");
 	else if (rc)
 		json_decref(parameters);

@@ -13,7 +13,12 @@ void plan_tables_parameters(const struct session *s);
  * all the time but for rings. ERR_NOMEM. */
 int plan_tables_memory(const struct session *s);
 
-/* Adds "parameters_by_part" and "memory": {"device": {...}, "host": {...}}. ERR_NOMEM. */
+/* Bytes over the host's memory bus in a step, all and by what for, a parameter (of this rank's share), and
+ * the least time that they take at the assumed rate. */
+void plan_tables_bus(const struct session *s);
+
+/* Adds "parameters_by_part" "memory": {"device": {...}, "host": {...}}, and "bus": {"bytes", "weight_bytes",
+ * "gradient_bytes", "update_bytes", "other_bytes", "bytes_per_parameter", "ms"}. ERR_NOMEM. */
 int plan_tables_json(json_t *object, const struct session *s);
 
 #endif

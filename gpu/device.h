@@ -209,7 +209,8 @@ struct device_stats {
 	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
 	int64_t copied_in_bytes, copied_out_bytes;       /* since open */
 	double flops;                                    /* of ops, since open */
-	int64_t busy_ns[QUEUE_COUNT];                    /* time in work, per queue, since open */
+	double host_memory_rate;      /* bytes a second that a virtual clock gives host memory; 0 on others */
+	int64_t busy_ns[QUEUE_COUNT]; /* time in work, per queue, since open */
 	int64_t wait_ns[QUEUE_COUNT]; /* how long the compute stream stood still for an event of that queue,
 	                                 since open */
 	int64_t now_ns;               /* the device's clock (virtual on meta: the latest stream) */

@@ -235,6 +235,17 @@ int plan_keeps_before_states(const struct plan_policy *policy);
 /* Units of a plan whose weights alone, and whose whole state, live on the device. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);
 
+/* Bytes over the host's memory bus in one execution, reads and writes, those of copies to and from the device
+ * among them: from the arguments of the operations. */
+struct plan_bus {
+	int64_t weight_bytes;   /* planes out to the device, and home again where it updates them */
+	int64_t gradient_bytes; /* returned; and summed, where that is the host's */
+	int64_t update_bytes;   /* AdamW of the host */
+	int64_t other_bytes;    /* index arrays, block inputs that leave and return, results */
+	int64_t bytes;          /* all */
+};
+void plan_bus_find(struct plan_bus *bus, const struct plan *plan);
+
 /* ---- shapes that plan and run share ---- */
 
 /* Index arrays of one micro-batch on the device and in the stage: int32, id, position, doc_start, doc_end of

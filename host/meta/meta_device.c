@@ -306,6 +306,7 @@ static void meta_get_stats(const struct device *device, struct device_stats *sta
 	stats->copied_in_bytes = d->stats.copied_in_bytes;
 	stats->copied_out_bytes = d->stats.copied_out_bytes;
 	stats->flops = d->stats.flops;
+	stats->host_memory_rate = d->speed.host_memory_bytes;
 	memcpy(stats->busy_ns, d->stats.busy_ns, sizeof(stats->busy_ns));
 	memcpy(stats->wait_ns, d->stats.wait_ns, sizeof(stats->wait_ns));
 	stats->now_ns = d->latest_ns;

@@ -1,0 +1,197 @@
+/* links: offload host_cpu */
+/* Bytes of a parameter, exactly: in host memory, pinned, and over the memory bus in a step, for each form of
+ * optimizer state, with clipping and without; of plans, and of the store that is allocated for them. */
+#include "tests/check.h"
+
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "host/slab.h"
+#include "offload/engine.h"
+
+#include <math.h>
+
+/* Every tensor is whole blocks of UNIT_ALIGN elements: what is allocated is parameters and nothing else. */
+static struct model *model_make(void)
+{
+	static const char text[] =
+	        "{\"model_type\":\"llama\",\"vocab_size\":1024,\"hidden_size\":256,\"intermediate_size\":512,"
+	        "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
+	struct model *model;
+	json_t *config;
+
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	for (int t = 0; t < model->tensor_count; t++)
+		assert_int_equal(model->tensors[t].count % UNIT_ALIGN, 0);
+	return model;
+}
+
+static struct engine_options options_of(
+        const struct model *model, struct device *device, enum dtype state, int in_backward)
+{
+	return (struct engine_options){
+	        .device = device,
+	        .model = model,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = 1,
+	                        .offload_gradients = 1,
+	                        .offload_optimizer = 1,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 1,
+	                        .update_in_backward = in_backward,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .state_dtype = state,
+	                        .micro_batches = 1,
+	                        .rope_positions = 16,
+	                },
+	        .train = {16, 16},
+	        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
+	        .max_grad_norm = !in_backward,
+	        .skip_nonfinite = !in_backward,
+	        .check_plans = 1,
+	        .crossing = SLAB_PINNED,
+	};
+}
+
+/* hi, lo, m, v and scales, in 128ths of a byte a parameter; scales are 2 * 4 bytes of 256 elements. */
+static const struct {
+	enum dtype dtype;
+	int64_t planes_128ths;
+} forms[] = {{DTYPE_F32, 12 * 128}, {DTYPE_BF16, 8 * 128}, {DTYPE_U8, 6 * 128 + 4}};
+enum { FORMS = sizeof(forms) / sizeof(forms[0]) };
+
+static int64_t largest_unit(const struct unit_map *map)
+{
+	int64_t most = 0;
+
+	for (int u = 0; u < map->unit_count; u++)
+		most = map->units[u].count > most ? map->units[u].count : most;
+	return most;
+}
+
+static void memory_check(const struct engine *e, int64_t parameters, int64_t planes_128ths, int in_backward)
+{
+	const struct plan *p = engine_plan(e, PLAN_TRAIN);
+	int64_t gradient = in_backward ? 0 : 2, ring = plan_bytes_of(p, SPACE_STAGE, "gradient ring");
+	int64_t small = plan_bytes_of(p, SPACE_STAGE, "batch") + plan_bytes_of(p, SPACE_STAGE, "loss") +
+	                plan_bytes_of(p, SPACE_STAGE, "sums of squares");
+	struct engine_memory m;
+
+	engine_get_memory(e, &m);
+	assert_int_equal(128 * m.store_bytes, parameters * (planes_128ths + 128 * gradient));
+	assert_int_equal(m.pinned_bytes, parameters * (2 + gradient) + m.stage_bytes);
+	/* the stage: a ring of two units, where gradients have no plane, and what does not grow with weights
+	 */
+	assert_true(in_backward ? ring > 0 : ring == 0);
+	assert_true(
+	        m.stage_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
+}
+
+/* The slabs are the planes, their skews, and nothing else. */
+static void store_check(const struct engine *e, struct device *device)
+{
+	const struct plan *p = engine_plan(e, PLAN_TRAIN);
+	struct device_stats before, after;
+	struct engine_memory m;
+	struct store *store;
+	int64_t most;
+
+	engine_get_memory(e, &m);
+	device_get_stats(device, &before);
+	check_ok(store_open(&store, device, p, SLAB_PINNED, NULL));
+	device_get_stats(device, &after);
+	most = m.store_bytes + STORE_PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096;
+	assert_true(after.slab_bytes - before.slab_bytes >= m.store_bytes);
+	assert_true(after.slab_bytes - before.slab_bytes <= most);
+	store_close(store);
+}
+
+/* Weights go out at most twice; gradients come in once; an update reads and writes its planes and reads the
+ * gradient. The norm is not seen here: it is taken on the device, where the gradient is rounded. */
+static void bus_check(const struct engine *e, int64_t parameters, int64_t planes_128ths)
+{
+	const struct plan *p = engine_plan(e, PLAN_TRAIN);
+	struct plan_bus bus;
+
+	plan_bus_find(&bus, p);
+	assert_int_equal(128 * bus.update_bytes, parameters * (2 * planes_128ths + 2 * 128));
+	assert_int_equal(bus.gradient_bytes, 2 * parameters);
+	assert_true(bus.weight_bytes > 2 * parameters && bus.weight_bytes < 4 * parameters);
+	assert_int_equal(bus.weight_bytes + bus.gradient_bytes + bus.other_bytes,
+	        p->h2d_bytes + p->d2h_bytes + plan_bytes_of(p, SPACE_STAGE, "sums of squares"));
+	assert_int_equal(
+	        bus.bytes, bus.weight_bytes + bus.gradient_bytes + bus.update_bytes + bus.other_bytes);
+}
+
+static void test_bytes_of_a_parameter(void **state)
+{
+	struct device_options device_options = {0};
+	struct model *model = model_make();
+	struct device *device;
+
+	(void)state;
+	check_ok(pool_open(&device_options.pool, 1));
+	check_ok(device_open(&device, "host", &device_options));
+	for (int form = 0; form < FORMS; form++)
+		for (int in_backward = 0; in_backward < 2; in_backward++) {
+			struct engine_options o = options_of(model, device, forms[form].dtype, in_backward);
+			struct engine *e;
+
+			check_ok(engine_open(&e, &o));
+			memory_check(e, model->parameter_count, forms[form].planes_128ths, in_backward);
+			store_check(e, device);
+			bus_check(e, model->parameter_count, forms[form].planes_128ths);
+			engine_close(e);
+		}
+	device_close(device);
+	pool_close(device_options.pool);
+	model_close(model);
+}
+
+/* Nothing is offloaded: nothing of a weight crosses. */
+static void test_nothing_crosses_without_offload(void **state)
+{
+	struct device_options device_options = {0};
+	struct model *model = model_make();
+	struct engine_options o;
+	struct device *device;
+	struct plan_bus bus;
+	struct engine *e;
+
+	(void)state;
+	check_ok(pool_open(&device_options.pool, 1));
+	check_ok(device_open(&device, "host", &device_options));
+	o = options_of(model, device, DTYPE_U8, 0);
+	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
+	check_ok(engine_open(&e, &o));
+	plan_bus_find(&bus, engine_plan(e, PLAN_TRAIN));
+	assert_int_equal(bus.weight_bytes + bus.gradient_bytes + bus.update_bytes, 0);
+	assert_true(bus.other_bytes > 0);
+	engine_close(e);
+	device_close(device);
+	pool_close(device_options.pool);
+	model_close(model);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	device_register(&backend_host);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_bytes_of_a_parameter),
+	        cmocka_unit_test(test_nothing_crosses_without_offload),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}
