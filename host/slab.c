@@ -1,6 +1,7 @@
 #include "host/slab.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "host/pool.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { HUGE_BYTES = 2 << 20, LONG_RUN_BYTES = 64 << 20, TOUCH_BYTES = 64 << 20 };
+enum { HUGE_BYTES = 2 << 20, LONG_RUN_BYTES = 32 << 20, TOUCH_BYTES = 64 << 20 };
 
 static int64_t page_size(void)
 {
@@ -108,26 +109,69 @@ void slab_unmap(void *base, int64_t bytes)
 
 /* ---- touching ---- */
 
-struct touching {
-	char *base;
-	int64_t first_bytes, bytes;
+/* Part of a slab, one task. */
+struct stretch {
+	char *at;
+	int64_t bytes;
 };
 
 static void touch(void *context, int64_t task, int worker)
 {
-	const struct touching *t = context;
-	int64_t at = task * TOUCH_BYTES;
+	const struct stretch *s = (const struct stretch *)context + task;
+	uintptr_t head = (uintptr_t)s->at % (uintptr_t)page_size();
 
 	(void)worker;
-	madvise(t->base + t->first_bytes + at, (size_t)min_i64(TOUCH_BYTES, t->bytes - at),
-	        MADV_POPULATE_WRITE);
+	madvise(s->at - head, (size_t)s->bytes + head, MADV_POPULATE_WRITE);
 }
 
-void slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes)
+/* Appends bytes [first, end) in tasks; `stretches` NULL only counts. Returns how many. */
+static int64_t stretches_add(struct stretch *stretches, char *base, int64_t first, int64_t end)
 {
-	struct touching t = {base, first_bytes, bytes};
+	int64_t count = 0;
 
-	pool_run(pool, (bytes + TOUCH_BYTES - 1) / TOUCH_BYTES, touch, &t);
+	for (int64_t at = first; at < end; at += TOUCH_BYTES, count++)
+		if (stretches)
+			stretches[count] = (struct stretch){base + at, min_i64(TOUCH_BYTES, end - at)};
+	return count;
+}
+
+/* Those of one node, or of all bytes where there are no runs. */
+static int64_t node_stretches(struct stretch *stretches, char *base, int64_t first, int64_t end,
+        const struct slab_run *runs, int run_count, int node)
+{
+	int64_t count = run_count ? 0 : stretches_add(stretches, base, first, end);
+
+	for (int i = 0; i < run_count; i++) {
+		int64_t from = runs[i].first_bytes, to = from + runs[i].bytes;
+
+		if (runs[i].node == node)
+			count += stretches_add(stretches ? stretches + count : NULL, base,
+			        from > first ? from : first, min_i64(to, end));
+	}
+	return count;
+}
+
+int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes, const struct slab_run *runs,
+        int run_count)
+{
+	int64_t node_first[POOL_NODES_MAX + 1] = {0}, end = first_bytes + bytes;
+	int nodes = run_count ? pool_node_count(pool) : 1;
+	struct stretch *stretches;
+
+	for (int n = 0; n < nodes; n++)
+		node_first[n + 1] =
+		        node_first[n] + node_stretches(NULL, base, first_bytes, end, runs, run_count, n);
+	stretches = mem_alloc((size_t)node_first[nodes] + 1, sizeof(*stretches));
+	if (!stretches)
+		return ERR_NOMEM;
+	for (int n = 0; n < nodes; n++)
+		node_stretches(stretches + node_first[n], base, first_bytes, end, runs, run_count, n);
+	if (run_count)
+		pool_run_placed(pool, node_first, touch, stretches);
+	else
+		pool_run(pool, node_first[1], touch, stretches);
+	mem_free(stretches);
+	return 0;
 }
 
 /* ---- what came of it ---- */

@@ -6,8 +6,8 @@
  * memory alone bears the load, whichever thread touches a page first. Who counts slabs is the device
  * (gpu/device.h).
  *
- * A page has one node. A border between runs of 64 MiB and more is moved to the nearest huge page, so at most
- * 1 MiB of 64 lies on the neighbour's node; between shorter ones to the nearest small page, so that huge ones
+ * A page has one node. A border between runs of 32 MiB and more is moved to the nearest huge page, so at most
+ * 1 MiB of 32 lies on the neighbour's node; between shorter ones to the nearest small page, so that huge ones
  * are missing for at most 2 MiB around it.
  */
 #ifndef FERRY_HOST_SLAB_H
@@ -37,9 +37,11 @@ int slab_map(void **base, int64_t bytes, const char *what);
 int slab_map_runs(void **base, int64_t bytes, const char *what, const struct slab_run *runs, int run_count);
 void slab_unmap(void *base, int64_t bytes); /* NULL is allowed */
 
-/* Touches all pages of [first_bytes, first_bytes + bytes), on all threads. Kernels before 5.14 leave them
- * untouched. */
-void slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes);
+/* Touches all pages of [first_bytes, first_bytes + bytes), on all threads; with runs, only those of runs, and
+ * each by threads of its node, which is what places it where binding is refused. Kernels before 5.14 leave
+ * pages untouched. ERR_NOMEM. */
+int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes, const struct slab_run *runs,
+        int run_count);
 
 /* Adds to *found where the pages of one run are. */
 void slab_find(struct numa_found *found, const void *base, const struct slab_run *run);

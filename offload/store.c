@@ -19,7 +19,7 @@ struct store {
 	int64_t first[STORE_PLANE_COUNT]; /* in its slab */
 	int64_t slab_bytes[2];
 	enum slab_kind crossing; /* of hi and gradient */
-	const struct pool *pool;
+	struct pool *pool;
 	struct slab_run *runs[2]; /* of each slab, ascending; none where the pool has one node */
 	int run_count[2];
 };
@@ -107,7 +107,7 @@ static int runs_find(struct store *s)
 }
 
 int store_open(struct store **out, struct device *device, const struct plan *plan, enum slab_kind crossing,
-        const struct pool *pool)
+        struct pool *pool)
 {
 	struct store *s = mem_alloc(1, sizeof(*s));
 	int rc;
@@ -133,6 +133,10 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 		if (s->slab_bytes[k])
 			rc = device_slab_open_runs(device, &s->slab[k], s->slab_bytes[k], (enum slab_kind)k,
 			        s->runs[k], s->run_count[k]);
+	if (!rc && s->run_count[0] + s->run_count[1] && !numa_may_bind())
+		for (int k = 0; k < 2 && !rc; k++)
+			rc = slab_touch(
+			        s->pool, s->slab[k], 0, s->slab_bytes[k], s->runs[k], s->run_count[k]);
 	if (rc) {
 		err_note(rc, "store of %" PRId64 " bytes", s->slab_bytes[0] + s->slab_bytes[1]);
 		store_close(s);

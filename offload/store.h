@@ -27,7 +27,7 @@ struct store;
 /* ERR_NOMEM with the bytes asked for. Runs are cut for this pool's nodes; NULL is one node. The device and
  * the map must outlive the store. */
 int store_open(struct store **store, struct device *device, const struct plan *plan, enum slab_kind crossing,
-        const struct pool *pool);
+        struct pool *pool);
 void store_close(struct store *store);
 
 /* First byte of a unit's shard in a plane; NULL where the plan has it elsewhere or not at all. */

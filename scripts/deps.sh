@@ -48,7 +48,6 @@ look() {
 	header libpcre2-dev pcre2.h
 	header libutf8proc-dev utf8proc.h
 	header libhwloc-dev hwloc.h
-	header libnuma-dev numa.h
 	header libxxhash-dev xxhash.h
 	tool libopenmpi-dev mpicc
 	header libcmocka-dev cmocka.h

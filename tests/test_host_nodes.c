@@ -539,11 +539,38 @@ static void test_touching(void **state)
 	(void)state;
 	check_ok(pool_open(&pool, 2));
 	check_ok(slab_map(&base, run.bytes, "a slab"));
-	slab_touch(pool, base, 0, run.bytes);
+	check_ok(slab_touch(pool, base, 0, run.bytes, NULL, 0));
 	slab_find(&f, base, &run);
 	if (!f.untold_bytes && f.absent_bytes != run.bytes) /* the kernel knows how */
 		assert_int_equal(f.absent_bytes, 0);
 	slab_unmap(base, run.bytes);
+	pool_close(pool);
+}
+
+/* Of runs, in two pieces that do not care for their borders: what is in no run stays untouched. */
+static void test_touching_runs(void **state)
+{
+	struct slab_run runs[64];
+	int64_t bytes, present = 0;
+	struct pool *pool;
+	void *base;
+	int count;
+
+	(void)state;
+	check_ok(pool_open_on(&pool, 8, machine("numa:8 core:1 pu:1")));
+	count = runs_make(runs, &bytes, 8, 5000 * 256);
+	check_ok(slab_map_runs(&base, bytes, "planes", runs, count));
+	check_ok(slab_touch(pool, base, 0, bytes / 3, runs, count));
+	check_ok(slab_touch(pool, base, bytes / 3, bytes - bytes / 3, runs, count));
+	for (int i = 0; i < count; i++) {
+		struct numa_found f = {0};
+
+		slab_find(&f, base, &runs[i]);
+		present += f.right_bytes + f.wrong_bytes;
+		assert_true(!f.absent_bytes || f.absent_bytes == runs[i].bytes);
+	}
+	assert_true(!present || present > bytes - 3 * SLAB_SKEW_BYTES); /* or an old kernel */
+	slab_unmap(base, bytes);
 	pool_close(pool);
 }
 
@@ -568,6 +595,7 @@ int main(void)
 	        TEST(test_long_runs_keep_huge_pages),
 	        TEST(test_this_machine),
 	        TEST(test_touching),
+	        TEST(test_touching_runs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

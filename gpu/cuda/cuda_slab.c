@@ -51,7 +51,12 @@ int cuda_slab_open(struct device *device, struct device_slab *slab)
 		/* Registering touches pages too, but on one thread, which takes a minute for what the
 		 * host's threads zero in seconds. Where the kernel does not know how, registering does. */
 		if (d->options.pool)
-			slab_touch(d->options.pool, slab->base, slab->pinned_bytes, piece);
+			rc = slab_touch(d->options.pool, slab->base, slab->pinned_bytes, piece, slab->runs,
+			        slab->run_count);
+		if (rc) {
+			cuda_slab_close(device, slab);
+			return rc;
+		}
 		error = cudaHostRegister(
 		        (char *)slab->base + slab->pinned_bytes, (size_t)piece, cudaHostRegisterDefault);
 
