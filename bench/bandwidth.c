@@ -202,8 +202,7 @@ static int buffers_open(struct meter *m)
 		const struct slab_run run = {0, m->bytes, n, b->os_index[n]};
 		void *base;
 
-		rc = slab_map_runs(
-		        &base, m->bytes, "a buffer to measure memory with", &run, b->os_index[n] >= 0);
+		rc = slab_map_runs(&base, m->bytes, "a buffer to measure memory with", &run, 1);
 		m->buffer[n] = rc ? NULL : base;
 	}
 	if (rc)

@@ -199,7 +199,9 @@ static void tell_huge_pages(struct str *out, const struct topo *t)
 static const char *placement_why(const struct topo *t)
 {
 	if (t->bandwidth.node_count < 2)
-		return "one: threads run on one NUMA node, nothing to place";
+		return t->machine.machine.node_count < 2
+		               ? "one NUMA node: nothing to place"
+		               : "all on the one NUMA node that threads run on, as far as it has room";
 	if (!t->may_bind_memory)
 		return "not bound: the system forbids mbind (containers: CAP_SYS_NICE), pages go where they "
 		       "are "

@@ -443,7 +443,7 @@ static int place_workers(struct pool *pool, const struct topology *t)
 		last = node;
 		pool->worker[i].node = pool->node_count - 1;
 		pool->node[pool->node_count - 1].worker_count++;
-		if (node >= 0)
+		if (node >= 0 && t->machine.node_count > 1)
 			pool->node[pool->node_count - 1].os_index = t->node[node].os_index;
 	}
 	return 0;

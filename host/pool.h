@@ -48,7 +48,7 @@ enum pool_pinning { POOL_PINNED_NOT, POOL_PINNED_TO_NODES, POOL_PINNED_TO_CORES 
 /* What was decided and done, and why, as one clause; static. */
 enum pool_pinning pool_pinning(const struct pool *pool, const char **why);
 
-/* Of pool_open's pools: one node, of os_index -1, that has all workers. */
+/* Of pool_open's pools, and on machines of one node: one, of os_index -1, that has all workers. */
 int pool_node_count(const struct pool *pool);
 int pool_node_os_index(const struct pool *pool, int node);
 int pool_node_worker_count(const struct pool *pool, int node);

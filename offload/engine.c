@@ -321,7 +321,8 @@ int engine_start(struct engine *e)
 	if (!rc)
 		rc = snapshot_open(&e->dock.snapshot, p, e->dock.store);
 	if (!rc)
-		rc = device_slab_open(device, &stage, e->space_bytes[SPACE_STAGE], e->options.crossing);
+		rc = store_stage_open(
+		        &stage, device, e->space_bytes[SPACE_STAGE], e->options.crossing, e->options.pool);
 	if (!rc) {
 		e->dock.stage = stage;
 		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);

@@ -20,7 +20,7 @@ struct store {
 	int64_t slab_bytes[2];
 	enum slab_kind crossing; /* of hi and gradient */
 	struct pool *pool;
-	struct slab_run *runs[2]; /* of each slab, ascending; none where the pool has one node */
+	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine of one node */
 	int run_count[2];
 };
 
@@ -83,7 +83,7 @@ static int runs_find(struct store *s)
 {
 	int units = s->map->unit_count;
 
-	if (!s->pool || pool_node_count(s->pool) < 2 || !device_has_bytes(s->device))
+	if (!s->pool || pool_node_os_index(s->pool, 0) < 0 || !device_has_bytes(s->device))
 		return 0;
 	for (int k = 0; k < 2; k++) {
 		s->runs[k] = mem_alloc((size_t)STORE_PLANE_COUNT * (size_t)units,
@@ -144,6 +144,15 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	}
 	*out = s;
 	return 0;
+}
+
+int store_stage_open(
+        void **stage, struct device *device, int64_t bytes, enum slab_kind crossing, const struct pool *pool)
+{
+	const struct slab_run whole = {.bytes = bytes, .os_index = pool_node_os_index(pool, 0)};
+
+	return device_slab_open_runs(
+	        device, stage, bytes, crossing, &whole, pool_node_count(pool) == 1 && whole.os_index >= 0);
 }
 
 void store_close(struct store *s)

@@ -24,11 +24,16 @@
 struct pool;
 struct store;
 
-/* ERR_NOMEM with the bytes asked for. Runs are cut for this pool's nodes; NULL is one node. The device and
- * the map must outlive the store. */
+/* ERR_NOMEM with the bytes asked for. Runs are cut for this pool's nodes; NULL: a machine of one. The device
+ * and the map must outlive the store. */
 int store_open(struct store **store, struct device *device, const struct plan *plan, enum slab_kind crossing,
         struct pool *pool);
 void store_close(struct store *store);
+
+/* The stage beside it: on the pool's node where that is one of several, else round all of them. To be closed
+ * by device_slab_close. ERR_NOMEM. */
+int store_stage_open(
+        void **stage, struct device *device, int64_t bytes, enum slab_kind crossing, const struct pool *pool);
 
 /* First byte of a unit's shard in a plane; NULL where the plan has it elsewhere or not at all. */
 void *store_at(const struct store *store, enum store_plane plane, int unit);
@@ -43,7 +48,7 @@ struct store_placement {
 	struct numa_found found;
 };
 
-/* Of the pool's nodes, at most `max`; returns how many there are, 0 where the pool has one node. Takes up to
+/* Of the pool's nodes, at most `max`; returns how many there are, 0 on a machine of one node. Takes up to
  * some tenths of a second. */
 int store_get_placement(const struct store *store, struct store_placement *nodes, int max);
 

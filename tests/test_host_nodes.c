@@ -220,12 +220,14 @@ static void test_workers_stand_on_nodes(void **state)
 			assert_true(difference == 0 || difference == 1);
 			assert_int_equal(pool_node_os_index(pool, 1), 1);
 		}
+		assert_int_equal(pool_node_os_index(pool, 0), 0);
 		assert_int_equal(pool_pinning(pool, &why), POOL_PINNED_NOT);
 		pool_close(pool);
 	}
 	check_ok(pool_open(&pool, 3));
 	assert_int_equal(pool_node_count(pool), 1);
 	assert_int_equal(pool_node_worker_count(pool, 0), 3);
+	assert_int_equal(pool_node_os_index(pool, 0), -1);
 	pool_close(pool);
 }
 
