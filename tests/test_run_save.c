@@ -1,0 +1,222 @@
+/* links: cli */
+/* Checkpoints that are written while a run goes on: those of every step are the very files that a run leaves
+ * which ends there, whatever is offloaded, and however slow the disk is. Runs with a slow or failing disk are
+ * made by the library in a process of their own, with a hook under its files. */
+#include "tests/run_fixture.h"
+
+#include "cli/cli.h"
+
+#include <errno.h>
+
+static struct run_model model;
+
+static const char common[] =
+        "per_device_train_batch_size=2 gradient_accumulation_steps=2 threads=2 device=host "
+        "lr_scheduler_type=constant learning_rate=1e-2 seed=3 logging_steps=1";
+
+/* Its checkpoint of that step holds the files of `b`'s. */
+static void assert_same_checkpoint(const char *a, const char *b, int step, const char *why)
+{
+	static const char file[] = "rank-00000.safetensors";
+	char a_path[400], b_path[400];
+
+	snprintf(a_path, sizeof(a_path), "%s/%s/checkpoint-%06d/%s", work_dir, a, step, file);
+	snprintf(b_path, sizeof(b_path), "%s/%s/checkpoint-%06d/%s", work_dir, b, step, file);
+	assert_same_files(a_path, b_path, why);
+}
+
+static void test_each_step_is_the_end_of_a_run(void **state)
+{
+	static const char *const settings[] = {
+	        "compute_dtype=fp32",
+	        "compute_dtype=bf16 optimizer_state=8bit",
+	        "compute_dtype=fp32 max_grad_norm=0 skip_nonfinite=off",
+	        "compute_dtype=bf16 schedule=micro_batch_major optimizer_state=bf16",
+	        "compute_dtype=fp32 cpu_offload=off",
+	        "compute_dtype=fp32 wrap_policy=none stream_delay_seed=3",
+	};
+	enum { STEPS = 5 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		remove_run("all");
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/all max_steps=%d save_steps=1 "
+		        "save_total_limit=0 %s %s",
+		        model.dir, model.data, work_dir, STEPS, common, settings[i]);
+		for (int step = 1 + (int)i % 2; step <= STEPS; step += 2) {
+			remove_run("one");
+			assert_ferry(0, NULL,
+			        "train model=%s data=%s output_dir=%s/one max_steps=%d save_steps=0 %s %s",
+			        model.dir, model.data, work_dir, step, common, settings[i]);
+			assert_same_checkpoint("all", "one", step, settings[i]);
+		}
+		assert_ferry(0, NULL, "verify %s/all", work_dir);
+	}
+}
+
+/* ---- disks ---- */
+
+struct disk {
+	int sleep_ms;     /* before a shard's file is made */
+	int failures;     /* of its fsync, the first so many */
+	int kill_at_call; /* 0: not */
+};
+
+static int disk_hook(void *context, const struct file_call *call)
+{
+	struct disk *d = context;
+	int is_shard = call->path && strstr(call->path, ".safetensors") && strstr(call->path, "step-");
+
+	if (d->kill_at_call && !--d->kill_at_call)
+		raise(SIGKILL);
+	if (is_shard && call->kind == FILE_CALL_CREATE && d->sleep_ms)
+		sleep_ms(d->sleep_ms);
+	if (is_shard && call->kind == FILE_CALL_SYNC && d->failures > 0) {
+		d->failures--;
+		return EIO;
+	}
+	return 0;
+}
+
+/* The command in a process of its own, on that disk; its exit code, 128 + 9 where it was killed. */
+__attribute__((format(printf, 2, 3))) static int disk_run(struct disk disk, const char *fmt, ...)
+{
+	static char line[4096];
+	char *args[64] = {"ferry"}, *rest, path[400];
+	int count = 1;
+	va_list ap;
+	pid_t pid;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	for (char *arg = strtok_r(line, " ", &rest); arg; arg = strtok_r(NULL, " ", &rest))
+		args[count++] = arg;
+	fflush(NULL);
+	pid = fork();
+	if (pid)
+		return run_wait(pid);
+	snprintf(path, sizeof(path), "%s/stderr", work_dir);
+	assert_non_null(freopen(path, "w", stderr));
+	assert_non_null(freopen("/dev/null", "w", stdout));
+	file_hook_set(disk_hook, &disk);
+	count = cli_main(count, args);
+	fflush(NULL);
+	_exit(count);
+}
+
+/* Sum of wait_ms.disk over the rows of a run. */
+static double disk_wait(const char *name)
+{
+	char path[400], *text, *at, *end;
+	double sum = 0;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, name);
+	text = at = read_file(path, &len);
+	while ((end = memchr(at, '\n', len - (size_t)(at - text)))) {
+		json_t *row;
+
+		assert_int_equal(json_parse(&row, path, at, (size_t)(end - at)), 0);
+		sum += json_number_value(json_object_get(json_object_get(row, "wait_ms"), "disk"));
+		json_decref(row);
+		at = end + 1;
+	}
+	mem_free(text);
+	return sum;
+}
+
+static void test_a_slow_disk(void **state)
+{
+	(void)state;
+	remove_run("fast");
+	remove_run("slow");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/fast max_steps=9 save_steps=4 save_total_limit=0 %s",
+	        model.dir, model.data, work_dir, common);
+	/* steps take milliseconds: the second UPDATE after the save comes long before the file is made */
+	assert_int_equal(disk_run((struct disk){.sleep_ms = 300},
+	                         "train model=%s data=%s output_dir=%s/slow max_steps=9 save_steps=4 "
+	                         "save_total_limit=0 %s",
+	                         model.dir, model.data, work_dir, common),
+	        0);
+	for (int step = 4; step <= 8; step += 4)
+		assert_same_checkpoint("fast", "slow", step, "a slow disk");
+	assert_same_runs("fast", "slow", "a slow disk");
+	assert_true(disk_wait("slow") > 100);
+}
+
+static void test_a_failing_disk(void **state)
+{
+	(void)state;
+	for (int failures = 1; failures <= 2; failures++) {
+		int code;
+
+		remove_run("bad");
+		code = disk_run((struct disk){.failures = failures},
+		        "train model=%s data=%s output_dir=%s/bad max_steps=9 save_steps=4 "
+		        "save_total_limit=0 %s",
+		        model.dir, model.data, work_dir, common);
+		assert_non_null(strstr(ferry_said(), "saving failed and is tried once more"));
+		if (failures == 1) {
+			assert_int_equal(code, 0);
+			assert_true(run_has("bad/checkpoint-000009"));
+		} else {
+			assert_int_equal(code, CLI_EXIT_FAILED);
+			assert_non_null(strstr(ferry_said(), "bring to disk"));
+		}
+		assert_false(run_has("bad/checkpoint-000004"));
+	}
+}
+
+/* Killed before any call on files: what stands is whole, and going on from there ends as the run that was
+ * not. */
+static void test_killed_while_saving(void **state)
+{
+	(void)state;
+	remove_run("whole");
+	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/whole max_steps=6 save_steps=1 %s",
+	        model.dir, model.data, work_dir, common);
+	for (int i = 0; i < 6; i++) {
+		int call = 150 + 37 * i, code;
+
+		remove_run("killed");
+		code = disk_run((struct disk){.kill_at_call = call},
+		        "train model=%s data=%s output_dir=%s/killed max_steps=6 save_steps=1 %s", model.dir,
+		        model.data, work_dir, common);
+		assert_true(code == 128 + SIGKILL || !code);
+		if (!run_has("killed/config.yaml"))
+			continue;
+		assert_ferry(0, NULL, "train %s/killed/config.yaml resume_from_checkpoint=auto", work_dir);
+		assert_same_runs("whole", "killed", "killed while saving");
+		assert_ferry(0, NULL, "verify %s/killed", work_dir);
+	}
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	ferry_run_begin("run-save");
+	tiny_model(&model);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	ferry_run_end();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_each_step_is_the_end_of_a_run),
+	        cmocka_unit_test(test_a_slow_disk),
+	        cmocka_unit_test(test_a_failing_disk),
+	        cmocka_unit_test(test_killed_while_saving),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
