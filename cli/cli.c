@@ -4,6 +4,7 @@
 #include "cli/preflight.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
+#include "cli/signals.h"
 
 #include "base/err.h"
 #include "base/log.h"
@@ -230,6 +231,9 @@ static void standard_files_open(void)
 			_exit(CLI_EXIT_FAILED);
 }
 
+/* A launcher that is ending the job may answer MPI no more. */
+enum { LEAVE_SECONDS = 3 };
+
 /* In one piece, which a launcher passes on as it is. */
 static void print_error(void *context, int rank, const char *text)
 {
@@ -249,7 +253,7 @@ static void print_error(void *context, int rank, const char *text)
 int cli_main(int argc, char *argv[])
 {
 	const char *name = "";
-	int err;
+	int err, is_one;
 
 	if (argc > 0 && *argv[0])
 		program = argv[0];
@@ -259,7 +263,13 @@ int cli_main(int argc, char *argv[])
 	err = dispatch(&name, argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");
+	is_one = world_self()->size == 1;
 	err = world_end(err, print_error, (void *)name);
 	str_free(&last_line);
-	return cli_exit_code(err);
+	if (is_one)
+		return cli_exit_code(err);
+	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err));
+	world_leave();
+	fflush(stdout);
+	_exit(cli_exit_code(err)); /* MPI may have left threads that a regular end would trip over */
 }

@@ -310,6 +310,8 @@ static int train_whole(struct trainer *t)
 {
 	int rc = session_start_engine(&t->session);
 
+	world_set_patience(t->config->watchdog_timeout_s * 1000000000);
+	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->checkpoint ? train_load_checkpoint(t) : session_load_weights(&t->session);
 	rc = world_agree(rc);
@@ -317,8 +319,9 @@ static int train_whole(struct trainer *t)
 		rc = world_agree(outputs_open(t));
 	if (rc)
 		return rc;
-	signals_start();
+	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);
 	rc = train_save_end(t, train_run(t));
+	world_set_phase("saving", HEARTBEAT_PATIENT);
 	if (!rc)
 		store_report(t->session.engine, t->session.pool);
 	if (!rc)

@@ -9,7 +9,7 @@ static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending;
-static int started;
+static int started, is_quiet;
 
 static void say(const char *text)
 {
@@ -30,6 +30,8 @@ static void handler(int signal)
 	if (pending)
 		return;
 	pending = signal;
+	if (is_quiet)
+		return;
 	if (signal == SIGINT)
 		say("\nstopping after this step, with a checkpoint; Ctrl-C again quits at once\n");
 	else
@@ -43,7 +45,7 @@ static int is_ignored(int signal)
 	return !sigaction(signal, NULL, &now) && now.sa_handler == SIG_IGN;
 }
 
-void signals_start(void)
+void signals_start(enum signals_voice voice)
 {
 	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -52,11 +54,29 @@ void signals_start(void)
 		return;
 	started = 1;
 	pending = 0;
+	is_quiet = voice == SIGNALS_QUIET;
 	sigemptyset(&action.sa_mask);
 	for (int i = 0; i < CAUGHT_COUNT; i++)
 		if (caught[i] != SIGHUP || !is_ignored(SIGHUP)) /* nohup */
 			sigaction(caught[i], &action, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
+}
+
+static int late_exit_code;
+
+static void leave_late(int signal)
+{
+	(void)signal;
+	_exit(late_exit_code);
+}
+
+void signals_exit_after(int seconds, int exit_code)
+{
+	struct sigaction action = {.sa_handler = leave_late};
+
+	late_exit_code = exit_code;
+	sigaction(SIGALRM, &action, NULL);
+	alarm((unsigned)seconds);
 }
 
 int signals_pending(void)

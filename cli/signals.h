@@ -8,14 +8,18 @@
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H
 
-/* Starts catching. Once per process. */
-void signals_start(void);
+/* Starts catching. Once per process. SIGNALS_QUIET: without the line. */
+enum signals_voice { SIGNALS_SAY, SIGNALS_QUIET };
+void signals_start(enum signals_voice voice);
 
 /* The first signal that came, or 0. */
 int signals_pending(void);
 
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
+
+/* Ends the process with this exit code if it is still there after so many seconds. */
+void signals_exit_after(int seconds, int exit_code);
 
 /* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
 void signals_stop(void);

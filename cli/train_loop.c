@@ -230,6 +230,7 @@ static int step_watch(struct trainer *t)
 		rc = evaluate(t);
 	if (!rc && is_due(t->step, t->sample_every))
 		rc = sample(t);
+	world_set_phase("saving", HEARTBEAT_PATIENT);
 	if (!rc && t->step < t->total_steps &&
 	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
 		rc = train_save_begin(t);
@@ -265,7 +266,11 @@ int train_run(struct trainer *t)
 		struct engine_result result;
 		int64_t targets, tokens;
 		double begin = clock_now_s(), seconds;
+		char phase[32];
 		int signal;
+
+		snprintf(phase, sizeof(phase), "step %" PRId64, t->step + 1);
+		world_set_phase(phase, HEARTBEAT_BRISK);
 
 		rc = step_run(t, &result, &targets, &tokens);
 		if (rc)

@@ -25,6 +25,7 @@ int link_launched_size(void);
 /* Where a rank stands: in the world, and among the ranks of its host. */
 struct link_place {
 	int rank, size, local_rank, local_size;
+	int64_t host_key; /* the same on all ranks of a host */
 };
 
 /* Joins the ranks of the launcher. Collective; once per process, from the main thread. ERR_UNSUPPORTED where
@@ -41,6 +42,9 @@ struct link;
  * ERR_UNSUPPORTED (not started). */
 int link_open(struct link **link, int first, int stride, int size);
 void link_close(struct link *link);
+/* What its exchanges are called from here on, in messages; kept, not copied. */
+void link_name(struct link *link, const char *what);
+
 int link_rank(const struct link *link);
 int link_size(const struct link *link);
 
@@ -65,12 +69,16 @@ int link_broadcast(struct link *link, void *values, int64_t bytes, int root);
 /* Sums over the ranks, added in their order; all get the same bits. */
 int link_sum(struct link *link, double *values, int count);
 
+/* Exchanges of all links that wait longer than this ask heartbeat_judge, again and again, and end with what
+ * it says. 0: never. */
+void link_set_patience(int64_t timeout_ns);
+
 /* This rank failed with `code` and this thread's text: all ranks of the world are told, and their exchanges
  * end. The first one stands. Any thread; returns code. */
 int link_fail(int code);
 
-/* The error that ended the exchanges, of this or another rank: returns its code (0: none) with its text in
- * this thread's slot. */
-int link_failure(void);
+/* The error that ended the exchanges: returns its code (0: none) with its text in this thread's slot. *rank
+ * is where it happened; may be NULL. */
+int link_failure(int *rank);
 
 #endif

@@ -2,6 +2,8 @@
  * blocking, and the ranks of a host; a link is a tag. */
 #include "host/link.h"
 
+#include "host/heartbeat.h"
+
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -13,16 +15,19 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TAG_FAILURE = 1, TAG_FIRST = 2 };
 
 enum {
-	PIECE_BYTES = 1 << 28,    /* MPI counts with an int */
-	YIELD_NS = 30000,         /* a wait begins by giving the core away, ... */
-	SLEEP_MIN_NS = 20000,     /* ... goes on sleeping, ... */
-	SLEEP_MAX_NS = 500000,    /* ... longer and longer */
+	PIECE_BYTES = 1 << 28, /* MPI counts with an int */
+	YIELD_NS = 30000,      /* a wait begins by giving the core away, ... */
+	SLEEP_MIN_NS = 20000,  /* ... goes on sleeping, ... */
+	SLEEP_MAX_NS = 500000, /* ... longer and longer */
+	STAGGER_NS = 250 * 1000000,
 	DRAIN_NS = 200 * 1000000, /* after a failure: what both sides had agreed to goes through */
 };
 
@@ -37,12 +42,14 @@ static struct {
 	int next_tag;
 	pthread_mutex_t lock; /* for calls of MPI, and for all below */
 	MPI_Request listening;
+	_Atomic int64_t patience_ns;
 	struct failure heard;  /* where MPI puts what `listening` receives */
 	struct failure failed; /* the first, of this or another rank; code 0: none */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct link {
 	int first, stride, size, rank, tag;
+	const char *what;
 	MPI_Request *requests;
 	int request_cap;
 };
@@ -78,8 +85,10 @@ static int place_find(struct link_place *place)
 		return mpi_error("MPI_Comm_split_type", result);
 	MPI_Comm_rank(host, &place->local_rank);
 	MPI_Comm_size(host, &place->local_size);
+	place->host_key = getpid();
+	result = MPI_Bcast(&place->host_key, 1, MPI_INT64_T, 0, host);
 	MPI_Comm_free(&host);
-	return 0;
+	return result ? mpi_error("MPI_Bcast", result) : 0;
 }
 
 int link_start(struct link_place *place)
@@ -147,7 +156,7 @@ static int failure_give(void)
 	return err_set(mpi.failed.code, "rank %d: %s", (int)mpi.failed.rank, mpi.failed.text);
 }
 
-int link_failure(void)
+int link_failure(int *rank)
 {
 	int code = 0;
 
@@ -156,6 +165,8 @@ int link_failure(void)
 		code = listen_once();
 	if (code)
 		failure_give();
+	if (rank)
+		*rank = mpi.failed.rank;
 	pthread_mutex_unlock(&mpi.lock);
 	return code;
 }
@@ -193,7 +204,8 @@ int link_open(struct link **out, int first, int stride, int size)
 	        .stride = stride,
 	        .size = size,
 	        .rank = (mpi.rank - first) / stride,
-	        .tag = mpi.next_tag++};
+	        .tag = mpi.next_tag++,
+	        .what = "an exchange"};
 	*out = link;
 	return 0;
 }
@@ -204,6 +216,16 @@ void link_close(struct link *link)
 		return;
 	mem_free(link->requests);
 	mem_free(link);
+}
+
+void link_name(struct link *link, const char *what)
+{
+	link->what = what;
+}
+
+void link_set_patience(int64_t timeout_ns)
+{
+	atomic_store(&mpi.patience_ns, timeout_ns);
 }
 
 int link_rank(const struct link *link)
@@ -293,8 +315,42 @@ static int exchange_ask(struct link *link, int count)
 	return result ? mpi_error("an exchange", result) : done;
 }
 
+/* The other side of the first request that is not done, by its rank in the world. */
+static int exchange_peer(struct link *link, const struct link_part *parts, int part_count, int count)
+{
+	int at = 0, peer = -1, done = 1;
+
+	pthread_mutex_lock(&mpi.lock);
+	for (int way = LINK_RECEIVE; way >= LINK_SEND && peer < 0; way--)
+		for (int i = 0; i < part_count && peer < 0; i++)
+			for (int64_t piece = 0;
+			        piece < parts[i].bytes && (int)parts[i].way == way && at < count;
+			        piece += PIECE_BYTES, at++)
+				if (peer < 0 &&
+				        !MPI_Request_get_status(
+				                link->requests[at], &done, MPI_STATUS_IGNORE) &&
+				        !done)
+					peer = link->first + parts[i].peer * link->stride;
+	pthread_mutex_unlock(&mpi.lock);
+	return peer;
+}
+
+/* Waited too long? Then all are told. Lower ranks ask first, so that as a rule one of them speaks. */
+static int exchange_lose_patience(
+        struct link *link, const struct link_part *parts, int part_count, int count, int64_t waited_ns)
+{
+	int64_t patience_ns = atomic_load(&mpi.patience_ns);
+	int rc;
+
+	if (!patience_ns || waited_ns < patience_ns + mpi.rank * (int64_t)STAGGER_NS)
+		return 0;
+	rc = heartbeat_judge(link->what, exchange_peer(link, parts, part_count, count), waited_ns);
+	return rc ? link_fail(rc) : 0;
+}
+
 /* Waits until everything is done, a rank failed (where that is minded), or `until_ns` (0: never). */
-static int exchange_wait(struct link *link, int count, int minds_failure, int64_t until_ns)
+static int exchange_wait(struct link *link, const struct link_part *parts, int part_count, int count,
+        int minds_failure, int64_t until_ns)
 {
 	int64_t begin_ns = clock_now_ns();
 
@@ -310,6 +366,10 @@ static int exchange_wait(struct link *link, int count, int minds_failure, int64_
 		if (done || failed)
 			return done > 0 ? 0 : done ? done : failed;
 		now_ns = clock_now_ns();
+		if (minds_failure)
+			failed = exchange_lose_patience(link, parts, part_count, count, now_ns - begin_ns);
+		if (failed)
+			return failed;
 		if (until_ns && now_ns > until_ns)
 			return err_set(ERR_DEVICE, "rank %d of %d: the others did not answer in time",
 			        mpi.rank, mpi.size);
@@ -344,20 +404,22 @@ static int exchange(
 
 	if (!rc)
 		rc = exchange_begin(link, parts, part_count, &count);
+	heartbeat_set_exchange(link->what);
 	if (!rc)
-		rc = exchange_wait(link, count, minds_failure, until_ns);
+		rc = exchange_wait(link, parts, part_count, count, minds_failure, until_ns);
+	heartbeat_set_exchange(NULL);
 	if (!rc || !count)
 		return rc;
 	err_take(&why, rc);
 	if (minds_failure)
-		(void)exchange_wait(link, count, 0, clock_now_ns() + DRAIN_NS);
+		(void)exchange_wait(link, parts, part_count, count, 0, clock_now_ns() + DRAIN_NS);
 	exchange_give_up(link, parts, part_count, count);
 	return err_give(&why);
 }
 
 int link_exchange(struct link *link, const struct link_part *parts, int part_count)
 {
-	int rc = link_failure();
+	int rc = link_failure(NULL);
 
 	return rc ? rc : exchange(link, parts, part_count, 1, 0);
 }
@@ -395,6 +457,17 @@ void link_close(struct link *link)
 	(void)link;
 }
 
+void link_name(struct link *link, const char *what)
+{
+	(void)link;
+	(void)what;
+}
+
+void link_set_patience(int64_t timeout_ns)
+{
+	(void)timeout_ns;
+}
+
 int link_rank(const struct link *link)
 {
 	(void)link;
@@ -426,8 +499,9 @@ int link_fail(int code)
 	return code;
 }
 
-int link_failure(void)
+int link_failure(int *rank)
 {
+	(void)rank;
 	return 0;
 }
 

@@ -1,13 +1,14 @@
 #include "host/world.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "host/link.h"
 
 #include <string.h>
 
 /* How long a rank that is done waits for the last words of the others, once one of them failed. */
-#define FAREWELL_NS (10 * (int64_t)1000000000)
+#define FAREWELL_NS (3 * (int64_t)1000000000)
 
 /* A rank's error, as it travels; code 0: none. */
 struct verdict {
@@ -20,6 +21,7 @@ static struct {
 	struct world self;
 	struct link *link, *last;
 	char heard[ERR_TEXT_BYTES]; /* text of the last error that all agreed on */
+	int all_are_there;          /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
 int world_start(void)
@@ -36,8 +38,24 @@ int world_start(void)
 		rc = link_open(&world.last, 0, 1, place.size);
 	if (rc)
 		return rc;
+	link_name(world.link, "an agreement");
 	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
-	return 0;
+	if (heartbeat_start(place.host_key, place.rank, place.local_rank, place.local_size))
+		log_debug("ranks of this host do not see each other: %s", err_text());
+	rc = world_agree(0);
+	heartbeat_unlink();
+	return rc;
+}
+
+void world_set_phase(const char *text, enum heartbeat_phase phase)
+{
+	heartbeat_set_phase(text, phase);
+}
+
+void world_set_patience(int64_t timeout_ns)
+{
+	if (world.self.size > 1)
+		link_set_patience(timeout_ns);
 }
 
 const struct world *world_self(void)
@@ -138,13 +156,13 @@ int world_compare(const char *what, const void *values, int64_t bytes)
 static int is_heard(int code, const char *text)
 {
 	char own[ERR_TEXT_BYTES];
-	int heard;
+	int heard, rank = 0;
 
 	memcpy(own, text, strnlen(text, sizeof(own) - 1) + 1);
 	own[sizeof(own) - 1] = 0;
 	if (*world.heard && strstr(own, world.heard))
 		return 1;
-	heard = link_failure() == code && strstr(own, err_text()) != NULL;
+	heard = link_failure(&rank) == code && rank != world.self.rank && strstr(own, err_text()) != NULL;
 	err_set(code, "%s", own);
 	return heard;
 }
@@ -194,11 +212,19 @@ int world_end(int code, world_report *report, void *context)
 	if (code && !own.is_heard)
 		link_fail(code);
 	err_take(&why, code);
-	if (!code || !farewell(&own, report, context))
-		link_stop(); /* else a rank is not there, and would be waited for */
+	world.all_are_there = !code || !farewell(&own, report, context);
+	if (!world.all_are_there && world.self.rank && !own.is_heard)
+		report(context, world.self.rank, own.text);
+	heartbeat_stop();
 	err_give(&why);
 	link_close(world.link);
 	link_close(world.last);
 	world.self = (struct world){.size = 1, .local_size = 1};
 	return own.code;
+}
+
+void world_leave(void)
+{
+	if (world.all_are_there)
+		link_stop();
 }

@@ -9,6 +9,8 @@
 #ifndef FERRY_HOST_WORLD_H
 #define FERRY_HOST_WORLD_H
 
+#include "host/heartbeat.h"
+
 #include <stdint.h>
 
 /* Where this rank stands: in the world, and among the ranks of its host. */
@@ -22,6 +24,12 @@ int world_start(void);
 
 /* Rank 0 of 1 before world_start. Valid for ever. */
 const struct world *world_self(void);
+
+/* What this rank does from here on, for those that wait for it: heartbeat.h. */
+void world_set_phase(const char *text, enum heartbeat_phase phase);
+
+/* How long a rank waits for others before it gives the run up and names the one in the way; 0: for ever. */
+void world_set_patience(int64_t timeout_ns);
 
 /* `bytes` of rank `root` reach all. */
 int world_broadcast(void *values, int64_t bytes, int root);
@@ -39,8 +47,12 @@ int world_compare(const char *what, const void *values, int64_t bytes);
 /* This rank's run is over with `code` and this thread's text. Waits for the others; returns the code that all
  * end with. On rank 0 `report` is called with each error, rank 0's first and those of ranks that say
  * something else after it, before the others are let go: launchers end a job, and what it still has to say,
- * with its first process that fails. After it the world is this process alone. */
+ * with its first process that fails. Where rank 0 does not answer, a rank reports its own error. After it the
+ * world is this process alone, but for world_leave. */
 typedef void world_report(void *context, int rank, const char *text);
 int world_end(int code, world_report *report, void *context);
+
+/* Leaves MPI, where all are there to do so. MPI may hang in it: nothing of this run depends on its return. */
+void world_leave(void);
 
 #endif

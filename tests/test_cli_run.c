@@ -357,7 +357,7 @@ static int child(int first, int second)
 		FILE *quiet = freopen("/dev/null", "w", stderr);
 
 		(void)quiet;
-		signals_start();
+		signals_start(SIGNALS_SAY);
 		raise(first);
 		if (second)
 			raise(second);
@@ -375,7 +375,7 @@ static int child_after_stop(void)
 	pid_t pid = fork();
 
 	if (!pid) {
-		signals_start();
+		signals_start(SIGNALS_SAY);
 		signals_stop();
 		raise(SIGTERM);
 		raise(SIGINT);

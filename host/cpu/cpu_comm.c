@@ -45,6 +45,7 @@ static int links_open(struct cpu_comm *c, const struct comm_group *group)
 		rc = link_open(&c->host_link, group->first, group->stride, group->size);
 	if (rc)
 		return rc;
+	link_name(c->host_link, "the sums of a step");
 	c->piece_count = PIECES_COUNT / c->size;
 	if (c->piece_count < PIECE_COUNT_MIN)
 		c->piece_count = PIECE_COUNT_MIN;
@@ -252,6 +253,7 @@ int cpu_comm_run(const struct work *work)
 
 	if (!c->link)
 		return 0;
+	link_name(c->link, work_name(work));
 	l.count = work->collective.bytes / l.element_bytes;
 	l.part_count = (l.count + c->size - 1) / c->size; /* exact where the buffer is of shards */
 	switch (work->kind) {
