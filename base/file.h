@@ -15,6 +15,13 @@ int file_open_read(const char *path, int64_t *len_bytes);
 int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
 int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes);
 
+/* The same file once more, for reading past the page cache (O_DIRECT); -1, without a text, where that cannot
+ * be had. file_read_past_cache reads by such a descriptor: dst and offset are multiples of 4096, and dst has
+ * room for len_bytes rounded up to one. What the system does not give that way is read by way of `fd`. */
+int file_open_past_cache(int fd, const char *path);
+int file_read_past_cache(
+        int past_fd, int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
+
 /* Whole file into a NUL-terminated block (mem_free); refused above max_bytes. */
 int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes);
 

@@ -129,6 +129,16 @@ static int run_of(const struct page_cache *c, int64_t page, int64_t end, int64_t
 	return cached;
 }
 
+int page_cache_has(const struct page_cache *c, int64_t offset_bytes, int64_t len_bytes)
+{
+	int64_t end, run_end;
+
+	if (!c || len_bytes <= 0)
+		return 1;
+	end = (offset_bytes + len_bytes + c->page_bytes - 1) / c->page_bytes;
+	return run_of(c, offset_bytes / c->page_bytes, end, &run_end) && run_end == end;
+}
+
 /* Gives this advice on each run of pages that were not cached. */
 static void advise(const struct page_cache *c, int64_t page, int64_t end, int advice)
 {

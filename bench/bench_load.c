@@ -150,6 +150,8 @@ static int candidate_measure(struct load_bench *b, struct candidate *c, enum loa
 	int rc = load_files_set(&b->files, state, &cached);
 
 	if (!rc)
+		rc = load_memory_rouse(b->files.bytes, b->pool);
+	if (!rc)
 		rc = load_files_read(&b->files, &c->seconds[1 + round], c->threads, c->pages);
 	return rc;
 }
@@ -170,6 +172,8 @@ static int round_measure(struct load_bench *b, enum load_state state, int round)
 		rc = candidate_measure(b, &b->candidates[i], state, round);
 	if (!rc)
 		rc = load_files_set(&b->files, state, &cached);
+	if (!rc)
+		rc = load_memory_rouse(b->files.bytes, b->pool);
 	return rc ? rc : load_measure(b, &b->load_s[state][round], &b->over_bytes[state][round]);
 }
 

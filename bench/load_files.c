@@ -9,6 +9,7 @@
 #include "bench/bench_model.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/save.h"
+#include "host/slab.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -217,6 +218,28 @@ static void read_piece(void *context, int64_t task, int worker)
 	        piece * PIECE_BYTES);
 	if (err)
 		__atomic_store_n(&r->err, err, __ATOMIC_RELAXED);
+}
+
+static void touch_piece(void *context, int64_t task, int worker)
+{
+	char *piece = (char *)context + task * PIECE_BYTES;
+
+	(void)worker;
+	for (int64_t at = 0; at < PIECE_BYTES; at += 4096)
+		piece[at] = 1;
+}
+
+int load_memory_rouse(int64_t bytes, struct pool *pool)
+{
+	int64_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+	void *base;
+	int err = slab_map(&base, pieces * PIECE_BYTES, "memory of a benchmark");
+
+	if (err)
+		return err;
+	pool_run(pool, pieces, touch_piece, base);
+	slab_unmap(base, pieces * PIECE_BYTES);
+	return 0;
 }
 
 int load_files_read(struct load_files *files, double *seconds, int threads, enum load_pages pages)

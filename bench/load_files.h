@@ -31,6 +31,11 @@ void load_files_close(struct load_files *files);
 enum load_state { LOAD_COLD, LOAD_WARM };
 int load_files_set(struct load_files *files, enum load_state state, int64_t *cached_bytes);
 
+/* Takes so much memory, touches it and gives it back. In a virtual machine the host may have to find pages
+ * for memory that nobody used lately, many times slower than the guest can read: it is asked for them
+ * beforehand, for whatever is measured next. */
+int load_memory_rouse(int64_t bytes, struct pool *pool);
+
 /* Every byte by pread into memory of our own that nobody touched before, by so many threads at once. */
 enum load_pages { LOAD_PAGES_SMALL, LOAD_PAGES_HUGE };
 int load_files_read(struct load_files *files, double *seconds, int threads, enum load_pages pages);

@@ -1,6 +1,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/crew.h"
 #include "checkpoint/hf_import_parts.h"
+#include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -14,9 +15,7 @@
  * job bytes go by chunks that a core's cache holds from the read to the split. */
 enum {
 	JOB_BYTES = 4 << 20,
-	CHUNK_BYTES = 256 << 10,
-	CHUNK_COUNT = CHUNK_BYTES / 2,
-	AHEAD_JOBS = 8, /* asked of the system before they are read */
+	CHUNK_COUNT = SHARD_CHUNK_BYTES / 2,
 };
 
 struct job {
@@ -27,7 +26,7 @@ struct job {
 
 /* Of one thread. The planes are for what has no address. */
 struct scratch {
-	char raw[CHUNK_BYTES];
+	char raw[SHARD_CHUNK_BYTES];
 	uint16_t hi[CHUNK_COUNT];
 	int16_t lo[CHUNK_COUNT];
 };
@@ -38,6 +37,7 @@ struct load {
 	struct job *jobs;
 	int64_t job_count;
 	struct scratch *scratch; /* [workers] */
+	struct shard_readers readers;
 	pthread_mutex_t write_lock;
 };
 
@@ -48,19 +48,22 @@ static int64_t job_offset(const struct job *job)
 	return job->place->tensor->begin_bytes + job->first * hf_place_element_bytes(job->place);
 }
 
-static int64_t job_bytes(const struct job *job)
+/* Bytes of some elements of a tensor. */
+static struct shard_range range_of(const struct hf_place *place, int64_t first, int64_t count)
 {
-	return job->count * hf_place_element_bytes(job->place);
+	int64_t width = hf_place_element_bytes(place);
+	int64_t begin = place->tensor->begin_bytes + first * width;
+
+	return (struct shard_range){place->file, begin, begin + count * width};
 }
 
 static void job_expect(const struct load *load, int64_t index)
 {
-	const struct job *job;
+	const struct job *job = &load->jobs[index < load->job_count ? index : 0];
+	struct shard_range range = range_of(job->place, job->first, job->count);
 
-	if (index >= load->job_count)
-		return;
-	job = &load->jobs[index];
-	page_cache_expect(job->place->file->cache, job_offset(job), job_bytes(job));
+	if (index < load->job_count)
+		shard_reader_expect(&range);
 }
 
 static void *address(const struct load *load, enum plane plane, const struct job *job)
@@ -100,26 +103,40 @@ static int fail_first(const struct hf_place *place, const void *raw, int64_t fir
 	return hf_import_fail_value(place, first + i, value);
 }
 
-/* `count` elements from `first` on into these planes; bf16 goes to hi by itself. lo may be NULL for bf16. */
-static int read_chunk(const struct load *load, const struct hf_place *place, struct scratch *scratch,
-        uint16_t *hi, int16_t *lo, int64_t first, int64_t count)
+/* `count` elements that begin at `src` into these planes; lo may be NULL for bf16. */
+static int split(const struct load *load, enum safetensors_dtype dtype, uint16_t *hi, int16_t *lo,
+        const void *src, int64_t count)
 {
-	int64_t width = hf_place_element_bytes(place);
+	if (dtype == SAFETENSORS_F32)
+		return load->kernels->f32(hi, lo, src, count);
+	if (dtype == SAFETENSORS_F16)
+		return load->kernels->f16(hi, lo, src, count);
+	if (src != hi)
+		memcpy(hi, src, (size_t)count * sizeof(*hi));
+	if (lo)
+		memset(lo, 0, (size_t)count * sizeof(*lo));
+	return load->kernels->bf16(hi, count);
+}
+
+static int read_chunk(struct load *load, const struct job *job, int worker, uint16_t *hi, int16_t *lo,
+        int64_t first, int64_t count)
+{
+	const struct hf_place *place = job->place;
 	enum safetensors_dtype dtype = place->tensor->dtype;
-	void *raw = dtype == SAFETENSORS_BF16 ? (void *)hi : scratch->raw;
-	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width), bad;
+	void *raw = load->scratch[worker].raw;
+	struct shard_range chunk = range_of(place, first, count),
+	                   whole = range_of(place, job->first, job->count);
+	const unsigned char *src;
+	int err = shard_reader_get(&load->readers.reader[worker], &src,
+	        dtype == SAFETENSORS_BF16 ? (void *)hi : raw, &chunk, &whole);
 
 	if (err)
-		return err;
-	if (dtype == SAFETENSORS_F32)
-		bad = load->kernels->f32(hi, lo, raw, count);
-	else if (dtype == SAFETENSORS_F16)
-		bad = load->kernels->f16(hi, lo, raw, count);
-	else
-		bad = load->kernels->bf16(hi, count);
-	if (dtype == SAFETENSORS_BF16 && lo)
-		memset(lo, 0, (size_t)count * sizeof(*lo));
-	return bad ? fail_first(place, raw, first, count) : 0;
+		return err_note(err, "tensor %s", safetensors_name_show(place->tensor->name).text);
+	if ((uintptr_t)src % 4) { /* nothing in the format keeps tensors aligned */
+		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
+		src = raw;
+	}
+	return split(load, dtype, hi, lo, src, count) ? fail_first(place, src, first, count) : 0;
 }
 
 static int load_job(void *context, int64_t index, int worker)
@@ -127,25 +144,26 @@ static int load_job(void *context, int64_t index, int worker)
 	struct load *load = context;
 	const struct job *job = &load->jobs[index];
 	struct scratch *scratch = &load->scratch[worker];
+	struct shard_range range = range_of(job->place, job->first, job->count);
 	int needs_lo = job->place->tensor->dtype != SAFETENSORS_BF16 || !load->sink->is_zero;
 	uint16_t *hi = address(load, PLANE_HI, job);
 	int16_t *lo = needs_lo ? address(load, PLANE_LO, job) : NULL;
-	int64_t most = CHUNK_BYTES / hf_place_element_bytes(job->place);
+	int64_t most = SHARD_CHUNK_BYTES / hf_place_element_bytes(job->place);
 	int err = 0;
 
-	job_expect(load, index + AHEAD_JOBS);
+	job_expect(load, index + SHARD_AHEAD_JOBS);
 	for (int64_t at = 0, count; !err && at < job->count; at += count) {
 		uint16_t *to_hi = hi ? hi + at : scratch->hi;
 		int16_t *to_lo = lo ? lo + at : needs_lo ? scratch->lo : NULL;
 
 		count = job->count - at < most ? job->count - at : most;
-		err = read_chunk(load, job->place, scratch, to_hi, to_lo, job->first + at, count);
+		err = read_chunk(load, job, worker, to_hi, to_lo, job->first + at, count);
 		if (!err && !hi)
 			err = write_plane(load, job->tensor, PLANE_HI, job->first + at, count, to_hi);
 		if (!err && !lo && needs_lo)
 			err = write_plane(load, job->tensor, PLANE_LO, job->first + at, count, to_lo);
 	}
-	page_cache_restore(job->place->file->cache, job_offset(job), job_bytes(job));
+	shard_reader_done(&range);
 	return err;
 }
 
@@ -201,15 +219,18 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
 
 	if (!err) {
 		load.scratch = mem_alloc((size_t)crew_worker_count(pool), sizeof(*load.scratch));
-		err = load.scratch ? 0 : ERR_NOMEM;
+		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
 		pthread_mutex_init(&load.write_lock, NULL);
-		for (int64_t i = 0; i < AHEAD_JOBS; i++)
+		for (int f = 0; f < import->dir->file_count; f++)
+			shard_reader_prepare(import->dir->files[f]);
+		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
 		err = crew_run(pool, load.job_count, load_job, &load);
 		pthread_mutex_destroy(&load.write_lock);
 	}
+	shard_readers_close(&load.readers);
 	mem_free(load.scratch);
 	mem_free(load.jobs);
 	return err;

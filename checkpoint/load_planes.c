@@ -1,5 +1,6 @@
 #include "checkpoint/crew.h"
 #include "checkpoint/load_parts.h"
+#include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -7,14 +8,11 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* for a state without an allocation of its own */
 #include <xxhash.h>
 
-enum {
-	CHUNK_BYTES = 256 << 10,          /* a core's cache holds it from the read to the checksum */
-	SCRATCH_BYTES = CHUNK_BYTES + 64, /* and the rest of a number */
-	AHEAD_JOBS = 8,                   /* blocks asked of the system before they are read */
-};
+enum { SCRATCH_BYTES = SHARD_CHUNK_BYTES + 64 }; /* a chunk, and the rest of a number */
 
 /* What is wanted of one entry: elements of a plane, and where they begin in their file. */
 struct segment {
@@ -38,20 +36,38 @@ struct load {
 	struct job *jobs;
 	int64_t job_count;
 	unsigned char *scratch; /* [workers][SCRATCH_BYTES] */
+	struct shard_readers readers;
 	pthread_mutex_t write_lock;
+};
+
+/* One block under way. */
+struct block {
+	struct load *load;
+	struct shard_range range;
+	struct shard_reader *reader;
+	unsigned char *scratch;
+	XXH3_state_t hash;
 };
 
 /* ---- one block ---- */
 
+static struct shard_range job_range(const struct load *load, int64_t index)
+{
+	const struct job *job = &load->jobs[index];
+	int64_t begin = job->block * SAFETENSORS_BLOCK_BYTES;
+
+	return (struct shard_range){load->checkpoint->files[job->file], begin,
+	        begin + checkpoint_block_bytes(load->checkpoint, job->file, job->block)};
+}
+
 static void job_expect(const struct load *load, int64_t index)
 {
-	const struct job *job;
+	struct shard_range range;
 
 	if (index >= load->job_count)
 		return;
-	job = &load->jobs[index];
-	page_cache_expect(load->checkpoint->files[job->file]->cache, job->block * SAFETENSORS_BLOCK_BYTES,
-	        checkpoint_block_bytes(load->checkpoint, job->file, job->block));
+	range = job_range(load, index);
+	shard_reader_expect(&range);
 }
 
 /* Where a segment's bytes go in host memory. */
@@ -81,105 +97,112 @@ static int write_numbers(
 	return err;
 }
 
-static int read_bytes(
-        const struct load *load, XXH3_state_t *hash, int file, unsigned char *to, int64_t begin, int64_t end)
+/* Bytes [begin, end) of the file to `to`, and into the checksum. */
+static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t end)
 {
-	const struct safetensors *shard = load->checkpoint->files[file];
-	int64_t part;
+	struct shard_range chunk = {.file = b->range.file, .begin_bytes = begin};
 	int err = 0;
 
-	for (int64_t at = begin; !err && at < end; at += part, to += part) {
-		part = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
-		err = file_read_at(shard->fd, shard->path, to, (size_t)part, at);
-		if (!err && hash)
-			XXH3_64bits_update(hash, to, (size_t)part);
+	for (; !err && chunk.begin_bytes < end; chunk.begin_bytes = chunk.end_bytes) {
+		int64_t left = end - chunk.begin_bytes,
+		        part = left < SHARD_CHUNK_BYTES ? left : SHARD_CHUNK_BYTES;
+		const unsigned char *bytes;
+
+		chunk.end_bytes = chunk.begin_bytes + part;
+		err = shard_reader_get(b->reader, &bytes, to, &chunk, &b->range);
+		if (err)
+			return err;
+		XXH3_64bits_update(&b->hash, bytes, (size_t)part);
+		if (bytes != to)
+			memcpy(to, bytes, (size_t)part);
+		to += part;
 	}
 	return err;
 }
 
 /* Bytes [begin, end) of a segment that has no address. Nothing keeps numbers from lying across the border of
  * two blocks: such a one is the former block's to hand over, which reads its last bytes once more. */
-static int stage_bytes(struct load *load, XXH3_state_t *hash, const struct segment *s, unsigned char *scratch,
-        int64_t begin, int64_t end)
+static int stage_bytes(struct block *b, const struct segment *s, int64_t begin, int64_t end)
 {
-	enum plane_state state = load->checkpoint->manifest->state;
+	enum plane_state state = b->load->checkpoint->manifest->state;
 	int64_t width = plane_width(s->plane, state), most = plane_bytes(s->plane, state, PLANE_PIECE_COUNT);
 	int64_t head = (width - (begin - s->begin_bytes) % width) % width, part;
-	int err = head ? read_bytes(load, hash, s->file, scratch, begin, begin + head) : 0;
+	int err = head ? read_bytes(b, b->scratch, begin, begin + head) : 0;
 
-	if (most > CHUNK_BYTES)
-		most = CHUNK_BYTES;
+	if (most > SHARD_CHUNK_BYTES)
+		most = SHARD_CHUNK_BYTES;
 	for (int64_t at = begin + head; !err && at < end; at += part) {
 		int64_t rest;
 
 		part = end - at < most ? end - at : most;
 		rest = (width - part % width) % width; /* of a number that goes on in the next block */
-		err = read_bytes(load, hash, s->file, scratch, at, at + part);
+		err = read_bytes(b, b->scratch, at, at + part);
 		if (!err && rest)
-			err = read_bytes(load, NULL, s->file, scratch + part, at + part, at + part + rest);
+			err = file_read_at(b->range.file->fd, b->range.file->path, b->scratch + part,
+			        (size_t)rest, at + part);
 		if (!err)
-			err = write_numbers(load, s, at, (part + rest) / width, scratch);
+			err = write_numbers(b->load, s, at, (part + rest) / width, b->scratch);
 	}
 	return err;
 }
 
 /* Bytes that nobody wants, for the checksum. */
-static int pass_bytes(const struct load *load, XXH3_state_t *hash, int file, unsigned char *scratch,
-        int64_t begin, int64_t end)
+static int pass_bytes(struct block *b, int64_t begin, int64_t end)
 {
 	int64_t part;
 	int err = 0;
 
 	for (int64_t at = begin; !err && at < end; at += part) {
-		part = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
-		err = read_bytes(load, hash, file, scratch, at, at + part);
+		part = end - at < SHARD_CHUNK_BYTES ? end - at : SHARD_CHUNK_BYTES;
+		err = read_bytes(b, b->scratch, at, at + part);
 	}
 	return err;
 }
 
-static int load_block(struct load *load, const struct job *job, unsigned char *scratch)
+static int load_block(struct block *b, const struct job *job)
 {
-	const struct checkpoint *checkpoint = load->checkpoint;
-	int64_t at = job->block * SAFETENSORS_BLOCK_BYTES, part_end;
-	int64_t end = at + checkpoint_block_bytes(checkpoint, job->file, job->block);
-	XXH3_state_t hash;
+	const struct load *load = b->load;
+	int64_t at = b->range.begin_bytes, end = b->range.end_bytes, part_end;
 	int err = 0;
 
-	XXH3_64bits_reset(&hash);
+	XXH3_64bits_reset(&b->hash);
 	for (int64_t i = job->first_segment; !err && at < end; at = part_end) {
-		const struct segment *s;
+		const struct segment *s = NULL;
 		unsigned char *to;
 
 		while (i < load->segment_count && load->segments[i].file == job->file &&
 		        load->segments[i].end_bytes <= at)
 			i++;
-		s = i < load->segment_count && load->segments[i].file == job->file ? &load->segments[i]
-		                                                                   : NULL;
+		if (i < load->segment_count && load->segments[i].file == job->file)
+			s = &load->segments[i];
 		part_end = !s ? end : s->begin_bytes > at ? s->begin_bytes : s->end_bytes;
 		if (part_end > end)
 			part_end = end;
 		if (!s || s->begin_bytes > at)
-			err = pass_bytes(load, &hash, job->file, scratch, at, part_end);
+			err = pass_bytes(b, at, part_end);
 		else if ((to = address(load, s)))
-			err = read_bytes(load, &hash, job->file, to + (at - s->begin_bytes), at, part_end);
+			err = read_bytes(b, to + (at - s->begin_bytes), at, part_end);
 		else
-			err = stage_bytes(load, &hash, s, scratch, at, part_end);
+			err = stage_bytes(b, s, at, part_end);
 	}
-	if (!err && XXH3_64bits_digest(&hash) != checkpoint->manifest->files[job->file].hashes[job->block])
-		err = checkpoint_fail_block(checkpoint, job->file, job->block);
+	if (!err && XXH3_64bits_digest(&b->hash) !=
+	                    load->checkpoint->manifest->files[job->file].hashes[job->block])
+		err = checkpoint_fail_block(load->checkpoint, job->file, job->block);
 	return err;
 }
 
 static int load_job(void *context, int64_t index, int worker)
 {
 	struct load *load = context;
-	const struct job *job = &load->jobs[index];
+	struct block block = {.load = load,
+	        .range = job_range(load, index),
+	        .reader = &load->readers.reader[worker],
+	        .scratch = load->scratch + (int64_t)worker * SCRATCH_BYTES};
 	int err;
 
-	job_expect(load, index + AHEAD_JOBS);
-	err = load_block(load, job, load->scratch + (int64_t)worker * SCRATCH_BYTES);
-	page_cache_restore(load->checkpoint->files[job->file]->cache, job->block * SAFETENSORS_BLOCK_BYTES,
-	        checkpoint_block_bytes(load->checkpoint, job->file, job->block));
+	job_expect(load, index + SHARD_AHEAD_JOBS);
+	err = load_block(&block, &load->jobs[index]);
+	shard_reader_done(&block.range);
 	return err;
 }
 
@@ -276,15 +299,19 @@ int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink
 		err = make_jobs(&load);
 	if (!err) {
 		load.scratch = mem_alloc((size_t)crew_worker_count(pool), SCRATCH_BYTES);
-		err = load.scratch ? 0 : ERR_NOMEM;
+		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
 		pthread_mutex_init(&load.write_lock, NULL);
-		for (int64_t i = 0; i < AHEAD_JOBS; i++)
+		for (int f = 0; f < checkpoint->manifest->file_count; f++)
+			if (checkpoint->files[f])
+				shard_reader_prepare(checkpoint->files[f]);
+		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
 		err = crew_run(pool, load.job_count, load_job, &load);
 		pthread_mutex_destroy(&load.write_lock);
 	}
+	shard_readers_close(&load.readers);
 	mem_free(load.scratch);
 	mem_free(load.jobs);
 	mem_free(load.segments);

@@ -168,7 +168,7 @@ int safetensors_parse(
 		mem_free(header);
 		return err_note(ERR_NOMEM, "%s", path);
 	}
-	file->fd = -1;
+	file->fd = file->past_cache_fd = -1;
 	file->header = header;
 	file->header_bytes = (int64_t)header_bytes;
 	file->file_bytes = (int64_t)file_bytes;
@@ -273,6 +273,8 @@ void safetensors_close(struct safetensors *file)
 	page_cache_close(file->cache);
 	if (file->fd >= 0)
 		file_abandon(file->fd, file->path ? file->path : "");
+	if (file->past_cache_fd >= 0)
+		file_abandon(file->past_cache_fd, file->path ? file->path : "");
 	mem_free(file->tensors);
 	mem_free(file->metadata);
 	mem_free(file->by_name);

@@ -81,6 +81,7 @@ struct safetensors {
 	char *header;             /* decoded in place; holds all strings */
 	int32_t *by_name;         /* tensor indices */
 	struct page_cache *cache; /* as it was before the file was opened; NULL with safetensors_parse */
+	int past_cache_fd;        /* -1: none; see shard_reader.h */
 };
 
 /* Opens and checks; a regular file only. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is
@@ -132,8 +133,8 @@ int safetensors_create(struct safetensors_writer **writer, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count, enum safetensors_hashing hashing);
 
-/* The next bytes of the data, tensor after tensor: from where they are, or filled in where they go, which spares
- * a copy (block_writer_room in checkpoint/block_writer.h). */
+/* The next bytes of the data, tensor after tensor: from where they are, or filled in where they go, which
+ * spares a copy (block_writer_room in checkpoint/block_writer.h). */
 int safetensors_room(struct safetensors_writer *writer, void **at, int64_t *room_bytes);
 int safetensors_put(struct safetensors_writer *writer, int64_t len_bytes);
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
