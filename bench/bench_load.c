@@ -17,7 +17,7 @@
  * cache; what a virtual machine's host has of them cannot be helped. Warm: all of it is. Each round measures
  * the two best ways of reading, then loading. */
 
-enum { ROUNDS = 3, CANDIDATES_MAX = 24, BEST = 2 };
+enum { ROUNDS = 3, CANDIDATES_MAX = 6, BEST = 2 };
 
 struct candidate {
 	int threads;
@@ -136,12 +136,20 @@ static int load_measure(struct load_bench *b, double *seconds, int64_t *over_byt
 
 /* ---- both, in turn ---- */
 
-static void candidate_add(struct load_bench *b, int threads)
+/* As many threads as loading has and twice that, and for the faster warm reads one; pages of both kinds where
+ * they could matter. */
+static void candidates_list(struct load_bench *b, enum load_state state)
 {
-	for (int pages = LOAD_PAGES_SMALL; pages <= LOAD_PAGES_HUGE; pages++)
-		if (b->candidate_count < CANDIDATES_MAX)
-			b->candidates[b->candidate_count++] =
-			        (struct candidate){threads, (enum load_pages)pages, {0}};
+	b->candidate_count = 0;
+	for (int threads = 1; threads <= 2 * b->args->threads; threads++) {
+		int is_tried = threads == b->args->threads || threads == 2 * b->args->threads ||
+		               (threads == 1 && state == LOAD_WARM);
+
+		for (int pages = LOAD_PAGES_SMALL; is_tried && pages <= LOAD_PAGES_HUGE; pages++)
+			if (state == LOAD_WARM || pages == LOAD_PAGES_HUGE)
+				b->candidates[b->candidate_count++] =
+				        (struct candidate){threads, (enum load_pages)pages, {0}};
+	}
 }
 
 static int candidate_measure(struct load_bench *b, struct candidate *c, enum load_state state, int round)
@@ -215,9 +223,7 @@ static int state_measure(json_t *rows, struct load_bench *b, enum load_state sta
 
 	if (!rc && state == LOAD_COLD && cached > b->files.bytes / 8)
 		return 0;
-	b->candidate_count = 0;
-	for (int threads = 1; threads <= 2 * b->args->threads && threads <= 64; threads *= 2)
-		candidate_add(b, threads);
+	candidates_list(b, state);
 	for (int i = 0; i < b->candidate_count && !rc; i++)
 		rc = candidate_measure(b, &b->candidates[i], state, -1);
 	qsort(b->candidates, (size_t)b->candidate_count, sizeof(*b->candidates), by_first_round);

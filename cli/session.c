@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/num.h"
+#include "checkpoint/fresh_weights.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "host/world.h"
@@ -411,35 +411,6 @@ void session_snapshot_source(struct session *s, struct plane_source *source)
 	        .context = engine_snapshot(s->engine), .read = read_snapshot, .done = done_snapshot};
 }
 
-/* Every element is a function of the seed: any rank makes its own. */
-static int random_weights(struct session *s)
-{
-	enum { PIECE = 65536 };
-	uint16_t *hi = mem_alloc(PIECE, sizeof(*hi));
-	int16_t *lo = mem_alloc(PIECE, sizeof(*lo));
-	int rc = hi && lo ? 0 : ERR_NOMEM;
-
-	for (int t = 0; t < s->model->tensor_count && !rc; t++)
-		for (int64_t first = 0; first < s->model->tensors[t].count && !rc; first += PIECE) {
-			int64_t left = s->model->tensors[t].count - first,
-			        count = left < PIECE ? left : PIECE;
-
-			for (int64_t i = 0; i < count; i++) {
-				uint32_t bits = f32_bits(
-				        model_init_value(s->model, t, first + i, (uint64_t)s->config->seed));
-
-				hi[i] = plane_hi(bits);
-				lo[i] = plane_lo(bits);
-			}
-			rc = engine_write(s->engine, t, STORE_HI, first, count, hi);
-			if (!rc)
-				rc = engine_write(s->engine, t, STORE_LO, first, count, lo);
-		}
-	mem_free(hi);
-	mem_free(lo);
-	return rc;
-}
-
 int session_start_engine(struct session *s)
 {
 	return engine_start(s->engine);
@@ -452,11 +423,12 @@ int session_load_weights(struct session *s)
 	int64_t range_count = 0;
 	int rc;
 
-	if (!s->import)
-		return random_weights(s);
 	session_sink(s, &sink);
 	rc = ranks_held(&ranges, &range_count, engine_units(s->engine), RANKS_READ);
-	if (!rc)
+	if (!rc && !s->import)
+		rc = fresh_weights_load(
+		        s->model, (uint64_t)s->config->seed, &sink, ranges, range_count, s->pool);
+	else if (!rc)
 		rc = hf_import_load(s->import, &sink, ranges, range_count, s->pool);
 	mem_free(ranges);
 	return rc;

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "checkpoint/fresh_weights.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
@@ -311,6 +312,38 @@ static void the_first_error_wins(void **state)
 	mem_free(late_file);
 }
 
+/* ---- fresh weights ---- */
+
+static void fresh_weights(void **state)
+{
+	(void)state;
+	for (int variant = 0; variant < 6; variant++) {
+		struct planes p;
+		struct plane_sink sink = sink_of(&p, 1);
+		int ranks = variant == 5 ? 3 : 1;
+		int64_t differ = 0;
+
+		planes_open(&p, hiding[variant / 2]);
+		for (int rank = 0; rank < ranks; rank++) {
+			struct plane_range ranges[TENSORS_MAX];
+			int64_t count = share(ranges, rank, ranks);
+
+			check_ok(fresh_weights_load(model, 11, &sink, ranks > 1 ? ranges : NULL, count,
+			        variant & 1 ? pool : NULL));
+		}
+		assert_int_equal(atomic_load(&p.crowd), 0);
+		for (int t = 0; t < model->tensor_count; t++)
+			for (int64_t i = 0; i < model->tensors[t].count; i += 1 + i / 1000) {
+				uint32_t bits = f32_bits(model_init_value(model, t, i, 11));
+
+				differ += ((uint16_t *)p.bytes[PLANE_HI][t])[i] != plane_hi(bits);
+				differ += ((int16_t *)p.bytes[PLANE_LO][t])[i] != plane_lo(bits);
+			}
+		assert_int_equal(differ, 0);
+		planes_close(&p);
+	}
+}
+
 /* ---- checkpoints ---- */
 
 /* Tensors in two ranges, cut where it is odd, so that numbers lie across the borders of blocks. */
@@ -521,22 +554,34 @@ static int64_t cached_bytes(const char *path, enum cache_change change)
 	return cached;
 }
 
+/* What is cached stays cached through a load, but for what the system took for itself meanwhile: one of a few
+ * tries goes undisturbed. */
+static void check_stays(const char *path,
+        int (*load)(
+                const char *, const struct plane_sink *, const struct plane_range *, int64_t, struct pool *),
+        const struct plane_sink *sink)
+{
+	int64_t found = 1, after = 0;
+
+	for (int i = 0; i < 5 && found != after; i++) {
+		found = cached_bytes(path, CACHE_FILL);
+		check_ok(load(path, sink, NULL, 0, pool));
+		after = cached_bytes(path, CACHE_KEEP);
+	}
+	assert_true(found >= 4 * model->parameter_count);
+	assert_int_equal(found, after);
+}
+
 static void the_page_cache_is_left_as_it_was(void **state)
 {
 	char *path = weights("cached", SAFETENSORS_F32), *saved = checkpoint_make("cached-out");
 	struct planes p;
 	struct plane_sink sink = sink_of(&p, 1);
-	int64_t found;
 
 	(void)state;
 	planes_open(&p, hide_some);
-	found = cached_bytes(path, CACHE_FILL);
-	assert_true(found >= 4 * model->parameter_count);
-	check_ok(load_weights(path, &sink, NULL, 0, pool));
-	assert_int_equal(cached_bytes(path, CACHE_KEEP), found);
-	found = cached_bytes(saved, CACHE_FILL);
-	check_ok(load_checkpoint(saved, &sink, NULL, 0, pool));
-	assert_int_equal(cached_bytes(saved, CACHE_KEEP), found);
+	check_stays(path, load_weights, &sink);
+	check_stays(saved, load_checkpoint, &sink);
 	if (!cached_bytes(path, CACHE_DROP)) { /* a disk */
 		check_ok(load_weights(path, &sink, NULL, 0, pool));
 		assert_int_equal(cached_bytes(path, CACHE_KEEP), 0);
@@ -580,6 +625,7 @@ int main(void)
 	        cmocka_unit_test(lo_becomes_zero),
 	        cmocka_unit_test(each_rank_reads_its_ranges),
 	        cmocka_unit_test(the_first_error_wins),
+	        cmocka_unit_test(fresh_weights),
 	        cmocka_unit_test(checkpoints),
 	        cmocka_unit_test(the_first_damaged_block_is_named),
 	        cmocka_unit_test(calls_fail_under_threads),

@@ -1,0 +1,204 @@
+/* links: cli */
+/* not: asan */
+/* A sanitizer's shadow is memory too. */
+/* Resident memory of whole runs, from outside: what the plan says, beside a process that trains next to
+ * nothing, and no more than a little. Weights are zeros out of files with a hole: what is in them is not the
+ * question. */
+#include "tests/run_fixture.h"
+
+#include "model/model.h"
+
+#include <math.h>
+
+enum { HIDDEN = 1024, VOCAB = 8000, INTERMEDIATE = 2816, LAYERS = 1 };
+
+/* Above the plan: page tables, staging of a load, stacks, and what a library takes for larger shapes. The
+ * bound that is promised is 64 MiB. */
+enum { MARGIN_BYTES = 16 << 20 };
+
+static int64_t parameters;
+
+static void write_config(const char *name, int hidden, int vocab, int intermediate)
+{
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(file_make_dir(path), 0);
+	snprintf(path, sizeof(path), "%s/config.json", name);
+	write_file(path,
+	        "{\"model_type\":\"llama\",\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":%d,"
+	        "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"max_position_embeddings\":128,\"tie_word_embeddings\":false}",
+	        vocab, hidden, intermediate, LAYERS);
+}
+
+/* A header for the tensors of config.json, and a hole behind it. */
+static void write_zeros(const char *name, const char *dtype, int bytes)
+{
+	struct str header = {0};
+	struct model *model;
+	char path[400];
+	int64_t at = 0;
+	uint64_t len;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(model_open_path(&model, path), 0);
+	parameters = model->parameter_count;
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *tensor = &model->tensors[t];
+
+		str_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", t ? "," : "{", tensor->name,
+		        dtype, (long long)tensor->shape[0]);
+		if (tensor->rank == 2)
+			str_printf(&header, ",%lld", (long long)tensor->shape[1]);
+		str_printf(&header, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+		        (long long)(at + tensor->count * bytes));
+		at += tensor->count * bytes;
+	}
+	str_add(&header, "}");
+	model_close(model);
+	snprintf(path, sizeof(path), "%s/%s/model.safetensors", work_dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	len = header.len_bytes;
+	assert_int_equal(fwrite(&len, 8, 1, f), 1);
+	assert_int_equal(fwrite(header.data, len, 1, f), 1);
+	fflush(f);
+	assert_int_equal(ftruncate(fileno(f), (off_t)(8 + len) + at), 0);
+	fclose(f);
+	str_free(&header);
+}
+
+#define SETTINGS "data=%s/rows.jsonl per_device_train_batch_size=2 max_length=32 %s"
+
+static int metrics_rows(const char *out)
+{
+	char path[300], *text = NULL;
+	size_t len;
+	int rows = 0;
+
+	snprintf(path, sizeof(path), "%s/%s/metrics.jsonl", work_dir, out);
+	if (file_kind_of(path) != FILE_REGULAR || file_read_all(path, 1 << 20, &text, &len))
+		return 0;
+	for (const char *c = text; *c; c++)
+		rows += *c == '\n';
+	mem_free(text);
+	return rows;
+}
+
+/* The most that a training process had resident until its second step was over; it ends there. */
+static int64_t train_peak(const char *model, const char *settings)
+{
+	char command[2048], path[64], line[256];
+	long long kib = 0;
+	FILE *status;
+	pid_t pid;
+
+	remove_run("out");
+	snprintf(command, sizeof(command),
+	        "exec %s train model=%s/%s output_dir=%s/out max_steps=100 logging_steps=1 " SETTINGS
+	        " >/dev/null 2>%s/stderr",
+	        getenv("FERRY_BINARY"), work_dir, model, work_dir, work_dir, settings, work_dir);
+	pid = fork();
+	if (!pid) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	for (int i = 0; i < 6000 && metrics_rows("out") < 2 && !waitpid(pid, NULL, WNOHANG); i++)
+		nanosleep(&(struct timespec){0, 10000000}, NULL);
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	status = fopen(path, "r");
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+			break;
+	if (status)
+		fclose(status);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	if (metrics_rows("out") < 2)
+		fail_msg("no two steps: %s", ferry_said());
+	return kib * 1024;
+}
+
+struct planned {
+	int64_t store, stage, arena;
+};
+
+static struct planned plan_of(const char *model, const char *settings)
+{
+	struct planned p;
+	json_t *o;
+
+	assert_ferry_json(&o, "plan model=%s/%s " SETTINGS " --json", work_dir, model, work_dir, settings);
+	p.store = json_integer_value(json_object_get(o, "store_bytes"));
+	p.stage = json_integer_value(json_object_get(o, "stage_bytes"));
+	p.arena = json_integer_value(json_object_get(o, "arena_bytes"));
+	json_decref(o);
+	return p;
+}
+
+static void check_run(const char *model, const char *settings, double bytes_per_parameter)
+{
+	struct planned plan = plan_of(model, settings), small = plan_of("tiny", settings);
+	int64_t empty = train_peak("tiny", settings) - small.store - small.stage - small.arena;
+	int64_t peak = train_peak(model, settings) - empty;
+	int64_t over = peak - plan.store - plan.stage - plan.arena;
+	double each = (double)(peak - plan.stage - plan.arena) / (double)parameters;
+
+	print_message("%s %s: %.2f bytes a parameter, %.1f MiB above the plan\n", model, settings, each,
+	        (double)over / 0x1p20);
+	assert_true(over <= MARGIN_BYTES);
+	assert_true(fabs(each - bytes_per_parameter) <= 0.03 * bytes_per_parameter);
+}
+
+static void with_clipping(void **state)
+{
+	(void)state;
+	write_zeros("model", "BF16", 2);
+	check_run("model", "", 14);
+}
+
+/* Weights in fp32 go through the same planes: no second copy of them. */
+static void from_fp32_files_without_clipping(void **state)
+{
+	(void)state;
+	write_zeros("model", "F32", 4);
+	check_run("model", "max_grad_norm=0 skip_nonfinite=off", 12);
+}
+
+static void with_a_smaller_state(void **state)
+{
+	(void)state;
+	write_zeros("model", "BF16", 2);
+	check_run("model", "optimizer_state=8bit", 8 + 2 * 4.0 / 256);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	ferry_run_begin("memory");
+	write_config("tiny", 32, 64, 48);
+	write_zeros("tiny", "BF16", 2);
+	write_config("model", HIDDEN, VOCAB, INTERMEDIATE);
+	write_rows("rows.jsonl", 8, 7);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	ferry_run_end();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(with_clipping),
+	        cmocka_unit_test(from_fp32_files_without_clipping),
+	        cmocka_unit_test(with_a_smaller_state),
+	};
+
+	return cmocka_run_group_tests_name("run_memory", tests, setup, teardown);
+}
