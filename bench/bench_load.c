@@ -239,9 +239,9 @@ static int64_t planes_bytes(const struct load_files *files)
 {
 	int64_t parameters = files->model->parameter_count;
 
-	return files->kind == LOAD_CHECKPOINT ? files->bytes
-	       : files->kind == LOAD_F32      ? 4 * parameters
-	                                      : 2 * parameters;
+	if (files->kind == LOAD_CHECKPOINT)
+		return files->bytes;
+	return files->bytes > 3 * parameters ? 4 * parameters : 2 * parameters;
 }
 
 static int load(json_t **result, const struct bench_args *args, enum load_kind kind, int64_t bytes)
