@@ -101,12 +101,15 @@ static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, in
 	case 21:
 		a->result[0] = k->softmax_part(a->x[0], a->x[1], 0.5f, n);
 		break;
+	case 22:
+		a->result[0] = k->narrow_sumsq((uint16_t *)a->x[1], a->x[0], n);
+		break;
 	default:
 		a->result[0] = k->exp_sum(a->x[0], 0.5f, n);
 	}
 }
 
-enum { KERNELS = 23 };
+enum { KERNELS = 24 };
 
 /* NaN may carry another sign or payload: all of them become one. */
 static void canonical(struct arrays *a)

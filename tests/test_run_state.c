@@ -72,6 +72,27 @@ static void test_near_fp32_golden(void **state)
 	        &llama3, "compute_dtype=fp32 learning_rate=1e-3 max_steps=40 per_device_train_batch_size=4");
 }
 
+/* Where the state lives, who updates it and in what pieces: no bit of it, in any form. */
+static void test_same_bits(void **state)
+{
+	static const char *const others[] = {"cpu_offload=off threads=1", "wrap_policy=none isa=scalar",
+	        "cpu_offload=optimizer threads=3"};
+	const struct run_model *m = *llama3.dir ? &llama3 : &tiny;
+
+	(void)state;
+	for (int f = 0; f < FORMS; f++)
+		for (size_t i = 0; i <= sizeof(others) / sizeof(*others); i++) {
+			remove_run(i ? "other" : "base");
+			assert_ferry(0, NULL,
+			        "train model=%s data=%s output_dir=%s/%s learning_rate=1e-3 max_steps=4 "
+			        "logging_steps=1 export_dtype=fp32 save_steps=4 optimizer_state=%s %s",
+			        m->dir, m->data, work_dir, i ? "other" : "base", forms[f],
+			        i ? others[i - 1] : "");
+			if (i)
+				assert_same_runs("base", "other", others[i - 1]);
+		}
+}
+
 /* Steps after the checkpoint are close to those of the run that was not converted; back in the first form,
  * the weights are still those of the checkpoint. */
 static void test_other_form(void **state)
@@ -113,6 +134,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_near_fp32),
 	        cmocka_unit_test(test_near_fp32_golden),
+	        cmocka_unit_test(test_same_bits),
 	        cmocka_unit_test(test_other_form),
 	};
 	const char *golden = golden_dir("test_run_state");

@@ -29,30 +29,29 @@ int cpu_sumsq(struct cpu_context *cx, const struct op *op)
 	return 0;
 }
 
-struct cast_sumsq_run {
-	struct op_cast_sumsq op;
-	enum adamw_isa isa;
-};
-
-/* A block (256 KiB in, 128 KiB out) is rounded into a core's cache, and its squares are summed from there. */
+/* Run by run, so that what is rounded is summed while it is near. */
 static void cast_sumsq_piece(void *context, int64_t piece, int worker)
 {
-	const struct cast_sumsq_run *run = context;
-	int64_t at = piece * SUMSQ_BLOCK, n = cpu_min(SUMSQ_BLOCK, run->op.count - at);
-	uint16_t *dst = (uint16_t *)cpu_ptr(run->op.dst) + at;
+	enum { RUNS = 16, RUN = SUMSQ_BLOCK / RUNS };
+	const struct op_cast_sumsq *o = context;
+	int64_t at = piece * SUMSQ_BLOCK, n = cpu_min(SUMSQ_BLOCK, o->count - at);
+	const float *src = (const float *)cpu_ptr(o->src) + at;
+	uint16_t *dst = (uint16_t *)cpu_ptr(o->dst) + at;
+	double run[RUNS] = {0};
 
 	(void)worker;
-	cpu_kernels()->narrow(dst, (const float *)cpu_ptr(run->op.src) + at, n);
-	sumsq_blocks((double *)cpu_ptr(run->op.partial) + piece, dst, n, GRAD_BF16, run->isa);
+	for (int r = 0; r * RUN < n; r++)
+		run[r] = cpu_kernels()->narrow_sumsq(dst + r * RUN, src + r * RUN, cpu_min(RUN, n - r * RUN));
+	for (int half = RUNS / 2; half; half /= 2)
+		for (int j = 0; j < half; j++)
+			run[j] += run[j + half];
+	((double *)cpu_ptr(o->partial))[piece] = run[0];
 }
 
 int cpu_cast_sumsq(struct cpu_context *cx, const struct op *op)
 {
-	struct cast_sumsq_run run = {.op = op->cast_sumsq};
-	int rc = adamw_isa_find(&run.isa, "auto");
+	struct op_cast_sumsq o = op->cast_sumsq;
 
-	if (rc < 0)
-		return rc;
-	cpu_run(cx, cpu_pieces(run.op.count, SUMSQ_BLOCK), cast_sumsq_piece, &run);
+	cpu_run(cx, cpu_pieces(o.count, SUMSQ_BLOCK), cast_sumsq_piece, &o);
 	return 0;
 }

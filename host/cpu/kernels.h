@@ -31,6 +31,9 @@ struct cpu_kernels {
 	double (*sum)(const float *x, int64_t n);
 	double (*sumsq_about)(const float *x, int64_t n, double mean);
 	double (*dot)(const float *a, const float *b, int64_t n);
+	/* narrow, and the sum of squares of what it made: of one run of optim/adamw.h's sumsq_blocks, n at
+	 * most 4096. The n elements of src behind these are asked for meanwhile. */
+	double (*narrow_sumsq)(uint16_t *dst, const float *src, int64_t n);
 	/* acc[c] (double) += x[c] */
 	void (*accumulate)(double *acc, const float *x, int64_t n);
 
