@@ -21,7 +21,7 @@ struct snapshot {
 	pthread_cond_t change;
 	struct unit_hold *units;
 	int cancelled;
-	int64_t wait_ns;
+	int64_t wait_ns, wait_begin_ns; /* of waits that are over; of one that is not, else 0 */
 };
 
 /* The tensor's part in this rank's shard, from `first`; *at counts elements from the shard's start. */
@@ -172,14 +172,13 @@ void snapshot_done(struct snapshot *s, int tensor)
 
 void snapshot_update_begin(struct snapshot *s, int unit)
 {
-	int64_t begin;
-
 	pthread_mutex_lock(&s->lock);
 	if (s->units[unit].state == UNIT_HELD) {
-		begin = clock_now_ns();
+		s->wait_begin_ns = clock_now_ns();
 		while (s->units[unit].state == UNIT_HELD)
 			pthread_cond_wait(&s->change, &s->lock);
-		s->wait_ns += clock_now_ns() - begin;
+		s->wait_ns += clock_now_ns() - s->wait_begin_ns;
+		s->wait_begin_ns = 0;
 	}
 	pthread_mutex_unlock(&s->lock);
 }
@@ -199,7 +198,7 @@ int64_t snapshot_wait_ns(struct snapshot *s)
 	int64_t ns;
 
 	pthread_mutex_lock(&s->lock);
-	ns = s->wait_ns;
+	ns = s->wait_ns + (s->wait_begin_ns ? clock_now_ns() - s->wait_begin_ns : 0);
 	pthread_mutex_unlock(&s->lock);
 	return ns;
 }

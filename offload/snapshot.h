@@ -54,7 +54,7 @@ void snapshot_end(struct snapshot *snapshot);
 void snapshot_update_begin(struct snapshot *snapshot, int unit);
 void snapshot_update_end(struct snapshot *snapshot, int unit);
 
-/* How long updates waited here, since open. */
+/* How long updates waited here, since open, until now. Any thread. */
 int64_t snapshot_wait_ns(struct snapshot *snapshot);
 
 #endif
