@@ -96,6 +96,23 @@ const char *adamw_state_name(enum adamw_state state)
 	return state == ADAMW_STATE_F32 ? "fp32" : state == ADAMW_STATE_BF16 ? "bf16" : "8bit";
 }
 
+void adamw_span_advance(struct adamw_span *span, int64_t count)
+{
+	int state_bytes = adamw_state_bytes(span->state);
+
+	span->hi += count;
+	span->lo += count;
+	span->m = (char *)span->m + count * state_bytes;
+	span->v = (char *)span->v + count * state_bytes;
+	if (span->state == ADAMW_STATE_8BIT) {
+		span->m_scale += count / ADAMW_BLOCK;
+		span->v_scale += count / ADAMW_BLOCK;
+	}
+	span->grad = (const char *)span->grad + count * (span->grad_kind == GRAD_BF16 ? 2 : 4);
+	span->first += count;
+	span->count -= count;
+}
+
 void adamw_update(const struct adamw_span *span, const struct adamw_step *step, enum adamw_isa isa)
 {
 	isas[isa].update(span, step);

@@ -43,6 +43,9 @@ struct adamw_span {
 	enum adamw_state state;
 };
 
+/* Takes the first `count` elements away; 8BIT: a multiple of ADAMW_BLOCK. */
+void adamw_span_advance(struct adamw_span *span, int64_t count);
+
 /* Bytes of an element in m, and in v. */
 int adamw_state_bytes(enum adamw_state state);
 const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */

@@ -1,2 +1,197 @@
+/* The vectors of optim/adamw_kernel.inc: 8 elements, 16 in a pair. unpack and pack work inside 128 bits, so a
+ * pair holds elements 0-3, 8-11 and 4-7, 12-15. */
+#include <immintrin.h>
+#include <stdint.h>
+
 #define KERNEL(name) name##_avx2
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 8 };
+
+typedef __m256 vf;
+typedef __m256i vi; /* of 32-bit lanes */
+typedef __m256i vh; /* of 16-bit lanes */
+
+struct vf2 {
+	vf a, b;
+};
+
+INLINE vf vf_all(float x)
+{
+	return _mm256_set1_ps(x);
+}
+
+INLINE vf vf_add(vf x, vf y)
+{
+	return _mm256_add_ps(x, y);
+}
+
+INLINE vf vf_sub(vf x, vf y)
+{
+	return _mm256_sub_ps(x, y);
+}
+
+INLINE vf vf_mul(vf x, vf y)
+{
+	return _mm256_mul_ps(x, y);
+}
+
+INLINE vf vf_div(vf x, vf y)
+{
+	return _mm256_div_ps(x, y);
+}
+
+INLINE vf vf_sqrt(vf x)
+{
+	return _mm256_sqrt_ps(x);
+}
+
+/* x * y + z, x * y - z */
+INLINE vf vf_fma(vf x, vf y, vf z)
+{
+	return _mm256_fmadd_ps(x, y, z);
+}
+
+INLINE vf vf_fms(vf x, vf y, vf z)
+{
+	return _mm256_fmsub_ps(x, y, z);
+}
+
+/* The smaller one, y if either is NaN. */
+INLINE vf vf_min(vf x, vf y)
+{
+	return _mm256_min_ps(x, y);
+}
+
+/* x where it is at least `least`, else +0; NaN stays or not. */
+INLINE vf vf_from(vf x, vf least)
+{
+	return _mm256_and_ps(x, _mm256_cmp_ps(x, least, _CMP_NLT_UQ));
+}
+
+INLINE vf vf_size_from(vf x, vf least)
+{
+	vf size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+
+	return _mm256_and_ps(x, _mm256_cmp_ps(size, least, _CMP_NLT_UQ));
+}
+
+INLINE vi vf_bits(vf x)
+{
+	return _mm256_castps_si256(x);
+}
+
+INLINE struct vf2 vf2_load(const float *x)
+{
+	vf a = _mm256_castps128_ps256(_mm_loadu_ps(x)), b = _mm256_castps128_ps256(_mm_loadu_ps(x + 4));
+
+	return (struct vf2){_mm256_insertf128_ps(a, _mm_loadu_ps(x + 8), 1),
+	        _mm256_insertf128_ps(b, _mm_loadu_ps(x + 12), 1)};
+}
+
+INLINE void vf2_store(float *x, struct vf2 v)
+{
+	_mm_storeu_ps(x, _mm256_castps256_ps128(v.a));
+	_mm_storeu_ps(x + 4, _mm256_castps256_ps128(v.b));
+	_mm_storeu_ps(x + 8, _mm256_extractf128_ps(v.a, 1));
+	_mm_storeu_ps(x + 12, _mm256_extractf128_ps(v.b, 1));
+}
+
+INLINE vh vh_all(int x)
+{
+	return _mm256_set1_epi16((short)x);
+}
+
+INLINE vh vh_load(const void *x)
+{
+	return _mm256_loadu_si256(x);
+}
+
+INLINE void vh_store(void *x, vh v)
+{
+	_mm256_storeu_si256(x, v);
+}
+
+INLINE vh vh_and(vh x, vh y)
+{
+	return _mm256_and_si256(x, y);
+}
+
+/* As signed numbers. */
+INLINE vh vh_above(vh x, vh y)
+{
+	return _mm256_cmpgt_epi16(x, y);
+}
+
+INLINE vh vh_max(vh x, vh y)
+{
+	return _mm256_max_epi16(x, y);
+}
+
+INLINE int vh_any(vh x)
+{
+	return _mm256_movemask_epi8(x);
+}
+
+INLINE struct vf2 vh_widen(vh x)
+{
+	vh zero = _mm256_setzero_si256();
+
+	return (struct vf2){_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, x)),
+	        _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, x))};
+}
+
+/* hi + (lo < 0 ? -1 : 0) is the upper half of the sum. */
+INLINE struct vf2 vh_join(vh hi, vh lo)
+{
+	vh upper = _mm256_add_epi16(hi, _mm256_srai_epi16(lo, 15));
+
+	return (struct vf2){_mm256_castsi256_ps(_mm256_unpacklo_epi16(lo, upper)),
+	        _mm256_castsi256_ps(_mm256_unpackhi_epi16(lo, upper))};
+}
+
+INLINE void vh_split(vh *hi, vh *lo, struct vf2 w)
+{
+	const vi halves = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5,
+	        8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+	vi a = _mm256_shuffle_epi8(vf_bits(w.a), halves), b = _mm256_shuffle_epi8(vf_bits(w.b), halves);
+
+	*lo = _mm256_unpacklo_epi64(a, b);
+	*hi = _mm256_sub_epi16(_mm256_unpackhi_epi64(a, b), _mm256_srai_epi16(*lo, 15));
+}
+
+/* Upper halves of a + random. */
+INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
+{
+	vi a = _mm256_add_epi32(vf_bits(x.a), random_a), b = _mm256_add_epi32(vf_bits(x.b), random_b);
+
+	return _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+}
+
+INLINE vi vi_all(uint32_t x)
+{
+	return _mm256_set1_epi32((int)x);
+}
+
+INLINE vi vi_load(const uint32_t *x)
+{
+	return _mm256_loadu_si256((const void *)x);
+}
+
+INLINE vi vi_xor(vi x, vi y)
+{
+	return _mm256_xor_si256(x, y);
+}
+
+/* From the order of memory to that of a pair. */
+INLINE void vi2_reorder(uint32_t *x)
+{
+	__m128i second = _mm_loadu_si128((const void *)(x + 4));
+
+	_mm_storeu_si128((void *)(x + 4), _mm_loadu_si128((const void *)(x + 8)));
+	_mm_storeu_si128((void *)(x + 8), second);
+}
+
+#include "optim/sumsq_kernel.inc"
+
 #include "optim/adamw_kernel.inc"

@@ -7,14 +7,16 @@
  * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
  *
  *     g = flush(grad * clip_scale)                       (only flushed where clip_scale is 1)
- *     m = saturate(fma(one_minus_beta1, g - m, m))
- *     v = flush(saturate(fma(one_minus_beta2, fma(g, g, -v), v)))
+ *     m = fma(one_minus_beta1, g - m, m)
+ *     v = limit(fma(one_minus_beta2, fma(g, g, -v), v))
  *     d = fma(sqrt(v), rsqrt_correction2, epsilon)       (rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
  *     w = fma(-step_size, m / d, w * decay_factor)       (step_size = lr / (1 - beta1^t))
  *
- * and then m and v are stored. flush(x) turns a subnormal, and -0, into +0; saturate(x) an infinity into the
- * largest finite number of its sign; a NaN is stored as 0x7fc00000, in w, m and v. beta * x + (1 - beta) * y
- * is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is exactly 1 - one_minus_beta.
+ * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
+ * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0. limit(v) does so with all that is
+ * below the smallest normal number, and nothing exceeds ADAMW_LARGEST, the largest finite bf16. m is kept
+ * flushed, and ADAMW_LARGEST with its sign if it is infinite. So no finite gradient makes the state infinite.
+ * A NaN is kept as 0x7fc00000, in w, m and v.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -48,6 +50,8 @@ enum adamw_state { ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT, ADAMW_ST
 
 enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
 
+#define ADAMW_LARGEST 0x1.fep127f
+
 ADAMW_FN uint32_t adamw_bits(float x)
 {
 	uint32_t bits;
@@ -69,32 +73,42 @@ ADAMW_FN float adamw_flush(float x)
 	return fabsf(x) < FLT_MIN || x == 0 ? 0.0f : x;
 }
 
-/* NaN stays one, of one kind. */
-ADAMW_FN float adamw_saturate(float x)
+/* NaN stays one. */
+ADAMW_FN float adamw_limit(float v)
 {
-	if (x != x)
-		return adamw_float(0x7fc00000);
-	return fabsf(x) > FLT_MAX ? copysignf(FLT_MAX, x) : x;
+	v = v > ADAMW_LARGEST ? ADAMW_LARGEST : v;
+	return v < FLT_MIN ? 0.0f : v;
+}
+
+ADAMW_FN float adamw_plain_nan(float x)
+{
+	return x != x ? adamw_float(0x7fc00000) : x;
 }
 
 struct adamw_element {
 	float m, v, w;
 };
 
-/* decay_factor: step->decay_factor, or 1 where the tensor does not decay. m comes back as the quotient has
- * it, not yet flushed; v flushed. */
+/* decay_factor: step->decay_factor, or 1 where the tensor does not decay. m and v come back as computed, to
+ * be kept by adamw_kept or adamw_round. */
 ADAMW_FN struct adamw_element adamw_next(
         struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
 {
 	float g = adamw_flush(grad * s->clip_scale), d;
 
-	e.m = adamw_saturate(fmaf(s->one_minus_beta1, g - e.m, e.m));
-	e.v = adamw_flush(adamw_saturate(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v)));
+	e.m = fmaf(s->one_minus_beta1, g - e.m, e.m);
+	e.v = adamw_limit(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v));
 	d = fmaf(sqrtf(e.v), s->rsqrt_correction2, s->epsilon);
-	e.w = fmaf(-s->step_size, e.m / d, e.w * decay_factor);
-	if (e.w != e.w)
-		e.w = adamw_float(0x7fc00000);
+	e.w = adamw_plain_nan(fmaf(-s->step_size, e.m / d, e.w * decay_factor));
 	return e;
+}
+
+/* m or v as fp32 state has it. */
+ADAMW_FN float adamw_kept(float x)
+{
+	if (fabsf(x) > FLT_MAX)
+		return copysignf(ADAMW_LARGEST, x);
+	return adamw_plain_nan(adamw_flush(x));
 }
 
 /* ---- stochastic rounding to bf16 ---- */
@@ -145,7 +159,7 @@ ADAMW_FN uint32_t adamw_random(struct adamw_keys keys, int64_t element)
 }
 
 /* The bf16 below x in size, or the one above with the probability that makes x the mean: random, below 2^16,
- * is added to the 16 bits that go. Flushed; a finite x stays finite. */
+ * is added to the 16 bits that go. Flushed; what would be infinite is ADAMW_LARGEST. */
 ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
 {
 	uint32_t bits = adamw_bits(x), rounded = (bits + random) >> 16, size = rounded & 0x7fff;
@@ -257,8 +271,8 @@ ADAMW_FN float adamw_decode_unsigned(uint8_t code)
 	return adamw_value(&adamw_map_unsigned, code + 1u);
 }
 
-/* The scale of a block is the largest adamw_size of what it stores (flushed first): as integers, so that a
- * NaN is larger than all and makes the whole block NaN. */
+/* The scale of a block is the largest adamw_size of what adamw_kept makes of it: as integers, so that a NaN
+ * is larger than all and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
 {
 	return adamw_bits(x) & 0x7fffffff;

@@ -183,26 +183,29 @@ static float flushed(float x)
 	return fabsf(x) < FLT_MIN ? 0 : x;
 }
 
-static float saturated(float x)
+static float plain_nan(float x)
 {
-	return x != x ? f32_from_bits(0x7fc00000) : fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+	return x != x ? f32_from_bits(0x7fc00000) : x;
 }
 
 /* The formulas of adamw_state.h over an fp32 master, written once more; returns the new weight. */
 static float plain_update(float *m, float *v, float w, float grad, int decay, const struct adamw_step *s)
 {
+	const float largest = f32_from_bits(0x7f7f0000);
 	float g = flushed(grad), d;
 
 	if (s->clip_scale != 1)
 		g = flushed(g * s->clip_scale);
 	if (decay)
 		w = w * s->decay_factor;
-	*m = saturated(fmaf(s->one_minus_beta1, g - *m, *m));
-	*v = flushed(saturated(fmaf(s->one_minus_beta2, fmaf(g, g, -*v), *v)));
+	*m = fmaf(s->one_minus_beta1, g - *m, *m);
+	*v = fmaf(s->one_minus_beta2, fmaf(g, g, -*v), *v);
+	*v = *v > largest ? largest : *v < FLT_MIN ? 0 : *v;
 	d = fmaf(sqrtf(*v), s->rsqrt_correction2, s->epsilon);
 	w = fmaf(-s->step_size, *m / d, w);
-	*m = flushed(*m);
-	return w != w ? f32_from_bits(0x7fc00000) : w;
+	*m = plain_nan(isinf(*m) ? copysignf(largest, *m) : flushed(*m));
+	*v = plain_nan(*v);
+	return plain_nan(w);
 }
 
 /* One span updated by every ISA of this CPU, twice: the same planes, guards intact, and the weights, m and v
