@@ -150,14 +150,16 @@ INLINE struct vf2 vh_join(vh hi, vh lo)
 	        _mm256_castsi256_ps(_mm256_unpackhi_epi16(lo, upper))};
 }
 
-INLINE void vh_split(vh *hi, vh *lo, struct vf2 w)
+/* Also the upper halves of w as they are, before lo is taken off. */
+INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
 {
 	const vi halves = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5,
 	        8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
 	vi a = _mm256_shuffle_epi8(vf_bits(w.a), halves), b = _mm256_shuffle_epi8(vf_bits(w.b), halves);
 
 	*lo = _mm256_unpacklo_epi64(a, b);
-	*hi = _mm256_sub_epi16(_mm256_unpackhi_epi64(a, b), _mm256_srai_epi16(*lo, 15));
+	*upper = _mm256_unpackhi_epi64(a, b);
+	*hi = _mm256_sub_epi16(*upper, _mm256_srai_epi16(*lo, 15));
 }
 
 /* Upper halves of a + random. */

@@ -56,8 +56,8 @@ static __device__ __forceinline__ struct adamw_element adamw_updated(
 static __device__ __forceinline__ void adamw_keep(
         float *m, float *v, const struct adamw_element &e, struct adamw_keys, int64_t)
 {
-	*m = adamw_flush(e.m);
-	*v = e.v;
+	*m = adamw_kept(e.m);
+	*v = adamw_kept(e.v);
 }
 
 static __device__ __forceinline__ void adamw_keep(
@@ -226,8 +226,8 @@ static __device__ __forceinline__ void block_update(
 		int is_there = N == BLOCK_VEC || i + j * WARP < end;
 
 		e = adamw_updated(e, &hi.at[j], &lo.at[j], to_float(grad.at[j]), s);
-		new_m[j] = is_there ? adamw_flush(e.m) : 0;
-		new_v[j] = is_there ? e.v : 0;
+		new_m[j] = is_there ? adamw_kept(e.m) : 0;
+		new_v[j] = is_there ? adamw_kept(e.v) : 0;
 		m_size = max(m_size, adamw_size(new_m[j]));
 		v_size = max(v_size, adamw_size(new_v[j]));
 	}
