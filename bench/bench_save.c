@@ -223,7 +223,7 @@ static int save_beside(struct save_bench *b, struct round *r, json_t *training)
 	struct checkpoint_save save = save_of(b, &source, training);
 	int64_t waited = snapshot_wait_ns(snapshot);
 	struct checkpoint_saver *saver = NULL;
-	double before, after;
+	double before = 0, after = 0;
 	char *path = NULL;
 	int rc = step_time(b, &before), other; /* leaves updates pending, and the caches as steps do */
 

@@ -5,6 +5,7 @@
 #include "cli/plan_time.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/simulate.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -15,54 +16,26 @@
 
 enum { TIMELINE_COLUMNS = 96 };
 
-/* Steps on the meta clock: the first fills the pipeline, the second is counted. */
 struct plan_figures {
 	struct engine_memory memory;
 	struct fit fit;
 	int world_size;
-	double step_ms;
-	double queue_ms[QUEUE_COUNT];
-	double flops;
-	int64_t tokens;
+	struct simulated step;
 	struct plan_time time;
-	struct str timeline; /* of the counted step, where people read */
+	struct str timeline; /* where people read */
 };
 
-static void micro_fill(struct host_batch *micro, int count, const struct engine_sizes *sizes)
+static int step_find(struct session *s, struct plan_figures *f, const struct engine_options *o)
 {
-	for (int m = 0; m < count; m++)
-		micro[m] = (struct host_batch){
-		        .tokens = sizes->max_tokens, .targets = sizes->max_targets, .documents = 1};
-}
-
-static int steps_simulate(
-        struct session *s, struct plan_figures *f, int micro_count, const struct engine_sizes *sizes)
-{
-	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
 	const struct plan *plan = engine_plan(s->engine, PLAN_TRAIN);
 	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
-	struct device_stats before = {0}, after = {0};
-	struct engine_result result;
-	int rc = micro && spans ? 0 : ERR_NOMEM;
+	int rc = spans ? simulate_step(&f->step, s->engine, o, spans) : ERR_NOMEM;
 
-	f->tokens = f->world_size * micro_count * sizes->max_tokens;
-	if (!rc)
-		micro_fill(micro, micro_count, sizes);
-	for (int step = 0; step < 2 && !rc; step++) {
-		device_get_stats(s->device, &before);
-		rc = engine_step(s->engine, &result, micro, micro_count, f->tokens, 1e-5, spans);
-		device_get_stats(s->device, &after);
-	}
-	f->step_ms = 1e-6 * (double)(after.now_ns - before.now_ns);
-	for (int q = 0; q < QUEUE_COUNT; q++)
-		f->queue_ms[q] = 1e-6 * (double)(after.busy_ns[q] - before.busy_ns[q]);
-	f->flops = after.flops - before.flops;
 	if (!rc)
 		plan_time_find(&f->time, plan, spans);
 	if (!rc && !s->config->json)
 		plan_time_draw(&f->timeline, &f->time, plan, spans, TIMELINE_COLUMNS);
 	mem_free(spans);
-	mem_free(micro);
 	return rc;
 }
 
@@ -86,8 +59,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	        (json_int_t)s->model->parameter_count, "device_bytes",
 	        (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
 	        (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
-	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step_ms, "tokens_per_s",
-	        1e3 * (double)f->tokens / f->step_ms, "fits", f->fit.fits, "store_bytes",
+	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
+	        1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->fit.fits, "store_bytes",
 	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
 	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
 	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
@@ -99,7 +72,7 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		char key[32];
 
 		snprintf(key, sizeof(key), "%s_ms", queue_name((enum queue_kind)q));
-		json_object_set_new(object, key, json_real(f->queue_ms[q]));
+		json_object_set_new(object, key, json_real(f->step.queue_ms[q]));
 	}
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
@@ -166,7 +139,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	progress_count(&parameters, (double)s->model->parameter_count);
 	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "",
-	        engine_units(s->engine)->unit_count, f->tokens);
+	        engine_units(s->engine)->unit_count, f->step.tokens);
 	plan_tables_parameters(s);
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
@@ -187,14 +160,14 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 		return rc;
 	plan_tables_bus(s);
 	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
-	        s->machine ? s->machine->name : "a machine as assumed", f->step_ms,
-	        1e3 * (double)f->tokens / f->step_ms);
+	        s->machine ? s->machine->name : "a machine as assumed", f->step.step_ms,
+	        1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
-		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->queue_ms[q]);
+		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->step.queue_ms[q]);
 	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
 	cli_say(c, "at least it takes %.1f ms, bound by %s; this plan is within %.2f of that\n",
 	        1e-6 * (double)f->time.bound_ns, f->time.binds,
-	        f->step_ms / (1e-6 * (double)f->time.bound_ns));
+	        f->step.step_ms / (1e-6 * (double)f->time.bound_ns));
 	print_verdict(s, f);
 	return 0;
 }
@@ -255,7 +228,7 @@ int cli_plan(const struct config *c)
 		goto out;
 	if (c->explain)
 		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
-	rc = steps_simulate(&s, &f, o.policy.micro_batches, &o.train);
+	rc = step_find(&s, &f, &o);
 	if (!rc && c->json)
 		rc = print_json(&s, &f);
 	else if (!rc)

@@ -40,9 +40,9 @@ void fit_device_find(struct fit_device *fit, const struct config *c, const struc
 /* For the arena: *budget_bytes as in engine_options. ERR_FIT where the reserves alone are too much. */
 int fit_device_budget(int64_t *budget_bytes, const struct fit_device *fit, const struct config *c);
 
-/* ERR_FIT: by how much, and which settings fit, found by planning each; or the least that there is. */
-int fit_device_refuse(
-        const struct fit_device *fit, const struct config *c, const struct engine_options *options);
+/* ERR_FIT: by how much, and which settings fit (fit_search.h), or the least that there is. */
+int fit_device_refuse(const struct fit_device *fit, const struct config *c,
+        const struct engine_options *options, const struct machine *machine);
 
 /* "2 of 34 units, weights of 3 more, activations of 4 of 32 blocks"; empty where there are none. */
 void fit_resident_text(struct str *out, const struct engine_memory *memory, const struct unit_map *units);

@@ -340,7 +340,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT)
-		return fit_device_refuse(&s->fit, s->config, &o);
+		return fit_device_refuse(&s->fit, s->config, &o, s->machine);
 	return rc ? rc : memory_check(s);
 }
 

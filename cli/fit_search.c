@@ -1,0 +1,294 @@
+#include "cli/fit_search.h"
+
+#include "cli/simulate.h"
+
+#include "base/err.h"
+
+#include <inttypes.h>
+
+/* What of a run is changed on trial. Values are in the order of how much they change; 0 leaves it as it is.
+ */
+enum ahead { AHEAD_AS_IT_IS, AHEAD_ONE, AHEAD_NOTHING, AHEAD_COUNT };
+enum keeping { KEEPING_AS_IT_IS, KEEPING_INPUTS, KEEPING_NOTHING, KEEPING_COUNT };
+
+struct trial {
+	int offload_on, wrap_size; /* 0 or 1 */
+	enum keeping keeping;
+	enum ahead ahead;
+	int64_t batch_divisor, eval_divisor, length_divisor;
+};
+
+enum { WRAP_MIN_PARAMS = 1000000, LENGTH_MIN = 64 };
+
+struct search {
+	struct fit_found *found;
+	int64_t limit_bytes;
+	const struct config *config;
+	const struct engine_options *base;
+	struct device *meta;
+	struct trial best;
+	double best_ms; /* 0: none fits yet */
+};
+
+static int trains(const struct config *c)
+{
+	return c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
+}
+
+static int64_t divided(int64_t value, int64_t divisor)
+{
+	return (value + divisor - 1) / divisor;
+}
+
+/* The most that a micro-batch of fewer rows, each of them shorter, may take. */
+static struct engine_sizes sizes_divided(
+        const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens, int64_t divisor, int64_t length)
+{
+	int64_t tokens = rows / divisor * row_tokens;
+	struct engine_sizes less = *sizes;
+
+	if (divisor > 1 && tokens < less.max_tokens)
+		less.max_tokens = tokens;
+	less.max_tokens = divided(less.max_tokens, length);
+	if (less.max_targets > less.max_tokens)
+		less.max_targets = less.max_tokens;
+	return less;
+}
+
+static void trial_options(struct engine_options *o, const struct trial *t, const struct search *s)
+{
+	const struct engine_options *base = s->base;
+	const struct config *c = s->config;
+	int64_t row_tokens = c->packing == CONFIG_PACKING_BFD ? c->max_length : base->policy.rope_positions;
+	struct plan_policy *p = &o->policy;
+
+	*o = *base;
+	o->device = s->meta;
+	o->device_budget_bytes = 0;
+	if (t->offload_on)
+		p->offload_params = p->offload_gradients = p->offload_optimizer = 1;
+	if (t->keeping != KEEPING_AS_IT_IS)
+		p->activations = t->keeping == KEEPING_INPUTS ? ACTIVATION_RECOMPUTE : ACTIVATION_OFFLOAD;
+	if (t->ahead == AHEAD_ONE)
+		p->prefetch_units = 1;
+	if (t->ahead == AHEAD_NOTHING) {
+		p->forward_prefetch = 0;
+		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
+	}
+	if (t->wrap_size) {
+		o->wrap = WRAP_SIZE;
+		o->min_num_params = WRAP_MIN_PARAMS;
+	}
+	o->train = sizes_divided(&base->train, c->per_device_train_batch_size, row_tokens, t->batch_divisor,
+	        t->length_divisor);
+	o->eval = sizes_divided(
+	        &base->eval, c->per_device_eval_batch_size, row_tokens, t->eval_divisor, t->length_divisor);
+	p->micro_batches *= (int)t->batch_divisor;
+	p->rope_positions = divided(p->rope_positions, t->length_divisor);
+}
+
+/* Would it change something? What is so already needs no trial. */
+static int trial_changes(const struct trial *t, const struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+	int fetches_ahead =
+	        p->forward_prefetch || (trains(s->config) && p->backward_prefetch != BACKWARD_PREFETCH_NONE);
+
+	if (t->offload_on && p->offload_params && p->offload_gradients && p->offload_optimizer)
+		return 0;
+	if (t->keeping != KEEPING_AS_IT_IS && !trains(s->config))
+		return 0;
+	if (t->keeping == KEEPING_INPUTS && p->activations != ACTIVATION_KEEP)
+		return 0;
+	if (t->keeping == KEEPING_NOTHING && p->activations == ACTIVATION_OFFLOAD)
+		return 0;
+	if (t->ahead != AHEAD_AS_IT_IS &&
+	        (!fetches_ahead || (t->ahead == AHEAD_ONE && p->prefetch_units == 1)))
+		return 0;
+	return !t->wrap_size || s->base->wrap != WRAP_SIZE || s->base->min_num_params > WRAP_MIN_PARAMS;
+}
+
+static int change_count(const struct trial *t)
+{
+	return t->offload_on + t->wrap_size + (int)t->keeping + (int)t->ahead;
+}
+
+static void found_keep(struct search *s, const struct trial *t, int64_t bytes, double ms)
+{
+	s->best = *t;
+	s->best_ms = ms;
+	s->found->bytes = bytes;
+}
+
+/* Plans it, and lets a step run where it fits. Without training each that fits is as good. */
+static int trial_judge(struct search *s, const struct trial *t)
+{
+	struct simulated step = {.step_ms = 1};
+	struct engine *engine = NULL;
+	struct engine_memory memory;
+	struct engine_options o;
+	int rc;
+
+	trial_options(&o, t, s);
+	rc = engine_open(&engine, &o);
+	if (rc)
+		return rc;
+	engine_get_memory(engine, &memory);
+	if (memory.device_bytes > s->limit_bytes) {
+		if (!s->best_ms && memory.device_bytes < s->found->bytes)
+			found_keep(s, t, memory.device_bytes, 0);
+	} else {
+		if (o.train.max_tokens)
+			rc = engine_start(engine);
+		if (!rc && o.train.max_tokens)
+			rc = simulate_step(&step, engine, &o, NULL);
+		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms ||
+		                   (step.step_ms < 1.005 * s->best_ms &&
+		                           change_count(t) < change_count(&s->best))))
+			found_keep(s, t, memory.device_bytes, step.step_ms);
+	}
+	engine_close(engine);
+	return rc;
+}
+
+/* The most that can be changed at these sizes, units cut either way: where that does not fit, nothing does.
+ */
+static int sizes_judge_least(struct search *s, const struct trial *sizes)
+{
+	struct trial t = *sizes;
+	int rc = 0;
+
+	for (t.wrap_size = 0; t.wrap_size < 2 && !rc; t.wrap_size++) {
+		t.offload_on = trial_changes(&(struct trial){.offload_on = 1}, s);
+		t.keeping = trial_changes(&(struct trial){.keeping = KEEPING_NOTHING}, s) ? KEEPING_NOTHING
+		                                                                          : KEEPING_AS_IT_IS;
+		t.ahead = trial_changes(&(struct trial){.ahead = AHEAD_NOTHING}, s) ? AHEAD_NOTHING
+		                                                                    : AHEAD_AS_IT_IS;
+		if (trial_changes(&t, s))
+			rc = trial_judge(s, &t);
+	}
+	return rc;
+}
+
+/* All that changes nothing of what is trained, at these sizes. */
+static int sizes_judge(struct search *s, const struct trial *sizes)
+{
+	struct trial t = *sizes;
+	int rc = sizes_judge_least(s, sizes);
+
+	if (rc || !s->best_ms)
+		return rc;
+	for (t.offload_on = 0; t.offload_on < 2; t.offload_on++)
+		for (t.wrap_size = 0; t.wrap_size < 2; t.wrap_size++)
+			for (t.keeping = 0; t.keeping < KEEPING_COUNT; t.keeping++)
+				for (t.ahead = 0; t.ahead < AHEAD_COUNT && !rc; t.ahead++)
+					if (trial_changes(&t, s))
+						rc = trial_judge(s, &t);
+	return rc;
+}
+
+/* The next smaller sizes; 0: there are none. */
+static int sizes_lower(struct trial *t, const struct search *s)
+{
+	const struct engine_options *base = s->base;
+	const struct config *c = s->config;
+
+	if (base->eval.max_tokens && c->per_device_eval_batch_size >= 2 * t->eval_divisor)
+		t->eval_divisor *= 2;
+	else if (trains(c) && c->per_device_train_batch_size % (2 * t->batch_divisor) == 0)
+		t->batch_divisor *= 2;
+	else if (c->verb != VERB_GENERATE &&
+	         base->policy.rope_positions / (2 * t->length_divisor) >= LENGTH_MIN)
+		t->length_divisor *= 2;
+	else
+		return 0;
+	return 1;
+}
+
+/* Sizes were lowered in turn: what was lowered early may not have been needed. */
+static int sizes_raise(struct search *s)
+{
+	int64_t *const divisors[] = {&s->best.eval_divisor, &s->best.batch_divisor};
+	int rc = 0;
+
+	for (int i = 0; i < 2 && !rc; i++) {
+		int64_t kept = *divisors[i];
+		struct engine_memory memory;
+		struct engine_options o;
+		struct engine *engine;
+
+		if (kept == 1)
+			continue;
+		*divisors[i] = 1;
+		trial_options(&o, &s->best, s);
+		rc = engine_open(&engine, &o);
+		if (rc)
+			break;
+		engine_get_memory(engine, &memory);
+		engine_close(engine);
+		if (memory.device_bytes > s->limit_bytes)
+			*divisors[i] = kept;
+		else
+			s->found->bytes = memory.device_bytes;
+	}
+	return rc;
+}
+
+static void settings_text(struct str *out, const struct search *s)
+{
+	const struct trial *t = &s->best;
+	const struct config *c = s->config;
+
+	if (t->offload_on)
+		str_printf(out, " cpu_offload=on");
+	if (t->keeping != KEEPING_AS_IT_IS)
+		str_printf(out, " activations=%s", t->keeping == KEEPING_INPUTS ? "recompute" : "offload");
+	if (t->ahead == AHEAD_ONE)
+		str_printf(out, " prefetch_units=1");
+	if (t->ahead == AHEAD_NOTHING)
+		str_printf(out, " forward_prefetch=off");
+	if (t->ahead == AHEAD_NOTHING && trains(c))
+		str_printf(out, " backward_prefetch=NO_PREFETCH");
+	if (t->wrap_size)
+		str_printf(out, " wrap_policy=size min_num_params=%d", WRAP_MIN_PARAMS);
+	if (t->batch_divisor > 1)
+		str_printf(out,
+		        " per_device_train_batch_size=%" PRId64 " gradient_accumulation_steps=%" PRId64,
+		        c->per_device_train_batch_size / t->batch_divisor,
+		        c->gradient_accumulation_steps * t->batch_divisor);
+	if (t->eval_divisor > 1)
+		str_printf(out, " per_device_eval_batch_size=%" PRId64,
+		        c->per_device_eval_batch_size / t->eval_divisor);
+	if (t->length_divisor > 1)
+		str_printf(out, " max_length=%" PRId64,
+		        divided(s->base->policy.rope_positions, t->length_divisor));
+}
+
+int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
+        const struct engine_options *base, const struct machine *machine)
+{
+	struct trial t = {.batch_divisor = 1, .eval_divisor = 1, .length_divisor = 1};
+	struct search s = {.found = found, .limit_bytes = limit_bytes, .config = c, .base = base, .best = t};
+	struct device_options o = {.pool = base->pool};
+	int rc;
+
+	*found = (struct fit_found){.bytes = INT64_MAX};
+	if (machine)
+		machine_speed(&o.speed, machine, c->world_size);
+	rc = device_open(&s.meta, "meta", &o);
+	if (!rc)
+		rc = trial_judge(&s, &t);
+	found->before_bytes = found->bytes;
+	do {
+		if (!rc)
+			rc = sizes_judge(&s, &t);
+	} while (!rc && !s.best_ms && sizes_lower(&t, &s));
+	if (!rc && s.best_ms)
+		rc = sizes_raise(&s);
+	if (!rc) {
+		settings_text(&found->settings, &s);
+		rc = str_check(&found->settings);
+	}
+	device_close(s.meta);
+	return rc;
+}

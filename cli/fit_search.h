@@ -1,0 +1,26 @@
+/* Settings that need less of the device's memory than those of a run.
+ *
+ * Every combination of what may be changed without changing what is trained is planned: where state lives,
+ * what becomes of activations, how far weights are fetched ahead, how units are cut. Of those that fit, the
+ * one with the shortest step on the meta clock wins, and among like ones the one that changes least. Where
+ * none fits, micro-batches become smaller and more (the same step in sum), and at last rows shorter.
+ */
+#ifndef FERRY_CLI_FIT_SEARCH_H
+#define FERRY_CLI_FIT_SEARCH_H
+
+#include "base/str.h"
+#include "cli/config.h"
+#include "cli/machine.h"
+#include "offload/engine.h"
+
+struct fit_found {
+	int64_t before_bytes; /* of the arena, as things are */
+	int64_t bytes;        /* with the settings; the least that was found, where nothing fits */
+	struct str settings;  /* " key=value key=value"; str_free */
+};
+
+/* limit_bytes: for the arena. machine NULL: an assumed one serves to compare. ERR_NOMEM. */
+int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
+        const struct engine_options *base, const struct machine *machine);
+
+#endif

@@ -1,0 +1,30 @@
+#include "cli/simulate.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+int simulate_step(
+        struct simulated *s, struct engine *engine, const struct engine_options *o, struct run_span *spans)
+{
+	int micro_count = o->policy.micro_batches, rc;
+	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
+	struct device_stats before = {0}, after = {0};
+	struct engine_result result;
+
+	rc = micro ? 0 : ERR_NOMEM;
+	s->tokens = o->world_size * micro_count * o->train.max_tokens;
+	for (int m = 0; m < micro_count && !rc; m++)
+		micro[m] = (struct host_batch){
+		        .tokens = o->train.max_tokens, .targets = o->train.max_targets, .documents = 1};
+	for (int step = 0; step < 2 && !rc; step++) {
+		device_get_stats(o->device, &before);
+		rc = engine_step(engine, &result, micro, micro_count, s->tokens, 1e-5, spans);
+		device_get_stats(o->device, &after);
+	}
+	s->step_ms = 1e-6 * (double)(after.now_ns - before.now_ns);
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		s->queue_ms[q] = 1e-6 * (double)(after.busy_ns[q] - before.busy_ns[q]);
+	s->flops = after.flops - before.flops;
+	mem_free(micro);
+	return rc;
+}

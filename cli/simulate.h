@@ -1,0 +1,19 @@
+/* A training step on the meta device's clock. */
+#ifndef FERRY_CLI_SIMULATE_H
+#define FERRY_CLI_SIMULATE_H
+
+#include "offload/engine.h"
+
+struct simulated {
+	double step_ms, queue_ms[QUEUE_COUNT];
+	double flops;
+	int64_t tokens; /* of the step, of all ranks */
+};
+
+/* options: what the engine was opened with, on a meta device; every micro-batch is as large as they allow.
+ * The engine is started already. The first step fills the pipeline, the second is counted, and its spans kept
+ * where they are wanted (NULL, or room for the training plan's operations). ERR_NOMEM. */
+int simulate_step(struct simulated *result, struct engine *engine, const struct engine_options *options,
+        struct run_span *spans);
+
+#endif
