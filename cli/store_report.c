@@ -30,12 +30,17 @@ static void nodes_report(const struct store *store, const struct pool *pool)
 {
 	struct store_placement nodes[POOL_NODES_MAX];
 	int count = store_get_placement(store, nodes, POOL_NODES_MAX);
-	int64_t near_count, stolen_count;
+	int64_t near_count = 0, stolen_count = 0;
 	struct str text = {0};
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
+		int64_t near, stolen;
+
 		node_add(&text, &nodes[i]);
-	pool_get_placed(pool, &near_count, &stolen_count);
+		pool_get_placed(pool, i, &near, &stolen);
+		near_count += near;
+		stolen_count += stolen;
+	}
 	if (text.data)
 		log_info("planes by NUMA node: %s; %.1f %% of updates by threads of another node", text.data,
 		        percent(stolen_count, near_count + stolen_count));

@@ -55,16 +55,30 @@ static void kernel_forget(void *base, int64_t bytes)
 	(void)bytes;
 }
 
+/* Memory that nobody bound may be marked for the kernel's own NUMA balancing: move_pages takes such a page
+ * for none until it is read, mincore(2) does not. */
+static int is_marked(void *page)
+{
+	unsigned char resident = 0;
+
+	if (mincore(page, 1, &resident) || !(resident & 1))
+		return 0;
+	(void)*(volatile char *)page;
+	return 1;
+}
+
 static void kernel_where(int *nodes, void **pages, int count)
 {
-	if (syscall(SYS_move_pages, 0, (unsigned long)count, pages, NULL, nodes, 0)) {
-		for (int i = 0; i < count; i++)
+	int status = (int)syscall(SYS_move_pages, 0, (unsigned long)count, pages, NULL, nodes, 0);
+
+	for (int i = 0; i < count; i++) {
+		if (!status && nodes[i] == -ENOENT && is_marked(pages[i]))
+			syscall(SYS_move_pages, 0, 1ul, &pages[i], NULL, &nodes[i], 0);
+		if (status)
 			nodes[i] = PAGE_UNTOLD;
-		return;
-	}
-	for (int i = 0; i < count; i++)
-		if (nodes[i] < 0) /* EFAULT: the page of zeros, or none mapped */
+		else if (nodes[i] < 0) /* EFAULT: the page of zeros, or nothing mapped */
 			nodes[i] = nodes[i] == -ENOENT || nodes[i] == -EFAULT ? PAGE_ABSENT : PAGE_UNTOLD;
+	}
 }
 
 static const struct memory kernel_memory = {kernel_bind, kernel_forget, kernel_where};

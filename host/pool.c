@@ -42,14 +42,13 @@ struct worker {
 	struct pool *pool;
 	pthread_t thread;
 	int index, node;
-	/* placed tasks that it ran; worker 0 stands for every caller */
-	_Alignas(LINE_BYTES) _Atomic int64_t near_count, stolen_count;
 };
 
 /* Calls that have tasks for this node. */
 struct node {
 	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
 	int os_index, worker_count;
+	_Alignas(LINE_BYTES) _Atomic int64_t near_count, stolen_count; /* of its tasks, by who ran them */
 };
 
 struct pool {
@@ -113,8 +112,8 @@ static int run_task(struct pool *pool, int index, int worker, int node)
 	if ((uint32_t)left == 1)
 		atomic_fetch_and(wanted_of(pool, s->node), ~(UINT64_C(1) << index));
 	if (s->node >= 0)
-		atomic_fetch_add_explicit(s->node == node ? &pool->worker[worker].near_count
-		                                          : &pool->worker[worker].stolen_count,
+		atomic_fetch_add_explicit(
+		        s->node == node ? &pool->node[s->node].near_count : &pool->node[s->node].stolen_count,
 		        1, memory_order_relaxed);
 	count = s->count;
 	s->fn(s->ctx, s->first + (count - (uint32_t)left), worker);
@@ -356,13 +355,10 @@ int pool_worker_node(const struct pool *pool, int worker)
 	return pool->worker[worker].node;
 }
 
-void pool_get_placed(const struct pool *pool, int64_t *near_count, int64_t *stolen_count)
+void pool_get_placed(const struct pool *pool, int node, int64_t *near_count, int64_t *stolen_count)
 {
-	*near_count = *stolen_count = 0;
-	for (int i = 0; i < pool->thread_count; i++) {
-		*near_count += atomic_load_explicit(&pool->worker[i].near_count, memory_order_relaxed);
-		*stolen_count += atomic_load_explicit(&pool->worker[i].stolen_count, memory_order_relaxed);
-	}
+	*near_count = atomic_load_explicit(&pool->node[node].near_count, memory_order_relaxed);
+	*stolen_count = atomic_load_explicit(&pool->node[node].stolen_count, memory_order_relaxed);
 }
 
 enum pool_pinning pool_pinning(const struct pool *pool, const char **why)
@@ -532,7 +528,7 @@ int pool_open_on(struct pool **pool, int threads, const struct topology *t)
 	p = mem_alloc_aligned(1, sizeof(*p), LINE_BYTES);
 	if (!p)
 		return ERR_NOMEM;
-	p->worker = mem_alloc_aligned((size_t)threads, sizeof(p->worker[0]), LINE_BYTES);
+	p->worker = mem_alloc((size_t)threads, sizeof(p->worker[0]));
 	p->thread_count = threads;
 	rc = p->worker ? place_workers(p, t) : ERR_NOMEM;
 	if (!rc)

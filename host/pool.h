@@ -66,8 +66,9 @@ void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx);
  * caller works too, for the node that it happens to run on. */
 void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
 
-/* Tasks of placed calls so far on a pool of several nodes: run on their own node, and by others. */
-void pool_get_placed(const struct pool *pool, int64_t *near_count, int64_t *stolen_count);
+/* A node's tasks of placed calls so far, on a pool of several nodes: run by its own threads, and by others.
+ */
+void pool_get_placed(const struct pool *pool, int node, int64_t *near_count, int64_t *stolen_count);
 
 /* Threads for a pool that has the machine to itself: topology.h's thread_count. Reads the machine each time.
  */

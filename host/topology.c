@@ -163,6 +163,19 @@ static void read_caches(struct topology *t, hwloc_topology_t h)
 	}
 }
 
+/* Plugins that start a driver, or look for a display, to tell what PCI has told already. */
+static void leave_drivers_alone(hwloc_topology_t h)
+{
+#if HWLOC_API_VERSION >= 0x00020100
+	static const char *const plugins[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
+
+	for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
+		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugins[i]);
+#else
+	(void)h;
+#endif
+}
+
 int topology_hwloc_load(hwloc_topology_t *h, int *is_synthetic, enum topology_scope scope)
 {
 	const char *instead = getenv(TOPOLOGY_ENVIRONMENT);
@@ -173,6 +186,7 @@ int topology_hwloc_load(hwloc_topology_t *h, int *is_synthetic, enum topology_sc
 		*h = NULL;
 		return err_set(ERR_NOMEM, "out of memory for the machine's topology");
 	}
+	leave_drivers_alone(*h);
 	if (*is_synthetic)
 		rc = strchr(instead, '/') || strstr(instead, ".xml")
 		             ? hwloc_topology_set_xml(*h, instead)
@@ -280,21 +294,24 @@ static void read_memlock(struct topology *t)
 
 static void choose_threads(struct topology *t)
 {
-	static const char *const why[] = {
-	        [TOPOLOGY_SHARE_ALL] = "",
-	        [TOPOLOGY_SHARE_CUT] = ", shared out among %d ranks on this host",
-	        [TOPOLOGY_SHARE_BOUND] = ", which the launcher gave to this one of %d ranks alone",
-	        [TOPOLOGY_SHARE_TOGETHER] = ", together with others of %d ranks on this host",
-	};
 	double quota = t->cgroup.cpu_quota / t->ranks.size; /* one group for all, as containers are */
-	char shared[96];
+	char *why = t->thread_reason;
+	size_t bytes = sizeof(t->thread_reason);
 
-	if (t->share == TOPOLOGY_SHARE_ALL || t->share == TOPOLOGY_SHARE_BOUND || t->thread_count < 1)
+	if (t->share == TOPOLOGY_SHARE_ALL || t->share == TOPOLOGY_SHARE_BOUND)
 		t->thread_count = t->core_count > 0 ? t->core_count : 1;
-	snprintf(shared, sizeof(shared), why[t->share], t->ranks.size);
-	snprintf(t->thread_reason, sizeof(t->thread_reason),
-	        "one for each of %d cores (%d processors) that this process may use, of %d%s",
-	        t->allowed.core_count, t->allowed.processor_count, t->machine.core_count, shared);
+	if (t->share == TOPOLOGY_SHARE_CUT)
+		snprintf(why, bytes,
+		        "one for each of this rank's cores: %d ranks share the %d that are allowed here, of "
+		        "%d",
+		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
+	else if (t->share == TOPOLOGY_SHARE_TOGETHER)
+		snprintf(why, bytes, "%d ranks on this host, and several of them on the same %d cores, of %d",
+		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
+	else
+		snprintf(why, bytes,
+		        "one for each of %d cores (%d processors) that this process may use, of %d",
+		        t->allowed.core_count, t->allowed.processor_count, t->machine.core_count);
 	if (quota > 0 && quota < t->thread_count) {
 		snprintf(t->thread_reason, sizeof(t->thread_reason),
 		        "the control group's quota of %.2f processors, less than the %d cores that this "

@@ -70,6 +70,74 @@ static void test_made_up_machines(void **state)
 	check_fails(topology_read(&other), ERR_INPUT, "machine.xml");
 }
 
+/* As hwloc writes it (hwloc2.dtd): a GPU on node 1, a network card near the whole machine. */
+static const char two_nodes_xml[] =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+        "<topology version=\"2.0\">\n"
+        "<object type=\"Machine\" os_index=\"0\" cpuset=\"0x3\" complete_cpuset=\"0x3\" "
+        "allowed_cpuset=\"0x3\" nodeset=\"0x3\" complete_nodeset=\"0x3\" allowed_nodeset=\"0x3\" "
+        "gp_index=\"1\">\n"
+        "<info name=\"CPUModel\" value=\"A Processor\"/>\n"
+        "<object type=\"Package\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "
+        "complete_nodeset=\"0x1\" gp_index=\"2\">\n"
+        "<object type=\"NUMANode\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "
+        "complete_nodeset=\"0x1\" gp_index=\"3\" local_memory=\"8000000000\"/>\n"
+        "<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "
+        "complete_nodeset=\"0x1\" gp_index=\"4\"/>\n"
+        "</object>\n"
+        "<object type=\"Package\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\" "
+        "complete_nodeset=\"0x2\" gp_index=\"5\">\n"
+        "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\" "
+        "complete_nodeset=\"0x2\" gp_index=\"6\" local_memory=\"8000000000\"/>\n"
+        "<object type=\"PU\" os_index=\"1\" cpuset=\"0x2\" complete_cpuset=\"0x2\" nodeset=\"0x2\" "
+        "complete_nodeset=\"0x2\" gp_index=\"7\"/>\n"
+        "<object type=\"Bridge\" gp_index=\"8\" bridge_type=\"0-1\" depth=\"0\" "
+        "bridge_pci=\"0000:[80-81]\">\n"
+        "<object type=\"PCIDev\" gp_index=\"9\" pci_busid=\"0000:81:00.0\" "
+        "pci_type=\"0302 [10de:2330] [10de:16c1] a1\" pci_link_speed=\"0.0\">"
+        "<info name=\"PCIVendor\" value=\"A Vendor\"/><info name=\"PCIDevice\" value=\"A Board\"/>"
+        "</object>\n"
+        "</object>\n"
+        "</object>\n"
+        "<object type=\"Bridge\" gp_index=\"10\" bridge_type=\"0-1\" depth=\"0\" "
+        "bridge_pci=\"0000:[00-01]\">\n"
+        "<object type=\"PCIDev\" gp_index=\"11\" pci_busid=\"0000:01:00.0\" "
+        "pci_type=\"0200 [15b3:1017] [15b3:0001] 00\" pci_link_speed=\"0.0\">"
+        "<object type=\"OSDev\" gp_index=\"12\" name=\"eth0\" osdev_type=\"2\"/>"
+        "</object>\n"
+        "</object>\n"
+        "</object>\n"
+        "</topology>\n";
+
+static void test_devices_hang_on_nodes(void **state)
+{
+	struct topology_device devices[4];
+	char path[4096];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/machine.xml", (char *)*state);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	assert_true(fputs(two_nodes_xml, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	assert_string_equal(machine(path)->cpu_name, "A Processor");
+	assert_int_equal(machine(path)->core_count, 2);
+	assert_int_equal(machine(path)->core[1].node, 1);
+	assert_int_equal(topology_devices_read(devices, 4), 2);
+	for (int i = 0; i < 2; i++)
+		if (!strcmp(devices[i].kind, "GPU")) {
+			assert_string_equal(devices[i].bus_id, "0000:81:00.0");
+			assert_string_equal(devices[i].name, "A Vendor A Board");
+			assert_int_equal(devices[i].node, 1);
+		} else {
+			assert_string_equal(devices[i].kind, "network");
+			assert_string_equal(devices[i].name, "eth0");
+			assert_int_equal(devices[i].node, -1);
+		}
+	assert_string_not_equal(devices[0].kind, devices[1].kind);
+	assert_int_equal(topology_devices_read(devices, 1), 1);
+}
+
 /* ---- ranks of one host ---- */
 
 static void test_ranks_are_found(void **state)
@@ -287,24 +355,38 @@ static void note_task(void *context, int64_t task, int worker)
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
+static void placed_counts(const struct pool *pool, int64_t *counts, int64_t *near, int64_t *stolen)
+{
+	*near = *stolen = 0;
+	for (int n = 0; n < pool_node_count(pool); n++) {
+		int64_t own, others;
+
+		pool_get_placed(pool, n, &own, &others);
+		counts[n] = own + others;
+		*near += own;
+		*stolen += others;
+	}
+}
+
 static void check_placed(struct pool *pool, const int64_t *node_first, int is_slow)
 {
 	static struct record r;
-	int64_t near[2], stolen[2], count = node_first[pool_node_count(pool)];
+	int64_t before[NODES], after[NODES], near, stolen, count = node_first[pool_node_count(pool)];
 
 	memset(&r, 0, sizeof(r));
 	r.pool = pool;
 	r.is_slow = is_slow;
 	memcpy(r.node_first, node_first, ((size_t)pool_node_count(pool) + 1) * sizeof(*node_first));
-	pool_get_placed(pool, &near[0], &stolen[0]);
+	placed_counts(pool, before, &near, &stolen);
 	pool_run_placed(pool, node_first, note_task, &r);
-	pool_get_placed(pool, &near[1], &stolen[1]);
+	placed_counts(pool, after, &near, &stolen);
 	for (int64_t i = 0; i < TASKS_MAX; i++)
 		assert_int_equal(r.times[i], i < count);
 	/* a worker that was looking when the call before ended may be misled once */
 	assert_true(atomic_load(&r.early) < pool_worker_count(pool));
 	if (pool_node_count(pool) > 1 && count > 1)
-		assert_int_equal(near[1] - near[0] + stolen[1] - stolen[0], count);
+		for (int n = 0; n < pool_node_count(pool); n++)
+			assert_int_equal(after[n] - before[n], node_first[n + 1] - node_first[n]);
 }
 
 static void test_placed_tasks_run_once(void **state)
@@ -337,14 +419,14 @@ static void test_placed_tasks_run_once(void **state)
 static void test_near_tasks_stay(void **state)
 {
 	static const int64_t cut[] = {0, 400, 800};
-	int64_t near, stolen;
+	int64_t counts[NODES], near, stolen;
 	struct pool *pool;
 
 	(void)state;
 	check_ok(pool_open_on(&pool, 4, machine("numa:2 core:2 pu:1")));
 	for (int i = 0; i < 5; i++)
 		check_placed(pool, cut, 1);
-	pool_get_placed(pool, &near, &stolen);
+	placed_counts(pool, counts, &near, &stolen);
 	print_message("%lld tasks on their node, %lld stolen\n", (long long)near, (long long)stolen);
 	assert_true(near > stolen);
 	pool_close(pool);
@@ -582,6 +664,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        TEST(test_made_up_machines),
+	        TEST(test_devices_hang_on_nodes),
 	        TEST(test_ranks_are_found),
 	        TEST(test_ranks_share_cores),
 	        TEST(test_too_many_ranks),
@@ -600,5 +683,5 @@ int main(void)
 	        TEST(test_touching_runs),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, check_dir_make, check_dir_remove);
 }
