@@ -67,17 +67,21 @@ static int is_marked(void *page)
 	return 1;
 }
 
+/* ENOENT: nothing there; EFAULT: nothing mapped, or the page of zeros. */
+static int is_absent(int status)
+{
+	return status == -ENOENT || status == -EFAULT;
+}
+
 static void kernel_where(int *nodes, void **pages, int count)
 {
-	int status = (int)syscall(SYS_move_pages, 0, (unsigned long)count, pages, NULL, nodes, 0);
+	int failed = (int)syscall(SYS_move_pages, 0, (unsigned long)count, pages, NULL, nodes, 0);
 
 	for (int i = 0; i < count; i++) {
-		if (!status && nodes[i] == -ENOENT && is_marked(pages[i]))
+		if (!failed && is_absent(nodes[i]) && is_marked(pages[i]))
 			syscall(SYS_move_pages, 0, 1ul, &pages[i], NULL, &nodes[i], 0);
-		if (status)
-			nodes[i] = PAGE_UNTOLD;
-		else if (nodes[i] < 0) /* EFAULT: the page of zeros, or nothing mapped */
-			nodes[i] = nodes[i] == -ENOENT || nodes[i] == -EFAULT ? PAGE_ABSENT : PAGE_UNTOLD;
+		if (failed || nodes[i] < 0)
+			nodes[i] = !failed && is_absent(nodes[i]) ? PAGE_ABSENT : PAGE_UNTOLD;
 	}
 }
 
