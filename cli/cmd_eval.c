@@ -3,27 +3,76 @@
 #include "cli/session.h"
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "host/world.h"
 
 #include <math.h>
 
-/* A list of token losses per row, in row order whatever order they were computed in. */
-static int row_losses_add(void *context, int64_t row, const float *losses, int64_t count)
-{
-	json_t *lists = context, *list = json_array_get(lists, (size_t)row);
+/* Token losses of all rows, in row order whatever order, and on whatever rank, they were computed in. */
+struct row_losses {
+	const struct dataset *data;
+	double *values; /* [data->target_count]; 0 where another rank has the row */
+	int64_t *first; /* [row_count] */
+};
 
-	for (int64_t i = 0; i < count; i++)
-		if (json_array_append_new(list, json_real((double)losses[i])))
-			return err_set(ERR_NOMEM, "out of memory for token losses");
+static int row_losses_open(struct row_losses *r, const struct dataset *data)
+{
+	int64_t at = 0;
+
+	r->data = data;
+	r->values = mem_alloc((size_t)data->target_count, sizeof(*r->values));
+	r->first = mem_alloc((size_t)data->row_count, sizeof(*r->first));
+	if (!r->values || !r->first)
+		return ERR_NOMEM;
+	for (int64_t row = 0; row < data->row_count; at += data->row_targets[row++])
+		r->first[row] = at;
 	return 0;
 }
 
-static json_t *row_lists(int64_t row_count)
+static void row_losses_free(struct row_losses *r)
+{
+	mem_free(r->values);
+	mem_free(r->first);
+}
+
+static int row_losses_add(void *context, int64_t row, const float *losses, int64_t count)
+{
+	struct row_losses *r = context;
+
+	for (int64_t i = 0; i < count; i++)
+		r->values[r->first[row] + i] = (double)losses[i];
+	return 0;
+}
+
+/* From all ranks, in pieces. */
+static int row_losses_share(struct row_losses *r)
+{
+	enum { PIECE = 65536 };
+	int rc = 0;
+
+	for (int64_t at = 0; at < r->data->target_count && !rc; at += PIECE) {
+		int64_t left = r->data->target_count - at;
+
+		rc = world_sum(r->values + at, (int)(left < PIECE ? left : PIECE));
+	}
+	return rc;
+}
+
+/* A list for each row. */
+static int row_losses_lists(json_t **out, const struct row_losses *r)
 {
 	json_t *lists = json_array();
+	int failed = !lists;
 
-	for (int64_t i = 0; lists && i < row_count; i++)
-		json_array_append_new(lists, json_array());
-	return lists;
+	for (int64_t row = 0; row < r->data->row_count && !failed; row++) {
+		json_t *list = json_array();
+
+		failed = json_array_append_new(lists, list);
+		for (int64_t i = 0; i < r->data->row_targets[row] && !failed; i++)
+			failed = json_array_append_new(list, json_real(r->values[r->first[row] + i]));
+	}
+	*out = lists;
+	return failed ? err_set(ERR_NOMEM, "out of memory for token losses") : 0;
 }
 
 static int eval_report(const struct config *c, const struct session_eval *e, json_t *token_losses)
@@ -54,6 +103,7 @@ int cli_eval(const struct config *c)
 	struct engine_options o;
 	struct session_eval result;
 	json_t *token_losses = NULL;
+	struct row_losses rows = {0};
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
@@ -72,15 +122,20 @@ int cli_eval(const struct config *c)
 		rc = session_load_weights(&s);
 	if (rc)
 		goto out;
-	if (c->per_token)
-		token_losses = row_lists(s.eval.data->row_count);
-	rc = session_evaluate(&s, &result, token_losses ? row_losses_add : NULL, token_losses);
+	rc = world_agree(c->per_token ? row_losses_open(&rows, s.eval.data) : 0);
+	if (!rc)
+		rc = session_evaluate(&s, &result, c->per_token ? row_losses_add : NULL, &rows);
+	if (!rc && c->per_token)
+		rc = row_losses_share(&rows);
+	if (!rc && c->per_token)
+		rc = row_losses_lists(&token_losses, &rows);
 	if (!rc && !isfinite(result.loss_sum))
 		rc = err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.loss_sum);
 	if (!rc)
 		rc = eval_report(c, &result, token_losses);
 out:
 	json_decref(token_losses);
+	row_losses_free(&rows);
 	session_close(&s);
 	return rc;
 }

@@ -96,7 +96,6 @@ static int check_later(const struct config *c)
 		const char *why;
 	} rows[] = {
 	        {"load", c->load == CONFIG_LOAD_RANK0_ONLY, "is not done in this version; auto is"},
-	        {"check_replicas", c->check_replicas > 0, "is not done in this version; 0 is"},
 	        {"state_dict_type", c->state_dict_type == CONFIG_STATE_DICT_FULL,
 	                "is not done in this version; \"ferry export\" makes a HuggingFace directory of any "
 	                "checkpoint"},

@@ -25,8 +25,10 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 	} else if (c->ram_budget_bytes == CONFIG_AUTO) {
 		t = mem_alloc(1, sizeof(*t));
 		err = t ? topology_read(t) : ERR_NOMEM;
-		if (!err)
+		if (!err) {
 			fit->limit_bytes = t->usable_bytes;
+			fit->need_bytes *= t->ranks.size; /* of this host, each of which needs as much */
+		}
 		mem_free(t);
 	}
 	fit->fits = fit->need_bytes <= fit->limit_bytes;

@@ -151,6 +151,65 @@ int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit
 	return 0;
 }
 
+/* One number for a rank's ranges of one plane, begun from `hash`. */
+static int plane_hash(uint64_t *hash, struct session *s, enum plane plane, const struct plane_range *ranges,
+        int64_t range_count)
+{
+	enum { PIECE = 65536 };
+	struct plane_source source;
+	uint16_t *piece = mem_alloc(PIECE, sizeof(*piece));
+	int rc = piece ? 0 : ERR_NOMEM;
+
+	session_source(s, &source);
+	for (int64_t r = 0; r < range_count && !rc; r++)
+		for (int64_t at = 0; at < ranges[r].count && !rc; at += PIECE) {
+			int64_t left = ranges[r].count - at, count = left < PIECE ? left : PIECE;
+
+			rc = source.read(
+			        source.context, ranges[r].tensor, plane, ranges[r].first + at, count, piece);
+			*hash = XXH3_64bits_withSeed(piece, (size_t)count * sizeof(*piece), *hash);
+		}
+	mem_free(piece);
+	return rc;
+}
+
+/* Ranks of the first group tell theirs in turn. */
+static int hashes_compare(const struct unit_map *map, uint64_t hash)
+{
+	int differs = 0, rc = 0;
+
+	for (int shard = 0; shard < map->world_size && !rc; shard++) {
+		uint64_t first = hash;
+
+		rc = world_broadcast(&first, sizeof(first), shard);
+		differs |= map->rank == shard && first != hash;
+	}
+	if (!rc && differs)
+		rc = err_set(ERR_INTERNAL,
+		        "weights differ from those of rank %d, which holds the same shards", map->rank);
+	return world_agree(rc);
+}
+
+int ranks_check_replicas(struct session *s)
+{
+	const struct unit_map *map = engine_units(s->engine);
+	struct plane_range *ranges = NULL;
+	int64_t range_count = 0;
+	uint64_t hash = 0;
+	int rc;
+
+	if (world_self()->size == map->world_size)
+		return 0;
+	rc = ranks_held(&ranges, &range_count, map, RANKS_READ);
+	if (!rc)
+		rc = plane_hash(&hash, s, PLANE_HI, ranges, range_count);
+	if (!rc)
+		rc = plane_hash(&hash, s, PLANE_LO, ranges, range_count);
+	mem_free(ranges);
+	rc = world_agree(rc);
+	return rc ? rc : hashes_compare(map, hash);
+}
+
 /* ---- callbacks ---- */
 
 static int agree(void *context, int code)

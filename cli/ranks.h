@@ -39,6 +39,10 @@ enum { RANKS_GRADIENT = PLANE_COUNT };
 typedef int ranks_work(void *context, const struct plane_source *source);
 int ranks_collect(struct session *s, ranks_work *work, void *context);
 
+/* Do ranks that hold the same shards hold the same weights? ERR_INTERNAL on all ranks names one that does
+ * not. */
+int ranks_check_replicas(struct session *s);
+
 /* The signal that any rank got, or 0; the same on all. */
 int ranks_signal(int *signal);
 

@@ -213,6 +213,7 @@ int session_open_device(struct session *s, const char *name)
 	o.pool = s->pool;
 	o.threads = threads;
 	o.bootstrap = ranks_bootstrap();
+	o.index = world_self()->local_rank;
 	if (s->machine)
 		machine_speed(&o.speed, s->machine, c->world_size);
 	return device_open(&s->device, name, &o);

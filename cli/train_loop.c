@@ -224,7 +224,9 @@ static int step_watch(struct trainer *t)
 {
 	int rc = 0;
 
-	if (t->step == 1 && t->config->dump_gradients)
+	if (is_due(t->step, t->config->check_replicas))
+		rc = ranks_check_replicas(&t->session);
+	if (!rc && t->step == 1 && t->config->dump_gradients)
 		rc = train_dump_gradients(t);
 	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
 		rc = evaluate(t);

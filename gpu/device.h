@@ -69,6 +69,7 @@ struct device_options {
 	                    discards, not what a stream_call does */
 	const struct device_bootstrap *bootstrap; /* cuda: of worlds of more than one rank; stays the
 	                                             caller's until the device is closed */
+	int index; /* cuda: which GPU of those that the process sees; more than there are begin anew */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 

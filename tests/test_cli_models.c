@@ -75,7 +75,7 @@ static int pattern_read(
 
 static void save(const char *output_dir, int64_t step)
 {
-	struct plane_source source = {NULL, pattern_read};
+	struct plane_source source = {.read = pattern_read};
 	char *config = file_join(dir, "config.json"), *out = file_join(dir, output_dir);
 	struct checkpoint_save s = {.output_dir = out,
 	        .step = step,

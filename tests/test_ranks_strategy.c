@@ -30,9 +30,9 @@ static void test_strategies(void **state)
 	        "sharding_strategy=FULL_SHARD cpu_offload=params schedule=micro_batch_major",
 	        "sharding_strategy=SHARD_GRAD_OP",
 	        "sharding_strategy=SHARD_GRAD_OP cpu_offload=off stream_delay_seed=4",
-	        "sharding_strategy=NO_SHARD",
+	        "sharding_strategy=NO_SHARD check_replicas=1",
 	        "sharding_strategy=NO_SHARD cpu_offload=off schedule=micro_batch_major",
-	        "sharding_strategy=HYBRID_SHARD ranks_per_node=2 stream_delay_seed=5",
+	        "sharding_strategy=HYBRID_SHARD ranks_per_node=2 stream_delay_seed=5 check_replicas=3",
 	        "sharding_strategy=HYBRID_SHARD ranks_per_node=2 cpu_offload=off",
 	        "sharding_strategy=HYBRID_SHARD_ZERO2 ranks_per_node=2 cpu_offload=optimizer",
 	};

@@ -7,21 +7,18 @@
 #include <inttypes.h>
 #include <signal.h>
 
-/* Of the GPUs that CUDA_VISIBLE_DEVICES leaves, the one of the local rank. */
-enum { DEVICE_INDEX = 0 };
-
 /* ---- open and close ---- */
 
-static int read_properties(struct cuda_device *d)
+static int read_properties(struct cuda_device *d, int index)
 {
 	struct cuda_gpu gpu;
-	int rc = cuda_gpu_read(&gpu, DEVICE_INDEX);
+	int rc = cuda_gpu_read(&gpu, index);
 
 	if (!rc)
 		rc = cuda_gpu_check(&gpu);
 	if (!rc)
 		rc = cuda_check(cudaDeviceGetAttribute(&d->launch.shared_bytes_max,
-		                        cudaDevAttrMaxSharedMemoryPerBlockOptin, DEVICE_INDEX),
+		                        cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
 		        "cudaDeviceGetAttribute");
 	if (rc)
 		return rc;
@@ -33,14 +30,14 @@ static int read_properties(struct cuda_device *d)
 }
 
 /* The host's processors have work of their own (the optimizer), so nobody spins while it waits. */
-static int open_gpu(struct cuda_device *d)
+static int open_gpu(struct cuda_device *d, int index)
 {
-	int rc = cuda_check(cudaSetDevice(DEVICE_INDEX), "cudaSetDevice");
+	int rc = cuda_check(cudaSetDevice(index), "cudaSetDevice");
 
 	if (!rc)
 		rc = cuda_check(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), "cudaSetDeviceFlags");
 	if (!rc)
-		rc = read_properties(d);
+		rc = read_properties(d, index);
 	if (!rc)
 		rc = cuda_clock_open(d);
 	if (rc)
@@ -80,7 +77,7 @@ static int cuda_open(struct device **device, const struct device_options *option
 	pthread_mutex_init(&d->error_lock, NULL);
 	sigfillset(&all); /* threads of the driver begin here, and signals are for the program's own */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = open_gpu(d);
+	rc = open_gpu(d, options->index % count);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		cuda_close(&d->base);
