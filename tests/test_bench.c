@@ -1,6 +1,7 @@
 /* links: bench */
 #include "check.h"
 
+#include "base/file.h"
 #include "bench/bench.h"
 #include "host/pool.h"
 
@@ -43,6 +44,27 @@ static void test_rows(void **state)
 	assert_null(bench_at(-1));
 	for (int i = 0; bench_at(i); i++)
 		assert_true(*bench_at(i)->name && *bench_at(i)->what && bench_at(i)->run);
+}
+
+/* Saves of a small state: all of it is read back by nobody, but the figures are there, and nothing is left.
+ */
+static void test_save(void **state)
+{
+	struct bench_args args = {.threads = 2, .count = 400000, .models = *state};
+	char **names = NULL;
+	json_t *result = NULL;
+	size_t count;
+
+	check_ok(adamw_isa_find(&args.isa, "auto"));
+	check_ok(bench_run(&result, "save", &args));
+	check_figures(result);
+	assert_true(json_real_value(json_object_get(result, "save_of_raw")) > 0);
+	json_decref(result);
+	check_ok(file_list_dir(*state, &names, &count));
+	assert_int_equal(count, 0);
+	file_list_free(names, count);
+	args.count = 1;
+	check_fails(bench_run(&result, "save", &args), ERR_INPUT, "saving 1 bytes");
 }
 
 /* The step benchmark on a shape that takes milliseconds; it fails by itself where the batch is not learned.
@@ -136,6 +158,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
 	        cmocka_unit_test(test_step),
+	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),
 	        cmocka_unit_test(test_device),
 	        cmocka_unit_test(test_bad),
 	        cmocka_unit_test(test_median),
