@@ -124,6 +124,10 @@ static void print_head(const struct trainer *t)
 		cli_say(c, "eval     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
 		        s->eval.data->token_count, s->eval.data->target_count);
+	if (world_self()->size > 1)
+		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every unit\n",
+		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
+		        engine_units(s->engine)->world_size);
 	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows, %s compute, ",
 	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
 	        config_text(c, "compute_dtype"));
