@@ -18,10 +18,9 @@ static void node_add(struct str *text, const struct store_placement *p)
 
 	str_printf(text, "%snode %d ", text->len_bytes ? "; " : "", p->os_index);
 	progress_bytes(text, p->bytes);
+	str_printf(text, ", %.1f %% there", percent(f->right_bytes, p->bytes));
 	if (f->untold_bytes)
-		str_add(text, " (the system does not say where)");
-	else
-		str_printf(text, ", %.1f %% there", percent(f->right_bytes, p->bytes));
+		str_printf(text, ", of %.1f %% the system does not say", percent(f->untold_bytes, p->bytes));
 	if (f->absent_bytes)
 		str_printf(text, ", %.1f %% never touched", percent(f->absent_bytes, p->bytes));
 }

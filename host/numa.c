@@ -56,15 +56,13 @@ static void kernel_forget(void *base, int64_t bytes)
 }
 
 /* Memory that nobody bound may be marked for the kernel's own NUMA balancing: move_pages takes such a page
- * for none until it is read, mincore(2) does not. */
-static int is_marked(void *page)
+ * for none, mincore(2) does not. Reading it would clear the mark, and may move the page to the reader's node.
+ */
+static int is_resident(void *page)
 {
 	unsigned char resident = 0;
 
-	if (mincore(page, 1, &resident) || !(resident & 1))
-		return 0;
-	(void)*(volatile char *)page;
-	return 1;
+	return !mincore(page, 1, &resident) && resident & 1;
 }
 
 /* ENOENT: nothing there; EFAULT: nothing mapped, or the page of zeros. */
@@ -77,12 +75,10 @@ static void kernel_where(int *nodes, void **pages, int count)
 {
 	int failed = (int)syscall(SYS_move_pages, 0, (unsigned long)count, pages, NULL, nodes, 0);
 
-	for (int i = 0; i < count; i++) {
-		if (!failed && is_absent(nodes[i]) && is_marked(pages[i]))
-			syscall(SYS_move_pages, 0, 1ul, &pages[i], NULL, &nodes[i], 0);
+	for (int i = 0; i < count; i++)
 		if (failed || nodes[i] < 0)
-			nodes[i] = !failed && is_absent(nodes[i]) ? PAGE_ABSENT : PAGE_UNTOLD;
-	}
+			nodes[i] = !failed && is_absent(nodes[i]) && !is_resident(pages[i]) ? PAGE_ABSENT
+			                                                                    : PAGE_UNTOLD;
 }
 
 static const struct memory kernel_memory = {kernel_bind, kernel_forget, kernel_where};

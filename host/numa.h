@@ -20,7 +20,8 @@ struct numa_found {
 	int64_t right_bytes;  /* on the node asked about */
 	int64_t wrong_bytes;  /* on another */
 	int64_t absent_bytes; /* never touched, so nowhere yet */
-	int64_t untold_bytes; /* the system does not say */
+	int64_t untold_bytes; /* the system does not say: it forbids the question, or will move the page
+	                         itself */
 };
 
 /* Page-aligned base; bytes > 0. ERR_DEVICE with the system's words where it refuses; the range is usable all

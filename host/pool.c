@@ -288,8 +288,17 @@ static int node_here(const struct pool *pool)
 	return node < 0 ? pool->worker[0].node : node;
 }
 
+enum stealing { STEALING_LATE, STEALING_NEVER };
+
+/* Worker 0 is whoever calls: a node that has no other has no thread of its own. */
+static int has_workers(const struct pool *pool, int node)
+{
+	return pool->node[node].worker_count > (pool->worker[0].node == node);
+}
+
 /* One slot a node. Where no slot is free the caller does that node's tasks alone, as in pool_run. */
-void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx)
+static void run_by_node(
+        struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx, enum stealing stealing)
 {
 	int index[POOL_NODES_MAX], count = pool->node_count, here;
 	int64_t task_count = node_first[count];
@@ -312,15 +321,18 @@ void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, 
 			slots |= UINT64_C(1) << index[n];
 		}
 	}
-	atomic_fetch_or(&pool->placed, slots);
-	wake_workers(pool, (uint32_t)task_count - 1);
+	if (stealing == STEALING_LATE)
+		atomic_fetch_or(&pool->placed, slots);
+	/* where nobody steals, those who are woken must be the right ones */
+	wake_workers(pool, stealing == STEALING_LATE ? (uint32_t)task_count - 1 : INT32_MAX);
 	here = node_here(pool);
 	for (int i = 0; i < count; i++) {
 		int n = (here + i) % count;
 
 		if (index[n] < 0)
 			run_alone(node_first[n], node_first[n + 1], fn, ctx);
-		while (index[n] >= 0 && run_task(pool, index[n], 0, here))
+		while (index[n] >= 0 && (stealing == STEALING_LATE || n == here || !has_workers(pool, n)) &&
+		        run_task(pool, index[n], 0, here))
 			;
 	}
 	for (int n = 0; n < count; n++)
@@ -328,6 +340,16 @@ void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, 
 			wait_done(&pool->slot[index[n]], (uint32_t)(node_first[n + 1] - node_first[n]));
 	atomic_fetch_and(&pool->placed, ~slots);
 	atomic_fetch_and(&pool->used, ~slots);
+}
+
+void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx)
+{
+	run_by_node(pool, node_first, fn, ctx, STEALING_LATE);
+}
+
+void pool_run_near(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx)
+{
+	run_by_node(pool, node_first, fn, ctx, STEALING_NEVER);
 }
 
 int pool_worker_count(const struct pool *pool)

@@ -66,6 +66,11 @@ void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx);
  * caller works too, for the node that it happens to run on. */
 void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
 
+/* The same without stealing, for work whose place matters more than its time (first touch). The tasks of a
+ * node without a thread of its own (it has one worker, which is the caller's part) run wherever the caller
+ * is. */
+void pool_run_near(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
+
 /* A node's tasks of placed calls so far, on a pool of several nodes: run by its own threads, and by others.
  */
 void pool_get_placed(const struct pool *pool, int node, int64_t *near_count, int64_t *stolen_count);

@@ -167,7 +167,7 @@ int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes
 	for (int n = 0; n < nodes; n++)
 		node_stretches(stretches + node_first[n], base, first_bytes, end, runs, run_count, n);
 	if (run_count)
-		pool_run_placed(pool, node_first, touch, stretches);
+		pool_run_near(pool, node_first, touch, stretches);
 	else
 		pool_run(pool, node_first[1], touch, stretches);
 	mem_free(stretches);

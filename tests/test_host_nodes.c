@@ -365,7 +365,9 @@ static void placed_counts(const struct pool *pool, int64_t *counts, int64_t *nea
 	}
 }
 
-static void check_placed(struct pool *pool, const int64_t *node_first, int is_slow)
+typedef void run_fn(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
+
+static void check_placed(struct pool *pool, run_fn *run, const int64_t *node_first, int is_slow)
 {
 	static struct record r;
 	int64_t before[NODES], after[NODES], near, stolen, count = node_first[pool_node_count(pool)];
@@ -375,7 +377,7 @@ static void check_placed(struct pool *pool, const int64_t *node_first, int is_sl
 	r.is_slow = is_slow;
 	memcpy(r.node_first, node_first, ((size_t)pool_node_count(pool) + 1) * sizeof(*node_first));
 	placed_counts(pool, before, &near, &stolen);
-	pool_run_placed(pool, node_first, note_task, &r);
+	run(pool, node_first, note_task, &r);
 	placed_counts(pool, after, &near, &stolen);
 	for (int64_t i = 0; i < TASKS_MAX; i++)
 		assert_int_equal(r.times[i], i < count);
@@ -405,7 +407,8 @@ static void test_placed_tasks_run_once(void **state)
 			for (int round = 0; round < 5; round++) {
 				int64_t all[] = {0, cuts[i][NODES]};
 
-				check_placed(pool, threads == 1 ? all : cuts[i], round == 4);
+				check_placed(pool, pool_run_placed, threads == 1 ? all : cuts[i], round == 4);
+				check_placed(pool, pool_run_near, threads == 1 ? all : cuts[i], round == 4);
 			}
 		pool_close(pool);
 	}
@@ -422,10 +425,33 @@ static void test_near_tasks_stay(void **state)
 	(void)state;
 	check_ok(pool_open_on(&pool, 4, machine("numa:2 core:2 pu:1")));
 	for (int i = 0; i < 5; i++)
-		check_placed(pool, cut, 1);
+		check_placed(pool, pool_run_placed, cut, 1);
 	placed_counts(pool, counts, &near, &stolen);
 	print_message("%lld tasks on their node, %lld stolen\n", (long long)near, (long long)stolen);
 	assert_true(near > stolen);
+	pool_close(pool);
+}
+
+/* But for those of node 0, whose one worker is the caller, nobody else's. */
+static void test_near_tasks_are_never_stolen(void **state)
+{
+	static const int64_t cut[NODES + 1] = {0, 1, 2, 300, 301, 301, 320, 330, 340};
+	struct pool *pool;
+
+	(void)state;
+	check_ok(pool_open_on(&pool, 8, machine("numa:8 core:1 pu:1")));
+	for (int i = 0; i < 30; i++) {
+		check_placed(pool, pool_run_near, cut, i & 1);
+		if (i % 10 == 0) /* and from sleep */
+			nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+	}
+	for (int n = 0; n < NODES; n++) {
+		int64_t near, stolen;
+
+		pool_get_placed(pool, n, &near, &stolen);
+		assert_int_equal(near, 30 * (cut[n + 1] - cut[n]));
+		assert_int_equal(stolen, 0);
+	}
 	pool_close(pool);
 }
 
@@ -504,6 +530,7 @@ int main(void)
 	        TEST(test_ranges),
 	        TEST(test_placed_tasks_run_once),
 	        TEST(test_near_tasks_stay),
+	        TEST(test_near_tasks_are_never_stolen),
 	        TEST(test_many_callers),
 	        TEST(test_open_fails),
 	};
