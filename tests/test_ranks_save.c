@@ -77,6 +77,35 @@ static void test_elastic(void **state)
 	assert_near_runs("whole", "three", 5e-6, "3, 2 and 1 ranks");
 }
 
+/* Shards end at borders of blocks, so any number of ranks reads what another wrote, in any form of state: and
+ * each rank converts what it holds. A code that falls on the other side of a border moves the loss more than
+ * fp32 does. */
+static void test_elastic_states(void **state)
+{
+	static const char *const forms[] = {"optimizer_state=bf16", "optimizer_state=8bit"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+		char more[400];
+
+		train(1, "whole_form", forms[i]);
+		train(3, "three_form", forms[i]);
+		assert_near_runs("whole_form", "three_form", 2e-3, forms[i]);
+		remove_run("on");
+		snprintf(more, sizeof(more), "%s resume_from_checkpoint=%s/three_form/checkpoint-000002",
+		        forms[i], work_dir);
+		train(2, "on", more);
+		assert_near_tail("whole_form", "on", 2, 2e-3, forms[i]);
+		remove_run("on");
+		snprintf(more, sizeof(more), "resume_from_checkpoint=%s/three_form/checkpoint-000002 %s",
+		        work_dir, forms[1 - i]);
+		train(2, "on", more);
+		assert_near_tail("whole_form", "on", 2, 2e-2, "in another form");
+		remove_run("whole_form");
+		remove_run("three_form");
+	}
+}
+
 /* Steps of rate 0 leave every bit of the weights: what is loaded is what was saved, whoever holds it. */
 static void test_weights_are_the_same(void **state)
 {
@@ -106,6 +135,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_elastic),
 	        cmocka_unit_test(test_weights_are_the_same),
+	        cmocka_unit_test(test_elastic_states),
 	};
 	int failed;
 
