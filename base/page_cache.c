@@ -104,11 +104,6 @@ void page_cache_close(struct page_cache *c)
 	mem_free(c);
 }
 
-int64_t page_cache_found_bytes(const struct page_cache *c)
-{
-	return c->found_pages * c->page_bytes;
-}
-
 /* Whether the pages from `page` on were cached, and up to where (at most `end`) that goes on. */
 static int run_of(const struct page_cache *c, int64_t page, int64_t end, int64_t *run_end)
 {
@@ -129,14 +124,23 @@ static int run_of(const struct page_cache *c, int64_t page, int64_t end, int64_t
 	return cached;
 }
 
-int page_cache_has(const struct page_cache *c, int64_t offset_bytes, int64_t len_bytes)
+int64_t page_cache_found_bytes(const struct page_cache *c, int64_t offset_bytes, int64_t len_bytes)
 {
-	int64_t end, run_end;
+	int64_t range_end = offset_bytes + len_bytes, found = 0, run_end, page, end;
 
 	if (!c || len_bytes <= 0)
-		return 1;
-	end = (offset_bytes + len_bytes + c->page_bytes - 1) / c->page_bytes;
-	return run_of(c, offset_bytes / c->page_bytes, end, &run_end) && run_end == end;
+		return len_bytes;
+	end = (range_end + c->page_bytes - 1) / c->page_bytes;
+	for (page = offset_bytes / c->page_bytes; page < end; page = run_end) {
+		int64_t first = page * c->page_bytes, last;
+
+		if (!run_of(c, page, end, &run_end))
+			continue;
+		last = run_end * c->page_bytes;
+		found +=
+		        (last < range_end ? last : range_end) - (first > offset_bytes ? first : offset_bytes);
+	}
+	return found;
 }
 
 /* Gives this advice on each run of pages that were not cached. */

@@ -27,10 +27,8 @@ void page_cache_close(struct page_cache *cache); /* NULL is allowed */
 void page_cache_expect(const struct page_cache *cache, int64_t offset_bytes, int64_t len_bytes);
 void page_cache_restore(const struct page_cache *cache, int64_t offset_bytes, int64_t len_bytes);
 
-/* Was all of a range cached? 1 also where that cannot be told, and with NULL. */
-int page_cache_has(const struct page_cache *cache, int64_t offset_bytes, int64_t len_bytes);
-
-/* Bytes of the file that were cached when it was opened, in whole pages. */
-int64_t page_cache_found_bytes(const struct page_cache *cache);
+/* Bytes of a range of the file that were cached when it was opened; all of them where that cannot be told,
+ * and with NULL. */
+int64_t page_cache_found_bytes(const struct page_cache *cache, int64_t offset_bytes, int64_t len_bytes);
 
 #endif

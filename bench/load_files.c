@@ -288,7 +288,7 @@ int load_files_set(struct load_files *files, enum load_state state, int64_t *cac
 		if (!err)
 			err = page_cache_open(&cache, files->fd[i], files->len_bytes[i]);
 		if (!err) {
-			*cached_bytes += page_cache_found_bytes(cache);
+			*cached_bytes += page_cache_found_bytes(cache, 0, files->len_bytes[i]);
 			page_cache_close(cache);
 		}
 	}

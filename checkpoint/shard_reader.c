@@ -47,14 +47,18 @@ void shard_readers_close(struct shard_readers *readers)
 
 void shard_reader_prepare(struct safetensors *file)
 {
-	if (file->past_cache_fd < 0 && !page_cache_has(file->cache, 0, file->file_bytes))
+	if (file->past_cache_fd < 0 &&
+	        page_cache_found_bytes(file->cache, 0, file->file_bytes) < file->file_bytes)
 		file->past_cache_fd = file_open_past_cache(file->fd, file->path);
 }
 
+/* A few pages that are missing are not worth reading all the others from the disk. */
 static int is_past_cache(const struct shard_range *job)
 {
+	int64_t len = job->end_bytes - job->begin_bytes;
+
 	return job->file->past_cache_fd >= 0 &&
-	       !page_cache_has(job->file->cache, job->begin_bytes, job->end_bytes - job->begin_bytes);
+	       page_cache_found_bytes(job->file->cache, job->begin_bytes, len) < len / 2;
 }
 
 /* As much of the job as the window holds, from `at` on. */

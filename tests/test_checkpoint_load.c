@@ -544,7 +544,7 @@ static int64_t cached_bytes(const char *path, enum cache_change change)
 		mem_free(bytes);
 		if (strstr(names[i], ".safetensors") && !strstr(names[i], ".json")) {
 			check_ok(page_cache_open(&cache, fd, len));
-			cached += page_cache_found_bytes(cache);
+			cached += page_cache_found_bytes(cache, 0, len);
 			page_cache_close(cache);
 		}
 		close(fd);
