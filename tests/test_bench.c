@@ -28,7 +28,8 @@ static void check_figures(const json_t *value)
 
 static void test_rows(void **state)
 {
-	static const char *const names[] = {"adam", "adam-f32", "pool"};
+	static const char *const names[] = {
+	        "adam", "adam-f32", "pool", "load", "load-f32", "load-checkpoint"};
 	struct bench_args args = {.threads = 2, .count = 1000};
 
 	(void)state;

@@ -20,6 +20,13 @@
 
 enum { THREADS = 4, TENSORS_MAX = 64 };
 
+/* A sanitizer makes every access slow. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { VOCAB = 2003, REPEATS = 4, FAULT_STRIDE = 71 };
+#else
+enum { VOCAB = 5003, REPEATS = 20, FAULT_STRIDE = 23 };
+#endif
+
 static struct model *model;
 static struct pool *pool;
 static char *dir;
@@ -299,7 +306,7 @@ static void the_first_error_wins(void **state)
 	damage(path, early_file, early, 4 * 70000, &infinite, 4);
 	snprintf(wanted, sizeof(wanted), "%s: tensor \"%s\" holds inf at element 1000, byte ", early_file,
 	        early);
-	for (int i = 0; i < 24; i++) {
+	for (int i = 0; i < REPEATS; i++) {
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
@@ -452,7 +459,7 @@ static void the_first_damaged_block_is_named(void **state)
 	close(fd);
 	snprintf(wanted, sizeof(wanted), "rank-00000.safetensors: byte %d: the %d bytes from here differ",
 	        2 * SAFETENSORS_BLOCK_BYTES, SAFETENSORS_BLOCK_BYTES);
-	for (int i = 0; i < 15; i++) {
+	for (int i = 0; i < REPEATS; i++) {
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
@@ -492,7 +499,7 @@ static void calls_fail_under_threads(void **state)
 		for (size_t a = 0; a < 3; a++) {
 			struct fault fault = {.fired = 1};
 
-			for (int64_t n = 1; fault.fired; n += n < 8 ? 1 : 23) {
+			for (int64_t n = 1; fault.fired; n += n < 8 ? 1 : FAULT_STRIDE) {
 				struct planes p;
 				struct plane_sink sink = sink_of(&p, 1);
 				int code;
@@ -600,7 +607,7 @@ static void the_page_cache_is_left_as_it_was(void **state)
 static int setup(void **state)
 {
 	json_t *config = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", "llama",
-	        "vocab_size", 5003, "hidden_size", 256, "intermediate_size", 640, "num_hidden_layers", 2,
+	        "vocab_size", VOCAB, "hidden_size", 256, "intermediate_size", 640, "num_hidden_layers", 2,
 	        "num_attention_heads", 4, "num_key_value_heads", 2, "max_position_embeddings", 64,
 	        "tie_word_embeddings", 0);
 
