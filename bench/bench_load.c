@@ -270,6 +270,7 @@ static int load(json_t **result, const struct bench_args *args, enum load_kind k
 	if (!rc)
 		rc = pool_open(&b.pool, args->threads);
 	o.pool = b.pool;
+	device_register(&backend_host);
 	if (!rc)
 		rc = device_open(&b.device, "host", &o);
 	if (!rc)

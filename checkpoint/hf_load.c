@@ -14,7 +14,7 @@
 /* A job is a piece of one tensor that lies in one file; jobs stand in the order of the files' bytes. Within a
  * job bytes go by chunks that a core's cache holds from the read to the split. */
 enum {
-	JOB_BYTES = 4 << 20,
+	JOB_BYTES = 16 << 20,
 	CHUNK_COUNT = SHARD_CHUNK_BYTES / 2,
 };
 

@@ -48,7 +48,7 @@ int shard_reader_get(struct shard_reader *reader, const unsigned char **bytes, v
         const struct shard_range *range, const struct shard_range *job);
 
 /* A job that will be read soon; one that was read. */
-enum { SHARD_AHEAD_JOBS = 8 };
+enum { SHARD_AHEAD_JOBS = 4 };
 void shard_reader_expect(const struct shard_range *job);
 void shard_reader_done(const struct shard_range *job);
 
