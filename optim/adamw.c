@@ -25,6 +25,11 @@ static const struct isa isas[ADAMW_ISA_COUNT] = {
         [ADAMW_ISA_AVX2] = {"avx2", NULL, NULL},
         [ADAMW_ISA_AVX512] = {"avx512", NULL, NULL},
 #endif
+#ifdef __aarch64__
+        [ADAMW_ISA_NEON] = {"neon", adamw_update_neon, sumsq_blocks_neon},
+#else
+        [ADAMW_ISA_NEON] = {"neon", NULL, NULL},
+#endif
 };
 
 /* The compiler's runtime reads CPUID and, for the vector registers, XGETBV: what the system saves counts. */
@@ -40,6 +45,10 @@ static int cpu_has(enum adamw_isa isa)
 		return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #endif
+#ifdef __aarch64__
+	if (isa == ADAMW_ISA_NEON) /* part of the baseline */
+		return 1;
+#endif
 	return isa == ADAMW_ISA_SCALAR;
 }
 
@@ -52,10 +61,6 @@ int adamw_isa_find(enum adamw_isa *isa, const char *name)
 {
 	char here[64] = "";
 
-#ifdef __aarch64__
-	if (strcmp(name, "neon") == 0) /* part of the baseline, which the scalar kernels are compiled for */
-		name = "scalar";
-#endif
 	for (int i = ADAMW_ISA_COUNT - 1; i >= 0; i--) {
 		if (!cpu_has(i))
 			continue;

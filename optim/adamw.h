@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_COUNT };
+enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_NEON, ADAMW_ISA_COUNT };
 
 /* The settings of a run. */
 struct adamw_options {

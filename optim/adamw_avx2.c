@@ -21,11 +21,6 @@ INLINE vf vf_all(float x)
 	return _mm256_set1_ps(x);
 }
 
-INLINE vf vf_add(vf x, vf y)
-{
-	return _mm256_add_ps(x, y);
-}
-
 INLINE vf vf_sub(vf x, vf y)
 {
 	return _mm256_sub_ps(x, y);
@@ -63,7 +58,7 @@ INLINE vf vf_min(vf x, vf y)
 	return _mm256_min_ps(x, y);
 }
 
-/* x where it is at least `least`, else +0; NaN stays or not. */
+/* x where it, or its size, is not below `least`, else +0; NaN stays. */
 INLINE vf vf_from(vf x, vf least)
 {
 	return _mm256_and_ps(x, _mm256_cmp_ps(x, least, _CMP_NLT_UQ));
@@ -162,7 +157,7 @@ INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
 	*hi = _mm256_sub_epi16(*upper, _mm256_srai_epi16(*lo, 15));
 }
 
-/* Upper halves of a + random. */
+/* Upper halves of x + random. */
 INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 {
 	vi a = _mm256_add_epi32(vf_bits(x.a), random_a), b = _mm256_add_epi32(vf_bits(x.b), random_b);

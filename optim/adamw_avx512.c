@@ -1,7 +1,194 @@
+/* The vectors of optim/adamw_kernel.inc: 16 elements, 32 in a pair. unpack and pack work inside 128 bits, so
+ * a pair holds fours 0, 2, 4, 6 and 1, 3, 5, 7 of eight. */
+#include <immintrin.h>
+#include <stdint.h>
+
 #define KERNEL(name) name##_avx512
-#include "optim/adamw_isa.h"
-void adamw_update_avx512(const struct adamw_span *span, const struct adamw_step *step)
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 16 };
+
+typedef __m512 vf;
+typedef __m512i vi; /* of 32-bit lanes */
+typedef __m512i vh; /* of 16-bit lanes */
+
+struct vf2 {
+	vf a, b;
+};
+
+INLINE vf vf_all(float x)
 {
-	adamw_update_scalar(span, step);
+	return _mm512_set1_ps(x);
 }
+
+INLINE vf vf_sub(vf x, vf y)
+{
+	return _mm512_sub_ps(x, y);
+}
+
+INLINE vf vf_mul(vf x, vf y)
+{
+	return _mm512_mul_ps(x, y);
+}
+
+INLINE vf vf_div(vf x, vf y)
+{
+	return _mm512_div_ps(x, y);
+}
+
+INLINE vf vf_sqrt(vf x)
+{
+	return _mm512_sqrt_ps(x);
+}
+
+/* x * y + z, x * y - z */
+INLINE vf vf_fma(vf x, vf y, vf z)
+{
+	return _mm512_fmadd_ps(x, y, z);
+}
+
+INLINE vf vf_fms(vf x, vf y, vf z)
+{
+	return _mm512_fmsub_ps(x, y, z);
+}
+
+/* The smaller one, y if either is NaN. */
+INLINE vf vf_min(vf x, vf y)
+{
+	return _mm512_min_ps(x, y);
+}
+
+/* x where it, or its size, is not below `least`, else +0; NaN stays. */
+INLINE vf vf_from(vf x, vf least)
+{
+	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ), x);
+}
+
+INLINE vf vf_size_from(vf x, vf least)
+{
+	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(_mm512_abs_ps(x), least, _CMP_NLT_UQ), x);
+}
+
+INLINE vi vf_bits(vf x)
+{
+	return _mm512_castps_si512(x);
+}
+
+INLINE struct vf2 vf2_load(const float *x)
+{
+	vf first = _mm512_loadu_ps(x), second = _mm512_loadu_ps(x + 16);
+
+	return (struct vf2){
+	        _mm512_shuffle_f32x4(first, second, 0x88), _mm512_shuffle_f32x4(first, second, 0xdd)};
+}
+
+INLINE void vf2_store(float *x, struct vf2 v)
+{
+	const vi first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
+	         second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+	__m512d a = _mm512_castps_pd(v.a), b = _mm512_castps_pd(v.b);
+
+	_mm512_storeu_pd(x, _mm512_permutex2var_pd(a, first, b));
+	_mm512_storeu_pd(x + 16, _mm512_permutex2var_pd(a, second, b));
+}
+
+INLINE vi vi_all(uint32_t x)
+{
+	return _mm512_set1_epi32((int)x);
+}
+
+INLINE vi vi_load(const uint32_t *x)
+{
+	return _mm512_loadu_si512(x);
+}
+
+INLINE vi vi_xor(vi x, vi y)
+{
+	return _mm512_xor_si512(x, y);
+}
+
+/* From the order of memory to that of a pair. */
+INLINE void vi2_reorder(uint32_t *x)
+{
+	vi first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 16);
+
+	_mm512_storeu_si512(x, _mm512_shuffle_i32x4(first, second, 0x88));
+	_mm512_storeu_si512(x + 16, _mm512_shuffle_i32x4(first, second, 0xdd));
+}
+
+INLINE vh vh_all(int x)
+{
+	return _mm512_set1_epi16((short)x);
+}
+
+INLINE vh vh_load(const void *x)
+{
+	return _mm512_loadu_si512(x);
+}
+
+INLINE void vh_store(void *x, vh v)
+{
+	_mm512_storeu_si512(x, v);
+}
+
+INLINE vh vh_and(vh x, vh y)
+{
+	return _mm512_and_si512(x, y);
+}
+
+/* As signed numbers. */
+INLINE vh vh_above(vh x, vh y)
+{
+	return _mm512_movm_epi16(_mm512_cmpgt_epi16_mask(x, y));
+}
+
+INLINE vh vh_max(vh x, vh y)
+{
+	return _mm512_max_epi16(x, y);
+}
+
+INLINE int vh_any(vh x)
+{
+	return _mm512_movepi16_mask(x) != 0;
+}
+
+INLINE struct vf2 vh_widen(vh x)
+{
+	vh zero = _mm512_setzero_si512();
+
+	return (struct vf2){_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, x)),
+	        _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, x))};
+}
+
+/* hi + (lo < 0 ? -1 : 0) is the upper half of the sum. */
+INLINE struct vf2 vh_join(vh hi, vh lo)
+{
+	vh upper = _mm512_add_epi16(hi, _mm512_srai_epi16(lo, 15));
+
+	return (struct vf2){_mm512_castsi512_ps(_mm512_unpacklo_epi16(lo, upper)),
+	        _mm512_castsi512_ps(_mm512_unpackhi_epi16(lo, upper))};
+}
+
+/* Also the upper halves of w as they are, before lo is taken off. */
+INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
+{
+	const vi halves =
+	        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+	vi a = _mm512_shuffle_epi8(vf_bits(w.a), halves), b = _mm512_shuffle_epi8(vf_bits(w.b), halves);
+
+	*lo = _mm512_unpacklo_epi64(a, b);
+	*upper = _mm512_unpackhi_epi64(a, b);
+	*hi = _mm512_sub_epi16(*upper, _mm512_srai_epi16(*lo, 15));
+}
+
+/* Upper halves of x + random. */
+INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
+{
+	vi a = _mm512_add_epi32(vf_bits(x.a), random_a), b = _mm512_add_epi32(vf_bits(x.b), random_b);
+
+	return _mm512_packus_epi32(_mm512_srli_epi32(a, 16), _mm512_srli_epi32(b, 16));
+}
+
 #include "optim/sumsq_kernel.inc"
+
+#include "optim/adamw_kernel.inc"

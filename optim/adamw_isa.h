@@ -12,5 +12,6 @@
 ADAMW_KERNELS(scalar);
 ADAMW_KERNELS(avx2);
 ADAMW_KERNELS(avx512);
+ADAMW_KERNELS(neon);
 
 #endif

@@ -1,0 +1,186 @@
+/* The vectors of optim/adamw_kernel.inc: 4 elements, 8 in a pair, in the order of memory. */
+#include <arm_neon.h>
+
+#define KERNEL(name) name##_neon
+#define INLINE static inline __attribute__((always_inline))
+
+enum { LANES = 4 };
+
+typedef float32x4_t vf;
+typedef uint32x4_t vi;
+typedef uint16x8_t vh;
+
+struct vf2 {
+	vf a, b;
+};
+
+INLINE vf vf_all(float x)
+{
+	return vdupq_n_f32(x);
+}
+
+INLINE vf vf_sub(vf x, vf y)
+{
+	return vsubq_f32(x, y);
+}
+
+INLINE vf vf_mul(vf x, vf y)
+{
+	return vmulq_f32(x, y);
+}
+
+INLINE vf vf_div(vf x, vf y)
+{
+	return vdivq_f32(x, y);
+}
+
+INLINE vf vf_sqrt(vf x)
+{
+	return vsqrtq_f32(x);
+}
+
+/* x * y + z, x * y - z */
+INLINE vf vf_fma(vf x, vf y, vf z)
+{
+	return vfmaq_f32(z, x, y);
+}
+
+INLINE vf vf_fms(vf x, vf y, vf z)
+{
+	return vfmaq_f32(vnegq_f32(z), x, y);
+}
+
+/* y where it is not above x, NaN included. */
+INLINE vf vf_min(vf x, vf y)
+{
+	return vbslq_f32(vcgtq_f32(y, x), x, y);
+}
+
+INLINE vf vf_and(vf x, vi mask)
+{
+	return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), mask));
+}
+
+/* x where it, or its size, is not below `least`, else +0; NaN stays. */
+INLINE vf vf_from(vf x, vf least)
+{
+	return vf_and(x, vmvnq_u32(vcltq_f32(x, least)));
+}
+
+INLINE vf vf_size_from(vf x, vf least)
+{
+	return vf_and(x, vmvnq_u32(vcaltq_f32(x, least)));
+}
+
+INLINE struct vf2 vf2_load(const float *x)
+{
+	return (struct vf2){vld1q_f32(x), vld1q_f32(x + 4)};
+}
+
+INLINE void vf2_store(float *x, struct vf2 v)
+{
+	vst1q_f32(x, v.a);
+	vst1q_f32(x + 4, v.b);
+}
+
+INLINE vi vi_all(uint32_t x)
+{
+	return vdupq_n_u32(x);
+}
+
+INLINE vi vi_load(const uint32_t *x)
+{
+	return vld1q_u32(x);
+}
+
+INLINE vi vi_xor(vi x, vi y)
+{
+	return veorq_u32(x, y);
+}
+
+INLINE void vi2_reorder(uint32_t *x)
+{
+	(void)x;
+}
+
+INLINE vh vh_all(int x)
+{
+	return vdupq_n_u16((uint16_t)x);
+}
+
+INLINE vh vh_load(const void *x)
+{
+	return vld1q_u16(x);
+}
+
+INLINE void vh_store(void *x, vh v)
+{
+	vst1q_u16(x, v);
+}
+
+INLINE vh vh_and(vh x, vh y)
+{
+	return vandq_u16(x, y);
+}
+
+/* As signed numbers. */
+INLINE vh vh_above(vh x, vh y)
+{
+	return vcgtq_s16(vreinterpretq_s16_u16(x), vreinterpretq_s16_u16(y));
+}
+
+INLINE vh vh_max(vh x, vh y)
+{
+	return vreinterpretq_u16_s16(vmaxq_s16(vreinterpretq_s16_u16(x), vreinterpretq_s16_u16(y)));
+}
+
+INLINE int vh_any(vh x)
+{
+	return vmaxvq_u16(x) != 0;
+}
+
+INLINE vf vf_zip(vh x, vh y, int half)
+{
+	return vreinterpretq_f32_u16(half ? vzip2q_u16(x, y) : vzip1q_u16(x, y));
+}
+
+INLINE struct vf2 vh_widen(vh x)
+{
+	return (struct vf2){vf_zip(vdupq_n_u16(0), x, 0), vf_zip(vdupq_n_u16(0), x, 1)};
+}
+
+INLINE vh vh_sign(vh x)
+{
+	return vreinterpretq_u16_s16(vshrq_n_s16(vreinterpretq_s16_u16(x), 15));
+}
+
+/* hi + (lo < 0 ? -1 : 0) is the upper half of the sum. */
+INLINE struct vf2 vh_join(vh hi, vh lo)
+{
+	vh upper = vaddq_u16(hi, vh_sign(lo));
+
+	return (struct vf2){vf_zip(lo, upper, 0), vf_zip(lo, upper, 1)};
+}
+
+/* Also the upper halves of w as they are, before lo is taken off. */
+INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
+{
+	vh a = vreinterpretq_u16_f32(w.a), b = vreinterpretq_u16_f32(w.b);
+
+	*lo = vuzp1q_u16(a, b);
+	*upper = vuzp2q_u16(a, b);
+	*hi = vsubq_u16(*upper, vh_sign(*lo));
+}
+
+/* Upper halves of x + random. */
+INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
+{
+	vi a = vaddq_u32(vreinterpretq_u32_f32(x.a), random_a),
+	   b = vaddq_u32(vreinterpretq_u32_f32(x.b), random_b);
+
+	return vuzp2q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+}
+
+#include "optim/sumsq_kernel.inc"
+
+#include "optim/adamw_kernel.inc"
