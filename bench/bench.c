@@ -14,6 +14,8 @@ static const struct bench table[] = {
         {"adam", "AdamW on the planes, bf16 gradients, against in-place memory bandwidth; count: parameters",
                 bench_adam},
         {"adam-f32", "the same with fp32 gradients", bench_adam_f32},
+        {"adam-bf16", "the same with bf16 state, rounded stochastically", bench_adam_bf16_state},
+        {"adam-8bit", "the same with 8-bit state", bench_adam_8bit_state},
         {"pool", "what the worker pool takes to hand out calls and tasks; count: calls", bench_pool},
         {"topo", "memory bandwidth: all threads, of each NUMA node, and from node to node; count: seconds",
                 bench_topo},

@@ -64,6 +64,8 @@ double bench_load_end(const struct bench_load *load);
 /* The benchmarks, by file. */
 int bench_adam(json_t **result, const struct bench_args *args);
 int bench_adam_f32(json_t **result, const struct bench_args *args);
+int bench_adam_bf16_state(json_t **result, const struct bench_args *args);
+int bench_adam_8bit_state(json_t **result, const struct bench_args *args);
 int bench_pool(json_t **result, const struct bench_args *args);
 int bench_topo(json_t **result, const struct bench_args *args);
 int bench_kernels(json_t **result, const struct bench_args *args);

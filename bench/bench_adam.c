@@ -7,10 +7,12 @@
 #include "host/pool.h"
 #include "host/slab.h"
 
+#include <string.h>
+
 /* The limit: three arrays read and written in place, which is how AdamW uses memory. STREAM's triad reads
  * twice what it writes and pays for write-allocate; it would flatter. */
 
-enum { CHUNK = 65536, ROUNDS = 9, STREAMS = 3 };
+enum { CHUNK = 65536, CACHED = 8192, ROUNDS = 9, STREAMS = 3 };
 
 typedef float vec __attribute__((vector_size(16)));
 
@@ -35,16 +37,25 @@ static void adam_task(void *ctx, int64_t chunk, int worker)
 {
 	const struct work *w = ctx;
 	struct adamw_span s = w->span;
-	int64_t first = chunk * CHUNK;
 
 	(void)worker;
-	s.hi += first;
-	s.lo += first;
-	s.m = (float *)s.m + first;
-	s.v = (float *)s.v + first;
-	s.grad = (const char *)s.grad + first * (s.grad_kind == GRAD_BF16 ? 2 : 4);
+	s.count = w->count;
+	adamw_span_advance(&s, chunk * CHUNK);
 	s.count = chunk_count(w, chunk);
 	adamw_update(&s, &w->step, w->isa);
+}
+
+/* The same work without the memory: each worker goes over one small piece again and again. */
+static void cached_task(void *ctx, int64_t chunk, int worker)
+{
+	const struct work *w = ctx;
+	struct adamw_span s = w->span;
+
+	s.count = w->count;
+	adamw_span_advance(&s, worker * (int64_t)CACHED);
+	s.count = CACHED;
+	for (int64_t done = 0; done < chunk_count(w, chunk); done += CACHED)
+		adamw_update(&s, &w->step, w->isa);
 }
 
 static void rmw_task(void *ctx, int64_t chunk, int worker)
@@ -69,8 +80,14 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	const struct adamw_span *s = &w->span;
 	int64_t first = chunk * CHUNK, end = first + chunk_count(w, chunk);
 	uint64_t random = rng_u64(1, 2, (uint64_t)chunk);
+	int bytes = adamw_state_bytes(s->state);
 
 	(void)worker;
+	memset((char *)s->m + first * bytes, s->state == ADAMW_STATE_8BIT ? 127 : 0,
+	        (size_t)((end - first) * bytes));
+	memset((char *)s->v + first * bytes, 0, (size_t)((end - first) * bytes));
+	for (int64_t i = first; s->state == ADAMW_STATE_8BIT && i < end; i += ADAMW_BLOCK)
+		s->m_scale[i / ADAMW_BLOCK] = s->v_scale[i / ADAMW_BLOCK] = 0;
 	for (int64_t i = first; i < end; i++) {
 		uint32_t weight, grad;
 
@@ -79,7 +96,6 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 		grad = f32_bits((float)(int32_t)(random >> 20) * 0x1p-40f);
 		s->hi[i] = plane_hi(weight);
 		s->lo[i] = plane_lo(weight);
-		((float *)s->m)[i] = ((float *)s->v)[i] = 0;
 		if (s->grad_kind == GRAD_BF16)
 			((uint16_t *)s->grad)[i] = (uint16_t)(grad >> 16);
 		else
@@ -90,10 +106,12 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 }
 
 /* Planes and streams in one slab, bases skewed. */
-static int work_open(struct work *w, const struct bench_args *args, enum grad_kind kind)
+static int work_open(
+        struct work *w, const struct bench_args *args, enum grad_kind kind, enum adamw_state state)
 {
-	const int element_bytes[] = {2, 2, 4, 4, kind == GRAD_BF16 ? 2 : 4, 4, 4, 4};
-	enum { PLANES = sizeof(element_bytes) / sizeof(element_bytes[0]) };
+	const int of_state = adamw_state_bytes(state),
+	          element_bytes[] = {2, 2, of_state, of_state, kind == GRAD_BF16 ? 2 : 4, 4, 4, 4, 1, 1};
+	enum { PLANES = sizeof(element_bytes) / sizeof(element_bytes[0]) }; /* the last two hold scales */
 	const struct adamw_options options = {
 	        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1};
 	int64_t offset[PLANES];
@@ -101,8 +119,9 @@ static int work_open(struct work *w, const struct bench_args *args, enum grad_ki
 	int rc;
 
 	*w = (struct work){.isa = args->isa, .count = args->count ? args->count : INT64_C(1) << 26};
-	if (w->count < 1 || w->count > INT64_C(1) << 40)
-		return err_set(ERR_INPUT, "a benchmark of %lld parameters", (long long)w->count);
+	if (w->count < CACHED * args->threads || w->count > INT64_C(1) << 40)
+		return err_set(ERR_INPUT, "a benchmark of %lld parameters: a thread needs at least 8192",
+		        (long long)w->count);
 	for (int i = 0; i < PLANES; i++) {
 		offset[i] = w->bytes;
 		w->bytes = round_up(w->bytes + w->count * element_bytes[i], 64) + SLAB_SKEW_BYTES;
@@ -117,8 +136,11 @@ static int work_open(struct work *w, const struct bench_args *args, enum grad_ki
 	        .m = at + offset[2],
 	        .v = at + offset[3],
 	        .grad = at + offset[4],
+	        .m_scale = (float *)(void *)(at + offset[8]),
+	        .v_scale = (float *)(void *)(at + offset[9]),
 	        .decay = 1,
 	        .grad_kind = kind,
+	        .state = state,
 	};
 	for (int k = 0; k < STREAMS; k++)
 		w->stream[k] = (float *)(at + offset[5 + k]);
@@ -137,38 +159,43 @@ static double seconds_of(struct pool *pool, struct work *w, pool_fn *fn)
 /* One row of the result: both in turn on so many threads. */
 static int measure(json_t *rows, struct work *w, int threads, double bytes_per_parameter)
 {
-	double rate[ROUNDS], limit[ROUNDS], ratio[ROUNDS];
+	double rate[ROUNDS], limit[ROUNDS], ratio[ROUNDS], cached[ROUNDS];
 	struct pool *pool;
 	int rc = pool_open(&pool, threads);
 
 	if (rc)
 		return rc;
 	for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
-		double rmw = seconds_of(pool, w, rmw_task), adam = seconds_of(pool, w, adam_task);
+		double rmw = seconds_of(pool, w, rmw_task), adam = seconds_of(pool, w, adam_task),
+		       core = seconds_of(pool, w, cached_task);
 
 		if (round < 0)
 			continue;
 		rate[round] = (double)w->count / adam;
 		limit[round] = 8.0 * STREAMS * (double)w->count / rmw;
+		cached[round] = (double)w->count / core * bytes_per_parameter;
 		ratio[round] = rate[round] * bytes_per_parameter / limit[round];
 	}
 	pool_close(pool);
-	json_array_append_new(
-	        rows, json_pack("{s:i, s:f, s:f, s:f, s:f}", "threads", threads, "parameters_per_s",
-	                      bench_median(rate, ROUNDS), "gbps",
-	                      bench_median(rate, ROUNDS) * bytes_per_parameter * 1e-9, "rmw3_gbps",
-	                      bench_median(limit, ROUNDS) * 1e-9, "of_rmw3", bench_median(ratio, ROUNDS)));
+	json_array_append_new(rows,
+	        json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "threads", threads, "parameters_per_s",
+	                bench_median(rate, ROUNDS), "gbps",
+	                bench_median(rate, ROUNDS) * bytes_per_parameter * 1e-9, "rmw3_gbps",
+	                bench_median(limit, ROUNDS) * 1e-9, "of_rmw3", bench_median(ratio, ROUNDS),
+	                "cached_gbps", bench_median(cached, ROUNDS) * 1e-9, "bound",
+	                bench_median(cached, ROUNDS) < bench_median(limit, ROUNDS) ? "cores" : "memory"));
 	return 0;
 }
 
-static int adam(json_t **result, const struct bench_args *args, enum grad_kind kind)
+/* Bytes that cross the bus: weights and state read and written, the gradient read. */
+static int adam(json_t **result, const struct bench_args *args, enum grad_kind kind, enum adamw_state state)
 {
-	int bytes_per_parameter = kind == GRAD_BF16 ? 26 : 28, rc;
+	int bytes_per_parameter = 8 + 4 * adamw_state_bytes(state) + (kind == GRAD_BF16 ? 2 : 4), rc;
 	json_t *rows = json_array();
 	struct pool *pool = NULL;
 	struct work w;
 
-	rc = work_open(&w, args, kind);
+	rc = work_open(&w, args, kind, state);
 	if (!rc)
 		rc = pool_open(&pool, args->threads);
 	if (!rc)
@@ -180,9 +207,9 @@ static int adam(json_t **result, const struct bench_args *args, enum grad_kind k
 			rc = measure(rows, &w, args->threads, bytes_per_parameter);
 	}
 	if (!rc)
-		*result = json_pack("{s:s, s:I, s:i, s:i, s:O}", "isa", adamw_isa_name(args->isa),
-		        "parameters", (json_int_t)w.count, "bytes_per_parameter", bytes_per_parameter,
-		        "rounds", ROUNDS, "runs", rows);
+		*result = json_pack("{s:s, s:s, s:I, s:i, s:i, s:O}", "isa", adamw_isa_name(args->isa),
+		        "state", adamw_state_name(state), "parameters", (json_int_t)w.count,
+		        "bytes_per_parameter", bytes_per_parameter, "rounds", ROUNDS, "runs", rows);
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_decref(rows);
@@ -192,10 +219,20 @@ static int adam(json_t **result, const struct bench_args *args, enum grad_kind k
 
 int bench_adam(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_BF16);
+	return adam(result, args, GRAD_BF16, ADAMW_STATE_F32);
 }
 
 int bench_adam_f32(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_F32);
+	return adam(result, args, GRAD_F32, ADAMW_STATE_F32);
+}
+
+int bench_adam_bf16_state(json_t **result, const struct bench_args *args)
+{
+	return adam(result, args, GRAD_BF16, ADAMW_STATE_BF16);
+}
+
+int bench_adam_8bit_state(json_t **result, const struct bench_args *args)
+{
+	return adam(result, args, GRAD_BF16, ADAMW_STATE_8BIT);
 }

@@ -228,13 +228,15 @@ ADAMW_TABLE struct adamw_map adamw_map_unsigned = {
 /* |x| of at most about 1; NaN and 0 give the position of 0, which is `zero`. */
 ADAMW_FN uint32_t adamw_position(const struct adamw_map *map, float x, uint32_t zero)
 {
-	int above = 0;
+	int above = 0, decade;
+	float p;
 
 	for (int i = 0; i < 8; i++)
 		above += x > map->edge[i];
-	if (above == 0)
-		return zero;
-	return (uint32_t)fminf(fmaf(x, map->scale[above - 1], map->start[above - 1]), map->last[above - 1]);
+	decade = (above - 1) & 7;
+	p = fmaf(x, map->scale[decade], map->start[decade]);
+	p = p < map->last[decade] ? p : map->last[decade];
+	return above == 0 ? zero : (uint32_t)(int32_t)p;
 }
 
 ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
@@ -248,11 +250,9 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 /* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
 ADAMW_FN uint8_t adamw_encode_signed(float x)
 {
-	uint32_t p = adamw_position(&adamw_map_signed, fabsf(x), 0);
+	int32_t p = (int32_t)adamw_position(&adamw_map_signed, fabsf(x), 0);
 
-	if (x < 0)
-		return (uint8_t)(127 - (p < 127 ? p : 127));
-	return (uint8_t)(127 + p);
+	return (uint8_t)(127 + (x < 0 ? -(p < 127 ? p : 127) : p));
 }
 
 ADAMW_FN uint8_t adamw_encode_unsigned(float x)

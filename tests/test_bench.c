@@ -29,8 +29,8 @@ static void check_figures(const json_t *value)
 static void test_rows(void **state)
 {
 	static const char *const names[] = {
-	        "adam", "adam-f32", "pool", "load", "load-f32", "load-checkpoint"};
-	struct bench_args args = {.threads = 2, .count = 1000};
+	        "adam", "adam-f32", "adam-bf16", "adam-8bit", "pool", "load", "load-f32", "load-checkpoint"};
+	struct bench_args args = {.threads = 2, .count = 20000};
 
 	(void)state;
 	check_ok(adamw_isa_find(&args.isa, "auto"));

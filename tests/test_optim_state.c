@@ -1,0 +1,391 @@
+/* links: optim */
+#include "check.h"
+
+#include "base/num.h"
+#include "optim/adamw.h"
+
+#include <float.h>
+#include <math.h>
+
+/* The forms of AdamW's state: the same bits by every ISA and in pieces, stochastic rounding, 8-bit maps. */
+
+enum { MOST = 16000, BLOCKS = MOST / ADAMW_BLOCK + 1 };
+
+struct planes {
+	uint16_t hi[MOST];
+	int16_t lo[MOST];
+	uint32_t m[MOST], v[MOST];
+	float m_scale[BLOCKS], v_scale[BLOCKS];
+};
+
+static struct planes before, expected, got;
+static uint32_t grad[MOST];
+
+static const struct adamw_options usual = {
+        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1, .seed = 7};
+
+static uint32_t any_bits(uint64_t seed, uint64_t i)
+{
+	uint64_t r = rng_u64(seed, 7, i);
+	uint32_t bits = (uint32_t)r & 0x807fffff;
+
+	switch (r >> 32 & 31) {
+	case 0:
+		return bits; /* subnormal */
+	case 1:
+		return bits & 0x80000000;
+	case 2:
+		return bits | 0x7f800000;
+	case 3:
+		return bits | (1 + (uint32_t)(r >> 40) % 3) << 23;
+	default:
+		return bits | (100 + (uint32_t)(r >> 40) % 40) << 23;
+	}
+}
+
+static void fill(uint64_t seed, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++) {
+		uint32_t w = any_bits(seed, 4 * i);
+
+		before.hi[i] = plane_hi(w);
+		before.lo[i] = plane_lo(w);
+		before.m[i] = any_bits(seed, 4 * i + 1);
+		before.v[i] = any_bits(seed, 4 * i + 2) & 0x7fff7fff;
+		grad[i] = any_bits(seed, 4 * i + 3);
+	}
+	for (int i = 0; i < BLOCKS; i++) {
+		before.m_scale[i] = 1e-3f * (float)(1 + i % 5);
+		before.v_scale[i] = 1e-6f * (float)(1 + i % 7);
+	}
+}
+
+static struct adamw_span span_of(struct planes *p, struct adamw_span s)
+{
+	s.hi = p->hi;
+	s.lo = p->lo;
+	s.m = p->m;
+	s.v = p->v;
+	s.m_scale = p->m_scale;
+	s.v_scale = p->v_scale;
+	s.grad = grad;
+	return s;
+}
+
+/* Pieces of `piece` elements (0: all at once), in descending order. */
+static void update(
+        struct planes *p, struct adamw_span s, const struct adamw_step *step, int64_t piece, int isa)
+{
+	int64_t count = s.count;
+
+	memcpy(p, &before, sizeof(*p));
+	s = span_of(p, s);
+	if (piece == 0) {
+		adamw_update(&s, step, isa);
+		return;
+	}
+	for (int64_t first = (count - 1) / piece * piece; first >= 0; first -= piece) {
+		struct adamw_span part = s;
+
+		adamw_span_advance(&part, first);
+		part.count = count - first < piece ? count - first : piece;
+		adamw_update(&part, step, isa);
+	}
+}
+
+static void check_case(struct adamw_span s, const struct adamw_step *step)
+{
+	enum adamw_isa found;
+
+	update(&expected, s, step, 0, ADAMW_ISA_SCALAR);
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+		if (adamw_isa_find(&found, adamw_isa_name(isa)))
+			continue;
+		update(&got, s, step, 0, isa);
+		assert_memory_equal(&got, &expected, sizeof(got));
+		if (s.count > 0) {
+			update(&got, s, step, s.state == ADAMW_STATE_8BIT ? ADAMW_BLOCK : 333, isa);
+			assert_memory_equal(&got, &expected, sizeof(got));
+		}
+	}
+}
+
+static void test_bits_of_every_isa_and_piece(void **state)
+{
+	struct adamw_step steps[3];
+
+	(void)state;
+	adamw_step_init(&steps[0], &usual, 1e-3, 1, 1);
+	adamw_step_init(&steps[1], &usual, 1e-3, 1000000, 0.37);
+	adamw_step_init(&steps[2], &usual, 1e-3, 5, 0x1p-100);
+	for (int i = 0; i < 12 * 128 + 48; i++) {
+		struct adamw_span s = {.count = i / 12,
+		        .decay = i & 1,
+		        .grad_kind = i >> 1 & 1 ? GRAD_F32 : GRAD_BF16,
+		        .state = (enum adamw_state)(i % ADAMW_STATE_COUNT),
+		        .tensor = i % 11};
+
+		if (s.count > 127)
+			s.count = 1000 + 301 * (i % 48);
+		if (s.state != ADAMW_STATE_8BIT)
+			s.first = (INT64_C(1) << (i % 41)) + i;
+		fill((uint64_t)i, s.count);
+		check_case(s, &steps[i % 5 % 3]);
+	}
+}
+
+/* A finite gradient, however large, leaves state that is finite and not subnormal. */
+static void test_state_stays_finite_and_normal(void **state)
+{
+	struct adamw_step step;
+
+	(void)state;
+	adamw_step_init(&step, &usual, 1e-3, 1, 1);
+	for (int kind = 0; kind < 2; kind++) {
+		struct adamw_span s = {.count = 4096, .grad_kind = GRAD_F32, .state = (enum adamw_state)kind};
+
+		fill(3, s.count);
+		for (int i = 0; i < 4096; i++) {
+			before.m[i] = before.v[i] = 0;
+			grad[i] = rng_u64(1, 1, i) % 0x7f800000;
+		}
+		for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+			enum adamw_isa found;
+
+			if (adamw_isa_find(&found, adamw_isa_name(isa)))
+				continue;
+			update(&got, s, &step, 0, isa);
+			for (int i = 0; i < 4096; i++) {
+				float m =
+				        kind ? bf16_to_f32(((uint16_t *)got.m)[i]) : f32_from_bits(got.m[i]);
+				float v =
+				        kind ? bf16_to_f32(((uint16_t *)got.v)[i]) : f32_from_bits(got.v[i]);
+
+				assert_true(isfinite(m) && (m == 0 || fabsf(m) >= FLT_MIN));
+				assert_true(isfinite(v) && (v == 0 || v >= FLT_MIN));
+			}
+		}
+	}
+}
+
+static void test_rounding_by_definition(void **state)
+{
+	(void)state;
+	for (uint32_t random = 0; random < 0x10000; random += 0x101) {
+		uint32_t low = random * 40503u & 0xffff;
+
+		assert_int_equal(adamw_round(f32_from_bits(0x3f800000 | low), random),
+		        0x3f80 + (low + random > 0xffff));
+		assert_int_equal(adamw_round(f32_from_bits(0xbf800000 | low), random),
+		        0xbf80 + (low + random > 0xffff));
+		assert_int_equal(adamw_round(f32_from_bits(0x7f7fffff), random), 0x7f7f);
+		assert_int_equal(adamw_round(-INFINITY, random), 0xff7f);
+		assert_int_equal(adamw_round(NAN, random), 0x7fc0);
+		assert_int_equal(adamw_round(0, random), 0);
+		assert_true(adamw_round(f32_from_bits(0x007fffff), random) == (random ? 0x0080 : 0));
+	}
+}
+
+/* Of 16 bits, with mean 0 and deviation 1. */
+static double uniform(uint32_t bits)
+{
+	return ((bits + 0.5) / 65536 - 0.5) * sqrt(12);
+}
+
+/* Uniform; independent of other places, other rows and the update before, which is to say over many keys:
+ * means and correlations within 5 standard deviations. Places share their rows' words and rows their places',
+ * so the samples of a correlation are fewer than the elements. */
+static void test_random_bits(void **state)
+{
+	enum { KEYS = 256, N = 4 * ADAMW_ROW, LAGS = 6 };
+	static const int lags[LAGS] = {1, 2, 64, ADAMW_ROW, 4096, 65536};
+	double sums[4 + LAGS] = {0};
+
+	(void)state;
+	for (uint64_t k = 0; k < KEYS; k++) {
+		struct adamw_keys keys = adamw_keys_of(rng_u64(7, 1, k), 3),
+		                  other = adamw_keys_of(rng_u64(7, 1, k + 1), 3);
+
+		for (int64_t i = 0; i < N; i++) {
+			uint32_t r = adamw_random(keys, i);
+			double m = uniform(r & 0xffff), v = uniform(r >> 16);
+
+			sums[0] += m;
+			sums[1] += v;
+			sums[2] += m * v;
+			sums[3] += m * uniform(adamw_random(other, i) & 0xffff);
+			for (int l = 0; l < LAGS; l++)
+				sums[4 + l] += m * uniform(adamw_random(keys, i + lags[l]) & 0xffff);
+		}
+	}
+	for (int j = 0; j < 4 + LAGS; j++) {
+		double samples = j >= 7 || j == 3 ? KEYS * 4 : KEYS * ADAMW_ROW;
+
+		if (!(fabs(sums[j] / KEYS / N) < 5 / sqrt(samples)))
+			fail_msg("sum %d: %g", j, sums[j] / KEYS / N);
+	}
+}
+
+/* The mean over many updates of what is kept is what was computed: v decays by a thousandth at a time, which
+ * no rounding to nearest would let it do. */
+static void test_rounding_is_unbiased(void **state)
+{
+	enum { N = 4096, STEPS = 500 };
+	struct adamw_span s = {.count = N, .state = ADAMW_STATE_BF16};
+	enum adamw_isa isa = 0;
+	double sum = 0;
+
+	(void)state;
+	check_ok(adamw_isa_find(&isa, "auto"));
+	memset(&before, 0, sizeof(before));
+	memset(grad, 0, sizeof(grad));
+	for (int i = 0; i < N; i++)
+		((uint16_t *)before.v)[i] = 0x3f80;
+	memcpy(&got, &before, sizeof(got));
+	s = span_of(&got, s);
+	for (int t = 1; t <= STEPS; t++) {
+		struct adamw_step step;
+
+		adamw_step_init(&step, &usual, 1e-3, t, 1);
+		adamw_update(&s, &step, isa);
+	}
+	for (int i = 0; i < N; i++)
+		sum += bf16_to_f32(((uint16_t *)got.v)[i]) / N;
+	/* a step adds less than 2^-8 * sqrt(0.1) to the deviation of one */
+	if (!(fabs(sum / pow(0.999, STEPS) - 1) < 5 * 0x1p-8 * sqrt(0.1 * STEPS / N)))
+		fail_msg("mean %g, expected %g", sum, pow(0.999, STEPS));
+}
+
+/* create_dynamic_map of bitsandbytes in double: ascending values. */
+static void published_map(double *map, int is_signed)
+{
+	int count = 0;
+
+	for (int i = 0; i < 7; i++) {
+		int parts = is_signed ? 1 << i : 2 << i;
+
+		for (int j = 0; j < parts; j++) {
+			double mean = 0.1 + 0.9 * (j + 0.5) / parts;
+
+			map[count++] = mean * pow(10, i - 6);
+			if (is_signed)
+				map[count++] = -mean * pow(10, i - 6);
+		}
+	}
+	map[count++] = 0;
+	map[count++] = 1;
+	assert_int_equal(count, 256);
+	for (int i = 1; i < 256; i++)
+		for (int j = i; j > 0 && map[j] < map[j - 1]; j--) {
+			double x = map[j];
+
+			map[j] = map[j - 1];
+			map[j - 1] = x;
+		}
+}
+
+static float decode(int is_signed, int code)
+{
+	return is_signed ? adamw_decode_signed((uint8_t)code) : adamw_decode_unsigned((uint8_t)code);
+}
+
+static int encode(int is_signed, float x)
+{
+	return is_signed ? adamw_encode_signed(x) : adamw_encode_unsigned(x);
+}
+
+static void test_maps(void **state)
+{
+	double map[256], worst = 0;
+
+	(void)state;
+	for (int is_signed = 0; is_signed < 2; is_signed++) {
+		published_map(map, is_signed);
+		for (int code = 0; code < 256; code++) {
+			float value = decode(is_signed, code);
+
+			if (!(fabs(value - map[code]) <= 0x1p-23 * fabs(map[code])))
+				fail_msg("code %d is %a, not %a", code, value, map[code]);
+			assert_int_equal(encode(is_signed, value), code);
+			if (code > 0) { /* the nearest, to 2^-16 of a step */
+				double middle = (map[code] + map[code - 1]) / 2,
+				       step = map[code] - map[code - 1];
+
+				assert_int_equal(encode(is_signed, (float)(middle - 1e-4 * step)), code - 1);
+				assert_int_equal(encode(is_signed, (float)(middle + 1e-4 * step)), code);
+			}
+		}
+		assert_true(decode(is_signed, 255) == 1 && decode(is_signed, is_signed ? 127 : 0) == 0);
+		worst = 0;
+		for (int i = 0; i <= 1000000; i++) {
+			float x = (float)i / 1000000 * (is_signed && i & 1 ? -1 : 1);
+
+			worst = fmax(worst, fabs(x - decode(is_signed, encode(is_signed, x))));
+		}
+		assert_true(worst <= 0.9 / (is_signed ? 128 : 256) * (1 + 1e-4));
+		assert_true(worst >= 0.9 / (is_signed ? 128 : 256) * (1 - 1e-3));
+	}
+	assert_int_equal(adamw_encode_signed(-1), 0);
+	assert_int_equal(adamw_encode_signed(NAN), 127);
+}
+
+/* A block by the definition, in plain loops over the published map. */
+static void test_8bit_block(void **state)
+{
+	double map_m[256], map_v[256];
+	struct adamw_step step;
+	struct adamw_span s = {.count = 300, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+
+	(void)state;
+	published_map(map_m, 1);
+	published_map(map_v, 0);
+	adamw_step_init(&step, &usual, 1e-3, 3, 1);
+	memset(&before, 0, sizeof(before));
+	for (int i = 0; i < 300; i++) {
+		((uint8_t *)before.m)[i] = (uint8_t)(i * 7);
+		((uint8_t *)before.v)[i] = (uint8_t)(i * 5);
+		before.hi[i] = 0x3c00;
+		grad[i] = f32_bits((float)rng_normal(1, 2, i) * 1e-3f);
+	}
+	before.m_scale[0] = before.m_scale[1] = 1e-3f;
+	before.v_scale[0] = before.v_scale[1] = 1e-6f;
+	update(&got, s, &step, 0, ADAMW_ISA_SCALAR);
+	for (int block = 0; block < 2; block++) {
+		int first = block * ADAMW_BLOCK, end = block ? 300 : ADAMW_BLOCK;
+		double top_m = 0, top_v = 0;
+
+		for (int turn = 0; turn < 2; turn++)
+			for (int i = first; i < end; i++) {
+				double g = f32_from_bits(grad[i]);
+				double m = 0.9 * 1e-3 * map_m[((uint8_t *)before.m)[i]] + 0.1 * g;
+				double v = 0.999 * 1e-6 * map_v[((uint8_t *)before.v)[i]] + 0.001 * g * g;
+				double code_m = map_m[((uint8_t *)got.m)[i]] * got.m_scale[block];
+				double code_v = map_v[((uint8_t *)got.v)[i]] * got.v_scale[block];
+
+				if (turn == 0) {
+					top_m = fmax(top_m, fabs(m));
+					top_v = fmax(top_v, v);
+					continue;
+				}
+				assert_true(fabs(code_m - m) <= 0.00704 * top_m);
+				assert_true(fabs(code_v - v) <= 0.00352 * top_v);
+			}
+		assert_true(fabs(got.m_scale[block] / top_m - 1) < 1e-5);
+		assert_true(fabs(got.v_scale[block] / top_v - 1) < 1e-5);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_bits_of_every_isa_and_piece),
+	        cmocka_unit_test(test_state_stays_finite_and_normal),
+	        cmocka_unit_test(test_rounding_by_definition),
+	        cmocka_unit_test(test_random_bits),
+	        cmocka_unit_test(test_rounding_is_unbiased),
+	        cmocka_unit_test(test_maps),
+	        cmocka_unit_test(test_8bit_block),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
