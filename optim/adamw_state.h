@@ -185,9 +185,10 @@ ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
  *     code = 127 + p with the sign of the value, unsigned p - 1
  *
  * A value stands for x / scale, scale being the largest |x| of the block. The code of x is that of the
- * nearest value; midway, of the larger one inside a decade and of the smaller one between decades (in size).
- * Largest error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1), 0.9 / 256 =
- * 0.00352 unsigned. */
+ * nearest value (found in fp32, so between two values to about 2^-16 of their distance; unsigned, only 0 is
+ * 0); midway, of the larger one inside a decade and of the smaller one between decades (in size). Largest
+ * error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1), 0.9 / 256 = 0.00352
+ * unsigned. */
 struct adamw_map {
 	float edge[8]; /* midway between the last value of one decade and the first of the next: x is of
 	                  decade i if it is above i + 1 of them, and 0 if it is above none */
@@ -255,9 +256,12 @@ ADAMW_FN uint8_t adamw_encode_signed(float x)
 	return (uint8_t)(127 + (x < 0 ? -(p < 127 ? p : 127) : p));
 }
 
+/* What is above 0 does not become 0: a later quotient of an m that did not vanish would be m / epsilon. */
 ADAMW_FN uint8_t adamw_encode_unsigned(float x)
 {
-	return (uint8_t)(adamw_position(&adamw_map_unsigned, x, 1) - 1);
+	uint32_t p = adamw_position(&adamw_map_unsigned, x, 1);
+
+	return (uint8_t)(p - 1 + (p == 1 && x > 0));
 }
 
 ADAMW_FN float adamw_decode_signed(uint8_t code)

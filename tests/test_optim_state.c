@@ -311,7 +311,9 @@ static void test_maps(void **state)
 				double middle = (map[code] + map[code - 1]) / 2,
 				       step = map[code] - map[code - 1];
 
-				assert_int_equal(encode(is_signed, (float)(middle - 1e-4 * step)), code - 1);
+				int below = is_signed || code > 1 ? code - 1 : 1; /* v above 0 stays */
+
+				assert_int_equal(encode(is_signed, (float)(middle - 1e-4 * step)), below);
 				assert_int_equal(encode(is_signed, (float)(middle + 1e-4 * step)), code);
 			}
 		}
@@ -326,6 +328,8 @@ static void test_maps(void **state)
 		assert_true(worst >= 0.9 / (is_signed ? 128 : 256) * (1 - 1e-3));
 	}
 	assert_int_equal(adamw_encode_signed(-1), 0);
+	assert_int_equal(adamw_encode_unsigned(FLT_MIN), 1);
+	assert_int_equal(adamw_encode_unsigned(0), 0);
 	assert_int_equal(adamw_encode_signed(NAN), 127);
 }
 
@@ -375,6 +379,34 @@ static void test_8bit_block(void **state)
 	}
 }
 
+/* A v far below the largest of its block stays above 0, so what is left of m when gradients end is not
+ * divided by epsilon. */
+static void test_small_v_makes_no_large_step(void **state)
+{
+	struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+	struct adamw_step step;
+	float first, second;
+
+	(void)state;
+	memset(&before, 0, sizeof(before));
+	memset(before.m, 127, 256); /* the code of 0 */
+	for (int i = 0; i < 256; i++) {
+		before.hi[i] = 0x3f80;
+		grad[i] = f32_bits(i ? 1e-5f : 1.0f);
+	}
+	adamw_step_init(&step, &usual, 1e-3, 1, 1);
+	update(&got, s, &step, 0, ADAMW_ISA_SCALAR);
+	first = f32_from_bits(plane_join(got.hi[1], got.lo[1]));
+	memcpy(&before, &got, sizeof(got));
+	memset(grad, 0, sizeof(grad));
+	adamw_step_init(&step, &usual, 1e-3, 2, 1);
+	update(&got, s, &step, 0, ADAMW_ISA_SCALAR);
+	second = f32_from_bits(plane_join(got.hi[1], got.lo[1]));
+	assert_true(first < 1);
+	if (!(fabsf(second - first) <= 1.1e-3f))
+		fail_msg("a step of %g at a learning rate of 1e-3", (double)(first - second));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +417,7 @@ int main(void)
 	        cmocka_unit_test(test_rounding_is_unbiased),
 	        cmocka_unit_test(test_maps),
 	        cmocka_unit_test(test_8bit_block),
+	        cmocka_unit_test(test_small_v_makes_no_large_step),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
