@@ -170,7 +170,7 @@ static const struct memory *memory(void)
 
 int numa_prefer(void *base, int64_t bytes, int os_index)
 {
-	int error = memory()->bind(base, bytes, os_index);
+	int error = os_index < 0 ? 0 : memory()->bind(base, bytes, os_index);
 
 	return error ? err_set(ERR_DEVICE, "memory cannot be bound to node %d: %s", os_index, strerror(error))
 	             : 0;

@@ -24,8 +24,8 @@ struct numa_found {
 	                         itself */
 };
 
-/* Page-aligned base; bytes > 0. ERR_DEVICE with the system's words where it refuses; the range is usable all
- * the same. Any thread. */
+/* Page-aligned base; bytes > 0. A node below 0, that of a pool which knows none, is no preference. ERR_DEVICE
+ * with the system's words where it refuses; the range is usable all the same. Any thread. */
 int numa_prefer(void *base, int64_t bytes, int os_index);
 int numa_spread(void *base, int64_t bytes);
 

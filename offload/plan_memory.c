@@ -13,8 +13,11 @@ static const struct {
 	enum plan_part part;
 } names[] = {
         {"weights", PART_WEIGHTS},
+        {"weights hi", PART_WEIGHTS},
+        {"weights lo", PART_WEIGHTS},
         {"update hi", PART_WEIGHTS},
         {"gradients", PART_GRADIENTS},
+        {"reduced gradients", PART_GRADIENTS},
         {"rounded gradients", PART_GRADIENTS},
         {"update gradient", PART_GRADIENTS},
         {"gradient ring", PART_GRADIENTS},

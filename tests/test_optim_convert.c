@@ -118,7 +118,7 @@ static void test_as_an_update_stores_it(void **state)
 	(void)state;
 	values_fill(&m, 6, ADAMW_MOMENT_M);
 	for (int i = 0; i < COUNT; i++)
-		v.x[i] = fminf(adamw_flush(m.x[i]) * adamw_flush(m.x[i]), FLT_MAX);
+		v.x[i] = fminf(adamw_flush(m.x[i]) * adamw_flush(m.x[i]), ADAMW_LARGEST);
 	adamw_step_init(&step, &o, 1e-3, 1, 1);
 	adamw_update(&span, &step, ADAMW_ISA_SCALAR);
 	adamw_state_narrow(m.words, m.scale, m.x, COUNT, ADAMW_STATE_8BIT, ADAMW_MOMENT_M);

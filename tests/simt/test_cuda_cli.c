@@ -81,7 +81,7 @@ static void test_train(void **state)
 	for (int i = 0; i < STEPS; i++)
 		assert_true(host[i] - cuda[i] < 1e-4 && cuda[i] - host[i] < 1e-4);
 	setenv("FERRY_SIMT_SEED", "77", 1);
-	check_train(0, "seed", "compute_dtype=fp32 activations=offload device=cuda vram_budget=302280000");
+	check_train(0, "seed", "compute_dtype=fp32 activations=offload device=cuda vram_budget=302300000");
 	unsetenv("FERRY_SIMT_SEED");
 	check_same_model("cuda", "seed");
 	setenv("FERRY_SIMT_EAGER", "1", 1);
