@@ -163,11 +163,12 @@ static void read_caches(struct topology *t, hwloc_topology_t h)
 	}
 }
 
-/* Plugins that start a driver, or look for a display, to tell what PCI has told already. */
+/* Plugins that start a driver, or look for a display, to tell what PCI has told already; and the one that
+ * asks libpciaccess, whose lists stay in memory: hwloc reads the same from the system's files. */
 static void leave_drivers_alone(hwloc_topology_t h)
 {
 #if HWLOC_API_VERSION >= 0x00020100
-	static const char *const plugins[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
+	static const char *const plugins[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"};
 
 	for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
 		hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugins[i]);
