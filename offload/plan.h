@@ -223,7 +223,7 @@ const char *plan_part_name(enum plan_part part);
 enum plan_part plan_buffer_part(const struct plan_buffer *buffer); /* PART_COUNT: of no part that is known */
 
 /* Bytes of a space by part, during *op: the first operation during which most is alive. What the space has
- * beyond their sum are gaps of placing. ERR_NOMEM. */
+ * beyond their sum are gaps of placing. ERR_NOMEM, ERR_INTERNAL (a buffer of no part). */
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
 
 /* Could a unit become resident that policy offloads? */

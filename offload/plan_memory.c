@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* By what buffers are called; those of a store plane go by the plane. */
@@ -94,11 +93,13 @@ int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *p, enum pl
 
 	memset(bytes, 0, PART_COUNT * sizeof(*bytes));
 	for (int i = 0; i < p->buffer_count && !rc; i++) {
-		enum plan_part part = plan_buffer_part(&p->buffers[i]);
+		const struct plan_buffer *b = &p->buffers[i];
+		enum plan_part part = plan_buffer_part(b);
 
-		assert(part < PART_COUNT);
-		if (p->buffers[i].space == space && is_alive(&p->buffers[i], *op))
-			bytes[part] += p->buffers[i].bytes;
+		if (part == PART_COUNT)
+			rc = err_set(ERR_INTERNAL, "a plan's buffer \"%s\" is of no part of memory", b->what);
+		else if (b->space == space && is_alive(b, *op))
+			bytes[part] += b->bytes;
 	}
 	return rc;
 }
