@@ -72,8 +72,10 @@ static inline double *run_values(const char *name, const char *key, int *count)
 
 		assert_int_equal(json_parse(&row, path, at, (size_t)(end - at)), 0);
 		value = json_object_get(row, key);
-		if (value)
+		if (value) {
+			assert_true(json_is_number(value)); /* null: it was not finite */
 			values[(*count)++] = json_number_value(value);
+		}
 		json_decref(row);
 		at = end + 1;
 	}
@@ -94,7 +96,7 @@ static inline void assert_near_tail(
 
 		int first = a_count < skipped ? a_count : skipped;
 
-		if (a_count - first != b_count)
+		if (a_count - first != b_count || (k == 0 && !b_count))
 			fail_msg("%s: %d and %d rows with %s", why, a_count, b_count, keys[k]);
 		for (int i = 0; i < b_count; i++)
 			if (!(fabs(one[first + i] - two[i]) <= tolerance * fabs(two[i])))
