@@ -30,7 +30,11 @@ static double distance(const char *run, const char *from, double *moved)
 	assert_true(count > 1);
 	assert_int_equal(losses_read(b, 64, run), count);
 	for (int i = 0; i < count; i++)
-		most = fmax(most, fabs(a[i] - b[i]) / fabs(a[i]));
+		if (!(fabs(a[i] - b[i]) / fabs(a[i]) <= most)) {
+			most = fabs(a[i] - b[i]) / fabs(a[i]);
+			if (isnan(most)) /* fmax would pass over it */
+				break;
+		}
 	*moved = (a[0] - a[count - 1]) / a[0];
 	return most;
 }
