@@ -1,5 +1,6 @@
 #include "cli/fit_search.h"
 
+#include "cli/ranks.h"
 #include "cli/simulate.h"
 
 #include "base/err.h"
@@ -273,6 +274,7 @@ int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config
 	int rc;
 
 	*found = (struct fit_found){.bytes = INT64_MAX};
+	o.node_ranks = ranks_on_node(c, machine, c->world_size);
 	if (machine)
 		machine_speed(&o.speed, machine, c->world_size);
 	rc = device_open(&s.meta, "meta", &o);

@@ -49,11 +49,21 @@ static const struct machine_key {
         REAL("gpu.h2d_gbps", h2d_gbps, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.d2h_gbps", d2h_gbps, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.link_gbps", link_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        REAL("gpu.link_latency_us", link_latency_us, 0, 1e6, NEED_NEVER, "0"),
+        REAL("gpu.uplink_gbps", uplink_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        {{.name = "gpu.uplink_gpus",
+                 .type = TYPE_COUNT,
+                 .offset = offsetof(struct machine, uplink_gpus),
+                 .min = 1,
+                 .max = 1e6},
+                NEED_NEVER, "1"},
         REAL("gpu.matmul_share", matmul_share, 0.01, 1, NEED_NEVER, "0.7"),
         REAL("gpu.memory_share", memory_share, 0.01, 1, NEED_NEVER, "0.85"),
         BYTES("host.memory", host_memory_bytes, NEED_ALWAYS, NULL),
         BYTES("host.reserve", host_reserve_bytes, NEED_NEVER, "4GiB"),
         REAL("host.memory_gbps", host_memory_gbps, 1e-3, 1e6, NEED_ALWAYS, NULL),
+        REAL("network.gbps", network_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        REAL("network.latency_us", network_latency_us, 0, 1e6, NEED_NEVER, "0"),
         REAL("host.gflops", host_gflops, 1e-3, 1e9, NEED_NO_GPU, NULL),
         REAL("disk.read_gbps", disk_read_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("disk.write_gbps", disk_write_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
@@ -104,7 +114,7 @@ static int is_remark(const char *path)
 	return !strcmp(dot ? dot + 1 : path, "source");
 }
 
-static int items_take(struct machine *m, unsigned *seen, const struct yaml_doc *doc, const char *path)
+static int items_take(struct machine *m, uint64_t *seen, const struct yaml_doc *doc, const char *path)
 {
 	for (size_t i = 0; i < doc->count; i++) {
 		const struct yaml_item *item = &doc->items[i];
@@ -117,7 +127,7 @@ static int items_take(struct machine *m, unsigned *seen, const struct yaml_doc *
 			return key_unknown(path, item);
 		if (item->is_null || item->is_list)
 			return err_set(ERR_INPUT, "%s:%d: %s wants one value", path, item->line, item->path);
-		*seen |= 1u << (key - keys);
+		*seen |= 1ull << (key - keys);
 		rc = value_set(m, key, item->text);
 		if (rc == ERR_INPUT) {
 			struct err kept = {0};
@@ -133,7 +143,7 @@ static int items_take(struct machine *m, unsigned *seen, const struct yaml_doc *
 }
 
 /* Defaults for what is not there; all that had to be is named at once. */
-static int items_complete(struct machine *m, unsigned seen, const char *path)
+static int items_complete(struct machine *m, uint64_t seen, const char *path)
 {
 	struct str missing = {0};
 	int rc = 0;
@@ -141,7 +151,7 @@ static int items_complete(struct machine *m, unsigned seen, const char *path)
 	for (int i = 0; i < KEY_COUNT && !rc; i++) {
 		enum need need = keys[i].need;
 
-		if (seen & 1u << i)
+		if (seen & 1ull << i)
 			continue;
 		if (keys[i].default_text)
 			rc = value_set(m, &keys[i], keys[i].default_text);
@@ -164,7 +174,7 @@ int machine_read(struct machine **out, const char *path)
 {
 	struct machine *m = mem_alloc(1, sizeof(*m));
 	struct yaml_doc doc = {0};
-	unsigned seen = 0;
+	uint64_t seen = 0;
 	int rc = m ? yaml_read_file(&doc, path) : ERR_NOMEM;
 
 	*out = NULL;
@@ -195,9 +205,20 @@ int64_t machine_ranks_here(const struct machine *m, int64_t world_size)
 	return world_size == CONFIG_AUTO || world_size > most ? most : world_size;
 }
 
+/* Of the rate of one GPU's copies, what is left where all of a switch copy at once; switches fill one after
+ * the other. */
+static double copy_rate(const struct machine *m, double gbps, int64_t ranks)
+{
+	int64_t sharers = ranks < m->uplink_gpus ? ranks : m->uplink_gpus;
+	double uplink = m->uplink_gbps / (double)sharers;
+
+	return 1e9 * (uplink > 0 && uplink < gbps ? uplink : gbps);
+}
+
 void machine_speed(struct device_speed *speed, const struct machine *m, int64_t world_size)
 {
-	double host = 1e9 * m->host_memory_gbps / (double)machine_ranks_here(m, world_size);
+	int64_t ranks = machine_ranks_here(m, world_size);
+	double host = 1e9 * m->host_memory_gbps / (double)ranks;
 
 	if (!m->gpu_count) { /* a copy reads and writes the same memory */
 		*speed = (struct device_speed){.matmul_flops_bf16 = 1e9 * m->host_gflops,
@@ -206,14 +227,20 @@ void machine_speed(struct device_speed *speed, const struct machine *m, int64_t 
 		        .h2d_bytes = host / 2,
 		        .d2h_bytes = host / 2,
 		        .host_memory_bytes = host,
-		        .comm_bytes = host / 2};
+		        .comm_bytes = host / 2,
+		        .network_bytes = 1e9 * m->network_gbps,
+		        .network_latency_s = 1e-6 * m->network_latency_us,
+		        .host_computes = 1};
 		return;
 	}
 	*speed = (struct device_speed){.matmul_flops_bf16 = 1e12 * m->bf16_tflops * m->matmul_share,
 	        .matmul_flops_f32 = 1e12 * m->fp32_tflops * m->matmul_share,
 	        .memory_bytes = 1e9 * m->gpu_memory_gbps * m->memory_share,
-	        .h2d_bytes = 1e9 * m->h2d_gbps,
-	        .d2h_bytes = 1e9 * m->d2h_gbps,
+	        .h2d_bytes = copy_rate(m, m->h2d_gbps, ranks),
+	        .d2h_bytes = copy_rate(m, m->d2h_gbps, ranks),
 	        .host_memory_bytes = host,
-	        .comm_bytes = 1e9 * m->link_gbps};
+	        .comm_bytes = 1e9 * m->link_gbps,
+	        .network_bytes = 1e9 * m->network_gbps,
+	        .comm_latency_s = 1e-6 * m->link_latency_us,
+	        .network_latency_s = 1e-6 * m->network_latency_us};
 }

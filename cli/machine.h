@@ -10,6 +10,9 @@
  *       h2d_gbps: 25                 between host and one GPU, each way at once
  *       d2h_gbps: 25
  *       link_gbps: 25                between GPUs, of each, each way
+ *       link_latency_us: 3.4         of a message between two of them
+ *       uplink_gbps: 25              to the host, each way, of a switch that
+ *       uplink_gpus: 2               so many GPUs share
  *       matmul_share: 0.7            what large matrix products reach of the peaks
  *       memory_share: 0.85           what other kernels reach of memory_gbps
  *     host:
@@ -17,6 +20,9 @@
  *       memory_gbps: 60              read and written, of all nodes together
  *       gflops: 1000                 fp32, of all cores; of use with gpus: 0
  *       reserve: 4GiB                for the system and others
+ *     network:                       to other machines of this kind
+ *       gbps: 25                     of all its adapters together, each way
+ *       latency_us: 14
  *     disk:
  *       read_gbps: 6
  *       write_gbps: 5
@@ -34,6 +40,9 @@ struct machine {
 	int64_t gpu_count;
 	int64_t gpu_memory_bytes, host_memory_bytes, host_reserve_bytes;
 	double bf16_tflops, fp32_tflops, gpu_memory_gbps, h2d_gbps, d2h_gbps, link_gbps;
+	double link_latency_us, uplink_gbps; /* uplink 0: every GPU has its own */
+	int64_t uplink_gpus;
+	double network_gbps, network_latency_us; /* 0: not said */
 	double matmul_share, memory_share;
 	double host_memory_gbps, host_gflops;
 	double disk_read_gbps, disk_write_gbps; /* 0: not said */
@@ -47,7 +56,7 @@ void machine_free(struct machine *machine);
  * computes. world_size CONFIG_AUTO: all that it has room for. */
 int64_t machine_ranks_here(const struct machine *machine, int64_t world_size);
 
-/* What each of those ranks has of it: a GPU, and a share of what they use together. */
+/* What each of those ranks has of it: a GPU, and a share of what they use together, all at once. */
 void machine_speed(struct device_speed *speed, const struct machine *machine, int64_t world_size);
 
 #endif

@@ -21,33 +21,76 @@ static void bound_raise(struct plan_time *t, int64_t ns, const char *what)
 	t->binds = what;
 }
 
+/* Planes that forward needs of a unit cross before the first loss; those that cross again may do so for
+ * backward. */
+static int is_first_fetch(const struct plan *p, int op)
+{
+	int src = p->args[p->ops[op].first_arg].buffer;
+
+	for (int i = 0; i < op; i++)
+		if (p->ops[i].kind == PLAN_FETCH && !p->ops[i].updates &&
+		        p->args[p->ops[i].first_arg].buffer == src)
+			return 0;
+	return 1;
+}
+
+static void work_add(
+        struct plan_time *t, const struct plan *p, int i, const struct stream_work *work, int in_forward)
+{
+	const struct plan_op *op = &p->ops[i];
+	int64_t ns = work->alone_ns;
+
+	t->work_ns[op->queue] += ns;
+	t->bus_ns += work->bus_ns;
+	if (op->kind == PLAN_UPDATE_CPU) {
+		t->update_ns += ns;
+		t->update_bus_ns += work->bus_ns;
+	} else if (op->kind == PLAN_FETCH && !op->updates && in_forward && is_first_fetch(p, i)) {
+		t->fetch_ns += ns;
+		t->fetch_bus_ns += work->bus_ns;
+	} else if (op->kind == PLAN_RETURN && !op->updates) {
+		t->return_ns += ns;
+	} else if (op->queue == QUEUE_COMPUTE && !op->updates) {
+		*(is_forward(op) ? &t->forward_ns : &t->backward_ns) += ns;
+	}
+}
+
+static void cycle_find(struct plan_time *t, const struct plan *p)
+{
+	int in_backward = p->policy.update_in_backward;
+	int64_t updates_ns = in_backward ? 0 : larger(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
+	int64_t before_ns = larger(larger(t->forward_ns, t->fetch_ns), updates_ns);
+	int64_t after_ns = in_backward ? larger(t->backward_ns, t->update_ns) : t->backward_ns;
+
+	if (p->policy.order == MICRO_BATCH_MAJOR && p->policy.micro_batches > 1)
+		bound_raise(
+		        t, t->return_ns + updates_ns, "the last step's updates, then gradients that return");
+	else
+		after_ns = larger(after_ns, t->return_ns);
+	bound_raise(t, before_ns + after_ns,
+	        in_backward ? "forward, then the updates inside backward"
+	        : after_ns == t->backward_ns
+	                ? "backward, then the updates that wait for its norm"
+	                : "gradients that return, then the updates that wait for their norm");
+}
+
 void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
-	int64_t updates_ns = 0;
+	int in_forward = 1;
 
 	*t = (struct plan_time){.begin_ns = INT64_MAX, .binds = "nothing"};
 	for (int i = 0; i < p->op_count; i++) {
-		const struct plan_op *op = &p->ops[i];
-		int64_t ns = spans[i].end_ns - spans[i].begin_ns;
-
 		if (spans[i].begin_ns < 0)
 			continue;
+		in_forward &= p->ops[i].kind != PLAN_HEAD;
 		t->begin_ns = t->begin_ns < spans[i].begin_ns ? t->begin_ns : spans[i].begin_ns;
 		t->end_ns = larger(t->end_ns, spans[i].end_ns);
-		t->busy_ns[op->queue] += ns;
-		if (op->kind == PLAN_UPDATE_CPU)
-			updates_ns += ns;
-		if (op->queue == QUEUE_COMPUTE && !op->updates)
-			*(is_forward(op) ? &t->forward_ns : &t->backward_ns) += ns;
+		work_add(t, p, i, &spans[i].work, in_forward);
 	}
 	for (int q = 0; q < QUEUE_COUNT; q++)
-		bound_raise(t, t->busy_ns[q], queue_name((enum queue_kind)q));
-	if (p->policy.update_in_backward)
-		bound_raise(t, t->forward_ns + larger(t->backward_ns, updates_ns),
-		        "forward, then the updates inside backward");
-	else
-		bound_raise(t, t->backward_ns + larger(t->forward_ns, updates_ns),
-		        "backward, then the updates that wait for its norm");
+		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
+	bound_raise(t, t->bus_ns, "the host's memory bus");
+	cycle_find(t, p);
 }
 
 void plan_time_draw(struct str *out, const struct plan_time *t, const struct plan *p,

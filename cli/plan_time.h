@@ -1,14 +1,17 @@
 /* What `ferry plan` says of a step's time: how short it could be at best, what binds it, and who is busy
  * when.
  *
- * The bound. With clipping the updates of a step can start when its last gradient has been returned, and the
- * head of the next step has to wait for them; so, beside each queue's own work, there is the cycle
+ * The bound. Each queue's work, taken as long as it takes with the machine for itself, is one after the
+ * other; what crosses the host's memory bus is, too. With clipping the updates of a step can start when its
+ * last gradient has been returned, and the loss of the next step has to wait for them, and for every unit to
+ * be fetched once; so there is the cycle
  *
- *     backward + max(forward, updates)
+ *     max(backward, return of its gradients) + max(forward, updates, fetches, updates and fetches on the bus)
  *
  * Updates inside backward follow their gradients, and the next forward begins with the unit whose gradient
- * comes last; there the cycle is forward + max(backward, updates). No order of the same operations that keeps
- * these waits is shorter than the largest of all that.
+ * comes last; there they are in the first term. (Where gradients return in each of several micro-batches, the
+ * forwards between may hide them.) No order of the same operations that keeps what they need of each other is
+ * shorter than the largest of all that.
  */
 #ifndef FERRY_CLI_PLAN_TIME_H
 #define FERRY_CLI_PLAN_TIME_H
@@ -17,9 +20,12 @@
 #include "offload/run.h"
 
 struct plan_time {
-	int64_t begin_ns, end_ns;        /* of the step */
-	int64_t busy_ns[QUEUE_COUNT];    /* in spans of the step */
-	int64_t forward_ns, backward_ns; /* of compute's */
+	int64_t begin_ns, end_ns; /* of the step */
+	/* Alone: */
+	int64_t work_ns[QUEUE_COUNT], bus_ns;       /* all of it */
+	int64_t forward_ns, backward_ns, return_ns; /* compute's; gradients on their way to the host */
+	int64_t update_ns, fetch_ns;                /* the CPU's; the first fetch of each unit */
+	int64_t update_bus_ns, fetch_bus_ns;
 	int64_t bound_ns;
 	const char *binds; /* what the bound is of */
 };

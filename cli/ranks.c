@@ -82,6 +82,16 @@ int ranks_check(const struct config *c)
 
 /* ---- what is whose ---- */
 
+int ranks_on_node(const struct config *c, const struct machine *machine, int64_t world_size)
+{
+	if (c->ranks_per_node != CONFIG_AUTO)
+		return (int)c->ranks_per_node;
+	if (machine)
+		return (int)machine_ranks_here(machine, world_size);
+	return c->verb == VERB_PLAN ? (int)(world_size == CONFIG_AUTO ? 1 : world_size)
+	                            : world_self()->local_size;
+}
+
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here)
 {
 	int node = c->ranks_per_node == CONFIG_AUTO ? here : (int)c->ranks_per_node;

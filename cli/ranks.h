@@ -18,6 +18,10 @@
  * the first difference. */
 int ranks_check(const struct config *c);
 
+/* Ranks of a world of that size on each node: ranks_per_node, or what the machine (NULL: this one) has room
+ * for. */
+int ranks_on_node(const struct config *c, const struct machine *machine, int64_t world_size);
+
 /* How sharding_strategy shares out units among so many ranks, `here` of them on this host. ERR_INPUT. */
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here);
 

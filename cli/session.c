@@ -214,6 +214,7 @@ int session_open_device(struct session *s, const char *name)
 	o.threads = threads;
 	o.bootstrap = ranks_bootstrap();
 	o.index = world_self()->local_rank;
+	o.node_ranks = ranks_on_node(c, s->machine, c->world_size);
 	if (s->machine)
 		machine_speed(&o.speed, s->machine, c->world_size);
 	return device_open(&s->device, name, &o);
@@ -324,9 +325,7 @@ static int memory_check(const struct session *s)
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
-	int here = s->machine                     ? (int)machine_ranks_here(s->machine, o.world_size)
-	           : s->config->verb == VERB_PLAN ? o.world_size
-	                                          : world_self()->local_size;
+	int here = ranks_on_node(s->config, s->machine, o.world_size);
 	int rc = positions_check(s, &o);
 
 	if (!rc)

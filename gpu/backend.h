@@ -6,6 +6,7 @@
 #ifndef FERRY_GPU_BACKEND_H
 #define FERRY_GPU_BACKEND_H
 
+#include "gpu/comm_cost.h"
 #include "gpu/device.h"
 #include "gpu/race.h"
 
@@ -61,6 +62,9 @@ struct work {
 };
 const char *work_name(const struct work *work); /* of an op, the op's; static */
 
+/* What a collective sends. */
+void work_traffic(struct comm_traffic *traffic, const struct work *work, enum comm_algorithm algorithm);
+
 struct device_slab;
 
 struct backend {
@@ -107,7 +111,7 @@ struct device {
 	dev_addr arena_base;
 	int64_t arena_bytes; /* 0: no arena is open */
 	struct device_slab *slabs;
-	int slab_count;
+	int slab_count, node_ranks;
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;
 	struct race *race; /* NULL: not asked for */
@@ -115,7 +119,8 @@ struct device {
 struct stream {
 	struct device *device;
 	enum queue_kind queue;
-	struct stream *next; /* of the device's open streams */
+	struct stream *next;     /* of the device's open streams */
+	struct stream_work work; /* kept by backends whose clock is virtual */
 	int race_stream;
 };
 struct event {
@@ -125,6 +130,7 @@ struct event {
 struct comm {
 	struct device *device;
 	int rank, world_size;
+	struct comm_links links;
 };
 
 /* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,

@@ -54,10 +54,13 @@ static int no_such_backend(const char *name)
 static int check_options(const struct device_options *o)
 {
 	const double speeds[] = {o->speed.matmul_flops_bf16, o->speed.matmul_flops_f32, o->speed.memory_bytes,
-	        o->speed.h2d_bytes, o->speed.d2h_bytes, o->speed.host_memory_bytes, o->speed.comm_bytes};
+	        o->speed.h2d_bytes, o->speed.d2h_bytes, o->speed.host_memory_bytes, o->speed.comm_bytes,
+	        o->speed.network_bytes, o->speed.comm_latency_s, o->speed.network_latency_s};
 
-	if (o->threads < 0)
-		return err_set(ERR_INPUT, "device: threads is %d, must not be negative", o->threads);
+	if (o->threads < 0 || o->node_ranks < 0)
+		return err_set(ERR_INPUT, "device: %s is %d, must not be negative",
+		        o->threads < 0 ? "threads" : "node_ranks",
+		        o->threads < 0 ? o->threads : o->node_ranks);
 	if (!(o->host_copy_gbps >= 0) || o->host_copy_gbps > 1e9)
 		return err_set(ERR_INPUT, "device: host_copy_gbps is %g, must be 0 (off) or a positive rate",
 		        o->host_copy_gbps);
@@ -77,6 +80,7 @@ static int backend_open(
 	if (rc)
 		return rc;
 	(*device)->backend = backend;
+	(*device)->node_ranks = options->node_ranks;
 	if (!options->check_races)
 		return 0;
 	(*device)->race = race_open();
@@ -317,6 +321,11 @@ int device_sync(struct device *device)
 	return rc;
 }
 
+void stream_get_work(const struct stream *stream, struct stream_work *work)
+{
+	*work = stream->work;
+}
+
 int event_open(struct event **event, struct device *device)
 {
 	int rc;
@@ -384,6 +393,7 @@ int comm_open_group(struct comm **comm, struct device *device, const struct comm
 	(*comm)->device = device;
 	(*comm)->rank = group->rank;
 	(*comm)->world_size = group->size;
+	comm_links_find(&(*comm)->links, group, device->node_ranks);
 	return 0;
 }
 

@@ -39,8 +39,15 @@ struct device_speed {
 	double matmul_flops_bf16, matmul_flops_f32;
 	double memory_bytes; /* device memory, read + write */
 	double h2d_bytes, d2h_bytes;
-	double host_memory_bytes; /* what the CPU optimizer can move */
-	double comm_bytes;        /* per rank, each way */
+	/* What the host's memory bus carries of this rank: copies each way and the optimizer of the CPU share
+	 * it, read and written. */
+	double host_memory_bytes;
+	double comm_bytes;    /* per rank, each way, to ranks of its node */
+	double network_bytes; /* per node, each way, to others; 0: as much as its ranks have within */
+	double comm_latency_s, network_latency_s; /* of a message, one link further */
+	int host_computes; /* 1: the device's memory is the host's, and ops run on the cores of the CPU
+	                    * optimizer
+	                    */
 };
 
 /* How the ranks of a world hear of each other before their devices are connected, and agree on host values
@@ -69,7 +76,9 @@ struct device_options {
 	                    discards, not what a stream_call does */
 	const struct device_bootstrap *bootstrap; /* cuda: of worlds of more than one rank; stays the
 	                                             caller's until the device is closed */
-	int index; /* cuda: which GPU of those that the process sees; more than there are begin anew */
+	int node_ranks; /* ranks of the world on one node, numbered one after the other: to tell what
+	                   collectives send within a node and between nodes; 0: all */
+	int index;      /* cuda: which GPU of those that the process sees; more than there are begin anew */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 
@@ -160,6 +169,13 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 /* These bytes hold nothing of value from here on in stream order. Costs nothing, except that a poisoning
  * device overwrites them so that a late reader shows. */
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes);
+
+/* What was queued on the stream so far, on a virtual clock: how long it takes with the machine for itself,
+ * and how long the bytes that it moves over the host's memory bus take there. 0 on other devices. */
+struct stream_work {
+	int64_t alone_ns, bus_ns;
+};
+void stream_get_work(const struct stream *stream, struct stream_work *work);
 
 /* Nanoseconds on the device's clock at which this point of the stream is reached. *at_ns must stay valid, and
  * is written by the time a sync returns that waited for this point (a GPU's times are read by the host:

@@ -21,6 +21,19 @@ const char *work_name(const struct work *work)
 	return work->kind == WORK_OP ? op_name(work->op.kind) : work_names[work->kind];
 }
 
+void work_traffic(struct comm_traffic *traffic, const struct work *work, enum comm_algorithm algorithm)
+{
+	static const enum comm_kind kinds[WORK_KIND_COUNT] = {
+	        [WORK_ALL_GATHER] = COMM_ALL_GATHER,
+	        [WORK_REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+	        [WORK_ALL_REDUCE] = COMM_ALL_REDUCE,
+	        [WORK_BROADCAST] = COMM_BROADCAST,
+	};
+
+	comm_traffic_find(traffic, kinds[work->kind], work->collective.bytes,
+	        dtype_bytes(work->collective.dtype), &work->collective.comm->links, algorithm);
+}
+
 /* [base, base + bytes) lies in the arena; *end_bytes becomes the offset of its end. */
 static int check_range(const struct device *device, int64_t *end_bytes, dev_addr base, int64_t bytes)
 {

@@ -425,6 +425,7 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	const struct plan_op *op = &r->plan->ops[index];
 	struct stream *q = r->dock->streams[op->queue];
 	int skip = op_is_skipped(r, op), rc = 0;
+	struct stream_work before, after;
 
 	for (int w = 0; w < op->wait_count && !rc; w++)
 		rc = stream_wait(q, r->events[r->plan->waits[op->first_wait + w]]);
@@ -432,10 +433,15 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 		*span = (struct run_span){.begin_ns = -1};
 		rc = skip ? 0 : stream_stamp(q, &span->begin_ns);
 	}
+	stream_get_work(q, &before);
 	if (!rc && !skip)
 		rc = queue_op(r, q, index);
-	if (span && !rc && !skip)
+	stream_get_work(q, &after);
+	if (span && !rc && !skip) {
+		span->work =
+		        (struct stream_work){after.alone_ns - before.alone_ns, after.bus_ns - before.bus_ns};
 		rc = stream_stamp(q, &span->end_ns);
+	}
 	if (!rc && r->events[index])
 		rc = event_record(r->events[index], q);
 	return rc ? err_note(rc, "operation %d (%s)", index, plan_op_name(op->kind)) : 0;

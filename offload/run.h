@@ -40,9 +40,11 @@ struct run_step {
 	struct adamw_step adamw; /* of those, or of this step where updates run inside backward */
 };
 
-/* Times of one operation on the device's clock, for traces. */
+/* Times of one operation on the device's clock, for traces; and, where that is virtual, how long it takes
+ * with the machine for itself, and its bytes on the host's memory bus (stream_get_work). */
 struct run_span {
 	int64_t begin_ns, end_ns;
+	struct stream_work work;
 };
 
 struct run;

@@ -1,6 +1,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "gpu/backend.h"
+#include "host/meta/meta_clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,28 +9,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The meta backend: work is done, in no time and without bytes, at the moment it is queued; what advances is
- * a clock per stream. A stream's clock says when what was queued on it so far would be done, an event is a
- * copy of one, a wait takes the later of two, and a sync brings the host's clock up, before which nothing
- * that is queued later can begin. Queueing itself takes no time. */
+/* The meta backend: work is done without bytes and arithmetic; what it takes of a machine is told to a clock
+ * (meta_clock.h), which the owning thread's syncs let pass. Queueing itself takes no time. */
 struct meta_device {
 	struct device base;
 	struct device_speed speed;
-	int64_t host_ns;   /* the owning thread's clock */
-	int64_t latest_ns; /* of any stream, ever */
+	struct meta_clock clock;
 	struct device_stats stats;
-};
-
-struct meta_stream {
-	struct stream base;
-	int64_t at_ns;
 };
 
 struct meta_event {
 	struct event base;
-	int is_recorded;
-	int64_t at_ns;
-	enum queue_kind queue;
+	struct meta_stream *stream; /* NULL: never recorded */
+	int64_t count;              /* items of the stream that it stands for */
 };
 
 /* An address that is no host address, so that no byte range of the arena looks like one of a slab. */
@@ -58,21 +50,21 @@ static int meta_open(struct device **device, const struct device_options *option
 
 	if (!d)
 		return ERR_NOMEM;
-	d->speed = (struct device_speed){
-	        .matmul_flops_bf16 = given(s->matmul_flops_bf16, built_in.matmul_flops_bf16),
-	        .matmul_flops_f32 = given(s->matmul_flops_f32, built_in.matmul_flops_f32),
-	        .memory_bytes = given(s->memory_bytes, built_in.memory_bytes),
-	        .h2d_bytes = given(s->h2d_bytes, built_in.h2d_bytes),
-	        .d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes),
-	        .host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes),
-	        .comm_bytes = given(s->comm_bytes, built_in.comm_bytes),
-	};
+	d->speed = *s;
+	d->speed.matmul_flops_bf16 = given(s->matmul_flops_bf16, built_in.matmul_flops_bf16);
+	d->speed.matmul_flops_f32 = given(s->matmul_flops_f32, built_in.matmul_flops_f32);
+	d->speed.memory_bytes = given(s->memory_bytes, built_in.memory_bytes);
+	d->speed.h2d_bytes = given(s->h2d_bytes, built_in.h2d_bytes);
+	d->speed.d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes);
+	d->speed.host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes);
+	d->speed.comm_bytes = given(s->comm_bytes, built_in.comm_bytes);
 	*device = &d->base;
 	return 0;
 }
 
 static void meta_close(struct device *device)
 {
+	meta_clock_close(&((struct meta_device *)device)->clock);
 	mem_free(device);
 }
 
@@ -114,36 +106,34 @@ static void meta_slab_close(struct device *device, struct device_slab *slab)
 
 /* ---- streams and events ---- */
 
+static struct meta_clock *clock_of(struct device *device)
+{
+	return &((struct meta_device *)device)->clock;
+}
+
 static int meta_stream_open(struct stream **stream, struct device *device, enum queue_kind queue)
 {
 	struct meta_stream *s = mem_alloc(1, sizeof(*s));
 
-	(void)device;
 	(void)queue;
 	if (!s)
 		return ERR_NOMEM;
+	meta_clock_add(clock_of(device), s);
 	*stream = &s->base;
 	return 0;
 }
 
 static void meta_stream_close(struct stream *stream)
 {
-	mem_free(stream);
-}
-
-/* The host waits until at_ns. */
-static int sync_to(struct device *device, int64_t at_ns)
-{
-	struct meta_device *d = (struct meta_device *)device;
-
-	if (d->host_ns < at_ns)
-		d->host_ns = at_ns;
-	return 0;
+	meta_clock_remove(clock_of(stream->device), (struct meta_stream *)stream);
 }
 
 static int meta_stream_sync(struct stream *stream)
 {
-	return sync_to(stream->device, ((struct meta_stream *)stream)->at_ns);
+	struct meta_stream *s = (struct meta_stream *)stream;
+
+	meta_clock_run(clock_of(stream->device), s, s->queued_count);
+	return 0;
 }
 
 static int meta_event_open(struct event **event, struct device *device)
@@ -166,114 +156,116 @@ static int meta_event_record(struct event *event, struct stream *stream)
 {
 	struct meta_event *e = (struct meta_event *)event;
 
-	e->is_recorded = 1;
-	e->at_ns = ((struct meta_stream *)stream)->at_ns;
-	e->queue = stream->queue;
+	e->stream = (struct meta_stream *)stream;
+	e->count = e->stream->marked_count = e->stream->queued_count;
 	return 0;
-}
-
-/* The stream cannot begin anything before the host queued it. */
-static void start(struct meta_stream *s)
-{
-	struct meta_device *d = (struct meta_device *)s->base.device;
-
-	if (s->at_ns < d->host_ns)
-		s->at_ns = d->host_ns;
-}
-
-static void advance_to(struct meta_stream *s, int64_t at_ns)
-{
-	struct meta_device *d = (struct meta_device *)s->base.device;
-
-	s->at_ns = at_ns;
-	if (d->latest_ns < at_ns)
-		d->latest_ns = at_ns;
 }
 
 static int meta_stream_wait(struct stream *stream, struct event *event)
 {
-	struct meta_device *d = (struct meta_device *)stream->device;
-	struct meta_stream *s = (struct meta_stream *)stream;
 	struct meta_event *e = (struct meta_event *)event;
 
-	start(s);
-	if (!e->is_recorded || e->at_ns <= s->at_ns)
-		return 0;
-	if (stream->queue == QUEUE_COMPUTE)
-		d->stats.wait_ns[e->queue] += e->at_ns - s->at_ns;
-	advance_to(s, e->at_ns);
-	return 0;
+	return e->stream ? meta_clock_wait((struct meta_stream *)stream, e->stream, e->count) : 0;
 }
 
 static int meta_event_sync(struct event *event)
 {
 	struct meta_event *e = (struct meta_event *)event;
 
-	return e->is_recorded ? sync_to(event->device, e->at_ns) : 0;
+	if (e->stream)
+		meta_clock_run(clock_of(event->device), e->stream, e->count);
+	return 0;
 }
 
 /* ---- work ---- */
 
-static double op_seconds(const struct device_speed *speed, const struct op_cost *c)
-{
-	double flops = c->flops_bf16 / speed->matmul_flops_bf16 + c->flops_f32 / speed->matmul_flops_f32;
+/* What a piece of work takes: alone, and of the memory bus and the cores of the host. */
+struct need {
+	double seconds, bus_bytes, cores;
+};
 
-	return fmax(flops, c->memory_bytes / speed->memory_bytes);
+/* Where the host computes, the device's memory is the host's. */
+static struct need op_need(struct meta_device *d, const struct work *work)
+{
+	const struct device_speed *speed = &d->speed;
+	struct op_cost c;
+	double flops;
+
+	op_cost_of(&work->op, &c);
+	d->stats.flops += c.flops_bf16 + c.flops_f32;
+	flops = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
+	return (struct need){.seconds = fmax(flops, c.memory_bytes / speed->memory_bytes),
+	        .bus_bytes = speed->host_computes ? c.memory_bytes : 0,
+	        .cores = speed->host_computes};
 }
 
-/* Ring algorithms: each rank sends and receives what the others lack. */
-static double collective_seconds(const struct device_speed *speed, const struct work *work)
+static struct need copy_need(const struct meta_device *d, int64_t bytes, double rate)
 {
-	double ranks = work->collective.comm->world_size;
-	double crossing = (double)work->collective.bytes * (ranks - 1) / ranks / speed->comm_bytes;
-
-	if (work->kind == WORK_BROADCAST)
-		return ranks > 1 ? (double)work->collective.bytes / speed->comm_bytes : 0;
-	return work->kind == WORK_ALL_REDUCE ? 2 * crossing : crossing;
+	return (struct need){
+	        .seconds = (double)bytes / rate, .bus_bytes = (double)bytes * (1 + d->speed.host_computes)};
 }
 
-/* How long the work takes; counts what it moves and computes. */
-static double account(struct meta_device *d, const struct work *work)
+/* Ranks of a node send beside each other, each the same: all that leaves the node shares its network. */
+static struct need collective_need(struct meta_device *d, const struct work *work)
 {
-	struct op_cost cost;
+	const struct device_speed *speed = &d->speed;
+	const struct comm *c = work->collective.comm;
+	struct comm_traffic t;
+	double network = 0;
 
+	work_traffic(&t, work, speed->host_computes ? COMM_DIRECT : COMM_RING);
+	if (t.network_bytes)
+		network = (double)t.network_bytes * c->links.node_ranks /
+		          given(speed->network_bytes, speed->comm_bytes * c->links.node_ranks);
+	return (struct need){.seconds = fmax((double)t.node_bytes / speed->comm_bytes, network) +
+	                                t.node_hops * speed->comm_latency_s +
+	                                t.network_hops * speed->network_latency_s,
+	        .bus_bytes = speed->host_computes * 2 * (double)(t.node_bytes + t.network_bytes)};
+}
+
+/* Counts what it moves and computes. */
+static struct need need_find(struct meta_device *d, const struct work *work)
+{
 	switch (work->kind) {
 	case WORK_OP:
-		op_cost_of(&work->op, &cost);
-		d->stats.flops += cost.flops_bf16 + cost.flops_f32;
-		return op_seconds(&d->speed, &cost);
+		return op_need(d, work);
 	case WORK_COPY_IN:
 		d->stats.copied_in_bytes += work->copy_in.bytes;
-		return (double)work->copy_in.bytes / d->speed.h2d_bytes;
+		return copy_need(d, work->copy_in.bytes, d->speed.h2d_bytes);
 	case WORK_COPY_OUT:
 		d->stats.copied_out_bytes += work->copy_out.bytes;
-		return (double)work->copy_out.bytes / d->speed.d2h_bytes;
+		return copy_need(d, work->copy_out.bytes, d->speed.d2h_bytes);
 	case WORK_CALL:
-		return work->call.cost.host_bytes / d->speed.host_memory_bytes;
+		return (struct need){.seconds = work->call.cost.host_bytes / d->speed.host_memory_bytes,
+		        .bus_bytes = work->call.cost.host_bytes,
+		        .cores = d->speed.host_computes};
 	case WORK_ALL_GATHER:
 	case WORK_REDUCE_SCATTER:
 	case WORK_ALL_REDUCE:
 	case WORK_BROADCAST:
-		return collective_seconds(&d->speed, work);
+		return collective_need(d, work);
 	default:
-		return 0;
+		return (struct need){0};
 	}
 }
 
+/* What wants more of the bus than there is takes longer alone, too. */
 static int meta_queue(struct stream *stream, const struct work *work)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
-	struct meta_stream *s = (struct meta_stream *)stream;
-	int64_t took_ns = llround(account(d, work) * 1e9);
+	struct need need = need_find(d, work);
+	double bus_s = need.bus_bytes / d->speed.host_memory_bytes;
+	int64_t ns = llround(fmax(need.seconds, bus_s) * 1e9);
+	struct meta_load load = {
+	        .alone_ns = ns, .share = {ns ? fmin(bus_s * 1e9 / (double)ns, 1) : 0, need.cores}};
 
-	start(s);
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
-	d->stats.busy_ns[stream->queue] += took_ns;
-	advance_to(s, s->at_ns + took_ns);
+	stream->work.alone_ns += ns;
+	stream->work.bus_ns += (int64_t)(bus_s * 1e9);
 	if (work->kind == WORK_STAMP)
-		*work->at_ns = s->at_ns;
-	return 0;
+		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
+	return meta_clock_work((struct meta_stream *)stream, &load);
 }
 
 /* ---- ranks: any number, all taken to be like this one ---- */
@@ -307,9 +299,9 @@ static void meta_get_stats(const struct device *device, struct device_stats *sta
 	stats->copied_out_bytes = d->stats.copied_out_bytes;
 	stats->flops = d->stats.flops;
 	stats->host_memory_rate = d->speed.host_memory_bytes;
-	memcpy(stats->busy_ns, d->stats.busy_ns, sizeof(stats->busy_ns));
-	memcpy(stats->wait_ns, d->stats.wait_ns, sizeof(stats->wait_ns));
-	stats->now_ns = d->latest_ns;
+	memcpy(stats->busy_ns, d->clock.busy_ns, sizeof(stats->busy_ns));
+	memcpy(stats->wait_ns, d->clock.wait_ns, sizeof(stats->wait_ns));
+	stats->now_ns = d->clock.now_ns;
 }
 
 const struct backend backend_meta = {
