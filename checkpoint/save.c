@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/hf_export.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/temp_dir.h"
 
@@ -233,6 +232,8 @@ static int64_t planes_bytes(const struct checkpoint_save *save)
 	for (int p = 0; p < PLANE_COUNT; p++)
 		if (save->planes & 1u << p)
 			bytes += plane_bytes((enum plane)p, save->state, save->model->parameter_count);
+	if (save->weights)
+		bytes += save->model->parameter_count * safetensors_dtype_bits(save->weights->dtype) / 8;
 	return bytes;
 }
 
@@ -272,16 +273,32 @@ static int add_shards(struct manifest *manifest, const struct checkpoint_saving 
 	return err;
 }
 
-/* config.json, tokenizer and so on into hf/, each a file of the manifest. */
+/* hf/: config.json, tokenizer and so on, with the weights where they are wanted. */
+static int write_model_dir(const char *dir, const struct checkpoint_save *save)
+{
+	struct hf_export export;
+	int err;
+
+	if (!save->weights) {
+		err = file_make_dir(dir);
+		return err ? err : hf_export_copy_files(save->files_from, save->config_path, dir);
+	}
+	export = *save->weights;
+	export.dir = dir;
+	export.existing = HF_EXPORT_REFUSE;
+	export.files_from = save->files_from;
+	export.config_path = save->config_path;
+	return hf_export_write(&export, save->model, save->source);
+}
+
+/* It, each of its files a file of the manifest. */
 static int add_model_files(struct manifest *manifest, const struct checkpoint_saving *s)
 {
 	const struct checkpoint_save *save = &s->save;
 	char *dir = file_join(s->temp, "hf"), **names = NULL;
 	size_t count = 0;
-	int err = dir ? file_make_dir(dir) : ERR_NOMEM;
+	int err = dir ? write_model_dir(dir, save) : ERR_NOMEM;
 
-	if (!err)
-		err = hf_export_copy_files(save->files_from, save->config_path, dir);
 	if (!err)
 		err = file_list_dir(dir, &names, &count);
 	for (size_t i = 0; !err && i < count; i++) {

@@ -13,6 +13,7 @@
 #define FERRY_CHECKPOINT_SAVE_H
 
 #include "base/json.h"
+#include "checkpoint/hf_export.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/plane_io.h"
 #include "model/model.h"
@@ -45,7 +46,8 @@ struct checkpoint_save {
 	json_t *training;        /* an object: whatever resuming needs besides planes; rank 0's is written */
 	const char *files_from;  /* directory of config.json and tokenizer; may be NULL */
 	const char *config_path; /* config.json where it lies elsewhere; may be NULL */
-	int total_limit;         /* keep the newest so many; 0: all */
+	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
+	int total_limit;                 /* keep the newest so many; 0: all */
 	struct checkpoint_world world;
 };
 

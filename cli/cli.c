@@ -4,6 +4,7 @@
 #include "cli/preflight.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
+#include "cli/ranks_load.h"
 #include "cli/signals.h"
 
 #include "base/err.h"
@@ -175,7 +176,7 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	if (!err)
 		err = config_check(&c);
 	if (!err)
-		err = world_agree(preflight_check(&c));
+		err = world_agree(ranks_reads_files(&c) ? preflight_check(&c) : 0);
 	if (!err)
 		err = ranks_check(&c);
 	if (!err && !command)

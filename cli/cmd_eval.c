@@ -1,5 +1,6 @@
 /* ferry eval: loss and perplexity of a model on rows, without an optimizer's memory. */
 #include "cli/cli.h"
+#include "cli/ranks_load.h"
 #include "cli/session.h"
 
 #include "base/err.h"
@@ -106,6 +107,8 @@ int cli_eval(const struct config *c)
 	struct row_losses rows = {0};
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
+	if (!rc)
+		rc = ranks_share_model(&s);
 	if (!rc)
 		rc = session_open_rows(&s);
 	if (!rc)

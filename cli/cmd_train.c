@@ -1,6 +1,7 @@
 /* ferry train: opens everything, shows what the run will take, trains, and leaves a checkpoint and a model.
  */
 #include "cli/cli.h"
+#include "cli/ranks_load.h"
 #include "cli/row_show.h"
 #include "cli/run_dir.h"
 #include "cli/sample.h"
@@ -194,17 +195,6 @@ static int trace_prepare(struct trainer *t)
 	return t->spans && t->trace ? 0 : ERR_NOMEM;
 }
 
-static int checkpoint_prepare(struct trainer *t)
-{
-	char *path;
-	int rc = train_find_checkpoint(t->config, &path);
-
-	if (!rc && path)
-		rc = checkpoint_open(&t->checkpoint, path);
-	mem_free(path);
-	return rc;
-}
-
 static int trainer_open(struct trainer *t)
 {
 	const struct config *c = t->config;
@@ -212,12 +202,14 @@ static int trainer_open(struct trainer *t)
 	struct engine_options o;
 	int rc;
 
-	rc = checkpoint_prepare(t);
+	rc = train_open_checkpoint(t);
 	if (!rc)
 		rc = session_open_model(
 		        s, c, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match(t->checkpoint, s->model);
+	if (!rc)
+		rc = ranks_share_model(s);
 	if (!rc)
 		rc = session_open_rows(s);
 	if (!rc)
@@ -238,8 +230,22 @@ static void trainer_close(struct trainer *t)
 	metrics_close(t->metrics);
 	mem_free(t->spans);
 	json_decref(t->trace);
+	json_decref(t->resumed);
 	checkpoint_close(t->checkpoint);
 	session_close(&t->session);
+}
+
+/* Each rank writes its part of a sharded checkpoint: a rank that sees none of rank 0's files is told now. */
+static int output_dir_check(const struct config *c)
+{
+	if (ranks_reads_files(c) || c->state_dict_type == CONFIG_STATE_DICT_FULL ||
+	        file_kind_of(c->output_dir) == FILE_DIR)
+		return 0;
+	return err_set(ERR_INPUT,
+	        "output_dir=%s is not here, and each rank writes its part of a checkpoint there; set "
+	        "state_dict_type=FULL_STATE_DICT, with which rank 0 writes all, or an output_dir that all "
+	        "ranks see",
+	        c->output_dir);
 }
 
 static int outputs_open(struct trainer *t)
@@ -317,10 +323,12 @@ static int train_whole(struct trainer *t)
 	world_set_patience(t->config->watchdog_timeout_s * 1000000000);
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
-		rc = t->checkpoint ? train_load_checkpoint(t) : session_load_weights(&t->session);
+		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
 	rc = world_agree(rc);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
+	if (!rc)
+		rc = world_agree(output_dir_check(t->config));
 	if (rc)
 		return rc;
 	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);

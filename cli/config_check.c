@@ -58,11 +58,6 @@ static int check_needs(const struct config *c)
 
 /* ---- what is not done ---- */
 
-static int unsupported(const struct config *c, const char *key, const char *why)
-{
-	return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key), config_text(c, key), why);
-}
-
 static int contradiction(const struct config *c, const char *key, const char *why)
 {
 	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
@@ -85,25 +80,6 @@ static int check_refused(const struct config *c)
 		return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key->name), origin->shown,
 		        origin->refusal);
 	}
-	return 0;
-}
-
-static int check_later(const struct config *c)
-{
-	const struct {
-		const char *key;
-		int wrong;
-		const char *why;
-	} rows[] = {
-	        {"load", c->load == CONFIG_LOAD_RANK0_ONLY, "is not done in this version; auto is"},
-	        {"state_dict_type", c->state_dict_type == CONFIG_STATE_DICT_FULL,
-	                "is not done in this version; \"ferry export\" makes a HuggingFace directory of any "
-	                "checkpoint"},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		if (rows[i].wrong && config_key_find(rows[i].key)->verbs >> c->verb & 1)
-			return unsupported(c, rows[i].key, rows[i].why);
 	return 0;
 }
 
@@ -193,8 +169,6 @@ int config_check(const struct config *c)
 {
 	int err = check_refused(c);
 
-	if (!err)
-		err = check_later(c);
 	if (!err)
 		err = check_needs(c);
 	if (!err)

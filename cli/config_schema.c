@@ -346,7 +346,7 @@ const struct config_key config_keys[] = {
         ROW_COUNT(save_total_limit, "saving", "2", "keep_last_n_checkpoints", all_words, 0, 1e9, T,
                 "checkpoints to keep; all = none is deleted"),
         ROW_ENUM(state_dict_type, "saving", "SHARDED_STATE_DICT", NULL, state_dict_words, T,
-                "FULL_STATE_DICT leaves a HuggingFace directory in every checkpoint too"),
+                "FULL_STATE_DICT = rank 0 writes all, with a HuggingFace directory in every checkpoint"),
         ROW_FLAG(save_first_step, "saving", "off", NULL, T, "a checkpoint after the first step, as a test"),
         ROW(max_shard_size, "saving", TYPE_BYTES, max_shard_bytes, "5GB", NULL, NULL, 1024, 9e18, T | X | N,
                 "largest file of an exported model"),

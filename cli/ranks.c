@@ -303,9 +303,11 @@ static int own_read(struct session *s, const struct request *r, void *dst)
 	return source.read(source.context, r->tensor, (enum plane)r->plane, r->first, r->count, dst);
 }
 
-static int64_t element_bytes(int plane)
+static int64_t request_bytes(const struct session *s, int plane, int64_t count)
 {
-	return plane == RANKS_GRADIENT ? 4 : plane_width((enum plane)plane, PLANE_STATE_F32);
+	return plane == RANKS_GRADIENT
+	               ? 4 * count
+	               : plane_bytes((enum plane)plane, session_plane_state(s->config), count);
 }
 
 /* The part of a request that a rank's shard holds. */
@@ -334,8 +336,9 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 		if (!request_part(map, r, &whole, &part))
 			continue;
 		struct link_part parts[] = {{LINK_SEND, r, &part, sizeof(part)},
-		        {LINK_RECEIVE, r, (char *)dst + (part.first - first) * element_bytes(whole.plane),
-		                part.count * element_bytes(whole.plane)}};
+		        {LINK_RECEIVE, r,
+		                (char *)dst + request_bytes(c->session, whole.plane, part.first - first),
+		                request_bytes(c->session, whole.plane, part.count)}};
 
 		rc = link_exchange(c->link, parts, 2);
 	}
@@ -352,7 +355,7 @@ static int serve(struct session *s, struct link *link)
 	int rc;
 
 	while (!(rc = link_exchange(link, &ask, 1)) && request.tensor >= 0) {
-		int64_t bytes = request.count * element_bytes(request.plane);
+		int64_t bytes = request_bytes(s, request.plane, request.count);
 		struct link_part answer = {LINK_SEND, 0, NULL, bytes};
 
 		if (bytes > cap_bytes) {

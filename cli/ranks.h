@@ -37,7 +37,7 @@ struct checkpoint_world ranks_checkpoint_world(void);
 /* The callbacks of a device whose ranks must find each other; static. */
 const struct device_bootstrap *ranks_bootstrap(void);
 
-/* On rank 0 calls work with a source of the weights (HI, LO), whoever holds them; the others answer
+/* On rank 0 calls work with a source of all planes, whoever holds them; the others answer
  * meanwhile. RANKS_GRADIENT in place of a plane reads gradients, as fp32. */
 enum { RANKS_GRADIENT = PLANE_COUNT };
 typedef int ranks_work(void *context, const struct plane_source *source);

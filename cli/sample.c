@@ -1,8 +1,11 @@
 #include "cli/sample.h"
 
+#include "cli/ranks_load.h"
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "host/world.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -153,6 +156,7 @@ int sample_continue(
 	while (!rc && ids->count < begin + max_new_tokens) {
 		const float *logits;
 		int32_t id;
+		int ends;
 
 		text_batch_set(&t, ids);
 		rc = engine_logits(s->engine, &logits, &t.batch);
@@ -160,7 +164,10 @@ int sample_continue(
 			rc = choose(&id, s->config, logits, s->model->config.V, ids->count);
 		if (!rc)
 			rc = token_list_add(ids, id);
-		if (!rc && id_ends_text(s, id)) {
+		ends = !rc && id_ends_text(s, id);
+		if (!rc && s->config->load == CONFIG_LOAD_RANK0_ONLY) /* only rank 0 has the tokenizer */
+			rc = world_broadcast(&ends, sizeof(ends), 0);
+		if (!rc && ends) {
 			*finish = SAMPLE_STOP;
 			break;
 		}
@@ -178,7 +185,7 @@ static int asks_by_instruction(const struct session *s)
 	       (s->train.data && s->train.data->format == DATASET_FORMAT_ALPACA);
 }
 
-int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt)
+static int prompt_encode(struct session *s, struct token_list *ids, const char *prompt)
 {
 	struct str text = {0};
 	int rc = session_need_tokenizer(s);
@@ -195,4 +202,11 @@ int sample_prompt_ids(struct session *s, struct token_list *ids, const char *pro
 		        s->tokenizer, ids, text.data ? text.data : "", text.len_bytes, ADD_SPECIAL_BEFORE);
 	str_free(&text);
 	return rc;
+}
+
+int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt)
+{
+	int rc = ranks_reads_files(s->config) ? prompt_encode(s, ids, prompt) : 0;
+
+	return rc ? rc : ranks_share_tokens(s->config, ids);
 }

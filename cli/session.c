@@ -3,6 +3,7 @@
 #include "cli/devices.h"
 #include "cli/fit.h"
 #include "cli/ranks.h"
+#include "cli/ranks_load.h"
 #include "cli/setup.h"
 
 #include "base/clock.h"
@@ -36,6 +37,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	int rc;
 
 	s->config = c;
+	if (!ranks_reads_files(c))
+		return 0; /* ranks_share_model */
 	s->model_dir = model_dir_of(c->model);
 	if (!s->model_dir)
 		return ERR_NOMEM;
@@ -54,7 +57,7 @@ int session_need_tokenizer(struct session *s)
 
 /* ---- rows ---- */
 
-static int dataset_read(struct session *s, struct dataset **data, const char *path)
+static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
 {
 	const struct config *c = s->config;
 	struct dataset_options o;
@@ -74,6 +77,13 @@ static int dataset_read(struct session *s, struct dataset **data, const char *pa
 		return strstr(text, "tokenizer") ? err_give(&why) : err_set(rc, "%s", text);
 	}
 	return rc;
+}
+
+static int dataset_read(struct session *s, struct dataset **data, const char *path)
+{
+	int rc = ranks_reads_files(s->config) ? dataset_read_own(s, data, path) : 0;
+
+	return rc ? rc : ranks_share_dataset(s->config, data);
 }
 
 static void counts_report(const struct dataset *d, const char *path)
@@ -416,22 +426,33 @@ int session_start_engine(struct session *s)
 	return engine_start(s->engine);
 }
 
-int session_load_weights(struct session *s)
+static int weights_draw(struct session *s)
 {
 	struct plane_range *ranges = NULL;
 	struct plane_sink sink;
 	int64_t range_count = 0;
-	int rc;
+	int rc = ranks_held(&ranges, &range_count, engine_units(s->engine), RANKS_READ);
 
 	session_sink(s, &sink);
-	rc = ranks_held(&ranges, &range_count, engine_units(s->engine), RANKS_READ);
-	if (!rc && !s->import)
+	if (!rc)
 		rc = fresh_weights_load(
 		        s->model, (uint64_t)s->config->seed, &sink, ranges, range_count, s->pool);
-	else if (!rc)
-		rc = hf_import_load(s->import, &sink, ranges, range_count, s->pool);
 	mem_free(ranges);
 	return rc;
+}
+
+static int weights_read(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
+{
+	struct session *s = context;
+
+	return hf_import_load(s->import, sink, ranges, range_count, s->pool);
+}
+
+int session_load_weights(struct session *s)
+{
+	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM ? weights_draw(s)
+	                                                             : ranks_load(s, weights_read, s);
 }
 
 /* ---- use ---- */

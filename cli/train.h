@@ -16,7 +16,8 @@ struct checkpoint;
 struct trainer {
 	const struct config *config;
 	struct session session;
-	struct checkpoint *checkpoint; /* to resume; NULL otherwise */
+	struct checkpoint *checkpoint; /* to resume; NULL otherwise, and on ranks without files */
+	json_t *resumed;               /* its training state; NULL: nothing is resumed */
 	struct lr_schedule schedule;
 	struct metrics *metrics;
 	struct progress *progress;
@@ -41,11 +42,10 @@ struct trainer {
 /* Runs steps until the run's end, a signal (ERR_STOPPED after a checkpoint was committed), or an error. */
 int train_run(struct trainer *t);
 
-/* Where resume_from_checkpoint points: *path (mem_free) is NULL where `auto` found none, or nothing is to be
- * resumed. */
-int train_find_checkpoint(const struct config *c, char **path);
+/* Finds and opens what is to be resumed: checkpoint and resumed of t. */
+int train_open_checkpoint(struct trainer *t);
 
-/* Planes and state of t->checkpoint into the engine. */
+/* Its planes and state into the engine. */
 int train_load_checkpoint(struct trainer *t);
 
 /* What a checkpoint must bring back besides planes; NULL when out of memory. */
@@ -73,7 +73,8 @@ int train_save_now(struct trainer *t);
  * or the save's error. */
 int train_save_end(struct trainer *t, int rc);
 
-/* The result as a HuggingFace directory in output_dir/model. */
+/* The result as a HuggingFace directory in output_dir/model, in export_dtype. */
+enum safetensors_dtype train_export_dtype(const struct trainer *t);
 int train_export_model(struct trainer *t);
 
 /* The last step's gradients as fp32 safetensors where dump_gradients says, by the checkpoint's names. */

@@ -205,10 +205,10 @@ static int sample(struct trainer *t)
 	prompt_count = ids.count;
 	if (!rc)
 		rc = sample_continue(s, &ids, &finish, t->config->max_new_tokens);
-	if (!rc)
+	if (!rc && !world_self()->rank) /* which alone says it */
 		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
 		        ids.count - prompt_count, SKIP_SPECIAL_ON);
-	if (!rc)
+	if (!rc && text)
 		log_info("step %" PRId64 ": %s -> %s", t->step, t->config->sample_prompt, text);
 	token_list_free(&ids);
 	mem_free(text);

@@ -1,5 +1,6 @@
 /* What a run leaves on disk, and how it goes on from there. */
 #include "cli/ranks.h"
+#include "cli/ranks_load.h"
 #include "cli/run_dir.h"
 #include "cli/train.h"
 #include "cli/train_convert.h"
@@ -108,7 +109,7 @@ static int none_check(const char *output_dir)
 	return rc;
 }
 
-int train_find_checkpoint(const struct config *c, char **path)
+static int find_checkpoint(const struct config *c, char **path)
 {
 	int rc;
 
@@ -123,48 +124,99 @@ int train_find_checkpoint(const struct config *c, char **path)
 	return *path ? 0 : ERR_NOMEM;
 }
 
+static int own_checkpoint_open(struct trainer *t)
+{
+	const struct manifest *m;
+	char *path = NULL;
+	int rc = find_checkpoint(t->config, &path);
+
+	if (!rc && path)
+		rc = checkpoint_open(&t->checkpoint, path);
+	mem_free(path);
+	if (rc || !t->checkpoint)
+		return rc;
+	m = checkpoint_manifest(t->checkpoint);
+	t->resumed = json_incref(m->training);
+	if ((m->planes & planes_of(m->state)) != planes_of(m->state))
+		return err_set(ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume",
+		        checkpoint_path(t->checkpoint));
+	return 0;
+}
+
+/* Ranks without files get the training state. */
+static int resumed_share(struct trainer *t)
+{
+	int64_t len_bytes = 0;
+	char *text = NULL;
+	int rc = t->resumed ? json_write(&text, t->resumed, JSON_COMPACT) : 0;
+
+	if (!rc && text)
+		len_bytes = (int64_t)strlen(text);
+	if (!rc)
+		rc = ranks_share_block(t->config, &text, &len_bytes);
+	if (!rc && text && !t->resumed)
+		rc = json_parse(&t->resumed, "rank 0's checkpoint", text, (size_t)len_bytes);
+	mem_free(text);
+	return rc;
+}
+
+int train_open_checkpoint(struct trainer *t)
+{
+	int rc = ranks_reads_files(t->config) ? own_checkpoint_open(t) : 0;
+
+	return rc ? rc : resumed_share(t);
+}
+
+static int planes_fill(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
+{
+	struct trainer *t = context;
+	enum plane_state state = session_plane_state(t->config);
+
+	if (checkpoint_manifest(t->checkpoint)->state == state)
+		return checkpoint_load(t->checkpoint, sink, ranges, range_count, t->session.pool);
+	return train_convert_planes(t->checkpoint, sink, state, ranges, range_count);
+}
+
 int train_load_checkpoint(struct trainer *t)
 {
-	const struct manifest *m = checkpoint_manifest(t->checkpoint);
-	enum plane_state state = session_plane_state(t->config);
-	const char *path = checkpoint_path(t->checkpoint);
-	struct plane_range *ranges = NULL;
-	int64_t range_count = 0;
-	struct plane_sink sink;
-	int rc = training_state_restore(t, m->training, path);
+	enum plane_state state = session_plane_state(t->config), saved;
+	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
+	int rc = training_state_restore(t, t->resumed, path);
 
-	if (!rc && (m->planes & planes_of(m->state)) != planes_of(m->state))
-		rc = err_set(
-		        ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume", path);
-	session_sink(&t->session, &sink);
+	if (t->config->load == CONFIG_LOAD_RANK0_ONLY)
+		rc = world_agree(rc); /* before rank 0 begins to send */
 	if (!rc)
-		rc = ranks_held(&ranges, &range_count, engine_units(t->session.engine), RANKS_READ);
-	if (!rc && m->state == state)
-		rc = checkpoint_load(t->checkpoint, &sink, ranges, range_count, t->session.pool);
-	else if (!rc)
-		rc = train_convert_planes(t->checkpoint, &sink, state, ranges, range_count);
-	mem_free(ranges);
-	if (!rc && m->state != state)
+		rc = ranks_load(&t->session, planes_fill, t);
+	if (rc || !t->checkpoint)
+		return rc;
+	saved = checkpoint_manifest(t->checkpoint)->state;
+	if (saved != state)
 		log_warn("%s has optimizer_state=%s: converted to %s, so the run goes on a little otherwise "
 		         "than it would have",
-		        path, plane_state_name(m->state), plane_state_name(state));
-	if (!rc)
-		log_info("resumed %s at step %" PRId64, path, t->step);
-	return rc;
+		        path, plane_state_name(saved), plane_state_name(state));
+	log_info("resumed %s at step %" PRId64, path, t->step);
+	return 0;
 }
 
 /* ---- the result ---- */
 
+enum safetensors_dtype train_export_dtype(const struct trainer *t)
+{
+	static const enum safetensors_dtype dtypes[] = {
+	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
+
+	return dtypes[t->config->export_dtype];
+}
+
 static int export_model(void *context, const struct plane_source *source)
 {
 	struct trainer *t = context;
-	static const enum safetensors_dtype dtypes[] = {
-	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
 	char *dir = run_dir_model(t->config);
 	struct hf_export export = {
 	        .dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
-	        .dtype = dtypes[t->config->export_dtype],
+	        .dtype = train_export_dtype(t),
 	        .shard_bytes = t->config->max_shard_bytes,
 	        .files_from = t->session.model_dir,
 	};

@@ -84,7 +84,8 @@ static void saved(struct trainer *t, int64_t step, char *path)
 {
 	t->saved_step = step;
 	t->save_failures = 0;
-	log_info("saved %s", path);
+	if (path) /* NULL: rank 0 wrote it */
+		log_info("saved %s", path);
 	mem_free(path);
 }
 
@@ -101,6 +102,33 @@ static int save_failed(struct trainer *t, int64_t step, int rc)
 
 /* ---- at once ---- */
 
+struct full_save {
+	const struct trainer *trainer;
+	const struct checkpoint_save *save;
+	char **path;
+};
+
+static int is_full(const struct trainer *t)
+{
+	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL;
+}
+
+/* Rank 0 writes the planes of all ranks as if it were alone, and the weights as a HuggingFace directory. */
+static int save_full(void *context, const struct plane_source *source)
+{
+	const struct full_save *full = context;
+	const struct hf_export weights = {.dtype = train_export_dtype(full->trainer),
+	        .shard_bytes = full->trainer->config->max_shard_bytes};
+	struct checkpoint_save save = *full->save;
+
+	save.source = source;
+	save.ranges = NULL;
+	save.range_count = 0;
+	save.weights = &weights;
+	save.world = (struct checkpoint_world){.size = 1};
+	return checkpoint_save(&save, full->path);
+}
+
 int train_save_now(struct trainer *t)
 {
 	struct train_save *s = NULL;
@@ -111,7 +139,9 @@ int train_save_now(struct trainer *t)
 		return rc;
 	rc = engine_flush(t->session.engine);
 	rc = world_agree(rc ? rc : save_prepare(&s, t));
-	if (!rc) {
+	if (!rc && is_full(t)) {
+		rc = ranks_collect(&t->session, save_full, &(struct full_save){t, &s->save, &path});
+	} else if (!rc) {
 		session_source(&t->session, &s->source);
 		rc = checkpoint_save(&s->save, &path);
 	}
@@ -163,8 +193,8 @@ static int save_start(struct trainer *t)
 int train_save_begin(struct trainer *t)
 {
 	int64_t begin = clock_now_ns();
-	int rc = snapshot_is_possible(engine_snapshot(t->session.engine)) ? train_save_wait(t)
-	                                                                  : train_save_now(t);
+	int is_beside = snapshot_is_possible(engine_snapshot(t->session.engine)) && !is_full(t);
+	int rc = is_beside ? train_save_wait(t) : train_save_now(t);
 
 	t->disk_wait_ns += clock_now_ns() - begin;
 	if (rc || t->saved_step == t->step)
