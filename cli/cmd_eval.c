@@ -1,5 +1,6 @@
 /* ferry eval: loss and perplexity of a model on rows, without an optimizer's memory. */
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/session.h"
 
@@ -111,6 +112,8 @@ int cli_eval(const struct config *c)
 		rc = ranks_share_model(&s);
 	if (!rc)
 		rc = session_open_rows(&s);
+	if (!rc)
+		rc = ranks_check_inputs(&s, NULL);
 	if (!rc)
 		rc = session_open_device(&s, NULL);
 	if (rc)

@@ -1,6 +1,7 @@
 /* ferry train: opens everything, shows what the run will take, trains, and leaves a checkpoint and a model.
  */
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/row_show.h"
 #include "cli/run_dir.h"
@@ -213,6 +214,8 @@ static int trainer_open(struct trainer *t)
 	if (!rc)
 		rc = session_open_rows(s);
 	if (!rc)
+		rc = ranks_check_inputs(s, t->checkpoint);
+	if (!rc)
 		rc = session_open_device(s, NULL);
 	if (rc)
 		return rc;
@@ -318,13 +321,12 @@ static int report(const struct trainer *t)
 
 static int train_whole(struct trainer *t)
 {
-	int rc = session_start_engine(&t->session);
+	int rc = world_agree(session_start_engine(&t->session));
 
 	world_set_patience(t->config->watchdog_timeout_s * 1000000000);
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
-	rc = world_agree(rc);
 	if (!rc)
 		rc = world_agree(outputs_open(t));
 	if (!rc)

@@ -331,7 +331,7 @@ const struct config_key config_keys[] = {
                 "units are fetched ahead in forward too"),
         ROW_COUNT(prefetch_units, "sharding", "2", NULL, NULL, 1, 64, ENGINE, "units that may be ahead"),
         ROW_ENUM(load, "sharding", "auto", NULL, load_words, T | E | G,
-                "auto = each rank reads its own ranges"),
+                "auto = each rank reads its own ranges; rank0_only = rank 0 reads all files"),
         ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE,
                 "ranks that HYBRID strategies share a unit out among; auto = those of a host"),
         ROW(watchdog_timeout, "sharding", TYPE_COUNT, watchdog_timeout_s, "600", NULL, off_words, 0, 1e9, T,

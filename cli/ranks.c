@@ -3,7 +3,6 @@
 #include "cli/signals.h"
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "host/link.h"
 #include "host/world.h"
@@ -11,74 +10,6 @@
 #include <signal.h>
 #include <string.h>
 #include <xxhash.h>
-
-/* ---- at the start ---- */
-
-/* The running program's bytes: two builds of one version differ. */
-static int program_hash(uint64_t *hash)
-{
-	char *bytes = NULL;
-	size_t len_bytes = 0;
-	int rc = file_read_all("/proc/self/exe", (size_t)1 << 32, &bytes, &len_bytes);
-
-	*hash = rc ? 0 : XXH3_64bits(bytes, len_bytes);
-	mem_free(bytes);
-	return rc;
-}
-
-/* Where two texts of lines first differ: the line of each. */
-static int lines_differ(const char *own, const char *first)
-{
-	while (*own && *first) {
-		size_t own_len = strcspn(own, "\n"), first_len = strcspn(first, "\n");
-
-		if (own_len != first_len || memcmp(own, first, own_len))
-			return err_set(ERR_INPUT,
-			        "another configuration than rank 0: \"%.*s\", rank 0 has \"%.*s\"",
-			        (int)own_len, own, (int)first_len, first);
-		own += own_len + (own[own_len] == '\n');
-		first += first_len + (first[first_len] == '\n');
-	}
-	return *own || *first ? err_set(ERR_INPUT, "another configuration than rank 0: \"%.*s\"",
-	                                (int)strcspn(*own ? own : first, "\n"), *own ? own : first)
-	                      : 0;
-}
-
-static int config_compare(const struct config *c)
-{
-	struct str text = {0};
-	char *first = NULL;
-	int64_t bytes;
-	int rc, own;
-
-	config_write_yaml(&text, c);
-	own = str_check(&text);
-	bytes = own ? 0 : (int64_t)text.len_bytes;
-	rc = world_broadcast(&bytes, sizeof(bytes), 0);
-	first = mem_alloc((size_t)bytes + 1, 1);
-	rc = rc ? rc : world_agree(own || first ? own : ERR_NOMEM);
-	if (!rc && !world_self()->rank)
-		memcpy(first, text.data, (size_t)bytes);
-	if (!rc)
-		rc = world_broadcast(first, bytes, 0);
-	rc = rc ? rc : world_agree(lines_differ(text.data, first));
-	mem_free(first);
-	str_free(&text);
-	return rc;
-}
-
-int ranks_check(const struct config *c)
-{
-	uint64_t hash = 0;
-	int rc;
-
-	if (world_self()->size == 1)
-		return 0;
-	rc = world_agree(program_hash(&hash));
-	if (!rc)
-		rc = world_compare("ferry program", &hash, sizeof(hash));
-	return rc ? rc : config_compare(c);
-}
 
 /* ---- what is whose ---- */
 

@@ -15,12 +15,19 @@
 #include "cli/session.h"
 
 /* Is this another program or another configuration than rank 0's? ERR_INPUT on all ranks names the rank and
- * the first difference. */
+ * the first difference. (cli/ranks_agree.c, as the next) */
 int ranks_check(const struct config *c);
 
 /* Ranks of a world of that size on each node: ranks_per_node, or what the machine (NULL: this one) has room
  * for. */
 int ranks_on_node(const struct config *c, const struct machine *machine, int64_t world_size);
+
+/* And what was opened: are the model, the checkpoint (NULL: none is resumed) and the rows rank 0's? Compared
+ * are all token ids, labels and orders of rows; of the model its config.json and, for each file of weights,
+ * length, header and 32 blocks of 4 KiB; of a checkpoint its manifest, which has a checksum for every block.
+ * With load=rank0_only there is nothing to compare. */
+struct checkpoint;
+int ranks_check_inputs(const struct session *s, const struct checkpoint *resumed);
 
 /* How sharding_strategy shares out units among so many ranks, `here` of them on this host. ERR_INPUT. */
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here);

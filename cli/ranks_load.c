@@ -1,8 +1,12 @@
 #include "cli/ranks_load.h"
 
+#include "cli/progress.h"
 #include "cli/ranks.h"
+#include "cli/store_report.h"
 
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "host/link.h"
 #include "host/world.h"
@@ -207,6 +211,31 @@ static int receive_all(struct scatter *s)
 
 /* ---- both ---- */
 
+/* What it took, said on rank 0: a host that is short of memory ends in its loading. */
+static int peak_report(int64_t begin_ns)
+{
+	const struct world *w = world_self();
+	double *peaks = mem_alloc((size_t)w->size, sizeof(*peaks));
+	struct str text = {0};
+	int most = 0, rc = world_agree(peaks ? 0 : ERR_NOMEM);
+
+	if (!rc) {
+		peaks[w->rank] = (double)process_peak_bytes();
+		rc = world_sum(peaks, w->size);
+	}
+	for (int rank = 1; rank < w->size && !rc; rank++)
+		if (peaks[rank] > peaks[most])
+			most = rank;
+	if (!rc)
+		progress_bytes(&text, (int64_t)peaks[most]);
+	if (text.data)
+		log_info("loaded in %.1f s; until here a rank took at most %s of host memory (rank %d)",
+		        1e-9 * (double)(clock_now_ns() - begin_ns), text.data, most);
+	str_free(&text);
+	mem_free(peaks);
+	return rc;
+}
+
 static int load_own(struct session *s, ranks_fill *fill, void *context)
 {
 	struct plane_range *ranges = NULL;
@@ -221,21 +250,32 @@ static int load_own(struct session *s, ranks_fill *fill, void *context)
 	return rc;
 }
 
-int ranks_load(struct session *s, ranks_fill *fill, void *context)
+static int load_by_rank0(struct session *s, ranks_fill *fill, void *context)
 {
 	struct scatter scatter = {.map = engine_units(s->engine), .state = session_plane_state(s->config)};
 	const struct world *w = world_self();
 	int rc;
 
-	if (w->size == 1 || s->config->load != CONFIG_LOAD_RANK0_ONLY)
-		return load_own(s, fill, context);
 	scatter.copies = w->size / scatter.map->world_size;
 	session_sink(s, &scatter.own);
 	rc = world_agree(link_open(&scatter.link, 0, 1, w->size));
 	if (rc)
 		return rc;
 	link_name(scatter.link, "what rank 0 reads");
-	rc = world_agree(w->rank ? receive_all(&scatter) : scatter_all(&scatter, fill, context));
+	rc = w->rank ? receive_all(&scatter) : scatter_all(&scatter, fill, context);
 	link_close(scatter.link);
 	return rc;
+}
+
+int ranks_load(struct session *s, ranks_fill *fill, void *context)
+{
+	int64_t begin_ns = clock_now_ns();
+	int rc;
+
+	if (world_self()->size == 1)
+		return load_own(s, fill, context);
+	rc = s->config->load == CONFIG_LOAD_RANK0_ONLY ? load_by_rank0(s, fill, context)
+	                                               : load_own(s, fill, context);
+	rc = world_agree(rc);
+	return rc ? rc : peak_report(begin_ns);
 }

@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- model and tokenizer ---- */
 
@@ -157,6 +158,24 @@ static int targets_check(const struct session *s)
 			        "eval_split=%g leaves no token to predict in the rows to %s; choose another",
 			        s->config->eval_split, i ? "evaluate on" : "train on");
 	return 0;
+}
+
+uint64_t session_rows_hash(const struct session_rows *rows)
+{
+	const struct dataset *d = rows->data;
+	const struct sampler *o = &rows->source.sampler;
+	XXH64_hash_t hash = XXH3_64bits(d->ids, (size_t)d->token_count * sizeof(*d->ids));
+	const int64_t order[] = {
+	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+
+	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
+	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
+	if (rows->packing)
+		hash = XXH3_64bits_withSeed(rows->packing->rows,
+		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
+	if (d->labels)
+		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
+	return XXH3_64bits_withSeed(order, sizeof(order), hash);
 }
 
 int session_open_rows(struct session *s)
@@ -451,7 +470,7 @@ static int weights_read(
 
 int session_load_weights(struct session *s)
 {
-	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM ? weights_draw(s)
+	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM ? world_agree(weights_draw(s))
 	                                                             : ranks_load(s, weights_read, s);
 }
 

@@ -52,6 +52,10 @@ int session_need_tokenizer(struct session *s);
  * s->eval. */
 int session_open_rows(struct session *s);
 
+/* Of the rows as they will be drawn, all of them: resuming on others, or other ones on another rank, would
+ * silently train on something else. */
+uint64_t session_rows_hash(const struct session_rows *rows);
+
 /* Policy from the configuration; sizes are filled in by the caller. */
 void session_engine_options(const struct session *s, struct engine_options *o);
 

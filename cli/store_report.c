@@ -6,6 +6,21 @@
 #include "host/pool.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+
+int64_t process_peak_bytes(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long long kib = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmHWM: %lld kB", &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return (int64_t)kib * 1024;
+}
 
 static double percent(int64_t part, int64_t whole)
 {

@@ -8,4 +8,7 @@
  * pieces of updates threads of other nodes took. Says nothing where nothing lives in host memory. */
 void store_report(const struct engine *engine, const struct pool *pool);
 
+/* The most bytes that this process ever had resident. */
+int64_t process_peak_bytes(void);
+
 #endif

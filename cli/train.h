@@ -23,6 +23,7 @@ struct trainer {
 	struct progress *progress;
 	int64_t step, total_steps; /* steps done; of the run */
 	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
+	int is_elsewhere;          /* and that is not in output_dir */
 	struct train_save *save;   /* under way beside the steps; NULL: none */
 	int save_failures;         /* in a row */
 	int64_t disk_wait_ns;      /* that the loop waited for a save, since the last step's row */

@@ -2,6 +2,7 @@
 #include "cli/ranks.h"
 #include "cli/sample.h"
 #include "cli/signals.h"
+#include "cli/store_report.h"
 #include "cli/train.h"
 
 #include "base/clock.h"
@@ -15,21 +16,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Peak resident bytes of this process. */
-static int64_t host_peak_bytes(void)
-{
-	FILE *f = fopen("/proc/self/status", "r");
-	char line[256];
-	long long kib = 0;
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "VmHWM: %lld kB", &kib) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return (int64_t)kib * 1024;
-}
 
 /* ---- one step ---- */
 
@@ -142,7 +128,7 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 	        .tokens = tokens,
 	        .step_ms = 1e3 * seconds,
 	        .tokens_per_s = (double)t->interval_tokens / t->interval_seconds,
-	        .host_peak_bytes = host_peak_bytes(),
+	        .host_peak_bytes = process_peak_bytes(),
 	        .skipped = result->skipped,
 	};
 	double waited = 0;

@@ -12,38 +12,21 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
 #include "host/world.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- training state ---- */
-
-/* The rows as they will be drawn: resuming on others would silently train on something else. */
-static uint64_t rows_hash(const struct session_rows *rows)
-{
-	const struct dataset *d = rows->data;
-	const struct sampler *o = &rows->source.sampler;
-	XXH64_hash_t hash = XXH3_64bits(d->ids, (size_t)d->token_count * sizeof(*d->ids));
-	const int64_t order[] = {
-	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
-
-	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
-	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
-	if (rows->packing)
-		hash = XXH3_64bits_withSeed(rows->packing->rows,
-		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
-	if (d->labels)
-		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
-	return XXH3_64bits_withSeed(order, sizeof(order), hash);
-}
 
 json_t *train_state(const struct trainer *t)
 {
 	char rows[32];
 
-	snprintf(rows, sizeof(rows), "%016" PRIx64, rows_hash(&t->session.train));
+	snprintf(rows, sizeof(rows), "%016" PRIx64, session_rows_hash(&t->session.train));
 	return json_pack("{s:I,s:I,s:I,s:I,s:s}", "step", (json_int_t)t->step, "update_count",
 	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
 	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows);
@@ -66,7 +49,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		return err_set(ERR_INPUT,
 		        "%s: its training state makes no sense (step %" PRId64 ", %" PRId64 " updates)",
 		        where, step, update_count);
-	snprintf(now, sizeof(now), "%016" PRIx64, rows_hash(&t->session.train));
+	snprintf(now, sizeof(now), "%016" PRIx64, session_rows_hash(&t->session.train));
 	if (strcmp(now, rows))
 		return err_set(ERR_INPUT,
 		        "%s was trained on other rows, or in another order: data, max_length, packing, "
@@ -79,7 +62,8 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		        "; set max_steps or num_train_epochs to go further",
 		        where, step, t->total_steps);
 	if (step == t->total_steps)
-		log_info("%s is of the run's last step: no step is left, only the model is written", where);
+		log_info(
+		        "%s is of the run's last step: no step is left, only the results are written", where);
 	if (total_steps != t->total_steps)
 		log_warn("the run had %" PRId64 " steps and now has %" PRId64
 		         ": the learning rate follows the new number",
@@ -178,16 +162,34 @@ static int planes_fill(
 	return train_convert_planes(t->checkpoint, sink, state, ranges, range_count);
 }
 
+/* Does the checkpoint lie in another directory than the run's? Then that one gets a checkpoint even where no
+ * step is left. */
+static int is_elsewhere(const struct trainer *t)
+{
+	char dir[PATH_MAX], output_dir[PATH_MAX], *parent = NULL, *name = NULL;
+	int is_here;
+
+	if (!t->checkpoint)
+		return 0; /* only rank 0 knows */
+	is_here = !temp_dir_split(&parent, &name, checkpoint_path(t->checkpoint)) && realpath(parent, dir) &&
+	          realpath(t->config->output_dir, output_dir) && !strcmp(dir, output_dir);
+	mem_free(parent);
+	mem_free(name);
+	return !is_here;
+}
+
 int train_load_checkpoint(struct trainer *t)
 {
 	enum plane_state state = session_plane_state(t->config), saved;
 	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
 	int rc = training_state_restore(t, t->resumed, path);
 
-	if (t->config->load == CONFIG_LOAD_RANK0_ONLY)
-		rc = world_agree(rc); /* before rank 0 begins to send */
+	rc = world_agree(rc); /* before any of them begins to send */
 	if (!rc)
 		rc = ranks_load(&t->session, planes_fill, t);
+	t->is_elsewhere = is_elsewhere(t);
+	if (!rc)
+		rc = world_broadcast(&t->is_elsewhere, sizeof(t->is_elsewhere), 0);
 	if (rc || !t->checkpoint)
 		return rc;
 	saved = checkpoint_manifest(t->checkpoint)->state;

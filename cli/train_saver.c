@@ -83,6 +83,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t)
 static void saved(struct trainer *t, int64_t step, char *path)
 {
 	t->saved_step = step;
+	t->is_elsewhere = 0;
 	t->save_failures = 0;
 	if (path) /* NULL: rank 0 wrote it */
 		log_info("saved %s", path);
@@ -135,7 +136,7 @@ int train_save_now(struct trainer *t)
 	char *path = NULL;
 	int rc = train_save_wait(t);
 
-	if (rc || t->saved_step == t->step)
+	if (rc || (t->saved_step == t->step && !t->is_elsewhere))
 		return rc;
 	rc = engine_flush(t->session.engine);
 	rc = world_agree(rc ? rc : save_prepare(&s, t));

@@ -132,24 +132,6 @@ int world_agree(int code)
 	return err_set(own.code, "rank %d: %s", (int)own.rank, own.text);
 }
 
-int world_compare(const char *what, const void *values, int64_t bytes)
-{
-	char *first;
-	int rc;
-
-	if (world.self.size == 1)
-		return 0;
-	first = mem_alloc((size_t)bytes, 1);
-	if (!first)
-		return ERR_NOMEM;
-	memcpy(first, values, (size_t)bytes);
-	rc = world_broadcast(first, bytes, 0);
-	if (!rc && memcmp(first, values, (size_t)bytes))
-		rc = err_set(ERR_INPUT, "another %s than rank 0", what);
-	mem_free(first);
-	return world_agree(rc);
-}
-
 /* ---- the end ---- */
 
 /* Does the text say what another rank's error said? */

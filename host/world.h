@@ -41,9 +41,6 @@ int world_sum(double *values, int count);
  * names it: "rank 2: ...". For failures that all ranks are to meet together. */
 int world_agree(int code);
 
-/* Do all ranks have the same bytes? ERR_INPUT on all: "rank 2 has another WHAT than rank 0". */
-int world_compare(const char *what, const void *values, int64_t bytes);
-
 /* This rank's run is over with `code` and this thread's text. Waits for the others; returns the code that all
  * end with. On rank 0 `report` is called with each error, rank 0's first and those of ranks that say
  * something else after it, before the others are let go: launchers end a job, and what it still has to say,

@@ -236,7 +236,7 @@ static const struct {
         {VERB_TRAIN, "chat_template=llama3 data_format=alpaca", NULL},
         {VERB_TRAIN, "lr_scheduler=inverse_sqrt",
                 "lr_scheduler=inverse_sqrt is not done in this version; linear is"},
-        {VERB_TRAIN, "load=rank0_only", "load=rank0_only is not done in this version; auto is"},
+        {VERB_TRAIN, "load=rank0_only state_dict_type=full", NULL},
         {VERB_TRAIN, "trace=3", NULL},
         {VERB_TRAIN, "compute_dtype=fp32 gradient_dtype=bf16",
                 "gradient_dtype=bf16 would round the gradients of compute_dtype=fp32; use fp32"},

@@ -4,9 +4,7 @@
 /* Resident memory of whole runs, from outside: what the plan says, beside a process that trains next to
  * nothing, and no more than a little. Weights are zeros out of files with a hole: what is in them is not the
  * question. */
-#include "tests/run_fixture.h"
-
-#include "model/model.h"
+#include "tests/zeros_model.h"
 
 #include <math.h>
 
@@ -30,44 +28,6 @@ static void write_config(const char *name, int hidden, int vocab, int intermedia
 	        "\"num_hidden_layers\":%d,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
 	        "\"max_position_embeddings\":128,\"tie_word_embeddings\":false}",
 	        vocab, hidden, intermediate, LAYERS);
-}
-
-/* A header for the tensors of config.json, and a hole behind it. */
-static void write_zeros(const char *name, const char *dtype, int bytes)
-{
-	struct str header = {0};
-	struct model *model;
-	char path[400];
-	int64_t at = 0;
-	uint64_t len;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
-	assert_int_equal(model_open_path(&model, path), 0);
-	parameters = model->parameter_count;
-	for (int t = 0; t < model->tensor_count; t++) {
-		const struct model_tensor *tensor = &model->tensors[t];
-
-		str_printf(&header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", t ? "," : "{", tensor->name,
-		        dtype, (long long)tensor->shape[0]);
-		if (tensor->rank == 2)
-			str_printf(&header, ",%lld", (long long)tensor->shape[1]);
-		str_printf(&header, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-		        (long long)(at + tensor->count * bytes));
-		at += tensor->count * bytes;
-	}
-	str_add(&header, "}");
-	model_close(model);
-	snprintf(path, sizeof(path), "%s/%s/model.safetensors", work_dir, name);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	len = header.len_bytes;
-	assert_int_equal(fwrite(&len, 8, 1, f), 1);
-	assert_int_equal(fwrite(header.data, len, 1, f), 1);
-	fflush(f);
-	assert_int_equal(ftruncate(fileno(f), (off_t)(8 + len) + at), 0);
-	fclose(f);
-	str_free(&header);
 }
 
 #define SETTINGS "data=%s/rows.jsonl per_device_train_batch_size=2 max_length=32 %s"
@@ -155,7 +115,7 @@ static void check_run(const char *model, const char *settings, double bytes_per_
 static void with_clipping(void **state)
 {
 	(void)state;
-	write_zeros("model", "BF16", 2);
+	parameters = write_zeros("model", "BF16", 2);
 	check_run("model", "", 14);
 }
 
@@ -163,14 +123,14 @@ static void with_clipping(void **state)
 static void from_fp32_files_without_clipping(void **state)
 {
 	(void)state;
-	write_zeros("model", "F32", 4);
+	parameters = write_zeros("model", "F32", 4);
 	check_run("model", "max_grad_norm=0 skip_nonfinite=off", 12);
 }
 
 static void with_a_smaller_state(void **state)
 {
 	(void)state;
-	write_zeros("model", "BF16", 2);
+	parameters = write_zeros("model", "BF16", 2);
 	check_run("model", "optimizer_state=8bit", 8 + 2 * 4.0 / 256);
 }
 

@@ -1,0 +1,324 @@
+/* links: cli */
+/* not: asan */
+/* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
+
+/* Who sees which files: rank 0 alone (load=rank0_only, FULL_STATE_DICT), or all, and then the same ones.
+ * Ranks are started in directories of their own, paths are relative, so that a rank sees what its directory
+ * holds. */
+#include "tests/ranks_run.h"
+
+#include "tests/zeros_model.h"
+
+#include <limits.h>
+
+static char binary[PATH_MAX];
+
+#define SETTINGS "learning_rate=1e-3 threads=1 compute_dtype=fp32 export_dtype=fp32 save_total_limit=0 "
+
+/* Rank 0 in work_dir, the others in work_dir/DIR; `other` is the program that they run. */
+static int run_apart(int ranks, const char *dir, const char *other, const char *args)
+{
+	char command[4900];
+
+	snprintf(command, sizeof(command),
+	        "%s --oversubscribe --bind-to none -n 1 -wdir %s %s %s : -n %d -wdir %s/%s %s %s", launcher,
+	        work_dir, binary, args, ranks - 1, work_dir, dir, other, args);
+	return ranks_wait(command);
+}
+
+static void assert_apart(int code, int ranks, const char *args)
+{
+	int got = run_apart(ranks, "none", binary, args);
+
+	if (got != code)
+		fail_msg("%s\nexit code %d, expected %d: %s", args, got, code, ferry_said());
+}
+
+static void assert_said(const char *text)
+{
+	if (!strstr(ferry_said(), text))
+		fail_msg("nothing of \"%s\" in: %s", text, ferry_said());
+}
+
+static void assert_empty(const char *name)
+{
+	char path[400], **names;
+	size_t count;
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(file_list_dir(path, &names, &count), 0);
+	file_list_free(names, count);
+	assert_int_equal(count, 0);
+}
+
+static void assert_same_weights_file(const char *a, const char *b)
+{
+	char one[400], two[400];
+
+	snprintf(one, sizeof(one), "%s/%s/model.safetensors", work_dir, a);
+	snprintf(two, sizeof(two), "%s/%s/model.safetensors", work_dir, b);
+	assert_same_files(one, two, "weights as files");
+}
+
+/* The same bits as where all ranks read, from a model and from checkpoints of any form and world; what only
+ * rank 0 writes is what one rank exports. */
+static void test_rank0_only(void **state)
+{
+	static const struct {
+		int ranks;
+		const char *all, *resumed; /* settings; what is changed on the way on */
+	} rows[] = {
+	        {3, "gradient_accumulation_steps=4", ""},
+	        {4,
+	                "gradient_accumulation_steps=3 sharding_strategy=HYBRID_SHARD ranks_per_node=2 "
+	                "optimizer_state=8bit",
+	                ""},
+	        {2, "gradient_accumulation_steps=6 sharding_strategy=NO_SHARD cpu_offload=off",
+	                "optimizer_state=bf16"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char args[2000], path[300];
+
+		remove_run("all");
+		remove_run("first");
+		remove_run("on");
+		snprintf(args, sizeof(args),
+		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=2 " SETTINGS
+		        "%s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=first",
+		        rows[i].all);
+		assert_apart(0, rows[i].ranks, args);
+		assert_ranks(0, rows[i].ranks,
+		        "train model=%s/tiny data=%s/rows.jsonl max_steps=4 save_steps=2 " SETTINGS
+		        "%s output_dir=%s/all",
+		        work_dir, work_dir, rows[i].all, work_dir);
+		assert_same_runs("all", "first", rows[i].all);
+		assert_ferry(0, NULL, "verify %s/first", work_dir);
+		assert_ferry(0, NULL,
+		        "export checkpoint=%s/all/checkpoint-000002 output_dir=%s/export "
+		        "overwrite_output_dir=on export_dtype=fp32",
+		        work_dir, work_dir);
+		assert_same_weights_file("export", "first/checkpoint-000002/hf");
+		/* on from what all wrote, and from what rank 0 wrote */
+		snprintf(args, sizeof(args),
+		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=0 " SETTINGS
+		        "%s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=on "
+		        "resume_from_checkpoint=all/checkpoint-000002",
+		        rows[i].all);
+		assert_apart(0, rows[i].ranks, args);
+		assert_same_weights_file("all/model", "on/model");
+		snprintf(path, sizeof(path), "%s/first/checkpoint-000004", work_dir);
+		assert_int_equal(file_remove_tree(path), 0);
+		snprintf(args, sizeof(args),
+		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=0 " SETTINGS
+		        "%s %s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=first "
+		        "resume_from_checkpoint=auto",
+		        rows[i].all, rows[i].resumed);
+		assert_apart(0, rows[i].ranks, args);
+		if (*rows[i].resumed)
+			assert_near_runs("all", "first", 2e-2, rows[i].resumed);
+		else
+			assert_same_runs("all", "first", rows[i].all);
+		assert_empty("none");
+	}
+	/* without FULL_STATE_DICT each rank writes a part: told before a step is trained */
+	assert_apart(2, 2, "train model=tiny data=rows.jsonl output_dir=parts load=rank0_only");
+	assert_said("ferry train: rank 1: output_dir=parts is not here");
+	assert_said("state_dict_type=FULL_STATE_DICT");
+	assert_empty("none");
+}
+
+/* Rows that a tokenizer makes, samples, evaluation. */
+static void test_text(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	char from[500], to[400];
+
+	(void)state;
+	snprintf(to, sizeof(to), "%s/words", work_dir);
+	assert_int_equal(file_make_dir(to), 0);
+	snprintf(from, sizeof(from), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
+	snprintf(to, sizeof(to), "%s/words/tokenizer.json", work_dir);
+	assert_int_equal(file_copy(from, to), 0);
+	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
+	write_file("words.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
+	        "\"tie_word_embeddings\":true}");
+	write_file("words.jsonl", "{\"instruction\":\"Say a.\",\"input\":\"\",\"output\":\"a\"}\n"
+	                          "{\"instruction\":\"Say b.\",\"input\":\"\",\"output\":\"b\"}\n"
+	                          "{\"instruction\":\"Say c.\",\"input\":\"\",\"output\":\"c\"}\n");
+	assert_ferry(0, NULL, "init config=%s/words.json tokenizer=%s/words output_dir=%s/speaker", work_dir,
+	        work_dir, work_dir);
+	assert_ranks(0, 2,
+	        "train model=%s/speaker data=%s/words.jsonl output_dir=%s/said max_steps=2 " SETTINGS
+	        "sample_prompt='Say a.' max_new_tokens=3 eval_split=1",
+	        work_dir, work_dir, work_dir);
+	assert_apart(0, 2,
+	        "train model=speaker data=words.jsonl output_dir=heard max_steps=2 " SETTINGS
+	        "sample_prompt='Say a.' max_new_tokens=3 eval_split=1 load=rank0_only "
+	        "state_dict_type=FULL_STATE_DICT");
+	assert_said("step 2: Say a. ->");
+	assert_same_runs("said", "heard", "a tokenizer on rank 0");
+	assert_true(run_has("heard/model/tokenizer.json"));
+	assert_true(run_has("heard/checkpoint-000002/hf/tokenizer.json"));
+	assert_apart(0, 2, "eval model=speaker data=words.jsonl load=rank0_only");
+	assert_empty("none");
+}
+
+/* ---- ranks that are not alike ---- */
+
+/* Something of rank 1 is not rank 0's: named, and nothing is written. */
+static void assert_unlike(const char *more, const char *what)
+{
+	char args[1000], text[300];
+
+	snprintf(args, sizeof(args), "train model=tiny data=rows.jsonl output_dir=unlike threads=1 %s", more);
+	assert_int_equal(run_apart(2, "other", binary, args), 2);
+	snprintf(text, sizeof(text), "ferry train: rank 1: another %s", what);
+	assert_said(text);
+	assert_said("rank 0 has \"");
+	assert_false(run_has("unlike"));
+	assert_false(run_has("other/unlike"));
+}
+
+/* Gives the other ranks a copy of rank 0's file, with `bytes` in it from there on; -1 is the end. */
+static void copy_with(const char *name, long offset, const char *bytes)
+{
+	char from[400], to[400];
+	FILE *f;
+
+	snprintf(from, sizeof(from), "%s/%s", work_dir, name);
+	snprintf(to, sizeof(to), "%s/other/%s", work_dir, name);
+	assert_int_equal(file_remove_tree(to), 0);
+	assert_int_equal(file_copy(from, to), 0);
+	f = fopen(to, "r+");
+	assert_non_null(f);
+	assert_int_equal(fseek(f, offset < 0 ? offset + 1 : offset, offset < 0 ? SEEK_END : SEEK_SET), 0);
+	assert_int_equal(fwrite(bytes, 1, strlen(bytes), f), strlen(bytes));
+	fclose(f);
+}
+
+static void test_unlike(void **state)
+{
+	static const char *const copies[] = {"tiny/config.json", "tiny/model.safetensors", "rows.jsonl",
+	        "saved/checkpoint-000001/manifest.json", "saved/checkpoint-000001/hf/config.json",
+	        "saved/checkpoint-000001/rank-00000.safetensors"};
+	char path[400], from[400], command[5000];
+
+	(void)state;
+	assert_ferry(0, NULL,
+	        "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/saved max_steps=1 threads=1 "
+	        "gradient_accumulation_steps=2",
+	        work_dir, work_dir, work_dir);
+	snprintf(path, sizeof(path), "%s/other/tiny", work_dir);
+	assert_int_equal(file_make_dir(path), 0);
+	snprintf(path, sizeof(path), "%s/other/saved/checkpoint-000001/hf", work_dir);
+	assert_int_equal(file_make_dir(path), 0);
+	for (size_t i = 0; i < sizeof(copies) / sizeof(*copies); i++)
+		copy_with(copies[i], 0, "");
+	copy_with("tiny/config.json", -1, " \n");
+	assert_unlike("", "model than rank 0: \"config.json of the model: ");
+	copy_with("tiny/config.json", 0, "");
+	copy_with("tiny/model.safetensors", -20000, "x");
+	assert_unlike("", "model than rank 0: \"weights in model.safetensors: ");
+	copy_with("tiny/model.safetensors", 0, "");
+	copy_with("rows.jsonl", -1, "{\"input_ids\":[1,2,3]}\n");
+	assert_unlike("", "data than rank 0: \"data=rows.jsonl: 24 rows, ");
+	copy_with("rows.jsonl", 0, "");
+	/* the same run saved once more is another checkpoint */
+	snprintf(path, sizeof(path), "%s/again", work_dir);
+	assert_ferry(0, NULL,
+	        "train model=%s/tiny data=%s/rows.jsonl output_dir=%s max_steps=1 threads=1 "
+	        "gradient_accumulation_steps=2 learning_rate=1e-3",
+	        work_dir, work_dir, path);
+	for (size_t i = 3; i < sizeof(copies) / sizeof(*copies); i++) {
+		snprintf(from, sizeof(from), "%s/again/%s", work_dir, copies[i] + strlen("saved/"));
+		snprintf(path, sizeof(path), "%s/other/%s", work_dir, copies[i]);
+		assert_int_equal(file_remove_tree(path), 0);
+		assert_int_equal(file_copy(from, path), 0);
+	}
+	assert_unlike("resume_from_checkpoint=saved/checkpoint-000001",
+	        "checkpoint than rank 0: \"manifest of the checkpoint of step 1: ");
+	/* a build that differs in its last byte */
+	snprintf(path, sizeof(path), "%s/ferry", work_dir);
+	assert_int_equal(file_copy(binary, path), 0);
+	snprintf(command, sizeof(command), "printf x >>%s && chmod +x %s", path, path);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(run_apart(2, ".", path, "eval model=tiny data=rows.jsonl"), 2);
+	assert_said("ferry eval: rank 1: another ferry than rank 0: \"version ");
+	/* and all alike */
+	if (run_apart(2, ".", binary, "eval model=tiny data=rows.jsonl"))
+		fail_msg("%s", ferry_said());
+}
+
+/* ---- memory ---- */
+
+/* 64 MiB are promised above a rank's share (docs/ranks.md); for a process that has nothing to load, which
+ * takes its part of them, a smaller bound. FERRY_RANKS_MIB sets how large the model is. */
+enum { RANKS = 4, PROMISED_MIB = 64, MARGIN_MIB = 24 };
+
+/* The most that a rank of an evaluation had resident when its weights were loaded. */
+static double loaded_mib(const char *model, const char *more)
+{
+	static const char said[] = "a rank took at most ";
+	char unit[16] = "";
+	const char *at;
+	double value = 0;
+
+	assert_ranks(0, RANKS, "eval model=%s/%s data=%s/rows.jsonl max_samples=4 threads=1 max_length=8 %s",
+	        work_dir, model, work_dir, more);
+	at = strstr(ferry_said(), said);
+	if (!at || sscanf(at + strlen(said), "%lf %15s", &value, unit) != 2)
+		fail_msg("no peak in: %s", ferry_said());
+	return value * (!strcmp(unit, "GiB") ? 1024 : 1);
+}
+
+static void test_memory(void **state)
+{
+	const char *text = getenv("FERRY_RANKS_MIB");
+	double mib = text ? atof(text) : 192, share, empty;
+	static const char *const loads[] = {"load=auto", "load=rank0_only"};
+
+	(void)state;
+	share = zeros_model("zeros", (int64_t)(mib * 0x1p20)) / 0x1p20 / RANKS;
+	empty = loaded_mib("tiny", "");
+	for (size_t i = 0; i < 2; i++) {
+		double peak = loaded_mib("zeros", loads[i]);
+
+		print_message("%s: %.1f MiB in bf16 on %d ranks: a share of %.1f MiB, at most %.1f MiB "
+		              "resident, %.1f without weights\n",
+		        loads[i], share * RANKS, RANKS, share, peak, empty);
+		assert_true(peak - share <= PROMISED_MIB);
+		assert_true(peak - share - empty <= MARGIN_MIB);
+		assert_true(peak >= share); /* the weights are there */
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_rank0_only),
+	        cmocka_unit_test(test_text),
+	        cmocka_unit_test(test_unlike),
+	        cmocka_unit_test(test_memory),
+	};
+	const char *ferry = getenv("FERRY_BINARY");
+	struct run_model tiny;
+	char path[400];
+	int failed;
+
+	if (!ranks_begin("test_ranks_files"))
+		return 0;
+	ferry_run_begin("ranks-files");
+	assert_non_null(realpath(ferry ? ferry : "build/ferry", binary));
+	tiny_model(&tiny);
+	snprintf(path, sizeof(path), "%s/none", work_dir);
+	assert_int_equal(file_make_dir(path), 0);
+	snprintf(path, sizeof(path), "%s/other", work_dir);
+	assert_int_equal(file_make_dir(path), 0);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
