@@ -154,6 +154,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
+	plan_tables_traffic(s);
 	print_resident(s, &f->memory);
 	rc = plan_tables_memory(s);
 	if (rc)

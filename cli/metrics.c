@@ -145,15 +145,22 @@ static json_t *wait_object(const struct metrics_step *s)
 
 int metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
-	return append(
-	        m, json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
-	                   (json_int_t)s->step, "epoch", real(s->epoch), "loss", real(s->loss), "grad_norm",
-	                   real(s->grad_norm), "learning_rate", real(s->learning_rate), "target_tokens",
-	                   (json_int_t)s->target_tokens, "tokens", (json_int_t)s->tokens, "step_ms",
-	                   real(s->step_ms), "tokens_per_s", real(s->tokens_per_s), "host_peak_bytes",
-	                   (json_int_t)s->host_peak_bytes, "pinned_bytes", (json_int_t)s->pinned_bytes,
-	                   "device_peak_bytes", (json_int_t)s->device_peak_bytes, "skipped", s->skipped,
-	                   "wait_ms", wait_object(s)));
+	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
+	        (json_int_t)s->step, "epoch", real(s->epoch), "loss", real(s->loss), "grad_norm",
+	        real(s->grad_norm), "learning_rate", real(s->learning_rate), "target_tokens",
+	        (json_int_t)s->target_tokens, "tokens", (json_int_t)s->tokens, "step_ms", real(s->step_ms),
+	        "tokens_per_s", real(s->tokens_per_s), "host_peak_bytes", (json_int_t)s->host_peak_bytes,
+	        "pinned_bytes", (json_int_t)s->pinned_bytes, "device_peak_bytes",
+	        (json_int_t)s->device_peak_bytes, "skipped", s->skipped, "wait_ms", wait_object(s));
+
+	if (row && (s->sent_node_bytes || s->sent_network_bytes) &&
+	        (json_object_set_new(row, "sent_node_bytes", json_integer(s->sent_node_bytes)) ||
+	                json_object_set_new(
+	                        row, "sent_network_bytes", json_integer(s->sent_network_bytes)))) {
+		json_decref(row);
+		row = NULL;
+	}
+	return append(m, row);
 }
 
 int metrics_write_eval(struct metrics *m, const struct metrics_eval *e)

@@ -24,6 +24,8 @@ struct metrics_step {
 	double step_ms, tokens_per_s;
 	int64_t host_peak_bytes, pinned_bytes, device_peak_bytes;
 	int skipped;
+	/* Of several ranks: what rank 0's collectives sent in the step; 0: one rank, and not written. */
+	int64_t sent_node_bytes, sent_network_bytes;
 	double wait_ms[QUEUE_COUNT]; /* how long compute stood still for each; [QUEUE_COMPUTE] is not written
 	                              */
 	double disk_wait_ms;         /* that updates, and the loop before the step, waited for a save */

@@ -186,6 +186,46 @@ static json_t *bus_json(const struct session *s)
 	        "bytes_per_parameter", (double)f.bus.bytes / f.parameters, "ms", f.ms);
 }
 
+/* ---- between ranks ---- */
+
+static void print_sent(const struct session *s, const char *what, int64_t node, int64_t network)
+{
+	struct str texts[2] = {0};
+
+	progress_bytes(&texts[0], node);
+	progress_bytes(&texts[1], network);
+	cli_say(s->config, "  %-32s %14s %14s\n", what, node ? texts[0].data : "",
+	        network ? texts[1].data : "");
+	str_free(&texts[0]);
+	str_free(&texts[1]);
+}
+
+void plan_tables_traffic(const struct session *s)
+{
+	struct plan_traffic t;
+
+	engine_get_traffic(s->engine, &t);
+	if (!t.node_bytes && !t.network_bytes)
+		return;
+	cli_say(s->config, "  %-32s %14s %14s\n", "sent to other ranks, each step:", "in its node",
+	        "to others");
+	print_sent(s, "  weights", t.gather_node_bytes, t.gather_network_bytes);
+	print_sent(s, "  gradients", t.sum_node_bytes, t.sum_network_bytes);
+}
+
+static json_t *traffic_json(const struct session *s)
+{
+	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
+	struct plan_traffic t;
+
+	engine_get_traffic(s->engine, &t);
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "h2d_bytes", (json_int_t)p->h2d_bytes,
+	        "d2h_bytes", (json_int_t)p->d2h_bytes, "gather_node_bytes", (json_int_t)t.gather_node_bytes,
+	        "gather_network_bytes", (json_int_t)t.gather_network_bytes, "sum_node_bytes",
+	        (json_int_t)t.sum_node_bytes, "sum_network_bytes", (json_int_t)t.sum_network_bytes,
+	        "node_bytes", (json_int_t)t.node_bytes, "network_bytes", (json_int_t)t.network_bytes);
+}
+
 int plan_tables_json(json_t *object, const struct session *s)
 {
 	json_t *parameters = json_object(), *memory;
@@ -201,7 +241,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 	                      "device_gap_bytes", (json_int_t)m.gap_bytes);
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(object, "memory", memory) ||
-	                   json_object_set_new(object, "bus", bus_json(s))))
+	                   json_object_set_new(object, "bus", bus_json(s)) ||
+	                   json_object_set_new(object, "traffic", traffic_json(s))))
 		rc = err_set(ERR_NOMEM, "out of memory for the result");
 	else if (rc)
 		json_decref(parameters);

@@ -17,8 +17,14 @@ int plan_tables_memory(const struct session *s);
  * the least time that they take at the assumed rate. */
 void plan_tables_bus(const struct session *s);
 
-/* Adds "parameters_by_part" "memory": {"device": {...}, "host": {...}}, and "bus": {"bytes", "weight_bytes",
- * "gradient_bytes", "update_bytes", "other_bytes", "bytes_per_parameter", "ms"}. ERR_NOMEM. */
+/* Where there are several ranks: what each sends to others in a step, within its node and over the network.
+ */
+void plan_tables_traffic(const struct session *s);
+
+/* Adds "traffic": {"h2d_bytes", "d2h_bytes", "gather_node_bytes", "gather_network_bytes", "sum_node_bytes",
+ * "sum_network_bytes", "node_bytes", "network_bytes"}, "parameters_by_part" "memory": {"device": {...},
+ * "host": {...}}, and "bus": {"bytes", "weight_bytes", "gradient_bytes", "update_bytes", "other_bytes",
+ * "bytes_per_parameter", "ms"}. ERR_NOMEM. */
 int plan_tables_json(json_t *object, const struct session *s);
 
 #endif

@@ -32,7 +32,11 @@ struct trainer {
 	int sample_at_ends; /* before the first step and after the last */
 	int64_t skipped_in_row;
 	struct device_stats before; /* at the end of the step before */
-	int64_t trace_spans_left;   /* steps still to be traced */
+	struct {
+		int64_t node_bytes, network_bytes;    /* by this rank's collectives: in the last step */
+		int64_t node_sum, network_sum, steps; /* since the run began */
+	} sent;
+	int64_t trace_spans_left; /* steps still to be traced */
 	struct run_span *spans;
 	json_t *trace;
 	/* since the last logged step */

@@ -88,11 +88,19 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	struct host_batch *micro = mem_alloc((size_t)rows->micro_count, sizeof(*micro));
 	struct run_span *spans = t->trace_spans_left > 0 ? t->spans : NULL;
 	int micro_count, rc = micro ? batches_build(t, micro, &micro_count) : ERR_NOMEM;
+	struct device_stats before, after;
 
 	batch_step_counts(targets, tokens, &rows->source, t->step);
+	device_get_stats(t->session.device, &before);
 	if (!rc)
 		rc = engine_step(t->session.engine, result, micro, micro_count, *targets,
 		        lr_schedule_rate(&t->schedule, t->step + 1), spans);
+	device_get_stats(t->session.device, &after);
+	t->sent.node_bytes = after.sent_node_bytes - before.sent_node_bytes;
+	t->sent.network_bytes = after.sent_network_bytes - before.sent_network_bytes;
+	t->sent.node_sum += t->sent.node_bytes;
+	t->sent.network_sum += t->sent.network_bytes;
+	t->sent.steps++;
 	mem_free(micro);
 	if (!rc && spans)
 		rc = trace_add(t);
@@ -130,6 +138,8 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 	        .tokens_per_s = (double)t->interval_tokens / t->interval_seconds,
 	        .host_peak_bytes = process_peak_bytes(),
 	        .skipped = result->skipped,
+	        .sent_node_bytes = t->sent.node_bytes,
+	        .sent_network_bytes = t->sent.network_bytes,
 	};
 	double waited = 0;
 	int rc;
@@ -241,6 +251,28 @@ static int skip_check(struct trainer *t, const struct engine_result *result)
 	return ERR_NONFINITE;
 }
 
+/* What ranks sent to each other, of all of them, beside what their plans said. */
+static int sent_report(struct trainer *t)
+{
+	struct plan_traffic planned;
+	double sums[4];
+	int rc;
+
+	if (world_self()->size == 1 || !t->sent.steps)
+		return 0;
+	engine_get_traffic(t->session.engine, &planned);
+	sums[0] = (double)t->sent.node_sum / (double)t->sent.steps;
+	sums[1] = (double)t->sent.network_sum / (double)t->sent.steps;
+	sums[2] = (double)planned.node_bytes;
+	sums[3] = (double)planned.network_bytes;
+	rc = world_sum(sums, 4);
+	if (!rc && !world_self()->rank)
+		log_info("all ranks sent %.0f bytes within nodes and %.0f between nodes each step; planned "
+		         "were %.0f and %.0f",
+		        sums[0], sums[1], sums[2], sums[3]);
+	return rc;
+}
+
 int train_run(struct trainer *t)
 {
 	int rc = 0;
@@ -291,5 +323,6 @@ int train_run(struct trainer *t)
 		rc = evaluate(t);
 	if (!rc && t->sample_at_ends)
 		rc = sample(t);
+	rc = rc ? rc : sent_report(t);
 	return rc ? rc : trace_write(t);
 }

@@ -63,7 +63,7 @@ struct work {
 const char *work_name(const struct work *work); /* of an op, the op's; static */
 
 /* What a collective sends. */
-void work_traffic(struct comm_traffic *traffic, const struct work *work, enum comm_algorithm algorithm);
+void work_traffic(struct comm_traffic *traffic, const struct work *work);
 
 struct device_slab;
 
@@ -112,6 +112,7 @@ struct device {
 	int64_t arena_bytes; /* 0: no arena is open */
 	struct device_slab *slabs;
 	int slab_count, node_ranks;
+	enum comm_algorithm comm_algorithm; /* set by the backend when it opens */
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;
 	struct race *race; /* NULL: not asked for */

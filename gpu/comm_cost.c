@@ -9,10 +9,13 @@ static int node_of(const struct comm_group *g, int member, int node_ranks)
 	return (g->first + member * g->stride) / node_ranks;
 }
 
-void comm_links_find(struct comm_links *l, const struct comm_group *g, int node_ranks)
+void comm_links_find(
+        struct comm_links *l, const struct comm_group *g, int node_ranks, enum comm_algorithm algorithm)
 {
-	*l = (struct comm_links){
-	        .rank = g->rank, .size = g->size, .node_ranks = node_ranks > 0 ? node_ranks : g->world_size};
+	*l = (struct comm_links){.algorithm = algorithm,
+	        .rank = g->rank,
+	        .size = g->size,
+	        .node_ranks = node_ranks > 0 ? node_ranks : g->world_size};
 	for (int i = 0; i < g->size; i++) {
 		int node = node_of(g, i, l->node_ranks);
 
@@ -49,28 +52,27 @@ static int64_t part_length(int64_t count, int part, int parts)
 	return left < 0 ? 0 : left < each ? left : each;
 }
 
-/* To every other rank its own part, and to every other rank one's own. */
+/* To every other rank its part, and to every other rank one's own. */
 static void direct_traffic(struct comm_traffic *t, enum comm_kind kind, int64_t bytes, int64_t element_bytes,
         const struct comm_links *l)
 {
-	int64_t count = bytes / element_bytes, own = part_length(count, l->rank, l->size) * element_bytes;
-	int away = l->size - l->local, gathers = kind != COMM_REDUCE_SCATTER,
-	    scatters = kind == COMM_REDUCE_SCATTER || kind == COMM_ALL_REDUCE;
+	int64_t own = part_length(bytes / element_bytes, l->rank, l->size) * element_bytes;
+	int away = l->size - l->local, rounds = rounds_of(kind);
 
-	/* parts differ by less than an element each, and shards not at all */
-	t->node_bytes = (gathers + scatters) * (l->local - 1) * own;
-	t->network_bytes = (gathers + scatters) * away * own;
-	t->node_hops = l->local > 1 ? gathers + scatters : 0;
-	t->network_hops = away ? gathers + scatters : 0;
+	/* parts of a buffer that is no shards differ by an element or are empty; that is left out */
+	t->node_bytes = rounds * (l->local - 1) * own;
+	t->network_bytes = rounds * away * own;
+	t->node_hops = l->local > 1 ? rounds : 0;
+	t->network_hops = away ? rounds : 0;
 }
 
 void comm_traffic_find(struct comm_traffic *t, enum comm_kind kind, int64_t bytes, int64_t element_bytes,
-        const struct comm_links *l, enum comm_algorithm algorithm)
+        const struct comm_links *l)
 {
 	memset(t, 0, sizeof(*t));
 	if (l->size == 1)
 		return;
-	if (algorithm == COMM_RING)
+	if (l->algorithm == COMM_RING)
 		ring_traffic(t, kind, bytes, l);
 	else
 		direct_traffic(t, kind, bytes, element_bytes, l);

@@ -12,8 +12,14 @@
 
 struct comm_group;
 
-/* Where the ranks of a group stand. */
+/* COMM_RING: every rank sends to the next one only, as NCCL's rings do for large buffers; a ring enters and
+ * leaves a node once, and each channel's ring elsewhere, so a rank's part of that is the average.
+ * COMM_DIRECT: every rank sends to every other (host/cpu/cpu_comm.c). */
+enum comm_algorithm { COMM_RING, COMM_DIRECT };
+
+/* Where the ranks of a group stand, and how they send. */
 struct comm_links {
+	enum comm_algorithm algorithm;
 	int rank, size; /* in the group */
 	int node_ranks; /* of the world, on each node */
 	int local;      /* ranks of the group on this rank's node, itself among them */
@@ -21,12 +27,9 @@ struct comm_links {
 };
 
 /* node_ranks <= 0: one node. */
-void comm_links_find(struct comm_links *links, const struct comm_group *group, int node_ranks);
+void comm_links_find(struct comm_links *links, const struct comm_group *group, int node_ranks,
+        enum comm_algorithm algorithm);
 
-/* COMM_RING: every rank sends to the next one only, as NCCL's rings do for large buffers; a ring enters and
- * leaves a node once, and each channel's ring elsewhere, so a rank's part of that is the average.
- * COMM_DIRECT: every rank sends to every other (host/cpu/cpu_comm.c). */
-enum comm_algorithm { COMM_RING, COMM_DIRECT };
 enum comm_kind { COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST };
 
 struct comm_traffic {
@@ -36,6 +39,6 @@ struct comm_traffic {
 
 /* A buffer of so many bytes, all shards, in elements of element_bytes. */
 void comm_traffic_find(struct comm_traffic *traffic, enum comm_kind kind, int64_t bytes,
-        int64_t element_bytes, const struct comm_links *links, enum comm_algorithm algorithm);
+        int64_t element_bytes, const struct comm_links *links);
 
 #endif

@@ -375,6 +375,11 @@ int event_sync(struct event *event)
 
 /* ---- collectives ---- */
 
+void device_get_links(const struct device *device, struct comm_links *links, const struct comm_group *group)
+{
+	comm_links_find(links, group, device->node_ranks, device->comm_algorithm);
+}
+
 int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group)
 {
 	int rc;
@@ -393,7 +398,7 @@ int comm_open_group(struct comm **comm, struct device *device, const struct comm
 	(*comm)->device = device;
 	(*comm)->rank = group->rank;
 	(*comm)->world_size = group->size;
-	comm_links_find(&(*comm)->links, group, device->node_ranks);
+	device_get_links(device, &(*comm)->links, group);
 	return 0;
 }
 

@@ -18,6 +18,7 @@
 #ifndef FERRY_GPU_DEVICE_H
 #define FERRY_GPU_DEVICE_H
 
+#include "gpu/comm_cost.h"
 #include "gpu/op.h"
 
 #include <stddef.h>
@@ -193,6 +194,9 @@ struct comm_group {
  */
 int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group);
 int comm_open(struct comm **comm, struct device *device, int rank, int world_size); /* the whole world */
+
+/* How collectives of such a group would send on this device. */
+void device_get_links(const struct device *device, struct comm_links *links, const struct comm_group *group);
 void comm_close(struct comm *comm);
 int comm_rank(const struct comm *comm);
 int comm_world_size(const struct comm *comm); /* ranks that joined */
@@ -225,7 +229,10 @@ struct device_stats {
 	int64_t slab_bytes, slab_pinned_bytes;           /* now */
 	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
 	int64_t copied_in_bytes, copied_out_bytes;       /* since open */
-	double flops;                                    /* of ops, since open */
+	/* What this rank's collectives sent to ranks of its node, and to others, since open: counted where
+	 * they are made of messages (host), by the arithmetic of gpu/comm_cost.h elsewhere. */
+	int64_t sent_node_bytes, sent_network_bytes;
+	double flops;                 /* of ops, since open */
 	double host_memory_rate;      /* bytes a second that a virtual clock gives host memory; 0 on others */
 	int64_t busy_ns[QUEUE_COUNT]; /* time in work, per queue, since open */
 	int64_t wait_ns[QUEUE_COUNT]; /* how long the compute stream stood still for an event of that queue,

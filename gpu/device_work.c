@@ -21,7 +21,7 @@ const char *work_name(const struct work *work)
 	return work->kind == WORK_OP ? op_name(work->op.kind) : work_names[work->kind];
 }
 
-void work_traffic(struct comm_traffic *traffic, const struct work *work, enum comm_algorithm algorithm)
+void work_traffic(struct comm_traffic *traffic, const struct work *work)
 {
 	static const enum comm_kind kinds[WORK_KIND_COUNT] = {
 	        [WORK_ALL_GATHER] = COMM_ALL_GATHER,
@@ -31,7 +31,7 @@ void work_traffic(struct comm_traffic *traffic, const struct work *work, enum co
 	};
 
 	comm_traffic_find(traffic, kinds[work->kind], work->collective.bytes,
-	        dtype_bytes(work->collective.dtype), &work->collective.comm->links, algorithm);
+	        dtype_bytes(work->collective.dtype), &work->collective.comm->links);
 }
 
 /* [base, base + bytes) lies in the arena; *end_bytes becomes the offset of its end. */

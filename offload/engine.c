@@ -230,6 +230,17 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 		m->pinned_bytes = 0;
 }
 
+void engine_get_traffic(const struct engine *e, struct plan_traffic *traffic)
+{
+	struct comm_group shards, same;
+	struct comm_links of_shards, of_same;
+
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	device_get_links(e->options.device, &of_shards, &shards);
+	device_get_links(e->options.device, &of_same, &same);
+	plan_traffic_find(traffic, e->plans[PLAN_TRAIN], &of_shards, &of_same);
+}
+
 const struct plan *engine_plan(const struct engine *e, enum plan_kind kind)
 {
 	return e->plans[kind];
@@ -294,14 +305,12 @@ const struct store *engine_store(const struct engine *e)
 
 static int comms_open(struct engine *e)
 {
-	const struct engine_options *o = &e->options;
-	int replica = o->rank / o->shard_ranks, replicas = o->world_size / o->shard_ranks;
-	const struct comm_group shards = {e->map->rank, o->shard_ranks, replica * o->shard_ranks, 1,
-	                                o->world_size},
-	                        same = {replica, replicas, e->map->rank, o->shard_ranks, o->world_size};
-	int rc = comm_open_group(&e->dock.comm, o->device, &shards);
+	struct comm_group shards, same;
+	int rc;
 
-	return rc || replicas == 1 ? rc : comm_open_group(&e->dock.replicas, o->device, &same);
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	rc = comm_open_group(&e->dock.comm, e->options.device, &shards);
+	return rc || same.size == 1 ? rc : comm_open_group(&e->dock.replicas, e->options.device, &same);
 }
 
 int engine_start(struct engine *e)

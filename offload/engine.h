@@ -73,6 +73,9 @@ void engine_close(struct engine *engine);
 
 void engine_get_memory(const struct engine *engine, struct engine_memory *memory);
 const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind); /* NULL if there is none */
+
+/* What this rank sends to others in a training step with all its micro-batches. */
+void engine_get_traffic(const struct engine *engine, struct plan_traffic *traffic);
 const struct unit_map *engine_units(const struct engine *engine);
 const struct store *engine_store(const struct engine *engine); /* NULL before engine_start */
 

@@ -246,6 +246,23 @@ struct plan_bus {
 };
 void plan_bus_find(struct plan_bus *bus, const struct plan *plan);
 
+/* The ranks that share the shards of a unit, groups of shard_ranks one after the other, and those that hold
+ * the same shards as `rank`, one in each group. */
+void plan_groups_find(
+        struct comm_group *shards, struct comm_group *same, int rank, int world_size, int shard_ranks);
+
+/* Bytes that one rank's collectives send to other ranks in one execution: to those of its own node, and over
+ * the network. */
+struct plan_traffic {
+	int64_t gather_node_bytes, gather_network_bytes; /* weights */
+	int64_t sum_node_bytes, sum_network_bytes;       /* gradients: within groups of shards, and over
+	                                                    replicas */
+	int64_t node_bytes, network_bytes;               /* all */
+};
+/* links: of the ranks that share shards, and of those that hold the same (not read without replicas). */
+void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, const struct comm_links *shards,
+        const struct comm_links *replicas);
+
 /* ---- shapes that plan and run share ---- */
 
 /* Index arrays of one micro-batch on the device and in the stage: int32, id, position, doc_start, doc_end of

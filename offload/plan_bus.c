@@ -1,6 +1,9 @@
-/* What crosses the memory bus of the host: every operation's arguments that lie there. A copy between host
+/* What a plan moves: over the memory bus of the host, and between ranks.
+ *
+ * What crosses the memory bus of the host: every operation's arguments that lie there. A copy between host
  * and device moves its bytes over the bus once, as the device's own accesses; work of the CPU reads and
  * writes. */
+#include "gpu/device.h"
 #include "offload/plan_parts.h"
 
 static int64_t *bus_part(struct plan_bus *bus, const struct plan_op *op, const struct plan_buffer *b)
@@ -37,4 +40,51 @@ void plan_bus_find(struct plan_bus *bus, const struct plan *p)
 		}
 	}
 	bus->bytes = bus->weight_bytes + bus->gradient_bytes + bus->update_bytes + bus->other_bytes;
+}
+
+void plan_groups_find(
+        struct comm_group *shards, struct comm_group *same, int rank, int world_size, int shard_ranks)
+{
+	*shards = (struct comm_group){.rank = rank % shard_ranks,
+	        .size = shard_ranks,
+	        .first = rank / shard_ranks * shard_ranks,
+	        .stride = 1,
+	        .world_size = world_size};
+	*same = (struct comm_group){.rank = rank / shard_ranks,
+	        .size = world_size / shard_ranks,
+	        .first = rank % shard_ranks,
+	        .stride = shard_ranks,
+	        .world_size = world_size};
+}
+
+static void sent_add(int64_t *node_bytes, int64_t *network_bytes, const struct comm_traffic *sent)
+{
+	*node_bytes += sent->node_bytes;
+	*network_bytes += sent->network_bytes;
+}
+
+void plan_traffic_find(struct plan_traffic *t, const struct plan *p, const struct comm_links *shards,
+        const struct comm_links *replicas)
+{
+	*t = (struct plan_traffic){0};
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+		const struct plan_buffer *b = &p->buffers[p->args[op->first_arg].buffer];
+		int64_t element_bytes = dtype_bytes(b->dtype);
+		struct comm_traffic sent;
+
+		if (op->kind == PLAN_GATHER) {
+			comm_traffic_find(&sent, COMM_ALL_GATHER, b->bytes, element_bytes, shards);
+			sent_add(&t->gather_node_bytes, &t->gather_network_bytes, &sent);
+		} else if (op->kind == PLAN_SCATTER) {
+			comm_traffic_find(&sent, COMM_REDUCE_SCATTER, b->bytes, element_bytes, shards);
+			sent_add(&t->sum_node_bytes, &t->sum_network_bytes, &sent);
+		} else if (op->kind == PLAN_REDUCE) {
+			comm_traffic_find(&sent, COMM_ALL_REDUCE,
+			        p->map->units[op->unit].shard_count * element_bytes, element_bytes, replicas);
+			sent_add(&t->sum_node_bytes, &t->sum_network_bytes, &sent);
+		}
+	}
+	t->node_bytes = t->gather_node_bytes + t->sum_node_bytes;
+	t->network_bytes = t->gather_network_bytes + t->sum_network_bytes;
 }

@@ -186,11 +186,98 @@ static int setup(void **state)
 	return 0;
 }
 
+/* ---- between ranks ---- */
+
+/* Two nodes of two ranks. */
+enum { RANKS = 4, NODE = 2 };
+
+static const struct strategy {
+	int shard_ranks, keep_gathered;
+} strategies[] = {{4, 0}, {4, 1}, {1, 0}, {2, 0}, {2, 1}};
+
+/* What collectives of `elements` in each unit come to, by hand: a rank sends (S-1)/S of a buffer. Sent to all
+ * others, as many in-node as there are peers there; along a ring through two nodes of two, half of it. */
+static void traffic_add(int64_t sent[2], int64_t bytes, int size, int stride, enum comm_algorithm algorithm)
+{
+	int64_t all = bytes / size * (size - 1);
+
+	if (size == 1)
+		return;
+	if (size == 2)
+		sent[stride == 2] += all; /* neighbours, or each on its node */
+	else {
+		sent[0] += algorithm == COMM_RING ? all / 2 : all / 3;
+		sent[1] += algorithm == COMM_RING ? all / 2 : all / 3 * 2;
+	}
+}
+
+static void traffic_check(
+        const struct model *model, const struct strategy *s, enum dtype reduce, enum comm_algorithm algorithm)
+{
+	int replicas = RANKS / s->shard_ranks, L = (int)model->config.L, width = reduce == DTYPE_F32 ? 4 : 2;
+	struct engine_options o = options_of(model, NULL, DTYPE_F32, 0);
+	struct plan_policy policy = o.policy;
+	int64_t weights[2] = {0}, gradients[2] = {0};
+	struct comm_links shards, same;
+	struct plan_traffic t;
+	struct unit_map *map;
+	struct plan *p;
+
+	policy.max_tokens = policy.max_targets = 16;
+	policy.forward_prefetch = 0;
+	policy.backward_prefetch = BACKWARD_PREFETCH_NONE;
+	policy.replicas = replicas;
+	policy.keep_gathered = s->keep_gathered;
+	policy.reduce_dtype = reduce;
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, s->shard_ranks));
+	assert_int_equal(map->unit_count, L + 2);
+	check_ok(plan_build(&p, PLAN_TRAIN, map, &policy));
+	for (int u = 0; u < L + 2; u++) {
+		/* the embedding is not read again, the head and the block next to it are still there */
+		int gathers = u == 0 || u >= L || s->keep_gathered ? 1 : 2;
+		int64_t count = map->units[u].count;
+
+		traffic_add(weights, gathers * 2 * count, s->shard_ranks, 1, algorithm);
+		traffic_add(gradients, width * count, s->shard_ranks, 1, algorithm);
+		traffic_add(
+		        gradients, 2 * width * count / s->shard_ranks, replicas, s->shard_ranks, algorithm);
+	}
+	comm_links_find(&shards,
+	        &(struct comm_group){.size = s->shard_ranks, .stride = 1, .world_size = RANKS}, NODE,
+	        algorithm);
+	comm_links_find(&same,
+	        &(struct comm_group){.size = replicas, .stride = s->shard_ranks, .world_size = RANKS}, NODE,
+	        algorithm);
+	plan_traffic_find(&t, p, &shards, &same);
+	assert_int_equal(t.gather_node_bytes, weights[0]);
+	assert_int_equal(t.gather_network_bytes, weights[1]);
+	assert_int_equal(t.sum_node_bytes, gradients[0]);
+	assert_int_equal(t.sum_network_bytes, gradients[1]);
+	assert_int_equal(
+	        t.node_bytes + t.network_bytes, weights[0] + weights[1] + gradients[0] + gradients[1]);
+	plan_free(p);
+	unit_map_close(map);
+}
+
+static void test_traffic_of_each_strategy(void **state)
+{
+	struct model *model = model_make();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++)
+		for (int reduce = 0; reduce < 2; reduce++)
+			for (int ring = 0; ring < 2; ring++)
+				traffic_check(model, &strategies[i], reduce ? DTYPE_BF16 : DTYPE_F32,
+				        ring ? COMM_RING : COMM_DIRECT);
+	model_close(model);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_bytes_of_a_parameter),
 	        cmocka_unit_test(test_nothing_crosses_without_offload),
+	        cmocka_unit_test(test_traffic_of_each_strategy),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -21,6 +21,55 @@ static void train(int ranks, const struct run_model *m, const char *out, const c
 	        m->dir, m->data, work_dir, out, 12 / ranks, more);
 }
 
+/* Two cores of a host that computes; a rank on each "host". */
+static const char machine[] =
+        "name: host\ngpus: 0\nhost:\n  memory: 16GiB\n  memory_gbps: 40\n  gflops: 100\n";
+
+static int64_t whole_of(const json_t *object, const char *key)
+{
+	assert_true(json_is_integer(json_object_get(object, key)));
+	return json_integer_value(json_object_get(object, key));
+}
+
+/* What the run counted of its messages is what the plan says, on rank 0 in each step and on all ranks. */
+static void assert_traffic(const char *out, const char *settings)
+{
+	char want[200], *said = mem_strdup(ferry_said());
+	const char *of_run = strstr(settings, " check_replicas"); /* no key of a plan */
+	int plan_len = of_run ? (int)(of_run - settings) : (int)strlen(settings);
+	json_t *plan, *traffic;
+	double *node, *network;
+	int node_count, network_count;
+	int64_t in_node, between;
+
+	assert_ferry_json(&plan,
+	        "plan model=%s machine=%s/host.yaml world_size=4 ranks_per_node=2 "
+	        "gradient_accumulation_steps=3 max_length=32 compute_dtype=fp32 %.*s --json",
+	        tiny.dir, work_dir, plan_len, settings);
+	traffic = json_object_get(plan, "traffic");
+	in_node = whole_of(traffic, "node_bytes");
+	between = whole_of(traffic, "network_bytes");
+	node = run_values(out, "sent_node_bytes", &node_count);
+	network = run_values(out, "sent_network_bytes", &network_count);
+	assert_true(node_count == 4 && network_count == 4 && in_node + between > 0);
+	for (int i = 0; i < node_count; i++)
+		if ((int64_t)node[i] != in_node || (int64_t)network[i] != between)
+			fail_msg("%s, step %d: sent %.0f and %.0f bytes, planned were %lld and %lld",
+			        settings, i + 1, node[i], network[i], (long long)in_node, (long long)between);
+	snprintf(want, sizeof(want),
+	        "all ranks sent %lld bytes within nodes and %lld between nodes each step; planned were %lld "
+	        "and %lld",
+	        4 * (long long)in_node, 4 * (long long)between, 4 * (long long)in_node,
+	        4 * (long long)between);
+	assert_non_null(said);
+	if (!strstr(said, want))
+		fail_msg("%s: \"%s\" is not in %s", settings, want, said);
+	mem_free(said);
+	mem_free(node);
+	mem_free(network);
+	json_decref(plan);
+}
+
 /* What is shared out and what is held by several: four ranks, two "hosts" of two. */
 static void test_strategies(void **state)
 {
@@ -32,23 +81,33 @@ static void test_strategies(void **state)
 	        "sharding_strategy=SHARD_GRAD_OP cpu_offload=off stream_delay_seed=4",
 	        "sharding_strategy=NO_SHARD check_replicas=1",
 	        "sharding_strategy=NO_SHARD cpu_offload=off schedule=micro_batch_major",
-	        "sharding_strategy=HYBRID_SHARD ranks_per_node=2 stream_delay_seed=5 check_replicas=3",
-	        "sharding_strategy=HYBRID_SHARD ranks_per_node=2 cpu_offload=off",
-	        "sharding_strategy=HYBRID_SHARD_ZERO2 ranks_per_node=2 cpu_offload=optimizer",
+	        "sharding_strategy=HYBRID_SHARD stream_delay_seed=5 check_replicas=3",
+	        "sharding_strategy=HYBRID_SHARD cpu_offload=off",
+	        "sharding_strategy=HYBRID_SHARD_ZERO2 cpu_offload=optimizer",
 	};
+	static const char *const rounded[] = {
+	        "reduce_dtype=bf16", "reduce_dtype=bf16 sharding_strategy=HYBRID_SHARD"};
 
 	(void)state;
+	write_file("host.yaml", "%s", machine);
 	train(1, &tiny, "one", "max_steps=4");
 	for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++) {
 		char more[200];
 
-		snprintf(more, sizeof(more), "max_steps=4 %s", strategies[i]);
+		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", strategies[i]);
 		train(4, &tiny, "many", more);
+		assert_traffic("many", strategies[i]);
 		assert_near_runs("one", "many", 5e-6, strategies[i]);
 	}
 	/* gradients that are rounded before they are summed: nearer than their 8 bits, and not the same */
-	train(4, &tiny, "many", "max_steps=4 reduce_dtype=bf16");
-	assert_near_runs("one", "many", 4e-3, "reduce_dtype=bf16");
+	for (size_t i = 0; i < sizeof(rounded) / sizeof(*rounded); i++) {
+		char more[200];
+
+		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", rounded[i]);
+		train(4, &tiny, "many", more);
+		assert_traffic("many", rounded[i]);
+		assert_near_runs("one", "many", 4e-3, rounded[i]);
+	}
 	assert_ranks(2, 4,
 	        "train model=%s data=%s output_dir=%s/none sharding_strategy=HYBRID_SHARD ranks_per_node=3",
 	        tiny.dir, tiny.data, work_dir);

@@ -160,6 +160,8 @@ static void cuda_get_stats(const struct device *device, struct device_stats *sta
 	stats->copied_in_bytes = all.copied_in_bytes;
 	stats->copied_out_bytes = all.copied_out_bytes;
 	stats->flops = all.flops;
+	stats->sent_node_bytes = all.sent_node_bytes;
+	stats->sent_network_bytes = all.sent_network_bytes;
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		stats->busy_ns[q] = all.busy_ns[q];
 		stats->wait_ns[q] = all.wait_ns[q];

@@ -286,6 +286,15 @@ static int run_op(struct cuda_stream *s, const struct op *op)
 	return 0;
 }
 
+static void count_sent(struct device_stats *stats, const struct work *work)
+{
+	struct comm_traffic t;
+
+	work_traffic(&t, work);
+	stats->sent_node_bytes += t.node_bytes;
+	stats->sent_network_bytes += t.network_bytes;
+}
+
 static int run_work(struct cuda_stream *s, const struct work *work)
 {
 	struct device_stats *stats = &device_of(&s->base)->stats;
@@ -316,6 +325,8 @@ static int run_work(struct cuda_stream *s, const struct work *work)
 	case WORK_ALL_REDUCE:
 	case WORK_BROADCAST:
 		rc = cuda_comm_queue(&s->launch, work);
+		if (!rc)
+			count_sent(stats, work);
 		break;
 	case WORK_STAMP:
 	case WORK_KIND_COUNT:

@@ -19,6 +19,7 @@ struct cpu_comm {
 	struct link *link,
 	        *host_link; /* of the stream's thread, of the owning thread; NULL: a world of one */
 	int rank, size;
+	struct comm_group group;
 	int64_t piece_count;
 	float *sum;              /* [piece_count] */
 	void *pieces;            /* [size][piece_count] */
@@ -65,6 +66,7 @@ int cpu_comm_open(struct comm **comm, struct device *device, const struct comm_g
 		return ERR_NOMEM;
 	c->rank = group->rank;
 	c->size = group->size;
+	c->group = *group;
 	rc = group->size > 1 ? links_open(c, group) : 0;
 	if (rc) {
 		cpu_comm_close(&c->base);
@@ -108,6 +110,28 @@ static void part_add(struct cpu_comm *c, int *count, enum link_way way, int peer
 	c->parts[(*count)++] = (struct link_part){way, peer, values, bytes};
 }
 
+static int node_of(const struct cpu_comm *c, int rank)
+{
+	int node_ranks = c->base.links.node_ranks;
+
+	return (c->group.first + rank * c->group.stride) / node_ranks;
+}
+
+/* What was sent, by whether its way left the node. */
+static int parts_exchange(struct cpu_comm *c, int count)
+{
+	struct cpu_device *d = (struct cpu_device *)c->base.device;
+	int rc = link_exchange(c->link, c->parts, count);
+
+	for (int i = 0; i < count && !rc; i++)
+		if (c->parts[i].way == LINK_SEND)
+			atomic_fetch_add_explicit(node_of(c, c->parts[i].peer) == node_of(c, c->rank)
+			                                  ? &d->sent_node_bytes
+			                                  : &d->sent_network_bytes,
+			        c->parts[i].bytes, memory_order_relaxed);
+	return rc;
+}
+
 static void part_whole(
         struct cpu_comm *c, int *count, const struct layout *l, enum link_way way, int peer, int of)
 {
@@ -128,7 +152,7 @@ static int gather(struct cpu_comm *c, const struct layout *l, int except)
 		if (c->rank != except)
 			part_whole(c, &count, l, LINK_RECEIVE, from, from);
 		if (step % WINDOW == 0 || step + 1 == c->size) {
-			rc = link_exchange(c->link, c->parts, count);
+			rc = parts_exchange(c, count);
 			count = 0;
 		}
 	}
@@ -192,7 +216,7 @@ static int piece_exchange(struct cpu_comm *c, const struct layout *l, int64_t at
 				                          peer * c->piece_count * l->element_bytes,
 				        bytes);
 		}
-	return link_exchange(c->link, c->parts, count);
+	return parts_exchange(c, count);
 }
 
 static void piece_sum(struct cpu_comm *c, const struct layout *l, int64_t at)
@@ -239,7 +263,7 @@ static int broadcast(struct cpu_comm *c, const struct layout *l, int root)
 		}
 	else
 		part_whole(c, &count, l, LINK_RECEIVE, root, c->rank);
-	rc = link_exchange(c->link, c->parts, count);
+	rc = parts_exchange(c, count);
 	return rc ? rc : gather(c, l, root);
 }
 

@@ -24,6 +24,7 @@ static int host_open(struct device **device, const struct device_options *option
 	if (!d)
 		return ERR_NOMEM;
 	d->options = *options;
+	d->base.comm_algorithm = COMM_DIRECT;
 	d->opened_at_ns = clock_now_ns();
 	pthread_mutex_init(&d->error_lock, NULL);
 	for (int i = 0; i < CPU_DIRECTION_COUNT; i++)
@@ -81,6 +82,8 @@ static void host_get_stats(const struct device *device, struct device_stats *sta
 	const struct cpu_device *d = (const struct cpu_device *)device;
 
 	stats->now_ns = clock_now_ns() - d->opened_at_ns;
+	stats->sent_node_bytes = atomic_load_explicit(&d->sent_node_bytes, memory_order_relaxed);
+	stats->sent_network_bytes = atomic_load_explicit(&d->sent_network_bytes, memory_order_relaxed);
 	for (const struct cpu_stream *s = d->made; s; s = s->next_made) {
 		const struct cpu_counters *c = &s->counters;
 		int64_t touched = atomic_load_explicit(&c->touched_bytes, memory_order_relaxed);

@@ -35,6 +35,7 @@ struct cpu_device {
 	struct cpu_stream *made;      /* every stream there ever was; freed with the device */
 	struct cpu_lane lanes[CPU_DIRECTION_COUNT];
 	int64_t opened_at_ns;
+	_Atomic int64_t sent_node_bytes, sent_network_bytes; /* by collectives */
 	atomic_int failed;
 	pthread_mutex_t error_lock;
 	struct err error; /* the first */

@@ -58,6 +58,7 @@ static int meta_open(struct device **device, const struct device_options *option
 	d->speed.d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes);
 	d->speed.host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes);
 	d->speed.comm_bytes = given(s->comm_bytes, built_in.comm_bytes);
+	d->base.comm_algorithm = s->host_computes ? COMM_DIRECT : COMM_RING;
 	*device = &d->base;
 	return 0;
 }
@@ -213,7 +214,9 @@ static struct need collective_need(struct meta_device *d, const struct work *wor
 	struct comm_traffic t;
 	double network = 0;
 
-	work_traffic(&t, work, speed->host_computes ? COMM_DIRECT : COMM_RING);
+	work_traffic(&t, work);
+	d->stats.sent_node_bytes += t.node_bytes;
+	d->stats.sent_network_bytes += t.network_bytes;
 	if (t.network_bytes)
 		network = (double)t.network_bytes * c->links.node_ranks /
 		          given(speed->network_bytes, speed->comm_bytes * c->links.node_ranks);
@@ -298,6 +301,8 @@ static void meta_get_stats(const struct device *device, struct device_stats *sta
 	stats->copied_in_bytes = d->stats.copied_in_bytes;
 	stats->copied_out_bytes = d->stats.copied_out_bytes;
 	stats->flops = d->stats.flops;
+	stats->sent_node_bytes = d->stats.sent_node_bytes;
+	stats->sent_network_bytes = d->stats.sent_network_bytes;
 	stats->host_memory_rate = d->speed.host_memory_bytes;
 	memcpy(stats->busy_ns, d->clock.busy_ns, sizeof(stats->busy_ns));
 	memcpy(stats->wait_ns, d->clock.wait_ns, sizeof(stats->wait_ns));
