@@ -1,11 +1,13 @@
 /* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
 #include "cli/cli.h"
+#include "cli/estimate.h"
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
 #include "cli/plan_time.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/simulate.h"
+#include "cli/trace.h"
 
 #include "base/err.h"
 #include "base/file.h"
@@ -18,19 +20,40 @@ enum { TIMELINE_COLUMNS = 96 };
 
 struct plan_figures {
 	struct engine_memory memory;
+	int64_t valley_bytes;  /* on the device between steps, libraries' share included */
+	int64_t touched_bytes; /* end of the last byte of the arena that the simulated steps used */
+	struct estimate estimate;
 	struct fit fit;
+	struct fit_host_found helps; /* where it does not fit */
 	int world_size;
 	struct simulated step;
 	struct plan_time time;
 	struct str timeline; /* where people read */
 };
 
+static int trace_save(const char *path, const struct plan *plan, const struct run_span *spans)
+{
+	json_t *events = json_array();
+	int rc = events ? trace_add(events, plan, spans) : ERR_NOMEM;
+
+	if (!rc)
+		rc = trace_write(events, path);
+	json_decref(events);
+	return rc;
+}
+
 static int step_find(struct session *s, struct plan_figures *f, const struct engine_options *o)
 {
 	const struct plan *plan = engine_plan(s->engine, PLAN_TRAIN);
 	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
 	int rc = spans ? simulate_step(&f->step, s->engine, o, spans) : ERR_NOMEM;
+	struct device_stats stats;
 
+	device_get_stats(s->device, &stats);
+	f->touched_bytes = stats.arena_touched_bytes;
+	f->valley_bytes = plan->persistent_bytes[SPACE_DEVICE] + s->fit.reserve_bytes;
+	if (!rc && s->config->trace_file)
+		rc = trace_save(s->config->trace_file, plan, spans);
 	if (!rc)
 		plan_time_find(&f->time, plan, spans);
 	if (!rc && !s->config->json)
@@ -76,6 +99,17 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	}
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
+	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
+	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
+	json_object_set_new(object, "host_need_bytes", json_integer(f->fit.need_bytes));
+	json_object_set_new(object, "host_limit_bytes", json_integer(f->fit.limit_bytes));
+	if (!f->fit.fits && f->helps.settings.len_bytes)
+		json_object_set_new(object, f->helps.fits ? "fits_with" : "least_with",
+		        json_string(f->helps.settings.data + 1));
+	if (!f->fit.fits)
+		json_object_set_new(object, "host_least_bytes", json_integer(f->helps.bytes));
+	json_object_set_new(object, "world_size", json_integer(f->world_size));
+	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
 	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
 		rc = cli_print_json(object);
@@ -126,6 +160,13 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
 	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "may be taken here"
 	                                                                 : "is ram_budget");
+	if (!f->fit.fits) {
+		struct str text = {0};
+
+		fit_host_text(&text, &f->helps);
+		cli_say(s->config, "%s\n", text.data ? text.data : "");
+		str_free(&text);
+	}
 	str_free(&need);
 	str_free(&limit);
 }
@@ -149,6 +190,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 		print_row(c, "  the plan's arena", f->memory.device_bytes);
 	for (int i = 0; i < s->fit.reserve_count; i++)
 		print_reserve(c, &s->fit.reserves[i]);
+	print_row(c, "  of it between steps", f->valley_bytes);
 	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
@@ -160,6 +202,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	if (rc)
 		return rc;
 	plan_tables_bus(s);
+	estimate_print(c, &f->estimate);
 	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
 	        s->machine ? s->machine->name : "a machine as assumed", f->step.step_ms,
 	        1e3 * (double)f->step.tokens / f->step.step_ms);
@@ -177,8 +220,15 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 static int sizes_find(struct session *s, struct engine_options *o)
 {
 	const struct config *c = s->config;
-	int64_t row_tokens = c->max_length ? c->max_length : s->model->config.max_positions;
+	const struct model_config *m = &s->model->config;
+	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
 	int rc;
+
+	if (m->learned_positions && row_tokens > m->max_positions) {
+		row_tokens = m->max_positions;
+		log_info("the model has learned %" PRId64 " positions: planning for rows of as many tokens",
+		        row_tokens);
+	}
 
 	if (c->data && file_kind_of(c->data) == FILE_NONE)
 		log_info("data=%s is not here: planning for rows of %" PRId64 " tokens", c->data, row_tokens);
@@ -195,14 +245,36 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	return 0;
 }
 
+static int estimate_only(const struct config *c)
+{
+	struct estimate e;
+	int rc = estimate_read(&e, c->model);
+
+	if (!rc && c->json) {
+		json_t *object =
+		        json_pack("{s:s,s:o}", "model_type", e.model_type, "estimate", estimate_json(&e));
+
+		rc = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for the result");
+		json_decref(object);
+	} else if (!rc) {
+		cli_say(c, "%s: %s\n", c->model, e.model_type);
+		estimate_print(c, &e);
+	}
+	estimate_free(&e);
+	return rc;
+}
+
 int cli_plan(const struct config *c)
 {
 	struct session s = {0};
 	struct plan_figures f = {0};
 	struct machine *machine = NULL;
 	struct engine_options o;
-	int rc = c->machine ? machine_read(&machine, c->machine) : 0;
+	int rc;
 
+	if (c->estimate)
+		return estimate_only(c);
+	rc = c->machine ? machine_read(&machine, c->machine) : 0;
 	s.machine = machine;
 	if (!rc)
 		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
@@ -211,6 +283,8 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	session_engine_options(&s, &o);
+	o.check_plans = c->explain; /* what is listed is proved, too */
+	estimate_of_model(&f.estimate, s.model);
 	if (c->world_size != CONFIG_AUTO)
 		o.world_size = (int)c->world_size;
 	else if (machine)
@@ -230,11 +304,16 @@ int cli_plan(const struct config *c)
 	if (c->explain)
 		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &o);
+	if (!rc && !f.fit.fits)
+		rc = fit_host_search(&f.helps, c, &s.options, &s.fit, machine);
 	if (!rc && c->json)
 		rc = print_json(&s, &f);
 	else if (!rc)
 		rc = print_people(&s, &f);
+	if (!rc && !f.fit.fits && c->ram_budget_bytes != CONFIG_AUTO)
+		rc = fit_refuse(&f.fit, &f.helps, c);
 out:
+	str_free(&f.helps.settings);
 	str_free(&f.timeline);
 	session_close(&s);
 	machine_free(machine);

@@ -167,6 +167,7 @@ struct config {
 	double logging_steps, eval_steps, sample_steps;
 	char *sample_prompt, *dump_gradients;
 	int64_t trace; /* steps; 0 = off */
+	char *trace_file;
 	int per_token;
 
 	/* generation */
@@ -187,7 +188,7 @@ struct config {
 	int isa;
 
 	/* how this call behaves */
-	int dry_run, explain, json, help;
+	int dry_run, estimate, explain, json, help;
 
 	struct config_origin *origins; /* one per key of the table */
 };

@@ -359,6 +359,7 @@ const struct config_key config_keys[] = {
         ROW_STEPS(sample_steps, "watching", "0", NULL, T, "every so many steps; 0 = at start and end"),
         ROW_COUNT(trace, "watching", "off", NULL, off_words, 0, 1e6, T,
                 "steps to record as a Chrome/Perfetto trace"),
+        ROW_TEXT(trace_file, "watching", "", NULL, P, "file for the planned step as a Chrome/Perfetto trace"),
         ROW_TEXT(dump_gradients, "watching", "", NULL, T,
                 "file for the first step's gradients before clipping, fp32 safetensors"),
         ROW_FLAG(per_token, "watching", "off", NULL, E, "the loss of every target, in the JSON"),
@@ -395,6 +396,8 @@ const struct config_key config_keys[] = {
 
         ROW_FLAG(dry_run, "call", "off", NULL, T | ONCE,
                 "resolve, check, show plan and first example, write nothing"),
+        ROW_FLAG(estimate, "call", "off", NULL, P | ONCE,
+                "only the weights by dtype, as accelerate estimate-memory counts them"),
         ROW_FLAG(explain, "call", "off", NULL, P | ONCE, "say where each number comes from"),
         ROW_FLAG(json, "call", "off", NULL, ALL | ONCE, "one JSON object on stdout, all else on stderr"),
         ROW_FLAG(help, "call", "off", NULL, ALL | ONCE, "list the keys of the command"),

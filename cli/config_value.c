@@ -129,7 +129,7 @@ static int bounds_check(const struct config_key *key, double value)
 {
 	if (value >= key->min && value <= key->max)
 		return 0;
-	if (key->max >= 9e15)
+	if (key->max >= 9e15 && value < key->min)
 		return err_set(ERR_INPUT, "must be at least %.12g", key->min);
 	return err_set(ERR_INPUT, "must be between %.12g and %.12g", key->min, key->max);
 }

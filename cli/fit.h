@@ -14,7 +14,9 @@ struct fit_device {
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
 	int reserve_count;
 	int64_t reserve_bytes; /* their sum */
-	int64_t limit_bytes;   /* for arena and reserves: vram_budget, or what the device has free; 0: none */
+	int64_t limit_bytes;   /* for arena and reserves: vram_budget, or what the device has free, where
+	                          that is less; 0: none */
+	int is_budget;         /* it is vram_budget */
 };
 
 struct fit {
@@ -29,16 +31,30 @@ struct fit {
 int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
         const struct fit_device *device, const struct machine *machine);
 
-/* ERR_FIT by how much, and which setting would help. */
-int fit_refuse(const struct fit *fit, const struct config *c, const struct engine_memory *memory);
+/* What would make a plan fit the host: of the sets of changes with the fewest members that do, the one with
+ * the shortest step on the meta clock. All of them are planned, with the device's budget as it is. */
+struct fit_host_found {
+	int64_t bytes;       /* of the host, as struct fit; where nothing fits, least_bytes */
+	int64_t least_bytes; /* that was seen */
+	int fits;
+	struct str settings; /* " key=value key=value"; str_free */
+};
+int fit_host_search(struct fit_host_found *found, const struct config *c,
+        const struct engine_options *options, const struct fit_device *device, const struct machine *machine);
+
+/* "it fits, in 50 GiB, with optimizer_state=bf16", or the least that there is. */
+void fit_host_text(struct str *out, const struct fit_host_found *found);
+
+/* ERR_FIT by how much, and that. */
+int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const struct config *c);
 
 /* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of
  * the one that the configuration names. */
 void fit_device_find(struct fit_device *fit, const struct config *c, const struct device *device,
         const struct machine *machine);
 
-/* For the arena: *budget_bytes as in engine_options. ERR_FIT where the reserves alone are too much. */
-int fit_device_budget(int64_t *budget_bytes, const struct fit_device *fit, const struct config *c);
+/* For the arena, as in engine_options; -1: the reserves alone leave nothing. */
+int64_t fit_device_budget(const struct fit_device *fit);
 
 /* ERR_FIT: by how much, and which settings fit (fit_search.h), or the least that there is. */
 int fit_device_refuse(const struct fit_device *fit, const struct config *c,

@@ -20,13 +20,16 @@ void fit_device_find(struct fit_device *f, const struct config *c, const struct 
 {
 	int on_gpu = machine ? machine->gpu_count > 0 : c->device == CONFIG_DEVICE_CUDA;
 	const char *name = device_has_bytes(device) ? device_name(device) : on_gpu ? "cuda" : "host";
+	int64_t there_bytes;
 
 	*f = (struct fit_device){.name = name, .limit_bytes = c->vram_budget_bytes};
 	f->reserve_count = device_reserve_list(f->reserves, name);
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
-	if (c->vram_budget_bytes <= 0)
-		f->limit_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
+	there_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
+	f->is_budget = c->vram_budget_bytes > 0 && (!there_bytes || c->vram_budget_bytes <= there_bytes);
+	if (!f->is_budget)
+		f->limit_bytes = there_bytes;
 }
 
 static const char *text_of(const struct str *s)
@@ -34,28 +37,24 @@ static const char *text_of(const struct str *s)
 	return s->data ? s->data : "";
 }
 
-static void limit_text(struct str *out, const struct fit_device *f, const struct config *c)
+static void limit_text(struct str *out, const struct fit_device *f)
 {
-	str_add(out, c->vram_budget_bytes <= 0 ? "the " : "vram_budget, ");
+	str_add(out, f->is_budget ? "vram_budget, " : "the ");
 	progress_bytes(out, f->limit_bytes);
-	if (c->vram_budget_bytes <= 0)
+	if (!f->is_budget)
 		str_add(out, " that may be taken of the device");
+	if (f->limit_bytes > f->reserve_bytes)
+		return;
+	str_add(out, ", no more than the libraries of the device take (");
+	progress_bytes(out, f->reserve_bytes);
+	str_add(out, ")");
 }
 
-int fit_device_budget(int64_t *budget_bytes, const struct fit_device *f, const struct config *c)
+int64_t fit_device_budget(const struct fit_device *f)
 {
-	struct str limit = {0}, taken = {0};
+	int64_t rest = f->limit_bytes - f->reserve_bytes;
 
-	*budget_bytes = f->limit_bytes ? f->limit_bytes - f->reserve_bytes : 0;
-	if (*budget_bytes >= 0 && (*budget_bytes || !f->limit_bytes))
-		return 0;
-	limit_text(&limit, f, c);
-	progress_bytes(&taken, f->reserve_bytes);
-	err_set(ERR_FIT, "what the libraries of the device take (%s) is no less than %s", text_of(&taken),
-	        text_of(&limit));
-	str_free(&limit);
-	str_free(&taken);
-	return ERR_FIT;
+	return !f->limit_bytes ? 0 : rest > 0 ? rest : -1;
 }
 
 void fit_resident_text(struct str *out, const struct engine_memory *m, const struct unit_map *units)
@@ -88,7 +87,7 @@ int fit_device_refuse(const struct fit_device *f, const struct config *c, const 
 		goto out;
 	progress_bytes(&need, need_bytes);
 	progress_bytes(&over, need_bytes - f->limit_bytes);
-	limit_text(&limit, f, c);
+	limit_text(&limit, f);
 	progress_bytes(&least, bytes);
 	if (bytes <= f->limit_bytes)
 		rc = err_set(ERR_FIT,

@@ -41,16 +41,13 @@ static int64_t divided(int64_t value, int64_t divisor)
 	return (value + divisor - 1) / divisor;
 }
 
-/* The most that a micro-batch of fewer rows, each of them shorter, may take. */
-static struct engine_sizes sizes_divided(
-        const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens, int64_t divisor, int64_t length)
+/* The most that a micro-batch of fewer rows, each of them cut to row_tokens, may take. */
+static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens)
 {
-	int64_t tokens = rows / divisor * row_tokens;
 	struct engine_sizes less = *sizes;
 
-	if (divisor > 1 && tokens < less.max_tokens)
-		less.max_tokens = tokens;
-	less.max_tokens = divided(less.max_tokens, length);
+	if (rows * row_tokens < less.max_tokens)
+		less.max_tokens = rows * row_tokens;
 	if (less.max_targets > less.max_tokens)
 		less.max_targets = less.max_tokens;
 	return less;
@@ -80,10 +77,9 @@ static void trial_options(struct engine_options *o, const struct trial *t, const
 		o->wrap = WRAP_SIZE;
 		o->min_num_params = WRAP_MIN_PARAMS;
 	}
-	o->train = sizes_divided(&base->train, c->per_device_train_batch_size, row_tokens, t->batch_divisor,
-	        t->length_divisor);
-	o->eval = sizes_divided(
-	        &base->eval, c->per_device_eval_batch_size, row_tokens, t->eval_divisor, t->length_divisor);
+	row_tokens = divided(row_tokens, t->length_divisor);
+	o->train = sizes_cut(&base->train, c->per_device_train_batch_size / t->batch_divisor, row_tokens);
+	o->eval = sizes_cut(&base->eval, c->per_device_eval_batch_size / t->eval_divisor, row_tokens);
 	p->micro_batches *= (int)t->batch_divisor;
 	p->rope_positions = divided(p->rope_positions, t->length_divisor);
 }
@@ -188,16 +184,26 @@ static int sizes_judge(struct search *s, const struct trial *sizes)
 	return rc;
 }
 
+/* The next one above `divisor`, or 0. */
+static int64_t next_divisor(int64_t value, int64_t divisor)
+{
+	while (++divisor <= value)
+		if (value % divisor == 0)
+			return divisor;
+	return 0;
+}
+
 /* The next smaller sizes; 0: there are none. */
 static int sizes_lower(struct trial *t, const struct search *s)
 {
 	const struct engine_options *base = s->base;
 	const struct config *c = s->config;
+	int64_t fewer_rows = trains(c) ? next_divisor(c->per_device_train_batch_size, t->batch_divisor) : 0;
 
 	if (base->eval.max_tokens && c->per_device_eval_batch_size >= 2 * t->eval_divisor)
 		t->eval_divisor *= 2;
-	else if (trains(c) && c->per_device_train_batch_size % (2 * t->batch_divisor) == 0)
-		t->batch_divisor *= 2;
+	else if (fewer_rows)
+		t->batch_divisor = fewer_rows;
 	else if (c->verb != VERB_GENERATE &&
 	         base->policy.rope_positions / (2 * t->length_divisor) >= LENGTH_MIN)
 		t->length_divisor *= 2;

@@ -148,6 +148,8 @@ int preflight_check(const struct config *c)
 		err = check_path(c, "path", c->path, c->verb == VERB_TOKENIZE ? WANT_FILE : WANT_EITHER);
 	if (!err)
 		err = check_new_file(c, "dump_gradients", c->dump_gradients);
+	if (!err)
+		err = check_new_file(c, "trace_file", c->trace_file);
 	if (!err && resume && strcmp(resume, "auto"))
 		err = check_path(c, "resume_from_checkpoint", resume, WANT_DIR);
 	if (!err && c->output_dir &&

@@ -340,6 +340,7 @@ static int positions_check(const struct session *s, const struct engine_options 
 /* Plans for another machine are only told (ferry plan). */
 static int memory_check(const struct session *s)
 {
+	struct fit_host_found found = {0};
 	struct engine_memory memory;
 	struct fit fit;
 	int rc;
@@ -348,7 +349,13 @@ static int memory_check(const struct session *s)
 		return 0;
 	engine_get_memory(s->engine, &memory);
 	rc = fit_host(&fit, s->config, &memory, &s->fit, s->machine);
-	return rc || fit.fits ? rc : fit_refuse(&fit, s->config, &memory);
+	if (rc || fit.fits)
+		return rc;
+	rc = fit_host_search(&found, s->config, &s->options, &s->fit, s->machine);
+	if (!rc)
+		rc = fit_refuse(&fit, &found, s->config);
+	str_free(&found.settings);
+	return rc;
 }
 
 int session_open_engine(struct session *s, const struct engine_options *options)
@@ -361,13 +368,13 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = ranks_strategy(&o, s->config, o.world_size, here);
 
 	fit_device_find(&s->fit, s->config, s->device, s->machine);
-	if (!rc)
-		rc = fit_device_budget(&o.device_budget_bytes, &s->fit, s->config);
 	if (rc)
 		return rc;
+	o.device_budget_bytes = fit_device_budget(&s->fit);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	s->options = o;
 	if (!rc)
-		rc = engine_open(&s->engine, &o);
+		rc = o.device_budget_bytes < 0 ? ERR_FIT : engine_open(&s->engine, &o);
 	if (rc == ERR_FIT)
 		return fit_device_refuse(&s->fit, s->config, &o, s->machine);
 	return rc ? rc : memory_check(s);

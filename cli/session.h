@@ -35,7 +35,8 @@ struct session {
 	struct pool *pool;
 	const struct machine *machine; /* that is planned for; NULL: this one. Whoever planned owns it */
 	struct device *device;
-	struct fit_device fit; /* once the engine is open */
+	struct fit_device fit;         /* once the engine is open */
+	struct engine_options options; /* that it was opened with */
 	struct engine *engine;
 };
 

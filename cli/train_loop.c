@@ -3,6 +3,7 @@
 #include "cli/sample.h"
 #include "cli/signals.h"
 #include "cli/store_report.h"
+#include "cli/trace.h"
 #include "cli/train.h"
 
 #include "base/clock.h"
@@ -32,52 +33,20 @@ static int batches_build(struct trainer *t, struct host_batch *micro, int *micro
 	return rc;
 }
 
-static int trace_add(struct trainer *t)
+/* Written once: a run that ends before its last traced step leaves what there is. */
+static int trace_end(struct trainer *t)
 {
-	const struct plan *plan = engine_plan(t->session.engine, PLAN_TRAIN);
-
-	for (int i = 0; i < plan->op_count; i++) {
-		const struct run_span *span = &t->spans[i];
-		const struct plan_op *op = &plan->ops[i];
-		json_t *event;
-
-		if (span->begin_ns < 0)
-			continue;
-		event = json_pack("{s:s,s:s,s:f,s:f,s:i,s:i,s:{s:i,s:i,s:i,s:i}}", "name",
-		        plan_op_name(op->kind), "ph", "X", "ts", 1e-3 * (double)span->begin_ns, "dur",
-		        1e-3 * (double)(span->end_ns - span->begin_ns), "pid", 0, "tid", (int)op->queue,
-		        "args", "op", i, "unit", op->unit, "stage", op->stage, "micro", op->micro);
-		if (!event || json_array_append_new(t->trace, event))
-			return err_set(ERR_NOMEM, "out of memory for the trace");
-	}
-	return 0;
-}
-
-/* Chrome's trace format, which Perfetto reads: one row per queue. Written once: a run that ends before its
- * last traced step leaves what there is. */
-static int trace_write(struct trainer *t)
-{
-	char *path, *text = NULL;
-	json_t *file;
-	int rc = 0;
+	char *path;
+	int rc;
 
 	if (!json_array_size(t->trace) || world_self()->rank)
 		return 0;
-	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
-		rc = json_array_append_new(t->trace,
-		        json_pack("{s:s,s:s,s:i,s:i,s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 0,
-		                "tid", q, "args", "name", queue_name((enum queue_kind)q)));
-	file = rc ? NULL : json_pack("{s:O,s:s}", "traceEvents", t->trace, "displayTimeUnit", "ms");
 	path = file_join(t->config->output_dir, "trace.json");
-	rc = json_write(&text, file, JSON_COMPACT);
-	if (!rc)
-		rc = path ? file_write_all(path, text, strlen(text)) : ERR_NOMEM;
+	rc = path ? trace_write(t->trace, path) : ERR_NOMEM;
 	if (!rc)
 		log_info("trace written to %s", path);
 	t->trace_spans_left = 0;
 	json_array_clear(t->trace);
-	mem_free(text);
-	json_decref(file);
 	mem_free(path);
 	return rc;
 }
@@ -103,9 +72,9 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	t->sent.steps++;
 	mem_free(micro);
 	if (!rc && spans)
-		rc = trace_add(t);
+		rc = trace_add(t->trace, engine_plan(t->session.engine, PLAN_TRAIN), spans);
 	if (!rc && spans && --t->trace_spans_left == 0)
-		rc = trace_write(t);
+		rc = trace_end(t);
 	return rc;
 }
 
@@ -311,7 +280,7 @@ int train_run(struct trainer *t)
 		if (!rc && signal && t->step < t->total_steps) {
 			rc = train_save_now(t);
 			if (!rc)
-				rc = trace_write(t);
+				rc = trace_end(t);
 			return rc ? rc
 			          : err_set(ERR_STOPPED,
 			                    "stopped by %s after step %" PRId64
@@ -324,5 +293,5 @@ int train_run(struct trainer *t)
 	if (!rc && t->sample_at_ends)
 		rc = sample(t);
 	rc = rc ? rc : sent_report(t);
-	return rc ? rc : trace_write(t);
+	return rc ? rc : trace_end(t);
 }

@@ -4,6 +4,8 @@
 
 #include "base/mem.h"
 
+#include <math.h>
+
 static char models[400], machines[400];
 
 static double real_of(const json_t *object, const char *key)
@@ -155,6 +157,186 @@ static void test_the_fastest_that_fits_is_named(void **state)
 		fail_msg("said: %s", ferry_said());
 }
 
+/* What accelerate itself says (tests/golden/make_estimate_golden.py), to the byte. */
+static void test_weights_are_what_accelerate_counts(void **state)
+{
+	char path[600], dir[300];
+	json_t *golden, *row;
+	size_t i;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/../../tests/golden/estimate_golden.json", models);
+	assert_int_equal(json_read_file(&golden, path, 1 << 20), 0);
+	snprintf(dir, sizeof(dir), "%s/estimate.json", work_dir);
+	json_array_foreach(json_object_get(golden, "models"), i, row)
+	{
+		const json_t *adam = json_object_get(row, "adam_bytes"), *rows, *full, *half;
+		json_t *plan;
+
+		assert_int_equal(json_dump_file(json_object_get(row, "config"), dir, 0), 0);
+		assert_ferry_json(&plan, "plan %s --estimate --json", dir);
+		rows = json_object_get(plan, "estimate");
+		full = json_array_get(rows, 0);
+		half = json_array_get(rows, 1);
+		if (!(real_of(full, "total_bytes") == real_of(row, "total_bytes") &&
+		            real_of(full, "largest_layer_bytes") == real_of(row, "largest_layer_bytes") &&
+		            real_of(full, "adam_bytes") == real_of(adam, "float32") &&
+		            real_of(half, "adam_bytes") == real_of(adam, "float16") &&
+		            2 * real_of(half, "total_bytes") == real_of(row, "total_bytes")))
+			fail_msg("%s: %s", json_string_value(json_object_get(row, "name")), ferry_said());
+		assert_int_equal(json_array_size(rows), 4);
+		json_decref(plan);
+	}
+	assert_true(i >= 12);
+	json_decref(golden);
+	assert_ferry(0, NULL, "plan %s --estimate", dir);
+	assert_ferry(2, NULL, "plan %s/absent.json --estimate", work_dir);
+}
+
+/* A box for each operation that ran, in the row of its queue, where boxes do not overlap; rows have names. */
+static void test_trace_of_a_plan(void **state)
+{
+	double end_us[8] = {0}, busy_us[8] = {0};
+	json_t *plan, *trace, *event;
+	int names = 0, boxes = 0;
+	char path[300];
+	size_t i;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/plan.json", work_dir);
+	assert_ferry_json(&plan,
+	        "plan %s/llama-2-7b.json machine=%s/h200.yaml max_length=512 trace_file=%s --json", models,
+	        machines, path);
+	assert_int_equal(json_read_file(&trace, path, 64 << 20), 0);
+	json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
+	{
+		int row = (int)real_of(event, "tid");
+		double begin;
+
+		assert_true(row >= 0 && row < 8);
+		if (!strcmp(json_string_value(json_object_get(event, "ph")), "M")) {
+			names += !strcmp(json_string_value(json_object_get(event, "name")), "thread_name");
+			continue;
+		}
+		assert_string_equal(json_string_value(json_object_get(event, "ph")), "X");
+		begin = real_of(event, "ts");
+		assert_true(real_of(event, "dur") >= 0 && begin >= end_us[row] - 1e-3);
+		end_us[row] = begin + real_of(event, "dur");
+		busy_us[row] += real_of(event, "dur");
+		boxes++;
+	}
+	assert_int_equal(names, 5);
+	assert_true(boxes > 300);
+	assert_true(
+	        fabs(busy_us[0] / 1e3 - real_of(plan, "compute_ms")) <= 1e-3 * real_of(plan, "compute_ms"));
+	json_decref(trace);
+	json_decref(plan);
+	assert_ferry(
+	        2, NULL, "plan %s/llama-2-7b.json trace_file=%s", models, path); /* it is there already */
+	assert_ferry(2, NULL, "plan %s/llama-2-7b.json trace_file=%s/absent/x.json", models, work_dir);
+}
+
+/* The settings and the published figures of docs/fit.md: between steps, and at most. */
+static void test_less_than_fsdp_was_seen_to_take(void **state)
+{
+	static const char same[] = "max_length=1024 max_grad_norm=0 skip_nonfinite=off optimizer_state=bf16 "
+	                           "vram_budget=off activations=keep";
+	static const struct {
+		const char *model;
+		int batch;
+		const char *offload;
+		double valley, peak; /* 1e9 bytes */
+	} rows[] = {{"llama-2-7b", 10, "off", 8, 74}, {"llama-2-7b", 10, "on", 1.4, 68.7},
+	        {"llama-2-70b", 2, "on", 0.3, 72.3}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char settings[300];
+		json_t *plan;
+
+		snprintf(settings, sizeof(settings), "%s per_device_train_batch_size=%d cpu_offload=%s", same,
+		        rows[i].batch, rows[i].offload);
+		plan = plan_of(rows[i].model, "a100-80-x8", settings);
+		/* PyTorch counts what its allocator hands out, not what the libraries take besides */
+		assert_true(real_of(plan, "valley_bytes") - real_of(plan, "reserve_bytes") <
+		            0.9e9 * rows[i].valley);
+		assert_true(real_of(plan, "device_bytes") < 0.9e9 * rows[i].peak);
+		json_decref(plan);
+	}
+}
+
+/* What large models take (docs/fit.md); libraries count on the device, but not in arena_bytes. */
+static void test_large_models_fit(void **state)
+{
+	static const struct {
+		const char *model, *machine, *settings;
+		double arena_bytes, device_bytes, host_bytes; /* at most; 0: not asked */
+	} rows[] = {
+	        {"llama-2-70b", "h200", "max_length=4096 vram_budget=24GiB", 0, 0x6p32, 0.99e12},
+	        {"llama-2-70b", "h200", "max_length=4096 vram_budget=24GiB optimizer_state=8bit", 0, 0x6p32,
+	                0.56e12},
+	        {"llama-2-70b", "h200", "max_length=16384 activations=offload vram_budget=24GiB", 0, 0x6p32,
+	                0.99e12},
+	        {"llama-3-8b", "pc-rtx-4090", "max_length=4096 activations=offload vram_budget=off", 0x6p30,
+	                0, 0},
+	        {"llama-3.1-405b", "h100-80-x8", "max_length=4096 optimizer_state=8bit vram_budget=off", 0,
+	                67e9, 0.41e12},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		json_t *plan = plan_of(rows[i].model, rows[i].machine, rows[i].settings);
+
+		if ((rows[i].arena_bytes && !(real_of(plan, "arena_bytes") <= rows[i].arena_bytes)) ||
+		        (rows[i].device_bytes && !(real_of(plan, "device_bytes") <= rows[i].device_bytes)) ||
+		        (rows[i].host_bytes && !(real_of(plan, "host_bytes") <= rows[i].host_bytes)))
+			fail_msg("%s with %s: %.0f, %.0f, %.0f bytes", rows[i].model, rows[i].settings,
+			        real_of(plan, "arena_bytes"), real_of(plan, "device_bytes"),
+			        real_of(plan, "host_bytes"));
+		assert_true(real_of(plan, "arena_touched_bytes") <= real_of(plan, "arena_bytes"));
+		assert_true(real_of(plan, "arena_touched_bytes") > 0.99 * real_of(plan, "arena_bytes"));
+		json_decref(plan);
+	}
+}
+
+/* Budgets that nothing can meet, and some that are no budgets. */
+static void test_budgets_that_are_too_small(void **state)
+{
+	static const struct {
+		const char *settings;
+		int code;
+		const char *said;
+	} rows[] = {
+	        {"vram_budget=0", 2, "vram_budget is \"0\", but must be at least 1"},
+	        {"vram_budget=5G", 2, "the unit \"G\" is none of"},
+	        {"vram_budget=99999999TiB", 2, "must be between 1 and"},
+	        {"vram_budget=1", 5,
+	                "no more than the libraries of the device take (288 MiB); the least found is "},
+	        {"vram_budget=3gb", 5, " bytes), with activations=offload"},
+	        {"vram_budget=5GiB", 5, "it fits, in 4."},
+	        {"ram_budget=0", 2, "ram_budget is \"0\", but must be at least 1"},
+	        {"ram_budget=1", 5, "the least found is "},
+	        {"ram_budget=1", 5, "with optimizer_state=8bit max_grad_norm=0 skip_nonfinite=off"},
+	        {"ram_budget=60GiB", 5, "it fits, in 44."},
+	        {"ram_budget=60GiB", 5, "with optimizer_state=8bit"},
+	        {"ram_budget=60GiB optimizer_state=8bit", 0, ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		assert_ferry(rows[i].code, NULL,
+		        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 %s", models,
+		        machines, rows[i].settings);
+		if (!strstr(ferry_said(), rows[i].said))
+			fail_msg("%s: \"%s\" is not in: %s", rows[i].settings, rows[i].said, ferry_said());
+	}
+	/* more than there is is what there is */
+	json_t *plan = plan_of("llama-3-8b", "pc-rtx-4090", "max_length=4096 vram_budget=1TB");
+
+	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
+	json_decref(plan);
+}
+
 static void test_mistakes_are_named(void **state)
 {
 	static const struct {
@@ -218,6 +400,11 @@ int main(void)
 	        cmocka_unit_test(test_parts_make_the_whole),
 	        cmocka_unit_test(test_no_step_beats_its_bound),
 	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
+	        cmocka_unit_test(test_weights_are_what_accelerate_counts),
+	        cmocka_unit_test(test_trace_of_a_plan),
+	        cmocka_unit_test(test_less_than_fsdp_was_seen_to_take),
+	        cmocka_unit_test(test_large_models_fit),
+	        cmocka_unit_test(test_budgets_that_are_too_small),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 

@@ -1,0 +1,294 @@
+/* Host memory: what of the settings takes it, and which changes of them fit. */
+#include "cli/fit.h"
+
+#include "cli/progress.h"
+#include "cli/simulate.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "host/topology.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
+        const struct fit_device *device, const struct machine *machine)
+{
+	struct topology *t;
+	int err = 0;
+
+	fit->need_bytes = memory->store_bytes + memory->stage_bytes;
+	if (!strcmp(device->name, "host"))
+		fit->need_bytes += memory->device_bytes;
+	fit->limit_bytes = c->ram_budget_bytes;
+	if (machine) {
+		fit->need_bytes *= machine_ranks_here(machine, c->world_size);
+		if (c->ram_budget_bytes == CONFIG_AUTO)
+			fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
+	} else if (c->ram_budget_bytes == CONFIG_AUTO) {
+		t = mem_alloc(1, sizeof(*t));
+		err = t ? topology_read(t) : ERR_NOMEM;
+		if (!err) {
+			fit->limit_bytes = t->usable_bytes;
+			fit->need_bytes *= t->ranks.size; /* of this host, each of which needs as much */
+		}
+		mem_free(t);
+	}
+	fit->fits = fit->need_bytes <= fit->limit_bytes;
+	return err;
+}
+
+/* ---- what would help ---- */
+
+/* Changes of the settings that may take less host memory, in the order of how little they change of the
+ * result: the first three nothing, the next two its rounding, the last what a step does. */
+enum change {
+	CHANGE_RECOMPUTE,
+	CHANGE_LAYER_MAJOR,
+	CHANGE_AHEAD,
+	CHANGE_COMPUTE_BF16,
+	CHANGE_GRADIENT_BF16,
+	CHANGE_STATE_BF16,
+	CHANGE_STATE_8BIT,
+	CHANGE_IN_BACKWARD,
+	CHANGES
+};
+
+static const char *const change_texts[CHANGES] = {
+        [CHANGE_RECOMPUTE] = "activations=recompute",
+        [CHANGE_LAYER_MAJOR] = "schedule=layer_major",
+        [CHANGE_AHEAD] = "prefetch_units=1",
+        [CHANGE_COMPUTE_BF16] = "compute_dtype=bf16 gradient_dtype=bf16",
+        [CHANGE_GRADIENT_BF16] = "gradient_dtype=bf16",
+        [CHANGE_STATE_BF16] = "optimizer_state=bf16",
+        [CHANGE_STATE_8BIT] = "optimizer_state=8bit",
+        [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
+};
+
+/* Makes the change; 0: it is so already, or of no use. */
+static int change_make(struct engine_options *o, enum change change)
+{
+	struct plan_policy *p = &o->policy;
+
+	switch (change) {
+	case CHANGE_RECOMPUTE:
+		if (p->activations != ACTIVATION_OFFLOAD)
+			return 0;
+		p->activations = ACTIVATION_RECOMPUTE;
+		return 1;
+	case CHANGE_LAYER_MAJOR:
+		if (p->order == MICRO_LAYER_MAJOR || p->micro_batches == 1)
+			return 0;
+		p->order = MICRO_LAYER_MAJOR;
+		return 1;
+	case CHANGE_AHEAD:
+		if (p->prefetch_units == 1)
+			return 0;
+		p->prefetch_units = 1;
+		return 1;
+	case CHANGE_COMPUTE_BF16:
+		if (p->compute_dtype == DTYPE_BF16)
+			return 0;
+		p->compute_dtype = p->gradient_dtype = DTYPE_BF16;
+		return 1;
+	case CHANGE_GRADIENT_BF16:
+		if (p->compute_dtype != DTYPE_BF16 || p->gradient_dtype == DTYPE_BF16)
+			return 0;
+		p->gradient_dtype = DTYPE_BF16;
+		return 1;
+	case CHANGE_STATE_BF16:
+	case CHANGE_STATE_8BIT:
+		if (p->state_dtype != DTYPE_F32 &&
+		        (p->state_dtype == DTYPE_U8 || change == CHANGE_STATE_BF16))
+			return 0;
+		p->state_dtype = change == CHANGE_STATE_BF16 ? DTYPE_BF16 : DTYPE_U8;
+		return 1;
+	case CHANGE_IN_BACKWARD:
+		if (p->update_in_backward)
+			return 0;
+		p->update_in_backward = 1;
+		o->max_grad_norm = 0;
+		o->skip_nonfinite = 0;
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+struct host_search {
+	struct fit_host_found *found;
+	const struct config *config;
+	const struct engine_options *base;
+	const struct fit_device *device;
+	const struct machine *machine;
+	struct device *meta;
+	unsigned best, least; /* sets of changes */
+	double best_ms;       /* 0: none fits yet */
+};
+
+static int changes_make(struct engine_options *o, unsigned changes, const struct host_search *s)
+{
+	*o = *s->base;
+	o->device = s->meta;
+	o->check_plans = 0;
+	for (int i = 0; i < CHANGES; i++)
+		if (changes & 1u << i && !change_make(o, (enum change)i))
+			return 0;
+	return 1;
+}
+
+/* What the device has no room for is no help. */
+static int changes_judge(struct host_search *s, unsigned changes)
+{
+	struct simulated step = {.step_ms = 1};
+	struct engine *engine = NULL;
+	struct engine_memory memory;
+	struct engine_options o;
+	struct fit fit;
+	int rc;
+
+	if (!changes_make(&o, changes, s))
+		return 0;
+	rc = engine_open(&engine, &o);
+	if (rc)
+		return rc == ERR_FIT ? 0 : rc;
+	engine_get_memory(engine, &memory);
+	rc = fit_host(&fit, s->config, &memory, s->device, s->machine);
+	if (!rc && fit.need_bytes < s->found->least_bytes) {
+		s->found->least_bytes = fit.need_bytes;
+		s->least = changes;
+	}
+	if (!rc && fit.fits) {
+		rc = engine_start(engine);
+		if (!rc)
+			rc = simulate_step(&step, engine, &o, NULL);
+		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms)) {
+			s->best_ms = step.step_ms;
+			s->best = changes;
+			s->found->bytes = fit.need_bytes;
+		}
+	}
+	engine_close(engine);
+	return rc;
+}
+
+static int bits_of(unsigned changes)
+{
+	int bits = 0;
+
+	for (; changes; changes &= changes - 1)
+		bits++;
+	return bits;
+}
+
+/* All that are of use, at once. */
+static unsigned changes_most(const struct host_search *s)
+{
+	struct engine_options o = *s->base;
+	unsigned changes = 0;
+
+	for (int i = 0; i < CHANGES; i++)
+		if (i != CHANGE_STATE_BF16 && change_make(&o, (enum change)i))
+			changes |= 1u << i;
+	return changes;
+}
+
+/* Where all changes at once do not fit, none of them is left in what is said that makes no difference. */
+static int changes_judge_most(struct host_search *s)
+{
+	unsigned changes = changes_most(s);
+	int rc = changes_judge(s, changes);
+	int64_t least = s->found->least_bytes;
+
+	for (int i = 0; i < CHANGES && !rc && !s->best_ms && s->least; i++) {
+		if (!(s->least & 1u << i))
+			continue;
+		changes = s->least & ~(1u << i);
+		s->found->least_bytes = least + 1;
+		rc = changes_judge(s, changes);
+		s->found->least_bytes = least;
+	}
+	return rc;
+}
+
+static int changes_judge_all(struct host_search *s)
+{
+	int rc = changes_judge_most(s), most_fits = s->best_ms > 0;
+
+	if (rc || (!most_fits && s->found->least_bytes < INT64_MAX))
+		return rc;
+	s->best_ms = 0;
+	for (int count = 0; count <= CHANGES && !rc && !s->best_ms; count++)
+		for (unsigned changes = 0; changes < 1u << CHANGES && !rc; changes++)
+			if (bits_of(changes) == count)
+				rc = changes_judge(s, changes);
+	return rc;
+}
+
+static void changes_text(struct str *out, unsigned changes)
+{
+	for (int i = 0; i < CHANGES; i++)
+		if (changes & 1u << i)
+			str_printf(out, " %s", change_texts[i]);
+}
+
+int fit_host_search(struct fit_host_found *found, const struct config *c, const struct engine_options *base,
+        const struct fit_device *device, const struct machine *machine)
+{
+	struct host_search s = {
+	        .found = found, .config = c, .base = base, .device = device, .machine = machine};
+	struct device_options o = {.pool = base->pool};
+	int rc;
+
+	*found = (struct fit_host_found){.least_bytes = INT64_MAX};
+	if (machine)
+		machine_speed(&o.speed, machine, c->world_size);
+	rc = device_open(&s.meta, "meta", &o);
+	if (!rc && base->policy.inference)
+		rc = changes_judge(&s, 0);
+	else if (!rc)
+		rc = changes_judge_all(&s);
+	found->fits = s.best_ms > 0;
+	if (!found->fits)
+		found->bytes = found->least_bytes;
+	if (!rc) {
+		changes_text(&found->settings, found->fits ? s.best : s.least);
+		rc = str_check(&found->settings);
+	}
+	device_close(s.meta);
+	return rc;
+}
+
+void fit_host_text(struct str *out, const struct fit_host_found *found)
+{
+	if (found->fits)
+		str_add(out, "it fits, in ");
+	else if (found->settings.len_bytes)
+		str_add(out, "the least found is ");
+	else
+		str_add(out, "no setting that was tried needs less: ");
+	progress_bytes(out, found->bytes);
+	if (!found->fits)
+		str_printf(out, " (%" PRId64 " bytes)", found->bytes);
+	if (found->settings.len_bytes)
+		str_printf(out, ", with%s", found->settings.data);
+}
+
+int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const struct config *c)
+{
+	struct str need = {0}, over = {0}, limit = {0}, text = {0};
+
+	progress_bytes(&need, fit->need_bytes);
+	progress_bytes(&over, fit->need_bytes - fit->limit_bytes);
+	fit_host_text(&text, found);
+	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s; %s",
+	        need.data ? need.data : "", over.data ? over.data : "",
+	        c->ram_budget_bytes == CONFIG_AUTO ? "this process may take here" : "ram_budget=",
+	        c->ram_budget_bytes == CONFIG_AUTO ? "" : config_text(c, "ram_budget"),
+	        text.data ? text.data : "");
+	str_free(&need);
+	str_free(&over);
+	str_free(&limit);
+	str_free(&text);
+	return ERR_FIT;
+}
