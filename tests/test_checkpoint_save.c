@@ -2,7 +2,9 @@
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <unistd.h>
 
 static char *dir;
 
@@ -82,7 +84,8 @@ struct rank {
 	int64_t step;
 	struct plane_range ranges[FIXTURE_TENSORS];
 	int64_t range_count;
-	int fails; /* its source answers with an error */
+	int fails;   /* its source answers with an error */
+	int damages; /* its file loses a bit as soon as the checkpoint stands */
 	int code;
 	char text[ERR_TEXT_BYTES];
 };
@@ -123,6 +126,33 @@ static int failing_read(void *context, int tensor, enum plane plane, int64_t fir
 	return err_set(ERR_DEVICE, "the plane fell off");
 }
 
+/* The parts of checkpoint_save, and a disk that forgets between two of them. */
+static int save_damaged(const struct checkpoint_save *save, const struct rank *rank)
+{
+	struct checkpoint_saving *saving;
+	char path[600], byte;
+	int rc = checkpoint_saving_open(&saving, save), fd;
+
+	if (rc)
+		return rc;
+	(void)!checkpoint_saving_write(saving);
+	rc = checkpoint_saving_commit(saving);
+	if (!rc && rank->damages) {
+		snprintf(path, sizeof(path), "%s/checkpoint-%06d/rank-%05d.safetensors", rank->out,
+		        (int)rank->step, rank->rank);
+		fd = open(path, O_RDWR);
+		assert_true(fd >= 0 && pread(fd, &byte, 1, 9) == 1);
+		byte ^= 4;
+		assert_true(pwrite(fd, &byte, 1, 9) == 1 && !close(fd));
+	}
+	if (!rc) {
+		(void)!checkpoint_saving_verify(saving);
+		rc = checkpoint_saving_rotate(saving, NULL);
+	}
+	checkpoint_saving_close(saving);
+	return rc;
+}
+
 static void *save_as_rank(void *argument)
 {
 	struct rank *rank = argument;
@@ -144,7 +174,7 @@ static void *save_as_rank(void *argument)
 	fixture_fill(&planes, &model, rank->step);
 	if (rank->fails)
 		source.read = failing_read;
-	rank->code = checkpoint_save(&save, NULL);
+	rank->code = rank->damages < 0 ? checkpoint_save(&save, NULL) : save_damaged(&save, rank);
 	snprintf(rank->text, sizeof(rank->text), "%s", err_text());
 	json_decref(training);
 	return NULL;
@@ -164,7 +194,11 @@ static int64_t share_ranges(struct plane_range *ranges, int r, int n)
 	return used;
 }
 
-static void save_as_world(struct rank *ranks, int size, const char *out, int64_t step, int failing)
+/* The ranks that fail and whose file is damaged; NOBODY's is not even looked at. */
+enum { NOBODY = -1 };
+
+static void save_as_world(
+        struct rank *ranks, int size, const char *out, int64_t step, int failing, int damaging)
 {
 	struct meeting meeting = {.size = size};
 	pthread_t threads[8];
@@ -173,6 +207,7 @@ static void save_as_world(struct rank *ranks, int size, const char *out, int64_t
 	for (int r = 0; r < size; r++) {
 		ranks[r] = (struct rank){
 		        .meeting = &meeting, .rank = r, .out = out, .step = step, .fails = r == failing};
+		ranks[r].damages = damaging == NOBODY ? NOBODY : r == damaging;
 		ranks[r].range_count = share_ranges(ranks[r].ranges, r, size);
 		pthread_create(&threads[r], NULL, save_as_rank, &ranks[r]);
 	}
@@ -191,7 +226,7 @@ static void worlds_of_other_sizes(void **state)
 
 	(void)state;
 	for (int size = 1; size <= 7; size++) {
-		save_as_world(ranks, size, out, 100 + size, -1);
+		save_as_world(ranks, size, out, 100 + size, NOBODY, NOBODY);
 		for (int r = 0; r < size; r++)
 			assert_int_equal(ranks[r].code, 0);
 		check_ok(fixture_load_newest(&step, out));
@@ -216,7 +251,7 @@ static void worlds_of_other_sizes(void **state)
 		mem_free(path);
 	}
 	for (int failing = 0; failing < 4; failing++) { /* one fails: all say so, nothing is left */
-		save_as_world(ranks, 4, out, 200, failing);
+		save_as_world(ranks, 4, out, 200, failing, NOBODY);
 		for (int r = 0; r < 4; r++) {
 			assert_int_equal(ranks[r].code, ERR_DEVICE);
 			assert_non_null(strstr(ranks[r].text, r == failing ? "fell off" : "rank "));
@@ -224,6 +259,30 @@ static void worlds_of_other_sizes(void **state)
 		check_ok(fixture_load_newest(&step, out));
 		assert_int_equal(step, 107);
 		assert_int_equal(fixture_names_with(out, ""), 1);
+	}
+	mem_free(out);
+}
+
+/* The older checkpoint goes only when what every rank wrote was read back as it was. */
+static void rotation_of_worlds(void **state)
+{
+	char *out = fixture_sub_dir(dir, "rotation_of_worlds"), text[100];
+	struct rank ranks[8];
+	int64_t step;
+
+	(void)state;
+	for (int damaging = 0; damaging < 3; damaging++) {
+		save_as_world(ranks, 3, out, 100 + 10 * damaging, NOBODY, NOBODY);
+		assert_int_equal(fixture_names_with(out, ""), 1);
+		save_as_world(ranks, 3, out, 101 + 10 * damaging, NOBODY, damaging);
+		snprintf(text, sizeof(text), "rank-%05d.safetensors: byte 0", damaging);
+		for (int r = 0; r < 3; r++) {
+			assert_int_equal(ranks[r].code, ERR_INPUT);
+			assert_non_null(strstr(ranks[r].text, r == damaging ? text : "rank "));
+		}
+		assert_int_equal(fixture_names_with(out, ""), 2);
+		check_ok(fixture_load_newest(&step, out));
+		assert_int_equal(step, 100 + 10 * damaging);
 	}
 	mem_free(out);
 }
@@ -398,6 +457,7 @@ int main(void)
 	        cmocka_unit_test(round_trip),
 	        cmocka_unit_test(names_of_checkpoints),
 	        cmocka_unit_test(worlds_of_other_sizes),
+	        cmocka_unit_test(rotation_of_worlds),
 	        cmocka_unit_test(rotation),
 	        cmocka_unit_test(leftovers_and_strangers),
 	        cmocka_unit_test(wrong_places),
