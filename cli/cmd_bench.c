@@ -1,4 +1,5 @@
 #include "bench/bench.h"
+#include "cli/bench_scaling.h"
 #include "cli/bench_table.h"
 #include "cli/cli.h"
 #include "cli/devices.h"
@@ -11,13 +12,25 @@
 
 /* `ferry bench`: one named benchmark, or the list of them. */
 
+/* It plans, and so stands above what bench/ knows. */
+static const struct bench scaling = {"scaling",
+        "a training step on 1, 2, 4 ... GPUs of a machine=FILE, without any: time, what of collectives "
+        "shows, "
+        "memory of a rank; count: most GPUs; models: config.json files",
+        NULL};
+
+static const struct bench *row_at(int index)
+{
+	return bench_at(index) ? bench_at(index) : index && bench_at(index - 1) ? &scaling : NULL;
+}
+
 static int list(const struct config *c)
 {
 	json_t *names = json_array(), *object = json_pack("{s:O}", "benchmarks", names);
 	const struct bench *b;
 	int err = 0;
 
-	for (int i = 0; (b = bench_at(i)); i++) {
+	for (int i = 0; (b = row_at(i)); i++) {
 		if (!c->json)
 			printf("%-18s %s\n", b->name, b->what);
 		json_array_append_new(names, json_pack("{s:s, s:s}", "name", b->name, "what", b->what));
@@ -66,7 +79,9 @@ int cli_bench(const struct config *c)
 	err = devices_name(&args.device, c);
 	if (!err)
 		err = adamw_isa_find(&args.isa, isa_names[c->isa]);
-	if (!err)
+	if (!err && !strcmp(c->bench_name, scaling.name))
+		err = bench_scaling(&result, c);
+	else if (!err)
 		err = bench_run(&result, c->bench_name, &args);
 	if (!err)
 		err = print_result(c, result);

@@ -97,6 +97,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		snprintf(key, sizeof(key), "%s_ms", queue_name((enum queue_kind)q));
 		json_object_set_new(object, key, json_real(f->step.queue_ms[q]));
 	}
+	json_object_set_new(object, "collective_ms", json_real(1e-6 * (double)f->time.sent_ns));
+	json_object_set_new(object, "exposed_collective_ms", json_real(1e-6 * (double)f->time.exposed_ns));
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
@@ -208,6 +210,9 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	        1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->step.queue_ms[q]);
+	if (f->time.sent_ns)
+		cli_say(c, "; collectives %.1f ms, %.1f ms of it exposed", 1e-6 * (double)f->time.sent_ns,
+		        1e-6 * (double)f->time.exposed_ns);
 	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
 	cli_say(c, "at least it takes %.1f ms, bound by %s; this plan is within %.2f of that\n",
 	        1e-6 * (double)f->time.bound_ns, f->time.binds,

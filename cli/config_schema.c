@@ -221,7 +221,7 @@ const struct config_key config_keys[] = {
         ROW_TEXT(path, "what", "", "file dir", I | V | K, "file or directory to read"),
         ROW(config, "what", TYPE_TEXT, config_json, "", "config_json", NULL, 0, 0, N,
                 "config.json of the model to be made, or its directory"),
-        ROW_TEXT(machine, "what", "", NULL, P, "file that describes the machine (examples/machines)"),
+        ROW_TEXT(machine, "what", "", NULL, P | B, "file that describes the machine (examples/machines)"),
         ROW(name, "what", TYPE_TEXT, bench_name, "", "benchmark", NULL, 0, 0, B,
                 "benchmark to run; list shows them"),
 
@@ -301,7 +301,7 @@ const struct config_key config_keys[] = {
         ROW_COUNT(threads, "device", "auto", "num_threads", auto_words, 1, 4096, ENGINE | D | B,
                 "compute threads; auto = one per core this process may use"),
         ROW(cpu_offload, "device", TYPE_SET, cpu_offload, "auto", "fsdp_cpu_offload", cpu_offload_words, 0, 0,
-                ENGINE,
+                ENGINE | B,
                 "what lives in host RAM: a list of params, gradients, optimizer, activations; on = the first "
                 "three"),
         ROW_ENUM(activations, "device", "recompute",
@@ -319,7 +319,7 @@ const struct config_key config_keys[] = {
         ROW_ENUM(schedule, "device", "layer_major", NULL, schedule_words, T | P,
                 "layer_major = all micro-batches go through a unit before the next is fetched"),
 
-        ROW_ENUM(sharding_strategy, "sharding", "FULL_SHARD", "sharding", sharding_words, ENGINE,
+        ROW_ENUM(sharding_strategy, "sharding", "FULL_SHARD", "sharding", sharding_words, ENGINE | B,
                 "what the ranks share out"),
         ROW_ENUM(wrap_policy, "sharding", "transformer", "auto_wrap_policy", wrap_policy_words, ENGINE,
                 "which tensors move and update together"),
@@ -332,7 +332,7 @@ const struct config_key config_keys[] = {
         ROW_COUNT(prefetch_units, "sharding", "2", NULL, NULL, 1, 64, ENGINE, "units that may be ahead"),
         ROW_ENUM(load, "sharding", "auto", NULL, load_words, T | E | G,
                 "auto = each rank reads its own ranges; rank0_only = rank 0 reads all files"),
-        ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE,
+        ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE | B,
                 "ranks that HYBRID strategies share a unit out among; auto = those of a host"),
         ROW(watchdog_timeout, "sharding", TYPE_COUNT, watchdog_timeout_s, "600", NULL, off_words, 0, 1e9, T,
                 "seconds after which a stuck rank ends the job"),

@@ -74,6 +74,40 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 	                : "gradients that return, then the updates that wait for their norm");
 }
 
+static int is_collective(const struct plan_op *op)
+{
+	return op->kind == PLAN_GATHER || op->kind == PLAN_SCATTER || op->kind == PLAN_REDUCE;
+}
+
+/* Collectives less what of compute lies beside them; both stand in the order of their time. */
+static void exposed_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
+{
+	int beside = 0;
+
+	for (int i = 0; i < p->op_count; i++) {
+		int64_t begin = spans[i].begin_ns, end = spans[i].end_ns;
+
+		if (begin < 0 || !is_collective(&p->ops[i]))
+			continue;
+		t->sent_ns += end - begin;
+		t->exposed_ns += end - begin;
+		while (beside < p->op_count &&
+		        (p->ops[beside].queue != QUEUE_COMPUTE || spans[beside].begin_ns < 0 ||
+		                spans[beside].end_ns <= begin))
+			beside++;
+		for (int c = beside; c < p->op_count; c++) {
+			int64_t from = larger(spans[c].begin_ns, begin);
+			int64_t to = spans[c].end_ns < end ? spans[c].end_ns : end;
+
+			if (p->ops[c].queue != QUEUE_COMPUTE || spans[c].begin_ns < 0)
+				continue;
+			if (spans[c].begin_ns >= end)
+				break;
+			t->exposed_ns -= larger(to - from, 0);
+		}
+	}
+}
+
 void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
 	int in_forward = 1;
@@ -91,6 +125,7 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
 	bound_raise(t, t->bus_ns, "the host's memory bus");
 	cycle_find(t, p);
+	exposed_find(t, p, spans);
 }
 
 void plan_time_draw(struct str *out, const struct plan_time *t, const struct plan *p,

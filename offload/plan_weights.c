@@ -111,8 +111,9 @@ int intervals_find(struct builder *b)
 void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 {
 	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
+	int reach = b->p->policy.prefetch_units + 1; /* further ones are not listed yet */
 
-	for (int first = v; first < b->visit_count; first++)
+	for (int first = v; first < b->visit_count && first - v <= reach; first++)
 		for (int i = 0; i < b->interval_count; i++) {
 			struct interval *n = &b->intervals[i];
 			int is_post = post && visit_is_backward(b, n->first) && n->first > 0;

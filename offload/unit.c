@@ -11,6 +11,7 @@
  * in. */
 struct module {
 	char *path; /* "" for the root */
+	size_t path_len;
 	int parent;
 	int is_list; /* children are numbered: a ModuleList, which never becomes a unit */
 	int64_t own_count;
@@ -26,7 +27,7 @@ struct module_tree {
 static int module_find(const struct module_tree *t, const char *path, size_t len)
 {
 	for (int i = t->count - 1; i >= 0; i--)
-		if (strlen(t->modules[i].path) == len && !memcmp(t->modules[i].path, path, len))
+		if (t->modules[i].path_len == len && !memcmp(t->modules[i].path, path, len))
 			return i;
 	return -1;
 }
@@ -63,6 +64,7 @@ static int module_add(struct module_tree *t, const char *path, size_t len)
 
 	memset(m, 0, sizeof(*m));
 	m->path = mem_strndup(path, len);
+	m->path_len = len;
 	if (!m->path)
 		return ERR_NOMEM;
 	m->parent = parent;

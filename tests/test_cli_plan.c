@@ -61,6 +61,48 @@ static void test_ranks_share_a_machine(void **state)
 	json_decref(eight);
 }
 
+/* From 1 GPU to 1,024: each row is what a plan of its settings says, and what a rank holds of the model
+ * halves as they double; where only some of collectives can hide, some shows, and more between machines. */
+static void test_scaling(void **state)
+{
+	double before_bytes = 0, node_exposed_ms = 0;
+	json_t *bench, *row, *plan;
+	size_t i;
+
+	(void)state;
+	assert_ferry_json(&bench,
+	        "bench scaling machine=%s/a100-80-x8.yaml models=%s/llama-2-7b.json "
+	        "sharding_strategy=FULL_SHARD cpu_offload=on micro_batch_tokens=512 --json",
+	        machines, models);
+	assert_int_equal(json_array_size(json_object_get(bench, "scaling")), 11);
+	json_array_foreach(json_object_get(bench, "scaling"), i, row)
+	{
+		double host_bytes = real_of(row, "host_bytes"), exposed_ms = real_of(row, "exposed_ms");
+
+		assert_int_equal((int)real_of(row, "gpus"), 1 << i);
+		assert_true(json_is_true(json_object_get(row, "fits")));
+		assert_true(exposed_ms >= 0 && exposed_ms <= real_of(row, "collective_ms"));
+		assert_true(real_of(row, "step_ms") >= real_of(row, "collective_ms"));
+		assert_true(!i == !(real_of(row, "sent_node_bytes") > 0));
+		assert_true((i > 3) == (real_of(row, "sent_network_bytes") > 0));
+		assert_true(i < 2 || (host_bytes < 0.56 * before_bytes));
+		if (i == 3)
+			node_exposed_ms = exposed_ms;
+		before_bytes = host_bytes;
+	}
+	row = json_array_get(json_object_get(bench, "scaling"), 10);
+	assert_true(real_of(row, "exposed_ms") > node_exposed_ms);
+	assert_true(real_of(row, "efficiency") > 0.1 && real_of(row, "tokens_per_s") > 0);
+	plan = plan_of("llama-2-7b", "a100-80-x8", "world_size=1024 max_length=512");
+	assert_true(real_of(plan, "step_ms") == real_of(row, "step_ms"));
+	assert_true(real_of(plan, "device_bytes") == real_of(row, "device_bytes"));
+	assert_true(real_of(plan, "exposed_collective_ms") == real_of(row, "exposed_ms"));
+	json_decref(plan);
+	json_decref(bench);
+	assert_ferry(2, NULL, "bench scaling models=%s/llama-2-7b.json", models);
+	assert_non_null(strstr(ferry_said(), "machine=FILE"));
+}
+
 static void test_the_described_memory_counts(void **state)
 {
 	json_t *plan = plan_of("llama-2-70b", "pc-rtx-4090", "max_length=512");
@@ -396,6 +438,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_every_example_is_planned_for),
 	        cmocka_unit_test(test_ranks_share_a_machine),
+	        cmocka_unit_test(test_scaling),
 	        cmocka_unit_test(test_the_described_memory_counts),
 	        cmocka_unit_test(test_parts_make_the_whole),
 	        cmocka_unit_test(test_no_step_beats_its_bound),
