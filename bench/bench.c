@@ -36,6 +36,10 @@ static const struct bench table[] = {
                 "training step with everything in host memory, and with nothing there, by model and tokens "
                 "of a micro-batch; count: steps",
                 bench_offload},
+        {"budget",
+                "the same steps within budgets of device memory from the least to all that is of use; "
+                "host_copy_gbps: the link; count: steps; models: tiny, to try it",
+                bench_budget},
         {"load",
                 "weights of a model in bf16 into planes, against reads of the files into fresh memory; "
                 "count: bytes; models: a directory, instead of files made for it",

@@ -20,6 +20,7 @@ struct bench_args {
 	int64_t count;      /* size of the work, in the benchmark's own unit; 0: its default */
 	const char *device; /* of the benchmarks of a device, as device_open names it; NULL: "host". Devices
 	                       other than the host's are registered by the caller */
+	double copy_gbps;   /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
 	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
 	                                of `load`: a directory. NULL or "": its choice */
 };
@@ -71,6 +72,7 @@ int bench_topo(json_t **result, const struct bench_args *args);
 int bench_kernels(json_t **result, const struct bench_args *args);
 int bench_copy(json_t **result, const struct bench_args *args);
 int bench_offload(json_t **result, const struct bench_args *args);
+int bench_budget(json_t **result, const struct bench_args *args);
 int bench_load(json_t **result, const struct bench_args *args);
 int bench_load_f32(json_t **result, const struct bench_args *args);
 int bench_load_checkpoint(json_t **result, const struct bench_args *args);

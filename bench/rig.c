@@ -29,7 +29,8 @@ void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_
 
 int bench_device_open(struct device **device, const struct bench_args *args, struct pool *pool)
 {
-	const struct device_options o = {.pool = pool, .threads = args->threads};
+	const struct device_options o = {
+	        .pool = pool, .threads = args->threads, .host_copy_gbps = args->copy_gbps};
 
 	device_register(&backend_host);
 	return device_open(device, args->device ? args->device : "host", &o);

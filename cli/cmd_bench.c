@@ -68,6 +68,7 @@ int cli_bench(const struct config *c)
 {
 	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
 	        .count = c->bench_count,
+	        .copy_gbps = c->host_copy_gbps,
 	        .models = c->bench_models,
 	        .tokens = c->bench_tokens};
 	json_t *result = NULL;

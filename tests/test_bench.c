@@ -47,6 +47,36 @@ static void test_rows(void **state)
 		assert_true(*bench_at(i)->name && *bench_at(i)->what && bench_at(i)->run);
 }
 
+/* Nine budgets, of which none is passed; the first has nothing beside what streams, the last has all, and
+ * each one's peak is what was planned. */
+static void test_budget(void **state)
+{
+	struct bench_args args = {.threads = 2, .count = 1, .models = "tiny", .copy_gbps = 4};
+	json_t *result = NULL, *rows, *row;
+	size_t i;
+
+	(void)state;
+	check_ok(adamw_isa_find(&args.isa, "auto"));
+	check_ok(bench_run(&result, "budget", &args));
+	check_figures(result);
+	assert_true(json_is_true(json_object_get(result, "same_losses")));
+	rows = json_object_get(result, "budgets");
+	json_array_foreach(rows, i, row)
+	{
+		json_int_t budget = json_integer_value(json_object_get(row, "budget_bytes")),
+		           arena = json_integer_value(json_object_get(row, "arena_bytes")),
+		           peak = json_integer_value(json_object_get(row, "peak_bytes"));
+
+		assert_true(arena <= budget && peak == arena);
+	}
+	assert_int_equal(i, 9);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "states")), 0);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 8), "states")), 6);
+	json_decref(result);
+	args.models = "huge";
+	check_fails(bench_run(&result, "budget", &args), ERR_INPUT, "no 'huge'");
+}
+
 /* Saves of a small state: all of it is read back by nobody, but the figures are there, and nothing is left.
  */
 static void test_save(void **state)
@@ -158,6 +188,7 @@ int main(void)
 #endif
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
+	        cmocka_unit_test(test_budget),
 	        cmocka_unit_test(test_step),
 	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),
 	        cmocka_unit_test(test_device),

@@ -1,0 +1,234 @@
+#include "bench/bench_model.h"
+#include "bench/rig.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "host/pool.h"
+
+#include <string.h>
+
+/* What device memory buys: the same steps within budgets from the least that the streamed plan needs to all
+ * that it can use. No budget may be passed, no bit of a loss may change, and more memory should never be
+ * slower. A copy is throttled (host_copy_gbps), so that on the host device the link counts for something.
+ * Budgets are gone through once a round, in turn from below and from above, each in an engine of its own;
+ * times are of single steps, the median of all rounds. */
+
+enum { BUDGETS = 9, ROUNDS = 3, WARMUP_STEPS = 1, DEFAULT_STEPS = 3, STEPS_MAX = 100 };
+
+static const double default_copy_gbps = 0.25, learning_rate = 1e-3;
+static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
+                                smallest = {64, 4, 4, 128, 500, 32, 1, 0, 0};
+
+struct point {
+	int64_t budget_bytes, touched_bytes;
+	struct engine_memory memory;
+	double step_s[ROUNDS * STEPS_MAX];
+	int count;
+};
+
+struct budget_bench {
+	struct model *model;
+	struct bench_rows rows;
+	struct pool *pool;
+	struct bench_args args;
+	int steps;
+	double losses[WARMUP_STEPS + STEPS_MAX]; /* of the first engine; the others must have the same bits */
+	int has_losses, same_losses;
+	struct point points[BUDGETS];
+};
+
+static struct engine_options options_of(
+        const struct budget_bench *b, struct device *device, int64_t budget_bytes)
+{
+	return (struct engine_options){
+	        .device = device,
+	        .pool = b->pool,
+	        .isa = b->args.isa,
+	        .model = b->model,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = 1,
+	                        .offload_gradients = 1,
+	                        .offload_optimizer = 1,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 2,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .micro_batches = 1,
+	                        .rope_positions = b->rows.batch.tokens,
+	                },
+	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	        .device_budget_bytes = budget_bytes,
+	        .check_plans = 1,
+	        .crossing = SLAB_PINNED,
+	};
+}
+
+/* Planned only: what the arena takes where nothing stays in it, and where everything does. */
+static int range_find(int64_t *least_bytes, int64_t *most_bytes, const struct budget_bench *b)
+{
+	struct engine_memory memory;
+	struct engine *engine = NULL;
+	struct device *device = NULL;
+	struct engine_options o;
+	int rc = bench_device_open(&device, &b->args, b->pool);
+
+	for (int most = 0; most < 2 && !rc; most++) {
+		o = options_of(b, device, most ? INT64_MAX / 2 : 0);
+		rc = engine_open(&engine, &o);
+		if (rc)
+			break;
+		engine_get_memory(engine, &memory);
+		*(most ? most_bytes : least_bytes) = memory.device_bytes;
+		engine_close(engine);
+	}
+	device_close(device);
+	return rc;
+}
+
+static int steps_run(struct budget_bench *b, struct engine *engine, struct point *p)
+{
+	for (int i = 0; i < WARMUP_STEPS + b->steps; i++) {
+		struct engine_result result;
+		double begin = clock_now_s();
+		int rc = engine_step(
+		        engine, &result, &b->rows.batch, 1, b->rows.batch.targets, learning_rate, NULL);
+
+		if (rc)
+			return rc;
+		if (i >= WARMUP_STEPS)
+			p->step_s[p->count++] = clock_now_s() - begin;
+		if (!b->has_losses)
+			b->losses[i] = result.loss_sum;
+		else if (!(b->losses[i] == result.loss_sum))
+			b->same_losses = 0;
+	}
+	b->has_losses = 1;
+	return engine_flush(engine);
+}
+
+static int point_run(struct budget_bench *b, struct point *p)
+{
+	struct device *device = NULL;
+	struct engine *engine = NULL;
+	struct engine_options o;
+	struct device_stats stats;
+	int rc = bench_device_open(&device, &b->args, b->pool);
+
+	if (rc)
+		return rc;
+	o = options_of(b, device, p->budget_bytes);
+	rc = engine_open(&engine, &o);
+	if (!rc) {
+		engine_get_memory(engine, &p->memory);
+		rc = engine_start(engine);
+	}
+	if (!rc)
+		rc = bench_weights_write(engine, b->model);
+	if (!rc)
+		rc = steps_run(b, engine, p);
+	if (!rc) {
+		device_get_stats(device, &stats);
+		p->touched_bytes = stats.arena_touched_bytes;
+	}
+	engine_close(engine);
+	device_close(device);
+	if (!rc && (p->memory.device_bytes > p->budget_bytes || p->touched_bytes > p->memory.device_bytes))
+		rc = err_set(ERR_INTERNAL, "a budget of %lld bytes: planned %lld, used %lld",
+		        (long long)p->budget_bytes, (long long)p->memory.device_bytes,
+		        (long long)p->touched_bytes);
+	return rc;
+}
+
+/* *worst: tokens/s beside the most that a smaller budget had. */
+static json_t *points_json(struct budget_bench *b, double *worst)
+{
+	json_t *rows = json_array();
+	double best = 0;
+
+	*worst = 1;
+	for (int i = 0; rows && i < BUDGETS; i++) {
+		struct point *p = &b->points[i];
+		double step_s = bench_median(p->step_s, p->count),
+		       rate = (double)b->rows.batch.tokens / step_s;
+
+		if (best > 0 && rate < *worst * best)
+			*worst = rate / best;
+		best = rate > best ? rate : best;
+		json_array_append_new(
+		        rows, json_pack("{s:I,s:I,s:I,s:i,s:i,s:i,s:I,s:f,s:f,s:f}", "budget_bytes",
+		                      (json_int_t)p->budget_bytes, "arena_bytes",
+		                      (json_int_t)p->memory.device_bytes, "peak_bytes",
+		                      (json_int_t)p->touched_bytes, "states", p->memory.resident_states,
+		                      "weights", p->memory.resident_weights, "kept_blocks",
+		                      p->memory.kept_blocks, "crossing_bytes",
+		                      (json_int_t)(p->memory.h2d_bytes + p->memory.d2h_bytes), "step_ms",
+		                      1e3 * step_s, "tokens_per_s", rate, "of_best_before", rate / best));
+	}
+	return rows;
+}
+
+static int bench_open(struct budget_bench *b, const struct bench_args *args)
+{
+	int named = args->models && *args->models, tiny = named && !strcmp(args->models, "tiny"), rc;
+	const struct bench_shape *shape = tiny ? &smallest : &usual;
+
+	b->args = *args;
+	if (!(b->args.copy_gbps > 0))
+		b->args.copy_gbps = default_copy_gbps;
+	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
+	b->same_losses = 1;
+	if (args->count > STEPS_MAX)
+		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
+		        STEPS_MAX);
+	if (named && !tiny)
+		return err_set(ERR_INPUT, "models: there is no '%s'; there is tiny, and the usual one",
+		        args->models);
+	rc = pool_open(&b->pool, args->threads);
+	if (!rc)
+		rc = bench_model_open(&b->model, shape);
+	return rc ? rc : bench_rows_open(&b->rows, shape);
+}
+
+int bench_budget(json_t **result, const struct bench_args *args)
+{
+	struct budget_bench *b = mem_alloc(1, sizeof(*b));
+	int64_t least = 0, most = 0;
+	struct bench_load load;
+	double worst = 0;
+	json_t *rows = NULL;
+	int rc = b ? bench_open(b, args) : ERR_NOMEM;
+
+	if (!rc)
+		rc = range_find(&least, &most, b);
+	bench_load_begin(&load);
+	for (int i = 0; i < BUDGETS && !rc; i++)
+		b->points[i].budget_bytes = least + (most - least) * i / (BUDGETS - 1);
+	for (int round = 0; round < ROUNDS && !rc; round++)
+		for (int i = 0; i < BUDGETS && !rc; i++)
+			rc = point_run(b, &b->points[round % 2 ? BUDGETS - 1 - i : i]);
+	if (!rc) {
+		rows = points_json(b, &worst);
+		*result = json_pack("{s:I,s:I,s:f,s:i,s:b,s:f,s:f,s:o}", "parameters",
+		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
+		        "copy_gbps", b->args.copy_gbps, "steps", ROUNDS * b->steps, "same_losses",
+		        b->same_losses, "worst_of_best_before", worst, "others_busy_cores",
+		        bench_load_end(&load), "budgets", rows);
+		rc = *result ? 0 : err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	}
+	if (!rc && !b->same_losses)
+		rc = err_set(ERR_INTERNAL, "losses differ between budgets");
+	if (b) {
+		bench_rows_close(&b->rows);
+		model_close(b->model);
+		pool_close(b->pool);
+	}
+	mem_free(b);
+	return rc;
+}
