@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The tables of docs/fit.md, from `ferry plan`.
+
+    python3 scripts/fit_tables.py build/ferry        writes them anew between the marks of docs/fit.md
+
+A row's command is what stands above its table, with what its first column says."""
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FERRY = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/ferry").resolve()
+
+
+def plan(model, settings, machine=None):
+    words = [str(FERRY), "plan", model if "/" in model else f"examples/models/{model}.json", *settings.split(), "--json"]
+    if machine:
+        words.append(f"machine=examples/machines/{machine}.yaml")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    if not done.stdout:
+        raise SystemExit(f"{' '.join(words)}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def gb(bytes_):
+    value = bytes_ / 1e9
+    return f"{value:.3f}" if value < 0.1 else f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(c) for c in r) + " |" for r in rows])
+
+
+def units(bytes_):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if bytes_ < 1024 or unit == "GiB":
+            return f"{bytes_:.2f} {unit}"
+        bytes_ /= 1024
+
+
+def estimates():
+    golden = json.loads((ROOT / "tests/golden/estimate_golden.json").read_text())
+    rows = []
+    for name in ("bert-base-cased", "llama-3-8b"):
+        row = next(m for m in golden["models"] if m["name"] == name)
+        path = ROOT / "build" / f"{name}.json"
+        path.write_text(json.dumps(row["config"]))
+        for e, divisor in zip(plan(str(path), "--estimate")["estimate"], (1, 2, 4, 8)):
+            rows.append((name, e["dtype"], units(row["total_bytes"] / divisor), units(e["total_bytes"]),
+                         units(e["largest_layer_bytes"]), units(e["adam_bytes"])))
+    return table(("model", "dtype", "total, accelerate", "total, ferry", "largest layer", "training with Adam"), rows)
+
+
+GUIDE = "max_length=1024 max_grad_norm=0 skip_nonfinite=off vram_budget=off"
+
+
+def guide():
+    rows = []
+    for model, batch, offload, valley, peak in (("llama-2-7b", 10, "off", 8, 74), ("llama-2-7b", 10, "on", 1.4, 68.7),
+                                                ("llama-2-70b", 2, "on", 0.3, 72.3)):
+        base = f"{GUIDE} per_device_train_batch_size={batch} cpu_offload={offload}"
+        for kept in ("keep", "recompute", "offload"):
+            p = plan(model, f"{base} optimizer_state=bf16 activations={kept}", "a100-80-x8")
+            rows.append((f"{model}, {batch} rows, cpu_offload={offload}, activations={kept}", valley, peak,
+                         gb(p["valley_bytes"] - p["reserve_bytes"]), gb(p["arena_bytes"]), gb(p["device_bytes"]),
+                         gb(p["host_bytes"])))
+    return table(("model and settings", "valley, published", "peak, published", "valley, ferry", "peak, ferry",
+                  "peak and libraries", "host, each rank"), rows)
+
+
+def large():
+    rows = []
+    asked = (
+        ("llama-2-70b", "h200", "max_length=4096 vram_budget=24GiB"),
+        ("llama-2-70b", "h200", "max_length=4096 vram_budget=24GiB optimizer_state=8bit"),
+        ("llama-2-70b", "h200", "max_length=4096 vram_budget=off"),
+        ("llama-2-70b", "h200", "max_length=16384 vram_budget=24GiB activations=offload"),
+        ("llama-2-70b", "h200", "max_length=16384 vram_budget=off activations=offload"),
+        ("llama-3-8b", "pc-rtx-4090", "max_length=4096 vram_budget=off"),
+        ("llama-3-8b", "pc-rtx-4090", "max_length=4096 vram_budget=off activations=offload"),
+        ("llama-3.1-405b", "h100-80-x8", "max_length=4096 vram_budget=off"),
+        ("llama-3.1-405b", "h100-80-x8", "max_length=4096 vram_budget=off optimizer_state=8bit"),
+        ("llama-3.1-405b", "h100-80-x8", "max_length=4096 vram_budget=off optimizer_state=8bit max_grad_norm=0 "
+                                         "skip_nonfinite=off activations=offload"),
+        ("llama-3.1-405b", "h100-80-x8", "max_length=4096 vram_budget=off optimizer_state=8bit world_size=16"),
+    )
+    for model, machine, settings in asked:
+        p = plan(model, settings, machine)
+        rows.append((f"{model} {settings}", machine, f"{p['device_bytes'] / 2**30:.1f}", f"{p['arena_bytes'] / 2**30:.1f}",
+                     gb(p["host_need_bytes"]), gb(p["pinned_bytes"] * p["host_need_bytes"] / p["host_bytes"]),
+                     gb(p["disk_bytes"]), f"{p['step_ms'] / 1e3:.1f}", p["bound_by"]))
+    return table(("model and settings", "machine", "device, GiB", "of it arena, GiB", "host, GB", "pinned, GB",
+                  "checkpoint, GB", "step, s", "bound by"), rows)
+
+
+def main():
+    path = ROOT / "docs/fit.md"
+    text = path.read_text()
+    for name, make in (("estimates", estimates), ("guide", guide), ("large", large)):
+        text = re.sub(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + make() + "\n" + m[2], text,
+                      flags=re.S)
+    path.write_text(text)
+
+
+main()
