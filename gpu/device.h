@@ -190,8 +190,8 @@ struct comm_group {
 	int rank, size, first, stride, world_size;
 };
 
-/* All ranks of the world open their groups at once, each one of its own. cuda: the whole world, or one rank.
- */
+/* All ranks of the world open their groups at once, each one of its own; cuda: groups that cut the world
+ * alike, with one first, stride and size for each. */
 int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group);
 int comm_open(struct comm **comm, struct device *device, int rank, int world_size); /* the whole world */
 

@@ -24,7 +24,7 @@ struct nccl {
 struct cuda_nccl {
 	struct cuda_device *device;
 	struct nccl f;
-	int rank, world_size;
+	struct comm_group group;
 	int64_t timeout_ns;
 	pthread_mutex_t lock; /* for what follows, and for calls of NCCL with the handle */
 	pthread_cond_t wake;
@@ -38,7 +38,8 @@ struct cuda_nccl {
 /* Under the lock, as all with a handle: ends what NCCL does, here and on the GPU. */
 static int nccl_abort(struct cuda_nccl *n, const char *what, const char *why)
 {
-	int rc = err_set(ERR_DEVICE, "NCCL, rank %d of %d: %s: %s", n->rank, n->world_size, what, why);
+	int rc = err_set(ERR_DEVICE, "NCCL, rank %d of %d: %s: %s",
+	        n->group.first + n->group.rank * n->group.stride, n->group.world_size, what, why);
 
 	n->f.ncclCommAbort(n->handle);
 	n->handle = NULL;
@@ -133,7 +134,7 @@ static int watch_open(struct cuda_nccl *n)
 
 /* ---- open, close ---- */
 
-/* What rank 0 tells the others. */
+/* What the first rank of a group tells the others. */
 struct invitation {
 	ncclUniqueId id;
 	int32_t is_valid;
@@ -150,20 +151,34 @@ static int all_agree(const struct device_bootstrap *b, int rc)
 	return failed > 0 ? err_set(ERR_UNSUPPORTED, "NCCL: %.0f other ranks could not open it", failed) : 0;
 }
 
+/* The first rank of each group tells all its id, in the order of the groups, and each takes its own group's.
+ * One that has none to tell is heard of by all. */
 static int invite(struct cuda_nccl *n, const struct device_bootstrap *b, ncclUniqueId *id)
 {
-	struct invitation it = {.is_valid = 0};
-	ncclResult_t result = n->rank == 0 ? n->f.ncclGetUniqueId(&it.id) : ncclSuccess;
-	int rc;
+	const struct comm_group *g = &n->group;
+	int span = g->size * g->stride, own = g->first + g->rank * g->stride, rc = 0;
+	ncclResult_t result = ncclSuccess;
+	int without = -1;
 
-	it.is_valid = !result;
-	rc = b ? b->broadcast(b->context, &it, sizeof(it), 0) : 0;
+	for (int first = 0; first < g->world_size && !rc; first++) {
+		struct invitation it = {.is_valid = 1};
+
+		if (first % span >= g->stride)
+			continue;
+		if (first == own) {
+			result = n->f.ncclGetUniqueId(&it.id);
+			it.is_valid = !result;
+		}
+		rc = b ? b->broadcast(b->context, &it, sizeof(it), first) : 0;
+		if (!it.is_valid)
+			without = first;
+		if (first == g->first)
+			*id = it.id;
+	}
 	if (result)
 		return err_set(ERR_DEVICE, "ncclGetUniqueId: %s", n->f.ncclGetErrorString(result));
-	if (!rc && !it.is_valid)
-		rc = err_set(ERR_DEVICE, "NCCL: rank 0 could not invite the others");
-	*id = it.id;
-	return rc;
+	return rc || without < 0 ? rc
+	                         : err_set(ERR_DEVICE, "NCCL: rank %d could not invite the others", without);
 }
 
 static int join(struct cuda_nccl *n, const struct device_bootstrap *b)
@@ -177,10 +192,11 @@ static int join(struct cuda_nccl *n, const struct device_bootstrap *b)
 		return rc;
 	config.blocking = 0;
 	pthread_mutex_lock(&n->lock);
-	result = n->f.ncclCommInitRankConfig(&n->handle, n->world_size, id, n->rank, &config);
+	result = n->f.ncclCommInitRankConfig(&n->handle, n->group.size, id, n->group.rank, &config);
 	if (!n->handle)
-		rc = err_set(ERR_DEVICE, "NCCL, rank %d of %d: ncclCommInitRankConfig: %s", n->rank,
-		        n->world_size, n->f.ncclGetErrorString(result));
+		rc = err_set(ERR_DEVICE, "NCCL, rank %d of %d: ncclCommInitRankConfig: %s",
+		        n->group.first + n->group.rank * n->group.stride, n->group.world_size,
+		        n->f.ncclGetErrorString(result));
 	else
 		rc = nccl_settle(n, "ncclCommInitRankConfig", result);
 	pthread_mutex_unlock(&n->lock);
@@ -209,7 +225,7 @@ static int nccl_start(struct cuda_nccl *n, const struct device_bootstrap *bootst
 }
 
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
-        const struct device_bootstrap *bootstrap, int rank, int world_size)
+        const struct device_bootstrap *bootstrap, const struct comm_group *group)
 {
 	struct cuda_nccl *n = mem_alloc(1, sizeof(*n));
 	sigset_t all, before;
@@ -218,8 +234,7 @@ int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
 	if (n) {
 		locks_open(n);
 		n->device = device;
-		n->rank = rank;
-		n->world_size = world_size;
+		n->group = *group;
 		n->timeout_ns = bootstrap && bootstrap->timeout_ns ? bootstrap->timeout_ns : TIMEOUT_NS;
 	}
 	sigfillset(&all); /* threads of NCCL begin here, and signals are for the program's own */
@@ -271,9 +286,9 @@ static ncclResult_t collective_call(struct cuda_nccl *n, cudaStream_t stream, co
 {
 	ncclDataType_t type = work->collective.dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat32;
 	char *buffer = (char *)(uintptr_t)work->collective.buffer.value;
-	size_t bytes = (size_t)work->collective.bytes, shard_bytes = bytes / (size_t)n->world_size,
+	size_t bytes = (size_t)work->collective.bytes, shard_bytes = bytes / (size_t)n->group.size,
 	       element_bytes = (size_t)dtype_bytes(work->collective.dtype);
-	char *own = buffer + (size_t)n->rank * shard_bytes;
+	char *own = buffer + (size_t)n->group.rank * shard_bytes;
 
 	switch (work->kind) {
 	case WORK_ALL_GATHER:
@@ -307,14 +322,13 @@ int cuda_nccl_queue(struct cuda_nccl *n, cudaStream_t stream, const struct work 
 #else
 
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
-        const struct device_bootstrap *bootstrap, int rank, int world_size)
+        const struct device_bootstrap *bootstrap, const struct comm_group *group)
 {
 	(void)nccl;
 	(void)device;
 	(void)bootstrap;
-	(void)rank;
 	return err_set(ERR_UNSUPPORTED,
-	        "cuda device: %d ranks need NCCL, and this build was made without nccl.h", world_size);
+	        "cuda device: %d ranks need NCCL, and this build was made without nccl.h", group->world_size);
 }
 
 void cuda_nccl_close(struct cuda_nccl *nccl)

@@ -14,11 +14,12 @@
 
 struct cuda_nccl;
 
-/* Joins the world: every rank calls it, `bootstrap` carries the id from rank 0 (may be NULL in a world of
- * one). Either all ranks come back with a communicator or, as far as they can still hear of each other, none.
- * ERR_UNSUPPORTED (no NCCL, on some rank), ERR_DEVICE, ERR_NOMEM. */
+/* Joins the group: every rank of the world calls it with its own, groups that cut the world alike;
+ * `bootstrap` carries an id from the first rank of each (may be NULL in a world of one). Either all ranks
+ * come back with a communicator or, as far as they can still hear of each other, none. ERR_UNSUPPORTED (no
+ * NCCL, on some rank), ERR_DEVICE, ERR_NOMEM. */
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
-        const struct device_bootstrap *bootstrap, int rank, int world_size);
+        const struct device_bootstrap *bootstrap, const struct comm_group *group);
 
 /* Its work must be done, or the device have an error. NULL is allowed. */
 void cuda_nccl_close(struct cuda_nccl *nccl);

@@ -26,6 +26,13 @@ struct meeting_place {
 	struct slot slots[FAKE_NCCL_RANKS_MAX];
 };
 
+/* Of a world: a place for each communicator. An id says which. */
+enum { PLACES_MAX = 16, ID_MARK = 7 };
+struct city {
+	atomic_int place_count;
+	struct meeting_place places[PLACES_MAX];
+};
+
 enum collective { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST };
 
 struct fake_comm {
@@ -50,7 +57,7 @@ struct run {
 
 enum { ASKS = 3 };
 
-static struct meeting_place *shared;
+static struct city *shared;
 static struct fake_nccl_stats stats;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum fake_nccl_fault fault;
@@ -137,7 +144,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
 	if (fault == FAKE_NCCL_NO_ID)
 		return ncclSystemError;
-	memset(id, 7, sizeof(*id));
+	memset(id, ID_MARK, sizeof(*id));
+	id->internal[1] = (char)(shared ? atomic_fetch_add(&shared->place_count, 1) : 0);
+	if (id->internal[1] >= PLACES_MAX)
+		return finding("more communicators than the fake has places");
 	return ncclSuccess;
 }
 
@@ -158,7 +168,7 @@ ncclResult_t ncclCommInitRankConfig(
 	struct fake_comm *c;
 
 	*comm = NULL;
-	if (id.internal[0] != 7 || config->size != sizeof(*config) || config->blocking)
+	if (id.internal[0] != ID_MARK || config->size != sizeof(*config) || config->blocking)
 		return finding("a communicator that blocks, or that nobody invited");
 	if (world_size > FAKE_NCCL_RANKS_MAX || (world_size > 1 && !shared))
 		return finding("a world that fake_nccl_share has not made");
@@ -167,7 +177,7 @@ ncclResult_t ncclCommInitRankConfig(
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return ncclSystemError;
-	c->place = world_size > 1 ? shared : calloc(1, sizeof(*c->place));
+	c->place = world_size > 1 ? &shared->places[(int)id.internal[1]] : calloc(1, sizeof(*c->place));
 	c->rank = rank;
 	c->world_size = world_size;
 	c->own = &c->place->slots[rank];

@@ -25,7 +25,7 @@ struct post {
 };
 
 struct rank {
-	int rank, world_size, meetings;
+	int rank, world_size, meetings, node_ranks;
 	struct post *post;
 	struct device_bootstrap bootstrap;
 	struct device *device;
@@ -90,7 +90,8 @@ static int post_sum(void *context, double *values, int count)
 
 static void rank_open_device(struct rank *r)
 {
-	const struct device_options options = {.bootstrap = &r->bootstrap, .check_races = 1};
+	const struct device_options options = {
+	        .bootstrap = &r->bootstrap, .check_races = 1, .node_ranks = r->node_ranks};
 	struct simt_machine_options machine = simt_runtime_defaults();
 
 	simt_runtime_set(&machine);
@@ -249,6 +250,63 @@ static void rank_collectives(struct rank *r)
 	fake_nccl_get_stats(&stats);
 	must(stats.collective_count == DTYPE_COUNT * (1 + r->world_size) + 2 * 2);
 	must(stats.abort_count == 0);
+	rank_close(r, 0);
+}
+
+/* Two groups of neighbours and two of one rank of each, at once, as HYBRID_SHARD has them on two nodes: each
+ * knows its own ranks only, on one stream, and what it sends is counted by node. */
+static void rank_groups(struct rank *r)
+{
+	enum { SIZE = 2, BYTES = 2 * SHARD * 4 };
+	const struct comm_group near = {r->rank % 2, SIZE, r->rank / 2 * 2, 1, 4},
+	                        far = {r->rank / 2, SIZE, r->rank % 2, 2, 4};
+	static unsigned char host[BYTES];
+	double values[2] = {r->rank + 1, 0.5};
+	struct device_stats stats;
+	struct comm *same;
+
+	r->node_ranks = 2;
+	rank_open_device(r);
+	must(!comm_open_group(&r->comm, r->device, &near));
+	must(!comm_open_group(&same, r->device, &far));
+	must(comm_rank(same) == r->rank / 2 && comm_world_size(same) == SIZE);
+	memset(host, 0xee, sizeof(host));
+	for (int64_t i = 0; i < SHARD; i++)
+		set(host, DTYPE_F32, near.rank * SHARD + i, value_of(r->rank, i));
+	must(!stream_copy_in(r->stream, r->arena, host, BYTES));
+	must(!comm_all_gather(r->comm, r->stream, r->arena, SHARD, DTYPE_F32));
+	must(!comm_all_reduce(same, r->stream, r->arena, SIZE * SHARD, DTYPE_F32));
+	must(!comm_reduce_scatter(r->comm, r->stream, r->arena, SHARD, DTYPE_F32));
+	must(!stream_copy_out(r->stream, host, r->arena, BYTES));
+	must(!stream_sync(r->stream));
+	for (int64_t i = 0; i < SHARD; i++) { /* both neighbours had the sum over the nodes */
+		double both = value_of(near.rank, i) + value_of(near.rank + 2, i);
+
+		must(get(host, DTYPE_F32, near.rank * SHARD + i) == 2 * both);
+	}
+	must(!comm_sum_host(r->comm, values, 2));
+	must(values[0] == 2 * near.first + 3 && values[1] == 1);
+	must(!comm_sum_host(same, values, 1));
+	must(values[0] == 10 && values[1] == 1);
+	device_get_stats(r->device, &stats);
+	must(stats.sent_node_bytes == BYTES / 2 + BYTES / 2); /* gathered, scattered */
+	must(stats.sent_network_bytes == BYTES / 2 * 2);      /* over both and back */
+	comm_close(same);
+	rank_close(r, 0);
+}
+
+/* The first rank of the second group has no id to tell: no rank of either is left waiting. */
+static void rank_groups_no_id(struct rank *r)
+{
+	const struct comm_group near = {r->rank % 2, 2, r->rank / 2 * 2, 1, 4};
+	int rc;
+
+	if (r->rank == 2)
+		fake_nccl_break(FAKE_NCCL_NO_ID, 0);
+	rank_open_device(r);
+	rc = comm_open_group(&r->comm, r->device, &near);
+	must(rc == ERR_DEVICE && !r->comm);
+	must(strstr(err_text(), r->rank == 2 ? "ncclGetUniqueId" : "rank 2 could not invite"));
 	rank_close(r, 0);
 }
 
@@ -425,6 +483,13 @@ static void test_collectives(void **state)
 	unsetenv("FERRY_NCCL");
 }
 
+static void test_groups(void **state)
+{
+	(void)state;
+	world_run(rank_groups, 4, 0);
+	world_run(rank_groups_no_id, 4, 0);
+}
+
 static void test_slow(void **state)
 {
 	(void)state;
@@ -451,6 +516,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_collectives),
+	        cmocka_unit_test(test_groups),
 	        cmocka_unit_test(test_slow),
 	        cmocka_unit_test(test_faults),
 	        cmocka_unit_test(test_refused),
