@@ -15,6 +15,10 @@ static char binary[PATH_MAX];
 
 #define SETTINGS "learning_rate=1e-3 threads=1 compute_dtype=fp32 export_dtype=fp32 save_total_limit=0 "
 
+#define RANK0_ONLY                                                                                           \
+	"train model=tiny data=rows.jsonl max_steps=4 save_steps=2 load=rank0_only "                         \
+	"state_dict_type=FULL_STATE_DICT " SETTINGS
+
 /* Rank 0 in work_dir, the others in work_dir/DIR; `other` is the program that they run. */
 static int run_apart(int ranks, const char *dir, const char *other, const char *args)
 {
@@ -60,66 +64,46 @@ static void assert_same_weights_file(const char *a, const char *b)
 	assert_same_files(one, two, "weights as files");
 }
 
-/* The same bits as where all ranks read, from a model and from checkpoints of any form and world; what only
- * rank 0 writes is what one rank exports. */
+/* The same bits as where all ranks read, from a model and from checkpoints of several ranks and of one; what
+ * only rank 0 writes is what one rank exports. (More worlds and forms: test_ranks_save.c.) */
 static void test_rank0_only(void **state)
 {
 	static const struct {
 		int ranks;
-		const char *all, *resumed; /* settings; what is changed on the way on */
+		const char *settings, *from;
 	} rows[] = {
-	        {3, "gradient_accumulation_steps=4", ""},
+	        {3, "gradient_accumulation_steps=4", "all"},
 	        {4,
 	                "gradient_accumulation_steps=3 sharding_strategy=HYBRID_SHARD ranks_per_node=2 "
 	                "optimizer_state=8bit",
-	                ""},
-	        {2, "gradient_accumulation_steps=6 sharding_strategy=NO_SHARD cpu_offload=off",
-	                "optimizer_state=bf16"},
+	                "first"},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		char args[2000], path[300];
+		char args[2000];
 
 		remove_run("all");
 		remove_run("first");
-		remove_run("on");
-		snprintf(args, sizeof(args),
-		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=2 " SETTINGS
-		        "%s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=first",
-		        rows[i].all);
+		snprintf(args, sizeof(args), RANK0_ONLY "%s output_dir=first", rows[i].settings);
 		assert_apart(0, rows[i].ranks, args);
 		assert_ranks(0, rows[i].ranks,
 		        "train model=%s/tiny data=%s/rows.jsonl max_steps=4 save_steps=2 " SETTINGS
 		        "%s output_dir=%s/all",
-		        work_dir, work_dir, rows[i].all, work_dir);
-		assert_same_runs("all", "first", rows[i].all);
+		        work_dir, work_dir, rows[i].settings, work_dir);
+		assert_same_runs("all", "first", rows[i].settings);
 		assert_ferry(0, NULL, "verify %s/first", work_dir);
 		assert_ferry(0, NULL,
 		        "export checkpoint=%s/all/checkpoint-000002 output_dir=%s/export "
 		        "overwrite_output_dir=on export_dtype=fp32",
 		        work_dir, work_dir);
 		assert_same_weights_file("export", "first/checkpoint-000002/hf");
-		/* on from what all wrote, and from what rank 0 wrote */
+		remove_run("on");
 		snprintf(args, sizeof(args),
-		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=0 " SETTINGS
-		        "%s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=on "
-		        "resume_from_checkpoint=all/checkpoint-000002",
-		        rows[i].all);
+		        RANK0_ONLY "%s output_dir=on resume_from_checkpoint=%s/checkpoint-000002",
+		        rows[i].settings, rows[i].from);
 		assert_apart(0, rows[i].ranks, args);
 		assert_same_weights_file("all/model", "on/model");
-		snprintf(path, sizeof(path), "%s/first/checkpoint-000004", work_dir);
-		assert_int_equal(file_remove_tree(path), 0);
-		snprintf(args, sizeof(args),
-		        "train model=tiny data=rows.jsonl max_steps=4 save_steps=0 " SETTINGS
-		        "%s %s load=rank0_only state_dict_type=FULL_STATE_DICT output_dir=first "
-		        "resume_from_checkpoint=auto",
-		        rows[i].all, rows[i].resumed);
-		assert_apart(0, rows[i].ranks, args);
-		if (*rows[i].resumed)
-			assert_near_runs("all", "first", 2e-2, rows[i].resumed);
-		else
-			assert_same_runs("all", "first", rows[i].all);
 		assert_empty("none");
 	}
 	/* without FULL_STATE_DICT each rank writes a part: told before a step is trained */
@@ -127,6 +111,43 @@ static void test_rank0_only(void **state)
 	assert_said("ferry train: rank 1: output_dir=parts is not here");
 	assert_said("state_dict_type=FULL_STATE_DICT");
 	assert_empty("none");
+}
+
+/* Flips a bit of a file of a checkpoint, "RUN/checkpoint-000000/FILE": `verify` names the file and the block
+ * that begins at `block_bytes`. */
+static void assert_verify_names(const char *name, off_t at_bytes, int64_t block_bytes)
+{
+	const char *file = strchr(strchr(name, '/') + 1, '/') + 1;
+	char path[400], text[200], byte;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	fd = open(path, O_RDWR);
+	assert_true(fd >= 0 && pread(fd, &byte, 1, at_bytes) == 1);
+	byte ^= 16;
+	assert_true(pwrite(fd, &byte, 1, at_bytes) == 1 && !close(fd));
+	path[strlen(path) - strlen(file)] = 0;
+	assert_int_equal(ferry_run(NULL, "verify %s --json", path), 2);
+	snprintf(text, sizeof(text), "%s: byte %lld: ", file, (long long)block_bytes);
+	assert_said(text);
+}
+
+/* Damage is found by whoever reads: by `verify`, and by rank 0 for all. */
+static void test_damage(void **state)
+{
+	char args[1000];
+
+	(void)state;
+	assert_verify_names("all/checkpoint-000004/rank-00002.safetensors", 30000, 0);
+	assert_verify_names("first/checkpoint-000004/rank-00000.safetensors", 30000, 0);
+	assert_verify_names("first/checkpoint-000002/hf/model.safetensors", 30000, 0);
+	snprintf(args, sizeof(args),
+	        RANK0_ONLY "gradient_accumulation_steps=3 optimizer_state=8bit output_dir=damaged "
+	                   "resume_from_checkpoint=all/checkpoint-000004");
+	assert_apart(2, 4, args);
+	assert_said("ferry train: all/checkpoint-000004/rank-00002.safetensors: byte 0: ");
+	assert_null(strstr(ferry_said(), "rank 1"));
+	assert_false(run_has("damaged"));
 }
 
 /* Rows that a tokenizer makes, samples, evaluation. */
@@ -248,31 +269,67 @@ static void test_unlike(void **state)
 	assert_int_equal(system(command), 0);
 	assert_int_equal(run_apart(2, ".", path, "eval model=tiny data=rows.jsonl"), 2);
 	assert_said("ferry eval: rank 1: another ferry than rank 0: \"version ");
-	/* and all alike */
-	if (run_apart(2, ".", binary, "eval model=tiny data=rows.jsonl"))
-		fail_msg("%s", ferry_said());
 }
 
 /* ---- memory ---- */
 
 /* 64 MiB are promised above a rank's share (docs/ranks.md); for a process that has nothing to load, which
  * takes its part of them, a smaller bound. FERRY_RANKS_MIB sets how large the model is. */
-enum { RANKS = 4, PROMISED_MIB = 64, MARGIN_MIB = 24 };
+enum { RANKS = 4, PROMISED_MIB = 64, MARGIN_MIB = 24, SAVING_MIB = 64 };
 
-/* The most that a rank of an evaluation had resident when its weights were loaded. */
-static double loaded_mib(const char *model, const char *more)
+/* The most that a rank had resident when its weights were loaded. */
+static double said_mib(void)
 {
 	static const char said[] = "a rank took at most ";
+	const char *at = strstr(ferry_said(), said);
 	char unit[16] = "";
-	const char *at;
 	double value = 0;
 
-	assert_ranks(0, RANKS, "eval model=%s/%s data=%s/rows.jsonl max_samples=4 threads=1 max_length=8 %s",
-	        work_dir, model, work_dir, more);
-	at = strstr(ferry_said(), said);
 	if (!at || sscanf(at + strlen(said), "%lf %15s", &value, unit) != 2)
 		fail_msg("no peak in: %s", ferry_said());
 	return value * (!strcmp(unit, "GiB") ? 1024 : 1);
+}
+
+/* A checkpoint that rank 0 reads for all, and one that it writes for all. */
+static void test_memory_of_checkpoints(void **state)
+{
+	const char *text = getenv("FERRY_RANKS_MIB");
+	double bf16_mib = zeros_model("big", (int64_t)((text ? atof(text) / 4 : 28) * 0x1p20)) / 0x1p20;
+	double share = bf16_mib / 2 * 12 / RANKS, empty, peak, grown;
+	double *peaks;
+	int count;
+
+#define BIG                                                                                                  \
+	"train model=%s/%s data=%s/rows.jsonl max_length=8 threads=1 save_steps=%d output_dir=%s/%s "        \
+	"save_total_limit=1 gradient_accumulation_steps=%d "
+	(void)state;
+	assert_ranks(0, RANKS, BIG "max_steps=2", work_dir, "tiny", work_dir, 1, work_dir, "small", 1);
+	empty = said_mib();
+	assert_ferry(0, NULL, BIG "max_steps=1", work_dir, "big", work_dir, 0, work_dir, "big-run", RANKS);
+	assert_ranks(0, RANKS,
+	        BIG "max_steps=3 resume_from_checkpoint=auto load=rank0_only state_dict_type=full", work_dir,
+	        "big", work_dir, 2, work_dir, "big-run", 1);
+	peak = said_mib();
+	peaks = run_values("big-run", "host_peak_bytes", &count);
+	assert_int_equal(count, 3);
+	grown = (peaks[2] - peaks[1]) / 0x1p20; /* by a save, of rank 0 */
+	mem_free(peaks);
+	print_message("resumed by rank 0 for %d ranks: a share of %.1f MiB, at most %.1f MiB resident, %.1f "
+	              "without weights; saving all of it took %.1f MiB\n",
+	        RANKS, share, peak, empty, grown);
+	assert_true(peak - share <= PROMISED_MIB);
+	assert_true(peak - share - empty <= MARGIN_MIB);
+	assert_true(peak >= share);
+	assert_true(grown <= SAVING_MIB);
+	assert_verify_names("big-run/checkpoint-000003/rank-00000.safetensors", 100000000, 96468992);
+	remove_run("big-run");
+}
+
+static double loaded_mib(const char *model, const char *more)
+{
+	assert_ranks(0, RANKS, "eval model=%s/%s data=%s/rows.jsonl max_samples=4 threads=1 max_length=8 %s",
+	        work_dir, model, work_dir, more);
+	return said_mib();
 }
 
 static void test_memory(void **state)
@@ -300,9 +357,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rank0_only),
+	        cmocka_unit_test(test_damage),
 	        cmocka_unit_test(test_text),
 	        cmocka_unit_test(test_unlike),
 	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_memory_of_checkpoints),
 	};
 	const char *ferry = getenv("FERRY_BINARY");
 	struct run_model tiny;

@@ -49,9 +49,9 @@ static inline int64_t write_zeros(const char *name, const char *dtype, int bytes
 /* A model of about so many bytes in bf16, in blocks; the bytes. */
 static inline double zeros_model(const char *name, int64_t bytes)
 {
-	enum { HIDDEN = 2048, INTERMEDIATE = 5632, VOCAB = 16384, HEADS = 16 };
-	int64_t block = 2 * HIDDEN * (int64_t)(4 * HIDDEN + 3 * INTERMEDIATE),
-	        head = 2 * 2 * HIDDEN * (int64_t)VOCAB;
+	int hidden = bytes < 64 << 20 ? 512 : 2048, intermediate = 11 * hidden / 4, vocab = 8 * hidden;
+	int64_t block = 2 * hidden * (int64_t)(4 * hidden + 3 * intermediate),
+	        ends = 2 * 2 * hidden * (int64_t)vocab;
 	char path[400];
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
@@ -61,7 +61,7 @@ static inline double zeros_model(const char *name, int64_t bytes)
 	        "{\"model_type\":\"llama\",\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":%d,"
 	        "\"num_hidden_layers\":%d,\"num_attention_heads\":%d,\"max_position_embeddings\":128,"
 	        "\"tie_word_embeddings\":false}",
-	        VOCAB, HIDDEN, INTERMEDIATE, (int)((bytes - head + block - 1) / block), HEADS);
+	        vocab, hidden, intermediate, (int)((bytes - ends + block - 1) / block), hidden / 128);
 	return 2.0 * (double)write_zeros(name, "BF16", 2);
 }
 
