@@ -27,9 +27,33 @@ json_t *train_state(const struct trainer *t)
 	char rows[32];
 
 	snprintf(rows, sizeof(rows), "%016" PRIx64, session_rows_hash(&t->session.train));
-	return json_pack("{s:I,s:I,s:I,s:I,s:s}", "step", (json_int_t)t->step, "update_count",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I}", "step", (json_int_t)t->step, "update_count",
 	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
-	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows);
+	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows,
+	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows);
+}
+
+/* The likeliest reason is another number of ranks, which one key makes good. */
+static int other_rows(const struct trainer *t, const json_t *state, const char *where)
+{
+	const struct sampler *now = &t->session.train.source.sampler;
+	int64_t of_a_micro = now->batch_rows * now->world_size;
+	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older one's */
+	char advice[80] = "their product must be as it was";
+
+	if (then <= 0 || then == now->step_rows)
+		return err_set(ERR_INPUT,
+		        "%s was trained on other rows, or in another order: data, max_length, packing, "
+		        "shuffle, seed and the rows of a step must be as they were",
+		        where);
+	if (then % of_a_micro == 0)
+		snprintf(advice, sizeof(advice), "gradient_accumulation_steps=%" PRId64 " makes as many",
+		        then / of_a_micro);
+	return err_set(ERR_INPUT,
+	        "%s was trained with %" PRId64 " rows a step, and this run has %" PRId64
+	        " (gradient_accumulation_steps %" PRId64 " x per_device_train_batch_size %" PRId64
+	        " x %d ranks): the rows that follow would not be those that are due; %s",
+	        where, then, now->step_rows, now->accumulation, now->batch_rows, now->world_size, advice);
 }
 
 static int training_state_restore(struct trainer *t, const json_t *state, const char *where)
@@ -51,11 +75,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		        where, step, update_count);
 	snprintf(now, sizeof(now), "%016" PRIx64, session_rows_hash(&t->session.train));
 	if (strcmp(now, rows))
-		return err_set(ERR_INPUT,
-		        "%s was trained on other rows, or in another order: data, max_length, packing, "
-		        "shuffle, seed and the batch of a "
-		        "step must be as they were",
-		        where);
+		return other_rows(t, state, where);
 	if (step > t->total_steps)
 		return err_set(ERR_INPUT,
 		        "%s is of step %" PRId64 ", but the run has only %" PRId64

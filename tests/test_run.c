@@ -279,6 +279,12 @@ static void test_resume_on_something_else(void **state)
 		assert_non_null(strstr(ferry_said(), "checkpoint-000004"));
 		assert_false(run_has("b"));
 	}
+	assert_ferry(2, NULL,
+	        "train model=%s data=%s output_dir=%s/b max_steps=6 gradient_accumulation_steps=3 "
+	        "per_device_train_batch_size=1 resume_from_checkpoint=%s/a/checkpoint-000004",
+	        models[0].dir, models[0].data, work_dir, work_dir);
+	assert_non_null(strstr(ferry_said(), "this run has 3 (gradient"));
+	assert_non_null(strstr(ferry_said(), "gradient_accumulation_steps="));
 	write_rows("others.jsonl", 23, 8);
 	assert_ferry(2, NULL,
 	        "train model=%s data=%s/others.jsonl output_dir=%s/b max_steps=6 "
