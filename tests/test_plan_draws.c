@@ -464,7 +464,7 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 {
 	word_add(d, "max_length=%d", tokens);
 	word_add(d, "per_device_train_batch_size=%d", one_in(r, 2) ? 1 : roll(r, 1, 9));
-	word_add(d, "gradient_accumulation_steps=%d", one_in(r, 2) ? 1 : roll(r, 1, 5));
+	word_add(d, "gradient_accumulation_steps=%d", one_in(r, 2) ? 1 : roll(r, 1, d->layers > 9 ? 2 : 5));
 	word_add(d, "cpu_offload=%s",
 	        PICK(r, "on", "on", "off", "params", "gradients", "optimizer", "params,gradients",
 	                "params,optimizer", "gradients,optimizer"));
