@@ -269,6 +269,17 @@ static int estimate_only(const struct config *c)
 	return rc;
 }
 
+/* What the budget was spent on, and the operations that follow. */
+static void print_why(const struct session *s, FILE *out)
+{
+	struct str text = {0};
+
+	fit_choice_explain(&text, &s->choice, engine_units(s->engine));
+	fputs(text.data ? text.data : "", out);
+	str_free(&text);
+	plan_print(engine_plan(s->engine, PLAN_TRAIN), out);
+}
+
 int cli_plan(const struct config *c)
 {
 	struct session s = {0};
@@ -307,7 +318,7 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	if (c->explain)
-		plan_print(engine_plan(s.engine, PLAN_TRAIN), c->json ? stderr : stdout);
+		print_why(&s, c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &o);
 	if (!rc && !f.fit.fits)
 		rc = fit_host_search(&f.helps, c, &s.options, &s.fit, machine);

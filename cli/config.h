@@ -71,7 +71,12 @@ enum config_offload { /* bits of cpu_offload */
 	CONFIG_OFFLOAD_ACTIVATIONS = 8,
 	CONFIG_OFFLOAD_ON = CONFIG_OFFLOAD_PARAMS | CONFIG_OFFLOAD_GRADIENTS | CONFIG_OFFLOAD_OPTIMIZER
 };
-enum config_activations { CONFIG_ACTIVATIONS_RECOMPUTE, CONFIG_ACTIVATIONS_KEEP, CONFIG_ACTIVATIONS_OFFLOAD };
+enum config_activations {
+	CONFIG_ACTIVATIONS_RECOMPUTE,
+	CONFIG_ACTIVATIONS_KEEP,
+	CONFIG_ACTIVATIONS_OFFLOAD,
+	CONFIG_ACTIVATIONS_AUTO
+};
 enum config_schedule { CONFIG_SCHEDULE_LAYER_MAJOR, CONFIG_SCHEDULE_MICRO_BATCH_MAJOR };
 enum config_sharding {
 	CONFIG_SHARDING_FULL_SHARD,
@@ -152,7 +157,7 @@ struct config {
 	int sharding_strategy, wrap_policy;
 	int64_t min_num_params;
 	int backward_prefetch, forward_prefetch;
-	int64_t prefetch_units;
+	int64_t prefetch_units; /* CONFIG_AUTO */
 	int load;
 	int64_t ranks_per_node, watchdog_timeout_s, check_replicas;
 	int64_t world_size; /* of `plan`; CONFIG_AUTO: one, or each GPU of the described machine */

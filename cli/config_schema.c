@@ -129,6 +129,7 @@ static const struct config_word cpu_offload_words[] = {
         {0},
 };
 static const struct config_word activations_words[] = {
+        {"auto", CONFIG_ACTIVATIONS_AUTO, NULL, NULL},
         {"recompute", CONFIG_ACTIVATIONS_RECOMPUTE, "checkpoint " YES, NULL},
         {"keep", CONFIG_ACTIVATIONS_KEEP, "in_memory " NO, NULL},
         {"offload", CONFIG_ACTIVATIONS_OFFLOAD, NULL, NULL},
@@ -304,13 +305,17 @@ const struct config_key config_keys[] = {
                 ENGINE | B,
                 "what lives in host RAM: a list of params, gradients, optimizer, activations; on = the first "
                 "three"),
-        ROW_ENUM(activations, "device", "recompute",
+        ROW_ENUM(activations, "device", "auto",
                 "gradient_checkpointing activation_checkpointing enable_activation_checkpointing",
-                activations_words, T | P, "what a block leaves for its backward"),
+                activations_words, T | P,
+                "what a block leaves for its backward; auto = what makes the shortest step within the "
+                "budgets, "
+                "recompute without one"),
         ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, vram_words, 1, 9e18, ENGINE,
-                "device memory to use; what it has room for of units and activations stays there; auto = "
-                "what is free on "
-                "a GPU; off = as auto, and only what cpu_offload and activations say stays there"),
+                "device memory to use, for what makes a simulated step shortest of units and activations "
+                "that "
+                "stay there; auto = what is free on a GPU; off = as auto, and only what cpu_offload and "
+                "activations say stays there"),
         ROW(ram_budget, "device", TYPE_BYTES, ram_budget_bytes, "auto", NULL, auto_words, 1, 9e18, ENGINE,
                 "host memory to use"),
         ROW_FLAG(pin_memory, "device", "on", NULL, ENGINE,
@@ -329,7 +334,10 @@ const struct config_key config_keys[] = {
                 T | P, "when the next unit of backward is fetched"),
         ROW_FLAG(forward_prefetch, "sharding", "on", "fwd_prefetch", ENGINE,
                 "units are fetched ahead in forward too"),
-        ROW_COUNT(prefetch_units, "sharding", "2", NULL, NULL, 1, 64, ENGINE, "units that may be ahead"),
+        ROW_COUNT(prefetch_units, "sharding", "auto", NULL, auto_words, 1, 64, ENGINE,
+                "units that may be ahead; auto = what makes the shortest step within the budgets, down to "
+                "none "
+                "at all; 2 without one"),
         ROW_ENUM(load, "sharding", "auto", NULL, load_words, T | E | G,
                 "auto = each rank reads its own ranges; rank0_only = rank 0 reads all files"),
         ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE | B,

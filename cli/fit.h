@@ -48,6 +48,9 @@ void fit_host_text(struct str *out, const struct fit_host_found *found);
 /* ERR_FIT by how much, and that. */
 int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const struct config *c);
 
+/* What all ranks of a host may take together, where somebody said so; else 0. */
+int64_t fit_host_limit(const struct config *c, const struct machine *machine);
+
 /* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of
  * the one that the configuration names. */
 void fit_device_find(struct fit_device *fit, const struct config *c, const struct device *device,

@@ -38,6 +38,13 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 	return err;
 }
 
+int64_t fit_host_limit(const struct config *c, const struct machine *machine)
+{
+	if (c->ram_budget_bytes != CONFIG_AUTO)
+		return c->ram_budget_bytes;
+	return machine ? machine->host_memory_bytes - machine->host_reserve_bytes : 0;
+}
+
 /* ---- what would help ---- */
 
 /* Changes of the settings that may take less host memory, in the order of how little they change of the

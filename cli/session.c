@@ -5,6 +5,7 @@
 #include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/setup.h"
+#include "cli/speed.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -244,8 +245,14 @@ int session_open_device(struct session *s, const char *name)
 	o.bootstrap = ranks_bootstrap();
 	o.index = world_self()->local_rank;
 	o.node_ranks = ranks_on_node(c, s->machine, c->world_size);
-	if (s->machine)
-		machine_speed(&o.speed, s->machine, c->world_size);
+	rc = device_open(&s->device, name, &o);
+	if (rc || strcmp(name, "meta") != 0)
+		return rc;
+	/* its clock is that of the device which it stands for */
+	fit_device_find(&s->fit, c, s->device, s->machine);
+	speed_find(&o.speed, c, s->machine, s->fit.name, threads);
+	device_close(s->device);
+	s->device = NULL;
 	return device_open(&s->device, name, &o);
 }
 
@@ -255,6 +262,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        [CONFIG_ACTIVATIONS_RECOMPUTE] = ACTIVATION_RECOMPUTE,
 	        [CONFIG_ACTIVATIONS_KEEP] = ACTIVATION_KEEP,
 	        [CONFIG_ACTIVATIONS_OFFLOAD] = ACTIVATION_OFFLOAD,
+	        [CONFIG_ACTIVATIONS_AUTO] = ACTIVATION_RECOMPUTE,
 	};
 	static const enum backward_prefetch prefetch[] = {
 	        [CONFIG_BACKWARD_PREFETCH_PRE] = BACKWARD_PREFETCH_PRE,
@@ -297,7 +305,8 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                                                            : MICRO_BATCH_MAJOR,
 	                        .backward_prefetch = prefetch[c->backward_prefetch],
 	                        .forward_prefetch = c->forward_prefetch,
-	                        .prefetch_units = (int)c->prefetch_units,
+	                        .prefetch_units =
+	                                c->prefetch_units == CONFIG_AUTO ? 2 : (int)c->prefetch_units,
 	                        .update_in_backward =
 	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
 	                        .discard = c->stream_delay_seed != 0,
@@ -358,6 +367,32 @@ static int memory_check(const struct session *s)
 	return rc;
 }
 
+/* What the budgets are spent on, as policy. Where no choice fits, policy stays as it is, and is refused
+ * later. */
+static int budget_spend(struct session *s, struct engine_options *o, int ranks_here)
+{
+	struct fit_limits limits = {.device_bytes = o->device_budget_bytes,
+	        .host_bytes = fit_host_limit(s->config, s->machine) / ranks_here,
+	        .device_is_host = !strcmp(s->fit.name, "host")};
+	struct fit_freedom freedom;
+	struct device_speed speed;
+	int rc;
+
+	if (o->residency != RESIDENCY_FILL ||
+	        (!limits.device_bytes && s->config->ram_budget_bytes == CONFIG_AUTO))
+		return 0;
+	o->residency = RESIDENCY_POLICY;
+	fit_freedom_find(&freedom, s->config, o);
+	speed_find(&speed, s->config, s->machine, s->fit.name, pool_worker_count(s->pool));
+	rc = fit_choose(&s->choice, o, &limits, &freedom, &speed);
+	if (!rc && s->choice.best < 0 && limits.host_bytes) {
+		limits.host_bytes = 0;
+		fit_choice_free(&s->choice);
+		rc = fit_choose(&s->choice, o, &limits, &freedom, &speed);
+	}
+	return rc;
+}
+
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
@@ -372,9 +407,11 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		return rc;
 	o.device_budget_bytes = fit_device_budget(&s->fit);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	if (!rc)
+		rc = o.device_budget_bytes < 0 ? ERR_FIT : budget_spend(s, &o, here);
 	s->options = o;
 	if (!rc)
-		rc = o.device_budget_bytes < 0 ? ERR_FIT : engine_open(&s->engine, &o);
+		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT)
 		return fit_device_refuse(&s->fit, s->config, &o, s->machine);
 	return rc ? rc : memory_check(s);
@@ -567,6 +604,7 @@ static void rows_close(struct session_rows *r)
 void session_close(struct session *s)
 {
 	engine_close(s->engine);
+	fit_choice_free(&s->choice);
 	device_close(s->device);
 	pool_close(s->pool);
 	rows_close(&s->train);

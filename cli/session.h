@@ -10,6 +10,7 @@
 
 #include "checkpoint/hf_import.h"
 #include "cli/fit.h"
+#include "cli/fit_choose.h"
 #include "data/batch.h"
 #include "data/tokenizer.h"
 #include "offload/engine.h"
@@ -37,6 +38,7 @@ struct session {
 	struct device *device;
 	struct fit_device fit;         /* once the engine is open */
 	struct engine_options options; /* that it was opened with */
+	struct fit_choice choice;      /* what a budget was spent on; empty where there is none */
 	struct engine *engine;
 };
 

@@ -282,7 +282,7 @@ static int rope_table_upload(struct engine *e, const struct plan *p)
 	float *table;
 	int rc = 0;
 
-	if (!count)
+	if (!count || !device_has_bytes(e->dock.device))
 		return 0;
 	table = mem_alloc((size_t)count, sizeof(*table));
 	if (!table)

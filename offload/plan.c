@@ -210,13 +210,13 @@ int64_t plan_batch_bytes(const struct plan_policy *policy)
 	return 4 * (4 * policy->max_tokens + 2 * policy->max_targets);
 }
 
-int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first)
+int64_t plan_norm_slots(const struct model *model, int64_t *first)
 {
 	int64_t total = 0;
 
 	for (int i = 0; i < model->tensor_count; i++) {
-		if (i == tensor)
-			*first = total;
+		if (first)
+			first[i] = total;
 		total += (model->tensors[i].count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
 	}
 	return total;

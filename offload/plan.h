@@ -269,9 +269,9 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
  * max_tokens, then target_row, target_label of max_targets. */
 int64_t plan_batch_bytes(const struct plan_policy *policy);
 
-/* Sums of squares: tensor t's blocks of 64K elements start at *first of the NORM buffer (doubles). Returns
- * the total. */
-int64_t plan_norm_slot(const struct model *model, int tensor, int64_t *first);
+/* Sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer (doubles). Returns
+ * the total. first: NULL, or room for all tensors. */
+int64_t plan_norm_slots(const struct model *model, int64_t *first);
 
 /* Element type of the plane in which a unit's gradient waits for its UPDATE: gradient_dtype, or F32 where
  * micro-batches are summed there. */

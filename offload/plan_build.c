@@ -141,7 +141,7 @@ static void norm_add(struct builder *b)
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
 	int sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0;
-	int64_t bytes = 8 * plan_norm_slot(b->model, 0, &(int64_t){0});
+	int64_t bytes = 8 * plan_norm_slots(b->model, NULL);
 
 	for (int u = 0; u < p->map->unit_count; u++)
 		on_host += sums && b->home[u].gradients_on_host;

@@ -61,53 +61,61 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
-/* Does the visit read the unit's weights? Backward through the embedding needs none. */
-static int visit_reads(const struct builder *b, int v, int u)
+/* Units whose weights a visit reads, marked. Backward through the embedding needs none. */
+static void visit_mark(const struct builder *b, char *reads, int v)
 {
 	int g = visit_group(b, v);
 
 	if (visit_is_backward(b, v) && g == 0)
-		return 0;
+		return;
 	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
 		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
-			if (b->p->map->tensor_unit[b->model->stages[s].tensor[i]] == u)
-				return 1;
-	return 0;
+			reads[b->p->map->tensor_unit[b->model->stages[s].tensor[i]]] = 1;
+}
+
+static void unit_intervals_find(struct builder *b, int u, const char *reads)
+{
+	int stays = b->p->policy.keep_gathered && b->p->map->world_size > 1;
+	struct interval *open = NULL;
+
+	for (int v = 0; v < b->visit_count; v++) {
+		int distance = visit_distance(b, v);
+		int reach = distance + 1 > 2 ? distance + 1 : 2;
+
+		if (!reads[(size_t)v * (size_t)b->p->map->unit_count + (size_t)u])
+			continue;
+		if (open && (stays || v - open->last <= reach)) {
+			open->last = v;
+			continue;
+		}
+		open = &b->intervals[b->interval_count++];
+		*open = (struct interval){.unit = u, .first = v, .last = v, .weight = -1, .hi = -1, .lo = -1};
+		open->emit = v - distance > 0 ? v - distance : 0;
+	}
 }
 
 int intervals_find(struct builder *b)
 {
-	int cap = b->p->map->unit_count * (b->visit_count + 1);
+	size_t units = (size_t)b->p->map->unit_count;
+	char *reads = mem_alloc((size_t)b->visit_count, units);
 
 	mem_free(b->intervals);
 	b->interval_count = 0;
-	b->intervals = mem_alloc((size_t)cap, sizeof(*b->intervals));
-	if (!b->intervals)
+	b->intervals = mem_alloc(units * ((size_t)b->visit_count + 1), sizeof(*b->intervals));
+	if (!b->intervals || !reads) {
+		mem_free(reads);
 		return ERR_NOMEM;
-	for (int u = 0; u < b->p->map->unit_count; u++) {
-		int stays = b->p->policy.keep_gathered && b->p->map->world_size > 1;
-		struct interval *open = NULL;
-
-		for (int v = 0; v < b->visit_count; v++) {
-			int distance = visit_distance(b, v);
-			int reach = distance + 1 > 2 ? distance + 1 : 2;
-
-			if (!visit_reads(b, v, u))
-				continue;
-			if (open && (stays || v - open->last <= reach)) {
-				open->last = v;
-				continue;
-			}
-			open = &b->intervals[b->interval_count++];
-			*open = (struct interval){
-			        .unit = u, .first = v, .last = v, .weight = -1, .hi = -1, .lo = -1};
-			open->emit = v - distance > 0 ? v - distance : 0;
-		}
 	}
+	for (int v = 0; v < b->visit_count; v++)
+		visit_mark(b, reads + (size_t)v * units, v);
+	for (int u = 0; u < (int)units; u++)
+		unit_intervals_find(b, u, reads);
+	mem_free(reads);
 	return 0;
 }
 
-/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
+/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed; none is listed
+ * further ahead than by the prefetch distance, or by one. */
 void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 {
 	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;

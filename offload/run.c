@@ -525,8 +525,7 @@ int run_open(struct run **out, const struct plan *plan, const struct dock *dock)
 	        r->norm_by_finish) {
 		for (int t = 0; t < model->tensor_count; t++)
 			r->norm_host[t] = -1;
-		for (int t = 0; t < model->tensor_count; t++)
-			r->norm_count = plan_norm_slot(model, t, &r->norm_first[t]);
+		plan_norm_slots(model, r->norm_first);
 		run_results_find(r);
 		rc = run_events_open(r);
 	}

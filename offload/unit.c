@@ -135,7 +135,7 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 		names[0] = mem_strdup("model");
 		return names[0] ? 1 : ERR_NOMEM;
 	}
-	rc = module_tree_build(&tree, model);
+	rc = policy == WRAP_SIZE ? module_tree_build(&tree, model) : 0;
 	if (rc)
 		goto out;
 	if (policy == WRAP_SIZE) {
@@ -153,11 +153,12 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 	}
 	for (int i = 0; i < model->tensor_count && !rc; i++) {
 		int u = map->tensor_unit[i];
-		int module = tree.tensor_module[i];
 
 		if (names[u])
 			continue;
 		if (policy == WRAP_SIZE) {
+			int module = tree.tensor_module[i];
+
 			while (tree.modules[module].unit < 0)
 				module = tree.modules[module].parent;
 			names[u] = mem_strdup(module ? tree.modules[module].path : "rest");

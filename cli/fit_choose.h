@@ -1,0 +1,64 @@
+/* What a budget is spent on: chosen by letting a step of every candidate run on the meta clock.
+ *
+ * A candidate says how many units keep all of their state on the device, and how many their weights alone
+ * (offload/plan_home.c says which), how many blocks keep their activations, whether the inputs of the others
+ * leave for host memory, and how many units are fetched ahead. For each way to stream (prefetch times inputs)
+ * the number of resident states goes through a fixed ladder, up to the most that fit; beside each, as many
+ * blocks keep their activations as there is room for, then as many units their weights. All of them are
+ * simulated, and the shortest step wins; among equals the one that crosses the link least.
+ *
+ * So a larger budget chooses among all that a smaller one had, or the same with more kept: its step is no
+ * longer. Keys that were set are kept: `activations` other than auto settles what blocks leave,
+ * `prefetch_units` other than auto, BACKWARD_POST, NO_PREFETCH and forward_prefetch=off how units are
+ * fetched.
+ */
+#ifndef FERRY_CLI_FIT_CHOOSE_H
+#define FERRY_CLI_FIT_CHOOSE_H
+
+#include "base/str.h"
+#include "cli/config.h"
+#include "offload/engine.h"
+
+enum { FIT_AHEAD_AS_SET = -1 };
+
+struct fit_candidate {
+	int ahead;  /* units fetched ahead; 0: none, FIT_AHEAD_AS_SET */
+	int spills; /* 1: block inputs leave for host memory */
+	int states, kept, weights;
+	int64_t device_bytes, host_bytes, link_bytes;
+	double step_ms, bound_ms; /* 0: not simulated */
+	const char *binds;
+};
+
+/* Limits of one rank; 0: none. */
+struct fit_limits {
+	int64_t device_bytes; /* of the arena */
+	int64_t host_bytes;
+	int device_is_host; /* 1: the arena is host memory too */
+};
+
+struct fit_choice {
+	struct fit_candidate *list; /* those that fit and were simulated */
+	int count, cap;
+	int best; /* in the list; -1: nothing fits, and the policy is as it was */
+	int planned_count;
+};
+
+/* Which of the policy's numbers a budget may set: 1 or 0. Ranks list their collectives in one order, so how
+ * far they fetch ahead is not each one's own choice. */
+struct fit_freedom {
+	int residency, activations, ahead;
+};
+void fit_freedom_find(struct fit_freedom *freedom, const struct config *c, const struct engine_options *o);
+
+/* Chooses, and writes the choice into o->policy. speed: of the machine that the step is simulated on; all 0:
+ * one that is assumed. Without training there is no step to simulate, and the plan that moves least over the
+ * link is taken. ERR_NOMEM. */
+int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct fit_limits *limits,
+        const struct fit_freedom *freedom, const struct device_speed *speed);
+void fit_choice_free(struct fit_choice *choice);
+
+/* Why: the best of each kind and what bound them, a line each. */
+void fit_choice_explain(struct str *out, const struct fit_choice *choice, const struct unit_map *units);
+
+#endif
