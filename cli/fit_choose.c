@@ -15,10 +15,10 @@
 static const int aheads[] = {2, 1, 3, 0};
 enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
 
-/* Numbers of resident states: each up to 4, then about three for each doubling of them. */
+/* Numbers of resident states: each up to 16, then about six for each doubling of them. */
 static int ladder_next(int states)
 {
-	return states < 4 ? states + 1 : states + states / 4;
+	return states < 16 ? states + 1 : states + states / 8;
 }
 
 struct chooser {
@@ -86,6 +86,9 @@ static int candidate_plan(struct chooser *s, struct fit_candidate *k)
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	if (!fits(s, k)) {
 		engine_close(engine);
+		if (fits_device(s, k) &&
+		        (!s->choice->least.device_bytes || k->host_bytes < s->choice->least.host_bytes))
+			s->choice->least = *k;
 		return 0;
 	}
 	engine_close(s->engine);
@@ -325,6 +328,8 @@ int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct
 	device_close(s.meta);
 	if (!rc && choice->best >= 0)
 		candidate_apply(&o->policy, &choice->list[choice->best]);
+	else if (!rc && choice->least.device_bytes)
+		candidate_apply(&o->policy, &choice->least);
 	return rc;
 }
 

@@ -40,8 +40,10 @@ struct fit_limits {
 struct fit_choice {
 	struct fit_candidate *list; /* those that fit and were simulated */
 	int count, cap;
-	int best; /* in the list; -1: nothing fits, and the policy is as it was */
+	int best; /* in the list; -1: nothing fits */
 	int planned_count;
+	struct fit_candidate least; /* of those that fit the device alone, the one that takes least of the
+	                               host; device_bytes 0: none */
 };
 
 /* Which of the policy's numbers a budget may set: 1 or 0. Ranks list their collectives in one order, so how
@@ -51,9 +53,10 @@ struct fit_freedom {
 };
 void fit_freedom_find(struct fit_freedom *freedom, const struct config *c, const struct engine_options *o);
 
-/* Chooses, and writes the choice into o->policy. speed: of the machine that the step is simulated on; all 0:
- * one that is assumed. Without training there is no step to simulate, and the plan that moves least over the
- * link is taken. ERR_NOMEM. */
+/* Chooses, and writes the choice into o->policy; where none fits, the one that takes least of the host, for
+ * the sake of what is said then; where none fits the device either, the policy is left as it is. speed: of
+ * the machine that the step is simulated on; all 0: one that is assumed. Without training there is no step to
+ * simulate, and the plan that moves least over the link is taken. ERR_NOMEM. */
 int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct fit_limits *limits,
         const struct fit_freedom *freedom, const struct device_speed *speed);
 void fit_choice_free(struct fit_choice *choice);

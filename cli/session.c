@@ -322,7 +322,6 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .max_grad_norm = c->max_grad_norm,
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
-	        .residency = c->vram_budget_bytes ? RESIDENCY_FILL : RESIDENCY_POLICY,
 	};
 }
 
@@ -367,8 +366,7 @@ static int memory_check(const struct session *s)
 	return rc;
 }
 
-/* What the budgets are spent on, as policy. Where no choice fits, policy stays as it is, and is refused
- * later. */
+/* What the budgets are spent on, as policy. Where nothing fits it is refused later. */
 static int budget_spend(struct session *s, struct engine_options *o, int ranks_here)
 {
 	struct fit_limits limits = {.device_bytes = o->device_budget_bytes,
@@ -376,21 +374,13 @@ static int budget_spend(struct session *s, struct engine_options *o, int ranks_h
 	        .device_is_host = !strcmp(s->fit.name, "host")};
 	struct fit_freedom freedom;
 	struct device_speed speed;
-	int rc;
 
-	if (o->residency != RESIDENCY_FILL ||
+	if (!s->config->vram_budget_bytes ||
 	        (!limits.device_bytes && s->config->ram_budget_bytes == CONFIG_AUTO))
 		return 0;
-	o->residency = RESIDENCY_POLICY;
 	fit_freedom_find(&freedom, s->config, o);
 	speed_find(&speed, s->config, s->machine, s->fit.name, pool_worker_count(s->pool));
-	rc = fit_choose(&s->choice, o, &limits, &freedom, &speed);
-	if (!rc && s->choice.best < 0 && limits.host_bytes) {
-		limits.host_bytes = 0;
-		fit_choice_free(&s->choice);
-		rc = fit_choose(&s->choice, o, &limits, &freedom, &speed);
-	}
-	return rc;
+	return fit_choose(&s->choice, o, &limits, &freedom, &speed);
 }
 
 int session_open_engine(struct session *s, const struct engine_options *options)

@@ -19,7 +19,8 @@ struct engine {
 	struct dock dock;
 	int64_t space_bytes[SPACE_COUNT];
 	int64_t update_count;
-	int64_t streamed_bytes; /* across the link each step if no unit were resident */
+	int64_t streamed_bytes; /* across the link each step if nothing stayed on the device; 0: not asked for
+	                         */
 	int pending;            /* updates of the last step wait to be run */
 	struct adamw_step adamw;
 };
@@ -87,66 +88,34 @@ static int budget_refuse(const struct engine *e)
 	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
 }
 
-/* The largest *count up to `most` with which the plans fit the budget; *count as it is is known to. More take
- * more memory, so it is found by halving; whatever is found was itself planned and seen to fit. */
-static int resident_find(struct engine *e, int *count, int most)
+/* What would cross the link each step if nothing that may stay on the device did so. */
+static int streamed_find(struct engine *e)
 {
-	int fits = *count, too_many = most + 1, tried = 0;
-
-	while (too_many - fits > 1) {
-		int rc;
-
-		*count = tried++ ? fits + (too_many - fits) / 2 : most;
-		rc = plans_build(e);
-		if (rc)
-			return rc;
-		*(e->space_bytes[SPACE_DEVICE] <= e->options.device_budget_bytes ? &fits : &too_many) =
-		        *count;
-	}
-	*count = fits;
-	return 0;
-}
-
-/* As much on the device as the budget has room for, in the order that plan_home.c gives reasons for. */
-static int residency_find(struct engine *e)
-{
-	struct plan_policy *policy = &e->options.policy;
-	int units = e->map->unit_count, blocks = (int)e->map->model->config.L;
+	struct plan_policy policy = any_plan(e)->policy;
+	struct plan *plan;
 	int rc;
 
-	if (e->options.residency == RESIDENCY_FILL)
-		policy->resident_states = policy->resident_weights = policy->kept_blocks = 0;
-	rc = plans_build(e);
+	e->streamed_bytes = link_bytes(e);
+	if (!policy.resident_states && !policy.resident_weights && !policy.kept_blocks)
+		return 0;
+	policy.resident_states = policy.resident_weights = policy.kept_blocks = 0;
+	rc = plan_build(&plan, any_plan(e)->kind, e->map, &policy);
 	if (rc)
 		return rc;
-	if (e->space_bytes[SPACE_DEVICE] > e->options.device_budget_bytes)
-		return budget_refuse(e);
-	e->streamed_bytes = link_bytes(e);
-	if (e->options.residency == RESIDENCY_POLICY)
-		return 0;
-	if (!plan_residency_is_open(e->map, policy))
-		units = 0;
-	if (policy->inference || policy->activations == ACTIVATION_KEEP)
-		blocks = 0;
-	rc = resident_find(e, &policy->resident_states, units ? 1 : 0);
-	if (!rc && plan_keeps_before_states(&any_plan(e)->policy))
-		rc = resident_find(e, &policy->kept_blocks, blocks);
-	if (!rc)
-		rc = resident_find(e, &policy->resident_states, units);
-	if (!rc)
-		rc = resident_find(e, &policy->kept_blocks, blocks);
-	if (!rc)
-		rc = resident_find(e, &policy->resident_weights, units);
-	return rc ? rc : plans_build(e);
+	e->streamed_bytes = plan->h2d_bytes + plan->d2h_bytes;
+	plan_free(plan);
+	return 0;
 }
 
 static int engine_plan_all(struct engine *e)
 {
-	int budgeted = e->options.device_budget_bytes > 0;
-	int rc = budgeted ? residency_find(e) : plans_build(e);
+	int64_t budget_bytes = e->options.device_budget_bytes;
+	int rc = plans_build(e);
 
-	if (!rc && !budgeted)
-		e->streamed_bytes = link_bytes(e);
+	if (!rc && budget_bytes > 0 && e->space_bytes[SPACE_DEVICE] > budget_bytes)
+		return budget_refuse(e);
+	if (!rc && budget_bytes > 0)
+		rc = streamed_find(e);
 	for (int kind = 0; kind < ENGINE_PLANS && !rc && e->options.check_plans; kind++)
 		if (e->plans[kind])
 			rc = plan_check(e->plans[kind]);
@@ -216,7 +185,8 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
 	};
-	m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
+	if (e->streamed_bytes)
+		m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->kept_blocks = e->options.policy.kept_blocks;
 	m->pinned_bytes = m->stage_bytes;

@@ -18,9 +18,6 @@ struct engine_sizes {
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 };
 
-/* What a budget is for: to be filled, or only not to be passed. */
-enum residency { RESIDENCY_FILL, RESIDENCY_POLICY };
-
 struct engine_options {
 	struct device *device;
 	struct pool *pool;
@@ -37,12 +34,9 @@ struct engine_options {
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
-	int64_t device_budget_bytes; /* for the arena; with RESIDENCY_FILL what fits of units and
-	                                activations stays on the device.
-	                                0: no limit, and only what policy puts there */
-	enum residency residency;
-	int check_plans;         /* 1: plan_check on every plan */
-	enum slab_kind crossing; /* of host memory that copies read and write: planes, staging */
+	int64_t device_budget_bytes; /* that the arena may not pass; 0: no limit */
+	int check_plans;             /* 1: plan_check on every plan */
+	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
 };
 
 struct engine_result {
@@ -59,14 +53,13 @@ struct engine_memory {
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
 	int resident_weights,
 	        resident_states; /* units whose weights, and whose whole state, stay on the device */
-	int kept_blocks;         /* whose activations the budget keeps, too */
-	int64_t spared_bytes;    /* that need not cross per step, because the budget keeps units there */
+	int kept_blocks;         /* whose activations policy keeps, too */
+	int64_t spared_bytes;    /* that need not cross per step, because of those; 0 without a budget */
 };
 
 struct engine;
 
-/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes
- * even with nothing resident. options are
+/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes. options are
  * copied, what they point to is borrowed. */
 int engine_open(struct engine **engine, const struct engine_options *options);
 void engine_close(struct engine *engine);

@@ -229,9 +229,6 @@ int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum
 /* Could a unit become resident that policy offloads? */
 int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy);
 
-/* Is memory better spent on kept activations than on the state of units (plan_home.c)? */
-int plan_keeps_before_states(const struct plan_policy *policy);
-
 /* Units of a plan whose weights alone, and whose whole state, live on the device. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);
 

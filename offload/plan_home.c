@@ -4,23 +4,14 @@
  *
  *   state     14P bytes on the device (12P where UPDATE runs inside backward) beside what streaming takes.
  *             The unit never crosses again, 6P bytes a step, and the CPU has 26P bytes of memory less to
- * move. weights   2P bytes. One fetch of two is spared (all but one where each micro-batch has a pass), 2P
- * bytes a step. The optimizer stays on the host, so the weights are renewed once, right before forward.
- *
- * By bytes of the link weights are the better bargain, and yet state comes first: the fetch that weights
- * spare is one of backward, which has a gradient to return in the same time, as many bytes the other way.
- * Links are duplex, so that fetch is hidden wherever the return is. What a step shows of offloading is the
- * update and the fetch in front of forward, the last gradient behind backward, and the CPU's updates where
- * forward is too short for them; only state shortens those. Weights take what room is left, less than one
- * unit's state: they spare eval its fetches, and the memory of the host its traffic.
+ *             move, the device as many more.
+ *   weights   2P bytes. One fetch of two is spared (all but one where each micro-batch has a pass), 2P
+ *             bytes a step. The optimizer stays on the host, so the weights are renewed once, right before
+ *             forward.
  *
  * Beside both stand kept activations (kept_blocks): a block that keeps them is not computed twice, a quarter
- * of its work. In a step of many tokens, which compute bounds, that is worth several times as much by the
- * byte as the state of any unit but the first; in a step of few, which the link bounds, it is worth nothing.
- * The border is where backward of a block takes as long as its gradient's way to the host: 6PT operations
- * against 2P bytes, T = a third of a machine's operations per byte of link, thousands of tokens. So the
- * budget goes to the first unit's state, then to activations and the state of the others, in the order of
- * that, then to weights.
+ * of its work. How many of each a budget is spent on is found by simulation (cli/fit_choose.h); which units
+ * they are is said here.
  *
  * The first unit leads, because a step begins by its update and its fetch and ends by its gradient, with
  * nothing to hide under. The last follows last: its traffic has a whole pass to hide in. The blocks between
@@ -90,14 +81,6 @@ int homes_find(struct builder *b)
 	}
 	mem_free(order);
 	return 0;
-}
-
-int plan_keeps_before_states(const struct plan_policy *policy)
-{
-	enum { BORDER_TOKENS = 8192 };
-	int64_t micros = policy->order == MICRO_LAYER_MAJOR ? policy->micro_batches : 1;
-
-	return policy->max_tokens * micros >= BORDER_TOKENS;
 }
 
 int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static char models[400], machines[400];
@@ -192,7 +193,8 @@ static void test_the_fastest_that_fits_is_named(void **state)
 {
 	(void)state;
 	assert_ferry(5, NULL,
-	        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 vram_budget=6GiB",
+	        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 vram_budget=6GiB "
+	        "activations=recompute prefetch_units=2",
 	        models, machines);
 	if (!strstr(ferry_said(), "it fits, in ") || !strstr(ferry_said(), "with activations=offload") ||
 	        strstr(ferry_said(), "NO_PREFETCH"))
@@ -355,13 +357,14 @@ static void test_budgets_that_are_too_small(void **state)
 	        {"vram_budget=1", 5,
 	                "no more than the libraries of the device take (288 MiB); the least found is "},
 	        {"vram_budget=3gb", 5, " bytes), with activations=offload"},
-	        {"vram_budget=5GiB", 5, "it fits, in 4."},
+	        {"vram_budget=5GiB activations=recompute prefetch_units=2", 5, "it fits, in 4."},
 	        {"ram_budget=0", 2, "ram_budget is \"0\", but must be at least 1"},
 	        {"ram_budget=1", 5, "the least found is "},
 	        {"ram_budget=1", 5, "with optimizer_state=8bit max_grad_norm=0 skip_nonfinite=off"},
-	        {"ram_budget=60GiB", 5, "it fits, in 44."},
+	        {"ram_budget=60GiB", 5, "it fits, in 4"},
 	        {"ram_budget=60GiB", 5, "with optimizer_state=8bit"},
 	        {"ram_budget=60GiB optimizer_state=8bit", 0, ""},
+	        {"vram_budget=5GiB", 0, ""},
 	};
 
 	(void)state;
@@ -377,6 +380,47 @@ static void test_budgets_that_are_too_small(void **state)
 
 	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
 	json_decref(plan);
+}
+
+/* Without keys that say otherwise the same budget is enough, and more of it never makes a step longer. What
+ * was chosen, and what it was chosen from, is said. */
+static void test_a_budget_is_spent_by_simulation(void **state)
+{
+	static const struct {
+		const char *model, *machine, *settings;
+		double from_gib, to_gib;
+	} rows[] = {
+	        {"llama-3-8b", "pc-rtx-4090", "max_length=4096", 5, 24},
+	        {"llama-2-7b", "gh200", "max_length=512 per_device_train_batch_size=4", 6, 95},
+	        {"llama-2-13b", "h200", "max_length=4096 per_device_train_batch_size=4", 9, 140},
+	};
+	enum { STEPS = 5 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		double before_ms = INFINITY;
+
+		for (int step = 0; step <= STEPS; step++) {
+			double gib = rows[i].from_gib + (rows[i].to_gib - rows[i].from_gib) * step / STEPS;
+			int64_t budget = (int64_t)(gib * 0x1p30);
+			char settings[200];
+			json_t *plan;
+
+			snprintf(settings, sizeof(settings), "%s vram_budget=%" PRId64, rows[i].settings,
+			        budget);
+			plan = plan_of(rows[i].model, rows[i].machine, settings);
+			assert_true(real_of(plan, "device_bytes") <= (double)budget);
+			if (!(real_of(plan, "step_ms") <= before_ms))
+				fail_msg("%s on %s: %g GiB, %g ms, and %g ms with less", rows[i].model,
+				        rows[i].machine, gib, real_of(plan, "step_ms"), before_ms);
+			before_ms = real_of(plan, "step_ms");
+			json_decref(plan);
+		}
+	}
+	assert_ferry(0, NULL,
+	        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 vram_budget=6GiB "
+	        "--explain",
+	        models, machines);
 }
 
 static void test_mistakes_are_named(void **state)
@@ -448,6 +492,7 @@ int main(void)
 	        cmocka_unit_test(test_less_than_fsdp_was_seen_to_take),
 	        cmocka_unit_test(test_large_models_fit),
 	        cmocka_unit_test(test_budgets_that_are_too_small),
+	        cmocka_unit_test(test_a_budget_is_spent_by_simulation),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 

@@ -10,6 +10,7 @@
 #include "host/pool.h"
 #include "offload/engine.h"
 
+#include <limits.h>
 #include <math.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -95,7 +96,6 @@ struct setting {
 	double max_grad_norm;
 	int skip_nonfinite;
 	int64_t budget_bytes;
-	enum residency residency;
 };
 
 static const struct setting plain = {
@@ -215,7 +215,6 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	        .max_grad_norm = s->max_grad_norm,
 	        .skip_nonfinite = s->skip_nonfinite,
 	        .device_budget_bytes = s->budget_bytes,
-	        .residency = s->residency,
 	        .check_plans = 1,
 	};
 	struct engine_memory memory;
@@ -395,9 +394,9 @@ static void test_the_arena_is_used_to_its_end(void **state)
 	}
 }
 
-/* Whatever the budget, from the least that fits to all on the device: the same bits, the arena within it and
- * used to its end, and the first unit resident with more room wherever it was with less. */
-static void test_any_budget_gives_the_same_bits(void **state)
+/* Whatever a budget may be spent on, from nothing to all on the device: the same bits, and the arena used to
+ * its end. */
+static void test_whatever_stays_gives_the_same_bits(void **state)
 {
 	int mixed_count = 0;
 
@@ -405,7 +404,6 @@ static void test_any_budget_gives_the_same_bits(void **state)
 	for (int n = 0; n < 64 * 27; n += 197 * sparing()) {
 		struct setting s = plain;
 		struct outcome base, off, other;
-		int64_t floor_bytes, room_bytes;
 
 		s.layers = 5;
 		s.tied = n & 1;
@@ -421,34 +419,63 @@ static void test_any_budget_gives_the_same_bits(void **state)
 		}
 		s.policy.resident_weights = s.policy.resident_states = s.policy.kept_blocks = 0;
 		setting_run(&s, &base);
-		floor_bytes = base.planned_bytes;
 		assert_int_equal(base.memory.resident_states + base.memory.resident_weights, 0);
-		s.budget_bytes = INT64_MAX;
+		s.policy.resident_states = INT_MAX;
 		setting_run(&s, &off);
 		assert_same(&off, &base, "all resident", n);
 		assert_int_equal(off.memory.store_bytes, 0);
 		assert_int_equal(off.memory.resident_weights, 0);
-		room_bytes = off.planned_bytes - floor_bytes;
-		for (int step = 0, states = 0; step <= 6 && room_bytes > 0; step++) {
-			s.budget_bytes = floor_bytes + room_bytes * step / 6;
+		for (int step = 0; step < 7; step++) {
+			uint64_t key = (uint64_t)(n * 7 + step);
+
+			s.policy.resident_states = (int)rng_below(3, 0, key, 7);
+			s.policy.resident_weights = (int)rng_below(3, 1, key, 4);
+			s.policy.kept_blocks = (int)rng_below(3, 2, key, 6);
+			s.policy.activations = (enum activation_policy)rng_below(3, 3, key, 3);
+			s.policy.prefetch_units = 1 + (int)rng_below(3, 4, key, 3);
+			s.policy.forward_prefetch = rng_below(3, 5, key, 4) > 0;
+			if (!s.policy.forward_prefetch)
+				s.policy.backward_prefetch = BACKWARD_PREFETCH_NONE;
 			s.policy.discard = step & 1;
 			s.device_options.poison = step & 1;
 			s.device_options.check_races = step & 1;
 			s.device_options.stream_delay_seed = (uint64_t)(step & 1) * (uint64_t)(n + step);
 			setting_run(&s, &other);
-			assert_same(&other, &base, "budget", n);
-			assert_true(other.planned_bytes <= s.budget_bytes);
+			assert_same(&other, &base, "what stays", n);
 			assert_int_equal(other.touched_bytes, other.planned_bytes);
-			assert_true(!states || other.memory.resident_states);
-			states = other.memory.resident_states;
-			assert_true(other.memory.spared_bytes >= 0);
-			mixed_count += other.memory.resident_weights && states;
+			assert_true(!s.policy.resident_states || other.memory.resident_states);
+			mixed_count += other.memory.resident_weights && other.memory.resident_states;
 		}
-		s.residency = RESIDENCY_POLICY;
-		setting_run(&s, &other);
-		assert_int_equal(other.planned_bytes, floor_bytes);
 	}
 	assert_true(mixed_count > 0);
+}
+
+/* A budget is only not to be passed: one byte less than the plan takes is refused. */
+static void test_a_budget_is_not_passed(void **state)
+{
+	struct model *model = model_make(3, 0);
+	struct engine_options o = {
+	        .model = model, .world_size = 1, .policy = plain.policy, .train = {TOKENS, TOKENS}};
+	struct engine_memory memory, within;
+	struct engine *e;
+
+	(void)state;
+	o.policy.rope_positions = ROW_TOKENS;
+	check_ok(engine_open(&e, &o));
+	engine_get_memory(e, &memory);
+	engine_close(e);
+	o.device_budget_bytes = memory.device_bytes - 1;
+	assert_int_equal(engine_open(&e, &o), ERR_FIT);
+	o.policy.resident_states = 2;
+	o.device_budget_bytes = INT64_MAX;
+	check_ok(engine_open(&e, &o));
+	engine_get_memory(e, &within);
+	assert_int_equal(within.resident_states, 2);
+	assert_int_equal(within.spared_bytes,
+	        memory.h2d_bytes + memory.d2h_bytes - within.h2d_bytes - within.d2h_bytes);
+	assert_true(within.spared_bytes > 0);
+	engine_close(e);
+	model_close(model);
 }
 
 /* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
@@ -529,7 +556,8 @@ int main(void)
 	        cmocka_unit_test(test_schedules_agree_to_rounding),
 	        cmocka_unit_test(test_random_schedules_change_no_bit),
 	        cmocka_unit_test(test_the_arena_is_used_to_its_end),
-	        cmocka_unit_test(test_any_budget_gives_the_same_bits),
+	        cmocka_unit_test(test_whatever_stays_gives_the_same_bits),
+	        cmocka_unit_test(test_a_budget_is_not_passed),
 	        cmocka_unit_test(test_copies_hide_under_compute),
 	        cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),
 	};

@@ -95,6 +95,39 @@ static void test_any_budget_changes_no_bit(void **state)
 	}
 }
 
+/* Below what the keys as they are by default would take: the choice among all ways to stream, and its bits.
+ */
+static void test_a_tight_budget_changes_how_units_stream(void **state)
+{
+	int64_t usual = plan_bytes(PLANNED),
+	        least = plan_bytes(PLANNED "activations=offload forward_prefetch=off "
+	                                   "backward_prefetch=NO_PREFETCH");
+	char settings[200];
+
+	(void)state;
+	assert_true(least < usual);
+	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/base " SETTINGS, model.dir, model.data,
+	        work_dir);
+	for (int step = 0; step < 3; step++) {
+		int64_t budget = least + (usual - 1 - least) * step / 2;
+		json_t *plan;
+
+		snprintf(settings, sizeof(settings), PLANNED "vram_budget=%" PRId64, budget);
+		plan = plan_of(settings);
+		assert_true(number_of(plan, "device_bytes") <= budget);
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/a " SETTINGS "vram_budget=%" PRId64, model.dir,
+		        model.data, work_dir, budget);
+		assert_same_runs("base", "a", settings);
+		assert_int_equal(device_peak("a"), number_of(plan, "device_bytes"));
+		json_decref(plan);
+	}
+	/* on the host all is host memory */
+	snprintf(settings, sizeof(settings), PLANNED "ram_budget=%" PRId64 " vram_budget=%" PRId64,
+	        (int64_t)1 << 40, least);
+	assert_int_equal(plan_bytes(settings) <= least, 1);
+}
+
 static void test_a_checkpoint_knows_no_budget(void **state)
 {
 	int64_t least = plan_bytes(PLANNED), most = plan_bytes(PLANNED "cpu_offload=off");
@@ -147,7 +180,8 @@ static int settings_of(char *settings, size_t cap)
 
 static void test_what_is_said_to_fit_fits(void **state)
 {
-	const char *const base = "activations=keep backward_prefetch=BACKWARD_PRE max_length=26 ";
+	const char *const base =
+	        "activations=keep backward_prefetch=BACKWARD_PRE prefetch_units=2 max_length=26 ";
 	char settings[400];
 	int64_t most, least = 0;
 	int fitted = 0;
@@ -169,9 +203,10 @@ static void test_what_is_said_to_fit_fits(void **state)
 		if (!settings_of(settings, sizeof(settings)))
 			fail_msg("nothing fits %lld bytes: %s", (long long)budget, ferry_said());
 		/* a key is given once */
-		snprintf(command, sizeof(command), "%s %s %s %s vram_budget=%" PRId64,
+		snprintf(command, sizeof(command), "%s %s %s %s %s vram_budget=%" PRId64,
 		        strstr(settings, "activations=") ? "" : "activations=keep",
 		        strstr(settings, "backward_prefetch=") ? "" : "backward_prefetch=BACKWARD_PRE",
+		        strstr(settings, "prefetch_units=") ? "" : "prefetch_units=2",
 		        strstr(settings, "batch_size=") ? "" : PLANNED, settings, budget);
 		assert_ferry(0, NULL, "plan model=%s data=%s %s", model.dir, model.data, command);
 		fitted++;
@@ -183,6 +218,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_any_budget_changes_no_bit),
+	        cmocka_unit_test(test_a_tight_budget_changes_how_units_stream),
 	        cmocka_unit_test(test_a_checkpoint_knows_no_budget),
 	        cmocka_unit_test(test_eval_keeps_weights_too),
 	        cmocka_unit_test(test_what_is_said_to_fit_fits),
