@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "host/pool.h"
+#include "offload/choice.h"
+#include "offload/simulate.h"
 
 #include <string.h>
 
@@ -80,7 +82,9 @@ static int range_find(int64_t *least_bytes, int64_t *most_bytes, const struct bu
 	int rc = bench_device_open(&device, &b->args, b->pool);
 
 	for (int most = 0; most < 2 && !rc; most++) {
-		o = options_of(b, device, most ? INT64_MAX / 2 : 0);
+		o = options_of(b, device, 0);
+		if (most)
+			o.policy.resident_states = o.policy.kept_blocks = 1 << 20;
 		rc = engine_open(&engine, &o);
 		if (rc)
 			break;
@@ -113,6 +117,21 @@ static int steps_run(struct budget_bench *b, struct engine *engine, struct point
 	return engine_flush(engine);
 }
 
+/* As a run does. */
+static int budget_spend(const struct budget_bench *b, struct engine_options *o)
+{
+	struct choice_limits limits = {.device_bytes = o->device_budget_bytes};
+	struct choice_freedom freedom = {.residency = 1, .activations = 1, .ahead = 1};
+	struct device_speed speed;
+	struct choice choice;
+	int rc;
+
+	simulate_host_speed(&speed, pool_worker_count(b->pool), b->args.copy_gbps);
+	rc = choice_find(&choice, o, &limits, &freedom, &speed);
+	choice_free(&choice);
+	return rc;
+}
+
 static int point_run(struct budget_bench *b, struct point *p)
 {
 	struct device *device = NULL;
@@ -124,7 +143,9 @@ static int point_run(struct budget_bench *b, struct point *p)
 	if (rc)
 		return rc;
 	o = options_of(b, device, p->budget_bytes);
-	rc = engine_open(&engine, &o);
+	rc = budget_spend(b, &o);
+	if (!rc)
+		rc = engine_open(&engine, &o);
 	if (!rc) {
 		engine_get_memory(engine, &p->memory);
 		rc = engine_start(engine);

@@ -2,14 +2,15 @@
 
 #include "cli/devices.h"
 #include "cli/fit.h"
-#include "cli/plan_time.h"
 #include "cli/ranks.h"
 #include "cli/session.h"
-#include "cli/simulate.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "offload/choice.h"
+#include "offload/plan_time.h"
+#include "offload/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,31 +76,34 @@ static int trial_simulate(struct trial *t, struct engine *e, const struct engine
 	return rc;
 }
 
-/* Streamed first, which is a plan and no search: where that does not fit the host, nothing does. */
+/* The device's budget is spent as a run would, but for how far ahead is fetched. */
 static int trial_plan(
         struct trial *t, const struct config *c, const struct scaling *s, struct engine_options *o)
 {
+	struct choice_freedom freedom = {.residency = o->world_size == 1, .activations = 1};
+	struct choice_limits limits = {
+	        .host_bytes = fit_host_limit(c, s->machine) / machine_ranks_here(s->machine, t->gpus)};
+	struct device_speed speed;
 	struct fit_device device;
 	struct engine *e = NULL;
+	struct choice choice;
 	struct fit host;
 	int rc;
 
 	fit_device_find(&device, c, o->device, s->machine);
 	t->reserve_bytes = device.reserve_bytes;
-	o->device_budget_bytes = fit_device_budget(&device);
-	rc = o->device_budget_bytes < 0 ? ERR_FIT : 0;
-	for (int fill = 0; fill < 2 && !rc; fill++) {
-		o->residency = fill ? RESIDENCY_FILL : RESIDENCY_POLICY;
-		engine_close(e);
-		e = NULL;
+	o->device_budget_bytes = limits.device_bytes = fit_device_budget(&device);
+	machine_speed(&speed, s->machine, t->gpus);
+	if (o->device_budget_bytes < 0)
+		return 0;
+	rc = choice_find(&choice, o, &limits, &freedom, &speed);
+	choice_free(&choice);
+	if (!rc)
 		rc = engine_open(&e, o);
-		if (rc)
-			break;
+	if (!rc) {
 		engine_get_memory(e, &t->memory);
 		rc = fit_host(&host, c, &t->memory, &device, s->machine);
 		t->fits = !rc && host.fits;
-		if (!t->fits)
-			break;
 	}
 	if (!rc && t->fits) {
 		engine_get_traffic(e, &t->traffic);

@@ -3,16 +3,16 @@
 #include "cli/estimate.h"
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
-#include "cli/plan_time.h"
 #include "cli/progress.h"
 #include "cli/session.h"
-#include "cli/simulate.h"
 #include "cli/trace.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "offload/plan_time.h"
+#include "offload/simulate.h"
 
 #include <inttypes.h>
 
@@ -274,7 +274,7 @@ static void print_why(const struct session *s, FILE *out)
 {
 	struct str text = {0};
 
-	fit_choice_explain(&text, &s->choice, engine_units(s->engine));
+	choice_explain(&text, &s->choice, engine_units(s->engine));
 	fputs(text.data ? text.data : "", out);
 	str_free(&text);
 	plan_print(engine_plan(s->engine, PLAN_TRAIN), out);

@@ -2,11 +2,11 @@
 #include "cli/fit.h"
 
 #include "cli/progress.h"
-#include "cli/simulate.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "host/topology.h"
+#include "offload/simulate.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "cli/fit_search.h"
 
 #include "cli/ranks.h"
-#include "cli/simulate.h"
 
 #include "base/err.h"
+#include "offload/simulate.h"
 
 #include <inttypes.h>
 

@@ -366,21 +366,34 @@ static int memory_check(const struct session *s)
 	return rc;
 }
 
+/* Keys that say otherwise are kept. */
+static void freedom_find(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
+{
+	const struct plan_policy *p = &o->policy;
+
+	*f = (struct choice_freedom){
+	        .residency = o->world_size == 1,
+	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
+	        .ahead = o->world_size == 1 && c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
+	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
+	};
+}
+
 /* What the budgets are spent on, as policy. Where nothing fits it is refused later. */
 static int budget_spend(struct session *s, struct engine_options *o, int ranks_here)
 {
-	struct fit_limits limits = {.device_bytes = o->device_budget_bytes,
+	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
 	        .host_bytes = fit_host_limit(s->config, s->machine) / ranks_here,
 	        .device_is_host = !strcmp(s->fit.name, "host")};
-	struct fit_freedom freedom;
+	struct choice_freedom freedom;
 	struct device_speed speed;
 
 	if (!s->config->vram_budget_bytes ||
 	        (!limits.device_bytes && s->config->ram_budget_bytes == CONFIG_AUTO))
 		return 0;
-	fit_freedom_find(&freedom, s->config, o);
+	freedom_find(&freedom, s->config, o);
 	speed_find(&speed, s->config, s->machine, s->fit.name, pool_worker_count(s->pool));
-	return fit_choose(&s->choice, o, &limits, &freedom, &speed);
+	return choice_find(&s->choice, o, &limits, &freedom, &speed);
 }
 
 int session_open_engine(struct session *s, const struct engine_options *options)
@@ -594,7 +607,7 @@ static void rows_close(struct session_rows *r)
 void session_close(struct session *s)
 {
 	engine_close(s->engine);
-	fit_choice_free(&s->choice);
+	choice_free(&s->choice);
 	device_close(s->device);
 	pool_close(s->pool);
 	rows_close(&s->train);

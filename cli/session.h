@@ -10,9 +10,9 @@
 
 #include "checkpoint/hf_import.h"
 #include "cli/fit.h"
-#include "cli/fit_choose.h"
 #include "data/batch.h"
 #include "data/tokenizer.h"
+#include "offload/choice.h"
 #include "offload/engine.h"
 
 /* Rows and the micro-batches that are made of them. */
@@ -38,7 +38,7 @@ struct session {
 	struct device *device;
 	struct fit_device fit;         /* once the engine is open */
 	struct engine_options options; /* that it was opened with */
-	struct fit_choice choice;      /* what a budget was spent on; empty where there is none */
+	struct choice choice;          /* what a budget was spent on; empty where there is none */
 	struct engine *engine;
 };
 

@@ -1,4 +1,4 @@
-/* links: bench */
+/* links: bench host_meta */
 #include "check.h"
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-#include "cli/plan_time.h"
+#include "offload/plan_time.h"
 
 #include <string.h>
 

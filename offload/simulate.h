@@ -1,6 +1,6 @@
 /* A training step on the meta device's clock. */
-#ifndef FERRY_CLI_SIMULATE_H
-#define FERRY_CLI_SIMULATE_H
+#ifndef FERRY_OFFLOAD_SIMULATE_H
+#define FERRY_OFFLOAD_SIMULATE_H
 
 #include "offload/engine.h"
 
@@ -15,5 +15,9 @@ struct simulated {
  * where they are wanted (NULL, or room for the training plan's operations). ERR_NOMEM. */
 int simulate_step(struct simulated *result, struct engine *engine, const struct engine_options *options,
         struct run_span *spans);
+
+/* This host as a meta device's machine, where it computes: by what a thread of a current server does, and the
+ * throttle of its copies (0: none). The same in every process, so that all choose alike. */
+void simulate_host_speed(struct device_speed *speed, int threads, double host_copy_gbps);
 
 #endif

@@ -1,8 +1,7 @@
-#include "cli/fit_choose.h"
+#include "offload/choice.h"
 
-#include "cli/plan_time.h"
-#include "cli/progress.h"
-#include "cli/simulate.h"
+#include "offload/plan_time.h"
+#include "offload/simulate.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -11,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Units ahead that are tried; as set comes with FIT_AHEAD_AS_SET alone. */
+/* Units ahead that are tried; as set comes with CHOICE_AHEAD_AS_SET alone. */
 static const int aheads[] = {2, 1, 3, 0};
 enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
 
@@ -22,17 +21,17 @@ static int ladder_next(int states)
 }
 
 struct chooser {
-	struct fit_choice *choice;
+	struct choice *choice;
 	const struct engine_options *base;
-	const struct fit_limits *limits;
+	const struct choice_limits *limits;
 	struct device *meta;
 	int states, units, blocks; /* that may stay whole, as weights, and keep activations; 0: none may */
 	double kept_bytes, weight_bytes; /* what one more took last; 0: not known */
 	struct engine *engine;           /* of the last candidate that fit */
-	struct fit_candidate planned;
+	struct choice_candidate planned;
 };
 
-static void candidate_apply(struct plan_policy *p, const struct fit_candidate *k)
+static void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
 {
 	p->resident_states = k->states;
 	p->resident_weights = k->weights;
@@ -47,7 +46,7 @@ static void candidate_apply(struct plan_policy *p, const struct fit_candidate *k
 	}
 }
 
-static struct engine_options candidate_options(const struct chooser *s, const struct fit_candidate *k)
+static struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
 {
 	struct engine_options o = *s->base;
 
@@ -58,19 +57,19 @@ static struct engine_options candidate_options(const struct chooser *s, const st
 	return o;
 }
 
-static int fits_device(const struct chooser *s, const struct fit_candidate *k)
+static int fits_device(const struct chooser *s, const struct choice_candidate *k)
 {
 	return !s->limits->device_bytes || k->device_bytes <= s->limits->device_bytes;
 }
 
 /* What does not fit the host may do so with more on the device, unless that is host memory as well. */
-static int fits(const struct chooser *s, const struct fit_candidate *k)
+static int fits(const struct chooser *s, const struct choice_candidate *k)
 {
 	return fits_device(s, k) && (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
 }
 
 /* Its memory. The engine stays open where it fits, in place of the one before. */
-static int candidate_plan(struct chooser *s, struct fit_candidate *k)
+static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 {
 	struct engine_options o = candidate_options(s, k);
 	struct engine *engine;
@@ -99,7 +98,7 @@ static int candidate_plan(struct chooser *s, struct fit_candidate *k)
 
 /* ---- one candidate's step ---- */
 
-static int step_simulate(struct fit_candidate *k, struct engine *engine, const struct engine_options *o)
+static int step_simulate(struct choice_candidate *k, struct engine *engine, const struct engine_options *o)
 {
 	const struct plan *plan = engine_plan(engine, PLAN_TRAIN);
 	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
@@ -122,7 +121,7 @@ static int step_simulate(struct fit_candidate *k, struct engine *engine, const s
 /* Equal to a millionth: the one that crosses less is better where the machine is other than it is taken to
  * be.
  */
-static int is_better(const struct fit_candidate *a, const struct fit_candidate *b)
+static int is_better(const struct choice_candidate *a, const struct choice_candidate *b)
 {
 	if (a->step_ms < b->step_ms * (1 - 1e-6) || b->step_ms < a->step_ms * (1 - 1e-6))
 		return a->step_ms < b->step_ms;
@@ -131,11 +130,11 @@ static int is_better(const struct fit_candidate *a, const struct fit_candidate *
 	return a->device_bytes < b->device_bytes;
 }
 
-static int candidate_keep(struct fit_choice *f, const struct fit_candidate *k)
+static int candidate_keep(struct choice *f, const struct choice_candidate *k)
 {
 	if (f->count == f->cap) {
 		int cap = f->cap ? 2 * f->cap : 64;
-		struct fit_candidate *grown = mem_resize(f->list, (size_t)cap, sizeof(*grown));
+		struct choice_candidate *grown = mem_resize(f->list, (size_t)cap, sizeof(*grown));
 
 		if (!grown)
 			return ERR_NOMEM;
@@ -148,18 +147,18 @@ static int candidate_keep(struct fit_choice *f, const struct fit_candidate *k)
 	return 0;
 }
 
-static int is_planned(const struct chooser *s, const struct fit_candidate *k)
+static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 {
-	const struct fit_candidate *p = &s->planned;
+	const struct choice_candidate *p = &s->planned;
 
 	return s->engine && p->states == k->states && p->kept == k->kept && p->weights == k->weights &&
 	       p->ahead == k->ahead && p->spills == k->spills;
 }
 
 /* Of one that fits. */
-static int candidate_judge(struct chooser *s, const struct fit_candidate *candidate)
+static int candidate_judge(struct chooser *s, const struct choice_candidate *candidate)
 {
-	struct fit_candidate k = *candidate;
+	struct choice_candidate k = *candidate;
 	struct engine_options o = candidate_options(s, &k);
 	int rc = is_planned(s, &k) ? 0 : candidate_plan(s, &k);
 
@@ -173,9 +172,9 @@ static int candidate_judge(struct chooser *s, const struct fit_candidate *candid
 /* ---- as much as fits ---- */
 
 /* Bytes that are left beside a candidate; INFINITY without a limit. */
-static double room_bytes(const struct chooser *s, const struct fit_candidate *k)
+static double room_bytes(const struct chooser *s, const struct choice_candidate *k)
 {
-	const struct fit_limits *l = s->limits;
+	const struct choice_limits *l = s->limits;
 	double room = l->device_bytes ? (double)(l->device_bytes - k->device_bytes) : INFINITY;
 
 	if (l->host_bytes && l->device_is_host && (double)(l->host_bytes - k->host_bytes) < room)
@@ -185,7 +184,7 @@ static double room_bytes(const struct chooser *s, const struct fit_candidate *k)
 
 /* The next number to try between what fits and what does not: where the bytes of one more are known, the last
  * that should fit, or the first that should not. */
-static int count_guess(const struct chooser *s, const struct fit_candidate *fitting, int low, int high,
+static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
         double one_bytes, int tried)
 {
 	double room = room_bytes(s, fitting);
@@ -198,9 +197,9 @@ static int count_guess(const struct chooser *s, const struct fit_candidate *fitt
 
 /* Raises *count, a number of *k that fits as it is, to the most that fits. Where one more took what the one
  * before did, to a hundredth, the next takes as much and is not tried. */
-static int count_raise(struct chooser *s, struct fit_candidate *k, int *count, int most, double *one_bytes)
+static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double *one_bytes)
 {
-	struct fit_candidate fitting = *k;
+	struct choice_candidate fitting = *k;
 	int low = *count, high = most + 1, rc = 0;
 
 	for (int tried = 0; high - low > 1; tried++) {
@@ -228,7 +227,7 @@ static int count_raise(struct chooser *s, struct fit_candidate *k, int *count, i
 
 /* With this many states: kept activations, then weights, fill what is left. Where all blocks keep theirs
  * nothing is left to leave. */
-static int states_fill(struct chooser *s, struct fit_candidate *k)
+static int states_fill(struct chooser *s, struct choice_candidate *k)
 {
 	int rc = 0;
 
@@ -242,10 +241,10 @@ static int states_fill(struct chooser *s, struct fit_candidate *k)
 }
 
 /* All numbers of states on the ladder, and the most, one way to stream. */
-static int streaming_judge(struct chooser *s, const struct fit_candidate *streaming)
+static int streaming_judge(struct chooser *s, const struct choice_candidate *streaming)
 {
 	int states = 0, fitting = -1, rc = 0;
-	struct fit_candidate k;
+	struct choice_candidate k;
 
 	for (; states <= s->states && !rc; states = ladder_next(states)) {
 		k = *streaming;
@@ -263,7 +262,7 @@ static int streaming_judge(struct chooser *s, const struct fit_candidate *stream
 	k.states = fitting;
 	rc = candidate_plan(s, &k);
 	for (int high = states <= s->states ? states : s->states + 1; high - k.states > 1 && !rc;) {
-		struct fit_candidate more = k;
+		struct choice_candidate more = k;
 
 		more.states += (high - k.states) / 2;
 		rc = candidate_plan(s, &more);
@@ -277,21 +276,10 @@ static int streaming_judge(struct chooser *s, const struct fit_candidate *stream
 
 /* ---- the choice ---- */
 
-void fit_freedom_find(struct fit_freedom *f, const struct config *c, const struct engine_options *o)
-{
-	*f = (struct fit_freedom){
-	        .residency = o->world_size == 1,
-	        .activations = !o->policy.inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
-	        .ahead = o->world_size == 1 && c->prefetch_units == CONFIG_AUTO &&
-	                 o->policy.forward_prefetch &&
-	                 (o->policy.inference || o->policy.backward_prefetch == BACKWARD_PREFETCH_PRE),
-	};
-}
-
 /* How many there are of what may stay. */
-static int most_find(struct chooser *s, const struct fit_freedom *freedom)
+static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 {
-	struct fit_candidate k = {.ahead = FIT_AHEAD_AS_SET};
+	struct choice_candidate k = {.ahead = CHOICE_AHEAD_AS_SET};
 	struct engine_options o = candidate_options(s, &k);
 	struct engine *engine;
 	int rc = engine_open(&engine, &o);
@@ -306,21 +294,21 @@ static int most_find(struct chooser *s, const struct fit_freedom *freedom)
 	return 0;
 }
 
-int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct fit_limits *limits,
-        const struct fit_freedom *freedom, const struct device_speed *speed)
+int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom, const struct device_speed *speed)
 {
 	struct device_options meta = {.pool = o->pool, .speed = *speed};
 	struct chooser s = {.choice = choice, .base = o, .limits = limits};
 	int rc;
 
-	*choice = (struct fit_choice){.best = -1};
+	*choice = (struct choice){.best = -1};
 	rc = device_open(&s.meta, "meta", &meta);
 	if (!rc)
 		rc = most_find(&s, freedom);
 	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
 		for (int spills = 0; spills <= freedom->activations && !rc; spills++) {
-			struct fit_candidate k = {
-			        .ahead = freedom->ahead ? aheads[a] : FIT_AHEAD_AS_SET, .spills = spills};
+			struct choice_candidate k = {
+			        .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, .spills = spills};
 
 			rc = streaming_judge(&s, &k);
 		}
@@ -333,26 +321,26 @@ int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct
 	return rc;
 }
 
-void fit_choice_free(struct fit_choice *choice)
+void choice_free(struct choice *choice)
 {
 	mem_free(choice->list);
-	*choice = (struct fit_choice){.best = -1};
+	*choice = (struct choice){.best = -1};
 }
 
 /* ---- why ---- */
 
 static int by_step(const void *a, const void *b)
 {
-	const struct fit_candidate *const *x = a, *const *y = b;
+	const struct choice_candidate *const *x = a, *const *y = b;
 
 	return is_better(*x, *y) ? -1 : is_better(*y, *x);
 }
 
 static void candidate_text(
-        struct str *out, const struct fit_candidate *k, const struct unit_map *units, const char *mark)
+        struct str *out, const struct choice_candidate *k, const struct unit_map *units, const char *mark)
 {
 	str_printf(out, "%s ", mark);
-	progress_bytes(out, k->device_bytes);
+	str_printf(out, "%.1f MiB", (double)k->device_bytes / 0x1p20);
 	if (k->step_ms > 0)
 		str_printf(out, ", %.1f ms (at least %.1f, bound by %s)", k->step_ms, k->bound_ms, k->binds);
 	str_printf(out, ": state of %d of %d units, weights of %d, activations of %d of %d blocks", k->states,
@@ -364,11 +352,11 @@ static void candidate_text(
 	str_add_char(out, '\n');
 }
 
-void fit_choice_explain(struct str *out, const struct fit_choice *f, const struct unit_map *units)
+void choice_explain(struct str *out, const struct choice *f, const struct unit_map *units)
 {
 	enum { SHOWN = 6 };
-	const struct fit_candidate **sorted = mem_alloc((size_t)f->count + 1, sizeof(*sorted)),
-	                           *shown_ways[2 * (AHEAD_COUNT + 1)];
+	const struct choice_candidate **sorted = mem_alloc((size_t)f->count + 1, sizeof(*sorted)),
+	                              *shown_ways[2 * (AHEAD_COUNT + 1)];
 	int ways = 0;
 
 	for (int i = 0; i < f->count && sorted; i++)

@@ -1,4 +1,4 @@
-#include "cli/simulate.h"
+#include "offload/simulate.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -27,4 +27,24 @@ int simulate_step(
 	s->flops = after.flops - before.flops;
 	mem_free(micro);
 	return rc;
+}
+
+void simulate_host_speed(struct device_speed *speed, int threads, double host_copy_gbps)
+{
+	/* of one thread, measured on the machine of examples/machines/laptop-2-cores.yaml; more than so many
+	 * do not move more */
+	enum { BUS_THREADS = 16 };
+	const double thread_flops = 70e9, thread_bytes = 21e9;
+	double bytes = thread_bytes * (threads < BUS_THREADS ? threads : BUS_THREADS), copy = bytes / 2;
+
+	if (host_copy_gbps > 0 && 1e9 * host_copy_gbps < copy)
+		copy = 1e9 * host_copy_gbps;
+	*speed = (struct device_speed){.matmul_flops_bf16 = thread_flops * threads,
+	        .matmul_flops_f32 = thread_flops * threads,
+	        .memory_bytes = bytes,
+	        .h2d_bytes = copy,
+	        .d2h_bytes = copy,
+	        .host_memory_bytes = bytes,
+	        .comm_bytes = bytes / 2,
+	        .host_computes = 1};
 }

@@ -13,8 +13,8 @@
  * forwards between may hide them.) No order of the same operations that keeps what they need of each other is
  * shorter than the largest of all that.
  */
-#ifndef FERRY_CLI_PLAN_TIME_H
-#define FERRY_CLI_PLAN_TIME_H
+#ifndef FERRY_OFFLOAD_PLAN_TIME_H
+#define FERRY_OFFLOAD_PLAN_TIME_H
 
 #include "base/str.h"
 #include "offload/run.h"

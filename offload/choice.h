@@ -8,21 +8,18 @@
  * simulated, and the shortest step wins; among equals the one that crosses the link least.
  *
  * So a larger budget chooses among all that a smaller one had, or the same with more kept: its step is no
- * longer. Keys that were set are kept: `activations` other than auto settles what blocks leave,
- * `prefetch_units` other than auto, BACKWARD_POST, NO_PREFETCH and forward_prefetch=off how units are
- * fetched.
+ * longer.
  */
-#ifndef FERRY_CLI_FIT_CHOOSE_H
-#define FERRY_CLI_FIT_CHOOSE_H
+#ifndef FERRY_OFFLOAD_CHOICE_H
+#define FERRY_OFFLOAD_CHOICE_H
 
 #include "base/str.h"
-#include "cli/config.h"
 #include "offload/engine.h"
 
-enum { FIT_AHEAD_AS_SET = -1 };
+enum { CHOICE_AHEAD_AS_SET = -1 };
 
-struct fit_candidate {
-	int ahead;  /* units fetched ahead; 0: none, FIT_AHEAD_AS_SET */
+struct choice_candidate {
+	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs leave for host memory */
 	int states, kept, weights;
 	int64_t device_bytes, host_bytes, link_bytes;
@@ -31,37 +28,36 @@ struct fit_candidate {
 };
 
 /* Limits of one rank; 0: none. */
-struct fit_limits {
+struct choice_limits {
 	int64_t device_bytes; /* of the arena */
 	int64_t host_bytes;
 	int device_is_host; /* 1: the arena is host memory too */
 };
 
-struct fit_choice {
-	struct fit_candidate *list; /* those that fit and were simulated */
+struct choice {
+	struct choice_candidate *list; /* those that fit and were simulated */
 	int count, cap;
 	int best; /* in the list; -1: nothing fits */
 	int planned_count;
-	struct fit_candidate least; /* of those that fit the device alone, the one that takes least of the
+	struct choice_candidate least; /* of those that fit the device alone, the one that takes least of the
 	                               host; device_bytes 0: none */
 };
 
 /* Which of the policy's numbers a budget may set: 1 or 0. Ranks list their collectives in one order, so how
  * far they fetch ahead is not each one's own choice. */
-struct fit_freedom {
+struct choice_freedom {
 	int residency, activations, ahead;
 };
-void fit_freedom_find(struct fit_freedom *freedom, const struct config *c, const struct engine_options *o);
 
 /* Chooses, and writes the choice into o->policy; where none fits, the one that takes least of the host, for
  * the sake of what is said then; where none fits the device either, the policy is left as it is. speed: of
  * the machine that the step is simulated on; all 0: one that is assumed. Without training there is no step to
  * simulate, and the plan that moves least over the link is taken. ERR_NOMEM. */
-int fit_choose(struct fit_choice *choice, struct engine_options *o, const struct fit_limits *limits,
-        const struct fit_freedom *freedom, const struct device_speed *speed);
-void fit_choice_free(struct fit_choice *choice);
+int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom, const struct device_speed *speed);
+void choice_free(struct choice *choice);
 
 /* Why: the best of each kind and what bound them, a line each. */
-void fit_choice_explain(struct str *out, const struct fit_choice *choice, const struct unit_map *units);
+void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);
 
 #endif
