@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "gpu/backend.h"
 #include "host/pool.h"
 #include "offload/choice.h"
 #include "offload/simulate.h"
@@ -126,6 +127,7 @@ static int budget_spend(const struct budget_bench *b, struct engine_options *o)
 	struct choice choice;
 	int rc;
 
+	device_register(&backend_meta);
 	simulate_host_speed(&speed, pool_worker_count(b->pool), b->args.copy_gbps);
 	rc = choice_find(&choice, o, &limits, &freedom, &speed);
 	choice_free(&choice);

@@ -1,4 +1,4 @@
-/* links: bench host_meta */
+/* links: bench */
 #include "check.h"
 
 #include "base/file.h"
