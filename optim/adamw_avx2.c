@@ -1,5 +1,5 @@
 /* The vectors of optim/adamw_kernel.inc: 8 elements, 16 in a pair. unpack and pack work inside 128 bits, so a
- * pair holds elements 0-3, 8-11 and 4-7, 12-15. */
+ * pair of 16-bit planes holds elements 0-3, 8-11 and 4-7, 12-15. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -58,6 +58,11 @@ INLINE vf vf_min(vf x, vf y)
 	return _mm256_min_ps(x, y);
 }
 
+INLINE vf vf_size(vf x)
+{
+	return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+}
+
 /* x where it, or its size, is not below `least`, else +0; NaN stays. */
 INLINE vf vf_from(vf x, vf least)
 {
@@ -66,14 +71,22 @@ INLINE vf vf_from(vf x, vf least)
 
 INLINE vf vf_size_from(vf x, vf least)
 {
-	vf size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-
-	return _mm256_and_ps(x, _mm256_cmp_ps(size, least, _CMP_NLT_UQ));
+	return _mm256_and_ps(x, _mm256_cmp_ps(vf_size(x), least, _CMP_NLT_UQ));
 }
 
 INLINE vi vf_bits(vf x)
 {
 	return _mm256_castps_si256(x);
+}
+
+INLINE vf vf_load(const float *x)
+{
+	return _mm256_loadu_ps(x);
+}
+
+INLINE void vf_store(float *x, vf v)
+{
+	_mm256_storeu_ps(x, v);
 }
 
 INLINE struct vf2 vf2_load(const float *x)
@@ -82,14 +95,6 @@ INLINE struct vf2 vf2_load(const float *x)
 
 	return (struct vf2){_mm256_insertf128_ps(a, _mm_loadu_ps(x + 8), 1),
 	        _mm256_insertf128_ps(b, _mm_loadu_ps(x + 12), 1)};
-}
-
-INLINE void vf2_store(float *x, struct vf2 v)
-{
-	_mm_storeu_ps(x, _mm256_castps256_ps128(v.a));
-	_mm_storeu_ps(x + 4, _mm256_castps256_ps128(v.b));
-	_mm_storeu_ps(x + 8, _mm256_extractf128_ps(v.a, 1));
-	_mm_storeu_ps(x + 12, _mm256_extractf128_ps(v.b, 1));
 }
 
 INLINE vh vh_all(int x)
@@ -110,6 +115,17 @@ INLINE void vh_store(void *x, vh v)
 INLINE vh vh_and(vh x, vh y)
 {
 	return _mm256_and_si256(x, y);
+}
+
+/* From the order of memory to the one that makes pairs in the order of memory, and back. */
+INLINE vh vh_spread(vh x)
+{
+	return _mm256_permute4x64_epi64(x, 0xd8);
+}
+
+INLINE vh vh_gather(vh x)
+{
+	return _mm256_permute4x64_epi64(x, 0xd8);
 }
 
 /* As signed numbers. */
@@ -187,6 +203,90 @@ INLINE void vi2_reorder(uint32_t *x)
 
 	_mm_storeu_si128((void *)(x + 4), _mm_loadu_si128((const void *)(x + 8)));
 	_mm_storeu_si128((void *)(x + 8), second);
+}
+
+/* ---- for codes of 8 bits ---- */
+
+INLINE vi vi_load_codes(const uint8_t *x)
+{
+	return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)x));
+}
+
+/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
+INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
+{
+	vh both = _mm256_add_epi16(
+	        _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8), _mm256_set1_epi16((short)more));
+
+	_mm_storeu_si128(
+	        (void *)x, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+}
+
+INLINE vi vi_add(vi x, vi y)
+{
+	return _mm256_add_epi32(x, y);
+}
+
+INLINE vi vi_max(vi x, vi y)
+{
+	return _mm256_max_epi32(x, y);
+}
+
+INLINE uint32_t vi_largest(vi x)
+{
+	__m128i y = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+
+	y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+	return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+
+INLINE vi vi_size(vi x)
+{
+	return _mm256_abs_epi32(x);
+}
+
+/* The number with x's sign, of x's that are no zeros. */
+INLINE vi vi_with_sign(vi number, vi x)
+{
+	return _mm256_sign_epi32(number, x);
+}
+
+INLINE vf vf_with_sign(vf number, vi x)
+{
+	return _mm256_or_ps(number, _mm256_and_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(-0.0f)));
+}
+
+INLINE vi vi_exponent(vi bits)
+{
+	return _mm256_srli_epi32(bits, 23);
+}
+
+/* 159/65536 of the upper half. */
+INLINE vi vi_159th(vi x)
+{
+	return _mm256_srli_epi32(_mm256_mulhi_epu16(x, _mm256_set1_epi32(159 << 16)), 16);
+}
+
+INLINE vf vf_of(vi x)
+{
+	return _mm256_cvtepi32_ps(x);
+}
+
+INLINE vi vi_of(vf x)
+{
+	return _mm256_cvttps_epi32(x);
+}
+
+/* One more where the first is above the second: x - mask. */
+INLINE vi vi_count_above(vi x, vf first, vf second)
+{
+	return _mm256_sub_epi32(x, _mm256_castps_si256(_mm256_cmp_ps(first, second, _CMP_GT_OQ)));
+}
+
+/* Of 8 numbers the one that the lowest 3 bits say. */
+INLINE vf vf8_at(const float *table, vi index)
+{
+	return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
 }
 
 #include "optim/sumsq_kernel.inc"

@@ -1,5 +1,5 @@
 /* The vectors of optim/adamw_kernel.inc: 16 elements, 32 in a pair. unpack and pack work inside 128 bits, so
- * a pair holds fours 0, 2, 4, 6 and 1, 3, 5, 7 of eight. */
+ * a pair of 16-bit planes holds fours 0, 2, 4, 6 and 1, 3, 5, 7 of eight. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -69,9 +69,24 @@ INLINE vf vf_size_from(vf x, vf least)
 	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(_mm512_abs_ps(x), least, _CMP_NLT_UQ), x);
 }
 
+INLINE vf vf_size(vf x)
+{
+	return _mm512_abs_ps(x);
+}
+
 INLINE vi vf_bits(vf x)
 {
 	return _mm512_castps_si512(x);
+}
+
+INLINE vf vf_load(const float *x)
+{
+	return _mm512_loadu_ps(x);
+}
+
+INLINE void vf_store(float *x, vf v)
+{
+	_mm512_storeu_ps(x, v);
 }
 
 INLINE struct vf2 vf2_load(const float *x)
@@ -80,16 +95,6 @@ INLINE struct vf2 vf2_load(const float *x)
 
 	return (struct vf2){
 	        _mm512_shuffle_f32x4(first, second, 0x88), _mm512_shuffle_f32x4(first, second, 0xdd)};
-}
-
-INLINE void vf2_store(float *x, struct vf2 v)
-{
-	const vi first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11),
-	         second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-	__m512d a = _mm512_castps_pd(v.a), b = _mm512_castps_pd(v.b);
-
-	_mm512_storeu_pd(x, _mm512_permutex2var_pd(a, first, b));
-	_mm512_storeu_pd(x + 16, _mm512_permutex2var_pd(a, second, b));
 }
 
 INLINE vi vi_all(uint32_t x)
@@ -134,6 +139,17 @@ INLINE void vh_store(void *x, vh v)
 INLINE vh vh_and(vh x, vh y)
 {
 	return _mm512_and_si512(x, y);
+}
+
+/* From the order of memory to the one that makes pairs in the order of memory, and back. */
+INLINE vh vh_spread(vh x)
+{
+	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), x);
+}
+
+INLINE vh vh_gather(vh x)
+{
+	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), x);
 }
 
 /* As signed numbers. */
@@ -187,6 +203,89 @@ INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 	vi a = _mm512_add_epi32(vf_bits(x.a), random_a), b = _mm512_add_epi32(vf_bits(x.b), random_b);
 
 	return _mm512_packus_epi32(_mm512_srli_epi32(a, 16), _mm512_srli_epi32(b, 16));
+}
+
+/* ---- for codes of 8 bits ---- */
+
+INLINE vi vi_load_codes(const uint8_t *x)
+{
+	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x));
+}
+
+/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
+INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
+{
+	vi add = _mm512_set1_epi32(more), zero = _mm512_setzero_si512();
+
+	a = _mm512_max_epi32(_mm512_add_epi32(a, add), zero);
+	b = _mm512_max_epi32(_mm512_add_epi32(b, add), zero);
+	_mm_storeu_si128((void *)x, _mm512_cvtusepi32_epi8(a));
+	_mm_storeu_si128((void *)(x + 16), _mm512_cvtusepi32_epi8(b));
+}
+
+INLINE vi vi_add(vi x, vi y)
+{
+	return _mm512_add_epi32(x, y);
+}
+
+INLINE vi vi_max(vi x, vi y)
+{
+	return _mm512_max_epi32(x, y);
+}
+
+INLINE uint32_t vi_largest(vi x)
+{
+	return (uint32_t)_mm512_reduce_max_epi32(x);
+}
+
+INLINE vi vi_size(vi x)
+{
+	return _mm512_abs_epi32(x);
+}
+
+/* The number with x's sign, of x's that are no zeros. */
+INLINE vi vi_with_sign(vi number, vi x)
+{
+	return _mm512_mask_sub_epi32(number, _mm512_movepi32_mask(x), _mm512_setzero_si512(), number);
+}
+
+INLINE vf vf_with_sign(vf number, vi x)
+{
+	return _mm512_or_ps(number, _mm512_and_ps(_mm512_castsi512_ps(x), _mm512_set1_ps(-0.0f)));
+}
+
+INLINE vi vi_exponent(vi bits)
+{
+	return _mm512_srli_epi32(bits, 23);
+}
+
+/* 159/65536 of the upper half. */
+INLINE vi vi_159th(vi x)
+{
+	return _mm512_srli_epi32(_mm512_mulhi_epu16(x, _mm512_set1_epi32(159 << 16)), 16);
+}
+
+INLINE vf vf_of(vi x)
+{
+	return _mm512_cvtepi32_ps(x);
+}
+
+INLINE vi vi_of(vf x)
+{
+	return _mm512_cvttps_epi32(x);
+}
+
+/* One more where the first is above the second. */
+INLINE vi vi_count_above(vi x, vf first, vf second)
+{
+	return _mm512_mask_add_epi32(
+	        x, _mm512_cmp_ps_mask(first, second, _CMP_GT_OQ), x, _mm512_set1_epi32(1));
+}
+
+/* Of 8 numbers the one that the lowest 3 bits say. */
+INLINE vf vf8_at(const float *table, vi index)
+{
+	return _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
 }
 
 #include "optim/sumsq_kernel.inc"

@@ -1,5 +1,6 @@
 /* The vectors of optim/adamw_kernel.inc: 4 elements, 8 in a pair, in the order of memory. */
 #include <arm_neon.h>
+#include <string.h>
 
 #define KERNEL(name) name##_neon
 #define INLINE static inline __attribute__((always_inline))
@@ -72,15 +73,29 @@ INLINE vf vf_size_from(vf x, vf least)
 	return vf_and(x, vmvnq_u32(vcaltq_f32(x, least)));
 }
 
+INLINE vf vf_size(vf x)
+{
+	return vabsq_f32(x);
+}
+
+INLINE vi vf_bits(vf x)
+{
+	return vreinterpretq_u32_f32(x);
+}
+
+INLINE vf vf_load(const float *x)
+{
+	return vld1q_f32(x);
+}
+
+INLINE void vf_store(float *x, vf v)
+{
+	vst1q_f32(x, v);
+}
+
 INLINE struct vf2 vf2_load(const float *x)
 {
 	return (struct vf2){vld1q_f32(x), vld1q_f32(x + 4)};
-}
-
-INLINE void vf2_store(float *x, struct vf2 v)
-{
-	vst1q_f32(x, v.a);
-	vst1q_f32(x + 4, v.b);
 }
 
 INLINE vi vi_all(uint32_t x)
@@ -121,6 +136,16 @@ INLINE void vh_store(void *x, vh v)
 INLINE vh vh_and(vh x, vh y)
 {
 	return vandq_u16(x, y);
+}
+
+INLINE vh vh_spread(vh x)
+{
+	return x;
+}
+
+INLINE vh vh_gather(vh x)
+{
+	return x;
 }
 
 /* As signed numbers. */
@@ -179,6 +204,99 @@ INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 	   b = vaddq_u32(vreinterpretq_u32_f32(x.b), random_b);
 
 	return vuzp2q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+}
+
+/* ---- for codes of 8 bits ---- */
+
+INLINE vi vi_load_codes(const uint8_t *x)
+{
+	uint32_t four;
+
+	memcpy(&four, x, 4);
+	return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)))));
+}
+
+/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
+INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
+{
+	int16x8_t both =
+	        vcombine_s16(vqmovn_s32(vreinterpretq_s32_u32(a)), vqmovn_s32(vreinterpretq_s32_u32(b)));
+
+	vst1_u8(x, vqmovun_s16(vaddq_s16(both, vdupq_n_s16((int16_t)more))));
+}
+
+INLINE vi vi_add(vi x, vi y)
+{
+	return vaddq_u32(x, y);
+}
+
+INLINE vi vi_max(vi x, vi y)
+{
+	return vreinterpretq_u32_s32(vmaxq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y)));
+}
+
+INLINE uint32_t vi_largest(vi x)
+{
+	return (uint32_t)vmaxvq_s32(vreinterpretq_s32_u32(x));
+}
+
+INLINE vi vi_size(vi x)
+{
+	return vreinterpretq_u32_s32(vabsq_s32(vreinterpretq_s32_u32(x)));
+}
+
+INLINE vi vi_mask_of_sign(vi x)
+{
+	return vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), 31));
+}
+
+/* The number with x's sign, of x's that are no zeros. */
+INLINE vi vi_with_sign(vi number, vi x)
+{
+	return vsubq_u32(veorq_u32(number, vi_mask_of_sign(x)), vi_mask_of_sign(x));
+}
+
+INLINE vf vf_with_sign(vf number, vi x)
+{
+	return vbslq_f32(vdupq_n_u32(0x80000000), vreinterpretq_f32_u32(x), number);
+}
+
+INLINE vi vi_exponent(vi bits)
+{
+	return vshrq_n_u32(bits, 23);
+}
+
+/* 159/65536 of the upper half. */
+INLINE vi vi_159th(vi x)
+{
+	return vshrq_n_u32(vmulq_n_u32(vshrq_n_u32(x, 16), 159), 16);
+}
+
+INLINE vf vf_of(vi x)
+{
+	return vcvtq_f32_s32(vreinterpretq_s32_u32(x));
+}
+
+INLINE vi vi_of(vf x)
+{
+	return vreinterpretq_u32_s32(vcvtq_s32_f32(x));
+}
+
+/* One more where the first is above the second. */
+INLINE vi vi_count_above(vi x, vf first, vf second)
+{
+	return vsubq_u32(x, vcgtq_f32(first, second));
+}
+
+/* Of 8 numbers the one that the lowest 3 bits say. */
+INLINE vf vf8_at(const float *table, vi index)
+{
+	const uint8_t *bytes = (const uint8_t *)table;
+	uint8x16x2_t all = {{vld1q_u8(bytes), vld1q_u8(bytes + 16)}};
+	vi first = vmulq_n_u32(vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
+
+	return vreinterpretq_f32_u8(
+	        vqtbl2q_u8(all, vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32(0x03020100)))));
 }
 
 #include "optim/sumsq_kernel.inc"

@@ -185,28 +185,30 @@ ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
  *     code = 127 + p with the sign of the value, unsigned p - 1
  *
  * A value stands for x / scale, scale being the largest |x| of the block. The code of x is that of the
- * nearest value (found in fp32, so between two values to about 2^-16 of their distance; unsigned, only 0 is
- * 0); midway, of the larger one inside a decade and of the smaller one between decades (in size). Largest
- * error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1), 0.9 / 256 = 0.00352
- * unsigned. */
+ * nearest value (found in fp32, so between two values to about 2^-16 of their distance; unsigned, what is
+ * not below FLT_MIN is not 0); midway, of the larger one inside a decade and of the smaller one between
+ * decades (in size). Largest error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1),
+ * 0.9 / 256 = 0.00352 unsigned. */
 struct adamw_map {
-	float edge[8]; /* midway between the last value of one decade and the first of the next: x is of
-	                  decade i if it is above i + 1 of them, and 0 if it is above none */
-	float scale[8], start[8], last[8]; /* by decade: p = trunc(min(fma(x, scale, start), last)) */
-	float minus[8], unit[8];           /* by the lowest 3 bits of the exponent of 2 p + 1: value =
-	                                      fma(9, 2 p + 1, -minus) * unit, the fma being exact */
+	/* By the number of edges below x, of which the first seven count; edge i is midway between the last
+	 * value below decade i and its first; above `one` x is 1. p = trunc(min(fma(x, scale, start), last)),
+	 * and one more above `one`. */
+	float edge[8], scale[8], start[8], last[8], one;
+	float minus[8], unit[8]; /* by the lowest 3 bits of the exponent of 2 p + 1: value =
+	                            fma(9, 2 p + 1, -minus) * unit, the fma being exact */
 };
 
 ADAMW_TABLE struct adamw_map adamw_map_signed = {
         .edge = {(float)(1e-6 * (0.05 + 0.225 / 1)), (float)(1e-6 * (1 + 0.9 / 1)),
                 (float)(1e-5 * (1 + 0.9 / 2)), (float)(1e-4 * (1 + 0.9 / 4)), (float)(1e-3 * (1 + 0.9 / 8)),
-                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), (float)(1 - 0.225 / 64)},
-        .scale = {(float)(1 * 1e6 / 0.9), (float)(2 * 1e5 / 0.9), (float)(4 * 1e4 / 0.9),
+                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), INFINITY},
+        .scale = {0, (float)(1 * 1e6 / 0.9), (float)(2 * 1e5 / 0.9), (float)(4 * 1e4 / 0.9),
                 (float)(8 * 1e3 / 0.9), (float)(16 * 1e2 / 0.9), (float)(32 * 1e1 / 0.9),
-                (float)(64 * 1e0 / 0.9), 0},
-        .start = {(float)(1 * 8 / 9.0), (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0),
-                (float)(16 * 8 / 9.0), (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), 128},
-        .last = {1.5f, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 128},
+                (float)(64 * 1e0 / 0.9)},
+        .start = {0, (float)(1 * 8 / 9.0), (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0),
+                (float)(16 * 8 / 9.0), (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0)},
+        .last = {0, 1.5f, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f},
+        .one = (float)(1 - 0.225 / 64),
         .minus = {16, 32, 64, 128, 256, 512, 1024, 9},
         .unit = {(float)(1e-6 / 20), (float)(1e-5 / 40), (float)(1e-4 / 80), (float)(1e-3 / 160),
                 (float)(1e-2 / 320), (float)(1e-1 / 640), (float)(1e0 / 1280), (float)(1.0 / 2304)},
@@ -214,30 +216,30 @@ ADAMW_TABLE struct adamw_map adamw_map_signed = {
 ADAMW_TABLE struct adamw_map adamw_map_unsigned = {
         .edge = {(float)(1e-6 * (0.05 + 0.225 / 2)), (float)(1e-6 * (1 + 0.9 / 2)),
                 (float)(1e-5 * (1 + 0.9 / 4)), (float)(1e-4 * (1 + 0.9 / 8)), (float)(1e-3 * (1 + 0.9 / 16)),
-                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), (float)(1 - 0.225 / 128)},
-        .scale = {(float)(2 * 1e6 / 0.9), (float)(4 * 1e5 / 0.9), (float)(8 * 1e4 / 0.9),
+                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), INFINITY},
+        .scale = {0x1p126f, (float)(2 * 1e6 / 0.9), (float)(4 * 1e5 / 0.9), (float)(8 * 1e4 / 0.9),
                 (float)(16 * 1e3 / 0.9), (float)(32 * 1e2 / 0.9), (float)(64 * 1e1 / 0.9),
-                (float)(128 * 1e0 / 0.9), 0},
-        .start = {(float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0), (float)(16 * 8 / 9.0),
-                (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), (float)(128 * 8 / 9.0), 256},
-        .last = {3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 255.5f, 256},
+                (float)(128 * 1e0 / 0.9)}, /* of FLT_MIN: 1 */
+        .start = {1, (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0), (float)(16 * 8 / 9.0),
+                (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), (float)(128 * 8 / 9.0)},
+        .last = {2, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 255.5f},
+        .one = (float)(1 - 0.225 / 128),
         .minus = {27, 32, 64, 128, 256, 512, 1024, 2048},
         .unit = {(float)(1.0 / 4590), (float)(1e-6 / 40), (float)(1e-5 / 80), (float)(1e-4 / 160),
                 (float)(1e-3 / 320), (float)(1e-2 / 640), (float)(1e-1 / 1280), (float)(1e0 / 2560)},
 };
 
-/* |x| of at most about 1; NaN and 0 give the position of 0, which is `zero`. */
-ADAMW_FN uint32_t adamw_position(const struct adamw_map *map, float x, uint32_t zero)
+/* |x| of at most about 1, or NaN. */
+ADAMW_FN uint32_t adamw_position(const struct adamw_map *map, float x)
 {
-	int above = 0, decade;
+	int above = 0;
 	float p;
 
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 7; i++)
 		above += x > map->edge[i];
-	decade = (above - 1) & 7;
-	p = fmaf(x, map->scale[decade], map->start[decade]);
-	p = p < map->last[decade] ? p : map->last[decade];
-	return above == 0 ? zero : (uint32_t)(int32_t)p;
+	p = fmaf(x, map->scale[above], map->start[above]);
+	p = p < map->last[above] ? p : map->last[above];
+	return (uint32_t)(int32_t)p + (x > map->one);
 }
 
 ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
@@ -251,7 +253,7 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 /* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
 ADAMW_FN uint8_t adamw_encode_signed(float x)
 {
-	int32_t p = (int32_t)adamw_position(&adamw_map_signed, fabsf(x), 0);
+	int32_t p = (int32_t)adamw_position(&adamw_map_signed, fabsf(x));
 
 	return (uint8_t)(127 + (x < 0 ? -(p < 127 ? p : 127) : p));
 }
@@ -259,9 +261,7 @@ ADAMW_FN uint8_t adamw_encode_signed(float x)
 /* What is above 0 does not become 0: a later quotient of an m that did not vanish would be m / epsilon. */
 ADAMW_FN uint8_t adamw_encode_unsigned(float x)
 {
-	uint32_t p = adamw_position(&adamw_map_unsigned, x, 1);
-
-	return (uint8_t)(p - 1 + (p == 1 && x > 0));
+	return (uint8_t)(adamw_position(&adamw_map_unsigned, x) - 1);
 }
 
 ADAMW_FN float adamw_decode_signed(uint8_t code)
