@@ -544,10 +544,22 @@ int checkpoint_saving_rotate(struct checkpoint_saving *s, char **path)
 	return 0;
 }
 
+/* Where saving was given up, the rank that does so last takes the directory. */
+static void leave(const struct checkpoint_saving *s)
+{
+	struct err kept = {0};
+
+	err_take(&kept, ERR_IO);
+	if (s->temp && !s->is_committed)
+		(void)!file_remove_tree(s->temp);
+	err_give(&kept);
+}
+
 void checkpoint_saving_close(struct checkpoint_saving *s)
 {
 	if (!s)
 		return;
+	leave(s);
 	mem_free(s->temp);
 	mem_free(s->final);
 	mem_free(s->file.name);

@@ -16,7 +16,8 @@ struct checkpoint_saver {
 	pthread_t thread;
 	enum phase { PHASE_WRITE, PHASE_VERIFY, PHASE_DONE } phase;
 	int is_alone; /* a world of one */
-	int is_running;
+	int is_running,
+	        is_late;    /* the thread; it could not be had, so its work is done by whoever joins it */
 	atomic_int is_idle; /* the thread has nothing more to do */
 	struct err err;
 	char *path;
@@ -51,7 +52,8 @@ static void *run(void *context)
 	return NULL;
 }
 
-/* Where the system gives no thread, the work is done here and now. */
+/* Where the system gives no thread, the work is done when it would have to be over: not here, because reading
+ * may wait for what the caller has yet to do. */
 static void begin(struct checkpoint_saver *s, enum phase phase)
 {
 	sigset_t all, before;
@@ -62,8 +64,9 @@ static void begin(struct checkpoint_saver *s, enum phase phase)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	s->is_running = !pthread_create(&s->thread, NULL, run, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (!s->is_running)
-		run(s);
+	s->is_late = !s->is_running;
+	if (s->is_late)
+		atomic_store(&s->is_idle, 1);
 }
 
 static void join(struct checkpoint_saver *s)
@@ -71,6 +74,9 @@ static void join(struct checkpoint_saver *s)
 	if (s->is_running)
 		pthread_join(s->thread, NULL);
 	s->is_running = 0;
+	if (s->is_late)
+		run(s);
+	s->is_late = 0;
 }
 
 int checkpoint_saver_start(struct checkpoint_saver **out, const struct checkpoint_save *save)
@@ -149,6 +155,7 @@ void checkpoint_saver_abandon(struct checkpoint_saver *s)
 {
 	if (!s)
 		return;
+	s->is_late = 0;
 	join(s);
 	checkpoint_saving_close(s->saving);
 	mem_free(s->path);

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "host/link.h"
 #include "host/world.h"
 
 #include <fcntl.h>
@@ -168,6 +169,8 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	cli_command *command = cli_command_of(verb);
 	int err = config_parse(&c, verb, argc, argv);
 
+	if (!err)
+		world_set_patience(c.watchdog_timeout_s * 1000000000);
 	if (!err && c.help) {
 		config_write_help(&text, verb);
 		err = print_text(&text);
@@ -185,6 +188,24 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 		err = command(&c);
 out:
 	config_free(&c);
+	return err;
+}
+
+/* MPI itself waits for ever for a rank that does not come. */
+enum { JOIN_SECONDS = 600 };
+
+static int world_join(void)
+{
+	int err;
+
+	if (link_launched_size() == 1)
+		return 0;
+	signals_exit_after(JOIN_SECONDS, CLI_EXIT_FAILED,
+	        "ferry: not all ranks have come to MPI's start in 600 s: one of them stands still, or cannot "
+	        "be "
+	        "reached\n");
+	err = world_start();
+	signals_exit_after(0, 0, NULL);
 	return err;
 }
 
@@ -212,7 +233,7 @@ static int dispatch(const char **name, int argc, char *argv[])
 		        nearest ? "?)" : "");
 	*name = verb_name(verb);
 	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
-		int err = world_start();
+		int err = world_join();
 
 		if (err)
 			return err;
@@ -242,12 +263,15 @@ static void print_error(void *context, int rank, const char *text)
 	struct str line = {0};
 
 	str_printf(&line, "ferry%s%s: ", *name ? " " : "", name);
-	if (rank > 0)
+	if (rank >= 0)
 		str_printf(&line, "rank %d: ", rank);
 	str_printf(&line, "%s\n", text);
-	if (!rank && last_line.data)
+	if (!world_self()->rank && last_line.data)
 		str_printf(&line, "%s\n", last_line.data);
-	fputs(line.data ? line.data : "ferry: out of memory\n", stderr);
+	if (line.data && !str_check(&line))
+		fputs(line.data, stderr);
+	else /* there is no memory */
+		fprintf(stderr, "ferry%s%s: rank %d: %s\n", *name ? " " : "", name, rank, text);
 	str_free(&line);
 }
 
@@ -265,11 +289,13 @@ int cli_main(int argc, char *argv[])
 	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;
+	if (!is_one)
+		signals_stop(); /* a launcher sends them when the first rank has left */
 	err = world_end(err, print_error, (void *)name);
 	str_free(&last_line);
 	if (is_one)
 		return cli_exit_code(err);
-	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err));
+	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err), NULL);
 	world_leave();
 	fflush(stdout);
 	_exit(cli_exit_code(err)); /* MPI may have left threads that a regular end would trip over */

@@ -142,6 +142,7 @@ int cli_eval(const struct config *c)
 out:
 	json_decref(token_losses);
 	row_losses_free(&rows);
-	session_close(&s);
+	if (world_can_free(rc))
+		session_close(&s);
 	return rc;
 }

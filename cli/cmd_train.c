@@ -323,7 +323,6 @@ static int train_whole(struct trainer *t)
 {
 	int rc = world_agree(session_start_engine(&t->session));
 
-	world_set_patience(t->config->watchdog_timeout_s * 1000000000);
 	world_set_phase("loading", HEARTBEAT_PATIENT);
 	if (!rc)
 		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
@@ -390,6 +389,7 @@ int cli_train(const struct config *c)
 	}
 	if (!rc)
 		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);
-	trainer_close(&t);
+	if (world_can_free(rc))
+		trainer_close(&t);
 	return rc;
 }

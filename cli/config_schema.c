@@ -342,7 +342,7 @@ const struct config_key config_keys[] = {
                 "auto = each rank reads its own ranges; rank0_only = rank 0 reads all files"),
         ROW_COUNT(ranks_per_node, "sharding", "auto", NULL, auto_words, 1, 1e6, ENGINE | B,
                 "ranks that HYBRID strategies share a unit out among; auto = those of a host"),
-        ROW(watchdog_timeout, "sharding", TYPE_COUNT, watchdog_timeout_s, "600", NULL, off_words, 0, 1e9, T,
+        ROW(watchdog_timeout, "sharding", TYPE_COUNT, watchdog_timeout_s, "600", NULL, off_words, 0, 1e9, T | E,
                 "seconds after which a stuck rank ends the job"),
         ROW_COUNT(check_replicas, "sharding", "0", NULL, off_words, 0, 1e9, T,
                 "every so many steps replicas are compared; 0 = never"),

@@ -63,18 +63,22 @@ void signals_start(enum signals_voice voice)
 }
 
 static int late_exit_code;
+static const char *late_text;
 
 static void leave_late(int signal)
 {
 	(void)signal;
+	if (late_text)
+		say(late_text);
 	_exit(late_exit_code);
 }
 
-void signals_exit_after(int seconds, int exit_code)
+void signals_exit_after(int seconds, int exit_code, const char *text)
 {
 	struct sigaction action = {.sa_handler = leave_late};
 
 	late_exit_code = exit_code;
+	late_text = text;
 	sigaction(SIGALRM, &action, NULL);
 	alarm((unsigned)seconds);
 }
@@ -97,8 +101,6 @@ void signals_stop(void)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
-	if (!started)
-		return;
 	for (int i = 0; i < CAUGHT_COUNT; i++)
 		sigaction(caught[i], &ignore, NULL);
 }

@@ -18,8 +18,9 @@ int signals_pending(void);
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
 
-/* Ends the process with this exit code if it is still there after so many seconds. */
-void signals_exit_after(int seconds, int exit_code);
+/* Ends the process with this exit code, and this text (NULL: none; kept) on stderr, if it is still there
+ * after so many seconds; 0: it may stay. */
+void signals_exit_after(int seconds, int exit_code, const char *text);
 
 /* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
 void signals_stop(void);

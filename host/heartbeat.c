@@ -12,23 +12,35 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BEAT_NS 100000000
 #define STILL_NS (2 * (int64_t)1000000000) /* without a beat: it is not merely slow */
+#define MISSED_NS (5 * (int64_t)BEAT_NS)   /* it may be about to be still */
+#define HOSTS_NS (3 * (int64_t)1000000000) /* those of the stuck rank's host speak first: they see it */
+enum { PATIENT_TIMES = 10 };               /* of what other hosts do for long, nothing is seen */
 
 enum { TEXT_BYTES = 48 };
 
 /* One rank; on CLOCK_MONOTONIC, which all processes of a host share. Texts may be torn while they change. */
 struct line {
-	_Atomic int64_t beat_ns;
-	atomic_int rank, pid, is_patient, is_waiting;
-	char phase[TEXT_BYTES], exchange[TEXT_BYTES];
+	_Atomic int64_t beat_ns, progress;
+	_Atomic int64_t pid_space; /* processes of another one are not to be found by their number */
+	atomic_int rank, pid;      /* pid 0: nobody came here */
+	atomic_int is_patient, waiting_threads, failed_code;
+	char phase[TEXT_BYTES], exchange[TEXT_BYTES], failure[ERR_TEXT_BYTES];
+};
+
+/* What was seen of a line's progress, and when it was last seen to change. */
+struct seen {
+	int64_t progress, since_ns;
 };
 
 static struct {
 	struct line *lines, *own; /* NULL: not started */
+	struct seen *seen;        /* [count]; under the lock */
 	int count;
 	char path[64];
 	pthread_t thread;
@@ -72,7 +84,24 @@ static int lines_map(int64_t key, int local_size)
 		return err_set(ERR_IO, "%s: %s", heart.path, strerror(errno));
 	heart.lines = lines;
 	heart.count = local_size;
-	return 0;
+	heart.seen = mem_alloc((size_t)local_size, sizeof(*heart.seen));
+	return heart.seen ? 0 : ERR_NOMEM;
+}
+
+static void lines_unmap(void)
+{
+	if (heart.lines)
+		munmap(heart.lines, (size_t)heart.count * sizeof(*heart.lines));
+	mem_free(heart.seen);
+	heart.lines = heart.own = NULL;
+	heart.seen = NULL;
+}
+
+static int64_t pid_space(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) ? 0 : (int64_t)st.st_ino;
 }
 
 int heartbeat_start(int64_t key, int rank, int local_rank, int local_size)
@@ -81,12 +110,15 @@ int heartbeat_start(int64_t key, int rank, int local_rank, int local_size)
 	sigset_t all, before;
 	int rc = lines_map(key, local_size), error;
 
-	if (rc)
+	if (rc) {
+		lines_unmap();
 		return rc;
+	}
 	heart.own = &heart.lines[local_rank];
 	atomic_store(&heart.own->rank, rank);
-	atomic_store(&heart.own->pid, (int)getpid());
 	atomic_store(&heart.own->beat_ns, clock_now_ns());
+	atomic_store(&heart.own->pid_space, pid_space());
+	atomic_store(&heart.own->pid, (int)getpid());
 	heartbeat_set_phase("start", HEARTBEAT_PATIENT);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -98,8 +130,7 @@ int heartbeat_start(int64_t key, int rank, int local_rank, int local_size)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (!error)
 		return 0;
-	munmap(heart.lines, (size_t)heart.count * sizeof(*heart.lines));
-	heart.lines = heart.own = NULL;
+	lines_unmap();
 	return err_set(ERR_NOMEM, "no thread for the heartbeat: %s", strerror(error));
 }
 
@@ -119,8 +150,7 @@ void heartbeat_stop(void)
 	pthread_mutex_unlock(&heart.lock);
 	pthread_join(heart.thread, NULL);
 	pthread_cond_destroy(&heart.wake);
-	munmap(heart.lines, (size_t)heart.count * sizeof(*heart.lines));
-	heart.lines = heart.own = NULL;
+	atomic_store(&heart.own->beat_ns, INT64_MAX); /* it may go in peace */
 	heart.is_ending = 0;
 }
 
@@ -138,7 +168,37 @@ void heartbeat_set_exchange(const char *what)
 		return;
 	if (what)
 		snprintf(heart.own->exchange, sizeof(heart.own->exchange), "%s", what);
-	atomic_store(&heart.own->is_waiting, what != NULL);
+	atomic_fetch_add(&heart.own->waiting_threads, what ? 1 : -1);
+}
+
+void heartbeat_progress(void)
+{
+	if (heart.own)
+		atomic_fetch_add_explicit(&heart.own->progress, 1, memory_order_relaxed);
+}
+
+/* ---- failures ---- */
+
+void heartbeat_tell(int code, const char *text)
+{
+	if (!heart.own)
+		return;
+	snprintf(heart.own->failure, sizeof(heart.own->failure), "%s", text);
+	atomic_store(&heart.own->failed_code, code);
+}
+
+int heartbeat_hear(int *rank, char *text)
+{
+	for (int i = 0; heart.own && i < heart.count; i++) {
+		int code = atomic_load(&heart.lines[i].failed_code);
+
+		if (!code || &heart.lines[i] == heart.own)
+			continue;
+		*rank = atomic_load(&heart.lines[i].rank);
+		snprintf(text, ERR_TEXT_BYTES, "%s", heart.lines[i].failure);
+		return code;
+	}
+	return 0;
 }
 
 /* ---- judging ---- */
@@ -156,10 +216,71 @@ static int line_text(const struct line *line, const char *verb, int64_t for_ns, 
 	        *exchange ? exchange : "none", atomic_load(&heart.own->rank), what);
 }
 
-int heartbeat_judge(const char *what, int peer, int64_t waited_ns)
+/* Nobody came to the line, or its rank ended: there is nothing to be seen of it. */
+static int is_silent(const struct line *line)
+{
+	return !atomic_load(&line->pid) || atomic_load(&line->beat_ns) == INT64_MAX;
+}
+
+static int is_gone(const struct line *line)
+{
+	int64_t space = atomic_load(&line->pid_space);
+
+	return !is_silent(line) && space && space == atomic_load(&heart.own->pid_space) &&
+	       kill(atomic_load(&line->pid), 0) && errno == ESRCH;
+}
+
+int heartbeat_look(void)
 {
 	int64_t now_ns = clock_now_ns();
-	int peer_is_here = 0;
+
+	if (!heart.own)
+		return 0;
+	pthread_mutex_lock(&heart.lock);
+	for (int i = 0; i < heart.count; i++) {
+		int64_t progress = atomic_load(&heart.lines[i].progress);
+
+		if (progress != heart.seen[i].progress || !heart.seen[i].since_ns)
+			heart.seen[i] = (struct seen){progress, now_ns};
+	}
+	pthread_mutex_unlock(&heart.lock);
+	for (int i = 0; i < heart.count; i++)
+		if (is_gone(&heart.lines[i]))
+			return err_set(ERR_DEVICE, "rank %d (process %d) is gone; it was in %.*s",
+			        atomic_load(&heart.lines[i].rank), atomic_load(&heart.lines[i].pid),
+			        TEXT_BYTES - 1, heart.lines[i].phase);
+	return 0;
+}
+
+int heartbeat_all_move(void)
+{
+	int64_t now_ns = clock_now_ns();
+
+	for (int i = 0; heart.own && i < heart.count; i++)
+		if (!is_silent(&heart.lines[i]) &&
+		        (is_gone(&heart.lines[i]) ||
+		                now_ns - atomic_load(&heart.lines[i].beat_ns) > STILL_NS))
+			return 0;
+	return 1;
+}
+
+/* One that waits for nobody is in the way, unless it gets something done. */
+static int line_judge(int i, const char *what, int64_t patience_ns, int64_t now_ns)
+{
+	int64_t idle_ns;
+
+	pthread_mutex_lock(&heart.lock);
+	idle_ns = now_ns - heart.seen[i].since_ns;
+	pthread_mutex_unlock(&heart.lock);
+	if (atomic_load(&heart.lines[i].is_patient) || idle_ns < patience_ns)
+		return 0;
+	return line_text(&heart.lines[i], "got nothing done and came to no exchange for", idle_ns, what);
+}
+
+int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patience_ns)
+{
+	int64_t now_ns = clock_now_ns();
+	int peer_is_here = 0, is_doubtful = 0;
 
 	if (!heart.own)
 		return err_set(ERR_DEVICE, "rank %d did not come to %s in %.0f s", peer, what,
@@ -167,18 +288,23 @@ int heartbeat_judge(const char *what, int peer, int64_t waited_ns)
 	for (int i = 0; i < heart.count; i++) {
 		int64_t still_ns = now_ns - atomic_load(&heart.lines[i].beat_ns);
 
+		if (is_silent(&heart.lines[i]))
+			continue;
 		if (still_ns > STILL_NS)
 			return line_text(&heart.lines[i], "has not moved for", still_ns, what);
+		is_doubtful |= still_ns > MISSED_NS;
 		peer_is_here |= atomic_load(&heart.lines[i].rank) == peer;
 	}
-	if (atomic_load(&heart.own->is_patient))
+	if (is_doubtful)
+		return 0;
+	if (!peer_is_here && waited_ns < patience_ns + HOSTS_NS)
+		return 0;
+	if (atomic_load(&heart.own->is_patient) &&
+	        (peer_is_here || waited_ns < PATIENT_TIMES * patience_ns + HOSTS_NS))
 		return 0;
 	for (int i = 0; i < heart.count; i++)
-		if (!atomic_load(&heart.lines[i].is_waiting))
-			return atomic_load(&heart.lines[i].is_patient)
-			               ? 0
-			               : line_text(&heart.lines[i], "has come to no exchange for", waited_ns,
-			                         what);
+		if (!is_silent(&heart.lines[i]) && !atomic_load(&heart.lines[i].waiting_threads))
+			return line_judge(i, what, patience_ns, now_ns);
 	return err_set(ERR_DEVICE, "rank %d%s did not come to %s in %.0f s", peer,
 	        peer_is_here ? "" : ", on another host,", what, 1e-9 * (double)waited_ns);
 }

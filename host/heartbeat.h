@@ -1,12 +1,15 @@
 /* Heartbeats: what the ranks of one host see of each other without asking.
  *
  * Mental model. The ranks of a host map one small file. A thread of each rank writes the time into its line
- * there every tenth of a second, and each rank writes what it is doing: a phase (a step, loading) and the
- * exchange that it waits in, if it does. A process that is stopped, or hangs in the kernel, stops beating;
- * one that runs in circles beats, but comes to no exchange. So a rank that has waited too long can name the
- * one that is in the way, and what that one did last. MPI is not involved: it may be what is stuck.
+ * there every tenth of a second, and each rank writes what it is doing: a phase (a step, loading), the
+ * exchange that it waits in, if it does, and how much it has done. A process that is stopped, or hangs in the
+ * kernel, stops beating; one that runs in circles beats, but gets nothing done and comes to no exchange; one
+ * that is slow gets things done. So a rank that has waited too long can name the one that is in the way, and
+ * what that one did last. MPI is not involved: it may be what is stuck, or what failed, so a rank's error
+ * stands in its line too.
  *
- * The file has no name once all have it, so nothing is left behind. Ranks of other hosts are not seen.
+ * The file has no name once all have it, so nothing is left behind. Ranks of other hosts are not seen, nor
+ * those that see another /dev/shm.
  */
 #ifndef FERRY_HOST_HEARTBEAT_H
 #define FERRY_HOST_HEARTBEAT_H
@@ -26,11 +29,26 @@ void heartbeat_stop(void);
 
 /* What this rank does from here on; short. */
 void heartbeat_set_phase(const char *text, enum heartbeat_phase phase);
-/* The exchange that it waits in; NULL: none any more. */
+/* The exchange that a thread of it waits in; NULL: that thread does not any more. */
 void heartbeat_set_exchange(const char *what);
+/* It got something done. Any thread; costs an addition. */
+void heartbeat_progress(void);
 
-/* This rank waited waited_ns in `what` for the rank `peer`. Returns 0 where that is no reason to give up,
- * else ERR_DEVICE with a text that names the rank in the way. */
-int heartbeat_judge(const char *what, int peer, int64_t waited_ns);
+/* This rank failed: the others of its host hear of it, each from heartbeat_hear, which returns the code (0:
+ * nobody failed), who, and the text (ERR_TEXT_BYTES; may be cut). */
+void heartbeat_tell(int code, const char *text);
+int heartbeat_hear(int *rank, char *text);
+
+/* To be called now and then by one who waits: a rank of this host whose process is gone is an error
+ * (ERR_DEVICE, which names it). */
+int heartbeat_look(void);
+
+/* Are all ranks of this host there, and none of them stopped? What can still be expected of them. */
+int heartbeat_all_move(void);
+
+/* This rank waited waited_ns, more than patience_ns, in `what` for the rank `peer`, and looked meanwhile.
+ * Returns 0 where that is no reason to give up, else ERR_DEVICE with a text that names the rank in the way.
+ */
+int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patience_ns);
 
 #endif

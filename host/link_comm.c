@@ -29,6 +29,8 @@ enum {
 	SLEEP_MAX_NS = 500000, /* ... longer and longer */
 	STAGGER_NS = 250 * 1000000,
 	DRAIN_NS = 200 * 1000000, /* after a failure: what both sides had agreed to goes through */
+	LOOK_NS = 50 * 1000000,
+	STOPPED_NS = 1000 * 1000000, /* nobody sleeps that long between two questions */
 };
 
 /* What a failed rank says. */
@@ -138,12 +140,16 @@ void link_stop(void)
 /* Has a rank failed? Under the lock. */
 static int listen_once(void)
 {
-	int done = 0;
+	int done = 0, rank;
 
 	if (mpi.listening && !MPI_Test(&mpi.listening, &done, MPI_STATUS_IGNORE) && done) {
 		if (!mpi.failed.code)
 			mpi.failed = mpi.heard;
 		(void)listen(); /* others may fail too; they must not wait for someone to hear it */
+	}
+	if (!mpi.failed.code) { /* where MPI itself failed, this is how ranks of one host hear of it */
+		mpi.failed.code = heartbeat_hear(&rank, mpi.failed.text);
+		mpi.failed.rank = mpi.failed.code ? rank : 0;
 	}
 	return mpi.failed.code;
 }
@@ -179,6 +185,7 @@ int link_fail(int code)
 	if (mpi.started && !listen_once()) {
 		mpi.failed = (struct failure){.rank = mpi.rank, .code = code};
 		memcpy(mpi.failed.text, err_text(), strnlen(err_text(), sizeof(mpi.failed.text) - 1));
+		heartbeat_tell(code, mpi.failed.text);
 		for (int r = 0; r < mpi.size; r++)
 			if (r != mpi.rank && !MPI_Isend(&mpi.failed, sizeof(mpi.failed), MPI_BYTE, r,
 			                             TAG_FAILURE, MPI_COMM_WORLD, &request))
@@ -189,6 +196,22 @@ int link_fail(int code)
 }
 
 /* ---- links ---- */
+
+static int requests_reserve(struct link *link, int64_t count)
+{
+	MPI_Request *requests;
+
+	if (count <= link->request_cap)
+		return 0;
+	if (count > INT_MAX)
+		return err_set(ERR_RANGE, "an exchange of %lld pieces", (long long)count);
+	requests = mem_resize(link->requests, (size_t)count, sizeof(*requests));
+	if (!requests)
+		return ERR_NOMEM;
+	link->requests = requests;
+	link->request_cap = (int)count;
+	return 0;
+}
 
 int link_open(struct link **out, int first, int stride, int size)
 {
@@ -206,6 +229,11 @@ int link_open(struct link **out, int first, int stride, int size)
 	        .rank = (mpi.rank - first) / stride,
 	        .tag = mpi.next_tag++,
 	        .what = "an exchange"};
+	if (requests_reserve(
+	            link, size)) { /* small exchanges do without memory: last words, where there is none */
+		mem_free(link);
+		return ERR_NOMEM;
+	}
 	*out = link;
 	return 0;
 }
@@ -239,25 +267,6 @@ int link_size(const struct link *link)
 }
 
 /* ---- exchanges ---- */
-
-static int requests_reserve(struct link *link, const struct link_part *parts, int part_count)
-{
-	int64_t count = 0;
-	MPI_Request *requests;
-
-	for (int i = 0; i < part_count; i++)
-		count += parts[i].bytes / PIECE_BYTES + 1;
-	if (count <= link->request_cap)
-		return 0;
-	if (count > INT_MAX)
-		return err_set(ERR_RANGE, "an exchange of %lld pieces", (long long)count);
-	requests = mem_resize(link->requests, (size_t)count, sizeof(*requests));
-	if (!requests)
-		return ERR_NOMEM;
-	link->requests = requests;
-	link->request_cap = (int)count;
-	return 0;
-}
 
 /* Begins one part; under the lock. */
 static int part_begin(struct link *link, const struct link_part *part, int *count)
@@ -310,8 +319,11 @@ static void pause_for(int64_t waited_ns)
 /* Asks once: 1 when all is done, negative ERR_*. Under the lock. */
 static int exchange_ask(struct link *link, int count)
 {
-	int done = 0, result = MPI_Testall(count, link->requests, &done, MPI_STATUSES_IGNORE);
+	int done = 0, result;
 
+	if (!mpi.started)
+		return err_set(ERR_DEVICE, "an exchange when MPI was left already");
+	result = MPI_Testall(count, link->requests, &done, MPI_STATUSES_IGNORE);
 	return result ? mpi_error("an exchange", result) : done;
 }
 
@@ -335,16 +347,20 @@ static int exchange_peer(struct link *link, const struct link_part *parts, int p
 	return peer;
 }
 
-/* Waited too long? Then all are told. Lower ranks ask first, so that as a rule one of them speaks. */
+/* Waited too long, or for one who is gone? Then all are told. Lower ranks ask first, so that as a rule one of
+ * them speaks. */
 static int exchange_lose_patience(
         struct link *link, const struct link_part *parts, int part_count, int count, int64_t waited_ns)
 {
 	int64_t patience_ns = atomic_load(&mpi.patience_ns);
-	int rc;
+	int rc = heartbeat_look();
 
+	if (rc)
+		return link_fail(rc);
 	if (!patience_ns || waited_ns < patience_ns + mpi.rank * (int64_t)STAGGER_NS)
 		return 0;
-	rc = heartbeat_judge(link->what, exchange_peer(link, parts, part_count, count), waited_ns);
+	rc = heartbeat_judge(
+	        link->what, exchange_peer(link, parts, part_count, count), waited_ns, patience_ns);
 	return rc ? link_fail(rc) : 0;
 }
 
@@ -352,10 +368,9 @@ static int exchange_lose_patience(
 static int exchange_wait(struct link *link, const struct link_part *parts, int part_count, int count,
         int minds_failure, int64_t until_ns)
 {
-	int64_t begin_ns = clock_now_ns();
+	int64_t begin_ns = clock_now_ns(), asked_ns = begin_ns, looked_ns = begin_ns, now_ns;
 
 	for (;;) {
-		int64_t now_ns;
 		int done, failed = 0;
 
 		pthread_mutex_lock(&mpi.lock);
@@ -366,8 +381,13 @@ static int exchange_wait(struct link *link, const struct link_part *parts, int p
 		if (done || failed)
 			return done > 0 ? 0 : done ? done : failed;
 		now_ns = clock_now_ns();
-		if (minds_failure)
+		if (now_ns - asked_ns > STOPPED_NS)
+			begin_ns += now_ns - asked_ns; /* this process was stopped, as others may have been */
+		asked_ns = now_ns;
+		if (minds_failure && now_ns - looked_ns > LOOK_NS) {
 			failed = exchange_lose_patience(link, parts, part_count, count, now_ns - begin_ns);
+			looked_ns = now_ns;
+		}
 		if (failed)
 			return failed;
 		if (until_ns && now_ns > until_ns)
@@ -383,7 +403,7 @@ static void exchange_give_up(struct link *link, const struct link_part *parts, i
 	int at = 0;
 
 	pthread_mutex_lock(&mpi.lock);
-	for (int way = LINK_RECEIVE; way >= LINK_SEND; way--)
+	for (int way = LINK_RECEIVE; way >= LINK_SEND && mpi.started; way--)
 		for (int i = 0; i < part_count; i++)
 			for (int64_t piece = 0; piece < parts[i].bytes && (int)parts[i].way == way;
 			        piece += PIECE_BYTES, at++) {
@@ -399,9 +419,13 @@ static void exchange_give_up(struct link *link, const struct link_part *parts, i
 static int exchange(
         struct link *link, const struct link_part *parts, int part_count, int minds_failure, int64_t until_ns)
 {
-	int count = 0, rc = requests_reserve(link, parts, part_count);
+	int64_t pieces = 0;
 	struct err why = {0};
+	int count = 0, rc;
 
+	for (int i = 0; i < part_count; i++)
+		pieces += parts[i].bytes / PIECE_BYTES + 1;
+	rc = requests_reserve(link, pieces);
 	if (!rc)
 		rc = exchange_begin(link, parts, part_count, &count);
 	heartbeat_set_exchange(link->what);

@@ -6,11 +6,16 @@
 #include "host/link.h"
 
 #include <string.h>
+#include <time.h>
 
-/* How long a rank that is done waits for the last words of the others, once one of them failed. */
+/* How long a rank that is done waits for the last words of the others, once one of them failed; where one is
+ * gone, or stopped, a launcher ends the rest after a second. */
 #define FAREWELL_NS (3 * (int64_t)1000000000)
+#define GONE_NS (300 * (int64_t)1000000)
 
-/* A rank's error, as it travels; code 0: none. */
+enum { RANK_ALL = -1 };
+
+/* A rank's error, as it travels; code 0: none. RANK_ALL: all said the same. */
 struct verdict {
 	int32_t rank, code;
 	int32_t is_heard; /* it is that of another rank */
@@ -20,6 +25,8 @@ struct verdict {
 static struct {
 	struct world self;
 	struct link *link, *last;
+	struct verdict *all;        /* [size]; what agreeing and ending take is there before it is needed */
+	struct link_part *parts;    /* [size] */
 	char heard[ERR_TEXT_BYTES]; /* text of the last error that all agreed on */
 	int all_are_there;          /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
@@ -32,14 +39,19 @@ int world_start(void)
 	if (link_launched_size() == 1)
 		return 0;
 	rc = link_start(&place);
-	if (!rc)
-		rc = link_open(&world.link, 0, 1, place.size);
-	if (!rc)
-		rc = link_open(&world.last, 0, 1, place.size);
 	if (rc)
 		return rc;
-	link_name(world.link, "an agreement");
 	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
+	rc = link_open(&world.link, 0, 1, place.size);
+	if (!rc)
+		rc = link_open(&world.last, 0, 1, place.size);
+	world.all = mem_alloc((size_t)place.size, sizeof(*world.all));
+	world.parts = mem_alloc((size_t)place.size, sizeof(*world.parts));
+	if (!rc && (!world.all || !world.parts))
+		rc = ERR_NOMEM;
+	if (rc)
+		return link_fail(rc); /* the others wait below */
+	link_name(world.link, "an agreement");
 	if (heartbeat_start(place.host_key, place.rank, place.local_rank, place.local_size))
 		log_debug("ranks of this host do not see each other: %s", err_text());
 	rc = world_agree(0);
@@ -84,21 +96,27 @@ static void verdict_set(struct verdict *v, int code)
  * takes, unless a rank fails. */
 static int verdicts_gather(struct verdict *own, struct verdict *all, int64_t timeout_ns)
 {
-	struct link_part *parts = mem_alloc((size_t)world.self.size, sizeof(*parts));
-	int count = 0, rc;
+	struct link_part *parts = world.parts;
+	int count = 0;
 
-	if (!parts)
-		return ERR_NOMEM;
 	if (world.self.rank)
 		parts[count++] = (struct link_part){LINK_SEND, 0, own, sizeof(*own)};
 	else
 		all[0] = *own;
 	for (int r = 1; r < world.self.size && !world.self.rank; r++)
 		parts[count++] = (struct link_part){LINK_RECEIVE, r, &all[r], sizeof(*all)};
-	rc = timeout_ns ? link_exchange_last(world.last, parts, count, timeout_ns)
-	                : link_exchange(world.link, parts, count);
-	mem_free(parts);
-	return rc;
+	return timeout_ns ? link_exchange_last(world.last, parts, count, timeout_ns)
+	                  : link_exchange(world.link, parts, count);
+}
+
+/* Did all fail, each for itself and with the same words? */
+static int verdicts_are_one(const struct verdict *all)
+{
+	for (int r = 0; r < world.self.size; r++)
+		if (!all[r].code || all[r].is_heard || all[r].code != all[0].code ||
+		        strcmp(all[r].text, all[0].text))
+			return 0;
+	return 1;
 }
 
 static const struct verdict *verdicts_first(const struct verdict *all)
@@ -111,24 +129,24 @@ static const struct verdict *verdicts_first(const struct verdict *all)
 
 int world_agree(int code)
 {
-	struct verdict own, *all;
+	struct verdict own;
 	int rc;
 
 	if (world.self.size == 1)
 		return code;
 	verdict_set(&own, code);
-	all = world.self.rank ? NULL : mem_alloc((size_t)world.self.size, sizeof(*all));
-	rc = all || world.self.rank ? verdicts_gather(&own, all, 0) : ERR_NOMEM;
-	if (!rc && all)
-		own = *verdicts_first(all);
-	mem_free(all);
+	rc = verdicts_gather(&own, world.all, 0);
+	if (!rc && !world.self.rank) {
+		own = *verdicts_first(world.all);
+		own.rank = verdicts_are_one(world.all) ? RANK_ALL : own.rank;
+	}
 	if (!rc)
 		rc = link_broadcast(world.link, &own, sizeof(own), 0);
 	if (rc || !own.code)
 		return rc;
-	memcpy(world.heard, own.text, sizeof(world.heard));
-	if (own.rank == world.self.rank)
+	if (own.rank == world.self.rank || own.rank == RANK_ALL)
 		return err_set(own.code, "%s", own.text);
+	memcpy(world.heard, own.text, sizeof(world.heard));
 	return err_set(own.code, "rank %d: %s", (int)own.rank, own.text);
 }
 
@@ -151,40 +169,51 @@ static int is_heard(int code, const char *text)
 
 static void verdicts_report(const struct verdict *all, world_report *report, void *context)
 {
+	int is_one = verdicts_are_one(all);
+
 	for (int r = 0; r < world.self.size; r++)
 		if (all[r].code && (!r || (!all[r].is_heard && !strstr(all[0].text, all[r].text))))
-			report(context, r, all[r].text);
+			report(context, is_one || all[r].is_heard ? RANK_ALL : r, all[r].text);
 }
 
-/* Rank 0 hears what the others ended with, and all hear what stands. */
+/* Rank 0 hears what the others ended with, and all hear what stands: also if one of them says nothing. */
 static int farewell(struct verdict *own, world_report *report, void *context)
 {
-	struct verdict *all = world.self.rank ? NULL : mem_alloc((size_t)world.self.size, sizeof(*all));
-	int rc = all || world.self.rank ? verdicts_gather(own, all, FAREWELL_NS) : ERR_NOMEM;
+	int64_t timeout_ns = heartbeat_all_move() ? FAREWELL_NS : GONE_NS;
+	int rc;
 
-	if (all) {
-		verdicts_report(all, report, context);
-		own->code = verdicts_first(all)->code;
+	if (!world.parts || !world.all || !world.last) { /* it failed at the start */
+		if (!world.self.rank)
+			report(context, 0, own->text);
+		return ERR_DEVICE;
 	}
-	mem_free(all);
-	for (int r = 1; r < world.self.size && !rc; r++) {
+	memset(world.all, 0, (size_t)world.self.size * sizeof(*world.all));
+	rc = verdicts_gather(own, world.all, timeout_ns);
+	if (!world.self.rank) {
+		verdicts_report(world.all, report, context);
+		own->code = verdicts_first(world.all)->code;
+	}
+	for (int r = 1; r < world.self.size; r++) {
 		const struct link_part told = {world.self.rank ? LINK_RECEIVE : LINK_SEND,
 		        world.self.rank ? 0 : r, &own->code, sizeof(own->code)};
 
-		if (!world.self.rank || r == world.self.rank)
-			rc = link_exchange_last(world.last, &told, 1, FAREWELL_NS);
+		if ((!world.self.rank || r == world.self.rank) &&
+		        link_exchange_last(world.last, &told, 1, world.self.rank ? 2 * timeout_ns : GONE_NS))
+			rc = ERR_DEVICE;
 	}
 	return rc;
 }
 
 int world_end(int code, world_report *report, void *context)
 {
+	const struct timespec linger = {
+	        .tv_nsec = FAREWELL_NS % 1000000000, .tv_sec = FAREWELL_NS / 1000000000};
 	struct verdict own;
 	struct err why = {0};
 
 	if (world.self.size == 1) {
 		if (code)
-			report(context, 0, err_text());
+			report(context, RANK_ALL, err_text());
 		return code;
 	}
 	if (!code)
@@ -197,12 +226,21 @@ int world_end(int code, world_report *report, void *context)
 	world.all_are_there = !code || !farewell(&own, report, context);
 	if (!world.all_are_there && world.self.rank && !own.is_heard)
 		report(context, world.self.rank, own.text);
+	if (!world.all_are_there && world.self.rank && heartbeat_all_move())
+		nanosleep(&linger, NULL); /* rank 0 may be speaking yet; the job ends when this rank leaves */
 	heartbeat_stop();
 	err_give(&why);
 	link_close(world.link);
 	link_close(world.last);
+	mem_free(world.all);
+	mem_free(world.parts);
 	world.self = (struct world){.size = 1, .local_size = 1};
 	return own.code;
+}
+
+int world_can_free(int code)
+{
+	return !code || code == ERR_STOPPED || world.self.size == 1;
 }
 
 void world_leave(void)

@@ -43,11 +43,15 @@ int world_agree(int code);
 
 /* This rank's run is over with `code` and this thread's text. Waits for the others; returns the code that all
  * end with. On rank 0 `report` is called with each error, rank 0's first and those of ranks that say
- * something else after it, before the others are let go: launchers end a job, and what it still has to say,
- * with its first process that fails. Where rank 0 does not answer, a rank reports its own error. After it the
- * world is this process alone, but for world_leave. */
+ * something else after it (rank -1: that of all, or one whose text names its rank), before the others are let
+ * go: launchers end a job, and what it still has to say, with its first process that fails. Where rank 0 does
+ * not answer, a rank reports its own error. After it the world is this process alone, but for world_leave. */
 typedef void world_report(void *context, int rank, const char *text);
 int world_end(int code, world_report *report, void *context);
+
+/* May memory that ranks exchange be freed after `code`? Not where they failed: another rank may be reading
+ * it, and exchanges of other threads are left as they are until the process ends. */
+int world_can_free(int code);
 
 /* Leaves MPI, where all are there to do so. MPI may hang in it: nothing of this run depends on its return. */
 void world_leave(void);

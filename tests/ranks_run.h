@@ -8,11 +8,30 @@
 
 static const char *launcher;
 
+/* In the environment of all processes that a test starts, with a value that no other test has. */
+#define JOB_MARK "FERRY_TEST_JOB"
+
+/* Most of the time of a small job is MPI's start, and half of that its look for networks that no test has. */
+static const char *const transport[][2] = {
+        {"OMPI_MCA_pml", "ob1"}, {"OMPI_MCA_btl", "self,vader"}, {"OMPI_MCA_mpi_yield_when_idle", "1"}};
+
+static inline void ranks_any_transport(void)
+{
+	for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
+		unsetenv(transport[i][0]);
+}
+
 /* 0, and a line that names the test, where ranks cannot be started. */
 static inline int ranks_begin(const char *test)
 {
 	launcher = getenv("FERRY_MPIRUN");
 	if (launcher && *launcher) {
+		char mark[32];
+
+		snprintf(mark, sizeof(mark), "%d", (int)getpid());
+		setenv(JOB_MARK, mark, 1);
+		for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
+			setenv(transport[i][0], transport[i][1], 0);
 		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
 		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 		return 1;

@@ -3,47 +3,151 @@
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
 /* Ranks that die or stand still: the job ends as a whole, says which it was, and what was committed is good.
- * FERRY_RANKS_ROUNDS sets how many are killed. */
+ * FERRY_RANKS_ROUNDS sets how many are killed, and stopped; FERRY_CAMPAIGN_SEED, which and when. */
 #include "tests/ranks_job.h"
 
-static void test_killed(void **state)
+#include "base/err.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+
+enum { ENDS_IN_MS = 20000 }; /* whatever the machine does beside; how long it took is told */
+
+static double longest_s;
+
+static int rounds_of(int usual)
 {
 	const char *text = getenv("FERRY_RANKS_ROUNDS");
-	int rounds = text ? atoi(text) : 1;
 
-	(void)state;
-	for (int round = 0; round < rounds; round++) {
-		int victim = (int)rng_below(11, 1, (uint64_t)round, RANKS);
-		int lines = 4 + (int)rng_below(11, 2, (uint64_t)round, 8);
-		pid_t pids[RANKS], launched;
-
-		remove_run("killed");
-		launched = run_begin(pids, "killed", SLOW, lines);
-		sleep_ms((int)rng_below(11, 3, (uint64_t)round, 60));
-		kill(pids[victim], SIGKILL);
-		assert_int_not_equal(run_wait(launched), 0);
-		assert_gone(pids);
-		assert_goes_on("killed", "max_steps=24 save_steps=3");
-	}
+	return text ? atoi(text) : usual;
 }
 
-/* One that is stopped is named by those that wait for it. */
+static int draw(int what, int round, int below)
+{
+	const char *text = getenv("FERRY_CAMPAIGN_SEED");
+
+	return (int)rng_below(
+	        text ? strtoull(text, NULL, 10) : 11, (uint64_t)what, (uint64_t)round, (uint64_t)below);
+}
+
+/* The job's exit code; it and all of its processes end. */
+static int job_wait(pid_t launched)
+{
+	int64_t begin_ns = clock_now_ns();
+	double seconds;
+	int code;
+
+	for (int ms = 0; is_running(launched); ms += 5) {
+		if (ms > ENDS_IN_MS) {
+			job_kill();
+			fail_msg("the job does not end: %s", ferry_said());
+		}
+		sleep_ms(5);
+	}
+	code = run_wait(launched);
+	job_check_gone();
+	seconds = 1e-9 * (double)(clock_now_ns() - begin_ns);
+	longest_s = seconds > longest_s ? seconds : longest_s;
+	return code;
+}
+
+/* Every byte of all checkpoints of a run; the newest one's step. */
+static int64_t checkpoints_verify(const char *out)
+{
+	char dir[400], **names = NULL;
+	int64_t newest = 0;
+	size_t count = 0;
+
+	snprintf(dir, sizeof(dir), "%s/%s", work_dir, out);
+	if (file_kind_of(dir) != FILE_DIR)
+		return 0;
+	assert_int_equal(file_list_dir(dir, &names, &count), 0);
+	for (size_t i = 0; i < count; i++) {
+		int64_t step = checkpoint_step_of(names[i]);
+		char *path = file_join(dir, names[i]);
+
+		if (step >= 0 && checkpoint_verify(path, NULL, NULL))
+			fail_msg("%s", err_text());
+		newest = step > newest ? step : newest;
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return newest;
+}
+
+#define STEPS "max_steps=18 save_steps=3 "
+
+/* Killed at any time: in MPI's start, while loading, in a step, while saving, at the end. */
+static void test_killed(void **state)
+{
+	int rounds = rounds_of(5), never = 0;
+	int64_t begin_ns = clock_now_ns(), span_ms;
+	char command[4096];
+
+	(void)state;
+	command_make(command, sizeof(command), "whole", STEPS);
+	assert_int_equal(ranks_wait(command), 0);
+	span_ms = (clock_now_ns() - begin_ns) / 1000000;
+	command_make(command, sizeof(command), "killed", STEPS);
+	longest_s = 0;
+	for (int round = 0; round < rounds; round++) {
+		int victim = draw(1, round, RANKS), other = 1 + draw(2, round, 4), code;
+		pid_t launched, pid;
+
+		remove_run("killed");
+		launched = run_start(command);
+		sleep_ms(draw(3, round, (int)span_ms));
+		while (!(pid = job_rank(victim)) && is_running(launched))
+			sleep_ms(1);
+		if (!pid || kill(pid, SIGKILL))
+			never++;
+		code = job_wait(launched);
+		if (run_has("killed/model") ? code : !code)
+			fail_msg("exit %d: %s", code, ferry_said());
+		checkpoints_verify("killed");
+		assert_goes_on(other, "killed", STEPS);
+		assert_near_runs("whole", "killed", 5e-6, "killed and resumed");
+	}
+	print_message("%d killed, %d of them had ended before; the longest end took %.1f s\n", rounds, never,
+	        longest_s);
+}
+
+/* One that is stopped is named by those that wait for it, whatever it does. */
 static void test_stands_still(void **state)
+{
+	int rounds = rounds_of(1);
+
+	(void)state;
+	longest_s = 0;
+	for (int round = 0; round < rounds; round++) {
+		int victim = draw(4, round, RANKS);
+		pid_t pids[RANKS], launched;
+		char text[80];
+
+		remove_run("still");
+		launched = run_begin(pids, "still", SLOW "watchdog_timeout=1", 1 + draw(5, round, 9));
+		sleep_ms(draw(6, round, 60));
+		kill(pids[victim], SIGSTOP);
+		assert_int_equal(job_wait(launched), 1);
+		snprintf(text, sizeof(text), "rank %d (process %d) has not moved", victim, (int)pids[victim]);
+		assert_said(text);
+		checkpoints_verify("still");
+	}
+	print_message("%d stopped; the longest end took %.1f s\n", rounds, longest_s);
+}
+
+/* All of them are stopped for longer than the watchdog's time, as a scheduler does, and go on. */
+static void test_all_stand_still(void **state)
 {
 	pid_t pids[RANKS], launched;
 
 	(void)state;
-	for (int victim = getenv("FERRY_RANKS_ROUNDS") ? 0 : 1; victim < 2; victim++) {
-		char text[80];
-
-		remove_run("still");
-		launched = run_begin(pids, "still", SLOW "watchdog_timeout=1", 3);
-		kill(pids[victim], SIGSTOP);
-		assert_int_not_equal(run_wait(launched), 0);
-		snprintf(text, sizeof(text), "rank %d (process %d) has not moved", victim, (int)pids[victim]);
-		assert_said(text);
-		assert_gone(pids);
-	}
+	launched = run_begin(pids, "paused", SLOW "watchdog_timeout=1", 2);
+	for (int r = 0; r < RANKS; r++)
+		kill(pids[r], SIGSTOP);
+	sleep_ms(3500);
+	for (int r = 0; r < RANKS; r++)
+		kill(pids[r], SIGCONT);
+	assert_int_equal(job_wait(launched), 0);
 }
 
 int main(void)
@@ -51,6 +155,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_killed),
 	        cmocka_unit_test(test_stands_still),
+	        cmocka_unit_test(test_all_stand_still),
 	};
 	int failed;
 

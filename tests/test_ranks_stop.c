@@ -22,8 +22,8 @@ static void test_told_to_stop(void **state)
 		assert_int_equal(run_wait(launched), 3);
 		assert_said(round ? "stopped by SIGUSR1" : "stopped by SIGTERM");
 		assert_said("resume_from_checkpoint=auto");
-		assert_gone(pids);
-		assert_goes_on("told", "max_steps=24");
+		job_check_gone();
+		assert_goes_on(RANKS, "told", "max_steps=24");
 		assert_same_runs("whole", "told", "stopped and resumed");
 	}
 }

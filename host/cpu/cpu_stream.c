@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "host/cpu/cpu_device.h"
+#include "host/heartbeat.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -155,6 +156,7 @@ static void *stream_main(void *argument)
 		run_item(stream, &item, index);
 		pthread_mutex_lock(&stream->lock);
 		atomic_store_explicit(&stream->done, index, memory_order_release);
+		heartbeat_progress();
 		if (stream->waiter_count)
 			pthread_cond_broadcast(&stream->progress);
 	}

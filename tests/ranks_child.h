@@ -1,0 +1,224 @@
+/* A rank of `ferry` in which something fails: a test program that is started as "PROGRAM as-ferry FAULT
+ * ARGS".
+ *
+ * FAULT is RANK:WHAT:N:HOW. The N-th time that rank RANK asks for memory, a file, MPI, a thread or a mapping,
+ * it is refused (once, or from there on), or the rank dies, or stops, or sleeps. Faults lie under the whole
+ * command: only calls of this program's own code are counted, not those that MPI makes for itself. When a
+ * rank ends by itself, it leaves its exit code, its error and what it counted in $FERRY_TEST_RECORDS/rank-N.
+ *
+ * The functions that are refused stand here under their own names: the linker takes them before those of the
+ * shared libraries.
+ */
+#ifndef FERRY_TESTS_RANKS_CHILD_H
+#define FERRY_TESTS_RANKS_CHILD_H
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum child_what {
+	CHILD_MEMORY,
+	CHILD_FILE,
+	CHILD_MPI,
+	CHILD_THREAD,
+	CHILD_MAP,
+	CHILD_FLIP,
+	CHILD_WHAT_COUNT
+};
+enum child_how { CHILD_ONCE, CHILD_ON, CHILD_KILL, CHILD_STOP, CHILD_SLEEP, CHILD_HOW_COUNT };
+static const char *const child_whats[] = {"memory", "file", "mpi", "thread", "map", "flip"};
+static const char *const child_hows[] = {"once", "on", "kill", "stop", "sleep"};
+
+static struct {
+	int is_here, rank;
+	enum child_what what;
+	enum child_how how;
+	long at;
+	atomic_long seen[CHILD_WHAT_COUNT];
+} child;
+
+/* Counts a call; 1 where it is to be refused. */
+static int child_refuses(enum child_what what)
+{
+	long n = atomic_fetch_add(&child.seen[what], 1) + 1;
+
+	if (!child.is_here || what != child.what || n < child.at || (n > child.at && child.how != CHILD_ON))
+		return 0;
+	if (child.how == CHILD_KILL)
+		raise(SIGKILL);
+	if (child.how == CHILD_STOP)
+		kill(getpid(), SIGSTOP);
+	if (child.how == CHILD_SLEEP)
+		sleep(3);
+	return child.how == CHILD_ONCE || child.how == CHILD_ON;
+}
+
+static int child_file(void *context, const struct file_call *call)
+{
+	static const int errors[] = {EIO, ENOSPC};
+
+	(void)context;
+	(void)call;
+	return child_refuses(CHILD_FILE) ? errors[child.at & 1] : 0;
+}
+
+/* ---- what is refused ---- */
+
+#ifdef FERRY_MPI
+#include <mpi.h>
+
+int MPI_Isend(const void *values, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
+        MPI_Request *request)
+{
+	if (child_refuses(CHILD_MPI))
+		return MPI_ERR_OTHER;
+	return PMPI_Isend(values, count, type, peer, tag, comm, request);
+}
+
+/* Of what is received a bit may flip: of gradients, which are many. */
+static char *child_flipped;
+
+int MPI_Irecv(
+        void *values, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request)
+{
+	if (child_refuses(CHILD_MPI))
+		return MPI_ERR_OTHER;
+	if (count >= 2048 && child.what == CHILD_FLIP && child_refuses(CHILD_FLIP))
+		child_flipped = (char *)values + count / 2 / 4 * 4 + 3;
+	return PMPI_Irecv(values, count, type, peer, tag, comm, request);
+}
+
+int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+	int result = child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Testall(count, requests, done, statuses);
+
+	if (!result && *done && child_flipped) {
+		*child_flipped ^= 1;
+		child_flipped = NULL;
+	}
+	return result;
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
+{
+	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Init_thread(argc, argv, wanted, provided);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *part)
+{
+	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Comm_split_type(comm, type, key, info, part);
+}
+
+int MPI_Bcast(void *values, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Bcast(values, count, type, root, comm);
+}
+#endif
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *context)
+{
+	int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+	if (child_refuses(CHILD_THREAD))
+		return EAGAIN;
+	*(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+	return create(thread, attr, run, context);
+}
+
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	if (child_refuses(CHILD_MAP)) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
+}
+
+/* ---- being a rank ---- */
+
+static int child_own_rank(void)
+{
+	const char *text = getenv("OMPI_COMM_WORLD_RANK");
+
+	text = text ? text : getenv("PMI_RANK");
+	return text ? atoi(text) : 0;
+}
+
+static void child_record(int code)
+{
+	const char *dir = getenv("FERRY_TEST_RECORDS");
+	char path[600], text[ERR_TEXT_BYTES + 200];
+	int len, fd;
+
+	snprintf(path, sizeof(path), "%s/rank-%d", dir ? dir : ".", child_own_rank());
+	fd = dir ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+	if (fd < 0)
+		return;
+	atomic_store(&child.seen[CHILD_MEMORY], mem_fault_arm(0, MEM_FAULT_ONCE));
+	len = snprintf(text, sizeof(text), "%d", code);
+	for (int w = 0; w < CHILD_WHAT_COUNT; w++)
+		len += snprintf(text + len, sizeof(text) - (size_t)len, " %ld", atomic_load(&child.seen[w]));
+	snprintf(text + len, sizeof(text) - (size_t)len, "\n%s", code ? err_text() : "");
+	if (write(fd, text, strlen(text)) < 0) /* a signal's handler may be here: no stdio */
+		return;
+	close(fd);
+}
+
+/* cli_main ends ranks by it. */
+void _exit(int code)
+{
+	child_record(code);
+	syscall(SYS_exit_group, code);
+	for (;;)
+		;
+}
+
+/* RANK:WHAT:N:HOW; 0 where it is none. */
+static int child_read(const char *text)
+{
+	char what[16], how[16];
+
+	if (sscanf(text, "%d:%15[a-z]:%ld:%15[a-z]", &child.rank, what, &child.at, how) != 4)
+		return 0;
+	while (child.what < CHILD_WHAT_COUNT && strcmp(child_whats[child.what], what))
+		child.what++;
+	while (child.how < CHILD_HOW_COUNT && strcmp(child_hows[child.how], how))
+		child.how++;
+	return child.what < CHILD_WHAT_COUNT && child.how < CHILD_HOW_COUNT;
+}
+
+/* The program's own main calls it first: is this a rank? Then it does not return. */
+static inline void child_main(int argc, char *argv[])
+{
+	if (argc < 3 || strcmp(argv[1], "as-ferry"))
+		return;
+	if (!child_read(argv[2])) {
+		fprintf(stderr, "%s: no fault: %s\n", argv[0], argv[2]);
+		exit(2);
+	}
+	child.is_here = child.rank == child_own_rank();
+	argv[2] = argv[0];
+	file_hook_set(child_file, NULL);
+	mem_fault_arm(child.is_here && child.what == CHILD_MEMORY ? child.at : 0,
+	        child.how == CHILD_ON ? MEM_FAULT_FOREVER : MEM_FAULT_ONCE);
+	argc = cli_main(argc - 2, argv + 2);
+	fflush(NULL);
+	_exit(argc);
+}
+
+#endif

@@ -1,0 +1,311 @@
+/* links: cli */
+/* not: asan */
+/* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
+
+/* Something fails on one rank of several: memory, files, MPI, threads, mappings, at any call of any part of a
+ * run. All ranks end with one exit code and one error that names the rank, which is told once; nothing hangs
+ * and nothing is left; checkpoints that stand are whole, and the run goes on from them. The ranks are this
+ * very program (ranks_child.h).
+ *
+ * FERRY_RANKS_FAULTS sets how many faults are drawn, from FERRY_CAMPAIGN_SEED; each complaint can be repeated
+ * by its number (FERRY_RANKS_FIRST). */
+#include "tests/ranks_child.h"
+#include "tests/ranks_job.h"
+
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+
+enum { HANG_SECONDS = 40 };
+
+/* What a run is, beside the rest; a fault may fall into any part of it. */
+static const struct scenario {
+	const char *name, *more;
+	int resumes;
+} scenarios[] = {
+        {"saving beside the steps", "save_steps=2 save_total_limit=0", 0},
+        {"resuming", "save_steps=3 optimizer_state=bf16", 1},
+        {"replicas", "save_steps=2 sharding_strategy=NO_SHARD check_replicas=1 eval_steps=2 eval_data=DATA",
+                0},
+        {"everything on the device", "cpu_offload=off save_steps=0 save_first_step=on", 0},
+        {"activations leave", "activations=offload save_steps=2 save_total_limit=1 wrap_policy=none", 1},
+};
+enum { SCENARIO_COUNT = sizeof(scenarios) / sizeof(*scenarios), STEPS = 5 };
+
+struct fault {
+	int scenario, rank;
+	enum child_what what;
+	enum child_how how;
+	long at;
+};
+
+/* How a job ended. */
+struct ended {
+	int code, is_hung;
+	double seconds;
+	int codes[RANKS]; /* -1: the rank left no record */
+	long seen[RANKS][CHILD_WHAT_COUNT];
+	char texts[RANKS][ERR_TEXT_BYTES];
+};
+
+static char self[400];
+static int complaint_count, tolerated_count, unrecorded_count;
+static int64_t number; /* of the fault in the campaign */
+
+__attribute__((format(printf, 3, 4))) static void complain(
+        const struct fault *f, const struct ended *e, const char *fmt, ...)
+{
+	char text[2000];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	print_error(
+	        "\nfault %lld, rank %d, %s %ld %s, %s: %s\nexit %d after %.1f s, codes %d %d %d; said:\n%s\n",
+	        (long long)number, f->rank, child_whats[f->what], f->at, child_hows[f->how],
+	        scenarios[f->scenario].name, text, e->code, e->seconds, e->codes[0], e->codes[1], e->codes[2],
+	        ferry_said());
+	complaint_count++;
+}
+
+/* ---- one job ---- */
+
+static void record_read(struct ended *e, int rank)
+{
+	char path[400];
+	FILE *f;
+	size_t len = 0;
+
+	e->codes[rank] = -1;
+	e->texts[rank][0] = 0;
+	snprintf(path, sizeof(path), "%s/records/rank-%d", work_dir, rank);
+	f = fopen(path, "r");
+	if (!f)
+		return;
+	assert_int_equal(fscanf(f, "%d", &e->codes[rank]), 1);
+	for (int w = 0; w < CHILD_WHAT_COUNT; w++)
+		assert_int_equal(fscanf(f, "%ld", &e->seen[rank][w]), 1);
+	(void)getc(f);
+	len = fread(e->texts[rank], 1, sizeof(e->texts[rank]) - 1, f);
+	e->texts[rank][len] = 0;
+	fclose(f);
+}
+
+static void job_run(struct ended *e, const struct fault *f, const char *out)
+{
+	char command[4096], more[700], path[400], *data;
+	int64_t begin_ns;
+	pid_t launched;
+
+	snprintf(more, sizeof(more), "%s", scenarios[f->scenario].more);
+	data = strstr(more, "DATA");
+	if (data)
+		snprintf(data, sizeof(more) - (size_t)(data - more), "%s", tiny.data);
+	if (scenarios[f->scenario].resumes)
+		snprintf(more + strlen(more), sizeof(more) - strlen(more),
+		        " resume_from_checkpoint=%s/first/checkpoint-000002", work_dir);
+	snprintf(command, sizeof(command),
+	        "%s --oversubscribe --bind-to none -n %d %s as-ferry %d:%s:%ld:%s train model=%s data=%s "
+	        "output_dir=%s/%s " SETTINGS "max_steps=%d watchdog_timeout=20 %s",
+	        launcher, RANKS, self, f->rank, child_whats[f->what], f->at, child_hows[f->how], tiny.dir,
+	        tiny.data, work_dir, out, STEPS, more);
+	remove_run(out);
+	remove_run("records");
+	snprintf(path, sizeof(path), "%s/records", work_dir);
+	assert_int_equal(mkdir(path, 0777), 0);
+	setenv("FERRY_TEST_RECORDS", path, 1);
+	begin_ns = clock_now_ns();
+	launched = run_start(command);
+	e->is_hung = 0;
+	while (is_running(launched) && !e->is_hung) {
+		sleep_ms(5);
+		e->is_hung = clock_now_ns() - begin_ns > HANG_SECONDS * (int64_t)1000000000;
+	}
+	if (e->is_hung)
+		job_kill();
+	e->code = run_wait(launched);
+	e->seconds = 1e-9 * (double)(clock_now_ns() - begin_ns);
+	for (int r = 0; r < RANKS; r++)
+		record_read(e, r);
+}
+
+/* ---- what must hold ---- */
+
+static int count_of(const char *text, const char *part)
+{
+	int count = 0;
+
+	for (const char *at = text; (at = strstr(at, part)); at++)
+		count++;
+	return count;
+}
+
+/* Checkpoints that stand are whole; *temporary counts what is not one. Returns their number. */
+static int checkpoints_check(const struct fault *f, const struct ended *e, const char *out, int *temporary)
+{
+	char dir[400], **names = NULL;
+	size_t count = 0;
+	int found = 0;
+
+	*temporary = 0;
+	snprintf(dir, sizeof(dir), "%s/%s", work_dir, out);
+	if (file_kind_of(dir) != FILE_DIR)
+		return 0;
+	assert_int_equal(file_list_dir(dir, &names, &count), 0);
+	for (size_t i = 0; i < count; i++) {
+		char *path = file_join(dir, names[i]);
+
+		*temporary += strstr(names[i], ".tmp") != NULL;
+		if (checkpoint_step_of(names[i]) >= 0 && ++found && checkpoint_verify(path, NULL, NULL))
+			complain(f, e, "%s is not whole: %s", names[i], err_text());
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return found;
+}
+
+/* The words of what was refused. */
+static int is_reason(const struct fault *f, const char *text)
+{
+	switch (f->what) {
+	case CHILD_MEMORY:
+		return strstr(text, "out of memory") != NULL;
+	case CHILD_FILE:
+		return strstr(text, strerror(EIO)) || strstr(text, strerror(ENOSPC)) ||
+		       strstr(text, work_dir); /* a file whose kind could not be told is of the wrong kind */
+	case CHILD_MPI:
+		return strstr(text, "MPI") != NULL;
+	case CHILD_THREAD:
+		return strstr(text, "thread") != NULL;
+	default:
+		return strstr(text, "memory") != NULL || strstr(text, strerror(ENOMEM)) != NULL;
+	}
+}
+
+/* One code on all ranks, one error, that of the rank. */
+static void failure_check(const struct fault *f, const struct ended *e)
+{
+	char *said = mem_strdup(ferry_said()), name[32];
+
+	snprintf(name, sizeof(name), "rank %d: ", f->rank);
+	if (e->code > 5)
+		complain(f, e, "no exit code of ferry");
+	for (int r = 0; r < RANKS; r++) {
+		if (e->codes[r] < 0 && f->what == CHILD_MPI && f->how == CHILD_ON) {
+			unrecorded_count++; /* a rank that can say nothing leaves, and the launcher ends the
+			                       rest */
+		} else if (e->codes[r] < 0) {
+			complain(f, e, "rank %d left no record", r);
+		} else if (e->codes[r] != e->code) {
+			complain(f, e, "rank %d ended with %d", r, e->codes[r]);
+		} else if (r != f->rank && !strstr(e->texts[r], name)) {
+			complain(f, e, "rank %d does not name it: %s", r, e->texts[r]);
+		} else if (!is_reason(f, e->texts[r])) {
+			complain(f, e, "rank %d has another reason: %s", r, e->texts[r]);
+		}
+	}
+	if (count_of(said, "ferry train: ") != 1 && !(f->what == CHILD_MPI && f->how == CHILD_ON))
+		complain(f, e, "the error is told %d times", count_of(said, "ferry train: "));
+	else if (!strstr(said, "ferry train: ") || !strstr(strstr(said, "ferry train: "), name))
+		complain(f, e, "the rank is not named");
+	mem_free(said);
+}
+
+static void fault_try(const struct fault *f)
+{
+	struct ended e = {0};
+	int temporary, found;
+
+	job_run(&e, f, "bad");
+	job_check_gone();
+	found = checkpoints_check(f, &e, "bad", &temporary);
+	if (e.is_hung) {
+		complain(f, &e, "hangs");
+	} else if (e.code) {
+		failure_check(f, &e);
+		if (temporary && !(f->rank == 0 && f->how == CHILD_ON && f->what == CHILD_FILE))
+			complain(f, &e, "%d temporary directories are left", temporary);
+	} else {
+		tolerated_count++;
+		for (int r = 0; r < RANKS; r++)
+			if (e.codes[r])
+				complain(f, &e, "rank %d ended with %d", r, e.codes[r]);
+		if (!found || temporary)
+			complain(f, &e, "%d checkpoints, %d temporary directories", found, temporary);
+	}
+}
+
+/* ---- the campaign ---- */
+
+/* How often each rank asks for each thing in each scenario, where nothing fails. */
+static long asked[SCENARIO_COUNT][RANKS][CHILD_WHAT_COUNT];
+
+static void scenario_count(int scenario)
+{
+	struct fault none = {.scenario = scenario, .what = CHILD_MEMORY, .at = 1L << 40};
+	struct ended e = {0};
+
+	if (asked[scenario][0][CHILD_MEMORY])
+		return;
+	job_run(&e, &none, scenario ? "count" : "first");
+	if (e.code)
+		fail_msg("%s: %s", scenarios[scenario].name, ferry_said());
+	memcpy(asked[scenario], e.seen, sizeof(e.seen));
+}
+
+static int draw(uint64_t what, int below)
+{
+	const char *text = getenv("FERRY_CAMPAIGN_SEED");
+
+	return (int)rng_below(text ? strtoull(text, NULL, 10) : 1, what, (uint64_t)number, (uint64_t)below);
+}
+
+static void test_faults(void **state)
+{
+	const char *count = getenv("FERRY_RANKS_FAULTS"), *first = getenv("FERRY_RANKS_FIRST");
+	int64_t end = (first ? atoll(first) : 0) + (count ? atoll(count) : 8);
+
+	(void)state;
+	scenario_count(0); /* the others resume from it */
+	for (number = first ? atoll(first) : 0; number < end; number++) {
+		struct fault f = {.scenario = draw(1, SCENARIO_COUNT),
+		        .rank = draw(2, RANKS),
+		        .what = (enum child_what)draw(3, CHILD_FLIP),
+		        .how = draw(4, 3) ? CHILD_ONCE : CHILD_ON};
+		long most;
+
+		scenario_count(f.scenario);
+		if (f.what == CHILD_THREAD ||
+		        f.what == CHILD_MAP) /* few: the other kinds have more to show */
+			f.what = draw(5, 4) ? (enum child_what)draw(6, CHILD_THREAD) : f.what;
+		most = asked[f.scenario][f.rank][f.what];
+		if (!most)
+			continue;
+		f.at = 1 + draw(7, (int)most);
+		fault_try(&f);
+		if (number % 50 == 49)
+			print_message("%lld faults: %d complaints, %d without effect\n",
+			        (long long)number + 1, complaint_count, tolerated_count);
+	}
+	print_message("%d complaints; %d faults did not end the run; %d ranks were ended by the launcher\n",
+	        complaint_count, tolerated_count, unrecorded_count);
+	assert_int_equal(complaint_count, 0);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_faults),
+	};
+	int failed;
+
+	child_main(argc, argv);
+	if (!ranks_begin("test_ranks_inject"))
+		return 0;
+	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	ferry_run_begin("ranks-inject");
+	tiny_model(&tiny);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
