@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static atomic_llong request_count; /* since mem_fault_arm */
 static atomic_llong fail_at;       /* 0: never */
@@ -111,6 +114,36 @@ char *mem_printf(const char *fmt, ...)
 void mem_free(void *block)
 {
 	free(block);
+}
+
+void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes)
+{
+	char *to = dst;
+	const char *from = src;
+
+#ifdef __SSE2__
+	size_t head = -(uintptr_t)to % 64;
+
+	if (len_bytes >= 256) {
+		memcpy(to, from, head);
+		to += head;
+		from += head;
+		len_bytes -= head;
+		for (; len_bytes >= 64; to += 64, from += 64, len_bytes -= 64) { /* a line at once */
+			__m128i a = _mm_loadu_si128((const __m128i *)from);
+			__m128i b = _mm_loadu_si128((const __m128i *)(from + 16));
+			__m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
+			__m128i d = _mm_loadu_si128((const __m128i *)(from + 48));
+
+			_mm_stream_si128((__m128i *)to, a);
+			_mm_stream_si128((__m128i *)(to + 16), b);
+			_mm_stream_si128((__m128i *)(to + 32), c);
+			_mm_stream_si128((__m128i *)(to + 48), d);
+		}
+		_mm_sfence(); /* before whoever is told of them reads them */
+	}
+#endif
+	memcpy(to, from, len_bytes);
 }
 
 int64_t mem_fault_arm(int64_t after_count, enum mem_fault kind)

@@ -27,6 +27,10 @@ char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* NULL is allowed. */
 void mem_free(void *block);
 
+/* memcpy of bytes that this processor will not read soon: where it can it stores them past its caches, so
+ * that what is there stays. */
+void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes);
+
 enum mem_fault { MEM_FAULT_ONCE, MEM_FAULT_FOREVER };
 
 /* The after_count-th request from now (1 = the next) fails, and with MEM_FAULT_FOREVER all later ones

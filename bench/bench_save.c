@@ -16,18 +16,22 @@
 
 /* Saving the state of a model in training, beside writes and an fsync of as many bytes: a whole save while
  * nothing else happens, one that runs beside a training step, and what that does to the step, and the export
- * of the weights. "Raw" is the better of two ways to write: by way of the page cache, whole pieces one after
- * the other, and past it, by two threads from huge pages. Each round measures all of it in turn, and each
- * file is a new one. */
+ * of the weights. "Raw" is the best of three ways to write: by way of the page cache, whole pieces one after
+ * the other (in the first round only, where it is far behind), and past it from huge pages, small pieces by
+ * two threads, or large ones by one. Each round measures all of it in turn, and each file is a new one. */
 
-enum { ROUNDS = 3, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
-enum raw { RAW_CACHED, RAW_DIRECT, RAW_COUNT };
+enum { ROUNDS = 4, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
+enum raw { RAW_CACHED, RAW_DIRECT, RAW_DIRECT_LARGE, RAW_COUNT };
 
-struct round {
-	double raw_s[RAW_COUNT], save_s, save_cpu_s, export_s;
+struct pair {
 	double step_s, step_save_s, step_after_s; /* alone; while a save runs; the one behind it */
 	double disk_wait_s;
 	int is_within; /* the save was done before the step was */
+};
+
+struct round {
+	double raw_s[RAW_COUNT], save_s, save_cpu_s, export_s;
+	struct pair pairs[PAIRS];
 	int64_t extra_bytes, export_extra_bytes;
 };
 
@@ -61,50 +65,63 @@ struct raw_write {
 	int fd, errs[2];
 };
 
-static int write_piece(const struct raw_write *w, int64_t piece)
+static int write_pieces(const struct raw_write *w, int64_t piece, int64_t count)
 {
-	int64_t at = piece * PIECE_BYTES, left = w->bench->bytes - at;
+	int64_t at = piece * PIECE_BYTES, left = w->bench->bytes - at, len = count * PIECE_BYTES;
 
 	return file_write_at(w->fd, w->path, w->bench->pieces + piece % RAW_PIECES * PIECE_BYTES,
-	        (size_t)(left < PIECE_BYTES ? left : PIECE_BYTES), at);
+	        (size_t)(left < len ? left : len), at);
 }
 
-static int64_t piece_count(const struct save_bench *b)
+/* The last piece is cut, and not for O_DIRECT. */
+static int64_t last_piece(const struct save_bench *b)
 {
-	return (b->bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+	return (b->bytes + PIECE_BYTES - 1) / PIECE_BYTES - 1;
 }
 
-/* Every second piece; the last one is cut, and not for O_DIRECT. */
+/* Every second piece. */
 static void write_half(void *context, int64_t task, int worker)
 {
 	struct raw_write *w = context;
 
 	(void)worker;
-	for (int64_t p = task; p < piece_count(w->bench) - 1 && !w->errs[task]; p += 2)
-		w->errs[task] = write_piece(w, p);
+	for (int64_t p = task; p < last_piece(w->bench) && !w->errs[task]; p += 2)
+		w->errs[task] = write_pieces(w, p, 1);
+}
+
+static int write_all_pieces(const struct raw_write *w, int64_t at_once)
+{
+	int64_t last = last_piece(w->bench);
+	int rc = 0;
+
+	for (int64_t p = 0; p < last && !rc; p += at_once)
+		rc = write_pieces(w, p, last - p < at_once ? last - p : at_once);
+	return rc;
 }
 
 static int raw_write(const struct save_bench *b, struct pool *two, enum raw raw, double *seconds)
 {
 	char *path = file_join(b->dir, "raw");
 	struct raw_write w = {.bench = b, .path = path, .fd = -1};
-	int64_t begin = clock_now_ns(), last = piece_count(b) - 1;
+	int64_t begin = clock_now_ns();
 	int rc = path ? 0 : ERR_NOMEM;
 
 	if (!rc) {
 		w.fd = file_create(path);
 		rc = w.fd < 0 ? w.fd : 0;
 	}
-	if (!rc && raw == RAW_DIRECT && !file_set_caching(w.fd, FILE_CACHING_OFF)) {
+	if (!rc && raw != RAW_CACHED)
+		file_set_caching(w.fd, FILE_CACHING_OFF);
+	if (!rc && raw == RAW_DIRECT) {
 		pool_run(two, 2, write_half, &w);
 		rc = w.errs[0] ? w.errs[0] : w.errs[1];
-		file_set_caching(w.fd, FILE_CACHING_ON);
-	} else {
-		for (int64_t p = 0; p < last && !rc; p++)
-			rc = write_piece(&w, p);
+	} else if (!rc) {
+		rc = write_all_pieces(&w, raw == RAW_CACHED ? 1 : RAW_PIECES / 2);
 	}
+	if (!rc && raw != RAW_CACHED)
+		file_set_caching(w.fd, FILE_CACHING_ON);
 	if (!rc)
-		rc = write_piece(&w, last);
+		rc = write_pieces(&w, last_piece(b), 1);
 	if (!rc)
 		rc = file_sync(w.fd, path);
 	*seconds = (double)(clock_now_ns() - begin) * 1e-9;
@@ -137,6 +154,21 @@ static int read_snapshot(void *context, int tensor, enum plane plane, int64_t fi
 	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
 }
 
+static int engine_at(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
+{
+	int rc = engine_flush(context);
+
+	*at = rc ? NULL : engine_plane_at(context, tensor, store_planes[plane], first, count);
+	return rc;
+}
+
+static int snapshot_plane_at(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
+{
+	return snapshot_at(context, tensor, store_planes[plane], first, count, at);
+}
+
 static void done_snapshot(void *context, int tensor)
 {
 	if (tensor == PLANE_SOURCE_END)
@@ -167,7 +199,7 @@ static int remove_path(char *path)
 
 static int save_alone(struct save_bench *b, struct round *r, json_t *training)
 {
-	const struct plane_source source = {.context = b->engine, .read = read_plane};
+	const struct plane_source source = {.context = b->engine, .read = read_plane, .at = engine_at};
 	struct checkpoint_save save = save_of(b, &source, training);
 	double begin, cpu;
 	char *path = NULL;
@@ -188,7 +220,7 @@ static int save_alone(struct save_bench *b, struct round *r, json_t *training)
 
 static int export_alone(struct save_bench *b, struct round *r)
 {
-	const struct plane_source source = {.context = b->engine, .read = read_plane};
+	const struct plane_source source = {.context = b->engine, .read = read_plane, .at = engine_at};
 	char *dir = file_join(b->dir, "model");
 	struct hf_export options = {.dir = dir, .existing = HF_EXPORT_REPLACE, .dtype = SAFETENSORS_F32};
 	int64_t before, begin;
@@ -215,41 +247,51 @@ static int step_time(struct save_bench *b, double *seconds)
 	return rc;
 }
 
-static int save_beside(struct save_bench *b, struct round *r, json_t *training)
+/* A step with a save beside it and the one behind it. */
+static int save_beside(struct save_bench *b, struct pair *p, json_t *training)
 {
 	struct snapshot *snapshot = engine_snapshot(b->engine);
 	const struct plane_source source = {
-	        .context = snapshot, .read = read_snapshot, .done = done_snapshot};
+	        .context = snapshot, .read = read_snapshot, .at = snapshot_plane_at, .done = done_snapshot};
 	struct checkpoint_save save = save_of(b, &source, training);
 	int64_t waited = snapshot_wait_ns(snapshot);
 	struct checkpoint_saver *saver = NULL;
-	double before = 0, after = 0;
 	char *path = NULL;
-	int rc = step_time(b, &before), other; /* leaves updates pending, and the caches as steps do */
+	int rc, other;
 
-	if (!rc)
-		rc = step_time(b, &before);
-	if (rc)
-		return rc;
 	engine_snapshot_begin(b->engine);
 	rc = checkpoint_saver_start(&saver, &save);
 	if (rc) {
 		snapshot_end(snapshot);
 		return rc;
 	}
-	rc = step_time(b, &r->step_save_s);
-	r->is_within = checkpoint_saver_is_ready(saver);
+	rc = step_time(b, &p->step_save_s);
+	p->is_within = checkpoint_saver_is_ready(saver);
 	if (!rc)
-		rc = step_time(b, &r->step_after_s);
+		rc = step_time(b, &p->step_after_s);
 	if (rc)
 		snapshot_cancel(snapshot);
 	other = checkpoint_saver_finish(saver, &path);
-	r->disk_wait_s = (double)(snapshot_wait_ns(snapshot) - waited) * 1e-9;
-	if (!rc)
-		rc = step_time(b, &after);
-	r->step_s = 0.5 * (before + after);
+	p->disk_wait_s = (double)(snapshot_wait_ns(snapshot) - waited) * 1e-9;
 	other = other ? other : remove_path(path);
 	return rc ? rc : other;
+}
+
+/* Each pair stands between two steps alone. */
+static int pairs_run(struct save_bench *b, struct round *r, json_t *training)
+{
+	double before = 0, after = 0;
+	int rc = step_time(b, &before); /* leaves updates pending, and the caches as steps do */
+
+	if (!rc)
+		rc = step_time(b, &before);
+	for (int i = 0; i < PAIRS && !rc; i++, before = after) {
+		rc = save_beside(b, &r->pairs[i], training);
+		if (!rc)
+			rc = step_time(b, &after);
+		r->pairs[i].step_s = 0.5 * (before + after);
+	}
+	return rc;
 }
 
 /* ---- figures ---- */
@@ -263,28 +305,45 @@ static double middle(const struct save_bench *b, double (*figure)(const struct r
 	return bench_median(values, ROUNDS);
 }
 
-static double raw_s(const struct round *r)
+static double middle_pair(const struct save_bench *b, double (*figure)(const struct pair *))
 {
-	return r->raw_s[RAW_CACHED] < r->raw_s[RAW_DIRECT] ? r->raw_s[RAW_CACHED] : r->raw_s[RAW_DIRECT];
+	double values[ROUNDS * PAIRS];
+
+	for (int i = 0; i < ROUNDS * PAIRS; i++)
+		values[i] = figure(&b->rounds[i / PAIRS].pairs[i % PAIRS]);
+	return bench_median(values, ROUNDS * PAIRS);
 }
 
-#define FIGURE(name, value)                                                                                  \
-	static double name(const struct round *r)                                                            \
+#define FIGURE(of, name, value)                                                                              \
+	static double name(const struct of *r)                                                               \
 	{                                                                                                    \
 		return value;                                                                                \
 	}
-FIGURE(raw_cached_s, r->raw_s[RAW_CACHED])
-FIGURE(raw_direct_s, r->raw_s[RAW_DIRECT])
-FIGURE(save_s, r->save_s)
-FIGURE(save_cpu_s, r->save_cpu_s)
-FIGURE(save_of_raw, raw_s(r) / r->save_s)
-FIGURE(export_s, r->export_s)
-FIGURE(export_per_raw, raw_s(r) / r->export_s)
-FIGURE(step_s, r->step_s)
-FIGURE(step_save_s, r->step_save_s)
-FIGURE(step_slowdown, r->step_save_s / r->step_s - 1)
-FIGURE(steps_slowdown, (r->step_save_s + r->step_after_s) / (2 * r->step_s) - 1)
-FIGURE(disk_wait_s, r->disk_wait_s)
+FIGURE(round, raw_cached_s, r->raw_s[RAW_CACHED])
+FIGURE(round, raw_direct_s, r->raw_s[RAW_DIRECT])
+FIGURE(round, raw_large_s, r->raw_s[RAW_DIRECT_LARGE])
+FIGURE(round, save_s, r->save_s)
+FIGURE(round, save_cpu_s, r->save_cpu_s)
+FIGURE(round, export_s, r->export_s)
+FIGURE(pair, step_s, r->step_s)
+FIGURE(pair, step_save_s, r->step_save_s)
+FIGURE(pair, step_slowdown, r->step_save_s / r->step_s - 1)
+FIGURE(pair, steps_slowdown, (r->step_save_s + r->step_after_s) / (2 * r->step_s) - 1)
+FIGURE(pair, disk_wait_s, r->disk_wait_s)
+
+/* The best way over all rounds, beside something else of the same round. */
+static double of_raw(const struct save_bench *b, double (*figure)(const struct round *), double part)
+{
+	double (*const ways[RAW_COUNT])(const struct round *) = {raw_cached_s, raw_direct_s, raw_large_s};
+	double values[ROUNDS];
+	int best = 0;
+
+	for (int i = 1; i < RAW_COUNT; i++)
+		best = middle(b, ways[i]) < middle(b, ways[best]) ? i : best;
+	for (int i = 0; i < ROUNDS; i++)
+		values[i] = part * ways[best](&b->rounds[i]) / figure(&b->rounds[i]);
+	return bench_median(values, ROUNDS);
+}
 
 static int64_t most_bytes(const struct save_bench *b)
 {
@@ -300,23 +359,24 @@ static int64_t most_bytes(const struct save_bench *b)
 /* Figures about steps can be below zero by chance; a person sees that they mean nothing then. */
 static json_t *report(const struct save_bench *b)
 {
-	double bytes = 1e-9 * (double)b->bytes, slower = middle(b, step_slowdown);
-	double both = middle(b, steps_slowdown);
+	double bytes = 1e-9 * (double)b->bytes, part = (double)b->export_bytes / (double)b->bytes;
+	double slower = middle_pair(b, step_slowdown), both = middle_pair(b, steps_slowdown);
 	int within = 0;
 
-	for (int i = 0; i < ROUNDS; i++)
-		within += b->rounds[i].is_within;
-	return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:I}",
+	for (int i = 0; i < ROUNDS * PAIRS; i++)
+		within += b->rounds[i / PAIRS].pairs[i % PAIRS].is_within;
+	return json_pack(
+	        "{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:f, s:i, s:f, s:I}",
 	        "parameters", (json_int_t)b->model->parameter_count, "state_bytes", (json_int_t)b->bytes,
 	        "raw_cached_gbps", bytes / middle(b, raw_cached_s), "raw_direct_gbps",
-	        bytes / middle(b, raw_direct_s), "save_gbps", bytes / middle(b, save_s), "save_of_raw",
-	        middle(b, save_of_raw), "save_cpu_s_per_gb", middle(b, save_cpu_s) / bytes, "export_gbps",
-	        1e-9 * (double)b->export_bytes / middle(b, export_s), "export_of_raw",
-	        middle(b, export_per_raw) * (double)b->export_bytes / (double)b->bytes, "step_s",
-	        middle(b, step_s), "step_with_save_s", middle(b, step_save_s), "step_slower",
-	        slower > 0 ? slower : 0.0, "this_and_next_step_slower", both > 0 ? both : 0.0,
-	        "saves_done_within_their_step", within, "disk_wait_s", middle(b, disk_wait_s),
-	        "extra_memory_bytes", (json_int_t)most_bytes(b));
+	        bytes / middle(b, raw_direct_s), "raw_direct_large_gbps", bytes / middle(b, raw_large_s),
+	        "save_gbps", bytes / middle(b, save_s), "save_of_raw", of_raw(b, save_s, 1),
+	        "save_cpu_s_per_gb", middle(b, save_cpu_s) / bytes, "export_gbps",
+	        bytes * part / middle(b, export_s), "export_of_raw", of_raw(b, export_s, part), "pairs",
+	        ROUNDS * PAIRS, "step_s", middle_pair(b, step_s), "step_with_save_s",
+	        middle_pair(b, step_save_s), "step_slower", slower > 0 ? slower : 0.0,
+	        "this_and_next_step_slower", both > 0 ? both : 0.0, "saves_done_within_their_step", within,
+	        "disk_wait_s", middle_pair(b, disk_wait_s), "extra_memory_bytes", (json_int_t)most_bytes(b));
 }
 
 /* ---- the whole ---- */
@@ -414,17 +474,29 @@ static void close_all(struct save_bench *b)
 	mem_free(b->dir);
 }
 
+static int raw_run(struct save_bench *b, struct pool *two, struct round *r)
+{
+	const double *first = b->rounds[0].raw_s;
+	int rc = 0;
+
+	for (int way = RAW_COUNT - 1; way >= 0 && !rc; way--) {
+		if (way == RAW_CACHED && r != b->rounds && first[RAW_CACHED] > 2 * first[RAW_DIRECT])
+			r->raw_s[way] = first[way];
+		else
+			rc = raw_write(b, two, (enum raw)way, &r->raw_s[way]);
+	}
+	return rc;
+}
+
 static int round_run(struct save_bench *b, struct pool *two, struct round *r, json_t *training)
 {
-	int rc = raw_write(b, two, RAW_CACHED, &r->raw_s[RAW_CACHED]);
+	int rc = raw_run(b, two, r);
 
-	if (!rc)
-		rc = raw_write(b, two, RAW_DIRECT, &r->raw_s[RAW_DIRECT]);
 	if (!rc)
 		rc = save_alone(b, r, training);
 	if (!rc)
 		rc = export_alone(b, r);
-	return rc ? rc : save_beside(b, r, training);
+	return rc ? rc : pairs_run(b, r, training);
 }
 
 int bench_save(json_t **result, const struct bench_args *args)

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 #include "host/slab.h"
 
@@ -11,27 +12,28 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum { ALIGN_BYTES = 4096, PART_BYTES = 256 << 10, THREAD_STACK_BYTES = 256 << 10 };
+enum { ALIGN_BYTES = 4096, PART_BYTES = 32 << 10, THREAD_STACK_BYTES = 256 << 10 };
+enum { RUN_BLOCKS = BLOCK_WRITER_SLOTS / 2 }; /* in one request, while as many are filled */
 
 static const int64_t block_bytes = SAFETENSORS_BLOCK_BYTES;
 
 struct block_writer {
 	char *path;
-	int fd, slot_count, thread_count;
+	int fd, slot_count;
 	int is_direct; /* past the page cache */
 	int64_t total_bytes, put_bytes;
-	unsigned char *slots; /* [slot_count][block_bytes]; a slab where threads write, else of base/mem.h */
-	XXH3_state_t *hash;   /* of the block that is being filled; NULL: not wanted */
-	uint64_t *hashes;
+	unsigned char
+	        *slots;   /* [slot_count][block_bytes]; a slab where a thread writes, else of base/mem.h */
+	struct hash hash; /* of the block that is being filled */
+	uint64_t *hashes; /* NULL: not wanted */
 	int64_t hash_count;
-	pthread_t threads[BLOCK_WRITER_THREADS];
-	/* below: under the lock, once there are threads */
+	pthread_t thread;
+	int is_running;
+	/* below: under the lock, once there is the thread; one side waits at a time */
 	pthread_mutex_t lock;
 	pthread_cond_t change;
-	int64_t full_count, taken_count;     /* blocks that are full; that a thread has taken */
-	int64_t written[BLOCK_WRITER_SLOTS]; /* blocks of the slot that are done with */
+	int64_t full_count, written_count; /* blocks, of the file's first ones */
 	int ends;
 	struct err err;
 };
@@ -41,16 +43,27 @@ static unsigned char *slot_of(const struct block_writer *w, int64_t block)
 	return w->slots + block % w->slot_count * block_bytes;
 }
 
-/* ---- threads ---- */
+/* ---- the thread ---- */
 
 /* Pages of a cached file: write-back begins now, and what was begun a ring ago is waited for and dropped. */
-static int bound_cache(const struct block_writer *w, int64_t block)
+static int bound_cache(const struct block_writer *w, int64_t block, int64_t count)
 {
-	int err = file_write_back(w->fd, w->path, block * block_bytes, block_bytes);
+	int64_t at = block * block_bytes, len = count * block_bytes, ring = w->slot_count * block_bytes;
+	int err = file_write_back(w->fd, w->path, at, len);
 
-	if (!err && block >= w->slot_count)
-		err = file_drop_written(w->fd, w->path, (block - w->slot_count) * block_bytes, block_bytes);
+	if (!err && at >= ring)
+		err = file_drop_written(w->fd, w->path, at - ring, len);
 	return err;
+}
+
+/* Full blocks that lie one behind the other, as many as one request may have. */
+static int64_t run_count(const struct block_writer *w)
+{
+	int64_t full = w->full_count - w->written_count;
+	int64_t to_end = w->slot_count - w->written_count % w->slot_count;
+
+	full = full < to_end ? full : to_end;
+	return full < RUN_BLOCKS ? full : RUN_BLOCKS;
 }
 
 static void *write_blocks(void *context)
@@ -59,33 +72,33 @@ static void *write_blocks(void *context)
 
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
-		int64_t block;
+		int64_t block = w->written_count, count;
 		int err = 0;
 
-		while (w->taken_count == w->full_count && !w->ends)
+		while (w->full_count == block && !w->ends)
 			pthread_cond_wait(&w->change, &w->lock);
-		if (w->taken_count == w->full_count)
+		count = run_count(w);
+		if (!count)
 			break;
-		block = w->taken_count++;
 		if (!w->err.code) {
 			pthread_mutex_unlock(&w->lock);
-			err = file_write_at(
-			        w->fd, w->path, slot_of(w, block), (size_t)block_bytes, block * block_bytes);
+			err = file_write_at(w->fd, w->path, slot_of(w, block), (size_t)(count * block_bytes),
+			        block * block_bytes);
 			if (!err && !w->is_direct)
-				err = bound_cache(w, block);
+				err = bound_cache(w, block, count);
 			pthread_mutex_lock(&w->lock);
 		}
 		if (err)
 			err_take(&w->err, err);
-		w->written[block % w->slot_count]++;
-		pthread_cond_broadcast(&w->change);
+		w->written_count += count;
+		pthread_cond_signal(&w->change);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
 }
 
-/* Fewer threads than wanted will do, none will not. Signals are for the others. */
-static int start_threads(struct block_writer *w)
+/* Signals are for the others. */
+static int start_thread(struct block_writer *w)
 {
 	sigset_t all, before;
 	pthread_attr_t attr;
@@ -96,26 +109,22 @@ static int start_threads(struct block_writer *w)
 	pthread_attr_setstacksize(&attr, THREAD_STACK_BYTES);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (w->thread_count < BLOCK_WRITER_THREADS &&
-	        !pthread_create(&w->threads[w->thread_count], &attr, write_blocks, w))
-		w->thread_count++;
+	w->is_running = !pthread_create(&w->thread, &attr, write_blocks, w);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
-	return w->thread_count ? 0
-	                       : err_set(ERR_NOMEM, "%s: the system gives no thread to write it", w->path);
+	return w->is_running ? 0 : err_set(ERR_NOMEM, "%s: the system gives no thread to write it", w->path);
 }
 
-static void join_threads(struct block_writer *w)
+static void join_thread(struct block_writer *w)
 {
-	if (!w->thread_count)
+	if (!w->is_running)
 		return;
 	pthread_mutex_lock(&w->lock);
 	w->ends = 1;
-	pthread_cond_broadcast(&w->change);
+	pthread_cond_signal(&w->change);
 	pthread_mutex_unlock(&w->lock);
-	for (int i = 0; i < w->thread_count; i++)
-		pthread_join(w->threads[i], NULL);
-	w->thread_count = 0;
+	pthread_join(w->thread, NULL);
+	w->is_running = 0;
 }
 
 /* ---- opening ---- */
@@ -129,11 +138,10 @@ static int take_memory(struct block_writer *w, enum block_hashing hashing)
 
 	w->slot_count = is_alone ? 1 : BLOCK_WRITER_SLOTS;
 	if (hashing == BLOCK_HASHING_ON) {
-		w->hash = XXH3_createState();
 		w->hashes = mem_alloc((size_t)blocks, sizeof(*w->hashes));
-		if (!w->hash || !w->hashes)
+		if (!w->hashes)
 			return ERR_NOMEM;
-		XXH3_64bits_reset(w->hash);
+		hash_kernels()->begin(&w->hash);
 	}
 	if (is_alone)
 		slots = mem_alloc_aligned(
@@ -148,7 +156,7 @@ static int take_memory(struct block_writer *w, enum block_hashing hashing)
 int block_writer_open(
         struct block_writer **out, const char *path, int64_t total_bytes, enum block_hashing hashing)
 {
-	struct block_writer *w = mem_alloc(1, sizeof(*w));
+	struct block_writer *w = mem_alloc_aligned(1, sizeof(*w), _Alignof(struct block_writer));
 	int err;
 
 	*out = NULL;
@@ -164,7 +172,7 @@ int block_writer_open(
 	}
 	if (!err && w->slot_count > 1) {
 		w->is_direct = !file_set_caching(w->fd, FILE_CACHING_OFF);
-		err = start_threads(w);
+		err = start_thread(w);
 	}
 	if (err)
 		block_writer_free(w);
@@ -187,56 +195,41 @@ static int hand_over(struct block_writer *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->full_count++;
-	pthread_cond_broadcast(&w->change);
+	pthread_cond_signal(&w->change);
 	pthread_mutex_unlock(&w->lock);
 	return 0;
 }
 
-/* Waits until the slot's earlier blocks are written. */
+/* Waits until what is in the block's slot is written. */
 static int wait_for_slot(struct block_writer *w, int64_t block)
 {
-	int64_t before = block / w->slot_count;
 	int err;
 
 	pthread_mutex_lock(&w->lock);
-	while (w->written[block % w->slot_count] < before && !w->err.code)
+	while (block - w->written_count >= w->slot_count && !w->err.code)
 		pthread_cond_wait(&w->change, &w->lock);
 	err = err_give(&w->err);
 	pthread_mutex_unlock(&w->lock);
 	return err;
 }
 
-int block_writer_room(struct block_writer *w, void **at, int64_t *room_bytes)
+/* `part` bytes, which do not reach beyond the block. They are in the cache after they were hashed. */
+static int put(struct block_writer *w, const unsigned char *from, int64_t part)
 {
 	int64_t block = w->put_bytes / block_bytes, within = w->put_bytes % block_bytes;
-	int64_t left = w->total_bytes - w->put_bytes;
-	int err = w->thread_count && !within ? wait_for_slot(w, block) : 0;
+	int is_full = within + part == block_bytes, ends = w->put_bytes + part == w->total_bytes;
 
-	*at = slot_of(w, block) + within;
-	*room_bytes = block_bytes - within < left ? block_bytes - within : left;
-	return err;
-}
-
-int block_writer_put(struct block_writer *w, int64_t len_bytes)
-{
-	int64_t block = w->put_bytes / block_bytes, within = w->put_bytes % block_bytes;
-	int is_full = within + len_bytes == block_bytes, ends = w->put_bytes + len_bytes == w->total_bytes;
-
-	assert(len_bytes >= 0 && within + len_bytes <= block_bytes);
-	assert(w->put_bytes + len_bytes <= w->total_bytes);
-	if (!len_bytes)
+	if (w->hashes)
+		hash_kernels()->add(&w->hash, from, (size_t)part);
+	mem_copy_past_cache(slot_of(w, block) + within, from, (size_t)part);
+	w->put_bytes += part;
+	if (!is_full && !ends)
 		return 0;
-	w->put_bytes += len_bytes;
-	if (w->hash) {
-		XXH3_64bits_update(w->hash, slot_of(w, block) + within, (size_t)len_bytes);
-		if (is_full || ends) {
-			w->hashes[w->hash_count++] = XXH3_64bits_digest(w->hash);
-			XXH3_64bits_reset(w->hash);
-		}
+	if (w->hashes) {
+		w->hashes[w->hash_count++] = hash_kernels()->end(&w->hash);
+		hash_kernels()->begin(&w->hash);
 	}
-	if (w->slot_count == 1)
-		return is_full || ends ? write_here(w) : 0;
-	return is_full ? hand_over(w) : 0;
+	return w->slot_count == 1 ? write_here(w) : is_full ? hand_over(w) : 0;
 }
 
 int block_writer_append(struct block_writer *w, const void *src, int64_t len_bytes)
@@ -244,29 +237,28 @@ int block_writer_append(struct block_writer *w, const void *src, int64_t len_byt
 	const unsigned char *from = src;
 	int err = 0;
 
+	assert(len_bytes >= 0 && w->put_bytes + len_bytes <= w->total_bytes);
 	while (!err && len_bytes) {
-		int64_t part;
-		void *at;
+		int64_t within = w->put_bytes % block_bytes;
+		int64_t part = len_bytes < PART_BYTES ? len_bytes : PART_BYTES;
 
-		err = block_writer_room(w, &at, &part);
-		if (err)
-			break;
-		part = part < len_bytes ? part : len_bytes;
-		part = part < PART_BYTES ? part : PART_BYTES;
-		memcpy(at, from, (size_t)part);
-		err = block_writer_put(w, part);
+		part = part < block_bytes - within ? part : block_bytes - within;
+		if (w->is_running && !within)
+			err = wait_for_slot(w, w->put_bytes / block_bytes);
+		if (!err)
+			err = put(w, from, part);
 		from += part;
 		len_bytes -= part;
 	}
 	return err;
 }
 
-/* The end of a file that threads wrote. */
-static int finish_threads(struct block_writer *w)
+/* The end of a file that the thread wrote. */
+static int finish_thread(struct block_writer *w)
 {
 	int err;
 
-	join_threads(w);
+	join_thread(w);
 	err = err_give(&w->err);
 	if (err || w->put_bytes % block_bytes == 0)
 		return err;
@@ -283,7 +275,7 @@ int block_writer_finish(struct block_writer *w)
 		return err_set(ERR_INTERNAL, "%s: %" PRId64 " of %" PRId64 " bytes were given", w->path,
 		        w->put_bytes, w->total_bytes);
 	if (w->slot_count > 1)
-		err = finish_threads(w);
+		err = finish_thread(w);
 	if (!err)
 		err = file_sync(w->fd, w->path);
 	if (err)
@@ -312,12 +304,12 @@ void block_writer_free(struct block_writer *w)
 {
 	if (!w)
 		return;
-	if (w->thread_count) { /* unfinished: what is not written yet need not be */
+	if (w->is_running) { /* unfinished: what is not written yet need not be */
 		pthread_mutex_lock(&w->lock);
 		if (!w->err.code)
 			w->err.code = ERR_STOPPED;
 		pthread_mutex_unlock(&w->lock);
-		join_threads(w);
+		join_thread(w);
 	}
 	if (w->fd >= 0)
 		file_abandon(w->fd, w->path);
@@ -328,7 +320,6 @@ void block_writer_free(struct block_writer *w)
 	} else {
 		mem_free(w->slots);
 	}
-	XXH3_freeState(w->hash);
 	mem_free(w->hashes);
 	mem_free(w->path);
 	mem_free(w);

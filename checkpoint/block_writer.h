@@ -1,12 +1,14 @@
 /* A new file, written once from its first byte to its last, at the speed of the disk.
  *
  * Mental model. Bytes are put into blocks of SAFETENSORS_BLOCK_BYTES, a ring of BLOCK_WRITER_SLOTS of them.
- * What has just been put there is hashed while it is in the cache; a full block goes to one of
- * BLOCK_WRITER_THREADS threads, which writes it past the page cache, where the file system can, while the
- * next one is filled. Where it cannot, write-back is begun at once, and pages that are on the disk are
- * dropped, so that the memory that a file costs is the ring either way, however long the file is. The last
- * block, of no round length, is an ordinary write, and so is all of a file of fewer than BLOCK_WRITER_ALONE
- * blocks, which needs no threads.
+ * They are hashed on the way and stored past the caches, which have better use for the room, and in which the
+ * disk's last reading of the ring would stand in the way. Full blocks go to a thread, which writes up to half
+ * the ring at once, past the page cache, where the file system can, while the other half is filled: one large
+ * request keeps a disk as busy as several threads, which would wait for each other where a file grows. Where
+ * the cache cannot be passed, write-back is begun at once, and pages that are on the disk are dropped, so
+ * that the memory that a file costs is the ring either way, however long the file is. The last block, of no
+ * round length, is an ordinary write, and so is all of a file of fewer than BLOCK_WRITER_ALONE blocks, which
+ * needs no thread.
  *
  * One thread fills. An error of a write comes out of the next call, and of every one after it.
  */
@@ -16,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BLOCK_WRITER_SLOTS = 8, BLOCK_WRITER_THREADS = 2, BLOCK_WRITER_ALONE = 4 };
+enum { BLOCK_WRITER_SLOTS = 8, BLOCK_WRITER_ALONE = 4 };
 
 struct block_writer;
 
@@ -27,13 +29,7 @@ enum block_hashing { BLOCK_HASHING_OFF, BLOCK_HASHING_ON };
 int block_writer_open(
         struct block_writer **writer, const char *path, int64_t total_bytes, enum block_hashing hashing);
 
-/* Where the next bytes go: *room_bytes > 0 of them, up to the end of a block, while the file is not full.
- * Waits for a free block. block_writer_put says how many of them are filled; a few hundred KiB at a time are
- * still in the cache when they are hashed. */
-int block_writer_room(struct block_writer *writer, void **at, int64_t *room_bytes);
-int block_writer_put(struct block_writer *writer, int64_t len_bytes);
-
-/* Both, for bytes that lie elsewhere. */
+/* The next bytes, no more than the file still lacks; waits for free blocks. */
 int block_writer_append(struct block_writer *writer, const void *src, int64_t len_bytes);
 
 /* All bytes were put: waits for the writes, fsyncs, closes. A failure is final: remove the file and write it

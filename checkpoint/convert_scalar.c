@@ -1,3 +1,3 @@
 #include "checkpoint/convert_kernel.inc"
 
-const struct convert_kernels convert_kernels_scalar = {"scalar", split_f32, split_f16, check_bf16};
+const struct convert_kernels convert_kernels_scalar = {"scalar", split_f32, split_f16, check_bf16, join_f32};

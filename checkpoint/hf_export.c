@@ -5,13 +5,14 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/hf_dir.h"
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 128 << 10 };
+enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 16 << 10 /* stays in the cache */ };
 
 /* What is being written, and staging. */
 struct work {
@@ -23,6 +24,7 @@ struct work {
 	int shard_count;
 	uint16_t *hi;
 	int16_t *lo;
+	void *out; /* [PIECE_COUNT] as the file has them */
 };
 
 static int64_t tensor_bytes(const struct work *work, int tensor)
@@ -63,19 +65,17 @@ static int alloc_work(struct work *work)
 	work->shard = mem_alloc((size_t)work->model->tensor_count, sizeof(*work->shard));
 	work->hi = mem_alloc(PIECE_COUNT, sizeof(*work->hi));
 	work->lo = mem_alloc(PIECE_COUNT, sizeof(*work->lo));
-	return work->shard && work->hi && work->lo ? 0 : ERR_NOMEM;
+	work->out = mem_alloc(PIECE_COUNT, sizeof(float));
+	return work->shard && work->hi && work->lo && work->out ? 0 : ERR_NOMEM;
 }
 
-static void convert_f32(const struct work *work, float *out, int64_t count)
+static int convert_f16(const struct work *work, const uint16_t *hi, const int16_t *lo, int tensor,
+        int64_t first, int64_t count)
 {
-	for (int64_t i = 0; i < count; i++)
-		out[i] = f32_from_bits(plane_join(work->hi[i], work->lo[i]));
-}
+	uint16_t *out = work->out;
 
-static int convert_f16(const struct work *work, uint16_t *out, int tensor, int64_t first, int64_t count)
-{
 	for (int64_t i = 0; i < count; i++) {
-		float value = f32_from_bits(plane_join(work->hi[i], work->lo[i]));
+		float value = f32_from_bits(plane_join(hi[i], lo[i]));
 
 		out[i] = f16_from_f32(value);
 		if ((out[i] & 0x7c00) == 0x7c00)
@@ -87,41 +87,49 @@ static int convert_f16(const struct work *work, uint16_t *out, int tensor, int64
 	return 0;
 }
 
-/* A piece, as the file has it, at `out`. */
-static int write_piece(struct work *work, void *out, int tensor, int64_t first, int64_t count)
+/* Where these elements of a plane are: in host memory as they are, or read to `piece`. */
+static int plane_get(const void **at, const struct work *work, int tensor, enum plane plane, int64_t first,
+        int64_t count, void *piece)
 {
 	const struct plane_source *source = work->source;
-	int hi_only = work->options->dtype == SAFETENSORS_BF16;
-	int err = source->read(
-	        source->context, tensor, PLANE_HI, first, count, hi_only ? out : (void *)work->hi);
+	int err = 0;
 
-	if (!err && !hi_only)
-		err = source->read(source->context, tensor, PLANE_LO, first, count, work->lo);
-	if (!err && work->options->dtype == SAFETENSORS_F16)
-		return convert_f16(work, out, tensor, first, count);
-	if (!err && work->options->dtype == SAFETENSORS_F32)
-		convert_f32(work, out, count);
-	return err;
+	*at = NULL;
+	if (source->at)
+		err = source->at(source->context, tensor, plane, first, count, at);
+	if (err || *at)
+		return err;
+	*at = piece;
+	return source->read(source->context, tensor, plane, first, count, piece);
 }
 
-/* Straight into the file's blocks: no element is cut by a block's border, because all have one width and the
- * header is a multiple of it. */
+static int write_piece(
+        struct work *work, struct safetensors_writer *writer, int tensor, int64_t first, int64_t count)
+{
+	enum safetensors_dtype dtype = work->options->dtype;
+	const void *hi, *lo;
+	int err = plane_get(&hi, work, tensor, PLANE_HI, first, count, work->hi);
+
+	if (err || dtype == SAFETENSORS_BF16)
+		return err ? err : safetensors_append(writer, hi, (size_t)count * sizeof(uint16_t));
+	err = plane_get(&lo, work, tensor, PLANE_LO, first, count, work->lo);
+	if (!err && dtype == SAFETENSORS_F16)
+		err = convert_f16(work, hi, lo, tensor, first, count);
+	else if (!err)
+		convert_kernels()->join(work->out, hi, lo, count);
+	if (err)
+		return err;
+	return safetensors_append(writer, work->out, (size_t)(count * safetensors_dtype_bits(dtype) / 8));
+}
+
 static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
 {
-	int64_t width = safetensors_dtype_bits(work->options->dtype) / 8, count, room;
-	int64_t end = work->model->tensors[tensor].count;
+	int64_t end = work->model->tensors[tensor].count, count;
 	int err = 0;
-	void *at;
 
 	for (int64_t first = 0; !err && first < end; first += count) {
-		err = safetensors_room(writer, &at, &room);
-		if (err)
-			break;
-		count = room / width < PIECE_COUNT ? room / width : PIECE_COUNT;
-		count = count < end - first ? count : end - first;
-		err = write_piece(work, at, tensor, first, count);
-		if (!err)
-			err = safetensors_put(writer, count * width);
+		count = end - first < PIECE_COUNT ? end - first : PIECE_COUNT;
+		err = write_piece(work, writer, tensor, first, count);
 	}
 	return err;
 }
@@ -329,5 +337,6 @@ out:
 	mem_free(work.shard);
 	mem_free(work.hi);
 	mem_free(work.lo);
+	mem_free(work.out);
 	return err;
 }

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
 
@@ -11,7 +12,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- blocks ---- */
 
@@ -46,7 +46,7 @@ static int read_block(struct checkpoint *checkpoint, struct checkpoint_block *sl
 	err = file_read_at(shard->fd, shard->path, slot->bytes, len, block * SAFETENSORS_BLOCK_BYTES);
 	if (err)
 		return err;
-	if (XXH3_64bits(slot->bytes, len) != file->hashes[block])
+	if (hash_kernels()->of(slot->bytes, len) != file->hashes[block])
 		return checkpoint_fail_block(checkpoint, f, block);
 	slot->file = f;
 	slot->block = block;

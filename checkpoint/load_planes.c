@@ -1,4 +1,5 @@
 #include "checkpoint/crew.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/load_parts.h"
 #include "checkpoint/shard_reader.h"
 
@@ -9,8 +10,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* for a state without an allocation of its own */
-#include <xxhash.h>
 
 enum { SCRATCH_BYTES = SHARD_CHUNK_BYTES + 64 }; /* a chunk, and the rest of a number */
 
@@ -46,7 +45,7 @@ struct block {
 	struct shard_range range;
 	struct shard_reader *reader;
 	unsigned char *scratch;
-	XXH3_state_t hash;
+	struct hash hash;
 };
 
 /* ---- one block ---- */
@@ -112,7 +111,7 @@ static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t
 		err = shard_reader_get(b->reader, &bytes, to, &chunk, &b->range);
 		if (err)
 			return err;
-		XXH3_64bits_update(&b->hash, bytes, (size_t)part);
+		hash_kernels()->add(&b->hash, bytes, (size_t)part);
 		if (bytes != to)
 			memcpy(to, bytes, (size_t)part);
 		to += part;
@@ -165,7 +164,7 @@ static int load_block(struct block *b, const struct job *job)
 	int64_t at = b->range.begin_bytes, end = b->range.end_bytes, part_end;
 	int err = 0;
 
-	XXH3_64bits_reset(&b->hash);
+	hash_kernels()->begin(&b->hash);
 	for (int64_t i = job->first_segment; !err && at < end; at = part_end) {
 		const struct segment *s = NULL;
 		unsigned char *to;
@@ -185,7 +184,7 @@ static int load_block(struct block *b, const struct job *job)
 		else
 			err = stage_bytes(b, s, at, part_end);
 	}
-	if (!err && XXH3_64bits_digest(&b->hash) !=
+	if (!err && hash_kernels()->end(&b->hash) !=
 	                    load->checkpoint->manifest->files[job->file].hashes[job->block])
 		err = checkpoint_fail_block(load->checkpoint, job->file, job->block);
 	return err;

@@ -3,10 +3,10 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 
 #include <inttypes.h>
-#include <xxhash.h>
 
 /* One file in blocks: opens it and holds what reading it needs. */
 struct block_reader {
@@ -45,7 +45,7 @@ static int reader_next(struct block_reader *reader, uint64_t *hash, size_t *part
 	err = file_read_at(reader->fd, reader->path, reader->block, *part, reader->at_bytes);
 	if (err)
 		return err;
-	*hash = XXH3_64bits(reader->block, *part);
+	*hash = hash_kernels()->of(reader->block, *part);
 	reader->at_bytes += (int64_t)*part;
 	return 0;
 }

@@ -74,6 +74,10 @@ struct plane_source {
 	void *context;
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
+	/* Where these elements lie in host memory, one behind the other, unchanged until done; waits as read
+	 * does. *at is NULL for ones that are elsewhere, to be had by read. The callback may be NULL. */
+	int (*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count,
+	        const void **at);
 	/* Nothing more of this tensor will be read, or, with PLANE_SOURCE_END, of any: said by
 	 * checkpoint/save.h, after an error too, so that planes that wait for it may change. May be NULL. */
 	void (*done)(void *context, int tensor);

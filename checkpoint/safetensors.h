@@ -133,10 +133,7 @@ int safetensors_create(struct safetensors_writer **writer, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count, enum safetensors_hashing hashing);
 
-/* The next bytes of the data, tensor after tensor: from where they are, or filled in where they go, which
- * spares a copy (block_writer_room in checkpoint/block_writer.h). */
-int safetensors_room(struct safetensors_writer *writer, void **at, int64_t *room_bytes);
-int safetensors_put(struct safetensors_writer *writer, int64_t len_bytes);
+/* The next bytes of the data, tensor after tensor. */
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
 
 /* All bytes are there: writes what is buffered, fsyncs, closes the file. A failure is final: remove the file

@@ -124,16 +124,6 @@ out:
 	return err;
 }
 
-int safetensors_room(struct safetensors_writer *writer, void **at, int64_t *room_bytes)
-{
-	return block_writer_room(writer->blocks, at, room_bytes);
-}
-
-int safetensors_put(struct safetensors_writer *writer, int64_t len_bytes)
-{
-	return block_writer_put(writer->blocks, len_bytes);
-}
-
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes)
 {
 	return block_writer_append(writer->blocks, src, (int64_t)len_bytes);

@@ -111,30 +111,30 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 	return 0;
 }
 
-/* One plane of a range, read to where the file's blocks are filled; numbers that a block's border cuts, and
- * places that are not aligned to them, by way of `piece`. */
+/* One plane of a range: from where it lies, or by way of `piece`. */
 static int write_plane(struct safetensors_writer *writer, const struct checkpoint_saving *s, enum plane plane,
         struct plane_range at, void *piece)
 {
 	const struct plane_source *source = s->save.source;
-	int64_t width = plane_width(plane, s->save.state), end = at.first + at.count, room, bytes;
 	int64_t per_number = PLANES_SCALE >> plane & 1 ? PLANE_BLOCK_COUNT : 1; /* elements */
-	int err = 0, fits;
-	void *dst;
+	int64_t most = PIECE_BYTES / plane_width(plane, s->save.state) * per_number,
+	        end = at.first + at.count;
+	const void *lies = NULL;
+	int err = 0;
 
+	if (source->at && at.count)
+		err = source->at(source->context, at.tensor, plane, at.first, at.count, &lies);
+	if (err || lies)
+		return err ? err
+		           : safetensors_append(
+		                     writer, lies, (size_t)plane_bytes(plane, s->save.state, at.count));
+	most = most < PLANE_PIECE_COUNT ? most : PLANE_PIECE_COUNT;
 	for (; !err && at.first < end; at.first += at.count) {
-		err = safetensors_room(writer, &dst, &room);
-		if (err)
-			break;
-		fits = room >= width && (uintptr_t)dst % (size_t)width == 0;
-		at.count = (fits && room < PIECE_BYTES ? room : PIECE_BYTES) / width * per_number;
-		at.count = at.count < PLANE_PIECE_COUNT ? at.count : PLANE_PIECE_COUNT;
-		at.count = at.count < end - at.first ? at.count : end - at.first;
-		bytes = plane_bytes(plane, s->save.state, at.count);
-		err = source->read(source->context, at.tensor, plane, at.first, at.count, fits ? dst : piece);
+		at.count = end - at.first < most ? end - at.first : most;
+		err = source->read(source->context, at.tensor, plane, at.first, at.count, piece);
 		if (!err)
-			err = fits ? safetensors_put(writer, bytes)
-			           : safetensors_append(writer, piece, (size_t)bytes);
+			err = safetensors_append(
+			        writer, piece, (size_t)plane_bytes(plane, s->save.state, at.count));
 	}
 	return err;
 }

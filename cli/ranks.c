@@ -276,6 +276,19 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 	return rc;
 }
 
+/* In a world of one. */
+static int all_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
+{
+	struct collector *c = context;
+	struct plane_source source;
+
+	*at = NULL;
+	if ((int)plane == RANKS_GRADIENT)
+		return 0;
+	session_source(c->session, &source);
+	return source.at(source.context, tensor, plane, first, count, at);
+}
+
 /* Answers rank 0 until it has all. */
 static int serve(struct session *s, struct link *link)
 {
@@ -328,7 +341,7 @@ int ranks_collect(struct session *s, ranks_work *work, void *context)
 	int rc;
 
 	if (w->size == 1)
-		return work(context, &(struct plane_source){.context = &c, .read = all_read});
+		return work(context, &(struct plane_source){.context = &c, .read = all_read, .at = all_at});
 	rc = world_agree(link_open(&c.link, 0, 1, w->size));
 	if (!rc)
 		rc = world_agree(w->rank ? serve(s, c.link) : collect(&c, work, context));

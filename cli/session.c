@@ -463,14 +463,29 @@ static int read_plane(void *context, int tensor, enum plane plane, int64_t first
 	return engine_read(context, tensor, store_planes[plane], first, count, dst);
 }
 
+static int source_at(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
+{
+	int rc = engine_flush(context);
+
+	*at = rc ? NULL : engine_plane_at(context, tensor, store_planes[plane], first, count);
+	return rc;
+}
+
 void session_source(struct session *s, struct plane_source *source)
 {
-	*source = (struct plane_source){.context = s->engine, .read = read_plane};
+	*source = (struct plane_source){.context = s->engine, .read = read_plane, .at = source_at};
 }
 
 static int read_snapshot(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
+}
+
+static int snapshot_plane_at(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
+{
+	return snapshot_at(context, tensor, store_planes[plane], first, count, at);
 }
 
 static void done_snapshot(void *context, int tensor)
@@ -483,8 +498,10 @@ static void done_snapshot(void *context, int tensor)
 
 void session_snapshot_source(struct session *s, struct plane_source *source)
 {
-	*source = (struct plane_source){
-	        .context = engine_snapshot(s->engine), .read = read_snapshot, .done = done_snapshot};
+	*source = (struct plane_source){.context = engine_snapshot(s->engine),
+	        .read = read_snapshot,
+	        .at = snapshot_plane_at,
+	        .done = done_snapshot};
 }
 
 int session_start_engine(struct session *s)

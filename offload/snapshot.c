@@ -158,6 +158,18 @@ int snapshot_read(
 	return 0;
 }
 
+int snapshot_at(struct snapshot *s, int tensor, enum store_plane plane, int64_t first, int64_t count,
+        const void **out)
+{
+	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, skipped;
+	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
+
+	*out = NULL;
+	if (!rc && part_find(s, &at, &skipped, tensor, first, count) == count)
+		*out = (const char *)store_at(s->store, plane, unit) + plan_plane_count(plane, at) * width;
+	return rc;
+}
+
 void snapshot_done(struct snapshot *s, int tensor)
 {
 	struct unit_hold *unit = &s->units[s->plan->map->tensor_unit[tensor]];

@@ -1,0 +1,20 @@
+#define XXH_STATIC_LINKING_ONLY /* the size of its state */
+#include <xxhash.h>
+
+#include "checkpoint/hash_kernel.inc"
+
+static const struct hash_kernels library = {"library", hash_of, hash_begin, hash_add, hash_end};
+
+const struct hash_kernels *hash_kernels_at(int index)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+		return index == 0 ? &hash_kernels_avx2 : index == 1 ? &library : NULL;
+#endif
+	return index == 0 ? &library : NULL;
+}
+
+const struct hash_kernels *hash_kernels(void)
+{
+	return hash_kernels_at(0);
+}

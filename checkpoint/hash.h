@@ -1,0 +1,33 @@
+/* XXH3 64, the checksum of a block of a file: of the whole, or of parts as they come.
+ *
+ * The values are the library's; the loop is compiled for the vectors of this machine, which is a third of the
+ * processor's time (libxxhash is built for the oldest of its kind). */
+#ifndef FERRY_CHECKPOINT_HASH_H
+#define FERRY_CHECKPOINT_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The state between parts; for the stack or inside an object of mem_alloc_aligned(.., 64). */
+struct hash {
+	_Alignas(64) unsigned char state[640];
+};
+
+struct hash_kernels {
+	const char *name;
+	uint64_t (*of)(const void *src, size_t len_bytes);
+	void (*begin)(struct hash *hash);
+	void (*add)(struct hash *hash, const void *src, size_t len_bytes);
+	uint64_t (*end)(const struct hash *hash); /* of all that was added; more may be added behind it */
+};
+
+const struct hash_kernels *hash_kernels(void);
+
+/* All that this machine can run, for tests; NULL behind the last. */
+const struct hash_kernels *hash_kernels_at(int index);
+
+#ifdef __x86_64__
+extern const struct hash_kernels hash_kernels_avx2;
+#endif
+
+#endif

@@ -1,0 +1,6 @@
+#define XXH_INLINE_ALL /* the library's source, compiled here */
+#include <xxhash.h>
+
+#include "checkpoint/hash_kernel.inc"
+
+const struct hash_kernels hash_kernels_avx2 = {"avx2", hash_of, hash_begin, hash_add, hash_end};
