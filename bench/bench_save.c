@@ -248,7 +248,7 @@ static int step_time(struct save_bench *b, double *seconds)
 }
 
 /* A step with a save beside it and the one behind it. */
-static int save_beside(struct save_bench *b, struct pair *p, json_t *training)
+static int save_beside(struct save_bench *b, char **path, struct pair *p, json_t *training)
 {
 	struct snapshot *snapshot = engine_snapshot(b->engine);
 	const struct plane_source source = {
@@ -256,7 +256,6 @@ static int save_beside(struct save_bench *b, struct pair *p, json_t *training)
 	struct checkpoint_save save = save_of(b, &source, training);
 	int64_t waited = snapshot_wait_ns(snapshot);
 	struct checkpoint_saver *saver = NULL;
-	char *path = NULL;
 	int rc, other;
 
 	engine_snapshot_begin(b->engine);
@@ -271,25 +270,30 @@ static int save_beside(struct save_bench *b, struct pair *p, json_t *training)
 		rc = step_time(b, &p->step_after_s);
 	if (rc)
 		snapshot_cancel(snapshot);
-	other = checkpoint_saver_finish(saver, &path);
+	other = checkpoint_saver_finish(saver, path);
 	p->disk_wait_s = (double)(snapshot_wait_ns(snapshot) - waited) * 1e-9;
-	other = other ? other : remove_path(path);
 	return rc ? rc : other;
 }
 
-/* Each pair stands between two steps alone. */
+/* Each pair stands between two steps alone; files are removed behind the last. */
 static int pairs_run(struct save_bench *b, struct round *r, json_t *training)
 {
+	char *paths[PAIRS] = {NULL};
 	double before = 0, after = 0;
 	int rc = step_time(b, &before); /* leaves updates pending, and the caches as steps do */
 
 	if (!rc)
 		rc = step_time(b, &before);
 	for (int i = 0; i < PAIRS && !rc; i++, before = after) {
-		rc = save_beside(b, &r->pairs[i], training);
+		rc = save_beside(b, &paths[i], &r->pairs[i], training);
 		if (!rc)
 			rc = step_time(b, &after);
 		r->pairs[i].step_s = 0.5 * (before + after);
+	}
+	for (int i = 0; i < PAIRS; i++) {
+		int other = remove_path(paths[i]);
+
+		rc = rc ? rc : other;
 	}
 	return rc;
 }
@@ -474,28 +478,25 @@ static void close_all(struct save_bench *b)
 	mem_free(b->dir);
 }
 
-static int raw_run(struct save_bench *b, struct pool *two, struct round *r)
+/* Whatever comes first finds a disk that has rested, and not one that is told of removed files: the order
+ * changes from round to round. */
+static int round_run(struct save_bench *b, struct pool *two, int round, json_t *training)
 {
-	const double *first = b->rounds[0].raw_s;
+	enum { TURNS = 4 };
+	struct round *r = &b->rounds[round];
 	int rc = 0;
 
-	for (int way = RAW_COUNT - 1; way >= 0 && !rc; way--) {
-		if (way == RAW_CACHED && r != b->rounds && first[RAW_CACHED] > 2 * first[RAW_DIRECT])
-			r->raw_s[way] = first[way];
-		else
-			rc = raw_write(b, two, (enum raw)way, &r->raw_s[way]);
+	for (int turn = 0; turn < TURNS && !rc; turn++) {
+		int which = (turn + round) % TURNS;
+
+		rc = which == 0   ? raw_write(b, two, RAW_DIRECT_LARGE, &r->raw_s[RAW_DIRECT_LARGE])
+		     : which == 1 ? save_alone(b, r, training)
+		     : which == 2 ? raw_write(b, two, RAW_DIRECT, &r->raw_s[RAW_DIRECT])
+		                  : export_alone(b, r);
 	}
-	return rc;
-}
-
-static int round_run(struct save_bench *b, struct pool *two, struct round *r, json_t *training)
-{
-	int rc = raw_run(b, two, r);
-
-	if (!rc)
-		rc = save_alone(b, r, training);
-	if (!rc)
-		rc = export_alone(b, r);
+	r->raw_s[RAW_CACHED] = b->rounds[0].raw_s[RAW_CACHED];
+	if (!rc && (!round || r->raw_s[RAW_CACHED] < 2 * r->raw_s[RAW_DIRECT]))
+		rc = raw_write(b, two, RAW_CACHED, &r->raw_s[RAW_CACHED]);
 	return rc ? rc : pairs_run(b, r, training);
 }
 
@@ -524,7 +525,7 @@ int bench_save(json_t **result, const struct bench_args *args)
 		rc = step_time(&b, &seconds);
 	bench_load_begin(&load);
 	for (int i = 0; i < ROUNDS && !rc; i++)
-		rc = round_run(&b, two, &b.rounds[i], training);
+		rc = round_run(&b, two, i, training);
 	busy = bench_load_end(&load);
 	if (!rc)
 		*result = report(&b);

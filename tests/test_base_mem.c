@@ -50,6 +50,25 @@ static void aligned_blocks(void **state)
 	}
 }
 
+/* Any length from any place to any place, and nothing beside it. */
+static void copies_past_the_cache(void **state)
+{
+	enum { MOST = 700 };
+	unsigned char from[MOST + 80], to[MOST + 160];
+
+	(void)state;
+	for (int i = 0; i < MOST + 80; i++)
+		from[i] = (unsigned char)(1 + i % 251);
+	for (int len = 0; len <= MOST; len += len < 330 ? 1 : 37)
+		for (int shift = 0; shift < 64; shift += 1 + len % 9) {
+			memset(to, 0, sizeof(to));
+			mem_copy_past_cache(to + 64 + shift, from + len % 16, (size_t)len);
+			assert_memory_equal(to + 64 + shift, from + len % 16, (size_t)len);
+			assert_int_equal(to[63 + shift], 0);
+			assert_int_equal(to[64 + shift + len], 0);
+		}
+}
+
 static void overflow_is_out_of_memory(void **state)
 {
 	char *block = mem_alloc(4, 1);
@@ -216,6 +235,7 @@ int main(void)
 	        cmocka_unit_test(blocks_are_zeroed),
 	        cmocka_unit_test(empty_blocks_are_distinct),
 	        cmocka_unit_test(aligned_blocks),
+	        cmocka_unit_test(copies_past_the_cache),
 	        cmocka_unit_test(overflow_is_out_of_memory),
 	        cmocka_unit_test(resize_keeps),
 	        cmocka_unit_test(texts),

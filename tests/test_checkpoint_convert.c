@@ -3,9 +3,11 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "checkpoint/hash.h"
 #include "tests/check.h"
 
 #include <math.h>
+#include <xxhash.h>
 
 /* Every kernel of this machine, at every length and place, against the definitions of base/num.h. */
 
@@ -35,6 +37,15 @@ static void check_f32(const struct convert_kernels *k, const float *src, int64_t
 		assert_int_equal(hi[i + 1], plane_hi(f32_bits(src[i])));
 		assert_int_equal(lo[i + 1], plane_lo(f32_bits(src[i])));
 		assert_int_equal(plane_join(hi[i + 1], lo[i + 1]), f32_bits(src[i]));
+	}
+	if (!bad) { /* and back */
+		float back[MOST + 2];
+
+		memset(back, 0x5a, sizeof(back));
+		k->join(back + 1, hi + 1, lo + 1, count);
+		assert_memory_equal(back + 1, src, (size_t)count * sizeof(*src));
+		assert_int_equal(f32_bits(back[0]), 0x5a5a5a5a);
+		assert_int_equal(f32_bits(back[count + 1]), 0x5a5a5a5a);
 	}
 }
 
@@ -106,11 +117,43 @@ static void each_half(void **state)
 	}
 }
 
+/* The library's numbers, of the whole and of parts, at any place. */
+static void each_hash(void **state)
+{
+	enum { LONGEST = 70000 };
+	unsigned char *bytes = mem_alloc(LONGEST + 64, 1);
+	const struct hash_kernels *k;
+
+	(void)state;
+	assert_non_null(bytes);
+	for (int i = 0; i < LONGEST + 64; i++)
+		bytes[i] = (unsigned char)rng_u64(5, 0, (uint64_t)i);
+	for (int index = 0; (k = hash_kernels_at(index)); index++) {
+		print_message("%s\n", k->name);
+		for (int64_t len = 0; len <= LONGEST; len += len < 600 ? 1 : 9001) {
+			const unsigned char *from = bytes + len % 64;
+			uint64_t expected = XXH3_64bits(from, (size_t)len);
+			struct hash hash;
+
+			assert_true(k->of(from, (size_t)len) == expected);
+			k->begin(&hash);
+			for (int64_t at = 0, part; at < len; at += part) {
+				part = (int64_t)rng_below(6, (uint64_t)len, (uint64_t)at, 1500);
+				part = part < len - at ? part : len - at;
+				k->add(&hash, from + at, (size_t)part);
+			}
+			assert_true(k->end(&hash) == expected);
+		}
+	}
+	mem_free(bytes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_length),
 	        cmocka_unit_test(each_half),
+	        cmocka_unit_test(each_hash),
 	};
 
 	return cmocka_run_group_tests_name("checkpoint_convert", tests, NULL, NULL);
