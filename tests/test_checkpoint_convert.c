@@ -138,7 +138,7 @@ static void each_hash(void **state)
 			assert_true(k->of(from, (size_t)len) == expected);
 			k->begin(&hash);
 			for (int64_t at = 0, part; at < len; at += part) {
-				part = (int64_t)rng_below(6, (uint64_t)len, (uint64_t)at, 1500);
+				part = (int64_t)rng_below(6, (uint64_t)len, (uint64_t)at, 1500) + 1;
 				part = part < len - at ? part : len - at;
 				k->add(&hash, from + at, (size_t)part);
 			}
