@@ -87,32 +87,39 @@ static int convert_f16(const struct work *work, const uint16_t *hi, const int16_
 	return 0;
 }
 
-/* Where these elements of a plane are: in host memory as they are, or read to `piece`. */
-static int plane_get(const void **at, const struct work *work, int tensor, enum plane plane, int64_t first,
-        int64_t count, void *piece)
+/* Where a tensor's plane lies, NULL: to be read in pieces. */
+static int plane_find(const char **at, const struct work *work, int tensor, enum plane plane)
 {
 	const struct plane_source *source = work->source;
-	int err = 0;
+	const void *lies = NULL;
+	int err = source->at ? source->at(source->context, tensor, plane, 0,
+	                               work->model->tensors[tensor].count, &lies)
+	                     : 0;
 
-	*at = NULL;
-	if (source->at)
-		err = source->at(source->context, tensor, plane, first, count, at);
-	if (err || *at)
-		return err;
-	*at = piece;
-	return source->read(source->context, tensor, plane, first, count, piece);
+	*at = lies;
+	return err;
 }
 
-static int write_piece(
-        struct work *work, struct safetensors_writer *writer, int tensor, int64_t first, int64_t count)
+/* These elements of it, where they lie or at `piece`. */
+static int plane_get(const void **out, const struct work *work, const char *at, int tensor, enum plane plane,
+        int64_t first, int64_t count, void *piece)
+{
+	const struct plane_source *source = work->source;
+
+	*out = at ? at + first * (int64_t)sizeof(uint16_t) : piece;
+	return at ? 0 : source->read(source->context, tensor, plane, first, count, piece);
+}
+
+static int write_piece(struct work *work, struct safetensors_writer *writer, const char *const at[2],
+        int tensor, int64_t first, int64_t count)
 {
 	enum safetensors_dtype dtype = work->options->dtype;
 	const void *hi, *lo;
-	int err = plane_get(&hi, work, tensor, PLANE_HI, first, count, work->hi);
+	int err = plane_get(&hi, work, at[0], tensor, PLANE_HI, first, count, work->hi);
 
 	if (err || dtype == SAFETENSORS_BF16)
 		return err ? err : safetensors_append(writer, hi, (size_t)count * sizeof(uint16_t));
-	err = plane_get(&lo, work, tensor, PLANE_LO, first, count, work->lo);
+	err = plane_get(&lo, work, at[1], tensor, PLANE_LO, first, count, work->lo);
 	if (!err && dtype == SAFETENSORS_F16)
 		err = convert_f16(work, hi, lo, tensor, first, count);
 	else if (!err)
@@ -125,11 +132,14 @@ static int write_piece(
 static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
 {
 	int64_t end = work->model->tensors[tensor].count, count;
-	int err = 0;
+	const char *at[2] = {NULL, NULL};
+	int err = plane_find(&at[0], work, tensor, PLANE_HI);
 
+	if (!err && work->options->dtype != SAFETENSORS_BF16)
+		err = plane_find(&at[1], work, tensor, PLANE_LO);
 	for (int64_t first = 0; !err && first < end; first += count) {
 		count = end - first < PIECE_COUNT ? end - first : PIECE_COUNT;
-		err = write_piece(work, writer, tensor, first, count);
+		err = write_piece(work, writer, at, tensor, first, count);
 	}
 	return err;
 }
