@@ -179,6 +179,7 @@ static void test_no_step_beats_its_bound(void **state)
 		double step = real_of(plan, "step_ms"), bound = real_of(plan, "bound_ms");
 
 		assert_true(bound > 0 && step >= 0.9999 * bound);
+		assert_true(step >= real_of(json_object_get(plan, "bus"), "ms"));
 		if (!(step <= rows[i].within * bound))
 			fail_msg("%s on %s: %.1f ms, the bound is %.1f ms by %s", rows[i].model,
 			        rows[i].machine, step, bound,
