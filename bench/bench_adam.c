@@ -105,6 +105,62 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	}
 }
 
+/* m, v and gradients of one piece: of ordinary size, or such that every gradient, and every m and v that an
+ * update finds or makes, is subnormal or would be. */
+static void piece_fill(const struct adamw_span *s, int is_subnormal)
+{
+	for (int i = 0; i < CACHED; i++) {
+		uint32_t m = is_subnormal ? 0x00800000 : 0x3a800000,
+		         v = is_subnormal ? 0x00800000 : 0x35800000,
+		         g = is_subnormal ? 0x00010000 : 0x3a800000, some = (uint32_t)i % 64 << 16;
+
+		if (s->grad_kind == GRAD_BF16)
+			((uint16_t *)s->grad)[i] = (uint16_t)((g + some) >> 16);
+		else
+			((uint32_t *)s->grad)[i] = g + some;
+		if (s->state == ADAMW_STATE_F32) {
+			((uint32_t *)s->m)[i] = m + some;
+			((uint32_t *)s->v)[i] = v;
+		} else if (s->state == ADAMW_STATE_BF16) {
+			((uint16_t *)s->m)[i] = (uint16_t)((m + some) >> 16);
+			((uint16_t *)s->v)[i] = (uint16_t)(v >> 16);
+		} else {
+			((uint8_t *)s->m)[i] = ((uint8_t *)s->v)[i] = (uint8_t)i;
+		}
+	}
+	for (int i = 0; s->state == ADAMW_STATE_8BIT && i < CACHED; i += ADAMW_BLOCK) {
+		s->m_scale[i / ADAMW_BLOCK] = is_subnormal ? 0x1p-125f : 1e-3f;
+		s->v_scale[i / ADAMW_BLOCK] = is_subnormal ? 0x1p-125f : 1e-6f;
+	}
+}
+
+/* How many times as long an update takes whose gradients are subnormal, on one thread in its cache: ratio[0]
+ * the one in which most m and v become subnormal, and so 0, ratio[1] those after it. */
+static void subnormal_cost(double *ratio, const struct work *w)
+{
+	enum { PASSES = 101 };
+	struct adamw_span s = w->span;
+	double taken[2][2][PASSES];
+
+	s.count = CACHED;
+	for (int pass = 0; pass < PASSES; pass++)
+		for (int is_subnormal = 0; is_subnormal < 2; is_subnormal++) {
+			piece_fill(&s, is_subnormal);
+			for (int turn = 0; turn < 2; turn++) {
+				int64_t start;
+
+				for (int i = 0; i < 6 * turn; i++) /* until the last m is 0 */
+					adamw_update(&s, &w->step, w->isa);
+				start = clock_now_ns();
+
+				adamw_update(&s, &w->step, w->isa);
+				taken[turn][is_subnormal][pass] = (double)(clock_now_ns() - start);
+			}
+		}
+	for (int turn = 0; turn < 2; turn++)
+		ratio[turn] = bench_median(taken[turn][1], PASSES) / bench_median(taken[turn][0], PASSES);
+}
+
 /* Planes and streams in one slab, bases skewed. */
 static int work_open(
         struct work *w, const struct bench_args *args, enum grad_kind kind, enum adamw_state state)
@@ -193,6 +249,7 @@ static int adam(json_t **result, const struct bench_args *args, enum grad_kind k
 	int bytes_per_parameter = 8 + 4 * adamw_state_bytes(state) + (kind == GRAD_BF16 ? 2 : 4), rc;
 	json_t *rows = json_array();
 	struct pool *pool = NULL;
+	double subnormal[2] = {0};
 	struct work w;
 
 	rc = work_open(&w, args, kind, state);
@@ -207,9 +264,12 @@ static int adam(json_t **result, const struct bench_args *args, enum grad_kind k
 			rc = measure(rows, &w, args->threads, bytes_per_parameter);
 	}
 	if (!rc)
-		*result = json_pack("{s:s, s:s, s:I, s:i, s:i, s:O}", "isa", adamw_isa_name(args->isa),
-		        "state", adamw_state_name(state), "parameters", (json_int_t)w.count,
-		        "bytes_per_parameter", bytes_per_parameter, "rounds", ROUNDS, "runs", rows);
+		subnormal_cost(subnormal, &w);
+	if (!rc)
+		*result = json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:i, s:O}", "isa",
+		        adamw_isa_name(args->isa), "state", adamw_state_name(state), "parameters",
+		        (json_int_t)w.count, "bytes_per_parameter", bytes_per_parameter, "subnormal_time",
+		        subnormal[1], "subnormal_once_time", subnormal[0], "rounds", ROUNDS, "runs", rows);
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_decref(rows);
