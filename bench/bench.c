@@ -40,6 +40,11 @@ static const struct bench table[] = {
                 "the same steps within budgets of device memory from the least to all that is of use; "
                 "host_copy_gbps: the link; count: steps; models: tiny, to try it",
                 bench_budget},
+        {"clock",
+                "is the clock of plans right: steps with copies throttled to one rate after another, beside "
+                "what "
+                "it predicts; on the host device; count: steps; models: tiny, to try it",
+                bench_clock},
         {"load",
                 "weights of a model in bf16 into planes, against reads of the files into fresh memory; "
                 "count: bytes; models: a directory, instead of files made for it",

@@ -73,6 +73,7 @@ int bench_kernels(json_t **result, const struct bench_args *args);
 int bench_copy(json_t **result, const struct bench_args *args);
 int bench_offload(json_t **result, const struct bench_args *args);
 int bench_budget(json_t **result, const struct bench_args *args);
+int bench_clock(json_t **result, const struct bench_args *args);
 int bench_load(json_t **result, const struct bench_args *args);
 int bench_load_f32(json_t **result, const struct bench_args *args);
 int bench_load_checkpoint(json_t **result, const struct bench_args *args);

@@ -5,6 +5,8 @@
 #include "bench/bench.h"
 #include "host/pool.h"
 
+#include <math.h>
+
 #ifdef FERRY_TEST_CUDA
 #include "gpu/backend.h"
 #define TEST_DEVICE "cuda"
@@ -45,6 +47,24 @@ static void test_rows(void **state)
 	assert_null(bench_at(-1));
 	for (int i = 0; bench_at(i); i++)
 		assert_true(*bench_at(i)->name && *bench_at(i)->what && bench_at(i)->run);
+}
+
+/* The clock is fitted to the first row, and predicts a longer step where copies are slower. */
+static void test_clock(void **state)
+{
+	struct bench_args args = {.threads = 2, .count = 1, .models = "tiny"};
+	json_t *result = NULL, *rows;
+
+	(void)state;
+	check_ok(adamw_isa_find(&args.isa, "auto"));
+	check_ok(bench_run(&result, "clock", &args));
+	check_figures(result);
+	rows = json_object_get(result, "rates");
+	assert_true(fabs(json_real_value(json_object_get(json_array_get(rows, 0), "predicted_of_measured")) -
+	                    1) < 0.01);
+	assert_true(json_real_value(json_object_get(json_array_get(rows, 1), "predicted_ms")) >
+	            json_real_value(json_object_get(json_array_get(rows, 2), "predicted_ms")));
+	json_decref(result);
 }
 
 /* Nine budgets, of which none is passed; the first has nothing beside what streams, the last has all, and
@@ -189,6 +209,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
 	        cmocka_unit_test(test_budget),
+	        cmocka_unit_test(test_clock),
 	        cmocka_unit_test(test_step),
 	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),
 	        cmocka_unit_test(test_device),

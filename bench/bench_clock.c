@@ -1,0 +1,229 @@
+#include "bench/bench_model.h"
+#include "bench/rig.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Is the clock of plans right? Steps with all state offloaded, on the host device with its copies throttled
+ * to one rate after another, beside the step that the meta device's clock predicts for a machine of these
+ * rates. What is told to the clock: the throttle; memory's rate, of one large copy; and a rate of matrix
+ * products at which the step whose copies are not throttled takes what it was measured to take. Nothing else
+ * is fitted. Throttles are gone through once a round, back and forth; the shortest step of all rounds counts,
+ * for the clock knows no other processes. */
+
+enum { RATES = 7, ROUNDS = 4, WARMUP_STEPS = 2, DEFAULT_STEPS = 2, STEPS_MAX = 100, FIT_ROUNDS = 40 };
+
+/* 1e9 bytes a second; 0: as fast as memory, to which the clock is fitted. */
+static const double rates[RATES] = {0, 0.1, 0.15, 0.2, 0.3, 0.5, 1};
+
+static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
+                                smallest = {64, 4, 4, 128, 500, 32, 1, 0, 0};
+
+struct clock_bench {
+	struct model *model;
+	struct bench_rows rows;
+	struct pool *pool;
+	struct bench_args args;
+	int steps;
+	double step_s[RATES][ROUNDS * STEPS_MAX];
+	int count[RATES];
+	double predicted_s[RATES];
+	struct device_speed speed; /* but for the copies' */
+};
+
+static struct engine_options options_of(const struct clock_bench *b, struct device *device)
+{
+	return (struct engine_options){
+	        .device = device,
+	        .pool = b->pool,
+	        .isa = b->args.isa,
+	        .model = b->model,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = 1,
+	                        .offload_gradients = 1,
+	                        .offload_optimizer = 1,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 2,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .micro_batches = 1,
+	                        .rope_positions = b->rows.batch.tokens,
+	                },
+	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	        .crossing = SLAB_PINNED,
+	};
+}
+
+static int steps_measure(struct clock_bench *b, int rate)
+{
+	struct bench_args args = b->args;
+	struct device *device = NULL;
+	struct engine *engine = NULL;
+	struct engine_options o;
+	int rc;
+
+	args.copy_gbps = rates[rate];
+	rc = bench_device_open(&device, &args, b->pool);
+	if (rc)
+		return rc;
+	o = options_of(b, device);
+	rc = engine_open(&engine, &o);
+	if (!rc)
+		rc = engine_start(engine);
+	if (!rc)
+		rc = bench_weights_write(engine, b->model);
+	for (int i = 0; i < WARMUP_STEPS + b->steps && !rc; i++) {
+		struct engine_result result;
+		double begin = clock_now_s();
+
+		rc = engine_step(engine, &result, &b->rows.batch, 1, b->rows.batch.targets, 1e-3, NULL);
+		if (i >= WARMUP_STEPS)
+			b->step_s[rate][b->count[rate]++] = clock_now_s() - begin;
+	}
+	engine_close(engine);
+	device_close(device);
+	return rc;
+}
+
+static int step_predict(double *seconds, struct clock_bench *b, int rate)
+{
+	struct device_options options = {.pool = b->pool, .speed = b->speed};
+	struct device *device = NULL;
+	struct engine *engine = NULL;
+	struct simulated step;
+	struct engine_options o;
+	int rc;
+
+	if (rates[rate] > 0)
+		options.speed.h2d_bytes = options.speed.d2h_bytes = 1e9 * rates[rate];
+	rc = device_open(&device, "meta", &options);
+	if (rc)
+		return rc;
+	o = options_of(b, device);
+	rc = engine_open(&engine, &o);
+	if (!rc)
+		rc = engine_start(engine);
+	if (!rc)
+		rc = simulate_step(&step, engine, &o, NULL);
+	if (!rc)
+		*seconds = 1e-3 * step.step_ms;
+	engine_close(engine);
+	device_close(device);
+	return rc;
+}
+
+/* The rate of products at which the step without copies is as long as it was; by halving. */
+static int speed_fit(struct clock_bench *b, double measured_s)
+{
+	double slow = 1e6, fast = 1e15;
+	int rc = 0;
+
+	for (int i = 0; i < FIT_ROUNDS && !rc; i++) {
+		double middle = 0.5 * (slow + fast), predicted_s;
+
+		b->speed.matmul_flops_bf16 = b->speed.matmul_flops_f32 = middle;
+		rc = step_predict(&predicted_s, b, 0);
+		*(!rc && predicted_s > measured_s ? &slow : &fast) = middle;
+	}
+	return rc;
+}
+
+static int bench_open(struct clock_bench *b, const struct bench_args *args)
+{
+	int tiny = args->models && !strcmp(args->models, "tiny"), rc;
+	const struct bench_shape *shape = tiny ? &smallest : &usual;
+	struct bench_limits limits;
+
+	device_register(&backend_meta);
+	b->args = *args;
+	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
+	if (args->count > STEPS_MAX)
+		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
+		        STEPS_MAX);
+	rc = pool_open(&b->pool, args->threads);
+	if (!rc)
+		rc = bench_limits_measure(
+		        &limits, args, b->pool, tiny ? BENCH_TINY_TOKENS - 1 : 0, DTYPE_F32);
+	if (rc)
+		return rc;
+	b->speed = (struct device_speed){.memory_bytes = limits.copy_bytes_per_s,
+	        .h2d_bytes = limits.copy_bytes_per_s / 2,
+	        .d2h_bytes = limits.copy_bytes_per_s / 2,
+	        .host_memory_bytes = limits.copy_bytes_per_s,
+	        .host_computes = 1};
+	rc = bench_model_open(&b->model, shape);
+	return rc ? rc : bench_rows_open(&b->rows, shape);
+}
+
+static double least(const double *seconds, int count)
+{
+	double value = seconds[0];
+
+	for (int i = 1; i < count; i++)
+		value = seconds[i] < value ? seconds[i] : value;
+	return value;
+}
+
+static json_t *rows_json(struct clock_bench *b, double *worst)
+{
+	json_t *rows = json_array();
+
+	*worst = 0;
+	for (int i = 0; rows && i < RATES; i++) {
+		double measured_s = least(b->step_s[i], b->count[i]), share = b->predicted_s[i] / measured_s,
+		       off = share > 1 ? share - 1 : 1 - share;
+
+		*worst = off > *worst ? off : *worst;
+		json_array_append_new(rows,
+		        json_pack("{s:f,s:f,s:f,s:f}", "copy_gbps", rates[i], "measured_ms", 1e3 * measured_s,
+		                "predicted_ms", 1e3 * b->predicted_s[i], "predicted_of_measured", share));
+	}
+	return rows;
+}
+
+int bench_clock(json_t **result, const struct bench_args *args)
+{
+	struct clock_bench *b = mem_alloc(1, sizeof(*b));
+	struct bench_load load;
+	double worst = 0;
+	int rc = b ? bench_open(b, args) : ERR_NOMEM;
+
+	bench_load_begin(&load);
+	for (int round = 0; round < ROUNDS && !rc; round++)
+		for (int i = 0; i < RATES && !rc; i++)
+			rc = steps_measure(b, round % 2 ? RATES - 1 - i : i);
+	if (!rc)
+		rc = speed_fit(b, least(b->step_s[0], b->count[0]));
+	for (int i = 0; i < RATES && !rc; i++)
+		rc = step_predict(&b->predicted_s[i], b, i);
+	if (!rc) {
+		json_t *rows = rows_json(b, &worst);
+
+		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:o}", "parameters",
+		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
+		        "steps", ROUNDS * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_f32,
+		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "worst_off", worst, "others_busy_cores",
+		        bench_load_end(&load), "rates", rows);
+		rc = *result ? 0 : err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	}
+	if (b) {
+		bench_rows_close(&b->rows);
+		model_close(b->model);
+		pool_close(b->pool);
+	}
+	mem_free(b);
+	return rc;
+}
