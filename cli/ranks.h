@@ -50,6 +50,11 @@ enum { RANKS_GRADIENT = PLANE_COUNT };
 typedef int ranks_work(void *context, const struct plane_source *source);
 int ranks_collect(struct session *s, ranks_work *work, void *context);
 
+/* link_exchange where the other side waits for what comes next: an error of this rank ends the run on all. */
+struct link;
+struct link_part;
+int ranks_exchange(struct link *link, const struct link_part *parts, int part_count);
+
 /* Do ranks that hold the same shards hold the same weights? ERR_INTERNAL on all ranks names one that does
  * not. */
 int ranks_check_replicas(struct session *s);

@@ -145,7 +145,7 @@ static void test_damage(void **state)
 	        RANK0_ONLY "gradient_accumulation_steps=3 optimizer_state=8bit output_dir=damaged "
 	                   "resume_from_checkpoint=all/checkpoint-000004");
 	assert_apart(2, 4, args);
-	assert_said("ferry train: all/checkpoint-000004/rank-00002.safetensors: byte 0: ");
+	assert_said("ferry train: rank 0: all/checkpoint-000004/rank-00002.safetensors: byte 0: ");
 	assert_null(strstr(ferry_said(), "rank 1"));
 	assert_false(run_has("damaged"));
 }

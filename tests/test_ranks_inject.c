@@ -27,6 +27,7 @@ static const struct scenario {
         {"replicas", "save_steps=2 sharding_strategy=NO_SHARD check_replicas=1 eval_steps=2 eval_data=DATA",
                 0},
         {"everything on the device", "cpu_offload=off save_steps=0 save_first_step=on", 0},
+        {"rank 0 reads and writes", "load=rank0_only state_dict_type=FULL_STATE_DICT save_steps=2", 1},
         {"activations leave", "activations=offload save_steps=2 save_total_limit=1 wrap_policy=none", 1},
 };
 enum { SCENARIO_COUNT = sizeof(scenarios) / sizeof(*scenarios), STEPS = 5 };
