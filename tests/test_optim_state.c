@@ -333,6 +333,46 @@ static void test_maps(void **state)
 	assert_int_equal(adamw_encode_signed(NAN), 127);
 }
 
+/* Where one code ends and the next begins, to the last bit: each ISA's codes are those of the definition.
+ * With betas of 0 m is the gradient and v its square, and a gradient of 1 makes both scales 1. */
+static void test_codes_at_every_border(void **state)
+{
+	const struct adamw_options plain = {.epsilon = 1e-8};
+	double map[256];
+	struct adamw_step step;
+
+	(void)state;
+	adamw_step_init(&step, &plain, 1e-3, 1, 1);
+	for (int round = 0; round < 2 * 9; round++) {
+		struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+		int is_signed = round & 1, ulps = round / 2 - 4;
+
+		published_map(map, is_signed);
+		memset(&before, 0, sizeof(before));
+		memset(before.m, 127, 256); /* the code of 0 */
+		grad[0] = f32_bits(1);
+		for (int i = 1; i < 256; i++) {
+			double border = (map[i] + map[i - 1]) / 2;
+
+			grad[i] = f32_bits((float)(is_signed ? border : sqrt(border))) + (uint32_t)ulps;
+		}
+		for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
+			enum adamw_isa found;
+
+			if (adamw_isa_find(&found, adamw_isa_name(isa)))
+				continue;
+			update(&got, s, &step, 0, isa);
+			assert_true(got.m_scale[0] == 1 && got.v_scale[0] == 1);
+			for (int i = 0; i < 256; i++) {
+				float g = f32_from_bits(grad[i]);
+
+				assert_int_equal(((uint8_t *)got.m)[i], adamw_encode_signed(g));
+				assert_int_equal(((uint8_t *)got.v)[i], adamw_encode_unsigned(g * g));
+			}
+		}
+	}
+}
+
 /* A block by the definition, in plain loops over the published map. */
 static void test_8bit_block(void **state)
 {
@@ -416,6 +456,7 @@ int main(void)
 	        cmocka_unit_test(test_random_bits),
 	        cmocka_unit_test(test_rounding_is_unbiased),
 	        cmocka_unit_test(test_maps),
+	        cmocka_unit_test(test_codes_at_every_border),
 	        cmocka_unit_test(test_8bit_block),
 	        cmocka_unit_test(test_small_v_makes_no_large_step),
 	};
