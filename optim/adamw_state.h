@@ -201,7 +201,7 @@ struct adamw_map {
 ADAMW_TABLE struct adamw_map adamw_map_signed = {
         .edge = {(float)(1e-6 * (0.05 + 0.225 / 1)), (float)(1e-6 * (1 + 0.9 / 1)),
                 (float)(1e-5 * (1 + 0.9 / 2)), (float)(1e-4 * (1 + 0.9 / 4)), (float)(1e-3 * (1 + 0.9 / 8)),
-                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), INFINITY},
+                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), FLT_MAX},
         .scale = {0, (float)(1 * 1e6 / 0.9), (float)(2 * 1e5 / 0.9), (float)(4 * 1e4 / 0.9),
                 (float)(8 * 1e3 / 0.9), (float)(16 * 1e2 / 0.9), (float)(32 * 1e1 / 0.9),
                 (float)(64 * 1e0 / 0.9)},
@@ -216,7 +216,7 @@ ADAMW_TABLE struct adamw_map adamw_map_signed = {
 ADAMW_TABLE struct adamw_map adamw_map_unsigned = {
         .edge = {(float)(1e-6 * (0.05 + 0.225 / 2)), (float)(1e-6 * (1 + 0.9 / 2)),
                 (float)(1e-5 * (1 + 0.9 / 4)), (float)(1e-4 * (1 + 0.9 / 8)), (float)(1e-3 * (1 + 0.9 / 16)),
-                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), INFINITY},
+                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), FLT_MAX},
         .scale = {0x1p126f, (float)(2 * 1e6 / 0.9), (float)(4 * 1e5 / 0.9), (float)(8 * 1e4 / 0.9),
                 (float)(16 * 1e3 / 0.9), (float)(32 * 1e2 / 0.9), (float)(64 * 1e1 / 0.9),
                 (float)(128 * 1e0 / 0.9)}, /* of FLT_MIN: 1 */
