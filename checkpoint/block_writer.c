@@ -129,24 +129,38 @@ static void join_thread(struct block_writer *w)
 
 /* ---- opening ---- */
 
+static int64_t blocks_of(int64_t total_bytes)
+{
+	return (total_bytes + block_bytes - 1) / block_bytes;
+}
+
+static int writes_alone(int64_t total_bytes)
+{
+	return blocks_of(total_bytes) < BLOCK_WRITER_ALONE;
+}
+
+int64_t block_writer_memory_bytes(int64_t total_bytes)
+{
+	if (!writes_alone(total_bytes))
+		return BLOCK_WRITER_SLOTS * block_bytes;
+	return total_bytes < block_bytes ? total_bytes : block_bytes;
+}
+
 static int take_memory(struct block_writer *w, enum block_hashing hashing)
 {
-	int64_t blocks = (w->total_bytes + block_bytes - 1) / block_bytes;
-	int is_alone = blocks < BLOCK_WRITER_ALONE;
+	int is_alone = writes_alone(w->total_bytes);
 	void *slots = NULL;
 	int err = 0;
 
 	w->slot_count = is_alone ? 1 : BLOCK_WRITER_SLOTS;
 	if (hashing == BLOCK_HASHING_ON) {
-		w->hashes = mem_alloc((size_t)blocks, sizeof(*w->hashes));
+		w->hashes = mem_alloc((size_t)blocks_of(w->total_bytes), sizeof(*w->hashes));
 		if (!w->hashes)
 			return ERR_NOMEM;
 		hash_kernels()->begin(&w->hash);
 	}
 	if (is_alone)
-		slots = mem_alloc_aligned(
-		        (size_t)(w->total_bytes < block_bytes ? w->total_bytes : block_bytes), 1,
-		        ALIGN_BYTES);
+		slots = mem_alloc_aligned((size_t)block_writer_memory_bytes(w->total_bytes), 1, ALIGN_BYTES);
 	else /* huge pages: requests of whole megabytes, at half of the processor's time */
 		err = slab_map(&slots, w->slot_count * block_bytes, "a ring to write a file");
 	w->slots = slots;

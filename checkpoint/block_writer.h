@@ -22,6 +22,9 @@ enum { BLOCK_WRITER_SLOTS = 4, BLOCK_WRITER_ALONE = 4 };
 
 struct block_writer;
 
+/* What writing a file of so many bytes takes of memory. */
+int64_t block_writer_memory_bytes(int64_t total_bytes);
+
 /* XXH3 64 of each block are kept or not. */
 enum block_hashing { BLOCK_HASHING_OFF, BLOCK_HASHING_ON };
 

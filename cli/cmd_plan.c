@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/block_writer.h"
 #include "offload/plan_time.h"
 #include "offload/simulate.h"
 
@@ -195,6 +196,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "  of it between steps", f->valley_bytes);
 	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
+	print_row(c, "  beside it, while it saves", block_writer_memory_bytes(f->memory.store_bytes));
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);

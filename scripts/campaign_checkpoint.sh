@@ -1,6 +1,7 @@
 #!/bin/sh
 # The long form of the checkpoint tests, by hand: more kills, flipped bits and power losses, and a fault at
-# every single system call and allocation instead of at some.
+# every single system call and allocation instead of at some. test_checkpoint_saver does the same to saves on a
+# thread of their own, with a tenth of the kills, because its files are long.
 #
 #   scripts/campaign_checkpoint.sh BUILD [KILLS [FLIPS [POWER_STATES [SEED]]]]
 #
@@ -9,7 +10,7 @@
 set -eu
 
 if [ $# -lt 1 ]; then
-	sed -n '2,8p' "$0" >&2
+	sed -n '2,10p' "$0" >&2
 	exit 2
 fi
 build=$1
@@ -21,4 +22,5 @@ export FERRY_CAMPAIGN_SEED="${5:-1}"
 date
 "$build/tests/test_checkpoint_power"
 "$build/tests/test_checkpoint_faults"
+"$build/tests/test_checkpoint_saver"
 date

@@ -245,14 +245,14 @@ static void test_each_call_fails(void **state)
 		int answer, forever;
 	} kinds[] = {{EIO, 0}, {ENOSPC, 1}, {EINTR, 0}, {FILE_HOOK_SHORT, 0}, {FILE_HOOK_SHORT, 1}};
 	char *out = fixture_sub_dir(dir, "faults");
-	int64_t step = 1, total = 0;
+	int64_t each = getenv("FERRY_CAMPAIGN_KILLS") ? 1 : 7 * SPARING, step = 1, total = 0;
 
 	(void)state;
 	check_ok(save_step(out, step, 1));
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		struct fault fault = {.fired = 1};
 
-		for (int64_t n = 1 + (int64_t)k; fault.fired; n += 7 * SPARING) {
+		for (int64_t n = each > 1 ? 1 + (int64_t)k : 1; fault.fired; n += each) {
 			int opened = fixture_open_files(), code;
 			int64_t seen;
 
