@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "cli/config.h"
 #include "cli/machine.h"
+#include "offload/choice.h"
 #include "offload/engine.h"
 
 /* The device's memory: the plan's arena, and beside it what its libraries take, by name. */
@@ -58,6 +59,12 @@ void fit_device_find(struct fit_device *fit, const struct config *c, const struc
 
 /* For the arena, as in engine_options; -1: the reserves alone leave nothing. */
 int64_t fit_device_budget(const struct fit_device *fit);
+
+/* What the budgets are spent on (offload/choice.h), as policy; keys that say otherwise are kept, and *choice
+ * is empty where there is no budget. ranks_here: of one host. What does not fit is refused later. ERR_NOMEM.
+ */
+int fit_spend(struct choice *choice, struct engine_options *options, const struct config *c,
+        const struct fit_device *device, const struct machine *machine, int ranks_here);
 
 /* ERR_FIT: by how much, and which settings fit (fit_search.h), or the least that there is. */
 int fit_device_refuse(const struct fit_device *fit, const struct config *c,

@@ -3,8 +3,10 @@
 
 #include "cli/fit_search.h"
 #include "cli/progress.h"
+#include "cli/speed.h"
 
 #include "base/err.h"
+#include "host/pool.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -113,4 +115,32 @@ out:
 	str_free(&least);
 	str_free(&found.settings);
 	return rc;
+}
+
+static void freedom_find(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
+{
+	const struct plan_policy *p = &o->policy;
+
+	*f = (struct choice_freedom){
+	        .residency = o->world_size == 1,
+	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
+	        .ahead = o->world_size == 1 && c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
+	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
+	};
+}
+
+int fit_spend(struct choice *choice, struct engine_options *o, const struct config *c,
+        const struct fit_device *device, const struct machine *machine, int ranks_here)
+{
+	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
+	        .host_bytes = fit_host_limit(c, machine) / ranks_here,
+	        .device_is_host = !strcmp(device->name, "host")};
+	struct choice_freedom freedom;
+	struct device_speed speed;
+
+	if (!c->vram_budget_bytes || (!limits.device_bytes && c->ram_budget_bytes == CONFIG_AUTO))
+		return 0;
+	freedom_find(&freedom, c, o);
+	speed_find(&speed, c, machine, device->name, pool_worker_count(o->pool));
+	return choice_find(choice, o, &limits, &freedom, &speed);
 }

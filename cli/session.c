@@ -366,36 +366,6 @@ static int memory_check(const struct session *s)
 	return rc;
 }
 
-/* Keys that say otherwise are kept. */
-static void freedom_find(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
-{
-	const struct plan_policy *p = &o->policy;
-
-	*f = (struct choice_freedom){
-	        .residency = o->world_size == 1,
-	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
-	        .ahead = o->world_size == 1 && c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
-	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
-	};
-}
-
-/* What the budgets are spent on, as policy. Where nothing fits it is refused later. */
-static int budget_spend(struct session *s, struct engine_options *o, int ranks_here)
-{
-	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
-	        .host_bytes = fit_host_limit(s->config, s->machine) / ranks_here,
-	        .device_is_host = !strcmp(s->fit.name, "host")};
-	struct choice_freedom freedom;
-	struct device_speed speed;
-
-	if (!s->config->vram_budget_bytes ||
-	        (!limits.device_bytes && s->config->ram_budget_bytes == CONFIG_AUTO))
-		return 0;
-	freedom_find(&freedom, s->config, o);
-	speed_find(&speed, s->config, s->machine, s->fit.name, pool_worker_count(s->pool));
-	return choice_find(&s->choice, o, &limits, &freedom, &speed);
-}
-
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
@@ -411,7 +381,9 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	o.device_budget_bytes = fit_device_budget(&s->fit);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
 	if (!rc)
-		rc = o.device_budget_bytes < 0 ? ERR_FIT : budget_spend(s, &o, here);
+		rc = o.device_budget_bytes < 0
+		             ? ERR_FIT
+		             : fit_spend(&s->choice, &o, s->config, &s->fit, s->machine, here);
 	s->options = o;
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
