@@ -287,11 +287,12 @@ int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const 
 
 	progress_bytes(&need, fit->need_bytes);
 	progress_bytes(&over, fit->need_bytes - fit->limit_bytes);
+	progress_bytes(&limit, fit->limit_bytes);
 	fit_host_text(&text, found);
 	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s; %s",
 	        need.data ? need.data : "", over.data ? over.data : "",
-	        c->ram_budget_bytes == CONFIG_AUTO ? "this process may take here" : "ram_budget=",
-	        c->ram_budget_bytes == CONFIG_AUTO ? "" : config_text(c, "ram_budget"),
+	        c->ram_budget_bytes == CONFIG_AUTO ? "this process may take here" : "ram_budget, ",
+	        c->ram_budget_bytes == CONFIG_AUTO || !limit.data ? "" : limit.data,
 	        text.data ? text.data : "");
 	str_free(&need);
 	str_free(&over);

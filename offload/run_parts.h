@@ -17,9 +17,9 @@ struct run {
 	struct run_call *calls;  /* per operation */
 	dev_addr *weight, *grad; /* per tensor; of the stage being queued */
 	int64_t *norm_first;     /* per tensor: first block in the NORM buffer */
-	int *norm_host;       /* per tensor: buffer of its sums of squares on the host */
-	char *norm_by_finish; /* per tensor: FINISH made them, not SUMSQ */
-	int *loss_host;       /* per micro: buffer */
+	int *norm_host;          /* per tensor: buffer of its sums of squares on the host */
+	char *norm_by_finish;    /* per tensor: FINISH made them, not SUMSQ */
+	int *loss_host;          /* per micro: buffer */
 	const struct run_step *step;
 };
 
