@@ -7,6 +7,7 @@
 #include "host/link.h"
 #include "host/world.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <xxhash.h>
@@ -92,9 +93,9 @@ int ranks_held(struct plane_range **out, int64_t *range_count, const struct unit
 	return 0;
 }
 
-/* One number for a rank's ranges of one plane, begun from `hash`. */
-static int plane_hash(uint64_t *hash, struct session *s, enum plane plane, const struct plane_range *ranges,
-        int64_t range_count)
+/* A number for each tensor: of its weights that this rank holds, 0 where it holds none. */
+static int tensors_hash(
+        uint64_t *hashes, struct session *s, const struct plane_range *ranges, int64_t range_count)
 {
 	enum { PIECE = 65536 };
 	struct plane_source source;
@@ -105,50 +106,61 @@ static int plane_hash(uint64_t *hash, struct session *s, enum plane plane, const
 	for (int64_t r = 0; r < range_count && !rc; r++)
 		for (int64_t at = 0; at < ranges[r].count && !rc; at += PIECE) {
 			int64_t left = ranges[r].count - at, count = left < PIECE ? left : PIECE;
+			uint64_t *hash = &hashes[ranges[r].tensor];
 
-			rc = source.read(
-			        source.context, ranges[r].tensor, plane, ranges[r].first + at, count, piece);
-			*hash = XXH3_64bits_withSeed(piece, (size_t)count * sizeof(*piece), *hash);
+			for (enum plane plane = PLANE_HI; plane <= PLANE_LO && !rc; plane++) {
+				rc = source.read(source.context, ranges[r].tensor, plane,
+				        ranges[r].first + at, count, piece);
+				*hash = XXH3_64bits_withSeed(piece, (size_t)count * sizeof(*piece), *hash);
+			}
 		}
 	mem_free(piece);
 	return rc;
 }
 
 /* Ranks of the first group tell theirs in turn. */
-static int hashes_compare(const struct unit_map *map, uint64_t hash)
+static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, uint64_t *first, int64_t step)
 {
-	int differs = 0, rc = 0;
+	int count = map->model->tensor_count, at = -1, rc = 0;
 
 	for (int shard = 0; shard < map->world_size && !rc; shard++) {
-		uint64_t first = hash;
-
-		rc = world_broadcast(&first, sizeof(first), shard);
-		differs |= map->rank == shard && first != hash;
+		memcpy(first, hashes, (size_t)count * sizeof(*first));
+		rc = world_broadcast(first, count * (int64_t)sizeof(*first), shard);
+		for (int t = 0; t < count && at < 0 && map->rank == shard; t++)
+			at = first[t] == hashes[t] ? -1 : t;
 	}
-	if (!rc && differs)
+	if (!rc && at >= 0)
 		rc = err_set(ERR_INTERNAL,
-		        "weights differ from those of rank %d, which holds the same shards", map->rank);
+		        "after step %" PRId64 " its %s is another than that of rank %d, which holds the same "
+		        "shards: a bit flipped, in memory or on the way; the last checkpoint may hold it "
+		        "already",
+		        step, map->model->tensors[at].name, map->rank);
 	return world_agree(rc);
 }
 
-int ranks_check_replicas(struct session *s)
+int ranks_check_replicas(struct session *s, int64_t step)
 {
 	const struct unit_map *map = engine_units(s->engine);
+	size_t count = (size_t)map->model->tensor_count;
 	struct plane_range *ranges = NULL;
+	uint64_t *hashes, *first;
 	int64_t range_count = 0;
-	uint64_t hash = 0;
 	int rc;
 
 	if (world_self()->size == map->world_size)
 		return 0;
-	rc = ranks_held(&ranges, &range_count, map, RANKS_READ);
+	hashes = mem_alloc(count, sizeof(*hashes));
+	first = mem_alloc(count, sizeof(*first));
+	rc = hashes && first ? ranks_held(&ranges, &range_count, map, RANKS_READ) : ERR_NOMEM;
 	if (!rc)
-		rc = plane_hash(&hash, s, PLANE_HI, ranges, range_count);
-	if (!rc)
-		rc = plane_hash(&hash, s, PLANE_LO, ranges, range_count);
-	mem_free(ranges);
+		rc = tensors_hash(hashes, s, ranges, range_count);
 	rc = world_agree(rc);
-	return rc ? rc : hashes_compare(map, hash);
+	if (!rc)
+		rc = hashes_compare(map, hashes, first, step);
+	mem_free(ranges);
+	mem_free(hashes);
+	mem_free(first);
+	return rc;
 }
 
 /* ---- callbacks ---- */

@@ -55,9 +55,10 @@ struct link;
 struct link_part;
 int ranks_exchange(struct link *link, const struct link_part *parts, int part_count);
 
-/* Do ranks that hold the same shards hold the same weights? ERR_INTERNAL on all ranks names one that does
- * not. */
-int ranks_check_replicas(struct session *s);
+/* Do ranks that hold the same shards hold the same weights after that step? ERR_INTERNAL on all ranks names
+ * one that does not, and the first tensor. Reads what the rank holds once, 4 bytes a parameter, and sends 8
+ * bytes a tensor. */
+int ranks_check_replicas(struct session *s, int64_t step);
 
 /* The signal that any rank got, or 0; the same on all. */
 int ranks_signal(int *signal);

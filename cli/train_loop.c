@@ -190,7 +190,7 @@ static int step_watch(struct trainer *t)
 	int rc = 0;
 
 	if (is_due(t->step, t->config->check_replicas))
-		rc = ranks_check_replicas(&t->session);
+		rc = ranks_check_replicas(&t->session, t->step);
 	if (!rc && t->step == 1 && t->config->dump_gradients)
 		rc = train_dump_gradients(t);
 	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)

@@ -15,7 +15,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 
-enum { HANG_SECONDS = 40 };
+enum { HANG_SECONDS = 40, PATIENCE_S = 20 };
 
 /* What a run is, beside the rest; a fault may fall into any part of it. */
 static const struct scenario {
@@ -30,7 +30,7 @@ static const struct scenario {
         {"rank 0 reads and writes", "load=rank0_only state_dict_type=FULL_STATE_DICT save_steps=2", 1},
         {"activations leave", "activations=offload save_steps=2 save_total_limit=1 wrap_policy=none", 1},
 };
-enum { SCENARIO_COUNT = sizeof(scenarios) / sizeof(*scenarios), STEPS = 5 };
+enum { REPLICAS = 2, SCENARIO_COUNT = sizeof(scenarios) / sizeof(*scenarios), STEPS = 5 };
 
 struct fault {
 	int scenario, rank;
@@ -49,6 +49,7 @@ struct ended {
 };
 
 static char self[400];
+static int patience_s = PATIENCE_S;
 static int complaint_count, tolerated_count, unrecorded_count;
 static int64_t number; /* of the fault in the campaign */
 
@@ -107,9 +108,9 @@ static void job_run(struct ended *e, const struct fault *f, const char *out)
 		        " resume_from_checkpoint=%s/first/checkpoint-000002", work_dir);
 	snprintf(command, sizeof(command),
 	        "%s --oversubscribe --bind-to none -n %d %s as-ferry %d:%s:%ld:%s train model=%s data=%s "
-	        "output_dir=%s/%s " SETTINGS "max_steps=%d watchdog_timeout=20 %s",
+	        "output_dir=%s/%s " SETTINGS "max_steps=%d watchdog_timeout=%d %s",
 	        launcher, RANKS, self, f->rank, child_whats[f->what], f->at, child_hows[f->how], tiny.dir,
-	        tiny.data, work_dir, out, STEPS, more);
+	        tiny.data, work_dir, out, STEPS, patience_s, more);
 	remove_run(out);
 	remove_run("records");
 	snprintf(path, sizeof(path), "%s/records", work_dir);
@@ -293,10 +294,69 @@ static void test_faults(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
+/* ---- faults with an answer of their own ---- */
+
+static void say_one(const struct fault *f, const struct ended *e, const char *text)
+{
+	if (!strstr(ferry_said(), text))
+		complain(f, e, "nothing of: %s", text);
+}
+
+/* A rank that stops before a call on a file, be it at the start, in loading or in saving, is named. */
+static void test_stops_anywhere(void **state)
+{
+	(void)state;
+	complaint_count = 0;
+	scenario_count(0);
+	for (int part = getenv("FERRY_RANKS_FAULTS") ? 1 : 4; part < 8; part += 3) {
+		struct fault f = {.rank = part % RANKS, .what = CHILD_FILE, .how = CHILD_STOP};
+		char name[64];
+		struct ended e;
+
+		f.at = 1 + asked[0][f.rank][CHILD_FILE] * part / 8;
+		patience_s = 1;
+		job_run(&e, &f, "bad");
+		snprintf(name, sizeof(name), "rank %d (process ", f.rank);
+		say_one(&f, &e, name);
+		say_one(&f, &e, ") has not moved for");
+		if (e.code != 1)
+			complain(&f, &e, "the job's exit code");
+		job_check_gone();
+		if (part != 4)
+			continue;
+		/* the same for one that only takes its time: nothing happens */
+		f.how = CHILD_SLEEP;
+		job_run(&e, &f, "bad");
+		if (e.code)
+			complain(&f, &e, "a slow rank is no stuck one");
+	}
+	patience_s = PATIENCE_S;
+	assert_int_equal(complaint_count, 0);
+}
+
+/* A bit flips in what a rank receives: it goes on with other weights than the rest, until they are compared.
+ */
+static void test_flipped_bit(void **state)
+{
+	struct fault f = {.scenario = REPLICAS, .rank = 1, .what = CHILD_FLIP, .how = CHILD_ONCE, .at = 3};
+	struct ended e;
+
+	(void)state;
+	complaint_count = 0;
+	job_run(&e, &f, "bad");
+	say_one(&f, &e, "ferry train: rank 1: after step ");
+	say_one(&f, &e, "is another than that of rank 0");
+	if (e.code != 1)
+		complain(&f, &e, "the job's exit code");
+	assert_int_equal(complaint_count, 0);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_faults),
+	        cmocka_unit_test(test_stops_anywhere),
+	        cmocka_unit_test(test_flipped_bit),
 	};
 	int failed;
 
