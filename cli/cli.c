@@ -296,7 +296,8 @@ int cli_main(int argc, char *argv[])
 	if (is_one)
 		return cli_exit_code(err);
 	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err), NULL);
-	world_leave();
+	if (!err) /* else the launcher is about to end the job, if it has not begun to */
+		world_leave();
 	fflush(stdout);
 	_exit(cli_exit_code(err)); /* MPI may have left threads that a regular end would trip over */
 }
