@@ -137,6 +137,7 @@ void config_write_yaml(struct str *out, const struct config *c)
 			continue;
 		str_free(&value);
 		config_value_text(&value, c, key);
+		out->broken |= value.broken; /* no key may be missing for lack of memory */
 		if (!value.len_bytes)
 			continue;
 		if (strcmp(group, key->group)) {
