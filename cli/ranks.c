@@ -225,13 +225,6 @@ int ranks_signal(int *signal)
 
 /* ---- whole tensors on rank 0 ---- */
 
-int ranks_exchange(struct link *link, const struct link_part *parts, int part_count)
-{
-	int rc = link_exchange(link, parts, part_count);
-
-	return rc ? link_fail(rc) : 0;
-}
-
 struct request {
 	int32_t tensor, plane; /* tensor -1: that was all */
 	int64_t first, count;
@@ -290,7 +283,7 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 		                (char *)dst + request_bytes(c->session, whole.plane, part.first - first),
 		                request_bytes(c->session, whole.plane, part.count)}};
 
-		rc = ranks_exchange(c->link, parts, 2);
+		rc = link_exchange(c->link, parts, 2);
 	}
 	return rc;
 }
@@ -317,7 +310,7 @@ static int serve(struct session *s, struct link *link)
 	void *values = NULL;
 	int rc;
 
-	while (!(rc = ranks_exchange(link, &ask, 1)) && request.tensor >= 0) {
+	while (!(rc = link_exchange(link, &ask, 1)) && request.tensor >= 0) {
 		int64_t bytes = request_bytes(s, request.plane, request.count);
 		struct link_part answer = {LINK_SEND, 0, NULL, bytes};
 
@@ -328,7 +321,7 @@ static int serve(struct session *s, struct link *link)
 		}
 		rc = values ? own_read(s, &request, values) : ERR_NOMEM;
 		answer.values = values;
-		rc = rc ? link_fail(rc) : ranks_exchange(link, &answer, 1);
+		rc = rc ? link_fail(rc) : link_exchange(link, &answer, 1);
 		if (rc)
 			break;
 	}
@@ -347,7 +340,7 @@ static int collect(struct collector *c, ranks_work *work, void *context)
 	for (int r = 1; r < size; r++) {
 		const struct link_part last = {LINK_SEND, r, &end, sizeof(end)};
 
-		if (ranks_exchange(c->link, &last, 1))
+		if (link_exchange(c->link, &last, 1))
 			break; /* a rank failed: all know */
 	}
 	return err_give(&why);

@@ -50,11 +50,6 @@ enum { RANKS_GRADIENT = PLANE_COUNT };
 typedef int ranks_work(void *context, const struct plane_source *source);
 int ranks_collect(struct session *s, ranks_work *work, void *context);
 
-/* link_exchange where the other side waits for what comes next: an error of this rank ends the run on all. */
-struct link;
-struct link_part;
-int ranks_exchange(struct link *link, const struct link_part *parts, int part_count);
-
 /* Do ranks that hold the same shards hold the same weights after that step? ERR_INTERNAL on all ranks names
  * one that does not, and the first tensor. Reads what the rank holds once, 4 bytes a parameter, and sends 8
  * bytes a tensor. */

@@ -69,7 +69,7 @@ static int ring_send(struct scatter *s)
 			                plane_bytes((enum plane)piece->plane, s->state, piece->count)};
 		}
 	s->filled = 0;
-	return count ? ranks_exchange(s->link, s->parts, count) : 0;
+	return count ? link_exchange(s->link, s->parts, count) : 0;
 }
 
 static int ring_add(
@@ -153,7 +153,7 @@ static int scatter_end(struct scatter *s)
 	int rc = 0;
 
 	for (int rank = 1; rank < world_self()->size && !rc; rank++)
-		rc = ranks_exchange(s->link, &(struct link_part){LINK_SEND, rank, &end, sizeof(end)}, 1);
+		rc = link_exchange(s->link, &(struct link_part){LINK_SEND, rank, &end, sizeof(end)}, 1);
 	return rc;
 }
 
@@ -189,7 +189,7 @@ static int receive_all(struct scatter *s)
 	struct piece piece, next;
 	const struct link_part first = {LINK_RECEIVE, 0, &piece, sizeof(piece)};
 	void *staged = mem_alloc(PIECE_BYTES, 1);
-	int rc = staged ? ranks_exchange(s->link, &first, 1) : link_fail(ERR_NOMEM);
+	int rc = staged ? link_exchange(s->link, &first, 1) : link_fail(ERR_NOMEM);
 
 	for (; !rc && piece.tensor >= 0; piece = next) {
 		enum plane plane = (enum plane)piece.plane;
@@ -198,7 +198,7 @@ static int receive_all(struct scatter *s)
 		        {LINK_RECEIVE, 0, at ? at : staged, plane_bytes(plane, s->state, piece.count)},
 		        {LINK_RECEIVE, 0, &next, sizeof(next)}};
 
-		rc = ranks_exchange(s->link, parts, 2);
+		rc = link_exchange(s->link, parts, 2);
 		if (!rc && !at)
 			rc = s->own.write(
 			        s->own.context, piece.tensor, plane, piece.first, piece.count, staged);

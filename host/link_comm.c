@@ -445,7 +445,10 @@ int link_exchange(struct link *link, const struct link_part *parts, int part_cou
 {
 	int rc = link_failure(NULL);
 
-	return rc ? rc : exchange(link, parts, part_count, 1, 0);
+	if (rc)
+		return rc;
+	rc = exchange(link, parts, part_count, 1, 0);
+	return rc ? link_fail(rc) : 0; /* its peers would wait for what will not come */
 }
 
 int link_exchange_last(struct link *link, const struct link_part *parts, int part_count, int64_t timeout_ns)

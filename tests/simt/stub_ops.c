@@ -107,12 +107,11 @@ int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *launch, c
 /* ---- ranks ---- */
 
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
-        const struct device_bootstrap *bootstrap, int rank, int world_size)
+        const struct device_bootstrap *bootstrap, const struct comm_group *group)
 {
 	(void)device;
 	(void)bootstrap;
-	(void)rank;
-	(void)world_size;
+	(void)group;
 	*nccl = NULL;
 	return err_set(ERR_UNSUPPORTED, "there is no NCCL here");
 }
