@@ -152,19 +152,22 @@ int world_agree(int code)
 
 /* ---- the end ---- */
 
-/* Does the text say what another rank's error said? */
-static int is_heard(int code, const char *text)
+/* Does it say what another rank's error said? Where this rank stood when it heard of what ended the exchanges
+ * is left out of its words, so that all ranks have the same. */
+static int is_heard(struct verdict *own)
 {
-	char own[ERR_TEXT_BYTES];
+	struct verdict said = *own;
 	int heard, rank = 0;
+	char *at;
 
-	memcpy(own, text, strnlen(text, sizeof(own) - 1) + 1);
-	own[sizeof(own) - 1] = 0;
-	if (*world.heard && strstr(own, world.heard))
+	if (*world.heard && strstr(own->text, world.heard))
 		return 1;
-	heard = link_failure(&rank) == code && rank != world.self.rank && strstr(own, err_text()) != NULL;
-	err_set(code, "%s", own);
-	return heard;
+	heard = link_failure(&rank) == own->code;
+	at = heard ? strstr(said.text, err_text()) : NULL;
+	if (at)
+		memmove(own->text, at, strlen(at) + 1);
+	err_set(own->code, "%s", own->text);
+	return at && rank != world.self.rank;
 }
 
 static void verdicts_report(const struct verdict *all, world_report *report, void *context)
@@ -219,7 +222,7 @@ int world_end(int code, world_report *report, void *context)
 	if (!code)
 		code = world_agree(0);
 	verdict_set(&own, code);
-	own.is_heard = code && is_heard(code, own.text);
+	own.is_heard = code && is_heard(&own);
 	if (code && !own.is_heard)
 		link_fail(code);
 	err_take(&why, code);
