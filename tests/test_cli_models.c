@@ -204,10 +204,19 @@ static int64_t planned(const char *command, const char *key)
 
 static void test_plan(void **state)
 {
+	struct result r;
+	json_t *plan;
+
 	(void)state;
 	put("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
 	assert_int_equal(planned("$F plan model=config.json --json", "fits"), 1);
-	assert_int_equal(planned("$F plan model=config.json ram_budget=1KiB --json", "fits"), 0);
+	r = run("$F plan model=config.json ram_budget=1KiB --json");
+	assert_int_equal(r.code, 5);
+	assert_non_null(strstr(r.err, "more than ram_budget"));
+	check_ok(json_parse(&plan, "stdout", r.out, strlen(r.out)));
+	assert_true(json_is_false(json_object_get(plan, "fits")));
+	json_decref(plan);
+	result_free(&r);
 	assert_true(planned("$F plan model=config.json max_length=64 --json", "device_bytes") >
 	            planned("$F plan model=config.json data=rows.jsonl --json", "device_bytes"));
 	assert_int_equal(planned("$F plan model=config.json max_length=8 --json", "device_bytes"),
