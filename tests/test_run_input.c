@@ -93,7 +93,7 @@ static void test_flags(void **state)
 	        {"nofile.yaml", "nofile.yaml|no such file", 2},
 	        {"vram_budget=10Q", "vram_budget|KiB", 2},
 	        {"vram_budget=1KiB", "on the device|more than vram_budget|activations", 5},
-	        {"ram_budget=1KiB", "ram_budget=", 5},
+	        {"ram_budget=1KiB", "of host memory|more than ram_budget|optimizer_state=8bit", 5},
 	        {"world_size=2", "world_size", 2},
 	};
 
