@@ -11,9 +11,9 @@
  * core do not burn what another needs, and so that a wait can end. A link is used by one thread at a time;
  * different links by different threads at once.
  *
- * Failure. link_fail tells all ranks of an error, and so does an exchange that fails; each exchange that waits,
- * on whatever link and thread, then returns that error, "rank 2: ..." in front. After it links carry nothing
- * more, but closing works.
+ * Failure. link_fail tells all ranks of an error, and so does an exchange that fails; each exchange that
+ * waits, on whatever link and thread, then returns that error, "rank 2: ..." in front. After it links carry
+ * nothing more, but closing works.
  */
 #ifndef FERRY_HOST_LINK_H
 #define FERRY_HOST_LINK_H
