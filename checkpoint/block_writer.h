@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BLOCK_WRITER_SLOTS = 4, BLOCK_WRITER_ALONE = 4 };
+enum { BLOCK_WRITER_SLOTS = 8, BLOCK_WRITER_ALONE = 4 };
 
 struct block_writer;
 
