@@ -520,14 +520,19 @@ int file_is_link(const char *path)
 
 static int make_one_dir(const char *path)
 {
+	struct stat st;
 	int error;
 
 	if (!sys_mkdir(path))
 		return file_sync_parent(path);
 	error = errno;
-	if (file_kind_of(path) == FILE_DIR)
-		return 0;
-	errno = error;
+	if (!sys_stat(path, &st)) {
+		if (S_ISDIR(st.st_mode))
+			return 0;
+		errno = error;
+	} else if (error != EEXIST) {
+		errno = error;
+	} /* else something is there, and why it cannot be looked at is the reason */
 	return fail(path, "create the directory");
 }
 
