@@ -108,7 +108,7 @@ static void test_killed(void **state)
 			never++;
 		code = job_wait(launched);
 		lost += code < 0;
-		if (run_has("killed/model") ? code : !code)
+		if (!code && !run_has("killed/model")) /* one that has all may still be killed as it leaves */
 			fail_msg("exit %d: %s", code, ferry_said());
 		checkpoints_verify("killed");
 		assert_goes_on(other, "killed", STEPS);
