@@ -526,13 +526,11 @@ static int make_one_dir(const char *path)
 	if (!sys_mkdir(path))
 		return file_sync_parent(path);
 	error = errno;
-	if (!sys_stat(path, &st)) {
-		if (S_ISDIR(st.st_mode))
-			return 0;
+	errno = 0;
+	if (!sys_stat(path, &st) && S_ISDIR(st.st_mode))
+		return 0;
+	if (error != EEXIST || !errno) /* else why it cannot be looked at is the reason */
 		errno = error;
-	} else if (error != EEXIST) {
-		errno = error;
-	} /* else something is there, and why it cannot be looked at is the reason */
 	return fail(path, "create the directory");
 }
 
