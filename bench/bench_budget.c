@@ -20,8 +20,6 @@
 enum { BUDGETS = 9, ROUNDS = 3, WARMUP_STEPS = 1, DEFAULT_STEPS = 3, STEPS_MAX = 100 };
 
 static const double default_copy_gbps = 0.25, learning_rate = 1e-3;
-static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
-                                smallest = {64, 4, 4, 128, 500, 32, 1, 0, 0};
 
 struct point {
 	int64_t budget_bytes, touched_bytes;
@@ -44,33 +42,11 @@ struct budget_bench {
 static struct engine_options options_of(
         const struct budget_bench *b, struct device *device, int64_t budget_bytes)
 {
-	return (struct engine_options){
-	        .device = device,
-	        .pool = b->pool,
-	        .isa = b->args.isa,
-	        .model = b->model,
-	        .world_size = 1,
-	        .policy =
-	                {
-	                        .offload_params = 1,
-	                        .offload_gradients = 1,
-	                        .offload_optimizer = 1,
-	                        .activations = ACTIVATION_RECOMPUTE,
-	                        .forward_prefetch = 1,
-	                        .prefetch_units = 2,
-	                        .compute_dtype = DTYPE_BF16,
-	                        .gradient_dtype = DTYPE_BF16,
-	                        .micro_batches = 1,
-	                        .rope_positions = b->rows.batch.tokens,
-	                },
-	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
-	        .max_grad_norm = 1,
-	        .skip_nonfinite = 1,
-	        .device_budget_bytes = budget_bytes,
-	        .check_plans = 1,
-	        .crossing = SLAB_PINNED,
-	};
+	struct engine_options o = bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
+
+	o.device_budget_bytes = budget_bytes;
+	o.check_plans = 1;
+	return o;
 }
 
 /* Planned only: what the arena takes where nothing stays in it, and where everything does. */
@@ -199,8 +175,8 @@ static json_t *points_json(struct budget_bench *b, double *worst)
 
 static int bench_open(struct budget_bench *b, const struct bench_args *args)
 {
-	int named = args->models && *args->models, tiny = named && !strcmp(args->models, "tiny"), rc;
-	const struct bench_shape *shape = tiny ? &smallest : &usual;
+	const struct bench_shape *shape;
+	int rc;
 
 	b->args = *args;
 	if (!(b->args.copy_gbps > 0))
@@ -210,10 +186,9 @@ static int bench_open(struct budget_bench *b, const struct bench_args *args)
 	if (args->count > STEPS_MAX)
 		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
 		        STEPS_MAX);
-	if (named && !tiny)
-		return err_set(ERR_INPUT, "models: there is no '%s'; there is tiny, and the usual one",
-		        args->models);
-	rc = pool_open(&b->pool, args->threads);
+	rc = bench_shape_find(&shape, args->models);
+	if (!rc)
+		rc = pool_open(&b->pool, args->threads);
 	if (!rc)
 		rc = bench_model_open(&b->model, shape);
 	return rc ? rc : bench_rows_open(&b->rows, shape);

@@ -23,9 +23,6 @@ enum { RATES = 7, ROUNDS = 4, WARMUP_STEPS = 2, DEFAULT_STEPS = 2, STEPS_MAX = 1
 /* 1e9 bytes a second; 0: as fast as memory, to which the clock is fitted. */
 static const double rates[RATES] = {0, 0.1, 0.15, 0.2, 0.3, 0.5, 1};
 
-static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
-                                smallest = {64, 4, 4, 128, 500, 32, 1, 0, 0};
-
 struct clock_bench {
 	struct model *model;
 	struct bench_rows rows;
@@ -40,31 +37,7 @@ struct clock_bench {
 
 static struct engine_options options_of(const struct clock_bench *b, struct device *device)
 {
-	return (struct engine_options){
-	        .device = device,
-	        .pool = b->pool,
-	        .isa = b->args.isa,
-	        .model = b->model,
-	        .world_size = 1,
-	        .policy =
-	                {
-	                        .offload_params = 1,
-	                        .offload_gradients = 1,
-	                        .offload_optimizer = 1,
-	                        .activations = ACTIVATION_RECOMPUTE,
-	                        .forward_prefetch = 1,
-	                        .prefetch_units = 2,
-	                        .compute_dtype = DTYPE_BF16,
-	                        .gradient_dtype = DTYPE_BF16,
-	                        .micro_batches = 1,
-	                        .rope_positions = b->rows.batch.tokens,
-	                },
-	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
-	        .max_grad_norm = 1,
-	        .skip_nonfinite = 1,
-	        .crossing = SLAB_PINNED,
-	};
+	return bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
 }
 
 static int steps_measure(struct clock_bench *b, int rate)
@@ -143,9 +116,9 @@ static int speed_fit(struct clock_bench *b, double measured_s)
 
 static int bench_open(struct clock_bench *b, const struct bench_args *args)
 {
-	int tiny = args->models && !strcmp(args->models, "tiny"), rc;
-	const struct bench_shape *shape = tiny ? &smallest : &usual;
+	const struct bench_shape *shape;
 	struct bench_limits limits;
+	int rc;
 
 	device_register(&backend_meta);
 	b->args = *args;
@@ -153,10 +126,12 @@ static int bench_open(struct clock_bench *b, const struct bench_args *args)
 	if (args->count > STEPS_MAX)
 		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
 		        STEPS_MAX);
-	rc = pool_open(&b->pool, args->threads);
+	rc = bench_shape_find(&shape, args->models);
+	if (!rc)
+		rc = pool_open(&b->pool, args->threads);
 	if (!rc)
 		rc = bench_limits_measure(
-		        &limits, args, b->pool, tiny ? BENCH_TINY_TOKENS - 1 : 0, DTYPE_F32);
+		        &limits, args, b->pool, args->models ? shape->row_tokens : 0, DTYPE_F32);
 	if (rc)
 		return rc;
 	b->speed = (struct device_speed){.memory_bytes = limits.copy_bytes_per_s,

@@ -43,6 +43,54 @@ void bench_rows_close(struct bench_rows *rows)
 	rows->arrays = NULL;
 }
 
+int bench_shape_find(const struct bench_shape **shape, const char *models)
+{
+	static const struct bench_shape usual = {512, 8, 8, 1408, 4000, 128, 1, 0, 0},
+	                                tiny = {64, 4, 4, 128, 500, 32, 1, 0, 0};
+	int is_named = models && *models, is_tiny = is_named && !strcmp(models, "tiny");
+
+	*shape = is_tiny ? &tiny : &usual;
+	return is_named && !is_tiny
+	               ? err_set(ERR_INPUT, "models: there is no '%s'; there is tiny, and the usual one",
+	                         models)
+	               : 0;
+}
+
+struct engine_options bench_engine_options(const struct model *model, const struct bench_rows *rows,
+        struct device *device, struct pool *pool, enum adamw_isa isa)
+{
+	const struct host_batch *b = &rows->batch;
+
+	return (struct engine_options){
+	        .device = device,
+	        .pool = pool,
+	        .isa = isa,
+	        .model = model,
+	        .wrap = WRAP_TRANSFORMER,
+	        .world_size = 1,
+	        .policy =
+	                {
+	                        .offload_params = 1,
+	                        .offload_gradients = 1,
+	                        .offload_optimizer = 1,
+	                        .activations = ACTIVATION_RECOMPUTE,
+	                        .order = MICRO_LAYER_MAJOR,
+	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
+	                        .forward_prefetch = 1,
+	                        .prefetch_units = 2,
+	                        .compute_dtype = DTYPE_BF16,
+	                        .gradient_dtype = DTYPE_BF16,
+	                        .micro_batches = 1,
+	                        .rope_positions = b->tokens / b->documents,
+	                },
+	        .train = {b->tokens, b->targets},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
+	        .max_grad_norm = 1,
+	        .skip_nonfinite = 1,
+	        .crossing = SLAB_PINNED,
+	};
+}
+
 int bench_model_open(struct model **model, const struct bench_shape *s)
 {
 	json_t *config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "model_type", "llama",

@@ -13,6 +13,15 @@ struct bench_rows {
 int bench_rows_open(struct bench_rows *rows, const struct bench_shape *shape);
 void bench_rows_close(struct bench_rows *rows);
 
+/* What benchmarks of training on the host have where nothing else is asked for: a model of 30M parameters,
+ * or, with models "tiny", one for tests. ERR_INPUT for other names. */
+int bench_shape_find(const struct bench_shape **shape, const char *models);
+
+/* How they train it: in bf16, everything offloaded and recomputed, two units ahead, clipped. The caller
+ * changes what it measures. */
+struct engine_options bench_engine_options(const struct model *model, const struct bench_rows *rows,
+        struct device *device, struct pool *pool, enum adamw_isa isa);
+
 /* A Llama-style model of this shape; model_close when done. */
 int bench_model_open(struct model **model, const struct bench_shape *shape);
 

@@ -71,34 +71,10 @@ static void offload_bench_close(struct offload_bench *b)
 static struct engine_options options_of(const struct offload_bench *b, const struct setting *s,
         const struct bench_args *args, struct pool *pool)
 {
-	return (struct engine_options){
-	        .device = b->device,
-	        .pool = pool,
-	        .isa = args->isa,
-	        .model = b->model,
-	        .wrap = WRAP_TRANSFORMER,
-	        .world_size = 1,
-	        .policy =
-	                {
-	                        .offload_params = s->offload,
-	                        .offload_gradients = s->offload,
-	                        .offload_optimizer = s->offload,
-	                        .activations = ACTIVATION_RECOMPUTE,
-	                        .order = MICRO_LAYER_MAJOR,
-	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
-	                        .forward_prefetch = 1,
-	                        .prefetch_units = 2,
-	                        .compute_dtype = DTYPE_BF16,
-	                        .gradient_dtype = DTYPE_BF16,
-	                        .micro_batches = 1,
-	                        .rope_positions = s->shape.row_tokens,
-	                },
-	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
-	        .max_grad_norm = 1,
-	        .skip_nonfinite = 1,
-	        .crossing = SLAB_PINNED,
-	};
+	struct engine_options o = bench_engine_options(b->model, &b->rows, b->device, pool, args->isa);
+
+	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = s->offload;
+	return o;
 }
 
 /* Plans, and says in *out whether their memory is there before any of it is taken. */

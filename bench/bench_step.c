@@ -34,35 +34,15 @@ struct step_bench {
 
 static int engine_prepare(struct step_bench *b, const struct bench_variant *v, const struct bench_args *args)
 {
-	struct engine_options o = {
-	        .device = b->device,
-	        .pool = b->pool,
-	        .isa = args->isa,
-	        .model = b->model,
-	        .wrap = WRAP_TRANSFORMER,
-	        .world_size = 1,
-	        .policy =
-	                {
-	                        .offload_params = v->offload,
-	                        .offload_gradients = v->offload,
-	                        .offload_optimizer = v->offload,
-	                        .activations = v->activations,
-	                        .order = MICRO_LAYER_MAJOR,
-	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
-	                        .forward_prefetch = 1,
-	                        .prefetch_units = 1,
-	                        .compute_dtype = v->dtype,
-	                        .gradient_dtype = v->dtype,
-	                        .micro_batches = 1,
-	                        .rope_positions = b->shape->row_tokens,
-	                },
-	        .train = {b->rows.batch.tokens, b->rows.batch.targets},
-	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
-	        .max_grad_norm = 1,
-	        .skip_nonfinite = 1,
-	};
-	int rc = engine_open(&b->engine, &o);
+	struct engine_options o = bench_engine_options(b->model, &b->rows, b->device, b->pool, args->isa);
+	int rc;
 
+	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = v->offload;
+	o.policy.activations = v->activations;
+	o.policy.prefetch_units = 1;
+	o.policy.compute_dtype = o.policy.gradient_dtype = v->dtype;
+	o.crossing = SLAB_PAGEABLE;
+	rc = engine_open(&b->engine, &o);
 	if (!rc)
 		rc = engine_start(b->engine);
 	return rc ? rc : bench_weights_write(b->engine, b->model);
