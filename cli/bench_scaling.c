@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/choice.h"
-#include "offload/plan_time.h"
 #include "offload/simulate.h"
 
 #include <stdio.h>
@@ -62,20 +61,6 @@ static int trial_config(struct config *c, const struct trial *t, const struct sc
 	return config_parse(c, VERB_PLAN, 6, argv);
 }
 
-static int trial_simulate(struct trial *t, struct engine *e, const struct engine_options *o)
-{
-	const struct plan *plan = engine_plan(e, PLAN_TRAIN);
-	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
-	int rc = spans ? engine_start(e) : ERR_NOMEM;
-
-	if (!rc)
-		rc = simulate_step(&t->step, e, o, spans);
-	if (!rc)
-		plan_time_find(&t->time, plan, spans);
-	mem_free(spans);
-	return rc;
-}
-
 /* The device's budget is spent as a run would, but for how far ahead is fetched. */
 static int trial_plan(
         struct trial *t, const struct config *c, const struct scaling *s, struct engine_options *o)
@@ -107,7 +92,7 @@ static int trial_plan(
 	}
 	if (!rc && t->fits) {
 		engine_get_traffic(e, &t->traffic);
-		rc = trial_simulate(t, e, o);
+		rc = simulate_bound(&t->step, &t->time, e, o);
 	}
 	engine_close(e);
 	return rc == ERR_FIT ? 0 : rc;

@@ -1,6 +1,5 @@
 #include "offload/choice.h"
 
-#include "offload/plan_time.h"
 #include "offload/simulate.h"
 
 #include "base/err.h"
@@ -100,22 +99,16 @@ static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 
 static int step_simulate(struct choice_candidate *k, struct engine *engine, const struct engine_options *o)
 {
-	const struct plan *plan = engine_plan(engine, PLAN_TRAIN);
-	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
 	struct simulated step;
 	struct plan_time time;
-	int rc = spans ? engine_start(engine) : ERR_NOMEM;
+	int rc = simulate_bound(&step, &time, engine, o);
 
-	if (!rc)
-		rc = simulate_step(&step, engine, o, spans);
-	if (!rc) {
-		plan_time_find(&time, plan, spans);
-		k->step_ms = step.step_ms;
-		k->bound_ms = 1e-6 * (double)time.bound_ns;
-		k->binds = time.binds;
-	}
-	mem_free(spans);
-	return rc;
+	if (rc)
+		return rc;
+	k->step_ms = step.step_ms;
+	k->bound_ms = 1e-6 * (double)time.bound_ns;
+	k->binds = time.binds;
+	return 0;
 }
 
 /* Equal to a millionth: the one that crosses less is better where the machine is other than it is taken to

@@ -29,6 +29,21 @@ int simulate_step(
 	return rc;
 }
 
+int simulate_bound(
+        struct simulated *s, struct plan_time *time, struct engine *engine, const struct engine_options *o)
+{
+	const struct plan *plan = engine_plan(engine, PLAN_TRAIN);
+	struct run_span *spans = mem_alloc((size_t)plan->op_count, sizeof(*spans));
+	int rc = spans ? engine_start(engine) : ERR_NOMEM;
+
+	if (!rc)
+		rc = simulate_step(s, engine, o, spans);
+	if (!rc)
+		plan_time_find(time, plan, spans);
+	mem_free(spans);
+	return rc;
+}
+
 void simulate_host_speed(struct device_speed *speed, int threads, double host_copy_gbps)
 {
 	/* of one thread, measured on the machine of examples/machines/laptop-2-cores.yaml; more than so many

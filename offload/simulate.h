@@ -3,6 +3,7 @@
 #define FERRY_OFFLOAD_SIMULATE_H
 
 #include "offload/engine.h"
+#include "offload/plan_time.h"
 
 struct simulated {
 	double step_ms, queue_ms[QUEUE_COUNT];
@@ -15,6 +16,10 @@ struct simulated {
  * where they are wanted (NULL, or room for the training plan's operations). ERR_NOMEM. */
 int simulate_step(struct simulated *result, struct engine *engine, const struct engine_options *options,
         struct run_span *spans);
+
+/* The same of an engine that is not started yet, with the bound of its step. */
+int simulate_bound(struct simulated *result, struct plan_time *time, struct engine *engine,
+        const struct engine_options *options);
 
 /* This host as a meta device's machine, where it computes: by what a thread of a current server does, and the
  * throttle of its copies (0: none). The same in every process, so that all choose alike. */
