@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static int node_of(const struct comm_group *g, int member, int node_ranks)
+int comm_node(const struct comm_group *g, int rank, int node_ranks)
 {
-	return (g->first + member * g->stride) / node_ranks;
+	return (g->first + rank * g->stride) / node_ranks;
 }
 
 void comm_links_find(
@@ -17,10 +17,10 @@ void comm_links_find(
 	        .size = g->size,
 	        .node_ranks = node_ranks > 0 ? node_ranks : g->world_size};
 	for (int i = 0; i < g->size; i++) {
-		int node = node_of(g, i, l->node_ranks);
+		int node = comm_node(g, i, l->node_ranks);
 
-		l->local += node == node_of(g, g->rank, l->node_ranks);
-		l->crossings += node != node_of(g, (i + 1) % g->size, l->node_ranks);
+		l->local += node == comm_node(g, g->rank, l->node_ranks);
+		l->crossings += node != comm_node(g, (i + 1) % g->size, l->node_ranks);
 	}
 }
 

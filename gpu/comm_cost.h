@@ -17,6 +17,9 @@ struct comm_group;
  * COMM_DIRECT: every rank sends to every other (host/cpu/cpu_comm.c). */
 enum comm_algorithm { COMM_RING, COMM_DIRECT };
 
+/* The node of a rank of the group. */
+int comm_node(const struct comm_group *group, int rank, int node_ranks);
+
 /* Where the ranks of a group stand, and how they send. */
 struct comm_links {
 	enum comm_algorithm algorithm;

@@ -156,14 +156,13 @@ int world_agree(int code)
  * is left out of its words, so that all ranks have the same. */
 static int is_heard(struct verdict *own)
 {
-	struct verdict said = *own;
-	int heard, rank = 0;
+	int rank = 0, ends_all;
 	char *at;
 
 	if (*world.heard && strstr(own->text, world.heard))
 		return 1;
-	heard = link_failure(&rank) == own->code;
-	at = heard ? strstr(said.text, err_text()) : NULL;
+	ends_all = link_failure(&rank) == own->code;
+	at = ends_all ? strstr(own->text, err_text()) : NULL;
 	if (at)
 		memmove(own->text, at, strlen(at) + 1);
 	err_set(own->code, "%s", own->text);

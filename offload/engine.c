@@ -257,8 +257,7 @@ static int rope_table_upload(struct engine *e, const struct plan *p)
 	table = mem_alloc((size_t)count, sizeof(*table));
 	if (!table)
 		return ERR_NOMEM;
-	if (device_has_bytes(e->dock.device))
-		model_rope_table(e->map->model, table, positions);
+	model_rope_table(e->map->model, table, positions);
 	for (int i = 0; i < p->buffer_count && !rc; i++)
 		if (p->buffers[i].space == SPACE_DEVICE && !strcmp(p->buffers[i].what, "rope table"))
 			rc = stream_copy_in(main_stream(e), dev_at(e->dock.arena, p->buffers[i].offset),

@@ -15,12 +15,6 @@ static const char *launcher;
 static const char *const transport[][2] = {
         {"OMPI_MCA_pml", "ob1"}, {"OMPI_MCA_btl", "self,vader"}, {"OMPI_MCA_mpi_yield_when_idle", "1"}};
 
-static inline void ranks_any_transport(void)
-{
-	for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
-		unsetenv(transport[i][0]);
-}
-
 /* 0, and a line that names the test, where ranks cannot be started. */
 static inline int ranks_begin(const char *test)
 {

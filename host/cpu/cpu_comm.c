@@ -18,7 +18,6 @@ struct cpu_comm {
 	struct comm base;
 	struct link *link,
 	        *host_link; /* of the stream's thread, of the owning thread; NULL: a world of one */
-	int rank, size;
 	struct comm_group group;
 	int64_t piece_count;
 	float *sum;              /* [piece_count] */
@@ -47,12 +46,12 @@ static int links_open(struct cpu_comm *c, const struct comm_group *group)
 	if (rc)
 		return rc;
 	link_name(c->host_link, "the sums of a step");
-	c->piece_count = PIECES_COUNT / c->size;
+	c->piece_count = PIECES_COUNT / c->group.size;
 	if (c->piece_count < PIECE_COUNT_MIN)
 		c->piece_count = PIECE_COUNT_MIN;
 	c->sum = mem_alloc((size_t)c->piece_count, sizeof(*c->sum));
-	c->pieces = mem_alloc((size_t)c->piece_count * (size_t)c->size, sizeof(float));
-	c->parts = mem_alloc((size_t)c->size, 2 * sizeof(*c->parts));
+	c->pieces = mem_alloc((size_t)c->piece_count * (size_t)c->group.size, sizeof(float));
+	c->parts = mem_alloc((size_t)c->group.size, 2 * sizeof(*c->parts));
 	return c->sum && c->pieces && c->parts ? 0 : ERR_NOMEM;
 }
 
@@ -64,8 +63,6 @@ int cpu_comm_open(struct comm **comm, struct device *device, const struct comm_g
 	(void)device;
 	if (!c)
 		return ERR_NOMEM;
-	c->rank = group->rank;
-	c->size = group->size;
 	c->group = *group;
 	rc = group->size > 1 ? links_open(c, group) : 0;
 	if (rc) {
@@ -110,22 +107,16 @@ static void part_add(struct cpu_comm *c, int *count, enum link_way way, int peer
 	c->parts[(*count)++] = (struct link_part){way, peer, values, bytes};
 }
 
-static int node_of(const struct cpu_comm *c, int rank)
-{
-	int node_ranks = c->base.links.node_ranks;
-
-	return (c->group.first + rank * c->group.stride) / node_ranks;
-}
-
 /* What was sent, by whether its way left the node. */
 static int parts_exchange(struct cpu_comm *c, int count)
 {
 	struct cpu_device *d = (struct cpu_device *)c->base.device;
+	int node_ranks = c->base.links.node_ranks, own = comm_node(&c->group, c->group.rank, node_ranks);
 	int rc = link_exchange(c->link, c->parts, count);
 
 	for (int i = 0; i < count && !rc; i++)
 		if (c->parts[i].way == LINK_SEND)
-			atomic_fetch_add_explicit(node_of(c, c->parts[i].peer) == node_of(c, c->rank)
+			atomic_fetch_add_explicit(comm_node(&c->group, c->parts[i].peer, node_ranks) == own
 			                                  ? &d->sent_node_bytes
 			                                  : &d->sent_network_bytes,
 			        c->parts[i].bytes, memory_order_relaxed);
@@ -144,14 +135,15 @@ static int gather(struct cpu_comm *c, const struct layout *l, int except)
 {
 	int rc = 0, count = 0;
 
-	for (int step = 1; step < c->size && !rc; step++) {
-		int to = (c->rank + step) % c->size, from = (c->rank + c->size - step) % c->size;
+	for (int step = 1; step < c->group.size && !rc; step++) {
+		int to = (c->group.rank + step) % c->group.size,
+		    from = (c->group.rank + c->group.size - step) % c->group.size;
 
 		if (to != except)
-			part_whole(c, &count, l, LINK_SEND, to, c->rank);
-		if (c->rank != except)
+			part_whole(c, &count, l, LINK_SEND, to, c->group.rank);
+		if (c->group.rank != except)
 			part_whole(c, &count, l, LINK_RECEIVE, from, from);
-		if (step % WINDOW == 0 || step + 1 == c->size) {
+		if (step % WINDOW == 0 || step + 1 == c->group.size) {
 			rc = parts_exchange(c, count);
 			count = 0;
 		}
@@ -201,10 +193,12 @@ static int piece_exchange(struct cpu_comm *c, const struct layout *l, int64_t at
 {
 	int count = 0;
 
-	for (int step = 1; step < c->size; step++)
+	for (int step = 1; step < c->group.size; step++)
 		for (int way = LINK_SEND; way <= LINK_RECEIVE; way++) {
-			int peer = (way == LINK_SEND ? c->rank + step : c->rank + c->size - step) % c->size;
-			int of = way == LINK_SEND ? peer : c->rank;
+			int peer = (way == LINK_SEND ? c->group.rank + step
+			                             : c->group.rank + c->group.size - step) %
+			           c->group.size;
+			int of = way == LINK_SEND ? peer : c->group.rank;
 			int64_t left = part_length(l, of) - at, bytes;
 
 			bytes = (left < c->piece_count ? left : c->piece_count) * l->element_bytes;
@@ -221,14 +215,15 @@ static int piece_exchange(struct cpu_comm *c, const struct layout *l, int64_t at
 
 static void piece_sum(struct cpu_comm *c, const struct layout *l, int64_t at)
 {
-	int64_t left = part_length(l, c->rank) - at, count = left < c->piece_count ? left : c->piece_count;
-	char *own = l->bytes + (part_first(l, c->rank) + at) * l->element_bytes;
+	int64_t left = part_length(l, c->group.rank) - at,
+	        count = left < c->piece_count ? left : c->piece_count;
+	char *own = l->bytes + (part_first(l, c->group.rank) + at) * l->element_bytes;
 
 	if (count <= 0)
 		return;
-	for (int r = 0; r < c->size; r++) {
+	for (int r = 0; r < c->group.size; r++) {
 		const void *values =
-		        r == c->rank ? own : (char *)c->pieces + r * c->piece_count * l->element_bytes;
+		        r == c->group.rank ? own : (char *)c->pieces + r * c->piece_count * l->element_bytes;
 
 		(r ? sum_add : sum_begin)(c->sum, values, count, l->dtype);
 	}
@@ -256,13 +251,13 @@ static int broadcast(struct cpu_comm *c, const struct layout *l, int root)
 {
 	int count = 0, rc;
 
-	if (c->rank == root)
-		for (int r = 0; r < c->size; r++) {
+	if (c->group.rank == root)
+		for (int r = 0; r < c->group.size; r++) {
 			if (r != root)
 				part_whole(c, &count, l, LINK_SEND, r, r);
 		}
 	else
-		part_whole(c, &count, l, LINK_RECEIVE, root, c->rank);
+		part_whole(c, &count, l, LINK_RECEIVE, root, c->group.rank);
 	rc = parts_exchange(c, count);
 	return rc ? rc : gather(c, l, root);
 }
@@ -279,7 +274,8 @@ int cpu_comm_run(const struct work *work)
 		return 0;
 	link_name(c->link, work_name(work));
 	l.count = work->collective.bytes / l.element_bytes;
-	l.part_count = (l.count + c->size - 1) / c->size; /* exact where the buffer is of shards */
+	l.part_count =
+	        (l.count + c->group.size - 1) / c->group.size; /* exact where the buffer is of shards */
 	switch (work->kind) {
 	case WORK_ALL_GATHER:
 		rc = gather(c, &l, -1);
