@@ -82,7 +82,7 @@ int fit_device_refuse(const struct fit_device *f, const struct config *c, const 
 {
 	struct str need = {0}, over = {0}, limit = {0}, least = {0};
 	struct fit_found found;
-	int rc = fit_search(&found, f->limit_bytes - f->reserve_bytes, c, base, machine);
+	int rc = fit_search(&found, f->limit_bytes - f->reserve_bytes, c, base, f->name, machine);
 	int64_t need_bytes = found.before_bytes + f->reserve_bytes, bytes = found.bytes + f->reserve_bytes;
 
 	if (rc)

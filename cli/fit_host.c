@@ -2,9 +2,11 @@
 #include "cli/fit.h"
 
 #include "cli/progress.h"
+#include "cli/speed.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "host/pool.h"
 #include "host/topology.h"
 #include "offload/simulate.h"
 
@@ -248,8 +250,7 @@ int fit_host_search(struct fit_host_found *found, const struct config *c, const 
 	int rc;
 
 	*found = (struct fit_host_found){.least_bytes = INT64_MAX};
-	if (machine)
-		machine_speed(&o.speed, machine, c->world_size);
+	speed_find(&o.speed, c, machine, device->name, pool_worker_count(base->pool));
 	rc = device_open(&s.meta, "meta", &o);
 	if (!rc && base->policy.inference)
 		rc = changes_judge(&s, 0);

@@ -1,8 +1,10 @@
 #include "cli/fit_search.h"
 
 #include "cli/ranks.h"
+#include "cli/speed.h"
 
 #include "base/err.h"
+#include "host/pool.h"
 #include "offload/simulate.h"
 
 #include <inttypes.h>
@@ -272,7 +274,7 @@ static void settings_text(struct str *out, const struct search *s)
 }
 
 int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
-        const struct engine_options *base, const struct machine *machine)
+        const struct engine_options *base, const char *device_name, const struct machine *machine)
 {
 	struct trial t = {.batch_divisor = 1, .eval_divisor = 1, .length_divisor = 1};
 	struct search s = {.found = found, .limit_bytes = limit_bytes, .config = c, .base = base, .best = t};
@@ -281,8 +283,7 @@ int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config
 
 	*found = (struct fit_found){.bytes = INT64_MAX};
 	o.node_ranks = ranks_on_node(c, machine, c->world_size);
-	if (machine)
-		machine_speed(&o.speed, machine, c->world_size);
+	speed_find(&o.speed, c, machine, device_name, pool_worker_count(base->pool));
 	rc = device_open(&s.meta, "meta", &o);
 	if (!rc)
 		rc = trial_judge(&s, &t);

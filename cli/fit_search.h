@@ -19,8 +19,8 @@ struct fit_found {
 	struct str settings;  /* " key=value key=value"; str_free */
 };
 
-/* limit_bytes: for the arena. machine NULL: an assumed one serves to compare. ERR_NOMEM. */
+/* limit_bytes: for the arena. Steps are of the machine that cli/speed.h says. ERR_NOMEM. */
 int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
-        const struct engine_options *base, const struct machine *machine);
+        const struct engine_options *base, const char *device_name, const struct machine *machine);
 
 #endif
