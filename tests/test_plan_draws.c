@@ -468,7 +468,7 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 	word_add(d, "cpu_offload=%s",
 	        PICK(r, "on", "on", "off", "params", "gradients", "optimizer", "params,gradients",
 	                "params,optimizer", "gradients,optimizer"));
-	word_add(d, "activations=%s", PICK(r, "keep", "recompute", "offload"));
+	word_add(d, "activations=%s", PICK(r, "auto", "keep", "recompute", "offload"));
 	word_add(d, "optimizer_state=%s", PICK(r, "fp32", "bf16", "8bit"));
 	word_add(d, "compute_dtype=%s", PICK(r, "bf16", "bf16", "fp32"));
 	if (one_in(r, 4))
@@ -480,7 +480,8 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 	word_add(d, "min_num_params=%.0f", spread_roll(r, 1, 1e7));
 	word_add(d, "backward_prefetch=%s", PICK(r, "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"));
 	word_add(d, "forward_prefetch=%s", PICK(r, "on", "off"));
-	word_add(d, "prefetch_units=%d", roll(r, 1, 5));
+	if (!one_in(r, 3)) /* auto */
+		word_add(d, "prefetch_units=%d", roll(r, 1, 5));
 }
 
 /* From well below what the plan needs to well above. */
