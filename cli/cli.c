@@ -178,8 +178,9 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	}
 	if (!err)
 		err = config_check(&c);
-	if (!err)
-		err = world_agree(ranks_reads_files(&c) ? preflight_check(&c) : 0);
+	if (!err && ranks_reads_files(&c))
+		err = preflight_check(&c);
+	err = world_agree(err);
 	if (!err)
 		err = ranks_check(&c);
 	if (!err && !command)

@@ -99,36 +99,44 @@ static int eval_report(const struct config *c, const struct session_eval *e, jso
 	return rc;
 }
 
+static int inputs_open(struct session *s, const struct config *c)
+{
+	int rc = session_open_model(s, c, SESSION_WEIGHTS_MODEL);
+
+	if (!rc)
+		rc = ranks_share_model(s);
+	return rc ? rc : session_open_rows(s);
+}
+
+static int engine_prepare(struct session *s)
+{
+	struct engine_options o;
+	int rc = session_open_device(s, NULL);
+
+	if (rc)
+		return rc;
+	session_engine_options(s, &o);
+	o.policy.rope_positions = s->eval.limits.doc_tokens;
+	o.eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
+	rc = session_open_engine(s, &o);
+	return rc ? rc : session_start_engine(s);
+}
+
 int cli_eval(const struct config *c)
 {
 	struct session s = {0};
-	struct engine_options o;
 	struct session_eval result;
 	json_t *token_losses = NULL;
 	struct row_losses rows = {0};
-	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
+	int rc = inputs_open(&s, c);
 
+	rc = ranks_check_inputs(c, &s, NULL, rc);
 	if (!rc)
-		rc = ranks_share_model(&s);
-	if (!rc)
-		rc = session_open_rows(&s);
-	if (!rc)
-		rc = ranks_check_inputs(&s, NULL);
-	if (!rc)
-		rc = session_open_device(&s, NULL);
-	if (rc)
-		goto out;
-	session_engine_options(&s, &o);
-	o.policy.rope_positions = s.eval.limits.doc_tokens;
-	o.eval = (struct engine_sizes){s.eval.limits.tokens, s.eval.limits.targets};
-	rc = session_open_engine(&s, &o);
-	if (!rc)
-		rc = session_start_engine(&s);
+		rc = world_agree(engine_prepare(&s));
 	if (!rc)
 		rc = session_load_weights(&s);
-	if (rc)
-		goto out;
-	rc = world_agree(c->per_token ? row_losses_open(&rows, s.eval.data) : 0);
+	if (!rc)
+		rc = world_agree(c->per_token ? row_losses_open(&rows, s.eval.data) : 0);
 	if (!rc)
 		rc = session_evaluate(&s, &result, c->per_token ? row_losses_add : NULL, &rows);
 	if (!rc && c->per_token)
@@ -136,10 +144,9 @@ int cli_eval(const struct config *c)
 	if (!rc && c->per_token)
 		rc = row_losses_lists(&token_losses, &rows);
 	if (!rc && !isfinite(result.loss_sum))
-		rc = err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.loss_sum);
+		rc = world_agree(err_set(ERR_NONFINITE, "the loss is not finite (%g)", result.loss_sum));
 	if (!rc)
 		rc = eval_report(c, &result, token_losses);
-out:
 	json_decref(token_losses);
 	row_losses_free(&rows);
 	if (world_can_free(rc))

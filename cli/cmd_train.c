@@ -200,27 +200,27 @@ static int trace_prepare(struct trainer *t)
 	return t->spans && t->trace ? 0 : ERR_NOMEM;
 }
 
-static int trainer_open(struct trainer *t)
+static int inputs_open(struct trainer *t)
 {
-	const struct config *c = t->config;
 	struct session *s = &t->session;
-	struct engine_options o;
-	int rc;
+	int rc = train_open_checkpoint(t);
 
-	rc = train_open_checkpoint(t);
 	if (!rc)
 		rc = session_open_model(
-		        s, c, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
+		        s, t->config, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match(t->checkpoint, s->model);
 	if (!rc)
 		rc = ranks_share_model(s);
-	if (!rc)
-		rc = session_open_rows(s);
-	if (!rc)
-		rc = ranks_check_inputs(s, t->checkpoint);
-	if (!rc)
-		rc = session_open_device(s, NULL);
+	return rc ? rc : session_open_rows(s);
+}
+
+static int engine_prepare(struct trainer *t)
+{
+	struct session *s = &t->session;
+	struct engine_options o;
+	int rc = session_open_device(s, NULL);
+
 	if (rc)
 		return rc;
 	schedule_set(t);
@@ -229,6 +229,14 @@ static int trainer_open(struct trainer *t)
 	if (!rc)
 		rc = session_open_engine(s, &o);
 	return rc ? rc : trace_prepare(t);
+}
+
+static int trainer_open(struct trainer *t)
+{
+	int rc = inputs_open(t);
+
+	rc = ranks_check_inputs(t->config, &t->session, t->checkpoint, rc);
+	return rc ? rc : world_agree(engine_prepare(t));
 }
 
 static void trainer_close(struct trainer *t)

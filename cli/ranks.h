@@ -25,9 +25,10 @@ int ranks_on_node(const struct config *c, const struct machine *machine, int64_t
 /* And what was opened: are the model, the checkpoint (NULL: none is resumed) and the rows rank 0's? Compared
  * are all token ids, labels and orders of rows; of the model its config.json and, for each file of weights,
  * length, header and 32 blocks of 4 KiB; of a checkpoint its manifest, which has a checksum for every block.
- * With load=rank0_only there is nothing to compare. */
+ * `code` is what opening them came to on this rank. With load=rank0_only there is nothing to compare. */
 struct checkpoint;
-int ranks_check_inputs(const struct session *s, const struct checkpoint *resumed);
+int ranks_check_inputs(
+        const struct config *c, const struct session *s, const struct checkpoint *resumed, int code);
 
 /* How sharding_strategy shares out units among so many ranks, `here` of them on this host. ERR_INPUT. */
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here);

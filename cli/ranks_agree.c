@@ -175,20 +175,21 @@ static void add_rows(struct str *text, const char *key, const char *path, const 
 		        path ? path : "", d->row_count, d->token_count, session_rows_hash(rows));
 }
 
-int ranks_check_inputs(const struct session *s, const struct checkpoint *resumed)
+int ranks_check_inputs(
+        const struct config *c, const struct session *s, const struct checkpoint *resumed, int code)
 {
 	struct str text = {0};
 	int rc;
 
-	if (world_self()->size == 1 || s->config->load == CONFIG_LOAD_RANK0_ONLY)
-		return 0;
-	rc = text_compare("another model", &text, add_model(&text, s));
-	if (!rc && s->config->verb == VERB_TRAIN)
+	if (world_self()->size == 1 || c->load == CONFIG_LOAD_RANK0_ONLY)
+		return code;
+	rc = text_compare("another model", &text, code ? code : add_model(&text, s));
+	if (!rc && c->verb == VERB_TRAIN)
 		rc = text_compare("another checkpoint", &text, add_checkpoint(&text, resumed));
 	if (rc)
 		return rc;
-	add_rows(&text, "data", s->config->data, &s->train);
-	add_rows(&text, s->train.data ? "eval_data" : "data",
-	        s->train.data ? s->config->eval_data : s->config->data, &s->eval);
+	add_rows(&text, "data", c->data, &s->train);
+	add_rows(&text, s->train.data ? "eval_data" : "data", s->train.data ? c->eval_data : c->data,
+	        &s->eval);
 	return text_compare("another data", &text, 0);
 }

@@ -208,5 +208,6 @@ int sample_prompt_ids(struct session *s, struct token_list *ids, const char *pro
 {
 	int rc = ranks_reads_files(s->config) ? prompt_encode(s, ids, prompt) : 0;
 
+	rc = world_agree(rc);
 	return rc ? rc : ranks_share_tokens(s->config, ids);
 }

@@ -213,11 +213,10 @@ static int skip_check(struct trainer *t, const struct engine_result *result)
 	log_warn("step %" PRId64 ": loss or gradients are not finite; the step changes nothing", t->step);
 	if (t->skipped_in_row < t->config->nonfinite_limit)
 		return 0;
-	err_set(ERR_NONFINITE,
+	return world_agree(err_set(ERR_NONFINITE,
 	        "loss or gradients were not finite for %" PRId64
 	        " steps in a row (nonfinite_limit); a smaller learning_rate may help",
-	        t->skipped_in_row);
-	return ERR_NONFINITE;
+	        t->skipped_in_row));
 }
 
 /* What ranks sent to each other, of all of them, beside what their plans said. */
@@ -281,11 +280,11 @@ int train_run(struct trainer *t)
 			rc = train_save_now(t);
 			if (!rc)
 				rc = trace_end(t);
-			return rc ? rc
-			          : err_set(ERR_STOPPED,
-			                    "stopped by %s after step %" PRId64
-			                    ", with a checkpoint; this goes on:",
-			                    signals_name(signal), t->step);
+			return world_agree(rc ? rc
+			                      : err_set(ERR_STOPPED,
+			                                "stopped by %s after step %" PRId64
+			                                ", with a checkpoint; this goes on:",
+			                                signals_name(signal), t->step));
 		}
 	}
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))

@@ -25,10 +25,11 @@ struct verdict {
 static struct {
 	struct world self;
 	struct link *link, *last;
-	struct verdict *all;        /* [size]; what agreeing and ending take is there before it is needed */
-	struct link_part *parts;    /* [size] */
-	char heard[ERR_TEXT_BYTES]; /* text of the last error that all agreed on */
-	int all_are_there;          /* at the end */
+	struct verdict *all;         /* [size]; what agreeing and ending take is there before it is needed */
+	struct link_part *parts;     /* [size] */
+	char agreed[ERR_TEXT_BYTES]; /* text of the last error that all agreed on */
+	int is_own;                  /* and this rank's is among those that were */
+	int all_are_there;           /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
 int world_start(void)
@@ -144,13 +145,19 @@ int world_agree(int code)
 		rc = link_broadcast(world.link, &own, sizeof(own), 0);
 	if (rc || !own.code)
 		return rc;
-	if (own.rank == world.self.rank || own.rank == RANK_ALL)
+	memcpy(world.agreed, own.text, sizeof(world.agreed));
+	world.is_own = own.rank == world.self.rank || own.rank == RANK_ALL;
+	if (world.is_own)
 		return err_set(own.code, "%s", own.text);
-	memcpy(world.heard, own.text, sizeof(world.heard));
 	return err_set(own.code, "rank %d: %s", (int)own.rank, own.text);
 }
 
 /* ---- the end ---- */
+
+static int is_agreed(const struct verdict *own)
+{
+	return *world.agreed && strstr(own->text, world.agreed);
+}
 
 /* Does it say what another rank's error said? Where this rank stood when it heard of what ended the exchanges
  * is left out of its words, so that all ranks have the same. */
@@ -159,8 +166,8 @@ static int is_heard(struct verdict *own)
 	int rank = 0, ends_all;
 	char *at;
 
-	if (*world.heard && strstr(own->text, world.heard))
-		return 1;
+	if (is_agreed(own))
+		return !world.is_own;
 	ends_all = link_failure(&rank) == own->code;
 	at = ends_all ? strstr(own->text, err_text()) : NULL;
 	if (at)
@@ -222,7 +229,7 @@ int world_end(int code, world_report *report, void *context)
 		code = world_agree(0);
 	verdict_set(&own, code);
 	own.is_heard = code && is_heard(&own);
-	if (code && !own.is_heard)
+	if (code && !own.is_heard && !is_agreed(&own)) /* what is agreed on reaches all without this */
 		link_fail(code);
 	err_take(&why, code);
 	world.all_are_there = !code || !farewell(&own, report, context);

@@ -48,6 +48,12 @@ static void test_unlike(void **state)
 	assert_said("ferry train: rank 2: ");
 	assert_said("/none");
 	assert_false(run_has("unlike"));
+	/* what all ranks meet alike is said once, and as no single rank's */
+	assert_ranks(2, RANKS, "train model=%s data=%s output_dir=%s/unlike learning_rate=1e30", tiny.dir,
+	        tiny.data, work_dir);
+	assert_said("ferry train: learning_rate is ");
+	assert_null(strstr(ferry_said(), "rank "));
+	assert_false(run_has("unlike"));
 }
 
 /* A damaged checkpoint: one message, though all of them see it. */
