@@ -181,7 +181,7 @@ static int row_add(struct scaling *s, const struct trial *t, const char *path)
 	json_t *row = json_pack("{s:s,s:i,s:s,s:s,s:b,s:I,s:I}", "model", base_name(path), "gpus", t->gpus,
 	        "strategy", t->strategy, "offload", t->offload, "fits", t->fits, "device_bytes",
 	        (json_int_t)(t->memory.device_bytes + t->reserve_bytes), "host_bytes",
-	        (json_int_t)(t->memory.store_bytes + t->memory.stage_bytes));
+	        (json_int_t)fit_host_bytes(&t->memory));
 	int rc = row ? 0 : ERR_NOMEM;
 
 	if (!s->first_rate)

@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/block_writer.h"
 #include "offload/plan_time.h"
 #include "offload/simulate.h"
 
@@ -78,18 +77,18 @@ static int64_t disk_bytes(const struct session *s)
 static int print_json(const struct session *s, const struct plan_figures *f)
 {
 	const struct engine_memory *m = &f->memory;
-	json_t *object = json_pack(
-	        "{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}", "parameters",
-	        (json_int_t)s->model->parameter_count, "device_bytes",
-	        (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
-	        (json_int_t)(m->store_bytes + m->stage_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
-	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
-	        1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->fit.fits, "store_bytes",
-	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
-	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
-	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
-	        "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
-	        "kept_blocks", m->kept_blocks, "spared_bytes", (json_int_t)m->spared_bytes);
+	json_t *object =
+	        json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}",
+	                "parameters", (json_int_t)s->model->parameter_count, "device_bytes",
+	                (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
+	                (json_int_t)fit_host_bytes(m), "pinned_bytes", (json_int_t)m->pinned_bytes,
+	                "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
+	                1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->fit.fits, "store_bytes",
+	                (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
+	                (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
+	                (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
+	                "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
+	                "kept_blocks", m->kept_blocks, "spared_bytes", (json_int_t)m->spared_bytes);
 	int rc;
 
 	for (int q = 0; object && q < QUEUE_COUNT; q++) {
@@ -102,6 +101,7 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	json_object_set_new(object, "exposed_collective_ms", json_real(1e-6 * (double)f->time.exposed_ns));
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
+	json_object_set_new(object, "save_bytes", json_integer(fit_save_bytes(m)));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
 	json_object_set_new(object, "host_need_bytes", json_integer(f->fit.need_bytes));
@@ -194,9 +194,9 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	for (int i = 0; i < s->fit.reserve_count; i++)
 		print_reserve(c, &s->fit.reserves[i]);
 	print_row(c, "  of it between steps", f->valley_bytes);
-	print_row(c, "host", f->memory.store_bytes + f->memory.stage_bytes);
+	print_row(c, "host", fit_host_bytes(&f->memory));
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
-	print_row(c, "  beside it, while it saves", block_writer_memory_bytes(f->memory.store_bytes));
+	print_row(c, "  of it while it saves", fit_save_bytes(&f->memory));
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);

@@ -13,7 +13,6 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/block_writer.h"
 #include "checkpoint/load.h"
 #include "host/world.h"
 
@@ -70,20 +69,18 @@ static void print_plan(const struct trainer *t)
 	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
 	struct engine_memory m;
 	struct str resident = {0};
-	int64_t save_bytes;
 
 	engine_get_memory(s->engine, &m);
-	save_bytes = block_writer_memory_bytes(m.store_bytes);
 	cli_say(t->config, "memory\n");
 	print_buffers(t, p, SPACE_STORE, "host");
 	print_bytes_row(t->config, "staging (batches, rings, spills)", "host", m.stage_bytes);
-	print_bytes_row(t->config, "ring of a save", "host", save_bytes);
+	print_bytes_row(t->config, "ring of a save", "host", fit_save_bytes(&m));
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
 	for (int i = 0; i < s->fit.reserve_count; i++)
 		print_bytes_row(t->config, s->fit.reserves[i].name, "device", s->fit.reserves[i].bytes);
-	print_bytes_row(t->config, "all on the host", "host", m.store_bytes + m.stage_bytes + save_bytes);
+	print_bytes_row(t->config, "all on the host", "host", fit_host_bytes(&m));
 	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
 	print_bytes_row(t->config, "all on the device", "device", m.device_bytes + s->fit.reserve_bytes);
 	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
@@ -384,7 +381,7 @@ static int dry_run_report(struct trainer *t)
 	        (json_int_t)t->total_steps, "parameters", (json_int_t)s->model->parameter_count, "rows",
 	        (json_int_t)d->row_count, "tokens", (json_int_t)d->token_count, "target_tokens",
 	        (json_int_t)d->target_count, "device_bytes", (json_int_t)m.device_bytes, "host_bytes",
-	        (json_int_t)(m.store_bytes + m.stage_bytes), "pinned_bytes", (json_int_t)m.pinned_bytes);
+	        (json_int_t)fit_host_bytes(&m), "pinned_bytes", (json_int_t)m.pinned_bytes);
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;

@@ -21,11 +21,15 @@ struct fit_device {
 };
 
 struct fit {
-	int64_t need_bytes; /* planes and staging; and the device's arena where the device is the host. Of all
-	                       ranks of a described machine */
+	int64_t need_bytes; /* planes, staging, and what saving takes; and the device's arena where the device
+	                       is the host. Of all ranks of a described machine */
 	int64_t limit_bytes; /* ram_budget, or what this process may still take */
 	int fits;
 };
+
+/* Host memory of a rank: planes, staging, and what saving them takes beside a run. */
+int64_t fit_save_bytes(const struct engine_memory *memory);
+int64_t fit_host_bytes(const struct engine_memory *memory);
 
 /* machine NULL: this one. ERR_NOMEM, ERR_INTERNAL (it cannot be read). Reserves nothing: others may take
  * memory meanwhile. */

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "checkpoint/block_writer.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "offload/simulate.h"
@@ -13,13 +14,23 @@
 #include <inttypes.h>
 #include <string.h>
 
+int64_t fit_save_bytes(const struct engine_memory *memory)
+{
+	return memory->state_bytes ? block_writer_memory_bytes(memory->state_bytes) : 0;
+}
+
+int64_t fit_host_bytes(const struct engine_memory *memory)
+{
+	return memory->store_bytes + memory->stage_bytes + fit_save_bytes(memory);
+}
+
 int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
         const struct fit_device *device, const struct machine *machine)
 {
 	struct topology *t;
 	int err = 0;
 
-	fit->need_bytes = memory->store_bytes + memory->stage_bytes;
+	fit->need_bytes = fit_host_bytes(memory);
 	if (!strcmp(device->name, "host"))
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;

@@ -1,6 +1,7 @@
 #include "cli/plan_tables.h"
 
 #include "cli/cli.h"
+#include "cli/fit.h"
 #include "cli/progress.h"
 
 #include "base/err.h"
@@ -72,13 +73,15 @@ void plan_tables_parameters(const struct session *s)
 
 struct memory_parts {
 	int64_t device[PART_COUNT], host[PART_COUNT];
-	int64_t gap_bytes; /* of placing, in the device's arena */
-	int fullest;       /* operation */
+	int64_t gap_bytes;  /* of placing, in the device's arena */
+	int64_t save_bytes; /* on the host, for as long as a save runs */
+	int fullest;        /* operation */
 };
 
 static int memory_find(struct memory_parts *m, const struct session *s)
 {
 	const struct plan *p = engine_plan(s->engine, PLAN_TRAIN);
+	struct engine_memory memory;
 	int64_t stage[PART_COUNT];
 	int op, rc = plan_parts(m->host, &op, p, SPACE_STORE);
 
@@ -91,6 +94,8 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->host[i] += stage[i];
 		m->gap_bytes -= m->device[i];
 	}
+	engine_get_memory(s->engine, &memory);
+	m->save_bytes = fit_save_bytes(&memory);
 	return rc;
 }
 
@@ -120,6 +125,7 @@ int plan_tables_memory(const struct session *s)
 	for (int i = 0; i < PART_COUNT; i++)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
+	print_pair(s, "saving, beside a step", 0, m.save_bytes);
 	if (m.gap_bytes)
 		print_pair(s, "gaps of placing", m.gap_bytes, 0);
 	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
@@ -239,6 +245,9 @@ int plan_tables_json(json_t *object, const struct session *s)
 	memory = rc ? NULL
 	            : json_pack("{s:o,s:o,s:I}", "device", parts_json(m.device), "host", parts_json(m.host),
 	                      "device_gap_bytes", (json_int_t)m.gap_bytes);
+	if (memory)
+		json_object_set_new(
+		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(object, "memory", memory) ||
 	                   json_object_set_new(object, "bus", bus_json(s)) ||

@@ -190,6 +190,10 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->kept_blocks = e->options.policy.kept_blocks;
 	m->pinned_bytes = m->stage_bytes;
+	if (train)
+		m->state_bytes =
+		        e->map->shard_total *
+		        (4 + 2 * dtype_bytes(e->options.policy.state_dtype)); /* 8-bit: but for scales */
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {
 			m->store_bytes += p->buffers[i].bytes;

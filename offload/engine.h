@@ -50,6 +50,8 @@ struct engine_result {
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, stage_bytes, pinned_bytes;
+	int64_t state_bytes; /* of weights and optimizer state, wherever they live: what a checkpoint holds of
+	                        this rank. 0 where nothing is trained */
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
 	int resident_weights,
 	        resident_states; /* units whose weights, and whose whole state, stay on the device */

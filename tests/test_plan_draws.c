@@ -237,8 +237,9 @@ static int memory_is_wrong(const struct draw *d, const json_t *p, struct str *wh
 	MUST(!budget || device <= budget, "%.0f of %.0f", device, budget);
 	MUST(host <= figure(p, "host_bytes"), "%.0f of %.0f", host, figure(p, "host_bytes"));
 	MUST(figure(p, "pinned_bytes") <= figure(p, "host_bytes"), "%.0f", figure(p, "pinned_bytes"));
-	MUST(figure(p, "host_bytes") == figure(p, "store_bytes") + figure(p, "stage_bytes"), "%.0f",
-	        figure(p, "host_bytes"));
+	MUST(figure(p, "host_bytes") ==
+	                figure(p, "store_bytes") + figure(p, "stage_bytes") + figure(p, "save_bytes"),
+	        "%.0f", figure(p, "host_bytes"));
 	MUST(sum_of(json_object_get(p, "parameters_by_part")) == figure(p, "parameters"), "%.0f",
 	        figure(p, "parameters"));
 	return 0;

@@ -7,6 +7,7 @@
 #include "tests/zeros_model.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 enum { HIDDEN = 1024, VOCAB = 8000, INTERMEDIATE = 2816, LAYERS = 1 };
 
@@ -81,8 +82,33 @@ static int64_t train_peak(const char *model, const char *settings)
 	return kib * 1024;
 }
 
+/* The most that a whole run had resident, in which a save runs beside the third step, and one and the export
+ * behind the last. */
+static int64_t whole_peak(const char *model, const char *settings)
+{
+	struct rusage used;
+	char command[2048];
+	int status;
+	pid_t pid;
+
+	remove_run("out");
+	snprintf(command, sizeof(command),
+	        "exec %s train model=%s/%s output_dir=%s/out max_steps=3 save_steps=2 " SETTINGS
+	        " >/dev/null 2>%s/stderr",
+	        getenv("FERRY_BINARY"), work_dir, model, work_dir, work_dir, settings, work_dir);
+	pid = fork();
+	if (!pid) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	assert_int_equal(wait4(pid, &status, 0, &used), pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		fail_msg("train: %s", ferry_said());
+	return used.ru_maxrss * INT64_C(1024);
+}
+
 struct planned {
-	int64_t store, stage, arena;
+	int64_t store, stage, arena, need;
 };
 
 static struct planned plan_of(const char *model, const char *settings)
@@ -94,6 +120,7 @@ static struct planned plan_of(const char *model, const char *settings)
 	p.store = json_integer_value(json_object_get(o, "store_bytes"));
 	p.stage = json_integer_value(json_object_get(o, "stage_bytes"));
 	p.arena = json_integer_value(json_object_get(o, "arena_bytes"));
+	p.need = json_integer_value(json_object_get(o, "host_need_bytes"));
 	json_decref(o);
 	return p;
 }
@@ -117,6 +144,27 @@ static void with_clipping(void **state)
 	(void)state;
 	parameters = write_zeros("model", "BF16", 2);
 	check_run("model", "", 14);
+}
+
+/* What `plan` says that the host needs, saving included, is what a run takes, beside the program itself: that
+ * is what a run of next to nothing takes beyond its own plan. */
+static void a_whole_run_takes_what_is_planned(void **state)
+{
+	struct planned plan, small;
+	int64_t program, peak;
+	double more;
+
+	(void)state;
+	write_zeros("model", "BF16", 2);
+	plan = plan_of("model", "");
+	small = plan_of("tiny", "");
+	program = whole_peak("tiny", "") - small.need;
+	peak = whole_peak("model", "") - program;
+	more = (double)(peak - plan.need) / (double)plan.need;
+	print_message("%.1f MiB planned, %.2f%% more taken, the program's %.1f MiB not counted\n",
+	        (double)plan.need / 0x1p20, 100 * more, (double)program / 0x1p20);
+	assert_true(fabs(more) <= 0.02);
+	assert_true(plan.need >= INT64_C(300) << 20 && program <= 64 << 20);
 }
 
 /* Weights in fp32 go through the same planes: no second copy of them. */
@@ -156,6 +204,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(with_clipping),
+	        cmocka_unit_test(a_whole_run_takes_what_is_planned),
 	        cmocka_unit_test(from_fp32_files_without_clipping),
 	        cmocka_unit_test(with_a_smaller_state),
 	};
