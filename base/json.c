@@ -274,3 +274,16 @@ int json_get_array(const json_t *object, const char *where, const char *key, jso
 	*out = value;
 	return 1;
 }
+
+json_t *json_of_text(const char *text)
+{
+	json_t *value = json_string(text);
+	char *copy = value ? NULL : mem_strdup(text);
+
+	for (char *c = copy; c && *c; c++)
+		if ((unsigned char)*c > 127)
+			*c = '?';
+	value = copy ? json_string(copy) : value;
+	mem_free(copy);
+	return value;
+}

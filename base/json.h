@@ -38,6 +38,10 @@ int json_get_str(const json_t *object, const char *where, const char *key, const
 int json_get_object(const json_t *object, const char *where, const char *key, json_t **out);
 int json_get_array(const json_t *object, const char *where, const char *key, json_t **out);
 
+/* A string of a text that need not be UTF-8, as paths and messages about them: where it is not, "?" stands
+ * for each byte that is not ASCII. NULL: out of memory. */
+json_t *json_of_text(const char *text);
+
 /* "integer", "string", ... for messages. */
 const char *json_kind_name(const json_t *value);
 

@@ -255,13 +255,13 @@ static int add_checkpoint(json_t *list, const char *path, int64_t step, int *who
 		return err;
 	*whole = !err;
 	if (err)
-		return append(list, json_pack("{s:s,s:I,s:b,s:s}", "path", path, "step", (json_int_t)step,
-		                            "whole", 0, "error", err_text()));
+		return append(list, json_pack("{s:o,s:I,s:b,s:o}", "path", json_of_text(path), "step",
+		                            (json_int_t)step, "whole", 0, "error", json_of_text(err_text())));
 	for (int f = 0; f < checkpoint_manifest(checkpoint)->file_count; f++)
 		bytes += checkpoint_manifest(checkpoint)->files[f].len_bytes;
 	checkpoint_close(checkpoint);
-	return append(list, json_pack("{s:s,s:I,s:I,s:b}", "path", path, "step", (json_int_t)step, "bytes",
-	                            (json_int_t)bytes, "whole", 1));
+	return append(list, json_pack("{s:o,s:I,s:I,s:b}", "path", json_of_text(path), "step",
+	                            (json_int_t)step, "bytes", (json_int_t)bytes, "whole", 1));
 }
 
 static int compare_steps(const void *a, const void *b)
@@ -300,8 +300,9 @@ static int inspect_output(json_t **out, const char *path, int *found)
 	has_model = !err && file_kind_of(model) == FILE_DIR;
 	*found = has_model || json_array_size(list);
 	if (!err && *found)
-		err = finish(out, json_pack("{s:s,s:O,s:s?,s:s?}", "kind", "output_dir", "checkpoints", list,
-		                          "newest", newest, "model", has_model ? model : NULL));
+		err = finish(out, json_pack("{s:s,s:O,s:o,s:o}", "kind", "output_dir", "checkpoints", list,
+		                          "newest", newest ? json_of_text(newest) : json_null(), "model",
+		                          has_model ? json_of_text(model) : json_null()));
 	json_decref(list);
 	file_list_free(names, count);
 	mem_free(newest);

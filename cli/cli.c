@@ -38,10 +38,14 @@ enum cli_exit cli_exit_code(int err)
 	}
 }
 
+/* Of this call: is a JSON object asked for, and did stdout get one? */
+static int json_is_wanted, json_is_there;
+
 int cli_print_json(const json_t *object)
 {
 	if (world_self()->rank)
 		return 0;
+	json_is_there = 1;
 	if (json_dumpf(object, stdout, JSON_REAL_PRECISION(17)) || putchar('\n') == EOF)
 		return err_set(ERR_IO, "cannot write to stdout");
 	return 0;
@@ -132,10 +136,20 @@ static int print_text(struct str *text)
 	return err;
 }
 
+static enum verb find_verb(const char *name)
+{
+	const char *nearest;
+	enum verb verb = verb_find(name, &nearest);
+
+	if (verb == VERB_COUNT)
+		err_set(ERR_INPUT, "there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them", name,
+		        nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+	return verb;
+}
+
 static int help(int argc, char *argv[])
 {
 	struct str text = {0};
-	const char *nearest;
 	enum verb verb;
 
 	static const struct {
@@ -153,9 +167,9 @@ static int help(int argc, char *argv[])
 		print_short_help(stdout);
 		return 0;
 	}
-	verb = verb_find(argv[0], &nearest);
+	verb = find_verb(argv[0]);
 	if (verb == VERB_COUNT)
-		return err_set(ERR_INPUT, "there is no verb \"%.40s\"", argv[0]);
+		return ERR_INPUT;
 	config_write_help(&text, verb);
 	return print_text(&text);
 }
@@ -169,6 +183,7 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	cli_command *command = cli_command_of(verb);
 	int err = config_parse(&c, verb, argc, argv);
 
+	json_is_wanted |= c.json;
 	if (!err)
 		world_set_patience(c.watchdog_timeout_s * 1000000000);
 	if (!err && c.help) {
@@ -213,7 +228,6 @@ static int world_join(void)
 /* One call; *name is what messages begin with. */
 static int dispatch(const char **name, int argc, char *argv[])
 {
-	const char *nearest;
 	enum verb verb;
 	int skip = 2;
 
@@ -227,11 +241,9 @@ static int dispatch(const char **name, int argc, char *argv[])
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
 		return help(argc - 2, argv + 2);
-	verb = verb_find(argv[1], &nearest);
+	verb = find_verb(argv[1]);
 	if (verb == VERB_COUNT)
-		return err_set(ERR_INPUT, "there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them",
-		        argv[1], nearest ? " (did you mean " : "", nearest ? nearest : "",
-		        nearest ? "?)" : "");
+		return ERR_INPUT;
 	*name = verb_name(verb);
 	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
 		int err = world_join();
@@ -257,6 +269,21 @@ static void standard_files_open(void)
 /* A launcher that is ending the job may answer MPI no more. */
 enum { LEAVE_SECONDS = 3 };
 
+/* A program that reads stdout gets one object from a call that failed, too. */
+static void print_json_error(int rank, const char *text)
+{
+	json_t *object = json_object(), *error = json_of_text(text);
+
+	json_is_there = 1;
+	if (object && !json_object_set_new(object, "error", error) &&
+	        (rank < 0 || !json_object_set_new(object, "rank", json_integer(rank))) &&
+	        !json_dumpf(object, stdout, 0)) {
+		putchar('\n');
+		fflush(stdout); /* the error is on stderr anyway */
+	}
+	json_decref(object);
+}
+
 /* In one piece, which a launcher passes on as it is. */
 static void print_error(void *context, int rank, const char *text)
 {
@@ -274,6 +301,8 @@ static void print_error(void *context, int rank, const char *text)
 	else /* there is no memory */
 		fprintf(stderr, "ferry%s%s: rank %d: %s\n", *name ? " " : "", name, rank, text);
 	str_free(&line);
+	if (json_is_wanted && !json_is_there && !world_self()->rank)
+		print_json_error(rank, text);
 }
 
 int cli_main(int argc, char *argv[])
@@ -286,6 +315,8 @@ int cli_main(int argc, char *argv[])
 	standard_files_open();
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
 	cli_log_start();
+	for (int i = 1; i < argc; i++) /* also where reading arguments fails */
+		json_is_wanted |= !strcmp(argv[i], "--json");
 	err = dispatch(&name, argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");

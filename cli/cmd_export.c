@@ -68,8 +68,8 @@ static int report(const struct config *c, struct checkpoint *checkpoint, enum sa
 		        checkpoint_path(checkpoint), safetensors_dtype_name(dtype));
 		return 0;
 	}
-	object = json_pack("{s:s, s:s, s:I, s:s}", "output_dir", c->output_dir, "checkpoint",
-	        checkpoint_path(checkpoint), "step", (json_int_t)m->step, "dtype",
+	object = json_pack("{s:o, s:o, s:I, s:s}", "output_dir", json_of_text(c->output_dir), "checkpoint",
+	        json_of_text(checkpoint_path(checkpoint)), "step", (json_int_t)m->step, "dtype",
 	        safetensors_dtype_name(dtype));
 	err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
 	json_decref(object);

@@ -98,9 +98,9 @@ static int report(const struct config *c, const struct model *model, enum safete
 		str_free(&count);
 		return 0;
 	}
-	object = json_pack("{s:s, s:s, s:I, s:s, s:I}", "output_dir", c->output_dir, "model_type",
-	        model->config.model_type, "parameters", (json_int_t)model->parameter_count, "dtype",
-	        safetensors_dtype_name(dtype), "seed", (json_int_t)c->seed);
+	object = json_pack("{s:o, s:s, s:I, s:s, s:I}", "output_dir", json_of_text(c->output_dir),
+	        "model_type", model->config.model_type, "parameters", (json_int_t)model->parameter_count,
+	        "dtype", safetensors_dtype_name(dtype), "seed", (json_int_t)c->seed);
 	err = object ? cli_print_json(object) : err_set(ERR_NOMEM, "out of memory for JSON");
 	json_decref(object);
 	return err;

@@ -24,7 +24,7 @@ static void damaged(void *context, const char *file, const char *text)
 {
 	struct verifying *v = context;
 
-	json_array_append_new(v->damage, json_pack("{s:s, s:s}", "file", file, "error", text));
+	json_array_append_new(v->damage, json_pack("{s:s, s:o}", "file", file, "error", json_of_text(text)));
 	if (!v->c->json)
 		cli_say(v->c, "  %s\n", text);
 }
@@ -42,7 +42,7 @@ static void describe(json_t *row, const struct manifest *m, int64_t *bytes)
 
 static int verify_one(struct verifying *v, const char *path)
 {
-	json_t *row = json_pack("{s:s}", "path", path);
+	json_t *row = json_pack("{s:o}", "path", json_of_text(path));
 	struct manifest *m = NULL;
 	struct str text = {0};
 	int64_t bytes = 0;

@@ -1,6 +1,7 @@
 #include "cli/config_table.h"
 
 #include "base/err.h"
+#include "data/unicode.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 
@@ -79,6 +80,23 @@ static int check_refused(const struct config *c)
 			continue;
 		return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key->name), origin->shown,
 		        origin->refusal);
+	}
+	return 0;
+}
+
+/* config.yaml, which repeats the run and takes it up again, is YAML: it holds no other bytes. */
+static int check_utf8(const struct config *c)
+{
+	for (int i = 0; c->verb == VERB_TRAIN && i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		const char *text =
+		        key->type == TYPE_TEXT ? *(char *const *)((const char *)c + key->offset) : NULL;
+		size_t at = text ? utf8_check(text, strlen(text)) : 0;
+
+		if (text && text[at])
+			return err_set(ERR_INPUT,
+			        "%s=%s is not UTF-8 at byte %zu: config.yaml could not hold it; rename it",
+			        config_where(c, key->name), text, at);
 	}
 	return 0;
 }
@@ -171,6 +189,8 @@ int config_check(const struct config *c)
 
 	if (!err)
 		err = check_needs(c);
+	if (!err)
+		err = check_utf8(c);
 	if (!err)
 		err = check_train(c);
 	if (!err)

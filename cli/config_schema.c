@@ -407,7 +407,8 @@ const struct config_key config_keys[] = {
         ROW_FLAG(estimate, "call", "off", NULL, P | ONCE,
                 "only the weights by dtype, as accelerate estimate-memory counts them"),
         ROW_FLAG(explain, "call", "off", NULL, P | ONCE, "say where each number comes from"),
-        ROW_FLAG(json, "call", "off", NULL, ALL | ONCE, "one JSON object on stdout, all else on stderr"),
+        ROW_FLAG(json, "call", "off", NULL, ALL | ONCE,
+                "one JSON object on stdout, {\"error\": text} where it fails; all else on stderr"),
         ROW_FLAG(help, "call", "off", NULL, ALL | ONCE, "list the keys of the command"),
 };
 

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/manifest.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -127,6 +128,25 @@ static int check_new_file(const struct config *c, const char *key, const char *p
 	return err;
 }
 
+static int check_resume(const struct config *c, const char *path)
+{
+	char *manifest;
+	int err = check_path(c, "resume_from_checkpoint", path, WANT_DIR);
+
+	if (err)
+		return err;
+	manifest = file_join(path, manifest_name);
+	if (!manifest)
+		return ERR_NOMEM;
+	if (file_kind_of(manifest) == FILE_NONE)
+		err = err_set(ERR_INPUT,
+		        "%s=%s is no checkpoint of ferry: it holds no %s. Name a directory like "
+		        "OUTPUT_DIR/checkpoint-000500, or auto for the newest in output_dir",
+		        config_where(c, "resume_from_checkpoint"), path, manifest_name);
+	mem_free(manifest);
+	return err;
+}
+
 int preflight_check(const struct config *c)
 {
 	const char *resume = c->resume_from_checkpoint;
@@ -151,7 +171,7 @@ int preflight_check(const struct config *c)
 	if (!err)
 		err = check_new_file(c, "trace_file", c->trace_file);
 	if (!err && resume && strcmp(resume, "auto"))
-		err = check_path(c, "resume_from_checkpoint", resume, WANT_DIR);
+		err = check_resume(c, resume);
 	if (!err && c->output_dir &&
 	        (c->verb == VERB_TRAIN || c->verb == VERB_EXPORT || c->verb == VERB_INIT))
 		err = run_dir_check(c);

@@ -103,6 +103,11 @@ static int check_row(
 	int64_t top = b->vocab_count ? b->vocab_count : (int64_t)INT32_MAX + 1;
 
 	for (int64_t i = 0; i < count; i++) {
+		if (ids[i] >= top && b->d->format != DATASET_FORMAT_TOKENS)
+			return err_set(ERR_INPUT,
+			        "%s: the tokenizer gives id %d, but the model has ids 0 to %" PRId64
+			        " only: it is another model's tokenizer",
+			        b->where, ids[i], top - 1);
 		if (ids[i] < 0 || ids[i] >= top)
 			return err_set(ERR_INPUT,
 			        "%s: input_ids[%" PRId64 "] is %d; the vocabulary has ids 0 to %" PRId64,

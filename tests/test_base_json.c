@@ -252,6 +252,20 @@ static void files(void **state)
 	mem_free(path);
 }
 
+static void text_of_any_bytes(void **state)
+{
+	static const char *const rows[][2] = {
+	        {"", ""}, {"a\xc3\xa4", "a\xc3\xa4"}, {"a\xff z\xc3\xa4", "a? z??"}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		json_t *value = json_of_text(rows[i][0]);
+
+		assert_string_equal(json_string_value(value), rows[i][1]);
+		json_decref(value);
+	}
+}
+
 static void out_of_memory(void **state)
 {
 	static const char text[] =
@@ -286,6 +300,7 @@ int main(void)
 	        cmocka_unit_test(getters_leave_absent_alone),
 	        cmocka_unit_test(getters_refuse_other_kinds),
 	        cmocka_unit_test_setup_teardown(files, check_dir_make, check_dir_remove),
+	        cmocka_unit_test(text_of_any_bytes),
 	        cmocka_unit_test(out_of_memory),
 	};
 

@@ -125,6 +125,16 @@ static void test_checkpoint(void **state)
 	assert_int_equal(r.code, 0);
 	assert_non_null(strstr(r.out, "step 5"));
 	result_free(&r);
+
+	/* a path that no JSON can hold */
+	assert_int_equal(system("cd \"$DIR\" && ln -s run \"$(printf 'r\\377')\""), 0);
+	verified = run_json("$F verify --json \"$(printf 'r\\377')\"");
+	assert_true(json_is_true(json_object_get(verified, "ok")));
+	json_decref(verified);
+	listing = run_json("$F inspect --json \"$(printf 'r\\377')\"");
+	assert_string_equal(text_of(listing, "newest"), "r?/checkpoint-000010");
+	json_decref(listing);
+	json_decref(run_json("$F export --json \"$(printf 'r\\377')\" output_dir=eb"));
 }
 
 static void test_export(void **state)

@@ -10,6 +10,7 @@ static const struct {
 	const char *command, *text; /* text: part of stderr */
 } bad[] = {
         {"$F trian", "ferry: there is no verb \"trian\" (did you mean train?)"},
+        {"$F help trian", "ferry: there is no verb \"trian\" (did you mean train?)"},
         {"$F train", "ferry train: model, data, output_dir are not set"},
         {"$F train none.yaml", "none.yaml: no such file"},
         {"$F train model=m lrx=3", "unknown key \"lrx\"; did you mean learning_rate?"},
@@ -32,6 +33,10 @@ static const struct {
         {"$F train broken.yaml", "broken.yaml:3:1: "},
         {"$F train model=vocab data=ids.jsonl output_dir=o compute_dtype=fp8",
                 "compute_dtype=fp8 is not done"},
+        {"$F train model=vocab data=ids.jsonl output_dir=$(printf 'o\\377')",
+                "is not UTF-8 at byte 1: config.yaml could not hold it"},
+        {"$F train model=vocab data=ids.jsonl output_dir=o resume_from_checkpoint=empty",
+                "resume_from_checkpoint=empty is no checkpoint of ferry: it holds no manifest.json"},
 };
 
 static void test_bad_usage(void **state)
@@ -48,6 +53,36 @@ static void test_bad_usage(void **state)
 		assert_non_null(strstr(r.err, bad[i].text));
 		assert_string_equal(r.out, "");
 		assert_int_equal(entries(), before); /* nothing was written */
+		result_free(&r);
+	}
+}
+
+/* Who reads stdout as JSON gets one object with the error in it. */
+static void test_json_errors(void **state)
+{
+	static const struct {
+		const char *command, *text;
+	} rows[] = {
+	        {"$F trian --json", "did you mean train?"},
+	        {"$F train --json lrx=3", "did you mean learning_rate?"},
+	        {"$F inspect json=on none", "path=none: no such file"},
+	        {"$F inspect --json \"$(printf 'n\\377e')\"", "path=n?e: no such file"},
+	        {"$F data show data=bad.jsonl --json", "bad.jsonl:2"},
+	        {"$F plan --json vocab", "model_type"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct result r = run(rows[i].command);
+		json_t *root = NULL;
+		const char *error;
+
+		assert_int_equal(r.code, 2);
+		check_ok(json_parse(&root, rows[i].command, r.out, strlen(r.out)));
+		error = json_string_value(json_object_get(root, "error"));
+		assert_non_null(error);
+		assert_non_null(strstr(error, rows[i].text));
+		json_decref(root);
 		result_free(&r);
 	}
 }
@@ -339,6 +374,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_bad_usage),
+	        cmocka_unit_test(test_json_errors),
 	        cmocka_unit_test(test_help_and_version),
 	        cmocka_unit_test(test_full_stdout),
 	        cmocka_unit_test(test_inspect),
