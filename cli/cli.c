@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include "cli/config_table.h"
+#include "cli/guard.h"
 #include "cli/preflight.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
@@ -9,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "host/link.h"
+#include "host/launch.h"
 #include "host/world.h"
 
 #include <fcntl.h>
@@ -63,7 +64,7 @@ void cli_say(const struct config *c, const char *fmt, ...)
 	fflush(stdout); /* in one file with stderr, lines stay in order */
 }
 
-static const char *program = "ferry";
+static const char *program = "ferry", *verb_said = "";
 static struct str last_line;
 
 const char *cli_program(void)
@@ -207,68 +208,6 @@ out:
 	return err;
 }
 
-/* MPI itself waits for ever for a rank that does not come. */
-enum { JOIN_SECONDS = 600 };
-
-static int world_join(void)
-{
-	int err;
-
-	if (link_launched_size() == 1)
-		return 0;
-	signals_exit_after(JOIN_SECONDS, CLI_EXIT_FAILED,
-	        "ferry: not all ranks have come to MPI's start in 600 s: one of them stands still, or cannot "
-	        "be "
-	        "reached\n");
-	err = world_start();
-	signals_exit_after(0, 0, NULL);
-	return err;
-}
-
-/* One call; *name is what messages begin with. */
-static int dispatch(const char **name, int argc, char *argv[])
-{
-	enum verb verb;
-	int skip = 2;
-
-	if (argc < 2) {
-		print_short_help(stdout);
-		return 0;
-	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
-		printf("ferry %s\n", FERRY_VERSION);
-		return 0;
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
-		return help(argc - 2, argv + 2);
-	verb = find_verb(argv[1]);
-	if (verb == VERB_COUNT)
-		return ERR_INPUT;
-	*name = verb_name(verb);
-	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
-		int err = world_join();
-
-		if (err)
-			return err;
-	}
-	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
-		skip = 3;
-	return run_verb(verb, argc - skip, argv + skip);
-}
-
-/* Where the caller closed one of them, the next file that is opened would take its place, and text would go
- * into it. Writing to this stdout fails. */
-static void standard_files_open(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-		if (fcntl(fd, F_GETFD) < 0 &&
-		        open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
-			_exit(CLI_EXIT_FAILED);
-}
-
-/* A launcher that is ending the job may answer MPI no more. */
-enum { LEAVE_SECONDS = 3 };
-
 /* A program that reads stdout gets one object from a call that failed, too. */
 static void print_json_error(int rank, const char *text)
 {
@@ -287,9 +226,10 @@ static void print_json_error(int rank, const char *text)
 /* In one piece, which a launcher passes on as it is. */
 static void print_error(void *context, int rank, const char *text)
 {
-	const char *name = context;
+	const char *name = verb_said;
 	struct str line = {0};
 
+	(void)context;
 	str_printf(&line, "ferry%s%s: ", *name ? " " : "", name);
 	if (rank >= 0)
 		str_printf(&line, "rank %d: ", rank);
@@ -305,9 +245,103 @@ static void print_error(void *context, int rank, const char *text)
 		print_json_error(rank, text);
 }
 
+/* ---- joining the ranks ---- */
+
+enum { WATCHDOG_SECONDS = 600 }; /* where the configuration cannot be read */
+
+/* A rank (-1: the text has it) did not come through MPI's start. Any thread. */
+static void start_leave(int code, int rank, const char *text)
+{
+	guard_start();
+	heartbeat_unlink();
+	if (heartbeat_speaks())
+		print_error(NULL, rank, text);
+	_exit(cli_exit_code(code));
+}
+
+static void rank_lost(int code, const char *text)
+{
+	start_leave(code, -1, text);
+}
+
+/* The configuration is read again, and complained about, where all ranks can hear it. */
+static int64_t watchdog_of(enum verb verb, int argc, char *argv[])
+{
+	struct config c = {0};
+	int64_t timeout_s = WATCHDOG_SECONDS;
+
+	log_set_sink(NULL, NULL);
+	if (!config_parse(&c, verb, argc, argv) && !c.help)
+		timeout_s = c.watchdog_timeout_s;
+	config_free(&c);
+	cli_log_start();
+	return timeout_s;
+}
+
+static int ranks_join(enum verb verb, int argc, char *argv[])
+{
+	struct heartbeat_join join = {.lost = rank_lost, .is_stopped = signals_held};
+	struct launch launch;
+	int err;
+
+	launch_read(&launch);
+	if (launch.size == 1)
+		return 0;
+	join.patience_ns = watchdog_of(verb, argc, argv) * 1000000000;
+	signals_hold();
+	err = world_start(&join);
+	if (err && world_self()->size == 1) /* the others are in it */
+		start_leave(err, err == ERR_UNSUPPORTED ? -1 : launch.rank, err_text());
+	signals_release();
+	return err;
+}
+
+/* One call. */
+static int dispatch(int argc, char *argv[])
+{
+	enum verb verb;
+	int skip = 2;
+
+	if (argc < 2) {
+		print_short_help(stdout);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
+		printf("ferry %s\n", FERRY_VERSION);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return help(argc - 2, argv + 2);
+	verb = find_verb(argv[1]);
+	if (verb == VERB_COUNT)
+		return ERR_INPUT;
+	verb_said = verb_name(verb);
+	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
+		skip = 3;
+	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
+		int err = ranks_join(verb, argc - skip, argv + skip);
+
+		if (err)
+			return err;
+	}
+	return run_verb(verb, argc - skip, argv + skip);
+}
+
+/* Where the caller closed one of them, the next file that is opened would take its place, and text would go
+ * into it. Writing to this stdout fails. */
+static void standard_files_open(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		        open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			_exit(CLI_EXIT_FAILED);
+}
+
+/* A launcher that is ending the job may answer MPI no more. */
+enum { LEAVE_SECONDS = 3 };
+
 int cli_main(int argc, char *argv[])
 {
-	const char *name = "";
 	int err, is_one;
 
 	if (argc > 0 && *argv[0])
@@ -317,17 +351,17 @@ int cli_main(int argc, char *argv[])
 	cli_log_start();
 	for (int i = 1; i < argc; i++) /* also where reading arguments fails */
 		json_is_wanted |= !strcmp(argv[i], "--json");
-	err = dispatch(&name, argc, argv);
+	err = dispatch(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;
 	if (!is_one)
 		signals_stop(); /* a launcher sends them when the first rank has left */
-	err = world_end(err, print_error, (void *)name);
+	err = world_end(err, print_error, NULL);
 	str_free(&last_line);
 	if (is_one)
 		return cli_exit_code(err);
-	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err), NULL);
+	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err));
 	if (!err) /* else the launcher is about to end the job, if it has not begun to */
 		world_leave();
 	fflush(stdout);

@@ -63,24 +63,52 @@ void signals_start(enum signals_voice voice)
 }
 
 static int late_exit_code;
-static const char *late_text;
 
 static void leave_late(int signal)
 {
 	(void)signal;
-	if (late_text)
-		say(late_text);
 	_exit(late_exit_code);
 }
 
-void signals_exit_after(int seconds, int exit_code, const char *text)
+void signals_exit_after(int seconds, int exit_code)
 {
 	struct sigaction action = {.sa_handler = leave_late};
 
 	late_exit_code = exit_code;
-	late_text = text;
 	sigaction(SIGALRM, &action, NULL);
 	alarm((unsigned)seconds);
+}
+
+static volatile sig_atomic_t held;
+
+static void hold(int signal)
+{
+	held = signal;
+}
+
+void signals_hold(void)
+{
+	struct sigaction action = {.sa_handler = hold, .sa_flags = SA_RESTART};
+
+	for (int i = 0; i < CAUGHT_COUNT; i++)
+		if (!is_ignored(caught[i]))
+			sigaction(caught[i], &action, NULL);
+}
+
+int signals_held(void)
+{
+	return held;
+}
+
+void signals_release(void)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+
+	for (int i = 0; i < CAUGHT_COUNT; i++)
+		if (!is_ignored(caught[i]))
+			sigaction(caught[i], &plain, NULL);
+	if (held)
+		raise(held);
 }
 
 int signals_pending(void)

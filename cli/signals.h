@@ -18,9 +18,14 @@ int signals_pending(void);
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
 
-/* Ends the process with this exit code, and this text (NULL: none; kept) on stderr, if it is still there
- * after so many seconds; 0: it may stay. */
-void signals_exit_after(int seconds, int exit_code, const char *text);
+/* Ends the process with this exit code if it is still there after so many seconds. */
+void signals_exit_after(int seconds, int exit_code);
+
+/* In MPI's start no step ends. Between these two a signal only waits, for signals_held or for the end. Other
+ * threads than the program's own may get it there, so blocking is not enough. */
+void signals_hold(void);
+int signals_held(void);
+void signals_release(void);
 
 /* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
 void signals_stop(void);

@@ -4,22 +4,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#include <stdlib.h>
-
-int link_launched_size(void)
-{
-	static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		const char *text = getenv(sizes[i]);
-		long size = text ? strtol(text, NULL, 10) : 0;
-
-		if (size > 1)
-			return size < INT32_MAX ? (int)size : INT32_MAX;
-	}
-	return 1;
-}
-
 int link_broadcast(struct link *link, void *values, int64_t bytes, int root)
 {
 	int size = link_size(link), count = 0, rc;

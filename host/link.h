@@ -20,18 +20,15 @@
 
 #include <stdint.h>
 
-/* Ranks that a launcher says it started, from the environment; 1 where there is none. Needs no MPI. */
-int link_launched_size(void);
-
 /* Where a rank stands: in the world, and among the ranks of its host. */
 struct link_place {
 	int rank, size, local_rank, local_size;
 	int64_t host_key; /* the same on all ranks of a host */
 };
 
-/* Joins the ranks of the launcher. Collective; once per process, from the main thread. ERR_UNSUPPORTED where
- * this build has no MPI, or where MPI knows nothing of the launcher. */
-int link_start(struct link_place *place);
+/* Joins the `launched` ranks of the launcher. Collective; once per process, from the main thread.
+ * ERR_UNSUPPORTED where this build has no MPI, or where MPI knows nothing of the launcher. */
+int link_start(struct link_place *place, int launched);
 
 /* Leaves MPI; a no-op where link_start did not succeed. Collective. */
 void link_stop(void);

@@ -93,9 +93,9 @@ static int place_find(struct link_place *place)
 	return result ? mpi_error("MPI_Bcast", result) : 0;
 }
 
-int link_start(struct link_place *place)
+int link_start(struct link_place *place, int launched)
 {
-	int launched = link_launched_size(), provided = MPI_THREAD_SINGLE, result, rc;
+	int provided = MPI_THREAD_SINGLE, result, rc;
 	sigset_t all, before;
 
 	sigfillset(&all); /* threads of MPI begin here, and signals are for the program's own */
@@ -458,14 +458,14 @@ int link_exchange_last(struct link *link, const struct link_part *parts, int par
 
 #else
 
-int link_start(struct link_place *place)
+int link_start(struct link_place *place, int launched)
 {
 	(void)place;
 	return err_set(ERR_UNSUPPORTED,
 	        "this was started as one of %d ranks, and this build has no MPI: install its development "
 	        "files "
 	        "(scripts/deps.sh build) and build again, or start one process",
-	        link_launched_size());
+	        launched);
 }
 
 void link_stop(void) {}

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "host/launch.h"
 #include "host/link.h"
 
 #include <string.h>
@@ -32,14 +33,33 @@ static struct {
 	int all_are_there;           /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
-int world_start(void)
+/* MPI's own start; the ranks of this host see each other in it where the launcher says who they are. */
+static int world_join(struct link_place *place, const struct launch *launch, struct heartbeat_join join)
+{
+	int is_seen = launch->key && !heartbeat_start(launch->key, launch->rank, launch->size), rc;
+
+	join.local_size = launch->local_size;
+	if (is_seen)
+		heartbeat_join_begin(&join);
+	rc = link_start(place, launch->size);
+	if (rc)
+		heartbeat_tell(rc, err_text());
+	heartbeat_join_end();
+	if (!rc && !is_seen && heartbeat_start(place->host_key, place->rank, place->size))
+		log_debug("ranks of this host do not see each other: %s", err_text());
+	return rc;
+}
+
+int world_start(const struct heartbeat_join *join)
 {
 	struct link_place place;
+	struct launch launch;
 	int rc;
 
-	if (link_launched_size() == 1)
+	launch_read(&launch);
+	if (launch.size == 1)
 		return 0;
-	rc = link_start(&place);
+	rc = world_join(&place, &launch, *join);
 	if (rc)
 		return rc;
 	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
@@ -53,8 +73,6 @@ int world_start(void)
 	if (rc)
 		return link_fail(rc); /* the others wait below */
 	link_name(world.link, "an agreement");
-	if (heartbeat_start(place.host_key, place.rank, place.local_rank, place.local_size))
-		log_debug("ranks of this host do not see each other: %s", err_text());
 	rc = world_agree(0);
 	heartbeat_unlink();
 	return rc;

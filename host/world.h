@@ -18,9 +18,10 @@ struct world {
 	int rank, size, local_rank, local_size;
 };
 
-/* Joins the ranks that a launcher started. Once, before other threads. ERR_UNSUPPORTED (no MPI in this build,
- * or another MPI than the launcher's), ERR_DEVICE. */
-int world_start(void);
+/* Joins the ranks that a launcher started. Once, before other threads. Of what keeps the ranks of this host
+ * from coming through MPI's start join->lost is told (heartbeat.h; local_size is found out). ERR_UNSUPPORTED
+ * (no MPI in this build, or another MPI than the launcher's), ERR_DEVICE. */
+int world_start(const struct heartbeat_join *join);
 
 /* Rank 0 of 1 before world_start. Valid for ever. */
 const struct world *world_self(void);

@@ -38,10 +38,11 @@ enum child_what {
 	CHILD_THREAD,
 	CHILD_MAP,
 	CHILD_FLIP,
+	CHILD_NAN,
 	CHILD_WHAT_COUNT
 };
 enum child_how { CHILD_ONCE, CHILD_ON, CHILD_KILL, CHILD_STOP, CHILD_SLEEP, CHILD_HOW_COUNT };
-static const char *const child_whats[] = {"memory", "file", "mpi", "thread", "map", "flip"};
+static const char *const child_whats[] = {"memory", "file", "mpi", "thread", "map", "flip", "nan"};
 static const char *const child_hows[] = {"once", "on", "kill", "stop", "sleep"};
 
 static struct {
@@ -90,16 +91,19 @@ int MPI_Isend(const void *values, int count, MPI_Datatype type, int peer, int ta
 	return PMPI_Isend(values, count, type, peer, tag, comm, request);
 }
 
-/* Of what is received a bit may flip: of gradients, which are many. */
+/* Of what is received a bit may flip, or all become NaN: of weights or gradients, which are many. */
 static char *child_flipped;
+static size_t child_flipped_bytes;
 
 int MPI_Irecv(
         void *values, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request)
 {
 	if (child_refuses(CHILD_MPI))
 		return MPI_ERR_OTHER;
-	if (count >= 2048 && child.what == CHILD_FLIP && child_refuses(CHILD_FLIP))
-		child_flipped = (char *)values + count / 2 / 4 * 4 + 3;
+	if (count >= 2048 && child.what >= CHILD_FLIP && child_refuses(child.what)) {
+		child_flipped = values;
+		child_flipped_bytes = (size_t)count;
+	}
 	return PMPI_Irecv(values, count, type, peer, tag, comm, request);
 }
 
@@ -108,7 +112,10 @@ int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuse
 	int result = child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Testall(count, requests, done, statuses);
 
 	if (!result && *done && child_flipped) {
-		*child_flipped ^= 1;
+		if (child.what == CHILD_FLIP)
+			child_flipped[child_flipped_bytes / 2 / 4 * 4 + 3] ^= 1;
+		else
+			memset(child_flipped, 0xff, child_flipped_bytes);
 		child_flipped = NULL;
 	}
 	return result;

@@ -351,12 +351,80 @@ static void test_flipped_bit(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
+/* What one rank receives is NaN: weights that it gathers, parts of gradients that it sums. All ranks skip
+ * that step, and only that. */
+static void test_not_finite(void **state)
+{
+	static const struct {
+		int scenario;
+		long at;
+		int no_loss; /* of the step that is skipped */
+	} places[] = {{0, 1, 1}, {0, 20, 0}, {REPLICAS, 1, 0}};
+
+	(void)state;
+	complaint_count = 0;
+	for (int i = 0; i < 3; i++) {
+		struct fault f = {.scenario = places[i].scenario,
+		        .rank = 2,
+		        .what = CHILD_NAN,
+		        .how = CHILD_ONCE,
+		        .at = places[i].at};
+		int temporary, found;
+		struct ended e;
+		char *rows;
+
+		job_run(&e, &f, "bad");
+		found = checkpoints_check(&f, &e, "bad", &temporary);
+		rows = found ? run_numbers("bad") : NULL;
+		if (!rows || e.code || e.codes[0] || e.codes[1] || e.codes[2])
+			complain(&f, &e, "the run ends");
+		else if (count_of(rows, "skipped true") != 1 ||
+		         count_of(rows, "loss null") != places[i].no_loss)
+			complain(&f, &e, "other steps are skipped:\n%s", rows);
+		mem_free(rows);
+	}
+	assert_int_equal(complaint_count, 0);
+}
+
+/* In MPI's own start, where no rank can hear another by MPI. */
+static void test_start(void **state)
+{
+	static const struct {
+		enum child_how how;
+		const char *says;
+	} starts[] = {{CHILD_ONCE, ": MPI_Init_thread failed"},
+	        {CHILD_KILL, ") is gone; it was in MPI's start"}, {CHILD_STOP, " s: it is in MPI's start"}};
+
+	(void)state;
+	complaint_count = 0;
+	for (int i = 0; i < 3; i++) {
+		struct fault f = {.rank = i, .what = CHILD_MPI, .how = starts[i].how, .at = 1};
+		char name[64];
+		struct ended e;
+
+		patience_s = 1;
+		job_run(&e, &f, "bad");
+		snprintf(name, sizeof(name), "ferry train: rank %d", f.rank);
+		say_one(&f, &e, name);
+		say_one(&f, &e, starts[i].says);
+		if (count_of(ferry_said(), "ferry train: ") != 1)
+			complain(&f, &e, "not told once");
+		if (!e.code || run_has("bad"))
+			complain(&f, &e, "the job's exit code, or what it left");
+		job_check_gone();
+	}
+	patience_s = PATIENCE_S;
+	assert_int_equal(complaint_count, 0);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_faults),
 	        cmocka_unit_test(test_stops_anywhere),
 	        cmocka_unit_test(test_flipped_bit),
+	        cmocka_unit_test(test_not_finite),
+	        cmocka_unit_test(test_start),
 	};
 	int failed;
 
