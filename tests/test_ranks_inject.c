@@ -265,7 +265,7 @@ static int draw(uint64_t what, int below)
 static void test_faults(void **state)
 {
 	const char *count = getenv("FERRY_RANKS_FAULTS"), *first = getenv("FERRY_RANKS_FIRST");
-	int64_t end = (first ? atoll(first) : 0) + (count ? atoll(count) : 8);
+	int64_t end = (first ? atoll(first) : 0) + (count ? atoll(count) : 6);
 
 	(void)state;
 	scenario_count(0); /* the others resume from it */
