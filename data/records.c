@@ -102,6 +102,13 @@ int records_open(struct records **out, const char *path)
 	rc = skip_space(r, &first);
 	if (rc < 0)
 		goto out;
+	if (rc && first != '[' && first != '{') { /* csv, parquet, gz */
+		rc = err_set(ERR_INPUT,
+		        "%s:%" PRId64 ": a JSON object begins with '{', a list of them with '['; turn csv, "
+		        "parquet and the like into .jsonl first",
+		        path, r->line);
+		goto out;
+	}
 	if (first == '[') {
 		r->is_array = 1;
 		consume(r, 1);

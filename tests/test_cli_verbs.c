@@ -27,6 +27,7 @@ static const struct {
         {"$F data show data=ids.jsonl model=vocab", "ids.jsonl:1"},
         {"$F data show data=empty.jsonl", "empty.jsonl"},
         {"$F data show data=lengths.jsonl", "lengths.jsonl:1"},
+        {"$F data show data=rows.csv", "rows.csv:2: a JSON object begins with"},
         {"$F train model=m data=ids.jsonl output_dir=o", "these two commands fetch it"},
         {"$F train model=empty data=ids.jsonl output_dir=o", "empty holds no config.json"},
         {"$F train model=vocab data=ids.jsonl output_dir=vocab", "is not empty"},
@@ -360,6 +361,7 @@ static int setup(void **state)
 	put("ids.jsonl", "{\"input_ids\": [1, 2, 99]}\n");
 	put("lengths.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [1, 2]}\n");
 	put("empty.jsonl", "");
+	put("rows.csv", "\ninstruction,output\n");
 	sub = file_join(dir, "empty");
 	check_ok(file_make_dir(sub));
 	mem_free(sub);

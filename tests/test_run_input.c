@@ -179,7 +179,7 @@ static void test_data(void **state)
 	        {"[{\"input_ids\":[1,2]},]", "d.jsonl:1|element"},
 	        {"[{\"input_ids\":[1,2]}", "ends inside the array"},
 	        {"{\"text\":\"\xff\"}", "d.jsonl:1:"},
-	        {"PAR1\x01\x02", "d.jsonl:1:"},
+	        {"PAR1\x01\x02", "d.jsonl:1:|turn csv, parquet"},
 	};
 	char path[400], pipe[400];
 
