@@ -131,9 +131,9 @@ static void print_head(const struct trainer *t)
 		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every unit\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
 		        engine_units(s->engine)->world_size);
-	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows, %s compute, ",
+	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows%s, %s compute, ",
 	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
-	        config_text(c, "compute_dtype"));
+	        world_self()->size > 1 ? " on each rank" : "", config_text(c, "compute_dtype"));
 	print_offload(t);
 	cli_say(c, ", %d threads\n", pool_worker_count(s->pool));
 	str_free(&parameters);
