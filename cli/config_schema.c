@@ -215,7 +215,7 @@ const struct config_key config_keys[] = {
         ROW_TEXT(resume_from_checkpoint, "what", "off", "resume", T | ONCE,
                 "auto = newest complete checkpoint in output_dir, or the path of one"),
         ROW_FLAG(overwrite_output_dir, "what", "off", "overwrite", T | X | N | ONCE,
-                "replace what a non-empty output_dir holds"),
+                "replace what runs left in output_dir; export, init: the model there"),
         ROW_ENUM(init_weights, "what", "pretrained", NULL, init_weights_words, T | E | G,
                 "random = fresh weights from the seed instead of the model's own"),
         ROW_TEXT(checkpoint, "what", "", NULL, X, "checkpoint of ferry to be exported"),

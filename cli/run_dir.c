@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/save.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static int is_ours(const char *name)
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return !strncmp(name, "checkpoint-", 11) || !strncmp(name, "model.tmp", 9);
+	return checkpoint_step_of(name) >= 0 || !strncmp(name, "model.tmp", 9);
 }
 
 /* Whether `path` lies in one of the parts of output_dir that overwriting removes. */
@@ -60,6 +61,32 @@ static int check_overwrite(const struct config *c)
 	return 0;
 }
 
+/* export and init put a model in the place of the whole directory: of one that holds a model and nothing
+ * else. A run with its checkpoints is no such thing, and neither is somebody's home. */
+static int check_replace(const struct config *c, char **names, size_t count)
+{
+	const char *other = NULL;
+	int has_config = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		char *path = file_join(c->output_dir, names[i]);
+
+		if (!path)
+			return ERR_NOMEM;
+		has_config |= !strcmp(names[i], "config.json");
+		if (file_kind_of(path) != FILE_REGULAR)
+			other = names[i];
+		mem_free(path);
+	}
+	if (has_config && !other)
+		return 0;
+	return err_set(ERR_INPUT,
+	        "output_dir=%s holds %s and is no model's directory, and overwriting removes all of it; "
+	        "choose "
+	        "another",
+	        c->output_dir, other ? other : names[0]);
+}
+
 static int is_busy(const struct config *c)
 {
 	char *path = run_dir_metrics(c);
@@ -83,7 +110,11 @@ int run_dir_check(const struct config *c)
 	err = file_list_dir(c->output_dir, &names, &count);
 	if (err)
 		return err_note(err, "output_dir");
+	if (count && c->verb != VERB_TRAIN && c->overwrite_output_dir)
+		err = check_replace(c, names, count);
 	file_list_free(names, count);
+	if (err)
+		return err;
 	if (c->verb == VERB_TRAIN && is_busy(c))
 		return err_set(ERR_INPUT,
 		        "output_dir=%s: another run is writing there; wait for its end, or choose another",

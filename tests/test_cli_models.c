@@ -158,6 +158,17 @@ static void test_export(void **state)
 	assert_non_null(strstr(r.err, "overwrite_output_dir=on"));
 	result_free(&r);
 	json_decref(run_json("$F export run/checkpoint-000005 output_dir=e5 overwrite_output_dir=on --json"));
+	/* a run, or a directory of other files, is not replaced by a model */
+	r = run("$F export run output_dir=run overwrite_output_dir=on");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "output_dir=run holds checkpoint-0000"));
+	result_free(&r);
+	r = run("mkdir notes && echo x > notes/a.txt && $F init config.json output_dir=notes "
+	        "overwrite_output_dir=on");
+	assert_int_equal(r.code, 2);
+	assert_non_null(strstr(r.err, "output_dir=notes holds a.txt and is no model's directory"));
+	result_free(&r);
+	assert_int_equal(system("cd \"$DIR\" && test -f notes/a.txt && test -d run/checkpoint-000010"), 0);
 	r = run("$F export w output_dir=e6");
 	assert_int_equal(r.code, 2);
 	assert_non_null(strstr(r.err, "is no checkpoint of ferry"));

@@ -209,12 +209,15 @@ static void test_run_dir(void **state)
 	/* overwriting takes what is ours and leaves the rest */
 	snprintf(file, sizeof(file), "%s/notes.txt", run);
 	check_ok(file_write_all(file, "x", 1));
+	snprintf(file, sizeof(file), "%s/checkpoint-best", run);
+	check_ok(file_make_dir(file));
 	snprintf(file, sizeof(file), "%s/checkpoint-000005", run);
 	check_ok(file_make_dir(file));
 	parse(&c, *state, "overwrite_output_dir=on");
 	check_ok(run_dir_check(&c));
 	check_ok(run_dir_open(&c));
 	assert_true(exists(run, "notes.txt"));
+	assert_true(exists(run, "checkpoint-best"));
 	assert_false(exists(run, "checkpoint-000005"));
 
 	/* but not what this run reads */
