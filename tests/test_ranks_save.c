@@ -7,7 +7,10 @@
 
 #include "checkpoint/load.h"
 
-static struct run_model tiny;
+/* Of a chain: a golden one, where they are, with the rows of its own evaluation. */
+static struct run_model model;
+static char eval_rows[620];
+static const char *golden; /* where they are; NULL: nowhere */
 
 #define SETTINGS                                                                                             \
 	"learning_rate=1e-3 weight_decay=0.1 threads=1 compute_dtype=fp32 export_dtype=fp32 "                \
@@ -17,7 +20,7 @@ static void train(int ranks, const char *out, const char *more)
 {
 	assert_ranks(0, ranks,
 	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " SETTINGS "%s%s",
-	        tiny.dir, tiny.data, work_dir, out, 12 / ranks,
+	        model.dir, model.data, work_dir, out, 12 / ranks,
 	        strstr(more, "max_steps") ? "" : "max_steps=8 ", more);
 }
 
@@ -64,6 +67,7 @@ struct leg {
 };
 
 struct chain {
+	const char *golden;
 	const char *form; /* of the optimizer's state */
 	double tolerance; /* of losses; a code on the other side of a border moves one more than fp32 does */
 	struct leg legs[LEGS];
@@ -73,30 +77,30 @@ struct chain {
 enum { SHORT_CHAINS = 2 };
 
 static const struct chain chains[] = {
-        {"optimizer_state=fp32", 5e-6,
+        {"llama3", "optimizer_state=fp32", 5e-6,
                 {{3, ""}, {2, "sharding_strategy=SHARD_GRAD_OP wrap_policy=none"},
                         {4, "sharding_strategy=HYBRID_SHARD ranks_per_node=2 cpu_offload=off"},
                         {1, "wrap_policy=size min_num_params=5000"}}},
-        {"optimizer_state=8bit", 2e-3,
+        {"qwen2", "optimizer_state=8bit", 2e-3,
                 {{3, "sharding_strategy=NO_SHARD"},
                         {2, "wrap_policy=size min_num_params=5000 cpu_offload=params load=rank0_only"},
                         {4, "sharding_strategy=HYBRID_SHARD_ZERO2 ranks_per_node=2 state_dict_type=full"},
                         {1, "cpu_offload=off"}}},
-        {"optimizer_state=bf16", 2e-3,
+        {"mistral", "optimizer_state=bf16", 2e-3,
                 {{3, "sharding_strategy=SHARD_GRAD_OP cpu_offload=off"},
                         {2, "sharding_strategy=NO_SHARD load=rank0_only state_dict_type=full"},
                         {4, "wrap_policy=none cpu_offload=gradients"}, {1, "schedule=micro_batch_major"}}},
-        {"optimizer_state=fp32", 5e-6,
+        {"gpt2", "optimizer_state=fp32", 5e-6,
                 {{3, "sharding_strategy=NO_SHARD wrap_policy=size min_num_params=1 state_dict_type=full"},
                         {2, "load=rank0_only cpu_offload=optimizer"},
                         {4, "sharding_strategy=HYBRID_SHARD_ZERO2 ranks_per_node=2 wrap_policy=none"},
                         {1, "activations=offload"}}},
-        {"optimizer_state=fp32", 5e-6,
+        {"llama2", "optimizer_state=fp32", 5e-6,
                 {{3, "schedule=micro_batch_major cpu_offload=off"},
                         {2, "activations=keep prefetch_units=1 wrap_policy=none"},
                         {4, "sharding_strategy=SHARD_GRAD_OP load=rank0_only"},
                         {1, "cpu_offload=params,optimizer"}}},
-        {"optimizer_state=8bit", 2e-3,
+        {"gpt_neox", "optimizer_state=8bit", 2e-3,
                 {{3, "wrap_policy=none load=rank0_only state_dict_type=full"},
                         {2, "sharding_strategy=HYBRID_SHARD ranks_per_node=1 cpu_offload=off"},
                         {4, "sharding_strategy=NO_SHARD wrap_policy=size min_num_params=5000"}, {1, ""}}},
@@ -113,8 +117,8 @@ static void export_leg(int chain, int step)
 	        "export checkpoint=%s/chain/checkpoint-%06d output_dir=%s/export-%d-%d export_dtype=fp32",
 	        work_dir, step, work_dir, chain, step);
 	assert_ferry_json(&got, "eval model=%s/export-%d-%d data=%s compute_dtype=fp32 --json", work_dir,
-	        chain, step, tiny.data);
-	str_printf(&exports, " %s/export-%d-%d %s %.17g", work_dir, chain, step, tiny.data,
+	        chain, step, eval_rows);
+	str_printf(&exports, " %s/export-%d-%d %s %.17g", work_dir, chain, step, eval_rows,
 	        json_number_value(json_object_get(got, "loss")));
 	json_decref(got);
 }
@@ -140,6 +144,10 @@ static void run_chain(int index)
 	const struct chain *c = &chains[index];
 	char more[500], name[100];
 
+	if (golden) {
+		golden_model(&model, golden, c->golden);
+		snprintf(eval_rows, sizeof(eval_rows), "%s/%s/eval.jsonl", golden, c->golden);
+	}
 	remove_run("chain");
 	remove_run("whole");
 	train(1, "whole", c->form);
@@ -210,7 +218,9 @@ int main(void)
 	if (!ranks_begin("test_ranks_save"))
 		return 0;
 	ferry_run_begin("ranks-save");
-	tiny_model(&tiny);
+	tiny_model(&model);
+	snprintf(eval_rows, sizeof(eval_rows), "%s", model.data);
+	golden = golden_dir("test_ranks_save with golden models");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	str_free(&exports);
 	ferry_run_end();
