@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "host/world.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,12 @@ static int choose(int32_t *id, const struct config *c, const float *logits, int6
 	int64_t count, i = 0;
 	double total = 0, at;
 
+	for (int64_t k = 0; k < vocab; k++)
+		if (!isfinite(logits[k]))
+			return err_set(ERR_NONFINITE,
+			        "what the model expects next is not finite (%g for id %" PRId64
+			        "): its weights are damaged, or their training diverged",
+			        (double)logits[k], k);
 	if (c->temperature == 0) {
 		*id = likeliest(logits, vocab);
 		return 0;
@@ -155,7 +162,7 @@ int sample_continue(
 	*finish = SAMPLE_LENGTH;
 	while (!rc && ids->count < begin + max_new_tokens) {
 		const float *logits;
-		int32_t id;
+		int32_t id = 0;
 		int ends;
 
 		text_batch_set(&t, ids);

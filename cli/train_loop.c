@@ -170,6 +170,11 @@ static int sample(struct trainer *t)
 	prompt_count = ids.count;
 	if (!rc)
 		rc = sample_continue(s, &ids, &finish, t->config->max_new_tokens);
+	if (rc == ERR_NONFINITE) { /* whether the run ends by that, the next steps say */
+		log_warn("step %" PRId64 ": no sample: %s", t->step, err_text());
+		token_list_free(&ids);
+		return 0;
+	}
 	if (!rc && !world_self()->rank) /* which alone says it */
 		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
 		        ids.count - prompt_count, SKIP_SPECIAL_ON);

@@ -270,6 +270,15 @@ static void test_nonfinite(void **state)
 	numbers = run_numbers("n");
 	assert_non_null(strstr(numbers, "skipped true"));
 	mem_free(numbers);
+	/* a model that diverged has nothing to say */
+	remove_run("n");
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s output_dir=%s/n max_steps=40 learning_rate=1000 weight_decay=900 "
+	        "nonfinite_limit=100",
+	        tiny.dir, tiny.data, work_dir);
+	assert_ferry(4, NULL, "generate model=%s/n/model prompt_ids=1,2 max_new_tokens=2", work_dir);
+	assert_non_null(strstr(ferry_said(), "is not finite"));
+	assert_ferry(4, NULL, "generate model=%s/n/model prompt_ids=1,2 temperature=1", work_dir);
 }
 
 /* ---- configurations of other programs ---- */
