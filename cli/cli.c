@@ -292,7 +292,8 @@ static int ranks_join(enum verb verb, int argc, char *argv[])
 	err = world_start(&join);
 	if (err && world_self()->size == 1) /* the others are in it */
 		start_leave(err, err == ERR_UNSUPPORTED ? -1 : launch.rank, err_text());
-	signals_release();
+	if (verb != VERB_TRAIN) /* which stops at a step, also when it is told before the first one */
+		signals_release();
 	return err;
 }
 

@@ -8,7 +8,7 @@
 static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
-static volatile sig_atomic_t pending;
+static volatile sig_atomic_t pending, held;
 static int started, is_quiet;
 
 static void say(const char *text)
@@ -60,6 +60,11 @@ void signals_start(enum signals_voice voice)
 		if (caught[i] != SIGHUP || !is_ignored(SIGHUP)) /* nohup */
 			sigaction(caught[i], &action, NULL);
 	sigaction(SIGPIPE, &ignore, NULL);
+	if (!held || pending)
+		return;
+	pending = held;
+	if (!is_quiet)
+		say("\nstopping after the first step, with a checkpoint\n");
 }
 
 static int late_exit_code;
@@ -78,8 +83,6 @@ void signals_exit_after(int seconds, int exit_code)
 	sigaction(SIGALRM, &action, NULL);
 	alarm((unsigned)seconds);
 }
-
-static volatile sig_atomic_t held;
 
 static void hold(int signal)
 {

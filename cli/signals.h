@@ -21,8 +21,8 @@ const char *signals_name(int signal);
 /* Ends the process with this exit code if it is still there after so many seconds. */
 void signals_exit_after(int seconds, int exit_code);
 
-/* In MPI's start no step ends. Between these two a signal only waits, for signals_held or for the end. Other
- * threads than the program's own may get it there, so blocking is not enough. */
+/* In MPI's start no step ends. From here to signals_release, or to signals_start, which minds it, a signal
+ * only waits. Other threads than the program's own may get it, so blocking is not enough. */
 void signals_hold(void);
 int signals_held(void);
 void signals_release(void);
