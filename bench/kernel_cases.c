@@ -307,9 +307,8 @@ static void make_adamw(struct op *op, struct kernel_place *p, const struct bench
 	        .one_minus_beta1 = step.one_minus_beta1,
 	        .one_minus_beta2 = step.one_minus_beta2,
 	        .decay_factor = step.decay_factor,
-	        .rsqrt_correction2 = step.rsqrt_correction2,
-	        .step_size = step.step_size,
-	        .epsilon = step.epsilon,
+	        .root_factor = step.root_factor,
+	        .root_offset = step.root_offset,
 	        .clip_scale = step.clip_scale};
 }
 

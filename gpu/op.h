@@ -282,8 +282,7 @@ struct op_adamw {
 	int decay;
 	enum dtype grad_dtype, state_dtype;
 	uint64_t rounding_key;
-	float one_minus_beta1, one_minus_beta2, decay_factor, rsqrt_correction2, step_size, epsilon,
-	        clip_scale;
+	float one_minus_beta1, one_minus_beta2, decay_factor, root_factor, root_offset, clip_scale;
 };
 
 struct op {

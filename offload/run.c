@@ -318,9 +318,8 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	        .one_minus_beta1 = s->one_minus_beta1,
 	        .one_minus_beta2 = s->one_minus_beta2,
 	        .decay_factor = s->decay_factor,
-	        .rsqrt_correction2 = s->rsqrt_correction2,
-	        .step_size = s->step_size,
-	        .epsilon = s->epsilon,
+	        .root_factor = s->root_factor,
+	        .root_offset = s->root_offset,
 	        .clip_scale = s->clip_scale,
 	};
 	return stream_op(q, &adamw);

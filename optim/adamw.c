@@ -78,14 +78,14 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 {
 	double correction1 = 1 - pow(o->beta1, (double)update_count);
 	double correction2 = 1 - pow(o->beta2, (double)update_count);
+	double per_step = correction1 / learning_rate; /* infinite at a rate of 0 */
 
 	*step = (struct adamw_step){
 	        .one_minus_beta1 = (float)(1 - o->beta1),
 	        .one_minus_beta2 = (float)(1 - o->beta2),
 	        .decay_factor = (float)(1 - learning_rate * o->weight_decay),
-	        .rsqrt_correction2 = (float)(1 / sqrt(correction2)),
-	        .step_size = (float)(learning_rate / correction1),
-	        .epsilon = (float)o->epsilon,
+	        .root_factor = (float)(-per_step / sqrt(correction2)),
+	        .root_offset = o->epsilon == 0 ? 0.0f : (float)(-per_step * o->epsilon),
 	        .clip_scale = (float)clip_scale,
 	        .rounding_key = rng_u64(o->seed, ROUNDING_STREAM, (uint64_t)update_count),
 	};

@@ -1,5 +1,5 @@
-/* The vectors of optim/adamw_kernel.inc: 8 elements, 16 in a pair. unpack and pack work inside 128 bits, so a
- * pair of 16-bit planes holds elements 0-3, 8-11 and 4-7, 12-15. */
+/* The vectors of optim/adamw_kernel.inc: 8 elements, 16 in a pair, of 16-bit planes those of even and those
+ * of odd places. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -63,7 +63,7 @@ INLINE vf vf_size(vf x)
 	return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
-/* x where it, or its size, is not below `least`, else +0; NaN stays. */
+/* x where it is not below `least`, else +0; NaN stays. */
 INLINE vf vf_from(vf x, vf least)
 {
 	return _mm256_and_ps(x, _mm256_cmp_ps(x, least, _CMP_NLT_UQ));
@@ -72,6 +72,21 @@ INLINE vf vf_from(vf x, vf least)
 INLINE vf vf_size_from(vf x, vf least)
 {
 	return _mm256_and_ps(x, _mm256_cmp_ps(vf_size(x), least, _CMP_NLT_UQ));
+}
+
+/* adamw_floor */
+INLINE vf vf_floor(vf x)
+{
+	return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(x), _mm256_set1_epi32(0x00800000)));
+}
+
+/* x, or +0 where it is subnormal or -0. */
+INLINE vf vf_normal(vf x)
+{
+	vi bits = _mm256_castps_si256(x), exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+
+	return _mm256_castsi256_ps(
+	        _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), bits));
 }
 
 INLINE vi vf_bits(vf x)
@@ -93,8 +108,9 @@ INLINE struct vf2 vf2_load(const float *x)
 {
 	vf a = _mm256_castps128_ps256(_mm_loadu_ps(x)), b = _mm256_castps128_ps256(_mm_loadu_ps(x + 4));
 
-	return (struct vf2){_mm256_insertf128_ps(a, _mm_loadu_ps(x + 8), 1),
-	        _mm256_insertf128_ps(b, _mm_loadu_ps(x + 12), 1)};
+	a = _mm256_insertf128_ps(a, _mm_loadu_ps(x + 8), 1);
+	b = _mm256_insertf128_ps(b, _mm_loadu_ps(x + 12), 1);
+	return (struct vf2){_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)};
 }
 
 INLINE vh vh_all(int x)
@@ -117,15 +133,11 @@ INLINE vh vh_and(vh x, vh y)
 	return _mm256_and_si256(x, y);
 }
 
-/* From the order of memory to the one that makes pairs in the order of memory, and back. */
-INLINE vh vh_spread(vh x)
+INLINE vh vh_normal(vh x)
 {
-	return _mm256_permute4x64_epi64(x, 0xd8);
-}
+	vh exponent = _mm256_and_si256(x, _mm256_set1_epi16(0x7f80));
 
-INLINE vh vh_gather(vh x)
-{
-	return _mm256_permute4x64_epi64(x, 0xd8);
+	return _mm256_andnot_si256(_mm256_cmpeq_epi16(exponent, _mm256_setzero_si256()), x);
 }
 
 /* As signed numbers. */
@@ -144,12 +156,21 @@ INLINE int vh_any(vh x)
 	return _mm256_movemask_epi8(x);
 }
 
+/* Upper halves of dwords of y, lower ones of x. */
+INLINE vi vi_halves(vi x, vi y)
+{
+	return _mm256_blend_epi16(x, y, 0xaa);
+}
+
+INLINE struct vf2 vf2_of(vi a, vi b)
+{
+	return (struct vf2){_mm256_castsi256_ps(a), _mm256_castsi256_ps(b)};
+}
+
 INLINE struct vf2 vh_widen(vh x)
 {
-	vh zero = _mm256_setzero_si256();
-
-	return (struct vf2){_mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, x)),
-	        _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, x))};
+	__asm__("" : "+x"(x)); /* else it is loaded twice, and loads are as dear as arithmetic */
+	return vf2_of(_mm256_slli_epi32(x, 16), _mm256_and_si256(x, _mm256_set1_epi32((int)0xffff0000)));
 }
 
 /* hi + (lo < 0 ? -1 : 0) is the upper half of the sum. */
@@ -157,28 +178,59 @@ INLINE struct vf2 vh_join(vh hi, vh lo)
 {
 	vh upper = _mm256_add_epi16(hi, _mm256_srai_epi16(lo, 15));
 
-	return (struct vf2){_mm256_castsi256_ps(_mm256_unpacklo_epi16(lo, upper)),
-	        _mm256_castsi256_ps(_mm256_unpackhi_epi16(lo, upper))};
+	return vf2_of(
+	        vi_halves(lo, _mm256_slli_epi32(upper, 16)), vi_halves(_mm256_srli_epi32(lo, 16), upper));
 }
 
 /* Also the upper halves of w as they are, before lo is taken off. */
 INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
 {
-	const vi halves = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5,
-	        8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-	vi a = _mm256_shuffle_epi8(vf_bits(w.a), halves), b = _mm256_shuffle_epi8(vf_bits(w.b), halves);
+	vi a = vf_bits(w.a), b = vf_bits(w.b);
 
-	*lo = _mm256_unpacklo_epi64(a, b);
-	*upper = _mm256_unpackhi_epi64(a, b);
+	*lo = vi_halves(a, _mm256_slli_epi32(b, 16));
+	*upper = vi_halves(_mm256_srli_epi32(a, 16), b);
 	*hi = _mm256_sub_epi16(*upper, _mm256_srai_epi16(*lo, 15));
 }
 
 /* Upper halves of x + random. */
 INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 {
-	vi a = _mm256_add_epi32(vf_bits(x.a), random_a), b = _mm256_add_epi32(vf_bits(x.b), random_b);
+	return vi_halves(_mm256_srli_epi32(_mm256_add_epi32(vf_bits(x.a), random_a), 16),
+	        _mm256_add_epi32(vf_bits(x.b), random_b));
+}
 
-	return _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+/* The same for pairs in the order of memory. unpack and pack work inside 128 bits. */
+INLINE vh vh_permute(vh x)
+{
+	return _mm256_permute4x64_epi64(x, 0xd8);
+}
+
+INLINE struct vf2 vh_widen_in_order(vh x)
+{
+	vh zero = _mm256_setzero_si256();
+
+	x = vh_permute(x);
+	return vf2_of(_mm256_unpacklo_epi16(zero, x), _mm256_unpackhi_epi16(zero, x));
+}
+
+INLINE struct vf2 vh_join_in_order(vh hi, vh lo)
+{
+	vh upper;
+
+	lo = vh_permute(lo);
+	upper = _mm256_add_epi16(vh_permute(hi), _mm256_srai_epi16(lo, 15));
+	return vf2_of(_mm256_unpacklo_epi16(lo, upper), _mm256_unpackhi_epi16(lo, upper));
+}
+
+INLINE void vh_split_in_order(vh *hi, vh *lo, vh *upper, struct vf2 w)
+{
+	const vi halves = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5,
+	        8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+	vi a = _mm256_shuffle_epi8(vf_bits(w.a), halves), b = _mm256_shuffle_epi8(vf_bits(w.b), halves);
+
+	*lo = vh_permute(_mm256_unpacklo_epi64(a, b));
+	*upper = vh_permute(_mm256_unpackhi_epi64(a, b));
+	*hi = _mm256_sub_epi16(*upper, _mm256_srai_epi16(*lo, 15));
 }
 
 INLINE vi vi_all(uint32_t x)
@@ -199,10 +251,10 @@ INLINE vi vi_xor(vi x, vi y)
 /* From the order of memory to that of a pair. */
 INLINE void vi2_reorder(uint32_t *x)
 {
-	__m128i second = _mm_loadu_si128((const void *)(x + 4));
+	struct vf2 y = vf2_load((const float *)(const void *)x);
 
-	_mm_storeu_si128((void *)(x + 4), _mm_loadu_si128((const void *)(x + 8)));
-	_mm_storeu_si128((void *)(x + 8), second);
+	vf_store((float *)(void *)x, y.a);
+	vf_store((float *)(void *)x + LANES, y.b);
 }
 
 /* ---- for codes of 8 bits ---- */

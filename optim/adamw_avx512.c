@@ -1,5 +1,5 @@
-/* The vectors of optim/adamw_kernel.inc: 16 elements, 32 in a pair. unpack and pack work inside 128 bits, so
- * a pair of 16-bit planes holds fours 0, 2, 4, 6 and 1, 3, 5, 7 of eight. */
+/* The vectors of optim/adamw_kernel.inc: 16 elements, 32 in a pair, of 16-bit planes those of even and
+ * those of odd places. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -74,6 +74,19 @@ INLINE vf vf_size(vf x)
 	return _mm512_abs_ps(x);
 }
 
+/* adamw_floor */
+INLINE vf vf_floor(vf x)
+{
+	return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(x), _mm512_set1_epi32(0x00800000)));
+}
+
+/* x, or +0 where it is subnormal or -0. */
+INLINE vf vf_normal(vf x)
+{
+	return _mm512_maskz_mov_ps(
+	        _mm512_test_epi32_mask(_mm512_castps_si512(x), _mm512_set1_epi32(0x7f800000)), x);
+}
+
 INLINE vi vf_bits(vf x)
 {
 	return _mm512_castps_si512(x);
@@ -91,10 +104,12 @@ INLINE void vf_store(float *x, vf v)
 
 INLINE struct vf2 vf2_load(const float *x)
 {
+	const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+	         odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 	vf first = _mm512_loadu_ps(x), second = _mm512_loadu_ps(x + 16);
 
 	return (struct vf2){
-	        _mm512_shuffle_f32x4(first, second, 0x88), _mm512_shuffle_f32x4(first, second, 0xdd)};
+	        _mm512_permutex2var_ps(first, even, second), _mm512_permutex2var_ps(first, odd, second)};
 }
 
 INLINE vi vi_all(uint32_t x)
@@ -115,10 +130,10 @@ INLINE vi vi_xor(vi x, vi y)
 /* From the order of memory to that of a pair. */
 INLINE void vi2_reorder(uint32_t *x)
 {
-	vi first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 16);
+	struct vf2 y = vf2_load((const float *)(const void *)x);
 
-	_mm512_storeu_si512(x, _mm512_shuffle_i32x4(first, second, 0x88));
-	_mm512_storeu_si512(x + 16, _mm512_shuffle_i32x4(first, second, 0xdd));
+	vf_store((float *)(void *)x, y.a);
+	vf_store((float *)(void *)x + LANES, y.b);
 }
 
 INLINE vh vh_all(int x)
@@ -141,15 +156,9 @@ INLINE vh vh_and(vh x, vh y)
 	return _mm512_and_si512(x, y);
 }
 
-/* From the order of memory to the one that makes pairs in the order of memory, and back. */
-INLINE vh vh_spread(vh x)
+INLINE vh vh_normal(vh x)
 {
-	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), x);
-}
-
-INLINE vh vh_gather(vh x)
-{
-	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), x);
+	return _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(x, _mm512_set1_epi16(0x7f80)), x);
 }
 
 /* As signed numbers. */
@@ -168,12 +177,20 @@ INLINE int vh_any(vh x)
 	return _mm512_movepi16_mask(x) != 0;
 }
 
+/* Upper halves of dwords of y, lower ones of x. */
+INLINE vi vi_halves(vi x, vi y)
+{
+	return _mm512_mask_blend_epi16(0xaaaaaaaa, x, y);
+}
+
+INLINE struct vf2 vf2_of(vi a, vi b)
+{
+	return (struct vf2){_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)};
+}
+
 INLINE struct vf2 vh_widen(vh x)
 {
-	vh zero = _mm512_setzero_si512();
-
-	return (struct vf2){_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, x)),
-	        _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, x))};
+	return vf2_of(_mm512_slli_epi32(x, 16), _mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)));
 }
 
 /* hi + (lo < 0 ? -1 : 0) is the upper half of the sum. */
@@ -181,28 +198,64 @@ INLINE struct vf2 vh_join(vh hi, vh lo)
 {
 	vh upper = _mm512_add_epi16(hi, _mm512_srai_epi16(lo, 15));
 
-	return (struct vf2){_mm512_castsi512_ps(_mm512_unpacklo_epi16(lo, upper)),
-	        _mm512_castsi512_ps(_mm512_unpackhi_epi16(lo, upper))};
+	return vf2_of(
+	        vi_halves(lo, _mm512_slli_epi32(upper, 16)), vi_halves(_mm512_srli_epi32(lo, 16), upper));
 }
 
 /* Also the upper halves of w as they are, before lo is taken off. */
 INLINE void vh_split(vh *hi, vh *lo, vh *upper, struct vf2 w)
 {
-	const vi halves =
-	        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-	vi a = _mm512_shuffle_epi8(vf_bits(w.a), halves), b = _mm512_shuffle_epi8(vf_bits(w.b), halves);
+	vi a = vf_bits(w.a), b = vf_bits(w.b);
 
-	*lo = _mm512_unpacklo_epi64(a, b);
-	*upper = _mm512_unpackhi_epi64(a, b);
+	*lo = vi_halves(a, _mm512_slli_epi32(b, 16));
+	*upper = vi_halves(_mm512_srli_epi32(a, 16), b);
 	*hi = _mm512_sub_epi16(*upper, _mm512_srai_epi16(*lo, 15));
 }
 
 /* Upper halves of x + random. */
 INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 {
-	vi a = _mm512_add_epi32(vf_bits(x.a), random_a), b = _mm512_add_epi32(vf_bits(x.b), random_b);
+	return vi_halves(_mm512_srli_epi32(_mm512_add_epi32(vf_bits(x.a), random_a), 16),
+	        _mm512_add_epi32(vf_bits(x.b), random_b));
+}
 
-	return _mm512_packus_epi32(_mm512_srli_epi32(a, 16), _mm512_srli_epi32(b, 16));
+/* The same for pairs in the order of memory. unpack and pack work inside 128 bits. */
+INLINE vh vh_spread(vh x)
+{
+	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), x);
+}
+
+INLINE vh vh_gather(vh x)
+{
+	return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), x);
+}
+
+INLINE struct vf2 vh_widen_in_order(vh x)
+{
+	vh zero = _mm512_setzero_si512();
+
+	x = vh_spread(x);
+	return vf2_of(_mm512_unpacklo_epi16(zero, x), _mm512_unpackhi_epi16(zero, x));
+}
+
+INLINE struct vf2 vh_join_in_order(vh hi, vh lo)
+{
+	vh upper;
+
+	lo = vh_spread(lo);
+	upper = _mm512_add_epi16(vh_spread(hi), _mm512_srai_epi16(lo, 15));
+	return vf2_of(_mm512_unpacklo_epi16(lo, upper), _mm512_unpackhi_epi16(lo, upper));
+}
+
+INLINE void vh_split_in_order(vh *hi, vh *lo, vh *upper, struct vf2 w)
+{
+	const vi halves =
+	        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+	vi a = _mm512_shuffle_epi8(vf_bits(w.a), halves), b = _mm512_shuffle_epi8(vf_bits(w.b), halves);
+
+	*lo = vh_gather(_mm512_unpacklo_epi64(a, b));
+	*upper = vh_gather(_mm512_unpackhi_epi64(a, b));
+	*hi = _mm512_sub_epi16(*upper, _mm512_srai_epi16(*lo, 15));
 }
 
 /* ---- for codes of 8 bits ---- */

@@ -83,6 +83,18 @@ INLINE vi vf_bits(vf x)
 	return vreinterpretq_u32_f32(x);
 }
 
+/* adamw_floor */
+INLINE vf vf_floor(vf x)
+{
+	return vreinterpretq_f32_u32(vmaxq_u32(vf_bits(x), vdupq_n_u32(0x00800000)));
+}
+
+/* x, or +0 where it is subnormal or -0. */
+INLINE vf vf_normal(vf x)
+{
+	return vf_and(x, vtstq_u32(vf_bits(x), vdupq_n_u32(0x7f800000)));
+}
+
 INLINE vf vf_load(const float *x)
 {
 	return vld1q_f32(x);
@@ -138,14 +150,9 @@ INLINE vh vh_and(vh x, vh y)
 	return vandq_u16(x, y);
 }
 
-INLINE vh vh_spread(vh x)
+INLINE vh vh_normal(vh x)
 {
-	return x;
-}
-
-INLINE vh vh_gather(vh x)
-{
-	return x;
+	return vandq_u16(x, vtstq_u16(x, vdupq_n_u16(0x7f80)));
 }
 
 /* As signed numbers. */
@@ -204,6 +211,22 @@ INLINE vh vh_round(struct vf2 x, vi random_a, vi random_b)
 	   b = vaddq_u32(vreinterpretq_u32_f32(x.b), random_b);
 
 	return vuzp2q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+}
+
+/* Pairs are in the order of memory. */
+INLINE struct vf2 vh_widen_in_order(vh x)
+{
+	return vh_widen(x);
+}
+
+INLINE struct vf2 vh_join_in_order(vh hi, vh lo)
+{
+	return vh_join(hi, lo);
+}
+
+INLINE void vh_split_in_order(vh *hi, vh *lo, vh *upper, struct vf2 w)
+{
+	vh_split(hi, lo, upper, w);
 }
 
 /* ---- for codes of 8 bits ---- */

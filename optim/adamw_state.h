@@ -6,17 +6,18 @@
  *
  * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
  *
- *     g = flush(grad * clip_scale)                       (only flushed where clip_scale is 1)
+ *     g = grad * clip_scale
  *     m = fma(one_minus_beta1, g - m, m)
- *     v = limit(fma(one_minus_beta2, fma(g, g, -v), v))
- *     d = fma(sqrt(v), rsqrt_correction2, epsilon)       (rsqrt_correction2 = 1 / sqrt(1 - beta2^t))
- *     w = fma(-step_size, m / d, w * decay_factor)       (step_size = lr / (1 - beta1^t))
+ *     v = max(fma(one_minus_beta2, fma(g, g, -v), v), FLT_MIN)
+ *     d = fma(sqrt(v), root_factor, root_offset)      (-(sqrt(v) / sqrt(1 - beta2^t) + epsilon) / step,
+ *     w = fma(w, decay_factor, m / d)                  step being lr / (1 - beta1^t))
  *
  * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
- * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0. limit(v) does so with all that is
- * below the smallest normal number, and nothing exceeds ADAMW_LARGEST, the largest finite bf16. m is kept
- * flushed, and ADAMW_LARGEST with its sign if it is infinite. So no finite gradient makes the state infinite.
- * A NaN is kept as 0x7fc00000, in w, m and v.
+ * exactly 1 - one_minus_beta. v is never below the smallest normal number, 2^-126, where Adam has 0: nobody
+ * can tell its root from that beside an epsilon, and no vector pays for a subnormal one. m is kept without
+ * subnormals: one, and -0, becomes +0. What of m and v is infinite is kept as ADAMW_LARGEST, the largest
+ * finite bf16, with its sign, so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in
+ * w, m and v.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -36,10 +37,10 @@
 /* The scalars of one step, already rounded to what the kernels use. */
 struct adamw_step {
 	float one_minus_beta1, one_minus_beta2;
-	float decay_factor; /* 1 - lr * weight_decay */
-	float rsqrt_correction2, step_size, epsilon;
-	float clip_scale;      /* at most 1, and 1 when nothing is clipped */
-	uint64_t rounding_key; /* of stochastic rounding: from the run's seed and Adam's count */
+	float decay_factor;             /* 1 - lr * weight_decay */
+	float root_factor, root_offset; /* below 0; infinite where the step has no size */
+	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
+	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
 };
 
 /* How m and v are kept.
@@ -73,11 +74,10 @@ ADAMW_FN float adamw_flush(float x)
 	return fabsf(x) < FLT_MIN || x == 0 ? 0.0f : x;
 }
 
-/* NaN stays one. */
-ADAMW_FN float adamw_limit(float v)
+/* v, which is not negative or NaN: bits compare like numbers, and NaN stays one. */
+ADAMW_FN float adamw_floor(float v)
 {
-	v = v > ADAMW_LARGEST ? ADAMW_LARGEST : v;
-	return v < FLT_MIN ? 0.0f : v;
+	return adamw_bits(v) < 0x00800000 ? FLT_MIN : v;
 }
 
 ADAMW_FN float adamw_plain_nan(float x)
@@ -94,21 +94,25 @@ struct adamw_element {
 ADAMW_FN struct adamw_element adamw_next(
         struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
 {
-	float g = adamw_flush(grad * s->clip_scale), d;
+	float g = grad * s->clip_scale;
 
 	e.m = fmaf(s->one_minus_beta1, g - e.m, e.m);
-	e.v = adamw_limit(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v));
-	d = fmaf(sqrtf(e.v), s->rsqrt_correction2, s->epsilon);
-	e.w = adamw_plain_nan(fmaf(-s->step_size, e.m / d, e.w * decay_factor));
+	e.v = fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v);
+	e.v = adamw_floor(e.v);
+	e.w = fmaf(e.w, decay_factor, e.m / fmaf(sqrtf(e.v), s->root_factor, s->root_offset));
+	e.w = adamw_plain_nan(e.w);
 	return e;
 }
 
-/* m or v as fp32 state has it. */
-ADAMW_FN float adamw_kept(float x)
+/* m and v as fp32 state has them. */
+ADAMW_FN float adamw_kept_v(float v)
 {
-	if (fabsf(x) > FLT_MAX)
-		return copysignf(ADAMW_LARGEST, x);
-	return adamw_plain_nan(adamw_flush(x));
+	return fabsf(v) > FLT_MAX ? copysignf(ADAMW_LARGEST, v) : adamw_plain_nan(v);
+}
+
+ADAMW_FN float adamw_kept(float m)
+{
+	return adamw_kept_v(adamw_flush(m));
 }
 
 /* ---- stochastic rounding to bf16 ---- */
@@ -250,6 +254,14 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 	return fmaf(9.0f, x, -map->minus[slot]) * map->unit[slot];
 }
 
+/* v as it is coded: the least one is 0 again, else it would be no less than the map's least, times the scale.
+ */
+ADAMW_FN float adamw_coded_v(float v)
+{
+	v = adamw_kept_v(v);
+	return v <= FLT_MIN ? 0.0f : v;
+}
+
 /* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
 ADAMW_FN uint8_t adamw_encode_signed(float x)
 {
@@ -275,8 +287,8 @@ ADAMW_FN float adamw_decode_unsigned(uint8_t code)
 	return adamw_value(&adamw_map_unsigned, code + 1u);
 }
 
-/* The scale of a block is the largest adamw_size of what adamw_kept makes of it: as integers, so that a NaN
- * is larger than all and makes the whole block NaN. */
+/* The scale of a block is the largest adamw_size of what adamw_kept or adamw_coded_v makes of it: as
+ * integers, so that a NaN is larger than all and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
 {
 	return adamw_bits(x) & 0x7fffffff;

@@ -178,11 +178,6 @@ static void test_isa_names(void **state)
 	check_fails(adamw_isa_find(&isa, ""), ERR_INPUT, "auto, ");
 }
 
-static float flushed(float x)
-{
-	return fabsf(x) < FLT_MIN ? 0 : x;
-}
-
 static float plain_nan(float x)
 {
 	return x != x ? f32_from_bits(0x7fc00000) : x;
@@ -192,19 +187,16 @@ static float plain_nan(float x)
 static float plain_update(float *m, float *v, float w, float grad, int decay, const struct adamw_step *s)
 {
 	const float largest = f32_from_bits(0x7f7f0000);
-	float g = flushed(grad), d;
+	float g = s->clip_scale != 1 ? grad * s->clip_scale : grad, d;
 
-	if (s->clip_scale != 1)
-		g = flushed(g * s->clip_scale);
-	if (decay)
-		w = w * s->decay_factor;
 	*m = fmaf(s->one_minus_beta1, g - *m, *m);
 	*v = fmaf(s->one_minus_beta2, fmaf(g, g, -*v), *v);
-	*v = *v > largest ? largest : *v < FLT_MIN ? 0 : *v;
-	d = fmaf(sqrtf(*v), s->rsqrt_correction2, s->epsilon);
-	w = fmaf(-s->step_size, *m / d, w);
-	*m = plain_nan(isinf(*m) ? copysignf(largest, *m) : flushed(*m));
-	*v = plain_nan(*v);
+	*v = *v < FLT_MIN ? FLT_MIN : *v;
+	d = fmaf(sqrtf(*v), s->root_factor, s->root_offset);
+	w = fmaf(w, decay ? s->decay_factor : 1, *m / d);
+	*m = fabsf(*m) < FLT_MIN ? 0 : *m;
+	*m = plain_nan(isinf(*m) ? copysignf(largest, *m) : *m);
+	*v = plain_nan(isinf(*v) ? largest : *v);
 	return plain_nan(w);
 }
 
@@ -354,7 +346,7 @@ static void test_nan_weight(void **state)
 	}
 }
 
-/* After many steps without gradients m and v are +0, not subnormal; the weight decays on. */
+/* After many steps without gradients m is +0 and v the least normal number; the weight decays on. */
 static void test_zero_gradients_flush(void **state)
 {
 	const struct adamw_step step = step_at(1000000, 1);
@@ -376,7 +368,7 @@ static void test_zero_gradients_flush(void **state)
 		adamw_update(&p.span, &step, isa);
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(f32_bits(m_of(&p.span)[i]), 0);
-		assert_int_equal(f32_bits(v_of(&p.span)[i]), 0);
+		assert_true(v_of(&p.span)[i] == FLT_MIN);
 		assert_true(fabs(weight_of(&p.span, i) - pow(1 - 1e-4, 400)) < 1e-4);
 	}
 	guards_intact(&p);
@@ -390,11 +382,41 @@ static void test_step_scalars(void **state)
 	(void)state;
 	assert_true(step.one_minus_beta2 == (float)(1 - 0.999)); /* 1.3e-5 off if computed in float */
 	assert_true(step.one_minus_beta2 != 1 - 0.999f);
-	assert_true(fabs(step.step_size / 1e-2 - 1) < 1e-6);
-	assert_true(fabs(step.rsqrt_correction2 / 31.6227766016838 - 1) < 1e-6);
+	assert_true(fabs(step.root_factor / (-31.6227766016838 / 1e-2) - 1) < 1e-6);
+	assert_true(fabs(step.root_offset / (-1e-8 / 1e-2) - 1) < 1e-6);
 	assert_true(step.decay_factor == (float)(1 - 1e-4) && step.clip_scale == 0.25f);
 	step = step_at(1000000, 1);
-	assert_true(step.step_size == 1e-3f && step.rsqrt_correction2 == 1);
+	assert_true(step.root_factor == -1e3f && fabs(step.root_offset / -1e-5 - 1) < 1e-6);
+}
+
+/* A learning rate of 0 moves no weight, with an epsilon and without. */
+static void test_rate_of_zero(void **state)
+{
+	(void)state;
+	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++)
+		for (int without = 0; isa_is_here(isa) && without < 2; without++) {
+			struct adamw_options options = usual;
+			struct planes before, after;
+			struct adamw_step step;
+
+			if (without)
+				options.epsilon = 0;
+			adamw_step_init(&step, &options, 0, 3, 0.5);
+			planes_alloc(&before, 500, GRAD_BF16, 0);
+			before.span.decay = 1;
+			planes_fill(&before, 9);
+			for (int i = 0; i < 500; i++) {
+				m_of(&before.span)[i] = i % 7 ? (float)rng_normal(1, 1, i) : 0;
+				v_of(&before.span)[i] = i % 3 ? (float)rng_uniform(1, 2, i) : 0;
+				((uint16_t *)before.span.grad)[i] = i % 5 ? 0x3c00 : 0;
+			}
+			planes_copy(&after, &before);
+			adamw_update(&after.span, &step, isa);
+			for (int i = 0; i < 500; i++)
+				assert_true(weight_of(&after.span, i) == weight_of(&before.span, i));
+			planes_free(&after);
+			planes_free(&before);
+		}
 }
 
 static void test_clip_scale(void **state)
@@ -565,6 +587,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_isa_names),
 	        cmocka_unit_test(test_step_scalars),
+	        cmocka_unit_test(test_rate_of_zero),
 	        cmocka_unit_test(test_clip_scale),
 	        cmocka_unit_test(test_bits_of_every_isa),
 	        cmocka_unit_test(test_against_double),

@@ -57,7 +57,7 @@ static __device__ __forceinline__ void adamw_keep(
         float *m, float *v, const struct adamw_element &e, struct adamw_keys, int64_t)
 {
 	*m = adamw_kept(e.m);
-	*v = adamw_kept(e.v);
+	*v = adamw_kept_v(e.v);
 }
 
 static __device__ __forceinline__ void adamw_keep(
@@ -227,7 +227,7 @@ static __device__ __forceinline__ void block_update(
 
 		e = adamw_updated(e, &hi.at[j], &lo.at[j], to_float(grad.at[j]), s);
 		new_m[j] = is_there ? adamw_kept(e.m) : 0;
-		new_v[j] = is_there ? adamw_kept(e.v) : 0;
+		new_v[j] = is_there ? adamw_coded_v(e.v) : 0;
 		m_size = max(m_size, adamw_size(new_m[j]));
 		v_size = max(v_size, adamw_size(new_v[j]));
 	}
@@ -292,9 +292,8 @@ extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
 	struct adamw_planes p = {dev_ptr<uint16_t>(o->hi), dev_ptr<int16_t>(o->lo), dev_ptr<void>(o->m),
 	        dev_ptr<void>(o->v), dev_ptr<float>(o->m_scale), dev_ptr<float>(o->v_scale),
 	        dev_ptr<void>(o->grad), o->count, o->first};
-	struct adamw_scalars s = {
-	        {o->one_minus_beta1, o->one_minus_beta2, o->decay_factor, o->rsqrt_correction2, o->step_size,
-	                o->epsilon, o->clip_scale, o->rounding_key},
+	struct adamw_scalars s = {{o->one_minus_beta1, o->one_minus_beta2, o->decay_factor, o->root_factor,
+	                                  o->root_offset, o->clip_scale, o->rounding_key},
 	        o->decay ? o->decay_factor : 1.0f, o->tensor};
 
 	return o->grad_dtype == DTYPE_F32 ? adamw_start_state<float>(at, &p, &s, o->state_dtype)

@@ -45,9 +45,8 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	        .step = {.one_minus_beta1 = o->one_minus_beta1,
 	                .one_minus_beta2 = o->one_minus_beta2,
 	                .decay_factor = o->decay_factor,
-	                .rsqrt_correction2 = o->rsqrt_correction2,
-	                .step_size = o->step_size,
-	                .epsilon = o->epsilon,
+	                .root_factor = o->root_factor,
+	                .root_offset = o->root_offset,
 	                .clip_scale = o->clip_scale,
 	                .rounding_key = o->rounding_key},
 	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
