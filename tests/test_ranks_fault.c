@@ -158,7 +158,7 @@ static void test_all_stand_still(void **state)
 	pid_t pids[RANKS], launched;
 
 	(void)state;
-	launched = run_begin(pids, "paused", SLOW "watchdog_timeout=1", 2);
+	launched = run_begin(pids, "paused", "max_steps=6 " SLOW_STEPS "watchdog_timeout=1", 2);
 	for (int r = 0; r < RANKS; r++)
 		kill(pids[r], SIGSTOP);
 	sleep_ms(3500);
