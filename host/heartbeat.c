@@ -53,7 +53,7 @@ static struct {
 	int64_t looked_ns, waited_ns;
 } heart = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void join_look(const struct heartbeat_join *join);
+static void join_look(void);
 
 static void *beat(void *unused)
 {
@@ -62,20 +62,14 @@ static void *beat(void *unused)
 	(void)unused;
 	pthread_mutex_lock(&heart.lock);
 	while (!heart.is_ending) {
-		struct heartbeat_join join = heart.join;
-
 		atomic_store(&heart.own->beat_ns, clock_now_ns());
-		if (join.lost) {
-			pthread_mutex_unlock(&heart.lock);
-			join_look(&join);
-			pthread_mutex_lock(&heart.lock);
-		}
+		if (heart.join.lost)
+			join_look();
 		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += join.lost ? JOIN_LOOK_NS : BEAT_NS;
+		until.tv_nsec += heart.join.lost ? JOIN_LOOK_NS : BEAT_NS;
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
-		if (!heart.is_ending)
-			pthread_cond_timedwait(&heart.wake, &heart.lock, &until);
+		pthread_cond_timedwait(&heart.wake, &heart.lock, &until);
 	}
 	pthread_mutex_unlock(&heart.lock);
 	return NULL;
@@ -390,8 +384,10 @@ static int late_find(const struct heartbeat_join *join)
 	        1e-9 * (double)heart.waited_ns);
 }
 
-static void join_look(const struct heartbeat_join *join)
+/* Under the lock, so that nobody is told of after the end. */
+static void join_look(void)
 {
+	const struct heartbeat_join *join = &heart.join;
 	int64_t now_ns = clock_now_ns(), went_ns = now_ns - heart.looked_ns;
 	char text[ERR_TEXT_BYTES];
 	int rank, rc;
