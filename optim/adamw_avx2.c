@@ -77,7 +77,7 @@ INLINE vf vf_size_from(vf x, vf least)
 /* adamw_floor */
 INLINE vf vf_floor(vf x)
 {
-	return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(x), _mm256_set1_epi32(0x00800000)));
+	return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(x), _mm256_set1_epi32(0x01800000)));
 }
 
 /* x, or +0 where it is subnormal or -0. */

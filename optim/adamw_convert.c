@@ -31,7 +31,7 @@ static uint16_t nearest(float x)
 /* What is coded: no subnormal, and of v not the least that updates leave. */
 static float coded(float x, enum adamw_moment moment)
 {
-	return moment == ADAMW_MOMENT_V && x <= FLT_MIN ? 0.0f : adamw_flush(x);
+	return moment == ADAMW_MOMENT_V && x <= ADAMW_LEAST_V ? 0.0f : adamw_flush(x);
 }
 
 static void block_narrow(uint8_t *codes, float *scale, const float *x, int count, enum adamw_moment moment)

@@ -86,7 +86,7 @@ INLINE vi vf_bits(vf x)
 /* adamw_floor */
 INLINE vf vf_floor(vf x)
 {
-	return vreinterpretq_f32_u32(vmaxq_u32(vf_bits(x), vdupq_n_u32(0x00800000)));
+	return vreinterpretq_f32_u32(vmaxq_u32(vf_bits(x), vdupq_n_u32(0x01800000)));
 }
 
 /* x, or +0 where it is subnormal or -0. */

@@ -6,18 +6,17 @@
  *
  * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
  *
- *     g = grad * clip_scale
+ *     g = flush(grad * clip_scale)                    (only flushed where clip_scale is 1)
  *     m = fma(one_minus_beta1, g - m, m)
- *     v = max(fma(one_minus_beta2, fma(g, g, -v), v), FLT_MIN)
+ *     v = max(fma(one_minus_beta2, fma(g, g, -v), v), 2^-124)
  *     d = fma(sqrt(v), root_factor, root_offset)      (-(sqrt(v) / sqrt(1 - beta2^t) + epsilon) / step,
  *     w = fma(w, decay_factor, m / d)                  step being lr / (1 - beta1^t))
  *
  * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
- * exactly 1 - one_minus_beta. v is never below the smallest normal number, 2^-126, where Adam has 0: nobody
- * can tell its root from that beside an epsilon, and no vector pays for a subnormal one. m is kept without
- * subnormals: one, and -0, becomes +0. What of m and v is infinite is kept as ADAMW_LARGEST, the largest
- * finite bf16, with its sign, so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in
- * w, m and v.
+ * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0. v is never below 2^-124, where
+ * Adam has 0: nobody can tell its root from that beside an epsilon, and no update of it is subnormal. m is
+ * kept flushed. What of m and v is infinite is kept as ADAMW_LARGEST, the largest finite bf16, with its sign,
+ * so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in w, m and v.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -52,6 +51,7 @@ enum adamw_state { ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT, ADAMW_ST
 enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
 
 #define ADAMW_LARGEST 0x1.fep127f
+#define ADAMW_LEAST_V 0x1p-124f
 
 ADAMW_FN uint32_t adamw_bits(float x)
 {
@@ -77,7 +77,7 @@ ADAMW_FN float adamw_flush(float x)
 /* v, which is not negative or NaN: bits compare like numbers, and NaN stays one. */
 ADAMW_FN float adamw_floor(float v)
 {
-	return adamw_bits(v) < 0x00800000 ? FLT_MIN : v;
+	return adamw_bits(v) < adamw_bits(ADAMW_LEAST_V) ? ADAMW_LEAST_V : v;
 }
 
 ADAMW_FN float adamw_plain_nan(float x)
@@ -94,7 +94,7 @@ struct adamw_element {
 ADAMW_FN struct adamw_element adamw_next(
         struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
 {
-	float g = grad * s->clip_scale;
+	float g = adamw_flush(grad * s->clip_scale);
 
 	e.m = fmaf(s->one_minus_beta1, g - e.m, e.m);
 	e.v = fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v);
@@ -259,7 +259,7 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 ADAMW_FN float adamw_coded_v(float v)
 {
 	v = adamw_kept_v(v);
-	return v <= FLT_MIN ? 0.0f : v;
+	return v <= ADAMW_LEAST_V ? 0.0f : v;
 }
 
 /* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
