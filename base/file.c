@@ -172,6 +172,18 @@ int file_set_caching(int fd, enum file_caching caching)
 	return fcntl(fd, F_SETFL, flags) ? ERR_UNSUPPORTED : 0;
 }
 
+int file_reserve(int fd, const char *path, int64_t len_bytes)
+{
+	int rc;
+
+	do
+		rc = sys_reserve(fd, path, len_bytes);
+	while (rc && errno == EINTR);
+	return rc && (errno == ENOSPC || errno == EDQUOT || errno == EIO)
+	               ? sys_fail_io(path, "reserve room for it")
+	               : 0;
+}
+
 static int sync_range(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes, unsigned flags)
 {
 	if (!sync_file_range(fd, offset_bytes, len_bytes, flags))

@@ -54,6 +54,11 @@ int file_sync(int fd, const char *path); /* fsync; a failure is final, never ret
 enum file_caching { FILE_CACHING_ON, FILE_CACHING_OFF };
 int file_set_caching(int fd, enum file_caching caching);
 
+/* The file has so many bytes from now on, zeros where nothing is written, and a place on the disk for each:
+ * writes need not find one, and several at once need not wait for each other, as they do where a file grows.
+ * ERR_IO where there is no room; 0 without effect where the system cannot. */
+int file_reserve(int fd, const char *path, int64_t len_bytes);
+
 /* Begins to bring a range to the disk; waits until it is there and forgets its pages. Memory is then bounded;
  * durable is a file after file_sync only. An error of the disk that comes out here (ERR_IO) may not come out
  * of file_sync any more. Nothing happens where the system cannot. */
@@ -83,6 +88,7 @@ enum file_call_kind {
 	FILE_CALL_CREATE,
 	FILE_CALL_READ,
 	FILE_CALL_WRITE,
+	FILE_CALL_RESERVE,
 	FILE_CALL_SYNC,
 	FILE_CALL_CLOSE,
 	FILE_CALL_RENAME,
@@ -98,7 +104,7 @@ struct file_call {
 	int fd;                /* of calls on an open file; -1 */
 	const char *path, *to; /* as messages name it; `to` of a rename or exchange */
 	const void *data;      /* of a write */
-	size_t len_bytes;
+	size_t len_bytes;      /* of a reservation, too */
 	int64_t offset_bytes;
 };
 

@@ -98,6 +98,14 @@ ssize_t sys_write(int fd, const char *path, const void *src, size_t len_bytes, i
 	return pwrite(fd, src, answer ? halved(len_bytes) : len_bytes, offset_bytes);
 }
 
+int sys_reserve(int fd, const char *path, int64_t len_bytes)
+{
+	int answer = ask(&(struct file_call){
+	        .kind = FILE_CALL_RESERVE, .fd = fd, .path = path, .len_bytes = (size_t)len_bytes});
+
+	return answer == -1 ? -1 : fallocate(fd, 0, 0, len_bytes);
+}
+
 int sys_sync(int fd, const char *path)
 {
 	return ask_fd(FILE_CALL_SYNC, fd, path) ? -1 : fsync(fd);

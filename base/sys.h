@@ -18,6 +18,7 @@ int sys_ask(enum file_call_kind kind, const char *path, const char *to);
 int sys_open(const char *path, int flags, mode_t mode);
 ssize_t sys_read(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
 ssize_t sys_write(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes);
+int sys_reserve(int fd, const char *path, int64_t len_bytes);
 int sys_sync(int fd, const char *path);
 int sys_close(int fd, const char *path); /* the descriptor is gone afterwards, whatever the answer */
 int sys_rename(const char *from, const char *to);

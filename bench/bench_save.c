@@ -16,12 +16,14 @@
 
 /* Saving the state of a model in training, beside writes and an fsync of as many bytes: a whole save while
  * nothing else happens, one that runs beside a training step, and what that does to the step, and the export
- * of the weights. "Raw" is the best of three ways to write: by way of the page cache, whole pieces one after
+ * of the weights. "Raw" is the best of four ways to write: by way of the page cache, whole pieces one after
  * the other (in the first round only, where it is far behind), and past it from huge pages, small pieces by
- * two threads, or large ones by one. Each round measures all of it in turn, and each file is a new one. */
+ * two threads, large ones by one, or by two threads into a file whose room is reserved; that is
+ * what an export is held to, with as many bytes. Each round measures all of it in turn, and each file is a
+ * new one; the first rounds have steps too. */
 
-enum { ROUNDS = 4, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
-enum raw { RAW_CACHED, RAW_DIRECT, RAW_DIRECT_LARGE, RAW_COUNT };
+enum { ROUNDS = 12, PAIR_ROUNDS = 4, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
+enum raw { RAW_CACHED, RAW_DIRECT, RAW_DIRECT_LARGE, RAW_RESERVED, RAW_COUNT, RAW_EXPORT = RAW_COUNT };
 
 struct pair {
 	double step_s, step_save_s, step_after_s; /* alone; while a save runs; the one behind it */
@@ -30,7 +32,7 @@ struct pair {
 };
 
 struct round {
-	double raw_s[RAW_COUNT], save_s, save_cpu_s, export_s;
+	double raw_s[RAW_COUNT], raw_export_s, save_s, save_cpu_s, export_s;
 	struct pair pairs[PAIRS];
 	int64_t extra_bytes, export_extra_bytes;
 };
@@ -62,47 +64,52 @@ static double cpu_now_s(void)
 struct raw_write {
 	const struct save_bench *bench;
 	const char *path;
+	int64_t bytes, at_once; /* pieces */
 	int fd, errs[2];
 };
 
 static int write_pieces(const struct raw_write *w, int64_t piece, int64_t count)
 {
-	int64_t at = piece * PIECE_BYTES, left = w->bench->bytes - at, len = count * PIECE_BYTES;
+	int64_t at = piece * PIECE_BYTES, left = w->bytes - at, len = count * PIECE_BYTES;
 
 	return file_write_at(w->fd, w->path, w->bench->pieces + piece % RAW_PIECES * PIECE_BYTES,
 	        (size_t)(left < len ? left : len), at);
 }
 
 /* The last piece is cut, and not for O_DIRECT. */
-static int64_t last_piece(const struct save_bench *b)
+static int64_t last_piece(const struct raw_write *w)
 {
-	return (b->bytes + PIECE_BYTES - 1) / PIECE_BYTES - 1;
+	return (w->bytes + PIECE_BYTES - 1) / PIECE_BYTES - 1;
 }
 
-/* Every second piece. */
+/* All but the last piece, or what one of two threads has of them. */
+static int write_turns(const struct raw_write *w, int64_t first_turn, int64_t turns)
+{
+	int64_t last = last_piece(w), n = w->at_once;
+	int rc = 0;
+
+	for (int64_t p = first_turn * n; p < last && !rc; p += turns * n)
+		rc = write_pieces(w, p, last - p < n ? last - p : n);
+	return rc;
+}
+
 static void write_half(void *context, int64_t task, int worker)
 {
 	struct raw_write *w = context;
 
 	(void)worker;
-	for (int64_t p = task; p < last_piece(w->bench) && !w->errs[task]; p += 2)
-		w->errs[task] = write_pieces(w, p, 1);
-}
-
-static int write_all_pieces(const struct raw_write *w, int64_t at_once)
-{
-	int64_t last = last_piece(w->bench);
-	int rc = 0;
-
-	for (int64_t p = 0; p < last && !rc; p += at_once)
-		rc = write_pieces(w, p, last - p < at_once ? last - p : at_once);
-	return rc;
+	w->errs[task] = write_turns(w, task, 2);
 }
 
 static int raw_write(const struct save_bench *b, struct pool *two, enum raw raw, double *seconds)
 {
 	char *path = file_join(b->dir, "raw");
-	struct raw_write w = {.bench = b, .path = path, .fd = -1};
+	static const int64_t at_once[] = {1, 1, RAW_PIECES / 2, RAW_PIECES / 4, RAW_PIECES / 4};
+	struct raw_write w = {.bench = b,
+	        .path = path,
+	        .bytes = raw == RAW_EXPORT ? b->export_bytes : b->bytes,
+	        .at_once = at_once[raw],
+	        .fd = -1};
 	int64_t begin = clock_now_ns();
 	int rc = path ? 0 : ERR_NOMEM;
 
@@ -112,16 +119,18 @@ static int raw_write(const struct save_bench *b, struct pool *two, enum raw raw,
 	}
 	if (!rc && raw != RAW_CACHED)
 		file_set_caching(w.fd, FILE_CACHING_OFF);
-	if (!rc && raw == RAW_DIRECT) {
+	if (!rc && raw >= RAW_RESERVED)
+		rc = file_reserve(w.fd, path, w.bytes);
+	if (!rc && (raw == RAW_DIRECT || raw >= RAW_RESERVED)) {
 		pool_run(two, 2, write_half, &w);
 		rc = w.errs[0] ? w.errs[0] : w.errs[1];
 	} else if (!rc) {
-		rc = write_all_pieces(&w, raw == RAW_CACHED ? 1 : RAW_PIECES / 2);
+		rc = write_turns(&w, 0, 1);
 	}
 	if (!rc && raw != RAW_CACHED)
 		file_set_caching(w.fd, FILE_CACHING_ON);
 	if (!rc)
-		rc = write_pieces(&w, last_piece(b), 1);
+		rc = write_pieces(&w, last_piece(&w), 1);
 	if (!rc)
 		rc = file_sync(w.fd, path);
 	*seconds = (double)(clock_now_ns() - begin) * 1e-9;
@@ -311,11 +320,11 @@ static double middle(const struct save_bench *b, double (*figure)(const struct r
 
 static double middle_pair(const struct save_bench *b, double (*figure)(const struct pair *))
 {
-	double values[ROUNDS * PAIRS];
+	double values[PAIR_ROUNDS * PAIRS];
 
-	for (int i = 0; i < ROUNDS * PAIRS; i++)
+	for (int i = 0; i < PAIR_ROUNDS * PAIRS; i++)
 		values[i] = figure(&b->rounds[i / PAIRS].pairs[i % PAIRS]);
-	return bench_median(values, ROUNDS * PAIRS);
+	return bench_median(values, PAIR_ROUNDS * PAIRS);
 }
 
 #define FIGURE(of, name, value)                                                                              \
@@ -326,6 +335,8 @@ static double middle_pair(const struct save_bench *b, double (*figure)(const str
 FIGURE(round, raw_cached_s, r->raw_s[RAW_CACHED])
 FIGURE(round, raw_direct_s, r->raw_s[RAW_DIRECT])
 FIGURE(round, raw_large_s, r->raw_s[RAW_DIRECT_LARGE])
+FIGURE(round, raw_reserved_s, r->raw_s[RAW_RESERVED])
+FIGURE(round, raw_export_s, r->raw_export_s)
 FIGURE(round, save_s, r->save_s)
 FIGURE(round, save_cpu_s, r->save_cpu_s)
 FIGURE(round, export_s, r->export_s)
@@ -335,18 +346,16 @@ FIGURE(pair, step_slowdown, r->step_save_s / r->step_s - 1)
 FIGURE(pair, steps_slowdown, (r->step_save_s + r->step_after_s) / (2 * r->step_s) - 1)
 FIGURE(pair, disk_wait_s, r->disk_wait_s)
 
-/* The best way over all rounds, beside something else of the same round. */
-static double of_raw(const struct save_bench *b, double (*figure)(const struct round *), double part)
+/* Of the best way to write as many bytes. Medians on both sides: a disk's rate changes from file to file. */
+static double save_of_raw(const struct save_bench *b)
 {
-	double (*const ways[RAW_COUNT])(const struct round *) = {raw_cached_s, raw_direct_s, raw_large_s};
-	double values[ROUNDS];
+	double (*const ways[RAW_COUNT])(const struct round *) = {
+	        raw_cached_s, raw_direct_s, raw_large_s, raw_reserved_s};
 	int best = 0;
 
 	for (int i = 1; i < RAW_COUNT; i++)
 		best = middle(b, ways[i]) < middle(b, ways[best]) ? i : best;
-	for (int i = 0; i < ROUNDS; i++)
-		values[i] = part * ways[best](&b->rounds[i]) / figure(&b->rounds[i]);
-	return bench_median(values, ROUNDS);
+	return middle(b, ways[best]) / middle(b, save_s);
 }
 
 static int64_t most_bytes(const struct save_bench *b)
@@ -367,20 +376,21 @@ static json_t *report(const struct save_bench *b)
 	double slower = middle_pair(b, step_slowdown), both = middle_pair(b, steps_slowdown);
 	int within = 0;
 
-	for (int i = 0; i < ROUNDS * PAIRS; i++)
+	for (int i = 0; i < PAIR_ROUNDS * PAIRS; i++)
 		within += b->rounds[i / PAIRS].pairs[i % PAIRS].is_within;
-	return json_pack(
-	        "{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:f, s:i, s:f, s:I}",
+	return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:f, "
+	                 "s:i, s:f, s:I}",
 	        "parameters", (json_int_t)b->model->parameter_count, "state_bytes", (json_int_t)b->bytes,
 	        "raw_cached_gbps", bytes / middle(b, raw_cached_s), "raw_direct_gbps",
 	        bytes / middle(b, raw_direct_s), "raw_direct_large_gbps", bytes / middle(b, raw_large_s),
-	        "save_gbps", bytes / middle(b, save_s), "save_of_raw", of_raw(b, save_s, 1),
-	        "save_cpu_s_per_gb", middle(b, save_cpu_s) / bytes, "export_gbps",
-	        bytes * part / middle(b, export_s), "export_of_raw", of_raw(b, export_s, part), "pairs",
-	        ROUNDS * PAIRS, "step_s", middle_pair(b, step_s), "step_with_save_s",
-	        middle_pair(b, step_save_s), "step_slower", slower > 0 ? slower : 0.0,
-	        "this_and_next_step_slower", both > 0 ? both : 0.0, "saves_done_within_their_step", within,
-	        "disk_wait_s", middle_pair(b, disk_wait_s), "extra_memory_bytes", (json_int_t)most_bytes(b));
+	        "raw_reserved_gbps", bytes / middle(b, raw_reserved_s), "save_gbps",
+	        bytes / middle(b, save_s), "save_of_raw", save_of_raw(b), "save_cpu_s_per_gb",
+	        middle(b, save_cpu_s) / bytes, "export_gbps", bytes * part / middle(b, export_s),
+	        "export_of_raw", middle(b, raw_export_s) / middle(b, export_s), "pairs", PAIR_ROUNDS * PAIRS,
+	        "step_s", middle_pair(b, step_s), "step_with_save_s", middle_pair(b, step_save_s),
+	        "step_slower", slower > 0 ? slower : 0.0, "this_and_next_step_slower", both > 0 ? both : 0.0,
+	        "saves_done_within_their_step", within, "disk_wait_s", middle_pair(b, disk_wait_s),
+	        "extra_memory_bytes", (json_int_t)most_bytes(b));
 }
 
 /* ---- the whole ---- */
@@ -482,7 +492,7 @@ static void close_all(struct save_bench *b)
  * changes from round to round. */
 static int round_run(struct save_bench *b, struct pool *two, int round, json_t *training)
 {
-	enum { TURNS = 4 };
+	enum { TURNS = 6 };
 	struct round *r = &b->rounds[round];
 	int rc = 0;
 
@@ -492,12 +502,14 @@ static int round_run(struct save_bench *b, struct pool *two, int round, json_t *
 		rc = which == 0   ? raw_write(b, two, RAW_DIRECT_LARGE, &r->raw_s[RAW_DIRECT_LARGE])
 		     : which == 1 ? save_alone(b, r, training)
 		     : which == 2 ? raw_write(b, two, RAW_DIRECT, &r->raw_s[RAW_DIRECT])
+		     : which == 3 ? raw_write(b, two, RAW_RESERVED, &r->raw_s[RAW_RESERVED])
+		     : which == 4 ? raw_write(b, two, RAW_EXPORT, &r->raw_export_s)
 		                  : export_alone(b, r);
 	}
 	r->raw_s[RAW_CACHED] = b->rounds[0].raw_s[RAW_CACHED];
 	if (!rc && (!round || r->raw_s[RAW_CACHED] < 2 * r->raw_s[RAW_DIRECT]))
 		rc = raw_write(b, two, RAW_CACHED, &r->raw_s[RAW_CACHED]);
-	return rc ? rc : pairs_run(b, r, training);
+	return rc || round >= PAIR_ROUNDS ? rc : pairs_run(b, r, training);
 }
 
 int bench_save(json_t **result, const struct bench_args *args)

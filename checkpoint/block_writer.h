@@ -8,7 +8,8 @@
  * the cache cannot be passed, write-back is begun at once, and pages that are on the disk are dropped, so
  * that the memory that a file costs is the ring either way, however long the file is. The last block, of no
  * round length, is an ordinary write, and so is all of a file of fewer than BLOCK_WRITER_ALONE blocks, which
- * needs no thread.
+ * needs no thread. A longer file gets its room on the disk when it is made: the disk need not be asked for it
+ * with each write, and one that is too full says so at once. The ring stays, for the next file.
  *
  * One thread fills. An error of a write comes out of the next call, and of every one after it.
  */

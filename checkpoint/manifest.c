@@ -372,6 +372,15 @@ int manifest_add_part(struct manifest *manifest, const char *path)
 	return err;
 }
 
+int manifest_add_copy(struct manifest *manifest, const struct manifest_file *file)
+{
+	json_t *root = file_to_json(file);
+	int err = root ? read_file_entry(manifest, root, file->name) : err_set(ERR_NOMEM, "out of memory");
+
+	json_decref(root);
+	return err;
+}
+
 static int read_tensor(struct manifest_tensor *tensor, const json_t *entry, const char *where)
 {
 	json_t *shape = NULL;

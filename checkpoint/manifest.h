@@ -55,9 +55,11 @@ int manifest_read(struct manifest **manifest, const char *dir);
 void manifest_free(struct manifest *manifest);
 
 /* One file's entry alone, for ranks to hand to the one that writes the manifest; same checksum line.
- * `tensors` of the manifest are needed to check ranges. manifest_add_part appends a file. */
+ * `tensors` of the manifest are needed to check ranges. manifest_add_part appends a file; manifest_add_copy
+ * one that is here. */
 int manifest_write_part(const char *path, const struct manifest_file *file);
 int manifest_add_part(struct manifest *manifest, const char *path);
+int manifest_add_copy(struct manifest *manifest, const struct manifest_file *file);
 
 /* Appends a zeroed file; NULL when out of memory. */
 struct manifest_file *manifest_add_file(struct manifest *manifest);

@@ -213,11 +213,16 @@ static char *part_path(const struct checkpoint_saving *s, int rank)
 	return file_join(s->temp, name);
 }
 
-/* Tells rank 0 what this rank wrote. */
+/* Tells rank 0 what this rank wrote; it knows of its own. */
 static int write_part(const struct checkpoint_saving *s)
 {
-	char *path = part_path(s, s->save.world.rank);
-	int err = path ? manifest_write_part(path, &s->file) : ERR_NOMEM;
+	char *path;
+	int err;
+
+	if (!s->save.world.rank)
+		return 0;
+	path = part_path(s, s->save.world.rank);
+	err = path ? manifest_write_part(path, &s->file) : ERR_NOMEM;
 
 	mem_free(path);
 	return err;
@@ -260,9 +265,9 @@ static int prepare(const struct checkpoint_save *save)
 
 static int add_shards(struct manifest *manifest, const struct checkpoint_saving *s)
 {
-	int err = 0;
+	int err = manifest_add_copy(manifest, &s->file);
 
-	for (int r = 0; !err && r < s->save.world.size; r++) {
+	for (int r = 1; !err && r < s->save.world.size; r++) {
 		char *path = part_path(s, r);
 
 		err = path ? manifest_add_part(manifest, path) : ERR_NOMEM;

@@ -66,8 +66,8 @@ static int fault_hook(void *context, const struct file_call *call)
 	struct fault *fault = context;
 
 	if (fault->only_writing && call->kind != FILE_CALL_CREATE && call->kind != FILE_CALL_WRITE &&
-	        call->kind != FILE_CALL_SYNC && call->kind != FILE_CALL_MKDIR &&
-	        call->kind != FILE_CALL_RENAME)
+	        call->kind != FILE_CALL_RESERVE && call->kind != FILE_CALL_SYNC &&
+	        call->kind != FILE_CALL_MKDIR && call->kind != FILE_CALL_RENAME)
 		return 0;
 	if (fault->countdown > 0 && --fault->countdown)
 		return 0;
