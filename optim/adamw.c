@@ -78,14 +78,14 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 {
 	double correction1 = 1 - pow(o->beta1, (double)update_count);
 	double correction2 = 1 - pow(o->beta2, (double)update_count);
-	double per_step = correction1 / learning_rate; /* infinite at a rate of 0 */
+	double per_step = correction1 / learning_rate, factor = per_step / sqrt(correction2);
 
 	*step = (struct adamw_step){
 	        .one_minus_beta1 = (float)(1 - o->beta1),
 	        .one_minus_beta2 = (float)(1 - o->beta2),
 	        .decay_factor = (float)(1 - learning_rate * o->weight_decay),
-	        .root_factor = (float)(-per_step / sqrt(correction2)),
-	        .root_offset = o->epsilon == 0 ? 0.0f : (float)(-per_step * o->epsilon),
+	        .root_factor = (float)-fmin(factor, FLT_MAX), /* a root of 0 times it is 0 */
+	        .root_offset = learning_rate == 0 ? -INFINITY : (float)(-per_step * o->epsilon),
 	        .clip_scale = (float)clip_scale,
 	        .rounding_key = rng_u64(o->seed, ROUNDING_STREAM, (uint64_t)update_count),
 	};

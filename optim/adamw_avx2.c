@@ -74,12 +74,6 @@ INLINE vf vf_size_from(vf x, vf least)
 	return _mm256_and_ps(x, _mm256_cmp_ps(vf_size(x), least, _CMP_NLT_UQ));
 }
 
-/* adamw_floor */
-INLINE vf vf_floor(vf x)
-{
-	return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(x), _mm256_set1_epi32(0x01800000)));
-}
-
 /* x, or +0 where it is subnormal or -0. */
 INLINE vf vf_normal(vf x)
 {

@@ -74,12 +74,6 @@ INLINE vf vf_size(vf x)
 	return _mm512_abs_ps(x);
 }
 
-/* adamw_floor */
-INLINE vf vf_floor(vf x)
-{
-	return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(x), _mm512_set1_epi32(0x01800000)));
-}
-
 /* x, or +0 where it is subnormal or -0. */
 INLINE vf vf_normal(vf x)
 {

@@ -28,26 +28,20 @@ static uint16_t nearest(float x)
 	return (half & 0x7fff) == 0x7f80 && x - x == 0 ? (uint16_t)((half & 0x8000) | 0x7f7f) : half;
 }
 
-/* What is coded: no subnormal, and of v not the least that updates leave. */
-static float coded(float x, enum adamw_moment moment)
-{
-	return moment == ADAMW_MOMENT_V && x <= ADAMW_LEAST_V ? 0.0f : adamw_flush(x);
-}
-
 static void block_narrow(uint8_t *codes, float *scale, const float *x, int count, enum adamw_moment moment)
 {
 	uint32_t size = 0;
 	float inverse;
 
 	for (int i = 0; i < count; i++) {
-		uint32_t of_this = adamw_size(coded(x[i], moment));
+		uint32_t of_this = adamw_size(adamw_flush(x[i]));
 
 		size = of_this > size ? of_this : size;
 	}
 	*scale = adamw_float(size);
 	inverse = adamw_inverse(*scale);
 	for (int i = 0; i < count; i++) {
-		float share = coded(x[i], moment) * inverse;
+		float share = adamw_flush(x[i]) * inverse;
 
 		codes[i] =
 		        moment == ADAMW_MOMENT_M ? adamw_encode_signed(share) : adamw_encode_unsigned(share);

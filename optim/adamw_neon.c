@@ -83,12 +83,6 @@ INLINE vi vf_bits(vf x)
 	return vreinterpretq_u32_f32(x);
 }
 
-/* adamw_floor */
-INLINE vf vf_floor(vf x)
-{
-	return vreinterpretq_f32_u32(vmaxq_u32(vf_bits(x), vdupq_n_u32(0x01800000)));
-}
-
 /* x, or +0 where it is subnormal or -0. */
 INLINE vf vf_normal(vf x)
 {

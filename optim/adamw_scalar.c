@@ -34,7 +34,7 @@ static void pass_f32(const struct pass *p, enum grad_kind kind)
 		struct adamw_element e = updated(p, i, m[i], v[i], kind);
 
 		m[i] = adamw_kept(e.m);
-		v[i] = adamw_kept_v(e.v);
+		v[i] = adamw_kept(e.v);
 	}
 }
 
@@ -66,7 +66,7 @@ static void pass_8bit(const struct pass *p, enum grad_kind kind)
 		                adamw_unscale(adamw_decode_unsigned(v[i]), *v_scale), kind);
 
 		new_m[i] = adamw_kept(e.m);
-		new_v[i] = adamw_coded_v(e.v);
+		new_v[i] = adamw_kept(e.v);
 		m_size = adamw_size(new_m[i]) > m_size ? adamw_size(new_m[i]) : m_size;
 		v_size = adamw_size(new_v[i]) > v_size ? adamw_size(new_v[i]) : v_size;
 	}

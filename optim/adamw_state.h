@@ -8,15 +8,15 @@
  *
  *     g = flush(grad * clip_scale)                    (only flushed where clip_scale is 1)
  *     m = fma(one_minus_beta1, g - m, m)
- *     v = max(fma(one_minus_beta2, fma(g, g, -v), v), 2^-124)
+ *     v = floor(fma(one_minus_beta2, fma(g, g, -v), v))
  *     d = fma(sqrt(v), root_factor, root_offset)      (-(sqrt(v) / sqrt(1 - beta2^t) + epsilon) / step,
  *     w = fma(w, decay_factor, m / d)                  step being lr / (1 - beta1^t))
  *
  * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
- * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0. v is never below 2^-124, where
- * Adam has 0: nobody can tell its root from that beside an epsilon, and no update of it is subnormal. m is
- * kept flushed. What of m and v is infinite is kept as ADAMW_LARGEST, the largest finite bf16, with its sign,
- * so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in w, m and v.
+ * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0; floor(v) does so with all that
+ * is below the smallest normal number. m is kept flushed. What of m and v is infinite is kept as
+ * ADAMW_LARGEST, the largest finite bf16, with its sign, so no finite gradient makes the state infinite. A
+ * NaN is kept as 0x7fc00000, in w, m and v.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -37,7 +37,7 @@
 struct adamw_step {
 	float one_minus_beta1, one_minus_beta2;
 	float decay_factor;             /* 1 - lr * weight_decay */
-	float root_factor, root_offset; /* below 0; infinite where the step has no size */
+	float root_factor, root_offset; /* below 0; the offset of a rate of 0 is infinite */
 	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
 	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
 };
@@ -51,7 +51,6 @@ enum adamw_state { ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT, ADAMW_ST
 enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
 
 #define ADAMW_LARGEST 0x1.fep127f
-#define ADAMW_LEAST_V 0x1p-124f
 
 ADAMW_FN uint32_t adamw_bits(float x)
 {
@@ -74,10 +73,10 @@ ADAMW_FN float adamw_flush(float x)
 	return fabsf(x) < FLT_MIN || x == 0 ? 0.0f : x;
 }
 
-/* v, which is not negative or NaN: bits compare like numbers, and NaN stays one. */
+/* v, with all that is below the smallest normal number 0; NaN stays one. */
 ADAMW_FN float adamw_floor(float v)
 {
-	return adamw_bits(v) < adamw_bits(ADAMW_LEAST_V) ? ADAMW_LEAST_V : v;
+	return v < FLT_MIN ? 0.0f : v;
 }
 
 ADAMW_FN float adamw_plain_nan(float x)
@@ -97,22 +96,18 @@ ADAMW_FN struct adamw_element adamw_next(
 	float g = adamw_flush(grad * s->clip_scale);
 
 	e.m = fmaf(s->one_minus_beta1, g - e.m, e.m);
-	e.v = fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v);
-	e.v = adamw_floor(e.v);
+	e.v = adamw_floor(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v));
 	e.w = fmaf(e.w, decay_factor, e.m / fmaf(sqrtf(e.v), s->root_factor, s->root_offset));
 	e.w = adamw_plain_nan(e.w);
 	return e;
 }
 
-/* m and v as fp32 state has them. */
-ADAMW_FN float adamw_kept_v(float v)
+/* m or v as fp32 state has it. */
+ADAMW_FN float adamw_kept(float x)
 {
-	return fabsf(v) > FLT_MAX ? copysignf(ADAMW_LARGEST, v) : adamw_plain_nan(v);
-}
-
-ADAMW_FN float adamw_kept(float m)
-{
-	return adamw_kept_v(adamw_flush(m));
+	if (fabsf(x) > FLT_MAX)
+		return copysignf(ADAMW_LARGEST, x);
+	return adamw_plain_nan(adamw_flush(x));
 }
 
 /* ---- stochastic rounding to bf16 ---- */
@@ -254,14 +249,6 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 	return fmaf(9.0f, x, -map->minus[slot]) * map->unit[slot];
 }
 
-/* v as it is coded: the least one is 0 again, else it would be no less than the map's least, times the scale.
- */
-ADAMW_FN float adamw_coded_v(float v)
-{
-	v = adamw_kept_v(v);
-	return v <= ADAMW_LEAST_V ? 0.0f : v;
-}
-
 /* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
 ADAMW_FN uint8_t adamw_encode_signed(float x)
 {
@@ -287,8 +274,8 @@ ADAMW_FN float adamw_decode_unsigned(uint8_t code)
 	return adamw_value(&adamw_map_unsigned, code + 1u);
 }
 
-/* The scale of a block is the largest adamw_size of what adamw_kept or adamw_coded_v makes of it: as
- * integers, so that a NaN is larger than all and makes the whole block NaN. */
+/* The scale of a block is the largest adamw_size of what adamw_kept makes of it: as integers, so that a NaN
+ * is larger than all and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
 {
 	return adamw_bits(x) & 0x7fffffff;

@@ -57,7 +57,7 @@ static __device__ __forceinline__ void adamw_keep(
         float *m, float *v, const struct adamw_element &e, struct adamw_keys, int64_t)
 {
 	*m = adamw_kept(e.m);
-	*v = adamw_kept_v(e.v);
+	*v = adamw_kept(e.v);
 }
 
 static __device__ __forceinline__ void adamw_keep(
@@ -227,7 +227,7 @@ static __device__ __forceinline__ void block_update(
 
 		e = adamw_updated(e, &hi.at[j], &lo.at[j], to_float(grad.at[j]), s);
 		new_m[j] = is_there ? adamw_kept(e.m) : 0;
-		new_v[j] = is_there ? adamw_coded_v(e.v) : 0;
+		new_v[j] = is_there ? adamw_kept(e.v) : 0;
 		m_size = max(m_size, adamw_size(new_m[j]));
 		v_size = max(v_size, adamw_size(new_v[j]));
 	}
