@@ -456,6 +456,7 @@ static int builder_open(struct builder *b, struct plan *p)
 	int slots;
 
 	b->p = p;
+	b->ring_last = -1;
 	b->model = p->map->model;
 	b->group_count = L + 2;
 	slots = (b->group_count + 1) * micros;

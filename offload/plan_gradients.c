@@ -126,15 +126,22 @@ static int gradient_round(struct builder *b, int u, int home)
 	return rounded;
 }
 
+/* The ring has room for two: what returned before keeps its bytes until the next is listed, so that a copy
+ * need not wait for the CPU's work on the one before, and nothing on the device for the copy. */
 static int gradient_return(struct builder *b, int u, int src, int dst)
 {
 	struct plan *p = b->p;
+	int is_ring = dst < 0;
 
-	if (dst < 0)
+	if (is_ring)
 		dst = unit_buffer(b, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, u,
 		        p->map->units[u].shard_count, p->buffers[src].dtype);
 	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
 	p->d2h_bytes += p->buffers[dst].bytes;
+	if (is_ring) {
+		plan_hold_buffer(p, b->ring_last);
+		b->ring_last = dst;
+	}
 	return dst;
 }
 

@@ -79,6 +79,7 @@ struct builder {
 	int *gradient;          /* per unit: buffer of the running fp32 gradient, -1 when none */
 	int *running, *rounded; /* per unit: the gradient, and what it was rounded to, between the halves of
 	                           its close; rounded is -1 else */
+	int ring_last;          /* buffer of the last gradient that returned to the ring, -1 */
 	int now;                /* moment of the listing in a pass: the visit, and a few after the last */
 	int *ready;       /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
 	int *ready_since; /* and since which moment */

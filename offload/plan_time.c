@@ -52,6 +52,32 @@ static void work_add(
 		t->return_ns += ns;
 	} else if (op->queue == QUEUE_COMPUTE && !op->updates) {
 		*(is_forward(op) ? &t->forward_ns : &t->backward_ns) += ns;
+		t->head_ns += op->kind == PLAN_HEAD ? ns : 0;
+	}
+}
+
+/* What the bus carries of operations that cannot begin before the last loss is known: by the order of their
+ * queues and by what they wait for. */
+static void loss_follow(struct plan_time *t, const struct plan *p, const struct run_span *spans)
+{
+	int first[QUEUE_COUNT]; /* of each queue that follows; all behind it do */
+	int loss = p->op_count;
+
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		first[q] = p->op_count;
+	for (int i = 0; i < p->op_count; i++)
+		if (p->ops[i].kind == PLAN_HEAD && spans[i].begin_ns >= 0)
+			loss = i;
+	first[QUEUE_COMPUTE] = loss;
+	for (int i = loss + 1; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+
+		for (int w = 0; w < op->wait_count && first[op->queue] > i; w++)
+			if (p->waits[op->first_wait + w] >=
+			        first[p->ops[p->waits[op->first_wait + w]].queue])
+				first[op->queue] = i;
+		if (first[op->queue] <= i && spans[i].begin_ns >= 0)
+			t->after_bus_ns += spans[i].work.bus_ns;
 	}
 }
 
@@ -60,15 +86,16 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 	int in_backward = p->policy.update_in_backward;
 	int64_t updates_ns = in_backward ? 0 : larger(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
 	int64_t before_ns = larger(larger(t->forward_ns, t->fetch_ns), updates_ns);
-	int64_t after_ns = in_backward ? larger(t->backward_ns, t->update_ns) : t->backward_ns;
+	int64_t loss_ns = larger(t->after_bus_ns, in_backward ? t->update_ns : 0);
+	int64_t after_ns = larger(t->backward_ns, t->head_ns + loss_ns);
 
 	if (p->policy.order == MICRO_BATCH_MAJOR && p->policy.micro_batches > 1)
 		bound_raise(
 		        t, t->return_ns + updates_ns, "the last step's updates, then gradients that return");
 	else
-		after_ns = larger(after_ns, t->return_ns);
+		after_ns = larger(after_ns, t->head_ns + t->return_ns);
 	bound_raise(t, before_ns + after_ns,
-	        in_backward ? "forward, then the updates inside backward"
+	        in_backward ? "forward, then the updates inside backward and what shares the bus with them"
 	        : after_ns == t->backward_ns
 	                ? "backward, then the updates that wait for its norm"
 	                : "gradients that return, then the updates that wait for their norm");
@@ -121,6 +148,7 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 		t->end_ns = larger(t->end_ns, spans[i].end_ns);
 		work_add(t, p, i, &spans[i].work, in_forward);
 	}
+	loss_follow(t, p, spans);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
 	bound_raise(t, t->bus_ns, "the host's memory bus");

@@ -26,6 +26,7 @@ struct plan_time {
 	int64_t forward_ns, backward_ns, return_ns; /* compute's; gradients on their way to the host */
 	int64_t update_ns, fetch_ns;                /* the CPU's; the first fetch of each unit */
 	int64_t update_bus_ns, fetch_bus_ns;
+	int64_t head_ns, after_bus_ns; /* of backward_ns the head; on the bus what has to follow it */
 	int64_t sent_ns, exposed_ns; /* in collectives; of it while compute stood still */
 	int64_t bound_ns;
 	const char *binds; /* what the bound is of */
