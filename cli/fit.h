@@ -65,8 +65,8 @@ void fit_device_find(struct fit_device *fit, const struct config *c, const struc
 int64_t fit_device_budget(const struct fit_device *fit);
 
 /* What the budgets are spent on (offload/choice.h), as policy; keys that say otherwise are kept, and *choice
- * is empty where there is no budget. ranks_here: of one host. What does not fit is refused later. ERR_NOMEM.
- */
+ * is empty where there is no budget. ranks_here: of one host. All ranks get what rank 0 chooses within the
+ * least that any of them has. What does not fit is refused later. ERR_NOMEM, or another rank's error. */
 int fit_spend(struct choice *choice, struct engine_options *options, const struct config *c,
         const struct fit_device *device, const struct machine *machine, int ranks_here);
 

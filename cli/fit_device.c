@@ -6,7 +6,9 @@
 #include "cli/speed.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "host/pool.h"
+#include "host/world.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -122,9 +124,9 @@ static void freedom_find(struct choice_freedom *f, const struct config *c, const
 	const struct plan_policy *p = &o->policy;
 
 	*f = (struct choice_freedom){
-	        .residency = o->world_size == 1,
+	        .residency = 1,
 	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
-	        .ahead = o->world_size == 1 && c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
+	        .ahead = c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
 	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
 	};
 }
@@ -142,6 +144,47 @@ static int64_t save_bytes_bound(const struct engine_options *o)
 	return o->policy.inference ? 0 : fit_save_bytes(&most);
 }
 
+/* Ranks choose alike: within the least that any of them has. */
+static int limits_share(struct choice_limits *l)
+{
+	const struct world *w = world_self();
+	double *all = mem_alloc((size_t)w->size * 2, sizeof(*all));
+	int rc;
+
+	if (!all)
+		return ERR_NOMEM;
+	all[2 * w->rank] = (double)l->device_bytes;
+	all[2 * w->rank + 1] = (double)l->host_bytes;
+	rc = world_sum(all, 2 * w->size);
+	for (int r = 0; r < w->size && !rc; r++) {
+		if (all[2 * r] < (double)l->device_bytes)
+			l->device_bytes = (int64_t)all[2 * r];
+		if (all[2 * r + 1] < (double)l->host_bytes)
+			l->host_bytes = (int64_t)all[2 * r + 1];
+	}
+	mem_free(all);
+	return rc;
+}
+
+/* What rank 0 has chosen. */
+static int policy_share(struct plan_policy *p)
+{
+	int chosen[] = {p->resident_states, p->resident_weights, p->kept_blocks, (int)p->activations,
+	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units};
+	int rc = world_broadcast(chosen, sizeof(chosen), 0);
+
+	if (rc)
+		return rc;
+	p->resident_states = chosen[0];
+	p->resident_weights = chosen[1];
+	p->kept_blocks = chosen[2];
+	p->activations = (enum activation_policy)chosen[3];
+	p->backward_prefetch = (enum backward_prefetch)chosen[4];
+	p->forward_prefetch = chosen[5];
+	p->prefetch_units = chosen[6];
+	return 0;
+}
+
 int fit_spend(struct choice *choice, struct engine_options *o, const struct config *c,
         const struct fit_device *device, const struct machine *machine, int ranks_here)
 {
@@ -150,6 +193,7 @@ int fit_spend(struct choice *choice, struct engine_options *o, const struct conf
 	        .device_is_host = !strcmp(device->name, "host")};
 	struct choice_freedom freedom;
 	struct device_speed speed;
+	int rc;
 
 	if (limits.host_bytes)
 		limits.host_bytes = larger(limits.host_bytes - save_bytes_bound(o), 1);
@@ -157,5 +201,8 @@ int fit_spend(struct choice *choice, struct engine_options *o, const struct conf
 		return 0;
 	freedom_find(&freedom, c, o);
 	speed_find(&speed, c, machine, device->name, pool_worker_count(o->pool));
-	return choice_find(choice, o, &limits, &freedom, &speed);
+	rc = limits_share(&limits);
+	if (!rc && !world_self()->rank)
+		rc = choice_find(choice, o, &limits, &freedom, &speed);
+	return rc ? rc : policy_share(&o->policy);
 }

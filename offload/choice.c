@@ -13,18 +13,32 @@
 static const int aheads[] = {2, 1, 3, 0};
 enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
 
-/* Numbers of resident states: each up to 16, then about six for each doubling of them. */
-static int ladder_next(int states)
+/* Numbers of resident states: each up to 16, then about six for each doubling of them, and all. With three
+ * units ahead each doubling alone; with none, which only the least budgets call for, no other. */
+static int ladder_next(int states, int most, int ahead)
 {
-	return states < 16 ? states + 1 : states + states / 8;
+	int next = states < 16 ? states + 1 : states + states / 8;
+
+	if (!ahead)
+		return most + 1;
+	if (ahead > 2 && states)
+		next = 2 * states;
+	return states < most && next > most ? most : next;
 }
+
+/* Budgets that count: so many for each doubling from the least that anything needs; and of these, those that
+ * count wherever more memory betters nothing that binds. */
+enum { FINE = 1024, COARSE = 512 };
 
 struct chooser {
 	struct choice *choice;
 	const struct engine_options *base;
 	const struct choice_limits *limits;
+	int64_t least_bytes;  /* of the device, of all candidates */
+	int64_t device_bytes; /* that may be taken now; 0: any */
 	struct device *meta;
 	int states, units, blocks; /* that may stay whole, as weights, and keep activations; 0: none may */
+	int most_plans;            /* after which no more are tried */
 	double kept_bytes, weight_bytes; /* what one more took last; 0: not known */
 	struct engine *engine;           /* of the last candidate that fit */
 	struct choice_candidate planned;
@@ -58,7 +72,7 @@ static struct engine_options candidate_options(const struct chooser *s, const st
 
 static int fits_device(const struct chooser *s, const struct choice_candidate *k)
 {
-	return !s->limits->device_bytes || k->device_bytes <= s->limits->device_bytes;
+	return !s->device_bytes || k->device_bytes <= s->device_bytes;
 }
 
 /* What does not fit the host may do so with more on the device, unless that is host memory as well. */
@@ -111,18 +125,6 @@ static int step_simulate(struct choice_candidate *k, struct engine *engine, cons
 	return 0;
 }
 
-/* Equal to a millionth: the one that crosses less is better where the machine is other than it is taken to
- * be.
- */
-static int is_better(const struct choice_candidate *a, const struct choice_candidate *b)
-{
-	if (a->step_ms < b->step_ms * (1 - 1e-6) || b->step_ms < a->step_ms * (1 - 1e-6))
-		return a->step_ms < b->step_ms;
-	if (a->link_bytes != b->link_bytes)
-		return a->link_bytes < b->link_bytes;
-	return a->device_bytes < b->device_bytes;
-}
-
 static int candidate_keep(struct choice *f, const struct choice_candidate *k)
 {
 	if (f->count == f->cap) {
@@ -135,9 +137,27 @@ static int candidate_keep(struct choice *f, const struct choice_candidate *k)
 		f->cap = cap;
 	}
 	f->list[f->count++] = *k;
-	if (f->best < 0 || is_better(k, &f->list[f->best]))
-		f->best = f->count - 1;
 	return 0;
+}
+
+/* The shortest step. Of those that are as short to a millionth, the one that crosses least is better where
+ * the machine is other than it is taken to be. */
+static void best_find(struct choice *f)
+{
+	double least_ms = INFINITY;
+
+	for (int i = 0; i < f->count; i++)
+		least_ms = fmin(least_ms, f->list[i].step_ms);
+	for (int i = 0; i < f->count; i++) {
+		const struct choice_candidate *k = &f->list[i],
+		                              *best = f->best < 0 ? NULL : &f->list[f->best];
+
+		if (k->step_ms > least_ms * (1 + 1e-6))
+			continue;
+		if (!best || k->link_bytes < best->link_bytes ||
+		        (k->link_bytes == best->link_bytes && k->device_bytes < best->device_bytes))
+			f->best = i;
+	}
 }
 
 static int is_planned(const struct chooser *s, const struct choice_candidate *k)
@@ -149,17 +169,16 @@ static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 }
 
 /* Of one that fits. */
-static int candidate_judge(struct chooser *s, const struct choice_candidate *candidate)
+static int candidate_judge(struct chooser *s, struct choice_candidate *k)
 {
-	struct choice_candidate k = *candidate;
-	struct engine_options o = candidate_options(s, &k);
-	int rc = is_planned(s, &k) ? 0 : candidate_plan(s, &k);
+	struct engine_options o = candidate_options(s, k);
+	int rc = is_planned(s, k) ? 0 : candidate_plan(s, k);
 
 	if (!rc && engine_plan(s->engine, PLAN_TRAIN))
-		rc = step_simulate(&k, s->engine, &o);
+		rc = step_simulate(k, s->engine, &o);
 	engine_close(s->engine);
 	s->engine = NULL;
-	return rc ? rc : candidate_keep(s->choice, &k);
+	return rc;
 }
 
 /* ---- as much as fits ---- */
@@ -168,7 +187,7 @@ static int candidate_judge(struct chooser *s, const struct choice_candidate *can
 static double room_bytes(const struct chooser *s, const struct choice_candidate *k)
 {
 	const struct choice_limits *l = s->limits;
-	double room = l->device_bytes ? (double)(l->device_bytes - k->device_bytes) : INFINITY;
+	double room = s->device_bytes ? (double)(s->device_bytes - k->device_bytes) : INFINITY;
 
 	if (l->host_bytes && l->device_is_host && (double)(l->host_bytes - k->host_bytes) < room)
 		room = (double)(l->host_bytes - k->host_bytes);
@@ -219,52 +238,81 @@ static int count_raise(struct chooser *s, struct choice_candidate *k, int *count
 }
 
 /* With this many states: kept activations, then weights, fill what is left. Where all blocks keep theirs
- * nothing is left to leave. */
-static int states_fill(struct chooser *s, struct choice_candidate *k)
+ * nothing is left to leave. Its step is simulated; *fits is 0 where not even the states fit. */
+static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
 {
-	int rc = 0;
+	int rc = candidate_plan(s, k);
 
+	*is_fitting = !rc && fits(s, k);
+	if (!*is_fitting)
+		return rc;
 	if (s->blocks)
 		rc = count_raise(s, k, &k->kept, s->blocks, &s->kept_bytes);
-	if (!rc && k->spills && k->kept == s->blocks)
-		return 0;
-	if (!rc && s->units > k->states)
+	*is_fitting = !(k->spills && k->kept == s->blocks);
+	if (!rc && *is_fitting && s->units > k->states)
 		rc = count_raise(s, k, &k->weights, s->units - k->states, &s->weight_bytes);
-	return rc ? rc : candidate_judge(s, k);
+	return rc || !*is_fitting ? rc : candidate_judge(s, k);
 }
 
-/* All numbers of states on the ladder, and the most, one way to stream. */
-static int streaming_judge(struct chooser *s, const struct choice_candidate *streaming)
+/* ---- budgets that count ---- */
+
+static int64_t step_bytes(const struct chooser *s, int step)
 {
-	int states = 0, fitting = -1, rc = 0;
-	struct choice_candidate k;
+	return (int64_t)((double)s->least_bytes * exp2((double)step / FINE));
+}
 
-	for (; states <= s->states && !rc; states = ladder_next(states)) {
-		k = *streaming;
-		k.states = states;
-		rc = candidate_plan(s, &k);
-		if (rc || !fits_device(s, &k))
+/* The last that is within so many bytes; -1: none is. */
+static int step_within(const struct chooser *s, int64_t bytes)
+{
+	int step = (int)(FINE * log2((double)bytes / (double)s->least_bytes)) + 1;
+
+	while (step >= 0 && step_bytes(s, step) > bytes)
+		step--;
+	return step;
+}
+
+static int step_judge(struct chooser *s, struct choice_candidate *k, const struct choice_candidate *like,
+        int step, int *is_fitting)
+{
+	*k = (struct choice_candidate){.ahead = like->ahead, .spills = like->spills, .states = like->states};
+	s->device_bytes = step_bytes(s, step);
+	return states_fill(s, k, is_fitting);
+}
+
+/* From the most that fits, which was judged, down through the budgets that count, as long as something there
+ * could be shorter than the best. A budget between two coarse ones counts where what binds its step binds it
+ * less than at the coarse one below; and this is so whatever the whole budget is. */
+static int streaming_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
+{
+	struct choice_candidate k = *most, coarse = {0};
+	int step = step_within(s, s->limits->device_bytes), coarse_step = -1, is_fitting = 1, rc = 0;
+
+	while (!rc && is_fitting && k.bound_ms < *best_ms && s->choice->planned_count < s->most_plans) {
+		int counts = step % COARSE == 0, coarse_fits = 1;
+
+		if (!counts && coarse_step != step - step % COARSE) {
+			coarse_step = step - step % COARSE;
+			rc = step_judge(s, &coarse, most, coarse_step, &coarse_fits);
+			if (!coarse_fits)
+				coarse.bound_ms = INFINITY;
+		}
+		counts |= k.bound_ms < coarse.bound_ms * (1 - 1e-6);
+		if (!rc && counts) {
+			rc = candidate_keep(s->choice, &k);
+			*best_ms = fmin(*best_ms, k.step_ms);
+		}
+		/* the next that has something else in it */
+		step = counts ? step - 1 : coarse_step;
+		while (counts && step >= 0 && step_bytes(s, step) >= k.device_bytes)
+			step--;
+		if (step < 0)
 			break;
-		fitting = states;
-		if (fits(s, &k))
-			rc = states_fill(s, &k);
+		if (!rc && step == coarse_step && coarse_fits)
+			k = coarse;
+		else if (!rc)
+			rc = step_judge(s, &k, most, step, &is_fitting);
 	}
-	if (rc || fitting < 0 || fitting == s->states)
-		return rc;
-	k = *streaming;
-	k.states = fitting;
-	rc = candidate_plan(s, &k);
-	for (int high = states <= s->states ? states : s->states + 1; high - k.states > 1 && !rc;) {
-		struct choice_candidate more = k;
-
-		more.states += (high - k.states) / 2;
-		rc = candidate_plan(s, &more);
-		if (fits_device(s, &more))
-			k = more;
-		else
-			high = more.states;
-	}
-	return rc || k.states == fitting || !fits(s, &k) ? rc : states_fill(s, &k);
+	return rc;
 }
 
 /* ---- the choice ---- */
@@ -279,12 +327,98 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 
 	if (rc)
 		return rc;
-	if (freedom->residency && plan_residency_is_open(engine_units(engine), &o.policy))
+	if (freedom->residency && plan_residency_is_open(&o.policy))
 		s->units = engine_units(engine)->unit_count;
 	s->states = o.policy.inference ? 0 : s->units;
 	s->blocks = freedom->activations ? (int)o.model->config.L : 0;
 	engine_close(engine);
 	return 0;
+}
+
+/* The ways to stream, and what each takes where nothing stays. */
+static int ways_find(
+        struct chooser *s, struct choice_candidate *ways, int *count, const struct choice_freedom *freedom)
+{
+	int rc = 0;
+
+	*count = 0;
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++) {
+			struct choice_candidate *way = &ways[(*count)++];
+
+			*way = (struct choice_candidate){
+			        .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, .spills = spills};
+			rc = candidate_plan(s, way);
+			if (!s->least_bytes || way->device_bytes < s->least_bytes)
+				s->least_bytes = way->device_bytes;
+		}
+	return rc;
+}
+
+/* What fills the budget, one way to stream, beside each number of states on the ladder. */
+static int way_judge(struct chooser *s, struct choice *filled, const struct choice_candidate *way)
+{
+	int is_fitting = 1, rc = 0;
+
+	for (int states = 0; states <= s->states && !rc;
+	        states = ladder_next(states, s->states, way->ahead)) {
+		struct choice_candidate k = {.ahead = way->ahead, .spills = way->spills, .states = states};
+
+		rc = states_fill(s, &k, &is_fitting);
+		if (!rc && is_fitting)
+			rc = candidate_keep(filled, &k);
+		if (!rc && !k.kept && !is_fitting && !fits_device(s, &k))
+			break;
+	}
+	return rc;
+}
+
+static int by_step(const void *a, const void *b)
+{
+	const struct choice_candidate *x = a, *y = b;
+
+	return x->step_ms != y->step_ms ? (x->step_ms > y->step_ms) - (x->step_ms < y->step_ms)
+	                                : (x->link_bytes > y->link_bytes) - (x->link_bytes < y->link_bytes);
+}
+
+/* Everything on the device counts to the byte. */
+static int all_judge(struct chooser *s, double *best_ms)
+{
+	struct choice_candidate k = {.ahead = CHOICE_AHEAD_AS_SET, .states = s->states, .kept = s->blocks};
+	int rc;
+
+	s->device_bytes = s->limits->device_bytes;
+	rc = candidate_plan(s, &k);
+	if (rc || !fits(s, &k))
+		return rc;
+	rc = candidate_judge(s, &k);
+	*best_ms = k.step_ms;
+	return rc ? rc : candidate_keep(s->choice, &k);
+}
+
+static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
+{
+	struct choice_candidate ways[2 * AHEAD_COUNT];
+	struct choice filled = {0};
+	int count, rc = ways_find(s, ways, &count, freedom), walks = !s->base->policy.inference;
+	double best_ms = INFINITY;
+
+	walks &= s->limits->device_bytes > 0;
+	if (walks && s->least_bytes <= s->device_bytes)
+		s->device_bytes = step_bytes(s, step_within(s, s->device_bytes));
+	for (int i = 0; i < count && !rc; i++)
+		rc = way_judge(s, &filled, &ways[i]);
+	s->most_plans = 2 * s->choice->planned_count;
+	if (filled.count)
+		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
+	if (!rc && walks)
+		rc = all_judge(s, &best_ms);
+	for (int i = 0; i < filled.count && !rc; i++)
+		rc = walks && s->choice->planned_count < s->most_plans
+		             ? streaming_walk(s, &filled.list[i], &best_ms)
+		             : candidate_keep(s->choice, &filled.list[i]);
+	mem_free(filled.list);
+	return rc;
 }
 
 int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
@@ -298,13 +432,10 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 	rc = device_open(&s.meta, "meta", &meta);
 	if (!rc)
 		rc = most_find(&s, freedom);
-	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
-		for (int spills = 0; spills <= freedom->activations && !rc; spills++) {
-			struct choice_candidate k = {
-			        .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, .spills = spills};
-
-			rc = streaming_judge(&s, &k);
-		}
+	s.device_bytes = limits->device_bytes;
+	if (!rc)
+		rc = ways_judge(&s, freedom);
+	best_find(choice);
 	engine_close(s.engine);
 	device_close(s.meta);
 	if (!rc && choice->best >= 0)
@@ -322,11 +453,10 @@ void choice_free(struct choice *choice)
 
 /* ---- why ---- */
 
-static int by_step(const void *a, const void *b)
+static int pointed_by_step(const void *a, const void *b)
 {
-	const struct choice_candidate *const *x = a, *const *y = b;
-
-	return is_better(*x, *y) ? -1 : is_better(*y, *x);
+	return by_step(
+	        *(const struct choice_candidate *const *)a, *(const struct choice_candidate *const *)b);
 }
 
 static void candidate_text(
@@ -355,7 +485,7 @@ void choice_explain(struct str *out, const struct choice *f, const struct unit_m
 	for (int i = 0; i < f->count && sorted; i++)
 		sorted[i] = &f->list[i];
 	if (sorted)
-		qsort(sorted, (size_t)f->count, sizeof(*sorted), by_step);
+		qsort(sorted, (size_t)f->count, sizeof(*sorted), pointed_by_step);
 	if (f->count)
 		str_printf(out,
 		        "the budget: %d plans made, a step of %d that fit simulated; the best, and the best "
@@ -370,8 +500,8 @@ void choice_explain(struct str *out, const struct choice *f, const struct unit_m
 			        shown_ways[w]->spills == sorted[i]->spills;
 		if (!seen)
 			shown_ways[ways++] = sorted[i];
-		if (!seen || i < SHOWN)
-			candidate_text(out, sorted[i], units, i ? " " : "*");
+		if (!seen || i < SHOWN || sorted[i] == &f->list[f->best])
+			candidate_text(out, sorted[i], units, sorted[i] == &f->list[f->best] ? "*" : " ");
 	}
 	mem_free(sorted);
 }

@@ -227,7 +227,7 @@ enum plan_part plan_buffer_part(const struct plan_buffer *buffer); /* PART_COUNT
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
 
 /* Could a unit become resident that policy offloads? */
-int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy);
+int plan_residency_is_open(const struct plan_policy *policy);
 
 /* Units of a plan whose weights alone, and whose whole state, live on the device. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);

@@ -527,7 +527,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->intervals);
 }
 
-static int policy_check(const struct plan_policy *o, enum plan_kind kind, const struct unit_map *map)
+static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 {
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
 	        o->prefetch_units < 1)
@@ -543,9 +543,6 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind, const 
 		return err_set(ERR_RANGE, "plan: inference has no updates");
 	if (o->reduce_dtype != DTYPE_F32 && o->reduce_dtype != DTYPE_BF16)
 		return err_set(ERR_RANGE, "plan: reduce dtype %s", dtype_name(o->reduce_dtype));
-	if (map->world_size > 1 && (o->resident_weights || o->resident_states))
-		return err_set(ERR_RANGE, "plan: what stays on the device is all or nothing where units are "
-		                          "sharded");
 	return 0;
 }
 
@@ -554,7 +551,7 @@ int plan_build(
 {
 	struct builder b = {0};
 	struct plan *p;
-	int rc = policy_check(policy, kind, map);
+	int rc = policy_check(policy, kind);
 
 	if (rc)
 		return rc;

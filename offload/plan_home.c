@@ -83,10 +83,8 @@ int homes_find(struct builder *b)
 	return 0;
 }
 
-int plan_residency_is_open(const struct unit_map *map, const struct plan_policy *policy)
+int plan_residency_is_open(const struct plan_policy *policy)
 {
-	if (map->world_size > 1)
-		return 0;
 	return policy->offload_params ||
 	       (!policy->inference && (policy->offload_gradients || policy->offload_optimizer));
 }

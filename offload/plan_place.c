@@ -87,9 +87,10 @@ static void placed_insert(struct placed *placed, int placed_count, const struct 
 	        b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
 }
 
-/* Returns the end of the space. *is_whole: its last bytes are of a buffer that is touched to its end (work
- * areas are as large as the longest micro-batch may need). */
-static int64_t place_space(struct plan *p, enum plan_space space, enum place_order order,
+/* Returns the end of the space; INT64_MAX where that is not below `limit`: then not all are placed.
+ * *is_whole: its last bytes are of a buffer that is touched to its end (work areas are as large as the
+ * longest micro-batch may need). */
+static int64_t place_space(struct plan *p, enum plan_space space, enum place_order order, int64_t limit,
         struct plan_buffer **sorted, struct placed *placed, int *is_whole)
 {
 	static place_fn *const compares[ORDER_COUNT] = {
@@ -102,7 +103,7 @@ static int64_t place_space(struct plan *p, enum plan_space space, enum place_ord
 			sorted[count++] = &p->buffers[i];
 	qsort(sorted, (size_t)count, sizeof(*sorted), compares[order]);
 	*is_whole = 1;
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < count && most < limit; i++) {
 		struct plan_buffer *b = sorted[i];
 		int64_t end;
 
@@ -117,36 +118,38 @@ static int64_t place_space(struct plan *p, enum plan_space space, enum place_ord
 		if (end > most || (end == most && b->place_rank != PLACE_WORK))
 			*is_whole = b->place_rank != PLACE_WORK;
 		most = end > most ? end : most;
-		if (b->persistent)
+		if (b->persistent && end > p->persistent_bytes[space])
 			p->persistent_bytes[space] = end;
 	}
-	return most;
+	return most < limit ? most : INT64_MAX;
 }
 
 int plan_place(struct plan *p)
 {
 	struct plan_buffer **sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*sorted));
 	struct placed *placed = mem_alloc((size_t)p->buffer_count + 1, sizeof(*placed));
-	int rc = sorted && placed ? 0 : ERR_NOMEM;
+	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
+	int rc = sorted && placed && offsets ? 0 : ERR_NOMEM;
 
 	for (int space = 0; space < SPACE_COUNT && !rc; space++) {
-		enum place_order best = ORDER_ALL_RANKS, last = ORDER_ALL_RANKS;
 		int64_t least = INT64_MAX;
 		int is_whole;
 
 		for (int order = 0; order < (space == SPACE_DEVICE ? ORDER_COUNT : 1); order++) {
-			int64_t bytes = place_space(p, (enum plan_space)space, last = (enum place_order)order,
+			int64_t bytes = place_space(p, (enum plan_space)space, (enum place_order)order, least,
 			        sorted, placed, &is_whole);
 
-			if (bytes < least && (is_whole || !order)) {
-				least = bytes;
-				best = last;
-			}
+			if (bytes >= least || (!is_whole && order))
+				continue;
+			least = bytes;
+			for (int i = 0; i < p->buffer_count; i++)
+				offsets[i] = p->buffers[i].offset;
 		}
-		if (best != last)
-			place_space(p, (enum plan_space)space, best, sorted, placed, &is_whole);
+		for (int i = 0; i < p->buffer_count; i++)
+			p->buffers[i].offset = offsets[i];
 		p->space_bytes[space] = least;
 	}
+	mem_free(offsets);
 	mem_free(sorted);
 	mem_free(placed);
 	return rc;

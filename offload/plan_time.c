@@ -73,8 +73,7 @@ static void loss_follow(struct plan_time *t, const struct plan *p, const struct 
 		const struct plan_op *op = &p->ops[i];
 
 		for (int w = 0; w < op->wait_count && first[op->queue] > i; w++)
-			if (p->waits[op->first_wait + w] >=
-			        first[p->ops[p->waits[op->first_wait + w]].queue])
+			if (p->waits[op->first_wait + w] >= first[p->ops[p->waits[op->first_wait + w]].queue])
 				first[op->queue] = i;
 		if (first[op->queue] <= i && spans[i].begin_ns >= 0)
 			t->after_bus_ns += spans[i].work.bus_ns;

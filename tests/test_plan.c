@@ -246,7 +246,7 @@ static void test_residency_costs_and_spares(void **state)
 	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
 	units = map->unit_count;
 	block = map->units[1].count;
-	assert_true(plan_residency_is_open(map, &policy));
+	assert_true(plan_residency_is_open(&policy));
 	for (int step = 0; step <= 2 * units; step++) {
 		int weights_before = weights, states_before = states;
 		int64_t link, device;
