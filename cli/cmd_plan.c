@@ -328,7 +328,7 @@ int cli_plan(const struct config *c)
 		rc = print_json(&s, &f);
 	else if (!rc)
 		rc = print_people(&s, &f);
-	if (!rc && !f.fit.fits && c->ram_budget_bytes != CONFIG_AUTO)
+	if (!rc && !f.fit.fits)
 		rc = fit_refuse(&f.fit, &f.helps, c);
 out:
 	str_free(&f.helps.settings);

@@ -303,9 +303,10 @@ int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const 
 	fit_host_text(&text, found);
 	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s; %s",
 	        need.data ? need.data : "", over.data ? over.data : "",
-	        c->ram_budget_bytes == CONFIG_AUTO ? "this process may take here" : "ram_budget, ",
-	        c->ram_budget_bytes == CONFIG_AUTO || !limit.data ? "" : limit.data,
-	        text.data ? text.data : "");
+	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget, "
+	        : c->machine                       ? "the machine has for it, "
+	                                           : "this process may take here, ",
+	        limit.data ? limit.data : "", text.data ? text.data : "");
 	str_free(&need);
 	str_free(&over);
 	str_free(&limit);

@@ -109,9 +109,16 @@ static void test_scaling(void **state)
 
 static void test_the_described_memory_counts(void **state)
 {
-	json_t *plan = plan_of("llama-2-70b", "pc-rtx-4090", "max_length=512");
+	struct str out = {0};
+	json_t *plan;
 
 	(void)state;
+	/* refused, and told in full all the same */
+	assert_ferry(5, &out, "plan %s/llama-2-70b.json machine=%s/pc-rtx-4090.yaml max_length=512 --json",
+	        models, machines);
+	assert_non_null(strstr(ferry_said(), "more than the machine has for it, 124 GiB; "));
+	assert_int_equal(json_parse(&plan, "stdout", out.data, out.len_bytes), 0);
+	str_free(&out);
 	assert_true(json_is_false(json_object_get(plan, "fits")));
 	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
 	assert_true(real_of(plan, "resident_units") > 0);

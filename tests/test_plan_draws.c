@@ -121,7 +121,7 @@ static void draw_answer(struct answer *a, const struct draw *d)
 	argv[argc++] = "--json";
 	argv[argc] = NULL;
 	*a = (struct answer){.code = run_captured(argc, argv, &out, &err)};
-	if (!a->code)
+	if (*out)
 		assert_int_equal(json_parse(&a->json, "stdout", out, strlen(out)), 0);
 	last = strstr(err, "ferry plan: ");
 	a->said = mem_strdup(last ? last : "");
@@ -360,7 +360,8 @@ static int draw_is_wrong(const struct draw *d, struct str *why)
 		wrong = memory_is_wrong(d, a.json, why) || time_is_wrong(a.json, why) ||
 		        host_is_wrong(d, a.json, why);
 	else if (a.code == 5 && strstr(a.said, "of host memory, "))
-		wrong = host_help_is_wrong(d, a.said, why);
+		wrong = memory_is_wrong(d, a.json, why) || time_is_wrong(a.json, why) ||
+		        host_is_wrong(d, a.json, why) || host_help_is_wrong(d, a.said, why);
 	else if (a.code == 5)
 		wrong = refusal_is_wrong(d, a.said, why);
 	else
@@ -489,14 +490,16 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 static void budgets_draw(struct draw *d, struct dice *r)
 {
 	struct answer a;
+	int told;
 
 	word_add(d, "vram_budget=off");
 	draw_answer(&a, d);
-	if (!a.code && !one_in(r, 4))
+	told = isfinite(figure(a.json, "arena_bytes"));
+	if (told && !one_in(r, 4))
 		word_add(d, "vram_budget=%.0f",
 		        figure(a.json, "reserve_bytes") +
 		                fmax(1, figure(a.json, "arena_bytes") * spread_roll(r, 0.2, 4)));
-	if (!a.code && one_in(r, 2))
+	if (told && one_in(r, 2))
 		word_add(d, "ram_budget=%.0f",
 		        fmax(1, figure(a.json, "host_need_bytes") * spread_roll(r, 0.3, 2)));
 	answer_free(&a);
