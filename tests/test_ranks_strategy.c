@@ -115,10 +115,56 @@ static void test_strategies(void **state)
 	assert_false(run_has("none"));
 }
 
+/* Bytes of the device that a rank of four plans for. */
+static int64_t planned_bytes(const char *more)
+{
+	json_t *plan;
+	int64_t bytes;
+
+	assert_ferry_json(&plan,
+	        "plan model=%s data=%s machine=%s/host.yaml world_size=4 ranks_per_node=2 "
+	        "gradient_accumulation_steps=3 compute_dtype=fp32 %s --json",
+	        tiny.dir, tiny.data, work_dir, more);
+	bytes = whole_of(plan, "device_bytes");
+	json_decref(plan);
+	return bytes;
+}
+
+/* What stays on the device of each rank changes no bit, and no rank takes more than it may. */
+static void test_a_budget_changes_no_bit(void **state)
+{
+	static const char *const ways[] = {"", "max_grad_norm=0 skip_nonfinite=off"};
+
+	(void)state;
+	write_file("host.yaml", "%s", machine);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		char more[200];
+		int64_t least, most, budget;
+		double *peak;
+		int count;
+
+		least = planned_bytes(ways[i]);
+		snprintf(more, sizeof(more), "cpu_offload=off activations=keep %s", ways[i]);
+		most = planned_bytes(more);
+		budget = least + (most - least) / 2;
+		assert_true(least < budget && budget < most);
+		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", ways[i]);
+		train(4, &tiny, "streamed", more);
+		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 vram_budget=%lld %s",
+		        (long long)budget, ways[i]);
+		train(4, &tiny, "many", more);
+		assert_same_runs("streamed", "many", more);
+		peak = run_values("many", "device_peak_bytes", &count);
+		assert_true(count == 4 && (int64_t)peak[3] > least && (int64_t)peak[3] <= budget);
+		mem_free(peak);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_strategies),
+	        cmocka_unit_test(test_a_budget_changes_no_bit),
 	};
 	int failed;
 
