@@ -131,19 +131,6 @@ static void freedom_find(struct choice_freedom *f, const struct config *c, const
 	};
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
-/* No choice takes more for saving than this. */
-static int64_t save_bytes_bound(const struct engine_options *o)
-{
-	struct engine_memory most = {.state_bytes = 12 * o->model->parameter_count};
-
-	return o->policy.inference ? 0 : fit_save_bytes(&most);
-}
-
 /* Ranks choose alike: within the least that any of them has. */
 static int limits_share(struct choice_limits *l)
 {
@@ -190,13 +177,12 @@ int fit_spend(struct choice *choice, struct engine_options *o, const struct conf
 {
 	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
 	        .host_bytes = fit_host_limit(c, machine) / ranks_here,
+	        .host_bytes_of = fit_host_bytes,
 	        .device_is_host = !strcmp(device->name, "host")};
 	struct choice_freedom freedom;
 	struct device_speed speed;
 	int rc;
 
-	if (limits.host_bytes)
-		limits.host_bytes = larger(limits.host_bytes - save_bytes_bound(o), 1);
 	if (!c->vram_budget_bytes || (!limits.device_bytes && c->ram_budget_bytes == CONFIG_AUTO))
 		return 0;
 	freedom_find(&freedom, c, o);

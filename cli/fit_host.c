@@ -2,6 +2,7 @@
 #include "cli/fit.h"
 
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/speed.h"
 
 #include "base/err.h"
@@ -35,7 +36,7 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;
 	if (machine) {
-		fit->need_bytes *= machine_ranks_here(machine, c->world_size);
+		fit->need_bytes *= ranks_on_node(c, machine, c->world_size);
 		if (c->ram_budget_bytes == CONFIG_AUTO)
 			fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
 	} else if (c->ram_budget_bytes == CONFIG_AUTO) {

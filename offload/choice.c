@@ -94,7 +94,9 @@ static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 	s->choice->planned_count++;
 	engine_get_memory(engine, &m);
 	k->device_bytes = m.device_bytes;
-	k->host_bytes = m.store_bytes + m.stage_bytes + (s->limits->device_is_host ? m.device_bytes : 0);
+	k->host_bytes =
+	        s->limits->host_bytes_of ? s->limits->host_bytes_of(&m) : m.store_bytes + m.stage_bytes;
+	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	if (!fits(s, k)) {
 		engine_close(engine);

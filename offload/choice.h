@@ -31,6 +31,8 @@ struct choice_candidate {
 struct choice_limits {
 	int64_t device_bytes; /* of the arena */
 	int64_t host_bytes;
+	/* what a plan takes of the host; NULL: store and stage */
+	int64_t (*host_bytes_of)(const struct engine_memory *memory);
 	int device_is_host; /* 1: the arena is host memory too */
 };
 
