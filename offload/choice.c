@@ -410,7 +410,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 		s->device_bytes = step_bytes(s, step_within(s, s->device_bytes));
 	for (int i = 0; i < count && !rc; i++)
 		rc = way_judge(s, &filled, &ways[i]);
-	s->most_plans = 2 * s->choice->planned_count;
+	s->most_plans = 2 * s->choice->planned_count + 200;
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
 	if (!rc && walks)
