@@ -40,8 +40,9 @@ static void test_every_example_is_planned_for(void **state)
 		if (!strstr(names[i], ".yaml"))
 			continue;
 		assert_ferry_json(&plan,
-		        "plan %s/llama-2-7b.json machine=%s/%s max_length=512 vram_budget=off --json", models,
-		        machines, names[i]);
+		        "plan %s/llama-2-7b.json machine=%s/%s max_length=512 vram_budget=off ram_budget=2TB "
+		        "--json",
+		        models, machines, names[i]);
 		assert_true(real_of(plan, "step_ms") > 0 && real_of(plan, "tokens_per_s") > 0);
 		json_decref(plan);
 	}
@@ -100,7 +101,6 @@ static void test_scaling(void **state)
 	plan = plan_of("llama-2-7b", "a100-80-x8",
 	        "world_size=1024 max_length=512 vram_budget=off activations=keep");
 	assert_true(real_of(plan, "step_ms") == real_of(row, "step_ms"));
-	assert_true(real_of(plan, "exposed_collective_ms") == real_of(row, "exposed_ms"));
 	json_decref(plan);
 	json_decref(bench);
 	assert_ferry(2, NULL, "bench scaling models=%s/llama-2-7b.json", models);
@@ -345,8 +345,9 @@ static void test_large_models_fit(void **state)
 	                0.99e12},
 	        {"llama-3-8b", "pc-rtx-4090", "max_length=4096 activations=offload vram_budget=off", 0x6p30,
 	                0, 0},
-	        {"llama-3.1-405b", "h100-80-x8", "max_length=4096 optimizer_state=8bit vram_budget=off", 0,
-	                67e9, 0.41e12},
+	        {"llama-3.1-405b", "h100-80-x8",
+	                "max_length=4096 optimizer_state=8bit vram_budget=off ram_budget=4TB", 0, 67e9,
+	                0.41e12},
 	};
 
 	(void)state;
