@@ -98,7 +98,7 @@ static int steps_run(struct budget_bench *b, struct engine *engine, struct point
 static int budget_spend(const struct budget_bench *b, struct engine_options *o)
 {
 	struct choice_limits limits = {.device_bytes = o->device_budget_bytes};
-	struct choice_freedom freedom = {.residency = 1, .activations = 1, .ahead = 1};
+	struct choice_freedom freedom = {.residency = 1, .activations = 1, .ahead = 1, .smaller = 1};
 	struct device_speed speed;
 	struct choice choice;
 	int rc;

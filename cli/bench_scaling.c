@@ -61,7 +61,8 @@ static int trial_config(struct config *c, const struct trial *t, const struct sc
 	return config_parse(c, VERB_PLAN, 6, argv);
 }
 
-/* The device's budget is spent as a run would, but for how far ahead is fetched. */
+/* The device's budget is filled; what a run would try beside that, a shorter step at less memory or at
+ * another distance of prefetch, is left out for the sake of speed. */
 static int trial_plan(
         struct trial *t, const struct config *c, const struct scaling *s, struct engine_options *o)
 {

@@ -125,6 +125,7 @@ static void freedom_find(struct choice_freedom *f, const struct config *c, const
 
 	*f = (struct choice_freedom){
 	        .residency = 1,
+	        .smaller = 1,
 	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
 	        .ahead = c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
 	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
@@ -138,8 +139,11 @@ static int limits_share(struct choice_limits *l)
 	double *all = mem_alloc((size_t)w->size * 2, sizeof(*all));
 	int rc;
 
-	if (!all)
-		return ERR_NOMEM;
+	rc = world_agree(all ? 0 : ERR_NOMEM);
+	if (rc) {
+		mem_free(all);
+		return rc;
+	}
 	all[2 * w->rank] = (double)l->device_bytes;
 	all[2 * w->rank + 1] = (double)l->host_bytes;
 	rc = world_sum(all, 2 * w->size);
@@ -190,5 +194,6 @@ int fit_spend(struct choice *choice, struct engine_options *o, const struct conf
 	rc = limits_share(&limits);
 	if (!rc && !world_self()->rank)
 		rc = choice_find(choice, o, &limits, &freedom, &speed);
+	rc = world_agree(rc);
 	return rc ? rc : policy_share(&o->policy);
 }

@@ -26,11 +26,12 @@ struct verdict {
 static struct {
 	struct world self;
 	struct link *link, *last;
-	struct verdict *all;         /* [size]; what agreeing and ending take is there before it is needed */
-	struct link_part *parts;     /* [size] */
-	char agreed[ERR_TEXT_BYTES]; /* text of the last error that all agreed on */
-	int is_own;                  /* and this rank's is among those that were */
-	int all_are_there;           /* at the end */
+	struct verdict *all;     /* [size]; what agreeing and ending take is there before it is needed */
+	struct link_part *parts; /* [size] */
+	char agreed[ERR_TEXT_BYTES - 32]; /* of the text of the error that all agreed on, until they go on
+	                                     together: all of it that fits behind a rank's name */
+	int is_own;                       /* and this rank's is among those that were */
+	int all_are_there;                /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
 /* MPI's own start; the ranks of this host see each other in it where the launcher says who they are. */
@@ -94,14 +95,22 @@ const struct world *world_self(void)
 	return &world.self;
 }
 
+/* An exchange that went well: what was agreed on before it did not end the run. */
+static int gone_on(int rc)
+{
+	if (!rc)
+		*world.agreed = 0;
+	return rc;
+}
+
 int world_broadcast(void *values, int64_t bytes, int root)
 {
-	return world.self.size > 1 ? link_broadcast(world.link, values, bytes, root) : 0;
+	return world.self.size > 1 ? gone_on(link_broadcast(world.link, values, bytes, root)) : 0;
 }
 
 int world_sum(double *values, int count)
 {
-	return world.self.size > 1 ? link_sum(world.link, values, count) : 0;
+	return world.self.size > 1 ? gone_on(link_sum(world.link, values, count)) : 0;
 }
 
 static void verdict_set(struct verdict *v, int code)
@@ -146,12 +155,17 @@ static const struct verdict *verdicts_first(const struct verdict *all)
 	return &all[0];
 }
 
+static int is_agreed(const char *text)
+{
+	return *world.agreed && strstr(text, world.agreed);
+}
+
 int world_agree(int code)
 {
 	struct verdict own;
 	int rc;
 
-	if (world.self.size == 1)
+	if (world.self.size == 1 || (code && is_agreed(err_text())))
 		return code;
 	verdict_set(&own, code);
 	rc = verdicts_gather(&own, world.all, 0);
@@ -162,8 +176,8 @@ int world_agree(int code)
 	if (!rc)
 		rc = link_broadcast(world.link, &own, sizeof(own), 0);
 	if (rc || !own.code)
-		return rc;
-	memcpy(world.agreed, own.text, sizeof(world.agreed));
+		return gone_on(rc);
+	memcpy(world.agreed, own.text, sizeof(world.agreed) - 1);
 	world.is_own = own.rank == world.self.rank || own.rank == RANK_ALL;
 	if (world.is_own)
 		return err_set(own.code, "%s", own.text);
@@ -172,11 +186,6 @@ int world_agree(int code)
 
 /* ---- the end ---- */
 
-static int is_agreed(const struct verdict *own)
-{
-	return *world.agreed && strstr(own->text, world.agreed);
-}
-
 /* Does it say what another rank's error said? Where this rank stood when it heard of what ended the exchanges
  * is left out of its words, so that all ranks have the same. */
 static int is_heard(struct verdict *own)
@@ -184,7 +193,7 @@ static int is_heard(struct verdict *own)
 	int rank = 0, ends_all;
 	char *at;
 
-	if (is_agreed(own))
+	if (is_agreed(own->text))
 		return !world.is_own;
 	ends_all = link_failure(&rank) == own->code;
 	at = ends_all ? strstr(own->text, err_text()) : NULL;
@@ -247,7 +256,7 @@ int world_end(int code, world_report *report, void *context)
 		code = world_agree(0);
 	verdict_set(&own, code);
 	own.is_heard = code && is_heard(&own);
-	if (code && !own.is_heard && !is_agreed(&own)) /* what is agreed on reaches all without this */
+	if (code && !own.is_heard && !is_agreed(own.text)) /* what is agreed on reaches all without this */
 		link_fail(code);
 	err_take(&why, code);
 	world.all_are_there = !code || !farewell(&own, report, context);

@@ -39,7 +39,9 @@ int world_broadcast(void *values, int64_t bytes, int root);
 int world_sum(double *values, int count);
 
 /* 0 where every rank gave 0, else the code of the lowest rank that did not; the text, on ranks that gave 0,
- * names it: "rank 2: ...". For failures that all ranks are to meet together. */
+ * names it: "rank 2: ...". For failures that all ranks are to meet together: what may fail on some of them
+ * before an exchange, which they would not come to, is agreed on first. An error that all have from an
+ * agreement already is passed on as it is, so agreements may be nested. */
 int world_agree(int code);
 
 /* This rank's run is over with `code` and this thread's text. Waits for the others; returns the code that all

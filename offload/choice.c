@@ -405,7 +405,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 	int count, rc = ways_find(s, ways, &count, freedom), walks = !s->base->policy.inference;
 	double best_ms = INFINITY;
 
-	walks &= s->limits->device_bytes > 0;
+	walks &= freedom->smaller && s->limits->device_bytes > 0;
 	if (walks && s->least_bytes <= s->device_bytes)
 		s->device_bytes = step_bytes(s, step_within(s, s->device_bytes));
 	for (int i = 0; i < count && !rc; i++)

@@ -13,7 +13,7 @@
  * count where what binds their step binds it less than at the coarse one below. Of all these, what cannot be
  * shorter than the best by the bound of its step is not tried. A budget thus has all candidates of a smaller
  * one, but where a bound is far from its step: then so many would have to be tried that a fixed number of
- * plans ends the search (docs/fit.md: one of 2000 budgets took 0.013 % longer than a smaller one).
+ * plans ends the search (docs/fit.md: one of about 1,300 budgets took 0.013 % longer than a smaller one).
  */
 #ifndef FERRY_OFFLOAD_CHOICE_H
 #define FERRY_OFFLOAD_CHOICE_H
@@ -50,10 +50,11 @@ struct choice {
 	                               host; device_bytes 0: none */
 };
 
-/* Which of the policy's numbers a budget may set: 1 or 0. Ranks list their collectives in one order, so how
- * far they fetch ahead is not each one's own choice. */
+/* Which of the policy's numbers a budget may set, and whether the fillings of smaller budgets are candidates,
+ * which takes several times as long: 1 or 0. */
 struct choice_freedom {
 	int residency, activations, ahead;
+	int smaller;
 };
 
 /* Chooses, and writes the choice into o->policy; where none fits, the one that takes least of the host, for
