@@ -81,7 +81,7 @@ static void put_bytes(struct node *node, const char *data, size_t len, size_t of
 		memset(node->bytes + node->len, 0, offset + len - node->len);
 		node->len = offset + len;
 	}
-	if (data)
+	if (data && len)
 		memcpy(node->bytes + offset, data, len);
 }
 
@@ -183,6 +183,12 @@ static int record(void *context, const struct file_call *call)
 		event.offset = (size_t)call->offset_bytes;
 		event.data = malloc(call->len_bytes + 1);
 		memcpy(event.data, call->data, call->len_bytes);
+		break;
+	case FILE_CALL_RESERVE: /* zeros, until something is written there */
+		event.kind = FILE_CALL_WRITE;
+		event.node = node_of_fd(call->fd);
+		event.len = call->len_bytes;
+		event.data = calloc(call->len_bytes + 1, 1);
 		break;
 	case FILE_CALL_SYNC:
 		event.node = node_of_fd(call->fd);
