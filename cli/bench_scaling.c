@@ -61,8 +61,9 @@ static int trial_config(struct config *c, const struct trial *t, const struct sc
 	return config_parse(c, VERB_PLAN, 6, argv);
 }
 
-/* The device's budget is filled; what a run would try beside that, a shorter step at less memory or at
- * another distance of prefetch, is left out for the sake of speed. */
+/* Activations fill the device's budget, and on one GPU what stays there does; of several GPUs the rows with
+ * and without offload say what all or nothing of it would bring. What a run tries beside that (single units,
+ * smaller budgets, other distances of prefetch) takes ten times as long. */
 static int trial_plan(
         struct trial *t, const struct config *c, const struct scaling *s, struct engine_options *o)
 {

@@ -101,6 +101,8 @@ static void test_scaling(void **state)
 	plan = plan_of("llama-2-7b", "a100-80-x8",
 	        "world_size=1024 max_length=512 vram_budget=off activations=keep");
 	assert_true(real_of(plan, "step_ms") == real_of(row, "step_ms"));
+	assert_true(real_of(plan, "device_bytes") == real_of(row, "device_bytes"));
+	assert_true(real_of(plan, "exposed_collective_ms") == real_of(row, "exposed_ms"));
 	json_decref(plan);
 	json_decref(bench);
 	assert_ferry(2, NULL, "bench scaling models=%s/llama-2-7b.json", models);

@@ -48,24 +48,31 @@ static int metrics_rows(const char *out)
 	return rows;
 }
 
-/* The most that a training process had resident until its second step was over; it ends there. */
-static int64_t train_peak(const char *model, const char *settings)
+static pid_t train_start(const char *model, const char *steps, const char *settings)
 {
-	char command[2048], path[64], line[256];
-	long long kib = 0;
-	FILE *status;
+	char command[2048];
 	pid_t pid;
 
 	remove_run("out");
 	snprintf(command, sizeof(command),
-	        "exec %s train model=%s/%s output_dir=%s/out max_steps=100 logging_steps=1 " SETTINGS
-	        " >/dev/null 2>%s/stderr",
-	        getenv("FERRY_BINARY"), work_dir, model, work_dir, work_dir, settings, work_dir);
+	        "exec %s train model=%s/%s output_dir=%s/out %s " SETTINGS " >/dev/null 2>%s/stderr",
+	        getenv("FERRY_BINARY"), work_dir, model, work_dir, steps, work_dir, settings, work_dir);
 	pid = fork();
 	if (!pid) {
 		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 		_exit(127);
 	}
+	return pid;
+}
+
+/* The most that a training process had resident until its second step was over; it ends there. */
+static int64_t train_peak(const char *model, const char *settings)
+{
+	char path[64], line[256];
+	long long kib = 0;
+	FILE *status;
+	pid_t pid = train_start(model, "max_steps=100 logging_steps=1", settings);
+
 	for (int i = 0; i < 6000 && metrics_rows("out") < 2 && !waitpid(pid, NULL, WNOHANG); i++)
 		nanosleep(&(struct timespec){0, 10000000}, NULL);
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
@@ -87,20 +94,9 @@ static int64_t train_peak(const char *model, const char *settings)
 static int64_t whole_peak(const char *model, const char *settings)
 {
 	struct rusage used;
-	char command[2048];
 	int status;
-	pid_t pid;
+	pid_t pid = train_start(model, "max_steps=3 save_steps=2", settings);
 
-	remove_run("out");
-	snprintf(command, sizeof(command),
-	        "exec %s train model=%s/%s output_dir=%s/out max_steps=3 save_steps=2 " SETTINGS
-	        " >/dev/null 2>%s/stderr",
-	        getenv("FERRY_BINARY"), work_dir, model, work_dir, work_dir, settings, work_dir);
-	pid = fork();
-	if (!pid) {
-		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-		_exit(127);
-	}
 	assert_int_equal(wait4(pid, &status, 0, &used), pid);
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		fail_msg("train: %s", ferry_said());
