@@ -339,7 +339,9 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 {
 	struct plan *p = b->p;
 
-	for (int at = b->group_count; at < b->visit_count; at++) {
+	int last = v + p->policy.prefetch_units; /* none is listed further ahead */
+
+	for (int at = v > b->group_count ? v : b->group_count; at < b->visit_count && at <= last; at++) {
 		int g = visit_group(b, at);
 		int emit = at - visit_distance(b, at);
 
@@ -437,15 +439,16 @@ static void plan_emit(struct builder *b)
 /* A unit has the same home in every plan of a policy: the one that suits its training pass. */
 static int visits_find(struct builder *b)
 {
-	int train = 2 * b->group_count - 1, rc;
+	int train = 2 * b->group_count - 1, visits = b->p->kind == PLAN_TRAIN ? train : b->group_count, rc;
 
 	b->visit_count = b->p->policy.inference ? b->group_count : train;
 	rc = intervals_find(b);
 	if (!rc)
 		rc = homes_find(b);
-	b->visit_count = b->p->kind == PLAN_TRAIN ? train : b->group_count;
-	if (!rc)
+	if (!rc && b->visit_count != visits) {
+		b->visit_count = visits;
 		rc = intervals_find(b);
+	}
 	gradient_last_find(b);
 	return rc;
 }
@@ -524,7 +527,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->stale_since);
 	mem_free(b->home);
 	mem_free(b->refreshed);
-	mem_free(b->intervals);
+	intervals_free(b);
 }
 
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)

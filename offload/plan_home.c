@@ -50,13 +50,11 @@ static void order_find(int *order, int unit_count)
 static int weights_spare(const struct builder *b, int u)
 {
 	const struct plan_policy *o = &b->p->policy;
-	int passes = o->order == MICRO_BATCH_MAJOR ? o->micro_batches : 1, fetches = 0;
+	int passes = o->order == MICRO_BATCH_MAJOR ? o->micro_batches : 1;
 
 	if (o->inference || !o->offload_optimizer)
 		return 1;
-	for (int i = 0; i < b->interval_count; i++)
-		fetches += b->intervals[i].unit == u;
-	return fetches * passes > 1;
+	return (b->unit_interval[u + 1] - b->unit_interval[u]) * passes > 1;
 }
 
 int homes_find(struct builder *b)

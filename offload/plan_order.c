@@ -12,16 +12,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A run of bytes between two neighbouring buffer borders: who wrote it last, who read it since, per queue. */
+/* The last operation of each queue that wrote some bytes, and the last that read them since; -1: none. */
+struct marks {
+	int writer[QUEUE_COUNT], reader[QUEUE_COUNT];
+};
+
+/* A run of bytes between two neighbouring borders of transient buffers. */
 struct segment {
 	int64_t begin;
-	int writer;
-	int reader[QUEUE_COUNT];
+	struct marks marks;
 };
 
 struct segment_map {
 	struct segment *segments;
 	int count;
+};
+
+/* Nobody shares a buffer's bytes while it lives, so the marks of an operation are kept with the buffer, and
+ * lie in segments only between one buffer's life and the next. */
+struct order {
+	struct plan *p;
+	struct segment_map maps[SPACE_COUNT];
+	struct marks *marks; /* of each buffer */
+	int *last_use;       /* of each buffer */
+	char *born;          /* of each buffer: its marks have what was in its segments */
+	int (*clocks)[QUEUE_COUNT];
+	int last[QUEUE_COUNT];
 };
 
 static int border_compare(const void *a, const void *b)
@@ -39,27 +55,23 @@ static int segments_build(struct segment_map *map, const struct plan *p, enum pl
 	if (!borders)
 		return ERR_NOMEM;
 	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == space && p->buffers[i].first_op >= 0) {
+		if (p->buffers[i].space == space && p->buffers[i].first_op >= 0 &&
+		        !p->buffers[i].persistent) {
 			borders[count++] = p->buffers[i].offset;
 			borders[count++] = p->buffers[i].offset + p->buffers[i].bytes;
 		}
 	qsort(borders, (size_t)count, sizeof(*borders), border_compare);
-	map->segments = mem_alloc((size_t)count + 1, sizeof(*map->segments));
-	if (!map->segments) {
-		mem_free(borders);
-		return ERR_NOMEM;
-	}
 	for (int i = 0; i < count; i++)
-		if (!unique || borders[i] != map->segments[unique - 1].begin) {
-			struct segment *s = &map->segments[unique++];
-
-			s->begin = borders[i];
-			s->writer = -1;
-			memset(s->reader, -1, sizeof(s->reader));
-		}
+		if (!unique || borders[i] != borders[unique - 1])
+			borders[unique++] = borders[i];
+	map->segments = mem_alloc((size_t)unique + 1, sizeof(*map->segments));
+	for (int i = 0; i < unique && map->segments; i++) {
+		map->segments[i].begin = borders[i];
+		memset(&map->segments[i].marks, -1, sizeof(map->segments[i].marks));
+	}
 	map->count = unique;
 	mem_free(borders);
-	return 0;
+	return map->segments ? 0 : ERR_NOMEM;
 }
 
 static int segment_at(const struct segment_map *map, int64_t offset)
@@ -77,39 +89,69 @@ static int segment_at(const struct segment_map *map, int64_t offset)
 	return low;
 }
 
-static void need_raise(int *need, const struct plan *p, int op)
+static void marks_raise(int *marks, const int *by)
 {
-	if (op >= 0 && need[p->ops[op].queue] < op)
-		need[p->ops[op].queue] = op;
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		marks[q] = by[q] > marks[q] ? by[q] : marks[q];
 }
 
-/* What operation `i` must wait for, by queue, and its own marks on the segments. */
-static void op_touch(struct plan *p, struct segment_map *maps, int i, int *need)
+static void buffer_begin(struct order *o, int buffer)
 {
-	const struct plan_op *op = &p->ops[i];
+	const struct plan_buffer *b = &o->p->buffers[buffer];
+	const struct segment_map *map = &o->maps[b->space];
+	struct marks *marks = &o->marks[buffer];
 
-	for (int mark = 0; mark < 2; mark++)
-		for (int a = 0; a < op->arg_count; a++) {
-			const struct plan_arg *arg = &p->args[op->first_arg + a];
-			const struct plan_buffer *b = &p->buffers[arg->buffer];
-			struct segment_map *map = &maps[b->space];
+	memset(marks, -1, sizeof(*marks));
+	o->born[buffer] = 1;
+	if (b->persistent)
+		return;
+	for (int s = segment_at(map, b->offset);
+	        s < map->count && map->segments[s].begin < b->offset + b->bytes; s++) {
+		marks_raise(marks->writer, map->segments[s].marks.writer);
+		marks_raise(marks->reader, map->segments[s].marks.reader);
+	}
+}
 
-			for (int s = segment_at(map, b->offset);
-			        s < map->count && map->segments[s].begin < b->offset + b->bytes; s++) {
-				struct segment *seg = &map->segments[s];
+static void buffer_end(struct order *o, int buffer)
+{
+	const struct plan_buffer *b = &o->p->buffers[buffer];
+	struct segment_map *map = &o->maps[b->space];
 
-				if (!mark) {
-					need_raise(need, p, seg->writer);
-					for (int q = 0; arg->writes && q < QUEUE_COUNT; q++)
-						need_raise(need, p, seg->reader[q]);
-				} else if (arg->writes) {
-					seg->writer = i;
-					memset(seg->reader, -1, sizeof(seg->reader));
-				} else {
-					seg->reader[op->queue] = i;
-				}
-			}
+	if (b->persistent)
+		return;
+	for (int s = segment_at(map, b->offset);
+	        s < map->count && map->segments[s].begin < b->offset + b->bytes; s++)
+		map->segments[s].marks = o->marks[buffer];
+}
+
+/* What operation `i` must wait for, by queue, and its own marks. */
+static void op_touch(struct order *o, int i, int *need)
+{
+	const struct plan_op *op = &o->p->ops[i];
+	const struct plan_arg *args = &o->p->args[op->first_arg];
+
+	for (int a = 0; a < op->arg_count; a++) {
+		const struct marks *marks = &o->marks[args[a].buffer];
+
+		if (!o->born[args[a].buffer])
+			buffer_begin(o, args[a].buffer);
+		marks_raise(need, marks->writer);
+		if (args[a].writes)
+			marks_raise(need, marks->reader);
+	}
+	for (int a = 0; a < op->arg_count; a++) {
+		struct marks *marks = &o->marks[args[a].buffer];
+
+		if (args[a].writes) {
+			memset(marks, -1, sizeof(*marks));
+			marks->writer[op->queue] = i;
+		} else {
+			marks->reader[op->queue] = i;
 		}
+	}
+	for (int a = 0; a < op->arg_count; a++)
+		if (o->last_use[args[a].buffer] == i)
+			buffer_end(o, args[a].buffer);
 }
 
 static int wait_add(struct plan *p, int op, int on)
@@ -138,17 +180,18 @@ static int wait_is_implied(int (*clocks)[QUEUE_COUNT], const int *need, int queu
 	return 0;
 }
 
-static int op_order(struct plan *p, struct segment_map *maps, int (*clocks)[QUEUE_COUNT], int *last, int i)
+static int op_order(struct order *o, int i)
 {
+	struct plan *p = o->p;
 	struct plan_op *op = &p->ops[i];
 	int need[QUEUE_COUNT];
-	int *clock = clocks[i];
+	int *clock = o->clocks[i];
 	int rc = 0;
 
 	memset(need, -1, sizeof(need));
-	op_touch(p, maps, i, need);
-	if (last[op->queue] >= 0)
-		memcpy(clock, clocks[last[op->queue]], sizeof(need));
+	op_touch(o, i, need);
+	if (o->last[op->queue] >= 0)
+		memcpy(clock, o->clocks[o->last[op->queue]], sizeof(need));
 	else
 		memset(clock, -1, sizeof(need));
 	for (int q = 0; q < QUEUE_COUNT; q++)
@@ -156,33 +199,40 @@ static int op_order(struct plan *p, struct segment_map *maps, int (*clocks)[QUEU
 			need[q] = -1;
 	op->first_wait = p->wait_count;
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
-		if (need[q] >= 0 && !wait_is_implied(clocks, need, q))
+		if (need[q] >= 0 && !wait_is_implied(o->clocks, need, q))
 			rc = wait_add(p, i, need[q]);
-	for (int w = 0; w < op->wait_count; w++) {
-		const int *waited = clocks[p->waits[op->first_wait + w]];
-
-		for (int q = 0; q < QUEUE_COUNT; q++)
-			if (waited[q] > clock[q])
-				clock[q] = waited[q];
-	}
+	for (int w = 0; w < op->wait_count; w++)
+		marks_raise(clock, o->clocks[p->waits[op->first_wait + w]]);
 	clock[op->queue] = i;
-	last[op->queue] = i;
+	o->last[op->queue] = i;
 	return rc;
 }
 
 int plan_order(struct plan *p)
 {
-	struct segment_map maps[SPACE_COUNT] = {{0}};
-	int(*clocks)[QUEUE_COUNT] = mem_alloc((size_t)p->op_count + 1, sizeof(*clocks));
-	int last[QUEUE_COUNT], rc = clocks ? 0 : ERR_NOMEM;
+	struct order o = {.p = p};
+	size_t buffers = (size_t)p->buffer_count + 1;
+	int rc = 0;
 
-	memset(last, -1, sizeof(last));
+	o.clocks = mem_alloc((size_t)p->op_count + 1, sizeof(*o.clocks));
+	o.marks = mem_alloc(buffers, sizeof(*o.marks));
+	o.last_use = mem_alloc(buffers, sizeof(*o.last_use));
+	o.born = mem_alloc(buffers, 1);
+	if (!o.clocks || !o.marks || !o.last_use || !o.born)
+		rc = ERR_NOMEM;
+	memset(o.last, -1, sizeof(o.last));
 	for (int space = 0; space < SPACE_COUNT && !rc; space++)
-		rc = segments_build(&maps[space], p, (enum plan_space)space);
+		rc = segments_build(&o.maps[space], p, (enum plan_space)space);
 	for (int i = 0; i < p->op_count && !rc; i++)
-		rc = op_order(p, maps, clocks, last, i);
+		for (int a = 0; a < p->ops[i].arg_count; a++)
+			o.last_use[p->args[p->ops[i].first_arg + a].buffer] = i;
+	for (int i = 0; i < p->op_count && !rc; i++)
+		rc = op_order(&o, i);
 	for (int space = 0; space < SPACE_COUNT; space++)
-		mem_free(maps[space].segments);
-	mem_free(clocks);
+		mem_free(o.maps[space].segments);
+	mem_free(o.clocks);
+	mem_free(o.marks);
+	mem_free(o.last_use);
+	mem_free(o.born);
 	return rc;
 }

@@ -68,19 +68,22 @@ struct builder {
 	int norm_on_device;           /* squares of some unit are summed there */
 	int group_count, visit_count; /* of a pass */
 	int *group_first;             /* first stage of each group; one more at the end */
-	struct interval *intervals;
+	struct interval *intervals;   /* in the order of units */
 	int interval_count;
-	int *x;                 /* [group][micro] block inputs on the device */
-	int *spilled;           /* [group][micro] block inputs in the stage */
-	int *acts_kept;         /* [group][micro] */
-	int *dx;                /* [micro] */
-	struct unit_home *home; /* per unit */
-	char *refreshed;        /* per unit: its weights on the device are those of the last update */
-	int *gradient;          /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *running, *rounded; /* per unit: the gradient, and what it was rounded to, between the halves of
-	                           its close; rounded is -1 else */
-	int ring_last;          /* buffer of the last gradient that returned to the ring, -1 */
-	int now;                /* moment of the listing in a pass: the visit, and a few after the last */
+	int *unit_interval;       /* per unit: its first; one more at the end */
+	int *by_first, *first_at; /* intervals by their first visit; per visit: where in by_first its begin,
+	                             one more at the end */
+	int *x;                   /* [group][micro] block inputs on the device */
+	int *spilled;             /* [group][micro] block inputs in the stage */
+	int *acts_kept;           /* [group][micro] */
+	int *dx;                  /* [micro] */
+	struct unit_home *home;   /* per unit */
+	char *refreshed;          /* per unit: its weights on the device are those of the last update */
+	int *gradient;            /* per unit: buffer of the running fp32 gradient, -1 when none */
+	int *running, *rounded;   /* per unit: the gradient, and what it was rounded to, between the halves of
+	                             its close; rounded is -1 else */
+	int ring_last;            /* buffer of the last gradient that returned to the ring, -1 */
+	int now;                  /* moment of the listing in a pass: the visit, and a few after the last */
 	int *ready;       /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
 	int *ready_since; /* and since which moment */
 	int *stale_since; /* per unit: moment of its UPDATE inside backward while no refresh is listed, -1 */
@@ -109,6 +112,7 @@ int homes_find(struct builder *b);
 
 /* plan_weights.c: when a unit's weights are on the device. */
 int intervals_find(struct builder *b);
+void intervals_free(struct builder *b);
 enum emit_moment { EMIT_BEFORE, EMIT_AFTER };
 void fetches_emit(struct builder *b, int v,
         enum emit_moment moment);            /* FETCHes that policy lists at this moment of a visit */

@@ -51,68 +51,140 @@ static int compare_size_only(const void *a, const void *b)
 	return place_compare(a, b, ORDER_SIZE_ONLY);
 }
 
-/* A transient buffer that has its place, in a list by offset. */
+/* A transient buffer that has its place, in lists by offset. */
 struct placed {
 	int64_t offset, end; /* the end rounded up */
 	int first_op, last_op;
 };
 
-/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time. */
-static int64_t place_find(
-        const struct plan_buffer *b, const struct placed *placed, int placed_count, int64_t base)
+struct placed_list {
+	struct placed *items;
+	int count, cap, next; /* next: where a search goes on */
+};
+
+/* Most buffers live for a few operations and meet few others. The time of a plan is cut into slices; a list
+ * has those that are alive in its slice, one more those that live long, and one all. */
+enum { SLICES = 128, SLICES_SHORT = 8, LIST_LONG = SLICES, LIST_ALL, LISTS };
+
+struct place {
+	struct plan *p;
+	struct plan_buffer **sorted;
+	struct placed_list lists[LISTS];
+};
+
+static int slice_of(const struct place *s, int op)
 {
+	return (int)((int64_t)op * SLICES / s->p->op_count);
+}
+
+static int lives_long(const struct place *s, const struct plan_buffer *b)
+{
+	return slice_of(s, b->last_op) - slice_of(s, b->first_op) >= SLICES_SHORT;
+}
+
+/* Past those that end below `at`, which is raised beyond those in the way. Returns whether it was raised. */
+static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buffer *b)
+{
+	int64_t from = *at;
+
+	for (; l->next<l->count && * at + b->bytes> l->items[l->next].offset; l->next++) {
+		const struct placed *x = &l->items[l->next];
+
+		if (x->end > *at && x->first_op <= b->last_op && b->first_op <= x->last_op)
+			*at = x->end;
+	}
+	return *at > from;
+}
+
+/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time: raised until no
+ * list has one in the way. */
+static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
+{
+	int first = LIST_ALL, last = LIST_ALL, raised = 1;
 	int64_t at = base;
 
-	for (int i = 0; i < placed_count && at + b->bytes > placed[i].offset; i++)
-		if (placed[i].end > at && placed[i].first_op <= b->last_op &&
-		        b->first_op <= placed[i].last_op)
-			at = placed[i].end;
+	if (!lives_long(s, b)) {
+		first = slice_of(s, b->first_op);
+		last = slice_of(s, b->last_op);
+		s->lists[LIST_LONG].next = 0;
+	}
+	for (int i = first; i <= last; i++)
+		s->lists[i].next = 0;
+	while (raised) {
+		raised = first < LIST_ALL && placed_pass(&s->lists[LIST_LONG], &at, b);
+		for (int i = first; i <= last; i++)
+			raised |= placed_pass(&s->lists[i], &at, b);
+	}
 	return at;
 }
 
-static void placed_insert(struct placed *placed, int placed_count, const struct plan_buffer *b)
+static int placed_insert(struct placed_list *l, const struct placed *x)
 {
-	int low = 0, high = placed_count;
+	int low = 0, high = l->count;
 
+	if (l->count == l->cap) {
+		int cap = l->cap ? 2 * l->cap : 32;
+		struct placed *grown = mem_resize(l->items, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		l->items = grown;
+		l->cap = cap;
+	}
 	while (low < high) {
 		int middle = low + (high - low) / 2;
 
-		if (placed[middle].offset <= b->offset)
+		if (l->items[middle].offset <= x->offset)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	memmove(placed + low + 1, placed + low, (size_t)(placed_count - low) * sizeof(*placed));
-	placed[low] = (struct placed){
-	        b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
+	memmove(l->items + low + 1, l->items + low, (size_t)(l->count++ - low) * sizeof(*l->items));
+	l->items[low] = *x;
+	return 0;
 }
 
-/* Returns the end of the space; INT64_MAX where that is not below `limit`: then not all are placed.
+static int place_insert(struct place *s, const struct plan_buffer *b)
+{
+	struct placed x = {b->offset, round_up(b->offset + b->bytes, PLACE_ALIGN), b->first_op, b->last_op};
+	int rc = placed_insert(&s->lists[LIST_ALL], &x);
+
+	if (lives_long(s, b))
+		return rc ? rc : placed_insert(&s->lists[LIST_LONG], &x);
+	for (int i = slice_of(s, b->first_op); i <= slice_of(s, b->last_op) && !rc; i++)
+		rc = placed_insert(&s->lists[i], &x);
+	return rc;
+}
+
+/* *bytes: the end of the space; INT64_MAX where that is not below `limit`: then not all are placed.
  * *is_whole: its last bytes are of a buffer that is touched to its end (work areas are as large as the
  * longest micro-batch may need). */
-static int64_t place_space(struct plan *p, enum plan_space space, enum place_order order, int64_t limit,
-        struct plan_buffer **sorted, struct placed *placed, int *is_whole)
+static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan_space space,
+        enum place_order order, int64_t limit)
 {
 	static place_fn *const compares[ORDER_COUNT] = {
 	        compare_all_ranks, compare_work_first, compare_size_only};
-	int count = 0, placed_count = 0;
+	struct plan *p = s->p;
+	int count = 0, rc = 0;
 	int64_t base = 0, most = 0;
 
+	for (int i = 0; i < LISTS; i++)
+		s->lists[i].count = 0;
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == space && (p->buffers[i].persistent || p->buffers[i].first_op >= 0))
-			sorted[count++] = &p->buffers[i];
-	qsort(sorted, (size_t)count, sizeof(*sorted), compares[order]);
+			s->sorted[count++] = &p->buffers[i];
+	qsort(s->sorted, (size_t)count, sizeof(*s->sorted), compares[order]);
 	*is_whole = 1;
-	for (int i = 0; i < count && most < limit; i++) {
-		struct plan_buffer *b = sorted[i];
+	for (int i = 0; i < count && most < limit && !rc; i++) {
+		struct plan_buffer *b = s->sorted[i];
 		int64_t end;
 
 		if (b->persistent) {
 			b->offset = base;
 			base = round_up(base + b->bytes, PLACE_ALIGN);
 		} else {
-			b->offset = place_find(b, placed, placed_count, base);
-			placed_insert(placed, placed_count++, b);
+			b->offset = place_find(s, b, base);
+			rc = place_insert(s, b);
 		}
 		end = b->offset + b->bytes;
 		if (end > most || (end == most && b->place_rank != PLACE_WORK))
@@ -121,37 +193,75 @@ static int64_t place_space(struct plan *p, enum plan_space space, enum place_ord
 		if (b->persistent && end > p->persistent_bytes[space])
 			p->persistent_bytes[space] = end;
 	}
-	return most < limit ? most : INT64_MAX;
+	*bytes = most < limit ? most : INT64_MAX;
+	return rc;
+}
+
+/* No order ends below this: the most that is alive at once, less what the last buffer is rounded up by. */
+static int least_find(int64_t *least, const struct plan *p, enum plan_space space)
+{
+	int64_t *change = mem_alloc((size_t)p->op_count + 2, sizeof(*change));
+	int64_t alive = 0, base = 0, gap = 0;
+
+	*least = 0;
+	if (!change)
+		return ERR_NOMEM;
+	for (int i = 0; i < p->buffer_count; i++) {
+		const struct plan_buffer *b = &p->buffers[i];
+		int64_t bytes = round_up(b->bytes, PLACE_ALIGN);
+
+		if (b->space != space || (!b->persistent && b->first_op < 0))
+			continue;
+		gap = bytes - b->bytes > gap ? bytes - b->bytes : gap;
+		base += b->persistent ? bytes : 0;
+		if (b->persistent)
+			continue;
+		change[b->first_op] += bytes;
+		change[b->last_op + 1] -= bytes;
+	}
+	for (int i = 0; i < p->op_count; i++) {
+		alive += change[i];
+		*least = base + alive - gap > *least ? base + alive - gap : *least;
+	}
+	mem_free(change);
+	return 0;
+}
+
+static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
+{
+	struct plan *p = s->p;
+	int64_t least = INT64_MAX, bytes, limit;
+	int orders = space == SPACE_DEVICE ? ORDER_COUNT : 1, is_whole;
+	int rc = least_find(&limit, p, space);
+
+	for (int order = 0; order < orders && least > limit && !rc; order++) {
+		rc = place_space(s, &bytes, &is_whole, space, (enum place_order)order, least);
+		if (bytes >= least || (!is_whole && order))
+			continue;
+		least = bytes;
+		for (int i = 0; i < p->buffer_count; i++)
+			offsets[i] = p->buffers[i].offset;
+	}
+	for (int i = 0; i < p->buffer_count; i++)
+		p->buffers[i].offset = offsets[i];
+	p->space_bytes[space] = least;
+	return rc;
 }
 
 int plan_place(struct plan *p)
 {
-	struct plan_buffer **sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*sorted));
-	struct placed *placed = mem_alloc((size_t)p->buffer_count + 1, sizeof(*placed));
+	struct place s = {.p = p};
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));
-	int rc = sorted && placed && offsets ? 0 : ERR_NOMEM;
+	int rc = offsets ? 0 : ERR_NOMEM;
 
-	for (int space = 0; space < SPACE_COUNT && !rc; space++) {
-		int64_t least = INT64_MAX;
-		int is_whole;
-
-		for (int order = 0; order < (space == SPACE_DEVICE ? ORDER_COUNT : 1); order++) {
-			int64_t bytes = place_space(p, (enum plan_space)space, (enum place_order)order, least,
-			        sorted, placed, &is_whole);
-
-			if (bytes >= least || (!is_whole && order))
-				continue;
-			least = bytes;
-			for (int i = 0; i < p->buffer_count; i++)
-				offsets[i] = p->buffers[i].offset;
-		}
-		for (int i = 0; i < p->buffer_count; i++)
-			p->buffers[i].offset = offsets[i];
-		p->space_bytes[space] = least;
-	}
+	s.sorted = mem_alloc((size_t)p->buffer_count + 1, sizeof(*s.sorted));
+	rc = s.sorted ? rc : ERR_NOMEM;
+	for (int space = 0; space < SPACE_COUNT && !rc; space++)
+		rc = space_place(&s, offsets, (enum plan_space)space);
+	for (int i = 0; i < LISTS; i++)
+		mem_free(s.lists[i].items);
 	mem_free(offsets);
-	mem_free(sorted);
-	mem_free(placed);
+	mem_free(s.sorted);
 	return rc;
 }
 

@@ -61,7 +61,8 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
-/* Units whose weights a visit reads, marked. Backward through the embedding needs none. */
+/* The visit marked for all units whose weights it reads: reads[unit][visit]. Backward through the embedding
+ * needs none. */
 static void visit_mark(const struct builder *b, char *reads, int v)
 {
 	int g = visit_group(b, v);
@@ -70,7 +71,7 @@ static void visit_mark(const struct builder *b, char *reads, int v)
 		return;
 	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
 		for (int i = 0; i < b->model->stages[s].tensor_count; i++)
-			reads[b->p->map->tensor_unit[b->model->stages[s].tensor[i]]] = 1;
+			reads[b->p->map->tensor_unit[b->model->stages[s].tensor[i]] * b->visit_count + v] = 1;
 }
 
 static void unit_intervals_find(struct builder *b, int u, const char *reads)
@@ -79,11 +80,12 @@ static void unit_intervals_find(struct builder *b, int u, const char *reads)
 	struct interval *open = NULL;
 
 	for (int v = 0; v < b->visit_count; v++) {
-		int distance = visit_distance(b, v);
-		int reach = distance + 1 > 2 ? distance + 1 : 2;
+		int distance, reach;
 
-		if (!reads[(size_t)v * (size_t)b->p->map->unit_count + (size_t)u])
+		if (!reads[v])
 			continue;
+		distance = visit_distance(b, v);
+		reach = distance + 1 > 2 ? distance + 1 : 2;
 		if (open && (stays || v - open->last <= reach)) {
 			open->last = v;
 			continue;
@@ -94,52 +96,101 @@ static void unit_intervals_find(struct builder *b, int u, const char *reads)
 	}
 }
 
+/* Which begin at each visit, in the order of units: by_first[first_at[v]] up to that of the next visit. */
+static void intervals_sort(struct builder *b)
+{
+	int *at = b->first_at;
+
+	for (int i = 0; i < b->interval_count; i++)
+		at[b->intervals[i].first + 1]++;
+	for (int v = 0; v < b->visit_count; v++)
+		at[v + 1] += at[v];
+	for (int i = b->interval_count - 1; i >= 0; i--)
+		b->by_first[--at[b->intervals[i].first + 1]] = i;
+	/* each entry is now where its visit begins, one place behind */
+	for (int v = 0; v < b->visit_count; v++)
+		at[v] = at[v + 1];
+	at[b->visit_count] = b->interval_count;
+}
+
+static int intervals_alloc(struct builder *b)
+{
+	size_t units = (size_t)b->p->map->unit_count, visits = (size_t)b->visit_count;
+
+	intervals_free(b);
+	b->intervals = mem_alloc(units * (visits + 1), sizeof(*b->intervals));
+	b->unit_interval = mem_alloc(units + 1, sizeof(*b->unit_interval));
+	b->by_first = mem_alloc(units * (visits + 1), sizeof(*b->by_first));
+	b->first_at = mem_alloc(visits + 1, sizeof(*b->first_at));
+	return b->intervals && b->unit_interval && b->by_first && b->first_at ? 0 : ERR_NOMEM;
+}
+
+void intervals_free(struct builder *b)
+{
+	mem_free(b->intervals);
+	mem_free(b->unit_interval);
+	mem_free(b->by_first);
+	mem_free(b->first_at);
+	b->interval_count = 0;
+}
+
 int intervals_find(struct builder *b)
 {
 	size_t units = (size_t)b->p->map->unit_count;
 	char *reads = mem_alloc((size_t)b->visit_count, units);
+	int rc = intervals_alloc(b);
 
-	mem_free(b->intervals);
-	b->interval_count = 0;
-	b->intervals = mem_alloc(units * ((size_t)b->visit_count + 1), sizeof(*b->intervals));
-	if (!b->intervals || !reads) {
+	if (rc || !reads) {
 		mem_free(reads);
 		return ERR_NOMEM;
 	}
 	for (int v = 0; v < b->visit_count; v++)
-		visit_mark(b, reads + (size_t)v * units, v);
-	for (int u = 0; u < (int)units; u++)
-		unit_intervals_find(b, u, reads);
+		visit_mark(b, reads, v);
+	for (int u = 0; u < (int)units; u++) {
+		b->unit_interval[u] = b->interval_count;
+		unit_intervals_find(b, u, reads + (size_t)u * (size_t)b->visit_count);
+	}
+	b->unit_interval[units] = b->interval_count;
+	intervals_sort(b);
 	mem_free(reads);
 	return 0;
 }
 
-/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed; none is listed
- * further ahead than by the prefetch distance, or by one. */
+/* Behind the last in by_first that is listed by visit v: further ahead than by the prefetch distance, or by
+ * one, is none. */
+static int fetches_end(const struct builder *b, int v)
+{
+	int end = v + b->p->policy.prefetch_units + 2;
+
+	return b->first_at[end < b->visit_count ? end : b->visit_count];
+}
+
+/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
 void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 {
 	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
-	int reach = b->p->policy.prefetch_units + 1; /* further ones are not listed yet */
+	int end = fetches_end(b, v);
 
-	for (int first = v; first < b->visit_count && first - v <= reach; first++)
-		for (int i = 0; i < b->interval_count; i++) {
-			struct interval *n = &b->intervals[i];
-			int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
+	for (int i = b->first_at[v]; i < end; i++) {
+		struct interval *n = &b->intervals[b->by_first[i]];
+		int is_post = post && visit_is_backward(b, n->first) && n->first > 0;
 
-			if (n->first != first || n->weight >= 0)
-				continue;
-			if (is_post ? moment == EMIT_AFTER && n->first == v + 1
-			            : moment == EMIT_BEFORE && n->emit <= v)
-				interval_fetch(b, n);
-		}
+		if (n->weight >= 0)
+			continue;
+		if (is_post ? moment == EMIT_AFTER && n->first == v + 1
+		            : moment == EMIT_BEFORE && n->emit <= v)
+			interval_fetch(b, n);
+	}
 }
 
 /* Planes that are joined ahead keep their bytes through the visit beside which they cross: its work would
  * wait for the copy otherwise. */
 void fetches_hold(struct builder *b, int v)
 {
-	for (int i = 0; i < b->interval_count; i++) {
-		struct interval *n = &b->intervals[i];
+	int end = fetches_end(b, v);
+
+	for (int i = b->first_at[v]; i < end; i++) {
+		struct interval *n = &b->intervals[b->by_first[i]];
 
 		if (n->first > v) {
 			plan_hold_buffer(b->p, n->hi);
@@ -151,8 +202,8 @@ void fetches_hold(struct builder *b, int v)
 
 static int interval_weight(const struct builder *b, int v, int u)
 {
-	for (int i = 0; i < b->interval_count; i++)
-		if (b->intervals[i].unit == u && b->intervals[i].first <= v && v <= b->intervals[i].last)
+	for (int i = b->unit_interval[u]; i < b->unit_interval[u + 1]; i++)
+		if (b->intervals[i].first <= v && v <= b->intervals[i].last)
 			return b->intervals[i].weight;
 	return -1;
 }

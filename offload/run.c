@@ -492,6 +492,8 @@ static void run_results_find(struct run *r)
 
 		if (op->kind == PLAN_LOSS)
 			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
+		if (op->kind != PLAN_NORM && op->kind != PLAN_FINISH)
+			continue;
 		for (int t = 0; t < map->model->tensor_count; t++)
 			if (op->kind == PLAN_NORM && r->norm_host[t] < 0)
 				r->norm_host[t] = run_arg(r, op, ARG_DST);
