@@ -171,6 +171,8 @@ int sample_continue(
 			rc = choose(&id, s->config, logits, s->model->config.V, ids->count);
 		if (!rc)
 			rc = token_list_add(ids, id);
+		/* a rank whose logits are not those of the others must not leave them in the next exchange */
+		rc = world_agree(rc);
 		ends = !rc && id_ends_text(s, id);
 		if (!rc && s->config->load == CONFIG_LOAD_RANK0_ONLY) /* only rank 0 has the tokenizer */
 			rc = world_broadcast(&ends, sizeof(ends), 0);

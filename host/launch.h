@@ -12,7 +12,8 @@
 struct launch {
 	int rank, size; /* size 1: there is no launcher, or it started one process */
 	int local_size; /* ranks of this host; 0: not said */
-	int64_t key;    /* the same for all ranks of the job on this host, and for no others; 0: not said */
+	int64_t key; /* the same for all ranks of the job on this host, and for no others; 0: not said, or not
+	             how many they are */
 };
 
 void launch_read(struct launch *launch);

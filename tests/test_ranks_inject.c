@@ -29,8 +29,14 @@ static const struct scenario {
         {"everything on the device", "cpu_offload=off save_steps=0 save_first_step=on", 0},
         {"rank 0 reads and writes", "load=rank0_only state_dict_type=FULL_STATE_DICT save_steps=2", 1},
         {"activations leave", "activations=offload save_steps=2 save_total_limit=1 wrap_policy=none", 1},
+        {"samples", "sample_prompt=a sample_steps=1 max_new_tokens=3 save_steps=0", 0},
 };
-enum { REPLICAS = 2, SCENARIO_COUNT = sizeof(scenarios) / sizeof(*scenarios), STEPS = 5 };
+enum {
+	REPLICAS = 2,
+	SAMPLES = sizeof(scenarios) / sizeof(*scenarios) - 1,
+	SCENARIO_COUNT = SAMPLES,
+	STEPS = 5
+};
 
 struct fault {
 	int scenario, rank;
@@ -392,6 +398,38 @@ static void test_not_finite(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
+/* What one rank gathers for a sample is NaN: none is drawn, and all ranks go on. */
+static void test_sample_not_finite(void **state)
+{
+	struct fault f = {.scenario = SAMPLES, .rank = 1, .what = CHILD_NAN, .how = CHILD_ONCE, .at = 32};
+	const char *source = getenv("FERRY_SOURCE");
+	char from[500], to[400], dir[sizeof(tiny.dir)];
+	struct ended e;
+
+	(void)state;
+	complaint_count = 0;
+	snprintf(to, sizeof(to), "%s/words", work_dir);
+	assert_int_equal(file_make_dir(to), 0);
+	snprintf(from, sizeof(from), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
+	snprintf(to, sizeof(to), "%s/words/tokenizer.json", work_dir);
+	assert_int_equal(file_copy(from, to), 0);
+	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
+	write_file("words.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
+	        "\"tie_word_embeddings\":true}");
+	assert_ferry(0, NULL, "init config=%s/words.json tokenizer=%s/words output_dir=%s/speaker", work_dir,
+	        work_dir, work_dir);
+	memcpy(dir, tiny.dir, sizeof(dir));
+	snprintf(tiny.dir, sizeof(tiny.dir), "%s/speaker", work_dir);
+	job_run(&e, &f, "bad");
+	memcpy(tiny.dir, dir, sizeof(dir));
+	say_one(&f, &e, ": no sample: rank 1: what the model expects next is not finite");
+	if (e.code || e.codes[0] || e.codes[1] || e.codes[2])
+		complain(&f, &e, "the run ends");
+	assert_int_equal(complaint_count, 0);
+}
+
 /* In MPI's own start, where no rank can hear another by MPI. */
 static void test_start(void **state)
 {
@@ -430,6 +468,7 @@ int main(int argc, char *argv[])
 	        cmocka_unit_test(test_stops_anywhere),
 	        cmocka_unit_test(test_flipped_bit),
 	        cmocka_unit_test(test_not_finite),
+	        cmocka_unit_test(test_sample_not_finite),
 	        cmocka_unit_test(test_start),
 	};
 	int failed;
