@@ -86,12 +86,14 @@ static int trial_plan(
 		return 0;
 	rc = choice_find(&choice, o, &limits, &freedom, &speed);
 	choice_free(&choice);
+	o->device_budget_bytes = 0; /* what would cross without it is not asked for here */
 	if (!rc)
 		rc = engine_open(&e, o);
 	if (!rc) {
 		engine_get_memory(e, &t->memory);
 		rc = fit_host(&host, c, &t->memory, &device, s->machine);
-		t->fits = !rc && host.fits;
+		t->fits = !rc && host.fits &&
+		          (!limits.device_bytes || t->memory.device_bytes <= limits.device_bytes);
 	}
 	if (!rc && t->fits) {
 		engine_get_traffic(e, &t->traffic);

@@ -113,14 +113,17 @@ static void intervals_sort(struct builder *b)
 	at[b->visit_count] = b->interval_count;
 }
 
-static int intervals_alloc(struct builder *b)
+/* Room for as many as there are marks: no unit has more. */
+static int intervals_alloc(struct builder *b, const char *reads)
 {
-	size_t units = (size_t)b->p->map->unit_count, visits = (size_t)b->visit_count;
+	size_t units = (size_t)b->p->map->unit_count, visits = (size_t)b->visit_count, most = 0;
 
 	intervals_free(b);
-	b->intervals = mem_alloc(units * (visits + 1), sizeof(*b->intervals));
+	for (size_t i = 0; i < units * visits; i++)
+		most += (size_t)reads[i];
+	b->intervals = mem_alloc(most + 1, sizeof(*b->intervals));
 	b->unit_interval = mem_alloc(units + 1, sizeof(*b->unit_interval));
-	b->by_first = mem_alloc(units * (visits + 1), sizeof(*b->by_first));
+	b->by_first = mem_alloc(most + 1, sizeof(*b->by_first));
 	b->first_at = mem_alloc(visits + 1, sizeof(*b->first_at));
 	return b->intervals && b->unit_interval && b->by_first && b->first_at ? 0 : ERR_NOMEM;
 }
@@ -138,22 +141,23 @@ int intervals_find(struct builder *b)
 {
 	size_t units = (size_t)b->p->map->unit_count;
 	char *reads = mem_alloc((size_t)b->visit_count, units);
-	int rc = intervals_alloc(b);
+	int rc;
 
-	if (rc || !reads) {
-		mem_free(reads);
+	if (!reads)
 		return ERR_NOMEM;
-	}
 	for (int v = 0; v < b->visit_count; v++)
 		visit_mark(b, reads, v);
-	for (int u = 0; u < (int)units; u++) {
+	rc = intervals_alloc(b, reads);
+	for (int u = 0; u < (int)units && !rc; u++) {
 		b->unit_interval[u] = b->interval_count;
 		unit_intervals_find(b, u, reads + (size_t)u * (size_t)b->visit_count);
 	}
-	b->unit_interval[units] = b->interval_count;
-	intervals_sort(b);
+	if (!rc) {
+		b->unit_interval[units] = b->interval_count;
+		intervals_sort(b);
+	}
 	mem_free(reads);
-	return 0;
+	return rc;
 }
 
 /* Behind the last in by_first that is listed by visit v: further ahead than by the prefetch distance, or by
