@@ -36,6 +36,7 @@ enum {
 /* What a failed rank says. */
 struct failure {
 	int32_t rank, code;
+	int32_t is_lost; /* for a rank that is gone or stands still, and will not answer */
 	char text[ERR_TEXT_BYTES];
 };
 
@@ -177,13 +178,23 @@ int link_failure(int *rank)
 	return code;
 }
 
-int link_fail(int code)
+int link_lost(void)
+{
+	int is_lost;
+
+	pthread_mutex_lock(&mpi.lock);
+	is_lost = mpi.failed.is_lost;
+	pthread_mutex_unlock(&mpi.lock);
+	return is_lost;
+}
+
+static int link_fail_by(int code, int is_lost)
 {
 	MPI_Request request;
 
 	pthread_mutex_lock(&mpi.lock);
 	if (mpi.started && !listen_once()) {
-		mpi.failed = (struct failure){.rank = mpi.rank, .code = code};
+		mpi.failed = (struct failure){.rank = mpi.rank, .code = code, .is_lost = is_lost};
 		memcpy(mpi.failed.text, err_text(), strnlen(err_text(), sizeof(mpi.failed.text) - 1));
 		heartbeat_tell(code, mpi.failed.text);
 		for (int r = 0; r < mpi.size; r++)
@@ -193,6 +204,11 @@ int link_fail(int code)
 	}
 	pthread_mutex_unlock(&mpi.lock);
 	return code;
+}
+
+int link_fail(int code)
+{
+	return link_fail_by(code, 0);
 }
 
 /* ---- links ---- */
@@ -356,12 +372,12 @@ static int exchange_lose_patience(
 	int rc = heartbeat_look();
 
 	if (rc)
-		return link_fail(rc);
+		return link_fail_by(rc, 1);
 	if (!patience_ns || waited_ns < patience_ns + mpi.rank * (int64_t)STAGGER_NS)
 		return 0;
 	rc = heartbeat_judge(
 	        link->what, exchange_peer(link, parts, part_count, count), waited_ns, patience_ns);
-	return rc ? link_fail(rc) : 0;
+	return rc ? link_fail_by(rc, 1) : 0;
 }
 
 /* Waits until everything is done, a rank failed (where that is minded), or `until_ns` (0: never). */
@@ -524,6 +540,11 @@ int link_exchange_last(struct link *link, const struct link_part *parts, int par
 int link_fail(int code)
 {
 	return code;
+}
+
+int link_lost(void)
+{
+	return 0;
 }
 
 int link_failure(int *rank)

@@ -215,7 +215,7 @@ static void verdicts_report(const struct verdict *all, world_report *report, voi
 /* Rank 0 hears what the others ended with, and all hear what stands: also if one of them says nothing. */
 static int farewell(struct verdict *own, world_report *report, void *context)
 {
-	int64_t timeout_ns = heartbeat_all_move() ? FAREWELL_NS : GONE_NS;
+	int64_t timeout_ns = heartbeat_all_move() && !link_lost() ? FAREWELL_NS : GONE_NS;
 	int rc;
 
 	if (!world.parts || !world.all || !world.last) { /* it failed at the start */
