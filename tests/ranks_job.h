@@ -94,7 +94,7 @@ static inline pid_t job_rank(int rank)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
-	char path[300], line[64], exe[400];
+	char path[300], line[64], of_hydra[64], exe[400];
 	pid_t found = 0;
 
 	assert_non_null(proc);
@@ -111,10 +111,11 @@ static inline pid_t job_rank(int rank)
 		if (readlink(path, exe, sizeof(exe) - 1) < 0 || strstr(exe, "mpirun") || strstr(exe, "orte"))
 			continue;
 		snprintf(line, sizeof(line), "OMPI_COMM_WORLD_RANK=%d", rank);
+		snprintf(of_hydra, sizeof(of_hydra), "PMI_RANK=%d", rank);
 		snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
 		f = fopen(path, "r");
 		while (f && !found && getdelim(&text, &cap, 0, f) > 0)
-			found = strcmp(text, line) ? 0 : pid;
+			found = strcmp(text, line) && strcmp(text, of_hydra) ? 0 : pid;
 		free(text);
 		if (f)
 			fclose(f);
