@@ -8,17 +8,16 @@
 #include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "tests/check.h"
+#include "tests/loaded_planes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <unistd.h>
 
 /* Loading by several threads: the same planes whoever reads what and wherever it goes, and the same error. */
 
-enum { THREADS = 4, TENSORS_MAX = 64 };
+enum { THREADS = 4 };
 
 /* A sanitizer makes every access slow. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -30,124 +29,6 @@ enum { VOCAB = 5003, REPEATS = 20, FAULT_STRIDE = 23 };
 static struct model *model;
 static struct pool *pool;
 static char *dir;
-static const enum plane_state format = PLANE_STATE_F32;
-
-/* ---- planes ---- */
-
-/* Planes of all tensors. What `hidden` says of an element has no address. */
-struct planes {
-	char *bytes[PLANE_COUNT][TENSORS_MAX];
-	int (*hidden)(int tensor, enum plane plane);
-	int64_t addressed, written;
-	atomic_int writers, crowd; /* threads inside of write, and whether there were ever two */
-};
-
-/* Finite, also as a pair; cheap, because it is asked for often. */
-static uint64_t value_of(enum plane plane, int tensor, int64_t index)
-{
-	uint64_t bits = ((uint64_t)index * PLANE_COUNT + (uint64_t)plane + ((uint64_t)tensor << 40) + 1) *
-	                UINT64_C(0x9e3779b97f4a7c15);
-
-	bits ^= bits >> 29;
-	return plane == PLANE_HI                 ? (bits & 0xbf7f) | 0x0100
-	       : plane_width(plane, format) == 2 ? bits & 0xffff
-	                                         : bits & 0xbf7fffff;
-}
-
-static void planes_open(struct planes *p, int (*hidden)(int tensor, enum plane plane))
-{
-	*p = (struct planes){.hidden = hidden};
-	for (int plane = 0; plane <= PLANE_V; plane++)
-		for (int t = 0; t < model->tensor_count; t++) {
-			p->bytes[plane][t] = mem_alloc((size_t)model->tensors[t].count,
-			        (size_t)plane_width((enum plane)plane, format));
-			assert_non_null(p->bytes[plane][t]);
-		}
-}
-
-static void planes_close(struct planes *p)
-{
-	for (int plane = 0; plane <= PLANE_V; plane++)
-		for (int t = 0; t < model->tensor_count; t++)
-			mem_free(p->bytes[plane][t]);
-}
-
-static char *place(struct planes *p, int tensor, enum plane plane, int64_t first, int64_t count)
-{
-	assert_true(tensor >= 0 && tensor < model->tensor_count && first >= 0 && count > 0 &&
-	            first + count <= model->tensors[tensor].count);
-	return p->bytes[plane][tensor] + first * plane_width(plane, format);
-}
-
-static int planes_write(
-        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
-{
-	struct planes *p = context;
-
-	assert_true(count <= PLANE_PIECE_COUNT);
-	if (atomic_fetch_add(&p->writers, 1))
-		atomic_store(&p->crowd, 1);
-	memcpy(place(p, tensor, plane, first, count), src, (size_t)(count * plane_width(plane, format)));
-	p->written += count;
-	atomic_fetch_sub(&p->writers, 1);
-	return 0;
-}
-
-static void *planes_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
-{
-	struct planes *p = context;
-
-	__atomic_add_fetch(&p->addressed, count, __ATOMIC_RELAXED);
-	return p->hidden && p->hidden(tensor, plane) ? NULL : place(p, tensor, plane, first, count);
-}
-
-static int planes_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
-{
-	(void)context;
-	for (int64_t i = 0; i < count; i++) {
-		uint64_t value = value_of(plane, tensor, first + i);
-
-		memcpy((char *)dst + i * plane_width(plane, format), &value,
-		        (size_t)plane_width(plane, format));
-	}
-	return 0;
-}
-
-static int hide_all(int tensor, enum plane plane)
-{
-	(void)tensor, (void)plane;
-	return 1;
-}
-
-static int hide_some(int tensor, enum plane plane)
-{
-	return (tensor + (int)plane) % 3 == 0;
-}
-
-static int (*const hiding[])(int tensor, enum plane plane) = {NULL, hide_all, hide_some};
-
-static struct plane_sink sink_of(struct planes *p, int is_zero)
-{
-	return (struct plane_sink){.context = p, .write = planes_write, .at = planes_at, .is_zero = is_zero};
-}
-
-/* Elements that differ from what was written to the files in that dtype. */
-static int64_t planes_differ(const struct planes *p, enum safetensors_dtype dtype)
-{
-	int64_t differ = 0;
-
-	for (int t = 0; t < model->tensor_count; t++)
-		for (int64_t i = 0; i < model->tensors[t].count; i++) {
-			uint16_t hi = (uint16_t)value_of(PLANE_HI, t, i);
-			int16_t lo = dtype == SAFETENSORS_BF16 ? 0 : (int16_t)value_of(PLANE_LO, t, i);
-			uint32_t bits = plane_join(hi, lo), got;
-
-			got = plane_join(((uint16_t *)p->bytes[PLANE_HI][t])[i],
-			        ((int16_t *)p->bytes[PLANE_LO][t])[i]);
-			differ += got != bits;
-		}
-	return differ;
-}
 
 /* ---- weights of a HuggingFace directory ---- */
 
@@ -186,7 +67,7 @@ static void weights_of_each_dtype(void **state)
 			struct planes p;
 			struct plane_sink sink = sink_of(&p, variant & 1);
 
-			planes_open(&p, hiding[variant / 4]);
+			planes_open(&p, model, hiding[variant / 4]);
 			check_ok(load_weights(path, &sink, NULL, 0, variant & 2 ? pool : NULL));
 			assert_int_equal(planes_differ(&p, dtypes[d]), 0);
 			assert_int_equal(atomic_load(&p.crowd), 0);
@@ -206,7 +87,7 @@ static void lo_becomes_zero(void **state)
 	struct plane_sink sink = sink_of(&p, 0);
 
 	(void)state;
-	planes_open(&p, hide_some);
+	planes_open(&p, model, hide_some);
 	for (int t = 0; t < model->tensor_count; t++)
 		memset(p.bytes[PLANE_LO][t], 0x77, (size_t)model->tensors[t].count * 2);
 	check_ok(load_weights(path, &sink, NULL, 0, pool));
@@ -242,7 +123,7 @@ static void each_rank_reads_its_ranges(void **state)
 		struct plane_sink sink = sink_of(&p, 1);
 		int64_t read = 0;
 
-		planes_open(&p, hide_some);
+		planes_open(&p, model, hide_some);
 		for (int rank = 0; rank < size; rank++) {
 			struct plane_range ranges[TENSORS_MAX];
 			int64_t count = share(ranges, rank, size);
@@ -310,7 +191,7 @@ static void the_first_error_wins(void **state)
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
-		planes_open(&p, hiding[i % 3]);
+		planes_open(&p, model, hiding[i % 3]);
 		check_fails(load_weights(path, &sink, NULL, 0, i ? pool : NULL), ERR_INPUT, wanted);
 		planes_close(&p);
 	}
@@ -330,7 +211,7 @@ static void fresh_weights(void **state)
 		int ranks = variant == 5 ? 3 : 1;
 		int64_t differ = 0;
 
-		planes_open(&p, hiding[variant / 2]);
+		planes_open(&p, model, hiding[variant / 2]);
 		for (int rank = 0; rank < ranks; rank++) {
 			struct plane_range ranges[TENSORS_MAX];
 			int64_t count = share(ranges, rank, ranks);
@@ -363,8 +244,8 @@ static char *checkpoint_make(const char *name)
 	        .step = 1,
 	        .model = model,
 	        .source = &source,
-	        .planes = planes_of(format),
-	        .state = format,
+	        .planes = planes_of(planes_format),
+	        .state = planes_format,
 	        .ranges = ranges,
 	        .training = json_object(),
 	        .world = {.size = 1}};
@@ -401,7 +282,7 @@ static int64_t checkpoint_differ(const struct planes *p)
 		for (int t = 0; t < model->tensor_count; t++)
 			for (int64_t i = 0; i < model->tensors[t].count; i++) {
 				uint64_t value = value_of((enum plane)plane, t, i);
-				size_t width = (size_t)plane_width((enum plane)plane, format);
+				size_t width = (size_t)plane_width((enum plane)plane, planes_format);
 
 				differ += !!memcmp(p->bytes[plane][t] + (size_t)i * width, &value, width);
 			}
@@ -417,7 +298,7 @@ static void checkpoints(void **state)
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
-		planes_open(&p, hiding[variant / 2]);
+		planes_open(&p, model, hiding[variant / 2]);
 		check_ok(load_checkpoint(path, &sink, NULL, 0, variant & 1 ? pool : NULL));
 		assert_int_equal(checkpoint_differ(&p), 0);
 		assert_int_equal(atomic_load(&p.crowd), 0);
@@ -427,7 +308,7 @@ static void checkpoints(void **state)
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
-		planes_open(&p, hide_some);
+		planes_open(&p, model, hide_some);
 		for (int rank = 0; rank < size; rank++) {
 			struct plane_range ranges[TENSORS_MAX];
 			int64_t count = share(ranges, rank, size);
@@ -463,7 +344,7 @@ static void the_first_damaged_block_is_named(void **state)
 		struct planes p;
 		struct plane_sink sink = sink_of(&p, 1);
 
-		planes_open(&p, hiding[i % 3]);
+		planes_open(&p, model, hiding[i % 3]);
 		check_fails(load_checkpoint(path, &sink, NULL, 0, i ? pool : NULL), ERR_INPUT, wanted);
 		planes_close(&p);
 	}
@@ -504,7 +385,7 @@ static void calls_fail_under_threads(void **state)
 				struct plane_sink sink = sink_of(&p, 1);
 				int code;
 
-				planes_open(&p, hide_some);
+				planes_open(&p, model, hide_some);
 				fault = (struct fault){n, answers[a], 0};
 				file_hook_set(fault_hook, &fault);
 				code = kind ? load_checkpoint(saved, &sink, NULL, 0, pool)
@@ -586,7 +467,7 @@ static void the_page_cache_is_left_as_it_was(void **state)
 	struct plane_sink sink = sink_of(&p, 1);
 
 	(void)state;
-	planes_open(&p, hide_some);
+	planes_open(&p, model, hide_some);
 	check_stays(path, load_weights, &sink);
 	check_stays(saved, load_checkpoint, &sink);
 	if (!cached_bytes(path, CACHE_DROP)) { /* a disk */

@@ -1,0 +1,138 @@
+/* Planes in memory that loading fills, and files' content as a function of tensor, plane and place, so that
+ * the two can be compared: written to by pieces or by address, as each element's `hidden` says. */
+#ifndef FERRY_TESTS_LOADED_PLANES_H
+#define FERRY_TESTS_LOADED_PLANES_H
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "checkpoint/load.h"
+#include "model/model.h"
+#include "tests/check.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { TENSORS_MAX = 64 };
+
+static const enum plane_state planes_format = PLANE_STATE_F32;
+
+/* Planes of all tensors. What `hidden` says of an element has no address. */
+struct planes {
+	const struct model *model;
+	char *bytes[PLANE_COUNT][TENSORS_MAX];
+	int (*hidden)(int tensor, enum plane plane);
+	int64_t addressed, written;
+	atomic_int writers, crowd; /* threads inside of write, and whether there were ever two */
+};
+
+/* Finite, also as a pair; cheap, because it is asked for often. */
+static inline uint64_t value_of(enum plane plane, int tensor, int64_t index)
+{
+	uint64_t bits = ((uint64_t)index * PLANE_COUNT + (uint64_t)plane + ((uint64_t)tensor << 40) + 1) *
+	                UINT64_C(0x9e3779b97f4a7c15);
+
+	bits ^= bits >> 29;
+	return plane == PLANE_HI                        ? (bits & 0xbf7f) | 0x0100
+	       : plane_width(plane, planes_format) == 2 ? bits & 0xffff
+	                                                : bits & 0xbf7fffff;
+}
+
+static inline void planes_open(
+        struct planes *p, const struct model *model, int (*hidden)(int tensor, enum plane plane))
+{
+	*p = (struct planes){.model = model, .hidden = hidden};
+	for (int plane = 0; plane <= PLANE_V; plane++)
+		for (int t = 0; t < model->tensor_count; t++) {
+			p->bytes[plane][t] = mem_alloc((size_t)model->tensors[t].count,
+			        (size_t)plane_width((enum plane)plane, planes_format));
+			assert_non_null(p->bytes[plane][t]);
+		}
+}
+
+static inline void planes_close(struct planes *p)
+{
+	for (int plane = 0; plane <= PLANE_V; plane++)
+		for (int t = 0; t < p->model->tensor_count; t++)
+			mem_free(p->bytes[plane][t]);
+}
+
+static inline char *place(struct planes *p, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	assert_true(tensor >= 0 && tensor < p->model->tensor_count && first >= 0 && count > 0 &&
+	            first + count <= p->model->tensors[tensor].count);
+	return p->bytes[plane][tensor] + first * plane_width(plane, planes_format);
+}
+
+static inline int planes_write(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	struct planes *p = context;
+
+	assert_true(count <= PLANE_PIECE_COUNT);
+	if (atomic_fetch_add(&p->writers, 1))
+		atomic_store(&p->crowd, 1);
+	memcpy(place(p, tensor, plane, first, count), src,
+	        (size_t)(count * plane_width(plane, planes_format)));
+	p->written += count;
+	atomic_fetch_sub(&p->writers, 1);
+	return 0;
+}
+
+static inline void *planes_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	struct planes *p = context;
+
+	__atomic_add_fetch(&p->addressed, count, __ATOMIC_RELAXED);
+	return p->hidden && p->hidden(tensor, plane) ? NULL : place(p, tensor, plane, first, count);
+}
+
+static inline int planes_read(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	(void)context;
+	for (int64_t i = 0; i < count; i++) {
+		uint64_t value = value_of(plane, tensor, first + i);
+
+		memcpy((char *)dst + i * plane_width(plane, planes_format), &value,
+		        (size_t)plane_width(plane, planes_format));
+	}
+	return 0;
+}
+
+static inline int hide_all(int tensor, enum plane plane)
+{
+	(void)tensor, (void)plane;
+	return 1;
+}
+
+static inline int hide_some(int tensor, enum plane plane)
+{
+	return (tensor + (int)plane) % 3 == 0;
+}
+
+static int (*const hiding[])(int tensor, enum plane plane) = {NULL, hide_all, hide_some};
+
+static inline struct plane_sink sink_of(struct planes *p, int is_zero)
+{
+	return (struct plane_sink){.context = p, .write = planes_write, .at = planes_at, .is_zero = is_zero};
+}
+
+/* Elements that differ from what was written to the files in that dtype. */
+static inline int64_t planes_differ(const struct planes *p, enum safetensors_dtype dtype)
+{
+	int64_t differ = 0;
+
+	for (int t = 0; t < p->model->tensor_count; t++)
+		for (int64_t i = 0; i < p->model->tensors[t].count; i++) {
+			uint16_t hi = (uint16_t)value_of(PLANE_HI, t, i);
+			int16_t lo = dtype == SAFETENSORS_BF16 ? 0 : (int16_t)value_of(PLANE_LO, t, i);
+			uint32_t bits = plane_join(hi, lo), got;
+
+			got = plane_join(((uint16_t *)p->bytes[PLANE_HI][t])[i],
+			        ((int16_t *)p->bytes[PLANE_LO][t])[i]);
+			differ += got != bits;
+		}
+	return differ;
+}
+
+#endif
