@@ -74,13 +74,13 @@ INLINE vf vf_size_from(vf x, vf least)
 	return _mm256_and_ps(x, _mm256_cmp_ps(vf_size(x), least, _CMP_NLT_UQ));
 }
 
-/* x, or +0 where it is subnormal or -0. */
+/* x, or +0 where it is subnormal or -0: sign makes 0 of what it finds beside a 0. */
 INLINE vf vf_normal(vf x)
 {
-	vi bits = _mm256_castps_si256(x), exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+	vi bits = _mm256_castps_si256(x);
 
 	return _mm256_castsi256_ps(
-	        _mm256_andnot_si256(_mm256_cmpeq_epi32(exponent, _mm256_setzero_si256()), bits));
+	        _mm256_sign_epi32(bits, _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000))));
 }
 
 INLINE vi vf_bits(vf x)
@@ -129,9 +129,7 @@ INLINE vh vh_and(vh x, vh y)
 
 INLINE vh vh_normal(vh x)
 {
-	vh exponent = _mm256_and_si256(x, _mm256_set1_epi16(0x7f80));
-
-	return _mm256_andnot_si256(_mm256_cmpeq_epi16(exponent, _mm256_setzero_si256()), x);
+	return _mm256_sign_epi16(x, _mm256_and_si256(x, _mm256_set1_epi16(0x7f80)));
 }
 
 /* As signed numbers. */
