@@ -137,17 +137,14 @@ static void print_reserve(const struct config *c, const struct device_reserve *r
 	print_row(c, what, reserve->bytes);
 }
 
-/* What vram_budget keeps on the device, and what that spares. */
+/* What vram_budget keeps on the device, and what need not be copied because of that. */
 static void print_resident(const struct session *s, const struct engine_memory *m)
 {
 	struct str text = {0};
 
 	fit_resident_text(&text, m, engine_units(s->engine));
-	if (text.data) {
-		if (m->spared_bytes)
-			print_row(s->config, "spared, each step", m->spared_bytes);
+	if (text.data)
 		cli_say(s->config, "on the device stay: %s\n", text.data);
-	}
 	str_free(&text);
 }
 

@@ -88,8 +88,6 @@ static void print_plan(const struct trainer *t)
 	fit_resident_text(&resident, &m, engine_units(s->engine));
 	if (!resident.data)
 		return;
-	if (m.spared_bytes)
-		print_bytes_row(t->config, "spared by what stays there", "copied", m.spared_bytes);
 	cli_say(t->config, "  what stays there: %s\n", resident.data);
 	str_free(&resident);
 }

@@ -26,21 +26,23 @@ static int ladder_next(int states, int most, int ahead)
 	return states < most && next > most ? most : next;
 }
 
-/* Budgets that count: so many for each doubling from the least that anything needs; and of these, those that
- * count wherever more memory betters nothing that binds. */
-enum { FINE = 1024, COARSE = 512 };
+/* A way to stream. What one more kept or resident takes is of where nothing else stays, and a first guess. */
+struct way {
+	int ahead, spills;
+	double kept_bytes, weight_bytes;
+};
 
 struct chooser {
 	struct choice *choice;
 	const struct engine_options *base;
 	const struct choice_limits *limits;
-	int64_t least_bytes;  /* of the device, of all candidates */
 	int64_t device_bytes; /* that may be taken now; 0: any */
 	struct device *meta;
 	int states, units, blocks; /* that may stay whole, as weights, and keep activations; 0: none may */
-	int most_plans;            /* after which no more are tried */
-	double kept_bytes, weight_bytes; /* what one more took last; 0: not known */
-	struct engine *engine;           /* of the last candidate that fit */
+	struct way ways[2 * AHEAD_COUNT];
+	int way_count;
+	int most_plans;        /* after which no more are tried */
+	struct engine *engine; /* of the last candidate that fit */
 	struct choice_candidate planned;
 };
 
@@ -170,13 +172,14 @@ static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 	       p->ahead == k->ahead && p->spills == k->spills;
 }
 
-/* Of one that fits. */
+/* Its step; of one that does not fit nothing is known. */
 static int candidate_judge(struct chooser *s, struct choice_candidate *k)
 {
 	struct engine_options o = candidate_options(s, k);
 	int rc = is_planned(s, k) ? 0 : candidate_plan(s, k);
 
-	if (!rc && engine_plan(s->engine, PLAN_TRAIN))
+	k->step_ms = k->bound_ms = 0;
+	if (!rc && fits(s, k) && engine_plan(s->engine, PLAN_TRAIN))
 		rc = step_simulate(k, s->engine, &o);
 	engine_close(s->engine);
 	s->engine = NULL;
@@ -209,38 +212,49 @@ static int count_guess(const struct chooser *s, const struct choice_candidate *f
 	return low + (more < 1 ? 1 : more < high - low ? (int)more : high - low - 1);
 }
 
-/* Raises *count, a number of *k that fits as it is, to the most that fits. Where one more took what the one
- * before did, to a hundredth, the next takes as much and is not tried. */
-static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double *one_bytes)
+/* Raises *count, a number of *k that fits as it is, to the most that fits; where one more takes what it does
+ * where nothing else stays, to a hundredth, the next is not tried. What is found depends on what fits alone,
+ * not on what was planned before: so it is the same whatever the whole budget is. */
+static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double one_bytes)
 {
 	struct choice_candidate fitting = *k;
 	int low = *count, high = most + 1, rc = 0;
 
 	for (int tried = 0; high - low > 1; tried++) {
-		int guess = count_guess(s, &fitting, low, high, *one_bytes, tried);
-		double known = *one_bytes;
+		int guess = count_guess(s, &fitting, low, high, one_bytes, tried);
+		double known_bytes = one_bytes;
 
 		*count = guess;
 		rc = candidate_plan(s, k);
 		if (rc)
 			break;
 		if (k->device_bytes > fitting.device_bytes)
-			*one_bytes = (double)(k->device_bytes - fitting.device_bytes) / (guess - low);
+			one_bytes = (double)(k->device_bytes - fitting.device_bytes) / (guess - low);
 		if (!fits(s, k)) {
 			high = guess;
 			continue;
 		}
 		fitting = *k;
 		low = guess;
-		if (fabs(known - *one_bytes) < 0.01 * known && room_bytes(s, k) < 0.99 * known)
+		if (fabs(known_bytes - one_bytes) < 0.01 * known_bytes &&
+		        room_bytes(s, k) < 0.99 * known_bytes)
 			break;
 	}
 	*k = fitting;
 	return rc;
 }
 
-/* With this many states: kept activations, then weights, fill what is left. Where all blocks keep theirs
- * nothing is left to leave. Its step is simulated; *fits is 0 where not even the states fit. */
+static const struct way *way_of(const struct chooser *s, const struct choice_candidate *k)
+{
+	const struct way *way = s->ways;
+
+	while (way->ahead != k->ahead || way->spills != k->spills)
+		way++;
+	return way;
+}
+
+/* With this many states: kept activations, then weights, fill what is left. Inputs leave where at least one
+ * block does not keep its activations. Its step is simulated; *fits is 0 where not even the states fit. */
 static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
 {
 	int rc = candidate_plan(s, k);
@@ -249,70 +263,81 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 	if (!*is_fitting)
 		return rc;
 	if (s->blocks)
-		rc = count_raise(s, k, &k->kept, s->blocks, &s->kept_bytes);
-	*is_fitting = !(k->spills && k->kept == s->blocks);
-	if (!rc && *is_fitting && s->units > k->states)
-		rc = count_raise(s, k, &k->weights, s->units - k->states, &s->weight_bytes);
-	return rc || !*is_fitting ? rc : candidate_judge(s, k);
+		rc = count_raise(s, k, &k->kept, s->blocks - k->spills, way_of(s, k)->kept_bytes);
+	if (!rc && s->units > k->states)
+		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
+	return rc ? rc : candidate_judge(s, k);
 }
 
-/* ---- budgets that count ---- */
+/* ---- what fills smaller budgets ---- */
 
-static int64_t step_bytes(const struct chooser *s, int step)
+/* What binds a step with fewer kept blocks than *k, whatever else fits: no less than where all weights stay.
+ */
+static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
 {
-	return (int64_t)((double)s->least_bytes * exp2((double)step / FINE));
+	struct choice_candidate all = *k;
+	struct engine_options o;
+	struct engine *engine = NULL;
+	int rc;
+
+	all.kept--;
+	all.weights = s->units - k->states;
+	o = candidate_options(s, &all);
+	rc = engine_open(&engine, &o);
+	if (!rc)
+		rc = step_simulate(&all, engine, &o);
+	s->choice->planned_count++;
+	engine_close(engine);
+	*bound_ms = all.bound_ms;
+	return rc;
 }
 
-/* The last that is within so many bytes; -1: none is. */
-static int step_within(const struct chooser *s, int64_t bytes)
+/* One block fewer keeps its activations, and as many weights stay as fit into what *k takes without any. */
+static int kept_lower(struct chooser *s, struct choice_candidate *k)
 {
-	int step = (int)(FINE * log2((double)bytes / (double)s->least_bytes)) + 1;
+	int64_t device_bytes = s->device_bytes;
+	int rc;
 
-	while (step >= 0 && step_bytes(s, step) > bytes)
-		step--;
-	return step;
+	k->weights = 0;
+	rc = candidate_plan(s, k);
+	s->device_bytes = k->device_bytes;
+	k->kept--;
+	if (!rc)
+		rc = candidate_plan(s, k);
+	if (s->device_bytes < k->device_bytes)
+		s->device_bytes = k->device_bytes;
+	if (!rc && s->units > k->states)
+		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
+	if (!rc)
+		rc = candidate_judge(s, k);
+	s->device_bytes = device_bytes;
+	return rc;
 }
 
-static int step_judge(struct chooser *s, struct choice_candidate *k, const struct choice_candidate *like,
-        int step, int *is_fitting)
+/* Downwards from what fills the budget, through all that fills smaller ones with this many states, but for
+ * what cannot be shorter than the best: weights that leave raise the bound, and so do blocks that no longer
+ * keep their activations, but for the weights that there is room for then. */
+static int fillings_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
 {
-	*k = (struct choice_candidate){.ahead = like->ahead, .spills = like->spills, .states = like->states};
-	s->device_bytes = step_bytes(s, step);
-	return states_fill(s, k, is_fitting);
-}
+	struct choice_candidate k = *most;
+	double bound_ms = k.bound_ms;
+	int rc = 0;
 
-/* From the most that fits, which was judged, down through the budgets that count, as long as something there
- * could be shorter than the best. A budget between two coarse ones counts where what binds its step binds it
- * less than at the coarse one below; and this is so whatever the whole budget is. */
-static int streaming_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
-{
-	struct choice_candidate k = *most, coarse = {0};
-	int step = step_within(s, s->limits->device_bytes), coarse_step = -1, is_fitting = 1, rc = 0;
-
-	while (!rc && is_fitting && k.bound_ms < *best_ms && s->choice->planned_count < s->most_plans) {
-		int counts = step % COARSE == 0, coarse_fits = 1;
-
-		if (!counts && coarse_step != step - step % COARSE) {
-			coarse_step = step - step % COARSE;
-			rc = step_judge(s, &coarse, most, coarse_step, &coarse_fits);
-			if (!coarse_fits)
-				coarse.bound_ms = INFINITY;
-		}
-		counts |= k.bound_ms < coarse.bound_ms * (1 - 1e-6);
-		if (!rc && counts) {
+	while (!rc && bound_ms < *best_ms && s->choice->planned_count < s->most_plans) {
+		if (k.step_ms > 0) {
 			rc = candidate_keep(s->choice, &k);
 			*best_ms = fmin(*best_ms, k.step_ms);
 		}
-		/* the next that has something else in it */
-		step = counts ? step - 1 : coarse_step;
-		while (counts && step >= 0 && step_bytes(s, step) >= k.device_bytes)
-			step--;
-		if (step < 0)
+		if (!rc && k.weights && k.bound_ms < *best_ms) {
+			k.weights--;
+			rc = candidate_judge(s, &k);
+		} else if (!rc && k.kept) {
+			rc = kept_bound(&bound_ms, s, &k);
+			if (!rc && bound_ms < *best_ms)
+				rc = kept_lower(s, &k);
+		} else {
 			break;
-		if (!rc && step == coarse_step && coarse_fits)
-			k = coarse;
-		else if (!rc)
-			rc = step_judge(s, &k, most, step, &is_fitting);
+		}
 	}
 	return rc;
 }
@@ -337,28 +362,44 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 	return 0;
 }
 
+/* What one more takes, of `most`. */
+static int one_find(double *one_bytes, struct chooser *s, const struct choice_candidate *without, int most,
+        struct choice_candidate with)
+{
+	int rc = most ? candidate_plan(s, &with) : 0;
+
+	*one_bytes = most && !rc ? (double)(with.device_bytes - without->device_bytes) / most : 0;
+	return rc;
+}
+
+static int way_find(struct chooser *s, int ahead, int spills)
+{
+	struct choice_candidate k = {.ahead = ahead, .spills = spills}, more = k;
+	struct way *way = &s->ways[s->way_count++];
+	int rc = candidate_plan(s, &k);
+
+	*way = (struct way){.ahead = ahead, .spills = spills};
+	more.kept = s->blocks;
+	if (!rc)
+		rc = one_find(&way->kept_bytes, s, &k, s->blocks, more);
+	more = k;
+	more.weights = s->units;
+	return rc ? rc : one_find(&way->weight_bytes, s, &k, s->units, more);
+}
+
 /* The ways to stream, and what each takes where nothing stays. */
-static int ways_find(
-        struct chooser *s, struct choice_candidate *ways, int *count, const struct choice_freedom *freedom)
+static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
 {
 	int rc = 0;
 
-	*count = 0;
 	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
-		for (int spills = 0; spills <= freedom->activations && !rc; spills++) {
-			struct choice_candidate *way = &ways[(*count)++];
-
-			*way = (struct choice_candidate){
-			        .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, .spills = spills};
-			rc = candidate_plan(s, way);
-			if (!s->least_bytes || way->device_bytes < s->least_bytes)
-				s->least_bytes = way->device_bytes;
-		}
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
+			rc = way_find(s, freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, spills);
 	return rc;
 }
 
 /* What fills the budget, one way to stream, beside each number of states on the ladder. */
-static int way_judge(struct chooser *s, struct choice *filled, const struct choice_candidate *way)
+static int way_judge(struct chooser *s, struct choice *filled, const struct way *way)
 {
 	int is_fitting = 1, rc = 0;
 
@@ -400,16 +441,13 @@ static int all_judge(struct chooser *s, double *best_ms)
 
 static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 {
-	struct choice_candidate ways[2 * AHEAD_COUNT];
 	struct choice filled = {0};
-	int count, rc = ways_find(s, ways, &count, freedom), walks = !s->base->policy.inference;
+	int rc = ways_find(s, freedom), walks = !s->base->policy.inference;
 	double best_ms = INFINITY;
 
 	walks &= freedom->smaller && s->limits->device_bytes > 0;
-	if (walks && s->least_bytes <= s->device_bytes)
-		s->device_bytes = step_bytes(s, step_within(s, s->device_bytes));
-	for (int i = 0; i < count && !rc; i++)
-		rc = way_judge(s, &filled, &ways[i]);
+	for (int i = 0; i < s->way_count && !rc; i++)
+		rc = way_judge(s, &filled, &s->ways[i]);
 	s->most_plans = 2 * s->choice->planned_count + 200;
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
@@ -417,7 +455,7 @@ static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 		rc = all_judge(s, &best_ms);
 	for (int i = 0; i < filled.count && !rc; i++)
 		rc = walks && s->choice->planned_count < s->most_plans
-		             ? streaming_walk(s, &filled.list[i], &best_ms)
+		             ? fillings_walk(s, &filled.list[i], &best_ms)
 		             : candidate_keep(s->choice, &filled.list[i]);
 	mem_free(filled.list);
 	return rc;

@@ -8,12 +8,14 @@
  * shortest step wins; among equals the one that crosses the link least.
  *
  * More that stays does not always make a step shorter, and what fills a larger budget need not contain what
- * filled a smaller one. So the fillings of smaller budgets are candidates, too: of budgets at fixed ratios to
- * the least that anything needs, the same whatever the budget is. Coarse ones always count; those between
- * count where what binds their step binds it less than at the coarse one below. Of all these, what cannot be
- * shorter than the best by the bound of its step is not tried. A budget thus has all candidates of a smaller
- * one, but where a bound is far from its step: then so many would have to be tried that a fixed number of
- * plans ends the search (docs/fit.md: one of about 1,300 budgets took 0.013 % longer than a smaller one).
+ * filled a smaller one. So whatever fills any smaller budget, down to the byte, is a candidate, too: with
+ * each number of states one weight fewer, then another, and with no weights one kept block fewer and as many
+ * weights as there is room for then. What fits depends on the budget alone, not on what was tried before; so
+ * a budget has all candidates of a smaller one, and none is left out but where the bound of its step, or of
+ * all that could come below it, is no shorter than the best step. A step within more memory is therefore
+ * never longer, but for the millionth within which the link decides, and but where bounds are so far from the
+ * steps (schedule=micro_batch_major of deep models) that a fixed share of plans beyond those that fill the
+ * budget ends the search.
  */
 #ifndef FERRY_OFFLOAD_CHOICE_H
 #define FERRY_OFFLOAD_CHOICE_H

@@ -3,10 +3,9 @@
 
 #include <string.h>
 
-enum {
-	PIECE_BYTES = 256 * 1024, /* of a throttled copy, between which it gives way to others */
-	SHORTEST_SLEEP_NS = 50000,
-};
+/* Of a throttled copy, as long as it may keep others off the link; each ends in a sleep, and a thread that
+ * wakes takes a core from those that compute. */
+enum { PIECE_NS = 20000000, SHORTEST_SLEEP_NS = 50000 };
 
 void cpu_poison(void *base, int64_t bytes)
 {
@@ -41,7 +40,7 @@ static void copy(
         struct cpu_device *device, enum cpu_direction direction, void *dst, const void *src, int64_t bytes)
 {
 	double gbps = device->options.host_copy_gbps;
-	int64_t start_ns, at_ns = 0;
+	int64_t start_ns, at_ns = 0, most_bytes = (int64_t)(gbps * PIECE_NS) + 1;
 
 	if (!(gbps > 0)) {
 		memcpy(dst, src, (size_t)bytes);
@@ -49,7 +48,7 @@ static void copy(
 	}
 	start_ns = clock_now_ns();
 	for (int64_t done = 0; done < bytes;) {
-		int64_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+		int64_t piece = bytes - done < most_bytes ? bytes - done : most_bytes;
 
 		memcpy((char *)dst + done, (const char *)src + done, (size_t)piece);
 		done += piece;
