@@ -107,7 +107,8 @@ static void print_offload(const struct trainer *t)
 	cli_say(t->config, count ? " in host memory" : "everything on the device");
 }
 
-static void print_head(const struct trainer *t)
+/* hosts: of several, which ranks each has; else NULL. */
+static void print_head(const struct trainer *t, const char *hosts)
 {
 	const struct session *s = &t->session;
 	const struct config *c = t->config;
@@ -129,6 +130,8 @@ static void print_head(const struct trainer *t)
 		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every unit\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
 		        engine_units(s->engine)->world_size);
+	if (hosts)
+		cli_say(c, "hosts    %s\n", hosts);
 	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows%s, %s compute, ",
 	        t->total_steps, c->per_device_train_batch_size, c->gradient_accumulation_steps,
 	        world_self()->size > 1 ? " on each rank" : "", config_text(c, "compute_dtype"));
@@ -388,12 +391,16 @@ static int dry_run_report(struct trainer *t)
 int cli_train(const struct config *c)
 {
 	struct trainer t = {.config = c, .saved_step = -1};
+	struct str hosts = {0};
 	int rc = trainer_open(&t);
 
+	if (!rc)
+		rc = ranks_hosts(&hosts);
 	if (!rc) {
-		print_head(&t);
+		print_head(&t, hosts.data);
 		print_plan(&t);
 	}
+	str_free(&hosts);
 	if (!rc)
 		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);
 	if (world_can_free(rc))

@@ -33,6 +33,9 @@ int ranks_check_inputs(
 /* How sharding_strategy shares out units among so many ranks, `here` of them on this host. ERR_INPUT. */
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here);
 
+/* Which ranks each host has, by its name; nothing where one has all. */
+int ranks_hosts(struct str *text);
+
 /* The ranges of tensors that this rank's shards hold, in the order of the table (mem_free). RANKS_WRITE: of
  * what several ranks hold, this one's part of the writing. */
 enum ranks_purpose { RANKS_READ, RANKS_WRITE };

@@ -222,6 +222,7 @@ round() # WHAT CODES LIMIT_MS
 # two hosts train as one does
 start max_steps=6 save_steps=0 >"$dir/said" 2>&1 || fail "training"
 grep -q "4 (2 on this host), HYBRID_SHARD" "$dir/said" || fail "the hosts are not told apart"
+grep -q "^hosts    $a: 0 to 1, $b: 2 to 3\$" "$dir/said" || fail "the hosts are not named"
 sed 's/.*"loss": *\([^,]*\),.*"grad_norm": *\([^,]*\),.*/\1 \2/' "$dir/out/metrics.jsonl" >"$dir/two"
 rm -rf "$dir/out"
 (
