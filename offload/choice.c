@@ -347,18 +347,17 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most,
 /* How many there are of what may stay. */
 static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 {
-	struct choice_candidate k = {.ahead = CHOICE_AHEAD_AS_SET};
-	struct engine_options o = candidate_options(s, &k);
-	struct engine *engine;
-	int rc = engine_open(&engine, &o);
+	const struct engine_options *o = s->base;
+	struct unit_map *map = NULL;
+	int rc = unit_map_open(&map, o->model, o->wrap, o->min_num_params, 0, 1);
 
 	if (rc)
 		return rc;
-	if (freedom->residency && plan_residency_is_open(&o.policy))
-		s->units = engine_units(engine)->unit_count;
-	s->states = o.policy.inference ? 0 : s->units;
-	s->blocks = freedom->activations ? (int)o.model->config.L : 0;
-	engine_close(engine);
+	if (freedom->residency && plan_residency_is_open(&o->policy))
+		s->units = map->unit_count;
+	s->states = o->policy.inference ? 0 : s->units;
+	s->blocks = freedom->activations ? (int)o->model->config.L : 0;
+	unit_map_close(map);
 	return 0;
 }
 
