@@ -11,19 +11,22 @@
 #include "offload/choice.h"
 #include "offload/simulate.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPUS_MAX = 1024, TOKENS = 4096 };
+enum { GPUS_MAX = 1024, TOKENS = 4096, THREADS_MAX = 8 };
 static const char default_models[] = "examples/models/llama-2-7b.json,examples/models/llama-2-70b.json,"
                                      "examples/models/llama-3.1-405b.json";
 
 struct scaling {
 	const struct config *config;
 	struct machine *machine;
-	struct pool *pool;
 	int64_t tokens;
+	int threads;
 	char strategy[32], offload[96], ranks_per_node[24]; /* as given; "" where it is to be chosen */
 	json_t *rows;
 	double first_rate; /* tokens a second and GPU of the model's first row that fits */
@@ -103,10 +106,11 @@ static int trial_plan(
 	return rc == ERR_FIT ? 0 : rc;
 }
 
-static int trial_run(struct trial *t, const struct scaling *s, struct model *model, const char *path)
+static int trial_run(
+        struct trial *t, const struct scaling *s, struct pool *pool, struct model *model, const char *path)
 {
-	struct session session = {.machine = s->machine, .model = model, .pool = s->pool};
-	struct device_options device = {.pool = s->pool};
+	struct session session = {.machine = s->machine, .model = model, .pool = pool};
+	struct device_options device = {.pool = pool};
 	struct engine_options o;
 	struct config c = {0};
 	int rc = trial_config(&c, t, s, path);
@@ -144,8 +148,8 @@ static int trial_is_hopeless(const struct trial *t, const struct trial *best, co
 }
 
 /* The fastest of what may be chosen; where none fits, the one that needs least of the device. */
-static int row_find(
-        struct trial *best, const struct scaling *s, struct model *model, const char *path, int gpus)
+static int row_find(struct trial *best, const struct scaling *s, struct pool *pool, struct model *model,
+        const char *path, int gpus)
 {
 	const char *strategies[] = {"FULL_SHARD", "HYBRID_SHARD"}, *offloads[] = {"off", "on"};
 	int strategy_count = gpus > machine_ranks_here(s->machine, gpus) ? 2 : 1, offload_count = 2, rc = 0;
@@ -165,7 +169,7 @@ static int row_find(
 
 			if (trial_is_hopeless(&t, best, model))
 				continue;
-			rc = trial_run(&t, s, model, path);
+			rc = trial_run(&t, s, pool, model, path);
 			if (!rc &&
 			        (t.fits ? !best->fits || t.step.step_ms < best->step.step_ms : !best->fits))
 				*best = t;
@@ -205,20 +209,57 @@ static int row_add(struct scaling *s, const struct trial *t, const char *path)
 	return rc ? err_set(ERR_NOMEM, "out of memory for a table") : 0;
 }
 
+/* The rows of a model, by several threads: each takes the next that nobody has. */
+struct rows {
+	const struct scaling *s;
+	struct model *model;
+	const char *path;
+	struct trial best[32]; /* of 1, 2, 4 ... GPUs */
+	int rc[32];
+	struct err why[32];
+	int count;
+	atomic_int next;
+};
+
+static void *rows_find(void *argument)
+{
+	struct rows *r = argument;
+	struct pool *pool = NULL;
+	int rc = pool_open(&pool, 1);
+
+	for (int i = atomic_fetch_add(&r->next, 1); i < r->count; i = atomic_fetch_add(&r->next, 1)) {
+		r->rc[i] = rc ? rc : row_find(&r->best[i], r->s, pool, r->model, r->path, 1 << i);
+		if (r->rc[i])
+			err_take(&r->why[i], r->rc[i]);
+	}
+	pool_close(pool);
+	return NULL;
+}
+
 static int model_scale(struct scaling *s, const char *path)
 {
 	int64_t most = s->config->bench_count ? s->config->bench_count : GPUS_MAX;
-	struct model *model = NULL;
-	int rc = model_open_path(&model, path);
+	pthread_t threads[THREADS_MAX];
+	struct rows r = {.s = s, .path = path};
+	int rc = model_open_path(&r.model, path), started = 0;
 
 	s->first_rate = 0;
-	for (int gpus = 1; gpus <= most && !rc; gpus *= 2) {
-		struct trial best;
-
-		rc = row_find(&best, s, model, path, gpus);
-		rc = rc ? rc : row_add(s, &best, path);
+	while (r.count < 31 && 1 << r.count <= most)
+		r.count++;
+	while (!rc && started < s->threads - 1 && !pthread_create(&threads[started], NULL, rows_find, &r))
+		started++;
+	if (!rc)
+		rows_find(&r);
+	while (started)
+		pthread_join(threads[--started], NULL);
+	for (int i = 0; i < r.count && !rc; i++) {
+		rc = r.rc[i];
+		if (rc)
+			err_give(&r.why[i]);
+		else
+			rc = row_add(s, &r.best[i], path);
 	}
-	model_close(model);
+	model_close(r.model);
 	return rc;
 }
 
@@ -237,6 +278,14 @@ static int models_scale(struct scaling *s)
 	               : rc;
 }
 
+static int threads_find(void)
+{
+	cpu_set_t allowed;
+	int count = sched_getaffinity(0, sizeof(allowed), &allowed) ? 1 : CPU_COUNT(&allowed);
+
+	return count < THREADS_MAX ? count : THREADS_MAX;
+}
+
 static void key_take(char *text, size_t text_bytes, const struct config *c, const char *key)
 {
 	snprintf(text, text_bytes, "%s", config_was_set(c, key) ? config_text(c, key) : "");
@@ -244,7 +293,8 @@ static void key_take(char *text, size_t text_bytes, const struct config *c, cons
 
 int bench_scaling(json_t **result, const struct config *config)
 {
-	struct scaling s = {.config = config, .tokens = TOKENS, .rows = json_array()};
+	struct scaling s = {
+	        .config = config, .tokens = TOKENS, .rows = json_array(), .threads = threads_find()};
 	int64_t begin_ns = clock_now_ns();
 	int rc = s.rows ? 0 : ERR_NOMEM;
 
@@ -263,8 +313,6 @@ int bench_scaling(json_t **result, const struct config *config)
 	if (!rc)
 		rc = machine_read(&s.machine, config->machine);
 	if (!rc)
-		rc = pool_open(&s.pool, 1);
-	if (!rc)
 		rc = models_scale(&s);
 	if (!rc)
 		*result = json_pack("{s:s,s:I,s:I,s:f,s:O}", "machine", s.machine->name, "gpus_of_a_node",
@@ -274,7 +322,6 @@ int bench_scaling(json_t **result, const struct config *config)
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a table");
 	json_decref(s.rows);
-	pool_close(s.pool);
 	machine_free(s.machine);
 	return rc;
 }
