@@ -102,9 +102,6 @@ static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	if (!fits(s, k)) {
 		engine_close(engine);
-		if (fits_device(s, k) &&
-		        (!s->choice->least.device_bytes || k->host_bytes < s->choice->least.host_bytes))
-			s->choice->least = *k;
 		return 0;
 	}
 	engine_close(s->engine);
@@ -253,6 +250,13 @@ static const struct way *way_of(const struct chooser *s, const struct choice_can
 	return way;
 }
 
+/* Of those that are tried within any limits of the host. */
+static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
+{
+	if (fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
+		f->least = *k;
+}
+
 /* With this many states: kept activations, then weights, fill what is left. Inputs leave where at least one
  * block does not keep its activations. Its step is simulated; *fits is 0 where not even the states fit. */
 static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
@@ -260,6 +264,8 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 	int rc = candidate_plan(s, k);
 
 	*is_fitting = !rc && fits(s, k);
+	if (!rc && !*is_fitting)
+		least_keep(s->choice, s, k);
 	if (!*is_fitting)
 		return rc;
 	if (s->blocks)
