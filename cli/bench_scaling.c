@@ -72,7 +72,7 @@ static int trial_plan(
 {
 	struct choice_freedom freedom = {.residency = o->world_size == 1, .activations = 1};
 	struct choice_limits limits = {
-	        .host_bytes = fit_host_limit(c, s->machine) / machine_ranks_here(s->machine, t->gpus),
+	        .host_bytes = fit_host_limit(c, s->machine, machine_ranks_here(s->machine, t->gpus)),
 	        .host_bytes_of = fit_host_bytes};
 	struct device_speed speed;
 	struct fit_device device;

@@ -4,6 +4,7 @@
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
 #include "cli/progress.h"
+#include "cli/sample.h"
 #include "cli/session.h"
 #include "cli/trace.h"
 
@@ -238,15 +239,13 @@ static int sizes_find(struct session *s, struct engine_options *o)
 		log_info("data=%s is not here: planning for rows of %" PRId64 " tokens", c->data, row_tokens);
 	if (c->data && file_kind_of(c->data) != FILE_NONE) {
 		rc = session_open_rows(s);
-		if (rc)
-			return rc;
-		o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
-		o->policy.rope_positions = s->train.limits.doc_tokens;
-		return 0;
+		return rc ? rc : sample_run_sizes(s, o);
 	}
 	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
+	if (c->eval_data || c->eval_split > 0)
+		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
 	o->policy.rope_positions = row_tokens;
-	return 0;
+	return sample_add_sizes(s, o);
 }
 
 static int estimate_only(const struct config *c)

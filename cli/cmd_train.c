@@ -147,28 +147,6 @@ static int64_t larger(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-static int sizes_find(struct trainer *t, struct engine_options *o)
-{
-	struct session *s = &t->session;
-	const struct config *c = t->config;
-	struct token_list prompt = {0};
-	int rc = 0;
-
-	o->policy.rope_positions = larger(s->train.limits.doc_tokens, s->eval.limits.doc_tokens);
-	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
-	if (s->eval.data)
-		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
-	if (c->sample_prompt) {
-		rc = sample_prompt_ids(s, &prompt, c->sample_prompt);
-		if (!rc) {
-			o->logits = (struct engine_sizes){prompt.count + c->max_new_tokens, 1};
-			o->policy.rope_positions = larger(o->policy.rope_positions, o->logits.max_tokens);
-		}
-		token_list_free(&prompt);
-	}
-	return rc;
-}
-
 static void schedule_set(struct trainer *t)
 {
 	const struct config *c = t->config;
@@ -223,7 +201,7 @@ static int engine_prepare(struct trainer *t)
 		return rc;
 	schedule_set(t);
 	session_engine_options(s, &o);
-	rc = sizes_find(t, &o);
+	rc = sample_run_sizes(s, &o);
 	if (!rc)
 		rc = session_open_engine(s, &o);
 	return rc ? rc : trace_prepare(t);

@@ -148,7 +148,7 @@ static const char *nearest_key(const char *name, enum verb verb)
 		int distance = config_name_distance(name, key->name);
 		int other = alias_distance(name, key->aliases);
 
-		if (!(key->verbs >> verb & 1))
+		if (!config_key_known(key, verb))
 			continue;
 		if (other < distance)
 			distance = other;
@@ -215,7 +215,7 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 	key = config_key_find(name);
 	if (key && is_null)
 		return 0;
-	if (key && !(key->verbs >> p->c->verb & 1) && !p->layer.file)
+	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
 		return err_set(ERR_INPUT, "%s is no key of ferry %s; \"ferry %s --help\" lists the keys",
 		        name, verb_name(p->c->verb), verb_name(p->c->verb));
 	if (key)

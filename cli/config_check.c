@@ -70,7 +70,7 @@ static int check_refused(const struct config *c)
 		const struct config_key *key = &config_keys[i];
 		const struct config_origin *origin = &c->origins[i];
 
-		if (!origin->refusal || !(key->verbs >> c->verb & 1))
+		if (!origin->refusal || !config_key_known(key, c->verb))
 			continue;
 		/* a template matters to chats only */
 		if (key->offset == offsetof(struct config, chat_template) &&
@@ -105,7 +105,7 @@ static int check_utf8(const struct config *c)
 
 static int check_train(const struct config *c)
 {
-	if (c->verb != VERB_TRAIN)
+	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
 		return 0;
 	if (c->max_steps == 0 || (c->max_steps < 0 && !(c->num_train_epochs > 0)))
 		return contradiction(c, c->max_steps == 0 ? "max_steps" : "num_train_epochs",

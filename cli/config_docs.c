@@ -109,7 +109,10 @@ void config_write_markdown(struct str *out)
 	             "rounded up. Later "
 	             "settings win: default, file, command\nline. Several files may be named. A file may "
 	             "hold keys of "
-	             "other verbs; on the command line they are an error, as\nis an unknown key anywhere.\n\n"
+	             "other verbs; on the command line they are an error, as\nis an unknown key anywhere. "
+	             "`plan` takes "
+	             "every key of `train`: where the column of verbs does not name it, the key changes "
+	             "nothing\nof a plan.\n\n"
 	             "| verb | does | needs |\n|---|---|---|\n");
 	for (int v = 0; v < VERB_COUNT; v++) {
 		if (!cli_command_of(v))
@@ -286,7 +289,7 @@ void config_write_completion(struct str *out)
 			continue;
 		str_printf(out, "\t%s) keys=\"", verb_infos[v].name);
 		for (int i = 0; i < config_key_count; i++)
-			if (config_keys[i].verbs >> v & 1)
+			if (config_key_known(&config_keys[i], v))
 				str_printf(out, "%s ", config_keys[i].name);
 		str_add(out, "\" ;;\n");
 	}

@@ -31,6 +31,11 @@ enum verb verb_find(const char *name, const char **nearest)
 
 /* ---- one key ---- */
 
+int config_key_known(const struct config_key *key, enum verb verb)
+{
+	return (key->verbs >> verb & 1) || (verb == VERB_PLAN && key->verbs >> VERB_TRAIN & 1);
+}
+
 /* Texts that were handed out, so that one message may hold several. */
 enum { SHOWN_COUNT = 8, SHOWN_BYTES = 1024 };
 
@@ -225,6 +230,23 @@ static void help_key(struct str *out, const struct config_key *key)
 	str_free(&text);
 }
 
+/* Taken, so that a command of train is one of plan with another verb. */
+static void help_train_keys(struct str *out)
+{
+	struct str names = {0};
+
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+
+		if (config_key_known(key, VERB_PLAN) && !(key->verbs >> VERB_PLAN & 1))
+			str_printf(&names, "%s%s", names.len_bytes ? ", " : "", key->name);
+	}
+	str_add(out, "\nas in train, without effect on a plan\n  ");
+	add_wrapped(out, names.data ? names.data : "", 2, 100);
+	out->broken |= names.broken;
+	str_free(&names);
+}
+
 void config_write_help(struct str *out, enum verb verb)
 {
 	const struct verb_info *info = &verb_infos[verb];
@@ -256,6 +278,8 @@ void config_write_help(struct str *out, enum verb verb)
 		}
 		help_key(out, key);
 	}
+	if (verb == VERB_PLAN)
+		help_train_keys(out);
 	str_add(out, "\nSteps are a whole number, or below 1 a fraction of the run. Counts take k, M, G; "
 	             "sizes KiB "
 	             "MiB GiB KB MB GB.\nLater settings win: default, file, command line.\n");

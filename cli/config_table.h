@@ -66,6 +66,9 @@ int config_name_equal(const char *a, const char *b);
 int config_name_in(const char *name, const char *list);     /* list separated by blanks, may be NULL */
 const struct config_key *config_key_find(const char *name); /* by name or alias; NULL = none */
 
+/* Whether the verb takes the key: plan takes what train takes, also what changes nothing of a plan. */
+int config_key_known(const struct config_key *key, enum verb verb);
+
 /* Distance of two names by insertions, deletions, changes and swaps of neighbours. */
 int config_name_distance(const char *a, const char *b);
 

@@ -185,7 +185,7 @@ int fit_spend(struct choice *choice, struct engine_options *o, const struct conf
         const struct fit_device *device, const struct machine *machine, int ranks_here)
 {
 	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
-	        .host_bytes = fit_host_limit(c, machine) / ranks_here,
+	        .host_bytes = fit_host_limit(c, machine, ranks_here),
 	        .host_bytes_of = fit_host_bytes,
 	        .device_is_host = !strcmp(device->name, "host")};
 	struct choice_freedom freedom;

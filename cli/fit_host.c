@@ -52,11 +52,20 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 	return err;
 }
 
-int64_t fit_host_limit(const struct config *c, const struct machine *machine)
+int64_t fit_host_limit(const struct config *c, const struct machine *machine, int ranks_here)
 {
+	struct topology *t;
+	int64_t bytes = 0;
+
 	if (c->ram_budget_bytes != CONFIG_AUTO)
-		return c->ram_budget_bytes;
-	return machine ? machine->host_memory_bytes - machine->host_reserve_bytes : 0;
+		return c->ram_budget_bytes / ranks_here;
+	if (machine)
+		return (machine->host_memory_bytes - machine->host_reserve_bytes) / ranks_here;
+	t = mem_alloc(1, sizeof(*t));
+	if (t && !topology_read(t))
+		bytes = (t->usable_bytes - t->usable_bytes / 64) / t->ranks.size;
+	mem_free(t);
+	return bytes;
 }
 
 /* ---- what would help ---- */

@@ -74,6 +74,7 @@ void plan_tables_parameters(const struct session *s)
 struct memory_parts {
 	int64_t device[PART_COUNT], host[PART_COUNT];
 	int64_t gap_bytes;  /* of placing, in the device's arena */
+	int64_t eval_bytes; /* what evaluation and samples take beyond a step */
 	int64_t save_bytes; /* on the host, for as long as a save runs */
 	int fullest;        /* operation */
 };
@@ -95,6 +96,7 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->gap_bytes -= m->device[i];
 	}
 	engine_get_memory(s->engine, &memory);
+	m->eval_bytes = memory.device_bytes - p->space_bytes[SPACE_DEVICE];
 	m->save_bytes = fit_save_bytes(&memory);
 	return rc;
 }
@@ -128,6 +130,8 @@ int plan_tables_memory(const struct session *s)
 	print_pair(s, "saving, beside a step", 0, m.save_bytes);
 	if (m.gap_bytes)
 		print_pair(s, "gaps of placing", m.gap_bytes, 0);
+	if (m.eval_bytes)
+		print_pair(s, "evaluation, beyond a step", m.eval_bytes, 0);
 	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
 	        p->op_count, plan_op_name(p->ops[m.fullest].kind));
 	return 0;
@@ -243,8 +247,9 @@ int plan_tables_json(json_t *object, const struct session *s)
 	for (int i = 0; i < MODEL_PART_COUNT; i++)
 		json_object_set_new(parameters, model_part_names[i], json_integer(count[i]));
 	memory = rc ? NULL
-	            : json_pack("{s:o,s:o,s:I}", "device", parts_json(m.device), "host", parts_json(m.host),
-	                      "device_gap_bytes", (json_int_t)m.gap_bytes);
+	            : json_pack("{s:o,s:o,s:I,s:I}", "device", parts_json(m.device), "host",
+	                      parts_json(m.host), "device_gap_bytes", (json_int_t)m.gap_bytes,
+	                      "device_eval_bytes", (json_int_t)m.eval_bytes);
 	if (memory)
 		json_object_set_new(
 		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));

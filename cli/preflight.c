@@ -149,14 +149,13 @@ static int check_resume(const struct config *c, const char *path)
 
 int preflight_check(const struct config *c)
 {
-	const char *resume = c->resume_from_checkpoint;
+	const char *resume = c->verb == VERB_TRAIN ? c->resume_from_checkpoint : NULL;
+	int plans_without_data = c->verb == VERB_PLAN && (!c->data || file_kind_of(c->data) == FILE_NONE);
 	int err = check_model(c);
 
-	if (!err)
-		err = c->verb == VERB_PLAN && file_kind_of(c->data ? c->data : "") == FILE_NONE
-		              ? 0 /* a plan does without */
-		              : check_path(c, "data", c->data, WANT_FILE);
-	if (!err)
+	if (!err && !plans_without_data)
+		err = check_path(c, "data", c->data, WANT_FILE);
+	if (!err && !plans_without_data)
 		err = check_path(c, "eval_data", c->eval_data, WANT_FILE);
 	if (!err)
 		err = check_path(c, "tokenizer", c->tokenizer, WANT_EITHER);
@@ -166,7 +165,7 @@ int preflight_check(const struct config *c)
 		err = check_path(c, "config", c->config_json, WANT_EITHER);
 	if (!err && strcmp(c->path ? c->path : "-", "-"))
 		err = check_path(c, "path", c->path, c->verb == VERB_TOKENIZE ? WANT_FILE : WANT_EITHER);
-	if (!err)
+	if (!err && c->verb == VERB_TRAIN)
 		err = check_new_file(c, "dump_gradients", c->dump_gradients);
 	if (!err)
 		err = check_new_file(c, "trace_file", c->trace_file);

@@ -1,6 +1,7 @@
 #include "cli/sample.h"
 
 #include "cli/ranks_load.h"
+#include "cli/setup.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -219,4 +220,40 @@ int sample_prompt_ids(struct session *s, struct token_list *ids, const char *pro
 
 	rc = world_agree(rc);
 	return rc ? rc : ranks_share_tokens(s->config, ids);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+int sample_add_sizes(struct session *s, struct engine_options *o)
+{
+	const struct config *c = s->config;
+	struct token_list prompt = {0};
+	int64_t tokens;
+	int rc = 0;
+
+	if (!c->sample_prompt)
+		return 0;
+	if (c->verb == VERB_PLAN && !s->tokenizer)
+		rc = setup_tokenizer(&s->tokenizer, c, SETUP_OPTIONAL);
+	tokens = (int64_t)strlen(c->sample_prompt) + 1;
+	if (!rc && (c->verb != VERB_PLAN || s->tokenizer)) {
+		rc = sample_prompt_ids(s, &prompt, c->sample_prompt);
+		tokens = prompt.count;
+	}
+	token_list_free(&prompt);
+	o->logits = (struct engine_sizes){tokens + c->max_new_tokens, 1};
+	o->policy.rope_positions = larger(o->policy.rope_positions, o->logits.max_tokens);
+	return rc;
+}
+
+int sample_run_sizes(struct session *s, struct engine_options *o)
+{
+	o->policy.rope_positions = larger(s->train.limits.doc_tokens, s->eval.limits.doc_tokens);
+	o->train = (struct engine_sizes){s->train.limits.tokens, s->train.limits.targets};
+	if (s->eval.data)
+		o->eval = (struct engine_sizes){s->eval.limits.tokens, s->eval.limits.targets};
+	return sample_add_sizes(s, o);
 }

@@ -17,6 +17,13 @@ enum sample_finish { SAMPLE_STOP, SAMPLE_LENGTH };
  * BOS. */
 int sample_prompt_ids(struct session *s, struct token_list *ids, const char *prompt);
 
+/* Adds sample_prompt, where there is one, and its continuation to the sizes of a run. A plan needs no
+ * tokenizer: each byte counts as a token then, which is at least as many. */
+int sample_add_sizes(struct session *s, struct engine_options *o);
+
+/* Sizes of a run over the rows that are open: training, evaluation, sample_prompt. */
+int sample_run_sizes(struct session *s, struct engine_options *o);
+
 /* Appends up to max_new_tokens ids. The engine must have been planned for logits of ids->count +
  * max_new_tokens tokens. Ends early at an id that ends a text (tokenizer's, or the model's). */
 int sample_continue(

@@ -343,6 +343,34 @@ static void test_table(void **state)
 	}
 }
 
+/* A command of train is one of plan with another verb; keys of other verbs are still refused. */
+static void test_plan_takes_keys_of_train(void **state)
+{
+	char args[200];
+	struct config c;
+
+	(void)state;
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		const char *value = *key->default_text ? key->default_text : "x";
+		int is_known = (key->verbs >> VERB_TRAIN & 1) || (key->verbs >> VERB_PLAN & 1), err;
+
+		snprintf(args, sizeof(args), "%s %s=%s", strcmp(key->name, "model") ? "model=m" : "",
+		        key->name, value);
+		err = parse(&c, VERB_PLAN, NULL, args);
+		if (!err)
+			err = config_check(&c);
+		if (is_known != !err)
+			fail_msg("plan %s: %d, %s", args, err, err ? message() : "");
+		config_free(&c);
+	}
+	assert_int_equal(parse(&c, VERB_PLAN, NULL, "model=m eval_steps=5"), 0);
+	check_fails(config_check(&c), ERR_INPUT, "set eval_data or eval_split");
+	config_free(&c);
+	check_fails(parse(&c, VERB_PLAN, NULL, "model=m lr=fast"), ERR_INPUT, "lr is \"fast\"");
+	config_free(&c);
+}
+
 /* config.yaml reads back to the same configuration, whatever was set. */
 static void test_yaml_round_trip(void **state)
 {
@@ -501,6 +529,7 @@ int main(void)
 	        cmocka_unit_test(test_checks),
 	        cmocka_unit_test(test_several_ranks),
 	        cmocka_unit_test(test_table),
+	        cmocka_unit_test(test_plan_takes_keys_of_train),
 	        cmocka_unit_test(test_yaml_round_trip),
 	        cmocka_unit_test(test_yaml_texts),
 	        cmocka_unit_test(test_where),

@@ -126,6 +126,75 @@ static void test_a_tight_budget_changes_how_units_stream(void **state)
 	assert_int_equal(plan_bytes(settings) <= least, 1);
 }
 
+/* The words of a run, planned: its own device bytes, also where evaluation takes more than a step. */
+static void test_a_command_of_train_is_planned(void **state)
+{
+	char words[3000];
+	json_t *plan, *memory;
+
+	(void)state;
+	remove_run("a");
+	snprintf(words, sizeof(words),
+	        "data=%s eval_data=%s per_device_eval_batch_size=23 eval_steps=2 output_dir=%s/a " SETTINGS
+	        "lr_scheduler_type=cosine warmup_steps=1 weight_decay=0.1 save_steps=2 save_total_limit=1 "
+	        "logging_steps=1 trace=1 check_replicas=2 dump_gradients=%s/gradients.safetensors",
+	        model.data, model.data, work_dir, work_dir);
+	assert_ferry(0, NULL, "train model=%s %s", model.dir, words);
+	assert_ferry_json(&plan, "plan model=%s %s --json", model.dir, words);
+	memory = json_object_get(plan, "memory");
+	assert_true(number_of(memory, "device_eval_bytes") > 0);
+	assert_int_equal(device_peak("a"), number_of(plan, "device_bytes"));
+	json_decref(plan);
+	assert_ferry(0, NULL, "plan %s/a/config.yaml", work_dir);
+	/* neither rows nor a tokenizer are here: as many of max_length, and a token for each byte */
+	assert_ferry_json(&plan,
+	        "plan model=%s/tiny.json data=gone.jsonl eval_data=gone.jsonl max_length=26 sample_prompt=hi "
+	        "max_new_tokens=90 per_device_eval_batch_size=4 --json",
+	        work_dir);
+	memory = json_object_get(plan, "memory");
+	assert_true(number_of(memory, "device_eval_bytes") >= 0);
+	json_decref(plan);
+}
+
+static int64_t epochs_plan_bytes(int epochs, int seed)
+{
+	int64_t bytes;
+	json_t *plan;
+
+	assert_ferry_json(&plan,
+	        "plan model=%s data=%s/plain.jsonl " PLANNED "num_train_epochs=%d seed=%d --json", model.dir,
+	        work_dir, epochs, seed);
+	bytes = number_of(plan, "device_bytes");
+	json_decref(plan);
+	return bytes;
+}
+
+/* The largest micro-batch of a run may be one that only a later shuffle makes. */
+static void test_later_shuffles_are_planned_for(void **state)
+{
+	struct str rows = {0};
+	int seed = 1;
+
+	(void)state;
+	for (int row = 0; row < 24;
+	        row++) { /* nothing is masked, batches are full: most tokens are most targets */
+		str_add(&rows, "{\"input_ids\":[1");
+		for (int i = 0; i < 2 + row; i++)
+			str_printf(&rows, ",%d", (row + i) % 64);
+		str_add(&rows, "]}\n");
+	}
+	write_file("plain.jsonl", "%s", rows.data);
+	str_free(&rows);
+	while (epochs_plan_bytes(1, seed) == epochs_plan_bytes(3, seed))
+		assert_true(seed++ < 20);
+	assert_ferry(0, NULL,
+	        "train model=%s data=%s/plain.jsonl output_dir=%s/a " PLANNED
+	        "num_train_epochs=3 seed=%d overwrite_output_dir=on",
+	        model.dir, work_dir, work_dir, seed);
+	assert_int_equal(device_peak("a"), epochs_plan_bytes(3, seed));
+	assert_true(epochs_plan_bytes(1, seed) < epochs_plan_bytes(3, seed));
+}
+
 static void test_a_checkpoint_knows_no_budget(void **state)
 {
 	int64_t least = plan_bytes(PLANNED), most = plan_bytes(PLANNED "cpu_offload=off");
@@ -217,6 +286,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_any_budget_changes_no_bit),
 	        cmocka_unit_test(test_a_tight_budget_changes_how_units_stream),
+	        cmocka_unit_test(test_a_command_of_train_is_planned),
+	        cmocka_unit_test(test_later_shuffles_are_planned_for),
 	        cmocka_unit_test(test_a_checkpoint_knows_no_budget),
 	        cmocka_unit_test(test_eval_keeps_weights_too),
 	        cmocka_unit_test(test_what_is_said_to_fit_fits),
