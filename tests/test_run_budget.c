@@ -3,9 +3,16 @@
  * to fit where a plan does not is true. */
 #include "tests/run_fixture.h"
 
+#include "host/topology.h"
+
 #include <inttypes.h>
 
 static struct run_model model;
+
+#define DEEP_CONFIG                                                                                          \
+	"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"           \
+	"\"num_hidden_layers\":12,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                      \
+	"\"max_position_embeddings\":128}"
 
 #define SETTINGS                                                                                             \
 	"learning_rate=1e-3 per_device_train_batch_size=4 gradient_accumulation_steps=2 max_steps=4 "        \
@@ -195,6 +202,34 @@ static void test_later_shuffles_are_planned_for(void **state)
 	assert_true(epochs_plan_bytes(1, seed) < epochs_plan_bytes(3, seed));
 }
 
+/* Where the device is the host, more vram_budget than there is memory keeps no more than there is. */
+static void test_a_choice_keeps_to_the_memory_there_is(void **state)
+{
+	struct topology *t = mem_alloc(1, sizeof(*t));
+	double tokens = 1 << 16, need, limit;
+	json_t *plan;
+
+	(void)state;
+	assert_non_null(t);
+	assert_int_equal(topology_read(t), 0);
+	limit = (double)t->usable_bytes / t->ranks.size;
+	mem_free(t);
+	write_file("deep.json", "%s", DEEP_CONFIG);
+	assert_ferry_json(
+	        &plan, "plan %s/deep.json max_length=%.0f activations=keep --json", work_dir, tokens);
+	need = (double)number_of(plan, "host_need_bytes");
+	json_decref(plan);
+	tokens *= 2 * limit / need; /* twice as much where all is kept */
+	assert_ferry_json(&plan,
+	        "plan %s/deep.json max_length=1024 per_device_train_batch_size=%.0f vram_budget=1000TB "
+	        "--json",
+	        work_dir, tokens / 1024);
+	assert_true(json_is_true(json_object_get(plan, "fits")));
+	need = (double)number_of(plan, "host_need_bytes");
+	assert_true(need < limit && need > limit / 2); /* and it is used */
+	json_decref(plan);
+}
+
 static void test_a_checkpoint_knows_no_budget(void **state)
 {
 	int64_t least = plan_bytes(PLANNED), most = plan_bytes(PLANNED "cpu_offload=off");
@@ -288,6 +323,7 @@ int main(void)
 	        cmocka_unit_test(test_a_tight_budget_changes_how_units_stream),
 	        cmocka_unit_test(test_a_command_of_train_is_planned),
 	        cmocka_unit_test(test_later_shuffles_are_planned_for),
+	        cmocka_unit_test(test_a_choice_keeps_to_the_memory_there_is),
 	        cmocka_unit_test(test_a_checkpoint_knows_no_budget),
 	        cmocka_unit_test(test_eval_keeps_weights_too),
 	        cmocka_unit_test(test_what_is_said_to_fit_fits),
