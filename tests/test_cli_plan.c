@@ -146,9 +146,9 @@ static double sum_of(const json_t *object)
 /* Nothing is left out of the tables, and nothing counted twice. */
 static void test_parts_make_the_whole(void **state)
 {
-	static const char *const rows[][2] = {{"h100-80-x8", ""},
+	static const char *const rows[][2] = {{"h100-80-x8", "prefetch_units=2"},
 	        {"h100-80-x8", "vram_budget=off activations=offload"},
-	        {"a100-80-x8", "gradient_accumulation_steps=2 schedule=micro_batch_major"},
+	        {"a100-80-x8", "gradient_accumulation_steps=2 schedule=micro_batch_major prefetch_units=2"},
 	        {"h200", "cpu_offload=off vram_budget=off"}};
 
 	(void)state;
@@ -368,6 +368,20 @@ static void test_large_models_fit(void **state)
 	}
 }
 
+/* Each of "a|b|c". */
+static int all_said(const char *parts)
+{
+	char part[200];
+
+	for (size_t len; *parts; parts += len + (parts[len] == '|')) {
+		len = strcspn(parts, "|");
+		snprintf(part, sizeof(part), "%.*s", (int)len, parts);
+		if (!strstr(ferry_said(), part))
+			return 0;
+	}
+	return 1;
+}
+
 /* Budgets that nothing can meet, and some that are no budgets. */
 static void test_budgets_that_are_too_small(void **state)
 {
@@ -384,10 +398,9 @@ static void test_budgets_that_are_too_small(void **state)
 	        {"vram_budget=3gb", 5, " bytes), with activations=offload"},
 	        {"vram_budget=5GiB activations=recompute prefetch_units=2", 5, "it fits, in 4."},
 	        {"ram_budget=0", 2, "ram_budget is \"0\", but must be at least 1"},
-	        {"ram_budget=1", 5, "the least found is "},
-	        {"ram_budget=1", 5, "with optimizer_state=8bit max_grad_norm=0 skip_nonfinite=off"},
-	        {"ram_budget=60GiB", 5, "it fits, in "},
-	        {"ram_budget=60GiB", 5, "with optimizer_state=8bit"},
+	        {"ram_budget=1", 5,
+	                "the least found is |with optimizer_state=8bit max_grad_norm=0 skip_nonfinite=off"},
+	        {"ram_budget=60GiB", 5, "it fits, in |with optimizer_state=8bit"},
 	        {"ram_budget=60GiB optimizer_state=8bit", 0, ""},
 	        {"vram_budget=5GiB", 0, ""},
 	};
@@ -397,7 +410,7 @@ static void test_budgets_that_are_too_small(void **state)
 		assert_ferry(rows[i].code, NULL,
 		        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 %s", models,
 		        machines, rows[i].settings);
-		if (!strstr(ferry_said(), rows[i].said))
+		if (!all_said(rows[i].said))
 			fail_msg("%s: \"%s\" is not in: %s", rows[i].settings, rows[i].said, ferry_said());
 	}
 	/* more than there is is what there is */

@@ -11,7 +11,7 @@ static struct run_model model;
 
 #define DEEP_CONFIG                                                                                          \
 	"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"           \
-	"\"num_hidden_layers\":12,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                      \
+	"\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
 	"\"max_position_embeddings\":128}"
 
 #define SETTINGS                                                                                             \
@@ -222,6 +222,7 @@ static void test_a_choice_keeps_to_the_memory_there_is(void **state)
 	tokens *= 2 * limit / need; /* twice as much where all is kept */
 	assert_ferry_json(&plan,
 	        "plan %s/deep.json max_length=1024 per_device_train_batch_size=%.0f vram_budget=1000TB "
+	        "prefetch_units=2 "
 	        "--json",
 	        work_dir, tokens / 1024);
 	assert_true(json_is_true(json_object_get(plan, "fits")));
