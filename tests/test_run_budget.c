@@ -222,8 +222,7 @@ static void test_a_choice_keeps_to_the_memory_there_is(void **state)
 	tokens *= 2 * limit / need; /* twice as much where all is kept */
 	assert_ferry_json(&plan,
 	        "plan %s/deep.json max_length=1024 per_device_train_batch_size=%.0f vram_budget=1000TB "
-	        "prefetch_units=2 "
-	        "--json",
+	        "cpu_offload=off --json",
 	        work_dir, tokens / 1024);
 	assert_true(json_is_true(json_object_get(plan, "fits")));
 	need = (double)number_of(plan, "host_need_bytes");
