@@ -54,7 +54,7 @@ void fit_host_text(struct str *out, const struct fit_host_found *found);
 int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const struct config *c);
 
 /* What each rank of a host may choose to take: of ram_budget or of the described machine; else of what this
- * process may take, less a 64th, as other programs take and leave memory meanwhile. 0: that cannot be read. */
+ * process may take, less a 64th, as other programs take and leave memory meanwhile. 0: it cannot be read. */
 int64_t fit_host_limit(const struct config *c, const struct machine *machine, int ranks_here);
 
 /* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of

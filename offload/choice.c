@@ -277,8 +277,8 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 
 /* ---- what fills smaller budgets ---- */
 
-/* What binds a step with fewer kept blocks than *k, whatever else fits: no less than where all weights stay.
- */
+/* What binds a step with fewer kept blocks than *k, whatever else fits: no less than where all weights
+ * stay. */
 static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
 {
 	struct choice_candidate all = *k;

@@ -202,32 +202,47 @@ static void test_later_shuffles_are_planned_for(void **state)
 	assert_true(epochs_plan_bytes(1, seed) < epochs_plan_bytes(3, seed));
 }
 
-/* Where the device is the host, more vram_budget than there is memory keeps no more than there is. */
-static void test_a_choice_keeps_to_the_memory_there_is(void **state)
+/* Whether twice the memory there is as budget is chosen from within the memory there is, and that is used.
+ * Other programs take and give back memory meanwhile. */
+static int keeps_to_memory(void)
 {
 	struct topology *t = mem_alloc(1, sizeof(*t));
 	double tokens = 1 << 16, need, limit;
+	struct str out = {0};
 	json_t *plan;
+	int fits, rc;
 
-	(void)state;
 	assert_non_null(t);
 	assert_int_equal(topology_read(t), 0);
 	limit = (double)t->usable_bytes / t->ranks.size;
 	mem_free(t);
-	write_file("deep.json", "%s", DEEP_CONFIG);
 	assert_ferry_json(
 	        &plan, "plan %s/deep.json max_length=%.0f activations=keep --json", work_dir, tokens);
 	need = (double)number_of(plan, "host_need_bytes");
 	json_decref(plan);
 	tokens *= 2 * limit / need; /* twice as much where all is kept */
-	assert_ferry_json(&plan,
+	rc = ferry_run(&out,
 	        "plan %s/deep.json max_length=1024 per_device_train_batch_size=%.0f vram_budget=1000TB "
 	        "cpu_offload=off --json",
 	        work_dir, tokens / 1024);
-	assert_true(json_is_true(json_object_get(plan, "fits")));
+	assert_int_equal(json_parse(&plan, "stdout", out.data, out.len_bytes), 0);
+	str_free(&out);
+	fits = !rc && json_is_true(json_object_get(plan, "fits"));
 	need = (double)number_of(plan, "host_need_bytes");
-	assert_true(need < limit && need > limit / 2); /* and it is used */
 	json_decref(plan);
+	return fits && need < limit && need > limit / 2;
+}
+
+/* Where the device is the host, more vram_budget than there is memory keeps no more than there is. */
+static void test_a_choice_keeps_to_the_memory_there_is(void **state)
+{
+	int keeps = 0;
+
+	(void)state;
+	write_file("deep.json", "%s", DEEP_CONFIG);
+	for (int i = 0; i < 10 && !keeps; i++)
+		keeps = keeps_to_memory();
+	assert_true(keeps);
 }
 
 static void test_a_checkpoint_knows_no_budget(void **state)
