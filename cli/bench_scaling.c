@@ -12,7 +12,6 @@
 #include "offload/simulate.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,14 +277,6 @@ static int models_scale(struct scaling *s)
 	               : rc;
 }
 
-static int threads_find(void)
-{
-	cpu_set_t allowed;
-	int count = sched_getaffinity(0, sizeof(allowed), &allowed) ? 1 : CPU_COUNT(&allowed);
-
-	return count < THREADS_MAX ? count : THREADS_MAX;
-}
-
 static void key_take(char *text, size_t text_bytes, const struct config *c, const char *key)
 {
 	snprintf(text, text_bytes, "%s", config_was_set(c, key) ? config_text(c, key) : "");
@@ -293,11 +284,11 @@ static void key_take(char *text, size_t text_bytes, const struct config *c, cons
 
 int bench_scaling(json_t **result, const struct config *config)
 {
-	struct scaling s = {
-	        .config = config, .tokens = TOKENS, .rows = json_array(), .threads = threads_find()};
+	struct scaling s = {.config = config, .tokens = TOKENS, .rows = json_array()};
 	int64_t begin_ns = clock_now_ns();
-	int rc = s.rows ? 0 : ERR_NOMEM;
+	int rc = s.rows ? 0 : ERR_NOMEM, threads = pool_default_threads();
 
+	s.threads = threads < THREADS_MAX ? threads : THREADS_MAX;
 	*result = NULL;
 	if (!rc && !config->machine)
 		rc = err_set(ERR_INPUT, "bench scaling: machine=FILE says of what kind the machines are "

@@ -87,11 +87,14 @@ static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buf
 {
 	int64_t from = *at;
 
-	for (; l->next<l->count && * at + b->bytes> l->items[l->next].offset; l->next++) {
+	while (l->next < l->count) {
 		const struct placed *x = &l->items[l->next];
 
+		if (x->offset >= *at + b->bytes)
+			break;
 		if (x->end > *at && x->first_op <= b->last_op && b->first_op <= x->last_op)
 			*at = x->end;
+		l->next++;
 	}
 	return *at > from;
 }

@@ -29,6 +29,26 @@ __attribute__((format(printf, 2, 3))) static inline void write_file(const char *
 	free(text);
 }
 
+/* A tiny Llama in work_dir/speaker that has the golden tokenizer of this repository. */
+static inline void speaker_make(void)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	char from[500], to[400];
+
+	snprintf(to, sizeof(to), "%s/words", work_dir);
+	assert_int_equal(file_make_dir(to), 0);
+	snprintf(from, sizeof(from), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
+	snprintf(to, sizeof(to), "%s/words/tokenizer.json", work_dir);
+	assert_int_equal(file_copy(from, to), 0);
+	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
+	write_file("words.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
+	        "\"tie_word_embeddings\":true}");
+	assert_ferry(0, NULL, "init config=%s/words.json tokenizer=%s/words output_dir=%s/speaker", work_dir,
+	        work_dir, work_dir);
+}
+
 /* `count` rows of 3 to 26 ids below 64; some labels are masked and some differ from their ids. */
 static inline void write_rows(const char *name, int count, uint64_t seed)
 {

@@ -153,25 +153,11 @@ static void test_damage(void **state)
 /* Rows that a tokenizer makes, samples, evaluation. */
 static void test_text(void **state)
 {
-	const char *source = getenv("FERRY_SOURCE");
-	char from[500], to[400];
-
 	(void)state;
-	snprintf(to, sizeof(to), "%s/words", work_dir);
-	assert_int_equal(file_make_dir(to), 0);
-	snprintf(from, sizeof(from), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
-	snprintf(to, sizeof(to), "%s/words/tokenizer.json", work_dir);
-	assert_int_equal(file_copy(from, to), 0);
-	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
-	write_file("words.json",
-	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":32,\"intermediate_size\":48,"
-	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
-	        "\"tie_word_embeddings\":true}");
+	speaker_make();
 	write_file("words.jsonl", "{\"instruction\":\"Say a.\",\"input\":\"\",\"output\":\"a\"}\n"
 	                          "{\"instruction\":\"Say b.\",\"input\":\"\",\"output\":\"b\"}\n"
 	                          "{\"instruction\":\"Say c.\",\"input\":\"\",\"output\":\"c\"}\n");
-	assert_ferry(0, NULL, "init config=%s/words.json tokenizer=%s/words output_dir=%s/speaker", work_dir,
-	        work_dir, work_dir);
 	assert_ranks(0, 2,
 	        "train model=%s/speaker data=%s/words.jsonl output_dir=%s/said max_steps=2 " SETTINGS
 	        "sample_prompt='Say a.' max_new_tokens=3 eval_split=1",

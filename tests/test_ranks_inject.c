@@ -402,24 +402,12 @@ static void test_not_finite(void **state)
 static void test_sample_not_finite(void **state)
 {
 	struct fault f = {.scenario = SAMPLES, .rank = 1, .what = CHILD_NAN, .how = CHILD_ONCE, .at = 32};
-	const char *source = getenv("FERRY_SOURCE");
-	char from[500], to[400], dir[sizeof(tiny.dir)];
+	char dir[sizeof(tiny.dir)];
 	struct ended e;
 
 	(void)state;
 	complaint_count = 0;
-	snprintf(to, sizeof(to), "%s/words", work_dir);
-	assert_int_equal(file_make_dir(to), 0);
-	snprintf(from, sizeof(from), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
-	snprintf(to, sizeof(to), "%s/words/tokenizer.json", work_dir);
-	assert_int_equal(file_copy(from, to), 0);
-	write_file("words/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
-	write_file("words.json",
-	        "{\"model_type\":\"llama\",\"vocab_size\":2000,\"hidden_size\":32,\"intermediate_size\":48,"
-	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
-	        "\"tie_word_embeddings\":true}");
-	assert_ferry(0, NULL, "init config=%s/words.json tokenizer=%s/words output_dir=%s/speaker", work_dir,
-	        work_dir, work_dir);
+	speaker_make();
 	memcpy(dir, tiny.dir, sizeof(dir));
 	snprintf(tiny.dir, sizeof(tiny.dir), "%s/speaker", work_dir);
 	job_run(&e, &f, "bad");
