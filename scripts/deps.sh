@@ -32,6 +32,13 @@ header() {
 	missing="$missing $package"
 }
 
+# library PACKAGE NAME: the linker finds it
+library() {
+	if ! echo 'int main(void) { return 0; }' | "$cc" -x c - -o /dev/null "-l$2" >/dev/null 2>&1; then
+		missing="$missing $1"
+	fi
+}
+
 look() {
 	missing=
 	tool build-essential "$cc"
@@ -42,6 +49,7 @@ look() {
 	tool pkg-config pkg-config pkgconf
 	header build-essential stdio.h
 	header libopenblas-dev cblas.h openblas/cblas.h
+	library libopenblas-dev openblas # cblas.h may be another BLAS's
 	header libdnnl-dev dnnl.h
 	header libjansson-dev jansson.h
 	header libyaml-dev yaml.h
