@@ -40,11 +40,11 @@ static void node_add(struct str *text, const struct store_placement *p)
 		str_printf(text, ", %.1f %% never touched", percent(f->absent_bytes, p->bytes));
 }
 
-static void nodes_report(const struct store *store, const struct pool *pool)
+static void nodes_report(const struct engine *engine, const struct pool *pool)
 {
 	struct store_placement nodes[POOL_NODES_MAX];
-	int count = store_get_placement(store, nodes, POOL_NODES_MAX);
-	int64_t near_count = 0, stolen_count = 0;
+	int count = store_get_placement(engine_store(engine), nodes, POOL_NODES_MAX);
+	int64_t near_count = 0, stolen_count = 0, right_bytes = 0, bytes = 0;
 	struct str text = {0};
 
 	for (int i = 0; i < count; i++) {
@@ -59,6 +59,15 @@ static void nodes_report(const struct store *store, const struct pool *pool)
 		log_info("planes by NUMA node: %s; %.1f %% of updates by threads of another node", text.data,
 		        percent(stolen_count, near_count + stolen_count));
 	str_free(&text);
+	count = stage_get_placement(engine_stage(engine), nodes, POOL_NODES_MAX);
+	for (int i = 0; i < count; i++) {
+		right_bytes += nodes[i].found.right_bytes;
+		bytes += nodes[i].bytes;
+	}
+	if (bytes)
+		log_info("gradients that return into a ring: %.1f %% to the node whose threads update from "
+		         "them",
+		        percent(right_bytes, bytes));
 }
 
 void store_report(const struct engine *engine, const struct pool *pool)
@@ -76,5 +85,5 @@ void store_report(const struct engine *engine, const struct pool *pool)
 		log_info("planes in host memory: %s, %.0f %% of it in huge pages", text.data,
 		        percent(huge_bytes, bytes));
 	str_free(&text);
-	nodes_report(store, pool);
+	nodes_report(engine, pool);
 }

@@ -171,7 +171,7 @@ int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes
 	else
 		pool_run(pool, node_first[1], touch, stretches);
 	mem_free(stretches);
-	return 0;
+	return run_count ? slab_touch(pool, base, first_bytes, bytes, NULL, 0) : 0;
 }
 
 /* ---- what came of it ---- */

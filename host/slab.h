@@ -37,9 +37,9 @@ int slab_map(void **base, int64_t bytes, const char *what);
 int slab_map_runs(void **base, int64_t bytes, const char *what, const struct slab_run *runs, int run_count);
 void slab_unmap(void *base, int64_t bytes); /* NULL is allowed */
 
-/* Touches all pages of [first_bytes, first_bytes + bytes), on all threads; with runs, only those of runs, and
- * each by threads of its node, which is what places it where binding is refused. Kernels before 5.14 leave
- * pages untouched. ERR_NOMEM. */
+/* Touches all pages of [first_bytes, first_bytes + bytes), on all threads; those of runs before the others,
+ * and each by threads of its node, which is what places it where binding is refused. Kernels before 5.14
+ * leave pages untouched. ERR_NOMEM. */
 int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes, const struct slab_run *runs,
         int run_count);
 

@@ -165,8 +165,7 @@ void engine_close(struct engine *e)
 	comm_close(e->dock.replicas);
 	snapshot_close(e->dock.snapshot);
 	store_close(e->dock.store);
-	if (e->dock.stage)
-		device_slab_close(e->options.device, e->dock.stage);
+	stage_close(e->dock.stage);
 	if (!dev_is_none(e->dock.arena))
 		device_arena_close(e->options.device);
 	plans_free(e);
@@ -277,6 +276,11 @@ const struct store *engine_store(const struct engine *e)
 	return e->dock.store;
 }
 
+const struct stage *engine_stage(const struct engine *e)
+{
+	return e->dock.stage;
+}
+
 static int comms_open(struct engine *e)
 {
 	struct comm_group shards, same;
@@ -291,7 +295,6 @@ int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
 	const struct plan *p = any_plan(e);
-	void *stage;
 	int rc = comms_open(e);
 
 	e->dock.device = device;
@@ -304,12 +307,10 @@ int engine_start(struct engine *e)
 	if (!rc)
 		rc = snapshot_open(&e->dock.snapshot, p, e->dock.store);
 	if (!rc)
-		rc = store_stage_open(
-		        &stage, device, e->space_bytes[SPACE_STAGE], e->options.crossing, e->options.pool);
-	if (!rc) {
-		e->dock.stage = stage;
+		rc = stage_open(&e->dock.stage, device, e->plans, ENGINE_PLANS, e->space_bytes[SPACE_STAGE],
+		        e->options.crossing, e->options.pool);
+	if (!rc)
 		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);
-	}
 	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
 		if (e->plans[kind])
 			rc = run_open(&e->runs[kind], e->plans[kind], &e->dock);

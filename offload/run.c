@@ -21,7 +21,7 @@ void *run_host_address(const struct run *r, int buffer)
 
 	if (b->space == SPACE_STORE)
 		return store_at(r->dock->store, (enum store_plane)b->plane, b->unit);
-	return r->dock->stage + b->offset;
+	return stage_base(r->dock->stage) + b->offset;
 }
 
 static dev_addr buffer_address(const struct run *r, int buffer)

@@ -10,6 +10,7 @@
 
 #include "host/pool.h"
 #include "offload/snapshot.h"
+#include "offload/stage.h"
 #include "optim/adamw.h"
 
 struct dock {
@@ -22,7 +23,7 @@ struct dock {
 	struct store *store;
 	struct snapshot *snapshot; /* UPDATEs of host planes ask it first */
 	dev_addr arena;
-	char *stage;
+	struct stage *stage;
 };
 
 /* One micro-batch of a step in host memory; arrays as struct device_batch. tokens 0: there is none. */

@@ -146,15 +146,6 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	return 0;
 }
 
-int store_stage_open(
-        void **stage, struct device *device, int64_t bytes, enum slab_kind crossing, const struct pool *pool)
-{
-	const struct slab_run whole = {.bytes = bytes, .os_index = pool_node_os_index(pool, 0)};
-
-	return device_slab_open_runs(
-	        device, stage, bytes, crossing, &whole, pool_node_count(pool) == 1 && whole.os_index >= 0);
-}
-
 void store_close(struct store *s)
 {
 	if (!s)

@@ -10,8 +10,7 @@
  * On a machine of several NUMA nodes each unit's shard is cut into one run of elements a node, as long as the
  * node has workers (store_node_range), the same in every plane, whatever its elements are. Each run's pages
  * are asked for on its node, and the cpu queue's work on those elements goes to the workers there
- * (run_work.c). Gradients that return into a ring of the stage are not placed; they are 2 of 26 bytes that an
- * update moves.
+ * (run_work.c). Gradients that return into a ring are placed by offload/stage.h.
  *
  * Source: the two-plane master is this program's (docs/numerics.md). Everything starts as zero.
  */
@@ -29,11 +28,6 @@ struct store;
 int store_open(struct store **store, struct device *device, const struct plan *plan, enum slab_kind crossing,
         struct pool *pool);
 void store_close(struct store *store);
-
-/* The stage beside it: on the pool's node where that is one of several, else round all of them. To be closed
- * by device_slab_close. ERR_NOMEM. */
-int store_stage_open(
-        void **stage, struct device *device, int64_t bytes, enum slab_kind crossing, const struct pool *pool);
 
 /* First byte of a unit's shard in a plane; NULL where the plan has it elsewhere or not at all. */
 void *store_at(const struct store *store, enum store_plane plane, int unit);
