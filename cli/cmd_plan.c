@@ -4,6 +4,7 @@
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/sample.h"
 #include "cli/session.h"
 #include "cli/trace.h"
@@ -16,8 +17,12 @@
 #include "offload/simulate.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { TIMELINE_COLUMNS = 96 };
+
+/* A step this near to the least that it could take needs no word more. */
+static const double BOUND_NEAR = 1.05;
 
 struct plan_figures {
 	struct engine_memory memory;
@@ -75,6 +80,32 @@ static int64_t disk_bytes(const struct session *s)
 	return bytes;
 }
 
+static json_t *waits_json(const struct plan_time *t)
+{
+	json_t *object = json_object();
+
+	for (int q = 0; q < QUEUE_COUNT; q++)
+		if (q != QUEUE_COMPUTE)
+			json_object_set_new(object, queue_name((enum queue_kind)q),
+			        json_real(1e-6 * (double)t->wait_ns[q]));
+	return object;
+}
+
+static json_t *reserves_json(const struct fit_device *f)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < f->reserve_count; i++)
+		json_array_append_new(list, json_pack("{s:s,s:I}", "name", f->reserves[i].name, "bytes",
+		                                    (json_int_t)f->reserves[i].bytes));
+	return list;
+}
+
+static double bound_ratio(const struct plan_figures *f)
+{
+	return f->step.step_ms / (1e-6 * (double)f->time.bound_ns);
+}
+
 static int print_json(const struct session *s, const struct plan_figures *f)
 {
 	const struct engine_memory *m = &f->memory;
@@ -113,6 +144,15 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	if (!f->fit.fits)
 		json_object_set_new(object, "host_least_bytes", json_integer(f->helps.bytes));
 	json_object_set_new(object, "world_size", json_integer(f->world_size));
+	json_object_set_new(object, "host_ranks", json_integer(ranks_of_host(s->config, s->machine)));
+	json_object_set_new(object, "model_type", json_string(s->model->config.model_type));
+	json_object_set_new(object, "machine", s->machine ? json_string(s->machine->name) : json_null());
+	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
+	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
+	json_object_set_new(object, "step_tokens", json_integer(f->step.tokens));
+	json_object_set_new(object, "bound_ratio", json_real(bound_ratio(f)));
+	json_object_set_new(object, "wait_ms", waits_json(&f->time));
+	json_object_set_new(object, "reserves", reserves_json(&s->fit));
 	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
 	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
@@ -149,15 +189,71 @@ static void print_resident(const struct session *s, const struct engine_memory *
 	str_free(&text);
 }
 
+static void print_ms(const struct config *c, const char *before, double ms, const char *after)
+{
+	struct str text = {0};
+
+	progress_ms(&text, ms);
+	cli_say(c, "%s%s%s", before, text.data ? text.data : "", after);
+	str_free(&text);
+}
+
+/* Where compute stands still, and for whom. */
+static void print_waits(const struct session *s, const struct plan_figures *f)
+{
+	const struct plan_policy *p = &s->asked.policy;
+	const struct config *c = s->config;
+	const char *what = "compute stands still, for";
+
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		if (f->time.wait_ns[q] * 1000 < f->time.end_ns - f->time.begin_ns)
+			continue;
+		cli_say(c, "%s %s", what, queue_name((enum queue_kind)q));
+		print_ms(c, " ", 1e-6 * (double)f->time.wait_ns[q], "");
+		what = ",";
+	}
+	if (*what == ',' && bound_ratio(f) > BOUND_NEAR)
+		cli_say(c, "; nearer to the least comes %s",
+		        p->order == MICRO_BATCH_MAJOR && p->micro_batches > 1 ? "schedule=layer_major"
+		                                                              : "a step of more tokens");
+	if (*what == ',')
+		cli_say(c, "\n");
+}
+
+static void print_time(const struct session *s, const struct plan_figures *f)
+{
+	const struct config *c = s->config;
+
+	cli_say(c, "a step on %s: ", s->machine ? s->machine->name : "a machine as assumed");
+	print_ms(c, "", f->step.step_ms, ", ");
+	cli_say(c, "%.0f tokens/s; of it busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		cli_say(c, " %s", queue_name((enum queue_kind)q));
+		print_ms(c, " ", f->step.queue_ms[q], "");
+	}
+	if (f->time.sent_ns) {
+		print_ms(c, "; collectives ", 1e-6 * (double)f->time.sent_ns, ", ");
+		print_ms(c, "", 1e-6 * (double)f->time.exposed_ns, " of it exposed");
+	}
+	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
+	print_ms(c, "at least it takes ", 1e-6 * (double)f->time.bound_ns, ", ");
+	cli_say(c, "bound by %s; this plan is within %.2f of that\n", f->time.binds, bound_ratio(f));
+	print_waits(s, f);
+}
+
 /* What needs no more than there is needs no more words. */
 static void print_verdict(const struct session *s, const struct plan_figures *f)
 {
+	int ranks = ranks_of_host(s->config, s->machine);
 	struct str need = {0}, limit = {0};
 
 	progress_bytes(&need, f->fit.need_bytes);
 	progress_bytes(&limit, f->fit.limit_bytes);
-	cli_say(s->config, "%s: %s of host memory, %s %s\n", f->fit.fits ? "fits" : "does not fit",
-	        need.data ? need.data : "", limit.data ? limit.data : "",
+	cli_say(s->config, "%s: %s of host memory%s", f->fit.fits ? "fits" : "does not fit",
+	        need.data ? need.data : "", !strcmp(s->fit.name, "host") ? ", that of the device in it" : "");
+	if (ranks > 1)
+		cli_say(s->config, ", of %d ranks", ranks);
+	cli_say(s->config, ", %s %s\n", limit.data ? limit.data : "",
 	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
 	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "may be taken here"
 	                                                                 : "is ram_budget");
@@ -205,18 +301,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 		return rc;
 	plan_tables_bus(s);
 	estimate_print(c, &f->estimate);
-	cli_say(c, "a step on %s: %.1f ms, %.0f tokens/s; of it busy:",
-	        s->machine ? s->machine->name : "a machine as assumed", f->step.step_ms,
-	        1e3 * (double)f->step.tokens / f->step.step_ms);
-	for (int q = 0; q < QUEUE_COUNT; q++)
-		cli_say(c, " %s %.1f ms", queue_name((enum queue_kind)q), f->step.queue_ms[q]);
-	if (f->time.sent_ns)
-		cli_say(c, "; collectives %.1f ms, %.1f ms of it exposed", 1e-6 * (double)f->time.sent_ns,
-		        1e-6 * (double)f->time.exposed_ns);
-	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
-	cli_say(c, "at least it takes %.1f ms, bound by %s; this plan is within %.2f of that\n",
-	        1e-6 * (double)f->time.bound_ns, f->time.binds,
-	        f->step.step_ms / (1e-6 * (double)f->time.bound_ns));
+	print_time(s, f);
 	print_verdict(s, f);
 	return 0;
 }
@@ -227,20 +312,16 @@ static int sizes_find(struct session *s, struct engine_options *o)
 	const struct config *c = s->config;
 	const struct model_config *m = &s->model->config;
 	int64_t row_tokens = c->max_length ? c->max_length : m->max_positions;
-	int rc;
 
+	if (s->train.data)
+		return sample_run_sizes(s, o);
 	if (m->learned_positions && row_tokens > m->max_positions) {
 		row_tokens = m->max_positions;
 		log_info("the model has learned %" PRId64 " positions: planning for rows of as many tokens",
 		        row_tokens);
 	}
-
-	if (c->data && file_kind_of(c->data) == FILE_NONE)
+	if (c->data)
 		log_info("data=%s is not here: planning for rows of %" PRId64 " tokens", c->data, row_tokens);
-	if (c->data && file_kind_of(c->data) != FILE_NONE) {
-		rc = session_open_rows(s);
-		return rc ? rc : sample_run_sizes(s, o);
-	}
 	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
 	if (c->eval_data || c->eval_split > 0)
 		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
@@ -292,6 +373,8 @@ int cli_plan(const struct config *c)
 	s.machine = machine;
 	if (!rc)
 		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
+	if (!rc && c->data && file_kind_of(c->data) != FILE_NONE)
+		rc = session_open_rows(&s);
 	if (!rc)
 		rc = session_open_device(&s, "meta");
 	if (rc)
@@ -299,10 +382,6 @@ int cli_plan(const struct config *c)
 	session_engine_options(&s, &o);
 	o.check_plans = c->explain; /* what is listed is proved, too */
 	estimate_of_model(&f.estimate, s.model);
-	if (c->world_size != CONFIG_AUTO)
-		o.world_size = (int)c->world_size;
-	else if (machine)
-		o.world_size = (int)machine_ranks_here(machine, CONFIG_AUTO);
 	f.world_size = o.world_size;
 	rc = sizes_find(&s, &o);
 	if (!rc)
@@ -319,7 +398,7 @@ int cli_plan(const struct config *c)
 		print_why(&s, c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &o);
 	if (!rc && !f.fit.fits)
-		rc = fit_host_search(&f.helps, c, &s.options, &s.fit, machine);
+		rc = fit_host_search(&f.helps, c, &s.asked, &s.fit, machine);
 	if (!rc && c->json)
 		rc = print_json(&s, &f);
 	else if (!rc)

@@ -3,6 +3,7 @@
 
 #include "cli/fit_search.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/speed.h"
 
 #include "base/err.h"
@@ -89,7 +90,7 @@ int fit_device_refuse(const struct fit_device *f, const struct config *c, const 
 {
 	struct str need = {0}, over = {0}, limit = {0}, least = {0};
 	struct fit_found found;
-	int rc = fit_search(&found, f->limit_bytes - f->reserve_bytes, c, base, f->name, machine);
+	int rc = fit_search(&found, c, base, f, machine);
 	int64_t need_bytes = found.before_bytes + f->reserve_bytes, bytes = found.bytes + f->reserve_bytes;
 
 	if (rc)
@@ -124,13 +125,12 @@ out:
 	return rc;
 }
 
-static void freedom_find(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
+void fit_freedom(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
 {
 	const struct plan_policy *p = &o->policy;
 
 	*f = (struct choice_freedom){
 	        .residency = 1,
-	        .smaller = 1,
 	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
 	        .ahead = c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
 	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
@@ -181,24 +181,55 @@ static int policy_share(struct plan_policy *p)
 	return 0;
 }
 
-int fit_spend(struct choice *choice, struct engine_options *o, const struct config *c,
-        const struct fit_device *device, const struct machine *machine, int ranks_here)
+int fit_spends(const struct config *c, int64_t device_budget_bytes)
 {
-	struct choice_limits limits = {.device_bytes = o->device_budget_bytes,
-	        .host_bytes = fit_host_limit(c, machine, ranks_here),
+	return c->vram_budget_bytes && (device_budget_bytes || c->ram_budget_bytes != CONFIG_AUTO);
+}
+
+static struct choice_limits limits_find(const struct engine_options *o, const struct config *c,
+        const struct fit_device *device, const struct machine *machine)
+{
+	return (struct choice_limits){.device_bytes = o->device_budget_bytes,
+	        .host_bytes = fit_host_limit(c, machine, ranks_of_host(c, machine)),
 	        .host_bytes_of = fit_host_bytes,
 	        .device_is_host = !strcmp(device->name, "host")};
+}
+
+static int choose(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct config *c, const struct fit_device *device, const struct machine *machine,
+        enum fit_thoroughness thoroughness)
+{
 	struct choice_freedom freedom;
 	struct device_speed speed;
+
+	fit_freedom(&freedom, c, o);
+	freedom.smaller = thoroughness == FIT_AS_A_RUN;
+	speed_find(&speed, c, machine, device->name, pool_worker_count(o->pool));
+	return choice_find(choice, o, limits, &freedom, &speed);
+}
+
+int fit_would_spend(struct choice *choice, struct engine_options *o, const struct config *c,
+        const struct fit_device *device, const struct machine *machine, enum fit_thoroughness thoroughness)
+{
+	struct choice_limits limits = limits_find(o, c, device, machine);
+
+	*choice = (struct choice){.best = -1};
+	return fit_spends(c, limits.device_bytes)
+	               ? choose(choice, o, &limits, c, device, machine, thoroughness)
+	               : 0;
+}
+
+int fit_spend(struct choice *choice, struct engine_options *o, const struct config *c,
+        const struct fit_device *device, const struct machine *machine)
+{
+	struct choice_limits limits = limits_find(o, c, device, machine);
 	int rc;
 
-	if (!c->vram_budget_bytes || (!limits.device_bytes && c->ram_budget_bytes == CONFIG_AUTO))
+	if (!fit_spends(c, limits.device_bytes))
 		return 0;
-	freedom_find(&freedom, c, o);
-	speed_find(&speed, c, machine, device->name, pool_worker_count(o->pool));
 	rc = limits_share(&limits);
 	if (!rc && !world_self()->rank)
-		rc = choice_find(choice, o, &limits, &freedom, &speed);
+		rc = choose(choice, o, &limits, c, device, machine, FIT_AS_A_RUN);
 	rc = world_agree(rc);
 	return rc ? rc : policy_share(&o->policy);
 }

@@ -35,17 +35,14 @@ int fit_host(struct fit *fit, const struct config *c, const struct engine_memory
 	if (!strcmp(device->name, "host"))
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;
-	if (machine) {
-		fit->need_bytes *= ranks_on_node(c, machine, c->world_size);
-		if (c->ram_budget_bytes == CONFIG_AUTO)
-			fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
+	fit->need_bytes *= ranks_of_host(c, machine);
+	if (machine && c->ram_budget_bytes == CONFIG_AUTO) {
+		fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
 	} else if (c->ram_budget_bytes == CONFIG_AUTO) {
 		t = mem_alloc(1, sizeof(*t));
 		err = t ? topology_read(t) : ERR_NOMEM;
-		if (!err) {
+		if (!err)
 			fit->limit_bytes = t->usable_bytes;
-			fit->need_bytes *= t->ranks.size; /* of this host, each of which needs as much */
-		}
 		mem_free(t);
 	}
 	fit->fits = fit->need_bytes <= fit->limit_bytes;
@@ -63,7 +60,7 @@ int64_t fit_host_limit(const struct config *c, const struct machine *machine, in
 		return (machine->host_memory_bytes - machine->host_reserve_bytes) / ranks_here;
 	t = mem_alloc(1, sizeof(*t));
 	if (t && !topology_read(t))
-		bytes = (t->usable_bytes - t->usable_bytes / 64) / t->ranks.size;
+		bytes = (t->usable_bytes - t->usable_bytes / 64) / ranks_here;
 	mem_free(t);
 	return bytes;
 }
@@ -95,9 +92,25 @@ static const char *const change_texts[CHANGES] = {
         [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
 };
 
-/* Makes the change; 0: it is so already, or of no use. */
-static int change_make(struct engine_options *o, enum change change)
+/* What is tried: keys that a choice heeds, and what they come to. */
+struct tried {
+	struct config config;
+	struct engine_options options;
+};
+
+/* Does the budget choose how far ahead units are fetched? */
+static int ahead_is_chosen(const struct tried *t)
 {
+	struct choice_freedom freedom;
+
+	fit_freedom(&freedom, &t->config, &t->options);
+	return fit_spends(&t->config, t->options.device_budget_bytes) && freedom.ahead;
+}
+
+/* Makes the change; 0: it is so already, or of no use. */
+static int change_make(struct tried *t, enum change change)
+{
+	struct engine_options *o = &t->options;
 	struct plan_policy *p = &o->policy;
 
 	switch (change) {
@@ -105,6 +118,7 @@ static int change_make(struct engine_options *o, enum change change)
 		if (p->activations != ACTIVATION_OFFLOAD)
 			return 0;
 		p->activations = ACTIVATION_RECOMPUTE;
+		t->config.activations = CONFIG_ACTIVATIONS_RECOMPUTE;
 		return 1;
 	case CHANGE_LAYER_MAJOR:
 		if (p->order == MICRO_LAYER_MAJOR || p->micro_batches == 1)
@@ -112,9 +126,10 @@ static int change_make(struct engine_options *o, enum change change)
 		p->order = MICRO_LAYER_MAJOR;
 		return 1;
 	case CHANGE_AHEAD:
-		if (p->prefetch_units == 1)
+		if (p->prefetch_units == 1 || ahead_is_chosen(t))
 			return 0;
 		p->prefetch_units = 1;
+		t->config.prefetch_units = 1;
 		return 1;
 	case CHANGE_COMPUTE_BF16:
 		if (p->compute_dtype == DTYPE_BF16)
@@ -156,15 +171,34 @@ struct host_search {
 	double best_ms;       /* 0: none fits yet */
 };
 
-static int changes_make(struct engine_options *o, unsigned changes, const struct host_search *s)
+static int changes_make(struct tried *t, unsigned changes, const struct host_search *s)
 {
-	*o = *s->base;
-	o->device = s->meta;
-	o->check_plans = 0;
+	t->config = *s->config; /* its texts stay the configuration's */
+	t->options = *s->base;
+	t->options.device = s->meta;
+	t->options.check_plans = 0;
 	for (int i = 0; i < CHANGES; i++)
-		if (changes & 1u << i && !change_make(o, (enum change)i))
+		if (changes & 1u << i && !change_make(t, (enum change)i))
 			return 0;
 	return 1;
+}
+
+/* What the host has to have for *t, its budgets spent; ERR_FIT where the device has no room. */
+static int tried_plan(struct engine **engine, struct fit *fit, struct tried *t, const struct host_search *s,
+        enum fit_thoroughness thoroughness)
+{
+	struct engine_memory memory;
+	struct choice choice;
+	int rc = fit_would_spend(&choice, &t->options, &t->config, s->device, s->machine, thoroughness);
+
+	choice_free(&choice);
+	*engine = NULL;
+	if (!rc)
+		rc = engine_open(engine, &t->options);
+	if (rc)
+		return rc;
+	engine_get_memory(*engine, &memory);
+	return fit_host(fit, &t->config, &memory, s->device, s->machine);
 }
 
 /* What the device has no room for is no help. */
@@ -172,32 +206,41 @@ static int changes_judge(struct host_search *s, unsigned changes)
 {
 	struct simulated step = {.step_ms = 1};
 	struct engine *engine = NULL;
-	struct engine_memory memory;
-	struct engine_options o;
+	struct tried t;
 	struct fit fit;
 	int rc;
 
-	if (!changes_make(&o, changes, s))
+	if (!changes_make(&t, changes, s))
 		return 0;
-	rc = engine_open(&engine, &o);
-	if (rc)
-		return rc == ERR_FIT ? 0 : rc;
-	engine_get_memory(engine, &memory);
-	rc = fit_host(&fit, s->config, &memory, s->device, s->machine);
+	rc = tried_plan(&engine, &fit, &t, s, FIT_ROUGHLY);
 	if (!rc && fit.need_bytes < s->found->least_bytes) {
 		s->found->least_bytes = fit.need_bytes;
 		s->least = changes;
 	}
 	if (!rc && fit.fits) {
 		rc = engine_start(engine);
-		if (!rc)
-			rc = simulate_step(&step, engine, &o, NULL);
+		if (!rc && !s->base->policy.inference)
+			rc = simulate_step(&step, engine, &t.options, NULL);
 		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms)) {
 			s->best_ms = step.step_ms;
 			s->best = changes;
-			s->found->bytes = fit.need_bytes;
 		}
 	}
+	engine_close(engine);
+	return rc == ERR_FIT ? 0 : rc;
+}
+
+/* What a run with the best takes. */
+static int best_measure(struct host_search *s)
+{
+	struct engine *engine;
+	struct tried t;
+	struct fit fit;
+	int rc;
+
+	changes_make(&t, s->best, s);
+	rc = tried_plan(&engine, &fit, &t, s, FIT_AS_A_RUN);
+	s->found->bytes = fit.need_bytes;
 	engine_close(engine);
 	return rc;
 }
@@ -214,11 +257,12 @@ static int bits_of(unsigned changes)
 /* All that are of use, at once. */
 static unsigned changes_most(const struct host_search *s)
 {
-	struct engine_options o = *s->base;
+	struct tried t;
 	unsigned changes = 0;
 
+	changes_make(&t, 0, s);
 	for (int i = 0; i < CHANGES; i++)
-		if (i != CHANGE_STATE_BF16 && change_make(&o, (enum change)i))
+		if (i != CHANGE_STATE_BF16 && change_make(&t, (enum change)i))
 			changes |= 1u << i;
 	return changes;
 }
@@ -236,7 +280,9 @@ static int changes_judge_most(struct host_search *s)
 		changes = s->least & ~(1u << i);
 		s->found->least_bytes = least + 1;
 		rc = changes_judge(s, changes);
-		s->found->least_bytes = least;
+		if (s->found->least_bytes > least)
+			s->found->least_bytes = least;
+		least = s->found->least_bytes;
 	}
 	return rc;
 }
@@ -278,6 +324,8 @@ int fit_host_search(struct fit_host_found *found, const struct config *c, const 
 	else if (!rc)
 		rc = changes_judge_all(&s);
 	found->fits = s.best_ms > 0;
+	if (!rc && found->fits)
+		rc = best_measure(&s);
 	if (!found->fits)
 		found->bytes = found->least_bytes;
 	if (!rc) {

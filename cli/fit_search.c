@@ -8,6 +8,7 @@
 #include "offload/simulate.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* What of a run is changed on trial. Values are in the order of how much they change; 0 leaves it as it is.
  */
@@ -28,9 +29,13 @@ struct search {
 	int64_t limit_bytes;
 	const struct config *config;
 	const struct engine_options *base;
+	const struct fit_device *device;
+	const struct machine *machine;
 	struct device *meta;
 	struct trial best;
 	double best_ms; /* 0: none fits yet */
+	/* 1: what a budget chooses by itself wherever keys do not say otherwise */
+	int keeping_is_chosen, ahead_is_chosen;
 };
 
 static int trains(const struct config *c)
@@ -243,6 +248,94 @@ static int sizes_raise(struct search *s)
 	return rc;
 }
 
+/* ---- what a budget chooses ---- */
+
+static void choices_find(struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+	int spends = fit_spends(s->config, s->limit_bytes ? s->limit_bytes : -1); /* none is no limit */
+
+	s->keeping_is_chosen = spends && !p->inference;
+	s->ahead_is_chosen = spends && p->forward_prefetch &&
+	                     (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE);
+}
+
+/* The keys that a trial leaves to the budget. */
+static void trial_config(struct config *c, const struct trial *t, const struct search *s)
+{
+	*c = *s->config; /* its texts stay the configuration's */
+	if (t->keeping != KEEPING_AS_IT_IS && s->keeping_is_chosen)
+		c->activations = CONFIG_ACTIVATIONS_AUTO;
+	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen)
+		c->prefetch_units = CONFIG_AUTO;
+}
+
+/* A run with it spends its budget: *spent is what it comes to, step_ms INFINITY where it does not fit. */
+static int trial_spend(struct choice_candidate *spent, const struct trial *t, const struct search *s,
+        enum fit_thoroughness thoroughness)
+{
+	struct engine_options o;
+	struct choice choice;
+	struct config c;
+	int rc;
+
+	trial_config(&c, t, s);
+	trial_options(&o, t, s);
+	if (s->keeping_is_chosen && c.activations == CONFIG_ACTIVATIONS_AUTO)
+		o.policy.activations = ACTIVATION_RECOMPUTE;
+	if (s->ahead_is_chosen && c.prefetch_units == CONFIG_AUTO)
+		o.policy.prefetch_units = PREFETCH_UNITS;
+	o.device_budget_bytes = s->limit_bytes;
+	rc = fit_would_spend(&choice, &o, &c, s->device, s->machine, thoroughness);
+	*spent = (struct choice_candidate){.step_ms = INFINITY};
+	if (!rc && choice.best >= 0)
+		*spent = choice.list[choice.best];
+	choice_free(&choice);
+	return rc;
+}
+
+/* Its step with the budget spent, in place of the best where that is longer. */
+static int trial_spend_better(double *best_ms, struct search *s, const struct trial *t)
+{
+	struct choice_candidate spent;
+	int rc = trial_spend(&spent, t, s, FIT_ROUGHLY);
+
+	if (!rc && (spent.step_ms < 0.995 * *best_ms ||
+	                   (spent.step_ms < 1.005 * *best_ms && change_count(t) < change_count(&s->best)))) {
+		s->best = *t;
+		*best_ms = spent.step_ms;
+	}
+	return rc;
+}
+
+/* Of what fits, at the sizes of the best: the shortest step with the budget spent. What the budget chooses by
+ * itself is set free where a key held it. */
+static int best_spend(struct search *s)
+{
+	int free_keeping = s->keeping_is_chosen && s->config->activations != CONFIG_ACTIVATIONS_AUTO,
+	    free_ahead = s->ahead_is_chosen && s->config->prefetch_units != CONFIG_AUTO, rc = 0;
+	struct choice_candidate spent;
+	struct trial t = s->best;
+	double best_ms = INFINITY;
+
+	for (int i = 0; i < 16 && !rc; i++) {
+		t.offload_on = i & 1;
+		t.wrap_size = i >> 1 & 1;
+		t.keeping = i & 4 ? KEEPING_INPUTS : KEEPING_AS_IT_IS;
+		t.ahead = i & 8 ? AHEAD_ONE : AHEAD_AS_IT_IS;
+		if ((i & 4 && !free_keeping) || (i & 8 && !free_ahead) ||
+		        (i & 1 && !trial_changes(&(struct trial){.offload_on = 1}, s)) ||
+		        (i & 2 && !trial_changes(&(struct trial){.wrap_size = 1}, s)))
+			continue;
+		rc = trial_spend_better(&best_ms, s, &t);
+	}
+	if (!rc && isfinite(best_ms))
+		rc = trial_spend(&spent, &s->best, s, FIT_AS_A_RUN);
+	if (!rc && isfinite(best_ms))
+		s->found->bytes = spent.device_bytes;
+	return rc;
+}
+
 static void settings_text(struct str *out, const struct search *s)
 {
 	const struct trial *t = &s->best;
@@ -250,14 +343,18 @@ static void settings_text(struct str *out, const struct search *s)
 
 	if (t->offload_on)
 		str_printf(out, " cpu_offload=on");
-	if (t->keeping != KEEPING_AS_IT_IS)
+	if (t->keeping != KEEPING_AS_IT_IS && !s->keeping_is_chosen)
 		str_printf(out, " activations=%s", t->keeping == KEEPING_INPUTS ? "recompute" : "offload");
-	if (t->ahead == AHEAD_ONE)
+	else if (t->keeping != KEEPING_AS_IT_IS && c->activations != CONFIG_ACTIVATIONS_AUTO)
+		str_printf(out, " activations=auto");
+	if (t->ahead == AHEAD_ONE && !s->ahead_is_chosen)
 		str_printf(out, " prefetch_units=1");
-	if (t->ahead == AHEAD_NOTHING)
+	if (t->ahead == AHEAD_NOTHING && !s->ahead_is_chosen)
 		str_printf(out, " forward_prefetch=off");
-	if (t->ahead == AHEAD_NOTHING && trains(c))
+	if (t->ahead == AHEAD_NOTHING && !s->ahead_is_chosen && trains(c))
 		str_printf(out, " backward_prefetch=NO_PREFETCH");
+	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen && c->prefetch_units != CONFIG_AUTO)
+		str_printf(out, " prefetch_units=auto");
 	if (t->wrap_size)
 		str_printf(out, " wrap_policy=size min_num_params=%d", WRAP_MIN_PARAMS);
 	if (t->batch_divisor > 1)
@@ -273,20 +370,42 @@ static void settings_text(struct str *out, const struct search *s)
 		        divided(s->base->policy.rope_positions, t->length_divisor));
 }
 
-int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
-        const struct engine_options *base, const char *device_name, const struct machine *machine)
+/* The least that the budget could choose, no key changed. */
+static int chosen_judge(struct search *s)
 {
+	struct trial t = s->best;
+
+	if (s->keeping_is_chosen && s->config->activations == CONFIG_ACTIVATIONS_AUTO)
+		t.keeping = KEEPING_NOTHING;
+	if (s->ahead_is_chosen && s->config->prefetch_units == CONFIG_AUTO)
+		t.ahead = AHEAD_NOTHING;
+	return t.keeping || t.ahead ? trial_judge(s, &t) : 0;
+}
+
+int fit_search(struct fit_found *found, const struct config *c, const struct engine_options *base,
+        const struct fit_device *device, const struct machine *machine)
+{
+	int64_t limit_bytes = device->limit_bytes - device->reserve_bytes;
 	struct trial t = {.batch_divisor = 1, .eval_divisor = 1, .length_divisor = 1};
-	struct search s = {.found = found, .limit_bytes = limit_bytes, .config = c, .base = base, .best = t};
+	struct search s = {.found = found,
+	        .limit_bytes = limit_bytes,
+	        .config = c,
+	        .base = base,
+	        .device = device,
+	        .machine = machine,
+	        .best = t};
 	struct device_options o = {.pool = base->pool};
 	int rc;
 
 	*found = (struct fit_found){.bytes = INT64_MAX};
 	o.node_ranks = ranks_on_node(c, machine, c->world_size);
-	speed_find(&o.speed, c, machine, device_name, pool_worker_count(base->pool));
+	speed_find(&o.speed, c, machine, device->name, pool_worker_count(base->pool));
 	rc = device_open(&s.meta, "meta", &o);
+	choices_find(&s);
 	if (!rc)
 		rc = trial_judge(&s, &t);
+	if (!rc)
+		rc = chosen_judge(&s);
 	found->before_bytes = found->bytes;
 	do {
 		if (!rc)
@@ -294,6 +413,8 @@ int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config
 	} while (!rc && !s.best_ms && sizes_lower(&t, &s));
 	if (!rc && s.best_ms)
 		rc = sizes_raise(&s);
+	if (!rc && s.best_ms && fit_spends(c, limit_bytes) && trains(c))
+		rc = best_spend(&s);
 	if (!rc) {
 		settings_text(&found->settings, &s);
 		rc = str_check(&found->settings);

@@ -8,10 +8,7 @@
 #ifndef FERRY_CLI_FIT_SEARCH_H
 #define FERRY_CLI_FIT_SEARCH_H
 
-#include "base/str.h"
-#include "cli/config.h"
-#include "cli/machine.h"
-#include "offload/engine.h"
+#include "cli/fit.h"
 
 struct fit_found {
 	int64_t before_bytes; /* of the arena, as things are */
@@ -19,8 +16,9 @@ struct fit_found {
 	struct str settings;  /* " key=value key=value"; str_free */
 };
 
-/* limit_bytes: for the arena. Steps are of the machine that cli/speed.h says. ERR_NOMEM. */
-int fit_search(struct fit_found *found, int64_t limit_bytes, const struct config *c,
-        const struct engine_options *base, const char *device_name, const struct machine *machine);
+/* Within what the device has beside its reserves. Steps are of the machine that cli/speed.h says. ERR_NOMEM.
+ */
+int fit_search(struct fit_found *found, const struct config *c, const struct engine_options *base,
+        const struct fit_device *device, const struct machine *machine);
 
 #endif

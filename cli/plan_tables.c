@@ -171,18 +171,20 @@ static void bus_find(struct bus_figures *f, const struct session *s)
 void plan_tables_bus(const struct session *s)
 {
 	struct bus_figures f;
-	struct str bytes = {0};
+	struct str bytes = {0}, ms = {0};
 
 	bus_find(&f, s);
 	progress_bytes(&bytes, f.bus.bytes);
+	progress_ms(&ms, f.ms);
 	cli_say(s->config,
 	        "host memory moves %s each step, %.1f bytes a parameter (weights out %.1f, gradients in "
 	        "%.1f, "
-	        "updates %.1f): at least %.1f ms\n",
+	        "updates %.1f): at least %s\n",
 	        bytes.data ? bytes.data : "", (double)f.bus.bytes / f.parameters,
 	        (double)f.bus.weight_bytes / f.parameters, (double)f.bus.gradient_bytes / f.parameters,
-	        (double)f.bus.update_bytes / f.parameters, f.ms);
+	        (double)f.bus.update_bytes / f.parameters, ms.data ? ms.data : "");
 	str_free(&bytes);
+	str_free(&ms);
 }
 
 static json_t *bus_json(const struct session *s)
@@ -255,6 +257,9 @@ int plan_tables_json(json_t *object, const struct session *s)
 		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(object, "memory", memory) ||
+	                   json_object_set_new(object, "fullest_operation", json_integer(m.fullest)) ||
+	                   json_object_set_new(object, "operations",
+	                           json_integer(engine_plan(s->engine, PLAN_TRAIN)->op_count)) ||
 	                   json_object_set_new(object, "bus", bus_json(s)) ||
 	                   json_object_set_new(object, "traffic", traffic_json(s))))
 		rc = err_set(ERR_NOMEM, "out of memory for the result");

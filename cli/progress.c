@@ -36,6 +36,11 @@ void progress_bytes(struct str *out, int64_t bytes)
 	str_printf(out, unit && value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
+void progress_ms(struct str *out, double ms)
+{
+	str_printf(out, ms > 0 && ms < 0.95 ? "%.2g ms" : "%.1f ms", ms);
+}
+
 void progress_seconds(struct str *out, double seconds)
 {
 	int64_t s = (int64_t)(seconds + 0.5);
@@ -60,7 +65,7 @@ void progress_count(struct str *out, double count)
 		unit++;
 	}
 	if (!unit)
-		str_printf(out, count < 99.95 ? "%.1f" : "%.0f", count);
+		str_printf(out, count < 99.95 && count != floor(count) ? "%.1f" : "%.0f", count);
 	else
 		str_printf(out, "%.*f%s", count < 9.995 ? 2 : count < 99.95 ? 1 : 0, count, units[unit]);
 }

@@ -18,11 +18,27 @@
 int ranks_on_node(const struct config *c, const struct machine *machine, int64_t world_size)
 {
 	if (c->ranks_per_node != CONFIG_AUTO)
-		return (int)c->ranks_per_node;
+		return (int)(world_size != CONFIG_AUTO && world_size < c->ranks_per_node ? world_size
+		                                                                         : c->ranks_per_node);
 	if (machine)
 		return (int)machine_ranks_here(machine, world_size);
 	return c->verb == VERB_PLAN ? (int)(world_size == CONFIG_AUTO ? 1 : world_size)
 	                            : world_self()->local_size;
+}
+
+int ranks_of_host(const struct config *c, const struct machine *machine)
+{
+	return machine || c->verb == VERB_PLAN ? ranks_on_node(c, machine, c->world_size)
+	                                       : world_self()->local_size;
+}
+
+int ranks_in_world(const struct config *c, const struct machine *machine)
+{
+	if (c->verb != VERB_PLAN)
+		return world_self()->size;
+	if (c->world_size != CONFIG_AUTO)
+		return (int)c->world_size;
+	return machine ? (int)machine_ranks_here(machine, CONFIG_AUTO) : 1;
 }
 
 int ranks_strategy(struct engine_options *o, const struct config *c, int world_size, int here)

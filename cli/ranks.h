@@ -22,6 +22,12 @@ int ranks_check(const struct config *c);
  * for. */
 int ranks_on_node(const struct config *c, const struct machine *machine, int64_t world_size);
 
+/* Ranks that share one host's memory. */
+int ranks_of_host(const struct config *c, const struct machine *machine);
+
+/* Ranks of the run: those that are there, or those that are planned for. */
+int ranks_in_world(const struct config *c, const struct machine *machine);
+
 /* And what was opened: are the model, the checkpoint (NULL: none is resumed) and the rows rank 0's? Compared
  * are all token ids, labels and orders of rows; of the model its config.json and, for each file of weights,
  * length, header and 32 blocks of 4 KiB; of a checkpoint its manifest, which has a checksum for every block.

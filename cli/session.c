@@ -115,9 +115,10 @@ static int rows_pack(struct session_rows *r, const struct config *c)
 }
 
 /* Micro-batches with room for the largest of the run. */
-static int rows_prepare(struct session_rows *r, const struct config *c, int64_t batch_rows,
+static int rows_prepare(struct session_rows *r, const struct session *s, int64_t batch_rows,
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
 {
+	const struct config *c = s->config;
 	int rc = rows_pack(r, c);
 
 	if (rc)
@@ -129,7 +130,7 @@ static int rows_prepare(struct session_rows *r, const struct config *c, int64_t 
 	        .seed = (uint64_t)c->seed,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,
-	        .world_size = world_self()->size,
+	        .world_size = ranks_in_world(c, s->machine),
 	        .rank = world_self()->rank,
 	};
 	rc = sampler_init(&r->source.sampler);
@@ -195,12 +196,12 @@ int session_open_rows(struct session *s)
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)
-		rc = rows_prepare(&s->train, c, c->per_device_train_batch_size,
+		rc = rows_prepare(&s->train, s, c->per_device_train_batch_size,
 		        c->gradient_accumulation_steps,
 		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
 		        c->max_steps);
 	if (!rc && s->eval.data)
-		rc = rows_prepare(&s->eval, c, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
 	return rc;
 }
 
@@ -293,7 +294,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .wrap = wrap[c->wrap_policy],
 	        .min_num_params = c->min_num_params,
 	        .rank = world_self()->rank,
-	        .world_size = world_self()->size,
+	        .world_size = ranks_in_world(c, s->machine),
 	        .policy =
 	                {
 	                        .inference = !trains,
@@ -305,8 +306,8 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                                                                            : MICRO_BATCH_MAJOR,
 	                        .backward_prefetch = prefetch[c->backward_prefetch],
 	                        .forward_prefetch = c->forward_prefetch,
-	                        .prefetch_units =
-	                                c->prefetch_units == CONFIG_AUTO ? 2 : (int)c->prefetch_units,
+	                        .prefetch_units = c->prefetch_units == CONFIG_AUTO ? PREFETCH_UNITS
+	                                                                           : (int)c->prefetch_units,
 	                        .update_in_backward =
 	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
 	                        .discard = c->stream_delay_seed != 0,
@@ -359,7 +360,7 @@ static int memory_check(const struct session *s)
 	rc = fit_host(&fit, s->config, &memory, &s->fit, s->machine);
 	if (rc || fit.fits)
 		return rc;
-	rc = fit_host_search(&found, s->config, &s->options, &s->fit, s->machine);
+	rc = fit_host_search(&found, s->config, &s->asked, &s->fit, s->machine);
 	if (!rc)
 		rc = fit_refuse(&fit, &found, s->config);
 	str_free(&found.settings);
@@ -380,15 +381,14 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		return rc;
 	o.device_budget_bytes = fit_device_budget(&s->fit);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	s->asked = o;
 	if (!rc)
-		rc = o.device_budget_bytes < 0
-		             ? ERR_FIT
-		             : fit_spend(&s->choice, &o, s->config, &s->fit, s->machine, here);
-	s->options = o;
+		rc = o.device_budget_bytes < 0 ? ERR_FIT
+		                               : fit_spend(&s->choice, &o, s->config, &s->fit, s->machine);
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT)
-		return fit_device_refuse(&s->fit, s->config, &o, s->machine);
+		return fit_device_refuse(&s->fit, s->config, &s->asked, s->machine);
 	return rc ? rc : memory_check(s);
 }
 

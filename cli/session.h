@@ -36,9 +36,9 @@ struct session {
 	struct pool *pool;
 	const struct machine *machine; /* that is planned for; NULL: this one. Whoever planned owns it */
 	struct device *device;
-	struct fit_device fit;         /* once the engine is open */
-	struct engine_options options; /* that it was opened with */
-	struct choice choice;          /* what a budget was spent on; empty where there is none */
+	struct fit_device fit;       /* once the engine is open */
+	struct engine_options asked; /* what it was opened with, before a budget was spent */
+	struct choice choice;        /* what a budget was spent on; empty where there is none */
 	struct engine *engine;
 };
 

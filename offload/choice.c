@@ -100,6 +100,7 @@ static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 	        s->limits->host_bytes_of ? s->limits->host_bytes_of(&m) : m.store_bytes + m.stage_bytes;
 	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
+	k->weights_stay = m.resident_weights;
 	if (!fits(s, k)) {
 		engine_close(engine);
 		return 0;
@@ -437,6 +438,8 @@ static int all_judge(struct chooser *s, double *best_ms)
 
 	s->device_bytes = s->limits->device_bytes;
 	rc = candidate_plan(s, &k);
+	if (!rc && !fits(s, &k))
+		least_keep(s->choice, s, &k);
 	if (rc || !fits(s, &k))
 		return rc;
 	rc = candidate_judge(s, &k);
@@ -512,7 +515,7 @@ static void candidate_text(
 	if (k->step_ms > 0)
 		str_printf(out, ", %.1f ms (at least %.1f, bound by %s)", k->step_ms, k->bound_ms, k->binds);
 	str_printf(out, ": state of %d of %d units, weights of %d, activations of %d of %d blocks", k->states,
-	        units->unit_count, k->weights, k->kept, (int)units->model->config.L);
+	        units->unit_count, k->weights_stay, k->kept, (int)units->model->config.L);
 	if (k->spills)
 		str_add(out, ", inputs of the others leave");
 	if (k->ahead >= 0)

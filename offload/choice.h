@@ -29,6 +29,7 @@ struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs leave for host memory */
 	int states, kept, weights;
+	int weights_stay; /* of these, those that spare a fetch (offload/plan_home.c) */
 	int64_t device_bytes, host_bytes, link_bytes;
 	double step_ms, bound_ms; /* 0: not simulated */
 	const char *binds;

@@ -134,6 +134,37 @@ static void exposed_find(struct plan_time *t, const struct plan *p, const struct
 	}
 }
 
+/* Compute stands still for the last of those that its next operation waits for, and at the end for what ends
+ * last. */
+static void waits_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
+{
+	int64_t free_ns = t->begin_ns;
+	int last = -1;
+
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+		int for_op = -1;
+
+		if (spans[i].begin_ns < 0)
+			continue;
+		if (last < 0 || spans[i].end_ns > spans[last].end_ns)
+			last = i;
+		if (op->queue != QUEUE_COMPUTE)
+			continue;
+		for (int w = 0; w < op->wait_count; w++) {
+			int other = p->waits[op->first_wait + w];
+
+			if (for_op < 0 || spans[other].end_ns > spans[for_op].end_ns)
+				for_op = other;
+		}
+		if (for_op >= 0 && spans[i].begin_ns > free_ns)
+			t->wait_ns[p->ops[for_op].queue] += spans[i].begin_ns - free_ns;
+		free_ns = larger(free_ns, spans[i].end_ns);
+	}
+	if (last >= 0 && t->end_ns > free_ns)
+		t->wait_ns[p->ops[last].queue] += t->end_ns - free_ns;
+}
+
 void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
 	int in_forward = 1;
@@ -153,6 +184,7 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 	bound_raise(t, t->bus_ns, "the host's memory bus");
 	cycle_find(t, p);
 	exposed_find(t, p, spans);
+	waits_find(t, p, spans);
 }
 
 void plan_time_draw(struct str *out, const struct plan_time *t, const struct plan *p,

@@ -31,6 +31,7 @@ struct plan_time {
 	int64_t update_bus_ns, fetch_bus_ns;
 	int64_t head_ns, after_bus_ns; /* of backward_ns the head; on the bus what has to follow it */
 	int64_t sent_ns, exposed_ns;   /* in collectives; of it while compute stood still */
+	int64_t wait_ns[QUEUE_COUNT];  /* how long compute stood still, by who let it wait */
 	int64_t bound_ns;
 	const char *binds; /* what the bound is of */
 };

@@ -277,7 +277,7 @@ static void test_progress_texts(void **state)
 	static const struct {
 		double count;
 		const char *text;
-	} counts[] = {{0, "0.0"}, {9.5, "9.5"}, {523, "523"}, {12345, "12.3k"}, {2.5e9, "2.50B"},
+	} counts[] = {{0, "0"}, {56, "56"}, {9.5, "9.5"}, {523, "523"}, {12345, "12.3k"}, {2.5e9, "2.50B"},
 	        {9999, "9999"}, {999900, "1.00M"}, {113088, "113k"}};
 	struct str s = {0};
 

@@ -109,7 +109,8 @@ static double floor_said(const char *said, const char *bytes)
 	return strtod(bytes + 1, NULL);
 }
 
-/* The host: what is said to make it fit does, and where nothing does, the least that is said is enough. */
+/* The host: what is said to make it fit does, and where nothing does, the least that is said is enough, and a
+ * byte less is not. */
 static int host_help_is_wrong(const struct draw *d, const char *said, struct str *why)
 {
 	const char *with = strstr(said, ", with "), *bytes = strstr(said, " bytes)");
@@ -121,6 +122,11 @@ static int host_help_is_wrong(const struct draw *d, const char *said, struct str
 		words_set(&other, with + 7);
 	if (!strstr(said, "it fits, in ")) {
 		MUST(bytes, "no floor is said: %s", said);
+		word_add(&other, "ram_budget=%.0f", floor_said(said, bytes) - 1);
+		draw_answer(&a, &other);
+		wrong = a.code != 5;
+		answer_free(&a);
+		MUST(!wrong, "a byte below the host's floor fits: %s", said);
 		word_add(&other, "ram_budget=%.0f", floor_said(said, bytes));
 	}
 	draw_answer(&a, &other);

@@ -160,11 +160,49 @@ static void test_a_budget_changes_no_bit(void **state)
 	}
 }
 
+/* Of few rows each rank has fewer micro-batches than it could; which is the largest is for all ranks' rows to
+ * say. */
+static void test_rows_of_ranks_are_planned_for(void **state)
+{
+	static const int tokens[] = {3, 4, 30, 5, 6};
+	struct str rows = {0};
+	char settings[1000];
+	json_t *plan, *alone;
+	double *peak;
+	int count;
+
+	(void)state;
+	for (int row = 0; row < 5; row++) {
+		str_add(&rows, "{\"input_ids\":[1");
+		for (int i = 1; i < tokens[row]; i++)
+			str_printf(&rows, ",%d", i);
+		str_add(&rows, "]}\n");
+	}
+	write_file("few.jsonl", "%s", rows.data);
+	str_free(&rows);
+	snprintf(settings, sizeof(settings),
+	        "model=%s data=%s/few.jsonl shuffle=off max_steps=1 threads=1 compute_dtype=fp32", tiny.dir,
+	        work_dir);
+	assert_ranks(0, 2, "train %s gradient_accumulation_steps=2 output_dir=%s/few", settings, work_dir);
+	assert_ferry_json(&plan, "plan %s gradient_accumulation_steps=2 world_size=2 --json", settings);
+	assert_ferry_json(&alone, "plan %s gradient_accumulation_steps=2 --json", settings);
+	peak = run_values("few", "device_peak_bytes", &count);
+	assert_true(count == 1 && (int64_t)peak[0] == whole_of(plan, "device_bytes"));
+	assert_true(whole_of(alone, "step_tokens") == 2 * 4 && whole_of(plan, "step_tokens") == 2 * 2 * 30);
+	json_decref(alone);
+	json_decref(plan);
+	assert_ferry_json(&plan, "plan %s gradient_accumulation_steps=9 --json", settings);
+	assert_int_equal(whole_of(plan, "step_tokens"), 5 * 30);
+	json_decref(plan);
+	mem_free(peak);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_strategies),
 	        cmocka_unit_test(test_a_budget_changes_no_bit),
+	        cmocka_unit_test(test_rows_of_ranks_are_planned_for),
 	};
 	int failed;
 

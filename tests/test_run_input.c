@@ -92,7 +92,7 @@ static void test_flags(void **state)
 	        {"dump_gradients=/tmp", "dump_gradients=/tmp is a directory", 2},
 	        {"nofile.yaml", "nofile.yaml|no such file", 2},
 	        {"vram_budget=10Q", "vram_budget|KiB", 2},
-	        {"vram_budget=1KiB", "on the device|more than vram_budget|activations", 5},
+	        {"vram_budget=1KiB", "on the device|more than vram_budget|needs less", 5},
 	        {"ram_budget=1KiB", "of host memory|more than ram_budget|optimizer_state=8bit", 5},
 	        {"world_size=2", "world_size", 2},
 	};
