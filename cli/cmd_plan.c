@@ -80,6 +80,14 @@ static int64_t disk_bytes(const struct session *s)
 	return bytes;
 }
 
+/* The least that this host's part of a checkpoint takes at a rate of its disk; 0: none is said. */
+static double disk_s(const struct session *s, const struct plan_figures *f, double gbps)
+{
+	double share = (double)ranks_of_host(s->config, s->machine) / f->world_size;
+
+	return gbps > 0 ? share * (double)disk_bytes(s) / (1e9 * gbps) : 0;
+}
+
 static json_t *waits_json(const struct plan_time *t)
 {
 	json_t *object = json_object();
@@ -151,6 +159,12 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
 	json_object_set_new(object, "step_tokens", json_integer(f->step.tokens));
 	json_object_set_new(object, "bound_ratio", json_real(bound_ratio(f)));
+	if (s->machine && s->machine->disk_write_gbps > 0)
+		json_object_set_new(
+		        object, "disk_write_s", json_real(disk_s(s, f, s->machine->disk_write_gbps)));
+	if (s->machine && s->machine->disk_read_gbps > 0)
+		json_object_set_new(
+		        object, "disk_read_s", json_real(disk_s(s, f, s->machine->disk_read_gbps)));
 	json_object_set_new(object, "wait_ms", waits_json(&f->time));
 	json_object_set_new(object, "reserves", reserves_json(&s->fit));
 	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
@@ -168,6 +182,11 @@ static void print_row(const struct config *c, const char *what, int64_t bytes)
 	progress_bytes(&text, bytes);
 	cli_say(c, "  %-32s %14s\n", what, text.data ? text.data : "");
 	str_free(&text);
+}
+
+static void print_seconds(const struct config *c, const char *what, double seconds)
+{
+	cli_say(c, "  %-32s %12.1f s\n", what, seconds);
 }
 
 static void print_reserve(const struct config *c, const struct device_reserve *reserve)
@@ -292,6 +311,10 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
 	print_row(c, "  of it while it saves", fit_save_bytes(&f->memory));
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
+	if (s->machine && s->machine->disk_write_gbps > 0)
+		print_seconds(c, "  written in at least", disk_s(s, f, s->machine->disk_write_gbps));
+	if (s->machine && s->machine->disk_read_gbps > 0)
+		print_seconds(c, "  read in at least", disk_s(s, f, s->machine->disk_read_gbps));
 	print_row(c, "to the device, each step", f->memory.h2d_bytes);
 	print_row(c, "from the device, each step", f->memory.d2h_bytes);
 	plan_tables_traffic(s);

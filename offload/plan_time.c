@@ -7,10 +7,10 @@ static int64_t larger(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* What of compute's work comes before the first loss. */
-static int is_forward(const struct plan_op *op)
+/* Do forwards follow losses? */
+static int micro_batches_alternate(const struct plan *p)
 {
-	return op->kind == PLAN_FORWARD;
+	return p->policy.order == MICRO_BATCH_MAJOR && p->policy.micro_batches > 1;
 }
 
 static void bound_raise(struct plan_time *t, int64_t ns, const char *what)
@@ -51,13 +51,16 @@ static void work_add(
 	} else if (op->kind == PLAN_RETURN && !op->updates) {
 		t->return_ns += ns;
 	} else if (op->queue == QUEUE_COMPUTE && !op->updates) {
-		*(is_forward(op) ? &t->forward_ns : &t->backward_ns) += ns;
-		t->head_ns += op->kind == PLAN_HEAD ? ns : 0;
+		*(op->kind == PLAN_FORWARD && (in_forward || !micro_batches_alternate(p))
+		                ? &t->forward_ns
+		                : &t->backward_ns) += ns;
+		if (op->kind == PLAN_HEAD && (!t->head_ns || !micro_batches_alternate(p)))
+			t->head_ns += ns;
 	}
 }
 
-/* What the bus carries of operations that cannot begin before the last loss is known: by the order of their
- * queues and by what they wait for. */
+/* What the bus carries of operations that cannot begin before the last loss is known, or, where micro-batches
+ * alternate, the first: by the order of their queues and by what they wait for. */
 static void loss_follow(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
 	int first[QUEUE_COUNT]; /* of each queue that follows; all behind it do */
@@ -66,7 +69,8 @@ static void loss_follow(struct plan_time *t, const struct plan *p, const struct 
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		first[q] = p->op_count;
 	for (int i = 0; i < p->op_count; i++)
-		if (p->ops[i].kind == PLAN_HEAD && spans[i].begin_ns >= 0)
+		if (p->ops[i].kind == PLAN_HEAD && spans[i].begin_ns >= 0 &&
+		        (loss == p->op_count || !micro_batches_alternate(p)))
 			loss = i;
 	first[QUEUE_COMPUTE] = loss;
 	for (int i = loss + 1; i < p->op_count; i++) {
@@ -86,13 +90,8 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 	int64_t updates_ns = in_backward ? 0 : larger(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
 	int64_t before_ns = larger(larger(t->forward_ns, t->fetch_ns), updates_ns);
 	int64_t loss_ns = larger(t->after_bus_ns, in_backward ? t->update_ns : 0);
-	int64_t after_ns = larger(t->backward_ns, t->head_ns + loss_ns);
+	int64_t after_ns = larger(t->backward_ns, t->head_ns + larger(loss_ns, t->return_ns));
 
-	if (p->policy.order == MICRO_BATCH_MAJOR && p->policy.micro_batches > 1)
-		bound_raise(
-		        t, t->return_ns + updates_ns, "the last step's updates, then gradients that return");
-	else
-		after_ns = larger(after_ns, t->head_ns + t->return_ns);
 	bound_raise(t, before_ns + after_ns,
 	        in_backward ? "forward, then the updates inside backward and what shares the bus with them"
 	        : after_ns == t->backward_ns

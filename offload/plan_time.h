@@ -9,12 +9,12 @@
  *     max(backward, return of its gradients) + max(forward, updates, fetches, updates and fetches on the bus)
  *
  * Updates inside backward follow their gradients, and the next forward begins with the unit whose gradient
- * comes last; there they are in the first term. (Where gradients return in each of several micro-batches, the
- * forwards between may hide them.) What has to follow the head, by the order of queues and by waits, shares
- * the bus: returns, updates inside backward, and second fetches, whose bytes on the device others have until
- * then. So the first term is no less than the head and all of that on the bus. No order of the same
- * operations that keeps what they need of each other, in as much memory, is shorter than the largest of all
- * that.
+ * comes last; there they are in the first term. (Where gradients return in each of several micro-batches,
+ * forward is that of the first, and backward is all of compute from its loss on.) What has to follow the
+ * head, by the order of queues and by waits, shares the bus: returns, updates inside backward, and second
+ * fetches, whose bytes on the device others have until then. So the first term is no less than the head and
+ * all of that on the bus. No order of the same operations that keeps what they need of each other, in as much
+ * memory, is shorter than the largest of all that.
  */
 #ifndef FERRY_OFFLOAD_PLAN_TIME_H
 #define FERRY_OFFLOAD_PLAN_TIME_H
@@ -29,7 +29,7 @@ struct plan_time {
 	int64_t forward_ns, backward_ns, return_ns; /* compute's; gradients on their way to the host */
 	int64_t update_ns, fetch_ns;                /* the CPU's; the first fetch of each unit */
 	int64_t update_bus_ns, fetch_bus_ns;
-	int64_t head_ns, after_bus_ns; /* of backward_ns the head; on the bus what has to follow it */
+	int64_t head_ns, after_bus_ns; /* of backward_ns the (first) head; on the bus what has to follow it */
 	int64_t sent_ns, exposed_ns;   /* in collectives; of it while compute stood still */
 	int64_t wait_ns[QUEUE_COUNT];  /* how long compute stood still, by who let it wait */
 	int64_t bound_ns;

@@ -1,30 +1,6 @@
 /* links: cli */
 /* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
-#include "tests/ferry_run.h"
-
-#include "base/mem.h"
-
-#include <inttypes.h>
-#include <math.h>
-
-static char models[400], machines[400];
-
-static double real_of(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	assert_true(json_is_number(value));
-	return json_number_value(value);
-}
-
-static json_t *plan_of(const char *model, const char *machine, const char *settings)
-{
-	json_t *object;
-
-	assert_ferry_json(&object, "plan %s/%s.json machine=%s/%s.yaml %s --json", models, model, machines,
-	        machine, settings);
-	return object;
-}
+#include "tests/plan_examples.h"
 
 static void test_every_example_is_planned_for(void **state)
 {
@@ -109,58 +85,6 @@ static void test_scaling(void **state)
 	assert_non_null(strstr(ferry_said(), "machine=FILE"));
 }
 
-static void test_the_described_memory_counts(void **state)
-{
-	struct str out = {0};
-	json_t *plan;
-
-	(void)state;
-	/* refused, and told in full all the same */
-	assert_ferry(5, &out, "plan %s/llama-2-70b.json machine=%s/pc-rtx-4090.yaml max_length=512 --json",
-	        models, machines);
-	assert_non_null(strstr(ferry_said(), "more than the machine has for it, 124 GiB; "));
-	assert_int_equal(json_parse(&plan, "stdout", out.data, out.len_bytes), 0);
-	str_free(&out);
-	assert_true(json_is_false(json_object_get(plan, "fits")));
-	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
-	assert_true(real_of(plan, "resident_units") > 0);
-	json_decref(plan);
-	plan = plan_of("llama-2-7b", "pc-rtx-4090", "max_length=512");
-	assert_true(json_is_true(json_object_get(plan, "fits")));
-	json_decref(plan);
-	assert_ferry(5, NULL,
-	        "plan %s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml cpu_offload=off vram_budget=1GiB",
-	        models, machines);
-}
-
-/* All ranks of this host need what one does, and what they may take is for all of them. */
-static void test_ranks_share_this_host(void **state)
-{
-	json_t *one, *four;
-	struct str out = {0};
-	int code;
-
-	(void)state;
-	assert_ferry_json(&one,
-	        "plan %s/llama-2-7b.json max_length=64 device=host ram_budget=1TB vram_budget=off --json",
-	        models);
-	code = ferry_run(&out,
-	        "plan %s/llama-2-7b.json max_length=64 device=host world_size=4 "
-	        "sharding_strategy=NO_SHARD vram_budget=off --json",
-	        models);
-	assert_int_equal(json_parse(&four, "stdout", out.data, out.len_bytes), 0);
-	assert_int_equal(code == 5, json_is_false(json_object_get(four, "fits")));
-	assert_true(real_of(four, "host_need_bytes") > 3.9 * real_of(one, "host_need_bytes"));
-	assert_true(real_of(four, "host_ranks") == 4);
-	json_decref(one);
-	json_decref(four);
-	str_free(&out);
-	/* two ranks on a node of eight are two */
-	one = plan_of("llama-2-7b", "h100-80-x8", "max_length=64 world_size=2 ranks_per_node=8");
-	assert_true(real_of(one, "host_ranks") == 2);
-	json_decref(one);
-}
-
 static double sum_of(const json_t *object)
 {
 	const char *key;
@@ -236,54 +160,10 @@ static void test_no_step_beats_its_bound(void **state)
 			bound_hold(names[model], kinds[kind], settings, 1.05);
 		}
 	bound_hold("llama-2-7b", "pc-rtx-4090", "max_length=64 backward_prefetch=NO_PREFETCH", 9);
-}
-
-/* Of the settings that fit, those with the shortest step are named, the budget spent: activations that the
- * budget may choose are worth more than any one way to give them up. */
-static void test_the_fastest_that_fits_is_named(void **state)
-{
-	static const struct {
-		const char *machine, *settings, *said;
-	} rows[] = {
-	        {"pc-rtx-4090", "max_length=4096 vram_budget=6GiB ",
-	                "activations=recompute prefetch_units=2"},
-	        {"gh200", "max_length=32768 ", "activations=keep"},
-	};
-	static const char *const others[] = {"activations=recompute prefetch_units=1",
-	        "activations=offload prefetch_units=2", "activations=offload prefetch_units=1",
-	        "activations=recompute forward_prefetch=off backward_prefetch=NO_PREFETCH",
-	        "activations=auto prefetch_units=2"};
-
-	(void)state;
-	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++) {
-		char with[200], settings[400];
-		const char *said;
-		double best_ms;
-		json_t *plan;
-
-		assert_ferry(5, NULL, "plan %s/llama-3-8b.json machine=%s/%s.yaml %s%s", models, machines,
-		        rows[row].machine, rows[row].settings, rows[row].said);
-		said = strstr(ferry_said(), "; it fits, in ");
-		said = said ? strstr(said, ", with ") : NULL;
-		assert_non_null(said);
-		snprintf(with, sizeof(with), "%.*s", (int)strcspn(said + 7, "\n"), said + 7);
-		assert_non_null(strstr(with, "activations=auto"));
-		snprintf(settings, sizeof(settings), "%s%s", rows[row].settings, with);
-		plan = plan_of("llama-3-8b", rows[row].machine, settings);
-		best_ms = real_of(plan, "step_ms");
-		json_decref(plan);
-		for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-			struct str out = {0};
-
-			if (!ferry_run(&out, "plan %s/llama-3-8b.json machine=%s/%s.yaml %s%s --json", models,
-			            machines, rows[row].machine, rows[row].settings, others[i])) {
-				assert_int_equal(json_parse(&plan, "stdout", out.data, out.len_bytes), 0);
-				assert_true(best_ms < 1.005 * real_of(plan, "step_ms"));
-				json_decref(plan);
-			}
-			str_free(&out);
-		}
-	}
+	bound_hold("llama-2-7b", "pc-rtx-4090",
+	        "max_length=8192 ram_budget=2TB vram_budget=off schedule=micro_batch_major "
+	        "gradient_accumulation_steps=2",
+	        1.05);
 }
 
 /* What accelerate itself says (tests/golden/make_estimate_golden.py), to the byte. */
@@ -430,104 +310,6 @@ static void test_large_models_fit(void **state)
 	}
 }
 
-/* Each of "a|b|c". */
-static int all_said(const char *parts)
-{
-	char part[200];
-
-	for (size_t len; *parts; parts += len + (parts[len] == '|')) {
-		len = strcspn(parts, "|");
-		snprintf(part, sizeof(part), "%.*s", (int)len, parts);
-		if (!strstr(ferry_said(), part))
-			return 0;
-	}
-	return 1;
-}
-
-/* Budgets that nothing can meet, and some that are no budgets. */
-static void test_budgets_that_are_too_small(void **state)
-{
-	static const struct {
-		const char *settings;
-		int code;
-		const char *said;
-	} rows[] = {
-	        {"vram_budget=0", 2, "vram_budget is \"0\", but must be at least 1"},
-	        {"vram_budget=5G", 2, "the unit \"G\" is none of"},
-	        {"vram_budget=99999999TiB", 2, "must be between 1 and"},
-	        {"vram_budget=1", 5,
-	                "no more than the libraries of the device take (288 MiB); the least found is "},
-	        {"vram_budget=3gb", 5, " bytes), with max_length="},
-	        {"vram_budget=5GiB activations=recompute prefetch_units=2", 5,
-	                "it fits, in |, with activations=auto prefetch_units=auto"},
-	        {"ram_budget=0", 2, "ram_budget is \"0\", but must be at least 1"},
-	        {"ram_budget=1", 5,
-	                "the least found is |with optimizer_state=8bit max_grad_norm=0 skip_nonfinite=off"},
-	        {"ram_budget=60GiB", 5, "it fits, in 48.5 GiB, with optimizer_state=8bit"},
-	        {"ram_budget=60GiB optimizer_state=8bit", 0, ""},
-	        {"vram_budget=5GiB", 0, ""},
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		assert_ferry(rows[i].code, NULL,
-		        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 %s", models,
-		        machines, rows[i].settings);
-		if (!all_said(rows[i].said))
-			fail_msg("%s: \"%s\" is not in: %s", rows[i].settings, rows[i].said, ferry_said());
-	}
-	/* more than there is is what there is */
-	json_t *plan = plan_of("llama-3-8b", "pc-rtx-4090", "max_length=4096 vram_budget=1TB");
-
-	assert_true(real_of(plan, "device_bytes") <= 24564.0 * 1048576);
-	json_decref(plan);
-}
-
-/* Without keys that say otherwise the same budget is enough, and more of it never makes a step longer. What
- * was chosen, and what it was chosen from, is said. */
-static void test_a_budget_is_spent_by_simulation(void **state)
-{
-	static const struct {
-		const char *model, *machine, *settings;
-		double from_gib, to_gib;
-	} rows[] = {
-	        {"llama-3-8b", "pc-rtx-4090", "max_length=4096", 5, 24},
-	        {"llama-2-7b", "gh200", "max_length=512 per_device_train_batch_size=4", 6, 95},
-	        {"llama-2-13b", "h200", "max_length=4096 per_device_train_batch_size=4", 9, 140},
-	};
-#ifdef __SANITIZE_ADDRESS__
-	enum { STEPS = 1 };
-#else
-	enum { STEPS = 5 };
-#endif
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		double before_ms = INFINITY;
-
-		for (int step = 0; step <= STEPS; step++) {
-			double gib = rows[i].from_gib + (rows[i].to_gib - rows[i].from_gib) * step / STEPS;
-			int64_t budget = (int64_t)(gib * 0x1p30);
-			char settings[200];
-			json_t *plan;
-
-			snprintf(settings, sizeof(settings), "%s vram_budget=%" PRId64, rows[i].settings,
-			        budget);
-			plan = plan_of(rows[i].model, rows[i].machine, settings);
-			assert_true(real_of(plan, "device_bytes") <= (double)budget);
-			if (!(real_of(plan, "step_ms") <= before_ms))
-				fail_msg("%s on %s: %g GiB, %g ms, and %g ms with less", rows[i].model,
-				        rows[i].machine, gib, real_of(plan, "step_ms"), before_ms);
-			before_ms = real_of(plan, "step_ms");
-			json_decref(plan);
-		}
-	}
-	assert_ferry(0, NULL,
-	        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 vram_budget=6GiB "
-	        "--explain",
-	        models, machines);
-}
-
 static void test_mistakes_are_named(void **state)
 {
 	static const struct {
@@ -564,41 +346,18 @@ static void test_mistakes_are_named(void **state)
 	assert_ferry(2, NULL, "plan %s/llama-2-7b.json machine=%s/absent.yaml", models, work_dir);
 }
 
-static int begin(void **state)
-{
-	const char *source = getenv("FERRY_SOURCE");
-
-	(void)state;
-	snprintf(models, sizeof(models), "%s/examples/models", source ? source : ".");
-	snprintf(machines, sizeof(machines), "%s/examples/machines", source ? source : ".");
-	ferry_run_begin("plan");
-	return 0;
-}
-
-static int end(void **state)
-{
-	(void)state;
-	ferry_run_end();
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_every_example_is_planned_for),
 	        cmocka_unit_test(test_ranks_share_a_machine),
 	        cmocka_unit_test(test_scaling),
-	        cmocka_unit_test(test_the_described_memory_counts),
-	        cmocka_unit_test(test_ranks_share_this_host),
 	        cmocka_unit_test(test_parts_make_the_whole),
 	        cmocka_unit_test(test_no_step_beats_its_bound),
-	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
 	        cmocka_unit_test(test_weights_are_what_accelerate_counts),
 	        cmocka_unit_test(test_trace_of_a_plan),
 	        cmocka_unit_test(test_less_than_fsdp_was_seen_to_take),
 	        cmocka_unit_test(test_large_models_fit),
-	        cmocka_unit_test(test_budgets_that_are_too_small),
-	        cmocka_unit_test(test_a_budget_is_spent_by_simulation),
 	        cmocka_unit_test(test_mistakes_are_named),
 	};
 
