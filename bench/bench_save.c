@@ -22,7 +22,7 @@
  * what an export is held to, with as many bytes. Each round measures all of it in turn, and each file is a
  * new one; the first rounds have steps too. */
 
-enum { ROUNDS = 12, PAIR_ROUNDS = 4, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
+enum { ROUNDS = 12, PAIR_ROUNDS = 8, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
 enum raw { RAW_CACHED, RAW_DIRECT, RAW_DIRECT_LARGE, RAW_RESERVED, RAW_COUNT, RAW_EXPORT = RAW_COUNT };
 
 struct pair {
@@ -318,13 +318,24 @@ static double middle(const struct save_bench *b, double (*figure)(const struct r
 	return bench_median(values, ROUNDS);
 }
 
-static double middle_pair(const struct save_bench *b, double (*figure)(const struct pair *))
+/* The values that a quarter, a half and three quarters of the pairs do not exceed. */
+static void quarters(double *at, const struct save_bench *b, double (*figure)(const struct pair *))
 {
 	double values[PAIR_ROUNDS * PAIRS];
 
 	for (int i = 0; i < PAIR_ROUNDS * PAIRS; i++)
 		values[i] = figure(&b->rounds[i / PAIRS].pairs[i % PAIRS]);
-	return bench_median(values, PAIR_ROUNDS * PAIRS);
+	at[1] = bench_median(values, PAIR_ROUNDS * PAIRS); /* sorts them */
+	at[0] = values[PAIR_ROUNDS * PAIRS / 4];
+	at[2] = values[PAIR_ROUNDS * PAIRS * 3 / 4];
+}
+
+static double middle_pair(const struct save_bench *b, double (*figure)(const struct pair *))
+{
+	double at[3];
+
+	quarters(at, b, figure);
+	return at[1];
 }
 
 #define FIGURE(of, name, value)                                                                              \
@@ -342,8 +353,8 @@ FIGURE(round, save_cpu_s, r->save_cpu_s)
 FIGURE(round, export_s, r->export_s)
 FIGURE(pair, step_s, r->step_s)
 FIGURE(pair, step_save_s, r->step_save_s)
-FIGURE(pair, step_slowdown, r->step_save_s / r->step_s - 1)
-FIGURE(pair, steps_slowdown, (r->step_save_s + r->step_after_s) / (2 * r->step_s) - 1)
+FIGURE(pair, step_of_alone, r->step_save_s / r->step_s)
+FIGURE(pair, next_of_alone, r->step_after_s / r->step_s)
 FIGURE(pair, disk_wait_s, r->disk_wait_s)
 
 /* Of the best way to write as many bytes. Medians on both sides: a disk's rate changes from file to file. */
@@ -369,17 +380,20 @@ static int64_t most_bytes(const struct save_bench *b)
 	return most;
 }
 
-/* Figures about steps can be below zero by chance; a person sees that they mean nothing then. */
+/* save_cpu_of_step: what the processor's time of a save is of all that the threads of a step have, which is
+ * what steps lose where they leave none idle. */
 static json_t *report(const struct save_bench *b)
 {
 	double bytes = 1e-9 * (double)b->bytes, part = (double)b->export_bytes / (double)b->bytes;
-	double slower = middle_pair(b, step_slowdown), both = middle_pair(b, steps_slowdown);
+	double with[3], next[3];
 	int within = 0;
 
+	quarters(with, b, step_of_alone);
+	quarters(next, b, next_of_alone);
 	for (int i = 0; i < PAIR_ROUNDS * PAIRS; i++)
 		within += b->rounds[i / PAIRS].pairs[i % PAIRS].is_within;
-	return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:f, "
-	                 "s:i, s:f, s:I}",
+	return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:f, "
+	                 "s:i, s:f, s:I, s:[{s:s, s:f, s:f, s:f}, {s:s, s:f, s:f, s:f}]}",
 	        "parameters", (json_int_t)b->model->parameter_count, "state_bytes", (json_int_t)b->bytes,
 	        "raw_cached_gbps", bytes / middle(b, raw_cached_s), "raw_direct_gbps",
 	        bytes / middle(b, raw_direct_s), "raw_direct_large_gbps", bytes / middle(b, raw_large_s),
@@ -388,9 +402,12 @@ static json_t *report(const struct save_bench *b)
 	        middle(b, save_cpu_s) / bytes, "export_gbps", bytes * part / middle(b, export_s),
 	        "export_of_raw", middle(b, raw_export_s) / middle(b, export_s), "pairs", PAIR_ROUNDS * PAIRS,
 	        "step_s", middle_pair(b, step_s), "step_with_save_s", middle_pair(b, step_save_s),
-	        "step_slower", slower > 0 ? slower : 0.0, "this_and_next_step_slower", both > 0 ? both : 0.0,
+	        "save_cpu_of_step",
+	        middle(b, save_cpu_s) / (pool_worker_count(b->pool) * middle_pair(b, step_s)),
 	        "saves_done_within_their_step", within, "disk_wait_s", middle_pair(b, disk_wait_s),
-	        "extra_memory_bytes", (json_int_t)most_bytes(b));
+	        "extra_memory_bytes", (json_int_t)most_bytes(b), "steps", "step", "with a save", "of_alone",
+	        with[1], "quarter", with[0], "three_quarters", with[2], "step", "behind it", "of_alone",
+	        next[1], "quarter", next[0], "three_quarters", next[2]);
 }
 
 /* ---- the whole ---- */
