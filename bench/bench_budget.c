@@ -7,6 +7,7 @@
 #include "gpu/backend.h"
 #include "host/pool.h"
 #include "offload/choice.h"
+#include "offload/measure.h"
 #include "offload/simulate.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static const double default_copy_gbps = 0.25, learning_rate = 1e-3;
 struct point {
 	int64_t budget_bytes, touched_bytes;
 	struct engine_memory memory;
-	double step_s[ROUNDS * STEPS_MAX];
+	double predicted_s, step_s[ROUNDS * STEPS_MAX];
 	int count;
 };
 
@@ -34,6 +35,8 @@ struct budget_bench {
 	struct pool *pool;
 	struct bench_args args;
 	int steps;
+	struct device_speed speed; /* measured once, as a run does */
+	double measured_in_s;
 	double losses[WARMUP_STEPS + STEPS_MAX]; /* of the first engine; the others must have the same bits */
 	int has_losses, same_losses;
 	struct point points[BUDGETS];
@@ -73,6 +76,24 @@ static int range_find(int64_t *least_bytes, int64_t *most_bytes, const struct bu
 	return rc;
 }
 
+static int speed_find(struct budget_bench *b)
+{
+	struct device *device = NULL;
+	struct engine_options o;
+	double begin = clock_now_s();
+	int rc = bench_device_open(&device, &b->args, b->pool);
+
+	if (rc)
+		return rc;
+	device_register(&backend_meta);
+	o = options_of(b, device, 0);
+	simulate_host_speed(&b->speed, pool_worker_count(b->pool), b->args.copy_gbps);
+	rc = measure_speed(&b->speed, &o, 0);
+	b->measured_in_s = clock_now_s() - begin;
+	device_close(device);
+	return rc;
+}
+
 static int steps_run(struct budget_bench *b, struct engine *engine, struct point *p)
 {
 	for (int i = 0; i < WARMUP_STEPS + b->steps; i++) {
@@ -95,17 +116,15 @@ static int steps_run(struct budget_bench *b, struct engine *engine, struct point
 }
 
 /* As a run does. */
-static int budget_spend(const struct budget_bench *b, struct engine_options *o)
+static int budget_spend(const struct budget_bench *b, struct engine_options *o, struct point *p)
 {
 	struct choice_limits limits = {.device_bytes = o->device_budget_bytes};
 	struct choice_freedom freedom = {.residency = 1, .activations = 1, .ahead = 1, .smaller = 1};
-	struct device_speed speed;
 	struct choice choice;
 	int rc;
 
-	device_register(&backend_meta);
-	simulate_host_speed(&speed, pool_worker_count(b->pool), b->args.copy_gbps);
-	rc = choice_find(&choice, o, &limits, &freedom, &speed);
+	rc = choice_find(&choice, o, &limits, &freedom, &b->speed);
+	p->predicted_s = rc || choice.best < 0 ? 0 : 1e-3 * choice.list[choice.best].step_ms;
 	choice_free(&choice);
 	return rc;
 }
@@ -121,7 +140,7 @@ static int point_run(struct budget_bench *b, struct point *p)
 	if (rc)
 		return rc;
 	o = options_of(b, device, p->budget_bytes);
-	rc = budget_spend(b, &o);
+	rc = budget_spend(b, &o, p);
 	if (!rc)
 		rc = engine_open(&engine, &o);
 	if (!rc) {
@@ -160,15 +179,15 @@ static json_t *points_json(struct budget_bench *b, double *worst)
 		if (best > 0 && rate < *worst * best)
 			*worst = rate / best;
 		best = rate > best ? rate : best;
-		json_array_append_new(
-		        rows, json_pack("{s:I,s:I,s:I,s:i,s:i,s:i,s:I,s:f,s:f,s:f}", "budget_bytes",
-		                      (json_int_t)p->budget_bytes, "arena_bytes",
-		                      (json_int_t)p->memory.device_bytes, "peak_bytes",
-		                      (json_int_t)p->touched_bytes, "states", p->memory.resident_states,
-		                      "weights", p->memory.resident_weights, "kept_blocks",
-		                      p->memory.kept_blocks, "crossing_bytes",
-		                      (json_int_t)(p->memory.h2d_bytes + p->memory.d2h_bytes), "step_ms",
-		                      1e3 * step_s, "tokens_per_s", rate, "of_best_before", rate / best));
+		json_array_append_new(rows,
+		        json_pack("{s:I,s:I,s:I,s:i,s:i,s:i,s:I,s:f,s:f,s:f,s:f}", "budget_bytes",
+		                (json_int_t)p->budget_bytes, "arena_bytes",
+		                (json_int_t)p->memory.device_bytes, "peak_bytes",
+		                (json_int_t)p->touched_bytes, "states", p->memory.resident_states, "weights",
+		                p->memory.resident_weights, "kept_blocks", p->memory.kept_blocks,
+		                "crossing_bytes", (json_int_t)(p->memory.h2d_bytes + p->memory.d2h_bytes),
+		                "predicted_ms", 1e3 * p->predicted_s, "step_ms", 1e3 * step_s, "tokens_per_s",
+		                rate, "of_best_before", rate / best));
 	}
 	return rows;
 }
@@ -205,6 +224,8 @@ int bench_budget(json_t **result, const struct bench_args *args)
 
 	if (!rc)
 		rc = range_find(&least, &most, b);
+	if (!rc)
+		rc = speed_find(b);
 	bench_load_begin(&load);
 	for (int i = 0; i < BUDGETS && !rc; i++)
 		b->points[i].budget_bytes = least + (most - least) * i / (BUDGETS - 1);
@@ -213,11 +234,14 @@ int bench_budget(json_t **result, const struct bench_args *args)
 			rc = point_run(b, &b->points[round % 2 ? BUDGETS - 1 - i : i]);
 	if (!rc) {
 		rows = points_json(b, &worst);
-		*result = json_pack("{s:I,s:I,s:f,s:i,s:b,s:f,s:f,s:o}", "parameters",
+		*result = json_pack("{s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:b,s:f,s:f,s:o}", "parameters",
 		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
-		        "copy_gbps", b->args.copy_gbps, "steps", ROUNDS * b->steps, "same_losses",
-		        b->same_losses, "worst_of_best_before", worst, "others_busy_cores",
-		        bench_load_end(&load), "budgets", rows);
+		        "copy_gbps", b->args.copy_gbps, "product_gflops", 1e-9 * b->speed.matmul_flops_bf16,
+		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "host_memory_gbps",
+		        1e-9 * b->speed.host_memory_bytes, "host_update_gbps",
+		        1e-9 * b->speed.host_update_bytes, "measured_in_ms", 1e3 * b->measured_in_s, "steps",
+		        ROUNDS * b->steps, "same_losses", b->same_losses, "worst_of_best_before", worst,
+		        "others_busy_cores", bench_load_end(&load), "budgets", rows);
 		rc = *result ? 0 : err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	}
 	if (!rc && !b->same_losses)

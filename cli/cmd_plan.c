@@ -167,6 +167,7 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		        object, "disk_read_s", json_real(disk_s(s, f, s->machine->disk_read_gbps)));
 	json_object_set_new(object, "wait_ms", waits_json(&f->time));
 	json_object_set_new(object, "reserves", reserves_json(&s->fit));
+	json_object_set_new(object, "speed", speed_json(&s->fit.speed));
 	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
 	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
@@ -243,7 +244,10 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 {
 	const struct config *c = s->config;
 
-	cli_say(c, "a step on %s: ", s->machine ? s->machine->name : "a machine as assumed");
+	cli_say(c, "a step on %s: ",
+	        s->machine                              ? s->machine->name
+	        : s->fit.speed.origin == SPEED_MEASURED ? "this machine"
+	                                                : "a machine as assumed");
 	print_ms(c, "", f->step.step_ms, ", ");
 	cli_say(c, "%.0f tokens/s; of it busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
@@ -376,6 +380,9 @@ static void print_why(const struct session *s, FILE *out)
 {
 	struct str text = {0};
 
+	str_add(&text, "steps are simulated on ");
+	speed_text(&text, &s->fit.speed);
+	str_add_char(&text, '\n');
 	choice_explain(&text, &s->choice, engine_units(s->engine));
 	fputs(text.data ? text.data : "", out);
 	str_free(&text);
@@ -419,7 +426,7 @@ int cli_plan(const struct config *c)
 		goto out;
 	if (c->explain)
 		print_why(&s, c->json ? stderr : stdout);
-	rc = step_find(&s, &f, &o);
+	rc = step_find(&s, &f, &s.asked);
 	if (!rc && !f.fit.fits)
 		rc = fit_host_search(&f.helps, c, &s.asked, &s.fit, machine);
 	if (!rc && c->json)

@@ -107,6 +107,18 @@ static void print_offload(const struct trainer *t)
 	cli_say(t->config, count ? " in host memory" : "everything on the device");
 }
 
+/* Of what a budget was spent by. */
+static void print_speed(const struct session *s)
+{
+	struct str text = {0};
+
+	if (s->fit.speed.origin == SPEED_UNKNOWN)
+		return;
+	speed_text(&text, &s->fit.speed);
+	cli_say(s->config, "speed    %s\n", text.data ? text.data : "");
+	str_free(&text);
+}
+
 /* hosts: of several, which ranks each has; else NULL. */
 static void print_head(const struct trainer *t, const char *hosts)
 {
@@ -137,6 +149,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 	        world_self()->size > 1 ? " on each rank" : "", config_text(c, "compute_dtype"));
 	print_offload(t);
 	cli_say(c, ", %d threads\n", pool_worker_count(s->pool));
+	print_speed(s);
 	str_free(&parameters);
 }
 

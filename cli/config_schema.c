@@ -222,7 +222,9 @@ const struct config_key config_keys[] = {
         ROW_TEXT(path, "what", "", "file dir", I | V | K, "file or directory to read"),
         ROW(config, "what", TYPE_TEXT, config_json, "", "config_json", NULL, 0, 0, N,
                 "config.json of the model to be made, or its directory"),
-        ROW_TEXT(machine, "what", "", NULL, P | B, "file that describes the machine (examples/machines)"),
+        ROW_TEXT(machine, "what", "", NULL, T | P | B,
+                "file that describes the machine (examples/machines); train: budgets are spent by its rates, "
+                "which are measured else"),
         ROW(name, "what", TYPE_TEXT, bench_name, "", "benchmark", NULL, 0, 0, B,
                 "benchmark to run; list shows them"),
 

@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 #include "cli/config.h"
-#include "cli/machine.h"
+#include "cli/speed.h"
 #include "offload/choice.h"
 #include "offload/engine.h"
 
@@ -20,6 +20,7 @@ struct fit_device {
 	int64_t limit_bytes;   /* for arena and reserves: vram_budget, or what the device has free, where
 	                          that is less; 0: none */
 	int is_budget;         /* it is vram_budget */
+	struct speed speed;    /* of its machine, once something is to be chosen or simulated */
 };
 
 struct fit {
@@ -74,9 +75,10 @@ void fit_freedom(struct choice_freedom *f, const struct config *c, const struct 
 
 /* What the budgets are spent on (offload/choice.h), as policy; keys that say otherwise are kept, and *choice
  * is empty where there is no budget. All ranks get what rank 0 chooses within the least that any of them has.
- * What does not fit is refused later. ERR_NOMEM, or another rank's error. */
+ * device->speed is found where there is something to choose. What does not fit is refused later. ERR_NOMEM,
+ * or another rank's error. */
 int fit_spend(struct choice *choice, struct engine_options *options, const struct config *c,
-        const struct fit_device *device, const struct machine *machine);
+        struct fit_device *device, const struct machine *machine);
 
 /* The same for this rank alone, of a configuration that is only tried; FIT_ROUGHLY leaves out what fills
  * smaller budgets. */

@@ -4,11 +4,9 @@
 #include "cli/fit_search.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
-#include "cli/speed.h"
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/pool.h"
 #include "host/world.h"
 
 #include <inttypes.h>
@@ -196,16 +194,13 @@ static struct choice_limits limits_find(const struct engine_options *o, const st
 }
 
 static int choose(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
-        const struct config *c, const struct fit_device *device, const struct machine *machine,
-        enum fit_thoroughness thoroughness)
+        const struct config *c, const struct fit_device *device, enum fit_thoroughness thoroughness)
 {
 	struct choice_freedom freedom;
-	struct device_speed speed;
 
 	fit_freedom(&freedom, c, o);
 	freedom.smaller = thoroughness == FIT_AS_A_RUN;
-	speed_find(&speed, c, machine, device->name, pool_worker_count(o->pool));
-	return choice_find(choice, o, limits, &freedom, &speed);
+	return choice_find(choice, o, limits, &freedom, &device->speed.rates);
 }
 
 int fit_would_spend(struct choice *choice, struct engine_options *o, const struct config *c,
@@ -214,22 +209,24 @@ int fit_would_spend(struct choice *choice, struct engine_options *o, const struc
 	struct choice_limits limits = limits_find(o, c, device, machine);
 
 	*choice = (struct choice){.best = -1};
-	return fit_spends(c, limits.device_bytes)
-	               ? choose(choice, o, &limits, c, device, machine, thoroughness)
-	               : 0;
+	return fit_spends(c, limits.device_bytes) ? choose(choice, o, &limits, c, device, thoroughness) : 0;
 }
 
 int fit_spend(struct choice *choice, struct engine_options *o, const struct config *c,
-        const struct fit_device *device, const struct machine *machine)
+        struct fit_device *device, const struct machine *machine)
 {
 	struct choice_limits limits = limits_find(o, c, device, machine);
 	int rc;
 
 	if (!fit_spends(c, limits.device_bytes))
 		return 0;
-	rc = limits_share(&limits);
+	rc = limits_share(&limits); /* and so all measure at once */
+	if (!rc)
+		rc = world_agree(speed_find(&device->speed, c, machine, device->name, o));
+	if (!rc)
+		rc = speed_share(&device->speed);
 	if (!rc && !world_self()->rank)
-		rc = choose(choice, o, &limits, c, device, machine, FIT_AS_A_RUN);
+		rc = choose(choice, o, &limits, c, device, FIT_AS_A_RUN);
 	rc = world_agree(rc);
 	return rc ? rc : policy_share(&o->policy);
 }

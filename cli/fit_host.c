@@ -3,12 +3,10 @@
 
 #include "cli/progress.h"
 #include "cli/ranks.h"
-#include "cli/speed.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "checkpoint/block_writer.h"
-#include "host/pool.h"
 #include "host/topology.h"
 #include "offload/simulate.h"
 
@@ -317,7 +315,7 @@ int fit_host_search(struct fit_host_found *found, const struct config *c, const 
 	int rc;
 
 	*found = (struct fit_host_found){.least_bytes = INT64_MAX};
-	speed_find(&o.speed, c, machine, device->name, pool_worker_count(base->pool));
+	o.speed = device->speed.rates;
 	rc = device_open(&s.meta, "meta", &o);
 	if (!rc && base->policy.inference)
 		rc = changes_judge(&s, 0);

@@ -1,10 +1,8 @@
 #include "cli/fit_search.h"
 
 #include "cli/ranks.h"
-#include "cli/speed.h"
 
 #include "base/err.h"
-#include "host/pool.h"
 #include "offload/simulate.h"
 
 #include <inttypes.h>
@@ -399,7 +397,7 @@ int fit_search(struct fit_found *found, const struct config *c, const struct eng
 
 	*found = (struct fit_found){.bytes = INT64_MAX};
 	o.node_ranks = ranks_on_node(c, machine, c->world_size);
-	speed_find(&o.speed, c, machine, device->name, pool_worker_count(base->pool));
+	o.speed = device->speed.rates;
 	rc = device_open(&s.meta, "meta", &o);
 	choices_find(&s);
 	if (!rc)

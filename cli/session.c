@@ -5,9 +5,7 @@
 #include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/setup.h"
-#include "cli/speed.h"
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -246,15 +244,30 @@ int session_open_device(struct session *s, const char *name)
 	o.bootstrap = ranks_bootstrap();
 	o.index = world_self()->local_rank;
 	o.node_ranks = ranks_on_node(c, s->machine, c->world_size);
-	rc = device_open(&s->device, name, &o);
-	if (rc || strcmp(name, "meta") != 0)
+	return device_open(&s->device, name, &o);
+}
+
+static int speed_need(struct session *s, const struct engine_options *o)
+{
+	return speed_find(&s->fit.speed, s->config, s->machine, s->fit.name, o);
+}
+
+/* The clock of a device without bytes is that of the machine which it stands for. */
+static int clock_set(struct session *s, struct engine_options *o)
+{
+	struct device_options d = {.pool = s->pool,
+	        .threads = pool_worker_count(s->pool),
+	        .node_ranks = ranks_on_node(s->config, s->machine, s->config->world_size)};
+	int rc = speed_need(s, o);
+
+	if (rc)
 		return rc;
-	/* its clock is that of the device which it stands for */
-	fit_device_find(&s->fit, c, s->device, s->machine);
-	speed_find(&o.speed, c, s->machine, s->fit.name, threads);
+	d.speed = s->fit.speed.rates;
 	device_close(s->device);
 	s->device = NULL;
-	return device_open(&s->device, name, &o);
+	rc = device_open(&s->device, "meta", &d);
+	o->device = s->device;
+	return rc;
 }
 
 void session_engine_options(const struct session *s, struct engine_options *o)
@@ -347,7 +360,7 @@ static int positions_check(const struct session *s, const struct engine_options 
 }
 
 /* Plans for another machine are only told (ferry plan). */
-static int memory_check(const struct session *s)
+static int memory_check(struct session *s)
 {
 	struct fit_host_found found = {0};
 	struct engine_memory memory;
@@ -360,7 +373,9 @@ static int memory_check(const struct session *s)
 	rc = fit_host(&fit, s->config, &memory, &s->fit, s->machine);
 	if (rc || fit.fits)
 		return rc;
-	rc = fit_host_search(&found, s->config, &s->asked, &s->fit, s->machine);
+	rc = speed_need(s, &s->asked);
+	if (!rc)
+		rc = fit_host_search(&found, s->config, &s->asked, &s->fit, s->machine);
 	if (!rc)
 		rc = fit_refuse(&fit, &found, s->config);
 	str_free(&found.settings);
@@ -381,14 +396,18 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		return rc;
 	o.device_budget_bytes = fit_device_budget(&s->fit);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	if (!rc && !device_has_bytes(s->device))
+		rc = clock_set(s, &o);
 	s->asked = o;
 	if (!rc)
 		rc = o.device_budget_bytes < 0 ? ERR_FIT
 		                               : fit_spend(&s->choice, &o, s->config, &s->fit, s->machine);
 	if (!rc)
 		rc = engine_open(&s->engine, &o);
-	if (rc == ERR_FIT)
-		return fit_device_refuse(&s->fit, s->config, &s->asked, s->machine);
+	if (rc == ERR_FIT) {
+		rc = speed_need(s, &s->asked);
+		return rc ? rc : fit_device_refuse(&s->fit, s->config, &s->asked, s->machine);
+	}
 	return rc ? rc : memory_check(s);
 }
 
@@ -508,80 +527,6 @@ int session_load_weights(struct session *s)
 {
 	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM ? world_agree(weights_draw(s))
 	                                                             : ranks_load(s, weights_read, s);
-}
-
-/* ---- use ---- */
-
-void session_host_batch(struct host_batch *to, const struct micro_batch *from)
-{
-	*to = (struct host_batch){
-	        .tokens = from->token_count,
-	        .targets = from->target_count,
-	        .documents = from->doc_count,
-	        .id = from->ids,
-	        .position = from->positions,
-	        .doc_start = from->doc_start,
-	        .doc_end = from->doc_end,
-	        .target_row = from->target_rows,
-	        .target_label = from->target_labels,
-	};
-}
-
-/* Losses of a micro-batch, document by document. */
-static int batch_rows_report(
-        const struct micro_batch *mb, const float *losses, session_row_fn *fn, void *context)
-{
-	int64_t at = 0;
-	int rc = 0;
-
-	for (int64_t d = 0; d < mb->doc_count && !rc; d++) {
-		int64_t first = at;
-
-		while (at < mb->target_count && mb->target_rows[at] < mb->doc_offset[d + 1])
-			at++;
-		rc = fn(context, mb->doc_row[d], losses + first, at - first);
-	}
-	return rc;
-}
-
-/* Over all ranks, each of which had its rows. */
-static int evaluate_sum(struct session_eval *result)
-{
-	double sums[] = {result->loss_sum, (double)result->targets, (double)result->tokens};
-	int rc = world_sum(sums, 3);
-
-	result->loss_sum = sums[0];
-	result->targets = (int64_t)sums[1];
-	result->tokens = (int64_t)sums[2];
-	return rc;
-}
-
-int session_evaluate(struct session *s, struct session_eval *result, session_row_fn *row_fn, void *context)
-{
-	const struct sampler *sampler = &s->eval.source.sampler;
-	struct micro_batch *mb = s->eval.micro[0];
-	double begin = clock_now_s();
-	int rc = 0;
-
-	*result = (struct session_eval){.rows = s->eval.data->row_count};
-	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++) {
-		struct host_batch batch;
-		const float *losses;
-
-		rc = batch_build(mb, &s->eval.source, step, 0);
-		if (rc)
-			break;
-		session_host_batch(&batch, mb);
-		rc = engine_eval(s->engine, &losses, &batch);
-		for (int64_t i = 0; i < mb->target_count && !rc; i++)
-			result->loss_sum += losses[i];
-		result->targets += mb->target_count;
-		result->tokens += mb->token_count;
-		if (!rc && row_fn)
-			rc = batch_rows_report(mb, losses, row_fn, context);
-	}
-	result->seconds = clock_now_s() - begin;
-	return rc ? rc : evaluate_sum(result);
 }
 
 static void rows_close(struct session_rows *r)

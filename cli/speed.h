@@ -1,14 +1,37 @@
-/* How fast the machine is taken to be on which budgets are spent and steps simulated. */
+/* How fast the machine is taken to be on which budgets are spent and steps simulated.
+ *
+ * Of a machine that is described (machine=FILE), what the description says, and the same each time. Of this
+ * one, what is measured in about a tenth of a second when it is first asked for (offload/measure.h): by a
+ * run only where it has something to choose, by `plan` always. Where a device cannot be measured (a GPU that
+ * is not here, nothing that trains, no memory to do it in) figures are assumed.
+ */
 #ifndef FERRY_CLI_SPEED_H
 #define FERRY_CLI_SPEED_H
 
+#include "base/json.h"
+#include "base/str.h"
 #include "cli/config.h"
 #include "cli/machine.h"
+#include "offload/engine.h"
 
-/* Of the machine that is described; of this one where the host computes (device_name "host"), by what a
- * thread of a current server does and the throttle of its copies; else all 0: the meta device has built-in
- * values. The same for `plan` and for a run, so that both choose alike. */
-void speed_find(struct device_speed *speed, const struct config *c, const struct machine *machine,
-        const char *device_name, int threads);
+enum speed_origin { SPEED_UNKNOWN, SPEED_DESCRIBED, SPEED_MEASURED, SPEED_ASSUMED };
+
+struct speed {
+	enum speed_origin origin;
+	struct device_speed rates; /* what is 0 has the meta device's built-in values */
+};
+
+/* Does nothing where it is known. machine: that is planned for; NULL: this one, which a run may have
+ * described all the same. device_name: of the device that is planned for; options: what is asked for, on that
+ * device or on meta. ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
+int speed_find(struct speed *speed, const struct config *c, const struct machine *machine,
+        const char *device_name, const struct engine_options *options);
+
+/* All ranks know what rank 0 was told, or the least that any of them measured. */
+int speed_share(struct speed *speed);
+
+/* "this machine, measured: products 160 GFLOP/s, ..." */
+void speed_text(struct str *out, const struct speed *speed);
+json_t *speed_json(const struct speed *speed); /* NULL: out of memory */
 
 #endif

@@ -43,8 +43,9 @@ struct device_speed {
 	/* What the host's memory bus carries of this rank: copies each way and the optimizer of the CPU share
 	 * it, read and written. */
 	double host_memory_bytes;
-	double comm_bytes;    /* per rank, each way, to ranks of its node */
-	double network_bytes; /* per node, each way, to others; 0: as much as its ranks have within */
+	double host_update_bytes; /* of it, what the optimizer of the CPU gets alone; 0: all */
+	double comm_bytes;        /* per rank, each way, to ranks of its node */
+	double network_bytes;     /* per node, each way, to others; 0: as much as its ranks have within */
 	double comm_latency_s, network_latency_s; /* of a message, one link further */
 	int host_computes; /* 1: the device's memory is the host's, and ops run on the cores of the CPU
 	                    * optimizer

@@ -20,7 +20,7 @@ enum { WORDS_MAX = 40, WORD_BYTES = 128, TEXT_BYTES = 1024 };
 struct draw {
 	char config[TEXT_BYTES];  /* config.json */
 	int layers;               /* replaces %d in it */
-	char machine[TEXT_BYTES]; /* YAML; empty: none is described */
+	char machine[TEXT_BYTES]; /* YAML: one that is not described would be measured */
 	double gpu_memory_bytes;  /* replaces %.0f in it */
 	char words[WORDS_MAX][WORD_BYTES];
 	int word_count;
@@ -102,12 +102,10 @@ static void draw_answer(struct answer *a, const struct draw *d)
 	argv[argc++] = "ferry";
 	argv[argc++] = "plan";
 	argv[argc++] = paths[0];
-	if (*d->machine) {
-		snprintf(machine, sizeof(machine), d->machine, d->gpu_memory_bytes);
-		file_put("machine.yaml", machine);
-		snprintf(paths[1], sizeof(paths[1]), "machine=%s/machine.yaml", work_dir);
-		argv[argc++] = paths[1];
-	}
+	snprintf(machine, sizeof(machine), d->machine, d->gpu_memory_bytes);
+	file_put("machine.yaml", machine);
+	snprintf(paths[1], sizeof(paths[1]), "machine=%s/machine.yaml", work_dir);
+	argv[argc++] = paths[1];
 	for (int i = 0; i < d->word_count; i++)
 		argv[argc++] = (char *)d->words[i];
 	argv[argc++] = "threads=1";
@@ -239,13 +237,18 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	        PICK(r, "true", "false"), strcmp(family, "qwen3") ? "" : ", \"head_dim\": 16");
 }
 
+static const char plain_machine[] =
+        "name: plain\ngpus: 0\nhost:\n  memory: 16GiB\n  memory_gbps: 40\n  gflops: 140\n";
+
 static void machine_draw(struct draw *d, struct dice *r)
 {
 	int gpus = one_in(r, 4) ? 0 : one_in(r, 2) ? 1 : roll(r, 2, 8);
 
 	d->gpu_memory_bytes = one_in(r, 6) ? spread_roll(r, 0x1p27, 0x1p34) : 0x1p42;
-	if (one_in(r, 4))
+	if (one_in(r, 4)) {
+		snprintf(d->machine, sizeof(d->machine), "%s", plain_machine);
 		return;
+	}
 	snprintf(d->machine, sizeof(d->machine),
 	        "name: drawn\ngpus: %d\ngpu:\n  memory: %%.0f\n  bf16_tflops: %.4g\n  fp32_tflops: %.4g\n"
 	        "  memory_gbps: %.4g\n  h2d_gbps: %.4g\n  d2h_gbps: %.4g\n  link_gbps: %.4g\nhost:\n"

@@ -228,8 +228,8 @@ static void draw_shrink(struct draw *d)
 {
 	struct draw less = *d;
 
-	*less.machine = 0;
-	if (*d->machine && still_wrong(&less))
+	snprintf(less.machine, sizeof(less.machine), "%s", plain_machine);
+	if (still_wrong(&less))
 		*d = less;
 	for (int i = d->word_count - 1; i >= 0; i--) {
 		less = *d;
@@ -252,8 +252,8 @@ static void draw_show(struct draw *d, uint64_t number)
 	draw_is_wrong(d, &why);
 	snprintf(config, sizeof(config), d->config, d->layers);
 	snprintf(machine, sizeof(machine), d->machine, d->gpu_memory_bytes);
-	printf("draw %" PRIu64 ": %s\n  %s\n%s  ferry plan config.json%s", number, why.data ? why.data : "",
-	        config, machine, *d->machine ? " machine=machine.yaml" : "");
+	printf("draw %" PRIu64 ": %s\n  %s\n%s  ferry plan config.json machine=machine.yaml", number,
+	        why.data ? why.data : "", config, machine);
 	for (int i = 0; i < d->word_count; i++)
 		printf(" %s", d->words[i]);
 	printf("\n");

@@ -138,7 +138,7 @@ static void test_a_budget_changes_no_bit(void **state)
 	(void)state;
 	write_file("host.yaml", "%s", machine);
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
-		char more[200];
+		char more[500];
 		int64_t least, most, budget;
 		double *peak;
 		int count;
@@ -150,8 +150,14 @@ static void test_a_budget_changes_no_bit(void **state)
 		assert_true(least < budget && budget < most);
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", ways[i]);
 		train(4, &tiny, "streamed", more);
+		/* chosen by rates that all ranks measure; then by those that rank 0 reads */
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 vram_budget=%lld %s",
 		        (long long)budget, ways[i]);
+		train(4, &tiny, "many", more);
+		assert_same_runs("streamed", "many", more);
+		snprintf(more, sizeof(more),
+		        "max_steps=4 ranks_per_node=2 vram_budget=%lld machine=%s/host.yaml %s",
+		        (long long)budget, work_dir, ways[i]);
 		train(4, &tiny, "many", more);
 		assert_same_runs("streamed", "many", more);
 		peak = run_values("many", "device_peak_bytes", &count);

@@ -14,7 +14,12 @@ static struct run_model model;
 	"\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
 	"\"max_position_embeddings\":128}"
 
+/* What a budget is spent on follows from how fast the machine is, which is measured where it is not
+ * described. */
+#define MACHINE "machine=$FERRY_SOURCE/examples/machines/laptop-2-cores.yaml "
+
 #define SETTINGS                                                                                             \
+	MACHINE                                                                                              \
 	"learning_rate=1e-3 per_device_train_batch_size=4 gradient_accumulation_steps=2 max_steps=4 "        \
 	"export_dtype=fp32 overwrite_output_dir=on "
 
@@ -58,7 +63,7 @@ static int64_t device_peak(const char *run)
 	return peak;
 }
 
-#define PLANNED "per_device_train_batch_size=4 gradient_accumulation_steps=2 "
+#define PLANNED MACHINE "per_device_train_batch_size=4 gradient_accumulation_steps=2 "
 
 static void test_any_budget_changes_no_bit(void **state)
 {
@@ -266,6 +271,46 @@ static void test_a_checkpoint_knows_no_budget(void **state)
 	assert_same_runs("base", "a", "resumed with another budget");
 }
 
+static const char *origin_of(const json_t *plan)
+{
+	return json_string_value(json_object_get(json_object_get(plan, "speed"), "origin"));
+}
+
+/* Where a machine is described the choice is the same each time, and a run says by what it chose; else both
+ * measure. Nothing is measured where there is nothing to choose. */
+static void test_rates_are_described_or_measured(void **state)
+{
+	const char *train = "train model=%s data=%s output_dir=%s/a overwrite_output_dir=on max_steps=1 %s";
+	static const char *const runs[][2] = {
+	        {"vram_budget=300KiB", "this machine, measured: bf16 products "},
+	        {MACHINE "vram_budget=300KiB", "the machine that is described: bf16 products 140 GFLOP/s"},
+	        {"", ""}};
+	json_t *plan, *again;
+
+	(void)state;
+	plan = plan_of(PLANNED "vram_budget=300KiB");
+	again = plan_of(PLANNED "vram_budget=300KiB");
+	assert_true(json_equal(plan, again));
+	assert_string_equal(origin_of(plan), "described");
+	assert_true(json_real_value(json_object_get(json_object_get(plan, "speed"), "bf16_gflops")) == 140);
+	json_decref(plan);
+	json_decref(again);
+	plan = plan_of("vram_budget=300KiB host_copy_gbps=0.05");
+	assert_string_equal(origin_of(plan), "measured");
+	assert_true(json_real_value(json_object_get(json_object_get(plan, "speed"), "h2d_gbps")) <= 0.05001);
+	json_decref(plan);
+	for (size_t i = 0; i < sizeof(runs) / sizeof(*runs); i++) {
+		struct str out = {0};
+
+		assert_ferry(0, &out, train, model.dir, model.data, work_dir, runs[i][0]);
+		assert_true(*runs[i][1] ? !!strstr(out.data, runs[i][1]) : !strstr(out.data, "speed "));
+		str_free(&out);
+	}
+	assert_ferry(2, NULL, train, model.dir, model.data, work_dir,
+	        "vram_budget=300KiB machine=$FERRY_SOURCE/examples/machines/pc-rtx-4090.yaml");
+	assert_non_null(strstr(ferry_said(), "a machine with GPUs is described"));
+}
+
 static void test_eval_keeps_weights_too(void **state)
 {
 	json_t *streamed, *resident;
@@ -340,6 +385,7 @@ int main(void)
 	        cmocka_unit_test(test_later_shuffles_are_planned_for),
 	        cmocka_unit_test(test_a_choice_keeps_to_the_memory_there_is),
 	        cmocka_unit_test(test_a_checkpoint_knows_no_budget),
+	        cmocka_unit_test(test_rates_are_described_or_measured),
 	        cmocka_unit_test(test_eval_keeps_weights_too),
 	        cmocka_unit_test(test_what_is_said_to_fit_fits),
 	};

@@ -57,6 +57,7 @@ static int meta_open(struct device **device, const struct device_options *option
 	d->speed.h2d_bytes = given(s->h2d_bytes, built_in.h2d_bytes);
 	d->speed.d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes);
 	d->speed.host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes);
+	d->speed.host_update_bytes = given(s->host_update_bytes, d->speed.host_memory_bytes);
 	d->speed.comm_bytes = given(s->comm_bytes, built_in.comm_bytes);
 	d->base.comm_algorithm = s->host_computes ? COMM_DIRECT : COMM_RING;
 	*device = &d->base;
@@ -239,7 +240,7 @@ static struct need need_find(struct meta_device *d, const struct work *work)
 		d->stats.copied_out_bytes += work->copy_out.bytes;
 		return copy_need(d, work->copy_out.bytes, d->speed.d2h_bytes);
 	case WORK_CALL:
-		return (struct need){.seconds = work->call.cost.host_bytes / d->speed.host_memory_bytes,
+		return (struct need){.seconds = work->call.cost.host_bytes / d->speed.host_update_bytes,
 		        .bus_bytes = work->call.cost.host_bytes,
 		        .cores = d->speed.host_computes};
 	case WORK_ALL_GATHER:

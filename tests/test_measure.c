@@ -1,0 +1,186 @@
+/* links: offload host_cpu host_meta */
+/* also: tsan */
+/* Measuring a machine (offload/measure.h). On the meta device, whose clock is told what a machine does, it
+ * finds what was told; on the host device it stays within its memory and leaves none behind. */
+#include "tests/check.h"
+
+#include "gpu/backend.h"
+#include "host/cpu/cpu_device.h"
+#include "host/pool.h"
+#include "offload/measure.h"
+
+static struct model *model_of(const char *text)
+{
+	struct model *model;
+	json_t *config;
+
+	check_ok(json_parse(&config, "config.json", text, strlen(text)));
+	check_ok(model_open(&model, config, "config.json"));
+	json_decref(config);
+	return model;
+}
+
+static struct engine_options options_of(
+        struct device *device, struct pool *pool, const struct model *model, int64_t tokens)
+{
+	return (struct engine_options){
+	        .device = device,
+	        .pool = pool,
+	        .model = model,
+	        .world_size = 1,
+	        .policy = {.compute_dtype = DTYPE_BF16,
+	                .gradient_dtype = DTYPE_BF16,
+	                .state_dtype = DTYPE_F32,
+	                .micro_batches = 1,
+	                .rope_positions = tokens},
+	        .train = {tokens, tokens},
+	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
+	        .crossing = SLAB_PINNED,
+	};
+}
+
+static void assert_near(double value, double expected)
+{
+	assert_true(value > 0.99 * expected && value < 1.01 * expected);
+}
+
+/* Blocks of several families, small ones and some that are cut to a part of themselves. */
+static const char *const configs[] = {
+        "{\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":256,\"intermediate_size\":704,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":2}",
+        "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":8192,\"intermediate_size\":28672,"
+        "\"num_hidden_layers\":80,\"num_attention_heads\":64,\"num_key_value_heads\":8}",
+        "{\"model_type\":\"gpt2\",\"vocab_size\":500,\"n_embd\":768,\"n_layer\":3,\"n_head\":12,"
+        "\"n_positions\":4096}",
+        "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":3072,"
+        "\"num_hidden_layers\":3,\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128}",
+};
+
+/* A machine that is told to the clock is found by measuring on it: its products to a hundredth, its copies
+ * and its memory. A GPU, and a host that computes. */
+static void test_finds_what_a_clock_was_told(void **state)
+{
+	static const struct device_speed machines[] = {{.matmul_flops_bf16 = 400e12,
+	                                                       .matmul_flops_f32 = 400e12,
+	                                                       .memory_bytes = 2e12,
+	                                                       .h2d_bytes = 50e9,
+	                                                       .d2h_bytes = 40e9,
+	                                                       .host_memory_bytes = 300e9,
+	                                                       .host_update_bytes = 200e9},
+	        {.matmul_flops_bf16 = 90e9,
+	                .matmul_flops_f32 = 90e9,
+	                .memory_bytes = 40e9,
+	                .h2d_bytes = 0.2e9,
+	                .d2h_bytes = 0.3e9,
+	                .host_memory_bytes = 40e9,
+	                .host_update_bytes = 30e9,
+	                .host_computes = 1}};
+	struct pool *pool;
+
+	(void)state;
+	device_register(&backend_meta);
+	check_ok(pool_open(&pool, 2));
+	for (size_t i = 0; i < 8; i++) {
+		const struct device_speed *told = &machines[i % 2];
+		const struct device_options d = {.speed = *told};
+		struct device_speed found = {.host_computes = told->host_computes};
+		struct model *model = model_of(configs[i / 2]);
+		struct device *device;
+		struct engine_options o;
+
+		check_ok(device_open(&device, "meta", &d));
+		o = options_of(device, pool, model, i % 4 == 1 ? 100 : 2048);
+		check_ok(measure_speed(&found, &o, 0));
+		assert_near(found.matmul_flops_bf16, told->matmul_flops_bf16);
+		assert_near(found.matmul_flops_f32, told->matmul_flops_f32);
+		assert_near(found.memory_bytes, told->memory_bytes);
+		assert_near(found.h2d_bytes, told->h2d_bytes);
+		assert_near(found.d2h_bytes, told->d2h_bytes);
+		assert_near(found.host_update_bytes, told->host_update_bytes);
+		assert_true(found.host_memory_bytes >= found.host_update_bytes &&
+		            found.host_memory_bytes <= 1.01 * told->host_memory_bytes);
+		device_close(device);
+		model_close(model);
+	}
+	pool_close(pool);
+}
+
+/* Throttled copies are measured as such, every state and gradient has its update, and the device is as
+ * before. */
+static void test_on_the_host(void **state)
+{
+	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+	const struct device_options d = {.threads = 2, .host_copy_gbps = 0.05};
+	struct model *model = model_of(configs[0]);
+	struct device_stats stats;
+	struct device *device;
+	struct pool *pool;
+	dev_addr arena;
+
+	(void)state;
+	device_register(&backend_host);
+	check_ok(pool_open(&pool, 2));
+	check_ok(device_open(&device, "host", &d));
+	for (int i = 0; i < 3; i++) {
+		struct device_speed found = {.host_computes = 1};
+		struct engine_options o = options_of(device, pool, model, 40);
+
+		o.policy.state_dtype = states[i];
+		o.policy.gradient_dtype = i ? DTYPE_BF16 : DTYPE_F32;
+		check_ok(adamw_isa_find(&o.isa, "auto"));
+		check_ok(measure_speed(&found, &o, 0));
+		assert_true(found.h2d_bytes > 0 && found.h2d_bytes <= 0.05e9 * 1.0001);
+		assert_true(found.d2h_bytes > 0 && found.d2h_bytes <= 0.05e9 * 1.0001);
+		assert_true(found.matmul_flops_bf16 > 0 && found.memory_bytes > 0);
+		assert_true(
+		        found.host_update_bytes > 0 && found.host_memory_bytes >= found.host_update_bytes);
+		device_get_stats(device, &stats);
+		assert_int_equal(stats.slab_bytes, 0);
+		check_ok(device_arena_open(device, &arena, 4096));
+		device_arena_close(device);
+	}
+	device_close(device);
+	pool_close(pool);
+	model_close(model);
+}
+
+/* A budget is kept to while measuring; in next to nothing nothing is measured. */
+static void test_keeps_to_the_memory_there_is(void **state)
+{
+	struct model *model = model_of(configs[0]);
+	struct device_speed found = {.host_computes = 1};
+	const struct device_options d = {.threads = 2};
+	struct device_stats stats;
+	struct engine_options o;
+	struct device *device;
+	struct pool *pool;
+
+	(void)state;
+	device_register(&backend_host);
+	check_ok(pool_open(&pool, 2));
+	check_ok(device_open(&device, "host", &d));
+	o = options_of(device, pool, model, 1000);
+	check_ok(adamw_isa_find(&o.isa, "auto"));
+	o.device_budget_bytes = 14 << 20;
+	check_ok(measure_speed(&found, &o, 28 << 20));
+	device_get_stats(device, &stats);
+	assert_true(stats.slab_peak_bytes <= 14 << 20);
+	o.device_budget_bytes = 1000;
+	check_fails(measure_speed(&found, &o, 0), ERR_FIT, "too little memory");
+	o.device_budget_bytes = 0;
+	check_fails(measure_speed(&found, &o, 1 << 16), ERR_FIT, "too little memory");
+	device_close(device);
+	pool_close(pool);
+	model_close(model);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_finds_what_a_clock_was_told),
+	        cmocka_unit_test(test_on_the_host),
+	        cmocka_unit_test(test_keeps_to_the_memory_there_is),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
