@@ -16,7 +16,8 @@
  * that it can use. No budget may be passed, no bit of a loss may change, and more memory should never be
  * slower. A copy is throttled (host_copy_gbps), so that on the host device the link counts for something.
  * Budgets are gone through once a round, in turn from below and from above, each in an engine of its own;
- * times are of single steps, the median of all rounds. */
+ * times are of single steps, the shortest of all rounds: others' load only makes them longer, and the clock,
+ * by which the budgets are spent, knows no others. */
 
 enum { BUDGETS = 9, ROUNDS = 3, WARMUP_STEPS = 1, DEFAULT_STEPS = 3, STEPS_MAX = 100 };
 
@@ -25,8 +26,7 @@ static const double default_copy_gbps = 0.25, learning_rate = 1e-3;
 struct point {
 	int64_t budget_bytes, touched_bytes;
 	struct engine_memory memory;
-	double predicted_s, step_s[ROUNDS * STEPS_MAX];
-	int count;
+	double predicted_s, least_s; /* of a step */
 };
 
 struct budget_bench {
@@ -98,14 +98,15 @@ static int steps_run(struct budget_bench *b, struct engine *engine, struct point
 {
 	for (int i = 0; i < WARMUP_STEPS + b->steps; i++) {
 		struct engine_result result;
-		double begin = clock_now_s();
+		double begin = clock_now_s(), seconds;
 		int rc = engine_step(
 		        engine, &result, &b->rows.batch, 1, b->rows.batch.targets, learning_rate, NULL);
 
 		if (rc)
 			return rc;
-		if (i >= WARMUP_STEPS)
-			p->step_s[p->count++] = clock_now_s() - begin;
+		seconds = clock_now_s() - begin;
+		if (i >= WARMUP_STEPS && (!(p->least_s > 0) || seconds < p->least_s))
+			p->least_s = seconds;
 		if (!b->has_losses)
 			b->losses[i] = result.loss_sum;
 		else if (!(b->losses[i] == result.loss_sum))
@@ -164,17 +165,36 @@ static int point_run(struct budget_bench *b, struct point *p)
 	return rc;
 }
 
+static int is_same_plan(const struct engine_memory *a, const struct engine_memory *b)
+{
+	return a->device_bytes == b->device_bytes && a->resident_states == b->resident_states &&
+	       a->resident_weights == b->resident_weights && a->kept_blocks == b->kept_blocks &&
+	       a->h2d_bytes == b->h2d_bytes && a->d2h_bytes == b->d2h_bytes;
+}
+
+/* Budgets on which one plan was the choice have its steps together. */
+static void same_plans_join(struct budget_bench *b)
+{
+	for (int i = 1; i < BUDGETS; i++)
+		for (int j = 0; j < i; j++) {
+			struct point *p = &b->points[i], *q = &b->points[j];
+
+			if (is_same_plan(&p->memory, &q->memory))
+				p->least_s = q->least_s = p->least_s < q->least_s ? p->least_s : q->least_s;
+		}
+}
+
 /* *worst: tokens/s beside the most that a smaller budget had. */
 static json_t *points_json(struct budget_bench *b, double *worst)
 {
 	json_t *rows = json_array();
 	double best = 0;
 
+	same_plans_join(b);
 	*worst = 1;
 	for (int i = 0; rows && i < BUDGETS; i++) {
 		struct point *p = &b->points[i];
-		double step_s = bench_median(p->step_s, p->count),
-		       rate = (double)b->rows.batch.tokens / step_s;
+		double rate = (double)b->rows.batch.tokens / p->least_s;
 
 		if (best > 0 && rate < *worst * best)
 			*worst = rate / best;
@@ -186,8 +206,8 @@ static json_t *points_json(struct budget_bench *b, double *worst)
 		                (json_int_t)p->touched_bytes, "states", p->memory.resident_states, "weights",
 		                p->memory.resident_weights, "kept_blocks", p->memory.kept_blocks,
 		                "crossing_bytes", (json_int_t)(p->memory.h2d_bytes + p->memory.d2h_bytes),
-		                "predicted_ms", 1e3 * p->predicted_s, "step_ms", 1e3 * step_s, "tokens_per_s",
-		                rate, "of_best_before", rate / best));
+		                "predicted_ms", 1e3 * p->predicted_s, "step_ms", 1e3 * p->least_s,
+		                "tokens_per_s", rate, "of_best_before", rate / best));
 	}
 	return rows;
 }

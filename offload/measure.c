@@ -8,14 +8,18 @@
 #include <math.h>
 #include <string.h>
 
-/* Host memory is a row of chunks, a task each: planes of as many elements as a task of the optimizer has lie
- * in one, so that they are on the node of the threads that use them. */
-enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 32, WORKER_CHUNKS = 4, FIRST_BYTES = 1 << 18, REPEATS = 3 };
+/* Host memory is a row of chunks, a task each; each node of the machine has some that lie side by side. */
+enum { ALIGN_BYTES = 256, ARENA_BYTES_MIN = 16384 };
+enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 128, WORKER_CHUNKS = 4, FIRST_BYTES = 1 << 18, REPEATS = 3 };
 
-_Static_assert(SUMSQ_BLOCK * 16 <= CHUNK_BYTES, "the largest planes of a task fit a chunk");
+/* A little less than a task of the optimizer has. */
+enum { ELEMENTS = SUMSQ_BLOCK - 4096 };
+
+_Static_assert(ELEMENTS * 16 + ELEMENTS / ADAMW_BLOCK * 8 + 7 * SLAB_SKEW_BYTES <= CHUNK_BYTES,
+        "the largest planes of a task fit a chunk");
 
 static const double PASS_S = 0.004;
-static const int64_t ARENA_HALF_HOST = INT64_C(48) << 20, ARENA_HALF = INT64_C(256) << 20;
+static const int64_t ARENA_BYTES_HOST = INT64_C(128) << 20, ARENA_BYTES = INT64_C(512) << 20;
 
 /* Bytes of every buffer: as bf16 and as fp32 a small number, whose squares are no subnormals. */
 enum { FILLING = 0x3c };
@@ -24,7 +28,7 @@ struct meter {
 	const struct engine_options *o;
 	struct stream *streams[QUEUE_COUNT];
 	dev_addr arena;
-	int64_t half_bytes; /* of the arena */
+	int64_t arena_bytes;
 	char *slab;
 	int64_t chunk_count, elements; /* elements: of a chunk's planes */
 	int64_t node_first[POOL_NODES_MAX + 1];
@@ -72,15 +76,58 @@ static int copy_out_pass(double *seconds, double *moved, struct meter *m, int64_
 	        seconds, &span, rc ? rc : stream_copy_out(m->streams[QUEUE_D2H], m->slab, m->arena, bytes));
 }
 
+/* Bytes of an element in the planes of an update, scales not counted. */
+static int64_t element_bytes(const struct plan_policy *p)
+{
+	return 4 + 2 * dtype_bytes(p->state_dtype) + dtype_bytes(p->gradient_dtype);
+}
+
+/* AdamW, which is most of what a step does with device memory where states stay there. */
+static struct op update_op(const struct meter *m, int64_t count)
+{
+	const struct plan_policy *p = &m->o->policy;
+	int64_t sizes[] = {2, 2, dtype_bytes(p->state_dtype), dtype_bytes(p->state_dtype),
+	        dtype_bytes(p->gradient_dtype), 0, 0};
+	dev_addr plane[sizeof(sizes) / sizeof(*sizes)], at = m->arena;
+	int has_scales = p->state_dtype == DTYPE_U8;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		int64_t bytes = i < 5 ? count * sizes[i] : count / OP_ADAMW_BLOCK * 4;
+
+		plane[i] = at;
+		at = dev_at(at, round_up(bytes, ALIGN_BYTES));
+	}
+	return (struct op){.kind = OP_ADAMW,
+	        .adamw = {.hi = plane[0],
+	                .lo = plane[1],
+	                .m = plane[2],
+	                .v = plane[3],
+	                .grad = plane[4],
+	                .m_scale = has_scales ? plane[5] : DEV_NONE,
+	                .v_scale = has_scales ? plane[6] : DEV_NONE,
+	                .count = count,
+	                .decay = 1,
+	                .grad_dtype = p->gradient_dtype,
+	                .state_dtype = p->state_dtype,
+	                .one_minus_beta1 = m->step.one_minus_beta1,
+	                .one_minus_beta2 = m->step.one_minus_beta2,
+	                .decay_factor = m->step.decay_factor,
+	                .root_factor = m->step.root_factor,
+	                .root_offset = m->step.root_offset,
+	                .clip_scale = m->step.clip_scale}};
+}
+
 static int device_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)
 {
-	dev_addr dst = dev_at(m->arena, m->half_bytes);
-	const struct op op = {.kind = OP_ADD,
-	        .add = {.dst = dst, .a = dst, .b = m->arena, .count = bytes / 4, .dtype = DTYPE_F32}};
+	int64_t count = (bytes - ARENA_BYTES_MIN / 2) / (element_bytes(&m->o->policy) + 1) / OP_ADAMW_BLOCK *
+	                OP_ADAMW_BLOCK;
+	const struct op op = update_op(m, count > OP_ADAMW_BLOCK ? count : OP_ADAMW_BLOCK);
 	struct measure_span span;
+	struct op_cost cost;
 	int rc = measure_begin(&span, m->streams[QUEUE_COMPUTE]);
 
-	*moved = 12 * (double)op.add.count;
+	op_cost_of(&op, &cost);
+	*moved = cost.memory_bytes;
 	return measure_end(seconds, &span, rc ? rc : stream_op(m->streams[QUEUE_COMPUTE], &op));
 }
 
@@ -110,29 +157,41 @@ static enum adamw_state state_of(const struct plan_policy *p)
 	                                      : ADAMW_STATE_8BIT;
 }
 
-/* Bytes of each plane in a chunk: scales are little enough not to count. */
+/* A node's chunks together hold its part of each plane, one plane behind the other, as in the store. */
 static void update_task(void *context, int64_t task, int worker)
 {
 	const struct meter *m = ((struct chunks *)context)->m;
 	const struct plan_policy *p = &m->o->policy;
-	char *at = m->slab + task * CHUNK_BYTES;
-	int64_t n = m->elements, state_bytes = dtype_bytes(p->state_dtype);
-	struct adamw_span span = {.hi = (uint16_t *)at,
-	        .lo = (int16_t *)(at + 2 * n),
-	        .m = at + 4 * n,
-	        .v = at + (4 + state_bytes) * n,
-	        .grad = at + (4 + 2 * state_bytes) * n,
-	        .count = n,
-	        .decay = 1,
-	        .grad_kind = p->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
-	        .state = state_of(p)};
+	int64_t sizes[] = {2, 2, dtype_bytes(p->state_dtype), dtype_bytes(p->state_dtype),
+	        dtype_bytes(p->gradient_dtype)};
+	int64_t n = m->elements, state_scales = n / ADAMW_BLOCK * 4, all, index;
+	char *plane[7], *at;
+	int node = 0;
 
 	(void)worker;
-	if (span.state == ADAMW_STATE_8BIT) {
-		span.m_scale = (float *)(at + CHUNK_BYTES / 8 * 7);
-		span.v_scale = (float *)(at + CHUNK_BYTES / 16 * 15);
+	while (task >= m->node_first[node + 1])
+		node++;
+	index = task - m->node_first[node];
+	all = m->node_first[node + 1] - m->node_first[node];
+	at = m->slab + m->node_first[node] * CHUNK_BYTES;
+	for (int i = 0; i < 7; i++) {
+		int64_t bytes = i < 5 ? n * sizes[i] : state_scales;
+
+		plane[i] = at + index * bytes;
+		at += all * bytes + SLAB_SKEW_BYTES;
 	}
-	adamw_update(&span, &m->step, m->o->isa);
+	adamw_update(&(struct adamw_span){.hi = (uint16_t *)plane[0],
+	                     .lo = (int16_t *)plane[1],
+	                     .m = plane[2],
+	                     .v = plane[3],
+	                     .grad = plane[4],
+	                     .m_scale = (float *)plane[5],
+	                     .v_scale = (float *)plane[6],
+	                     .count = n,
+	                     .decay = 1,
+	                     .grad_kind = p->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
+	                     .state = state_of(p)},
+	        &m->step, m->o->isa);
 }
 
 /* As a unit's update does it. */
@@ -167,7 +226,7 @@ static int update_pass(double *seconds, double *moved, struct meter *m, int64_t 
 	const struct plan_policy *p = &m->o->policy;
 
 	*moved = (double)(bytes / CHUNK_BYTES * m->elements *
-	                  (8 + 4 * dtype_bytes(p->state_dtype) + dtype_bytes(p->gradient_dtype)));
+	                  (2 * element_bytes(p) - dtype_bytes(p->gradient_dtype)));
 	return chunks_pass(seconds, *moved, m, update_task);
 }
 
@@ -202,12 +261,12 @@ static int rates_find(struct device_speed *s, struct meter *m, int64_t unit_byte
 	double host = 0, moved = s->host_computes ? 2 : 1;
 	int rc;
 
-	copy_bytes = copy_bytes < m->half_bytes ? copy_bytes : m->half_bytes;
+	copy_bytes = copy_bytes < m->arena_bytes ? copy_bytes : m->arena_bytes;
 	rc = rate_find(&s->h2d_bytes, m, copy_in_pass, FIRST_BYTES, copy_bytes);
 	if (!rc)
 		rc = rate_find(&s->d2h_bytes, m, copy_out_pass, FIRST_BYTES, copy_bytes);
 	if (!rc)
-		rc = rate_find(&s->memory_bytes, m, device_pass, FIRST_BYTES, m->half_bytes);
+		rc = rate_find(&s->memory_bytes, m, device_pass, FIRST_BYTES, m->arena_bytes);
 	if (!rc)
 		rc = rate_find(&host, m, host_pass, host_bytes, host_bytes);
 	if (!rc)
@@ -247,7 +306,7 @@ static int slab_take(struct meter *m)
 
 static int streams_take(struct meter *m)
 {
-	const struct op fill = {.kind = OP_FILL, .fill = {m->arena, 2 * m->half_bytes, FILLING}};
+	const struct op fill = {.kind = OP_FILL, .fill = {m->arena, m->arena_bytes, FILLING}};
 	int rc = 0;
 
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
@@ -268,7 +327,7 @@ static int passes_measure(struct device_speed *speed, const struct engine_option
 {
 	const struct model *model = o->model;
 	struct meter m = {.o = o};
-	int64_t block_count = 0, arena_bytes = speed->host_computes ? 2 * ARENA_HALF_HOST : 2 * ARENA_HALF;
+	int64_t block_count = 0, arena_bytes = speed->host_computes ? ARENA_BYTES_HOST : ARENA_BYTES;
 	int rc;
 
 	for (int t = 0; t < model->tensor_count; t++)
@@ -278,17 +337,17 @@ static int passes_measure(struct device_speed *speed, const struct engine_option
 		arena_bytes = least(arena_bytes, o->device_budget_bytes);
 	if (speed->host_computes && host_bytes)
 		arena_bytes = least(arena_bytes, host_bytes);
-	m.half_bytes = arena_bytes / 512 * 256;
-	m.elements = least(SUMSQ_BLOCK, round_up(model->parameter_count, 64));
+	m.arena_bytes = arena_bytes;
+	m.elements = least(ELEMENTS, round_up(model->parameter_count, ADAMW_BLOCK));
 	m.chunk_count = WORKER_CHUNKS * pool_worker_count(o->pool);
 	m.chunk_count = least(m.chunk_count > CHUNKS_MIN ? m.chunk_count : CHUNKS_MIN,
 	        (model->parameter_count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK);
 	if (host_bytes)
 		m.chunk_count = least(m.chunk_count, host_bytes / CHUNK_BYTES);
-	if (!m.half_bytes || !m.chunk_count)
+	if (m.arena_bytes < ARENA_BYTES_MIN || !m.chunk_count)
 		return err_set(ERR_FIT, "too little memory to measure in");
 	adamw_step_init(&m.step, &o->adamw, 1e-5, 1, 1);
-	rc = device_arena_open(o->device, &m.arena, 2 * m.half_bytes);
+	rc = device_arena_open(o->device, &m.arena, m.arena_bytes);
 	if (rc)
 		return rc;
 	rc = slab_take(&m);

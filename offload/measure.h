@@ -15,8 +15,8 @@
 
 /* options: as for engine_open, of a training engine, on a device that computes and whose arena is not open;
  * memory within device_budget_bytes there and host_bytes of the host (0: any) is taken, and freed again.
- * *speed, on entry what is to be assumed, is set where it can be measured; collectives cannot. Takes about a
- * tenth of a second. ERR_FIT (too little memory for any of it), ERR_NOMEM, ERR_DEVICE. */
+ * *speed, on entry what is to be assumed, is set where it can be measured; collectives cannot. Takes about
+ * two tenths of a second. ERR_FIT (too little memory for any of it), ERR_NOMEM, ERR_DEVICE. */
 int measure_speed(struct device_speed *speed, const struct engine_options *options, int64_t host_bytes);
 
 /* Of that the products' part: a rate of theirs at which a block's forward and backward take on the clock,
