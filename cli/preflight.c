@@ -160,6 +160,8 @@ int preflight_check(const struct config *c)
 	if (!err)
 		err = check_path(c, "tokenizer", c->tokenizer, WANT_EITHER);
 	if (!err)
+		err = check_path(c, "machine", c->machine, WANT_FILE);
+	if (!err)
 		err = check_path(c, "checkpoint", c->checkpoint, WANT_DIR);
 	if (!err)
 		err = check_path(c, "config", c->config_json, WANT_EITHER);

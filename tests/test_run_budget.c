@@ -309,6 +309,8 @@ static void test_rates_are_described_or_measured(void **state)
 	assert_ferry(2, NULL, train, model.dir, model.data, work_dir,
 	        "vram_budget=300KiB machine=$FERRY_SOURCE/examples/machines/pc-rtx-4090.yaml");
 	assert_non_null(strstr(ferry_said(), "a machine with GPUs is described"));
+	assert_ferry(2, NULL, train, model.dir, model.data, work_dir, "machine=absent.yaml");
+	assert_non_null(strstr(ferry_said(), "machine=absent.yaml: no such file"));
 }
 
 static void test_eval_keeps_weights_too(void **state)
