@@ -105,14 +105,17 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	}
 }
 
-/* m, v and gradients of one piece: of ordinary size, or such that every gradient, and every m and v that an
- * update finds or makes, is subnormal or would be. */
+/* m, v and gradients of one piece: of ordinary size, or such that every gradient or its square, and every m
+ * and v that an update finds or makes, is subnormal or would be. */
 static void piece_fill(const struct adamw_span *s, int is_subnormal)
 {
 	for (int i = 0; i < CACHED; i++) {
 		uint32_t m = is_subnormal ? 0x00800000 : 0x3a800000,
 		         v = is_subnormal ? 0x00800000 : 0x35800000,
-		         g = is_subnormal ? 0x00010000 : 0x3a800000, some = (uint32_t)i % 64 << 16;
+		         g = !is_subnormal ? 0x3a800000
+		             : i & 1       ? 0x1e3d0000 /* 1e-20 */
+		                           : 0x00010000,
+		         some = (uint32_t)i % 64 << 16;
 
 		if (s->grad_kind == GRAD_BF16)
 			((uint16_t *)s->grad)[i] = (uint16_t)((g + some) >> 16);

@@ -309,7 +309,8 @@ static void make_adamw(struct op *op, struct kernel_place *p, const struct bench
 	        .decay_factor = step.decay_factor,
 	        .root_factor = step.root_factor,
 	        .root_offset = step.root_offset,
-	        .clip_scale = step.clip_scale};
+	        .clip_scale = step.clip_scale,
+	        .least_grad = step.least_grad};
 }
 
 /* ---- the table ---- */

@@ -282,7 +282,8 @@ struct op_adamw {
 	int decay;
 	enum dtype grad_dtype, state_dtype;
 	uint64_t rounding_key;
-	float one_minus_beta1, one_minus_beta2, decay_factor, root_factor, root_offset, clip_scale;
+	float one_minus_beta1, one_minus_beta2, decay_factor, root_factor, root_offset, clip_scale,
+	        least_grad;
 };
 
 struct op {

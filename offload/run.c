@@ -321,6 +321,7 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	        .root_factor = s->root_factor,
 	        .root_offset = s->root_offset,
 	        .clip_scale = s->clip_scale,
+	        .least_grad = s->least_grad,
 	};
 	return stream_op(q, &adamw);
 }

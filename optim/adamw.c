@@ -87,6 +87,7 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 	        .root_factor = (float)-fmin(factor, FLT_MAX), /* a root of 0 times it is 0 */
 	        .root_offset = learning_rate == 0 ? -INFINITY : (float)(-per_step * o->epsilon),
 	        .clip_scale = (float)clip_scale,
+	        .least_grad = (float)(1.000001 * sqrt(FLT_MIN / (1 - o->beta2))),
 	        .rounding_key = rng_u64(o->seed, ROUNDING_STREAM, (uint64_t)update_count),
 	};
 }

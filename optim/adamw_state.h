@@ -6,17 +6,20 @@
  *
  * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
  *
- *     g = flush(grad * clip_scale)                    (only flushed where clip_scale is 1)
+ *     g = grad * clip_scale, or 0 where its size is below least_grad
  *     m = fma(one_minus_beta1, g - m, m)
  *     v = floor(fma(one_minus_beta2, fma(g, g, -v), v))
  *     d = fma(sqrt(v), root_factor, root_offset)      (-(sqrt(v) / sqrt(1 - beta2^t) + epsilon) / step,
  *     w = fma(w, decay_factor, m / d)                  step being lr / (1 - beta1^t))
  *
  * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
- * exactly 1 - one_minus_beta. flush(x) turns a subnormal, and -0, into +0; floor(v) does so with all that
- * is below the smallest normal number. m is kept flushed. What of m and v is infinite is kept as
- * ADAMW_LARGEST, the largest finite bf16, with its sign, so no finite gradient makes the state infinite. A
- * NaN is kept as 0x7fc00000, in w, m and v.
+ * exactly 1 - one_minus_beta. floor(v) turns all that is below the smallest normal number into +0; m is kept
+ * flushed: a subnormal, and -0, is +0. What of m and v is infinite is kept as ADAMW_LARGEST, the largest
+ * finite bf16, with its sign, so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in
+ * w, m and v.
+ *
+ * least_grad is the least gradient that alone makes a v that is kept. A smaller one would leave v at 0 and
+ * m / epsilon behind, and its square is a subnormal number, which some CPUs take twenty times as long for.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -39,6 +42,7 @@ struct adamw_step {
 	float decay_factor;             /* 1 - lr * weight_decay */
 	float root_factor, root_offset; /* below 0; the offset of a rate of 0 is infinite */
 	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
+	float least_grad;               /* after clipping: sqrt(FLT_MIN / (1 - beta2)), and a little more */
 	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
 };
 
@@ -93,8 +97,10 @@ struct adamw_element {
 ADAMW_FN struct adamw_element adamw_next(
         struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
 {
-	float g = adamw_flush(grad * s->clip_scale);
+	float g = grad * s->clip_scale;
 
+	if (fabsf(g) < s->least_grad)
+		g = 0;
 	e.m = fmaf(s->one_minus_beta1, g - e.m, e.m);
 	e.v = adamw_floor(fmaf(s->one_minus_beta2, fmaf(g, g, -e.v), e.v));
 	e.w = fmaf(e.w, decay_factor, e.m / fmaf(sqrtf(e.v), s->root_factor, s->root_offset));

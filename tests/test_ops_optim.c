@@ -29,6 +29,8 @@ static uint32_t any_bits(struct ops_case *c)
 		return (bits & 0x80000000) | 0x7f800000;
 	case 7:
 		return mantissa | 0x7f800000;
+	case 8: /* near the least gradient */
+		return mantissa | (uint32_t)case_int(c, 64, 74) << 23;
 	default:
 		return f32_bits((float)(case_normal(c) * exp2((double)case_int(c, -28, 3))));
 	}
@@ -170,7 +172,8 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 	        .decay_factor = step.decay_factor,
 	        .root_factor = step.root_factor,
 	        .root_offset = step.root_offset,
-	        .clip_scale = step.clip_scale};
+	        .clip_scale = step.clip_scale,
+	        .least_grad = step.least_grad};
 	case_run(&c, &op);
 	span = (struct adamw_span){
 	        .hi = first_of(hi),

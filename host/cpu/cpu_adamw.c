@@ -48,6 +48,7 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	                .root_factor = o->root_factor,
 	                .root_offset = o->root_offset,
 	                .clip_scale = o->clip_scale,
+	                .least_grad = o->least_grad,
 	                .rounding_key = o->rounding_key},
 	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
 	                 : o->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
