@@ -6,7 +6,7 @@
 #define KERNEL(name) name##_avx2
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 8 };
+enum { LANES = 8, PREFETCH_LOCALITY = 2 }; /* L2: some of these CPUs have a small nearest cache */
 
 typedef __m256 vf;
 typedef __m256i vi; /* of 32-bit lanes */

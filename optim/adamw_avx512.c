@@ -6,7 +6,7 @@
 #define KERNEL(name) name##_avx512
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16 };
+enum { LANES = 16, PREFETCH_LOCALITY = 3 }; /* the nearest cache */
 
 typedef __m512 vf;
 typedef __m512i vi; /* of 32-bit lanes */

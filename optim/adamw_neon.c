@@ -5,7 +5,7 @@
 #define KERNEL(name) name##_neon
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 4 };
+enum { LANES = 4, PREFETCH_LOCALITY = 2 };
 
 typedef float32x4_t vf;
 typedef uint32x4_t vi;
