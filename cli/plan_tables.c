@@ -73,10 +73,10 @@ void plan_tables_parameters(const struct session *s)
 
 struct memory_parts {
 	int64_t device[PART_COUNT], host[PART_COUNT];
-	int64_t gap_bytes;  /* of placing, in the device's arena */
-	int64_t eval_bytes; /* what evaluation and samples take beyond a step */
-	int64_t save_bytes; /* on the host, for as long as a save runs */
-	int fullest;        /* operation */
+	int64_t gap_bytes, host_gap_bytes;   /* of placing, in the device's arena and on the host */
+	int64_t eval_bytes, host_eval_bytes; /* what evaluation and samples take beyond a step */
+	int64_t save_bytes;                  /* on the host, for as long as a save runs */
+	int fullest;                         /* operation */
 };
 
 static int memory_find(struct memory_parts *m, const struct session *s)
@@ -91,12 +91,15 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 	if (!rc)
 		rc = plan_parts(m->device, &m->fullest, p, SPACE_DEVICE);
 	m->gap_bytes = p->space_bytes[SPACE_DEVICE];
+	engine_get_memory(s->engine, &memory);
+	m->host_gap_bytes = memory.store_bytes + p->space_bytes[SPACE_STAGE];
+	m->eval_bytes = memory.device_bytes - m->gap_bytes;
+	m->host_eval_bytes = memory.stage_bytes - p->space_bytes[SPACE_STAGE];
 	for (int i = 0; i < PART_COUNT && !rc; i++) {
 		m->host[i] += stage[i];
 		m->gap_bytes -= m->device[i];
+		m->host_gap_bytes -= m->host[i];
 	}
-	engine_get_memory(s->engine, &memory);
-	m->eval_bytes = memory.device_bytes - p->space_bytes[SPACE_DEVICE];
 	m->save_bytes = fit_save_bytes(&memory);
 	return rc;
 }
@@ -128,10 +131,10 @@ int plan_tables_memory(const struct session *s)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
 	print_pair(s, "saving, beside a step", 0, m.save_bytes);
-	if (m.gap_bytes)
-		print_pair(s, "gaps of placing", m.gap_bytes, 0);
-	if (m.eval_bytes)
-		print_pair(s, "evaluation, beyond a step", m.eval_bytes, 0);
+	if (m.gap_bytes || m.host_gap_bytes)
+		print_pair(s, "gaps of placing", m.gap_bytes, m.host_gap_bytes);
+	if (m.eval_bytes || m.host_eval_bytes)
+		print_pair(s, "evaluation, beyond a step", m.eval_bytes, m.host_eval_bytes);
 	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
 	        p->op_count, plan_op_name(p->ops[m.fullest].kind));
 	return 0;
@@ -249,9 +252,10 @@ int plan_tables_json(json_t *object, const struct session *s)
 	for (int i = 0; i < MODEL_PART_COUNT; i++)
 		json_object_set_new(parameters, model_part_names[i], json_integer(count[i]));
 	memory = rc ? NULL
-	            : json_pack("{s:o,s:o,s:I,s:I}", "device", parts_json(m.device), "host",
+	            : json_pack("{s:o,s:o,s:I,s:I,s:I,s:I}", "device", parts_json(m.device), "host",
 	                      parts_json(m.host), "device_gap_bytes", (json_int_t)m.gap_bytes,
-	                      "device_eval_bytes", (json_int_t)m.eval_bytes);
+	                      "device_eval_bytes", (json_int_t)m.eval_bytes, "host_gap_bytes",
+	                      (json_int_t)m.host_gap_bytes, "host_eval_bytes", (json_int_t)m.host_eval_bytes);
 	if (memory)
 		json_object_set_new(
 		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));

@@ -450,16 +450,17 @@ static int all_judge(struct chooser *s, double *best_ms)
 static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
 {
 	struct choice filled = {0};
-	int rc = ways_find(s, freedom), walks = !s->base->policy.inference;
+	int rc = ways_find(s, freedom),
+	    counts_all = !s->base->policy.inference && s->limits->device_bytes > 0,
+	    walks = counts_all && freedom->smaller;
 	double best_ms = INFINITY;
 
-	walks &= freedom->smaller && s->limits->device_bytes > 0;
 	for (int i = 0; i < s->way_count && !rc; i++)
 		rc = way_judge(s, &filled, &s->ways[i]);
 	s->most_plans = 2 * s->choice->planned_count + 200;
 	if (filled.count)
 		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
-	if (!rc && walks)
+	if (!rc && counts_all)
 		rc = all_judge(s, &best_ms);
 	for (int i = 0; i < filled.count && !rc; i++)
 		rc = walks && s->choice->planned_count < s->most_plans

@@ -206,6 +206,49 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        models, machines);
 }
 
+/* What is said to be the least of the host's memory is enough, and a byte less is not: where units move to a
+ * device that has room, and where all of them there take less than some. */
+static void test_the_least_of_the_host_is_exact(void **state)
+{
+	char described[1000], small[400], path[400];
+	const char *rows[] = {described, small};
+	FILE *f;
+
+	(void)state;
+	snprintf(described, sizeof(described),
+	        "%s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml max_length=512", models, machines);
+	snprintf(small, sizeof(small),
+	        "%s/small.json device=host max_length=116 activations=keep "
+	        "backward_prefetch=BACKWARD_POST vram_budget=13796241",
+	        work_dir);
+	snprintf(path, sizeof(path), "%s/small.json", work_dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs("{\"model_type\": \"mistral\", \"vocab_size\": 295, \"hidden_size\": 96, "
+	      "\"intermediate_size\": 521, \"num_hidden_layers\": 8, \"num_attention_heads\": 4, "
+	      "\"num_key_value_heads\": 2, \"max_position_embeddings\": 124, "
+	      "\"tie_word_embeddings\": true}",
+	        f);
+	fclose(f);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const char *at, *bytes;
+		char with[200];
+		int64_t least;
+
+		assert_ferry(5, NULL, "plan %s ram_budget=1", rows[i]);
+		at = strstr(ferry_said(), "ferry plan: ");
+		bytes = at ? strstr(at, " bytes), with ") : NULL;
+		assert_non_null(bytes);
+		snprintf(with, sizeof(with), "%s", bytes + strlen(" bytes), with "));
+		with[strcspn(with, "\n")] = 0;
+		while (bytes[-1] != '(')
+			bytes--;
+		least = strtoll(bytes, NULL, 10);
+		assert_ferry(0, NULL, "plan %s %s ram_budget=%" PRId64, rows[i], with, least);
+		assert_ferry(5, NULL, "plan %s %s ram_budget=%" PRId64, rows[i], with, least - 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +256,7 @@ int main(void)
 	        cmocka_unit_test(test_ranks_share_this_host),
 	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
 	        cmocka_unit_test(test_budgets_that_are_too_small),
+	        cmocka_unit_test(test_the_least_of_the_host_is_exact),
 	        cmocka_unit_test(test_a_budget_is_spent_by_simulation),
 	};
 

@@ -101,7 +101,9 @@ static void test_parts_make_the_whole(void **state)
 	static const char *const rows[][2] = {{"h100-80-x8", "prefetch_units=2"},
 	        {"h100-80-x8", "vram_budget=off activations=offload"},
 	        {"a100-80-x8", "gradient_accumulation_steps=2 schedule=micro_batch_major prefetch_units=2"},
-	        {"h200", "cpu_offload=off vram_budget=off"}};
+	        {"h200", "cpu_offload=off vram_budget=off"},
+	        {"h100-80-x8",
+	                "eval_split=0.1 per_device_eval_batch_size=64 sample_prompt=hi vram_budget=off"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -113,11 +115,17 @@ static void test_parts_make_the_whole(void **state)
 		memory = json_object_get(plan, "memory");
 		assert_true(
 		        sum_of(json_object_get(plan, "parameters_by_part")) == real_of(plan, "parameters"));
-		assert_true(sum_of(json_object_get(memory, "device")) + real_of(memory, "device_gap_bytes") ==
+		assert_true(sum_of(json_object_get(memory, "device")) + real_of(memory, "device_gap_bytes") +
+		                    real_of(memory, "device_eval_bytes") ==
 		            real_of(plan, "arena_bytes"));
+		assert_true((real_of(memory, "host_eval_bytes") > 0) == !!strstr(more, "eval_split"));
 		assert_true(real_of(memory, "device_gap_bytes") >= 0);
-		assert_true(sum_of(json_object_get(memory, "host")) <= real_of(plan, "host_bytes"));
-		assert_true(sum_of(json_object_get(memory, "host")) > 0.99 * real_of(plan, "host_bytes"));
+		assert_true(sum_of(json_object_get(memory, "host")) + real_of(memory, "host_gap_bytes") +
+		                    real_of(memory, "host_eval_bytes") ==
+		            real_of(plan, "host_bytes"));
+		assert_true(real_of(memory, "host_gap_bytes") >= 0);
+		assert_true(real_of(memory, "device_gap_bytes") + real_of(memory, "host_gap_bytes") <
+		            0.1 * real_of(plan, "arena_bytes"));
 		json_decref(plan);
 	}
 }

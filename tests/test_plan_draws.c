@@ -65,7 +65,9 @@ static int memory_is_wrong(const struct draw *d, const json_t *p, struct str *wh
 	        arena);
 	MUST(figure(p, "valley_bytes") <= device, "%.0f of %.0f", figure(p, "valley_bytes"), device);
 	MUST(!budget || device <= budget, "%.0f of %.0f", device, budget);
-	MUST(host <= figure(p, "host_bytes"), "%.0f of %.0f", host, figure(p, "host_bytes"));
+	MUST(host + figure(memory, "host_gap_bytes") == figure(p, "host_bytes"), "%.0f of %.0f", host,
+	        figure(p, "host_bytes"));
+	MUST(figure(memory, "host_gap_bytes") >= 0, "%.0f", figure(memory, "host_gap_bytes"));
 	MUST(figure(p, "pinned_bytes") <= figure(p, "host_bytes"), "%.0f", figure(p, "pinned_bytes"));
 	MUST(figure(p, "host_bytes") ==
 	                figure(p, "store_bytes") + figure(p, "stage_bytes") + figure(p, "save_bytes"),
