@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "gpu/backend.h"
 #include "host/pool.h"
+#include "offload/measure.h"
 #include "offload/simulate.h"
 
 #include <stdlib.h>
@@ -13,11 +14,12 @@
 
 /* Is the clock of plans right? Steps with all state offloaded, on the host device with its copies throttled
  * to one rate after another, beside the step that the meta device's clock predicts for a machine of these
- * rates. What is told to the clock: the throttle; memory's rate, of one large copy; and a rate of matrix
- * products at which the step whose copies are not throttled takes what it was measured to take. Nothing else
- * is fitted. Throttles are gone through once a round, back and forth, with the unthrottled step, to which all
- * others are compared, at both ends. The clock knows no other processes: so the shortest step of all rounds
- * counts, and of steps during which others used the cores only where there are no others. */
+ * rates. What is told to the clock: the throttle; the rates of memory and of updates that a run measures for
+ * itself (offload/measure.h); and a rate of matrix products at which the step whose copies are not throttled
+ * takes what it was measured to take. Nothing else is fitted. Throttles are gone through once a round, back
+ * and forth, with the unthrottled step, to which all others are compared, at both ends. The clock knows no
+ * other processes: so the shortest step of all rounds counts, and of steps during which others used the cores
+ * only where there are no others. */
 
 enum { RATES = 7, ROUNDS = 4, WARMUP_STEPS = 2, DEFAULT_STEPS = 2, STEPS_MAX = 100, FIT_ROUNDS = 40 };
 
@@ -133,10 +135,27 @@ static int speed_fit(struct clock_bench *b, double measured_s)
 	return rc;
 }
 
+static int rates_measure(struct clock_bench *b)
+{
+	struct bench_args unthrottled = b->args;
+	struct device *device = NULL;
+	struct engine_options o;
+	int rc;
+
+	unthrottled.copy_gbps = 0;
+	rc = bench_device_open(&device, &unthrottled, b->pool);
+	if (rc)
+		return rc;
+	o = options_of(b, device);
+	simulate_host_speed(&b->speed, pool_worker_count(b->pool), 0);
+	rc = measure_speed(&b->speed, &o, 0);
+	device_close(device);
+	return rc;
+}
+
 static int bench_open(struct clock_bench *b, const struct bench_args *args)
 {
 	const struct bench_shape *shape;
-	struct bench_limits limits;
 	int rc;
 
 	device_register(&backend_meta);
@@ -149,17 +168,10 @@ static int bench_open(struct clock_bench *b, const struct bench_args *args)
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);
 	if (!rc)
-		rc = bench_limits_measure(
-		        &limits, args, b->pool, args->models ? shape->row_tokens : 0, DTYPE_F32);
-	if (rc)
-		return rc;
-	b->speed = (struct device_speed){.memory_bytes = limits.copy_bytes_per_s,
-	        .h2d_bytes = limits.copy_bytes_per_s / 2,
-	        .d2h_bytes = limits.copy_bytes_per_s / 2,
-	        .host_memory_bytes = limits.copy_bytes_per_s,
-	        .host_computes = 1};
-	rc = bench_model_open(&b->model, shape);
-	return rc ? rc : bench_rows_open(&b->rows, shape);
+		rc = bench_model_open(&b->model, shape);
+	if (!rc)
+		rc = bench_rows_open(&b->rows, shape);
+	return rc ? rc : rates_measure(b);
 }
 
 static json_t *rows_json(struct clock_bench *b, double *worst)
@@ -200,10 +212,12 @@ int bench_clock(json_t **result, const struct bench_args *args)
 	if (!rc) {
 		json_t *rows = rows_json(b, &worst);
 
-		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:o}", "parameters",
+		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "parameters",
 		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
 		        "steps", ROUNDS * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_f32,
-		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "worst_off", worst, "others_busy_cores",
+		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "host_memory_gbps",
+		        1e-9 * b->speed.host_memory_bytes, "host_update_gbps",
+		        1e-9 * b->speed.host_update_bytes, "worst_off", worst, "others_busy_cores",
 		        bench_load_end(&load), "rates", rows);
 		rc = *result ? 0 : err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	}
