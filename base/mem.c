@@ -116,12 +116,13 @@ void mem_free(void *block)
 	free(block);
 }
 
-void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes)
+void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes, size_t next_bytes)
 {
 	char *to = dst;
 	const char *from = src;
 
 #ifdef __SSE2__
+	const char *next = from + len_bytes, *next_end = next + next_bytes;
 	size_t head = -(uintptr_t)to % 64;
 
 	if (len_bytes >= 256) {
@@ -135,6 +136,10 @@ void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes)
 			__m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
 			__m128i d = _mm_loadu_si128((const __m128i *)(from + 48));
 
+			if (next < next_end) {
+				_mm_prefetch(next, _MM_HINT_T1);
+				next += 64;
+			}
 			_mm_stream_si128((__m128i *)to, a);
 			_mm_stream_si128((__m128i *)(to + 16), b);
 			_mm_stream_si128((__m128i *)(to + 32), c);
@@ -142,6 +147,8 @@ void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes)
 		}
 		_mm_sfence(); /* before whoever is told of them reads them */
 	}
+#else
+	(void)next_bytes;
 #endif
 	memcpy(to, from, len_bytes);
 }

@@ -28,8 +28,9 @@ char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void mem_free(void *block);
 
 /* memcpy of bytes that this processor will not read soon: where it can it stores them past its caches, so
- * that what is there stays. */
-void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes);
+ * that what is there stays. Memory is read while it is written: of next_bytes behind src, which are looked at
+ * next, up to len_bytes come into the second cache. */
+void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes, size_t next_bytes);
 
 enum mem_fault { MEM_FAULT_ONCE, MEM_FAULT_FOREVER };
 

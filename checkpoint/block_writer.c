@@ -248,15 +248,16 @@ static int wait_for_slot(struct block_writer *w, int64_t block)
 	return err;
 }
 
-/* `part` bytes, which do not reach beyond the block. They are in the cache after they were hashed. */
-static int put(struct block_writer *w, const unsigned char *from, int64_t part)
+/* `part` bytes, which do not reach beyond the block; next_bytes more lie behind them. They are in the cache
+ * after they were hashed, and the next ones are fetched while these are stored: the hash finds them there. */
+static int put(struct block_writer *w, const unsigned char *from, int64_t part, int64_t next_bytes)
 {
 	int64_t block = w->put_bytes / block_bytes, within = w->put_bytes % block_bytes;
 	int is_full = within + part == block_bytes, ends = w->put_bytes + part == w->total_bytes;
 
 	if (w->hashes)
 		hash_kernels()->add(&w->hash, from, (size_t)part);
-	mem_copy_past_cache(slot_of(w, block) + within, from, (size_t)part);
+	mem_copy_past_cache(slot_of(w, block) + within, from, (size_t)part, (size_t)next_bytes);
 	w->put_bytes += part;
 	if (!is_full && !ends)
 		return 0;
@@ -281,7 +282,7 @@ int block_writer_append(struct block_writer *w, const void *src, int64_t len_byt
 		if (w->is_running && !within)
 			err = wait_for_slot(w, w->put_bytes / block_bytes);
 		if (!err)
-			err = put(w, from, part);
+			err = put(w, from, part, len_bytes - part);
 		from += part;
 		len_bytes -= part;
 	}

@@ -50,7 +50,7 @@ static void aligned_blocks(void **state)
 	}
 }
 
-/* Any length from any place to any place, and nothing beside it. */
+/* Any length from any place to any place, whatever lies behind it, and nothing beside it. */
 static void copies_past_the_cache(void **state)
 {
 	enum { MOST = 700 };
@@ -62,7 +62,8 @@ static void copies_past_the_cache(void **state)
 	for (int len = 0; len <= MOST; len += len < 330 ? 1 : 37)
 		for (int shift = 0; shift < 64; shift += 1 + len % 9) {
 			memset(to, 0, sizeof(to));
-			mem_copy_past_cache(to + 64 + shift, from + len % 16, (size_t)len);
+			mem_copy_past_cache(to + 64 + shift, from + len % 16, (size_t)len,
+			        (size_t)(MOST - len) * (size_t)(shift % 2));
 			assert_memory_equal(to + 64 + shift, from + len % 16, (size_t)len);
 			assert_int_equal(to[63 + shift], 0);
 			assert_int_equal(to[64 + shift + len], 0);
