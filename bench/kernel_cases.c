@@ -303,14 +303,7 @@ static void make_adamw(struct op *op, struct kernel_place *p, const struct bench
 	        .decay = 1,
 	        .grad_dtype = dtype,
 	        .state_dtype = state,
-	        .rounding_key = step.rounding_key,
-	        .one_minus_beta1 = step.one_minus_beta1,
-	        .one_minus_beta2 = step.one_minus_beta2,
-	        .decay_factor = step.decay_factor,
-	        .root_factor = step.root_factor,
-	        .root_offset = step.root_offset,
-	        .clip_scale = step.clip_scale,
-	        .least_grad = step.least_grad};
+	        .step = step};
 }
 
 /* ---- the table ---- */

@@ -13,6 +13,8 @@
 #ifndef FERRY_GPU_OP_H
 #define FERRY_GPU_OP_H
 
+#include "base/adamw_step.h"
+
 #include <stdint.h>
 
 /* An address in device memory. Not a pointer: the host must not follow it. */
@@ -271,8 +273,8 @@ struct op_cast_sumsq {
 };
 
 /* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are F32, BF16
- * (rounding_key, tensor and first choose how each element is rounded) or U8: codes, with a scale (F32) for
- * every OP_ADAMW_BLOCK elements in m_scale and v_scale, which are DEV_NONE else. */
+ * (step.rounding_key, tensor and first choose how each element is rounded) or U8: codes, with a scale (F32)
+ * for every OP_ADAMW_BLOCK elements in m_scale and v_scale, which are DEV_NONE else. */
 enum { OP_ADAMW_BLOCK = 256 };
 struct op_adamw {
 	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
@@ -281,9 +283,7 @@ struct op_adamw {
 	int tensor;    /* index in the model's table */
 	int decay;
 	enum dtype grad_dtype, state_dtype;
-	uint64_t rounding_key;
-	float one_minus_beta1, one_minus_beta2, decay_factor, root_factor, root_offset, clip_scale,
-	        least_grad;
+	struct adamw_step step;
 };
 
 struct op {

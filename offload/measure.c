@@ -109,12 +109,7 @@ static struct op update_op(const struct meter *m, int64_t count)
 	                .decay = 1,
 	                .grad_dtype = p->gradient_dtype,
 	                .state_dtype = p->state_dtype,
-	                .one_minus_beta1 = m->step.one_minus_beta1,
-	                .one_minus_beta2 = m->step.one_minus_beta2,
-	                .decay_factor = m->step.decay_factor,
-	                .root_factor = m->step.root_factor,
-	                .root_offset = m->step.root_offset,
-	                .clip_scale = m->step.clip_scale}};
+	                .step = m->step}};
 }
 
 static int device_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)

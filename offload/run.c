@@ -314,14 +314,7 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	        .decay = r->plan->map->model->tensors[part->tensor].decay,
 	        .grad_dtype = dtype,
 	        .state_dtype = r->plan->policy.state_dtype,
-	        .rounding_key = s->rounding_key,
-	        .one_minus_beta1 = s->one_minus_beta1,
-	        .one_minus_beta2 = s->one_minus_beta2,
-	        .decay_factor = s->decay_factor,
-	        .root_factor = s->root_factor,
-	        .root_offset = s->root_offset,
-	        .clip_scale = s->clip_scale,
-	        .least_grad = s->least_grad,
+	        .step = *s,
 	};
 	return stream_op(q, &adamw);
 }

@@ -24,6 +24,8 @@
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
 
+#include "base/adamw_step.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
@@ -35,16 +37,6 @@
 #ifndef ADAMW_TABLE
 #define ADAMW_TABLE static const
 #endif
-
-/* The scalars of one step, already rounded to what the kernels use. */
-struct adamw_step {
-	float one_minus_beta1, one_minus_beta2;
-	float decay_factor;             /* 1 - lr * weight_decay */
-	float root_factor, root_offset; /* below 0; the offset of a rate of 0 is infinite */
-	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
-	float least_grad;               /* after clipping: sqrt(FLT_MIN / (1 - beta2)), and a little more */
-	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
-};
 
 /* How m and v are kept.
  *   F32   4 + 4 bytes

@@ -166,14 +166,7 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 	        .decay = decay,
 	        .grad_dtype = dtype,
 	        .state_dtype = state_dtype,
-	        .rounding_key = step.rounding_key,
-	        .one_minus_beta1 = step.one_minus_beta1,
-	        .one_minus_beta2 = step.one_minus_beta2,
-	        .decay_factor = step.decay_factor,
-	        .root_factor = step.root_factor,
-	        .root_offset = step.root_offset,
-	        .clip_scale = step.clip_scale,
-	        .least_grad = step.least_grad};
+	        .step = step};
 	case_run(&c, &op);
 	span = (struct adamw_span){
 	        .hi = first_of(hi),

@@ -292,9 +292,7 @@ extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
 	struct adamw_planes p = {dev_ptr<uint16_t>(o->hi), dev_ptr<int16_t>(o->lo), dev_ptr<void>(o->m),
 	        dev_ptr<void>(o->v), dev_ptr<float>(o->m_scale), dev_ptr<float>(o->v_scale),
 	        dev_ptr<void>(o->grad), o->count, o->first};
-	struct adamw_scalars s = {{o->one_minus_beta1, o->one_minus_beta2, o->decay_factor, o->root_factor,
-	                                  o->root_offset, o->clip_scale, o->least_grad, o->rounding_key},
-	        o->decay ? o->decay_factor : 1.0f, o->tensor};
+	struct adamw_scalars s = {o->step, o->decay ? o->step.decay_factor : 1.0f, o->tensor};
 
 	return o->grad_dtype == DTYPE_F32 ? adamw_start_state<float>(at, &p, &s, o->state_dtype)
 	                                  : adamw_start_state<bf16>(at, &p, &s, o->state_dtype);

@@ -42,14 +42,7 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	const struct op_adamw *o = &op->adamw;
 	struct adamw_run run = {
 	        .op = *o,
-	        .step = {.one_minus_beta1 = o->one_minus_beta1,
-	                .one_minus_beta2 = o->one_minus_beta2,
-	                .decay_factor = o->decay_factor,
-	                .root_factor = o->root_factor,
-	                .root_offset = o->root_offset,
-	                .clip_scale = o->clip_scale,
-	                .least_grad = o->least_grad,
-	                .rounding_key = o->rounding_key},
+	        .step = o->step,
 	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
 	                 : o->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
 	                                                : ADAMW_STATE_8BIT,

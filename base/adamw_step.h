@@ -1,0 +1,18 @@
+/* What an update by AdamW is told, as the optimizer makes it and every device takes it (optim/adamw_state.h
+ * says what is computed with it). */
+#ifndef FERRY_BASE_ADAMW_STEP_H
+#define FERRY_BASE_ADAMW_STEP_H
+
+#include <stdint.h>
+
+/* The scalars of one step, already rounded to what the kernels use. */
+struct adamw_step {
+	float one_minus_beta1, one_minus_beta2;
+	float decay_factor;             /* 1 - lr * weight_decay */
+	float root_factor, root_offset; /* below 0; the offset of a rate of 0 is infinite */
+	float clip_scale;               /* at most 1, and 1 when nothing is clipped */
+	float least_grad;               /* after clipping: sqrt(FLT_MIN / (1 - beta2)), and a little more */
+	uint64_t rounding_key;          /* of stochastic rounding: from the run's seed and Adam's count */
+};
+
+#endif
