@@ -9,7 +9,7 @@
 #include <math.h>
 
 /* What of a run is changed on trial. Values are in the order of how much they change; 0 leaves it as it is.
- */
+ * Where a budget chooses keeping or ahead, 1 sets free what a key held, and there is no more. */
 enum ahead { AHEAD_AS_IT_IS, AHEAD_ONE, AHEAD_NOTHING, AHEAD_COUNT };
 enum keeping { KEEPING_AS_IT_IS, KEEPING_INPUTS, KEEPING_NOTHING, KEEPING_COUNT };
 
@@ -32,6 +32,7 @@ struct search {
 	struct device *meta;
 	struct trial best;
 	double best_ms; /* 0: none fits yet */
+	int spends;     /* 1: there is a budget, and it is spent */
 	/* 1: what a budget chooses by itself wherever keys do not say otherwise */
 	int keeping_is_chosen, ahead_is_chosen;
 };
@@ -58,6 +59,36 @@ static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t r
 	return less;
 }
 
+/* The keys that a trial leaves to the budget. */
+static void trial_config(struct config *c, const struct trial *t, const struct search *s)
+{
+	*c = *s->config; /* its texts stay the configuration's */
+	if (t->keeping != KEEPING_AS_IT_IS && s->keeping_is_chosen)
+		c->activations = CONFIG_ACTIVATIONS_AUTO;
+	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen)
+		c->prefetch_units = CONFIG_AUTO;
+}
+
+/* What becomes of activations, and how far units are fetched ahead. */
+static void trial_policy(struct plan_policy *p, const struct trial *t, const struct search *s)
+{
+	struct config c;
+
+	trial_config(&c, t, s);
+	if (s->keeping_is_chosen && c.activations == CONFIG_ACTIVATIONS_AUTO)
+		p->activations = ACTIVATION_RECOMPUTE;
+	else if (t->keeping != KEEPING_AS_IT_IS)
+		p->activations = t->keeping == KEEPING_INPUTS ? ACTIVATION_RECOMPUTE : ACTIVATION_OFFLOAD;
+	if (s->ahead_is_chosen && c.prefetch_units == CONFIG_AUTO) {
+		p->prefetch_units = PREFETCH_UNITS;
+	} else if (t->ahead == AHEAD_ONE) {
+		p->prefetch_units = 1;
+	} else if (t->ahead == AHEAD_NOTHING) {
+		p->forward_prefetch = 0;
+		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
+	}
+}
+
 static void trial_options(struct engine_options *o, const struct trial *t, const struct search *s)
 {
 	const struct engine_options *base = s->base;
@@ -70,14 +101,7 @@ static void trial_options(struct engine_options *o, const struct trial *t, const
 	o->device_budget_bytes = 0;
 	if (t->offload_on)
 		p->offload_params = p->offload_gradients = p->offload_optimizer = 1;
-	if (t->keeping != KEEPING_AS_IT_IS)
-		p->activations = t->keeping == KEEPING_INPUTS ? ACTIVATION_RECOMPUTE : ACTIVATION_OFFLOAD;
-	if (t->ahead == AHEAD_ONE)
-		p->prefetch_units = 1;
-	if (t->ahead == AHEAD_NOTHING) {
-		p->forward_prefetch = 0;
-		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
-	}
+	trial_policy(p, t, s);
 	if (t->wrap_size) {
 		o->wrap = WRAP_SIZE;
 		o->min_num_params = WRAP_MIN_PARAMS;
@@ -89,25 +113,41 @@ static void trial_options(struct engine_options *o, const struct trial *t, const
 	p->rope_positions = divided(p->rope_positions, t->length_divisor);
 }
 
+static int keeping_changes(enum keeping keeping, const struct search *s)
+{
+	enum activation_policy kept = s->base->policy.activations;
+
+	if (keeping == KEEPING_AS_IT_IS)
+		return 1;
+	if (s->keeping_is_chosen)
+		return keeping == KEEPING_INPUTS && s->config->activations != CONFIG_ACTIVATIONS_AUTO;
+	return trains(s->config) &&
+	       (keeping == KEEPING_INPUTS ? kept == ACTIVATION_KEEP : kept != ACTIVATION_OFFLOAD);
+}
+
+static int ahead_changes(enum ahead ahead, const struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+
+	if (ahead == AHEAD_AS_IT_IS)
+		return 1;
+	if (s->ahead_is_chosen)
+		return ahead == AHEAD_ONE && s->config->prefetch_units != CONFIG_AUTO;
+	return (p->forward_prefetch ||
+	               (trains(s->config) && p->backward_prefetch != BACKWARD_PREFETCH_NONE)) &&
+	       (ahead == AHEAD_NOTHING || p->prefetch_units != 1);
+}
+
 /* Would it change something? What is so already needs no trial. */
 static int trial_changes(const struct trial *t, const struct search *s)
 {
 	const struct plan_policy *p = &s->base->policy;
-	int fetches_ahead =
-	        p->forward_prefetch || (trains(s->config) && p->backward_prefetch != BACKWARD_PREFETCH_NONE);
 
 	if (t->offload_on && p->offload_params && p->offload_gradients && p->offload_optimizer)
 		return 0;
-	if (t->keeping != KEEPING_AS_IT_IS && !trains(s->config))
+	if (t->wrap_size && s->base->wrap == WRAP_SIZE && s->base->min_num_params <= WRAP_MIN_PARAMS)
 		return 0;
-	if (t->keeping == KEEPING_INPUTS && p->activations != ACTIVATION_KEEP)
-		return 0;
-	if (t->keeping == KEEPING_NOTHING && p->activations == ACTIVATION_OFFLOAD)
-		return 0;
-	if (t->ahead != AHEAD_AS_IT_IS &&
-	        (!fetches_ahead || (t->ahead == AHEAD_ONE && p->prefetch_units == 1)))
-		return 0;
-	return !t->wrap_size || s->base->wrap != WRAP_SIZE || s->base->min_num_params > WRAP_MIN_PARAMS;
+	return keeping_changes(t->keeping, s) && ahead_changes(t->ahead, s);
 }
 
 static int change_count(const struct trial *t)
@@ -122,71 +162,115 @@ static void found_keep(struct search *s, const struct trial *t, int64_t bytes, d
 	s->found->bytes = bytes;
 }
 
-/* Plans it, and lets a step run where it fits. Without training each that fits is as good. */
-static int trial_judge(struct search *s, const struct trial *t)
+/* The least that it takes: where a budget is spent, of all that the budget could choose. */
+static int trial_bytes(int64_t *bytes, const struct trial *t, const struct search *s)
 {
-	struct simulated step = {.step_ms = 1};
-	struct engine *engine = NULL;
+	struct choice_freedom freedom;
 	struct engine_memory memory;
 	struct engine_options o;
+	struct engine *engine;
+	struct config c;
 	int rc;
 
+	trial_config(&c, t, s);
 	trial_options(&o, t, s);
+	if (s->spends) {
+		fit_freedom(&freedom, &c, &o);
+		return choice_find_least(bytes, &o, &freedom);
+	}
 	rc = engine_open(&engine, &o);
 	if (rc)
 		return rc;
 	engine_get_memory(engine, &memory);
-	if (memory.device_bytes > s->limit_bytes) {
-		if (!s->best_ms && memory.device_bytes < s->found->bytes)
-			found_keep(s, t, memory.device_bytes, 0);
-	} else {
-		if (o.train.max_tokens)
-			rc = engine_start(engine);
-		if (!rc && o.train.max_tokens)
-			rc = simulate_step(&step, engine, &o, NULL);
-		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms ||
-		                   (step.step_ms < 1.005 * s->best_ms &&
-		                           change_count(t) < change_count(&s->best))))
-			found_keep(s, t, memory.device_bytes, step.step_ms);
-	}
 	engine_close(engine);
+	*bytes = memory.device_bytes;
+	return 0;
+}
+
+/* Of what fits: where there is no step, and where best_spend decides, each is as good. */
+static int trial_step(double *step_ms, const struct trial *t, const struct search *s)
+{
+	struct simulated step = {.step_ms = 1};
+	struct engine *engine = NULL;
+	struct engine_options o;
+	int rc = 0;
+
+	trial_options(&o, t, s);
+	if (o.train.max_tokens && !s->spends)
+		rc = engine_open(&engine, &o);
+	if (!rc && engine)
+		rc = engine_start(engine);
+	if (!rc && engine)
+		rc = simulate_step(&step, engine, &o, NULL);
+	engine_close(engine);
+	*step_ms = step.step_ms;
 	return rc;
 }
 
-/* The most that can be changed at these sizes, units cut either way: where that does not fit, nothing does.
- */
+static int is_better(const struct search *s, const struct trial *t, double step_ms)
+{
+	return !s->best_ms || step_ms < 0.995 * s->best_ms ||
+	       (step_ms < 1.005 * s->best_ms && change_count(t) < change_count(&s->best));
+}
+
+static int trial_judge(struct search *s, const struct trial *t)
+{
+	double step_ms;
+	int64_t bytes;
+	int rc = trial_bytes(&bytes, t, s);
+
+	if (rc)
+		return rc;
+	if (bytes > s->limit_bytes) {
+		if (!s->best_ms && bytes < s->found->bytes)
+			found_keep(s, t, bytes, 0);
+		return 0;
+	}
+	rc = trial_step(&step_ms, t, s);
+	if (!rc && is_better(s, t, step_ms))
+		found_keep(s, t, bytes, step_ms);
+	return rc;
+}
+
+/* The most that can be changed at these sizes, units cut either way: where that does not fit, smaller sizes
+ * are tried next. */
 static int sizes_judge_least(struct search *s, const struct trial *sizes)
 {
 	struct trial t = *sizes;
 	int rc = 0;
 
-	for (t.wrap_size = 0; t.wrap_size < 2 && !rc; t.wrap_size++) {
-		t.offload_on = trial_changes(&(struct trial){.offload_on = 1}, s);
-		t.keeping = trial_changes(&(struct trial){.keeping = KEEPING_NOTHING}, s) ? KEEPING_NOTHING
-		                                                                          : KEEPING_AS_IT_IS;
-		t.ahead = trial_changes(&(struct trial){.ahead = AHEAD_NOTHING}, s) ? AHEAD_NOTHING
-		                                                                    : AHEAD_AS_IT_IS;
+	t.offload_on = trial_changes(&(struct trial){.offload_on = 1}, s);
+	for (t.keeping = KEEPING_NOTHING; !keeping_changes(t.keeping, s);)
+		t.keeping--;
+	for (t.ahead = AHEAD_NOTHING; !ahead_changes(t.ahead, s);)
+		t.ahead--;
+	for (t.wrap_size = 0; t.wrap_size < 2 && !rc; t.wrap_size++)
 		if (trial_changes(&t, s))
 			rc = trial_judge(s, &t);
-	}
 	return rc;
 }
 
 /* All that changes nothing of what is trained, at these sizes. */
-static int sizes_judge(struct search *s, const struct trial *sizes)
+static int sizes_judge_all(
+        struct search *s, const struct trial *sizes, int (*judge)(struct search *, const struct trial *))
 {
 	struct trial t = *sizes;
-	int rc = sizes_judge_least(s, sizes);
+	int rc = 0;
 
-	if (rc || !s->best_ms)
-		return rc;
 	for (t.offload_on = 0; t.offload_on < 2; t.offload_on++)
 		for (t.wrap_size = 0; t.wrap_size < 2; t.wrap_size++)
 			for (t.keeping = 0; t.keeping < KEEPING_COUNT; t.keeping++)
 				for (t.ahead = 0; t.ahead < AHEAD_COUNT && !rc; t.ahead++)
 					if (trial_changes(&t, s))
-						rc = trial_judge(s, &t);
+						rc = judge(s, &t);
 	return rc;
+}
+
+static int sizes_judge(struct search *s, const struct trial *sizes)
+{
+	int rc = sizes_judge_least(s, sizes);
+
+	return rc || !s->best_ms ? rc : sizes_judge_all(s, sizes, trial_judge);
 }
 
 /* The next one above `divisor`, or 0. */
@@ -225,23 +309,16 @@ static int sizes_raise(struct search *s)
 
 	for (int i = 0; i < 2 && !rc; i++) {
 		int64_t kept = *divisors[i];
-		struct engine_memory memory;
-		struct engine_options o;
-		struct engine *engine;
+		int64_t bytes;
 
 		if (kept == 1)
 			continue;
 		*divisors[i] = 1;
-		trial_options(&o, &s->best, s);
-		rc = engine_open(&engine, &o);
-		if (rc)
-			break;
-		engine_get_memory(engine, &memory);
-		engine_close(engine);
-		if (memory.device_bytes > s->limit_bytes)
+		rc = trial_bytes(&bytes, &s->best, s);
+		if (!rc && bytes > s->limit_bytes)
 			*divisors[i] = kept;
-		else
-			s->found->bytes = memory.device_bytes;
+		else if (!rc)
+			s->found->bytes = bytes;
 	}
 	return rc;
 }
@@ -251,21 +328,11 @@ static int sizes_raise(struct search *s)
 static void choices_find(struct search *s)
 {
 	const struct plan_policy *p = &s->base->policy;
-	int spends = fit_spends(s->config, s->limit_bytes ? s->limit_bytes : -1); /* none is no limit */
 
-	s->keeping_is_chosen = spends && !p->inference;
-	s->ahead_is_chosen = spends && p->forward_prefetch &&
+	s->spends = fit_spends(s->config, s->limit_bytes ? s->limit_bytes : -1); /* none is no limit */
+	s->keeping_is_chosen = s->spends && !p->inference;
+	s->ahead_is_chosen = s->spends && p->forward_prefetch &&
 	                     (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE);
-}
-
-/* The keys that a trial leaves to the budget. */
-static void trial_config(struct config *c, const struct trial *t, const struct search *s)
-{
-	*c = *s->config; /* its texts stay the configuration's */
-	if (t->keeping != KEEPING_AS_IT_IS && s->keeping_is_chosen)
-		c->activations = CONFIG_ACTIVATIONS_AUTO;
-	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen)
-		c->prefetch_units = CONFIG_AUTO;
 }
 
 /* A run with it spends its budget: *spent is what it comes to, step_ms INFINITY where it does not fit. */
@@ -279,10 +346,6 @@ static int trial_spend(struct choice_candidate *spent, const struct trial *t, co
 
 	trial_config(&c, t, s);
 	trial_options(&o, t, s);
-	if (s->keeping_is_chosen && c.activations == CONFIG_ACTIVATIONS_AUTO)
-		o.policy.activations = ACTIVATION_RECOMPUTE;
-	if (s->ahead_is_chosen && c.prefetch_units == CONFIG_AUTO)
-		o.policy.prefetch_units = PREFETCH_UNITS;
 	o.device_budget_bytes = s->limit_bytes;
 	rc = fit_would_spend(&choice, &o, &c, s->device, s->machine, thoroughness);
 	*spent = (struct choice_candidate){.step_ms = INFINITY};
@@ -293,43 +356,27 @@ static int trial_spend(struct choice_candidate *spent, const struct trial *t, co
 }
 
 /* Its step with the budget spent, in place of the best where that is longer. */
-static int trial_spend_better(double *best_ms, struct search *s, const struct trial *t)
+static int trial_judge_spent(struct search *s, const struct trial *t)
 {
 	struct choice_candidate spent;
 	int rc = trial_spend(&spent, t, s, FIT_ROUGHLY);
 
-	if (!rc && (spent.step_ms < 0.995 * *best_ms ||
-	                   (spent.step_ms < 1.005 * *best_ms && change_count(t) < change_count(&s->best)))) {
-		s->best = *t;
-		*best_ms = spent.step_ms;
-	}
+	if (!rc && isfinite(spent.step_ms) && is_better(s, t, spent.step_ms))
+		found_keep(s, t, spent.device_bytes, spent.step_ms);
 	return rc;
 }
 
-/* Of what fits, at the sizes of the best: the shortest step with the budget spent. What the budget chooses by
- * itself is set free where a key held it. */
+/* At the sizes of what fits: the shortest step with the budget spent. */
 static int best_spend(struct search *s)
 {
-	int free_keeping = s->keeping_is_chosen && s->config->activations != CONFIG_ACTIVATIONS_AUTO,
-	    free_ahead = s->ahead_is_chosen && s->config->prefetch_units != CONFIG_AUTO, rc = 0;
 	struct choice_candidate spent;
-	struct trial t = s->best;
-	double best_ms = INFINITY;
+	int rc;
 
-	for (int i = 0; i < 16 && !rc; i++) {
-		t.offload_on = i & 1;
-		t.wrap_size = i >> 1 & 1;
-		t.keeping = i & 4 ? KEEPING_INPUTS : KEEPING_AS_IT_IS;
-		t.ahead = i & 8 ? AHEAD_ONE : AHEAD_AS_IT_IS;
-		if ((i & 4 && !free_keeping) || (i & 8 && !free_ahead) ||
-		        (i & 1 && !trial_changes(&(struct trial){.offload_on = 1}, s)) ||
-		        (i & 2 && !trial_changes(&(struct trial){.wrap_size = 1}, s)))
-			continue;
-		rc = trial_spend_better(&best_ms, s, &t);
-	}
-	if (!rc && isfinite(best_ms))
+	s->best_ms = 0;
+	rc = sizes_judge_all(s, &s->best, trial_judge_spent);
+	if (!rc && s->best_ms)
 		rc = trial_spend(&spent, &s->best, s, FIT_AS_A_RUN);
-	if (!rc && isfinite(best_ms))
+	if (!rc && s->best_ms)
 		s->found->bytes = spent.device_bytes;
 	return rc;
 }
@@ -368,18 +415,6 @@ static void settings_text(struct str *out, const struct search *s)
 		        divided(s->base->policy.rope_positions, t->length_divisor));
 }
 
-/* The least that the budget could choose, no key changed. */
-static int chosen_judge(struct search *s)
-{
-	struct trial t = s->best;
-
-	if (s->keeping_is_chosen && s->config->activations == CONFIG_ACTIVATIONS_AUTO)
-		t.keeping = KEEPING_NOTHING;
-	if (s->ahead_is_chosen && s->config->prefetch_units == CONFIG_AUTO)
-		t.ahead = AHEAD_NOTHING;
-	return t.keeping || t.ahead ? trial_judge(s, &t) : 0;
-}
-
 int fit_search(struct fit_found *found, const struct config *c, const struct engine_options *base,
         const struct fit_device *device, const struct machine *machine)
 {
@@ -402,8 +437,6 @@ int fit_search(struct fit_found *found, const struct config *c, const struct eng
 	choices_find(&s);
 	if (!rc)
 		rc = trial_judge(&s, &t);
-	if (!rc)
-		rc = chosen_judge(&s);
 	found->before_bytes = found->bytes;
 	do {
 		if (!rc)
@@ -411,7 +444,7 @@ int fit_search(struct fit_found *found, const struct config *c, const struct eng
 	} while (!rc && !s.best_ms && sizes_lower(&t, &s));
 	if (!rc && s.best_ms)
 		rc = sizes_raise(&s);
-	if (!rc && s.best_ms && fit_spends(c, limit_bytes) && trains(c))
+	if (!rc && s.best_ms && s.spends && trains(c))
 		rc = best_spend(&s);
 	if (!rc) {
 		settings_text(&found->settings, &s);

@@ -430,10 +430,16 @@ static int by_step(const void *a, const void *b)
 	                                : (x->link_bytes > y->link_bytes) - (x->link_bytes < y->link_bytes);
 }
 
+static struct choice_candidate all_on_device(const struct chooser *s)
+{
+	return (struct choice_candidate){
+	        .ahead = CHOICE_AHEAD_AS_SET, .states = s->states, .kept = s->blocks};
+}
+
 /* Everything on the device counts to the byte. */
 static int all_judge(struct chooser *s, double *best_ms)
 {
-	struct choice_candidate k = {.ahead = CHOICE_AHEAD_AS_SET, .states = s->states, .kept = s->blocks};
+	struct choice_candidate k = all_on_device(s);
 	int rc;
 
 	s->device_bytes = s->limits->device_bytes;
@@ -491,6 +497,40 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
 		candidate_apply(&o->policy, &choice->list[choice->best]);
 	else if (!rc && choice->least.device_bytes)
 		candidate_apply(&o->policy, &choice->least);
+	return rc;
+}
+
+static int least_lower(int64_t *least_bytes, struct chooser *s, struct choice_candidate k)
+{
+	int rc = candidate_plan(s, &k);
+
+	if (!rc && k.device_bytes < *least_bytes)
+		*least_bytes = k.device_bytes;
+	return rc;
+}
+
+int choice_find_least(
+        int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom)
+{
+	struct device_options meta = {.pool = o->pool};
+	struct choice_limits none = {0};
+	struct choice choice = {0};
+	struct chooser s = {.choice = &choice, .base = o, .limits = &none};
+	int rc = device_open(&s.meta, "meta", &meta);
+
+	*least_bytes = INT64_MAX;
+	if (!rc)
+		rc = most_find(&s, freedom);
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
+			rc = least_lower(least_bytes, &s,
+			        (struct choice_candidate){
+			                .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET,
+			                .spills = spills});
+	if (!rc && !o->policy.inference)
+		rc = least_lower(least_bytes, &s, all_on_device(&s));
+	engine_close(s.engine);
+	device_close(s.meta);
 	return rc;
 }
 

@@ -68,6 +68,12 @@ int choice_find(struct choice *choice, struct engine_options *o, const struct ch
         const struct choice_freedom *freedom, const struct device_speed *speed);
 void choice_free(struct choice *choice);
 
+/* The least of the device that a budget of it can be spent on: of every way to stream where nothing stays,
+ * and of everything on the device. Placing leaves gaps, so it need not be where the most leaves. ERR_NOMEM.
+ */
+int choice_find_least(
+        int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom);
+
 /* Why: the best of each kind and what bound them, a line each. */
 void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);
 

@@ -206,46 +206,82 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        models, machines);
 }
 
-/* What is said to be the least of the host's memory is enough, and a byte less is not: where units move to a
- * device that has room, and where all of them there take less than some. */
-static void test_the_least_of_the_host_is_exact(void **state)
+/* A model in work_dir, as "PATH". */
+static void model_put(char *path, size_t path_bytes, const char *name, const char *config)
 {
-	char described[1000], small[400], path[400];
-	const char *rows[] = {described, small};
 	FILE *f;
 
-	(void)state;
-	snprintf(described, sizeof(described),
-	        "%s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml max_length=512", models, machines);
-	snprintf(small, sizeof(small),
-	        "%s/small.json device=host max_length=116 activations=keep "
-	        "backward_prefetch=BACKWARD_POST vram_budget=13796241",
-	        work_dir);
-	snprintf(path, sizeof(path), "%s/small.json", work_dir);
+	snprintf(path, path_bytes, "%s/%s", work_dir, name);
 	f = fopen(path, "w");
 	assert_non_null(f);
-	fputs("{\"model_type\": \"mistral\", \"vocab_size\": 295, \"hidden_size\": 96, "
-	      "\"intermediate_size\": 521, \"num_hidden_layers\": 8, \"num_attention_heads\": 4, "
-	      "\"num_key_value_heads\": 2, \"max_position_embeddings\": 124, "
-	      "\"tie_word_embeddings\": true}",
-	        f);
+	fputs(config, f);
 	fclose(f);
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		const char *at, *bytes;
-		char with[200];
-		int64_t least;
+}
 
-		assert_ferry(5, NULL, "plan %s ram_budget=1", rows[i]);
-		at = strstr(ferry_said(), "ferry plan: ");
-		bytes = at ? strstr(at, " bytes), with ") : NULL;
-		assert_non_null(bytes);
-		snprintf(with, sizeof(with), "%s", bytes + strlen(" bytes), with "));
-		with[strcspn(with, "\n")] = 0;
-		while (bytes[-1] != '(')
-			bytes--;
-		least = strtoll(bytes, NULL, 10);
-		assert_ferry(0, NULL, "plan %s %s ram_budget=%" PRId64, rows[i], with, least);
-		assert_ferry(5, NULL, "plan %s %s ram_budget=%" PRId64, rows[i], with, least - 1);
+/* What is said to be the least of a budget is enough, and a byte less is not. */
+static void least_is_exact(const char *words, const char *budget)
+{
+	const char *at, *bytes, *said;
+	char with[200] = "";
+	int64_t least;
+
+	assert_ferry(5, NULL, "plan %s %s=1", words, budget);
+	at = strstr(ferry_said(), "ferry plan: ");
+	bytes = at ? strstr(at, " bytes)") : NULL;
+	assert_non_null(bytes);
+	said = strstr(bytes, ", with ");
+	if (said)
+		snprintf(with, sizeof(with), "%s", said + strlen(", with "));
+	with[strcspn(with, "\n")] = 0;
+	while (bytes[-1] != '(')
+		bytes--;
+	least = strtoll(bytes, NULL, 10);
+	assert_ferry(0, NULL, "plan %s %s %s=%" PRId64, words, with, budget, least);
+	assert_ferry(5, NULL, "plan %s %s %s=%" PRId64, words, with, budget, least - 1);
+}
+
+/* Where units move to a device that has room, and where all of them there take less than some. */
+static void test_the_least_of_the_host_is_exact(void **state)
+{
+	char words[1000], path[400];
+
+	(void)state;
+	snprintf(words, sizeof(words), "%s/llama-2-7b.json machine=%s/pc-rtx-4090.yaml max_length=512",
+	        models, machines);
+	least_is_exact(words, "ram_budget");
+	model_put(path, sizeof(path), "small.json",
+	        "{\"model_type\": \"mistral\", \"vocab_size\": 295, \"hidden_size\": 96, "
+	        "\"intermediate_size\": 521, \"num_hidden_layers\": 8, \"num_attention_heads\": 4, "
+	        "\"num_key_value_heads\": 2, \"max_position_embeddings\": 124, "
+	        "\"tie_word_embeddings\": true}");
+	snprintf(words, sizeof(words),
+	        "%s device=host max_length=116 activations=keep backward_prefetch=BACKWARD_POST "
+	        "vram_budget=13796241",
+	        path);
+	least_is_exact(words, "ram_budget");
+}
+
+/* Units of one tensor are placed with fewer gaps where inputs stay than where they leave; one unit of all
+ * tensors is the same either way. */
+static void test_the_least_of_the_device_is_exact(void **state)
+{
+	static const char *const rows[] = {
+	        "world_size=4 sharding_strategy=NO_SHARD reduce_dtype=bf16 compute_dtype=fp32 "
+	        "wrap_policy=size min_num_params=1",
+	        "wrap_policy=none backward_prefetch=NO_PREFETCH compute_dtype=fp32",
+	};
+	char words[1000], path[400];
+
+	(void)state;
+	model_put(path, sizeof(path), "small.json",
+	        "{\"model_type\": \"llama\", \"vocab_size\": 16, \"hidden_size\": 72, "
+	        "\"intermediate_size\": 140, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+	        "\"num_key_value_heads\": 2, \"max_position_embeddings\": 9, "
+	        "\"tie_word_embeddings\": true}");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		snprintf(words, sizeof(words), "%s machine=%s/laptop-2-cores.yaml max_length=1 %s", path,
+		        machines, rows[i]);
+		least_is_exact(words, "vram_budget");
 	}
 }
 
@@ -257,6 +293,7 @@ int main(void)
 	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
 	        cmocka_unit_test(test_budgets_that_are_too_small),
 	        cmocka_unit_test(test_the_least_of_the_host_is_exact),
+	        cmocka_unit_test(test_the_least_of_the_device_is_exact),
 	        cmocka_unit_test(test_a_budget_is_spent_by_simulation),
 	};
 
