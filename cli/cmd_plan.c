@@ -13,10 +13,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "host/pool.h"
 #include "offload/plan_time.h"
 #include "offload/simulate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TIMELINE_COLUMNS = 96 };
@@ -153,6 +155,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		json_object_set_new(object, "host_least_bytes", json_integer(f->helps.bytes));
 	json_object_set_new(object, "world_size", json_integer(f->world_size));
 	json_object_set_new(object, "host_ranks", json_integer(ranks_of_host(s->config, s->machine)));
+	if (!s->machine)
+		json_object_set_new(object, "threads", json_integer(pool_worker_count(s->pool)));
 	json_object_set_new(object, "model_type", json_string(s->model->config.model_type));
 	json_object_set_new(object, "machine", s->machine ? json_string(s->machine->name) : json_null());
 	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
@@ -375,6 +379,20 @@ static int estimate_only(const struct config *c)
 	return rc;
 }
 
+/* What cannot be trained may have weights that can be counted. */
+static int estimate_named(const struct config *c, int unsupported)
+{
+	struct estimate e;
+	struct err said = {0};
+
+	err_take(&said, unsupported);
+	if (!estimate_read(&e, c->model))
+		snprintf(said.text + strlen(said.text), sizeof(said.text) - strlen(said.text),
+		        "; its weights alone are told by ferry plan %.300s --estimate", c->model);
+	estimate_free(&e);
+	return err_give(&said);
+}
+
 /* What the budget was spent on, and the operations that follow. */
 static void print_why(const struct session *s, FILE *out)
 {
@@ -403,6 +421,8 @@ int cli_plan(const struct config *c)
 	s.machine = machine;
 	if (!rc)
 		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
+	if (rc == ERR_UNSUPPORTED)
+		rc = estimate_named(c, rc);
 	if (!rc && c->data && file_kind_of(c->data) != FILE_NONE)
 		rc = session_open_rows(&s);
 	if (!rc)

@@ -215,10 +215,10 @@ static double copy_rate(const struct machine *m, double gbps, int64_t ranks)
 	return 1e9 * (uplink > 0 && uplink < gbps ? uplink : gbps);
 }
 
-void machine_speed(struct device_speed *speed, const struct machine *m, int64_t world_size)
+void machine_speed(struct device_speed *speed, const struct machine *m, int64_t ranks)
 {
-	int64_t ranks = machine_ranks_here(m, world_size);
-	double host = 1e9 * m->host_memory_gbps / (double)ranks;
+	int64_t here = machine_ranks_here(m, ranks);
+	double host = 1e9 * m->host_memory_gbps / (double)here;
 
 	if (!m->gpu_count) { /* a copy reads and writes the same memory */
 		*speed = (struct device_speed){.matmul_flops_bf16 = 1e9 * m->host_gflops,
@@ -236,8 +236,8 @@ void machine_speed(struct device_speed *speed, const struct machine *m, int64_t 
 	*speed = (struct device_speed){.matmul_flops_bf16 = 1e12 * m->bf16_tflops * m->matmul_share,
 	        .matmul_flops_f32 = 1e12 * m->fp32_tflops * m->matmul_share,
 	        .memory_bytes = 1e9 * m->gpu_memory_gbps * m->memory_share,
-	        .h2d_bytes = copy_rate(m, m->h2d_gbps, ranks),
-	        .d2h_bytes = copy_rate(m, m->d2h_gbps, ranks),
+	        .h2d_bytes = copy_rate(m, m->h2d_gbps, here),
+	        .d2h_bytes = copy_rate(m, m->d2h_gbps, here),
 	        .host_memory_bytes = host,
 	        .comm_bytes = 1e9 * m->link_gbps,
 	        .network_bytes = 1e9 * m->network_gbps,

@@ -56,7 +56,8 @@ void machine_free(struct machine *machine);
  * computes. world_size CONFIG_AUTO: all that it has room for. */
 int64_t machine_ranks_here(const struct machine *machine, int64_t world_size);
 
-/* What each of those ranks has of it: a GPU, and a share of what they use together, all at once. */
-void machine_speed(struct device_speed *speed, const struct machine *machine, int64_t world_size);
+/* What each of `ranks` on it has, of no more than it has room for: a GPU, and a share of what they use
+ * together, all at once. CONFIG_AUTO: as many as there is room for. */
+void machine_speed(struct device_speed *speed, const struct machine *machine, int64_t ranks);
 
 #endif

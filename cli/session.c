@@ -205,6 +205,14 @@ int session_open_rows(struct session *s)
 
 /* ---- device and engine ---- */
 
+/* A plan's rank has its share of this host's threads beside the others that it is planned with. */
+static int threads_of_rank(const struct session *s, const struct topology *t)
+{
+	int ranks = s->config->verb == VERB_PLAN && !s->machine ? ranks_of_host(s->config, NULL) : 1;
+
+	return t->thread_count > ranks ? t->thread_count / ranks : 1;
+}
+
 /* Threads over the cores that this rank has. A launcher's OMP_NUM_THREADS is not for this program. */
 static int pool_start(struct session *s, int *threads)
 {
@@ -213,7 +221,7 @@ static int pool_start(struct session *s, int *threads)
 	int rc = t ? topology_read(t) : ERR_NOMEM;
 
 	if (!rc) {
-		*threads = c->threads > 0 ? (int)c->threads : t->thread_count;
+		*threads = c->threads > 0 ? (int)c->threads : threads_of_rank(s, t);
 		if (c->verb == VERB_TRAIN && t->omp_num_threads[0] && atoi(t->omp_num_threads) != *threads)
 			log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t->omp_num_threads,
 			        *threads, c->threads > 0 ? "the key threads" : t->thread_reason);

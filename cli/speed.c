@@ -1,6 +1,7 @@
 #include "cli/speed.h"
 
 #include "cli/fit.h"
+#include "cli/ranks.h"
 #include "cli/ranks_load.h"
 
 #include "base/err.h"
@@ -84,7 +85,7 @@ static int here_measure(struct speed *s, const struct config *c, const char *dev
 	const struct device_options d = {.pool = options->pool,
 	        .threads = pool_worker_count(options->pool),
 	        .host_copy_gbps = c->host_copy_gbps};
-	int64_t host_bytes = fit_host_limit(c, NULL, world_self()->local_size) / HOST_SHARE;
+	int64_t host_bytes = fit_host_limit(c, NULL, ranks_of_host(c, NULL)) / HOST_SHARE;
 	struct engine_options o = *options;
 	struct device *own = NULL;
 	struct device_speed speed = s->rates;
@@ -113,7 +114,7 @@ int speed_find(struct speed *s, const struct config *c, const struct machine *ma
 
 		s->origin = SPEED_DESCRIBED;
 		if (machine)
-			machine_speed(&s->rates, machine, c->world_size);
+			machine_speed(&s->rates, machine, ranks_of_host(c, machine));
 		else
 			rc = described_read(s, c, device_name);
 		throttle(&s->rates, c);

@@ -49,6 +49,25 @@ static void test_ranks_share_this_host(void **state)
 	json_decref(one);
 	json_decref(four);
 	str_free(&out);
+	/* and its cores, of which each has as many */
+	setenv("FERRY_TOPOLOGY", "numa:1 core:8 pu:1", 1);
+	for (int ranks = 1; ranks <= 16; ranks *= 4) {
+		assert_ferry_json(&one,
+		        "plan %s/llama-2-7b.json max_length=64 device=host world_size=%d vram_budget=off "
+		        "ram_budget=1TB --json",
+		        models, ranks);
+		assert_true(real_of(one, "threads") == (ranks < 8 ? 8 / ranks : 1));
+		json_decref(one);
+	}
+	unsetenv("FERRY_TOPOLOGY");
+	/* what the GPUs of a machine use together is shared by the ranks that are there */
+	one = plan_of("llama-2-7b", "h100-80-x8", "max_length=64 world_size=8");
+	four = plan_of("llama-2-7b", "h100-80-x8", "max_length=64 world_size=8 ranks_per_node=2");
+	assert_true(fabs(real_of(json_object_get(four, "speed"), "host_memory_gbps") /
+	                            real_of(json_object_get(one, "speed"), "host_memory_gbps") -
+	                    4) < 1e-9);
+	json_decref(one);
+	json_decref(four);
 	/* two ranks on a node of eight are two */
 	one = plan_of("llama-2-7b", "h100-80-x8", "max_length=64 world_size=2 ranks_per_node=8");
 	assert_true(real_of(one, "host_ranks") == 2);
@@ -120,6 +139,36 @@ static int all_said(const char *parts)
 			return 0;
 	}
 	return 1;
+}
+
+/* A model in work_dir, as "PATH". */
+static void model_put(char *path, size_t path_bytes, const char *name, const char *config)
+{
+	FILE *f;
+
+	snprintf(path, path_bytes, "%s/%s", work_dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(config, f);
+	fclose(f);
+}
+
+/* Of a model that cannot be trained at least the weights are told, and a plan says how. */
+static void test_weights_that_can_only_be_counted(void **state)
+{
+	char path[400];
+
+	(void)state;
+	model_put(path, sizeof(path), "bert.json",
+	        "{\"model_type\": \"bert\", \"vocab_size\": 100, \"hidden_size\": 32, "
+	        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"intermediate_size\": 64, "
+	        "\"max_position_embeddings\": 64, \"type_vocab_size\": 2}");
+	assert_ferry(2, NULL, "plan %s", path);
+	assert_true(all_said("\"bert\" is not supported|bert.json --estimate"));
+	assert_ferry(0, NULL, "plan %s --estimate", path);
+	model_put(path, sizeof(path), "mixtral.json", "{\"model_type\": \"mixtral\"}");
+	assert_ferry(2, NULL, "plan %s", path);
+	assert_false(all_said("--estimate"));
 }
 
 /* Budgets that nothing can meet, and some that are no budgets. */
@@ -206,18 +255,6 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        models, machines);
 }
 
-/* A model in work_dir, as "PATH". */
-static void model_put(char *path, size_t path_bytes, const char *name, const char *config)
-{
-	FILE *f;
-
-	snprintf(path, path_bytes, "%s/%s", work_dir, name);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(config, f);
-	fclose(f);
-}
-
 /* What is said to be the least of a budget is enough, and a byte less is not. */
 static void least_is_exact(const char *words, const char *budget)
 {
@@ -291,6 +328,7 @@ int main(void)
 	        cmocka_unit_test(test_the_described_memory_counts),
 	        cmocka_unit_test(test_ranks_share_this_host),
 	        cmocka_unit_test(test_the_fastest_that_fits_is_named),
+	        cmocka_unit_test(test_weights_that_can_only_be_counted),
 	        cmocka_unit_test(test_budgets_that_are_too_small),
 	        cmocka_unit_test(test_the_least_of_the_host_is_exact),
 	        cmocka_unit_test(test_the_least_of_the_device_is_exact),
