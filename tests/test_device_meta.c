@@ -81,6 +81,34 @@ static struct op square(struct world *w, int64_t n, enum dtype dtype)
 	                .c_dtype = DTYPE_F32}};
 }
 
+static int never_called(void *context)
+{
+	(void)context;
+	return -1;
+}
+
+/* However much there is to do, the clock does not wrap. */
+static void test_time_stays_in_range(void **state)
+{
+	struct world *w = *state;
+	const struct op_cost cost = {.host_bytes = 1e30};
+	struct stream_work work;
+	int64_t before_ns = 0;
+
+	for (int i = 0; i < 100000; i++) {
+		check_ok(stream_call(w->stream[QUEUE_CPU], never_called, NULL, &cost));
+		check_ok(stream_call(w->stream[QUEUE_COMPUTE], never_called, NULL, &cost));
+		if (i % 10000 == 0) {
+			int64_t now_ns = stats_of(w).now_ns;
+
+			assert_true(now_ns > before_ns);
+			before_ns = now_ns;
+		}
+	}
+	stream_get_work(w->stream[QUEUE_CPU], &work);
+	assert_true(work.alone_ns > 0 && work.bus_ns > 0);
+}
+
 static void test_copy_then_op(void **state)
 {
 	struct world *w = *state;
@@ -368,6 +396,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+	        TEST(test_time_stays_in_range),
 	        TEST(test_copy_then_op),
 	        TEST(test_streams_run_beside_each_other),
 	        TEST(test_the_bus_is_shared),

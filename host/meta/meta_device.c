@@ -253,20 +253,26 @@ static struct need need_find(struct meta_device *d, const struct work *work)
 	}
 }
 
+/* A piece of work of more than an hour counts as one of that: the sums of a plan fit 64 bits. */
+static int64_t work_ns(double seconds)
+{
+	return llround(fmin(seconds * 1e9, 0x1p42));
+}
+
 /* What wants more of the bus than there is takes longer alone, too. */
 static int meta_queue(struct stream *stream, const struct work *work)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
 	struct need need = need_find(d, work);
 	double bus_s = need.bus_bytes / d->speed.host_memory_bytes;
-	int64_t ns = llround(fmax(need.seconds, bus_s) * 1e9);
+	int64_t ns = work_ns(fmax(need.seconds, bus_s));
 	struct meta_load load = {
 	        .alone_ns = ns, .share = {ns ? fmin(bus_s * 1e9 / (double)ns, 1) : 0, need.cores}};
 
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
 	stream->work.alone_ns += ns;
-	stream->work.bus_ns += (int64_t)(bus_s * 1e9);
+	stream->work.bus_ns += work_ns(bus_s);
 	if (work->kind == WORK_STAMP)
 		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
 	return meta_clock_work((struct meta_stream *)stream, &load);
