@@ -3,6 +3,7 @@
 /* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
  * schedule. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -43,8 +44,6 @@ extern const struct backend backend_cuda;
 static struct model *model_make(int layers, int tied)
 {
 	char text[512];
-	struct model *model;
-	json_t *config;
 
 	snprintf(text, sizeof(text),
 	        "{\"model_type\":\"llama\",\"vocab_size\":70,\"hidden_size\":32,\"intermediate_size\":48,"
@@ -53,10 +52,7 @@ static struct model *model_make(int layers, int tied)
 	        "norm_eps\":1e-5,"
 	        "\"tie_word_embeddings\":%s,\"initializer_range\":0.2}",
 	        layers, tied ? "true" : "false");
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
+	return model_from(text);
 }
 
 struct rows {

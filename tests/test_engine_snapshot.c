@@ -3,6 +3,7 @@
 /* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
  * a run has which stops there, however slow it is and whatever the policy. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -36,13 +37,7 @@ static struct model *model_make(void)
 	                           "\"intermediate_size\":48,\"num_hidden_layers\":3,"
 	                           "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
 	                           "\"max_position_embeddings\":64,\"initializer_range\":0.2}";
-	struct model *model;
-	json_t *config;
-
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
+	return model_from(text);
 }
 
 struct rows {

@@ -3,22 +3,12 @@
 /* Measuring a machine (offload/measure.h). On the meta device, whose clock is told what a machine does, it
  * finds what was told; on the host device it stays within its memory and leaves none behind. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "gpu/backend.h"
 #include "host/cpu/cpu_device.h"
 #include "host/pool.h"
 #include "offload/measure.h"
-
-static struct model *model_of(const char *text)
-{
-	struct model *model;
-	json_t *config;
-
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
-}
 
 static struct engine_options options_of(
         struct device *device, struct pool *pool, const struct model *model, int64_t tokens)
@@ -84,7 +74,7 @@ static void test_finds_what_a_clock_was_told(void **state)
 		const struct device_speed *told = &machines[i % 2];
 		const struct device_options d = {.speed = *told};
 		struct device_speed found = {.host_computes = told->host_computes};
-		struct model *model = model_of(configs[i / 2]);
+		struct model *model = model_from(configs[i / 2]);
 		struct device *device;
 		struct engine_options o;
 
@@ -111,7 +101,7 @@ static void test_on_the_host(void **state)
 {
 	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
 	const struct device_options d = {.threads = 2, .host_copy_gbps = 0.05};
-	struct model *model = model_of(configs[0]);
+	struct model *model = model_from(configs[0]);
 	struct device_stats stats;
 	struct device *device;
 	struct pool *pool;
@@ -147,7 +137,7 @@ static void test_on_the_host(void **state)
 /* A budget is kept to while measuring; in next to nothing nothing is measured. */
 static void test_keeps_to_the_memory_there_is(void **state)
 {
-	struct model *model = model_of(configs[0]);
+	struct model *model = model_from(configs[0]);
 	struct device_speed found = {.host_computes = 1};
 	const struct device_options d = {.threads = 2};
 	struct device_stats stats;

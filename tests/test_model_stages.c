@@ -1,5 +1,6 @@
 /* links: model host_cpu host_meta */
 #include "tests/model_rig.h"
+#include "tests/model_text.h"
 
 #include "base/json.h"
 
@@ -26,17 +27,6 @@ static const char *const configs[] = {
         "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"use_parallel_residual\":false}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
-
-static struct model *open_model(const char *text)
-{
-	struct model *model;
-	json_t *config;
-
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
-}
 
 static void set_weights(struct rig *r)
 {
@@ -68,7 +58,7 @@ static void make_batch(struct rig_batch *b, int64_t documents, int every, uint64
 /* A micro-batch whose targets take several chunks of the head gives what its parts give. */
 static void test_chunks(void **state)
 {
-	struct model *model = open_model(configs[0]);
+	struct model *model = model_from(configs[0]);
 	struct rig_batch all = {0};
 	struct rig whole, parts;
 	float *losses, *part_losses;
@@ -128,7 +118,7 @@ static void test_no_target(void **state)
 {
 	(void)state;
 	for (int c = 0; c < CONFIG_COUNT; c++) {
-		struct model *model = open_model(configs[c]);
+		struct model *model = model_from(configs[c]);
 		struct rig_batch b = {0};
 		struct rig r;
 
@@ -161,7 +151,7 @@ static void test_touched(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2 * CONFIG_COUNT; i++) {
-		struct model *model = open_model(configs[i / 2]);
+		struct model *model = model_from(configs[i / 2]);
 		struct device_stats stats[2];
 		struct rig_batch b = {0};
 		int64_t end;
@@ -194,7 +184,7 @@ static void test_sizes(void **state)
 {
 	(void)state;
 	for (int c = 0; c < CONFIG_COUNT; c++) {
-		struct model *model = open_model(configs[c]);
+		struct model *model = model_from(configs[c]);
 		int64_t before[4] = {0};
 
 		for (int64_t n = 1; n < 300; n++) {

@@ -2,21 +2,11 @@
 /* The plan: every policy is accepted by plan_check, no wait is missing, none is redundant; what a plan says
  * about bytes; wrap policies against what torch would do. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "base/mem.h"
 #include "offload/plan.h"
 #include "offload/plan_parts.h"
-
-static struct model *model_from(const char *text)
-{
-	struct model *model;
-	json_t *config;
-
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
-}
 
 static struct model *small_llama(int layers, int tied)
 {

@@ -2,6 +2,7 @@
 /* Bytes of a parameter, exactly: in host memory, pinned, and over the memory bus in a step, for each form of
  * optimizer state, with clipping and without; of plans, and of the store that is allocated for them. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "gpu/backend.h"
 #include "host/pool.h"
@@ -17,12 +18,8 @@ static struct model *model_make(void)
 	        "{\"model_type\":\"llama\",\"vocab_size\":1024,\"hidden_size\":256,\"intermediate_size\":512,"
 	        "\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
 	        "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":false}";
-	struct model *model;
-	json_t *config;
+	struct model *model = model_from(text);
 
-	check_ok(json_parse(&config, "config.json", text, strlen(text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
 	for (int t = 0; t < model->tensor_count; t++)
 		assert_int_equal(model->tensors[t].count % UNIT_ALIGN, 0);
 	return model;

@@ -1,6 +1,7 @@
 /* The plan for the CUDA device is the plan for meta, operation by operation: nothing of it asks where it
  * runs. */
 #include "tests/check.h"
+#include "tests/model_text.h"
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -15,13 +16,7 @@ static const char config_text[] =
 
 static struct model *model_make(void)
 {
-	struct model *model;
-	json_t *config;
-
-	check_ok(json_parse(&config, "config.json", config_text, strlen(config_text)));
-	check_ok(model_open(&model, config, "config.json"));
-	json_decref(config);
-	return model;
+	return model_from(config_text);
 }
 
 /* The operations, waits and buffers of all plans, as ferry plan --explain prints them (free). */
