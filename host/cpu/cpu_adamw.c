@@ -4,7 +4,6 @@
 
 struct adamw_run {
 	struct op_adamw op;
-	struct adamw_step step;
 	enum adamw_isa isa;
 	enum adamw_state state;
 };
@@ -34,7 +33,7 @@ static void adamw_piece(void *context, int64_t piece, int worker)
 		span.m_scale = (float *)cpu_ptr(run->op.m_scale) + at / ADAMW_BLOCK;
 		span.v_scale = (float *)cpu_ptr(run->op.v_scale) + at / ADAMW_BLOCK;
 	}
-	adamw_update(&span, &run->step, run->isa);
+	adamw_update(&span, &run->op.step, run->isa);
 }
 
 int cpu_adamw(struct cpu_context *cx, const struct op *op)
@@ -42,7 +41,6 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	const struct op_adamw *o = &op->adamw;
 	struct adamw_run run = {
 	        .op = *o,
-	        .step = o->step,
 	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
 	                 : o->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
 	                                                : ADAMW_STATE_8BIT,
