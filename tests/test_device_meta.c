@@ -203,6 +203,32 @@ static void test_the_bus_is_shared(void **state)
 	device_close(w.device);
 }
 
+/* Pieces that take the bus for a fraction of a nanosecond do not add up to more of it than they take. */
+static void test_bus_fractions(void **state)
+{
+	static const struct device_speed speed = {.matmul_flops_bf16 = 1e9,
+	        .matmul_flops_f32 = 1e9,
+	        .memory_bytes = 1e9,
+	        .h2d_bytes = 1e9,
+	        .d2h_bytes = 1e9,
+	        .host_memory_bytes = 1.5e9,
+	        .comm_bytes = 1e9};
+	struct world w = **(struct world **)state;
+	struct stream_work work;
+
+	check_ok(device_open(&w.device, "meta", &(struct device_options){.speed = speed}));
+	check_ok(device_arena_open(w.device, &w.arena, ARENA_BYTES));
+	check_ok(device_slab_open(w.device, &w.slab, SLAB_BYTES, SLAB_PINNED));
+	check_ok(stream_open(&w.stream[QUEUE_H2D], w.device, QUEUE_H2D));
+	for (int i = 0; i < 300; i++)
+		check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, w.slab, 1));
+	stream_get_work(w.stream[QUEUE_H2D], &work);
+	assert_int_equal(work.alone_ns, 300);
+	assert_in_range(work.bus_ns, 0, 200);
+	stream_close(w.stream[QUEUE_H2D]);
+	device_close(w.device);
+}
+
 /* Where the host computes, a product and an update share its cores, and its memory. */
 static void test_the_host_computes(void **state)
 {
@@ -400,6 +426,7 @@ int main(void)
 	        TEST(test_copy_then_op),
 	        TEST(test_streams_run_beside_each_other),
 	        TEST(test_the_bus_is_shared),
+	        TEST(test_bus_fractions),
 	        TEST(test_the_host_computes),
 	        TEST(test_sync_moves_the_host),
 	        TEST(test_collectives_of_four_ranks),

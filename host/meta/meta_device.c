@@ -272,7 +272,7 @@ static int meta_queue(struct stream *stream, const struct work *work)
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
 	stream->work.alone_ns += ns;
-	stream->work.bus_ns += work_ns(bus_s);
+	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)ns); /* no more than it takes */
 	if (work->kind == WORK_STAMP)
 		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
 	return meta_clock_work((struct meta_stream *)stream, &load);
