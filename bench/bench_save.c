@@ -1,4 +1,5 @@
 #include "bench/bench_model.h"
+#include "bench/rig.h"
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -463,7 +464,6 @@ static int open_all(struct save_bench *b, const struct bench_args *args, int64_t
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};
-	struct device_options device = {0};
 	void *pieces = NULL;
 	int rc = bench_model_open(&b->model, &shape);
 
@@ -474,10 +474,9 @@ static int open_all(struct save_bench *b, const struct bench_args *args, int64_t
 	b->pieces = pieces;
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);
-	device.pool = o.pool = b->pool;
-	device.threads = args->threads;
 	if (!rc)
-		rc = device_open(&b->device, "host", &device);
+		rc = bench_device_open(&b->device, args, b->pool);
+	o.pool = b->pool;
 	o.device = b->device;
 	o.model = b->model;
 	if (!rc)
