@@ -8,18 +8,34 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "checkpoint/hf_export.h"
+#include "host/pool.h"
+#include "host/topology.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+enum { STRETCH = 8192 }; /* elements that a thread draws at a time */
 
 /* Planes of the fresh weights: both planes of a piece come from one drawing of its values. */
 struct fresh {
 	const struct model *model;
 	uint64_t seed;
+	struct pool *pool;
 	float *values; /* [PLANE_PIECE_COUNT] of the piece below */
 	int tensor;
 	int64_t first, count;
 };
+
+static void draw(void *context, int64_t stretch, int worker)
+{
+	struct fresh *f = context;
+	int64_t first = stretch * STRETCH, left = f->count - first,
+	        end = first + (left < STRETCH ? left : STRETCH);
+
+	(void)worker;
+	for (int64_t i = first; i < end; i++)
+		f->values[i] = model_init_value(f->model, f->tensor, f->first + i, f->seed);
+}
 
 static int fresh_read(
         void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst)
@@ -29,11 +45,10 @@ static int fresh_read(
 	if (count > PLANE_PIECE_COUNT || (plane != PLANE_HI && plane != PLANE_LO))
 		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was asked for", count);
 	if (f->tensor != tensor || f->first != first_element || f->count != count) {
-		for (int64_t i = 0; i < count; i++)
-			f->values[i] = model_init_value(f->model, tensor, first_element + i, f->seed);
 		f->tensor = tensor;
 		f->first = first_element;
 		f->count = count;
+		pool_run(f->pool, (count + STRETCH - 1) / STRETCH, draw, f);
 	}
 	for (int64_t i = 0; i < count; i++) {
 		uint32_t bits = f32_bits(f->values[i]);
@@ -84,6 +99,17 @@ static int find_config(char **path, char **dir, const char *given)
 	return 0;
 }
 
+static int pool_start(struct pool **pool)
+{
+	struct topology *t = mem_alloc(1, sizeof(*t));
+	int err = t ? topology_read(t) : ERR_NOMEM;
+
+	if (!err)
+		err = pool_open_on(pool, t->thread_count, t);
+	mem_free(t);
+	return err;
+}
+
 static int report(const struct config *c, const struct model *model, enum safetensors_dtype dtype)
 {
 	struct str count = {0};
@@ -123,6 +149,8 @@ int cli_init(const struct config *c)
 		options.dtype = SAFETENSORS_F32;
 	if (c->export_dtype == CONFIG_DTYPE_BF16)
 		options.dtype = SAFETENSORS_BF16;
+	if (!err)
+		err = pool_start(&fresh.pool);
 	if (!err) {
 		fresh.values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*fresh.values));
 		err = fresh.values ? 0 : ERR_NOMEM;
@@ -137,6 +165,7 @@ int cli_init(const struct config *c)
 	if (!err)
 		err = report(c, model, options.dtype);
 	mem_free(fresh.values);
+	pool_close(fresh.pool);
 	model_close(model);
 	mem_free(path);
 	mem_free(dir);

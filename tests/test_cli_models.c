@@ -36,6 +36,49 @@ static void test_init(void **state)
 	json_decref(listing);
 }
 
+/* Whichever threads draw them, weights are what their seed and place say; no tensor is a whole number of
+ * anything. */
+static void test_init_values(void **state)
+{
+	char *path = mem_printf("%s/v/model.safetensors", dir), *config = mem_printf("%s/wide.json", dir);
+	struct model *model;
+	json_t *header;
+	size_t len_bytes;
+	uint64_t header_bytes;
+	char *file;
+
+	(void)state;
+	put("wide.json",
+	        "{\"model_type\": \"llama\", \"vocab_size\": 45013, \"hidden_size\": 14, "
+	        "\"intermediate_size\": 24,\n"
+	        " \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"num_key_value_heads\": 1,\n"
+	        " \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true,\n"
+	        " \"torch_dtype\": \"float32\"}\n");
+	json_decref(run_json("$F init wide.json output_dir=v seed=5 --json"));
+	check_ok(model_open_path(&model, config));
+	check_ok(file_read_all(path, 64 << 20, &file, &len_bytes));
+	memcpy(&header_bytes, file, sizeof(header_bytes));
+	assert_true(header_bytes < len_bytes);
+	check_ok(json_parse(&header, path, file + 8, header_bytes));
+	for (int t = 0; t < model->tensor_count; t++) {
+		const json_t *of = json_object_get(header, model->tensors[t].name);
+		int64_t at = json_integer_value(json_array_get(json_object_get(of, "data_offsets"), 0));
+
+		assert_non_null(of);
+		for (int64_t i = 0; i < model->tensors[t].count; i++) {
+			float value;
+
+			memcpy(&value, file + 8 + header_bytes + at + 4 * i, 4);
+			assert_true(value == model_init_value(model, t, i, 5));
+		}
+	}
+	json_decref(header);
+	mem_free(file);
+	model_close(model);
+	mem_free(config);
+	mem_free(path);
+}
+
 static void test_init_shards(void **state)
 {
 	json_t *whole, *shards;
@@ -311,6 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_init),
+	        cmocka_unit_test(test_init_values),
 	        cmocka_unit_test(test_init_shards),
 	        cmocka_unit_test(test_checkpoint),
 	        cmocka_unit_test(test_export),
