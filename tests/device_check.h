@@ -1,4 +1,5 @@
-/* An open device with an arena, a slab, a stream per queue and two events, for the tests of devices. */
+/* An open device with an arena, a pinned slab, a stream per queue and two events, for the tests of devices.
+ */
 #ifndef FERRY_TESTS_DEVICE_CHECK_H
 #define FERRY_TESTS_DEVICE_CHECK_H
 
@@ -39,7 +40,7 @@ static inline int world_open_sized(
 	if (!rc)
 		rc = device_arena_open(w->device, &w->arena, arena_bytes);
 	if (!rc)
-		rc = device_slab_open(w->device, &slab, SLAB_BYTES, SLAB_PAGEABLE);
+		rc = device_slab_open(w->device, &slab, SLAB_BYTES, SLAB_PINNED);
 	w->slab = slab;
 	for (int q = 0; q < QUEUE_COUNT && !rc; q++)
 		rc = stream_open(&w->stream[q], w->device, (enum queue_kind)q);

@@ -116,8 +116,9 @@ enum { CUDA_PIN_BYTES = 1 << 30 };
 int cuda_slab_open(struct device *device, struct device_slab *slab);
 void cuda_slab_close(struct device *device, struct device_slab *slab);
 
-/* How many of `bytes` at `host` one copy may take: up to the end of a registered piece. */
-int64_t cuda_slab_reach(const struct cuda_device *device, const void *host, int64_t bytes);
+/* How many of `bytes` at `host` one copy may take: up to the end of a registered piece; and whether they lie
+ * in one. */
+int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const void *host, int64_t bytes);
 
 /* ---- cuda_call.c ---- */
 

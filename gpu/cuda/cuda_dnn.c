@@ -177,6 +177,12 @@ static cudnnBackendDescriptor_t describe(struct dnn_graph *g, const char *proper
 	return d;
 }
 
+/* How many of `room` values cuDNN filled, when it says how many it has. */
+static int64_t filled(int64_t count, int64_t room)
+{
+	return count < room ? count : room;
+}
+
 /* Fills choices, made and owned by the graph; how many. */
 static int64_t choose(struct dnn_graph *g, const struct dnn_target *target, cudnnBackendDescriptor_t *choices)
 {
@@ -204,7 +210,7 @@ static int64_t choose(struct dnn_graph *g, const struct dnn_target *target, cudn
 		        g->f->cudnnBackendGetAttribute(d, CUDNN_ATTR_ENGINEHEUR_RESULTS,
 		                CUDNN_TYPE_BACKEND_DESCRIPTOR, CHOICES_MAX, &count, choices),
 		        what);
-	return is_fine(g) ? count : 0;
+	return is_fine(g) ? filled(count, CHOICES_MAX) : 0;
 }
 
 /* An engine whose notes cannot be read counts as one that gives other bits each time. */
@@ -220,7 +226,7 @@ static int is_deterministic(struct dnn_graph *g, cudnnBackendDescriptor_t choice
 	if (g->f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
 	            CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MAX, &count, notes) != CUDNN_STATUS_SUCCESS)
 		return 0;
-	for (int64_t i = 0; i < count; i++)
+	for (int64_t i = 0; i < filled(count, NOTES_MAX); i++)
 		if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)
 			return 0;
 	return 1;

@@ -491,7 +491,7 @@ int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *at, const
 		return 1;
 	room = room_of(dnn, &o);
 	c = choice_of(dnn, &s, room.bytes);
-	if (!c || !c->plan.plan)
+	if (!c || !c->plan.plan || c->plan.workspace_bytes > room.bytes)
 		return 1;
 	place_device(&p, UID_Q, o.q);
 	place_device(&p, UID_K, o.k);

@@ -76,14 +76,17 @@ void cuda_slab_close(struct device *device, struct device_slab *slab)
 	slab_unmap(slab->base, slab->bytes);
 }
 
-int64_t cuda_slab_reach(const struct cuda_device *device, const void *host, int64_t bytes)
+int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const void *host, int64_t bytes)
 {
+	*is_pinned = 0;
 	for (int i = 0; i < device->base.slab_count; i++) {
 		const struct device_slab *s = &device->base.slabs[i];
 		uint64_t offset = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)s->base;
 
-		if (offset < (uint64_t)s->pinned_bytes)
+		if (offset < (uint64_t)s->pinned_bytes) {
+			*is_pinned = 1;
 			return min_i64(bytes, CUDA_PIN_BYTES - (int64_t)(offset % CUDA_PIN_BYTES));
+		}
 	}
 	return bytes;
 }

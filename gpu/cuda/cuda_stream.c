@@ -249,6 +249,9 @@ int cuda_event_sync(struct event *event)
 
 /* ---- work ---- */
 
+/* Memory that is not pinned is staged by the driver, which need not wait for what the stream waits for before
+ * it reads ("API synchronization behavior" of CUDA's documentation: it may), or keeps the caller until a copy
+ * out is done. So all that came before is waited for here, where it is seen that somebody waits. */
 static int copy(struct cuda_stream *s, const struct work *work)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -258,11 +261,16 @@ static int copy(struct cuda_stream *s, const struct work *work)
 	int64_t bytes = is_in ? work->copy_in.bytes : work->copy_out.bytes;
 
 	for (int64_t done = 0, piece; done < bytes && !rc; done += piece) {
-		piece = cuda_slab_reach(d, (is_in ? src : dst) + done, bytes - done);
-		rc = cuda_check(
-		        cudaMemcpyAsync(dst + done, src + done, (size_t)piece,
-		                is_in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, s->launch.stream),
-		        "cudaMemcpyAsync");
+		int is_pinned;
+
+		piece = cuda_slab_reach(&is_pinned, d, (is_in ? src : dst) + done, bytes - done);
+		if (!is_pinned)
+			rc = wait_for(s);
+		if (!rc)
+			rc = cuda_check(cudaMemcpyAsync(dst + done, src + done, (size_t)piece,
+			                        is_in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+			                        s->launch.stream),
+			        "cudaMemcpyAsync");
 	}
 	return rc;
 }

@@ -167,6 +167,11 @@ cudaError_t simt_check_host_range(const void *at, size_t bytes)
 	return i >= 0 && bytes > room(&host[i], at) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+int simt_is_registered(const void *at)
+{
+	return find(host, host_count, at) >= 0;
+}
+
 cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
 {
 	int64_t limit = simt_runtime.options.pin_bytes;

@@ -37,5 +37,6 @@ cudaError_t simt_check_guards(void);
  * registered range or begins in none. */
 cudaError_t simt_check_device_range(const void *at, size_t bytes);
 cudaError_t simt_check_host_range(const void *at, size_t bytes);
+int simt_is_registered(const void *at);
 
 #endif

@@ -29,6 +29,7 @@ struct piece {
 	void *context;
 	void *to;
 	const void *from;
+	void *staged; /* owned: what `from` held when the copy was queued */
 	size_t bytes;
 	int value;
 };
@@ -78,6 +79,7 @@ static void free_piece(struct piece *p)
 {
 	simt_launch_free(p->launch);
 	record_drop(p->record);
+	free(p->staged);
 	free(p);
 }
 
@@ -98,7 +100,7 @@ static int64_t duration_ns(const struct piece *p)
 
 static void copy(const struct piece *p)
 {
-	memmove(p->to, p->from, p->bytes);
+	memmove(p->to, p->staged ? p->staged : p->from, p->bytes);
 	if (!simt_check_device_range(p->from, p->bytes)) /* the host's are an op's operands, not its doing */
 		simt_note_write(p->to, p->bytes);
 }
@@ -282,12 +284,15 @@ static cudaError_t check_side(const void *at, size_t bytes, int is_device)
 	return is_device ? simt_check_device_range(at, bytes) : simt_check_host_range(at, bytes);
 }
 
+/* Pageable memory is read when the copy is queued, as a driver does that stages it: what the stream has yet
+ * to wait for comes too late. */
 cudaError_t cudaMemcpyAsync(
         void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
 	int to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
 	int from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
 	cudaError_t error = simt_enter();
+	void *staged = NULL;
 
 	if (error || !bytes)
 		return error;
@@ -296,7 +301,14 @@ cudaError_t cudaMemcpyAsync(
 		error = check_side(from, bytes, from_device);
 	if (error || kind == cudaMemcpyDefault)
 		return simt_leave(cudaErrorInvalidValue);
-	return push(stream, (struct piece){.kind = PIECE_COPY, .to = to, .from = from, .bytes = bytes});
+	if (kind == cudaMemcpyHostToDevice && !simt_is_registered(from)) {
+		staged = malloc(bytes);
+		if (!staged)
+			return simt_leave(cudaErrorMemoryAllocation);
+		memcpy(staged, from, bytes);
+	}
+	return push(stream,
+	        (struct piece){.kind = PIECE_COPY, .to = to, .from = from, .staged = staged, .bytes = bytes});
 }
 
 /* ---- streams ---- */
