@@ -196,7 +196,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {
 			m->store_bytes += p->buffers[i].bytes;
-			if (p->buffers[i].plane == STORE_HI || p->buffers[i].plane == STORE_GRADIENT)
+			if (plan_plane_crosses(&p->policy, (enum store_plane)p->buffers[i].plane))
 				m->pinned_bytes += p->buffers[i].bytes;
 		}
 	if (e->options.crossing != SLAB_PINNED)

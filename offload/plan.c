@@ -239,6 +239,12 @@ enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane p
 	}
 }
 
+int plan_plane_crosses(const struct plan_policy *policy, enum store_plane plane)
+{
+	return plane == STORE_HI || plane == STORE_GRADIENT ||
+	       (plane == STORE_LO && policy->compute_dtype == DTYPE_F32);
+}
+
 int64_t plan_plane_count(enum store_plane plane, int64_t count)
 {
 	if (plane != STORE_M_SCALE && plane != STORE_V_SCALE)

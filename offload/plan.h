@@ -277,6 +277,9 @@ enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 /* Element type of a plane. */
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane plane);
 
+/* 1 where copies to or from the device may take it in every step: such planes are pinned. */
+int plan_plane_crosses(const struct plan_policy *policy, enum store_plane plane);
+
 /* How many elements of that type a plane has for `count` elements of a tensor or a unit: as many, and of
  * scales one for each block that is begun. */
 int64_t plan_plane_count(enum store_plane plane, int64_t count);

@@ -18,16 +18,11 @@ struct store {
 	int64_t bytes[STORE_PLANE_COUNT]; /* of all units that it has */
 	int64_t first[STORE_PLANE_COUNT]; /* in its slab */
 	int64_t slab_bytes[2];
-	enum slab_kind crossing; /* of hi and gradient */
+	enum slab_kind kind[STORE_PLANE_COUNT]; /* the slab that a plane lies in */
 	struct pool *pool;
 	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine of one node */
 	int run_count[2];
 };
-
-static enum slab_kind plane_slab(const struct store *s, enum store_plane plane)
-{
-	return plane == STORE_HI || plane == STORE_GRADIENT ? s->crossing : SLAB_PAGEABLE;
-}
 
 /* Which units a plane has, from the plan's buffers; they stand in unit order there too. */
 static int planes_find(struct store *s, const struct plan *plan)
@@ -98,7 +93,7 @@ static int runs_find(struct store *s)
 			for (next = u + 1; next < units && s->at[p][next] < 0;)
 				next++;
 			if (s->at[p][u] >= 0)
-				runs_add(s, plane_slab(s, (enum store_plane)p), s->first[p] + s->at[p][u],
+				runs_add(s, s->kind[p], s->first[p] + s->at[p][u],
 				        (next < units ? s->at[p][next] : end) - s->at[p][u],
 				        s->map->units[u].shard_count);
 		}
@@ -116,11 +111,13 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 		return ERR_NOMEM;
 	s->device = device;
 	s->map = plan->map;
-	s->crossing = crossing;
 	s->pool = pool;
+	for (int p = 0; p < STORE_PLANE_COUNT; p++)
+		s->kind[p] =
+		        plan_plane_crosses(&plan->policy, (enum store_plane)p) ? crossing : SLAB_PAGEABLE;
 	rc = planes_find(s, plan);
 	for (int p = 0; p < STORE_PLANE_COUNT && !rc; p++) {
-		int64_t *end = &s->slab_bytes[plane_slab(s, (enum store_plane)p)];
+		int64_t *end = &s->slab_bytes[s->kind[p]];
 
 		if (!s->bytes[p])
 			continue;
@@ -164,7 +161,7 @@ void *store_at(const struct store *s, enum store_plane plane, int unit)
 {
 	if (s->at[plane][unit] < 0)
 		return NULL;
-	return (char *)s->slab[plane_slab(s, plane)] + s->first[plane] + s->at[plane][unit];
+	return (char *)s->slab[s->kind[plane]] + s->first[plane] + s->at[plane][unit];
 }
 
 int store_get_placement(const struct store *s, struct store_placement *nodes, int max)

@@ -3,9 +3,9 @@
  * Mental model. A plane is one array over the shards of the units that it has, one behind the other in unit
  * order: hi 2 bytes an element, lo 2, m and v 4, 2 or 1 with scales of their own (plan_policy), the gradient
  * 2 or 4 and only where the plan keeps one. Which planes there are, and of which units, is the plan's word
- * (its SPACE_STORE buffers). hi and gradient cross to the device and lie in one slab of kind `crossing`
- * (pinned, unless that is not wanted), the others in a pageable one; bases are skewed, because planes a power
- * of two apart fight for the same cache sets.
+ * (its SPACE_STORE buffers). Those that cross to the device (plan_plane_crosses) lie in one slab of kind
+ * `crossing` (pinned, unless that is not wanted), the others in a pageable one; bases are skewed, because
+ * planes a power of two apart fight for the same cache sets.
  *
  * On a machine of several NUMA nodes each unit's shard is cut into one run of elements a node, as long as the
  * node has workers (store_node_range), the same in every plane, whatever its elements are. Each run's pages

@@ -151,6 +151,36 @@ static void test_bytes_of_a_parameter(void **state)
 	model_close(model);
 }
 
+/* fp32: weights cross in both planes and gradients in four bytes; all that crosses is pinned. */
+static void test_pinned_bytes_of_fp32(void **state)
+{
+	struct device_options device_options = {0};
+	struct model *model = model_make();
+	struct engine_options o;
+	struct device_stats stats;
+	struct device *device;
+	struct engine_memory m;
+	struct engine *e;
+
+	(void)state;
+	check_ok(pool_open(&device_options.pool, 1));
+	check_ok(device_open(&device, "host", &device_options));
+	o = options_of(model, device, DTYPE_F32, 0);
+	o.policy.compute_dtype = o.policy.gradient_dtype = DTYPE_F32;
+	check_ok(engine_open(&e, &o));
+	engine_get_memory(e, &m);
+	assert_int_equal(m.store_bytes, 16 * model->parameter_count);
+	assert_int_equal(m.pinned_bytes, 8 * model->parameter_count + m.stage_bytes);
+	check_ok(engine_start(e));
+	device_get_stats(device, &stats);
+	assert_in_range(stats.slab_pinned_bytes, m.pinned_bytes,
+	        m.pinned_bytes + STORE_PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096);
+	engine_close(e);
+	device_close(device);
+	pool_close(device_options.pool);
+	model_close(model);
+}
+
 /* Nothing is offloaded: nothing of a weight crosses. */
 static void test_nothing_crosses_without_offload(void **state)
 {
@@ -273,6 +303,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_bytes_of_a_parameter),
+	        cmocka_unit_test(test_pinned_bytes_of_fp32),
 	        cmocka_unit_test(test_nothing_crosses_without_offload),
 	        cmocka_unit_test(test_traffic_of_each_strategy),
 	};

@@ -25,6 +25,10 @@ static int refuse(cudaError_t error)
 		return err_set(ERR_UNSUPPORTED,
 		        "no NVIDIA driver (libcuda.so.1) was found on this machine; install one, or use "
 		        "device=host");
+	if (error == cudaErrorStubLibrary)
+		return err_set(ERR_UNSUPPORTED, "libcuda.so.1 is the stub of a CUDA toolkit, which is for "
+		                                "linking, and no NVIDIA driver; take "
+		                                "its folder out of LD_LIBRARY_PATH, or use device=host");
 	if (error == cudaErrorInsufficientDriver)
 		return err_set(ERR_UNSUPPORTED,
 		        "the NVIDIA driver serves CUDA %d.%d, this program needs %d.%d; update the driver, "

@@ -82,6 +82,8 @@ static void test_gpu_in_use(void **state)
 	struct device *device;
 
 	(void)state;
+	simt_fail_after(1, cudaErrorStubLibrary);
+	check_fails(device_open(&device, "cuda", NULL), ERR_UNSUPPORTED, "is the stub of a CUDA toolkit");
 	simt_fail_after(3, cudaErrorDevicesUnavailable);
 	check_fails(device_open(&device, "cuda", NULL), ERR_DEVICE, "cudaErrorDevicesUnavailable");
 }

@@ -20,6 +20,7 @@ extern "C" {
 	X(cudaErrorMemoryAllocation, 2, "out of memory")                                                     \
 	X(cudaErrorInitializationError, 3, "initialization error")                                           \
 	X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                \
+	X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                         \
 	X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")   \
 	X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")              \
 	X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                      \
