@@ -64,6 +64,7 @@ fi
 [ "$jobs" -ge 1 ] || jobs=1
 export FERRY_BINARY="$ferry" FERRY_SHARED="$shared" FERRY_SOURCE="$root" FERRY_TEST_DEVICE="$device"
 begin=$(date +%s)
+kept=0 # seconds of the budget that only later steps may use
 
 left() {
 	echo $((budget - ($(date +%s) - begin)))
@@ -83,14 +84,16 @@ wants() {
 note() {
 	printf '%s %s %s\n' "$1" "$2" "$3" >"$work/steps/$1"
 	printf '%-28s %-8s %4s s\n' "$1" "$2" "$3"
+	[ -n "$is_worker" ] || report # what ends this script from outside leaves a table
 }
+is_worker=
 
-# step NAME LIMIT COMMAND...: runs it under its time limit, or what is left of the budget; stdout and stderr into
-# logs/NAME.log, but for benchmarks and peers, whose stdout is JSON
+# step NAME LIMIT COMMAND...: runs it under its time limit, or what is left of the budget less what is kept for later
+# steps; stdout and stderr into logs/NAME.log, but for benchmarks and peers, whose stdout is JSON
 step() {
 	name=$1 limit=$2
 	shift 2
-	rest=$(left)
+	rest=$(($(left) - kept))
 	if [ "$rest" -lt 8 ]; then
 		note "$name" left-out 0
 		return
@@ -99,12 +102,15 @@ step() {
 	at=$(date +%s) code=0
 	case $name in
 	copy | kernels | offload-* | topo | peer-*)
-		$timeout "$limit" "$@" >"$work/$name.json" 2>"$work/logs/$name.log" || code=$?
+		$timeout "$limit" "$@" >"$work/$name.json" 2>"$work/logs/$name.log" &
 		;;
 	*)
-		$timeout "$limit" "$@" >"$work/logs/$name.log" 2>&1 || code=$?
+		$timeout "$limit" "$@" >"$work/logs/$name.log" 2>&1 &
 		;;
 	esac
+	child=$!
+	wait "$child" || code=$? # in the background, so that a signal is heard at once
+	child=
 	seconds=$(($(date +%s) - at))
 	case $code in
 	0) note "$name" passed $seconds ;;
@@ -113,6 +119,7 @@ step() {
 	esac
 	printf '\nexit code %s after %s s of at most %s\n' "$code" "$seconds" "$limit" >>"$work/logs/$name.log"
 }
+child=
 timeout='timeout -k 5'
 command -v timeout >/dev/null 2>&1 || timeout=without_limit
 
@@ -126,13 +133,18 @@ without_limit() {
 queue() {
 	echo "$*" >>"$work/queue"
 }
+drop_child() {
+	[ -z "$child" ] || kill "$child" 2>/dev/null
+}
 workers=
 run_queue() {
 	[ -f "$work/queue" ] || return 0
 	worker=0
 	while [ "$worker" -lt "$jobs" ]; do
 		(
-			trap - EXIT INT TERM HUP
+			is_worker=yes
+			trap - EXIT
+			trap 'drop_child; exit 1' INT TERM HUP
 			awk -v n="$jobs" -v w="$worker" 'NR % n == w' "$work/queue" >"$work/queue.$worker"
 			while read -r line; do
 				# names and paths of ours have no blanks but where root has them: set by eval
@@ -145,6 +157,7 @@ run_queue() {
 	wait
 	workers=
 	rm -f "$work"/queue*
+	report
 }
 
 # ---- the report ----
@@ -208,12 +221,17 @@ write_table() {
 	done
 }
 
+report() {
+	write_json >"$work/report" && mv "$work/report" "$out/results.json"
+	write_table >"$work/report" && mv "$work/report" "$out/table.txt"
+}
+
 finish() {
-	trap - INT TERM HUP
+	trap '' INT TERM HUP
+	drop_child
 	# shellcheck disable=SC2086 # a list of process ids
 	[ -z "$workers" ] || kill $workers 2>/dev/null
-	write_json >"$out/results.json"
-	write_table >"$out/table.txt"
+	report
 	tar -C "$work" -cf - logs | gzip >"$out/logs.tar.gz"
 	echo
 	cat "$out/table.txt"
@@ -226,7 +244,8 @@ finish() {
 
 small=
 if [ "$device" = cuda ]; then
-	if ! "$ferry" bench copy device=cuda count=65536 --json >/dev/null 2>"$work/logs/device.log"; then
+	if ! $timeout 90 "$ferry" bench copy device=cuda count=65536 --json >/dev/null 2>"$work/logs/device.log"; then
+		[ -s "$work/logs/device.log" ] || echo "a copy of 64 KiB did not end in 90 s" >"$work/logs/device.log"
 		echo "gpu_check.sh: no GPU can be used here, nothing was checked:" >&2
 		sed 's/^/    /' "$work/logs/device.log" >&2
 		exit 77
@@ -237,6 +256,10 @@ fi
 
 # ---- checks, beside each other ----
 
+# Checks that are slow or hang leave that much of the budget to the benchmarks.
+if wants copy || wants kernels || wants offload || wants peers; then
+	kept=$((budget * 45 / 100))
+fi
 ops=$("$tests/cuda_tests" 2>/dev/null | grep '^ops_')
 if [ -z "$ops" ] && [ "$device" = cuda ] && { wants ops || wants engine || wants sanitizer; }; then
 	echo "gpu_check.sh: $tests/cuda_tests is not there or does not run" >&2
@@ -245,7 +268,7 @@ fi
 
 if wants topo; then
 	step topo 60 "$ferry" topo --json
-	"$ferry" topo >"$work/logs/machine.log" 2>&1
+	$timeout 60 "$ferry" topo >"$work/logs/machine.log" 2>&1
 fi
 if wants ops && [ "$device" = cuda ]; then
 	for name in $ops; do
@@ -291,6 +314,8 @@ if wants sanitizer && [ "$device" = cuda ]; then
 fi
 
 # ---- benchmarks, one at a time ----
+
+kept=0
 
 # offload MODEL TOKENS LIMIT
 offload() {
