@@ -15,6 +15,9 @@
 /* A wait in which nothing happens: long enough for another rank to write a checkpoint meanwhile. */
 #define TIMEOUT_NS (1800 * (int64_t)1000000000)
 
+/* And how long for what is in flight when the device has an error already: nothing will come of it. */
+#define FAILED_TIMEOUT_NS (5 * (int64_t)1000000000)
+
 enum { WATCH_NS = 100000000, ASK_NS = 50000 };
 
 struct nccl {
@@ -93,10 +96,13 @@ static int nccl_settle(struct cuda_nccl *n, const char *what, ncclResult_t resul
 static void watch_once(struct cuda_nccl *n)
 {
 	int64_t since_ns = atomic_load(&n->device->waiting_since_ns);
+	int64_t timeout_ns = n->timeout_ns;
 	ncclResult_t result = ncclSuccess, asked = n->f.ncclCommGetAsyncError(n->handle, &result);
 
+	if (atomic_load(&n->device->failed) && timeout_ns > FAILED_TIMEOUT_NS)
+		timeout_ns = FAILED_TIMEOUT_NS;
 	if (!asked && (!result || result == ncclInProgress)) {
-		if (since_ns && clock_now_ns() - since_ns > n->timeout_ns)
+		if (since_ns && clock_now_ns() - since_ns > timeout_ns)
 			nccl_abort(n, "a collective", "the other ranks did not come in time");
 		return;
 	}

@@ -4,8 +4,9 @@
  * deadline. What was queued runs on the GPU, where it waits for the other ranks; a rank that died lets it
  * wait for ever, and with it whoever waits for the stream. So a thread looks ten times a second whether NCCL
  * has noticed an error, or the owning thread has stood in one wait for longer than the deadline
- * (cuda_device.waiting_since_ns); then it aborts the communicator, which ends what runs on the GPU, and the
- * reason becomes the device's error. The thread makes no CUDA calls.
+ * (cuda_device.waiting_since_ns), which is seconds once the device has an error; then it aborts the
+ * communicator, which ends what runs on the GPU, and the reason becomes the device's error. The thread makes
+ * no CUDA calls.
  */
 #ifndef FERRY_GPU_CUDA_CUDA_NCCL_H
 #define FERRY_GPU_CUDA_CUDA_NCCL_H

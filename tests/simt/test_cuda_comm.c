@@ -413,6 +413,38 @@ static void rank_dies(struct rank *r)
 	rank_close(r, 0);
 }
 
+static int fail_call(void *context)
+{
+	(void)context;
+	return err_set(ERR_NONFINITE, "the first trouble");
+}
+
+/* A rank fails by itself while a collective is in flight that no other comes to: it does not wait for the
+ * deadline, which is half an hour. */
+static void rank_gives_up(struct rank *r)
+{
+	struct stream *cpu;
+	struct event *event;
+
+	rank_open_device(r);
+	must(!comm_open(&r->comm, r->device, r->rank, r->world_size));
+	if (r->rank == 1) {
+		must(!stream_open(&cpu, r->device, QUEUE_CPU));
+		must(!event_open(&event, r->device));
+		must(!stream_call(cpu, fail_call, NULL, NULL));
+		must(!event_record(event, cpu));
+		must(!stream_wait(r->stream, event));
+		must(!comm_all_reduce(r->comm, r->stream, r->arena, 8, DTYPE_F32));
+		must(stream_sync(r->stream) == ERR_NONFINITE);
+		must(strstr(err_text(), "the first trouble"));
+		in_time(r);
+		event_close(event);
+		stream_close(cpu);
+	}
+	post_meet(r);
+	rank_close(r, 0);
+}
+
 /* One has no memory left to open NCCL; all hear of it at once. */
 static void rank_no_memory(struct rank *r)
 {
@@ -504,6 +536,7 @@ static void test_faults(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++)
 		world_run(ranks[i], 2 + (int)i % 3, 300 * MS);
+	world_run(rank_gives_up, 2, 0);
 }
 
 static void test_refused(void **state)
