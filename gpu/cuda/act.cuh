@@ -16,24 +16,11 @@ enum { ACT_ANY = -1 };
 static __device__ __forceinline__ float act_reciprocal(float x)
 {
 #ifdef FERRY_SIMT
-	return 1.0f / x;
+	return simt_rcp_approx(x);
 #else
 	float y;
 
 	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-#endif
-}
-
-/* 2^x, subnormals 0. */
-static __device__ __forceinline__ float act_exp2(float x)
-{
-#ifdef FERRY_SIMT
-	return exp2f(x);
-#else
-	float y;
-
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
 	return y;
 #endif
 }
@@ -48,7 +35,7 @@ template <> __device__ __forceinline__ float act_exp<float>(float x)
 
 template <> __device__ __forceinline__ float act_exp<bf16>(float x)
 {
-	return act_exp2(1.44269504f * x);
+	return exp2_fast(1.44269504f * x);
 }
 
 /* Far below 0 the exponential is infinite and the result 0. */
@@ -96,7 +83,7 @@ template <> __device__ __forceinline__ float act_normal_tail<bf16>(float a, floa
 	q = fmaf(q, t, 0.13940009474754333f);
 	q = fmaf(q, t, 0.14183036983013153f);
 	q = fmaf(q, t, 0.1437089741230011f);
-	*bell = act_exp2(-0.72134752f * (a * a));
+	*bell = exp2_fast(-0.72134752f * (a * a));
 	return *bell * (q * t);
 }
 

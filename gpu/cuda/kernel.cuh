@@ -68,6 +68,19 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 	return bf16{(uint16_t)bf16_pack(x, 0.0f)};
 }
 
+/* 2^x, to 2^-22 of itself; results below 2^-126 become 0. */
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+#ifdef FERRY_SIMT
+	return simt_ex2_approx(x);
+#else
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+#endif
+}
+
 /* N elements in one access where 16 bytes are aligned. */
 template <class T, int N> struct alignas(sizeof(T) * N) vec {
 	T at[N];

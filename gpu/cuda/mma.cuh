@@ -83,21 +83,6 @@ template <int pending> static __device__ __forceinline__ void cp_async_wait()
 
 #endif
 
-/* 2^x, to 2^-22 of itself; results below 2^-126 become 0. */
-static __device__ __forceinline__ float exp2_fast(float x)
-{
-#ifdef FERRY_SIMT
-	float y = exp2f(x);
-
-	return y < 0x1p-126f ? 0.0f : y;
-#else
-	float y;
-
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-#endif
-}
-
 /* The same value, which the compiler cannot trace: what is made of it is computed here each time, and does
  * not wait in registers since before a loop, where they are short. */
 static __device__ __forceinline__ int in_place(int x)

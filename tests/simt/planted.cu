@@ -433,6 +433,21 @@ extern "C" int planted_start_product(float *c, const uint16_t *a, const uint16_t
 	        dim3(1), WARP, 0, c, (const bf16 *)a, (const bf16 *)b);
 }
 
+/* ---- functions that a GPU does not round ---- */
+
+static __global__ void inexact_kernel(float *out, const float *in)
+{
+	int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+
+	out[i] = i % 2 ? expf(in[i]) : exp2_fast(in[i]);
+}
+
+extern "C" int planted_start_inexact(float *out, const float *in)
+{
+	return cuda_start(
+	        &here, "inexact", inexact_kernel, dim3(PLANTED_COUNT / THREADS), THREADS, 0, out, in);
+}
+
 /* ---- limits ---- */
 
 static __global__ void large_kernel(float *out, int count)

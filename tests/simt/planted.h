@@ -60,6 +60,9 @@ int planted_start_warp(float *out);
 enum fragment_load { LOAD_LDMATRIX, LOAD_LDMATRIX_TRANS, LOAD_BY_HAND };
 int planted_start_product(float *c, const uint16_t *a, const uint16_t *b, enum fragment_load load);
 
+/* out[i] = e^in[i] where i is odd, and 2^in[i] by exp2_fast. */
+int planted_start_inexact(float *out, const float *in);
+
 /* Asks for that much dynamic shared memory, having said so before or not. */
 int planted_start_large(float *out, int bytes, int asked);
 

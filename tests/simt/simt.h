@@ -83,9 +83,11 @@ int simt_check_config(
 /* 1 where the kernels in this program were compiled with checks. */
 int simt_has_checks(void);
 
-/* The most shared memory of a block, as of compute capability 8.6, 8.9 and 12.0; 48 KiB of it without
- * cudaFuncSetAttribute. */
-enum { SIMT_SHARED_MAX = 99 << 10, SIMT_SHARED_PLAIN = 48 << 10 };
+/* The shared memory of a block: without cudaFuncSetAttribute, and the most that there is on a GPU of the
+ * compute capability of simt_set_capability (90: 9.0). */
+enum { SIMT_SHARED_PLAIN = 48 << 10 };
+void simt_set_capability(int capability);
+int simt_shared_max(void);
 
 /* Of the fake runtime (simt_runtime.c): takes the launch, runs it with simt_run in the order of the stream,
  * and frees it. A cudaError_t. */

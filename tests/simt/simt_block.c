@@ -46,7 +46,7 @@ static void *array_find(const void *site, size_t bytes)
 	if (site)
 		machine.static_bytes += (bytes + 15) / 16 * 16;
 	if (i == ARRAYS_MAX || machine.static_bytes > SIMT_SHARED_PLAIN ||
-	        machine.static_bytes + machine.launch->dynamic_bytes > SIMT_SHARED_MAX)
+	        machine.static_bytes + machine.launch->dynamic_bytes > (size_t)simt_shared_max())
 		thread_stop(FOUND_FAILURE, "too much shared memory: %zu bytes in arrays, %zu dynamic",
 		        machine.static_bytes, machine.launch->dynamic_bytes);
 	a[i].site = site;

@@ -38,6 +38,15 @@ uint32_t simt_bf16_pack(float low, float high)
 #define WIDEST
 #endif
 
+/* To fp32, towards zero: tensor cores do not round to nearest (Fasi, Higham, Mikaitis and Pranesh, "Numerical
+ * behavior of NVIDIA tensor cores", 2021). */
+static float truncated(double x)
+{
+	float y = (float)x;
+
+	return fabs((double)y) > fabs(x) ? nextafterf(y, 0) : y;
+}
+
 /* sums += a * b, of exact products, in double: hardware's own order and width are not published. */
 static WIDEST void product(double sums[M][N], float a[M][K], float b[K][N])
 {
@@ -79,7 +88,7 @@ static void mma_complete(struct warp *warp, uint32_t mask)
 		int group = lane / 4, pair = lane % 4;
 
 		for (int r = 0; r < 4; r++)
-			s->d[r] = (float)sums[group + r / 2 * 8][2 * pair + r % 2];
+			s->d[r] = truncated(sums[group + r / 2 * 8][2 * pair + r % 2]);
 	}
 }
 

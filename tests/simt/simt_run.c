@@ -25,7 +25,7 @@ static struct {
 	const void *kernel;
 	int bytes;
 } dynamic_max[KERNELS_MAX];
-static int dynamic_max_count;
+static int dynamic_max_count, shared_max = 99 << 10;
 
 /* ---- findings ---- */
 
@@ -435,11 +435,33 @@ void simt_launch_free(struct simt_launch *launch)
 
 enum { ERROR_INVALID_VALUE = 1, ERROR_INVALID_CONFIGURATION = 9 };
 
+void simt_set_capability(int capability)
+{
+	switch (capability) {
+	case 80:
+	case 87:
+		shared_max = 163 << 10;
+		break;
+	case 90:
+	case 100:
+	case 103:
+		shared_max = 227 << 10;
+		break;
+	default: /* 8.6, 8.9, 12.0 */
+		shared_max = 99 << 10;
+	}
+}
+
+int simt_shared_max(void)
+{
+	return shared_max;
+}
+
 int simt_set_dynamic_max(const void *kernel, int bytes)
 {
 	int i = 0;
 
-	if (bytes < 0 || bytes > SIMT_SHARED_MAX)
+	if (bytes < 0 || bytes > simt_shared_max())
 		return ERROR_INVALID_VALUE;
 	while (i < dynamic_max_count && dynamic_max[i].kernel != kernel)
 		i++;

@@ -23,6 +23,7 @@ struct simt_machine_options simt_runtime_defaults(void)
 void simt_runtime_set(const struct simt_machine_options *options)
 {
 	simt_runtime.options = *options;
+	simt_set_capability(options->capability);
 	simt_runtime.last = simt_runtime.sticky = cudaSuccess;
 	simt_runtime.fail_at = simt_runtime.fail_work_at = 0;
 }
@@ -39,17 +40,19 @@ static void read_number(const char *name, int64_t *value)
 __attribute__((constructor)) static void begin(void)
 {
 	struct simt_machine_options o = simt_runtime_defaults();
-	int64_t seed = 0, eager = 0, devices = 1, fail_work = 0;
+	int64_t seed = 0, eager = 0, devices = 1, fail_work = 0, capability = o.capability;
 
 	read_number("FERRY_SIMT_SEED", &seed);
 	read_number("FERRY_SIMT_EAGER", &eager);
 	read_number("FERRY_SIMT_DEVICES", &devices);
+	read_number("FERRY_SIMT_CAPABILITY", &capability);
 	read_number("FERRY_SIMT_MEMORY_BYTES", &o.memory_bytes);
 	read_number("FERRY_SIMT_PIN_BYTES", &o.pin_bytes);
 	read_number("FERRY_SIMT_FAIL_WORK", &fail_work);
 	o.seed = (uint64_t)seed;
 	o.schedule = eager ? SIMT_EAGER : SIMT_LAZY;
 	o.device_count = (int)devices;
+	o.capability = (int)capability;
 	simt_runtime_set(&o);
 	simt_fail_work_after(fail_work, cudaErrorECCUncorrectable);
 }
@@ -242,7 +245,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 		*value = simt_runtime.options.capability % 10;
 		break;
 	case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-		*value = SIMT_SHARED_MAX;
+		*value = simt_shared_max();
 		break;
 	default:
 		error = simt_leave(cudaErrorInvalidValue);

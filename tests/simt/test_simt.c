@@ -9,6 +9,8 @@
 #include "tests/simt/simt.h"
 #include "tests/simt/simt_runtime.h"
 
+#include <math.h>
+
 enum { ORDERS = 7 };
 
 static float *arena, *in, *out, *host;
@@ -181,8 +183,62 @@ static void test_fragments(void **state)
 			}
 	}
 	simt_set_order(0);
+	for (int i = 0; i < 16 * 16; i++)
+		a[i] = bf16_from_f32(i % 16 == 0 ? 1 : i % 16 == 1 ? 0x1.8p-24f : 0);
+	for (int i = 0; i < 16 * 8; i++)
+		b[i] = bf16_from_f32(i % 2 ? -1 : 1);
+	check_ok(planted_start_product(out, a, b, LOAD_LDMATRIX));
+	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+	for (int i = 0; i < 16 * 8; i++) /* towards zero: to nearest, it were 1 + 2^-23 */
+		assert_true(out[i] == (i % 2 ? -1 : 1));
 	for (int i = 0; i < PLANTED_COUNT; i++)
 		in[i] = (float)i;
+}
+
+/* As far off as a GPU may be, both ways, and no further; exact where a GPU is. */
+static void test_inexact(void **state)
+{
+	int above = 0, below = 0;
+
+	(void)state;
+	for (int i = 0; i < PLANTED_COUNT; i++)
+		in[i] = (float)(i - 64) / 3;
+	check_ok(planted_start_inexact(out, in));
+	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+	for (int i = 0; i < PLANTED_COUNT; i++) {
+		double want = i % 2 ? exp((double)in[i]) : exp2((double)in[i]), off = out[i] / want - 1;
+
+		assert_true(fabs(off) <= 0x1.5p-22);
+		above += off > 0x1p-24;
+		below += off < -0x1p-24;
+	}
+	assert_true(out[64] == 1);
+	assert_true(above > PLANTED_COUNT / 4 && below > PLANTED_COUNT / 4);
+	for (int i = 0; i < PLANTED_COUNT; i++)
+		in[i] = (float)i;
+}
+
+/* What a block may have is the GPU's. */
+static void test_shared_limit(void **state)
+{
+	static const struct {
+		int capability, kib;
+	} gpus[] = {{80, 163}, {86, 99}, {90, 227}, {120, 99}};
+	struct simt_machine_options o = simt_runtime_defaults();
+	int bytes;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(gpus) / sizeof(*gpus); i++) {
+		o.capability = gpus[i].capability;
+		simt_runtime_set(&o);
+		assert_int_equal(
+		        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), 0);
+		assert_int_equal(bytes, gpus[i].kib << 10);
+		check_ok(planted_start_large(out, bytes, 1));
+		assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+		assert_int_not_equal(planted_start_large(out, bytes + 16, 1), 0);
+	}
+	start_again();
 }
 
 static void test_dynamic_limit(void **state)
@@ -192,7 +248,7 @@ static void test_dynamic_limit(void **state)
 	start_again();
 	check_ok(planted_start_large(out, 60 << 10, 1));
 	assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
-	assert_int_not_equal(planted_start_large(out, SIMT_SHARED_MAX + 16, 1), 0);
+	assert_int_not_equal(planted_start_large(out, simt_shared_max() + 16, 1), 0);
 	start_again();
 }
 
@@ -204,7 +260,9 @@ int main(void)
 	        cmocka_unit_test(test_memset),
 	        cmocka_unit_test(test_warp),
 	        cmocka_unit_test(test_fragments),
+	        cmocka_unit_test(test_inexact),
 	        cmocka_unit_test(test_dynamic_limit),
+	        cmocka_unit_test(test_shared_limit),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

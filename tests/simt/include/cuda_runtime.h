@@ -13,6 +13,7 @@
 
 #include "tests/simt/simt.h"
 #include "tests/simt/simt_device.h"
+#include "tests/simt/simt_math.h"
 
 #include <initializer_list>
 #include <math.h>
@@ -440,16 +441,6 @@ static inline float __fmaf_rn(float a, float b, float c)
 static inline double __fma_rn(double a, double b, double c)
 {
 	return fma(a, b, c);
-}
-
-static inline float rsqrtf(float x)
-{
-	return (float)(1 / sqrt((double)x));
-}
-
-static inline double rsqrt(double x)
-{
-	return 1 / sqrt(x);
 }
 
 static inline float __int2float_rn(int x)

@@ -1,0 +1,65 @@
+/* The functions that a GPU does not round correctly, as far off as NVIDIA says that they may be: the
+ * correctly rounded result (to all practical purposes the host's) moved by that many units in the last place,
+ * up or down as the argument's bits have it. So what passes here passes whatever a GPU makes of the last
+ * bits. Bounds: the CUDA C++ Programming Guide, "Mathematical Functions", and the PTX ISA for the .approx
+ * instructions. Exact where the GPU is: e^0, log(1), infinity, NaN.
+ */
+#ifndef FERRY_TESTS_SIMT_SIMT_MATH_H
+#define FERRY_TESTS_SIMT_SIMT_MATH_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+template <class T, class BITS> static inline T simt_moved(T right, T argument, int units)
+{
+	BITS bits, seed;
+
+	if (!(fabs(right) >= FLT_MIN) || !(fabs(right) <= FLT_MAX) || argument == 0 || argument == 1)
+		return right;
+	memcpy(&bits, &right, sizeof(bits));
+	memcpy(&seed, &argument, sizeof(seed));
+	bits += (BITS)((uint64_t)seed * 0x9e3779b97f4a7c15u >> 63 ? units : -units);
+	memcpy(&right, &bits, sizeof(right));
+	return right;
+}
+
+static inline float simt_flushed(float x)
+{
+	return fabsf(x) < FLT_MIN ? 0.0f : x;
+}
+
+#define SIMT_INEXACT(name, type, bits, units)                                                                \
+	static inline type simt_##name(type x)                                                               \
+	{                                                                                                    \
+		return simt_moved<type, bits>(name(x), x, units);                                            \
+	}
+SIMT_INEXACT(expf, float, uint32_t, 2)
+SIMT_INEXACT(log2f, float, uint32_t, 1)
+SIMT_INEXACT(exp, double, uint64_t, 1)
+SIMT_INEXACT(log, double, uint64_t, 1)
+#undef SIMT_INEXACT
+
+static inline double rsqrt(double x)
+{
+	return simt_moved<double, uint64_t>(1 / sqrt(x), x, 1);
+}
+
+/* rcp.approx.ftz.f32, and ex2.approx.ftz.f32, which is 2^-22 of itself off: two to four units. */
+static inline float simt_rcp_approx(float x)
+{
+	return simt_flushed(simt_moved<float, uint32_t>(1 / simt_flushed(x), x, 1));
+}
+
+static inline float simt_ex2_approx(float x)
+{
+	return simt_flushed(simt_moved<float, uint32_t>(exp2f(x), x, 2));
+}
+
+#define expf(x) simt_expf(x)
+#define log2f(x) simt_log2f(x)
+#define exp(x) simt_exp(x)
+#define log(x) simt_log(x)
+
+#endif
