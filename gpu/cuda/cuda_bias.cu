@@ -4,8 +4,8 @@
 enum { THREADS = 256, ROWS = 16 };
 
 /* A thread owns a column, and of it the rows of the block's group. */
-static __global__ void bias_kernel(
-        float *c, const bf16 *bias, int64_t m, int64_t n, int64_t stride, int64_t column_blocks)
+static __global__ void __launch_bounds__(THREADS)
+        bias_kernel(float *c, const bf16 *bias, int64_t m, int64_t n, int64_t stride, int64_t column_blocks)
 {
 	int64_t column = blockIdx.x % column_blocks * THREADS + threadIdx.x;
 	int64_t row = blockIdx.x / column_blocks * ROWS;
