@@ -151,8 +151,10 @@ ADAMW_FN uint32_t adamw_mix32(uint32_t key, uint32_t index)
 enum { ADAMW_ROW = 1024 };
 ADAMW_FN uint32_t adamw_random(struct adamw_keys keys, int64_t element)
 {
-	return adamw_mix32(keys.place, (uint32_t)(element % ADAMW_ROW)) ^
-	       adamw_mix32(keys.row, (uint32_t)(element / ADAMW_ROW));
+	uint64_t at = (uint64_t)element; /* signed, a GPU takes 4 instructions more */
+
+	return adamw_mix32(keys.place, (uint32_t)(at % ADAMW_ROW)) ^
+	       adamw_mix32(keys.row, (uint32_t)(at / ADAMW_ROW));
 }
 
 /* The bf16 below x in size, or the one above with the probability that makes x the mean: random, below 2^16,
