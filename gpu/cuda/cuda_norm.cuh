@@ -14,7 +14,7 @@
 #ifndef FERRY_GPU_CUDA_CUDA_NORM_CUH
 #define FERRY_GPU_CUDA_CUDA_NORM_CUH
 
-#include "gpu/cuda/kernel.cuh"
+#include "gpu/cuda/map.cuh"
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
@@ -60,20 +60,22 @@ template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_
 
 /* ---- a thread's part of a row ---- */
 
-/* first: the thread's first element; step: lanes * N. cols is 0 for a team that has no row. */
+/* first: the thread's first element; step: lanes * N. cols is 0 for a team that has no row. Held as words: of
+ * a struct of bf16 nvcc takes halves apart as soon as they are there, and so waits for a row that is not
+ * wanted yet. */
 template <class T, int N, int HELD> struct norm_part {
-	vec<T, N> held[HELD];
+	span<T, N> held[HELD];
 
 	__device__ __forceinline__ void load(const T *row, int first, int step, int64_t cols)
 	{
 #pragma unroll
 		for (int k = 0; k < HELD; k++)
 			if (first + k * step < cols)
-				held[k] = *(const vec<T, N> *)(row + first + k * step);
+				span_load(held[k], row + first + k * step);
 	}
 	__device__ __forceinline__ float at(int k, int j) const
 	{
-		return to_float(held[k].at[j]);
+		return span_get(held[k], j);
 	}
 };
 
@@ -91,8 +93,12 @@ static __device__ __forceinline__ void norm_each(
 			if (first + k * step < cols)
 				use((int64_t)first + k * step, part.held[k]);
 	} else {
-		for (int64_t c = first; c < cols; c += step)
-			use(c, norm_load_any<T, N>(row + c));
+		for (int64_t c = first; c < cols; c += step) {
+			span<T, N> v;
+
+			span_load(v, row + c);
+			use(c, v);
+		}
 	}
 }
 
@@ -137,17 +143,17 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 	if constexpr (HELD > 0)
 		part.load(x, first, step, cols);
 	if (KIND == NORM_LAYER) {
-		norm_each(part, x, first, step, cols, [&](int64_t, const vec<T, N> &v) {
+		norm_each(part, x, first, step, cols, [&](int64_t, const span<T, N> &v) {
 #pragma unroll
 			for (int j = 0; j < N; j++)
-				mean += (double)to_float(v.at[j]);
+				mean += (double)span_get(v, j);
 		});
 		mean = team_sum(mean, lanes, mean_parts) * inverse_cols;
 	}
-	norm_each(part, x, first, step, cols, [&](int64_t, const vec<T, N> &v) {
+	norm_each(part, x, first, step, cols, [&](int64_t, const span<T, N> &v) {
 #pragma unroll
 		for (int j = 0; j < N; j++) {
-			double d = (double)to_float(v.at[j]) - mean;
+			double d = (double)span_get(v, j) - mean;
 
 			square = fma(d, d, square);
 		}
@@ -155,20 +161,21 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 	square = team_sum(square, lanes, square_parts);
 	rstd = (float)rsqrt(fma(square, inverse_cols, o.epsilon));
 	m = (float)mean;
-	norm_each(part, x, first, step, cols, [&](int64_t c, const vec<T, N> &v) {
-		vec<T, N> w = norm_load_any<T, N>(weight + c), b = {}, out;
+	norm_each(part, x, first, step, cols, [&](int64_t c, const span<T, N> &v) {
+		vec<T, N> w = norm_load_any<T, N>(weight + c), b = {};
+		span<T, N> out;
+		float value[N];
 
 		if (KIND == NORM_LAYER && bias)
 			b = norm_load_any<T, N>(bias + c);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
-			float value = (to_float(v.at[j]) - m) * rstd * to_float(w.at[j]);
-
+			value[j] = (span_get(v, j) - m) * rstd * to_float(w.at[j]);
 			if (KIND == NORM_LAYER && bias)
-				value += to_float(b.at[j]);
-			out.at[j] = from_float<T>(value);
+				value[j] += to_float(b.at[j]);
 		}
-		*(vec<T, N> *)(y + c) = out;
+		span_put(out, value);
+		span_store(y + c, out);
 	});
 	if (first == 0 && cols) {
 		dev_ptr<float>(o.rstd)[i] = rstd;
@@ -233,7 +240,11 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 	T *dx = dev_ptr<T>(o.dx) + norm_at(i, o.groups, o.x_stride, o.x_group_stride);
 	double g = 0, gx = 0;
 	float mean_g, mean_gx;
+	span<T, N> was;
 
+	/* what dx is added to arrives while the sums are formed, where a register is left for it */
+	if (HELD == 1 && o.accumulate_dx && first < cols)
+		span_load(was, dx + first);
 #pragma unroll
 	for (int k = 0; k < HELD; k++)
 		if (first + k * step < cols) {
@@ -256,21 +267,21 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 #pragma unroll
 	for (int k = 0; k < HELD; k++)
 		if (first + k * step < cols) {
-			vec<T, N> *at = (vec<T, N> *)(dx + first + k * step);
-			vec<T, N> w = weight.at(k, step), out;
+			T *at = dx + first + k * step;
+			vec<T, N> w = weight.at(k, step);
+			float value[N];
 
-			if (o.accumulate_dx)
-				out = *at;
+			if (HELD > 1 && o.accumulate_dx)
+				span_load(was, at);
 #pragma unroll
 			for (int j = 0; j < N; j++) {
-				float value = norm_dx(row.dy.at(k, j), row.x.at(k, j), to_float(w.at[j]),
+				value[j] = norm_dx(row.dy.at(k, j), row.x.at(k, j), to_float(w.at[j]),
 				        row.mean, row.rstd, mean_g, mean_gx);
-
 				if (o.accumulate_dx)
-					value += to_float(out.at[j]);
-				out.at[j] = from_float<T>(value);
+					value[j] += span_get(was, j);
 			}
-			*at = out;
+			span_put(was, value);
+			span_store(at, was);
 		}
 }
 
