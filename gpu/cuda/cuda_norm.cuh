@@ -26,18 +26,27 @@ enum {
 	NORM_BLOCKS = 128,
 };
 
-/* Element at which row i / groups, group i % groups starts. */
-static __device__ __forceinline__ int64_t norm_at(
-        int64_t i, int64_t groups, int64_t stride, int64_t group_stride)
+/* Row i / groups, group i % groups. */
+struct norm_place {
+	int64_t row, group;
+};
+
+static __device__ __forceinline__ norm_place norm_place_of(int64_t i, int64_t groups)
 {
 	if (groups == 1)
-		return i * stride;
+		return {i, 0};
 	if ((i | groups) >> 32 == 0) { /* division of 64 bits is a long program */
 		uint32_t row = (uint32_t)i / (uint32_t)groups;
 
-		return row * stride + (uint32_t)(i - row * groups) * group_stride;
+		return {row, (uint32_t)i - row * (uint32_t)groups};
 	}
-	return i / groups * stride + i % groups * group_stride;
+	return {i / groups, i % groups};
+}
+
+/* The element at which it starts. */
+static __device__ __forceinline__ int64_t norm_at(norm_place place, int64_t stride, int64_t group_stride)
+{
+	return place.row * stride + place.group * group_stride;
 }
 
 /* Of a weight or a bias: these stand where their unit puts them, and the way that sums take must not depend
@@ -133,8 +142,9 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 	int64_t i = (int64_t)blockIdx.x * (blockDim.x / (unsigned)lanes) + threadIdx.x / (unsigned)lanes;
 	int64_t cols = i < o.rows * o.groups ? o.cols : 0;
 	int first = (int)threadIdx.x % lanes * N, step = lanes * N;
-	const T *x = dev_ptr<const T>(o.x) + norm_at(i, o.groups, o.x_stride, o.x_group_stride);
-	T *y = dev_ptr<T>(o.y) + norm_at(i, o.groups, o.y_stride, o.y_group_stride);
+	norm_place place = norm_place_of(i, o.groups);
+	const T *x = dev_ptr<const T>(o.x) + norm_at(place, o.x_stride, o.x_group_stride);
+	T *y = dev_ptr<T>(o.y) + norm_at(place, o.y_stride, o.y_group_stride);
 	const T *weight = dev_ptr<const T>(o.weight), *bias = dev_ptr<const T>(o.bias);
 	norm_part<T, N, HELD> part;
 	double mean = 0, square = 0;
@@ -189,18 +199,21 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 /* What a team needs of one row. */
 template <class T, int N, int HELD> struct norm_grad_row {
 	norm_part<T, N, HELD> dy, x;
+	int64_t x_at; /* where x starts, and dx */
 	float rstd, mean;
 
 	template <enum norm_kind KIND>
 	__device__ __forceinline__ void load(
 	        const struct op_norm_grad &o, int64_t i, int first, int step, int64_t cols)
 	{
+		norm_place place = norm_place_of(i, o.groups);
+
 		if (cols == 0)
 			return;
-		dy.load(dev_ptr<const T>(o.dy) + norm_at(i, o.groups, o.y_stride, o.y_group_stride), first,
-		        step, cols);
-		x.load(dev_ptr<const T>(o.x) + norm_at(i, o.groups, o.x_stride, o.x_group_stride), first,
-		        step, cols);
+		x_at = norm_at(place, o.x_stride, o.x_group_stride);
+		dy.load(dev_ptr<const T>(o.dy) + norm_at(place, o.y_stride, o.y_group_stride), first, step,
+		        cols);
+		x.load(dev_ptr<const T>(o.x) + x_at, first, step, cols);
 		rstd = dev_ptr<const float>(o.rstd)[i];
 		mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i];
 	}
@@ -234,10 +247,10 @@ static __device__ __forceinline__ float norm_dx(
 
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &o,
-        const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight, int64_t i, int first,
-        int step, int64_t cols, double inverse_cols, int lanes, double *g_parts, double *gx_parts)
+        const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight, int first, int step,
+        int64_t cols, double inverse_cols, int lanes, double *g_parts, double *gx_parts)
 {
-	T *dx = dev_ptr<T>(o.dx) + norm_at(i, o.groups, o.x_stride, o.x_group_stride);
+	T *dx = dev_ptr<T>(o.dx) + row.x_at;
 	double g = 0, gx = 0;
 	float mean_g, mean_gx;
 	span<T, N> was;
@@ -356,7 +369,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 		rows[ahead].template load<KIND>(o, next, first, step, next < end ? o.cols : 0);
 		norm_grad_add<KIND>(dweight, dbias, rows[0], first, step, cols);
 		/* two turns lie between the uses of a place, and a barrier between the turns */
-		norm_grad_one<KIND>(o, rows[0], weight, i, first, step, cols, inverse_cols, lanes,
+		norm_grad_one<KIND>(o, rows[0], weight, first, step, cols, inverse_cols, lanes,
 		        parts + 2 * WARP * turn, parts + 2 * WARP * turn + WARP);
 #pragma unroll
 		for (int k = 0; k < ahead; k++)
@@ -386,8 +399,9 @@ static __global__ void __launch_bounds__(COLUMN_SLICES *WARP)
 	end = end < all ? end : all;
 	if (c < o.cols)
 		for (int64_t i = begin + threadIdx.x / WARP; i < end; i += COLUMN_SLICES) {
-			int64_t x_at = norm_at(i, o.groups, o.x_stride, o.x_group_stride);
-			int64_t y_at = norm_at(i, o.groups, o.y_stride, o.y_group_stride);
+			norm_place place = norm_place_of(i, o.groups);
+			int64_t x_at = norm_at(place, o.x_stride, o.x_group_stride);
+			int64_t y_at = norm_at(place, o.y_stride, o.y_group_stride);
 			float dy = to_float(dev_ptr<const T>(o.dy)[y_at + c]);
 			float x = to_float(dev_ptr<const T>(o.x)[x_at + c]);
 			float mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i];
@@ -416,8 +430,9 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 {
 	SHARED(double, parts, 2 * WARP);
 	int64_t i = blockIdx.x, first = threadIdx.x * N, step = (int64_t)blockDim.x * N;
-	const T *dy = dev_ptr<const T>(o.dy) + norm_at(i, o.groups, o.y_stride, o.y_group_stride);
-	int64_t x_at = norm_at(i, o.groups, o.x_stride, o.x_group_stride);
+	norm_place place = norm_place_of(i, o.groups);
+	const T *dy = dev_ptr<const T>(o.dy) + norm_at(place, o.y_stride, o.y_group_stride);
+	int64_t x_at = norm_at(place, o.x_stride, o.x_group_stride);
 	const T *x = dev_ptr<const T>(o.x) + x_at, *weight = dev_ptr<const T>(o.weight);
 	T *dx = dev_ptr<T>(o.dx) + x_at;
 	float rstd = dev_ptr<const float>(o.rstd)[i];
