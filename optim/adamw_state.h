@@ -66,7 +66,7 @@ ADAMW_FN float adamw_float(uint32_t bits)
 
 ADAMW_FN float adamw_flush(float x)
 {
-	return fabsf(x) < FLT_MIN || x == 0 ? 0.0f : x;
+	return fabsf(x) < FLT_MIN ? 0.0f : x;
 }
 
 /* v, with all that is below the smallest normal number 0; NaN stays one. */
@@ -265,8 +265,9 @@ ADAMW_FN uint8_t adamw_encode_unsigned(float x)
 
 ADAMW_FN float adamw_decode_signed(uint8_t code)
 {
-	return code < 127 ? -adamw_value(&adamw_map_signed, 127u - code)
-	                  : adamw_value(&adamw_map_signed, code - 127u);
+	float size = adamw_value(&adamw_map_signed, code < 127 ? 127u - code : code - 127u);
+
+	return code < 127 ? -size : size;
 }
 
 ADAMW_FN float adamw_decode_unsigned(uint8_t code)
