@@ -12,7 +12,9 @@
 
 /* What offload costs: the same model, rows and steps with weights, gradients and optimizer state in host
  * memory, and with all of it on the device. Losses of the two must be the same bits. A setting that does not
- * fit is a row that says so. FLOPs by the usual count (model_flops_per_token): recomputation counts nothing.
+ * fit is a row that says so. What the device took beside the plan's arena and workspaces (code of kernels and
+ * libraries) is device_beside_bytes. FLOPs by the usual count (model_flops_per_token): recomputation counts
+ * nothing.
  */
 
 enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, SETTINGS_MAX = 32 };
@@ -45,7 +47,7 @@ struct outcome {
 	struct engine_memory memory;
 	struct device_stats before, after;
 	double step_s[STEPS_MAX], total_s, loss_first, loss_last;
-	int64_t parameters, host_peak_bytes, bytes_needed, bytes_usable;
+	int64_t parameters, host_peak_bytes, device_beside_bytes, bytes_needed, bytes_usable;
 	double flops_per_token;
 	int steps, fits;
 	char why[ERR_TEXT_BYTES];
@@ -175,7 +177,7 @@ static int setting_run(
         struct outcome *out, const struct setting *s, const struct bench_args *args, struct pool *pool)
 {
 	struct offload_bench b = {0};
-	int64_t rss_before;
+	int64_t rss_before, free_before = 0;
 	int rc = bench_model_open(&b.model, &s->shape);
 
 	memset(out, 0, sizeof(*out));
@@ -186,12 +188,15 @@ static int setting_run(
 	if (!rc)
 		rc = bench_device_open(&b.device, args, pool);
 	if (!rc) {
+		free_before = device_free_bytes(b.device);
 		out->parameters = b.model->parameter_count;
 		out->flops_per_token = model_flops_per_token(b.model, s->shape.row_tokens);
 		rc = engine_prepare(out, &b, s, args, pool);
 	}
 	if (!rc && out->fits)
 		rc = steps_run(out, &b, s->steps);
+	if (!rc)
+		out->device_beside_bytes = free_before - device_free_bytes(b.device);
 	out->host_peak_bytes = bench_rss_peak_bytes() - rss_before;
 	offload_bench_close(&b);
 	return rc ? err_note(rc, "offload of %s, %lld tokens", s->name, (long long)s->tokens) : 0;
@@ -232,8 +237,9 @@ static json_t *row_of(struct outcome *out, const struct setting *s, const struct
 	step_s = bench_median(out->step_s, out->steps);
 	flops = out->flops_per_token * (double)s->tokens / step_s;
 	json_object_update_new(
-	        row, json_pack("{s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "device_peak_bytes",
-	                     (json_int_t)out->after.arena_touched_bytes, "host_peak_bytes",
+	        row, json_pack("{s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "device_peak_bytes",
+	                     (json_int_t)out->after.arena_touched_bytes, "device_beside_bytes",
+	                     (json_int_t)out->device_beside_bytes, "host_peak_bytes",
 	                     (json_int_t)out->host_peak_bytes, "steps", out->steps, "step_s", step_s,
 	                     "tokens_per_s", (double)s->tokens / step_s, "model_tflops", flops * 1e-12,
 	                     "of_matmul", flops / limits->product_flops_per_s, "loss_first", out->loss_first,

@@ -278,7 +278,8 @@ fi
 # on and off, any budget, updates inside backward or not: the same bits; `off` updates with the GPU's AdamW, `on`
 # with the host's
 if wants engine && [ "$device" = cuda ]; then
-	queue offload-bits 150 "'$tests/cuda_tests'" engine
+	queue engine-bits 150 "'$tests/cuda_tests'" engine
+	queue engine-save 150 "'$tests/cuda_tests'" engine_snapshot
 fi
 if wants golden; then
 	if [ -d "$shared/golden" ]; then

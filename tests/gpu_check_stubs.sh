@@ -54,19 +54,21 @@ has_ended() {
 	done
 }
 
-sh "$source/bench/gpu_check.sh" -o "$work/out" -b 30 -j 4 -s topo,ops,engine,copy,kernels >"$work/said" 2>&1
+sh "$source/bench/gpu_check.sh" -o "$work/out" -b 30 -j 6 -s topo,ops,engine,copy,kernels >"$work/said" 2>&1
 [ $? -eq 1 ] || fail 'the exit code is not 1'
 has topo passed
 has ops-passes passed
 has ops-fails failed
 has ops-crashes failed
 has ops-hangs cut
-has offload-bits passed
+has engine-bits passed
+has engine-save passed
 has copy passed
 has kernels failed
 grep -q 'a "quoted"' "$work/out/table.txt" || fail 'the end of a log is missing'
 grep -q '"copy": {"is": \["json", 1\]}' "$work/out/results.json" || fail 'a result is missing'
 grep -q '"kernels": null' "$work/out/results.json" || fail 'no result is not null'
+[ "$(grep -c '^"[a-z-]*": ' "$work/out/results.json")" -eq 5 ] || fail 'results are not those of topo, copy and kernels'
 is_json
 has_ended
 

@@ -162,8 +162,14 @@ static void test_device(void **state)
 		check_figures(result);
 		assert_true(json_array_size(json_object_get(result, keys[i])) >= rows[i]);
 		if (i == 2) {
-			const json_t *pairs = json_object_get(result, "pairs");
+			const json_t *pairs = json_object_get(result, "pairs"),
+			             *settings = json_object_get(result, "settings");
 
+			for (size_t k = 0; k < json_array_size(settings);
+			        k++) /* neither device's code takes any */
+				assert_int_equal(json_integer_value(json_object_get(
+				                         json_array_get(settings, k), "device_beside_bytes")),
+				        0);
 			assert_int_equal(json_array_size(pairs), 2);
 			for (size_t p = 0; p < 2; p++)
 				assert_true(json_is_true(

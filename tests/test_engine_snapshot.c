@@ -23,8 +23,8 @@ extern const struct backend backend_cuda;
 #define TEST_DEVICE "host"
 #endif
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SPARING = 5 }; /* under a sanitizer every fifth of the usual cases */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(FERRY_SIMT)
+enum { SPARING = 5 }; /* under a sanitizer, and on the emulator, every fifth of the usual cases */
 #else
 enum { SPARING = 1 };
 #endif
