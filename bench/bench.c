@@ -26,7 +26,7 @@ static const struct bench table[] = {
         {"step-15m-bf16", "the same, bf16 compute and gradients", bench_step_15m_bf16},
         {"kernels",
                 "each op over a model's shapes, against the device's memory bandwidth or matrix products; "
-                "count: tokens",
+                "count: tokens; models: how the names of ops begin",
                 bench_kernels},
         {"copy",
                 "copies between host and device by direction, kind of memory and size; count: bytes of the "

@@ -22,7 +22,8 @@ struct bench_args {
 	                       other than the host's are registered by the caller */
 	double copy_gbps;   /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
 	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
-	                                of `load`: a directory. NULL or "": its choice */
+	                                of `load`: a directory; of `kernels`: how their names begin. NULL or
+	                                "": its choice */
 };
 
 struct bench {

@@ -6,6 +6,7 @@
 #include "host/pool.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Each op over a model's shapes. In every round the limit is measured, then the op, and their ratio is of one
  * moment. Sets of operands are used in turn, so that none is in a cache when its turn comes again. */
@@ -183,6 +184,17 @@ static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_cas
 	        bench_median(share, rig->scale.rounds));
 }
 
+static int is_wanted(const struct kernel_case *k, const struct bench_args *args)
+{
+	return !args->models || !strncmp(k->name, args->models, strlen(args->models));
+}
+
+/* 0 where no case met the limit. */
+static double rate_of(double *values, int count)
+{
+	return count ? bench_median(values, count) : 0;
+}
+
 /* All cases of a dtype, on a device opened for them. */
 static int cases_run(json_t *rows, const struct bench_args *args, struct pool *pool, enum dtype dtype,
         struct bench_scale *scale, const char **device, struct limits *seen)
@@ -193,7 +205,7 @@ static int cases_run(json_t *rows, const struct bench_args *args, struct pool *p
 	int rc = rig_prepare(&rig, &index, args, pool, dtype);
 
 	for (int i = 0; (k = kernel_case_at(i)) && !rc; i++)
-		if (k->dtype == dtype) {
+		if (k->dtype == dtype && is_wanted(k, args)) {
 			rc = case_run(rows, &rig, k, &index, seen);
 			if (rc)
 				err_note(rc, "benchmark of %s", k->name);
@@ -217,6 +229,8 @@ int bench_kernels(json_t **result, const struct bench_args *args)
 		rc = cases_run(rows, args, pool, DTYPE_BF16, &s, &device, &bf16);
 	if (!rc)
 		rc = cases_run(rows, args, pool, DTYPE_F32, &s, &device, &f32);
+	if (!rc && !json_array_size(rows))
+		rc = err_set(ERR_INPUT, "models: no kernel's name begins with '%s'", args->models);
 	if (!rc)
 		*result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:O}",
 		        "device", device, "tokens", (json_int_t)s.tokens, "document_tokens",
@@ -224,9 +238,9 @@ int bench_kernels(json_t **result, const struct bench_args *args)
 		        (json_int_t)s.heads, "kv_heads", (json_int_t)s.kv_heads, "head_dim",
 		        (json_int_t)s.head_dim, "intermediate", (json_int_t)s.intermediate, "vocab",
 		        (json_int_t)s.vocab, "rounds", s.rounds, "copy_gbps",
-		        bench_median(bf16.copy, bf16.copy_count) * 1e-9, "matmul_bf16_tflops",
-		        bench_median(bf16.product, bf16.product_count) * 1e-12, "matmul_f32_tflops",
-		        bench_median(f32.product, f32.product_count) * 1e-12, "kernels", rows);
+		        rate_of(bf16.copy, bf16.copy_count) * 1e-9, "matmul_bf16_tflops",
+		        rate_of(bf16.product, bf16.product_count) * 1e-12, "matmul_f32_tflops",
+		        rate_of(f32.product, f32.product_count) * 1e-12, "kernels", rows);
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_decref(rows);

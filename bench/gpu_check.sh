@@ -101,7 +101,7 @@ step() {
 	[ "$limit" -le "$rest" ] || limit=$rest
 	at=$(date +%s) code=0
 	case $name in
-	copy | kernels | offload-* | topo | peer-*)
+	copy | kernels | kernels-* | offload-* | topo | peer-*)
 		$timeout "$limit" "$@" >"$work/$name.json" 2>"$work/logs/$name.log" &
 		;;
 	*)
@@ -207,7 +207,7 @@ write_table() {
 			;;
 		esac
 	done
-	for file in "$work/copy.json" "$work/kernels.json" "$work"/offload-*.json; do
+	for file in "$work/copy.json" "$work/kernels.json" "$work"/kernels-*.json "$work"/offload-*.json; do
 		name=$(basename "$file" .json)
 		if [ -f "$work/steps/$name" ] && grep -q ' passed ' "$work/steps/$name"; then
 			printf '\n== %s\n' "$name"
@@ -268,18 +268,34 @@ fi
 
 if wants topo; then
 	step topo 60 "$ferry" topo --json
-	$timeout 60 "$ferry" topo >"$work/logs/machine.log" 2>&1
 fi
+$timeout 60 "$ferry" topo >"$work/logs/machine.log" 2>&1
+has_library() {
+	grep -q "^library  *$1 [0-9]" "$work/logs/machine.log"
+}
+# other_way STEP LIBRARY COMMAND...: a check of what only runs on request, where the library is there
+other_way() {
+	name=$1 library=$2
+	shift 2
+	if has_library "$library"; then
+		queue "$name" 150 env "$@"
+	else
+		note "$name" absent 0
+	fi
+}
 if wants ops && [ "$device" = cuda ]; then
 	for name in $ops; do
 		queue "ops-${name#ops_}" 150 "'$tests/cuda_tests'" "$name"
 	done
+	other_way ops-attention-cudnn cuDNN FERRY_ATTENTION=cudnn "'$tests/cuda_tests'" ops_attention
+	other_way ops-matmul-plain cuBLASLt FERRY_MATMUL=plain "'$tests/cuda_tests'" ops_matmul
 fi
 # on and off, any budget, updates inside backward or not: the same bits; `off` updates with the GPU's AdamW, `on`
 # with the host's
 if wants engine && [ "$device" = cuda ]; then
 	queue engine-bits 150 "'$tests/cuda_tests'" engine
 	queue engine-save 150 "'$tests/cuda_tests'" engine_snapshot
+	other_way engine-nccl NCCL FERRY_NCCL=1 "'$tests/cuda_tests'" engine
 fi
 if wants golden; then
 	if [ -d "$shared/golden" ]; then
@@ -344,6 +360,9 @@ if [ -n "$small" ]; then
 else
 	wants copy && step copy 60 "$ferry" bench copy "device=$device" --json
 	wants kernels && step kernels 90 "$ferry" bench kernels "device=$device" --json
+	if wants kernels && has_library cuDNN; then
+		step kernels-cudnn 45 env FERRY_ATTENTION=cudnn "$ferry" bench kernels "device=$device" models=attention --json
+	fi
 	wants offload && offload 1b 4096,16384 90
 	wants offload && offload 8b-8l 16384 100
 	if wants peers && [ -n "$python" ]; then

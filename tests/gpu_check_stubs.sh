@@ -15,7 +15,7 @@ case "$*" in
 --version) echo 'ferry 0' ;;
 *kernels*--json) echo 'a benchmark that fails' >&2; exit 1 ;;
 *--json) printf 'a library speaks "first"\n{"is": ["json", 1]}\n' ;;
-*) echo 'GPU 0 none' ;;
+*) printf 'GPU 0 none\nlibrary                NCCL 2.28.9, here\nlibrary                cuDNN: not found (here)\n' ;;
 esac
 EOF
 cat >"$work/bin/cuda_tests" <<'EOF'
@@ -54,7 +54,7 @@ has_ended() {
 	done
 }
 
-sh "$source/bench/gpu_check.sh" -o "$work/out" -b 30 -j 6 -s topo,ops,engine,copy,kernels >"$work/said" 2>&1
+sh "$source/bench/gpu_check.sh" -o "$work/out" -b 30 -j 8 -s topo,ops,engine,copy,kernels >"$work/said" 2>&1
 [ $? -eq 1 ] || fail 'the exit code is not 1'
 has topo passed
 has ops-passes passed
@@ -63,6 +63,8 @@ has ops-crashes failed
 has ops-hangs cut
 has engine-bits passed
 has engine-save passed
+has engine-nccl passed
+has ops-attention-cudnn absent
 has copy passed
 has kernels failed
 grep -q 'a "quoted"' "$work/out/table.txt" || fail 'the end of a log is missing'

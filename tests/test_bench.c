@@ -158,6 +158,7 @@ static void test_device(void **state)
 		json_t *result = NULL;
 
 		args.count = counts[i];
+		args.models = i == 2 ? "tiny" : NULL;
 		check_ok(bench_run(&result, names[i], &args));
 		check_figures(result);
 		assert_true(json_array_size(json_object_get(result, keys[i])) >= rows[i]);
@@ -177,6 +178,24 @@ static void test_device(void **state)
 		}
 		json_decref(result);
 	}
+}
+
+/* Only the kernels whose names begin so. */
+static void test_some_kernels(void **state)
+{
+	struct bench_args args = {.threads = 2, .device = TEST_DEVICE, .models = "rope", .count = 32};
+	const json_t *row;
+	json_t *result = NULL;
+	size_t i;
+
+	(void)state;
+	check_ok(bench_run(&result, "kernels", &args));
+	json_array_foreach(json_object_get(result, "kernels"), i, row)
+	        assert_memory_equal(json_string_value(json_object_get(row, "name")), "rope", 4);
+	assert_true(i >= 2);
+	json_decref(result);
+	args.models = "ropes";
+	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "begins with 'ropes'");
 }
 
 static void test_bad(void **state)
@@ -220,6 +239,7 @@ int main(void)
 	        cmocka_unit_test(test_step),
 	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),
 	        cmocka_unit_test(test_device),
+	        cmocka_unit_test(test_some_kernels),
 	        cmocka_unit_test(test_bad),
 	        cmocka_unit_test(test_median),
 	};
