@@ -277,7 +277,7 @@ const struct config_key config_keys[] = {
                 "the same as a fraction; counts where warmup_steps is 0"),
         ROW_REAL(weight_decay, "optimizer", "0", NULL, 0, 1e3, T, "decay of matrices and embeddings"),
         ROW_REAL(adam_beta1, "optimizer", "0.9", "beta1", 0, 0.9999999999, T, "mean of gradients"),
-        ROW_REAL(adam_beta2, "optimizer", "0.999", "beta2", 0, 0.9999999999, T, "mean of their squares"),
+        ROW_REAL(adam_beta2, "optimizer", "0.999", "beta2", 0.01, 0.9999999999, T, "mean of their squares"),
         ROW_REAL(adam_epsilon, "optimizer", "1e-8", "adam_eps", 1e-30, 1, T, "added to the root"),
         ROW(max_grad_norm, "optimizer", TYPE_REAL, max_grad_norm, "1.0", "clip_grad_norm gradient_clipping",
                 off_words, 0, 1e30, T | P, "gradients are scaled down to this norm; 0 = off"),

@@ -63,6 +63,7 @@ static void test_flags(void **state)
 	        {"threads=0", "threads", 2},
 	        {"seed=x", "seed|whole number", 2},
 	        {"adam_beta1=1", "adam_beta1", 2},
+	        {"adam_beta2=0", "adam_beta2|between 0.01", 2},
 	        {"adam_epsilon=0", "adam_epsilon", 2},
 	        {"weight_decay=nan", "weight_decay", 2},
 	        {"max_grad_norm=-1", "max_grad_norm", 2},
