@@ -11,12 +11,12 @@
 
 enum need { NEED_ALWAYS, NEED_GPU, NEED_NO_GPU, NEED_NEVER };
 
-#define BYTES(key_name, field, need, default_text)                                                           \
+#define BYTES(key_name, field, least, need, default_text)                                                    \
 	{                                                                                                    \
 		{.name = key_name,                                                                           \
 		        .type = TYPE_BYTES,                                                                  \
 		        .offset = offsetof(struct machine, field),                                           \
-		        .min = 1,                                                                            \
+		        .min = least,                                                                        \
 		        .max = 1e18},                                                                        \
 		        need, default_text                                                                   \
 	}
@@ -42,7 +42,7 @@ static const struct machine_key {
                  .min = 0,
                  .max = 1e6},
                 NEED_ALWAYS, NULL},
-        BYTES("gpu.memory", gpu_memory_bytes, NEED_GPU, NULL),
+        BYTES("gpu.memory", gpu_memory_bytes, 1, NEED_GPU, NULL),
         REAL("gpu.bf16_tflops", bf16_tflops, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.fp32_tflops", fp32_tflops, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.memory_gbps", gpu_memory_gbps, 1e-3, 1e6, NEED_GPU, NULL),
@@ -59,8 +59,8 @@ static const struct machine_key {
                 NEED_NEVER, "1"},
         REAL("gpu.matmul_share", matmul_share, 0.01, 1, NEED_NEVER, "0.7"),
         REAL("gpu.memory_share", memory_share, 0.01, 1, NEED_NEVER, "0.85"),
-        BYTES("host.memory", host_memory_bytes, NEED_ALWAYS, NULL),
-        BYTES("host.reserve", host_reserve_bytes, NEED_NEVER, "4GiB"),
+        BYTES("host.memory", host_memory_bytes, 1, NEED_ALWAYS, NULL),
+        BYTES("host.reserve", host_reserve_bytes, 0, NEED_NEVER, "4GiB"),
         REAL("host.memory_gbps", host_memory_gbps, 1e-3, 1e6, NEED_ALWAYS, NULL),
         REAL("network.gbps", network_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("network.latency_us", network_latency_us, 0, 1e6, NEED_NEVER, "0"),
@@ -145,6 +145,9 @@ static int items_take(struct machine *m, uint64_t *seen, const struct yaml_doc *
 /* Defaults for what is not there; all that had to be is named at once. */
 static int items_complete(struct machine *m, uint64_t seen, const char *path)
 {
+	enum need of_kind = !(seen & 1ull << (key_find("gpus") - keys)) ? NEED_ALWAYS /* not known */
+	                    : m->gpu_count                              ? NEED_GPU
+	                                                                : NEED_NO_GPU;
 	struct str missing = {0};
 	int rc = 0;
 
@@ -155,7 +158,7 @@ static int items_complete(struct machine *m, uint64_t seen, const char *path)
 			continue;
 		if (keys[i].default_text)
 			rc = value_set(m, &keys[i], keys[i].default_text);
-		else if (need == NEED_ALWAYS || need == (m->gpu_count ? NEED_GPU : NEED_NO_GPU))
+		else if (need == NEED_ALWAYS || need == of_kind)
 			str_printf(&missing, "%s%s", missing.len_bytes ? ", " : "", keys[i].value.name);
 	}
 	if (!rc)
@@ -165,7 +168,9 @@ static int items_complete(struct machine *m, uint64_t seen, const char *path)
 	if (!rc && m->gpu_count > 1 && !m->link_gbps)
 		m->link_gbps = m->d2h_gbps; /* by way of the host */
 	if (!rc && m->host_reserve_bytes >= m->host_memory_bytes)
-		rc = err_set(ERR_INPUT, "%s: host.reserve leaves nothing of host.memory", path);
+		rc = err_set(ERR_INPUT,
+		        "%s: host.reserve leaves nothing of host.memory; where it is not said it is 4GiB",
+		        path);
 	str_free(&missing);
 	return rc;
 }

@@ -19,7 +19,7 @@
  *       memory: 128GiB
  *       memory_gbps: 60              read and written, of all nodes together
  *       gflops: 1000                 fp32, of all cores; of use with gpus: 0
- *       reserve: 4GiB                for the system and others
+ *       reserve: 4GiB                for the system and others; 0: nothing
  *     network:                       to other machines of this kind
  *       gbps: 25                     of all its adapters together, each way
  *       latency_us: 14

@@ -328,7 +328,8 @@ static void test_mistakes_are_named(void **state)
 	                "gpu.d2h_gbps"},
 	        {"name: x\ngpus: 0\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "lacks host.gflops"},
 	        {"name: x\ngpus: 0\nhost:\n  memory: 1GiB\n  memory_gbps: 1\n  gflops: 1\n",
-	                "host.reserve leaves nothing"},
+	                "host.reserve leaves nothing of host.memory; where it is not said it is 4GiB"},
+	        {"name: x\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "lacks gpus\n"},
 	        {"name: x\ngpus: 1\ngpu:\n  memroy: 1GiB\n", "mean.yaml:4: a machine has no \"gpu.memroy\"; "
 	                                                     "the nearest that it has is \"gpu.memory\""},
 	        {"name: x\ngpus: many\n", "mean.yaml:2: gpus=many wants a whole number"},
@@ -338,12 +339,13 @@ static void test_mistakes_are_named(void **state)
 	        {"name: [a, b]\n", "mean.yaml:1: name wants one value"},
 	};
 	char path[300];
+	json_t *plan;
+	FILE *f;
 
 	(void)state;
 	snprintf(path, sizeof(path), "%s/mean.yaml", work_dir);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		FILE *f = fopen(path, "w");
-
+		f = fopen(path, "w");
 		assert_non_null(f);
 		fputs(cases[i].text, f);
 		fclose(f);
@@ -352,6 +354,13 @@ static void test_mistakes_are_named(void **state)
 			fail_msg("\"%s\" is not in: %s", cases[i].said, ferry_said());
 	}
 	assert_ferry(2, NULL, "plan %s/llama-2-7b.json machine=%s/absent.yaml", models, work_dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs("name: x\ngpus: 0\nhost:\n  memory: 1TB\n  reserve: 0\n  memory_gbps: 1\n  gflops: 1\n", f);
+	fclose(f);
+	assert_ferry_json(&plan, "plan %s/llama-2-7b.json machine=%s --json", models, path);
+	assert_true(real_of(plan, "host_limit_bytes") == 1e12);
+	json_decref(plan);
 }
 
 int main(void)
