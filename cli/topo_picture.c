@@ -155,7 +155,9 @@ static void tell_limits(struct str *out, const struct topology *t)
 {
 	str_printf(out, "%-22s %d of %d cores, %d hardware threads%s\n", "allowed here",
 	        t->allowed.core_count, t->machine.core_count, t->allowed.processor_count,
-	        t->mask_is_narrow ? ", by the affinity mask" : "");
+	        t->mask_is_narrow                                         ? ", by the affinity mask"
+	        : t->allowed.processor_count < t->machine.processor_count ? ", by the cpuset"
+	                                                                  : "");
 	if (t->ranks.said)
 		str_printf(out, "%-22s %d of %d on this host (%s)\n", "local rank", t->ranks.rank,
 		        t->ranks.size, t->ranks.said);

@@ -248,6 +248,23 @@ static void test_topo_nodes(void **state)
 	}
 	assert_true(json_real_value(json_object_get(root, "rmw3_gbps")) > 0);
 	json_decref(root);
+	r = run("cat > half.xml <<'X'\n"
+	        "<topology version='2.0'><object type='Machine' os_index='0' cpuset='0x3' "
+	        "complete_cpuset='0x3' "
+	        "allowed_cpuset='0x2' nodeset='0x1' complete_nodeset='0x1' allowed_nodeset='0x1' "
+	        "gp_index='1'>"
+	        "<object type='NUMANode' os_index='0' cpuset='0x3' complete_cpuset='0x3' nodeset='0x1' "
+	        "complete_nodeset='0x1' gp_index='2' local_memory='8589934592'/>"
+	        "<object type='Core' os_index='0' cpuset='0x1' complete_cpuset='0x1' nodeset='0x1' "
+	        "complete_nodeset='0x1' gp_index='3'><object type='PU' os_index='0' cpuset='0x1' "
+	        "complete_cpuset='0x1' nodeset='0x1' complete_nodeset='0x1' gp_index='4'/></object>"
+	        "<object type='Core' os_index='1' cpuset='0x2' complete_cpuset='0x2' nodeset='0x1' "
+	        "complete_nodeset='0x1' gp_index='5'><object type='PU' os_index='1' cpuset='0x2' "
+	        "complete_cpuset='0x2' nodeset='0x1' complete_nodeset='0x1' gp_index='6'/></object>"
+	        "</object></topology>\nX\nFERRY_TOPOLOGY=./half.xml $F topo");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.out, "1 of 2 cores, 1 hardware threads, by the cpuset\n"));
+	result_free(&r);
 	r = run("FERRY_TOPOLOGY=rubbish $F topo");
 	assert_int_equal(r.code, 2);
 	assert_non_null(strstr(r.err, "FERRY_TOPOLOGY=rubbish"));
