@@ -148,6 +148,16 @@ void simt_note_write(const void *where, size_t bytes)
 	(void)bytes;
 }
 
+void simt_set_capability(int capability)
+{
+	(void)capability;
+}
+
+int simt_shared_max(void)
+{
+	return 0;
+}
+
 int simt_set_dynamic_max(const void *kernel, int bytes)
 {
 	(void)kernel;
