@@ -1,4 +1,4 @@
-#include "gpu/cuda/cuda_norm.cuh"
+#include "gpu/cuda/cuda_norm_grad.cuh"
 
 extern "C" int cuda_layernorm(const struct cuda_launch *at, const struct op *op)
 {
