@@ -134,17 +134,22 @@ static int rig_prepare(struct bench_rig *rig, struct kernel_index *index, const 
 	return rc ? rc : index_write(rig, index);
 }
 
-static int row_add(json_t *rows, const struct kernel_case *k, const struct bench_scale *s,
-        const struct op *op, double seconds, double share)
+static double flops_of(const struct op_cost *cost)
 {
-	double flops = kernel_case_flops(op, s);
+	return cost->flops_bf16 + cost->flops_f32;
+}
+
+static int row_add(
+        json_t *rows, const struct kernel_case *k, const struct op *op, double seconds, double share)
+{
 	struct op_cost cost;
 	json_t *row;
 
 	op_cost_of(op, &cost);
 	row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "name", k->name, "dtype", dtype_name(k->dtype),
 	        "us", seconds * 1e6, "gbps", cost.memory_bytes / seconds * 1e-9, "tflops",
-	        flops / seconds * 1e-12, "share", share, "of", k->limit == KERNEL_COPY ? "copy" : "matmul");
+	        flops_of(&cost) / seconds * 1e-12, "share", share, "of",
+	        k->limit == KERNEL_COPY ? "copy" : "matmul");
 	return json_array_append_new(rows, row) ? err_set(ERR_NOMEM, "out of memory for a benchmark's result")
 	                                        : 0;
 }
@@ -162,7 +167,7 @@ static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_cas
 	for (int i = 0; i < sets; i++)
 		kernel_case_make(k, &ops[i], &place, &rig->scale, index);
 	op_cost_of(&ops[0], &cost);
-	work = k->limit == KERNEL_COPY ? cost.memory_bytes : kernel_case_flops(&ops[0], &rig->scale);
+	work = k->limit == KERNEL_COPY ? cost.memory_bytes : flops_of(&cost);
 	rc = bench_rig_calls(rig, &calls, ops, sets);
 	for (int i = 0; i < rig->scale.rounds && !rc; i++) {
 		rc = k->limit == KERNEL_COPY ? bench_rig_copy_rate(rig, &limit[i])
@@ -180,7 +185,7 @@ static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_cas
 		seen->copy[seen->copy_count++] = bench_median(limit, rig->scale.rounds);
 	else
 		seen->product[seen->product_count++] = bench_median(limit, rig->scale.rounds);
-	return row_add(rows, k, &rig->scale, &ops[0], bench_median(seconds, rig->scale.rounds),
+	return row_add(rows, k, &ops[0], bench_median(seconds, rig->scale.rounds),
 	        bench_median(share, rig->scale.rounds));
 }
 

@@ -215,8 +215,8 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 
 	if (op->kind == OP_ATTENTION) {
 		op->attention = (struct op_attention){out, lse, qkv, k, v, index->doc_start, index->doc_end,
-		        s->tokens, s->heads, s->kv_heads, s->head_dim, window, stride, s->head_dim,
-		        s->head_dim, width, attention_scale(s), dtype};
+		        s->tokens, s->document_tokens, s->heads, s->kv_heads, s->head_dim, window, stride,
+		        s->head_dim, s->head_dim, width, attention_scale(s), dtype};
 		return;
 	}
 	dqkv = take(p, s->tokens * stride, dtype);
@@ -233,6 +233,7 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .doc_end = index->doc_end,
 	        .scratch = take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
 	        .tokens = s->tokens,
+	        .document_tokens = s->document_tokens,
 	        .heads = s->heads,
 	        .kv_heads = s->kv_heads,
 	        .head_dim = s->head_dim,
@@ -402,20 +403,4 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	default:
 		make_flat(op, place, scale, k->dtype, k->variant);
 	}
-}
-
-double kernel_case_flops(const struct op *op, const struct bench_scale *scale)
-{
-	double documents = (double)scale->tokens / (double)scale->document_tokens;
-	struct op one = *op;
-	struct op_cost cost;
-
-	if (op->kind == OP_ATTENTION)
-		one.attention.tokens = scale->document_tokens;
-	else if (op->kind == OP_ATTENTION_GRAD)
-		one.attention_grad.tokens = scale->document_tokens;
-	else
-		documents = 1;
-	op_cost_of(&one, &cost);
-	return (cost.flops_bf16 + cost.flops_f32) * documents;
 }

@@ -37,7 +37,4 @@ const struct kernel_case *kernel_case_at(int index);
 void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_place *place,
         const struct bench_scale *scale, const struct kernel_index *index);
 
-/* FLOPs of an op that was made here: op_cost_of's, less the pairs across documents. */
-double kernel_case_flops(const struct op *op, const struct bench_scale *scale);
-
 #endif

@@ -20,13 +20,22 @@ int op_access_list(const struct op *op, struct op_access *list)
 }
 
 /* Pairs (i, j) with j <= i, and j > i - window where there is a window, of one document. */
-static double attention_pairs(int64_t tokens, int64_t window)
+static double document_pairs(int64_t tokens, int64_t window)
 {
 	double t = (double)tokens, w = (double)window;
 
 	if (window <= 0 || window >= tokens)
 		return t * (t + 1) / 2;
 	return w * (w + 1) / 2 + (t - w) * w;
+}
+
+/* Of documents as long as they can be, and of what is left behind them. */
+static double attention_pairs(int64_t tokens, int64_t document_tokens, int64_t window)
+{
+	int64_t longest = document_tokens > 0 ? document_tokens : tokens;
+
+	return (double)(tokens / longest) * document_pairs(longest, window) +
+	       document_pairs(tokens % longest, window);
 }
 
 /* Arithmetic of matrix products, and the dtype whose units do it. */
@@ -41,10 +50,12 @@ static double op_flops(enum dtype *dtype, const struct op *op)
 		return 2.0 * (double)op->matmul.m * (double)op->matmul.n * (double)op->matmul.k;
 	case OP_ATTENTION: /* scores and their product with v */
 		*dtype = a->dtype;
-		return 4.0 * attention_pairs(a->tokens, a->window) * (double)a->heads * (double)a->head_dim;
+		return 4.0 * attention_pairs(a->tokens, a->document_tokens, a->window) *
+		       (double)(a->heads * a->head_dim);
 	case OP_ATTENTION_GRAD: /* scores again, dp, dq, dk, dv */
 		*dtype = g->dtype;
-		return 10.0 * attention_pairs(g->tokens, g->window) * (double)g->heads * (double)g->head_dim;
+		return 10.0 * attention_pairs(g->tokens, g->document_tokens, g->window) *
+		       (double)(g->heads * g->head_dim);
 	default:
 		*dtype = DTYPE_F32;
 		return 0;

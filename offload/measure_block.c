@@ -25,7 +25,7 @@ static const int64_t MOST_BYTES_HOST = INT64_C(192) << 20, MOST_BYTES = INT64_C(
 struct block {
 	struct model model; /* a copy of the model's, but for the numbers of its config */
 	enum dtype dtype;
-	int64_t tokens, divisor;
+	int64_t tokens, document_tokens, divisor;
 	int64_t bytes;
 	dev_addr base, batch[3];
 	struct stage_memory memory;
@@ -90,8 +90,8 @@ static void block_lay(struct block *b, dev_addr base)
 	        .dx = take(b, stream),
 	        .acts = take(b, model_acts_bytes(&b->model, b->dtype, b->tokens)),
 	        .scratch = take(b, scratch_bytes(b)),
-	        .rope_table = take(b, 4 * model_rope_table_count(&b->model, b->tokens)),
-	        .rope_positions = b->tokens,
+	        .rope_table = take(b, 4 * model_rope_table_count(&b->model, b->document_tokens)),
+	        .rope_positions = b->document_tokens,
 	        .grad_scale = 1};
 }
 
@@ -103,7 +103,7 @@ static double block_flops(const struct block *b)
 	for (int t = 0; t < b->model.tensor_count; t++)
 		if (in_block(b, t) && b->model.tensors[t].rank == 2)
 			matrices += (double)tensor_count(b, t);
-	return 6 * tokens * matrices + 7 * tokens * tokens * (double)(c->H * c->D);
+	return 6 * tokens * matrices + 7 * tokens * (double)(b->document_tokens * c->H * c->D);
 }
 
 static int divides(const struct model_config *c, int64_t divisor)
@@ -113,20 +113,23 @@ static int divides(const struct model_config *c, int64_t divisor)
 	       c->C / divisor >= COLUMNS_MIN;
 }
 
-/* Tokens and columns are halved in turn, as far as either can be; so attention keeps its part of the whole.
- */
+/* Tokens, and documents with them, and columns are halved in turn, as far as either can be; so attention
+ * keeps its part of the whole. */
 static void block_cut(struct block *b, const struct engine_options *o, int cut)
 {
 	const struct model_config *whole = &o->model->config;
 	struct model_config *c = &b->model.config;
 
 	b->tokens = o->train.max_tokens;
+	b->document_tokens = b->tokens < o->policy.rope_positions ? b->tokens : o->policy.rope_positions;
 	b->divisor = 1;
 	for (int i = 0; i < cut; i++)
 		if (i % 2 && divides(whole, 2 * b->divisor))
 			b->divisor *= 2;
-		else if (i % 2 == 0 && b->tokens >= 2 * TOKENS_MIN)
+		else if (i % 2 == 0 && b->tokens >= 2 * TOKENS_MIN) {
 			b->tokens /= 2;
+			b->document_tokens = (b->document_tokens + 1) / 2;
+		}
 	*c = *whole;
 	c->C /= b->divisor;
 	c->F /= b->divisor;
@@ -151,7 +154,7 @@ static int cut_find(struct block *b, const struct engine_options *o, int first, 
 static int block_queue(const struct block *b, struct stream *q)
 {
 	const struct device_batch batch = {.tokens = b->tokens,
-	        .documents = 1,
+	        .documents = (b->tokens + b->document_tokens - 1) / b->document_tokens,
 	        .position = b->batch[0],
 	        .doc_start = b->batch[1],
 	        .doc_end = b->batch[2]};
@@ -206,15 +209,19 @@ static int numbers_write(dev_addr base, int64_t bytes, struct stream *q)
 	return rc;
 }
 
-/* One document. */
+/* Documents as long as they can be. */
 static int batch_write(const struct block *b, struct stream *q)
 {
 	int32_t *values = mem_alloc(3 * (size_t)b->tokens, sizeof(*values));
 	int rc = values ? 0 : ERR_NOMEM;
 
 	for (int64_t i = 0; i < b->tokens && !rc; i++) {
-		values[i] = (int32_t)i;
-		values[2 * b->tokens + i] = (int32_t)b->tokens;
+		int64_t position = i % b->document_tokens, start = i - position,
+		        end = start + b->document_tokens;
+
+		values[i] = (int32_t)position;
+		values[b->tokens + i] = (int32_t)start;
+		values[2 * b->tokens + i] = (int32_t)(end < b->tokens ? end : b->tokens);
 	}
 	for (int i = 0; i < 3 && !rc; i++)
 		rc = stream_copy_in(q, b->batch[i], values + i * b->tokens, 4 * b->tokens);

@@ -130,6 +130,24 @@ static void test_parts_make_the_whole(void **state)
 	}
 }
 
+/* Rows of a micro-batch do not attend to each other: eight of them compute for as long as eight times one. */
+static void test_rows_attend_to_themselves(void **state)
+{
+	static const char *const settings[] = {
+	        "max_length=16384 vram_budget=off per_device_train_batch_size=1",
+	        "max_length=16384 vram_budget=off per_device_train_batch_size=8"};
+	double ms[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		json_t *plan = plan_of("llama-2-7b", "h200", settings[i]);
+
+		ms[i] = real_of(plan, "compute_ms");
+		json_decref(plan);
+	}
+	assert_true(ms[1] > 7.5 * ms[0] && ms[1] < 8.05 * ms[0]);
+}
+
 /* No step is shorter than what is said to bound it. */
 static void bound_hold(const char *model, const char *machine, const char *settings, double within)
 {
@@ -370,6 +388,7 @@ int main(void)
 	        cmocka_unit_test(test_ranks_share_a_machine),
 	        cmocka_unit_test(test_scaling),
 	        cmocka_unit_test(test_parts_make_the_whole),
+	        cmocka_unit_test(test_rows_attend_to_themselves),
 	        cmocka_unit_test(test_no_step_beats_its_bound),
 	        cmocka_unit_test(test_weights_are_what_accelerate_counts),
 	        cmocka_unit_test(test_trace_of_a_plan),

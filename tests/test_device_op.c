@@ -498,6 +498,17 @@ static void test_cost(void **state)
 	assert_true(cost.flops_bf16 == 4 * 12 * 4 * 8);
 	op_cost_of(&valid[OP_ATTENTION_GRAD], &cost); /* no window: 15 pairs */
 	assert_true(cost.flops_f32 == 10 * 15 * 4 * 8);
+	op = valid[OP_ATTENTION];
+	op.attention.document_tokens = 4; /* 1 + 2 + 3 + 3 pairs, and 1 of the token that is left */
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_bf16 == 4 * 10 * 4 * 8);
+	op = valid[OP_ATTENTION_GRAD];
+	op.attention_grad.document_tokens = 2; /* 3 + 3 + 1 pairs */
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_f32 == 10 * 7 * 4 * 8);
+	op.attention_grad.document_tokens = 6; /* longer than the micro-batch: one document */
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_f32 == 10 * 15 * 4 * 8);
 
 	op = valid[OP_GATHER];
 	op.gather.table_rows = 1000; /* only the 5 rows picked cross */
