@@ -33,8 +33,9 @@ static const struct bench table[] = {
                 "largest",
                 bench_copy},
         {"offload",
-                "training step with everything in host memory, and with nothing there, by model and tokens "
-                "of a micro-batch; count: steps",
+                "training step with everything in host memory, with nothing there, and with the device "
+                "filled "
+                "as a run fills it, by model and tokens of a micro-batch; count: steps",
                 bench_offload},
         {"budget",
                 "the same steps within budgets of device memory from the least to all that is of use; "

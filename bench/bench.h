@@ -21,6 +21,10 @@ struct bench_args {
 	const char *device; /* of the benchmarks of a device, as device_open names it; NULL: "host". Devices
 	                       other than the host's are registered by the caller */
 	double copy_gbps;   /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
+	/* of `offload`: micro-batches of a step (0: 1), the norm that gradients are clipped to (0: they are
+	 * not, and updates run inside backward), and what of the device may be filled (0: what is free) */
+	int64_t micro_batches, device_budget_bytes;
+	double max_grad_norm;
 	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
 	                                of `load`: a directory; of `kernels`: how their names begin. NULL or
 	                                "": its choice */

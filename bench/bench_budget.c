@@ -4,11 +4,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "gpu/backend.h"
 #include "host/pool.h"
 #include "offload/choice.h"
-#include "offload/measure.h"
-#include "offload/simulate.h"
 
 #include <string.h>
 
@@ -85,10 +82,8 @@ static int speed_find(struct budget_bench *b)
 
 	if (rc)
 		return rc;
-	device_register(&backend_meta);
 	o = options_of(b, device, 0);
-	simulate_host_speed(&b->speed, pool_worker_count(b->pool), b->args.copy_gbps);
-	rc = measure_speed(&b->speed, &o, 0);
+	rc = bench_speed_find(&b->speed, &o, &b->args);
 	b->measured_in_s = clock_now_s() - begin;
 	device_close(device);
 	return rc;

@@ -3,6 +3,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "gpu/backend.h"
+#include "host/pool.h"
+#include "offload/measure.h"
+#include "offload/simulate.h"
 
 #include <string.h>
 
@@ -89,6 +93,19 @@ struct engine_options bench_engine_options(const struct model *model, const stru
 	        .skip_nonfinite = 1,
 	        .crossing = SLAB_PINNED,
 	};
+}
+
+int bench_speed_find(
+        struct device_speed *speed, const struct engine_options *options, const struct bench_args *args)
+{
+	int rc;
+
+	*speed = (struct device_speed){0};
+	device_register(&backend_meta);
+	if (!strcmp(device_name(options->device), "host"))
+		simulate_host_speed(speed, pool_worker_count(options->pool), args->copy_gbps);
+	rc = device_has_bytes(options->device) ? measure_speed(speed, options, 0) : 0;
+	return rc == ERR_FIT ? 0 : rc;
 }
 
 int bench_model_open(struct model **model, const struct bench_shape *s)

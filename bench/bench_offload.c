@@ -6,18 +6,20 @@
 #include "base/mem.h"
 #include "host/pool.h"
 #include "host/topology.h"
+#include "offload/choice.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* What offload costs: the same model, rows and steps with weights, gradients and optimizer state in host
- * memory, and with all of it on the device. Losses of the two must be the same bits. A setting that does not
- * fit is a row that says so. What the device took beside the plan's arena and workspaces (code of kernels and
- * libraries) is device_beside_bytes. FLOPs by the usual count (model_flops_per_token): recomputation counts
- * nothing.
+ * memory and nothing of it left on the device ("streamed"), with all of it on the device ("resident"), and,
+ * where that does not fit or a budget is given, with as much on the device as it can be filled with
+ * ("filled", as a run does it). Losses must be the same bits. A setting that does not fit is a row that says
+ * so. What the device took beside the plan's arena and workspaces (code of kernels and libraries) is
+ * device_beside_bytes. FLOPs by the usual count (model_flops_per_token): recomputation counts nothing.
  */
 
-enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, SETTINGS_MAX = 32 };
+enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, SETTINGS_MAX = 32, MICRO_BATCHES_MAX = 1024 };
 
 static const double learning_rate = 1e-3, measure_s_max = 25;
 
@@ -36,20 +38,24 @@ static const struct {
 };
 enum { MODEL_COUNT = sizeof(models) / sizeof(*models) };
 
+enum way { STREAMED, RESIDENT, FILLED, WAYS };
+static const char *const way_names[WAYS] = {"streamed", "resident", "filled"};
+
 struct setting {
 	const char *name;
 	struct bench_shape shape;
-	int64_t tokens;
-	int offload, steps;
+	int64_t tokens, micro_batches; /* tokens of a micro-batch */
+	enum way way;
+	int steps;
 };
 
 struct outcome {
 	struct engine_memory memory;
 	struct device_stats before, after;
 	double step_s[STEPS_MAX], total_s, loss_first, loss_last;
-	int64_t parameters, host_peak_bytes, device_beside_bytes, bytes_needed, bytes_usable;
+	int64_t parameters, host_peak_bytes, device_beside_bytes;
 	double flops_per_token;
-	int steps, fits;
+	int steps, fits; /* fits 0 without a reason: not run */
 	char why[ERR_TEXT_BYTES];
 };
 
@@ -58,6 +64,7 @@ struct outcome {
 struct offload_bench {
 	struct model *model;
 	struct bench_rows rows;
+	struct host_batch *micro; /* the rows, for each micro-batch */
 	struct device *device;
 	struct engine *engine;
 };
@@ -66,6 +73,7 @@ static void offload_bench_close(struct offload_bench *b)
 {
 	engine_close(b->engine);
 	device_close(b->device);
+	mem_free(b->micro);
 	bench_rows_close(&b->rows);
 	model_close(b->model);
 }
@@ -75,8 +83,45 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 {
 	struct engine_options o = bench_engine_options(b->model, &b->rows, b->device, pool, args->isa);
 
-	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = s->offload;
+	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer =
+	        s->way != RESIDENT;
+	o.policy.micro_batches = (int)s->micro_batches;
+	o.max_grad_norm = args->max_grad_norm;
+	o.skip_nonfinite = args->max_grad_norm > 0;
 	return o;
+}
+
+/* For the arena: what is given, or what is free, less a 64th and what the libraries take; 0: no limit. */
+static int64_t budget_of(struct device *device, const struct bench_args *args)
+{
+	struct device_reserve reserves[DEVICE_RESERVES_MAX];
+	int count = device_reserve_list(reserves, device_name(device));
+	int64_t bytes = device_free_bytes(device) / 64 * 63;
+
+	if (args->device_budget_bytes && (!bytes || args->device_budget_bytes < bytes))
+		bytes = args->device_budget_bytes;
+	for (int i = 0; i < count && bytes; i++)
+		bytes -= reserves[i].bytes;
+	return bytes;
+}
+
+/* The budget, spent as a run does; activations are as they are in the other ways. */
+static int budget_spend(struct engine_options *o, const struct bench_args *args)
+{
+	const struct choice_freedom freedom = {.residency = 1, .ahead = 1};
+	struct choice_limits limits;
+	struct device_speed speed;
+	struct choice choice;
+	int rc;
+
+	o->device_budget_bytes = budget_of(o->device, args);
+	rc = bench_speed_find(&speed, o, args);
+	if (rc)
+		return rc;
+	limits = (struct choice_limits){.device_bytes = o->device_budget_bytes};
+	rc = choice_find(&choice, o, &limits, &freedom, &speed);
+	choice_free(&choice);
+	return rc;
 }
 
 /* Plans, and says in *out whether their memory is there before any of it is taken. */
@@ -105,24 +150,26 @@ static int memory_check(struct outcome *out, struct offload_bench *b)
 	return 0;
 }
 
-/* The engine's memory and weights; *out says so where the device turns out to have too little. */
+/* The engine's memory and weights; *out says so where there is, or turns out to be, too little. */
 static int engine_prepare(struct outcome *out, struct offload_bench *b, const struct setting *s,
         const struct bench_args *args, struct pool *pool)
 {
 	struct engine_options o = options_of(b, s, args, pool);
-	int rc = engine_open(&b->engine, &o);
+	int rc = s->way == FILLED ? budget_spend(&o, args) : 0;
 
 	if (!rc)
+		rc = engine_open(&b->engine, &o);
+	if (!rc)
 		rc = memory_check(out, b);
-	if (rc || !out->fits)
-		return rc;
-	rc = engine_start(b->engine);
+	if (!rc && out->fits)
+		rc = engine_start(b->engine);
 	if (rc == ERR_NOMEM || rc == ERR_FIT) {
 		out->fits = 0;
 		snprintf(out->why, sizeof(out->why), "%s", err_text());
 		return 0;
 	}
-	return rc || !device_has_bytes(b->device) ? rc : bench_weights_write(b->engine, b->model);
+	return rc || !out->fits || !device_has_bytes(b->device) ? rc
+	                                                        : bench_weights_write(b->engine, b->model);
 }
 
 /* Seconds since `start_ns`; on a device without bytes, those of its virtual clock since `before`. */
@@ -136,11 +183,16 @@ static double seconds_since(struct offload_bench *b, int64_t start_ns, const str
 	return (double)(now.now_ns - before->now_ns) * 1e-9;
 }
 
-static int steps_run(struct outcome *out, struct offload_bench *b, int steps)
+static int steps_run(struct outcome *out, struct offload_bench *b, const struct setting *s)
 {
 	int64_t start_ns = 0;
 
-	for (int i = -WARMUP_STEPS; i < steps; i++) {
+	b->micro = mem_alloc((size_t)s->micro_batches, sizeof(*b->micro));
+	if (!b->micro)
+		return ERR_NOMEM;
+	for (int i = 0; i < s->micro_batches; i++)
+		b->micro[i] = b->rows.batch;
+	for (int i = -WARMUP_STEPS; i < s->steps; i++) {
 		struct engine_result result;
 		struct device_stats before;
 		int64_t step_ns = clock_now_ns();
@@ -151,8 +203,8 @@ static int steps_run(struct outcome *out, struct offload_bench *b, int steps)
 			out->before = before;
 			start_ns = step_ns;
 		}
-		rc = engine_step(
-		        b->engine, &result, &b->rows.batch, 1, b->rows.batch.targets, learning_rate, NULL);
+		rc = engine_step(b->engine, &result, b->micro, (int)s->micro_batches,
+		        s->micro_batches * b->rows.batch.targets, learning_rate, NULL);
 		if (rc)
 			return rc;
 		out->loss_last = result.loss_sum / (double)result.targets;
@@ -194,7 +246,7 @@ static int setting_run(
 		rc = engine_prepare(out, &b, s, args, pool);
 	}
 	if (!rc && out->fits)
-		rc = steps_run(out, &b, s->steps);
+		rc = steps_run(out, &b, s);
 	if (!rc)
 		out->device_beside_bytes = free_before - device_free_bytes(b.device);
 	out->host_peak_bytes = bench_rss_peak_bytes() - rss_before;
@@ -221,59 +273,77 @@ static json_t *queue_figures(const struct outcome *out)
 
 static json_t *row_of(struct outcome *out, const struct setting *s, const struct bench_limits *limits)
 {
-	json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "model",
-	        s->name, "parameters", (json_int_t)out->parameters, "layers", (json_int_t)s->shape.layers,
-	        "tokens", (json_int_t)s->tokens, "row_tokens", (json_int_t)s->shape.row_tokens, "cpu_offload",
-	        s->offload, "fits", out->fits, "device_plan_bytes", (json_int_t)out->memory.device_bytes,
-	        "store_bytes", (json_int_t)out->memory.store_bytes, "pinned_bytes",
-	        (json_int_t)out->memory.pinned_bytes, "h2d_bytes", (json_int_t)out->memory.h2d_bytes,
-	        "d2h_bytes", (json_int_t)out->memory.d2h_bytes);
-	double step_s, flops;
+	json_t *row = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:i, s:i, s:b, s:I, s:I, s:I, s:I, s:I}",
+	        "model", s->name, "parameters", (json_int_t)out->parameters, "layers",
+	        (json_int_t)s->shape.layers, "tokens", (json_int_t)s->tokens, "row_tokens",
+	        (json_int_t)s->shape.row_tokens, "micro_batches", (json_int_t)s->micro_batches, "way",
+	        way_names[s->way], "resident_units", out->memory.resident_states, "resident_weight_units",
+	        out->memory.resident_weights, "fits", out->fits, "device_plan_bytes",
+	        (json_int_t)out->memory.device_bytes, "store_bytes", (json_int_t)out->memory.store_bytes,
+	        "pinned_bytes", (json_int_t)out->memory.pinned_bytes, "h2d_bytes",
+	        (json_int_t)out->memory.h2d_bytes, "d2h_bytes", (json_int_t)out->memory.d2h_bytes);
+	double step_s, tokens, flops;
 
 	if (!row || !out->fits) {
 		json_object_set_new(row, "why", json_string(out->why));
 		return row;
 	}
 	step_s = bench_median(out->step_s, out->steps);
-	flops = out->flops_per_token * (double)s->tokens / step_s;
+	tokens = (double)(s->tokens * s->micro_batches);
+	flops = out->flops_per_token * tokens / step_s;
 	json_object_update_new(
 	        row, json_pack("{s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "device_peak_bytes",
 	                     (json_int_t)out->after.arena_touched_bytes, "device_beside_bytes",
 	                     (json_int_t)out->device_beside_bytes, "host_peak_bytes",
 	                     (json_int_t)out->host_peak_bytes, "steps", out->steps, "step_s", step_s,
-	                     "tokens_per_s", (double)s->tokens / step_s, "model_tflops", flops * 1e-12,
-	                     "of_matmul", flops / limits->product_flops_per_s, "loss_first", out->loss_first,
-	                     "loss_last", out->loss_last));
+	                     "tokens_per_s", tokens / step_s, "model_tflops", flops * 1e-12, "of_matmul",
+	                     flops / limits->product_flops_per_s, "loss_first", out->loss_first, "loss_last",
+	                     out->loss_last));
 	json_object_update_new(row, queue_figures(out));
 	return row;
 }
 
-/* On and off of one model and size: both rows, and what offload keeps of the rate. */
-static int pair_run(json_t *rows, json_t *pairs, struct setting *s, const struct bench_args *args,
-        struct pool *pool, const struct bench_limits *limits)
+/* What one way keeps of the rate of another, where both ran. */
+static int pair_add(
+        json_t *pairs, const char *name, struct outcome *one, struct outcome *other, const struct setting *s)
 {
-	struct outcome *out = mem_alloc(2, sizeof(*out));
-	int rc = out ? 0 : ERR_NOMEM;
 	json_t *pair;
 
-	for (int i = 0; i < 2 && !rc; i++) {
-		s->offload = i == 0;
-		rc = setting_run(&out[i], s, args, pool);
-		if (!rc && json_array_append_new(rows, row_of(&out[i], s, limits)))
+	if (!one->steps || !other->steps)
+		return 0;
+	pair = json_pack("{s:s, s:I, s:I, s:s, s:f}", "model", s->name, "tokens", (json_int_t)s->tokens,
+	        "micro_batches", (json_int_t)s->micro_batches, "rate", name, "ratio",
+	        bench_median(other->step_s, other->steps) / bench_median(one->step_s, one->steps));
+	if (one->steps == other->steps)
+		json_object_set_new(pair, "same_losses",
+		        json_boolean(
+		                one->loss_first == other->loss_first && one->loss_last == other->loss_last));
+	return json_array_append_new(pairs, pair)
+	               ? err_set(ERR_NOMEM, "out of memory for a benchmark's result")
+	               : 0;
+}
+
+/* All ways of one model and size. What all of the model fits is not filled, unless that is asked for. */
+static int ways_run(json_t *rows, json_t *pairs, struct setting *s, const struct bench_args *args,
+        struct pool *pool, const struct bench_limits *limits)
+{
+	struct outcome *out = mem_alloc(WAYS, sizeof(*out));
+	int rc = out ? 0 : ERR_NOMEM;
+
+	for (int way = 0; way < WAYS && !rc; way++) {
+		s->way = (enum way)way;
+		if (way == FILLED && out[RESIDENT].fits && !args->device_budget_bytes)
+			continue;
+		rc = setting_run(&out[way], s, args, pool);
+		if (!rc && json_array_append_new(rows, row_of(&out[way], s, limits)))
 			rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	}
-	if (!rc && out[0].fits && out[1].fits) {
-		int same = out[0].steps == out[1].steps && out[0].loss_first == out[1].loss_first &&
-		           out[0].loss_last == out[1].loss_last;
-
-		pair = json_pack("{s:s, s:I, s:f}", "model", s->name, "tokens", (json_int_t)s->tokens,
-		        "on_of_off",
-		        bench_median(out[1].step_s, out[1].steps) /
-		                bench_median(out[0].step_s, out[0].steps));
-		if (out[0].steps == out[1].steps)
-			json_object_set_new(pair, "same_losses", json_boolean(same));
-		json_array_append_new(pairs, pair);
-	}
+	if (!rc)
+		rc = pair_add(pairs, "streamed of resident", &out[STREAMED], &out[RESIDENT], s);
+	if (!rc)
+		rc = pair_add(pairs, "filled of resident", &out[FILLED], &out[RESIDENT], s);
+	if (!rc)
+		rc = pair_add(pairs, "filled of streamed", &out[FILLED], &out[STREAMED], s);
 	mem_free(out);
 	return rc;
 }
@@ -314,7 +384,10 @@ static int settings_of_model(
 		if (++*count > SETTINGS_MAX)
 			return err_set(
 			        ERR_INPUT, "models, micro_batch_tokens: more than %d settings", SETTINGS_MAX);
-		*s = (struct setting){models[model].name, models[model].shape, n, 0, (int)args->count};
+		*s = (struct setting){.name = models[model].name,
+		        .shape = models[model].shape,
+		        .micro_batches = args->micro_batches ? args->micro_batches : 1,
+		        .steps = (int)args->count};
 		if (!s->steps)
 			s->steps = DEFAULT_STEPS;
 		if (s->shape.row_tokens > n)
@@ -333,6 +406,9 @@ static int settings_of(struct setting *list, int *count, const struct bench_args
 	char name[32];
 
 	*count = 0;
+	if (args->micro_batches < 0 || args->micro_batches > MICRO_BATCHES_MAX)
+		return err_set(ERR_INPUT, "a benchmark of %lld micro-batches a step: at most %d",
+		        (long long)args->micro_batches, MICRO_BATCHES_MAX);
 	if (args->count > STEPS_MAX)
 		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
 		        STEPS_MAX);
@@ -360,12 +436,13 @@ int bench_offload(json_t **result, const struct bench_args *args)
 		rc = bench_limits_measure(&limits, args, pool,
 		        !strcmp(settings[0].name, "tiny") ? BENCH_TINY_TOKENS - 1 : 0, DTYPE_BF16);
 	for (int i = 0; i < count && !rc; i++)
-		rc = pair_run(rows, pairs, &settings[i], args, pool, &limits);
+		rc = ways_run(rows, pairs, &settings[i], args, pool, &limits);
 	if (!rc)
-		*result = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:O, s:O}", "device", device,
-		        "compute_dtype", "bf16", "activations", "recompute", "threads", args->threads,
-		        "matmul_tflops", limits.product_flops_per_s * 1e-12, "copy_gbps",
-		        limits.copy_bytes_per_s * 1e-9, "settings", rows, "pairs", pairs);
+		*result = json_pack("{s:s, s:s, s:s, s:f, s:i, s:f, s:f, s:O, s:O}", "device", device,
+		        "compute_dtype", "bf16", "activations", "recompute", "max_grad_norm",
+		        args->max_grad_norm, "threads", args->threads, "matmul_tflops",
+		        limits.product_flops_per_s * 1e-12, "copy_gbps", limits.copy_bytes_per_s * 1e-9,
+		        "settings", rows, "pairs", pairs);
 	if (!rc && !*result)
 		rc = err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_decref(rows);

@@ -334,9 +334,12 @@ fi
 
 kept=0
 
-# offload MODEL TOKENS LIMIT
+# offload MODEL TOKENS MICRO_BATCHES LIMIT: tokens of a micro-batch, and how many make a step
 offload() {
-	step "offload-$1" "$3" "$ferry" bench offload "device=$device" "models=$1" "micro_batch_tokens=$2" count=4 --json
+	name=offload-$1
+	[ "$3" = 1 ] || name=$name-x$3
+	step "$name" "$4" "$ferry" bench offload "device=$device" "models=$1" "micro_batch_tokens=$2" \
+		"gradient_accumulation_steps=$3" count=4 --json
 }
 
 python=$(command -v python3 || true)
@@ -352,7 +355,8 @@ peer() {
 if [ -n "$small" ]; then
 	wants copy && step copy 60 "$ferry" bench copy "device=$device" count=1048576 --json
 	wants kernels && step kernels 60 "$ferry" bench kernels "device=$device" count=64 --json
-	wants offload && offload tiny 64,256 60
+	wants offload && offload tiny 64,256 1 60
+	wants offload && offload tiny 64 2 60
 	if wants peers && [ -n "$python" ]; then
 		peer tiny 64 plain 60
 		peer tiny 64 fsdp2-offload 60
@@ -363,15 +367,18 @@ else
 	if wants kernels && has_library cuDNN; then
 		step kernels-cudnn 45 env FERRY_ATTENTION=cudnn "$ferry" bench kernels "device=$device" models=attention --json
 	fi
-	wants offload && offload 1b 4096,16384 90
-	wants offload && offload 8b-8l 16384 100
+	wants offload && offload 8b-8l 16384 1 100
+	if wants peers && [ -n "$python" ]; then
+		peer 8b-8l 16384 fsdp2-offload 100
+	fi
+	wants offload && offload 8b-8l 16384 4 100
+	# all of it, which needs about 112 GB of host memory, and says so where that is not there
+	wants offload && offload 8b 16384 1 200
 	if wants peers && [ -n "$python" ]; then
 		peer 1b 16384 plain 60
 		peer 1b 16384 fsdp2-offload 60
-		peer 8b-8l 16384 fsdp2-offload 100
 	fi
-	# all of it, which needs about 112 GB of host memory, and says so where that is not there
-	wants offload && offload 8b 16384 170
+	wants offload && offload 1b 4096,16384 1 90
 fi
 if wants peers && [ -z "$python" ]; then
 	note peers absent 0

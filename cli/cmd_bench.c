@@ -69,6 +69,9 @@ int cli_bench(const struct config *c)
 	struct bench_args args = {.threads = c->threads > 0 ? (int)c->threads : pool_default_threads(),
 	        .count = c->bench_count,
 	        .copy_gbps = c->host_copy_gbps,
+	        .micro_batches = c->gradient_accumulation_steps,
+	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
+	        .max_grad_norm = c->max_grad_norm,
 	        .models = c->bench_models,
 	        .tokens = c->bench_tokens};
 	json_t *result = NULL;

@@ -260,7 +260,7 @@ const struct config_key config_keys[] = {
         ROW_COUNT(per_device_eval_batch_size, "batch", "auto", "eval_batch_size", auto_zero_words, 0, 1e6,
                 T | E | P, "the same in evaluation; auto = as in training"),
         ROW_COUNT(gradient_accumulation_steps, "batch", "1", "grad_accumulation_steps grad_accum", NULL, 1,
-                1e6, T | P, "micro-batches of an optimizer step"),
+                1e6, T | P | B, "micro-batches of an optimizer step"),
         ROW_REAL(num_train_epochs, "batch", "1", "num_epochs epochs", 0, 1e9, T | P,
                 "how often the data is gone through; may be a fraction"),
         ROW_COUNT(max_steps, "batch", "-1", NULL, NULL, -1, COUNT_MAX, T | P,
@@ -280,7 +280,7 @@ const struct config_key config_keys[] = {
         ROW_REAL(adam_beta2, "optimizer", "0.999", "beta2", 0.01, 0.9999999999, T, "mean of their squares"),
         ROW_REAL(adam_epsilon, "optimizer", "1e-8", "adam_eps", 1e-30, 1, T, "added to the root"),
         ROW(max_grad_norm, "optimizer", TYPE_REAL, max_grad_norm, "1.0", "clip_grad_norm gradient_clipping",
-                off_words, 0, 1e30, T | P, "gradients are scaled down to this norm; 0 = off"),
+                off_words, 0, 1e30, T | P | B, "gradients are scaled down to this norm; 0 = off"),
         ROW_ENUM(optimizer_state, "optimizer", "fp32", NULL, optimizer_state_words, T | P,
                 "how Adam's two means are kept: 8, 4 or 2 bytes a parameter (numerics.md)"),
         ROW_FLAG(skip_nonfinite, "optimizer", "on", NULL, T | P,
@@ -314,7 +314,8 @@ const struct config_key config_keys[] = {
                 "what a block leaves for its backward; auto = what makes the shortest step within the "
                 "budgets, "
                 "recompute without one"),
-        ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, vram_words, 1, 9e18, ENGINE,
+        ROW(vram_budget, "device", TYPE_BYTES, vram_budget_bytes, "auto", NULL, vram_words, 1, 9e18,
+                ENGINE | B,
                 "device memory to use, for what makes a simulated step shortest of units and activations "
                 "that "
                 "stay there; auto = what is free on a GPU; off = as auto, and only what cpu_offload and "

@@ -19,7 +19,7 @@ _ferry()
 	data) keys="model data data_format chat_template max_length long_rows packing train_on_inputs max_samples text_field tokenizer seed threads rows json help " ;;
 	init) keys="output_dir overwrite_output_dir config tokenizer export_dtype seed max_shard_size json help " ;;
 	topo) keys="json help " ;;
-	bench) keys="machine name device threads cpu_offload sharding_strategy ranks_per_node count models micro_batch_tokens host_copy_gbps isa json help " ;;
+	bench) keys="machine name gradient_accumulation_steps max_grad_norm device threads cpu_offload vram_budget sharding_strategy ranks_per_node count models micro_batch_tokens host_copy_gbps isa json help " ;;
 	esac
 	case "$word" in
 	--*) COMPREPLY=($(compgen -P -- -W "$keys" -- "${word#--}")) ;;

@@ -143,13 +143,32 @@ static void test_step(void **state)
 	        "at most 1000");
 }
 
+/* What a budget of the device holds beside the arena. */
+static int64_t reserve_bytes(void)
+{
+	struct device_reserve list[DEVICE_RESERVES_MAX];
+	int64_t bytes = 0;
+
+	for (int i = device_reserve_list(list, TEST_DEVICE); i--;)
+		bytes += list[i].bytes;
+	return bytes;
+}
+
+enum { ARENA_BYTES = 900000 }; /* for part of the tiny model */
+
 /* The benchmarks of a device, smallest shapes. */
 static void test_device(void **state)
 {
 	static const char *const keys[] = {"kernels", "copies", "settings"};
 	static const char *const names[] = {"kernels", "copy", "offload"};
-	static const size_t rows[] = {40, 8, 4};
-	struct bench_args args = {.threads = 2, .device = TEST_DEVICE, .models = "tiny", .tokens = "32,96"};
+	static const size_t rows[] = {40, 8, 6};
+	struct bench_args args = {.threads = 2,
+	        .device = TEST_DEVICE,
+	        .models = "tiny",
+	        .tokens = "32,96",
+	        .micro_batches = 2,
+	        .max_grad_norm = 1,
+	        .device_budget_bytes = reserve_bytes() + ARENA_BYTES};
 	const int64_t counts[] = {32, 65536, 3};
 
 	(void)state;
@@ -166,18 +185,57 @@ static void test_device(void **state)
 			const json_t *pairs = json_object_get(result, "pairs"),
 			             *settings = json_object_get(result, "settings");
 
-			for (size_t k = 0; k < json_array_size(settings);
-			        k++) /* neither device's code takes any */
-				assert_int_equal(json_integer_value(json_object_get(
-				                         json_array_get(settings, k), "device_beside_bytes")),
-				        0);
-			assert_int_equal(json_array_size(pairs), 2);
-			for (size_t p = 0; p < 2; p++)
+			const char *const ways[] = {"streamed", "resident", "filled"};
+			for (size_t k = 0; k < json_array_size(settings); k++) {
+				const json_t *row = json_array_get(settings, k);
+
+				/* neither device's code takes any */
+				assert_int_equal(
+				        json_integer_value(json_object_get(row, "device_beside_bytes")), 0);
+				assert_string_equal(
+				        json_string_value(json_object_get(row, "way")), ways[k % 3]);
+				if (k % 3 == 2) {
+					assert_true(json_integer_value(json_object_get(
+					                    row, "device_plan_bytes")) <= ARENA_BYTES);
+					assert_true(json_integer_value(json_object_get(
+					                    row, "resident_weight_units")) > 0);
+				}
+			}
+			assert_int_equal(json_array_size(pairs), 6);
+			for (size_t p = 0; p < 6; p++)
 				assert_true(json_is_true(
 				        json_object_get(json_array_get(pairs, p), "same_losses")));
 		}
 		json_decref(result);
 	}
+}
+
+/* What fits is not filled, nor is what has no room; updates inside backward have the same bits. */
+static void test_offload_ways(void **state)
+{
+	struct bench_args args = {
+	        .threads = 2, .device = TEST_DEVICE, .models = "tiny", .tokens = "64", .count = 2};
+	const json_t *settings;
+	json_t *result = NULL;
+
+	(void)state;
+	check_ok(adamw_isa_find(&args.isa, "auto"));
+	check_ok(bench_run(&result, "offload", &args));
+	assert_int_equal(json_array_size(json_object_get(result, "settings")), 2);
+	assert_true(json_is_true(
+	        json_object_get(json_array_get(json_object_get(result, "pairs"), 0), "same_losses")));
+	json_decref(result);
+	args.device_budget_bytes = reserve_bytes() + 1000;
+	check_ok(bench_run(&result, "offload", &args));
+	settings = json_object_get(result, "settings");
+	assert_int_equal(json_array_size(settings), 3);
+	assert_true(json_is_false(json_object_get(json_array_get(settings, 2), "fits")));
+	assert_non_null(strstr(
+	        json_string_value(json_object_get(json_array_get(settings, 2), "why")), "vram_budget"));
+	json_decref(result);
+	args.micro_batches = INT64_C(1) << 40;
+	result = NULL;
+	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "1099511627776 micro-batches");
 }
 
 /* Only the kernels whose names begin so. */
@@ -239,6 +297,7 @@ int main(void)
 	        cmocka_unit_test(test_step),
 	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),
 	        cmocka_unit_test(test_device),
+	        cmocka_unit_test(test_offload_ways),
 	        cmocka_unit_test(test_some_kernels),
 	        cmocka_unit_test(test_bad),
 	        cmocka_unit_test(test_median),
