@@ -208,6 +208,7 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
         const struct kernel_index *index, enum dtype dtype, int variant)
 {
 	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim,
+	        documents = (s->tokens + s->document_tokens - 1) / s->document_tokens,
 	        window = variant ? s->document_tokens / 4 : 0, e = dtype_bytes(dtype);
 	dev_addr qkv = take(p, s->tokens * stride, dtype), out = take(p, s->tokens * width, dtype),
 	         lse = take(p, s->tokens * s->heads, DTYPE_F32), k = dev_at(qkv, width * e),
@@ -215,8 +216,8 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 
 	if (op->kind == OP_ATTENTION) {
 		op->attention = (struct op_attention){out, lse, qkv, k, v, index->doc_start, index->doc_end,
-		        s->tokens, s->document_tokens, s->heads, s->kv_heads, s->head_dim, window, stride,
-		        s->head_dim, s->head_dim, width, attention_scale(s), dtype};
+		        s->tokens, documents, s->document_tokens, s->heads, s->kv_heads, s->head_dim, window,
+		        stride, s->head_dim, s->head_dim, width, attention_scale(s), dtype};
 		return;
 	}
 	dqkv = take(p, s->tokens * stride, dtype);
@@ -233,6 +234,7 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .doc_end = index->doc_end,
 	        .scratch = take(p, attention_scratch_count(s->tokens, s->heads, s->head_dim), DTYPE_F32),
 	        .tokens = s->tokens,
+	        .documents = documents,
 	        .document_tokens = s->document_tokens,
 	        .heads = s->heads,
 	        .kv_heads = s->kv_heads,

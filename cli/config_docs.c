@@ -234,8 +234,8 @@ static const char man_end[] =
         ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, with colons between them, where cuBLASLt, cuDNN and NCCL "
         "are looked for first.\n"
         ".TP\n.B FERRY_MATMUL=plain\nMatrix products run on a kernel of ferry's own instead of cuBLASLt.\n"
-        ".TP\n.B FERRY_ATTENTION=cudnn\nAttention runs on cuDNN's kernels where it has one that gives the "
-        "same bits each time.\n"
+        ".TP\n.B FERRY_ATTENTION=cudnn\nAttention runs on cuDNN's kernels where all documents are "
+        "as long as the longest of the run and it has one that gives the same bits each time.\n"
         ".TP\n.B FERRY_NCCL=1\nCollectives go through NCCL even in a world of one GPU.\n";
 
 void config_write_man(struct str *out)

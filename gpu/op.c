@@ -207,10 +207,10 @@ static int check_rope(const struct op *op)
 static int check_attention(const struct op *op, const struct op_attention *p)
 {
 	int64_t cols;
-	int rc = check_fields(
-	        op, (struct field[]){{"tokens", p->tokens, 1}, {"document_tokens", p->document_tokens, 0},
-	                    {"heads", p->heads, 1}, {"kv_heads", p->kv_heads, 1},
-	                    {"head_dim", p->head_dim, 1}, {"window", p->window, 0}, {NULL, 0, 0}});
+	int rc = check_fields(op, (struct field[]){{"tokens", p->tokens, 1}, {"documents", p->documents, 0},
+	                                  {"document_tokens", p->document_tokens, 0}, {"heads", p->heads, 1},
+	                                  {"kv_heads", p->kv_heads, 1}, {"head_dim", p->head_dim, 1},
+	                                  {"window", p->window, 0}, {NULL, 0, 0}});
 
 	if (rc)
 		return rc;
@@ -235,6 +235,7 @@ static int check_attention(const struct op *op, const struct op_attention *p)
 static struct op_attention attention_shape_of(const struct op_attention_grad *p)
 {
 	return (struct op_attention){.tokens = p->tokens,
+	        .documents = p->documents,
 	        .document_tokens = p->document_tokens,
 	        .heads = p->heads,
 	        .kv_heads = p->kv_heads,

@@ -196,19 +196,20 @@ struct op_rope {
  * is a multiple of kv_heads, query head h uses kv head h / (heads / kv_heads). out [tokens, heads * head_dim]
  * with out_stride. lse F32 [tokens, heads]: log of the sum of exp of the scaled scores. Token i sees j with
  * doc_start[i] <= j <= i and, when window > 0, j > i - window. doc_start, doc_end: int32 [tokens], index of
- * the first token of the token's document and one past its last; document_tokens: none is longer, as the host
- * knows (0: it does not), which only the op's cost depends on. Softmax in fp32. Backward writes dq, dk, dv
+ * the first token of the token's document and one past its last. What the host knows of them may decide which
+ * kernel runs, and what the op costs: how many `documents` there are, none longer than document_tokens (0: it
+ * does not know). Softmax in fp32. Backward writes dq, dk, dv
  * in the layout of q, k, v. scratch: F32 [attention_scratch_count(...)]. */
 struct op_attention {
 	dev_addr out, lse, q, k, v, doc_start, doc_end;
-	int64_t tokens, document_tokens, heads, kv_heads, head_dim, window;
+	int64_t tokens, documents, document_tokens, heads, kv_heads, head_dim, window;
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	double scale;
 	enum dtype dtype;
 };
 struct op_attention_grad {
 	dev_addr dq, dk, dv, dout, out, lse, q, k, v, doc_start, doc_end, scratch;
-	int64_t tokens, document_tokens, heads, kv_heads, head_dim, window;
+	int64_t tokens, documents, document_tokens, heads, kv_heads, head_dim, window;
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	double scale;
 	enum dtype dtype;

@@ -8,6 +8,7 @@
 
 struct attention {
 	int64_t tokens, heads, kv_heads, head_dim, window;
+	int64_t documents, document_tokens; /* the longest of them */
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	double scale;
 	const int32_t *doc_start;

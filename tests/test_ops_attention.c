@@ -21,8 +21,10 @@ struct setting {
 	int64_t misfit;   /* elements by which all tensors miss 16 bytes */
 };
 
-static void document_set(struct ops_case *c, int64_t at, int64_t length)
+static void document_set(struct ops_case *c, struct attention *a, int64_t at, int64_t length)
 {
+	a->documents++;
+	a->document_tokens = length > a->document_tokens ? length : a->document_tokens;
 	for (int64_t i = at; i < at + length; i++) {
 		tensor_set(&c->tensors[0], i, (double)at);
 		tensor_set(&c->tensors[1], i, (double)(at + length));
@@ -59,7 +61,7 @@ static void attention_random(struct ops_case *c, struct attention *a, int64_t hi
 		int64_t length =
 		        case_int(c, 0, 1) ? case_size(c, a->tokens - at) : case_int(c, 1, a->tokens - at);
 
-		document_set(c, at, length);
+		document_set(c, a, at, length);
 		at += length;
 	}
 }
@@ -82,7 +84,7 @@ static void attention_set(struct ops_case *c, struct attention *a, const struct 
 	for (int n = 0; at < a->tokens; n++) {
 		int64_t length = n < 6 && s->lengths[n] ? s->lengths[n] : a->tokens - at;
 
-		document_set(c, at, length);
+		document_set(c, a, at, length);
 		at += length;
 	}
 }
@@ -274,6 +276,8 @@ static struct op forward_op(const struct ops_case *c, const struct attention *a,
 	                .doc_start = tensor_addr(&c->tensors[0]),
 	                .doc_end = tensor_addr(&c->tensors[1]),
 	                .tokens = a->tokens,
+	                .documents = a->documents,
+	                .document_tokens = a->document_tokens,
 	                .heads = a->heads,
 	                .kv_heads = a->kv_heads,
 	                .head_dim = a->head_dim,
@@ -302,6 +306,8 @@ static struct op backward_op(const struct ops_case *c, const struct attention *a
 	                .doc_end = tensor_addr(&c->tensors[1]),
 	                .scratch = tensor_addr(o->scratch),
 	                .tokens = a->tokens,
+	                .documents = a->documents,
+	                .document_tokens = a->document_tokens,
 	                .heads = a->heads,
 	                .kv_heads = a->kv_heads,
 	                .head_dim = a->head_dim,
@@ -426,6 +432,18 @@ static void test_tiles(void **state)
 	        {.tokens = 66, .heads = 1, .kv_heads = 1, .head_dim = 264},
 	        {.tokens = 140, .heads = 1, .kv_heads = 1, .head_dim = 64, .magnitude = 12},
 	        {.tokens = 75, .heads = 1, .kv_heads = 1, .head_dim = 128, .magnitude = 40},
+	        {.tokens = 192,
+	                .heads = 2,
+	                .kv_heads = 1,
+	                .head_dim = 64,
+	                .lengths = {96},
+	                .layout = LAYOUT_FUSED},
+	        {.tokens = 210,
+	                .heads = 2,
+	                .kv_heads = 2,
+	                .head_dim = 128,
+	                .window = 20,
+	                .lengths = {70, 70}},
 	};
 
 	(void)state;

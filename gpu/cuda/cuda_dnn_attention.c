@@ -22,7 +22,6 @@ enum {
 	UID_V,
 	UID_OUT,
 	UID_LSE,
-	UID_DOC_START,
 	UID_SCALE,
 	UID_MASKED,
 	UID_WINDOW,
@@ -35,10 +34,10 @@ enum {
 	UID_END
 };
 
-/* What a graph is made from. No gaps: compared as bytes. */
+/* What a graph is made from: `documents` of `tokens` each. No gaps: compared as bytes. */
 struct sort {
-	int64_t tokens, heads, kv_heads, head_dim, window, qkv_stride, q_head_stride, kv_head_stride,
-	        out_stride;
+	int64_t documents, tokens, heads, kv_heads, head_dim, window, qkv_stride, q_head_stride,
+	        kv_head_stride, out_stride;
 	float scale;
 	int32_t is_grad;
 };
@@ -64,15 +63,16 @@ struct cuda_dnn {
 struct builder {
 	struct dnn_graph *g;
 	const struct sort *s;
-	struct dnn_shape scores, row, one; /* [1, heads, tokens, tokens], [.., tokens, 1], a single number */
+	struct dnn_shape scores, row, one; /* [documents, heads, tokens, tokens], [.., tokens, 1], a number */
 };
 
-static struct dnn_shape shape_of(int64_t groups, int64_t rows, int64_t cols, int64_t group_stride,
-        int64_t row_stride, int64_t col_stride)
+/* A document ends where its last row does, or, where heads are apart, its last head. */
+static struct dnn_shape shape_of(
+        int64_t documents, int64_t heads, int64_t rows, int64_t cols, int64_t head_stride, int64_t row_stride)
 {
-	int64_t all = rows * row_stride > groups * group_stride ? rows * row_stride : groups * group_stride;
+	int64_t whole = rows * row_stride > heads * head_stride ? rows * row_stride : heads * head_stride;
 
-	return (struct dnn_shape){{1, groups, rows, cols}, {all, group_stride, row_stride, col_stride}};
+	return (struct dnn_shape){{documents, heads, rows, cols}, {whole, head_stride, row_stride, 1}};
 }
 
 static dnn_tensor memory(struct builder *b, cudnnDataType_t type, struct dnn_shape shape, int64_t uid)
@@ -102,17 +102,17 @@ static dnn_tensor pointwise(
 /* q, k, v and what has their layout. Transposed: [.., head_dim, tokens] of the same memory. */
 static struct dnn_shape q_shape(const struct sort *s)
 {
-	return shape_of(s->heads, s->tokens, s->head_dim, s->q_head_stride, s->qkv_stride, 1);
+	return shape_of(s->documents, s->heads, s->tokens, s->head_dim, s->q_head_stride, s->qkv_stride);
 }
 
 static struct dnn_shape kv_shape(const struct sort *s)
 {
-	return shape_of(s->kv_heads, s->tokens, s->head_dim, s->kv_head_stride, s->qkv_stride, 1);
+	return shape_of(s->documents, s->kv_heads, s->tokens, s->head_dim, s->kv_head_stride, s->qkv_stride);
 }
 
 static struct dnn_shape out_shape(const struct sort *s)
 {
-	return shape_of(s->heads, s->tokens, s->head_dim, s->head_dim, s->out_stride, 1);
+	return shape_of(s->documents, s->heads, s->tokens, s->head_dim, s->head_dim, s->out_stride);
 }
 
 static struct dnn_shape transposed(struct dnn_shape shape)
@@ -126,7 +126,7 @@ static struct dnn_shape transposed(struct dnn_shape shape)
 
 static struct dnn_shape lse_shape(const struct sort *s)
 {
-	return shape_of(s->heads, s->tokens, 1, 1, s->heads, 1);
+	return shape_of(s->documents, s->heads, s->tokens, 1, 1, s->heads);
 }
 
 static dnn_tensor index_of(struct builder *b, dnn_tensor scores, int64_t axis)
@@ -152,7 +152,7 @@ static dnn_tensor keep_where(struct builder *b, dnn_tensor scores, dnn_tensor ma
 static dnn_tensor masked_scores(struct builder *b, dnn_tensor scores)
 {
 	dnn_tensor masked = value(b, CUDNN_DATA_FLOAT, UID_MASKED);
-	dnn_tensor row = index_of(b, scores, 2), col = index_of(b, scores, 3), doc_start, shifted;
+	dnn_tensor row = index_of(b, scores, 2), col = index_of(b, scores, 3), shifted;
 
 	scores = keep_where(b, scores, masked, CUDNN_POINTWISE_CMP_GE, row, col);
 	if (b->s->window > 0) {
@@ -161,9 +161,7 @@ static dnn_tensor masked_scores(struct builder *b, dnn_tensor scores)
 		        NULL, CUDNN_DATA_INT32, -1);
 		scores = keep_where(b, scores, masked, CUDNN_POINTWISE_CMP_GT, shifted, row);
 	}
-	doc_start =
-	        memory(b, CUDNN_DATA_INT32, shape_of(1, b->s->tokens, 1, b->s->tokens, 1, 1), UID_DOC_START);
-	return keep_where(b, scores, masked, CUDNN_POINTWISE_CMP_GE, col, doc_start);
+	return scores;
 }
 
 /* q k' scale, masked; k transposed. */
@@ -223,7 +221,8 @@ static void product_of_groups(struct builder *b, dnn_tensor out, dnn_tensor left
 		return;
 	}
 	full = between(b, CUDNN_DATA_BFLOAT16,
-	        shape_of(s->heads, s->tokens, s->head_dim, s->tokens * s->head_dim, s->head_dim, 1));
+	        shape_of(s->documents, s->heads, s->tokens, s->head_dim, s->tokens * s->head_dim,
+	                s->head_dim));
 	dnn_matmul(b->g, full, left, right);
 	dnn_reduce(b->g, CUDNN_REDUCE_TENSOR_ADD, out, full);
 }
@@ -244,8 +243,8 @@ static void backward(struct builder *b)
 	           lse = memory(b, f32, lse_shape(s), UID_LSE), dq = memory(b, bf16, q_shape(s), UID_DQ),
 	           dk = memory(b, bf16, kv_shape(s), UID_DK), dv = memory(b, bf16, kv_shape(s), UID_DV),
 	           delta = memory(b, f32, b->row, UID_DELTA);
-	struct dnn_shape flat =
-	        shape_of(s->heads, s->tokens, s->head_dim, s->tokens * s->head_dim, s->head_dim, 1);
+	struct dnn_shape flat = shape_of(
+	        s->documents, s->heads, s->tokens, s->head_dim, s->tokens * s->head_dim, s->head_dim);
 	dnn_tensor p, dp, ds, k_plain;
 
 	dnn_pointwise(b->g, CUDNN_POINTWISE_MUL, delta,
@@ -272,8 +271,8 @@ static int plan_make(struct dnn_plan *plan, const struct cudnn *f, const struct 
 	struct builder b = {.g = &g, .s = s};
 	int rc;
 
-	b.scores = shape_of(s->heads, s->tokens, s->tokens, s->tokens * s->tokens, s->tokens, 1);
-	b.row = shape_of(s->heads, s->tokens, 1, s->tokens, 1, 1);
+	b.scores = shape_of(s->documents, s->heads, s->tokens, s->tokens, s->tokens * s->tokens, s->tokens);
+	b.row = shape_of(s->documents, s->heads, s->tokens, 1, s->tokens, 1);
 	b.one = shape_of(1, 1, 1, 1, 1, 1);
 	if (s->is_grad)
 		backward(&b);
@@ -286,7 +285,7 @@ static int plan_make(struct dnn_plan *plan, const struct cudnn *f, const struct 
 
 /* ---- open, close ---- */
 
-/* A plan takes a second to make, and each number of tokens is a sort of its own. */
+/* A plan takes a second to make; each number of documents in a micro-batch is a sort of its own. */
 enum { SORTS_MAX = 64 };
 
 static int dnn_start(struct cuda_dnn *d)
@@ -357,8 +356,9 @@ static struct op_attention_grad both(const struct op *op)
 	        .q = o->q,
 	        .k = o->k,
 	        .v = o->v,
-	        .doc_start = o->doc_start,
 	        .tokens = o->tokens,
+	        .documents = o->documents,
+	        .document_tokens = o->document_tokens,
 	        .heads = o->heads,
 	        .kv_heads = o->kv_heads,
 	        .head_dim = o->head_dim,
@@ -373,11 +373,12 @@ static struct op_attention_grad both(const struct op *op)
 
 static struct sort sort_of(const struct op_attention_grad *o, enum op_kind kind)
 {
-	return (struct sort){.tokens = o->tokens,
+	return (struct sort){.documents = o->documents,
+	        .tokens = o->document_tokens,
 	        .heads = o->heads,
 	        .kv_heads = o->kv_heads,
 	        .head_dim = o->head_dim,
-	        .window = o->window > 0 && o->window < o->tokens ? o->window : 0,
+	        .window = o->window > 0 && o->window < o->document_tokens ? o->window : 0,
 	        .qkv_stride = o->qkv_stride,
 	        .q_head_stride = o->q_head_stride,
 	        .kv_head_stride = o->kv_head_stride,
@@ -386,12 +387,16 @@ static struct sort sort_of(const struct op_attention_grad *o, enum op_kind kind)
 	        .is_grad = kind == OP_ATTENTION_GRAD};
 }
 
-/* bf16, and everything in 16 bytes. Positions are int32. */
+/* bf16, everything in 16 bytes, positions in int32; so many documents, none longer, fill the micro-batch only
+ * where all are as long. */
 static int is_taken(const struct op_attention_grad *o)
 {
+	int64_t filled;
 	uint64_t addresses = o->q.value | o->k.value | o->v.value | o->out.value | o->dq.value | o->dk.value |
 	                     o->dv.value | o->dout.value;
 
+	if (__builtin_mul_overflow(o->documents, o->document_tokens, &filled) || filled != o->tokens)
+		return 0;
 	return o->dtype == DTYPE_BF16 && addresses % 16 == 0 && o->head_dim % 8 == 0 &&
 	       o->qkv_stride % 8 == 0 && o->q_head_stride % 8 == 0 && o->kv_head_stride % 8 == 0 &&
 	       o->out_stride % 8 == 0 && o->tokens < INT32_MAX / 2;
@@ -430,9 +435,10 @@ static const struct choice *choice_of(struct cuda_dnn *d, const struct sort *s, 
 	c = &d->choices[d->choice_count++];
 	c->sort = *s;
 	if (plan_make(&c->plan, &d->f, s, &target, room_bytes))
-		log_warn("attention%s of %" PRId64 " tokens, %" PRId64 " heads of %" PRId64
-		         " runs on ferry's own kernel: %s",
-		        s->is_grad ? ", backward," : "", s->tokens, s->heads, s->head_dim, err_text());
+		log_warn("attention%s of %" PRId64 " documents of %" PRId64 " tokens, %" PRId64
+		         " heads of %" PRId64 " runs on ferry's own kernel: %s",
+		        s->is_grad ? ", backward," : "", s->documents, s->tokens, s->heads, s->head_dim,
+		        err_text());
 	return c;
 }
 
@@ -498,7 +504,6 @@ int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *at, const
 	place_device(&p, UID_V, o.v);
 	place_device(&p, UID_OUT, o.out);
 	place_device(&p, UID_LSE, o.lse);
-	place_device(&p, UID_DOC_START, o.doc_start);
 	place(&p, UID_SCALE, &s.scale);
 	place(&p, UID_MASKED, &dnn->masked);
 	if (window)

@@ -1,10 +1,12 @@
 /* Attention by cuDNN's fused kernels: another way for OP_ATTENTION and OP_ATTENTION_GRAD.
  *
- * Used where FERRY_ATTENTION=cudnn asks for it. Each sort of op (shapes, strides, scale, alignment) becomes a
- * graph once, and its plan is kept; what cuDNN has no deterministic engine for, or what needs more workspace
- * than there is, is remembered as not for it. Documents are a mask on the scores, because only the device
- * knows where they begin: no block is skipped for them, so packed rows of short documents are better off with
- * our own kernels.
+ * Used where FERRY_ATTENTION=cudnn asks for it, for micro-batches whose documents are all as long as they can
+ * be: those are a batch to cuDNN, with nothing but the causal mask (and the window) that its engines know.
+ * Documents of other lengths would be a mask for which it skips no block, and each length a plan of its own,
+ * which takes a second to make; they are for our kernels. Which it is depends on the micro-batch alone, so a
+ * run that goes on has the bits of one that was not interrupted. Each sort of op (shapes, strides, scale)
+ * becomes a graph once, and its plan is kept; what cuDNN has no deterministic engine for, or what needs more
+ * workspace than there is, is remembered as not for it.
  *
  * A cuda_dnn belongs to one stream and the owning thread.
  */
