@@ -373,7 +373,8 @@ const struct config_key config_keys[] = {
                 "steps to record as a Chrome/Perfetto trace"),
         ROW_TEXT(trace_file, "watching", "", NULL, P, "file for the planned step as a Chrome/Perfetto trace"),
         ROW_TEXT(dump_gradients, "watching", "", NULL, T | P,
-                "file for the first step's gradients before clipping, fp32 safetensors"),
+                "file for the first step's gradients before clipping, fp32 safetensors; of a resumed run, "
+                "of the first that it does"),
         ROW_FLAG(per_token, "watching", "off", NULL, E, "the loss of every target, in the JSON"),
 
         ROW_TEXT(prompt, "generation", "", NULL, G, "text to continue"),

@@ -22,6 +22,7 @@ struct trainer {
 	struct metrics *metrics;
 	struct progress *progress;
 	int64_t step, total_steps; /* steps done; of the run */
+	int64_t begin_step;        /* steps that were done before; 0 unless resumed */
 	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
 	int is_elsewhere;          /* and that is not in output_dir */
 	struct train_save *save;   /* under way beside the steps; NULL: none */
@@ -82,7 +83,8 @@ int train_save_end(struct trainer *t, int rc);
 enum safetensors_dtype train_export_dtype(const struct trainer *t);
 int train_export_model(struct trainer *t);
 
-/* The last step's gradients as fp32 safetensors where dump_gradients says, by the checkpoint's names. */
+/* The last step's gradients as fp32 safetensors where dump_gradients says, by the checkpoint's names. A
+ * resumed run leaves a file that is there as it is: it has those of the run that it goes on with. */
 int train_dump_gradients(struct trainer *t);
 
 #endif

@@ -196,7 +196,7 @@ static int step_watch(struct trainer *t)
 
 	if (is_due(t->step, t->config->check_replicas))
 		rc = ranks_check_replicas(&t->session, t->step);
-	if (!rc && t->step == 1 && t->config->dump_gradients)
+	if (!rc && t->step == t->begin_step + 1 && t->config->dump_gradients)
 		rc = train_dump_gradients(t);
 	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
 		rc = evaluate(t);
@@ -251,6 +251,7 @@ int train_run(struct trainer *t)
 	int rc = 0;
 
 	device_get_stats(t->session.device, &t->before);
+	t->begin_step = t->step;
 	if (t->step == t->total_steps)
 		return 0;
 	if (t->step == 0 && t->sample_at_ends)

@@ -282,10 +282,19 @@ static int dump_gradients(void *context, const struct plane_source *source)
 {
 	struct trainer *t = context;
 	const struct model *model = t->session.model;
-	struct safetensors_decl *decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	const char *path = t->config->dump_gradients;
+	struct safetensors_decl *decls;
 	struct safetensors_writer *writer = NULL;
-	int rc = decls ? 0 : ERR_NOMEM;
+	int rc;
 
+	if (t->resumed && file_kind_of(path) != FILE_NONE) {
+		log_info("dump_gradients=%s is there and stays as it is; remove it before resuming, and it "
+		         "gets those of the first step then",
+		        path);
+		return 0;
+	}
+	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	rc = decls ? 0 : ERR_NOMEM;
 	for (int i = 0; i < model->tensor_count && !rc; i++)
 		decls[i] = (struct safetensors_decl){
 		        .name = model->tensors[i].name,
@@ -294,12 +303,14 @@ static int dump_gradients(void *context, const struct plane_source *source)
 		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
 		};
 	if (!rc)
-		rc = safetensors_create(&writer, t->config->dump_gradients, decls, model->tensor_count, NULL,
-		        0, SAFETENSORS_PLAIN);
+		rc = safetensors_create(
+		        &writer, path, decls, model->tensor_count, NULL, 0, SAFETENSORS_PLAIN);
 	if (!rc)
 		rc = gradients_append(t, writer, source);
 	if (!rc)
 		rc = safetensors_finish(writer);
+	if (!rc)
+		log_info("gradients of step %" PRId64 " written to %s", t->step, path);
 	safetensors_writer_free(writer);
 	mem_free(decls);
 	return rc;

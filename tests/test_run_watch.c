@@ -241,6 +241,31 @@ static void test_gradients(void **state)
 	}
 }
 
+/* A resumed run dumps the first step that it does, and leaves a file that is there as it is. */
+static void test_gradients_of_a_resumed_run(void **state)
+{
+	char first[400], second[400], third[400];
+
+	(void)state;
+	snprintf(first, sizeof(first), "%s/first.safetensors", work_dir);
+	snprintf(second, sizeof(second), "%s/second.safetensors", work_dir);
+	snprintf(third, sizeof(third), "%s/third.safetensors", work_dir);
+	train("a", "max_steps=1 save_steps=1");
+	assert_ferry(0, NULL,
+	        "train %s/a/config.yaml resume_from_checkpoint=auto max_steps=3 dump_gradients=%s", work_dir,
+	        first);
+	assert_non_null(strstr(ferry_said(), "gradients of step 2 written to"));
+	train("b", "max_steps=1 save_steps=1");
+	assert_ferry(0, NULL,
+	        "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=2 dump_gradients=%s", work_dir,
+	        second);
+	assert_same_files(first, second, "both are of step 2");
+	assert_int_equal(file_copy(second, third), 0);
+	assert_ferry(0, NULL, "train %s/b/config.yaml resume_from_checkpoint=auto max_steps=3", work_dir);
+	assert_non_null(strstr(ferry_said(), "second.safetensors is there and stays as it is"));
+	assert_same_files(second, third, "the file was there");
+}
+
 /* ---- steps that are not finite ---- */
 
 static void test_nonfinite(void **state)
@@ -354,6 +379,7 @@ int main(void)
 	        cmocka_unit_test(test_dry_run),
 	        cmocka_unit_test(test_trace),
 	        cmocka_unit_test(test_gradients),
+	        cmocka_unit_test(test_gradients_of_a_resumed_run),
 	        cmocka_unit_test(test_nonfinite),
 	        cmocka_unit_test(test_foreign_configurations),
 	        cmocka_unit_test(test_samples),
