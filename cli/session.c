@@ -2,6 +2,7 @@
 
 #include "cli/devices.h"
 #include "cli/fit.h"
+#include "cli/positions.h"
 #include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/setup.h"
@@ -345,26 +346,6 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        .skip_nonfinite = c->skip_nonfinite,
 	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
 	};
-}
-
-/* Learned positions end; rotary ones are a table that is as long as the longest document. */
-static int positions_check(const struct session *s, const struct engine_options *o)
-{
-	const struct model_config *m = &s->model->config;
-	int64_t longest = o->policy.rope_positions, prompt = o->logits.max_tokens;
-
-	if (m->learned_positions && prompt > m->max_positions)
-		return err_set(ERR_INPUT,
-		        "the prompt and max_new_tokens come to %" PRId64
-		        " tokens, but the model has learned only %" PRId64
-		        " positions: lower max_new_tokens or shorten the prompt",
-		        prompt, m->max_positions);
-	if (m->learned_positions && longest > m->max_positions)
-		return err_set(ERR_INPUT,
-		        "%s: a row has %" PRId64 " tokens, but the model has learned only %" PRId64
-		        " positions: set max_length=%" PRId64,
-		        s->config->data, longest, m->max_positions, m->max_positions);
-	return 0;
 }
 
 /* Plans for another machine are only told (ferry plan). */

@@ -1,0 +1,92 @@
+/* links: cli */
+/* What the program says to its user where nothing is wrong yet, or where the machine sets limits. */
+#include "tests/run_fixture.h"
+
+static struct run_model tiny;
+
+/* Words in what was said last, separated by '|'; after '!' words that must not be there. */
+static void assert_said(const char *words, const char *arguments)
+{
+	char list[400], *word, *rest = list;
+
+	snprintf(list, sizeof(list), "%s", words);
+	while ((word = strsep(&rest, "|"))) {
+		int unwanted = *word == '!';
+
+		if ((strstr(ferry_said(), word + unwanted) != NULL) == unwanted)
+			fail_msg("%s: \"%s\" in: %s", arguments, word, ferry_said());
+	}
+}
+
+/* ---- positions ---- */
+
+static void write_row(const char *name, int tokens)
+{
+	struct str text = {0};
+
+	str_add(&text, "{\"input_ids\":[1,2,3]}\n{\"input_ids\":[1");
+	for (int i = 1; i < tokens; i++)
+		str_printf(&text, ",%d", i % 64);
+	str_add(&text, "]}\n");
+	write_file(name, "%s", text.data);
+	str_free(&text);
+}
+
+#define LONG_ROWS "long.jsonl: 1 of 2 rows have more tokens, up to 200, than the 128 positions"
+
+/* The model was made for 128: rotary positions go on, with a word. */
+static void test_positions(void **state)
+{
+	static const struct {
+		const char *arguments, *words;
+	} rows[] = {
+	        {"train model=%s/tiny data=%s/long.jsonl output_dir=%s/out --dry-run max_length=512",
+	                LONG_ROWS "|max_position_embeddings|max_length=128"},
+	        {"train model=%s/tiny data=%s/long.jsonl output_dir=%s/out --dry-run max_length=128",
+	                "!positions"},
+	        {"train model=%s/tiny data=%s/long.jsonl output_dir=%s/out --dry-run packing=bfd "
+	         "max_length=300",
+	                LONG_ROWS},
+	        {"train model=%s/tiny data=%s/rows.jsonl output_dir=%s/out --dry-run packing=bfd "
+	         "max_length=300",
+	                "!positions"},
+	        {"train model=%s/tiny data=%s/rows.jsonl eval_data=%s/long.jsonl output_dir=out --dry-run",
+	                LONG_ROWS},
+	        {"eval model=%s/tiny data=%s/long.jsonl", LONG_ROWS},
+	        {"generate model=%s/tiny prompt_ids=1,2 max_new_tokens=127",
+	                "come to 129 tokens, more than the 128 positions|max_new_tokens"},
+	        {"generate model=%s/tiny prompt_ids=1,2 max_new_tokens=126", "!positions"},
+	        {"plan model=%s/tiny max_length=200", "rows of 200 tokens, more than the 128|max_length=128"},
+	        {"plan model=%s/tiny max_length=128", "!positions"},
+	        {"plan model=%s/stretched.json max_length=512", "!positions"},
+	        {"plan model=%s/stretched.json max_length=513", "rows of 513 tokens, more than the 512"},
+	};
+
+	(void)state;
+	write_row("long.jsonl", 200);
+	write_file("stretched.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"max_position_embeddings\":128,"
+	        "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char arguments[2000];
+
+		snprintf(arguments, sizeof(arguments), rows[i].arguments, work_dir, work_dir, work_dir);
+		assert_ferry(0, NULL, "%s", arguments);
+		assert_said(rows[i].words, arguments);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_positions),
+	};
+	int failed;
+
+	ferry_run_begin("run-said");
+	tiny_model(&tiny);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}
