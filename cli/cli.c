@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include "cli/config_args.h"
 #include "cli/config_table.h"
 #include "cli/guard.h"
 #include "cli/preflight.h"
@@ -350,7 +351,7 @@ int cli_main(int argc, char *argv[])
 	standard_files_open();
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
 	cli_log_start();
-	for (int i = 1; i < argc; i++) /* also where reading arguments fails */
+	for (int i = 1; i < argument_options(argc, argv); i++) /* also where reading arguments fails */
 		json_is_wanted |= !strcmp(argv[i], "--json");
 	err = dispatch(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err)

@@ -367,7 +367,9 @@ static int resolve(struct config *c)
 
 static int wants_help(int argc, char *const argv[])
 {
-	for (int i = 0; i < argc; i++)
+	int options = argument_options(argc, argv);
+
+	for (int i = 0; i < options; i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return 1;
 	return 0;

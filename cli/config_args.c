@@ -79,41 +79,64 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		return 0;
 	}
 	if (!may_stand_alone(name))
-		return err_set(ERR_INPUT, "--%s wants a value", name);
+		return err_set(ERR_INPUT, "--%s wants a value%s%s%s", name,
+		        next ? "; one that begins with dashes is written --" : "", next ? name : "",
+		        next ? "=VALUE" : "");
 	setting(a, name, len, "true");
 	return 0;
 }
 
-static int argument(struct argument *a, int *used, enum verb verb, int argc, char *const argv[])
+/* No option: "name=value", a configuration file, or a plain argument. */
+static void operand(struct argument *a, enum verb verb, const char *text)
 {
-	const char *text = argv[0];
-	size_t len = name_length(text);
+	size_t len = *text == '-' ? 0 : name_length(text);
 
-	*used = 1;
 	a->text = text;
-	if (!strncmp(text, "--", 2))
-		return option(a, used, argc, argv);
-	if (*text == '-' && text[1])
-		return err_set(ERR_INPUT, "\"%.60s\" is no option; options are --key value", text);
 	if (len && (!strchr(text, '/') || file_kind_of(text) == FILE_NONE))
 		setting(a, text, len, text + len + 1);
 	else if (!verb_infos[verb].positional || is_yaml_name(text))
 		a->kind = ARGUMENT_FILE;
 	else
 		a->kind = ARGUMENT_PLAIN;
+}
+
+static int argument(struct argument *a, int *used, enum verb verb, int argc, char *const argv[])
+{
+	const char *text = argv[0];
+
+	*used = 1;
+	if (!strncmp(text, "--", 2))
+		return option(a, used, argc, argv);
+	if (*text == '-' && text[1])
+		return err_set(ERR_INPUT,
+		        "\"%.60s\" is no option; options are --key value, and a path that begins with a "
+		        "dash stands behind --",
+		        text);
+	operand(a, verb, text);
 	return 0;
+}
+
+int argument_options(int argc, char *const argv[])
+{
+	int count = 0;
+
+	while (count < argc && strcmp(argv[count], "--"))
+		count++;
+	return count;
 }
 
 int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[])
 {
-	int err = 0, used;
+	int options = argument_options(argc, argv), err = 0, used;
 
 	*count = 0;
 	*list = mem_alloc((size_t)argc, sizeof(**list));
 	if (!*list)
 		return ERR_NOMEM;
-	for (int i = 0; i < argc && !err; i += used)
+	for (int i = 0; i < options && !err; i += used)
 		err = argument(&(*list)[(*count)++], &used, verb, argc - i, argv + i);
+	for (int i = options + 1; i < argc && !err; i++)
+		operand(&(*list)[(*count)++], verb, argv[i]);
 	if (err) {
 		mem_free(*list);
 		*list = NULL;

@@ -13,6 +13,10 @@ struct argument {
 	const char *text;               /* its value, or the file or plain argument; points into argv */
 };
 
+/* How many words stand before "--", which ends the options: what follows it is none, whatever it begins with.
+ */
+int argument_options(int argc, char *const argv[]);
+
 /* At most argc arguments (mem_free the list). ERR_INPUT names the word that is none. */
 int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[]);
 

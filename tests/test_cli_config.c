@@ -165,9 +165,12 @@ static const struct {
         {"lr: ${x}\n", "", "YAML:1: lr: ${...} is not filled in here; write the value"},
         {"model: {a: b}\n", "", "YAML:1: unknown key \"model.a\"; \"ferry train --help\" lists the keys"},
         {NULL, "--lr", "--lr wants a value"},
-        {NULL, "--lr --seed 3", "--lr wants a value"},
-        {NULL, "-x", "\"-x\" is no option; options are --key value"},
-        {NULL, "--", "\"--\" is no option; options are --key value"},
+        {NULL, "--lr --", "--lr wants a value; one that begins with dashes is written --lr=VALUE"},
+        {NULL, "--lr --seed 3", "--lr wants a value; one that begins with dashes is written --lr=VALUE"},
+        {NULL, "-x",
+                "\"-x\" is no option; options are --key value, and a path that begins with a dash stands "
+                "behind --"},
+        {NULL, "-- --lr=3", "--lr=3: no such file; settings are written key=value or --key value"},
         {NULL, "--=3", "\"--=3\" is no option; options are --key value"},
         {NULL, "per_token=on", "per_token is no key of ferry train; \"ferry train --help\" lists the keys"},
         {NULL, "/nonexistent.yaml",
@@ -188,6 +191,35 @@ static void test_bad(void **state)
 		assert_true(err < 0);
 		assert_int_equal(cli_exit_code(err), CLI_EXIT_USAGE);
 		assert_string_equal(message(), bad[i].text);
+		config_free(&c);
+	}
+}
+
+/* Behind "--" no word is an option. */
+static void test_end_of_options(void **state)
+{
+	static const struct {
+		enum verb verb;
+		const char *args, *key, *text;
+	} rows[] = {
+	        {VERB_INSPECT, "-- -x", "path", "-x"},
+	        {VERB_INSPECT, "-- --json", "path", "--json"},
+	        {VERB_INSPECT, "--json -- --help", "path", "--help"},
+	        {VERB_INSPECT, "-- -x=3", "path", "-x=3"},
+	        {VERB_VERIFY, "-- --", "path", "--"},
+	        {VERB_TOKENIZE, "model=m -- -", "path", "-"},
+	        {VERB_TOKENIZE, "-- model=-m -f.txt", "model", "-m"},
+	        {VERB_TRAIN, "lr=1 --", "learning_rate", "1"},
+	        {VERB_TRAIN, "-- model=--m", "model", "--m"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct config c;
+
+		check_ok(parse(&c, rows[i].verb, NULL, rows[i].args));
+		assert_string_equal(config_text(&c, rows[i].key), rows[i].text);
+		assert_false(c.help);
 		config_free(&c);
 	}
 }
@@ -525,6 +557,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_good),
 	        cmocka_unit_test(test_bad),
+	        cmocka_unit_test(test_end_of_options),
 	        cmocka_unit_test(test_many_unknown),
 	        cmocka_unit_test(test_checks),
 	        cmocka_unit_test(test_several_ranks),
