@@ -99,17 +99,6 @@ static int find_config(char **path, char **dir, const char *given)
 	return 0;
 }
 
-static int pool_start(struct pool **pool)
-{
-	struct topology *t = mem_alloc(1, sizeof(*t));
-	int err = t ? topology_read(t) : ERR_NOMEM;
-
-	if (!err)
-		err = pool_open_on(pool, t->thread_count, t);
-	mem_free(t);
-	return err;
-}
-
 static int report(const struct config *c, const struct model *model, enum safetensors_dtype dtype)
 {
 	struct str count = {0};
@@ -139,6 +128,7 @@ int cli_init(const struct config *c)
 	struct plane_source source = {.context = &fresh, .read = fresh_read};
 	char *path = NULL, *dir = NULL;
 	struct model *model = NULL;
+	struct topology here;
 	int err = find_config(&path, &dir, c->config_json);
 
 	if (!err)
@@ -150,7 +140,7 @@ int cli_init(const struct config *c)
 	if (c->export_dtype == CONFIG_DTYPE_BF16)
 		options.dtype = SAFETENSORS_BF16;
 	if (!err)
-		err = pool_start(&fresh.pool);
+		err = pool_open_here(&fresh.pool, &here, 0, 1);
 	if (!err) {
 		fresh.values = mem_alloc(PLANE_PIECE_COUNT, sizeof(*fresh.values));
 		err = fresh.values ? 0 : ERR_NOMEM;

@@ -11,11 +11,11 @@
 
 static const double measure_s = 0.8;
 
-/* How a pool here is bound is a pool's to say. */
-static int pinning_find(struct topo *t)
+/* The machine; how a pool here is bound is a pool's to say. */
+static int machine_find(struct topo *t)
 {
 	struct pool *pool;
-	int rc = pool_open_on(&pool, t->machine.thread_count, &t->machine);
+	int rc = pool_open_here(&pool, &t->machine, 0, 1);
 
 	if (rc)
 		return rc;
@@ -27,12 +27,10 @@ static int pinning_find(struct topo *t)
 static int topo_read(struct topo *t)
 {
 	enum adamw_isa isa = ADAMW_ISA_SCALAR;
-	int rc = topology_read(&t->machine);
+	int rc = machine_find(t);
 
 	if (!rc)
 		rc = adamw_isa_find(&isa, "auto");
-	if (!rc)
-		rc = pinning_find(t);
 	if (!rc)
 		rc = bandwidth_measure(&t->bandwidth, &t->machine, t->machine.thread_count, measure_s);
 	t->isa = adamw_isa_name(isa);

@@ -206,30 +206,22 @@ int session_open_rows(struct session *s)
 
 /* ---- device and engine ---- */
 
-/* A plan's rank has its share of this host's threads beside the others that it is planned with. */
-static int threads_of_rank(const struct session *s, const struct topology *t)
-{
-	int ranks = s->config->verb == VERB_PLAN && !s->machine ? ranks_of_host(s->config, NULL) : 1;
-
-	return t->thread_count > ranks ? t->thread_count / ranks : 1;
-}
-
-/* Threads over the cores that this rank has. A launcher's OMP_NUM_THREADS is not for this program. */
-static int pool_start(struct session *s, int *threads)
+/* Threads over the cores that this rank has; a plan's ranks of one host share them. A launcher's
+ * OMP_NUM_THREADS is not for this program. */
+static int pool_start(struct session *s)
 {
 	const struct config *c = s->config;
-	struct topology *t = mem_alloc(1, sizeof(*t));
-	int rc = t ? topology_read(t) : ERR_NOMEM;
+	int ranks = c->verb == VERB_PLAN && !s->machine ? ranks_of_host(c, NULL) : 1;
+	struct topology t;
+	int rc = pool_open_here(&s->pool, &t, c->threads > 0 ? (int)c->threads : 0, ranks), threads;
 
-	if (!rc) {
-		*threads = c->threads > 0 ? (int)c->threads : threads_of_rank(s, t);
-		if (c->verb == VERB_TRAIN && t->omp_num_threads[0] && atoi(t->omp_num_threads) != *threads)
-			log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t->omp_num_threads,
-			        *threads, c->threads > 0 ? "the key threads" : t->thread_reason);
-		rc = pool_open_on(&s->pool, *threads, t);
-	}
-	mem_free(t);
-	return rc;
+	if (rc)
+		return rc;
+	threads = pool_worker_count(s->pool);
+	if (c->verb == VERB_TRAIN && t.omp_num_threads[0] && atoi(t.omp_num_threads) != threads)
+		log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t.omp_num_threads, threads,
+		        c->threads > 0 ? "the key threads" : t.thread_reason);
+	return 0;
 }
 
 int session_open_device(struct session *s, const char *name)
@@ -240,16 +232,16 @@ int session_open_device(struct session *s, const char *name)
 	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
 	        .poison = c->stream_delay_seed != 0,
 	};
-	int threads = 0, rc;
+	int rc;
 
 	devices_register();
 	rc = name ? 0 : devices_name(&name, c);
 	if (!rc)
-		rc = pool_start(s, &threads);
+		rc = pool_start(s);
 	if (rc)
 		return rc;
 	o.pool = s->pool;
-	o.threads = threads;
+	o.threads = pool_worker_count(s->pool);
 	o.bootstrap = ranks_bootstrap();
 	o.index = world_self()->local_rank;
 	o.node_ranks = ranks_on_node(c, s->machine, c->world_size);

@@ -38,6 +38,10 @@ int pool_open(struct pool **pool, int threads);
 /* Workers over the cores of topology.h, spread evenly over its nodes, and bound as said above. Errors as
  * pool_open; where the system refuses to bind, workers run unbound. */
 int pool_open_on(struct pool **pool, int threads, const struct topology *t);
+
+/* Reads the machine into *t and opens a pool over it: `threads`, or with 0 as many as topology.h says for one
+ * of `ranks` that share them. Errors as topology_read and pool_open. */
+int pool_open_here(struct pool **pool, struct topology *t, int threads, int ranks);
 void pool_close(struct pool *pool); /* no call may be under way */
 
 int pool_worker_count(const struct pool *pool);

@@ -358,6 +358,15 @@ int topology_read(struct topology *t)
 	return 0;
 }
 
+int pool_open_here(struct pool **pool, struct topology *t, int threads, int ranks)
+{
+	int rc = topology_read(t);
+
+	if (!threads)
+		threads = t->thread_count > ranks ? t->thread_count / ranks : 1;
+	return rc ? rc : pool_open_on(pool, threads, t);
+}
+
 int pool_default_threads(void)
 {
 	struct topology *t = mem_alloc(1, sizeof(*t));

@@ -161,6 +161,28 @@ static void test_affinity(void **state)
 	assert_int_equal(t.allowed.processor_count, CPU_COUNT(&all));
 }
 
+/* A pool over this machine: as many threads as are asked for, else those of this rank among others. */
+static void test_pool_here(void **state)
+{
+	static const struct {
+		int threads, ranks, want;
+	} rows[] = {{0, 1, 8}, {0, 3, 2}, {0, 9, 1}, {5, 1, 5}, {5, 3, 5}};
+
+	(void)state;
+	setenv(TOPOLOGY_ENVIRONMENT, "pack:2 [numa] core:4 pu:2", 1);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct topology t;
+		struct pool *pool = NULL;
+
+		check_ok(pool_open_here(&pool, &t, rows[i].threads, rows[i].ranks));
+		assert_int_equal(t.core_count, 8);
+		if (t.thread_count == t.core_count) /* no quota takes some of them */
+			assert_int_equal(pool_worker_count(pool), rows[i].want);
+		pool_close(pool);
+	}
+	unsetenv(TOPOLOGY_ENVIRONMENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +191,7 @@ int main(void)
 	        cmocka_unit_test(test_damaged),
 	        cmocka_unit_test(test_this_machine),
 	        cmocka_unit_test(test_affinity),
+	        cmocka_unit_test(test_pool_here),
 	};
 
 	return cmocka_run_group_tests(tests, check_dir_make, check_dir_remove);
