@@ -1,5 +1,6 @@
 /* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
 #include "cli/cli.h"
+#include "cli/devices.h"
 #include "cli/estimate.h"
 #include "cli/fit.h"
 #include "cli/plan_tables.h"
@@ -116,7 +117,7 @@ static double bound_ratio(const struct plan_figures *f)
 	return f->step.step_ms / (1e-6 * (double)f->time.bound_ns);
 }
 
-static int print_json(const struct session *s, const struct plan_figures *f)
+static int print_json(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct engine_memory *m = &f->memory;
 	json_t *object =
@@ -159,6 +160,8 @@ static int print_json(const struct session *s, const struct plan_figures *f)
 		json_object_set_new(object, "threads", json_integer(pool_worker_count(s->pool)));
 	json_object_set_new(object, "model_type", json_string(s->model->config.model_type));
 	json_object_set_new(object, "machine", s->machine ? json_string(s->machine->name) : json_null());
+	json_object_set_new(object, "device", json_string(s->fit.name));
+	json_object_set_new(object, "device_why", json_of_text(why));
 	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
 	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
 	json_object_set_new(object, "step_tokens", json_integer(f->step.tokens));
@@ -295,7 +298,16 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	str_free(&limit);
 }
 
-static int print_people(const struct session *s, const struct plan_figures *f)
+/* Which device is planned for, and why. */
+static int why_device(struct str *out, const struct session *s)
+{
+	if (!s->machine)
+		return devices_plan_why(out, s->config);
+	str_printf(out, "%s has %s", s->machine->name, s->machine->gpu_count ? "GPUs" : "no GPU");
+	return str_check(out);
+}
+
+static int print_people(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct config *c = s->config;
 	struct str parameters = {0};
@@ -309,6 +321,7 @@ static int print_people(const struct session *s, const struct plan_figures *f)
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
 	str_free(&parameters);
+	cli_say(c, "planned for %s: %s\n", strcmp(s->fit.name, "host") ? "a GPU" : "the host", why);
 	print_row(c, "device", f->memory.device_bytes + s->fit.reserve_bytes);
 	if (s->fit.reserve_count)
 		print_row(c, "  the plan's arena", f->memory.device_bytes);
@@ -413,6 +426,7 @@ int cli_plan(const struct config *c)
 	struct plan_figures f = {0};
 	struct machine *machine = NULL;
 	struct engine_options o;
+	struct str why = {0};
 	int rc;
 
 	if (c->estimate)
@@ -449,13 +463,14 @@ int cli_plan(const struct config *c)
 	rc = step_find(&s, &f, &s.asked);
 	if (!rc && !f.fit.fits)
 		rc = fit_host_search(&f.helps, c, &s.asked, &s.fit, machine);
-	if (!rc && c->json)
-		rc = print_json(&s, &f);
-	else if (!rc)
-		rc = print_people(&s, &f);
+	if (!rc)
+		rc = why_device(&why, &s);
+	if (!rc)
+		rc = (c->json ? print_json : print_people)(&s, &f, why.data);
 	if (!rc && !f.fit.fits)
 		rc = fit_refuse(&f.fit, &f.helps, c);
 out:
+	str_free(&why);
 	str_free(&f.helps.settings);
 	str_free(&f.timeline);
 	session_close(&s);

@@ -60,6 +60,29 @@ static char *describe_library(enum cuda_library_kind kind)
 #endif
 }
 
+int devices_plan_why(struct str *out, const struct config *c)
+{
+	struct cuda_info *info;
+
+	if (c->device != CONFIG_DEVICE_AUTO) {
+		str_printf(out, "device=%s", config_text(c, "device"));
+		return str_check(out);
+	}
+	info = mem_alloc(1, sizeof(*info));
+	if (!info)
+		return ERR_NOMEM;
+	read_info(info);
+	if (info->trouble[0])
+		str_printf(out, "device=auto, and %s", info->trouble);
+	else
+		str_printf(out,
+		        "device=auto plans for it where no machine=FILE is named, but a run takes the GPU: "
+		        "device=cuda plans for the %s here",
+		        info->gpu[0].name);
+	mem_free(info);
+	return str_check(out);
+}
+
 static void print_version(const struct config *c, const char *label, int version)
 {
 	cli_say(c, "%-22s CUDA %d.%d\n", label, version / 1000, version % 1000 / 10);

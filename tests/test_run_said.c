@@ -77,10 +77,47 @@ static void test_positions(void **state)
 	}
 }
 
+/* ---- what is planned for ---- */
+
+static void test_device_of_a_plan(void **state)
+{
+	static const struct {
+		const char *settings, *device, *words;
+	} rows[] = {
+	        {"", "host", "device=auto"},
+	        {"device=host", "host", "device=host"},
+	        {"machine=%s/examples/machines/laptop-2-cores.yaml", "host", "has no GPU"},
+	        {"machine=%s/examples/machines/pc-rtx-4090.yaml", "cuda", "PC with one RTX 4090 has GPUs"},
+	};
+	const char *source = getenv("FERRY_SOURCE");
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct str out = {0};
+		char settings[600], line[64];
+		json_t *plan;
+		const char *why;
+
+		snprintf(settings, sizeof(settings), rows[i].settings, source ? source : ".");
+		assert_ferry(0, &out, "plan model=%s max_length=16 %s", tiny.dir, settings);
+		snprintf(line, sizeof(line),
+		        "planned for %s: ", strcmp(rows[i].device, "host") ? "a GPU" : "the host");
+		assert_non_null(strstr(out.data, line));
+		assert_non_null(strstr(out.data, rows[i].words));
+		str_free(&out);
+		assert_ferry_json(&plan, "plan model=%s max_length=16 --json %s", tiny.dir, settings);
+		assert_string_equal(json_string_value(json_object_get(plan, "device")), rows[i].device);
+		why = json_string_value(json_object_get(plan, "device_why"));
+		assert_true(why && strstr(why, rows[i].words));
+		json_decref(plan);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_positions),
+	        cmocka_unit_test(test_device_of_a_plan),
 	};
 	int failed;
 

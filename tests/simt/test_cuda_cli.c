@@ -125,6 +125,8 @@ static void test_gpu_is_lost(void **state)
 
 static void test_memory(void **state)
 {
+	struct str out = {0};
+
 	(void)state;
 	setenv("FERRY_SIMT_MEMORY_BYTES", "301989888", 1); /* the reserves, and nothing beside them */
 	check_train(5, "none", "device=cuda");
@@ -133,7 +135,12 @@ static void test_memory(void **state)
 	check_train(5, "little", "device=cuda");
 	assert_non_null(strstr(ferry_said(), "more than the "));
 	unsetenv("FERRY_SIMT_MEMORY_BYTES");
-	assert_ferry(0, NULL, "plan model=%s device=cuda", tiny.dir);
+	assert_ferry(0, &out, "plan model=%s device=cuda", tiny.dir);
+	assert_non_null(strstr(out.data, "planned for a GPU: device=cuda"));
+	assert_ferry(0, &out, "plan model=%s", tiny.dir);
+	assert_non_null(strstr(out.data, "planned for the host: device=auto"));
+	assert_non_null(strstr(out.data, "device=cuda plans for the SIMT emulator"));
+	str_free(&out);
 }
 
 static void test_pin_limit(void **state)
