@@ -19,6 +19,15 @@
 /* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
 enum { PANEL_K = 512 };
 
+/* Stands before OpenBLAS's own, which reads OPENBLAS_NUM_THREADS: threads that it would start before main and
+ * that nobody uses map 128 MiB each, and try for ever where a limit on addresses (ulimit -v) is in their way.
+ */
+__attribute__((visibility("default"), weak)) int openblas_num_threads_env(void);
+int openblas_num_threads_env(void)
+{
+	return 1;
+}
+
 static void matmul_start(void)
 {
 	openblas_set_num_threads(1);
