@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum cli_exit cli_exit_code(int err)
@@ -224,17 +225,30 @@ static void print_json_error(int rank, const char *text)
 	json_decref(object);
 }
 
-/* In one piece, which a launcher passes on as it is. */
-static void print_error(void *context, int rank, const char *text)
+/* Where memory or threads ran out: a limit that the system's own words do not name. */
+static void add_limit(struct str *out, int code)
+{
+	struct rlimit limit;
+
+	if ((code != ERR_NOMEM && code != ERR_DEVICE) || getrlimit(RLIMIT_AS, &limit) ||
+	        limit.rlim_cur == RLIM_INFINITY)
+		return;
+	str_add(out, "this process may map no more than ");
+	progress_bytes(out, limit.rlim_cur < INT64_MAX ? (int64_t)limit.rlim_cur : INT64_MAX);
+	str_add(out, " of addresses (ulimit -v)\n");
+}
+
+/* In one piece, which a launcher passes on as it is. code: of this rank, or NULL. */
+static void print_error(void *code, int rank, const char *text)
 {
 	const char *name = verb_said;
 	struct str line = {0};
 
-	(void)context;
 	str_printf(&line, "ferry%s%s: ", *name ? " " : "", name);
 	if (rank >= 0)
 		str_printf(&line, "rank %d: ", rank);
 	str_printf(&line, "%s\n", text);
+	add_limit(&line, code ? *(const int *)code : 0);
 	if (!world_self()->rank && last_line.data)
 		str_printf(&line, "%s\n", last_line.data);
 	if (line.data && !str_check(&line))
@@ -359,7 +373,7 @@ int cli_main(int argc, char *argv[])
 	is_one = world_self()->size == 1;
 	if (!is_one)
 		signals_stop(); /* a launcher sends them when the first rank has left */
-	err = world_end(err, print_error, NULL);
+	err = world_end(err, print_error, &(int){err});
 	str_free(&last_line);
 	if (is_one)
 		return cli_exit_code(err);

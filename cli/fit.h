@@ -26,7 +26,8 @@ struct fit_device {
 struct fit {
 	int64_t need_bytes; /* planes, staging, and what saving takes; and the device's arena where the device
 	                       is the host. Of all ranks of one host */
-	int64_t limit_bytes; /* for all of these: ram_budget, or what may still be taken */
+	int64_t limit_bytes;   /* for all of these: ram_budget, or what may still be taken */
+	const char *limit_why; /* of what may be taken here, as one clause; static; else NULL */
 	int fits;
 };
 

@@ -23,44 +23,50 @@ int64_t fit_host_bytes(const struct engine_memory *memory)
 	return memory->store_bytes + memory->stage_bytes + fit_save_bytes(memory);
 }
 
+/* What ranks of this host may take, and why. */
+static int host_usable(int64_t *bytes, const char **why, const struct config *c, int ranks)
+{
+	struct topology t;
+	int threads, err = topology_read(&t);
+
+	if (err)
+		return err;
+	threads = c->verb == VERB_PLAN ? (t.thread_count + ranks - 1) / ranks : t.thread_count;
+	topology_find_usable(&t, c->threads > 0 ? (int)c->threads : threads, ranks);
+	*bytes = t.usable_bytes;
+	*why = t.usable_why;
+	return 0;
+}
+
 int fit_host(struct fit *fit, const struct config *c, const struct engine_memory *memory,
         const struct fit_device *device, const struct machine *machine)
 {
-	struct topology *t;
-	int err = 0;
+	int ranks = ranks_of_host(c, machine), err = 0;
 
+	fit->limit_why = NULL;
 	fit->need_bytes = fit_host_bytes(memory);
 	if (!strcmp(device->name, "host"))
 		fit->need_bytes += memory->device_bytes;
 	fit->limit_bytes = c->ram_budget_bytes;
-	fit->need_bytes *= ranks_of_host(c, machine);
-	if (machine && c->ram_budget_bytes == CONFIG_AUTO) {
+	fit->need_bytes *= ranks;
+	if (machine && c->ram_budget_bytes == CONFIG_AUTO)
 		fit->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
-	} else if (c->ram_budget_bytes == CONFIG_AUTO) {
-		t = mem_alloc(1, sizeof(*t));
-		err = t ? topology_read(t) : ERR_NOMEM;
-		if (!err)
-			fit->limit_bytes = t->usable_bytes;
-		mem_free(t);
-	}
-	fit->fits = fit->need_bytes <= fit->limit_bytes;
+	else if (c->ram_budget_bytes == CONFIG_AUTO)
+		err = host_usable(&fit->limit_bytes, &fit->limit_why, c, ranks);
+	fit->fits = !err && fit->need_bytes <= fit->limit_bytes;
 	return err;
 }
 
 int64_t fit_host_limit(const struct config *c, const struct machine *machine, int ranks_here)
 {
-	struct topology *t;
+	const char *why;
 	int64_t bytes = 0;
 
 	if (c->ram_budget_bytes != CONFIG_AUTO)
 		return c->ram_budget_bytes / ranks_here;
 	if (machine)
 		return (machine->host_memory_bytes - machine->host_reserve_bytes) / ranks_here;
-	t = mem_alloc(1, sizeof(*t));
-	if (t && !topology_read(t))
-		bytes = (t->usable_bytes - t->usable_bytes / 64) / ranks_here;
-	mem_free(t);
-	return bytes;
+	return host_usable(&bytes, &why, c, ranks_here) ? 0 : (bytes - bytes / 64) / ranks_here;
 }
 
 /* ---- what would help ---- */
@@ -357,12 +363,13 @@ int fit_refuse(const struct fit *fit, const struct fit_host_found *found, const 
 	progress_bytes(&over, fit->need_bytes - fit->limit_bytes);
 	progress_bytes(&limit, fit->limit_bytes);
 	fit_host_text(&text, found);
-	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s; %s",
+	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s%s%s; %s",
 	        need.data ? need.data : "", over.data ? over.data : "",
 	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget, "
 	        : c->machine                       ? "the machine has for it, "
 	                                           : "this process may take here, ",
-	        limit.data ? limit.data : "", text.data ? text.data : "");
+	        limit.data ? limit.data : "", fit->limit_why ? ", which is " : "",
+	        fit->limit_why ? fit->limit_why : "", text.data ? text.data : "");
 	str_free(&need);
 	str_free(&over);
 	str_free(&limit);

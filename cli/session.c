@@ -3,6 +3,7 @@
 #include "cli/devices.h"
 #include "cli/fit.h"
 #include "cli/positions.h"
+#include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/ranks_load.h"
 #include "cli/setup.h"
@@ -206,6 +207,24 @@ int session_open_rows(struct session *s)
 
 /* ---- device and engine ---- */
 
+/* Without what threads map, libraries end the program or hang in the first product. */
+static int addresses_check(struct topology *t, int threads)
+{
+	struct str limit = {0};
+
+	topology_find_usable(t, threads, 1);
+	if (t->address_bytes < 0 || t->usable_bytes > 0)
+		return 0;
+	progress_bytes(&limit, t->address_bytes);
+	err_set(ERR_FIT,
+	        "the limit on addresses (ulimit -v) is %s, and leaves nothing beside the 192 MiB that each "
+	        "of "
+	        "%d threads maps: raise it%s",
+	        limit.data ? limit.data : "", threads, threads > 1 ? ", or set threads=1" : "");
+	str_free(&limit);
+	return ERR_FIT;
+}
+
 /* Threads over the cores that this rank has; a plan's ranks of one host share them. A launcher's
  * OMP_NUM_THREADS is not for this program. */
 static int pool_start(struct session *s)
@@ -221,7 +240,7 @@ static int pool_start(struct session *s)
 	if (c->verb == VERB_TRAIN && t.omp_num_threads[0] && atoi(t.omp_num_threads) != threads)
 		log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t.omp_num_threads, threads,
 		        c->threads > 0 ? "the key threads" : t.thread_reason);
-	return 0;
+	return addresses_check(&t, threads);
 }
 
 int session_open_device(struct session *s, const char *name)

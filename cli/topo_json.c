@@ -97,7 +97,11 @@ void topo_add_json(json_t *object, const struct topo *t)
 	json_object_set_new(object, "cgroup_memory_bytes", limit_json(m->cgroup.memory_bytes));
 	json_object_set_new(
 	        object, "memlock_bytes", m->memlock_bytes < 0 ? json_null() : json_integer(m->memlock_bytes));
+	json_object_set_new(
+	        object, "address_bytes", m->address_bytes < 0 ? json_null() : json_integer(m->address_bytes));
+	json_object_set_new(object, "address_used_bytes", json_integer(m->address_used_bytes));
 	json_object_set_new(object, "usable_bytes", json_integer(m->usable_bytes));
+	json_object_set_new(object, "usable_why", json_string(m->usable_why));
 	json_object_set_new(object, "threads", json_integer(m->thread_count));
 	json_object_set_new(object, "threads_reason", json_string(m->thread_reason));
 	json_object_set_new(object, "omp_num_threads",

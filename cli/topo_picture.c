@@ -166,6 +166,9 @@ static void tell_limits(struct str *out, const struct topology *t)
 	if (t->cgroup.memory_bytes)
 		str_printf(out, "%-22s %s, of it %s in use\n", "cgroup memory limit",
 		        bytes_text(t->cgroup.memory_bytes), bytes_text(t->cgroup.memory_used_bytes));
+	if (t->address_bytes >= 0)
+		str_printf(out, "%-22s %s at most (ulimit -v), of it %s in use\n", "addresses",
+		        bytes_text(t->address_bytes), bytes_text(t->address_used_bytes));
 	str_printf(out, "%-22s %s of %s\n", "RAM available", bytes_text(t->ram_available_bytes),
 	        bytes_text(t->ram_bytes));
 	if (t->memlock_bytes < 0)
@@ -227,8 +230,7 @@ static void tell_choices(struct str *out, const struct topo *t)
 	str_printf(out, "%-22s %s\n", "memory by node", placement_why(t));
 	tell_huge_pages(out, t);
 	str_printf(out, "%-22s %s: the widest that processor and build have\n", "instruction set", t->isa);
-	str_printf(out, "%-22s %s: what is available, within the limits\n", "host memory to use",
-	        bytes_text(m->usable_bytes));
+	str_printf(out, "%-22s %s: %s\n", "host memory to use", bytes_text(m->usable_bytes), m->usable_why);
 }
 
 static void tell_matrix(struct str *out, const struct bandwidth *b)

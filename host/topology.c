@@ -8,10 +8,12 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Objects of one type of which a part lies in `set`. */
 static int count_in(hwloc_topology_t h, hwloc_obj_type_t type, hwloc_const_bitmap_t set)
@@ -260,13 +262,54 @@ static void read_ram(struct topology *t)
 	}
 	if (f)
 		fclose(f);
-	t->usable_bytes = t->ram_available_bytes;
-	if (t->cgroup.memory_bytes) {
-		int64_t rest = t->cgroup.memory_bytes - t->cgroup.memory_used_bytes;
+}
 
-		if (rest < t->usable_bytes)
-			t->usable_bytes = rest > 0 ? rest : 0;
-	}
+/* Use is that of the first call: what threads map later is counted by their number. */
+static void read_addresses(struct topology *t)
+{
+	static _Atomic int64_t first_used_bytes;
+	FILE *f = fopen("/proc/self/statm", "re");
+	struct rlimit limit;
+	long long pages = 0;
+	int64_t first = 0;
+
+	t->address_bytes = -1;
+	if (!getrlimit(RLIMIT_AS, &limit) && limit.rlim_cur < INT64_MAX)
+		t->address_bytes = (int64_t)limit.rlim_cur;
+	if (f && fscanf(f, "%lld", &pages) != 1)
+		pages = 0;
+	if (f)
+		fclose(f);
+	t->address_used_bytes = pages * sysconf(_SC_PAGESIZE);
+	if (!atomic_compare_exchange_strong(&first_used_bytes, &first, t->address_used_bytes))
+		t->address_used_bytes = first;
+}
+
+/* What a thread maps before it computes: OpenBLAS's buffer of 128 MiB, malloc's arena of 64. Where that fails
+ * OpenBLAS tries for ever, and oneDNN ends the program. */
+static const int64_t thread_address_bytes = 192 << 20;
+
+static void usable_lower(struct topology *t, int64_t bytes, const char *why)
+{
+	if (bytes >= t->usable_bytes)
+		return;
+	t->usable_bytes = bytes > 0 ? bytes : 0;
+	t->usable_why = why;
+}
+
+void topology_find_usable(struct topology *t, int threads, int ranks)
+{
+	t->usable_bytes = t->ram_available_bytes;
+	t->usable_why = "what is available";
+	if (t->cgroup.memory_bytes)
+		usable_lower(t, t->cgroup.memory_bytes - t->cgroup.memory_used_bytes,
+		        "what the control group's limit leaves");
+	if (t->address_bytes >= 0)
+		usable_lower(t,
+		        ranks * (t->address_bytes - t->address_used_bytes -
+		                        (threads + 1) * thread_address_bytes),
+		        "what the limit on addresses (ulimit -v) leaves beside 192 MiB that each thread "
+		        "maps");
 }
 
 /* mlock(2): CAP_IPC_LOCK ignores the limit. */
@@ -350,11 +393,13 @@ int topology_read(struct topology *t)
 		return rc;
 	cgroup_limits_read(&t->cgroup, "");
 	read_ram(t);
+	read_addresses(t);
 	read_memlock(t);
 	read_huge_pages(t);
 	if (omp)
 		snprintf(t->omp_num_threads, sizeof(t->omp_num_threads), "%s", omp);
 	choose_threads(t);
+	topology_find_usable(t, t->thread_count, 1);
 	return 0;
 }
 

@@ -82,10 +82,13 @@ struct topology {
 	int core_count;
 	struct cgroup_limits cgroup;
 	int64_t ram_bytes, ram_available_bytes; /* of the machine; available as the kernel estimates it */
-	int64_t usable_bytes;    /* what this process may still take: available RAM, and the cgroup's rest */
-	int64_t memlock_bytes;   /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
-	char huge_pages[16];     /* transparent ones: "always", "madvise", "never"; "" where unknown */
-	char omp_num_threads[8]; /* the variable, cut; "" where it is not set */
+	int64_t address_bytes;                  /* RLIMIT_AS, of each rank; -1: no limit */
+	int64_t address_used_bytes; /* when this was first read: threads have mapped little of theirs then */
+	int64_t usable_bytes;       /* what ranks of this host may still take: topology_find_usable */
+	const char *usable_why;     /* as one clause; static */
+	int64_t memlock_bytes;      /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
+	char huge_pages[16];        /* transparent ones: "always", "madvise", "never"; "" where unknown */
+	char omp_num_threads[8];    /* the variable, cut; "" where it is not set */
 	int thread_count;
 	char thread_reason[192]; /* why so many, as one clause */
 };
@@ -93,6 +96,11 @@ struct topology {
 /* 0; ERR_NOMEM or ERR_INTERNAL when hwloc cannot read the machine; ERR_INPUT when FERRY_TOPOLOGY is none. Any
  * thread; takes some milliseconds. */
 int topology_read(struct topology *t);
+
+/* Sets usable_bytes for `ranks` processes of so many threads each: available RAM, the cgroup's rest, and what
+ * the limit on addresses leaves beside what threads map of their own. topology_read does so for one rank of
+ * thread_count. */
+void topology_find_usable(struct topology *t, int threads, int ranks);
 
 /* Who the ranks of this host are: by the world (world.h) where it has been joined, else from the environment
  * that launchers leave (Open MPI, Intel MPI and MPICH, MVAPICH2, PALS, Slurm, torchrun). */

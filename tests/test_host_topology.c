@@ -5,6 +5,7 @@
 #include "host/topology.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void write_text(const char *root, const char *path, const char *text)
@@ -161,6 +162,35 @@ static void test_affinity(void **state)
 	assert_int_equal(t.allowed.processor_count, CPU_COUNT(&all));
 }
 
+/* A limit on addresses counts as one on memory, less what threads map of their own, for each rank. */
+static void test_addresses(void **state)
+{
+	const int64_t left = 64 << 20, thread = 192 << 20;
+	struct rlimit before, limit;
+	struct topology t;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	check_ok(topology_read(&t));
+	if (before.rlim_cur != RLIM_INFINITY)
+		skip();
+	assert_int_equal(t.address_bytes, -1);
+	assert_non_null(strstr(t.usable_why, t.cgroup.memory_bytes ? "" : "available"));
+	limit = before;
+	limit.rlim_cur = (rlim_t)(t.address_used_bytes + 3 * thread + left);
+	assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+	check_ok(topology_read(&t));
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_int_equal(t.address_bytes, limit.rlim_cur);
+	topology_find_usable(&t, 2, 1);
+	assert_int_equal(t.usable_bytes, left);
+	assert_non_null(strstr(t.usable_why, "ulimit -v"));
+	topology_find_usable(&t, 2, 3);
+	assert_int_equal(t.usable_bytes, 3 * left);
+	topology_find_usable(&t, 3, 1);
+	assert_int_equal(t.usable_bytes, 0);
+}
+
 /* A pool over this machine: as many threads as are asked for, else those of this rank among others. */
 static void test_pool_here(void **state)
 {
@@ -191,6 +221,7 @@ int main(void)
 	        cmocka_unit_test(test_damaged),
 	        cmocka_unit_test(test_this_machine),
 	        cmocka_unit_test(test_affinity),
+	        cmocka_unit_test(test_addresses),
 	        cmocka_unit_test(test_pool_here),
 	};
 

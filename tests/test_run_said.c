@@ -113,11 +113,77 @@ static void test_device_of_a_plan(void **state)
 	}
 }
 
+/* ---- a limit on addresses ---- */
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { HAS_SHADOW = 1 }; /* memory of a sanitizer's own, larger than any limit */
+#else
+enum { HAS_SHADOW = 0 };
+#endif
+
+static int run_within(int64_t mib, const char *arguments)
+{
+	const char *binary = getenv("FERRY_BINARY");
+	char command[3000];
+	int status;
+
+	snprintf(command, sizeof(command), "ulimit -c 0; ulimit -v %lld; %s %s >/dev/null 2>%s/stderr",
+	        (long long)mib * 1024, binary ? binary : "build/ferry", arguments, work_dir);
+	status = system(command);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Too little is said, by the limit's name: before anything is allocated where a plan can tell. */
+static void test_address_limit(void **state)
+{
+	static const struct {
+		int more_mib, code;
+		const char *arguments, *words;
+	} rows[] = {
+	        {24, 1, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/limited threads=64",
+	                "(ulimit -v)"},
+	        {320, 5, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/limited threads=2",
+	                "(ulimit -v)|threads=1"},
+	        {800, 5,
+	                "train model=%s/large.json data=%s/rows.jsonl output_dir=%s/limited threads=2 "
+	                "init_weights=random",
+	                "(ulimit -v)|of host memory"},
+	        {800, 0, "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/a max_steps=1 threads=2", ""},
+	        {800, 0,
+	                "train model=%s/tiny data=%s/rows.jsonl output_dir=%s/b max_steps=1 threads=2 "
+	                "compute_dtype=fp32",
+	                ""},
+	};
+	json_t *topo;
+	int64_t used_mib;
+
+	(void)state;
+	if (HAS_SHADOW)
+		skip();
+	write_file("large.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":4096,\"hidden_size\":1024,\"intermediate_size\":"
+	        "4096,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"max_position_embeddings\":128}");
+	assert_ferry_json(&topo, "topo --json");
+	assert_true(json_is_null(json_object_get(topo, "address_bytes")));
+	used_mib = json_integer_value(json_object_get(topo, "address_used_bytes")) >> 20;
+	json_decref(topo);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char arguments[2000];
+
+		snprintf(arguments, sizeof(arguments), rows[i].arguments, work_dir, work_dir, work_dir);
+		if (run_within(used_mib + rows[i].more_mib, arguments) != rows[i].code)
+			fail_msg("%s: %s", arguments, ferry_said());
+		assert_said(rows[i].words, arguments);
+	}
+	assert_false(run_has("limited"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_positions),
 	        cmocka_unit_test(test_device_of_a_plan),
+	        cmocka_unit_test(test_address_limit),
 	};
 	int failed;
 
