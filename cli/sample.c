@@ -140,13 +140,8 @@ static int id_ends_text(const struct session *s, int32_t id)
 {
 	const struct model_config *m = &s->model->config;
 
-	if (s->tokenizer) {
-		const struct tokenizer_roles *roles = tokenizer_roles(s->tokenizer);
-
-		for (int i = 0; i < roles->stop_count; i++)
-			if (roles->stop[i] == id)
-				return 1;
-	}
+	if (s->tokenizer && tokenizer_roles(s->tokenizer)->eos == id)
+		return 1;
 	for (int i = 0; i < m->eos_count; i++)
 		if (m->eos_ids[i] == id)
 			return 1;

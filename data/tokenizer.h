@@ -53,8 +53,6 @@ int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content);
 /* Ids with a role, -1 where the model's files name none. */
 struct tokenizer_roles {
 	int32_t bos, eos, pad;
-	int32_t stop[16]; /* ids that end an answer: eos, and those of generation_config.json */
-	int stop_count;
 };
 const struct tokenizer_roles *tokenizer_roles(const struct tokenizer *t);
 

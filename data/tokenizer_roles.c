@@ -29,17 +29,6 @@ static int read_name(
 	return 0;
 }
 
-static void add_stop(struct tokenizer_roles *roles, int32_t id)
-{
-	enum { STOP_MAX = sizeof(roles->stop) / sizeof(roles->stop[0]) };
-
-	for (int i = 0; i < roles->stop_count; i++)
-		if (roles->stop[i] == id)
-			return;
-	if (id >= 0 && roles->stop_count < STOP_MAX)
-		roles->stop[roles->stop_count++] = id;
-}
-
 /* A token by id: a number, or a list of which the first is taken, under `key`. */
 static int read_id(const json_t *config, const char *key, const char *where, int32_t *id)
 {
@@ -54,18 +43,6 @@ static int read_id(const json_t *config, const char *key, const char *where, int
 	if (json_integer_value(value) >= 0) /* -1 is some files' word for none */
 		*id = (int32_t)json_integer_value(value);
 	return 0;
-}
-
-static void read_stops(struct tokenizer_roles *roles, const json_t *config)
-{
-	const json_t *value = json_object_get(config, "eos_token_id"), *element;
-	size_t i;
-
-	if (json_is_integer(value) && json_integer_value(value) < INT32_MAX)
-		add_stop(roles, (int32_t)json_integer_value(value));
-	json_array_foreach(
-	        value, i, element) if (json_is_integer(element) && json_integer_value(element) < INT32_MAX)
-	        add_stop(roles, (int32_t)json_integer_value(element));
 }
 
 /* What one file says about roles that are still open. */
@@ -84,8 +61,6 @@ static int read_file(struct tokenizer *t, const json_t *config, const char *wher
 		rc = read_id(config, "bos_token_id", where, &roles->bos);
 	if (rc == 0)
 		rc = read_id(config, "pad_token_id", where, &roles->pad);
-	add_stop(roles, roles->eos);
-	read_stops(roles, config);
 	return rc;
 }
 

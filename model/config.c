@@ -314,16 +314,11 @@ static void check_general(struct config_reader *r)
 	}
 }
 
-static void read_ids(struct config_reader *r, struct model_config *c)
+void config_read_eos(struct config_reader *r, struct model_config *c)
 {
 	const json_t *eos = json_object_get(r->object, "eos_token_id");
 	size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
 
-	if (config_is_null(r, "bos_token_id"))
-		c->bos_id = -1;
-	config_read_int(r, "bos_token_id", &c->bos_id, INT32_MIN, INT32_MAX);
-	if (c->bos_id >= c->V || c->bos_id < 0)
-		c->bos_id = -1;
 	if (eos)
 		c->eos_count = 0;
 	for (size_t i = 0; i < count && eos && !json_is_null(eos) && !r->err; i++) {
@@ -339,6 +334,16 @@ static void read_ids(struct config_reader *r, struct model_config *c)
 	}
 	if (c->eos_count == 1 && c->eos_ids[0] >= c->V) /* a default, in a smaller vocabulary */
 		c->eos_count = 0;
+}
+
+static void read_ids(struct config_reader *r, struct model_config *c)
+{
+	if (config_is_null(r, "bos_token_id"))
+		c->bos_id = -1;
+	config_read_int(r, "bos_token_id", &c->bos_id, INT32_MIN, INT32_MAX);
+	if (c->bos_id >= c->V || c->bos_id < 0)
+		c->bos_id = -1;
+	config_read_eos(r, c);
 }
 
 static void check_heads(struct config_reader *r, const struct model_config *c)

@@ -300,15 +300,40 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	return err;
 }
 
+static int read_generation_config(struct model *model, const char *dir)
+{
+	json_t *config = NULL;
+	char *file = file_join(dir, "generation_config.json");
+	struct config_reader r = {.where = file};
+
+	if (!file)
+		return ERR_NOMEM;
+	if (file_kind_of(file) != FILE_NONE)
+		r.err = json_read_file(&config, file, CONFIG_MAX_BYTES);
+	r.object = config;
+	if (!r.err && config_has(&r, "eos_token_id"))
+		config_read_eos(&r, &model->config);
+	json_decref(config);
+	mem_free(file);
+	return r.err;
+}
+
 int model_open_path(struct model **model, const char *path)
 {
 	json_t *config = NULL;
-	char *file = file_kind_of(path) == FILE_DIR ? file_join(path, "config.json") : mem_strdup(path);
+	int is_dir = file_kind_of(path) == FILE_DIR;
+	char *file = is_dir ? file_join(path, "config.json") : mem_strdup(path);
 	int err = file ? json_read_file(&config, file, CONFIG_MAX_BYTES) : ERR_NOMEM;
 
 	*model = NULL;
 	if (!err)
 		err = model_open(model, config, file);
+	if (!err && is_dir)
+		err = read_generation_config(*model, path);
+	if (err) {
+		model_close(*model);
+		*model = NULL;
+	}
 	json_decref(config);
 	mem_free(file);
 	return err;

@@ -63,7 +63,7 @@ struct model_config {
 	int64_t pad_id;               /* embedding row whose input-side gradient stays zero; -1 none */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
-	int64_t eos_ids[8];
+	int64_t eos_ids[16];               /* what ends a text */
 	int eos_count;
 	int64_t bos_id; /* -1 none */
 };
@@ -144,7 +144,8 @@ struct model {
  * key; ERR_UNSUPPORTED: a model_type or a setting that is understood and not done, by name. */
 int model_open(struct model **model, const json_t *config, const char *where);
 
-/* From DIR/config.json, or the file itself. */
+/* From DIR/config.json, or the file itself. What ends a text is what DIR/generation_config.json says, where
+ * it names any id, as in transformers. */
 int model_open_path(struct model **model, const char *path);
 void model_close(struct model *model);
 

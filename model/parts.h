@@ -44,6 +44,9 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 /* pad_token_id where the family gives it to its embedding as padding_idx: negative counts from the end. */
 void config_read_pad(struct config_reader *r, struct model_config *c);
 
+/* eos_token_id, an integer or a list; ids outside of the vocabulary are left out. */
+void config_read_eos(struct config_reader *r, struct model_config *c);
+
 /* ---- settings that several families have; each reads its keys over the defaults already in *c ---- */
 
 /* vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,

@@ -311,6 +311,46 @@ static void test_generate(void **state)
 	json_decref(sampled);
 }
 
+/* generation_config.json says what ends a text, before config.json. */
+static void test_generate_ends(void **state)
+{
+	static const char command[] = "$F generate model=g prompt_ids=1,2,3 max_new_tokens=6 --json";
+	static const struct {
+		const char *generation_config;
+		int by_generation_config;
+	} cases[] = {{"{\"eos_token_id\": [39, %d], \"do_sample\": true}", 1},
+	        {"{\"eos_token_id\": 64, \"_\": %d}", -1}, /* ends nothing */
+	        {"{\"eos_token_id\": null, \"_\": %d}", 0}, {"{\"_\": %d}", 0}};
+	json_t *whole, *ids;
+	char *config;
+
+	(void)state;
+	run_ok("cp -r a/model g && rm -f g/generation_config.json");
+	whole = run_json(command);
+	ids = json_object_get(whole, "ids");
+	assert_int_equal(json_array_size(ids), 6);
+	assert_false(json_equal(json_array_get(ids, 0), json_array_get(ids, 1)));
+	config = mem_printf("sed -i 's/\"eos_token_id\": null/\"eos_token_id\": %d/' g/config.json",
+	        (int)json_integer_value(json_array_get(ids, 0)));
+	run_ok(config);
+	mem_free(config);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *text = mem_printf(
+		        cases[i].generation_config, (int)json_integer_value(json_array_get(ids, 1)));
+		size_t want =
+		        cases[i].by_generation_config < 0 ? 6 : (size_t)cases[i].by_generation_config + 1;
+		json_t *got;
+
+		put("g/generation_config.json", text);
+		got = run_json(command);
+		assert_int_equal(json_array_size(json_object_get(got, "ids")), want);
+		assert_string_equal(text_of(got, "finish"), want < 6 ? "stop" : "length");
+		json_decref(got);
+		mem_free(text);
+	}
+	json_decref(whole);
+}
+
 static void test_eval(void **state)
 {
 	json_t *eval =
@@ -375,6 +415,7 @@ int main(void)
 	        cmocka_unit_test(test_dry_run),
 	        cmocka_unit_test(test_json),
 	        cmocka_unit_test(test_generate),
+	        cmocka_unit_test(test_generate_ends),
 	        cmocka_unit_test(test_eval),
 	        cmocka_unit_test(test_exit_codes),
 	};

@@ -103,7 +103,7 @@ static const struct {
         {"{" LLAMA ",\"pad_token_id\":-41}", ERR_INPUT, "pad_token_id is -41"},
         {"{" LLAMA ",\"eos_token_id\":\"x\"}", ERR_INPUT, "eos_token_id"},
         {"{" LLAMA ",\"eos_token_id\":[1,null]}", ERR_INPUT, "eos_token_id"},
-        {"{" LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", ERR_UNSUPPORTED, "eos_token_id"},
+        {"{" LLAMA ",\"eos_token_id\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", ERR_UNSUPPORTED, "eos_token_id"},
         /* windows */
         {"{\"model_type\":\"mistral\",\"sliding_window\":0}", ERR_INPUT, "sliding_window is 0"},
         {"{\"model_type\":\"mistral\",\"sliding_window\":-3}", ERR_INPUT, "sliding_window is -3"},

@@ -391,7 +391,6 @@ static void test_roles(void **state)
 	(void)state;
 	assert_int_equal(open_edited(&t, "", ""), 0);
 	assert_int_equal(tokenizer_roles(t)->eos, -1);
-	assert_int_equal(tokenizer_roles(t)->stop_count, 0);
 	tokenizer_close(t);
 	for (int i = 0; i < 3; i++)
 		write_file(files[i].name, files[i].text, strlen(files[i].text));
@@ -400,10 +399,6 @@ static void test_roles(void **state)
 	assert_int_equal(roles->eos, 4);
 	assert_int_equal(roles->bos, 2);
 	assert_int_equal(roles->pad, -1);
-	assert_int_equal(roles->stop_count, 3);
-	assert_int_equal(roles->stop[0], 4);
-	assert_int_equal(roles->stop[1], 3);
-	assert_int_equal(roles->stop[2], 1);
 	tokenizer_close(t);
 	write_file(files[0].name, "{\"eos_token\":\"<nowhere>\"}", 25);
 	t = NULL;
