@@ -224,24 +224,37 @@ static int read_ints(struct token_list *list, const json_t *array, const char *w
 	return 0;
 }
 
-/* Keys that other programs write beside input_ids: only masks that say nothing are accepted. */
-static int check_other_keys(const json_t *record, const char *where)
+/* Keys that other programs write beside input_ids: only masks that say nothing are accepted, and masks of
+ * targets where labels say what is one. */
+static int check_mask(const json_t *record, const char *where, const char *key, const char *advice)
 {
-	const json_t *mask = json_object_get(record, "attention_mask"), *value;
-	size_t i;
+	const json_t *mask = json_object_get(record, key), *value;
+	size_t i, count = json_array_size(json_object_get(record, "input_ids"));
 
-	if (json_object_get(record, "position_ids"))
-		return err_set(ERR_UNSUPPORTED,
-		        "%s: position_ids are not supported; give each document a row of its own and set "
-		        "packing",
-		        where);
-	if (json_is_array(mask) &&
-	        json_array_size(mask) != json_array_size(json_object_get(record, "input_ids")))
-		return err_set(ERR_INPUT, "%s: attention_mask has %zu entries for %zu input_ids", where,
-		        json_array_size(mask), json_array_size(json_object_get(record, "input_ids")));
+	if (json_is_array(mask) && json_array_size(mask) != count)
+		return err_set(ERR_INPUT, "%s: %s has %zu entries for %zu input_ids", where, key,
+		        json_array_size(mask), count);
 	json_array_foreach(mask, i, value) if (json_integer_value(value) != 1) return err_set(
-	        ERR_UNSUPPORTED, "%s: attention_mask[%zu] is not 1; leave padding out of the rows", where, i);
+	        ERR_UNSUPPORTED, "%s: %s[%zu] is not 1; %s", where, key, i, advice);
 	return 0;
+}
+
+static int check_other_keys(const json_t *record, const char *where, int has_labels)
+{
+	static const char *const target_masks[] = {"completion_mask", "assistant_masks", "loss_mask"};
+	static const char *const joins[] = {"position_ids", "seq_lengths"};
+	int rc = check_mask(record, where, "attention_mask", "leave padding out of the rows");
+
+	for (size_t i = 0; i < sizeof(joins) / sizeof(*joins); i++)
+		if (json_object_get(record, joins[i]))
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: %s are not supported; give each document a row of its own and set "
+			        "packing",
+			        where, joins[i]);
+	for (size_t i = 0; i < sizeof(target_masks) / sizeof(*target_masks) && !has_labels && !rc; i++)
+		rc = check_mask(record, where, target_masks[i],
+		        "give the row labels, -100 where nothing is to be learned");
+	return rc;
 }
 
 int dataset_read_tokens(struct dataset_builder *b, const json_t *record)
@@ -254,7 +267,7 @@ int dataset_read_tokens(struct dataset_builder *b, const json_t *record)
 	if (rc > 0)
 		rc = json_get_array(record, b->where, "labels", &labels);
 	if (rc >= 0)
-		rc = check_other_keys(record, b->where);
+		rc = check_other_keys(record, b->where, labels != NULL);
 	if (rc >= 0)
 		rc = read_ints(b->prompt, ids, b->where, "input_ids");
 	if (rc >= 0 && labels)

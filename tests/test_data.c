@@ -239,9 +239,12 @@ static void test_packing_refuses(void **state)
 
 static void test_tokens_rows(void **state)
 {
-	struct dataset *d = open_text("{\"input_ids\":[1,2,3],\"labels\":[-100,2,-100]}\n\n"
-	                              "{\"input_ids\":[4,5]}\n{\"input_ids\":[6,7,8],\"labels\":[6,9,8]}",
-	        (struct dataset_options){.vocab_count = 10});
+	/* masks that say nothing, or beside labels nothing new */
+	struct dataset *d =
+	        open_text("{\"input_ids\":[1,2,3],\"labels\":[-100,2,-100],\"loss_mask\":[0,1,0]}\n\n"
+	                  "{\"input_ids\":[4,5],\"attention_mask\":[1,1],\"loss_mask\":[1,1]}\n{\"input_"
+	                  "ids\":[6,7,8],\"labels\":[6,9,8]}",
+	                (struct dataset_options){.vocab_count = 10});
 	static const int32_t want[3][3] = {{-100, 2, -100}, {4, 5}, {6, 9, 8}};
 
 	(void)state;
@@ -333,6 +336,10 @@ static void test_tokens_refused(void **state)
 	        {"[\"abc", "ends inside", ERR_INPUT},
 	        {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "attention_mask[1]", ERR_UNSUPPORTED},
 	        {"{\"input_ids\":[1,2],\"position_ids\":[0,1]}", "position_ids", ERR_UNSUPPORTED},
+	        {"{\"input_ids\":[1,2],\"seq_lengths\":[1,1]}", "seq_lengths", ERR_UNSUPPORTED},
+	        {"{\"input_ids\":[1,2],\"completion_mask\":[0,1]}", "completion_mask[0]", ERR_UNSUPPORTED},
+	        {"{\"input_ids\":[1,2],\"assistant_masks\":[1,0]}", "assistant_masks[1]", ERR_UNSUPPORTED},
+	        {"{\"input_ids\":[1,2],\"loss_mask\":[1]}", "1 entries for 2", ERR_INPUT},
 	        {"{\"messages\":[]}", "chats", ERR_UNSUPPORTED},
 	        {"{\"conversations\":[]}", "chats", ERR_UNSUPPORTED},
 	};
