@@ -23,6 +23,7 @@ static const struct rate {
 } rates[] = {
         {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s"},
         {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s"},
+        {offsetof(struct device_speed, attention_flops), "attention_gflops", "attention", "GFLOP/s"},
         {offsetof(struct device_speed, memory_bytes), "memory_gbps", "device memory", "GB/s"},
         {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s"},
         {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s"},

@@ -38,7 +38,8 @@ const char *queue_name(enum queue_kind queue);
 /* What the meta device takes for granted about a machine; figures are per second, at full use. */
 struct device_speed {
 	double matmul_flops_bf16, matmul_flops_f32;
-	double memory_bytes; /* device memory, read + write */
+	double attention_flops; /* 0: as of other products */
+	double memory_bytes;    /* device memory, read + write */
 	double h2d_bytes, d2h_bytes;
 	/* What the host's memory bus carries of this rank: copies each way and the optimizer of the CPU share
 	 * it, read and written. */

@@ -339,6 +339,7 @@ int op_access_list(const struct op *op, struct op_access *list);
  * strides. host_bytes is 0: it is for stream_call. */
 struct op_cost {
 	double flops_bf16, flops_f32, memory_bytes, host_bytes;
+	double attention_flops; /* those of flops_bf16 and flops_f32 that are attention's */
 };
 void op_cost_of(const struct op *op, struct op_cost *cost);
 

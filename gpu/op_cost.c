@@ -74,6 +74,8 @@ void op_cost_of(const struct op *op, struct op_cost *cost)
 		cost->flops_bf16 = flops;
 	else
 		cost->flops_f32 = flops;
+	if (op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD)
+		cost->attention_flops = flops;
 	for (int i = 0; i < operand_count; i++) {
 		double moved = dev_is_none(o[i].base) ? 0 : (double)o[i].dense_bytes;
 

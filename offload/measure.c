@@ -19,7 +19,8 @@ _Static_assert(ELEMENTS * 16 + ELEMENTS / ADAMW_BLOCK * 8 + 7 * SLAB_SKEW_BYTES 
         "the largest planes of a task fit a chunk");
 
 static const double PASS_S = 0.004;
-static const int64_t ARENA_BYTES_HOST = INT64_C(128) << 20, ARENA_BYTES = INT64_C(512) << 20;
+static const int64_t ARENA_BYTES_HOST = INT64_C(128) << 20, ARENA_BYTES = INT64_C(512) << 20,
+                     SAMPLE_BYTES_HOST = INT64_C(192) << 20, SAMPLE_BYTES = INT64_C(2) << 30;
 
 /* Bytes of every buffer: as bf16 and as fp32 a small number, whose squares are no subnormals. */
 enum { FILLING = 0x3c };
@@ -360,7 +361,14 @@ static int passes_measure(struct device_speed *speed, const struct engine_option
 
 int measure_speed(struct device_speed *speed, const struct engine_options *o, int64_t host_bytes)
 {
+	int64_t most_bytes = speed->host_computes ? SAMPLE_BYTES_HOST : SAMPLE_BYTES;
 	int rc = passes_measure(speed, o, host_bytes / 2);
 
-	return rc ? rc : measure_block(speed, o, host_bytes / 2);
+	if (o->device_budget_bytes > 0)
+		most_bytes = least(most_bytes, o->device_budget_bytes);
+	if (speed->host_computes && host_bytes)
+		most_bytes = least(most_bytes, host_bytes / 2);
+	if (!rc)
+		rc = measure_attention(speed, o, most_bytes);
+	return rc ? rc : measure_block(speed, o, most_bytes);
 }

@@ -34,9 +34,9 @@ static void assert_near(double value, double expected)
 	assert_true(value > 0.99 * expected && value < 1.01 * expected);
 }
 
-/* Blocks of several families, small ones and some that are cut to a part of themselves. */
+/* Blocks of several families, some that are cut to a part of themselves. */
 static const char *const configs[] = {
-        "{\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":256,\"intermediate_size\":704,"
+        "{\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":1024,\"intermediate_size\":2816,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":2}",
         "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":8192,\"intermediate_size\":28672,"
         "\"num_hidden_layers\":80,\"num_attention_heads\":64,\"num_key_value_heads\":8}",
@@ -46,12 +46,17 @@ static const char *const configs[] = {
         "\"num_hidden_layers\":3,\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128}",
 };
 
+static const char small[] =
+        "{\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":256,\"intermediate_size\":704,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":2}";
+
 /* A machine that is told to the clock is found by measuring on it: its products to a hundredth, its copies
  * and its memory. A GPU, and a host that computes. */
 static void test_finds_what_a_clock_was_told(void **state)
 {
 	static const struct device_speed machines[] = {{.matmul_flops_bf16 = 400e12,
 	                                                       .matmul_flops_f32 = 400e12,
+	                                                       .attention_flops = 150e12,
 	                                                       .memory_bytes = 2e12,
 	                                                       .h2d_bytes = 50e9,
 	                                                       .d2h_bytes = 40e9,
@@ -59,6 +64,7 @@ static void test_finds_what_a_clock_was_told(void **state)
 	                                                       .host_update_bytes = 200e9},
 	        {.matmul_flops_bf16 = 90e9,
 	                .matmul_flops_f32 = 90e9,
+	                .attention_flops = 30e9,
 	                .memory_bytes = 40e9,
 	                .h2d_bytes = 0.2e9,
 	                .d2h_bytes = 0.3e9,
@@ -85,6 +91,7 @@ static void test_finds_what_a_clock_was_told(void **state)
 		check_ok(measure_speed(&found, &o, 0));
 		assert_near(found.matmul_flops_bf16, told->matmul_flops_bf16);
 		assert_near(found.matmul_flops_f32, told->matmul_flops_f32);
+		assert_near(found.attention_flops, told->attention_flops);
 		assert_near(found.memory_bytes, told->memory_bytes);
 		assert_near(found.h2d_bytes, told->h2d_bytes);
 		assert_near(found.d2h_bytes, told->d2h_bytes);
@@ -103,7 +110,7 @@ static void test_on_the_host(void **state)
 {
 	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
 	const struct device_options d = {.threads = 2, .host_copy_gbps = 0.05};
-	struct model *model = model_from(configs[0]);
+	struct model *model = model_from(small);
 	struct device_stats stats;
 	struct device *device;
 	struct pool *pool;
@@ -139,7 +146,7 @@ static void test_on_the_host(void **state)
 /* A budget is kept to while measuring; in next to nothing nothing is measured. */
 static void test_keeps_to_the_memory_there_is(void **state)
 {
-	struct model *model = model_from(configs[0]);
+	struct model *model = model_from(small);
 	struct device_speed found = {.host_computes = 1};
 	const struct device_options d = {.threads = 2};
 	struct device_stats stats;

@@ -191,12 +191,15 @@ static struct need op_need(struct meta_device *d, const struct work *work)
 {
 	const struct device_speed *speed = &d->speed;
 	struct op_cost c;
-	double flops;
+	double products_s;
 
 	op_cost_of(&work->op, &c);
 	d->stats.flops += c.flops_bf16 + c.flops_f32;
-	flops = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
-	return (struct need){.seconds = fmax(flops, c.memory_bytes / speed->memory_bytes),
+	if (c.attention_flops > 0 && speed->attention_flops > 0)
+		products_s = c.attention_flops / speed->attention_flops;
+	else
+		products_s = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
+	return (struct need){.seconds = fmax(products_s, c.memory_bytes / speed->memory_bytes),
 	        .bus_bytes = speed->host_computes ? c.memory_bytes : 0,
 	        .cores = speed->host_computes};
 }
