@@ -293,6 +293,11 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 		if (err && file_kind_of(list[i].text) == FILE_NONE)
 			err_set(err, "%s: no such file; settings are written key=value or --key value",
 			        list[i].text);
+		else if (err && file_kind_of(list[i].text) == FILE_DIR)
+			err_set(err,
+			        "%s is a directory; a configuration file (.yaml) is wanted, a model is "
+			        "model=%s",
+			        list[i].text, list[i].text);
 	}
 	if (!err)
 		err = layer_begin(p, NULL);

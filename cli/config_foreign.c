@@ -284,7 +284,13 @@ struct item {
 
 static int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength)
 {
-	return config_set(s->c, s->layer, config_key_find(key), s->name, s->line, text, strength);
+	const struct config_key *own = config_key_find(key);
+
+	if (!config_key_known(own, s->c->verb) && !s->layer->file)
+		return err_set(ERR_INPUT,
+		        "%s means %s, which is no key of ferry %s; \"ferry %s --help\" lists the keys",
+		        s->name, key, verb_name(s->c->verb), verb_name(s->c->verb));
+	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
 
 static int item_pass(const struct item *s)

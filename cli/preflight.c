@@ -9,8 +9,10 @@
 #include "checkpoint/manifest.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum path_kind { WANT_DIR, WANT_FILE, WANT_EITHER };
 
@@ -20,8 +22,12 @@ static int looks_like_hub_id(const char *text)
 	static const char *const endings[] = {
 	        ".json", ".jsonl", ".txt", ".csv", ".parquet", ".yaml", ".safetensors", ".bin", ".gz"};
 	size_t len = strlen(text);
+	char owner[96];
 	int slashes = 0;
 
+	snprintf(owner, sizeof(owner), "%.*s", (int)strcspn(text, "/"), text);
+	if (strchr(text, '/') && file_kind_of(owner) == FILE_DIR) /* a name in there was meant */
+		return 0;
 	if (!isalnum((unsigned char)text[0]) || len > 96)
 		return 0;
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
@@ -99,7 +105,9 @@ static int check_model(const struct config *c)
 	if (!path)
 		return ERR_NOMEM;
 	if (file_kind_of(path) != FILE_REGULAR)
-		err = no_model(c);
+		err = access(path, F_OK) && errno == EACCES
+		              ? err_set(ERR_INPUT, "%s: %s", path, strerror(EACCES))
+		              : no_model(c);
 	mem_free(path);
 	return err;
 }
@@ -124,6 +132,9 @@ static int check_new_file(const struct config *c, const char *key, const char *p
 	else if (file_kind_of(path) != FILE_NONE && !c->resume_from_checkpoint)
 		err = err_set(ERR_INPUT, "%s=%s exists; remove it or name another file", config_where(c, key),
 		        path);
+	else if (access(file_kind_of(path) == FILE_NONE ? dir : path, W_OK))
+		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, key), path,
+		        strerror(errno));
 	mem_free(dir);
 	return err;
 }

@@ -102,6 +102,11 @@ int records_open(struct records **out, const char *path)
 	rc = skip_space(r, &first);
 	if (rc < 0)
 		goto out;
+	if (r->end >= 2 && (memcmp(r->data, "\xff\xfe", 2) == 0 || memcmp(r->data, "\xfe\xff", 2) == 0)) {
+		rc = err_set(ERR_INPUT,
+		        "%s: the file is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)", path);
+		goto out;
+	}
 	if (rc && first != '[' && first != '{') { /* csv, parquet, gz */
 		rc = err_set(ERR_INPUT,
 		        "%s:%" PRId64 ": a JSON object begins with '{', a list of them with '['; turn csv, "

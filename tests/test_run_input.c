@@ -116,6 +116,18 @@ static void test_missing_arguments(void **state)
 	refuse_train(2, "holds no config.json", "/tmp", tiny.data, "");
 }
 
+/* OWNER/NAME is no hub's where OWNER is a directory here. */
+static void test_missing_in_a_directory(void **state)
+{
+	int here = open(".", O_RDONLY | O_DIRECTORY);
+
+	(void)state;
+	assert_true(here >= 0 && !chdir(work_dir));
+	refuse_train(2, "model=tiny/nothere: no such file", "tiny/nothere", tiny.data, "");
+	assert_int_equal(fchdir(here), 0);
+	close(here);
+}
+
 /* ---- configuration files ---- */
 
 static void test_configurations(void **state)
@@ -181,6 +193,7 @@ static void test_data(void **state)
 	        {"[{\"input_ids\":[1,2]}", "ends inside the array"},
 	        {"{\"text\":\"\xff\"}", "d.jsonl:1:"},
 	        {"PAR1\x01\x02", "d.jsonl:1:|turn csv, parquet"},
+	        {"\xff\xfe{", "d.jsonl|UTF-16|UTF-8"},
 	};
 	char path[400], pipe[400];
 
@@ -373,6 +386,11 @@ static void test_permissions(void **state)
 	chmod(dir, 0);
 	snprintf(dir, sizeof(dir), "%s/broken", work_dir);
 	refuse_train(2, "model.safetensors|Permission denied", dir, tiny.data, "");
+	chmod(dir, 0);
+	refuse_train(2, "config.json: Permission denied", dir, tiny.data, "");
+	chmod(dir, 0700);
+	refuse_train(
+	        2, "dump_gradients=/proc/x cannot be written", tiny.dir, tiny.data, "dump_gradients=/proc/x");
 }
 
 /* ---- other verbs ---- */
@@ -400,6 +418,9 @@ static void test_other_verbs(void **state)
 	        {"verify %s", "tiny", 2},
 	        {"export checkpoint=%s output_dir=x", "tiny is no checkpoint of ferry", 2},
 	        {"bench nothere model=%s", "", 2},
+	        {"train %s data=x", "tiny is a directory|a model is model=", 2},
+	        {"init %s/config.json output_dir=x dtype=fp32", "dtype means compute_dtype|ferry init", 2},
+	        {"topo dtype=fp32 per_device_train_batch_size=%s", "dtype means compute_dtype", 2},
 	};
 	char arguments[1000];
 
@@ -459,6 +480,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_flags),
 	        cmocka_unit_test(test_missing_arguments),
+	        cmocka_unit_test(test_missing_in_a_directory),
 	        cmocka_unit_test(test_configurations),
 	        cmocka_unit_test(test_data),
 	        cmocka_unit_test(test_model_configs),
