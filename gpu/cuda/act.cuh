@@ -12,19 +12,6 @@
 /* act is known only when the kernel runs: for the kernels whose speed does not matter. */
 enum { ACT_ANY = -1 };
 
-/* 1 / x for x >= 1, within a unit in the last place; 0 from 2^126 on. */
-static __device__ __forceinline__ float act_reciprocal(float x)
-{
-#ifdef FERRY_SIMT
-	return simt_rcp_approx(x);
-#else
-	float y;
-
-	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-#endif
-}
-
 /* e^x to the precision that T asks for. */
 template <class T> static __device__ __forceinline__ float act_exp(float x);
 
@@ -41,7 +28,7 @@ template <> __device__ __forceinline__ float act_exp<bf16>(float x)
 /* Far below 0 the exponential is infinite and the result 0. */
 template <class T> static __device__ __forceinline__ float act_sigmoid(float x)
 {
-	return act_reciprocal(1.0f + act_exp<T>(-x));
+	return reciprocal_fast(1.0f + act_exp<T>(-x));
 }
 
 /* The normal distribution function at -a, 0 <= a <= 14.5, and exp(-a^2 / 2). */
@@ -52,7 +39,7 @@ template <class T> static __device__ __forceinline__ float act_normal_tail(float
 template <> __device__ __forceinline__ float act_normal_tail<float>(float a, float *bell)
 {
 	float z = a * 0.707106781f;
-	float t = (z - 2.0f) * act_reciprocal(z + 2.0f);
+	float t = (z - 2.0f) * reciprocal_fast(z + 2.0f);
 	float q = -0.0004042093933094293f;
 	float square = a * a, rest = fmaf(a, a, -square), e;
 
@@ -67,14 +54,14 @@ template <> __device__ __forceinline__ float act_normal_tail<float>(float a, flo
 	q = fmaf(q, t, 1.2769783735275269f);
 	e = expf(-0.5f * square);
 	*bell = fmaf(-0.5f * rest, e, e);
-	return 0.5f * *bell * q * act_reciprocal(fmaf(2.0f, z, 1.0f));
+	return 0.5f * *bell * q * reciprocal_fast(fmaf(2.0f, z, 1.0f));
 }
 
 /* exp(-a^2 / 2) * t * q(t) with t = 1 / (1 + 0.36 a), q fitted to 1.3e-6 relative. The square of a bf16 is
  * exact. */
 template <> __device__ __forceinline__ float act_normal_tail<bf16>(float a, float *bell)
 {
-	float t = act_reciprocal(fmaf(0.36f, a, 1.0f));
+	float t = reciprocal_fast(fmaf(0.36f, a, 1.0f));
 	float q = 0.0467822328209877f;
 
 	q = fmaf(q, t, -0.17882609367370605f);

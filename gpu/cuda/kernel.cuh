@@ -81,6 +81,32 @@ static __device__ __forceinline__ float exp2_fast(float x)
 #endif
 }
 
+/* 1 / x, within a unit in the last place; 0 from 2^126 on. */
+static __device__ __forceinline__ float reciprocal_fast(float x)
+{
+#ifdef FERRY_SIMT
+	return simt_rcp_approx(x);
+#else
+	float y;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+#endif
+}
+
+/* 1 / sqrt(x), to 2^-22.9 of itself. */
+static __device__ __forceinline__ float rsqrt_fast(float x)
+{
+#ifdef FERRY_SIMT
+	return simt_rsqrt_approx(x);
+#else
+	float y;
+
+	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+#endif
+}
+
 /* N elements in one access where 16 bytes are aligned. */
 template <class T, int N> struct alignas(sizeof(T) * N) vec {
 	T at[N];

@@ -46,12 +46,18 @@ static inline double rsqrt(double x)
 	return simt_moved<double, uint64_t>(1 / sqrt(x), x, 1);
 }
 
-/* rcp.approx.ftz.f32, and ex2.approx.ftz.f32, which is 2^-22 of itself off: two to four units. */
-static inline float simt_rcp_approx(float x)
+static inline float simt_rcp_approx(float x) /* rcp.approx.ftz.f32 */
 {
 	return simt_flushed(simt_moved<float, uint32_t>(1 / simt_flushed(x), x, 1));
 }
 
+/* rsqrt.approx.ftz.f32, 2^-22.9 of itself off: a unit, or nearly two. */
+static inline float simt_rsqrt_approx(float x)
+{
+	return simt_moved<float, uint32_t>((float)(1 / sqrt((double)simt_flushed(x))), x, 1);
+}
+
+/* ex2.approx.ftz.f32, 2^-22 of itself off: two to four units. */
 static inline float simt_ex2_approx(float x)
 {
 	return simt_flushed(simt_moved<float, uint32_t>(exp2f(x), x, 2));

@@ -1,0 +1,13 @@
+#include "gpu/cuda/adamw_usual.cuh"
+
+#include "tests/simt/exact.h"
+
+float exact_root(float v, float root)
+{
+	return adamw_root(v, root);
+}
+
+float exact_quotient(float m, float d, float inverse)
+{
+	return adamw_quotient(m, d, inverse);
+}
