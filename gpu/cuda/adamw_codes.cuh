@@ -1,10 +1,11 @@
-/* The codes of 8-bit state (optim/adamw_state.h) by tables in shared memory: 3 instructions for a code's value
- * and 10 for the code of a value, where the definition takes 12 and 50. They are made of that header's tables
- * by the compiler, and give its bits.
+/* The codes of 8-bit state (optim/adamw_state.h) by tables in shared memory: 3 instructions for a code's
+ * value and 10 for the code of a value, where the definition takes 12 and 50. They are made of that header's
+ * tables by the compiler, and give its bits.
  *
  * The edges between decades are so far apart that no two are between a power of two and the next one. So the
  * sign and the exponent of x name an edge and what is below it, and one comparison chooses the line of
- * which p is the whole part. That what is above `one` is 1 is one more edge, behind which the line is flat. */
+ * which p is the whole part. That what is above `one` is 1 is one more edge, behind which the line is flat.
+ */
 #ifndef FERRY_GPU_CUDA_ADAMW_CODES_CUH
 #define FERRY_GPU_CUDA_ADAMW_CODES_CUH
 
@@ -30,7 +31,8 @@ struct code_slot {
 
 struct adamw_codes {
 	float m_value[256], v_value[256];
-	code_line line[3 * CODE_LINES + 1]; /* of m > 0, of m < 0, of v; one more for a multiple of 16 bytes */
+	code_line
+	        line[3 * CODE_LINES + 1]; /* of m > 0, of m < 0, of v; one more for a multiple of 16 bytes */
 	code_slot m_slot[CODE_BIASED + CODE_SLOTS], v_slot[CODE_SLOTS];
 };
 
@@ -113,7 +115,8 @@ static __device__ __forceinline__ int32_t code_part(
 	if (fabsf(x) > __uint_as_float(slot.at[0]))
 		at += sizeof(code_line);
 	line = *(const vec<float, 4> *)((const char *)codes.line + at);
-	return (int32_t)fminf(fmaf(x, line.at[0], line.at[1]), line.at[2]) * (int32_t)__float_as_uint(line.at[3]);
+	return (int32_t)fminf(fmaf(x, line.at[0], line.at[1]), line.at[2]) *
+	       (int32_t)__float_as_uint(line.at[3]);
 }
 
 /* The lower byte is the code. */
@@ -135,7 +138,8 @@ static __device__ __forceinline__ uint32_t byte_get(uint32_t word, int i)
 /* The lower bytes of four words. */
 static __device__ __forceinline__ uint32_t bytes_join(const uint32_t (&word)[4])
 {
-	return __byte_perm(__byte_perm(word[0], word[1], 0x0040), __byte_perm(word[2], word[3], 0x0040), 0x5410);
+	return __byte_perm(
+	        __byte_perm(word[0], word[1], 0x0040), __byte_perm(word[2], word[3], 0x0040), 0x5410);
 }
 
 #endif

@@ -10,12 +10,12 @@
  * Square root and quotient are the instructions that nvcc makes of sqrtf and / for most arguments, without
  * its tests for the others (two branches an element):
  *
- *   sqrt   With any 1 / sqrt(v) that is 2^-22.9 off at most, as PTX has it, the result is rounded right for all
- *          v, but for two significands of which the nearest float must come (all tried: tests/simt/test_cuda_exact.c).
- *          nvcc's own root needs that, too.
- *   m / d  With any 1 / d that is a unit in the last place off, the refined one is that to nearest, and
- *          then the quotient is (Markstein, "Computation of elementary functions on the IBM RISC System/6000
- *          processor", 1990), but for a power of two divided by a d of all ones. Again nvcc's own needs it.
+ *   sqrt   With any 1 / sqrt(v) that is 2^-22.9 off at most, as PTX has it, the result is rounded right for
+ * all v, but for two significands of which the nearest float must come (all tried:
+ * tests/simt/test_cuda_exact.c). nvcc's own root needs that, too. m / d  With any 1 / d that is a unit in the
+ * last place off, the refined one is that to nearest, and then the quotient is (Markstein, "Computation of
+ * elementary functions on the IBM RISC System/6000 processor", 1990), but for a power of two divided by a d
+ * of all ones. Again nvcc's own needs it.
  */
 #ifndef FERRY_GPU_CUDA_ADAMW_USUAL_CUH
 #define FERRY_GPU_CUDA_ADAMW_USUAL_CUH

@@ -20,27 +20,59 @@ template <class T, int N, int HELD> struct norm_grad_row {
 
 	template <enum norm_kind KIND>
 	__device__ __forceinline__ void load(
-	        const struct op_norm_grad &o, int64_t i, int first, int step, int64_t cols)
+	        const struct op_norm_grad &o, int64_t i, int first, int step, int cols)
 	{
 		norm_place place = norm_place_of(i, o.groups);
 
 		if (cols == 0)
 			return;
 		x_at = norm_at(place, o.x_stride, o.x_group_stride);
-		dy.load(dev_ptr<const T>(o.dy) + norm_at(place, o.y_stride, o.y_group_stride), first, step,
-		        cols);
-		x.load(dev_ptr<const T>(o.x) + x_at, first, step, cols);
+		dy.load(dev_ptr<const T>(o.dy) + norm_at(place, o.y_stride, o.y_group_stride) + first, step,
+		        cols - first);
+		x.load(dev_ptr<const T>(o.x) + x_at + first, step, cols - first);
 		rstd = dev_ptr<const float>(o.rstd)[i];
 		mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i];
 	}
 };
+
+/* Of a weight. Where that is not at a multiple of 16 bytes a loop loads it, so that others pass over a branch
+ * and not over N loads. As words: nvcc takes other structs apart. */
+template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_any(const T *from)
+{
+	vec<T, N> v;
+
+	if constexpr (N == 1) {
+		v.at[0] = *from;
+	} else {
+		vec<uint32_t, 4> words = {};
+
+		if ((uintptr_t)from % sizeof v == 0) {
+			words = *(const vec<uint32_t, 4> *)from;
+		} else {
+#pragma unroll 1
+			for (int i = 0; i < N; i += N / 4) {
+				vec<T, N / 4> word;
+
+#pragma unroll
+				for (int j = 0; j < N / 4; j++)
+					word.at[j] = from[i + j];
+				words.at[0] = words.at[1];
+				words.at[1] = words.at[2];
+				words.at[2] = words.at[3];
+				memcpy(&words.at[3], &word, 4);
+			}
+		}
+		memcpy(&v, &words, sizeof v);
+	}
+	return v;
+}
 
 /* The weights of a thread; where registers are short, from the cache at each use. */
 template <class T, int N, int HELD> struct norm_weight {
 	const T *from;
 	vec<T, N> held[HELD];
 
-	__device__ __forceinline__ norm_weight(dev_addr weight, int first, int step, int64_t cols)
+	__device__ __forceinline__ norm_weight(dev_addr weight, int first, int step, int cols)
 	    : from(dev_ptr<const T>(weight) + first)
 	{
 #pragma unroll
@@ -54,21 +86,59 @@ template <class T, int N, int HELD> struct norm_weight {
 	}
 };
 
-/* dx of an element, the sums divided by cols. */
-static __device__ __forceinline__ float norm_dx(
-        float dy, float x, float weight, float mean, float rstd, float mean_g, float mean_gx)
+/* Of a row: dx = rstd (d - mean(d) - h mean(d h)) with d = dy weight and h = (x - mean) rstd, as
+ * fma(d, rstd, fma(h, of_h, rest)). */
+struct norm_slope {
+	float rstd, of_h, rest;
+};
+
+/* From the threads' terms of the sums of d h and d. `parts` has two places for each warp. */
+template <enum norm_kind KIND>
+static __device__ __forceinline__ norm_slope norm_slope_of(
+        double (&sum)[2], float rstd, double inverse_cols, int lanes, double *parts)
 {
-	return rstd * (dy * weight - mean_g - (x - mean) * rstd * mean_gx);
+	if (KIND == NORM_LAYER)
+		team_sum_pair(sum, lanes, parts);
+	else
+		sum[0] = team_sum(sum[0], lanes, parts);
+	return {rstd, -rstd * (float)(sum[0] * inverse_cols),
+	        KIND == NORM_RMS ? 0.0f : -rstd * (float)(sum[1] * inverse_cols)};
 }
 
 template <enum norm_kind KIND, class T, int N, int HELD>
-static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &o,
-        const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight, int first, int step,
-        int64_t cols, double inverse_cols, int lanes, double *g_parts, double *gx_parts)
+static __device__ __forceinline__ float norm_h(const norm_grad_row<T, N, HELD> &row, int k, int j)
+{
+	return (KIND == NORM_RMS ? row.x.at(k, j) : row.x.at(k, j) - row.mean) * row.rstd;
+}
+
+template <class T, int N>
+static __device__ __forceinline__ void norm_grad_dx(T *at, const norm_slope &slope, const float (&d)[N],
+        const float (&h)[N], const span<T, N> &was, int accumulate)
+{
+	float value[N];
+	span<T, N> out;
+
+#pragma unroll
+	for (int j = 0; j < N; j++) {
+		value[j] = fmaf(d[j], slope.rstd, fmaf(h[j], slope.of_h, slope.rest));
+		if (accumulate)
+			value[j] += span_get(was, j);
+	}
+	span_put(out, value);
+	span_store(at, out);
+}
+
+/* dx of a row, and its terms of dweight and dbias. A vector's terms of the row's sums are added up in fp32,
+ * which is less than what dx is rounded by; more of them in double. */
+template <enum norm_kind KIND, class T, int N, int HELD>
+static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &o, float (&dweight)[HELD][N],
+        float (&dbias)[HELD][N], const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight,
+        int first, int step, int cols, double inverse_cols, int lanes, double *parts)
 {
 	T *dx = dev_ptr<T>(o.dx) + row.x_at;
-	double g = 0, gx = 0;
-	float mean_g, mean_gx;
+	double sum[2] = {};
+	float d[N], h[N];
+	norm_slope slope;
 	span<T, N> was;
 
 	/* what dx is added to arrives while the sums are formed, where a register is left for it */
@@ -78,67 +148,50 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 	for (int k = 0; k < HELD; k++)
 		if (first + k * step < cols) {
 			vec<T, N> w = weight.at(k, step);
+			float dh_sum = 0, d_sum = 0;
 
-#pragma unroll
-			for (int j = 0; j < N; j++) {
-				float d = row.dy.at(k, j) * to_float(w.at[j]);
-
-				gx += (double)(d * (row.x.at(k, j) - row.mean));
-				if (KIND == NORM_LAYER)
-					g += (double)d;
-			}
-		}
-	if (KIND == NORM_LAYER)
-		g = team_sum(g, lanes, g_parts);
-	gx = team_sum(gx, lanes, gx_parts);
-	mean_g = (float)(g * inverse_cols);
-	mean_gx = cols ? (float)(gx * row.rstd * inverse_cols) : 0;
-#pragma unroll
-	for (int k = 0; k < HELD; k++)
-		if (first + k * step < cols) {
-			T *at = dx + first + k * step;
-			vec<T, N> w = weight.at(k, step);
-			float value[N];
-
-			if (HELD > 1 && o.accumulate_dx)
-				span_load(was, at);
-#pragma unroll
-			for (int j = 0; j < N; j++) {
-				value[j] = norm_dx(row.dy.at(k, j), row.x.at(k, j), to_float(w.at[j]),
-				        row.mean, row.rstd, mean_g, mean_gx);
-				if (o.accumulate_dx)
-					value[j] += span_get(was, j);
-			}
-			span_put(was, value);
-			span_store(at, was);
-		}
-}
-
-/* A row's terms of dweight and dbias. */
-template <enum norm_kind KIND, class T, int N, int HELD>
-static __device__ __forceinline__ void norm_grad_add(float (&dweight)[HELD][N], float (&dbias)[HELD][N],
-        const norm_grad_row<T, N, HELD> &row, int first, int step, int64_t cols)
-{
-#pragma unroll
-	for (int k = 0; k < HELD; k++)
-		if (first + k * step < cols)
 #pragma unroll
 			for (int j = 0; j < N; j++) {
 				float dy = row.dy.at(k, j);
 
-				dweight[k][j] =
-				        fmaf(dy, (row.x.at(k, j) - row.mean) * row.rstd, dweight[k][j]);
-				if (KIND == NORM_LAYER)
+				d[j] = dy * to_float(w.at[j]);
+				h[j] = norm_h<KIND>(row, k, j);
+				dweight[k][j] = fmaf(dy, h[j], dweight[k][j]);
+				dh_sum = fmaf(d[j], h[j], dh_sum);
+				if (KIND == NORM_LAYER) {
 					dbias[k][j] += dy;
+					d_sum += d[j];
+				}
 			}
+			sum[0] += (double)dh_sum;
+			if (KIND == NORM_LAYER)
+				sum[1] += (double)d_sum;
+		}
+	slope = norm_slope_of<KIND>(sum, row.rstd, inverse_cols, lanes, parts);
+#pragma unroll
+	for (int k = 0; k < HELD; k++)
+		if (first + k * step < cols) {
+			if (HELD > 1) {
+				vec<T, N> w = weight.at(k, step);
+
+				if (o.accumulate_dx)
+					span_load(was, dx + first + k * step);
+#pragma unroll
+				for (int j = 0; j < N; j++) {
+					d[j] = row.dy.at(k, j) * to_float(w.at[j]);
+					h[j] = norm_h<KIND>(row, k, j);
+				}
+			}
+			norm_grad_dx(dx + first + k * step, slope, d, h, was, o.accumulate_dx);
+		}
 }
 
 /* The sums of a block's teams, in their order, into the block's row of scratch. */
 template <int N, int HELD>
 static __device__ __forceinline__ void norm_grad_store(
-        float *to, const float (&sum)[HELD][N], float *shared, int lanes, int64_t cols)
+        float *to, const float (&sum)[HELD][N], float *shared, int lanes_log2, int cols)
 {
-	int span = lanes * N, teams = (int)blockDim.x / lanes;
+	int span = N << lanes_log2, teams = (int)blockDim.x >> lanes_log2;
 
 #pragma unroll
 	for (int k = 0; k < HELD; k++) {
@@ -162,38 +215,46 @@ static __device__ __forceinline__ void norm_grad_store(
  * more read if dx accumulates; 4 or 8 an element of scratch, which norm_combine reads. */
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
-        norm_backward(struct op_norm_grad o, double inverse_cols, int lanes, int64_t block_rows)
+        norm_backward(struct op_norm_grad o, double inverse_cols, int lanes_log2, int64_t block_rows)
 {
-	constexpr int ahead = HELD == 1 ? 2 : HELD == 2 && (KIND == NORM_RMS || N <= 4) ? 1 : 0;
+	constexpr int ahead = HELD == 1 ? 2 : HELD == 2 ? 1 : 0;
+	const int lanes = 1 << lanes_log2;
 	SHARED(double, parts, 4 * WARP);
 	SHARED(float, sums, NORM_BACKWARD_LANES *N);
 	int64_t begin = (int64_t)blockIdx.x * block_rows, end = begin + block_rows, all = o.rows * o.groups;
-	int first = (int)threadIdx.x % lanes * N, step = lanes * N, teams = (int)blockDim.x / lanes;
-	int64_t i = begin + (int)threadIdx.x / lanes;
+	int first = ((int)threadIdx.x & (lanes - 1)) * N, step = lanes * N;
+	int teams = (int)blockDim.x >> lanes_log2, cols = (int)o.cols, turn = 0;
+	int64_t i = begin + (threadIdx.x >> lanes_log2);
 	float dweight[HELD][N] = {}, dbias[HELD][N] = {};
 	float *to = dev_ptr<float>(o.scratch) + (KIND == NORM_RMS ? 1 : 2) * o.cols * blockIdx.x;
 	norm_grad_row<T, N, HELD> rows[ahead + 1];
-	norm_weight<T, N, HELD> weight(o.weight, first, step, o.cols);
+	norm_weight<T, N, HELD> weight(o.weight, first, step, cols);
 
 	end = end < all ? end : all;
 #pragma unroll
 	for (int k = 0; k < ahead; k++)
-		rows[k].template load<KIND>(o, i + k * teams, first, step, i + k * teams < end ? o.cols : 0);
-	for (int64_t at = begin, turn = 0; at < end; at += teams, i += teams, turn ^= 1) {
-		int64_t cols = i < end ? o.cols : 0, next = i + ahead * teams;
-
-		rows[ahead].template load<KIND>(o, next, first, step, next < end ? o.cols : 0);
-		norm_grad_add<KIND>(dweight, dbias, rows[0], first, step, cols);
-		/* two turns lie between the uses of a place, and a barrier between the turns */
-		norm_grad_one<KIND>(o, rows[0], weight, first, step, cols, inverse_cols, lanes,
-		        parts + 2 * WARP * turn, parts + 2 * WARP * turn + WARP);
+		rows[k].template load<KIND>(o, i + k * teams, first, step, i + k * teams < end ? cols : 0);
+	for (int64_t at = begin; at < end;) {
+		/* a row stays in its registers: as many copies of this as there are rows */
 #pragma unroll
-		for (int k = 0; k < ahead; k++)
-			rows[k] = rows[k + 1];
+		for (int k = 0; k <= ahead; k++) {
+			int64_t next = i + ahead * teams;
+
+			if (at >= end)
+				break;
+			rows[(k + ahead) % (ahead + 1)].template load<KIND>(
+			        o, next, first, step, next < end ? cols : 0);
+			/* two turns lie between the uses of a place, and a barrier between the turns */
+			norm_grad_one<KIND>(o, dweight, dbias, rows[k], weight, first, step,
+			        i < end ? cols : 0, inverse_cols, lanes, parts + turn);
+			at += teams;
+			i += teams;
+			turn ^= 2 * WARP;
+		}
 	}
-	norm_grad_store(to, dweight, sums, lanes, o.cols);
+	norm_grad_store(to, dweight, sums, lanes_log2, cols);
 	if (KIND == NORM_LAYER)
-		norm_grad_store(to + o.cols, dbias, sums, lanes, o.cols);
+		norm_grad_store(to + cols, dbias, sums, lanes_log2, cols);
 }
 
 /* ---- backward of rows that a block cannot hold: the parameters' gradients, then dx ---- */
@@ -252,41 +313,40 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 	const T *x = dev_ptr<const T>(o.x) + x_at, *weight = dev_ptr<const T>(o.weight);
 	T *dx = dev_ptr<T>(o.dx) + x_at;
 	float rstd = dev_ptr<const float>(o.rstd)[i];
-	float mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i], mean_g, mean_gx;
-	double g = 0, gx = 0;
+	float mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i];
+	double sum[2] = {};
+	norm_slope slope;
 
 	for (int64_t c = first; c < o.cols; c += step) {
 		vec<T, N> d = *(const vec<T, N> *)(dy + c), v = *(const vec<T, N> *)(x + c),
 		          w = norm_load_any<T, N>(weight + c);
+		float dh_sum = 0, d_sum = 0;
 
 #pragma unroll
 		for (int j = 0; j < N; j++) {
 			float dw = to_float(d.at[j]) * to_float(w.at[j]);
 
-			gx += (double)(dw * (to_float(v.at[j]) - mean));
-			g += (double)dw;
+			dh_sum = fmaf(dw, (to_float(v.at[j]) - mean) * rstd, dh_sum);
+			d_sum += dw;
 		}
+		sum[0] += (double)dh_sum;
+		sum[1] += (double)d_sum;
 	}
-	g = KIND == NORM_RMS ? 0 : team_sum(g, (int)blockDim.x, parts);
-	gx = team_sum(gx, (int)blockDim.x, parts + WARP);
-	mean_g = (float)(g * inverse_cols);
-	mean_gx = (float)(gx * rstd * inverse_cols);
+	slope = norm_slope_of<KIND>(sum, rstd, inverse_cols, (int)blockDim.x, parts);
 	for (int64_t c = first; c < o.cols; c += step) {
 		vec<T, N> d = *(const vec<T, N> *)(dy + c), v = *(const vec<T, N> *)(x + c),
-		          w = norm_load_any<T, N>(weight + c), *at = (vec<T, N> *)(dx + c), out;
+		          w = norm_load_any<T, N>(weight + c);
+		float dw[N], h[N];
+		span<T, N> was;
 
 		if (o.accumulate_dx)
-			out = *at;
+			span_load(was, dx + c);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
-			float value = norm_dx(to_float(d.at[j]), to_float(v.at[j]), to_float(w.at[j]), mean,
-			        rstd, mean_g, mean_gx);
-
-			if (o.accumulate_dx)
-				value += to_float(out.at[j]);
-			out.at[j] = from_float<T>(value);
+			dw[j] = to_float(d.at[j]) * to_float(w.at[j]);
+			h[j] = (to_float(v.at[j]) - mean) * rstd;
 		}
-		*at = out;
+		norm_grad_dx(dx + c, slope, dw, h, was, o.accumulate_dx);
 	}
 }
 
@@ -328,7 +388,7 @@ static int norm_backward_start(const struct cuda_launch *at, const char *what, c
 	int64_t rows = o->rows * o->groups, vectors = ceil_div(o->cols, N);
 	int64_t blocks = least(ceil_div(rows, NORM_BLOCK_ROWS), NORM_BLOCKS);
 	int64_t block_rows = ceil_div(rows, blocks), held = ceil_div(vectors, NORM_BACKWARD_LANES);
-	int64_t lanes = power_of_two_from(least(vectors, NORM_BACKWARD_LANES));
+	int lanes_log2 = log2_from(least(vectors, NORM_BACKWARD_LANES));
 	dim3 bands((unsigned)ceil_div((KIND == NORM_RMS ? 1 : 2) * o->cols, WARP));
 	double inverse_cols = 1 / (double)o->cols;
 	int rc;
@@ -346,7 +406,7 @@ static int norm_backward_start(const struct cuda_launch *at, const char *what, c
 		        held == 1   ? norm_backward<KIND, T, N, 1>
 		        : held == 2 ? norm_backward<KIND, T, N, 2>
 		                    : norm_backward<KIND, T, N, NORM_HELD>,
-		        dim3((unsigned)blocks), NORM_BACKWARD_LANES, 0, *o, inverse_cols, (int)lanes,
+		        dim3((unsigned)blocks), NORM_BACKWARD_LANES, 0, *o, inverse_cols, lanes_log2,
 		        block_rows);
 	}
 	if (!rc)

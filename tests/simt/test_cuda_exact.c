@@ -1,6 +1,7 @@
 /* The square root and the quotient that AdamW's kernels form without tests for special arguments are those to
  * nearest, whatever an approximation within PTX's bounds gives them to start with: the root for all
- * significands, the quotient for the dividends of each divisor that come closest to the middle of two floats. */
+ * significands, the quotient for the dividends of each divisor that come closest to the middle of two floats.
+ */
 #include "tests/check.h"
 
 #include "tests/simt/exact.h"
@@ -47,9 +48,9 @@ static void test_root(void **state)
 	assert_int_equal(wrong, 2);
 }
 
-/* a 2^shift = (2 q + 1) b + off for a significand a, an odd number 2 q + 1 of 25 bits and a small `off`: a / b
- * is close to the middle between q and q + 1. Off by 3 and more, no rounding of the quotient's terms reaches it.
- * Returns a, or 0. At most two such numbers are there; `upper` takes the larger. */
+/* a 2^shift = (2 q + 1) b + off for a significand a, an odd number 2 q + 1 of 25 bits and a small `off`: a /
+ * b is close to the middle between q and q + 1. Off by 3 and more, no rounding of the quotient's terms
+ * reaches it. Returns a, or 0. At most two such numbers are there; `upper` takes the larger. */
 static uint32_t hard_dividend(uint32_t b, int shift, int off, int upper)
 {
 	int even = __builtin_ctz(b), known;
