@@ -1,21 +1,28 @@
 #include "gpu/cuda/cuda_matmul.h"
 #include "gpu/cuda/kernel.cuh"
 
-enum { THREADS = 256, ROWS = 16 };
+enum { THREADS = 256, ROWS = 8 };
 
-/* A thread owns a column, and of it the rows of the block's group. */
+/* A thread owns a column, and of it the rows of the block's group, which it asks for all at once. */
 static __global__ void __launch_bounds__(THREADS)
         bias_kernel(float *c, const bf16 *bias, int64_t m, int64_t n, int64_t stride, int64_t column_blocks)
 {
 	int64_t column = blockIdx.x % column_blocks * THREADS + threadIdx.x;
 	int64_t row = blockIdx.x / column_blocks * ROWS;
-	float add;
+	float add, x[ROWS];
 
 	if (column >= n)
 		return;
+	c += row * stride + column;
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		if (row + r < m)
+			x[r] = c[r * stride];
 	add = to_float(bias[column]);
-	for (int64_t end = row + ROWS < m ? row + ROWS : m; row < end; row++)
-		c[row * stride + column] += add;
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		if (row + r < m)
+			c[r * stride] = x[r] + add;
 }
 
 extern "C" int cuda_matmul_bias(const struct cuda_launch *at, const struct op *op)
