@@ -130,7 +130,7 @@ static void test_random_shapes(void **state)
 static void test_cut_shapes(void **state)
 {
 	static const int64_t shapes[][3] = {{300, 700, 30}, {513, 97, 65}, {40, 1100, 520}, {33, 65, 4500},
-	        {96, 48, 9001}, {1, 2000, 300}, {2000, 1, 300}, {1, 1, 5000}};
+	        {96, 48, 9001}, {1, 2000, 300}, {2000, 1, 300}, {1, 1, 5000}, {69, 24, 63}, {129, 1, 63}};
 	struct product p;
 
 	(void)state;
