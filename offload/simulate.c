@@ -6,6 +6,7 @@
 int simulate_step(
         struct simulated *s, struct engine *engine, const struct engine_options *o, struct run_span *spans)
 {
+	int64_t tokens = o->train.max_tokens, longest = o->policy.rope_positions;
 	int micro_count = o->policy.micro_batches, rc;
 	struct host_batch *micro = mem_alloc((size_t)micro_count, sizeof(*micro));
 	struct device_stats before = {0}, after = {0};
@@ -14,8 +15,9 @@ int simulate_step(
 	rc = micro ? 0 : ERR_NOMEM;
 	s->tokens = o->world_size * micro_count * o->train.max_tokens;
 	for (int m = 0; m < micro_count && !rc; m++)
-		micro[m] = (struct host_batch){
-		        .tokens = o->train.max_tokens, .targets = o->train.max_targets, .documents = 1};
+		micro[m] = (struct host_batch){.tokens = tokens,
+		        .targets = o->train.max_targets,
+		        .documents = (tokens + longest - 1) / longest};
 	for (int step = 0; step < 2 && !rc; step++) {
 		device_get_stats(o->device, &before);
 		rc = engine_step(engine, &result, micro, micro_count, s->tokens, 1e-5, spans);
