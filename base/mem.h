@@ -1,6 +1,6 @@
 /* Memory for host-side objects: zeroed, overflow-checked, and able to fail on purpose.
  *
- * All objects of the program other than slabs and arenas (gpu/device.h) come from here. Tests set a
+ * All objects of the program other than slabs and arenas (device/device.h) come from here. Tests set a
  * countdown so that the n-th request fails, once or from then on; every caller must then clean up.
  * Thread-safe. A request of zero bytes yields a unique, freeable pointer.
  */

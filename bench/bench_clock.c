@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "offload/measure.h"
 #include "offload/simulate.h"

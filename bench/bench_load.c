@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
 

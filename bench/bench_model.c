@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "offload/measure.h"
 #include "offload/simulate.h"

@@ -12,7 +12,7 @@
 #define FERRY_BENCH_RIG_H
 
 #include "bench/bench.h"
-#include "gpu/device.h"
+#include "device/device.h"
 
 /* How large the work is: a small model's shapes on a CPU, those of Llama 3 8B on anything else, and shapes
  * of no meaning where a test wants it over at once. */

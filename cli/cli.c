@@ -11,8 +11,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "host/launch.h"
-#include "host/world.h"
+#include "comm/launch.h"
+#include "comm/world.h"
 
 #include <fcntl.h>
 #include <signal.h>

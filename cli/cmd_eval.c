@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <math.h>
 

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -5,9 +5,9 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "gpu/backend.h"
-#include "gpu/cuda/cuda_info.h"
-#include "gpu/cuda/cuda_library.h"
+#include "device/backend.h"
+#include "gpu/cuda_info.h"
+#include "gpu/cuda_library.h"
 
 #include <stdio.h>
 

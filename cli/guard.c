@@ -1,6 +1,6 @@
 #include "cli/guard.h"
 
-#include "host/heartbeat.h"
+#include "comm/heartbeat.h"
 
 #include <poll.h>
 #include <signal.h>

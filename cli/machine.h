@@ -33,7 +33,7 @@
 #define FERRY_CLI_MACHINE_H
 
 #include "cli/config.h"
-#include "gpu/device.h"
+#include "device/device.h"
 
 struct machine {
 	char *name;

@@ -8,7 +8,7 @@
 #ifndef FERRY_CLI_METRICS_H
 #define FERRY_CLI_METRICS_H
 
-#include "gpu/device.h"
+#include "device/device.h"
 
 #include <stdint.h>
 

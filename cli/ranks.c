@@ -4,8 +4,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/link.h"
-#include "host/world.h"
+#include "comm/link.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -9,7 +9,7 @@
 #include "base/num.h"
 #include "checkpoint/hf_import_parts.h"
 #include "checkpoint/load.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <string.h>

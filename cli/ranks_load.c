@@ -8,8 +8,8 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "host/link.h"
-#include "host/world.h"
+#include "comm/link.h"
+#include "comm/world.h"
 
 #include <string.h>
 

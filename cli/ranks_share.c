@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "comm/world.h"
 #include "data/dataset.h"
-#include "host/world.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/fresh_weights.h"
+#include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
-#include "host/world.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

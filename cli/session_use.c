@@ -2,7 +2,7 @@
 #include "cli/session.h"
 
 #include "base/clock.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 void session_host_batch(struct host_batch *to, const struct micro_batch *from)
 {

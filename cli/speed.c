@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "comm/world.h"
 #include "host/pool.h"
-#include "host/world.h"
 #include "offload/measure.h"
 #include "offload/simulate.h"
 

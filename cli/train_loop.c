@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/temp_dir.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/saver.h"
-#include "host/world.h"
+#include "comm/world.h"
 
 #include <inttypes.h>
 

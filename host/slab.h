@@ -4,7 +4,7 @@
  * pages where the system gives them. On a machine of several NUMA nodes its owner may say which runs of it
  * belong to which node (slab_run); all else goes round the nodes that this process may use, so that no node's
  * memory alone bears the load, whichever thread touches a page first. Who counts slabs is the device
- * (gpu/device.h).
+ * (device/device.h).
  *
  * A page has one node. A border between runs of 32 MiB and more is moved to the nearest huge page, so at most
  * 1 MiB of 32 lies on the neighbour's node; between shorter ones to the nearest small page, so that huge ones

@@ -1,7 +1,7 @@
 #include "host/topology.h"
 
+#include "comm/world.h"
 #include "host/topology_inner.h"
-#include "host/world.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * the model does in terms that all families share. From it model_build makes the tensor table and the list of
  * stages. Everything that needs a name, a shape or an order derives it from here: files, units, shards,
  * checkpoints, decay. The forward and backward of each stage (model/stage_*.c) are written once, over the
- * features, as ops queued on a stream (gpu/op.h); they own no memory and wait for nothing: the plan says
+ * features, as ops queued on a stream (device/op.h); they own no memory and wait for nothing: the plan says
  * where every buffer is.
  *
  * The field's letters: B rows of a batch, T positions of a row, C hidden size, H query heads, KV key/value
@@ -16,7 +16,7 @@
 #define FERRY_MODEL_MODEL_H
 
 #include "base/json.h"
-#include "gpu/device.h"
+#include "device/device.h"
 
 #include <stdint.h>
 
@@ -173,7 +173,7 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* ---- rotary table ---- */
 
-/* Cosines and sines for positions 0 .. position_count-1 as op_rope (gpu/op.h) wants them: F32
+/* Cosines and sines for positions 0 .. position_count-1 as op_rope (device/op.h) wants them: F32
  * [position_count, rotary], frequencies and angles in double. Elements: 0 where nothing is turned. */
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);

@@ -5,7 +5,7 @@
  * the model's own stages, on the compute stream; a pass over device memory; a copy each way of a unit's size;
  * a pass of the CPU's threads over host memory, and AdamW on planes of the run's types. Each is tried on
  * little first, then on as much as takes some milliseconds, and the best of a few repetitions counts: others'
- * load only takes away. All of it goes through gpu/device.h, so a CPU and a GPU are measured alike, a
+ * load only takes away. All of it goes through device/device.h, so a CPU and a GPU are measured alike, a
  * throttle of copies is in the figures, and ranks that measure at once each get what they have beside the
  * others.
  */

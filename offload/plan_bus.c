@@ -3,7 +3,7 @@
  * What crosses the memory bus of the host: every operation's arguments that lie there. A copy between host
  * and device moves its bytes over the bus once, as the device's own accesses; work of the CPU reads and
  * writes. */
-#include "gpu/device.h"
+#include "device/device.h"
 #include "offload/plan_parts.h"
 
 static int64_t *bus_part(struct plan_bus *bus, const struct plan_op *op, const struct plan_buffer *b)

@@ -6,7 +6,7 @@
 #include "check.h"
 
 #include "base/err.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 
 struct world {
 	struct device *device;

@@ -6,7 +6,7 @@
 #define FERRY_TESTS_OPS_RUN_H
 
 #include "base/mem.h"
-#include "gpu/op.h"
+#include "device/op.h"
 #include "tests/check.h"
 
 enum { VARIANTS = 4 };
@@ -20,7 +20,7 @@ struct block {
 
 #ifdef FERRY_TEST_CUDA
 
-#include "gpu/backend.h"
+#include "device/backend.h"
 
 extern const struct backend backend_cuda;
 

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #ifdef FERRY_TEST_CUDA
-#include "gpu/backend.h"
+#include "device/backend.h"
 #define TEST_DEVICE "cuda"
 #else
 #define TEST_DEVICE "host"

@@ -1,4 +1,4 @@
-/* links: host_cpu host_meta */
+/* links: host_cpu device_meta */
 /* also: tsan */
 /* The host device: order, events, errors, throttled copies, delays, poison, statistics. */
 #include "device_check.h"

@@ -1,8 +1,8 @@
-/* links: host_meta */
+/* links: device_meta */
 /* The meta device: its clock by hand, and the checks that every backend shares. */
 #include "check.h"
 
-#include "gpu/backend.h"
+#include "device/backend.h"
 
 #include <math.h>
 

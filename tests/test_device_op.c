@@ -1,8 +1,8 @@
-/* links: gpu */
+/* links: device */
 /* Ops as data: what op_check refuses, which bytes op_access_list names, what op_cost_of weighs. */
 #include "check.h"
 
-#include "gpu/operand.h"
+#include "device/operand.h"
 
 /* Addresses far apart; every size field has a value of its own, so that the tests below find it. */
 enum { PLACE = 1 << 24 };

@@ -1,4 +1,4 @@
-/* links: host_cpu host_meta */
+/* links: host_cpu device_meta */
 /* also: tsan */
 /* Random programs over all streams: the host device under delays against sequential C and against meta, and
  * what becomes of them when a wait is missing. */

@@ -1,10 +1,10 @@
-/* links: host_meta */
+/* links: device_meta */
 /* The race checker: what it finds, what it lets pass, and that it stays small and quick. */
 #include "check.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 
 enum { STREAMS = 3, CELL = 256 };
 

@@ -1,4 +1,4 @@
-/* links: offload host_cpu host_meta */
+/* links: offload host_cpu device_meta */
 /* also: tsan cuda */
 /* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
  * schedule. */
@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
 

@@ -1,11 +1,11 @@
-/* links: offload host_cpu host_meta */
+/* links: offload host_cpu device_meta */
 /* also: tsan */
 /* Measuring a machine (offload/measure.h). On the meta device, whose clock is told what a machine does, it
  * finds what was told; on the host device it stays within its memory and leaves none behind. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/cpu/cpu_device.h"
 #include "host/pool.h"
 #include "offload/measure.h"

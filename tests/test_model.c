@@ -1,4 +1,4 @@
-/* links: checkpoint host_cpu host_meta */
+/* links: checkpoint host_cpu device_meta */
 #include "tests/model_rig.h"
 
 #include "base/json.h"

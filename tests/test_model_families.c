@@ -1,4 +1,4 @@
-/* links: host_cpu host_meta model */
+/* links: host_cpu device_meta model */
 #include "tests/model_rig.h"
 
 #include "base/json.h"

@@ -4,7 +4,7 @@
 #include "tests/check.h"
 #include "tests/model_text.h"
 
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "host/slab.h"
 #include "offload/engine.h"

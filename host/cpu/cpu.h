@@ -8,7 +8,7 @@
 #ifndef FERRY_HOST_CPU_CPU_H
 #define FERRY_HOST_CPU_CPU_H
 
-#include "gpu/op.h"
+#include "device/op.h"
 #include "host/pool.h"
 
 static inline void *cpu_ptr(dev_addr a)

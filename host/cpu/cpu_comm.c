@@ -2,8 +2,8 @@
  * ranks, in fp32, and each shard by one rank, so all ranks have the same bits, the same ones every time. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "comm/link.h"
 #include "host/cpu/cpu_device.h"
-#include "host/link.h"
 
 #include <assert.h>
 #include <string.h>

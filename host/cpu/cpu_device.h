@@ -12,7 +12,7 @@
 #define FERRY_HOST_CPU_CPU_DEVICE_H
 
 #include "base/err.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/cpu/cpu.h"
 
 #include <pthread.h>

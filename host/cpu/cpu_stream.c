@@ -1,8 +1,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "comm/heartbeat.h"
 #include "host/cpu/cpu_device.h"
-#include "host/heartbeat.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -10,7 +10,7 @@
 #ifndef FERRY_HOST_CPU_KERNELS_H
 #define FERRY_HOST_CPU_KERNELS_H
 
-#include "gpu/op.h"
+#include "device/op.h"
 
 #include <stdint.h>
 

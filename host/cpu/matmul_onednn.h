@@ -3,7 +3,7 @@
 #ifndef FERRY_HOST_CPU_MATMUL_ONEDNN_H
 #define FERRY_HOST_CPU_MATMUL_ONEDNN_H
 
-#include "gpu/op.h"
+#include "device/op.h"
 
 struct onednn_product;
 

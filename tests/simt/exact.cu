@@ -1,4 +1,4 @@
-#include "gpu/cuda/adamw_usual.cuh"
+#include "gpu/adamw_usual.cuh"
 
 #include "tests/simt/exact.h"
 

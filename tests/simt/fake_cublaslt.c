@@ -1,7 +1,7 @@
 #include "tests/simt/fake_cublaslt.h"
 
 #include "base/num.h"
-#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda_library.h"
 #include "tests/simt/simt.h"
 #include "tests/simt/simt_runtime.h"
 

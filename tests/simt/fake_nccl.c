@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda_library.h"
 #include "tests/simt/simt.h"
 
 #include <nccl.h>

@@ -1,6 +1,6 @@
 #include "tests/simt/planted.h"
 
-#include "gpu/cuda/mma.cuh"
+#include "gpu/mma.cuh"
 
 enum { COUNT = PLANTED_COUNT, THREADS = PLANTED_THREADS };
 

@@ -1,7 +1,7 @@
 /* A library that has the names of one of ours and does nothing: for tests of how libraries are found. Built
  * several times over: PLANTED_NCCL or (without) cuBLASLt, PLANTED_VERSION, and PLANTED_LACKS leaves out the
  * function that comes last in use. */
-#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda_library.h"
 
 #define STUB(function)                                                                                       \
 	__attribute__((visibility("default"))) void function(void);                                          \

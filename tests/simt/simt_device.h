@@ -54,7 +54,7 @@ void simt_atomic_store(void *at, const void *value, int bytes);
 /* Ends the launch: the kernel's own assert or trap. */
 void simt_fail(const char *what, const char *file, int line);
 
-/* As in gpu/cuda/mma.cuh. */
+/* As in gpu/mma.cuh. */
 uint32_t simt_bf16_pack(float low, float high);
 void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void simt_ldmatrix_x4(uint32_t r[4], const void *row, int transposed, const char *file, int line);

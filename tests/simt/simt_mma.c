@@ -1,5 +1,5 @@
 /* Matrix instructions, from the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating point
- * type", "Warp-level matrix load instruction: ldmatrix"), which gpu/cuda/mma.cuh repeats. */
+ * type", "Warp-level matrix load instruction: ldmatrix"), which gpu/mma.cuh repeats. */
 #include "tests/simt/simt_machine.h"
 
 #include <math.h>

@@ -2,9 +2,9 @@
  * the CUDA device queues are copies and fills by the runtime, the others are not there.
  */
 #include "base/err.h"
-#include "gpu/cuda/cuda_device.h"
-#include "gpu/cuda/cuda_dnn_attention.h"
-#include "gpu/cuda/cuda_nccl.h"
+#include "gpu/cuda_device.h"
+#include "gpu/cuda_dnn_attention.h"
+#include "gpu/cuda_nccl.h"
 #include "tests/simt/simt.h"
 
 static void *at(dev_addr a)

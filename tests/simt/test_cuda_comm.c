@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "tests/simt/fake_nccl.h"
 #include "tests/simt/simt_runtime.h"
 

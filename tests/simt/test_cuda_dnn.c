@@ -5,8 +5,8 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "gpu/cuda/cuda_dnn_attention.h"
-#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda_dnn_attention.h"
+#include "gpu/cuda_library.h"
 
 /* An H100, as cuDNN describes one. */
 static const char h100[] =

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "gpu/cuda/cuda_library.h"
+#include "gpu/cuda_library.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

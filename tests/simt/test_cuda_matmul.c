@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "gpu/cuda/cuda_matmul.h"
+#include "gpu/cuda_matmul.h"
 #include "tests/simt/fake_cublaslt.h"
 #include "tests/simt/simt_runtime.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "gpu/backend.h"
+#include "device/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
 

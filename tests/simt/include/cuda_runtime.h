@@ -505,7 +505,7 @@ static inline void __trap(SIMT_HERE)
 	simt_fail("__trap", file, line);
 }
 
-/* ---- gpu/cuda/mma.cuh ---- */
+/* ---- gpu/mma.cuh ---- */
 
 static inline void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_HERE)
 {

@@ -1,0 +1,286 @@
+#include "comm/world.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/launch.h"
+#include "comm/link.h"
+
+#include <string.h>
+#include <time.h>
+
+/* How long a rank that is done waits for the last words of the others, once one of them failed; where one is
+ * gone, or stopped, a launcher ends the rest after a second. */
+#define FAREWELL_NS (3 * (int64_t)1000000000)
+#define GONE_NS (300 * (int64_t)1000000)
+
+enum { RANK_ALL = -1 };
+
+/* A rank's error, as it travels; code 0: none. RANK_ALL: all said the same. */
+struct verdict {
+	int32_t rank, code;
+	int32_t is_heard; /* it is that of another rank */
+	char text[ERR_TEXT_BYTES];
+};
+
+static struct {
+	struct world self;
+	struct link *link, *last;
+	struct verdict *all;     /* [size]; what agreeing and ending take is there before it is needed */
+	struct link_part *parts; /* [size] */
+	char agreed[ERR_TEXT_BYTES - 32]; /* of the text of the error that all agreed on, until they go on
+	                                     together: all of it that fits behind a rank's name */
+	int is_own;                       /* and this rank's is among those that were */
+	int all_are_there;                /* at the end */
+} world = {.self = {.size = 1, .local_size = 1}};
+
+/* MPI's own start; the ranks of this host see each other in it where the launcher says who they are. */
+static int world_join(struct link_place *place, const struct launch *launch, struct heartbeat_join join)
+{
+	int is_seen = launch->key && !heartbeat_start(launch->key, launch->rank, launch->size), rc;
+
+	join.local_size = launch->local_size;
+	if (is_seen)
+		heartbeat_join_begin(&join);
+	rc = link_start(place, launch->size);
+	if (rc)
+		heartbeat_tell(rc, err_text());
+	heartbeat_join_end();
+	if (!rc && !is_seen && heartbeat_start(place->host_key, place->rank, place->size))
+		log_debug("ranks of this host do not see each other: %s", err_text());
+	return rc;
+}
+
+int world_start(const struct heartbeat_join *join)
+{
+	struct link_place place;
+	struct launch launch;
+	int rc;
+
+	launch_read(&launch);
+	if (launch.size == 1)
+		return 0;
+	rc = world_join(&place, &launch, *join);
+	if (rc)
+		return rc;
+	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
+	rc = link_open(&world.link, 0, 1, place.size);
+	if (!rc)
+		rc = link_open(&world.last, 0, 1, place.size);
+	world.all = mem_alloc((size_t)place.size, sizeof(*world.all));
+	world.parts = mem_alloc((size_t)place.size, sizeof(*world.parts));
+	if (!rc && (!world.all || !world.parts))
+		rc = ERR_NOMEM;
+	if (rc)
+		return link_fail(rc); /* the others wait below */
+	link_name(world.link, "an agreement");
+	rc = world_agree(0);
+	heartbeat_unlink();
+	return rc;
+}
+
+void world_set_phase(const char *text, enum heartbeat_phase phase)
+{
+	heartbeat_set_phase(text, phase);
+}
+
+void world_set_patience(int64_t timeout_ns)
+{
+	if (world.self.size > 1)
+		link_set_patience(timeout_ns);
+}
+
+const struct world *world_self(void)
+{
+	return &world.self;
+}
+
+/* An exchange that went well: what was agreed on before it did not end the run. */
+static int gone_on(int rc)
+{
+	if (!rc)
+		*world.agreed = 0;
+	return rc;
+}
+
+int world_broadcast(void *values, int64_t bytes, int root)
+{
+	return world.self.size > 1 ? gone_on(link_broadcast(world.link, values, bytes, root)) : 0;
+}
+
+int world_sum(double *values, int count)
+{
+	return world.self.size > 1 ? gone_on(link_sum(world.link, values, count)) : 0;
+}
+
+static void verdict_set(struct verdict *v, int code)
+{
+	*v = (struct verdict){.rank = world.self.rank, .code = code};
+	if (code)
+		memcpy(v->text, err_text(), strnlen(err_text(), sizeof(v->text) - 1));
+}
+
+/* The verdicts of all ranks on rank 0, `all`; elsewhere only this rank's is sent. timeout_ns 0: whatever it
+ * takes, unless a rank fails. */
+static int verdicts_gather(struct verdict *own, struct verdict *all, int64_t timeout_ns)
+{
+	struct link_part *parts = world.parts;
+	int count = 0;
+
+	if (world.self.rank)
+		parts[count++] = (struct link_part){LINK_SEND, 0, own, sizeof(*own)};
+	else
+		all[0] = *own;
+	for (int r = 1; r < world.self.size && !world.self.rank; r++)
+		parts[count++] = (struct link_part){LINK_RECEIVE, r, &all[r], sizeof(*all)};
+	return timeout_ns ? link_exchange_last(world.last, parts, count, timeout_ns)
+	                  : link_exchange(world.link, parts, count);
+}
+
+/* Did all fail, each for itself and with the same words? */
+static int verdicts_are_one(const struct verdict *all)
+{
+	for (int r = 0; r < world.self.size; r++)
+		if (!all[r].code || all[r].is_heard || all[r].code != all[0].code ||
+		        strcmp(all[r].text, all[0].text))
+			return 0;
+	return 1;
+}
+
+static const struct verdict *verdicts_first(const struct verdict *all)
+{
+	for (int r = 0; r < world.self.size; r++)
+		if (all[r].code)
+			return &all[r];
+	return &all[0];
+}
+
+static int is_agreed(const char *text)
+{
+	return *world.agreed && strstr(text, world.agreed);
+}
+
+int world_agree(int code)
+{
+	struct verdict own;
+	int rc;
+
+	if (world.self.size == 1 || (code && is_agreed(err_text())))
+		return code;
+	verdict_set(&own, code);
+	rc = verdicts_gather(&own, world.all, 0);
+	if (!rc && !world.self.rank) {
+		own = *verdicts_first(world.all);
+		own.rank = verdicts_are_one(world.all) ? RANK_ALL : own.rank;
+	}
+	if (!rc)
+		rc = link_broadcast(world.link, &own, sizeof(own), 0);
+	if (rc || !own.code)
+		return gone_on(rc);
+	memcpy(world.agreed, own.text, sizeof(world.agreed) - 1);
+	world.is_own = own.rank == world.self.rank || own.rank == RANK_ALL;
+	if (world.is_own)
+		return err_set(own.code, "%s", own.text);
+	return err_set(own.code, "rank %d: %s", (int)own.rank, own.text);
+}
+
+/* ---- the end ---- */
+
+/* Does it say what another rank's error said? Where this rank stood when it heard of what ended the exchanges
+ * is left out of its words, so that all ranks have the same. */
+static int is_heard(struct verdict *own)
+{
+	int rank = 0, ends_all;
+	char *at;
+
+	if (is_agreed(own->text))
+		return !world.is_own;
+	ends_all = link_failure(&rank) == own->code;
+	at = ends_all ? strstr(own->text, err_text()) : NULL;
+	if (at)
+		memmove(own->text, at, strlen(at) + 1);
+	err_set(own->code, "%s", own->text);
+	return at && rank != world.self.rank;
+}
+
+static void verdicts_report(const struct verdict *all, world_report *report, void *context)
+{
+	int is_one = verdicts_are_one(all);
+
+	for (int r = 0; r < world.self.size; r++)
+		if (all[r].code && (!r || (!all[r].is_heard && !strstr(all[0].text, all[r].text))))
+			report(context, is_one || all[r].is_heard ? RANK_ALL : r, all[r].text);
+}
+
+/* Rank 0 hears what the others ended with, and all hear what stands: also if one of them says nothing. */
+static int farewell(struct verdict *own, world_report *report, void *context)
+{
+	int64_t timeout_ns = heartbeat_all_move() && !link_lost() ? FAREWELL_NS : GONE_NS;
+	int rc;
+
+	if (!world.parts || !world.all || !world.last) { /* it failed at the start */
+		if (!world.self.rank)
+			report(context, 0, own->text);
+		return ERR_DEVICE;
+	}
+	memset(world.all, 0, (size_t)world.self.size * sizeof(*world.all));
+	rc = verdicts_gather(own, world.all, timeout_ns);
+	if (!world.self.rank) {
+		verdicts_report(world.all, report, context);
+		own->code = verdicts_first(world.all)->code;
+	}
+	for (int r = 1; r < world.self.size; r++) {
+		const struct link_part told = {world.self.rank ? LINK_RECEIVE : LINK_SEND,
+		        world.self.rank ? 0 : r, &own->code, sizeof(own->code)};
+
+		if ((!world.self.rank || r == world.self.rank) &&
+		        link_exchange_last(world.last, &told, 1, world.self.rank ? 2 * timeout_ns : GONE_NS))
+			rc = ERR_DEVICE;
+	}
+	return rc;
+}
+
+int world_end(int code, world_report *report, void *context)
+{
+	const struct timespec linger = {
+	        .tv_nsec = FAREWELL_NS % 1000000000, .tv_sec = FAREWELL_NS / 1000000000};
+	struct verdict own;
+	struct err why = {0};
+
+	if (world.self.size == 1) {
+		if (code)
+			report(context, RANK_ALL, err_text());
+		return code;
+	}
+	if (!code)
+		code = world_agree(0);
+	verdict_set(&own, code);
+	own.is_heard = code && is_heard(&own);
+	if (code && !own.is_heard && !is_agreed(own.text)) /* what is agreed on reaches all without this */
+		link_fail(code);
+	err_take(&why, code);
+	world.all_are_there = !code || !farewell(&own, report, context);
+	if (!world.all_are_there && world.self.rank && !own.is_heard)
+		report(context, world.self.rank, own.text);
+	if (!world.all_are_there && world.self.rank && heartbeat_all_move())
+		nanosleep(&linger, NULL); /* rank 0 may be speaking yet; the job ends when this rank leaves */
+	heartbeat_stop();
+	err_give(&why);
+	link_close(world.link);
+	link_close(world.last);
+	mem_free(world.all);
+	mem_free(world.parts);
+	world.self = (struct world){.size = 1, .local_size = 1};
+	return own.code;
+}
+
+int world_can_free(int code)
+{
+	return !code || code == ERR_STOPPED || world.self.size == 1;
+}
+
+void world_leave(void)
+{
+	if (world.all_are_there)
+		link_stop();
+}

@@ -1,0 +1,149 @@
+/* What a backend supplies to device/device.c, which checks every call before it comes here.
+ *
+ * Backend objects embed the public ones as their first member. All queued work is one struct, which the
+ * backend copies. Only backends and device.c include this header.
+ */
+#ifndef FERRY_DEVICE_BACKEND_H
+#define FERRY_DEVICE_BACKEND_H
+
+#include "device/comm_cost.h"
+#include "device/device.h"
+#include "device/race.h"
+
+enum work_kind {
+	WORK_OP,
+	WORK_COPY_IN,
+	WORK_COPY_OUT,
+	WORK_CALL,
+	WORK_DISCARD,
+	WORK_STAMP,
+	WORK_ALL_GATHER,
+	WORK_REDUCE_SCATTER,
+	WORK_ALL_REDUCE,
+	WORK_BROADCAST,
+	WORK_KIND_COUNT
+};
+
+/* One piece of queued work. */
+struct work {
+	enum work_kind kind;
+	int64_t touched_bytes; /* furthest end in the arena of what it reads or writes, from the arena's base
+	                        */
+	union {
+		struct op op;
+		struct {
+			dev_addr dst;
+			const void *src;
+			int64_t bytes;
+		} copy_in;
+		struct {
+			void *dst;
+			dev_addr src;
+			int64_t bytes;
+		} copy_out;
+		struct {
+			stream_fn *fn;
+			void *context;
+			struct op_cost cost;
+		} call;
+		struct {
+			dev_addr base;
+			int64_t bytes;
+		} discard;
+		int64_t *at_ns; /* stamp */
+		struct {
+			struct comm *comm;
+			dev_addr buffer;
+			int64_t bytes; /* of the whole buffer, all shards */
+			enum dtype dtype;
+			int root;
+		} collective;
+	};
+};
+const char *work_name(const struct work *work); /* of an op, the op's; static */
+
+/* What a collective sends. */
+void work_traffic(struct comm_traffic *traffic, const struct work *work);
+
+struct device_slab;
+
+struct backend {
+	const char *name;
+	int (*open)(struct device **device, const struct device_options *options);
+	void (*close)(struct device *device);
+	int (*arena_open)(struct device *device, dev_addr *base, int64_t bytes);
+	void (*arena_close)(struct device *device);
+	int (*slab_open)(struct device *device, struct device_slab *slab);
+	void (*slab_close)(struct device *device, struct device_slab *slab);
+	int (*stream_open)(struct stream **stream, struct device *device, enum queue_kind queue);
+	void (*stream_close)(struct stream *stream);
+	int (*stream_sync)(struct stream *stream);
+	int (*event_open)(struct event **event, struct device *device);
+	void (*event_close)(struct event *event);
+	int (*event_record)(struct event *event, struct stream *stream);
+	int (*stream_wait)(struct stream *stream, struct event *event);
+	int (*event_sync)(struct event *event);
+	int (*queue)(struct stream *stream, const struct work *work);
+	int (*comm_open)(struct comm **comm, struct device *device, const struct comm_group *group);
+	void (*comm_close)(struct comm *comm);
+	int (*sum_host)(struct comm *comm, double *values, int count);
+
+	int64_t (*free_bytes)(const struct device *device); /* NULL: not limited */
+
+	/* Fills what the backend knows: copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
+	void (*get_stats)(const struct device *device, struct device_stats *stats);
+	int has_bytes;
+};
+
+/* One slab. device.c fills bytes, kind and runs; the backend fills base, and how much of it was pinned. */
+struct device_slab {
+	void *base;
+	int64_t bytes;
+	enum slab_kind kind;
+	int64_t pinned_bytes;
+	const struct slab_run *runs; /* for slab_open */
+	int run_count;
+};
+
+/* Zeroed by the backend, then kept by device.c. */
+struct device {
+	const struct backend *backend;
+	dev_addr arena_base;
+	int64_t arena_bytes; /* 0: no arena is open */
+	struct device_slab *slabs;
+	int slab_count, node_ranks;
+	enum comm_algorithm comm_algorithm; /* set by the backend when it opens */
+	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
+	struct stream *streams;
+	struct race *race; /* NULL: not asked for */
+};
+struct stream {
+	struct device *device;
+	enum queue_kind queue;
+	struct stream *next;     /* of the device's open streams */
+	struct stream_work work; /* kept by backends whose clock is virtual */
+	int race_stream;
+};
+struct event {
+	struct device *device;
+	struct race_clock race_clock;
+};
+struct comm {
+	struct device *device;
+	int rank, world_size;
+	struct comm_links links;
+};
+
+/* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,
+ * and what the driver takes when code is first used, which can only be left free. */
+enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20 };
+
+/* ERR_RANGE, naming the call, unless the two devices are one. */
+int device_check_same(const struct device *a, const struct device *b, const char *call);
+
+/* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
+ * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */
+void device_register(const struct backend *backend);
+extern const struct backend backend_host, backend_meta, backend_cuda;
+
+#endif

@@ -1,0 +1,79 @@
+#include "device/comm_cost.h"
+
+#include "device/device.h"
+
+#include <string.h>
+
+int comm_node(const struct comm_group *g, int rank, int node_ranks)
+{
+	return (g->first + rank * g->stride) / node_ranks;
+}
+
+void comm_links_find(
+        struct comm_links *l, const struct comm_group *g, int node_ranks, enum comm_algorithm algorithm)
+{
+	*l = (struct comm_links){.algorithm = algorithm,
+	        .rank = g->rank,
+	        .size = g->size,
+	        .node_ranks = node_ranks > 0 ? node_ranks : g->world_size};
+	for (int i = 0; i < g->size; i++) {
+		int node = comm_node(g, i, l->node_ranks);
+
+		l->local += node == comm_node(g, g->rank, l->node_ranks);
+		l->crossings += node != comm_node(g, (i + 1) % g->size, l->node_ranks);
+	}
+}
+
+/* Times that the buffer goes around. */
+static int rounds_of(enum comm_kind kind)
+{
+	return kind == COMM_ALL_REDUCE ? 2 : 1;
+}
+
+/* A broadcast goes along the ring whole; that the last rank sends nothing is left out. */
+static void ring_traffic(
+        struct comm_traffic *t, enum comm_kind kind, int64_t bytes, const struct comm_links *l)
+{
+	double part = kind == COMM_BROADCAST ? 1 : (double)(l->size - 1) / l->size;
+	double sent = (double)bytes * part * rounds_of(kind);
+	int hops = (l->size - 1) * rounds_of(kind), crossings = l->crossings;
+
+	t->network_bytes = (int64_t)(sent * crossings / l->size);
+	t->node_bytes = (int64_t)sent - t->network_bytes;
+	t->network_hops = crossings ? (crossings - 1) * rounds_of(kind) : 0;
+	t->node_hops = hops - t->network_hops;
+}
+
+/* Elements of a part of the buffer: as even as the count allows, the last parts shorter. */
+static int64_t part_length(int64_t count, int part, int parts)
+{
+	int64_t each = (count + parts - 1) / parts, first = part * each, left = count - first;
+
+	return left < 0 ? 0 : left < each ? left : each;
+}
+
+/* To every other rank its part, and to every other rank one's own. */
+static void direct_traffic(struct comm_traffic *t, enum comm_kind kind, int64_t bytes, int64_t element_bytes,
+        const struct comm_links *l)
+{
+	int64_t own = part_length(bytes / element_bytes, l->rank, l->size) * element_bytes;
+	int away = l->size - l->local, rounds = rounds_of(kind);
+
+	/* parts of a buffer that is no shards differ by an element or are empty; that is left out */
+	t->node_bytes = rounds * (l->local - 1) * own;
+	t->network_bytes = rounds * away * own;
+	t->node_hops = l->local > 1 ? rounds : 0;
+	t->network_hops = away ? rounds : 0;
+}
+
+void comm_traffic_find(struct comm_traffic *t, enum comm_kind kind, int64_t bytes, int64_t element_bytes,
+        const struct comm_links *l)
+{
+	memset(t, 0, sizeof(*t));
+	if (l->size == 1)
+		return;
+	if (l->algorithm == COMM_RING)
+		ring_traffic(t, kind, bytes, l);
+	else
+		direct_traffic(t, kind, bytes, element_bytes, l);
+}

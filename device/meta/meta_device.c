@@ -1,0 +1,344 @@
+#include "base/err.h"
+#include "base/mem.h"
+#include "device/backend.h"
+#include "device/meta/meta_clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* The meta backend: work is done without bytes and arithmetic; what it takes of a machine is told to a clock
+ * (meta_clock.h), which the owning thread's syncs let pass. Queueing itself takes no time. */
+struct meta_device {
+	struct device base;
+	struct device_speed speed;
+	struct meta_clock clock;
+	struct device_stats stats;
+};
+
+struct meta_event {
+	struct event base;
+	struct meta_stream *stream; /* NULL: never recorded */
+	int64_t count;              /* items of the stream that it stands for */
+};
+
+/* An address that is no host address, so that no byte range of the arena looks like one of a slab. */
+static const uint64_t ARENA_BASE = 1ull << 60;
+
+/* About a card of 24 GB on PCIe 4 x16, in a desktop. */
+static const struct device_speed built_in = {
+        .matmul_flops_bf16 = 100e12,
+        .matmul_flops_f32 = 40e12,
+        .memory_bytes = 900e9,
+        .h2d_bytes = 22e9,
+        .d2h_bytes = 22e9,
+        .host_memory_bytes = 50e9,
+        .comm_bytes = 20e9,
+};
+
+static double given(double speed, double otherwise)
+{
+	return speed > 0 ? speed : otherwise;
+}
+
+static int meta_open(struct device **device, const struct device_options *options)
+{
+	const struct device_speed *s = &options->speed;
+	struct meta_device *d = mem_alloc(1, sizeof(*d));
+
+	if (!d)
+		return ERR_NOMEM;
+	d->speed = *s;
+	d->speed.matmul_flops_bf16 = given(s->matmul_flops_bf16, built_in.matmul_flops_bf16);
+	d->speed.matmul_flops_f32 = given(s->matmul_flops_f32, built_in.matmul_flops_f32);
+	d->speed.memory_bytes = given(s->memory_bytes, built_in.memory_bytes);
+	d->speed.h2d_bytes = given(s->h2d_bytes, built_in.h2d_bytes);
+	d->speed.d2h_bytes = given(s->d2h_bytes, built_in.d2h_bytes);
+	d->speed.host_memory_bytes = given(s->host_memory_bytes, built_in.host_memory_bytes);
+	d->speed.host_update_bytes = given(s->host_update_bytes, d->speed.host_memory_bytes);
+	d->speed.comm_bytes = given(s->comm_bytes, built_in.comm_bytes);
+	d->base.comm_algorithm = s->host_computes ? COMM_DIRECT : COMM_RING;
+	*device = &d->base;
+	return 0;
+}
+
+static void meta_close(struct device *device)
+{
+	meta_clock_close(&((struct meta_device *)device)->clock);
+	mem_free(device);
+}
+
+/* ---- memory ---- */
+
+static int meta_arena_open(struct device *device, dev_addr *base, int64_t bytes)
+{
+	(void)bytes;
+	((struct meta_device *)device)->stats.arena_touched_bytes = 0;
+	*base = (dev_addr){ARENA_BASE};
+	return 0;
+}
+
+static void meta_arena_close(struct device *device)
+{
+	(void)device;
+}
+
+/* Address space only. Every slab that asks to be pinned counts as pinned. */
+static int meta_slab_open(struct device *device, struct device_slab *slab)
+{
+	void *base = mmap(
+	        NULL, (size_t)slab->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)device;
+	if (base == MAP_FAILED)
+		return err_set(ERR_NOMEM, "meta device: address space for a slab of %" PRId64 " bytes: %s",
+		        slab->bytes, strerror(errno));
+	slab->base = base;
+	slab->pinned_bytes = slab->kind == SLAB_PINNED ? slab->bytes : 0;
+	return 0;
+}
+
+static void meta_slab_close(struct device *device, struct device_slab *slab)
+{
+	(void)device;
+	munmap(slab->base, (size_t)slab->bytes);
+}
+
+/* ---- streams and events ---- */
+
+static struct meta_clock *clock_of(struct device *device)
+{
+	return &((struct meta_device *)device)->clock;
+}
+
+static int meta_stream_open(struct stream **stream, struct device *device, enum queue_kind queue)
+{
+	struct meta_stream *s = mem_alloc(1, sizeof(*s));
+
+	(void)queue;
+	if (!s)
+		return ERR_NOMEM;
+	meta_clock_add(clock_of(device), s);
+	*stream = &s->base;
+	return 0;
+}
+
+static void meta_stream_close(struct stream *stream)
+{
+	meta_clock_remove(clock_of(stream->device), (struct meta_stream *)stream);
+}
+
+static int meta_stream_sync(struct stream *stream)
+{
+	struct meta_stream *s = (struct meta_stream *)stream;
+
+	meta_clock_run(clock_of(stream->device), s, s->queued_count);
+	return 0;
+}
+
+static int meta_event_open(struct event **event, struct device *device)
+{
+	struct meta_event *e = mem_alloc(1, sizeof(*e));
+
+	(void)device;
+	if (!e)
+		return ERR_NOMEM;
+	*event = &e->base;
+	return 0;
+}
+
+static void meta_event_close(struct event *event)
+{
+	mem_free(event);
+}
+
+static int meta_event_record(struct event *event, struct stream *stream)
+{
+	struct meta_event *e = (struct meta_event *)event;
+
+	e->stream = (struct meta_stream *)stream;
+	e->count = e->stream->marked_count = e->stream->queued_count;
+	return 0;
+}
+
+static int meta_stream_wait(struct stream *stream, struct event *event)
+{
+	struct meta_event *e = (struct meta_event *)event;
+
+	return e->stream ? meta_clock_wait((struct meta_stream *)stream, e->stream, e->count) : 0;
+}
+
+static int meta_event_sync(struct event *event)
+{
+	struct meta_event *e = (struct meta_event *)event;
+
+	if (e->stream)
+		meta_clock_run(clock_of(event->device), e->stream, e->count);
+	return 0;
+}
+
+/* ---- work ---- */
+
+/* What a piece of work takes: alone, and of the memory bus and the cores of the host. */
+struct need {
+	double seconds, bus_bytes, cores;
+};
+
+/* Where the host computes, the device's memory is the host's. */
+static struct need op_need(struct meta_device *d, const struct work *work)
+{
+	const struct device_speed *speed = &d->speed;
+	struct op_cost c;
+	double products_s;
+
+	op_cost_of(&work->op, &c);
+	d->stats.flops += c.flops_bf16 + c.flops_f32;
+	if (c.attention_flops > 0 && speed->attention_flops > 0)
+		products_s = c.attention_flops / speed->attention_flops;
+	else
+		products_s = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
+	return (struct need){.seconds = fmax(products_s, c.memory_bytes / speed->memory_bytes),
+	        .bus_bytes = speed->host_computes ? c.memory_bytes : 0,
+	        .cores = speed->host_computes};
+}
+
+static struct need copy_need(const struct meta_device *d, int64_t bytes, double rate)
+{
+	return (struct need){
+	        .seconds = (double)bytes / rate, .bus_bytes = (double)bytes * (1 + d->speed.host_computes)};
+}
+
+/* Ranks of a node send beside each other, each the same: all that leaves the node shares its network. */
+static struct need collective_need(struct meta_device *d, const struct work *work)
+{
+	const struct device_speed *speed = &d->speed;
+	const struct comm *c = work->collective.comm;
+	struct comm_traffic t;
+	double network = 0;
+
+	work_traffic(&t, work);
+	d->stats.sent_node_bytes += t.node_bytes;
+	d->stats.sent_network_bytes += t.network_bytes;
+	if (t.network_bytes)
+		network = (double)t.network_bytes * c->links.node_ranks /
+		          given(speed->network_bytes, speed->comm_bytes * c->links.node_ranks);
+	return (struct need){.seconds = fmax((double)t.node_bytes / speed->comm_bytes, network) +
+	                                t.node_hops * speed->comm_latency_s +
+	                                t.network_hops * speed->network_latency_s,
+	        .bus_bytes = speed->host_computes * 2 * (double)(t.node_bytes + t.network_bytes)};
+}
+
+/* Counts what it moves and computes. */
+static struct need need_find(struct meta_device *d, const struct work *work)
+{
+	switch (work->kind) {
+	case WORK_OP:
+		return op_need(d, work);
+	case WORK_COPY_IN:
+		d->stats.copied_in_bytes += work->copy_in.bytes;
+		return copy_need(d, work->copy_in.bytes, d->speed.h2d_bytes);
+	case WORK_COPY_OUT:
+		d->stats.copied_out_bytes += work->copy_out.bytes;
+		return copy_need(d, work->copy_out.bytes, d->speed.d2h_bytes);
+	case WORK_CALL:
+		return (struct need){.seconds = work->call.cost.host_bytes / d->speed.host_update_bytes,
+		        .bus_bytes = work->call.cost.host_bytes,
+		        .cores = d->speed.host_computes};
+	case WORK_ALL_GATHER:
+	case WORK_REDUCE_SCATTER:
+	case WORK_ALL_REDUCE:
+	case WORK_BROADCAST:
+		return collective_need(d, work);
+	default:
+		return (struct need){0};
+	}
+}
+
+/* A piece of work of more than an hour counts as one of that: the sums of a plan fit 64 bits. */
+static int64_t work_ns(double seconds)
+{
+	return llround(fmin(seconds * 1e9, 0x1p42));
+}
+
+/* What wants more of the bus than there is takes longer alone, too. */
+static int meta_queue(struct stream *stream, const struct work *work)
+{
+	struct meta_device *d = (struct meta_device *)stream->device;
+	struct need need = need_find(d, work);
+	double bus_s = need.bus_bytes / d->speed.host_memory_bytes;
+	int64_t ns = work_ns(fmax(need.seconds, bus_s));
+	struct meta_load load = {
+	        .alone_ns = ns, .share = {ns ? fmin(bus_s * 1e9 / (double)ns, 1) : 0, need.cores}};
+
+	if (d->stats.arena_touched_bytes < work->touched_bytes)
+		d->stats.arena_touched_bytes = work->touched_bytes;
+	stream->work.alone_ns += ns;
+	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)ns); /* no more than it takes */
+	if (work->kind == WORK_STAMP)
+		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
+	return meta_clock_work((struct meta_stream *)stream, &load);
+}
+
+/* ---- ranks: any number, all taken to be like this one ---- */
+
+static int meta_comm_open(struct comm **comm, struct device *device, const struct comm_group *group)
+{
+	(void)device;
+	(void)group;
+	*comm = mem_alloc(1, sizeof(**comm));
+	return *comm ? 0 : ERR_NOMEM;
+}
+
+static void meta_comm_close(struct comm *comm)
+{
+	mem_free(comm);
+}
+
+static int meta_sum_host(struct comm *comm, double *values, int count)
+{
+	for (int i = 0; i < count; i++)
+		values[i] *= comm->world_size;
+	return 0;
+}
+
+static void meta_get_stats(const struct device *device, struct device_stats *stats)
+{
+	const struct meta_device *d = (const struct meta_device *)device;
+
+	stats->arena_touched_bytes = d->stats.arena_touched_bytes;
+	stats->copied_in_bytes = d->stats.copied_in_bytes;
+	stats->copied_out_bytes = d->stats.copied_out_bytes;
+	stats->flops = d->stats.flops;
+	stats->sent_node_bytes = d->stats.sent_node_bytes;
+	stats->sent_network_bytes = d->stats.sent_network_bytes;
+	stats->host_memory_rate = d->speed.host_memory_bytes;
+	memcpy(stats->busy_ns, d->clock.busy_ns, sizeof(stats->busy_ns));
+	memcpy(stats->wait_ns, d->clock.wait_ns, sizeof(stats->wait_ns));
+	stats->now_ns = d->clock.now_ns;
+}
+
+const struct backend backend_meta = {
+        .name = "meta",
+        .open = meta_open,
+        .close = meta_close,
+        .arena_open = meta_arena_open,
+        .arena_close = meta_arena_close,
+        .slab_open = meta_slab_open,
+        .slab_close = meta_slab_close,
+        .stream_open = meta_stream_open,
+        .stream_close = meta_stream_close,
+        .stream_sync = meta_stream_sync,
+        .event_open = meta_event_open,
+        .event_close = meta_event_close,
+        .event_record = meta_event_record,
+        .stream_wait = meta_stream_wait,
+        .event_sync = meta_event_sync,
+        .queue = meta_queue,
+        .comm_open = meta_comm_open,
+        .comm_close = meta_comm_close,
+        .sum_host = meta_sum_host,
+        .get_stats = meta_get_stats,
+        .has_bytes = 0,
+};

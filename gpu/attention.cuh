@@ -1,0 +1,271 @@
+/* What the attention kernels share: the op as a kernel takes it, which keys a query sees, and tiles of rows
+ * in shared memory.
+ *
+ * Tiles. BF16 goes through the tensor cores (cuda_attention.cu, cuda_attention_grad.cu) in tiles of D
+ * columns, D the next of 64, 96, 128, 256 from head_dim on; columns beyond head_dim are zeros, which add
+ * nothing to any product. F32, and what those tiles do not fit (wider heads, scales that are not positive,
+ * too little shared memory), goes through plain fp32 arithmetic (cuda_attention_plain.cu).
+ *
+ * A row of a tile takes D + 8 elements: 16 bytes more than its data make the pitch an odd number of 16-byte
+ * chunks, so that the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks, and all
+ * fragments' addresses are one register and a constant (an exclusive-or of chunk and row would save the 6 %,
+ * but cost an instruction per load).
+ */
+#ifndef FERRY_GPU_ATTENTION_CUH
+#define FERRY_GPU_ATTENTION_CUH
+
+#include "gpu/mma.cuh"
+
+/* Strides in elements, scale_log2 = scale / ln 2. */
+struct attention_shape {
+	const int32_t *doc_start, *doc_end;
+	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
+	int tokens, heads, kv_heads, head_dim;
+	int window;  /* at most tokens, which is also what "none" becomes */
+	int aligned; /* every row of every operand begins at a multiple of 16 bytes */
+	float scale, scale_log2;
+};
+
+/* The first key that query i sees; it sees all from there to i. Does not decrease with i. */
+static __device__ __forceinline__ int first_key(const attention_shape &p, int i)
+{
+	return max(p.doc_start[i], i - p.window + 1);
+}
+
+/* One past the last query that sees key j, the first being j itself. Does not decrease with j. */
+static __device__ __forceinline__ int query_end(const attention_shape &p, int j)
+{
+	return min(p.doc_end[j], j + p.window);
+}
+
+template <int D> constexpr int PITCH = D + 8;
+
+/* Lanes that share a row where tiles move, 16 bytes each: a power of two. */
+template <int D> constexpr int ROW_LANES = D <= 64 ? 8 : D <= 128 ? 16 : 32;
+
+/* Rows [0, ROWS) of a tile from rows `stride` apart; those from row_count on become zeros. With p.aligned the
+ * copies are asynchronous and belong to the caller's next cp_async_commit. */
+template <int D, int ROWS, int THREADS>
+static __device__ __forceinline__ void tile_load(
+        bf16 *to, const bf16 *from, int64_t stride, int row_count, const attention_shape &p)
+{
+	constexpr int STEP = THREADS / ROW_LANES<D>;
+	int thread = in_place((int)threadIdx.x), column = thread % ROW_LANES<D> * 8,
+	    row = thread / ROW_LANES<D>;
+	int count = min(max(p.head_dim - column, 0), 8);
+	const bf16 *at = from + row * stride + (count ? column : 0);
+
+	if (ROW_LANES<D> * 8 > D && column >= D)
+		return;
+	to += row * PITCH<D> + column;
+	if (p.aligned && row_count >= ROWS) {
+#pragma unroll
+		for (int n = 0; n < ROWS / STEP; n++, at = in_place(at + STEP * stride))
+			cp_async_16(to + n * STEP * PITCH<D>, at, count * (int)sizeof(bf16));
+		return;
+	}
+#pragma unroll 1
+	for (; row < ROWS; row += STEP, at += STEP * stride, to += STEP * PITCH<D>) {
+		int there = row < row_count ? count : 0;
+
+		if (p.aligned)
+			cp_async_16(to, there ? at : from, there * (int)sizeof(bf16));
+		else
+#pragma unroll 1
+			for (int i = 0; i < 8; i++)
+				to[i] = i < there ? at[i] : bf16{0};
+	}
+}
+
+/* Rows of a tile in shared memory, `lanes` of a warp or block taking part: out to rows `stride` apart. */
+template <int D>
+static __device__ __forceinline__ void tile_store(bf16 *to, const bf16 *from, int64_t stride, int row_count,
+        const attention_shape &p, int lane, int lanes)
+{
+	int column = lane % ROW_LANES<D> * 8, count = min(p.head_dim - column, 8);
+
+	for (int row = lane / ROW_LANES<D>; row < row_count; row += lanes / ROW_LANES<D>) {
+		const vec<bf16, 8> chunk = *(const vec<bf16, 8> *)(from + row * PITCH<D> + column % D);
+		bf16 *at = to + row * stride + column;
+
+		if (p.aligned && count == 8) {
+			*(vec<bf16, 8> *)at = chunk;
+		} else {
+			for (int i = 0; i < 8; i++)
+				if (i < count)
+					at[i] = chunk.at[i];
+		}
+	}
+}
+
+/* ---- fragments (mma.cuh): where a lane reads in a tile of pitch P, for 16x16 elements of it ---- */
+
+/* As operand a (rows x depth), and, transposed, as two operands b of tiles stored depth x columns. */
+template <int P> static __device__ __forceinline__ int lane_rows(int lane)
+{
+	return (lane & 15) * P + (lane >> 4) * 8;
+}
+
+/* As two operands b of tiles stored columns x depth. */
+template <int P> static __device__ __forceinline__ int lane_columns(int lane)
+{
+	return ((lane & 7) + (lane >> 4) * 8) * P + (lane >> 3 & 1) * 8;
+}
+
+/* s[16 M rows, 8 N columns] += a b^T over D columns of both tiles; a at its lane_rows, b at its lane_columns
+ */
+template <int D, int P, int M, int N>
+static __device__ __forceinline__ void product_rows(float (&s)[M][N][4], const bf16 *a, const bf16 *b)
+{
+#pragma unroll
+	for (int k = 0; k < D; k += 16) {
+		uint32_t fa[M][4], fb[4];
+
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			ldmatrix_x4(fa[m], a + m * 16 * P + k);
+#pragma unroll
+		for (int n = 0; n < N; n += 2) {
+			ldmatrix_x4(fb, b + n * 8 * P + k);
+#pragma unroll
+			for (int m = 0; m < M; m++) {
+				mma_bf16(s[m][n], fa[m], fb);
+				mma_bf16(s[m][n + 1], fa[m], fb + 2);
+			}
+		}
+	}
+}
+
+/* o[16 M rows, 8 N columns] += s b over the 8 K columns of s, rounded to bf16 as they stand in registers; the
+ * accumulators of one product are laid out as operand a of the next. b at its lane_rows. */
+template <int P, int M, int N, int K>
+static __device__ __forceinline__ void product_columns(
+        float (&o)[M][N][4], const float (&s)[M][K][4], const bf16 *b)
+{
+#pragma unroll
+	for (int k = 0; k < K; k += 2) {
+		uint32_t fa[M][4], fb[4];
+
+#pragma unroll
+		for (int m = 0; m < M; m++) {
+			fa[m][0] = bf16_pack(s[m][k][0], s[m][k][1]);
+			fa[m][1] = bf16_pack(s[m][k][2], s[m][k][3]);
+			fa[m][2] = bf16_pack(s[m][k + 1][0], s[m][k + 1][1]);
+			fa[m][3] = bf16_pack(s[m][k + 1][2], s[m][k + 1][3]);
+		}
+#pragma unroll
+		for (int n = 0; n < N; n += 2) {
+			ldmatrix_x4_trans(fb, b + k * 8 * P + n * 8);
+#pragma unroll
+			for (int m = 0; m < M; m++) {
+				mma_bf16(o[m][n], fa[m], fb);
+				mma_bf16(o[m][n + 1], fa[m], fb + 2);
+			}
+		}
+	}
+}
+
+/* o[16 M rows, 8 N columns] += a b over K columns of a, which is in shared memory with pitch PA; both at
+ * their lane_rows. */
+template <int PA, int P, int K, int M, int N>
+static __device__ __forceinline__ void product_tiles(float (&o)[M][N][4], const bf16 *a, const bf16 *b)
+{
+#pragma unroll
+	for (int k = 0; k < K; k += 16) {
+		uint32_t fa[M][4], fb[4];
+
+#pragma unroll
+		for (int m = 0; m < M; m++)
+			ldmatrix_x4(fa[m], a + m * 16 * PA + k);
+#pragma unroll
+		for (int n = 0; n < N; n += 2) {
+			ldmatrix_x4_trans(fb, b + k * P + n * 8);
+#pragma unroll
+			for (int m = 0; m < M; m++) {
+				mma_bf16(o[m][n], fa[m], fb);
+				mma_bf16(o[m][n + 1], fa[m], fb + 2);
+			}
+		}
+	}
+}
+
+template <int M, int N> static __device__ __forceinline__ void zero(float (&x)[M][N][4])
+{
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				x[m][n][i] = 0;
+}
+
+/* Accumulators times factor[m][half of the 16 rows], as bf16, to shared memory: their row 0 and column 0 at
+ * `to`. */
+template <int P, int M, int N>
+static __device__ __forceinline__ void put_rows(
+        bf16 *to, const float (&x)[M][N][4], const float (&factor)[M][2], int lane)
+{
+	to += lane / 4 * P + lane % 4 * 2;
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int half = 0; half < 2; half++)
+				*(uint32_t *)(to + (m * 16 + half * 8) * P + n * 8) =
+				        bf16_pack(x[m][n][half * 2] * factor[m][half],
+				                x[m][n][half * 2 + 1] * factor[m][half]);
+}
+
+/* The same as they are. */
+template <int P, int M, int N>
+static __device__ __forceinline__ void put_rows(bf16 *to, const float (&x)[M][N][4], int lane)
+{
+	to += lane / 4 * P + lane % 4 * 2;
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int n = 0; n < N; n++)
+#pragma unroll
+			for (int half = 0; half < 2; half++)
+				*(uint32_t *)(to + (m * 16 + half * 8) * P + n * 8) =
+				        bf16_pack(x[m][n][half * 2], x[m][n][half * 2 + 1]);
+}
+
+/* Scores of queries (rows) and keys (columns): -inf where the query does not see the key. `row` is the
+ * thread's first query, `key` its first key. */
+template <int M, int N>
+static __device__ __forceinline__ void mask_scores(
+        float (&s)[M][N][4], const attention_shape &p, int row, int key)
+{
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int i = row + m * 16 + half * 8, low = first_key(p, min(i, p.tokens - 1)) - key,
+			    high = i - key;
+
+#pragma unroll
+			for (int n = 0; n < N; n++)
+#pragma unroll
+				for (int c = 0; c < 2; c++)
+					if (n * 8 + c < low || n * 8 + c > high)
+						s[m][n][half * 2 + c] = -INFINITY;
+		}
+}
+
+/* ---- the launchers' part ---- */
+
+/* The plain kernels: any head_dim, strides and dtype. */
+int attention_plain(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p);
+int attention_plain_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
+
+/* o: struct op_attention or op_attention_grad. 0, or ERR_UNSUPPORTED: token indices beyond 30 bits. */
+int attention_shape_set(attention_shape *p, const struct op_attention *o);
+
+/* Backward's fields that forward has too, for attention_shape_set; the rest is none. */
+struct op_attention attention_forward_of(const struct op_attention_grad *g);
+
+#endif

@@ -1,0 +1,496 @@
+#include "gpu/adamw_codes.cuh"
+#include "gpu/map.cuh"
+
+/* optim/adamw_state.h on the device: the same functions on an element, each operation rounded once, none of
+ * them contracted, division and square root the exact ones. So the bits are the host's, in every form of
+ * state; a block's scale is a largest value, which has no order. Where all elements of a thread are in the
+ * usual range (adamw_usual.cuh), shorter ways lead to the same bits.
+ *
+ * Bytes of an element: 4 read and 4 written of the weight, 8, 4 or 2 read and written of the state, and the
+ * gradient's 2 or 4 read. */
+
+enum {
+	ADAMW_THREADS = 256,
+	ADAMW_VEC = 4,   /* 16 bytes of m, v and an fp32 gradient, 8 of the others: whole lines a warp */
+	ADAMW_TURNS = 2, /* vectors of a thread, all asked for before the first is used: 112 bytes and more */
+	ADAMW_SINGLES = 8, /* the same where planes are not aligned; of a thread of a block's warp, too */
+};
+
+struct adamw_planes {
+	uint16_t *hi;
+	int16_t *lo;
+	void *m, *v;
+	float *m_scale, *v_scale;
+	const void *grad;
+	int64_t count, first;
+};
+
+/* ---- 16-bit planes, by words ---- */
+
+template <int N> static __device__ __forceinline__ uint32_t half_get(const span<bf16, N> &s, int j)
+{
+	return j % 2 ? s.word(j / 2) >> 16 : s.word(j / 2) & 0xffff;
+}
+
+static __device__ __forceinline__ uint32_t half_get(const span<bf16, 1> &s, int)
+{
+	return s.one.bits;
+}
+
+template <int N> static __device__ __forceinline__ void half_put(span<bf16, N> &s, int j, uint32_t half)
+{
+	uint32_t other = s.word(j / 2) & (j % 2 ? 0xffffu : 0xffff0000u);
+
+	s.word(j / 2) = other | half << (j % 2 * 16);
+}
+
+static __device__ __forceinline__ void half_put(span<bf16, 1> &s, int, uint32_t half)
+{
+	s.one.bits = (uint16_t)half;
+}
+
+/* The upper halves of N words. */
+template <int N>
+static __device__ __forceinline__ void halves_put(span<bf16, N> &s, const uint32_t (&word)[N])
+{
+#pragma unroll
+	for (int j = 0; j < N; j += 2)
+		s.word(j / 2) = __byte_perm(word[j], word[j + 1], 0x7632);
+}
+
+template <int N> struct weight_planes {
+	span<bf16, N> hi, lo; /* as bf16 for their size only */
+
+	__device__ __forceinline__ void load(const struct adamw_planes &p, int64_t i)
+	{
+		span_load(hi, (const bf16 *)p.hi + i);
+		span_load(lo, (const bf16 *)p.lo + i);
+	}
+	__device__ __forceinline__ void store(const struct adamw_planes &p, int64_t i) const
+	{
+		span_store((bf16 *)p.hi + i, hi);
+		span_store((bf16 *)p.lo + i, lo);
+	}
+	__device__ __forceinline__ float get(int j) const
+	{
+		return __uint_as_float((half_get(hi, j) << 16) + (uint32_t)(int32_t)(int16_t)half_get(lo, j));
+	}
+	__device__ __forceinline__ void put(int j, float w)
+	{
+		half_put(hi, j, (__float_as_uint(w) + 0x8000) >> 16);
+		half_put(lo, j, __float_as_uint(w) & 0xffff);
+	}
+	__device__ __forceinline__ void put_all(const float (&w)[N])
+	{
+		uint32_t upper[N];
+
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			upper[j] = __float_as_uint(w[j]) + 0x8000;
+		halves_put(hi, upper);
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			upper[j] = __float_as_uint(w[j]) << 16;
+		halves_put(lo, upper);
+	}
+};
+
+/* ---- fp32 and bf16: each element by itself ---- */
+
+template <int N>
+static __device__ __forceinline__ void adamw_keep(span<float, N> &m, span<float, N> &v, int j,
+        const struct adamw_element &e, struct adamw_keys, int64_t)
+{
+	if constexpr (N == 1) {
+		m.one = adamw_kept(e.m);
+		v.one = adamw_kept(e.v);
+	} else {
+		m.word(j) = adamw_bits(adamw_kept(e.m));
+		v.word(j) = adamw_bits(adamw_kept(e.v));
+	}
+}
+
+template <int N>
+static __device__ __forceinline__ void adamw_keep(span<bf16, N> &m, span<bf16, N> &v, int j,
+        const struct adamw_element &e, struct adamw_keys keys, int64_t element)
+{
+	uint32_t random = adamw_random(keys, element);
+
+	half_put(m, j, adamw_round(e.m, random & 0xffff));
+	half_put(v, j, adamw_round(e.v, random >> 16));
+}
+
+/* How N neighbours are kept in the usual range. */
+template <class S, int N> struct adamw_keeper {
+	__device__ __forceinline__ adamw_keeper(struct adamw_keys, int64_t) {}
+	__device__ __forceinline__ int is_for(struct adamw_keys, int64_t) { return 1; }
+	__device__ __forceinline__ void keep(
+	        span<S, N> &m, span<S, N> &v, const float (&new_m)[N], const float (&new_v)[N]) const
+	{
+		float kept[N];
+
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			kept[j] = new_m[j] + 0.0f;
+		span_put(m, kept);
+		span_put(v, new_v);
+	}
+};
+
+/* adamw_random by its two halves, the words of N places in a row of ADAMW_ROW and the row's, and adamw_round.
+ */
+template <int N> struct adamw_keeper<bf16, N> {
+	uint32_t place[N], row;
+
+	__device__ __forceinline__ adamw_keeper(struct adamw_keys keys, int64_t element)
+	{
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			place[j] = adamw_mix32(keys.place, ((uint32_t)element + j) % ADAMW_ROW);
+	}
+
+	/* Takes the word of the row of `element`, whose place is that of the element given before; 0: not all
+	 * neighbours are in that row. */
+	__device__ __forceinline__ int is_for(struct adamw_keys keys, int64_t element)
+	{
+		row = adamw_mix32(keys.row, (uint32_t)((uint64_t)element / ADAMW_ROW));
+		return (uint32_t)element % ADAMW_ROW <= ADAMW_ROW - N;
+	}
+
+	__device__ __forceinline__ void keep(
+	        span<bf16, N> &m, span<bf16, N> &v, const float (&new_m)[N], const float (&new_v)[N]) const
+	{
+		uint32_t rounded[N];
+
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			rounded[j] = adamw_bits(new_m[j] + 0.0f) + ((place[j] ^ row) & 0xffff);
+		halves_put(m, rounded);
+#pragma unroll
+		for (int j = 0; j < N; j++)
+			rounded[j] = adamw_bits(new_v[j]) + ((place[j] ^ row) >> 16);
+		halves_put(v, rounded);
+	}
+};
+
+/* G: gradient, S: state. */
+template <class G, class S, int N> struct adamw_elements {
+	weight_planes<N> weight;
+	span<S, N> m, v;
+	span<G, N> grad;
+
+	__device__ __forceinline__ void load(const struct adamw_planes &p, int64_t i)
+	{
+		weight.load(p, i);
+		span_load(m, (const S *)p.m + i);
+		span_load(v, (const S *)p.v + i);
+		span_load(grad, (const G *)p.grad + i);
+	}
+
+	__device__ __forceinline__ void store(const struct adamw_planes &p, int64_t i) const
+	{
+		weight.store(p, i);
+		span_store((S *)p.m + i, m);
+		span_store((S *)p.v + i, v);
+	}
+
+	__device__ __forceinline__ void update(
+	        const struct adamw_scalars &s, struct adamw_keys keys, int64_t element)
+	{
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			struct adamw_element e = {span_get(m, j), span_get(v, j), weight.get(j)};
+
+			e = adamw_next(e, span_get(grad, j), s.decay_factor, &s.step);
+			weight.put(j, e.w);
+			adamw_keep(m, v, j, e, keys, element + j);
+		}
+	}
+
+	/* 0: an element is not in the usual range, and what the others became is of no use either. */
+	__device__ __forceinline__ int update_usual(
+	        const struct adamw_scalars &s, const struct adamw_keeper<S, N> &keeper)
+	{
+		float new_m[N], new_v[N], w[N];
+		struct adamw_seen seen;
+
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			struct adamw_element e = {span_get(m, j), span_get(v, j), weight.get(j)};
+
+			e = adamw_usual_next(e, span_get(grad, j), s, &seen);
+			new_m[j] = e.m;
+			new_v[j] = e.v;
+			w[j] = e.w;
+		}
+		weight.put_all(w);
+		keeper.keep(m, v, new_m, new_v);
+		return adamw_seen_usual(seen);
+	}
+};
+
+/* Vectors of N elements from element `head` on, which is where all planes are aligned; block 0 also has the
+ * fewer than N elements before and behind them. */
+template <class G, class S, int N, int TURNS>
+static __global__ void __launch_bounds__(ADAMW_THREADS)
+        adamw_kernel(struct adamw_planes p, struct adamw_scalars s, int head)
+{
+	struct adamw_keys keys = adamw_keys_of(s.step.rounding_key, s.tensor);
+	int64_t vectors = (p.count - head) / N,
+	        first = (int64_t)blockIdx.x * ADAMW_THREADS * TURNS + threadIdx.x;
+	adamw_elements<G, S, N> e[TURNS];
+	adamw_keeper<S, N> keeper(keys, p.first + head + first * N);
+
+	static_assert(N == 1 || ADAMW_THREADS * N % ADAMW_ROW == 0, "each turn has the places of the first");
+
+#pragma unroll
+	for (int k = 0; k < TURNS; k++)
+		if (first + k * ADAMW_THREADS < vectors)
+			e[k].load(p, head + (first + k * ADAMW_THREADS) * N);
+#pragma unroll
+	for (int k = 0; k < TURNS; k++)
+		if (first + k * ADAMW_THREADS < vectors) {
+			int64_t i = head + (first + k * ADAMW_THREADS) * N;
+			int is_done = 0;
+
+			if constexpr (N > 1)
+				is_done = s.is_usual && keeper.is_for(keys, p.first + i) &&
+				          e[k].update_usual(s, keeper);
+			if (!is_done) {
+				if (N > 1)
+					e[k].load(p, i);
+				e[k].update(s, keys, p.first + i);
+			}
+			e[k].store(p, i);
+		}
+	if (N > 1 && blockIdx.x == 0 && threadIdx.x < 2 * N) {
+		int64_t i = threadIdx.x < N ? threadIdx.x : head + vectors * N + threadIdx.x - N;
+
+		if (i < (threadIdx.x < N ? head : p.count)) {
+			adamw_elements<G, S, 1> one;
+
+			one.load(p, i);
+			one.update(s, keys, p.first + i);
+			one.store(p, i);
+		}
+	}
+}
+
+/* Elements to go until all planes are aligned to their vectors; -1 if they never are. */
+static int adamw_head(const struct adamw_planes *p, int grad_bytes, int state_bytes)
+{
+	for (int head = 0; head < ADAMW_VEC; head++)
+		if (is_aligned(p->hi + head, 2 * ADAMW_VEC) && is_aligned(p->lo + head, 2 * ADAMW_VEC) &&
+		        is_aligned((char *)p->m + head * state_bytes, state_bytes * ADAMW_VEC) &&
+		        is_aligned((char *)p->v + head * state_bytes, state_bytes * ADAMW_VEC) &&
+		        is_aligned((const char *)p->grad + head * grad_bytes, grad_bytes * ADAMW_VEC))
+			return head < p->count ? head : (int)p->count;
+	return -1;
+}
+
+template <class G, class S>
+static int adamw_start(
+        const struct cuda_launch *at, const struct adamw_planes *p, const struct adamw_scalars *s)
+{
+	int head = adamw_head(p, sizeof(G), sizeof(S));
+	int64_t elements = ADAMW_THREADS * (head < 0 ? ADAMW_SINGLES : ADAMW_TURNS * ADAMW_VEC);
+	dim3 grid((unsigned)ceil_div(p->count, elements));
+
+	if (head < 0)
+		return cuda_start(
+		        at, "adamw", adamw_kernel<G, S, 1, ADAMW_SINGLES>, grid, ADAMW_THREADS, 0, *p, *s, 0);
+	return cuda_start(at, "adamw", adamw_kernel<G, S, ADAMW_VEC, ADAMW_TURNS>, grid, ADAMW_THREADS, 0, *p,
+	        *s, head);
+}
+
+/* ---- 8 bits: a block of elements has a warp, 8 elements a thread ---- */
+
+enum {
+	BLOCK_VEC = ADAMW_BLOCK / WARP,
+	BLOCK_THREADS = 128, /* of 88 registers: 640 threads on a multiprocessor, with 256 it would be 512 */
+	BLOCK_WARPS = BLOCK_THREADS / WARP,
+	BLOCK_TURNS = 8, /* blocks of a warp: the tables are read for so many */
+};
+
+/* Element by element, where planes are not aligned, the block is short or not in the usual range: each WARPth
+ * that there is. What lies behind the end is 0 here and adds nothing to the scale. */
+template <class G>
+static __device__ __forceinline__ void block_update(
+        const struct adamw_planes &p, const struct adamw_scalars &s, int64_t block)
+{
+	const int lane = threadIdx.x % WARP;
+	const int64_t i = block * ADAMW_BLOCK + lane, end = p.count;
+	float new_m[BLOCK_VEC], new_v[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
+	uint32_t m_size = 0, v_size = 0;
+
+#pragma unroll
+	for (int j = 0; j < BLOCK_VEC; j++) {
+		const int64_t at = i + j * WARP;
+
+		new_m[j] = new_v[j] = 0;
+		if (at < end) {
+			struct adamw_element e = {
+			        adamw_unscale(adamw_decode_signed(((const uint8_t *)p.m)[at]), m_scale),
+			        adamw_unscale(adamw_decode_unsigned(((const uint8_t *)p.v)[at]), v_scale), 0};
+			weight_planes<1> weight;
+
+			weight.load(p, at);
+			e.w = weight.get(0);
+			e = adamw_next(e, to_float(((const G *)p.grad)[at]), s.decay_factor, &s.step);
+			weight.put(0, e.w);
+			weight.store(p, at);
+			new_m[j] = adamw_kept(e.m);
+			new_v[j] = adamw_kept(e.v);
+		}
+		m_size = max(m_size, adamw_size(new_m[j]));
+		v_size = max(v_size, adamw_size(new_v[j]));
+	}
+	m_scale = __uint_as_float(__reduce_max_sync(0xffffffffu, m_size));
+	v_scale = __uint_as_float(__reduce_max_sync(0xffffffffu, v_size));
+#pragma unroll
+	for (int j = 0; j < BLOCK_VEC; j++)
+		if (i + j * WARP < end) {
+			((uint8_t *)p.m)[i + j * WARP] =
+			        adamw_encode_signed(new_m[j] * adamw_inverse(m_scale));
+			((uint8_t *)p.v)[i + j * WARP] =
+			        adamw_encode_unsigned(new_v[j] * adamw_inverse(v_scale));
+		}
+	__syncwarp(); /* all have read the scales */
+	if (lane == 0) {
+		p.m_scale[block] = m_scale;
+		p.v_scale[block] = v_scale;
+	}
+}
+
+/* A scale of which all products with values of codes are 0 or normal. */
+static __device__ __forceinline__ int scale_is_usual(float scale)
+{
+	return scale == 0 || (scale >= 0x1p-80f && scale <= 0x1p20f);
+}
+
+/* adamw_inverse of a scale that is usual. */
+static __device__ __forceinline__ float scale_inverse(float scale)
+{
+	return scale == 0 ? 0.0f : adamw_quotient(1, scale, reciprocal_fast(scale));
+}
+
+/* The same for a whole block in vectors. 0: it is not in the usual range, and nothing is written. */
+template <class G>
+static __device__ __forceinline__ int block_update_usual(const struct adamw_planes &p,
+        const struct adamw_scalars &s, const struct adamw_codes &codes, int64_t block)
+{
+	const int lane = threadIdx.x % WARP;
+	const int64_t i = block * ADAMW_BLOCK + lane * BLOCK_VEC;
+	weight_planes<BLOCK_VEC> weight;
+	vec<uint32_t, 2> m = *(const vec<uint32_t, 2> *)((const uint8_t *)p.m + i);
+	vec<uint32_t, 2> v = *(const vec<uint32_t, 2> *)((const uint8_t *)p.v + i);
+	span<G, BLOCK_VEC> grad;
+	float w[BLOCK_VEC];
+	float new_m[BLOCK_VEC], new_v[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
+	uint32_t m_size = 0, v_size = 0;
+	struct adamw_seen seen;
+
+	weight.load(p, i);
+	span_load(grad, (const G *)p.grad + i);
+	if (!scale_is_usual(m_scale) || !scale_is_usual(v_scale))
+		m_size = UINT32_MAX;
+#pragma unroll
+	for (int j = 0; j < BLOCK_VEC; j++) {
+		/* no -0 of a scale of 0 gets as far as a result */
+		struct adamw_element e = {codes.m_value[byte_get(m.at[j / 4], j % 4)] * m_scale,
+		        codes.v_value[byte_get(v.at[j / 4], j % 4)] * v_scale, weight.get(j)};
+
+		e = adamw_usual_next(e, span_get(grad, j), s, &seen);
+		w[j] = e.w;
+		new_m[j] = e.m;
+		new_v[j] = e.v;
+		m_size = max(m_size, adamw_size(e.m));
+		v_size = max(v_size, adamw_size(e.v));
+	}
+	if (!adamw_seen_usual(seen))
+		m_size = UINT32_MAX;
+	m_size = __reduce_max_sync(0xffffffffu, m_size);
+	v_size = __reduce_max_sync(0xffffffffu, v_size);
+	if (m_size == UINT32_MAX) {
+		__syncwarp(); /* all have read what others will write */
+		return 0;
+	}
+	m_scale = scale_inverse(__uint_as_float(m_size));
+	v_scale = scale_inverse(__uint_as_float(v_size));
+#pragma unroll
+	for (int j = 0; j < BLOCK_VEC; j += 4) {
+		uint32_t m_code[4], v_code[4];
+
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			m_code[k] = code_of_m(codes, new_m[j + k] * m_scale);
+			v_code[k] = code_of_v(codes, new_v[j + k] * v_scale);
+		}
+		m.at[j / 4] = bytes_join(m_code);
+		v.at[j / 4] = bytes_join(v_code);
+	}
+	weight.put_all(w);
+	weight.store(p, i);
+	*(vec<uint32_t, 2> *)((uint8_t *)p.m + i) = m;
+	*(vec<uint32_t, 2> *)((uint8_t *)p.v + i) = v;
+	__syncwarp(); /* all have read the scales */
+	if (lane == 0) {
+		p.m_scale[block] = __uint_as_float(m_size);
+		p.v_scale[block] = __uint_as_float(v_size);
+	}
+	return 1;
+}
+
+template <class G, int N>
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+        adamw_block_kernel(struct adamw_planes p, struct adamw_scalars s)
+{
+	SHARED(struct adamw_codes, codes, 1);
+	int64_t block = (int64_t)blockIdx.x * (BLOCK_WARPS * BLOCK_TURNS) + threadIdx.x / WARP;
+
+	if (N == BLOCK_VEC) {
+		codes_load(codes);
+		__syncthreads();
+	}
+#pragma unroll 1
+	for (int turn = 0; turn < BLOCK_TURNS && block * ADAMW_BLOCK < p.count; turn++, block += BLOCK_WARPS)
+		if (N == 1 || !s.is_usual || (block + 1) * ADAMW_BLOCK > p.count ||
+		        !block_update_usual<G>(p, s, *codes, block))
+			block_update<G>(p, s, block);
+}
+
+template <class G>
+static int adamw_start_blocks(
+        const struct cuda_launch *at, const struct adamw_planes *p, const struct adamw_scalars *s)
+{
+	int aligned = is_aligned(p->hi, 2 * BLOCK_VEC) && is_aligned(p->lo, 2 * BLOCK_VEC) &&
+	              is_aligned(p->m, BLOCK_VEC) && is_aligned(p->v, BLOCK_VEC) &&
+	              is_aligned(p->grad, sizeof(G) * BLOCK_VEC);
+	dim3 grid((unsigned)ceil_div(p->count, ADAMW_BLOCK * BLOCK_WARPS * BLOCK_TURNS));
+
+	if (!aligned)
+		return cuda_start(at, "adamw", adamw_block_kernel<G, 1>, grid, BLOCK_THREADS, 0, *p, *s);
+	return cuda_start(at, "adamw", adamw_block_kernel<G, BLOCK_VEC>, grid, BLOCK_THREADS, 0, *p, *s);
+}
+
+template <class G>
+static int adamw_start_state(const struct cuda_launch *at, const struct adamw_planes *p,
+        const struct adamw_scalars *s, enum dtype state_dtype)
+{
+	if (state_dtype == DTYPE_U8)
+		return adamw_start_blocks<G>(at, p, s);
+	return state_dtype == DTYPE_F32 ? adamw_start<G, float>(at, p, s) : adamw_start<G, bf16>(at, p, s);
+}
+
+extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
+{
+	const struct op_adamw *o = &op->adamw;
+	struct adamw_planes p = {dev_ptr<uint16_t>(o->hi), dev_ptr<int16_t>(o->lo), dev_ptr<void>(o->m),
+	        dev_ptr<void>(o->v), dev_ptr<float>(o->m_scale), dev_ptr<float>(o->v_scale),
+	        dev_ptr<void>(o->grad), o->count, o->first};
+	struct adamw_scalars s = {
+	        o->step, o->decay ? o->step.decay_factor : 1.0f, o->tensor, adamw_is_usual(&o->step)};
+
+	return o->grad_dtype == DTYPE_F32 ? adamw_start_state<float>(at, &p, &s, o->state_dtype)
+	                                  : adamw_start_state<bf16>(at, &p, &s, o->state_dtype);
+}

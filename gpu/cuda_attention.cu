@@ -1,0 +1,239 @@
+/* Attention forward, FlashAttention-2 (Dao 2023): a block takes TQ queries of one head and walks over the
+ * keys they see, TK at a time, with the running maximum and sum of Milakov and Gimelshein (2018); scores and
+ * probabilities stay in registers, probabilities are rounded to bf16 for their product with v.
+ *
+ * Tiles. An m16n8k16 product takes about 1.6 clocks of a multiprocessor of an H100 (mma.sync reaches some 60
+ * % of what wgmma does), 16x16 elements of an operand from shared memory take 4. A warp of 16 M rows does 2 M
+ * products with each such piece of k or v, so M = 1 waits for shared memory (4 > 3.2) and M = 2 does not. 32
+ * rows of 128 columns are 128 accumulators a thread and 64 scores (TK = 64) are the rest of what 255
+ * registers hold: 4 warps, 128 queries, 68 KiB of shared memory, two blocks a multiprocessor, one of which
+ * multiplies while the other is at its softmax. k of the next tile arrives while this one's softmax and
+ * second product run, v while the first product runs: a second buffer for each would gain nothing that the
+ * other block does not hide. At D = 256, 16 rows a warp are all that fit.
+ *
+ * Work. Only tiles with a key that some query of the block sees are visited, and only those on the border of
+ * what is seen (the diagonal, the window, a document's first token) compare indices; a warp whose rows see
+ * nothing of a tile skips it. Blocks with late queries see the most keys and go first; heads run fastest, so
+ * that the query heads of one kv head meet in the cache.
+ */
+#include "gpu/attention.cuh"
+
+extern "C" {
+#include "base/err.h"
+}
+
+/* ---- the running softmax of a warp's rows: per thread, M x 2 rows of which 4 threads share each ---- */
+
+template <int M> struct softmax {
+	float max[M][2], sum[M][2]; /* of scores as they are, unscaled; the sum of this thread's columns */
+};
+
+/* How far, in powers of two, scores may rise above the maximum that is subtracted before all that was summed
+ * up is brought to a new one: after the first tiles hardly ever. Probabilities up to 2^8 are as exact as
+ * those up to 1, and the division at the end sees the same factor in both its operands. */
+static constexpr float SLACK = 8;
+
+/* Scores become probabilities relative to the maximum. */
+template <int M, int N, int DN>
+static __device__ __forceinline__ void softmax_step(
+        softmax<M> &x, float (&s)[M][N][4], float (&o)[M][DN][4], float scale_log2)
+{
+	float high[M][2];
+	int rises = 0;
+
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			float top = x.max[m][half];
+
+#pragma unroll
+			for (int n = 0; n < N; n++)
+				top = fmaxf(top, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+			top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+			high[m][half] = top;
+			rises |= (top - x.max[m][half]) * scale_log2 > SLACK;
+		}
+	if (__any_sync(0xffffffffu, rises)) {
+#pragma unroll
+		for (int m = 0; m < M; m++)
+#pragma unroll
+			for (int half = 0; half < 2; half++) {
+				float keep =
+				        exp2_fast(x.max[m][half] * scale_log2 - high[m][half] * scale_log2);
+
+				/* a row that has seen no key yet: -inf - -inf, and nothing to keep */
+				keep = high[m][half] == -INFINITY ? 0.0f : keep;
+				x.max[m][half] = high[m][half];
+				x.sum[m][half] *= keep;
+#pragma unroll
+				for (int n = 0; n < DN; n++) {
+					o[m][n][half * 2] *= keep;
+					o[m][n][half * 2 + 1] *= keep;
+				}
+			}
+	}
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			float base = x.max[m][half] == -INFINITY ? 0.0f : x.max[m][half] * scale_log2,
+			      sum = 0;
+
+#pragma unroll
+			for (int n = 0; n < N; n++)
+#pragma unroll
+				for (int i = half * 2; i < half * 2 + 2; i++) {
+					s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale_log2, -base));
+					sum += s[m][n][i];
+				}
+			x.sum[m][half] += sum;
+		}
+}
+
+template <int D, int M, int TK> struct forward_tiles {
+	static constexpr int WARPS = 4, THREADS = WARPS * WARP, ROWS = 16 * M, TQ = WARPS * ROWS;
+	static constexpr int SHARED_BYTES = (TQ + 2 * TK) * PITCH<D> * (int)sizeof(bf16);
+};
+
+template <int D, int M, int TK>
+static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
+        attention_kernel(const attention_shape p, bf16 *__restrict__ out, float *__restrict__ lse,
+                const bf16 *__restrict__ q, const bf16 *__restrict__ k, const bf16 *__restrict__ v)
+{
+	using tiles = forward_tiles<D, M, TK>;
+	constexpr int P = PITCH<D>, TQ = tiles::TQ, THREADS = tiles::THREADS;
+	SHARED_DYNAMIC(bf16, q_tile);
+	bf16 *k_tile = q_tile + TQ * P, *v_tile = k_tile + TK * P;
+	int lane = (int)threadIdx.x % WARP, warp_row = (int)threadIdx.x / WARP * tiles::ROWS;
+	int head = (int)blockIdx.x % p.heads, kv_head = head / (p.heads / p.kv_heads);
+	int q0 = (int)((gridDim.x - 1 - blockIdx.x) / (unsigned)p.heads) * TQ;
+	int q_end = min(q0 + TQ, p.tokens), row0 = q0 + warp_row,
+	    row_last = min(row0 + tiles::ROWS, q_end) - 1;
+	int k0 = first_key(p, q0) / TK * TK, warp_first = first_key(p, min(row0, q_end - 1));
+	int warp_all = first_key(p, max(row_last, q0)); /* from here on all rows of the warp see */
+	float s[M][TK / 8][4], o[M][D / 8][4], factor[M][2];
+	softmax<M> state;
+	int64_t kv_at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
+
+	tile_load<D, TQ, THREADS>(
+	        q_tile, q + q0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, q_end - q0, p);
+	tile_load<D, TK, THREADS>(k_tile, k + kv_at, p.qkv_stride, p.tokens - k0, p);
+	cp_async_commit();
+	zero(o);
+#pragma unroll
+	for (int m = 0; m < M; m++)
+		for (int half = 0; half < 2; half++) {
+			state.max[m][half] = -INFINITY;
+			state.sum[m][half] = 0;
+		}
+
+	for (; k0 < q_end; k0 += TK) {
+		const bool sees = k0 <= row_last && k0 + TK > warp_first;
+
+		cp_async_wait<0>();
+		__syncthreads(); /* k is there, and v free */
+		tile_load<D, TK, THREADS>(v_tile, v + kv_at, p.qkv_stride, p.tokens - k0, p);
+		cp_async_commit();
+		if (sees) {
+			zero(s);
+			product_rows<D, P>(s, q_tile + warp_row * P + lane_rows<P>(lane),
+			        k_tile + lane_columns<P>(lane));
+		}
+		cp_async_wait<0>();
+		__syncthreads(); /* v is there, and k free */
+		kv_at += TK * p.qkv_stride;
+		if (k0 + TK < q_end)
+			tile_load<D, TK, THREADS>(k_tile, k + kv_at, p.qkv_stride, p.tokens - k0 - TK, p);
+		cp_async_commit();
+		if (sees) {
+			if (k0 + TK - 1 > row0 || k0 < warp_all)
+				mask_scores(s, p, in_place(row0) + lane / 4, k0 + lane % 4 * 2);
+			softmax_step(state, s, o, p.scale_log2);
+			product_columns<P>(o, s, v_tile + lane_rows<P>(lane));
+		}
+	}
+
+#pragma unroll
+	for (int m = 0; m < M; m++)
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int row = row0 + m * 16 + half * 8 + lane / 4;
+			float sum = state.sum[m][half];
+
+			sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+			sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+			factor[m][half] = 1 / sum;
+			if (lane % 4 == 0 && row < q_end)
+				lse[(int64_t)row * p.heads + head] =
+				        (state.max[m][half] * p.scale_log2 + log2f(sum)) * 0.69314718f;
+		}
+	/* each warp through its own rows of q's tile, which no other reads */
+	put_rows<P>(q_tile + warp_row * P, o, factor, lane);
+	__syncwarp();
+	tile_store<D>(out + row0 * p.out_stride + (int64_t)head * p.head_dim, q_tile + warp_row * P,
+	        p.out_stride, row_last + 1 - row0, p, lane, WARP);
+}
+
+template <int D, int M, int TK>
+static int attention_start(
+        const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
+{
+	using tiles = forward_tiles<D, M, TK>;
+	int64_t blocks = ceil_div(p.tokens, tiles::TQ) * p.heads;
+
+	if (tiles::SHARED_BYTES > at->shared_bytes_max || blocks > INT32_MAX)
+		return attention_plain(at, o, p);
+	return cuda_start(at, "attention", attention_kernel<D, M, TK>, dim3((unsigned)blocks), tiles::THREADS,
+	        tiles::SHARED_BYTES, p, dev_ptr<bf16>(o->out), dev_ptr<float>(o->lse), dev_ptr<bf16>(o->q),
+	        dev_ptr<bf16>(o->k), dev_ptr<bf16>(o->v));
+}
+
+int attention_shape_set(attention_shape *p, const struct op_attention *o)
+{
+	const dev_addr bases[] = {o->out, o->q, o->k, o->v};
+
+	*p = {};
+	if (o->tokens > 1 << 30 || o->heads > INT32_MAX || o->head_dim > INT32_MAX)
+		return err_set(ERR_UNSUPPORTED, "attention: %lld tokens, %lld heads of %lld are too many",
+		        (long long)o->tokens, (long long)o->heads, (long long)o->head_dim);
+	p->doc_start = dev_ptr<int32_t>(o->doc_start);
+	p->doc_end = dev_ptr<int32_t>(o->doc_end);
+	p->qkv_stride = o->qkv_stride;
+	p->q_head_stride = o->q_head_stride;
+	p->kv_head_stride = o->kv_head_stride;
+	p->out_stride = o->out_stride;
+	p->tokens = (int)o->tokens;
+	p->heads = (int)o->heads;
+	p->kv_heads = (int)o->kv_heads;
+	p->head_dim = (int)o->head_dim;
+	p->window = (int)(o->window > 0 && o->window < o->tokens ? o->window : o->tokens);
+	p->scale = (float)o->scale;
+	p->scale_log2 = (float)(o->scale * 1.4426950408889634);
+	p->aligned = o->qkv_stride % 8 == 0 && o->out_stride % 8 == 0 &&
+	             (o->heads == 1 || (o->q_head_stride % 8 == 0 && o->head_dim % 8 == 0)) &&
+	             (o->kv_heads == 1 || o->kv_head_stride % 8 == 0);
+	for (dev_addr a : bases)
+		p->aligned = p->aligned && a.value % 16 == 0;
+	return 0;
+}
+
+extern "C" int cuda_attention(const struct cuda_launch *at, const struct op *op)
+{
+	const struct op_attention *o = &op->attention;
+	attention_shape p;
+	int rc = attention_shape_set(&p, o);
+
+	if (rc)
+		return rc;
+	if (o->dtype != DTYPE_BF16 || !(o->scale > 0) || o->head_dim > 256)
+		return attention_plain(at, o, p);
+	if (o->head_dim <= 64)
+		return attention_start<64, 2, 64>(at, o, p);
+	if (o->head_dim <= 96)
+		return attention_start<96, 2, 64>(at, o, p);
+	if (o->head_dim <= 128)
+		return attention_start<128, 2, 64>(at, o, p);
+	return attention_start<256, 1, 64>(at, o, p);
+}

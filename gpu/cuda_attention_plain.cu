@@ -1,0 +1,402 @@
+/* Attention in plain fp32 arithmetic, forward and backward: for F32 (tensor cores would round to tf32) and
+ * for what the tiles of attention.cuh do not fit. Any head_dim, any strides.
+ *
+ * 256 threads hold 64 x 64 scores, 4 x 4 each, built from 32 columns of head_dim at a time; a block makes 64
+ * columns of its result, so a head of 128 has its scores computed twice, and no array depends on head_dim.
+ * Thread (y, x) of 16 x 16 has rows 4 y + i, and columns x + 16 j of scores (16 lanes are one row's: its
+ * maximum is 4 shuffles away) or 4 x + j of results (16-byte accesses).
+ */
+#include "gpu/attention.cuh"
+
+enum {
+	SIDE = 64,
+	DEPTH = 32,
+	SPAN = SIDE / 16, /* of a thread */
+	PART_PITCH = DEPTH + 4,
+	SIDE_PITCH = SIDE + 4,
+	PLAIN_THREADS = 256,
+	PARTS_COUNT = 2 * SIDE * PART_PITCH, /* floats: room for two parts, or one square */
+	SQUARE_COUNT = SIDE * SIDE_PITCH
+};
+
+/* Up to 64 rows of an operand. */
+template <class T> struct plain_rows {
+	const T *at;
+	int64_t stride;
+	int count;
+};
+
+/* Columns [column, column + COLUMNS) of them as fp32; what is not there is 0. */
+template <int COLUMNS, class T>
+static __device__ __forceinline__ void plain_load(
+        float *to, const plain_rows<T> &rows, int column, int head_dim)
+{
+	constexpr int TO_PITCH = COLUMNS + 4;
+
+	for (int i = (int)threadIdx.x; i < SIDE * COLUMNS; i += PLAIN_THREADS) {
+		int r = i / COLUMNS, c = i % COLUMNS;
+		bool there = r < rows.count && column + c < head_dim;
+
+		to[r * TO_PITCH + c] = there ? to_float(rows.at[r * rows.stride + column + c]) : 0.0f;
+	}
+}
+
+/* s = a b^T over head_dim, in ascending order. All threads; parts: PARTS_COUNT floats, free before and after.
+ */
+template <class T>
+static __device__ __forceinline__ void plain_scores(
+        float (&s)[SPAN][SPAN], float *parts, const plain_rows<T> &a, const plain_rows<T> &b, int head_dim)
+{
+	float *a_part = parts, *b_part = parts + SIDE * PART_PITCH;
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+
+#pragma unroll
+	for (int i = 0; i < SPAN; i++)
+		for (int j = 0; j < SPAN; j++)
+			s[i][j] = 0;
+	for (int d = 0; d < head_dim; d += DEPTH) {
+		plain_load<DEPTH>(a_part, a, d, head_dim);
+		plain_load<DEPTH>(b_part, b, d, head_dim);
+		__syncthreads();
+#pragma unroll
+		for (int c = 0; c < DEPTH; c += 4) {
+			vec<float, 4> va[SPAN], vb[SPAN];
+
+#pragma unroll
+			for (int i = 0; i < SPAN; i++) {
+				va[i] = *(const vec<float, 4> *)(a_part + (y * SPAN + i) * PART_PITCH + c);
+				vb[i] = *(const vec<float, 4> *)(b_part + (x + 16 * i) * PART_PITCH + c);
+			}
+#pragma unroll
+			for (int n = 0; n < 4; n++)
+#pragma unroll
+				for (int i = 0; i < SPAN; i++)
+#pragma unroll
+					for (int j = 0; j < SPAN; j++)
+						s[i][j] = fmaf(va[i].at[n], vb[j].at[n], s[i][j]);
+		}
+		__syncthreads();
+	}
+}
+
+static __device__ __forceinline__ void plain_put(float *square, const float (&s)[SPAN][SPAN])
+{
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+
+#pragma unroll
+	for (int i = 0; i < SPAN; i++)
+#pragma unroll
+		for (int j = 0; j < SPAN; j++)
+			square[(y * SPAN + i) * SIDE_PITCH + x + 16 * j] = s[i][j];
+}
+
+/* o[row, column] += sum over k of a[row, k] b[k, column], in ascending order of k */
+static __device__ __forceinline__ void plain_product(float (&o)[SPAN][SPAN], const float *a, const float *b)
+{
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+
+#pragma unroll 4
+	for (int k = 0; k < SIDE; k += 4) {
+		vec<float, 4> va[SPAN], vb[4];
+
+#pragma unroll
+		for (int i = 0; i < SPAN; i++) {
+			va[i] = *(const vec<float, 4> *)(a + (y * SPAN + i) * SIDE_PITCH + k);
+			vb[i] = *(const vec<float, 4> *)(b + (k + i) * SIDE_PITCH + x * SPAN);
+		}
+#pragma unroll
+		for (int n = 0; n < 4; n++)
+#pragma unroll
+			for (int i = 0; i < SPAN; i++)
+#pragma unroll
+				for (int j = 0; j < SPAN; j++)
+					o[i][j] = fmaf(va[i].at[n], vb[n].at[j], o[i][j]);
+	}
+}
+
+/* o[row, column] += sum over k of a[k, row] b[k, column], in ascending order of k */
+static __device__ __forceinline__ void plain_product_transposed(
+        float (&o)[SPAN][SPAN], const float *a, const float *b)
+{
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+
+#pragma unroll 8
+	for (int k = 0; k < SIDE; k++) {
+		const vec<float, 4> va = *(const vec<float, 4> *)(a + k * SIDE_PITCH + y * SPAN);
+		const vec<float, 4> vb = *(const vec<float, 4> *)(b + k * SIDE_PITCH + x * SPAN);
+
+#pragma unroll
+		for (int i = 0; i < SPAN; i++)
+#pragma unroll
+			for (int j = 0; j < SPAN; j++)
+				o[i][j] = fmaf(va.at[i], vb.at[j], o[i][j]);
+	}
+}
+
+/* Rows [0, row_count) of a result, its 64 columns from `column` on, row i times factor[i]. */
+template <class T>
+static __device__ __forceinline__ void plain_store(T *to, int64_t stride, int row_count, int column,
+        int head_dim, const float (&o)[SPAN][SPAN], const float (&factor)[SPAN])
+{
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+
+#pragma unroll
+	for (int i = 0; i < SPAN; i++)
+		for (int j = 0; j < SPAN; j++) {
+			int row = y * SPAN + i, c = column + x * SPAN + j;
+
+			if (row < row_count && c < head_dim)
+				to[row * stride + c] = from_float<T>(o[i][j] * factor[i]);
+		}
+}
+
+static __device__ __forceinline__ void plain_zero(float (&o)[SPAN][SPAN])
+{
+#pragma unroll
+	for (int i = 0; i < SPAN; i++)
+#pragma unroll
+		for (int j = 0; j < SPAN; j++)
+			o[i][j] = 0;
+}
+
+/* The 16 lanes that share rows. */
+static __device__ __forceinline__ float row_max(float x)
+{
+	for (int lanes = 8; lanes; lanes /= 2)
+		x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+	return x;
+}
+
+static __device__ __forceinline__ float row_sum(float x)
+{
+	for (int lanes = 8; lanes; lanes /= 2)
+		x += __shfl_xor_sync(0xffffffffu, x, lanes);
+	return x;
+}
+
+/* ---- forward: a block makes 64 queries' 64 columns ---- */
+
+enum { PLAIN_BYTES = (PARTS_COUNT + SQUARE_COUNT) * 4 };
+
+template <class T>
+static __global__ void __launch_bounds__(PLAIN_THREADS)
+        attention_plain_kernel(const attention_shape p, T *__restrict__ out, float *__restrict__ lse,
+                const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v)
+{
+	SHARED_DYNAMIC(float, parts);
+	float *square = parts + PARTS_COUNT;
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16, column = (int)blockIdx.y * SIDE;
+	int head = (int)blockIdx.x % p.heads, kv_head = head / (p.heads / p.kv_heads);
+	int q0 = (int)((gridDim.x - 1 - blockIdx.x) / (unsigned)p.heads) * SIDE;
+	int q_end = min(q0 + SIDE, p.tokens), first[SPAN];
+	float s[SPAN][SPAN], o[SPAN][SPAN], high[SPAN], factor[SPAN];
+	double sum[SPAN];
+	plain_rows<T> queries = {q + q0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, q_end - q0};
+
+	plain_zero(o);
+#pragma unroll
+	for (int i = 0; i < SPAN; i++) {
+		first[i] = first_key(p, min(q0 + y * SPAN + i, p.tokens - 1));
+		high[i] = -INFINITY;
+		sum[i] = 0;
+	}
+	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < q_end; k0 += SIDE) {
+		int64_t at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
+		plain_rows<T> keys = {k + at, p.qkv_stride, q_end - k0},
+		              values = {v + at, p.qkv_stride, q_end - k0};
+
+		plain_scores(s, parts, queries, keys, p.head_dim);
+		plain_load<SIDE>(parts, values, column, p.head_dim);
+#pragma unroll
+		for (int i = 0; i < SPAN; i++) {
+			float top = high[i], keep, part = 0;
+
+#pragma unroll
+			for (int j = 0; j < SPAN; j++) {
+				int key = k0 + x + 16 * j;
+
+				s[i][j] = key >= first[i] && key <= q0 + y * SPAN + i ? s[i][j] * p.scale
+				                                                      : -INFINITY;
+				top = fmaxf(top, s[i][j]);
+			}
+			top = row_max(top);
+			/* a row that has seen no key yet has nothing to keep, and gets nothing */
+			keep = top == -INFINITY ? 1.0f : expf(high[i] - top);
+			high[i] = top;
+#pragma unroll
+			for (int j = 0; j < SPAN; j++) {
+				s[i][j] = s[i][j] == -INFINITY ? 0.0f : expf(s[i][j] - top);
+				part += s[i][j];
+				o[i][j] *= keep;
+			}
+			sum[i] = sum[i] * keep + row_sum(part);
+		}
+		plain_put(square, s);
+		__syncthreads();
+		plain_product(o, square, parts);
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < SPAN; i++) {
+		int row = q0 + y * SPAN + i;
+
+		factor[i] = (float)(1 / sum[i]);
+		if (x == 0 && column == 0 && row < q_end)
+			lse[(int64_t)row * p.heads + head] = (float)(high[i] + log(sum[i]));
+	}
+	plain_store(out + q0 * p.out_stride + (int64_t)head * p.head_dim, p.out_stride, q_end - q0, column,
+	        p.head_dim, o, factor);
+}
+
+template <class T>
+static int plain_start(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
+{
+	dim3 grid((unsigned)(ceil_div(p.tokens, SIDE) * p.heads), (unsigned)ceil_div(p.head_dim, SIDE));
+
+	return cuda_start(at, "attention", attention_plain_kernel<T>, grid, PLAIN_THREADS, PLAIN_BYTES, p,
+	        dev_ptr<T>(o->out), dev_ptr<float>(o->lse), dev_ptr<T>(o->q), dev_ptr<T>(o->k),
+	        dev_ptr<T>(o->v));
+}
+
+int attention_plain(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
+{
+	return o->dtype == DTYPE_F32 ? plain_start<float>(at, o, p) : plain_start<bf16>(at, o, p);
+}
+
+/* ---- backward ---- */
+
+/* What both passes of backward read. */
+template <class T> struct plain_inputs {
+	const T *dout, *q, *k, *v;
+	const float *lse, *delta; /* [tokens, heads]; [heads, tokens] */
+};
+
+enum { PLAIN_GRAD_BYTES = (PARTS_COUNT + 2 * SQUARE_COUNT) * 4 };
+
+/* Probabilities and gradients of scores (without the factor scale) of 64 queries and 64 keys. */
+template <class T>
+static __device__ __forceinline__ void plain_tile(float (&s)[SPAN][SPAN], float (&ds)[SPAN][SPAN],
+        float *parts, const attention_shape &p, const plain_inputs<T> &in, int head, int q0, int k0)
+{
+	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16;
+	int64_t keys_at = k0 * p.qkv_stride + head / (p.heads / p.kv_heads) * p.kv_head_stride;
+	plain_rows<T> queries = {
+	        in.q + q0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, p.tokens - q0};
+	plain_rows<T> dout = {
+	        in.dout + q0 * p.out_stride + (int64_t)head * p.head_dim, p.out_stride, p.tokens - q0};
+	plain_rows<T> keys = {in.k + keys_at, p.qkv_stride, p.tokens - k0};
+	plain_rows<T> values = {in.v + keys_at, p.qkv_stride, p.tokens - k0};
+
+	plain_scores(s, parts, queries, keys, p.head_dim);
+	plain_scores(ds, parts, dout, values, p.head_dim);
+#pragma unroll
+	for (int i = 0; i < SPAN; i++) {
+		int row = q0 + y * SPAN + i, last = min(row, p.tokens - 1), first = first_key(p, last);
+		float lse = in.lse[(int64_t)last * p.heads + head];
+		float delta = in.delta[(int64_t)head * p.tokens + last];
+
+#pragma unroll
+		for (int j = 0; j < SPAN; j++) {
+			int key = k0 + x + 16 * j;
+			bool sees = row < p.tokens && key >= first && key <= row;
+
+			s[i][j] = sees ? expf(s[i][j] * p.scale - lse) : 0.0f;
+			ds[i][j] = sees ? s[i][j] * (ds[i][j] - delta) : 0.0f;
+		}
+	}
+}
+
+template <class T>
+static __global__ void __launch_bounds__(PLAIN_THREADS)
+        attention_plain_dq(const attention_shape p, T *__restrict__ dq, const plain_inputs<T> in)
+{
+	SHARED_DYNAMIC(float, parts);
+	float *square = parts + PARTS_COUNT;
+	int head = (int)blockIdx.x % p.heads, kv_head = head / (p.heads / p.kv_heads);
+	int column = (int)blockIdx.y * SIDE;
+	int q0 = (int)((gridDim.x - 1 - blockIdx.x) / (unsigned)p.heads) * SIDE;
+	int q_end = min(q0 + SIDE, p.tokens);
+	float s[SPAN][SPAN], ds[SPAN][SPAN], o[SPAN][SPAN], factor[SPAN];
+
+	plain_zero(o);
+	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < q_end; k0 += SIDE) {
+		plain_rows<T> keys = {
+		        in.k + k0 * p.qkv_stride + kv_head * p.kv_head_stride, p.qkv_stride, q_end - k0};
+
+		plain_tile(s, ds, parts, p, in, head, q0, k0);
+		plain_load<SIDE>(parts, keys, column, p.head_dim);
+		plain_put(square, ds);
+		__syncthreads();
+		plain_product(o, square, parts);
+		__syncthreads();
+	}
+	for (int i = 0; i < SPAN; i++)
+		factor[i] = p.scale;
+	plain_store(dq + q0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, q_end - q0, column,
+	        p.head_dim, o, factor);
+}
+
+template <class T>
+static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_dkv(
+        const attention_shape p, T *__restrict__ dk, T *__restrict__ dv, const plain_inputs<T> in)
+{
+	SHARED_DYNAMIC(float, parts);
+	float *p_square = parts + PARTS_COUNT, *ds_square = p_square + SQUARE_COUNT;
+	int kv_head = (int)blockIdx.x % p.kv_heads, group = p.heads / p.kv_heads;
+	int column = (int)blockIdx.y * SIDE;
+	int k0 = (int)(blockIdx.x / (unsigned)p.kv_heads) * SIDE, k_end = min(k0 + SIDE, p.tokens);
+	int64_t at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
+	float s[SPAN][SPAN], ds[SPAN][SPAN], k_sum[SPAN][SPAN], v_sum[SPAN][SPAN], factor[SPAN];
+
+	plain_zero(k_sum);
+	plain_zero(v_sum);
+	for (int head = kv_head * group; head < (kv_head + 1) * group; head++)
+		for (int q0 = k0; q0 < query_end(p, k_end - 1); q0 += SIDE) {
+			plain_rows<T> queries = {in.q + q0 * p.qkv_stride + head * p.q_head_stride,
+			        p.qkv_stride, p.tokens - q0};
+			plain_rows<T> dout = {in.dout + q0 * p.out_stride + (int64_t)head * p.head_dim,
+			        p.out_stride, p.tokens - q0};
+
+			plain_tile(s, ds, parts, p, in, head, q0, k0);
+			plain_put(p_square, s);
+			plain_put(ds_square, ds);
+			plain_load<SIDE>(parts, dout, column, p.head_dim);
+			__syncthreads();
+			plain_product_transposed(v_sum, p_square, parts);
+			__syncthreads();
+			plain_load<SIDE>(parts, queries, column, p.head_dim);
+			__syncthreads();
+			plain_product_transposed(k_sum, ds_square, parts);
+			__syncthreads();
+		}
+	for (int i = 0; i < SPAN; i++)
+		factor[i] = p.scale;
+	plain_store(dk + at, p.qkv_stride, k_end - k0, column, p.head_dim, k_sum, factor);
+	for (int i = 0; i < SPAN; i++)
+		factor[i] = 1;
+	plain_store(dv + at, p.qkv_stride, k_end - k0, column, p.head_dim, v_sum, factor);
+}
+
+template <class T>
+static int plain_grad_start(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	unsigned parts = (unsigned)ceil_div(p.head_dim, SIDE), tiles = (unsigned)ceil_div(p.tokens, SIDE);
+	plain_inputs<T> in = {dev_ptr<T>(o->dout), dev_ptr<T>(o->q), dev_ptr<T>(o->k), dev_ptr<T>(o->v),
+	        dev_ptr<float>(o->lse), dev_ptr<float>(o->scratch)};
+	int rc = cuda_start(at, "attention_grad", attention_plain_dq<T>,
+	        dim3(tiles * (unsigned)p.heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p, dev_ptr<T>(o->dq),
+	        in);
+
+	if (rc)
+		return rc;
+	return cuda_start(at, "attention_grad", attention_plain_dkv<T>,
+	        dim3(tiles * (unsigned)p.kv_heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p,
+	        dev_ptr<T>(o->dk), dev_ptr<T>(o->dv), in);
+}
+
+int attention_plain_grad(
+        const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
+{
+	return o->dtype == DTYPE_F32 ? plain_grad_start<float>(at, o, p) : plain_grad_start<bf16>(at, o, p);
+}

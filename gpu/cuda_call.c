@@ -1,0 +1,131 @@
+/* Functions of the host at their place in a stream, by cudaLaunchHostFunc.
+ *
+ * Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
+ * returns, and there is one thread less to wake. Why it does not stall the copy engines: the plan's calls
+ * stand on the cpu queue, which is a stream of its own and holds nothing else. While a function runs, that
+ * stream stands still and so does what waits for its events; the streams of copies and of compute are fed by
+ * channels of their own and do not look at it. CUDA may run the functions of several streams one after the
+ * other on one thread, so they must not wait for each other; no function here may queue or wait.
+ *
+ * A record of a call outlives its device: after an error of the GPU the driver drops calls, and no
+ * documentation says from when on none will be made. One that was never made is put aside and not used again,
+ * so that a late one finds that it has nothing to do.
+ */
+#include "base/mem.h"
+#include "gpu/cuda_device.h"
+
+enum call_state { CALL_FREE, CALL_QUEUED, CALL_RUNS, CALL_ABANDONED };
+
+struct cuda_call {
+	struct cuda_call *next;
+	struct cuda_device *device;
+	stream_fn *fn;
+	void *context;
+	enum queue_kind queue;
+	enum call_state state;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for the states of all calls */
+static pthread_cond_t returned = PTHREAD_COND_INITIALIZER;
+static struct cuda_call *abandoned;
+
+static void CUDART_CB run(void *argument)
+{
+	struct cuda_call *call = argument;
+	int rc = 0;
+
+	pthread_mutex_lock(&lock);
+	if (call->state != CALL_QUEUED) {
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	call->state = CALL_RUNS;
+	pthread_mutex_unlock(&lock);
+	if (!atomic_load(&call->device->failed))
+		rc = call->fn(call->context);
+	if (rc < 0)
+		cuda_device_fail(call->device, err_note(rc, "%s stream", queue_name(call->queue)));
+	pthread_mutex_lock(&lock);
+	call->state = CALL_FREE;
+	pthread_cond_broadcast(&returned);
+	pthread_mutex_unlock(&lock);
+}
+
+/* The oldest record where its call has been made, or a new one, which becomes the newest of the ring. */
+static struct cuda_call *take(struct cuda_stream *stream)
+{
+	struct cuda_call *newest = stream->calls, *call = newest ? newest->next : NULL;
+	enum call_state state = CALL_QUEUED;
+
+	if (call) {
+		pthread_mutex_lock(&lock);
+		state = call->state;
+		pthread_mutex_unlock(&lock);
+	}
+	if (state != CALL_FREE) {
+		call = mem_alloc(1, sizeof(*call));
+		if (!call)
+			return NULL;
+		call->next = newest ? newest->next : call;
+		if (newest)
+			newest->next = call;
+	}
+	stream->calls = call;
+	return call;
+}
+
+int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context)
+{
+	struct cuda_call *call = take(stream);
+	int rc;
+
+	if (!call)
+		return ERR_NOMEM;
+	call->device = (struct cuda_device *)stream->base.device;
+	call->fn = fn;
+	call->context = context;
+	call->queue = stream->base.queue;
+	call->state = CALL_QUEUED; /* nobody else knows of it yet */
+	rc = cuda_check(cudaLaunchHostFunc(stream->launch.stream, run, call), "cudaLaunchHostFunc");
+	if (rc)
+		call->state = CALL_FREE;
+	return rc;
+}
+
+void cuda_call_close(struct cuda_stream *stream)
+{
+	struct cuda_call *call = stream->calls, *next;
+
+	if (!call)
+		return;
+	next = call->next;
+	call->next = NULL;
+	pthread_mutex_lock(&lock);
+	for (call = next; call; call = next) {
+		next = call->next;
+		while (call->state == CALL_RUNS)
+			pthread_cond_wait(&returned, &lock);
+		if (call->state == CALL_FREE) {
+			mem_free(call);
+			continue;
+		}
+		call->state = CALL_ABANDONED;
+		call->next = abandoned;
+		abandoned = call;
+	}
+	pthread_mutex_unlock(&lock);
+	stream->calls = NULL;
+}
+
+void cuda_call_drain(struct cuda_device *device)
+{
+	pthread_mutex_lock(&lock);
+	for (const struct stream *s = device->base.streams; s; s = s->next) {
+		struct cuda_call *first = ((const struct cuda_stream *)s)->calls, *call = first;
+
+		for (; call; call = call->next == first ? NULL : call->next)
+			while (call->state == CALL_RUNS)
+				pthread_cond_wait(&returned, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,168 @@
+/* The CUDA backend's insides: one GPU, a cudaStream per stream, a cudaEvent per event.
+ *
+ * Mental model. The owning thread hands work to CUDA as it is queued; nothing of it is kept here. CUDA orders
+ * it: a stream is in order, an event orders streams. Three things need more than that:
+ *
+ *   calls   functions of the host run on a thread of the driver, at their place in the stream (cuda_call.c)
+ *   clock   times are asked for by timing events between pieces of work, and read when a sync has shown
+ *           that they were reached (cuda_clock.c)
+ *   errors  the first error of any call, or of work that a later call reports, is the device's from then on;
+ *           nothing is queued after it, and closing frees what can be freed
+ *
+ * All calls come from the owning thread, except that run calls set the device's error.
+ */
+#ifndef FERRY_GPU_CUDA_DEVICE_H
+#define FERRY_GPU_CUDA_DEVICE_H
+
+#include "base/err.h"
+#include "device/backend.h"
+#include "gpu/cuda.h"
+#include "gpu/cuda_matmul.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What the time up to a mark was, since the mark before it on the same stream. */
+enum cuda_span { CUDA_SPAN_IDLE, CUDA_SPAN_BUSY, CUDA_SPAN_WAIT };
+
+/* A timing event that was recorded and not yet read. */
+struct cuda_mark {
+	cudaEvent_t event;
+	int64_t *at_ns; /* a stamp's place; NULL: a border between spans */
+	enum cuda_span span;
+	enum queue_kind queue; /* CUDA_SPAN_WAIT: of the event waited for */
+};
+
+/* The marks of a stream that were not read yet, oldest first: mark i stands at i % capacity. */
+struct cuda_marks {
+	struct cuda_mark *ring;
+	int64_t capacity, first, end;
+	int64_t border_ns; /* of the last border that was read */
+	int in_work;       /* work was queued since the last border */
+	int at_border; /* nothing was queued since the last border, and the stream was not idle before it */
+};
+
+struct cuda_clock {
+	cudaStream_t stream; /* of its own, for reading the time */
+	cudaEvent_t base;    /* an event whose time is known: base_ns */
+	int64_t base_ns;
+	int64_t moved_at_ns; /* of the host's clock: when the base was recorded */
+	cudaEvent_t *spare;
+	int spare_count, spare_capacity;
+};
+
+/* In every byte of memory that holds nothing of value, where that is asked for: NaN in every floating type,
+ * -1 as an index. */
+enum { CUDA_POISON = 0xff };
+
+struct cuda_call;
+
+struct cuda_stream {
+	struct stream base;
+	struct cuda_launch launch;
+	struct cuda_marks marks;
+	struct cuda_call *calls; /* a ring through ->next, the newest; NULL: none was made */
+	const char *last_work;   /* name of what was queued last; static */
+	int has_workspace;
+	int is_matmul_ready;
+	struct cuda_dnn *dnn; /* NULL: attention runs on our own kernels */
+};
+
+struct cuda_device {
+	struct device base;
+	struct device_options options;
+	struct cuda_launch launch; /* what streams begin with */
+	void *workspace;           /* of matrix products; one stream has it */
+	int64_t workspace_bytes;
+	int workspace_in_use;
+	struct cuda_clock clock;
+	int64_t opened_at_ns;      /* of the host's clock */
+	struct device_stats stats; /* the backend's part */
+	pthread_mutex_t error_lock;
+	atomic_int failed;
+	struct err error; /* the first */
+	atomic_llong
+	        waiting_since_ns; /* of clock_now_ns, while the owning thread waits for the GPU; else 0 */
+};
+
+/* ---- errors ---- */
+
+/* The device's first error, or 0. Any thread. */
+int cuda_device_error(struct cuda_device *device);
+
+/* rc < 0, with this thread's text, becomes the device's error unless it has one. Returns the device's. Any
+ * thread. */
+int cuda_device_fail(struct cuda_device *device, int rc);
+
+/* ---- cuda_stream.c ---- */
+
+int cuda_stream_open(struct stream **stream, struct device *device, enum queue_kind queue);
+void cuda_stream_close(struct stream *stream);
+int cuda_stream_sync(struct stream *stream);
+int cuda_stream_queue(struct stream *stream, const struct work *work);
+int cuda_event_open(struct event **event, struct device *device);
+void cuda_event_close(struct event *event);
+int cuda_event_record(struct event *event, struct stream *stream);
+int cuda_stream_wait(struct stream *stream, struct event *event);
+int cuda_event_sync(struct event *event);
+
+/* ---- cuda_slab.c ---- */
+
+/* Host memory is registered in pieces of this size from a slab's base: one call for all would hold the
+ * driver's lock for minutes, and would pin all or nothing. A copy must not cross from one piece to another:
+ * CUDA looks up the first byte only, and refuses ranges that are longer than its registration. */
+enum { CUDA_PIN_BYTES = 1 << 30 };
+
+int cuda_slab_open(struct device *device, struct device_slab *slab);
+void cuda_slab_close(struct device *device, struct device_slab *slab);
+
+/* How many of `bytes` at `host` one copy may take: up to the end of a registered piece; and whether they lie
+ * in one. */
+int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const void *host, int64_t bytes);
+
+/* ---- cuda_call.c ---- */
+
+/* Queues fn(context); its error becomes the device's. */
+int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context);
+
+/* After this none of the stream's calls runs or will run. The stream has been synchronised, with an error or
+ * without. */
+void cuda_call_close(struct cuda_stream *stream);
+
+/* Waits for calls of this device that run now. After an error of CUDA's own a sync returns at once, while the
+ * host's function may still be at work on memory that its caller is about to free. */
+void cuda_call_drain(struct cuda_device *device);
+
+/* ---- cuda_clock.c ---- */
+
+int cuda_clock_open(struct cuda_device *device);
+void cuda_clock_close(struct cuda_device *device);
+
+/* Around what is queued: before work, before and after a wait, and before a sync of whatever stream: a border
+ * that is recorded only when other streams were waited for would count their time as this one's work. 0 or
+ * ERR_DEVICE, ERR_NOMEM. */
+int cuda_clock_before_work(struct cuda_stream *stream);
+int cuda_clock_before_wait(struct cuda_stream *stream);
+int cuda_clock_after_wait(struct cuda_stream *stream, enum queue_kind queue);
+int cuda_clock_end_work(struct cuda_stream *stream); /* of one stream */
+int cuda_clock_before_sync(struct cuda_device *device);
+int cuda_clock_stamp(struct cuda_stream *stream, int64_t *at_ns);
+
+/* Reads the marks that were reached, of all open streams, and moves the base forward. */
+int cuda_clock_read(struct cuda_device *device);
+int cuda_clock_read_stream(struct cuda_stream *stream); /* of a stream that is no longer the device's */
+
+/* Drops the marks of a stream that closes. */
+void cuda_clock_forget(struct cuda_stream *stream);
+int64_t cuda_clock_now_ns(struct cuda_device *device);
+
+/* ---- cuda_comm.c ---- */
+
+int cuda_comm_open(struct comm **comm, struct device *device, const struct comm_group *group);
+void cuda_comm_close(struct comm *comm);
+int cuda_comm_sum_host(struct comm *comm, double *values, int count);
+
+/* Queues a collective (WORK_ALL_GATHER ... WORK_BROADCAST) on at->stream. */
+int cuda_comm_queue(const struct cuda_launch *at, const struct work *work);
+
+#endif

@@ -1,0 +1,106 @@
+/* Libraries that are opened while the program runs, if the machine has them: cuBLASLt, cuDNN, NCCL.
+ *
+ * Nothing links to them, so that one binary runs everywhere. A library is looked for once, in this order: the
+ * directories of FERRY_LIBRARY_PATH; where the loader looks; lib64 and lib below CUDA_HOME, CUDA_PATH and
+ * /usr/local/cuda*; and the nvidia/<part>/lib folders that pip leaves in the packages of a python3 (of
+ * VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH, PYTHONPATH, ~/.local, /usr/local, /usr, /opt/<name>), which
+ * are found without starting it. A file is taken if it loads, has every function of the list below and says
+ * that its version is one we know; the next one is tried otherwise.
+ *
+ * The lists are all that is known of a library here. Whoever calls it includes its header and gets typed
+ * functions from the same list:
+ *
+ *	struct cublaslt {
+ *		CUBLASLT_FUNCTIONS(CUDA_LIBRARY_FIELD)
+ *	} lt;
+ *	rc = cuda_library_bind(&lt, sizeof(lt), CUDA_LIBRARY_CUBLASLT);
+ *	lt.cublasLtCreate(&handle);
+ *
+ * Every function of this header may be called from any thread.
+ */
+#ifndef FERRY_GPU_CUDA_LIBRARY_H
+#define FERRY_GPU_CUDA_LIBRARY_H
+
+#include <stddef.h>
+
+enum cuda_library_kind { CUDA_LIBRARY_CUBLASLT, CUDA_LIBRARY_CUDNN, CUDA_LIBRARY_NCCL, CUDA_LIBRARY_COUNT };
+
+/* The functions used, the one that tells the version first. Available since CUDA 12.0, cuDNN 9.0, NCCL 2.14.
+ */
+#define CUBLASLT_FUNCTIONS(X)                                                                                \
+	X(cublasLtGetVersion)                                                                                \
+	X(cublasLtGetStatusString)                                                                           \
+	X(cublasLtCreate)                                                                                    \
+	X(cublasLtDestroy)                                                                                   \
+	X(cublasLtMatmulDescCreate)                                                                          \
+	X(cublasLtMatmulDescDestroy)                                                                         \
+	X(cublasLtMatmulDescSetAttribute)                                                                    \
+	X(cublasLtMatrixLayoutCreate)                                                                        \
+	X(cublasLtMatrixLayoutDestroy)                                                                       \
+	X(cublasLtMatmulPreferenceCreate)                                                                    \
+	X(cublasLtMatmulPreferenceDestroy)                                                                   \
+	X(cublasLtMatmulPreferenceSetAttribute)                                                              \
+	X(cublasLtMatmulAlgoGetHeuristic)                                                                    \
+	X(cublasLtMatmul)
+
+#define CUDNN_FUNCTIONS(X)                                                                                   \
+	X(cudnnGetVersion)                                                                                   \
+	X(cudnnGetErrorString)                                                                               \
+	X(cudnnGetLastErrorString)                                                                           \
+	X(cudnnCreate)                                                                                       \
+	X(cudnnDestroy)                                                                                      \
+	X(cudnnSetStream)                                                                                    \
+	X(cudnnBackendCreateDescriptor)                                                                      \
+	X(cudnnBackendDestroyDescriptor)                                                                     \
+	X(cudnnBackendSetAttribute)                                                                          \
+	X(cudnnBackendGetAttribute)                                                                          \
+	X(cudnnBackendFinalize)                                                                              \
+	X(cudnnBackendExecute)
+
+#define NCCL_FUNCTIONS(X)                                                                                    \
+	X(ncclGetVersion)                                                                                    \
+	X(ncclGetUniqueId)                                                                                   \
+	X(ncclGetErrorString)                                                                                \
+	X(ncclGetLastError)                                                                                  \
+	X(ncclCommInitRankConfig)                                                                            \
+	X(ncclCommGetAsyncError)                                                                             \
+	X(ncclCommFinalize)                                                                                  \
+	X(ncclCommDestroy)                                                                                   \
+	X(ncclCommAbort)                                                                                     \
+	X(ncclAllGather)                                                                                     \
+	X(ncclReduceScatter)                                                                                 \
+	X(ncclAllReduce)                                                                                     \
+	X(ncclBroadcast)
+
+/* Member of a struct of a library's functions, typed by the library's own header. */
+#define CUDA_LIBRARY_FIELD(function) __typeof__(&function) function;
+
+/* Fills a struct of fields made from the library's list; bytes is its size. The library stays open as long as
+ * the program runs. 0, ERR_UNSUPPORTED (not found; the text says what was looked for and what was wrong with
+ * what was found), ERR_NOMEM. */
+int cuda_library_bind(void *functions, size_t bytes, enum cuda_library_kind kind);
+
+/* "cuBLASLt 13.0.2, /usr/local/cuda/lib64/libcublasLt.so.13" or "cuBLASLt: not found (...)", for people; also
+ * where this build was made without the library's header and will not use it. mem_free it. NULL: ERR_NOMEM.
+ */
+char *cuda_library_describe(enum cuda_library_kind kind);
+
+/* ---- for tests ---- */
+
+/* One search, remembered by nobody. `root` NULL is the machine; otherwise it stands before /usr/local, /usr
+ * and /opt, and the loader's own places are left out. */
+struct cuda_library {
+	void **functions; /* in the order of the list; NULL where nothing was found */
+	void *handle;     /* dlopen's */
+	int version;      /* major * 10000 + minor * 100 + patch */
+	char *path;       /* of the file, as the loader knows it */
+	char *why;        /* why nothing was found */
+};
+int cuda_library_search(struct cuda_library *library, enum cuda_library_kind kind, const char *root);
+void cuda_library_close(struct cuda_library *library);
+
+/* From now on these functions (in the order of the list) stand for the library, which is not looked for. They
+ * must be there as long as the program. Before the first use of the library only. */
+void cuda_library_replace(enum cuda_library_kind kind, void *const *functions, int version);
+
+#endif

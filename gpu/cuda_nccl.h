@@ -1,0 +1,31 @@
+/* One rank's NCCL communicator, and the thread that watches it.
+ *
+ * The communicator does not block: a call that NCCL has not finished is asked after until it is, or until the
+ * deadline. What was queued runs on the GPU, where it waits for the other ranks; a rank that died lets it
+ * wait for ever, and with it whoever waits for the stream. So a thread looks ten times a second whether NCCL
+ * has noticed an error, or the owning thread has stood in one wait for longer than the deadline
+ * (cuda_device.waiting_since_ns), which is seconds once the device has an error; then it aborts the
+ * communicator, which ends what runs on the GPU, and the reason becomes the device's error. The thread makes
+ * no CUDA calls.
+ */
+#ifndef FERRY_GPU_CUDA_NCCL_H
+#define FERRY_GPU_CUDA_NCCL_H
+
+#include "gpu/cuda_device.h"
+
+struct cuda_nccl;
+
+/* Joins the group: every rank of the world calls it with its own, groups that cut the world alike;
+ * `bootstrap` carries an id from the first rank of each (may be NULL in a world of one). Either all ranks
+ * come back with a communicator or, as far as they can still hear of each other, none. ERR_UNSUPPORTED (no
+ * NCCL, on some rank), ERR_DEVICE, ERR_NOMEM. */
+int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
+        const struct device_bootstrap *bootstrap, const struct comm_group *group);
+
+/* Its work must be done, or the device have an error. NULL is allowed. */
+void cuda_nccl_close(struct cuda_nccl *nccl);
+
+/* Queues a collective on the stream. ERR_DEVICE. */
+int cuda_nccl_queue(struct cuda_nccl *nccl, cudaStream_t stream, const struct work *work);
+
+#endif
