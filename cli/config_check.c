@@ -1,7 +1,7 @@
 #include "cli/config_table.h"
 
 #include "base/err.h"
-#include "data/unicode.h"
+#include "data/tokenizer/unicode.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 

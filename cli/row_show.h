@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 /* On a terminal what is masked is dim; elsewhere its lines begin with "-", and those trained on with "+". */
 enum row_style { ROW_STYLE_PLAIN, ROW_STYLE_TERMINAL };

@@ -9,7 +9,7 @@
 #define FERRY_CLI_SAMPLE_H
 
 #include "cli/session.h"
-#include "data/token_list.h"
+#include "data/tokenizer/token_list.h"
 
 enum sample_finish { SAMPLE_STOP, SAMPLE_LENGTH };
 

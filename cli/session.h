@@ -11,7 +11,7 @@
 #include "checkpoint/hf_import.h"
 #include "cli/fit.h"
 #include "data/batch.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 #include "offload/choice.h"
 #include "offload/engine.h"
 

@@ -4,7 +4,7 @@
 
 #include "cli/config.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 /* The tokenizer of `tokenizer`, or else of `model`. Where it is optional and there is no tokenizer.json, *t
  * is NULL and 0 comes back: rows of ids need none. */

@@ -12,7 +12,7 @@
 #include "data/dataset_build.h"
 #include "data/records.h"
 #include "data/sampler.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static const char *const format_names[] = {
         [DATASET_FORMAT_AUTO] = "auto",

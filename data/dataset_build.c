@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "data/token_list.h"
+#include "data/tokenizer/token_list.h"
 
 int dataset_builder_begin(struct dataset_builder *b)
 {

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/dataset_build.h"
-#include "data/token_list.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/token_list.h"
+#include "data/tokenizer/tokenizer.h"
 
 enum { TEXT_BYTES_MAX = 1 << 30 };
 

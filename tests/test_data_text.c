@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 static void skip_absent(const char *name)
 {

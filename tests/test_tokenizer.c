@@ -19,10 +19,10 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "data/pattern.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_inside.h"
-#include "data/unicode.h"
+#include "data/tokenizer/inside.h"
+#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/unicode.h"
 #include "tests/tokenizer_helpers.h"
 
 static int64_t failures;

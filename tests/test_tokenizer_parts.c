@@ -18,12 +18,12 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
-#include "data/byte_level.h"
-#include "data/nfc.h"
-#include "data/pattern.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer_inside.h"
-#include "data/unicode.h"
+#include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/inside.h"
+#include "data/tokenizer/nfc.h"
+#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/unicode.h"
 #include "tests/tokenizer_helpers.h"
 
 /* ---- Unicode */

@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "data/tokenizer.h"
-#include "data/unicode.h"
+#include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/unicode.h"
 
 /* "$FERRY_SHARED/tokenizers/<name>", or NULL where there is no such place. Free with mem_free. */
 static inline char *shared_path(const char *name)

@@ -1,0 +1,57 @@
+/* Added tokens: contents that are found in a text before anything else looks at it.
+ *
+ * Two sets, each searched leftmost-longest: tokens with `normalized` false in the raw text, then the
+ * others (their contents normalized) in each normalized piece that is left. A match may be refused
+ * (single_word) or widened over white space (lstrip, rstrip); the search goes on behind the content itself,
+ * so a widened match and the next one may overlap, as they do in HF tokenizers.
+ */
+#ifndef FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
+#define FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum added_flag {
+	ADDED_SINGLE_WORD = 1 << 0,
+	ADDED_LSTRIP = 1 << 1,
+	ADDED_RSTRIP = 1 << 2,
+	ADDED_NORMALIZED = 1 << 3,
+	ADDED_SPECIAL = 1 << 4,
+};
+
+/* A stretch of a text: an added token, or (id -1) what lies between. */
+struct piece {
+	size_t start, end;
+	int32_t id;
+};
+
+struct piece_list {
+	struct piece *pieces;
+	int64_t count, cap;
+};
+
+int piece_list_add(struct piece_list *list, size_t start, size_t end, int32_t id);
+void piece_list_free(struct piece_list *list);
+
+/* A trie over contents; node 0 is the root. */
+struct added_set {
+	struct added_node {
+		int32_t child, sibling; /* first child, next child of the same parent; -1 = none */
+		int32_t id;             /* the content that ends here, or -1 */
+		unsigned flags;
+		unsigned char byte;
+	} * nodes;
+	int64_t count, cap;
+	int32_t root_child[256]; /* node by first byte, 0 = none */
+};
+
+/* A content that is there already keeps its first id. */
+int added_set_add(struct added_set *set, const char *content, size_t len_bytes, int32_t id, unsigned flags);
+void added_set_free(struct added_set *set);
+
+/* Appends the pieces of a valid UTF-8 text, in order: offsets are into `text`, shifted by `base`. Text
+ * between matches gives pieces of id -1, never empty. */
+int added_set_split(const struct added_set *set, struct piece_list *list, const char *text, size_t len_bytes,
+        size_t base);
+
+#endif

@@ -1,0 +1,21 @@
+/* The byte alphabet of GPT-2: each byte stands as one printable character in tokenizer.json.
+ *
+ * Bytes 0x21-0x7e, 0xa1-0xac and 0xae-0xff are the character of that number; the other 68, in
+ * ascending order, are U+0100 to U+0143 (space is U+0120).
+ */
+#ifndef FERRY_DATA_TOKENIZER_BYTE_LEVEL_H
+#define FERRY_DATA_TOKENIZER_BYTE_LEVEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t byte_level_char(unsigned char byte);
+
+/* The byte that a character stands for, or -1. */
+int byte_level_byte(uint32_t c);
+
+/* The bytes that `token` (valid UTF-8) spells, into out[len_bytes] at most. Returns 1 with *out_bytes when
+ * every character stands for one, else 0. */
+int byte_level_decode(char *out, size_t *out_bytes, const char *token, size_t len_bytes);
+
+#endif

@@ -1,0 +1,89 @@
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/tokenizer/inside.h"
+
+enum { CONFIG_BYTES_MAX = 64 << 20 };
+
+/* A token by name: "x" or {"content": "x", ..} under `key`. Leaves *id alone where the key is absent or null.
+ */
+static int read_name(
+        const struct tokenizer *t, const json_t *config, const char *key, const char *where, int32_t *id)
+{
+	const json_t *value = json_object_get(config, key);
+	const char *name =
+	        json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+	int32_t found;
+
+	if (!value || json_is_null(value) || *id >= 0)
+		return 0;
+	if (!name)
+		return err_set(
+		        ERR_INPUT, "%s: %s is neither a string nor an object with \"content\"", where, key);
+	if (!tokenizer_find(t, &found, name))
+		return err_set(ERR_INPUT, "%s: %s '%.80s' is not in the vocabulary of tokenizer.json", where,
+		        key, name);
+	*id = found;
+	return 0;
+}
+
+/* A token by id: a number, or a list of which the first is taken, under `key`. */
+static int read_id(const json_t *config, const char *key, const char *where, int32_t *id)
+{
+	const json_t *value = json_object_get(config, key);
+
+	if (json_is_array(value))
+		value = json_array_get(value, 0);
+	if (!value || json_is_null(value) || *id >= 0)
+		return 0;
+	if (!json_is_integer(value) || json_integer_value(value) >= INT32_MAX)
+		return err_set(ERR_INPUT, "%s: %s is neither an id nor a list of ids", where, key);
+	if (json_integer_value(value) >= 0) /* -1 is some files' word for none */
+		*id = (int32_t)json_integer_value(value);
+	return 0;
+}
+
+/* What one file says about roles that are still open. */
+static int read_file(struct tokenizer *t, const json_t *config, const char *where)
+{
+	struct tokenizer_roles *roles = &t->roles;
+	int rc = read_name(t, config, "eos_token", where, &roles->eos);
+
+	if (rc == 0)
+		rc = read_name(t, config, "bos_token", where, &roles->bos);
+	if (rc == 0)
+		rc = read_name(t, config, "pad_token", where, &roles->pad);
+	if (rc == 0)
+		rc = read_id(config, "eos_token_id", where, &roles->eos);
+	if (rc == 0)
+		rc = read_id(config, "bos_token_id", where, &roles->bos);
+	if (rc == 0)
+		rc = read_id(config, "pad_token_id", where, &roles->pad);
+	return rc;
+}
+
+int tokenizer_load_roles(struct tokenizer *t, const char *dir)
+{
+	static const char *const names[] = {
+	        "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "config.json"};
+	int rc = 0;
+
+	t->roles = (struct tokenizer_roles){.bos = -1, .eos = -1, .pad = -1};
+	for (size_t i = 0; dir && rc == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+		char *path = file_join(dir, names[i]);
+		json_t *config = NULL;
+
+		if (!path)
+			return ERR_NOMEM;
+		if (file_kind_of(path) != FILE_NONE) {
+			rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
+			if (rc == 0)
+				rc = read_file(t, config, path);
+			json_decref(config);
+		}
+		mem_free(path);
+	}
+	return rc;
+}

@@ -1,0 +1,19 @@
+/* A growing list of token ids. Zero-initialise to start; token_list_free at the end. */
+#ifndef FERRY_DATA_TOKENIZER_TOKEN_LIST_H
+#define FERRY_DATA_TOKENIZER_TOKEN_LIST_H
+
+#include <stdint.h>
+
+struct token_list {
+	int32_t *ids;
+	int64_t count, cap;
+};
+
+/* Room for at least extra_count more ids. 0 or ERR_NOMEM; the list is unchanged then. */
+int token_list_reserve(struct token_list *list, int64_t extra_count);
+int token_list_add(struct token_list *list, int32_t id);
+
+/* Frees the ids and leaves an empty list. */
+void token_list_free(struct token_list *list);
+
+#endif

@@ -1,0 +1,98 @@
+#include "data/tokenizer/unicode.h"
+
+#include <pthread.h>
+#include <string.h>
+
+uint16_t unicode_flags[UNICODE_END];
+
+static void fill_flags(void)
+{
+	for (int i = 0; i < unicode_run_count; i++) {
+		uint32_t end = i + 1 < unicode_run_count ? unicode_runs[i + 1].first : UNICODE_END;
+
+		for (uint32_t c = unicode_runs[i].first; c < end; c++)
+			unicode_flags[c] = (uint16_t)unicode_runs[i].flags;
+	}
+}
+
+void unicode_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, fill_flags);
+}
+
+/* Length of the valid character at u, of which `left` bytes are there; 0 when it is not valid. The ranges
+ * are those of table 3-7 of the Unicode standard. */
+static size_t valid_length(const unsigned char *u, size_t left)
+{
+	unsigned char lead = u[0], low = 0x80, high = 0xbf;
+	size_t len = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+
+	if (len == 1)
+		return 1;
+	if (lead < 0xc2 || lead > 0xf4 || left < len)
+		return 0;
+	if (lead == 0xe0)
+		low = 0xa0;
+	else if (lead == 0xed)
+		high = 0x9f;
+	else if (lead == 0xf0)
+		low = 0x90;
+	else if (lead == 0xf4)
+		high = 0x8f;
+	if (u[1] < low || u[1] > high)
+		return 0;
+	for (size_t i = 2; i < len; i++)
+		if ((u[i] & 0xc0) != 0x80)
+			return 0;
+	return len;
+}
+
+size_t utf8_check(const char *text, size_t len_bytes)
+{
+	const unsigned char *u = (const unsigned char *)text;
+	size_t i = 0;
+
+	while (i < len_bytes) {
+		uint64_t eight;
+
+		if (i + 8 <= len_bytes) {
+			memcpy(&eight, u + i, 8);
+			if (!(eight & 0x8080808080808080u)) {
+				i += 8;
+				continue;
+			}
+		}
+		size_t len = valid_length(u + i, len_bytes - i);
+
+		if (len == 0)
+			return i;
+		i += len;
+	}
+	return len_bytes;
+}
+
+int utf8_put(char out[4], uint32_t c)
+{
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		out[0] = (char)(0xc0 | c >> 6);
+		out[1] = (char)(0x80 | (c & 0x3f));
+		return 2;
+	}
+	if (c < 0x10000) {
+		out[0] = (char)(0xe0 | c >> 12);
+		out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (c & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | c >> 18);
+	out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (c & 0x3f));
+	return 4;
+}

@@ -1,0 +1,90 @@
+/* UTF-8 and character classes, with tables of our own.
+ *
+ * The classes are those of the regex engine that trained tokenizers rely on: Unicode 16.0, which the
+ * system's libraries do not have. NFC follows Unicode 9.0 (data/tokenizer/nfc.h).
+ * scripts/make_unicode_table.py writes unicode_table.c. unicode_init must have run before unicode_is;
+ * tokenizer_open sees to it.
+ */
+#ifndef FERRY_DATA_TOKENIZER_UNICODE_H
+#define FERRY_DATA_TOKENIZER_UNICODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { UNICODE_END = 0x110000 };
+
+/* Bits of a character's flags; the order is that of make_unicode_table.py. */
+enum unicode_class {
+	UNICODE_L = 1 << 0,
+	UNICODE_N = 1 << 1,
+	UNICODE_M = 1 << 2,
+	UNICODE_LU = 1 << 3,
+	UNICODE_LL = 1 << 4,
+	UNICODE_LT = 1 << 5,
+	UNICODE_LM = 1 << 6,
+	UNICODE_LO = 1 << 7,
+	UNICODE_P = 1 << 8,
+	UNICODE_S = 1 << 9,
+	UNICODE_SPACE = 1 << 10,       /* \s: White_Space */
+	UNICODE_WORD = 1 << 11,        /* \w of a pattern */
+	UNICODE_ADDED_WORD = 1 << 12,  /* \w as added tokens with single_word see it */
+	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to what stands before */
+	UNICODE_NFC_UNKNOWN = 1 << 14, /* came after Unicode 9.0: nothing moves or joins across it */
+	UNICODE_PUNCTUATION = 1 << 15, /* P, and the ASCII characters that C calls punctuation */
+};
+
+struct unicode_run {
+	uint32_t first;
+	uint32_t flags;
+};
+extern const struct unicode_run unicode_runs[];
+extern const int unicode_run_count;
+
+/* Fills the table below, once; any thread. */
+void unicode_init(void);
+extern uint16_t unicode_flags[UNICODE_END];
+
+static inline int unicode_is(uint32_t c, unsigned classes)
+{
+	return (unicode_flags[c] & classes) != 0;
+}
+
+/* Offset of the first byte that is not part of valid UTF-8 (no surrogates, nothing overlong or above
+ * U+10FFFF), or len_bytes. */
+size_t utf8_check(const char *text, size_t len_bytes);
+
+/* The character at `s`, which must be valid; returns its length in bytes. */
+static inline int utf8_get(const char *s, uint32_t *c)
+{
+	const unsigned char *u = (const unsigned char *)s;
+
+	if (u[0] < 0x80) {
+		*c = u[0];
+		return 1;
+	}
+	if (u[0] < 0xe0) {
+		*c = (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu);
+		return 2;
+	}
+	if (u[0] < 0xf0) {
+		*c = (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+		return 3;
+	}
+	*c = (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+	return 4;
+}
+
+/* The character that ends right before `s`; returns its length in bytes. `s` is not at the start. */
+static inline int utf8_get_before(const char *s, uint32_t *c)
+{
+	const char *p = s - 1;
+
+	while (((unsigned char)*p & 0xc0) == 0x80)
+		p--;
+	return utf8_get(p, c);
+}
+
+/* Writes c and returns how many of the four bytes it took. */
+int utf8_put(char out[4], uint32_t c);
+
+#endif

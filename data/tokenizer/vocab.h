@@ -1,0 +1,68 @@
+/* The vocabulary: what bytes each id stands for, and back.
+ *
+ * tokenizer.json spells an entry in the byte alphabet (data/tokenizer/byte_level.h); here it is kept as the
+ * bytes it means, which is what text is compared with. An entry with a character outside of that alphabet
+ * (only added tokens have such) keeps its own UTF-8 bytes, is marked odd, and is found by vocab_find_content
+ * only, as are tokens that were added to the vocabulary and are no words to BPE.
+ */
+#ifndef FERRY_DATA_TOKENIZER_VOCAB_H
+#define FERRY_DATA_TOKENIZER_VOCAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+enum {
+	VOCAB_ID_END = 1 << 22,        /* ids in a file must be below */
+	VOCAB_CONTENT_BYTES = 1 << 14, /* and contents no longer */
+};
+
+enum vocab_kind {
+	VOCAB_KIND_WORD = 0,
+	VOCAB_KIND_ODD = 1 << 0,
+	VOCAB_KIND_ADDED = 1 << 1,
+};
+
+struct vocab_slot {
+	uint32_t hash;
+	int32_t id; /* -1 = empty */
+};
+
+struct vocab {
+	int64_t id_end;      /* one past the highest id */
+	int64_t entry_count; /* ids that have an entry */
+	struct vocab_entry {
+		uint64_t offset : 40; /* into bytes */
+		uint64_t kind : 2;    /* enum vocab_kind */
+		uint64_t present : 1;
+		uint32_t len_bytes;
+	} * entries; /* [cap], by id */
+	int64_t cap;
+	struct str bytes;
+	struct vocab_slot *slots; /* entries of all kinds */
+	int64_t slot_count, slot_used;
+};
+
+/* Adds id with its content as spelled in tokenizer.json; kind is WORD or ADDED. ERR_INPUT when the id or the
+ * content is there already or the id is out of range (text without `where`). */
+int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id, enum vocab_kind kind);
+void vocab_free(struct vocab *v);
+
+/* The id of the word with these bytes, or -1. */
+int32_t vocab_find(const struct vocab *v, const void *bytes, size_t len_bytes);
+
+/* The id of a content as spelled in tokenizer.json, or -1. */
+int32_t vocab_find_content(const struct vocab *v, const char *content, size_t len_bytes);
+
+/* Bytes of an id; len_bytes 0 and NULL where there is none. */
+static inline const char *vocab_bytes(const struct vocab *v, int64_t id, size_t *len_bytes)
+{
+	*len_bytes = 0;
+	if (id < 0 || id >= v->id_end || !v->entries[id].present)
+		return NULL;
+	*len_bytes = v->entries[id].len_bytes;
+	return v->bytes.data + v->entries[id].offset;
+}
+
+#endif
