@@ -13,18 +13,18 @@ template <class T, int ACT> struct act_map {
 	template <int N> struct in {
 		span<T, N> x;
 	};
-	template <int N> __device__ __forceinline__ void load(in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void load(in<N> &piece, int64_t at) const
 	{
-		span_load(in.x, x + at);
+		span_load(piece.x, x + at);
 	}
-	template <int N> __device__ __forceinline__ void store(const in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void store(const in<N> &piece, int64_t at) const
 	{
 		float value[N], slope;
 		span<T, N> y;
 
 #pragma unroll
 		for (int i = 0; i < N; i++)
-			act_both<T, ACT>(span_get(in.x, i), act, &value[i], &slope);
+			act_both<T, ACT>(span_get(piece.x, i), act, &value[i], &slope);
 		span_put(y, value);
 		span_store(out + at, y);
 	}
@@ -39,20 +39,20 @@ template <class T, int ACT> struct act_grad_map {
 	template <int N> struct in {
 		span<T, N> dout, x;
 	};
-	template <int N> __device__ __forceinline__ void load(in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void load(in<N> &piece, int64_t at) const
 	{
-		span_load(in.dout, dout + at);
-		span_load(in.x, x + at);
+		span_load(piece.dout, dout + at);
+		span_load(piece.x, x + at);
 	}
-	template <int N> __device__ __forceinline__ void store(const in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void store(const in<N> &piece, int64_t at) const
 	{
 		float d[N], value, slope;
 		span<T, N> y;
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			act_both<T, ACT>(span_get(in.x, i), act, &value, &slope);
-			d[i] = span_get(in.dout, i) * slope;
+			act_both<T, ACT>(span_get(piece.x, i), act, &value, &slope);
+			d[i] = span_get(piece.dout, i) * slope;
 		}
 		span_put(y, d);
 		span_store(dx + at, y);

@@ -13,20 +13,20 @@ template <class T, int ACT> struct glu_map {
 	template <int N> struct in {
 		span<T, N> gate, up;
 	};
-	template <int N> __device__ __forceinline__ void load(in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void load(in<N> &piece, int64_t at) const
 	{
-		span_load(in.gate, gate + at);
-		span_load(in.up, up + at);
+		span_load(piece.gate, gate + at);
+		span_load(piece.up, up + at);
 	}
-	template <int N> __device__ __forceinline__ void store(const in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void store(const in<N> &piece, int64_t at) const
 	{
 		float product[N], value, slope;
 		span<T, N> y;
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			act_both<T, ACT>(span_get(in.gate, i), act, &value, &slope);
-			product[i] = value * span_get(in.up, i);
+			act_both<T, ACT>(span_get(piece.gate, i), act, &value, &slope);
+			product[i] = value * span_get(piece.up, i);
 		}
 		span_put(y, product);
 		span_store(out + at, y);
@@ -42,23 +42,23 @@ template <class T, int ACT> struct glu_grad_map {
 	template <int N> struct in {
 		span<T, N> dout, gate, up;
 	};
-	template <int N> __device__ __forceinline__ void load(in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void load(in<N> &piece, int64_t at) const
 	{
-		span_load(in.dout, dout + at);
-		span_load(in.gate, gate + at);
-		span_load(in.up, up + at);
+		span_load(piece.dout, dout + at);
+		span_load(piece.gate, gate + at);
+		span_load(piece.up, up + at);
 	}
-	template <int N> __device__ __forceinline__ void store(const in<N> &in, int64_t at) const
+	template <int N> __device__ __forceinline__ void store(const in<N> &piece, int64_t at) const
 	{
 		float gate_d[N], up_d[N], value, slope;
 		span<T, N> y;
 
 #pragma unroll
 		for (int i = 0; i < N; i++) {
-			float d = span_get(in.dout, i);
+			float d = span_get(piece.dout, i);
 
-			act_both<T, ACT>(span_get(in.gate, i), act, &value, &slope);
-			gate_d[i] = d * span_get(in.up, i) * slope;
+			act_both<T, ACT>(span_get(piece.gate, i), act, &value, &slope);
+			gate_d[i] = d * span_get(piece.up, i) * slope;
 			up_d[i] = d * value;
 		}
 		span_put(y, gate_d);
