@@ -1,7 +1,7 @@
 /* 16-bit floats, the two planes of an fp32 master, and counter-based random numbers.
  *
- * bf16_from_f32 rounds to nearest, ties to even. The planes of the store use another rule (ties away,
- * design section 5), because hi and lo must add up exactly: see plane_hi.
+ * bf16_from_f32 rounds to nearest, ties to even. The planes of the store use another rule (ties
+ * away), because hi and lo must add up exactly: see plane_hi.
  */
 #ifndef FERRY_BASE_NUM_H
 #define FERRY_BASE_NUM_H

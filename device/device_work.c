@@ -245,10 +245,10 @@ static int check_sum_dtype(const struct work *work)
 {
 	enum dtype dtype = work->collective.dtype;
 
-	if (dtype == DTYPE_F32 || dtype == DTYPE_BF16)
+	if (dtype_computes(dtype))
 		return 0;
-	return named(work,
-	        err_set(ERR_RANGE, "sums of %s are not defined, only of F32 and BF16", dtype_name(dtype)));
+	return named(work, err_set(ERR_RANGE, "sums of %s are not defined, only of %s", dtype_name(dtype),
+	                           dtype_computes_text()));
 }
 
 int comm_reduce_scatter(

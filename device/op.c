@@ -5,29 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-static const struct {
-	const char *name;
-	int64_t bytes;
-} dtypes[DTYPE_COUNT] = {
-        [DTYPE_F32] = {"F32", 4},
-        [DTYPE_BF16] = {"BF16", 2},
-        [DTYPE_F16] = {"F16", 2},
-        [DTYPE_F64] = {"F64", 8},
-        [DTYPE_I16] = {"I16", 2},
-        [DTYPE_I32] = {"I32", 4},
-        [DTYPE_U8] = {"U8", 1},
-};
-
-int64_t dtype_bytes(enum dtype dtype)
-{
-	return dtypes[dtype].bytes;
-}
-
-const char *dtype_name(enum dtype dtype)
-{
-	return (unsigned)dtype < DTYPE_COUNT ? dtypes[dtype].name : "?";
-}
-
 static const char *const op_names[OP_KIND_COUNT] = {
         [OP_FILL] = "fill",
         [OP_COPY] = "copy",
@@ -112,10 +89,10 @@ static int check_fields(const struct op *op, const struct field *fields)
 
 static int check_dtype(const struct op *op, const char *name, enum dtype dtype)
 {
-	if (dtype == DTYPE_F32 || dtype == DTYPE_BF16)
+	if (dtype_computes(dtype))
 		return 0;
-	return err_set(
-	        ERR_RANGE, "%s: %s is %s, must be F32 or BF16", op_name(op->kind), name, dtype_name(dtype));
+	return err_set(ERR_RANGE, "%s: %s is %s, must be %s", op_name(op->kind), name, dtype_name(dtype),
+	        dtype_computes_text());
 }
 
 static int check_act(const struct op *op, enum act_kind act)

@@ -14,6 +14,7 @@
 #define FERRY_DEVICE_OP_H
 
 #include "base/adamw_step.h"
+#include "base/dtype.h"
 
 #include <stdint.h>
 
@@ -33,10 +34,6 @@ static inline int dev_is_none(dev_addr a)
 {
 	return a.value == 0;
 }
-
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I16, DTYPE_I32, DTYPE_U8, DTYPE_COUNT };
-int64_t dtype_bytes(enum dtype dtype);
-const char *dtype_name(enum dtype dtype); /* "F32", "BF16", ... as in safetensors */
 
 enum op_kind {
 	OP_FILL,

@@ -518,20 +518,6 @@ static void test_cost(void **state)
 	assert_true(cost.memory_bytes == 101 * (2 * (2 + 2 + 4 + 4) + 2) && cost.host_bytes == 0);
 }
 
-static void test_dtypes(void **state)
-{
-	(void)state;
-	assert_int_equal(dtype_bytes(DTYPE_F64), 8);
-	assert_int_equal(dtype_bytes(DTYPE_F32), 4);
-	assert_int_equal(dtype_bytes(DTYPE_I32), 4);
-	assert_int_equal(dtype_bytes(DTYPE_BF16), 2);
-	assert_int_equal(dtype_bytes(DTYPE_F16), 2);
-	assert_int_equal(dtype_bytes(DTYPE_I16), 2);
-	assert_int_equal(dtype_bytes(DTYPE_U8), 1);
-	assert_string_equal(dtype_name(DTYPE_BF16), "BF16");
-	assert_string_equal(dtype_name(DTYPE_COUNT), "?");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -544,7 +530,6 @@ int main(void)
 	        cmocka_unit_test(test_adamw_state),
 	        cmocka_unit_test(test_huge),
 	        cmocka_unit_test(test_cost),
-	        cmocka_unit_test(test_dtypes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

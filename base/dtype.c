@@ -1,0 +1,98 @@
+/* The tables behind base/dtype.h. */
+#include "base/dtype.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+	const char *name;
+	int bits, exponent_bits, fraction_bits, computes;
+} dtypes[DTYPE_COUNT] = {
+#define DTYPE_ROW(NAME, bits, exponent, fraction, computes) {#NAME, bits, exponent, fraction, computes},
+        DTYPE_LIST(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
+static int is_dtype(enum dtype dtype)
+{
+	return (unsigned)dtype < DTYPE_COUNT;
+}
+
+int dtype_bits(enum dtype dtype)
+{
+	return dtypes[dtype].bits;
+}
+
+int64_t dtype_bytes(enum dtype dtype)
+{
+	assert(dtypes[dtype].bits % 8 == 0);
+	return dtypes[dtype].bits / 8;
+}
+
+const char *dtype_name(enum dtype dtype)
+{
+	return is_dtype(dtype) ? dtypes[dtype].name : "?";
+}
+
+int dtype_exponent_bits(enum dtype dtype)
+{
+	return dtypes[dtype].exponent_bits;
+}
+
+int dtype_fraction_bits(enum dtype dtype)
+{
+	return dtypes[dtype].fraction_bits;
+}
+
+int dtype_computes(enum dtype dtype)
+{
+	return is_dtype(dtype) && dtypes[dtype].computes;
+}
+
+int dtype_find(enum dtype *dtype, const char *name)
+{
+	for (int i = 0; i < DTYPE_COUNT; i++)
+		if (!strcmp(dtypes[i].name, name)) {
+			*dtype = (enum dtype)i;
+			return 1;
+		}
+	return 0;
+}
+
+const char *dtype_computes_text(void)
+{
+#define DTYPE_TEXT_0(NAME)
+#define DTYPE_TEXT_1(NAME) " or " #NAME
+#define DTYPE_TEXT(NAME, bits, exponent, fraction, computes) DTYPE_TEXT_##computes(NAME)
+	static const char text[] = DTYPE_LIST(DTYPE_TEXT);
+#undef DTYPE_TEXT
+#undef DTYPE_TEXT_1
+#undef DTYPE_TEXT_0
+
+	return text + strlen(" or ");
+}
+
+const struct format_facts format_facts[FORMAT_COUNT] = {
+#define FORMAT_ROW(NAME, name, element, block, scale) {name, DTYPE_##element, DTYPE_##scale, block},
+        FORMAT_LIST(FORMAT_ROW)
+#undef FORMAT_ROW
+};
+
+int64_t format_bytes(enum format format, int64_t count)
+{
+	int bits = dtypes[format_facts[format].element].bits;
+
+	return count / 8 * bits + (count % 8 * bits + 7) / 8;
+}
+
+int64_t format_scale_count(enum format format, int64_t count)
+{
+	int block = format_facts[format].block;
+
+	return block ? count / block + (count % block != 0) : 0;
+}
+
+int64_t format_scale_bytes(enum format format, int64_t count)
+{
+	return format_scale_count(format, count) * dtype_bytes(format_facts[format].scale);
+}

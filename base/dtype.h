@@ -1,0 +1,84 @@
+/* Types of elements, and how tensors are stored: one list of each, with the facts that code asks for.
+ *
+ * A dtype is what one element is; its name is that of safetensors files. A format is how many elements are
+ * stored: each as a dtype, or as codes of a dtype with one scale for every `block` elements in an array of
+ * its own. To add one is to add a row; nothing else lists them.
+ *
+ *     ops compute in dtypes for which dtype_computes() holds, and sums over ranks are formed in them
+ *     the bytes of a plane of n elements are format_bytes(f, n), those of its scales format_scale_bytes(f, n)
+ */
+#ifndef FERRY_BASE_DTYPE_H
+#define FERRY_BASE_DTYPE_H
+
+#include <stdint.h>
+
+/* ROW(NAME, bits, exponent bits, fraction bits, 1: ops compute in it). Integers have no exponent; of them the
+ * fraction is their digits, the sign apart. */
+#define DTYPE_LIST(ROW)                                                                                      \
+	ROW(F32, 32, 8, 23, 1)                                                                               \
+	ROW(BF16, 16, 8, 7, 1)                                                                               \
+	ROW(F16, 16, 5, 10, 0)                                                                               \
+	ROW(F64, 64, 11, 52, 0)                                                                              \
+	ROW(C64, 64, 8, 23, 0)                                                                               \
+	ROW(F8_E4M3, 8, 4, 3, 0)                                                                             \
+	ROW(F8_E5M2, 8, 5, 2, 0)                                                                             \
+	ROW(F8_E4M3FNUZ, 8, 4, 3, 0)                                                                         \
+	ROW(F8_E5M2FNUZ, 8, 5, 2, 0)                                                                         \
+	ROW(F8_E8M0, 8, 8, 0, 0)                                                                             \
+	ROW(F6_E2M3, 6, 2, 3, 0)                                                                             \
+	ROW(F6_E3M2, 6, 3, 2, 0)                                                                             \
+	ROW(F4, 4, 2, 1, 0)                                                                                  \
+	ROW(I64, 64, 0, 63, 0)                                                                               \
+	ROW(I32, 32, 0, 31, 0)                                                                               \
+	ROW(I16, 16, 0, 15, 0)                                                                               \
+	ROW(I8, 8, 0, 7, 0)                                                                                  \
+	ROW(U64, 64, 0, 64, 0)                                                                               \
+	ROW(U32, 32, 0, 32, 0)                                                                               \
+	ROW(U16, 16, 0, 16, 0)                                                                               \
+	ROW(U8, 8, 0, 8, 0)                                                                                  \
+	ROW(BOOL, 8, 0, 1, 0)
+
+enum dtype {
+#define DTYPE_ENUM(NAME, bits, exponent, fraction, computes) DTYPE_##NAME,
+	DTYPE_LIST(DTYPE_ENUM)
+#undef DTYPE_ENUM
+	        DTYPE_COUNT
+};
+
+int dtype_bits(enum dtype dtype);
+int64_t dtype_bytes(enum dtype dtype);     /* of one element; only of those that fill whole bytes */
+const char *dtype_name(enum dtype dtype);  /* "F32", "BF16", ... as in safetensors; "?" for no dtype */
+int dtype_exponent_bits(enum dtype dtype); /* 0: not a float */
+int dtype_fraction_bits(enum dtype dtype); /* without the leading 1 */
+int dtype_computes(enum dtype dtype);      /* 1: ops read and write it, and sum in it */
+int dtype_find(enum dtype *dtype, const char *name); /* 1 and *dtype, or 0: no dtype has this name */
+
+/* "F32 or BF16": those that ops compute in, for messages. */
+const char *dtype_computes_text(void);
+
+/* ROW(NAME, "name", dtype of an element or code, elements of a block or 0: no scales, dtype of a scale) */
+#define FORMAT_LIST(ROW)                                                                                     \
+	ROW(F32, "fp32", F32, 0, F32)                                                                        \
+	ROW(BF16, "bf16", BF16, 0, F32)                                                                      \
+	ROW(CODES_8, "8bit", U8, 256, F32)
+
+enum format {
+#define FORMAT_ENUM(NAME, name, element, block, scale) FORMAT_##NAME,
+	FORMAT_LIST(FORMAT_ENUM)
+#undef FORMAT_ENUM
+	        FORMAT_COUNT
+};
+
+struct format_facts {
+	const char *name;
+	enum dtype element, scale;
+	int block; /* elements that share a scale, counted from the tensor's start; 0: there are no scales */
+};
+extern const struct format_facts format_facts[FORMAT_COUNT];
+
+/* Of `count` >= 0 elements from a block's start on. */
+int64_t format_bytes(enum format format, int64_t count);
+int64_t format_scale_count(enum format format, int64_t count);
+int64_t format_scale_bytes(enum format format, int64_t count);
+
+#endif
