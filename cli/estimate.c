@@ -32,7 +32,7 @@ void estimate_of_model(struct estimate *e, const struct model *model)
 		const struct model_tensor *tensor = &model->tensors[t];
 		int64_t bytes = F32_BYTES * tensor->count;
 
-		if (tensor->role == ROLE_HEAD_W || tensor->role == ROLE_HEAD_B)
+		if (role_facts[tensor->role].part == MODEL_PART_HEAD)
 			continue;
 		if (t && tensor->layer != model->tensors[t - 1].layer)
 			block = 0;

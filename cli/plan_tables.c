@@ -8,45 +8,10 @@
 
 /* ---- parameters ---- */
 
-enum model_part { MODEL_EMBEDDING, MODEL_ATTENTION, MODEL_MLP, MODEL_NORMS, MODEL_HEAD, MODEL_PART_COUNT };
-
-static const char *const model_part_names[MODEL_PART_COUNT] = {
-        "embedding", "attention", "mlp", "norms", "head"};
-
-static enum model_part role_part(enum tensor_role role)
-{
-	switch (role) {
-	case ROLE_EMBED:
-	case ROLE_POSITION:
-		return MODEL_EMBEDDING;
-	case ROLE_NORM1_W:
-	case ROLE_NORM1_B:
-	case ROLE_NORM2_W:
-	case ROLE_NORM2_B:
-	case ROLE_Q_NORM_W:
-	case ROLE_K_NORM_W:
-	case ROLE_FINAL_NORM_W:
-	case ROLE_FINAL_NORM_B:
-		return MODEL_NORMS;
-	case ROLE_GATE_W:
-	case ROLE_GATE_B:
-	case ROLE_UP_W:
-	case ROLE_UP_B:
-	case ROLE_DOWN_W:
-	case ROLE_DOWN_B:
-		return MODEL_MLP;
-	case ROLE_HEAD_W:
-	case ROLE_HEAD_B:
-		return MODEL_HEAD;
-	default:
-		return MODEL_ATTENTION;
-	}
-}
-
 static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model *model)
 {
 	for (int t = 0; t < model->tensor_count; t++)
-		count[role_part(model->tensors[t].role)] += model->tensors[t].count;
+		count[role_facts[model->tensors[t].role].part] += model->tensors[t].count;
 }
 
 void plan_tables_parameters(const struct session *s)
@@ -62,7 +27,8 @@ void plan_tables_parameters(const struct session *s)
 		if (!count[i])
 			continue;
 		progress_count(&text, (double)count[i]);
-		cli_say(s->config, "%s%s %s", comma, model_part_names[i], text.data ? text.data : "");
+		cli_say(s->config, "%s%s %s", comma, model_part_name((enum model_part)i),
+		        text.data ? text.data : "");
 		str_free(&text);
 		comma = ", ";
 	}
@@ -250,7 +216,7 @@ int plan_tables_json(json_t *object, const struct session *s)
 
 	parameters_count(count, s->model);
 	for (int i = 0; i < MODEL_PART_COUNT; i++)
-		json_object_set_new(parameters, model_part_names[i], json_integer(count[i]));
+		json_object_set_new(parameters, model_part_name((enum model_part)i), json_integer(count[i]));
 	memory = rc ? NULL
 	            : json_pack("{s:o,s:o,s:I,s:I,s:I,s:I}", "device", parts_json(m.device), "host",
 	                      parts_json(m.host), "device_gap_bytes", (json_int_t)m.gap_bytes,

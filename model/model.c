@@ -1,3 +1,4 @@
+/* Tables of a model: its tensors, their names, its stages. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -37,112 +38,108 @@ const char *family_names(void)
 
 static int role_in_block(enum tensor_role role)
 {
-	return role >= ROLE_NORM1_W && role <= ROLE_DOWN_B;
+	return role_facts[role].scope == SCOPE_BLOCK;
 }
 
-struct shape {
-	int64_t rows, cols; /* cols 0: rank 1; rows 0: this model has no such tensor */
-};
-
-/* A matrix from `in` to `out`, as this model stores those of its blocks. */
-static struct shape block_matrix(const struct model_config *c, int64_t out, int64_t in)
-{
-	return c->weight_in_out ? (struct shape){in, out} : (struct shape){out, in};
-}
-
-static struct shape vector(int has, int64_t count)
-{
-	return (struct shape){has ? count : 0, 0};
-}
-
-static struct shape block_shape(const struct model_config *c, enum tensor_role role)
+static int role_is_present(const struct model_config *c, enum tensor_role role)
 {
 	int separate = c->qkv == QKV_SEPARATE;
-	int64_t q = c->H * c->D, kv = c->KV * c->D;
-	struct shape none = {0, 0};
 
 	switch (role) {
-	case ROLE_NORM1_W:
-	case ROLE_NORM2_W:
-		return vector(1, c->C);
+	case ROLE_POSITION:
+		return c->learned_positions;
 	case ROLE_NORM1_B:
 	case ROLE_NORM2_B:
-		return vector(c->norm_bias, c->C);
+	case ROLE_FINAL_NORM_B:
+		return c->norm_bias;
 	case ROLE_QKV_W:
-		return separate ? none : block_matrix(c, q + 2 * kv, c->C);
+		return !separate;
 	case ROLE_QKV_B:
-		return vector(!separate && c->q_bias, q + 2 * kv);
+		return !separate && c->q_bias;
 	case ROLE_Q_W:
-		return separate ? block_matrix(c, q, c->C) : none;
-	case ROLE_Q_B:
-		return vector(separate && c->q_bias, q);
 	case ROLE_K_W:
 	case ROLE_V_W:
-		return separate ? block_matrix(c, kv, c->C) : none;
+		return separate;
+	case ROLE_Q_B:
+		return separate && c->q_bias;
 	case ROLE_K_B:
-		return vector(separate && c->k_bias, kv);
+		return separate && c->k_bias;
 	case ROLE_V_B:
-		return vector(separate && c->v_bias, kv);
+		return separate && c->v_bias;
 	case ROLE_Q_NORM_W:
 	case ROLE_K_NORM_W:
-		return vector(c->qk_norm, c->D);
-	case ROLE_O_W:
-		return block_matrix(c, c->C, q);
+		return c->qk_norm;
 	case ROLE_O_B:
-		return vector(c->o_bias, c->C);
+		return c->o_bias;
 	case ROLE_GATE_W:
-		return c->gated ? block_matrix(c, c->F, c->C) : none;
+		return c->gated;
 	case ROLE_GATE_B:
-		return vector(c->gated && c->mlp_bias, c->F);
-	case ROLE_UP_W:
-		return block_matrix(c, c->F, c->C);
+		return c->gated && c->mlp_bias;
 	case ROLE_UP_B:
-		return vector(c->mlp_bias, c->F);
-	case ROLE_DOWN_W:
-		return block_matrix(c, c->C, c->F);
 	case ROLE_DOWN_B:
-		return vector(c->mlp_bias, c->C);
+		return c->mlp_bias;
+	case ROLE_HEAD_W:
+		return !c->tied;
+	case ROLE_HEAD_B:
+		return c->head_bias;
 	default:
-		return none;
+		return 1;
 	}
 }
 
-static struct shape role_shape(const struct model_config *c, enum tensor_role role)
+static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 {
-	switch (role) {
-	case ROLE_EMBED:
-		return (struct shape){c->V, c->C};
-	case ROLE_POSITION:
-		return (struct shape){c->learned_positions ? c->max_positions : 0, c->C};
-	case ROLE_FINAL_NORM_W:
-		return vector(1, c->C);
-	case ROLE_FINAL_NORM_B:
-		return vector(c->norm_bias, c->C);
-	case ROLE_HEAD_W:
-		return (struct shape){c->tied ? 0 : c->V, c->C};
-	case ROLE_HEAD_B:
-		return vector(c->head_bias, c->V);
-	default:
-		return block_shape(c, role);
+	switch (dim) {
+	case DIM_ONE:
+		return 1;
+	case DIM_VOCAB:
+		return c->V;
+	case DIM_HIDDEN:
+		return c->C;
+	case DIM_POSITIONS:
+		return c->max_positions;
+	case DIM_Q:
+		return c->H * c->D;
+	case DIM_KV:
+		return c->KV * c->D;
+	case DIM_QKV:
+		return (c->H + 2 * c->KV) * c->D;
+	case DIM_Q_NORM:
+	case DIM_K_NORM:
+		return c->D;
+	case DIM_INNER:
+		return c->F;
 	}
+	return 0;
+}
+
+/* Everything about a tensor but its name. */
+static struct model_tensor tensor_of_role(const struct model_config *c, enum tensor_role role, int layer)
+{
+	const struct role_facts *facts = &role_facts[role];
+	int is_matrix = facts->kind != KIND_NORM && facts->kind != KIND_BIAS;
+	int is_turned = c->weight_in_out && is_matrix && facts->kind != KIND_TABLE;
+	int64_t out = dim_of(c, facts->out), in = dim_of(c, facts->in);
+
+	return (struct model_tensor){.role = role,
+	        .layer = layer,
+	        .rank = is_matrix ? 2 : 1,
+	        .shape = {is_turned ? in : out, is_turned ? out : in, 1},
+	        .count = out * in, /* at most 2^31 * 2^24 */
+	        .decay = is_matrix,
+	        .trainable = 1};
 }
 
 static int tensor_add(struct model *model, const struct family_tensor *part, int layer, uint64_t *total)
 {
 	const struct model_family *family = model->family;
-	struct shape shape = role_shape(&model->config, part->role);
 	struct model_tensor *t = &model->tensors[model->tensor_count];
 	int row = layer < 0 ? (int)model->config.L : layer, err;
 	uint64_t count;
 
-	if (!shape.rows)
+	if (!role_is_present(&model->config, part->role))
 		return 0;
-	*t = (struct model_tensor){.role = part->role,
-	        .layer = layer,
-	        .rank = shape.cols ? 2 : 1,
-	        .shape = {shape.rows, shape.cols ? shape.cols : 1},
-	        .decay = shape.cols > 0};
-	t->count = t->shape[0] * t->shape[1]; /* at most 2^31 * 2^24 */
+	*t = tensor_of_role(&model->config, part->role, layer);
 	err = size_add(total, *total, (uint64_t)t->count);
 	if (!err)
 		err = size_mul(&count, *total, 16); /* bytes of all planes stay countable */
@@ -150,7 +147,7 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 		return err_set(ERR_RANGE, "the model has more parameters than can be counted");
 	if (layer >= 0)
 		t->name = mem_printf("%s%s.%d.%s", family->prefix, family->blocks, layer, part->name);
-	else if (part->role == ROLE_HEAD_W || part->role == ROLE_HEAD_B)
+	else if (role_facts[part->role].part == MODEL_PART_HEAD)
 		t->name = mem_strdup(part->name);
 	else
 		t->name = mem_printf("%s%s", family->prefix, part->name);
@@ -208,50 +205,50 @@ static int names_build(struct model *model)
 
 /* ---- stages ---- */
 
-static void stage_add(struct model *model, enum stage_kind kind, int layer, const enum tensor_role *roles)
+/* The stage that reads a role's tensor. */
+static enum stage_kind stage_of_role(const struct model_config *c, enum tensor_role role)
+{
+	enum stage_kind stage = role_facts[role].stage;
+
+	return stage == STAGE_GATE && !c->gated ? STAGE_UP : stage;
+}
+
+static void stage_add(struct model *model, int **next, enum stage_kind kind, int layer)
 {
 	struct model_stage *stage = &model->stages[model->stage_count++];
+	const struct model_config *c = &model->config;
 
-	stage->kind = kind;
-	stage->layer = layer;
-	for (; *roles != ROLE_COUNT; roles++) {
-		int tensor = model_tensor_of(model, *roles, role_in_block(*roles) ? layer : -1);
+	*stage = (struct model_stage){.kind = kind, .layer = layer, .tensor = *next};
+	for (int i = 0; i < ROLE_COUNT; i++) {
+		enum tensor_role role = i == ROLE_HEAD_W && c->tied ? ROLE_EMBED : (enum tensor_role)i;
+		int tensor = model_tensor_of(model, role, layer);
 
-		if (tensor >= 0)
-			stage->tensor[stage->tensor_count++] = tensor;
+		if (stage_of_role(c, (enum tensor_role)i) == kind && tensor >= 0) {
+			*(*next)++ = tensor;
+			stage->tensor_count++;
+		}
 	}
 }
 
 static int stages_build(struct model *model)
 {
-	static const enum tensor_role embed[] = {ROLE_EMBED, ROLE_POSITION, ROLE_COUNT};
-	static const enum tensor_role attn[] = {ROLE_NORM1_W, ROLE_NORM1_B, ROLE_QKV_W, ROLE_QKV_B, ROLE_Q_W,
-	        ROLE_Q_B, ROLE_K_W, ROLE_K_B, ROLE_V_W, ROLE_V_B, ROLE_Q_NORM_W, ROLE_K_NORM_W, ROLE_O_W,
-	        ROLE_O_B, ROLE_COUNT};
-	static const enum tensor_role gate[] = {
-	        ROLE_NORM2_W, ROLE_NORM2_B, ROLE_GATE_W, ROLE_GATE_B, ROLE_COUNT};
-	static const enum tensor_role up[] = {ROLE_UP_W, ROLE_UP_B, ROLE_COUNT};
-	static const enum tensor_role norm_up[] = {
-	        ROLE_NORM2_W, ROLE_NORM2_B, ROLE_UP_W, ROLE_UP_B, ROLE_COUNT};
-	static const enum tensor_role down[] = {ROLE_DOWN_W, ROLE_DOWN_B, ROLE_COUNT};
-	static const enum tensor_role head[] = {
-	        ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, ROLE_HEAD_W, ROLE_HEAD_B, ROLE_COUNT};
-	static const enum tensor_role tied_head[] = {
-	        ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, ROLE_EMBED, ROLE_HEAD_B, ROLE_COUNT};
 	const struct model_config *c = &model->config;
+	int *next;
 
 	model->stages = mem_alloc((size_t)(4 * c->L + 2), sizeof(*model->stages));
-	if (!model->stages)
+	model->stage_tensor = mem_alloc((size_t)model->tensor_count + 1, sizeof(*model->stage_tensor));
+	if (!model->stages || !model->stage_tensor)
 		return ERR_NOMEM;
-	stage_add(model, STAGE_EMBED, -1, embed);
+	next = model->stage_tensor;
+	stage_add(model, &next, STAGE_EMBED, -1);
 	for (int l = 0; l < c->L; l++) {
-		stage_add(model, STAGE_ATTN, l, attn);
+		stage_add(model, &next, STAGE_ATTN, l);
 		if (c->gated)
-			stage_add(model, STAGE_GATE, l, gate);
-		stage_add(model, STAGE_UP, l, c->gated ? up : norm_up);
-		stage_add(model, STAGE_DOWN, l, down);
+			stage_add(model, &next, STAGE_GATE, l);
+		stage_add(model, &next, STAGE_UP, l);
+		stage_add(model, &next, STAGE_DOWN, l);
 	}
-	stage_add(model, STAGE_HEAD, -1, c->tied ? tied_head : head);
+	stage_add(model, &next, STAGE_HEAD, -1);
 	return 0;
 }
 
@@ -264,6 +261,7 @@ static void tables_free(struct model *model)
 	mem_free(model->tensors);
 	mem_free(model->role_tensor);
 	mem_free(model->stages);
+	mem_free(model->stage_tensor);
 	mem_free(model->by_name);
 }
 
@@ -361,8 +359,40 @@ int model_untie(struct model *model)
 		tables_free(&untied);
 		return err;
 	}
+	for (int i = 0; i < untied.tensor_count; i++) {
+		struct model_tensor *t = &untied.tensors[i];
+		int was = model_tensor_of(model, t->role == ROLE_HEAD_W ? ROLE_EMBED : t->role, t->layer);
+
+		t->trainable = model->tensors[was].trainable;
+	}
 	tables_free(model);
 	*model = untied;
+	return 0;
+}
+
+static const char *head_name(const struct model_family *family)
+{
+	const struct family_tensor *part = family->tensors;
+
+	while (part->role != ROLE_HEAD_W)
+		part++;
+	return part->name;
+}
+
+int model_set_trainable(struct model *model, int64_t *count,
+        int (*is_trainable)(const char *name, const char *other_name, void *arg), void *arg)
+{
+	*count = 0;
+	for (int i = 0; i < model->tensor_count; i++) {
+		struct model_tensor *t = &model->tensors[i];
+		int is_head = t->role == ROLE_EMBED && model->config.tied;
+		int answer = is_trainable(t->name, is_head ? head_name(model->family) : NULL, arg);
+
+		if (answer < 0)
+			return answer;
+		t->trainable = answer;
+		*count += answer ? t->count : 0;
+	}
 	return 0;
 }
 
@@ -407,15 +437,6 @@ static int ends_with_part(const char *name, const char *part)
 	       (len == part_len || name[len - part_len - 1] == '.');
 }
 
-static const char *head_name(const struct model_family *family)
-{
-	const struct family_tensor *part = family->tensors;
-
-	while (part->role != ROLE_HEAD_W)
-		part++;
-	return part->name;
-}
-
 int model_find_tensor(const struct model *model, const char *name)
 {
 	const struct model_family *family = model->family;
@@ -439,24 +460,13 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 {
 	const struct model_config *c = &model->config;
 	const struct model_tensor *t = &model->tensors[tensor];
-	int residual = t->role == ROLE_O_W || t->role == ROLE_DOWN_W;
-	double deviation = residual ? c->residual_initializer_range : c->initializer_range;
+	enum role_kind kind = role_facts[t->role].kind;
+	double deviation = kind == KIND_RESIDUAL ? c->residual_initializer_range : c->initializer_range;
 
-	switch (t->role) {
-	case ROLE_NORM1_W:
-	case ROLE_NORM2_W:
-	case ROLE_Q_NORM_W:
-	case ROLE_K_NORM_W:
-	case ROLE_FINAL_NORM_W:
+	if (kind == KIND_NORM)
 		return 1;
-	case ROLE_EMBED:
-		if (c->pad_id >= 0 && index / c->C == c->pad_id)
-			return 0;
-		break;
-	default:
-		if (t->rank == 1)
-			return 0;
-	}
+	if (kind == KIND_BIAS || (t->role == ROLE_EMBED && c->pad_id >= 0 && index / c->C == c->pad_id))
+		return 0;
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
 }
 
@@ -466,7 +476,7 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 	double matrices = (double)c->C * (double)c->V;
 
 	for (int i = 0; i < model->tensor_count; i++)
-		if (model->tensors[i].layer >= 0 && model->tensors[i].rank == 2)
+		if (model->tensors[i].layer >= 0 && model->tensors[i].rank >= 2)
 			matrices += (double)model->tensors[i].count;
 	return 6 * matrices + 6 * (double)c->L * (double)(c->H * c->D) * (double)row_tokens;
 }

@@ -17,6 +17,7 @@
 
 #include "base/json.h"
 #include "device/device.h"
+#include "model/roles.h"
 
 #include <stdint.h>
 
@@ -68,59 +69,27 @@ struct model_config {
 	int64_t bos_id; /* -1 none */
 };
 
-enum tensor_role {
-	ROLE_EMBED,
-	ROLE_POSITION,
-	ROLE_NORM1_W,
-	ROLE_NORM1_B,
-	ROLE_QKV_W,
-	ROLE_QKV_B,
-	ROLE_Q_W,
-	ROLE_Q_B,
-	ROLE_K_W,
-	ROLE_K_B,
-	ROLE_V_W,
-	ROLE_V_B,
-	ROLE_Q_NORM_W,
-	ROLE_K_NORM_W,
-	ROLE_O_W,
-	ROLE_O_B,
-	ROLE_NORM2_W,
-	ROLE_NORM2_B,
-	ROLE_GATE_W,
-	ROLE_GATE_B,
-	ROLE_UP_W,
-	ROLE_UP_B,
-	ROLE_DOWN_W,
-	ROLE_DOWN_B,
-	ROLE_FINAL_NORM_W,
-	ROLE_FINAL_NORM_B,
-	ROLE_HEAD_W,
-	ROLE_HEAD_B,
-	ROLE_COUNT
-};
-
 /* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
  * sums. */
+enum { MODEL_RANK_MAX = 3 };
 struct model_tensor {
 	char *name; /* as transformers writes it, with the base-model prefix */
 	enum tensor_role role;
-	int layer;        /* block, or -1 */
-	int rank;         /* 1 or 2 */
-	int64_t shape[2]; /* shape[1] = 1 where rank is 1 */
-	int64_t count;    /* elements */
-	int decay;        /* weight decay applies: matrices and embeddings */
+	int layer;                     /* block, or -1 */
+	int rank;                      /* 1 to MODEL_RANK_MAX */
+	int64_t shape[MODEL_RANK_MAX]; /* 1 beyond rank */
+	int64_t count;                 /* elements */
+	int decay;                     /* weight decay applies: matrices and embeddings */
+	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
 };
-
-enum stage_kind { STAGE_EMBED, STAGE_ATTN, STAGE_GATE, STAGE_UP, STAGE_DOWN, STAGE_HEAD };
 
 /* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up
  * where there is no gate). A tied head reads the embedding's tensor. */
-enum { STAGE_TENSORS_MAX = 16 };
+enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
-	int layer; /* block, or -1 */
-	int tensor[STAGE_TENSORS_MAX];
+	int layer;         /* block, or -1 */
+	const int *tensor; /* indices into the table, at most STAGE_TENSORS_MAX */
 	int tensor_count;
 };
 
@@ -133,6 +102,7 @@ struct model {
 	                     none */
 	struct model_stage *stages; /* embed, per block attn [gate] up down, head */
 	int stage_count;
+	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
 	int *by_name; /* tensors in order of their names */
@@ -161,6 +131,12 @@ int model_untie(struct model *model);
 
 /* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
+
+/* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
+ * `other_name` is the head's name where the embedding is the head too (one tensor), else NULL. Call before
+ * anything was derived from the tables. *count: elements that train. */
+int model_set_trainable(struct model *model, int64_t *count,
+        int (*is_trainable)(const char *name, const char *other_name, void *arg), void *arg);
 
 /* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norm weights 1,
  * biases and the pad row of the embedding 0, the rest normal with initializer_range (GPT-2's residual

@@ -146,7 +146,7 @@ static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t m
 		unit_count = (int)L + 2;
 		for (int i = 0; i < model->tensor_count; i++) {
 			const struct model_tensor *x = &model->tensors[i];
-			int is_embed = x->role == ROLE_EMBED || x->role == ROLE_POSITION;
+			int is_embed = role_facts[x->role].part == MODEL_PART_EMBEDDING;
 
 			map->tensor_unit[i] = x->layer >= 0 ? x->layer + 1 : is_embed ? 0 : (int)L + 1;
 		}

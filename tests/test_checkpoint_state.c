@@ -21,9 +21,24 @@ static int make_dir(void **state)
 enum { COUNT_MOST = 700 };
 
 static struct model_tensor state_tensors[] = {
-        {.name = "model.embed.weight", .role = ROLE_EMBED, .rank = 2, .shape = {100, 7}, .count = 700},
-        {.name = "model.norm.weight", .role = ROLE_FINAL_NORM_W, .rank = 1, .shape = {5, 1}, .count = 5},
-        {.name = "lm_head.weight", .role = ROLE_HEAD_W, .rank = 2, .shape = {2, 256}, .count = 512},
+        {.name = "model.embed.weight",
+                .role = ROLE_EMBED,
+                .rank = 2,
+                .shape = {100, 7},
+                .count = 700,
+                .trainable = 1},
+        {.name = "model.norm.weight",
+                .role = ROLE_FINAL_NORM_W,
+                .rank = 1,
+                .shape = {5, 1},
+                .count = 5,
+                .trainable = 1},
+        {.name = "lm_head.weight",
+                .role = ROLE_HEAD_W,
+                .rank = 2,
+                .shape = {2, 256},
+                .count = 512,
+                .trainable = 1},
 };
 enum { TENSORS = sizeof(state_tensors) / sizeof(state_tensors[0]) };
 

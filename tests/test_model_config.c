@@ -354,6 +354,48 @@ static void test_untie(void **state)
 	model_close(model);
 }
 
+/* A name of the list is in `arg`; the head's other name counts too. */
+static int is_named(const char *name, const char *other_name, void *arg)
+{
+	return strstr(name, arg) || (other_name && strstr(other_name, arg));
+}
+
+static int refuses(const char *name, const char *other_name, void *arg)
+{
+	(void)name;
+	(void)other_name;
+	(void)arg;
+	return ERR_INPUT;
+}
+
+static void test_trainable(void **state)
+{
+	struct model *model;
+	int64_t count;
+
+	(void)state;
+	check_ok(open_text(&model, "{" GPT2 "}"));
+	for (int t = 0; t < model->tensor_count; t++)
+		assert_int_equal(model->tensors[t].trainable, 1);
+	check_ok(model_set_trainable(model, &count, is_named, "h.1."));
+	for (int t = 0; t < model->tensor_count; t++)
+		assert_int_equal(model->tensors[t].trainable, model->tensors[t].layer == 1);
+	assert_int_equal(count, 4 * (16 * 16) + 2 * 4 * 16 * 16 + 13 * 16);
+
+	/* a tied head: one tensor, by either name; untied, both are what it was */
+	check_ok(model_set_trainable(model, &count, is_named, "lm_head"));
+	assert_int_equal(count, 40 * 16);
+	check_ok(model_untie(model));
+	assert_int_equal(model->tensors[model_tensor_of(model, ROLE_EMBED, -1)].trainable, 1);
+	assert_int_equal(model->tensors[model_tensor_of(model, ROLE_HEAD_W, -1)].trainable, 1);
+	assert_int_equal(model->tensors[model_tensor_of(model, ROLE_NORM1_W, 0)].trainable, 0);
+	check_ok(model_set_trainable(model, &count, is_named, "lm_head"));
+	assert_int_equal(count, 40 * 16);
+	assert_int_equal(model->tensors[model_tensor_of(model, ROLE_EMBED, -1)].trainable, 0);
+	assert_int_equal(model_set_trainable(model, &count, refuses, NULL), ERR_INPUT);
+	model_close(model);
+}
+
 static void test_out_of_memory(void **state)
 {
 	static const char *const configs[] = {
@@ -470,6 +512,7 @@ int main(void)
 	        cmocka_unit_test(test_accepted),
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_untie),
+	        cmocka_unit_test(test_trainable),
 	        cmocka_unit_test(test_out_of_memory),
 	        cmocka_unit_test(test_init),
 	        cmocka_unit_test(test_flops),

@@ -1,0 +1,21 @@
+/* The roles of tensors and the parts of a model, as tables. */
+#include "model/roles.h"
+
+const struct role_facts role_facts[ROLE_COUNT] = {
+#define ROLE_ROW(NAME, scope, part, kind, stage, out, in)                                                    \
+	[ROLE_##NAME] = {                                                                                    \
+	        #NAME, SCOPE_##scope, MODEL_PART_##part, KIND_##kind, STAGE_##stage, DIM_##out, DIM_##in},
+        ROLE_LIST(ROLE_ROW)
+#undef ROLE_ROW
+};
+
+const char *model_part_name(enum model_part part)
+{
+	static const char *const names[MODEL_PART_COUNT] = {
+#define PART_NAME(NAME, text) [MODEL_PART_##NAME] = text,
+	        MODEL_PART_LIST(PART_NAME)
+#undef PART_NAME
+	};
+
+	return names[part];
+}

@@ -1,0 +1,105 @@
+/* What a tensor is for: the one list of roles, with what the rest of the program asks about them.
+ *
+ * A family (model/families) names its tensors by role; shapes, stages, parts, weight decay and first values
+ * follow from the row here. To add a role is to add a row, and to use it where it is read (model/blocks).
+ */
+#ifndef FERRY_MODEL_ROLES_H
+#define FERRY_MODEL_ROLES_H
+
+/* ROW(NAME, scope, part, kind, stage, out, in)
+ *
+ *   scope  MODEL: one tensor; BLOCK: one in every block
+ *   part   what `ferry plan` counts it under
+ *   kind   TABLE    matrix [out, in], always stored so: embeddings and heads
+ *          MATRIX   matrix of a block, [out, in] or, where the family stores [in, out], transposed
+ *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
+ *          NORM     vector of `out` elements that scales a norm
+ *          BIAS     vector of `out` elements that is added
+ *   stage  that reads it; GATE: the first of a block's MLP, which is UP where the model has no gate apart
+ *   out, in  sizes, see model_dim
+ *
+ * The order is that of the tensors within a stage. */
+#define ROLE_LIST(ROW)                                                                                       \
+	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
+	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
+	ROW(NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                                  \
+	ROW(NORM1_B, BLOCK, NORMS, BIAS, ATTN, HIDDEN, ONE)                                                  \
+	ROW(QKV_W, BLOCK, ATTENTION, MATRIX, ATTN, QKV, HIDDEN)                                              \
+	ROW(QKV_B, BLOCK, ATTENTION, BIAS, ATTN, QKV, ONE)                                                   \
+	ROW(Q_W, BLOCK, ATTENTION, MATRIX, ATTN, Q, HIDDEN)                                                  \
+	ROW(Q_B, BLOCK, ATTENTION, BIAS, ATTN, Q, ONE)                                                       \
+	ROW(K_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
+	ROW(K_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
+	ROW(V_W, BLOCK, ATTENTION, MATRIX, ATTN, KV, HIDDEN)                                                 \
+	ROW(V_B, BLOCK, ATTENTION, BIAS, ATTN, KV, ONE)                                                      \
+	ROW(Q_NORM_W, BLOCK, NORMS, NORM, ATTN, Q_NORM, ONE)                                                 \
+	ROW(K_NORM_W, BLOCK, NORMS, NORM, ATTN, K_NORM, ONE)                                                 \
+	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
+	ROW(O_B, BLOCK, ATTENTION, BIAS, ATTN, HIDDEN, ONE)                                                  \
+	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
+	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
+	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
+	ROW(GATE_B, BLOCK, MLP, BIAS, GATE, INNER, ONE)                                                      \
+	ROW(UP_W, BLOCK, MLP, MATRIX, UP, INNER, HIDDEN)                                                     \
+	ROW(UP_B, BLOCK, MLP, BIAS, UP, INNER, ONE)                                                          \
+	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
+	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
+	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
+	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
+	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
+	ROW(HEAD_B, MODEL, HEAD, BIAS, HEAD, VOCAB, ONE)
+
+enum tensor_role {
+#define ROLE_ENUM(NAME, scope, part, kind, stage, out, in) ROLE_##NAME,
+	ROLE_LIST(ROLE_ENUM)
+#undef ROLE_ENUM
+	        ROLE_COUNT
+};
+
+enum role_scope { SCOPE_MODEL, SCOPE_BLOCK };
+enum role_kind { KIND_TABLE, KIND_MATRIX, KIND_RESIDUAL, KIND_NORM, KIND_BIAS };
+
+/* PART(NAME, "as plan prints it") */
+#define MODEL_PART_LIST(PART)                                                                                \
+	PART(EMBEDDING, "embedding")                                                                         \
+	PART(ATTENTION, "attention")                                                                         \
+	PART(MLP, "mlp")                                                                                     \
+	PART(NORMS, "norms")                                                                                 \
+	PART(HEAD, "head")
+
+enum model_part {
+#define PART_ENUM(NAME, text) MODEL_PART_##NAME,
+	MODEL_PART_LIST(PART_ENUM)
+#undef PART_ENUM
+	        MODEL_PART_COUNT
+};
+const char *model_part_name(enum model_part part);
+
+/* The smallest pieces of forward and backward that are called at once. */
+enum stage_kind { STAGE_EMBED, STAGE_ATTN, STAGE_GATE, STAGE_UP, STAGE_DOWN, STAGE_HEAD };
+
+/* Sizes that a config.json decides. Q, KV and QKV are all heads' dims together. */
+enum model_dim {
+	DIM_ONE,
+	DIM_VOCAB,
+	DIM_HIDDEN,
+	DIM_POSITIONS,
+	DIM_Q,
+	DIM_KV,
+	DIM_QKV,
+	DIM_Q_NORM,
+	DIM_K_NORM,
+	DIM_INNER
+};
+
+struct role_facts {
+	const char *name; /* "EMBED": for messages to ourselves and tests */
+	enum role_scope scope;
+	enum model_part part;
+	enum role_kind kind;
+	enum stage_kind stage;
+	enum model_dim out, in;
+};
+extern const struct role_facts role_facts[ROLE_COUNT];
+
+#endif
