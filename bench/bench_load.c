@@ -42,24 +42,15 @@ struct load_bench {
 
 /* ---- loading ---- */
 
-static const enum store_plane store_planes[PLANE_COUNT] = {
-        [PLANE_HI] = STORE_HI,
-        [PLANE_LO] = STORE_LO,
-        [PLANE_M] = STORE_M,
-        [PLANE_V] = STORE_V,
-        [PLANE_M_SCALE] = STORE_M_SCALE,
-        [PLANE_V_SCALE] = STORE_V_SCALE,
-};
-
 static int plane_write(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
-	return engine_write(context, tensor, store_planes[plane], first, count, src);
+	return engine_write(context, tensor, plane, first, count, src);
 }
 
 static void *plane_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
 {
-	return engine_plane_at(context, tensor, store_planes[plane], first, count);
+	return engine_plane_at(context, tensor, plane, first, count);
 }
 
 static int engine_prepare(struct load_bench *b)

@@ -148,9 +148,9 @@ static int tensor_write(
 	for (int64_t first = 0; first < count && !rc; first += PIECE) {
 		int64_t left = count - first, piece = left < PIECE ? left : PIECE;
 
-		rc = engine_write(engine, tensor, STORE_HI, first, piece, hi + *at);
+		rc = engine_write(engine, tensor, PLANE_HI, first, piece, hi + *at);
 		if (!rc)
-			rc = engine_write(engine, tensor, STORE_LO, first, piece, lo + *at);
+			rc = engine_write(engine, tensor, PLANE_LO, first, piece, lo + *at);
 		*at = (*at + piece) % TABLE_COUNT;
 	}
 	return rc;
@@ -165,9 +165,9 @@ static int ones_write(struct engine *engine, int tensor, int64_t count)
 	for (int64_t i = 0; i < count && !rc; i++)
 		hi[i] = plane_hi(f32_bits(1));
 	if (!rc)
-		rc = engine_write(engine, tensor, STORE_HI, 0, count, hi);
+		rc = engine_write(engine, tensor, PLANE_HI, 0, count, hi);
 	if (!rc)
-		rc = engine_write(engine, tensor, STORE_LO, 0, count, lo);
+		rc = engine_write(engine, tensor, PLANE_LO, 0, count, lo);
 	mem_free(hi);
 	mem_free(lo);
 	return rc;

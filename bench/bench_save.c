@@ -145,23 +145,14 @@ static int raw_write(const struct save_bench *b, struct pool *two, enum raw raw,
 
 /* ---- saves ---- */
 
-static const enum store_plane store_planes[PLANE_COUNT] = {
-        [PLANE_HI] = STORE_HI,
-        [PLANE_LO] = STORE_LO,
-        [PLANE_M] = STORE_M,
-        [PLANE_V] = STORE_V,
-        [PLANE_M_SCALE] = STORE_M_SCALE,
-        [PLANE_V_SCALE] = STORE_V_SCALE,
-};
-
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	return engine_read(context, tensor, store_planes[plane], first, count, dst);
+	return engine_read(context, tensor, plane, first, count, dst);
 }
 
 static int read_snapshot(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
+	return snapshot_read(context, tensor, plane, first, count, dst);
 }
 
 static int engine_at(
@@ -169,14 +160,14 @@ static int engine_at(
 {
 	int rc = engine_flush(context);
 
-	*at = rc ? NULL : engine_plane_at(context, tensor, store_planes[plane], first, count);
+	*at = rc ? NULL : engine_plane_at(context, tensor, plane, first, count);
 	return rc;
 }
 
 static int snapshot_plane_at(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
 {
-	return snapshot_at(context, tensor, store_planes[plane], first, count, at);
+	return snapshot_at(context, tensor, plane, first, count, at);
 }
 
 static void done_snapshot(void *context, int tensor)
@@ -194,7 +185,7 @@ static struct checkpoint_save save_of(
 	        .step = b->step,
 	        .model = b->model,
 	        .source = source,
-	        .planes = planes_of(PLANE_STATE_F32),
+	        .planes = planes_of(ADAMW_STATE_F32),
 	        .training = training,
 	        .world = {.size = 1}};
 }
@@ -456,7 +447,7 @@ static int open_all(struct save_bench *b, const struct bench_args *args, int64_t
 	                .prefetch_units = 1,
 	                .compute_dtype = DTYPE_F32,
 	                .gradient_dtype = DTYPE_F32,
-	                .state_dtype = DTYPE_F32,
+	                .state = ADAMW_STATE_F32,
 	                .micro_batches = 1,
 	                .rope_positions = shape.row_tokens},
 	        .train = {shape.rows * shape.row_tokens, shape.rows * shape.row_tokens},

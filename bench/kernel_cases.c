@@ -288,24 +288,25 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 /* v's random numbers are of either sign, and below 0 has no root: no decay of it (beta2 0) makes v the square
  * of the gradient from the first call on. */
 static void make_adamw(struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype,
-        enum dtype state)
+        enum adamw_state state)
 {
 	const struct adamw_options options = {.beta1 = 0.9, .beta2 = 0, .epsilon = 1e-8, .weight_decay = 0.1};
-	int64_t count = s->hidden * s->intermediate;
+	int64_t count = s->hidden * s->intermediate,
+	        scales = adamw_state_has_scales(state) ? count / ADAMW_BLOCK + 1 : 0;
 	struct adamw_step step;
 
 	adamw_step_init(&step, &options, 1e-4, 10, 0.5);
 	op->adamw = (struct op_adamw){.hi = take(p, count, DTYPE_BF16),
 	        .lo = take(p, count, DTYPE_I16),
-	        .m = take(p, count, state),
-	        .v = take(p, count, state),
-	        .m_scale = state == DTYPE_U8 ? take(p, count / OP_ADAMW_BLOCK + 1, DTYPE_F32) : DEV_NONE,
-	        .v_scale = state == DTYPE_U8 ? take(p, count / OP_ADAMW_BLOCK + 1, DTYPE_F32) : DEV_NONE,
+	        .m = take(p, count, adamw_state_dtype(state)),
+	        .v = take(p, count, adamw_state_dtype(state)),
+	        .m_scale = scales ? take(p, scales, DTYPE_F32) : DEV_NONE,
+	        .v_scale = scales ? take(p, scales, DTYPE_F32) : DEV_NONE,
 	        .grad = take(p, count, dtype),
 	        .count = count,
 	        .decay = 1,
 	        .grad_dtype = dtype,
-	        .state_dtype = state,
+	        .state = state,
 	        .step = step};
 }
 
@@ -348,10 +349,10 @@ static const struct kernel_case cases[] = {
         {"join", OP_JOIN, DTYPE_F32, 0, KERNEL_COPY},
         {"copy", OP_COPY, DTYPE_BF16, 0, KERNEL_COPY},
         {"fill", OP_FILL, DTYPE_F32, 0, KERNEL_COPY},
-        {"adamw", OP_ADAMW, DTYPE_BF16, DTYPE_F32, KERNEL_COPY},
-        {"adamw state bf16", OP_ADAMW, DTYPE_BF16, DTYPE_BF16, KERNEL_COPY},
-        {"adamw state 8bit", OP_ADAMW, DTYPE_BF16, DTYPE_U8, KERNEL_COPY},
-        {"adamw", OP_ADAMW, DTYPE_F32, DTYPE_F32, KERNEL_COPY},
+        {"adamw", OP_ADAMW, DTYPE_BF16, ADAMW_STATE_F32, KERNEL_COPY},
+        {"adamw state bf16", OP_ADAMW, DTYPE_BF16, ADAMW_STATE_BF16, KERNEL_COPY},
+        {"adamw state 8bit", OP_ADAMW, DTYPE_BF16, ADAMW_STATE_8BIT, KERNEL_COPY},
+        {"adamw", OP_ADAMW, DTYPE_F32, ADAMW_STATE_F32, KERNEL_COPY},
         {"attention", OP_ATTENTION, DTYPE_F32, 0, KERNEL_PRODUCT},
         {"attention_grad", OP_ATTENTION_GRAD, DTYPE_F32, 0, KERNEL_PRODUCT},
         {"rmsnorm", OP_RMSNORM, DTYPE_F32, 0, KERNEL_COPY},
@@ -400,7 +401,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 		make_cross_entropy(op, place, scale, index, k->dtype);
 		break;
 	case OP_ADAMW:
-		make_adamw(op, place, scale, k->dtype, (enum dtype)k->variant);
+		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);
 		break;
 	default:
 		make_flat(op, place, scale, k->dtype, k->variant);

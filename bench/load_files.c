@@ -94,7 +94,7 @@ static int weights_write(struct load_files *files, int64_t bytes)
 	        .step = 1,
 	        .model = files->model,
 	        .source = &source,
-	        .planes = planes_of(PLANE_STATE_F32),
+	        .planes = planes_of(ADAMW_STATE_F32),
 	        .world = {.size = 1}};
 	int err = numbers ? 0 : ERR_NOMEM;
 

@@ -166,7 +166,7 @@ static json_t *planes_to_json(const struct manifest *manifest)
 {
 	json_t *list = json_array();
 
-	for (int p = 0; p < PLANE_COUNT; p++) {
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++) {
 		if (!(manifest->planes & 1u << p))
 			continue;
 		if (append(list, json_string(plane_name((enum plane)p)))) {
@@ -182,7 +182,7 @@ static int64_t tensor_bytes(const struct manifest *manifest, int tensor)
 {
 	int64_t bytes = 0;
 
-	for (int p = 0; p < PLANE_COUNT; p++)
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
 		if (manifest->planes & 1u << p)
 			bytes += plane_bytes((enum plane)p, manifest->state, manifest->tensors[tensor].count);
 	return bytes;
@@ -233,7 +233,7 @@ static int inspect_checkpoint(json_t **out, const char *path)
 		err = finish(out, json_pack("{s:s,s:I,s:s,s:i,s:O,s:s,s:O,s:I,s:I,s:O,s:O}", "kind",
 		                          "checkpoint", "step", (json_int_t)manifest->step, "model_type",
 		                          manifest->model_type, "world_size", manifest->world_size, "planes",
-		                          planes, "optimizer_state", plane_state_name(manifest->state),
+		                          planes, "optimizer_state", adamw_state_name(manifest->state),
 		                          "tensors", list, "parameters", (json_int_t)parameters, "bytes",
 		                          (json_int_t)bytes, "files", files, "training", manifest->training));
 out:

@@ -155,7 +155,7 @@ static int open_shard(struct checkpoint *checkpoint, int f)
 	mem_free(path);
 	if (!err)
 		err = verify_header(checkpoint, f);
-	for (int p = 0; !err && p < PLANE_COUNT; p++) {
+	for (int p = 0; !err && p < PLANE_SAVED_COUNT; p++) {
 		for (int64_t r = 0; !err && r < file->range_count && checkpoint->manifest->planes & 1u << p;
 		        r++)
 			err = add_entry(checkpoint, f, (enum plane)p, &file->ranges[r]);
@@ -197,7 +197,7 @@ static int open_files(struct checkpoint *checkpoint)
 	int err = 0;
 
 	for (int f = 0; f < manifest->file_count; f++)
-		count += manifest->files[f].range_count * PLANE_COUNT;
+		count += manifest->files[f].range_count * PLANE_SAVED_COUNT;
 	checkpoint->files = mem_alloc((size_t)manifest->file_count, sizeof(*checkpoint->files));
 	checkpoint->entries = mem_alloc((size_t)count, sizeof(*checkpoint->entries));
 	if (!checkpoint->files || !checkpoint->entries)

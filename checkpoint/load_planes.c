@@ -83,7 +83,7 @@ static int write_numbers(
         struct load *load, const struct segment *s, int64_t at, int64_t numbers, const void *src)
 {
 	int width = plane_width(s->plane, load->checkpoint->manifest->state);
-	int64_t each = PLANES_SCALE >> s->plane & 1 ? PLANE_BLOCK_COUNT : 1;
+	int64_t each = PLANES_SCALE >> s->plane & 1 ? ADAMW_BLOCK : 1;
 	int64_t first = (at - s->begin_bytes) / width * each, count = numbers * each;
 	int err;
 
@@ -123,7 +123,7 @@ static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t
  * two blocks: such a one is the former block's to hand over, which reads its last bytes once more. */
 static int stage_bytes(struct block *b, const struct segment *s, int64_t begin, int64_t end)
 {
-	enum plane_state state = b->load->checkpoint->manifest->state;
+	enum adamw_state state = b->load->checkpoint->manifest->state;
 	int64_t width = plane_width(s->plane, state), most = plane_bytes(s->plane, state, PLANE_PIECE_COUNT);
 	int64_t head = (width - (begin - s->begin_bytes) % width) % width, part;
 	int err = head ? read_bytes(b, b->scratch, begin, begin + head) : 0;
@@ -219,7 +219,7 @@ static int compare_segments(const void *a, const void *b)
 /* Counts the entries that a range touches, or, with segments there, adds what it wants of each. */
 static int64_t add_segments(struct load *load, enum plane plane, struct plane_range range)
 {
-	enum plane_state state = load->checkpoint->manifest->state;
+	enum adamw_state state = load->checkpoint->manifest->state;
 	int64_t added = 0, part;
 
 	for (; range.count; range.first += part, range.count -= part, added++) {
@@ -243,7 +243,7 @@ static int64_t add_all_segments(struct load *load, const struct plane_range *ran
 	const struct manifest *manifest = load->checkpoint->manifest;
 	int64_t count = ranges ? range_count : manifest->tensor_count, added = 0;
 
-	for (int p = 0; p < PLANE_COUNT; p++)
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
 		for (int64_t i = 0; i < count && manifest->planes & 1u << p; i++)
 			added += add_segments(load, (enum plane)p,
 			        ranges ? ranges[i]

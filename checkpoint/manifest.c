@@ -189,7 +189,7 @@ static json_t *planes_to_json(unsigned planes)
 {
 	json_t *list = json_array();
 
-	for (int p = 0; list && p < PLANE_COUNT; p++) {
+	for (int p = 0; list && p < PLANE_SAVED_COUNT; p++) {
 		if (planes & 1u << p && json_array_append_new(list, json_string(plane_name((enum plane)p)))) {
 			json_decref(list);
 			return NULL;
@@ -204,7 +204,7 @@ int manifest_write(const char *dir, const struct manifest *manifest)
 	json_t *root = json_pack("{s:s,s:i,s:I,s:s,s:i,s:o,s:s,s:i,s:O,s:o,s:o}", "format", format_name,
 	        "version", FORMAT_VERSION, "step", (json_int_t)manifest->step, "model_type",
 	        manifest->model_type, "world_size", manifest->world_size, "planes",
-	        planes_to_json(manifest->planes), "optimizer_state", plane_state_name(manifest->state),
+	        planes_to_json(manifest->planes), "optimizer_state", adamw_state_name(manifest->state),
 	        "block_bytes", SAFETENSORS_BLOCK_BYTES, "training", manifest->training, "tensors",
 	        tensors_to_json(manifest), "files", files_to_json(manifest));
 	int err = path ? write_sealed(path, root) : ERR_NOMEM;
@@ -305,11 +305,10 @@ static int read_range(
 		return err_set(ERR_INPUT, "%s: a range that is none of [tensor, first, count]", where);
 	*range = (struct plane_range){(int)value[0], value[1], value[2]};
 	if (manifest->planes & PLANES_SCALE &&
-	        (range->first % PLANE_BLOCK_COUNT ||
-	                (range->count % PLANE_BLOCK_COUNT &&
+	        (range->first % ADAMW_BLOCK ||
+	                (range->count % ADAMW_BLOCK &&
 	                        range->first + range->count != manifest->tensors[range->tensor].count)))
-		return err_set(
-		        ERR_INPUT, "%s: a range that cuts a block of %d elements", where, PLANE_BLOCK_COUNT);
+		return err_set(ERR_INPUT, "%s: a range that cuts a block of %d elements", where, ADAMW_BLOCK);
 	return 0;
 }
 
@@ -432,9 +431,9 @@ static int read_planes(struct manifest *manifest, const json_t *root, const char
 		const char *name = json_string_value(json_array_get(list, i));
 		int p = 0;
 
-		while (p < PLANE_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
+		while (p < PLANE_SAVED_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
 			p++;
-		if (p == PLANE_COUNT)
+		if (p == PLANE_SAVED_COUNT)
 			return err_set(ERR_INPUT, "%s: an unknown plane", where);
 		manifest->planes |= 1u << p;
 	}
@@ -450,16 +449,16 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 
 	if (err < 0)
 		return err;
-	while (err && state < PLANE_STATE_COUNT && strcmp(name, plane_state_name((enum plane_state)state)))
+	while (err && state < ADAMW_STATE_COUNT && strcmp(name, adamw_state_name((enum adamw_state)state)))
 		state++;
-	if (state == PLANE_STATE_COUNT)
+	if (state == ADAMW_STATE_COUNT)
 		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this program",
 		        where, safetensors_name_show(name).text);
-	manifest->state = (enum plane_state)state;
-	if (state == PLANE_STATE_8BIT && moments ? scales != PLANES_SCALE || moments != PLANES_MOMENT
+	manifest->state = (enum adamw_state)state;
+	if (state == ADAMW_STATE_8BIT && moments ? scales != PLANES_SCALE || moments != PLANES_MOMENT
 	                                         : scales != 0)
 		return err_set(ERR_INPUT, "%s: its planes are not those of optimizer_state \"%s\"", where,
-		        plane_state_name(manifest->state));
+		        adamw_state_name(manifest->state));
 	return 0;
 }
 

@@ -36,7 +36,7 @@ struct manifest {
 	int64_t step;
 	int world_size;         /* ranks that wrote it */
 	unsigned planes;        /* bit 1 << enum plane */
-	enum plane_state state; /* of m and v; F32 where they were not saved */
+	enum adamw_state state; /* of m and v; F32 where they were not saved */
 	char *model_type;
 	struct manifest_tensor *tensors;
 	int tensor_count;

@@ -13,62 +13,13 @@
 #ifndef FERRY_CHECKPOINT_PLANE_IO_H
 #define FERRY_CHECKPOINT_PLANE_IO_H
 
-#include <stdint.h>
+#include "optim/plane.h"
 
-/* HI: uint16, the bf16 weight; LO: int16; (hi << 16) + lo is the fp32 master (base/num.h).
- * M, V: moments of AdamW, of the state that goes with them: fp32, bf16, or 8-bit codes with fp32 scales, one
- * for every PLANE_BLOCK_COUNT elements of the tensor. Ranges of scales are named by the elements that they
- * are of: they begin at a block's border and end at one, or where the tensor ends. */
-enum plane { PLANE_HI, PLANE_LO, PLANE_M, PLANE_V, PLANE_M_SCALE, PLANE_V_SCALE, PLANE_COUNT };
-enum plane_state { PLANE_STATE_F32, PLANE_STATE_BF16, PLANE_STATE_8BIT, PLANE_STATE_COUNT };
-
-enum { PLANE_BLOCK_COUNT = 256, PLANE_PIECE_COUNT = 512 << 10 };
-
-/* Sets of planes: bit 1 << enum plane. */
-enum {
-	PLANES_WEIGHT = 1 << PLANE_HI | 1 << PLANE_LO,
-	PLANES_MOMENT = 1 << PLANE_M | 1 << PLANE_V,
-	PLANES_SCALE = 1 << PLANE_M_SCALE | 1 << PLANE_V_SCALE,
-};
-
-/* All planes of a training run with that state. */
-static inline unsigned planes_of(enum plane_state state)
-{
-	return PLANES_WEIGHT | PLANES_MOMENT | (state == PLANE_STATE_8BIT ? PLANES_SCALE : 0u);
-}
-
-/* How many numbers of a plane belong to `count` elements. */
-static inline int64_t plane_numbers(enum plane plane, int64_t count)
-{
-	if (!(PLANES_SCALE >> plane & 1))
-		return count;
-	return count / PLANE_BLOCK_COUNT + (count % PLANE_BLOCK_COUNT != 0);
-}
-
-/* Bytes of each. */
-static inline int plane_width(enum plane plane, enum plane_state state)
-{
-	if (PLANES_WEIGHT >> plane & 1)
-		return 2;
-	if (PLANES_SCALE >> plane & 1)
-		return 4;
-	return state == PLANE_STATE_F32 ? 4 : state == PLANE_STATE_BF16 ? 2 : 1;
-}
-
-static inline int64_t plane_bytes(enum plane plane, enum plane_state state, int64_t count)
-{
-	return plane_numbers(plane, count) * plane_width(plane, state);
-}
-
-/* "hi", "lo", "m", "v", "m_scale", "v_scale" */
-const char *plane_name(enum plane plane);
-
-/* "fp32", "bf16", "8bit", as optimizer_state= has them. */
-const char *plane_state_name(enum plane_state state);
+enum { PLANE_PIECE_COUNT = 512 << 10 };
 
 /* Planes in the order in which a shard file has those of a range: wide numbers first, so that few are cut by
  * the border of a block of checksums. */
-const enum plane *plane_file_order(enum plane_state state);
+const enum plane *plane_file_order(enum adamw_state state);
 
 struct plane_source {
 	void *context;

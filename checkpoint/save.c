@@ -58,7 +58,7 @@ int64_t checkpoint_step_of(const char *name)
 
 /* ---- this rank's shard ---- */
 
-static enum safetensors_dtype plane_dtype(enum plane plane, enum plane_state state)
+static enum safetensors_dtype plane_dtype(enum plane plane, enum adamw_state state)
 {
 	int width = plane_width(plane, state);
 
@@ -94,12 +94,12 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 	const enum plane *order = plane_file_order(s->save.state);
 	const struct manifest_file *file = &s->file;
 	struct safetensors_decl *decls =
-	        mem_alloc((size_t)file->range_count * PLANE_COUNT + 1, sizeof(*decls));
+	        mem_alloc((size_t)file->range_count * PLANE_SAVED_COUNT + 1, sizeof(*decls));
 	int64_t count = 0;
 	int err = decls ? 0 : ERR_NOMEM;
 
 	for (int64_t r = 0; !err && r < file->range_count; r++)
-		for (int o = 0; !err && o < PLANE_COUNT; o++)
+		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
 			if (s->save.planes & 1u << order[o])
 				err = set_decl(&decls[count++], s, order[o], &file->ranges[r]);
 	if (err) {
@@ -116,7 +116,7 @@ static int write_plane(struct safetensors_writer *writer, const struct checkpoin
         struct plane_range at, void *piece)
 {
 	const struct plane_source *source = s->save.source;
-	int64_t per_number = PLANES_SCALE >> plane & 1 ? PLANE_BLOCK_COUNT : 1; /* elements */
+	int64_t per_number = PLANES_SCALE >> plane & 1 ? ADAMW_BLOCK : 1; /* elements */
 	int64_t most = PIECE_BYTES / plane_width(plane, s->save.state) * per_number,
 	        end = at.first + at.count;
 	const void *lies = NULL;
@@ -154,7 +154,7 @@ static int write_planes(const struct checkpoint_saving *s, struct safetensors_wr
 	int err = piece ? 0 : ERR_NOMEM;
 
 	for (int64_t r = 0; !err && r < file->range_count; r++) {
-		for (int o = 0; !err && o < PLANE_COUNT; o++)
+		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
 			if (s->save.planes & 1u << order[o])
 				err = write_plane(writer, s, order[o], file->ranges[r], piece);
 		if (!err && source->done && ends_tensor(file, r))
@@ -234,7 +234,7 @@ static int64_t planes_bytes(const struct checkpoint_save *save)
 {
 	int64_t bytes = 0;
 
-	for (int p = 0; p < PLANE_COUNT; p++)
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
 		if (save->planes & 1u << p)
 			bytes += plane_bytes((enum plane)p, save->state, save->model->parameter_count);
 	if (save->weights)

@@ -37,7 +37,7 @@ struct checkpoint_save {
 	const struct model *model;
 	const struct plane_source *source;
 	unsigned planes;        /* bit 1 << enum plane: which are written */
-	enum plane_state state; /* of m and v */
+	enum adamw_state state; /* of m and v */
 	/* What this rank owns, in the order in which it is to be read and written, those of a tensor
 	 * together; NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover
 	 * each tensor once. */

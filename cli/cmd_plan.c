@@ -74,10 +74,10 @@ static int step_find(struct session *s, struct plan_figures *f, const struct eng
 /* The planes of a checkpoint. */
 static int64_t disk_bytes(const struct session *s)
 {
-	enum plane_state state = session_plane_state(s->config);
+	enum adamw_state state = session_plane_state(s->config);
 	int64_t bytes = 0;
 
-	for (int p = 0; p < PLANE_COUNT; p++)
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
 		for (int t = 0; t < s->model->tensor_count && planes_of(state) & 1u << p; t++)
 			bytes += plane_bytes((enum plane)p, state, s->model->tensors[t].count);
 	return bytes;

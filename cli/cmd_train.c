@@ -32,16 +32,17 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 }
 
 /* What people call a kind of buffer. */
-static const char *buffer_name(const char *what)
+static const char *buffer_title(enum buffer_kind kind)
 {
-	static const char *const names[][2] = {{"hi", "weights (bf16)"},
-	        {"lo", "weights, the rest of their fp32"}, {"m", "Adam's first moment"},
-	        {"v", "Adam's second moment"}, {"gradient", "gradients"}};
+	static const char *const titles[BUFFER_KIND_COUNT] = {
+	        [BUFFER_PLANE_HI] = "weights (bf16)",
+	        [BUFFER_PLANE_LO] = "master weights, low 16 bits",
+	        [BUFFER_PLANE_M] = "Adam's first moment",
+	        [BUFFER_PLANE_V] = "Adam's second moment",
+	        [BUFFER_PLANE_GRADIENT] = "gradients",
+	};
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!strcmp(what, names[i][0]))
-			return names[i][1];
-	return what;
+	return titles[kind] ? titles[kind] : plan_buffer_name(kind);
 }
 
 /* Rows of the memory table: kinds of buffers that the plan has, in the order of their first mention. */
@@ -56,10 +57,10 @@ static void print_buffers(
 			continue;
 		for (int j = 0; j < i && !seen; j++)
 			seen = p->buffers[j].space == space && p->buffers[j].persistent &&
-			       !strcmp(p->buffers[j].what, b->what);
-		if (!seen && plan_bytes_of(p, space, b->what))
+			       p->buffers[j].kind == b->kind;
+		if (!seen && plan_bytes_of(p, space, b->kind))
 			print_bytes_row(
-			        t->config, buffer_name(b->what), where, plan_bytes_of(p, space, b->what));
+			        t->config, buffer_title(b->kind), where, plan_bytes_of(p, space, b->kind));
 	}
 }
 

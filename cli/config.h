@@ -57,11 +57,6 @@ enum config_chat_template {
 };
 enum config_long_rows { CONFIG_LONG_ROWS_TRUNCATE, CONFIG_LONG_ROWS_DROP, CONFIG_LONG_ROWS_ERROR };
 enum config_packing { CONFIG_PACKING_OFF, CONFIG_PACKING_BFD };
-enum config_optimizer_state {
-	CONFIG_OPTIMIZER_STATE_FP32,
-	CONFIG_OPTIMIZER_STATE_BF16,
-	CONFIG_OPTIMIZER_STATE_8BIT
-};
 enum config_dtype { CONFIG_DTYPE_AUTO, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP32 };
 enum config_device { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CUDA, CONFIG_DEVICE_HOST };
 enum config_offload { /* bits of cpu_offload */

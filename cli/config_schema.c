@@ -1,5 +1,6 @@
 #include "cli/config_table.h"
 #include "optim/schedule.h"
+#include "optim/state_format.h"
 
 #include <stdint.h>
 
@@ -88,10 +89,10 @@ static const struct config_word lr_scheduler_words[] = {
         {0},
 };
 static const struct config_word optimizer_state_words[] = {
-        {"fp32", CONFIG_OPTIMIZER_STATE_FP32, "float32", NULL},
-        {"bf16", CONFIG_OPTIMIZER_STATE_BF16, "bfloat16", NULL},
-        {"8bit", CONFIG_OPTIMIZER_STATE_8BIT, "int8", NULL},
-        {0},
+#define WORD(id, format, name, other) {name, ADAMW_STATE_##id, other, NULL},
+        ADAMW_STATES(WORD)
+#undef WORD
+                {0},
 };
 static const struct config_word compute_dtype_words[] = {
         {"bf16", CONFIG_DTYPE_BF16, "bfloat16 auto " YES, NULL},

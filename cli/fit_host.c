@@ -79,9 +79,8 @@ enum change {
 	CHANGE_AHEAD,
 	CHANGE_COMPUTE_BF16,
 	CHANGE_GRADIENT_BF16,
-	CHANGE_STATE_BF16,
-	CHANGE_STATE_8BIT,
-	CHANGE_IN_BACKWARD,
+	CHANGE_STATE, /* one for each format */
+	CHANGE_IN_BACKWARD = CHANGE_STATE + ADAMW_STATE_COUNT,
 	CHANGES
 };
 
@@ -91,9 +90,10 @@ static const char *const change_texts[CHANGES] = {
         [CHANGE_AHEAD] = "prefetch_units=1",
         [CHANGE_COMPUTE_BF16] = "compute_dtype=bf16 gradient_dtype=bf16",
         [CHANGE_GRADIENT_BF16] = "gradient_dtype=bf16",
-        [CHANGE_STATE_BF16] = "optimizer_state=bf16",
-        [CHANGE_STATE_8BIT] = "optimizer_state=8bit",
-        [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
+#define STATE(id, format, name, other) [CHANGE_STATE + ADAMW_STATE_##id] = "optimizer_state=" name,
+        ADAMW_STATES(STATE)
+#undef STATE
+                [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
 };
 
 /* What is tried: keys that a choice heeds, and what they come to. */
@@ -145,13 +145,6 @@ static int change_make(struct tried *t, enum change change)
 			return 0;
 		p->gradient_dtype = DTYPE_BF16;
 		return 1;
-	case CHANGE_STATE_BF16:
-	case CHANGE_STATE_8BIT:
-		if (p->state_dtype != DTYPE_F32 &&
-		        (p->state_dtype == DTYPE_U8 || change == CHANGE_STATE_BF16))
-			return 0;
-		p->state_dtype = change == CHANGE_STATE_BF16 ? DTYPE_BF16 : DTYPE_U8;
-		return 1;
 	case CHANGE_IN_BACKWARD:
 		if (p->update_in_backward)
 			return 0;
@@ -159,8 +152,11 @@ static int change_make(struct tried *t, enum change change)
 		o->max_grad_norm = 0;
 		o->skip_nonfinite = 0;
 		return 1;
-	default:
-		return 0;
+	default: /* an optimizer state */
+		if (adamw_state_bytes(change - CHANGE_STATE) >= adamw_state_bytes(p->state))
+			return 0;
+		p->state = change - CHANGE_STATE;
+		return 1;
 	}
 }
 
@@ -258,7 +254,7 @@ static int bits_of(unsigned changes)
 	return bits;
 }
 
-/* All that are of use, at once. */
+/* All that are of use, at once; of the optimizer states, which stand in falling size, the smallest. */
 static unsigned changes_most(const struct host_search *s)
 {
 	struct tried t;
@@ -266,7 +262,7 @@ static unsigned changes_most(const struct host_search *s)
 
 	changes_make(&t, 0, s);
 	for (int i = 0; i < CHANGES; i++)
-		if (i != CHANGE_STATE_BF16 && change_make(&t, (enum change)i))
+		if ((i < CHANGE_STATE || i >= CHANGE_IN_BACKWARD - 1) && change_make(&t, (enum change)i))
 			changes |= 1u << i;
 	return changes;
 }

@@ -77,9 +77,8 @@ int ranks_strategy(struct engine_options *o, const struct config *c, int world_s
 /* The part of a range that one of several holders writes; cut where blocks of the optimizer's state begin. */
 static void range_cut(struct plane_range *range, int part, int parts)
 {
-	int64_t blocks = (range->count + PLANE_BLOCK_COUNT - 1) / PLANE_BLOCK_COUNT;
-	int64_t begin = blocks * part / parts * PLANE_BLOCK_COUNT,
-	        end = blocks * (part + 1) / parts * PLANE_BLOCK_COUNT;
+	int64_t blocks = (range->count + ADAMW_BLOCK - 1) / ADAMW_BLOCK;
+	int64_t begin = blocks * part / parts * ADAMW_BLOCK, end = blocks * (part + 1) / parts * ADAMW_BLOCK;
 
 	range->count = (end < range->count ? end : range->count) - begin;
 	range->first += begin;
@@ -328,7 +327,7 @@ static int own_read(struct session *s, const struct request *r, void *dst)
 {
 	struct plane_source source;
 
-	if (r->plane == RANKS_GRADIENT)
+	if (r->plane == PLANE_GRADIENT)
 		return engine_read_gradient(s->engine, r->tensor, r->first, r->count, dst);
 	session_source(s, &source);
 	return source.read(source.context, r->tensor, (enum plane)r->plane, r->first, r->count, dst);
@@ -336,7 +335,7 @@ static int own_read(struct session *s, const struct request *r, void *dst)
 
 static int64_t request_bytes(const struct session *s, int plane, int64_t count)
 {
-	return plane == RANKS_GRADIENT
+	return plane == PLANE_GRADIENT
 	               ? 4 * count
 	               : plane_bytes((enum plane)plane, session_plane_state(s->config), count);
 }
@@ -383,7 +382,7 @@ static int all_at(void *context, int tensor, enum plane plane, int64_t first, in
 	struct plane_source source;
 
 	*at = NULL;
-	if ((int)plane == RANKS_GRADIENT)
+	if ((int)plane == PLANE_GRADIENT)
 		return 0;
 	session_source(c->session, &source);
 	return source.at(source.context, tensor, plane, first, count, at);

@@ -55,8 +55,7 @@ struct checkpoint_world ranks_checkpoint_world(void);
 const struct device_bootstrap *ranks_bootstrap(void);
 
 /* On rank 0 calls work with a source of all planes, whoever holds them; the others answer
- * meanwhile. RANKS_GRADIENT in place of a plane reads gradients, as fp32. */
-enum { RANKS_GRADIENT = PLANE_COUNT };
+ * meanwhile. PLANE_GRADIENT in place of a plane reads gradients, as fp32. */
 typedef int ranks_work(void *context, const struct plane_source *source);
 int ranks_collect(struct session *s, ranks_work *work, void *context);
 

@@ -26,7 +26,7 @@ struct scatter {
 	const struct unit_map *map;
 	struct plane_sink own;
 	struct link *link;
-	enum plane_state state;
+	enum adamw_state state;
 	int copies; /* ranks that hold the same shard */
 	struct {
 		struct piece piece;
@@ -76,7 +76,7 @@ static int ring_add(
         struct scatter *s, int shard, enum plane plane, const struct plane_range *range, const char *src)
 {
 	int64_t numbers = PIECE_BYTES / plane_width(plane, s->state), part;
-	int64_t most = PLANES_SCALE >> plane & 1 ? numbers * PLANE_BLOCK_COUNT : numbers;
+	int64_t most = PLANES_SCALE >> plane & 1 ? numbers * ADAMW_BLOCK : numbers;
 	int rc = 0;
 
 	for (int64_t at = 0; at < range->count && !rc; at += part) {

@@ -308,11 +308,6 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	        [CONFIG_WRAP_POLICY_SIZE] = WRAP_SIZE,
 	        [CONFIG_WRAP_POLICY_NONE] = WRAP_NONE,
 	};
-	static const enum dtype states[] = {
-	        [CONFIG_OPTIMIZER_STATE_FP32] = DTYPE_F32,
-	        [CONFIG_OPTIMIZER_STATE_BF16] = DTYPE_BF16,
-	        [CONFIG_OPTIMIZER_STATE_8BIT] = DTYPE_U8,
-	};
 	const struct config *c = s->config;
 	int offload = c->cpu_offload == CONFIG_AUTO ? CONFIG_OFFLOAD_ON : c->cpu_offload;
 	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
@@ -349,7 +344,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	                        .gradient_dtype =
 	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
 	                        .reduce_dtype = c->reduce_dtype == CONFIG_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-	                        .state_dtype = states[c->optimizer_state],
+	                        .state = session_plane_state(c),
 	                        .micro_batches = micro_batches,
 	                },
 	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay, (uint64_t)c->seed},
@@ -413,35 +408,20 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 
 /* ---- weights ---- */
 
-static const enum store_plane store_planes[PLANE_COUNT] = {
-        [PLANE_HI] = STORE_HI,
-        [PLANE_LO] = STORE_LO,
-        [PLANE_M] = STORE_M,
-        [PLANE_V] = STORE_V,
-        [PLANE_M_SCALE] = STORE_M_SCALE,
-        [PLANE_V_SCALE] = STORE_V_SCALE,
-};
-
 static int write_plane(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
-	return engine_write(context, tensor, store_planes[plane], first, count, src);
+	return engine_write(context, tensor, plane, first, count, src);
 }
 
-enum plane_state session_plane_state(const struct config *c)
+enum adamw_state session_plane_state(const struct config *c)
 {
-	static const enum plane_state states[] = {
-	        [CONFIG_OPTIMIZER_STATE_FP32] = PLANE_STATE_F32,
-	        [CONFIG_OPTIMIZER_STATE_BF16] = PLANE_STATE_BF16,
-	        [CONFIG_OPTIMIZER_STATE_8BIT] = PLANE_STATE_8BIT,
-	};
-
-	return states[c->optimizer_state];
+	return (enum adamw_state)c->optimizer_state;
 }
 
 static void *plane_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
 {
-	return engine_plane_at(context, tensor, store_planes[plane], first, count);
+	return engine_plane_at(context, tensor, plane, first, count);
 }
 
 void session_sink(struct session *s, struct plane_sink *sink)
@@ -451,7 +431,7 @@ void session_sink(struct session *s, struct plane_sink *sink)
 
 static int read_plane(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	return engine_read(context, tensor, store_planes[plane], first, count, dst);
+	return engine_read(context, tensor, plane, first, count, dst);
 }
 
 static int source_at(
@@ -459,7 +439,7 @@ static int source_at(
 {
 	int rc = engine_flush(context);
 
-	*at = rc ? NULL : engine_plane_at(context, tensor, store_planes[plane], first, count);
+	*at = rc ? NULL : engine_plane_at(context, tensor, plane, first, count);
 	return rc;
 }
 
@@ -470,13 +450,13 @@ void session_source(struct session *s, struct plane_source *source)
 
 static int read_snapshot(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	return snapshot_read(context, tensor, store_planes[plane], first, count, dst);
+	return snapshot_read(context, tensor, plane, first, count, dst);
 }
 
 static int snapshot_plane_at(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
 {
-	return snapshot_at(context, tensor, store_planes[plane], first, count, at);
+	return snapshot_at(context, tensor, plane, first, count, at);
 }
 
 static void done_snapshot(void *context, int tensor)

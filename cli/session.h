@@ -73,7 +73,7 @@ int session_start_engine(struct session *s);
 int session_load_weights(struct session *s);
 
 /* How the run keeps the moments of AdamW, in checkpoint/'s words. */
-enum plane_state session_plane_state(const struct config *c);
+enum adamw_state session_plane_state(const struct config *c);
 
 /* The planes of the engine as checkpoint/ wants to see them: a sink for those of a new engine, to be filled
  * once, and a source. */

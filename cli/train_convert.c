@@ -6,24 +6,15 @@
 
 enum { PIECE = 64 << 10 };
 
-_Static_assert(PIECE % PLANE_BLOCK_COUNT == 0 && (int)PLANE_BLOCK_COUNT == (int)ADAMW_BLOCK, "whole blocks");
+_Static_assert(PIECE % ADAMW_BLOCK == 0, "whole blocks");
 
 struct convert {
 	struct checkpoint *from;
 	const struct plane_sink *sink;
-	enum plane_state saved, wanted;
-	float x[PIECE], scales[PIECE / PLANE_BLOCK_COUNT];
+	enum adamw_state saved, wanted;
+	float x[PIECE], scales[PIECE / ADAMW_BLOCK];
 	char stored[PIECE * sizeof(float)];
 };
-
-static enum adamw_state state_of(enum plane_state state)
-{
-	static const enum adamw_state states[] = {[PLANE_STATE_F32] = ADAMW_STATE_F32,
-	        [PLANE_STATE_BF16] = ADAMW_STATE_BF16,
-	        [PLANE_STATE_8BIT] = ADAMW_STATE_8BIT};
-
-	return states[state];
-}
 
 static int piece_copy(struct convert *c, int tensor, enum plane plane, int64_t first, int64_t count)
 {
@@ -38,19 +29,19 @@ static int piece_convert(struct convert *c, int tensor, enum plane plane, int64_
 	enum adamw_moment moment = plane == PLANE_M ? ADAMW_MOMENT_M : ADAMW_MOMENT_V;
 	int rc = checkpoint_read(c->from, tensor, plane, first, count, c->stored);
 
-	if (!rc && c->saved == PLANE_STATE_8BIT)
+	if (!rc && adamw_state_has_scales(c->saved))
 		rc = checkpoint_read(c->from, tensor, scale, first, count, c->scales);
 	if (rc)
 		return rc;
-	adamw_state_widen(c->x, c->stored, c->scales, count, state_of(c->saved), moment);
-	adamw_state_narrow(c->stored, c->scales, c->x, count, state_of(c->wanted), moment);
+	adamw_state_widen(c->x, c->stored, c->scales, count, c->saved, moment);
+	adamw_state_narrow(c->stored, c->scales, c->x, count, c->wanted, moment);
 	rc = c->sink->write(c->sink->context, tensor, plane, first, count, c->stored);
-	if (!rc && c->wanted == PLANE_STATE_8BIT)
+	if (!rc && adamw_state_has_scales(c->wanted))
 		rc = c->sink->write(c->sink->context, tensor, scale, first, count, c->scales);
 	return rc;
 }
 
-int train_convert_planes(struct checkpoint *from, const struct plane_sink *sink, enum plane_state wanted,
+int train_convert_planes(struct checkpoint *from, const struct plane_sink *sink, enum adamw_state wanted,
         const struct plane_range *ranges, int64_t range_count)
 {
 	struct convert *c = mem_alloc(1, sizeof(*c));

@@ -7,7 +7,7 @@
 
 /* All planes of these ranges into the sink, m and v in the form `wanted`, by way of fp32
  * (optim/adamw_convert.h). A piece at a time; ERR_* as checkpoint_read and the sink give them. */
-int train_convert_planes(struct checkpoint *from, const struct plane_sink *sink, enum plane_state wanted,
+int train_convert_planes(struct checkpoint *from, const struct plane_sink *sink, enum adamw_state wanted,
         const struct plane_range *ranges, int64_t range_count);
 
 #endif

@@ -175,7 +175,7 @@ static int planes_fill(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
 {
 	struct trainer *t = context;
-	enum plane_state state = session_plane_state(t->config);
+	enum adamw_state state = session_plane_state(t->config);
 
 	if (checkpoint_manifest(t->checkpoint)->state == state)
 		return checkpoint_load(t->checkpoint, sink, ranges, range_count, t->session.pool);
@@ -200,7 +200,7 @@ static int is_elsewhere(const struct trainer *t)
 
 int train_load_checkpoint(struct trainer *t)
 {
-	enum plane_state state = session_plane_state(t->config), saved;
+	enum adamw_state state = session_plane_state(t->config), saved;
 	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
 	int rc = training_state_restore(t, t->resumed, path);
 
@@ -216,7 +216,7 @@ int train_load_checkpoint(struct trainer *t)
 	if (saved != state)
 		log_warn("%s has optimizer_state=%s: converted to %s, so the run goes on a little otherwise "
 		         "than it would have",
-		        path, plane_state_name(saved), plane_state_name(state));
+		        path, adamw_state_name(saved), adamw_state_name(state));
 	log_info("resumed %s at step %" PRId64, path, t->step);
 	return 0;
 }
@@ -270,7 +270,7 @@ static int gradients_append(
 			int64_t left = model->tensors[i].count - first, count = left < PIECE ? left : PIECE;
 
 			rc = source->read(
-			        source->context, i, (enum plane)RANKS_GRADIENT, first, count, piece);
+			        source->context, i, (enum plane)PLANE_GRADIENT, first, count, piece);
 			if (!rc)
 				rc = safetensors_append(writer, piece, (size_t)count * sizeof(*piece));
 		}

@@ -52,7 +52,7 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 
 static int save_prepare(struct train_save **out, const struct trainer *t)
 {
-	enum plane_state state = session_plane_state(t->config);
+	enum adamw_state state = session_plane_state(t->config);
 	struct train_save *s = mem_alloc(1, sizeof(*s));
 	int rc;
 

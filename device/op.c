@@ -282,12 +282,12 @@ static int check_adamw(const struct op *op)
 
 	if (!rc)
 		rc = check_dtype(op, "grad_dtype", p->grad_dtype);
-	if (rc || p->state_dtype != DTYPE_U8)
-		return rc ? rc : check_dtype(op, "state_dtype", p->state_dtype);
-	if (p->first % OP_ADAMW_BLOCK)
+	if (!rc && (unsigned)p->state >= ADAMW_STATE_COUNT)
+		return err_set(ERR_RANGE, "adamw: state is %d", (int)p->state);
+	if (!rc && adamw_state_has_scales(p->state) && p->first % ADAMW_BLOCK)
 		return err_set(ERR_RANGE, "adamw: first is %" PRId64 ", must be a multiple of %d", p->first,
-		        OP_ADAMW_BLOCK);
-	return 0;
+		        ADAMW_BLOCK);
+	return rc;
 }
 
 /* Everything but the addresses. */

@@ -13,8 +13,9 @@
 #ifndef FERRY_DEVICE_OP_H
 #define FERRY_DEVICE_OP_H
 
-#include "base/adamw_step.h"
 #include "base/dtype.h"
+#include "optim/adamw_step.h"
+#include "optim/state_format.h"
 
 #include <stdint.h>
 
@@ -271,17 +272,17 @@ struct op_cast_sumsq {
 	int64_t count;
 };
 
-/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are F32, BF16
- * (step.rounding_key, tensor and first choose how each element is rounded) or U8: codes, with a scale (F32)
- * for every OP_ADAMW_BLOCK elements in m_scale and v_scale, which are DEV_NONE else. */
-enum { OP_ADAMW_BLOCK = 256 };
+/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are as `state`
+ * says (optim/state_format.h); m_scale and v_scale (F32, one for every ADAMW_BLOCK elements) are DEV_NONE
+ * where the format has none. step.rounding_key, tensor and first choose how an element is rounded in BF16. */
 struct op_adamw {
 	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
 	int64_t count;
-	int64_t first; /* index of element 0 in its tensor; U8: a multiple of OP_ADAMW_BLOCK */
+	int64_t first; /* index of element 0 in its tensor; with scales a multiple of ADAMW_BLOCK */
 	int tensor;    /* index in the model's table */
 	int decay;
-	enum dtype grad_dtype, state_dtype;
+	enum dtype grad_dtype;
+	enum adamw_state state;
 	struct adamw_step step;
 };
 

@@ -176,11 +176,11 @@ static void adamw_operands(struct builder *b, const struct op_adamw *p)
 {
 	put_flat(b, "hi", p->hi, OPERAND_UPDATE, 2, p->count);
 	put_flat(b, "lo", p->lo, OPERAND_UPDATE, 2, p->count);
-	put_flat(b, "m", p->m, OPERAND_UPDATE, dtype_bytes(p->state_dtype), p->count);
-	put_flat(b, "v", p->v, OPERAND_UPDATE, dtype_bytes(p->state_dtype), p->count);
-	if (p->state_dtype == DTYPE_U8) {
-		put_flat(b, "m_scale", p->m_scale, OPERAND_UPDATE, 4, (p->count - 1) / OP_ADAMW_BLOCK + 1);
-		put_flat(b, "v_scale", p->v_scale, OPERAND_UPDATE, 4, (p->count - 1) / OP_ADAMW_BLOCK + 1);
+	put_flat(b, "m", p->m, OPERAND_UPDATE, adamw_state_bytes(p->state), p->count);
+	put_flat(b, "v", p->v, OPERAND_UPDATE, adamw_state_bytes(p->state), p->count);
+	if (adamw_state_has_scales(p->state)) {
+		put_flat(b, "m_scale", p->m_scale, OPERAND_UPDATE, 4, (p->count - 1) / ADAMW_BLOCK + 1);
+		put_flat(b, "v_scale", p->v_scale, OPERAND_UPDATE, 4, (p->count - 1) / ADAMW_BLOCK + 1);
 	}
 	put_flat(b, "grad", p->grad, OPERAND_READ, dtype_bytes(p->grad_dtype), p->count);
 }

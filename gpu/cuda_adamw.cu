@@ -1,6 +1,8 @@
 #include "gpu/adamw_codes.cuh"
 #include "gpu/map.cuh"
 
+#include "base/err.h"
+
 /* optim/adamw_state.h on the device: the same functions on an element, each operation rounded once, none of
  * them contracted, division and square root the exact ones. So the bits are the host's, in every form of
  * state; a block's scale is a largest value, which has no order. Where all elements of a thread are in the
@@ -475,11 +477,19 @@ static int adamw_start_blocks(
 
 template <class G>
 static int adamw_start_state(const struct cuda_launch *at, const struct adamw_planes *p,
-        const struct adamw_scalars *s, enum dtype state_dtype)
+        const struct adamw_scalars *s, enum adamw_state state)
 {
-	if (state_dtype == DTYPE_U8)
+	switch (state) {
+	case ADAMW_STATE_F32:
+		return adamw_start<G, float>(at, p, s);
+	case ADAMW_STATE_BF16:
+		return adamw_start<G, bf16>(at, p, s);
+	case ADAMW_STATE_8BIT:
 		return adamw_start_blocks<G>(at, p, s);
-	return state_dtype == DTYPE_F32 ? adamw_start<G, float>(at, p, s) : adamw_start<G, bf16>(at, p, s);
+	case ADAMW_STATE_COUNT:
+		break;
+	}
+	return ERR_INTERNAL; /* op_check refuses it */
 }
 
 extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
@@ -491,6 +501,6 @@ extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
 	struct adamw_scalars s = {
 	        o->step, o->decay ? o->step.decay_factor : 1.0f, o->tensor, adamw_is_usual(&o->step)};
 
-	return o->grad_dtype == DTYPE_F32 ? adamw_start_state<float>(at, &p, &s, o->state_dtype)
-	                                  : adamw_start_state<bf16>(at, &p, &s, o->state_dtype);
+	return o->grad_dtype == DTYPE_F32 ? adamw_start_state<float>(at, &p, &s, o->state)
+	                                  : adamw_start_state<bf16>(at, &p, &s, o->state);
 }

@@ -192,11 +192,11 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	if (train)
 		m->state_bytes =
 		        e->map->shard_total *
-		        (4 + 2 * dtype_bytes(e->options.policy.state_dtype)); /* 8-bit: but for scales */
+		        (4 + 2 * adamw_state_bytes(e->options.policy.state)); /* 8-bit: but for scales */
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {
 			m->store_bytes += p->buffers[i].bytes;
-			if (plan_plane_crosses(&p->policy, (enum store_plane)p->buffers[i].plane))
+			if (plan_plane_crosses(&p->policy, plan_kind_plane(p->buffers[i].kind)))
 				m->pinned_bytes += p->buffers[i].bytes;
 		}
 	if (e->options.crossing != SLAB_PINNED)
@@ -240,7 +240,7 @@ static int device_planes_zero(struct engine *e, const struct plan *p)
 		const struct plan_buffer *b = &p->buffers[i];
 		struct op fill = {.kind = OP_FILL};
 
-		if (b->space != SPACE_DEVICE || b->plane < 0)
+		if (b->space != SPACE_DEVICE || !plan_kind_is_plane(b->kind))
 			continue;
 		fill.fill = (struct op_fill){.dst = dev_at(e->dock.arena, b->offset), .bytes = b->bytes};
 		rc = stream_op(main_stream(e), &fill);
@@ -262,7 +262,7 @@ static int rope_table_upload(struct engine *e, const struct plan *p)
 		return ERR_NOMEM;
 	model_rope_table(e->map->model, table, positions);
 	for (int i = 0; i < p->buffer_count && !rc; i++)
-		if (p->buffers[i].space == SPACE_DEVICE && !strcmp(p->buffers[i].what, "rope table"))
+		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == BUFFER_ROPE_TABLE)
 			rc = stream_copy_in(main_stream(e), dev_at(e->dock.arena, p->buffers[i].offset),
 			        table, 4 * count);
 	if (!rc)
@@ -324,12 +324,12 @@ int engine_start(struct engine *e)
 /* ---- planes ---- */
 
 /* Where a unit's plane lives on the device; DEV_NONE if it does not. */
-static dev_addr device_plane(const struct engine *e, enum store_plane plane, int unit)
+static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
 {
 	const struct plan *p = any_plan(e);
 
 	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].plane == (int)plane &&
+		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == (enum buffer_kind)plane &&
 		        p->buffers[i].unit == unit)
 			return dev_at(e->dock.arena, p->buffers[i].offset);
 	return DEV_NONE;
@@ -341,28 +341,28 @@ struct plane_part {
 	int64_t at_bytes, skipped_bytes, bytes;
 };
 
-static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum store_plane plane,
+static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
         int64_t first, int64_t count)
 {
 	int64_t width = dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)), at, held, skipped, total;
-	int scales = plan_plane_count(plane, 2) == 1;
+	int scales = plane_numbers(plane, 2) == 1;
 
 	total = tensor < 0 || tensor >= e->map->model->tensor_count ? -1
 	                                                            : e->map->model->tensors[tensor].count;
 	if (first < 0 || count < 0 || first > total - count ||
-	        (scales && (first % OP_ADAMW_BLOCK || (count % OP_ADAMW_BLOCK && first + count != total))))
+	        (scales && (first % ADAMW_BLOCK || (count % ADAMW_BLOCK && first + count != total))))
 		return err_set(
 		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
 	part->unit = e->map->tensor_unit[tensor];
-	part->at_bytes = plan_plane_count(plane, at - e->map->units[part->unit].first) * width;
-	part->skipped_bytes = plan_plane_count(plane, skipped) * width;
-	part->bytes = plan_plane_count(plane, held) * width;
+	part->at_bytes = plane_numbers(plane, at - e->map->units[part->unit].first) * width;
+	part->skipped_bytes = plane_numbers(plane, skipped) * width;
+	part->bytes = plane_numbers(plane, held) * width;
 	return 0;
 }
 
 int engine_write(
-        struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, const void *src)
+        struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
 	struct plane_part part;
 	int rc = part_find(e, &part, tensor, plane, first, count);
@@ -383,14 +383,13 @@ int engine_write(
 	return rc;
 }
 
-void *engine_plane_at(
-        const struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count)
+void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
 {
 	struct plane_part part;
 	char *host;
 
 	if (part_find(e, &part, tensor, plane, first, count) ||
-	        part.bytes != plan_plane_count(plane, count) *
+	        part.bytes != plane_numbers(plane, count) *
 	                              dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)))
 		return NULL;
 	host = store_at(e->dock.store, plane, part.unit);
@@ -399,8 +398,7 @@ void *engine_plane_at(
 	return host + part.at_bytes;
 }
 
-static int plane_read(
-        struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
+static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	struct plane_part part;
 	int rc = part_find(e, &part, tensor, plane, first, count);
@@ -422,7 +420,7 @@ static int plane_read(
 	return rc ? rc : stream_sync(main_stream(e));
 }
 
-int engine_read(struct engine *e, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
+int engine_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	int rc = engine_flush(e);
 
@@ -431,7 +429,7 @@ int engine_read(struct engine *e, int tensor, enum store_plane plane, int64_t fi
 
 int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t count, float *dst)
 {
-	int rc = plane_read(e, tensor, STORE_GRADIENT, first, count, dst);
+	int rc = plane_read(e, tensor, PLANE_GRADIENT, first, count, dst);
 
 	if (rc || plan_gradient_home_dtype(&any_plan(e)->policy) == DTYPE_F32)
 		return rc;

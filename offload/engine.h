@@ -81,16 +81,15 @@ int engine_start(struct engine *engine);
 /* Elements [first, first + count) of a tensor in a plane, wherever it lives; parts that another rank owns are
  * left alone. Data in the plane's own type (plan_plane_dtype). The scales of these elements: one for each
  * block; `first` and the end must be borders of blocks (or the tensor's end). Reading flushes. */
-int engine_write(struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count,
-        const void *src);
-int engine_read(
-        struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst);
+int engine_write(
+        struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, const void *src);
+int engine_read(struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 
 /* Where these elements lie in host memory, one behind the other; NULL where any of them is another rank's or
  * the plane has a home on the device. To be filled before the first step, by any number of threads; planes
  * are zero until then. Valid until close. */
 void *engine_plane_at(
-        const struct engine *engine, int tensor, enum store_plane plane, int64_t first, int64_t count);
+        const struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count);
 
 /* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
 int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);

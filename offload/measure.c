@@ -80,20 +80,20 @@ static int copy_out_pass(double *seconds, double *moved, struct meter *m, int64_
 /* Bytes of an element in the planes of an update, scales not counted. */
 static int64_t element_bytes(const struct plan_policy *p)
 {
-	return 4 + 2 * dtype_bytes(p->state_dtype) + dtype_bytes(p->gradient_dtype);
+	return 4 + 2 * adamw_state_bytes(p->state) + dtype_bytes(p->gradient_dtype);
 }
 
 /* AdamW, which is most of what a step does with device memory where states stay there. */
 static struct op update_op(const struct meter *m, int64_t count)
 {
 	const struct plan_policy *p = &m->o->policy;
-	int64_t sizes[] = {2, 2, dtype_bytes(p->state_dtype), dtype_bytes(p->state_dtype),
+	int64_t sizes[] = {2, 2, adamw_state_bytes(p->state), adamw_state_bytes(p->state),
 	        dtype_bytes(p->gradient_dtype), 0, 0};
 	dev_addr plane[sizeof(sizes) / sizeof(*sizes)], at = m->arena;
-	int has_scales = p->state_dtype == DTYPE_U8;
+	int has_scales = adamw_state_has_scales(p->state);
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		int64_t bytes = i < 5 ? count * sizes[i] : count / OP_ADAMW_BLOCK * 4;
+		int64_t bytes = i < 5 ? count * sizes[i] : count / ADAMW_BLOCK * 4;
 
 		plane[i] = at;
 		at = dev_at(at, round_up(bytes, ALIGN_BYTES));
@@ -109,15 +109,15 @@ static struct op update_op(const struct meter *m, int64_t count)
 	                .count = count,
 	                .decay = 1,
 	                .grad_dtype = p->gradient_dtype,
-	                .state_dtype = p->state_dtype,
+	                .state = p->state,
 	                .step = m->step}};
 }
 
 static int device_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)
 {
-	int64_t count = (bytes - ARENA_BYTES_MIN / 2) / (element_bytes(&m->o->policy) + 1) / OP_ADAMW_BLOCK *
-	                OP_ADAMW_BLOCK;
-	const struct op op = update_op(m, count > OP_ADAMW_BLOCK ? count : OP_ADAMW_BLOCK);
+	int64_t count = (bytes - ARENA_BYTES_MIN / 2) / (element_bytes(&m->o->policy) + 1) / ADAMW_BLOCK *
+	                ADAMW_BLOCK;
+	const struct op op = update_op(m, count > ADAMW_BLOCK ? count : ADAMW_BLOCK);
 	struct measure_span span;
 	struct op_cost cost;
 	int rc = measure_begin(&span, m->streams[QUEUE_COMPUTE]);
@@ -146,19 +146,12 @@ static void copy_task(void *context, int64_t task, int worker)
 	memcpy(chunk + CHUNK_BYTES / 2, chunk, CHUNK_BYTES / 2);
 }
 
-static enum adamw_state state_of(const struct plan_policy *p)
-{
-	return p->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
-	       : p->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
-	                                      : ADAMW_STATE_8BIT;
-}
-
 /* A node's chunks together hold its part of each plane, one plane behind the other, as in the store. */
 static void update_task(void *context, int64_t task, int worker)
 {
 	const struct meter *m = ((struct chunks *)context)->m;
 	const struct plan_policy *p = &m->o->policy;
-	int64_t sizes[] = {2, 2, dtype_bytes(p->state_dtype), dtype_bytes(p->state_dtype),
+	int64_t sizes[] = {2, 2, adamw_state_bytes(p->state), adamw_state_bytes(p->state),
 	        dtype_bytes(p->gradient_dtype)};
 	int64_t n = m->elements, state_scales = n / ADAMW_BLOCK * 4, all, index;
 	char *plane[7], *at;
@@ -186,7 +179,7 @@ static void update_task(void *context, int64_t task, int worker)
 	                     .count = n,
 	                     .decay = 1,
 	                     .grad_kind = p->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
-	                     .state = state_of(p)},
+	                     .state = p->state},
 	        &m->step, m->o->isa);
 }
 

@@ -8,58 +8,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *const op_names[PLAN_OP_KIND_COUNT] = {
-        [PLAN_LOAD] = "LOAD",
-        [PLAN_FETCH] = "FETCH",
-        [PLAN_PLACE] = "PLACE",
-        [PLAN_GATHER] = "GATHER",
-        [PLAN_JOIN] = "JOIN",
-        [PLAN_FORWARD] = "FORWARD",
-        [PLAN_HEAD] = "HEAD",
-        [PLAN_LOGIT] = "LOGITS",
-        [PLAN_RECOMPUTE] = "RECOMPUTE",
-        [PLAN_BACKWARD] = "BACKWARD",
-        [PLAN_ZERO] = "ZERO",
-        [PLAN_SPILL] = "SPILL",
-        [PLAN_REFILL] = "REFILL",
-        [PLAN_NARROW] = "NARROW",
-        [PLAN_SCATTER] = "SCATTER",
-        [PLAN_REDUCE] = "REDUCE",
-        [PLAN_ROUND] = "ROUND",
-        [PLAN_CAST] = "CAST",
-        [PLAN_SUMSQ] = "SUMSQ",
-        [PLAN_RETURN] = "RETURN",
-        [PLAN_ACCUMULATE] = "ACCUMULATE",
-        [PLAN_FINISH] = "FINISH",
-        [PLAN_NORM] = "NORM",
-        [PLAN_LOSS] = "LOSS",
-        [PLAN_UPDATE_CPU] = "UPDATE",
-        [PLAN_UPDATE_DEV] = "UPDATE_DEVICE",
-        [PLAN_DISCARD] = "DISCARD",
-};
-
-static const char *const role_names[ARG_ROLE_COUNT] = {
-        [ARG_SRC] = "src",
-        [ARG_DST] = "dst",
-        [ARG_HI] = "hi",
-        [ARG_LO] = "lo",
-        [ARG_M] = "m",
-        [ARG_V] = "v",
-        [ARG_M_SCALE] = "m_scale",
-        [ARG_V_SCALE] = "v_scale",
-        [ARG_WEIGHT] = "weight",
-        [ARG_GRADIENT] = "gradient",
-        [ARG_X] = "x",
-        [ARG_Y] = "y",
-        [ARG_ACTS] = "acts",
-        [ARG_SCRATCH] = "scratch",
-        [ARG_DX] = "dx",
-        [ARG_BATCH] = "batch",
-        [ARG_LOSS] = "loss",
-        [ARG_NORM] = "norm",
-        [ARG_ROPE] = "rope",
-};
-
+#define NAME(id, name, ...) name,
+static const char *const op_names[PLAN_OP_KIND_COUNT] = {PLAN_OPS(NAME)};
+static const char *const role_names[ARG_ROLE_COUNT] = {PLAN_ROLES(NAME)};
+static const char *const part_names[PART_COUNT] = {PLAN_PARTS(NAME)};
+static const char *const buffer_names[BUFFER_KIND_COUNT] = {PLANES(NAME) PLAN_BUFFERS(NAME)};
+#undef NAME
 static const char *const space_names[SPACE_COUNT] = {"device", "stage", "store"};
 
 const char *plan_op_name(enum plan_op_kind kind)
@@ -70,6 +24,16 @@ const char *plan_op_name(enum plan_op_kind kind)
 const char *plan_role_name(enum plan_role role)
 {
 	return role_names[role];
+}
+
+const char *plan_part_name(enum plan_part part)
+{
+	return part_names[part];
+}
+
+const char *plan_buffer_name(enum buffer_kind kind)
+{
+	return buffer_names[kind];
 }
 
 /* Room for one more element; on failure the plan's op_cap turns negative, which marks it broken. */
@@ -93,16 +57,15 @@ static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t e
 }
 
 int plan_add_buffer(
-        struct plan *p, const char *what, enum plan_space space, enum place_rank rank, int64_t bytes)
+        struct plan *p, enum buffer_kind kind, enum plan_space space, enum place_rank rank, int64_t bytes)
 {
 	if (plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_cap, sizeof(*p->buffers)))
 		return -1;
 	p->buffers[p->buffer_count] = (struct plan_buffer){
-	        .what = what,
+	        .kind = kind,
 	        .space = space,
 	        .place_rank = (int)rank,
 	        .persistent = rank == PLACE_PERSISTENT,
-	        .plane = -1,
 	        .unit = -1,
 	        .micro = -1,
 	        .bytes = bytes,
@@ -186,7 +149,7 @@ void plan_print(const struct plan *p, FILE *out)
 			const struct plan_buffer *b = &p->buffers[arg->buffer];
 
 			fprintf(out, "%s %s%s=%s[%s+%" PRId64 ",%" PRId64 "]", a ? "," : ":",
-			        arg->writes ? "*" : "", plan_role_name(arg->role), b->what,
+			        arg->writes ? "*" : "", plan_role_name(arg->role), plan_buffer_name(b->kind),
 			        space_names[b->space], b->offset, b->bytes);
 		}
 		for (int w = 0; w < op->wait_count; w++)
@@ -195,12 +158,12 @@ void plan_print(const struct plan *p, FILE *out)
 	}
 }
 
-int64_t plan_bytes_of(const struct plan *p, enum plan_space space, const char *what)
+int64_t plan_bytes_of(const struct plan *p, enum plan_space space, enum buffer_kind kind)
 {
 	int64_t bytes = 0;
 
 	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == space && !strcmp(p->buffers[i].what, what))
+		if (p->buffers[i].space == space && p->buffers[i].kind == kind)
 			bytes += p->buffers[i].bytes;
 	return bytes;
 }
@@ -222,32 +185,25 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first)
 	return total;
 }
 
-enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane plane)
+enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane)
 {
 	switch (plane) {
-	case STORE_HI:
+	case PLANE_HI:
 		return DTYPE_BF16;
-	case STORE_LO:
+	case PLANE_LO:
 		return DTYPE_I16;
-	case STORE_M:
-	case STORE_V:
-		return policy->state_dtype;
-	case STORE_GRADIENT:
+	case PLANE_M:
+	case PLANE_V:
+		return adamw_state_dtype(policy->state);
+	case PLANE_GRADIENT:
 		return plan_gradient_home_dtype(policy);
 	default:
 		return DTYPE_F32;
 	}
 }
 
-int plan_plane_crosses(const struct plan_policy *policy, enum store_plane plane)
+int plan_plane_crosses(const struct plan_policy *policy, enum plane plane)
 {
-	return plane == STORE_HI || plane == STORE_GRADIENT ||
-	       (plane == STORE_LO && policy->compute_dtype == DTYPE_F32);
-}
-
-int64_t plan_plane_count(enum store_plane plane, int64_t count)
-{
-	if (plane != STORE_M_SCALE && plane != STORE_V_SCALE)
-		return count;
-	return (count + OP_ADAMW_BLOCK - 1) / OP_ADAMW_BLOCK;
+	return plane == PLANE_HI || plane == PLANE_GRADIENT ||
+	       (plane == PLANE_LO && policy->compute_dtype == DTYPE_F32);
 }

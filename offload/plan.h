@@ -24,6 +24,7 @@
 #define FERRY_OFFLOAD_PLAN_H
 
 #include "offload/unit.h"
+#include "optim/plane.h"
 
 #include <stdio.h>
 
@@ -52,7 +53,7 @@ struct plan_policy {
 	enum dtype reduce_dtype;
 	int replicas; /* 0 is 1 */
 	int keep_gathered;
-	enum dtype state_dtype;          /* of m and v: F32, BF16, or U8 with scales (optim/adamw.h) */
+	enum adamw_state state;          /* how m and v are kept (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
@@ -65,38 +66,68 @@ enum plan_kind {
 	PLAN_LOGITS, /* forward of one micro-batch, logits of max_targets chosen rows */
 };
 
-enum plan_op_kind {
-	PLAN_LOAD,      /* h2d      a micro-batch's index arrays */
-	PLAN_FETCH,     /* h2d      own shard of a unit's plane: SRC -> DST */
-	PLAN_PLACE,     /* comm     own shard of a unit, from one device buffer to another: SRC -> DST */
-	PLAN_GATHER,    /* comm (h2d in a world of one) all_gather of a unit's plane in place: DST */
-	PLAN_JOIN,      /* comm     hi, lo -> fp32 weights */
-	PLAN_FORWARD,   /* compute  one stage of one micro-batch */
-	PLAN_HEAD,      /* compute  head of one micro-batch: loss and, in training, its backward */
-	PLAN_LOGIT,     /* compute  logits of chosen rows */
-	PLAN_RECOMPUTE, /* compute  forward of a stage again, for its backward */
-	PLAN_BACKWARD,  /* compute  one stage of one micro-batch */
-	PLAN_ZERO,      /* compute  a unit's fp32 gradient := 0 */
-	PLAN_SPILL,     /* d2h      a block input leaves */
-	PLAN_REFILL,    /* h2d      and returns */
-	PLAN_NARROW,    /* comm     a unit's whole gradient to reduce_dtype: SRC -> DST */
-	PLAN_SCATTER,   /* comm     reduce_scatter of a unit's gradient in place: DST */
-	PLAN_REDUCE,    /* comm     all_reduce of own shard over replicas in place: DST */
-	PLAN_ROUND,  /* comm     gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM
-	              */
-	PLAN_CAST,   /* comm     a gradient in bf16, to fp32: SRC -> DST */
-	PLAN_SUMSQ,  /* comm     sums of squares of the unit's tensors: SRC -> NORM */
-	PLAN_RETURN, /* d2h      gradient shard to the host: SRC -> DST */
-	PLAN_ACCUMULATE, /* cpu/comm gradient sum over micro-batches: DST += SRC, first one copies */
-	PLAN_FINISH, /* cpu      host gradient sum: round to gradient_dtype in place, sums of squares -> NORM
-	              */
-	PLAN_NORM,   /* d2h      all sums of squares to the host */
-	PLAN_LOSS,   /* d2h      token losses (or logits) of a micro-batch to the host */
-	PLAN_UPDATE_CPU, /* cpu      AdamW on host planes */
-	PLAN_UPDATE_DEV, /* compute  AdamW on device planes */
-	PLAN_DISCARD,    /* any      a buffer's bytes are free */
-	PLAN_OP_KIND_COUNT
-};
+/* The operations; each with its queue and what it does.
+ *
+ *     LOAD        h2d      a micro-batch's index arrays
+ *     FETCH       h2d      own shard of a unit's plane: SRC -> DST
+ *     PLACE       comm     own shard of a unit, from one device buffer to another: SRC -> DST
+ *     GATHER      comm     (h2d in a world of one) all_gather of a unit's plane in place: DST
+ *     JOIN        comm     hi, lo -> fp32 weights
+ *     FORWARD     compute  one stage of one micro-batch
+ *     HEAD        compute  head of one micro-batch: loss and, in training, its backward
+ *     LOGITS      compute  logits of chosen rows
+ *     RECOMPUTE   compute  forward of a stage again, for its backward
+ *     BACKWARD    compute  one stage of one micro-batch
+ *     ZERO        compute  a unit's fp32 gradient := 0
+ *     SPILL       d2h      a block input leaves
+ *     REFILL      h2d      and returns
+ *     NARROW      comm     a unit's whole gradient to reduce_dtype: SRC -> DST
+ *     SCATTER     comm     reduce_scatter of a unit's gradient in place: DST
+ *     REDUCE      comm     all_reduce of own shard over replicas in place: DST
+ *     ROUND       comm     gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM
+ *     CAST        comm     a gradient in bf16, to fp32: SRC -> DST
+ *     SUMSQ       comm     sums of squares of the unit's tensors: SRC -> NORM
+ *     RETURN      d2h      gradient shard to the host: SRC -> DST
+ *     ACCUMULATE  cpu/comm gradient sum over micro-batches: DST += SRC, first one copies
+ *     FINISH      cpu      host gradient sum: round to gradient_dtype in place, sums of squares -> NORM
+ *     NORM        d2h      all sums of squares to the host
+ *     LOSS        d2h      token losses (or logits) of a micro-batch to the host
+ *     UPDATE      cpu      AdamW on host planes
+ *     UPDATE_DEVICE compute  AdamW on device planes
+ *     DISCARD     any      a buffer's bytes are free
+ */
+#define PLAN_OPS(X)                                                                                          \
+	X(LOAD, "LOAD")                                                                                      \
+	X(FETCH, "FETCH")                                                                                    \
+	X(PLACE, "PLACE")                                                                                    \
+	X(GATHER, "GATHER")                                                                                  \
+	X(JOIN, "JOIN")                                                                                      \
+	X(FORWARD, "FORWARD")                                                                                \
+	X(HEAD, "HEAD")                                                                                      \
+	X(LOGIT, "LOGITS")                                                                                   \
+	X(RECOMPUTE, "RECOMPUTE")                                                                            \
+	X(BACKWARD, "BACKWARD")                                                                              \
+	X(ZERO, "ZERO")                                                                                      \
+	X(SPILL, "SPILL")                                                                                    \
+	X(REFILL, "REFILL")                                                                                  \
+	X(NARROW, "NARROW")                                                                                  \
+	X(SCATTER, "SCATTER")                                                                                \
+	X(REDUCE, "REDUCE")                                                                                  \
+	X(ROUND, "ROUND")                                                                                    \
+	X(CAST, "CAST")                                                                                      \
+	X(SUMSQ, "SUMSQ")                                                                                    \
+	X(RETURN, "RETURN")                                                                                  \
+	X(ACCUMULATE, "ACCUMULATE")                                                                          \
+	X(FINISH, "FINISH")                                                                                  \
+	X(NORM, "NORM")                                                                                      \
+	X(LOSS, "LOSS")                                                                                      \
+	X(UPDATE_CPU, "UPDATE")                                                                              \
+	X(UPDATE_DEV, "UPDATE_DEVICE")                                                                       \
+	X(DISCARD, "DISCARD")
+
+#define PLAN_OP_ENUM(id, name) PLAN_##id,
+enum plan_op_kind { PLAN_OPS(PLAN_OP_ENUM) PLAN_OP_KIND_COUNT };
+#undef PLAN_OP_ENUM
 
 /* Where bytes are. */
 enum plan_space {
@@ -106,49 +137,89 @@ enum plan_space {
 	SPACE_COUNT
 };
 
-/* The host planes of the store; SPACE_STORE buffers carry theirs in `plane`. The scales are there with 8-bit
- * state only: one fp32 for every OP_ADAMW_BLOCK elements. */
-enum store_plane {
-	STORE_HI,
-	STORE_LO,
-	STORE_M,
-	STORE_V,
-	STORE_M_SCALE,
-	STORE_V_SCALE,
-	STORE_GRADIENT,
-	STORE_PLANE_COUNT
-};
+/* What an argument is to its operation: a plane, or one of these. WEIGHT and GRADIENT buffers belong to a
+ * unit. */
+#define PLAN_ROLES(ROLE)                                                                                     \
+	PLANES(ROLE)                                                                                         \
+	ROLE(SRC, "src")                                                                                     \
+	ROLE(DST, "dst")                                                                                     \
+	ROLE(WEIGHT, "weight")                                                                               \
+	ROLE(X, "x")                                                                                         \
+	ROLE(Y, "y")                                                                                         \
+	ROLE(ACTS, "acts")                                                                                   \
+	ROLE(SCRATCH, "scratch")                                                                             \
+	ROLE(DX, "dx")                                                                                       \
+	ROLE(BATCH, "batch")                                                                                 \
+	ROLE(LOSS, "loss")                                                                                   \
+	ROLE(NORM, "norm")                                                                                   \
+	ROLE(ROPE, "rope")
 
-/* What an argument is to its operation. WEIGHT and GRADIENT buffers belong to a unit. */
-enum plan_role {
-	ARG_SRC,
-	ARG_DST,
-	ARG_HI,
-	ARG_LO,
-	ARG_M,
-	ARG_V,
-	ARG_M_SCALE,
-	ARG_V_SCALE,
-	ARG_WEIGHT,
-	ARG_GRADIENT,
-	ARG_X,
-	ARG_Y,
-	ARG_ACTS,
-	ARG_SCRATCH,
-	ARG_DX,
-	ARG_BATCH,
-	ARG_LOSS,
-	ARG_NORM,
-	ARG_ROPE,
-	ARG_ROLE_COUNT
-};
+#define PLAN_ROLE_ENUM(id, name) ARG_##id,
+enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
+#undef PLAN_ROLE_ENUM
+
+/* What people call parts of memory. */
+#define PLAN_PARTS(X)                                                                                        \
+	X(WEIGHTS, "weights") /* either plane, and unit weights on the device */                             \
+	X(GRADIENTS, "gradients")                                                                            \
+	X(OPTIMIZER, "optimizer")                                                                            \
+	X(ACTIVATIONS,                                                                                       \
+	        "activations")    /* block inputs, their gradients, what a block leaves for its backward */  \
+	X(WORKSPACE, "workspace") /* of a block's work; the rotary table */                                  \
+	X(STAGING, "staging")     /* index arrays, losses, sums of squares */
+
+#define PLAN_PART_ENUM(id, name) PART_##id,
+enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
+#undef PLAN_PART_ENUM
+
+/* What a buffer holds: a plane, or one of these; and the part of memory that it counts as. */
+#define PLAN_BUFFERS(X)                                                                                      \
+	X(WEIGHTS, "weights", WEIGHTS)                                                                       \
+	X(WEIGHTS_HI, "weights hi", WEIGHTS)                                                                 \
+	X(WEIGHTS_LO, "weights lo", WEIGHTS)                                                                 \
+	X(UPDATE_HI, "update hi", WEIGHTS)                                                                   \
+	X(GRADIENTS, "gradients", GRADIENTS)                                                                 \
+	X(REDUCED_GRADIENTS, "reduced gradients", GRADIENTS)                                                 \
+	X(ROUNDED_GRADIENTS, "rounded gradients", GRADIENTS)                                                 \
+	X(UPDATE_GRADIENT, "update gradient", GRADIENTS)                                                     \
+	X(GRADIENT_RING, "gradient ring", GRADIENTS)                                                         \
+	X(ACTIVATIONS, "activations", ACTIVATIONS)                                                           \
+	X(BLOCK_INPUTS, "block inputs", ACTIVATIONS)                                                         \
+	X(SPILLED_INPUTS, "spilled block inputs", ACTIVATIONS)                                               \
+	X(INPUT_GRADIENTS, "block input gradients", ACTIVATIONS)                                             \
+	X(SCRATCH, "scratch", WORKSPACE)                                                                     \
+	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
+	X(BATCH, "batch", STAGING)                                                                           \
+	X(LOSS, "loss", STAGING)                                                                             \
+	X(SUMS_OF_SQUARES, "sums of squares", STAGING)
+
+#define PLAN_PLANE_ENUM(id, name) BUFFER_PLANE_##id,
+#define PLAN_BUFFER_ENUM(id, name, part) BUFFER_##id,
+enum buffer_kind { PLANES(PLAN_PLANE_ENUM) PLAN_BUFFERS(PLAN_BUFFER_ENUM) BUFFER_KIND_COUNT };
+#undef PLAN_PLANE_ENUM
+#undef PLAN_BUFFER_ENUM
+
+/* A plane as an argument and as a buffer, and back: the lists begin with the planes. */
+static inline enum plan_role plan_plane_role(enum plane plane)
+{
+	return (enum plan_role)plane;
+}
+
+static inline int plan_kind_is_plane(enum buffer_kind kind)
+{
+	return (int)kind < PLANE_COUNT;
+}
+
+static inline enum plane plan_kind_plane(enum buffer_kind kind)
+{
+	return (enum plane)kind;
+}
 
 struct plan_buffer {
-	const char *what; /* "weights", "block input", ... static */
+	enum buffer_kind kind;
 	enum plan_space space;
 	int persistent;   /* lives from plan to plan, at the same place in each */
 	int place_rank;   /* order of placing: lower first, at lower offsets */
-	int plane;        /* enum store_plane, or -1 */
 	enum dtype dtype; /* of the elements of a unit */
 	int unit, micro;  /* -1 where it has no meaning */
 	int64_t bytes, offset;
@@ -205,25 +276,15 @@ void plan_print(const struct plan *plan, FILE *out);
 const char *plan_op_name(enum plan_op_kind kind);
 const char *plan_role_name(enum plan_role role);
 
-/* Bytes of one persistent family of buffers, for the memory table; summed over buffers whose `what` equals
- * it. */
-int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, const char *what);
+/* Bytes of all buffers of a kind in a space, whether or not they live at the same time. */
+int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, enum buffer_kind kind);
 
-/* What people call parts of memory. */
-enum plan_part {
-	PART_WEIGHTS, /* either plane, and unit weights on the device */
-	PART_GRADIENTS,
-	PART_OPTIMIZER,
-	PART_ACTIVATIONS, /* block inputs, their gradients, what a block leaves for its backward */
-	PART_WORKSPACE,   /* of a block's work; the rotary table */
-	PART_STAGING,     /* index arrays, losses, sums of squares */
-	PART_COUNT
-};
 const char *plan_part_name(enum plan_part part);
-enum plan_part plan_buffer_part(const struct plan_buffer *buffer); /* PART_COUNT: of no part that is known */
+const char *plan_buffer_name(enum buffer_kind kind);
+enum plan_part plan_buffer_part(const struct plan_buffer *buffer);
 
 /* Bytes of a space by part, during *op: the first operation during which most is alive. What the space has
- * beyond their sum are gaps of placing. ERR_NOMEM, ERR_INTERNAL (a buffer of no part). */
+ * beyond their sum are gaps of placing. ERR_NOMEM. */
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
 
 /* Could a unit become resident that policy offloads? */
@@ -275,13 +336,9 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first);
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 
 /* Element type of a plane. */
-enum dtype plan_plane_dtype(const struct plan_policy *policy, enum store_plane plane);
+enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane);
 
 /* 1 where copies to or from the device may take it in every step: such planes are pinned. */
-int plan_plane_crosses(const struct plan_policy *policy, enum store_plane plane);
-
-/* How many elements of that type a plane has for `count` elements of a tensor or a unit: as many, and of
- * scales one for each block that is begun. */
-int64_t plan_plane_count(enum store_plane plane, int64_t count);
+int plan_plane_crosses(const struct plan_policy *policy, enum plane plane);
 
 #endif

@@ -19,9 +19,9 @@ int visit_is_backward(const struct builder *b, int v)
 	return v >= b->group_count;
 }
 
-int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro)
+int device_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int64_t bytes, int micro)
 {
-	int n = plan_add_buffer(b->p, what, SPACE_DEVICE, rank, bytes);
+	int n = plan_add_buffer(b->p, kind, SPACE_DEVICE, rank, bytes);
 
 	if (n >= 0)
 		b->p->buffers[n].micro = micro;
@@ -29,10 +29,10 @@ int device_buffer(struct builder *b, const char *what, enum place_rank rank, int
 }
 
 /* A whole unit, or one rank's shard of it, in some dtype. */
-int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank, int u,
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum place_rank rank, int u,
         int64_t count, enum dtype dtype)
 {
-	int n = plan_add_buffer(b->p, what, space, rank, count * dtype_bytes(dtype));
+	int n = plan_add_buffer(b->p, kind, space, rank, count * dtype_bytes(dtype));
 
 	if (n >= 0) {
 		b->p->buffers[n].unit = u;
@@ -41,9 +41,9 @@ int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum
 	return n;
 }
 
-int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
+int whole_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int u, enum dtype dtype)
 {
-	return unit_buffer(b, what, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
+	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
 }
 
 /* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
@@ -77,7 +77,7 @@ int stage_units(const struct builder *b, int s, int *units)
 /* ---- state ---- */
 
 /* Is the plane kept on the host, and on the device? */
-static void plane_sides(const struct builder *b, enum store_plane plane, int u, int *sides)
+static void plane_sides(const struct builder *b, enum plane plane, int u, int *sides)
 {
 	const struct plan_policy *o = &b->p->policy;
 	const struct unit_home *h = &b->home[u];
@@ -89,22 +89,22 @@ static void plane_sides(const struct builder *b, enum store_plane plane, int u, 
 	int lo_is_read = o->compute_dtype == DTYPE_F32;
 
 	switch (plane) {
-	case STORE_HI:
+	case PLANE_HI:
 		sides[0] = h->params_on_host || optimizer_on_host;
 		sides[1] = !h->params_on_host;
 		break;
-	case STORE_LO:
+	case PLANE_LO:
 		sides[0] = optimizer_on_host || (o->inference && h->params_on_host && lo_is_read);
 		sides[1] = optimizer_on_device || (!h->params_on_host && lo_is_read);
 		break;
-	case STORE_GRADIENT:
+	case PLANE_GRADIENT:
 		sides[0] = keeps_gradient && h->gradients_on_host;
 		sides[1] = keeps_gradient && !h->gradients_on_host;
 		break;
-	case STORE_M_SCALE:
-	case STORE_V_SCALE:
-		sides[0] = optimizer_on_host && o->state_dtype == DTYPE_U8;
-		sides[1] = optimizer_on_device && o->state_dtype == DTYPE_U8;
+	case PLANE_M_SCALE:
+	case PLANE_V_SCALE:
+		sides[0] = optimizer_on_host && adamw_state_has_scales(o->state);
+		sides[1] = optimizer_on_device && adamw_state_has_scales(o->state);
 		break;
 	default:
 		sides[0] = optimizer_on_host;
@@ -112,7 +112,7 @@ static void plane_sides(const struct builder *b, enum store_plane plane, int u, 
 	}
 }
 
-static void state_plane(struct builder *b, enum store_plane plane, const char *what)
+static void state_plane(struct builder *b, enum plane plane)
 {
 	struct plan *p = b->p;
 	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
@@ -125,11 +125,9 @@ static void state_plane(struct builder *b, enum store_plane plane, const char *w
 			int n = -1;
 
 			if (sides[device])
-				n = unit_buffer(b, what, device ? SPACE_DEVICE : SPACE_STORE,
-				        PLACE_PERSISTENT, u,
-				        plan_plane_count(plane, p->map->units[u].shard_count), dtype);
-			if (n >= 0)
-				p->buffers[n].plane = (int)plane;
+				n = unit_buffer(b, (enum buffer_kind)plane,
+				        device ? SPACE_DEVICE : SPACE_STORE, PLACE_PERSISTENT, u,
+				        plane_numbers(plane, p->map->units[u].shard_count), dtype);
 			(device ? b->state.device : b->state.host)[plane][u] = n;
 		}
 	}
@@ -146,12 +144,12 @@ static void norm_add(struct builder *b)
 	for (int u = 0; u < p->map->unit_count; u++)
 		on_host += sums && b->home[u].gradients_on_host;
 	b->norm_on_device = on_host < p->map->unit_count;
-	b->state.norm = plan_add_buffer(p, "sums of squares", SPACE_DEVICE, PLACE_PERSISTENT, bytes);
-	b->state.norm_host = plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, bytes);
+	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, PLACE_PERSISTENT, bytes);
+	b->state.norm_host = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGE, PLACE_PERSISTENT, bytes);
 	b->state.norm_sums = b->state.norm_host;
 	if (on_host && b->norm_on_device)
 		b->state.norm_sums =
-		        plan_add_buffer(p, "sums of squares", SPACE_STAGE, PLACE_PERSISTENT, bytes);
+		        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGE, PLACE_PERSISTENT, bytes);
 }
 
 static void state_add(struct builder *b)
@@ -161,21 +159,17 @@ static void state_add(struct builder *b)
 	int64_t rope_bytes = 4 * model_rope_table_count(b->model, o->rope_positions);
 	int64_t loss_bytes = 4 * o->max_targets * (p->kind == PLAN_LOGITS ? b->model->config.V : 1);
 
-	state_plane(b, STORE_HI, "hi");
-	state_plane(b, STORE_LO, "lo");
-	state_plane(b, STORE_M, "m");
-	state_plane(b, STORE_V, "v");
-	state_plane(b, STORE_M_SCALE, "m scale");
-	state_plane(b, STORE_V_SCALE, "v scale");
-	state_plane(b, STORE_GRADIENT, "gradient");
-	b->state.rope = rope_bytes
-	                        ? plan_add_buffer(p, "rope table", SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
-	                        : -1;
+	for (int plane = 0; plane < PLANE_COUNT; plane++)
+		state_plane(b, (enum plane)plane);
+	b->state.rope =
+	        rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
+	                   : -1;
 	norm_add(b);
 	for (int m = 0; m < o->micro_batches; m++) {
 		b->state.batch_host[m] =
-		        plan_add_buffer(p, "batch", SPACE_STAGE, PLACE_PERSISTENT, plan_batch_bytes(o));
-		b->state.loss_host[m] = plan_add_buffer(p, "loss", SPACE_STAGE, PLACE_PERSISTENT, loss_bytes);
+		        plan_add_buffer(p, BUFFER_BATCH, SPACE_STAGE, PLACE_PERSISTENT, plan_batch_bytes(o));
+		b->state.loss_host[m] =
+		        plan_add_buffer(p, BUFFER_LOSS, SPACE_STAGE, PLACE_PERSISTENT, loss_bytes);
 	}
 }
 
@@ -205,9 +199,9 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 	return most;
 }
 
-static int work_buffer(struct builder *b, const char *what, int64_t bytes, int micro)
+static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, int micro)
 {
-	return bytes ? device_buffer(b, what, PLACE_WORK, bytes, micro) : -1;
+	return bytes ? device_buffer(b, kind, PLACE_WORK, bytes, micro) : -1;
 }
 
 /* Forward of one group, or its recomputation in front of backward. */
@@ -249,11 +243,11 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 	if (g > 0) {
 		int64_t bytes = model_acts_bytes(b->model, o->compute_dtype, o->max_tokens);
 
-		acts = work_buffer(b, "activations", bytes, m);
+		acts = work_buffer(b, BUFFER_ACTIVATIONS, bytes, m);
 		if (group_keeps(b, g))
 			*slot(b->acts_kept, b, g, m) = acts;
 	}
-	*slot(b->x, b, g + 1, m) = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), m);
+	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, PLACE_STREAM, stream_bytes(b), m);
 	group_forward(b, v, m, PLAN_FORWARD, acts, scratch);
 }
 
@@ -263,11 +257,11 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	int g = b->group_count - 1, s = b->group_first[g];
 	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
 	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
-	int loss = device_buffer(b, "loss", PLACE_WORK, loss_bytes, m);
+	int loss = device_buffer(b, BUFFER_LOSS, PLACE_WORK, loss_bytes, m);
 
 	if (train) {
 		gradients_open(b, s);
-		b->dx[m] = device_buffer(b, "block input gradients", PLACE_STREAM, stream_bytes(b), m);
+		b->dx[m] = device_buffer(b, BUFFER_INPUT_GRADIENTS, PLACE_STREAM, stream_bytes(b), m);
 	}
 	plan_add_op(p, logits ? PLAN_LOGIT : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
@@ -293,8 +287,8 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 	int acts = g ? *slot(b->acts_kept, b, g, m) : -1;
 
 	if (g && acts < 0) {
-		acts = work_buffer(
-		        b, "activations", model_acts_bytes(b->model, o->compute_dtype, o->max_tokens), m);
+		acts = work_buffer(b, BUFFER_ACTIVATIONS,
+		        model_acts_bytes(b->model, o->compute_dtype, o->max_tokens), m);
 		group_forward(b, v, m, PLAN_RECOMPUTE, acts, scratch);
 	}
 	for (int s = b->group_first[g + 1] - 1; s >= b->group_first[g]; s--) {
@@ -326,7 +320,7 @@ static int group_spills(const struct builder *b, int g)
 static void spills_emit(struct builder *b, int g, int m)
 {
 	struct plan *p = b->p;
-	int stage = plan_add_buffer(p, "spilled block inputs", SPACE_STAGE, PLACE_STREAM, stream_bytes(b));
+	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGE, PLACE_STREAM, stream_bytes(b));
 
 	plan_add_op(p, PLAN_SPILL, QUEUE_D2H, -1, b->group_first[g], m);
 	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
@@ -348,7 +342,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 		if (!group_spills(b, g) || (emit > g + 1 ? emit : g + 1) != v)
 			continue;
 		for (int m = m0; m < m1; m++) {
-			int back = device_buffer(b, "block inputs", PLACE_STREAM, stream_bytes(b), m);
+			int back = device_buffer(b, BUFFER_BLOCK_INPUTS, PLACE_STREAM, stream_bytes(b), m);
 
 			plan_add_op(p, PLAN_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
 			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
@@ -369,7 +363,7 @@ static void visit_emit(struct builder *b, int v, int m0, int m1)
 
 	fetches_emit(b, v, EMIT_BEFORE);
 	refills_emit(b, v, m0, m1);
-	scratch = work_buffer(b, "scratch", bytes, -1);
+	scratch = work_buffer(b, BUFFER_SCRATCH, bytes, -1);
 	for (int m = m0; m < m1; m++) {
 		if (visit_is_backward(b, v))
 			visit_backward(b, v, m, scratch);
@@ -391,7 +385,8 @@ static void pass_emit(struct builder *b, int m0, int m1)
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
 	for (int m = m0; m < m1; m++) {
-		b->state.batch[m] = device_buffer(b, "batch", PLACE_WORK, plan_batch_bytes(&p->policy), m);
+		b->state.batch[m] =
+		        device_buffer(b, BUFFER_BATCH, PLACE_WORK, plan_batch_bytes(&p->policy), m);
 		plan_add_op(p, PLAN_LOAD, QUEUE_H2D, -1, -1, m);
 		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
@@ -463,7 +458,7 @@ static int builder_open(struct builder *b, struct plan *p)
 	b->model = p->map->model;
 	b->group_count = L + 2;
 	slots = (b->group_count + 1) * micros;
-	for (int i = 0; i < STORE_PLANE_COUNT; i++) {
+	for (int i = 0; i < PLANE_COUNT; i++) {
 		b->state.host[i] = mem_alloc((size_t)units, sizeof(int));
 		b->state.device[i] = mem_alloc((size_t)units, sizeof(int));
 		if (!b->state.host[i] || !b->state.device[i])
@@ -506,7 +501,7 @@ static int builder_open(struct builder *b, struct plan *p)
 
 static void builder_close(struct builder *b)
 {
-	for (int i = 0; i < STORE_PLANE_COUNT; i++) {
+	for (int i = 0; i < PLANE_COUNT; i++) {
 		mem_free(b->state.host[i]);
 		mem_free(b->state.device[i]);
 	}
@@ -540,8 +535,8 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 		return err_set(ERR_RANGE, "plan: compute dtype %s", dtype_name(o->compute_dtype));
 	if (o->gradient_dtype != DTYPE_F32 && o->gradient_dtype != DTYPE_BF16)
 		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
-	if (o->state_dtype != DTYPE_F32 && o->state_dtype != DTYPE_BF16 && o->state_dtype != DTYPE_U8)
-		return err_set(ERR_RANGE, "plan: optimizer state of dtype %s", dtype_name(o->state_dtype));
+	if ((unsigned)o->state >= ADAMW_STATE_COUNT)
+		return err_set(ERR_RANGE, "plan: optimizer state %d", (int)o->state);
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
 	if (o->reduce_dtype != DTYPE_F32 && o->reduce_dtype != DTYPE_BF16)

@@ -16,8 +16,8 @@ static int64_t *bus_part(struct plan_bus *bus, const struct plan_op *op, const s
 		return &bus->gradient_bytes;
 	case PLAN_FETCH:
 	case PLAN_RETURN: /* hi, where the device updates it, goes home */
-		return b->plane == STORE_HI || b->plane == STORE_LO ? &bus->weight_bytes
-		                                                    : &bus->gradient_bytes;
+		return b->kind == BUFFER_PLANE_HI || b->kind == BUFFER_PLANE_LO ? &bus->weight_bytes
+		                                                                : &bus->gradient_bytes;
 	default:
 		return &bus->other_bytes;
 	}

@@ -74,7 +74,8 @@ static int pair_check(const struct check *c, const struct use *x, const struct u
 	        "nothing orders them",
 	        early->op, plan_op_name(p->ops[early->op].kind), queue_name(p->ops[early->op].queue),
 	        late->op, plan_op_name(p->ops[late->op].kind), queue_name(p->ops[late->op].queue),
-	        p->buffers[early->buffer].what, p->buffers[late->buffer].what);
+	        plan_buffer_name(p->buffers[early->buffer].kind),
+	        plan_buffer_name(p->buffers[late->buffer].kind));
 }
 
 /* All pairs with common bytes: uses sorted by begin, each compared with those that begin before it ends. */
@@ -117,8 +118,8 @@ static int check_lifetimes(const struct plan *p)
 		if (!a->persistent && a->first_op < 0)
 			continue;
 		if (a->offset < 0 || a->offset + a->bytes > p->space_bytes[a->space])
-			return err_set(
-			        ERR_INTERNAL, "plan: buffer %d (%s) lies outside its space", i, a->what);
+			return err_set(ERR_INTERNAL, "plan: buffer %d (%s) lies outside its space", i,
+			        plan_buffer_name(a->kind));
 		for (int j = 0; j < i; j++) {
 			const struct plan_buffer *b = &p->buffers[j];
 			int at_once = a->persistent || b->persistent ||
@@ -127,7 +128,7 @@ static int check_lifetimes(const struct plan *p)
 			if ((b->persistent || b->first_op >= 0) && at_once && buffers_overlap(a, b))
 				return err_set(ERR_INTERNAL,
 				        "plan: buffers %d (%s) and %d (%s) share bytes while both live", j,
-				        b->what, i, a->what);
+				        plan_buffer_name(b->kind), i, plan_buffer_name(a->kind));
 		}
 	}
 	return 0;
@@ -149,11 +150,11 @@ static int check_written(const struct plan *p)
 
 			if (i < b->first_op || i > b->last_op)
 				rc = err_set(ERR_INTERNAL, "plan: operation %d (%s) uses %s outside its life",
-				        i, plan_op_name(op->kind), b->what);
+				        i, plan_op_name(op->kind), plan_buffer_name(b->kind));
 			else if (!b->persistent && arg->reads && !arg->writes && !written[arg->buffer])
 				rc = err_set(ERR_INTERNAL,
 				        "plan: operation %d (%s) reads %s before anything wrote it", i,
-				        plan_op_name(op->kind), b->what);
+				        plan_op_name(op->kind), plan_buffer_name(b->kind));
 		}
 		for (int a = 0; a < op->arg_count && !rc; a++)
 			if (p->args[op->first_arg + a].writes)

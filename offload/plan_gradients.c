@@ -11,14 +11,15 @@ void gradients_open(struct builder *b, int s)
 	int count = stage_units(b, s, units);
 
 	for (int i = 0; i < count; i++) {
-		int u = units[i], home = b->state.device[STORE_GRADIENT][u];
+		int u = units[i], home = b->state.device[PLANE_GRADIENT][u];
 		int in_place = home >= 0 && p->map->world_size == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
 
 		if (b->gradient[u] >= 0)
 			continue;
-		b->gradient[u] = in_place ? home : whole_buffer(b, "gradients", PLACE_WEIGHT, u, DTYPE_F32);
+		b->gradient[u] =
+		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, PLACE_WEIGHT, u, DTYPE_F32);
 		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
 		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
 	}
@@ -70,9 +71,10 @@ static void add_round(struct builder *b, int u, int gradient, int rounded)
 	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
 }
 
-static int shard_buffer(struct builder *b, const char *what, enum place_rank rank, int u, enum dtype dtype)
+static int shard_buffer(
+        struct builder *b, enum buffer_kind kind, enum place_rank rank, int u, enum dtype dtype)
 {
-	return unit_buffer(b, what, SPACE_DEVICE, rank, u, b->p->map->units[u].shard_count, dtype);
+	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].shard_count, dtype);
 }
 
 /* The running gradient becomes the sum over ranks: its own shard, over all that hold shards of it, then over
@@ -83,7 +85,7 @@ static void gradient_reduce(struct builder *b, int u)
 	int many = p->map->world_size > 1 || p->policy.replicas > 1;
 
 	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
-		int narrow = whole_buffer(b, "reduced gradients", PLACE_STREAM, u, DTYPE_BF16);
+		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, PLACE_STREAM, u, DTYPE_BF16);
 
 		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->gradient[u], narrow);
 		b->gradient[u] = narrow;
@@ -105,7 +107,7 @@ static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 	if (home == gradient || (home < 0 && !is_cast))
 		return gradient;
 	if (home < 0)
-		settled = shard_buffer(b, "rounded gradients", PLACE_STREAM, u, dtype);
+		settled = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, dtype);
 	add_gradient_op(b, is_cast ? PLAN_CAST : PLAN_PLACE, QUEUE_COMM, u, gradient, settled);
 	return settled;
 }
@@ -117,7 +119,8 @@ static int gradient_round(struct builder *b, int u, int home)
 	int gradient = b->gradient[u], rounded;
 
 	if (dtype == DTYPE_BF16 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
-		rounded = home >= 0 ? home : shard_buffer(b, "rounded gradients", PLACE_STREAM, u, dtype);
+		rounded =
+		        home >= 0 ? home : shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, dtype);
 		add_round(b, u, gradient, rounded);
 		return rounded;
 	}
@@ -134,7 +137,7 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	int is_ring = dst < 0;
 
 	if (is_ring)
-		dst = unit_buffer(b, "gradient ring", SPACE_STAGE, PLACE_WEIGHT, u,
+		dst = unit_buffer(b, BUFFER_GRADIENT_RING, SPACE_STAGE, PLACE_WEIGHT, u,
 		        p->map->units[u].shard_count, p->buffers[src].dtype);
 	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
 	p->d2h_bytes += p->buffers[dst].bytes;
@@ -151,7 +154,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int host = b->state.host[PLANE_GRADIENT][u], device = b->state.device[PLANE_GRADIENT][u];
 	int on_host = host >= 0, home = on_host ? host : device;
 	int sum = gradient_settle(b, u, DTYPE_F32, -1), part = on_host ? gradient_return(b, u, sum, -1) : sum;
 	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
@@ -167,7 +170,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = shard_buffer(b, "rounded gradients", PLACE_STREAM, u, DTYPE_BF16);
+		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, DTYPE_BF16);
 
 		add_round(b, u, home, rounded);
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
@@ -188,7 +191,7 @@ static void gradient_ready(struct builder *b, int u, int gradient)
 /* The second half of a close: bytes that the first half used are free from here on. */
 static void gradient_leave(struct builder *b, int u)
 {
-	int host = b->state.host[STORE_GRADIENT][u], device = b->state.device[STORE_GRADIENT][u];
+	int host = b->state.host[PLANE_GRADIENT][u], device = b->state.device[PLANE_GRADIENT][u];
 	int rounded = b->rounded[u];
 
 	plan_hold_buffer(b->p, b->running[u]);
@@ -202,7 +205,7 @@ static void gradient_leave(struct builder *b, int u)
 static void gradient_close_whole(struct builder *b, int u)
 {
 	b->running[u] = b->gradient[u];
-	b->rounded[u] = gradient_round(b, u, b->state.device[STORE_GRADIENT][u]);
+	b->rounded[u] = gradient_round(b, u, b->state.device[PLANE_GRADIENT][u]);
 }
 
 void gradients_close(struct builder *b, int m0, int m1)

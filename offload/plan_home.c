@@ -95,8 +95,8 @@ void plan_residency_get(const struct plan *p, int *weights, int *states)
 
 		if (b->space != SPACE_DEVICE)
 			continue;
-		*weights += b->plane == STORE_HI;
-		*states += b->plane == STORE_M;
+		*weights += b->kind == BUFFER_PLANE_HI;
+		*states += b->kind == BUFFER_PLANE_M;
 	}
 	*weights -= *states < *weights ? *states : *weights;
 }

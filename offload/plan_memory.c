@@ -6,52 +6,17 @@
 
 #include <string.h>
 
-/* By what buffers are called; those of a store plane go by the plane. */
-static const struct {
-	const char *what;
-	enum plan_part part;
-} names[] = {
-        {"weights", PART_WEIGHTS},
-        {"weights hi", PART_WEIGHTS},
-        {"weights lo", PART_WEIGHTS},
-        {"update hi", PART_WEIGHTS},
-        {"gradients", PART_GRADIENTS},
-        {"reduced gradients", PART_GRADIENTS},
-        {"rounded gradients", PART_GRADIENTS},
-        {"update gradient", PART_GRADIENTS},
-        {"gradient ring", PART_GRADIENTS},
-        {"activations", PART_ACTIVATIONS},
-        {"block inputs", PART_ACTIVATIONS},
-        {"spilled block inputs", PART_ACTIVATIONS},
-        {"block input gradients", PART_ACTIVATIONS},
-        {"scratch", PART_WORKSPACE},
-        {"rope table", PART_WORKSPACE},
-        {"batch", PART_STAGING},
-        {"loss", PART_STAGING},
-        {"sums of squares", PART_STAGING},
-};
-
-static enum plan_part plane_part(enum store_plane plane)
-{
-	switch (plane) {
-	case STORE_HI:
-	case STORE_LO:
-		return PART_WEIGHTS;
-	case STORE_GRADIENT:
-		return PART_GRADIENTS;
-	default:
-		return PART_OPTIMIZER;
-	}
-}
-
 enum plan_part plan_buffer_part(const struct plan_buffer *b)
 {
-	if (b->plane >= 0)
-		return plane_part((enum store_plane)b->plane);
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!strcmp(b->what, names[i].what))
-			return names[i].part;
-	return PART_COUNT;
+#define PART(id, name, part) [BUFFER_##id] = PART_##part,
+	static const enum plan_part parts[BUFFER_KIND_COUNT] = {PLAN_BUFFERS(PART)};
+#undef PART
+
+	if (!plan_kind_is_plane(b->kind))
+		return parts[b->kind];
+	if (PLANES_WEIGHT >> b->kind & 1)
+		return PART_WEIGHTS;
+	return b->kind == BUFFER_PLANE_GRADIENT ? PART_GRADIENTS : PART_OPTIMIZER;
 }
 
 static int is_alive(const struct plan_buffer *b, int op)
@@ -94,20 +59,9 @@ int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *p, enum pl
 	memset(bytes, 0, PART_COUNT * sizeof(*bytes));
 	for (int i = 0; i < p->buffer_count && !rc; i++) {
 		const struct plan_buffer *b = &p->buffers[i];
-		enum plan_part part = plan_buffer_part(b);
 
-		if (part == PART_COUNT)
-			rc = err_set(ERR_INTERNAL, "a plan's buffer \"%s\" is of no part of memory", b->what);
-		else if (b->space == space && is_alive(b, *op))
-			bytes[part] += b->bytes;
+		if (b->space == space && is_alive(b, *op))
+			bytes[plan_buffer_part(b)] += b->bytes;
 	}
 	return rc;
-}
-
-const char *plan_part_name(enum plan_part part)
-{
-	static const char *const part_names[PART_COUNT] = {
-	        "weights", "gradients", "optimizer", "activations", "workspace", "staging"};
-
-	return part_names[part];
 }

@@ -14,7 +14,7 @@ enum place_rank { PLACE_PERSISTENT, PLACE_WORK, PLACE_STREAM, PLACE_WEIGHT };
 /* Index of the new buffer or operation. Out of memory marks the plan broken: plan_parts_check reports it
  * once, and further additions do nothing, so that builders need no check after each. */
 int plan_add_buffer(
-        struct plan *p, const char *what, enum plan_space space, enum place_rank rank, int64_t bytes);
+        struct plan *p, enum buffer_kind kind, enum plan_space space, enum place_rank rank, int64_t bytes);
 int plan_add_op(
         struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int stage, int micro);
 
@@ -27,8 +27,8 @@ int plan_parts_check(const struct plan *p);
 
 /* Buffers of state: persistent ones of each unit and of the run. -1 where policy has none. */
 struct plan_state {
-	int *host[STORE_PLANE_COUNT];        /* per unit: SPACE_STORE */
-	int *device[STORE_PLANE_COUNT];      /* per unit: SPACE_DEVICE, for what is not offloaded */
+	int *host[PLANE_COUNT];              /* per unit: SPACE_STORE */
+	int *device[PLANE_COUNT];            /* per unit: SPACE_DEVICE, for what is not offloaded */
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
 	int norm_sums; /* sums of squares that the cpu queue takes; norm_host unless both kinds are there */
@@ -102,10 +102,10 @@ int stage_units(const struct builder *b, int stage, int *units);
 
 /* A device buffer; one for a unit or a shard of it, `count` elements of dtype; one for a whole unit on the
  * device. */
-int device_buffer(struct builder *b, const char *what, enum place_rank rank, int64_t bytes, int micro);
-int unit_buffer(struct builder *b, const char *what, enum plan_space space, enum place_rank rank, int unit,
-        int64_t count, enum dtype dtype);
-int whole_buffer(struct builder *b, const char *what, enum place_rank rank, int unit, enum dtype dtype);
+int device_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int64_t bytes, int micro);
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum place_rank rank,
+        int unit, int64_t count, enum dtype dtype);
+int whole_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int unit, enum dtype dtype);
 
 /* plan_home.c: where each unit's planes live; after the intervals of a training pass are known. */
 int homes_find(struct builder *b);

@@ -38,26 +38,22 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 	int op = plan_add_op(p, PLAN_UPDATE_CPU, QUEUE_CPU, u, -1, -1);
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
-	plan_add_arg(p, ARG_HI, s->host[STORE_HI][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_LO, s->host[STORE_LO][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_M, s->host[STORE_M][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_V, s->host[STORE_V][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_M_SCALE, s->host[STORE_M_SCALE][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_V_SCALE, s->host[STORE_V_SCALE][u], ACCESS_BOTH);
+	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
+		plan_add_arg(p, plan_plane_role((enum plane)plane), s->host[plane][u], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
 
 int plan_updates_on_host(const struct plan_state *s, int u)
 {
-	return s->host[STORE_M][u] >= 0;
+	return s->host[PLANE_M][u] >= 0;
 }
 
 void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int updates)
 {
 	if (!plan_updates_on_host(s, u))
 		return;
-	for (int plane = STORE_HI; plane <= STORE_LO; plane++)
+	for (int plane = PLANE_HI; plane <= PLANE_LO; plane++)
 		if (s->device[plane][u] >= 0)
 			copy_add(
 			        p, PLAN_FETCH, QUEUE_H2D, u, s->device[plane][u], s->host[plane][u], updates);
@@ -70,19 +66,16 @@ static void update_device(
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_BOTH);
-	plan_add_arg(p, ARG_LO, s->device[STORE_LO][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_M, s->device[STORE_M][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_V, s->device[STORE_V][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_M_SCALE, s->device[STORE_M_SCALE][u], ACCESS_BOTH);
-	plan_add_arg(p, ARG_V_SCALE, s->device[STORE_V_SCALE][u], ACCESS_BOTH);
+	for (int plane = PLANE_LO; plane < PLANE_SAVED_COUNT; plane++)
+		plan_add_arg(p, plan_plane_role((enum plane)plane), s->device[plane][u], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
 
 /* A buffer for the shard that `like` holds, elsewhere. */
-static int shard_temp(struct plan *p, const char *what, enum plan_space space, int like)
+static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space space, int like)
 {
-	int b = like < 0 ? -1 : plan_add_buffer(p, what, space, PLACE_WEIGHT, p->buffers[like].bytes);
+	int b = like < 0 ? -1 : plan_add_buffer(p, kind, space, PLACE_WEIGHT, p->buffers[like].bytes);
 
 	if (b >= 0) {
 		p->buffers[b].unit = p->buffers[like].unit;
@@ -94,9 +87,9 @@ static int shard_temp(struct plan *p, const char *what, enum plan_space space, i
 /* hi at home in host memory, to where the device updates it. */
 static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
 {
-	int hi = shard_temp(p, "update hi", SPACE_DEVICE, s->host[STORE_HI][u]);
+	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->host[PLANE_HI][u]);
 
-	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->host[STORE_HI][u], updates);
+	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->host[PLANE_HI][u], updates);
 	return hi;
 }
 
@@ -108,10 +101,10 @@ static int gradient_bring(struct plan *p, const struct plan_state *s, int u, int
 	if (gradient < 0 || on_device != plan_updates_on_host(s, u))
 		return gradient;
 	if (on_device) {
-		ring = shard_temp(p, "gradient ring", SPACE_STAGE, gradient);
+		ring = shard_temp(p, BUFFER_GRADIENT_RING, SPACE_STAGE, gradient);
 		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, gradient, updates);
 	} else {
-		ring = shard_temp(p, "update gradient", SPACE_DEVICE, gradient);
+		ring = shard_temp(p, BUFFER_UPDATE_GRADIENT, SPACE_DEVICE, gradient);
 		copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, gradient, updates);
 	}
 	return ring;
@@ -123,12 +116,12 @@ static void update_from(struct plan *p, const struct plan_state *s, int u, int g
 		update_host(p, s, u, gradient, updates);
 		return;
 	}
-	int home = s->device[STORE_HI][u];
+	int home = s->device[PLANE_HI][u];
 	int hi = home >= 0 ? home : fetch_hi(p, s, u, updates);
 
 	update_device(p, s, u, hi, gradient, updates);
 	if (home < 0)
-		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->host[STORE_HI][u], hi, updates);
+		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->host[PLANE_HI][u], hi, updates);
 }
 
 void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)
@@ -139,7 +132,7 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 /* Where the gradient of the step before rests. */
 static int gradient_home(const struct plan_state *s, int u)
 {
-	return s->host[STORE_GRADIENT][u] >= 0 ? s->host[STORE_GRADIENT][u] : s->device[STORE_GRADIENT][u];
+	return s->host[PLANE_GRADIENT][u] >= 0 ? s->host[PLANE_GRADIENT][u] : s->device[PLANE_GRADIENT][u];
 }
 
 void plan_add_updates(struct plan *p, const struct plan_state *s)

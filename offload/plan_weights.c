@@ -8,10 +8,10 @@
 /* The whole plane of a unit: the own shard, from the host or from where it lives on the device, and the
  * others'. */
 static int fetch_plane(
-        struct builder *b, int u, enum store_plane plane, const char *what, enum place_rank rank)
+        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum place_rank rank)
 {
 	struct plan *p = b->p;
-	int dst = whole_buffer(b, what, rank, u, DTYPE_BF16), home = b->state.device[plane][u];
+	int dst = whole_buffer(b, kind, rank, u, DTYPE_BF16), home = b->state.device[plane][u];
 
 	if (home >= 0)
 		plan_add_op(p, PLAN_PLACE, QUEUE_COMM, u, -1, -1);
@@ -43,18 +43,18 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	const struct plan_policy *o = &p->policy;
 	int u = n->unit;
 	int alone = p->map->world_size == 1; /* what is at home on the device is whole */
-	int hi = alone ? b->state.device[STORE_HI][u] : -1, lo = alone ? b->state.device[STORE_LO][u] : -1;
+	int hi = alone ? b->state.device[PLANE_HI][u] : -1, lo = alone ? b->state.device[PLANE_LO][u] : -1;
 
 	interval_refresh(b, u);
 	if (o->compute_dtype == DTYPE_BF16) {
-		n->weight = hi >= 0 ? hi : fetch_plane(b, u, STORE_HI, "weights", PLACE_WEIGHT);
+		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, PLACE_WEIGHT);
 		return;
 	}
 	if (hi < 0)
-		hi = n->hi = fetch_plane(b, u, STORE_HI, "weights hi", PLACE_STREAM);
+		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, PLACE_STREAM);
 	if (lo < 0)
-		lo = n->lo = fetch_plane(b, u, STORE_LO, "weights lo", PLACE_STREAM);
-	n->weight = whole_buffer(b, "weights", PLACE_WEIGHT, u, DTYPE_F32);
+		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, PLACE_STREAM);
+	n->weight = whole_buffer(b, BUFFER_WEIGHTS, PLACE_WEIGHT, u, DTYPE_F32);
 	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
 	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);

@@ -20,7 +20,7 @@ void *run_host_address(const struct run *r, int buffer)
 	const struct plan_buffer *b = &r->plan->buffers[buffer];
 
 	if (b->space == SPACE_STORE)
-		return store_at(r->dock->store, (enum store_plane)b->plane, b->unit);
+		return store_at(r->dock->store, plan_kind_plane(b->kind), b->unit);
 	return stage_base(r->dock->stage) + b->offset;
 }
 
@@ -277,20 +277,14 @@ static int queue_round(struct run *r, struct stream *q, const struct plan_op *op
 }
 
 /* Address of element `at` of a shard in a state plane; DEV_NONE where the plan has no such plane. */
-static dev_addr state_at(const struct run *r, const struct plan_op *op, enum plan_role role, int64_t at)
+static dev_addr state_at(const struct run *r, const struct plan_op *op, enum plane plane, int64_t at)
 {
-	static const enum store_plane planes[] = {[ARG_HI] = STORE_HI,
-	        [ARG_LO] = STORE_LO,
-	        [ARG_M] = STORE_M,
-	        [ARG_V] = STORE_V,
-	        [ARG_M_SCALE] = STORE_M_SCALE,
-	        [ARG_V_SCALE] = STORE_V_SCALE};
-	int buffer = run_arg(r, op, role);
+	int buffer = run_arg(r, op, plan_plane_role(plane));
 
 	if (buffer < 0)
 		return DEV_NONE;
 	return dev_at(buffer_address(r, buffer),
-	        plan_plane_count(planes[role], at) * dtype_bytes(r->plan->buffers[buffer].dtype));
+	        plane_numbers(plane, at) * dtype_bytes(r->plan->buffers[buffer].dtype));
 }
 
 static int part_update(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
@@ -301,19 +295,19 @@ static int part_update(struct run *r, struct stream *q, const struct plan_op *op
 	struct op adamw = {.kind = OP_ADAMW};
 
 	adamw.adamw = (struct op_adamw){
-	        .hi = state_at(r, op, ARG_HI, part->at),
-	        .lo = state_at(r, op, ARG_LO, part->at),
-	        .m = state_at(r, op, ARG_M, part->at),
-	        .v = state_at(r, op, ARG_V, part->at),
-	        .m_scale = state_at(r, op, ARG_M_SCALE, part->at),
-	        .v_scale = state_at(r, op, ARG_V_SCALE, part->at),
+	        .hi = state_at(r, op, PLANE_HI, part->at),
+	        .lo = state_at(r, op, PLANE_LO, part->at),
+	        .m = state_at(r, op, PLANE_M, part->at),
+	        .v = state_at(r, op, PLANE_V, part->at),
+	        .m_scale = state_at(r, op, PLANE_M_SCALE, part->at),
+	        .v_scale = state_at(r, op, PLANE_V_SCALE, part->at),
 	        .grad = dev_at(shard_address(r, grad), part->at * dtype_bytes(dtype)),
 	        .count = part->count,
 	        .first = part->first,
 	        .tensor = part->tensor,
 	        .decay = r->plan->map->model->tensors[part->tensor].decay,
 	        .grad_dtype = dtype,
-	        .state_dtype = r->plan->policy.state_dtype,
+	        .state = r->plan->policy.state,
 	        .step = *s,
 	};
 	return stream_op(q, &adamw);

@@ -58,20 +58,12 @@ static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64
 }
 
 _Static_assert(UNIT_ALIGN % ADAMW_BLOCK == 0 && SUMSQ_BLOCK % ADAMW_BLOCK == 0, "pieces are whole blocks");
-_Static_assert((int)OP_ADAMW_BLOCK == (int)ADAMW_BLOCK, "one block");
-
-static enum adamw_state state_of(enum dtype dtype)
-{
-	return dtype == DTYPE_F32    ? ADAMW_STATE_F32
-	       : dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
-	                             : ADAMW_STATE_8BIT;
-}
 
 /* `first`: of the piece in its tensor; `at`: in its shard. */
 static void piece_update(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
 {
 	const struct plan_policy *policy = &w->run->plan->policy;
-	int64_t state_bytes = dtype_bytes(policy->state_dtype);
+	int64_t state_bytes = adamw_state_bytes(policy->state);
 	struct adamw_span span = {
 	        .hi = (uint16_t *)w->plane[ARG_HI] + at,
 	        .lo = (int16_t *)w->plane[ARG_LO] + at,
@@ -83,10 +75,10 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 	        .tensor = tensor,
 	        .decay = w->run->plan->map->model->tensors[tensor].decay,
 	        .grad_kind = w->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
-	        .state = state_of(policy->state_dtype),
+	        .state = policy->state,
 	};
 
-	if (span.state == ADAMW_STATE_8BIT) {
+	if (adamw_state_has_scales(span.state)) {
 		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / ADAMW_BLOCK;
 		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / ADAMW_BLOCK;
 	}

@@ -69,8 +69,8 @@ void snapshot_close(struct snapshot *s)
 int snapshot_is_possible(const struct snapshot *s)
 {
 	for (int u = 0; u < s->plan->map->unit_count; u++)
-		for (int p = STORE_HI; p <= STORE_V; p++)
-			if (!store_at(s->store, (enum store_plane)p, u))
+		for (int p = PLANE_HI; p <= PLANE_V; p++)
+			if (!store_at(s->store, (enum plane)p, u))
 				return 0;
 	return 1;
 }
@@ -143,8 +143,7 @@ static int unit_await(struct snapshot *s, int unit)
 	                               : err_set(ERR_INTERNAL, "unit %d is read, but not held", unit);
 }
 
-int snapshot_read(
-        struct snapshot *s, int tensor, enum store_plane plane, int64_t first, int64_t count, void *dst)
+int snapshot_read(struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
 	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, held, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
@@ -152,21 +151,21 @@ int snapshot_read(
 	if (rc)
 		return rc;
 	held = part_find(s, &at, &skipped, tensor, first, count);
-	memcpy((char *)dst + plan_plane_count(plane, skipped) * width,
-	        (const char *)store_at(s->store, plane, unit) + plan_plane_count(plane, at) * width,
-	        (size_t)(plan_plane_count(plane, held) * width));
+	memcpy((char *)dst + plane_numbers(plane, skipped) * width,
+	        (const char *)store_at(s->store, plane, unit) + plane_numbers(plane, at) * width,
+	        (size_t)(plane_numbers(plane, held) * width));
 	return 0;
 }
 
-int snapshot_at(struct snapshot *s, int tensor, enum store_plane plane, int64_t first, int64_t count,
-        const void **out)
+int snapshot_at(
+        struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, const void **out)
 {
 	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
 
 	*out = NULL;
 	if (!rc && part_find(s, &at, &skipped, tensor, first, count) == count)
-		*out = (const char *)store_at(s->store, plane, unit) + plan_plane_count(plane, at) * width;
+		*out = (const char *)store_at(s->store, plane, unit) + plane_numbers(plane, at) * width;
 	return rc;
 }
 

@@ -46,9 +46,9 @@ void snapshot_cancel(struct snapshot *snapshot);
  * own type, as engine_read; or says where they lie until done, all of them, else NULL. ERR_STOPPED after
  * cancel. snapshot_done: nothing more of this tensor; a unit is
  * free when all its tensors are done. snapshot_end: nothing more at all. */
-int snapshot_read(struct snapshot *snapshot, int tensor, enum store_plane plane, int64_t first, int64_t count,
-        void *dst);
-int snapshot_at(struct snapshot *snapshot, int tensor, enum store_plane plane, int64_t first, int64_t count,
+int snapshot_read(
+        struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
+int snapshot_at(struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count,
         const void **at);
 void snapshot_done(struct snapshot *snapshot, int tensor);
 void snapshot_end(struct snapshot *snapshot);

@@ -13,12 +13,12 @@ enum { STORE_ALIGN = 64 };
 struct store {
 	struct device *device;
 	const struct unit_map *map;
-	void *slab[2];                  /* by enum slab_kind */
-	int64_t *at[STORE_PLANE_COUNT]; /* per unit: bytes from the plane's first; -1 where it is elsewhere */
-	int64_t bytes[STORE_PLANE_COUNT]; /* of all units that it has */
-	int64_t first[STORE_PLANE_COUNT]; /* in its slab */
+	void *slab[2];              /* by enum slab_kind */
+	int64_t *at[PLANE_COUNT];   /* per unit: bytes from the plane's first; -1 where it is elsewhere */
+	int64_t bytes[PLANE_COUNT]; /* of all units that it has */
+	int64_t first[PLANE_COUNT]; /* in its slab */
 	int64_t slab_bytes[2];
-	enum slab_kind kind[STORE_PLANE_COUNT]; /* the slab that a plane lies in */
+	enum slab_kind kind[PLANE_COUNT]; /* the slab that a plane lies in */
 	struct pool *pool;
 	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine of one node */
 	int run_count[2];
@@ -27,7 +27,7 @@ struct store {
 /* Which units a plane has, from the plan's buffers; they stand in unit order there too. */
 static int planes_find(struct store *s, const struct plan *plan)
 {
-	for (int p = 0; p < STORE_PLANE_COUNT; p++) {
+	for (int p = 0; p < PLANE_COUNT; p++) {
 		s->at[p] = mem_alloc((size_t)s->map->unit_count, sizeof(*s->at[p]));
 		if (!s->at[p])
 			return ERR_NOMEM;
@@ -39,8 +39,8 @@ static int planes_find(struct store *s, const struct plan *plan)
 
 		if (b->space != SPACE_STORE)
 			continue;
-		s->at[b->plane][b->unit] = s->bytes[b->plane];
-		s->bytes[b->plane] += b->bytes;
+		s->at[b->kind][b->unit] = s->bytes[b->kind]; /* a plane: its number is the kind's */
+		s->bytes[b->kind] += b->bytes;
 	}
 	return 0;
 }
@@ -81,12 +81,12 @@ static int runs_find(struct store *s)
 	if (!s->pool || pool_node_os_index(s->pool, 0) < 0 || !device_has_bytes(s->device))
 		return 0;
 	for (int k = 0; k < 2; k++) {
-		s->runs[k] = mem_alloc((size_t)STORE_PLANE_COUNT * (size_t)units,
+		s->runs[k] = mem_alloc((size_t)PLANE_COUNT * (size_t)units,
 		        (size_t)pool_node_count(s->pool) * sizeof(*s->runs[k]));
 		if (!s->runs[k])
 			return ERR_NOMEM;
 	}
-	for (int p = 0; p < STORE_PLANE_COUNT; p++) {
+	for (int p = 0; p < PLANE_COUNT; p++) {
 		int64_t end = s->bytes[p];
 
 		for (int u = 0, next; u < units; u = next) {
@@ -112,11 +112,10 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	s->device = device;
 	s->map = plan->map;
 	s->pool = pool;
-	for (int p = 0; p < STORE_PLANE_COUNT; p++)
-		s->kind[p] =
-		        plan_plane_crosses(&plan->policy, (enum store_plane)p) ? crossing : SLAB_PAGEABLE;
+	for (int p = 0; p < PLANE_COUNT; p++)
+		s->kind[p] = plan_plane_crosses(&plan->policy, (enum plane)p) ? crossing : SLAB_PAGEABLE;
 	rc = planes_find(s, plan);
-	for (int p = 0; p < STORE_PLANE_COUNT && !rc; p++) {
+	for (int p = 0; p < PLANE_COUNT && !rc; p++) {
 		int64_t *end = &s->slab_bytes[s->kind[p]];
 
 		if (!s->bytes[p])
@@ -152,12 +151,12 @@ void store_close(struct store *s)
 			device_slab_close(s->device, s->slab[k]);
 		mem_free(s->runs[k]);
 	}
-	for (int p = 0; p < STORE_PLANE_COUNT; p++)
+	for (int p = 0; p < PLANE_COUNT; p++)
 		mem_free(s->at[p]);
 	mem_free(s);
 }
 
-void *store_at(const struct store *s, enum store_plane plane, int unit)
+void *store_at(const struct store *s, enum plane plane, int unit)
 {
 	if (s->at[plane][unit] < 0)
 		return NULL;

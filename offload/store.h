@@ -30,7 +30,7 @@ int store_open(struct store **store, struct device *device, const struct plan *p
 void store_close(struct store *store);
 
 /* First byte of a unit's shard in a plane; NULL where the plan has it elsewhere or not at all. */
-void *store_at(const struct store *store, enum store_plane plane, int unit);
+void *store_at(const struct store *store, enum plane plane, int unit);
 
 /* Elements [*first, *end) of a shard of `count` elements are pool node `node`'s. */
 void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count);

@@ -92,16 +92,6 @@ void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, dou
 	};
 }
 
-int adamw_state_bytes(enum adamw_state state)
-{
-	return state == ADAMW_STATE_F32 ? 4 : state == ADAMW_STATE_BF16 ? 2 : 1;
-}
-
-const char *adamw_state_name(enum adamw_state state)
-{
-	return state == ADAMW_STATE_F32 ? "fp32" : state == ADAMW_STATE_BF16 ? "bf16" : "8bit";
-}
-
 void adamw_span_advance(struct adamw_span *span, int64_t count)
 {
 	int state_bytes = adamw_state_bytes(span->state);
@@ -110,7 +100,7 @@ void adamw_span_advance(struct adamw_span *span, int64_t count)
 	span->lo += count;
 	span->m = (char *)span->m + count * state_bytes;
 	span->v = (char *)span->v + count * state_bytes;
-	if (span->state == ADAMW_STATE_8BIT) {
+	if (adamw_state_has_scales(span->state)) {
 		span->m_scale += count / ADAMW_BLOCK;
 		span->v_scale += count / ADAMW_BLOCK;
 	}

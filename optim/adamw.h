@@ -46,10 +46,6 @@ struct adamw_span {
 /* Takes the first `count` elements away; 8BIT: a multiple of ADAMW_BLOCK. */
 void adamw_span_advance(struct adamw_span *span, int64_t count);
 
-/* Bytes of an element in m, and in v. */
-int adamw_state_bytes(enum adamw_state state);
-const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */
-
 /* update_count is Adam's own count of this update, from 1 (skipped steps do not count);
  * clip_scale from clip_scale_of. */
 void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,

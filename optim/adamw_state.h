@@ -24,7 +24,8 @@
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
 
-#include "base/adamw_step.h"
+#include "optim/adamw_step.h"
+#include "optim/state_format.h"
 
 #include <float.h>
 #include <math.h>
@@ -37,14 +38,6 @@
 #ifndef ADAMW_TABLE
 #define ADAMW_TABLE static const
 #endif
-
-/* How m and v are kept.
- *   F32   4 + 4 bytes
- *   BF16  2 + 2 bytes, rounded stochastically (adamw_round)
- *   8BIT  1 + 1 bytes, codes of a fixed map, times a scale of each ADAMW_BLOCK elements (adamw_encode) */
-enum adamw_state { ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT, ADAMW_STATE_COUNT };
-
-enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
 
 #define ADAMW_LARGEST 0x1.fep127f
 

@@ -146,7 +146,7 @@ static inline int fixture_read(
 	for (int64_t i = 0; i < count; i++) {
 		uint32_t value = planes->value[plane][tensor][first + i];
 
-		if (plane_width(plane, PLANE_STATE_F32) == 2)
+		if (plane_width(plane, ADAMW_STATE_F32) == 2)
 			((uint16_t *)dst)[i] = (uint16_t)value;
 		else
 			((uint32_t *)dst)[i] = value;
@@ -161,7 +161,7 @@ static inline int fixture_write(
 
 	assert_true(first >= 0 && count > 0 && first + count <= planes->model->tensors[tensor].count);
 	for (int64_t i = 0; i < count; i++)
-		planes->value[plane][tensor][first + i] = plane_width(plane, PLANE_STATE_F32) == 2
+		planes->value[plane][tensor][first + i] = plane_width(plane, ADAMW_STATE_F32) == 2
 		                                                  ? ((const uint16_t *)src)[i]
 		                                                  : ((const uint32_t *)src)[i];
 	return 0;

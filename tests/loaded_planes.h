@@ -14,7 +14,7 @@
 
 enum { TENSORS_MAX = 64 };
 
-static const enum plane_state planes_format = PLANE_STATE_F32;
+static const enum adamw_state planes_format = ADAMW_STATE_F32;
 
 /* Planes of all tensors. What `hidden` says of an element has no address. */
 struct planes {

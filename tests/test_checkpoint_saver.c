@@ -67,7 +67,7 @@ static int planes_read(void *context, int tensor, enum plane plane, int64_t firs
 	for (int64_t i = 0; i < count; i++) {
 		uint32_t value = value_of(p->number, tensor, plane, first + i);
 
-		if (plane_width(plane, PLANE_STATE_F32) == 2)
+		if (plane_width(plane, ADAMW_STATE_F32) == 2)
 			((uint16_t *)dst)[i] = (uint16_t)value;
 		else
 			((uint32_t *)dst)[i] = value;
@@ -93,7 +93,7 @@ static int planes_compare(
 	struct planes *p = context;
 
 	for (int64_t i = 0; i < count; i++) {
-		uint32_t value = plane_width(plane, PLANE_STATE_F32) == 2 ? ((const uint16_t *)src)[i]
+		uint32_t value = plane_width(plane, ADAMW_STATE_F32) == 2 ? ((const uint16_t *)src)[i]
 		                                                          : ((const uint32_t *)src)[i];
 
 		p->differ += value != value_of(p->number, tensor, plane, first + i);
@@ -117,7 +117,7 @@ static void job_make(struct job *job, const char *out, int64_t step, int total_l
 	        .step = step,
 	        .model = &job->model,
 	        .source = &job->source,
-	        .planes = planes_of(PLANE_STATE_F32),
+	        .planes = planes_of(ADAMW_STATE_F32),
 	        .training = json_pack("{s:I}", "number", (json_int_t)step),
 	        .total_limit = total_limit,
 	        .world = {.size = 1}};

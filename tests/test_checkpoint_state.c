@@ -58,10 +58,10 @@ static uint8_t byte_of(enum plane plane, int tensor, int64_t at)
 
 static int state_read(void *context, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	const enum plane_state *format = context;
+	const enum adamw_state *format = context;
 	int64_t begin = plane_bytes(plane, *format, first);
 
-	assert_true(!(PLANES_SCALE >> plane & 1) || first % PLANE_BLOCK_COUNT == 0);
+	assert_true(!(PLANES_SCALE >> plane & 1) || first % ADAMW_BLOCK == 0);
 	for (int64_t i = 0; i < plane_bytes(plane, *format, count); i++)
 		((uint8_t *)dst)[i] = byte_of(plane, tensor, begin + i);
 	return 0;
@@ -72,7 +72,7 @@ static int64_t seen[PLANE_COUNT]; /* numbers that came back */
 static int state_write(
         void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
-	const enum plane_state *format = context;
+	const enum adamw_state *format = context;
 	int64_t begin = plane_bytes(plane, *format, first);
 
 	for (int64_t i = 0; i < plane_bytes(plane, *format, count); i++)
@@ -83,7 +83,7 @@ static int state_write(
 	return 0;
 }
 
-static void save_state(char **path, const char *out, enum plane_state format, unsigned planes)
+static void save_state(char **path, const char *out, enum adamw_state format, unsigned planes)
 {
 	struct model model = state_model();
 	struct plane_source source = {.context = &format, .read = state_read};
@@ -116,13 +116,13 @@ static void each_format_comes_back(void **state)
 	static const int64_t element_bytes[] = {12, 8, 6};
 
 	(void)state;
-	for (int f = 0; f < PLANE_STATE_COUNT; f++) {
-		enum plane_state format = (enum plane_state)f;
+	for (int f = 0; f < ADAMW_STATE_COUNT; f++) {
+		enum adamw_state format = (enum adamw_state)f;
 		char *out = fixture_sub_dir(dir, "formats"), *path = NULL;
 		struct plane_sink sink = {.context = &format, .write = state_write};
 		struct model model = state_model();
 		struct checkpoint *checkpoint;
-		int64_t scales = format == PLANE_STATE_8BIT ? 3 + 1 + 2 : 0, listed = 0;
+		int64_t scales = adamw_state_has_scales(format) ? 3 + 1 + 2 : 0, listed = 0;
 		uint8_t part[4 * COUNT_MOST];
 		const json_t *tensor;
 		json_t *root;
@@ -135,13 +135,13 @@ static void each_format_comes_back(void **state)
 		assert_int_equal(checkpoint_manifest(checkpoint)->state, format);
 		memset(seen, 0, sizeof(seen));
 		check_ok(checkpoint_load(checkpoint, &sink, NULL, 0, NULL));
-		for (int p = 0; p < PLANE_COUNT; p++)
+		for (int p = 0; p < PLANE_SAVED_COUNT; p++)
 			assert_int_equal(seen[p], p <= PLANE_V ? model.parameter_count : scales);
 		check_ok(checkpoint_read(checkpoint, 0, PLANE_M, 255, 300, part)); /* over two borders */
 		state_write(&format, 0, PLANE_M, 255, 300, part);
 		check_ok(inspect_path(&root, path));
 		assert_string_equal(json_string_value(json_object_get(root, "optimizer_state")),
-		        plane_state_name(format));
+		        adamw_state_name(format));
 		json_array_foreach(json_object_get(root, "tensors"), i, tensor) listed +=
 		        int_of(tensor, "bytes");
 		assert_int_equal(listed, element_bytes[format] * model.parameter_count + 8 * scales);
@@ -177,20 +177,20 @@ static void manifest_change(const char *path, const char *from, const char *to)
 static void manifests_that_do_not_fit(void **state)
 {
 	static const struct {
-		enum plane_state format;
+		enum adamw_state format;
 		const char *from, *to;
 		int code;
 		const char *text; /* NULL: is read */
 	} cases[] = {
-	        {PLANE_STATE_F32, " \"optimizer_state\": \"fp32\",\n", "", 0, NULL}, /* as they once were */
-	        {PLANE_STATE_F32, "\"fp32\"", "\"4bit\"", ERR_UNSUPPORTED, "\"4bit\" is not known"},
-	        {PLANE_STATE_F32, "\"fp32\"", "\"bf16\"", ERR_INPUT, "does not hold plane m"},
-	        {PLANE_STATE_F32, "\"fp32\"", "\"8bit\"", ERR_INPUT, "planes are not those"},
-	        {PLANE_STATE_8BIT, "\"8bit\"", "\"fp32\"", ERR_INPUT, "planes are not those"},
-	        {PLANE_STATE_8BIT, ",\"v_scale\"", "", ERR_INPUT, "planes are not those"},
-	        {PLANE_STATE_8BIT, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,
+	        {ADAMW_STATE_F32, " \"optimizer_state\": \"fp32\",\n", "", 0, NULL}, /* as they once were */
+	        {ADAMW_STATE_F32, "\"fp32\"", "\"4bit\"", ERR_UNSUPPORTED, "\"4bit\" is not known"},
+	        {ADAMW_STATE_F32, "\"fp32\"", "\"bf16\"", ERR_INPUT, "does not hold plane m"},
+	        {ADAMW_STATE_F32, "\"fp32\"", "\"8bit\"", ERR_INPUT, "planes are not those"},
+	        {ADAMW_STATE_8BIT, "\"8bit\"", "\"fp32\"", ERR_INPUT, "planes are not those"},
+	        {ADAMW_STATE_8BIT, ",\"v_scale\"", "", ERR_INPUT, "planes are not those"},
+	        {ADAMW_STATE_8BIT, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,
 	                "cuts a block"},
-	        {PLANE_STATE_BF16, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,
+	        {ADAMW_STATE_BF16, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,
 	                "does not hold plane"},
 	};
 

@@ -431,11 +431,11 @@ static void test_adamw_state(void **state)
 
 	(void)state;
 	op.adamw.count = 257;
-	op.adamw.state_dtype = DTYPE_BF16;
+	op.adamw.state = ADAMW_STATE_BF16;
 	op.adamw.first = 77;
 	check_ok(op_check(&op));
 	check_access(&op, 3 * PLACE, 257 * 2, 1, 1);
-	op.adamw.state_dtype = DTYPE_U8;
+	op.adamw.state = ADAMW_STATE_8BIT;
 	check_fails(op_check(&op), ERR_RANGE, "first is 77");
 	op.adamw.first = 512;
 	check_fails(op_check(&op), ERR_RANGE, "m_scale has no address");
@@ -456,8 +456,8 @@ static void test_adamw_state(void **state)
 	op.adamw.tensor = -1;
 	check_fails(op_check(&op), ERR_RANGE, "tensor");
 	op.adamw.tensor = 0;
-	op.adamw.state_dtype = DTYPE_F16;
-	check_fails(op_check(&op), ERR_RANGE, "state_dtype");
+	op.adamw.state = ADAMW_STATE_COUNT;
+	check_fails(op_check(&op), ERR_RANGE, "state");
 }
 
 /* What does not fit 63 bits must not wrap around into the arena. */

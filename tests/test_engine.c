@@ -136,17 +136,16 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t count)
 static uint64_t planes_hash(struct engine *e, const struct model *model, const struct plan_policy *policy)
 {
 	uint64_t hash = 14695981039346656037u;
-	int last = policy->state_dtype == DTYPE_U8 ? STORE_V_SCALE : STORE_V;
+	int last = policy->state == ADAMW_STATE_8BIT ? PLANE_V_SCALE : PLANE_V;
 
-	for (int plane = STORE_HI; plane <= last; plane++)
+	for (int plane = PLANE_HI; plane <= last; plane++)
 		for (int t = 0; t < model->tensor_count; t++) {
 			int64_t count = model->tensors[t].count;
-			size_t bytes =
-			        (size_t)(plan_plane_count((enum store_plane)plane, count) *
-			                 dtype_bytes(plan_plane_dtype(policy, (enum store_plane)plane)));
+			size_t bytes = (size_t)(plane_numbers((enum plane)plane, count) *
+			                        dtype_bytes(plan_plane_dtype(policy, (enum plane)plane)));
 			void *data = calloc(1, bytes);
 
-			check_ok(engine_read(e, t, (enum store_plane)plane, 0, count, data));
+			check_ok(engine_read(e, t, (enum plane)plane, 0, count, data));
 			hash = mix(hash, data, bytes);
 			free(data);
 		}
@@ -166,8 +165,8 @@ static void weights_write(struct engine *e, const struct model *model)
 			hi[i] = plane_hi(bits);
 			lo[i] = plane_lo(bits);
 		}
-		check_ok(engine_write(e, t, STORE_HI, 0, count, hi));
-		check_ok(engine_write(e, t, STORE_LO, 0, count, lo));
+		check_ok(engine_write(e, t, PLANE_HI, 0, count, hi));
+		check_ok(engine_write(e, t, PLANE_LO, 0, count, lo));
 		free(hi);
 		free(lo);
 	}
@@ -274,9 +273,9 @@ static void policy_vary(struct setting *s, int n)
 }
 
 /* The formats of optimizer state by turns. */
-static enum dtype state_of(int n)
+static enum adamw_state state_of(int n)
 {
-	static const enum dtype states[] = {DTYPE_F32, DTYPE_U8, DTYPE_BF16};
+	static const enum adamw_state states[] = {ADAMW_STATE_F32, ADAMW_STATE_8BIT, ADAMW_STATE_BF16};
 
 	return states[n % 3];
 }
@@ -291,7 +290,7 @@ static void test_policies_change_no_bit(void **state)
 		s.tied = kind & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = kind & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
-		s.policy.state_dtype = state_of(kind);
+		s.policy.state = state_of(kind);
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
@@ -314,7 +313,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 	for (int n = 0; n < 64 * 9; n += 37 * sparing()) {
 		policy_vary(&s, n);
 		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
-		s.policy.state_dtype = state_of(n);
+		s.policy.state = state_of(n);
 		s.skip_nonfinite = 1;
 		s.policy.update_in_backward = 0;
 		setting_run(&s, &late);
@@ -353,7 +352,7 @@ static void test_random_schedules_change_no_bit(void **state)
 
 		s.tied = kind & 1;
 		s.policy.order = kind & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
-		s.policy.state_dtype = state_of(kind);
+		s.policy.state = state_of(kind);
 		if (n < 0) {
 			setting_run(&s, &base[kind]);
 			continue;
@@ -377,7 +376,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
-		s.policy.state_dtype = state_of(n);
+		s.policy.state = state_of(n);
 		policy_vary(&s, n);
 		setting_run(&s, &host);
 		if (host.touched_bytes != host.planned_bytes)
@@ -405,7 +404,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = n & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
-		s.policy.state_dtype = state_of(n);
+		s.policy.state = state_of(n);
 		policy_vary(&s, n);
 		s.policy.offload_params = s.policy.offload_gradients = s.policy.offload_optimizer = 1;
 		if (n % 5 == 2) {
@@ -531,7 +530,7 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	check_ok(engine_open(&e, &o));
 	check_ok(engine_start(e));
 	weights_write(e, model);
-	check_ok(engine_write(e, model_tensor_of(model, ROLE_DOWN_W, 1), STORE_HI, 3, 1, &infinite));
+	check_ok(engine_write(e, model_tensor_of(model, ROLE_DOWN_W, 1), PLANE_HI, 3, 1, &infinite));
 	before = planes_hash(e, model, &o.policy);
 	rows_make(&rows, 0, 0);
 	check_ok(engine_step(e, &result, &rows.batch, 1, rows.batch.targets, 1e-2, NULL));

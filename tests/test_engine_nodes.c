@@ -73,8 +73,8 @@ static void weights_write(struct engine *e, const struct model *model)
 			hi[i] = plane_hi(bits);
 			lo[i] = plane_lo(bits);
 		}
-		check_ok(engine_write(e, t, STORE_HI, 0, count, hi));
-		check_ok(engine_write(e, t, STORE_LO, 0, count, lo));
+		check_ok(engine_write(e, t, PLANE_HI, 0, count, hi));
+		check_ok(engine_write(e, t, PLANE_LO, 0, count, lo));
 		free(hi);
 		free(lo);
 	}
@@ -105,13 +105,12 @@ static uint64_t planes_hash(struct engine *e, const struct model *model)
 {
 	uint64_t hash = 14695981039346656037u;
 
-	for (int plane = STORE_HI; plane <= STORE_V; plane++)
+	for (int plane = PLANE_HI; plane <= PLANE_V; plane++)
 		for (int t = 0; t < model->tensor_count; t++) {
-			size_t bytes = (size_t)model->tensors[t].count * (plane >= STORE_M ? 4 : 2);
+			size_t bytes = (size_t)model->tensors[t].count * (plane >= PLANE_M ? 4 : 2);
 			unsigned char *data = calloc(1, bytes);
 
-			check_ok(
-			        engine_read(e, t, (enum store_plane)plane, 0, model->tensors[t].count, data));
+			check_ok(engine_read(e, t, (enum plane)plane, 0, model->tensors[t].count, data));
 			for (size_t i = 0; i < bytes; i++)
 				hash = (hash ^ data[i]) * 1099511628211u;
 			free(data);
@@ -254,7 +253,7 @@ static void engine_run(struct outcome *out, const char *machine, int threads, en
 	weights_write(e, model);
 	steps_run(e, out->losses);
 	out->planes = planes_hash(e, model);
-	check_placement(engine_store(e), o.pool, STORE_PLANE_COUNT * engine_units(e)->unit_count);
+	check_placement(engine_store(e), o.pool, PLANE_COUNT * engine_units(e)->unit_count);
 	check_rings(e, o.pool);
 	out->placed_count = check_pieces(o.pool, engine_units(e));
 	engine_close(e);
@@ -322,10 +321,10 @@ static void test_shards_are_placed(void **state)
 			const struct plan_buffer *b = &plan->buffers[i];
 
 			if (b->space == SPACE_STORE)
-				memset(store_at(store, (enum store_plane)b->plane, b->unit), 1,
+				memset(store_at(store, plan_kind_plane(b->kind), b->unit), 1,
 				        (size_t)b->bytes);
 		}
-		check_placement(store, pool, STORE_PLANE_COUNT * map->unit_count);
+		check_placement(store, pool, PLANE_COUNT * map->unit_count);
 		store_close(store);
 		plan_free(plan);
 		unit_map_close(map);

@@ -89,8 +89,8 @@ static void weights_write(struct training *r)
 			hi[i] = plane_hi(bits);
 			lo[i] = plane_lo(bits);
 		}
-		check_ok(engine_write(r->engine, t, STORE_HI, 0, count, hi));
-		check_ok(engine_write(r->engine, t, STORE_LO, 0, count, lo));
+		check_ok(engine_write(r->engine, t, PLANE_HI, 0, count, hi));
+		check_ok(engine_write(r->engine, t, PLANE_LO, 0, count, lo));
 		free(hi);
 		free(lo);
 	}
@@ -153,13 +153,13 @@ static int64_t plane_len(const struct training *r, int tensor, int plane)
 {
 	const struct plan_policy *policy = &engine_plan(r->engine, PLAN_TRAIN)->policy;
 
-	return plan_plane_count((enum store_plane)plane, r->model->tensors[tensor].count) *
-	       dtype_bytes(plan_plane_dtype(policy, (enum store_plane)plane));
+	return plane_numbers((enum plane)plane, r->model->tensors[tensor].count) *
+	       dtype_bytes(plan_plane_dtype(policy, (enum plane)plane));
 }
 
 static int plane_last(const struct training *r)
 {
-	return engine_plan(r->engine, PLAN_TRAIN)->policy.state_dtype == DTYPE_U8 ? STORE_V_SCALE : STORE_V;
+	return engine_plan(r->engine, PLAN_TRAIN)->policy.state == ADAMW_STATE_8BIT ? PLANE_V_SCALE : PLANE_V;
 }
 
 static void image_alloc(struct image *image, const struct training *r)
@@ -187,7 +187,7 @@ static void image_read(struct image *image, struct training *r)
 	image_alloc(image, r);
 	for (int t = 0; t < r->model->tensor_count; t++)
 		for (int p = 0; p <= plane_last(r); p++)
-			check_ok(engine_read(r->engine, t, (enum store_plane)p, 0, r->model->tensors[t].count,
+			check_ok(engine_read(r->engine, t, (enum plane)p, 0, r->model->tensors[t].count,
 			        image_at(image, r, t, p)));
 }
 
@@ -218,7 +218,7 @@ static void *read_units(void *context)
 			int t = unit->tensors[n];
 
 			for (int p = 0; p <= plane_last(r->run) && !r->code; p++)
-				r->code = snapshot_read(s, t, (enum store_plane)p, 0,
+				r->code = snapshot_read(s, t, (enum plane)p, 0,
 				        r->run->model->tensors[t].count, image_at(&r->image, r->run, t, p));
 			nanosleep(&(struct timespec){0, r->pause_ns}, NULL);
 			snapshot_done(s, t);
@@ -251,7 +251,7 @@ static const struct setting plain = {
                         .prefetch_units = 2,
                         .compute_dtype = DTYPE_F32,
                         .gradient_dtype = DTYPE_F32,
-                        .state_dtype = DTYPE_F32,
+                        .state = ADAMW_STATE_F32,
                         .micro_batches = MICROS,
                 },
         .max_grad_norm = 0.5,
@@ -261,12 +261,12 @@ static const struct setting plain = {
 /* The n-th of the settings that differ in how and when planes change. */
 static struct setting setting_of(int n)
 {
-	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+	static const enum adamw_state states[] = {ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT};
 	struct setting s = plain;
 
 	s.policy.compute_dtype = s.policy.gradient_dtype = n & 1 ? DTYPE_BF16 : DTYPE_F32;
 	s.policy.order = n & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
-	s.policy.state_dtype = states[n % 3];
+	s.policy.state = states[n % 3];
 	s.policy.offload_params = n % 5 != 4;
 	s.policy.offload_gradients = n % 7 != 5;
 	if (n & 4) {

@@ -20,7 +20,7 @@ static struct engine_options options_of(
 	        .world_size = 1,
 	        .policy = {.compute_dtype = DTYPE_BF16,
 	                .gradient_dtype = DTYPE_BF16,
-	                .state_dtype = DTYPE_F32,
+	                .state = ADAMW_STATE_F32,
 	                .micro_batches = 1,
 	                .rope_positions = tokens},
 	        .train = {tokens, tokens},
@@ -108,7 +108,7 @@ static void test_finds_what_a_clock_was_told(void **state)
  * before. */
 static void test_on_the_host(void **state)
 {
-	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+	static const enum adamw_state states[] = {ADAMW_STATE_F32, ADAMW_STATE_BF16, ADAMW_STATE_8BIT};
 	const struct device_options d = {.threads = 2, .host_copy_gbps = 0.05};
 	struct model *model = model_from(small);
 	struct device_stats stats;
@@ -124,7 +124,7 @@ static void test_on_the_host(void **state)
 		struct device_speed found = {.host_computes = 1};
 		struct engine_options o = options_of(device, pool, model, 40);
 
-		o.policy.state_dtype = states[i];
+		o.policy.state = states[i];
 		o.policy.gradient_dtype = i ? DTYPE_BF16 : DTYPE_F32;
 		check_ok(adamw_isa_find(&o.isa, "auto"));
 		check_ok(measure_speed(&found, &o, 0));

@@ -99,27 +99,20 @@ static void fill_codes(struct ops_case *c, struct tensor *codes, struct tensor *
 	}
 }
 
-static enum adamw_state state_of(enum dtype dtype)
-{
-	return dtype == DTYPE_F32    ? ADAMW_STATE_F32
-	       : dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
-	                             : ADAMW_STATE_8BIT;
-}
-
 /* The planes of m and v, and their scales. */
 struct state_planes {
 	struct tensor *m, *v, *m_scale, *v_scale;
 };
 
-static void state_make(struct ops_case *c, struct state_planes *s, int64_t count, enum dtype dtype)
+static void state_make(struct ops_case *c, struct state_planes *s, int64_t count, enum adamw_state format)
 {
 	int64_t blocks = (count - 1) / ADAMW_BLOCK + 1;
 
 	*s = (struct state_planes){
-	        .m = case_tensor(c, count, dtype, 1),
-	        .v = case_tensor(c, count, dtype, 1),
+	        .m = case_tensor(c, count, adamw_state_dtype(format), 1),
+	        .v = case_tensor(c, count, adamw_state_dtype(format), 1),
 	};
-	if (dtype == DTYPE_U8) {
+	if (adamw_state_has_scales(format)) {
 		s->m_scale = case_tensor(c, blocks, DTYPE_F32, 1);
 		s->v_scale = case_tensor(c, blocks, DTYPE_F32, 1);
 		fill_codes(c, s->m, s->m_scale);
@@ -135,7 +128,7 @@ static void *first_of(const struct tensor *t)
 	return t ? t->first + t->offset : NULL;
 }
 
-static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
+static void adamw_try(uint64_t seed, int64_t count, enum adamw_state format)
 {
 	struct ops_case c;
 	struct tensor *hi, *lo, *grad;
@@ -148,13 +141,13 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 	int64_t first = (seed & 4 ? INT64_C(1) << 33 : 0) + (int64_t)(seed % 7) * ADAMW_BLOCK;
 
 	case_begin(&c, "adamw", seed);
-	if (state_dtype == DTYPE_BF16)
+	if (format == ADAMW_STATE_BF16)
 		first += case_int(&c, 0, 3000);
 	hi = case_tensor(&c, count, DTYPE_BF16, 1);
 	lo = case_tensor(&c, count, DTYPE_I16, 1);
 	grad = case_tensor(&c, count, dtype, 1);
 	fill_planes(&c, hi, lo);
-	state_make(&c, &state, count, state_dtype);
+	state_make(&c, &state, count, format);
 	fill_any(&c, grad, 0);
 	step = step_any(&c);
 	op.adamw = (struct op_adamw){.hi = tensor_addr(hi),
@@ -169,7 +162,7 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 	        .tensor = tensor,
 	        .decay = decay,
 	        .grad_dtype = dtype,
-	        .state_dtype = state_dtype,
+	        .state = format,
 	        .step = step};
 	case_run(&c, &op);
 	span = (struct adamw_span){
@@ -185,7 +178,7 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 	        .tensor = tensor,
 	        .decay = decay,
 	        .grad_kind = dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
-	        .state = state_of(state_dtype),
+	        .state = format,
 	};
 	if (count > 100) {
 		assert_memory_not_equal(state.m->first, state.m->block, (size_t)state.m->bytes);
@@ -197,21 +190,19 @@ static void adamw_try(uint64_t seed, int64_t count, enum dtype state_dtype)
 
 static void test_adamw(void **state)
 {
-	static const enum dtype states[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
-
 	(void)state;
-	for (int s = 0; s < 3; s++) {
+	for (enum adamw_state s = 0; s < ADAMW_STATE_COUNT; s++) {
 		for (uint64_t seed = 0; seed < 254; seed++) /* both dtypes, decay or not: 4 of each 2 sizes */
-			adamw_try(seed, (int64_t)seed / 2 + 1, states[s]);
+			adamw_try(seed, (int64_t)seed / 2 + 1, s);
 		for (uint64_t seed = 300; seed < 316; seed++)
-			adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1, states[s]);
+			adamw_try(seed, (int64_t)rng_below(seed, 9, 0, 9000) + 1, s);
 		for (uint64_t seed = 320; seed < 328; seed++) /* whole blocks, and one element more or less */
-			adamw_try(seed, 1024 + (int64_t)(seed % 4) - 2, states[s]);
+			adamw_try(seed, 1024 + (int64_t)(seed % 4) - 2, s);
 		for (uint64_t seed = 400; seed < 404; seed++) /* more than one piece of the host's */
-			adamw_try(seed, 16300 + (int64_t)rng_below(seed, 9, 0, 50000), states[s]);
+			adamw_try(seed, 16300 + (int64_t)rng_below(seed, 9, 0, 50000), s);
 		for (uint64_t seed = 500; seed < 532; seed++) {
 			odd_range = seed % 8 < 3 ? ODD_NEVER : ODD_SELDOM;
-			adamw_try(seed, 2000 + (int64_t)rng_below(seed, 9, 0, 9000), states[s]);
+			adamw_try(seed, 2000 + (int64_t)rng_below(seed, 9, 0, 9000), s);
 		}
 		odd_range = ODD_OFTEN;
 	}

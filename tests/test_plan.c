@@ -199,7 +199,7 @@ static void test_bytes_follow_policy(void **state)
 	check_ok(plan_build(&on, PLAN_TRAIN, map, &policy));
 	/* hi, lo, m, v and bf16 gradients: 14 bytes an element, all of it on the host */
 	assert_int_equal(on->space_bytes[SPACE_STORE] / map->shard_total, 14);
-	assert_int_equal(plan_bytes_of(on, SPACE_STORE, "m"), 4 * map->shard_total);
+	assert_int_equal(plan_bytes_of(on, SPACE_STORE, BUFFER_PLANE_M), 4 * map->shard_total);
 	/* weights cross twice a step except the units next to the head; gradients once */
 	assert_true(on->h2d_bytes < 2 * 2 * map->shard_total + 4 * plan_batch_bytes(&policy));
 	policy.offload_params = policy.offload_gradients = policy.offload_optimizer = 0;
@@ -250,8 +250,8 @@ static void test_residency_costs_and_spares(void **state)
 		plan_residency_get(plan, &weights, &states);
 		assert_int_equal(states, policy.resident_states);
 		/* what lives on the device does not live on the host too, but for weights that it updates */
-		assert_int_equal(
-		        plan_bytes_of(plan, SPACE_STORE, "m") + plan_bytes_of(plan, SPACE_DEVICE, "m"),
+		assert_int_equal(plan_bytes_of(plan, SPACE_STORE, BUFFER_PLANE_M) +
+		                         plan_bytes_of(plan, SPACE_DEVICE, BUFFER_PLANE_M),
 		        4 * map->shard_total);
 		if (weights > weights_before) {
 			assert_int_equal(link_before - link, 2 * block);

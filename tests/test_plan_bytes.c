@@ -26,7 +26,7 @@ static struct model *model_make(void)
 }
 
 static struct engine_options options_of(
-        const struct model *model, struct device *device, enum dtype state, int in_backward)
+        const struct model *model, struct device *device, enum adamw_state state, int in_backward)
 {
 	return (struct engine_options){
 	        .device = device,
@@ -43,7 +43,7 @@ static struct engine_options options_of(
 	                        .update_in_backward = in_backward,
 	                        .compute_dtype = DTYPE_BF16,
 	                        .gradient_dtype = DTYPE_BF16,
-	                        .state_dtype = state,
+	                        .state = state,
 	                        .micro_batches = 1,
 	                        .rope_positions = 16,
 	                },
@@ -58,9 +58,9 @@ static struct engine_options options_of(
 
 /* hi, lo, m, v and scales, in 128ths of a byte a parameter; scales are 2 * 4 bytes of 256 elements. */
 static const struct {
-	enum dtype dtype;
+	enum adamw_state state;
 	int64_t planes_128ths;
-} forms[] = {{DTYPE_F32, 12 * 128}, {DTYPE_BF16, 8 * 128}, {DTYPE_U8, 6 * 128 + 4}};
+} forms[] = {{ADAMW_STATE_F32, 12 * 128}, {ADAMW_STATE_BF16, 8 * 128}, {ADAMW_STATE_8BIT, 6 * 128 + 4}};
 enum { FORMS = sizeof(forms) / sizeof(forms[0]) };
 
 static int64_t largest_unit(const struct unit_map *map)
@@ -75,9 +75,10 @@ static int64_t largest_unit(const struct unit_map *map)
 static void memory_check(const struct engine *e, int64_t parameters, int64_t planes_128ths, int in_backward)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);
-	int64_t gradient = in_backward ? 0 : 2, ring = plan_bytes_of(p, SPACE_STAGE, "gradient ring");
-	int64_t small = plan_bytes_of(p, SPACE_STAGE, "batch") + plan_bytes_of(p, SPACE_STAGE, "loss") +
-	                plan_bytes_of(p, SPACE_STAGE, "sums of squares");
+	int64_t gradient = in_backward ? 0 : 2, ring = plan_bytes_of(p, SPACE_STAGE, BUFFER_GRADIENT_RING);
+	int64_t small = plan_bytes_of(p, SPACE_STAGE, BUFFER_BATCH) +
+	                plan_bytes_of(p, SPACE_STAGE, BUFFER_LOSS) +
+	                plan_bytes_of(p, SPACE_STAGE, BUFFER_SUMS_OF_SQUARES);
 	struct engine_memory m;
 
 	engine_get_memory(e, &m);
@@ -103,7 +104,7 @@ static void store_check(const struct engine *e, struct device *device)
 	device_get_stats(device, &before);
 	check_ok(store_open(&store, device, p, SLAB_PINNED, NULL));
 	device_get_stats(device, &after);
-	most = m.store_bytes + STORE_PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096;
+	most = m.store_bytes + PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096;
 	assert_true(after.slab_bytes - before.slab_bytes >= m.store_bytes);
 	assert_true(after.slab_bytes - before.slab_bytes <= most);
 	store_close(store);
@@ -121,7 +122,7 @@ static void bus_check(const struct engine *e, int64_t parameters, int64_t planes
 	assert_int_equal(bus.gradient_bytes, 2 * parameters);
 	assert_true(bus.weight_bytes > 2 * parameters && bus.weight_bytes < 4 * parameters);
 	assert_int_equal(bus.weight_bytes + bus.gradient_bytes + bus.other_bytes,
-	        p->h2d_bytes + p->d2h_bytes + plan_bytes_of(p, SPACE_STAGE, "sums of squares"));
+	        p->h2d_bytes + p->d2h_bytes + plan_bytes_of(p, SPACE_STAGE, BUFFER_SUMS_OF_SQUARES));
 	assert_int_equal(
 	        bus.bytes, bus.weight_bytes + bus.gradient_bytes + bus.update_bytes + bus.other_bytes);
 }
@@ -137,7 +138,7 @@ static void test_bytes_of_a_parameter(void **state)
 	check_ok(device_open(&device, "host", &device_options));
 	for (int form = 0; form < FORMS; form++)
 		for (int in_backward = 0; in_backward < 2; in_backward++) {
-			struct engine_options o = options_of(model, device, forms[form].dtype, in_backward);
+			struct engine_options o = options_of(model, device, forms[form].state, in_backward);
 			struct engine *e;
 
 			check_ok(engine_open(&e, &o));
@@ -165,7 +166,7 @@ static void test_pinned_bytes_of_fp32(void **state)
 	(void)state;
 	check_ok(pool_open(&device_options.pool, 1));
 	check_ok(device_open(&device, "host", &device_options));
-	o = options_of(model, device, DTYPE_F32, 0);
+	o = options_of(model, device, ADAMW_STATE_F32, 0);
 	o.policy.compute_dtype = o.policy.gradient_dtype = DTYPE_F32;
 	check_ok(engine_open(&e, &o));
 	engine_get_memory(e, &m);
@@ -174,7 +175,7 @@ static void test_pinned_bytes_of_fp32(void **state)
 	check_ok(engine_start(e));
 	device_get_stats(device, &stats);
 	assert_in_range(stats.slab_pinned_bytes, m.pinned_bytes,
-	        m.pinned_bytes + STORE_PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096);
+	        m.pinned_bytes + PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096);
 	engine_close(e);
 	device_close(device);
 	pool_close(device_options.pool);
@@ -194,7 +195,7 @@ static void test_nothing_crosses_without_offload(void **state)
 	(void)state;
 	check_ok(pool_open(&device_options.pool, 1));
 	check_ok(device_open(&device, "host", &device_options));
-	o = options_of(model, device, DTYPE_U8, 0);
+	o = options_of(model, device, ADAMW_STATE_8BIT, 0);
 	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
 	check_ok(engine_open(&e, &o));
 	plan_bus_find(&bus, engine_plan(e, PLAN_TRAIN));
@@ -242,7 +243,7 @@ static void traffic_check(
         const struct model *model, const struct strategy *s, enum dtype reduce, enum comm_algorithm algorithm)
 {
 	int replicas = RANKS / s->shard_ranks, L = (int)model->config.L, width = reduce == DTYPE_F32 ? 4 : 2;
-	struct engine_options o = options_of(model, NULL, DTYPE_F32, 0);
+	struct engine_options o = options_of(model, NULL, ADAMW_STATE_F32, 0);
 	struct plan_policy policy = o.policy;
 	int64_t weights[2] = {0}, gradients[2] = {0};
 	struct comm_links shards, same;

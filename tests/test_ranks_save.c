@@ -42,7 +42,7 @@ static void assert_same_state(const char *a, const char *b)
 	assert_int_equal(m->state, checkpoint_manifest(second)->state);
 	assert_int_equal(m->step, checkpoint_manifest(second)->step);
 	for (int t = 0; t < m->tensor_count; t++)
-		for (int plane = 0; plane < PLANE_COUNT; plane++) {
+		for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++) {
 			int64_t count = m->tensors[t].count;
 
 			if (!(m->planes >> plane & 1))

@@ -5,7 +5,6 @@
 struct adamw_run {
 	struct op_adamw op;
 	enum adamw_isa isa;
-	enum adamw_state state;
 };
 
 _Static_assert(CPU_PIECE % ADAMW_BLOCK == 0, "pieces are whole blocks");
@@ -13,7 +12,7 @@ _Static_assert(CPU_PIECE % ADAMW_BLOCK == 0, "pieces are whole blocks");
 static void adamw_piece(void *context, int64_t piece, int worker)
 {
 	const struct adamw_run *run = context;
-	int64_t at = piece * CPU_PIECE, state_bytes = dtype_bytes(run->op.state_dtype);
+	int64_t at = piece * CPU_PIECE, state_bytes = adamw_state_bytes(run->op.state);
 	struct adamw_span span = {
 	        .hi = (uint16_t *)cpu_ptr(run->op.hi) + at,
 	        .lo = (int16_t *)cpu_ptr(run->op.lo) + at,
@@ -25,11 +24,11 @@ static void adamw_piece(void *context, int64_t piece, int worker)
 	        .tensor = run->op.tensor,
 	        .decay = run->op.decay,
 	        .grad_kind = run->op.grad_dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
-	        .state = run->state,
+	        .state = run->op.state,
 	};
 
 	(void)worker;
-	if (run->state == ADAMW_STATE_8BIT) {
+	if (adamw_state_has_scales(run->op.state)) {
 		span.m_scale = (float *)cpu_ptr(run->op.m_scale) + at / ADAMW_BLOCK;
 		span.v_scale = (float *)cpu_ptr(run->op.v_scale) + at / ADAMW_BLOCK;
 	}
@@ -41,9 +40,6 @@ int cpu_adamw(struct cpu_context *cx, const struct op *op)
 	const struct op_adamw *o = &op->adamw;
 	struct adamw_run run = {
 	        .op = *o,
-	        .state = o->state_dtype == DTYPE_F32    ? ADAMW_STATE_F32
-	                 : o->state_dtype == DTYPE_BF16 ? ADAMW_STATE_BF16
-	                                                : ADAMW_STATE_8BIT,
 	};
 	int rc = adamw_isa_find(&run.isa, "auto");
 

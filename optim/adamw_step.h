@@ -1,7 +1,7 @@
 /* What an update by AdamW is told, as the optimizer makes it and every device takes it (optim/adamw_state.h
  * says what is computed with it). */
-#ifndef FERRY_BASE_ADAMW_STEP_H
-#define FERRY_BASE_ADAMW_STEP_H
+#ifndef FERRY_OPTIM_ADAMW_STEP_H
+#define FERRY_OPTIM_ADAMW_STEP_H
 
 #include <stdint.h>
 

@@ -1,0 +1,34 @@
+/* How AdamW keeps m and v: the one list of optimizer-state formats.
+ *
+ * A row gives the format's identifier, its storage format (base/dtype.h: bytes and scales), the word for it
+ * in optimizer_state= and in checkpoints, and another word that users write; rows stand in falling size.
+ * Enum, sizes, configuration words and the tests that go over all formats come from here. What an update
+ * stores is defined in optim/adamw_state.h. A new format needs a row here and its arithmetic in adamw_state.h
+ * or the kernels beside it.
+ */
+#ifndef FERRY_OPTIM_STATE_FORMAT_H
+#define FERRY_OPTIM_STATE_FORMAT_H
+
+#include "base/dtype.h"
+
+#define ADAMW_STATES(ROW)                                                                                    \
+	ROW(F32, F32, "fp32", "float32")                                                                     \
+	ROW(BF16, BF16, "bf16", "bfloat16")                                                                  \
+	ROW(8BIT, CODES_8, "8bit", "int8")
+
+#define ADAMW_STATE_ENUM(id, ...) ADAMW_STATE_##id,
+enum adamw_state { ADAMW_STATES(ADAMW_STATE_ENUM) ADAMW_STATE_COUNT };
+#undef ADAMW_STATE_ENUM
+
+enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
+
+/* 0 <= state < ADAMW_STATE_COUNT. */
+const struct format_facts *adamw_state_format(enum adamw_state state);
+const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */
+int adamw_state_has_scales(enum adamw_state state);
+
+/* Type of an element of m, and of v, and its bytes. */
+enum dtype adamw_state_dtype(enum adamw_state state);
+int64_t adamw_state_bytes(enum adamw_state state);
+
+#endif
