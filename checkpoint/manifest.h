@@ -3,7 +3,7 @@
  * It names the model's tensors, the step, the files with their lengths and one XXH3 checksum for every block
  * of SAFETENSORS_BLOCK_BYTES, which range of which tensor lies in which file, and the training state. Its own
  * last line is a checksum of everything above that line. A directory without a manifest that verifies is no
- * checkpoint. docs/checkpoint-format.md describes the file.
+ * checkpoint. docs/reference/files.md describes the file.
  *
  * Reading believes nothing: kinds, bounds and names are checked, and the ranges of all files together must
  * cover every tensor exactly once.

@@ -7,7 +7,7 @@
  * file system cannot do that, pread it is, with the ranges of the next jobs asked of the system ahead, and
  * dropped again behind.
  *
- * Source: measured on the way here, see "Loading" in docs/machine.md.
+ * Source: measured on the way here, see "Loading" in docs/design/machine.md.
  */
 #ifndef FERRY_CHECKPOINT_SHARD_READER_H
 #define FERRY_CHECKPOINT_SHARD_READER_H

@@ -1,7 +1,7 @@
 /* The configuration of one command: every key that a person can set, typed.
  *
  * Mental model. One table (cli/config_schema.c) says of each key its name, type, default, aliases, the verbs
- * that know it, a line of meaning and which values are refused. The parser, the help, docs/configuration.md
+ * that know it, a line of meaning and which values are refused. The parser, the help, docs/reference/keys.md
  * and the config.yaml that a run leaves are all made from it. Settings come from the table's defaults, then
  * configuration files, then the command line; the later one wins. Of each key the place it was set is
  * remembered, so that a complaint made much later still names file and line (config_where).
@@ -224,7 +224,7 @@ const char *config_text(const struct config *c, const char *key);
  * (resume, overwrite, dry run) is left out. */
 void config_write_yaml(struct str *out, const struct config *c);
 
-/* `ferry VERB --help`; docs/configuration.md, docs/ferry.1, docs/ferry.bash. */
+/* `ferry VERB --help`; docs/reference/keys.md, docs/ferry.1, docs/ferry.bash. */
 void config_write_help(struct str *out, enum verb verb);
 void config_write_markdown(struct str *out);
 void config_write_man(struct str *out);

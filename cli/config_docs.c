@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Documentation from the table: docs/configuration.md, the man page, the completion of bash. */
+/* Documentation from the table: docs/reference/keys.md, the man page, the completion of bash. */
 
 static const unsigned all_verbs = (1u << VERB_COUNT) - 1;
 
-/* ---- docs/configuration.md ---- */
+/* ---- docs/reference/keys.md ---- */
 
 static void markdown_cell(struct str *out, const char *text)
 {
@@ -84,9 +84,7 @@ static void markdown_row(struct str *out, const struct config_key *key)
 
 static void markdown_refusals(struct str *out)
 {
-	str_add(out, "\n## Understood and refused\n\nThese values are known and not done in this version; "
-	             "they end "
-	             "with exit code 2.\n\n");
+	str_add(out, "\n## Not supported yet\n\nThese values end with exit code 2.\n\n");
 	for (int i = 0; i < config_key_count; i++)
 		for (const struct config_word *w = config_keys[i].words; w && w->name; w++)
 			if (w->refusal)
@@ -97,25 +95,21 @@ void config_write_markdown(struct str *out)
 {
 	const char *group = "";
 
-	str_add(out, "# Configuration\n\n"
-	             "Made by `ferry help --markdown` from the table that the parser reads; not edited by "
-	             "hand.\n\n"
-	             "    ferry VERB [CONFIG.yaml] [key=value | --key value | --key=value]...\n\n"
-	             "Dashes and underscores are alike, words ignore case. Flags take `on true yes 1` and "
-	             "`off false no "
-	             "0`; `--key`\nalone is on, `--no-key` off. After `--` no word is an option, so a path "
-	             "may begin "
-	             "with a dash.\nCounts take `k M G` (`1e8` too), sizes `KiB "
-	             "MiB GiB TiB KB "
-	             "MB GB TB`. Steps are a\nwhole number, or between 0 and 1 a fraction of the run, "
-	             "rounded up. Later "
-	             "settings win: default, file, command\nline. Several files may be named. A file may "
-	             "hold keys of "
-	             "other verbs; on the command line they are an error, as\nis an unknown key anywhere. "
-	             "`plan` takes "
-	             "every key of `train`: where the column of verbs does not name it, the key changes "
-	             "nothing\nof a plan.\n\n"
-	             "| verb | does | needs |\n|---|---|---|\n");
+	str_add(out,
+	        "# Keys\n\n"
+	        "Generated: `ferry help --markdown`. The parser reads the same table.\n\n"
+	        "    ferry VERB [CONFIG.yaml] [key=value | --key value | --key=value]...\n\n"
+	        "- Later settings win: default, file, command line. Several files may be named.\n"
+	        "- `-` and `_` are alike, and case does not matter. After `--` no word is an option.\n"
+	        "- Flags take `on true yes 1` and `off false no 0`. `--key` alone means on, `--no-key` off.\n"
+	        "- Counts take `k M G` and `1e8`; sizes take `KiB MiB GiB TiB KB MB GB TB`.\n"
+	        "- Steps are a whole number, or below 1 a fraction of the run, rounded up.\n"
+	        "- An unknown key is an error. A file may hold keys of other verbs, the command line may "
+	        "not.\n"
+	        "- `plan` accepts every key of `train`. Keys without `plan` in the last column do not change "
+	        "a "
+	        "plan.\n\n"
+	        "| verb | does | needs |\n|---|---|---|\n");
 	for (int v = 0; v < VERB_COUNT; v++) {
 		if (!cli_command_of(v))
 			continue;
@@ -136,18 +130,17 @@ void config_write_markdown(struct str *out)
 		markdown_row(out, key);
 	}
 	markdown_refusals(out);
-	str_add(out,
-	        "\n## Files of other trainers\n\n"
-	        "Files for accelerate, axolotl, torchtune, LLaMA-Factory and transformers are read as they "
-	        "are; "
-	        "a line says\nwhich one was recognised. `fsdp_config` blocks are understood with and without "
-	        "the "
-	        "`fsdp_` prefix. Keys that\nchange nothing here (trackers, launchers, kernels by name) are "
-	        "named "
-	        "in one line; keys that would change what is\ntrained and are not done (adapters, quantized "
-	        "weights, other optimizers, preference training) are refused by name.\nOf `batch_size` "
-	        "axolotl "
-	        "means the rows of a whole step on one device, the others those of a micro-batch.\n");
+	str_add(out, "\n## Files of other trainers\n\n"
+	             "ferry reads files of accelerate, axolotl, torchtune, LLaMA-Factory and transformers. "
+	             "One line "
+	             "says\nwhich it recognised. `fsdp_config` blocks work with and without the `fsdp_` "
+	             "prefix.\n\n"
+	             "- Keys without effect on results (trackers, launchers, kernels by name) are named in "
+	             "one line.\n"
+	             "- Keys that would change what is trained and that ferry does not support are refused "
+	             "by name.\n"
+	             "- `batch_size` counts the rows of a whole step in axolotl, and of a micro-batch "
+	             "elsewhere.\n");
 }
 
 /* ---- man page ---- */
@@ -222,40 +215,38 @@ static const char man_end[] =
         ".TP\n.B output_dir/model/\nThe result as a HuggingFace directory.\n"
         ".SH EXIT STATUS\n"
         ".TP\n.B 0\nDone.\n"
-        ".TP\n.B 1\nThe run failed; what was committed is safe.\n"
-        ".TP\n.B 2\nBad usage, configuration, model or data; nothing was written.\n"
+        ".TP\n.B 1\nThe run failed; committed checkpoints are safe.\n"
+        ".TP\n.B 2\nWrong usage, configuration, model or data; nothing was written.\n"
         ".TP\n.B 3\nStopped by a signal after a checkpoint was committed.\n"
         ".TP\n.B 4\nLoss or gradients were not finite for too many steps in a row.\n"
         ".TP\n.B 5\nThe plan does not fit this machine.\n"
         ".SH SIGNALS\n"
-        "SIGINT, SIGTERM and SIGUSR1 end the step, commit a checkpoint and print the command that goes on. A "
-        "second "
-        "SIGINT\nends the program at once.\n"
+        "SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the step, commit a checkpoint and print the command that "
+        "resumes.\nA second SIGINT ends the program at once, without a checkpoint.\n"
         ".SH ENVIRONMENT\n"
-        "What the CUDA device reads.\n"
-        ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, with colons between them, where cuBLASLt, cuDNN and NCCL "
-        "are looked for first.\n"
-        ".TP\n.B FERRY_MATMUL=plain\nMatrix products run on a kernel of ferry's own instead of cuBLASLt.\n"
-        ".TP\n.B FERRY_ATTENTION=cudnn\nAttention runs on cuDNN's kernels where all documents are "
-        "as long as the longest of the run and it has one that gives the same bits each time.\n"
-        ".TP\n.B FERRY_NCCL=1\nCollectives go through NCCL even in a world of one GPU.\n";
+        "Read by the CUDA device.\n"
+        ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, separated by colons, to search first for cuBLASLt, cuDNN "
+        "and NCCL.\n"
+        ".TP\n.B FERRY_MATMUL=plain\nUse ferry's own kernel for matrix products instead of cuBLASLt.\n"
+        ".TP\n.B FERRY_ATTENTION=cudnn\nUse cuDNN's attention where all documents of a run have one length "
+        "and\ncuDNN has a kernel that gives the same bits each time.\n"
+        ".TP\n.B FERRY_NCCL=1\nUse NCCL for collectives even with one GPU.\n";
 
 void config_write_man(struct str *out)
 {
 	const char *group = "";
 
 	str_printf(out, ".TH FERRY 1 \"\" \"ferry %s\" \"User Commands\"\n", FERRY_VERSION);
-	str_add(out, ".SH NAME\nferry \\- fine\\-tune language models that do not fit the GPU\n"
-	             ".SH SYNOPSIS\n.B ferry\n.I VERB\n[\\fICONFIG.yaml\\fR]... [\\fIkey\\fR=\\fIvalue\\fR | "
-	             "\\-\\-\\fIkey value\\fR]...\n"
-	             ".SH DESCRIPTION\n"
-	             "Weights, gradients and optimizer state live in host memory and cross to the device "
-	             "unit by unit.\n"
-	             "Settings come from built\\-in defaults, then files, then the command line; later ones "
-	             "win. Dashes and\n"
-	             "underscores are alike, words ignore case. Counts take k, M, G; sizes KiB MiB GiB TiB "
-	             "KB MB GB TB. "
-	             "Steps\nare a whole number, or between 0 and 1 a fraction of the run.\n");
+	str_add(out,
+	        ".SH NAME\nferry \\- fine\\-tune language models that do not fit the GPU\n"
+	        ".SH SYNOPSIS\n.B ferry\n.I VERB\n[\\fICONFIG.yaml\\fR]... [\\fIkey\\fR=\\fIvalue\\fR | "
+	        "\\-\\-\\fIkey value\\fR]...\n"
+	        ".SH DESCRIPTION\n"
+	        "Weights, gradients and optimizer state stay in host memory. Each layer is copied to the "
+	        "GPU when it is\nneeded, and the CPU runs AdamW at the same time.\n.PP\n"
+	        "Later settings win: defaults, files, command line. Dashes and underscores are alike, and "
+	        "case does not\nmatter. Counts take k, M, G; sizes take KiB MiB GiB TiB KB MB GB TB. Steps "
+	        "are a whole number, or below 1\na fraction of the run.\n");
 	man_verbs(out);
 	str_add(out, ".SH KEYS\nferry \\fIVERB\\fR \\-\\-help says which verb knows which.\n");
 	for (int i = 0; i < config_key_count; i++) {

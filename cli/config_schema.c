@@ -283,7 +283,7 @@ const struct config_key config_keys[] = {
         ROW(max_grad_norm, "optimizer", TYPE_REAL, max_grad_norm, "1.0", "clip_grad_norm gradient_clipping",
                 off_words, 0, 1e30, T | P | B, "gradients are scaled down to this norm; 0 = off"),
         ROW_ENUM(optimizer_state, "optimizer", "fp32", NULL, optimizer_state_words, T | P,
-                "how Adam's two means are kept: 8, 4 or 2 bytes a parameter (numerics.md)"),
+                "how Adam's two means are kept: 8, 4 or 2 bytes a parameter"),
         ROW_FLAG(skip_nonfinite, "optimizer", "on", NULL, T | P,
                 "a step whose gradient is not finite changes nothing"),
         ROW_COUNT(nonfinite_limit, "optimizer", "5", NULL, NULL, 1, 1e9, T,

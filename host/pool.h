@@ -16,10 +16,10 @@
  *
  * Pinning. On one node workers are not bound: there is nothing to be near to, and a bound thread waits where
  * another process runs on its core, while the kernel would have moved it to a free one (measured:
- * docs/machine.md). On several nodes each worker is bound to a core of its own, where this process alone
- * decides over its cores (no narrower affinity mask, no quota, no ranks on the same cores, no more threads
- * than cores); else to all cores that it may use on its node, which keeps it near its memory and leaves the
- * choice of core to the kernel.
+ * docs/design/machine.md). On several nodes each worker is bound to a core of its own, where this process
+ * alone decides over its cores (no narrower affinity mask, no quota, no ranks on the same cores, no more
+ * threads than cores); else to all cores that it may use on its node, which keeps it near its memory and
+ * leaves the choice of core to the kernel.
  */
 #ifndef FERRY_HOST_POOL_H
 #define FERRY_HOST_POOL_H

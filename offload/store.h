@@ -12,7 +12,7 @@
  * are asked for on its node, and the cpu queue's work on those elements goes to the workers there
  * (run_work.c). Gradients that return into a ring are placed by offload/stage.h.
  *
- * Source: the two-plane master is this program's (docs/numerics.md). Everything starts as zero.
+ * Source: the two-plane master is this program's (docs/design/numerics.md). Everything starts as zero.
  */
 #ifndef FERRY_OFFLOAD_STORE_H
 #define FERRY_OFFLOAD_STORE_H

@@ -6,7 +6,7 @@
 #   scripts/campaign_checkpoint.sh BUILD [KILLS [FLIPS [POWER_STATES [SEED]]]]
 #
 # BUILD is a build directory with its test programs (cmake --build BUILD --target checks). The same seed gives
-# the same faults. docs/reliability.md has the results so far.
+# the same faults. docs/results/reliability.md has the results so far.
 set -eu
 
 if [ $# -lt 1 ]; then

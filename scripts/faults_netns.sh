@@ -204,7 +204,7 @@ round() # WHAT CODES LIMIT_MS
 	ip link set v3$$ up
 	said=$(sed -n 's/^ferry train: //p' "$dir/said" | head -1)
 	echo "$launcher $1: exit $code, ranks gone after $ranks_gone ms, all after $gone ms: $said"
-	[ $gone -le "$3" ] || echo "$launcher hung when all ranks had ended" # Open MPI 4.1's may: docs/reliability.md
+	[ $gone -le "$3" ] || echo "$launcher hung when all ranks had ended" # Open MPI 4.1's may: docs/results/reliability.md
 	while [ -n "$(job launcher)" ] && [ $(($(now_ms) - begin)) -lt $(($3 + 9000)) ]; do sleep 0.05; done
 	[ -z "$(job all)" ] || fail "$1: $(job all) are still there"
 	[ $ranks_gone -le "$3" ] || fail "$1: it took longer than $3 ms"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The tables of docs/fit.md, from `ferry plan`.
+"""The tables of docs/results/plans.md, from `ferry plan`.
 
-    python3 scripts/fit_tables.py build/ferry        writes them anew between the marks of docs/fit.md
+    python3 scripts/fit_tables.py build/ferry        writes them anew between the marks of docs/results/plans.md
 
 A row's command is what stands above its table, with what its first column says."""
 import json
@@ -97,7 +97,7 @@ def large():
 
 
 def main():
-    path = ROOT / "docs/fit.md"
+    path = ROOT / "docs/results/plans.md"
     text = path.read_text()
     for name, make in (("estimates", estimates), ("guide", guide), ("large", large)):
         text = re.sub(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + make() + "\n" + m[2], text,

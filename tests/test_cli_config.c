@@ -504,7 +504,7 @@ static void test_documentation_is_current(void **state)
 	static const struct {
 		const char *path, *option;
 		void (*write)(struct str *out);
-	} rows[] = {{"docs/configuration.md", "--markdown", config_write_markdown},
+	} rows[] = {{"docs/reference/keys.md", "--markdown", config_write_markdown},
 	        {"docs/ferry.1", "--man", config_write_man},
 	        {"docs/ferry.bash", "--completion", config_write_completion}};
 	const char *source = getenv("FERRY_SOURCE");

@@ -272,7 +272,7 @@ static void test_trace_of_a_plan(void **state)
 	assert_ferry(2, NULL, "plan %s/llama-2-7b.json trace_file=%s/absent/x.json", models, work_dir);
 }
 
-/* The settings and the published figures of docs/fit.md: between steps, and at most. */
+/* The settings and the published figures of docs/results/plans.md: between steps, and at most. */
 static void test_less_than_fsdp_was_seen_to_take(void **state)
 {
 	static const char same[] = "max_length=1024 max_grad_norm=0 skip_nonfinite=off optimizer_state=bf16 "
@@ -301,7 +301,7 @@ static void test_less_than_fsdp_was_seen_to_take(void **state)
 	}
 }
 
-/* What large models take (docs/fit.md); libraries count on the device, but not in arena_bytes. */
+/* What large models take (docs/results/plans.md); libraries count on the device, but not in arena_bytes. */
 static void test_large_models_fit(void **state)
 {
 	static const struct {

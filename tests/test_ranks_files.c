@@ -259,8 +259,8 @@ static void test_unlike(void **state)
 
 /* ---- memory ---- */
 
-/* 64 MiB are promised above a rank's share (docs/ranks.md); for a process that has nothing to load, which
- * takes its part of them, a smaller bound. FERRY_RANKS_MIB sets how large the model is. */
+/* 64 MiB are promised above a rank's share (docs/design/ranks.md); for a process that has nothing to load,
+ * which takes its part of them, a smaller bound. FERRY_RANKS_MIB sets how large the model is. */
 enum { RANKS = 4, PROMISED_MIB = 64, MARGIN_MIB = 24, SAVING_MIB = 64 };
 
 /* The most that a rank had resident when its weights were loaded. */

@@ -9,7 +9,7 @@
  * thread, address and what was wrong. Nothing hangs: threads that wait for one that never comes are a
  * finding.
  *
- * One launch runs at a time in the whole process. docs/simt.md says what is found and what is not.
+ * One launch runs at a time in the whole process. docs/design/emulator.md says what is found and what is not.
  */
 #ifndef FERRY_TESTS_SIMT_SIMT_H
 #define FERRY_TESTS_SIMT_SIMT_H
