@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "device/backend.h"
 #include "host/pool.h"
+#include "model/families/open.h"
 #include "offload/measure.h"
 #include "offload/simulate.h"
 

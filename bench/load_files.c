@@ -10,6 +10,7 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/save.h"
 #include "host/slab.h"
+#include "model/families/open.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/families/open.h"
 #include "offload/choice.h"
 #include "offload/simulate.h"
 

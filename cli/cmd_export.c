@@ -9,6 +9,7 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/load.h"
 #include "checkpoint/temp_dir.h"
+#include "model/families/open.h"
 
 #include <inttypes.h>
 

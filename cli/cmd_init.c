@@ -10,6 +10,7 @@
 #include "checkpoint/hf_export.h"
 #include "host/pool.h"
 #include "host/topology.h"
+#include "model/families/open.h"
 
 #include <inttypes.h>
 #include <string.h>

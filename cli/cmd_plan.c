@@ -359,7 +359,7 @@ static int sizes_find(struct session *s, struct engine_options *o)
 
 	if (s->train.data)
 		return sample_run_sizes(s, o);
-	if (m->learned_positions && row_tokens > m->max_positions) {
+	if (m->has[ROLE_POSITION] && row_tokens > m->max_positions) {
 		row_tokens = m->max_positions;
 		log_info("the model has learned %" PRId64 " positions: planning for rows of as many tokens",
 		        row_tokens);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "model/families/open.h"
 
 #include <string.h>
 

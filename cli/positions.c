@@ -77,7 +77,7 @@ static void rotary_warn(const struct session *s, const struct engine_options *o)
 
 int positions_check(const struct session *s, const struct engine_options *o)
 {
-	if (s->model->config.learned_positions)
+	if (s->model->config.has[ROLE_POSITION])
 		return learned_check(s, o);
 	rotary_warn(s, o);
 	return 0;

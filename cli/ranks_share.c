@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "comm/world.h"
 #include "data/dataset.h"
+#include "model/families/open.h"
 
 #include <string.h>
 

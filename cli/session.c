@@ -16,6 +16,7 @@
 #include "comm/world.h"
 #include "host/pool.h"
 #include "host/topology.h"
+#include "model/families/open.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
+/* Reading a config.json over the table of its family. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/parts.h"
+#include "model/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -162,23 +163,39 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 	        done);
 }
 
-/* ---- settings that several families have ---- */
+/* ---- what most families have ---- */
 
-void config_read_sizes(struct config_reader *r, struct model_config *c)
+static void read_sizes(struct config_reader *r, struct model_config *c, const struct family_keys *keys)
 {
-	config_read_int(r, "vocab_size", &c->V, 1, INT32_MAX);
-	config_read_size(r, "hidden_size", &c->C);
-	config_read_size(r, "intermediate_size", &c->F);
-	config_read_int(r, "num_hidden_layers", &c->L, 1, CONFIG_LAYERS_MAX);
-	config_read_size(r, "num_attention_heads", &c->H);
-	config_read_int(r, "max_position_embeddings", &c->max_positions, 1, INT32_MAX);
+	const struct {
+		const char *key, *usual;
+		int64_t *out, most;
+	} sizes[] = {
+	        {NULL, "vocab_size", &c->V, INT32_MAX},
+	        {keys->hidden, "hidden_size", &c->C, CONFIG_SIZE_MAX},
+	        {keys->layers, "num_hidden_layers", &c->L, CONFIG_LAYERS_MAX},
+	        {keys->heads, "num_attention_heads", &c->H, CONFIG_SIZE_MAX},
+	        {keys->positions, "max_position_embeddings", &c->max_positions, INT32_MAX},
+	};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		if (sizes[i].key)
+			config_read_int(r, sizes[i].key, sizes[i].out, 1, sizes[i].most);
+		config_read_int(r, sizes[i].usual, sizes[i].out, 1, sizes[i].most);
+	}
+	if (!c->F)
+		c->F = 4 * c->C;
+	config_read_size(r, keys->inner ? keys->inner : "intermediate_size", &c->F);
 	config_read_num(r, "initializer_range", &c->initializer_range);
 	config_check_epsilon(r, "initializer_range", c->initializer_range);
 }
 
-void config_read_kv_heads(struct config_reader *r, struct model_config *c, int64_t absent)
+static void read_kv_heads(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
-	c->KV = absent && !config_is_null(r, "num_key_value_heads") ? absent : c->H;
+	if (family->one_size_of_heads || !c->KV || config_is_null(r, "num_key_value_heads"))
+		c->KV = c->H;
+	if (family->one_size_of_heads)
+		return;
 	config_read_size(r, "num_key_value_heads", &c->KV);
 	if (c->H % c->KV)
 		config_fail(r, ERR_INPUT,
@@ -186,12 +203,22 @@ void config_read_kv_heads(struct config_reader *r, struct model_config *c, int64
 		        c->H, c->KV);
 }
 
-void config_read_head_dim(struct config_reader *r, struct model_config *c)
+static void read_head_dim(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
+	const char *hidden = family->keys.hidden, *heads = family->keys.heads;
+	int is_read = !family->one_size_of_heads, is_there = is_read && config_has(r, "head_dim");
+
 	if (r->err)
 		return;
-	c->D = c->C / c->H;
-	config_read_size(r, "head_dim", &c->D);
+	if (family->whole_heads && !is_there && c->C % c->H)
+		config_fail(r, ERR_INPUT, "%s %" PRId64 " is no multiple of %s %" PRId64,
+		        hidden ? hidden : "hidden_size", c->C, heads ? heads : "num_attention_heads", c->H);
+	if (c->D && is_read && config_is_null(r, "head_dim"))
+		config_fail(r, ERR_INPUT, "head_dim is null; %s needs a number", family->model_type);
+	if (!c->D)
+		c->D = c->C / c->H;
+	if (is_read)
+		config_read_size(r, "head_dim", &c->D);
 	if (!c->D)
 		config_fail(r, ERR_INPUT,
 		        "hidden_size %" PRId64 " is less than num_attention_heads %" PRId64
@@ -199,7 +226,8 @@ void config_read_head_dim(struct config_reader *r, struct model_config *c)
 		        c->C, c->H);
 }
 
-void config_read_pad(struct config_reader *r, struct model_config *c)
+/* Negative counts from the end. */
+static void read_pad(struct config_reader *r, struct model_config *c)
 {
 	int64_t pad = c->V; /* none */
 
@@ -207,17 +235,16 @@ void config_read_pad(struct config_reader *r, struct model_config *c)
 	c->pad_id = pad == c->V ? -1 : pad < 0 ? pad + c->V : pad;
 }
 
-void config_set_window(struct config_reader *r, struct model_config *c, int64_t window)
+/* The tensors that the family lists, but those that a flag switches off. */
+static void read_tensors(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
-	if (r->err)
-		return;
-	c->window = mem_alloc((size_t)c->L, sizeof(*c->window));
-	if (!c->window) {
-		r->err = ERR_NOMEM;
-		return;
+	for (const struct family_tensor *t = family->tensors; t->role != ROLE_COUNT; t++) {
+		int is_there = t->when ? t->otherwise : 1;
+
+		if (t->when)
+			config_read_flag(r, t->when, &is_there);
+		c->has[t->role] = (uint8_t)is_there;
 	}
-	for (int64_t l = 0; l < c->L; l++)
-		c->window[l] = window;
 }
 
 /* layer_types[l] is "sliding_attention". */
@@ -240,7 +267,6 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c, 
 	json_t *types = NULL;
 	int found;
 
-	config_set_window(r, c, 0);
 	if (r->err)
 		return;
 	found = json_get_array(r->object, r->where, "layer_types", &types);
@@ -257,8 +283,23 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c, 
 			        "layer_types[%" PRId64
 			        "] is sliding_attention, but sliding_window is null or not used",
 			        l);
-		c->window[l] = slide ? window : 0;
+		c->block[l].window = slide ? window : 0;
 	}
+}
+
+static void read_windows(struct config_reader *r, struct model_config *c, const struct family_window *family)
+{
+	int64_t window = family->otherwise, from = family->from;
+	int use = !family->use;
+
+	if (!family->read)
+		return;
+	if (family->use) {
+		config_read_flag(r, family->use, &use);
+		config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
+	}
+	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
+	config_read_layer_windows(r, c, use && !config_is_null(r, "sliding_window") ? window : 0, from);
 }
 
 /* ---- what the whole file says ---- */
@@ -357,31 +398,49 @@ static void check_heads(struct config_reader *r, const struct model_config *c)
 		        c->H, c->KV, c->D);
 }
 
-int model_config_read(struct model_config *config, const struct model_family **family, const json_t *json,
-        const char *where)
+/* What the family's table says. */
+static void read_family(struct config_reader *r, struct model_config *c, const struct model_family *family)
+{
+	const char *epsilon = family->keys.epsilon ? family->keys.epsilon : "rms_norm_eps";
+
+	read_sizes(r, c, &family->keys);
+	read_kv_heads(r, c, family);
+	read_head_dim(r, c, family);
+	if (r->err)
+		return;
+	c->block = mem_alloc((size_t)c->L, sizeof(*c->block));
+	if (!c->block) {
+		r->err = ERR_NOMEM;
+		return;
+	}
+	config_read_act(r, family->keys.act ? family->keys.act : "hidden_act", &c->act);
+	config_read_num(r, epsilon, &c->norm_epsilon);
+	config_check_epsilon(r, epsilon, c->norm_epsilon);
+	config_read_flag(r, "tie_word_embeddings", &c->tied);
+	if (!family->pads_nothing)
+		read_pad(r, c);
+	read_tensors(r, c, family);
+	if (!c->has[ROLE_POSITION])
+		config_read_rope(r, c, &family->rope);
+	read_windows(r, c, &family->window);
+	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
+		config_warn_ignored(r, family->ignored[i].key, family->ignored[i].why);
+	if (family->read && !r->err)
+		family->read(r, c);
+}
+
+int model_config_read(
+        struct model_config *config, const struct model_family *family, const json_t *json, const char *where)
 {
 	struct config_reader r = {.object = json, .where = where};
-	const char *type = NULL;
-	int found;
 
-	memset(config, 0, sizeof(*config));
-	if (!json_is_object(json))
-		return err_set(ERR_INPUT, "%s: not an object", where);
-	found = json_get_str(json, where, "model_type", &type);
-	if (found < 0)
-		return found;
-	if (!found)
-		return err_set(ERR_INPUT, "%s: model_type is missing; there is %s", where, family_names());
-	*family = family_find(type);
-	if (!*family)
-		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; there is %s",
-		        where, type, family_names());
-	check_architectures(&r, *family);
-	check_general(&r);
-	config->model_type = (*family)->model_type;
-	config->pad_id = config->bos_id = -1;
+	*config = family->defaults;
+	config->model_type = family->model_type;
+	config->pad_id = -1;
 	config->initializer_range = 0.02;
-	(*family)->read(&r, config);
+	check_architectures(&r, family);
+	check_general(&r);
+	read_family(&r, config, family);
 	check_heads(&r, config);
 	if (!r.err)
 		read_ids(&r, config);
@@ -398,6 +457,6 @@ int model_config_read(struct model_config *config, const struct model_family **f
 
 void model_config_free(struct model_config *config)
 {
-	mem_free(config->window);
-	config->window = NULL;
+	mem_free(config->block);
+	config->block = NULL;
 }

@@ -1,6 +1,7 @@
+/* Rotary settings of a config.json, in the old and the new spelling. */
 #include "base/err.h"
 #include "base/log.h"
-#include "model/parts.h"
+#include "model/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -165,17 +166,21 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 		rope->kind = ROPE_NONE;
 }
 
-void config_read_rope(struct config_reader *r, struct model_config *c, const struct rope_keys *keys)
+void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
 {
 	struct rope_config *rope = &c->rope;
-	double partial = keys->partial_default;
+	const char *theta_key = family->theta ? family->theta : "rope_theta";
+	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
+	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
 	char where[512];
 	struct config_reader o = rope_object(r, where, sizeof(where));
 
-	*rope = (struct rope_config){
-	        .kind = ROPE_DEFAULT, .theta = 10000, .factor = 1, .attention_factor = 1};
-	config_read_num(r, keys->theta, &rope->theta);
-	config_read_num(r, keys->partial, &partial);
+	*rope = (struct rope_config){.kind = ROPE_DEFAULT,
+	        .theta = family->theta_otherwise != 0 ? family->theta_otherwise : 10000,
+	        .factor = 1,
+	        .attention_factor = 1};
+	config_read_num(r, theta_key, &rope->theta);
+	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
 	if (o.object) {
@@ -189,15 +194,15 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 		config_check_positive(&o, "rope theta", rope->theta);
 	if (!o.err && o.object)
 		read_scaling(r, &o, c, rope);
-	if (!o.err && !keys->partial_in_default && partial != 1) {
+	if (!o.err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
-			log_warn("%s: %s is ignored: this family turns whole heads", r->where, keys->partial);
+			log_warn("%s: %s is ignored: this family turns whole heads", r->where, partial_key);
 		else if ((int64_t)((double)c->D * partial) != c->D)
 			config_fail(&o, ERR_UNSUPPORTED, "%s %g: this family turns whole heads only",
-			        keys->partial, partial);
+			        partial_key, partial);
 		partial = 1;
 	}
 	if (!o.err)
-		set_rotary(&o, c, rope, partial, keys->partial);
+		set_rotary(&o, c, rope, partial, partial_key);
 	r->err = o.err;
 }

@@ -1,38 +1,12 @@
 /* Tables of a model: its tensors, their names, its stages. */
 #include "base/err.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
-#include "model/parts.h"
+#include "model/family.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-enum { CONFIG_MAX_BYTES = 16 << 20 };
-
-/* ---- families ---- */
-
-static const struct model_family *const families[] = {
-        &family_llama,
-        &family_mistral,
-        &family_qwen2,
-        &family_qwen3,
-        &family_gpt2,
-        &family_gpt_neox,
-};
-
-const struct model_family *family_find(const char *model_type)
-{
-	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
-		if (!strcmp(families[i]->model_type, model_type))
-			return families[i];
-	return NULL;
-}
-
-const char *family_names(void)
-{
-	return "llama, mistral, qwen2, qwen3, gpt2, gpt_neox";
-}
 
 /* ---- the tensor table ---- */
 
@@ -43,48 +17,7 @@ static int role_in_block(enum tensor_role role)
 
 static int role_is_present(const struct model_config *c, enum tensor_role role)
 {
-	int separate = c->qkv == QKV_SEPARATE;
-
-	switch (role) {
-	case ROLE_POSITION:
-		return c->learned_positions;
-	case ROLE_NORM1_B:
-	case ROLE_NORM2_B:
-	case ROLE_FINAL_NORM_B:
-		return c->norm_bias;
-	case ROLE_QKV_W:
-		return !separate;
-	case ROLE_QKV_B:
-		return !separate && c->q_bias;
-	case ROLE_Q_W:
-	case ROLE_K_W:
-	case ROLE_V_W:
-		return separate;
-	case ROLE_Q_B:
-		return separate && c->q_bias;
-	case ROLE_K_B:
-		return separate && c->k_bias;
-	case ROLE_V_B:
-		return separate && c->v_bias;
-	case ROLE_Q_NORM_W:
-	case ROLE_K_NORM_W:
-		return c->qk_norm;
-	case ROLE_O_B:
-		return c->o_bias;
-	case ROLE_GATE_W:
-		return c->gated;
-	case ROLE_GATE_B:
-		return c->gated && c->mlp_bias;
-	case ROLE_UP_B:
-	case ROLE_DOWN_B:
-		return c->mlp_bias;
-	case ROLE_HEAD_W:
-		return !c->tied;
-	case ROLE_HEAD_B:
-		return c->head_bias;
-	default:
-		return 1;
-	}
+	return c->has[role] && !(role == ROLE_HEAD_W && c->tied);
 }
 
 static int64_t dim_of(const struct model_config *c, enum model_dim dim)
@@ -146,11 +79,12 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	if (err || *total > INT64_MAX / 16)
 		return err_set(ERR_RANGE, "the model has more parameters than can be counted");
 	if (layer >= 0)
-		t->name = mem_printf("%s%s.%d.%s", family->prefix, family->blocks, layer, part->name);
+		t->name = mem_printf("%s%s.%d.%s", model->prefix, family->blocks ? family->blocks : "layers",
+		        layer, part->name);
 	else if (role_facts[part->role].part == MODEL_PART_HEAD)
 		t->name = mem_strdup(part->name);
 	else
-		t->name = mem_printf("%s%s", family->prefix, part->name);
+		t->name = mem_printf("%s%s", model->prefix, part->name);
 	if (!t->name)
 		return ERR_NOMEM;
 	model->role_tensor[(int64_t)row * ROLE_COUNT + part->role] = model->tensor_count++;
@@ -171,14 +105,15 @@ static int tensors_build(struct model *model)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < (L + 1) * ROLE_COUNT; i++)
 		model->role_tensor[i] = -1;
-	for (; part->name && !role_in_block(part->role) && !err; part++)
+	for (; part->role != ROLE_COUNT && !role_in_block(part->role) && !err; part++)
 		err = tensor_add(model, part, -1, &total);
 	for (int64_t l = 0; l < L && !err; l++)
-		for (const struct family_tensor *p = part; p->name && role_in_block(p->role) && !err; p++)
+		for (const struct family_tensor *p = part;
+		        p->role != ROLE_COUNT && role_in_block(p->role) && !err; p++)
 			err = tensor_add(model, p, (int)l, &total);
-	while (part->name && role_in_block(part->role))
+	while (part->role != ROLE_COUNT && role_in_block(part->role))
 		part++;
-	for (; part->name && !err; part++)
+	for (; part->role != ROLE_COUNT && !err; part++)
 		err = tensor_add(model, part, -1, &total);
 	model->parameter_count = (int64_t)total;
 	return err;
@@ -210,7 +145,7 @@ static enum stage_kind stage_of_role(const struct model_config *c, enum tensor_r
 {
 	enum stage_kind stage = role_facts[role].stage;
 
-	return stage == STAGE_GATE && !c->gated ? STAGE_UP : stage;
+	return stage == STAGE_GATE && !model_is_gated(c) ? STAGE_UP : stage;
 }
 
 static void stage_add(struct model *model, int **next, enum stage_kind kind, int layer)
@@ -243,7 +178,7 @@ static int stages_build(struct model *model)
 	stage_add(model, &next, STAGE_EMBED, -1);
 	for (int l = 0; l < c->L; l++) {
 		stage_add(model, &next, STAGE_ATTN, l);
-		if (c->gated)
+		if (model_is_gated(c))
 			stage_add(model, &next, STAGE_GATE, l);
 		stage_add(model, &next, STAGE_UP, l);
 		stage_add(model, &next, STAGE_DOWN, l);
@@ -276,64 +211,24 @@ static int tables_build(struct model *model)
 	return err;
 }
 
-int model_open(struct model **model, const json_t *config, const char *where)
+int model_build(struct model **model, const struct model_family *family, struct model_config *config)
 {
 	struct model *m = mem_alloc(1, sizeof(*m));
 	int err;
 
 	*model = NULL;
-	if (!m)
+	if (!m) {
+		model_config_free(config);
 		return ERR_NOMEM;
-	err = model_config_read(&m->config, &m->family, config, where);
-	if (!err) {
-		m->prefix = m->family->prefix;
-		err = tables_build(m);
-		if (err == ERR_RANGE)
-			err = err_set(ERR_INPUT, "%s: %s", where, err_text());
 	}
+	m->config = *config;
+	m->family = family;
+	m->prefix = family_prefix(family);
+	err = tables_build(m);
 	if (err)
 		model_close(m);
 	else
 		*model = m;
-	return err;
-}
-
-static int read_generation_config(struct model *model, const char *dir)
-{
-	json_t *config = NULL;
-	char *file = file_join(dir, "generation_config.json");
-	struct config_reader r = {.where = file};
-
-	if (!file)
-		return ERR_NOMEM;
-	if (file_kind_of(file) != FILE_NONE)
-		r.err = json_read_file(&config, file, CONFIG_MAX_BYTES);
-	r.object = config;
-	if (!r.err && config_has(&r, "eos_token_id"))
-		config_read_eos(&r, &model->config);
-	json_decref(config);
-	mem_free(file);
-	return r.err;
-}
-
-int model_open_path(struct model **model, const char *path)
-{
-	json_t *config = NULL;
-	int is_dir = file_kind_of(path) == FILE_DIR;
-	char *file = is_dir ? file_join(path, "config.json") : mem_strdup(path);
-	int err = file ? json_read_file(&config, file, CONFIG_MAX_BYTES) : ERR_NOMEM;
-
-	*model = NULL;
-	if (!err)
-		err = model_open(model, config, file);
-	if (!err && is_dir)
-		err = read_generation_config(*model, path);
-	if (err) {
-		model_close(*model);
-		*model = NULL;
-	}
-	json_decref(config);
-	mem_free(file);
 	return err;
 }
 
@@ -370,7 +265,12 @@ int model_untie(struct model *model)
 	return 0;
 }
 
-static const char *head_name(const struct model_family *family)
+const char *family_prefix(const struct model_family *family)
+{
+	return family->prefix ? family->prefix : "model.";
+}
+
+const char *family_head_name(const struct model_family *family)
 {
 	const struct family_tensor *part = family->tensors;
 
@@ -386,7 +286,7 @@ int model_set_trainable(struct model *model, int64_t *count,
 	for (int i = 0; i < model->tensor_count; i++) {
 		struct model_tensor *t = &model->tensors[i];
 		int is_head = t->role == ROLE_EMBED && model->config.tied;
-		int answer = is_trainable(t->name, is_head ? head_name(model->family) : NULL, arg);
+		int answer = is_trainable(t->name, is_head ? family_head_name(model->family) : NULL, arg);
 
 		if (answer < 0)
 			return answer;
@@ -437,6 +337,9 @@ static int ends_with_part(const char *name, const char *part)
 	       (len == part_len || name[len - part_len - 1] == '.');
 }
 
+static const char *const rotary_buffers[] = {
+        "rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", NULL};
+
 int model_find_tensor(const struct model *model, const char *name)
 {
 	const struct model_family *family = model->family;
@@ -446,9 +349,10 @@ int model_find_tensor(const struct model *model, const char *name)
 		found = find_name(model, model->prefix, name);
 	if (found >= 0)
 		return found;
-	if (!strcmp(name, head_name(family)) || (family->head_alias && !strcmp(name, family->head_alias)))
+	if (!strcmp(name, family_head_name(family)) ||
+	        (family->head_alias && !strcmp(name, family->head_alias)))
 		return model->config.tied ? MODEL_NAME_BUFFER : model_tensor_of(model, ROLE_HEAD_W, -1);
-	for (const char *const *part = family->buffers; *part; part++)
+	for (const char *const *part = family->buffers ? family->buffers : rotary_buffers; *part; part++)
 		if (ends_with_part(name, *part))
 			return MODEL_NAME_BUFFER;
 	return MODEL_NAME_UNKNOWN;

@@ -1,11 +1,14 @@
 /* A causal language model as data: its features, its one table of tensors, its stages.
  *
- * Mental model. A family (model/family_*.c) reads a config.json into struct model_config, which says *what*
- * the model does in terms that all families share. From it model_build makes the tensor table and the list of
+ * Mental model. A family (model/families) says how a config.json becomes a struct model_config, which says
+ * *what* the model does in terms that all families share. From it come the table of tensors and the list of
  * stages. Everything that needs a name, a shape or an order derives it from here: files, units, shards,
- * checkpoints, decay. The forward and backward of each stage (model/stage_*.c) are written once, over the
- * features, as ops queued on a stream (device/op.h); they own no memory and wait for nothing: the plan says
- * where every buffer is.
+ * checkpoints, decay. The forward and backward of each stage (model/blocks) are written once, over the
+ * features.
+ *
+ *     model_open_path(&model, "DIR");     (model/families/open.h)
+ *     for (int t = 0; t < model->tensor_count; t++)
+ *             model->tensors[t].name ...
  *
  * The field's letters: B rows of a batch, T positions of a row, C hidden size, H query heads, KV key/value
  * heads, D head size, F intermediate size, V vocabulary, L blocks. A micro-batch is a concatenation of
@@ -15,18 +18,12 @@
 #ifndef FERRY_MODEL_MODEL_H
 #define FERRY_MODEL_MODEL_H
 
-#include "base/json.h"
 #include "device/device.h"
 #include "model/roles.h"
 
 #include <stdint.h>
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum qkv_layout {
-	QKV_SEPARATE,      /* three tensors */
-	QKV_FUSED,         /* one: all q, all k, all v (GPT-2) */
-	QKV_FUSED_BY_HEAD, /* one: q, k, v of head 0, then of head 1, ... (GPT-NeoX) */
-};
 enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 
 struct rope_config {
@@ -42,24 +39,27 @@ struct rope_config {
 	                          rotary size was odd */
 };
 
+/* What differs between the blocks of a model. */
+struct block_config {
+	int64_t window; /* a token sees that many, itself included; 0: its whole document before it */
+};
+
 struct model_config {
 	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
 	int64_t V, C, L, H, KV, D, F;
-	int64_t max_positions; /* what config.json says; a hard limit only where positions are learned */
+	int64_t max_positions;   /* what config.json says; a hard limit only where positions are learned */
+	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; of a tied head 1 too */
 	enum norm_kind norm;
 	double norm_epsilon;
 	enum act_kind act;
-	int gated;             /* MLP is act(gate) * up, else act(up) */
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
-	int learned_positions;
-	int qk_norm;       /* RMSNorm on each q and k head before rope */
-	int weight_in_out; /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
-	int norm_bias, q_bias, k_bias, v_bias, o_bias, mlp_bias, head_bias;
-	enum qkv_layout qkv;
+	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
+	int qkv_by_head; /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
+	                    all q, all k, all v */
 	struct rope_config rope;
 	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
 	int attention_scale_by_layer; /* block i divides it by i + 1 */
-	int64_t *window;              /* per block; 0 = full attention */
+	struct block_config *block;   /* [L] */
 	int tied;                     /* the head is the embedding */
 	int64_t pad_id;               /* embedding row whose input-side gradient stays zero; -1 none */
 	double initializer_range;
@@ -108,15 +108,6 @@ struct model {
 	int *by_name; /* tensors in order of their names */
 };
 
-/* From a config.json already parsed; `where` names it in messages. What an absent key means, and which
- * spelling wins where there are two, is as in transformers 5. Keys that it ignores for a family are ignored
- * here, with a warning where they would change the numbers. ERR_INPUT: a value that makes no sense, with its
- * key; ERR_UNSUPPORTED: a model_type or a setting that is understood and not done, by name. */
-int model_open(struct model **model, const json_t *config, const char *where);
-
-/* From DIR/config.json, or the file itself. What ends a text is what DIR/generation_config.json says, where
- * it names any id, as in transformers. */
-int model_open_path(struct model **model, const char *path);
 void model_close(struct model *model);
 
 /* Index of the tensor that a checkpoint calls `name` (with or without prefix, known older spellings), -1 if
@@ -131,6 +122,12 @@ int model_untie(struct model *model);
 
 /* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
+
+/* The MLP is act(gate) * up, else act(up). */
+static inline int model_is_gated(const struct model_config *c)
+{
+	return c->has[ROLE_GATE_W];
+}
 
 /* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
  * `other_name` is the head's name where the embedding is the head too (one tensor), else NULL. Call before
@@ -153,62 +150,5 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens);
  * [position_count, rotary], frequencies and angles in double. Elements: 0 where nothing is turned. */
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);
-
-/* ---- executing a stage ---- */
-
-/* A micro-batch on the device; arrays int32. target_row are the token indices whose next token is a target.
- */
-struct device_batch {
-	int64_t tokens, targets, documents;
-	dev_addr id, position, doc_start, doc_end; /* [tokens] */
-	dev_addr target_row, target_label;         /* [targets] */
-};
-
-/* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to; both
- * indexed by tensor of the table and valid for the stage's own tensors only.
- *
- *   x        [tokens, C] input of the block (of the head: output of the last block); output of embed is y
- *   y        [tokens, C] output of embed and of a block's last stage; DEV_NONE in a recomputing forward: what
- *            only y needs is then left out
- *   acts     model_acts_bytes: what a block's forward leaves for its backward, which overwrites parts of it;
- *            the stages of one block and micro-batch share it
- *   scratch  model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a
- *            block's backward
- *   dx       [tokens, C] gradient of the residual stream: of y on entry to the block's last stage, of x after
- *            its first; for the head, written; for embed, read
- *   loss     F32 [targets], head only
- *   grad_scale multiplies d(sum of losses)
- *   recompute 1: this forward only refills acts for a backward, at every stage of the block
- *
- * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
-struct stage_memory {
-	enum dtype dtype;
-	const dev_addr *weight, *grad;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss;
-	int64_t rope_positions;
-	float grad_scale;
-	int recompute;
-};
-
-int model_forward(const struct model *model, int stage, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch);
-
-/* Not for the head: model_head does forward, loss and, with HEAD_TRAIN, backward in chunks of rows; logits
- * never whole. Rows without a target are not computed. With no target at all dx is zero. */
-int model_backward(const struct model *model, int stage, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch);
-enum head_mode { HEAD_LOSS, HEAD_TRAIN };
-int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
-        const struct stage_memory *memory, const struct device_batch *batch);
-
-/* Logits F32 [row_count, V] of chosen token indices (int32 `rows`, device), for sampling. memory->x as for
- * the head, scratch as for a head with row_count targets. */
-int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
-        dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
-
-/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
-int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
-int64_t model_scratch_bytes(
-        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);
 
 #endif

@@ -1,3 +1,4 @@
+/* The table of cosines and sines. */
 #include "model/model.h"
 
 #include <math.h>

@@ -48,7 +48,7 @@ static void attention_lay(struct sample *s)
 	        .heads = a->heads,
 	        .kv_heads = a->kv_heads,
 	        .head_dim = c->D,
-	        .window = c->window[0],
+	        .window = c->block[0].window,
 	        .qkv_stride = stride,
 	        .q_head_stride = c->D,
 	        .kv_head_stride = c->D,

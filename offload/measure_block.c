@@ -1,6 +1,7 @@
 /* Of what a block's forward and backward take on the device, the products' part. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/blocks/blocks.h"
 #include "offload/measure_sample.h"
 
 /* Above the first numbers tokens and columns are cut without making what is left less typical. */

@@ -7,6 +7,7 @@
  * the head, or a unit that every block reads, is not fetched twice. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
 int visit_group(const struct builder *b, int v)

@@ -9,6 +9,7 @@
 #define FERRY_OFFLOAD_RUN_H
 
 #include "host/pool.h"
+#include "model/blocks/blocks.h"
 #include "offload/snapshot.h"
 #include "offload/stage.h"
 #include "optim/adamw.h"

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "host/cpu/cpu_device.h"
+#include "model/blocks/blocks.h"
 #include "model/model.h"
 
 enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_LAYERS_MAX = 64 };

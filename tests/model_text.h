@@ -5,7 +5,7 @@
 #include "tests/check.h"
 
 #include "base/json.h"
-#include "model/model.h"
+#include "model/families/open.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
-/* links: checkpoint model */
+/* links: checkpoint model_families */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
 #include "checkpoint/hf_dir.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_import.h"
-#include "model/model.h"
+#include "model/families/open.h"
 #include "tests/check.h"
 
 #include <math.h>

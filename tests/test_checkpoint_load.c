@@ -1,4 +1,4 @@
-/* links: checkpoint */
+/* links: checkpoint model_families */
 /* also: tsan */
 #include "base/json.h"
 #include "base/mem.h"
@@ -8,6 +8,7 @@
 #include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "model/families/open.h"
 #include "tests/loaded_planes.h"
 
 #include <errno.h>

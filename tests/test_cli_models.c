@@ -1,6 +1,7 @@
-/* links: checkpoint */
+/* links: checkpoint model_families */
 #include "base/num.h"
 #include "checkpoint/save.h"
+#include "model/families/open.h"
 #include "tests/cli_program.h"
 
 /* init, export, verify and inspect, on a model that is made here. */

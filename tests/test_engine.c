@@ -1,4 +1,4 @@
-/* links: offload host_cpu device_meta */
+/* links: offload model_families host_cpu device_meta */
 /* also: tsan cuda */
 /* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
  * schedule. */

@@ -1,4 +1,4 @@
-/* links: offload host_cpu */
+/* links: offload host_cpu model_families */
 /* also: tsan */
 /* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
  * the workers that update it, and the updates there. */
@@ -9,6 +9,7 @@
 #include "device/backend.h"
 #include "host/pool.h"
 #include "host/topology.h"
+#include "model/families/open.h"
 #include "offload/engine.h"
 
 #include <unistd.h>

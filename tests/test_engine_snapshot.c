@@ -1,4 +1,4 @@
-/* links: offload host_cpu */
+/* links: offload model_families host_cpu */
 /* also: tsan cuda */
 /* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
  * a run has which stops there, however slow it is and whatever the policy. */

@@ -1,4 +1,4 @@
-/* links: offload host_cpu device_meta */
+/* links: offload model_families host_cpu device_meta */
 /* also: tsan */
 /* Measuring a machine (offload/measure.h). On the meta device, whose clock is told what a machine does, it
  * finds what was told; on the host device it stays within its memory and leaves none behind. */

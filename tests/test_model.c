@@ -1,9 +1,10 @@
-/* links: checkpoint host_cpu device_meta */
+/* links: checkpoint host_cpu device_meta model_families model_blocks */
 #include "tests/model_rig.h"
 
 #include "base/json.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/safetensors.h"
+#include "model/families/open.h"
 
 #include <math.h>
 

@@ -1,9 +1,10 @@
-/* links: model */
+/* links: model_families model_blocks */
 #include "tests/check.h"
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "model/model.h"
+#include "model/blocks/blocks.h"
+#include "model/families/open.h"
 
 #include <math.h>
 

@@ -1,7 +1,8 @@
-/* links: host_cpu device_meta model */
+/* links: host_cpu device_meta model_families model_blocks */
 #include "tests/model_rig.h"
 
 #include "base/json.h"
+#include "model/families/open.h"
 
 #include <math.h>
 
@@ -70,7 +71,7 @@ static void check_settings(const struct model_config *c, const json_t *want)
 	equal("bos", (double)c->bos_id, number(want, "bos"));
 	equal("L", (double)c->L, (double)json_array_size(window));
 	for (int64_t l = 0; l < c->L; l++)
-		equal("window", (double)c->window[l], json_number_value(entry(window, (size_t)l)));
+		equal("window", (double)c->block[l].window, json_number_value(entry(window, (size_t)l)));
 	equal("eos_count", c->eos_count, (double)json_array_size(eos));
 	for (int i = 0; i < c->eos_count; i++)
 		equal("eos", (double)c->eos_ids[i], json_number_value(entry(eos, (size_t)i)));

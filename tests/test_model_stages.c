@@ -1,4 +1,4 @@
-/* links: model host_cpu device_meta */
+/* links: model_families model_blocks host_cpu device_meta */
 #include "tests/model_rig.h"
 #include "tests/model_text.h"
 

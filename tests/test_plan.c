@@ -1,4 +1,4 @@
-/* links: offload device_meta */
+/* links: offload model_families device_meta */
 /* The plan: every policy is accepted by plan_check, no wait is missing, none is redundant; what a plan says
  * about bytes; wrap policies against what torch would do. */
 #include "tests/check.h"

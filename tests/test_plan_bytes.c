@@ -1,4 +1,4 @@
-/* links: offload host_cpu */
+/* links: offload model_families host_cpu */
 /* Bytes of a parameter, exactly: in host memory, pinned, and over the memory bus in a step, for each form of
  * optimizer state, with clipping and without; of plans, and of the store that is allocated for them. */
 #include "tests/check.h"

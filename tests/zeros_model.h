@@ -4,7 +4,7 @@
 
 #include "tests/run_fixture.h"
 
-#include "model/model.h"
+#include "model/families/open.h"
 
 /* work_dir/NAME/model.safetensors: a header for the tensors of config.json there, and a hole behind it. The
  * parameters. */

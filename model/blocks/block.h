@@ -1,10 +1,10 @@
-/* How a stage queues its ops: one call's state with a sticky error, the layouts of acts and scratch, and
- * linear layers over whatever way a family stores its matrices. Private to model/.
+/* What the stages share: the state of one call with its first error, the layouts of acts and scratch, and
+ * linear layers and norms over whatever way a family stores its matrices. Private to model/blocks.
  */
-#ifndef FERRY_MODEL_STAGE_H
-#define FERRY_MODEL_STAGE_H
+#ifndef FERRY_MODEL_BLOCKS_BLOCK_H
+#define FERRY_MODEL_BLOCKS_BLOCK_H
 
-#include "model/model.h"
+#include "model/blocks/blocks.h"
 
 /* Offsets in bytes, multiples of 256, each for `tokens` tokens. What a model does not need has no room and
  * must not be used. */
@@ -57,7 +57,7 @@ struct qkv_place {
 struct qkv_place qkv_place_of(const struct model_config *c);
 
 /* One call of a stage. */
-struct stage_run {
+struct stage_call {
 	const struct model *model;
 	const struct model_config *c;
 	struct stream *stream;
@@ -71,14 +71,14 @@ struct stage_run {
 	int err; /* first error; later ops are not queued */
 };
 
-void run_op(struct stage_run *run, const struct op *op);
+void call_op(struct stage_call *call, const struct op *op);
 
-dev_addr acts_at(const struct stage_run *run, int64_t offset_bytes);
-dev_addr scratch_at(const struct stage_run *run, int64_t offset_bytes);
+dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes);
+dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 
 /* DEV_NONE where the model has no such tensor. */
-dev_addr weight_of(const struct stage_run *run, enum tensor_role role);
-dev_addr grad_of(const struct stage_run *run, enum tensor_role role);
+dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
+dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 
 /* A matrix of the table applied to rows. MATRIX_BLOCK follows weight_in_out; embeddings and heads do not. */
 struct linear {
@@ -93,39 +93,40 @@ struct rows {
 };
 
 /* y = x W (+ bias), y in y_dtype. */
-void linear_forward(
-        struct stage_run *run, const struct linear *linear, struct rows y, enum dtype y_dtype, struct rows x);
+void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
+        struct rows x);
 /* dx (=, or += into F32) dy W^T */
 enum linear_sum { LINEAR_WRITE, LINEAR_ADD };
-void linear_backward_input(struct stage_run *run, const struct linear *linear, struct rows dx,
+void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy);
 /* gradients of weight and bias += */
 void linear_backward_weight(
-        struct stage_run *run, const struct linear *linear, struct rows dy, struct rows x);
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x);
 
 /* The norm of the family over [rows, C], and its gradient; dx may be dy where `sum` is LINEAR_WRITE. */
 struct norm_place {
 	enum tensor_role weight, bias;
 	dev_addr rstd, mean;
 };
-void norm_forward(struct stage_run *run, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
-void norm_backward(struct stage_run *run, const struct norm_place *norm, dev_addr dx, dev_addr dy, dev_addr x,
-        int64_t rows, enum linear_sum sum, dev_addr partial);
+void norm_forward(
+        struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
+void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_addr dx, dev_addr dy,
+        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial);
 
-void run_add(struct stage_run *run, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
-void run_cast(struct stage_run *run, dev_addr dst, dev_addr src, int64_t count);
+void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
+void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);
 
 /* The stages. */
-void embed_forward(struct stage_run *run);
-void embed_backward(struct stage_run *run);
+void embed_forward(struct stage_call *call);
+void embed_backward(struct stage_call *call);
 int64_t embed_scratch_bytes(const struct model *model, int64_t tokens);
-void attn_forward(struct stage_run *run);
-void attn_backward(struct stage_run *run);
-void gate_forward(struct stage_run *run);
-void gate_backward(struct stage_run *run);
-void up_forward(struct stage_run *run);
-void up_backward(struct stage_run *run);
-void down_forward(struct stage_run *run);
-void down_backward(struct stage_run *run);
+void attn_forward(struct stage_call *call);
+void attn_backward(struct stage_call *call);
+void gate_forward(struct stage_call *call);
+void gate_backward(struct stage_call *call);
+void up_forward(struct stage_call *call);
+void up_backward(struct stage_call *call);
+void down_forward(struct stage_call *call);
+void down_backward(struct stage_call *call);
 
 #endif

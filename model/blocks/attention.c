@@ -1,0 +1,297 @@
+/* Attention: norm, projections, head norms, rotary positions, attention, output; and back. */
+#include "model/blocks/block.h"
+
+#include <stddef.h>
+
+/* The projections from norm1's output into columns of qkv; at most three. */
+struct projection {
+	struct linear linear;
+	int64_t column;
+};
+
+static int projections_of(const struct stage_call *call, struct projection *list)
+{
+	const struct model_config *c = call->c;
+	struct qkv_place place = qkv_place_of(c);
+
+	if (c->has[ROLE_QKV_W]) {
+		list[0] = (struct projection){
+		        {ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out}, 0};
+		return 1;
+	}
+	list[0] = (struct projection){{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out}, place.q};
+	list[1] = (struct projection){{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out}, place.k};
+	list[2] = (struct projection){{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out}, place.v};
+	return 3;
+}
+
+static struct linear output_of(const struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+
+	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out};
+}
+
+static struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
+{
+	return (struct rows){base, call->tokens, stride};
+}
+
+/* Column of a [tokens, qkv stride] array. */
+static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
+{
+	return dev_at(base, column * call->element_bytes);
+}
+
+static struct norm_place norm1_of(const struct stage_call *call)
+{
+	return (struct norm_place){
+	        ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1), acts_at(call, call->acts.mean1)};
+}
+
+/* q or k of all tokens, head by head. */
+struct head_group {
+	enum tensor_role norm;
+	int64_t column, heads, head_stride, rstd;
+};
+
+static void head_groups(const struct stage_call *call, struct head_group groups[2])
+{
+	struct qkv_place place = qkv_place_of(call->c);
+
+	groups[0] = (struct head_group){
+	        ROLE_Q_NORM_W, place.q, call->c->H, place.q_head_stride, call->acts.q_rstd};
+	groups[1] = (struct head_group){
+	        ROLE_K_NORM_W, place.k, call->c->KV, place.kv_head_stride, call->acts.k_rstd};
+}
+
+static void rotate(struct stage_call *call, dev_addr base, enum rope_direction direction)
+{
+	const struct model_config *c = call->c;
+	struct head_group groups[2];
+	int count = 2;
+
+	if (!c->rope.rotary)
+		return;
+	head_groups(call, groups);
+	if (!c->qkv_by_head) { /* the heads of k follow those of q */
+		groups[0].heads += groups[1].heads;
+		count = 1;
+	}
+	for (int i = 0; i < count; i++)
+		call_op(call, &(struct op){.kind = OP_ROPE,
+		                      .rope = {.x = column_at(call, base, groups[i].column),
+		                              .table = call->memory->rope_table,
+		                              .position = call->batch->position,
+		                              .tokens = call->tokens,
+		                              .heads = groups[i].heads,
+		                              .stride = qkv_place_of(c).stride,
+		                              .head_stride = groups[i].head_stride,
+		                              .rotary = c->rope.rotary,
+		                              .table_rows = call->memory->rope_positions,
+		                              .direction = direction,
+		                              .dtype = call->dtype}});
+}
+
+static void head_norms_forward(struct stage_call *call)
+{
+	int64_t stride = qkv_place_of(call->c).stride;
+	struct head_group groups[2];
+
+	head_groups(call, groups);
+	for (int i = 0; i < 2; i++)
+		call_op(call,
+		        &(struct op){.kind = OP_RMSNORM,
+		                .norm = {.y = column_at(call, acts_at(call, call->acts.qk), groups[i].column),
+		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
+		                        .weight = weight_of(call, groups[i].norm),
+		                        .rstd = acts_at(call, groups[i].rstd),
+		                        .rows = call->tokens,
+		                        .groups = groups[i].heads,
+		                        .cols = call->c->D,
+		                        .x_stride = stride,
+		                        .y_stride = stride,
+		                        .x_group_stride = groups[i].head_stride,
+		                        .y_group_stride = groups[i].head_stride,
+		                        .epsilon = call->c->norm_epsilon,
+		                        .dtype = call->dtype}});
+}
+
+/* In place on dqkv. */
+static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
+{
+	int64_t stride = qkv_place_of(call->c).stride;
+	struct head_group groups[2];
+
+	head_groups(call, groups);
+	for (int i = 0; i < 2; i++)
+		call_op(call,
+		        &(struct op){.kind = OP_RMSNORM_GRAD,
+		                .norm_grad = {.dx = column_at(call, dqkv, groups[i].column),
+		                        .dweight = grad_of(call, groups[i].norm),
+		                        .dy = column_at(call, dqkv, groups[i].column),
+		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
+		                        .weight = weight_of(call, groups[i].norm),
+		                        .rstd = acts_at(call, groups[i].rstd),
+		                        .scratch = scratch_at(call, call->scratch.norm_partial),
+		                        .rows = call->tokens,
+		                        .groups = groups[i].heads,
+		                        .cols = call->c->D,
+		                        .x_stride = stride,
+		                        .y_stride = stride,
+		                        .x_group_stride = groups[i].head_stride,
+		                        .y_group_stride = groups[i].head_stride,
+		                        .dtype = call->dtype}});
+}
+
+/* Where attention reads q and k: after their norms, if there are any. */
+static dev_addr turned_at(const struct stage_call *call)
+{
+	return acts_at(call, call->c->has[ROLE_Q_NORM_W] ? call->acts.qk : call->acts.qkv);
+}
+
+static double scale_of(const struct stage_call *call)
+{
+	double scale = call->c->attention_scale;
+
+	return call->c->attention_scale_by_layer ? scale / (call->layer + 1) : scale;
+}
+
+static void attend(struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	struct qkv_place place = qkv_place_of(c);
+
+	call_op(call, &(struct op){.kind = OP_ATTENTION,
+	                      .attention = {.out = acts_at(call, call->acts.mixed),
+	                              .lse = acts_at(call, call->acts.lse),
+	                              .q = column_at(call, turned_at(call), place.q),
+	                              .k = column_at(call, turned_at(call), place.k),
+	                              .v = column_at(call, acts_at(call, call->acts.qkv), place.v),
+	                              .doc_start = call->batch->doc_start,
+	                              .doc_end = call->batch->doc_end,
+	                              .tokens = call->tokens,
+	                              .documents = call->batch->documents,
+	                              .document_tokens = call->memory->rope_positions,
+	                              .heads = c->H,
+	                              .kv_heads = c->KV,
+	                              .head_dim = c->D,
+	                              .window = c->block[call->layer].window,
+	                              .qkv_stride = place.stride,
+	                              .q_head_stride = place.q_head_stride,
+	                              .kv_head_stride = place.kv_head_stride,
+	                              .out_stride = c->H * c->D,
+	                              .scale = scale_of(call),
+	                              .dtype = call->dtype}});
+}
+
+static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmixed)
+{
+	const struct model_config *c = call->c;
+	struct qkv_place place = qkv_place_of(c);
+
+	call_op(call, &(struct op){.kind = OP_ATTENTION_GRAD,
+	                      .attention_grad = {.dq = column_at(call, dqkv, place.q),
+	                              .dk = column_at(call, dqkv, place.k),
+	                              .dv = column_at(call, dqkv, place.v),
+	                              .dout = dmixed,
+	                              .out = acts_at(call, call->acts.mixed),
+	                              .lse = acts_at(call, call->acts.lse),
+	                              .q = column_at(call, turned_at(call), place.q),
+	                              .k = column_at(call, turned_at(call), place.k),
+	                              .v = column_at(call, acts_at(call, call->acts.qkv), place.v),
+	                              .doc_start = call->batch->doc_start,
+	                              .doc_end = call->batch->doc_end,
+	                              .scratch = scratch_at(call, call->scratch.attention),
+	                              .tokens = call->tokens,
+	                              .documents = call->batch->documents,
+	                              .document_tokens = call->memory->rope_positions,
+	                              .heads = c->H,
+	                              .kv_heads = c->KV,
+	                              .head_dim = c->D,
+	                              .window = c->block[call->layer].window,
+	                              .qkv_stride = place.stride,
+	                              .q_head_stride = place.q_head_stride,
+	                              .kv_head_stride = place.kv_head_stride,
+	                              .out_stride = c->H * c->D,
+	                              .scale = scale_of(call),
+	                              .dtype = call->dtype}});
+}
+
+/* x -> middle = x + attention's projection. A parallel residual needs it for y only. */
+void attn_forward(struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	int64_t stride = qkv_place_of(c).stride;
+	dev_addr norm1 = acts_at(call, call->acts.norm1), middle = acts_at(call, call->acts.middle);
+	dev_addr qkv = acts_at(call, call->acts.qkv);
+	struct norm_place norm = norm1_of(call);
+	struct linear output = output_of(call);
+	struct projection list[3];
+	int count = projections_of(call, list);
+
+	norm_forward(call, &norm, norm1, call->memory->x, call->tokens);
+	for (int i = 0; i < count; i++)
+		linear_forward(call, &list[i].linear,
+		        rows_at(call, column_at(call, qkv, list[i].column), stride), call->dtype,
+		        rows_at(call, norm1, c->C));
+	if (c->has[ROLE_Q_NORM_W])
+		head_norms_forward(call);
+	rotate(call, turned_at(call), ROPE_FORWARD);
+	attend(call);
+	if (c->parallel_residual && call->memory->recompute)
+		return;
+	linear_forward(call, &output, rows_at(call, middle, c->C), call->dtype,
+	        rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
+	call_add(call, middle, middle, call->memory->x, call->tokens * c->C);
+}
+
+/* Gradients of the projections' weights, and of norm1's output; where it stands. */
+static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
+{
+	const struct model_config *c = call->c;
+	int64_t stride = qkv_place_of(c).stride;
+	struct projection list[3];
+	int count = projections_of(call, list), cast = call->dtype != DTYPE_F32;
+	int sums = count > 1;
+	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast),
+	         wide = scratch_at(call, call->scratch.dnorm);
+	dev_addr dnorm = cast && !sums ? rounded : wide;
+
+	for (int i = 0; i < count; i++) {
+		struct rows dy = rows_at(call, column_at(call, dqkv, list[i].column), stride);
+
+		linear_backward_weight(
+		        call, &list[i].linear, dy, rows_at(call, acts_at(call, call->acts.norm1), c->C));
+		linear_backward_input(call, &list[i].linear, rows_at(call, dnorm, c->C),
+		        sums ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
+	}
+	if (!cast || !sums)
+		return dnorm;
+	call_cast(call, rounded, wide, call->tokens * c->C);
+	return rounded;
+}
+
+void attn_backward(struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	dev_addr dx = call->memory->dx, dmixed = scratch_at(call, call->scratch.dmixed);
+	dev_addr dqkv = scratch_at(call, call->scratch.dqkv), dnorm;
+	struct norm_place norm = norm1_of(call);
+	struct linear output = output_of(call);
+	struct rows dy = rows_at(call, dx, c->C);
+
+	linear_backward_weight(
+	        call, &output, dy, rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
+	linear_backward_input(
+	        call, &output, rows_at(call, dmixed, c->H * c->D), call->dtype, LINEAR_WRITE, dy);
+	attend_backward(call, dqkv, dmixed);
+	rotate(call, dqkv, ROPE_BACKWARD);
+	if (c->has[ROLE_Q_NORM_W])
+		head_norms_backward(call, dqkv);
+	dnorm = projections_backward(call, dqkv);
+	norm_backward(call, &norm, dx, dnorm, call->memory->x, call->tokens, LINEAR_ADD,
+	        scratch_at(call, call->scratch.norm_partial));
+	if (c->parallel_residual)
+		call_add(call, dx, dx, scratch_at(call, call->scratch.residual), call->tokens * c->C);
+}

@@ -1,0 +1,64 @@
+/* Forward and backward of a model's stages, as ops queued on a stream (device/op.h). They own no memory and
+ * wait for nothing: the caller says where every buffer is.
+ */
+#ifndef FERRY_MODEL_BLOCKS_BLOCKS_H
+#define FERRY_MODEL_BLOCKS_BLOCKS_H
+
+#include "model/model.h"
+
+/* A micro-batch on the device; arrays int32. target_row are the token indices whose next token is a target.
+ */
+struct device_batch {
+	int64_t tokens, targets, documents;
+	dev_addr id, position, doc_start, doc_end; /* [tokens] */
+	dev_addr target_row, target_label;         /* [targets] */
+};
+
+/* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to; both
+ * indexed by tensor of the table and valid for the stage's own tensors only.
+ *
+ *   x        [tokens, C] input of the block (of the head: output of the last block); output of embed is y
+ *   y        [tokens, C] output of embed and of a block's last stage; DEV_NONE in a recomputing forward: what
+ *            only y needs is then left out
+ *   acts     model_acts_bytes: what a block's forward leaves for its backward, which overwrites parts of it;
+ *            the stages of one block and micro-batch share it
+ *   scratch  model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a
+ *            block's backward
+ *   dx       [tokens, C] gradient of the residual stream: of y on entry to the block's last stage, of x after
+ *            its first; for the head, written; for embed, read
+ *   loss     F32 [targets], head only
+ *   grad_scale multiplies d(sum of losses)
+ *   recompute 1: this forward only refills acts for a backward, at every stage of the block
+ *
+ * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
+struct stage_memory {
+	enum dtype dtype;
+	const dev_addr *weight, *grad;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss;
+	int64_t rope_positions;
+	float grad_scale;
+	int recompute;
+};
+
+int model_forward(const struct model *model, int stage, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+
+/* Not for the head: model_head does forward, loss and, with HEAD_TRAIN, backward in chunks of rows; logits
+ * never whole. Rows without a target are not computed. With no target at all dx is zero. */
+int model_backward(const struct model *model, int stage, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+enum head_mode { HEAD_LOSS, HEAD_TRAIN };
+int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch);
+
+/* Logits F32 [row_count, V] of chosen token indices (int32 `rows`, device), for sampling. memory->x as for
+ * the head, scratch as for a head with row_count targets. */
+int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
+        dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
+
+/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
+int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
+int64_t model_scratch_bytes(
+        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);
+
+#endif

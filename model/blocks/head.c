@@ -1,0 +1,161 @@
+/* Final norm, head and loss in chunks of rows; and back. Logits for sampling. */
+#include "base/size.h"
+#include "model/blocks/block.h"
+
+/* Rows of a chunk: a function of V alone, so that no other size changes a sum. Every chunk passes once over
+ * the [V, C] gradient, so there should be some 500; but small vocabularies get more, to 32 MiB of logits,
+ * and huge ones less, to 256 MiB. */
+static int64_t chunk_rows(int64_t V)
+{
+	int64_t rows = (256 << 20) / (4 * V), small = (32 << 20) / (4 * V);
+
+	rows = rows < 512 ? rows : 512;
+	rows = rows > small ? rows : small;
+	rows = rows < 4096 ? rows : 4096;
+	rows = rows / 64 * 64;
+	return rows > 64 ? rows : 64;
+}
+
+static int64_t take(int64_t *end_bytes, int64_t bytes)
+{
+	int64_t offset = *end_bytes;
+
+	*end_bytes = round_up(offset + bytes, 256);
+	return offset;
+}
+
+struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets)
+{
+	const struct model_config *c = &model->config;
+	int64_t rows = chunk_rows(c->V), e = dtype_bytes(dtype), end = 0;
+	struct head_layout h = {0};
+
+	h.rows = rows = targets < rows ? targets : rows;
+	h.x = take(&end, rows * c->C * e);
+	h.norm = take(&end, rows * c->C * e);
+	h.dnorm = take(&end, rows * c->C * e);
+	h.rstd = take(&end, rows * 4);
+	h.mean = take(&end, rows * 4);
+	h.loss_partial = take(&end, cross_entropy_scratch_count(rows) * 4);
+	h.norm_partial = take(&end, norm_scratch_count(rows, 1, c->C) * 4);
+	h.logits = take(&end, rows * c->V * 4);
+	h.bytes = end;
+	return h;
+}
+
+static struct linear head_of(const struct stage_call *call)
+{
+	return (struct linear){ROLE_HEAD_W, ROLE_HEAD_B, call->c->V, call->c->C, 0};
+}
+
+static struct norm_place final_norm(const struct stage_call *call, const struct head_layout *h)
+{
+	return (struct norm_place){
+	        ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, scratch_at(call, h->rstd), scratch_at(call, h->mean)};
+}
+
+/* Logits of `rows` rows of x whose token indices stand at `index`. */
+static void chunk_logits(
+        struct stage_call *call, const struct head_layout *h, dev_addr logits, dev_addr index, int64_t rows)
+{
+	const struct model_config *c = call->c;
+	struct norm_place norm = final_norm(call, h);
+	struct linear head = head_of(call);
+
+	call_op(call, &(struct op){.kind = OP_GATHER,
+	                      .gather = {.out = scratch_at(call, h->x),
+	                              .table = call->memory->x,
+	                              .index = index,
+	                              .rows = rows,
+	                              .cols = c->C,
+	                              .table_rows = call->tokens,
+	                              .dtype = call->dtype}});
+	norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
+	linear_forward(call, &head, (struct rows){logits, rows, c->V}, DTYPE_F32,
+	        (struct rows){scratch_at(call, h->norm), rows, c->C});
+}
+
+/* From the gradient of the logits, which took their place, to that of the rows of x. */
+static void chunk_backward(struct stage_call *call, const struct head_layout *h, dev_addr index, int64_t rows)
+{
+	const struct model_config *c = call->c;
+	struct norm_place norm = final_norm(call, h);
+	struct linear head = head_of(call);
+	struct rows dlogits = {scratch_at(call, h->logits), rows, c->V};
+	dev_addr dnorm = scratch_at(call, h->dnorm);
+
+	linear_backward_weight(call, &head, dlogits, (struct rows){scratch_at(call, h->norm), rows, c->C});
+	linear_backward_input(
+	        call, &head, (struct rows){dnorm, rows, c->C}, call->dtype, LINEAR_WRITE, dlogits);
+	norm_backward(call, &norm, dnorm, dnorm, scratch_at(call, h->x), rows, LINEAR_WRITE,
+	        scratch_at(call, h->norm_partial));
+	call_op(call, &(struct op){.kind = OP_SCATTER,
+	                      .scatter = {.out = call->memory->dx,
+	                              .x = dnorm,
+	                              .index = index,
+	                              .rows = rows,
+	                              .cols = c->C,
+	                              .out_rows = call->tokens,
+	                              .dtype = call->dtype}});
+}
+
+static struct stage_call head_call(
+        const struct model *model, struct stream *stream, const struct stage_memory *memory, int64_t tokens)
+{
+	return (struct stage_call){.model = model,
+	        .c = &model->config,
+	        .stream = stream,
+	        .memory = memory,
+	        .layer = -1,
+	        .dtype = memory->dtype,
+	        .tokens = tokens,
+	        .element_bytes = dtype_bytes(memory->dtype)};
+}
+
+int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
+        const struct stage_memory *memory, const struct device_batch *batch)
+{
+	struct stage_call call = head_call(model, stream, memory, batch->tokens);
+	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets);
+	dev_addr logits = scratch_at(&call, h.logits);
+
+	if (mode == HEAD_TRAIN)
+		call_op(&call,
+		        &(struct op){.kind = OP_FILL,
+		                .fill = {.dst = memory->dx,
+		                        .bytes = batch->tokens * model->config.C * call.element_bytes}});
+	for (int64_t first = 0; first < batch->targets; first += h.rows) {
+		int64_t left = batch->targets - first, rows = left < h.rows ? left : h.rows;
+		dev_addr index = dev_at(batch->target_row, first * 4);
+
+		chunk_logits(&call, &h, logits, index, rows);
+		call_op(&call, &(struct op){.kind = OP_CROSS_ENTROPY,
+		                       .cross_entropy = {.loss = dev_at(memory->loss, first * 4),
+		                               .dlogits = mode == HEAD_TRAIN ? logits : DEV_NONE,
+		                               .logits = logits,
+		                               .label = dev_at(batch->target_label, first * 4),
+		                               .scratch = scratch_at(&call, h.loss_partial),
+		                               .rows = rows,
+		                               .vocab = model->config.V,
+		                               .grad_scale = memory->grad_scale,
+		                               .dlogits_dtype = memory->dtype}});
+		if (mode == HEAD_TRAIN)
+			chunk_backward(&call, &h, index, rows);
+	}
+	return call.err;
+}
+
+int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
+        dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens)
+{
+	struct stage_call call = head_call(model, stream, memory, tokens);
+	struct head_layout h = head_layout_of(model, memory->dtype, row_count);
+
+	for (int64_t first = 0; first < row_count; first += h.rows) {
+		int64_t left = row_count - first, count = left < h.rows ? left : h.rows;
+
+		chunk_logits(&call, &h, dev_at(logits, first * model->config.V * 4), dev_at(rows, first * 4),
+		        count);
+	}
+	return call.err;
+}

@@ -1,0 +1,176 @@
+/* One call of a stage; linear layers and norms as ops. */
+#include "model/blocks/block.h"
+
+/* ---- one call ---- */
+
+void call_op(struct stage_call *call, const struct op *op)
+{
+	if (!call->err)
+		call->err = stream_op(call->stream, op);
+}
+
+dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes)
+{
+	return dev_at(call->memory->acts, offset_bytes);
+}
+
+dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes)
+{
+	return dev_at(call->memory->scratch, offset_bytes);
+}
+
+static dev_addr address_of(const struct stage_call *call, enum tensor_role role, const dev_addr *table)
+{
+	int tensor;
+
+	if (role == ROLE_COUNT)
+		return DEV_NONE;
+	if (role == ROLE_HEAD_W && call->c->tied)
+		role = ROLE_EMBED;
+	tensor = model_tensor_of(call->model, role, call->layer);
+	return tensor < 0 ? DEV_NONE : table[tensor];
+}
+
+dev_addr weight_of(const struct stage_call *call, enum tensor_role role)
+{
+	return address_of(call, role, call->memory->weight);
+}
+
+dev_addr grad_of(const struct stage_call *call, enum tensor_role role)
+{
+	return address_of(call, role, call->memory->grad);
+}
+
+void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count)
+{
+	call_op(call, &(struct op){.kind = OP_ADD,
+	                      .add = {.dst = dst, .a = a, .b = b, .count = count, .dtype = call->dtype}});
+}
+
+void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count)
+{
+	call_op(call, &(struct op){.kind = OP_CAST,
+	                      .cast = {.dst = dst,
+	                              .src = src,
+	                              .count = count,
+	                              .dst_dtype = call->dtype,
+	                              .src_dtype = DTYPE_F32}});
+}
+
+/* ---- linear layers ---- */
+
+void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
+        struct rows x)
+{
+	call_op(call, &(struct op){.kind = OP_MATMUL,
+	                      .matmul = {.c = y.base,
+	                              .a = x.base,
+	                              .b = weight_of(call, linear->weight),
+	                              .bias = weight_of(call, linear->bias),
+	                              .m = y.count,
+	                              .n = linear->out,
+	                              .k = linear->in,
+	                              .a_stride = x.stride,
+	                              .b_stride = linear->in_out ? linear->out : linear->in,
+	                              .c_stride = y.stride,
+	                              .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
+	                              .ab_dtype = call->dtype,
+	                              .c_dtype = y_dtype}});
+}
+
+void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
+        enum dtype dx_dtype, enum linear_sum sum, struct rows dy)
+{
+	call_op(call, &(struct op){.kind = OP_MATMUL,
+	                      .matmul = {.c = dx.base,
+	                              .a = dy.base,
+	                              .b = weight_of(call, linear->weight),
+	                              .m = dy.count,
+	                              .n = linear->in,
+	                              .k = linear->out,
+	                              .a_stride = dy.stride,
+	                              .b_stride = linear->in_out ? linear->out : linear->in,
+	                              .c_stride = dx.stride,
+	                              .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+	                              .ab_dtype = call->dtype,
+	                              .c_dtype = dx_dtype,
+	                              .accumulate = sum == LINEAR_ADD}});
+}
+
+void linear_backward_weight(
+        struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x)
+{
+	struct rows a = linear->in_out ? x : dy, b = linear->in_out ? dy : x;
+	int64_t m = linear->in_out ? linear->in : linear->out, n = linear->in_out ? linear->out : linear->in;
+	dev_addr bias = grad_of(call, linear->bias);
+
+	call_op(call, &(struct op){.kind = OP_MATMUL,
+	                      .matmul = {.c = grad_of(call, linear->weight),
+	                              .a = a.base,
+	                              .b = b.base,
+	                              .m = m,
+	                              .n = n,
+	                              .k = dy.count,
+	                              .a_stride = a.stride,
+	                              .b_stride = b.stride,
+	                              .c_stride = n,
+	                              .a_layout = MATMUL_TRANSPOSED,
+	                              .ab_dtype = call->dtype,
+	                              .c_dtype = DTYPE_F32,
+	                              .accumulate = 1}});
+	if (!dev_is_none(bias))
+		call_op(call, &(struct op){.kind = OP_COLSUM,
+		                      .colsum = {.sum = bias,
+		                              .x = dy.base,
+		                              .rows = dy.count,
+		                              .cols = linear->out,
+		                              .x_stride = dy.stride,
+		                              .dtype = call->dtype}});
+}
+
+/* ---- norms ---- */
+
+void norm_forward(
+        struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
+{
+	int is_layer = call->c->norm == NORM_LAYER;
+
+	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM : OP_RMSNORM,
+	                      .norm = {.y = y,
+	                              .x = x,
+	                              .weight = weight_of(call, norm->weight),
+	                              .bias = is_layer ? weight_of(call, norm->bias) : DEV_NONE,
+	                              .rstd = norm->rstd,
+	                              .mean = is_layer ? norm->mean : DEV_NONE,
+	                              .rows = rows,
+	                              .groups = 1,
+	                              .cols = call->c->C,
+	                              .x_stride = call->c->C,
+	                              .y_stride = call->c->C,
+	                              .epsilon = call->c->norm_epsilon,
+	                              .dtype = call->dtype}});
+}
+
+void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_addr dx, dev_addr dy,
+        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial)
+{
+	int is_layer = call->c->norm == NORM_LAYER;
+
+	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
+	                      .norm_grad = {.dx = dx,
+	                              .dweight = grad_of(call, norm->weight),
+	                              .dbias = is_layer ? grad_of(call, norm->bias) : DEV_NONE,
+	                              .dy = dy,
+	                              .x = x,
+	                              .weight = weight_of(call, norm->weight),
+	                              .rstd = norm->rstd,
+	                              .mean = is_layer ? norm->mean : DEV_NONE,
+	                              .scratch = partial,
+	                              .rows = rows,
+	                              .groups = 1,
+	                              .cols = call->c->C,
+	                              .x_stride = call->c->C,
+	                              .y_stride = call->c->C,
+	                              .dtype = call->dtype,
+	                              .accumulate_dx = sum == LINEAR_ADD}});
+}

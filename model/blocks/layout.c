@@ -1,0 +1,95 @@
+/* Where the parts of acts and scratch are. */
+#include "model/blocks/block.h"
+
+#include "base/size.h"
+
+enum { LAYOUT_ALIGN_BYTES = 256 };
+
+/* Takes room for count elements at *end. */
+static int64_t take(int64_t *end_bytes, int64_t count, int64_t element_bytes)
+{
+	int64_t offset = *end_bytes;
+
+	*end_bytes = round_up(offset + count * element_bytes, LAYOUT_ALIGN_BYTES);
+	return offset;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+struct qkv_place qkv_place_of(const struct model_config *c)
+{
+	int64_t stride = (c->H + 2 * c->KV) * c->D;
+
+	if (c->qkv_by_head)
+		return (struct qkv_place){stride, 0, c->D, 2 * c->D, 3 * c->D, 3 * c->D};
+	return (struct qkv_place){stride, 0, c->H * c->D, (c->H + c->KV) * c->D, c->D, c->D};
+}
+
+struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
+{
+	const struct model_config *c = &model->config;
+	int64_t e = dtype_bytes(dtype), end = 0, stride = qkv_place_of(c).stride;
+	int64_t means = c->norm == NORM_LAYER ? tokens : 0;
+	struct acts_layout a = {0};
+
+	a.rstd1 = take(&end, tokens, 4);
+	a.mean1 = take(&end, means, 4);
+	a.norm1 = take(&end, tokens * c->C, e);
+	a.qkv = take(&end, tokens * stride, e);
+	a.qk = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * stride : 0, e);
+	a.q_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->H : 0, 4);
+	a.k_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->KV : 0, 4);
+	a.mixed = take(&end, tokens * c->H * c->D, e);
+	a.lse = take(&end, tokens * c->H, 4);
+	a.middle = take(&end, tokens * c->C, e);
+	a.rstd2 = take(&end, tokens, 4);
+	a.mean2 = take(&end, means, 4);
+	a.norm2 = take(&end, tokens * c->C, e);
+	a.gate = take(&end, model_is_gated(c) ? tokens * c->F : 0, e);
+	a.up = take(&end, tokens * c->F, e);
+	a.bytes = end;
+	return a;
+}
+
+struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
+{
+	const struct model_config *c = &model->config;
+	int64_t e = dtype_bytes(dtype), end = 0, shared, stride = qkv_place_of(c).stride;
+	int64_t partial = norm_scratch_count(tokens, 1, c->C);
+	int sums = dtype == DTYPE_F32 || model_is_gated(c) || !c->has[ROLE_QKV_W];
+	struct scratch_layout s = {0};
+
+	if (c->has[ROLE_Q_NORM_W])
+		partial = larger(partial, norm_scratch_count(tokens, c->H, c->D));
+	s.residual = take(&end, c->parallel_residual ? tokens * c->C : 0, e);
+	s.dnorm = take(&end, sums ? tokens * c->C : 0, 4);
+	s.dnorm_cast = take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
+	s.norm_partial = take(&end, partial, 4);
+	shared = end;
+	s.hidden = take(&end, tokens * c->F, e);
+	s.bytes = end;
+	end = shared;
+	s.dmixed = take(&end, tokens * c->H * c->D, e);
+	s.dqkv = take(&end, tokens * stride, e);
+	s.attention = take(&end, attention_scratch_count(tokens, c->H, c->D), 4);
+	s.bytes = larger(s.bytes, end);
+	return s;
+}
+
+int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
+{
+	return acts_layout_of(model, dtype, tokens).bytes;
+}
+
+int64_t model_scratch_bytes(
+        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets)
+{
+	if (kind == STAGE_EMBED)
+		return embed_scratch_bytes(model, tokens);
+	if (kind == STAGE_HEAD)
+		return targets ? head_layout_of(model, dtype, targets).bytes : 0;
+	return scratch_layout_of(model, dtype, tokens).bytes;
+}

@@ -1,0 +1,59 @@
+/* Reading a config.json key by key, for families that need more than their table (model/family.h). Private to
+ * model/ and model/families.
+ *
+ * A reader keeps the first error; later reads do nothing, so callers need not check each.
+ */
+#ifndef FERRY_MODEL_CONFIG_H
+#define FERRY_MODEL_CONFIG_H
+
+#include "base/json.h"
+#include "model/model.h"
+
+#include <stdint.h>
+
+/* ---- reading a config.json ---- */
+
+struct config_reader {
+	const json_t *object;
+	const char *where;
+	int err; /* first error; later reads do nothing */
+};
+
+/* Reads leave *out as it is where the key is absent or null; a value outside its range is ERR_INPUT. */
+enum { CONFIG_SIZE_MAX = 1 << 24, CONFIG_LAYERS_MAX = 100000 };
+void config_read_int(struct config_reader *r, const char *key, int64_t *out, int64_t least, int64_t most);
+void config_read_size(struct config_reader *r, const char *key, int64_t *out); /* 1 .. CONFIG_SIZE_MAX */
+void config_read_num(struct config_reader *r, const char *key, double *out);
+void config_read_flag(struct config_reader *r, const char *key, int *out);
+
+/* `value` (of `key`, for the message) must be finite and above 0 or, config_check_epsilon, not negative. */
+void config_check_positive(struct config_reader *r, const char *key, double value);
+void config_check_epsilon(struct config_reader *r, const char *key, double value);
+
+/* The key is there and not null. */
+int config_has(const struct config_reader *r, const char *key);
+/* The key is there and null. */
+int config_is_null(const struct config_reader *r, const char *key);
+
+/* Sets r->err, once, with "WHERE: " in front. */
+void config_fail(struct config_reader *r, int code, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
+
+/* A true flag, or a value other than null, that transformers ignores for this family too: warns. */
+void config_warn_ignored(const struct config_reader *r, const char *key, const char *why);
+
+void config_read_act(struct config_reader *r, const char *key, enum act_kind *out);
+
+/* eos_token_id, an integer or a list; ids outside of the vocabulary are left out. */
+void config_read_eos(struct config_reader *r, struct model_config *c);
+
+/* ---- what several families read beyond their table ---- */
+
+/* Windows (0: none) of blocks from `from` on, or of those that layer_types says. */
+void config_read_layer_windows(struct config_reader *r, struct model_config *c, int64_t window, int64_t from);
+
+/* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
+struct family_rope;
+void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family);
+
+#endif

@@ -1,0 +1,71 @@
+/* GPT-2: learned positions, LayerNorm, matrices stored [in, out], fused q, k and v. */
+#include "model/families/families.h"
+
+#include <math.h>
+
+static const struct family_tensor gpt2_tensors[] = {
+        TENSOR(EMBED, "wte.weight"),
+        TENSOR(POSITION, "wpe.weight"),
+        TENSOR(NORM1_W, "ln_1.weight"),
+        TENSOR(NORM1_B, "ln_1.bias"),
+        TENSOR(QKV_W, "attn.c_attn.weight"),
+        TENSOR(QKV_B, "attn.c_attn.bias"),
+        TENSOR(O_W, "attn.c_proj.weight"),
+        TENSOR(O_B, "attn.c_proj.bias"),
+        TENSOR(NORM2_W, "ln_2.weight"),
+        TENSOR(NORM2_B, "ln_2.bias"),
+        TENSOR(UP_W, "mlp.c_fc.weight"),
+        TENSOR(UP_B, "mlp.c_fc.bias"),
+        TENSOR(DOWN_W, "mlp.c_proj.weight"),
+        TENSOR(DOWN_B, "mlp.c_proj.bias"),
+        TENSOR(FINAL_NORM_W, "ln_f.weight"),
+        TENSOR(FINAL_NORM_B, "ln_f.bias"),
+        TENSOR(HEAD_W, "lm_head.weight"),
+        TENSORS_END,
+};
+
+static const char *const gpt2_buffers[] = {"attn.bias", "attn.masked_bias", NULL};
+
+static void gpt2_read(struct config_reader *r, struct model_config *c)
+{
+	int is_scaled = 1;
+
+	c->residual_initializer_range = c->initializer_range / sqrt(2 * (double)c->L);
+	config_read_flag(r, "scale_attn_weights", &is_scaled);
+	c->attention_scale = is_scaled ? 0 : 1;
+	config_read_flag(r, "scale_attn_by_inverse_layer_idx", &c->attention_scale_by_layer);
+}
+
+const struct model_family family_gpt2 = {
+        .model_type = "gpt2",
+        .prefix = "transformer.",
+        .blocks = "h",
+        .base_class = "GPT2Model",
+        .causal_class = "GPT2LMHeadModel",
+        .tensors = gpt2_tensors,
+        .buffers = gpt2_buffers,
+        .defaults = {.V = 50257,
+                .C = 768,
+                .L = 12,
+                .H = 12,
+                .max_positions = 1024,
+                .norm = NORM_LAYER,
+                .norm_epsilon = 1e-5,
+                .act = ACT_GELU_TANH,
+                .weight_in_out = 1,
+                .tied = 1,
+                .eos_ids = {50256},
+                .eos_count = 1,
+                .bos_id = 50256},
+        .keys = {.hidden = "n_embd",
+                .layers = "n_layer",
+                .heads = "n_head",
+                .positions = "n_positions",
+                .inner = "n_inner",
+                .act = "activation_function",
+                .epsilon = "layer_norm_epsilon"},
+        .whole_heads = 1,
+        .one_size_of_heads = 1,
+        .pads_nothing = 1,
+        .read = gpt2_read,
+};

@@ -1,0 +1,92 @@
+/* Finding the family of a config.json, and opening a model from it. */
+#include "model/families/open.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/families/families.h"
+
+#include <string.h>
+
+enum { CONFIG_MAX_BYTES = 16 << 20 };
+
+#define FAMILY_ADDRESS(name) &family_##name,
+static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_ADDRESS)};
+#undef FAMILY_ADDRESS
+
+/* "llama, mistral, ..." */
+#define FAMILY_TEXT(name) ", " #name
+static const char *const family_names = FAMILY_LIST(FAMILY_TEXT) + 2;
+#undef FAMILY_TEXT
+
+static const struct model_family *family_find(const char *model_type)
+{
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
+		if (!strcmp(families[i]->model_type, model_type))
+			return families[i];
+	return NULL;
+}
+
+int model_open(struct model **model, const json_t *config, const char *where)
+{
+	const struct model_family *family;
+	struct model_config read;
+	const char *type = NULL;
+	int found, err;
+
+	*model = NULL;
+	if (!json_is_object(config))
+		return err_set(ERR_INPUT, "%s: not an object", where);
+	found = json_get_str(config, where, "model_type", &type);
+	if (found < 0)
+		return found;
+	if (!found)
+		return err_set(ERR_INPUT, "%s: model_type is missing; there is %s", where, family_names);
+	family = family_find(type);
+	if (!family)
+		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; there is %s",
+		        where, type, family_names);
+	err = model_config_read(&read, family, config, where);
+	if (!err)
+		err = model_build(model, family, &read);
+	return err == ERR_RANGE ? err_set(ERR_INPUT, "%s: %s", where, err_text()) : err;
+}
+
+static int read_generation_config(struct model *model, const char *dir)
+{
+	json_t *config = NULL;
+	char *file = file_join(dir, "generation_config.json");
+	struct config_reader r = {.where = file};
+
+	if (!file)
+		return ERR_NOMEM;
+	if (file_kind_of(file) != FILE_NONE)
+		r.err = json_read_file(&config, file, CONFIG_MAX_BYTES);
+	r.object = config;
+	if (!r.err && config_has(&r, "eos_token_id"))
+		config_read_eos(&r, &model->config);
+	json_decref(config);
+	mem_free(file);
+	return r.err;
+}
+
+int model_open_path(struct model **model, const char *path)
+{
+	json_t *config = NULL;
+	int is_dir = file_kind_of(path) == FILE_DIR;
+	char *file = is_dir ? file_join(path, "config.json") : mem_strdup(path);
+	int err = file ? json_read_file(&config, file, CONFIG_MAX_BYTES) : ERR_NOMEM;
+
+	*model = NULL;
+	if (!err)
+		err = model_open(model, config, file);
+	if (!err && is_dir)
+		err = read_generation_config(*model, path);
+	if (err) {
+		model_close(*model);
+		*model = NULL;
+	}
+	json_decref(config);
+	mem_free(file);
+	return err;
+}
