@@ -1,3 +1,4 @@
+/* The benchmarked ops: a maker for each sort of arguments, and the table of cases. */
 #include "bench/kernel_cases.h"
 
 #include "optim/adamw.h"
@@ -215,9 +216,26 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	         v = dev_at(k, s->kv_heads * s->head_dim * e), dqkv;
 
 	if (op->kind == OP_ATTENTION) {
-		op->attention = (struct op_attention){out, lse, qkv, k, v, index->doc_start, index->doc_end,
-		        s->tokens, documents, s->document_tokens, s->heads, s->kv_heads, s->head_dim, window,
-		        stride, s->head_dim, s->head_dim, width, attention_scale(s), dtype};
+		op->attention = (struct op_attention){.out = out,
+		        .lse = lse,
+		        .q = qkv,
+		        .k = k,
+		        .v = v,
+		        .doc_start = index->doc_start,
+		        .doc_end = index->doc_end,
+		        .tokens = s->tokens,
+		        .documents = documents,
+		        .document_tokens = s->document_tokens,
+		        .heads = s->heads,
+		        .kv_heads = s->kv_heads,
+		        .head_dim = s->head_dim,
+		        .window = window,
+		        .qkv_stride = stride,
+		        .q_head_stride = s->head_dim,
+		        .kv_head_stride = s->head_dim,
+		        .out_stride = width,
+		        .scale = attention_scale(s),
+		        .dtype = dtype};
 		return;
 	}
 	dqkv = take(p, s->tokens * stride, dtype);

@@ -13,6 +13,7 @@
 
 #include "bench/bench.h"
 #include "device/device.h"
+#include "device/op.h"
 
 /* How large the work is: a small model's shapes on a CPU, those of Llama 3 8B on anything else, and shapes
  * of no meaning where a test wants it over at once. */

@@ -8,6 +8,7 @@
 
 #include "device/comm_cost.h"
 #include "device/device.h"
+#include "device/op.h"
 #include "device/race.h"
 
 enum work_kind {

@@ -1,3 +1,4 @@
+/* How many bytes a rank sends in a collective, within its node and beyond. */
 #include "device/comm_cost.h"
 
 #include "device/device.h"

@@ -1,3 +1,5 @@
+/* Devices from open to close: backends, the arena, slabs, streams, events, groups of ranks; what each call
+ * checks. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"

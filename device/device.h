@@ -18,8 +18,9 @@
 #ifndef FERRY_DEVICE_DEVICE_H
 #define FERRY_DEVICE_DEVICE_H
 
+#include "base/dtype.h"
+#include "device/addr.h"
 #include "device/comm_cost.h"
-#include "device/op.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,8 @@ struct device;
 struct stream;
 struct event;
 struct comm;
+struct op;      /* device/op.h */
+struct op_cost; /* device/op_cost.h */
 struct pool;
 struct slab_run; /* host/slab.h */
 

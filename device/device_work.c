@@ -1,3 +1,4 @@
+/* Queued work: the checks of ops, copies, calls and collectives before the backend gets them. */
 #include "base/err.h"
 #include "device/backend.h"
 

@@ -1,7 +1,9 @@
+/* Vector clocks of streams, and the map of which bytes were used when. */
 #include "device/race.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/op.h"
 
 #include <string.h>
 

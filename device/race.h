@@ -13,9 +13,9 @@
 #ifndef FERRY_DEVICE_RACE_H
 #define FERRY_DEVICE_RACE_H
 
-#include "device/op.h"
-
 #include <stdint.h>
+
+struct op_access; /* device/op.h */
 
 enum { RACE_STREAMS_MAX = 16 };
 

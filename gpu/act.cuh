@@ -9,6 +9,10 @@
 
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_act.h"
+}
+
 /* act is known only when the kernel runs: for the kernels whose speed does not matter. */
 enum { ACT_ANY = -1 };
 

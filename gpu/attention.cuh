@@ -16,6 +16,10 @@
 
 #include "gpu/mma.cuh"
 
+extern "C" {
+#include "device/op_attention.h"
+}
+
 /* Strides in elements, scale_log2 = scale / ln 2. */
 struct attention_shape {
 	const int32_t *doc_start, *doc_end;

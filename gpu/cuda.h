@@ -13,11 +13,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include "device/addr.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#include "device/op.h"
+struct op; /* device/op.h */
 
 struct cuda_blas; /* cuda_matmul.c: cuBLASLt, its workspace and the algorithms chosen so far */
 
@@ -34,15 +36,18 @@ struct cuda_launch {
 int cuda_check(cudaError_t error, const char *call);
 
 /* 0, ERR_DEVICE (not queued), ERR_UNSUPPORTED (a library is missing; its name is in the text). */
-typedef int cuda_launcher(const struct cuda_launch *at, const struct op *op);
+int cuda_op(const struct cuda_launch *at, const struct op *op);
 
-cuda_launcher cuda_fill, cuda_copy, cuda_cast, cuda_join, cuda_add, cuda_matmul, cuda_colsum, cuda_gather,
-        cuda_scatter, cuda_embed_grad, cuda_rmsnorm, cuda_rmsnorm_grad, cuda_layernorm, cuda_layernorm_grad,
-        cuda_rope, cuda_attention, cuda_attention_grad, cuda_glu, cuda_glu_grad, cuda_act, cuda_act_grad,
-        cuda_cross_entropy, cuda_sumsq, cuda_cast_sumsq, cuda_adamw;
-
-/* Indexed by enum op_kind (cuda_ops.c). */
-extern cuda_launcher *const cuda_ops[OP_KIND_COUNT];
+/* The launchers of a row of the list of ops. A file of ops expands its part of the list with it, so that its
+ * launchers are those that cuda_op calls: OP_ROPE_LIST(CUDA_DECLARE) before cuda_rope. A name without one
+ * does not link. */
+#ifdef __cplusplus
+#define CUDA_LINKAGE extern "C"
+#else
+#define CUDA_LINKAGE
+#endif
+#define CUDA_DECLARE(NAME, name, args)                                                                       \
+	CUDA_LINKAGE int cuda_##name(const struct cuda_launch *at, const struct op_##args *op);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,8 @@
 /* act moves 2 elements for each element of its output, its gradient 3. */
 #include "gpu/act.cuh"
 
+OP_ACT_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -72,14 +74,12 @@ template <class T> int act_backward(const struct cuda_launch *at, const struct o
 
 } // namespace
 
-extern "C" int cuda_act(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_act(const struct cuda_launch *at, const struct op_act *o)
 {
-	return op->act.dtype == DTYPE_BF16 ? act_forward<bf16>(at, &op->act)
-	                                   : act_forward<float>(at, &op->act);
+	return o->dtype == DTYPE_BF16 ? act_forward<bf16>(at, o) : act_forward<float>(at, o);
 }
 
-extern "C" int cuda_act_grad(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_act_grad(const struct cuda_launch *at, const struct op_act_grad *o)
 {
-	return op->act_grad.dtype == DTYPE_BF16 ? act_backward<bf16>(at, &op->act_grad)
-	                                        : act_backward<float>(at, &op->act_grad);
+	return o->dtype == DTYPE_BF16 ? act_backward<bf16>(at, o) : act_backward<float>(at, o);
 }

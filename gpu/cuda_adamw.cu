@@ -1,7 +1,13 @@
+/* AdamW on planes in device memory. */
 #include "gpu/adamw_codes.cuh"
 #include "gpu/map.cuh"
 
+extern "C" {
 #include "base/err.h"
+#include "device/op_optim.h"
+}
+
+OP_OPTIM_LIST(CUDA_DECLARE)
 
 /* optim/adamw_state.h on the device: the same functions on an element, each operation rounded once, none of
  * them contracted, division and square root the exact ones. So the bits are the host's, in every form of
@@ -492,9 +498,8 @@ static int adamw_start_state(const struct cuda_launch *at, const struct adamw_pl
 	return ERR_INTERNAL; /* op_check refuses it */
 }
 
-extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_adamw(const struct cuda_launch *at, const struct op_adamw *o)
 {
-	const struct op_adamw *o = &op->adamw;
 	struct adamw_planes p = {dev_ptr<uint16_t>(o->hi), dev_ptr<int16_t>(o->lo), dev_ptr<void>(o->m),
 	        dev_ptr<void>(o->v), dev_ptr<float>(o->m_scale), dev_ptr<float>(o->v_scale),
 	        dev_ptr<void>(o->grad), o->count, o->first};

@@ -1,6 +1,12 @@
 /* Moves 3 elements for each element added. */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_move.h"
+}
+
+OP_MOVE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -60,7 +66,7 @@ template <class T> int add_start(const struct cuda_launch *at, const struct op_a
 
 } // namespace
 
-extern "C" int cuda_add(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_add(const struct cuda_launch *at, const struct op_add *o)
 {
-	return op->add.dtype == DTYPE_BF16 ? add_start<bf16>(at, &op->add) : add_start<float>(at, &op->add);
+	return o->dtype == DTYPE_BF16 ? add_start<bf16>(at, o) : add_start<float>(at, o);
 }

@@ -22,6 +22,8 @@ extern "C" {
 #include "base/err.h"
 }
 
+OP_ATTENTION_LIST(CUDA_DECLARE)
+
 /* ---- the running softmax of a warp's rows: per thread, M x 2 rows of which 4 threads share each ---- */
 
 template <int M> struct softmax {
@@ -219,9 +221,8 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 	return 0;
 }
 
-extern "C" int cuda_attention(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_attention *o)
 {
-	const struct op_attention *o = &op->attention;
 	attention_shape p;
 	int rc = attention_shape_set(&p, o);
 

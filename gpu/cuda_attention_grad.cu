@@ -19,6 +19,8 @@
  */
 #include "gpu/attention.cuh"
 
+OP_ATTENTION_LIST(CUDA_DECLARE)
+
 /* What both passes read; lse_log2 and delta are F32 [heads, tokens]. */
 struct grad_inputs {
 	const bf16 *dout, *q, *k, *v;
@@ -423,9 +425,8 @@ static int grad_start(
 	        attention_dq_kernel<D, Q_M, TK, K_BUFFERS>, attention_dkv_kernel<D, K_M, TQ, Q_BUFFERS>);
 }
 
-extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op_attention_grad *o)
 {
-	const struct op_attention_grad *o = &op->attention_grad;
 	const struct op_attention forward = attention_forward_of(o);
 	const dev_addr bases[] = {o->dq, o->dk, o->dv, o->dout};
 	attention_shape p;

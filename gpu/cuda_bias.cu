@@ -1,5 +1,10 @@
+/* The bias of a product in fp32, where cuBLASLt has no epilogue for it. */
 #include "gpu/cuda_matmul.h"
 #include "gpu/kernel.cuh"
+
+extern "C" {
+#include "device/op_matmul.h"
+}
 
 enum { THREADS = 256, ROWS = 8 };
 
@@ -25,9 +30,8 @@ static __global__ void __launch_bounds__(THREADS)
 			c[r * stride] = x[r] + add;
 }
 
-extern "C" int cuda_matmul_bias(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_matmul_bias(const struct cuda_launch *at, const struct op_matmul *o)
 {
-	const struct op_matmul *o = &op->matmul;
 	int64_t column_blocks = ceil_div(o->n, THREADS);
 
 	return cuda_start(at, "matmul", bias_kernel, dim3((unsigned)(column_blocks * ceil_div(o->m, ROWS))),

@@ -2,6 +2,12 @@
  */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_move.h"
+}
+
+OP_MOVE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -69,22 +75,18 @@ template <class TO, class FROM> int cast_start(const struct cuda_launch *at, con
 
 } // namespace
 
-extern "C" int cuda_cast(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_cast(const struct cuda_launch *at, const struct op_cast *o)
 {
-	const struct op_cast *o = &op->cast;
-	struct op copy;
+	const struct op_copy copy = {o->dst, o->src, o->count * dtype_bytes(o->src_dtype)};
 
 	if (o->dst_dtype != o->src_dtype)
 		return o->dst_dtype == DTYPE_F32 ? cast_start<float, bf16>(at, o)
 		                                 : cast_start<bf16, float>(at, o);
-	copy.kind = OP_COPY;
-	copy.copy = {o->dst, o->src, o->count * dtype_bytes(o->src_dtype)};
 	return cuda_copy(at, &copy);
 }
 
-extern "C" int cuda_join(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_join(const struct cuda_launch *at, const struct op_join *o)
 {
-	const struct op_join *o = &op->join;
 	struct join_map f = {dev_ptr<float>(o->dst), dev_ptr<const bf16>(o->hi), dev_ptr<const bf16>(o->lo)};
 
 	return map_start(at, "join", f, o->count, f.dst, f.hi, f.lo);

@@ -7,6 +7,12 @@
  */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_move.h"
+}
+
+OP_MOVE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -91,8 +97,7 @@ template <class T> int colsum_start(const struct cuda_launch *at, const struct o
 
 } // namespace
 
-extern "C" int cuda_colsum(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_colsum(const struct cuda_launch *at, const struct op_colsum *o)
 {
-	return op->colsum.dtype == DTYPE_BF16 ? colsum_start<bf16>(at, &op->colsum)
-	                                      : colsum_start<float>(at, &op->colsum);
+	return o->dtype == DTYPE_BF16 ? colsum_start<bf16>(at, o) : colsum_start<float>(at, o);
 }

@@ -1,3 +1,4 @@
+/* Groups of ranks: NCCL between GPUs, nothing to do in a world of one. */
 #include "base/mem.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_nccl.h"

@@ -2,6 +2,12 @@
  * streams that move weights and gradients. */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_move.h"
+}
+
+OP_MOVE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -33,9 +39,8 @@ template <class T> int copy_start(const struct cuda_launch *at, const struct op_
 
 } // namespace
 
-extern "C" int cuda_copy(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_copy(const struct cuda_launch *at, const struct op_copy *o)
 {
-	const struct op_copy *o = &op->copy;
 	uint64_t all = o->dst.value | o->src.value | (uint64_t)o->bytes;
 
 	if (all % 4 == 0)

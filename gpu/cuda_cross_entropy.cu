@@ -1,6 +1,13 @@
+/* The loss of each row of logits, and its gradient. */
 #include "gpu/map.cuh"
 
 #include <float.h>
+
+extern "C" {
+#include "device/op_loss.h"
+}
+
+OP_LOSS_LIST(CUDA_DECLARE)
 
 /* Two kernels. The first takes a block for a row and passes over it once: the largest logit, the sum of
  * exponentials against the largest so far (corrected in double when that grows), the loss, and what the
@@ -186,10 +193,8 @@ static int cross_entropy_start(const struct cuda_launch *at, const struct op_cro
 	return o->dlogits_dtype == DTYPE_F32 ? grad_start<float, N>(at, o) : grad_start<bf16, N>(at, o);
 }
 
-extern "C" int cuda_cross_entropy(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_cross_entropy(const struct cuda_launch *at, const struct op_cross_entropy *o)
 {
-	const struct op_cross_entropy *o = &op->cross_entropy;
-
 	if (o->vocab % 4 == 0 && is_aligned(dev_ptr<void>(o->logits), 16) &&
 	        is_aligned(dev_ptr<void>(o->dlogits), 16))
 		return cross_entropy_start<4>(at, o);

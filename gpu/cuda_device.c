@@ -1,3 +1,4 @@
+/* The CUDA device as a backend: open and close, arena, poison, statistics. */
 #include "gpu/cuda_device.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* cuDNN's graph interface: descriptors, and plans made from them. */
 #include "gpu/cuda_dnn.h"
 
 #ifdef FERRY_CUDNN

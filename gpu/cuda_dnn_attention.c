@@ -1,3 +1,4 @@
+/* Attention by cuDNN: its graphs, and which ops they serve. */
 #include "gpu/cuda_dnn_attention.h"
 
 #include "gpu/cuda_dnn.h"

@@ -2,6 +2,12 @@
  * three times) and 4 bytes a row of index. embed_grad is in cuda_embed_grad.cu. */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_table.h"
+}
+
+OP_TABLE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -82,9 +88,8 @@ int rows_start(const struct cuda_launch *at, const char *what, dev_addr out, dev
 
 } // namespace
 
-extern "C" int cuda_gather(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_gather(const struct cuda_launch *at, const struct op_gather *o)
 {
-	const struct op_gather *o = &op->gather;
 	auto start = o->dtype == DTYPE_BF16
 	                     ? o->accumulate ? rows_start<bf16, ROWS_ADD> : rows_start<bf16, ROWS_PICK>
 	             : o->accumulate ? rows_start<float, ROWS_ADD>
@@ -93,9 +98,8 @@ extern "C" int cuda_gather(const struct cuda_launch *at, const struct op *op)
 	return start(at, "gather", o->out, o->table, o->index, o->rows, o->cols);
 }
 
-extern "C" int cuda_scatter(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_scatter(const struct cuda_launch *at, const struct op_scatter *o)
 {
-	const struct op_scatter *o = &op->scatter;
 	auto start = o->dtype == DTYPE_BF16 ? rows_start<bf16, ROWS_PLACE> : rows_start<float, ROWS_PLACE>;
 
 	return start(at, "scatter", o->out, o->x, o->index, o->rows, o->cols);

@@ -8,6 +8,12 @@
 #include "gpu/map.cuh"
 #include "gpu/mma.cuh"
 
+extern "C" {
+#include "device/op_table.h"
+}
+
+OP_TABLE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -446,9 +452,8 @@ template <class T> int sum_start_either(const struct cuda_launch *at, const stru
 
 } // namespace
 
-extern "C" int cuda_embed_grad(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_embed_grad(const struct cuda_launch *at, const struct op_embed_grad *o)
 {
-	const struct op_embed_grad *o = &op->embed_grad;
 	struct sort_shape s = {dev_ptr<const int32_t>(o->index), o->rows, o->skip_index, 0};
 	int rc;
 

@@ -1,3 +1,4 @@
+/* Errors of CUDA calls, and the first one of a device. */
 #include "gpu/cuda_device.h"
 
 int cuda_check(cudaError_t error, const char *call)

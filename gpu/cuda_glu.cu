@@ -1,6 +1,8 @@
 /* glu moves 3 elements for each element of its output, its gradient 5 for each of dout. */
 #include "gpu/act.cuh"
 
+OP_ACT_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -83,14 +85,12 @@ template <class T> int glu_backward(const struct cuda_launch *at, const struct o
 
 } // namespace
 
-extern "C" int cuda_glu(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_glu(const struct cuda_launch *at, const struct op_glu *o)
 {
-	return op->glu.dtype == DTYPE_BF16 ? glu_forward<bf16>(at, &op->glu)
-	                                   : glu_forward<float>(at, &op->glu);
+	return o->dtype == DTYPE_BF16 ? glu_forward<bf16>(at, o) : glu_forward<float>(at, o);
 }
 
-extern "C" int cuda_glu_grad(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_glu_grad(const struct cuda_launch *at, const struct op_glu_grad *o)
 {
-	return op->glu_grad.dtype == DTYPE_BF16 ? glu_backward<bf16>(at, &op->glu_grad)
-	                                        : glu_backward<float>(at, &op->glu_grad);
+	return o->dtype == DTYPE_BF16 ? glu_backward<bf16>(at, o) : glu_backward<float>(at, o);
 }

@@ -1,3 +1,4 @@
+/* What the machine says of its GPUs and their driver. */
 #include "gpu/cuda_info.h"
 
 #include "base/err.h"

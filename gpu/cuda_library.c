@@ -1,3 +1,4 @@
+/* The search for libraries that are opened while the program runs. */
 #include "gpu/cuda_library.h"
 
 #include "base/err.h"

@@ -16,12 +16,15 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "device/op_matmul.h"
 #include "gpu/cuda_library.h"
 
 #include <cublasLt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+OP_MATMUL_LIST(CUDA_DECLARE)
 
 struct cublaslt {
 	CUBLASLT_FUNCTIONS(CUDA_LIBRARY_FIELD)
@@ -372,9 +375,8 @@ static cublasStatus_t product_queue(
 	return status;
 }
 
-int cuda_matmul(const struct cuda_launch *at, const struct op *op)
+int cuda_matmul(const struct cuda_launch *at, const struct op_matmul *o)
 {
-	const struct op_matmul *o = &op->matmul;
 	struct cuda_blas *blas = at->blas;
 	struct choice *c = NULL;
 	cublasStatus_t status;
@@ -386,16 +388,16 @@ int cuda_matmul(const struct cuda_launch *at, const struct op *op)
 	}
 	if (!c || c->kind == CHOICE_PLAIN) {
 		blas->stats.plain_count++;
-		return cuda_matmul_plain(at, op);
+		return cuda_matmul_plain(at, o);
 	}
 	status = product_queue(blas, c, o, at->stream);
 	if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
 		choice_refuse(blas, c, status);
 		blas->stats.plain_count++;
-		return cuda_matmul_plain(at, op);
+		return cuda_matmul_plain(at, o);
 	}
 	if (status)
 		return err_set(ERR_DEVICE, "matmul: cublasLtMatmul: %s", status_text(blas, status));
 	blas->stats.library_count++;
-	return dev_is_none(o->bias) || c->sort.has_bias ? 0 : cuda_matmul_bias(at, op);
+	return dev_is_none(o->bias) || c->sort.has_bias ? 0 : cuda_matmul_bias(at, o);
 }

@@ -12,6 +12,8 @@
 
 #include "gpu/cuda.h"
 
+struct op_matmul; /* device/op_matmul.h */
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -35,10 +37,10 @@ struct cuda_blas_stats {
 void cuda_blas_get_stats(const struct cuda_blas *blas, struct cuda_blas_stats *stats);
 
 /* Our kernel (cuda_matmul_plain.cu): any product that op_check accepts. */
-cuda_launcher cuda_matmul_plain;
+int cuda_matmul_plain(const struct cuda_launch *at, const struct op_matmul *op);
 
 /* c (F32) += bias (BF16) on each row: the bias that cuBLASLt does not add (cuda_bias.cu). */
-cuda_launcher cuda_matmul_bias;
+int cuda_matmul_bias(const struct cuda_launch *at, const struct op_matmul *op);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,10 @@
 #include "gpu/cuda_matmul.h"
 #include "gpu/kernel.cuh"
 
+extern "C" {
+#include "device/op_matmul.h"
+}
+
 enum { THREADS = 256, TILE = 64, DEPTH = 16, EACH = 4, ROW = TILE + 4 /* skewed against bank conflicts */ };
 
 /* An operand seen as [outer, k], outer the rows of c (a) or its columns (b). */
@@ -105,10 +109,8 @@ template <class T, class C> static int product_start(const struct cuda_launch *a
 	        dev_ptr<C>(o->c), dev_ptr<T>(o->a), dev_ptr<T>(o->b), dev_ptr<T>(o->bias), out, of_a, of_b);
 }
 
-extern "C" int cuda_matmul_plain(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_matmul_plain(const struct cuda_launch *at, const struct op_matmul *o)
 {
-	const struct op_matmul *o = &op->matmul;
-
 	if (o->ab_dtype == DTYPE_F32)
 		return product_start<float, float>(at, o);
 	return o->c_dtype == DTYPE_F32 ? product_start<bf16, float>(at, o) : product_start<bf16, bf16>(at, o);

@@ -1,3 +1,4 @@
+/* Collectives by NCCL. */
 #include "gpu/cuda_nccl.h"
 
 #include "base/clock.h"

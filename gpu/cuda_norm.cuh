@@ -16,6 +16,10 @@
 
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_norm.h"
+}
+
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
 enum {
@@ -291,15 +295,17 @@ static int norm_forward_typed(const struct cuda_launch *at, const char *what, co
 	return norm_forward_start<KIND, T, 1, 1>(at, what, o);
 }
 
-template <enum norm_kind KIND> static int norm_forward_any(const struct cuda_launch *at, const struct op *op)
+template <enum norm_kind KIND>
+static int norm_forward_any(const struct cuda_launch *at, const struct op_norm *op)
 {
-	struct op_norm o = op->norm;
+	const char *what = KIND == NORM_RMS ? "rmsnorm" : "layernorm";
+	struct op_norm o = *op;
 
 	if (KIND == NORM_RMS)
 		o.bias = DEV_NONE;
 	if (o.dtype == DTYPE_F32)
-		return norm_forward_typed<KIND, float>(at, op_name(op->kind), &o);
-	return norm_forward_typed<KIND, bf16>(at, op_name(op->kind), &o);
+		return norm_forward_typed<KIND, float>(at, what, &o);
+	return norm_forward_typed<KIND, bf16>(at, what, &o);
 }
 
 #endif

@@ -427,15 +427,17 @@ static int norm_backward_typed(const struct cuda_launch *at, const char *what, c
 	return norm_backward_start<KIND, T, 1>(at, what, o);
 }
 
-template <enum norm_kind KIND> static int norm_backward_any(const struct cuda_launch *at, const struct op *op)
+template <enum norm_kind KIND>
+static int norm_backward_any(const struct cuda_launch *at, const struct op_norm_grad *op)
 {
-	struct op_norm_grad o = op->norm_grad;
+	const char *what = KIND == NORM_RMS ? "rmsnorm_grad" : "layernorm_grad";
+	struct op_norm_grad o = *op;
 
 	if (KIND == NORM_RMS)
 		o.dbias = DEV_NONE;
 	if (o.dtype == DTYPE_F32)
-		return norm_backward_typed<KIND, float>(at, op_name(op->kind), &o);
-	return norm_backward_typed<KIND, bf16>(at, op_name(op->kind), &o);
+		return norm_backward_typed<KIND, float>(at, what, &o);
+	return norm_backward_typed<KIND, bf16>(at, what, &o);
 }
 
 #endif

@@ -1,29 +1,19 @@
+/* The list of ops as this backend dispatches it. */
+#include "base/err.h"
+#include "device/op.h"
 #include "gpu/cuda.h"
 
-cuda_launcher *const cuda_ops[OP_KIND_COUNT] = {
-        [OP_FILL] = cuda_fill,
-        [OP_COPY] = cuda_copy,
-        [OP_CAST] = cuda_cast,
-        [OP_JOIN] = cuda_join,
-        [OP_ADD] = cuda_add,
-        [OP_MATMUL] = cuda_matmul,
-        [OP_COLSUM] = cuda_colsum,
-        [OP_GATHER] = cuda_gather,
-        [OP_SCATTER] = cuda_scatter,
-        [OP_EMBED_GRAD] = cuda_embed_grad,
-        [OP_RMSNORM] = cuda_rmsnorm,
-        [OP_RMSNORM_GRAD] = cuda_rmsnorm_grad,
-        [OP_LAYERNORM] = cuda_layernorm,
-        [OP_LAYERNORM_GRAD] = cuda_layernorm_grad,
-        [OP_ROPE] = cuda_rope,
-        [OP_ATTENTION] = cuda_attention,
-        [OP_ATTENTION_GRAD] = cuda_attention_grad,
-        [OP_GLU] = cuda_glu,
-        [OP_GLU_GRAD] = cuda_glu_grad,
-        [OP_ACT] = cuda_act,
-        [OP_ACT_GRAD] = cuda_act_grad,
-        [OP_CROSS_ENTROPY] = cuda_cross_entropy,
-        [OP_SUMSQ] = cuda_sumsq,
-        [OP_CAST_SUMSQ] = cuda_cast_sumsq,
-        [OP_ADAMW] = cuda_adamw,
-};
+OP_LIST(CUDA_DECLARE)
+
+int cuda_op(const struct cuda_launch *at, const struct op *op)
+{
+	switch (op->kind) {
+#define CUDA_CASE(NAME, name, args)                                                                          \
+	case OP_##NAME:                                                                                      \
+		return cuda_##name(at, &op->name);
+		OP_LIST(CUDA_CASE)
+#undef CUDA_CASE
+	default:
+		return err_set(ERR_RANGE, "op kind %d does not exist", (int)op->kind);
+	}
+}

@@ -1,11 +1,14 @@
+/* RMSNorm: the kernels of cuda_norm.cuh without a mean. */
 #include "gpu/cuda_norm_grad.cuh"
 
-extern "C" int cuda_rmsnorm(const struct cuda_launch *at, const struct op *op)
+OP_NORM_LIST(CUDA_DECLARE)
+
+extern "C" int cuda_rmsnorm(const struct cuda_launch *at, const struct op_norm *o)
 {
-	return norm_forward_any<NORM_RMS>(at, op);
+	return norm_forward_any<NORM_RMS>(at, o);
 }
 
-extern "C" int cuda_rmsnorm_grad(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_rmsnorm_grad(const struct cuda_launch *at, const struct op_norm_grad *o)
 {
-	return norm_backward_any<NORM_RMS>(at, op);
+	return norm_backward_any<NORM_RMS>(at, o);
 }

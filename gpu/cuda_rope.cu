@@ -2,6 +2,12 @@
  * and from cache for the other ones. */
 #include "gpu/map.cuh"
 
+extern "C" {
+#include "device/op_rope.h"
+}
+
+OP_ROPE_LIST(CUDA_DECLARE)
+
 namespace
 {
 
@@ -78,8 +84,7 @@ template <class T> int rope_start(const struct cuda_launch *at, const struct op_
 
 } // namespace
 
-extern "C" int cuda_rope(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_rope(const struct cuda_launch *at, const struct op_rope *o)
 {
-	return op->rope.dtype == DTYPE_BF16 ? rope_start<bf16>(at, &op->rope)
-	                                    : rope_start<float>(at, &op->rope);
+	return o->dtype == DTYPE_BF16 ? rope_start<bf16>(at, o) : rope_start<float>(at, o);
 }

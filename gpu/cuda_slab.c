@@ -1,3 +1,4 @@
+/* Pinned host memory: registered in pieces, within the limits of the process. */
 #include "base/log.h"
 #include "gpu/cuda_device.h"
 #include "host/pool.h"

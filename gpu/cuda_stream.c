@@ -1,3 +1,4 @@
+/* Streams and events, and how each kind of work is queued. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda_device.h"
@@ -286,7 +287,7 @@ static int run_op(struct cuda_stream *s, const struct op *op)
 		rc = rc > 0 ? 0 : rc;
 	}
 	if (!rc && !is_queued)
-		rc = cuda_ops[op->kind](&s->launch, op);
+		rc = cuda_op(&s->launch, op);
 	if (rc)
 		return rc;
 	op_cost_of(op, &cost);

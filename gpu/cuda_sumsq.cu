@@ -1,4 +1,11 @@
+/* Sums of squares of a gradient in blocks, alone or while it is rounded to bf16. */
 #include "gpu/map.cuh"
+
+extern "C" {
+#include "device/op_optim.h"
+}
+
+OP_OPTIM_LIST(CUDA_DECLARE)
 
 /* sumsq_blocks of optim/adamw.h: a block of elements is 16 runs of 4096, a run 64 lanes that add up every
  * 64th element; lanes, then runs, are halved until one is left. One thread block has one block of elements:
@@ -13,10 +20,9 @@
  * after the other move 8. */
 
 enum {
-	BLOCK_COUNT = 65536, /* SUMSQ_BLOCK */
 	RUNS = 16,
 	LANES = 64,
-	STEPS = BLOCK_COUNT / RUNS / LANES,
+	STEPS = SUMSQ_BLOCK / RUNS / LANES,
 	STEPS_AHEAD = 8, /* loads of a thread before the first is used */
 };
 
@@ -61,7 +67,7 @@ static __global__ void __launch_bounds__(RUNS *LANES / N)
         sumsq_kernel(double *partial, const T *x, int64_t count)
 {
 	const int lane = (int)threadIdx.x * N % LANES, run = (int)threadIdx.x * N / LANES;
-	const int64_t first = (int64_t)blockIdx.x * BLOCK_COUNT + run * (LANES * STEPS) + lane;
+	const int64_t first = (int64_t)blockIdx.x * SUMSQ_BLOCK + run * (LANES * STEPS) + lane;
 	double sum[N] = {};
 
 	for (int step = 0; step < STEPS; step += STEPS_AHEAD) {
@@ -97,7 +103,7 @@ static __global__ void __launch_bounds__(RUNS *LANES / N)
         cast_sumsq_kernel(double *partial, bf16 *dst, const float *x, int64_t count)
 {
 	const int lane = (int)threadIdx.x * N % LANES, run = (int)threadIdx.x * N / LANES;
-	const int64_t first = (int64_t)blockIdx.x * BLOCK_COUNT + run * (LANES * STEPS) + lane;
+	const int64_t first = (int64_t)blockIdx.x * SUMSQ_BLOCK + run * (LANES * STEPS) + lane;
 	double sum[N] = {};
 
 	for (int step = 0; step < STEPS; step += STEPS_AHEAD) {
@@ -144,7 +150,7 @@ template <class T> static int sumsq_start(const struct cuda_launch *at, const st
 {
 	double *partial = dev_ptr<double>(o->partial);
 	const T *x = dev_ptr<const T>(o->x);
-	dim3 grid((unsigned)ceil_div(o->count, BLOCK_COUNT));
+	dim3 grid((unsigned)ceil_div(o->count, SUMSQ_BLOCK));
 
 	if (!is_aligned(x, 16))
 		return cuda_start(
@@ -153,20 +159,19 @@ template <class T> static int sumsq_start(const struct cuda_launch *at, const st
 	        partial, x, o->count);
 }
 
-extern "C" int cuda_sumsq(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_sumsq(const struct cuda_launch *at, const struct op_sumsq *o)
 {
-	if (op->sumsq.dtype == DTYPE_F32)
-		return sumsq_start<float>(at, &op->sumsq);
-	return sumsq_start<bf16>(at, &op->sumsq);
+	if (o->dtype == DTYPE_F32)
+		return sumsq_start<float>(at, o);
+	return sumsq_start<bf16>(at, o);
 }
 
-extern "C" int cuda_cast_sumsq(const struct cuda_launch *at, const struct op *op)
+extern "C" int cuda_cast_sumsq(const struct cuda_launch *at, const struct op_cast_sumsq *o)
 {
-	const struct op_cast_sumsq *o = &op->cast_sumsq;
 	double *partial = dev_ptr<double>(o->partial);
 	bf16 *dst = dev_ptr<bf16>(o->dst);
 	const float *x = dev_ptr<const float>(o->src);
-	dim3 grid((unsigned)ceil_div(o->count, BLOCK_COUNT));
+	dim3 grid((unsigned)ceil_div(o->count, SUMSQ_BLOCK));
 
 	if (!is_aligned(x, 16) || !is_aligned(dst, 8))
 		return cuda_start(at, "cast_sumsq", cast_sumsq_kernel<1>, grid, RUNS * LANES, 0, partial, dst,

@@ -18,10 +18,15 @@
 #ifndef FERRY_MODEL_MODEL_H
 #define FERRY_MODEL_MODEL_H
 
-#include "device/device.h"
+#include "base/dtype.h"
+#include "base/json.h"
+#include "device/act_kind.h"
+#include "device/addr.h"
 #include "model/roles.h"
 
 #include <stdint.h>
+
+struct stream; /* device/device.h */
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };

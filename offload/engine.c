@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "device/op.h"
 #include "offload/run_parts.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 
 #include "base/err.h"
 #include "base/size.h"
+#include "device/op.h"
 #include "host/pool.h"
 #include "host/slab.h"
 

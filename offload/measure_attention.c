@@ -1,6 +1,7 @@
 /* The rate of attention: its forward and backward, one document as long as the longest. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/op.h"
 #include "offload/measure_sample.h"
 
 enum { TOKENS_ENOUGH = 1024, TOKENS_MIN = 16 };

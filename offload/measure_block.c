@@ -1,6 +1,7 @@
 /* Of what a block's forward and backward take on the device, the products' part. */
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/op.h"
 #include "model/blocks/blocks.h"
 #include "offload/measure_sample.h"
 

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "device/op.h"
 
 #include <math.h>
 

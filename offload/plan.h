@@ -23,6 +23,7 @@
 #ifndef FERRY_OFFLOAD_PLAN_H
 #define FERRY_OFFLOAD_PLAN_H
 
+#include "device/device.h"
 #include "offload/unit.h"
 #include "optim/plane.h"
 

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "device/op.h"
 #include "offload/run_parts.h"
 
 /* ---- arguments ---- */

@@ -2,6 +2,7 @@
  * Each is cut into pieces of 64K elements of one tensor, whoever runs them; on a machine of several NUMA
  * nodes those do that are next to the elements. */
 #include "base/num.h"
+#include "device/op_cost.h"
 #include "offload/run_parts.h"
 
 #include <string.h>

@@ -69,7 +69,6 @@ double clip_scale_of(double norm, double max_norm);
  * to 0 and up, to the last, and the runs in the same way (a run that is not there is 0). Few enough chains
  * for a CPU's registers, and 1024 of them for a GPU. The same bits on every device, ISA and thread count. Not
  * finite if any element is not. */
-enum { SUMSQ_BLOCK = 65536 };
 void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
 
 #endif

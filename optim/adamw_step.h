@@ -1,9 +1,11 @@
-/* What an update by AdamW is told, as the optimizer makes it and every device takes it (optim/adamw_state.h
- * says what is computed with it). */
+/* What an update by AdamW takes beside its planes, for the optimizer that fills it and the devices that run
+ * it: the scalars of a step, and the block of sums of squares (optim/adamw_state.h says what is computed). */
 #ifndef FERRY_OPTIM_ADAMW_STEP_H
 #define FERRY_OPTIM_ADAMW_STEP_H
 
 #include <stdint.h>
+
+enum { SUMSQ_BLOCK = 65536 }; /* elements of a gradient whose squares make one partial sum (optim/adamw.h) */
 
 /* The scalars of one step, already rounded to what the kernels use. */
 struct adamw_step {

@@ -124,7 +124,7 @@ static inline void run_variant(const struct op *op, int variant, struct block *b
 {
 	(void)blocks;
 	(void)block_count;
-	check_ok(cpu_ops[op->kind](&case_contexts[variant], op));
+	check_ok(cpu_op(&case_contexts[variant], op));
 }
 
 #endif

@@ -2,7 +2,7 @@
 /* Ops as data: what op_check refuses, which bytes op_access_list names, what op_cost_of weighs. */
 #include "check.h"
 
-#include "device/operand.h"
+#include "device/op_facts.h"
 
 /* Addresses far apart; every size field has a value of its own, so that the tests below find it. */
 enum { PLACE = 1 << 24 };
@@ -199,10 +199,12 @@ static void test_addresses(void **state)
 {
 	(void)state;
 	for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
-		struct operand o[OPERAND_MAX];
-		int count = op_operands(&valid[kind], o), required = 0;
+		struct op_facts facts;
+		const struct operand *o = facts.operands;
+		int required = 0;
 
-		for (int i = 0; i < count; i++) {
+		check_ok(op_describe(&facts, &valid[kind]));
+		for (int i = 0; i < facts.operand_count; i++) {
 			struct op op = valid[kind];
 			uint64_t *field;
 

@@ -1,5 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
+/* Attention, forward and backward, against fp64 and finite differences. */
 #include "tests/attention_reference.h"
 #include "tests/ops_check.h"
 

@@ -1,5 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
+/* Cross-entropy and its gradient against fp64. */
 #include "tests/ops_check.h"
 
 /* Reference: one row in double. */

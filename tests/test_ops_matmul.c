@@ -1,5 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
+/* Matrix products against fp64: layouts, strides, bias, accumulation. */
 #include "tests/ops_check.h"
 
 #ifndef FERRY_TEST_CUDA

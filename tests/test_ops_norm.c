@@ -1,5 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
+/* RMSNorm and LayerNorm, forward and backward, against fp64 and finite differences. */
 #include "tests/ops_check.h"
 
 /* Reference in double of both norms; kind 0 is rmsnorm, 1 layernorm. Row by row. */

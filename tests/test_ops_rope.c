@@ -1,5 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
+/* Rotary position embedding against fp64. */
 #include "tests/ops_check.h"
 
 /* Turning a pair, and turning it back. */

@@ -1,3 +1,4 @@
+/* The virtual clocks of streams, and the shares of the memory bus. */
 #include "device/meta/meta_clock.h"
 
 #include "base/err.h"

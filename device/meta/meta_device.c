@@ -1,3 +1,4 @@
+/* The device without bytes: each piece of work adds its cost to its stream's clock. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "device/backend.h"

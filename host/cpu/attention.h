@@ -2,22 +2,23 @@
 #ifndef FERRY_HOST_CPU_ATTENTION_H
 #define FERRY_HOST_CPU_ATTENTION_H
 
+#include "device/op_attention.h"
 #include "host/cpu/cpu_inner.h"
 
 /* Queries and keys of a block. */
 enum { ATTENTION_Q = 64, ATTENTION_K = 128 };
 
 /* Which keys a token sees. */
-struct attention_mask {
+struct attention_keys {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, window;
 };
 
 /* 0, or ERR_RANGE: documents must lie one after the other and each token within its own. */
-int attention_mask_check(const struct attention_mask *mask, const char *op_name);
+int attention_keys_check(const struct attention_keys *mask, const char *op_name);
 
 /* First key that query i sees; it sees all from there to i. Does not decrease with i. */
-static inline int64_t attention_first_key(const struct attention_mask *mask, int64_t i)
+static inline int64_t attention_first_key(const struct attention_keys *mask, int64_t i)
 {
 	int64_t first = mask->doc_start[i];
 
@@ -25,7 +26,7 @@ static inline int64_t attention_first_key(const struct attention_mask *mask, int
 }
 
 /* One past the last query that sees key j. Does not decrease with j. */
-static inline int64_t attention_query_end(const struct attention_mask *mask, int64_t j)
+static inline int64_t attention_query_end(const struct attention_keys *mask, int64_t j)
 {
 	int64_t end = mask->doc_end[j];
 
@@ -33,7 +34,7 @@ static inline int64_t attention_query_end(const struct attention_mask *mask, int
 }
 
 /* Columns [*begin, *end) of keys [k0, k0 + k_count) that query i sees; none: *begin == *end. */
-static inline void attention_columns(const struct attention_mask *mask, int64_t *begin, int64_t *end,
+static inline void attention_columns(const struct attention_keys *mask, int64_t *begin, int64_t *end,
         int64_t i, int64_t k0, int64_t k_count)
 {
 	int64_t first = attention_first_key(mask, i) - k0, last = i + 1 - k0;

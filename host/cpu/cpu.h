@@ -8,8 +8,10 @@
 #ifndef FERRY_HOST_CPU_CPU_H
 #define FERRY_HOST_CPU_CPU_H
 
-#include "device/op.h"
+#include "device/addr.h"
 #include "host/pool.h"
+
+struct op; /* device/op.h */
 
 static inline void *cpu_ptr(dev_addr a)
 {
@@ -31,14 +33,11 @@ void cpu_context_free(struct cpu_context *cx);
  * ERR_NOMEM's text when memory is out. */
 void *cpu_scratch(struct cpu_context *cx, int64_t bytes);
 
-typedef int cpu_op_fn(struct cpu_context *cx, const struct op *op);
+/* Runs the op by the function of its name: a name in the list of ops without one does not link. */
+int cpu_op(struct cpu_context *cx, const struct op *op);
 
-cpu_op_fn cpu_fill, cpu_copy, cpu_cast, cpu_join, cpu_add, cpu_matmul, cpu_colsum, cpu_gather, cpu_scatter,
-        cpu_embed_grad, cpu_rmsnorm, cpu_rmsnorm_grad, cpu_layernorm, cpu_layernorm_grad, cpu_rope,
-        cpu_attention, cpu_attention_grad, cpu_glu, cpu_glu_grad, cpu_act, cpu_act_grad, cpu_cross_entropy,
-        cpu_sumsq, cpu_cast_sumsq, cpu_adamw;
-
-/* Indexed by enum op_kind. */
-extern cpu_op_fn *const cpu_ops[OP_KIND_COUNT];
+/* The functions of a row of the list. A file of ops expands its part of the list with it, so that its
+ * functions are those that cpu_op calls: OP_ROPE_LIST(CPU_DECLARE) before cpu_rope. */
+#define CPU_DECLARE(NAME, name, args) int cpu_##name(struct cpu_context *cx, const struct op_##args *op);
 
 #endif

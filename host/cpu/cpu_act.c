@@ -1,4 +1,8 @@
+/* Activations: op_act and its gradient. */
+#include "device/op_act.h"
 #include "host/cpu/cpu_inner.h"
+
+OP_ACT_LIST(CPU_DECLARE)
 
 static void act_piece(void *context, int64_t piece, int worker)
 {
@@ -17,9 +21,9 @@ static void act_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_act(struct cpu_context *cx, const struct op *op)
+int cpu_act(struct cpu_context *cx, const struct op_act *op)
 {
-	struct op_act o = op->act;
+	struct op_act o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, CPU_PIECE), act_piece, &o);
 	return 0;
@@ -43,9 +47,9 @@ static void act_grad_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_act_grad(struct cpu_context *cx, const struct op *op)
+int cpu_act_grad(struct cpu_context *cx, const struct op_act_grad *op)
 {
-	struct op_act_grad o = op->act_grad;
+	struct op_act_grad o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, CPU_PIECE), act_grad_piece, &o);
 	return 0;

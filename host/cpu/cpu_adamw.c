@@ -1,6 +1,10 @@
+/* AdamW on planes in device memory: optim/adamw.h, spread over the pool. */
+#include "device/op_optim.h"
 #include "host/cpu/cpu_inner.h"
 
 #include "optim/adamw.h"
+
+OP_OPTIM_LIST(CPU_DECLARE)
 
 struct adamw_run {
 	struct op_adamw op;
@@ -35,9 +39,8 @@ static void adamw_piece(void *context, int64_t piece, int worker)
 	adamw_update(&span, &run->op.step, run->isa);
 }
 
-int cpu_adamw(struct cpu_context *cx, const struct op *op)
+int cpu_adamw(struct cpu_context *cx, const struct op_adamw *o)
 {
-	const struct op_adamw *o = &op->adamw;
 	struct adamw_run run = {
 	        .op = *o,
 	};

@@ -1,4 +1,8 @@
+/* The sum of two arrays. */
+#include "device/op_move.h"
 #include "host/cpu/cpu_inner.h"
+
+OP_MOVE_LIST(CPU_DECLARE)
 
 static void add_piece(void *context, int64_t piece, int worker)
 {
@@ -18,9 +22,9 @@ static void add_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_add(struct cpu_context *cx, const struct op *op)
+int cpu_add(struct cpu_context *cx, const struct op_add *op)
 {
-	struct op_add o = op->add;
+	struct op_add o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, CPU_PIECE), add_piece, &o);
 	return 0;

@@ -1,6 +1,7 @@
 /* Attention forward in blocks, with the running maximum and sum of Milakov and Gimelshein (2018), as in
  * FlashAttention (Dao et al. 2022). A piece is (head, block of queries); what it sees of a key block is one
  * run of columns per query, so masks cost nothing. */
+#include "device/op_attention.h"
 #include "host/cpu/attention.h"
 #include "host/cpu/matmul.h"
 
@@ -9,7 +10,9 @@
 #include <math.h>
 #include <string.h>
 
-int attention_mask_check(const struct attention_mask *mask, const char *op_name)
+OP_ATTENTION_LIST(CPU_DECLARE)
+
+int attention_keys_check(const struct attention_keys *mask, const char *op_name)
 {
 	for (int64_t i = 0; i < mask->tokens; i++) {
 		int32_t start = mask->doc_start[i], end = mask->doc_end[i];
@@ -24,7 +27,7 @@ int attention_mask_check(const struct attention_mask *mask, const char *op_name)
 
 struct attention_run {
 	struct op_attention op;
-	struct attention_mask mask;
+	struct attention_keys mask;
 	int64_t block_count;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
@@ -100,14 +103,14 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_attention(struct cpu_context *cx, const struct op *op)
+int cpu_attention(struct cpu_context *cx, const struct op_attention *op)
 {
-	struct attention_run run = {.op = op->attention};
+	struct attention_run run = {.op = *op};
 	const struct op_attention *o = &run.op;
 	int rc;
 
-	run.mask = (struct attention_mask){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
-	rc = attention_mask_check(&run.mask, "attention");
+	run.mask = (struct attention_keys){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
+	rc = attention_keys_check(&run.mask, "attention");
 	if (rc < 0)
 		return rc;
 	cpu_sgemm_init();

@@ -4,6 +4,7 @@
  *
  * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
  * dq = ds k,  dk = ds^T q. */
+#include "device/op_attention.h"
 #include "host/cpu/attention.h"
 #include "host/cpu/matmul.h"
 
@@ -11,9 +12,11 @@
 
 #include <string.h>
 
+OP_ATTENTION_LIST(CPU_DECLARE)
+
 struct attention_grad_run {
 	struct op_attention_grad op;
-	struct attention_mask mask;
+	struct attention_keys mask;
 	float *delta; /* [tokens, heads], the op's scratch */
 	int64_t q_blocks, k_blocks;
 	float *scratch;
@@ -188,14 +191,14 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	grad_store(o, o->dv, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc2, k_count);
 }
 
-int cpu_attention_grad(struct cpu_context *cx, const struct op *op)
+int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *op)
 {
-	struct attention_grad_run run = {.op = op->attention_grad};
+	struct attention_grad_run run = {.op = *op};
 	const struct op_attention_grad *o = &run.op;
 	int rc;
 
-	run.mask = (struct attention_mask){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
-	rc = attention_mask_check(&run.mask, "attention_grad");
+	run.mask = (struct attention_keys){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
+	rc = attention_keys_check(&run.mask, "attention_grad");
 	if (rc < 0)
 		return rc;
 	cpu_sgemm_init();

@@ -1,6 +1,10 @@
+/* Conversion between dtypes, and fp32 from its two planes. */
+#include "device/op_move.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <string.h>
+
+OP_MOVE_LIST(CPU_DECLARE)
 
 static void cast_piece(void *context, int64_t piece, int worker)
 {
@@ -19,9 +23,9 @@ static void cast_piece(void *context, int64_t piece, int worker)
 		k->narrow((uint16_t *)cpu_ptr(c->dst) + at, (const float *)cpu_ptr(c->src) + at, n);
 }
 
-int cpu_cast(struct cpu_context *cx, const struct op *op)
+int cpu_cast(struct cpu_context *cx, const struct op_cast *o)
 {
-	struct op_cast c = op->cast;
+	struct op_cast c = *o;
 
 	cpu_run(cx, cpu_pieces(c.count, CPU_PIECE), cast_piece, &c);
 	return 0;
@@ -37,9 +41,9 @@ static void join_piece(void *context, int64_t piece, int worker)
 	        (const int16_t *)cpu_ptr(j->lo) + at, n);
 }
 
-int cpu_join(struct cpu_context *cx, const struct op *op)
+int cpu_join(struct cpu_context *cx, const struct op_join *o)
 {
-	struct op_join j = op->join;
+	struct op_join j = *o;
 
 	cpu_run(cx, cpu_pieces(j.count, CPU_PIECE), join_piece, &j);
 	return 0;

@@ -1,6 +1,10 @@
+/* Sums of columns: the gradient of a bias. */
+#include "device/op_move.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <string.h>
+
+OP_MOVE_LIST(CPU_DECLARE)
 
 /* A piece is a band of columns: the sum over rows stays with one thread, in double. */
 enum { COLSUM_BAND = 64 };
@@ -21,9 +25,9 @@ static void colsum_piece(void *context, int64_t piece, int worker)
 		sum[i] = (float)(sum[i] + acc[i]);
 }
 
-int cpu_colsum(struct cpu_context *cx, const struct op *op)
+int cpu_colsum(struct cpu_context *cx, const struct op_colsum *op)
 {
-	struct op_colsum o = op->colsum;
+	struct op_colsum o = *op;
 
 	cpu_run(cx, cpu_pieces(o.cols, COLSUM_BAND), colsum_piece, &o);
 	return 0;

@@ -1,7 +1,11 @@
+/* The loss of each row of logits, and its gradient. */
+#include "device/op_loss.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <math.h>
 #include <stddef.h>
+
+OP_LOSS_LIST(CPU_DECLARE)
 
 struct cross_entropy_run {
 	struct op_cross_entropy op;
@@ -69,9 +73,9 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 /* Row r of packed bf16 gradients lies on the bytes of row r / 2 of the logits. So rows go in waves
  * [0, 1), [1, 2), [2, 4), [4, 8) ...: a wave overwrites what the wave before it has read, and its own rows
  * are free of each other. */
-int cpu_cross_entropy(struct cpu_context *cx, const struct op *op)
+int cpu_cross_entropy(struct cpu_context *cx, const struct op_cross_entropy *op)
 {
-	struct cross_entropy_run run = {.op = op->cross_entropy};
+	struct cross_entropy_run run = {.op = *op};
 	const struct op_cross_entropy *o = &run.op;
 	int packed = o->dlogits_dtype == DTYPE_BF16 && o->dlogits.value == o->logits.value;
 	int rc = cpu_check_index("cross_entropy", cpu_ptr(o->label), o->rows, o->vocab);

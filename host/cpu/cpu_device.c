@@ -1,3 +1,4 @@
+/* The CPU device as a backend: open and close, arena, slabs, statistics. */
 #include "host/cpu/cpu_device.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* What a stream's thread does with a piece of work. */
 #include "base/clock.h"
 #include "host/cpu/cpu_device.h"
 
@@ -78,7 +79,7 @@ static int run_op(struct cpu_stream *stream, const struct op *op)
 
 	op_cost_of(op, &cost);
 	atomic_store_explicit(&c->flops, flops + cost.flops_bf16 + cost.flops_f32, memory_order_relaxed);
-	return cpu_ops[op->kind](&stream->context, op);
+	return cpu_op(&stream->context, op);
 }
 
 int cpu_work_run(struct cpu_stream *stream, const struct work *work)

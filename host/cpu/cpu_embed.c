@@ -1,7 +1,10 @@
 /* Rows picked, placed, and summed by index. */
+#include "device/op_table.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <string.h>
+
+OP_TABLE_LIST(CPU_DECLARE)
 
 enum { EMBED_BAND = 64 };
 
@@ -34,9 +37,9 @@ static void gather_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_gather(struct cpu_context *cx, const struct op *op)
+int cpu_gather(struct cpu_context *cx, const struct op_gather *op)
 {
-	struct op_gather o = op->gather;
+	struct op_gather o = *op;
 	int rc = cpu_check_index("gather", cpu_ptr(o.index), o.rows, o.table_rows);
 
 	if (rc < 0)
@@ -58,9 +61,9 @@ static void scatter_piece(void *context, int64_t piece, int worker)
 		        (const char *)cpu_ptr(o->x) + r * row_bytes, (size_t)row_bytes);
 }
 
-int cpu_scatter(struct cpu_context *cx, const struct op *op)
+int cpu_scatter(struct cpu_context *cx, const struct op_scatter *op)
 {
-	struct op_scatter o = op->scatter;
+	struct op_scatter o = *op;
 	int rc = cpu_check_index("scatter", cpu_ptr(o.index), o.rows, o.out_rows);
 
 	if (rc < 0)
@@ -88,9 +91,9 @@ static void embed_grad_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_embed_grad(struct cpu_context *cx, const struct op *op)
+int cpu_embed_grad(struct cpu_context *cx, const struct op_embed_grad *op)
 {
-	struct op_embed_grad o = op->embed_grad;
+	struct op_embed_grad o = *op;
 	int rc = cpu_check_index("embed_grad", cpu_ptr(o.index), o.rows, o.table_rows);
 
 	if (rc < 0)

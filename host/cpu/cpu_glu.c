@@ -1,4 +1,8 @@
+/* Gated activations: op_glu and its gradient. */
+#include "device/op_act.h"
 #include "host/cpu/cpu_inner.h"
+
+OP_ACT_LIST(CPU_DECLARE)
 
 static void glu_piece(void *context, int64_t piece, int worker)
 {
@@ -18,9 +22,9 @@ static void glu_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_glu(struct cpu_context *cx, const struct op *op)
+int cpu_glu(struct cpu_context *cx, const struct op_glu *op)
 {
-	struct op_glu o = op->glu;
+	struct op_glu o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, CPU_PIECE), glu_piece, &o);
 	return 0;
@@ -47,9 +51,9 @@ static void glu_grad_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_glu_grad(struct cpu_context *cx, const struct op *op)
+int cpu_glu_grad(struct cpu_context *cx, const struct op_glu_grad *op)
 {
-	struct op_glu_grad o = op->glu_grad;
+	struct op_glu_grad o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, CPU_PIECE), glu_grad_piece, &o);
 	return 0;

@@ -2,6 +2,7 @@
 #ifndef FERRY_HOST_CPU_CPU_INNER_H
 #define FERRY_HOST_CPU_CPU_INNER_H
 
+#include "base/dtype.h"
 #include "base/size.h"
 #include "host/cpu/cpu.h"
 #include "host/cpu/kernels.h"

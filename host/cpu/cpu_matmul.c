@@ -5,6 +5,7 @@
  * bf16 in vectors; elsewhere panels of both operands are widened to fp32 in a worker's scratch and go to
  * OpenBLAS as well, which is exact in the products and rounds c once. matmul_path_of decides.
  */
+#include "device/op_matmul.h"
 #include "host/cpu/matmul.h"
 
 #include "base/err.h"
@@ -15,6 +16,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+OP_MATMUL_LIST(CPU_DECLARE)
 
 /* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
 enum { PANEL_K = 512 };
@@ -306,9 +309,9 @@ static int64_t piece_scratch_count(const struct matmul_run *run)
 	return round_up(g->m * g->n, 16) + round_up(rest, 16);
 }
 
-int cpu_matmul(struct cpu_context *cx, const struct op *op)
+int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 {
-	struct matmul_run run = {.op = op->matmul};
+	struct matmul_run run = {.op = *op};
 	const struct op_matmul *o = &run.op;
 	const struct matmul_tiling *g = &run.tiling;
 	int64_t parts_count;

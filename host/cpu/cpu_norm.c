@@ -1,3 +1,4 @@
+/* RMSNorm and LayerNorm, forward and backward: RMSNorm is LayerNorm whose mean is 0. */
 #include "host/cpu/cpu_norm.h"
 
 #include "base/err.h"

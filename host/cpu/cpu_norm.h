@@ -2,6 +2,7 @@
 #ifndef FERRY_HOST_CPU_CPU_NORM_H
 #define FERRY_HOST_CPU_CPU_NORM_H
 
+#include "device/op_norm.h"
 #include "host/cpu/cpu.h"
 
 enum cpu_norm_kind { CPU_NORM_RMS, CPU_NORM_LAYER };

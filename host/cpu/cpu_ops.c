@@ -1,35 +1,24 @@
+/* The list of ops as this backend dispatches it, and what its ops share. */
 #include "host/cpu/cpu_inner.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "device/op.h"
 
-cpu_op_fn *const cpu_ops[OP_KIND_COUNT] = {
-        [OP_FILL] = cpu_fill,
-        [OP_COPY] = cpu_copy,
-        [OP_CAST] = cpu_cast,
-        [OP_JOIN] = cpu_join,
-        [OP_ADD] = cpu_add,
-        [OP_MATMUL] = cpu_matmul,
-        [OP_COLSUM] = cpu_colsum,
-        [OP_GATHER] = cpu_gather,
-        [OP_SCATTER] = cpu_scatter,
-        [OP_EMBED_GRAD] = cpu_embed_grad,
-        [OP_RMSNORM] = cpu_rmsnorm,
-        [OP_RMSNORM_GRAD] = cpu_rmsnorm_grad,
-        [OP_LAYERNORM] = cpu_layernorm,
-        [OP_LAYERNORM_GRAD] = cpu_layernorm_grad,
-        [OP_ROPE] = cpu_rope,
-        [OP_ATTENTION] = cpu_attention,
-        [OP_ATTENTION_GRAD] = cpu_attention_grad,
-        [OP_GLU] = cpu_glu,
-        [OP_GLU_GRAD] = cpu_glu_grad,
-        [OP_ACT] = cpu_act,
-        [OP_ACT_GRAD] = cpu_act_grad,
-        [OP_CROSS_ENTROPY] = cpu_cross_entropy,
-        [OP_SUMSQ] = cpu_sumsq,
-        [OP_CAST_SUMSQ] = cpu_cast_sumsq,
-        [OP_ADAMW] = cpu_adamw,
-};
+OP_LIST(CPU_DECLARE)
+
+int cpu_op(struct cpu_context *cx, const struct op *op)
+{
+	switch (op->kind) {
+#define CPU_CASE(NAME, name, args)                                                                           \
+	case OP_##NAME:                                                                                      \
+		return cpu_##name(cx, &op->name);
+		OP_LIST(CPU_CASE)
+#undef CPU_CASE
+	default:
+		return err_set(ERR_RANGE, "op kind %d does not exist", (int)op->kind);
+	}
+}
 
 void cpu_context_free(struct cpu_context *cx)
 {

@@ -1,4 +1,8 @@
+/* Rotary position embedding, forward and backward. */
+#include "device/op_rope.h"
 #include "host/cpu/cpu_inner.h"
+
+OP_ROPE_LIST(CPU_DECLARE)
 
 /* Turns the pairs (x[at + j], x[at + half + j]) of one head of one token. Turning back is turning with the
  * members of each pair swapped. */
@@ -39,9 +43,9 @@ static void rope_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_rope(struct cpu_context *cx, const struct op *op)
+int cpu_rope(struct cpu_context *cx, const struct op_rope *op)
 {
-	struct op_rope o = op->rope;
+	struct op_rope o = *op;
 	int rc = cpu_check_index("rope", cpu_ptr(o.position), o.tokens, o.table_rows);
 
 	if (rc < 0)

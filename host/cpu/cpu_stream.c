@@ -1,3 +1,4 @@
+/* Streams as FIFO threads, events as tickets, throttled copies and seeded delays. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,10 @@
+/* Sums of squares of a gradient in blocks, alone or while it is rounded to bf16. */
+#include "device/op_optim.h"
 #include "host/cpu/cpu_inner.h"
 
 #include "optim/adamw.h"
+
+OP_OPTIM_LIST(CPU_DECLARE)
 
 struct sumsq_run {
 	struct op_sumsq op;
@@ -18,9 +22,9 @@ static void sumsq_piece(void *context, int64_t piece, int worker)
 	        run->op.dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, run->isa);
 }
 
-int cpu_sumsq(struct cpu_context *cx, const struct op *op)
+int cpu_sumsq(struct cpu_context *cx, const struct op_sumsq *op)
 {
-	struct sumsq_run run = {.op = op->sumsq};
+	struct sumsq_run run = {.op = *op};
 	int rc = adamw_isa_find(&run.isa, "auto");
 
 	if (rc < 0)
@@ -48,9 +52,9 @@ static void cast_sumsq_piece(void *context, int64_t piece, int worker)
 	((double *)cpu_ptr(o->partial))[piece] = run[0];
 }
 
-int cpu_cast_sumsq(struct cpu_context *cx, const struct op *op)
+int cpu_cast_sumsq(struct cpu_context *cx, const struct op_cast_sumsq *op)
 {
-	struct op_cast_sumsq o = op->cast_sumsq;
+	struct op_cast_sumsq o = *op;
 
 	cpu_run(cx, cpu_pieces(o.count, SUMSQ_BLOCK), cast_sumsq_piece, &o);
 	return 0;

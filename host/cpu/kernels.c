@@ -1,3 +1,4 @@
+/* Which instruction set's kernels this CPU runs. */
 #include "host/cpu/kernels.h"
 
 #include <string.h>

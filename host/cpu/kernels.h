@@ -10,7 +10,7 @@
 #ifndef FERRY_HOST_CPU_KERNELS_H
 #define FERRY_HOST_CPU_KERNELS_H
 
-#include "device/op.h"
+#include "device/act_kind.h"
 
 #include <stdint.h>
 

@@ -1,3 +1,4 @@
+/* The kernels of kernels.inc for AVX2. */
 #if defined(__x86_64__)
 #define KERNELS_NAME avx2
 #include "host/cpu/kernels.inc"

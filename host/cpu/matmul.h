@@ -2,7 +2,7 @@
 #ifndef FERRY_HOST_CPU_MATMUL_H
 #define FERRY_HOST_CPU_MATMUL_H
 
-#include "device/op.h"
+#include "device/op_matmul.h"
 
 /* Must have been called once, by any thread, before cpu_sgemm: OpenBLAS then stays on its caller's thread. */
 void cpu_sgemm_init(void);

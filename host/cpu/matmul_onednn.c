@@ -1,3 +1,4 @@
+/* bf16 tiles of a product by oneDNN. */
 #include "host/cpu/matmul_onednn.h"
 
 #include "base/err.h"

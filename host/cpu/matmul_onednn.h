@@ -3,7 +3,7 @@
 #ifndef FERRY_HOST_CPU_MATMUL_ONEDNN_H
 #define FERRY_HOST_CPU_MATMUL_ONEDNN_H
 
-#include "device/op.h"
+#include "device/op_matmul.h"
 
 struct onednn_product;
 

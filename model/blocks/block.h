@@ -4,6 +4,8 @@
 #ifndef FERRY_MODEL_BLOCKS_BLOCK_H
 #define FERRY_MODEL_BLOCKS_BLOCK_H
 
+#include "device/device.h"
+#include "device/op.h"
 #include "model/blocks/blocks.h"
 
 /* Offsets in bytes, multiples of 256, each for `tokens` tokens. What a model does not need has no room and

@@ -1,3 +1,4 @@
+/* The root and the quotient of gpu/adamw_usual.cuh, one call each. */
 #include "gpu/adamw_usual.cuh"
 
 #include "tests/simt/exact.h"

@@ -1,3 +1,4 @@
+/* A cuBLASLt for tests: checks how it is called, multiplies on the host. */
 #include "tests/simt/fake_cublaslt.h"
 
 #include "base/num.h"

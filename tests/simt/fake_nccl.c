@@ -1,3 +1,4 @@
+/* An NCCL for tests: ranks are processes that share memory. */
 #include "tests/simt/fake_nccl.h"
 
 #include "base/clock.h"

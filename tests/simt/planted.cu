@@ -1,3 +1,4 @@
+/* Kernels with one planted bug each. */
 #include "tests/simt/planted.h"
 
 #include "gpu/mma.cuh"

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-enum { SIMT_WARP = 32, SIMT_THREADS_MAX = 1024, SIMT_ACCESS_MAX = 16 };
+enum { SIMT_WARP = 32, SIMT_THREADS_MAX = 1024, SIMT_ACCESS_MAX = 20 };
 
 /* Bytes of global memory that a launch may read, or write (and read back what it wrote). */
 struct simt_access {

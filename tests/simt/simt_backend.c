@@ -1,3 +1,4 @@
+/* The CUDA backend with each kernel held to the bytes that its op names. */
 #include "tests/simt/simt_backend.h"
 
 #include "tests/simt/simt.h"

@@ -1,3 +1,4 @@
+/* Marks of bytes, in a hash of pages. */
 #include "tests/simt/simt_marks.h"
 
 #include <stdlib.h>

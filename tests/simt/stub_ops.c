@@ -12,30 +12,39 @@ static void *at(dev_addr a)
 	return (void *)(uintptr_t)a.value;
 }
 
-int cuda_fill(const struct cuda_launch *launch, const struct op *op)
+static int fill(const struct cuda_launch *launch, const struct op_fill *o)
 {
-	const struct op_fill *o = &op->fill;
-
 	return cuda_check(cudaMemsetAsync(at(o->dst), o->value, (size_t)o->bytes, launch->stream), "fill");
 }
 
-int cuda_copy(const struct cuda_launch *launch, const struct op *op)
+static int copy(const struct cuda_launch *launch, const struct op_copy *o)
 {
-	const struct op_copy *o = &op->copy;
-
 	return cuda_check(cudaMemcpyAsync(at(o->dst), at(o->src), (size_t)o->bytes, cudaMemcpyDeviceToDevice,
 	                          launch->stream),
 	        "copy");
 }
 
 /* Two calls, as a product and its bias would be. */
-int cuda_matmul(const struct cuda_launch *launch, const struct op *op)
+static int matmul(const struct cuda_launch *launch, const struct op_matmul *o)
 {
-	const struct op_matmul *o = &op->matmul;
 	size_t bytes = (size_t)(o->m * o->c_stride * dtype_bytes(o->c_dtype));
 	int rc = cuda_check(cudaMemsetAsync(at(o->c), 0, bytes, launch->stream), "matmul");
 
 	return rc ? rc : cuda_check(cudaMemsetAsync(at(o->c), 1, bytes, launch->stream), "matmul");
+}
+
+int cuda_op(const struct cuda_launch *launch, const struct op *op)
+{
+	switch (op->kind) {
+	case OP_FILL:
+		return fill(launch, &op->fill);
+	case OP_COPY:
+		return copy(launch, &op->copy);
+	case OP_MATMUL:
+		return matmul(launch, &op->matmul);
+	default:
+		return err_set(ERR_UNSUPPORTED, "%s has no kernel here", op_name(op->kind));
+	}
 }
 
 int cuda_blas_open(struct cuda_blas **blas, void *workspace, int64_t workspace_bytes)
@@ -50,36 +59,6 @@ void cuda_blas_close(struct cuda_blas *blas)
 {
 	(void)blas;
 }
-
-#define MISSING(name)                                                                                        \
-	int name(const struct cuda_launch *launch, const struct op *op)                                      \
-	{                                                                                                    \
-		(void)launch;                                                                                \
-		(void)op;                                                                                    \
-		return err_set(ERR_UNSUPPORTED, #name " has no kernel here");                                \
-	}
-MISSING(cuda_cast)
-MISSING(cuda_join)
-MISSING(cuda_add)
-MISSING(cuda_colsum)
-MISSING(cuda_gather)
-MISSING(cuda_scatter)
-MISSING(cuda_embed_grad)
-MISSING(cuda_rmsnorm)
-MISSING(cuda_rmsnorm_grad)
-MISSING(cuda_layernorm)
-MISSING(cuda_layernorm_grad)
-MISSING(cuda_rope)
-MISSING(cuda_attention)
-MISSING(cuda_attention_grad)
-MISSING(cuda_glu)
-MISSING(cuda_glu_grad)
-MISSING(cuda_act)
-MISSING(cuda_act_grad)
-MISSING(cuda_cross_entropy)
-MISSING(cuda_sumsq)
-MISSING(cuda_cast_sumsq)
-MISSING(cuda_adamw)
 
 /* ---- attention by a library: there is none ---- */
 

@@ -4,9 +4,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "device/op.h"
 #include "gpu/cuda_matmul.h"
 #include "tests/simt/fake_cublaslt.h"
 #include "tests/simt/simt_runtime.h"
+
+OP_MATMUL_LIST(CUDA_DECLARE)
 
 enum { ELEMENTS = 64 << 10, OPERANDS = 4, WORKSPACE_BYTES = 8192 };
 
@@ -87,7 +90,7 @@ static struct op product(const struct rig *r, int64_t m, int64_t n, int64_t k, e
 
 static int run(const struct rig *r, const struct op *op)
 {
-	int rc = cuda_matmul(&r->at, op);
+	int rc = cuda_matmul(&r->at, &op->matmul);
 
 	assert_int_equal(cudaStreamSynchronize(r->at.stream), cudaSuccess);
 	return rc;

@@ -1,0 +1,44 @@
+/* Activations, alone and gated, forward and backward (device/op.h says what all ops have in common). */
+#ifndef FERRY_DEVICE_OP_ACT_H
+#define FERRY_DEVICE_OP_ACT_H
+
+#include "base/dtype.h"
+#include "device/act_kind.h"
+#include "device/addr.h"
+
+#define OP_ACT_LIST(ROW)                                                                                     \
+	ROW(GLU, glu, glu)                                                                                   \
+	ROW(GLU_GRAD, glu_grad, glu_grad)                                                                    \
+	ROW(ACT, act, act)                                                                                   \
+	ROW(ACT_GRAD, act_grad, act_grad)
+
+/* out = act(gate) * up; elementwise, contiguous (Shazeer 2020). Backward: dgate, dup from dout; dgate may be
+ * gate's and dup may be up's or dout's own bytes (each element is read before it is written). */
+struct op_glu {
+	dev_addr out, gate, up;
+	int64_t count;
+	enum act_kind act;
+	enum dtype dtype;
+};
+struct op_glu_grad {
+	dev_addr dgate, dup, dout, gate, up;
+	int64_t count;
+	enum act_kind act;
+	enum dtype dtype;
+};
+
+/* out = act(x); dx = dout * act'(x). out may be x; dx may be dout or x. */
+struct op_act {
+	dev_addr out, x;
+	int64_t count;
+	enum act_kind act;
+	enum dtype dtype;
+};
+struct op_act_grad {
+	dev_addr dx, dout, x;
+	int64_t count;
+	enum act_kind act;
+	enum dtype dtype;
+};
+
+#endif

@@ -1,0 +1,136 @@
+/* What attention requires, reads, writes and computes. */
+#include "device/op_facts.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Per token and head: sum of dout * out, and an fp32 row of dq. */
+int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
+{
+	return size_times(size_times(tokens, heads), size_plus(head_dim, 1));
+}
+
+/* ---- pairs of tokens that see each other ---- */
+
+/* Of one document. */
+static double document_pairs(enum attention_mask mask, int64_t tokens, int64_t window)
+{
+	double t = (double)tokens, w = (double)window, causal;
+
+	if (window <= 0 || window >= tokens)
+		causal = t * (t + 1) / 2;
+	else
+		causal = w * (w + 1) / 2 + (t - w) * w;
+	return mask == MASK_BIDIRECTIONAL ? 2 * causal - t : causal;
+}
+
+/* Of documents as long as they can be, and of what is left behind them. */
+static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t document_tokens, int64_t window)
+{
+	int64_t longest = document_tokens > 0 ? document_tokens : tokens;
+
+	return (double)(tokens / longest) * document_pairs(mask, longest, window) +
+	       document_pairs(mask, tokens % longest, window);
+}
+
+/* ---- what forward and backward have in common ---- */
+
+/* Fields of one name and meaning in both structs. */
+#define CHECK_SHAPE                                                                                          \
+	(SIZE(tokens, 1) || SIZE(documents, 0) || SIZE(document_tokens, 0) || SIZE(heads, 1) ||              \
+	        SIZE(kv_heads, 1) || SIZE(head_dim, 1) || SIZE(window, 0) ||                                 \
+	        check_heads(f, p->heads, p->kv_heads) ||                                                     \
+	        SIZE(q_head_stride, p->heads > 1 ? p->head_dim : 0) ||                                       \
+	        SIZE(kv_head_stride, p->kv_heads > 1 ? p->head_dim : 0) ||                                   \
+	        SIZE(out_stride, size_times(p->heads, p->head_dim)) ||                                       \
+	        SIZE(qkv_stride, size_of_row(p->heads, p->q_head_stride, p->head_dim)) ||                    \
+	        SIZE(qkv_stride, size_of_row(p->kv_heads, p->kv_head_stride, p->head_dim)) ||                \
+	        COMPUTE_DTYPE(dtype) || check_scores(f, p->mask, p->scale, p->score_cap))
+
+#define LIKE_Q                                                                                               \
+	.dtype = p->dtype, .rows = p->tokens, .stride = p->qkv_stride, .groups = p->heads,                   \
+	.group_stride = p->q_head_stride, .cols = p->head_dim
+#define LIKE_KV                                                                                              \
+	.dtype = p->dtype, .rows = p->tokens, .stride = p->qkv_stride, .groups = p->kv_heads,                \
+	.group_stride = p->kv_head_stride, .cols = p->head_dim
+#define LIKE_OUT                                                                                             \
+	.dtype = p->dtype, .rows = p->tokens, .stride = p->out_stride,                                       \
+	.cols = size_times(p->heads, p->head_dim)
+#define STAT .dtype = DTYPE_F32, .rows = p->tokens, .cols = p->heads
+
+static int check_heads(const struct op_facts *f, int64_t heads, int64_t kv_heads)
+{
+	if (heads % kv_heads == 0)
+		return 0;
+	return op_refuse(f, "heads is %" PRId64 ", must be a multiple of kv_heads, which is %" PRId64, heads,
+	        kv_heads);
+}
+
+static int check_scores(const struct op_facts *f, enum attention_mask mask, double scale, double score_cap)
+{
+	if ((unsigned)mask >= MASK_COUNT)
+		return op_refuse(f, "mask is %d, which is no mask", (int)mask);
+	if (mask != MASK_CAUSAL || score_cap != 0)
+		return op_refuse(f, "only causal attention without a score cap is supported yet");
+	if (!isfinite(scale))
+		return op_refuse(f, "scale is %g", scale);
+	if (!(score_cap >= 0) || !isfinite(score_cap))
+		return op_refuse(f, "score_cap is %g, must be 0 (none) or above", score_cap);
+	return 0;
+}
+
+/* `products` of tokens x tokens x head_dim for each head. */
+static void products(struct op_facts *f, int count, const struct op_attention *p)
+{
+	f->is_attention = 1;
+	f->flops_dtype = p->dtype;
+	f->flops = 2.0 * count * pairs_of(p->mask, p->tokens, p->document_tokens, p->window) *
+	           (double)(p->heads * p->head_dim);
+}
+
+int op_describe_attention(struct op_facts *f, const struct op_attention *p)
+{
+	if (CHECK_SHAPE)
+		return ERR_RANGE;
+	READ(q, LIKE_Q);
+	READ(k, LIKE_KV);
+	READ(v, LIKE_KV);
+	READ(doc_start, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(doc_end, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(sink, .dtype = p->dtype, .cols = p->heads, .optional = 1);
+	WRITE(out, LIKE_OUT);
+	WRITE(lse, STAT);
+	products(f, 2, p); /* scores, and their product with v */
+	return 0;
+}
+
+int op_describe_attention_grad(struct op_facts *f, const struct op_attention_grad *p)
+{
+	if (CHECK_SHAPE)
+		return ERR_RANGE;
+	if (dev_is_none(p->sink) != dev_is_none(p->dsink))
+		return op_refuse(f, "sink and dsink go together");
+	READ(dout, LIKE_OUT);
+	READ(out, LIKE_OUT);
+	READ(lse, STAT);
+	READ(q, LIKE_Q);
+	READ(k, LIKE_KV);
+	READ(v, LIKE_KV);
+	READ(doc_start, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(doc_end, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(sink, .dtype = p->dtype, .cols = p->heads, .optional = 1);
+	WRITE(dq, LIKE_Q);
+	WRITE(dk, LIKE_KV);
+	WRITE(dv, LIKE_KV);
+	UPDATE(dsink, .dtype = DTYPE_F32, .cols = p->heads, .optional = 1);
+	WRITE(scratch, .dtype = DTYPE_F32, .cols = attention_scratch_count(p->tokens, p->heads, p->head_dim));
+	products(f, 5,
+	        &(struct op_attention){.tokens = p->tokens,
+	                .document_tokens = p->document_tokens,
+	                .heads = p->heads,
+	                .head_dim = p->head_dim,
+	                .window = p->window,
+	                .mask = p->mask,
+	                .dtype = p->dtype}); /* scores again, dp, dq, dk, dv */
+	return 0;
+}

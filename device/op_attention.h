@@ -1,0 +1,51 @@
+/* Attention, forward and backward (device/op.h says what all ops have in common). */
+#ifndef FERRY_DEVICE_OP_ATTENTION_H
+#define FERRY_DEVICE_OP_ATTENTION_H
+
+#include "base/dtype.h"
+#include "device/addr.h"
+
+#define OP_ATTENTION_LIST(ROW)                                                                               \
+	ROW(ATTENTION, attention, attention)                                                                 \
+	ROW(ATTENTION_GRAD, attention_grad, attention_grad)
+
+/* Attention over the documents of a micro-batch, never forming tokens x tokens.
+ *
+ * q head h of token t at q + t * qkv_stride + h * q_head_stride; k, v head g at + g * kv_head_stride; heads
+ * is a multiple of kv_heads, query head h uses kv head h / (heads / kv_heads). out [tokens, heads * head_dim]
+ * with out_stride. Softmax in fp32. doc_start, doc_end: int32 [tokens], index of the first token of the
+ * token's document and one past its last. What the host knows of them may decide which kernel runs, and what
+ * the op costs: how many `documents` there are, none longer than document_tokens (0: it does not know).
+ *
+ * What a token sees, of its own document (doc_start[i] <= j < doc_end[i]):
+ *
+ *     MASK_CAUSAL         j <= i, and with window > 0 also i - j < window
+ *     MASK_BIDIRECTIONAL  any j, and with window > 0 only |i - j| < window
+ *
+ * The score of q and k is s = scale q.k, or, with score_cap > 0, score_cap tanh(s / score_cap) (Gemma 2).
+ * sink, optional, in `dtype` [heads]: one more score of each head, which no value belongs to, so that weights
+ * of tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores, the
+ * sink's too.
+ *
+ * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], which is there where
+ * sink is. scratch: F32 [attention_scratch_count(...)]. */
+enum attention_mask { MASK_CAUSAL, MASK_BIDIRECTIONAL, MASK_COUNT };
+struct op_attention {
+	dev_addr out, lse, q, k, v, doc_start, doc_end, sink;
+	int64_t tokens, documents, document_tokens, heads, kv_heads, head_dim, window;
+	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
+	double scale, score_cap;
+	enum attention_mask mask;
+	enum dtype dtype;
+};
+struct op_attention_grad {
+	dev_addr dq, dk, dv, dsink, dout, out, lse, q, k, v, doc_start, doc_end, sink, scratch;
+	int64_t tokens, documents, document_tokens, heads, kv_heads, head_dim, window;
+	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
+	double scale, score_cap;
+	enum attention_mask mask;
+	enum dtype dtype;
+};
+int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim);
+
+#endif

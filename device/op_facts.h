@@ -1,0 +1,102 @@
+/* What is true of an op with its arguments: the one description that checks, byte ranges and costs are read
+ * off.
+ *
+ * Each op has an op_describe_<name>, beside those of its header (op_rope.h, op_rope.c). It first states what
+ * its sizes and dtypes must be, and stops where they are not; then lists its operands, what is read before
+ * what is written over it; then, for a matrix product, its arithmetic. For example:
+ *
+ *     int op_describe_add(struct op_facts *f, const struct op_add *p)
+ *     {
+ *             int a, b;
+ *
+ *             if (SIZE(count, 1) || COMPUTE_DTYPE(dtype))
+ *                     return ERR_RANGE;
+ *             a = READ(a, .dtype = p->dtype, .cols = p->count);
+ *             b = READ(b, .dtype = p->dtype, .cols = p->count);
+ *             WRITE(dst, .dtype = p->dtype, .cols = p->count, .may_be = BIT(a) | BIT(b));
+ *             return 0;
+ *     }
+ *
+ * Sizes saturate: what does not fit 63 bits lies outside every arena, and is refused there. Only device/ and
+ * its tests include this.
+ */
+#ifndef FERRY_DEVICE_OP_FACTS_H
+#define FERRY_DEVICE_OP_FACTS_H
+
+#include "base/err.h"
+#include "device/op.h"
+
+enum operand_use { OPERAND_READ = 1, OPERAND_WRITE = 2, OPERAND_UPDATE = 3 };
+
+/* rows x groups x cols elements; row r, group g starts at r * stride + g * group_stride. What is 0 is left
+ * out: one row, one group, rows without gaps. */
+struct operand_shape {
+	enum dtype dtype;
+	int64_t rows, stride, groups, group_stride, cols;
+	int64_t used_rows; /* of a table: how many rows the op moves at most */
+	int optional;
+	unsigned may_be; /* bits of operands in whose place this one, which is written, may stand: from the
+	                    same address on */
+};
+
+struct operand {
+	const char *name;
+	dev_addr base; /* DEV_NONE where left out */
+	int64_t bytes; /* first to last, gaps of strides included; INT64_MAX when it is more than that */
+	int64_t dense_bytes; /* what is really moved: without gaps, and of a table only the rows used */
+	int64_t align_bytes;
+	enum operand_use use;
+	int optional, has_gaps;
+	unsigned may_be;
+};
+
+enum { OPERAND_MAX = 16 };
+
+struct op_facts {
+	enum op_kind kind;
+	struct operand operands[OPERAND_MAX];
+	int operand_count;
+	double flops;           /* of matrix products, */
+	enum dtype flops_dtype; /* whose factors are of this dtype; */
+	int is_attention;       /* they are attention's */
+};
+
+/* 0 with *f filled, or ERR_RANGE naming the op and the field. */
+int op_describe(struct op_facts *f, const struct op *op);
+
+#define OP_DECLARE(NAME, name, args) int op_describe_##name(struct op_facts *f, const struct op_##args *p);
+OP_LIST(OP_DECLARE)
+#undef OP_DECLARE
+
+/* ---- for descriptions: `f` and `p` are those of the function ---- */
+
+#define SIZE(field, least) op_size(f, #field, p->field, least)
+#define COMPUTE_DTYPE(field) op_compute_dtype(f, #field, p->field)
+#define READ(field, ...) op_operand(f, OPERAND_READ, #field, p->field, &(struct operand_shape){__VA_ARGS__})
+#define WRITE(field, ...) op_operand(f, OPERAND_WRITE, #field, p->field, &(struct operand_shape){__VA_ARGS__})
+#define UPDATE(field, ...)                                                                                   \
+	op_operand(f, OPERAND_UPDATE, #field, p->field, &(struct operand_shape){__VA_ARGS__})
+
+/* Written, and read before where it accumulates. */
+#define WRITE_OR_ADD(field, adds, ...)                                                                       \
+	op_operand(f, (adds) ? OPERAND_UPDATE : OPERAND_WRITE, #field, p->field,                             \
+	        &(struct operand_shape){__VA_ARGS__})
+#define BIT(operand) (1u << (operand))
+
+/* 0, or ERR_RANGE with the text. */
+int op_size(const struct op_facts *f, const char *name, int64_t value, int64_t least);
+int op_compute_dtype(const struct op_facts *f, const char *name, enum dtype dtype);
+int op_refuse(const struct op_facts *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The number of the operand, for BIT. */
+int op_operand(struct op_facts *f, enum operand_use use, const char *name, dev_addr base,
+        const struct operand_shape *shape);
+
+/* Products and sums of sizes that are not negative; saturate. */
+int64_t size_times(int64_t a, int64_t b);
+int64_t size_plus(int64_t a, int64_t b);
+
+/* Elements from the first to the last of a row of groups. */
+int64_t size_of_row(int64_t groups, int64_t group_stride, int64_t cols);
+
+#endif

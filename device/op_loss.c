@@ -1,0 +1,23 @@
+/* What the loss requires, reads and writes. */
+#include "device/op_facts.h"
+
+/* The largest logit, the factor of the exponentials, and the gradient at the label. */
+int64_t cross_entropy_scratch_count(int64_t rows)
+{
+	return size_times(3, rows);
+}
+
+int op_describe_cross_entropy(struct op_facts *f, const struct op_cross_entropy *p)
+{
+	int logits;
+
+	if (SIZE(rows, 1) || SIZE(vocab, 1) || COMPUTE_DTYPE(dlogits_dtype))
+		return ERR_RANGE;
+	logits = READ(logits, .dtype = DTYPE_F32, .rows = p->rows, .cols = p->vocab);
+	READ(label, .dtype = DTYPE_I32, .cols = p->rows);
+	WRITE(loss, .dtype = DTYPE_F32, .cols = p->rows);
+	WRITE(dlogits, .dtype = p->dlogits_dtype, .rows = p->rows, .cols = p->vocab, .optional = 1,
+	        .may_be = BIT(logits));
+	WRITE(scratch, .dtype = DTYPE_F32, .cols = cross_entropy_scratch_count(p->rows));
+	return 0;
+}

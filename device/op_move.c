@@ -1,0 +1,59 @@
+/* What ops that move, convert and add arrays require, read and write. */
+#include "device/op_facts.h"
+
+int op_describe_fill(struct op_facts *f, const struct op_fill *p)
+{
+	if (SIZE(bytes, 1))
+		return ERR_RANGE;
+	WRITE(dst, .dtype = DTYPE_U8, .cols = p->bytes);
+	return 0;
+}
+
+int op_describe_copy(struct op_facts *f, const struct op_copy *p)
+{
+	if (SIZE(bytes, 1))
+		return ERR_RANGE;
+	READ(src, .dtype = DTYPE_U8, .cols = p->bytes);
+	WRITE(dst, .dtype = DTYPE_U8, .cols = p->bytes);
+	return 0;
+}
+
+int op_describe_cast(struct op_facts *f, const struct op_cast *p)
+{
+	if (SIZE(count, 1) || COMPUTE_DTYPE(src_dtype) || COMPUTE_DTYPE(dst_dtype))
+		return ERR_RANGE;
+	READ(src, .dtype = p->src_dtype, .cols = p->count);
+	WRITE(dst, .dtype = p->dst_dtype, .cols = p->count);
+	return 0;
+}
+
+int op_describe_join(struct op_facts *f, const struct op_join *p)
+{
+	if (SIZE(count, 1))
+		return ERR_RANGE;
+	READ(hi, .dtype = DTYPE_BF16, .cols = p->count);
+	READ(lo, .dtype = DTYPE_I16, .cols = p->count);
+	WRITE(dst, .dtype = DTYPE_F32, .cols = p->count);
+	return 0;
+}
+
+int op_describe_add(struct op_facts *f, const struct op_add *p)
+{
+	int a, b;
+
+	if (SIZE(count, 1) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	a = READ(a, .dtype = p->dtype, .cols = p->count);
+	b = READ(b, .dtype = p->dtype, .cols = p->count);
+	WRITE(dst, .dtype = p->dtype, .cols = p->count, .may_be = BIT(a) | BIT(b));
+	return 0;
+}
+
+int op_describe_colsum(struct op_facts *f, const struct op_colsum *p)
+{
+	if (SIZE(rows, 1) || SIZE(cols, 1) || SIZE(x_stride, p->cols) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	READ(x, .dtype = p->dtype, .rows = p->rows, .stride = p->x_stride, .cols = p->cols);
+	UPDATE(sum, .dtype = DTYPE_F32, .cols = p->cols);
+	return 0;
+}

@@ -1,0 +1,57 @@
+/* Ops that move, convert and add arrays, and sums of columns (device/op.h says what all ops have in common).
+ */
+#ifndef FERRY_DEVICE_OP_MOVE_H
+#define FERRY_DEVICE_OP_MOVE_H
+
+#include "base/dtype.h"
+#include "device/addr.h"
+
+#define OP_MOVE_LIST(ROW)                                                                                    \
+	ROW(FILL, fill, fill)                                                                                \
+	ROW(COPY, copy, copy)                                                                                \
+	ROW(CAST, cast, cast)                                                                                \
+	ROW(JOIN, join, join)                                                                                \
+	ROW(ADD, add, add)                                                                                   \
+	ROW(COLSUM, colsum, colsum)
+
+/* dst[0..bytes) = value */
+struct op_fill {
+	dev_addr dst;
+	int64_t bytes;
+	uint8_t value;
+};
+
+/* dst = src, within the device */
+struct op_copy {
+	dev_addr dst, src;
+	int64_t bytes;
+};
+
+/* dst[i] = (dst dtype) src[i]; F32 and BF16, rounding to nearest even */
+struct op_cast {
+	dev_addr dst, src;
+	int64_t count;
+	enum dtype dst_dtype, src_dtype;
+};
+
+/* dst[i] (F32) = the fp32 whose planes are hi[i], lo[i] (base/num.h) */
+struct op_join {
+	dev_addr dst, hi, lo;
+	int64_t count;
+};
+
+/* dst = a + b, in `dtype`; dst may be a or b */
+struct op_add {
+	dev_addr dst, a, b;
+	int64_t count;
+	enum dtype dtype;
+};
+
+/* sum[c] (F32) += sum over rows of x[r,c] */
+struct op_colsum {
+	dev_addr sum, x;
+	int64_t rows, cols, x_stride;
+	enum dtype dtype;
+};
+
+#endif

@@ -1,0 +1,45 @@
+/* Sums of squares of gradients, and AdamW on planes that live on the device (device/op.h says what all ops
+ * have in common). */
+#ifndef FERRY_DEVICE_OP_OPTIM_H
+#define FERRY_DEVICE_OP_OPTIM_H
+
+#include "base/dtype.h"
+#include "device/addr.h"
+#include "optim/adamw_step.h"
+#include "optim/state_format.h"
+
+#define OP_OPTIM_LIST(ROW)                                                                                   \
+	ROW(SUMSQ, sumsq, sumsq)                                                                             \
+	ROW(CAST_SUMSQ, cast_sumsq, cast_sumsq)                                                              \
+	ROW(ADAMW, adamw, adamw)
+
+/* partial[b] (F64), b < ceil(count / SUMSQ_BLOCK): sum of squares of block b (optim/adamw.h sumsq_blocks). x
+ * F32 or BF16. */
+struct op_sumsq {
+	dev_addr partial, x;
+	int64_t count;
+	enum dtype dtype;
+};
+
+/* dst[i] (BF16) = src[i] (F32), as a cast, and partial as op_sumsq has it of dst: the same bits as one after
+ * the other, in one pass. */
+struct op_cast_sumsq {
+	dev_addr dst, partial, src;
+	int64_t count;
+};
+
+/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are as `state`
+ * says (optim/state_format.h); m_scale and v_scale (F32, one for every ADAMW_BLOCK elements) are DEV_NONE
+ * where the format has none. step.rounding_key, tensor and first choose how an element is rounded in BF16. */
+struct op_adamw {
+	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
+	int64_t count;
+	int64_t first; /* index of element 0 in its tensor; with scales a multiple of ADAMW_BLOCK */
+	int tensor;    /* index in the model's table */
+	int decay;
+	enum dtype grad_dtype;
+	enum adamw_state state;
+	struct adamw_step step;
+};
+
+#endif

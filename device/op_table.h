@@ -1,0 +1,40 @@
+/* Ops on rows that an index picks: embedding, its gradient, rows that have a target (device/op.h says what
+ * all ops have in common). */
+#ifndef FERRY_DEVICE_OP_TABLE_H
+#define FERRY_DEVICE_OP_TABLE_H
+
+#include "base/dtype.h"
+#include "device/addr.h"
+
+#define OP_TABLE_LIST(ROW)                                                                                   \
+	ROW(GATHER, gather, gather)                                                                          \
+	ROW(SCATTER, scatter, scatter)                                                                       \
+	ROW(EMBED_GRAD, embed_grad, embed_grad)
+
+/* out[i,:] (= or, with accumulate, +=) table[index[i],:]; 0 <= index < table_rows is the caller's promise,
+ * and is checked by the host backend. Embedding lookup, and picking the rows that have a target. */
+struct op_gather {
+	dev_addr out, table, index;
+	int64_t rows, cols, table_rows;
+	enum dtype dtype;
+	int accumulate;
+};
+
+/* out[index[i],:] = x[i,:]; the indices differ from each other. Other rows of out are not touched. */
+struct op_scatter {
+	dev_addr out, x, index;
+	int64_t rows, cols, out_rows;
+	enum dtype dtype;
+};
+
+/* grad[index[i],:] (F32) += dy[i,:], in ascending i for equal indices; rows whose index is skip_index add
+ * nothing (-1: none is skipped). scratch: I32 [embed_grad_scratch_count(rows, table_rows)] for backends that
+ * sort. */
+struct op_embed_grad {
+	dev_addr grad, dy, index, scratch;
+	int64_t rows, cols, table_rows, skip_index;
+	enum dtype dtype;
+};
+int64_t embed_grad_scratch_count(int64_t rows, int64_t table_rows);
+
+#endif
