@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset_build.h"
-#include "data/records.h"
+#include "data/source/records.h"
 #include "data/sampler.h"
 #include "data/tokenizer/tokenizer.h"
 

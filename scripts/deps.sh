@@ -57,6 +57,9 @@ look() {
 	header libutf8proc-dev utf8proc.h
 	header libhwloc-dev hwloc.h
 	header libxxhash-dev xxhash.h
+	header zlib1g-dev zlib.h
+	header libzstd-dev zstd.h
+	header libsnappy-dev snappy-c.h
 	tool libopenmpi-dev mpicc
 	header libcmocka-dev cmocka.h
 	if [ "$what" = test ]; then

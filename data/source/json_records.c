@@ -1,0 +1,184 @@
+/* Records of JSON lines, or the elements of one JSON array. Empty lines are skipped. */
+#include "data/source/records.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/source/window.h"
+
+struct json_records {
+	char *path;
+	struct window w;
+	int is_array, ended;
+	int64_t element; /* elements returned */
+};
+
+/* A file whose first character is '[' is an array. An empty one holds no records, whatever its name. */
+static int is_mine(const struct record_file *f)
+{
+	return f->head[0] == '{' || f->head[0] == '[' || (!f->head[0] && !f->head[1]) ||
+	       record_suffix_is(f, ".json .jsonl .ndjson");
+}
+
+/* The first byte that is not white space, still in the window: 1, or 0 at the end. */
+static int skip_space(struct window *w, char *first)
+{
+	for (;;) {
+		int rc;
+
+		while (w->start < w->end && memchr(" \t\r\n", w->data[w->start], 4))
+			window_consume(w, 1);
+		if (w->start < w->end) {
+			*first = w->data[w->start];
+			return 1;
+		}
+		rc = window_fill(w);
+		if (rc <= 0)
+			return rc;
+	}
+}
+
+static void json_close(void *reader)
+{
+	struct json_records *r = reader;
+
+	if (!r)
+		return;
+	window_close(&r->w);
+	mem_free(r->path);
+	mem_free(r);
+}
+
+static int json_open(void **reader, struct record_file *f)
+{
+	struct json_records *r = mem_alloc(1, sizeof(*r));
+	char first = 0;
+	int rc;
+
+	if (!r)
+		return ERR_NOMEM;
+	rc = window_open(&r->w, f->bytes, f->path);
+	f->bytes = NULL;
+	r->path = mem_strdup(f->path);
+	if (rc == 0 && !r->path)
+		rc = ERR_NOMEM;
+	if (rc == 0)
+		rc = skip_space(&r->w, &first);
+	if (rc > 0 && first != '[' && first != '{')
+		rc = err_set(ERR_INPUT,
+		        "%s:%" PRId64 ": a JSON object begins with '{', a list of them with '['", f->path,
+		        r->w.line);
+	if (rc < 0) {
+		json_close(r);
+		return rc;
+	}
+	if (first == '[') {
+		r->is_array = 1;
+		window_consume(&r->w, 1);
+	}
+	*reader = r;
+	return 0;
+}
+
+/* Length of the array element at the window's start: up to the comma or bracket outside of all strings
+ * and inner brackets. Only finds the end; json_parse judges what is inside. */
+static int element_length(struct json_records *r, const char *where, size_t *len_bytes)
+{
+	int64_t depth = 0;
+	int in_string = 0, escaped = 0;
+
+	for (size_t i = 0;; i++) {
+		if (r->w.start + i == r->w.end) {
+			int rc = window_fill(&r->w);
+
+			if (rc < 0)
+				return rc;
+			if (rc == 0)
+				return err_set(ERR_INPUT, "%s: the file ends inside the array", where);
+		}
+		char c = r->w.data[r->w.start + i];
+
+		if (in_string) {
+			in_string = escaped || c != '"';
+			escaped = !escaped && c == '\\';
+		} else if (c == '"') {
+			in_string = 1;
+		} else if (c == '[' || c == '{') {
+			depth++;
+		} else if (depth == 0 && (c == ',' || c == ']' || c == '}')) {
+			*len_bytes = i;
+			return 0;
+		} else if (c == ']' || c == '}') {
+			depth--;
+		}
+	}
+}
+
+/* Steps over the comma before an element or the closing bracket: 1 when an element follows. */
+static int array_advance(struct json_records *r)
+{
+	char c = 0;
+	int rc = skip_space(&r->w, &c);
+
+	if (rc > 0 && c == ',' && r->element > 0) {
+		window_consume(&r->w, 1);
+		rc = skip_space(&r->w, &c);
+		if (rc > 0 && c != ']' && c != ',')
+			return 1;
+	} else if (rc > 0 && c == ']') {
+		window_consume(&r->w, 1);
+		rc = skip_space(&r->w, &c);
+		if (rc == 0)
+			r->ended = 1;
+		if (rc <= 0)
+			return rc;
+		return err_set(ERR_INPUT, "%s:%" PRId64 ": something follows the end of the array", r->path,
+		        r->w.line);
+	} else if (rc > 0 && r->element == 0 && c != ',') {
+		return 1;
+	}
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
+		return err_set(
+		        ERR_INPUT, "%s:%" PRId64 ": the file ends inside the array", r->path, r->w.line);
+	return err_set(ERR_INPUT, "%s:%" PRId64 ": '%c' where %s should be", r->path, r->w.line,
+	        isprint((unsigned char)c) ? c : '?',
+	        c == ']' || c == ',' ? "an element of the array" : "a comma or ']'");
+}
+
+static int json_next(void *reader, json_t **record, char *where)
+{
+	struct json_records *r = reader;
+	size_t len_bytes = 0;
+	char first;
+	int rc = 0;
+
+	if (r->ended)
+		return 0;
+	rc = r->is_array ? array_advance(r) : skip_space(&r->w, &first);
+	if (rc <= 0)
+		return rc;
+	if (r->is_array) {
+		r->element++;
+		snprintf(where, RECORDS_WHERE_BYTES, "%.400s: element %" PRId64 " (line %" PRId64 ")",
+		        r->path, r->element, r->w.line);
+		rc = element_length(r, where, &len_bytes);
+	} else {
+		snprintf(where, RECORDS_WHERE_BYTES, "%.400s:%" PRId64, r->path, r->w.line);
+		rc = window_line(&r->w, &len_bytes);
+	}
+	if (rc == 0)
+		rc = r->is_array ? json_parse(record, where, r->w.data + r->w.start, len_bytes)
+		                 : json_parse_piece(
+		                           record, r->path, r->w.data + r->w.start, len_bytes, r->w.line);
+	window_consume(&r->w, len_bytes);
+	return rc < 0 ? rc : 1;
+}
+
+const struct record_kind record_kind_json = {"JSON", is_mine, json_open, json_next, json_close};

@@ -1,0 +1,129 @@
+/* The kinds of data files in one list, and the choice of one for a file. */
+#include "data/source/records.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/source/bytes.h"
+
+/* The first that says a file is its own reads it: those that go by the first bytes stand before those by
+ * name. */
+static const struct record_kind *const kinds[] = {
+        &record_kind_parquet,
+        &record_kind_csv,
+        &record_kind_json,
+};
+
+struct records {
+	const struct record_kind *kind;
+	void *reader;
+	char where[RECORDS_WHERE_BYTES];
+};
+
+int record_suffix_is(const struct record_file *f, const char *list)
+{
+	size_t len = strlen(f->suffix);
+
+	for (const char *at = list; *at; at += strcspn(at, " "), at += strspn(at, " "))
+		if (strcspn(at, " ") == len && strncasecmp(at, f->suffix, len) == 0)
+			return len > 0;
+	return 0;
+}
+
+static int ends_with(const char *text, size_t len, const char *end)
+{
+	size_t end_len = strlen(end);
+
+	return len > end_len && strncasecmp(text + len - end_len, end, end_len) == 0;
+}
+
+/* The name's suffix as a copy in `suffix`. */
+static void find_suffix(char *suffix, size_t suffix_bytes, const char *path)
+{
+	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	size_t len = strlen(name), dot;
+
+	if (ends_with(name, len, ".gz"))
+		len -= 3;
+	else if (ends_with(name, len, ".zst"))
+		len -= 4;
+	for (dot = len; dot > 0 && name[dot - 1] != '.'; dot--)
+		;
+	suffix[0] = 0;
+	if (dot > 1 && len - dot + 2 <= suffix_bytes) {
+		memcpy(suffix, name + dot - 1, len - dot + 1);
+		suffix[len - dot + 1] = 0;
+	}
+}
+
+static int read_head(struct record_file *f)
+{
+	const char *data = NULL;
+	int64_t got = bytes_peek(f->bytes, &data), skip = 0;
+
+	if (got < 0)
+		return (int)got;
+	if (got >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
+		skip = 3;
+	while (skip < got && memchr(" \t\r\n", data[skip], 4))
+		skip++;
+	got = got - skip < RECORDS_HEAD_BYTES ? got - skip : RECORDS_HEAD_BYTES;
+	memcpy(f->head, data + skip, (size_t)got);
+	return 0;
+}
+
+int records_open(struct records **out, const char *path)
+{
+	struct records *r = mem_alloc(1, sizeof(*r));
+	struct record_file f = {.path = path};
+	char suffix[16];
+	int rc;
+
+	*out = NULL;
+	if (!r)
+		return ERR_NOMEM;
+	find_suffix(suffix, sizeof(suffix), path);
+	f.suffix = suffix;
+	rc = bytes_open(&f.bytes, path);
+	if (rc == 0)
+		rc = read_head(&f);
+	for (size_t i = 0; rc == 0 && !r->kind && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (kinds[i]->is_mine(&f))
+			r->kind = kinds[i];
+	if (rc == 0)
+		rc = r->kind ? r->kind->open(&r->reader, &f)
+		             : err_set(ERR_INPUT,
+		                       "%s: neither JSON (a record begins with '{', a list of them with "
+		                       "'['), CSV, "
+		                       "TSV nor Parquet",
+		                       path);
+	bytes_close(f.bytes);
+	if (rc < 0) {
+		mem_free(r);
+		return rc;
+	}
+	*out = r;
+	return 0;
+}
+
+void records_close(struct records *r)
+{
+	if (!r)
+		return;
+	r->kind->close(r->reader);
+	mem_free(r);
+}
+
+int records_next(struct records *r, json_t **record)
+{
+	*record = NULL;
+	return r->kind->next(r->reader, record, r->where);
+}
+
+const char *records_where(const struct records *r)
+{
+	return r->where;
+}

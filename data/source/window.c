@@ -1,0 +1,93 @@
+/* The window over a text file that the readers of JSON and CSV share. */
+#include "data/source/window.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/source/bytes.h"
+
+enum { READ_BYTES = 1 << 20 };
+
+int window_open(struct window *w, struct bytes *bytes, const char *path)
+{
+	int rc = 1;
+
+	*w = (struct window){.bytes = bytes, .line = 1};
+	while (rc > 0 && w->end < 3)
+		rc = window_fill(w);
+	if (rc < 0) {
+		window_close(w);
+		return rc;
+	}
+	if (w->end >= 2 && (memcmp(w->data, "\xff\xfe", 2) == 0 || memcmp(w->data, "\xfe\xff", 2) == 0)) {
+		window_close(w);
+		return err_set(ERR_INPUT,
+		        "%s: the file is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)", path);
+	}
+	if (w->end >= 3 && memcmp(w->data, "\xef\xbb\xbf", 3) == 0)
+		w->start = 3;
+	return 0;
+}
+
+void window_close(struct window *w)
+{
+	bytes_close(w->bytes);
+	mem_free(w->data);
+	*w = (struct window){0};
+}
+
+int window_fill(struct window *w)
+{
+	int64_t got;
+
+	if (w->start > 0) {
+		memmove(w->data, w->data + w->start, w->end - w->start);
+		w->end -= w->start;
+		w->start = 0;
+	}
+	if (w->end + READ_BYTES > w->cap_bytes) {
+		size_t cap_bytes = w->end * 2 + READ_BYTES;
+		char *grown = mem_resize(w->data, cap_bytes, 1);
+
+		if (!grown)
+			return ERR_NOMEM;
+		w->data = grown;
+		w->cap_bytes = cap_bytes;
+	}
+	got = bytes_read(w->bytes, w->data + w->end, w->cap_bytes - w->end);
+	if (got < 0)
+		return (int)got;
+	w->end += (size_t)got;
+	return got > 0;
+}
+
+void window_consume(struct window *w, size_t len_bytes)
+{
+	for (size_t i = w->start; i < w->start + len_bytes; i++)
+		w->line += w->data[i] == '\n';
+	w->start += len_bytes;
+}
+
+int window_line(struct window *w, size_t *len_bytes)
+{
+	size_t seen = 0;
+
+	for (;;) {
+		char *newline = w->end > w->start + seen
+		                        ? memchr(w->data + w->start + seen, '\n', w->end - w->start - seen)
+		                        : NULL;
+		int rc;
+
+		if (newline) {
+			*len_bytes = (size_t)(newline - w->data) - w->start;
+			return 0;
+		}
+		seen = w->end - w->start;
+		rc = window_fill(w);
+		if (rc <= 0) {
+			*len_bytes = seen;
+			return rc;
+		}
+	}
+}

@@ -1,0 +1,25 @@
+/* records_json FILE: the records that ferry reads in a data file, as JSON lines with sorted keys.
+ * tests/golden/ check_records.py holds them against what pyarrow and Python's csv wrote. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "data/source/records.h"
+
+int main(int argc, char **argv)
+{
+	struct records *r = NULL;
+	json_t *record;
+	int rc = argc == 2 ? records_open(&r, argv[1]) : err_set(ERR_INPUT, "usage: records_json FILE");
+
+	while (rc >= 0 && (rc = records_next(r, &record)) > 0) {
+		json_dumpf(record, stdout,
+		        JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+		putchar('\n');
+		json_decref(record);
+	}
+	if (rc < 0)
+		fprintf(stderr, "%s\n", err_text());
+	records_close(r);
+	return rc < 0 ? 1 : 0;
+}
