@@ -27,7 +27,7 @@ static const struct {
         {"$F data show data=ids.jsonl model=vocab", "ids.jsonl:1"},
         {"$F data show data=empty.jsonl", "empty.jsonl"},
         {"$F data show data=lengths.jsonl", "lengths.jsonl:1"},
-        {"$F data show data=rows.csv", "rows.csv:2: a JSON object begins with"},
+        {"$F data show data=rows.csv", "rows.csv: the file holds no rows"},
         {"$F train model=m data=ids.jsonl output_dir=o", "these two commands fetch it"},
         {"$F train model=empty data=ids.jsonl output_dir=o", "empty holds no config.json"},
         {"$F train model=vocab data=ids.jsonl output_dir=vocab", "is not empty"},
