@@ -43,6 +43,18 @@ static int is_listed(const char *list, const char *word, size_t len)
 	return 0;
 }
 
+/* A folder that may include from all above it in the list: every one whose name has been read before its own.
+ */
+static int is_above(const struct folder *f, const char *word, size_t len)
+{
+	if (strcmp(f->may_include, "*") != 0)
+		return 0;
+	for (size_t i = 0; i < folder_count && strcmp(folders[i].name, f->name) != 0; i++)
+		if (strlen(folders[i].name) == len && !memcmp(folders[i].name, word, len))
+			return 1;
+	return 0;
+}
+
 /* #include "folder/file.h": the folder is this one, or one that it may know. Without a folder the file stands
  * beside. */
 static void include_check(const struct folder *f, const char *path, int line, const char *text)
@@ -56,7 +68,8 @@ static void include_check(const struct folder *f, const char *path, int line, co
 		if (*c == '/')
 			slash = c;
 	if (!slash || is_listed(f->name, name, (size_t)(slash - name)) ||
-	        is_listed(f->may_include, name, (size_t)(slash - name)))
+	        is_listed(f->may_include, name, (size_t)(slash - name)) ||
+	        is_above(f, name, (size_t)(slash - name)))
 		return;
 	complain(path, line, "this folder must not know ", name);
 }
