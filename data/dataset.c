@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset_build.h"
-#include "data/source/records.h"
 #include "data/sampler.h"
+#include "data/source/records.h"
 #include "data/tokenizer/tokenizer.h"
 
 static const char *const format_names[] = {
