@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "data/source/files.h"
 #include "data/source/records.h"
 
 enum { RECORDS_MAX = 64, FILES_MAX = 64 };
@@ -248,6 +249,84 @@ static void test_cut_short(void **state)
 	}
 }
 
+/* ---- files ---- */
+
+static void make_file(const char *dir, const char *name)
+{
+	char *path = mem_printf("%s/%s", dir, name), *slash;
+
+	assert_non_null(path);
+	slash = strrchr(path, '/');
+	*slash = 0;
+	check_ok(file_make_dir(path));
+	*slash = '/';
+	write_quickly(path, "", 0);
+	mem_free(path);
+}
+
+/* The files found, relative to the folder, joined by blanks. */
+static void check_found(const char *dir, const char *spec, const char *split, const char *wanted)
+{
+	struct files f = {0};
+	char *full = mem_printf("%s%s%s", dir, *spec ? "/" : "", spec), found[2000] = "";
+
+	check_ok(files_find(&f, full, split));
+	for (size_t i = 0; i < f.count; i++) {
+		strcat(found, *found ? " " : "");
+		strcat(found, f.paths[i] + strlen(dir) + 1);
+	}
+	assert_string_equal(found, wanted);
+	files_free(&f);
+	mem_free(full);
+}
+
+static void test_files(void **state)
+{
+	char *hub = file_join(*state, "hub"), *plain = file_join(*state, "plain"),
+	     *folders = file_join(*state, "folders"), *empty = file_join(*state, "no-data");
+	struct files f = {0};
+
+	make_file(hub, "README.md");
+	make_file(hub, ".gitattributes");
+	make_file(hub, "dataset_info.json");
+	make_file(hub, "data/train-00001-of-00002.parquet");
+	make_file(hub, "data/train-00000-of-00002.parquet");
+	make_file(hub, "data/validation-00000-of-00001.parquet");
+	make_file(hub, "data/eval.jsonl.zst");
+	check_found(hub, "", NULL, "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet");
+	check_found(hub, "", "validation", "data/validation-00000-of-00001.parquet");
+	check_found(hub, "", "dev", "data/validation-00000-of-00001.parquet");
+	check_found(hub, "data", "test", "data/eval.jsonl.zst");
+	check_found(hub, "data/train-*", NULL,
+	        "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet");
+	make_file(plain, "b.csv");
+	make_file(plain, "a.JSONL.gz");
+	make_file(plain, "trainer.py");
+	make_file(plain, "c/d.md");
+	check_found(plain, "", NULL, "a.JSONL.gz b.csv c/d.md");
+	check_found(plain, "nothere.jsonl", NULL, "nothere.jsonl");
+	check_fails(files_find(&f, plain, "test"), ERR_INPUT,
+	        "has no files of the split test; no file name there");
+	check_fails(files_find(&f, plain, "tset"), ERR_INPUT,
+	        "split=tset: ferry knows train, validation and test");
+	make_file(folders, "train/x.jsonl");
+	make_file(folders, "test/train-y.jsonl");
+	make_file(folders, "test/z.jsonl");
+	check_found(folders, "", "train", "test/train-y.jsonl train/x.jsonl");
+	check_fails(files_find(&f, folders, "validation"), ERR_INPUT,
+	        "has no files of the split validation; there are train, test");
+	make_file(empty, "notes.py");
+	check_fails(files_find(&f, empty, NULL), ERR_INPUT, "is a directory without data files");
+	check_fails(files_find(&f, "/nothere/*.jsonl", NULL), ERR_INPUT, "/nothere/*.jsonl: no file matches");
+	assert_int_equal(f.count, 0);
+	files_free(&f);
+	assert_true(file_is_text("a/b.TXT.gz") && file_is_text("b.md") && !file_is_text("a.md/b.json"));
+	mem_free(hub);
+	mem_free(plain);
+	mem_free(folders);
+	mem_free(empty);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,6 +336,7 @@ int main(void)
 	        cmocka_unit_test(test_pipe),
 	        cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_cut_short),
+	        cmocka_unit_test(test_files),
 	};
 
 	return cmocka_run_group_tests(tests, check_dir_make, check_dir_remove);

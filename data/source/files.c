@@ -1,0 +1,266 @@
+/* Finds the data files of a folder or a pattern, and their splits. */
+#include "data/source/files.h"
+
+#include <ctype.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+enum { DEPTH_MAX = 8 };
+
+/* Words that say which split a file is of, as HuggingFace's datasets knows them. */
+static const struct split_word {
+	const char *word;
+	int split;
+} split_words[] = {
+        {"train", 0},
+        {"training", 0},
+        {"validation", 1},
+        {"valid", 1},
+        {"val", 1},
+        {"dev", 1},
+        {"test", 2},
+        {"testing", 2},
+        {"eval", 2},
+        {"evaluation", 2},
+};
+static const char *const split_names[] = {"train", "validation", "test"};
+enum { SPLIT_NONE = -1, SPLIT_COUNT = sizeof(split_names) / sizeof(split_names[0]) };
+
+static int ends_with(const char *text, size_t len, const char *end)
+{
+	size_t end_len = strlen(end);
+
+	return len > end_len && strncasecmp(text + len - end_len, end, end_len) == 0;
+}
+
+/* Length of a name without .gz or .zst. */
+static size_t unpacked_len(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (ends_with(name, len, ".gz"))
+		return len - 3;
+	return ends_with(name, len, ".zst") ? len - 4 : len;
+}
+
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+int file_is_text(const char *path)
+{
+	size_t len = unpacked_len(name_of(path));
+
+	return ends_with(name_of(path), len, ".txt") || ends_with(name_of(path), len, ".md");
+}
+
+static int is_data(const char *name)
+{
+	static const char *const suffixes[] = {
+	        ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".parquet", ".txt", ".md"};
+	/* what hubs and the datasets library put beside data */
+	static const char *const others[] = {"README.md", "LICENSE.txt", "LICENSE.md", "dataset_info.json",
+	        "dataset_infos.json", "state.json", "dataset_dict.json"};
+	size_t len = unpacked_len(name);
+
+	if (name[0] == '.' || name[0] == '_')
+		return 0;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strcasecmp(name, others[i]) == 0)
+			return 0;
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
+		if (ends_with(name, len, suffixes[i]))
+			return 1;
+	return 0;
+}
+
+/* The split that a path below the folder names, by whole words between anything that is no letter; the last
+ * word that is one counts, so test/train-01 is of train. */
+static int split_of(const char *path)
+{
+	int split = SPLIT_NONE;
+
+	while (*path) {
+		size_t len = 0;
+
+		while (isalpha((unsigned char)path[len]))
+			len++;
+		for (size_t i = 0; i < sizeof(split_words) / sizeof(split_words[0]); i++)
+			if (strlen(split_words[i].word) == len &&
+			        strncasecmp(path, split_words[i].word, len) == 0)
+				split = split_words[i].split;
+		path += len ? len : 1;
+	}
+	return split;
+}
+
+/* Takes `path` over (NULL: out of memory). */
+static int add(struct files *f, char *path)
+{
+	if (!path)
+		return ERR_NOMEM;
+	if (f->count == f->cap_count) {
+		size_t cap_count = f->cap_count * 2 + 8;
+		char **grown = mem_resize(f->paths, cap_count, sizeof(*grown));
+
+		if (!grown) {
+			mem_free(path);
+			return ERR_NOMEM;
+		}
+		f->paths = grown;
+		f->cap_count = cap_count;
+	}
+	f->paths[f->count++] = path;
+	return 0;
+}
+
+void files_free(struct files *f)
+{
+	for (size_t i = 0; i < f->count; i++)
+		mem_free(f->paths[i]);
+	mem_free(f->paths);
+	*f = (struct files){0};
+}
+
+/* All data files below a folder, folders in the order of their names. */
+static int walk(struct files *f, const char *folder, int depth)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int rc = file_list_dir(folder, &names, &count);
+
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		char *path = names[i][0] == '.' ? NULL : file_join(folder, names[i]);
+		enum file_kind kind;
+
+		if (!path) {
+			rc = names[i][0] == '.' ? 0 : ERR_NOMEM;
+			continue;
+		}
+		kind = file_kind_of(path);
+		if (kind == FILE_DIR && depth < DEPTH_MAX)
+			rc = walk(f, path, depth + 1);
+		if (kind == FILE_REGULAR && is_data(names[i])) {
+			rc = add(f, path);
+			path = NULL;
+		}
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return rc;
+}
+
+static int wanted_split(const char *split, int *out)
+{
+	for (size_t i = 0; split && i < sizeof(split_words) / sizeof(split_words[0]); i++)
+		if (strcasecmp(split, split_words[i].word) == 0) {
+			*out = split_words[i].split;
+			return 0;
+		}
+	*out = 0;
+	return split ? err_set(ERR_INPUT, "split=%s: ferry knows train, validation and test", split) : 0;
+}
+
+/* Keeps the files of one split, where any names one. */
+static int keep_split(struct files *all, const char *folder, int wanted)
+{
+	size_t in_split[SPLIT_COUNT] = {0}, named = 0, kept = 0, skip = strlen(folder);
+	char there[64] = "";
+
+	for (size_t i = 0; i < all->count; i++) {
+		int split = split_of(all->paths[i] + skip);
+
+		if (split != SPLIT_NONE)
+			in_split[split]++, named++;
+	}
+	if (!named && wanted == 0)
+		return 0; /* no file names a split: all are to train on */
+	for (int s = 0; s < SPLIT_COUNT; s++)
+		if (in_split[s]) {
+			strcat(there, *there ? ", " : "");
+			strcat(there, split_names[s]);
+		}
+	if (!in_split[wanted])
+		return err_set(ERR_INPUT, "%s has no files of the split %s; %s%s", folder,
+		        split_names[wanted], named ? "there are " : "no file name there says its split",
+		        there);
+	for (size_t i = 0; i < all->count; i++) {
+		if (split_of(all->paths[i] + skip) == wanted)
+			all->paths[kept++] = all->paths[i];
+		else
+			mem_free(all->paths[i]);
+	}
+	all->count = kept;
+	return 0;
+}
+
+/* Moves the paths of `more` behind those of *f; *more is empty then. */
+static int join(struct files *f, struct files *more)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < more->count && rc == 0; i++) {
+		rc = add(f, more->paths[i]);
+		more->paths[i] = NULL;
+	}
+	files_free(more);
+	return rc;
+}
+
+static int add_folder(struct files *f, const char *folder, int wanted)
+{
+	struct files all = {0};
+	int rc = walk(&all, folder, 0);
+
+	if (rc == 0 && all.count == 0)
+		rc = err_set(ERR_INPUT,
+		        "%s is a directory without data files (.jsonl, .json, .csv, .tsv, .parquet, .txt, "
+		        ".md, each "
+		        "also as .gz or .zst)",
+		        folder);
+	if (rc == 0)
+		rc = keep_split(&all, folder, wanted);
+	if (rc == 0)
+		return join(f, &all);
+	files_free(&all);
+	return rc;
+}
+
+static int add_pattern(struct files *f, const char *pattern)
+{
+	glob_t found = {0};
+	int rc = glob(pattern, 0, NULL, &found);
+
+	if (rc == GLOB_NOSPACE)
+		rc = err_set(ERR_NOMEM, "out of memory");
+	else if (rc != 0)
+		rc = err_set(ERR_INPUT, "%s: no file matches this pattern", pattern);
+	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
+		if (file_kind_of(found.gl_pathv[i]) != FILE_DIR)
+			rc = add(f, mem_strdup(found.gl_pathv[i]));
+	globfree(&found);
+	return rc;
+}
+
+int files_find(struct files *f, const char *spec, const char *split)
+{
+	enum file_kind kind = strcmp(spec, "-") == 0 ? FILE_OTHER : file_kind_of(spec);
+	int wanted, rc = wanted_split(split, &wanted);
+
+	if (rc < 0)
+		return rc;
+	if (kind == FILE_DIR)
+		return add_folder(f, spec, wanted);
+	if (kind == FILE_NONE && strpbrk(spec, "*?["))
+		return add_pattern(f, spec);
+	return add(f, mem_strdup(spec)); /* whether it can be read is seen when it is opened */
+}
