@@ -1,0 +1,167 @@
+/* Parsing and rendering, each in a sandbox of its own. */
+#include "data/template/template.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "data/template/render.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+/* Bounds: chat templates have some 10 KiB and take some 10,000 steps for a long chat. */
+enum {
+	SOURCE_BYTES_MAX = 1 << 20,
+	PARSE_BYTES_MAX = 256 << 20,
+	RENDER_BYTES_MAX = 1 << 30,
+	STEPS_MAX = 50 * 1000 * 1000,
+	PARSE_DEPTH_MAX = 150,
+	RENDER_DEPTH_MAX = 1000,
+};
+
+struct template
+{
+	struct sandbox s; /* holds the tree */
+	struct ast ast;
+	char *where;
+};
+
+static int parse_inside(struct template *t, const char *source, size_t len_bytes)
+{
+	if (setjmp(t->s.escape))
+		return t->s.rc;
+	parser_run(&t->s, &t->ast, source, len_bytes);
+	return 0;
+}
+
+static int check_source(const char *where, const char *source, size_t len_bytes)
+{
+	utf8proc_ssize_t at = 0, len;
+	utf8proc_int32_t c;
+
+	if (len_bytes > SOURCE_BYTES_MAX)
+		return err_set(ERR_INPUT, "%s: a template of %zu bytes; %d are the limit", where, len_bytes,
+		        SOURCE_BYTES_MAX);
+	while (at < (utf8proc_ssize_t)len_bytes) {
+		len = utf8proc_iterate(
+		        (const utf8proc_uint8_t *)source + at, (utf8proc_ssize_t)len_bytes - at, &c);
+		if (len <= 0 || c == 0)
+			return err_set(ERR_INPUT, "%s: byte %lld is no UTF-8 text", where, (long long)at);
+		at += len;
+	}
+	return 0;
+}
+
+int template_parse(struct template **out, const char *where, const char *source, size_t len_bytes)
+{
+	struct template *t;
+	int rc = check_source(where, source, len_bytes);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	t = mem_alloc(1, sizeof(*t));
+	if (!t)
+		return ERR_NOMEM;
+	t->where = mem_strdup(where);
+	if (!t->where) {
+		mem_free(t);
+		return ERR_NOMEM;
+	}
+	t->s.where = t->where;
+	t->s.limit_bytes = PARSE_BYTES_MAX;
+	t->s.limit_steps = STEPS_MAX;
+	t->s.limit_depth = PARSE_DEPTH_MAX;
+	rc = parse_inside(t, source, len_bytes);
+	if (rc) {
+		template_free(t);
+		return rc;
+	}
+	*out = t;
+	return 0;
+}
+
+void template_free(struct template *t)
+{
+	if (!t)
+		return;
+	sandbox_free(&t->s);
+	mem_free(t->where);
+	mem_free(t);
+}
+
+int template_has_generation(const struct template *t)
+{
+	return t->ast.has_generation;
+}
+
+static void bind_variables(struct render *r, const json_t *variables)
+{
+	json_t *object;
+	const json_t *value;
+	const char *key;
+
+	memcpy(&object, &variables, sizeof(object));
+	json_object_foreach(object, key, value)
+	{
+		int id = ast_find(r->ast, key);
+
+		if (id >= 0)
+			scope_set(r, id, value_of_json(r->s, value));
+	}
+}
+
+static int render_inside(const struct template *t, struct sandbox *s, struct render *r, struct sink *sink,
+        const json_t *variables)
+{
+	struct scope *top;
+
+	if (setjmp(s->escape))
+		return s->rc;
+	top = sandbox_alloc(s, 1, sizeof(*top));
+	*r = (struct render){
+	        .s = s, .ast = &t->ast, .scope = top, .out = sink, .main = sink, .now = time(NULL)};
+	bind_variables(r, variables);
+	exec_all(r, t->ast.body);
+	return 0;
+}
+
+int template_render(const struct template *t, struct template_output *out, const json_t *variables)
+{
+	struct sandbox s = {
+	        .where = t->where,
+	        .limit_bytes = RENDER_BYTES_MAX,
+	        .limit_steps = STEPS_MAX,
+	        .limit_depth = RENDER_DEPTH_MAX,
+	};
+	struct render r;
+	struct sink sink = {0};
+	int rc;
+
+	*out = (struct template_output){0};
+	rc = render_inside(t, &s, &r, &sink, variables);
+	if (!rc) {
+		out->text = mem_alloc(sink.len_bytes + 1, 1);
+		out->spans = mem_alloc((size_t)r.span_count, sizeof(*out->spans));
+		if (!out->text || !out->spans) {
+			template_output_free(out);
+			rc = ERR_NOMEM;
+		}
+	}
+	if (!rc) {
+		if (sink.len_bytes)
+			memcpy(out->text, sink.data, sink.len_bytes);
+		if (r.span_count)
+			memcpy(out->spans, r.spans, (size_t)r.span_count * sizeof(*out->spans));
+		out->len_bytes = sink.len_bytes;
+		out->span_count = r.span_count;
+	}
+	sandbox_free(&s);
+	return rc;
+}
+
+void template_output_free(struct template_output *out)
+{
+	mem_free(out->text);
+	mem_free(out->spans);
+	*out = (struct template_output){0};
+}
