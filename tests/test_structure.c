@@ -2,76 +2,40 @@
 /* not: asan */
 /* It reads the sources and runs nothing of theirs. */
 
-/* The rules that hold in every file and that no compiler knows: a folder includes only from folders that it
- * may know (cmake/folders.txt), only cli/ ends the program or prints, files and functions stay readable,
- * nothing is left for later. Each complaint names file and line. */
-#include "check.h"
+/* The rules that hold in every file and that no compiler knows.
+ *
+ * A folder includes only its own headers and those of the folders that cmake/folders.txt gives it, all of
+ * which stand above it there. Files include each other in no circle. Only cli/ ends the program or prints.
+ * Every file says first what it is for; files and functions stay readable; nothing is left for later. Each
+ * complaint names file and line. */
+#include "tests/structure_tree.h"
 
-#include "base/mem.h"
+enum { FILE_LINES_MAX = 650, FUNCTION_LINES_MAX = 90 };
 
-enum { FILE_LINES_MAX = 650, FUNCTION_LINES_MAX = 90, PATH_BYTES = 1024 };
-
-/* A folder, and the folders whose headers its files may include beside its own. */
-struct folder {
-	const char *name;
-	const char *may_include; /* separated by blanks */
-};
-
-enum { FOLDERS_MAX = 64 };
-static struct folder folders[FOLDERS_MAX];
-static size_t folder_count;
-
-static int complaints;
-
-static void complain(const char *path, int line, const char *what, const char *detail)
-{
-	print_error("%s:%d: %s%s\n", path, line, what, detail);
-	complaints++;
-}
+/* Circles that stand today, each by one of its modules, and folders in which files still lack their first
+ * line. Both lists only ever shrink. */
+static const char *const known_circles[] = {
+        "host/pool", "device/device", "device/op", "model/config", "cli/config", "cli/session", NULL};
+static const char *const without_first_lines[] = {"base", "bench", "checkpoint", "cli", "comm", "data",
+        "data/tokenizer", "device", "device/meta", "gpu", "host", "host/cpu", "model", "offload", "optim",
+        "tests", "tests/simt", NULL};
 
 /* ---- one line ---- */
-
-static int is_listed(const char *list, const char *word, size_t len)
-{
-	while (*list) {
-		size_t n = strcspn(list, " ");
-
-		if (n == len && !memcmp(list, word, len))
-			return 1;
-		list += n + strspn(list + n, " ");
-	}
-	return 0;
-}
-
-/* A folder that may include from all above it in the list: every one whose name has been read before its own.
- */
-static int is_above(const struct folder *f, const char *word, size_t len)
-{
-	if (strcmp(f->may_include, "*") != 0)
-		return 0;
-	for (size_t i = 0; i < folder_count && strcmp(folders[i].name, f->name) != 0; i++)
-		if (strlen(folders[i].name) == len && !memcmp(folders[i].name, word, len))
-			return 1;
-	return 0;
-}
 
 /* #include "folder/file.h": the folder is this one, or one that it may know. Without a folder the file stands
  * beside. */
 static void include_check(const struct folder *f, const char *path, int line, const char *text)
 {
-	const char *name = strstr(text, "#include \""), *slash = NULL;
+	size_t len = 0, slash = 0;
+	const char *name = included(text, &len);
 
-	if (name != text)
+	if (!name)
 		return;
-	name += strlen("#include \"");
-	for (const char *c = name; *c && *c != '"'; c++)
-		if (*c == '/')
-			slash = c;
-	if (!slash || is_listed(f->name, name, (size_t)(slash - name)) ||
-	        is_listed(f->may_include, name, (size_t)(slash - name)) ||
-	        is_above(f, name, (size_t)(slash - name)))
-		return;
-	complain(path, line, "this folder must not know ", name);
+	for (size_t i = 0; i < len; i++)
+		if (name[i] == '/')
+			slash = i;
+	if (slash && !is_listed(f->name, name, slash) && !is_listed(f->may_include, name, slash))
+		complain(path, line, "this folder must not know ", name);
 }
 
 static int is_word(char c)
@@ -96,7 +60,7 @@ static void calls_check(const struct folder *f, const char *path, int line, cons
 	static const char *const forbidden[] = {
 	        "exit", "_exit", "abort", "printf", "puts", "putchar", "perror"};
 
-	if (!strcmp(f->name, "cli") || !strncmp(f->name, "tests", strlen("tests")))
+	if (!strcmp(f->name, "cli") || is_test(f))
 		return;
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(*forbidden); i++)
 		if (calls(text, forbidden[i]) && !strstr(text, "__attribute__((format("))
@@ -121,8 +85,8 @@ static void words_check(const char *path, int line, const char *text)
 
 /* ---- one file ---- */
 
-/* A header opens with its mental model and has a guard named after its place. */
-static void header_check(const char *path, const char *text)
+/* A header has a guard named after its place. */
+static void guard_check(const char *path, const char *text)
 {
 	char guard[PATH_BYTES] = "#ifndef FERRY_";
 	size_t at = strlen(guard);
@@ -130,132 +94,276 @@ static void header_check(const char *path, const char *text)
 	for (const char *c = path; *c && at + 1 < sizeof(guard); c++)
 		guard[at++] = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : is_word(*c) ? *c : '_';
 	guard[at] = 0;
-	if (strncmp(text, "/*", 2))
-		complain(path, 1, "a header opens with what it is for", "");
 	if (!strstr(text, guard))
 		complain(path, 1, "the guard is not ", guard);
 }
 
-static void file_check(const struct folder *f, const char *path)
+/* The first line, behind those that say how a test is built, is a comment: what lives here. */
+static void first_line_check(const char *path, const char *text)
 {
-	char *full = mem_printf("%s/%s", getenv("FERRY_SOURCE"), path), *text = NULL;
-	size_t len = 0, dot = strlen(path) - 2;
-	int line = 0, function_line = 0;
+	static const char *const build[] = {"/* links:", "/* also:", "/* not:"};
+	size_t i = 0;
 
-	assert_non_null(full);
-	check_ok(file_read_all(full, 1 << 24, &text, &len));
-	if (!strcmp(path + dot, ".h"))
-		header_check(path, text);
-	for (char *at = text, *end; at < text + len; at = end + 1) {
-		end = strchr(at, '\n');
-		if (!end) {
-			complain(path, line + 1, "no newline at the end", "");
-			break;
+	while (i < sizeof(build) / sizeof(*build)) {
+		if (strncmp(text, build[i], strlen(build[i]))) {
+			i++;
+			continue;
 		}
-		*end = 0;
+		text += strcspn(text, "\n");
+		text += strspn(text, "\n");
+		i = 0;
+	}
+	if (strncmp(text, "/*", 2) && strncmp(text, "//", 2))
+		complain(path, 1, "the file does not say first what lives in it", "");
+}
+
+static void lines_check(const struct source *source)
+{
+	int line = 0, function_line = 0;
+	const char *at = source->text;
+
+	while (*at) {
+		size_t len = strcspn(at, "\n");
+		char *text = mem_strndup(at, len);
+
+		assert_non_null(text);
 		line++;
-		include_check(f, path, line, at);
-		calls_check(f, path, line, at);
-		words_check(path, line, at);
-		if (!strcmp(at, "{"))
+		if (!at[len])
+			complain(source->path, line, "no newline at the end", "");
+		include_check(source->folder, source->path, line, text);
+		calls_check(source->folder, source->path, line, text);
+		words_check(source->path, line, text);
+		if (!strcmp(text, "{"))
 			function_line = line;
-		if (!strcmp(at, "}") && function_line && line - function_line - 1 > FUNCTION_LINES_MAX)
-			complain(path, function_line, "a function of more lines than a person reads at once",
-			        "");
+		if (!strcmp(text, "}") && function_line) {
+			if (line - function_line - 1 > FUNCTION_LINES_MAX)
+				complain(source->path, function_line,
+				        "a function of more lines than a person reads at once", "");
+			function_line = 0;
+		}
+		mem_free(text);
+		at += len + (at[len] == '\n');
 	}
 	if (line > FILE_LINES_MAX)
-		complain(path, line, "a file of more lines than a person reads at once", "");
-	mem_free(full);
-	mem_free(text);
+		complain(source->path, line, "a file of more lines than a person reads at once", "");
 }
 
-static int is_source(const char *name)
+static void source_check(const struct source *source)
 {
-	const char *dot = strrchr(name, '.');
-
-	return name[0] != '.' && dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".inc"));
+	lines_check(source);
+	if (ends_in(source->path, ".h") || ends_in(source->path, ".cuh"))
+		guard_check(source->path, source->text);
+	else if (is_in(without_first_lines, source->folder->name))
+		return;
+	first_line_check(source->path, source->text);
 }
 
-/* cmake/folders.txt, from which CMake has its libraries too. Its text stays: the folders point into it. */
-static char *folders_read(void)
-{
-	char *path = mem_printf("%s/cmake/folders.txt", getenv("FERRY_SOURCE")), *text = NULL, *rest = NULL;
-	size_t len = 0;
-
-	assert_non_null(path);
-	check_ok(file_read_all(path, 1 << 16, &text, &len));
-	mem_free(path);
-	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		char *colon = strchr(line, ':');
-
-		if (*line == '#')
-			continue;
-		assert_non_null(colon);
-		assert_true(folder_count < FOLDERS_MAX);
-		*colon = 0;
-		folders[folder_count++] = (struct folder){line, colon + 1 + strspn(colon + 1, " ")};
-	}
-	return text;
-}
+/* ---- all files ---- */
 
 static void test_sources(void **state)
 {
-	int files = 0;
-	char *text;
+	struct tree *tree = mem_alloc(1, sizeof(*tree));
+	char *path, *text = NULL;
+	size_t len = 0;
 
 	(void)state;
+	assert_non_null(tree);
 	assert_non_null(getenv("FERRY_SOURCE"));
-	text = folders_read();
-	for (size_t i = 0; i < folder_count; i++) {
-		char *dir = mem_printf("%s/%s", getenv("FERRY_SOURCE"), folders[i].name), **names = NULL;
-		size_t count = 0;
-
-		assert_non_null(dir);
-		check_ok(file_list_dir(dir, &names, &count));
-		mem_free(dir);
-		for (size_t n = 0; n < count; n++) {
-			char *path = mem_printf("%s/%s", folders[i].name, names[n]);
-
-			assert_non_null(path);
-			if (is_source(names[n])) {
-				file_check(&folders[i], path);
-				files++;
-			}
-			mem_free(path);
-		}
-		file_list_free(names, count);
-	}
-	mem_free(text);
-	assert_true(files > 100);
-	assert_int_equal(complaints, 0);
+	path = source_path("cmake/folders.txt");
+	check_ok(file_read_all(path, 1 << 16, &text, &len));
+	mem_free(path);
+	folders_parse(tree, text);
+	folders_check(tree);
+	for (size_t i = 0; i < tree->folder_count; i++)
+		folder_read(tree, i, tree->folders[i].name);
+	assert_true(tree->source_count > 500);
+	for (size_t i = 0; i < tree->source_count; i++)
+		source_check(&tree->sources[i]);
+	circles_check(tree, known_circles);
+	tree_free(tree);
+	print_error("%s", said.text);
+	assert_int_equal(said.count, 0);
 }
 
-/* The checks see what they are there to see. */
-static void test_checks(void **state)
+/* ---- each check sees what it is there to see ---- */
+
+/* That many complaints since the last call, and the text has been said in one. */
+static void check_said(int count, const char *text)
 {
-	static const struct folder model = {"model", "base device"};
-	int before = complaints, wanted = 0;
+	if (said.count != count || !strstr(said.text, text)) {
+		print_error("wanted %d complaints, one with \"%s\"; had %d:\n%s", count, text, said.count,
+		        said.text);
+		fail();
+	}
+	said.count = 0;
+	*said.text = 0;
+}
+
+static void test_lines(void **state)
+{
+	char may_include[] = "base device";
+	const struct folder model = {"model", may_include, 1};
 
 	(void)state;
-	include_check(&model, "seen", 1, "#include \"cli/cli.h\"");
-	include_check(&model, "seen", 2, "#include \"gpu/x.h\"");
-	wanted += 2;
-	include_check(&model, "not seen", 3, "#include \"model/model.h\"");
-	include_check(&model, "not seen", 4, "#include \"device/op.h\"");
-	include_check(&model, "not seen", 5, "#include <cli/cli.h>");
-	calls_check(&model, "seen", 6, "	exit(1);");
-	calls_check(&model, "seen", 7, "	if (x) printf(\"x\");");
-	calls_check(&model, "seen", 8, "	fputs(x, stderr);");
-	wanted += 3;
-	calls_check(&model, "not seen", 9, "	str_printf(s, \"x\"); at_exit();");
-	assert_int_equal(complaints - before, wanted);
-	complaints = before;
+	include_check(&model, "x", 1, "#include \"cli/cli.h\"");
+	check_said(1, "x:1: this folder must not know cli/cli.h");
+	include_check(&model, "x", 2, "#include \"device/meta/x.h\"");
+	check_said(1, "must not know device/meta/x.h");
+	include_check(&model, "x", 3, "#include \"model/model.h\"");
+	include_check(&model, "x", 4, "#include \"device/op.h\"");
+	include_check(&model, "x", 5, "#include <cli/cli.h>");
+	include_check(&model, "x", 6, "#include \"beside.h\"");
+	check_said(0, "");
+	calls_check(&model, "x", 7, "	exit(1);");
+	check_said(1, "only cli/ may call exit");
+	calls_check(&model, "x", 8, "	if (x) printf(\"x\");");
+	check_said(1, "printf");
+	calls_check(&model, "x", 9, "	fputs(x, stderr);");
+	check_said(1, "stderr");
+	calls_check(&model, "x", 10, "	str_printf(s, \"x\"); at_exit();");
+	check_said(0, "");
+	words_check("x", 11,
+	        "/* TO"
+	        "DO */");
+	check_said(1, "left for later");
+}
+
+static struct source made(const char *path, char *text)
+{
+	static char nothing[] = "";
+	static const struct folder usual = {"new", nothing, 1};
+
+	return (struct source){&usual, (char *)(uintptr_t)path, text};
+}
+
+static void test_files(void **state)
+{
+	char *text = mem_alloc(1, 8 * FILE_LINES_MAX), *at = text;
+	struct source source = made("new/x.c", text);
+
+	(void)state;
+	assert_non_null(text);
+	at += sprintf(at, "/* x */\nint f(void)\n{\n");
+	for (int i = 0; i < FUNCTION_LINES_MAX; i++)
+		at += sprintf(at, "\t;\n");
+	sprintf(at, "}\n");
+	source_check(&source);
+	check_said(0, "");
+	sprintf(at, "\t;\n}\n");
+	source_check(&source);
+	check_said(1, "new/x.c:3: a function of more lines");
+	at = text + sprintf(text, "/* x */\n");
+	for (int i = 1; i < FILE_LINES_MAX; i++)
+		at += sprintf(at, "\n");
+	source_check(&source);
+	check_said(0, "");
+	sprintf(at, "\n");
+	source_check(&source);
+	check_said(1, "a file of more lines");
+	sprintf(text, "/* x */\nint i;");
+	source_check(&source);
+	check_said(1, "no newline");
+	sprintf(text, "int i;\n");
+	source_check(&source);
+	check_said(1, "say first");
+	source.path = (char *)(uintptr_t) "new/x.cu";
+	source_check(&source);
+	check_said(1, "say first");
+	sprintf(text, "/* links: base */\n/* also: cuda */\n\n#include <x.h>\n");
+	source_check(&source);
+	check_said(1, "say first");
+	sprintf(text, "/* links: base */\n/* also: cuda */\n\n/* x */\n");
+	source_check(&source);
+	check_said(0, "");
+	source.path = (char *)(uintptr_t) "new/x.cuh";
+	source_check(&source);
+	check_said(1, "the guard is not #ifndef FERRY_NEW_X_CUH");
+	sprintf(text, "// x\n#ifndef FERRY_NEW_X_CUH\n");
+	source_check(&source);
+	check_said(0, "");
+	mem_free(text);
+}
+
+/* A tree of these folders and sources, each source a path and a text that may include one other. */
+static struct tree *tree_of(const char *folders, const char *const (*sources)[2], size_t count)
+{
+	struct tree *tree = mem_alloc(1, sizeof(*tree));
+
+	assert_non_null(tree);
+	folders_parse(tree, mem_strdup(folders));
+	for (size_t i = 0; i < count; i++) {
+		size_t folder = 0, len = (size_t)(strrchr(sources[i][0], '/') - sources[i][0]);
+
+		while (!is_listed(tree->folders[folder].name, sources[i][0], len))
+			folder++;
+		tree_add(tree, folder, mem_strdup(sources[i][0]), mem_strdup(sources[i][1]));
+	}
+	return tree;
+}
+
+static void test_folders(void **state)
+{
+	struct tree *tree = tree_of("# order\na:\nb: a\nc: *\ntests: a\n", NULL, 0);
+
+	(void)state;
+	folders_check(tree);
+	assert_string_equal(tree->folders[2].may_include, "a b");
+	check_said(0, "");
+	tree_free(tree);
+	tree = tree_of("# order\na: b\nb: a\nb:\nc: d\n", NULL, 0);
+	folders_check(tree);
+	assert_non_null(strstr(said.text, "folders.txt:2: does not stand above: b"));
+	assert_non_null(strstr(said.text, "folders.txt:4: a second time: b"));
+	check_said(3, "folders.txt:5: does not stand above: d");
+	tree_free(tree);
+}
+
+static void test_circles(void **state)
+{
+	static const char *const across[][2] = {
+	        {"a/x.c", "#include \"a/x.h\"\n"},
+	        {"a/x.h", "#include \"b/y.h\"\n"},
+	        {"b/y.c", "int i;\n#include \"a/x.h\"\n"},
+	        {"b/y.h", ""},
+	};
+	static const char *const within[][2] = {
+	        {"a/x.c", "#include \"y.h\"\n"},
+	        {"a/x.h", ""},
+	        {"a/y.h", "#include \"a/z.cuh\"\n"},
+	        {"a/z.cu", "#include \"a/x.h\"\n"},
+	        {"a/z.cuh", ""},
+	        {"b/y.h", "#include \"a/x.h\"\n"},
+	};
+	static const char *const none[] = {NULL}, *const known[] = {"a/z", NULL};
+	struct tree *tree = tree_of("a: b\nb: a\n", across, 4);
+
+	(void)state;
+	circles_check(tree, none);
+	check_said(1, "a/x.c:1: its headers make a circle:\n\ta/x includes b/y\n\tb/y includes a/x\n");
+	tree_free(tree);
+	tree = tree_of("a: b\nb: a\n", across, 2); /* y alone does not come back */
+	circles_check(tree, none);
+	check_said(0, "");
+	tree_free(tree);
+	tree = tree_of("a:\nb: a\n", within, 6);
+	circles_check(tree, none);
+	check_said(1, "\n\ta/x includes a/y\n\ta/y includes a/z\n\ta/z includes a/x\n");
+	circles_check(tree, known);
+	check_said(0, "");
+	tree->sources[2].text[0] = '/';
+	memset(tree->edge, 0, sizeof(tree->edge));
+	circles_check(tree, none);
+	check_said(0, "");
+	tree_free(tree);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_checks),
+	        cmocka_unit_test(test_lines),
+	        cmocka_unit_test(test_files),
+	        cmocka_unit_test(test_folders),
+	        cmocka_unit_test(test_circles),
 	        cmocka_unit_test(test_sources),
 	};
 
