@@ -303,6 +303,8 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 		goto out;
 	}
 	err = match(import, model);
+	for (int t = 0; t < model->tensor_count && !err; t++)
+		model->tensors[t].is_wide = import->places[t].tensor->dtype != SAFETENSORS_BF16;
 out:
 	if (err)
 		hf_import_close(import);

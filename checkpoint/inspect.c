@@ -183,7 +183,7 @@ static int64_t tensor_bytes(const struct manifest *manifest, int tensor)
 	int64_t bytes = 0;
 
 	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
-		if (manifest->planes & 1u << p)
+		if (manifest->tensors[tensor].planes & 1u << p)
 			bytes += plane_bytes((enum plane)p, manifest->state, manifest->tensors[tensor].count);
 	return bytes;
 }

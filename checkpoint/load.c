@@ -156,9 +156,9 @@ static int open_shard(struct checkpoint *checkpoint, int f)
 	if (!err)
 		err = verify_header(checkpoint, f);
 	for (int p = 0; !err && p < PLANE_SAVED_COUNT; p++) {
-		for (int64_t r = 0; !err && r < file->range_count && checkpoint->manifest->planes & 1u << p;
-		        r++)
-			err = add_entry(checkpoint, f, (enum plane)p, &file->ranges[r]);
+		for (int64_t r = 0; !err && r < file->range_count; r++)
+			if (checkpoint->manifest->tensors[file->ranges[r].tensor].planes & 1u << p)
+				err = add_entry(checkpoint, f, (enum plane)p, &file->ranges[r]);
 	}
 	return err;
 }
@@ -350,9 +350,27 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 	return 0;
 }
 
+int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model)
+{
+	const struct manifest *manifest = checkpoint->manifest;
+
+	for (int t = 0; t < manifest->tensor_count; t++) {
+		const struct manifest_tensor *saved = &manifest->tensors[t];
+		struct model_tensor *wanted = &model->tensors[t];
+
+		if (saved->trainable != wanted->trainable)
+			return err_set(ERR_INPUT,
+			        "%s: %s is %s there and %s here; resume with the same freeze= and trainable=",
+			        checkpoint->path, saved->name, saved->trainable ? "trained" : "frozen",
+			        wanted->trainable ? "trained" : "frozen");
+		wanted->is_wide = saved->trainable || saved->planes >> PLANE_LO & 1;
+	}
+	return 0;
+}
+
 /* ---- planes ---- */
 
-/* The entry that holds element `first`; entries of a saved plane cover every tensor. */
+/* The entry that holds element `first`; entries of a plane cover every tensor that has it. */
 const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first)
 {
@@ -379,9 +397,14 @@ int checkpoint_read(
 
 	assert(tensor >= 0 && tensor < manifest->tensor_count);
 	assert(first >= 0 && count >= 0 && first <= manifest->tensors[tensor].count - count);
-	if (!(manifest->planes & 1u << plane))
-		return err_set(
-		        ERR_INPUT, "%s: plane %s was not saved in it", checkpoint->path, plane_name(plane));
+	if (plane == PLANE_LO && !(manifest->tensors[tensor].planes & 1u << plane) &&
+	        !manifest->tensors[tensor].trainable) {
+		memset(dst, 0, (size_t)plane_bytes(plane, manifest->state, count)); /* a frozen bf16 number */
+		return 0;
+	}
+	if (!(manifest->tensors[tensor].planes & 1u << plane))
+		return err_set(ERR_INPUT, "%s: plane %s was not saved of %s", checkpoint->path,
+		        plane_name(plane), manifest->tensors[tensor].name);
 	while (!err && count) {
 		const struct checkpoint_entry *entry =
 		        checkpoint_find_entry(checkpoint, tensor, plane, first);

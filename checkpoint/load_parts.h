@@ -31,7 +31,7 @@ struct checkpoint {
 	int64_t clock;
 };
 
-/* The entry that holds element `first`; entries of a saved plane cover every tensor. */
+/* The entry that holds element `first`; entries of a plane cover every tensor that has it. */
 const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first);
 

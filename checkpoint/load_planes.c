@@ -244,10 +244,15 @@ static int64_t add_all_segments(struct load *load, const struct plane_range *ran
 	int64_t count = ranges ? range_count : manifest->tensor_count, added = 0;
 
 	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
-		for (int64_t i = 0; i < count && manifest->planes & 1u << p; i++)
-			added += add_segments(load, (enum plane)p,
-			        ranges ? ranges[i]
-			               : (struct plane_range){(int)i, 0, manifest->tensors[i].count});
+		for (int64_t i = 0; i < count; i++) {
+			int tensor = ranges ? ranges[i].tensor : (int)i;
+
+			if (manifest->tensors[tensor].planes & 1u << p)
+				added += add_segments(load, (enum plane)p,
+				        ranges ? ranges[i]
+				               : (struct plane_range){
+				                         tensor, 0, manifest->tensors[tensor].count});
+		}
 	return added;
 }
 

@@ -152,19 +152,42 @@ static json_t *file_to_json(const struct manifest_file *file)
 	        "ranges", ranges_to_json(file), "blocks", blocks_to_json(file));
 }
 
+static json_t *planes_to_json(unsigned planes)
+{
+	json_t *list = json_array();
+
+	for (int p = 0; list && p < PLANE_SAVED_COUNT; p++) {
+		if (planes & 1u << p && json_array_append_new(list, json_string(plane_name((enum plane)p)))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+/* A frozen tensor says which planes it has; others have all. */
+static json_t *tensor_to_json(const struct manifest_tensor *tensor)
+{
+	json_t *entry = tensor->rank == 2
+	                        ? json_pack("{s:s,s:[I,I]}", "name", tensor->name, "shape",
+	                                  (json_int_t)tensor->shape[0], (json_int_t)tensor->shape[1])
+	                        : json_pack("{s:s,s:[I]}", "name", tensor->name, "shape",
+	                                  (json_int_t)tensor->shape[0]);
+
+	if (entry && !tensor->trainable &&
+	        json_object_set_new(entry, "frozen", planes_to_json(tensor->planes))) {
+		json_decref(entry);
+		return NULL;
+	}
+	return entry;
+}
+
 static json_t *tensors_to_json(const struct manifest *manifest)
 {
 	json_t *list = json_array();
 
 	for (int t = 0; list && t < manifest->tensor_count; t++) {
-		const struct manifest_tensor *tensor = &manifest->tensors[t];
-		json_t *entry = tensor->rank == 2
-		                        ? json_pack("{s:s,s:[I,I]}", "name", tensor->name, "shape",
-		                                  (json_int_t)tensor->shape[0], (json_int_t)tensor->shape[1])
-		                        : json_pack("{s:s,s:[I]}", "name", tensor->name, "shape",
-		                                  (json_int_t)tensor->shape[0]);
-
-		if (json_array_append_new(list, entry)) {
+		if (json_array_append_new(list, tensor_to_json(&manifest->tensors[t]))) {
 			json_decref(list);
 			return NULL;
 		}
@@ -178,19 +201,6 @@ static json_t *files_to_json(const struct manifest *manifest)
 
 	for (int f = 0; list && f < manifest->file_count; f++) {
 		if (json_array_append_new(list, file_to_json(&manifest->files[f]))) {
-			json_decref(list);
-			return NULL;
-		}
-	}
-	return list;
-}
-
-static json_t *planes_to_json(unsigned planes)
-{
-	json_t *list = json_array();
-
-	for (int p = 0; list && p < PLANE_SAVED_COUNT; p++) {
-		if (planes & 1u << p && json_array_append_new(list, json_string(plane_name((enum plane)p)))) {
 			json_decref(list);
 			return NULL;
 		}
@@ -380,7 +390,42 @@ int manifest_add_copy(struct manifest *manifest, const struct manifest_file *fil
 	return err;
 }
 
-static int read_tensor(struct manifest_tensor *tensor, const json_t *entry, const char *where)
+static int read_planes(unsigned *planes, const json_t *list, const char *where)
+{
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+		int p = 0;
+
+		while (p < PLANE_SAVED_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
+			p++;
+		if (p == PLANE_SAVED_COUNT)
+			return err_set(ERR_INPUT, "%s: an unknown plane", where);
+		*planes |= 1u << p;
+	}
+	return 0;
+}
+
+/* Frozen tensors have no optimizer state, and their low half only where it is not zero. */
+static int read_frozen(struct manifest_tensor *tensor, const struct manifest *manifest, const json_t *entry,
+        const char *where)
+{
+	json_t *list = NULL;
+	int err = json_get_array(entry, where, "frozen", &list);
+
+	tensor->trainable = err <= 0;
+	tensor->planes = err > 0 ? 0 : manifest->planes;
+	if (err <= 0)
+		return err;
+	err = read_planes(&tensor->planes, list, where);
+	if (!err && (!(tensor->planes >> PLANE_HI & 1) ||
+	                    tensor->planes & ~(manifest->planes & (unsigned)PLANES_WEIGHT)))
+		err = err_set(ERR_INPUT, "%s: the planes of frozen tensor %s", where,
+		        safetensors_name_show(tensor->name).text);
+	return err;
+}
+
+static int read_tensor(struct manifest_tensor *tensor, const struct manifest *manifest, const json_t *entry,
+        const char *where)
 {
 	json_t *shape = NULL;
 	int err;
@@ -400,7 +445,7 @@ static int read_tensor(struct manifest_tensor *tensor, const json_t *entry, cons
 		return err_set(ERR_INPUT, "%s: the shape of tensor %s", where,
 		        safetensors_name_show(tensor->name).text);
 	tensor->count = tensor->shape[0] * tensor->shape[1];
-	return 0;
+	return read_frozen(tensor, manifest, entry, where);
 }
 
 static int read_tensors(struct manifest *manifest, const json_t *root, const char *where)
@@ -417,25 +462,7 @@ static int read_tensors(struct manifest *manifest, const json_t *root, const cha
 		return ERR_NOMEM;
 	for (size_t i = 0; !err && i < json_array_size(list); i++) {
 		manifest->tensor_count++;
-		err = read_tensor(&manifest->tensors[i], json_array_get(list, i), where);
-	}
-	return err;
-}
-
-static int read_planes(struct manifest *manifest, const json_t *root, const char *where)
-{
-	json_t *list = NULL;
-	int err = need_array(root, where, "planes", &list);
-
-	for (size_t i = 0; !err && i < json_array_size(list); i++) {
-		const char *name = json_string_value(json_array_get(list, i));
-		int p = 0;
-
-		while (p < PLANE_SAVED_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
-			p++;
-		if (p == PLANE_SAVED_COUNT)
-			return err_set(ERR_INPUT, "%s: an unknown plane", where);
-		manifest->planes |= 1u << p;
+		err = read_tensor(&manifest->tensors[i], manifest, json_array_get(list, i), where);
 	}
 	return err;
 }
@@ -540,7 +567,9 @@ static int read_manifest(struct manifest *manifest, const json_t *root, const ch
 	int err = read_head(manifest, root, where);
 
 	if (!err)
-		err = read_planes(manifest, root, where);
+		err = need_array(root, where, "planes", &list);
+	if (!err)
+		err = read_planes(&manifest->planes, list, where);
 	if (!err)
 		err = read_state(manifest, root, where);
 	if (!err)

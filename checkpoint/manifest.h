@@ -29,6 +29,8 @@ struct manifest_file {
 struct manifest_tensor {
 	char *name;
 	int rank;
+	int trainable;   /* 0: frozen in the run that saved it */
+	unsigned planes; /* that it has, of the manifest's */
 	int64_t shape[2], count;
 };
 

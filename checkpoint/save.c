@@ -74,6 +74,14 @@ static void free_decls(struct safetensors_decl *decls, int64_t count)
 	mem_free(decls);
 }
 
+/* Planes that are saved of a tensor. */
+static unsigned planes_at(const struct checkpoint_saving *s, int tensor)
+{
+	const struct model_tensor *t = &s->save.model->tensors[tensor];
+
+	return planes_of_tensor(s->save.planes, t->trainable, t->is_wide);
+}
+
 /* "m:model.norm.weight[0:64]" */
 static int set_decl(struct safetensors_decl *decl, const struct checkpoint_saving *s, enum plane plane,
         const struct plane_range *range)
@@ -100,7 +108,7 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 
 	for (int64_t r = 0; !err && r < file->range_count; r++)
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (s->save.planes & 1u << order[o])
+			if (planes_at(s, file->ranges[r].tensor) & 1u << order[o])
 				err = set_decl(&decls[count++], s, order[o], &file->ranges[r]);
 	if (err) {
 		free_decls(decls, count);
@@ -155,7 +163,7 @@ static int write_planes(const struct checkpoint_saving *s, struct safetensors_wr
 
 	for (int64_t r = 0; !err && r < file->range_count; r++) {
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (s->save.planes & 1u << order[o])
+			if (planes_at(s, file->ranges[r].tensor) & 1u << order[o])
 				err = write_plane(writer, s, order[o], file->ranges[r], piece);
 		if (!err && source->done && ends_tensor(file, r))
 			source->done(source->context, file->ranges[r].tensor);
@@ -230,21 +238,34 @@ static int write_part(const struct checkpoint_saving *s)
 
 /* ---- rank 0 ---- */
 
-static int64_t planes_bytes(const struct checkpoint_save *save)
+/* Of some planes of so many elements. */
+static int64_t set_bytes(unsigned planes, enum adamw_state state, int64_t count)
 {
 	int64_t bytes = 0;
 
 	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
-		if (save->planes & 1u << p)
-			bytes += plane_bytes((enum plane)p, save->state, save->model->parameter_count);
+		if (planes & 1u << p)
+			bytes += plane_bytes((enum plane)p, state, count);
+	return bytes;
+}
+
+static int64_t planes_bytes(const struct checkpoint_saving *s)
+{
+	const struct checkpoint_save *save = &s->save;
+	int64_t bytes = set_bytes(save->planes, save->state, save->model->parameter_count);
+
+	for (int t = 0; t < save->model->tensor_count; t++)
+		bytes -= set_bytes(
+		        save->planes & ~planes_at(s, t), save->state, save->model->tensors[t].count);
 	if (save->weights)
 		bytes += save->model->parameter_count * safetensors_dtype_bits(save->weights->dtype) / 8;
 	return bytes;
 }
 
-static void warn_of_space(const struct checkpoint_save *save)
+static void warn_of_space(const struct checkpoint_saving *s)
 {
-	int64_t free_bytes = 0, wanted = planes_bytes(save) + (1 << 20);
+	const struct checkpoint_save *save = &s->save;
+	int64_t free_bytes = 0, wanted = planes_bytes(s) + (1 << 20);
 
 	if (!file_space(save->output_dir, &free_bytes) && free_bytes < wanted)
 		log_warn("%s: a checkpoint takes %.1f MB, and %.1f MB are free: saving will probably fail; "
@@ -252,14 +273,15 @@ static void warn_of_space(const struct checkpoint_save *save)
 		        save->output_dir, (double)wanted * 1e-6, (double)free_bytes * 1e-6);
 }
 
-static int prepare(const struct checkpoint_save *save)
+static int prepare(const struct checkpoint_saving *s)
 {
+	const struct checkpoint_save *save = &s->save;
 	int err = file_make_dir(save->output_dir);
 
 	if (!err)
 		err = temp_dir_clean(save->output_dir, "step-");
 	if (!err)
-		warn_of_space(save);
+		warn_of_space(s);
 	return err;
 }
 
@@ -320,8 +342,10 @@ static int add_model_files(struct manifest *manifest, const struct checkpoint_sa
 	return err;
 }
 
-static int fill_tensors(struct manifest *manifest, const struct model *model)
+static int fill_tensors(struct manifest *manifest, const struct checkpoint_save *save)
 {
+	const struct model *model = save->model;
+
 	manifest->model_type = mem_strdup(model->config.model_type);
 	manifest->tensors = mem_alloc((size_t)model->tensor_count, sizeof(*manifest->tensors));
 	if (!manifest->model_type || !manifest->tensors)
@@ -334,6 +358,8 @@ static int fill_tensors(struct manifest *manifest, const struct model *model)
 		tensor->shape[0] = model->tensors[t].shape[0];
 		tensor->shape[1] = tensor->rank == 2 ? model->tensors[t].shape[1] : 1;
 		tensor->count = model->tensors[t].count;
+		tensor->trainable = model->tensors[t].trainable;
+		tensor->planes = planes_of_tensor(save->planes, tensor->trainable, model->tensors[t].is_wide);
 		manifest->tensor_count++;
 		if (!tensor->name)
 			return ERR_NOMEM;
@@ -345,7 +371,7 @@ static int commit(const struct checkpoint_saving *s)
 {
 	const struct checkpoint_save *save = &s->save;
 	struct manifest *manifest = mem_alloc(1, sizeof(*manifest)), *read_back = NULL;
-	int err = manifest ? fill_tensors(manifest, save->model) : ERR_NOMEM;
+	int err = manifest ? fill_tensors(manifest, save) : ERR_NOMEM;
 
 	if (err)
 		goto out;
@@ -480,7 +506,7 @@ int checkpoint_saving_open(struct checkpoint_saving **out, const struct checkpoi
 
 	*out = NULL;
 	if (!err)
-		err = agree(save, save->world.rank ? 0 : prepare(save));
+		err = agree(save, save->world.rank ? 0 : prepare(s));
 	if (!err) {
 		err = agree(save, name_directories(s));
 		if (err)

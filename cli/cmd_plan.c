@@ -78,8 +78,12 @@ static int64_t disk_bytes(const struct session *s)
 	int64_t bytes = 0;
 
 	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
-		for (int t = 0; t < s->model->tensor_count && planes_of(state) & 1u << p; t++)
-			bytes += plane_bytes((enum plane)p, state, s->model->tensors[t].count);
+		for (int t = 0; t < s->model->tensor_count; t++) {
+			const struct model_tensor *x = &s->model->tensors[t];
+
+			if (planes_of_tensor(planes_of(state), x->trainable, x->is_wide) & 1u << p)
+				bytes += plane_bytes((enum plane)p, state, x->count);
+		}
 	return bytes;
 }
 
@@ -437,6 +441,8 @@ int cli_plan(const struct config *c)
 		rc = session_open_model(&s, c, SESSION_WEIGHTS_ELSEWHERE);
 	if (rc == ERR_UNSUPPORTED)
 		rc = estimate_named(c, rc);
+	if (!rc)
+		rc = session_freeze(&s);
 	if (!rc && c->data && file_kind_of(c->data) != FILE_NONE)
 		rc = session_open_rows(&s);
 	if (!rc)

@@ -202,6 +202,12 @@ static int inputs_open(struct trainer *t)
 		rc = checkpoint_match(t->checkpoint, s->model);
 	if (!rc)
 		rc = ranks_share_model(s);
+	if (!rc)
+		rc = session_freeze(s);
+	if (!rc && t->checkpoint)
+		rc = checkpoint_match_trained(t->checkpoint, s->model);
+	if (!rc)
+		rc = ranks_share_formats(s);
 	return rc ? rc : session_open_rows(s);
 }
 

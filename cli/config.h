@@ -165,7 +165,7 @@ struct config {
 
 	/* watching */
 	double logging_steps, eval_steps, sample_steps;
-	char *sample_prompt, *dump_gradients;
+	char *sample_prompt, *dump_gradients, *freeze, *trainable;
 	int64_t trace; /* steps; 0 = off */
 	char *trace_file;
 	int per_token;

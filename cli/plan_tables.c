@@ -14,6 +14,35 @@ static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model
 		count[role_facts[model->tensors[t].role].part] += model->tensors[t].count;
 }
 
+static int64_t trained_count(const struct model *model)
+{
+	int64_t count = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		count += model->tensors[t].trainable ? model->tensors[t].count : 0;
+	return count;
+}
+
+/* Nothing where all of it trains. */
+static void trained_print(const struct session *s)
+{
+	const struct unit_map *map = engine_units(s->engine);
+	int64_t trained = trained_count(s->model);
+	struct str text[2] = {{0}};
+	int units = 0;
+
+	if (trained == s->model->parameter_count)
+		return;
+	for (int u = 0; u < map->unit_count; u++)
+		units += map->units[u].trainable;
+	progress_count(&text[0], (double)trained);
+	progress_count(&text[1], (double)(s->model->parameter_count - trained));
+	cli_say(s->config, "trained: %s parameters, %d of %d units; frozen: %s\n",
+	        text[0].data ? text[0].data : "", units, map->unit_count, text[1].data ? text[1].data : "");
+	for (int i = 0; i < 2; i++)
+		str_free(&text[i]);
+}
+
 void plan_tables_parameters(const struct session *s)
 {
 	int64_t count[MODEL_PART_COUNT] = {0};
@@ -33,6 +62,7 @@ void plan_tables_parameters(const struct session *s)
 		comma = ", ";
 	}
 	cli_say(s->config, "%s\n", s->model->config.tied ? "; the head is the embedding" : "");
+	trained_print(s);
 }
 
 /* ---- memory ---- */
@@ -226,6 +256,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 		json_object_set_new(
 		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
+	                   json_object_set_new(
+	                           object, "trained_parameters", json_integer(trained_count(s->model))) ||
 	                   json_object_set_new(object, "memory", memory) ||
 	                   json_object_set_new(object, "fullest_operation", json_integer(m.fullest)) ||
 	                   json_object_set_new(object, "operations",

@@ -30,4 +30,7 @@ int ranks_share_tokens(const struct config *c, struct token_list *ids);
 /* The model's table, once rank 0 knows whether its head is tied. */
 int ranks_share_model(struct session *s);
 
+/* And how its weights are stored, which frozen ones ask for. */
+int ranks_share_formats(struct session *s);
+
 #endif

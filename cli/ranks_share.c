@@ -150,3 +150,22 @@ int ranks_share_model(struct session *s)
 	mem_free(text);
 	return rc;
 }
+
+int ranks_share_formats(struct session *s)
+{
+	int count = s->model->tensor_count, rc;
+	char *wide;
+
+	if (!is_shared(s->config))
+		return 0;
+	wide = mem_alloc((size_t)count, 1);
+	rc = world_agree(wide ? 0 : ERR_NOMEM);
+	for (int t = 0; t < count && !rc; t++)
+		wide[t] = (char)s->model->tensors[t].is_wide;
+	if (!rc)
+		rc = world_broadcast(wide, count, 0);
+	for (int t = 0; t < count && !rc; t++)
+		s->model->tensors[t].is_wide = wide[t];
+	mem_free(wide);
+	return rc;
+}

@@ -17,6 +17,7 @@
 #include "host/pool.h"
 #include "host/topology.h"
 #include "model/families/open.h"
+#include "model/freeze.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -49,6 +50,27 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!rc && weights == SESSION_WEIGHTS_MODEL && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
 		rc = hf_import_open(&s->import, s->model_dir, s->model);
 	return rc;
+}
+
+/* A plan of frozen weights asks how they are stored; where there are no files, config.json has the word. */
+static void formats_find(struct session *s)
+{
+	const struct config *c = s->config;
+
+	if (c->verb == VERB_PLAN && file_kind_of(c->model) == FILE_DIR)
+		(void)hf_import_open(&s->import, s->model_dir, s->model);
+	for (int t = 0; t < s->model->tensor_count && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM; t++)
+		s->model->tensors[t].is_wide = 1;
+}
+
+int session_freeze(struct session *s)
+{
+	const struct config *c = s->config;
+
+	if (!c->freeze && !c->trainable)
+		return 0;
+	formats_find(s);
+	return model_freeze(s->model, c->freeze, c->trainable);
 }
 
 int session_need_tokenizer(struct session *s)

@@ -47,6 +47,9 @@ struct session {
 enum session_weights { SESSION_WEIGHTS_MODEL, SESSION_WEIGHTS_ELSEWHERE };
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights);
 
+/* freeze= and trainable=, once the model's table stands and before units are made; collective. */
+int session_freeze(struct session *s);
+
 /* The tokenizer where there is one that this program reads; otherwise s->tokenizer stays NULL and the reason
  * is returned by session_need_tokenizer. */
 int session_need_tokenizer(struct session *s);

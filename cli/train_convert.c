@@ -54,13 +54,16 @@ int train_convert_planes(struct checkpoint *from, const struct plane_sink *sink,
 		c->wanted = wanted;
 	}
 	for (int p = PLANE_HI; p <= PLANE_V && !rc; p++)
-		for (int64_t r = 0; r < range_count && !rc; r++)
+		for (int64_t r = 0; r < range_count && !rc; r++) {
+			if (!(checkpoint_manifest(from)->tensors[ranges[r].tensor].planes & 1u << p))
+				continue;
 			for (int64_t done = 0; done < ranges[r].count && !rc; done += PIECE) {
 				int64_t left = ranges[r].count - done, count = left < PIECE ? left : PIECE;
 
 				rc = (PLANES_MOMENT >> p & 1 ? piece_convert : piece_copy)(
 				        c, ranges[r].tensor, (enum plane)p, ranges[r].first + done, count);
 			}
+		}
 	mem_free(c);
 	return rc;
 }

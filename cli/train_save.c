@@ -266,7 +266,8 @@ static int gradients_append(
 	int rc = piece ? 0 : ERR_NOMEM;
 
 	for (int i = 0; i < model->tensor_count && !rc; i++)
-		for (int64_t first = 0; first < model->tensors[i].count && !rc; first += PIECE) {
+		for (int64_t first = 0; model->tensors[i].trainable && first < model->tensors[i].count && !rc;
+		        first += PIECE) {
 			int64_t left = model->tensors[i].count - first, count = left < PIECE ? left : PIECE;
 
 			rc = source->read(
@@ -284,6 +285,7 @@ static int dump_gradients(void *context, const struct plane_source *source)
 	const struct model *model = t->session.model;
 	const char *path = t->config->dump_gradients;
 	struct safetensors_decl *decls;
+	int64_t count = 0;
 	struct safetensors_writer *writer = NULL;
 	int rc;
 
@@ -295,16 +297,18 @@ static int dump_gradients(void *context, const struct plane_source *source)
 	}
 	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
 	rc = decls ? 0 : ERR_NOMEM;
-	for (int i = 0; i < model->tensor_count && !rc; i++)
-		decls[i] = (struct safetensors_decl){
+	for (int i = 0; i < model->tensor_count && !rc; i++) {
+		if (!model->tensors[i].trainable)
+			continue;
+		decls[count++] = (struct safetensors_decl){
 		        .name = model->tensors[i].name,
 		        .dtype = SAFETENSORS_F32,
 		        .rank = model->tensors[i].rank,
 		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
 		};
+	}
 	if (!rc)
-		rc = safetensors_create(
-		        &writer, path, decls, model->tensor_count, NULL, 0, SAFETENSORS_PLAIN);
+		rc = safetensors_create(&writer, path, decls, count, NULL, 0, SAFETENSORS_PLAIN);
 	if (!rc)
 		rc = gradients_append(t, writer, source);
 	if (!rc)

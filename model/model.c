@@ -60,7 +60,8 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .shape = {is_turned ? in : out, is_turned ? out : in, 1},
 	        .count = out * in, /* at most 2^31 * 2^24 */
 	        .decay = is_matrix,
-	        .trainable = 1};
+	        .trainable = 1,
+	        .is_wide = 1};
 }
 
 static int tensor_add(struct model *model, const struct family_tensor *part, int layer, uint64_t *total)
@@ -259,6 +260,7 @@ int model_untie(struct model *model)
 		int was = model_tensor_of(model, t->role == ROLE_HEAD_W ? ROLE_EMBED : t->role, t->layer);
 
 		t->trainable = model->tensors[was].trainable;
+		t->is_wide = model->tensors[was].is_wide;
 	}
 	tables_free(model);
 	*model = untied;

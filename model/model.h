@@ -86,6 +86,7 @@ struct model_tensor {
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
+	int is_wide;                   /* 0: its first value is a bf16 number; 1: more, or not known */
 };
 
 /* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up

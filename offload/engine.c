@@ -174,6 +174,19 @@ void engine_close(struct engine *e)
 	mem_free(e);
 }
 
+/* Of the planes that a checkpoint has of this rank, scales apart. */
+static int64_t saved_bytes(const struct engine *e)
+{
+	enum adamw_state state = e->options.policy.state;
+	int64_t bytes = 0;
+
+	for (int u = 0; u < e->map->unit_count; u++)
+		for (int p = 0; p < PLANE_SAVED_COUNT; p++)
+			if (unit_planes(&e->map->units[u], state) & ~(unsigned)PLANES_SCALE & 1u << p)
+				bytes += plane_bytes((enum plane)p, state, e->map->units[u].shard_count);
+	return bytes;
+}
+
 void engine_get_memory(const struct engine *e, struct engine_memory *m)
 {
 	const struct plan *train = e->plans[PLAN_TRAIN];
@@ -191,9 +204,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	m->kept_blocks = e->options.policy.kept_blocks;
 	m->pinned_bytes = m->stage_bytes;
 	if (train)
-		m->state_bytes =
-		        e->map->shard_total *
-		        (4 + 2 * adamw_state_bytes(e->options.policy.state)); /* 8-bit: but for scales */
+		m->state_bytes = saved_bytes(e);
 	for (int i = 0; i < p->buffer_count; i++)
 		if (p->buffers[i].space == SPACE_STORE) {
 			m->store_bytes += p->buffers[i].bytes;
@@ -362,6 +373,24 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 	return 0;
 }
 
+/* A low half that nobody keeps is zero: the frozen weight is a bf16 number. */
+static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
+{
+	const struct unit *unit = &e->map->units[e->map->tensor_unit[tensor]];
+
+	return plane == PLANE_LO && !(unit_planes(unit, e->options.policy.state) >> plane & 1);
+}
+
+/* What has no place must be nothing. */
+static int zero_check(const struct engine *e, int tensor, const char *bytes, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (bytes[i])
+			return err_set(ERR_INTERNAL, "frozen %s was taken for bf16 and holds more than that",
+			        e->map->model->tensors[tensor].name);
+	return 0;
+}
+
 int engine_write(
         struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
 {
@@ -374,6 +403,8 @@ int engine_write(
 		return rc;
 	host = store_at(e->dock.store, plane, part.unit);
 	device = device_plane(e, plane, part.unit);
+	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
+		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
 	if (host && device_has_bytes(e->dock.device))
 		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
 	if (!dev_is_none(device)) {
@@ -412,6 +443,10 @@ static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t fi
 	device = device_plane(e, plane, part.unit);
 	if (host && device_has_bytes(e->dock.device)) {
 		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
+		return 0;
+	}
+	if (dev_is_none(device) && is_zero_plane(e, tensor, plane)) {
+		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
 		return 0;
 	}
 	if (dev_is_none(device))

@@ -180,7 +180,8 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first)
 	for (int i = 0; i < model->tensor_count; i++) {
 		if (first)
 			first[i] = total;
-		total += (model->tensors[i].count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
+		if (model->tensors[i].trainable)
+			total += (model->tensors[i].count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
 	}
 	return total;
 }

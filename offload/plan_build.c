@@ -58,14 +58,14 @@ int visit_distance(const struct builder *b, int v)
 	return o->backward_prefetch == BACKWARD_PREFETCH_PRE ? o->prefetch_units : 0;
 }
 
-/* Units of a stage's tensors, each once. Returns their number. */
-int stage_units(const struct builder *b, int s, int *units)
+int stage_units(const struct builder *b, int s, enum stage_tensors which, int *units)
 {
 	const struct model_stage *stage = &b->model->stages[s];
 	int count = 0;
 
 	for (int i = 0; i < stage->tensor_count; i++) {
-		int u = b->p->map->tensor_unit[stage->tensor[i]], seen = 0;
+		int u = b->p->map->tensor_unit[stage->tensor[i]];
+		int seen = which == STAGE_TRAINED && !b->p->map->units[u].trainable;
 
 		for (int j = 0; j < count; j++)
 			seen |= units[j] == u;
@@ -77,39 +77,35 @@ int stage_units(const struct builder *b, int s, int *units)
 
 /* ---- state ---- */
 
-/* Is the plane kept on the host, and on the device? */
+/* Is the plane kept on the host, and on the device? A frozen unit has its weights alone; they stay in host
+ * memory where its optimizer state would, so that what is resident beside is a copy. */
 static void plane_sides(const struct builder *b, enum plane plane, int u, int *sides)
 {
 	const struct plan_policy *o = &b->p->policy;
-	const struct unit_home *h = &b->home[u];
+	const struct unit *unit = &b->p->map->units[u];
+	const struct unit_home *h = &b->units[u].home;
+	int trains = !o->inference && unit->trainable;
 	int keeps_gradient =
-	        !o->inference &&
-	        (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
+	        trains && (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
 	int optimizer_on_host = !o->inference && h->optimizer_on_host;
-	int optimizer_on_device = !o->inference && !h->optimizer_on_host;
 	int lo_is_read = o->compute_dtype == DTYPE_F32;
 
-	switch (plane) {
-	case PLANE_HI:
+	sides[0] = sides[1] = 0;
+	if (plane == PLANE_HI || (plane == PLANE_LO && !o->inference && unit->is_wide)) {
 		sides[0] = h->params_on_host || optimizer_on_host;
-		sides[1] = !h->params_on_host;
-		break;
-	case PLANE_LO:
-		sides[0] = optimizer_on_host || (o->inference && h->params_on_host && lo_is_read);
-		sides[1] = optimizer_on_device || (!h->params_on_host && lo_is_read);
-		break;
-	case PLANE_GRADIENT:
+		sides[1] = !h->params_on_host && (plane == PLANE_HI || lo_is_read || !sides[0]);
+	} else if (plane == PLANE_LO && o->inference) {
+		sides[0] = h->params_on_host && lo_is_read;
+		sides[1] = !h->params_on_host && lo_is_read;
+	} else if (plane == PLANE_LO && trains) {
+		sides[0] = h->optimizer_on_host;
+		sides[1] = !h->optimizer_on_host || (!h->params_on_host && lo_is_read);
+	} else if (plane == PLANE_GRADIENT) {
 		sides[0] = keeps_gradient && h->gradients_on_host;
 		sides[1] = keeps_gradient && !h->gradients_on_host;
-		break;
-	case PLANE_M_SCALE:
-	case PLANE_V_SCALE:
-		sides[0] = optimizer_on_host && adamw_state_has_scales(o->state);
-		sides[1] = optimizer_on_device && adamw_state_has_scales(o->state);
-		break;
-	default:
-		sides[0] = optimizer_on_host;
-		sides[1] = optimizer_on_device;
+	} else if (trains && planes_of(o->state) >> plane & 1) {
+		sides[0] = h->optimizer_on_host;
+		sides[1] = !h->optimizer_on_host;
 	}
 }
 
@@ -129,7 +125,7 @@ static void state_plane(struct builder *b, enum plane plane)
 				n = unit_buffer(b, (enum buffer_kind)plane,
 				        device ? SPACE_DEVICE : SPACE_STORE, PLACE_PERSISTENT, u,
 				        plane_numbers(plane, p->map->units[u].shard_count), dtype);
-			(device ? b->state.device : b->state.host)[plane][u] = n;
+			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
 		}
 	}
 }
@@ -139,12 +135,14 @@ static void norm_add(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0;
+	int sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0, trained = 0;
 	int64_t bytes = 8 * plan_norm_slots(b->model, NULL);
 
-	for (int u = 0; u < p->map->unit_count; u++)
-		on_host += sums && b->home[u].gradients_on_host;
-	b->norm_on_device = on_host < p->map->unit_count;
+	for (int u = 0; u < p->map->unit_count; u++) {
+		trained += p->map->units[u].trainable;
+		on_host += sums && p->map->units[u].trainable && b->units[u].home.gradients_on_host;
+	}
+	b->norm_on_device = on_host < trained;
 	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, PLACE_PERSISTENT, bytes);
 	b->state.norm_host = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGE, PLACE_PERSISTENT, bytes);
 	b->state.norm_sums = b->state.norm_host;
@@ -231,7 +229,7 @@ static int group_keeps(const struct builder *b, int g)
 {
 	const struct plan_policy *o = &b->p->policy;
 
-	return b->p->kind == PLAN_TRAIN &&
+	return b->p->kind == PLAN_TRAIN && g >= b->train_group &&
 	       (o->activations == ACTIVATION_KEEP || g >= b->group_count - 1 - o->kept_blocks);
 }
 
@@ -262,7 +260,9 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 
 	if (train) {
 		gradients_open(b, s);
-		b->dx[m] = device_buffer(b, BUFFER_INPUT_GRADIENTS, PLACE_STREAM, stream_bytes(b), m);
+		b->dx[m] = g > b->train_group ? device_buffer(b, BUFFER_INPUT_GRADIENTS, PLACE_STREAM,
+		                                        stream_bytes(b), m)
+		                              : -1;
 	}
 	plan_add_op(p, logits ? PLAN_LOGIT : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
@@ -292,7 +292,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 		        model_acts_bytes(b->model, o->compute_dtype, o->max_tokens), m);
 		group_forward(b, v, m, PLAN_RECOMPUTE, acts, scratch);
 	}
-	for (int s = b->group_first[g + 1] - 1; s >= b->group_first[g]; s--) {
+	for (int s = b->group_first[g + 1] - 1; s >= b->group_first[g] && s >= b->train_stage; s--) {
 		gradients_open(b, s);
 		plan_add_op(p, PLAN_BACKWARD, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
@@ -315,7 +315,7 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 static int group_spills(const struct builder *b, int g)
 {
 	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
-	       g < b->group_count - 2 && !group_keeps(b, g);
+	       g >= b->train_group && g < b->group_count - 2 && !group_keeps(b, g);
 }
 
 static void spills_emit(struct builder *b, int g, int m)
@@ -435,7 +435,8 @@ static void plan_emit(struct builder *b)
 /* A unit has the same home in every plan of a policy: the one that suits its training pass. */
 static int visits_find(struct builder *b)
 {
-	int train = 2 * b->group_count - 1, visits = b->p->kind == PLAN_TRAIN ? train : b->group_count, rc;
+	int train = 2 * b->group_count - 1 - b->train_group,
+	    visits = b->p->kind == PLAN_TRAIN ? train : b->group_count, rc;
 
 	b->visit_count = b->p->policy.inference ? b->group_count : train;
 	rc = intervals_find(b);
@@ -449,47 +450,62 @@ static int visits_find(struct builder *b)
 	return rc;
 }
 
+static int *ints_alloc(int count, int value)
+{
+	int *ints = mem_alloc((size_t)count, sizeof(*ints));
+
+	for (int i = 0; ints && i < count; i++)
+		ints[i] = value;
+	return ints;
+}
+
+static int builder_alloc(struct builder *b)
+{
+	int units = b->p->map->unit_count, micros = b->p->policy.micro_batches;
+	int slots = (b->group_count + 1) * micros;
+
+	b->state.units = mem_alloc((size_t)units, sizeof(*b->state.units));
+	b->state.batch = ints_alloc(micros, -1);
+	b->state.batch_host = ints_alloc(micros, -1);
+	b->state.loss_host = ints_alloc(micros, -1);
+	b->group_first = ints_alloc(b->group_count + 1, 0);
+	b->x = ints_alloc(slots, -1);
+	b->spilled = ints_alloc(slots, -1);
+	b->acts_kept = ints_alloc(slots, -1);
+	b->dx = ints_alloc(micros, -1);
+	b->units = mem_alloc((size_t)units + 1, sizeof(*b->units));
+	if (!b->state.units || !b->state.batch || !b->state.batch_host || !b->state.loss_host ||
+	        !b->group_first || !b->x || !b->spilled || !b->acts_kept || !b->dx || !b->units)
+		return ERR_NOMEM;
+	for (int u = 0; u < units; u++)
+		b->units[u] = (struct unit_listing){
+		        .gradient = -1, .rounded = -1, .gradient_last = -1, .ready = -1, .stale_since = -1};
+	return 0;
+}
+
+/* The first stage that has a tensor to train. In inference there is none, and nothing asks. */
+static int train_find(struct builder *b)
+{
+	while (b->train_stage < b->model->stage_count && !unit_map_stage_trains(b->p->map, b->train_stage))
+		b->train_stage++;
+	if (b->train_stage == b->model->stage_count)
+		return b->p->policy.inference ? 0 : err_set(ERR_RANGE, "plan: no tensor trains");
+	while (b->group_first[b->train_group + 1] <= b->train_stage)
+		b->train_group++;
+	return 0;
+}
+
 static int builder_open(struct builder *b, struct plan *p)
 {
-	int L = (int)p->map->model->config.L, units = p->map->unit_count, micros = p->policy.micro_batches;
-	int slots;
+	int L = (int)p->map->model->config.L, rc;
 
 	b->p = p;
 	b->ring_last = -1;
 	b->model = p->map->model;
 	b->group_count = L + 2;
-	slots = (b->group_count + 1) * micros;
-	for (int i = 0; i < PLANE_COUNT; i++) {
-		b->state.host[i] = mem_alloc((size_t)units, sizeof(int));
-		b->state.device[i] = mem_alloc((size_t)units, sizeof(int));
-		if (!b->state.host[i] || !b->state.device[i])
-			return ERR_NOMEM;
-	}
-	b->state.batch = mem_alloc((size_t)micros, sizeof(int));
-	b->state.batch_host = mem_alloc((size_t)micros, sizeof(int));
-	b->state.loss_host = mem_alloc((size_t)micros, sizeof(int));
-	b->group_first = mem_alloc((size_t)b->group_count + 1, sizeof(int));
-	b->x = mem_alloc((size_t)slots, sizeof(int));
-	b->spilled = mem_alloc((size_t)slots, sizeof(int));
-	b->acts_kept = mem_alloc((size_t)slots, sizeof(int));
-	b->dx = mem_alloc((size_t)micros, sizeof(int));
-	b->gradient = mem_alloc((size_t)units, sizeof(int));
-	b->gradient_last = mem_alloc((size_t)units, sizeof(int));
-	b->ready = mem_alloc((size_t)units, sizeof(int));
-	b->running = mem_alloc((size_t)units, sizeof(int));
-	b->rounded = mem_alloc((size_t)units, sizeof(int));
-	b->ready_since = mem_alloc((size_t)units, sizeof(int));
-	b->stale_since = mem_alloc((size_t)units, sizeof(int));
-	b->home = mem_alloc((size_t)units, sizeof(*b->home));
-	b->refreshed = mem_alloc((size_t)units, 1);
-	if (!b->state.batch || !b->state.batch_host || !b->state.loss_host || !b->group_first || !b->x ||
-	        !b->spilled || !b->acts_kept || !b->dx || !b->gradient || !b->gradient_last || !b->ready ||
-	        !b->running || !b->rounded || !b->ready_since || !b->stale_since || !b->home || !b->refreshed)
-		return ERR_NOMEM;
-	for (int i = 0; i < slots; i++)
-		b->x[i] = b->spilled[i] = b->acts_kept[i] = -1;
-	for (int u = 0; u < units; u++)
-		b->gradient[u] = b->gradient_last[u] = b->rounded[u] = b->ready[u] = b->stale_since[u] = -1;
+	rc = builder_alloc(b);
+	if (rc)
+		return rc;
 	for (int s = b->model->stage_count - 1; s >= 0; s--) {
 		const struct model_stage *stage = &b->model->stages[s];
 		int g = stage->kind == STAGE_EMBED ? 0 : stage->kind == STAGE_HEAD ? L + 1 : stage->layer + 1;
@@ -497,15 +513,13 @@ static int builder_open(struct builder *b, struct plan *p)
 		b->group_first[g] = s;
 	}
 	b->group_first[b->group_count] = b->model->stage_count;
-	return visits_find(b);
+	rc = train_find(b);
+	return rc ? rc : visits_find(b);
 }
 
 static void builder_close(struct builder *b)
 {
-	for (int i = 0; i < PLANE_COUNT; i++) {
-		mem_free(b->state.host[i]);
-		mem_free(b->state.device[i]);
-	}
+	mem_free(b->state.units);
 	mem_free(b->state.batch);
 	mem_free(b->state.batch_host);
 	mem_free(b->state.loss_host);
@@ -514,15 +528,7 @@ static void builder_close(struct builder *b)
 	mem_free(b->spilled);
 	mem_free(b->acts_kept);
 	mem_free(b->dx);
-	mem_free(b->gradient);
-	mem_free(b->gradient_last);
-	mem_free(b->ready);
-	mem_free(b->running);
-	mem_free(b->rounded);
-	mem_free(b->ready_since);
-	mem_free(b->stale_since);
-	mem_free(b->home);
-	mem_free(b->refreshed);
+	mem_free(b->units);
 	intervals_free(b);
 }
 

@@ -8,30 +8,30 @@ void gradients_open(struct builder *b, int s)
 {
 	struct plan *p = b->p;
 	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
+	int count = stage_units(b, s, STAGE_TRAINED, units);
 
 	for (int i = 0; i < count; i++) {
-		int u = units[i], home = b->state.device[PLANE_GRADIENT][u];
+		int u = units[i], home = b->state.units[u].device[PLANE_GRADIENT];
 		int in_place = home >= 0 && p->map->world_size == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
 
-		if (b->gradient[u] >= 0)
+		if (b->units[u].gradient >= 0)
 			continue;
-		b->gradient[u] =
+		b->units[u].gradient =
 		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, PLACE_WEIGHT, u, DTYPE_F32);
 		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
-		plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_WRITE);
+		plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_WRITE);
 	}
 }
 
 void gradients_arg(struct builder *b, int s)
 {
 	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
+	int count = stage_units(b, s, STAGE_TRAINED, units);
 
 	for (int i = 0; i < count; i++)
-		plan_add_arg(b->p, ARG_GRADIENT, b->gradient[units[i]], ACCESS_BOTH);
+		plan_add_arg(b->p, ARG_GRADIENT, b->units[units[i]].gradient, ACCESS_BOTH);
 }
 
 void gradient_last_find(struct builder *b)
@@ -40,10 +40,10 @@ void gradient_last_find(struct builder *b)
 		int g = visit_group(b, v), units[STAGE_TENSORS_MAX];
 
 		for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
-			int count = stage_units(b, s, units);
+			int count = stage_units(b, s, STAGE_TRAINED, units);
 
 			for (int i = 0; i < count; i++)
-				b->gradient_last[units[i]] = v;
+				b->units[units[i]].gradient_last = v;
 		}
 	}
 }
@@ -87,21 +87,21 @@ static void gradient_reduce(struct builder *b, int u)
 	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
 		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, PLACE_STREAM, u, DTYPE_BF16);
 
-		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->gradient[u], narrow);
-		b->gradient[u] = narrow;
+		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->units[u].gradient, narrow);
+		b->units[u].gradient = narrow;
 	}
 	plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_BOTH);
 	if (p->policy.replicas <= 1)
 		return;
 	plan_add_op(p, PLAN_REDUCE, QUEUE_COMM, u, -1, -1);
-	plan_add_arg(p, ARG_DST, b->gradient[u], ACCESS_BOTH);
+	plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_BOTH);
 }
 
 /* The own shard in this dtype and at home, if it has a home. Returns the buffer that holds it. */
 static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 {
-	int gradient = b->gradient[u], settled = home;
+	int gradient = b->units[u].gradient, settled = home;
 	int is_cast = gradient >= 0 && b->p->buffers[gradient].dtype != dtype;
 
 	if (home == gradient || (home < 0 && !is_cast))
@@ -116,7 +116,7 @@ static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 static int gradient_round(struct builder *b, int u, int home)
 {
 	enum dtype dtype = b->p->policy.gradient_dtype;
-	int gradient = b->gradient[u], rounded;
+	int gradient = b->units[u].gradient, rounded;
 
 	if (dtype == DTYPE_BF16 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
 		rounded =
@@ -154,7 +154,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int host = b->state.host[PLANE_GRADIENT][u], device = b->state.device[PLANE_GRADIENT][u];
+	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
 	int on_host = host >= 0, home = on_host ? host : device;
 	int sum = gradient_settle(b, u, DTYPE_F32, -1), part = on_host ? gradient_return(b, u, sum, -1) : sum;
 	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
@@ -184,28 +184,28 @@ static void gradient_ready(struct builder *b, int u, int gradient)
 {
 	if (!b->p->policy.update_in_backward)
 		return;
-	b->ready[u] = gradient;
-	b->ready_since[u] = b->now;
+	b->units[u].ready = gradient;
+	b->units[u].ready_since = b->now;
 }
 
 /* The second half of a close: bytes that the first half used are free from here on. */
 static void gradient_leave(struct builder *b, int u)
 {
-	int host = b->state.host[PLANE_GRADIENT][u], device = b->state.device[PLANE_GRADIENT][u];
-	int rounded = b->rounded[u];
+	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
+	int rounded = b->units[u].rounded;
 
-	plan_hold_buffer(b->p, b->running[u]);
+	plan_hold_buffer(b->p, b->units[u].running);
 	if (host >= 0 || (device < 0 && plan_updates_on_host(&b->state, u)))
 		rounded = gradient_return(b, u, rounded, host);
 	gradient_ready(b, u, rounded);
-	b->rounded[u] = -1;
+	b->units[u].rounded = -1;
 }
 
 /* The first half: one pass holds all micro-batches, so the gradient is whole. */
 static void gradient_close_whole(struct builder *b, int u)
 {
-	b->running[u] = b->gradient[u];
-	b->rounded[u] = gradient_round(b, u, b->state.device[PLANE_GRADIENT][u]);
+	b->units[u].running = b->units[u].gradient;
+	b->units[u].rounded = gradient_round(b, u, b->state.units[u].device[PLANE_GRADIENT]);
 }
 
 void gradients_close(struct builder *b, int m0, int m1)
@@ -216,17 +216,17 @@ void gradients_close(struct builder *b, int m0, int m1)
 	int v = b->now - (late && !whole);
 
 	for (int u = p->map->unit_count - 1; u >= 0 && late; u--)
-		if (b->rounded[u] >= 0)
+		if (b->units[u].rounded >= 0)
 			gradient_leave(b, u);
 	for (int u = p->map->unit_count - 1; u >= 0; u--) {
-		if (b->gradient_last[u] != v || b->gradient[u] < 0)
+		if (b->units[u].gradient_last != v || b->units[u].gradient < 0)
 			continue;
 		gradient_reduce(b, u);
 		if (whole)
 			gradient_close_whole(b, u);
 		else
 			gradient_ready(b, u, gradient_close_part(b, u, m0));
-		b->gradient[u] = -1;
+		b->units[u].gradient = -1;
 		if (whole && !late)
 			gradient_leave(b, u);
 	}
@@ -238,14 +238,14 @@ void gradients_close(struct builder *b, int m0, int m1)
 void updates_emit(struct builder *b)
 {
 	for (int u = b->p->map->unit_count - 1; u >= 0; u--) {
-		if (b->stale_since[u] >= 0 && b->stale_since[u] < b->now) {
+		if (b->units[u].stale_since >= 0 && b->units[u].stale_since < b->now) {
 			plan_add_refresh(b->p, &b->state, u, 0);
-			b->stale_since[u] = -1;
+			b->units[u].stale_since = -1;
 		}
-		if (b->ready[u] >= 0 && b->ready_since[u] < b->now) {
-			plan_add_update(b->p, &b->state, u, b->ready[u]);
-			b->ready[u] = -1;
-			b->stale_since[u] = b->now;
+		if (b->units[u].ready >= 0 && b->units[u].ready_since < b->now) {
+			plan_add_update(b->p, &b->state, u, b->units[u].ready);
+			b->units[u].ready = -1;
+			b->units[u].stale_since = b->now;
 		}
 	}
 }

@@ -52,9 +52,9 @@ static int weights_spare(const struct builder *b, int u)
 	const struct plan_policy *o = &b->p->policy;
 	int passes = o->order == MICRO_BATCH_MAJOR ? o->micro_batches : 1;
 
-	if (o->inference || !o->offload_optimizer)
-		return 1;
-	return (b->unit_interval[u + 1] - b->unit_interval[u]) * passes > 1;
+	if (o->inference || !o->offload_optimizer || !b->p->map->units[u].trainable)
+		return 1; /* nothing to renew them with */
+	return (b->units[u + 1].first_interval - b->units[u].first_interval) * passes > 1;
 }
 
 int homes_find(struct builder *b)
@@ -71,7 +71,7 @@ int homes_find(struct builder *b)
 		int stays = state || (weights > 0 && weights_spare(b, u));
 
 		weights -= !state && stays;
-		b->home[u] = (struct unit_home){
+		b->units[u].home = (struct unit_home){
 		        .params_on_host = o->offload_params && !stays,
 		        .gradients_on_host = o->offload_gradients && !state,
 		        .optimizer_on_host = o->offload_optimizer && !state,

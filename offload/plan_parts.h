@@ -25,10 +25,14 @@ void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access a
 void plan_hold_buffer(struct plan *p, int buffer);
 int plan_parts_check(const struct plan *p);
 
+/* Buffers of a unit's planes: in SPACE_STORE, and in SPACE_DEVICE for what is not offloaded. */
+struct unit_state {
+	int host[PLANE_COUNT], device[PLANE_COUNT];
+};
+
 /* Buffers of state: persistent ones of each unit and of the run. -1 where policy has none. */
 struct plan_state {
-	int *host[PLANE_COUNT];              /* per unit: SPACE_STORE */
-	int *device[PLANE_COUNT];            /* per unit: SPACE_DEVICE, for what is not offloaded */
+	struct unit_state *units;
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
 	int norm_sums; /* sums of squares that the cpu queue takes; norm_host unless both kinds are there */
@@ -61,6 +65,20 @@ struct unit_home {
 	int params_on_host, gradients_on_host, optimizer_on_host;
 };
 
+/* What the listing knows of a unit. */
+struct unit_listing {
+	struct unit_home home;
+	int first_interval; /* its intervals end where the next unit's begin */
+	int is_refreshed;   /* its weights on the device are those of the last update */
+	int gradient;       /* buffer of the running fp32 gradient, -1: there is none */
+	int running;        /* between the halves of its close: the gradient, */
+	int rounded;        /* and what it was rounded to, -1 else */
+	int gradient_last;  /* visit of a pass after which its gradient is whole, -1: it has none */
+	int ready;          /* where a whole gradient waits for its UPDATE inside backward, -1 */
+	int ready_since;    /* and since which moment */
+	int stale_since;    /* moment of its UPDATE inside backward while no refresh is listed, -1 */
+};
+
 struct builder {
 	struct plan *p;
 	const struct model *model;
@@ -68,26 +86,18 @@ struct builder {
 	int norm_on_device;           /* squares of some unit are summed there */
 	int group_count, visit_count; /* of a pass */
 	int *group_first;             /* first stage of each group; one more at the end */
+	int train_stage, train_group; /* the first that has a tensor to train: backward ends there */
+	struct unit_listing *units;   /* one more at the end, for its first_interval */
 	struct interval *intervals;   /* in the order of units */
 	int interval_count;
-	int *unit_interval;       /* per unit: its first; one more at the end */
 	int *by_first, *first_at; /* intervals by their first visit; per visit: where in by_first its begin,
 	                             one more at the end */
 	int *x;                   /* [group][micro] block inputs on the device */
 	int *spilled;             /* [group][micro] block inputs in the stage */
 	int *acts_kept;           /* [group][micro] */
 	int *dx;                  /* [micro] */
-	struct unit_home *home;   /* per unit */
-	char *refreshed;          /* per unit: its weights on the device are those of the last update */
-	int *gradient;            /* per unit: buffer of the running fp32 gradient, -1 when none */
-	int *running, *rounded;   /* per unit: the gradient, and what it was rounded to, between the halves of
-	                             its close; rounded is -1 else */
 	int ring_last;            /* buffer of the last gradient that returned to the ring, -1 */
 	int now;                  /* moment of the listing in a pass: the visit, and a few after the last */
-	int *ready;       /* per unit: where a whole gradient waits for its UPDATE inside backward, -1 */
-	int *ready_since; /* and since which moment */
-	int *stale_since; /* per unit: moment of its UPDATE inside backward while no refresh is listed, -1 */
-	int *gradient_last; /* per unit: visit of a pass after which its gradient is whole */
 };
 
 /* plan_build.c */
@@ -97,8 +107,10 @@ int visit_is_backward(const struct builder *b, int v);
 /* How many visits ahead of `v` its transfers are listed. */
 int visit_distance(const struct builder *b, int v);
 
-/* Units of a stage's tensors, each once. Returns their number, at most STAGE_TENSORS_MAX. */
-int stage_units(const struct builder *b, int stage, int *units);
+/* Units of a stage's tensors, each once: all, or those that train. Returns their number, at most
+ * STAGE_TENSORS_MAX. */
+enum stage_tensors { STAGE_ALL, STAGE_TRAINED };
+int stage_units(const struct builder *b, int stage, enum stage_tensors which, int *units);
 
 /* A device buffer; one for a unit or a shard of it, `count` elements of dtype; one for a whole unit on the
  * device. */

@@ -39,14 +39,14 @@ static void update_host(struct plan *p, const struct plan_state *s, int u, int g
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
-		plan_add_arg(p, plan_plane_role((enum plane)plane), s->host[plane][u], ACCESS_BOTH);
+		plan_add_arg(p, plan_plane_role((enum plane)plane), s->units[u].host[plane], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
 
 int plan_updates_on_host(const struct plan_state *s, int u)
 {
-	return s->host[PLANE_M][u] >= 0;
+	return s->units[u].host[PLANE_M] >= 0;
 }
 
 void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int updates)
@@ -54,9 +54,9 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int upd
 	if (!plan_updates_on_host(s, u))
 		return;
 	for (int plane = PLANE_HI; plane <= PLANE_LO; plane++)
-		if (s->device[plane][u] >= 0)
-			copy_add(
-			        p, PLAN_FETCH, QUEUE_H2D, u, s->device[plane][u], s->host[plane][u], updates);
+		if (s->units[u].device[plane] >= 0)
+			copy_add(p, PLAN_FETCH, QUEUE_H2D, u, s->units[u].device[plane],
+			        s->units[u].host[plane], updates);
 }
 
 static void update_device(
@@ -67,7 +67,7 @@ static void update_device(
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_BOTH);
 	for (int plane = PLANE_LO; plane < PLANE_SAVED_COUNT; plane++)
-		plan_add_arg(p, plan_plane_role((enum plane)plane), s->device[plane][u], ACCESS_BOTH);
+		plan_add_arg(p, plan_plane_role((enum plane)plane), s->units[u].device[plane], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }
@@ -87,9 +87,9 @@ static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space spa
 /* hi at home in host memory, to where the device updates it. */
 static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
 {
-	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->host[PLANE_HI][u]);
+	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->units[u].host[PLANE_HI]);
 
-	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->host[PLANE_HI][u], updates);
+	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->units[u].host[PLANE_HI], updates);
 	return hi;
 }
 
@@ -116,12 +116,12 @@ static void update_from(struct plan *p, const struct plan_state *s, int u, int g
 		update_host(p, s, u, gradient, updates);
 		return;
 	}
-	int home = s->device[PLANE_HI][u];
+	int home = s->units[u].device[PLANE_HI];
 	int hi = home >= 0 ? home : fetch_hi(p, s, u, updates);
 
 	update_device(p, s, u, hi, gradient, updates);
 	if (home < 0)
-		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->host[PLANE_HI][u], hi, updates);
+		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->units[u].host[PLANE_HI], hi, updates);
 }
 
 void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)
@@ -132,19 +132,29 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 /* Where the gradient of the step before rests. */
 static int gradient_home(const struct plan_state *s, int u)
 {
-	return s->host[PLANE_GRADIENT][u] >= 0 ? s->host[PLANE_GRADIENT][u] : s->device[PLANE_GRADIENT][u];
+	return s->units[u].host[PLANE_GRADIENT] >= 0 ? s->units[u].host[PLANE_GRADIENT]
+	                                             : s->units[u].device[PLANE_GRADIENT];
+}
+
+/* The first unit behind `u` that trains; unit_count where there is none. One at least does. */
+static int trained_next(const struct plan *p, int u)
+{
+	do
+		u++;
+	while (u < p->map->unit_count && !p->map->units[u].trainable);
+	return u;
 }
 
 void plan_add_updates(struct plan *p, const struct plan_state *s)
 {
-	int unit_count = p->map->unit_count;
-	int next = gradient_bring(p, s, 0, gradient_home(s, 0), 1);
+	int u = trained_next(p, -1), next = gradient_bring(p, s, u, gradient_home(s, u), 1);
 
-	for (int u = 0; u < unit_count && !plan_parts_check(p); u++) {
+	for (int after; u < p->map->unit_count && !plan_parts_check(p); u = after) {
 		int gradient = next;
 
-		if (u + 1 < unit_count)
-			next = gradient_bring(p, s, u + 1, gradient_home(s, u + 1), 1);
+		after = trained_next(p, u);
+		if (after < p->map->unit_count)
+			next = gradient_bring(p, s, after, gradient_home(s, after), 1);
 		update_from(p, s, u, gradient, 1);
 		if (p->kind == PLAN_UPDATE)
 			plan_add_refresh(p, s, u, 1);

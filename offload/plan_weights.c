@@ -11,15 +11,16 @@ static int fetch_plane(
         struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum place_rank rank)
 {
 	struct plan *p = b->p;
-	int dst = whole_buffer(b, kind, rank, u, DTYPE_BF16), home = b->state.device[plane][u];
+	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
+	int dst = whole_buffer(b, kind, rank, u, dtype), home = b->state.units[u].device[plane];
 
 	if (home >= 0)
 		plan_add_op(p, PLAN_PLACE, QUEUE_COMM, u, -1, -1);
 	else
 		plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
-	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.host[plane][u], ACCESS_READ);
+	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.units[u].host[plane], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
-	p->h2d_bytes += home >= 0 ? 0 : 2 * p->map->units[u].shard_count;
+	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
 	/* alone there is nothing to wait for but the copy: compute then stands still for h2d, and says so */
 	plan_add_op(p, PLAN_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
@@ -31,10 +32,10 @@ static void interval_refresh(struct builder *b, int u)
 {
 	struct plan *p = b->p;
 
-	if (p->kind != PLAN_TRAIN || p->policy.update_in_backward || b->refreshed[u])
+	if (p->kind != PLAN_TRAIN || p->policy.update_in_backward || b->units[u].is_refreshed)
 		return;
 	plan_add_refresh(p, &b->state, u, 1);
-	b->refreshed[u] = 1;
+	b->units[u].is_refreshed = 1;
 }
 
 static void interval_fetch(struct builder *b, struct interval *n)
@@ -43,7 +44,10 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	const struct plan_policy *o = &p->policy;
 	int u = n->unit;
 	int alone = p->map->world_size == 1; /* what is at home on the device is whole */
-	int hi = alone ? b->state.device[PLANE_HI][u] : -1, lo = alone ? b->state.device[PLANE_LO][u] : -1;
+	int hi = alone ? b->state.units[u].device[PLANE_HI] : -1,
+	    lo = alone ? b->state.units[u].device[PLANE_LO] : -1;
+
+	int has_lo = b->state.units[u].host[PLANE_LO] >= 0 || b->state.units[u].device[PLANE_LO] >= 0;
 
 	interval_refresh(b, u);
 	if (o->compute_dtype == DTYPE_BF16) {
@@ -52,7 +56,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	}
 	if (hi < 0)
 		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, PLACE_STREAM);
-	if (lo < 0)
+	if (lo < 0 && has_lo)
 		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, PLACE_STREAM);
 	n->weight = whole_buffer(b, BUFFER_WEIGHTS, PLACE_WEIGHT, u, DTYPE_F32);
 	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
@@ -122,16 +126,14 @@ static int intervals_alloc(struct builder *b, const char *reads)
 	for (size_t i = 0; i < units * visits; i++)
 		most += (size_t)reads[i];
 	b->intervals = mem_alloc(most + 1, sizeof(*b->intervals));
-	b->unit_interval = mem_alloc(units + 1, sizeof(*b->unit_interval));
 	b->by_first = mem_alloc(most + 1, sizeof(*b->by_first));
 	b->first_at = mem_alloc(visits + 1, sizeof(*b->first_at));
-	return b->intervals && b->unit_interval && b->by_first && b->first_at ? 0 : ERR_NOMEM;
+	return b->intervals && b->by_first && b->first_at ? 0 : ERR_NOMEM;
 }
 
 void intervals_free(struct builder *b)
 {
 	mem_free(b->intervals);
-	mem_free(b->unit_interval);
 	mem_free(b->by_first);
 	mem_free(b->first_at);
 	b->interval_count = 0;
@@ -149,11 +151,11 @@ int intervals_find(struct builder *b)
 		visit_mark(b, reads, v);
 	rc = intervals_alloc(b, reads);
 	for (int u = 0; u < (int)units && !rc; u++) {
-		b->unit_interval[u] = b->interval_count;
+		b->units[u].first_interval = b->interval_count;
 		unit_intervals_find(b, u, reads + (size_t)u * (size_t)b->visit_count);
 	}
 	if (!rc) {
-		b->unit_interval[units] = b->interval_count;
+		b->units[units].first_interval = b->interval_count;
 		intervals_sort(b);
 	}
 	mem_free(reads);
@@ -206,7 +208,7 @@ void fetches_hold(struct builder *b, int v)
 
 static int interval_weight(const struct builder *b, int v, int u)
 {
-	for (int i = b->unit_interval[u]; i < b->unit_interval[u + 1]; i++)
+	for (int i = b->units[u].first_interval; i < b->units[u + 1].first_interval; i++)
 		if (b->intervals[i].first <= v && v <= b->intervals[i].last)
 			return b->intervals[i].weight;
 	return -1;
@@ -215,7 +217,7 @@ static int interval_weight(const struct builder *b, int v, int u)
 void weights_arg(struct builder *b, int v, int s)
 {
 	int units[STAGE_TENSORS_MAX];
-	int count = stage_units(b, s, units);
+	int count = stage_units(b, s, STAGE_ALL, units);
 
 	if (!visit_is_backward(b, v) || visit_group(b, v) > 0)
 		for (int i = 0; i < count; i++)

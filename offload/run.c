@@ -175,9 +175,10 @@ static int queue_place(struct run *r, struct stream *q, const struct plan_op *op
 	return stream_op(q, &copy);
 }
 
-static int queue_narrow(struct run *r, struct stream *q, const struct plan_op *op)
+/* A whole unit from one dtype to another. */
+static int queue_cast_whole(struct run *r, struct stream *q, const struct plan_op *op, int src)
 {
-	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
+	int dst = run_arg(r, op, ARG_DST);
 	struct op cast = {.kind = OP_CAST};
 
 	cast.cast = (struct op_cast){
@@ -318,6 +319,8 @@ static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	struct op join = {.kind = OP_JOIN};
 
+	if (run_arg(r, op, ARG_LO) < 0) /* bf16 numbers, and no more */
+		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_HI));
 	join.join = (struct op_join){
 	        .dst = arg_address(r, op, ARG_DST),
 	        .hi = arg_address(r, op, ARG_HI),
@@ -361,7 +364,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		return comm_reduce_scatter(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_NARROW:
-		return queue_narrow(r, q, op);
+		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_SRC));
 	case PLAN_REDUCE:
 		return comm_all_reduce(r->dock->replicas, q, shard_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
@@ -568,9 +571,12 @@ double run_norm_squared(const struct run *r)
 	double sum = 0;
 
 	for (int t = 0; t < r->plan->map->model->tensor_count; t++) {
-		const double *partial = run_host_address(r, r->norm_host[t]);
+		const double *partial;
 		int64_t first, end;
 
+		if (!r->plan->map->model->tensors[t].trainable)
+			continue;
+		partial = run_host_address(r, r->norm_host[t]);
 		norm_blocks(r, t, &first, &end);
 		for (int64_t i = first; i < end; i++)
 			sum += partial[r->norm_first[t] + i];

@@ -69,8 +69,9 @@ void snapshot_close(struct snapshot *s)
 int snapshot_is_possible(const struct snapshot *s)
 {
 	for (int u = 0; u < s->plan->map->unit_count; u++)
-		for (int p = PLANE_HI; p <= PLANE_V; p++)
-			if (!store_at(s->store, (enum plane)p, u))
+		for (int p = 0; p < PLANE_SAVED_COUNT; p++)
+			if (unit_planes(&s->plan->map->units[u], s->plan->policy.state) >> p & 1 &&
+			        !store_at(s->store, (enum plane)p, u))
 				return 0;
 	return 1;
 }
@@ -94,7 +95,10 @@ void snapshot_begin(struct snapshot *s, enum snapshot_updates updates)
 		if (part_find(s, &at, &skipped, t, 0, map->model->tensors[t].count)) {
 			struct unit_hold *unit = &s->units[map->tensor_unit[t]];
 
-			unit->state = updates == SNAPSHOT_UPDATES_PENDING ? UNIT_AWAITED : UNIT_HELD;
+			unit->state = updates == SNAPSHOT_UPDATES_PENDING &&
+			                              map->units[map->tensor_unit[t]].trainable
+			                      ? UNIT_AWAITED
+			                      : UNIT_HELD;
 			unit->left++;
 		}
 	pthread_mutex_unlock(&s->lock);
@@ -163,9 +167,11 @@ int snapshot_at(
 	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
 
+	const char *lies = store_at(s->store, plane, unit);
+
 	*out = NULL;
-	if (!rc && part_find(s, &at, &skipped, tensor, first, count) == count)
-		*out = (const char *)store_at(s->store, plane, unit) + plane_numbers(plane, at) * width;
+	if (!rc && lies && part_find(s, &at, &skipped, tensor, first, count) == count)
+		*out = lies + plane_numbers(plane, at) * width;
 	return rc;
 }
 

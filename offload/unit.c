@@ -175,6 +175,44 @@ out:
 	return rc;
 }
 
+enum tensor_kind { KIND_TRAINED, KIND_FROZEN, KIND_FROZEN_WIDE, KINDS };
+
+static enum tensor_kind kind_of(const struct model_tensor *t)
+{
+	return t->trainable ? KIND_TRAINED : t->is_wide ? KIND_FROZEN_WIDE : KIND_FROZEN;
+}
+
+/* A unit of more kinds than one becomes one for each: the first that occurs keeps number and name. names has
+ * room for KINDS times as many. Returns the number of units or ERR_*. */
+static int units_split(struct unit_map *map, int unit_count, char **names)
+{
+	static const char *const suffixes[KINDS] = {"trained", "frozen", "frozen fp32"};
+	const struct model *model = map->model;
+	int *part = mem_alloc((size_t)unit_count, KINDS * sizeof(*part)), count = unit_count;
+	char *is_taken = mem_alloc((size_t)unit_count, 1);
+	int rc = part && is_taken ? 0 : ERR_NOMEM;
+
+	for (int i = 0; i < unit_count * KINDS && !rc; i++)
+		part[i] = -1;
+	for (int t = 0; t < model->tensor_count && !rc; t++) {
+		enum tensor_kind kind = kind_of(&model->tensors[t]);
+		int u = map->tensor_unit[t], *to = &part[u * KINDS + (int)kind];
+
+		if (*to < 0 && is_taken[u]) {
+			*to = count++;
+			names[*to] = mem_printf("%s, %s", names[u], suffixes[kind]);
+			rc = names[*to] ? 0 : ERR_NOMEM;
+		} else if (*to < 0) {
+			*to = u;
+			is_taken[u] = 1;
+		}
+		map->tensor_unit[t] = *to;
+	}
+	mem_free(part);
+	mem_free(is_taken);
+	return rc ? rc : count;
+}
+
 /* First use in forward, so that units come in the order in which a step needs them; a unit without tensors is
  * dropped. */
 static int units_order(struct unit_map *map, int assigned, char **names)
@@ -226,6 +264,8 @@ static int units_layout(struct unit_map *map)
 		struct unit *u = &map->units[map->tensor_unit[i]];
 
 		map->tensor_offset[i] = u->count;
+		u->trainable = model->tensors[i].trainable;
+		u->is_wide = !u->trainable && model->tensors[i].is_wide;
 		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
 		u->tensor_count++;
 	}
@@ -254,7 +294,7 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 {
 	struct unit_map *map;
 	char **names = NULL;
-	int names_count = model->tensor_count + (int)model->config.L + 3, rc;
+	int names_count = KINDS * (model->tensor_count + (int)model->config.L + 3), rc;
 
 	if (world_size < 1 || rank < 0 || rank >= world_size)
 		return err_set(ERR_RANGE, "rank %d of %d ranks", rank, world_size);
@@ -274,6 +314,8 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 		goto out;
 	}
 	rc = units_assign(map, policy, min_num_params, names);
+	if (rc > 0)
+		rc = units_split(map, rc, names);
 	if (rc > 0)
 		rc = units_order(map, rc, names);
 	if (!rc)
@@ -302,6 +344,21 @@ void unit_map_close(struct unit_map *map)
 	mem_free(map->tensor_unit);
 	mem_free(map->tensor_offset);
 	mem_free(map);
+}
+
+unsigned unit_planes(const struct unit *u, enum adamw_state state)
+{
+	return planes_of_tensor(planes_of(state), u->trainable, u->is_wide);
+}
+
+int unit_map_stage_trains(const struct unit_map *map, int stage)
+{
+	const struct model_stage *s = &map->model->stages[stage];
+
+	for (int i = 0; i < s->tensor_count; i++)
+		if (map->model->tensors[s->tensor[i]].trainable)
+			return 1;
+	return 0;
 }
 
 void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,

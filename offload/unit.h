@@ -6,6 +6,10 @@
  * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units stand in the order of their
  * first use in forward.
  *
+ * Tensors that train and tensors that are frozen never share a unit: where the policy puts them together,
+ * each kind becomes a unit of its own (frozen bf16 weights and wider ones, too), so that "is it frozen" is a
+ * fact of a unit.
+ *
  * Pure arithmetic: nothing here allocates planes or touches a device. `size` follows
  * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree that the tensor names spell.
  */
@@ -13,12 +17,15 @@
 #define FERRY_OFFLOAD_UNIT_H
 
 #include "model/model.h"
+#include "optim/plane.h"
 
 enum wrap_policy { WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE };
 enum { UNIT_ALIGN = 256 }; /* so that a block of 8-bit optimizer state lies in one tensor, and in one shard */
 
 struct unit {
-	int *tensors; /* indices into the model's table, ascending */
+	int trainable; /* 0: frozen; a unit's tensors are alike in both */
+	int is_wide;   /* frozen: values are more than bf16 numbers, so their low half is kept */
+	int *tensors;  /* indices into the model's table, ascending */
 	int tensor_count;
 	int64_t count;       /* elements, padding included: world_size * shard_count */
 	int64_t shard_count; /* elements of one rank */
@@ -40,6 +47,12 @@ struct unit_map {
 int unit_map_open(struct unit_map **map, const struct model *model, enum wrap_policy policy,
         int64_t min_num_params, int rank, int world_size);
 void unit_map_close(struct unit_map *map);
+
+/* Planes that the unit's tensors have in a training run, the gradient apart. */
+unsigned unit_planes(const struct unit *unit, enum adamw_state state);
+
+/* Does the stage read a tensor that trains? */
+int unit_map_stage_trains(const struct unit_map *map, int stage);
 
 /* The part of tensor elements [first, first + count) that this rank's shard holds: *shard_at is its position
  * in a store plane, *held its length (0 if none), *skipped how many elements of the range lie before it. */

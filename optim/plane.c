@@ -48,6 +48,13 @@ unsigned planes_of(enum adamw_state state)
 	return PLANES_WEIGHT | PLANES_MOMENT | (adamw_state_has_scales(state) ? PLANES_SCALE : 0u);
 }
 
+unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide)
+{
+	if (trainable)
+		return planes;
+	return planes & (is_wide ? (unsigned)PLANES_WEIGHT : 1u << PLANE_HI);
+}
+
 int64_t plane_numbers(enum plane plane, int64_t count)
 {
 	if (!(PLANES_SCALE >> plane & 1))

@@ -40,6 +40,10 @@ const char *plane_name(enum plane plane);
 /* What a checkpoint of a training run with that state holds. */
 unsigned planes_of(enum adamw_state state);
 
+/* Those of a run's planes that one tensor has. A frozen tensor has no optimizer state, and a low half only
+ * where its value is more than a bf16 number. */
+unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide);
+
 /* How many numbers of a plane belong to `count` elements. */
 int64_t plane_numbers(enum plane plane, int64_t count);
 

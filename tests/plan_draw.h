@@ -234,7 +234,10 @@ static void model_draw(struct draw *d, struct dice *r, int positions)
 	        "\"max_position_embeddings\": %d, \"rms_norm_eps\": 1e-6, \"layer_norm_eps\": 1e-5, "
 	        "\"tie_word_embeddings\": %s%s}",
 	        family, vocabulary, hidden, mlp, heads, strcmp(family, "gpt_neox") ? kv : heads, positions,
-	        PICK(r, "true", "false"), strcmp(family, "qwen3") ? "" : ", \"head_dim\": 16");
+	        PICK(r, "true", "false"),
+	        !strcmp(family, "qwen3")   ? ", \"head_dim\": 16"
+	        : !strcmp(family, "llama") ? ", \"torch_dtype\": \"bfloat16\""
+	                                   : "");
 }
 
 static const char plain_machine[] =
@@ -292,6 +295,14 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 	word_add(d, "min_num_params=%.0f", spread_roll(r, 1, 1e7));
 	word_add(d, "backward_prefetch=%s", PICK(r, "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"));
 	word_add(d, "forward_prefetch=%s", PICK(r, "on", "off"));
+	if (one_in(r, 3))
+		word_add(d, "freeze=%s",
+		        PICK(r, ".*(embed|wte|wpe).*", ".*\\.0\\..*", ".*\\.[13579]\\..*|.*(norm|ln_).*",
+		                "(?!.*(lm_head|embed|wte)).*",
+		                ".*(q_proj|c_attn|query_key_value|norm|ln).*"));
+	if (one_in(r, 6))
+		word_add(d, "trainable=%s",
+		        PICK(r, ".*(norm|ln_|down).*", ".*", ".*(head|embed|wte|norm|ln).*"));
 	if (!one_in(r, 3)) /* auto */
 		word_add(d, "prefetch_units=%d", roll(r, 1, 5));
 }

@@ -23,9 +23,9 @@ enum { SPARING = 1 };
 /* Odd lengths: planes begin at odd places, and blocks cut numbers. */
 enum { TENSORS = 3 };
 static struct model_tensor tensors[TENSORS] = {
-        {.name = "model.embed.weight", .rank = 2, .shape = {1001, 911}, .count = 1001 * 911},
-        {.name = "model.blocks.0.q.weight", .rank = 1, .shape = {7, 1}, .count = 7},
-        {.name = "model.norm.weight", .rank = 1, .shape = {800003, 1}, .count = 800003},
+        {.name = "model.embed.weight", .rank = 2, .shape = {1001, 911}, .count = 1001 * 911, .trainable = 1},
+        {.name = "model.blocks.0.q.weight", .rank = 1, .shape = {7, 1}, .count = 7, .trainable = 1},
+        {.name = "model.norm.weight", .rank = 1, .shape = {800003, 1}, .count = 800003, .trainable = 1},
 };
 
 static struct model model_make(void)

@@ -128,7 +128,8 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		call_op(call,
 		        &(struct op){.kind = OP_RMSNORM_GRAD,
 		                .norm_grad = {.dx = column_at(call, dqkv, groups[i].column),
-		                        .dweight = grad_of(call, groups[i].norm),
+		                        .dweight = norm_grad_of(call, groups[i].norm,
+		                                scratch_at(call, call->scratch.norm_sink)),
 		                        .dy = column_at(call, dqkv, groups[i].column),
 		                        .x = column_at(call, acts_at(call, call->acts.qkv), groups[i].column),
 		                        .weight = weight_of(call, groups[i].norm),
@@ -291,7 +292,7 @@ void attn_backward(struct stage_call *call)
 		head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
 	norm_backward(call, &norm, dx, dnorm, call->memory->x, call->tokens, LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial));
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
 	if (c->parallel_residual)
 		call_add(call, dx, dx, scratch_at(call, call->scratch.residual), call->tokens * c->C);
 }

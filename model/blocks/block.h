@@ -32,6 +32,7 @@ struct scratch_layout {
 	int64_t dnorm;        /* F32 [tokens, C] gradient of norm1's or norm2's output */
 	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, of the norm gradients */
+	int64_t norm_sink;    /* F32 [2 C] for gradients of frozen norms; no room where all train */
 	int64_t hidden;       /* [tokens, F] act(gate) * up, then its gradient */
 	int64_t dmixed;       /* [tokens, H D] */
 	int64_t dqkv;         /* [tokens, (H + 2 KV) D] */
@@ -43,7 +44,7 @@ struct head_layout {
 	int64_t rows;           /* of a chunk */
 	int64_t x, norm, dnorm; /* [rows, C] gathered input, normalised, gradients of both */
 	int64_t rstd, mean;     /* F32 [rows] */
-	int64_t loss_partial, norm_partial;
+	int64_t loss_partial, norm_partial, norm_sink;
 	int64_t logits; /* F32 [rows, V] */
 	int64_t bytes;
 };
@@ -78,7 +79,7 @@ void call_op(struct stage_call *call, const struct op *op);
 dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 
-/* DEV_NONE where the model has no such tensor. */
+/* DEV_NONE where the model has no such tensor; grad_of where it is frozen, too. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 
@@ -101,7 +102,7 @@ void linear_forward(struct stage_call *call, const struct linear *linear, struct
 enum linear_sum { LINEAR_WRITE, LINEAR_ADD };
 void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy);
-/* gradients of weight and bias += */
+/* gradients of weight and bias +=; of frozen ones nothing */
 void linear_backward_weight(
         struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x);
 
@@ -113,7 +114,12 @@ struct norm_place {
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows);
 void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_addr dx, dev_addr dy,
-        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial);
+        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink);
+
+/* Where a norm's gradient op puts that of this weight: in the sink (F32 [2 C], never read) if it is frozen.
+ */
+dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink);
+int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink: 0 where every norm trains */
 
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);

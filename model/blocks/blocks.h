@@ -14,8 +14,8 @@ struct device_batch {
 	dev_addr target_row, target_label;         /* [targets] */
 };
 
-/* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to; both
- * indexed by tensor of the table and valid for the stage's own tensors only.
+/* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to (DEV_NONE:
+ * frozen); both indexed by tensor of the table and valid for the stage's own tensors only.
  *
  *   x        [tokens, C] input of the block (of the head: output of the last block); output of embed is y
  *   y        [tokens, C] output of embed and of a block's last stage; DEV_NONE in a recomputing forward: what
@@ -25,7 +25,7 @@ struct device_batch {
  *   scratch  model_scratch_bytes: dead between calls in forward, but passed on from stage to stage within a
  *            block's backward
  *   dx       [tokens, C] gradient of the residual stream: of y on entry to the block's last stage, of x after
- *            its first; for the head, written; for embed, read
+ *            its first; for the head, written, or DEV_NONE where no block before it trains; for embed, read
  *   loss     F32 [targets], head only
  *   grad_scale multiplies d(sum of losses)
  *   recompute 1: this forward only refills acts for a backward, at every stage of the block

@@ -28,16 +28,19 @@ static void gather(
 static void gather_backward(
         struct stage_call *call, enum tensor_role role, int64_t table_rows, dev_addr index, int64_t skip)
 {
-	call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
-	                      .embed_grad = {.grad = grad_of(call, role),
-	                              .dy = call->memory->dx,
-	                              .index = index,
-	                              .scratch = call->memory->scratch,
-	                              .rows = call->tokens,
-	                              .cols = call->c->C,
-	                              .table_rows = table_rows,
-	                              .skip_index = skip,
-	                              .dtype = call->dtype}});
+	dev_addr grad = grad_of(call, role);
+
+	if (!dev_is_none(grad))
+		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
+		                      .embed_grad = {.grad = grad,
+		                              .dy = call->memory->dx,
+		                              .index = index,
+		                              .scratch = call->memory->scratch,
+		                              .rows = call->tokens,
+		                              .cols = call->c->C,
+		                              .table_rows = table_rows,
+		                              .skip_index = skip,
+		                              .dtype = call->dtype}});
 }
 
 void embed_forward(struct stage_call *call)

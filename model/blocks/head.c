@@ -38,6 +38,7 @@ struct head_layout head_layout_of(const struct model *model, enum dtype dtype, i
 	h.mean = take(&end, rows * 4);
 	h.loss_partial = take(&end, cross_entropy_scratch_count(rows) * 4);
 	h.norm_partial = take(&end, norm_scratch_count(rows, 1, c->C) * 4);
+	h.norm_sink = take(&end, norm_sink_count(model) * 4);
 	h.logits = take(&end, rows * c->V * 4);
 	h.bytes = end;
 	return h;
@@ -83,12 +84,18 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 	struct linear head = head_of(call);
 	struct rows dlogits = {scratch_at(call, h->logits), rows, c->V};
 	dev_addr dnorm = scratch_at(call, h->dnorm);
+	int goes_on = !dev_is_none(call->memory->dx);
 
 	linear_backward_weight(call, &head, dlogits, (struct rows){scratch_at(call, h->norm), rows, c->C});
+	if (!goes_on && dev_is_none(grad_of(call, ROLE_FINAL_NORM_W)) &&
+	        dev_is_none(grad_of(call, ROLE_FINAL_NORM_B)))
+		return;
 	linear_backward_input(
 	        call, &head, (struct rows){dnorm, rows, c->C}, call->dtype, LINEAR_WRITE, dlogits);
 	norm_backward(call, &norm, dnorm, dnorm, scratch_at(call, h->x), rows, LINEAR_WRITE,
-	        scratch_at(call, h->norm_partial));
+	        scratch_at(call, h->norm_partial), scratch_at(call, h->norm_sink));
+	if (!goes_on)
+		return;
 	call_op(call, &(struct op){.kind = OP_SCATTER,
 	                      .scatter = {.out = call->memory->dx,
 	                              .x = dnorm,
@@ -119,7 +126,7 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets);
 	dev_addr logits = scratch_at(&call, h.logits);
 
-	if (mode == HEAD_TRAIN)
+	if (mode == HEAD_TRAIN && !dev_is_none(memory->dx))
 		call_op(&call,
 		        &(struct op){.kind = OP_FILL,
 		                .fill = {.dst = memory->dx,

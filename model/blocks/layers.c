@@ -102,22 +102,23 @@ void linear_backward_weight(
 {
 	struct rows a = linear->in_out ? x : dy, b = linear->in_out ? dy : x;
 	int64_t m = linear->in_out ? linear->in : linear->out, n = linear->in_out ? linear->out : linear->in;
-	dev_addr bias = grad_of(call, linear->bias);
+	dev_addr weight = grad_of(call, linear->weight), bias = grad_of(call, linear->bias);
 
-	call_op(call, &(struct op){.kind = OP_MATMUL,
-	                      .matmul = {.c = grad_of(call, linear->weight),
-	                              .a = a.base,
-	                              .b = b.base,
-	                              .m = m,
-	                              .n = n,
-	                              .k = dy.count,
-	                              .a_stride = a.stride,
-	                              .b_stride = b.stride,
-	                              .c_stride = n,
-	                              .a_layout = MATMUL_TRANSPOSED,
-	                              .ab_dtype = call->dtype,
-	                              .c_dtype = DTYPE_F32,
-	                              .accumulate = 1}});
+	if (!dev_is_none(weight))
+		call_op(call, &(struct op){.kind = OP_MATMUL,
+		                      .matmul = {.c = weight,
+		                              .a = a.base,
+		                              .b = b.base,
+		                              .m = m,
+		                              .n = n,
+		                              .k = dy.count,
+		                              .a_stride = a.stride,
+		                              .b_stride = b.stride,
+		                              .c_stride = n,
+		                              .a_layout = MATMUL_TRANSPOSED,
+		                              .ab_dtype = call->dtype,
+		                              .c_dtype = DTYPE_F32,
+		                              .accumulate = 1}});
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
 		                      .colsum = {.sum = bias,
@@ -129,6 +130,24 @@ void linear_backward_weight(
 }
 
 /* ---- norms ---- */
+
+int64_t norm_sink_count(const struct model *model)
+{
+	const struct model_config *c = &model->config;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		if (!model->tensors[t].trainable &&
+		        role_facts[model->tensors[t].role].part == MODEL_PART_NORMS)
+			return 2 * (c->C > c->D ? c->C : c->D);
+	return 0;
+}
+
+dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
+{
+	dev_addr grad = grad_of(call, role);
+
+	return !dev_is_none(grad) || dev_is_none(weight_of(call, role)) ? grad : sink;
+}
 
 void norm_forward(
         struct stage_call *call, const struct norm_place *norm, dev_addr y, dev_addr x, int64_t rows)
@@ -152,14 +171,16 @@ void norm_forward(
 }
 
 void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_addr dx, dev_addr dy,
-        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial)
+        dev_addr x, int64_t rows, enum linear_sum sum, dev_addr partial, dev_addr sink)
 {
 	int is_layer = call->c->norm == NORM_LAYER;
 
 	call_op(call, &(struct op){.kind = is_layer ? OP_LAYERNORM_GRAD : OP_RMSNORM_GRAD,
 	                      .norm_grad = {.dx = dx,
-	                              .dweight = grad_of(call, norm->weight),
-	                              .dbias = is_layer ? grad_of(call, norm->bias) : DEV_NONE,
+	                              .dweight = norm_grad_of(call, norm->weight, sink),
+	                              .dbias = is_layer ? norm_grad_of(call, norm->bias,
+	                                                          dev_at(sink, 4 * call->c->C))
+	                                                : DEV_NONE,
 	                              .dy = dy,
 	                              .x = x,
 	                              .weight = weight_of(call, norm->weight),

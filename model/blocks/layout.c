@@ -68,6 +68,7 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	s.dnorm = take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = take(&end, partial, 4);
+	s.norm_sink = take(&end, norm_sink_count(model), 4);
 	shared = end;
 	s.hidden = take(&end, tokens * c->F, e);
 	s.bytes = end;

@@ -50,7 +50,7 @@ static void first_backward(struct stage_call *call, dev_addr dnorm)
 
 	norm_backward(call, &norm, apart ? scratch_at(call, call->scratch.residual) : call->memory->dx, dnorm,
 	        norm2_input(call), call->tokens, apart ? LINEAR_WRITE : LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial));
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
 }
 
 void gate_forward(struct stage_call *call)

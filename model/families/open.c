@@ -27,6 +27,16 @@ static const struct model_family *family_find(const char *model_type)
 	return NULL;
 }
 
+/* What config.json says of its files' dtype; the files have the last word. */
+static int stores_bf16(const json_t *config)
+{
+	const char *dtype = json_string_value(json_object_get(config, "dtype"));
+
+	if (!dtype)
+		dtype = json_string_value(json_object_get(config, "torch_dtype"));
+	return dtype && !strcmp(dtype, "bfloat16");
+}
+
 int model_open(struct model **model, const json_t *config, const char *where)
 {
 	const struct model_family *family;
@@ -49,6 +59,8 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	err = model_config_read(&read, family, config, where);
 	if (!err)
 		err = model_build(model, family, &read);
+	for (int t = 0; !err && t < (*model)->tensor_count; t++)
+		(*model)->tensors[t].is_wide = !stores_bf16(config);
 	return err == ERR_RANGE ? err_set(ERR_INPUT, "%s: %s", where, err_text()) : err;
 }
 
