@@ -1,37 +1,23 @@
+/* The engine: its plans, what they take, and steps. */
 #include "offload/engine.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/op.h"
+#include "offload/engine_parts.h"
 #include "offload/run_parts.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-enum { ENGINE_PLANS = PLAN_LOGITS + 1 };
-
-struct engine {
-	struct engine_options options;
-	struct unit_map *map;
-	struct plan *plans[ENGINE_PLANS];
-	struct run *runs[ENGINE_PLANS];
-	struct dock dock;
-	int64_t space_bytes[SPACE_COUNT];
-	int64_t update_count;
-	int64_t streamed_bytes; /* across the link each step if nothing stayed on the device; 0: not asked for
-	                         */
-	int pending;            /* updates of the last step wait to be run */
-	struct adamw_step adamw;
-};
-
 static const struct engine_sizes *plan_sizes(const struct engine_options *o, enum plan_kind kind)
 {
 	return kind == PLAN_EVAL ? &o->eval : kind == PLAN_LOGITS ? &o->logits : &o->train;
 }
 
-static const struct plan *any_plan(const struct engine *e)
+const struct plan *engine_any_plan(const struct engine *e)
 {
 	for (int kind = 0; kind < ENGINE_PLANS; kind++)
 		if (e->plans[kind])
@@ -70,12 +56,12 @@ static int plans_build(struct engine *e)
 			if (e->plans[kind]->space_bytes[s] > e->space_bytes[s])
 				e->space_bytes[s] = e->plans[kind]->space_bytes[s];
 	}
-	return any_plan(e) ? 0 : err_set(ERR_RANGE, "engine with nothing to run");
+	return engine_any_plan(e) ? 0 : err_set(ERR_RANGE, "engine with nothing to run");
 }
 
 static int64_t link_bytes(const struct engine *e)
 {
-	const struct plan *p = any_plan(e);
+	const struct plan *p = engine_any_plan(e);
 
 	return p->h2d_bytes + p->d2h_bytes;
 }
@@ -92,7 +78,7 @@ static int budget_refuse(const struct engine *e)
 /* What would cross the link each step if nothing that may stay on the device did so. */
 static int streamed_find(struct engine *e)
 {
-	struct plan_policy policy = any_plan(e)->policy;
+	struct plan_policy policy = engine_any_plan(e)->policy;
 	struct plan *plan;
 	int rc;
 
@@ -100,7 +86,7 @@ static int streamed_find(struct engine *e)
 	if (!policy.resident_states && !policy.resident_weights && !policy.kept_blocks)
 		return 0;
 	policy.resident_states = policy.resident_weights = policy.kept_blocks = 0;
-	rc = plan_build(&plan, any_plan(e)->kind, e->map, &policy);
+	rc = plan_build(&plan, engine_any_plan(e)->kind, e->map, &policy);
 	if (rc)
 		return rc;
 	e->streamed_bytes = plan->h2d_bytes + plan->d2h_bytes;
@@ -190,7 +176,7 @@ static int64_t saved_bytes(const struct engine *e)
 void engine_get_memory(const struct engine *e, struct engine_memory *m)
 {
 	const struct plan *train = e->plans[PLAN_TRAIN];
-	const struct plan *p = any_plan(e);
+	const struct plan *p = engine_any_plan(e);
 
 	*m = (struct engine_memory){
 	        .device_bytes = e->space_bytes[SPACE_DEVICE],
@@ -238,7 +224,7 @@ const struct unit_map *engine_units(const struct engine *e)
 
 /* ---- start ---- */
 
-static struct stream *main_stream(const struct engine *e)
+struct stream *engine_main_stream(const struct engine *e)
 {
 	return e->dock.streams[QUEUE_COMPUTE];
 }
@@ -255,7 +241,7 @@ static int device_planes_zero(struct engine *e, const struct plan *p)
 		if (b->space != SPACE_DEVICE || !plan_kind_is_plane(b->kind))
 			continue;
 		fill.fill = (struct op_fill){.dst = dev_at(e->dock.arena, b->offset), .bytes = b->bytes};
-		rc = stream_op(main_stream(e), &fill);
+		rc = stream_op(engine_main_stream(e), &fill);
 	}
 	return rc;
 }
@@ -275,10 +261,10 @@ static int rope_table_upload(struct engine *e, const struct plan *p)
 	model_rope_table(e->map->model, table, positions);
 	for (int i = 0; i < p->buffer_count && !rc; i++)
 		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == BUFFER_ROPE_TABLE)
-			rc = stream_copy_in(main_stream(e), dev_at(e->dock.arena, p->buffers[i].offset),
-			        table, 4 * count);
+			rc = stream_copy_in(engine_main_stream(e),
+			        dev_at(e->dock.arena, p->buffers[i].offset), table, 4 * count);
 	if (!rc)
-		rc = stream_sync(main_stream(e));
+		rc = stream_sync(engine_main_stream(e));
 	mem_free(table);
 	return rc;
 }
@@ -306,7 +292,7 @@ static int comms_open(struct engine *e)
 int engine_start(struct engine *e)
 {
 	struct device *device = e->options.device;
-	const struct plan *p = any_plan(e);
+	const struct plan *p = engine_any_plan(e);
 	int rc = comms_open(e);
 
 	e->dock.device = device;
@@ -331,170 +317,6 @@ int engine_start(struct engine *e)
 	if (!rc)
 		rc = rope_table_upload(e, p);
 	return rc ? rc : device_sync(device);
-}
-
-/* ---- planes ---- */
-
-/* Where a unit's plane lives on the device; DEV_NONE if it does not. */
-static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
-{
-	const struct plan *p = any_plan(e);
-
-	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == (enum buffer_kind)plane &&
-		        p->buffers[i].unit == unit)
-			return dev_at(e->dock.arena, p->buffers[i].offset);
-	return DEV_NONE;
-}
-
-/* The part of a range that this rank holds: position from the unit's shard start, in bytes. */
-struct plane_part {
-	int unit;
-	int64_t at_bytes, skipped_bytes, bytes;
-};
-
-static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
-        int64_t first, int64_t count)
-{
-	int64_t width = dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)), at, held, skipped, total;
-	int scales = plane_numbers(plane, 2) == 1;
-
-	total = tensor < 0 || tensor >= e->map->model->tensor_count ? -1
-	                                                            : e->map->model->tensors[tensor].count;
-	if (first < 0 || count < 0 || first > total - count ||
-	        (scales && (first % ADAMW_BLOCK || (count % ADAMW_BLOCK && first + count != total))))
-		return err_set(
-		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
-	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
-	part->unit = e->map->tensor_unit[tensor];
-	part->at_bytes = plane_numbers(plane, at - e->map->units[part->unit].first) * width;
-	part->skipped_bytes = plane_numbers(plane, skipped) * width;
-	part->bytes = plane_numbers(plane, held) * width;
-	return 0;
-}
-
-/* A low half that nobody keeps is zero: the frozen weight is a bf16 number. */
-static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
-{
-	const struct unit *unit = &e->map->units[e->map->tensor_unit[tensor]];
-
-	return plane == PLANE_LO && !(unit_planes(unit, e->options.policy.state) >> plane & 1);
-}
-
-/* What has no place must be nothing. */
-static int zero_check(const struct engine *e, int tensor, const char *bytes, int64_t count)
-{
-	for (int64_t i = 0; i < count; i++)
-		if (bytes[i])
-			return err_set(ERR_INTERNAL, "frozen %s was taken for bf16 and holds more than that",
-			        e->map->model->tensors[tensor].name);
-	return 0;
-}
-
-int engine_write(
-        struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
-{
-	struct plane_part part;
-	int rc = part_find(e, &part, tensor, plane, first, count);
-	char *host;
-	dev_addr device;
-
-	if (rc || !part.bytes)
-		return rc;
-	host = store_at(e->dock.store, plane, part.unit);
-	device = device_plane(e, plane, part.unit);
-	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
-		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
-	if (host && device_has_bytes(e->dock.device))
-		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
-	if (!dev_is_none(device)) {
-		rc = stream_copy_in(main_stream(e), dev_at(device, part.at_bytes),
-		        (const char *)src + part.skipped_bytes, part.bytes);
-		rc = rc ? rc : stream_sync(main_stream(e));
-	}
-	return rc;
-}
-
-void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
-{
-	struct plane_part part;
-	char *host;
-
-	if (part_find(e, &part, tensor, plane, first, count) ||
-	        part.bytes != plane_numbers(plane, count) *
-	                              dtype_bytes(plan_plane_dtype(&any_plan(e)->policy, plane)))
-		return NULL;
-	host = store_at(e->dock.store, plane, part.unit);
-	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(device_plane(e, plane, part.unit)))
-		return NULL;
-	return host + part.at_bytes;
-}
-
-static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
-{
-	struct plane_part part;
-	int rc = part_find(e, &part, tensor, plane, first, count);
-	const char *host;
-	dev_addr device;
-
-	if (rc || !part.bytes)
-		return rc;
-	host = store_at(e->dock.store, plane, part.unit);
-	device = device_plane(e, plane, part.unit);
-	if (host && device_has_bytes(e->dock.device)) {
-		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
-		return 0;
-	}
-	if (dev_is_none(device) && is_zero_plane(e, tensor, plane)) {
-		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
-		return 0;
-	}
-	if (dev_is_none(device))
-		return err_set(ERR_RANGE, "no plane holds what was asked for");
-	rc = stream_copy_out(
-	        main_stream(e), (char *)dst + part.skipped_bytes, dev_at(device, part.at_bytes), part.bytes);
-	return rc ? rc : stream_sync(main_stream(e));
-}
-
-int engine_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
-{
-	int rc = engine_flush(e);
-
-	return rc ? rc : plane_read(e, tensor, plane, first, count, dst);
-}
-
-int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t count, float *dst)
-{
-	int rc = plane_read(e, tensor, PLANE_GRADIENT, first, count, dst);
-
-	if (rc || plan_gradient_home_dtype(&any_plan(e)->policy) == DTYPE_F32)
-		return rc;
-	for (int64_t i = count - 1; i >= 0; i--) {
-		uint16_t half;
-
-		memcpy(&half, (const char *)dst + 2 * i, 2);
-		dst[i] = bf16_to_f32(half);
-	}
-	return 0;
-}
-
-struct snapshot *engine_snapshot(struct engine *e)
-{
-	return e->dock.snapshot;
-}
-
-void engine_snapshot_begin(struct engine *e)
-{
-	snapshot_begin(e->dock.snapshot, e->pending ? SNAPSHOT_UPDATES_PENDING : SNAPSHOT_UPDATES_NONE);
-}
-
-int engine_snapshot_settle(struct engine *e)
-{
-	int rc = snapshot_is_awaiting(e->dock.snapshot) ? engine_flush(e) : 0;
-
-	if (rc)
-		snapshot_cancel(e->dock.snapshot);
-	return rc;
 }
 
 /* ---- stepping ---- */

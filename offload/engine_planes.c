@@ -1,0 +1,171 @@
+/* Planes of an engine, read and written wherever they live. */
+#include "offload/engine_parts.h"
+
+#include "base/err.h"
+#include "base/num.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Where a unit's plane lives on the device; DEV_NONE if it does not. */
+static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
+{
+	const struct plan *p = engine_any_plan(e);
+
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].space == SPACE_DEVICE && p->buffers[i].kind == (enum buffer_kind)plane &&
+		        p->buffers[i].unit == unit)
+			return dev_at(e->dock.arena, p->buffers[i].offset);
+	return DEV_NONE;
+}
+
+/* The part of a range that this rank holds: position from the unit's shard start, in bytes. */
+struct plane_part {
+	int unit;
+	int64_t at_bytes, skipped_bytes, bytes;
+};
+
+static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
+        int64_t first, int64_t count)
+{
+	int64_t width = dtype_bytes(plan_plane_dtype(&engine_any_plan(e)->policy, plane)), at, held, skipped,
+	        total;
+	int scales = plane_numbers(plane, 2) == 1;
+
+	total = tensor < 0 || tensor >= e->map->model->tensor_count ? -1
+	                                                            : e->map->model->tensors[tensor].count;
+	if (first < 0 || count < 0 || first > total - count ||
+	        (scales && (first % ADAMW_BLOCK || (count % ADAMW_BLOCK && first + count != total))))
+		return err_set(
+		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
+	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
+	part->unit = e->map->tensor_unit[tensor];
+	part->at_bytes = plane_numbers(plane, at - e->map->units[part->unit].first) * width;
+	part->skipped_bytes = plane_numbers(plane, skipped) * width;
+	part->bytes = plane_numbers(plane, held) * width;
+	return 0;
+}
+
+/* A low half that nobody keeps is zero: the frozen weight is a bf16 number. */
+static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
+{
+	const struct unit *unit = &e->map->units[e->map->tensor_unit[tensor]];
+
+	return plane == PLANE_LO && !(unit_planes(unit, e->options.policy.state) >> plane & 1);
+}
+
+/* What has no place must be nothing. */
+static int zero_check(const struct engine *e, int tensor, const char *bytes, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (bytes[i])
+			return err_set(ERR_INTERNAL, "frozen %s was taken for bf16 and holds more than that",
+			        e->map->model->tensors[tensor].name);
+	return 0;
+}
+
+int engine_write(
+        struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	struct plane_part part;
+	int rc = part_find(e, &part, tensor, plane, first, count);
+	char *host;
+	dev_addr device;
+
+	if (rc || !part.bytes)
+		return rc;
+	host = store_at(e->dock.store, plane, part.unit);
+	device = device_plane(e, plane, part.unit);
+	if (!host && dev_is_none(device) && is_zero_plane(e, tensor, plane))
+		return zero_check(e, tensor, (const char *)src + part.skipped_bytes, part.bytes);
+	if (host && device_has_bytes(e->dock.device))
+		memcpy(host + part.at_bytes, (const char *)src + part.skipped_bytes, (size_t)part.bytes);
+	if (!dev_is_none(device)) {
+		rc = stream_copy_in(engine_main_stream(e), dev_at(device, part.at_bytes),
+		        (const char *)src + part.skipped_bytes, part.bytes);
+		rc = rc ? rc : stream_sync(engine_main_stream(e));
+	}
+	return rc;
+}
+
+void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	struct plane_part part;
+	char *host;
+
+	if (part_find(e, &part, tensor, plane, first, count) ||
+	        part.bytes != plane_numbers(plane, count) *
+	                              dtype_bytes(plan_plane_dtype(&engine_any_plan(e)->policy, plane)))
+		return NULL;
+	host = store_at(e->dock.store, plane, part.unit);
+	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(device_plane(e, plane, part.unit)))
+		return NULL;
+	return host + part.at_bytes;
+}
+
+static int plane_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	struct plane_part part;
+	int rc = part_find(e, &part, tensor, plane, first, count);
+	const char *host;
+	dev_addr device;
+
+	if (rc || !part.bytes)
+		return rc;
+	host = store_at(e->dock.store, plane, part.unit);
+	device = device_plane(e, plane, part.unit);
+	if (host && device_has_bytes(e->dock.device)) {
+		memcpy((char *)dst + part.skipped_bytes, host + part.at_bytes, (size_t)part.bytes);
+		return 0;
+	}
+	if (dev_is_none(device) && is_zero_plane(e, tensor, plane)) {
+		memset((char *)dst + part.skipped_bytes, 0, (size_t)part.bytes);
+		return 0;
+	}
+	if (dev_is_none(device))
+		return err_set(ERR_RANGE, "no plane holds what was asked for");
+	rc = stream_copy_out(engine_main_stream(e), (char *)dst + part.skipped_bytes,
+	        dev_at(device, part.at_bytes), part.bytes);
+	return rc ? rc : stream_sync(engine_main_stream(e));
+}
+
+int engine_read(struct engine *e, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
+{
+	int rc = engine_flush(e);
+
+	return rc ? rc : plane_read(e, tensor, plane, first, count, dst);
+}
+
+int engine_read_gradient(struct engine *e, int tensor, int64_t first, int64_t count, float *dst)
+{
+	int rc = plane_read(e, tensor, PLANE_GRADIENT, first, count, dst);
+
+	if (rc || plan_gradient_home_dtype(&engine_any_plan(e)->policy) == DTYPE_F32)
+		return rc;
+	for (int64_t i = count - 1; i >= 0; i--) {
+		uint16_t half;
+
+		memcpy(&half, (const char *)dst + 2 * i, 2);
+		dst[i] = bf16_to_f32(half);
+	}
+	return 0;
+}
+
+struct snapshot *engine_snapshot(struct engine *e)
+{
+	return e->dock.snapshot;
+}
+
+void engine_snapshot_begin(struct engine *e)
+{
+	snapshot_begin(e->dock.snapshot, e->pending ? SNAPSHOT_UPDATES_PENDING : SNAPSHOT_UPDATES_NONE);
+}
+
+int engine_snapshot_settle(struct engine *e)
+{
+	int rc = snapshot_is_awaiting(e->dock.snapshot) ? engine_flush(e) : 0;
+
+	if (rc)
+		snapshot_cancel(e->dock.snapshot);
+	return rc;
+}
