@@ -20,4 +20,14 @@ static inline int64_t round_up(int64_t a, int64_t multiple)
 	return (a + multiple - 1) / multiple * multiple;
 }
 
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline int64_t max_i64(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
 #endif

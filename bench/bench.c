@@ -101,42 +101,6 @@ double bench_median(double *values, int count)
 	return values[(count - 1) / 2];
 }
 
-int64_t bench_rss_bytes(void)
-{
-	FILE *f = fopen("/proc/self/statm", "re");
-	long long pages = 0;
-
-	if (f && fscanf(f, "%*s %lld", &pages) != 1)
-		pages = 0;
-	if (f)
-		fclose(f);
-	return pages * sysconf(_SC_PAGESIZE);
-}
-
-int64_t bench_rss_peak_bytes(void)
-{
-	FILE *f = fopen("/proc/self/status", "re");
-	long long kib = 0;
-	char line[256];
-
-	while (f && !kib && fgets(line, sizeof(line), f))
-		if (sscanf(line, "VmHWM: %lld", &kib) != 1)
-			kib = 0;
-	if (f)
-		fclose(f);
-	return kib * 1024;
-}
-
-void bench_rss_peak_reset(void)
-{
-	FILE *f = fopen("/proc/self/clear_refs", "we");
-
-	if (!f)
-		return;
-	fputs("5", f);
-	fclose(f);
-}
-
 /* Seconds that all processors were busy since the system started (proc_stat(5): all but idle and iowait). */
 static double machine_busy_s(void)
 {

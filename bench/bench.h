@@ -47,13 +47,6 @@ int bench_run(json_t **result, const char *name, const struct bench_args *args);
 /* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
 double bench_median(double *values, int count);
 
-/* Resident bytes of this process, now and at most. */
-int64_t bench_rss_bytes(void);
-int64_t bench_rss_peak_bytes(void);
-
-/* Peaks from here on (where the system can forget the one before: Linux's clear_refs, proc(5)). */
-void bench_rss_peak_reset(void);
-
 /* What was measured of memory, as bench topo gives it. */
 struct bandwidth;
 json_t *bench_bandwidth_json(const struct bandwidth *bandwidth);

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "host/pool.h"
-#include "offload/choice.h"
+#include "placement/choice.h"
 
 #include <string.h>
 
@@ -73,7 +73,7 @@ static int range_find(int64_t *least_bytes, int64_t *most_bytes, const struct bu
 	return rc;
 }
 
-static int speed_find(struct budget_bench *b)
+static int rates_find(struct budget_bench *b)
 {
 	struct device *device = NULL;
 	struct engine_options o;
@@ -240,7 +240,7 @@ int bench_budget(json_t **result, const struct bench_args *args)
 	if (!rc)
 		rc = range_find(&least, &most, b);
 	if (!rc)
-		rc = speed_find(b);
+		rc = rates_find(b);
 	bench_load_begin(&load);
 	for (int i = 0; i < BUDGETS && !rc; i++)
 		b->points[i].budget_bytes = least + (most - least) * i / (BUDGETS - 1);

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "device/backend.h"
 #include "host/pool.h"
-#include "offload/measure.h"
-#include "offload/simulate.h"
+#include "placement/measure.h"
+#include "placement/simulate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +15,11 @@
 /* Is the clock of plans right? Steps with all state offloaded, on the host device with its copies throttled
  * to one rate after another, beside the step that the meta device's clock predicts for a machine of these
  * rates. What is told to the clock: the throttle; the rates of memory and of updates that a run measures for
- * itself (offload/measure.h); and a rate of matrix products at which the step whose copies are not throttled
- * takes what it was measured to take. Nothing else is fitted. Throttles are gone through once a round, back
- * and forth, with the unthrottled step, to which all others are compared, at both ends. The clock knows no
- * other processes: so the shortest step of all rounds counts, and of steps during which others used the cores
- * only where there are no others. */
+ * itself (placement/measure.h); and a rate of matrix products at which the step whose copies are not
+ * throttled takes what it was measured to take. Nothing else is fitted. Throttles are gone through once a
+ * round, back and forth, with the unthrottled step, to which all others are compared, at both ends. The clock
+ * knows no other processes: so the shortest step of all rounds counts, and of steps during which others used
+ * the cores only where there are no others. */
 
 enum { RATES = 7, ROUNDS = 4, WARMUP_STEPS = 2, DEFAULT_STEPS = 2, STEPS_MAX = 100, FIT_ROUNDS = 40 };
 

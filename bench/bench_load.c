@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/process.h"
 #include "checkpoint/hf_import.h"
 #include "checkpoint/load.h"
 #include "device/backend.h"
@@ -114,13 +115,13 @@ static int load_measure(struct load_bench *b, double *seconds, int64_t *over_byt
 
 	if (!rc)
 		rc = load_memory_rouse(b->files.bytes, b->pool);
-	bench_rss_peak_reset();
-	before = bench_rss_bytes();
+	process_peak_reset();
+	before = process_resident_bytes();
 	start = clock_now_ns();
 	if (!rc)
 		rc = load_once(b);
 	*seconds = (double)(clock_now_ns() - start) * 1e-9;
-	peak = bench_rss_peak_bytes() - before;
+	peak = process_peak_bytes() - before;
 	*over_bytes = peak - b->planes_bytes;
 	if (peak > b->peak_bytes)
 		b->peak_bytes = peak;

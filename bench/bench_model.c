@@ -6,8 +6,8 @@
 #include "device/backend.h"
 #include "host/pool.h"
 #include "model/families/open.h"
-#include "offload/measure.h"
-#include "offload/simulate.h"
+#include "placement/measure.h"
+#include "placement/simulate.h"
 
 #include <string.h>
 

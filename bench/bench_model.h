@@ -22,7 +22,7 @@ int bench_shape_find(const struct bench_shape **shape, const char *models);
 struct engine_options bench_engine_options(const struct model *model, const struct bench_rows *rows,
         struct device *device, struct pool *pool, enum adamw_isa isa);
 
-/* How fast the machine is on which these engines run, for choosing (offload/choice.h); on a device without
+/* How fast the machine is on which these engines run, for choosing (placement/choice.h); on a device without
  * bytes, or with too little memory to measure in, what is assumed of one. Their device's arena is not open.
  */
 int bench_speed_find(

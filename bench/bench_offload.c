@@ -4,9 +4,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "host/pool.h"
 #include "host/topology.h"
-#include "offload/choice.h"
+#include "placement/choice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -233,8 +234,8 @@ static int setting_run(
 	int rc = bench_model_open(&b.model, &s->shape);
 
 	memset(out, 0, sizeof(*out));
-	bench_rss_peak_reset();
-	rss_before = bench_rss_bytes();
+	process_peak_reset();
+	rss_before = process_resident_bytes();
 	if (!rc)
 		rc = bench_rows_open(&b.rows, &s->shape);
 	if (!rc)
@@ -249,7 +250,7 @@ static int setting_run(
 		rc = steps_run(out, &b, s);
 	if (!rc)
 		out->device_beside_bytes = free_before - device_free_bytes(b.device);
-	out->host_peak_bytes = bench_rss_peak_bytes() - rss_before;
+	out->host_peak_bytes = process_peak_bytes() - rss_before;
 	offload_bench_close(&b);
 	return rc ? err_note(rc, "offload of %s, %lld tokens", s->name, (long long)s->tokens) : 0;
 }

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/process.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/saver.h"
 #include "host/pool.h"
@@ -207,15 +208,15 @@ static int save_alone(struct save_bench *b, struct round *r, json_t *training)
 	int64_t before;
 	int rc = engine_flush(b->engine);
 
-	bench_rss_peak_reset();
-	before = bench_rss_bytes();
+	process_peak_reset();
+	before = process_resident_bytes();
 	begin = clock_now_s();
 	cpu = cpu_now_s();
 	if (!rc)
 		rc = checkpoint_save(&save, &path);
 	r->save_s = clock_now_s() - begin;
 	r->save_cpu_s = cpu_now_s() - cpu;
-	r->extra_bytes = bench_rss_peak_bytes() - before;
+	r->extra_bytes = process_peak_bytes() - before;
 	return rc ? rc : remove_path(path);
 }
 
@@ -227,13 +228,13 @@ static int export_alone(struct save_bench *b, struct round *r)
 	int64_t before, begin;
 	int rc = dir ? 0 : ERR_NOMEM;
 
-	bench_rss_peak_reset();
-	before = bench_rss_bytes();
+	process_peak_reset();
+	before = process_resident_bytes();
 	begin = clock_now_ns();
 	if (!rc)
 		rc = hf_export_write(&options, b->model, &source);
 	r->export_s = (double)(clock_now_ns() - begin) * 1e-9;
-	r->export_extra_bytes = bench_rss_peak_bytes() - before;
+	r->export_extra_bytes = process_peak_bytes() - before;
 	return rc ? rc : remove_path(dir);
 }
 

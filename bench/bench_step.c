@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/process.h"
 #include "device/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
@@ -154,7 +155,7 @@ static void bus_report(json_t *result, const struct step_bench *b, double update
 static int report(json_t **result, const struct step_bench *b, const struct bench_variant *v, struct times *t,
         int steps, int64_t rss_before, double other_cores)
 {
-	int64_t tokens = b->rows.batch.tokens, rss = bench_rss_peak_bytes() - rss_before;
+	int64_t tokens = b->rows.batch.tokens, rss = process_peak_bytes() - rss_before;
 	double flops = model_flops_per_token(b->model, b->shape->row_tokens) * (double)tokens;
 	double step_s = bench_median(t->step_s, steps), compute_s = bench_median(t->compute_s, steps);
 	struct engine_memory memory;
@@ -196,7 +197,7 @@ int bench_step(json_t **result, const struct bench_args *args, const struct benc
 	struct step_bench b = {.shape = shape};
 	struct device_options o = {0};
 	struct times *t = mem_alloc(1, sizeof(*t));
-	int64_t rss_before = bench_rss_bytes();
+	int64_t rss_before = process_resident_bytes();
 	int steps = args->count ? (int)args->count : DEFAULT_STEPS, rc = t ? 0 : ERR_NOMEM;
 	struct bench_load load;
 

@@ -1,18 +1,20 @@
+/* From argv to a command, and from its error to an exit code. */
 #include "cli/cli.h"
 
-#include "cli/config_args.h"
-#include "cli/config_table.h"
-#include "cli/guard.h"
-#include "cli/preflight.h"
+#include "cli/launcher_watchdog.h"
 #include "cli/progress.h"
-#include "cli/ranks.h"
-#include "cli/ranks_load.h"
 #include "cli/signals.h"
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "comm/launch.h"
 #include "comm/world.h"
+#include "config/args.h"
+#include "config/table.h"
+#include "placement/ranks.h"
+#include "train/preflight.h"
+#include "train/ranks_compare.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -124,8 +126,7 @@ static void print_short_help(FILE *to)
 	        "usage: ferry VERB [CONFIG.yaml] [key=value | --key value]...\n\n",
 	        FERRY_VERSION);
 	for (int v = 0; v < VERB_COUNT; v++)
-		if (cli_command_of(v))
-			fprintf(to, "  %-10s%s\n", verb_infos[v].name, verb_infos[v].meaning);
+		fprintf(to, "  %-10s%s\n", verb_infos[v].name, verb_infos[v].meaning);
 	fprintf(to, "\n\"ferry VERB --help\" lists the keys of a verb with their defaults.\n");
 }
 
@@ -183,7 +184,6 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 {
 	struct config c = {0};
 	struct str text = {0};
-	cli_command *command = cli_command_of(verb);
 	int err = config_parse(&c, verb, argc, argv);
 
 	json_is_wanted |= c.json;
@@ -196,15 +196,13 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	}
 	if (!err)
 		err = config_check(&c);
-	if (!err && ranks_reads_files(&c))
+	if (!err && ranks_reads_files(&c, world_self()))
 		err = preflight_check(&c);
 	err = world_agree(err);
 	if (!err)
 		err = ranks_check(&c);
-	if (!err && !command)
-		err = err_set(ERR_UNSUPPORTED, "this command is not in this version");
 	if (!err)
-		err = command(&c);
+		err = cli_command_of(verb)(&c);
 out:
 	config_free(&c);
 	return err;
@@ -234,7 +232,7 @@ static void add_limit(struct str *out, int code)
 	        limit.rlim_cur == RLIM_INFINITY)
 		return;
 	str_add(out, "this process may map no more than ");
-	progress_bytes(out, limit.rlim_cur < INT64_MAX ? (int64_t)limit.rlim_cur : INT64_MAX);
+	quantity_bytes(out, limit.rlim_cur < INT64_MAX ? (int64_t)limit.rlim_cur : INT64_MAX);
 	str_add(out, " of addresses (ulimit -v)\n");
 }
 
@@ -267,7 +265,7 @@ enum { WATCHDOG_SECONDS = 600 }; /* where the configuration cannot be read */
 /* A rank (-1: the text has it) did not come through MPI's start. Any thread. */
 static void start_leave(int code, int rank, const char *text)
 {
-	guard_start();
+	launcher_watchdog_start();
 	heartbeat_unlink();
 	if (heartbeat_speaks())
 		print_error(NULL, rank, text);

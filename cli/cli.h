@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/str.h"
-#include "cli/config.h"
+#include "config/config.h"
 
 enum cli_exit {
 	CLI_EXIT_DONE = 0,
@@ -25,9 +25,9 @@ enum cli_exit cli_exit_code(int err);
 
 typedef int cli_command(const struct config *c);
 cli_command cli_train, cli_eval, cli_generate, cli_plan, cli_export, cli_inspect, cli_verify, cli_tokenize,
-        cli_data, cli_init, cli_topo, cli_bench, cli_report;
+        cli_data, cli_init, cli_topo, cli_bench;
 
-/* The command of a verb, NULL where this version has none. */
+/* The command of a verb: every verb has one. */
 cli_command *cli_command_of(enum verb verb);
 
 /* One object on stdout, and a newline. ERR_IO when stdout does not take it. */

@@ -1,16 +1,15 @@
-#include "bench/bench.h"
-#include "cli/bench_scaling.h"
+/* ferry bench: one named benchmark, or the list of them. */
 #include "cli/bench_table.h"
 #include "cli/cli.h"
-#include "cli/devices.h"
 
 #include "base/err.h"
+#include "bench/bench.h"
+#include "bench/bench_scaling.h"
 #include "host/pool.h"
+#include "train/devices.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* `ferry bench`: one named benchmark, or the list of them. */
 
 /* It plans, and so stands above what bench/ knows. */
 static const struct bench scaling = {"scaling",

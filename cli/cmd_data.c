@@ -1,17 +1,16 @@
+/* ferry data show: rows as they will be trained on, and what they amount to. */
 #include "cli/cli.h"
 #include "cli/row_show.h"
-#include "cli/setup.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/packing.h"
+#include "train/data_config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-/* `ferry data show`: rows as they will be trained on, and what they amount to. */
 
 struct lengths {
 	int64_t shortest, median, p95, longest;
@@ -158,11 +157,11 @@ int cli_data(const struct config *c)
 	struct lengths lengths;
 	struct dataset_options options;
 	int64_t vocab_count = 0, *row_tokens = NULL;
-	int err = setup_tokenizer(&tokenizer, c, SETUP_OPTIONAL);
+	int err = data_config_tokenizer(&tokenizer, c, TOKENIZER_OPTIONAL);
 
 	if (!err)
-		err = setup_vocab_count(&vocab_count, c->model);
-	options = setup_dataset_options(c, c->data, tokenizer, vocab_count);
+		err = data_config_vocab_count(&vocab_count, c->model);
+	options = data_config_options(c, c->data, tokenizer, vocab_count);
 	if (!err)
 		err = dataset_open(&d, &options);
 	if (!err)

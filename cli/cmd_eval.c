@@ -1,12 +1,12 @@
 /* ferry eval: loss and perplexity of a model on rows, without an optimizer's memory. */
 #include "cli/cli.h"
-#include "cli/ranks.h"
-#include "cli/ranks_load.h"
-#include "cli/session.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "comm/world.h"
+#include "train/evaluate.h"
+#include "train/ranks_compare.h"
+#include "train/ranks_share.h"
 
 #include <math.h>
 
@@ -77,7 +77,7 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 	return failed ? err_set(ERR_NOMEM, "out of memory for token losses") : 0;
 }
 
-static int eval_report(const struct config *c, const struct session_eval *e, json_t *token_losses)
+static int eval_report(const struct config *c, const struct evaluation *e, json_t *token_losses)
 {
 	double loss = e->loss_sum / (double)e->targets, speed = (double)e->tokens / e->seconds;
 	json_t *object;
@@ -104,7 +104,7 @@ static int inputs_open(struct session *s, const struct config *c)
 	int rc = session_open_model(s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
-		rc = ranks_share_model(s);
+		rc = ranks_share_model(c, &s->model);
 	return rc ? rc : session_open_rows(s);
 }
 
@@ -125,7 +125,7 @@ static int engine_prepare(struct session *s)
 int cli_eval(const struct config *c)
 {
 	struct session s = {0};
-	struct session_eval result;
+	struct evaluation result;
 	json_t *token_losses = NULL;
 	struct row_losses rows = {0};
 	int rc = inputs_open(&s, c);
@@ -138,7 +138,7 @@ int cli_eval(const struct config *c)
 	if (!rc)
 		rc = world_agree(c->per_token ? row_losses_open(&rows, s.eval.data) : 0);
 	if (!rc)
-		rc = session_evaluate(&s, &result, c->per_token ? row_losses_add : NULL, &rows);
+		rc = evaluate(&s, &result, c->per_token ? row_losses_add : NULL, &rows);
 	if (!rc && c->per_token)
 		rc = row_losses_share(&rows);
 	if (!rc && c->per_token)

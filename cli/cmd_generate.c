@@ -1,9 +1,9 @@
 /* ferry generate: continues a prompt. */
 #include "cli/cli.h"
-#include "cli/sample.h"
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/sample.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* ferry init: a fresh model from a config.json, as a HuggingFace directory.
  */
 #include "cli/cli.h"
-#include "cli/progress.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/quantity.h"
 #include "checkpoint/hf_export.h"
 #include "host/pool.h"
 #include "host/topology.h"
@@ -107,7 +107,7 @@ static int report(const struct config *c, const struct model *model, enum safete
 	int err;
 
 	if (!c->json) {
-		progress_count(&count, (double)model->parameter_count);
+		quantity_count(&count, (double)model->parameter_count);
 		cli_say(c, "%s: %s, %s parameters, %s, seed %" PRId64 "\n", c->output_dir,
 		        model->config.model_type, count.data ? count.data : "", safetensors_dtype_name(dtype),
 		        c->seed);

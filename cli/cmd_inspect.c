@@ -1,9 +1,9 @@
 /* ferry inspect: what a file or directory holds, from headers alone.
  */
 #include "cli/cli.h"
-#include "cli/progress.h"
 
 #include "base/err.h"
+#include "base/quantity.h"
 #include "checkpoint/inspect.h"
 #include "checkpoint/safetensors.h"
 
@@ -31,7 +31,7 @@ static void print_tensor(const json_t *tensor)
 		str_printf(&shape, "%s%lld", i ? ", " : "",
 		        (long long)json_integer_value(json_array_get(dims, i)));
 	str_add_char(&shape, ']');
-	progress_bytes(&bytes, int_of(tensor, "bytes"));
+	quantity_bytes(&bytes, int_of(tensor, "bytes"));
 	printf("%-5s %-18s %10s  %s\n", text_of(tensor, "dtype"), shape.data ? shape.data : "",
 	        bytes.data ? bytes.data : "", safetensors_name_show(text_of(tensor, "name")).text);
 	str_free(&shape);
@@ -43,7 +43,7 @@ static void print_checkpoint_of_run(const json_t *checkpoint)
 	struct str bytes = {0};
 	int whole = json_is_true(json_object_get(checkpoint, "whole"));
 
-	progress_bytes(&bytes, int_of(checkpoint, "bytes"));
+	quantity_bytes(&bytes, int_of(checkpoint, "bytes"));
 	printf("step %-8" PRId64 " %10s  %s%s%s\n", int_of(checkpoint, "step"), bytes.data ? bytes.data : "",
 	        text_of(checkpoint, "path"),
 	        whole ? "" : "  not whole: ", whole ? "" : text_of(checkpoint, "error"));
@@ -87,7 +87,7 @@ static void print_tensors(const char *path, const json_t *root)
 	        printf("file %s: %" PRId64 " bytes\n", text_of(value, "name"), int_of(value, "bytes"));
 	if (json_object_get(root, "planes"))
 		print_state(root);
-	progress_bytes(&total, int_of(root, "bytes"));
+	quantity_bytes(&total, int_of(root, "bytes"));
 	printf("%s: %s%s%s, %zu tensors, %" PRId64 " parameters, %" PRId64 " bytes (%s)\n", path,
 	        text_of(root, "kind"), *type ? ", " : "", type, json_array_size(tensors),
 	        int_of(root, "parameters"), int_of(root, "bytes"), total.data ? total.data : "");

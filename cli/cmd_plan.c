@@ -1,22 +1,23 @@
 /* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
 #include "cli/cli.h"
-#include "cli/devices.h"
-#include "cli/estimate.h"
-#include "cli/fit.h"
 #include "cli/plan_tables.h"
-#include "cli/progress.h"
-#include "cli/ranks.h"
-#include "cli/sample.h"
-#include "cli/session.h"
-#include "cli/trace.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
+#include "comm/world.h"
 #include "host/pool.h"
 #include "offload/plan_time.h"
-#include "offload/simulate.h"
+#include "placement/estimate.h"
+#include "placement/host_search.h"
+#include "placement/ranks.h"
+#include "placement/simulate.h"
+#include "train/devices.h"
+#include "train/planes.h"
+#include "train/sample.h"
+#include "train/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,8 +33,8 @@ struct plan_figures {
 	int64_t valley_bytes;  /* on the device between steps, libraries' share included */
 	int64_t touched_bytes; /* end of the last byte of the arena that the simulated steps used */
 	struct estimate estimate;
-	struct fit fit;
-	struct fit_host_found helps; /* where it does not fit */
+	struct host_memory host;
+	struct host_found helps; /* where it does not fit */
 	int world_size;
 	struct simulated step;
 	struct plan_time time;
@@ -60,7 +61,7 @@ static int step_find(struct session *s, struct plan_figures *f, const struct eng
 
 	device_get_stats(s->device, &stats);
 	f->touched_bytes = stats.arena_touched_bytes;
-	f->valley_bytes = plan->persistent_bytes[SPACE_DEVICE] + s->fit.reserve_bytes;
+	f->valley_bytes = plan->persistent_bytes[SPACE_DEVICE] + s->device_memory.reserve_bytes;
 	if (!rc && s->config->trace_file)
 		rc = trace_save(s->config->trace_file, plan, spans);
 	if (!rc)
@@ -74,7 +75,7 @@ static int step_find(struct session *s, struct plan_figures *f, const struct eng
 /* The planes of a checkpoint. */
 static int64_t disk_bytes(const struct session *s)
 {
-	enum adamw_state state = session_plane_state(s->config);
+	enum adamw_state state = planes_state(s->config);
 	int64_t bytes = 0;
 
 	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
@@ -90,7 +91,7 @@ static int64_t disk_bytes(const struct session *s)
 /* The least that this host's part of a checkpoint takes at a rate of its disk; 0: none is said. */
 static double disk_s(const struct session *s, const struct plan_figures *f, double gbps)
 {
-	double share = (double)ranks_of_host(s->config, s->machine) / f->world_size;
+	double share = (double)ranks_of_host(s->config, s->machine, world_self()) / f->world_size;
 
 	return gbps > 0 ? share * (double)disk_bytes(s) / (1e9 * gbps) : 0;
 }
@@ -106,7 +107,7 @@ static json_t *waits_json(const struct plan_time *t)
 	return object;
 }
 
-static json_t *reserves_json(const struct fit_device *f)
+static json_t *reserves_json(const struct device_memory *f)
 {
 	json_t *list = json_array();
 
@@ -124,18 +125,18 @@ static double bound_ratio(const struct plan_figures *f)
 static int print_json(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct engine_memory *m = &f->memory;
-	json_t *object =
-	        json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}",
-	                "parameters", (json_int_t)s->model->parameter_count, "device_bytes",
-	                (json_int_t)(m->device_bytes + s->fit.reserve_bytes), "host_bytes",
-	                (json_int_t)fit_host_bytes(m), "pinned_bytes", (json_int_t)m->pinned_bytes,
-	                "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
-	                1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->fit.fits, "store_bytes",
-	                (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
-	                (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
-	                (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->fit.reserve_bytes,
-	                "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
-	                "kept_blocks", m->kept_blocks, "spared_bytes", (json_int_t)m->spared_bytes);
+	json_t *object = json_pack(
+	        "{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}", "parameters",
+	        (json_int_t)s->model->parameter_count, "device_bytes",
+	        (json_int_t)(m->device_bytes + s->device_memory.reserve_bytes), "host_bytes",
+	        (json_int_t)host_need_bytes(m), "pinned_bytes", (json_int_t)m->pinned_bytes, "disk_bytes",
+	        (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
+	        1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->host.fits, "store_bytes",
+	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
+	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
+	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->device_memory.reserve_bytes,
+	        "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,
+	        "kept_blocks", m->kept_blocks, "spared_bytes", (json_int_t)m->spared_bytes);
 	int rc;
 
 	for (int q = 0; object && q < QUEUE_COUNT; q++) {
@@ -148,23 +149,24 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "exposed_collective_ms", json_real(1e-6 * (double)f->time.exposed_ns));
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
-	json_object_set_new(object, "save_bytes", json_integer(fit_save_bytes(m)));
+	json_object_set_new(object, "save_bytes", json_integer(host_save_bytes(m)));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
-	json_object_set_new(object, "host_need_bytes", json_integer(f->fit.need_bytes));
-	json_object_set_new(object, "host_limit_bytes", json_integer(f->fit.limit_bytes));
-	if (!f->fit.fits && f->helps.settings.len_bytes)
+	json_object_set_new(object, "host_need_bytes", json_integer(f->host.need_bytes));
+	json_object_set_new(object, "host_limit_bytes", json_integer(f->host.limit_bytes));
+	if (!f->host.fits && f->helps.settings.len_bytes)
 		json_object_set_new(object, f->helps.fits ? "fits_with" : "least_with",
 		        json_string(f->helps.settings.data + 1));
-	if (!f->fit.fits)
+	if (!f->host.fits)
 		json_object_set_new(object, "host_least_bytes", json_integer(f->helps.bytes));
 	json_object_set_new(object, "world_size", json_integer(f->world_size));
-	json_object_set_new(object, "host_ranks", json_integer(ranks_of_host(s->config, s->machine)));
+	json_object_set_new(
+	        object, "host_ranks", json_integer(ranks_of_host(s->config, s->machine, world_self())));
 	if (!s->machine)
 		json_object_set_new(object, "threads", json_integer(pool_worker_count(s->pool)));
 	json_object_set_new(object, "model_type", json_string(s->model->config.model_type));
 	json_object_set_new(object, "machine", s->machine ? json_string(s->machine->name) : json_null());
-	json_object_set_new(object, "device", json_string(s->fit.name));
+	json_object_set_new(object, "device", json_string(s->device_memory.name));
 	json_object_set_new(object, "device_why", json_of_text(why));
 	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
 	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
@@ -177,8 +179,8 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 		json_object_set_new(
 		        object, "disk_read_s", json_real(disk_s(s, f, s->machine->disk_read_gbps)));
 	json_object_set_new(object, "wait_ms", waits_json(&f->time));
-	json_object_set_new(object, "reserves", reserves_json(&s->fit));
-	json_object_set_new(object, "speed", speed_json(&s->fit.speed));
+	json_object_set_new(object, "reserves", reserves_json(&s->device_memory));
+	json_object_set_new(object, "speed", rates_json(&s->device_memory.rates));
 	json_object_set_new(object, "estimate", estimate_json(&f->estimate));
 	rc = object ? plan_tables_json(object, s) : err_set(ERR_NOMEM, "out of memory for the result");
 	if (!rc)
@@ -191,8 +193,17 @@ static void print_row(const struct config *c, const char *what, int64_t bytes)
 {
 	struct str text = {0};
 
-	progress_bytes(&text, bytes);
+	quantity_bytes(&text, bytes);
 	cli_say(c, "  %-32s %14s\n", what, text.data ? text.data : "");
+	str_free(&text);
+}
+
+static void print_estimate(const struct config *c, const struct estimate *e)
+{
+	struct str text = {0};
+
+	estimate_text(&text, e);
+	cli_say(c, "%s", text.data ? text.data : "");
 	str_free(&text);
 }
 
@@ -214,7 +225,7 @@ static void print_resident(const struct session *s, const struct engine_memory *
 {
 	struct str text = {0};
 
-	fit_resident_text(&text, m, engine_units(s->engine));
+	device_memory_resident_text(&text, m, engine_units(s->engine));
 	if (text.data)
 		cli_say(s->config, "on the device stay: %s\n", text.data);
 	str_free(&text);
@@ -224,7 +235,7 @@ static void print_ms(const struct config *c, const char *before, double ms, cons
 {
 	struct str text = {0};
 
-	progress_ms(&text, ms);
+	quantity_ms(&text, ms);
 	cli_say(c, "%s%s%s", before, text.data ? text.data : "", after);
 	str_free(&text);
 }
@@ -256,9 +267,9 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	const struct config *c = s->config;
 
 	cli_say(c, "a step on %s: ",
-	        s->machine                              ? s->machine->name
-	        : s->fit.speed.origin == SPEED_MEASURED ? "this machine"
-	                                                : "a machine as assumed");
+	        s->machine                                        ? s->machine->name
+	        : s->device_memory.rates.origin == RATES_MEASURED ? "this machine"
+	                                                          : "a machine as assumed");
 	print_ms(c, "", f->step.step_ms, ", ");
 	cli_say(c, "%.0f tokens/s; of it busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
@@ -278,23 +289,24 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 /* What needs no more than there is needs no more words. */
 static void print_verdict(const struct session *s, const struct plan_figures *f)
 {
-	int ranks = ranks_of_host(s->config, s->machine);
+	int ranks = ranks_of_host(s->config, s->machine, world_self());
 	struct str need = {0}, limit = {0};
 
-	progress_bytes(&need, f->fit.need_bytes);
-	progress_bytes(&limit, f->fit.limit_bytes);
-	cli_say(s->config, "%s: %s of host memory%s", f->fit.fits ? "fits" : "does not fit",
-	        need.data ? need.data : "", !strcmp(s->fit.name, "host") ? ", that of the device in it" : "");
+	quantity_bytes(&need, f->host.need_bytes);
+	quantity_bytes(&limit, f->host.limit_bytes);
+	cli_say(s->config, "%s: %s of host memory%s", f->host.fits ? "fits" : "does not fit",
+	        need.data ? need.data : "",
+	        !strcmp(s->device_memory.name, "host") ? ", that of the device in it" : "");
 	if (ranks > 1)
 		cli_say(s->config, ", of %d ranks", ranks);
 	cli_say(s->config, ", %s %s\n", limit.data ? limit.data : "",
 	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
 	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "may be taken here"
 	                                                                 : "is ram_budget");
-	if (!f->fit.fits) {
+	if (!f->host.fits) {
 		struct str text = {0};
 
-		fit_host_text(&text, &f->helps);
+		host_search_text(&text, &f->helps);
 		cli_say(s->config, "%s\n", text.data ? text.data : "");
 		str_free(&text);
 	}
@@ -317,7 +329,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	struct str parameters = {0};
 	int rc;
 
-	progress_count(&parameters, (double)s->model->parameter_count);
+	quantity_count(&parameters, (double)s->model->parameter_count);
 	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "",
 	        engine_units(s->engine)->unit_count, f->step.tokens);
@@ -325,16 +337,16 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
 	str_free(&parameters);
-	cli_say(c, "planned for %s: %s\n", strcmp(s->fit.name, "host") ? "a GPU" : "the host", why);
-	print_row(c, "device", f->memory.device_bytes + s->fit.reserve_bytes);
-	if (s->fit.reserve_count)
+	cli_say(c, "planned for %s: %s\n", strcmp(s->device_memory.name, "host") ? "a GPU" : "the host", why);
+	print_row(c, "device", f->memory.device_bytes + s->device_memory.reserve_bytes);
+	if (s->device_memory.reserve_count)
 		print_row(c, "  the plan's arena", f->memory.device_bytes);
-	for (int i = 0; i < s->fit.reserve_count; i++)
-		print_reserve(c, &s->fit.reserves[i]);
+	for (int i = 0; i < s->device_memory.reserve_count; i++)
+		print_reserve(c, &s->device_memory.reserves[i]);
 	print_row(c, "  of it between steps", f->valley_bytes);
-	print_row(c, "host", fit_host_bytes(&f->memory));
+	print_row(c, "host", host_need_bytes(&f->memory));
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
-	print_row(c, "  of it while it saves", fit_save_bytes(&f->memory));
+	print_row(c, "  of it while it saves", host_save_bytes(&f->memory));
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	if (s->machine && s->machine->disk_write_gbps > 0)
 		print_seconds(c, "  written in at least", disk_s(s, f, s->machine->disk_write_gbps));
@@ -348,7 +360,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	if (rc)
 		return rc;
 	plan_tables_bus(s);
-	estimate_print(c, &f->estimate);
+	print_estimate(c, &f->estimate);
 	print_time(s, f);
 	print_verdict(s, f);
 	return 0;
@@ -390,7 +402,7 @@ static int estimate_only(const struct config *c)
 		json_decref(object);
 	} else if (!rc) {
 		cli_say(c, "%s: %s\n", c->model, e.model_type);
-		estimate_print(c, &e);
+		print_estimate(c, &e);
 	}
 	estimate_free(&e);
 	return rc;
@@ -416,7 +428,7 @@ static void print_why(const struct session *s, FILE *out)
 	struct str text = {0};
 
 	str_add(&text, "steps are simulated on ");
-	speed_text(&text, &s->fit.speed);
+	rates_text(&text, &s->device_memory.rates);
 	str_add_char(&text, '\n');
 	choice_explain(&text, &s->choice, engine_units(s->engine));
 	fputs(text.data ? text.data : "", out);
@@ -461,20 +473,21 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	engine_get_memory(s.engine, &f.memory);
-	rc = fit_host(&f.fit, c, &f.memory, &s.fit, machine);
+	rc = host_memory_find(
+	        &f.host, c, &f.memory, s.device_memory.is_host ? f.memory.device_bytes : 0, machine);
 	if (rc)
 		goto out;
 	if (c->explain)
 		print_why(&s, c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &s.asked);
-	if (!rc && !f.fit.fits)
-		rc = fit_host_search(&f.helps, c, &s.asked, &s.fit, machine);
+	if (!rc && !f.host.fits)
+		rc = host_search(&f.helps, c, &s.asked, &s.device_memory, machine);
 	if (!rc)
 		rc = why_device(&why, &s);
 	if (!rc)
 		rc = (c->json ? print_json : print_people)(&s, &f, why.data);
-	if (!rc && !f.fit.fits)
-		rc = fit_refuse(&f.fit, &f.helps, c);
+	if (!rc && !f.host.fits)
+		rc = host_search_refuse(&f.host, &f.helps, c);
 out:
 	str_free(&why);
 	str_free(&f.helps.settings);

@@ -1,9 +1,10 @@
+/* ferry tokenize: every input becomes one line of output, at once, so that it serves in a pipe. */
 #include "cli/cli.h"
-#include "cli/setup.h"
 
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/data_config.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `ferry tokenize`: every input becomes one line of output, at once, so that it serves in a pipe. */
 struct job {
 	const struct config *c;
 	struct tokenizer *tokenizer;
@@ -182,7 +182,7 @@ static int whole(struct job *j)
 int cli_tokenize(const struct config *c)
 {
 	struct job j = {.c = c, .name = "stdin", .in = stdin};
-	int err = setup_tokenizer(&j.tokenizer, c, SETUP_REQUIRED);
+	int err = data_config_tokenizer(&j.tokenizer, c, TOKENIZER_REQUIRED);
 
 	if (!err && c->path && strcmp(c->path, "-")) {
 		j.name = c->path;

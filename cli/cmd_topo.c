@@ -1,8 +1,8 @@
 /* ferry topo: the machine, the limits in force, and what will be used of it and why.
  */
 #include "cli/cli.h"
-#include "cli/devices.h"
 #include "cli/topo.h"
+#include "cli/topo_gpus.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -51,7 +51,7 @@ static int print_text(const struct config *c, const struct topo *t)
 		rc = str_check(&rest);
 	if (!rc) {
 		cli_say(c, "%s", picture.data);
-		rc = devices_print(c);
+		rc = topo_gpus_print(c);
 	}
 	if (!rc)
 		cli_say(c, "\n%s", rest.data);
@@ -67,7 +67,7 @@ int cli_topo(const struct config *c)
 	int rc = t && root ? topo_read(t) : ERR_NOMEM;
 
 	if (!rc)
-		rc = devices_json(root);
+		rc = topo_gpus_json(root);
 	if (!rc) {
 		t->gpus = json_object_get(root, "gpus");
 		topo_add_json(root, t);

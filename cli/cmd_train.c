@@ -1,20 +1,17 @@
-/* ferry train: opens everything, shows what the run will take, trains, and leaves a checkpoint and a model.
- */
+/* ferry train: shows what the run will take, trains, and says what it left. */
 #include "cli/cli.h"
-#include "cli/ranks.h"
-#include "cli/ranks_load.h"
+#include "cli/progress.h"
 #include "cli/row_show.h"
-#include "cli/run_dir.h"
-#include "cli/sample.h"
 #include "cli/signals.h"
-#include "cli/store_report.h"
-#include "cli/train.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/load.h"
+#include "base/quantity.h"
+#include "comm/hosts.h"
 #include "comm/world.h"
+#include "placement/host_memory.h"
+#include "train/train.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -26,7 +23,7 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 {
 	struct str text = {0};
 
-	progress_bytes(&text, bytes);
+	quantity_bytes(&text, bytes);
 	cli_say(c, "  %-34s %-8s %14s\n", what, where, text.data ? text.data : "");
 	str_free(&text);
 }
@@ -75,18 +72,20 @@ static void print_plan(const struct trainer *t)
 	cli_say(t->config, "memory\n");
 	print_buffers(t, p, SPACE_STORE, "host");
 	print_bytes_row(t->config, "staging (batches, rings, spills)", "host", m.stage_bytes);
-	print_bytes_row(t->config, "ring of a save", "host", fit_save_bytes(&m));
+	print_bytes_row(t->config, "ring of a save", "host", host_save_bytes(&m));
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
-	for (int i = 0; i < s->fit.reserve_count; i++)
-		print_bytes_row(t->config, s->fit.reserves[i].name, "device", s->fit.reserves[i].bytes);
-	print_bytes_row(t->config, "all on the host", "host", fit_host_bytes(&m));
+	for (int i = 0; i < s->device_memory.reserve_count; i++)
+		print_bytes_row(t->config, s->device_memory.reserves[i].name, "device",
+		        s->device_memory.reserves[i].bytes);
+	print_bytes_row(t->config, "all on the host", "host", host_need_bytes(&m));
 	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
-	print_bytes_row(t->config, "all on the device", "device", m.device_bytes + s->fit.reserve_bytes);
+	print_bytes_row(
+	        t->config, "all on the device", "device", m.device_bytes + s->device_memory.reserve_bytes);
 	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
 	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
-	fit_resident_text(&resident, &m, engine_units(s->engine));
+	device_memory_resident_text(&resident, &m, engine_units(s->engine));
 	if (!resident.data)
 		return;
 	cli_say(t->config, "  what stays there: %s\n", resident.data);
@@ -113,9 +112,9 @@ static void print_speed(const struct session *s)
 {
 	struct str text = {0};
 
-	if (s->fit.speed.origin == SPEED_UNKNOWN)
+	if (s->device_memory.rates.origin == RATES_UNKNOWN)
 		return;
-	speed_text(&text, &s->fit.speed);
+	rates_text(&text, &s->device_memory.rates);
 	cli_say(s->config, "speed    %s\n", text.data ? text.data : "");
 	str_free(&text);
 }
@@ -128,7 +127,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 	const struct session_rows *rows = &s->train;
 	struct str parameters = {0};
 
-	progress_count(&parameters, (double)s->model->parameter_count);
+	quantity_count(&parameters, (double)s->model->parameter_count);
 	cli_say(c, "model    %s: %s, %s parameters, %d blocks, %d units\n", c->model,
 	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
 	        engine_units(s->engine)->unit_count);
@@ -152,129 +151,6 @@ static void print_head(const struct trainer *t, const char *hosts)
 	cli_say(c, ", %d threads\n", pool_worker_count(s->pool));
 	print_speed(s);
 	str_free(&parameters);
-}
-
-/* ---- opening ---- */
-
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
-static void schedule_set(struct trainer *t)
-{
-	const struct config *c = t->config;
-
-	t->total_steps = t->session.train.step_count;
-	t->schedule = (struct lr_schedule){
-	        .kind = (enum schedule_kind)c->lr_scheduler_type,
-	        .learning_rate = c->learning_rate,
-	        .min_lr_rate = c->min_lr_rate,
-	        .warmup_steps = config_steps(c->warmup_steps, t->total_steps),
-	        .total_steps = t->total_steps,
-	};
-	t->save_every = config_steps(c->save_steps, t->total_steps);
-	t->eval_every = config_steps(c->eval_steps, t->total_steps);
-	t->log_every = larger(config_steps(c->logging_steps, t->total_steps), 1);
-	t->sample_every = c->sample_prompt ? config_steps(c->sample_steps, t->total_steps) : 0;
-	t->sample_at_ends = c->sample_prompt && !t->sample_every;
-}
-
-static int trace_prepare(struct trainer *t)
-{
-	if (t->config->trace <= 0)
-		return 0;
-	t->trace_spans_left = t->config->trace < t->total_steps ? t->config->trace : t->total_steps;
-	t->spans = mem_alloc((size_t)engine_plan(t->session.engine, PLAN_TRAIN)->op_count, sizeof(*t->spans));
-	t->trace = json_array();
-	return t->spans && t->trace ? 0 : ERR_NOMEM;
-}
-
-static int inputs_open(struct trainer *t)
-{
-	struct session *s = &t->session;
-	int rc = train_open_checkpoint(t);
-
-	if (!rc)
-		rc = session_open_model(
-		        s, t->config, t->checkpoint ? SESSION_WEIGHTS_ELSEWHERE : SESSION_WEIGHTS_MODEL);
-	if (!rc && t->checkpoint)
-		rc = checkpoint_match(t->checkpoint, s->model);
-	if (!rc)
-		rc = ranks_share_model(s);
-	if (!rc)
-		rc = session_freeze(s);
-	if (!rc && t->checkpoint)
-		rc = checkpoint_match_trained(t->checkpoint, s->model);
-	if (!rc)
-		rc = ranks_share_formats(s);
-	return rc ? rc : session_open_rows(s);
-}
-
-static int engine_prepare(struct trainer *t)
-{
-	struct session *s = &t->session;
-	struct engine_options o;
-	int rc = session_open_device(s, NULL);
-
-	if (rc)
-		return rc;
-	schedule_set(t);
-	session_engine_options(s, &o);
-	rc = sample_run_sizes(s, &o);
-	if (!rc)
-		rc = session_open_engine(s, &o);
-	return rc ? rc : trace_prepare(t);
-}
-
-static int trainer_open(struct trainer *t)
-{
-	int rc = inputs_open(t);
-
-	rc = ranks_check_inputs(t->config, &t->session, t->checkpoint, rc);
-	return rc ? rc : world_agree(engine_prepare(t));
-}
-
-static void trainer_close(struct trainer *t)
-{
-	progress_close(t->progress);
-	metrics_close(t->metrics);
-	mem_free(t->spans);
-	json_decref(t->trace);
-	json_decref(t->resumed);
-	checkpoint_close(t->checkpoint);
-	session_close(&t->session);
-}
-
-/* Each rank writes its part of a sharded checkpoint: a rank that sees none of rank 0's files is told now. */
-static int output_dir_check(const struct config *c)
-{
-	if (ranks_reads_files(c) || c->state_dict_type == CONFIG_STATE_DICT_FULL ||
-	        file_kind_of(c->output_dir) == FILE_DIR)
-		return 0;
-	return err_set(ERR_INPUT,
-	        "output_dir=%s is not here, and each rank writes its part of a checkpoint there; set "
-	        "state_dict_type=FULL_STATE_DICT, with which rank 0 writes all, or an output_dir that all "
-	        "ranks see",
-	        c->output_dir);
-}
-
-static int outputs_open(struct trainer *t)
-{
-	char *path;
-	int rc;
-
-	if (world_self()->rank)
-		return 0;
-	path = run_dir_metrics(t->config);
-	rc = path ? run_dir_open(t->config) : ERR_NOMEM;
-
-	if (!rc)
-		rc = metrics_open(&t->metrics, path, t->step ? t->step : -1);
-	if (!rc)
-		rc = progress_open(&t->progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
-	mem_free(path);
-	return rc;
 }
 
 /* ---- the command ---- */
@@ -327,30 +203,37 @@ static int report(const struct trainer *t)
 	return rc;
 }
 
+static void step_show(void *context, const struct metrics_step *row, double wait_share)
+{
+	progress_show(context, &(struct progress_step){
+	                               .step = row->step,
+	                               .loss = row->loss,
+	                               .grad_norm = row->grad_norm,
+	                               .learning_rate = row->learning_rate,
+	                               .tokens_per_s = row->tokens_per_s,
+	                               .host_bytes = row->host_peak_bytes,
+	                               .device_bytes = row->device_peak_bytes,
+	                               .wait_share = wait_share,
+	                               .skipped = row->skipped,
+	                       });
+}
+
 static int train_whole(struct trainer *t)
 {
-	int rc = world_agree(session_start_engine(&t->session));
+	struct progress *progress = NULL;
+	int rc = train_start(t);
 
-	world_set_phase("loading", HEARTBEAT_PATIENT);
-	if (!rc)
-		rc = t->resumed ? train_load_checkpoint(t) : session_load_weights(&t->session);
-	if (!rc)
-		rc = world_agree(outputs_open(t));
-	if (!rc)
-		rc = world_agree(output_dir_check(t->config));
 	if (rc)
 		return rc;
+	if (!world_self()->rank)
+		rc = progress_open(&progress, stderr, t->step, t->total_steps, PROGRESS_STYLE_AUTO);
+	rc = world_agree(rc);
+	if (rc)
+		return rc;
+	t->caller = (struct train_caller){progress, step_show, signals_pending};
 	signals_start(world_self()->rank ? SIGNALS_QUIET : SIGNALS_SAY);
-	rc = train_save_end(t, train_run(t));
-	world_set_phase("saving", HEARTBEAT_PATIENT);
-	if (!rc)
-		store_report(t->session.engine, t->session.pool);
-	if (!rc)
-		rc = train_save_now(t);
-	if (!rc)
-		rc = train_export_model(t);
-	progress_close(t->progress);
-	t->progress = NULL;
+	rc = train_execute(t);
+	progress_close(progress);
 	if (rc)
 		after_failure(t, rc);
 	signals_stop();
@@ -380,7 +263,7 @@ static int dry_run_report(struct trainer *t)
 	        (json_int_t)t->total_steps, "parameters", (json_int_t)s->model->parameter_count, "rows",
 	        (json_int_t)d->row_count, "tokens", (json_int_t)d->token_count, "target_tokens",
 	        (json_int_t)d->target_count, "device_bytes", (json_int_t)m.device_bytes, "host_bytes",
-	        (json_int_t)fit_host_bytes(&m), "pinned_bytes", (json_int_t)m.pinned_bytes);
+	        (json_int_t)host_need_bytes(&m), "pinned_bytes", (json_int_t)m.pinned_bytes);
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;
@@ -390,10 +273,10 @@ int cli_train(const struct config *c)
 {
 	struct trainer t = {.config = c, .saved_step = -1};
 	struct str hosts = {0};
-	int rc = trainer_open(&t);
+	int rc = train_open(&t);
 
 	if (!rc)
-		rc = ranks_hosts(&hosts);
+		rc = world_hosts(&hosts);
 	if (!rc) {
 		print_head(&t, hosts.data);
 		print_plan(&t);
@@ -402,6 +285,6 @@ int cli_train(const struct config *c)
 	if (!rc)
 		rc = c->dry_run ? dry_run_report(&t) : train_whole(&t);
 	if (world_can_free(rc))
-		trainer_close(&t);
+		train_close(&t);
 	return rc;
 }

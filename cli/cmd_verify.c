@@ -1,11 +1,11 @@
 /* ferry verify: every byte of a checkpoint, or of all checkpoints of a run, against its checksums.
  */
 #include "cli/cli.h"
-#include "cli/progress.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 
@@ -58,7 +58,7 @@ static int verify_one(struct verifying *v, const char *path)
 	} else {
 		damaged(v, manifest_name, err_text());
 	}
-	progress_bytes(&text, bytes);
+	quantity_bytes(&text, bytes);
 	if (!err && !v->c->json)
 		cli_say(v->c, "%s: step %" PRId64 ", %d files, %s: every byte is as it was saved\n", path,
 		        m->step, m->file_count, text.data ? text.data : "");

@@ -1,8 +1,7 @@
+/* Which function a verb is. */
 #include "cli/cli.h"
 
-#include <stddef.h>
-
-/* One row per command that this version has. */
+/* One row per verb. */
 static cli_command *const commands[VERB_COUNT] = {
         [VERB_INSPECT] = cli_inspect,
         [VERB_EXPORT] = cli_export,

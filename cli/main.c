@@ -1,3 +1,4 @@
+/* main. */
 #include "cli/cli.h"
 
 int main(int argc, char *argv[])

@@ -1,10 +1,12 @@
+/* Tables of ferry plan. */
 #include "cli/plan_tables.h"
 
 #include "cli/cli.h"
-#include "cli/fit.h"
-#include "cli/progress.h"
 
 #include "base/err.h"
+#include "base/quantity.h"
+#include "placement/device_memory.h"
+#include "placement/host_memory.h"
 
 /* ---- parameters ---- */
 
@@ -35,8 +37,8 @@ static void trained_print(const struct session *s)
 		return;
 	for (int u = 0; u < map->unit_count; u++)
 		units += map->units[u].trainable;
-	progress_count(&text[0], (double)trained);
-	progress_count(&text[1], (double)(s->model->parameter_count - trained));
+	quantity_count(&text[0], (double)trained);
+	quantity_count(&text[1], (double)(s->model->parameter_count - trained));
 	cli_say(s->config, "trained: %s parameters, %d of %d units; frozen: %s\n",
 	        text[0].data ? text[0].data : "", units, map->unit_count, text[1].data ? text[1].data : "");
 	for (int i = 0; i < 2; i++)
@@ -55,7 +57,7 @@ void plan_tables_parameters(const struct session *s)
 
 		if (!count[i])
 			continue;
-		progress_count(&text, (double)count[i]);
+		quantity_count(&text, (double)count[i]);
 		cli_say(s->config, "%s%s %s", comma, model_part_name((enum model_part)i),
 		        text.data ? text.data : "");
 		str_free(&text);
@@ -96,7 +98,7 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->gap_bytes -= m->device[i];
 		m->host_gap_bytes -= m->host[i];
 	}
-	m->save_bytes = fit_save_bytes(&memory);
+	m->save_bytes = host_save_bytes(&memory);
 	return rc;
 }
 
@@ -107,7 +109,7 @@ static void print_pair(const struct session *s, const char *what, int64_t device
 
 	for (int i = 0; i < 2; i++)
 		if (bytes[i])
-			progress_bytes(&texts[i], bytes[i]);
+			quantity_bytes(&texts[i], bytes[i]);
 	cli_say(s->config, "  %-32s %14s %14s\n", what, texts[0].data ? texts[0].data : "",
 	        texts[1].data ? texts[1].data : "");
 	str_free(&texts[0]);
@@ -173,8 +175,8 @@ void plan_tables_bus(const struct session *s)
 	struct str bytes = {0}, ms = {0};
 
 	bus_find(&f, s);
-	progress_bytes(&bytes, f.bus.bytes);
-	progress_ms(&ms, f.ms);
+	quantity_bytes(&bytes, f.bus.bytes);
+	quantity_ms(&ms, f.ms);
 	cli_say(s->config,
 	        "host memory moves %s each step, %.1f bytes a parameter (weights out %.1f, gradients in "
 	        "%.1f, "
@@ -203,8 +205,8 @@ static void print_sent(const struct session *s, const char *what, int64_t node, 
 {
 	struct str texts[2] = {0};
 
-	progress_bytes(&texts[0], node);
-	progress_bytes(&texts[1], network);
+	quantity_bytes(&texts[0], node);
+	quantity_bytes(&texts[1], network);
 	cli_say(s->config, "  %-32s %14s %14s\n", what, node ? texts[0].data : "",
 	        network ? texts[1].data : "");
 	str_free(&texts[0]);

@@ -4,7 +4,7 @@
 #define FERRY_CLI_PLAN_TABLES_H
 
 #include "base/json.h"
-#include "cli/session.h"
+#include "train/session.h"
 
 /* Parameters of the embedding, attention, MLP, norms and head. */
 void plan_tables_parameters(const struct session *s);

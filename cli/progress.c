@@ -1,8 +1,10 @@
+/* The progress line. */
 #include "cli/progress.h"
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -21,55 +23,6 @@ struct progress {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct progress *current;
 
-/* ---- texts ---- */
-
-void progress_bytes(struct str *out, int64_t bytes)
-{
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-	double value = (double)bytes;
-	int unit = 0;
-
-	while (value >= 1024 && unit < 4) {
-		value /= 1024;
-		unit++;
-	}
-	str_printf(out, unit && value < 100 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-}
-
-void progress_ms(struct str *out, double ms)
-{
-	str_printf(out, ms > 0 && ms < 0.95 ? "%.2g ms" : "%.1f ms", ms);
-}
-
-void progress_seconds(struct str *out, double seconds)
-{
-	int64_t s = (int64_t)(seconds + 0.5);
-
-	if (s >= 86400)
-		str_printf(out, "%lldd %lld:%02lld:%02lld", (long long)(s / 86400),
-		        (long long)(s / 3600 % 24), (long long)(s / 60 % 60), (long long)(s % 60));
-	else if (s >= 3600)
-		str_printf(out, "%lld:%02lld:%02lld", (long long)(s / 3600), (long long)(s / 60 % 60),
-		        (long long)(s % 60));
-	else
-		str_printf(out, "%lld:%02lld", (long long)(s / 60), (long long)(s % 60));
-}
-
-void progress_count(struct str *out, double count)
-{
-	static const char *const units[] = {"", "k", "M", "B", "T"};
-	int unit = 0;
-
-	while (count >= (unit ? 999.5 : 9999.5) && unit < 4) {
-		count /= 1000;
-		unit++;
-	}
-	if (!unit)
-		str_printf(out, count < 99.95 && count != floor(count) ? "%.1f" : "%.0f", count);
-	else
-		str_printf(out, "%.*f%s", count < 9.995 ? 2 : count < 99.95 ? 1 : 0, count, units[unit]);
-}
-
 void progress_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s)
 {
 	str_printf(out, "step %lld/%lld", (long long)step->step, (long long)total_steps);
@@ -83,20 +36,20 @@ void progress_format(struct str *out, const struct progress_step *step, int64_t 
 		str_printf(out, "  lr %.2e", step->learning_rate);
 	if (isfinite(step->tokens_per_s)) {
 		str_add(out, "  ");
-		progress_count(out, step->tokens_per_s);
+		quantity_count(out, step->tokens_per_s);
 		str_add(out, " tok/s");
 	}
 	if (eta_s >= 0) {
 		str_add(out, "  eta ");
-		progress_seconds(out, eta_s);
+		quantity_seconds(out, eta_s);
 	}
 	if (step->device_bytes >= 0) {
 		str_add(out, "  device ");
-		progress_bytes(out, step->device_bytes);
+		quantity_bytes(out, step->device_bytes);
 	}
 	if (step->host_bytes >= 0) {
 		str_add(out, "  host ");
-		progress_bytes(out, step->host_bytes);
+		quantity_bytes(out, step->host_bytes);
 	}
 	if (isfinite(step->wait_share))
 		str_printf(out, "  wait %.0f%%", step->wait_share * 100);

@@ -43,10 +43,4 @@ void progress_log(const char *line);
 /* The text of the line; eta_s below 0 = unknown. */
 void progress_format(struct str *out, const struct progress_step *step, int64_t total_steps, double eta_s);
 
-/* "12.5 ms" (two places that count below one), "1.5 GiB", "1:02:03", "12.3k". */
-void progress_ms(struct str *out, double ms);
-void progress_bytes(struct str *out, int64_t bytes);
-void progress_seconds(struct str *out, double seconds);
-void progress_count(struct str *out, double count);
-
 #endif

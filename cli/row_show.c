@@ -1,3 +1,4 @@
+/* A row of a dataset, written out. */
 #include "cli/row_show.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Signals, caught and held. */
 #include "cli/signals.h"
 
 #include <signal.h>

@@ -20,7 +20,7 @@ struct topo {
 	const char *pinning_why;
 	int may_bind_memory;
 	const char *isa;
-	json_t *gpus; /* as devices_json gives them; borrowed */
+	json_t *gpus; /* as topo_gpus_json gives them; borrowed */
 };
 
 /* The tree: packages, their nodes with memory, cores and caches, what hangs on each node. */

@@ -1,3 +1,4 @@
+/* ferry topo --json. */
 #include "bench/bench.h"
 #include "cli/topo.h"
 

@@ -1,5 +1,7 @@
-#include "cli/progress.h"
+/* The picture of ferry topo. */
 #include "cli/topo.h"
+
+#include "base/quantity.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +17,7 @@ static const char *bytes_text(int64_t bytes)
 	char *to = text[next++ % 8];
 	struct str s = {0};
 
-	progress_bytes(&s, bytes);
+	quantity_bytes(&s, bytes);
 	snprintf(to, sizeof(text[0]), "%s", s.data ? s.data : "?");
 	str_free(&s);
 	return to;

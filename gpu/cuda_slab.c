@@ -1,17 +1,14 @@
 /* Pinned host memory: registered in pieces, within the limits of the process. */
-#include "base/log.h"
 #include "gpu/cuda_device.h"
+
+#include "base/log.h"
+#include "base/size.h"
 #include "host/pool.h"
 #include "host/slab.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/resource.h>
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* The pinned part is a slab's first pinned_bytes, in pieces of CUDA_PIN_BYTES from its base. */
 static void unpin(struct device_slab *slab)

@@ -1,8 +1,10 @@
 #include "host/slab.h"
 
+#include "host/pool.h"
+
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/pool.h"
+#include "base/size.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,11 +27,6 @@ static int64_t page_size(void)
 static int64_t whole_pages(int64_t bytes)
 {
 	return (bytes + page_size() - 1) / page_size() * page_size();
-}
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* Maps so that the base starts a huge page where there is room for one. */

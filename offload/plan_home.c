@@ -10,7 +10,7 @@
  *             forward.
  *
  * Beside both stand kept activations (kept_blocks): a block that keeps them is not computed twice, a quarter
- * of its work. How many of each a budget is spent on is found by simulation (offload/choice.h); which units
+ * of its work. How many of each a budget is spent on is found by simulation (placement/choice.h); which units
  * they are is said here.
  *
  * The first unit leads, because a step begins by its update and its fetch and ends by its gradient, with

@@ -1,11 +1,8 @@
 #include "offload/plan_time.h"
 
-#include <string.h>
+#include "base/size.h"
 
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
+#include <string.h>
 
 /* Do forwards follow losses? */
 static int micro_batches_alternate(const struct plan *p)
@@ -87,10 +84,10 @@ static void loss_follow(struct plan_time *t, const struct plan *p, const struct 
 static void cycle_find(struct plan_time *t, const struct plan *p)
 {
 	int in_backward = p->policy.update_in_backward;
-	int64_t updates_ns = in_backward ? 0 : larger(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
-	int64_t before_ns = larger(larger(t->forward_ns, t->fetch_ns), updates_ns);
-	int64_t loss_ns = larger(t->after_bus_ns, in_backward ? t->update_ns : 0);
-	int64_t after_ns = larger(t->backward_ns, t->head_ns + larger(loss_ns, t->return_ns));
+	int64_t updates_ns = in_backward ? 0 : max_i64(t->update_ns, t->update_bus_ns + t->fetch_bus_ns);
+	int64_t before_ns = max_i64(max_i64(t->forward_ns, t->fetch_ns), updates_ns);
+	int64_t loss_ns = max_i64(t->after_bus_ns, in_backward ? t->update_ns : 0);
+	int64_t after_ns = max_i64(t->backward_ns, t->head_ns + max_i64(loss_ns, t->return_ns));
 
 	bound_raise(t, before_ns + after_ns,
 	        in_backward ? "forward, then the updates inside backward and what shares the bus with them"
@@ -121,14 +118,14 @@ static void exposed_find(struct plan_time *t, const struct plan *p, const struct
 		                spans[beside].end_ns <= begin))
 			beside++;
 		for (int c = beside; c < p->op_count; c++) {
-			int64_t from = larger(spans[c].begin_ns, begin);
+			int64_t from = max_i64(spans[c].begin_ns, begin);
 			int64_t to = spans[c].end_ns < end ? spans[c].end_ns : end;
 
 			if (p->ops[c].queue != QUEUE_COMPUTE || spans[c].begin_ns < 0)
 				continue;
 			if (spans[c].begin_ns >= end)
 				break;
-			t->exposed_ns -= larger(to - from, 0);
+			t->exposed_ns -= max_i64(to - from, 0);
 		}
 	}
 }
@@ -158,7 +155,7 @@ static void waits_find(struct plan_time *t, const struct plan *p, const struct r
 		}
 		if (for_op >= 0 && spans[i].begin_ns > free_ns)
 			t->wait_ns[p->ops[for_op].queue] += spans[i].begin_ns - free_ns;
-		free_ns = larger(free_ns, spans[i].end_ns);
+		free_ns = max_i64(free_ns, spans[i].end_ns);
 	}
 	if (last >= 0 && t->end_ns > free_ns)
 		t->wait_ns[p->ops[last].queue] += t->end_ns - free_ns;
@@ -174,7 +171,7 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 			continue;
 		in_forward &= p->ops[i].kind != PLAN_HEAD;
 		t->begin_ns = t->begin_ns < spans[i].begin_ns ? t->begin_ns : spans[i].begin_ns;
-		t->end_ns = larger(t->end_ns, spans[i].end_ns);
+		t->end_ns = max_i64(t->end_ns, spans[i].end_ns);
 		work_add(t, p, i, &spans[i].work, in_forward);
 	}
 	loss_follow(t, p, spans);

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/config.h"
+#include "config/config.h"
 #include "tests/check.h"
 
 #include <unistd.h>

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/config.h"
-#include "cli/config_table.h"
+#include "config/config.h"
+#include "config/table.h"
 #include "optim/schedule.h"
 #include "tests/cli_parse.h"
 

@@ -4,15 +4,16 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/config.h"
-#include "cli/metrics.h"
-#include "cli/preflight.h"
 #include "cli/progress.h"
-#include "cli/run_dir.h"
 #include "cli/signals.h"
+#include "config/config.h"
 #include "tests/check.h"
+#include "train/metrics.h"
+#include "train/preflight.h"
+#include "train/run_dir.h"
 
 #include <math.h>
 #include <signal.h>
@@ -284,17 +285,17 @@ static void test_progress_texts(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); i++) {
 		str_free(&s);
-		progress_bytes(&s, bytes[i].bytes);
+		quantity_bytes(&s, bytes[i].bytes);
 		assert_string_equal(s.data, bytes[i].text);
 	}
 	for (size_t i = 0; i < sizeof(seconds) / sizeof(*seconds); i++) {
 		str_free(&s);
-		progress_seconds(&s, seconds[i].seconds);
+		quantity_seconds(&s, seconds[i].seconds);
 		assert_string_equal(s.data, seconds[i].text);
 	}
 	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
 		str_free(&s);
-		progress_count(&s, counts[i].count);
+		quantity_count(&s, counts[i].count);
 		assert_string_equal(s.data, counts[i].text);
 	}
 	str_free(&s);

@@ -1,6 +1,6 @@
-/* links: offload model_families host_cpu device_meta */
+/* links: placement offload model_families host_cpu device_meta */
 /* also: tsan */
-/* Measuring a machine (offload/measure.h). On the meta device, whose clock is told what a machine does, it
+/* Measuring a machine (placement/measure.h). On the meta device, whose clock is told what a machine does, it
  * finds what was told; on the host device it stays within its memory and leaves none behind. */
 #include "tests/check.h"
 #include "tests/model_text.h"
@@ -8,7 +8,7 @@
 #include "device/backend.h"
 #include "host/cpu/cpu_device.h"
 #include "host/pool.h"
-#include "offload/measure.h"
+#include "placement/measure.h"
 
 static struct engine_options options_of(
         struct device *device, struct pool *pool, const struct model *model, int64_t tokens)

@@ -264,7 +264,7 @@ static void draw_show(struct draw *d, uint64_t number)
 }
 
 /* A draw's step within more and more of the device: none is longer than within less (but for the millionth to
- * which steps count as equal, offload/choice.h). Returns how many are; *made: budgets that were planned,
+ * which steps count as equal, placement/choice.h). Returns how many are; *made: budgets that were planned,
  * until some time. */
 static uint64_t sweep_count_wrong(uint64_t number, double ratio, double until_s, uint64_t *made)
 {

@@ -1,0 +1,15 @@
+/* Quantities as people read them, appended to a text: "12.5 ms" (two digits below one), "1.5 GiB", "1:02:03",
+ * "12.3k". For programs write the number. */
+#ifndef FERRY_BASE_QUANTITY_H
+#define FERRY_BASE_QUANTITY_H
+
+#include "base/str.h"
+
+#include <stdint.h>
+
+void quantity_ms(struct str *out, double ms);
+void quantity_bytes(struct str *out, int64_t bytes);
+void quantity_seconds(struct str *out, double seconds);
+void quantity_count(struct str *out, double count);
+
+#endif

@@ -1,0 +1,12 @@
+/* GPUs, drivers, libraries, and the device that device=auto takes, for ferry topo. */
+#ifndef FERRY_CLI_TOPO_GPUS_H
+#define FERRY_CLI_TOPO_GPUS_H
+
+#include "base/json.h"
+#include "config/config.h"
+
+/* As lines, and as members of `object` ("gpus", "cuda", "device"). ERR_NOMEM. */
+int topo_gpus_print(const struct config *c);
+int topo_gpus_json(json_t *object);
+
+#endif

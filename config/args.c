@@ -1,0 +1,146 @@
+/* Words of the command line, told apart. */
+#include "config/args.h"
+
+#include "config/table.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Length of the name at the start of "name=value", 0 where the text is no such thing. */
+static size_t name_length(const char *text)
+{
+	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+
+	return len && len < ARGUMENT_NAME_BYTES && text[len] == '=' && text[0] != '.' ? len : 0;
+}
+
+static int is_yaml_name(const char *text)
+{
+	const char *dot = strrchr(text, '.');
+
+	return dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+}
+
+static int is_flag(const char *name)
+{
+	const struct config_key *key = config_key_find(name);
+
+	return key && key->type == TYPE_FLAG;
+}
+
+/* A key that means something without a value: a flag, or one of whose words "true" is. */
+static int may_stand_alone(const char *name)
+{
+	const struct config_key *key = config_key_find(name);
+
+	if (!key || key->type == TYPE_FLAG)
+		return 1;
+	for (const struct config_word *w = key->words; w && w->name; w++)
+		if (config_name_in("true", w->aliases))
+			return 1;
+	return 0;
+}
+
+static void setting(struct argument *a, const char *name, size_t len, const char *text)
+{
+	a->kind = ARGUMENT_SETTING;
+	snprintf(a->name, sizeof(a->name), "%.*s", (int)len, name);
+	a->text = text;
+}
+
+/* "--name=value", "--name value", "--flag", "--no-flag". *used is the number of words taken. */
+static int option(struct argument *a, int *used, int argc, char *const argv[])
+{
+	const char *name = argv[0] + 2, *next = argc > 1 ? argv[1] : NULL;
+	size_t len = name_length(name);
+
+	if (len) {
+		setting(a, name, len, name + len + 1);
+		return 0;
+	}
+	len = strlen(name);
+	if (!len || len >= ARGUMENT_NAME_BYTES || strspn(name, "-=."))
+		return err_set(ERR_INPUT, "\"%.60s\" is no option; options are --key value", argv[0]);
+	if (!config_key_find(name) && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3)) &&
+	        is_flag(name + 3)) {
+		setting(a, name + 3, len - 3, "off");
+		return 0;
+	}
+	if (is_flag(name) && !(next && config_name_in(next, "on off true false yes no 1 0"))) {
+		setting(a, name, len, "on");
+		return 0;
+	}
+	if (next && strncmp(next, "--", 2)) {
+		setting(a, name, len, next);
+		*used = 2;
+		return 0;
+	}
+	if (!may_stand_alone(name))
+		return err_set(ERR_INPUT, "--%s wants a value%s%s%s", name,
+		        next ? "; one that begins with dashes is written --" : "", next ? name : "",
+		        next ? "=VALUE" : "");
+	setting(a, name, len, "true");
+	return 0;
+}
+
+/* No option: "name=value", a configuration file, or a plain argument. */
+static void operand(struct argument *a, enum verb verb, const char *text)
+{
+	size_t len = *text == '-' ? 0 : name_length(text);
+
+	a->text = text;
+	if (len && (!strchr(text, '/') || file_kind_of(text) == FILE_NONE))
+		setting(a, text, len, text + len + 1);
+	else if (!verb_infos[verb].positional || is_yaml_name(text))
+		a->kind = ARGUMENT_FILE;
+	else
+		a->kind = ARGUMENT_PLAIN;
+}
+
+static int argument(struct argument *a, int *used, enum verb verb, int argc, char *const argv[])
+{
+	const char *text = argv[0];
+
+	*used = 1;
+	if (!strncmp(text, "--", 2))
+		return option(a, used, argc, argv);
+	if (*text == '-' && text[1])
+		return err_set(ERR_INPUT,
+		        "\"%.60s\" is no option; options are --key value, and a path that begins with a "
+		        "dash stands behind --",
+		        text);
+	operand(a, verb, text);
+	return 0;
+}
+
+int argument_options(int argc, char *const argv[])
+{
+	int count = 0;
+
+	while (count < argc && strcmp(argv[count], "--"))
+		count++;
+	return count;
+}
+
+int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[])
+{
+	int options = argument_options(argc, argv), err = 0, used;
+
+	*count = 0;
+	*list = mem_alloc((size_t)argc, sizeof(**list));
+	if (!*list)
+		return ERR_NOMEM;
+	for (int i = 0; i < options && !err; i += used)
+		err = argument(&(*list)[(*count)++], &used, verb, argc - i, argv + i);
+	for (int i = options + 1; i < argc && !err; i++)
+		operand(&(*list)[(*count)++], verb, argv[i]);
+	if (err) {
+		mem_free(*list);
+		*list = NULL;
+	}
+	return err;
+}

@@ -1,0 +1,204 @@
+/* What the values of several keys must be together. */
+#include "config/table.h"
+
+#include "base/err.h"
+#include "data/tokenizer/unicode.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is needed ---- */
+
+/* Whether one of "a|b" is set to anything. */
+static int has_one(const struct config *c, const char *names, size_t len)
+{
+	while (len) {
+		size_t name = 0;
+		char key[64];
+
+		while (name < len && names[name] != '|')
+			name++;
+		snprintf(key, sizeof(key), "%.*s", (int)name, names);
+		if (*config_text(c, key))
+			return 1;
+		names += name + (name < len);
+		len -= name + (name < len);
+	}
+	return 0;
+}
+
+static int check_needs(const struct config *c)
+{
+	const struct verb_info *info = &verb_infos[c->verb];
+	const char *p = info->needs;
+	struct str missing = {0};
+	int count = 0;
+
+	while (*p) {
+		size_t len = strcspn(p, " ");
+
+		if (!has_one(c, p, len)) {
+			str_printf(&missing, "%s", count++ ? ", " : "");
+			for (size_t i = 0; i < len; i++)
+				if (p[i] == '|')
+					str_add(&missing, " or ");
+				else
+					str_add_char(&missing, p[i]);
+		}
+		p += len;
+		p += strspn(p, " ");
+	}
+	if (count)
+		err_set(ERR_INPUT, "%s %s not set; usage: ferry %s %s", missing.data ? missing.data : "",
+		        count > 1 ? "are" : "is", info->name, info->usage);
+	str_free(&missing);
+	return count ? ERR_INPUT : 0;
+}
+
+/* ---- what is not done ---- */
+
+static int contradiction(const struct config *c, const char *key, const char *why)
+{
+	return err_set(ERR_INPUT, "%s=%s %s", config_where(c, key), config_text(c, key), why);
+}
+
+static int check_refused(const struct config *c)
+{
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		const struct config_origin *origin = &c->origins[i];
+
+		if (!origin->refusal || !config_key_known(key, c->verb))
+			continue;
+		/* a template matters to chats only */
+		if (key->offset == offsetof(struct config, chat_template) &&
+		        c->data_format != CONFIG_DATA_FORMAT_AUTO &&
+		        c->data_format != CONFIG_DATA_FORMAT_MESSAGES &&
+		        c->data_format != CONFIG_DATA_FORMAT_SHAREGPT)
+			continue;
+		return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key->name), origin->shown,
+		        origin->refusal);
+	}
+	return 0;
+}
+
+/* config.yaml, which repeats the run and takes it up again, is YAML: it holds no other bytes. */
+static int check_utf8(const struct config *c)
+{
+	for (int i = 0; c->verb == VERB_TRAIN && i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		const char *text =
+		        key->type == TYPE_TEXT ? *(char *const *)((const char *)c + key->offset) : NULL;
+		size_t at = text ? utf8_check(text, strlen(text)) : 0;
+
+		if (text && text[at])
+			return err_set(ERR_INPUT,
+			        "%s=%s is not UTF-8 at byte %zu: config.yaml could not hold it; rename it",
+			        config_where(c, key->name), text, at);
+	}
+	return 0;
+}
+
+/* ---- what contradicts itself ---- */
+
+static int check_train(const struct config *c)
+{
+	if (c->verb != VERB_TRAIN && c->verb != VERB_PLAN)
+		return 0;
+	if (c->max_steps == 0 || (c->max_steps < 0 && !(c->num_train_epochs > 0)))
+		return contradiction(c, c->max_steps == 0 ? "max_steps" : "num_train_epochs",
+		        "trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0");
+	if (c->packing != CONFIG_PACKING_OFF && !c->max_length)
+		return contradiction(c, "packing", "packs up to max_length tokens, which is off; set it");
+	if (c->gradient_dtype == CONFIG_DTYPE_BF16 && c->compute_dtype == CONFIG_DTYPE_FP32)
+		return contradiction(
+		        c, "gradient_dtype", "would round the gradients of compute_dtype=fp32; use fp32");
+	if (c->eval_data && c->eval_split > 0)
+		return contradiction(
+		        c, "eval_split", "holds back rows, but eval_data is set too; use one of them");
+	if (c->eval_steps > 0 && !c->eval_data && !(c->eval_split > 0))
+		return contradiction(
+		        c, "eval_steps", "wants rows to evaluate on; set eval_data or eval_split");
+	if (c->sample_steps > 0 && !c->sample_prompt)
+		return contradiction(c, "sample_steps", "wants a sample_prompt");
+	if (c->min_lr_rate > 0 && c->lr_scheduler_type != SCHEDULE_COSINE_WITH_MIN_LR)
+		return contradiction(
+		        c, "min_lr_rate", "only counts with lr_scheduler_type=cosine_with_min_lr");
+	if (c->resume_from_checkpoint && c->overwrite_output_dir)
+		return contradiction(c, "overwrite_output_dir",
+		        "would delete what resume_from_checkpoint wants to go on from; use one of them");
+	if (c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM && c->resume_from_checkpoint &&
+	        strcmp(c->resume_from_checkpoint, "auto"))
+		return contradiction(c, "init_weights", "and resume_from_checkpoint contradict each other");
+	return 0;
+}
+
+static int check_generate(const struct config *c)
+{
+	if (c->verb == VERB_GENERATE && c->prompt && c->prompt_ids)
+		return err_set(ERR_INPUT, "prompt and prompt_ids are both set; use one of them");
+	return 0;
+}
+
+/* Several processes of one job would each write the same output. */
+static int check_ranks(const struct config *c)
+{
+	static const struct {
+		const char *size, *rank;
+		int is_known; /* world_start joins its ranks */
+	} launchers[] = {
+	        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
+	        {"PMI_SIZE", "PMI_RANK", 1},
+	        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 1},
+	        {"WORLD_SIZE", "LOCAL_RANK", 0},
+	};
+	int knows_ranks = c->verb == VERB_TRAIN || c->verb == VERB_EVAL;
+
+	if (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT)
+		return 0;
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
+		const char *size = getenv(launchers[i].size);
+
+		if (!size || !getenv(launchers[i].rank) || strtol(size, NULL, 10) <= 1)
+			continue;
+		if (launchers[i].is_known && knows_ranks)
+			return 0;
+		return err_set(ERR_UNSUPPORTED, "this was started as one of %s ranks (%s); %s", size,
+		        launchers[i].size,
+		        knows_ranks ? "start them with mpirun or srun" : "start one process");
+	}
+	return 0;
+}
+
+/* An instruction set that this CPU lacks. */
+static int check_isa(const struct config *c)
+{
+	enum adamw_isa isa;
+
+	if (c->isa == CONFIG_ISA_AUTO || !(config_key_find("isa")->verbs >> c->verb & 1) ||
+	        !adamw_isa_find(&isa, config_text(c, "isa")))
+		return 0;
+	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));
+}
+
+int config_check(const struct config *c)
+{
+	int err = check_refused(c);
+
+	if (!err)
+		err = check_needs(c);
+	if (!err)
+		err = check_utf8(c);
+	if (!err)
+		err = check_train(c);
+	if (!err)
+		err = check_generate(c);
+	if (!err)
+		err = check_isa(c);
+	if (!err)
+		err = check_ranks(c);
+	return err;
+}

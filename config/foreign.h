@@ -1,0 +1,48 @@
+/* Settings as other trainers write them: accelerate, axolotl, torchtune, LLaMA-Factory, transformers and TRL.
+ *
+ * A table says of each foreign key whether it is one of ours under another name, changes nothing here, or
+ * would change what is trained and is not done. Which tool a file was written for is recognised from its own
+ * keys and only matters where one key means different things.
+ */
+#ifndef FERRY_CONFIG_FOREIGN_H
+#define FERRY_CONFIG_FOREIGN_H
+
+#include "base/yaml.h"
+#include "config/table.h"
+
+enum dialect {
+	DIALECT_FERRY,
+	DIALECT_ACCELERATE,
+	DIALECT_AXOLOTL,
+	DIALECT_TORCHTUNE,
+	DIALECT_LLAMA_FACTORY,
+	DIALECT_TRANSFORMERS,
+	DIALECT_COUNT
+};
+const char *dialect_name(enum dialect dialect);
+enum dialect dialect_find(const struct yaml_doc *doc);
+
+/* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
+struct foreign {
+	enum dialect dialect; /* of the present layer */
+	struct str passed;    /* names of the present layer that change nothing */
+	double saves_per_epoch, evals_per_epoch;
+	int save_by_epoch, eval_by_epoch;
+	int zero_offload;    /* bits of enum config_offload, by DeepSpeed's words */
+	int64_t total_batch; /* rows of a step on one device: axolotl's batch_size */
+};
+
+enum foreign_scope { FOREIGN_OWN_MEANING, FOREIGN_ANY };
+enum foreign_found { FOREIGN_UNKNOWN, FOREIGN_TAKEN };
+
+/* One setting of a file or the command line. FOREIGN_TAKEN where the key is known (it is done with then),
+ * FOREIGN_UNKNOWN, or ERR_* with place and key. FOREIGN_OWN_MEANING looks only at keys that the layer's
+ * dialect uses in a sense of its own. */
+int foreign_set(struct foreign *f, struct config *c, struct config_layer *layer, const char *name,
+        const char *text, int line, int is_null, enum foreign_scope scope);
+
+/* After all layers: strategies and counts per epoch become steps. */
+int foreign_finish(struct foreign *f, struct config *c);
+void foreign_free(struct foreign *f);
+
+#endif

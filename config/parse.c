@@ -1,0 +1,431 @@
+/* Configuration files and the command line, parsed into a struct config. */
+#include "config/args.h"
+#include "config/foreign.h"
+#include "config/table.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROBLEM_BYTES_SHOWN = 850 };
+
+/* The state of one config_parse. */
+struct parser {
+	struct config *c;
+	struct config_layer layer;
+	struct foreign foreign;
+	struct str problems; /* one line each */
+	int problem_count, hidden_count;
+};
+
+/* ---- setting one key ---- */
+
+void config_place(struct str *out, const struct config_layer *layer, int line)
+{
+	if (layer->file)
+		str_printf(out, "%s:%d: ", layer->file, line);
+}
+
+/* Puts place, name and value in front of the present error text. */
+static int note_place(int err, const struct config_layer *layer, const char *as, int line, const char *text)
+{
+	struct str place = {0};
+
+	if (err == ERR_NOMEM)
+		return err;
+	config_place(&place, layer, line);
+	err_set(err, "%s%s is \"%.80s\", but %s", place.data ? place.data : "", as, text, err_text());
+	str_free(&place);
+	return err;
+}
+
+static int origin_set(struct config_origin *origin, const struct config_layer *layer, const char *as,
+        int line, const struct config_word *refused)
+{
+	struct str place = {0};
+
+	mem_free(origin->place);
+	mem_free(origin->as);
+	if (layer->file)
+		str_printf(&place, "%s:%d", layer->file, line);
+	origin->place = str_take(&place);
+	origin->as = mem_strdup(as);
+	origin->shown = refused ? refused->name : NULL;
+	origin->refusal = refused ? refused->refusal : NULL;
+	return origin->place && origin->as ? 0 : ERR_NOMEM;
+}
+
+static int duplicate_error(const struct config_layer *layer, const struct config_origin *before,
+        const struct config_key *key, const char *as, int line)
+{
+	const char *colon = before->place ? strrchr(before->place, ':') : NULL;
+
+	if (!layer->file)
+		return err_set(ERR_INPUT, "%s is given twice with different values (%s and %s)", key->name,
+		        before->as, as);
+	return err_set(ERR_INPUT, "%s:%d: %s was already set%s%s by %s, to another value; keep one of them",
+	        layer->file, line, as, colon ? " on line " : "", colon ? colon + 1 : "", before->as);
+}
+
+int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
+        int line, const char *text, enum config_strength strength)
+{
+	int index = (int)(key - config_keys), err;
+	const struct config_word *refused;
+	struct str before = {0}, now = {0};
+	const char *old_refusal = c->origins[index].refusal;
+
+	if (layer->seen[index] && strength == CONFIG_WEAK)
+		return 0;
+	config_value_text(&before, c, key);
+	err = config_value_set(c, key, text, &refused);
+	if (err) {
+		err = note_place(err, layer, as, line, text);
+		goto out;
+	}
+	config_value_text(&now, c, key);
+	err = str_check(&before) || str_check(&now) ? ERR_NOMEM : 0;
+	if (err)
+		goto out;
+	if (layer->seen[index] && (strcmp(before.data ? before.data : "", now.data ? now.data : "") ||
+	                                  old_refusal != (refused ? refused->refusal : NULL))) {
+		err = duplicate_error(layer, &c->origins[index], key, as, line);
+		goto out;
+	}
+	layer->seen[index] = 1;
+	err = origin_set(&c->origins[index], layer, as, line, refused);
+out:
+	str_free(&before);
+	str_free(&now);
+	return err;
+}
+
+/* ---- problems ---- */
+
+static int nearest_limit(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len < 6 ? 1 : len < 10 ? 2 : 3;
+}
+
+static int alias_distance(const char *name, const char *aliases)
+{
+	int best = 1000;
+
+	while (aliases && *aliases) {
+		char word[ARGUMENT_NAME_BYTES];
+		size_t len = strcspn(aliases, " ");
+		int distance;
+
+		snprintf(word, sizeof(word), "%.*s", (int)len, aliases);
+		distance = config_name_distance(name, word);
+		if (distance < best)
+			best = distance;
+		aliases += len;
+		aliases += strspn(aliases, " ");
+	}
+	return best;
+}
+
+static const char *nearest_key(const char *name, enum verb verb)
+{
+	const char *dot = strrchr(name, '.'), *best = NULL;
+	int best_distance;
+
+	if (dot)
+		name = dot + 1;
+	best_distance = nearest_limit(name) + 1;
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+		int distance = config_name_distance(name, key->name);
+		int other = alias_distance(name, key->aliases);
+
+		if (!config_key_known(key, verb))
+			continue;
+		if (other < distance)
+			distance = other;
+		if (distance < best_distance) {
+			best_distance = distance;
+			best = key->name;
+		}
+	}
+	return best;
+}
+
+/* Remembers the present error text; reading goes on, so that all problems are seen at once. Other errors than
+ * ERR_INPUT and ERR_UNSUPPORTED end the reading: returned as they are. */
+static int problem(struct parser *p, int err)
+{
+	if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
+		return err;
+	p->problem_count++;
+	if (p->problems.len_bytes + strlen(err_text()) <= PROBLEM_BYTES_SHOWN)
+		str_printf(&p->problems, "\n  %s", err_text());
+	else
+		p->hidden_count++;
+	return 0;
+}
+
+static int unknown(struct parser *p, const char *name, int line)
+{
+	const char *near = nearest_key(name, p->c->verb), *verb = verb_name(p->c->verb);
+	struct str place = {0};
+
+	config_place(&place, &p->layer, line);
+	if (near)
+		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; did you mean %s?", place.data ? place.data : "",
+		        name, near);
+	else
+		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; \"ferry %s --help\" lists the keys",
+		        place.data ? place.data : "", name, verb);
+	str_free(&place);
+	return ERR_INPUT;
+}
+
+static int report(struct parser *p)
+{
+	if (!p->problem_count)
+		return 0;
+	if (str_check(&p->problems))
+		return ERR_NOMEM;
+	if (p->problem_count == 1 && !p->hidden_count)
+		return err_set(ERR_INPUT, "%s", p->problems.data + 3);
+	if (p->hidden_count)
+		str_printf(&p->problems, "\n  and %d more", p->hidden_count);
+	return err_set(ERR_INPUT, "%d problems:%s", p->problem_count, p->problems.data);
+}
+
+/* ---- one setting, wherever it stands ---- */
+
+static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
+{
+	const struct config_key *key;
+	int found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_OWN_MEANING);
+
+	if (found != FOREIGN_UNKNOWN)
+		return found < 0 ? found : 0;
+	key = config_key_find(name);
+	if (key && is_null)
+		return 0;
+	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
+		return err_set(ERR_INPUT, "%s is no key of ferry %s; \"ferry %s --help\" lists the keys",
+		        name, verb_name(p->c->verb), verb_name(p->c->verb));
+	if (key)
+		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
+	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
+	return found == FOREIGN_UNKNOWN ? unknown(p, name, line) : found < 0 ? found : 0;
+}
+
+static int layer_begin(struct parser *p, const char *file)
+{
+	mem_free(p->layer.seen);
+	p->layer.file = file;
+	p->layer.seen = mem_alloc((size_t)config_key_count, 1);
+	str_free(&p->foreign.passed);
+	p->foreign.dialect = DIALECT_FERRY;
+	return p->layer.seen ? 0 : ERR_NOMEM;
+}
+
+static void layer_end(struct parser *p)
+{
+	const char *file = p->layer.file ? p->layer.file : "command line";
+
+	if (p->foreign.passed.data)
+		log_info("%s: these change nothing here: %s", file, p->foreign.passed.data);
+}
+
+static int read_file(struct parser *p, const char *path)
+{
+	struct yaml_doc doc;
+	int err = layer_begin(p, path);
+
+	if (err)
+		return err;
+	err = yaml_read_file(&doc, path);
+	if (err)
+		return err;
+	p->foreign.dialect = dialect_find(&doc);
+	if (p->foreign.dialect != DIALECT_FERRY)
+		log_info("%s: read as a configuration for %s", path, dialect_name(p->foreign.dialect));
+	for (size_t i = 0; i < doc.count && !err; i++) {
+		const struct yaml_item *item = &doc.items[i];
+
+		if (strstr(item->text, "${"))
+			err = err_set(ERR_INPUT, "%s:%d: %s: ${...} is not filled in here; write the value",
+			        path, item->line, item->path);
+		else
+			err = setting(p, item->path, item->text, item->line, item->is_null);
+		err = problem(p, err);
+	}
+	yaml_doc_free(&doc);
+	if (!err)
+		layer_end(p);
+	return err;
+}
+
+/* ---- the command line ---- */
+
+static int plain(struct parser *p, const char *text)
+{
+	const char *name = verb_infos[p->c->verb].positional;
+
+	if (p->layer.seen[config_key_find(name) - config_keys])
+		return err_set(ERR_INPUT, "\"%s\" is one argument too many", text);
+	return setting(p, name, text, 0, 0);
+}
+
+static int read_arguments(struct parser *p, const struct argument *list, int count)
+{
+	int err = 0;
+
+	for (int i = 0; i < count && !err; i++) {
+		if (list[i].kind != ARGUMENT_FILE)
+			continue;
+		err = read_file(p, list[i].text);
+		if (err && file_kind_of(list[i].text) == FILE_NONE)
+			err_set(err, "%s: no such file; settings are written key=value or --key value",
+			        list[i].text);
+		else if (err && file_kind_of(list[i].text) == FILE_DIR)
+			err_set(err,
+			        "%s is a directory; a configuration file (.yaml) is wanted, a model is "
+			        "model=%s",
+			        list[i].text, list[i].text);
+	}
+	if (!err)
+		err = layer_begin(p, NULL);
+	for (int i = 0; i < count && !err; i++) {
+		if (list[i].kind == ARGUMENT_PLAIN)
+			err = problem(p, plain(p, list[i].text));
+		else if (list[i].kind == ARGUMENT_SETTING)
+			err = problem(p, setting(p, list[i].name, list[i].text, 0, 0));
+	}
+	if (!err)
+		layer_end(p);
+	return err;
+}
+
+/* ---- the whole ---- */
+
+static int set_defaults(struct config *c)
+{
+	const struct config_word *refused;
+
+	for (int i = 0; i < config_key_count; i++) {
+		const struct config_key *key = &config_keys[i];
+
+		if (config_value_set(c, key, key->default_text, &refused))
+			return err_note(ERR_INTERNAL, "default of %s", key->name);
+	}
+	return 0;
+}
+
+static int resolve_resume(struct config *c)
+{
+	char *text = c->resume_from_checkpoint;
+
+	if (!text)
+		return 0;
+	if (config_name_in(text, "off false no 0 none")) {
+		mem_free(text);
+		c->resume_from_checkpoint = NULL;
+	} else if (config_name_in(text, "auto true on yes 1 latest")) {
+		c->resume_from_checkpoint = mem_strdup("auto");
+		mem_free(text);
+		return c->resume_from_checkpoint ? 0 : ERR_NOMEM;
+	}
+	return 0;
+}
+
+/* Keys that depend on each other. */
+static int resolve(struct config *c)
+{
+	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
+
+	if (c->warmup_steps == 0)
+		c->warmup_steps = c->warmup_ratio;
+	c->warmup_ratio = 0;
+	if (!c->per_device_eval_batch_size)
+		c->per_device_eval_batch_size = c->per_device_train_batch_size;
+	if (c->gradient_dtype == CONFIG_DTYPE_AUTO)
+		c->gradient_dtype = c->compute_dtype;
+	if (c->export_dtype == CONFIG_DTYPE_AUTO && c->verb == VERB_TRAIN)
+		c->export_dtype = c->compute_dtype;
+	/* offload recomputes too: block inputs are what leaves */
+	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
+		return err_set(ERR_INPUT,
+		        "cpu_offload names activations, but activations=%s; drop one of them",
+		        config_text(c, "activations"));
+	if (offloaded)
+		c->activations = CONFIG_ACTIVATIONS_OFFLOAD;
+	else if (c->activations == CONFIG_ACTIVATIONS_OFFLOAD && c->cpu_offload != CONFIG_AUTO)
+		c->cpu_offload |= CONFIG_OFFLOAD_ACTIVATIONS;
+	return resolve_resume(c);
+}
+
+static int wants_help(int argc, char *const argv[])
+{
+	int options = argument_options(argc, argv);
+
+	for (int i = 0; i < options; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return 1;
+	return 0;
+}
+
+int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
+{
+	struct parser p = {.c = c};
+	struct argument *list = NULL;
+	int count = 0, err;
+
+	memset(c, 0, sizeof(*c));
+	c->verb = verb;
+	c->origins = mem_alloc((size_t)config_key_count, sizeof(*c->origins));
+	if (!c->origins)
+		return ERR_NOMEM;
+	err = set_defaults(c);
+	c->help = wants_help(argc, argv);
+	if (err || c->help)
+		return err;
+	err = argument_split(&list, &count, verb, argc, argv);
+	if (!err)
+		err = read_arguments(&p, list, count);
+	if (!err)
+		err = report(&p);
+	if (!err)
+		err = foreign_finish(&p.foreign, c);
+	if (!err)
+		err = resolve(c);
+	foreign_free(&p.foreign);
+	str_free(&p.problems);
+	mem_free(p.layer.seen);
+	mem_free(list);
+	return err;
+}
+
+void config_free(struct config *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < config_key_count; i++)
+		if (config_keys[i].type == TYPE_TEXT)
+			mem_free(*(char **)((char *)c + config_keys[i].offset));
+	for (int i = 0; c->origins && i < config_key_count; i++) {
+		mem_free(c->origins[i].place);
+		mem_free(c->origins[i].as);
+	}
+	mem_free(c->origins);
+	memset(c, 0, sizeof(*c));
+}
+
+int64_t config_steps(double value, int64_t total_steps)
+{
+	return value < 1 ? (int64_t)ceil(value * (double)total_steps) : (int64_t)value;
+}

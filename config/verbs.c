@@ -1,0 +1,42 @@
+/* The table of verbs. */
+#include "config/table.h"
+
+const struct verb_info verb_infos[VERB_COUNT] = {
+        [VERB_TRAIN] = {"train", "[CONFIG.yaml] [key=value | --key value]...", "fine-tune a model", NULL,
+                "model data output_dir",
+                "  ferry train model=MODEL_DIR data=rows.jsonl output_dir=out\n"
+                "  ferry train run.yaml lr=1e-5 --cpu-offload on\n"
+                "  ferry train out/config.yaml resume_from_checkpoint=auto\n"},
+        [VERB_EVAL] = {"eval", "[CONFIG.yaml] [key=value | --key value]...",
+                "loss and perplexity of a model on data", NULL, "model data",
+                "  ferry eval model=out/model data=test.jsonl --json\n"},
+        [VERB_GENERATE] = {"generate", "[CONFIG.yaml] [key=value | --key value]...", "continue a prompt",
+                NULL, "model prompt|prompt_ids",
+                "  ferry generate model=out/model prompt='Once upon a time' max_new_tokens=40\n"
+                "  ferry generate model=out/model data_format=alpaca prompt='Name three colours.'\n"},
+        [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
+                "memory, traffic and time of a run, without weights", "model", "model",
+                "  ferry plan MODEL_DIR/config.json max_length=2048\n"
+                "  ferry plan examples/models/llama-2-70b.json machine=examples/machines/pc-rtx-4090.yaml\n"},
+        [VERB_EXPORT] = {"export", "CHECKPOINT output_dir=DIR [key=value | --key value]...",
+                "a checkpoint of ferry to a HuggingFace directory", "checkpoint", "checkpoint output_dir",
+                "  ferry export out/checkpoint-000500 output_dir=model-500\n"},
+        [VERB_INSPECT] = {"inspect", "PATH [--json]", "what a file or directory holds", "path", "path",
+                "  ferry inspect MODEL_DIR\n  ferry inspect out/checkpoint-000500 --json\n"},
+        [VERB_VERIFY] = {"verify", "PATH [--json]", "every byte of a checkpoint against its checksums",
+                "path", "path", "  ferry verify out/checkpoint-000500\n"},
+        [VERB_TOKENIZE] = {"tokenize", "model=DIR [FILE] [key=value | --key value]...",
+                "text to ids, or ids to text", "path", "model|tokenizer",
+                "  ferry tokenize model=MODEL_DIR text.txt\n"
+                "  echo '[1, 2, 3]' | ferry tokenize model=MODEL_DIR --decode\n"},
+        [VERB_DATA] = {"data", "show [CONFIG.yaml] [key=value | --key value]...",
+                "the first rows as they will be trained on, counts and lengths", NULL, "data",
+                "  ferry data show model=MODEL_DIR data=rows.jsonl packing=bfd\n"},
+        [VERB_INIT] = {"init", "CONFIG.json output_dir=DIR [key=value | --key value]...",
+                "a new model with random weights", "config", "config output_dir",
+                "  ferry init config.json output_dir=model seed=1\n"},
+        [VERB_TOPO] = {"topo", "[--json]", "the machine, and what will be used of it", NULL, "",
+                "  ferry topo\n"},
+        [VERB_BENCH] = {"bench", "NAME | list [key=value | --key value]...", "one named benchmark", "name",
+                "name", "  ferry bench list\n"},
+};

@@ -1,0 +1,119 @@
+/* Budgets of memory, spent. */
+#include "placement/budget.h"
+
+#include "placement/host_memory.h"
+#include "placement/ranks.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "comm/world.h"
+
+void budget_freedom(struct choice_freedom *f, const struct config *c, const struct engine_options *o)
+{
+	const struct plan_policy *p = &o->policy;
+
+	*f = (struct choice_freedom){
+	        .residency = 1,
+	        .activations = !p->inference && c->activations == CONFIG_ACTIVATIONS_AUTO,
+	        .ahead = c->prefetch_units == CONFIG_AUTO && p->forward_prefetch &&
+	                 (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE),
+	};
+}
+
+/* Ranks choose alike: within the least that any of them has. */
+static int limits_share(struct choice_limits *l)
+{
+	const struct world *w = world_self();
+	double *all = mem_alloc((size_t)w->size * 2, sizeof(*all));
+	int rc;
+
+	rc = world_agree(all ? 0 : ERR_NOMEM);
+	if (rc) {
+		mem_free(all);
+		return rc;
+	}
+	all[2 * w->rank] = (double)l->device_bytes;
+	all[2 * w->rank + 1] = (double)l->host_bytes;
+	rc = world_sum(all, 2 * w->size);
+	for (int r = 0; r < w->size && !rc; r++) {
+		if (all[2 * r] < (double)l->device_bytes)
+			l->device_bytes = (int64_t)all[2 * r];
+		if (all[2 * r + 1] < (double)l->host_bytes)
+			l->host_bytes = (int64_t)all[2 * r + 1];
+	}
+	mem_free(all);
+	return rc;
+}
+
+/* What rank 0 has chosen. */
+static int policy_share(struct plan_policy *p)
+{
+	int chosen[] = {p->resident_states, p->resident_weights, p->kept_blocks, (int)p->activations,
+	        (int)p->backward_prefetch, p->forward_prefetch, p->prefetch_units};
+	int rc = world_broadcast(chosen, sizeof(chosen), 0);
+
+	if (rc)
+		return rc;
+	p->resident_states = chosen[0];
+	p->resident_weights = chosen[1];
+	p->kept_blocks = chosen[2];
+	p->activations = (enum activation_policy)chosen[3];
+	p->backward_prefetch = (enum backward_prefetch)chosen[4];
+	p->forward_prefetch = chosen[5];
+	p->prefetch_units = chosen[6];
+	return 0;
+}
+
+int budget_is_spent(const struct config *c, int64_t device_budget_bytes)
+{
+	return c->vram_budget_bytes && (device_budget_bytes || c->ram_budget_bytes != CONFIG_AUTO);
+}
+
+static struct choice_limits limits_find(const struct engine_options *o, const struct config *c,
+        const struct device_memory *device, const struct machine *machine)
+{
+	return (struct choice_limits){.device_bytes = o->device_budget_bytes,
+	        .host_bytes = host_limit_bytes(c, machine, ranks_of_host(c, machine, world_self())),
+	        .host_bytes_of = host_need_bytes,
+	        .device_is_host = device->is_host};
+}
+
+static int choose(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct config *c, const struct device_memory *device, enum budget_thoroughness thoroughness)
+{
+	struct choice_freedom freedom;
+
+	budget_freedom(&freedom, c, o);
+	freedom.smaller = thoroughness == BUDGET_AS_A_RUN;
+	return choice_find(choice, o, limits, &freedom, &device->rates.speed);
+}
+
+int budget_try(struct choice *choice, struct engine_options *o, const struct config *c,
+        const struct device_memory *device, const struct machine *machine,
+        enum budget_thoroughness thoroughness)
+{
+	struct choice_limits limits = limits_find(o, c, device, machine);
+
+	*choice = (struct choice){.best = -1};
+	return budget_is_spent(c, limits.device_bytes) ? choose(choice, o, &limits, c, device, thoroughness)
+	                                               : 0;
+}
+
+int budget_spend(struct choice *choice, struct engine_options *o, const struct config *c,
+        struct device_memory *device, const struct machine *machine)
+{
+	struct choice_limits limits = limits_find(o, c, device, machine);
+	int rc;
+
+	if (!budget_is_spent(c, limits.device_bytes))
+		return 0;
+	rc = limits_share(&limits); /* and so all measure at once */
+	if (!rc)
+		rc = world_agree(rates_find(&device->rates, c, machine, device->name, o));
+	if (!rc)
+		rc = rates_share(&device->rates);
+	if (!rc && !world_self()->rank)
+		rc = choose(choice, o, &limits, c, device, BUDGET_AS_A_RUN);
+	rc = world_agree(rc);
+	return rc ? rc : policy_share(&o->policy);
+}

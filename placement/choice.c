@@ -1,0 +1,597 @@
+/* The search for what stays on the device. */
+#include "placement/choice.h"
+
+#include "placement/simulate.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* Units ahead that are tried; as set comes with CHOICE_AHEAD_AS_SET alone. */
+static const int aheads[] = {2, 1, 3, 0};
+enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
+
+/* Numbers of resident states: each up to 16, then about six for each doubling of them, and all. With three
+ * units ahead each doubling alone; with none, which only the least budgets call for, no other. */
+static int ladder_next(int states, int most, int ahead)
+{
+	int next = states < 16 ? states + 1 : states + states / 8;
+
+	if (!ahead)
+		return most + 1;
+	if (ahead > 2 && states)
+		next = 2 * states;
+	return states < most && next > most ? most : next;
+}
+
+/* A way to stream. What one more kept or resident takes is of where nothing else stays, and a first guess. */
+struct way {
+	int ahead, spills;
+	double kept_bytes, weight_bytes;
+};
+
+struct chooser {
+	struct choice *choice;
+	const struct engine_options *base;
+	const struct choice_limits *limits;
+	int64_t device_bytes; /* that may be taken now; 0: any */
+	struct device *meta;
+	int states, units, blocks; /* that may stay whole, as weights, and keep activations; 0: none may */
+	struct way ways[2 * AHEAD_COUNT];
+	int way_count;
+	int most_plans;        /* after which no more are tried */
+	struct engine *engine; /* of the last candidate that fit */
+	struct choice_candidate planned;
+};
+
+static void candidate_apply(struct plan_policy *p, const struct choice_candidate *k)
+{
+	p->resident_states = k->states;
+	p->resident_weights = k->weights;
+	p->kept_blocks = k->kept;
+	if (k->spills)
+		p->activations = ACTIVATION_OFFLOAD;
+	if (k->ahead == 0) {
+		p->forward_prefetch = 0;
+		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
+	} else if (k->ahead > 0) {
+		p->prefetch_units = k->ahead;
+	}
+}
+
+static struct engine_options candidate_options(const struct chooser *s, const struct choice_candidate *k)
+{
+	struct engine_options o = *s->base;
+
+	o.device = s->meta;
+	o.device_budget_bytes = 0;
+	o.check_plans = 0;
+	candidate_apply(&o.policy, k);
+	return o;
+}
+
+static int fits_device(const struct chooser *s, const struct choice_candidate *k)
+{
+	return !s->device_bytes || k->device_bytes <= s->device_bytes;
+}
+
+/* What does not fit the host may do so with more on the device, unless that is host memory as well. */
+static int fits(const struct chooser *s, const struct choice_candidate *k)
+{
+	return fits_device(s, k) && (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
+}
+
+/* Its memory. The engine stays open where it fits, in place of the one before. */
+static int candidate_plan(struct chooser *s, struct choice_candidate *k)
+{
+	struct engine_options o = candidate_options(s, k);
+	struct engine *engine;
+	struct engine_memory m;
+	int rc = engine_open(&engine, &o);
+
+	if (rc)
+		return rc;
+	s->choice->planned_count++;
+	engine_get_memory(engine, &m);
+	k->device_bytes = m.device_bytes;
+	k->host_bytes =
+	        s->limits->host_bytes_of ? s->limits->host_bytes_of(&m) : m.store_bytes + m.stage_bytes;
+	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
+	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
+	k->weights_stay = m.resident_weights;
+	if (!fits(s, k)) {
+		engine_close(engine);
+		return 0;
+	}
+	engine_close(s->engine);
+	s->engine = engine;
+	s->planned = *k;
+	return 0;
+}
+
+/* ---- one candidate's step ---- */
+
+static int step_simulate(struct choice_candidate *k, struct engine *engine, const struct engine_options *o)
+{
+	struct simulated step;
+	struct plan_time time;
+	int rc = simulate_bound(&step, &time, engine, o);
+
+	if (rc)
+		return rc;
+	k->step_ms = step.step_ms;
+	k->bound_ms = 1e-6 * (double)time.bound_ns;
+	k->binds = time.binds;
+	return 0;
+}
+
+static int candidate_keep(struct choice *f, const struct choice_candidate *k)
+{
+	if (f->count == f->cap) {
+		int cap = f->cap ? 2 * f->cap : 64;
+		struct choice_candidate *grown = mem_resize(f->list, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		f->list = grown;
+		f->cap = cap;
+	}
+	f->list[f->count++] = *k;
+	return 0;
+}
+
+/* The shortest step. Of those that are as short to a millionth, the one that crosses least is better where
+ * the machine is other than it is taken to be. */
+static void best_find(struct choice *f)
+{
+	double least_ms = INFINITY;
+
+	for (int i = 0; i < f->count; i++)
+		least_ms = fmin(least_ms, f->list[i].step_ms);
+	for (int i = 0; i < f->count; i++) {
+		const struct choice_candidate *k = &f->list[i],
+		                              *best = f->best < 0 ? NULL : &f->list[f->best];
+
+		if (k->step_ms > least_ms * (1 + 1e-6))
+			continue;
+		if (!best || k->link_bytes < best->link_bytes ||
+		        (k->link_bytes == best->link_bytes && k->device_bytes < best->device_bytes))
+			f->best = i;
+	}
+}
+
+static int is_planned(const struct chooser *s, const struct choice_candidate *k)
+{
+	const struct choice_candidate *p = &s->planned;
+
+	return s->engine && p->states == k->states && p->kept == k->kept && p->weights == k->weights &&
+	       p->ahead == k->ahead && p->spills == k->spills;
+}
+
+/* Its step; of one that does not fit nothing is known. */
+static int candidate_judge(struct chooser *s, struct choice_candidate *k)
+{
+	struct engine_options o = candidate_options(s, k);
+	int rc = is_planned(s, k) ? 0 : candidate_plan(s, k);
+
+	k->step_ms = k->bound_ms = 0;
+	if (!rc && fits(s, k) && engine_plan(s->engine, PLAN_TRAIN))
+		rc = step_simulate(k, s->engine, &o);
+	engine_close(s->engine);
+	s->engine = NULL;
+	return rc;
+}
+
+/* ---- as much as fits ---- */
+
+/* Bytes that are left beside a candidate; INFINITY without a limit. */
+static double room_bytes(const struct chooser *s, const struct choice_candidate *k)
+{
+	const struct choice_limits *l = s->limits;
+	double room = s->device_bytes ? (double)(s->device_bytes - k->device_bytes) : INFINITY;
+
+	if (l->host_bytes && l->device_is_host && (double)(l->host_bytes - k->host_bytes) < room)
+		room = (double)(l->host_bytes - k->host_bytes);
+	return room;
+}
+
+/* The next number to try between what fits and what does not: where the bytes of one more are known, the last
+ * that should fit, or the first that should not. */
+static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
+        double one_bytes, int tried)
+{
+	double room = room_bytes(s, fitting);
+	double more = one_bytes > 0 && isfinite(room) ? room / one_bytes : tried ? 0 : high - low - 1;
+
+	if (tried >= 5 || (tried && more < 1 && high - low > 2))
+		return low + (high - low) / 2;
+	return low + (more < 1 ? 1 : more < high - low ? (int)more : high - low - 1);
+}
+
+/* Raises *count, a number of *k that fits as it is, to the most that fits; where one more takes what it does
+ * where nothing else stays, to a hundredth, the next is not tried. What is found depends on what fits alone,
+ * not on what was planned before: so it is the same whatever the whole budget is. */
+static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double one_bytes)
+{
+	struct choice_candidate fitting = *k;
+	int low = *count, high = most + 1, rc = 0;
+
+	for (int tried = 0; high - low > 1; tried++) {
+		int guess = count_guess(s, &fitting, low, high, one_bytes, tried);
+		double known_bytes = one_bytes;
+
+		*count = guess;
+		rc = candidate_plan(s, k);
+		if (rc)
+			break;
+		if (k->device_bytes > fitting.device_bytes)
+			one_bytes = (double)(k->device_bytes - fitting.device_bytes) / (guess - low);
+		if (!fits(s, k)) {
+			high = guess;
+			continue;
+		}
+		fitting = *k;
+		low = guess;
+		if (fabs(known_bytes - one_bytes) < 0.01 * known_bytes &&
+		        room_bytes(s, k) < 0.99 * known_bytes)
+			break;
+	}
+	*k = fitting;
+	return rc;
+}
+
+static const struct way *way_of(const struct chooser *s, const struct choice_candidate *k)
+{
+	const struct way *way = s->ways;
+
+	while (way->ahead != k->ahead || way->spills != k->spills)
+		way++;
+	return way;
+}
+
+/* Of those that are tried within any limits of the host. */
+static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
+{
+	if (fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
+		f->least = *k;
+}
+
+/* With this many states: kept activations, then weights, fill what is left. Inputs leave where at least one
+ * block does not keep its activations. Its step is simulated; *fits is 0 where not even the states fit. */
+static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
+{
+	int rc = candidate_plan(s, k);
+
+	*is_fitting = !rc && fits(s, k);
+	if (!rc && !*is_fitting)
+		least_keep(s->choice, s, k);
+	if (!*is_fitting)
+		return rc;
+	if (s->blocks)
+		rc = count_raise(s, k, &k->kept, s->blocks - k->spills, way_of(s, k)->kept_bytes);
+	if (!rc && s->units > k->states)
+		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
+	return rc ? rc : candidate_judge(s, k);
+}
+
+/* ---- what fills smaller budgets ---- */
+
+/* What binds a step with fewer kept blocks than *k, whatever else fits: no less than where all weights
+ * stay. */
+static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
+{
+	struct choice_candidate all = *k;
+	struct engine_options o;
+	struct engine *engine = NULL;
+	int rc;
+
+	all.kept--;
+	all.weights = s->units - k->states;
+	o = candidate_options(s, &all);
+	rc = engine_open(&engine, &o);
+	if (!rc)
+		rc = step_simulate(&all, engine, &o);
+	s->choice->planned_count++;
+	engine_close(engine);
+	*bound_ms = all.bound_ms;
+	return rc;
+}
+
+/* One block fewer keeps its activations, and as many weights stay as fit into what *k takes without any. */
+static int kept_lower(struct chooser *s, struct choice_candidate *k)
+{
+	int64_t device_bytes = s->device_bytes;
+	int rc;
+
+	k->weights = 0;
+	rc = candidate_plan(s, k);
+	s->device_bytes = k->device_bytes;
+	k->kept--;
+	if (!rc)
+		rc = candidate_plan(s, k);
+	if (s->device_bytes < k->device_bytes)
+		s->device_bytes = k->device_bytes;
+	if (!rc && s->units > k->states)
+		rc = count_raise(s, k, &k->weights, s->units - k->states, way_of(s, k)->weight_bytes);
+	if (!rc)
+		rc = candidate_judge(s, k);
+	s->device_bytes = device_bytes;
+	return rc;
+}
+
+/* Downwards from what fills the budget, through all that fills smaller ones with this many states, but for
+ * what cannot be shorter than the best: weights that leave raise the bound, and so do blocks that no longer
+ * keep their activations, but for the weights that there is room for then. */
+static int fillings_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
+{
+	struct choice_candidate k = *most;
+	double bound_ms = k.bound_ms;
+	int rc = 0;
+
+	while (!rc && bound_ms < *best_ms && s->choice->planned_count < s->most_plans) {
+		if (k.step_ms > 0) {
+			rc = candidate_keep(s->choice, &k);
+			*best_ms = fmin(*best_ms, k.step_ms);
+		}
+		if (!rc && k.weights && k.bound_ms < *best_ms) {
+			k.weights--;
+			rc = candidate_judge(s, &k);
+		} else if (!rc && k.kept) {
+			rc = kept_bound(&bound_ms, s, &k);
+			if (!rc && bound_ms < *best_ms)
+				rc = kept_lower(s, &k);
+		} else {
+			break;
+		}
+	}
+	return rc;
+}
+
+/* ---- the choice ---- */
+
+/* How many there are of what may stay. */
+static int most_find(struct chooser *s, const struct choice_freedom *freedom)
+{
+	const struct engine_options *o = s->base;
+	struct unit_map *map = NULL;
+	int rc = unit_map_open(&map, o->model, o->wrap, o->min_num_params, 0, 1);
+
+	if (rc)
+		return rc;
+	if (freedom->residency && plan_residency_is_open(&o->policy))
+		s->units = map->unit_count;
+	s->states = o->policy.inference ? 0 : s->units;
+	s->blocks = freedom->activations ? (int)o->model->config.L : 0;
+	unit_map_close(map);
+	return 0;
+}
+
+/* What one more takes, of `most`. */
+static int one_find(double *one_bytes, struct chooser *s, const struct choice_candidate *without, int most,
+        struct choice_candidate with)
+{
+	int rc = most ? candidate_plan(s, &with) : 0;
+
+	*one_bytes = most && !rc ? (double)(with.device_bytes - without->device_bytes) / most : 0;
+	return rc;
+}
+
+static int way_find(struct chooser *s, int ahead, int spills)
+{
+	struct choice_candidate k = {.ahead = ahead, .spills = spills}, more = k;
+	struct way *way = &s->ways[s->way_count++];
+	int rc = candidate_plan(s, &k);
+
+	*way = (struct way){.ahead = ahead, .spills = spills};
+	more.kept = s->blocks;
+	if (!rc)
+		rc = one_find(&way->kept_bytes, s, &k, s->blocks, more);
+	more = k;
+	more.weights = s->units;
+	return rc ? rc : one_find(&way->weight_bytes, s, &k, s->units, more);
+}
+
+/* The ways to stream, and what each takes where nothing stays. */
+static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
+{
+	int rc = 0;
+
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
+			rc = way_find(s, freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET, spills);
+	return rc;
+}
+
+/* What fills the budget, one way to stream, beside each number of states on the ladder. */
+static int way_judge(struct chooser *s, struct choice *filled, const struct way *way)
+{
+	int is_fitting = 1, rc = 0;
+
+	for (int states = 0; states <= s->states && !rc;
+	        states = ladder_next(states, s->states, way->ahead)) {
+		struct choice_candidate k = {.ahead = way->ahead, .spills = way->spills, .states = states};
+
+		rc = states_fill(s, &k, &is_fitting);
+		if (!rc && is_fitting)
+			rc = candidate_keep(filled, &k);
+		if (!rc && !k.kept && !is_fitting && !fits_device(s, &k))
+			break;
+	}
+	return rc;
+}
+
+static int by_step(const void *a, const void *b)
+{
+	const struct choice_candidate *x = a, *y = b;
+
+	return x->step_ms != y->step_ms ? (x->step_ms > y->step_ms) - (x->step_ms < y->step_ms)
+	                                : (x->link_bytes > y->link_bytes) - (x->link_bytes < y->link_bytes);
+}
+
+static struct choice_candidate all_on_device(const struct chooser *s)
+{
+	return (struct choice_candidate){
+	        .ahead = CHOICE_AHEAD_AS_SET, .states = s->states, .kept = s->blocks};
+}
+
+/* Everything on the device counts to the byte. */
+static int all_judge(struct chooser *s, double *best_ms)
+{
+	struct choice_candidate k = all_on_device(s);
+	int rc;
+
+	s->device_bytes = s->limits->device_bytes;
+	rc = candidate_plan(s, &k);
+	if (!rc && !fits(s, &k))
+		least_keep(s->choice, s, &k);
+	if (rc || !fits(s, &k))
+		return rc;
+	rc = candidate_judge(s, &k);
+	*best_ms = k.step_ms;
+	return rc ? rc : candidate_keep(s->choice, &k);
+}
+
+static int ways_judge(struct chooser *s, const struct choice_freedom *freedom)
+{
+	struct choice filled = {0};
+	int rc = ways_find(s, freedom),
+	    counts_all = !s->base->policy.inference && s->limits->device_bytes > 0,
+	    walks = counts_all && freedom->smaller;
+	double best_ms = INFINITY;
+
+	for (int i = 0; i < s->way_count && !rc; i++)
+		rc = way_judge(s, &filled, &s->ways[i]);
+	s->most_plans = 2 * s->choice->planned_count + 200;
+	if (filled.count)
+		qsort(filled.list, (size_t)filled.count, sizeof(*filled.list), by_step);
+	if (!rc && counts_all)
+		rc = all_judge(s, &best_ms);
+	for (int i = 0; i < filled.count && !rc; i++)
+		rc = walks && s->choice->planned_count < s->most_plans
+		             ? fillings_walk(s, &filled.list[i], &best_ms)
+		             : candidate_keep(s->choice, &filled.list[i]);
+	mem_free(filled.list);
+	return rc;
+}
+
+int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
+        const struct choice_freedom *freedom, const struct device_speed *speed)
+{
+	struct device_options meta = {.pool = o->pool, .speed = *speed};
+	struct chooser s = {.choice = choice, .base = o, .limits = limits};
+	int rc;
+
+	*choice = (struct choice){.best = -1};
+	rc = device_open(&s.meta, "meta", &meta);
+	if (!rc)
+		rc = most_find(&s, freedom);
+	s.device_bytes = limits->device_bytes;
+	if (!rc)
+		rc = ways_judge(&s, freedom);
+	best_find(choice);
+	engine_close(s.engine);
+	device_close(s.meta);
+	if (!rc && choice->best >= 0)
+		candidate_apply(&o->policy, &choice->list[choice->best]);
+	else if (!rc && choice->least.device_bytes)
+		candidate_apply(&o->policy, &choice->least);
+	return rc;
+}
+
+static int least_lower(int64_t *least_bytes, struct chooser *s, struct choice_candidate k)
+{
+	int rc = candidate_plan(s, &k);
+
+	if (!rc && k.device_bytes < *least_bytes)
+		*least_bytes = k.device_bytes;
+	return rc;
+}
+
+int choice_find_least(
+        int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom)
+{
+	struct device_options meta = {.pool = o->pool};
+	struct choice_limits none = {0};
+	struct choice choice = {0};
+	struct chooser s = {.choice = &choice, .base = o, .limits = &none};
+	int rc = device_open(&s.meta, "meta", &meta);
+
+	*least_bytes = INT64_MAX;
+	if (!rc)
+		rc = most_find(&s, freedom);
+	for (int a = 0; a < (freedom->ahead ? AHEAD_COUNT : 1) && !rc; a++)
+		for (int spills = 0; spills <= freedom->activations && !rc; spills++)
+			rc = least_lower(least_bytes, &s,
+			        (struct choice_candidate){
+			                .ahead = freedom->ahead ? aheads[a] : CHOICE_AHEAD_AS_SET,
+			                .spills = spills});
+	if (!rc && !o->policy.inference)
+		rc = least_lower(least_bytes, &s, all_on_device(&s));
+	engine_close(s.engine);
+	device_close(s.meta);
+	return rc;
+}
+
+void choice_free(struct choice *choice)
+{
+	mem_free(choice->list);
+	*choice = (struct choice){.best = -1};
+}
+
+/* ---- why ---- */
+
+static int pointed_by_step(const void *a, const void *b)
+{
+	return by_step(
+	        *(const struct choice_candidate *const *)a, *(const struct choice_candidate *const *)b);
+}
+
+static void candidate_text(
+        struct str *out, const struct choice_candidate *k, const struct unit_map *units, const char *mark)
+{
+	str_printf(out, "%s ", mark);
+	str_printf(out, "%.1f MiB", (double)k->device_bytes / 0x1p20);
+	if (k->step_ms > 0)
+		str_printf(out, ", %.1f ms (at least %.1f, bound by %s)", k->step_ms, k->bound_ms, k->binds);
+	str_printf(out, ": state of %d of %d units, weights of %d, activations of %d of %d blocks", k->states,
+	        units->unit_count, k->weights_stay, k->kept, (int)units->model->config.L);
+	if (k->spills)
+		str_add(out, ", inputs of the others leave");
+	if (k->ahead >= 0)
+		str_printf(out, ", %d ahead", k->ahead);
+	str_add_char(out, '\n');
+}
+
+void choice_explain(struct str *out, const struct choice *f, const struct unit_map *units)
+{
+	enum { SHOWN = 6 };
+	const struct choice_candidate **sorted = mem_alloc((size_t)f->count + 1, sizeof(*sorted)),
+	                              *shown_ways[2 * (AHEAD_COUNT + 1)];
+	int ways = 0;
+
+	for (int i = 0; i < f->count && sorted; i++)
+		sorted[i] = &f->list[i];
+	if (sorted)
+		qsort(sorted, (size_t)f->count, sizeof(*sorted), pointed_by_step);
+	if (f->count)
+		str_printf(out,
+		        "the budget: %d plans made, a step of %d that fit simulated; the best, and the best "
+		        "of "
+		        "each other way to stream\n",
+		        f->planned_count, f->count);
+	for (int i = 0; i < f->count && sorted; i++) {
+		int seen = 0;
+
+		for (int w = 0; w < ways; w++)
+			seen |= shown_ways[w]->ahead == sorted[i]->ahead &&
+			        shown_ways[w]->spills == sorted[i]->spills;
+		if (!seen)
+			shown_ways[ways++] = sorted[i];
+		if (!seen || i < SHOWN || sorted[i] == &f->list[f->best])
+			candidate_text(out, sorted[i], units, sorted[i] == &f->list[f->best] ? "*" : " ");
+	}
+	mem_free(sorted);
+}

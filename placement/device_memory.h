@@ -1,0 +1,35 @@
+/* The memory of the device that is planned for: what may be taken of it, and what its libraries take. */
+#ifndef FERRY_PLACEMENT_DEVICE_MEMORY_H
+#define FERRY_PLACEMENT_DEVICE_MEMORY_H
+
+#include "base/str.h"
+#include "config/config.h"
+#include "offload/engine.h"
+#include "placement/rates.h"
+
+/* The plan's arena, and beside it what the device's libraries take, by name. */
+struct device_memory {
+	const char *name; /* of the device that is planned for */
+	int is_host;      /* the host computes, in its own memory */
+	struct device_reserve reserves[DEVICE_RESERVES_MAX];
+	int reserve_count;
+	int64_t reserve_bytes;      /* their sum */
+	int64_t limit_bytes;        /* for arena and reserves: vram_budget, or what the device has free, where
+	                               that is less; 0: none */
+	int is_budget;              /* it is vram_budget */
+	struct machine_rates rates; /* of its machine, once something is to be chosen or simulated */
+};
+
+/* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of
+ * the one that the configuration names. */
+void device_memory_find(struct device_memory *memory, const struct config *c, const struct device *device,
+        const struct machine *machine);
+
+/* For the arena, as in engine_options; -1: the reserves alone leave nothing. */
+int64_t device_memory_budget(const struct device_memory *memory);
+
+/* "2 of 34 units, weights of 3 more, activations of 4 of 32 blocks"; empty where there are none. */
+void device_memory_resident_text(
+        struct str *out, const struct engine_memory *memory, const struct unit_map *units);
+
+#endif

@@ -1,0 +1,519 @@
+/* Settings that need less of the device's memory. */
+#include "placement/device_search.h"
+
+#include "placement/budget.h"
+#include "placement/options.h"
+#include "placement/ranks.h"
+#include "placement/simulate.h"
+
+#include "base/err.h"
+#include "base/quantity.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* What of a run is changed on trial. Values are in the order of how much they change; 0 leaves it as it is.
+ * Where a budget chooses keeping or ahead, 1 sets free what a key held, and there is no more. */
+enum ahead { AHEAD_AS_IT_IS, AHEAD_ONE, AHEAD_NOTHING, AHEAD_COUNT };
+enum keeping { KEEPING_AS_IT_IS, KEEPING_INPUTS, KEEPING_NOTHING, KEEPING_COUNT };
+
+struct trial {
+	int offload_on, wrap_size; /* 0 or 1 */
+	enum keeping keeping;
+	enum ahead ahead;
+	int64_t batch_divisor, eval_divisor, length_divisor;
+};
+
+enum { WRAP_MIN_PARAMS = 1000000, LENGTH_MIN = 64 };
+
+struct search {
+	struct device_found *found;
+	int64_t limit_bytes;
+	const struct config *config;
+	const struct engine_options *base;
+	const struct device_memory *device;
+	const struct machine *machine;
+	struct device *meta;
+	struct trial best;
+	double best_ms; /* 0: none fits yet */
+	int spends;     /* 1: there is a budget, and it is spent */
+	/* 1: what a budget chooses by itself wherever keys do not say otherwise */
+	int keeping_is_chosen, ahead_is_chosen;
+};
+
+static int trains(const struct config *c)
+{
+	return c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
+}
+
+static int64_t divided(int64_t value, int64_t divisor)
+{
+	return (value + divisor - 1) / divisor;
+}
+
+/* The most that a micro-batch of fewer rows, each of them cut to row_tokens, may take. */
+static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens)
+{
+	struct engine_sizes less = *sizes;
+
+	if (rows * row_tokens < less.max_tokens)
+		less.max_tokens = rows * row_tokens;
+	if (less.max_targets > less.max_tokens)
+		less.max_targets = less.max_tokens;
+	return less;
+}
+
+/* The keys that a trial leaves to the budget. */
+static void trial_config(struct config *c, const struct trial *t, const struct search *s)
+{
+	*c = *s->config; /* its texts stay the configuration's */
+	if (t->keeping != KEEPING_AS_IT_IS && s->keeping_is_chosen)
+		c->activations = CONFIG_ACTIVATIONS_AUTO;
+	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen)
+		c->prefetch_units = CONFIG_AUTO;
+}
+
+/* What becomes of activations, and how far units are fetched ahead. */
+static void trial_policy(struct plan_policy *p, const struct trial *t, const struct search *s)
+{
+	struct config c;
+
+	trial_config(&c, t, s);
+	if (s->keeping_is_chosen && c.activations == CONFIG_ACTIVATIONS_AUTO)
+		p->activations = ACTIVATION_RECOMPUTE;
+	else if (t->keeping != KEEPING_AS_IT_IS)
+		p->activations = t->keeping == KEEPING_INPUTS ? ACTIVATION_RECOMPUTE : ACTIVATION_OFFLOAD;
+	if (s->ahead_is_chosen && c.prefetch_units == CONFIG_AUTO) {
+		p->prefetch_units = PREFETCH_UNITS;
+	} else if (t->ahead == AHEAD_ONE) {
+		p->prefetch_units = 1;
+	} else if (t->ahead == AHEAD_NOTHING) {
+		p->forward_prefetch = 0;
+		p->backward_prefetch = BACKWARD_PREFETCH_NONE;
+	}
+}
+
+static void trial_options(struct engine_options *o, const struct trial *t, const struct search *s)
+{
+	const struct engine_options *base = s->base;
+	const struct config *c = s->config;
+	int64_t row_tokens = c->packing == CONFIG_PACKING_BFD ? c->max_length : base->policy.rope_positions;
+	struct plan_policy *p = &o->policy;
+
+	*o = *base;
+	o->device = s->meta;
+	o->device_budget_bytes = 0;
+	if (t->offload_on)
+		p->offload_params = p->offload_gradients = p->offload_optimizer = 1;
+	trial_policy(p, t, s);
+	if (t->wrap_size) {
+		o->wrap = WRAP_SIZE;
+		o->min_num_params = WRAP_MIN_PARAMS;
+	}
+	row_tokens = divided(row_tokens, t->length_divisor);
+	o->train = sizes_cut(&base->train, c->per_device_train_batch_size / t->batch_divisor, row_tokens);
+	o->eval = sizes_cut(&base->eval, c->per_device_eval_batch_size / t->eval_divisor, row_tokens);
+	p->micro_batches *= (int)t->batch_divisor;
+	p->rope_positions = divided(p->rope_positions, t->length_divisor);
+}
+
+static int keeping_changes(enum keeping keeping, const struct search *s)
+{
+	enum activation_policy kept = s->base->policy.activations;
+
+	if (keeping == KEEPING_AS_IT_IS)
+		return 1;
+	if (s->keeping_is_chosen)
+		return keeping == KEEPING_INPUTS && s->config->activations != CONFIG_ACTIVATIONS_AUTO;
+	return trains(s->config) &&
+	       (keeping == KEEPING_INPUTS ? kept == ACTIVATION_KEEP : kept != ACTIVATION_OFFLOAD);
+}
+
+static int ahead_changes(enum ahead ahead, const struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+
+	if (ahead == AHEAD_AS_IT_IS)
+		return 1;
+	if (s->ahead_is_chosen)
+		return ahead == AHEAD_ONE && s->config->prefetch_units != CONFIG_AUTO;
+	return (p->forward_prefetch ||
+	               (trains(s->config) && p->backward_prefetch != BACKWARD_PREFETCH_NONE)) &&
+	       (ahead == AHEAD_NOTHING || p->prefetch_units != 1);
+}
+
+/* Would it change something? What is so already needs no trial. */
+static int trial_changes(const struct trial *t, const struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+
+	if (t->offload_on && p->offload_params && p->offload_gradients && p->offload_optimizer)
+		return 0;
+	if (t->wrap_size && s->base->wrap == WRAP_SIZE && s->base->min_num_params <= WRAP_MIN_PARAMS)
+		return 0;
+	return keeping_changes(t->keeping, s) && ahead_changes(t->ahead, s);
+}
+
+static int change_count(const struct trial *t)
+{
+	return t->offload_on + t->wrap_size + (int)t->keeping + (int)t->ahead;
+}
+
+static void found_keep(struct search *s, const struct trial *t, int64_t bytes, double ms)
+{
+	s->best = *t;
+	s->best_ms = ms;
+	s->found->bytes = bytes;
+}
+
+/* The least that it takes: where a budget is spent, of all that the budget could choose. */
+static int trial_bytes(int64_t *bytes, const struct trial *t, const struct search *s)
+{
+	struct choice_freedom freedom;
+	struct engine_memory memory;
+	struct engine_options o;
+	struct engine *engine;
+	struct config c;
+	int rc;
+
+	trial_config(&c, t, s);
+	trial_options(&o, t, s);
+	if (s->spends) {
+		budget_freedom(&freedom, &c, &o);
+		return choice_find_least(bytes, &o, &freedom);
+	}
+	rc = engine_open(&engine, &o);
+	if (rc)
+		return rc;
+	engine_get_memory(engine, &memory);
+	engine_close(engine);
+	*bytes = memory.device_bytes;
+	return 0;
+}
+
+/* Of what fits: where there is no step, and where best_spend decides, each is as good. */
+static int trial_step(double *step_ms, const struct trial *t, const struct search *s)
+{
+	struct simulated step = {.step_ms = 1};
+	struct engine *engine = NULL;
+	struct engine_options o;
+	int rc = 0;
+
+	trial_options(&o, t, s);
+	if (o.train.max_tokens && !s->spends)
+		rc = engine_open(&engine, &o);
+	if (!rc && engine)
+		rc = engine_start(engine);
+	if (!rc && engine)
+		rc = simulate_step(&step, engine, &o, NULL);
+	engine_close(engine);
+	*step_ms = step.step_ms;
+	return rc;
+}
+
+static int is_better(const struct search *s, const struct trial *t, double step_ms)
+{
+	return !s->best_ms || step_ms < 0.995 * s->best_ms ||
+	       (step_ms < 1.005 * s->best_ms && change_count(t) < change_count(&s->best));
+}
+
+static int trial_judge(struct search *s, const struct trial *t)
+{
+	double step_ms;
+	int64_t bytes;
+	int rc = trial_bytes(&bytes, t, s);
+
+	if (rc)
+		return rc;
+	if (bytes > s->limit_bytes) {
+		if (!s->best_ms && bytes < s->found->bytes)
+			found_keep(s, t, bytes, 0);
+		return 0;
+	}
+	rc = trial_step(&step_ms, t, s);
+	if (!rc && is_better(s, t, step_ms))
+		found_keep(s, t, bytes, step_ms);
+	return rc;
+}
+
+/* The most that can be changed at these sizes, units cut either way: where that does not fit, smaller sizes
+ * are tried next. */
+static int sizes_judge_least(struct search *s, const struct trial *sizes)
+{
+	struct trial t = *sizes;
+	int rc = 0;
+
+	t.offload_on = trial_changes(&(struct trial){.offload_on = 1}, s);
+	for (t.keeping = KEEPING_NOTHING; !keeping_changes(t.keeping, s);)
+		t.keeping--;
+	for (t.ahead = AHEAD_NOTHING; !ahead_changes(t.ahead, s);)
+		t.ahead--;
+	for (t.wrap_size = 0; t.wrap_size < 2 && !rc; t.wrap_size++)
+		if (trial_changes(&t, s))
+			rc = trial_judge(s, &t);
+	return rc;
+}
+
+/* All that changes nothing of what is trained, at these sizes. */
+static int sizes_judge_all(
+        struct search *s, const struct trial *sizes, int (*judge)(struct search *, const struct trial *))
+{
+	struct trial t = *sizes;
+	int rc = 0;
+
+	for (t.offload_on = 0; t.offload_on < 2; t.offload_on++)
+		for (t.wrap_size = 0; t.wrap_size < 2; t.wrap_size++)
+			for (t.keeping = 0; t.keeping < KEEPING_COUNT; t.keeping++)
+				for (t.ahead = 0; t.ahead < AHEAD_COUNT && !rc; t.ahead++)
+					if (trial_changes(&t, s))
+						rc = judge(s, &t);
+	return rc;
+}
+
+static int sizes_judge(struct search *s, const struct trial *sizes)
+{
+	int rc = sizes_judge_least(s, sizes);
+
+	return rc || !s->best_ms ? rc : sizes_judge_all(s, sizes, trial_judge);
+}
+
+/* The next one above `divisor`, or 0. */
+static int64_t next_divisor(int64_t value, int64_t divisor)
+{
+	while (++divisor <= value)
+		if (value % divisor == 0)
+			return divisor;
+	return 0;
+}
+
+/* The next smaller sizes; 0: there are none. */
+static int sizes_lower(struct trial *t, const struct search *s)
+{
+	const struct engine_options *base = s->base;
+	const struct config *c = s->config;
+	int64_t fewer_rows = trains(c) ? next_divisor(c->per_device_train_batch_size, t->batch_divisor) : 0;
+
+	if (base->eval.max_tokens && c->per_device_eval_batch_size >= 2 * t->eval_divisor)
+		t->eval_divisor *= 2;
+	else if (fewer_rows)
+		t->batch_divisor = fewer_rows;
+	else if (c->verb != VERB_GENERATE &&
+	         base->policy.rope_positions / (2 * t->length_divisor) >= LENGTH_MIN)
+		t->length_divisor *= 2;
+	else
+		return 0;
+	return 1;
+}
+
+/* Sizes were lowered in turn: what was lowered early may not have been needed. */
+static int sizes_raise(struct search *s)
+{
+	int64_t *const divisors[] = {&s->best.eval_divisor, &s->best.batch_divisor};
+	int rc = 0;
+
+	for (int i = 0; i < 2 && !rc; i++) {
+		int64_t kept = *divisors[i];
+		int64_t bytes;
+
+		if (kept == 1)
+			continue;
+		*divisors[i] = 1;
+		rc = trial_bytes(&bytes, &s->best, s);
+		if (!rc && bytes > s->limit_bytes)
+			*divisors[i] = kept;
+		else if (!rc)
+			s->found->bytes = bytes;
+	}
+	return rc;
+}
+
+/* ---- what a budget chooses ---- */
+
+static void choices_find(struct search *s)
+{
+	const struct plan_policy *p = &s->base->policy;
+
+	s->spends = budget_is_spent(s->config, s->limit_bytes ? s->limit_bytes : -1); /* none is no limit */
+	s->keeping_is_chosen = s->spends && !p->inference;
+	s->ahead_is_chosen = s->spends && p->forward_prefetch &&
+	                     (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE);
+}
+
+/* A run with it spends its budget: *spent is what it comes to, step_ms INFINITY where it does not fit. */
+static int trial_spend(struct choice_candidate *spent, const struct trial *t, const struct search *s,
+        enum budget_thoroughness thoroughness)
+{
+	struct engine_options o;
+	struct choice choice;
+	struct config c;
+	int rc;
+
+	trial_config(&c, t, s);
+	trial_options(&o, t, s);
+	o.device_budget_bytes = s->limit_bytes;
+	rc = budget_try(&choice, &o, &c, s->device, s->machine, thoroughness);
+	*spent = (struct choice_candidate){.step_ms = INFINITY};
+	if (!rc && choice.best >= 0)
+		*spent = choice.list[choice.best];
+	choice_free(&choice);
+	return rc;
+}
+
+/* Its step with the budget spent, in place of the best where that is longer. */
+static int trial_judge_spent(struct search *s, const struct trial *t)
+{
+	struct choice_candidate spent;
+	int rc = trial_spend(&spent, t, s, BUDGET_ROUGHLY);
+
+	if (!rc && isfinite(spent.step_ms) && is_better(s, t, spent.step_ms))
+		found_keep(s, t, spent.device_bytes, spent.step_ms);
+	return rc;
+}
+
+/* At the sizes of what fits: the shortest step with the budget spent. */
+static int best_spend(struct search *s)
+{
+	struct choice_candidate spent;
+	int rc;
+
+	s->best_ms = 0;
+	rc = sizes_judge_all(s, &s->best, trial_judge_spent);
+	if (!rc && s->best_ms)
+		rc = trial_spend(&spent, &s->best, s, BUDGET_AS_A_RUN);
+	if (!rc && s->best_ms)
+		s->found->bytes = spent.device_bytes;
+	return rc;
+}
+
+static void settings_text(struct str *out, const struct search *s)
+{
+	const struct trial *t = &s->best;
+	const struct config *c = s->config;
+
+	if (t->offload_on)
+		str_printf(out, " cpu_offload=on");
+	if (t->keeping != KEEPING_AS_IT_IS && !s->keeping_is_chosen)
+		str_printf(out, " activations=%s", t->keeping == KEEPING_INPUTS ? "recompute" : "offload");
+	else if (t->keeping != KEEPING_AS_IT_IS && c->activations != CONFIG_ACTIVATIONS_AUTO)
+		str_printf(out, " activations=auto");
+	if (t->ahead == AHEAD_ONE && !s->ahead_is_chosen)
+		str_printf(out, " prefetch_units=1");
+	if (t->ahead == AHEAD_NOTHING && !s->ahead_is_chosen)
+		str_printf(out, " forward_prefetch=off");
+	if (t->ahead == AHEAD_NOTHING && !s->ahead_is_chosen && trains(c))
+		str_printf(out, " backward_prefetch=NO_PREFETCH");
+	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen && c->prefetch_units != CONFIG_AUTO)
+		str_printf(out, " prefetch_units=auto");
+	if (t->wrap_size)
+		str_printf(out, " wrap_policy=size min_num_params=%d", WRAP_MIN_PARAMS);
+	if (t->batch_divisor > 1)
+		str_printf(out,
+		        " per_device_train_batch_size=%" PRId64 " gradient_accumulation_steps=%" PRId64,
+		        c->per_device_train_batch_size / t->batch_divisor,
+		        c->gradient_accumulation_steps * t->batch_divisor);
+	if (t->eval_divisor > 1)
+		str_printf(out, " per_device_eval_batch_size=%" PRId64,
+		        c->per_device_eval_batch_size / t->eval_divisor);
+	if (t->length_divisor > 1)
+		str_printf(out, " max_length=%" PRId64,
+		        divided(s->base->policy.rope_positions, t->length_divisor));
+}
+
+int device_search(struct device_found *found, const struct config *c, const struct engine_options *base,
+        const struct device_memory *device, const struct machine *machine)
+{
+	int64_t limit_bytes = device->limit_bytes - device->reserve_bytes;
+	struct trial t = {.batch_divisor = 1, .eval_divisor = 1, .length_divisor = 1};
+	struct search s = {.found = found,
+	        .limit_bytes = limit_bytes,
+	        .config = c,
+	        .base = base,
+	        .device = device,
+	        .machine = machine,
+	        .best = t};
+	struct device_options o = {.pool = base->pool};
+	int rc;
+
+	*found = (struct device_found){.bytes = INT64_MAX};
+	o.node_ranks = ranks_on_node(c, machine, world_self(), c->world_size);
+	o.speed = device->rates.speed;
+	rc = device_open(&s.meta, "meta", &o);
+	choices_find(&s);
+	if (!rc)
+		rc = trial_judge(&s, &t);
+	found->before_bytes = found->bytes;
+	do {
+		if (!rc)
+			rc = sizes_judge(&s, &t);
+	} while (!rc && !s.best_ms && sizes_lower(&t, &s));
+	if (!rc && s.best_ms)
+		rc = sizes_raise(&s);
+	if (!rc && s.best_ms && s.spends && trains(c))
+		rc = best_spend(&s);
+	if (!rc) {
+		settings_text(&found->settings, &s);
+		rc = str_check(&found->settings);
+	}
+	device_close(s.meta);
+	return rc;
+}
+
+/* ---- the refusal ---- */
+
+static const char *text_of(const struct str *s)
+{
+	return s->data ? s->data : "";
+}
+
+static void limit_text(struct str *out, const struct device_memory *f)
+{
+	str_add(out, f->is_budget ? "vram_budget, " : "the ");
+	quantity_bytes(out, f->limit_bytes);
+	if (!f->is_budget)
+		str_add(out, " that may be taken of the device");
+	if (f->limit_bytes > f->reserve_bytes)
+		return;
+	str_add(out, ", no more than the libraries of the device take (");
+	quantity_bytes(out, f->reserve_bytes);
+	str_add(out, ")");
+}
+
+int device_search_refuse(const struct device_memory *f, const struct config *c,
+        const struct engine_options *base, const struct machine *machine)
+{
+	struct str need = {0}, over = {0}, limit = {0}, least = {0};
+	struct device_found found;
+	int rc = device_search(&found, c, base, f, machine);
+	int64_t need_bytes = found.before_bytes + f->reserve_bytes, bytes = found.bytes + f->reserve_bytes;
+
+	if (rc)
+		goto out;
+	quantity_bytes(&need, need_bytes);
+	quantity_bytes(&over, need_bytes - f->limit_bytes);
+	limit_text(&limit, f);
+	quantity_bytes(&least, bytes);
+	if (bytes <= f->limit_bytes)
+		rc = err_set(ERR_FIT,
+		        "the plan needs %s on the device, %s more than %s; it fits, in %s, with%s",
+		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least),
+		        text_of(&found.settings));
+	else if (found.settings.data)
+		rc = err_set(ERR_FIT,
+		        "the plan needs %s on the device, %s more than %s; the least found is %s (%" PRId64
+		        " bytes), with%s",
+		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least), bytes,
+		        text_of(&found.settings));
+	else
+		rc = err_set(ERR_FIT,
+		        "the plan needs %s (%" PRId64
+		        " bytes) on the device, %s more than %s, and no setting "
+		        "that was tried needs less",
+		        text_of(&need), need_bytes, text_of(&over), text_of(&limit));
+out:
+	str_free(&need);
+	str_free(&over);
+	str_free(&limit);
+	str_free(&least);
+	str_free(&found.settings);
+	return rc;
+}

@@ -1,0 +1,313 @@
+/* Settings that need less host memory. */
+#include "placement/host_search.h"
+
+#include "placement/budget.h"
+#include "placement/simulate.h"
+
+#include "base/err.h"
+#include "base/quantity.h"
+
+#include <inttypes.h>
+
+/* Changes of the settings that may take less host memory, in the order of how little they change of the
+ * result: the first three nothing, the next two its rounding, the last what a step does. */
+enum change {
+	CHANGE_RECOMPUTE,
+	CHANGE_LAYER_MAJOR,
+	CHANGE_AHEAD,
+	CHANGE_COMPUTE_BF16,
+	CHANGE_GRADIENT_BF16,
+	CHANGE_STATE, /* one for each format */
+	CHANGE_IN_BACKWARD = CHANGE_STATE + ADAMW_STATE_COUNT,
+	CHANGES
+};
+
+static const char *const change_texts[CHANGES] = {
+        [CHANGE_RECOMPUTE] = "activations=recompute",
+        [CHANGE_LAYER_MAJOR] = "schedule=layer_major",
+        [CHANGE_AHEAD] = "prefetch_units=1",
+        [CHANGE_COMPUTE_BF16] = "compute_dtype=bf16 gradient_dtype=bf16",
+        [CHANGE_GRADIENT_BF16] = "gradient_dtype=bf16",
+#define STATE(id, format, name, other) [CHANGE_STATE + ADAMW_STATE_##id] = "optimizer_state=" name,
+        ADAMW_STATES(STATE)
+#undef STATE
+                [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
+};
+
+/* What is tried: keys that a choice heeds, and what they come to. */
+struct tried {
+	struct config config;
+	struct engine_options options;
+};
+
+/* Does the budget choose how far ahead units are fetched? */
+static int ahead_is_chosen(const struct tried *t)
+{
+	struct choice_freedom freedom;
+
+	budget_freedom(&freedom, &t->config, &t->options);
+	return budget_is_spent(&t->config, t->options.device_budget_bytes) && freedom.ahead;
+}
+
+/* Makes the change; 0: it is so already, or of no use. */
+static int change_make(struct tried *t, enum change change)
+{
+	struct engine_options *o = &t->options;
+	struct plan_policy *p = &o->policy;
+
+	switch (change) {
+	case CHANGE_RECOMPUTE:
+		if (p->activations != ACTIVATION_OFFLOAD)
+			return 0;
+		p->activations = ACTIVATION_RECOMPUTE;
+		t->config.activations = CONFIG_ACTIVATIONS_RECOMPUTE;
+		return 1;
+	case CHANGE_LAYER_MAJOR:
+		if (p->order == MICRO_LAYER_MAJOR || p->micro_batches == 1)
+			return 0;
+		p->order = MICRO_LAYER_MAJOR;
+		return 1;
+	case CHANGE_AHEAD:
+		if (p->prefetch_units == 1 || ahead_is_chosen(t))
+			return 0;
+		p->prefetch_units = 1;
+		t->config.prefetch_units = 1;
+		return 1;
+	case CHANGE_COMPUTE_BF16:
+		if (p->compute_dtype == DTYPE_BF16)
+			return 0;
+		p->compute_dtype = p->gradient_dtype = DTYPE_BF16;
+		return 1;
+	case CHANGE_GRADIENT_BF16:
+		if (p->compute_dtype != DTYPE_BF16 || p->gradient_dtype == DTYPE_BF16)
+			return 0;
+		p->gradient_dtype = DTYPE_BF16;
+		return 1;
+	case CHANGE_IN_BACKWARD:
+		if (p->update_in_backward)
+			return 0;
+		p->update_in_backward = 1;
+		o->max_grad_norm = 0;
+		o->skip_nonfinite = 0;
+		return 1;
+	default: /* an optimizer state */
+		if (adamw_state_bytes(change - CHANGE_STATE) >= adamw_state_bytes(p->state))
+			return 0;
+		p->state = change - CHANGE_STATE;
+		return 1;
+	}
+}
+
+struct host_search {
+	struct host_found *found;
+	const struct config *config;
+	const struct engine_options *base;
+	const struct device_memory *device;
+	const struct machine *machine;
+	struct device *meta;
+	unsigned best, least; /* sets of changes */
+	double best_ms;       /* 0: none fits yet */
+};
+
+static int changes_make(struct tried *t, unsigned changes, const struct host_search *s)
+{
+	t->config = *s->config; /* its texts stay the configuration's */
+	t->options = *s->base;
+	t->options.device = s->meta;
+	t->options.check_plans = 0;
+	for (int i = 0; i < CHANGES; i++)
+		if (changes & 1u << i && !change_make(t, (enum change)i))
+			return 0;
+	return 1;
+}
+
+/* What the host has to have for *t, its budgets spent; ERR_FIT where the device has no room. */
+static int tried_plan(struct engine **engine, struct host_memory *host, struct tried *t,
+        const struct host_search *s, enum budget_thoroughness thoroughness)
+{
+	struct engine_memory memory;
+	struct choice choice;
+	int rc = budget_try(&choice, &t->options, &t->config, s->device, s->machine, thoroughness);
+
+	choice_free(&choice);
+	*engine = NULL;
+	if (!rc)
+		rc = engine_open(engine, &t->options);
+	if (rc)
+		return rc;
+	engine_get_memory(*engine, &memory);
+	return host_memory_find(
+	        host, &t->config, &memory, s->device->is_host ? memory.device_bytes : 0, s->machine);
+}
+
+/* What the device has no room for is no help. */
+static int changes_judge(struct host_search *s, unsigned changes)
+{
+	struct simulated step = {.step_ms = 1};
+	struct engine *engine = NULL;
+	struct tried t;
+	struct host_memory host;
+	int rc;
+
+	if (!changes_make(&t, changes, s))
+		return 0;
+	rc = tried_plan(&engine, &host, &t, s, BUDGET_ROUGHLY);
+	if (!rc && host.need_bytes < s->found->least_bytes) {
+		s->found->least_bytes = host.need_bytes;
+		s->least = changes;
+	}
+	if (!rc && host.fits) {
+		rc = engine_start(engine);
+		if (!rc && !s->base->policy.inference)
+			rc = simulate_step(&step, engine, &t.options, NULL);
+		if (!rc && (!s->best_ms || step.step_ms < 0.995 * s->best_ms)) {
+			s->best_ms = step.step_ms;
+			s->best = changes;
+		}
+	}
+	engine_close(engine);
+	return rc == ERR_FIT ? 0 : rc;
+}
+
+/* What a run with the best takes. */
+static int best_measure(struct host_search *s)
+{
+	struct engine *engine;
+	struct tried t;
+	struct host_memory host;
+	int rc;
+
+	changes_make(&t, s->best, s);
+	rc = tried_plan(&engine, &host, &t, s, BUDGET_AS_A_RUN);
+	s->found->bytes = host.need_bytes;
+	engine_close(engine);
+	return rc;
+}
+
+static int bits_of(unsigned changes)
+{
+	int bits = 0;
+
+	for (; changes; changes &= changes - 1)
+		bits++;
+	return bits;
+}
+
+/* All that are of use, at once; of the optimizer states, which stand in falling size, the smallest. */
+static unsigned changes_most(const struct host_search *s)
+{
+	struct tried t;
+	unsigned changes = 0;
+
+	changes_make(&t, 0, s);
+	for (int i = 0; i < CHANGES; i++)
+		if ((i < CHANGE_STATE || i >= CHANGE_IN_BACKWARD - 1) && change_make(&t, (enum change)i))
+			changes |= 1u << i;
+	return changes;
+}
+
+/* Where all changes at once do not fit, none of them is left in what is said that makes no difference. */
+static int changes_judge_most(struct host_search *s)
+{
+	unsigned changes = changes_most(s);
+	int rc = changes_judge(s, changes);
+	int64_t least = s->found->least_bytes;
+
+	for (int i = 0; i < CHANGES && !rc && !s->best_ms && s->least; i++) {
+		if (!(s->least & 1u << i))
+			continue;
+		changes = s->least & ~(1u << i);
+		s->found->least_bytes = least + 1;
+		rc = changes_judge(s, changes);
+		if (s->found->least_bytes > least)
+			s->found->least_bytes = least;
+		least = s->found->least_bytes;
+	}
+	return rc;
+}
+
+static int changes_judge_all(struct host_search *s)
+{
+	int rc = changes_judge_most(s), most_fits = s->best_ms > 0;
+
+	if (rc || (!most_fits && s->found->least_bytes < INT64_MAX))
+		return rc;
+	s->best_ms = 0;
+	for (int count = 0; count <= CHANGES && !rc && !s->best_ms; count++)
+		for (unsigned changes = 0; changes < 1u << CHANGES && !rc; changes++)
+			if (bits_of(changes) == count)
+				rc = changes_judge(s, changes);
+	return rc;
+}
+
+static void changes_text(struct str *out, unsigned changes)
+{
+	for (int i = 0; i < CHANGES; i++)
+		if (changes & 1u << i)
+			str_printf(out, " %s", change_texts[i]);
+}
+
+int host_search(struct host_found *found, const struct config *c, const struct engine_options *base,
+        const struct device_memory *device, const struct machine *machine)
+{
+	struct host_search s = {
+	        .found = found, .config = c, .base = base, .device = device, .machine = machine};
+	struct device_options o = {.pool = base->pool};
+	int rc;
+
+	*found = (struct host_found){.least_bytes = INT64_MAX};
+	o.speed = device->rates.speed;
+	rc = device_open(&s.meta, "meta", &o);
+	if (!rc && base->policy.inference)
+		rc = changes_judge(&s, 0);
+	else if (!rc)
+		rc = changes_judge_all(&s);
+	found->fits = s.best_ms > 0;
+	if (!rc && found->fits)
+		rc = best_measure(&s);
+	if (!found->fits)
+		found->bytes = found->least_bytes;
+	if (!rc) {
+		changes_text(&found->settings, found->fits ? s.best : s.least);
+		rc = str_check(&found->settings);
+	}
+	device_close(s.meta);
+	return rc;
+}
+
+void host_search_text(struct str *out, const struct host_found *found)
+{
+	if (found->fits)
+		str_add(out, "it fits, in ");
+	else if (found->settings.len_bytes)
+		str_add(out, "the least found is ");
+	else
+		str_add(out, "no setting that was tried needs less: ");
+	quantity_bytes(out, found->bytes);
+	if (!found->fits)
+		str_printf(out, " (%" PRId64 " bytes)", found->bytes);
+	if (found->settings.len_bytes)
+		str_printf(out, ", with%s", found->settings.data);
+}
+
+int host_search_refuse(const struct host_memory *host, const struct host_found *found, const struct config *c)
+{
+	struct str need = {0}, over = {0}, limit = {0}, text = {0};
+
+	quantity_bytes(&need, host->need_bytes);
+	quantity_bytes(&over, host->need_bytes - host->limit_bytes);
+	quantity_bytes(&limit, host->limit_bytes);
+	host_search_text(&text, found);
+	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s%s%s; %s",
+	        need.data ? need.data : "", over.data ? over.data : "",
+	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget, "
+	        : c->machine                       ? "the machine has for it, "
+	                                           : "this process may take here, ",
+	        limit.data ? limit.data : "", host->limit_why ? ", which is " : "",
+	        host->limit_why ? host->limit_why : "", text.data ? text.data : "");
+	str_free(&need);
+	str_free(&over);
+	str_free(&limit);
+	str_free(&text);
+	return ERR_FIT;
+}

@@ -1,0 +1,63 @@
+/* A machine to plan for, described by a small YAML file (examples/machines has some).
+ *
+ *     name: PC with one RTX 4090
+ *     gpus: 1                        of one kind; a rank each. 0: the host computes
+ *     gpu:
+ *       memory: 24GiB
+ *       bf16_tflops: 165             dense, fp32 accumulation, as its maker says
+ *       fp32_tflops: 82
+ *       memory_gbps: 1008            1e9 bytes a second, as all rates here
+ *       h2d_gbps: 25                 between host and one GPU, each way at once
+ *       d2h_gbps: 25
+ *       link_gbps: 25                between GPUs, of each, each way
+ *       link_latency_us: 3.4         of a message between two of them
+ *       uplink_gbps: 25              to the host, each way, of a switch that
+ *       uplink_gpus: 2               so many GPUs share
+ *       matmul_share: 0.7            what large matrix products reach of the peaks
+ *       memory_share: 0.85           what other kernels reach of memory_gbps
+ *     host:
+ *       memory: 128GiB
+ *       memory_gbps: 60              read and written, of all nodes together
+ *       gflops: 1000                 fp32, of all cores; of use with gpus: 0
+ *       reserve: 4GiB                for the system and others; 0: nothing
+ *     network:                       to other machines of this kind
+ *       gbps: 25                     of all its adapters together, each way
+ *       latency_us: 14
+ *     disk:
+ *       read_gbps: 6
+ *       write_gbps: 5
+ *
+ * `source` may stand in every part, for people. What is measured may be given as it is, with a share of 1.
+ */
+#ifndef FERRY_PLACEMENT_MACHINE_H
+#define FERRY_PLACEMENT_MACHINE_H
+
+#include "config/config.h"
+#include "device/device.h"
+
+struct machine {
+	char *name;
+	int64_t gpu_count;
+	int64_t gpu_memory_bytes, host_memory_bytes, host_reserve_bytes;
+	double bf16_tflops, fp32_tflops, gpu_memory_gbps, h2d_gbps, d2h_gbps, link_gbps;
+	double link_latency_us, uplink_gbps; /* uplink 0: every GPU has its own */
+	int64_t uplink_gpus;
+	double network_gbps, network_latency_us; /* 0: not said */
+	double matmul_share, memory_share;
+	double host_memory_gbps, host_gflops;
+	double disk_read_gbps, disk_write_gbps; /* 0: not said */
+};
+
+/* ERR_INPUT "FILE:LINE: ..." (unknown key, wrong value; all that is missing at once), ERR_NOMEM, ERR_IO. */
+int machine_read(struct machine **machine, const char *path);
+void machine_free(struct machine *machine);
+
+/* Ranks of a world of world_size that run on one such machine: one for each GPU, or one where the host
+ * computes. world_size CONFIG_AUTO: all that it has room for. */
+int64_t machine_ranks_here(const struct machine *machine, int64_t world_size);
+
+/* What each of `ranks` on it has, of no more than it has room for: a GPU, and a share of what they use
+ * together, all at once. CONFIG_AUTO: as many as there is room for. */
+void machine_speed(struct device_speed *speed, const struct machine *machine, int64_t ranks);
+
+#endif

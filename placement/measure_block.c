@@ -1,0 +1,198 @@
+/* Of what a block's forward and backward take on the device, the products' part. */
+#include "placement/measure_sample.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "device/op.h"
+#include "model/blocks/blocks.h"
+
+/* Above the first numbers tokens and columns are cut without making what is left less typical. */
+enum { TOKENS_ENOUGH = 512, COLUMNS_ENOUGH = 1024, TOKENS_MIN = 64, COLUMNS_MIN = 128, COLUMNS_STEP = 64 };
+
+static const double BLOCK_S = 0.1;
+
+/* The first block of a model, cut or not, and where its buffers are. */
+struct block {
+	struct sample sample;
+	const struct engine_options *options;
+	struct model model; /* a copy of the model's, but for the numbers of its config */
+	int64_t tokens, document_tokens, divisor;
+	dev_addr batch[3];
+	struct stage_memory memory;
+	dev_addr *weight, *grad; /* per tensor */
+};
+
+static const struct block *block_of(const struct sample *s)
+{
+	return (const struct block *)s; /* its first member */
+}
+
+static int in_block(const struct block *b, int tensor)
+{
+	return b->model.tensors[tensor].layer == 0;
+}
+
+static int64_t scratch_bytes(const struct block *b)
+{
+	int64_t most = 0;
+
+	for (int i = 0; i < b->model.stage_count; i++) {
+		int64_t bytes = b->model.stages[i].layer
+		                        ? 0
+		                        : model_scratch_bytes(&b->model, b->model.stages[i].kind,
+		                                  b->options->policy.compute_dtype, b->tokens, 0);
+
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+/* Both dimensions of a matrix are cut; of a vector it does not matter. */
+static int64_t tensor_count(const struct block *b, int tensor)
+{
+	const struct model_tensor *t = &b->model.tensors[tensor];
+
+	return t->rank == 2 ? t->count / (b->divisor * b->divisor) : t->count;
+}
+
+static double block_flops(const struct block *b)
+{
+	const struct model_config *c = &b->model.config;
+	double tokens = (double)b->tokens, matrices = 0;
+
+	for (int t = 0; t < b->model.tensor_count; t++)
+		if (in_block(b, t) && b->model.tensors[t].rank == 2)
+			matrices += (double)tensor_count(b, t);
+	return 6 * tokens * matrices + 7 * tokens * (double)(b->document_tokens * c->H * c->D);
+}
+
+static void block_lay(struct sample *s)
+{
+	struct block *b = (struct block *)s;
+	enum dtype dtype = b->options->policy.compute_dtype;
+	int64_t element = dtype_bytes(dtype), stream = b->tokens * b->model.config.C * element;
+
+	s->flops = block_flops(b);
+	for (int t = 0; t < b->model.tensor_count; t++) {
+		if (!in_block(b, t))
+			continue;
+		b->weight[t] = sample_take(s, tensor_count(b, t) * element);
+		b->grad[t] = sample_take(s, tensor_count(b, t) * 4);
+	}
+	for (int i = 0; i < 3; i++)
+		b->batch[i] = sample_take(s, b->tokens * 4);
+	b->memory = (struct stage_memory){.dtype = dtype,
+	        .weight = b->weight,
+	        .grad = b->grad,
+	        .x = sample_take(s, stream),
+	        .y = sample_take(s, stream),
+	        .dx = sample_take(s, stream),
+	        .acts = sample_take(s, model_acts_bytes(&b->model, dtype, b->tokens)),
+	        .scratch = sample_take(s, scratch_bytes(b)),
+	        .rope_table = sample_take(s, 4 * model_rope_table_count(&b->model, b->document_tokens)),
+	        .rope_positions = b->document_tokens,
+	        .grad_scale = 1};
+}
+
+static int divides(const struct model_config *c, int64_t divisor)
+{
+	return !(c->C % (divisor * COLUMNS_STEP) || c->F % (divisor * COLUMNS_STEP) || c->H % divisor ||
+	               c->KV % divisor) &&
+	       c->C / divisor >= COLUMNS_MIN;
+}
+
+/* Attention is measured for itself, so its part of the whole may shrink with the documents. */
+static void block_cut(struct sample *s, int cut)
+{
+	struct block *b = (struct block *)s;
+	const struct engine_options *o = b->options;
+	const struct model_config *whole = &o->model->config;
+	struct model_config *c = &b->model.config;
+
+	b->tokens = o->train.max_tokens;
+	b->divisor = 1;
+	for (int i = 0; i < cut; i++) {
+		int divisible = divides(whole, 2 * b->divisor);
+
+		if (b->tokens >= 2 * TOKENS_ENOUGH)
+			b->tokens /= 2;
+		else if (divisible && whole->C / (2 * b->divisor) >= COLUMNS_ENOUGH)
+			b->divisor *= 2;
+		else if (i % 2 == 0 && b->tokens >= 2 * TOKENS_MIN)
+			b->tokens /= 2;
+		else if (i % 2 && divisible)
+			b->divisor *= 2;
+	}
+	b->document_tokens = b->tokens < o->policy.rope_positions ? b->tokens : o->policy.rope_positions;
+	*c = *whole;
+	c->C /= b->divisor;
+	c->F /= b->divisor;
+	c->H /= b->divisor;
+	c->KV /= b->divisor;
+}
+
+static int block_queue(const struct sample *s, struct stream *q)
+{
+	const struct block *b = block_of(s);
+	const struct device_batch batch = {.tokens = b->tokens,
+	        .documents = (b->tokens + b->document_tokens - 1) / b->document_tokens,
+	        .position = b->batch[0],
+	        .doc_start = b->batch[1],
+	        .doc_end = b->batch[2]};
+	int rc = 0;
+
+	for (int i = 0; i < b->model.stage_count && !rc; i++)
+		if (b->model.stages[i].layer == 0)
+			rc = model_forward(&b->model, i, q, &b->memory, &batch);
+	for (int i = b->model.stage_count - 1; i >= 0 && !rc; i--)
+		if (b->model.stages[i].layer == 0)
+			rc = model_backward(&b->model, i, q, &b->memory, &batch);
+	return rc;
+}
+
+/* Documents as long as they can be. */
+static int batch_write(const struct sample *s, struct stream *q)
+{
+	const struct block *b = block_of(s);
+	int32_t *values = mem_alloc(3 * (size_t)b->tokens, sizeof(*values));
+	int rc = values ? 0 : ERR_NOMEM;
+
+	for (int64_t i = 0; i < b->tokens && !rc; i++) {
+		int64_t position = i % b->document_tokens, start = i - position,
+		        end = start + b->document_tokens;
+
+		values[i] = (int32_t)position;
+		values[b->tokens + i] = (int32_t)start;
+		values[2 * b->tokens + i] = (int32_t)(end < b->tokens ? end : b->tokens);
+	}
+	for (int i = 0; i < 3 && !rc; i++)
+		rc = stream_copy_in(q, b->batch[i], values + i * b->tokens, 4 * b->tokens);
+	if (!rc)
+		rc = stream_sync(q);
+	else
+		stream_sync(q);
+	mem_free(values);
+	return rc;
+}
+
+int measure_block(struct device_speed *speed, const struct engine_options *o, int64_t most_bytes)
+{
+	struct block b = {
+	        .sample = {block_cut, block_lay, batch_write, block_queue}, .options = o, .model = *o->model};
+	double *const rates[] = {&speed->matmul_flops_bf16, &speed->matmul_flops_f32, NULL};
+	double seconds = 0;
+	int rc;
+
+	b.weight = mem_alloc((size_t)b.model.tensor_count, sizeof(*b.weight));
+	b.grad = mem_alloc((size_t)b.model.tensor_count, sizeof(*b.grad));
+	rc = b.weight && b.grad ? 0 : ERR_NOMEM;
+	if (!rc)
+		rc = sample_measure(&seconds, &b.sample, o->device, most_bytes, BLOCK_S);
+	if (!rc && !(seconds > 0))
+		rc = err_set(ERR_FIT, "too little memory to measure a block in");
+	if (!rc)
+		rc = sample_fit(speed, rates, &b.sample, seconds);
+	mem_free(b.weight);
+	mem_free(b.grad);
+	return rc;
+}

@@ -1,0 +1,64 @@
+/* From keys to the options of an engine. */
+#include "placement/options.h"
+
+#include "placement/ranks.h"
+
+#include "comm/world.h"
+
+void options_of_config(
+        struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches)
+{
+	static const enum activation_policy activations[] = {
+	        [CONFIG_ACTIVATIONS_RECOMPUTE] = ACTIVATION_RECOMPUTE,
+	        [CONFIG_ACTIVATIONS_KEEP] = ACTIVATION_KEEP,
+	        [CONFIG_ACTIVATIONS_OFFLOAD] = ACTIVATION_OFFLOAD,
+	        [CONFIG_ACTIVATIONS_AUTO] = ACTIVATION_RECOMPUTE,
+	};
+	static const enum backward_prefetch prefetch[] = {
+	        [CONFIG_BACKWARD_PREFETCH_PRE] = BACKWARD_PREFETCH_PRE,
+	        [CONFIG_BACKWARD_PREFETCH_POST] = BACKWARD_PREFETCH_POST,
+	        [CONFIG_BACKWARD_PREFETCH_NONE] = BACKWARD_PREFETCH_NONE,
+	};
+	static const enum wrap_policy wrap[] = {
+	        [CONFIG_WRAP_POLICY_TRANSFORMER] = WRAP_TRANSFORMER,
+	        [CONFIG_WRAP_POLICY_SIZE] = WRAP_SIZE,
+	        [CONFIG_WRAP_POLICY_NONE] = WRAP_NONE,
+	};
+	int offload = c->cpu_offload == CONFIG_AUTO ? CONFIG_OFFLOAD_ON : c->cpu_offload;
+	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN;
+
+	*o = (struct engine_options){
+	        .wrap = wrap[c->wrap_policy],
+	        .min_num_params = c->min_num_params,
+	        .rank = world_self()->rank,
+	        .world_size = ranks_in_world(c, machine, world_self()),
+	        .policy =
+	                {
+	                        .inference = !trains,
+	                        .offload_params = !!(offload & CONFIG_OFFLOAD_PARAMS),
+	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
+	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),
+	                        .activations = activations[c->activations],
+	                        .order = c->schedule == CONFIG_SCHEDULE_LAYER_MAJOR ? MICRO_LAYER_MAJOR
+	                                                                            : MICRO_BATCH_MAJOR,
+	                        .backward_prefetch = prefetch[c->backward_prefetch],
+	                        .forward_prefetch = c->forward_prefetch,
+	                        .prefetch_units = c->prefetch_units == CONFIG_AUTO ? PREFETCH_UNITS
+	                                                                           : (int)c->prefetch_units,
+	                        .update_in_backward =
+	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
+	                        .discard = c->stream_delay_seed != 0,
+	                        .compute_dtype =
+	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .gradient_dtype =
+	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
+	                        .reduce_dtype = c->reduce_dtype == CONFIG_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+	                        .state = (enum adamw_state)c->optimizer_state,
+	                        .micro_batches = trains ? micro_batches : 1,
+	                },
+	        .adamw = {c->adam_beta1, c->adam_beta2, c->adam_epsilon, c->weight_decay, (uint64_t)c->seed},
+	        .max_grad_norm = c->max_grad_norm,
+	        .skip_nonfinite = c->skip_nonfinite,
+	        .crossing = c->pin_memory ? SLAB_PINNED : SLAB_PAGEABLE,
+	};
+}

@@ -1,0 +1,184 @@
+/* How fast the machine is, described, measured or assumed. */
+#include "placement/rates.h"
+
+#include "placement/host_memory.h"
+#include "placement/measure.h"
+#include "placement/ranks.h"
+#include "placement/simulate.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "comm/world.h"
+#include "host/pool.h"
+
+#include <stddef.h>
+#include <string.h>
+
+enum { HOST_SHARE = 4 }; /* of the memory that a rank may take, one part is for measuring */
+
+/* What is told of the rates, in 1e9 a second. */
+static const struct rate {
+	size_t offset;
+	const char *key, *name, *unit;
+} rates[] = {
+        {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s"},
+        {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s"},
+        {offsetof(struct device_speed, attention_flops), "attention_gflops", "attention", "GFLOP/s"},
+        {offsetof(struct device_speed, memory_bytes), "memory_gbps", "device memory", "GB/s"},
+        {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s"},
+        {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s"},
+        {offsetof(struct device_speed, host_memory_bytes), "host_memory_gbps", "host memory", "GB/s"},
+        {offsetof(struct device_speed, host_update_bytes), "host_update_gbps", "updates on the CPU", "GB/s"},
+        {offsetof(struct device_speed, comm_bytes), "comm_gbps", "collectives", "GB/s"},
+};
+
+enum { RATE_COUNT = sizeof(rates) / sizeof(*rates) };
+
+static double *rate_of(struct device_speed *speed, int i)
+{
+	return (double *)((char *)speed + rates[i].offset);
+}
+
+static double rate_get(const struct device_speed *speed, int i)
+{
+	return *(const double *)((const char *)speed + rates[i].offset);
+}
+
+/* ---- described ---- */
+
+static int described_read(struct machine_rates *s, const struct config *c, const char *device_name)
+{
+	struct machine *machine;
+	int rc;
+
+	if (!ranks_reads_files(c, world_self())) /* rank 0 does, and chooses */
+		return 0;
+	rc = machine_read(&machine, c->machine);
+	if (rc)
+		return rc;
+	if (!machine->gpu_count != !strcmp(device_name, "host"))
+		rc = err_set(ERR_INPUT,
+		        "machine=%s: a machine %s GPUs is described, but this run computes on the %s",
+		        c->machine, machine->gpu_count ? "with" : "without",
+		        strcmp(device_name, "host") ? "GPU" : "host");
+	else
+		machine_speed(&s->speed, machine, world_self()->size);
+	machine_free(machine);
+	return rc;
+}
+
+/* A throttle is one wherever the host computes. */
+static void throttle(struct device_speed *speed, const struct config *c)
+{
+	double copy = 1e9 * c->host_copy_gbps;
+
+	if (!speed->host_computes || !(copy > 0))
+		return;
+	speed->h2d_bytes = copy < speed->h2d_bytes ? copy : speed->h2d_bytes;
+	speed->d2h_bytes = copy < speed->d2h_bytes ? copy : speed->d2h_bytes;
+}
+
+/* ---- measured ---- */
+
+static int here_measure(struct machine_rates *s, const struct config *c, const char *device_name,
+        const struct engine_options *options)
+{
+	const struct device_options d = {.pool = options->pool,
+	        .threads = pool_worker_count(options->pool),
+	        .host_copy_gbps = c->host_copy_gbps};
+	int64_t host_bytes = host_limit_bytes(c, NULL, ranks_of_host(c, NULL, world_self())) / HOST_SHARE;
+	struct engine_options o = *options;
+	struct device *own = NULL;
+	struct device_speed speed = s->speed;
+	int rc = 0;
+
+	if (!device_has_bytes(o.device)) {
+		rc = device_open(&own, device_name, &d);
+		if (rc) /* it is not here */
+			return rc == ERR_NOMEM ? rc : 0;
+		o.device = own;
+	}
+	rc = measure_speed(&speed, &o, host_bytes);
+	if (!rc)
+		*s = (struct machine_rates){RATES_MEASURED, speed};
+	device_close(own);
+	return rc == ERR_FIT ? 0 : rc;
+}
+
+int rates_find(struct machine_rates *s, const struct config *c, const struct machine *machine,
+        const char *device_name, const struct engine_options *o)
+{
+	if (s->origin != RATES_UNKNOWN)
+		return 0;
+	if (machine || c->machine) {
+		int rc = 0;
+
+		s->origin = RATES_DESCRIBED;
+		if (machine)
+			machine_speed(&s->speed, machine, ranks_of_host(c, machine, world_self()));
+		else
+			rc = described_read(s, c, device_name);
+		throttle(&s->speed, c);
+		return rc;
+	}
+	s->origin = RATES_ASSUMED;
+	if (!strcmp(device_name, "host"))
+		simulate_host_speed(&s->speed, pool_worker_count(o->pool), c->host_copy_gbps);
+	if (o->policy.inference || !o->train.max_tokens || o->device_budget_bytes < 0)
+		return 0;
+	return here_measure(s, c, device_name, o);
+}
+
+int rates_share(struct machine_rates *s)
+{
+	const struct world *w = world_self();
+	double *all;
+	int rc;
+
+	if (s->origin == RATES_DESCRIBED)
+		return world_broadcast(&s->speed, sizeof(s->speed), 0);
+	all = mem_alloc((size_t)w->size * RATE_COUNT, sizeof(*all));
+	rc = world_agree(all ? 0 : ERR_NOMEM);
+	for (int i = 0; i < RATE_COUNT && !rc; i++)
+		all[w->rank * RATE_COUNT + i] = rate_get(&s->speed, i);
+	if (!rc)
+		rc = world_sum(all, w->size * RATE_COUNT);
+	for (int r = 0; r < w->size && !rc; r++)
+		for (int i = 0; i < RATE_COUNT; i++)
+			if (all[r * RATE_COUNT + i] < rate_get(&s->speed, i))
+				*rate_of(&s->speed, i) = all[r * RATE_COUNT + i];
+	mem_free(all);
+	return rc;
+}
+
+/* ---- for people and programs ---- */
+
+void rates_text(struct str *out, const struct machine_rates *s)
+{
+	const char *separator = ": ";
+
+	str_add(out, s->origin == RATES_MEASURED    ? "this machine, measured"
+	             : s->origin == RATES_DESCRIBED ? "the machine that is described"
+	                                            : "a machine as assumed");
+	for (int i = 0; i < RATE_COUNT; i++) {
+		if (!(rate_get(&s->speed, i) > 0))
+			continue;
+		str_printf(out, "%s%s %.4g %s", separator, rates[i].name, 1e-9 * rate_get(&s->speed, i),
+		        rates[i].unit);
+		separator = ", ";
+	}
+}
+
+json_t *rates_json(const struct machine_rates *s)
+{
+	static const char *const origins[] = {[RATES_UNKNOWN] = "unknown",
+	        [RATES_DESCRIBED] = "described",
+	        [RATES_MEASURED] = "measured",
+	        [RATES_ASSUMED] = "assumed"};
+	json_t *object = json_pack("{s:s}", "origin", origins[s->origin]);
+
+	for (int i = 0; i < RATE_COUNT && object; i++)
+		if (rate_get(&s->speed, i) > 0)
+			json_object_set_new(object, rates[i].key, json_real(1e-9 * rate_get(&s->speed, i)));
+	return object;
+}

@@ -1,0 +1,85 @@
+/* Positions of rows and prompts against those of the model. */
+#include "train/context_length.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+
+/* Learned positions end; rotary ones are a table that is as long as the longest document. */
+static int learned_check(const struct model_config *m, const struct config *c, const struct engine_options *o)
+{
+	int64_t longest = o->policy.rope_positions, prompt = o->logits.max_tokens;
+
+	if (prompt > m->max_positions)
+		return err_set(ERR_INPUT,
+		        "the prompt and max_new_tokens come to %" PRId64
+		        " tokens, but the model has learned only %" PRId64
+		        " positions: lower max_new_tokens or shorten the prompt",
+		        prompt, m->max_positions);
+	if (longest > m->max_positions)
+		return err_set(ERR_INPUT,
+		        "%s: a row has %" PRId64 " tokens, but the model has learned only %" PRId64
+		        " positions: set max_length=%" PRId64,
+		        c->data, longest, m->max_positions, m->max_positions);
+	return 0;
+}
+
+/* With yarn max_position_embeddings may be what it was before, and `factor` says how far it reaches. */
+static int64_t rotary_positions(const struct model_config *m)
+{
+	double yarn = m->rope.kind == ROPE_YARN
+	                      ? m->rope.factor * (double)m->rope.original_max_position_embeddings
+	                      : 0;
+
+	return yarn > (double)m->max_positions && yarn < INT32_MAX ? (int64_t)yarn : m->max_positions;
+}
+
+/* All rows, drawn or not and whichever rank draws them. */
+static void rows_warn(const struct dataset *d, const char *path, int64_t positions)
+{
+	int64_t longest = 0, count = 0;
+
+	for (int64_t i = 0; i < d->row_count; i++) {
+		int64_t tokens = dataset_row_tokens(d, i);
+
+		count += tokens > positions;
+		longest = tokens > longest ? tokens : longest;
+	}
+	if (count)
+		log_warn("%s: %" PRId64 " of %" PRId64 " rows have more tokens, up to %" PRId64
+		         ", than the %" PRId64 " positions that the model was made for "
+		         "(max_position_embeddings); max_length=%" PRId64 " cuts them",
+		        path, count, d->row_count, longest, positions, positions);
+}
+
+static void rotary_warn(const struct model_config *m, const struct config *c, const struct dataset *train,
+        const struct dataset *eval, const struct engine_options *o)
+{
+	int64_t positions = rotary_positions(m);
+	int64_t prompt = o->logits.max_tokens, longest = o->policy.rope_positions;
+
+	if (train)
+		rows_warn(train, c->data, positions);
+	if (eval)
+		rows_warn(eval, c->eval_data ? c->eval_data : c->data, positions);
+	if (prompt > positions)
+		log_warn("the prompt and max_new_tokens come to %" PRId64 " tokens, more than the %" PRId64
+		         " positions that the model was made for (max_position_embeddings); a smaller "
+		         "max_new_tokens keeps within them",
+		        prompt, positions);
+	else if (!train && !eval && longest > positions)
+		log_warn("planning for rows of %" PRId64 " tokens, more than the %" PRId64
+		         " positions that the model was made for (max_position_embeddings): set "
+		         "max_length=%" PRId64,
+		        longest, positions, positions);
+}
+
+int context_length_check(const struct model_config *m, const struct config *c, const struct dataset *train,
+        const struct dataset *eval, const struct engine_options *o)
+{
+	if (m->has[ROLE_POSITION])
+		return learned_check(m, c, o);
+	rotary_warn(m, c, train, eval, o);
+	return 0;
+}

@@ -1,0 +1,96 @@
+/* From keys to a tokenizer and the options of a dataset. */
+#include "train/data_config.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need)
+{
+	const char *dir = c->tokenizer ? c->tokenizer : c->model;
+	char *path;
+	int found, err;
+
+	*t = NULL;
+	if (c->tokenizer && file_kind_of(c->tokenizer) == FILE_REGULAR)
+		return tokenizer_open(t, c->tokenizer);
+	if (!dir || file_kind_of(dir) != FILE_DIR) {
+		if (need == TOKENIZER_OPTIONAL && !c->tokenizer)
+			return 0;
+		return err_set(ERR_INPUT, "set tokenizer to a directory that holds a tokenizer.json");
+	}
+	path = file_join(dir, "tokenizer.json");
+	if (!path)
+		return ERR_NOMEM;
+	found = file_kind_of(path) != FILE_NONE;
+	mem_free(path);
+	if (!found && need == TOKENIZER_OPTIONAL && !c->tokenizer)
+		return 0;
+	if (!found)
+		return err_set(
+		        ERR_INPUT, "%s holds no tokenizer.json; set tokenizer to a directory that does", dir);
+	err = tokenizer_open(t, dir);
+	if (err != ERR_UNSUPPORTED || need == TOKENIZER_REQUIRED || c->tokenizer)
+		return err;
+	log_warn("%s", err_text());
+	return 0;
+}
+
+struct dataset_options data_config_options(
+        const struct config *c, const char *path, const struct tokenizer *tokenizer, int64_t vocab_count)
+{
+	static const enum dataset_format formats[] = {
+	        [CONFIG_DATA_FORMAT_AUTO] = DATASET_FORMAT_AUTO,
+	        [CONFIG_DATA_FORMAT_TOKENS] = DATASET_FORMAT_TOKENS,
+	        [CONFIG_DATA_FORMAT_TEXT] = DATASET_FORMAT_TEXT,
+	        [CONFIG_DATA_FORMAT_ALPACA] = DATASET_FORMAT_ALPACA,
+	        [CONFIG_DATA_FORMAT_PROMPT_COMPLETION] = DATASET_FORMAT_PROMPT_COMPLETION,
+	        [CONFIG_DATA_FORMAT_MESSAGES] = DATASET_FORMAT_MESSAGES,
+	        [CONFIG_DATA_FORMAT_SHAREGPT] = DATASET_FORMAT_SHAREGPT,
+	};
+	static const enum dataset_long_rows long_rows[] = {
+	        [CONFIG_LONG_ROWS_TRUNCATE] = DATASET_LONG_ROWS_TRUNCATE,
+	        [CONFIG_LONG_ROWS_DROP] = DATASET_LONG_ROWS_DROP,
+	        [CONFIG_LONG_ROWS_ERROR] = DATASET_LONG_ROWS_ERROR,
+	};
+
+	return (struct dataset_options){
+	        .path = path,
+	        .format = formats[c->data_format],
+	        .text_field = c->text_field,
+	        .tokenizer = tokenizer,
+	        .vocab_count = vocab_count,
+	        .max_length_tokens = c->max_length,
+	        .long_rows = long_rows[c->long_rows],
+	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
+	        .max_samples = c->max_samples,
+	};
+}
+
+int data_config_vocab_count(int64_t *vocab_count, const char *model_path)
+{
+	json_t *root = NULL;
+	char *path = NULL;
+	int err = 0;
+
+	*vocab_count = 0;
+	if (!model_path)
+		return 0;
+	path = file_kind_of(model_path) == FILE_DIR ? file_join(model_path, "config.json")
+	                                            : mem_strdup(model_path);
+	if (!path)
+		return ERR_NOMEM;
+	if (file_kind_of(path) == FILE_REGULAR) {
+		err = json_read_file(&root, path, CONFIG_BYTES_MAX);
+		if (!err)
+			err = json_get_int(root, path, "vocab_size", vocab_count);
+		err = err < 0 ? err : 0;
+		json_decref(root);
+	}
+	mem_free(path);
+	return err;
+}

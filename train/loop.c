@@ -1,0 +1,311 @@
+/* Steps, and what is watched between them. */
+#include "train/evaluate.h"
+#include "train/replicas.h"
+#include "train/sample.h"
+#include "train/trace.h"
+#include "train/train.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/process.h"
+#include "comm/world.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- one step ---- */
+
+static int batches_build(struct trainer *t, struct host_batch *micro, int *micro_count)
+{
+	struct session_rows *rows = &t->session.train;
+	int rc = 0;
+
+	*micro_count = (int)sampler_micro_count(&rows->source.sampler, t->step);
+	for (int m = 0; m < *micro_count && !rc; m++) {
+		rc = batch_build(rows->micro[m], &rows->source, t->step, m);
+		host_batch_of(&micro[m], rows->micro[m]);
+	}
+	return rc;
+}
+
+/* Written once: a run that ends before its last traced step leaves what there is. */
+static int trace_end(struct trainer *t)
+{
+	char *path;
+	int rc;
+
+	if (!json_array_size(t->trace) || world_self()->rank)
+		return 0;
+	path = file_join(t->config->output_dir, "trace.json");
+	rc = path ? trace_write(t->trace, path) : ERR_NOMEM;
+	if (!rc)
+		log_info("trace written to %s", path);
+	t->trace_spans_left = 0;
+	json_array_clear(t->trace);
+	mem_free(path);
+	return rc;
+}
+
+static int step_run(struct trainer *t, struct engine_result *result, int64_t *targets, int64_t *tokens)
+{
+	struct session_rows *rows = &t->session.train;
+	struct host_batch *micro = mem_alloc((size_t)rows->micro_count, sizeof(*micro));
+	struct run_span *spans = t->trace_spans_left > 0 ? t->spans : NULL;
+	int micro_count, rc = micro ? batches_build(t, micro, &micro_count) : ERR_NOMEM;
+	struct device_stats before, after;
+
+	batch_step_counts(targets, tokens, &rows->source, t->step);
+	device_get_stats(t->session.device, &before);
+	if (!rc)
+		rc = engine_step(t->session.engine, result, micro, micro_count, *targets,
+		        lr_schedule_rate(&t->schedule, t->step + 1), spans);
+	device_get_stats(t->session.device, &after);
+	t->sent.node_bytes = after.sent_node_bytes - before.sent_node_bytes;
+	t->sent.network_bytes = after.sent_network_bytes - before.sent_network_bytes;
+	t->sent.node_sum += t->sent.node_bytes;
+	t->sent.network_sum += t->sent.network_bytes;
+	t->sent.steps++;
+	mem_free(micro);
+	if (!rc && spans)
+		rc = trace_add(t->trace, engine_plan(t->session.engine, PLAN_TRAIN), spans);
+	if (!rc && spans && --t->trace_spans_left == 0)
+		rc = trace_end(t);
+	return rc;
+}
+
+/* ---- between steps ---- */
+
+/* How long this step's updates waited for a save, and the loop before it. */
+static int64_t disk_wait_ns(struct trainer *t)
+{
+	int64_t updates = snapshot_wait_ns(engine_snapshot(t->session.engine));
+	int64_t ns = t->disk_wait_ns + updates - t->snapshot_wait_ns;
+
+	t->disk_wait_ns = 0;
+	t->snapshot_wait_ns = updates;
+	return ns;
+}
+
+static int step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
+        double seconds)
+{
+	struct device_stats now;
+	struct metrics_step row = {
+	        .step = t->step,
+	        .epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step),
+	        .loss = targets ? result->loss_sum / (double)targets : NAN,
+	        .grad_norm = result->grad_norm,
+	        .learning_rate = t->schedule.learning_rate ? lr_schedule_rate(&t->schedule, t->step) : 0,
+	        .target_tokens = targets,
+	        .tokens = tokens,
+	        .step_ms = 1e3 * seconds,
+	        .tokens_per_s = (double)t->interval_tokens / t->interval_seconds,
+	        .host_peak_bytes = process_peak_bytes(),
+	        .skipped = result->skipped,
+	        .sent_node_bytes = t->sent.node_bytes,
+	        .sent_network_bytes = t->sent.network_bytes,
+	};
+	double waited = 0;
+	int rc;
+
+	device_get_stats(t->session.device, &now);
+	row.pinned_bytes = now.slab_pinned_peak_bytes;
+	row.device_peak_bytes = now.arena_touched_bytes + now.reserve_bytes;
+	for (int q = 0; q < QUEUE_COUNT; q++) {
+		row.wait_ms[q] = 1e-6 * (double)(now.wait_ns[q] - t->before.wait_ns[q]);
+		waited += row.wait_ms[q];
+	}
+	t->before = now;
+	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
+	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
+		return 0;
+	rc = metrics_write_step(t->metrics, &row);
+	t->caller.step(t->caller.context, &row, row.step_ms > 0 ? waited / row.step_ms : 0);
+	t->interval_seconds = 0;
+	t->interval_tokens = 0;
+	return rc;
+}
+
+static int rows_evaluate(struct trainer *t)
+{
+	struct evaluation e;
+	struct metrics_eval row = {.step = t->step};
+	int rc = evaluate(&t->session, &e, NULL, NULL);
+
+	if (rc)
+		return rc;
+	row.epoch = sampler_epochs_done(&t->session.train.source.sampler, t->step);
+	row.loss = e.loss_sum / (double)e.targets;
+	row.perplexity = exp(row.loss);
+	row.tokens = e.targets;
+	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
+	        row.loss, row.perplexity, row.tokens);
+	return world_self()->rank ? 0 : metrics_write_eval(t->metrics, &row);
+}
+
+static int sample(struct trainer *t)
+{
+	struct session *s = &t->session;
+	struct token_list ids = {0};
+	enum sample_finish finish;
+	int64_t prompt_count;
+	char *text = NULL;
+	int rc = sample_prompt_ids(s, &ids, t->config->sample_prompt);
+
+	prompt_count = ids.count;
+	if (!rc)
+		rc = sample_continue(s, &ids, &finish, t->config->max_new_tokens);
+	if (rc == ERR_NONFINITE) { /* whether the run ends by that, the next steps say */
+		log_warn("step %" PRId64 ": no sample: %s", t->step, err_text());
+		token_list_free(&ids);
+		return 0;
+	}
+	if (!rc && !world_self()->rank) /* which alone says it */
+		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
+		        ids.count - prompt_count, SKIP_SPECIAL_ON);
+	if (!rc && text)
+		log_info("step %" PRId64 ": %s -> %s", t->step, t->config->sample_prompt, text);
+	token_list_free(&ids);
+	mem_free(text);
+	return rc;
+}
+
+static int is_due(int64_t step, int64_t every)
+{
+	return every > 0 && step % every == 0;
+}
+
+static int step_watch(struct trainer *t)
+{
+	int rc = 0;
+
+	if (is_due(t->step, t->config->check_replicas))
+		rc = replicas_check(t->session.engine, t->step);
+	if (!rc && t->step == t->begin_step + 1 && t->config->dump_gradients)
+		rc = train_dump_gradients(t);
+	if (!rc && is_due(t->step, t->eval_every) && t->session.eval.data)
+		rc = rows_evaluate(t);
+	if (!rc && is_due(t->step, t->sample_every))
+		rc = sample(t);
+	world_set_phase("saving", HEARTBEAT_PATIENT);
+	if (!rc && t->step < t->total_steps &&
+	        (is_due(t->step, t->save_every) || (t->step == 1 && t->config->save_first_step)))
+		rc = train_save_begin(t);
+	return rc;
+}
+
+/* Skipped steps advance data and schedule; too many in a row end the run. */
+static int skip_check(struct trainer *t, const struct engine_result *result)
+{
+	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
+	if (!result->skipped)
+		return 0;
+	log_warn("step %" PRId64 ": loss or gradients are not finite; the step changes nothing", t->step);
+	if (t->skipped_in_row < t->config->nonfinite_limit)
+		return 0;
+	return world_agree(err_set(ERR_NONFINITE,
+	        "loss or gradients were not finite for %" PRId64
+	        " steps in a row (nonfinite_limit); a smaller learning_rate may help",
+	        t->skipped_in_row));
+}
+
+/* What ranks sent to each other, of all of them, beside what their plans said. */
+static int sent_report(struct trainer *t)
+{
+	struct plan_traffic planned;
+	double sums[4];
+	int rc;
+
+	if (world_self()->size == 1 || !t->sent.steps)
+		return 0;
+	engine_get_traffic(t->session.engine, &planned);
+	sums[0] = (double)t->sent.node_sum / (double)t->sent.steps;
+	sums[1] = (double)t->sent.network_sum / (double)t->sent.steps;
+	sums[2] = (double)planned.node_bytes;
+	sums[3] = (double)planned.network_bytes;
+	rc = world_sum(sums, 4);
+	if (!rc && !world_self()->rank)
+		log_info("all ranks sent %.0f bytes within nodes and %.0f between nodes each step; planned "
+		         "were %.0f and %.0f",
+		        sums[0], sums[1], sums[2], sums[3]);
+	return rc;
+}
+
+/* The signal that any rank got, or 0; the same on all. */
+static int signal_share(const struct trainer *t, int *signal)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
+	enum { COUNT = sizeof(signals) / sizeof(*signals) };
+	double caught[COUNT];
+	int rc;
+
+	for (int i = 0; i < COUNT; i++)
+		caught[i] = t->caller.signal() == signals[i];
+	rc = world_sum(caught, COUNT);
+	*signal = 0;
+	for (int i = 0; i < COUNT && !*signal; i++)
+		if (caught[i] > 0)
+			*signal = signals[i];
+	return rc;
+}
+
+int train_run(struct trainer *t)
+{
+	int rc = 0;
+
+	device_get_stats(t->session.device, &t->before);
+	t->begin_step = t->step;
+	if (t->step == t->total_steps)
+		return 0;
+	if (t->step == 0 && t->sample_at_ends)
+		rc = sample(t);
+	while (t->step < t->total_steps && !rc) {
+		struct engine_result result;
+		int64_t targets, tokens;
+		double begin = clock_now_s(), seconds;
+		char phase[32];
+		int signal;
+
+		snprintf(phase, sizeof(phase), "step %" PRId64, t->step + 1);
+		world_set_phase(phase, HEARTBEAT_BRISK);
+
+		rc = step_run(t, &result, &targets, &tokens);
+		if (rc)
+			return rc;
+		seconds = clock_now_s() - begin;
+		t->step++;
+		t->interval_seconds += seconds;
+		t->interval_tokens += tokens;
+		rc = step_log(t, &result, targets, tokens, seconds);
+		if (!rc)
+			rc = skip_check(t, &result);
+		if (!rc)
+			rc = train_save_poll(t);
+		if (!rc)
+			rc = step_watch(t);
+		if (!rc)
+			rc = signal_share(t, &signal);
+		if (!rc && signal && t->step < t->total_steps) {
+			rc = train_save_now(t);
+			if (!rc)
+				rc = trace_end(t);
+			return world_agree(rc ? rc
+			                      : err_set(ERR_STOPPED,
+			                                "stopped by SIG%s after step %" PRId64
+			                                ", with a checkpoint; this goes on:",
+			                                sigabbrev_np(signal), t->step));
+		}
+	}
+	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
+		rc = rows_evaluate(t);
+	if (!rc && t->sample_at_ends)
+		rc = sample(t);
+	rc = rc ? rc : sent_report(t);
+	return rc ? rc : trace_end(t);
+}

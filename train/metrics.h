@@ -1,0 +1,51 @@
+/* metrics.jsonl: what happened at each logged step, for programs.
+ *
+ * One JSON object a line, each line written by one append, so that a reader, or a run that was killed, never
+ * leaves more than one torn line behind; the next run that goes on drops it. A number that is not finite is
+ * written as null. A run that resumes at a step cuts off the rows beyond it, so that no step stands there
+ * twice.
+ */
+#ifndef FERRY_TRAIN_METRICS_H
+#define FERRY_TRAIN_METRICS_H
+
+#include "device/device.h"
+
+#include <stdint.h>
+
+struct metrics;
+
+struct metrics_step {
+	int64_t step;
+	double epoch;
+	double loss;      /* mean over the step's targets */
+	double grad_norm; /* before clipping */
+	double learning_rate;
+	int64_t target_tokens, tokens;
+	double step_ms, tokens_per_s;
+	int64_t host_peak_bytes, pinned_bytes, device_peak_bytes;
+	int skipped;
+	/* Of several ranks: what rank 0's collectives sent in the step; 0: one rank, and not written. */
+	int64_t sent_node_bytes, sent_network_bytes;
+	double wait_ms[QUEUE_COUNT]; /* how long compute stood still for each; [QUEUE_COMPUTE] is not written
+	                              */
+	double disk_wait_ms;         /* that updates, and the loop before the step, waited for a save */
+};
+
+struct metrics_eval {
+	int64_t step;
+	double epoch, loss, perplexity;
+	int64_t tokens; /* targets */
+};
+
+/* Opens `path` to append. after_step: rows of later steps, torn lines and, when it is below 0, the whole file
+ * are cut off first, which rewrites the file as a whole. ERR_IO, ERR_NOMEM, ERR_INPUT where another process
+ * has it open. */
+int metrics_open(struct metrics **m, const char *path, int64_t after_step);
+int metrics_write_step(struct metrics *m, const struct metrics_step *row);
+int metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+int metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
+
+/* 1 while another process has the file open by metrics_open; 0 where the file system knows no locks. */
+int metrics_is_busy(const char *path);
+
+#endif

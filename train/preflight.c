@@ -1,0 +1,192 @@
+/* Looks for the files that a configuration names. */
+#include "train/preflight.h"
+
+#include "train/run_dir.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/manifest.h"
+#include "config/table.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum path_kind { WANT_DIR, WANT_FILE, WANT_EITHER };
+
+/* "name" or "owner/name", as the hub has them, and with no ending of a file. */
+static int looks_like_hub_id(const char *text)
+{
+	static const char *const endings[] = {
+	        ".json", ".jsonl", ".txt", ".csv", ".parquet", ".yaml", ".safetensors", ".bin", ".gz"};
+	size_t len = strlen(text);
+	char owner[96];
+	int slashes = 0;
+
+	snprintf(owner, sizeof(owner), "%.*s", (int)strcspn(text, "/"), text);
+	if (strchr(text, '/') && file_kind_of(owner) == FILE_DIR) /* a name in there was meant */
+		return 0;
+	if (!isalnum((unsigned char)text[0]) || len > 96)
+		return 0;
+	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+		if (len > strlen(endings[i]) && !strcmp(text + len - strlen(endings[i]), endings[i]))
+			return 0;
+	for (const char *p = text; *p; p++) {
+		slashes += *p == '/';
+		if (*p == '/' ? !p[1] || slashes > 1 : !isalnum((unsigned char)*p) && !strchr("-_.", *p))
+			return 0;
+	}
+	return 1;
+}
+
+static int hub_error(const char *where, const char *key, const char *id)
+{
+	const char *slash = strrchr(id, '/'), *name = slash ? slash + 1 : id;
+	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
+
+	return err_set(ERR_INPUT,
+	        "%s=%s is no file or directory here. If it is a name on the HuggingFace hub, these two "
+	        "commands fetch "
+	        "it:\n    pip install -U huggingface_hub\n    hf download %s%s --local-dir %s\nthen set "
+	        "%s=%s%s",
+	        where, id, id, is_data ? " --repo-type dataset" : "", name, key, name,
+	        is_data ? "/FILE of it, .jsonl or .json" : "");
+}
+
+static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
+{
+	enum file_kind kind;
+	const char *where;
+
+	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
+		return 0;
+	where = config_where(c, key);
+	kind = file_kind_of(path);
+	if (kind == FILE_NONE && (!strcmp(key, "model") || !strcmp(key, "data")) && looks_like_hub_id(path))
+		return hub_error(where, key, path);
+	if (kind == FILE_NONE)
+		return err_set(ERR_INPUT, "%s=%s: no such file or directory", where, path);
+	if (want == WANT_DIR && kind != FILE_DIR)
+		return err_set(ERR_INPUT, "%s=%s is a file; a directory is wanted", where, path);
+	if (want == WANT_FILE && kind == FILE_DIR)
+		return err_set(ERR_INPUT, "%s=%s is a directory; a file is wanted", where, path);
+	return 0;
+}
+
+static int no_model(const struct config *c)
+{
+	char *inner = mem_printf("%s/model/config.json", c->model);
+	int found = inner && file_kind_of(inner) == FILE_REGULAR;
+
+	mem_free(inner);
+	if (found)
+		return err_set(ERR_INPUT, "%s=%s holds no config.json; the result of that run is %s/model",
+		        config_where(c, "model"), c->model, c->model);
+	return err_set(ERR_INPUT,
+	        "%s=%s holds no config.json; a model is a HuggingFace directory (a checkpoint of ferry "
+	        "becomes one by "
+	        "\"ferry export\")",
+	        config_where(c, "model"), c->model);
+}
+
+/* A directory of a model must hold a config.json to be one. */
+static int check_model(const struct config *c)
+{
+	int plain = c->verb == VERB_PLAN || c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM;
+	char *path;
+	int err = check_path(c, "model", c->model, plain ? WANT_EITHER : WANT_DIR);
+
+	if (err || !c->model || c->verb == VERB_TOKENIZE || c->verb == VERB_DATA ||
+	        file_kind_of(c->model) != FILE_DIR)
+		return err;
+	path = file_join(c->model, "config.json");
+	if (!path)
+		return ERR_NOMEM;
+	if (file_kind_of(path) != FILE_REGULAR)
+		err = access(path, F_OK) && errno == EACCES
+		              ? err_set(ERR_INPUT, "%s: %s", path, strerror(EACCES))
+		              : no_model(c);
+	mem_free(path);
+	return err;
+}
+
+/* A file that is written after the first step: better to know now. */
+static int check_new_file(const struct config *c, const char *key, const char *path)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	char *dir;
+	int err = 0;
+
+	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
+		return 0;
+	dir = slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	if (!dir)
+		return ERR_NOMEM;
+	if (file_kind_of(dir) != FILE_DIR)
+		err = err_set(ERR_INPUT, "%s=%s: there is no directory %s", config_where(c, key), path, dir);
+	else if (file_kind_of(path) == FILE_DIR)
+		err = err_set(
+		        ERR_INPUT, "%s=%s is a directory; name a file in it", config_where(c, key), path);
+	else if (file_kind_of(path) != FILE_NONE && !c->resume_from_checkpoint)
+		err = err_set(ERR_INPUT, "%s=%s exists; remove it or name another file", config_where(c, key),
+		        path);
+	else if (access(file_kind_of(path) == FILE_NONE ? dir : path, W_OK))
+		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, key), path,
+		        strerror(errno));
+	mem_free(dir);
+	return err;
+}
+
+static int check_resume(const struct config *c, const char *path)
+{
+	char *manifest;
+	int err = check_path(c, "resume_from_checkpoint", path, WANT_DIR);
+
+	if (err)
+		return err;
+	manifest = file_join(path, manifest_name);
+	if (!manifest)
+		return ERR_NOMEM;
+	if (file_kind_of(manifest) == FILE_NONE)
+		err = err_set(ERR_INPUT,
+		        "%s=%s is no checkpoint of ferry: it holds no %s. Name a directory like "
+		        "OUTPUT_DIR/checkpoint-000500, or auto for the newest in output_dir",
+		        config_where(c, "resume_from_checkpoint"), path, manifest_name);
+	mem_free(manifest);
+	return err;
+}
+
+int preflight_check(const struct config *c)
+{
+	const char *resume = c->verb == VERB_TRAIN ? c->resume_from_checkpoint : NULL;
+	int plans_without_data = c->verb == VERB_PLAN && (!c->data || file_kind_of(c->data) == FILE_NONE);
+	int err = check_model(c);
+
+	if (!err && !plans_without_data)
+		err = check_path(c, "data", c->data, WANT_FILE);
+	if (!err && !plans_without_data)
+		err = check_path(c, "eval_data", c->eval_data, WANT_FILE);
+	if (!err)
+		err = check_path(c, "tokenizer", c->tokenizer, WANT_EITHER);
+	if (!err)
+		err = check_path(c, "machine", c->machine, WANT_FILE);
+	if (!err)
+		err = check_path(c, "checkpoint", c->checkpoint, WANT_DIR);
+	if (!err)
+		err = check_path(c, "config", c->config_json, WANT_EITHER);
+	if (!err && strcmp(c->path ? c->path : "-", "-"))
+		err = check_path(c, "path", c->path, c->verb == VERB_TOKENIZE ? WANT_FILE : WANT_EITHER);
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_new_file(c, "dump_gradients", c->dump_gradients);
+	if (!err)
+		err = check_new_file(c, "trace_file", c->trace_file);
+	if (!err && resume && strcmp(resume, "auto"))
+		err = check_resume(c, resume);
+	if (!err && c->output_dir &&
+	        (c->verb == VERB_TRAIN || c->verb == VERB_EXPORT || c->verb == VERB_INIT))
+		err = run_dir_check(c);
+	return err;
+}

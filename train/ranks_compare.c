@@ -1,0 +1,195 @@
+/* What ranks compare at the start: a rank with something else than rank 0 is named before anything is
+ * written.
+ */
+#include "train/ranks_compare.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "checkpoint/hf_import_parts.h"
+#include "checkpoint/load.h"
+#include "comm/world.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { SMALL_BYTES_MAX = 256 << 20, SAMPLE_BYTES = 4096, SAMPLES = 32 };
+
+/* Where two texts of lines first differ: the line of each. */
+static int lines_differ(const char *what, const char *own, const char *first)
+{
+	while (*own && *first) {
+		size_t own_len = strcspn(own, "\n"), first_len = strcspn(first, "\n");
+
+		if (own_len != first_len || memcmp(own, first, own_len))
+			return err_set(ERR_INPUT, "%s than rank 0: \"%.*s\", rank 0 has \"%.*s\"", what,
+			        (int)own_len, own, (int)first_len, first);
+		own += own_len + (own[own_len] == '\n');
+		first += first_len + (first[first_len] == '\n');
+	}
+	return *own || *first ? err_set(ERR_INPUT, "%s than rank 0: \"%.*s\"%s", what,
+	                                (int)strcspn(*own ? own : first, "\n"), *own ? own : first,
+	                                *own ? "" : " is missing")
+	                      : 0;
+}
+
+/* Is the text, of `code` where it came to nothing, rank 0's? Frees it. */
+static int text_compare(const char *what, struct str *text, int code)
+{
+	char *first = NULL;
+	int64_t bytes = 0;
+	int rc = world_agree(code ? code : str_check(text));
+
+	if (!rc) {
+		bytes = (int64_t)text->len_bytes;
+		rc = world_broadcast(&bytes, sizeof(bytes), 0);
+	}
+	if (!rc) {
+		first = mem_alloc((size_t)bytes + 1, 1);
+		rc = world_agree(first ? 0 : ERR_NOMEM);
+	}
+	if (!rc && !world_self()->rank)
+		memcpy(first, text->data ? text->data : "", (size_t)bytes);
+	if (!rc)
+		rc = world_broadcast(first, bytes, 0);
+	if (!rc)
+		rc = world_agree(lines_differ(what, text->data ? text->data : "", first));
+	mem_free(first);
+	str_free(text);
+	return rc;
+}
+
+/* ---- program and configuration ---- */
+
+static int add_file_hash(struct str *text, const char *what, const char *path)
+{
+	char *bytes = NULL;
+	size_t len_bytes = 0;
+	int rc = file_read_all(path, SMALL_BYTES_MAX, &bytes, &len_bytes);
+
+	if (!rc)
+		str_printf(text, "%s: %zu bytes, checksum %016" PRIx64 "\n", what, len_bytes,
+		        XXH3_64bits(bytes, len_bytes));
+	mem_free(bytes);
+	return rc;
+}
+
+int ranks_check(const struct config *c)
+{
+	struct str text = {0};
+	int rc;
+
+	if (world_self()->size == 1)
+		return 0;
+	/* the running program's bytes: two builds of one version differ */
+	rc = text_compare(
+	        "another ferry", &text, add_file_hash(&text, "version " FERRY_VERSION, "/proc/self/exe"));
+	if (rc)
+		return rc;
+	config_write_yaml(&text, c);
+	return text_compare("another configuration", &text, 0);
+}
+
+/* ---- what was opened ---- */
+
+/* Beginning, end and places between, the same for files of one length. */
+static int file_sample(uint64_t *hash, const struct safetensors *file)
+{
+	char block[SAMPLE_BYTES];
+	int rc = 0;
+
+	*hash = XXH3_64bits(&file->file_bytes, sizeof(file->file_bytes));
+	for (uint64_t i = 0; i < SAMPLES && !rc; i++) {
+		int64_t len = file->file_bytes < SAMPLE_BYTES ? file->file_bytes : SAMPLE_BYTES;
+		int64_t rest = file->file_bytes - len, at = i == 0 ? 0 : rest;
+
+		if (i > 1)
+			at = (int64_t)rng_below(0, i, (uint64_t)file->file_bytes, (uint64_t)rest + 1);
+		rc = file_read_at(file->fd, file->path, block, (size_t)len, at);
+		*hash = XXH3_64bits_withSeed(block, (size_t)len, *hash);
+	}
+	return rc;
+}
+
+static void header_hash(uint64_t *hash, const struct safetensors *file)
+{
+	for (int64_t i = 0; i < file->tensor_count; i++) {
+		const struct safetensors_tensor *t = &file->tensors[i];
+
+		*hash = XXH3_64bits_withSeed(t->name, strlen(t->name), *hash);
+		*hash = XXH3_64bits_withSeed(&t->begin_bytes, sizeof(t->begin_bytes), *hash);
+	}
+}
+
+static int add_weights(struct str *text, const struct hf_dir *dir)
+{
+	int rc = 0;
+
+	for (int f = 0; f < dir->file_count && !rc; f++) {
+		uint64_t hash = 0;
+
+		rc = file_sample(&hash, dir->files[f]);
+		header_hash(&hash, dir->files[f]);
+		str_printf(text, "weights in %s: %" PRId64 " bytes, checksum of samples %016" PRIx64 "\n",
+		        dir->names[f], dir->files[f]->file_bytes, hash);
+	}
+	return rc;
+}
+
+static int add_model(struct str *text, const struct session *s)
+{
+	const char *model = s->config->model;
+	char *path = file_kind_of(model) == FILE_DIR ? file_join(model, "config.json") : mem_strdup(model);
+	int rc = path ? add_file_hash(text, "config.json of the model", path) : ERR_NOMEM;
+
+	mem_free(path);
+	return rc || !s->import ? rc : add_weights(text, s->import->dir);
+}
+
+static int add_checkpoint(struct str *text, const struct checkpoint *checkpoint)
+{
+	char *path, what[64];
+	int rc;
+
+	if (!checkpoint) {
+		str_add(text, "no checkpoint is resumed\n");
+		return 0;
+	}
+	path = file_join(checkpoint_path(checkpoint), manifest_name);
+	snprintf(what, sizeof(what), "manifest of the checkpoint of step %" PRId64,
+	        checkpoint_manifest(checkpoint)->step);
+	rc = path ? add_file_hash(text, what, path) : ERR_NOMEM;
+	mem_free(path);
+	return rc;
+}
+
+static void add_rows(struct str *text, const char *key, const char *path, const struct session_rows *rows)
+{
+	const struct dataset *d = rows->data;
+
+	if (d)
+		str_printf(text,
+		        "%s=%s: %" PRId64 " rows, %" PRId64 " tokens, checksum of all %016" PRIx64 "\n", key,
+		        path ? path : "", d->row_count, d->token_count, session_rows_hash(rows));
+}
+
+int ranks_check_inputs(
+        const struct config *c, const struct session *s, const struct checkpoint *resumed, int code)
+{
+	struct str text = {0};
+	int rc;
+
+	if (world_self()->size == 1 || c->load == CONFIG_LOAD_RANK0_ONLY)
+		return code;
+	rc = text_compare("another model", &text, code ? code : add_model(&text, s));
+	if (!rc && c->verb == VERB_TRAIN)
+		rc = text_compare("another checkpoint", &text, add_checkpoint(&text, resumed));
+	if (rc)
+		return rc;
+	add_rows(&text, "data", c->data, &s->train);
+	add_rows(&text, s->train.data ? "eval_data" : "data", s->train.data ? c->eval_data : c->data,
+	        &s->eval);
+	return text_compare("another data", &text, 0);
+}

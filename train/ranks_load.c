@@ -1,0 +1,282 @@
+/* Planes filled from files that each rank reads, or that rank 0 reads for all. */
+#include "train/ranks_load.h"
+
+#include "train/planes.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/process.h"
+#include "base/quantity.h"
+#include "comm/link.h"
+#include "comm/world.h"
+
+#include <string.h>
+
+enum { PIECE_BYTES = 256 << 10, RING_PIECES = 16 };
+
+/* What a message of values is of; tensor -1: that was all. */
+struct piece {
+	int32_t tensor, plane;
+	int64_t first, count;
+};
+
+/* Rank 0's sink of everything. The loader's threads take turns in write. */
+struct scatter {
+	const struct unit_map *map;
+	struct plane_sink own;
+	struct link *link;
+	enum adamw_state state;
+	int copies; /* ranks that hold the same shard */
+	struct {
+		struct piece piece;
+		int shard;
+	} ring[RING_PIECES];
+	int filled;
+	char *values;            /* [RING_PIECES][PIECE_BYTES] */
+	struct link_part *parts; /* [RING_PIECES][copies][2] */
+};
+
+/* The part of a range that a shard holds. */
+static struct plane_range range_part(const struct unit_map *map, int shard, const struct plane_range *whole)
+{
+	struct unit_map other = *map;
+	int64_t at, held, skipped;
+
+	other.rank = shard;
+	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
+	return (struct plane_range){whole->tensor, whole->first + skipped, held};
+}
+
+/* ---- rank 0 ---- */
+
+/* Everything in the ring to those that hold it. */
+static int ring_send(struct scatter *s)
+{
+	int count = 0;
+
+	for (int i = 0; i < s->filled; i++)
+		for (int c = 0; c < s->copies; c++) {
+			const struct piece *piece = &s->ring[i].piece;
+			int rank = s->ring[i].shard + c * s->map->world_size;
+
+			if (!rank)
+				continue;
+			s->parts[count++] = (struct link_part){
+			        LINK_SEND, rank, &s->ring[i].piece, sizeof(s->ring[i].piece)};
+			s->parts[count++] =
+			        (struct link_part){LINK_SEND, rank, s->values + (int64_t)i * PIECE_BYTES,
+			                plane_bytes((enum plane)piece->plane, s->state, piece->count)};
+		}
+	s->filled = 0;
+	return count ? link_exchange(s->link, s->parts, count) : 0;
+}
+
+static int ring_add(
+        struct scatter *s, int shard, enum plane plane, const struct plane_range *range, const char *src)
+{
+	int64_t numbers = PIECE_BYTES / plane_width(plane, s->state), part;
+	int64_t most = PLANES_SCALE >> plane & 1 ? numbers * ADAMW_BLOCK : numbers;
+	int rc = 0;
+
+	for (int64_t at = 0; at < range->count && !rc; at += part) {
+		part = range->count - at < most ? range->count - at : most;
+		s->ring[s->filled].shard = shard;
+		s->ring[s->filled].piece =
+		        (struct piece){range->tensor, (int32_t)plane, range->first + at, part};
+		memcpy(s->values + (int64_t)s->filled * PIECE_BYTES, src + plane_bytes(plane, s->state, at),
+		        (size_t)plane_bytes(plane, s->state, part));
+		if (++s->filled == RING_PIECES)
+			rc = ring_send(s);
+	}
+	return rc;
+}
+
+static int scatter_write(
+        void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void *src)
+{
+	struct scatter *s = context;
+	const struct plane_range whole = {tensor, first, count};
+	int rc = 0;
+
+	for (int shard = 0; shard < s->map->world_size && !rc; shard++) {
+		struct plane_range part = range_part(s->map, shard, &whole);
+		const char *at = (const char *)src + plane_bytes(plane, s->state, part.first - first);
+
+		if (!part.count)
+			continue;
+		if (shard == s->map->rank)
+			rc = s->own.write(s->own.context, tensor, plane, part.first, part.count, at);
+		if (!rc && (shard != s->map->rank || s->copies > 1))
+			rc = ring_add(s, shard, plane, &part, at);
+	}
+	return rc;
+}
+
+static void *scatter_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count)
+{
+	const struct scatter *s = context;
+
+	return s->copies > 1 ? NULL : s->own.at(s->own.context, tensor, plane, first, count);
+}
+
+/* All tensors, cut where shards end: what lies in a range is wholly somebody's. */
+static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
+{
+	const struct model *model = map->model;
+	struct plane_range *ranges = NULL;
+	int64_t count = 0;
+
+	for (int fills = 0; fills < 2; fills++) {
+		if (fills && !(ranges = mem_alloc((size_t)count, sizeof(*ranges))))
+			return ERR_NOMEM;
+		count = 0;
+		for (int t = 0; t < model->tensor_count; t++)
+			for (int shard = 0; shard < map->world_size; shard++) {
+				struct plane_range range = range_part(
+				        map, shard, &(struct plane_range){t, 0, model->tensors[t].count});
+
+				if (range.count && fills)
+					ranges[count] = range;
+				count += range.count > 0;
+			}
+	}
+	*out = ranges;
+	*out_count = count;
+	return 0;
+}
+
+/* The others wait until they are told that this was all. */
+static int scatter_end(struct scatter *s)
+{
+	struct piece end = {.tensor = -1};
+	int rc = 0;
+
+	for (int rank = 1; rank < world_self()->size && !rc; rank++)
+		rc = link_exchange(s->link, &(struct link_part){LINK_SEND, rank, &end, sizeof(end)}, 1);
+	return rc;
+}
+
+static int scatter_all(struct scatter *s, ranks_fill *fill, void *context)
+{
+	const struct plane_sink sink = {
+	        .context = s, .write = scatter_write, .at = scatter_at, .is_zero = s->own.is_zero};
+	struct plane_range *ranges = NULL;
+	int64_t range_count = 0;
+	struct err why = {0};
+	int rc = ranges_all(&ranges, &range_count, s->map);
+
+	s->values = mem_alloc(RING_PIECES, PIECE_BYTES);
+	s->parts = mem_alloc(2 * RING_PIECES * (size_t)s->copies, sizeof(*s->parts));
+	if (!rc && (!s->values || !s->parts))
+		rc = ERR_NOMEM;
+	if (!rc)
+		rc = fill(context, &sink, ranges, range_count);
+	if (!rc)
+		rc = ring_send(s);
+	mem_free(ranges);
+	mem_free(s->values);
+	mem_free(s->parts);
+	err_take(&why, rc);
+	(void)scatter_end(s); /* where that fails all know why */
+	return err_give(&why);
+}
+
+/* ---- the others ---- */
+
+static int receive_all(struct scatter *s)
+{
+	struct piece piece, next;
+	const struct link_part first = {LINK_RECEIVE, 0, &piece, sizeof(piece)};
+	void *staged = mem_alloc(PIECE_BYTES, 1);
+	int rc = staged ? link_exchange(s->link, &first, 1) : link_fail(ERR_NOMEM);
+
+	for (; !rc && piece.tensor >= 0; piece = next) {
+		enum plane plane = (enum plane)piece.plane;
+		void *at = s->own.at(s->own.context, piece.tensor, plane, piece.first, piece.count);
+		const struct link_part parts[] = {
+		        {LINK_RECEIVE, 0, at ? at : staged, plane_bytes(plane, s->state, piece.count)},
+		        {LINK_RECEIVE, 0, &next, sizeof(next)}};
+
+		rc = link_exchange(s->link, parts, 2);
+		if (!rc && !at)
+			rc = s->own.write(
+			        s->own.context, piece.tensor, plane, piece.first, piece.count, staged);
+		if (rc)
+			link_fail(rc);
+	}
+	mem_free(staged);
+	return rc;
+}
+
+/* ---- both ---- */
+
+/* What it took, said on rank 0: a host that is short of memory ends in its loading. */
+static int peak_report(int64_t begin_ns)
+{
+	const struct world *w = world_self();
+	double *peaks = mem_alloc((size_t)w->size, sizeof(*peaks));
+	struct str text = {0};
+	int most = 0, rc = world_agree(peaks ? 0 : ERR_NOMEM);
+
+	if (!rc) {
+		peaks[w->rank] = (double)process_peak_bytes();
+		rc = world_sum(peaks, w->size);
+	}
+	for (int rank = 1; rank < w->size && !rc; rank++)
+		if (peaks[rank] > peaks[most])
+			most = rank;
+	if (!rc)
+		quantity_bytes(&text, (int64_t)peaks[most]);
+	if (text.data)
+		log_info("loaded in %.1f s; until here a rank took at most %s of host memory (rank %d)",
+		        1e-9 * (double)(clock_now_ns() - begin_ns), text.data, most);
+	str_free(&text);
+	mem_free(peaks);
+	return rc;
+}
+
+static int load_own(struct engine *e, ranks_fill *fill, void *context)
+{
+	struct plane_range *ranges = NULL;
+	struct plane_sink sink;
+	int64_t range_count = 0;
+	int rc = planes_held(&ranges, &range_count, engine_units(e), PLANES_READ);
+
+	planes_sink(&sink, e);
+	if (!rc)
+		rc = fill(context, &sink, ranges, range_count);
+	mem_free(ranges);
+	return rc;
+}
+
+static int load_by_rank0(struct engine *e, enum adamw_state state, ranks_fill *fill, void *context)
+{
+	struct scatter scatter = {.map = engine_units(e), .state = state};
+	const struct world *w = world_self();
+	int rc;
+
+	scatter.copies = w->size / scatter.map->world_size;
+	planes_sink(&scatter.own, e);
+	rc = world_agree(link_open(&scatter.link, 0, 1, w->size));
+	if (rc)
+		return rc;
+	link_name(scatter.link, "what rank 0 reads");
+	rc = w->rank ? receive_all(&scatter) : scatter_all(&scatter, fill, context);
+	link_close(scatter.link);
+	return rc;
+}
+
+int ranks_load(struct engine *e, const struct config *c, ranks_fill *fill, void *context)
+{
+	int64_t begin_ns = clock_now_ns();
+	int rc;
+
+	if (world_self()->size == 1)
+		return load_own(e, fill, context);
+	rc = c->load == CONFIG_LOAD_RANK0_ONLY ? load_by_rank0(e, planes_state(c), fill, context)
+	                                       : load_own(e, fill, context);
+	rc = world_agree(rc);
+	return rc ? rc : peak_report(begin_ns);
+}

@@ -1,0 +1,82 @@
+/* Hashes of the weights, compared between the ranks that hold the same shards. */
+#include "train/replicas.h"
+
+#include "train/planes.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "comm/world.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* A number for each tensor: of its weights that this rank holds, 0 where it holds none. */
+static int tensors_hash(
+        uint64_t *hashes, struct engine *e, const struct plane_range *ranges, int64_t range_count)
+{
+	enum { PIECE = 65536 };
+	struct plane_source source;
+	uint16_t *piece = mem_alloc(PIECE, sizeof(*piece));
+	int rc = piece ? 0 : ERR_NOMEM;
+
+	planes_source(&source, e);
+	for (int64_t r = 0; r < range_count && !rc; r++)
+		for (int64_t at = 0; at < ranges[r].count && !rc; at += PIECE) {
+			int64_t left = ranges[r].count - at, count = left < PIECE ? left : PIECE;
+			uint64_t *hash = &hashes[ranges[r].tensor];
+
+			for (enum plane plane = PLANE_HI; plane <= PLANE_LO && !rc; plane++) {
+				rc = source.read(source.context, ranges[r].tensor, plane,
+				        ranges[r].first + at, count, piece);
+				*hash = XXH3_64bits_withSeed(piece, (size_t)count * sizeof(*piece), *hash);
+			}
+		}
+	mem_free(piece);
+	return rc;
+}
+
+/* Ranks of the first group tell theirs in turn. */
+static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, uint64_t *first, int64_t step)
+{
+	int count = map->model->tensor_count, at = -1, rc = 0;
+
+	for (int shard = 0; shard < map->world_size && !rc; shard++) {
+		memcpy(first, hashes, (size_t)count * sizeof(*first));
+		rc = world_broadcast(first, count * (int64_t)sizeof(*first), shard);
+		for (int t = 0; t < count && at < 0 && map->rank == shard; t++)
+			at = first[t] == hashes[t] ? -1 : t;
+	}
+	if (!rc && at >= 0)
+		rc = err_set(ERR_INTERNAL,
+		        "after step %" PRId64 " its %s is another than that of rank %d, which holds the same "
+		        "shards: a bit flipped, in memory or on the way; the last checkpoint may hold it "
+		        "already",
+		        step, map->model->tensors[at].name, map->rank);
+	return world_agree(rc);
+}
+
+int replicas_check(struct engine *e, int64_t step)
+{
+	const struct unit_map *map = engine_units(e);
+	size_t count = (size_t)map->model->tensor_count;
+	struct plane_range *ranges = NULL;
+	uint64_t *hashes, *first;
+	int64_t range_count = 0;
+	int rc;
+
+	if (world_self()->size == map->world_size)
+		return 0;
+	hashes = mem_alloc(count, sizeof(*hashes));
+	first = mem_alloc(count, sizeof(*first));
+	rc = hashes && first ? planes_held(&ranges, &range_count, map, PLANES_READ) : ERR_NOMEM;
+	if (!rc)
+		rc = tensors_hash(hashes, e, ranges, range_count);
+	rc = world_agree(rc);
+	if (!rc)
+		rc = hashes_compare(map, hashes, first, step);
+	mem_free(ranges);
+	mem_free(hashes);
+	mem_free(first);
+	return rc;
+}

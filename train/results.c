@@ -1,0 +1,114 @@
+/* What a run leaves beside checkpoints: the model, and gradients of a step. */
+#include "train/collect.h"
+#include "train/planes.h"
+#include "train/run_dir.h"
+#include "train/train.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hf_export.h"
+
+#include <inttypes.h>
+
+enum safetensors_dtype train_export_dtype(const struct trainer *t)
+{
+	static const enum safetensors_dtype dtypes[] = {
+	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
+
+	return dtypes[t->config->export_dtype];
+}
+
+static int export_model(void *context, const struct plane_source *source)
+{
+	struct trainer *t = context;
+	char *dir = run_dir_model(t->config);
+	struct hf_export export = {
+	        .dir = dir,
+	        .existing = HF_EXPORT_REPLACE,
+	        .dtype = train_export_dtype(t),
+	        .shard_bytes = t->config->max_shard_bytes,
+	        .files_from = t->session.model_dir,
+	};
+	int rc = dir ? 0 : ERR_NOMEM;
+
+	if (!rc)
+		rc = hf_export_write(&export, t->session.model, source);
+	mem_free(dir);
+	return rc;
+}
+
+int train_export_model(struct trainer *t)
+{
+	return collect_planes(t->session.engine, planes_state(t->config), export_model, t);
+}
+
+/* ---- gradients ---- */
+
+static int gradients_append(
+        struct trainer *t, struct safetensors_writer *writer, const struct plane_source *source)
+{
+	enum { PIECE = 65536 };
+	const struct model *model = t->session.model;
+	float *piece = mem_alloc(PIECE, sizeof(*piece));
+	int rc = piece ? 0 : ERR_NOMEM;
+
+	for (int i = 0; i < model->tensor_count && !rc; i++)
+		for (int64_t first = 0; model->tensors[i].trainable && first < model->tensors[i].count && !rc;
+		        first += PIECE) {
+			int64_t left = model->tensors[i].count - first, count = left < PIECE ? left : PIECE;
+
+			rc = source->read(source->context, i, PLANE_GRADIENT, first, count, piece);
+			if (!rc)
+				rc = safetensors_append(writer, piece, (size_t)count * sizeof(*piece));
+		}
+	mem_free(piece);
+	return rc;
+}
+
+static int dump_gradients(void *context, const struct plane_source *source)
+{
+	struct trainer *t = context;
+	const struct model *model = t->session.model;
+	const char *path = t->config->dump_gradients;
+	struct safetensors_decl *decls;
+	int64_t count = 0;
+	struct safetensors_writer *writer = NULL;
+	int rc;
+
+	if (t->resumed && file_kind_of(path) != FILE_NONE) {
+		log_info("dump_gradients=%s is there and stays as it is; remove it before resuming, and it "
+		         "gets those of the first step then",
+		        path);
+		return 0;
+	}
+	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
+	rc = decls ? 0 : ERR_NOMEM;
+	for (int i = 0; i < model->tensor_count && !rc; i++) {
+		if (!model->tensors[i].trainable)
+			continue;
+		decls[count++] = (struct safetensors_decl){
+		        .name = model->tensors[i].name,
+		        .dtype = SAFETENSORS_F32,
+		        .rank = model->tensors[i].rank,
+		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
+		};
+	}
+	if (!rc)
+		rc = safetensors_create(&writer, path, decls, count, NULL, 0, SAFETENSORS_PLAIN);
+	if (!rc)
+		rc = gradients_append(t, writer, source);
+	if (!rc)
+		rc = safetensors_finish(writer);
+	if (!rc)
+		log_info("gradients of step %" PRId64 " written to %s", t->step, path);
+	safetensors_writer_free(writer);
+	mem_free(decls);
+	return rc;
+}
+
+int train_dump_gradients(struct trainer *t)
+{
+	return collect_planes(t->session.engine, planes_state(t->config), dump_gradients, t);
+}

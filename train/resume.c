@@ -1,0 +1,222 @@
+/* Checkpoints: the state that a run leaves in them, and how it goes on from there. */
+#include "train/planes.h"
+#include "train/ranks_load.h"
+#include "train/ranks_share.h"
+#include "train/state_convert.h"
+#include "train/train.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
+#include "comm/world.h"
+#include "placement/ranks.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- training state ---- */
+
+json_t *train_state(const struct trainer *t)
+{
+	char rows[32];
+
+	snprintf(rows, sizeof(rows), "%016" PRIx64, session_rows_hash(&t->session.train));
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I}", "step", (json_int_t)t->step, "update_count",
+	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
+	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows,
+	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows);
+}
+
+/* The likeliest reason is another number of ranks, which one key makes good. */
+static int other_rows(const struct trainer *t, const json_t *state, const char *where)
+{
+	const struct sampler *now = &t->session.train.source.sampler;
+	int64_t of_a_micro = now->batch_rows * now->world_size;
+	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older one's */
+	char advice[80] = "their product must be as it was";
+
+	if (then <= 0 || then == now->step_rows)
+		return err_set(ERR_INPUT,
+		        "%s was trained on other rows, or in another order: data, max_length, packing, "
+		        "shuffle, seed and the rows of a step must be as they were",
+		        where);
+	if (then % of_a_micro == 0)
+		snprintf(advice, sizeof(advice), "gradient_accumulation_steps=%" PRId64 " makes as many",
+		        then / of_a_micro);
+	return err_set(ERR_INPUT,
+	        "%s was trained with %" PRId64 " rows a step, and this run has %" PRId64
+	        " (gradient_accumulation_steps %" PRId64 " x per_device_train_batch_size %" PRId64
+	        " x %d ranks): the rows that follow would not be those that are due; %s",
+	        where, then, now->step_rows, now->accumulation, now->batch_rows, now->world_size, advice);
+}
+
+static int training_state_restore(struct trainer *t, const json_t *state, const char *where)
+{
+	int64_t step = -1, update_count = -1, total_steps = t->total_steps;
+	const char *rows = "";
+	char now[32];
+	int rc;
+
+	if ((rc = json_get_int(state, where, "step", &step)) < 0 ||
+	        (rc = json_get_int(state, where, "update_count", &update_count)) < 0 ||
+	        (rc = json_get_int(state, where, "skipped_in_row", &t->skipped_in_row)) < 0 ||
+	        (rc = json_get_int(state, where, "total_steps", &total_steps)) < 0 ||
+	        (rc = json_get_str(state, where, "rows", &rows)) < 0)
+		return rc;
+	if (step < 0 || update_count < 0 || update_count > step)
+		return err_set(ERR_INPUT,
+		        "%s: its training state makes no sense (step %" PRId64 ", %" PRId64 " updates)",
+		        where, step, update_count);
+	snprintf(now, sizeof(now), "%016" PRIx64, session_rows_hash(&t->session.train));
+	if (strcmp(now, rows))
+		return other_rows(t, state, where);
+	if (step > t->total_steps)
+		return err_set(ERR_INPUT,
+		        "%s is of step %" PRId64 ", but the run has only %" PRId64
+		        "; set max_steps or num_train_epochs to go further",
+		        where, step, t->total_steps);
+	if (step == t->total_steps)
+		log_info(
+		        "%s is of the run's last step: no step is left, only the results are written", where);
+	if (total_steps != t->total_steps)
+		log_warn("the run had %" PRId64 " steps and now has %" PRId64
+		         ": the learning rate follows the new number",
+		        total_steps, t->total_steps);
+	t->step = t->saved_step = step;
+	engine_set_update_count(t->session.engine, update_count);
+	return 0;
+}
+
+/* ---- checkpoints ---- */
+
+/* Where every checkpoint is damaged, starting anew would overwrite what may yet be saved. */
+static int none_check(const char *output_dir)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int rc = file_kind_of(output_dir) == FILE_DIR ? file_list_dir(output_dir, &names, &count) : 0;
+
+	for (size_t i = 0; i < count && !rc; i++)
+		if (checkpoint_step_of(names[i]) >= 0)
+			rc = err_set(ERR_INPUT,
+			        "output_dir=%s has checkpoints, but none that can be read; to start anew, "
+			        "set "
+			        "overwrite_output_dir=on instead of resume_from_checkpoint",
+			        output_dir);
+	file_list_free(names, count);
+	return rc;
+}
+
+static int find_checkpoint(const struct config *c, char **path)
+{
+	int rc;
+
+	*path = NULL;
+	if (!c->resume_from_checkpoint)
+		return 0;
+	if (!strcmp(c->resume_from_checkpoint, "auto")) {
+		rc = checkpoint_find_newest(path, c->output_dir);
+		return rc || *path ? rc : none_check(c->output_dir);
+	}
+	*path = mem_strdup(c->resume_from_checkpoint);
+	return *path ? 0 : ERR_NOMEM;
+}
+
+static int own_checkpoint_open(struct trainer *t)
+{
+	const struct manifest *m;
+	char *path = NULL;
+	int rc = find_checkpoint(t->config, &path);
+
+	if (!rc && path)
+		rc = checkpoint_open(&t->checkpoint, path);
+	mem_free(path);
+	if (rc || !t->checkpoint)
+		return rc;
+	m = checkpoint_manifest(t->checkpoint);
+	t->resumed = json_incref(m->training);
+	if ((m->planes & planes_of(m->state)) != planes_of(m->state))
+		return err_set(ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume",
+		        checkpoint_path(t->checkpoint));
+	return 0;
+}
+
+/* Ranks without files get the training state. */
+static int resumed_share(struct trainer *t)
+{
+	int64_t len_bytes = 0;
+	char *text = NULL;
+	int rc = t->resumed ? json_write(&text, t->resumed, JSON_COMPACT) : 0;
+
+	if (!rc && text)
+		len_bytes = (int64_t)strlen(text);
+	if (!rc)
+		rc = ranks_share_block(t->config, &text, &len_bytes);
+	if (!rc && text && !t->resumed)
+		rc = json_parse(&t->resumed, "rank 0's checkpoint", text, (size_t)len_bytes);
+	mem_free(text);
+	return rc;
+}
+
+int train_open_checkpoint(struct trainer *t)
+{
+	int rc = ranks_reads_files(t->config, world_self()) ? own_checkpoint_open(t) : 0;
+
+	return rc ? rc : resumed_share(t);
+}
+
+static int planes_fill(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
+{
+	struct trainer *t = context;
+	enum adamw_state state = planes_state(t->config);
+
+	if (checkpoint_manifest(t->checkpoint)->state == state)
+		return checkpoint_load(t->checkpoint, sink, ranges, range_count, t->session.pool);
+	return state_convert_planes(t->checkpoint, sink, state, ranges, range_count);
+}
+
+/* Does the checkpoint lie in another directory than the run's? Then that one gets a checkpoint even where no
+ * step is left. */
+static int is_elsewhere(const struct trainer *t)
+{
+	char dir[PATH_MAX], output_dir[PATH_MAX], *parent = NULL, *name = NULL;
+	int is_here;
+
+	if (!t->checkpoint)
+		return 0; /* only rank 0 knows */
+	is_here = !temp_dir_split(&parent, &name, checkpoint_path(t->checkpoint)) && realpath(parent, dir) &&
+	          realpath(t->config->output_dir, output_dir) && !strcmp(dir, output_dir);
+	mem_free(parent);
+	mem_free(name);
+	return !is_here;
+}
+
+int train_load_checkpoint(struct trainer *t)
+{
+	enum adamw_state state = planes_state(t->config), saved;
+	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
+	int rc = training_state_restore(t, t->resumed, path);
+
+	rc = world_agree(rc); /* before any of them begins to send */
+	if (!rc)
+		rc = ranks_load(t->session.engine, t->config, planes_fill, t);
+	t->is_elsewhere = is_elsewhere(t);
+	if (!rc)
+		rc = world_broadcast(&t->is_elsewhere, sizeof(t->is_elsewhere), 0);
+	if (rc || !t->checkpoint)
+		return rc;
+	saved = checkpoint_manifest(t->checkpoint)->state;
+	if (saved != state)
+		log_warn("%s has optimizer_state=%s: converted to %s, so the run goes on a little otherwise "
+		         "than it would have",
+		        path, adamw_state_name(saved), adamw_state_name(state));
+	log_info("resumed %s at step %" PRId64, path, t->step);
+	return 0;
+}

@@ -1,0 +1,256 @@
+/* Checkpoints, written while the steps go on. */
+#include "train/collect.h"
+#include "train/planes.h"
+#include "train/train.h"
+#include "train/world_hooks.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/saver.h"
+#include "comm/world.h"
+
+#include <inttypes.h>
+
+/* One save: what it borrows, until it stands. */
+struct train_save {
+	struct checkpoint_save save;
+	struct plane_source source;
+	struct plane_range *ranges;
+	struct checkpoint_saver *saver;
+};
+
+static void save_free(struct train_save *s)
+{
+	if (!s)
+		return;
+	checkpoint_saver_abandon(s->saver);
+	json_decref(s->save.training);
+	mem_free(s->ranges);
+	mem_free(s);
+}
+
+/* This rank's ranges, unit by unit in the order of the updates that would overwrite them. */
+static int ranges_order(struct train_save *s, struct engine *engine)
+{
+	const struct unit_map *map = engine_units(engine);
+	struct plane_range *held = NULL;
+	int64_t count = 0, used = 0;
+	int rc = planes_held(&held, &count, map, PLANES_WRITE);
+
+	s->ranges = rc ? NULL : mem_alloc((size_t)count, sizeof(*s->ranges));
+	if (!rc && !s->ranges)
+		rc = ERR_NOMEM;
+	for (int u = 0; u < map->unit_count && !rc; u++)
+		for (int64_t i = 0; i < count; i++)
+			if (map->tensor_unit[held[i].tensor] == snapshot_order(engine_snapshot(engine), u))
+				s->ranges[used++] = held[i];
+	mem_free(held);
+	s->save.ranges = s->ranges;
+	s->save.range_count = count;
+	return rc;
+}
+
+static int save_prepare(struct train_save **out, const struct trainer *t)
+{
+	enum adamw_state state = planes_state(t->config);
+	struct train_save *s = mem_alloc(1, sizeof(*s));
+	int rc;
+
+	*out = NULL;
+	if (!s)
+		return ERR_NOMEM;
+	s->save = (struct checkpoint_save){
+	        .output_dir = t->config->output_dir,
+	        .step = t->step,
+	        .model = t->session.model,
+	        .source = &s->source,
+	        .planes = planes_of(state),
+	        .state = state,
+	        .files_from = t->session.model_dir,
+	        .total_limit = (int)t->config->save_total_limit,
+	        .training = train_state(t),
+	        .world = world_for_checkpoint(),
+	};
+	rc = s->save.training ? ranges_order(s, t->session.engine) : ERR_NOMEM;
+	if (rc) {
+		save_free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+static void saved(struct trainer *t, int64_t step, char *path)
+{
+	t->saved_step = step;
+	t->is_elsewhere = 0;
+	t->save_failures = 0;
+	if (path) /* NULL: rank 0 wrote it */
+		log_info("saved %s", path);
+	mem_free(path);
+}
+
+/* The first failure of a disk is told, and a save of the step that has been reached by then is the second
+ * try. */
+static int save_failed(struct trainer *t, int64_t step, int rc)
+{
+	if (rc != ERR_IO || t->save_failures++)
+		return rc;
+	log_warn("step %" PRId64 ": saving failed and is tried once more, with what is trained by now: %s",
+	        step, err_text());
+	return 0;
+}
+
+/* ---- at once ---- */
+
+struct full_save {
+	const struct trainer *trainer;
+	const struct checkpoint_save *save;
+	char **path;
+};
+
+static int is_full(const struct trainer *t)
+{
+	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL;
+}
+
+/* Rank 0 writes the planes of all ranks as if it were alone, and the weights as a HuggingFace directory. */
+static int save_full(void *context, const struct plane_source *source)
+{
+	const struct full_save *full = context;
+	const struct hf_export weights = {.dtype = train_export_dtype(full->trainer),
+	        .shard_bytes = full->trainer->config->max_shard_bytes};
+	struct checkpoint_save save = *full->save;
+
+	save.source = source;
+	save.ranges = NULL;
+	save.range_count = 0;
+	save.weights = &weights;
+	save.world = (struct checkpoint_world){.size = 1};
+	return checkpoint_save(&save, full->path);
+}
+
+int train_save_now(struct trainer *t)
+{
+	struct train_save *s = NULL;
+	char *path = NULL;
+	int rc = train_save_wait(t);
+
+	if (rc || (t->saved_step == t->step && !t->is_elsewhere))
+		return rc;
+	rc = engine_flush(t->session.engine);
+	rc = world_agree(rc ? rc : save_prepare(&s, t));
+	if (!rc && is_full(t)) {
+		rc = collect_planes(t->session.engine, planes_state(t->config), save_full,
+		        &(struct full_save){t, &s->save, &path});
+	} else if (!rc) {
+		planes_source(&s->source, t->session.engine);
+		rc = checkpoint_save(&s->save, &path);
+	}
+	save_free(s);
+	if (!rc)
+		saved(t, t->step, path);
+	return rc;
+}
+
+/* ---- beside the steps ---- */
+
+/* The end of a save that is under way. */
+static int save_finish(struct trainer *t)
+{
+	struct train_save *s = t->save;
+	int64_t step = s->save.step;
+	char *path = NULL;
+	int rc = checkpoint_saver_finish(s->saver, &path);
+
+	s->saver = NULL;
+	t->save = NULL;
+	save_free(s);
+	if (rc)
+		return save_failed(t, step, rc);
+	saved(t, step, path);
+	return 0;
+}
+
+static int save_start(struct trainer *t)
+{
+	struct train_save *s = NULL;
+	int rc = world_agree(save_prepare(&s, t));
+
+	if (!rc) {
+		planes_snapshot_source(&s->source, t->session.engine);
+		engine_snapshot_begin(t->session.engine);
+		rc = checkpoint_saver_start(&s->saver, &s->save);
+		if (rc)
+			snapshot_end(engine_snapshot(t->session.engine));
+	}
+	if (rc) {
+		save_free(s);
+		return save_failed(t, t->step, rc);
+	}
+	t->save = s;
+	return 0;
+}
+
+int train_save_begin(struct trainer *t)
+{
+	int64_t begin = clock_now_ns();
+	int is_beside = snapshot_is_possible(engine_snapshot(t->session.engine)) && !is_full(t);
+	int rc = is_beside ? train_save_wait(t) : train_save_now(t);
+
+	t->disk_wait_ns += clock_now_ns() - begin;
+	if (rc || t->saved_step == t->step)
+		return rc;
+	return save_start(t);
+}
+
+/* Where each rank's thread is ready, the part that all make together. */
+static int save_advance(struct trainer *t)
+{
+	enum checkpoint_saver_state state;
+	double waiting = !checkpoint_saver_is_ready(t->save->saver);
+	int rc = world_sum(&waiting, 1);
+
+	if (rc || waiting > 0)
+		return rc;
+	if (!checkpoint_saver_advance(t->save->saver, &state) && state == CHECKPOINT_SAVER_RUNS)
+		return 0;
+	return save_finish(t);
+}
+
+int train_save_poll(struct trainer *t)
+{
+	int rc = t->save ? save_advance(t) : 0;
+
+	if (!rc && !t->save && t->save_failures && t->step < t->total_steps)
+		rc = train_save_begin(t);
+	return rc;
+}
+
+int train_save_wait(struct trainer *t)
+{
+	int rc = t->save ? engine_snapshot_settle(t->session.engine) : 0;
+
+	return rc || !t->save ? rc : save_finish(t);
+}
+
+int train_save_end(struct trainer *t, int rc)
+{
+	struct err why = {0};
+
+	if (!t->save)
+		return rc;
+	err_take(&why, rc);
+	if (world_self()->size == 1 || !rc) {
+		rc = train_save_wait(t);
+		if (rc && why.code)
+			log_warn("the last save came to nothing: %s", err_text());
+	}
+	if (t->save) /* its updates will not come, or another rank will not */
+		snapshot_cancel(engine_snapshot(t->session.engine));
+	save_free(t->save);
+	t->save = NULL;
+	return why.code ? err_give(&why) : rc;
+}

@@ -1,0 +1,446 @@
+/* Opening what commands work with, from what is cheap to what takes memory. */
+#include "train/session.h"
+
+#include "train/context_length.h"
+#include "train/data_config.h"
+#include "train/devices.h"
+#include "train/planes.h"
+#include "train/ranks_load.h"
+#include "train/ranks_share.h"
+#include "train/world_hooks.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/quantity.h"
+#include "checkpoint/fresh_weights.h"
+#include "comm/world.h"
+#include "host/pool.h"
+#include "host/topology.h"
+#include "model/families/open.h"
+#include "model/freeze.h"
+#include "placement/budget.h"
+#include "placement/device_search.h"
+#include "placement/host_search.h"
+#include "placement/options.h"
+#include "placement/ranks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- model and tokenizer ---- */
+
+/* DIR of DIR or of DIR/config.json. */
+static char *model_dir_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (file_kind_of(path) == FILE_DIR)
+		return mem_strdup(path);
+	return slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+}
+
+int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
+{
+	int rc;
+
+	s->config = c;
+	if (!ranks_reads_files(c, world_self()))
+		return 0; /* ranks_share_model */
+	s->model_dir = model_dir_of(c->model);
+	if (!s->model_dir)
+		return ERR_NOMEM;
+	rc = model_open_path(&s->model, c->model);
+	if (!rc && weights == SESSION_WEIGHTS_MODEL && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
+		rc = hf_import_open(&s->import, s->model_dir, s->model);
+	return rc;
+}
+
+/* A plan of frozen weights asks how they are stored; where there are no files, config.json has the word. */
+static void formats_find(struct session *s)
+{
+	const struct config *c = s->config;
+
+	if (c->verb == VERB_PLAN && file_kind_of(c->model) == FILE_DIR)
+		(void)hf_import_open(&s->import, s->model_dir, s->model);
+	for (int t = 0; t < s->model->tensor_count && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM; t++)
+		s->model->tensors[t].is_wide = 1;
+}
+
+int session_freeze(struct session *s)
+{
+	const struct config *c = s->config;
+
+	if (!c->freeze && !c->trainable)
+		return 0;
+	formats_find(s);
+	return model_freeze(s->model, c->freeze, c->trainable);
+}
+
+int session_need_tokenizer(struct session *s)
+{
+	if (s->tokenizer)
+		return 0;
+	return tokenizer_open(&s->tokenizer, s->config->tokenizer ? s->config->tokenizer : s->model_dir);
+}
+
+/* ---- rows ---- */
+
+static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
+{
+	const struct config *c = s->config;
+	struct dataset_options o;
+	struct err why = {0};
+	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
+
+	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
+	 * be text. */
+	err_take(&why, rc);
+	o = data_config_options(c, path, s->tokenizer, s->model->config.V);
+	rc = dataset_open(data, &o);
+	if (rc && why.code && !s->tokenizer && o.format != DATASET_FORMAT_TOKENS) {
+		char text[ERR_TEXT_BYTES];
+
+		memcpy(text, err_text(), sizeof(text));
+		text[sizeof(text) - 1] = 0;
+		return strstr(text, "tokenizer") ? err_give(&why) : err_set(rc, "%s", text);
+	}
+	return rc;
+}
+
+static int dataset_read(struct session *s, struct dataset **data, const char *path)
+{
+	int rc = ranks_reads_files(s->config, world_self()) ? dataset_read_own(s, data, path) : 0;
+
+	return rc ? rc : ranks_share_dataset(s->config, data);
+}
+
+static void counts_report(const struct dataset *d, const char *path)
+{
+	if (d->counts.truncated)
+		log_info("%s: %" PRId64 " rows were cut to max_length", path, d->counts.truncated);
+	if (d->counts.dropped)
+		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
+		        d->counts.dropped);
+}
+
+static int rows_pack(struct session_rows *r, const struct config *c)
+{
+	int64_t *lengths;
+	int rc;
+
+	if (c->packing != CONFIG_PACKING_BFD)
+		return 0;
+	lengths = mem_alloc((size_t)r->data->row_count, sizeof(*lengths));
+	if (!lengths)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < r->data->row_count; i++)
+		lengths[i] = dataset_row_tokens(r->data, i);
+	rc = packing_build(&r->packing, lengths, r->data->row_count, c->max_length);
+	mem_free(lengths);
+	return rc;
+}
+
+/* Micro-batches with room for the largest of the run. */
+static int rows_prepare(struct session_rows *r, const struct session *s, int64_t batch_rows,
+        int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
+{
+	const struct config *c = s->config;
+	int rc = rows_pack(r, c);
+
+	if (rc)
+		return rc;
+	r->source = (struct batch_source){.data = r->data, .packing = r->packing};
+	r->source.sampler = (struct sampler){
+	        .row_count = batch_source_rows(r->data, r->packing),
+	        .order = order,
+	        .seed = (uint64_t)c->seed,
+	        .batch_rows = batch_rows,
+	        .accumulation = accumulation,
+	        .world_size = ranks_in_world(c, s->machine, world_self()),
+	        .rank = world_self()->rank,
+	};
+	rc = sampler_init(&r->source.sampler);
+	if (!rc)
+		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
+	if (!rc)
+		rc = batch_limits_find(&r->limits, &r->source, r->step_count);
+	if (rc)
+		return rc;
+	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer where rows are few */
+	r->micro = mem_alloc((size_t)r->micro_count, sizeof(*r->micro));
+	if (!r->micro)
+		return ERR_NOMEM;
+	for (int m = 0; m < r->micro_count && !rc; m++)
+		rc = micro_batch_alloc(&r->micro[m], &r->limits);
+	return rc;
+}
+
+/* A split may leave one side without anything to predict. */
+static int targets_check(const struct session *s)
+{
+	const struct dataset *sides[] = {s->train.data, s->eval.data};
+
+	for (size_t i = 0; i < 2; i++)
+		if (sides[i] && !sides[i]->target_count)
+			return err_set(ERR_INPUT,
+			        "eval_split=%g leaves no token to predict in the rows to %s; choose another",
+			        s->config->eval_split, i ? "evaluate on" : "train on");
+	return 0;
+}
+
+uint64_t session_rows_hash(const struct session_rows *rows)
+{
+	const struct dataset *d = rows->data;
+	const struct sampler *o = &rows->source.sampler;
+	XXH64_hash_t hash = XXH3_64bits(d->ids, (size_t)d->token_count * sizeof(*d->ids));
+	const int64_t order[] = {
+	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+
+	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
+	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
+	if (rows->packing)
+		hash = XXH3_64bits_withSeed(rows->packing->rows,
+		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
+	if (d->labels)
+		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
+	return XXH3_64bits_withSeed(order, sizeof(order), hash);
+}
+
+int session_open_rows(struct session *s)
+{
+	const struct config *c = s->config;
+	int trains = c->verb == VERB_TRAIN || c->verb == VERB_PLAN, rc;
+
+	rc = dataset_read(s, trains ? &s->train.data : &s->eval.data, c->data);
+	if (rc)
+		return rc;
+	counts_report(trains ? s->train.data : s->eval.data, c->data);
+	if (trains && c->eval_data)
+		rc = dataset_read(s, &s->eval.data, c->eval_data);
+	else if (trains && c->eval_split > 0)
+		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, (uint64_t)c->seed);
+	if (!rc)
+		rc = targets_check(s);
+	if (!rc && trains)
+		rc = rows_prepare(&s->train, s, c->per_device_train_batch_size,
+		        c->gradient_accumulation_steps,
+		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
+		        c->max_steps);
+	if (!rc && s->eval.data)
+		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
+	return rc;
+}
+
+/* ---- device and engine ---- */
+
+/* Without what threads map, libraries end the program or hang in the first product. */
+static int addresses_check(struct topology *t, int threads)
+{
+	struct str limit = {0};
+
+	topology_find_usable(t, threads, 1);
+	if (t->address_bytes < 0 || t->usable_bytes > 0)
+		return 0;
+	quantity_bytes(&limit, t->address_bytes);
+	err_set(ERR_FIT,
+	        "the limit on addresses (ulimit -v) is %s, and leaves nothing beside the 192 MiB that each "
+	        "of "
+	        "%d threads maps: raise it%s",
+	        limit.data ? limit.data : "", threads, threads > 1 ? ", or set threads=1" : "");
+	str_free(&limit);
+	return ERR_FIT;
+}
+
+/* Threads over the cores that this rank has; a plan's ranks of one host share them. A launcher's
+ * OMP_NUM_THREADS is not for this program. */
+static int pool_start(struct session *s)
+{
+	const struct config *c = s->config;
+	int ranks = c->verb == VERB_PLAN && !s->machine ? ranks_of_host(c, NULL, world_self()) : 1;
+	struct topology t;
+	int rc = pool_open_here(&s->pool, &t, c->threads > 0 ? (int)c->threads : 0, ranks), threads;
+
+	if (rc)
+		return rc;
+	threads = pool_worker_count(s->pool);
+	if (c->verb == VERB_TRAIN && t.omp_num_threads[0] && atoi(t.omp_num_threads) != threads)
+		log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t.omp_num_threads, threads,
+		        c->threads > 0 ? "the key threads" : t.thread_reason);
+	return addresses_check(&t, threads);
+}
+
+int session_open_device(struct session *s, const char *name)
+{
+	const struct config *c = s->config;
+	struct device_options o = {
+	        .host_copy_gbps = c->host_copy_gbps,
+	        .stream_delay_seed = (uint64_t)c->stream_delay_seed,
+	        .poison = c->stream_delay_seed != 0,
+	};
+	int rc;
+
+	devices_register();
+	rc = name ? 0 : devices_name(&name, c);
+	if (!rc)
+		rc = pool_start(s);
+	if (rc)
+		return rc;
+	o.pool = s->pool;
+	o.threads = pool_worker_count(s->pool);
+	o.bootstrap = world_for_device();
+	o.index = world_self()->local_rank;
+	o.node_ranks = ranks_on_node(c, s->machine, world_self(), c->world_size);
+	return device_open(&s->device, name, &o);
+}
+
+static int speed_need(struct session *s, const struct engine_options *o)
+{
+	return rates_find(&s->device_memory.rates, s->config, s->machine, s->device_memory.name, o);
+}
+
+/* The clock of a device without bytes is that of the machine which it stands for. */
+static int clock_set(struct session *s, struct engine_options *o)
+{
+	struct device_options d = {.pool = s->pool,
+	        .threads = pool_worker_count(s->pool),
+	        .node_ranks = ranks_on_node(s->config, s->machine, world_self(), s->config->world_size)};
+	int rc = speed_need(s, o);
+
+	if (rc)
+		return rc;
+	d.speed = s->device_memory.rates.speed;
+	device_close(s->device);
+	s->device = NULL;
+	rc = device_open(&s->device, "meta", &d);
+	o->device = s->device;
+	return rc;
+}
+
+void session_engine_options(const struct session *s, struct engine_options *o)
+{
+	const struct config *c = s->config;
+
+	options_of_config(
+	        o, c, s->machine, s->train.data ? s->train.micro_count : (int)c->gradient_accumulation_steps);
+	o->device = s->device;
+	o->pool = s->pool;
+	o->model = s->model;
+}
+
+/* Plans for another machine are only told (ferry plan). */
+static int memory_check(struct session *s)
+{
+	struct host_found found = {0};
+	struct engine_memory memory;
+	struct host_memory host;
+	int rc;
+
+	if (s->config->verb == VERB_PLAN)
+		return 0;
+	engine_get_memory(s->engine, &memory);
+	rc = host_memory_find(
+	        &host, s->config, &memory, s->device_memory.is_host ? memory.device_bytes : 0, s->machine);
+	if (rc || host.fits)
+		return rc;
+	rc = speed_need(s, &s->asked);
+	if (!rc)
+		rc = host_search(&found, s->config, &s->asked, &s->device_memory, s->machine);
+	if (!rc)
+		rc = host_search_refuse(&host, &found, s->config);
+	str_free(&found.settings);
+	return rc;
+}
+
+int session_open_engine(struct session *s, const struct engine_options *options)
+{
+	struct engine_options o = *options;
+	int here = ranks_on_node(s->config, s->machine, world_self(), o.world_size);
+	int rc = context_length_check(&s->model->config, s->config, s->train.data, s->eval.data, &o);
+
+	if (!rc)
+		rc = ranks_strategy(&o, s->config, world_self(), o.world_size, here);
+
+	device_memory_find(&s->device_memory, s->config, s->device, s->machine);
+	if (rc)
+		return rc;
+	o.device_budget_bytes = device_memory_budget(&s->device_memory);
+	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
+	if (!rc && !device_has_bytes(s->device))
+		rc = clock_set(s, &o);
+	s->asked = o;
+	if (!rc)
+		rc = o.device_budget_bytes < 0
+		             ? ERR_FIT
+		             : budget_spend(&s->choice, &o, s->config, &s->device_memory, s->machine);
+	if (!rc)
+		rc = engine_open(&s->engine, &o);
+	if (rc == ERR_FIT) {
+		rc = speed_need(s, &s->asked);
+		return rc ? rc : device_search_refuse(&s->device_memory, s->config, &s->asked, s->machine);
+	}
+	return rc ? rc : memory_check(s);
+}
+
+/* ---- weights ---- */
+
+int session_start_engine(struct session *s)
+{
+	return engine_start(s->engine);
+}
+
+static int weights_draw(struct session *s)
+{
+	struct plane_range *ranges = NULL;
+	struct plane_sink sink;
+	int64_t range_count = 0;
+	int rc = planes_held(&ranges, &range_count, engine_units(s->engine), PLANES_READ);
+
+	planes_sink(&sink, s->engine);
+	if (!rc)
+		rc = fresh_weights_load(
+		        s->model, (uint64_t)s->config->seed, &sink, ranges, range_count, s->pool);
+	mem_free(ranges);
+	return rc;
+}
+
+static int weights_read(
+        void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count)
+{
+	struct session *s = context;
+
+	return hf_import_load(s->import, sink, ranges, range_count, s->pool);
+}
+
+int session_load_weights(struct session *s)
+{
+	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
+	               ? world_agree(weights_draw(s))
+	               : ranks_load(s->engine, s->config, weights_read, s);
+}
+
+static void rows_close(struct session_rows *r)
+{
+	for (int m = 0; r->micro && m < r->micro_count; m++)
+		micro_batch_free(r->micro[m]);
+	mem_free(r->micro);
+	packing_free(r->packing);
+	dataset_close(r->data);
+}
+
+void session_close(struct session *s)
+{
+	engine_close(s->engine);
+	choice_free(&s->choice);
+	device_close(s->device);
+	pool_close(s->pool);
+	rows_close(&s->train);
+	rows_close(&s->eval);
+	tokenizer_close(s->tokenizer);
+	hf_import_close(s->import);
+	model_close(s->model);
+	mem_free(s->model_dir);
+}
