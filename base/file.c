@@ -14,7 +14,7 @@
 
 static int not_regular(const char *path, const struct stat *st)
 {
-	return err_set(ERR_INPUT, "%s: is %s; a regular file is wanted", path,
+	return err_set(ERR_INPUT, "%s: is %s; expected a regular file", path,
 	        S_ISDIR(st->st_mode) ? "a directory" : "a pipe, socket or device");
 }
 
@@ -113,7 +113,7 @@ int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, i
 			continue;
 		if (put <= 0)
 			return err_set(ERR_IO, "%s: cannot write %zu bytes at offset %" PRId64 ": %s", path,
-			        len_bytes, offset_bytes, put ? strerror(errno) : "nothing was taken");
+			        len_bytes, offset_bytes, put ? strerror(errno) : "nothing was written");
 		at += put;
 		len_bytes -= (size_t)put;
 		offset_bytes += put;
@@ -131,8 +131,8 @@ int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_
 	if (fd < 0)
 		return fd;
 	if (len > max_bytes) {
-		err = err_set(ERR_INPUT, "%s: has %" PRId64 " bytes; at most %" PRId64 " are read here", path,
-		        len, max_bytes);
+		err = err_set(
+		        ERR_INPUT, "%s: has %" PRId64 " bytes; the limit is %" PRId64, path, len, max_bytes);
 		goto out;
 	}
 	text = mem_alloc((size_t)len + 1, 1);
@@ -159,7 +159,7 @@ int file_sync(int fd, const char *path)
 	do
 		rc = sys_sync(fd, path);
 	while (rc && errno == EINTR);
-	return rc ? sys_fail_io(path, "bring to disk") : 0;
+	return rc ? sys_fail_io(path, "flush to disk") : 0;
 }
 
 int file_set_caching(int fd, enum file_caching caching)
@@ -180,7 +180,7 @@ int file_reserve(int fd, const char *path, int64_t len_bytes)
 		rc = sys_reserve(fd, path, len_bytes);
 	while (rc && errno == EINTR);
 	return rc && (errno == ENOSPC || errno == EDQUOT || errno == EIO)
-	               ? sys_fail_io(path, "reserve room for it")
+	               ? sys_fail_io(path, "reserve space for it")
 	               : 0;
 }
 
@@ -188,7 +188,7 @@ static int sync_range(int fd, const char *path, int64_t offset_bytes, int64_t le
 {
 	if (!sync_file_range(fd, offset_bytes, len_bytes, flags))
 		return 0;
-	return errno == EIO || errno == ENOSPC || errno == EDQUOT ? sys_fail_io(path, "bring to disk") : 0;
+	return errno == EIO || errno == ENOSPC || errno == EDQUOT ? sys_fail_io(path, "flush to disk") : 0;
 }
 
 int file_write_back(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes)

@@ -50,7 +50,7 @@ int file_sync_dir(const char *path)
 		rc = sys_sync(fd, path);
 	while (rc && errno == EINTR);
 	if (rc && errno != EINVAL && errno != EROFS) /* file systems that cannot sync a directory */
-		err = sys_fail_io(path, "bring to disk");
+		err = sys_fail_io(path, "flush to disk");
 	close(fd);
 	return err;
 }

@@ -151,18 +151,18 @@ const char *json_kind_name(const json_t *value)
 		return "nothing";
 	switch (json_typeof(value)) {
 	case JSON_OBJECT:
-		return "object";
+		return "an object";
 	case JSON_ARRAY:
-		return "array";
+		return "an array";
 	case JSON_STRING:
-		return "string";
+		return "a string";
 	case JSON_INTEGER:
-		return "integer";
+		return "an integer";
 	case JSON_REAL:
-		return "real";
+		return "a real number";
 	case JSON_TRUE:
 	case JSON_FALSE:
-		return "boolean";
+		return "a boolean";
 	case JSON_NULL:
 		return "null";
 	}
@@ -171,8 +171,8 @@ const char *json_kind_name(const json_t *value)
 
 static int wrong_kind(const char *where, const char *key, const char *wanted, const json_t *value)
 {
-	return err_set(ERR_INPUT, "%s: \"%s\" must be %s, but it is of kind %s", where, key, wanted,
-	        json_kind_name(value));
+	return err_set(
+	        ERR_INPUT, "%s: \"%s\" must be %s, but is %s", where, key, wanted, json_kind_name(value));
 }
 
 /* 1 and *value, or 0 when the key is absent or null, or ERR_INPUT when `object` is none. */
@@ -180,8 +180,8 @@ static int find(json_t **value, const json_t *object, const char *where, const c
 {
 	*value = NULL;
 	if (!json_is_object(object))
-		return err_set(ERR_INPUT, "%s: an object with \"%s\" is wanted here, but it is of kind %s",
-		        where, key, json_kind_name(object));
+		return err_set(ERR_INPUT, "%s: expected an object with \"%s\", found %s", where, key,
+		        json_kind_name(object));
 	*value = json_object_get(object, key);
 	return *value && !json_is_null(*value);
 }
@@ -202,8 +202,8 @@ int json_get_int(const json_t *object, const char *where, const char *key, int64
 		return wrong_kind(where, key, "an integer", value);
 	real = json_real_value(value);
 	if (!(real >= -0x1p63 && real < 0x1p63) || real != floor(real))
-		return err_set(ERR_INPUT, "%s: \"%s\" must be an integer of 64 bits, but it is %.17g", where,
-		        key, real);
+		return err_set(
+		        ERR_INPUT, "%s: \"%s\" must be a 64-bit integer, but is %.17g", where, key, real);
 	*out = (int64_t)real;
 	return 1;
 }

@@ -64,33 +64,32 @@ static int next_event(struct reader *r)
 		return syntax_error(r);
 	switch (r->event.type) {
 	case YAML_ALIAS_EVENT:
-		return refuse(r, "aliases (*%s) are not understood here; write the value out",
+		return refuse(r, "aliases (*%s) are not supported; write the value out",
 		        r->event.data.alias.anchor);
 	case YAML_SCALAR_EVENT:
 		if (r->event.data.scalar.anchor)
-			return refuse(
-			        r, "anchors (&%s) are not understood here", r->event.data.scalar.anchor);
+			return refuse(r, "anchors (&%s) are not supported", r->event.data.scalar.anchor);
 		if (strlen((char *)r->event.data.scalar.value) != r->event.data.scalar.length)
 			return refuse(r, "a NUL character inside a value");
 		tag = (char *)r->event.data.scalar.tag;
 		break;
 	case YAML_SEQUENCE_START_EVENT:
 		if (r->event.data.sequence_start.anchor)
-			return refuse(r, "anchors (&%s) are not understood here",
-			        r->event.data.sequence_start.anchor);
+			return refuse(
+			        r, "anchors (&%s) are not supported", r->event.data.sequence_start.anchor);
 		tag = (char *)r->event.data.sequence_start.tag;
 		break;
 	case YAML_MAPPING_START_EVENT:
 		if (r->event.data.mapping_start.anchor)
-			return refuse(r, "anchors (&%s) are not understood here",
-			        r->event.data.mapping_start.anchor);
+			return refuse(
+			        r, "anchors (&%s) are not supported", r->event.data.mapping_start.anchor);
 		tag = (char *)r->event.data.mapping_start.tag;
 		break;
 	default:
 		break;
 	}
 	if (tag)
-		return refuse(r, "tags (%s) are not understood here; write the plain value", tag);
+		return refuse(r, "tags (%s) are not supported; write the plain value", tag);
 	return 0;
 }
 
@@ -220,7 +219,7 @@ static int read_list(struct reader *r, int depth)
 	if (err)
 		return err;
 	if (r->event.type == YAML_SEQUENCE_START_EVENT)
-		return refuse(r, "\"%s\": a list inside a list is not understood here", r->path.data);
+		return refuse(r, "\"%s\": a list inside a list is not supported", r->path.data);
 	if (r->event.type == YAML_MAPPING_START_EVENT)
 		return read_mappings(r, depth);
 	err = item_add(r, &item);
@@ -247,7 +246,7 @@ static int read_key(struct reader *r)
 	if (!*key)
 		return refuse(r, "a key is empty");
 	if (strlen(key) > KEY_BYTES_MAX)
-		return refuse(r, "a key of %zu bytes; at most %d are read", strlen(key), KEY_BYTES_MAX);
+		return refuse(r, "a key of %zu bytes; the limit is %d", strlen(key), KEY_BYTES_MAX);
 	if (r->seen_count >= KEY_COUNT_MAX)
 		return refuse(r, "more than %d keys", KEY_COUNT_MAX);
 	if (path_push(r, key) || list_grow((void **)&r->seen, &r->seen_cap, r->seen_count, sizeof(*r->seen)))
@@ -341,18 +340,18 @@ static int read_stream(struct reader *r)
 	if (r->event.type == YAML_SCALAR_EVENT) {
 		if (r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
 		        !is_null_text((char *)r->event.data.scalar.value))
-			return refuse(r, "a mapping (key: value) is wanted here, but there is only a value");
+			return refuse(r, "expected a mapping (key: value), found only a value");
 	} else if (r->event.type == YAML_MAPPING_START_EVENT) {
 		err = read_mapping(r, 1);
 	} else {
-		return refuse(r, "a mapping (key: value) is wanted here, but there is a list");
+		return refuse(r, "expected a mapping (key: value), found a list");
 	}
 	if (!err)
 		err = next_event(r); /* document end */
 	if (!err)
 		err = next_event(r);
 	if (!err && r->event.type != YAML_STREAM_END_EVENT)
-		return refuse(r, "a second document (---) begins here; one is read");
+		return refuse(r, "a second document (---) begins here; only one is supported");
 	return err ? err : check_duplicates(r);
 }
 

@@ -113,7 +113,7 @@ static int start_thread(struct block_writer *w)
 	w->is_running = !pthread_create(&w->thread, &attr, write_blocks, w);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
-	return w->is_running ? 0 : err_set(ERR_NOMEM, "%s: the system gives no thread to write it", w->path);
+	return w->is_running ? 0 : err_set(ERR_NOMEM, "%s: cannot start a thread to write it", w->path);
 }
 
 static void join_thread(struct block_writer *w)
@@ -155,7 +155,7 @@ static int ring_take(void **ring)
 {
 	*ring = atomic_exchange(&spare_ring, NULL);
 	/* huge pages: requests of whole megabytes, at half of the processor's time */
-	return *ring ? 0 : slab_map(ring, BLOCK_WRITER_SLOTS * block_bytes, "a ring to write files");
+	return *ring ? 0 : slab_map(ring, BLOCK_WRITER_SLOTS * block_bytes, "checkpoint write buffer");
 }
 
 static void ring_give(void *ring)

@@ -64,9 +64,8 @@ int hf_dir_resolve(char **path, const char *dir, const char *name)
 		goto out;
 	}
 	if (!is_below(target, root) && !is_blob(target, root)) {
-		err = err_set(ERR_INPUT,
-		        "%s: is a link to %s, outside of the directory; put a copy in its place", joined,
-		        target);
+		err = err_set(ERR_INPUT, "%s: is a link to %s, outside the directory; replace it with a copy",
+		        joined, target);
 		goto out;
 	}
 	*path = joined;
@@ -109,15 +108,14 @@ static int check_shard_name(const char *index_path, const char *tensor, const js
 	const char *name = json_string_value(value);
 
 	if (!name)
-		return err_set(ERR_INPUT, "%s: weight_map: \"%s\" is %s where a file name is wanted",
-		        index_path, shown.text, json_kind_name(value));
+		return err_set(ERR_INPUT, "%s: weight_map: \"%s\" is %s; expected a file name", index_path,
+		        shown.text, json_kind_name(value));
 	if (strlen(name) != json_string_length(value))
 		return err_set(ERR_INPUT, "%s: weight_map: the file name of \"%s\" holds NUL", index_path,
 		        shown.text);
 	if (!*name || strchr(name, '/') || name[0] == '.' || strlen(name) > NAME_MAX)
 		return err_set(ERR_INPUT,
-		        "%s: weight_map: \"%s\" lies in \"%s\"; a plain file name in this directory is "
-		        "wanted",
+		        "%s: weight_map: \"%s\" is in \"%s\"; expected a plain file name in this directory",
 		        index_path, shown.text, safetensors_name_show(name).text);
 	return 0;
 }
@@ -219,8 +217,7 @@ static int open_index(struct hf_dir *dir, const char *index_path)
 	if (err)
 		return err;
 	if (!json_is_object(root)) {
-		err = err_set(
-		        ERR_INPUT, "%s: is %s where an object is wanted", index_path, json_kind_name(root));
+		err = err_set(ERR_INPUT, "%s: is %s; expected an object", index_path, json_kind_name(root));
 		goto out;
 	}
 	err = json_get_object(root, index_path, "weight_map", &map);
@@ -255,20 +252,20 @@ static int fail_without_weights(const char *path)
 		mem_free(other);
 		if (kind != FILE_NONE)
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: the weights are in %s, which only Python can read; convert them with: "
-			        "python3 -c \"from transformers import AutoModelForCausalLM as M; "
+			        "%s: the weights are in %s, a Python pickle; convert them with: python3 -c "
+			        "\"from transformers import AutoModelForCausalLM as M; "
 			        "M.from_pretrained('%s').save_pretrained('%s-safetensors')\"",
 			        path, others[i], path, path);
 	}
 	err = file_list_dir(path, &names, &count);
 	if (err)
 		return err;
-	err = err_set(ERR_INPUT, "%s: holds no weights: neither %s nor %s", path, single_name, index_name);
+	err = err_set(ERR_INPUT, "%s: contains no weights: neither %s nor %s", path, single_name, index_name);
 	for (size_t i = 0; i < count; i++) {
 		size_t len = strlen(names[i]);
 
 		if (len > 5 && !strcmp(names[i] + len - 5, ".gguf"))
-			err = err_set(ERR_UNSUPPORTED, "%s: %s is a GGUF file; safetensors are wanted", path,
+			err = err_set(ERR_UNSUPPORTED, "%s: %s is a GGUF file; ferry reads safetensors", path,
 			        names[i]);
 	}
 	file_list_free(names, count);
@@ -285,7 +282,7 @@ int hf_dir_open(struct hf_dir **out, const char *path)
 	if (file_kind_of(path) != FILE_DIR)
 		return err_set(ERR_INPUT, "%s: %s", path,
 		        file_kind_of(path) == FILE_NONE ? "no such directory"
-		                                        : "is no directory; a model's is wanted");
+		                                        : "is not a directory; expected a model directory");
 	dir = mem_alloc(1, sizeof(*dir));
 	if (!dir)
 		return ERR_NOMEM;

@@ -283,13 +283,13 @@ static int check_target(const struct hf_export *options)
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
-		return err_set(ERR_INPUT, "%s: is no directory; name another output_dir", options->dir);
+		return err_set(ERR_INPUT, "%s: is not a directory; choose another output_dir", options->dir);
 	if (options->existing == HF_EXPORT_REPLACE)
 		return 0;
 	err = file_list_dir(options->dir, &names, &count);
 	if (!err && count)
 		err = err_set(ERR_INPUT,
-		        "%s: is not empty; name another output_dir, or allow overwrite_output_dir",
+		        "%s: is not empty; choose another output_dir or set overwrite_output_dir=on",
 		        options->dir);
 	file_list_free(names, count);
 	return err;

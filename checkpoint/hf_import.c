@@ -37,8 +37,7 @@ static int check_dtype(const struct hf_place *place, const char *name)
 	if (is_weight(place->tensor->dtype))
 		return 0;
 	return err_set(ERR_UNSUPPORTED,
-	        "%s: tensor \"%s\" is %s; weights in F32, F16 or BF16 are wanted, not quantized or converted "
-	        "ones",
+	        "%s: tensor \"%s\" is %s; ferry reads weights in F32, F16 and BF16, not quantized ones",
 	        place->file->path, name, safetensors_dtype_name(place->tensor->dtype));
 }
 
@@ -51,8 +50,8 @@ static int check_shape(const struct hf_place *place, const struct model_tensor *
 		same = found->shape[i] == wanted->shape[i];
 	if (same)
 		return 0;
-	return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; config.json asks for %s",
-	        place->file->path, found->name, safetensors_shape_show(found->shape, found->rank).text,
+	return err_set(ERR_INPUT, "%s: tensor \"%s\" has shape %s; config.json gives %s", place->file->path,
+	        found->name, safetensors_shape_show(found->shape, found->rank).text,
 	        safetensors_shape_show(wanted->shape, wanted->rank).text);
 }
 
@@ -159,8 +158,8 @@ static int check_foreign(const struct safetensors *file, const char *name)
 	for (size_t i = 0; i < sizeof(quantized) / sizeof(*quantized); i++) {
 		if (ends_with(name, quantized[i]))
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: tensor \"%s\" belongs to quantized weights; the original model in F32, "
-			        "F16 or BF16 is wanted",
+			        "%s: tensor \"%s\" belongs to quantized weights; use the original model in "
+			        "F32, F16 or BF16",
 			        file->path, safetensors_name_show(name).text);
 	}
 	if (strstr(name, ".lora_A.") || strstr(name, ".lora_B.") || strstr(name, ".base_layer."))
@@ -204,8 +203,7 @@ static int place_tensor(struct hf_import *import, const struct hf_place *found, 
 	}
 	place = &import->places[tensor];
 	if (place->tensor)
-		return err_set(ERR_INPUT,
-		        "%s: \"%s\" and \"%s\" are two names of one tensor; one of them has to go",
+		return err_set(ERR_INPUT, "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
 		        import->dir->path, safetensors_name_show(place->tensor->name).text,
 		        safetensors_name_show(name).text);
 	err = check_dtype(found, name);
@@ -237,16 +235,16 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		goto out;
 	if (missing.count == 1 && head)
 		err = err_set(ERR_INPUT,
-		        "%s: tensor %s is missing; where the head is the embedding, config.json has to say "
-		        "\"tie_word_embeddings\": true",
+		        "%s: tensor %s is missing; if the head is the embedding, set "
+		        "\"tie_word_embeddings\": true in config.json",
 		        import->dir->path, missing.text.data);
 	else if (missing.count)
 		err = err_set(ERR_INPUT, "%s: %" PRId64 " of %d tensors are missing: %s%s%s",
 		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
-		        unknown->count ? "; it holds instead: " : "",
+		        unknown->count ? "; the files contain: " : "",
 		        unknown->count ? unknown->text.data : "");
 	else if (unknown->count)
-		log_warn("%s: %" PRId64 " tensors are no part of a %s model and are left out: %s",
+		log_warn("%s: %" PRId64 " tensors are not part of a %s model; ignoring them: %s",
 		        import->dir->path, unknown->count, model->config.model_type, unknown->text.data);
 out:
 	str_free(&missing.text);

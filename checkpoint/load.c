@@ -261,7 +261,7 @@ static int is_whole(const char *path)
 	if (err == ERR_IO || err == ERR_NOMEM)
 		return err;
 	if (err)
-		log_warn("%s is passed over: %s", path, err_text());
+		log_warn("skipping %s: %s", path, err_text());
 	return !err;
 }
 
@@ -334,18 +334,18 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 
 		if (strcmp(saved->name, wanted->name))
 			return err_set(ERR_INPUT,
-			        "%s: is of another model: its tensor %d is %s, the model's is %s",
+			        "%s: belongs to another model: its tensor %d is %s, the model's is %s",
 			        checkpoint->path, t, saved->name, wanted->name);
 		if (saved->rank != wanted->rank || saved->count != wanted->count ||
 		        saved->shape[0] != wanted->shape[0])
 			return err_set(ERR_INPUT,
-			        "%s: is of another model: tensor %s has shape %s, the model's %s",
+			        "%s: belongs to another model: tensor %s has shape %s, the model's %s",
 			        checkpoint->path, saved->name,
 			        safetensors_shape_show(saved->shape, saved->rank).text,
 			        safetensors_shape_show(wanted->shape, wanted->rank).text);
 	}
 	if (manifest->tensor_count != model->tensor_count)
-		return err_set(ERR_INPUT, "%s: is of another model: it has %d tensors, the model %d",
+		return err_set(ERR_INPUT, "%s: belongs to another model: it has %d tensors, the model %d",
 		        checkpoint->path, manifest->tensor_count, model->tensor_count);
 	return 0;
 }
@@ -403,7 +403,7 @@ int checkpoint_read(
 		return 0;
 	}
 	if (!(manifest->tensors[tensor].planes & 1u << plane))
-		return err_set(ERR_INPUT, "%s: plane %s was not saved of %s", checkpoint->path,
+		return err_set(ERR_INPUT, "%s: does not contain \"%s\" of %s", checkpoint->path,
 		        plane_name(plane), manifest->tensors[tensor].name);
 	while (!err && count) {
 		const struct checkpoint_entry *entry =

@@ -282,8 +282,8 @@ static int read_blocks(struct manifest_file *file, const json_t *object, const c
 	        file->len_bytes / SAFETENSORS_BLOCK_BYTES + (file->len_bytes % SAFETENSORS_BLOCK_BYTES != 0);
 	if (strlen(hex) / HASH_DIGITS != (uint64_t)file->block_count || strlen(hex) % HASH_DIGITS)
 		return err_set(ERR_INPUT,
-		        "%s: file %s: %zu digits of checksums where %" PRId64 " blocks of %d are wanted",
-		        where, file->name, strlen(hex), file->block_count, HASH_DIGITS);
+		        "%s: file %s: %zu digits of checksums; expected %" PRId64 " blocks of %d", where,
+		        file->name, strlen(hex), file->block_count, HASH_DIGITS);
 	file->hashes = mem_alloc((size_t)file->block_count, sizeof(*file->hashes));
 	if (!file->hashes)
 		return ERR_NOMEM;
@@ -479,7 +479,7 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 	while (err && state < ADAMW_STATE_COUNT && strcmp(name, adamw_state_name((enum adamw_state)state)))
 		state++;
 	if (state == ADAMW_STATE_COUNT)
-		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this program",
+		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this ferry",
 		        where, safetensors_name_show(name).text);
 	manifest->state = (enum adamw_state)state;
 	if (state == ADAMW_STATE_8BIT && moments ? scales != PLANES_SCALE || moments != PLANES_MOMENT
@@ -541,11 +541,12 @@ static int read_head(struct manifest *manifest, const json_t *root, const char *
 	int err = need(json_get_str(root, where, "format", &format), where, "format");
 
 	if (!err && strcmp(format, format_name))
-		err = err_set(ERR_INPUT, "%s: is of format \"%s\", not \"%s\"", where, format, format_name);
+		err = err_set(
+		        ERR_INPUT, "%s: has format \"%s\"; expected \"%s\"", where, format, format_name);
 	if (!err)
 		err = need_int(root, where, "version", &version, INT32_MAX);
 	if (!err && version != FORMAT_VERSION)
-		err = err_set(ERR_UNSUPPORTED, "%s: is of version %" PRId64 "; this program knows version %d",
+		err = err_set(ERR_UNSUPPORTED, "%s: has version %" PRId64 "; this ferry reads version %d",
 		        where, version, FORMAT_VERSION);
 	if (!err)
 		err = need_int(root, where, "block_bytes", &block_bytes, INT32_MAX);

@@ -117,7 +117,7 @@ static int order_names(struct safetensors *file)
 		const char *b = file->tensors[file->by_name[i]].name;
 
 		if (!strcmp(a, b))
-			return safetensors_header_fail(file, a > b ? a : b, "tensor \"%s\" stands twice",
+			return safetensors_header_fail(file, a > b ? a : b, "tensor \"%s\" appears twice",
 			        safetensors_name_show(a).text);
 	}
 	for (int64_t i = 1; i < file->metadata_count; i++) {
@@ -125,7 +125,7 @@ static int order_names(struct safetensors *file)
 
 		if (!strcmp(a, b))
 			return safetensors_header_fail(file, a > b ? a : b,
-			        "key \"%s\" of __metadata__ stands twice", safetensors_name_show(a).text);
+			        "key \"%s\" of __metadata__ appears twice", safetensors_name_show(a).text);
 	}
 	return 0;
 }

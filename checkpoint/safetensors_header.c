@@ -37,11 +37,11 @@ static int fail_wanted(struct scan *s, const char *wanted)
 	unsigned char c;
 
 	if (s->at == s->end)
-		return fail(s, "the header ends where %s is wanted", wanted);
+		return fail(s, "the header ends; expected %s", wanted);
 	c = (unsigned char)*s->at;
 	if (c > ' ' && c < 127)
-		return fail(s, "'%c' where %s is wanted", c, wanted);
-	return fail(s, "byte 0x%02x where %s is wanted", c, wanted);
+		return fail(s, "found '%c'; expected %s", c, wanted);
+	return fail(s, "found byte 0x%02x; expected %s", c, wanted);
 }
 
 /* Passes `c`, white space before it allowed. */
@@ -211,18 +211,18 @@ static int take_integer(struct scan *s, int64_t *out, const char *wanted)
 	skip_space(s);
 	first = s->at;
 	if (s->at < s->end && *s->at == '-')
-		return fail(s, "a negative number where %s is wanted", wanted);
+		return fail(s, "a negative number; expected %s", wanted);
 	for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++) {
 		if (__builtin_mul_overflow(value, 10, &value) ||
 		        __builtin_add_overflow(value, *s->at - '0', &value))
-			return fail(s, "a number above 2^63 - 1 where %s is wanted", wanted);
+			return fail(s, "a number above 2^63 - 1; expected %s", wanted);
 	}
 	if (s->at == first)
 		return fail_wanted(s, wanted);
 	if (*first == '0' && s->at - first > 1)
 		return fail(s, "a number with a leading zero");
 	if (s->at < s->end && (*s->at == '.' || *s->at == 'e' || *s->at == 'E'))
-		return fail(s, "a number with a fraction or exponent where %s is wanted", wanted);
+		return fail(s, "a number with a fraction or exponent; expected %s", wanted);
 	*out = value;
 	return 0;
 }
@@ -329,7 +329,7 @@ static int take_field(struct scan *s, struct safetensors_tensor *tensor, int *fi
 		return safetensors_header_fail(s->file, key, "unknown field \"%s\" of tensor \"%s\"",
 		        safetensors_name_show(key).text, safetensors_name_show(tensor->name).text);
 	if (*fields & field)
-		return safetensors_header_fail(s->file, key, "field \"%s\" of tensor \"%s\" stands twice",
+		return safetensors_header_fail(s->file, key, "field \"%s\" of tensor \"%s\" appears twice",
 		        key, safetensors_name_show(tensor->name).text);
 	*fields |= field;
 	err = take(s, ':', "':' after a field's name");
@@ -428,7 +428,7 @@ static int take_entry(struct scan *s, int *metadata_seen)
 	if (strcmp(name, "__metadata__"))
 		return take_tensor(s, name);
 	if (*metadata_seen)
-		return safetensors_header_fail(s->file, name, "__metadata__ stands twice");
+		return safetensors_header_fail(s->file, name, "__metadata__ appears twice");
 	*metadata_seen = 1;
 	return take_metadata(s);
 }

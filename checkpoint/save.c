@@ -269,7 +269,7 @@ static void warn_of_space(const struct checkpoint_saving *s)
 
 	if (!file_space(save->output_dir, &free_bytes) && free_bytes < wanted)
 		log_warn("%s: a checkpoint takes %.1f MB, and %.1f MB are free: saving will probably fail; "
-		         "make room or lower save_total_limit",
+		         "free space or lower save_total_limit",
 		        save->output_dir, (double)wanted * 1e-6, (double)free_bytes * 1e-6);
 }
 
@@ -443,7 +443,7 @@ static void remove_surplus(const struct checkpoint_save *save, const int64_t *st
 		char *path = step_name(save->output_dir, "checkpoint", steps[i]);
 
 		if (!path || temp_dir_remove(path, "step-"))
-			log_warn("an old checkpoint could not be removed: %s", err_text());
+			log_warn("cannot remove an old checkpoint: %s", err_text());
 		mem_free(path);
 	}
 }
@@ -618,8 +618,8 @@ int checkpoint_save(const struct checkpoint_save *save, char **path)
 
 	if (err == ERR_IO && !(s && s->is_committed)) {
 		if (!save->world.rank)
-			log_warn("step %" PRId64 ": saving failed and is tried once more, from the start: %s",
-			        save->step, err_text());
+			log_warn("step %" PRId64 ": saving failed; trying once more: %s", save->step,
+			        err_text());
 		checkpoint_saving_close(s);
 		err = save_once(&s, save);
 	}

@@ -29,7 +29,7 @@ int shard_readers_open(struct shard_readers *readers, const struct pool *pool)
 	if (!readers->reader)
 		return ERR_NOMEM;
 	readers->windows_bytes = workers * each;
-	err = slab_map(&readers->windows, readers->windows_bytes, "windows of files that are read");
+	err = slab_map(&readers->windows, readers->windows_bytes, "file read buffers");
 	for (int64_t w = 0; w < workers && !err; w++)
 		readers->reader[w] = (struct shard_reader){
 		        .window = (unsigned char *)readers->windows + w * each, .window_bytes = each};

@@ -297,7 +297,7 @@ static int line_judge(int i, const char *what, int64_t patience_ns, int64_t now_
 	pthread_mutex_unlock(&heart.lock);
 	if (atomic_load(&heart.lines[i].is_patient) || idle_ns < patience_ns)
 		return 0;
-	return line_text(&heart.lines[i], "got nothing done and came to no exchange for", idle_ns, what);
+	return line_text(&heart.lines[i], "has made no progress for", idle_ns, what);
 }
 
 int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patience_ns)
@@ -306,7 +306,7 @@ int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patie
 	int peer_is_here = 0, is_doubtful = 0, has_hosts = 0;
 
 	if (!heart.own)
-		return err_set(ERR_DEVICE, "rank %d did not come to %s in %.0f s", peer, what,
+		return err_set(ERR_DEVICE, "rank %d did not reach %s within %.0f s", peer, what,
 		        1e-9 * (double)waited_ns);
 	for (int i = 0; i < heart.count; i++) {
 		int64_t still_ns = now_ns - atomic_load(&heart.lines[i].beat_ns);
@@ -332,7 +332,7 @@ int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patie
 	/* all here wait, the peer too: those that wait for a rank elsewhere name it */
 	if (peer_is_here && has_hosts && waited_ns < patience_ns + 2 * HOSTS_NS)
 		return 0;
-	return err_set(ERR_DEVICE, "rank %d%s did not come to %s in %.0f s", peer,
+	return err_set(ERR_DEVICE, "rank %d%s did not reach %s within %.0f s", peer,
 	        peer_is_here ? "" : ", on another host,", what, 1e-9 * (double)waited_ns);
 }
 
@@ -380,11 +380,10 @@ static int late_find(const struct heartbeat_join *join)
 	if (heart.waited_ns <= limit_ns)
 		return 0;
 	if (came < heart.count && join->local_size == heart.count)
-		return err_set(ERR_DEVICE, "rank %d has not come to MPI's start in %.0f s", missing,
+		return err_set(ERR_DEVICE, "rank %d did not reach MPI's start within %.0f s", missing,
 		        1e-9 * (double)heart.waited_ns);
 	return err_set(ERR_DEVICE,
-	        "not all ranks have come to MPI's start in %.0f s: one of them stands still, or cannot be "
-	        "reached",
+	        "not all ranks reached MPI's start within %.0f s: one of them hangs or cannot be reached",
 	        1e-9 * (double)heart.waited_ns);
 }
 
@@ -408,7 +407,7 @@ static void join_look(void)
 	if (!rc && join->patience_ns)
 		rc = late_find(join);
 	if (!rc && join->is_stopped())
-		rc = err_set(ERR_STOPPED, "told to stop in MPI's start");
+		rc = err_set(ERR_STOPPED, "stopped by a signal during MPI's start");
 	if (rc)
 		join->lost(rc, err_text());
 }

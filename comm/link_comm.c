@@ -109,8 +109,8 @@ int link_start(struct link_place *place, int launched)
 	mpi.started = 1;
 	rc = place_find(place);
 	if (!rc && provided < MPI_THREAD_SERIALIZED)
-		rc = err_set(ERR_UNSUPPORTED, "MPI: this library allows no calls from several threads, one "
-		                              "at a time (MPI_THREAD_SERIALIZED)");
+		rc = err_set(ERR_UNSUPPORTED, "this MPI library does not support calls from several threads "
+		                              "(MPI_THREAD_SERIALIZED)");
 	if (!rc && place->size != launched)
 		rc = err_set(ERR_UNSUPPORTED,
 		        "a launcher started %d ranks, but MPI knows of %d: launch with the mpirun of the MPI "
@@ -234,8 +234,7 @@ int link_open(struct link **out, int first, int stride, int size)
 	struct link *link;
 
 	if (!mpi.started)
-		return err_set(ERR_UNSUPPORTED,
-		        "%d ranks need MPI, which was not started: launch them with mpirun or srun", size);
+		return err_set(ERR_UNSUPPORTED, "%d ranks need MPI; launch them with mpirun or srun", size);
 	link = mem_alloc(1, sizeof(*link));
 	if (!link)
 		return ERR_NOMEM;
@@ -491,8 +490,7 @@ int link_open(struct link **link, int first, int stride, int size)
 	(void)link;
 	(void)first;
 	(void)stride;
-	return err_set(
-	        ERR_UNSUPPORTED, "%d ranks need MPI, which this build does not have; run one rank", size);
+	return err_set(ERR_UNSUPPORTED, "%d ranks need MPI, and this build has none; start one rank", size);
 }
 
 void link_close(struct link *link)

@@ -79,8 +79,8 @@ static int read_records(struct dataset_builder *b, struct records *records)
 		b->where = records_where(records);
 		rc = 0;
 		if (!json_is_object(record))
-			rc = err_set(ERR_INPUT, "%s: %s where an object is wanted", b->where,
-			        json_kind_name(record));
+			rc = err_set(
+			        ERR_INPUT, "%s: %s; expected an object", b->where, json_kind_name(record));
 		if (rc == 0 && b->d->format == DATASET_FORMAT_AUTO)
 			rc = detect_format(&b->d->format, record, b->text_field, b->where);
 		if (rc == 0)

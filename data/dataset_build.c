@@ -214,8 +214,8 @@ static int read_ints(struct token_list *list, const json_t *array, const char *w
 		int64_t number = json_integer_value(value);
 
 		if (!json_is_integer(value))
-			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %s where an integer is wanted",
-			        where, key, i, json_kind_name(value));
+			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %s; expected an integer", where,
+			        key, i, json_kind_name(value));
 		if (number < INT32_MIN || number > INT32_MAX)
 			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %" PRId64 ", which is no token id",
 			        where, key, i, number);

@@ -48,7 +48,7 @@ static int no_such_backend(const char *name)
 	str_add(&list, "auto");
 	rc = str_check(&list);
 	if (!rc)
-		rc = err_set(ERR_INPUT, "there is no device \"%s\"; there are: %s", name, list.data);
+		rc = err_set(ERR_INPUT, "unknown device \"%s\"; available: %s", name, list.data);
 	str_free(&list);
 	return rc;
 }
@@ -156,7 +156,7 @@ static const struct {
 	struct device_reserve reserve;
 } reserves[] = {
         {"cuda", {"cuBLASLt workspace", RESERVE_MATMUL_BYTES}},
-        {"cuda", {"code of kernels and libraries", RESERVE_CODE_BYTES}},
+        {"cuda", {"kernels and library code", RESERVE_CODE_BYTES}},
 };
 
 int device_reserve_list(struct device_reserve *list, const char *device_name)

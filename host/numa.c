@@ -172,7 +172,7 @@ int numa_prefer(void *base, int64_t bytes, int os_index)
 {
 	int error = os_index < 0 ? 0 : memory()->bind(base, bytes, os_index);
 
-	return error ? err_set(ERR_DEVICE, "memory cannot be bound to node %d: %s", os_index, strerror(error))
+	return error ? err_set(ERR_DEVICE, "cannot bind memory to node %d: %s", os_index, strerror(error))
 	             : 0;
 }
 
@@ -180,7 +180,7 @@ int numa_spread(void *base, int64_t bytes)
 {
 	int error = memory()->bind(base, bytes, NODE_SPREAD);
 
-	return error ? err_set(ERR_DEVICE, "memory cannot be spread over nodes: %s", strerror(error)) : 0;
+	return error ? err_set(ERR_DEVICE, "cannot spread memory over nodes: %s", strerror(error)) : 0;
 }
 
 void numa_forget(void *base, int64_t bytes)

@@ -495,11 +495,10 @@ static void choose_pinning(struct pool *pool, const struct topology *t)
 		enum pool_pinning pinning;
 		const char *why;
 	} choices[] = {
-	        {POOL_PINNED_NOT, "one NUMA node: nothing to be near to, and the kernel moves threads away "
-	                          "from cores that others use"},
-	        {POOL_PINNED_NOT, "the machine is made up"},
-	        {POOL_PINNED_TO_NODES, "several NUMA nodes, and cores that are not this process's alone"},
-	        {POOL_PINNED_TO_CORES, "several NUMA nodes, and cores that are this process's alone"},
+	        {POOL_PINNED_NOT, "one NUMA node: the kernel places threads better"},
+	        {POOL_PINNED_NOT, "the machine is a described one"},
+	        {POOL_PINNED_TO_NODES, "several NUMA nodes, cores shared with other processes"},
+	        {POOL_PINNED_TO_CORES, "several NUMA nodes, cores of this process alone"},
 	};
 	int choice = 3;
 

@@ -303,13 +303,12 @@ void topology_find_usable(struct topology *t, int threads, int ranks)
 	t->usable_why = "what is available";
 	if (t->cgroup.memory_bytes)
 		usable_lower(t, t->cgroup.memory_bytes - t->cgroup.memory_used_bytes,
-		        "what the control group's limit leaves");
+		        "what the cgroup limit leaves");
 	if (t->address_bytes >= 0)
 		usable_lower(t,
 		        ranks * (t->address_bytes - t->address_used_bytes -
 		                        (threads + 1) * thread_address_bytes),
-		        "what the limit on addresses (ulimit -v) leaves beside 192 MiB that each thread "
-		        "maps");
+		        "what the address space limit (ulimit -v) leaves, less 192 MiB for each thread");
 }
 
 /* mlock(2): CAP_IPC_LOCK ignores the limit. */
@@ -346,20 +345,19 @@ static void choose_threads(struct topology *t)
 		t->thread_count = t->core_count > 0 ? t->core_count : 1;
 	if (t->share == TOPOLOGY_SHARE_CUT)
 		snprintf(why, bytes,
-		        "one for each of this rank's cores: %d ranks share the %d that are allowed here, of "
-		        "%d",
+		        "one for each core of this rank: %d ranks share the %d allowed cores, of %d",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
 	else if (t->share == TOPOLOGY_SHARE_TOGETHER)
 		snprintf(why, bytes, "%d ranks on this host, and several of them on the same %d cores, of %d",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
 	else
 		snprintf(why, bytes,
-		        "one for each of %d cores (%d processors) that this process may use, of %d",
+		        "one for each of the %d cores (%d processors) that this process may use, of %d",
 		        t->allowed.core_count, t->allowed.processor_count, t->machine.core_count);
 	if (quota > 0 && quota < t->thread_count) {
 		snprintf(t->thread_reason, sizeof(t->thread_reason),
-		        "the control group's quota of %.2f processors, less than the %d cores that this "
-		        "process may use",
+		        "the cgroup quota of %.2f processors, less than the %d cores that this process may "
+		        "use",
 		        quota, t->thread_count);
 		t->thread_count = quota < 1 ? 1 : (int)quota;
 	}

@@ -152,15 +152,13 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 		if (strcmp(acts[i].name, name))
 			continue;
 		if (acts[i].act < 0)
-			config_fail(r, ERR_UNSUPPORTED,
-			        "%s \"%s\" is not supported; there is %s, and other names of these", key,
+			config_fail(r, ERR_UNSUPPORTED, "%s \"%s\" is not supported; supported: %s", key,
 			        name, done);
 		else
 			*out = (enum act_kind)acts[i].act;
 		return;
 	}
-	config_fail(r, ERR_INPUT, "%s \"%.60s\" is no activation that is known here; there is %s", key, name,
-	        done);
+	config_fail(r, ERR_INPUT, "%s \"%.60s\" is not a known activation; supported: %s", key, name, done);
 }
 
 /* ---- what most families have ---- */
@@ -394,7 +392,7 @@ static void check_heads(struct config_reader *r, const struct model_config *c)
 	if ((c->H + 2 * c->KV) * c->D > CONFIG_SIZE_MAX)
 		config_fail(r, ERR_INPUT,
 		        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64
-		        " are more than this program can handle",
+		        " are more than ferry supports",
 		        c->H, c->KV, c->D);
 }
 

@@ -68,7 +68,7 @@ static void read_kind(struct config_reader *o, struct rope_config *rope)
 			return;
 		}
 	config_fail(o, ERR_UNSUPPORTED,
-	        "rope type \"%.60s\" is not supported; there is default, linear, llama3, yarn", name);
+	        "rope type \"%.60s\" is not supported; supported: default, linear, llama3, yarn", name);
 }
 
 static void require_positive(struct config_reader *o, const char *key, double *out)
@@ -150,7 +150,7 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
         double partial, const char *key)
 {
 	if (!(partial >= 0 && partial <= 1)) {
-		config_fail(o, ERR_INPUT, "%s is %g; it must be 0 .. 1", key, partial);
+		config_fail(o, ERR_INPUT, "%s is %g; it must be from 0 to 1", key, partial);
 		return;
 	}
 	rope->frequency_dim = (int64_t)((double)c->D * partial);

@@ -90,10 +90,9 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 	int64_t after_ns = max_i64(t->backward_ns, t->head_ns + max_i64(loss_ns, t->return_ns));
 
 	bound_raise(t, before_ns + after_ns,
-	        in_backward ? "forward, then the updates inside backward and what shares the bus with them"
-	        : after_ns == t->backward_ns
-	                ? "backward, then the updates that wait for its norm"
-	                : "gradients that return, then the updates that wait for their norm");
+	        in_backward                  ? "forward, then AdamW inside backward"
+	        : after_ns == t->backward_ns ? "backward, then AdamW (waits for the gradient norm)"
+	                                     : "gradient copies, then AdamW (waits for the gradient norm)");
 }
 
 static int is_collective(const struct plan_op *op)
@@ -177,7 +176,7 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 	loss_follow(t, p, spans);
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		bound_raise(t, t->work_ns[q], queue_name((enum queue_kind)q));
-	bound_raise(t, t->bus_ns, "the host's memory bus");
+	bound_raise(t, t->bus_ns, "host memory bandwidth");
 	cycle_find(t, p);
 	exposed_find(t, p, spans);
 	waits_find(t, p, spans);

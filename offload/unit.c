@@ -246,7 +246,8 @@ static int units_order(struct unit_map *map, int assigned, char **names)
 	for (int i = 0; i < model->tensor_count; i++) {
 		map->tensor_unit[i] = order[map->tensor_unit[i]];
 		if (map->tensor_unit[i] < 0) {
-			rc = err_set(ERR_INTERNAL, "tensor %s is read by no stage", model->tensors[i].name);
+			rc = err_set(
+			        ERR_INTERNAL, "no part of the model reads tensor %s", model->tensors[i].name);
 			goto out;
 		}
 	}

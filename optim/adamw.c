@@ -70,7 +70,7 @@ int adamw_isa_find(enum adamw_isa *isa, const char *name)
 		}
 		strcat(strcat(here, ", "), isas[i].name);
 	}
-	return err_set(ERR_INPUT, "isa '%s' is not one of this CPU: auto%s", name, here);
+	return err_set(ERR_INPUT, "isa=%s is not supported by this CPU; supported: auto%s", name, here);
 }
 
 void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,

@@ -110,7 +110,7 @@ static void read_and_write_at(void **state)
 	check_fails(file_write_at(fd, path, "x", 1, 3), ERR_IO, "at: cannot write 1 bytes at offset 3");
 	close(fd);
 	check_fails(file_read_at(fd, path, bytes, 1, 3), ERR_IO, "at: cannot read 1 bytes at offset 3");
-	check_fails(file_sync(-1, path), ERR_IO, "at: cannot bring to disk");
+	check_fails(file_sync(-1, path), ERR_IO, "at: cannot flush to disk");
 	mem_free(path);
 }
 

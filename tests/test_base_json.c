@@ -62,9 +62,9 @@ static void nesting_is_bounded(void **state)
 
 static void any_kind_on_top(void **state)
 {
-	static const char *const cases[][2] = {{"{}", "object"}, {" [ ] ", "array"}, {"\"x\"", "string"},
-	        {"12", "integer"}, {"1.5", "real"}, {"true", "boolean"}, {"false", "boolean"},
-	        {"null", "null"}};
+	static const char *const cases[][2] = {{"{}", "an object"}, {" [ ] ", "an array"},
+	        {"\"x\"", "a string"}, {"12", "an integer"}, {"1.5", "a real number"}, {"true", "a boolean"},
+	        {"false", "a boolean"}, {"null", "null"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -105,7 +105,7 @@ static void large_integers(void **state)
 	assert_true(x == 12345678901234567890.5);
 	assert_int_equal(json_get_str(root, "t", "s", &s), 1);
 	assert_string_equal(s, "99999999999999999999");
-	check_fails(json_get_int(root, "t", "hf", &i), ERR_INPUT, "t: \"hf\" must be an integer of 64 bits");
+	check_fails(json_get_int(root, "t", "hf", &i), ERR_INPUT, "t: \"hf\" must be a 64-bit integer");
 	check_fails(json_get_int(root, "t", "one_more", &i), ERR_INPUT, "9.2233720368547758e+18");
 	json_decref(root);
 	REFUSED("[99999999999999999999, 1e999]", "real number overflow");
@@ -138,7 +138,7 @@ static void getters(void **state)
 	assert_int_equal(json_get_int(root, "t", "whole", &i), 1);
 	assert_int_equal(i, 1000000);
 	check_fails(json_get_int(root, "t", "part", &i), ERR_INPUT,
-	        "t: \"part\" must be an integer of 64 bits, but it is 0.5");
+	        "t: \"part\" must be a 64-bit integer, but is 0.5");
 	assert_int_equal(json_get_num(root, "t", "i", &x), 1);
 	assert_true(x == 7);
 	assert_int_equal(json_get_num(root, "t", "part", &x), 1);
@@ -178,8 +178,8 @@ static void getters_leave_absent_alone(void **state)
 	}
 	assert_true(i == -1 && x == -1 && b == -1 && tree == list && !strcmp(s, "before"));
 	check_fails(json_get_int(list, "t", "k", &i), ERR_INPUT,
-	        "t: an object with \"k\" is wanted here, but it is of kind array");
-	check_fails(json_get_str(NULL, "t", "k", &s), ERR_INPUT, "of kind nothing");
+	        "t: expected an object with \"k\", found an array");
+	check_fails(json_get_str(NULL, "t", "k", &s), ERR_INPUT, "found nothing");
 	json_decref(root);
 	json_decref(list);
 }
@@ -232,8 +232,8 @@ static void getters_refuse_other_kinds(void **state)
 			}
 		}
 	}
-	check_fails(json_get_bool(root, "t", "string", &b), ERR_INPUT,
-	        "must be true or false, but it is of kind string");
+	check_fails(
+	        json_get_bool(root, "t", "string", &b), ERR_INPUT, "must be true or false, but is a string");
 	json_decref(root);
 }
 

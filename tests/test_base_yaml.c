@@ -109,9 +109,9 @@ static void refusals(void **state)
 	REFUSED("a: !!python/object:os.system x\n",
 	        "c.yaml:1: tags (tag:yaml.org,2002:python/object:os.system)");
 	REFUSED("a: 1\n---\nb: 1\n", "c.yaml:2: a second document");
-	REFUSED("just text", "c.yaml:1: a mapping (key: value) is wanted here, but there is only a value");
-	REFUSED("'~'", "c.yaml:1: a mapping");
-	REFUSED("- 1\n- 2\n", "c.yaml:1: a mapping (key: value) is wanted here, but there is a list");
+	REFUSED("just text", "c.yaml:1: expected a mapping (key: value), found only a value");
+	REFUSED("'~'", "c.yaml:1: expected a mapping");
+	REFUSED("- 1\n- 2\n", "c.yaml:1: expected a mapping (key: value), found a list");
 	REFUSED("? [a, b]\n: 1\n", "c.yaml:1: a key must be a plain word");
 	REFUSED("? {a: b}\n: 1\n", "c.yaml:1: a key must be a plain word");
 	REFUSED("a: 1\n'': 1\n", "c.yaml:2: a key is empty");
@@ -152,7 +152,7 @@ static void bounds(void **state)
 	for (int i = 0; i < 257; i++)
 		str_add_char(&text, 'k');
 	str_add(&text, ": 1\n");
-	refused(text.data, text.len_bytes, "c.yaml:1: a key of 257 bytes; at most 256");
+	refused(text.data, text.len_bytes, "c.yaml:1: a key of 257 bytes; the limit is 256");
 	check_ok(yaml_parse(&doc, "c.yaml", text.data + 1, text.len_bytes - 1));
 	yaml_doc_free(&doc);
 	str_free(&text);

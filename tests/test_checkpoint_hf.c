@@ -170,7 +170,7 @@ static void one_file_and_shards(void **state)
 	put_shard(in, "model.safetensors", bare, 6);
 	check_loads(in, &model);
 	assert_non_null(
-	        strstr(last_warning, "1 tensors are no part of a fixture model and are left out: vision"));
+	        strstr(last_warning, "1 tensors are not part of a fixture model; ignoring them: vision"));
 	mem_free(in);
 }
 
@@ -224,10 +224,10 @@ static void tied_heads(void **state)
 	assert_int_equal(model.config.tied, 0);
 	assert_non_null(strstr(last_warning, "differ"));
 	put_shard(in, "model.safetensors", all, 4);
-	refuses(in, 0, ERR_INPUT, "lm_head.weight is missing; where the head is the embedding");
+	refuses(in, 0, ERR_INPUT, "lm_head.weight is missing; if the head is the embedding");
 	given[0] = all[0], given[4] = all[3], given[4].name = "lm_head.weight";
 	put_shard(in, "model.safetensors", given, 5);
-	refuses(in, 1, ERR_INPUT, "\"lm_head.weight\" has shape [5]; config.json asks for [13, 5]");
+	refuses(in, 1, ERR_INPUT, "\"lm_head.weight\" has shape [5]; config.json gives [13, 5]");
 	mem_free(in);
 }
 
@@ -246,12 +246,12 @@ static void wrong_tensors(void **state)
 	        {{"model.norm.weight", 3, SAFETENSORS_BOOL, 1}, "is BOOL", ERR_UNSUPPORTED},
 	        {{"model.norm.weight", 3, SAFETENSORS_C64, 1}, "is C64", ERR_UNSUPPORTED},
 	        {{"model.norm.weight", 3, SAFETENSORS_F8_E4M3, 1}, "is F8_E4M3", ERR_UNSUPPORTED},
-	        {{"model.norm.weight", 1, SAFETENSORS_F32, 1}, "has shape [5, 5]; config.json asks for [5]",
+	        {{"model.norm.weight", 1, SAFETENSORS_F32, 1}, "has shape [5, 5]; config.json gives [5]",
 	                ERR_INPUT},
 	        {{"model.norm.weight", 3, SAFETENSORS_F32, INFINITY}, "holds -inf at element 0", ERR_INPUT},
 	        {{"model.norm.weight", 3, SAFETENSORS_BF16, NAN}, "nan at element 0, byte", ERR_INPUT},
 	        {{"model.norm.other", 3, SAFETENSORS_F32, 1},
-	                "1 of 5 tensors are missing: model.norm.weight; it holds instead: model.norm.other",
+	                "1 of 5 tensors are missing: model.norm.weight; the files contain: model.norm.other",
 	                ERR_INPUT},
 	        {{"embed.weight", 0, SAFETENSORS_F32, 1}, "two names of one tensor", ERR_INPUT},
 	        {{"model.norm.qweight", 3, SAFETENSORS_I32, 1}, "quantized", ERR_UNSUPPORTED},
@@ -290,30 +290,30 @@ static void wrong_directories(void **state)
 	        {all[0].name, a}, {all[1].name, a}, {all[2].name, b}, {all[3].name, b}, {all[4].name, b}};
 	static const char *const names[] = {"../a.safetensors", "/etc/passwd", "x/../a.safetensors", "", ".",
 	        "..", ".hidden", "sub/a.safetensors", "a.safetensors/"};
-	static const char *const indices[][2] = {{"[]", "is array"}, {"{}", "has no weight_map"},
+	static const char *const indices[][2] = {{"[]", "is an array"}, {"{}", "has no weight_map"},
 	        {"{\"weight_map\":{}}", "lists no tensor"}, {"{\"weight_map\":[]}", "weight_map"},
-	        {"{\"weight_map\":{\"a\":1}}", "is integer where a file name"},
-	        {"{\"weight_map\":{\"a\":null}}", "where a file name"},
+	        {"{\"weight_map\":{\"a\":1}}", "is an integer; expected a file name"},
+	        {"{\"weight_map\":{\"a\":null}}", "expected a file name"},
 	        {"{\"weight_map\":{\"a\":\"a\\u0000b\"}}", "NUL"},
 	        {"{\"weight_map\":{\"a\":\"x\",\"a\":\"x\"}}", "duplicate"}, {"{", "index.json:1:"},
 	        {"", "index.json:1:"}};
 
 	(void)state;
-	refuses(in, 0, ERR_INPUT, "holds no weights");
+	refuses(in, 0, ERR_INPUT, "contains no weights");
 	refuses("/does/not/exist", 0, ERR_INPUT, "no such directory");
 	fixture_put(in, "x.gguf", "");
 	refuses(in, 0, ERR_UNSUPPORTED, "GGUF");
 	fixture_put(in, "pytorch_model.bin", "");
 	refuses(in, 0, ERR_UNSUPPORTED, "convert them with: python3");
 	path = file_join(in, "x.gguf");
-	refuses(path, 0, ERR_INPUT, "is no directory");
+	refuses(path, 0, ERR_INPUT, "is not a directory");
 	mem_free(path);
 	put_shard(in, a, first, 2);
 	put_shard(in, b, second, 3);
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		map[4][1] = names[i];
 		put_index(in, map, 5);
-		refuses(in, 0, ERR_INPUT, "a plain file name in this directory is wanted");
+		refuses(in, 0, ERR_INPUT, "expected a plain file name in this directory");
 	}
 	map[4][1] = "c.safetensors";
 	put_index(in, map, 5);
@@ -369,10 +369,10 @@ static void links(void **state)
 	(void)state;
 	put_shard(away, "x.safetensors", all, 5);
 	assert_int_equal(symlink(target, file), 0);
-	refuses(in, 0, ERR_INPUT, "outside of the directory");
+	refuses(in, 0, ERR_INPUT, "outside the directory");
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(symlink("../away/x.safetensors", file), 0);
-	refuses(in, 0, ERR_INPUT, "outside of the directory");
+	refuses(in, 0, ERR_INPUT, "outside the directory");
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(symlink("absent", file), 0);
 	refuses(in, 0, ERR_INPUT, "link to a file that is missing");
@@ -390,7 +390,7 @@ static void links(void **state)
 	check_loads(snapshot, &model);
 	assert_int_equal(unlink(linked), 0);
 	assert_int_equal(symlink("../../../away/x.safetensors", linked), 0);
-	refuses(snapshot, 0, ERR_INPUT, "outside of the directory");
+	refuses(snapshot, 0, ERR_INPUT, "outside the directory");
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(mkfifo(file, 0600), 0);
 	refuses(in, 0, ERR_INPUT, "pipe");
@@ -517,7 +517,7 @@ static void inspecting(void **state)
 	json_decref(seen);
 	mem_free(path);
 
-	check_fails(inspect_path(&seen, out), ERR_INPUT, "holds no weights");
+	check_fails(inspect_path(&seen, out), ERR_INPUT, "contains no weights");
 	check_ok(fixture_save(out, in, 3, 0));
 	check_ok(fixture_save(out, in, 4, 0));
 	path = file_join(out, "checkpoint-000004/manifest.json");

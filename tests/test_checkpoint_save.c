@@ -444,7 +444,7 @@ static void planes_left_out(void **state)
 	assert_memory_equal(back.value[PLANE_HI], planes.value[PLANE_HI], sizeof(back.value[0]));
 	assert_memory_equal(back.value[PLANE_LO], planes.value[PLANE_LO], sizeof(back.value[0]));
 	check_fails(
-	        checkpoint_read(checkpoint, 0, PLANE_M, 0, 1, &value), ERR_INPUT, "plane m was not saved");
+	        checkpoint_read(checkpoint, 0, PLANE_M, 0, 1, &value), ERR_INPUT, "does not contain \"m\"");
 	checkpoint_close(checkpoint);
 	json_decref(training);
 	mem_free(path);

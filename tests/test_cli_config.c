@@ -176,7 +176,7 @@ static const struct {
         {NULL, "/nonexistent.yaml",
                 "/nonexistent.yaml: no such file; settings are written key=value or --key value"},
         {NULL, "lr 1", "lr: no such file; settings are written key=value or --key value"},
-        {"- a\n", "", "YAML:1: a mapping (key: value) is wanted here, but there is a list"},
+        {"- a\n", "", "YAML:1: expected a mapping (key: value), found a list"},
 };
 
 static void test_bad(void **state)

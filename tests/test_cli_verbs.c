@@ -18,7 +18,7 @@ static const struct {
         {"$F inspect", "path is not set"},
         {"$F inspect none", "path=none: no such file or directory"},
         {"$F inspect broken.safetensors", "broken.safetensors: byte 5"},
-        {"$F inspect empty", "empty: holds no weights"},
+        {"$F inspect empty", "empty: contains no weights"},
         {"$F inspect a b", "\"b\" is one argument too many"},
         {"$F tokenize", "model or tokenizer is not set"},
         {"echo x | $F tokenize tokenizer=empty", "empty holds no tokenizer.json"},

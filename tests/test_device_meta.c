@@ -368,7 +368,7 @@ static void test_open(void **state)
 	dev_addr arena;
 	void *slab;
 
-	check_fails(device_open(&device, "abacus", NULL), ERR_INPUT, "\"abacus\"; there are: meta, auto");
+	check_fails(device_open(&device, "abacus", NULL), ERR_INPUT, "\"abacus\"; available: meta, auto");
 	assert_null(device);
 	check_fails(device_open(&device, "meta", &bad), ERR_INPUT, "threads");
 	bad = (struct device_options){.host_copy_gbps = -1};

@@ -174,7 +174,7 @@ static void test_isa_names(void **state)
 	for (int wider = isa + 1; wider < ADAMW_ISA_COUNT; wider++)
 		assert_false(isa_is_here(wider));
 	print_message("widest here: %s\n", adamw_isa_name(isa));
-	check_fails(adamw_isa_find(&isa, "avx1024"), ERR_INPUT, "'avx1024'");
+	check_fails(adamw_isa_find(&isa, "avx1024"), ERR_INPUT, "isa=avx1024");
 	check_fails(adamw_isa_find(&isa, ""), ERR_INPUT, "auto, ");
 }
 

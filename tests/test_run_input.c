@@ -322,7 +322,7 @@ static void test_model_files(void **state)
 
 	break_config(LLAMA("\"num_hidden_layers\":3"));
 	remove(path);
-	refuse_train(2, "broken: holds no weights", dir, tiny.data, "");
+	refuse_train(2, "broken: contains no weights", dir, tiny.data, "");
 	write_file("broken/pytorch_model.bin", "x");
 	refuse_train(2, "pytorch_model.bin|save_pretrained", dir, tiny.data, "");
 	write_file("broken/model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}");

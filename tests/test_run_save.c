@@ -164,7 +164,7 @@ static void test_a_failing_disk(void **state)
 			assert_true(run_has("bad/checkpoint-000009"));
 		} else {
 			assert_int_equal(code, CLI_EXIT_FAILED);
-			assert_non_null(strstr(ferry_said(), "bring to disk"));
+			assert_non_null(strstr(ferry_said(), "flush to disk"));
 		}
 		assert_false(run_has("bad/checkpoint-000004"));
 	}

@@ -194,9 +194,9 @@ static void fields(void **state)
 	        {{dtype, shape}, "has no data_offsets"},
 	        {{shape, at}, "has no dtype"},
 	        {{dtype, at}, "has no shape"},
-	        {{dtype, dtype, shape, at}, "stands twice"},
-	        {{dtype, shape, shape, at}, "stands twice"},
-	        {{dtype, shape, at, at}, "stands twice"},
+	        {{dtype, dtype, shape, at}, "appears twice"},
+	        {{dtype, shape, shape, at}, "appears twice"},
+	        {{dtype, shape, at, at}, "appears twice"},
 	        {{dtype, shape, at, "\"extra\":1"}, "unknown field \"extra\""},
 	        {{dtype, shape, at, "\"\":1"}, "unknown field"},
 	        {{dtype, shape, at, "\"DTYPE\":\"U8\""}, "unknown field"},
@@ -387,7 +387,7 @@ static void names(void **state)
 		str_free(&header);
 		str_printf(&header, "{\"%s\":%s,\"middle\":%s,\"%s\":%s}", twice[i][0], entry, entry,
 		        twice[i][1], entry);
-		refused(header.data, 0, "stands twice");
+		refused(header.data, 0, "appears twice");
 	}
 	compose(&s, zero, sizeof(zero) - 1, 0);
 	refused_bytes(s.data, s.len_bytes, "byte 11: a control character");

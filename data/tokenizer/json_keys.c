@@ -11,7 +11,7 @@ int json_type_of(const json_t *spec, const char *where, const char **type)
 
 	*type = NULL;
 	if (!json_is_object(spec))
-		return err_set(ERR_INPUT, "%s: %s where an object is wanted", where, json_kind_name(spec));
+		return err_set(ERR_INPUT, "%s: %s; expected an object", where, json_kind_name(spec));
 	rc = json_get_str(spec, where, "type", type);
 	if (rc == 0)
 		return err_set(ERR_INPUT, "%s: there is no \"type\"", where);

@@ -197,8 +197,8 @@ int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *wh
 	int rc, differs = 0;
 
 	if (list && !json_is_null(list) && !json_is_array(list))
-		return err_set(ERR_INPUT, "%s: added_tokens is of kind %s; an array is wanted", where,
-		        json_kind_name(list));
+		return err_set(
+		        ERR_INPUT, "%s: added_tokens is %s; expected an array", where, json_kind_name(list));
 	json_array_foreach(list, i, element)
 	{
 		rc = read_added(element, where, &content, &len_bytes, &in_file, &flags);
@@ -229,7 +229,7 @@ static int check_cut(const json_t *root, const char *key, const char *where)
 	const json_t *value = json_object_get(root, key);
 
 	if (value && !json_is_null(value) && !json_is_object(value))
-		return err_set(ERR_INPUT, "%s: %s is of kind %s; an object or null is wanted", where, key,
+		return err_set(ERR_INPUT, "%s: %s is %s; expected an object or null", where, key,
 		        json_kind_name(value));
 	return 0;
 }

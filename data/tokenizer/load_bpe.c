@@ -54,7 +54,7 @@ int tokenizer_load_vocab(struct tokenizer *t, const json_t *model, const char *w
 	json_object_foreach(vocab, key, value)
 	{
 		if (!json_is_integer(value))
-			return err_set(ERR_INPUT, "%s: model: vocab: '%.80s' is %s; an id is wanted", where,
+			return err_set(ERR_INPUT, "%s: model: vocab: '%.80s' is %s; expected an id", where,
 			        key, json_kind_name(value));
 		rc = vocab_add(&b->vocab, key, strlen(key), json_integer_value(value), VOCAB_KIND_WORD);
 		if (rc < 0)

@@ -51,10 +51,10 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	if (found < 0)
 		return found;
 	if (!found)
-		return err_set(ERR_INPUT, "%s: model_type is missing; there is %s", where, family_names);
+		return err_set(ERR_INPUT, "%s: model_type is missing; supported: %s", where, family_names);
 	family = family_find(type);
 	if (!family)
-		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; there is %s",
+		return err_set(ERR_UNSUPPORTED, "%s: model_type \"%.60s\" is not supported; supported: %s",
 		        where, type, family_names);
 	err = model_config_read(&read, family, config, where);
 	if (!err)
