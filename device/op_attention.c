@@ -70,8 +70,6 @@ static int check_scores(const struct op_facts *f, enum attention_mask mask, doub
 {
 	if ((unsigned)mask >= MASK_COUNT)
 		return op_refuse(f, "mask is %d, which is no mask", (int)mask);
-	if (mask != MASK_CAUSAL || score_cap != 0)
-		return op_refuse(f, "only causal attention without a score cap is supported yet");
 	if (!isfinite(scale))
 		return op_refuse(f, "scale is %g", scale);
 	if (!(score_cap >= 0) || !isfinite(score_cap))

@@ -4,7 +4,8 @@
  * Tiles. BF16 goes through the tensor cores (cuda_attention.cu, cuda_attention_grad.cu) in tiles of D
  * columns, D the next of 64, 96, 128, 256 from head_dim on; columns beyond head_dim are zeros, which add
  * nothing to any product. F32, and what those tiles do not fit (wider heads, scales that are not positive,
- * too little shared memory), goes through plain fp32 arithmetic (cuda_attention_plain.cu).
+ * too little shared memory) or do not know (bidirectional masks, score caps, sinks), goes through plain fp32
+ * arithmetic (cuda_attention_plain.cu).
  *
  * A row of a tile takes D + 8 elements: 16 bytes more than its data make the pitch an odd number of 16-byte
  * chunks, so that the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks, and all
@@ -28,18 +29,33 @@ struct attention_shape {
 	int window;  /* at most tokens, which is also what "none" becomes */
 	int aligned; /* every row of every operand begins at a multiple of 16 bytes */
 	float scale, scale_log2;
+	/* only the plain kernels look at these: */
+	int bidirectional;
+	float score_cap; /* 0: none */
 };
 
-/* The first key that query i sees; it sees all from there to i. Does not decrease with i. */
+/* The first key that query i sees; it sees all from there to i, bidirectional to key_end. Neither decreases
+ * with i. */
 static __device__ __forceinline__ int first_key(const attention_shape &p, int i)
 {
 	return max(p.doc_start[i], i - p.window + 1);
 }
 
-/* One past the last query that sees key j, the first being j itself. Does not decrease with j. */
+static __device__ __forceinline__ int key_end(const attention_shape &p, int i)
+{
+	return p.bidirectional ? min(p.doc_end[i], i + p.window) : i + 1;
+}
+
+/* One past the last query that sees key j, the first being j itself, bidirectional first_query. Neither
+ * decreases with j. */
 static __device__ __forceinline__ int query_end(const attention_shape &p, int j)
 {
 	return min(p.doc_end[j], j + p.window);
+}
+
+static __device__ __forceinline__ int first_query(const attention_shape &p, int j)
+{
+	return p.bidirectional ? first_key(p, j) : j;
 }
 
 template <int D> constexpr int PITCH = D + 8;
@@ -265,6 +281,9 @@ static __device__ __forceinline__ void mask_scores(
 int attention_plain(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p);
 int attention_plain_grad(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
+
+/* 1: the tiles can do it, if shared memory has room for them. */
+int attention_fits_tiles(const struct op_attention *o);
 
 /* o: struct op_attention or op_attention_grad. 0, or ERR_UNSUPPORTED: token indices beyond 30 bits. */
 int attention_shape_set(attention_shape *p, const struct op_attention *o);

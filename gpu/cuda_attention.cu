@@ -213,12 +213,20 @@ int attention_shape_set(attention_shape *p, const struct op_attention *o)
 	p->window = (int)(o->window > 0 && o->window < o->tokens ? o->window : o->tokens);
 	p->scale = (float)o->scale;
 	p->scale_log2 = (float)(o->scale * 1.4426950408889634);
+	p->bidirectional = o->mask == MASK_BIDIRECTIONAL;
+	p->score_cap = (float)o->score_cap;
 	p->aligned = o->qkv_stride % 8 == 0 && o->out_stride % 8 == 0 &&
 	             (o->heads == 1 || (o->q_head_stride % 8 == 0 && o->head_dim % 8 == 0)) &&
 	             (o->kv_heads == 1 || o->kv_head_stride % 8 == 0);
 	for (dev_addr a : bases)
 		p->aligned = p->aligned && a.value % 16 == 0;
 	return 0;
+}
+
+int attention_fits_tiles(const struct op_attention *o)
+{
+	return o->dtype == DTYPE_BF16 && o->scale > 0 && o->head_dim <= 256 && o->mask == MASK_CAUSAL &&
+	       o->score_cap == 0 && dev_is_none(o->sink);
 }
 
 extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_attention *o)
@@ -228,7 +236,7 @@ extern "C" int cuda_attention(const struct cuda_launch *at, const struct op_atte
 
 	if (rc)
 		return rc;
-	if (o->dtype != DTYPE_BF16 || !(o->scale > 0) || o->head_dim > 256)
+	if (!attention_fits_tiles(o))
 		return attention_plain(at, o, p);
 	if (o->head_dim <= 64)
 		return attention_start<64, 2, 64>(at, o, p);

@@ -364,7 +364,10 @@ struct op_attention attention_forward_of(const struct op_attention_grad *g)
 	o.q_head_stride = g->q_head_stride;
 	o.kv_head_stride = g->kv_head_stride;
 	o.out_stride = g->out_stride;
+	o.sink = g->sink;
 	o.scale = g->scale;
+	o.score_cap = g->score_cap;
+	o.mask = g->mask;
 	o.dtype = g->dtype;
 	return o;
 }
@@ -436,7 +439,7 @@ extern "C" int cuda_attention_grad(const struct cuda_launch *at, const struct op
 		p.aligned = p.aligned && a.value % 16 == 0;
 	if (rc)
 		return rc;
-	if (o->dtype != DTYPE_BF16 || !(o->scale > 0) || o->head_dim > 256)
+	if (!attention_fits_tiles(&forward))
 		return plain_start(at, o, p);
 	if (o->head_dim <= 64)
 		return grad_start<64, 2, 64, 2, 2, 64, 2>(at, o, p);

@@ -1,5 +1,6 @@
 /* Attention in plain fp32 arithmetic, forward and backward: for F32 (tensor cores would round to tf32) and
- * for what the tiles of attention.cuh do not fit. Any head_dim, any strides.
+ * for what the tiles of attention.cuh do not fit or do not know. Any head_dim, any strides, any mask, score
+ * caps and sinks.
  *
  * 256 threads hold 64 x 64 scores, 4 x 4 each, built from 32 columns of head_dim at a time; a block makes 64
  * columns of its result, so a head of 128 has its scores computed twice, and no array depends on head_dim.
@@ -159,6 +160,14 @@ static __device__ __forceinline__ void plain_zero(float (&o)[SPAN][SPAN])
 			o[i][j] = 0;
 }
 
+/* A score from the product of q and k. */
+static __device__ __forceinline__ float plain_score(float product, const attention_shape &p)
+{
+	float s = product * p.scale;
+
+	return p.score_cap > 0 ? p.score_cap * tanhf(s / p.score_cap) : s;
+}
+
 /* The 16 lanes that share rows. */
 static __device__ __forceinline__ float row_max(float x)
 {
@@ -179,16 +188,16 @@ static __device__ __forceinline__ float row_sum(float x)
 enum { PLAIN_BYTES = (PARTS_COUNT + SQUARE_COUNT) * 4 };
 
 template <class T>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
-        attention_plain_kernel(const attention_shape p, T *__restrict__ out, float *__restrict__ lse,
-                const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v)
+static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_kernel(const attention_shape p,
+        T *__restrict__ out, float *__restrict__ lse, const T *__restrict__ q, const T *__restrict__ k,
+        const T *__restrict__ v, const T *__restrict__ sink)
 {
 	SHARED_DYNAMIC(float, parts);
 	float *square = parts + PARTS_COUNT;
 	int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16, column = (int)blockIdx.y * SIDE;
 	int head = (int)blockIdx.x % p.heads, kv_head = head / (p.heads / p.kv_heads);
 	int q0 = (int)((gridDim.x - 1 - blockIdx.x) / (unsigned)p.heads) * SIDE;
-	int q_end = min(q0 + SIDE, p.tokens), first[SPAN];
+	int q_end = min(q0 + SIDE, p.tokens), k_end = key_end(p, q_end - 1), first[SPAN], end[SPAN];
 	float s[SPAN][SPAN], o[SPAN][SPAN], high[SPAN], factor[SPAN];
 	double sum[SPAN];
 	plain_rows<T> queries = {q + q0 * p.qkv_stride + head * p.q_head_stride, p.qkv_stride, q_end - q0};
@@ -197,13 +206,14 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 #pragma unroll
 	for (int i = 0; i < SPAN; i++) {
 		first[i] = first_key(p, min(q0 + y * SPAN + i, p.tokens - 1));
-		high[i] = -INFINITY;
-		sum[i] = 0;
+		end[i] = key_end(p, min(q0 + y * SPAN + i, p.tokens - 1));
+		high[i] = sink ? to_float(sink[head]) : -INFINITY; /* the first score, of no value */
+		sum[i] = sink ? 1 : 0;
 	}
-	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < q_end; k0 += SIDE) {
+	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < k_end; k0 += SIDE) {
 		int64_t at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
-		plain_rows<T> keys = {k + at, p.qkv_stride, q_end - k0},
-		              values = {v + at, p.qkv_stride, q_end - k0};
+		plain_rows<T> keys = {k + at, p.qkv_stride, k_end - k0},
+		              values = {v + at, p.qkv_stride, k_end - k0};
 
 		plain_scores(s, parts, queries, keys, p.head_dim);
 		plain_load<SIDE>(parts, values, column, p.head_dim);
@@ -215,8 +225,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 			for (int j = 0; j < SPAN; j++) {
 				int key = k0 + x + 16 * j;
 
-				s[i][j] = key >= first[i] && key <= q0 + y * SPAN + i ? s[i][j] * p.scale
-				                                                      : -INFINITY;
+				s[i][j] =
+				        key >= first[i] && key < end[i] ? plain_score(s[i][j], p) : -INFINITY;
 				top = fmaxf(top, s[i][j]);
 			}
 			top = row_max(top);
@@ -255,7 +265,7 @@ static int plain_start(const struct cuda_launch *at, const struct op_attention *
 
 	return cuda_start(at, "attention", attention_plain_kernel<T>, grid, PLAIN_THREADS, PLAIN_BYTES, p,
 	        dev_ptr<T>(o->out), dev_ptr<float>(o->lse), dev_ptr<T>(o->q), dev_ptr<T>(o->k),
-	        dev_ptr<T>(o->v));
+	        dev_ptr<T>(o->v), dev_ptr<T>(o->sink));
 }
 
 int attention_plain(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p)
@@ -291,17 +301,21 @@ static __device__ __forceinline__ void plain_tile(float (&s)[SPAN][SPAN], float 
 	plain_scores(ds, parts, dout, values, p.head_dim);
 #pragma unroll
 	for (int i = 0; i < SPAN; i++) {
-		int row = q0 + y * SPAN + i, last = min(row, p.tokens - 1), first = first_key(p, last);
+		int row = q0 + y * SPAN + i, last = min(row, p.tokens - 1);
+		int first = first_key(p, last), end = key_end(p, last);
 		float lse = in.lse[(int64_t)last * p.heads + head];
 		float delta = in.delta[(int64_t)head * p.tokens + last];
 
 #pragma unroll
 		for (int j = 0; j < SPAN; j++) {
 			int key = k0 + x + 16 * j;
-			bool sees = row < p.tokens && key >= first && key <= row;
+			bool sees = row < p.tokens && key >= first && key < end;
+			float score = plain_score(s[i][j], p);
 
-			s[i][j] = sees ? expf(s[i][j] * p.scale - lse) : 0.0f;
+			s[i][j] = sees ? expf(score - lse) : 0.0f;
 			ds[i][j] = sees ? s[i][j] * (ds[i][j] - delta) : 0.0f;
+			if (p.score_cap > 0) /* the slope of the cap */
+				ds[i][j] *= 1 - score / p.score_cap * (score / p.score_cap);
 		}
 	}
 }
@@ -315,13 +329,13 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 	int head = (int)blockIdx.x % p.heads, kv_head = head / (p.heads / p.kv_heads);
 	int column = (int)blockIdx.y * SIDE;
 	int q0 = (int)((gridDim.x - 1 - blockIdx.x) / (unsigned)p.heads) * SIDE;
-	int q_end = min(q0 + SIDE, p.tokens);
+	int q_end = min(q0 + SIDE, p.tokens), k_end = key_end(p, q_end - 1);
 	float s[SPAN][SPAN], ds[SPAN][SPAN], o[SPAN][SPAN], factor[SPAN];
 
 	plain_zero(o);
-	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < q_end; k0 += SIDE) {
+	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < k_end; k0 += SIDE) {
 		plain_rows<T> keys = {
-		        in.k + k0 * p.qkv_stride + kv_head * p.kv_head_stride, p.qkv_stride, q_end - k0};
+		        in.k + k0 * p.qkv_stride + kv_head * p.kv_head_stride, p.qkv_stride, k_end - k0};
 
 		plain_tile(s, ds, parts, p, in, head, q0, k0);
 		plain_load<SIDE>(parts, keys, column, p.head_dim);
@@ -351,7 +365,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_dkv(
 	plain_zero(k_sum);
 	plain_zero(v_sum);
 	for (int head = kv_head * group; head < (kv_head + 1) * group; head++)
-		for (int q0 = k0; q0 < query_end(p, k_end - 1); q0 += SIDE) {
+		for (int q0 = first_query(p, k0) / SIDE * SIDE; q0 < query_end(p, k_end - 1); q0 += SIDE) {
 			plain_rows<T> queries = {in.q + q0 * p.qkv_stride + head * p.q_head_stride,
 			        p.qkv_stride, p.tokens - q0};
 			plain_rows<T> dout = {in.dout + q0 * p.out_stride + (int64_t)head * p.head_dim,
@@ -377,6 +391,33 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_dkv(
 	plain_store(dv + at, p.qkv_stride, k_end - k0, column, p.head_dim, v_sum, factor);
 }
 
+/* A sink has the probability exp(sink - lse) in each row and no value: dsink -= sum of that times delta. A
+ * block for a head; thread t has tokens t, t + SINK_THREADS ... */
+enum { SINK_THREADS = 256 };
+
+template <class T>
+static __global__ void __launch_bounds__(SINK_THREADS)
+        attention_sink_kernel(const attention_shape p, float *__restrict__ dsink, const T *__restrict__ sink,
+                const float *__restrict__ lse, const float *__restrict__ delta)
+{
+	SHARED(double, sums, SINK_THREADS);
+	int head = (int)blockIdx.x, me = (int)threadIdx.x;
+	float score = to_float(sink[head]);
+	double sum = 0;
+
+	for (int t = me; t < p.tokens; t += SINK_THREADS)
+		sum += (double)(expf(score - lse[(int64_t)t * p.heads + head]) *
+		                delta[(int64_t)head * p.tokens + t]);
+	sums[me] = sum;
+	for (int half = SINK_THREADS / 2; half; half /= 2) {
+		__syncthreads();
+		if (me < half)
+			sums[me] += sums[me + half];
+	}
+	if (!me)
+		dsink[head] -= (float)sums[0];
+}
+
 template <class T>
 static int plain_grad_start(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p)
@@ -384,10 +425,16 @@ static int plain_grad_start(
 	unsigned parts = (unsigned)ceil_div(p.head_dim, SIDE), tiles = (unsigned)ceil_div(p.tokens, SIDE);
 	plain_inputs<T> in = {dev_ptr<T>(o->dout), dev_ptr<T>(o->q), dev_ptr<T>(o->k), dev_ptr<T>(o->v),
 	        dev_ptr<float>(o->lse), dev_ptr<float>(o->scratch)};
-	int rc = cuda_start(at, "attention_grad", attention_plain_dq<T>,
-	        dim3(tiles * (unsigned)p.heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p, dev_ptr<T>(o->dq),
-	        in);
+	int rc = 0;
 
+	if (!dev_is_none(o->sink))
+		rc = cuda_start(at, "attention_grad", attention_sink_kernel<T>, dim3((unsigned)p.heads),
+		        SINK_THREADS, 0, p, dev_ptr<float>(o->dsink), dev_ptr<T>(o->sink),
+		        dev_ptr<float>(o->lse), dev_ptr<float>(o->scratch));
+	if (!rc)
+		rc = cuda_start(at, "attention_grad", attention_plain_dq<T>,
+		        dim3(tiles * (unsigned)p.heads, parts), PLAIN_THREADS, PLAIN_GRAD_BYTES, p,
+		        dev_ptr<T>(o->dq), in);
 	if (rc)
 		return rc;
 	return cuda_start(at, "attention_grad", attention_plain_dkv<T>,

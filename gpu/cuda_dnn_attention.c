@@ -368,7 +368,10 @@ static struct op_attention_grad both(const struct op *op)
 	        .q_head_stride = o->q_head_stride,
 	        .kv_head_stride = o->kv_head_stride,
 	        .out_stride = o->out_stride,
+	        .sink = o->sink,
 	        .scale = o->scale,
+	        .score_cap = o->score_cap,
+	        .mask = o->mask,
 	        .dtype = o->dtype};
 }
 
@@ -388,8 +391,8 @@ static struct sort sort_of(const struct op_attention_grad *o, enum op_kind kind)
 	        .is_grad = kind == OP_ATTENTION_GRAD};
 }
 
-/* bf16, everything in 16 bytes, positions in int32; so many documents, none longer, fill the micro-batch only
- * where all are as long. */
+/* Causal without cap or sink, bf16, everything in 16 bytes, positions in int32; so many documents, none
+ * longer, fill the micro-batch only where all are as long. */
 static int is_taken(const struct op_attention_grad *o)
 {
 	int64_t filled;
@@ -397,6 +400,8 @@ static int is_taken(const struct op_attention_grad *o)
 	                     o->dv.value | o->dout.value;
 
 	if (__builtin_mul_overflow(o->documents, o->document_tokens, &filled) || filled != o->tokens)
+		return 0;
+	if (o->mask != MASK_CAUSAL || o->score_cap != 0 || !dev_is_none(o->sink))
 		return 0;
 	return o->dtype == DTYPE_BF16 && addresses % 16 == 0 && o->head_dim % 8 == 0 &&
 	       o->qkv_stride % 8 == 0 && o->q_head_stride % 8 == 0 && o->kv_head_stride % 8 == 0 &&

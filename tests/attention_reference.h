@@ -3,15 +3,20 @@
 #ifndef FERRY_TESTS_ATTENTION_REFERENCE_H
 #define FERRY_TESTS_ATTENTION_REFERENCE_H
 
+#include "device/op_attention.h"
+
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct attention {
 	int64_t tokens, heads, kv_heads, head_dim, window;
 	int64_t documents, document_tokens; /* the longest of them */
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
-	double scale;
-	const int32_t *doc_start;
+	double scale, score_cap; /* 0: none */
+	enum attention_mask mask;
+	const int32_t *doc_start, *doc_end;
+	double *sink, *dsink; /* [heads], or NULL: there is none */
 	double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
 	double *p, *ds; /* [heads, tokens, tokens] */
 };
@@ -33,23 +38,37 @@ static inline int64_t out_at(const struct attention *a, int64_t t, int64_t h, in
 
 static inline int sees(const struct attention *a, int64_t i, int64_t j)
 {
-	return j >= a->doc_start[i] && j <= i && (a->window == 0 || j > i - a->window);
+	int64_t distance = j < i ? i - j : j - i;
+
+	if (j < a->doc_start[i] || j >= a->doc_end[i] || (a->mask == MASK_CAUSAL && j > i))
+		return 0;
+	return a->window == 0 || distance < a->window;
+}
+
+/* Of query i and key j. */
+static inline double score_of(const struct attention *a, int64_t h, int64_t i, int64_t j)
+{
+	double s = 0;
+
+	for (int64_t d = 0; d < a->head_dim; d++)
+		s += a->q[q_at(a, i, h, d)] * a->k[kv_at(a, j, h, d)];
+	s *= a->scale;
+	return a->score_cap > 0 ? a->score_cap * tanh(s / a->score_cap) : s;
 }
 
 static inline void reference_forward(struct attention *a)
 {
 	for (int64_t h = 0; h < a->heads; h++)
 		for (int64_t i = 0; i < a->tokens; i++) {
-			double *p = a->p + (h * a->tokens + i) * a->tokens, max = -INFINITY, sum = 0;
+			double *p = a->p + (h * a->tokens + i) * a->tokens,
+			       max = a->sink ? a->sink[h] : -INFINITY, sum = 0;
 
 			for (int64_t j = 0; j < a->tokens; j++) {
-				double s = 0;
-
-				for (int64_t d = 0; d < a->head_dim; d++)
-					s += a->q[q_at(a, i, h, d)] * a->k[kv_at(a, j, h, d)];
-				p[j] = sees(a, i, j) ? s * a->scale : -INFINITY;
+				p[j] = sees(a, i, j) ? score_of(a, h, i, j) : -INFINITY;
 				max = p[j] > max ? p[j] : max;
 			}
+			if (a->sink)
+				sum = exp(a->sink[h] - max);
 			for (int64_t j = 0; j < a->tokens; j++)
 				sum += p[j] = exp(p[j] - max);
 			a->lse[i * a->heads + h] = max + log(sum);
@@ -66,7 +85,7 @@ static inline void reference_forward(struct attention *a)
 		}
 }
 
-/* dq, dk, dv must be zero; needs p of reference_forward. */
+/* dq, dk, dv, dsink must be zero; needs p and lse of reference_forward. */
 static inline void reference_backward(struct attention *a)
 {
 	for (int64_t h = 0; h < a->heads; h++)
@@ -80,10 +99,14 @@ static inline void reference_backward(struct attention *a)
 					ds[j] += a->dout[out_at(a, i, h, d)] * a->v[kv_at(a, j, h, d)];
 				mean += p[j] * ds[j];
 			}
+			if (a->sink)
+				a->dsink[h] -= exp(a->sink[h] - a->lse[i * a->heads + h]) * mean;
 			for (int64_t j = 0; j < a->tokens; j++) {
 				if (!sees(a, i, j))
 					continue;
 				ds[j] = p[j] * (ds[j] - mean) * a->scale;
+				if (a->score_cap > 0)
+					ds[j] *= 1 - pow(score_of(a, h, i, j) / a->score_cap, 2);
 				for (int64_t d = 0; d < a->head_dim; d++) {
 					a->dv[kv_at(a, j, h, d)] += p[j] * a->dout[out_at(a, i, h, d)];
 					a->dq[q_at(a, i, h, d)] += ds[j] * a->k[kv_at(a, j, h, d)];

@@ -4,6 +4,8 @@
 
 #include "device/op_facts.h"
 
+#include <math.h>
+
 /* Addresses far apart; every size field has a value of its own, so that the tests below find it. */
 enum { PLACE = 1 << 24 };
 #define AT(i) ((dev_addr){(uint64_t)(i)*PLACE})
@@ -322,6 +324,39 @@ static void test_matmul_rules(void **state)
 	check_fails(op_check(&op), ERR_RANGE, "act is 17");
 }
 
+static void test_attention_rules(void **state)
+{
+	struct op op = valid[OP_ATTENTION], grad = valid[OP_ATTENTION_GRAD];
+	struct op_cost cost;
+
+	(void)state;
+	op.attention.mask = MASK_COUNT;
+	check_fails(op_check(&op), ERR_RANGE, "attention: mask is 2");
+	op.attention.mask = MASK_BIDIRECTIONAL; /* 5 tokens, window 3: 3 + 4 + 5 + 4 + 3 pairs */
+	op.attention.score_cap = 30;
+	op.attention.sink = AT(12);
+	check_ok(op_check(&op));
+	op_cost_of(&op, &cost);
+	assert_true(cost.flops_bf16 == 4 * 19 * 4 * 8);
+	op.attention.score_cap = -1;
+	check_fails(op_check(&op), ERR_RANGE, "score_cap is -1");
+	op.attention.score_cap = NAN;
+	check_fails(op_check(&op), ERR_RANGE, "score_cap is");
+	op.attention.score_cap = 0;
+	op.attention.scale = INFINITY;
+	check_fails(op_check(&op), ERR_RANGE, "scale is inf");
+
+	grad.attention_grad.sink = AT(12);
+	check_fails(op_check(&grad), ERR_RANGE, "sink and dsink go together");
+	grad.attention_grad.dsink = AT(13);
+	check_ok(op_check(&grad));
+	grad.attention_grad.mask = MASK_BIDIRECTIONAL;
+	op_cost_of(&grad, &cost);
+	assert_true(cost.flops_f32 == 10 * 25 * 4 * 8);
+	grad.attention_grad.sink = DEV_NONE;
+	check_fails(op_check(&grad), ERR_RANGE, "sink and dsink go together");
+}
+
 /* What may lie on what. */
 static void test_overlaps(void **state)
 {
@@ -527,6 +562,7 @@ int main(void)
 	        cmocka_unit_test(test_addresses),
 	        cmocka_unit_test(test_sizes),
 	        cmocka_unit_test(test_matmul_rules),
+	        cmocka_unit_test(test_attention_rules),
 	        cmocka_unit_test(test_overlaps),
 	        cmocka_unit_test(test_access),
 	        cmocka_unit_test(test_adamw_state),

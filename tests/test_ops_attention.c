@@ -20,6 +20,9 @@ struct setting {
 	double magnitude; /* of q and k; 0: 1 */
 	int64_t gap;      /* elements between rows */
 	int64_t misfit;   /* elements by which all tensors miss 16 bytes */
+	enum attention_mask mask;
+	double score_cap;
+	int has_sink;
 };
 
 static void document_set(struct ops_case *c, struct attention *a, int64_t at, int64_t length)
@@ -39,13 +42,15 @@ static void documents_alloc(struct ops_case *c, struct attention *a)
 
 	case_tensor(c, a->tokens, DTYPE_I32, 1);
 	a->doc_start = (const int32_t *)(start->block + start->offset);
+	a->doc_end = (const int32_t *)(c->tensors[1].block + c->tensors[1].offset);
 }
 
 /* A random shape, at most `high` tokens. */
-static void attention_random(struct ops_case *c, struct attention *a, int64_t high)
+static void attention_random(struct ops_case *c, struct attention *a, int *has_sink, int64_t high)
 {
 	int64_t group = case_int(c, 1, 3), at = 0;
 
+	*has_sink = 0;
 	*a = (struct attention){.tokens = case_size(c, high), .kv_heads = case_int(c, 1, 3)};
 	a->heads = a->kv_heads * group;
 	a->head_dim = case_int(c, 0, 3) ? case_size(c, 24) : case_size(c, 80);
@@ -57,6 +62,11 @@ static void attention_random(struct ops_case *c, struct attention *a, int64_t hi
 	        a->heads * (a->q_head_stride > a->kv_head_stride ? a->q_head_stride : a->kv_head_stride);
 	a->qkv_stride += case_int(c, 0, 7);
 	a->out_stride = a->heads * a->head_dim + (case_int(c, 0, 1) ? 0 : case_int(c, 0, 7));
+	if (case_int(c, 0, 1)) { /* else causal, which has kernels of its own */
+		a->mask = case_int(c, 0, 1) ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
+		a->score_cap = case_int(c, 0, 1) ? 0.3 + 3 * fabs(case_uniform(c)) : 0;
+		*has_sink = (int)case_int(c, 0, 1);
+	}
 	documents_alloc(c, a);
 	while (at < a->tokens) {
 		int64_t length =
@@ -77,6 +87,8 @@ static void attention_set(struct ops_case *c, struct attention *a, const struct 
 	        .head_dim = d,
 	        .window = s->window,
 	        .scale = 1 / sqrt((double)d),
+	        .score_cap = s->score_cap,
+	        .mask = s->mask,
 	        .q_head_stride = s->layout == LAYOUT_INTERLEAVED ? 3 * d : d,
 	        .kv_head_stride = s->layout == LAYOUT_INTERLEAVED ? 3 * d : d,
 	        .qkv_stride = (s->layout == LAYOUT_APART ? s->heads : columns) * d + s->gap,
@@ -98,19 +110,22 @@ static double *take(int64_t count)
 	return x;
 }
 
-static void attention_alloc(struct attention *a)
+static void attention_alloc(struct attention *a, int has_sink)
 {
 	int64_t qkv = a->tokens * a->qkv_stride, out = a->tokens * a->out_stride;
 
 	a->q = take(qkv), a->k = take(qkv), a->v = take(qkv), a->dq = take(qkv), a->dk = take(qkv),
 	a->dv = take(qkv);
 	a->out = take(out), a->dout = take(out), a->lse = take(a->tokens * a->heads);
+	if (has_sink)
+		a->sink = take(a->heads), a->dsink = take(a->heads);
 	a->p = take(a->heads * a->tokens * a->tokens), a->ds = take(a->heads * a->tokens * a->tokens);
 }
 
 static void attention_free(struct attention *a)
 {
-	double *all[] = {a->q, a->k, a->v, a->dq, a->dk, a->dv, a->out, a->dout, a->lse, a->p, a->ds};
+	double *all[] = {a->q, a->k, a->v, a->dq, a->dk, a->dv, a->out, a->dout, a->lse, a->p, a->ds, a->sink,
+	        a->dsink};
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		mem_free(all[i]);
@@ -166,7 +181,7 @@ static struct views views_alloc(
  * it for their product with v or dout, which puts out off by that much more of max |v|, and gradients of
  * scores, which are up to 2 max |dp|, for theirs with k and q. */
 struct bounds {
-	double score, q, k, v, dout, out_rounding, p_rounding;
+	double score, slope, q, k, v, dout, out_rounding, p_rounding;
 };
 
 #ifdef FERRY_TEST_CUDA
@@ -194,6 +209,11 @@ static void bounds_find(struct bounds *b, const struct attention *a, enum dtype 
 	b->dout = largest(a->dout, out);
 	b->score =
 	        EPS_F32 * ((double)(a->head_dim + 4) * (double)a->head_dim * b->q * b->k * a->scale / 3 + 24);
+	b->slope = 0;
+	if (a->score_cap > 0) { /* tanh, and its slope 1 - tanh^2, whose own slope is below 0.8 / score_cap */
+		b->score += 4 * EPS_F32 * a->score_cap;
+		b->slope = b->score / a->score_cap + 8 * EPS_F32;
+	}
 	b->out_rounding = dtype == DTYPE_BF16 ? EPS_BF16 : EPS_F32;
 	b->p_rounding = dtype == DTYPE_BF16 ? p_rounding_bf16 : 0;
 }
@@ -224,9 +244,9 @@ static void backward_check(
 {
 	double dp = (double)a->head_dim * b->dout * b->v;
 	double p_off = b->score + (double)(a->tokens + 8) * EPS_F32;
-	double ds_off =
-	        a->scale * dp *
-	        (4 * p_off + 2 * (double)(a->head_dim + 4) * EPS_F32 + b->out_rounding + 3 * b->p_rounding);
+	double ds_off = a->scale * dp *
+	                (4 * p_off + 2 * (double)(a->head_dim + 4) * EPS_F32 + b->out_rounding +
+	                        3 * b->p_rounding + 2 * b->slope);
 
 	for (int64_t t = 0; t < a->tokens; t++)
 		for (int64_t d = 0; d < a->head_dim; d++) {
@@ -251,13 +271,34 @@ static void backward_check(
 struct operands {
 	struct views in, grads;
 	struct tensor *out, *lse, *dout, *scratch;
+	struct tensor *sink, *dsink; /* NULL: there is none */
 	enum dtype dtype;
 };
 
+/* dsink is added to: `before` holds what was there. */
+static void sink_check(struct ops_case *c, const struct attention *a, const struct bounds *b,
+        struct tensor *dsink, const double *before)
+{
+	double dp = (double)a->head_dim * b->dout * b->v;
+	double off = dp * (2 * b->score + (double)(2 * a->tokens + a->head_dim + 16) * EPS_F32 +
+	                          b->out_rounding + b->p_rounding);
+
+	for (int64_t h = 0; h < a->heads; h++) {
+		double p_sum = 0;
+
+		for (int64_t t = 0; t < a->tokens; t++)
+			p_sum += exp(a->sink[h] - a->lse[t * a->heads + h]);
+		case_check(c, dsink, h, before[h] + a->dsink[h],
+		        p_sum * off + 2 * EPS_F32 * (fabs(before[h]) + fabs(a->dsink[h])), "dsink");
+	}
+}
+
 static void operands_alloc(struct operands *o, struct ops_case *c, const struct attention *a,
-        enum dtype dtype, enum layout layout)
+        enum dtype dtype, enum layout layout, int has_sink)
 {
 	o->dtype = dtype;
+	o->sink = has_sink ? case_tensor(c, a->heads, dtype, 1) : NULL;
+	o->dsink = has_sink ? case_tensor(c, a->heads, DTYPE_F32, 1) : NULL;
 	o->in = views_alloc(c, a, dtype, layout);
 	o->out = case_tensor(c, (a->tokens - 1) * a->out_stride + a->heads * a->head_dim, dtype, 1);
 	o->lse = case_tensor(c, a->tokens * a->heads, DTYPE_F32, 1);
@@ -287,14 +328,18 @@ static struct op forward_op(const struct ops_case *c, const struct attention *a,
 	                .q_head_stride = a->q_head_stride,
 	                .kv_head_stride = a->kv_head_stride,
 	                .out_stride = a->out_stride,
+	                .sink = o->sink ? tensor_addr(o->sink) : DEV_NONE,
 	                .scale = a->scale,
+	                .score_cap = a->score_cap,
+	                .mask = a->mask,
 	                .dtype = o->dtype}};
 }
 
 static struct op backward_op(const struct ops_case *c, const struct attention *a, const struct operands *o)
 {
 	return (struct op){.kind = OP_ATTENTION_GRAD,
-	        .attention_grad = {.dq = view_addr(&o->grads.q),
+	        .attention_grad = {.dsink = o->dsink ? tensor_addr(o->dsink) : DEV_NONE,
+	                .dq = view_addr(&o->grads.q),
 	                .dk = view_addr(&o->grads.k),
 	                .dv = view_addr(&o->grads.v),
 	                .dout = tensor_addr(o->dout),
@@ -317,7 +362,10 @@ static struct op backward_op(const struct ops_case *c, const struct attention *a
 	                .q_head_stride = a->q_head_stride,
 	                .kv_head_stride = a->kv_head_stride,
 	                .out_stride = a->out_stride,
+	                .sink = o->sink ? tensor_addr(o->sink) : DEV_NONE,
 	                .scale = a->scale,
+	                .score_cap = a->score_cap,
+	                .mask = a->mask,
 	                .dtype = o->dtype}};
 }
 
@@ -325,10 +373,16 @@ static struct op backward_op(const struct ops_case *c, const struct attention *a
 static void attention_check(struct ops_case *c, struct attention *a, struct operands *o)
 {
 	const struct view dout = {o->dout, 0};
+	double before[16];
 	struct bounds b;
 	struct op op;
 
-	attention_alloc(a);
+	attention_alloc(a, o->sink != NULL);
+	assert_true(a->heads <= 16);
+	for (int64_t h = 0; o->sink && h < a->heads; h++) {
+		a->sink[h] = tensor_get(o->sink, h);
+		before[h] = tensor_get(o->dsink, h);
+	}
 	to_double(a->q, &o->in.q);
 	to_double(a->k, &o->in.k);
 	to_double(a->v, &o->in.v);
@@ -342,6 +396,8 @@ static void attention_check(struct ops_case *c, struct attention *a, struct oper
 	op = backward_op(c, a, o);
 	case_run(c, &op);
 	backward_check(c, a, &b, &o->grads);
+	if (o->sink)
+		sink_check(c, a, &b, o->dsink, before);
 	case_forget(o->scratch);
 	case_end(c);
 	attention_free(a);
@@ -352,10 +408,11 @@ static void attention_try(uint64_t seed, int64_t high)
 	struct ops_case c;
 	struct attention a;
 	struct operands o;
+	int has_sink;
 
 	case_begin(&c, "attention", seed);
-	attention_random(&c, &a, high);
-	operands_alloc(&o, &c, &a, case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32, LAYOUT_APART);
+	attention_random(&c, &a, &has_sink, high);
+	operands_alloc(&o, &c, &a, case_int(&c, 0, 1) ? DTYPE_BF16 : DTYPE_F32, LAYOUT_APART, has_sink);
 	attention_check(&c, &a, &o);
 }
 
@@ -374,7 +431,7 @@ static void setting_try(const struct setting *s, uint64_t seed)
 	case_begin(&c, "setting", seed);
 	c.phase = s->misfit;
 	attention_set(&c, &a, s);
-	operands_alloc(&o, &c, &a, s->dtype, s->layout);
+	operands_alloc(&o, &c, &a, s->dtype, s->layout, s->has_sink);
 	if (s->magnitude > 0 && s->layout == LAYOUT_APART) {
 		tensor_refill(&c, o.in.q.tensor, s->magnitude);
 		tensor_refill(&c, o.in.k.tensor, s->magnitude);
@@ -445,6 +502,24 @@ static void test_tiles(void **state)
 	                .head_dim = 128,
 	                .window = 20,
 	                .lengths = {70, 70}},
+	        {.tokens = 140, .heads = 2, .kv_heads = 1, .head_dim = 64, .mask = MASK_BIDIRECTIONAL},
+	        {.tokens = 150,
+	                .heads = 1,
+	                .kv_heads = 1,
+	                .head_dim = 40,
+	                .mask = MASK_BIDIRECTIONAL,
+	                .lengths = {64, 1, 70},
+	                .window = 30},
+	        {.tokens = 131, .heads = 2, .kv_heads = 2, .head_dim = 128, .score_cap = 2, .lengths = {60}},
+	        {.tokens = 130, .heads = 4, .kv_heads = 2, .head_dim = 64, .has_sink = 1, .window = 50},
+	        {.tokens = 70,
+	                .heads = 2,
+	                .kv_heads = 1,
+	                .head_dim = 72,
+	                .mask = MASK_BIDIRECTIONAL,
+	                .score_cap = 0.7,
+	                .has_sink = 1},
+	        {.tokens = 66, .heads = 2, .kv_heads = 1, .head_dim = 24, .has_sink = 1, .magnitude = 12},
 	};
 
 	(void)state;
@@ -453,7 +528,7 @@ static void test_tiles(void **state)
 
 		s.dtype = DTYPE_BF16;
 		setting_try(&s, i);
-		if (i % 4 == 3) {
+		if (i % 4 == 3 || s.mask || s.score_cap > 0 || s.has_sink) {
 			s.dtype = DTYPE_F32;
 			setting_try(&s, i);
 		}
@@ -479,10 +554,13 @@ static void test_reference(void **state)
 		struct ops_case c;
 		struct attention a;
 		double *inputs[3], *slopes[3];
+		int has_sink;
 
 		case_begin(&c, "reference", seed);
-		attention_random(&c, &a, 8);
-		attention_alloc(&a);
+		attention_random(&c, &a, &has_sink, 8);
+		attention_alloc(&a, has_sink);
+		for (int64_t h = 0; has_sink && h < a.heads; h++)
+			a.sink[h] = case_normal(&c);
 		for (int64_t i = 0; i < a.tokens * a.qkv_stride; i++)
 			a.q[i] = case_normal(&c), a.k[i] = case_normal(&c), a.v[i] = case_normal(&c);
 		for (int64_t i = 0; i < a.tokens * a.out_stride; i++)
@@ -497,6 +575,8 @@ static void test_reference(void **state)
 
 				case_derivative(attention_value, &a, &inputs[n][at], slopes[n][at], 1);
 			}
+		for (int64_t h = 0; has_sink && h < a.heads; h++)
+			case_derivative(attention_value, &a, &a.sink[h], a.dsink[h], 1);
 		for (int n = 0; n < c.tensor_count; n++)
 			memcpy(c.tensors[n].first, c.tensors[n].block, (size_t)c.tensors[n].bytes);
 		case_end(&c);

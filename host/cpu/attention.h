@@ -5,6 +5,8 @@
 #include "device/op_attention.h"
 #include "host/cpu/cpu_inner.h"
 
+#include <math.h>
+
 /* Queries and keys of a block. */
 enum { ATTENTION_Q = 64, ATTENTION_K = 128 };
 
@@ -12,37 +14,68 @@ enum { ATTENTION_Q = 64, ATTENTION_K = 128 };
 struct attention_keys {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, window;
+	enum attention_mask mask;
 };
 
 /* 0, or ERR_RANGE: documents must lie one after the other and each token within its own. */
-int attention_keys_check(const struct attention_keys *mask, const char *op_name);
+int attention_keys_check(const struct attention_keys *keys, const char *op_name);
 
-/* First key that query i sees; it sees all from there to i. Does not decrease with i. */
-static inline int64_t attention_first_key(const struct attention_keys *mask, int64_t i)
+/* First key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
+static inline int64_t attention_first_key(const struct attention_keys *keys, int64_t i)
 {
-	int64_t first = mask->doc_start[i];
+	int64_t first = keys->doc_start[i];
 
-	return mask->window > 0 && i - mask->window + 1 > first ? i - mask->window + 1 : first;
+	return keys->window > 0 && i - keys->window + 1 > first ? i - keys->window + 1 : first;
 }
 
-/* One past the last query that sees key j. Does not decrease with j. */
-static inline int64_t attention_query_end(const struct attention_keys *mask, int64_t j)
+static inline int64_t attention_key_end(const struct attention_keys *keys, int64_t i)
 {
-	int64_t end = mask->doc_end[j];
+	int64_t end = keys->doc_end[i];
 
-	return mask->window > 0 && j + mask->window < end ? j + mask->window : end;
+	if (keys->mask == MASK_CAUSAL)
+		return i + 1;
+	return keys->window > 0 && i + keys->window < end ? i + keys->window : end;
+}
+
+/* First query that sees key j, and one past the last. Neither decreases with j. */
+static inline int64_t attention_first_query(const struct attention_keys *keys, int64_t j)
+{
+	return keys->mask == MASK_CAUSAL ? j : attention_first_key(keys, j);
+}
+
+static inline int64_t attention_query_end(const struct attention_keys *keys, int64_t j)
+{
+	int64_t end = keys->doc_end[j];
+
+	return keys->window > 0 && j + keys->window < end ? j + keys->window : end;
 }
 
 /* Columns [*begin, *end) of keys [k0, k0 + k_count) that query i sees; none: *begin == *end. */
-static inline void attention_columns(const struct attention_keys *mask, int64_t *begin, int64_t *end,
+static inline void attention_columns(const struct attention_keys *keys, int64_t *begin, int64_t *end,
         int64_t i, int64_t k0, int64_t k_count)
 {
-	int64_t first = attention_first_key(mask, i) - k0, last = i + 1 - k0;
+	int64_t first = attention_first_key(keys, i) - k0, last = attention_key_end(keys, i) - k0;
 
 	*begin = first < 0 ? 0 : first;
 	*end = last > k_count ? k_count : last;
 	if (*begin >= *end)
 		*begin = *end = 0;
+}
+
+/* Scores become cap tanh(score / cap); a cap of 0 is none. */
+static inline void attention_cap(float *score, int64_t n, float cap)
+{
+	if (cap > 0)
+		for (int64_t i = 0; i < n; i++)
+			score[i] = cap * tanhf(score[i] / cap);
+}
+
+/* The sink of a head as fp32. */
+static inline float attention_sink(const struct cpu_kernels *k, dev_addr sink, int64_t h, enum dtype dtype)
+{
+	float buffer;
+
+	return *cpu_load(k, &buffer, cpu_ptr(sink), h, 1, dtype);
 }
 
 /* Rows of one head as fp32: in place, or widened into buffer. */

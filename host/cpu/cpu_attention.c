@@ -12,22 +12,22 @@
 
 OP_ATTENTION_LIST(CPU_DECLARE)
 
-int attention_keys_check(const struct attention_keys *mask, const char *op_name)
+int attention_keys_check(const struct attention_keys *keys, const char *op_name)
 {
-	for (int64_t i = 0; i < mask->tokens; i++) {
-		int32_t start = mask->doc_start[i], end = mask->doc_end[i];
+	for (int64_t i = 0; i < keys->tokens; i++) {
+		int32_t start = keys->doc_start[i], end = keys->doc_end[i];
 
-		if (start < 0 || start > i || end <= i || end > mask->tokens ||
-		        (start < i && (start != mask->doc_start[i - 1] || end != mask->doc_end[i - 1])))
+		if (start < 0 || start > i || end <= i || end > keys->tokens ||
+		        (start < i && (start != keys->doc_start[i - 1] || end != keys->doc_end[i - 1])))
 			return err_set(ERR_RANGE, "%s: token %lld of %lld has document [%d, %d)", op_name,
-			        (long long)i, (long long)mask->tokens, (int)start, (int)end);
+			        (long long)i, (long long)keys->tokens, (int)start, (int)end);
 	}
 	return 0;
 }
 
 struct attention_run {
 	struct op_attention op;
-	struct attention_keys mask;
+	struct attention_keys seen;
 	int64_t block_count;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
@@ -64,16 +64,18 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
 	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
 	double sum[ATTENTION_Q];
+	int64_t k_end = attention_key_end(&run->seen, q0 + q_count - 1);
+	int has_sink = !dev_is_none(o->sink);
 	const float *q = attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q),
 	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, q_count, d, o->dtype);
 
-	for (int64_t i = 0; i < q_count; i++) {
-		max[i] = -INFINITY;
-		sum[i] = 0;
+	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score, of no value */
+		max[i] = has_sink ? attention_sink(k, o->sink, h, o->dtype) : -INFINITY;
+		sum[i] = has_sink;
 	}
 	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
-	for (int64_t k0 = attention_first_key(&run->mask, q0); k0 < q0 + q_count; k0 += ATTENTION_K) {
-		int64_t k_count = cpu_min(ATTENTION_K, q0 + q_count - k0);
+	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
+		int64_t k_count = cpu_min(ATTENTION_K, k_end - k0);
 		int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
 		const float *keys = attention_load(
 		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->qkv_stride, k_count, d, o->dtype);
@@ -85,7 +87,8 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		for (int64_t i = 0; i < q_count; i++) {
 			int64_t begin, end;
 
-			attention_columns(&run->mask, &begin, &end, q0 + i, k0, k_count);
+			attention_columns(&run->seen, &begin, &end, q0 + i, k0, k_count);
+			attention_cap(scores + i * ATTENTION_K + begin, end - begin, (float)o->score_cap);
 			softmax_row(k, scores + i * ATTENTION_K, acc + i * d, &max[i], &sum[i], begin, end,
 			        k_count, d);
 		}
@@ -109,8 +112,9 @@ int cpu_attention(struct cpu_context *cx, const struct op_attention *op)
 	const struct op_attention *o = &run.op;
 	int rc;
 
-	run.mask = (struct attention_keys){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
-	rc = attention_keys_check(&run.mask, "attention");
+	run.seen = (struct attention_keys){
+	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask};
+	rc = attention_keys_check(&run.seen, "attention");
 	if (rc < 0)
 		return rc;
 	cpu_sgemm_init();

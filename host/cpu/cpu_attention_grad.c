@@ -3,7 +3,8 @@
  * either dq or dk, dv would be added to by several threads, in an order of their own.
  *
  * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
- * dq = ds k,  dk = ds^T q. */
+ * dq = ds k,  dk = ds^T q. A score s = cap tanh(scale q.k / cap) has the slope 1 - (s / cap)^2 more in ds. A
+ * sink has p = exp(sink - lse) of each row and no value, hence dsink = -sum(p delta). */
 #include "device/op_attention.h"
 #include "host/cpu/attention.h"
 #include "host/cpu/matmul.h"
@@ -16,7 +17,7 @@ OP_ATTENTION_LIST(CPU_DECLARE)
 
 struct attention_grad_run {
 	struct op_attention_grad op;
-	struct attention_keys mask;
+	struct attention_keys seen;
 	float *delta; /* [tokens, heads], the op's scratch */
 	int64_t q_blocks, k_blocks;
 	float *scratch;
@@ -89,6 +90,7 @@ static void grad_tile(const struct attention_grad_run *run, struct grad_buffers 
 	const struct op_attention_grad *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
 	const float *lse = cpu_ptr(o->lse);
+	float cap = (float)o->score_cap, slope[ATTENTION_K];
 
 	cpu_sgemm(b->p, queries->x, keys->x, queries->count, keys->count, o->head_dim, ATTENTION_K,
 	        queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
@@ -98,12 +100,19 @@ static void grad_tile(const struct attention_grad_run *run, struct grad_buffers 
 		float *p = b->p + i * ATTENTION_K, *ds = b->ds + i * ATTENTION_K;
 		int64_t begin, end, at = (queries->begin + i) * o->heads + h;
 
-		attention_columns(&run->mask, &begin, &end, queries->begin + i, keys->begin, keys->count);
+		attention_columns(&run->seen, &begin, &end, queries->begin + i, keys->begin, keys->count);
 		memset(p, 0, (size_t)begin * sizeof *p);
 		memset(ds, 0, (size_t)begin * sizeof *ds);
+		attention_cap(p + begin, end - begin, cap);
+		if (cap > 0)
+			for (int64_t j = begin; j < end; j++)
+				slope[j] = 1 - p[j] / cap * (p[j] / cap);
 		k->exp_scaled(p + begin, p + begin, lse[at], 1, end - begin);
 		k->softmax_grad(
 		        ds + begin, p + begin, ds + begin, run->delta[at], (float)o->scale, end - begin);
+		if (cap > 0)
+			for (int64_t j = begin; j < end; j++)
+				ds[j] *= slope[j];
 		memset(p + end, 0, (size_t)(keys->count - end) * sizeof *p);
 		memset(ds + end, 0, (size_t)(keys->count - end) * sizeof *ds);
 	}
@@ -140,20 +149,34 @@ static void delta_piece(void *context, int64_t block, int worker)
 		}
 }
 
+static void sink_piece(void *context, int64_t h, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	const float *lse = cpu_ptr(o->lse);
+	double sink = attention_sink(cpu_kernels(), o->sink, h, o->dtype), sum = 0;
+
+	(void)worker;
+	for (int64_t at = h; at < o->tokens * o->heads; at += o->heads)
+		sum += exp(sink - lse[at]) * run->delta[at];
+	((float *)cpu_ptr(o->dsink))[h] -= (float)sum;
+}
+
 static void dq_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
 	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
-	int64_t q0 = (run->q_blocks - 1 - piece / o->heads) * ATTENTION_Q;
+	int64_t q0 = (run->q_blocks - 1 - piece / o->heads) * ATTENTION_Q, k_end;
 	struct grad_buffers b;
 	struct rows queries, keys;
 
 	grad_buffers_init(&b, run, worker);
 	load_queries(&queries, run, &b, h, q0, o->tokens);
 	memset(b.acc1, 0, (size_t)(queries.count * d) * sizeof *b.acc1);
-	for (int64_t k0 = attention_first_key(&run->mask, q0); k0 < q0 + queries.count; k0 += ATTENTION_K) {
-		load_keys(&keys, run, &b, g, k0, q0 + queries.count);
+	k_end = attention_key_end(&run->seen, q0 + queries.count - 1);
+	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
+		load_keys(&keys, run, &b, g, k0, k_end);
 		grad_tile(run, &b, &queries, &keys, h);
 		cpu_sgemm(b.acc1, b.ds, keys.x, queries.count, d, keys.count, d, ATTENTION_K, keys.x_stride,
 		        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
@@ -166,21 +189,23 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
 	int64_t g = piece % o->kv_heads, group = o->heads / o->kv_heads, d = o->head_dim;
-	int64_t k0 = piece / o->kv_heads * ATTENTION_K, k_count, q_end;
+	int64_t k0 = piece / o->kv_heads * ATTENTION_K, k_count, q_end,
+	        q_first = attention_first_query(&run->seen, k0);
 	struct grad_buffers b;
 	struct rows queries, keys;
 
 	grad_buffers_init(&b, run, worker);
 	load_keys(&keys, run, &b, g, k0, o->tokens);
 	k_count = keys.count;
-	q_end = attention_query_end(&run->mask, k0 + k_count - 1);
+	q_end = attention_query_end(&run->seen, k0 + k_count - 1);
 	memset(b.acc1, 0, (size_t)(k_count * d) * sizeof *b.acc1);
 	memset(b.acc2, 0, (size_t)(k_count * d) * sizeof *b.acc2);
 	for (int64_t h = g * group; h < (g + 1) * group; h++)
-		for (int64_t q0 = k0; q0 < q_end; q0 += ATTENTION_Q) {
+		for (int64_t q0 = q_first; q0 < q_end; q0 += ATTENTION_Q) {
 			load_queries(&queries, run, &b, h, q0, q_end);
 			/* the last key that these queries see */
-			keys.count = cpu_min(k_count, q0 + queries.count - k0);
+			keys.count =
+			        cpu_min(k_count, attention_key_end(&run->seen, q0 + queries.count - 1) - k0);
 			grad_tile(run, &b, &queries, &keys, h);
 			cpu_sgemm(b.acc1, b.ds, queries.x, keys.count, d, queries.count, d, ATTENTION_K,
 			        queries.x_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
@@ -197,8 +222,9 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	const struct op_attention_grad *o = &run.op;
 	int rc;
 
-	run.mask = (struct attention_keys){cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window};
-	rc = attention_keys_check(&run.mask, "attention_grad");
+	run.seen = (struct attention_keys){
+	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask};
+	rc = attention_keys_check(&run.seen, "attention_grad");
 	if (rc < 0)
 		return rc;
 	cpu_sgemm_init();
@@ -210,6 +236,8 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	if (!run.scratch)
 		return ERR_NOMEM;
 	cpu_run(cx, run.q_blocks, delta_piece, &run);
+	if (!dev_is_none(o->sink))
+		cpu_run(cx, o->heads, sink_piece, &run);
 	cpu_run(cx, run.q_blocks * o->heads, dq_piece, &run);
 	cpu_run(cx, run.k_blocks * o->kv_heads, dkv_piece, &run);
 	return 0;

@@ -36,6 +36,7 @@ static inline float simt_flushed(float x)
 		return simt_moved<type, bits>(name(x), x, units);                                            \
 	}
 SIMT_INEXACT(expf, float, uint32_t, 2)
+SIMT_INEXACT(tanhf, float, uint32_t, 2)
 SIMT_INEXACT(log2f, float, uint32_t, 1)
 SIMT_INEXACT(exp, double, uint64_t, 1)
 SIMT_INEXACT(log, double, uint64_t, 1)
@@ -64,6 +65,7 @@ static inline float simt_ex2_approx(float x)
 }
 
 #define expf(x) simt_expf(x)
+#define tanhf(x) simt_tanhf(x)
 #define log2f(x) simt_log2f(x)
 #define exp(x) simt_exp(x)
 #define log(x) simt_log(x)
