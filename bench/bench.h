@@ -9,7 +9,7 @@
 #define FERRY_BENCH_BENCH_H
 
 #include "offload/plan.h"
-#include "optim/adamw.h"
+#include "optim/adamw_options.h"
 
 #include <jansson.h>
 #include <stdint.h>

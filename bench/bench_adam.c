@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "host/pool.h"
 #include "host/slab.h"
+#include "optim/adamw.h"
 
 #include <string.h>
 

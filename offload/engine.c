@@ -7,6 +7,7 @@
 #include "device/op.h"
 #include "offload/engine_parts.h"
 #include "offload/run_parts.h"
+#include "optim/adamw.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -399,7 +400,7 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	*result = (struct engine_result){0};
 	if (in_backward)
 		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
-	step.adamw = e->adamw;
+	step.adamw = &e->adamw;
 	batches_stage(e, PLAN_TRAIN, micro, micro_count);
 	rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
 	if (rc)
@@ -426,7 +427,7 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 
 int engine_flush(struct engine *e)
 {
-	struct run_step step = {.updates_pending = 1, .adamw = e->adamw};
+	struct run_step step = {.updates_pending = 1, .adamw = &e->adamw};
 	int rc;
 
 	if (!e->pending)

@@ -3,6 +3,7 @@
 #define FERRY_OFFLOAD_ENGINE_PARTS_H
 
 #include "offload/engine.h"
+#include "optim/adamw_step.h"
 
 enum { ENGINE_PLANS = PLAN_LOGITS + 1 };
 

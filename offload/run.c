@@ -5,6 +5,7 @@
 #include "base/size.h"
 #include "device/op.h"
 #include "offload/run_parts.h"
+#include "optim/adamw_step.h"
 
 /* ---- arguments ---- */
 
@@ -291,7 +292,7 @@ static dev_addr state_at(const struct run *r, const struct plan_op *op, enum pla
 
 static int part_update(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
 {
-	const struct adamw_step *s = &r->step->adamw;
+	const struct adamw_step *s = r->step->adamw;
 	int grad = run_arg(r, op, ARG_SRC);
 	enum dtype dtype = r->plan->buffers[grad].dtype;
 	struct op adamw = {.kind = OP_ADAMW};

@@ -12,7 +12,9 @@
 #include "model/blocks/blocks.h"
 #include "offload/snapshot.h"
 #include "offload/stage.h"
-#include "optim/adamw.h"
+#include "optim/adamw_options.h"
+
+struct adamw_step; /* optim/adamw_step.h */
 
 struct dock {
 	struct device *device;
@@ -37,9 +39,10 @@ struct host_batch {
 struct run_step {
 	const struct host_batch *micro; /* [micro_count], micro_count <= the plan's */
 	int micro_count;
-	float grad_scale;        /* 1 / targets of the step over all ranks */
-	int updates_pending;     /* 1: there are updates of the step before */
-	struct adamw_step adamw; /* of those, or of this step where updates run inside backward */
+	float grad_scale;    /* 1 / targets of the step over all ranks */
+	int updates_pending; /* 1: there are updates of the step before */
+	/* of those, or of this step where updates run inside backward; the caller's */
+	const struct adamw_step *adamw;
 };
 
 /* Times of one operation on the device's clock, for traces; and, where that is virtual, how long it takes

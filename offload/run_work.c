@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "device/op_cost.h"
 #include "offload/run_parts.h"
+#include "optim/adamw.h"
 
 #include <string.h>
 
@@ -83,7 +84,7 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / ADAMW_BLOCK;
 		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / ADAMW_BLOCK;
 	}
-	adamw_update(&span, &w->run->step->adamw, w->run->dock->isa);
+	adamw_update(&span, w->run->step->adamw, w->run->dock->isa);
 }
 
 static void piece_accumulate(const struct work *w, int64_t at, int64_t count)

@@ -11,17 +11,10 @@
 #ifndef FERRY_OPTIM_ADAMW_H
 #define FERRY_OPTIM_ADAMW_H
 
+#include "optim/adamw_options.h"
 #include "optim/adamw_state.h"
 
 #include <stdint.h>
-
-enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_NEON, ADAMW_ISA_COUNT };
-
-/* The settings of a run. */
-struct adamw_options {
-	double beta1, beta2, epsilon, weight_decay;
-	uint64_t seed; /* of stochastic rounding */
-};
 
 /* Gradient storage in the store. */
 enum grad_kind { GRAD_BF16, GRAD_F32 };
@@ -50,11 +43,6 @@ void adamw_span_advance(struct adamw_span *span, int64_t count);
  * clip_scale from clip_scale_of. */
 void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,
         int64_t update_count, double clip_scale);
-
-/* Widest of the machine (CPUID and XGETBV), or the one asked for by name ("auto", "scalar", "avx2", "avx512",
- * "neon"): ERR_INPUT with the list when the name is unknown or this CPU lacks it. */
-int adamw_isa_find(enum adamw_isa *isa, const char *name);
-const char *adamw_isa_name(enum adamw_isa isa);
 
 /* Updates one span on the calling thread. */
 void adamw_update(const struct adamw_span *span, const struct adamw_step *step, enum adamw_isa isa);

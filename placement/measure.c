@@ -6,6 +6,7 @@
 #include "device/op.h"
 #include "host/pool.h"
 #include "host/slab.h"
+#include "optim/adamw.h"
 
 #include <math.h>
 #include <string.h>
