@@ -1,4 +1,5 @@
 #include "checkpoint/convert.h"
+#include "base/cpu.h"
 
 #include "checkpoint/convert_isa.h"
 
@@ -7,7 +8,7 @@
 const struct convert_kernels *convert_kernels_at(int index)
 {
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+	if (cpu_has_avx2())
 		return index == 0 ? &convert_kernels_avx2 : index == 1 ? &convert_kernels_scalar : NULL;
 #endif
 	return index == 0 ? &convert_kernels_scalar : NULL;

@@ -1,3 +1,5 @@
+#include "base/cpu.h"
+
 #define XXH_STATIC_LINKING_ONLY /* the size of its state */
 #include <xxhash.h>
 
@@ -8,7 +10,7 @@ static const struct hash_kernels library = {"library", hash_of, hash_begin, hash
 const struct hash_kernels *hash_kernels_at(int index)
 {
 #ifdef __x86_64__
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+	if (cpu_has_avx2())
 		return index == 0 ? &hash_kernels_avx2 : index == 1 ? &library : NULL;
 #endif
 	return index == 0 ? &library : NULL;

@@ -2,6 +2,7 @@
 
 #include "optim/adamw_isa.h"
 
+#include "base/cpu.h"
 #include "base/err.h"
 #include "base/num.h"
 
@@ -36,14 +37,12 @@ static const struct isa isas[ADAMW_ISA_COUNT] = {
 static int cpu_has(enum adamw_isa isa)
 {
 #ifdef __x86_64__
-	int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-	               __builtin_cpu_supports("f16c");
-
 	if (isa == ADAMW_ISA_AVX2)
-		return has_avx2;
+		return cpu_has_avx2();
 	if (isa == ADAMW_ISA_AVX512)
-		return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+		return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+		       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+		       __builtin_cpu_supports("avx512vl");
 #endif
 #ifdef __aarch64__
 	if (isa == ADAMW_ISA_NEON) /* part of the baseline */

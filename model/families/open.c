@@ -16,7 +16,7 @@ static const struct model_family *const families[] = {FAMILY_LIST(FAMILY_ADDRESS
 
 /* "llama, mistral, ..." */
 #define FAMILY_TEXT(name) ", " #name
-static const char *const family_names = FAMILY_LIST(FAMILY_TEXT) + 2;
+static const char *const family_names = &(FAMILY_LIST(FAMILY_TEXT))[2];
 #undef FAMILY_TEXT
 
 static const struct model_family *family_find(const char *model_type)

@@ -1,0 +1,37 @@
+/* links: base data_template */
+/* seeds: */
+/* A chat template, given a short chat: it ends, with a text or an error. */
+#include "tests/fuzz/fuzz.h"
+
+#include "base/json.h"
+#include "data/template/template.h"
+
+static const char chat[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, {\"role\": "
+                           "\"user\", \"content\": "
+                           "\" hi \"}, {\"role\": \"assistant\", \"content\": \"h\xc3\xa9llo\"}], "
+                           "\"add_generation_prompt\": true, "
+                           "\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"tools\": null}";
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	static json_t *variables;
+	struct template *t = NULL;
+	struct template_output out = {0};
+	int err = template_parse(&t, "fuzz", (const char *)data, len);
+
+	if (!variables)
+		variables = json_of_text(chat);
+	fuzz_require(variables);
+	if (!err) {
+		err = template_render(t, &out, variables);
+		fuzz_require(err || strlen(out.text) <= out.len_bytes);
+		for (int64_t i = 0; !err && i < out.span_count; i++)
+			fuzz_require(
+			        out.spans[i].start <= out.spans[i].end && out.spans[i].end <= out.len_bytes);
+	}
+	if (err)
+		fuzz_refused(err);
+	template_output_free(&out);
+	template_free(t);
+	return 0;
+}

@@ -1,0 +1,10 @@
+/* links: base data_source */
+/* seeds: */
+/* A CSV file, also packed by gzip or zstd. */
+#include "tests/fuzz/records.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	fuzz_records("rows.csv", data, len);
+	return 0;
+}

@@ -1,0 +1,40 @@
+/* links: base data data_tokenizer */
+/* seeds: */
+/* JSON rows to train on, in every format that a first record may have: rows, tokens and targets add up, and
+ * all ids are the tokenizer's. */
+#include "tests/fuzz/fuzz.h"
+
+#include "data/dataset.h"
+#include "data/tokenizer/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	static struct tokenizer *tokenizer;
+	struct dataset_options options = {
+	        .path = fuzz_file("rows.jsonl", data, len), .max_length_tokens = 64};
+	struct dataset *d = NULL;
+	int64_t tokens = 0, targets = 0;
+	int err;
+
+	if (!tokenizer)
+		fuzz_require(!tokenizer_open(&tokenizer, FUZZ_SOURCE "/tests/golden/tokenizer/plain.json"));
+	options.tokenizer = tokenizer;
+	err = dataset_open(&d, &options);
+	if (err) {
+		fuzz_refused(err);
+		fuzz_require(!d);
+		return 0;
+	}
+	for (int64_t row = 0; row < d->row_count; row++) {
+		tokens += dataset_row_tokens(d, row);
+		for (int64_t i = 0; i < dataset_row_tokens(d, row); i++) {
+			int32_t id = dataset_row_ids(d, row)[i];
+
+			fuzz_require(id >= 0 && id < tokenizer_vocab_count(tokenizer));
+			targets += i && dataset_label(d, row, i) != DATASET_IGNORE;
+		}
+	}
+	fuzz_require(tokens == d->token_count && targets == d->target_count && d->row_count > 0);
+	dataset_close(d);
+	return 0;
+}
