@@ -8,7 +8,7 @@
  * text of the first, and from any call that queues, which then queues nothing; the device does nothing more,
  * but nothing hangs either, and closing works.
  *
- * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; host/meta), `cuda` (gpu/cuda). All calls
+ * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; device/meta), `cuda` (gpu). All calls
  * are checked here once (device/device.c) and then dispatched (device/backend.h). No entry is optional. A
  * call that a check refuses queues nothing and leaves the device in order.
  *

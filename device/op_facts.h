@@ -53,7 +53,7 @@ struct operand {
 enum { OPERAND_MAX = 16 };
 
 struct op_facts {
-	enum op_kind kind;
+	const char *name; /* of the op */
 	struct operand operands[OPERAND_MAX];
 	int operand_count;
 	double flops;           /* of matrix products, */

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "bench/bench.h"
+#include "bench/kernel_cases.h"
 #include "host/pool.h"
 
 #include <math.h>
@@ -50,6 +51,19 @@ static void test_rows(void **state)
 }
 
 /* The clock predicts a longer step where copies are slower. How near it is depends on what else runs. */
+static void test_every_op(void **state)
+{
+	const struct kernel_case *k;
+	int counts[OP_KIND_COUNT] = {0};
+
+	(void)state;
+	for (int i = 0; (k = kernel_case_at(i)); i++)
+		counts[k->kind]++;
+	for (int kind = 0; kind < OP_KIND_COUNT; kind++)
+		if (!counts[kind])
+			fail_msg("%s is in no row of bench/kernel_cases.c", op_name((enum op_kind)kind));
+}
+
 static void test_clock(void **state)
 {
 	struct bench_args args = {.threads = 2, .count = 1, .models = "tiny"};
@@ -293,6 +307,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
 	        cmocka_unit_test(test_budget),
+	        cmocka_unit_test(test_every_op),
 	        cmocka_unit_test(test_clock),
 	        cmocka_unit_test(test_step),
 	        cmocka_unit_test_setup_teardown(test_save, check_dir_make, check_dir_remove),

@@ -181,7 +181,8 @@ static void test_valid(void **state)
 	for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
 		int count, writes = 0;
 
-		assert_int_equal(valid[kind].kind, kind);
+		if (valid[kind].kind != (enum op_kind)kind)
+			fail_msg("%s has no row in `valid`", op_name((enum op_kind)kind));
 		check_ok(op_check(&valid[kind]));
 		count = op_access_list(&valid[kind], list);
 		assert_in_range(count, 1, OP_ACCESS_MAX);
@@ -290,14 +291,20 @@ static void test_sizes(void **state)
 	        {OP_ADAMW, 101, 0, "count"},
 	};
 
+	int row_count[OP_KIND_COUNT] = {0};
+
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct op op = valid[rows[i].kind];
 
+		row_count[rows[i].kind]++;
 		*field_of(&op, (uint64_t)rows[i].value) = (uint64_t)rows[i].bad;
 		check_fails(op_check(&op), ERR_RANGE, rows[i].name);
 		assert_non_null(strstr(err_text(), op_name(op.kind)));
 	}
+	for (int kind = 0; kind < OP_KIND_COUNT; kind++)
+		if (!row_count[kind])
+			fail_msg("no size of %s is tested", op_name((enum op_kind)kind));
 }
 
 static void test_matmul_rules(void **state)

@@ -11,8 +11,6 @@
 
 enum { FINDING_BYTES = 1024, KERNELS_MAX = 256 };
 
-struct machine machine;
-
 static pthread_mutex_t machine_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char finding_text[FINDING_BYTES];
 static int finding_loud = 1, finding_error;

@@ -1,4 +1,4 @@
-/* What gpu/cuda uses of cuBLASLt, declared by us for builds of the emulator: no toolkit is needed there.
+/* What gpu uses of cuBLASLt, declared by us for builds of the emulator: no toolkit is needed there.
  * Names and values are those of NVIDIA's documentation; fake_cublaslt.c is behind them.
  */
 #ifndef FERRY_TESTS_SIMT_INCLUDE_CUBLASLT_H

@@ -1,4 +1,4 @@
-/* What gpu/cuda uses of NCCL, declared by us for builds of the emulator: no NCCL is needed there. Names and
+/* What gpu uses of NCCL, declared by us for builds of the emulator: no NCCL is needed there. Names and
  * values are those of NVIDIA's documentation; fake_nccl.c is behind them.
  */
 #ifndef FERRY_TESTS_SIMT_INCLUDE_NCCL_H

@@ -1,0 +1,43 @@
+/* What an op works with: scratch memory, the pool's workers, and the check of its indices. */
+#include "host/cpu/cpu_inner.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+void cpu_context_free(struct cpu_context *cx)
+{
+	if (!cx)
+		return;
+	mem_free(cx->scratch);
+	cx->scratch = NULL;
+	cx->scratch_bytes = 0;
+}
+
+void *cpu_scratch(struct cpu_context *cx, int64_t bytes)
+{
+	if (bytes <= cx->scratch_bytes)
+		return cx->scratch;
+	cpu_context_free(cx);
+	cx->scratch = mem_alloc_aligned((size_t)bytes, 1, 64);
+	cx->scratch_bytes = cx->scratch ? bytes : 0;
+	return cx->scratch;
+}
+
+void cpu_run(struct cpu_context *cx, int64_t piece_count, cpu_piece_fn *fn, void *context)
+{
+	pool_run(cx->pool, piece_count, fn, context);
+}
+
+int cpu_workers(const struct cpu_context *cx)
+{
+	return pool_worker_count(cx->pool);
+}
+
+int cpu_check_index(const char *op_name, const int32_t *index, int64_t count, int64_t limit)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (index[i] < 0 || index[i] >= limit)
+			return err_set(ERR_RANGE, "%s: index %d at position %lld is not in [0, %lld)",
+			        op_name, (int)index[i], (long long)i, (long long)limit);
+	return 0;
+}
