@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "device/op.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -391,7 +392,13 @@ static struct sort sort_of(const struct op_attention_grad *o, enum op_kind kind)
 	        .is_grad = kind == OP_ATTENTION_GRAD};
 }
 
-/* Causal without cap or sink, bf16, everything in 16 bytes, positions in int32; so many documents, none
+/* Our graphs have one mask, and neither cap nor sink. */
+static int has_graph(const struct op_attention_grad *o)
+{
+	return o->mask == MASK_CAUSAL && o->score_cap == 0 && dev_is_none(o->sink);
+}
+
+/* bf16, everything in 16 bytes, positions in int32; so many documents, none
  * longer, fill the micro-batch only where all are as long. */
 static int is_taken(const struct op_attention_grad *o)
 {
@@ -401,9 +408,7 @@ static int is_taken(const struct op_attention_grad *o)
 
 	if (__builtin_mul_overflow(o->documents, o->document_tokens, &filled) || filled != o->tokens)
 		return 0;
-	if (o->mask != MASK_CAUSAL || o->score_cap != 0 || !dev_is_none(o->sink))
-		return 0;
-	return o->dtype == DTYPE_BF16 && addresses % 16 == 0 && o->head_dim % 8 == 0 &&
+	return has_graph(o) && o->dtype == DTYPE_BF16 && addresses % 16 == 0 && o->head_dim % 8 == 0 &&
 	       o->qkv_stride % 8 == 0 && o->q_head_stride % 8 == 0 && o->kv_head_stride % 8 == 0 &&
 	       o->out_stride % 8 == 0 && o->tokens < INT32_MAX / 2;
 }
@@ -537,6 +542,9 @@ int cuda_dnn_attention_plan(const struct op *op, const char *properties, int64_t
 	struct cudnn f;
 	int rc = cuda_library_bind(&f, sizeof(f), CUDA_LIBRARY_CUDNN);
 
+	if (!rc && !has_graph(&o))
+		rc = err_set(
+		        ERR_UNSUPPORTED, "attention by cuDNN is causal and has neither score cap nor sink");
 	if (!rc)
 		rc = plan_make(&plan, &f, &s, &target, INT64_MAX);
 	if (rc)

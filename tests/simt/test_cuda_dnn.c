@@ -5,6 +5,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
+#include "device/op.h"
 #include "gpu/cuda_dnn_attention.h"
 #include "gpu/cuda_library.h"
 
@@ -109,6 +110,14 @@ static void test_refused(void **state)
 	if (!has_cudnn())
 		skip();
 	assert_int_equal(cuda_dnn_attention_plan(&op, h100, &workspace_bytes), ERR_UNSUPPORTED);
+	for (int n = 0; n < 3; n++) { /* nothing of an op is left out in silence */
+		op = attention(0, 1, 64, 4, 4, 64, 0);
+		op.attention.mask = n == 0 ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
+		op.attention.score_cap = n == 1 ? 30 : 0;
+		op.attention.sink = n == 2 ? op.attention.q : DEV_NONE;
+		check_fails(
+		        cuda_dnn_attention_plan(&op, h100, &workspace_bytes), ERR_UNSUPPORTED, "is causal");
+	}
 	op = attention(0, 1, 64, 4, 4, 64, 0);
 	check_fails(cuda_dnn_attention_plan(&op, "{}", &workspace_bytes), ERR_UNSUPPORTED,
 	        "the properties of a GPU");
