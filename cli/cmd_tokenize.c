@@ -34,6 +34,8 @@ static int flush(struct job *j)
 
 /* ---- text to ids ---- */
 
+enum { FLUSH_BYTES = 1 << 16 };
+
 static int encode(struct job *j, const char *text, size_t len_bytes)
 {
 	char number[16];
@@ -49,6 +51,11 @@ static int encode(struct job *j, const char *text, size_t len_bytes)
 		int len = snprintf(number, sizeof(number), i ? ", %" PRId32 : "%" PRId32, j->ids.ids[i]);
 
 		str_add_bytes(&j->out, number, (size_t)len);
+		if (j->out.len_bytes >= FLUSH_BYTES) {
+			err = flush(j);
+			if (err)
+				return err;
+		}
 	}
 	str_add(&j->out, j->c->json ? "]}\n" : "]\n");
 	return flush(j);

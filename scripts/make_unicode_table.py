@@ -5,12 +5,16 @@
 
 unicode.json holds ranges [first, last] under regex_classes (the classes of Unicode 16.0), added_token_word, nfc_marks,
 nfc_marks_unknown and the keys of nfc_changed (Unicode 9.0). Which characters compose with the one before them comes from
-Python's own unicodedata, any version from 9.0 on; characters that came after 9.0 are left out below.
+Python's own unicodedata, any version from 9.0 on; characters that came after 9.0 are left out below. Classes that only
+one step of a tokenizer uses come from HF tokenizers (pip install tokenizers), asked about one character after the other.
 """
-import json, string, sys, unicodedata
+import json, sys, unicodedata
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 CLASSES = ["L", "N", "M", "Lu", "Ll", "Lt", "Lm", "Lo", "P", "S"]
-CLASSES += ["SPACE", "WORD", "ADDED_WORD", "NFC_ACTIVE", "NFC_UNKNOWN", "PUNCTUATION"]
+CLASSES += ["SPACE", "WORD", "ADDED_WORD", "NFC_ACTIVE", "NF_UNKNOWN", "PUNCTUATION"]
+CLASSES += ["NUMERIC", "OTHER", "NONSPACING", "COMBINING", "NFD_ACTIVE", "NFKC_ACTIVE", "NFKD_ACTIVE", "Nd", "Han"]
+SCALARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 # Blocks younger than Unicode 9.0 that have characters with a canonical decomposition, or parts of one.
 YOUNGER = [(0x105C0, 0x105FF), (0x11380, 0x113FF), (0x11900, 0x1195F), (0x16100, 0x1613F), (0x16D40, 0x16D7F)]
 
@@ -28,18 +32,50 @@ def composes_with_previous():
     return out
 
 
+def normalized(normalizer):
+    return {c: normalizer.normalize_str(chr(c)) for c in SCALARS}
+
+
+def cut_at(pre_tokenizer):
+    """The characters that stand alone between two letters."""
+    return {c for c in SCALARS if len(pre_tokenizer.pre_tokenize_str("a" + chr(c) + "a")) == 3}
+
+
+def split_at(pattern):
+    return cut_at(pre_tokenizers.Split(Regex(pattern), "isolated"))
+
+
+def ask_tokenizers(sets):
+    bert = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+    clean = normalized(normalizers.BertNormalizer(**(bert | {"clean_text": True})))
+    strip = normalized(normalizers.BertNormalizer(**(bert | {"strip_accents": True})))
+    combining = normalized(normalizers.StripAccents())
+    sets["OTHER"] = {c for c in SCALARS if clean[c] == ""}
+    sets["NONSPACING"] = {c for c in SCALARS if strip[c] == ""}
+    sets["COMBINING"] = {c for c in SCALARS if combining[c] == ""}
+    sets["PUNCTUATION"] = cut_at(pre_tokenizers.Punctuation())
+    sets["NUMERIC"] = cut_at(pre_tokenizers.Digits())
+    sets["Nd"], sets["Han"] = split_at("\\p{Nd}"), split_at("\\p{Han}")
+    for form in ["NFD", "NFKC", "NFKD"]:
+        as_hf = normalized(getattr(normalizers, form)())
+        sets["NF_UNKNOWN"] |= {c for c in SCALARS if as_hf[c] != unicodedata.normalize(form, chr(c))}
+        sets[form + "_ACTIVE"] = {c for c in SCALARS if as_hf[c] != chr(c)}
+    return sets
+
+
 def main():
     facts = json.load(open(sys.argv[1], encoding="ascii"))
     regex = facts["regex_classes"]
     sets = {name: ranges(regex["\\p{%s}" % name]) for name in CLASSES[:10]}
     sets["SPACE"], sets["WORD"] = ranges(regex["\\s"]), ranges(regex["\\w"])
     sets["ADDED_WORD"] = ranges(facts["added_token_word"])
-    younger = ranges(YOUNGER)
-    sets["NFC_UNKNOWN"] = ranges(facts["nfc_marks_unknown"]) | younger
-    active = ranges(facts["nfc_marks"]) | {int(c, 16) for c in facts["nfc_changed"]} | composes_with_previous()
-    sets["NFC_ACTIVE"] = active - sets["NFC_UNKNOWN"]
-
-    sets["PUNCTUATION"] = sets["P"] | {ord(c) for c in string.punctuation}
+    sets["NF_UNKNOWN"] = ranges(facts["nfc_marks_unknown"]) | ranges(YOUNGER)
+    ask_tokenizers(sets)
+    marks, unknown = ranges(facts["nfc_marks"]), sets["NF_UNKNOWN"]
+    sets["NFC_ACTIVE"] = marks | {int(c, 16) for c in facts["nfc_changed"]} | composes_with_previous()
+    sets["NFKC_ACTIVE"] |= sets["NFC_ACTIVE"]
+    for form in ["NFC", "NFD", "NFKC", "NFKD"]:
+        sets[form + "_ACTIVE"] = (sets[form + "_ACTIVE"] | marks) - unknown
 
     flags = [0] * 0x110000
     for bit, name in enumerate(CLASSES):

@@ -344,7 +344,7 @@ static void test_tokenize_bad(void **state)
 	        {"echo 3 | $F tokenize model=$S/tokenizers/gpt2 --decode",
 	                "stdin:1: a JSON array of ids is wanted"},
 	        {"echo hi | $F tokenize model=$S/tokenizers/gpt2 input_format=json", "stdin:1: "},
-	        {"echo hi | $F tokenize model=$S/tokenizers/bert-base-uncased", "bert-base-uncased"},
+	        {"echo hi | $F tokenize model=$S/tokenizers/chat-templates", "no tokenizer.json"},
 	};
 
 	(void)state;

@@ -18,15 +18,21 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include "data/tokenizer/bpe_encode.h"
 #include "data/tokenizer/byte_level.h"
 #include "data/tokenizer/inside.h"
-#include "data/tokenizer/nfc.h"
+#include "data/tokenizer/normal_form.h"
 #include "data/tokenizer/pattern.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/unicode.h"
 #include "tests/tokenizer_helpers.h"
 
 /* ---- Unicode */
+
+static const struct bpe *bpe_of(const struct tokenizer *t)
+{
+	return t->model.state;
+}
 
 static void test_utf8(void **state)
 {
@@ -61,7 +67,7 @@ static void test_utf8(void **state)
 		snprintf(expected, sizeof(expected), "at byte %zu", cases[i].bad_at);
 		assert_true(rc == 0 || strstr(err_text(), expected));
 		for (size_t k = 0; k < cases[i].len_bytes; k++)
-			bytes[k] = t->bpe.byte_ids[(unsigned char)cases[i].text[k]];
+			bytes[k] = bpe_of(t)->byte_ids[(unsigned char)cases[i].text[k]];
 		assert_int_equal(tokenizer_decode(t, &text, NULL, bytes, (int64_t)cases[i].len_bytes,
 		                         SKIP_SPECIAL_OFF),
 		        0);
@@ -179,7 +185,7 @@ static void test_nfc_characters(void **state)
 
 			str_add_bytes(&want, encoded, (size_t)part_len);
 		}
-		assert_int_equal(nfc_append(&out, text, (size_t)len), 0);
+		assert_int_equal(normal_form_append(&out, NORMAL_FORM_C, text, (size_t)len), 0);
 		if (out.len_bytes != want.len_bytes || memcmp(out.data, want.data, want.len_bytes) != 0)
 			fail_msg("NFC of U+%04X", c);
 		str_free(&out);
@@ -219,7 +225,8 @@ static void test_nfc(void **state)
 		if (strcmp(cases[i][0], "e\u0301\u0316") == 0)
 			want = "\u00e9\u0316"; /* the grave below is moved first, and the acute then joins */
 		str_add(&out, "");
-		assert_int_equal(nfc_append(&out, cases[i][0], strlen(cases[i][0])), 0);
+		assert_int_equal(
+		        normal_form_append(&out, NORMAL_FORM_C, cases[i][0], strlen(cases[i][0])), 0);
 		assert_string_equal(out.data, want);
 		str_free(&out);
 	}
@@ -296,12 +303,14 @@ static void test_patterns(void **state)
 	        {"\\x{4e2d}|\\u4e2d|\\x41", "A\xe4\xb8\xad", "0-1 1-4 "},
 	        {"a|", "ab", "0-1 2-2 "},
 	        {"{|}|]", "{}]", "0-1 1-2 2-3 "},
+	        {"\\d\\D", "a1b\xd9\xa1\xc2\xb2", "1-3 3-7 "},
+	        {"\\p{Han}+", "a\xe4\xb8\xad\xe4\xb8\xad b", "1-7 "},
 	        {"\\ufeff?x", "\xef\xbb\xbfx", "0-4 "},
 	};
-	static const char *const refused[] = {"[a&&b]", "[[a]b]", "\\d", "\\h", "(?i)a", "(?m)a", "(a)\\1",
-	        "a{2}+", "a**", "[]a]", "(?i:ss)", "(?i:\\p{L})", "(?i:\xc3\xa9)", "\\p{Han}", "(?P<n>a)",
-	        "\\K", "[a-\\s]", "\\R", "(?i:[^a])", "*a", "\\xff", "a{2}?", "[[:alpha:]]", "(?#x)",
-	        "\\x{110000}", "\\ud800"};
+	static const char *const refused[] = {"[a&&b]", "[[a]b]", "\\h", "(?i)a", "(?m)a", "(a)\\1", "a{2}+",
+	        "a**", "[]a]", "(?i:ss)", "(?i:\\p{L})", "(?i:\xc3\xa9)", "\\p{Greek}", "(?P<n>a)", "\\K",
+	        "[a-\\s]", "\\R", "(?i:[^a])", "*a", "\\xff", "a{2}?", "[[:alpha:]]", "(?#x)", "\\x{110000}",
+	        "\\ud800"};
 	static const char *const broken[] = {"(a", "a)", "[a", "(?<=a+)b", ""};
 
 	(void)state;
@@ -404,14 +413,49 @@ static void test_bpe_equals_naive(void **state)
 
 		for (int64_t i = 0; i < len; i++) {
 			word[i] = " aeinrsotlTh"[rng_below(8, trial, 1 + (uint64_t)i, 12)];
-			naive[i] = t->bpe.byte_ids[(unsigned char)word[i]];
+			naive[i] = bpe_of(t)->byte_ids[(unsigned char)word[i]];
 		}
-		assert_int_equal(bpe_encode(&t->bpe, &scratch, &ids, word, (size_t)len), 0);
-		count = naive_merge(&t->bpe, naive, len);
+		assert_int_equal(bpe_encode(bpe_of(t), &scratch, &ids, word, (size_t)len), 0);
+		count = naive_merge(bpe_of(t), naive, len);
 		assert_int_equal(ids.count, count);
 		assert_memory_equal(ids.ids, naive, (size_t)count * sizeof(*naive));
 		token_list_free(&ids);
 	}
+	bpe_scratch_free(&scratch);
+	tokenizer_close(t);
+}
+
+/* Pieces of many windows, against all symbols merged at once: runs, repetitions and letters at random. */
+static void test_long_pieces(void **state)
+{
+	enum { LONG = 20000 };
+	struct tokenizer *t = open_own("plain.json");
+	struct bpe_scratch scratch = {0};
+	char *word = mem_alloc(LONG, 1);
+	struct token_list ids = {0}, all = {0};
+
+	(void)state;
+	for (uint64_t trial = 0; trial < 60; trial++) {
+		int64_t len = 1 + (int64_t)rng_below(18, trial, 0, LONG), count = len;
+		uint64_t letters = 1 + trial % 12,
+		         period = trial % 3 ? LONG : 1 + rng_below(18, trial, 1, 40);
+
+		scratch.window =
+		        trial % 2 ? 0 : 2 + (int64_t)(trial % 9); /* small ones, so that borders fail */
+		ids.count = all.count = 0;
+		for (int64_t i = 0; i < len; i++) {
+			word[i] = "anetosirhl T"[rng_below(18, trial, 2 + (uint64_t)i % period, letters)];
+			assert_int_equal(
+			        token_list_add(&all, bpe_of(t)->byte_ids[(unsigned char)word[i]]), 0);
+		}
+		assert_int_equal(bpe_encode(bpe_of(t), &scratch, &ids, word, (size_t)len), 0);
+		assert_int_equal(bpe_merge_symbols(bpe_of(t), &scratch, all.ids, &count), 0);
+		assert_int_equal(ids.count, count);
+		assert_memory_equal(ids.ids, all.ids, (size_t)count * sizeof(*all.ids));
+	}
+	token_list_free(&ids);
+	token_list_free(&all);
+	mem_free(word);
 	bpe_scratch_free(&scratch);
 	tokenizer_close(t);
 }
@@ -429,6 +473,7 @@ int main(void)
 	        cmocka_unit_test(test_patterns),
 	        cmocka_unit_test(test_long_runs),
 	        cmocka_unit_test(test_bpe_equals_naive),
+	        cmocka_unit_test(test_long_pieces),
 	};
 
 	return cmocka_run_group_tests_name("tokenizer parts", tests, NULL, NULL);

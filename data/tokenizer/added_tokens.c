@@ -1,3 +1,4 @@
+/* Finds added tokens in texts. */
 #include "data/tokenizer/added_tokens.h"
 
 #include "base/err.h"
@@ -147,39 +148,63 @@ static size_t skip_space(const char *text, size_t len_bytes, size_t at)
 	return at;
 }
 
-int added_set_split(
-        const struct added_set *set, struct piece_list *list, const char *text, size_t len_bytes, size_t base)
+void added_begin(struct added_matches *m, const struct added_set *set, const char *text, size_t len_bytes)
 {
-	size_t done = 0; /* everything before is in a piece */
+	*m = (struct added_matches){.set = set, .text = text, .len_bytes = len_bytes};
+}
 
-	for (size_t at = 0; set->count > 0 && at < len_bytes;) {
-		size_t match_bytes = 0;
-		const struct added_node *found = longest_match(set, text + at, len_bytes - at, &match_bytes);
+/* The next match that counts, widened over white space; 0 when there is none. */
+static int find_match(struct added_matches *m, struct piece *match)
+{
+	while (m->set->count > 0 && m->at < m->len_bytes) {
+		size_t start = m->at, match_bytes = 0;
+		const struct added_node *found =
+		        longest_match(m->set, m->text + start, m->len_bytes - start, &match_bytes);
 
 		if (!found) {
-			at++;
+			m->at++;
 			continue;
 		}
-		size_t start = at, end = at + match_bytes;
+		size_t end = start + match_bytes;
 
-		at = end;
-		if ((found->flags & ADDED_SINGLE_WORD) && !stands_alone(text, len_bytes, start, end))
+		m->at = end;
+		if ((found->flags & ADDED_SINGLE_WORD) && !stands_alone(m->text, m->len_bytes, start, end))
 			continue;
 		if (found->flags & ADDED_LSTRIP) {
-			start = skip_space_back(text, start);
-			if (start < done)
-				start = done;
+			start = skip_space_back(m->text, start);
+			if (start < m->done)
+				start = m->done;
 		}
 		if (found->flags & ADDED_RSTRIP)
-			end = skip_space(text, len_bytes, end);
-		if (done < start && piece_list_add(list, base + done, base + start, -1) < 0)
-			return ERR_NOMEM;
-		/* a match that the one before has swallowed whole is none */
-		if (start < end && piece_list_add(list, base + start, base + end, found->id) < 0)
-			return ERR_NOMEM;
-		done = end;
+			end = skip_space(m->text, m->len_bytes, end);
+		*match = (struct piece){.start = start, .end = end, .id = found->id};
+		return 1;
 	}
-	if (done < len_bytes)
-		return piece_list_add(list, base + done, base + len_bytes, -1);
 	return 0;
+}
+
+int added_next(struct added_matches *m, struct piece *p)
+{
+	struct piece match = m->match;
+	size_t done = m->done;
+
+	for (;;) {
+		if (match.start < match.end) { /* found before, and what stood before it is handed out */
+			*p = match;
+			m->match = (struct piece){0};
+			return 1;
+		}
+		if (!find_match(m, &match))
+			break;
+		m->done = match.end;
+		if (done < match.start) {
+			*p = (struct piece){.start = done, .end = match.start, .id = -1};
+			m->match = match;
+			return 1;
+		}
+		done = match.end; /* one that the match before has swallowed whole is none */
+	}
+	*p = (struct piece){.start = done, .end = m->len_bytes, .id = -1};
+	m->done = m->len_bytes;
+	return done < m->len_bytes;
 }

@@ -49,9 +49,19 @@ struct added_set {
 int added_set_add(struct added_set *set, const char *content, size_t len_bytes, int32_t id, unsigned flags);
 void added_set_free(struct added_set *set);
 
-/* Appends the pieces of a valid UTF-8 text, in order: offsets are into `text`, shifted by `base`. Text
- * between matches gives pieces of id -1, never empty. */
-int added_set_split(const struct added_set *set, struct piece_list *list, const char *text, size_t len_bytes,
-        size_t base);
+/* A search through a text. */
+struct added_matches {
+	const struct added_set *set;
+	const char *text;
+	size_t len_bytes;
+	size_t at, done;    /* where to look next; everything before `done` was handed out */
+	struct piece match; /* comes next, if it is not empty: the text before it was handed out */
+};
+
+void added_begin(struct added_matches *m, const struct added_set *set, const char *text, size_t len_bytes);
+
+/* The next piece of the text (valid UTF-8), in order: a match, or (id -1) what lies between; never empty. 0
+ * at the end. */
+int added_next(struct added_matches *m, struct piece *p);
 
 #endif

@@ -1,3 +1,4 @@
+/* The byte alphabet of GPT-2, both ways. */
 #include "data/tokenizer/byte_level.h"
 
 #include "data/tokenizer/unicode.h"

@@ -1,44 +1,42 @@
-/* The parts of a tokenizer. Not for use outside data/. */
+/* The parts of a tokenizer. Not for use outside data/tokenizer/. */
 #ifndef FERRY_DATA_TOKENIZER_INSIDE_H
 #define FERRY_DATA_TOKENIZER_INSIDE_H
 
 #include <jansson.h>
 
 #include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/decoder.h"
+#include "data/tokenizer/model.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/pretokenizer.h"
+#include "data/tokenizer/template.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum tokenizer_added {
-	TOKENIZER_ADDED_NO,
-	TOKENIZER_ADDED_PLAIN,
-	TOKENIZER_ADDED_SPECIAL, /* left out by SKIP_SPECIAL_ON */
-	TOKENIZER_ADDED_RENAMED, /* normalization changes its content: see `renamed` */
-	TOKENIZER_ADDED_RENAMED_SPECIAL,
+	TOKENIZER_ADDED = 1 << 0,
+	TOKENIZER_ADDED_SPECIAL = 1 << 1, /* SKIP_SPECIAL_ON leaves it out */
+	TOKENIZER_ADDED_RENAMED = 1 << 2, /* normalization changes its content: see `renamed` */
 };
 
 struct tokenizer {
-	int normalize_nfc;
+	struct normalizer normalizer;
 	struct pretokenizer pretokenizer;
-	struct bpe bpe;                   /* its vocabulary holds the added tokens, too */
+	struct model model;               /* its vocabulary holds the added tokens, too */
 	struct added_set raw, normalized; /* searched before and after normalization */
-	uint8_t *added;                   /* [vocab.id_end] enum tokenizer_added */
-	struct piece_list renamed;        /* what such tokens decode to, in renamed_bytes */
+	uint8_t *added;                   /* [vocab.id_end] bits of tokenizer_added */
+	struct piece_list renamed;        /* what such tokens are called instead, in renamed_bytes */
 	struct str renamed_bytes;
-	struct token_list before, after; /* what the template puts around a text */
-	int has_template;
+	struct decoder decoder;
+	struct template template;
 	struct tokenizer_roles roles;
 };
 
-/* From a parsed tokenizer.json; `where` is its path. */
-int tokenizer_load(struct tokenizer *t, const json_t *root, const char *where, enum pattern_engine engine);
+/* From the text of a tokenizer.json; `where` is its path. */
+int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
+        enum pattern_engine engine);
 
-/* Parts of it, in the order in which they are called. */
-int tokenizer_check_model(const json_t *model, const char *where);
-int tokenizer_load_vocab(struct tokenizer *t, const json_t *model, const char *where);
-int tokenizer_load_merges(struct tokenizer *t, const json_t *model, const char *where);
+/* Part of it: the added tokens, after the vocabulary and the normalizer. */
 int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *where);
-int tokenizer_load_template(struct tokenizer *t, const json_t *spec, const char *where);
 
 /* Fills t->roles from the files beside tokenizer.json in `dir`. */
 int tokenizer_load_roles(struct tokenizer *t, const char *dir);

@@ -1,9 +1,13 @@
+/* Keys and types of the objects in tokenizer.json. */
 #include "data/tokenizer/json_keys.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
+
+enum { SEQUENCE_DEPTH_MAX = 8 };
 
 int json_type_of(const json_t *spec, const char *where, const char **type)
 {
@@ -38,6 +42,23 @@ int json_check_keys(const json_t *object, const char *where, const char *keys)
 			return err_set(ERR_UNSUPPORTED, "%s: the key \"%.80s\" is not supported", where, key);
 	}
 	return 0;
+}
+
+int json_sequence(const json_t *spec, const char *where, const char *part, const char *key, int depth,
+        const json_t **list)
+{
+	char keys[64];
+	int rc;
+
+	snprintf(keys, sizeof(keys), "type %s", key);
+	rc = json_check_keys(spec, where, keys);
+	*list = json_object_get(spec, key);
+	if (rc == 0 && !json_is_array(*list))
+		rc = err_set(ERR_INPUT, "%s: %s: Sequence needs an array \"%s\"", where, part, key);
+	if (rc == 0 && depth == SEQUENCE_DEPTH_MAX)
+		rc = err_set(ERR_UNSUPPORTED, "%s: %s: Sequences nested more than %d deep", where, part,
+		        SEQUENCE_DEPTH_MAX);
+	return rc;
 }
 
 int json_flag(const json_t *object, const char *where, const char *key, int fallback, int *flag)

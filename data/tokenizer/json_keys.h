@@ -11,6 +11,11 @@ int json_type_of(const json_t *spec, const char *where, const char **type);
  * spaces. */
 int json_check_keys(const json_t *object, const char *where, const char *keys);
 
+/* The array under `key` of a {"type": "Sequence", ..}; `part` is the part of the file that it belongs to.
+ * ERR_UNSUPPORTED when `depth` Sequences already lie around it and that is too many. */
+int json_sequence(const json_t *spec, const char *where, const char *part, const char *key, int depth,
+        const json_t **list);
+
 /* A boolean that is `fallback` when absent or null. */
 int json_flag(const json_t *object, const char *where, const char *key, int fallback, int *flag);
 

@@ -1,3 +1,4 @@
+/* Finds the matches of a pattern: by hand, or by PCRE2. */
 #include "data/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -5,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/tokenizer/pattern_translate.h"
@@ -105,6 +107,33 @@ int pattern_open(struct pattern **out, enum pattern_kind kind, const char *text,
 	return 0;
 }
 
+int pattern_load(struct pattern **p, const json_t *spec, const char *where, const char *part,
+        enum pattern_engine engine)
+{
+	const json_t *value = json_object_get(spec, "pattern");
+	const char *text = NULL, *key = "Regex";
+	int rc;
+
+	if (json_is_string(value)) /* as the decoder Replace of old files has it */
+		return pattern_open(p, PATTERN_KIND_STRING, json_string_value(value), engine);
+	if (!json_is_object(value) || json_object_size(value) != 1)
+		return err_set(
+		        ERR_INPUT, "%s: %s: a pattern is {\"Regex\": ..} or {\"String\": ..}", where, part);
+	if (!json_object_get(value, key))
+		key = "String";
+	rc = json_get_str(value, where, key, &text);
+	if (rc < 0)
+		return rc;
+	if (rc == 0)
+		return err_set(
+		        ERR_UNSUPPORTED, "%s: %s: a pattern that is neither Regex nor String", where, part);
+	if (strlen(text) != json_string_length(json_object_get(value, key)))
+		return err_set(ERR_UNSUPPORTED, "%s: %s: a pattern with a NUL", where, part);
+	rc = pattern_open(
+	        p, strcmp(key, "Regex") == 0 ? PATTERN_KIND_REGEX : PATTERN_KIND_STRING, text, engine);
+	return rc < 0 ? err_note(rc, "%s: %s", where, part) : 0;
+}
+
 void pattern_close(struct pattern *p)
 {
 	if (!p)
@@ -153,7 +182,10 @@ static int match_pcre2(const struct pattern *p, struct pattern_search *s, size_t
 
 static int match_string(const struct pattern *p, const struct pattern_search *s, size_t *start, size_t *end)
 {
-	const char *found = memmem(s->text + s->at, s->len_bytes - s->at, p->text, p->len_bytes);
+	const char *from = s->text + s->at;
+	size_t left = s->len_bytes - s->at;
+	const char *found = p->len_bytes == 1 ? memchr(from, p->text[0], left)
+	                                      : memmem(from, left, p->text, p->len_bytes);
 
 	if (!found)
 		return 0;

@@ -8,6 +8,7 @@
 #ifndef FERRY_DATA_TOKENIZER_PATTERN_H
 #define FERRY_DATA_TOKENIZER_PATTERN_H
 
+#include <jansson.h>
 #include <stddef.h>
 
 enum pattern_kind { PATTERN_KIND_STRING, PATTERN_KIND_REGEX };
@@ -22,6 +23,10 @@ enum pattern_engine { PATTERN_ENGINE_BEST, PATTERN_ENGINE_PCRE2 };
 /* text is NUL-terminated valid UTF-8. ERR_INPUT for a broken pattern, ERR_UNSUPPORTED for a construct that is
  * not translated; both quote the pattern. PATTERN_ENGINE_PCRE2 keeps the splitters out, for tests. */
 int pattern_open(struct pattern **p, enum pattern_kind kind, const char *text, enum pattern_engine engine);
+
+/* The same from {.., "pattern": {"Regex": ".."} or {"String": ".."}, ..}; `part` is the part of the file. */
+int pattern_load(struct pattern **p, const json_t *spec, const char *where, const char *part,
+        enum pattern_engine engine);
 void pattern_close(struct pattern *p);
 
 /* Where the search stands in a text; zero-initialise for each text, then set `text` and `len_bytes`.

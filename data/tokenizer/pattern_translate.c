@@ -1,3 +1,4 @@
+/* Rewrites a pattern, element by element. */
 #include "data/tokenizer/pattern_translate.h"
 
 #include <ctype.h>
@@ -66,7 +67,7 @@ static int read_property(struct translation *t, struct atom *a)
 		unsigned classes;
 	} names[] = {{"L", UNICODE_L}, {"N", UNICODE_N}, {"M", UNICODE_M}, {"Lu", UNICODE_LU},
 	        {"Ll", UNICODE_LL}, {"Lt", UNICODE_LT}, {"Lm", UNICODE_LM}, {"Lo", UNICODE_LO},
-	        {"P", UNICODE_P}, {"S", UNICODE_S}};
+	        {"P", UNICODE_P}, {"S", UNICODE_S}, {"Nd", UNICODE_ND}, {"Han", UNICODE_HAN}};
 	const char *name = t->at + 1, *end = strchr(t->at, '}');
 	int negated = t->at[-1] == 'P';
 
@@ -83,7 +84,7 @@ static int read_property(struct translation *t, struct atom *a)
 			t->at = end + 1;
 			return 0;
 		}
-	return refuse(t, "a property other than L, Lu, Ll, Lt, Lm, Lo, M, N, P or S");
+	return refuse(t, "a property other than L, Lu, Ll, Lt, Lm, Lo, M, N, Nd, P, S or Han");
 }
 
 /* Hexadecimal digits up to max_count, at least one. */
@@ -127,6 +128,10 @@ static int read_escape(struct translation *t, struct atom *a)
 	case 'w':
 	case 'W':
 		*a = (struct atom){.is_set = 1, .classes = UNICODE_WORD, .negated = c == 'W'};
+		return 0;
+	case 'd':
+	case 'D':
+		*a = (struct atom){.is_set = 1, .classes = UNICODE_ND, .negated = c == 'D'};
 		return 0;
 	case 'u':
 		return read_hex(t, &a->c, 4, 4);

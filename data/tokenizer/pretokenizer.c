@@ -1,40 +1,60 @@
+/* Runs the steps of a pre-tokenizer. */
 #include "data/tokenizer/pretokenizer.h"
+
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/pretokenizer_inside.h"
 #include "data/tokenizer/unicode.h"
 
-static int add_span(struct span_buffer *b, size_t start, size_t end)
-{
-	if (b->count == b->cap) {
-		int64_t cap = b->cap * 2 + 64;
-		struct span *grown = mem_resize(b->spans, (size_t)cap, sizeof(*grown));
-
-		if (!grown)
-			return ERR_NOMEM;
-		b->spans = grown;
-		b->cap = cap;
-	}
-	b->spans[b->count++] = (struct span){.start = start, .end = end};
-	return 0;
-}
-
-/* Builds the words of one split from the stretches between and at the matches, as they come. */
-struct splitting {
-	struct span_buffer *out;
-	enum split_behavior behavior;
-	int64_t first;      /* words before this one belong to other splits */
-	int previous_match; /* whether the stretch before was a match */
+struct walk {
+	const struct pretokenizer *p;
+	struct pretokenizer_scratch *scratch;
+	pretokenizer_word word;
+	void *user;
 };
 
-/* One stretch. Offsets are final. The folds are those of SplitDelimiterBehavior; MERGED_WITH_NEXT is
- * folded from behind there, which from the front means: of a run of matches, only the last joins what
- * follows. */
+/* Hands the part of a word to the steps from `index` on. */
+static int hand_on(struct walk *walk, int index, const struct word *whole, size_t start, size_t end)
+{
+	struct word part = {.text = whole->text + start,
+	        .len_bytes = end - start,
+	        .head_bytes = whole->head_bytes > start ? whole->head_bytes - start : 0};
+
+	if (start == end)
+		return 0;
+	if (index == walk->p->step_count)
+		return walk->word(walk->user, part.text, part.len_bytes);
+	return walk->p->steps[index].action->run(walk, index, part);
+}
+
+/* ---- splits: stretches that match and stretches between them, joined as the behavior says */
+
+struct splitting {
+	struct walk *walk;
+	int next; /* step behind this one */
+	const struct word *word;
+	enum split_behavior behavior;
+	int any, previous_match; /* whether there was a stretch, and whether the last was a match */
+	size_t start, end;       /* what is not handed on yet */
+};
+
+static int flush(struct splitting *s)
+{
+	int rc = s->any ? hand_on(s->walk, s->next, s->word, s->start, s->end) : 0;
+
+	s->any = 0;
+	return rc;
+}
+
+/* One stretch. The folds are those of SplitDelimiterBehavior; MERGED_WITH_NEXT is folded from behind there,
+ * which from the front means: of a run of matches, only the last joins what follows. Empty stretches take
+ * part in the folds and are no words. */
 static int add_stretch(struct splitting *s, size_t start, size_t end, int is_match)
 {
-	struct span *last = s->out->count > s->first ? &s->out->spans[s->out->count - 1] : NULL;
-	int join = 0;
+	int join = 0, rc;
 
 	switch (s->behavior) {
 	case SPLIT_BEHAVIOR_REMOVED:
@@ -54,221 +74,222 @@ static int add_stretch(struct splitting *s, size_t start, size_t end, int is_mat
 		break;
 	}
 	s->previous_match = is_match;
-	if (join && last) {
-		last->end = end;
+	if (join && s->any) {
+		s->end = end;
 		return 0;
 	}
-	return add_span(s->out, start, end);
+	rc = flush(s);
+	s->any = 1;
+	s->start = start;
+	s->end = end;
+	return rc;
 }
 
-/* Empty stretches take part in the folds above and are no words. */
-static void drop_empty(struct splitting *s)
+static int run_split(struct walk *walk, int index, struct word word)
 {
-	int64_t kept = s->first;
-
-	for (int64_t i = s->first; i < s->out->count; i++)
-		if (s->out->spans[i].start < s->out->spans[i].end)
-			s->out->spans[kept++] = s->out->spans[i];
-	s->out->count = kept;
-}
-
-static int split_by_pattern(
-        const struct pretokenizer_step *step, struct word_list *list, struct splitting *s, struct span word)
-{
-	struct pattern_search *search = &list->search;
-	size_t done = word.start, start, end;
+	const struct pretokenizer_step *step = &walk->p->steps[index];
+	struct pattern_search *search = &walk->scratch->searches[index];
+	struct splitting s = {.walk = walk, .next = index + 1, .word = &word, .behavior = step->behavior};
+	size_t done = 0, start, end;
 	int rc;
 
-	search->text = list->text + word.start;
-	search->len_bytes = word.end - word.start;
+	search->text = word.text;
+	search->len_bytes = word.len_bytes;
 	search->at = search->last_end = 0;
 	search->any = 0;
 	while ((rc = pattern_next(step->pattern, search, &start, &end)) > 0) {
-		start += word.start;
-		end += word.start;
-		if (done != start) {
-			rc = add_stretch(s, done, start, step->invert);
-			if (rc < 0)
-				return rc;
-		}
-		rc = add_stretch(s, start, end, !step->invert);
+		rc = done < start ? add_stretch(&s, done, start, step->invert) : 0;
+		if (rc == 0)
+			rc = add_stretch(&s, start, end, !step->invert);
 		if (rc < 0)
 			return rc;
 		done = end;
 	}
-	if (rc == 0 && done != word.end)
-		rc = add_stretch(s, done, word.end, step->invert);
-	return rc;
+	if (rc == 0 && done < word.len_bytes)
+		rc = add_stretch(&s, done, word.len_bytes, step->invert);
+	return rc < 0 ? rc : flush(&s);
 }
 
-static int split_by_class(
-        const struct pretokenizer_step *step, struct word_list *list, struct splitting *s, struct span word)
+/* At each character that belongs to one of the step's classes, or is the step's character. */
+static int run_chars(struct walk *walk, int index, struct word word)
 {
-	size_t done = word.start, next;
+	const struct pretokenizer_step *step = &walk->p->steps[index];
+	struct splitting s = {.walk = walk, .next = index + 1, .word = &word, .behavior = step->behavior};
+	size_t done = 0, next;
 	int rc = 0;
 
-	for (size_t at = word.start; rc == 0 && at < word.end; at = next) {
+	for (size_t at = 0; rc == 0 && at < word.len_bytes; at = next) {
 		uint32_t c;
 
-		next = at + (size_t)utf8_get(list->text + at, &c);
-		if (!unicode_is(c, step->classes))
+		next = at + (size_t)utf8_get(word.text + at, &c);
+		if (!unicode_is(c, step->classes) && c != step->character)
 			continue;
 		if (done < at)
-			rc = add_stretch(s, done, at, 0);
+			rc = add_stretch(&s, done, at, 0);
 		if (rc == 0)
-			rc = add_stretch(s, at, next, 1);
+			rc = add_stretch(&s, at, next, 1);
 		done = next;
 	}
-	if (rc == 0 && done < word.end)
-		rc = add_stretch(s, done, word.end, 0);
+	if (rc == 0 && done < word.len_bytes)
+		rc = add_stretch(&s, done, word.len_bytes, 0);
+	return rc < 0 ? rc : flush(&s);
+}
+
+/* \w+|[^\w\s]+, what is between them removed: 0 = between, else one of the two. */
+static int word_kind(uint32_t c)
+{
+	if (unicode_is(c, UNICODE_ADDED_WORD))
+		return 1;
+	return unicode_is(c, UNICODE_SPACE) ? 0 : 2;
+}
+
+static int run_words(struct walk *walk, int index, struct word word)
+{
+	size_t start = 0, next;
+	int kind = 0, rc = 0;
+
+	for (size_t at = 0; rc == 0 && at < word.len_bytes; at = next) {
+		uint32_t c;
+		int here;
+
+		next = at + (size_t)utf8_get(word.text + at, &c);
+		here = word_kind(c);
+		if (here == kind)
+			continue;
+		if (kind)
+			rc = hand_on(walk, index + 1, &word, start, at);
+		start = at;
+		kind = here;
+	}
+	return rc == 0 && kind ? hand_on(walk, index + 1, &word, start, word.len_bytes) : rc;
+}
+
+/* Every `length` characters. */
+static int run_length(struct walk *walk, int index, struct word word)
+{
+	size_t start = 0, next;
+	int64_t count = 0;
+	int rc = 0;
+
+	for (size_t at = 0; rc == 0 && at < word.len_bytes; at = next) {
+		uint32_t c;
+
+		next = at + (size_t)utf8_get(word.text + at, &c);
+		if (++count < walk->p->steps[index].length && next < word.len_bytes)
+			continue;
+		rc = hand_on(walk, index + 1, &word, start, next);
+		start = next;
+		count = 0;
+	}
 	return rc;
 }
 
-static int run_split(const struct pretokenizer_step *step, struct word_list *list)
-{
-	for (int64_t i = 0; i < list->now.count; i++) {
-		struct splitting s = {
-		        .out = &list->next, .behavior = step->behavior, .first = list->next.count};
-		int rc = step->kind == PRETOKENIZER_KIND_CLASS
-		                 ? split_by_class(step, list, &s, list->now.spans[i])
-		                 : split_by_pattern(step, list, &s, list->now.spans[i]);
+/* ---- steps that rewrite */
 
-		if (rc < 0)
-			return rc;
-		drop_empty(&s);
-	}
-	return 0;
+static int hand_on_buffer(struct walk *walk, int index, const struct str *b, size_t head_bytes)
+{
+	struct word word = {.text = b->data, .len_bytes = b->len_bytes, .head_bytes = head_bytes};
+
+	if (str_check(b) < 0)
+		return ERR_NOMEM;
+	return hand_on(walk, index + 1, &word, 0, word.len_bytes);
 }
 
-/* The buffer that list->text does not point into, emptied. */
-static struct str *other_buffer(struct word_list *list)
+static int run_prefix_space(struct walk *walk, int index, struct word word)
 {
-	struct str *b = &list->buffers[list->text == list->buffers[0].data];
+	struct str *b = &walk->scratch->buffers[index];
+
+	if (word.text[0] == ' ')
+		return hand_on(walk, index + 1, &word, 0, word.len_bytes);
+	b->len_bytes = 0;
+	str_add_char(b, ' ');
+	str_add_bytes(b, word.text, word.len_bytes);
+	return hand_on_buffer(walk, index, b, word.head_bytes ? word.head_bytes + 1 : 0);
+}
+
+static int run_bytes(struct walk *walk, int index, struct word word)
+{
+	struct str *b = &walk->scratch->buffers[index];
+	size_t head = 0;
 
 	b->len_bytes = 0;
-	return b;
-}
+	for (size_t at = 0; at < word.len_bytes; at++) {
+		char encoded[4];
 
-static int run_prefix_space(struct word_list *list)
-{
-	struct str *b = other_buffer(list);
-
-	for (int64_t i = 0; i < list->now.count; i++) {
-		struct span word = list->now.spans[i];
-		size_t start = b->len_bytes;
-
-		if (list->text[word.start] != ' ')
-			str_add_char(b, ' ');
-		str_add_bytes(b, list->text + word.start, word.end - word.start);
-		if (add_span(&list->next, start, b->len_bytes) < 0)
-			return ERR_NOMEM;
+		if (at == word.head_bytes)
+			head = b->len_bytes;
+		str_add_bytes(
+		        b, encoded, (size_t)utf8_put(encoded, byte_level_char((unsigned char)word.text[at])));
 	}
-	if (str_check(b) < 0)
-		return ERR_NOMEM;
-	list->text = b->data;
-	return 0;
+	return hand_on_buffer(walk, index, b, word.head_bytes < word.len_bytes ? head : b->len_bytes);
 }
 
-static int run_bytes(struct word_list *list)
+static int begins_with(const char *text, size_t len_bytes, const struct pretokenizer_step *step)
 {
-	struct str *b = other_buffer(list);
+	return len_bytes >= step->mark_bytes && memcmp(text, step->mark, step->mark_bytes) == 0;
+}
 
-	for (int64_t i = 0; i < list->now.count; i++) {
-		size_t start = b->len_bytes;
+/* Metaspace: spaces become marks, a mark is put in front, and each mark begins a word if the step splits
+ * (behavior is MERGED_WITH_NEXT then). Word by word, so that a text of spaces is not held three times its
+ * size. */
+static int run_metaspace(struct walk *walk, int index, struct word word)
+{
+	const struct pretokenizer_step *step = &walk->p->steps[index];
+	int splits = step->behavior == SPLIT_BEHAVIOR_MERGED_WITH_NEXT;
+	struct str *b = &walk->scratch->buffers[index];
+	int in_front =
+	        word.text[0] != ' ' && !begins_with(word.text, word.len_bytes, step) &&
+	        (step->prepend == METASPACE_ALWAYS || (step->prepend == METASPACE_FIRST && word.head_bytes));
+	size_t head = word.head_bytes, at = 0;
 
-		for (size_t at = list->now.spans[i].start; at < list->now.spans[i].end; at++) {
-			char encoded[4];
-			int len = utf8_put(encoded, byte_level_char((unsigned char)list->text[at]));
+	b->len_bytes = 0;
+	if (in_front) {
+		str_add_bytes(b, step->mark, step->mark_bytes);
+		head += head ? step->mark_bytes : 0;
+	}
+	while (at < word.len_bytes) {
+		int is_mark = begins_with(word.text + at, word.len_bytes - at, step);
+		size_t start = at;
 
-			str_add_bytes(b, encoded, (size_t)len);
+		if (splits && b->len_bytes > 0 && at > 0 && (is_mark || word.text[at] == ' ')) {
+			int rc = hand_on_buffer(walk, index, b, head);
+
+			if (rc < 0)
+				return rc;
+			head = word.head_bytes > at ? word.head_bytes - at : 0;
+			b->len_bytes = 0;
 		}
-		if (add_span(&list->next, start, b->len_bytes) < 0)
-			return ERR_NOMEM;
-	}
-	if (str_check(b) < 0)
-		return ERR_NOMEM;
-	list->text = b->data;
-	return 0;
-}
-
-/* Back from the byte alphabet. */
-static int undo_bytes(struct word_list *list)
-{
-	struct str *b = other_buffer(list);
-
-	for (int64_t i = 0; i < list->now.count; i++) {
-		struct span word = list->now.spans[i];
-		size_t start = b->len_bytes;
-
-		for (size_t at = word.start; at < word.end;) {
-			uint32_t c;
-
-			at += (size_t)utf8_get(list->text + at, &c);
-			str_add_char(b, (char)byte_level_byte(c));
+		if (word.text[at] == ' ') {
+			str_add_bytes(b, step->mark, step->mark_bytes);
+			at++;
+			continue;
 		}
-		if (add_span(&list->next, start, b->len_bytes) < 0)
-			return ERR_NOMEM;
+		at += is_mark ? step->mark_bytes : 1;
+		while (at < word.len_bytes && word.text[at] != ' ' && word.text[at] != step->mark[0])
+			at++;
+		str_add_bytes(b, word.text + start, at - start);
 	}
-	if (str_check(b) < 0)
-		return ERR_NOMEM;
-	list->text = b->data;
-	return 0;
+	return hand_on_buffer(walk, index, b, head);
 }
 
-static void swap_buffers(struct word_list *list)
-{
-	struct span_buffer old = list->now;
+const struct pretokenizer_action action_split = {run_split}, action_class = {run_chars},
+                                 action_char = {run_chars}, action_words = {run_words},
+                                 action_prefix_space = {run_prefix_space}, action_bytes = {run_bytes},
+                                 action_metaspace = {run_metaspace}, action_length = {run_length};
 
-	list->now = list->next;
-	list->next = old;
-	list->next.count = 0;
+int pretokenizer_run(const struct pretokenizer *p, struct pretokenizer_scratch *scratch, const char *text,
+        size_t len_bytes, size_t head_bytes, pretokenizer_word word, void *user)
+{
+	struct walk walk = {.p = p, .scratch = scratch, .word = word, .user = user};
+	struct word whole = {.text = text, .len_bytes = len_bytes, .head_bytes = head_bytes};
+
+	return hand_on(&walk, 0, &whole, 0, len_bytes);
 }
 
-int pretokenizer_run(const struct pretokenizer *p, struct word_list *list, const char *text, size_t len_bytes)
+void pretokenizer_scratch_free(struct pretokenizer_scratch *scratch)
 {
-	int in_bytes = 0, rc = 0;
-
-	list->text = text;
-	list->count = list->now.count = list->next.count = 0;
-	if (len_bytes == 0)
-		return 0;
-	if (add_span(&list->now, 0, len_bytes) < 0)
-		return ERR_NOMEM;
-	for (int i = 0; i < p->step_count; i++) {
-		switch (p->steps[i].kind) {
-		case PRETOKENIZER_KIND_SPLIT:
-		case PRETOKENIZER_KIND_CLASS:
-			rc = run_split(&p->steps[i], list);
-			break;
-		case PRETOKENIZER_KIND_PREFIX_SPACE:
-			rc = run_prefix_space(list);
-			break;
-		case PRETOKENIZER_KIND_BYTES:
-			in_bytes = 1;
-			rc = run_bytes(list);
-			break;
-		}
-		if (rc < 0)
-			return rc;
-		swap_buffers(list);
+	for (int i = 0; i < PRETOKENIZER_STEPS_MAX; i++) {
+		pattern_search_end(&scratch->searches[i]);
+		str_free(&scratch->buffers[i]);
 	}
-	if (in_bytes) {
-		rc = undo_bytes(list);
-		if (rc < 0)
-			return rc;
-		swap_buffers(list);
-	}
-	list->words = list->now.spans;
-	list->count = list->now.count;
-	return 0;
-}
-
-void word_list_free(struct word_list *list)
-{
-	pattern_search_end(&list->search);
-	mem_free(list->now.spans);
-	mem_free(list->next.spans);
-	str_free(&list->buffers[0]);
-	str_free(&list->buffers[1]);
-	*list = (struct word_list){0};
 }

@@ -1,11 +1,12 @@
-/* The pre_tokenizer of tokenizer.json: cuts a text into the words that BPE works on.
+/* The pre_tokenizer of tokenizer.json: cuts a text into the words that the model works on.
  *
- * A list of steps. Each step takes the words that the one before left and cuts each further; ByteLevel
- * may put a space in front of each word, and, where more steps follow it, rewrites the text in its byte
- * alphabet, which those steps then see. Whatever way, the words come out as bytes.
+ * A list of steps. A step takes one word and hands the words that it makes of it to the next step, one after
+ * the other from left to right; what comes out of the last step goes to the caller. So no list of words
+ * exists, however many there are. A step may rewrite: ByteLevel spells bytes in its alphabet, Metaspace puts
+ * U+2581 for spaces. A ByteLevel that is the last step leaves that out where the caller wants bytes (see
+ * ends_in_bytes).
  *
- * Supported: ByteLevel, Split (all behaviours, inverted or not), Digits, Punctuation, and Sequence of these;
- * exactly one ByteLevel. The rules are those of HF tokenizers' NormalizedString::split.
+ * A kind of step is a row of one table. The rules are those of HF tokenizers' NormalizedString::split.
  */
 #ifndef FERRY_DATA_TOKENIZER_PRETOKENIZER_H
 #define FERRY_DATA_TOKENIZER_PRETOKENIZER_H
@@ -25,53 +26,57 @@ enum split_behavior {
 	SPLIT_BEHAVIOR_CONTIGUOUS,
 };
 
-enum pretokenizer_kind {
-	PRETOKENIZER_KIND_SPLIT,        /* at the matches of a pattern */
-	PRETOKENIZER_KIND_CLASS,        /* at the characters of a class */
-	PRETOKENIZER_KIND_PREFIX_SPACE, /* a space in front of each word that has none */
-	PRETOKENIZER_KIND_BYTES,        /* into the byte alphabet */
-};
+enum metaspace_prepend { METASPACE_ALWAYS, METASPACE_FIRST, METASPACE_NEVER };
 
 enum { PRETOKENIZER_STEPS_MAX = 32 };
 
+struct pretokenizer_action;
+
 struct pretokenizer {
 	struct pretokenizer_step {
-		enum pretokenizer_kind kind;
+		const struct pretokenizer_action *action;
 		enum split_behavior behavior;
 		int invert;
 		struct pattern *pattern;
-		unsigned classes; /* CLASS: unicode_class bits */
+		unsigned classes;   /* unicode_class bits */
+		uint32_t character; /* CharDelimiterSplit's */
+		char mark[4];       /* Metaspace's replacement, */
+		size_t mark_bytes;  /* and its length */
+		enum metaspace_prepend prepend;
+		int64_t length; /* FixedLength's */
 	} steps[PRETOKENIZER_STEPS_MAX];
 	int step_count;
-	int byte_level_count; /* ByteLevels met while loading */
+	int ends_in_bytes; /* the last step is ByteLevel's alphabet */
 };
 
-/* From the value of "pre_tokenizer". `where` is for messages. ERR_UNSUPPORTED names what is not done. */
+#define METASPACE_KEYS "type replacement str_rep add_prefix_space prepend_scheme split"
+
+/* Where a Metaspace (also the decoder of that name) puts its mark in front: the new key prepend_scheme, or
+ * the old add_prefix_space. */
+int metaspace_load(const json_t *spec, const char *where, enum metaspace_prepend *prepend);
+
+/* From the value of "pre_tokenizer", which may be null or absent: then a text is one word. `where` is for
+ * messages. ERR_UNSUPPORTED names what is not done. */
 int pretokenizer_load(
         struct pretokenizer *p, const json_t *spec, const char *where, enum pattern_engine engine);
 void pretokenizer_free(struct pretokenizer *p);
 
-struct span {
-	size_t start, end;
+/* Where ends_in_bytes: leaves the alphabet out, so that words are bytes. */
+void pretokenizer_drop_alphabet(struct pretokenizer *p);
+
+/* Gets each word, never an empty one; its text lasts until it returns. Negative ends the run. */
+typedef int (*pretokenizer_word)(void *user, const char *text, size_t len_bytes);
+
+/* The working memory of one thread. Zero-initialise; pretokenizer_scratch_free. */
+struct pretokenizer_scratch {
+	struct str buffers[PRETOKENIZER_STEPS_MAX];
+	struct pattern_search searches[PRETOKENIZER_STEPS_MAX];
 };
 
-/* Words of one text, and the working memory of one thread. Zero-initialise; word_list_free. */
-struct word_list {
-	const char *text; /* what the spans point into: the caller's text or one of the buffers */
-	struct span *words;
-	int64_t count;
-
-	struct span_buffer {
-		struct span *spans;
-		int64_t count, cap;
-	} now, next;
-	struct str buffers[2];
-	struct pattern_search search;
-};
-
-/* Cuts text (valid UTF-8) into list->words, none of them empty. */
-int pretokenizer_run(
-        const struct pretokenizer *p, struct word_list *list, const char *text, size_t len_bytes);
-void word_list_free(struct word_list *list);
+/* Cuts text (valid UTF-8), of which head_bytes come from the first character of the user's text (0: it begins
+ * elsewhere). */
+int pretokenizer_run(const struct pretokenizer *p, struct pretokenizer_scratch *scratch, const char *text,
+        size_t len_bytes, size_t head_bytes, pretokenizer_word word, void *user);
+void pretokenizer_scratch_free(struct pretokenizer_scratch *scratch);
 
 #endif

@@ -1,4 +1,4 @@
-
+/* Reads which ids begin, end and pad a text. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"

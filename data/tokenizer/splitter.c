@@ -1,3 +1,4 @@
+/* Matches the published split patterns by hand. */
 #include "data/tokenizer/splitter.h"
 
 #include "data/tokenizer/unicode.h"

@@ -1,4 +1,7 @@
+/* A growing list of token ids. */
 #include "data/tokenizer/token_list.h"
+
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -25,6 +28,16 @@ int token_list_add(struct token_list *list, int32_t id)
 	if (list->count == list->cap && token_list_reserve(list, list->cap + 16) < 0)
 		return ERR_NOMEM;
 	list->ids[list->count++] = id;
+	return 0;
+}
+
+int token_list_append(struct token_list *list, const struct token_list *more)
+{
+	if (token_list_reserve(list, more->count) < 0)
+		return ERR_NOMEM;
+	if (more->count > 0)
+		memcpy(list->ids + list->count, more->ids, (size_t)more->count * sizeof(*list->ids));
+	list->count += more->count;
 	return 0;
 }
 

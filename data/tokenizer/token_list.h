@@ -13,6 +13,8 @@ struct token_list {
 int token_list_reserve(struct token_list *list, int64_t extra_count);
 int token_list_add(struct token_list *list, int32_t id);
 
+int token_list_append(struct token_list *list, const struct token_list *more);
+
 /* Frees the ids and leaves an empty list. */
 void token_list_free(struct token_list *list);
 

@@ -1,3 +1,4 @@
+/* Opens tokenizers, and runs texts through their parts. */
 #include "data/tokenizer/tokenizer.h"
 
 #include <string.h>
@@ -8,39 +9,90 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/tokenizer/inside.h"
-#include "data/tokenizer/nfc.h"
+#include "data/tokenizer/sentencepiece.h"
 #include "data/tokenizer/unicode.h"
 
 enum { FILE_BYTES_MAX = 512 << 20 };
 
+/* The tokenizer.json that a tokenizer.model stands for, instead of its bytes. */
+static int convert_model(char **text, size_t *len_bytes, const char *path, const char *dir)
+{
+	char *config_path = dir ? file_join(dir, "tokenizer_config.json") : NULL;
+	struct str json = {0};
+	json_t *config = NULL;
+	int rc = dir && !config_path ? ERR_NOMEM : 0;
+
+	if (rc == 0 && dir && file_kind_of(config_path) != FILE_NONE)
+		rc = json_read_file(&config, config_path, FILE_BYTES_MAX);
+	if (rc == 0)
+		rc = sentencepiece_to_json(&json, *text, *len_bytes, config, path);
+	mem_free(*text);
+	*len_bytes = json.len_bytes;
+	*text = rc == 0 ? str_take(&json) : NULL;
+	str_free(&json);
+	json_decref(config);
+	mem_free(config_path);
+	return rc == 0 && !*text ? ERR_NOMEM : rc;
+}
+
+/* The file of a directory that is the tokenizer. */
+static int find_file(char **path, const char *dir)
+{
+	static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+
+	for (int i = 0; i < 2; i++) {
+		*path = file_join(dir, names[i]);
+		if (!*path)
+			return ERR_NOMEM;
+		if (file_kind_of(*path) != FILE_NONE)
+			return 0;
+		mem_free(*path);
+	}
+	*path = NULL;
+	return err_set(ERR_INPUT,
+	        "%s: there is no tokenizer.json, and no tokenizer.model; write one with transformers: "
+	        "AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)",
+	        dir);
+}
+
+static int ends_in(const char *path, const char *end)
+{
+	size_t len = strlen(path), end_len = strlen(end);
+
+	return len >= end_len && strcmp(path + len - end_len, end) == 0;
+}
+
 int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_engine engine)
 {
+	const char *dir = file_kind_of(path) == FILE_DIR ? path : NULL;
 	struct tokenizer *t = NULL;
-	json_t *root = NULL;
-	int is_dir = file_kind_of(path) == FILE_DIR;
-	char *json_path = is_dir ? file_join(path, "tokenizer.json") : mem_strdup(path);
-	int rc = json_path ? 0 : ERR_NOMEM;
+	size_t len_bytes = 0;
+	char *file = NULL, *text = NULL;
+	int rc = 0;
 
 	*out = NULL;
 	unicode_init();
-	if (rc == 0 && is_dir && file_kind_of(json_path) == FILE_NONE)
-		rc = err_set(ERR_INPUT,
-		        "%s: there is no tokenizer.json, the only kind of tokenizer that is read", path);
+	if (dir)
+		rc = find_file(&file, dir);
+	else if (!(file = mem_strdup(path)))
+		rc = ERR_NOMEM;
 	if (rc == 0)
-		rc = json_read_file(&root, json_path, FILE_BYTES_MAX);
+		rc = file_read_all(file, FILE_BYTES_MAX, &text, &len_bytes);
+	if (rc == 0 && ends_in(file, ".model"))
+		rc = convert_model(&text, &len_bytes, file, dir);
 	if (rc == 0 && !(t = mem_alloc(1, sizeof(*t))))
 		rc = ERR_NOMEM;
 	if (rc == 0)
-		rc = tokenizer_load(t, root, json_path, engine);
+		rc = tokenizer_load(t, text, len_bytes, file, engine);
 	if (rc == 0)
-		rc = tokenizer_load_roles(t, is_dir ? path : NULL);
+		rc = tokenizer_load_roles(t, dir);
 	if (rc == 0) {
 		*out = t;
 		t = NULL;
 	}
 	tokenizer_close(t);
-	json_decref(root);
-	mem_free(json_path);
+	mem_free(text);
+	mem_free(file);
 	return rc;
 }
 
@@ -53,15 +105,16 @@ void tokenizer_close(struct tokenizer *t)
 {
 	if (!t)
 		return;
+	normalizer_free(&t->normalizer);
 	pretokenizer_free(&t->pretokenizer);
-	bpe_free(&t->bpe);
+	model_free(&t->model);
 	added_set_free(&t->raw);
 	added_set_free(&t->normalized);
 	mem_free(t->added);
 	piece_list_free(&t->renamed);
 	str_free(&t->renamed_bytes);
-	token_list_free(&t->before);
-	token_list_free(&t->after);
+	decoder_free(&t->decoder);
+	template_free(&t->template);
 	mem_free(t);
 }
 
@@ -69,194 +122,163 @@ void tokenizer_close(struct tokenizer *t)
 struct encoding {
 	const struct tokenizer *t;
 	struct token_list *ids;
-	struct piece_list raw, normalized;
-	struct str text; /* a normalized piece */
-	struct word_list words;
-	struct bpe_scratch scratch;
+	struct added_matches raw, normalized;
+	struct normal_text text; /* a normalized piece */
+	struct pretokenizer_scratch words;
+	void *model;
 };
 
 static void encoding_free(struct encoding *e)
 {
-	piece_list_free(&e->raw);
-	piece_list_free(&e->normalized);
-	str_free(&e->text);
-	word_list_free(&e->words);
-	bpe_scratch_free(&e->scratch);
+	const struct model_kind *kind = e->t->model.kind;
+
+	normal_text_free(&e->text);
+	pretokenizer_scratch_free(&e->words);
+	if (e->model && kind->scratch_free)
+		kind->scratch_free(e->model);
+	mem_free(e->model);
 }
 
-/* A piece without added tokens. */
-static int encode_words(struct encoding *e, const char *text, size_t len_bytes)
+static int encode_word(void *user, const char *text, size_t len_bytes)
 {
-	int rc = pretokenizer_run(&e->t->pretokenizer, &e->words, text, len_bytes);
+	struct encoding *e = user;
 
-	for (int64_t i = 0; rc == 0 && i < e->words.count; i++) {
-		struct span word = e->words.words[i];
-
-		rc = bpe_encode(
-		        &e->t->bpe, &e->scratch, e->ids, e->words.text + word.start, word.end - word.start);
-	}
-	return rc;
+	return e->t->model.kind->encode(&e->t->model, e->model, e->ids, text, len_bytes);
 }
 
-/* A piece of raw text: normalized, and searched for the tokens that want that. */
-static int encode_raw_piece(struct encoding *e, const char *text, size_t len_bytes)
+/* A piece of raw text, at the front of the user's text or not: normalized, searched for the tokens that want
+ * that, and what is left cut into words. */
+static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, int in_front)
 {
-	int rc;
+	struct piece p;
+	int rc = normalizer_run(&e->t->normalizer, &e->text, text, len_bytes);
 
-	if (e->t->normalize_nfc && nfc_may_change(text, len_bytes)) {
-		e->text.len_bytes = 0;
-		rc = nfc_append(&e->text, text, len_bytes);
-		if (rc < 0)
-			return rc;
-		text = e->text.data;
-		len_bytes = e->text.len_bytes;
-	}
-	e->normalized.count = 0;
-	rc = added_set_split(&e->t->normalized, &e->normalized, text, len_bytes, 0);
-	for (int64_t i = 0; rc == 0 && i < e->normalized.count; i++) {
-		struct piece p = e->normalized.pieces[i];
+	if (rc < 0)
+		return rc;
+	added_begin(&e->normalized, &e->t->normalized, e->text.text, e->text.len_bytes);
+	while (rc == 0 && added_next(&e->normalized, &p)) {
+		size_t head = in_front && e->text.head_bytes > p.start ? e->text.head_bytes - p.start : 0;
 
 		rc = p.id >= 0 ? token_list_add(e->ids, p.id)
-		               : encode_words(e, text + p.start, p.end - p.start);
+		               : pretokenizer_run(&e->t->pretokenizer, &e->words, e->text.text + p.start,
+		                         p.end - p.start, head, encode_word, e);
 	}
 	return rc;
 }
 
-static int append_list(struct token_list *ids, const struct token_list *more)
+/* One text, without what the template puts around it. */
+static int encode_text(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes)
 {
-	if (token_list_reserve(ids, more->count) < 0)
-		return ERR_NOMEM;
-	if (more->count > 0)
-		memcpy(ids->ids + ids->count, more->ids, (size_t)more->count * sizeof(*ids->ids));
-	ids->count += more->count;
-	return 0;
+	struct encoding e = {.t = t, .ids = ids, .model = mem_alloc(1, t->model.kind->scratch_bytes)};
+	size_t valid_bytes = utf8_check(text, len_bytes);
+	struct piece p;
+	int rc = e.model ? 0 : ERR_NOMEM;
+
+	if (valid_bytes < len_bytes)
+		rc = err_set(ERR_INPUT, "the text is not valid UTF-8 at byte %zu (0x%02x)", valid_bytes,
+		        (unsigned char)text[valid_bytes]);
+	added_begin(&e.raw, &t->raw, text, len_bytes);
+	while (rc == 0 && added_next(&e.raw, &p))
+		rc = p.id >= 0 ? token_list_add(ids, p.id)
+		               : encode_piece(&e, text + p.start, p.end - p.start, p.start == 0);
+	encoding_free(&e);
+	return rc;
+}
+
+struct text {
+	const char *text;
+	size_t len_bytes;
+};
+
+static int encode_texts(const struct tokenizer *t, struct token_list *ids, const struct text *texts,
+        int count, enum add_special add)
+{
+	const struct template_list *list = &t->template.lists[count - 1];
+	int64_t before = ids->count;
+	int rc = 0, seen_text = 0;
+
+	for (int i = 0; rc == 0 && i < list->count; i++) {
+		const struct template_part *part = &list->parts[i];
+		struct token_list special = {.ids = t->template.ids.ids + part->first, .count = part->count};
+
+		if (part->text >= 0)
+			rc = encode_text(t, ids, texts[part->text].text, texts[part->text].len_bytes);
+		else if (add == ADD_SPECIAL_ALL || (add == ADD_SPECIAL_BEFORE && !seen_text))
+			rc = token_list_append(ids, &special);
+		seen_text |= part->text >= 0;
+	}
+	if (rc < 0)
+		ids->count = before;
+	return rc;
 }
 
 int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes,
         enum add_special add)
 {
-	struct encoding e = {.t = t, .ids = ids};
-	size_t valid_bytes = utf8_check(text, len_bytes);
-	int64_t before = ids->count;
-	int rc = 0;
-
-	if (valid_bytes < len_bytes)
-		return err_set(ERR_INPUT, "the text is not valid UTF-8 at byte %zu (0x%02x)", valid_bytes,
-		        (unsigned char)text[valid_bytes]);
-	if (add != ADD_SPECIAL_NONE)
-		rc = append_list(ids, &t->before);
-	if (rc == 0)
-		rc = added_set_split(&t->raw, &e.raw, text, len_bytes, 0);
-	for (int64_t i = 0; rc == 0 && i < e.raw.count; i++) {
-		struct piece p = e.raw.pieces[i];
-
-		rc = p.id >= 0 ? token_list_add(ids, p.id)
-		               : encode_raw_piece(&e, text + p.start, p.end - p.start);
-	}
-	if (rc == 0 && add == ADD_SPECIAL_ALL)
-		rc = append_list(ids, &t->after);
-	if (rc < 0)
-		ids->count = before;
-	encoding_free(&e);
-	return rc;
+	return encode_texts(t, ids, &(struct text){text, len_bytes}, 1, add);
 }
 
-/* Bytes of one maximal part of a broken sequence at u, as Unicode's table 3-7 and Rust's from_utf8_lossy
- * count. */
-static size_t broken_length(const unsigned char *u, size_t left)
+int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, const char *first,
+        size_t first_bytes, const char *second, size_t second_bytes, enum add_special add)
 {
-	size_t want = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2, len = 1;
-	unsigned char low = 0x80, high = 0xbf;
+	const struct text texts[] = {{first, first_bytes}, {second, second_bytes}};
 
-	if (u[0] < 0xc2 || u[0] > 0xf4)
-		return 1;
-	if (u[0] == 0xe0)
-		low = 0xa0;
-	else if (u[0] == 0xed)
-		high = 0x9f;
-	else if (u[0] == 0xf0)
-		low = 0x90;
-	else if (u[0] == 0xf4)
-		high = 0x8f;
-	while (len < want && len < left && u[len] >= low && u[len] <= high) {
-		len++;
-		low = 0x80;
-		high = 0xbf;
-	}
-	return len;
+	return encode_texts(t, ids, texts, 2, add);
 }
 
-static void append_lossy(struct str *out, const char *bytes, size_t len_bytes)
-{
-	while (len_bytes > 0) {
-		size_t valid_bytes = utf8_check(bytes, len_bytes), broken;
-
-		str_add_bytes(out, bytes, valid_bytes);
-		bytes += valid_bytes;
-		len_bytes -= valid_bytes;
-		if (len_bytes == 0)
-			break;
-		str_add(out, "\xef\xbf\xbd");
-		broken = broken_length((const unsigned char *)bytes, len_bytes);
-		bytes += broken;
-		len_bytes -= broken;
-	}
-}
-
-static const char *renamed_bytes(const struct tokenizer *t, int32_t id, size_t *len_bytes)
+/* The text of a token, as the decoder gets it. */
+static void add_token_text(const struct tokenizer *t, struct str *out, int32_t id)
 {
 	const struct piece *p = t->renamed.pieces;
 
+	if (!(t->added[id] & TOKENIZER_ADDED_RENAMED)) {
+		vocab_content(&t->model.vocab, out, id);
+		return;
+	}
 	while (p->id != id)
 		p++;
-	*len_bytes = p->end - p->start;
-	return t->renamed_bytes.data + p->start;
+	str_add_bytes(out, t->renamed_bytes.data + p->start, p->end - p->start);
 }
 
 int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, const int32_t *ids,
         int64_t count, enum skip_special skip)
 {
-	struct str bytes = {0}, out = {0};
-	int rc;
+	struct texts texts = {0};
+	struct str out = {0};
+	size_t token_bytes;
+	int rc = 0;
 
 	*text = NULL;
-	for (int64_t i = 0; i < count; i++) {
-		size_t token_bytes;
-		const char *token = vocab_bytes(&t->bpe.vocab, ids[i], &token_bytes);
-
-		if (!token)
+	for (int64_t i = 0; rc == 0 && i < count; i++) {
+		if (!vocab_bytes(&t->model.vocab, ids[i], &token_bytes))
 			continue;
-		enum tokenizer_added added = t->added[ids[i]];
-		int special = added == TOKENIZER_ADDED_SPECIAL || added == TOKENIZER_ADDED_RENAMED_SPECIAL;
-
-		if (special && skip == SKIP_SPECIAL_ON)
+		if (skip == SKIP_SPECIAL_ON && (t->added[ids[i]] & TOKENIZER_ADDED_SPECIAL))
 			continue;
-		if (added == TOKENIZER_ADDED_RENAMED || added == TOKENIZER_ADDED_RENAMED_SPECIAL)
-			token = renamed_bytes(t, ids[i], &token_bytes);
-		str_add_bytes(&bytes, token, token_bytes);
+		add_token_text(t, &texts.bytes, ids[i]);
+		rc = texts_end(&texts);
 	}
 	str_add(&out, "");
-	append_lossy(&out, bytes.data ? bytes.data : "", bytes.len_bytes);
-	rc = str_check(&bytes) < 0 ? ERR_NOMEM : str_check(&out);
+	if (rc == 0)
+		rc = decoder_run(&t->decoder, &out, &texts);
 	if (rc == 0) {
 		if (len_bytes)
 			*len_bytes = out.len_bytes;
 		*text = str_take(&out);
 		rc = *text ? 0 : ERR_NOMEM;
 	}
-	str_free(&bytes);
+	texts_free(&texts);
 	str_free(&out);
 	return rc;
 }
 
 int64_t tokenizer_vocab_count(const struct tokenizer *t)
 {
-	return t->bpe.vocab.id_end;
+	return t->model.vocab.id_end;
 }
 
 int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content)
 {
-	*id = vocab_find_content(&t->bpe.vocab, content, strlen(content));
+	*id = vocab_find_content(&t->model.vocab, content, strlen(content));
 	return *id >= 0;
 }
 

@@ -1,15 +1,14 @@
-/* Text to token ids and back, as the tokenizer.json of a model says: byte-level BPE, exactly as HF
- * tokenizers.
+/* Text to token ids and back, as the tokenizer.json of a model says, exactly as HF tokenizers.
  *
- * Encoding: added tokens are cut out of the raw text (data/tokenizer/added_tokens.h); what is left is
- * normalized (NFC or not at all), searched for the added tokens that want normalized text, cut into words
- * (data/tokenizer/pretokenizer.h), and each word becomes ids (data/tokenizer/bpe.h). Special tokens of the
- * template are put around the whole on request. Decoding: every id's bytes one after the other; what is not
- * UTF-8 becomes U+FFFD.
+ * Encoding: added tokens are cut out of the raw text (added_tokens.h); what is left is normalized
+ * (normalizer.h), searched for the added tokens that want normalized text, cut into words (pretokenizer.h),
+ * and each word becomes ids (model.h: BPE, Unigram, WordPiece or WordLevel). Special tokens are put around
+ * the whole on request (template.h). Decoding: the texts of the ids, put together by the decoder (decoder.h).
+ * Time is linear in the text.
  *
- * Everything in tokenizer.json is either done or refused by name: sentencepiece-style, WordPiece and
- * Unigram tokenizers are ERR_UNSUPPORTED. truncation and padding in the file are those of whoever wrote it
- * and are not applied. Once open, a tokenizer is read-only: any number of threads may use it.
+ * Everything in tokenizer.json is either done or refused by name. truncation and padding in the file are
+ * those of whoever wrote it and are not applied. Once open, a tokenizer is read-only: any number of threads
+ * may use it.
  */
 #ifndef FERRY_DATA_TOKENIZER_TOKENIZER_H
 #define FERRY_DATA_TOKENIZER_TOKENIZER_H
@@ -21,9 +20,9 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json, or a directory that has one (and maybe tokenizer_config.json,
- * special_tokens_map.json, generation_config.json and config.json beside it, from which the ids below come).
- * ERR_INPUT names file and key, ERR_UNSUPPORTED the thing that is not done. */
+/* path: a tokenizer.json or a tokenizer.model (sentencepiece.h), or a directory that has one (and maybe
+ * tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json beside it, from
+ * which the ids below come). ERR_INPUT names file and key, ERR_UNSUPPORTED the thing that is not done. */
 int tokenizer_open(struct tokenizer **t, const char *path);
 void tokenizer_close(struct tokenizer *t);
 
@@ -36,6 +35,11 @@ enum add_special {
 /* Appends the ids of a text. ERR_INPUT names the byte offset where the text is not valid UTF-8. */
 int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes,
         enum add_special add);
+
+/* The same of two texts: what the template for two puts before, between and after them. ADD_SPECIAL_BEFORE:
+ * only what stands before the first. */
+int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, const char *first,
+        size_t first_bytes, const char *second, size_t second_bytes, enum add_special add);
 
 enum skip_special { SKIP_SPECIAL_OFF, SKIP_SPECIAL_ON };
 

@@ -1,9 +1,11 @@
+/* Classes of characters and their lower case, and UTF-8. */
 #include "data/tokenizer/unicode.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <utf8proc.h>
 
-uint16_t unicode_flags[UNICODE_END];
+uint32_t unicode_flags[UNICODE_END];
 
 static void fill_flags(void)
 {
@@ -11,7 +13,7 @@ static void fill_flags(void)
 		uint32_t end = i + 1 < unicode_run_count ? unicode_runs[i + 1].first : UNICODE_END;
 
 		for (uint32_t c = unicode_runs[i].first; c < end; c++)
-			unicode_flags[c] = (uint16_t)unicode_runs[i].flags;
+			unicode_flags[c] = unicode_runs[i].flags;
 	}
 }
 
@@ -71,6 +73,34 @@ size_t utf8_check(const char *text, size_t len_bytes)
 		i += len;
 	}
 	return len_bytes;
+}
+
+int unicode_lower(uint32_t out[2], uint32_t c)
+{
+	/* what came after Unicode 15.0, which utf8proc has */
+	static const struct {
+		uint32_t first, last, lower;
+	} newer[] = {{0x1c89, 0x1c89, 0x1c8a}, {0xa7cb, 0xa7cb, 0x264}, {0xa7cc, 0xa7cc, 0xa7cd},
+	        {0xa7ce, 0xa7ce, 0xa7cf}, {0xa7d2, 0xa7d2, 0xa7d3}, {0xa7d4, 0xa7d4, 0xa7d5},
+	        {0xa7da, 0xa7da, 0xa7db}, {0xa7dc, 0xa7dc, 0x19b}, {0x10d50, 0x10d65, 0x10d70},
+	        {0x16ea0, 0x16eb8, 0x16ebb}};
+
+	if (c < 0x80) {
+		out[0] = c >= 'A' && c <= 'Z' ? c + 32 : c;
+		return 1;
+	}
+	if (c == 0x130) {
+		out[0] = 'i';
+		out[1] = 0x307;
+		return 2;
+	}
+	for (size_t i = 0; i < sizeof(newer) / sizeof(newer[0]); i++)
+		if (c >= newer[i].first && c <= newer[i].last) {
+			out[0] = newer[i].lower + (c - newer[i].first);
+			return 1;
+		}
+	out[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+	return 1;
 }
 
 int utf8_put(char out[4], uint32_t c)

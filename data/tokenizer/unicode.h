@@ -1,7 +1,7 @@
 /* UTF-8 and character classes, with tables of our own.
  *
  * The classes are those of the regex engine that trained tokenizers rely on: Unicode 16.0, which the
- * system's libraries do not have. NFC follows Unicode 9.0 (data/tokenizer/nfc.h).
+ * system's libraries do not have. Normal forms follow Unicode 9.0 (data/tokenizer/normal_form.h).
  * scripts/make_unicode_table.py writes unicode_table.c. unicode_init must have run before unicode_is;
  * tokenizer_open sees to it.
  */
@@ -29,8 +29,17 @@ enum unicode_class {
 	UNICODE_WORD = 1 << 11,        /* \w of a pattern */
 	UNICODE_ADDED_WORD = 1 << 12,  /* \w as added tokens with single_word see it */
 	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to what stands before */
-	UNICODE_NFC_UNKNOWN = 1 << 14, /* came after Unicode 9.0: nothing moves or joins across it */
-	UNICODE_PUNCTUATION = 1 << 15, /* P, and the ASCII characters that C calls punctuation */
+	UNICODE_NF_UNKNOWN = 1 << 14,  /* came after Unicode 9.0: nothing moves or joins across it */
+	UNICODE_PUNCTUATION = 1 << 15, /* as Punctuation and BertPreTokenizer see it (Unicode 8.0) */
+	UNICODE_NUMERIC = 1 << 16,     /* as Digits sees it (Unicode 17.0) */
+	UNICODE_OTHER = 1 << 17,       /* BertNormalizer's clean_text removes it */
+	UNICODE_NONSPACING = 1 << 18,  /* BertNormalizer's strip_accents removes it */
+	UNICODE_COMBINING = 1 << 19,   /* StripAccents removes it */
+	UNICODE_NFD_ACTIVE = 1 << 20,  /* as NFC_ACTIVE, of the other forms */
+	UNICODE_NFKC_ACTIVE = 1 << 21,
+	UNICODE_NFKD_ACTIVE = 1 << 22,
+	UNICODE_ND = 1 << 23,
+	UNICODE_HAN = 1 << 24, /* the script */
 };
 
 struct unicode_run {
@@ -42,7 +51,7 @@ extern const int unicode_run_count;
 
 /* Fills the table below, once; any thread. */
 void unicode_init(void);
-extern uint16_t unicode_flags[UNICODE_END];
+extern uint32_t unicode_flags[UNICODE_END];
 
 static inline int unicode_is(uint32_t c, unsigned classes)
 {
@@ -83,6 +92,9 @@ static inline int utf8_get_before(const char *s, uint32_t *c)
 		p--;
 	return utf8_get(p, c);
 }
+
+/* The lower case of c by Unicode 17.0 into out[2]; returns how many characters it is. */
+int unicode_lower(uint32_t out[2], uint32_t c);
 
 /* Writes c and returns how many of the four bytes it took. */
 int utf8_put(char out[4], uint32_t c);

@@ -1,11 +1,14 @@
+/* A hash table over the texts of a vocabulary, and an array by id. */
 #include "data/tokenizer/vocab.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/unicode.h"
 
 #define OFFSET_MASK (((uint64_t)1 << 40) - 1) /* 2^22 entries of 2^14 bytes fit */
 
@@ -105,15 +108,15 @@ int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id
 		        VOCAB_CONTENT_BYTES);
 	if (grow_entries(v, id) < 0 || (v->slot_used * 2 >= v->slot_count && grow_slots(v) < 0))
 		return ERR_NOMEM;
-	if (!byte_level_decode(decoded, &bytes_len, content, len_bytes)) {
-		mark |= VOCAB_KIND_ODD;
+	if (!v->in_bytes || !byte_level_decode(decoded, &bytes_len, content, len_bytes)) {
+		mark |= v->in_bytes ? VOCAB_KIND_ODD : 0;
 		bytes = content;
 		bytes_len = len_bytes;
 	}
 	uint32_t hash = hash_bytes(bytes, bytes_len);
 	struct vocab_slot *slot = find_slot(v, hash, bytes, bytes_len, mark);
 
-	if (slot->id >= 0)
+	if (slot->id >= 0 && !(v->later_wins && kind == VOCAB_KIND_WORD))
 		return err_set(ERR_INPUT, "'%.80s' occurs twice", content);
 	v->entries[id] = (struct vocab_entry){.offset = v->bytes.len_bytes & OFFSET_MASK,
 	        .kind = mark & 3,
@@ -122,6 +125,8 @@ int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id
 	str_add_bytes(&v->bytes, bytes, bytes_len);
 	*slot = (struct vocab_slot){.hash = hash, .id = (int32_t)id};
 	v->slot_used++;
+	if (bytes_len > v->longest_bytes)
+		v->longest_bytes = bytes_len;
 	v->entry_count++;
 	if (id >= v->id_end)
 		v->id_end = id + 1;
@@ -150,11 +155,39 @@ int32_t vocab_find_content(const struct vocab *v, const char *content, size_t le
 
 	if (v->slot_count == 0 || len_bytes > VOCAB_CONTENT_BYTES)
 		return -1;
-	unsigned odd = byte_level_decode(decoded, &decoded_bytes, content, len_bytes) ? 0 : VOCAB_KIND_ODD;
-	const char *bytes = odd ? content : decoded;
-	size_t bytes_len = odd ? len_bytes : decoded_bytes;
+	int in_bytes = v->in_bytes && byte_level_decode(decoded, &decoded_bytes, content, len_bytes);
+	unsigned odd = v->in_bytes && !in_bytes ? VOCAB_KIND_ODD : 0;
+	const char *bytes = in_bytes ? decoded : content;
+	size_t bytes_len = in_bytes ? decoded_bytes : len_bytes;
 	uint32_t hash = hash_bytes(bytes, bytes_len);
 	int32_t id = find_slot(v, hash, bytes, bytes_len, odd)->id;
 
 	return id >= 0 ? id : find_slot(v, hash, bytes, bytes_len, odd | VOCAB_KIND_ADDED)->id;
+}
+
+void vocab_content(const struct vocab *v, struct str *out, int64_t id)
+{
+	size_t len_bytes;
+	const char *bytes = vocab_bytes(v, id, &len_bytes);
+
+	if (!v->in_bytes || !bytes || (v->entries[id].kind & VOCAB_KIND_ODD)) {
+		str_add_bytes(out, bytes, len_bytes);
+		return;
+	}
+	for (size_t i = 0; i < len_bytes; i++) {
+		char encoded[4];
+
+		str_add_bytes(
+		        out, encoded, (size_t)utf8_put(encoded, byte_level_char((unsigned char)bytes[i])));
+	}
+}
+
+void vocab_byte_tokens(const struct vocab *v, int32_t ids[256])
+{
+	for (int byte = 0; byte < 256; byte++) {
+		char content[8];
+		int len = snprintf(content, sizeof(content), "<0x%02X>", (unsigned)byte);
+
+		ids[byte] = vocab_find_content(v, content, (size_t)len);
+	}
 }

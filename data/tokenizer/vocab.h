@@ -1,9 +1,10 @@
-/* The vocabulary: what bytes each id stands for, and back.
+/* The vocabulary: what text each id stands for, and back.
  *
- * tokenizer.json spells an entry in the byte alphabet (data/tokenizer/byte_level.h); here it is kept as the
- * bytes it means, which is what text is compared with. An entry with a character outside of that alphabet
- * (only added tokens have such) keeps its own UTF-8 bytes, is marked odd, and is found by vocab_find_content
- * only, as are tokens that were added to the vocabulary and are no words to BPE.
+ * With in_bytes set (byte-level BPE), an entry is kept as the bytes that it spells in the byte alphabet
+ * (data/tokenizer/byte_level.h), which is what text is compared with; an entry with a character outside of
+ * that alphabet keeps its own UTF-8 bytes and is marked odd. Without, an entry is kept as it stands in the
+ * file. Odd entries and tokens that were added to the vocabulary are no words to the model;
+ * vocab_find_content finds them.
  */
 #ifndef FERRY_DATA_TOKENIZER_VOCAB_H
 #define FERRY_DATA_TOKENIZER_VOCAB_H
@@ -30,8 +31,11 @@ struct vocab_slot {
 };
 
 struct vocab {
-	int64_t id_end;      /* one past the highest id */
-	int64_t entry_count; /* ids that have an entry */
+	int in_bytes;         /* set before the first entry, as is */
+	int later_wins;       /* a word that occurs twice is found by its later id, and no error */
+	size_t longest_bytes; /* of all entries */
+	int64_t id_end;       /* one past the highest id */
+	int64_t entry_count;  /* ids that have an entry */
 	struct vocab_entry {
 		uint64_t offset : 40; /* into bytes */
 		uint64_t kind : 2;    /* enum vocab_kind */
@@ -54,6 +58,12 @@ int32_t vocab_find(const struct vocab *v, const void *bytes, size_t len_bytes);
 
 /* The id of a content as spelled in tokenizer.json, or -1. */
 int32_t vocab_find_content(const struct vocab *v, const char *content, size_t len_bytes);
+
+/* The ids of "<0x00>" to "<0xFF>", -1 for those that are missing. */
+void vocab_byte_tokens(const struct vocab *v, int32_t ids[256]);
+
+/* Appends the content of an id as spelled in tokenizer.json; nothing where there is none. */
+void vocab_content(const struct vocab *v, struct str *out, int64_t id);
 
 /* Bytes of an id; len_bytes 0 and NULL where there is none. */
 static inline const char *vocab_bytes(const struct vocab *v, int64_t id, size_t *len_bytes)

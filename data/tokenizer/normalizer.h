@@ -1,0 +1,49 @@
+/* The normalizer of tokenizer.json: a list of steps, each of which rewrites the text that the one before
+ * left.
+ *
+ * A kind of step is a row of one table: its name and keys in the file, how it is loaded, and how it rewrites
+ * a text.
+ */
+#ifndef FERRY_DATA_TOKENIZER_NORMALIZER_H
+#define FERRY_DATA_TOKENIZER_NORMALIZER_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "base/str.h"
+#include "data/tokenizer/charsmap.h"
+#include "data/tokenizer/pattern.h"
+
+enum { NORMALIZER_STEPS_MAX = 32 };
+
+struct normalizer_kind;
+
+struct normalizer {
+	struct normalizer_step {
+		const struct normalizer_kind *kind;
+		unsigned flags; /* of the kind */
+		struct pattern *pattern;
+		char *content; /* what is put in, content_bytes of it */
+		size_t content_bytes;
+		struct charsmap map;
+	} steps[NORMALIZER_STEPS_MAX];
+	int step_count;
+};
+
+/* From the value of "normalizer", which may be null or absent. ERR_UNSUPPORTED names what is not done. */
+int normalizer_load(struct normalizer *n, const json_t *spec, const char *where);
+void normalizer_free(struct normalizer *n);
+
+/* A normalized text, and the working memory of one thread. Zero-initialise; normal_text_free. */
+struct normal_text {
+	const char *text; /* the caller's, or in one of the buffers */
+	size_t len_bytes;
+	size_t head_bytes; /* how many of them come from the first character of the caller's text */
+	struct str buffers[2];
+};
+
+/* Normalizes text (valid UTF-8). */
+int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes);
+void normal_text_free(struct normal_text *t);
+
+#endif

@@ -1,0 +1,431 @@
+/* Unigram: the way to cut a word into pieces whose scores sum highest (Viterbi), as sentencepiece does.
+ *
+ * Pieces lie in a trie. Scores of ways are kept for the last few bytes only, and of each position how long
+ * the best last piece is: a word takes one or two bytes of memory for each of its own. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/tokenizer/json_keys.h"
+#include "data/tokenizer/model.h"
+#include "data/tokenizer/unicode.h"
+
+#define UNK_PENALTY 10.0
+
+/* The children of a node lie one after the other, by label. */
+struct node {
+	uint32_t first_child;
+	int32_t id; /* of the piece that ends here, or -1 */
+	uint16_t child_count;
+	uint8_t label;
+};
+
+struct unigram {
+	double *scores; /* [vocab.id_end] */
+	struct node *nodes;
+	int64_t node_count, node_cap;
+	int32_t root_child[256]; /* node by first byte, 0 = none */
+	double unk_score;
+	int32_t unk_id;
+	int32_t byte_ids[256]; /* of <0xNN>; -1 where there is none */
+	int byte_fallback;
+	size_t ring; /* a power of two above the longest piece and the longest character */
+};
+
+struct scratch {
+	double *ring;
+	uint8_t *ring_set; /* whether a way ends there */
+	struct str lengths;
+};
+
+/* ---- the trie */
+
+struct piece_ref {
+	const char *bytes;
+	uint32_t len_bytes;
+	int32_t id;
+};
+
+static int compare_pieces(const void *a, const void *b)
+{
+	const struct piece_ref *x = a, *y = b;
+	uint32_t shorter = x->len_bytes < y->len_bytes ? x->len_bytes : y->len_bytes;
+	int order = memcmp(x->bytes, y->bytes, shorter);
+
+	if (order != 0)
+		return order;
+	if (x->len_bytes != y->len_bytes)
+		return x->len_bytes < y->len_bytes ? -1 : 1;
+	return x->id < y->id ? -1 : 1;
+}
+
+static int new_node(struct unigram *u, uint8_t label, int64_t *at)
+{
+	if (u->node_count == u->node_cap) {
+		int64_t cap = u->node_cap * 2 + 1024;
+		struct node *grown =
+		        cap < INT32_MAX ? mem_resize(u->nodes, (size_t)cap, sizeof(*grown)) : NULL;
+
+		if (!grown)
+			return ERR_NOMEM;
+		u->nodes = grown;
+		u->node_cap = cap;
+	}
+	*at = u->node_count++;
+	u->nodes[*at] = (struct node){.id = -1, .label = label};
+	return 0;
+}
+
+/* A node, which stands for the pieces first to end (sorted, all beginning with the same `depth` bytes). */
+struct job {
+	int64_t first, end;
+	uint32_t depth;
+};
+
+/* Makes the children of node `at`; their jobs go behind the others, so that children of one node are
+ * neighbours. */
+static int make_children(struct unigram *u, const struct piece_ref *pieces, struct job *jobs, int64_t at)
+{
+	struct job job = jobs[at];
+	int64_t child;
+
+	while (job.first < job.end && pieces[job.first].len_bytes == job.depth)
+		u->nodes[at].id = pieces[job.first++].id; /* of equal ones, the last */
+	u->nodes[at].first_child = (uint32_t)u->node_count;
+	while (job.first < job.end) {
+		uint8_t label = (uint8_t)pieces[job.first].bytes[job.depth];
+		int64_t end = job.first;
+
+		while (end < job.end && (uint8_t)pieces[end].bytes[job.depth] == label)
+			end++;
+		if (new_node(u, label, &child) < 0)
+			return ERR_NOMEM;
+		jobs[child] = (struct job){.first = job.first, .end = end, .depth = job.depth + 1};
+		u->nodes[at].child_count++;
+		job.first = end;
+	}
+	return 0;
+}
+
+static int build_trie(struct unigram *u, const struct vocab *v)
+{
+	struct piece_ref *pieces = mem_alloc((size_t)v->id_end, sizeof(*pieces));
+	struct job *jobs = NULL;
+	int64_t count = 0, total = 1, root;
+	int rc = pieces ? 0 : ERR_NOMEM;
+
+	for (int64_t id = 0; rc == 0 && id < v->id_end; id++) {
+		size_t len_bytes;
+		const char *bytes = vocab_bytes(v, id, &len_bytes);
+
+		if (len_bytes == 0)
+			continue;
+		pieces[count++] = (struct piece_ref){bytes, (uint32_t)len_bytes, (int32_t)id};
+		total += (int64_t)len_bytes; /* nodes at most */
+	}
+	if (rc == 0 && !(jobs = mem_alloc((size_t)total, sizeof(*jobs))))
+		rc = ERR_NOMEM;
+	if (rc == 0) {
+		qsort(pieces, (size_t)count, sizeof(*pieces), compare_pieces);
+		rc = new_node(u, 0, &root);
+		jobs[0] = (struct job){.end = count};
+	}
+	for (int64_t at = 0; rc == 0 && at < u->node_count; at++)
+		rc = make_children(u, pieces, jobs, at);
+	for (uint32_t i = 0; rc == 0 && i < u->nodes[0].child_count; i++)
+		u->root_child[u->nodes[u->nodes[0].first_child + i].label] =
+		        (int32_t)(u->nodes[0].first_child + i);
+	mem_free(pieces);
+	mem_free(jobs);
+	return rc;
+}
+
+static const struct node *find_child(const struct unigram *u, const struct node *node, uint8_t label)
+{
+	const struct node *children = u->nodes + node->first_child;
+	uint32_t low = 0, high = node->child_count;
+
+	while (high - low > 4) {
+		uint32_t middle = (low + high) / 2;
+
+		if (children[middle].label <= label)
+			low = middle;
+		else
+			high = middle;
+	}
+	for (; low < high; low++)
+		if (children[low].label == label)
+			return &children[low];
+	return NULL;
+}
+
+/* ---- loading */
+
+/* ["piece", score] */
+static int load_piece(struct model *m, struct json_reader *r, int64_t id, double *score)
+{
+	const char *text;
+	size_t len_bytes;
+	int rc = json_reader_expect(r, '[');
+
+	if (rc == 0)
+		rc = json_reader_string(r, &text, &len_bytes);
+	if (rc == 0)
+		rc = json_reader_expect(r, ',');
+	if (rc == 0)
+		rc = vocab_add(&m->vocab, text, len_bytes, id, VOCAB_KIND_WORD);
+	if (rc == 0)
+		rc = json_reader_number(r, score);
+	return rc < 0 ? rc : json_reader_expect(r, ']');
+}
+
+static int add_score(struct unigram *u, int64_t *cap, int64_t id, double score)
+{
+	if (id >= *cap) {
+		double *grown = mem_resize(u->scores, (size_t)(*cap = id * 2 + 1024), sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		u->scores = grown;
+	}
+	u->scores[id] = score;
+	return 0;
+}
+
+static int load_pieces(struct model *m, struct json_reader *r)
+{
+	struct unigram *u = m->state;
+	double lowest = INFINITY, score = 0;
+	int64_t count = 0, cap = 0;
+	int rc = json_reader_expect(r, '[');
+
+	m->vocab.later_wins = 1;
+	while (rc == 0 && (rc = json_reader_more(r, ']', &count)) > 0) {
+		rc = load_piece(m, r, count - 1, &score);
+		if (rc == 0)
+			rc = add_score(u, &cap, count - 1, score);
+		if (score < lowest)
+			lowest = score;
+	}
+	u->unk_score = lowest - UNK_PENALTY;
+	return rc < 0 ? rc : build_trie(u, &m->vocab);
+}
+
+static int load(struct model *m, struct model_source *source)
+{
+	struct unigram *u = m->state = mem_alloc(1, sizeof(*u));
+	int64_t unk_id = -1;
+	int rc = u ? 0 : ERR_NOMEM;
+
+	if (rc == 0 && !source->vocab.begin)
+		rc = err_set(ERR_INPUT, "%s: model: there is no vocab", source->where);
+	if (rc == 0)
+		rc = json_get_int(source->spec, source->where, "unk_id", &unk_id);
+	if (rc >= 0)
+		rc = json_flag(source->spec, source->where, "byte_fallback", 0, &u->byte_fallback);
+	if (rc == 0)
+		rc = load_pieces(m, &source->vocab);
+	if (rc < 0)
+		return err_note(rc, "%s: model: vocab", source->where);
+	if (unk_id >= m->vocab.id_end || unk_id < -1)
+		return err_set(ERR_INPUT, "%s: model: unk_id %lld is not in the vocab", source->where,
+		        (long long)unk_id);
+	u->unk_id = (int32_t)unk_id;
+	for (u->ring = 8; u->ring <= m->vocab.longest_bytes;)
+		u->ring *= 2;
+	vocab_byte_tokens(&m->vocab, u->byte_ids);
+	return 0;
+}
+
+static void release(void *state)
+{
+	struct unigram *u = state;
+
+	mem_free(u->scores);
+	mem_free(u->nodes);
+	mem_free(u);
+}
+
+/* ---- encoding */
+
+/* The length of the best last piece at each position, one or two bytes wide. */
+static size_t length_at(const struct scratch *s, int wide, size_t at)
+{
+	const unsigned char *p = (const unsigned char *)s->lengths.data;
+
+	return wide ? (size_t)p[2 * at] | (size_t)p[2 * at + 1] << 8 : p[at];
+}
+
+static void set_length(struct scratch *s, int wide, size_t at, size_t len)
+{
+	unsigned char *p = (unsigned char *)s->lengths.data;
+
+	if (wide) {
+		p[2 * at] = (unsigned char)len;
+		p[2 * at + 1] = (unsigned char)(len >> 8);
+	} else {
+		p[at] = (unsigned char)len;
+	}
+}
+
+/* Offers a piece of `len` bytes that begins at `start` where the best way so far has `score`. */
+static void offer(
+        const struct unigram *u, struct scratch *s, int wide, size_t start, size_t len, double score)
+{
+	size_t end = start + len, slot = end & (u->ring - 1);
+
+	if (s->ring_set[slot] && !(score > s->ring[slot]))
+		return;
+	s->ring[slot] = score;
+	s->ring_set[slot] = 1;
+	set_length(s, wide, end, len);
+}
+
+static int forward(const struct unigram *u, struct scratch *s, int wide, const char *text, size_t len_bytes)
+{
+	size_t char_bytes;
+
+	for (size_t at = 0; at < len_bytes; at += char_bytes) {
+		size_t slot = at & (u->ring - 1);
+		double here = at ? s->ring[slot] : 0;
+		int32_t first = u->root_child[(unsigned char)text[at]];
+		const struct node *node = first ? &u->nodes[first] : NULL;
+		int single = 0;
+		uint32_t c;
+
+		char_bytes = (size_t)utf8_get(text + at, &c);
+		for (size_t i = 0; i < char_bytes; i++) /* nobody comes back to these */
+			s->ring_set[(at + i) & (u->ring - 1)] = 0;
+		for (size_t len = 1; node; len++) {
+			if (node->id >= 0) {
+				offer(u, s, wide, at, len, u->scores[node->id] + here);
+				single |= len == char_bytes;
+			}
+			node = at + len < len_bytes ? find_child(u, node, (uint8_t)text[at + len]) : NULL;
+		}
+		if (!single && u->unk_id < 0)
+			return err_set(ERR_INPUT, "the vocabulary lacks U+%04X, and there is no unk_id", c);
+		if (!single)
+			offer(u, s, wide, at, char_bytes, u->unk_score + here);
+	}
+	return 0;
+}
+
+/* The id of a piece, or of what stands for it. */
+static int add_piece(const struct model *m, struct token_list *ids, const char *text, size_t len_bytes)
+{
+	const struct unigram *u = m->state;
+	int32_t id = vocab_find(&m->vocab, text, len_bytes);
+	int all = u->byte_fallback;
+
+	if (id >= 0)
+		return token_list_add(ids, id);
+	for (size_t i = 0; all && i < len_bytes; i++)
+		all = u->byte_ids[(unsigned char)text[i]] >= 0;
+	if (!all)
+		return token_list_add(ids, u->unk_id);
+	if (token_list_reserve(ids, (int64_t)len_bytes) < 0)
+		return ERR_NOMEM;
+	for (size_t i = 0; i < len_bytes; i++)
+		ids->ids[ids->count++] = u->byte_ids[(unsigned char)text[i]];
+	return 0;
+}
+
+/* Turns the lengths along the best way round: after it, the one at a position is that of the piece that
+ * begins there. */
+static void turn_round(struct scratch *s, int wide, size_t len_bytes)
+{
+	size_t len = length_at(s, wide, len_bytes);
+
+	for (size_t end = len_bytes; end > 0;) {
+		size_t start = end - len, before = length_at(s, wide, start);
+
+		set_length(s, wide, start, len);
+		end = start;
+		len = before;
+	}
+}
+
+/* The ids of the best way; neighbours that are unknown are one piece. */
+static int collect(const struct model *m, struct token_list *ids, struct scratch *s, int wide,
+        const char *text, size_t len_bytes)
+{
+	const struct unigram *u = m->state;
+	size_t unknown_from = 0; /* the pieces from here on are unknown */
+	int rc = 0;
+
+	turn_round(s, wide, len_bytes);
+	for (size_t at = 0; rc == 0 && at < len_bytes;) {
+		size_t len = length_at(s, wide, at);
+		int32_t id = vocab_find(&m->vocab, text + at, len);
+
+		if (id >= 0 && id != u->unk_id) {
+			if (unknown_from < at)
+				rc = add_piece(m, ids, text + unknown_from, at - unknown_from);
+			if (rc == 0)
+				rc = token_list_add(ids, id);
+			unknown_from = at + len;
+		}
+		at += len;
+	}
+	return rc == 0 && unknown_from < len_bytes
+	               ? add_piece(m, ids, text + unknown_from, len_bytes - unknown_from)
+	               : rc;
+}
+
+static int reserve(const struct unigram *u, struct scratch *s, size_t lengths_bytes)
+{
+	if (!s->ring) {
+		s->ring = mem_alloc(u->ring, sizeof(*s->ring));
+		s->ring_set = mem_alloc(u->ring, 1);
+		if (!s->ring || !s->ring_set)
+			return ERR_NOMEM;
+	}
+	if (s->lengths.cap_bytes < lengths_bytes) {
+		char *grown = mem_resize(s->lengths.data, lengths_bytes, 1);
+
+		if (!grown)
+			return ERR_NOMEM;
+		s->lengths.data = grown;
+		s->lengths.cap_bytes = lengths_bytes;
+	}
+	memset(s->ring_set, 0, u->ring);
+	return 0;
+}
+
+static int encode(
+        const struct model *m, void *scratch, struct token_list *ids, const char *word, size_t len_bytes)
+{
+	const struct unigram *u = m->state;
+	struct scratch *s = scratch;
+	int wide = m->vocab.longest_bytes > UINT8_MAX;
+	int rc = reserve(u, s, (len_bytes + 1) << wide);
+
+	if (len_bytes > INT32_MAX)
+		return err_set(ERR_INPUT, "a single piece of %zu bytes; 2^31 - 1 is the limit", len_bytes);
+	if (rc == 0)
+		rc = forward(u, s, wide, word, len_bytes);
+	if (rc == 0)
+		rc = collect(m, ids, s, wide, word, len_bytes);
+	return rc;
+}
+
+static void scratch_free(void *scratch)
+{
+	struct scratch *s = scratch;
+
+	mem_free(s->ring);
+	mem_free(s->ring_set);
+	str_free(&s->lengths);
+}
+
+const struct model_kind model_unigram = {.name = "Unigram",
+        .keys = "type vocab unk_id byte_fallback",
+        .load = load,
+        .free = release,
+        .encode = encode,
+        .scratch_bytes = sizeof(struct scratch),
+        .scratch_free = scratch_free};
