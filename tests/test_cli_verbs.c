@@ -21,7 +21,7 @@ static const struct {
         {"$F inspect empty", "empty: contains no weights"},
         {"$F inspect a b", "\"b\" is one argument too many"},
         {"$F tokenize", "model or tokenizer is not set"},
-        {"echo x | $F tokenize tokenizer=empty", "empty holds no tokenizer.json"},
+        {"echo x | $F tokenize tokenizer=empty", "empty holds no tokenizer.json or tokenizer.model"},
         {"$F data show data=none.jsonl", "no such file"},
         {"$F data show data=bad.jsonl", "bad.jsonl:2"},
         {"$F data show data=ids.jsonl model=vocab", "ids.jsonl:1"},

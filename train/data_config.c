@@ -12,7 +12,6 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need)
 {
 	const char *dir = c->tokenizer ? c->tokenizer : c->model;
-	char *path;
 	int found, err;
 
 	*t = NULL;
@@ -23,16 +22,16 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 			return 0;
 		return err_set(ERR_INPUT, "set tokenizer to a directory that holds a tokenizer.json");
 	}
-	path = file_join(dir, "tokenizer.json");
-	if (!path)
-		return ERR_NOMEM;
-	found = file_kind_of(path) != FILE_NONE;
-	mem_free(path);
+	found = tokenizer_exists(dir);
+	if (found < 0)
+		return found;
 	if (!found && need == TOKENIZER_OPTIONAL && !c->tokenizer)
 		return 0;
 	if (!found)
-		return err_set(
-		        ERR_INPUT, "%s holds no tokenizer.json; set tokenizer to a directory that does", dir);
+		return err_set(ERR_INPUT,
+		        "%s holds no tokenizer.json or tokenizer.model; set tokenizer to a directory that "
+		        "does",
+		        dir);
 	err = tokenizer_open(t, dir);
 	if (err != ERR_UNSUPPORTED || need == TOKENIZER_REQUIRED || c->tokenizer)
 		return err;

@@ -35,7 +35,7 @@ static int convert_model(char **text, size_t *len_bytes, const char *path, const
 	return rc == 0 && !*text ? ERR_NOMEM : rc;
 }
 
-/* The file of a directory that is the tokenizer. */
+/* The file of a directory that is the tokenizer, or NULL where there is none. */
 static int find_file(char **path, const char *dir)
 {
 	static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
@@ -49,10 +49,16 @@ static int find_file(char **path, const char *dir)
 		mem_free(*path);
 	}
 	*path = NULL;
-	return err_set(ERR_INPUT,
-	        "%s: there is no tokenizer.json, and no tokenizer.model; write one with transformers: "
-	        "AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)",
-	        dir);
+	return 0;
+}
+
+int tokenizer_exists(const char *dir)
+{
+	char *path;
+	int rc = find_file(&path, dir), found = rc == 0 && path;
+
+	mem_free(path);
+	return rc < 0 ? rc : found;
 }
 
 static int ends_in(const char *path, const char *end)
@@ -74,7 +80,13 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 	unicode_init();
 	if (dir)
 		rc = find_file(&file, dir);
-	else if (!(file = mem_strdup(path)))
+	if (rc == 0 && dir && !file)
+		return err_set(ERR_INPUT,
+		        "%s: there is no tokenizer.json, and no tokenizer.model; write one with "
+		        "transformers: "
+		        "AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)",
+		        dir);
+	if (rc == 0 && !dir && !(file = mem_strdup(path)))
 		rc = ERR_NOMEM;
 	if (rc == 0)
 		rc = file_read_all(file, FILE_BYTES_MAX, &text, &len_bytes);

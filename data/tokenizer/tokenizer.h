@@ -24,6 +24,9 @@ struct tokenizer;
  * tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json beside it, from
  * which the ids below come). ERR_INPUT names file and key, ERR_UNSUPPORTED the thing that is not done. */
 int tokenizer_open(struct tokenizer **t, const char *path);
+
+/* Whether a directory has such a file: 1, 0 or ERR_NOMEM. */
+int tokenizer_exists(const char *dir);
 void tokenizer_close(struct tokenizer *t);
 
 enum add_special {
