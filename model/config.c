@@ -224,13 +224,20 @@ static void read_head_dim(struct config_reader *r, struct model_config *c, const
 		        c->C, c->H);
 }
 
-/* Negative counts from the end. */
+/* Negative counts from the end; null is none. */
 static void read_pad(struct config_reader *r, struct model_config *c)
 {
-	int64_t pad = c->V; /* none */
-
-	config_read_int(r, "pad_token_id", &pad, -c->V, c->V - 1);
-	c->pad_id = pad == c->V ? -1 : pad < 0 ? pad + c->V : pad;
+	if (config_is_null(r, "pad_token_id")) {
+		c->pad_id = -1;
+	} else if (config_has(r, "pad_token_id")) {
+		config_read_int(r, "pad_token_id", &c->pad_id, -c->V, c->V - 1);
+		c->pad_id += c->pad_id < 0 ? c->V : 0;
+	} else if (c->pad_id >= c->V) {
+		config_fail(r, ERR_INPUT,
+		        "pad_token_id is missing, and the family's, %" PRId64
+		        ", is outside of the vocabulary: write null for none",
+		        c->pad_id);
+	}
 }
 
 /* The tensors that the family lists, but those that a flag switches off. */
@@ -297,7 +304,12 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 		config_read_int(r, "max_window_layers", &from, INT32_MIN, INT32_MAX);
 	}
 	config_read_int(r, "sliding_window", &window, use ? 1 : INT32_MIN, INT32_MAX);
-	config_read_layer_windows(r, c, use && !config_is_null(r, "sliding_window") ? window : 0, from);
+	if (!use || config_is_null(r, "sliding_window"))
+		window = 0;
+	for (int64_t l = 0; l < c->L && family->every_block; l++)
+		c->block[l].window = window;
+	if (!family->every_block)
+		config_read_layer_windows(r, c, window, from);
 }
 
 /* ---- what the whole file says ---- */
@@ -420,6 +432,8 @@ static void read_family(struct config_reader *r, struct model_config *c, const s
 	read_tensors(r, c, family);
 	if (!c->has[ROLE_POSITION])
 		config_read_rope(r, c, &family->rope);
+	for (int64_t l = 0; l < c->L && c->has[ROLE_POSITION]; l++)
+		c->block[l].rope = -1;
 	read_windows(r, c, &family->window);
 	for (int i = 0; i < FAMILY_IGNORED_MAX && family->ignored[i].key; i++)
 		config_warn_ignored(r, family->ignored[i].key, family->ignored[i].why);
@@ -434,7 +448,6 @@ int model_config_read(
 
 	*config = family->defaults;
 	config->model_type = family->model_type;
-	config->pad_id = -1;
 	config->initializer_range = 0.02;
 	check_architectures(&r, family);
 	check_general(&r);
@@ -455,6 +468,10 @@ int model_config_read(
 
 void model_config_free(struct model_config *config)
 {
+	for (int i = 0; i < ROPES_MAX; i++) {
+		mem_free(config->rope[i].factors);
+		config->rope[i].factors = NULL;
+	}
 	mem_free(config->block);
 	config->block = NULL;
 }

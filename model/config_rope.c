@@ -1,6 +1,7 @@
 /* Rotary settings of a config.json, in the old and the new spelling. */
 #include "base/err.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "model/family.h"
 
 #include <inttypes.h>
@@ -15,6 +16,7 @@ static const struct {
         {"linear", ROPE_LINEAR},
         {"llama3", ROPE_LLAMA3},
         {"yarn", ROPE_YARN},
+        {"longrope", ROPE_LONGROPE},
 };
 
 /* The object that counts: a rope_scaling with something in it, else rope_parameters; the top level itself
@@ -51,7 +53,7 @@ static void refuse_nested(struct config_reader *o)
 	}
 }
 
-static void read_kind(struct config_reader *o, struct rope_config *rope)
+static void read_kind(struct config_reader *o, struct rope_config *rope, const struct family_rope *family)
 {
 	const char *name = "default";
 	int found = json_get_str(o->object, o->where, "rope_type", &name);
@@ -62,13 +64,20 @@ static void read_kind(struct config_reader *o, struct rope_config *rope)
 		o->err = found;
 		return;
 	}
+	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
+		name = "longrope"; /* what transformers takes them for */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
 		if (!strcmp(kinds[i].name, name)) {
 			rope->kind = kinds[i].kind;
+			if (family->only_longrope && rope->kind != ROPE_DEFAULT &&
+			        rope->kind != ROPE_LONGROPE)
+				config_fail(o, ERR_INPUT,
+				        "rope type \"%s\": this family has default and longrope", name);
 			return;
 		}
 	config_fail(o, ERR_UNSUPPORTED,
-	        "rope type \"%.60s\" is not supported; supported: default, linear, llama3, yarn", name);
+	        "rope type \"%.60s\" is not supported; supported: default, linear, llama3, yarn, longrope",
+	        name);
 }
 
 static void require_positive(struct config_reader *o, const char *key, double *out)
@@ -122,20 +131,71 @@ static void read_yarn(struct config_reader *o, const struct model_config *c, str
 		config_fail(o, ERR_INPUT, "yarn needs a rope_theta other than 1");
 }
 
+/* Ding et al. 2024: without attention_factor, how far the context was stretched decides it. */
+static void read_longrope(struct config_reader *o, const struct model_config *c, struct rope_config *rope)
+{
+	double original = (double)rope->original_max_position_embeddings;
+
+	rope->factor = (double)c->max_positions / original;
+	if (config_has(o, "factor"))
+		require_positive(o, "factor", &rope->factor);
+	rope->attention_factor = rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(original));
+	if (!config_has(o, "attention_factor"))
+		return;
+	require_positive(o, "attention_factor", &rope->attention_factor);
+}
+
+/* What divides the frequencies: as many numbers as there are pairs. */
+static void read_factors(struct config_reader *o, struct rope_config *rope)
+{
+	static const char *const keys[] = {"short_factor", "long_factor"};
+	size_t half = (size_t)rope->rotary / 2;
+
+	if (o->err)
+		return;
+	rope->factors = mem_alloc(2 * half, sizeof(*rope->factors));
+	if (!rope->factors) {
+		o->err = ERR_NOMEM;
+		return;
+	}
+	for (size_t k = 0; k < 2 && !o->err; k++) {
+		json_t *list = NULL;
+		int found = json_get_array(o->object, o->where, keys[k], &list);
+
+		if (found < 0)
+			o->err = found;
+		else if (!found)
+			config_fail(o, ERR_INPUT, "%s is missing", keys[k]);
+		else if (json_array_size(list) != half)
+			config_fail(o, ERR_INPUT, "%s has %zu numbers; heads have %zu pairs that are turned",
+			        keys[k], json_array_size(list), half);
+		for (size_t i = 0; i < half && !o->err; i++) {
+			const json_t *value = json_array_get(list, i);
+
+			rope->factors[k * half + i] = json_number_value(value);
+			if (!json_is_number(value) || !(json_number_value(value) > 0))
+				config_fail(o, ERR_INPUT, "%s[%zu] must be a number above 0", keys[k], i);
+		}
+	}
+}
+
 static void read_scaling(struct config_reader *r, struct config_reader *o, const struct model_config *c,
-        struct rope_config *rope)
+        struct rope_config *rope, const struct family_rope *family)
 {
 	int64_t *original = &rope->original_max_position_embeddings;
 
-	*original = c->max_positions;
-	if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN) {
-		config_read_int(o, "original_max_position_embeddings", original, 1, INT32_MAX);
+	*original = family->original_otherwise ? family->original_otherwise : c->max_positions;
+	if (rope->kind == ROPE_LLAMA3 || rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE) {
+		if (!family->original_otherwise)
+			config_read_int(o, "original_max_position_embeddings", original, 1, INT32_MAX);
 		config_read_int(r, "original_max_position_embeddings", original, 1, INT32_MAX);
 	}
 	if (r->err && !o->err)
 		o->err = r->err;
 	if (rope->kind == ROPE_YARN)
 		read_yarn(o, c, rope);
+	else if (rope->kind == ROPE_LONGROPE)
+		read_longrope(o, c, rope);
 	else if (rope->kind != ROPE_DEFAULT)
 		require_positive(o, "factor", &rope->factor);
 	if (rope->kind == ROPE_LLAMA3) {
@@ -159,8 +219,8 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 		config_fail(o, ERR_INPUT,
 		        "a head of %" PRId64 " dims can not be rotated in pairs (head_dim must be even)",
 		        c->D);
-	if (rope->rotary != rope->frequency_dim && rope->kind == ROPE_YARN)
-		config_fail(o, ERR_UNSUPPORTED, "yarn over an odd number of dims (%" PRId64 ")",
+	if (rope->rotary != rope->frequency_dim && (rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE))
+		config_fail(o, ERR_UNSUPPORTED, "yarn and longrope over an odd number of dims (%" PRId64 ")",
 		        rope->frequency_dim);
 	if (!rope->rotary)
 		rope->kind = ROPE_NONE;
@@ -168,7 +228,7 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 
 void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
 {
-	struct rope_config *rope = &c->rope;
+	struct rope_config *rope = &c->rope[0];
 	const char *theta_key = family->theta ? family->theta : "rope_theta";
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
@@ -188,12 +248,12 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 		config_read_num(&o, "rope_theta", &rope->theta);
 		config_read_num(&o, "partial_rotary_factor", &partial);
 		if (!o.err)
-			read_kind(&o, rope);
+			read_kind(&o, rope, family);
 	}
 	if (!o.err)
 		config_check_positive(&o, "rope theta", rope->theta);
 	if (!o.err && o.object)
-		read_scaling(r, &o, c, rope);
+		read_scaling(r, &o, c, rope, family);
 	if (!o.err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
 			log_warn("%s: %s is ignored: this family turns whole heads", r->where, partial_key);
@@ -204,5 +264,10 @@ void config_read_rope(struct config_reader *r, struct model_config *c, const str
 	}
 	if (!o.err)
 		set_rotary(&o, c, rope, partial, partial_key);
+	if (rope->kind == ROPE_LONGROPE)
+		read_factors(&o, rope);
 	r->err = o.err;
+	c->rope_count = rope->kind != ROPE_NONE;
+	for (int64_t l = 0; l < c->L; l++)
+		c->block[l].rope = c->rope_count - 1;
 }

@@ -46,6 +46,7 @@ struct family_keys {
 struct family_window {
 	int read;          /* 0: the family attends to whole documents */
 	int64_t otherwise; /* tokens where the key is absent; 0: no window */
+	int every_block;   /* layer_types is not read */
 	const char *use;   /* flag without which nothing slides; NULL: there is none */
 	int64_t from;      /* with `use`: block from which they slide, where max_window_layers is absent */
 };
@@ -55,6 +56,10 @@ struct family_rope {
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" turns only that part too */
+	int only_longrope;                         /* beside default; older names of it are read too */
+	int64_t original_otherwise; /* original_max_position_embeddings stands beside rope_scaling and is that
+	                               where it is absent; 0: it may stand in it, and is
+	                               max_position_embeddings */
 };
 
 struct family_ignored {

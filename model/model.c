@@ -38,10 +38,13 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 	case DIM_QKV:
 		return (c->H + 2 * c->KV) * c->D;
 	case DIM_Q_NORM:
+		return c->qk_norm_whole ? c->H * c->D : c->D;
 	case DIM_K_NORM:
-		return c->D;
+		return c->qk_norm_whole ? c->KV * c->D : c->D;
 	case DIM_INNER:
 		return c->F;
+	case DIM_INNER_TWICE:
+		return 2 * c->F;
 	}
 	return 0;
 }
@@ -146,7 +149,7 @@ static enum stage_kind stage_of_role(const struct model_config *c, enum tensor_r
 {
 	enum stage_kind stage = role_facts[role].stage;
 
-	return stage == STAGE_GATE && !model_is_gated(c) ? STAGE_UP : stage;
+	return stage == STAGE_GATE && !c->has[ROLE_GATE_W] ? STAGE_UP : stage;
 }
 
 static void stage_add(struct model *model, int **next, enum stage_kind kind, int layer)
@@ -179,7 +182,7 @@ static int stages_build(struct model *model)
 	stage_add(model, &next, STAGE_EMBED, -1);
 	for (int l = 0; l < c->L; l++) {
 		stage_add(model, &next, STAGE_ATTN, l);
-		if (model_is_gated(c))
+		if (c->has[ROLE_GATE_W])
 			stage_add(model, &next, STAGE_GATE, l);
 		stage_add(model, &next, STAGE_UP, l);
 		stage_add(model, &next, STAGE_DOWN, l);

@@ -29,24 +29,29 @@
 struct stream; /* device/device.h */
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 
 struct rope_config {
 	enum rope_kind kind;
 	double theta, factor;
 	double low_freq_factor, high_freq_factor; /* llama3 */
 	double beta_fast, beta_slow;              /* yarn */
-	double attention_factor;                  /* yarn: multiplies cos and sin; 1 elsewhere */
+	double attention_factor;                  /* yarn, longrope: multiplies cos and sin; 1 elsewhere */
 	int truncate;                             /* yarn */
-	int64_t original_max_position_embeddings; /* llama3, yarn */
-	int64_t rotary;                           /* turned dims of each head, even; 0 with ROPE_NONE */
+	int64_t original_max_position_embeddings; /* llama3, yarn, longrope */
+	double *factors;       /* longrope: [2][rotary / 2], what divides each frequency in documents of up to
+	                          original_max_position_embeddings tokens, then in longer ones */
+	int64_t rotary;        /* turned dims of each head, even; 0 with ROPE_NONE */
 	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less where a partial
 	                          rotary size was odd */
 };
 
+enum { ROPES_MAX = 2 };
+
 /* What differs between the blocks of a model. */
 struct block_config {
 	int64_t window; /* a token sees that many, itself included; 0: its whole document before it */
+	int rope;       /* which of the rotary settings turns q and k; -1: none does */
 };
 
 struct model_config {
@@ -59,9 +64,12 @@ struct model_config {
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
-	int qkv_by_head; /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
-	                    all q, all k, all v */
-	struct rope_config rope;
+	int qk_norm_whole; /* q's norm is over all of its heads together, k's too (OLMo 2); else head by head
+	                    */
+	int qkv_by_head;   /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
+	                      all q, all k, all v */
+	struct rope_config rope[ROPES_MAX];
+	int rope_count;               /* 0: nothing is turned */
 	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
 	int attention_scale_by_layer; /* block i divides it by i + 1 */
 	struct block_config *block;   /* [L] */
@@ -132,7 +140,7 @@ int model_tensor_of(const struct model *model, enum tensor_role role, int layer)
 /* The MLP is act(gate) * up, else act(up). */
 static inline int model_is_gated(const struct model_config *c)
 {
-	return c->has[ROLE_GATE_W];
+	return c->has[ROLE_GATE_W] || c->has[ROLE_GATE_UP_W];
 }
 
 /* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
@@ -152,9 +160,22 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* ---- rotary table ---- */
 
-/* Cosines and sines for positions 0 .. position_count-1 as op_rope (device/op.h) wants them: F32
- * [position_count, rotary], frequencies and angles in double. Elements: 0 where nothing is turned. */
+/* Cosines and sines for positions 0 .. position_count-1 as op_rope (device/op.h) wants them: for each of the
+ * rotary settings F32 [rows, rotary], frequencies and angles in double. There are position_count rows, or
+ * twice as many with longrope: those of long documents follow those of short ones. Elements: 0 where nothing
+ * is turned.
+ */
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);
+
+/* Where the rows of setting `rope` begin, in elements, and how many there are. */
+int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count);
+int64_t model_rope_table_rows(const struct model *model, int64_t position_count);
+
+/* row[i]: which row of the table turns token i, from its position and the borders of its document; or where
+ * positions are learned, the position. With longrope a document's length decides, as in transformers with one
+ * document a batch. */
+void model_position_rows(const struct model *model, int32_t *row, const int32_t *position,
+        const int32_t *doc_start, const int32_t *doc_end, int64_t tokens, int64_t position_count);
 
 #endif

@@ -18,7 +18,8 @@
  *   stage  that reads it; GATE: the first of a block's MLP, which is UP where the model has no gate apart
  *   out, in  sizes, see model_dim
  *
- * The order is that of the tensors within a stage. */
+ * NORM1 and NORM2 come before attention and before the MLP, POST_NORM1 and POST_NORM2 after them, before the
+ * sum. GATE_UP is the gate's matrix over that of up. The order is that of the tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -36,14 +37,17 @@
 	ROW(K_NORM_W, BLOCK, NORMS, NORM, ATTN, K_NORM, ONE)                                                 \
 	ROW(O_W, BLOCK, ATTENTION, RESIDUAL, ATTN, HIDDEN, Q)                                                \
 	ROW(O_B, BLOCK, ATTENTION, BIAS, ATTN, HIDDEN, ONE)                                                  \
+	ROW(POST_NORM1_W, BLOCK, NORMS, NORM, ATTN, HIDDEN, ONE)                                             \
 	ROW(NORM2_W, BLOCK, NORMS, NORM, GATE, HIDDEN, ONE)                                                  \
 	ROW(NORM2_B, BLOCK, NORMS, BIAS, GATE, HIDDEN, ONE)                                                  \
 	ROW(GATE_W, BLOCK, MLP, MATRIX, GATE, INNER, HIDDEN)                                                 \
 	ROW(GATE_B, BLOCK, MLP, BIAS, GATE, INNER, ONE)                                                      \
+	ROW(GATE_UP_W, BLOCK, MLP, MATRIX, GATE, INNER_TWICE, HIDDEN)                                        \
 	ROW(UP_W, BLOCK, MLP, MATRIX, UP, INNER, HIDDEN)                                                     \
 	ROW(UP_B, BLOCK, MLP, BIAS, UP, INNER, ONE)                                                          \
 	ROW(DOWN_W, BLOCK, MLP, RESIDUAL, DOWN, HIDDEN, INNER)                                               \
 	ROW(DOWN_B, BLOCK, MLP, BIAS, DOWN, HIDDEN, ONE)                                                     \
+	ROW(POST_NORM2_W, BLOCK, NORMS, NORM, DOWN, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_W, MODEL, NORMS, NORM, HEAD, HIDDEN, ONE)                                             \
 	ROW(FINAL_NORM_B, MODEL, NORMS, BIAS, HEAD, HIDDEN, ONE)                                             \
 	ROW(HEAD_W, MODEL, HEAD, TABLE, HEAD, VOCAB, HIDDEN)                                                 \
@@ -89,7 +93,8 @@ enum model_dim {
 	DIM_QKV,
 	DIM_Q_NORM,
 	DIM_K_NORM,
-	DIM_INNER
+	DIM_INNER,
+	DIM_INNER_TWICE
 };
 
 struct role_facts {

@@ -3,9 +3,42 @@
 
 #include <math.h>
 
+/* 2 where documents of more than the original length have frequencies of their own. */
+static int64_t rope_variants(const struct model *model)
+{
+	for (int i = 0; i < model->config.rope_count; i++)
+		if (model->config.rope[i].kind == ROPE_LONGROPE)
+			return 2;
+	return 1;
+}
+
+int64_t model_rope_table_rows(const struct model *model, int64_t position_count)
+{
+	return rope_variants(model) * position_count;
+}
+
+int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count)
+{
+	int64_t first = 0;
+
+	for (int i = 0; i < rope; i++)
+		first += model->config.rope[i].rotary * model_rope_table_rows(model, position_count);
+	return first;
+}
+
 int64_t model_rope_table_count(const struct model *model, int64_t position_count)
 {
-	return model->config.rope.rotary * position_count;
+	return model_rope_table_first(model, model->config.rope_count, position_count);
+}
+
+void model_position_rows(const struct model *model, int32_t *row, const int32_t *position,
+        const int32_t *doc_start, const int32_t *doc_end, int64_t tokens, int64_t position_count)
+{
+	int64_t longest = rope_variants(model) == 2 ? model->config.rope[0].original_max_position_embeddings
+	                                            : INT64_MAX;
+
+	for (int64_t i = 0; i < tokens; i++)
+		row[i] = position[i] + (doc_end[i] - doc_start[i] > longest ? (int32_t)position_count : 0);
 }
 
 /* Where the wavelength that turns `turns` times within the original context stands among the pairs. */
@@ -49,7 +82,7 @@ static double llama3_frequency(const struct rope_config *rope, double frequency)
 	return (1 - mix) * frequency / rope->factor + mix * frequency;
 }
 
-static double pair_frequency(const struct rope_config *rope, int64_t pair)
+static double pair_frequency(const struct rope_config *rope, int64_t pair, int is_long)
 {
 	double frequency = pow(rope->theta, -2 * (double)pair / (double)rope->frequency_dim);
 
@@ -60,18 +93,19 @@ static double pair_frequency(const struct rope_config *rope, int64_t pair)
 		return llama3_frequency(rope, frequency);
 	case ROPE_YARN:
 		return yarn_frequency(rope, frequency, pair);
+	case ROPE_LONGROPE:
+		return frequency / rope->factors[is_long * (rope->rotary / 2) + pair];
 	default:
 		return frequency;
 	}
 }
 
-void model_rope_table(const struct model *model, float *table, int64_t position_count)
+static void rope_rows(const struct rope_config *rope, float *table, int64_t position_count, int is_long)
 {
-	const struct rope_config *rope = &model->config.rope;
 	int64_t half = rope->rotary / 2;
 
 	for (int64_t pair = 0; pair < half; pair++) {
-		double frequency = pair_frequency(rope, pair);
+		double frequency = pair_frequency(rope, pair, is_long);
 
 		for (int64_t position = 0; position < position_count; position++) {
 			double angle = (double)position * frequency;
@@ -80,5 +114,16 @@ void model_rope_table(const struct model *model, float *table, int64_t position_
 			row[pair] = (float)(cos(angle) * rope->attention_factor);
 			row[half + pair] = (float)(sin(angle) * rope->attention_factor);
 		}
+	}
+}
+
+void model_rope_table(const struct model *model, float *table, int64_t position_count)
+{
+	for (int i = 0; i < model->config.rope_count; i++) {
+		const struct rope_config *rope = &model->config.rope[i];
+		float *first = table + model_rope_table_first(model, i, position_count);
+
+		for (int v = 0; v < rope_variants(model); v++)
+			rope_rows(rope, first + v * position_count * rope->rotary, position_count, v);
 	}
 }

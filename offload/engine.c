@@ -342,7 +342,8 @@ static void batches_stage(
 		at = run_host_address(e->runs[kind], p->args[op->first_arg].buffer);
 		memset(at, 0, (size_t)plan_batch_bytes(&p->policy));
 		memcpy(at, b->id, 4 * (size_t)b->tokens);
-		memcpy(at + tokens, b->position, 4 * (size_t)b->tokens);
+		model_position_rows(e->map->model, at + tokens, b->position, b->doc_start, b->doc_end,
+		        b->tokens, p->policy.rope_positions);
 		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
 		memcpy(at + 3 * tokens, b->doc_end, 4 * (size_t)b->tokens);
 		if (b->targets) {

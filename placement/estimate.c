@@ -22,7 +22,7 @@ void estimate_of_model(struct estimate *e, const struct model *model)
 	const struct model_config *c = &model->config;
 	int64_t block = 0;
 
-	*e = (struct estimate){.total_bytes = F32_BYTES * c->rope.rotary};
+	*e = (struct estimate){.total_bytes = F32_BYTES * c->rope[0].rotary};
 	for (int t = 0; t < model->tensor_count; t++) {
 		const struct model_tensor *tensor = &model->tensors[t];
 		int64_t bytes = F32_BYTES * tensor->count;

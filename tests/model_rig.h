@@ -249,10 +249,17 @@ static inline struct device_batch rig_load(struct rig *r, const struct rig_batch
 {
 	const int32_t *arrays[] = {
 	        b->id, b->position, b->doc_start, b->doc_end, b->target_row, b->target_label};
+	int32_t *rows;
 
 	assert_true(b->tokens <= r->max_tokens && b->targets <= r->max_targets);
 	for (int i = 0; i < 6; i++)
 		rig_upload(r, r->batch[i], arrays[i], (i < 4 ? b->tokens : b->targets) * 4);
+	rows = mem_alloc((size_t)b->tokens, sizeof(*rows));
+	assert_non_null(rows);
+	model_position_rows(
+	        r->model, rows, b->position, b->doc_start, b->doc_end, b->tokens, r->rope_positions);
+	rig_upload(r, r->batch[1], rows, b->tokens * 4);
+	mem_free(rows);
 	return (struct device_batch){.tokens = b->tokens,
 	        .targets = b->targets,
 	        .documents = b->documents,

@@ -30,6 +30,9 @@ static int open_text(struct model **model, const char *text)
 #define NEOX                                                                                                 \
 	"\"model_type\":\"gpt_neox\",\"vocab_size\":40,\"hidden_size\":16,\"intermediate_size\":24,"         \
 	"\"num_hidden_layers\":2,\"num_attention_heads\":2"
+#define PHI3                                                                                                 \
+	"\"model_type\":\"phi3\",\"vocab_size\":40,\"hidden_size\":16,\"num_hidden_layers\":2,"              \
+	"\"num_attention_heads\":4"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
 /* A config.json that is refused, and what the message must name. */
@@ -123,7 +126,15 @@ static const struct {
         {"{" LLAMA ",\"rope_scaling\":[1]}", ERR_INPUT, "rope_scaling"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.0}}", ERR_UNSUPPORTED,
                 "dynamic"},
-        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2.0}}", ERR_UNSUPPORTED, "longrope"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2.0}}", ERR_INPUT,
+                "short_factor is missing"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1]}}",
+                ERR_INPUT, "long_factor has 1 numbers; heads have 2 pairs"},
+        {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,0]}}", ERR_INPUT,
+                "short_factor[1]"},
+        {"{" PHI3 ",\"pad_token_id\":0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", ERR_INPUT,
+                "linear"},
+        {"{" PHI3 "}", ERR_INPUT, "pad_token_id is missing"},
         {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"proportional\"}}", ERR_UNSUPPORTED, "proportional"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":7}}", ERR_INPUT, "rope_type"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", ERR_INPUT, "factor is missing"},
@@ -170,7 +181,7 @@ static void test_refused(void **state)
  */
 static void test_any_value(void **state)
 {
-	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox"};
+	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3"};
 	static const char *const keys[] = {"architectures", "quantization_config", "per_layer_config",
 	        "pruned_heads", "is_encoder_decoder", "add_cross_attention", "vocab_size", "hidden_size",
 	        "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",

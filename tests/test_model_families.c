@@ -76,7 +76,7 @@ static void check_settings(const struct model_config *c, const json_t *want)
 	for (int i = 0; i < c->eos_count; i++)
 		equal("eos", (double)c->eos_ids[i], json_number_value(entry(eos, (size_t)i)));
 	if (json_object_get(want, "theta"))
-		equal("theta", c->rope.theta, number(want, "theta"));
+		equal("theta", c->rope[0].theta, number(want, "theta"));
 }
 
 static void check_shape(const struct model_tensor *t, const char *name, const json_t *shape)

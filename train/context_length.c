@@ -28,8 +28,8 @@ static int learned_check(const struct model_config *m, const struct config *c, c
 /* With yarn max_position_embeddings may be what it was before, and `factor` says how far it reaches. */
 static int64_t rotary_positions(const struct model_config *m)
 {
-	double yarn = m->rope.kind == ROPE_YARN
-	                      ? m->rope.factor * (double)m->rope.original_max_position_embeddings
+	double yarn = m->rope[0].kind == ROPE_YARN
+	                      ? m->rope[0].factor * (double)m->rope[0].original_max_position_embeddings
 	                      : 0;
 
 	return yarn > (double)m->max_positions && yarn < INT32_MAX ? (int64_t)yarn : m->max_positions;

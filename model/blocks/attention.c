@@ -16,12 +16,12 @@ static int projections_of(const struct stage_call *call, struct projection *list
 
 	if (c->has[ROLE_QKV_W]) {
 		list[0] = (struct projection){
-		        {ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out}, 0};
+		        {ROLE_QKV_W, ROLE_QKV_B, place.stride, c->C, c->weight_in_out, 0}, 0};
 		return 1;
 	}
-	list[0] = (struct projection){{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out}, place.q};
-	list[1] = (struct projection){{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out}, place.k};
-	list[2] = (struct projection){{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out}, place.v};
+	list[0] = (struct projection){{ROLE_Q_W, ROLE_Q_B, c->H * c->D, c->C, c->weight_in_out, 0}, place.q};
+	list[1] = (struct projection){{ROLE_K_W, ROLE_K_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.k};
+	list[2] = (struct projection){{ROLE_V_W, ROLE_V_B, c->KV * c->D, c->C, c->weight_in_out, 0}, place.v};
 	return 3;
 }
 
@@ -29,7 +29,7 @@ static struct linear output_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 
-	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out};
+	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0};
 }
 
 static struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
@@ -47,6 +47,17 @@ static struct norm_place norm1_of(const struct stage_call *call)
 {
 	return (struct norm_place){
 	        ROLE_NORM1_W, ROLE_NORM1_B, acts_at(call, call->acts.rstd1), acts_at(call, call->acts.mean1)};
+}
+
+dev_addr norm1_output(const struct stage_call *call)
+{
+	return call->c->has[ROLE_NORM1_W] ? acts_at(call, call->acts.norm1) : call->memory->x;
+}
+
+static struct norm_place post_norm_of(const struct stage_call *call)
+{
+	return (struct norm_place){
+	        ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1), DEV_NONE};
 }
 
 /* q or k of all tokens, head by head. */
@@ -68,10 +79,11 @@ static void head_groups(const struct stage_call *call, struct head_group groups[
 static void rotate(struct stage_call *call, dev_addr base, enum rope_direction direction)
 {
 	const struct model_config *c = call->c;
+	int64_t positions = call->memory->rope_positions;
 	struct head_group groups[2];
-	int count = 2;
+	int count = 2, rope = c->block[call->layer].rope;
 
-	if (!c->rope.rotary)
+	if (rope < 0)
 		return;
 	head_groups(call, groups);
 	if (!c->qkv_by_head) { /* the heads of k follow those of q */
@@ -79,23 +91,26 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 		count = 1;
 	}
 	for (int i = 0; i < count; i++)
-		call_op(call, &(struct op){.kind = OP_ROPE,
-		                      .rope = {.x = column_at(call, base, groups[i].column),
-		                              .table = call->memory->rope_table,
-		                              .position = call->batch->position,
-		                              .tokens = call->tokens,
-		                              .heads = groups[i].heads,
-		                              .stride = qkv_place_of(c).stride,
-		                              .head_stride = groups[i].head_stride,
-		                              .rotary = c->rope.rotary,
-		                              .table_rows = call->memory->rope_positions,
-		                              .direction = direction,
-		                              .dtype = call->dtype}});
+		call_op(call,
+		        &(struct op){.kind = OP_ROPE,
+		                .rope = {.x = column_at(call, base, groups[i].column),
+		                        .table = dev_at(call->memory->rope_table,
+		                                4 * model_rope_table_first(call->model, rope, positions)),
+		                        .position = call->batch->position,
+		                        .tokens = call->tokens,
+		                        .heads = groups[i].heads,
+		                        .stride = qkv_place_of(c).stride,
+		                        .head_stride = groups[i].head_stride,
+		                        .rotary = c->rope[rope].rotary,
+		                        .table_rows = model_rope_table_rows(call->model, positions),
+		                        .direction = direction,
+		                        .dtype = call->dtype}});
 }
 
 static void head_norms_forward(struct stage_call *call)
 {
 	int64_t stride = qkv_place_of(call->c).stride;
+	int whole = call->c->qk_norm_whole;
 	struct head_group groups[2];
 
 	head_groups(call, groups);
@@ -107,8 +122,8 @@ static void head_norms_forward(struct stage_call *call)
 		                        .weight = weight_of(call, groups[i].norm),
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .rows = call->tokens,
-		                        .groups = groups[i].heads,
-		                        .cols = call->c->D,
+		                        .groups = whole ? 1 : groups[i].heads,
+		                        .cols = whole ? groups[i].heads * call->c->D : call->c->D,
 		                        .x_stride = stride,
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
@@ -121,6 +136,7 @@ static void head_norms_forward(struct stage_call *call)
 static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 {
 	int64_t stride = qkv_place_of(call->c).stride;
+	int whole = call->c->qk_norm_whole;
 	struct head_group groups[2];
 
 	head_groups(call, groups);
@@ -136,8 +152,8 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .rstd = acts_at(call, groups[i].rstd),
 		                        .scratch = scratch_at(call, call->scratch.norm_partial),
 		                        .rows = call->tokens,
-		                        .groups = groups[i].heads,
-		                        .cols = call->c->D,
+		                        .groups = whole ? 1 : groups[i].heads,
+		                        .cols = whole ? groups[i].heads * call->c->D : call->c->D,
 		                        .x_stride = stride,
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
@@ -224,26 +240,31 @@ void attn_forward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	int64_t stride = qkv_place_of(c).stride;
-	dev_addr norm1 = acts_at(call, call->acts.norm1), middle = acts_at(call, call->acts.middle);
-	dev_addr qkv = acts_at(call, call->acts.qkv);
-	struct norm_place norm = norm1_of(call);
+	dev_addr input = norm1_output(call), middle = acts_at(call, call->acts.middle);
+	dev_addr qkv = acts_at(call, call->acts.qkv), branch = middle;
+	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
 	struct projection list[3];
 	int count = projections_of(call, list);
 
-	norm_forward(call, &norm, norm1, call->memory->x, call->tokens);
+	if (c->has[ROLE_NORM1_W])
+		norm_forward(call, &norm, input, call->memory->x, call->tokens);
 	for (int i = 0; i < count; i++)
 		linear_forward(call, &list[i].linear,
 		        rows_at(call, column_at(call, qkv, list[i].column), stride), call->dtype,
-		        rows_at(call, norm1, c->C));
+		        rows_at(call, input, c->C));
 	if (c->has[ROLE_Q_NORM_W])
 		head_norms_forward(call);
 	rotate(call, turned_at(call), ROPE_FORWARD);
 	attend(call);
-	if (c->parallel_residual && call->memory->recompute)
+	if (c->has[post.weight])
+		branch = acts_at(call, call->acts.branch1);
+	else if (c->parallel_residual && call->memory->recompute)
 		return;
-	linear_forward(call, &output, rows_at(call, middle, c->C), call->dtype,
+	linear_forward(call, &output, rows_at(call, branch, c->C), call->dtype,
 	        rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
+	if (c->has[post.weight])
+		norm_forward(call, &post, middle, branch, call->tokens);
 	call_add(call, middle, middle, call->memory->x, call->tokens * c->C);
 }
 
@@ -262,8 +283,7 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 	for (int i = 0; i < count; i++) {
 		struct rows dy = rows_at(call, column_at(call, dqkv, list[i].column), stride);
 
-		linear_backward_weight(
-		        call, &list[i].linear, dy, rows_at(call, acts_at(call, call->acts.norm1), c->C));
+		linear_backward_weight(call, &list[i].linear, dy, rows_at(call, norm1_output(call), c->C));
 		linear_backward_input(call, &list[i].linear, rows_at(call, dnorm, c->C),
 		        sums ? DTYPE_F32 : call->dtype, i ? LINEAR_ADD : LINEAR_WRITE, dy);
 	}
@@ -276,11 +296,13 @@ static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 void attn_backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
+	int64_t count = call->tokens * c->C;
 	dev_addr dx = call->memory->dx, dmixed = scratch_at(call, call->scratch.dmixed);
 	dev_addr dqkv = scratch_at(call, call->scratch.dqkv), dnorm;
-	struct norm_place norm = norm1_of(call);
+	dev_addr residual = scratch_at(call, call->scratch.residual);
+	struct norm_place norm = norm1_of(call), post = post_norm_of(call);
 	struct linear output = output_of(call);
-	struct rows dy = rows_at(call, dx, c->C);
+	struct rows dy = rows_at(call, branch_gradient(call, &post, acts_at(call, call->acts.branch1)), c->C);
 
 	linear_backward_weight(
 	        call, &output, dy, rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
@@ -291,8 +313,14 @@ void attn_backward(struct stage_call *call)
 	if (c->has[ROLE_Q_NORM_W])
 		head_norms_backward(call, dqkv);
 	dnorm = projections_backward(call, dqkv);
-	norm_backward(call, &norm, dx, dnorm, call->memory->x, call->tokens, LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
-	if (c->parallel_residual)
-		call_add(call, dx, dx, scratch_at(call, call->scratch.residual), call->tokens * c->C);
+	if (c->parallel_residual && !c->has[ROLE_NORM2_W])
+		call_add(call, dnorm, dnorm, residual, count);
+	if (c->has[ROLE_NORM1_W])
+		norm_backward(call, &norm, dx, dnorm, call->memory->x, call->tokens, LINEAR_ADD,
+		        scratch_at(call, call->scratch.norm_partial),
+		        scratch_at(call, call->scratch.norm_sink));
+	else
+		call_add(call, dx, dx, dnorm, count);
+	if (c->parallel_residual && c->has[ROLE_NORM2_W])
+		call_add(call, dx, dx, residual, count);
 }

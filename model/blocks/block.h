@@ -17,18 +17,24 @@ struct acts_layout {
 	int64_t qk;             /* qk_norm: the same shape, q and k normalised and rotated */
 	int64_t q_rstd, k_rstd; /* qk_norm: F32 [tokens, H], [tokens, KV] */
 	int64_t mixed;          /* [tokens, H D] what attention gives */
+	int64_t branch1;        /* a norm after attention: [tokens, C] its projection, before that norm */
+	int64_t post_rstd1;     /* F32 [tokens] */
 	int64_t lse;            /* F32 [tokens, H] */
 	int64_t middle;         /* [tokens, C] x + attention's projection */
 	int64_t rstd2, mean2;   /* F32 [tokens] */
 	int64_t norm2;          /* [tokens, C] */
 	int64_t gate, up;       /* [tokens, F]; after backward of `down` their gradients */
+	int64_t branch2;        /* a norm after the MLP: [tokens, C] what it gives, before that norm */
+	int64_t post_rstd2;     /* F32 [tokens] */
 	int64_t bytes;
 };
 
 /* One layout for all stages of a block: what backward passes on has the same place in each. `hidden` and the
  * attention part share bytes: backward of the MLP is over when that of attention begins. */
 struct scratch_layout {
-	int64_t residual;     /* parallel_residual: [tokens, C] what norm2 adds to dx */
+	int64_t residual;     /* parallel_residual: [tokens, C] what norm2 adds to dx; without a norm2, the
+	                         gradient of norm1's output that comes from the MLP */
+	int64_t branch;       /* norms after: [tokens, C] dx through such a norm */
 	int64_t dnorm;        /* F32 [tokens, C] gradient of norm1's or norm2's output */
 	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, of the norm gradients */
@@ -87,7 +93,8 @@ dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 struct linear {
 	enum tensor_role weight, bias; /* bias ROLE_COUNT: none */
 	int64_t out, in;
-	int in_out; /* stored [in, out] */
+	int in_out;    /* stored [in, out] */
+	int64_t first; /* not in_out: row of a fused tensor where this matrix begins */
 };
 
 struct rows {
@@ -120,6 +127,13 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
  */
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink);
 int64_t norm_sink_count(const struct model *model); /* F32 elements of a sink: 0 where every norm trains */
+
+/* The gradient of a branch where it is added to the residual stream: dx, or through the norm after the
+ * branch, whose input is at x. */
+dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x);
+
+/* What reads norm1's output reads x where there is no norm1. */
+dev_addr norm1_output(const struct stage_call *call);
 
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);

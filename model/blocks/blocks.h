@@ -6,7 +6,8 @@
 
 #include "model/model.h"
 
-/* A micro-batch on the device; arrays int32. target_row are the token indices whose next token is a target.
+/* A micro-batch on the device; arrays int32. position is what model_position_rows writes. target_row are the
+ * token indices whose next token is a target.
  */
 struct device_batch {
 	int64_t tokens, targets, documents;

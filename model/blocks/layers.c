@@ -59,42 +59,50 @@ void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t coun
 
 /* ---- linear layers ---- */
 
+/* Where the matrix begins within its tensor. */
+static dev_addr matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
+{
+	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * linear->in * element_bytes);
+}
+
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x)
 {
-	call_op(call, &(struct op){.kind = OP_MATMUL,
-	                      .matmul = {.c = y.base,
-	                              .a = x.base,
-	                              .b = weight_of(call, linear->weight),
-	                              .bias = weight_of(call, linear->bias),
-	                              .m = y.count,
-	                              .n = linear->out,
-	                              .k = linear->in,
-	                              .a_stride = x.stride,
-	                              .b_stride = linear->in_out ? linear->out : linear->in,
-	                              .c_stride = y.stride,
-	                              .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
-	                              .ab_dtype = call->dtype,
-	                              .c_dtype = y_dtype}});
+	call_op(call,
+	        &(struct op){.kind = OP_MATMUL,
+	                .matmul = {.c = y.base,
+	                        .a = x.base,
+	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                        .bias = weight_of(call, linear->bias),
+	                        .m = y.count,
+	                        .n = linear->out,
+	                        .k = linear->in,
+	                        .a_stride = x.stride,
+	                        .b_stride = linear->in_out ? linear->out : linear->in,
+	                        .c_stride = y.stride,
+	                        .b_layout = linear->in_out ? MATMUL_NORMAL : MATMUL_TRANSPOSED,
+	                        .ab_dtype = call->dtype,
+	                        .c_dtype = y_dtype}});
 }
 
 void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy)
 {
-	call_op(call, &(struct op){.kind = OP_MATMUL,
-	                      .matmul = {.c = dx.base,
-	                              .a = dy.base,
-	                              .b = weight_of(call, linear->weight),
-	                              .m = dy.count,
-	                              .n = linear->in,
-	                              .k = linear->out,
-	                              .a_stride = dy.stride,
-	                              .b_stride = linear->in_out ? linear->out : linear->in,
-	                              .c_stride = dx.stride,
-	                              .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
-	                              .ab_dtype = call->dtype,
-	                              .c_dtype = dx_dtype,
-	                              .accumulate = sum == LINEAR_ADD}});
+	call_op(call,
+	        &(struct op){.kind = OP_MATMUL,
+	                .matmul = {.c = dx.base,
+	                        .a = dy.base,
+	                        .b = matrix_at(linear, weight_of(call, linear->weight), call->element_bytes),
+	                        .m = dy.count,
+	                        .n = linear->in,
+	                        .k = linear->out,
+	                        .a_stride = dy.stride,
+	                        .b_stride = linear->in_out ? linear->out : linear->in,
+	                        .c_stride = dx.stride,
+	                        .b_layout = linear->in_out ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+	                        .ab_dtype = call->dtype,
+	                        .c_dtype = dx_dtype,
+	                        .accumulate = sum == LINEAR_ADD}});
 }
 
 void linear_backward_weight(
@@ -106,7 +114,7 @@ void linear_backward_weight(
 
 	if (!dev_is_none(weight))
 		call_op(call, &(struct op){.kind = OP_MATMUL,
-		                      .matmul = {.c = weight,
+		                      .matmul = {.c = matrix_at(linear, weight, 4),
 		                              .a = a.base,
 		                              .b = b.base,
 		                              .m = m,
@@ -138,7 +146,8 @@ int64_t norm_sink_count(const struct model *model)
 	for (int t = 0; t < model->tensor_count; t++)
 		if (!model->tensors[t].trainable &&
 		        role_facts[model->tensors[t].role].part == MODEL_PART_NORMS)
-			return 2 * (c->C > c->D ? c->C : c->D);
+			return 2 *
+			       (c->C > c->H * c->D ? c->C : c->H * c->D); /* of a norm over all heads, too */
 	return 0;
 }
 
@@ -194,4 +203,15 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                              .y_stride = call->c->C,
 	                              .dtype = call->dtype,
 	                              .accumulate_dx = sum == LINEAR_ADD}});
+}
+
+dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x)
+{
+	dev_addr branch = scratch_at(call, call->scratch.branch);
+
+	if (!call->c->has[post->weight])
+		return call->memory->dx;
+	norm_backward(call, post, branch, call->memory->dx, x, call->tokens, LINEAR_WRITE,
+	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+	return branch;
 }

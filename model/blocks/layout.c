@@ -37,19 +37,23 @@ struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, i
 
 	a.rstd1 = take(&end, tokens, 4);
 	a.mean1 = take(&end, means, 4);
-	a.norm1 = take(&end, tokens * c->C, e);
+	a.norm1 = take(&end, c->has[ROLE_NORM1_W] ? tokens * c->C : 0, e);
 	a.qkv = take(&end, tokens * stride, e);
 	a.qk = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * stride : 0, e);
 	a.q_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->H : 0, 4);
 	a.k_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->KV : 0, 4);
 	a.mixed = take(&end, tokens * c->H * c->D, e);
+	a.branch1 = take(&end, c->has[ROLE_POST_NORM1_W] ? tokens * c->C : 0, e);
+	a.post_rstd1 = take(&end, c->has[ROLE_POST_NORM1_W] ? tokens : 0, 4);
 	a.lse = take(&end, tokens * c->H, 4);
 	a.middle = take(&end, tokens * c->C, e);
 	a.rstd2 = take(&end, tokens, 4);
 	a.mean2 = take(&end, means, 4);
-	a.norm2 = take(&end, tokens * c->C, e);
+	a.norm2 = take(&end, c->has[ROLE_NORM2_W] ? tokens * c->C : 0, e);
 	a.gate = take(&end, model_is_gated(c) ? tokens * c->F : 0, e);
 	a.up = take(&end, tokens * c->F, e);
+	a.branch2 = take(&end, c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
+	a.post_rstd2 = take(&end, c->has[ROLE_POST_NORM2_W] ? tokens : 0, 4);
 	a.bytes = end;
 	return a;
 }
@@ -63,8 +67,10 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	struct scratch_layout s = {0};
 
 	if (c->has[ROLE_Q_NORM_W])
-		partial = larger(partial, norm_scratch_count(tokens, c->H, c->D));
+		partial = larger(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, c->H * c->D)
+		                                           : norm_scratch_count(tokens, c->H, c->D));
 	s.residual = take(&end, c->parallel_residual ? tokens * c->C : 0, e);
+	s.branch = take(&end, c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
 	s.dnorm = take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = take(&end, partial, 4);

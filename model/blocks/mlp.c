@@ -1,20 +1,29 @@
 /* The MLP: norm, gate, up, activation, down; and back. */
 #include "model/blocks/block.h"
 
-/* Gate and up read norm2's output; down reads act(gate) * up, which is computed anew in backward. */
+/* Gate and up read norm2's output; down reads act(gate) * up, which is computed anew in backward. A fused
+ * tensor holds the gate's rows, then up's; both are computed by the stage `up` then. */
 static struct linear gate_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_GATE_W, ROLE_GATE_B, call->c->F, call->c->C, call->c->weight_in_out};
+	const struct model_config *c = call->c;
+
+	if (c->has[ROLE_GATE_UP_W])
+		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, 0};
+	return (struct linear){ROLE_GATE_W, ROLE_GATE_B, c->F, c->C, c->weight_in_out, 0};
 }
 
 static struct linear up_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_UP_W, ROLE_UP_B, call->c->F, call->c->C, call->c->weight_in_out};
+	const struct model_config *c = call->c;
+
+	if (c->has[ROLE_GATE_UP_W])
+		return (struct linear){ROLE_GATE_UP_W, ROLE_COUNT, c->F, c->C, 0, c->F};
+	return (struct linear){ROLE_UP_W, ROLE_UP_B, c->F, c->C, c->weight_in_out, 0};
 }
 
 static struct linear down_of(const struct stage_call *call)
 {
-	return (struct linear){ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out};
+	return (struct linear){ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0};
 }
 
 static struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
@@ -28,48 +37,80 @@ static struct norm_place norm2_of(const struct stage_call *call)
 	        ROLE_NORM2_W, ROLE_NORM2_B, acts_at(call, call->acts.rstd2), acts_at(call, call->acts.mean2)};
 }
 
+static struct norm_place post_norm_of(const struct stage_call *call)
+{
+	return (struct norm_place){
+	        ROLE_POST_NORM2_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd2), DEV_NONE};
+}
+
 /* What norm2 normalises. */
 static dev_addr norm2_input(const struct stage_call *call)
 {
 	return call->c->parallel_residual ? call->memory->x : acts_at(call, call->acts.middle);
 }
 
+/* What gate and up read. Beside attention, without a norm of its own, the MLP shares norm1. */
+static dev_addr norm2_output(const struct stage_call *call)
+{
+	if (call->c->has[ROLE_NORM2_W])
+		return acts_at(call, call->acts.norm2);
+	return call->c->parallel_residual ? norm1_output(call) : norm2_input(call);
+}
+
 static void first_forward(struct stage_call *call)
 {
 	struct norm_place norm = norm2_of(call);
 
-	norm_forward(call, &norm, acts_at(call, call->acts.norm2), norm2_input(call), call->tokens);
+	if (call->c->has[ROLE_NORM2_W])
+		norm_forward(call, &norm, norm2_output(call), norm2_input(call), call->tokens);
 }
 
 /* The gradient of norm2's output is complete: on to the residual stream. With a parallel residual dx is also
- * what attention's projection gets, so norm2's part waits in scratch. */
+ * what attention's projection gets, so the MLP's part waits in scratch. */
 static void first_backward(struct stage_call *call, dev_addr dnorm)
 {
+	const struct model_config *c = call->c;
 	struct norm_place norm = norm2_of(call);
-	int apart = call->c->parallel_residual;
+	dev_addr dx = call->memory->dx, residual = scratch_at(call, call->scratch.residual);
+	int apart = c->parallel_residual;
 
-	norm_backward(call, &norm, apart ? scratch_at(call, call->scratch.residual) : call->memory->dx, dnorm,
-	        norm2_input(call), call->tokens, apart ? LINEAR_WRITE : LINEAR_ADD,
-	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
+	if (c->has[ROLE_NORM2_W])
+		norm_backward(call, &norm, apart ? residual : dx, dnorm, norm2_input(call), call->tokens,
+		        apart ? LINEAR_WRITE : LINEAR_ADD, scratch_at(call, call->scratch.norm_partial),
+		        scratch_at(call, call->scratch.norm_sink));
+	else if (apart)
+		call_op(call, &(struct op){.kind = OP_COPY,
+		                      .copy = {.dst = residual,
+		                              .src = dnorm,
+		                              .bytes = call->tokens * c->C * call->element_bytes}});
+	else
+		call_add(call, dx, dx, dnorm, call->tokens * c->C);
+}
+
+static void gate_product(struct stage_call *call)
+{
+	struct linear gate = gate_of(call);
+
+	linear_forward(call, &gate, rows_at(call, acts_at(call, call->acts.gate), call->c->F), call->dtype,
+	        rows_at(call, norm2_output(call), call->c->C));
 }
 
 void gate_forward(struct stage_call *call)
 {
-	struct linear gate = gate_of(call);
-
 	first_forward(call);
-	linear_forward(call, &gate, rows_at(call, acts_at(call, call->acts.gate), call->c->F), call->dtype,
-	        rows_at(call, acts_at(call, call->acts.norm2), call->c->C));
+	gate_product(call);
 }
 
 void up_forward(struct stage_call *call)
 {
 	struct linear up = up_of(call);
 
-	if (!model_is_gated(call->c))
+	if (!call->c->has[ROLE_GATE_W])
 		first_forward(call);
+	if (call->c->has[ROLE_GATE_UP_W])
+		gate_product(call);
 	linear_forward(call, &up, rows_at(call, acts_at(call, call->acts.up), call->c->F), call->dtype,
-	        rows_at(call, acts_at(call, call->acts.norm2), call->c->C));
+	        rows_at(call, norm2_output(call), call->c->C));
 }
 
 static void activate(struct stage_call *call, dev_addr hidden)
@@ -123,27 +164,51 @@ static void activate_backward(struct stage_call *call, dev_addr dhidden)
 /* y = middle + down(act(gate) * up) */
 void down_forward(struct stage_call *call)
 {
+	const struct model_config *c = call->c;
 	struct linear down = down_of(call);
-	dev_addr hidden = scratch_at(call, call->scratch.hidden), y = call->memory->y;
+	struct norm_place post = post_norm_of(call);
+	dev_addr hidden = scratch_at(call, call->scratch.hidden), y = call->memory->y, branch = y;
 
-	if (dev_is_none(y))
+	if (c->has[post.weight])
+		branch = acts_at(call, call->acts.branch2);
+	if (dev_is_none(branch))
 		return;
 	activate(call, hidden);
-	linear_forward(
-	        call, &down, rows_at(call, y, call->c->C), call->dtype, rows_at(call, hidden, call->c->F));
-	call_add(call, y, y, acts_at(call, call->acts.middle), call->tokens * call->c->C);
+	linear_forward(call, &down, rows_at(call, branch, c->C), call->dtype, rows_at(call, hidden, c->F));
+	if (c->has[post.weight])
+		norm_forward(call, &post, dev_is_none(y) ? scratch_at(call, call->scratch.branch) : y, branch,
+		        call->tokens);
+	if (!dev_is_none(y))
+		call_add(call, y, y, acts_at(call, call->acts.middle), call->tokens * c->C);
 }
 
 void down_backward(struct stage_call *call)
 {
 	struct linear down = down_of(call);
+	struct norm_place post = post_norm_of(call);
 	dev_addr hidden = scratch_at(call, call->scratch.hidden);
-	struct rows dy = rows_at(call, call->memory->dx, call->c->C);
+	struct rows dy =
+	        rows_at(call, branch_gradient(call, &post, acts_at(call, call->acts.branch2)), call->c->C);
 
 	activate(call, hidden);
 	linear_backward_weight(call, &down, dy, rows_at(call, hidden, call->c->F));
 	linear_backward_input(call, &down, rows_at(call, hidden, call->c->F), call->dtype, LINEAR_WRITE, dy);
 	activate_backward(call, hidden);
+}
+
+void gate_backward(struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	struct linear gate = gate_of(call);
+	struct rows dy = rows_at(call, acts_at(call, call->acts.gate), c->F);
+	dev_addr dnorm = scratch_at(call, call->scratch.dnorm);
+	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast);
+
+	linear_backward_weight(call, &gate, dy, rows_at(call, norm2_output(call), c->C));
+	linear_backward_input(call, &gate, rows_at(call, dnorm, c->C), DTYPE_F32, LINEAR_ADD, dy);
+	if (call->dtype != DTYPE_F32)
+		call_cast(call, rounded, dnorm, call->tokens * c->C);
+	first_backward(call, call->dtype == DTYPE_F32 ? dnorm : rounded);
 }
 
 /* With a gate its part is added in fp32 before the sum is rounded. */
@@ -155,24 +220,11 @@ void up_backward(struct stage_call *call)
 	int wide = model_is_gated(c) || call->dtype == DTYPE_F32;
 	dev_addr dnorm = scratch_at(call, wide ? call->scratch.dnorm : call->scratch.dnorm_cast);
 
-	linear_backward_weight(call, &up, dy, rows_at(call, acts_at(call, call->acts.norm2), c->C));
+	linear_backward_weight(call, &up, dy, rows_at(call, norm2_output(call), c->C));
 	linear_backward_input(
 	        call, &up, rows_at(call, dnorm, c->C), wide ? DTYPE_F32 : call->dtype, LINEAR_WRITE, dy);
-	if (!model_is_gated(c))
+	if (c->has[ROLE_GATE_UP_W])
+		gate_backward(call);
+	else if (!c->has[ROLE_GATE_W])
 		first_backward(call, dnorm);
-}
-
-void gate_backward(struct stage_call *call)
-{
-	const struct model_config *c = call->c;
-	struct linear gate = gate_of(call);
-	struct rows dy = rows_at(call, acts_at(call, call->acts.gate), c->F);
-	dev_addr dnorm = scratch_at(call, call->scratch.dnorm);
-	dev_addr rounded = scratch_at(call, call->scratch.dnorm_cast);
-
-	linear_backward_weight(call, &gate, dy, rows_at(call, acts_at(call, call->acts.norm2), c->C));
-	linear_backward_input(call, &gate, rows_at(call, dnorm, c->C), DTYPE_F32, LINEAR_ADD, dy);
-	if (call->dtype != DTYPE_F32)
-		call_cast(call, rounded, dnorm, call->tokens * c->C);
-	first_backward(call, call->dtype == DTYPE_F32 ? dnorm : rounded);
 }

@@ -10,6 +10,7 @@
 	ROW(mistral)                                                                                         \
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
+	ROW(phi3)                                                                                            \
 	ROW(gpt2)                                                                                            \
 	ROW(gpt_neox)
 

@@ -28,7 +28,8 @@ const struct model_family family_llama = {
                 .norm_epsilon = 1e-6,
                 .eos_ids = {2},
                 .eos_count = 1,
-                .bos_id = 1},
+                .bos_id = 1,
+                .pad_id = -1},
         .whole_heads = 1,
         .ignored = {{"sliding_window", "Llama attends to the whole row"}},
 };

@@ -19,7 +19,8 @@ const struct model_family family_mistral = {
                 .norm_epsilon = 1e-6,
                 .eos_ids = {2},
                 .eos_count = 1,
-                .bos_id = 1},
+                .bos_id = 1,
+                .pad_id = -1},
         .window = {.read = 1, .otherwise = 4096},
         .ignored = {{"attention_bias", "Mistral has none"}, {"mlp_bias", "Mistral has none"}},
 };

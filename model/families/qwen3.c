@@ -24,7 +24,8 @@ const struct model_family family_qwen3 = {
                 .D = 128,
                 .max_positions = 32768,
                 .norm_epsilon = 1e-6,
-                .bos_id = -1},
+                .bos_id = -1,
+                .pad_id = -1},
         .window = {.read = 1, .otherwise = 4096, .use = "use_sliding_window", .from = 28},
         .ignored = {{"mlp_bias", "Qwen has none"}},
 };

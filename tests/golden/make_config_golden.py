@@ -36,6 +36,9 @@ BASE["qwen2"] = dict(BASE["mistral"])
 BASE["qwen3"] = dict(BASE["mistral"], head_dim=8)
 BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
 
+BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)
+
+LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
 ABSENT = object()
 
@@ -208,8 +211,30 @@ CASES = [
     ("gpt_neox eps", "gpt_neox", dict(layer_norm_eps=0.05, hidden_act="relu")),
 ]
 
+CASES += [
+    ("phi3 plain", "phi3", {}),
+    ("phi3 head_dim, null kv heads", "phi3", dict(head_dim=4, num_key_value_heads=None)),
+    ("phi3 window, pad, tied", "phi3", dict(sliding_window=5, pad_token_id=3, tie_word_embeddings=True)),
+    ("phi3 layer types are not read", "phi3", dict(sliding_window=5, layer_types=["full_attention"] * 2)),
+    ("phi3 partial", "phi3", dict(partial_rotary_factor=0.5, rope_theta=100.0)),
+    ("phi3 longrope, short and long rows", "phi3", dict(
+        rope_theta=50.0, original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope"))),
+    ("phi3 longrope, all short", "phi3", dict(rope_theta=50.0, rope_scaling=dict(LONG, type="longrope"))),
+    ("phi3 su, partial", "phi3", dict(
+        hidden_size=64, partial_rotary_factor=0.5, original_max_position_embeddings=16,
+        rope_scaling=dict(LONG, type="su", original_max_position_embeddings=20))),
+    ("phi3 longrope, attention_factor", "phi3", dict(
+        original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope", attention_factor=1.3))),
+    ("phi3 longrope, factor", "phi3", dict(
+        original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope", factor=8.0))),
+    ("phi3 longrope, original in it is not read", "phi3", dict(
+        rope_parameters=dict(LONG, rope_type="longrope", rope_theta=70, original_max_position_embeddings=16))),
+    ("llama longrope", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
+        LONG, rope_type="longrope", original_max_position_embeddings=16))),
+]
+
 # Only names, shapes and settings: what absent keys mean.
-SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox")] + [
+SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -266,6 +291,8 @@ def settings_of(config):
     layers = config.num_hidden_layers
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
+        out["window"] = [window] * layers
+    elif kind == "phi3":
         out["window"] = [window] * layers
     elif kind == "ministral" or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
