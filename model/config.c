@@ -84,6 +84,15 @@ void config_read_flag(struct config_reader *r, const char *key, int *out)
 		r->err = found;
 }
 
+void config_refuse_flag(struct config_reader *r, const char *key)
+{
+	int is_on = 0;
+
+	config_read_flag(r, key, &is_on);
+	if (is_on)
+		config_fail(r, ERR_UNSUPPORTED, "%s is true: not supported", key);
+}
+
 void config_check_positive(struct config_reader *r, const char *key, double value)
 {
 	if (!(value > 0) || !isfinite(value))
@@ -267,11 +276,17 @@ static int layer_type_slides(struct config_reader *r, const json_t *types, int64
 	return 0;
 }
 
-void config_read_layer_windows(struct config_reader *r, struct model_config *c, int64_t window, int64_t from)
+void config_read_layer_windows(struct config_reader *r, struct model_config *c,
+        const struct family_window *family, int64_t window, int64_t from)
 {
+	int64_t every = family->full_every;
 	json_t *types = NULL;
 	int found;
 
+	if (r->err)
+		return;
+	if (family->full_every_key)
+		config_read_int(r, family->full_every_key, &every, 1, INT32_MAX);
 	if (r->err)
 		return;
 	found = json_get_array(r->object, r->where, "layer_types", &types);
@@ -281,7 +296,8 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c, 
 		config_fail(r, ERR_INPUT, "layer_types has %zu entries; there are %" PRId64 " layers",
 		        json_array_size(types), c->L);
 	for (int64_t l = 0; l < c->L && !r->err; l++) {
-		int slide = types ? layer_type_slides(r, types, l) : l >= from;
+		int slide = types ? layer_type_slides(r, types, l)
+		                  : window && l >= from && (!every || (l + 1) % every);
 
 		if (slide && types && !window)
 			config_fail(r, ERR_INPUT,
@@ -309,7 +325,7 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 	for (int64_t l = 0; l < c->L && family->every_block; l++)
 		c->block[l].window = window;
 	if (!family->every_block)
-		config_read_layer_windows(r, c, window, from);
+		config_read_layer_windows(r, c, family, window, from);
 }
 
 /* ---- what the whole file says ---- */
@@ -356,13 +372,8 @@ static void check_general(struct config_reader *r)
 			config_fail(r, ERR_UNSUPPORTED, "%s is not supported%s", objects[i],
 			        i ? "" : ": use a checkpoint whose weights are fp32, fp16 or bf16");
 	}
-	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
-		int on = 0;
-
-		config_read_flag(r, flags[i], &on);
-		if (on)
-			config_fail(r, ERR_UNSUPPORTED, "%s is true: not supported", flags[i]);
-	}
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
+		config_refuse_flag(r, flags[i]);
 }
 
 void config_read_eos(struct config_reader *r, struct model_config *c)
@@ -448,7 +459,8 @@ int model_config_read(
 
 	*config = family->defaults;
 	config->model_type = family->model_type;
-	config->initializer_range = 0.02;
+	if (config->initializer_range == 0)
+		config->initializer_range = 0.02;
 	check_architectures(&r, family);
 	check_general(&r);
 	read_family(&r, config, family);

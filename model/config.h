@@ -42,15 +42,15 @@ void config_fail(struct config_reader *r, int code, const char *fmt, ...)
 /* A true flag, or a value other than null, that transformers ignores for this family too: warns. */
 void config_warn_ignored(const struct config_reader *r, const char *key, const char *why);
 
+/* A true flag is understood and not done. */
+void config_refuse_flag(struct config_reader *r, const char *key);
+
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out);
 
 /* eos_token_id, an integer or a list; ids outside of the vocabulary are left out. */
 void config_read_eos(struct config_reader *r, struct model_config *c);
 
 /* ---- what several families read beyond their table ---- */
-
-/* Windows (0: none) of blocks from `from` on, or of those that layer_types says. */
-void config_read_layer_windows(struct config_reader *r, struct model_config *c, int64_t window, int64_t from);
 
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;

@@ -44,11 +44,14 @@ struct family_keys {
 
 /* sliding_window and layer_types. */
 struct family_window {
-	int read;          /* 0: the family attends to whole documents */
-	int64_t otherwise; /* tokens where the key is absent; 0: no window */
-	int every_block;   /* layer_types is not read */
-	const char *use;   /* flag without which nothing slides; NULL: there is none */
-	int64_t from;      /* with `use`: block from which they slide, where max_window_layers is absent */
+	int read;           /* 0: the family attends to whole documents */
+	int64_t otherwise;  /* tokens where the key is absent; 0: no window */
+	int every_block;    /* layer_types is not read */
+	const char *use;    /* flag without which nothing slides; NULL: there is none */
+	int64_t from;       /* with `use`: block from which they slide, where max_window_layers is absent */
+	int64_t full_every; /* where layer_types is absent, each block of that number sees everything; 0: none
+	                     */
+	const char *full_every_key; /* that says another number, or NULL */
 };
 
 struct family_rope {
@@ -89,6 +92,11 @@ struct model_family {
 	/* What the table cannot say, after it was read; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);
 };
+
+/* Windows (0: none) of the blocks that layer_types says, or where it is absent those from `from` on but each
+ * full_every-th. */
+void config_read_layer_windows(struct config_reader *r, struct model_config *c,
+        const struct family_window *family, int64_t window, int64_t from);
 
 const char *family_prefix(const struct model_family *family);
 const char *family_head_name(const struct model_family *family);

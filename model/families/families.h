@@ -11,6 +11,14 @@
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(phi3)                                                                                            \
+	ROW(olmo2)                                                                                           \
+	ROW(smollm3)                                                                                         \
+	ROW(exaone4)                                                                                         \
+	ROW(seed_oss)                                                                                        \
+	ROW(arcee)                                                                                           \
+	ROW(starcoder2)                                                                                      \
+	ROW(stablelm)                                                                                        \
+	ROW(phi)                                                                                             \
 	ROW(gpt2)                                                                                            \
 	ROW(gpt_neox)
 
@@ -35,9 +43,24 @@ FAMILY_LIST(FAMILY_DECLARE)
 #define LLAMA_MLP                                                                                            \
 	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR(UP_W, "mlp.up_proj.weight"),                          \
 	        TENSOR(DOWN_W, "mlp.down_proj.weight")
+#define LLAMA_MLP_BIASED(flag, if_absent)                                                                    \
+	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR_IF(GATE_B, "mlp.gate_proj.bias", flag, if_absent),    \
+	        TENSOR(UP_W, "mlp.up_proj.weight"), TENSOR_IF(UP_B, "mlp.up_proj.bias", flag, if_absent),    \
+	        TENSOR(DOWN_W, "mlp.down_proj.weight"),                                                      \
+	        TENSOR_IF(DOWN_B, "mlp.down_proj.bias", flag, if_absent)
 #define LLAMA_NORMS                                                                                          \
 	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM2_W, "post_attention_layernorm.weight")
+#define LLAMA_POST_NORMS                                                                                     \
+	TENSOR(POST_NORM1_W, "post_attention_layernorm.weight"),                                             \
+	        TENSOR(POST_NORM2_W, "post_feedforward_layernorm.weight")
+#define LLAMA_LAYER_NORMS                                                                                    \
+	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM1_B, "input_layernorm.bias"),                  \
+	        TENSOR(NORM2_W, "post_attention_layernorm.weight"),                                          \
+	        TENSOR(NORM2_B, "post_attention_layernorm.bias")
 #define LLAMA_EMBED TENSOR(EMBED, "embed_tokens.weight")
 #define LLAMA_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
+#define LLAMA_LAYER_NORM_HEAD                                                                                \
+	TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(FINAL_NORM_B, "norm.bias"),                              \
+	        TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 
 #endif

@@ -4,12 +4,7 @@
 static const struct family_tensor llama_tensors[] = {
         LLAMA_EMBED,
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
-        TENSOR(GATE_W, "mlp.gate_proj.weight"),
-        TENSOR_IF(GATE_B, "mlp.gate_proj.bias", "mlp_bias", 0),
-        TENSOR(UP_W, "mlp.up_proj.weight"),
-        TENSOR_IF(UP_B, "mlp.up_proj.bias", "mlp_bias", 0),
-        TENSOR(DOWN_W, "mlp.down_proj.weight"),
-        TENSOR_IF(DOWN_B, "mlp.down_proj.bias", "mlp_bias", 0),
+        LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
         LLAMA_HEAD,
 };

@@ -38,6 +38,15 @@ BASE["gpt_neox"] = dict(BASE["llama"], num_attention_heads=2)
 
 BASE["phi3"] = dict(BASE["mistral"], hidden_size=32, pad_token_id=None)
 
+BASE["olmo2"] = dict(BASE["phi3"])
+BASE["exaone4"] = dict(BASE["phi3"], num_hidden_layers=4)
+BASE["smollm3"] = dict(BASE["phi3"], num_hidden_layers=4)
+BASE["starcoder2"] = dict(BASE["phi3"])
+BASE["stablelm"] = dict(BASE["phi3"], num_hidden_layers=2)
+BASE["phi"] = dict(BASE["phi3"])
+BASE["seed_oss"] = dict(BASE["phi3"], head_dim=4)
+BASE["arcee"] = dict(BASE["phi3"])
+
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
 ABSENT = object()
@@ -229,12 +238,46 @@ CASES += [
         original_max_position_embeddings=16, rope_scaling=dict(LONG, rope_type="longrope", factor=8.0))),
     ("phi3 longrope, original in it is not read", "phi3", dict(
         rope_parameters=dict(LONG, rope_type="longrope", rope_theta=70, original_max_position_embeddings=16))),
+    ("olmo2 plain", "olmo2", {}),
+    ("olmo2 biases, tied, pad", "olmo2", dict(attention_bias=True, tie_word_embeddings=True, pad_token_id=4,
+                                             rope_theta=30.0)),
+    ("olmo2 null kv heads", "olmo2", dict(num_key_value_heads=None, rms_norm_eps=1e-2)),
+    ("exaone4 plain", "exaone4", dict(sliding_window=5)),
+    ("exaone4 pattern", "exaone4", dict(sliding_window=5, sliding_window_pattern=2, tie_word_embeddings=True)),
+    ("exaone4 no window", "exaone4", dict(sliding_window=None, layer_types=["full_attention"] * 4)),
+    ("exaone4 layer types", "exaone4", dict(sliding_window=3, layer_types=[
+        "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    ("smollm3 plain", "smollm3", {}),
+    ("smollm3 untied, biases", "smollm3", dict(tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    ("smollm3 layers", "smollm3", dict(no_rope_layers=[0, 1, 1, 0], rope_theta=40.0)),
+    ("smollm3 interval, window", "smollm3", dict(no_rope_layer_interval=2, use_sliding_window=True,
+                                                sliding_window=4)),
+    ("smollm3 layer types", "smollm3", dict(use_sliding_window=True, sliding_window=4, layer_types=[
+        "sliding_attention", "full_attention", "full_attention", "full_attention"])),
+    ("starcoder2 plain", "starcoder2", {}),
+    ("starcoder2 window, untied", "starcoder2", dict(sliding_window=6, tie_word_embeddings=False, pad_token_id=2)),
+    ("starcoder2 no bias", "starcoder2", dict(use_bias=False, hidden_act="relu", norm_epsilon=1e-2)),
+    ("stablelm plain", "stablelm", {}),
+    ("stablelm parallel", "stablelm", dict(use_parallel_residual=True, use_qkv_bias=True)),
+    ("stablelm partial, tied", "stablelm", dict(partial_rotary_factor=0.5, tie_word_embeddings=True,
+                                               num_key_value_heads=4, rope_theta=30.0)),
+    ("phi plain", "phi", {}),
+    ("phi partial", "phi", dict(partial_rotary_factor=0.25, num_key_value_heads=None, hidden_act="gelu")),
+    ("phi tied", "phi", dict(tie_word_embeddings=True, layer_norm_eps=1e-2, pad_token_id=1)),
+    ("seed_oss plain", "seed_oss", {}),
+    ("seed_oss flags", "seed_oss", dict(attention_bias=False, attention_out_bias=True, mlp_bias=True,
+                                       tie_word_embeddings=True)),
+    ("arcee plain", "arcee", {}),
+    ("arcee biases", "arcee", dict(attention_bias=True, mlp_bias=True, rope_scaling=dict(
+        rope_type="yarn", factor=2.0, original_max_position_embeddings=16))),
     ("llama longrope", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
         LONG, rope_type="longrope", original_max_position_embeddings=16))),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
-SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3")] + [
+SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
+                                                    "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
+                                                    "arcee")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
@@ -283,7 +326,7 @@ def settings_of(config):
     out["KV"] = getattr(config, "num_key_value_heads", None) or heads
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
-    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon")
+    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
                                if hasattr(config, k))
     out["initializer_range"] = config.initializer_range
     out["max_positions"] = config.max_position_embeddings
@@ -292,9 +335,9 @@ def settings_of(config):
     window = getattr(config, "sliding_window", None) or 0
     if kind == "mistral":
         out["window"] = [window] * layers
-    elif kind == "phi3":
+    elif kind in ("phi3", "starcoder2"):
         out["window"] = [window] * layers
-    elif kind == "ministral" or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
+    elif kind in ("exaone4", "smollm3", "ministral") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
     else:
         out["window"] = [0] * layers

@@ -1,0 +1,50 @@
+/* StableLM: LayerNorm, partial rotary positions, and in some sizes attention and MLP side by side on one
+ * norm. */
+#include "model/families/families.h"
+
+#include "base/err.h"
+
+static const struct family_tensor stablelm_tensors[] = {
+        LLAMA_EMBED,
+        TENSOR(Q_W, "self_attn.q_proj.weight"),
+        TENSOR_IF(Q_B, "self_attn.q_proj.bias", "use_qkv_bias", 0),
+        TENSOR(K_W, "self_attn.k_proj.weight"),
+        TENSOR_IF(K_B, "self_attn.k_proj.bias", "use_qkv_bias", 0),
+        TENSOR(V_W, "self_attn.v_proj.weight"),
+        TENSOR_IF(V_B, "self_attn.v_proj.bias", "use_qkv_bias", 0),
+        TENSOR(O_W, "self_attn.o_proj.weight"),
+        LLAMA_MLP,
+        LLAMA_LAYER_NORMS,
+        LLAMA_LAYER_NORM_HEAD,
+};
+
+static void stablelm_read(struct config_reader *r, struct model_config *c)
+{
+	config_refuse_flag(r, "qk_layernorm");
+	config_read_flag(r, "use_parallel_residual", &c->parallel_residual);
+	if (c->parallel_residual)
+		c->has[ROLE_NORM2_W] = c->has[ROLE_NORM2_B] = 0;
+}
+
+const struct model_family family_stablelm = {
+        .model_type = "stablelm",
+        .base_class = "StableLmModel",
+        .causal_class = "StableLmForCausalLM",
+        .tensors = stablelm_tensors,
+        .defaults = {.V = 50304,
+                .C = 2560,
+                .F = 6912,
+                .L = 32,
+                .H = 32,
+                .KV = 32,
+                .max_positions = 4096,
+                .norm = NORM_LAYER,
+                .norm_epsilon = 1e-5,
+                .eos_ids = {0},
+                .eos_count = 1,
+                .bos_id = 0,
+                .pad_id = -1},
+        .keys = {.epsilon = "layer_norm_eps"},
+        .rope = {.partial_otherwise = 0.25, .partial_in_default = 1},
+        .read = stablelm_read,
+};
