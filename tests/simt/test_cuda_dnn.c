@@ -114,7 +114,7 @@ static void test_refused(void **state)
 		op = attention(0, 1, 64, 4, 4, 64, 0);
 		op.attention.mask = n == 0 ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
 		op.attention.score_cap = n == 1 ? 30 : 0;
-		op.attention.sink = n == 2 ? op.attention.q : DEV_NONE;
+		op.attention.sink.value = n == 2 ? 4096 : 0;
 		check_fails(
 		        cuda_dnn_attention_plan(&op, h100, &workspace_bytes), ERR_UNSUPPORTED, "is causal");
 	}
