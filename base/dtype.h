@@ -12,14 +12,14 @@
 
 #include <stdint.h>
 
-/* ROW(NAME, bits, exponent bits, fraction bits, 1: ops compute in it). Integers have no exponent; of them the
- * fraction is their digits, the sign apart. */
+/* ROW(NAME, bits, exponent bits, fraction bits, 1: ops compute in it). Integers have no exponent, and a
+ * fraction of their digits, the sign apart. C64, a pair of F32, has neither. */
 #define DTYPE_LIST(ROW)                                                                                      \
 	ROW(F32, 32, 8, 23, 1)                                                                               \
 	ROW(BF16, 16, 8, 7, 1)                                                                               \
 	ROW(F16, 16, 5, 10, 0)                                                                               \
 	ROW(F64, 64, 11, 52, 0)                                                                              \
-	ROW(C64, 64, 8, 23, 0)                                                                               \
+	ROW(C64, 64, 0, 0, 0)                                                                                \
 	ROW(F8_E4M3, 8, 4, 3, 0)                                                                             \
 	ROW(F8_E5M2, 8, 5, 2, 0)                                                                             \
 	ROW(F8_E4M3FNUZ, 8, 4, 3, 0)                                                                         \

@@ -41,9 +41,7 @@ static int finish(json_t **out, json_t *object)
 
 static int is_floating(enum safetensors_dtype dtype)
 {
-	const char *name = safetensors_dtype_name(dtype);
-
-	return name[0] == 'F' || !strcmp(name, "BF16");
+	return dtype_exponent_bits((enum dtype)dtype) > 0;
 }
 
 /* The tensors of one file into the list. */

@@ -11,44 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-	const char *name;
-	int bits;
-} dtypes[SAFETENSORS_DTYPE_COUNT] = {
-        [SAFETENSORS_F4] = {"F4", 4},
-        [SAFETENSORS_F6_E2M3] = {"F6_E2M3", 6},
-        [SAFETENSORS_F6_E3M2] = {"F6_E3M2", 6},
-        [SAFETENSORS_BOOL] = {"BOOL", 8},
-        [SAFETENSORS_U8] = {"U8", 8},
-        [SAFETENSORS_I8] = {"I8", 8},
-        [SAFETENSORS_F8_E4M3] = {"F8_E4M3", 8},
-        [SAFETENSORS_F8_E5M2] = {"F8_E5M2", 8},
-        [SAFETENSORS_F8_E8M0] = {"F8_E8M0", 8},
-        [SAFETENSORS_F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8},
-        [SAFETENSORS_F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8},
-        [SAFETENSORS_I16] = {"I16", 16},
-        [SAFETENSORS_U16] = {"U16", 16},
-        [SAFETENSORS_F16] = {"F16", 16},
-        [SAFETENSORS_BF16] = {"BF16", 16},
-        [SAFETENSORS_I32] = {"I32", 32},
-        [SAFETENSORS_U32] = {"U32", 32},
-        [SAFETENSORS_F32] = {"F32", 32},
-        [SAFETENSORS_I64] = {"I64", 64},
-        [SAFETENSORS_U64] = {"U64", 64},
-        [SAFETENSORS_F64] = {"F64", 64},
-        [SAFETENSORS_C64] = {"C64", 64},
-};
-
-const char *safetensors_dtype_name(enum safetensors_dtype dtype)
-{
-	return dtypes[dtype].name;
-}
-
-int safetensors_dtype_bits(enum safetensors_dtype dtype)
-{
-	return dtypes[dtype].bits;
-}
-
 struct safetensors_shape_text safetensors_shape_show(const int64_t *shape, int rank)
 {
 	struct safetensors_shape_text out = {"["};

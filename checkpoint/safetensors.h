@@ -16,6 +16,7 @@
 #ifndef FERRY_CHECKPOINT_SAFETENSORS_H
 #define FERRY_CHECKPOINT_SAFETENSORS_H
 
+#include "base/dtype.h"
 #include "base/page_cache.h"
 
 #include <stddef.h>
@@ -28,34 +29,23 @@ enum {
 	SAFETENSORS_BLOCK_BYTES = 4 << 20, /* of the writer's checksums */
 };
 
+/* The types of base/dtype.h, whose names are those of this format. */
 enum safetensors_dtype {
-	SAFETENSORS_F4,
-	SAFETENSORS_F6_E2M3,
-	SAFETENSORS_F6_E3M2,
-	SAFETENSORS_BOOL,
-	SAFETENSORS_U8,
-	SAFETENSORS_I8,
-	SAFETENSORS_F8_E4M3,
-	SAFETENSORS_F8_E5M2,
-	SAFETENSORS_F8_E8M0,
-	SAFETENSORS_F8_E4M3FNUZ,
-	SAFETENSORS_F8_E5M2FNUZ,
-	SAFETENSORS_I16,
-	SAFETENSORS_U16,
-	SAFETENSORS_F16,
-	SAFETENSORS_BF16,
-	SAFETENSORS_I32,
-	SAFETENSORS_U32,
-	SAFETENSORS_F32,
-	SAFETENSORS_I64,
-	SAFETENSORS_U64,
-	SAFETENSORS_F64,
-	SAFETENSORS_C64,
-	SAFETENSORS_DTYPE_COUNT
+#define SAFETENSORS_ENUM(NAME, ...) SAFETENSORS_##NAME = DTYPE_##NAME,
+	DTYPE_LIST(SAFETENSORS_ENUM)
+#undef SAFETENSORS_ENUM
+	        SAFETENSORS_DTYPE_COUNT
 };
 
-const char *safetensors_dtype_name(enum safetensors_dtype dtype); /* "BF16" */
-int safetensors_dtype_bits(enum safetensors_dtype dtype);
+static inline const char *safetensors_dtype_name(enum safetensors_dtype dtype) /* "BF16" */
+{
+	return dtype_name((enum dtype)dtype);
+}
+
+static inline int safetensors_dtype_bits(enum safetensors_dtype dtype)
+{
+	return dtype_bits((enum dtype)dtype);
+}
 
 struct safetensors_tensor {
 	const char *name; /* UTF-8 without NUL; owned by the file */

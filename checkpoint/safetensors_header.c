@@ -267,16 +267,15 @@ static int take_offsets(struct scan *s, struct safetensors_tensor *tensor)
 
 static int take_dtype(struct scan *s, struct safetensors_tensor *tensor)
 {
+	enum dtype dtype;
 	char *text;
 	int err = take_string(s, &text, "the string of a dtype");
 
 	if (err)
 		return err;
-	for (int i = 0; i < SAFETENSORS_DTYPE_COUNT; i++) {
-		if (!strcmp(text, safetensors_dtype_name((enum safetensors_dtype)i))) {
-			tensor->dtype = (enum safetensors_dtype)i;
-			return 0;
-		}
+	if (dtype_find(&dtype, text)) {
+		tensor->dtype = (enum safetensors_dtype)dtype;
+		return 0;
 	}
 	return safetensors_header_fail(
 	        s->file, text, "unknown dtype \"%s\"", safetensors_name_show(text).text);

@@ -8,12 +8,12 @@ static void act_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_act *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = cpu_min((piece + 1) * CPU_PIECE, o->count);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->count);
 	float x[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t at = piece * CPU_PIECE; at < end; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, end - at);
+		int64_t n = min_i64(CPU_CHUNK, end - at);
 		float *out = cpu_out(x, cpu_ptr(o->out), at, o->dtype);
 
 		k->act(out, cpu_load(k, x, cpu_ptr(o->x), at, n, o->dtype), n, o->act);
@@ -33,12 +33,12 @@ static void act_grad_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_act_grad *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = cpu_min((piece + 1) * CPU_PIECE, o->count);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->count);
 	float x[CPU_CHUNK], dout[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t at = piece * CPU_PIECE; at < end; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, end - at);
+		int64_t n = min_i64(CPU_CHUNK, end - at);
 		float *dx = cpu_out(x, cpu_ptr(o->dx), at, o->dtype);
 
 		k->act_grad(dx, cpu_load(k, dout, cpu_ptr(o->dout), at, n, o->dtype),

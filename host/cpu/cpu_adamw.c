@@ -23,7 +23,7 @@ static void adamw_piece(void *context, int64_t piece, int worker)
 	        .m = (char *)cpu_ptr(run->op.m) + at * state_bytes,
 	        .v = (char *)cpu_ptr(run->op.v) + at * state_bytes,
 	        .grad = (const char *)cpu_ptr(run->op.grad) + at * dtype_bytes(run->op.grad_dtype),
-	        .count = cpu_min(CPU_PIECE, run->op.count - at),
+	        .count = min_i64(CPU_PIECE, run->op.count - at),
 	        .first = run->op.first + at,
 	        .tensor = run->op.tensor,
 	        .decay = run->op.decay,

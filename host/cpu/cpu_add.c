@@ -8,12 +8,12 @@ static void add_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_add *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = cpu_min((piece + 1) * CPU_PIECE, o->count);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->count);
 	float a[CPU_CHUNK], b[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t at = piece * CPU_PIECE; at < end; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, end - at);
+		int64_t n = min_i64(CPU_CHUNK, end - at);
 		float *out = cpu_out(a, cpu_ptr(o->dst), at, o->dtype);
 
 		k->add(out, cpu_load(k, a, cpu_ptr(o->a), at, n, o->dtype),

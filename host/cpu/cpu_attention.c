@@ -59,7 +59,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	/* the last blocks see the most keys: they go first */
 	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
 	int64_t q0 = (run->block_count - 1 - piece / o->heads) * ATTENTION_Q;
-	int64_t q_count = cpu_min(ATTENTION_Q, o->tokens - q0), q_stride, k_stride, v_stride;
+	int64_t q_count = min_i64(ATTENTION_Q, o->tokens - q0), q_stride, k_stride, v_stride;
 	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
 	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
@@ -75,7 +75,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	}
 	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
 	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
-		int64_t k_count = cpu_min(ATTENTION_K, k_end - k0);
+		int64_t k_count = min_i64(ATTENTION_K, k_end - k0);
 		int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
 		const float *keys = attention_load(
 		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->qkv_stride, k_count, d, o->dtype);

@@ -61,7 +61,7 @@ static void load_queries(struct rows *rows, const struct attention_grad_run *run
 	const struct cpu_kernels *k = cpu_kernels();
 
 	rows->begin = q0;
-	rows->count = cpu_min(ATTENTION_Q, q_end - q0);
+	rows->count = min_i64(ATTENTION_Q, q_end - q0);
 	rows->x = attention_load(k, b->q, &rows->x_stride, cpu_ptr(o->q),
 	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, rows->count, o->head_dim, o->dtype);
 	rows->y = attention_load(k, b->dout, &rows->y_stride, cpu_ptr(o->dout),
@@ -76,7 +76,7 @@ static void load_keys(struct rows *rows, const struct attention_grad_run *run, s
 	int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
 
 	rows->begin = k0;
-	rows->count = cpu_min(ATTENTION_K, k_end - k0);
+	rows->count = min_i64(ATTENTION_K, k_end - k0);
 	rows->x = attention_load(k, b->k, &rows->x_stride, cpu_ptr(o->k), at, o->qkv_stride, rows->count,
 	        o->head_dim, o->dtype);
 	rows->y = attention_load(k, b->v, &rows->y_stride, cpu_ptr(o->v), at, o->qkv_stride, rows->count,
@@ -135,7 +135,7 @@ static void delta_piece(void *context, int64_t block, int worker)
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t d = o->head_dim, end = cpu_min((block + 1) * ATTENTION_Q, o->tokens);
+	int64_t d = o->head_dim, end = min_i64((block + 1) * ATTENTION_Q, o->tokens);
 	struct grad_buffers b;
 
 	grad_buffers_init(&b, run, worker);
@@ -205,7 +205,7 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 			load_queries(&queries, run, &b, h, q0, q_end);
 			/* the last key that these queries see */
 			keys.count =
-			        cpu_min(k_count, attention_key_end(&run->seen, q0 + queries.count - 1) - k0);
+			        min_i64(k_count, attention_key_end(&run->seen, q0 + queries.count - 1) - k0);
 			grad_tile(run, &b, &queries, &keys, h);
 			cpu_sgemm(b.acc1, b.ds, queries.x, keys.count, d, queries.count, d, ATTENTION_K,
 			        queries.x_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);

@@ -10,7 +10,7 @@ static void cast_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_cast *c = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t at = piece * CPU_PIECE, n = cpu_min(CPU_PIECE, c->count - at);
+	int64_t at = piece * CPU_PIECE, n = min_i64(CPU_PIECE, c->count - at);
 	int64_t bytes = c->src_dtype == DTYPE_F32 ? 4 : 2;
 
 	(void)worker;
@@ -34,7 +34,7 @@ int cpu_cast(struct cpu_context *cx, const struct op_cast *o)
 static void join_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_join *j = context;
-	int64_t at = piece * CPU_PIECE, n = cpu_min(CPU_PIECE, j->count - at);
+	int64_t at = piece * CPU_PIECE, n = min_i64(CPU_PIECE, j->count - at);
 
 	(void)worker;
 	cpu_kernels()->join((float *)cpu_ptr(j->dst) + at, (const uint16_t *)cpu_ptr(j->hi) + at,

@@ -13,7 +13,7 @@ static void colsum_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_colsum *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t at = piece * COLSUM_BAND, n = cpu_min(COLSUM_BAND, o->cols - at);
+	int64_t at = piece * COLSUM_BAND, n = min_i64(COLSUM_BAND, o->cols - at);
 	float *sum = (float *)cpu_ptr(o->sum) + at, x[COLSUM_BAND];
 	double acc[COLSUM_BAND];
 

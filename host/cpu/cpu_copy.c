@@ -14,7 +14,7 @@ static void fill_piece(void *context, int64_t piece, int worker)
 	int64_t at = piece * COPY_PIECE_BYTES;
 
 	(void)worker;
-	memset((char *)cpu_ptr(f->dst) + at, f->value, (size_t)cpu_min(COPY_PIECE_BYTES, f->bytes - at));
+	memset((char *)cpu_ptr(f->dst) + at, f->value, (size_t)min_i64(COPY_PIECE_BYTES, f->bytes - at));
 }
 
 int cpu_fill(struct cpu_context *cx, const struct op_fill *o)
@@ -32,7 +32,7 @@ static void copy_piece(void *context, int64_t piece, int worker)
 
 	(void)worker;
 	memcpy((char *)cpu_ptr(c->dst) + at, (const char *)cpu_ptr(c->src) + at,
-	        (size_t)cpu_min(COPY_PIECE_BYTES, c->bytes - at));
+	        (size_t)min_i64(COPY_PIECE_BYTES, c->bytes - at));
 }
 
 int cpu_copy(struct cpu_context *cx, const struct op_copy *o)

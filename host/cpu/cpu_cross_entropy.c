@@ -33,7 +33,7 @@ static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float
 	float buffer[CPU_CHUNK];
 
 	for (int64_t at = 0; at < o->vocab; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, o->vocab - at), to = row * o->vocab + at;
+		int64_t n = min_i64(CPU_CHUNK, o->vocab - at), to = row * o->vocab + at;
 		float *out = cpu_out(buffer, cpu_ptr(o->dlogits), to, o->dlogits_dtype);
 
 		if (kept)
@@ -52,7 +52,7 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 	const struct op_cross_entropy *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t begin = run->first + piece * run->piece_rows,
-	        end = cpu_min(begin + run->piece_rows, run->end);
+	        end = min_i64(begin + run->piece_rows, run->end);
 
 	(void)worker;
 	for (int64_t row = begin; row < end; row++) {
@@ -84,7 +84,7 @@ int cpu_cross_entropy(struct cpu_context *cx, const struct op_cross_entropy *op)
 		return rc;
 	run.piece_rows = cpu_piece_rows(o->vocab);
 	for (run.first = 0; run.first < o->rows; run.first = run.end) {
-		run.end = packed ? cpu_min(run.first ? 2 * run.first : 1, o->rows) : o->rows;
+		run.end = packed ? min_i64(run.first ? 2 * run.first : 1, o->rows) : o->rows;
 		cpu_run(cx, cpu_pieces(run.end - run.first, run.piece_rows), cross_entropy_piece, &run);
 	}
 	return 0;

@@ -13,7 +13,7 @@ static void gather_piece(void *context, int64_t piece, int worker)
 	const struct op_gather *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *index = cpu_ptr(o->index);
-	int64_t rows = cpu_piece_rows(o->cols), end = cpu_min((piece + 1) * rows, o->rows);
+	int64_t rows = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * rows, o->rows);
 	int64_t bytes = dtype_bytes(o->dtype);
 	float a[CPU_CHUNK], b[CPU_CHUNK];
 
@@ -27,7 +27,7 @@ static void gather_piece(void *context, int64_t piece, int worker)
 			continue;
 		}
 		for (int64_t c = 0; c < o->cols; c += CPU_CHUNK) {
-			int64_t n = cpu_min(CPU_CHUNK, o->cols - c);
+			int64_t n = min_i64(CPU_CHUNK, o->cols - c);
 			float *out = cpu_out(a, cpu_ptr(o->out), to + c, o->dtype);
 
 			k->add(out, cpu_load(k, a, cpu_ptr(o->out), to + c, n, o->dtype),
@@ -52,7 +52,7 @@ static void scatter_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_scatter *o = context;
 	const int32_t *index = cpu_ptr(o->index);
-	int64_t rows = cpu_piece_rows(o->cols), end = cpu_min((piece + 1) * rows, o->rows);
+	int64_t rows = cpu_piece_rows(o->cols), end = min_i64((piece + 1) * rows, o->rows);
 	int64_t row_bytes = o->cols * dtype_bytes(o->dtype);
 
 	(void)worker;
@@ -78,7 +78,7 @@ static void embed_grad_piece(void *context, int64_t piece, int worker)
 	const struct op_embed_grad *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *index = cpu_ptr(o->index);
-	int64_t at = piece * EMBED_BAND, n = cpu_min(EMBED_BAND, o->cols - at);
+	int64_t at = piece * EMBED_BAND, n = min_i64(EMBED_BAND, o->cols - at);
 	float dy[EMBED_BAND];
 
 	(void)worker;

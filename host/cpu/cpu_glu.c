@@ -8,12 +8,12 @@ static void glu_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_glu *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = cpu_min((piece + 1) * CPU_PIECE, o->count);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->count);
 	float gate[CPU_CHUNK], up[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t at = piece * CPU_PIECE; at < end; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, end - at);
+		int64_t n = min_i64(CPU_CHUNK, end - at);
 		float *out = cpu_out(gate, cpu_ptr(o->out), at, o->dtype);
 
 		k->glu(out, cpu_load(k, gate, cpu_ptr(o->gate), at, n, o->dtype),
@@ -34,12 +34,12 @@ static void glu_grad_piece(void *context, int64_t piece, int worker)
 {
 	const struct op_glu_grad *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
-	int64_t end = cpu_min((piece + 1) * CPU_PIECE, o->count);
+	int64_t end = min_i64((piece + 1) * CPU_PIECE, o->count);
 	float gate[CPU_CHUNK], up[CPU_CHUNK], dout[CPU_CHUNK];
 
 	(void)worker;
 	for (int64_t at = piece * CPU_PIECE; at < end; at += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, end - at);
+		int64_t n = min_i64(CPU_CHUNK, end - at);
 		float *dgate = cpu_out(gate, cpu_ptr(o->dgate), at, o->dtype);
 		float *dup = cpu_out(up, cpu_ptr(o->dup), at, o->dtype);
 

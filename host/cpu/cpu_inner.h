@@ -26,11 +26,6 @@ static inline int64_t cpu_piece_rows(int64_t row_count)
 	return cpu_pieces(8192, row_count);
 }
 
-static inline int64_t cpu_min(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* Elements src[at .. at + n) as fp32: in place when they are, else widened into buffer. */
 static inline const float *cpu_load(
         const struct cpu_kernels *k, float *buffer, const void *src, int64_t at, int64_t n, enum dtype dtype)

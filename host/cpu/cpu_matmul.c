@@ -60,7 +60,7 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 	int64_t parts_m = cpu_pieces(m, 256), parts_n = cpu_pieces(n, 512), parts_k = 1;
 
 	if (k >= 4096 && parts_m * parts_n < 12)
-		parts_k = cpu_min(cpu_pieces(12, parts_m * parts_n), k / 2048);
+		parts_k = min_i64(cpu_pieces(12, parts_m * parts_n), k / 2048);
 	while (parts_m * parts_n * parts_k < 12) {
 		int by_n = cpu_pieces(n, parts_n) >= cpu_pieces(m, parts_m);
 		int64_t tile = cpu_pieces(m, parts_m + !by_n) * cpu_pieces(n, parts_n + by_n);
@@ -70,8 +70,8 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 		parts_n += by_n;
 		parts_m += !by_n;
 	}
-	t->m = cpu_min(m, round_up(cpu_pieces(m, parts_m), 16));
-	t->n = cpu_min(n, round_up(cpu_pieces(n, parts_n), 16));
+	t->m = min_i64(m, round_up(cpu_pieces(m, parts_m), 16));
+	t->n = min_i64(n, round_up(cpu_pieces(n, parts_n), 16));
 	t->k = cpu_pieces(k, parts_k);
 	t->count_m = cpu_pieces(m, t->m);
 	t->count_n = cpu_pieces(n, t->n);
@@ -119,7 +119,7 @@ static void tile_product_bf16(const struct matmul_run *run, const struct tile *t
 	float *a_panel = panels, *b_panel = panels + run->tiling.m * PANEL_K;
 
 	for (int64_t at = t->l; at < t->l + t->k; at += PANEL_K) {
-		int64_t depth = cpu_min(PANEL_K, t->l + t->k - at), a_stride, b_stride;
+		int64_t depth = min_i64(PANEL_K, t->l + t->k - at), a_stride, b_stride;
 		const float *a = matmul_panel(a_panel, &a_stride, cpu_ptr(o->a), o->a_stride, o->a_layout,
 		        MATMUL_NORMAL, t->i, t->m, at, depth);
 		const float *b = matmul_panel(b_panel, &b_stride, cpu_ptr(o->b), o->b_stride, o->b_layout,
@@ -155,9 +155,9 @@ static void tile_find(struct tile *t, const struct matmul_run *run, int64_t piec
 	t->j = piece % g->count_n * g->n;
 	t->i = piece / g->count_n % g->count_m * g->m;
 	t->l = piece / g->count_n / g->count_m * g->k;
-	t->m = cpu_min(g->m, o->m - t->i);
-	t->n = cpu_min(g->n, o->n - t->j);
-	t->k = cpu_min(g->k, o->k - t->l);
+	t->m = min_i64(g->m, o->m - t->i);
+	t->n = min_i64(g->n, o->n - t->j);
+	t->k = min_i64(g->k, o->k - t->l);
 }
 
 /* Whether a piece is cut short in m, n or k: index of its product. */
@@ -233,7 +233,7 @@ static void combine_piece(void *context, int64_t row, int worker)
 		float *c = run->parts + row * o->n + t.j,
 		      *out = (float *)cpu_ptr(o->c) + row * o->c_stride + t.j;
 
-		t.n = cpu_min(CPU_CHUNK, o->n - t.j);
+		t.n = min_i64(CPU_CHUNK, o->n - t.j);
 		for (int64_t l = 1; l < run->tiling.count_k; l++)
 			k->add(c, c, c + l * o->m * o->n, t.n);
 		if (o->accumulate)

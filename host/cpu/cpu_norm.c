@@ -39,7 +39,7 @@ static void norm_piece(void *context, int64_t piece, int worker)
 	                            ? NULL
 	                            : cpu_load(k, xs + 2 * array, cpu_ptr(o->bias), 0, o->cols, o->dtype);
 
-	end = cpu_min((piece + 1) * rows, end);
+	end = min_i64((piece + 1) * rows, end);
 	for (int64_t i = piece * rows; i < end; i++) {
 		int64_t x_at = norm_at(i, o->groups, o->x_stride, o->x_group_stride);
 		int64_t y_at = norm_at(i, o->groups, o->y_stride, o->y_group_stride);
@@ -89,7 +89,7 @@ static void norm_grad_block(void *context, int64_t block, int worker)
 	const float *rstds = cpu_ptr(o->rstd), *means = cpu_ptr(o->mean);
 
 	memset(dweight, 0, (size_t)o->cols * 2 * sizeof(float));
-	end = cpu_min((block + 1) * run->block_rows, end);
+	end = min_i64((block + 1) * run->block_rows, end);
 	for (int64_t i = block * run->block_rows; i < end; i++) {
 		int64_t x_at = norm_at(i, o->groups, o->x_stride, o->x_group_stride);
 		int64_t y_at = norm_at(i, o->groups, o->y_stride, o->y_group_stride);
@@ -123,7 +123,7 @@ static void norm_grad_combine(void *context, int64_t band, int worker)
 	const struct op_norm_grad *o = &run->op;
 	const float *partial = cpu_ptr(o->scratch);
 	float *dweight = cpu_ptr(o->dweight), *dbias = cpu_ptr(o->dbias);
-	int64_t end = cpu_min((band + 1) * CPU_CHUNK, o->cols);
+	int64_t end = min_i64((band + 1) * CPU_CHUNK, o->cols);
 
 	(void)worker;
 	for (int64_t c = band * CPU_CHUNK; c < end; c++) {
@@ -146,7 +146,7 @@ int cpu_norm_backward(struct cpu_context *cx, const struct op_norm_grad *op, enu
 
 	if (kind == CPU_NORM_RMS)
 		run.op.dbias = DEV_NONE;
-	run.block_rows = cpu_pieces(rows, cpu_min(NORM_BLOCKS_MAX, cpu_pieces(rows, NORM_BLOCK_ROWS)));
+	run.block_rows = cpu_pieces(rows, min_i64(NORM_BLOCKS_MAX, cpu_pieces(rows, NORM_BLOCK_ROWS)));
 	run.block_count = cpu_pieces(rows, run.block_rows);
 	run.scratch = cpu_scratch(cx, cpu_workers(cx) * 4 * norm_array_count(op->cols) * 4);
 	if (!run.scratch)

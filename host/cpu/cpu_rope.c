@@ -12,7 +12,7 @@ static void rope_head(const struct cpu_kernels *k, const struct op_rope *o, int6
 	float low[CPU_CHUNK], high[CPU_CHUNK];
 
 	for (int64_t j = 0; j < half; j += CPU_CHUNK) {
-		int64_t n = cpu_min(CPU_CHUNK, half - j);
+		int64_t n = min_i64(CPU_CHUNK, half - j);
 		float *a = cpu_out(low, cpu_ptr(o->x), at + j, o->dtype);
 		float *b = cpu_out(high, cpu_ptr(o->x), at + half + j, o->dtype);
 
@@ -32,7 +32,7 @@ static void rope_piece(void *context, int64_t piece, int worker)
 	const struct op_rope *o = context;
 	const struct cpu_kernels *k = cpu_kernels();
 	const int32_t *position = cpu_ptr(o->position);
-	int64_t tokens = cpu_piece_rows(o->heads * o->rotary), end = cpu_min((piece + 1) * tokens, o->tokens);
+	int64_t tokens = cpu_piece_rows(o->heads * o->rotary), end = min_i64((piece + 1) * tokens, o->tokens);
 
 	(void)worker;
 	for (int64_t t = piece * tokens; t < end; t++) {

@@ -18,7 +18,7 @@ static void sumsq_piece(void *context, int64_t piece, int worker)
 
 	(void)worker;
 	sumsq_blocks((double *)cpu_ptr(run->op.partial) + piece,
-	        (const char *)cpu_ptr(run->op.x) + at * bytes, cpu_min(SUMSQ_BLOCK, run->op.count - at),
+	        (const char *)cpu_ptr(run->op.x) + at * bytes, min_i64(SUMSQ_BLOCK, run->op.count - at),
 	        run->op.dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, run->isa);
 }
 
@@ -38,14 +38,14 @@ static void cast_sumsq_piece(void *context, int64_t piece, int worker)
 {
 	enum { RUNS = 16, RUN = SUMSQ_BLOCK / RUNS };
 	const struct op_cast_sumsq *o = context;
-	int64_t at = piece * SUMSQ_BLOCK, n = cpu_min(SUMSQ_BLOCK, o->count - at);
+	int64_t at = piece * SUMSQ_BLOCK, n = min_i64(SUMSQ_BLOCK, o->count - at);
 	const float *src = (const float *)cpu_ptr(o->src) + at;
 	uint16_t *dst = (uint16_t *)cpu_ptr(o->dst) + at;
 	double run[RUNS] = {0};
 
 	(void)worker;
 	for (int r = 0; r * RUN < n; r++)
-		run[r] = cpu_kernels()->narrow_sumsq(dst + r * RUN, src + r * RUN, cpu_min(RUN, n - r * RUN));
+		run[r] = cpu_kernels()->narrow_sumsq(dst + r * RUN, src + r * RUN, min_i64(RUN, n - r * RUN));
 	for (int half = RUNS / 2; half; half /= 2)
 		for (int j = 0; j < half; j++)
 			run[j] += run[j + half];
