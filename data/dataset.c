@@ -214,7 +214,8 @@ static int copy_rows(struct dataset **out, const struct dataset *d, const uint8_
 	return rc;
 }
 
-int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed)
+int dataset_split(
+        struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed)
 {
 	double rows = part < 1 ? ceil(part * (double)d->row_count) : part;
 	struct dataset *kept = NULL, old;
@@ -231,7 +232,7 @@ int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_
 	if (!chosen)
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < (int64_t)rows; i++)
-		chosen[permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, d->row_count, i)] = 1;
+		chosen[permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, d->row_count, i)] = 1;
 	rc = copy_rows(eval, d, chosen, 1);
 	if (rc == 0)
 		rc = copy_rows(&kept, d, chosen, 0);

@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/sampler.h"
+
 struct str;
 struct tokenizer;
 
@@ -83,9 +85,10 @@ void dataset_close(struct dataset *d);
 
 /* Takes rows out of `d` into a new dataset for evaluation; both keep file order. `part` below 1 is a
  * fraction of the rows (rounded up), from 1 on a number of rows. The rows taken are those at the first places
- * of permutation_at(seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure function of seed and row
- * count. ERR_INPUT when no row would be left on either side. */
-int dataset_split(struct dataset **eval, struct dataset *d, double part, uint64_t seed);
+ * of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure function of these.
+ * ERR_INPUT when no row would be left on either side. */
+int dataset_split(
+        struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed);
 
 static inline int64_t dataset_row_tokens(const struct dataset *d, int64_t row)
 {

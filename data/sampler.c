@@ -1,3 +1,5 @@
+/* Which rows a step trains on: a seeded permutation of each epoch, and its cut into steps, ranks and
+ * micro-batches. */
 #include "data/sampler.h"
 
 #include <math.h>
@@ -5,7 +7,7 @@
 #include "base/err.h"
 #include "base/num.h"
 
-enum { FEISTEL_ROUNDS = 4 };
+enum { FEISTEL_ROUNDS = 4, SWAP_ROUNDS_LEAST = 24, SWAP_ROUNDS_PER_BIT = 4 };
 
 int sampler_init(struct sampler *s)
 {
@@ -23,6 +25,9 @@ int sampler_init(struct sampler *s)
 	        __builtin_mul_overflow(s->step_rows, (int64_t)s->world_size, &s->step_rows))
 		return err_set(ERR_RANGE, "a step of %lld x %lld x %d rows is beyond 2^63",
 		        (long long)s->batch_rows, (long long)s->accumulation, s->world_size);
+	if (s->shuffle < SHUFFLE_FEISTEL || s->shuffle > SHUFFLE_NEWEST)
+		return err_set(ERR_RANGE, "shuffle version %d: this program knows 1 to %d", s->shuffle,
+		        SHUFFLE_NEWEST);
 	s->steps_per_epoch = (s->row_count - 1) / s->step_rows + 1;
 	return 0;
 }
@@ -41,7 +46,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, int half_bits, uint64_t 
 	return left << half_bits | right;
 }
 
-int64_t permutation_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
+static int64_t feistel_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
 {
 	int half_bits = 1;
 	uint64_t x = (uint64_t)place;
@@ -54,11 +59,47 @@ int64_t permutation_at(uint64_t seed, uint64_t stream, int64_t count, int64_t pl
 	return (int64_t)x;
 }
 
+/* The output function of splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t mix64(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static int64_t swap_or_not_at(uint64_t seed, uint64_t stream, int64_t count, int64_t place)
+{
+	uint64_t key = rng_u64(seed, stream, 0), x = (uint64_t)place, n = (uint64_t)count;
+	int rounds = SWAP_ROUNDS_LEAST;
+
+	for (uint64_t reach = 1; reach < n; reach *= 2)
+		rounds += SWAP_ROUNDS_PER_BIT;
+	for (int round = 0; round < rounds; round++) {
+		uint64_t round_key = mix64(key + 2 * (uint64_t)round * 0x9e3779b97f4a7c15u);
+		uint64_t pivot = (uint64_t)(((unsigned __int128)round_key * n) >> 64);
+		uint64_t partner = pivot >= x ? pivot - x : pivot + n - x;
+		uint64_t pair = partner > x ? partner : x; /* both ask for the same bit */
+
+		if (mix64(round_key ^ pair * 0xd6e8feb86659fd93u) >> 63)
+			x = partner;
+	}
+	return (int64_t)x;
+}
+
+int64_t permutation_at(
+        enum shuffle_version version, uint64_t seed, uint64_t stream, int64_t count, int64_t place)
+{
+	return version == SHUFFLE_FEISTEL ? feistel_at(seed, stream, count, place)
+	                                  : swap_or_not_at(seed, stream, count, place);
+}
+
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place)
 {
 	if (s->order == SAMPLER_ORDER_FILE)
 		return place;
-	return permutation_at(s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
+	return permutation_at(
+	        s->shuffle, s->seed, PERMUTATION_STREAM_EPOCH + (uint64_t)epoch, s->row_count, place);
 }
 
 int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epochs, int64_t max_steps)

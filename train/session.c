@@ -157,6 +157,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	r->source.sampler = (struct sampler){
 	        .row_count = batch_source_rows(r->data, r->packing),
 	        .order = order,
+	        .shuffle = SHUFFLE_NEWEST,
 	        .seed = (uint64_t)c->seed,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,
@@ -222,7 +223,7 @@ int session_open_rows(struct session *s)
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
 	else if (trains && c->eval_split > 0)
-		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, (uint64_t)c->seed);
+		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, SHUFFLE_NEWEST, (uint64_t)c->seed);
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)
