@@ -1,3 +1,4 @@
+/* Reads the limits of control groups, v1 and v2, from the group of this process up to the root. */
 #include "host/cgroup.h"
 
 #include <limits.h>
@@ -190,19 +191,33 @@ static void take_cpu(struct cgroup_limits *limits, enum version version, const c
 		limits->cpu_quota = limit;
 }
 
+/* memory.high is where the kernel begins to slow the group down and to reclaim: a limit as far as a run
+ * cares. */
+static int64_t memory_limit(enum version version, const char *dir)
+{
+	int64_t limit = read_number(dir, version == VERSION_2 ? "memory.max" : "memory.limit_in_bytes");
+	int64_t high = version == VERSION_2 ? read_number(dir, "memory.high") : -1;
+
+	return high >= 0 && (limit < 0 || high < limit) ? high : limit;
+}
+
 static void take_memory(struct cgroup_limits *limits, enum version version, const char *dir)
 {
 	int is_v2 = version == VERSION_2;
-	int64_t limit = read_number(dir, is_v2 ? "memory.max" : "memory.limit_in_bytes");
-	int64_t used;
+	int64_t limit = memory_limit(version, dir), used;
 
-	if (limit < 0 || limit > INT64_MAX / 2 || (limits->memory_bytes && limit >= limits->memory_bytes))
+	if (limit < 0 || limit > INT64_MAX / 2)
 		return;
 	used = read_number(dir, is_v2 ? "memory.current" : "memory.usage_in_bytes");
 	used -= read_stat(dir, is_v2 ? "inactive_file" : "total_inactive_file");
 	used -= read_stat(dir, is_v2 ? "active_file" : "total_active_file");
+	if (used < 0)
+		used = 0;
+	/* a large group may be fuller than a small one in it */
+	if (limits->memory_bytes && limit - used >= limits->memory_bytes - limits->memory_used_bytes)
+		return;
 	limits->memory_bytes = limit;
-	limits->memory_used_bytes = used > 0 ? used : 0;
+	limits->memory_used_bytes = used;
 }
 
 void cgroup_limits_read(struct cgroup_limits *limits, const char *root)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* Objects of one type of which a part lies in `set`. */
@@ -248,11 +249,18 @@ out:
 	return rc;
 }
 
+/* Without /proc (a bare chroot) sysinfo(2) knows less: free pages, of those in the page cache none. */
 static void read_ram(struct topology *t)
 {
 	FILE *f = fopen("/proc/meminfo", "re");
+	struct sysinfo info;
 	char line[256];
 	long long kib;
+
+	if (!f && sysinfo(&info) == 0) {
+		t->ram_bytes = (int64_t)info.totalram * info.mem_unit;
+		t->ram_available_bytes = (int64_t)(info.freeram + info.bufferram) * info.mem_unit;
+	}
 
 	while (f && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "MemTotal: %lld", &kib) == 1)

@@ -76,6 +76,20 @@ static void test_v2(void **state)
 	limits = limits_at(root);
 	assert_true(limits.cpu_quota == 0.5);
 	assert_int_equal(limits.memory_bytes, 8000000000); /* the tighter one, of the level above */
+	/* the level above is almost full: its room counts, though its limit is larger */
+	write_text(root, "/sys/fs/cgroup/user.slice/job 1/memory.max", "5000000000\n");
+	write_text(root, "/sys/fs/cgroup/user.slice/memory.current", "11900000000\n");
+	limits = limits_at(root);
+	assert_int_equal(limits.memory_bytes, 8000000000);
+	assert_int_equal(limits.memory_used_bytes, 7900000000);
+	/* memory.high is a limit too, alone or below memory.max */
+	write_text(root, "/sys/fs/cgroup/user.slice/job 1/memory.current", "1000000000\n");
+	write_text(root, "/sys/fs/cgroup/user.slice/job 1/memory.high", "1050000000\n");
+	limits = limits_at(root);
+	assert_int_equal(limits.memory_bytes, 1050000000);
+	assert_int_equal(limits.memory_used_bytes, 1000000000);
+	write_text(root, "/sys/fs/cgroup/user.slice/job 1/memory.high", "max\n");
+	assert_int_equal(limits_at(root).memory_bytes, 8000000000);
 }
 
 /* cgroup v1, as in a container: the host's group is named, its own is mounted. */
