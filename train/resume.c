@@ -27,10 +27,11 @@ json_t *train_state(const struct trainer *t)
 	char rows[32];
 
 	snprintf(rows, sizeof(rows), "%016" PRIx64, session_rows_hash(&t->session.train));
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I}", "step", (json_int_t)t->step, "update_count",
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I}", "step", (json_int_t)t->step, "update_count",
 	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
 	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows,
-	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows);
+	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows, "shuffle_version",
+	        (json_int_t)t->session.train.source.sampler.shuffle);
 }
 
 /* The likeliest reason is another number of ranks, which one key makes good. */
@@ -164,11 +165,31 @@ static int resumed_share(struct trainer *t)
 	return rc;
 }
 
+/* Checkpoints that say nothing are from before there was a choice. */
+static int shuffle_restore(struct trainer *t)
+{
+	int64_t version = SHUFFLE_FEISTEL;
+	int rc;
+
+	if (!t->resumed)
+		return 0;
+	rc = json_get_int(t->resumed, "the checkpoint's training state", "shuffle_version", &version);
+	if (rc >= 0 && (version < SHUFFLE_FEISTEL || version > SHUFFLE_NEWEST))
+		return err_set(ERR_UNSUPPORTED,
+		        "the checkpoint's rows are in shuffle_version %" PRId64
+		        ", and this ferry knows 1 to %d: resume it with a newer one",
+		        version, SHUFFLE_NEWEST);
+	t->session.shuffle = (enum shuffle_version)version;
+	return rc < 0 ? rc : 0;
+}
+
 int train_open_checkpoint(struct trainer *t)
 {
 	int rc = ranks_reads_files(t->config, world_self()) ? own_checkpoint_open(t) : 0;
 
-	return rc ? rc : resumed_share(t);
+	if (!rc)
+		rc = resumed_share(t);
+	return rc ? rc : shuffle_restore(t);
 }
 
 static int planes_fill(

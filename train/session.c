@@ -144,6 +144,11 @@ static int rows_pack(struct session_rows *r, const struct config *c)
 	return rc;
 }
 
+static enum shuffle_version shuffle_of(const struct session *s)
+{
+	return s->shuffle ? s->shuffle : SHUFFLE_NEWEST;
+}
+
 /* Micro-batches with room for the largest of the run. */
 static int rows_prepare(struct session_rows *r, const struct session *s, int64_t batch_rows,
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
@@ -157,7 +162,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	r->source.sampler = (struct sampler){
 	        .row_count = batch_source_rows(r->data, r->packing),
 	        .order = order,
-	        .shuffle = SHUFFLE_NEWEST,
+	        .shuffle = shuffle_of(s),
 	        .seed = (uint64_t)c->seed,
 	        .batch_rows = batch_rows,
 	        .accumulation = accumulation,
@@ -208,6 +213,9 @@ uint64_t session_rows_hash(const struct session_rows *rows)
 		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
 	if (d->labels)
 		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
+	if (o->order == SAMPLER_ORDER_SHUFFLE &&
+	        o->shuffle != SHUFFLE_FEISTEL) /* without: older checkpoints */
+		hash = XXH3_64bits_withSeed(&o->shuffle, sizeof(o->shuffle), hash);
 	return XXH3_64bits_withSeed(order, sizeof(order), hash);
 }
 
@@ -223,7 +231,8 @@ int session_open_rows(struct session *s)
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
 	else if (trains && c->eval_split > 0)
-		rc = dataset_split(&s->eval.data, s->train.data, c->eval_split, SHUFFLE_NEWEST, (uint64_t)c->seed);
+		rc = dataset_split(
+		        &s->eval.data, s->train.data, c->eval_split, shuffle_of(s), (uint64_t)c->seed);
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)

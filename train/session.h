@@ -35,6 +35,7 @@ struct session {
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
 	struct session_rows train, eval;
+	enum shuffle_version shuffle; /* of a resumed run, that of its checkpoint; 0: the newest */
 	struct pool *pool;
 	const struct machine *machine; /* that is planned for; NULL: this one. Whoever planned owns it */
 	struct device *device;
