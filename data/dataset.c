@@ -14,57 +14,6 @@
 #include "data/source/records.h"
 #include "data/tokenizer/tokenizer.h"
 
-static const char *const format_names[] = {
-        [DATASET_FORMAT_AUTO] = "auto",
-        [DATASET_FORMAT_TOKENS] = "tokens",
-        [DATASET_FORMAT_TEXT] = "text",
-        [DATASET_FORMAT_ALPACA] = "alpaca",
-        [DATASET_FORMAT_PROMPT_COMPLETION] = "prompt_completion",
-        [DATASET_FORMAT_MESSAGES] = "messages",
-        [DATASET_FORMAT_SHAREGPT] = "sharegpt",
-};
-enum { FORMAT_COUNT = sizeof(format_names) / sizeof(format_names[0]) };
-
-const char *dataset_format_name(enum dataset_format format)
-{
-	return format_names[format];
-}
-
-/* The format that a record's keys speak of. */
-static int detect_format(
-        enum dataset_format *format, const json_t *record, const char *text_field, const char *where)
-{
-	if (json_object_get(record, "input_ids"))
-		*format = DATASET_FORMAT_TOKENS;
-	else if (json_object_get(record, "messages"))
-		*format = DATASET_FORMAT_MESSAGES;
-	else if (json_object_get(record, "conversations"))
-		*format = DATASET_FORMAT_SHAREGPT;
-	else if (json_object_get(record, "instruction") && json_object_get(record, "output"))
-		*format = DATASET_FORMAT_ALPACA;
-	else if (json_object_get(record, "prompt") && json_object_get(record, "completion"))
-		*format = DATASET_FORMAT_PROMPT_COMPLETION;
-	else if (json_object_get(record, text_field))
-		*format = DATASET_FORMAT_TEXT;
-	else
-		return err_set(ERR_INPUT,
-		        "%s: the keys fit no known format: input_ids (tokens), %s (text), instruction and "
-		        "output "
-		        "(alpaca), prompt and completion; set data_format or text_field",
-		        where, text_field);
-	return 0;
-}
-
-static int refuse_format(enum dataset_format format, const char *where)
-{
-	if (format == DATASET_FORMAT_MESSAGES || format == DATASET_FORMAT_SHAREGPT)
-		return err_set(ERR_UNSUPPORTED,
-		        "%s: chats (%s format) are not supported; turn them into prompt and completion "
-		        "strings",
-		        where, format_names[format]);
-	return 0;
-}
-
 /* Records until the end of the file or max_samples. */
 static int read_records(struct dataset_builder *b, struct records *records)
 {
@@ -82,12 +31,10 @@ static int read_records(struct dataset_builder *b, struct records *records)
 			rc = err_set(
 			        ERR_INPUT, "%s: %s; expected an object", b->where, json_kind_name(record));
 		if (rc == 0 && b->d->format == DATASET_FORMAT_AUTO)
-			rc = detect_format(&b->d->format, record, b->text_field, b->where);
+			rc = row_format_find(&b->d->format, b, record);
+		b->ids->count = b->targets->count = 0;
 		if (rc == 0)
-			rc = refuse_format(b->d->format, b->where);
-		if (rc == 0)
-			rc = b->d->format == DATASET_FORMAT_TOKENS ? dataset_read_tokens(b, record)
-			                                           : dataset_read_text(b, record);
+			rc = row_format_read(b, record);
 		json_decref(record);
 		if (rc < 0)
 			return rc;
@@ -135,7 +82,7 @@ static int check_options(const struct dataset_options *o)
 		        o->max_length_tokens);
 	if (o->max_samples < 0)
 		return err_set(ERR_INPUT, "max_samples is %" PRId64, o->max_samples);
-	return refuse_format(o->format, o->path);
+	return 0;
 }
 
 int dataset_open(struct dataset **out, const struct dataset_options *options)

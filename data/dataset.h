@@ -12,11 +12,15 @@
  *   text               {"text": ".."}, one row per record, or a .txt file, one text that is cut into
  *                      rows of max_length tokens; the tokenizer's special tokens are put around it and
  *                      its end-of-text id, where it names one, behind it
- *   alpaca             {"instruction", "input", "output"} in Stanford's prompt
- *   prompt_completion  {"prompt", "completion"}, both strings
+ *   alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's form;
+ * as chats where the user chose a chat template prompt_completion  {"prompt", "completion"}, both strings, or
+ * both lists of messages messages           {"messages": [{"role", "content"}, ...]}, maybe "tools"
+ * (data/chat.h) sharegpt           {"conversations": [{"from", "value"}, ...]}, the same in other words
  *
- * as JSON lines or as one JSON array. In the last two, ids = encode(prompt) + encode(answer) + end-of-text,
- * tokenized apart, and the prompt's labels are DATASET_IGNORE unless train_on_inputs.
+ * as records of any file that data/source/records.h reads. Alpaca and prompts of strings: ids =
+ * encode(prompt) + encode(answer) + end-of-text, tokenized apart, and the prompt's labels are DATASET_IGNORE
+ * unless train_on_inputs. Chats are rendered by the chat template and tokenized whole; the assistant's turns
+ * have labels, up to and with their end-of-turn token (data/chat_labels.h).
  *
  * A dataset is read-only once open; any thread may read it.
  */
@@ -26,36 +30,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "data/label.h"
+#include "data/row_formats.h"
 #include "data/sampler.h"
 
+struct chat_template;
 struct str;
 struct tokenizer;
 
-enum { DATASET_IGNORE = -100 };
-
 enum dataset_format {
 	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt */
-	DATASET_FORMAT_TOKENS,
-	DATASET_FORMAT_TEXT,
-	DATASET_FORMAT_ALPACA,
-	DATASET_FORMAT_PROMPT_COMPLETION,
-	DATASET_FORMAT_MESSAGES, /* refused by name, as is the next */
-	DATASET_FORMAT_SHAREGPT,
+#define DATASET_FORMAT_ENUM(id, name, function, keys) DATASET_FORMAT_##id,
+	ROW_FORMATS(DATASET_FORMAT_ENUM)
 };
 
 enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
 enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
+enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 
 struct dataset_options {
 	const char *path;
 	enum dataset_format format;
-	const char *text_field;            /* key of the text format; NULL = "text" */
-	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
-	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
-	int64_t max_length_tokens;         /* 0 = rows are never cut */
-	enum dataset_long_rows long_rows;  /* what happens to longer rows */
-	enum dataset_inputs inputs;        /* whether prompts are trained on */
-	int64_t max_samples;               /* only the first records of the file; 0 = all */
+	const char *text_field;                    /* key of the text format; NULL = "text" */
+	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
+	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
+	int64_t max_length_tokens;                 /* 0 = rows are never cut */
+	enum dataset_long_rows long_rows;          /* what happens to longer rows */
+	enum dataset_inputs inputs;                /* whether prompts are trained on */
+	enum dataset_turns turns;                  /* which answers of a chat are */
+	const struct chat_template *chat_template; /* NULL: rows of chats are refused */
+	int chat_template_is_chosen;               /* by the user: alpaca rows become chats */
+	int64_t max_samples;                       /* only the first records of the file; 0 = all */
 };
 
 struct dataset {
@@ -73,13 +78,15 @@ struct dataset {
 		int64_t empty;                  /* records without a single token, left out */
 		int64_t without_target;         /* rows that are kept and teach nothing */
 		int64_t longest_tokens;         /* before cutting */
+		int64_t turn_ends;              /* end-of-turn tokens of chats that are trained */
+		int64_t turn_ends_cut;          /* those that max_length cut off */
 		char without_target_first[256]; /* file:line of the first such row */
 	} counts;
 };
 
 /* Reads a file. ERR_INPUT names file, line (or element of the array) and what is wrong: a missing key,
  * an id outside the vocabulary, labels of another length, no rows, no row with a target.
- * ERR_UNSUPPORTED for chats and for keys that would change the text. */
+ * Chats: what the template refuses, a turn without its end-of-turn token. */
 int dataset_open(struct dataset **d, const struct dataset_options *options);
 void dataset_close(struct dataset *d);
 

@@ -7,14 +7,16 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "data/chat_labels.h"
 #include "data/tokenizer/token_list.h"
 
 int dataset_builder_begin(struct dataset_builder *b)
 {
 	b->d = mem_alloc(1, sizeof(*b->d));
-	b->prompt = mem_alloc(1, sizeof(*b->prompt));
-	b->answer = mem_alloc(1, sizeof(*b->answer));
-	if (!b->d || !b->prompt || !b->answer)
+	b->ids = mem_alloc(1, sizeof(*b->ids));
+	b->targets = mem_alloc(1, sizeof(*b->targets));
+	b->labels = mem_alloc(1, sizeof(*b->labels));
+	if (!b->d || !b->ids || !b->targets || !b->labels)
 		return ERR_NOMEM;
 	b->d->row_start = mem_alloc(1, sizeof(*b->d->row_start));
 	return b->d->row_start ? 0 : ERR_NOMEM;
@@ -23,12 +25,15 @@ int dataset_builder_begin(struct dataset_builder *b)
 void dataset_builder_free(struct dataset_builder *b)
 {
 	dataset_close(b->d);
-	if (b->prompt)
-		token_list_free(b->prompt);
-	if (b->answer)
-		token_list_free(b->answer);
-	mem_free(b->prompt);
-	mem_free(b->answer);
+	if (b->ids)
+		token_list_free(b->ids);
+	if (b->targets)
+		token_list_free(b->targets);
+	if (b->labels)
+		chat_labels_free(b->labels);
+	mem_free(b->ids);
+	mem_free(b->targets);
+	mem_free(b->labels);
 }
 
 /* Resizes one pool in place; the old block stays on failure. */
@@ -199,84 +204,4 @@ int dataset_builder_copy(struct dataset_builder *b, const struct dataset *from, 
 		rc = append(b, dataset_row_ids(from, row), labels, count, 0);
 	mem_free(labels);
 	return rc < 0 ? rc : 0;
-}
-
-/* An array of integers into a list. */
-static int read_ints(struct token_list *list, const json_t *array, const char *where, const char *key)
-{
-	int64_t count = (int64_t)json_array_size(array);
-
-	list->count = 0;
-	if (token_list_reserve(list, count) < 0)
-		return ERR_NOMEM;
-	for (int64_t i = 0; i < count; i++) {
-		const json_t *value = json_array_get(array, (size_t)i);
-		int64_t number = json_integer_value(value);
-
-		if (!json_is_integer(value))
-			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %s; expected an integer", where,
-			        key, i, json_kind_name(value));
-		if (number < INT32_MIN || number > INT32_MAX)
-			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %" PRId64 ", which is no token id",
-			        where, key, i, number);
-		list->ids[list->count++] = (int32_t)number;
-	}
-	return 0;
-}
-
-/* Keys that other programs write beside input_ids: only masks that say nothing are accepted, and masks of
- * targets where labels say what is one. */
-static int check_mask(const json_t *record, const char *where, const char *key, const char *advice)
-{
-	const json_t *mask = json_object_get(record, key), *value;
-	size_t i, count = json_array_size(json_object_get(record, "input_ids"));
-
-	if (json_is_array(mask) && json_array_size(mask) != count)
-		return err_set(ERR_INPUT, "%s: %s has %zu entries for %zu input_ids", where, key,
-		        json_array_size(mask), count);
-	json_array_foreach(mask, i, value) if (json_integer_value(value) != 1) return err_set(
-	        ERR_UNSUPPORTED, "%s: %s[%zu] is not 1; %s", where, key, i, advice);
-	return 0;
-}
-
-static int check_other_keys(const json_t *record, const char *where, int has_labels)
-{
-	static const char *const target_masks[] = {"completion_mask", "assistant_masks", "loss_mask"};
-	static const char *const joins[] = {"position_ids", "seq_lengths"};
-	int rc = check_mask(record, where, "attention_mask", "leave padding out of the rows");
-
-	for (size_t i = 0; i < sizeof(joins) / sizeof(*joins); i++)
-		if (json_object_get(record, joins[i]))
-			return err_set(ERR_UNSUPPORTED,
-			        "%s: %s are not supported; give each document a row of its own and set "
-			        "packing",
-			        where, joins[i]);
-	for (size_t i = 0; i < sizeof(target_masks) / sizeof(*target_masks) && !has_labels && !rc; i++)
-		rc = check_mask(record, where, target_masks[i],
-		        "give the row labels, -100 where nothing is to be learned");
-	return rc;
-}
-
-int dataset_read_tokens(struct dataset_builder *b, const json_t *record)
-{
-	json_t *ids = NULL, *labels = NULL;
-	int rc = json_get_array(record, b->where, "input_ids", &ids);
-
-	if (rc == 0)
-		return err_set(ERR_INPUT, "%s: there is no input_ids", b->where);
-	if (rc > 0)
-		rc = json_get_array(record, b->where, "labels", &labels);
-	if (rc >= 0)
-		rc = check_other_keys(record, b->where, labels != NULL);
-	if (rc >= 0)
-		rc = read_ints(b->prompt, ids, b->where, "input_ids");
-	if (rc >= 0 && labels)
-		rc = read_ints(b->answer, labels, b->where, "labels");
-	if (rc < 0)
-		return rc;
-	if (labels && b->answer->count != b->prompt->count)
-		return err_set(ERR_INPUT,
-		        "%s: %" PRId64 " labels for %" PRId64 " input_ids; one each is wanted", b->where,
-		        b->answer->count, b->prompt->count);
-	return dataset_builder_add(b, b->prompt->ids, labels ? b->answer->ids : NULL, b->prompt->count, 0);
 }

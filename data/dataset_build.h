@@ -7,6 +7,8 @@
 
 #include "data/dataset.h"
 
+struct chat;
+struct chat_labels;
 struct token_list;
 
 struct dataset_builder {
@@ -16,7 +18,8 @@ struct dataset_builder {
 	const char *where;   /* of the record being read, for messages */
 	int64_t vocab_count; /* 0 = unknown */
 	int64_t row_cap, token_cap;
-	struct token_list *prompt, *answer; /* scratch of the text formats */
+	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
+	struct chat_labels *labels;       /* of the chat being made */
 };
 
 int dataset_builder_begin(struct dataset_builder *b);
@@ -33,9 +36,38 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 /* Appends row `row` of another dataset as it is. */
 int dataset_builder_copy(struct dataset_builder *b, const struct dataset *from, int64_t row);
 
-/* One record of the tokens format; of text, alpaca or prompt_completion; a whole .txt file. */
-int dataset_read_tokens(struct dataset_builder *b, const json_t *record);
-int dataset_read_text(struct dataset_builder *b, const json_t *record);
+/* The format that the record's keys speak of, and reading it: see row_formats.h. */
+int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record);
+int row_format_read(struct dataset_builder *b, const json_t *record);
+
+/* A whole .txt file. */
 int dataset_read_plain(struct dataset_builder *b);
+
+/* ---- for the formats ---- */
+
+int dataset_builder_need_tokenizer(const struct dataset_builder *b);
+
+/* A text that must be there, and its length, because it may hold a NUL. */
+int dataset_builder_text(const struct dataset_builder *b, const json_t *record, const char *key,
+        const char **text, size_t *len_bytes);
+
+/* Pieces of a row are tokenized apart, as most trainers do: no token spans the border. What the tokenizer
+ * puts in front of a text comes before the first one. Prompts are trained where the options say so. */
+enum dataset_piece { DATASET_PIECE_PROMPT, DATASET_PIECE_ANSWER };
+int dataset_builder_say(
+        struct dataset_builder *b, const char *text, size_t len_bytes, enum dataset_piece piece);
+
+/* The end-of-text id behind what was said from `from` on, unless it is there already. */
+int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum dataset_piece piece);
+
+/* A prompt, and an answer with its end; `piece` says whether the answer is trained. */
+int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, size_t prompt_bytes,
+        const char *answer, size_t answer_bytes, enum dataset_piece piece);
+
+/* The row that was said. */
+int dataset_builder_add_said(struct dataset_builder *b);
+
+/* The row of a chat. */
+int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat);
 
 #endif

@@ -10,14 +10,14 @@
 
 static json_t *render(const char *source, size_t len_bytes, const json_t *variables)
 {
-	struct template_output out = {0};
-	struct template *t = NULL;
+	struct jinja_output out = {0};
+	struct jinja *t = NULL;
 	json_t *spans, *line;
-	int rc = template_parse(&t, "template", source, len_bytes);
+	int rc = jinja_parse(&t, "template", source, len_bytes);
 
 	if (!rc)
-		rc = template_render(t, &out, variables);
-	template_free(t);
+		rc = jinja_render(t, &out, variables);
+	jinja_free(t);
 	if (rc)
 		return json_pack("{s:o}", "error", json_of_text(err_text()));
 	spans = json_array();
@@ -25,7 +25,7 @@ static json_t *render(const char *source, size_t len_bytes, const json_t *variab
 		json_array_append_new(spans,
 		        json_pack("[I, I]", (json_int_t)out.spans[i].start, (json_int_t)out.spans[i].end));
 	line = json_pack("{s:o, s:o}", "text", json_stringn(out.text, out.len_bytes), "spans", spans);
-	template_output_free(&out);
+	jinja_output_free(&out);
 	return line;
 }
 

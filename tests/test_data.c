@@ -248,8 +248,8 @@ static void test_tokens_refused(void **state)
 	        {"{\"input_ids\":[1,2],\"completion_mask\":[0,1]}", "completion_mask[0]", ERR_UNSUPPORTED},
 	        {"{\"input_ids\":[1,2],\"assistant_masks\":[1,0]}", "assistant_masks[1]", ERR_UNSUPPORTED},
 	        {"{\"input_ids\":[1,2],\"loss_mask\":[1]}", "1 entries for 2", ERR_INPUT},
-	        {"{\"messages\":[]}", "chats", ERR_UNSUPPORTED},
-	        {"{\"conversations\":[]}", "chats", ERR_UNSUPPORTED},
+	        {"{\"messages\":[]}", "needs a tokenizer", ERR_INPUT},
+	        {"{\"conversations\":[]}", "needs a tokenizer", ERR_INPUT},
 	};
 
 	(void)state;

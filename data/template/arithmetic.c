@@ -1,6 +1,7 @@
 /* + - * / // % ** of numbers, texts and lists. */
 #include "data/template/render.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -36,6 +37,15 @@ static struct value repeat(struct render *r, struct value what, int64_t count)
 	struct sink sink = {0};
 	struct value out;
 
+	int64_t bytes =
+	        (int64_t)(what.kind == VALUE_TEXT ? what.u.text->len_bytes
+	                                          : (size_t)what.u.list->count * sizeof(struct value));
+
+	if (count > 0 && bytes > 0 && count > r->s->limit_bytes / bytes)
+		sandbox_fail(r->s, "a repetition needs more than %" PRId64 " MiB of memory",
+		        r->s->limit_bytes >> 20);
+	if (bytes == 0)
+		count = 0;
 	if (what.kind == VALUE_TEXT) {
 		for (int64_t i = 0; i < count; i++)
 			sink_add(r->s, &sink, what.u.text->data, what.u.text->len_bytes);

@@ -114,7 +114,7 @@ static const struct {
         {NULL, NULL},
 };
 
-const char *template_builtin(const char *name)
+const char *jinja_builtin(const char *name)
 {
 	for (int i = 0; builtins[i].name; i++)
 		if (!strcmp(builtins[i].name, name))
@@ -122,7 +122,7 @@ const char *template_builtin(const char *name)
 	return NULL;
 }
 
-const char *template_builtin_name(int i)
+const char *jinja_builtin_name(int i)
 {
 	return builtins[i].name;
 }

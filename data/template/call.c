@@ -135,7 +135,7 @@ int64_t argument_int(struct render *r, struct value v, int64_t absent)
 	if (v.kind == VALUE_UNDEFINED)
 		undefined_fail(r, v);
 	if (!value_is_integer(v))
-		sandbox_fail(r->s, "an integer is wanted, not %s", value_kind_name(v));
+		sandbox_fail(r->s, "expected an integer, found %s", value_kind_name(v));
 	return v.u.i;
 }
 

@@ -234,7 +234,7 @@ int value_contains(struct render *r, struct value in, struct value what)
 	if (in.kind == VALUE_TEXT) {
 		if (what.kind != VALUE_TEXT)
 			sandbox_fail(r->s, "'in' a text wants a text, not %s", value_kind_name(what));
-		sandbox_step(r->s, (int64_t)(in.u.text->len_bytes / 64));
+		sandbox_step(r->s, (int64_t)(in.u.text->len_bytes / 1024));
 		return text_find(in.u.text, what.u.text, 0) >= 0;
 	}
 	if (in.kind == VALUE_DICT)
@@ -458,6 +458,8 @@ static struct value eval_inside(struct render *r, const struct node *node)
 		return eval_filters(r, node, UNDEFINED);
 	case NODE_TEST:
 		return eval_test(r, node);
+	case NODE_SLICE:
+		sandbox_fail(r->s, "a slice must stand alone in its brackets");
 	default:
 		a = eval(r, node->a);
 		b = eval(r, node->b);

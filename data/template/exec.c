@@ -89,7 +89,7 @@ static void assign(struct render *r, const struct node *target, struct value val
 	for (part = target->list; part; part = part->next)
 		count++;
 	if (items->count != count)
-		sandbox_fail(r->s, "%d values are wanted and there are %d", (int)count, (int)items->count);
+		sandbox_fail(r->s, "expected %d values, found %d", (int)count, (int)items->count);
 	for (part = target->list; part; part = part->next)
 		assign(r, part, items->items[i++]);
 }
@@ -120,14 +120,14 @@ static void exec_generation(struct render *r, const struct node *node)
 	r->scope = outer;
 	if (r->span_count == r->span_cap) {
 		int64_t cap = r->span_cap * 2 + 8;
-		struct template_span *spans = sandbox_alloc(r->s, (size_t)cap, sizeof(*spans));
+		struct jinja_span *spans = sandbox_alloc(r->s, (size_t)cap, sizeof(*spans));
 
 		if (r->span_count)
 			memcpy(spans, r->spans, (size_t)r->span_count * sizeof(*spans));
 		r->spans = spans;
 		r->span_cap = cap;
 	}
-	r->spans[r->span_count++] = (struct template_span){(size_t)start, r->out->len_bytes};
+	r->spans[r->span_count++] = (struct jinja_span){(size_t)start, r->out->len_bytes};
 }
 
 /* ---- loops ---- */
@@ -394,7 +394,7 @@ static enum flow exec(struct render *r, const struct node *node)
 	case NODE_CONTINUE:
 		return FLOW_CONTINUE;
 	default:
-		sandbox_fail(r->s, "an expression stands where a statement is wanted");
+		sandbox_fail(r->s, "expected a statement, found an expression");
 	}
 	return FLOW_ON;
 }

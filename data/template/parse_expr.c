@@ -59,8 +59,8 @@ void parser_unexpected(struct parser *p, const char *wanted)
 
 	p->s->line = t->line;
 	if (t->kind == TOKEN_NAME || t->kind == TOKEN_OPERATOR)
-		sandbox_fail(p->s, "%s is wanted, not '%.40s'", wanted, t->value.u.text->data);
-	sandbox_fail(p->s, "%s is wanted, not %s", wanted, kinds[t->kind]);
+		sandbox_fail(p->s, "expected %s, found '%.40s'", wanted, t->value.u.text->data);
+	sandbox_fail(p->s, "expected %s, found %s", wanted, kinds[t->kind]);
 }
 
 void parser_expect_operator(struct parser *p, const char *text)

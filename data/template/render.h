@@ -48,7 +48,7 @@ struct render {
 	const struct ast *ast;
 	struct scope *scope;
 	struct sink *out, *main;
-	struct template_span *spans; /* what {% generation %} wrote, in bytes of the main output */
+	struct jinja_span *spans; /* what {% generation %} wrote, in bytes of the main output */
 	int64_t span_count, span_cap;
 	int64_t now; /* seconds since 1970 */
 };

@@ -13,19 +13,18 @@ enum {
 	SOURCE_BYTES_MAX = 1 << 20,
 	PARSE_BYTES_MAX = 256 << 20,
 	RENDER_BYTES_MAX = 1 << 30,
-	STEPS_MAX = 50 * 1000 * 1000,
+	STEPS_MAX = 10 * 1000 * 1000,
 	PARSE_DEPTH_MAX = 150,
 	RENDER_DEPTH_MAX = 1000,
 };
 
-struct template
-{
+struct jinja {
 	struct sandbox s; /* holds the tree */
 	struct ast ast;
 	char *where;
 };
 
-static int parse_inside(struct template *t, const char *source, size_t len_bytes)
+static int parse_inside(struct jinja *t, const char *source, size_t len_bytes)
 {
 	if (setjmp(t->s.escape))
 		return t->s.rc;
@@ -51,9 +50,9 @@ static int check_source(const char *where, const char *source, size_t len_bytes)
 	return 0;
 }
 
-int template_parse(struct template **out, const char *where, const char *source, size_t len_bytes)
+int jinja_parse(struct jinja **out, const char *where, const char *source, size_t len_bytes)
 {
-	struct template *t;
+	struct jinja *t;
 	int rc = check_source(where, source, len_bytes);
 
 	*out = NULL;
@@ -73,14 +72,14 @@ int template_parse(struct template **out, const char *where, const char *source,
 	t->s.limit_depth = PARSE_DEPTH_MAX;
 	rc = parse_inside(t, source, len_bytes);
 	if (rc) {
-		template_free(t);
+		jinja_free(t);
 		return rc;
 	}
 	*out = t;
 	return 0;
 }
 
-void template_free(struct template *t)
+void jinja_free(struct jinja *t)
 {
 	if (!t)
 		return;
@@ -89,7 +88,7 @@ void template_free(struct template *t)
 	mem_free(t);
 }
 
-int template_has_generation(const struct template *t)
+int jinja_has_generation(const struct jinja *t)
 {
 	return t->ast.has_generation;
 }
@@ -110,7 +109,7 @@ static void bind_variables(struct render *r, const json_t *variables)
 	}
 }
 
-static int render_inside(const struct template *t, struct sandbox *s, struct render *r, struct sink *sink,
+static int render_inside(const struct jinja *t, struct sandbox *s, struct render *r, struct sink *sink,
         const json_t *variables)
 {
 	struct scope *top;
@@ -125,7 +124,7 @@ static int render_inside(const struct template *t, struct sandbox *s, struct ren
 	return 0;
 }
 
-int template_render(const struct template *t, struct template_output *out, const json_t *variables)
+int jinja_render(const struct jinja *t, struct jinja_output *out, const json_t *variables)
 {
 	struct sandbox s = {
 	        .where = t->where,
@@ -137,13 +136,13 @@ int template_render(const struct template *t, struct template_output *out, const
 	struct sink sink = {0};
 	int rc;
 
-	*out = (struct template_output){0};
+	*out = (struct jinja_output){0};
 	rc = render_inside(t, &s, &r, &sink, variables);
 	if (!rc) {
 		out->text = mem_alloc(sink.len_bytes + 1, 1);
 		out->spans = mem_alloc((size_t)r.span_count, sizeof(*out->spans));
 		if (!out->text || !out->spans) {
-			template_output_free(out);
+			jinja_output_free(out);
 			rc = ERR_NOMEM;
 		}
 	}
@@ -159,9 +158,9 @@ int template_render(const struct template *t, struct template_output *out, const
 	return rc;
 }
 
-void template_output_free(struct template_output *out)
+void jinja_output_free(struct jinja_output *out)
 {
 	mem_free(out->text);
 	mem_free(out->spans);
-	*out = (struct template_output){0};
+	*out = (struct jinja_output){0};
 }

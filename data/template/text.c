@@ -145,7 +145,7 @@ struct value text_strip(
 			break;
 		to = at;
 	}
-	sandbox_step(s, (int64_t)(t->len_bytes / 64));
+	sandbox_step(s, (int64_t)(t->len_bytes / 1024));
 	return value_text(s, from, (size_t)(to - from));
 }
 
@@ -177,7 +177,7 @@ int64_t text_find_last(const struct text *t, const struct text *needle, size_t b
 
 void sink_add(struct sandbox *s, struct sink *sink, const char *data, size_t len_bytes)
 {
-	sandbox_step(s, 1 + (int64_t)(len_bytes / 64));
+	sandbox_step(s, 1 + (int64_t)(len_bytes / 1024));
 	if (sink->len_bytes + len_bytes + 1 > sink->cap_bytes) {
 		size_t cap = (sink->len_bytes + len_bytes) * 2 + 32;
 		char *grown = sandbox_alloc(s, cap, 1);

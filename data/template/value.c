@@ -19,7 +19,7 @@ struct value value_text(struct sandbox *s, const char *data, size_t len_bytes)
 {
 	char *copy = sandbox_alloc(s, len_bytes + 1, 1);
 
-	sandbox_step(s, (int64_t)(len_bytes / 64));
+	sandbox_step(s, (int64_t)(len_bytes / 1024));
 	if (len_bytes)
 		memcpy(copy, data, len_bytes);
 	return value_text_of(s, copy, len_bytes);

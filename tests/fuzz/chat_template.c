@@ -15,15 +15,15 @@ static const char chat[] = "{\"messages\": [{\"role\": \"system\", \"content\": 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	static json_t *variables;
-	struct template *t = NULL;
-	struct template_output out = {0};
-	int err = template_parse(&t, "fuzz", (const char *)data, len);
+	struct jinja *t = NULL;
+	struct jinja_output out = {0};
+	int err = jinja_parse(&t, "fuzz", (const char *)data, len);
 
 	if (!variables)
-		variables = json_of_text(chat);
+		fuzz_require(!json_parse(&variables, "chat", chat, strlen(chat)));
 	fuzz_require(variables);
 	if (!err) {
-		err = template_render(t, &out, variables);
+		err = jinja_render(t, &out, variables);
 		fuzz_require(err || strlen(out.text) <= out.len_bytes);
 		for (int64_t i = 0; !err && i < out.span_count; i++)
 			fuzz_require(
@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	}
 	if (err)
 		fuzz_refused(err);
-	template_output_free(&out);
-	template_free(t);
+	jinja_output_free(&out);
+	jinja_free(t);
 	return 0;
 }

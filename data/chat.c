@@ -1,0 +1,434 @@
+/* Records to chats. */
+#include "data/chat.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int append(struct chat *chat, json_t *message, enum chat_train train)
+{
+	int64_t count = chat->messages ? (int64_t)json_array_size(chat->messages) : 0;
+
+	if (!chat->messages)
+		chat->messages = json_array();
+	if (count == chat->train_cap) {
+		int64_t cap = count * 2 + 8;
+		enum chat_train *grown = mem_resize(chat->train, (size_t)cap, sizeof(*grown));
+
+		if (!grown) {
+			json_decref(message);
+			return ERR_NOMEM;
+		}
+		chat->train = grown;
+		chat->train_cap = cap;
+	}
+	chat->train[count] = train;
+	if (!chat->messages || json_array_append_new(chat->messages, message))
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	return 0;
+}
+
+/* ---- content ---- */
+
+/* The text of one content part; NULL where it is none. */
+static const json_t *part_text(const json_t *part)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+	const json_t *text = json_object_get(part, "text");
+
+	if (json_is_string(part))
+		return part;
+	if (type && strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
+		return NULL;
+	if (!json_is_string(text))
+		text = json_object_get(part, "value");
+	return json_is_string(text) ? text : NULL;
+}
+
+/* Parts joined to one text. */
+static int join_parts(json_t **out, const json_t *parts, const char *where, size_t message)
+{
+	struct str joined = {0};
+	const json_t *part, *text;
+	size_t i;
+	int rc;
+
+	json_array_foreach(parts, i, part)
+	{
+		text = part_text(part);
+		if (!text) {
+			const char *type = json_string_value(json_object_get(part, "type"));
+
+			str_free(&joined);
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: messages[%zu].content[%zu] is %s%s; only text is supported", where,
+			        message, i, type ? "of type " : "no text", type ? type : "");
+		}
+		str_add_bytes(&joined, json_string_value(text), json_string_length(text));
+	}
+	rc = str_check(&joined);
+	*out = rc ? NULL : json_stringn(joined.data ? joined.data : "", joined.len_bytes);
+	str_free(&joined);
+	return *out ? 0 : err_set(ERR_NOMEM, "out of memory for a chat");
+}
+
+/* ---- tool calls ---- */
+
+/* A call's arguments, which OpenAI's form has as JSON in a string, as the object that templates want. */
+static int call_arguments(json_t *call)
+{
+	json_t *function = json_object_get(call, "function"), *object = NULL;
+	const json_t *arguments = json_object_get(json_is_object(function) ? function : call, "arguments");
+
+	if (!json_is_string(arguments))
+		return 0;
+	if (json_parse(&object, "arguments", json_string_value(arguments), json_string_length(arguments)) ||
+	        !json_is_object(object)) {
+		json_decref(object); /* some models are given texts */
+		return 0;
+	}
+	if (json_object_set_new(json_is_object(function) ? function : call, "arguments", object))
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	return 0;
+}
+
+static int copy_calls(json_t **out, const json_t *calls, const char *where, size_t message)
+{
+	size_t i;
+	json_t *call;
+	int rc = 0;
+
+	if (!json_is_array(calls))
+		return err_set(ERR_INPUT, "%s: messages[%zu].tool_calls is %s; expected a list", where,
+		        message, json_kind_name(calls));
+	*out = json_deep_copy(calls);
+	if (!*out)
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	json_array_foreach(*out, i, call)
+	{
+		if (!json_is_object(call))
+			rc = err_set(ERR_INPUT, "%s: messages[%zu].tool_calls[%zu] is %s; expected an object",
+			        where, message, i, json_kind_name(call));
+		if (!rc)
+			rc = call_arguments(call);
+		if (rc)
+			break;
+	}
+	return rc;
+}
+
+/* ---- messages ---- */
+
+/* What a flag of a message says: 0 and 1, in any way to write them. */
+static int read_flag(
+        enum chat_train *train, const char *key, const json_t *value, const char *where, size_t message)
+{
+	double number = json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
+
+	if (json_is_null(value))
+		return 0;
+	if ((!json_is_number(value) && !json_is_boolean(value)) || (number != 0 && number != 1))
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: messages[%zu].%s must be 0 or 1: parts of a weight are not supported", where,
+		        message, key);
+	*train = number != 0 ? CHAT_TRAIN_YES : CHAT_TRAIN_NO;
+	return 0;
+}
+
+static int is_flag(const char *key)
+{
+	static const char *const flags[] = {"weight", "train", "training", "loss_weight"};
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+		if (!strcmp(flags[i], key))
+			return 1;
+	return 0;
+}
+
+/* Names under which reasoning is passed, the first one that is there under the names that templates read. */
+static int alias_reasoning(json_t *message)
+{
+	static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+	json_t *found = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; !found && i < sizeof(names) / sizeof(names[0]); i++)
+		found = json_object_get(message, names[i]);
+	if (!found)
+		return 0;
+	if (!json_object_get(message, "thinking"))
+		rc = json_object_set(message, "thinking", found);
+	if (!rc)
+		rc = json_object_set(message, "reasoning_content", found);
+	return rc ? err_set(ERR_NOMEM, "out of memory for a chat") : 0;
+}
+
+/* One key of a message into `out`. */
+static int copy_key(json_t *out, enum chat_train *train, const char *key, const json_t *value,
+        const char *where, size_t message)
+{
+	json_t *copy = NULL;
+	int rc = 0;
+
+	if (is_flag(key))
+		return read_flag(train, key, value, where, message);
+	if (json_is_null(value) && strcmp(key, "content"))
+		return 0;
+	if (!strcmp(key, "content") && json_is_array(value))
+		rc = join_parts(&copy, value, where, message);
+	else if (!strcmp(key, "tool_calls"))
+		rc = copy_calls(&copy, value, where, message);
+	else
+		copy = json_deep_copy(value);
+	if (!rc && json_object_set_new(out, key, copy))
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	if (rc)
+		json_decref(copy);
+	return rc;
+}
+
+static int add_message(struct chat *chat, const json_t *message, const char *where, size_t i)
+{
+	enum chat_train train = CHAT_TRAIN_UNSAID;
+	json_t *out, *object;
+	const json_t *value, *content;
+	const char *key;
+	int rc = 0;
+
+	if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+		return err_set(ERR_INPUT, "%s: messages[%zu] must be an object with a \"role\"", where, i);
+	out = json_object();
+	if (!out)
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	memcpy(&object, &message, sizeof(object));
+	json_object_foreach(object, key, value)
+	{
+		rc = copy_key(out, &train, key, value, where, i);
+		if (rc)
+			break;
+	}
+	content = json_object_get(out, "content");
+	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) &&
+	        !json_is_object(content))
+		rc = err_set(ERR_INPUT,
+		        "%s: messages[%zu].content is %s; expected a text, or a list of text parts", where, i,
+		        json_kind_name(content));
+	if (!rc)
+		rc = alias_reasoning(out);
+	if (!rc)
+		return append(chat, out, train);
+	json_decref(out);
+	return rc;
+}
+
+int chat_add_messages(struct chat *chat, const json_t *messages, const char *where)
+{
+	const json_t *message;
+	size_t i;
+	int rc = 0;
+
+	if (!json_is_array(messages))
+		return err_set(
+		        ERR_INPUT, "%s: messages is %s; expected a list", where, json_kind_name(messages));
+	json_array_foreach(messages, i, message)
+	{
+		rc = add_message(chat, message, where, i);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- ShareGPT ---- */
+
+static const struct {
+	const char *names, *role;
+} turn_roles[] = {
+        {" human user prompter ", "user"},
+        {" gpt assistant chatgpt bing bard claude model bot chatbot ai ", "assistant"},
+        {" system ", "system"},
+        {" tool observation function_response tool_response function ipython ", "tool"},
+        {" function_call tool_call ", "function_call"},
+};
+
+static const char *turn_role(const char *from)
+{
+	char name[64];
+
+	if (strlen(from) + 3 > sizeof(name) || strchr(from, ' '))
+		return NULL;
+	strcat(strcat(strcpy(name, " "), from), " ");
+	for (size_t i = 0; i < sizeof(turn_roles) / sizeof(turn_roles[0]); i++)
+		if (strstr(turn_roles[i].names, name))
+			return turn_roles[i].role;
+	return NULL;
+}
+
+/* A call, or a list of them, as JSON in a text: an assistant's message with tool_calls. */
+static int call_message(json_t **out, const json_t *value, const char *where, size_t turn)
+{
+	json_t *calls = NULL, *list, *call;
+	size_t i;
+	int rc = json_parse(&calls, "value", json_string_value(value), json_string_length(value));
+
+	if (rc || (!json_is_object(calls) && !json_is_array(calls))) {
+		json_decref(calls);
+		return err_set(ERR_INPUT,
+		        "%s: conversations[%zu].value of a function_call must be JSON with name and "
+		        "arguments",
+		        where, turn);
+	}
+	list = json_array();
+	if (json_is_object(calls)) {
+		json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", calls));
+	} else {
+		json_array_foreach(calls, i, call) json_array_append_new(
+		        list, json_pack("{s:s, s:O}", "type", "function", "function", call));
+	}
+	json_decref(calls);
+	*out = json_pack("{s:s, s:s, s:o}", "role", "assistant", "content", "", "tool_calls", list);
+	return *out ? 0 : err_set(ERR_NOMEM, "out of memory for a chat");
+}
+
+static int add_turn(struct chat *chat, const json_t *turn, const char *where, size_t i)
+{
+	const json_t *value = json_object_get(turn, "value"), *flag;
+	const char *from = json_string_value(json_object_get(turn, "from")), *role, *key;
+	enum chat_train train = CHAT_TRAIN_UNSAID;
+	json_t *message = NULL, *object;
+	int rc = 0;
+
+	if (json_is_string(json_object_get(turn, "role")))
+		return add_message(chat, turn, where, i);
+	if (!from || !json_is_string(value))
+		return err_set(ERR_INPUT,
+		        "%s: conversations[%zu] must have \"from\" and \"value\", both texts", where, i);
+	role = turn_role(from);
+	if (!role)
+		return err_set(ERR_INPUT,
+		        "%s: conversations[%zu].from is '%.40s'; known: human, gpt, system, tool, "
+		        "function_call, "
+		        "observation and other names of them",
+		        where, i, from);
+	memcpy(&object, &turn, sizeof(object));
+	json_object_foreach(object, key, flag) if (!rc && is_flag(key)) rc =
+	        read_flag(&train, key, flag, where, i);
+	if (!rc && !strcmp(role, "function_call"))
+		rc = call_message(&message, value, where, i);
+	else if (!rc)
+		message = json_pack("{s:s, s:O}", "role", role, "content", value);
+	if (!rc && !message)
+		rc = err_set(ERR_NOMEM, "out of memory for a chat");
+	return rc ? rc : append(chat, message, train);
+}
+
+int chat_add_turns(struct chat *chat, const json_t *turns, const char *where)
+{
+	const json_t *turn;
+	size_t i;
+	int rc = 0;
+
+	if (!json_is_array(turns))
+		return err_set(
+		        ERR_INPUT, "%s: conversations is %s; expected a list", where, json_kind_name(turns));
+	json_array_foreach(turns, i, turn)
+	{
+		rc = add_turn(chat, turn, where, i);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int chat_add_text(struct chat *chat, const char *role, const json_t *text, const char *where)
+{
+	json_t *message;
+
+	if (!json_is_string(text))
+		return err_set(ERR_INPUT, "%s: the text of the %s is %s", where, role, json_kind_name(text));
+	message = json_pack("{s:s, s:O}", "role", role, "content", text);
+	return message ? append(chat, message, CHAT_TRAIN_UNSAID)
+	               : err_set(ERR_NOMEM, "out of memory for a chat");
+}
+
+/* ---- beside the messages ---- */
+
+/* A value, or its JSON as a text; absent, null and "" are none. */
+static int value_or_json(json_t **out, const json_t *record, const char *key, const char *where)
+{
+	json_t *value = json_object_get(record, key);
+
+	if (!value || json_is_null(value) || (json_is_string(value) && !json_string_length(value)))
+		return 0;
+	if (!json_is_string(value)) {
+		*out = json_incref(value);
+		return 0;
+	}
+	if (json_parse(out, key, json_string_value(value), json_string_length(value)))
+		return err_set(ERR_INPUT, "%s: \"%s\" is a text that is no JSON", where, key);
+	return 0;
+}
+
+/* Bare functions get OpenAI's frame around them. */
+static int wrap_tools(json_t **tools, const char *where)
+{
+	json_t *out = json_array(), *tool;
+	size_t i;
+	int rc = 0;
+
+	if (!out)
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	json_array_foreach(*tools, i, tool)
+	{
+		if (!json_is_object(tool)) {
+			rc = err_set(ERR_INPUT, "%s: tools[%zu] is %s; expected an object", where, i,
+			        json_kind_name(tool));
+			break;
+		}
+		if (json_object_get(tool, "function") || json_object_get(tool, "type"))
+			json_array_append(out, tool);
+		else
+			json_array_append_new(
+			        out, json_pack("{s:s, s:O}", "type", "function", "function", tool));
+	}
+	json_decref(*tools);
+	*tools = out;
+	return rc;
+}
+
+int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
+{
+	int rc = value_or_json(&chat->tools, record, "tools", where);
+
+	if (!rc && chat->tools && !json_is_array(chat->tools))
+		rc = err_set(ERR_INPUT, "%s: \"tools\" is %s; expected a list", where,
+		        json_kind_name(chat->tools));
+	if (!rc && chat->tools)
+		rc = wrap_tools(&chat->tools, where);
+	if (!rc && chat->tools && json_array_size(chat->tools) == 0) {
+		json_decref(chat->tools);
+		chat->tools = NULL;
+	}
+	if (!rc)
+		rc = value_or_json(&chat->documents, record, "documents", where);
+	if (!rc)
+		rc = value_or_json(&chat->kwargs, record, "chat_template_kwargs", where);
+	if (!rc && chat->kwargs && !json_is_object(chat->kwargs))
+		rc = err_set(ERR_INPUT, "%s: \"chat_template_kwargs\" is %s; expected an object", where,
+		        json_kind_name(chat->kwargs));
+	return rc;
+}
+
+void chat_free(struct chat *chat)
+{
+	json_decref(chat->messages);
+	json_decref(chat->tools);
+	json_decref(chat->documents);
+	json_decref(chat->kwargs);
+	mem_free(chat->train);
+	*chat = (struct chat){0};
+}

@@ -1,0 +1,419 @@
+/* Labels of chats. */
+#include "data/chat_labels.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "data/label.h"
+#include "data/tokenizer/tokenizer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* A turn in the text: [start, end) in bytes, then in tokens. */
+struct turn {
+	int64_t message;
+	size_t start, end;
+	int64_t first, limit;
+};
+
+struct work {
+	struct chat_labels *l;
+	const struct chat_template *t;
+	const struct tokenizer *tokenizer;
+	const struct chat *chat;
+	struct jinja_output full;
+	struct turn *turns;
+	int64_t turn_count, message_count;
+};
+
+static const json_t *message_at(const struct chat *chat, int64_t i)
+{
+	return json_array_get(chat->messages, (size_t)i);
+}
+
+static int is_assistant(const struct chat *chat, int64_t i)
+{
+	const char *role = json_string_value(json_object_get(message_at(chat, i), "role"));
+
+	return !strcmp(role, "assistant") || !strcmp(role, "model");
+}
+
+/* ---- which turns ---- */
+
+static int is_trained(const struct chat *chat, int64_t i)
+{
+	if (chat->train[i] != CHAT_TRAIN_UNSAID)
+		return chat->train[i] == CHAT_TRAIN_YES;
+	return i >= chat->prompt_count;
+}
+
+/* The turns that are trained; `all` counts those of the assistant that are not, too. */
+static int choose_turns(struct work *w, enum chat_turns turns)
+{
+	int64_t last = -1;
+
+	w->turns = mem_alloc((size_t)w->message_count, sizeof(*w->turns));
+	if (!w->turns)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < w->message_count; i++) {
+		if (!is_assistant(w->chat, i)) {
+			if (w->chat->train[i] == CHAT_TRAIN_YES)
+				return err_set(ERR_UNSUPPORTED,
+				        "messages[%" PRId64 "] is not the assistant's and asks to be "
+				        "trained; only train_on_inputs=on does "
+				        "that, for all",
+				        i);
+			continue;
+		}
+		last = i;
+		if (turns == CHAT_TURNS_ASSISTANT && is_trained(w->chat, i))
+			w->turns[w->turn_count++].message = i;
+	}
+	if (turns == CHAT_TURNS_LAST && last >= 0 && w->chat->train[last] != CHAT_TRAIN_NO)
+		w->turns[w->turn_count++].message = last;
+	return 0;
+}
+
+/* ---- where they are in the text ---- */
+
+/* Spans of {% generation %} to turns: there is one for each message of the assistant. */
+static int marked_turns(struct work *w)
+{
+	int64_t assistants = 0, at = 0, span = 0;
+
+	for (int64_t i = 0; i < w->message_count; i++)
+		assistants += is_assistant(w->chat, i);
+	if (assistants != w->full.span_count)
+		return err_set(ERR_INPUT,
+		        "the template %s marks %" PRId64
+		        " stretches as the assistant's and the chat has %" PRId64
+		        " such messages; choose another with chat_template",
+		        chat_template_name(w->t), w->full.span_count, assistants);
+	for (int64_t i = 0; i < w->message_count && at < w->turn_count; i++) {
+		if (!is_assistant(w->chat, i))
+			continue;
+		if (w->turns[at].message == i) {
+			w->turns[at].start = w->full.spans[span].start;
+			w->turns[at++].end = w->full.spans[span].end;
+		}
+		span++;
+	}
+	return 0;
+}
+
+static size_t shared_bytes(const struct jinja_output *a, const struct jinja_output *b)
+{
+	size_t n = 0;
+
+	while (n < a->len_bytes && n < b->len_bytes && a->text[n] == b->text[n])
+		n++;
+	while (n > 0 && n < a->len_bytes && ((unsigned char)a->text[n] & 0xc0) == 0x80)
+		n--; /* not inside of a character */
+	return n;
+}
+
+static int disagree(const struct work *w, int64_t message)
+{
+	return err_set(ERR_INPUT,
+	        "the template %s writes the messages before messages[%" PRId64
+	        "] in another way when the chat goes on, so its turns cannot be told apart; "
+	        "train_on_last_turn=on, a template "
+	        "with {%% generation %%}, or chats of one turn go on",
+	        chat_template_name(w->t), message);
+}
+
+/* Behind the text of the messages before, and what the template puts in front of an answer. Where an answer
+ * begins in another way than the prompt for one (an empty thought, say), both must agree at least on all
+ * messages. */
+static int find_start(struct work *w, struct turn *turn)
+{
+	struct jinja_output before, bare;
+	int rc = chat_template_render(w->t, &before, w->chat, turn->message, CHAT_PROMPT_ON);
+
+	if (rc)
+		return rc;
+	turn->start = shared_bytes(&w->full, &before);
+	if (turn->start < before.len_bytes) {
+		rc = chat_template_render(w->t, &bare, w->chat, turn->message, CHAT_PROMPT_OFF);
+		if (!rc && (bare.len_bytes > turn->start || shared_bytes(&w->full, &bare) < bare.len_bytes))
+			rc = disagree(w, turn->message);
+		jinja_output_free(&bare);
+	}
+	jinja_output_free(&before);
+	return rc;
+}
+
+/* A chat whose message `i` has another content, which begins with another character. */
+static int change_message(struct chat *out, const struct chat *chat, int64_t i)
+{
+	const json_t *message = message_at(chat, i);
+	const char *content = json_string_value(json_object_get(message, "content"));
+	json_t *changed = json_copy((json_t *)(uintptr_t)message);
+	const char *other;
+
+	content = content ? content + strspn(content, " \t\r\n") : "";
+	other = *content == 'Z' ? "QQQ" : "ZZZ";
+	*out = *chat;
+	out->messages = json_copy(chat->messages);
+	if (!out->messages || !changed || json_object_set_new(changed, "content", json_string(other)) ||
+	        json_array_set(out->messages, (size_t)i, changed)) {
+		json_decref(changed);
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	}
+	json_decref(changed);
+	return 0;
+}
+
+static int find_end(struct work *w, struct turn *turn)
+{
+	struct jinja_output other = {0};
+	struct chat changed = {0};
+	int rc;
+
+	turn->end = w->full.len_bytes;
+	if (turn->message + 1 == w->message_count)
+		return 0;
+	rc = change_message(&changed, w->chat, turn->message + 1);
+	if (!rc)
+		rc = chat_template_render(w->t, &other, &changed, w->message_count, CHAT_PROMPT_OFF);
+	if (!rc) {
+		turn->end = shared_bytes(&w->full, &other);
+		if (turn->end < turn->start)
+			rc = disagree(w, turn->message + 1);
+	}
+	jinja_output_free(&other);
+	json_decref(changed.messages);
+	return rc;
+}
+
+static int proven_turns(struct work *w)
+{
+	int rc = 0;
+
+	for (int64_t i = 0; !rc && i < w->turn_count; i++) {
+		rc = find_start(w, &w->turns[i]);
+		if (!rc)
+			rc = find_end(w, &w->turns[i]);
+	}
+	return rc;
+}
+
+/* ---- text to tokens ---- */
+
+static int encode(const struct work *w, struct token_list *ids, size_t from, size_t to)
+{
+	return tokenizer_encode(w->tokenizer, ids, w->full.text + from, to - from, ADD_SPECIAL_NONE);
+}
+
+/* The border k of the turns: the start and the end of each, in order. */
+static size_t border(const struct work *w, int64_t k)
+{
+	return k % 2 ? w->turns[k / 2].end : w->turns[k / 2].start;
+}
+
+static void set_border(struct work *w, int64_t k, int64_t token)
+{
+	if (k % 2)
+		w->turns[k / 2].limit = token;
+	else
+		w->turns[k / 2].first = token;
+}
+
+/* The tokens of the pieces between borders, one after the other, are mostly those of the whole: then the
+ * borders are where the pieces meet. Returns 1, or 0 where they are not. */
+static int borders_by_pieces(struct work *w)
+{
+	struct token_list *pieces = &w->l->scratch;
+	size_t at = 0;
+	int rc = 0;
+
+	pieces->count = 0;
+	for (int64_t k = 0; !rc && k < 2 * w->turn_count; k++) {
+		size_t to = border(w, k);
+
+		if (to < at)
+			return 0; /* turns that overlap: each border is looked at alone */
+		rc = encode(w, pieces, at, to);
+		set_border(w, k, pieces->count);
+		at = to;
+	}
+	if (!rc)
+		rc = encode(w, pieces, at, w->full.len_bytes);
+	if (rc)
+		return rc;
+	return pieces->count == w->l->ids.count &&
+	       !memcmp(pieces->ids, w->l->ids.ids, (size_t)pieces->count * sizeof(*pieces->ids));
+}
+
+/* Else a border is where the tokens of the text up to it and those of the whole part: a token across the
+ * border belongs to what follows. */
+static int borders_by_prefixes(struct work *w)
+{
+	struct token_list *prefix = &w->l->scratch;
+	int rc = 0;
+
+	for (int64_t k = 0; !rc && k < 2 * w->turn_count; k++) {
+		int64_t n = 0;
+
+		prefix->count = 0;
+		rc = encode(w, prefix, 0, border(w, k));
+		while (!rc && n < prefix->count && n < w->l->ids.count && prefix->ids[n] == w->l->ids.ids[n])
+			n++;
+		set_border(w, k, n);
+	}
+	return rc;
+}
+
+/* ---- labels ---- */
+
+static int no_end(const struct work *w, const struct turn *turn)
+{
+	char *tail = NULL;
+	size_t from = turn->end > turn->start + 24 ? turn->end - 24 : turn->start;
+	int rc;
+
+	while (from > turn->start && ((unsigned char)w->full.text[from] & 0xc0) == 0x80)
+		from--;
+	tail = mem_strndup(w->full.text + from, turn->end - from);
+	for (char *c = tail; c && *c; c++)
+		if ((unsigned char)*c < ' ')
+			*c = ' ';
+	rc = err_set(ERR_INPUT,
+	        "messages[%" PRId64
+	        "]: the template %s writes no end-of-turn token of this tokenizer behind the answer "
+	        "(\"...%s\"), so the model would not learn to stop; choose another template with "
+	        "chat_template",
+	        turn->message, chat_template_name(w->t), tail ? tail : "");
+	mem_free(tail);
+	return rc;
+}
+
+static int add_end(struct chat_labels *l, int64_t at)
+{
+	if (l->end_count == l->end_cap) {
+		int64_t cap = l->end_cap * 2 + 16;
+		int64_t *grown = mem_resize(l->ends, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		l->ends = grown;
+		l->end_cap = cap;
+	}
+	l->ends[l->end_count++] = at;
+	return 0;
+}
+
+/* ---- what a template may leave out ---- */
+
+/* The name of a tool or of a call, in OpenAI's frame or bare. */
+static const char *function_name(const json_t *tool)
+{
+	const json_t *function = json_object_get(tool, "function");
+
+	return json_string_value(json_object_get(function ? function : tool, "name"));
+}
+
+/* Calls that the template does not write would be lost without a word. */
+static int check_calls(const struct work *w, const struct turn *turn)
+{
+	const json_t *calls = json_object_get(message_at(w->chat, turn->message), "tool_calls"), *call;
+	size_t i;
+
+	json_array_foreach(calls, i, call)
+	{
+		const char *name = function_name(call);
+
+		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
+			return err_set(ERR_INPUT,
+			        "messages[%" PRId64
+			        "]: the template %s does not write tool calls; choose one that does with "
+			        "chat_template",
+			        turn->message, chat_template_name(w->t));
+	}
+	return 0;
+}
+
+static int check_tools(const struct work *w)
+{
+	const char *name = function_name(json_array_get(w->chat->tools, 0));
+
+	if (!name || strstr(w->full.text, name))
+		return 0;
+	return err_set(ERR_INPUT,
+	        "the template %s does not write the row's tools; choose one that does with chat_template, or "
+	        "leave tools out",
+	        chat_template_name(w->t));
+}
+
+static int label_turns(struct work *w)
+{
+	struct chat_labels *l = w->l;
+	int rc = 0;
+
+	for (int64_t i = 0; !rc && i < w->turn_count; i++) {
+		const struct turn *turn = &w->turns[i];
+		int64_t end = chat_template_find_end(w->t, l->ids.ids, turn->first, turn->limit);
+
+		rc = end < 0 ? no_end(w, turn) : check_calls(w, turn);
+		if (rc)
+			return rc;
+		for (int64_t k = turn->first; k <= end; k++)
+			l->labels.ids[k] = l->ids.ids[k];
+		rc = add_end(l, end);
+	}
+	return rc;
+}
+
+static int make(struct work *w, enum chat_turns turns)
+{
+	struct chat_labels *l = w->l;
+	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF), found;
+
+	if (!rc)
+		rc = check_tools(w);
+	if (!rc)
+		rc = encode(w, &l->ids, 0, w->full.len_bytes);
+	if (!rc)
+		rc = token_list_reserve(&l->labels, l->ids.count);
+	if (rc)
+		return rc;
+	l->labels.count = l->ids.count;
+	for (int64_t i = 0; i < l->ids.count; i++)
+		l->labels.ids[i] = turns == CHAT_TURNS_ALL ? l->ids.ids[i] : DATASET_IGNORE;
+	if (turns == CHAT_TURNS_ALL)
+		return 0;
+	rc = choose_turns(w, turns);
+	if (!rc)
+		rc = chat_template_marks(w->t, w->chat) ? marked_turns(w) : proven_turns(w);
+	if (rc)
+		return rc;
+	found = borders_by_pieces(w);
+	rc = found < 0 ? found : found ? 0 : borders_by_prefixes(w);
+	return rc ? rc : label_turns(w);
+}
+
+int chat_labels_make(struct chat_labels *l, const struct chat_template *t, const struct tokenizer *tokenizer,
+        const struct chat *chat, enum chat_turns turns)
+{
+	struct work w = {.l = l, .t = t, .tokenizer = tokenizer, .chat = chat};
+	int rc;
+
+	l->ids.count = l->labels.count = l->end_count = 0;
+	w.message_count = chat->messages ? (int64_t)json_array_size(chat->messages) : 0;
+	if (!w.message_count)
+		return err_set(ERR_INPUT, "the chat has no messages");
+	rc = make(&w, turns);
+	jinja_output_free(&w.full);
+	mem_free(w.turns);
+	return rc;
+}
+
+void chat_labels_free(struct chat_labels *l)
+{
+	token_list_free(&l->ids);
+	token_list_free(&l->labels);
+	token_list_free(&l->scratch);
+	mem_free(l->ends);
+	*l = (struct chat_labels){0};
+}

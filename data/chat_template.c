@@ -1,0 +1,438 @@
+/* Finding a model's chat template, its variables, and its end of turn. */
+#include "data/chat_template.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "data/tokenizer/tokenizer.h"
+
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20, ENDS_MAX = 16 };
+
+struct chat_template {
+	struct jinja *plain;      /* NULL: there is none */
+	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
+	char *name;
+	json_t *variables; /* special tokens, then the options' kwargs */
+	struct err why;    /* the model's own cannot be used */
+	int32_t ends[ENDS_MAX];
+	int end_count;
+};
+
+const char *chat_template_name(const struct chat_template *t)
+{
+	return t->name;
+}
+
+/* ---- where templates are ---- */
+
+static int set(
+        struct chat_template *t, struct jinja **slot, const char *name, const char *text, size_t len_bytes)
+{
+	int rc = jinja_parse(slot, name, text, len_bytes);
+
+	if (!rc && slot == &t->plain) {
+		mem_free(t->name);
+		t->name = mem_strdup(name);
+		rc = t->name ? 0 : ERR_NOMEM;
+	}
+	return rc;
+}
+
+static int set_file(struct chat_template *t, struct jinja **slot, const char *path)
+{
+	char *text = NULL;
+	size_t len_bytes = 0;
+	int rc = file_read_all(path, TEMPLATE_BYTES_MAX, &text, &len_bytes);
+
+	if (!rc)
+		rc = set(t, slot, path, text, len_bytes);
+	mem_free(text);
+	return rc;
+}
+
+/* DIR/NAME of a template, where it is there. */
+static int try_file(struct chat_template *t, struct jinja **slot, const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+	int rc = path ? 0 : ERR_NOMEM;
+
+	if (path && !*slot && file_kind_of(path) == FILE_REGULAR)
+		rc = set_file(t, slot, path);
+	mem_free(path);
+	return rc;
+}
+
+/* chat_template of a JSON file: a text, or a list of named ones. */
+static int try_config(
+        struct chat_template *t, struct jinja **slot, const char *dir, const char *file, const char *name)
+{
+	char *path = file_join(dir, file), *label = NULL;
+	json_t *config = NULL, *value, *item;
+	size_t i;
+	int rc = path ? 0 : ERR_NOMEM;
+
+	if (!rc && !*slot && file_kind_of(path) == FILE_REGULAR)
+		rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
+	value = json_object_get(config, "chat_template");
+	json_array_foreach(value, i, item)
+	{
+		const char *own = json_string_value(json_object_get(item, "name"));
+
+		if (own && !strcmp(own, name)) {
+			value = json_object_get(item, "template");
+			name = "default"; /* the list's text serves whatever it was asked by */
+			break;
+		}
+	}
+	if (!rc && json_is_string(value) && !strcmp(name, "default")) {
+		label = mem_printf("%s: chat_template", path);
+		rc = label ? set(t, slot, label, json_string_value(value), json_string_length(value))
+		           : ERR_NOMEM;
+	}
+	mem_free(label);
+	json_decref(config);
+	mem_free(path);
+	return rc;
+}
+
+/* The model's template of a name, "default" for the one without; *slot stays NULL where it has none. */
+static int try_model(struct chat_template *t, struct jinja **slot, const char *dir, const char *name)
+{
+	char *file = mem_printf("additional_chat_templates/%s.jinja", name);
+	int rc = file ? 0 : ERR_NOMEM;
+
+	if (!rc && !strcmp(name, "default"))
+		rc = try_file(t, slot, dir, "chat_template.jinja");
+	if (!rc && !strchr(name, '/'))
+		rc = try_file(t, slot, dir, file);
+	if (!rc)
+		rc = try_config(t, slot, dir, "tokenizer_config.json", name);
+	if (!rc)
+		rc = try_config(t, slot, dir, "chat_template.json", name);
+	mem_free(file);
+	return rc;
+}
+
+static void list_names(struct str *out)
+{
+	for (int i = 0; jinja_builtin_name(i); i++) {
+		str_add(out, i ? ", " : "");
+		str_add(out, jinja_builtin_name(i));
+	}
+}
+
+static int find_chosen(struct chat_template *t, const struct chat_template_options *o)
+{
+	const char *builtin = jinja_builtin(o->choice);
+	struct str names = {0};
+	int rc = o->dir ? try_model(t, &t->plain, o->dir, o->choice) : 0;
+
+	if (rc || t->plain)
+		return rc;
+	if (file_kind_of(o->choice) == FILE_REGULAR)
+		return set_file(t, &t->plain, o->choice);
+	if (builtin)
+		return set(t, &t->plain, o->choice, builtin, strlen(builtin));
+	list_names(&names);
+	rc = err_set(ERR_INPUT, "chat_template=%s is no file, no template of the model, and none of %s",
+	        o->choice, names.data ? names.data : "");
+	str_free(&names);
+	return rc;
+}
+
+static int find_own(struct chat_template *t, const struct chat_template_options *o)
+{
+	int rc = o->dir ? try_model(t, &t->plain, o->dir, "default") : 0;
+
+	if (!rc && o->dir)
+		rc = try_model(t, &t->with_tools, o->dir, "tool_use");
+	return rc;
+}
+
+/* ---- what it sees ---- */
+
+/* Names and texts of special tokens that a file beside the tokenizer says. */
+static int read_special(json_t *variables, const char *dir, const char *file)
+{
+	static const char *const names[] = {
+	        "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+	char *path = file_join(dir, file);
+	json_t *config = NULL, *value;
+	int rc = path ? 0 : ERR_NOMEM;
+
+	if (!rc && file_kind_of(path) == FILE_REGULAR)
+		rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
+	for (size_t i = 0; !rc && i < sizeof(names) / sizeof(names[0]); i++) {
+		value = json_object_get(config, names[i]);
+		if (json_is_object(value))
+			value = json_object_get(value, "content");
+		if (json_is_string(value) && !json_object_get(variables, names[i]))
+			json_object_set(variables, names[i], value);
+	}
+	json_decref(config);
+	mem_free(path);
+	return rc;
+}
+
+/* Where only ids are known: the token's own text. */
+static int name_role(json_t *variables, const struct tokenizer *tokenizer, const char *name, int32_t id)
+{
+	char *text = NULL;
+	size_t len_bytes = 0;
+	int rc = 0;
+
+	if (id < 0 || json_object_get(variables, name))
+		return 0;
+	rc = tokenizer_decode(tokenizer, &text, &len_bytes, &id, 1, SKIP_SPECIAL_OFF);
+	if (!rc && len_bytes)
+		json_object_set_new(variables, name, json_stringn(text, len_bytes));
+	mem_free(text);
+	return rc;
+}
+
+static int set_variables(struct chat_template *t, const struct chat_template_options *o)
+{
+	int rc = 0;
+
+	t->variables = json_object();
+	if (!t->variables)
+		return err_set(ERR_NOMEM, "out of memory for a chat template");
+	if (o->dir)
+		rc = read_special(t->variables, o->dir, "tokenizer_config.json");
+	if (!rc && o->dir)
+		rc = read_special(t->variables, o->dir, "special_tokens_map.json");
+	if (!rc && o->tokenizer)
+		rc = name_role(t->variables, o->tokenizer, "bos_token", tokenizer_roles(o->tokenizer)->bos);
+	if (!rc && o->tokenizer)
+		rc = name_role(t->variables, o->tokenizer, "eos_token", tokenizer_roles(o->tokenizer)->eos);
+	if (!rc && o->kwargs && json_object_update(t->variables, (json_t *)(uintptr_t)o->kwargs))
+		rc = err_set(ERR_NOMEM, "out of memory for a chat template");
+	return rc;
+}
+
+static const struct jinja *template_for(const struct chat_template *t, const struct chat *chat)
+{
+	return chat->tools && t->with_tools ? t->with_tools : t->plain;
+}
+
+int chat_template_marks(const struct chat_template *t, const struct chat *chat)
+{
+	return t->plain && jinja_has_generation(template_for(t, chat));
+}
+
+static json_t *or_null(json_t *value)
+{
+	return value ? json_incref(value) : json_null();
+}
+
+int chat_template_render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
+        int64_t message_count, enum chat_prompt prompt)
+{
+	json_t *variables, *messages;
+	struct str names = {0};
+	int rc = 0;
+
+	*out = (struct jinja_output){0};
+	if (t->why.code)
+		return err_give(&t->why);
+	if (!t->plain) {
+		list_names(&names);
+		rc = err_set(ERR_INPUT,
+		        "the model has no chat template; set chat_template to the one that it shall learn: "
+		        "%s, or a file",
+		        names.data ? names.data : "");
+		str_free(&names);
+		return rc;
+	}
+	variables = json_copy(t->variables);
+	messages = json_array();
+	for (int64_t i = 0; i < message_count; i++)
+		json_array_append(messages, json_array_get(chat->messages, (size_t)i));
+	if (chat->kwargs)
+		rc |= json_object_update(variables, chat->kwargs);
+	rc |= json_object_set_new(variables, "messages", messages);
+	rc |= json_object_set_new(variables, "tools", or_null(chat->tools));
+	rc |= json_object_set_new(variables, "documents", or_null(chat->documents));
+	rc |= json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt == CHAT_PROMPT_ON));
+	rc = rc ? err_set(ERR_NOMEM, "out of memory for a chat template")
+	        : jinja_render(template_for(t, chat), out, variables);
+	json_decref(variables);
+	return rc;
+}
+
+/* ---- the end of a turn ---- */
+
+static int is_end(const struct chat_template *t, int32_t id)
+{
+	for (int i = 0; i < t->end_count; i++)
+		if (t->ends[i] == id)
+			return 1;
+	return 0;
+}
+
+int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to)
+{
+	for (int i = 0; i < t->end_count; i++)
+		for (int64_t at = to - 1; at >= from; at--)
+			if (ids[at] == t->ends[i])
+				return at;
+	return -1;
+}
+
+static void add_end(struct chat_template *t, int32_t id)
+{
+	if (id >= 0 && t->end_count < ENDS_MAX && !is_end(t, id))
+		t->ends[t->end_count++] = id;
+}
+
+/* A token that has a text and is left out where special ones are. */
+static int is_special(int *yes, const struct tokenizer *tokenizer, int32_t id)
+{
+	char *text = NULL;
+	size_t with = 0, without = 0;
+	int rc = tokenizer_decode(tokenizer, &text, &with, &id, 1, SKIP_SPECIAL_OFF);
+
+	mem_free(text);
+	text = NULL;
+	if (!rc)
+		rc = tokenizer_decode(tokenizer, &text, &without, &id, 1, SKIP_SPECIAL_ON);
+	mem_free(text);
+	*yes = !rc && with && !without;
+	return rc;
+}
+
+/* The first special token of a text, -1 where it has none. */
+static int first_special(int32_t *id, const struct tokenizer *tokenizer, const char *text, size_t len_bytes)
+{
+	struct token_list ids = {0};
+	int rc = tokenizer_encode(tokenizer, &ids, text, len_bytes, ADD_SPECIAL_NONE), yes = 0;
+
+	*id = -1;
+	for (int64_t i = 0; !rc && !yes && i < ids.count; i++) {
+		rc = is_special(&yes, tokenizer, ids.ids[i]);
+		if (yes)
+			*id = ids.ids[i];
+	}
+	token_list_free(&ids);
+	return rc;
+}
+
+/* Ids that the model's files call ends; at most the ones that fit. */
+static int read_ends(int32_t *ends, int *end_count, const struct chat_template_options *o)
+{
+	static const char *const files[] = {"generation_config.json", "config.json"};
+	int rc = 0;
+
+	if (tokenizer_roles(o->tokenizer)->eos >= 0)
+		ends[(*end_count)++] = tokenizer_roles(o->tokenizer)->eos;
+	for (size_t i = 0; !rc && o->dir && i < 2; i++) {
+		char *path = file_join(o->dir, files[i]);
+		json_t *config = NULL, *value;
+
+		if (!path)
+			return ERR_NOMEM;
+		if (file_kind_of(path) == FILE_REGULAR)
+			rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
+		value = json_object_get(config, "eos_token_id");
+		if (json_is_integer(value) && *end_count < ENDS_MAX)
+			ends[(*end_count)++] = (int32_t)json_integer_value(value);
+		for (size_t k = 0; k < json_array_size(value) && *end_count < ENDS_MAX; k++)
+			ends[(*end_count)++] = (int32_t)json_integer_value(json_array_get(value, k));
+		json_decref(config);
+		mem_free(path);
+	}
+	return rc;
+}
+
+#define ANSWER "zqanswerqz"
+#define QUESTION "zqquestionqz"
+
+/* The special token behind each of the two answers of a chat; -1 where there is none. */
+static int probe(int32_t behind[2], const struct chat_template *t, const struct tokenizer *tokenizer)
+{
+	struct jinja_output out;
+	struct chat chat = {0};
+	const char *at, *next;
+	int rc;
+
+	chat.messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content",
+	        "hello", "role", "assistant", "content", ANSWER, "role", "user", "content", QUESTION, "role",
+	        "assistant", "content", ANSWER);
+	behind[0] = behind[1] = -1;
+	rc = chat.messages ? chat_template_render(t, &out, &chat, 4, CHAT_PROMPT_OFF) : ERR_NOMEM;
+	json_decref(chat.messages);
+	if (rc == ERR_INPUT)
+		return 0; /* it wants other chats: the model's own ends must do */
+	if (rc)
+		return rc;
+	at = strstr(out.text, ANSWER);
+	for (int i = 0; !rc && at && i < 2; i++) {
+		at += strlen(ANSWER);
+		next = i ? out.text + out.len_bytes : strstr(at, QUESTION);
+		if (!next)
+			break;
+		rc = first_special(&behind[i], tokenizer, at, (size_t)(next - at));
+		at = strstr(at, ANSWER);
+	}
+	jinja_output_free(&out);
+	return rc;
+}
+
+static int find_ends(struct chat_template *t, const struct chat_template_options *o)
+{
+	int32_t own[ENDS_MAX], behind[2];
+	int own_count = 0, rc = read_ends(own, &own_count, o);
+
+	if (!rc)
+		rc = probe(behind, t, o->tokenizer);
+	if (rc)
+		return rc;
+	if (behind[0] >= 0 && behind[0] == behind[1])
+		add_end(t, behind[0]);
+	for (int i = 0; i < own_count; i++)
+		add_end(t, own[i]);
+	return 0;
+}
+
+int chat_template_open(struct chat_template **out, const struct chat_template_options *o)
+{
+	struct chat_template *t = mem_alloc(1, sizeof(*t));
+	int rc;
+
+	*out = NULL;
+	if (!t)
+		return ERR_NOMEM;
+	t->name = mem_strdup("no template");
+	rc = t->name ? 0 : ERR_NOMEM;
+	if (!rc)
+		rc = o->choice ? find_chosen(t, o) : find_own(t, o);
+	if (!rc)
+		rc = set_variables(t, o);
+	if (!rc && t->plain && o->tokenizer)
+		rc = find_ends(t, o);
+	if (rc == ERR_INPUT && !o->choice) { /* matters to chats only */
+		err_take(&t->why, rc);
+		rc = 0;
+	}
+	if (rc) {
+		chat_template_close(t);
+		return rc;
+	}
+	*out = t;
+	return 0;
+}
+
+void chat_template_close(struct chat_template *t)
+{
+	if (!t)
+		return;
+	jinja_free(t->plain);
+	jinja_free(t->with_tools);
+	json_decref(t->variables);
+	mem_free(t->name);
+	mem_free(t);
+}

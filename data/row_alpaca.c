@@ -1,0 +1,181 @@
+/* Rows of Alpaca: instruction, input and output, maybe with a system text and earlier turns. */
+#include "data/row_formats.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "data/chat.h"
+#include "data/dataset_build.h"
+#include "data/tokenizer/token_list.h"
+
+#include <string.h>
+
+int row_alpaca_is_mine(const struct dataset_builder *b, const json_t *record)
+{
+	(void)b;
+	return json_object_get(record, "instruction") && json_object_get(record, "output");
+}
+
+struct text_piece {
+	const char *text;
+	size_t len_bytes;
+};
+
+static void add_block(struct str *prompt, struct text_piece instruction, struct text_piece input)
+{
+	str_add(prompt, "### Instruction:\n");
+	str_add_bytes(prompt, instruction.text, instruction.len_bytes);
+	if (input.len_bytes > 0) {
+		str_add(prompt, "\n\n### Input:\n");
+		str_add_bytes(prompt, input.text, input.len_bytes);
+	}
+	str_add(prompt, "\n\n### Response:");
+}
+
+static void add_preamble(struct str *prompt, size_t input_bytes)
+{
+	str_add(prompt, "Below is an instruction that describes a task");
+	str_add(prompt, input_bytes > 0 ? ", paired with an input that provides further context. " : ". ");
+	str_add(prompt, "Write a response that appropriately completes the request.\n\n");
+}
+
+void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
+        const char *input, size_t input_bytes)
+{
+	add_preamble(prompt, input_bytes);
+	add_block(prompt, (struct text_piece){instruction, instruction_bytes},
+	        (struct text_piece){input, input_bytes});
+}
+
+/* A text that may be absent or null. */
+static int optional(
+        const struct dataset_builder *b, const json_t *record, const char *key, struct text_piece *out)
+{
+	const json_t *value = json_object_get(record, key);
+
+	*out = (struct text_piece){"", 0};
+	if (!value || json_is_null(value))
+		return 0;
+	return dataset_builder_text(b, record, key, &out->text, &out->len_bytes);
+}
+
+/* Earlier turns: [[question, answer], ...]. */
+static int check_history(const struct dataset_builder *b, const json_t *history)
+{
+	const json_t *turn;
+	size_t i;
+
+	if (history && !json_is_null(history) && !json_is_array(history))
+		return err_set(ERR_INPUT, "%s: \"history\" is %s; expected a list", b->where,
+		        json_kind_name(history));
+	json_array_foreach(history, i,
+	        turn) if (json_array_size(turn) != 2 || !json_is_string(json_array_get(turn, 0)) ||
+	                  !json_is_string(json_array_get(turn, 1))) return err_set(ERR_INPUT,
+	        "%s: history[%zu] must be a list of two texts", b->where, i);
+	return 0;
+}
+
+/* One question and answer in Stanford's form; a system text stands in place of its first sentence. */
+static int say_pair(struct dataset_builder *b, struct text_piece system, struct text_piece instruction,
+        struct text_piece input, struct text_piece answer, enum dataset_piece piece)
+{
+	struct str prompt = {0};
+	int rc;
+
+	if (b->ids->count) {
+		str_add(&prompt, "\n\n");
+	} else if (system.len_bytes) {
+		str_add_bytes(&prompt, system.text, system.len_bytes);
+		str_add(&prompt, "\n\n");
+	} else {
+		add_preamble(&prompt, input.len_bytes);
+	}
+	add_block(&prompt, instruction, input);
+	rc = str_check(&prompt);
+	if (rc == 0)
+		rc = dataset_builder_add_answer(
+		        b, prompt.data, prompt.len_bytes, answer.text, answer.len_bytes, piece);
+	str_free(&prompt);
+	return rc;
+}
+
+static struct text_piece piece_of(const json_t *text)
+{
+	return (struct text_piece){json_string_value(text), json_string_length(text)};
+}
+
+static int read_stanford(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
+        struct text_piece input, struct text_piece output)
+{
+	const json_t *turn, *history = json_object_get(record, "history");
+	enum dataset_piece earlier =
+	        b->options->turns == DATASET_TURNS_LAST ? DATASET_PIECE_PROMPT : DATASET_PIECE_ANSWER;
+	struct text_piece system, none = {"", 0};
+	size_t i;
+	int rc = optional(b, record, "system", &system);
+
+	json_array_foreach(history, i, turn) if (rc == 0) rc = say_pair(b, system,
+	        piece_of(json_array_get(turn, 0)), none, piece_of(json_array_get(turn, 1)), earlier);
+	if (rc == 0)
+		rc = say_pair(b, system, instruction, input, output, DATASET_PIECE_ANSWER);
+	return rc < 0 ? rc : dataset_builder_add_said(b);
+}
+
+/* As a chat, where the user chose a template: instruction and input are one message. */
+static int read_chat(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
+        struct text_piece input)
+{
+	const json_t *turn, *system = json_object_get(record, "system");
+	struct str question = {0};
+	struct chat chat = {0};
+	json_t *text = NULL;
+	size_t i;
+	int rc = json_string_length(system) ? chat_add_text(&chat, "system", system, b->where) : 0;
+
+	json_array_foreach(json_object_get(record, "history"), i, turn)
+	{
+		if (rc == 0)
+			rc = chat_add_text(&chat, "user", json_array_get(turn, 0), b->where);
+		if (rc == 0)
+			rc = chat_add_text(&chat, "assistant", json_array_get(turn, 1), b->where);
+	}
+	str_add_bytes(&question, instruction.text, instruction.len_bytes);
+	if (input.len_bytes) {
+		str_add(&question, "\n");
+		str_add_bytes(&question, input.text, input.len_bytes);
+	}
+	if (rc == 0)
+		rc = str_check(&question);
+	if (rc == 0) {
+		text = json_stringn(question.data ? question.data : "", question.len_bytes);
+		rc = text ? chat_add_text(&chat, "user", text, b->where) : ERR_NOMEM;
+	}
+	if (rc == 0)
+		rc = chat_add_text(&chat, "assistant", json_object_get(record, "output"), b->where);
+	if (rc == 0)
+		rc = dataset_builder_add_chat(b, &chat);
+	json_decref(text);
+	str_free(&question);
+	chat_free(&chat);
+	return rc;
+}
+
+int row_alpaca_read(struct dataset_builder *b, const json_t *record)
+{
+	struct text_piece instruction, input, output;
+	int rc = dataset_builder_need_tokenizer(b);
+
+	if (rc == 0)
+		rc = dataset_builder_text(
+		        b, record, "instruction", &instruction.text, &instruction.len_bytes);
+	if (rc == 0)
+		rc = check_history(b, json_object_get(record, "history"));
+	if (rc == 0)
+		rc = dataset_builder_text(b, record, "output", &output.text, &output.len_bytes);
+	if (rc == 0)
+		rc = optional(b, record, "input", &input);
+	if (rc < 0)
+		return rc;
+	return b->options->chat_template_is_chosen ? read_chat(b, record, instruction, input)
+	                                           : read_stanford(b, record, instruction, input, output);
+}

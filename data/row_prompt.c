@@ -1,0 +1,54 @@
+/* Rows of prompt and completion: two texts, tokenized apart, or two lists of messages. */
+#include "data/row_formats.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "data/chat.h"
+#include "data/dataset_build.h"
+
+int row_prompt_completion_is_mine(const struct dataset_builder *b, const json_t *record)
+{
+	(void)b;
+	return json_object_get(record, "prompt") && json_object_get(record, "completion");
+}
+
+/* The completion is what is trained: answers in the prompt are not. */
+static int read_chat(struct dataset_builder *b, const json_t *record)
+{
+	struct chat chat = {0};
+	int rc = chat_add_messages(&chat, json_object_get(record, "prompt"), b->where);
+
+	chat.prompt_count = chat.messages ? (int64_t)json_array_size(chat.messages) : 0;
+	if (rc == 0)
+		rc = chat_add_messages(&chat, json_object_get(record, "completion"), b->where);
+	if (rc == 0)
+		rc = chat_add_extras(&chat, record, b->where);
+	if (rc == 0)
+		rc = dataset_builder_add_chat(b, &chat);
+	chat_free(&chat);
+	return rc;
+}
+
+int row_prompt_completion_read(struct dataset_builder *b, const json_t *record)
+{
+	const char *prompt = "", *completion = "";
+	size_t prompt_bytes = 0, completion_bytes = 0;
+	int chats = json_is_array(json_object_get(record, "prompt")) +
+	            json_is_array(json_object_get(record, "completion"));
+	int rc;
+
+	if (chats == 1)
+		return err_set(ERR_INPUT,
+		        "%s: prompt and completion must both be texts, or both lists of messages", b->where);
+	if (chats)
+		return read_chat(b, record);
+	rc = dataset_builder_need_tokenizer(b);
+	if (rc == 0)
+		rc = dataset_builder_text(b, record, "prompt", &prompt, &prompt_bytes);
+	if (rc == 0)
+		rc = dataset_builder_text(b, record, "completion", &completion, &completion_bytes);
+	if (rc == 0)
+		rc = dataset_builder_add_answer(
+		        b, prompt, prompt_bytes, completion, completion_bytes, DATASET_PIECE_ANSWER);
+	return rc < 0 ? rc : dataset_builder_add_said(b);
+}

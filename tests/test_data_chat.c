@@ -1,0 +1,428 @@
+/* links: data */
+/* Rows of chats: which tokens are trained, in every format, by marks and by proof, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "data/chat_template.h"
+#include "data/dataset.h"
+#include "data/tokenizer/tokenizer.h"
+
+static char temp_dir[] = "/tmp/ferry_test_chat_XXXXXX";
+
+static char *write_file(const char *name, const char *text)
+{
+	char *path = file_join(temp_dir, name);
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	assert_int_equal(fputs(text, f) < 0, 0);
+	assert_int_equal(fclose(f), 0);
+	return path;
+}
+
+/* A token per ASCII character, and special ones. */
+static struct tokenizer *make_tokenizer(const char *config)
+{
+	static const char *const special[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>",
+	        "<|user|>", "<|assistant|>", "[INST]", "[/INST]"};
+	struct str json = {0};
+	struct tokenizer *t = NULL;
+
+	str_add(&json, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
+	for (int i = 0; i < 9; i++)
+		str_printf(&json,
+		        "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"
+		        "false,"
+		        "\"normalized\":false,\"special\":true}",
+		        i ? "," : "", 96 + i, special[i]);
+	str_add(&json,
+	        "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+	        "\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,\"decoder\":{\"type\":"
+	        "\"ByteLevel\","
+	        "\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":"
+	        "\"BPE\","
+	        "\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":\"\",\"end_of_word_"
+	        "suffix\":\"\","
+	        "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{\"\\u0120\":0,\"\\u010a\":1");
+	for (int c = 33; c < 127; c++)
+		str_printf(&json, ",\"%s%c\":%d", c == '"' || c == '\\' ? "\\" : "", c, c - 31);
+	str_add(&json, "},\"merges\":[]}}");
+	mem_free(write_file("tokenizer.json", json.data));
+	str_free(&json);
+	mem_free(write_file("tokenizer_config.json", config));
+	if (tokenizer_open(&t, temp_dir))
+		fail_msg("%s", err_text());
+	return t;
+}
+
+static const char with_eos[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}";
+
+struct setting {
+	const char *template; /* a name, or a source that begins with '{' */
+	enum dataset_inputs inputs;
+	enum dataset_turns turns;
+	int64_t max_length;
+	int chosen;
+};
+
+static int open_rows(struct dataset **d, struct tokenizer *t, const char *rows, struct setting setting)
+{
+	char *data = write_file("rows.jsonl", rows), *file = NULL;
+	struct chat_template_options o = {.choice = setting.template, .dir = temp_dir, .tokenizer = t};
+	struct chat_template *template = NULL;
+	int rc;
+
+	if (setting.template && setting.template[0] == '{')
+		o.choice = file = write_file("own.jinja", setting.template);
+	rc = chat_template_open(&template, &o);
+	if (!rc) {
+		struct dataset_options options = {.path = data,
+		        .tokenizer = t,
+		        .inputs = setting.inputs,
+		        .turns = setting.turns,
+		        .max_length_tokens = setting.max_length,
+		        .chat_template = template,
+		        .chat_template_is_chosen = setting.chosen};
+
+		rc = dataset_open(d, &options);
+	}
+	chat_template_close(template);
+	mem_free(file);
+	mem_free(data);
+	return rc;
+}
+
+/* The text of a row, its trained stretches in { }. */
+static void show(struct str *out, const struct dataset *d, const struct tokenizer *t, int64_t row)
+{
+	int trained = 0;
+
+	for (int64_t i = 0; i < dataset_row_tokens(d, row); i++) {
+		int now = dataset_label(d, row, i) != DATASET_IGNORE;
+		char *text = NULL;
+
+		if (now != trained)
+			str_add(out, now ? "{" : "}");
+		trained = now;
+		assert_int_equal(
+		        tokenizer_decode(t, &text, NULL, dataset_row_ids(d, row) + i, 1, SKIP_SPECIAL_OFF),
+		        0);
+		str_add(out, text);
+		mem_free(text);
+	}
+	str_add(out, trained ? "}" : "");
+}
+
+static void check(const char *rows, struct setting setting, const char *want, int64_t turn_ends)
+{
+	struct tokenizer *t = make_tokenizer(with_eos);
+	struct dataset *d = NULL;
+	struct str got = {0};
+
+	if (open_rows(&d, t, rows, setting))
+		fail_msg("%s\n%s", rows, err_text());
+	for (int64_t row = 0; row < d->row_count; row++) {
+		str_add(&got, row ? "#" : "");
+		show(&got, d, t, row);
+	}
+	assert_string_equal(got.data, want);
+	assert_int_equal(d->counts.turn_ends, turn_ends);
+	str_free(&got);
+	dataset_close(d);
+	tokenizer_close(t);
+}
+
+static void check_refused(const char *rows, struct setting setting, const char *says)
+{
+	struct tokenizer *t = make_tokenizer(with_eos);
+	struct dataset *d = NULL;
+	int rc = open_rows(&d, t, rows, setting);
+
+	if ((rc != ERR_INPUT && rc != ERR_UNSUPPORTED) || d || !strstr(err_text(), says))
+		fail_msg("%s\ngave %d: %s", rows, rc, rc ? err_text() : "");
+	tokenizer_close(t);
+}
+
+#define U(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define A(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+#define S(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define ROW(turns) "{\"messages\":[" turns "]}\n"
+
+#define TURN(role, text) "<|im_start|>" role "\n" text "<|im_end|>\n"
+#define SAID(text) "<|im_start|>assistant\n{" text "<|im_end|>}\n"
+#define CHATML                                                                                               \
+	"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor " \
+	"%}"                                                                                                 \
+	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+/* Marked and proven turns are the same ones. */
+static void test_turns(void **state)
+{
+	static const char rows[] = ROW(S("be") "," U("hi") "," A("yo\\n") "," U("so") "," A("\\nok"));
+	static const char want[] =
+	        TURN("system", "be") TURN("user", "hi") SAID("yo\n") TURN("user", "so") SAID("\nok");
+
+	(void)state;
+	check(rows, (struct setting){.template = "chatml"}, want, 2);
+	check(rows, (struct setting){.template = CHATML}, want, 2);
+	check(ROW(U("a") "," A("b")) ROW(U("c") "," A("") "," U("d")), (struct setting){.template = CHATML},
+	        TURN("user", "a") SAID("b") "#" TURN("user", "c") SAID("") TURN("user", "d"), 2);
+	check(rows, (struct setting){.template = CHATML, .turns = DATASET_TURNS_LAST},
+	        TURN("system", "be") TURN("user", "hi") TURN("assistant", "yo\n") TURN("user", "so")
+	                SAID("\nok"),
+	        1);
+	check(ROW(U("a") "," A("b")), (struct setting){.template = CHATML, .inputs = DATASET_INPUTS_TRAIN},
+	        "{" TURN("user", "a") TURN("assistant", "b") "}", 0);
+}
+
+/* Templates that end the whole chat in another way than a turn, or begin an answer in another way than its
+ * prompt. */
+static void test_templates(void **state)
+{
+	static const char phi[] =
+	        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+	        "{{ '<|assistant|>' if add_generation_prompt else eos_token }}";
+	static const char inst[] = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ "
+	                           "'[INST] ' + m.content + ' [/INST]' }}"
+	                           "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}";
+	/* thoughts are written for the last answer only, and asked for by the prompt */
+	static const char think[] =
+	        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+	        "{{ '(t)' if m.role == 'assistant' and loop.last }}{{ m.content + '<|im_end|>\n' }}{% endfor "
+	        "%}"
+	        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n(t)' }}{% endif %}";
+
+	(void)state;
+	check(ROW(U("a") "," A("b") "," U("c") "," A("d")), (struct setting){.template = phi},
+	        "<|user|>a<|end|><|assistant|>{b<|end|>}<|user|>c<|end|><|assistant|>{d<|end|>}</s>", 2);
+	check(ROW(U("a") "," A("b") "," U("c") "," A("d")), (struct setting){.template = inst},
+	        "<s>[INST] a [/INST]{ b</s>}[INST] c [/INST]{ d</s>}", 2);
+	check(ROW(U("a") "," A("b") "," U("c") "," A("d")), (struct setting){.template = think},
+	        TURN("user", "a") SAID("b") TURN("user", "c") "<|im_start|>assistant\n(t){d<|im_end|>}\n", 2);
+}
+
+static void test_flags(void **state)
+{
+	(void)state;
+	check("{\"messages\":[" U("a") ",{\"role\":\"assistant\",\"content\":\"b\",\"weight\":0}," U(
+	              "c") ","
+	                   "{\"role\":\"assistant\",\"content\":\"d\",\"weight\":1}]}",
+	        (struct setting){.template = "chatml"},
+	        TURN("user", "a") TURN("assistant", "b") TURN("user", "c") SAID("d"), 1);
+	check("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"value\":\"a\"},{\"type\":"
+	      "\"text\",\"text\":\"b\"}],"
+	      "\"loss_weight\":0.0},{\"role\":\"assistant\",\"content\":\"d\",\"train\":true,\"name\":null}]"
+	      "}",
+	        (struct setting){.template = CHATML}, TURN("user", "ab") SAID("d"), 1);
+	check_refused("{\"messages\":[{\"role\":\"assistant\",\"content\":\"d\",\"weight\":0.5}]}",
+	        (struct setting){.template = "chatml"}, "messages[0].weight must be 0 or 1");
+	check_refused("{\"messages\":[{\"role\":\"user\",\"content\":\"d\",\"weight\":1}," A("x") "]}",
+	        (struct setting){.template = "chatml"}, "messages[0] is not the assistant's");
+}
+
+static void test_formats(void **state)
+{
+	static const char tools[] =
+	        "{{ tools | tojson if tools }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + "
+	        "m.content }}"
+	        "{{ m.tool_calls | tojson if m.tool_calls }}{{ '<|im_end|>\n' }}{% endfor %}"
+	        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+	(void)state;
+	check("{\"system\":\"s\",\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\","
+	      "\"value\":\"b\"},"
+	      "{\"from\":\"user\",\"value\":\"c\"},{\"from\":\"chatgpt\",\"value\":\"d\",\"weight\":0}]}",
+	        (struct setting){.template = "chatml"},
+	        TURN("system", "s") TURN("user", "a") SAID("b") TURN("user", "c") TURN("assistant", "d"), 1);
+	check("{\"tools\":\"[{\\\"name\\\":\\\"f\\\"}]\",\"conversations\":[{\"from\":\"human\",\"value\":"
+	      "\"a\"},"
+	      "{\"from\":\"function_call\",\"value\":\"{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{\\\"x\\\":"
+	      "1}}\"},"
+	      "{\"from\":\"observation\",\"value\":\"r\"},{\"from\":\"gpt\",\"value\":\"b\"}]}",
+	        (struct setting){.template = tools},
+	        "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]" TURN("user", "a")
+	                SAID("[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "
+	                     "{\"x\": 1}}}]") TURN("tool", "r") SAID("b"),
+	        2);
+	check("{\"prompt\":[" U("a") "," A("b") "," U("c") "],\"completion\":[" A("d") "]}",
+	        (struct setting){.template = "chatml"},
+	        TURN("user", "a") TURN("assistant", "b") TURN("user", "c") SAID("d"), 1);
+	check("{\"messages\":[" U("a") "," A("b") "],\"chat_template_kwargs\":{\"mood\":\"!\"}}",
+	        (struct setting){.template = "{{ mood }}" CHATML}, "!" TURN("user", "a") SAID("b"), 1);
+}
+
+static void test_alpaca(void **state)
+{
+	static const char row[] = "{\"instruction\":\"q\",\"input\":\"i\",\"output\":\"o\",\"system\":\"s\","
+	                          "\"history\":[[\"a\",\"b\"]]}";
+
+	(void)state;
+	check(row, (struct setting){.template = NULL},
+	        "s\n\n### Instruction:\na\n\n### Response:{b</s>}\n\n### Instruction:\nq\n\n### "
+	        "Input:\ni\n\n### Response:{o</s>}",
+	        0);
+	check(row, (struct setting){.template = NULL, .turns = DATASET_TURNS_LAST},
+	        "s\n\n### Instruction:\na\n\n### Response:b</s>\n\n### Instruction:\nq\n\n### "
+	        "Input:\ni\n\n### Response:{o</s>}",
+	        0);
+	check(row, (struct setting){.template = "chatml", .chosen = 1},
+	        TURN("system", "s") TURN("user", "a") SAID("b") TURN("user", "q\ni") SAID("o"), 2);
+}
+
+/* A row that is cut loses its end; it is counted. */
+static void test_cut(void **state)
+{
+	struct tokenizer *t = make_tokenizer(with_eos);
+	struct dataset *d = NULL;
+
+	(void)state;
+	assert_int_equal(open_rows(&d, t, ROW(U("a") "," A("b") "," U("c") "," A("dddd")),
+	                         (struct setting){.template = "chatml", .max_length = 24}),
+	        0);
+	assert_int_equal(d->counts.turn_ends, 1);
+	assert_int_equal(d->counts.turn_ends_cut, 1);
+	dataset_close(d);
+	tokenizer_close(t);
+}
+
+static void test_refused(void **state)
+{
+	static const struct {
+		const char *rows, *template, *says;
+	} cases[] = {
+	        {ROW(U("a") "," A("b")), NULL,
+	                "rows.jsonl:1: the model has no chat template; set chat_template to the one that it "
+	                "shall learn: "
+	                "chatml, llama2, llama3"},
+	        {ROW(U("a") "," A("b")), "chatml2",
+	                "chat_template=chatml2 is no file, no template of the model, and none of chatml"},
+	        /* llama3's end of turn is no token here */
+	        {ROW(U("a") "," A("b")), "llama3",
+	                "messages[1]: the template llama3 writes no end-of-turn token of this tokenizer"},
+	        /* the last answer is left open */
+	        {ROW(U("a") "," A("b")),
+	                "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}{{ "
+	                "'<|im_end|>\n' if not loop.last }}"
+	                "{% endfor %}{% if add_generation_prompt %}{{ '<|im_end|>\n<|im_start|>assistant\n' "
+	                "}}{% endif %}",
+	                "writes no end-of-turn token"},
+	        /* {% generation %} without the end */
+	        {ROW(U("a") "," A("b")),
+	                "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == "
+	                "'assistant' %}{% generation %}"
+	                "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ "
+	                "'<|im_end|>\n' }}{% endfor %}",
+	                "writes no end-of-turn token"},
+	        /* what came before is written in another way once the chat goes on */
+	        {ROW(U("a") "," A("b") "," U("c") "," A("d")), "{{ messages | length }}" CHATML,
+	                "the template"},
+	        {ROW(U("a") "," A("b")), "{{ raise_exception('no chats today') }}", "rows.jsonl:1: "},
+	        {ROW(U("a") ","
+	                    "{\"role\":\"assistant\"}"),
+	                "chatml", "messages[1].content is nothing"},
+	        {ROW("{\"content\":\"a\"}"), "chatml", "messages[0] must be an object with a \"role\""},
+	        {ROW("{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}"), "chatml",
+	                "messages[0].content[0] is of type image_url; only text is supported"},
+	        {"{\"conversations\":[{\"from\":\"narrator\",\"value\":\"a\"}]}", "chatml",
+	                "conversations[0].from is 'narrator'"},
+	        {"{\"conversations\":[{\"from\":\"function_call\",\"value\":\"x\"}]}", "chatml",
+	                "must be JSON with name and arguments"},
+	        {"{\"messages\":[" A("b") "],\"tools\":\"x\"}", "chatml",
+	                "\"tools\" is a text that is no JSON"},
+	        {"{\"messages\":[" U(
+	                 "a") ",{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"function\":"
+	                      "{\"name\":\"find\"}}]}]}",
+	                "chatml", "messages[1]: the template chatml does not write tool calls"},
+	        {"{\"messages\":[" U("a") "," A("b") "],\"tools\":[{\"name\":\"find\"}]}", "chatml",
+	                "the template chatml does not write the row's tools"},
+	        {"{\"messages\":[]}", "chatml", "the chat has no messages"},
+	        {ROW(U("a") "," A("b")), "{% for %}", "own.jinja:1: "},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		check_refused(cases[i].rows, (struct setting){.template = cases[i].template}, cases[i].says);
+}
+
+/* Where a model keeps its template, and which one chats with tools get. */
+static void test_model_template(void **state)
+{
+	static const char config[] =
+	        "{\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"</"
+	        "s>\"},\"chat_template\":[{\"name\":\"default\","
+	        "\"template\":\"D{{ eos_token "
+	        "}}\"},{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"rag\",\"template\":\"R\"}]}";
+	static const struct {
+		const char *choice, *tools, *text;
+	} cases[] = {{NULL, NULL, "D</s>"}, {NULL, "[{}]", "T"}, {"rag", NULL, "R"}, {"alpaca", NULL, "<s>"}};
+	struct tokenizer *t = make_tokenizer(config);
+
+	(void)state;
+	for (int file = 0; file < 2; file++) {
+		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+			struct chat_template_options o = {
+			        .choice = cases[i].choice, .dir = temp_dir, .tokenizer = t};
+			struct chat chat = {.messages = json_array(),
+			        .tools = cases[i].tools ? json_loads(cases[i].tools, 0, NULL) : NULL};
+			struct chat_template *template = NULL;
+			struct jinja_output out;
+
+			assert_int_equal(chat_template_open(&template, &o), 0);
+			assert_int_equal(chat_template_render(template, &out, &chat, 0, CHAT_PROMPT_OFF), 0);
+			assert_string_equal(out.text, file && i == 0 ? "F" : cases[i].text);
+			jinja_output_free(&out);
+			chat_template_close(template);
+			chat_free(&chat);
+		}
+		mem_free(write_file("chat_template.jinja", "F")); /* goes before the configuration's */
+	}
+	tokenizer_close(t);
+	char *path = file_join(temp_dir, "chat_template.jinja");
+
+	assert_int_equal(unlink(path), 0);
+	mem_free(path);
+}
+
+static int make_dir(void **state)
+{
+	(void)state;
+	return mkdtemp(temp_dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+	char *command = mem_printf("rm -r %s", temp_dir);
+	int rc = system(command);
+
+	(void)state;
+	mem_free(command);
+	return rc;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_turns),
+	        cmocka_unit_test(test_templates),
+	        cmocka_unit_test(test_flags),
+	        cmocka_unit_test(test_formats),
+	        cmocka_unit_test(test_alpaca),
+	        cmocka_unit_test(test_cut),
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_model_template),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
