@@ -70,6 +70,11 @@ static void show_counts(struct str *out, const struct config *c, const struct da
 	if (d->counts.without_target)
 		str_printf(out, "without a target: %" PRId64 " rows, the first at %s\n",
 		        d->counts.without_target, d->counts.without_target_first);
+	if (d->counts.turn_ends || d->counts.turn_ends_cut)
+		str_printf(out,
+		        "chats: %" PRId64 " end-of-turn tokens are trained, %" PRId64
+		        " were cut off by max_length\n",
+		        d->counts.turn_ends, d->counts.turn_ends_cut);
 	if (packing)
 		str_printf(out,
 		        "packing%s: %" PRId64 " rows in %" PRId64 " bins of %" PRId64
@@ -88,8 +93,9 @@ static int show_text(const struct config *c, const struct dataset *d, const stru
 	int err = 0;
 
 	show_counts(&out, c, d, l, packing);
-	for (int64_t row = 0; row < d->row_count && row < c->rows && !err; row++)
-		err = row_show(&out, d, tokenizer, row, style);
+	for (int64_t row = 0; row < d->row_count && row < c->show_rows && !err; row++)
+		err = c->show_tokens ? row_show_tokens(&out, d, tokenizer, row)
+		                     : row_show(&out, d, tokenizer, row, style);
 	if (!err)
 		err = str_check(&out);
 	if (!err)
@@ -125,17 +131,19 @@ static int show_json(const struct config *c, const struct dataset *d, const stru
 	json_t *rows = json_array(), *object;
 	int err;
 
-	for (int64_t row = 0; row < d->row_count && row < c->rows; row++)
+	for (int64_t row = 0; row < d->row_count && row < c->show_rows; row++)
 		json_array_append_new(rows, row_json(d, tokenizer, row));
-	object = json_pack(
-	        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:f, s:I, s:I}, s:o}",
+	object = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:f, "
+	                   "s:I, s:I}, s:o}",
 	        "format", dataset_format_name(d->format), "rows", (json_int_t)d->row_count, "tokens",
 	        (json_int_t)d->token_count, "target_tokens", (json_int_t)d->target_count, "records",
 	        (json_int_t)d->counts.records, "truncated", (json_int_t)d->counts.truncated, "dropped",
 	        (json_int_t)d->counts.dropped, "empty", (json_int_t)d->counts.empty, "without_target",
 	        (json_int_t)d->counts.without_target, "longest_tokens", (json_int_t)d->counts.longest_tokens,
-	        "row_tokens", "min", (json_int_t)l->shortest, "median", (json_int_t)l->median, "mean",
-	        l->mean, "p95", (json_int_t)l->p95, "max", (json_int_t)l->longest, "examples", rows);
+	        "turn_ends", (json_int_t)d->counts.turn_ends, "turn_ends_cut",
+	        (json_int_t)d->counts.turn_ends_cut, "row_tokens", "min", (json_int_t)l->shortest, "median",
+	        (json_int_t)l->median, "mean", l->mean, "p95", (json_int_t)l->p95, "max",
+	        (json_int_t)l->longest, "examples", rows);
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for JSON");
 	if (packing)
@@ -151,6 +159,7 @@ static int show_json(const struct config *c, const struct dataset *d, const stru
 
 int cli_data(const struct config *c)
 {
+	struct chat_template *chat_template = NULL;
 	struct tokenizer *tokenizer = NULL;
 	struct dataset *d = NULL;
 	struct packing *packing = NULL;
@@ -161,7 +170,9 @@ int cli_data(const struct config *c)
 
 	if (!err)
 		err = data_config_vocab_count(&vocab_count, c->model);
-	options = data_config_options(c, c->data, tokenizer, vocab_count);
+	if (!err)
+		err = data_config_chat_template(&chat_template, c, NULL, tokenizer);
+	options = data_config_options(c, c->data, tokenizer, chat_template, vocab_count);
 	if (!err)
 		err = dataset_open(&d, &options);
 	if (!err)
@@ -174,6 +185,7 @@ int cli_data(const struct config *c)
 	mem_free(row_tokens);
 	packing_free(packing);
 	dataset_close(d);
+	chat_template_close(chat_template);
 	tokenizer_close(tokenizer);
 	return err;
 }

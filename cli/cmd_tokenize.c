@@ -15,7 +15,8 @@
 struct job {
 	const struct config *c;
 	struct tokenizer *tokenizer;
-	const char *name; /* of the input, for messages */
+	struct chat_template *chat_template; /* with chat */
+	const char *name;                    /* of the input, for messages */
 	FILE *in;
 	int64_t line;
 	struct str out;
@@ -49,17 +50,11 @@ static size_t write_id(char number[ID_BYTES], int32_t id)
 	return at;
 }
 
-static int encode(struct job *j, const char *text, size_t len_bytes)
+static int print_ids(struct job *j)
 {
 	char number[ID_BYTES];
 	int err;
 
-	j->ids.count = 0;
-	err = tokenizer_encode(j->tokenizer, &j->ids, text, len_bytes,
-	        j->c->add_special_tokens ? ADD_SPECIAL_ALL : ADD_SPECIAL_NONE);
-	if (err)
-		return err;
-	str_add(&j->out, j->c->json ? "{\"ids\": [" : "[");
 	for (int64_t i = 0; i < j->ids.count; i++) {
 		size_t at = write_id(number, j->ids.ids[i]);
 
@@ -73,6 +68,76 @@ static int encode(struct job *j, const char *text, size_t len_bytes)
 	}
 	str_add(&j->out, j->c->json ? "]}\n" : "]\n");
 	return flush(j);
+}
+
+static int encode(struct job *j, const char *text, size_t len_bytes)
+{
+	int err;
+
+	j->ids.count = 0;
+	err = tokenizer_encode(j->tokenizer, &j->ids, text, len_bytes,
+	        j->c->add_special_tokens ? ADD_SPECIAL_ALL : ADD_SPECIAL_NONE);
+	if (err)
+		return err;
+	str_add(&j->out, j->c->json ? "{\"ids\": [" : "[");
+	return print_ids(j);
+}
+
+/* A chat's text as the template renders it; its ids get no others around them, for the template writes its
+ * own. */
+static int encode_rendered(struct job *j, const struct jinja_output *rendered)
+{
+	json_t *text;
+	char *dump = NULL;
+	int err;
+
+	j->ids.count = 0;
+	err = tokenizer_encode(j->tokenizer, &j->ids, rendered->text, rendered->len_bytes, ADD_SPECIAL_NONE);
+	if (err)
+		return err;
+	if (!j->c->json) {
+		str_add(&j->out, "[");
+		return print_ids(j);
+	}
+	text = json_stringn(rendered->text, rendered->len_bytes);
+	err = json_write(&dump, text, JSON_ENSURE_ASCII);
+	json_decref(text);
+	if (err)
+		return err;
+	str_printf(&j->out, "{\"text\": %s, \"ids\": [", dump);
+	mem_free(dump);
+	return print_ids(j);
+}
+
+/* A line is a record of messages, or the list of them alone. */
+static int encode_chat(struct job *j, const char *line, size_t len_bytes)
+{
+	struct jinja_output rendered = {0};
+	struct chat chat = {0};
+	json_t *record = NULL;
+	const json_t *messages;
+	int err = json_parse(&record, "JSON", line, len_bytes);
+
+	messages = json_is_array(record) ? record : json_object_get(record, "messages");
+	if (!err && json_object_get(record, "conversations"))
+		err = chat_add_turns(&chat, json_object_get(record, "conversations"), "the chat");
+	else if (!err && !messages)
+		err = err_set(ERR_INPUT,
+		        "expected a chat: {\"messages\": [{\"role\": ..., \"content\": ...}, ...]}");
+	else if (!err)
+		err = chat_add_messages(&chat, messages, "the chat");
+	if (!err)
+		err = chat_add_extras(&chat, record, "the chat");
+	if (!err)
+		err = chat_template_render(j->chat_template, &rendered, &chat,
+		        (int64_t)json_array_size(chat.messages),
+		        j->c->add_generation_prompt ? CHAT_PROMPT_ON : CHAT_PROMPT_OFF);
+	if (!err)
+		err = encode_rendered(j, &rendered);
+	jinja_output_free(&rendered);
+	chat_free(&chat);
+	json_decref(record);
+	return err;
 }
 
 static int encode_json(struct job *j, const char *text, size_t len_bytes)
@@ -158,6 +223,8 @@ static int one(struct job *j, const char *text, size_t len_bytes)
 {
 	if (j->c->decode)
 		return decode(j, text, len_bytes);
+	if (j->c->chat)
+		return encode_chat(j, text, len_bytes);
 	if (j->c->input_format == CONFIG_INPUT_FORMAT_JSON)
 		return encode_json(j, text, len_bytes);
 	return encode(j, text, len_bytes);
@@ -205,6 +272,8 @@ int cli_tokenize(const struct config *c)
 	struct job j = {.c = c, .name = "stdin", .in = stdin};
 	int err = data_config_tokenizer(&j.tokenizer, c, TOKENIZER_REQUIRED);
 
+	if (!err && c->chat)
+		err = data_config_chat_template(&j.chat_template, c, NULL, j.tokenizer);
 	if (!err && c->path && strcmp(c->path, "-")) {
 		j.name = c->path;
 		j.in = fopen(c->path, "rb");
@@ -219,6 +288,7 @@ int cli_tokenize(const struct config *c)
 		fclose(j.in);
 	token_list_free(&j.ids);
 	str_free(&j.out);
+	chat_template_close(j.chat_template);
 	tokenizer_close(j.tokenizer);
 	return err;
 }

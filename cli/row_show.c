@@ -70,3 +70,45 @@ int row_show(struct str *out, const struct dataset *d, const struct tokenizer *t
 		str_add_char(out, '\n');
 	return str_check(out);
 }
+
+/* White space and control characters by their escapes, on one line. */
+static void add_escaped(struct str *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\n')
+			str_add(out, "\\n");
+		else if ((unsigned char)*text < ' ' || *text == 127)
+			str_printf(out, "\\x%02x", (unsigned char)*text);
+		else
+			str_add_char(out, *text);
+	}
+}
+
+int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
+{
+	const int32_t *ids = dataset_row_ids(d, row);
+	int64_t count = dataset_row_tokens(d, row);
+
+	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId32 " targets\n", row + 1, count,
+	        d->row_targets[row]);
+	str_add(out, " token      id   label  text\n");
+	for (int64_t i = 0; i < count; i++) {
+		int32_t label = dataset_label(d, row, i);
+		char *text = NULL;
+		int err = tokenizer ? tokenizer_decode(tokenizer, &text, NULL, ids + i, 1, SKIP_SPECIAL_OFF)
+		                    : 0;
+
+		if (err)
+			return err;
+		str_printf(out, "%6" PRId64 " %7" PRId32, i, ids[i]);
+		if (label == DATASET_IGNORE)
+			str_add(out, "       -  ");
+		else
+			str_printf(out, " %7" PRId32 "  ", label);
+		str_add(out, "\"");
+		add_escaped(out, text ? text : "");
+		str_add(out, "\"\n");
+		mem_free(text);
+	}
+	return str_check(out);
+}

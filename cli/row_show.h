@@ -14,4 +14,7 @@ enum row_style { ROW_STYLE_PLAIN, ROW_STYLE_TERMINAL };
 int row_show(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row,
         enum row_style style);
 
+/* The same, a line for each token: place, id, label ("-" where it is not trained) and text. */
+int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row);
+
 #endif

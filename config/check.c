@@ -73,12 +73,6 @@ static int check_refused(const struct config *c)
 
 		if (!origin->refusal || !config_key_known(key, c->verb))
 			continue;
-		/* a template matters to chats only */
-		if (key->offset == offsetof(struct config, chat_template) &&
-		        c->data_format != CONFIG_DATA_FORMAT_AUTO &&
-		        c->data_format != CONFIG_DATA_FORMAT_MESSAGES &&
-		        c->data_format != CONFIG_DATA_FORMAT_SHAREGPT)
-			continue;
 		return err_set(ERR_UNSUPPORTED, "%s=%s %s", config_where(c, key->name), origin->shown,
 		        origin->refusal);
 	}

@@ -45,15 +45,6 @@ enum config_data_format {
 	CONFIG_DATA_FORMAT_MESSAGES,
 	CONFIG_DATA_FORMAT_SHAREGPT,
 };
-enum config_chat_template {
-	CONFIG_CHAT_TEMPLATE_AUTO,
-	CONFIG_CHAT_TEMPLATE_LLAMA3,
-	CONFIG_CHAT_TEMPLATE_CHATML,
-	CONFIG_CHAT_TEMPLATE_MISTRAL,
-	CONFIG_CHAT_TEMPLATE_GEMMA,
-	CONFIG_CHAT_TEMPLATE_ALPACA,
-	CONFIG_CHAT_TEMPLATE_VICUNA,
-};
 enum config_long_rows { CONFIG_LONG_ROWS_TRUNCATE, CONFIG_LONG_ROWS_DROP, CONFIG_LONG_ROWS_ERROR };
 enum config_packing { CONFIG_PACKING_OFF, CONFIG_PACKING_BFD };
 enum config_dtype { CONFIG_DTYPE_AUTO, CONFIG_DTYPE_BF16, CONFIG_DTYPE_FP32 };
@@ -103,7 +94,9 @@ struct config {
 	char *checkpoint, *path, *config_json, *machine, *bench_name;
 
 	/* text */
-	int data_format, chat_template;
+	int data_format;
+	char *chat_template, *chat_template_kwargs; /* NULL: the model's own; none */
+	int train_on_last_turn;
 	int64_t max_length; /* 0 = rows are never cut */
 	int long_rows, packing;
 	int train_on_inputs, shuffle;
@@ -177,7 +170,8 @@ struct config {
 
 	/* tokenize, data */
 	int input_format, add_special_tokens, skip_special_tokens, decode;
-	int64_t rows;
+	int64_t show_rows;
+	int show_tokens, chat, add_generation_prompt;
 	int64_t bench_count; /* 0 = the benchmark's own choice */
 	char *bench_models, *bench_tokens;
 

@@ -140,7 +140,6 @@ static const struct foreign_key foreign_keys[] = {
         {"pure_bf16 use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro shift_attn "
          "mixture_of_depths",
                 FOREIGN_ONLY, OFF, "this way of training is not done", 0},
-        {"mask_history", FOREIGN_ONLY, OFF, "chats are not done", 0},
         {"do_train", FOREIGN_ONLY, "on true yes 1", "ferry train trains; see ferry eval", 0},
         {"do_eval do_predict predict_with_generate dataset_dir media_dir overwrite_cache "
          "preprocessing_num_workers preprocessing_batch_size plot_loss save_only_model use_unsloth "
@@ -156,7 +155,7 @@ static const struct foreign_key foreign_keys[] = {
         {"dataset_config dataset_test_split", FOREIGN_ONLY, OFF " test", "a local file has no splits", 0},
         {"packing_strategy", FOREIGN_ONLY, "bfd", "only bfd is done", 0},
         {"completion_only_loss", FOREIGN_NOT, "train_on_inputs", NULL, 0},
-        {"assistant_only_loss", FOREIGN_ONLY, OFF, "chats are not done", 0},
+        {"assistant_only_loss", FOREIGN_NOT, "train_on_inputs", NULL, 0},
         {"fp16 fp16_full_eval fp8", FOREIGN_ONLY, OFF " auto", "fp16 and fp8 are not done; bf16 and fp32 are",
                 0},
         {"lr_scheduler_kwargs.min_lr_rate", FOREIGN_KEY, "min_lr_rate", NULL, 0},

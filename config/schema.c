@@ -41,20 +41,8 @@ static const struct config_word data_format_words[] = {
         {"prompt_completion", CONFIG_DATA_FORMAT_PROMPT_COMPLETION, NULL, NULL},
         {"text", CONFIG_DATA_FORMAT_TEXT, "completion pretrain pretraining", NULL},
         {"tokens", CONFIG_DATA_FORMAT_TOKENS, "tokenized pretokenized input_ids", NULL},
-        {"messages", CONFIG_DATA_FORMAT_MESSAGES, "chat chat_template openai",
-                LATER "; alpaca, prompt_completion, text and tokens are"},
-        {"sharegpt", CONFIG_DATA_FORMAT_SHAREGPT, NULL,
-                LATER "; alpaca, prompt_completion, text and tokens are"},
-        {0},
-};
-static const struct config_word chat_template_words[] = {
-        {"auto", CONFIG_CHAT_TEMPLATE_AUTO, "tokenizer_default default", NULL},
-        {"alpaca", CONFIG_CHAT_TEMPLATE_ALPACA, NULL, NULL},
-        {"llama3", CONFIG_CHAT_TEMPLATE_LLAMA3, "llama-3", LATER "; alpaca is"},
-        {"chatml", CONFIG_CHAT_TEMPLATE_CHATML, "qwen qwen2 qwen3", LATER "; alpaca is"},
-        {"mistral", CONFIG_CHAT_TEMPLATE_MISTRAL, NULL, LATER "; alpaca is"},
-        {"gemma", CONFIG_CHAT_TEMPLATE_GEMMA, "gemma2 gemma3", LATER "; alpaca is"},
-        {"vicuna", CONFIG_CHAT_TEMPLATE_VICUNA, NULL, LATER "; alpaca is"},
+        {"messages", CONFIG_DATA_FORMAT_MESSAGES, "chat chat_template openai", NULL},
+        {"sharegpt", CONFIG_DATA_FORMAT_SHAREGPT, NULL, NULL},
         {0},
 };
 static const struct config_word off_words[] = {{"off", 0, "none no false", NULL}, {0}};
@@ -63,6 +51,7 @@ static const struct config_word vram_words[] = {
         {"auto", CONFIG_AUTO, NULL, NULL}, {"off", 0, "none no", NULL}, {0}};
 static const struct config_word auto_zero_words[] = {{"auto", 0, NULL, NULL}, {0}};
 static const struct config_word all_words[] = {{"all", 0, "off none", NULL}, {0}};
+static const struct config_word show_rows_words[] = {{"all", 1000000000, NULL, NULL}, {0}};
 static const struct config_word long_rows_words[] = {
         {"truncate", CONFIG_LONG_ROWS_TRUNCATE, "cut", NULL},
         {"drop", CONFIG_LONG_ROWS_DROP, "skip", NULL},
@@ -237,8 +226,12 @@ const struct config_key config_keys[] = {
         ROW_ENUM(data_format, "text", "auto", "dataset_format", data_format_words, T | E | G | D | P,
                 "what a row looks like; auto = by the keys of the first (generate: alpaca makes the prompt "
                 "an instruction)"),
-        ROW_ENUM(chat_template, "text", "auto", "template", chat_template_words, T | E | G | D,
-                "how messages become text; auto = as the tokenizer says"),
+        ROW_TEXT(chat_template, "text", "", "template", T | E | G | K | D | P,
+                "how chats become text: chatml, llama2, llama3, mistral, gemma, phi3, zephyr, alpaca, "
+                "vicuna, a name "
+                "of the model's, or a file; default: the model's own"),
+        ROW_TEXT(chat_template_kwargs, "text", "", NULL, T | E | G | K | D | P,
+                "more variables of the chat template, as a JSON object"),
         ROW_COUNT(max_length, "text", "1024",
                 "sequence_len seq_length seq_len max_seq_length max_seq_len cutoff_len model_max_length "
                 "block_size",
@@ -249,6 +242,8 @@ const struct config_key config_keys[] = {
                 "bfd = several rows share max_length tokens, kept apart"),
         ROW_FLAG(train_on_inputs, "text", "off", "train_on_input train_on_prompt", T | E | D | P,
                 "prompts are trained on too"),
+        ROW_FLAG(train_on_last_turn, "text", "off", "mask_history", T | E | D | P,
+                "of a chat only the assistant's last turn is trained on"),
         ROW_FLAG(shuffle, "text", "on", NULL, T | P, "another order in every epoch, by the seed"),
         ROW_COUNT(max_samples, "text", "all", NULL, all_words, 0, COUNT_MAX, T | E | D | P,
                 "only the first rows of the data"),
@@ -398,7 +393,12 @@ const struct config_key config_keys[] = {
         ROW_FLAG(decode, "input", "off", NULL, K, "from ids to text: each line is a JSON array of ids"),
         ROW_FLAG(add_special_tokens, "input", "on", NULL, K, "the tokenizer's own, as the start of text"),
         ROW_FLAG(skip_special_tokens, "input", "off", NULL, K, "leave them out of decoded text"),
-        ROW_COUNT(rows, "input", "3", NULL, NULL, 0, 1e9, D, "rows to show"),
+        ROW_FLAG(chat, "input", "off", NULL, K,
+                "each line is a chat, as a row of messages; it is rendered by the chat template"),
+        ROW_FLAG(add_generation_prompt, "input", "off", NULL, K, "with chat: end where an answer begins"),
+        ROW_COUNT(show_rows, "input", "2", "rows", show_rows_words, 0, 1e9, D, "rows to show; all"),
+        ROW_FLAG(show_tokens, "input", "off", NULL, D,
+                "show each token of these rows with its id and its label"),
         ROW(count, "input", TYPE_COUNT, bench_count, "auto", NULL, auto_zero_words, 1, 1e12, B,
                 "size of the work, in the benchmark's own unit; auto = its own choice"),
         ROW(models, "input", TYPE_TEXT, bench_models, "", NULL, NULL, 0, 0, B,

@@ -258,14 +258,8 @@ static const struct {
         {VERB_TRAIN, "device=cuda", NULL},
         {VERB_TRAIN, "mixed_precision=fp16",
                 "mixed_precision=fp16 is not done in this version; bf16 and fp32 are"},
-        {VERB_TRAIN, "data_format=sharegpt",
-                "data_format=sharegpt is not done in this version; alpaca, prompt_completion, text and "
-                "tokens are"},
-        {VERB_TRAIN, "data_format=messages",
-                "data_format=messages is not done in this version; alpaca, prompt_completion, text and "
-                "tokens are"},
-        {VERB_TRAIN, "chat_template=llama3", "chat_template=llama3 is not done in this version; alpaca is"},
-        {VERB_TRAIN, "chat_template=llama3 data_format=alpaca", NULL},
+        {VERB_TRAIN, "data_format=sharegpt chat_template=llama3 train_on_last_turn=on", NULL},
+        {VERB_TRAIN, "data_format=messages", NULL},
         {VERB_TRAIN, "lr_scheduler=inverse_sqrt",
                 "lr_scheduler=inverse_sqrt is not done in this version; linear is"},
         {VERB_TRAIN, "load=rank0_only state_dict_type=full", NULL},

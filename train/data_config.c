@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need)
@@ -39,8 +41,56 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 	return 0;
 }
 
-struct dataset_options data_config_options(
-        const struct config *c, const char *path, const struct tokenizer *tokenizer, int64_t vocab_count)
+static int template_chosen(const struct config *c)
+{
+	return c->chat_template && *c->chat_template && strcmp(c->chat_template, "auto") &&
+	       strcmp(c->chat_template, "default") && strcmp(c->chat_template, "tokenizer_default");
+}
+
+/* The directory that holds a tokenizer.json named as a file. */
+static char *parent_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
+}
+
+int data_config_chat_template(
+        struct chat_template **t, const struct config *c, const char *dir, const struct tokenizer *tokenizer)
+{
+	struct chat_template_options o = {.tokenizer = tokenizer};
+	char *parent = NULL;
+	json_t *kwargs = NULL;
+	int rc = 0;
+
+	*t = NULL;
+	if (c->tokenizer && file_kind_of(c->tokenizer) == FILE_REGULAR) {
+		dir = parent = parent_of(c->tokenizer);
+		rc = parent ? 0 : ERR_NOMEM;
+	} else if (c->tokenizer) {
+		dir = c->tokenizer;
+	} else if (!dir) {
+		dir = c->model;
+	}
+	if (!rc && c->chat_template_kwargs && *c->chat_template_kwargs) {
+		rc = json_parse(&kwargs, "chat_template_kwargs", c->chat_template_kwargs,
+		        strlen(c->chat_template_kwargs));
+		if (!rc && !json_is_object(kwargs))
+			rc = err_set(ERR_INPUT, "%s must be a JSON object",
+			        config_where(c, "chat_template_kwargs"));
+	}
+	o.choice = template_chosen(c) ? c->chat_template : NULL;
+	o.dir = dir && file_kind_of(dir) == FILE_DIR ? dir : NULL;
+	o.kwargs = kwargs;
+	if (!rc)
+		rc = chat_template_open(t, &o);
+	json_decref(kwargs);
+	mem_free(parent);
+	return rc;
+}
+
+struct dataset_options data_config_options(const struct config *c, const char *path,
+        const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count)
 {
 	static const enum dataset_format formats[] = {
 	        [CONFIG_DATA_FORMAT_AUTO] = DATASET_FORMAT_AUTO,
@@ -66,6 +116,10 @@ struct dataset_options data_config_options(
 	        .max_length_tokens = c->max_length,
 	        .long_rows = long_rows[c->long_rows],
 	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
+	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
+	        .chat_template = chat_template,
+	        /* alpaca is the form that its rows have by themselves */
+	        .chat_template_is_chosen = template_chosen(c) && strcmp(c->chat_template, "alpaca"),
 	        .max_samples = c->max_samples,
 	};
 }

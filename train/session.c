@@ -92,6 +92,7 @@ int session_need_tokenizer(struct session *s)
 static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
 {
 	const struct config *c = s->config;
+	struct chat_template *chat_template = NULL;
 	struct dataset_options o;
 	struct err why = {0};
 	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
@@ -99,8 +100,12 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
 	 * be text. */
 	err_take(&why, rc);
-	o = data_config_options(c, path, s->tokenizer, s->model->config.V);
+	rc = data_config_chat_template(&chat_template, c, s->model_dir, s->tokenizer);
+	if (rc)
+		return rc;
+	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
 	rc = dataset_open(data, &o);
+	chat_template_close(chat_template);
 	if (rc && why.code && !s->tokenizer && o.format != DATASET_FORMAT_TOKENS) {
 		char text[ERR_TEXT_BYTES];
 
@@ -122,6 +127,10 @@ static void counts_report(const struct dataset *d, const char *path)
 {
 	if (d->counts.truncated)
 		log_info("%s: %" PRId64 " rows were cut to max_length", path, d->counts.truncated);
+	if (d->counts.turn_ends_cut)
+		log_info("%s: %" PRId64
+		         " of the assistant's turns lost their end-of-turn token to max_length",
+		        path, d->counts.turn_ends_cut);
 	if (d->counts.dropped)
 		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
 		        d->counts.dropped);
@@ -228,6 +237,9 @@ int session_open_rows(struct session *s)
 	if (rc)
 		return rc;
 	counts_report(trains ? s->train.data : s->eval.data, c->data);
+	if (c->verb == VERB_TRAIN && s->train.data->counts.turn_ends && c->chat_template && *c->chat_template)
+		log_warn("the result does not contain chat_template=%s; set it again when you use the result",
+		        c->chat_template);
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
 	else if (trains && c->eval_split > 0)
