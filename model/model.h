@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "device/act_kind.h"
 #include "device/addr.h"
+#include "device/op_attention.h"
 #include "model/roles.h"
 
 #include <stdint.h>
@@ -52,6 +53,8 @@ enum { ROPES_MAX = 2 };
 struct block_config {
 	int64_t window; /* a token sees that many, itself included; 0: its whole document before it */
 	int rope;       /* which of the rotary settings turns q and k; -1: none does */
+	enum attention_mask mask;
+	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
 };
 
 struct model_config {

@@ -181,7 +181,8 @@ static void test_refused(void **state)
  */
 static void test_any_value(void **state)
 {
-	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3"};
+	static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3",
+	        "olmo2", "smollm3", "exaone4", "seed_oss", "arcee", "starcoder2", "stablelm", "phi"};
 	static const char *const keys[] = {"architectures", "quantization_config", "per_layer_config",
 	        "pruned_heads", "is_encoder_decoder", "add_cross_attention", "vocab_size", "hidden_size",
 	        "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -192,7 +193,8 @@ static void test_any_value(void **state)
 	        "max_window_layers", "layer_types", "n_embd", "n_layer", "n_head", "n_positions", "n_inner",
 	        "activation_function", "layer_norm_epsilon", "scale_attn_weights",
 	        "scale_attn_by_inverse_layer_idx", "layer_norm_eps", "use_parallel_residual", "rotary_pct",
-	        "rotary_emb_base"};
+	        "rotary_emb_base", "no_rope_layers", "no_rope_layer_interval", "sliding_window_pattern",
+	        "use_bias", "qk_layernorm", "use_qkv_bias", "norm_epsilon", "attention_out_bias"};
 	static const char *const values[] = {"null", "true", "false", "-1", "0", "1", "2", "3", "1000000000",
 	        "9000000000000000000", "0.5", "-0.5", "1e-320", "1e308", "\"\"", "\"linear\"", "[]", "[1]",
 	        "[null]", "[[],{}]", "{}", "{\"a\":1}", "{\"type\":\"yarn\",\"factor\":1e-300}",

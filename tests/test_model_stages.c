@@ -13,6 +13,10 @@
 	"\"model_type\":\"llama\",\"vocab_size\":17,\"hidden_size\":8,\"intermediate_size\":12,"             \
 	"\"num_hidden_layers\":1,\"num_attention_heads\":2,\"initializer_range\":0.5"
 
+#define TINY(type)                                                                                           \
+	"\"model_type\":\"" type "\",\"vocab_size\":17,\"hidden_size\":16,\"intermediate_size\":12,"         \
+	"\"num_hidden_layers\":2,\"num_attention_heads\":4,\"pad_token_id\":null,\"initializer_range\":0.5"
+
 static const char *const configs[] = {
         "{" LLAMA "}",
         "{" LLAMA ",\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true}",
@@ -25,6 +29,10 @@ static const char *const configs[] = {
         "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"rotary_pct\":0.5}",
         "{\"model_type\":\"gpt_neox\",\"vocab_size\":17,\"hidden_size\":16,\"intermediate_size\":12,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"use_parallel_residual\":false}",
+        "{" TINY("phi3") ",\"num_key_value_heads\":2,\"sliding_window\":7,\"partial_rotary_factor\":0.5}",
+        "{" TINY("olmo2") ",\"num_key_value_heads\":2}",
+        "{" TINY("exaone4") ",\"num_key_value_heads\":2,\"sliding_window\":7,\"sliding_window_pattern\":2}",
+        "{" TINY("phi") "}",
 };
 enum { CONFIG_COUNT = sizeof(configs) / sizeof(*configs) };
 
@@ -203,9 +211,41 @@ static void test_sizes(void **state)
 	}
 }
 
+/* What a block's facts say reaches attention, forward and backward. */
+static void test_attention_facts(void **state)
+{
+	struct model *model = model_from(configs[0]);
+	struct block_config facts[4] = {model->config.block[0], model->config.block[0],
+	        model->config.block[0], model->config.block[0]};
+	int t = model_tensor_of(model, ROLE_Q_W, 0);
+	struct rig_batch b = {0};
+	float loss[64], grad[4][64];
+
+	(void)state;
+	facts[1].mask = MASK_BIDIRECTIONAL;
+	facts[2].score_cap = 0.1;
+	facts[3].window = 2;
+	make_batch(&b, 1, 2, 5);
+	for (int i = 0; i < 4; i++) {
+		struct rig r;
+
+		model->config.block[0] = facts[i];
+		rig_open(&r, "host", model, DTYPE_F32, b.tokens, b.targets);
+		set_weights(&r);
+		rig_run(&r, loss, &b, HEAD_TRAIN, RIG_KEEP, 1);
+		rig_get_grad(&r, t, grad[i]);
+		rig_close(&r);
+		for (int j = 0; j < i; j++)
+			assert_true(memcmp(grad[i], grad[j], sizeof(grad[i])));
+	}
+	rig_batch_free(&b);
+	model_close(model);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_attention_facts),
 	        cmocka_unit_test(test_chunks),
 	        cmocka_unit_test(test_no_target),
 	        cmocka_unit_test(test_touched),
