@@ -1,3 +1,4 @@
+/* Writing a file in blocks by threads: hashed, past the page cache where that is possible. */
 #include "checkpoint/block_writer.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Which kernels split fp32, fp16 and bf16 into planes on this CPU. */
 #include "checkpoint/convert.h"
 #include "base/cpu.h"
 

@@ -1,3 +1,4 @@
+/* Jobs in order for the threads of a pool, the first error kept. */
 #include "checkpoint/crew.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* First values of a fresh model, drawn into planes by threads. */
 #include "checkpoint/fresh_weights.h"
 
 #include "base/err.h"

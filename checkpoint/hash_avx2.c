@@ -1,3 +1,4 @@
+/* XXH3, compiled for AVX2. */
 #define XXH_INLINE_ALL /* the library's source, compiled here */
 #include <xxhash.h>
 

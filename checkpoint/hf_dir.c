@@ -1,3 +1,4 @@
+/* A HuggingFace directory: its files of weights and what they hold. */
 #include "checkpoint/hf_dir.h"
 
 #include "base/err.h"

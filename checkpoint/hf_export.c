@@ -1,3 +1,4 @@
+/* A model as a HuggingFace directory. */
 #include "checkpoint/hf_export.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Tensors of a HuggingFace directory matched to the model's table. */
 #include "checkpoint/hf_import_parts.h"
 
 #include "base/err.h"

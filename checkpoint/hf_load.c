@@ -1,3 +1,4 @@
+/* Bytes of a HuggingFace directory into planes, by threads. */
 #include "checkpoint/convert.h"
 #include "checkpoint/crew.h"
 #include "checkpoint/hf_import_parts.h"

@@ -1,3 +1,4 @@
+/* What a model directory or a checkpoint holds, as JSON. */
 #include "checkpoint/inspect.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Opening a checkpoint, and reading ranges of it through verified blocks. */
 #include "checkpoint/load_parts.h"
 
 #include "base/err.h"

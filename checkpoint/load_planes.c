@@ -1,3 +1,4 @@
+/* A checkpoint's planes into memory, block by block, by threads. */
 #include "checkpoint/crew.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/load_parts.h"

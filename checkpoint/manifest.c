@@ -1,3 +1,4 @@
+/* manifest.json: to JSON and back, every value checked. */
 #include "checkpoint/manifest.h"
 
 #include "base/err.h"
@@ -5,111 +6,16 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/sealed.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 const char manifest_name[] = "manifest.json";
 
 static const char format_name[] = "ferry checkpoint";
 enum { FORMAT_VERSION = 1, HASH_DIGITS = 16 };
-static const int64_t manifest_max_bytes = 1 << 30;
-
-/* ---- text with a checksum as its last line ---- */
-
-enum { TAIL_BYTES = 50 };
-
-static void make_tail(char tail[TAIL_BYTES], const char *text, size_t len_bytes)
-{
-	snprintf(tail, TAIL_BYTES, " \"checksum\": \"xxh3-64:%016" PRIx64 "\"\n}\n",
-	        (uint64_t)XXH3_64bits(text, len_bytes));
-}
-
-static int add_compact(struct str *out, const json_t *value)
-{
-	char *text;
-	int err = json_write(&text, value, JSON_COMPACT);
-
-	if (err)
-		return err;
-	str_add(out, text);
-	mem_free(text);
-	return 0;
-}
-
-/* A list of objects has a line for each. */
-static int add_value(struct str *out, const json_t *value)
-{
-	int err = 0;
-
-	if (!json_is_object(json_array_get(value, 0)))
-		return add_compact(out, value);
-	for (size_t i = 0; !err && i < json_array_size(value); i++) {
-		str_add(out, i ? ",\n  " : "[\n  ");
-		err = add_compact(out, json_array_get(value, i));
-	}
-	str_add(out, "\n ]");
-	return err;
-}
-
-/* One line for each key, and the checksum; takes the place of a file that is there. */
-static int write_sealed(const char *path, json_t *root)
-{
-	char tail[TAIL_BYTES];
-	struct str out = {0};
-	const char *key;
-	json_t *value;
-	int err = root ? 0 : err_set(ERR_NOMEM, "out of memory");
-
-	str_add(&out, "{\n");
-	json_object_foreach(root, key, value)
-	{
-		str_printf(&out, " \"%s\": ", key);
-		err = add_value(&out, value);
-		if (err)
-			goto out;
-		str_add(&out, ",\n");
-	}
-	if (!err)
-		err = str_check(&out);
-	if (err)
-		goto out;
-	make_tail(tail, out.data, out.len_bytes);
-	str_add(&out, tail);
-	err = str_check(&out);
-	if (!err)
-		err = file_write_all(path, out.data, out.len_bytes);
-out:
-	str_free(&out);
-	return err == ERR_NOMEM ? err_note(err, "%s", path) : err;
-}
-
-static int read_sealed(json_t **root, const char *path)
-{
-	char *text = NULL, tail[TAIL_BYTES];
-	size_t len = 0, tail_len;
-	int err = file_read_all(path, manifest_max_bytes, &text, &len);
-
-	*root = NULL;
-	if (err)
-		return err;
-	make_tail(tail, "", 0);
-	tail_len = strlen(tail);
-	if (len > tail_len)
-		make_tail(tail, text, len - tail_len);
-	if (len <= tail_len || memcmp(text + len - tail_len, tail, tail_len))
-		err = err_set(ERR_INPUT,
-		        "%s: its checksum line does not match: it is damaged or was cut (%zu bytes)", path,
-		        len);
-	else
-		err = json_parse(root, path, text, len);
-	if (!err && !json_is_object(*root))
-		err = err_set(ERR_INPUT, "%s: is no object", path);
-	mem_free(text);
-	return err;
-}
 
 /* ---- to JSON ---- */
 
@@ -217,7 +123,7 @@ int manifest_write(const char *dir, const struct manifest *manifest)
 	        planes_to_json(manifest->planes), "optimizer_state", adamw_state_name(manifest->state),
 	        "block_bytes", SAFETENSORS_BLOCK_BYTES, "training", manifest->training, "tensors",
 	        tensors_to_json(manifest), "files", files_to_json(manifest));
-	int err = path ? write_sealed(path, root) : ERR_NOMEM;
+	int err = path ? sealed_write(path, root) : ERR_NOMEM;
 
 	json_decref(root);
 	mem_free(path);
@@ -227,7 +133,7 @@ int manifest_write(const char *dir, const struct manifest *manifest)
 int manifest_write_part(const char *path, const struct manifest_file *file)
 {
 	json_t *root = file_to_json(file);
-	int err = write_sealed(path, root);
+	int err = sealed_write(path, root);
 
 	json_decref(root);
 	return err;
@@ -373,7 +279,7 @@ static int read_file_entry(struct manifest *manifest, const json_t *object, cons
 int manifest_add_part(struct manifest *manifest, const char *path)
 {
 	json_t *root = NULL;
-	int err = read_sealed(&root, path);
+	int err = sealed_read(&root, path);
 
 	if (!err)
 		err = read_file_entry(manifest, root, path);
@@ -590,7 +496,7 @@ int manifest_read(struct manifest **out, const char *dir)
 	struct manifest *manifest = mem_alloc(1, sizeof(*manifest));
 	char *path = file_join(dir, manifest_name);
 	json_t *root = NULL;
-	int err = manifest && path ? read_sealed(&root, path) : ERR_NOMEM;
+	int err = manifest && path ? sealed_read(&root, path) : ERR_NOMEM;
 
 	*out = NULL;
 	if (!err)

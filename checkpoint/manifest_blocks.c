@@ -1,3 +1,4 @@
+/* Checksums of a file's blocks, made and compared. */
 #include "checkpoint/manifest.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Opening safetensors files and finding tensors in them. */
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"

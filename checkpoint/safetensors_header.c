@@ -1,3 +1,4 @@
+/* The header of a safetensors file, read with every bound checked. */
 #include "checkpoint/safetensors_header.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Writing safetensors files. */
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"

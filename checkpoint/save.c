@@ -1,28 +1,16 @@
+/* Saving: the ranks' protocol, the manifest, and which checkpoints go. */
 #include "checkpoint/save.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/save_parts.h"
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PIECE_BYTES = 256 << 10 }; /* read at once: still in the cache when it is hashed */
-
-struct checkpoint_saving {
-	struct checkpoint_save save;
-	char *temp, *final;        /* directories */
-	struct manifest_file file; /* this rank's */
-	struct plane_range *whole; /* where save.ranges is NULL */
-	struct err err;            /* of this rank's own part of the work */
-	int64_t *surplus;          /* rank 0: steps of the checkpoints that are to go */
-	uint64_t surplus_count;
-	int is_committed;
-};
 
 static int agree(const struct checkpoint_save *save, int code)
 {
@@ -54,163 +42,6 @@ int64_t checkpoint_step_of(const char *name)
 	if (len < 6 || len > 18 || strspn(digits, "0123456789") != len || (len > 6 && *digits == '0'))
 		return -1;
 	return strtoll(digits, NULL, 10);
-}
-
-/* ---- this rank's shard ---- */
-
-static enum safetensors_dtype plane_dtype(enum plane plane, enum adamw_state state)
-{
-	int width = plane_width(plane, state);
-
-	if (plane == PLANE_LO)
-		return SAFETENSORS_I16;
-	return width == 4 ? SAFETENSORS_F32 : width == 2 ? SAFETENSORS_BF16 : SAFETENSORS_U8;
-}
-
-static void free_decls(struct safetensors_decl *decls, int64_t count)
-{
-	for (int64_t i = 0; decls && i < count; i++)
-		mem_free((char *)decls[i].name);
-	mem_free(decls);
-}
-
-/* Planes that are saved of a tensor. */
-static unsigned planes_at(const struct checkpoint_saving *s, int tensor)
-{
-	const struct model_tensor *t = &s->save.model->tensors[tensor];
-
-	return planes_of_tensor(s->save.planes, t->trainable, t->is_wide);
-}
-
-/* "m:model.norm.weight[0:64]" */
-static int set_decl(struct safetensors_decl *decl, const struct checkpoint_saving *s, enum plane plane,
-        const struct plane_range *range)
-{
-	*decl = (struct safetensors_decl){
-	        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
-	                s->save.model->tensors[range->tensor].name, range->first,
-	                range->first + range->count),
-	        .dtype = plane_dtype(plane, s->save.state),
-	        .rank = 1,
-	        .shape = {plane_numbers(plane, range->count)}};
-	return decl->name ? 0 : ERR_NOMEM;
-}
-
-/* Range by range, all planes of it, so that the first ranges are done with early. */
-static int make_decls(struct safetensors_decl **out, int64_t *out_count, const struct checkpoint_saving *s)
-{
-	const enum plane *order = plane_file_order(s->save.state);
-	const struct manifest_file *file = &s->file;
-	struct safetensors_decl *decls =
-	        mem_alloc((size_t)file->range_count * PLANE_SAVED_COUNT + 1, sizeof(*decls));
-	int64_t count = 0;
-	int err = decls ? 0 : ERR_NOMEM;
-
-	for (int64_t r = 0; !err && r < file->range_count; r++)
-		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (planes_at(s, file->ranges[r].tensor) & 1u << order[o])
-				err = set_decl(&decls[count++], s, order[o], &file->ranges[r]);
-	if (err) {
-		free_decls(decls, count);
-		return err;
-	}
-	*out = decls;
-	*out_count = count;
-	return 0;
-}
-
-/* One plane of a range: from where it lies, or by way of `piece`. */
-static int write_plane(struct safetensors_writer *writer, const struct checkpoint_saving *s, enum plane plane,
-        struct plane_range at, void *piece)
-{
-	const struct plane_source *source = s->save.source;
-	int64_t per_number = PLANES_SCALE >> plane & 1 ? ADAMW_BLOCK : 1; /* elements */
-	int64_t most = PIECE_BYTES / plane_width(plane, s->save.state) * per_number,
-	        end = at.first + at.count;
-	const void *lies = NULL;
-	int err = 0;
-
-	if (source->at && at.count)
-		err = source->at(source->context, at.tensor, plane, at.first, at.count, &lies);
-	if (err || lies)
-		return err ? err
-		           : safetensors_append(
-		                     writer, lies, (size_t)plane_bytes(plane, s->save.state, at.count));
-	most = most < PLANE_PIECE_COUNT ? most : PLANE_PIECE_COUNT;
-	for (; !err && at.first < end; at.first += at.count) {
-		at.count = end - at.first < most ? end - at.first : most;
-		err = source->read(source->context, at.tensor, plane, at.first, at.count, piece);
-		if (!err)
-			err = safetensors_append(
-			        writer, piece, (size_t)plane_bytes(plane, s->save.state, at.count));
-	}
-	return err;
-}
-
-/* Are there no more ranges of the tensor behind range r? They stand together. */
-static int ends_tensor(const struct manifest_file *file, int64_t r)
-{
-	return r + 1 == file->range_count || file->ranges[r + 1].tensor != file->ranges[r].tensor;
-}
-
-static int write_planes(const struct checkpoint_saving *s, struct safetensors_writer *writer)
-{
-	const struct plane_source *source = s->save.source;
-	const enum plane *order = plane_file_order(s->save.state);
-	const struct manifest_file *file = &s->file;
-	void *piece = mem_alloc(PIECE_BYTES, 1);
-	int err = piece ? 0 : ERR_NOMEM;
-
-	for (int64_t r = 0; !err && r < file->range_count; r++) {
-		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (planes_at(s, file->ranges[r].tensor) & 1u << order[o])
-				err = write_plane(writer, s, order[o], file->ranges[r], piece);
-		if (!err && source->done && ends_tensor(file, r))
-			source->done(source->context, file->ranges[r].tensor);
-	}
-	mem_free(piece);
-	return err;
-}
-
-static int keep_hashes(struct manifest_file *file, const struct safetensors_writer *writer)
-{
-	const uint64_t *hashes = safetensors_writer_hashes(writer, &file->block_count);
-
-	file->len_bytes = safetensors_writer_bytes(writer);
-	file->hashes = mem_alloc((size_t)file->block_count, sizeof(*hashes));
-	if (!file->hashes)
-		return ERR_NOMEM;
-	memcpy(file->hashes, hashes, (size_t)file->block_count * sizeof(*hashes));
-	return 0;
-}
-
-static int write_shard(struct checkpoint_saving *s)
-{
-	const struct plane_source *source = s->save.source;
-	static const struct safetensors_text metadata = {"format", "ferry planes"};
-	struct safetensors_writer *writer = NULL;
-	struct safetensors_decl *decls = NULL;
-	int64_t decl_count = 0;
-	char *path = NULL;
-	int err;
-
-	s->file.name = mem_printf("rank-%05d.safetensors", s->save.world.rank);
-	path = s->file.name ? file_join(s->temp, s->file.name) : NULL;
-	err = path ? make_decls(&decls, &decl_count, s) : ERR_NOMEM;
-	if (!err)
-		err = safetensors_create(&writer, path, decls, decl_count, &metadata, 1, SAFETENSORS_HASHED);
-	if (!err)
-		err = write_planes(s, writer);
-	if (source->done)
-		source->done(source->context, PLANE_SOURCE_END);
-	if (!err)
-		err = safetensors_finish(writer);
-	if (!err)
-		err = keep_hashes(&s->file, writer);
-	safetensors_writer_free(writer);
-	free_decls(decls, decl_count);
-	mem_free(path);
-	return err;
 }
 
 static char *part_path(const struct checkpoint_saving *s, int rank)
@@ -256,7 +87,7 @@ static int64_t planes_bytes(const struct checkpoint_saving *s)
 
 	for (int t = 0; t < save->model->tensor_count; t++)
 		bytes -= set_bytes(
-		        save->planes & ~planes_at(s, t), save->state, save->model->tensors[t].count);
+		        save->planes & ~save_planes_of(s, t), save->state, save->model->tensors[t].count);
 	if (save->weights)
 		bytes += save->model->parameter_count * safetensors_dtype_bits(save->weights->dtype) / 8;
 	return bytes;
@@ -521,7 +352,7 @@ int checkpoint_saving_open(struct checkpoint_saving **out, const struct checkpoi
 
 int checkpoint_saving_write(struct checkpoint_saving *s)
 {
-	int err = write_shard(s);
+	int err = save_write_shard(s);
 
 	if (!err)
 		err = write_part(s);

@@ -1,3 +1,4 @@
+/* Saving on a thread of its own, beside the steps. */
 #include "checkpoint/saver.h"
 
 #include "base/err.h"

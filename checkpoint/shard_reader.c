@@ -1,3 +1,4 @@
+/* Reading ahead in large files, past the page cache or through it. */
 #include "checkpoint/shard_reader.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Directories that appear whole or not at all. */
 #include "checkpoint/temp_dir.h"
 
 #include "base/err.h"

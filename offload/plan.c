@@ -1,3 +1,4 @@
+/* A plan's lists: adding to them, printing them, and the names and sizes of what is in them. */
 #include "offload/plan.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Lower bounds of a step's time, and what it waits for, from the spans of a simulated one. */
 #include "offload/plan_time.h"
 
 #include "base/size.h"

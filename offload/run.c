@@ -1,3 +1,4 @@
+/* Queueing the operations of a plan on the streams of a device. */
 #include "offload/run.h"
 
 #include "base/err.h"

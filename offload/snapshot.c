@@ -1,3 +1,4 @@
+/* Units as one step left them, held for a reader while steps go on. */
 #include "offload/snapshot.h"
 
 #include "base/clock.h"

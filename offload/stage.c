@@ -1,3 +1,4 @@
+/* The pinned memory of a run beside the planes, and where its pages lie. */
 #include "offload/stage.h"
 
 #include "base/err.h"

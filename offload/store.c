@@ -1,3 +1,4 @@
+/* Host planes: slabs, and where each unit's shard lies in them. */
 #include "offload/store.h"
 
 #include "base/err.h"

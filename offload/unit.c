@@ -1,3 +1,4 @@
+/* Which tensors share a unit, and where each lies in it. */
 #include "offload/unit.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* AdamW: the widest kernels that this CPU runs, and the scalars of a step. */
 #include "optim/adamw.h"
 
 #include "optim/adamw_isa.h"

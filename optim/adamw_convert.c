@@ -1,3 +1,4 @@
+/* Moments of AdamW from one format to another, by way of fp32. */
 #include "optim/adamw_convert.h"
 
 #include "base/num.h"

@@ -1,3 +1,4 @@
+/* Learning rates by step. */
 #include "optim/schedule.h"
 
 #include <math.h>

@@ -300,7 +300,7 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 		        PICK(r, ".*(embed|wte|wpe).*", ".*\\.0\\..*", ".*\\.[13579]\\..*|.*(norm|ln_).*",
 		                "(?!.*(lm_head|embed|wte)).*",
 		                ".*(q_proj|c_attn|query_key_value|norm|ln).*"));
-	if (one_in(r, 6))
+	else if (one_in(r, 6))
 		word_add(d, "trainable=%s",
 		        PICK(r, ".*(norm|ln_|down).*", ".*", ".*(head|embed|wte|norm|ln).*"));
 	if (!one_in(r, 3)) /* auto */

@@ -1,0 +1,26 @@
+/* What the files behind save.h share: save.c has the protocol, save_shard.c writes a rank's file. */
+#ifndef FERRY_CHECKPOINT_SAVE_PARTS_H
+#define FERRY_CHECKPOINT_SAVE_PARTS_H
+
+#include "base/err.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/save.h"
+
+struct checkpoint_saving {
+	struct checkpoint_save save;
+	char *temp, *final;        /* directories */
+	struct manifest_file file; /* this rank's */
+	struct plane_range *whole; /* where save.ranges is NULL */
+	struct err err;            /* of this rank's own part of the work */
+	int64_t *surplus;          /* rank 0: steps of the checkpoints that are to go */
+	uint64_t surplus_count;
+	int is_committed;
+};
+
+/* Planes that are saved of a tensor. */
+unsigned save_planes_of(const struct checkpoint_saving *s, int tensor);
+
+/* This rank's file, and its lengths and checksums in s->file. */
+int save_write_shard(struct checkpoint_saving *s);
+
+#endif
