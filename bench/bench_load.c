@@ -69,7 +69,7 @@ static int engine_prepare(struct load_bench *b)
 	                        .offload_gradients = 1,
 	                        .offload_optimizer = 1,
 	                        .activations = ACTIVATION_RECOMPUTE,
-	                        .order = MICRO_LAYER_MAJOR,
+	                        .order = ORDER_LAYER_MAJOR,
 	                        .prefetch_units = 1,
 	                        .compute_dtype = DTYPE_BF16,
 	                        .gradient_dtype = DTYPE_BF16,

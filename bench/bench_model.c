@@ -79,7 +79,7 @@ struct engine_options bench_engine_options(const struct model *model, const stru
 	                        .offload_gradients = 1,
 	                        .offload_optimizer = 1,
 	                        .activations = ACTIVATION_RECOMPUTE,
-	                        .order = MICRO_LAYER_MAJOR,
+	                        .order = ORDER_LAYER_MAJOR,
 	                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
 	                        .forward_prefetch = 1,
 	                        .prefetch_units = 2,

@@ -443,7 +443,7 @@ static int open_all(struct save_bench *b, const struct bench_args *args, int64_t
 	                .offload_gradients = 1,
 	                .offload_optimizer = 1,
 	                .activations = ACTIVATION_KEEP,
-	                .order = MICRO_LAYER_MAJOR,
+	                .order = ORDER_LAYER_MAJOR,
 	                .forward_prefetch = 1,
 	                .prefetch_units = 1,
 	                .compute_dtype = DTYPE_F32,

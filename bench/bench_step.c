@@ -139,9 +139,9 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
  * too), and how fast the updates moved their part of it; bench adam says what the machine can. */
 static void bus_report(json_t *result, const struct step_bench *b, double update_s)
 {
-	struct plan_bus bus;
+	struct plan_memory_traffic bus;
 
-	plan_bus_find(&bus, engine_plan(b->engine, PLAN_TRAIN));
+	plan_memory_traffic_find(&bus, engine_plan(b->engine, PLAN_TRAIN));
 	json_object_set_new(result, "bus_bytes", json_integer(bus.bytes));
 	json_object_set_new(result, "bus_bytes_per_param",
 	        json_real((double)bus.bytes / (double)b->model->parameter_count));

@@ -256,8 +256,9 @@ static void print_waits(const struct session *s, const struct plan_figures *f)
 	}
 	if (*what == ',' && bound_ratio(f) > BOUND_NEAR)
 		cli_say(c, "; nearer to the least comes %s",
-		        p->order == MICRO_BATCH_MAJOR && p->micro_batches > 1 ? "schedule=layer_major"
-		                                                              : "a step of more tokens");
+		        p->order == ORDER_MICRO_BATCH_MAJOR && p->micro_batches > 1
+		                ? "schedule=layer_major"
+		                : "a step of more tokens");
 	if (*what == ',')
 		cli_say(c, "\n");
 }

@@ -85,14 +85,14 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 	int op, rc = plan_parts(m->host, &op, p, SPACE_STORE);
 
 	if (!rc)
-		rc = plan_parts(stage, &op, p, SPACE_STAGE);
+		rc = plan_parts(stage, &op, p, SPACE_STAGING);
 	if (!rc)
 		rc = plan_parts(m->device, &m->fullest, p, SPACE_DEVICE);
 	m->gap_bytes = p->space_bytes[SPACE_DEVICE];
 	engine_get_memory(s->engine, &memory);
-	m->host_gap_bytes = memory.store_bytes + p->space_bytes[SPACE_STAGE];
+	m->host_gap_bytes = memory.store_bytes + p->space_bytes[SPACE_STAGING];
 	m->eval_bytes = memory.device_bytes - m->gap_bytes;
-	m->host_eval_bytes = memory.stage_bytes - p->space_bytes[SPACE_STAGE];
+	m->host_eval_bytes = memory.stage_bytes - p->space_bytes[SPACE_STAGING];
 	for (int i = 0; i < PART_COUNT && !rc; i++) {
 		m->host[i] += stage[i];
 		m->gap_bytes -= m->device[i];
@@ -154,7 +154,7 @@ static json_t *parts_json(const int64_t bytes[PART_COUNT])
 /* ---- the host's memory bus ---- */
 
 struct bus_figures {
-	struct plan_bus bus;
+	struct plan_memory_traffic bus;
 	double parameters; /* of this rank */
 	double ms;
 };
@@ -163,7 +163,7 @@ static void bus_find(struct bus_figures *f, const struct session *s)
 {
 	struct device_stats stats;
 
-	plan_bus_find(&f->bus, engine_plan(s->engine, PLAN_TRAIN));
+	plan_memory_traffic_find(&f->bus, engine_plan(s->engine, PLAN_TRAIN));
 	device_get_stats(s->device, &stats);
 	f->parameters = (double)s->model->parameter_count / engine_units(s->engine)->world_size;
 	f->ms = 1e3 * (double)f->bus.bytes / stats.host_memory_rate;

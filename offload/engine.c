@@ -153,7 +153,7 @@ void engine_close(struct engine *e)
 	comm_close(e->dock.replicas);
 	snapshot_close(e->dock.snapshot);
 	store_close(e->dock.store);
-	stage_close(e->dock.stage);
+	staging_close(e->dock.staging);
 	if (!dev_is_none(e->dock.arena))
 		device_arena_close(e->options.device);
 	plans_free(e);
@@ -181,7 +181,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 
 	*m = (struct engine_memory){
 	        .device_bytes = e->space_bytes[SPACE_DEVICE],
-	        .stage_bytes = e->space_bytes[SPACE_STAGE],
+	        .stage_bytes = e->space_bytes[SPACE_STAGING],
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
 	};
@@ -275,9 +275,9 @@ const struct store *engine_store(const struct engine *e)
 	return e->dock.store;
 }
 
-const struct stage *engine_stage(const struct engine *e)
+const struct staging *engine_staging(const struct engine *e)
 {
-	return e->dock.stage;
+	return e->dock.staging;
 }
 
 static int comms_open(struct engine *e)
@@ -306,8 +306,8 @@ int engine_start(struct engine *e)
 	if (!rc)
 		rc = snapshot_open(&e->dock.snapshot, p, e->dock.store);
 	if (!rc)
-		rc = stage_open(&e->dock.stage, device, e->plans, ENGINE_PLANS, e->space_bytes[SPACE_STAGE],
-		        e->options.crossing, e->options.pool);
+		rc = staging_open(&e->dock.staging, device, e->plans, ENGINE_PLANS,
+		        e->space_bytes[SPACE_STAGING], e->options.crossing, e->options.pool);
 	if (!rc)
 		rc = device_arena_open(device, &e->dock.arena, e->space_bytes[SPACE_DEVICE]);
 	for (int kind = 0; kind < ENGINE_PLANS && !rc; kind++)
@@ -322,8 +322,8 @@ int engine_start(struct engine *e)
 
 /* ---- stepping ---- */
 
-/* Index arrays into the stage, where LOAD finds them. */
-static void batches_stage(
+/* Index arrays into staging memory, where LOAD finds them. */
+static void batches_put(
         struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
 {
 	const struct plan *p = e->plans[kind];
@@ -402,7 +402,7 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	if (in_backward)
 		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
 	step.adamw = &e->adamw;
-	batches_stage(e, PLAN_TRAIN, micro, micro_count);
+	batches_put(e, PLAN_TRAIN, micro, micro_count);
 	rc = run_execute(e->runs[PLAN_TRAIN], &step, spans);
 	if (rc)
 		return rc;
@@ -447,7 +447,7 @@ static int engine_forward(
 
 	if (rc)
 		return rc;
-	batches_stage(e, kind, batch, 1);
+	batches_put(e, kind, batch, 1);
 	rc = run_execute(e->runs[kind], &step, NULL);
 	if (!rc)
 		*out = run_losses(e->runs[kind], 0);

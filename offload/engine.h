@@ -73,9 +73,9 @@ const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind)
 void engine_get_traffic(const struct engine *engine, struct plan_traffic *traffic);
 const struct unit_map *engine_units(const struct engine *engine);
 const struct store *engine_store(const struct engine *engine); /* both: NULL before engine_start */
-const struct stage *engine_stage(const struct engine *engine);
+const struct staging *engine_staging(const struct engine *engine);
 
-/* Takes arena, stage and store; zeroes device planes; uploads the rotary table. */
+/* Takes arena, staging memory and store; zeroes device planes; uploads the rotary table. */
 int engine_start(struct engine *engine);
 
 /* Elements [first, first + count) of a tensor in a plane, wherever it lives; parts that another rank owns are

@@ -15,7 +15,7 @@ static const char *const role_names[ARG_ROLE_COUNT] = {PLAN_ROLES(NAME)};
 static const char *const part_names[PART_COUNT] = {PLAN_PARTS(NAME)};
 static const char *const buffer_names[BUFFER_KIND_COUNT] = {PLANES(NAME) PLAN_BUFFERS(NAME)};
 #undef NAME
-static const char *const space_names[SPACE_COUNT] = {"device", "stage", "store"};
+static const char *const space_names[SPACE_COUNT] = {"device", "staging", "store"};
 
 const char *plan_op_name(enum plan_op_kind kind)
 {
@@ -58,15 +58,15 @@ static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t e
 }
 
 int plan_add_buffer(
-        struct plan *p, enum buffer_kind kind, enum plan_space space, enum place_rank rank, int64_t bytes)
+        struct plan *p, enum buffer_kind kind, enum plan_space space, enum layout_rank rank, int64_t bytes)
 {
 	if (plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_cap, sizeof(*p->buffers)))
 		return -1;
 	p->buffers[p->buffer_count] = (struct plan_buffer){
 	        .kind = kind,
 	        .space = space,
-	        .place_rank = (int)rank,
-	        .persistent = rank == PLACE_PERSISTENT,
+	        .layout_rank = (int)rank,
+	        .persistent = rank == LAYOUT_PERSISTENT,
 	        .unit = -1,
 	        .micro = -1,
 	        .bytes = bytes,

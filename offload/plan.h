@@ -6,7 +6,7 @@
  * waits between queues:
  *
  *     plan_build   lists operations and buffers            (plan_build.c, plan_update.c)
- *     plan_place   gives each buffer its offset            (plan_place.c)
+ *     plan_layout   gives each buffer its offset            (plan_layout.c)
  *     plan_order   derives the fewest waits that order     (plan_order.c)
  *                  any two operations on the same bytes
  *     plan_check   proves that, independently              (plan_check.c)
@@ -30,19 +30,19 @@
 #include <stdio.h>
 
 enum activation_policy { ACTIVATION_KEEP, ACTIVATION_RECOMPUTE, ACTIVATION_OFFLOAD };
-enum micro_order { MICRO_LAYER_MAJOR, MICRO_BATCH_MAJOR };
+enum visit_order { ORDER_LAYER_MAJOR, ORDER_MICRO_BATCH_MAJOR };
 enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD_PREFETCH_NONE };
 
 struct plan_policy {
 	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
 	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
-	/* Units that live on the device all the same (plan_home.c says which): their weights, and all of
+	/* Units that live on the device all the same (plan_residency.c says which): their weights, and all of
 	 * their state. Where the two meet, state counts; weights only go to units that they spare a fetch. */
 	int resident_weights, resident_states;
 	/* Blocks, those nearest the head, that keep their activations whatever `activations` says. */
 	int kept_blocks;
 	enum activation_policy activations;
-	enum micro_order order;
+	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
 	int forward_prefetch;   /* 1: weights of coming blocks are fetched ahead in forward */
 	int prefetch_units;     /* how many blocks ahead, >= 1 */
@@ -71,7 +71,7 @@ enum plan_kind {
  *
  *     LOAD        h2d      a micro-batch's index arrays
  *     FETCH       h2d      own shard of a unit's plane: SRC -> DST
- *     PLACE       comm     own shard of a unit, from one device buffer to another: SRC -> DST
+ *     COPY        comm     own shard of a unit, from one device buffer to another: SRC -> DST
  *     GATHER      comm     (h2d in a world of one) all_gather of a unit's plane in place: DST
  *     JOIN        comm     hi, lo -> fp32 weights
  *     FORWARD     compute  one stage of one micro-batch
@@ -100,12 +100,12 @@ enum plan_kind {
 #define PLAN_OPS(X)                                                                                          \
 	X(LOAD, "LOAD")                                                                                      \
 	X(FETCH, "FETCH")                                                                                    \
-	X(PLACE, "PLACE")                                                                                    \
+	X(COPY, "COPY")                                                                                      \
 	X(GATHER, "GATHER")                                                                                  \
 	X(JOIN, "JOIN")                                                                                      \
 	X(FORWARD, "FORWARD")                                                                                \
 	X(HEAD, "HEAD")                                                                                      \
-	X(LOGIT, "LOGITS")                                                                                   \
+	X(HEAD_LOGITS, "LOGITS")                                                                             \
 	X(RECOMPUTE, "RECOMPUTE")                                                                            \
 	X(BACKWARD, "BACKWARD")                                                                              \
 	X(ZERO, "ZERO")                                                                                      \
@@ -132,9 +132,9 @@ enum plan_op_kind { PLAN_OPS(PLAN_OP_ENUM) PLAN_OP_KIND_COUNT };
 
 /* Where bytes are. */
 enum plan_space {
-	SPACE_DEVICE, /* the arena */
-	SPACE_STAGE,  /* pinned host memory of the run: rings, spilled activations, index arrays, results */
-	SPACE_STORE,  /* the store's host planes (offload/store.h); offsets are those of one virtual range */
+	SPACE_DEVICE,  /* the arena */
+	SPACE_STAGING, /* pinned host memory of the run: rings, spilled activations, index arrays, results */
+	SPACE_STORE,   /* the store's host planes (offload/store.h); offsets are those of one virtual range */
 	SPACE_COUNT
 };
 
@@ -220,7 +220,7 @@ struct plan_buffer {
 	enum buffer_kind kind;
 	enum plan_space space;
 	int persistent;   /* lives from plan to plan, at the same place in each */
-	int place_rank;   /* order of placing: lower first, at lower offsets */
+	int layout_rank;  /* order of placing: lower first, at lower offsets */
 	enum dtype dtype; /* of the elements of a unit */
 	int unit, micro;  /* -1 where it has no meaning */
 	int64_t bytes, offset;
@@ -296,14 +296,14 @@ void plan_residency_get(const struct plan *plan, int *weights, int *states);
 
 /* Bytes over the host's memory bus in one execution, reads and writes, those of copies to and from the device
  * among them: from the arguments of the operations. */
-struct plan_bus {
+struct plan_memory_traffic {
 	int64_t weight_bytes;   /* planes out to the device, and home again where it updates them */
 	int64_t gradient_bytes; /* returned; and summed, where that is the host's */
 	int64_t update_bytes;   /* AdamW of the host */
 	int64_t other_bytes;    /* index arrays, block inputs that leave and return, results */
 	int64_t bytes;          /* all */
 };
-void plan_bus_find(struct plan_bus *bus, const struct plan *plan);
+void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan *plan);
 
 /* The ranks that share the shards of a unit, groups of shard_ranks one after the other, and those that hold
  * the same shards as `rank`, one in each group. */
@@ -324,8 +324,8 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
 
 /* ---- shapes that plan and run share ---- */
 
-/* Index arrays of one micro-batch on the device and in the stage: int32, id, position, doc_start, doc_end of
- * max_tokens, then target_row, target_label of max_targets. */
+/* Index arrays of one micro-batch on the device and in staging memory: int32, id, position, doc_start,
+ * doc_end of max_tokens, then target_row, target_label of max_targets. */
 int64_t plan_batch_bytes(const struct plan_policy *policy);
 
 /* Sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer (doubles). Returns

@@ -20,7 +20,7 @@ int visit_is_backward(const struct builder *b, int v)
 	return v >= b->group_count;
 }
 
-int device_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int64_t bytes, int micro)
+int device_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int64_t bytes, int micro)
 {
 	int n = plan_add_buffer(b->p, kind, SPACE_DEVICE, rank, bytes);
 
@@ -30,7 +30,7 @@ int device_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank
 }
 
 /* A whole unit, or one rank's shard of it, in some dtype. */
-int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum place_rank rank, int u,
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_rank rank, int u,
         int64_t count, enum dtype dtype)
 {
 	int n = plan_add_buffer(b->p, kind, space, rank, count * dtype_bytes(dtype));
@@ -42,7 +42,7 @@ int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space,
 	return n;
 }
 
-int whole_buffer(struct builder *b, enum buffer_kind kind, enum place_rank rank, int u, enum dtype dtype)
+int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int u, enum dtype dtype)
 {
 	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
 }
@@ -85,8 +85,8 @@ static void plane_sides(const struct builder *b, enum plane plane, int u, int *s
 	const struct unit *unit = &b->p->map->units[u];
 	const struct unit_home *h = &b->units[u].home;
 	int trains = !o->inference && unit->trainable;
-	int keeps_gradient =
-	        trains && (!o->update_in_backward || (o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1));
+	int keeps_gradient = trains && (!o->update_in_backward ||
+	                                       (o->order == ORDER_MICRO_BATCH_MAJOR && o->micro_batches > 1));
 	int optimizer_on_host = !o->inference && h->optimizer_on_host;
 	int lo_is_read = o->compute_dtype == DTYPE_F32;
 
@@ -123,7 +123,7 @@ static void state_plane(struct builder *b, enum plane plane)
 
 			if (sides[device])
 				n = unit_buffer(b, (enum buffer_kind)plane,
-				        device ? SPACE_DEVICE : SPACE_STORE, PLACE_PERSISTENT, u,
+				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u,
 				        plane_numbers(plane, p->map->units[u].shard_count), dtype);
 			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
 		}
@@ -135,7 +135,7 @@ static void norm_add(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct plan_policy *o = &p->policy;
-	int sums = o->order == MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0, trained = 0;
+	int sums = o->order == ORDER_MICRO_BATCH_MAJOR && o->micro_batches > 1, on_host = 0, trained = 0;
 	int64_t bytes = 8 * plan_norm_slots(b->model, NULL);
 
 	for (int u = 0; u < p->map->unit_count; u++) {
@@ -143,12 +143,13 @@ static void norm_add(struct builder *b)
 		on_host += sums && p->map->units[u].trainable && b->units[u].home.gradients_on_host;
 	}
 	b->norm_on_device = on_host < trained;
-	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, PLACE_PERSISTENT, bytes);
-	b->state.norm_host = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGE, PLACE_PERSISTENT, bytes);
+	b->state.norm = plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_DEVICE, LAYOUT_PERSISTENT, bytes);
+	b->state.norm_host =
+	        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGING, LAYOUT_PERSISTENT, bytes);
 	b->state.norm_sums = b->state.norm_host;
 	if (on_host && b->norm_on_device)
 		b->state.norm_sums =
-		        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGE, PLACE_PERSISTENT, bytes);
+		        plan_add_buffer(p, BUFFER_SUMS_OF_SQUARES, SPACE_STAGING, LAYOUT_PERSISTENT, bytes);
 }
 
 static void state_add(struct builder *b)
@@ -160,15 +161,15 @@ static void state_add(struct builder *b)
 
 	for (int plane = 0; plane < PLANE_COUNT; plane++)
 		state_plane(b, (enum plane)plane);
-	b->state.rope =
-	        rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, PLACE_PERSISTENT, rope_bytes)
-	                   : -1;
+	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,
+	                                     rope_bytes)
+	                           : -1;
 	norm_add(b);
 	for (int m = 0; m < o->micro_batches; m++) {
-		b->state.batch_host[m] =
-		        plan_add_buffer(p, BUFFER_BATCH, SPACE_STAGE, PLACE_PERSISTENT, plan_batch_bytes(o));
+		b->state.batch_host[m] = plan_add_buffer(
+		        p, BUFFER_BATCH, SPACE_STAGING, LAYOUT_PERSISTENT, plan_batch_bytes(o));
 		b->state.loss_host[m] =
-		        plan_add_buffer(p, BUFFER_LOSS, SPACE_STAGE, PLACE_PERSISTENT, loss_bytes);
+		        plan_add_buffer(p, BUFFER_LOSS, SPACE_STAGING, LAYOUT_PERSISTENT, loss_bytes);
 	}
 }
 
@@ -200,7 +201,7 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 
 static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, int micro)
 {
-	return bytes ? device_buffer(b, kind, PLACE_WORK, bytes, micro) : -1;
+	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
 }
 
 /* Forward of one group, or its recomputation in front of backward. */
@@ -246,7 +247,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 		if (group_keeps(b, g))
 			*slot(b->acts_kept, b, g, m) = acts;
 	}
-	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, PLACE_STREAM, stream_bytes(b), m);
+	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 	group_forward(b, v, m, PLAN_FORWARD, acts, scratch);
 }
 
@@ -256,15 +257,15 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 	int g = b->group_count - 1, s = b->group_first[g];
 	int train = p->kind == PLAN_TRAIN, logits = p->kind == PLAN_LOGITS;
 	int64_t loss_bytes = p->buffers[b->state.loss_host[m]].bytes;
-	int loss = device_buffer(b, BUFFER_LOSS, PLACE_WORK, loss_bytes, m);
+	int loss = device_buffer(b, BUFFER_LOSS, LAYOUT_WORK, loss_bytes, m);
 
 	if (train) {
 		gradients_open(b, s);
-		b->dx[m] = g > b->train_group ? device_buffer(b, BUFFER_INPUT_GRADIENTS, PLACE_STREAM,
+		b->dx[m] = g > b->train_group ? device_buffer(b, BUFFER_INPUT_GRADIENTS, LAYOUT_STREAM,
 		                                        stream_bytes(b), m)
 		                              : -1;
 	}
-	plan_add_op(p, logits ? PLAN_LOGIT : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
+	plan_add_op(p, logits ? PLAN_HEAD_LOGITS : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
 	plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
@@ -321,7 +322,7 @@ static int group_spills(const struct builder *b, int g)
 static void spills_emit(struct builder *b, int g, int m)
 {
 	struct plan *p = b->p;
-	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGE, PLACE_STREAM, stream_bytes(b));
+	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGING, LAYOUT_STREAM, stream_bytes(b));
 
 	plan_add_op(p, PLAN_SPILL, QUEUE_D2H, -1, b->group_first[g], m);
 	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
@@ -343,7 +344,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 		if (!group_spills(b, g) || (emit > g + 1 ? emit : g + 1) != v)
 			continue;
 		for (int m = m0; m < m1; m++) {
-			int back = device_buffer(b, BUFFER_BLOCK_INPUTS, PLACE_STREAM, stream_bytes(b), m);
+			int back = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 
 			plan_add_op(p, PLAN_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
 			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
@@ -387,7 +388,7 @@ static void pass_emit(struct builder *b, int m0, int m1)
 		b->intervals[i].weight = -1;
 	for (int m = m0; m < m1; m++) {
 		b->state.batch[m] =
-		        device_buffer(b, BUFFER_BATCH, PLACE_WORK, plan_batch_bytes(&p->policy), m);
+		        device_buffer(b, BUFFER_BATCH, LAYOUT_WORK, plan_batch_bytes(&p->policy), m);
 		plan_add_op(p, PLAN_LOAD, QUEUE_H2D, -1, -1, m);
 		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
@@ -418,7 +419,7 @@ static void plan_emit(struct builder *b)
 		return;
 	if (p->kind != PLAN_TRAIN)
 		pass_emit(b, 0, 1);
-	else if (o->order == MICRO_LAYER_MAJOR)
+	else if (o->order == ORDER_LAYER_MAJOR)
 		pass_emit(b, 0, o->micro_batches);
 	else
 		for (int m = 0; m < o->micro_batches; m++)
@@ -441,7 +442,7 @@ static int visits_find(struct builder *b)
 	b->visit_count = b->p->policy.inference ? b->group_count : train;
 	rc = intervals_find(b);
 	if (!rc)
-		rc = homes_find(b);
+		rc = residency_find(b);
 	if (!rc && b->visit_count != visits) {
 		b->visit_count = visits;
 		rc = intervals_find(b);
@@ -575,7 +576,7 @@ int plan_build(
 	if (!rc && policy->discard)
 		rc = plan_insert_discards(p);
 	if (!rc)
-		rc = plan_place(p);
+		rc = plan_layout(p);
 	if (!rc)
 		rc = plan_order(p);
 	builder_close(&b);

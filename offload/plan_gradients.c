@@ -14,12 +14,12 @@ void gradients_open(struct builder *b, int s)
 		int u = units[i], home = b->state.units[u].device[PLANE_GRADIENT];
 		int in_place = home >= 0 && p->map->world_size == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
-		               (p->policy.order == MICRO_LAYER_MAJOR || p->policy.micro_batches == 1);
+		               (p->policy.order == ORDER_LAYER_MAJOR || p->policy.micro_batches == 1);
 
 		if (b->units[u].gradient >= 0)
 			continue;
 		b->units[u].gradient =
-		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, PLACE_WEIGHT, u, DTYPE_F32);
+		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, LAYOUT_WEIGHT, u, DTYPE_F32);
 		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
 		plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_WRITE);
 	}
@@ -72,7 +72,7 @@ static void add_round(struct builder *b, int u, int gradient, int rounded)
 }
 
 static int shard_buffer(
-        struct builder *b, enum buffer_kind kind, enum place_rank rank, int u, enum dtype dtype)
+        struct builder *b, enum buffer_kind kind, enum layout_rank rank, int u, enum dtype dtype)
 {
 	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].shard_count, dtype);
 }
@@ -85,7 +85,7 @@ static void gradient_reduce(struct builder *b, int u)
 	int many = p->map->world_size > 1 || p->policy.replicas > 1;
 
 	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
-		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, PLACE_STREAM, u, DTYPE_BF16);
+		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
 
 		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->units[u].gradient, narrow);
 		b->units[u].gradient = narrow;
@@ -107,8 +107,8 @@ static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 	if (home == gradient || (home < 0 && !is_cast))
 		return gradient;
 	if (home < 0)
-		settled = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, dtype);
-	add_gradient_op(b, is_cast ? PLAN_CAST : PLAN_PLACE, QUEUE_COMM, u, gradient, settled);
+		settled = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, dtype);
+	add_gradient_op(b, is_cast ? PLAN_CAST : PLAN_COPY, QUEUE_COMM, u, gradient, settled);
 	return settled;
 }
 
@@ -120,7 +120,7 @@ static int gradient_round(struct builder *b, int u, int home)
 
 	if (dtype == DTYPE_BF16 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
 		rounded =
-		        home >= 0 ? home : shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, dtype);
+		        home >= 0 ? home : shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, dtype);
 		add_round(b, u, gradient, rounded);
 		return rounded;
 	}
@@ -137,7 +137,7 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	int is_ring = dst < 0;
 
 	if (is_ring)
-		dst = unit_buffer(b, BUFFER_GRADIENT_RING, SPACE_STAGE, PLACE_WEIGHT, u,
+		dst = unit_buffer(b, BUFFER_GRADIENT_RING, SPACE_STAGING, LAYOUT_WEIGHT, u,
 		        p->map->units[u].shard_count, p->buffers[src].dtype);
 	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
 	p->d2h_bytes += p->buffers[dst].bytes;
@@ -170,7 +170,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, PLACE_STREAM, u, DTYPE_BF16);
+		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
 
 		add_round(b, u, home, rounded);
 		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);

@@ -8,7 +8,7 @@
 /* Do forwards follow losses? */
 static int micro_batches_alternate(const struct plan *p)
 {
-	return p->policy.order == MICRO_BATCH_MAJOR && p->policy.micro_batches > 1;
+	return p->policy.order == ORDER_MICRO_BATCH_MAJOR && p->policy.micro_batches > 1;
 }
 
 static void bound_raise(struct plan_time *t, int64_t ns, const char *what)

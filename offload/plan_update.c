@@ -7,8 +7,8 @@
 
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy)
 {
-	return policy->order == MICRO_BATCH_MAJOR && policy->micro_batches > 1 ? DTYPE_F32
-	                                                                       : policy->gradient_dtype;
+	return policy->order == ORDER_MICRO_BATCH_MAJOR && policy->micro_batches > 1 ? DTYPE_F32
+	                                                                             : policy->gradient_dtype;
 }
 
 static void traffic_add(struct plan *p, enum queue_kind queue, int64_t bytes)
@@ -75,7 +75,7 @@ static void update_device(
 /* A buffer for the shard that `like` holds, elsewhere. */
 static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space space, int like)
 {
-	int b = like < 0 ? -1 : plan_add_buffer(p, kind, space, PLACE_WEIGHT, p->buffers[like].bytes);
+	int b = like < 0 ? -1 : plan_add_buffer(p, kind, space, LAYOUT_WEIGHT, p->buffers[like].bytes);
 
 	if (b >= 0) {
 		p->buffers[b].unit = p->buffers[like].unit;
@@ -101,7 +101,7 @@ static int gradient_bring(struct plan *p, const struct plan_state *s, int u, int
 	if (gradient < 0 || on_device != plan_updates_on_host(s, u))
 		return gradient;
 	if (on_device) {
-		ring = shard_temp(p, BUFFER_GRADIENT_RING, SPACE_STAGE, gradient);
+		ring = shard_temp(p, BUFFER_GRADIENT_RING, SPACE_STAGING, gradient);
 		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, gradient, updates);
 	} else {
 		ring = shard_temp(p, BUFFER_UPDATE_GRADIENT, SPACE_DEVICE, gradient);

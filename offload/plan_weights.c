@@ -8,14 +8,14 @@
 /* The whole plane of a unit: the own shard, from the host or from where it lives on the device, and the
  * others'. */
 static int fetch_plane(
-        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum place_rank rank)
+        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_rank rank)
 {
 	struct plan *p = b->p;
 	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
 	int dst = whole_buffer(b, kind, rank, u, dtype), home = b->state.units[u].device[plane];
 
 	if (home >= 0)
-		plan_add_op(p, PLAN_PLACE, QUEUE_COMM, u, -1, -1);
+		plan_add_op(p, PLAN_COPY, QUEUE_COMM, u, -1, -1);
 	else
 		plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.units[u].host[plane], ACCESS_READ);
@@ -51,14 +51,14 @@ static void interval_fetch(struct builder *b, struct interval *n)
 
 	interval_refresh(b, u);
 	if (o->compute_dtype == DTYPE_BF16) {
-		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, PLACE_WEIGHT);
+		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, LAYOUT_WEIGHT);
 		return;
 	}
 	if (hi < 0)
-		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, PLACE_STREAM);
+		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, LAYOUT_STREAM);
 	if (lo < 0 && has_lo)
-		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, PLACE_STREAM);
-	n->weight = whole_buffer(b, BUFFER_WEIGHTS, PLACE_WEIGHT, u, DTYPE_F32);
+		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, LAYOUT_STREAM);
+	n->weight = whole_buffer(b, BUFFER_WEIGHTS, LAYOUT_WEIGHT, u, DTYPE_F32);
 	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
 	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);

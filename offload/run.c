@@ -24,7 +24,7 @@ void *run_host_address(const struct run *r, int buffer)
 
 	if (b->space == SPACE_STORE)
 		return store_at(r->dock->store, plan_kind_plane(b->kind), b->unit);
-	return stage_base(r->dock->stage) + b->offset;
+	return staging_base(r->dock->staging) + b->offset;
 }
 
 static dev_addr buffer_address(const struct run *r, int buffer)
@@ -141,7 +141,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	if (op->kind == PLAN_HEAD)
 		return model_head(
 		        model, r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
-	if (op->kind == PLAN_LOGIT)
+	if (op->kind == PLAN_HEAD_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
 	if (op->kind == PLAN_BACKWARD)
@@ -166,7 +166,7 @@ static int queue_cast(struct run *r, struct stream *q, const struct plan_op *op)
 	return stream_op(q, &cast);
 }
 
-static int queue_place(struct run *r, struct stream *q, const struct plan_op *op)
+static int queue_copy_shard(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	int src = run_arg(r, op, ARG_SRC), dst = run_arg(r, op, ARG_DST);
 	struct op copy = {.kind = OP_COPY};
@@ -357,8 +357,8 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_NORM:
 	case PLAN_LOSS:
 		return queue_copy(r, q, op);
-	case PLAN_PLACE:
-		return queue_place(r, q, op);
+	case PLAN_COPY:
+		return queue_copy_shard(r, q, op);
 	case PLAN_GATHER:
 		return comm_all_gather(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
@@ -374,7 +374,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 		return queue_join(r, q, op);
 	case PLAN_FORWARD:
 	case PLAN_HEAD:
-	case PLAN_LOGIT:
+	case PLAN_HEAD_LOGITS:
 	case PLAN_RECOMPUTE:
 	case PLAN_BACKWARD:
 		return queue_stage(r, q, op);

@@ -1,6 +1,6 @@
 /* Running a plan: streams, events and addresses; no decision is made here.
  *
- * Mental model. A dock is what the plans of one rank share on a device: its streams, the arena, the stage
+ * Mental model. A dock is what the plans of one rank share on a device: its streams, the arena, staging
  * (pinned host memory of the run), the store, the worker pool of the CPU optimizer. A run binds one plan to a
  * dock. run_execute queues every operation in program order with the plan's waits and returns when all of it
  * is done.
@@ -11,7 +11,7 @@
 #include "host/pool.h"
 #include "model/blocks/blocks.h"
 #include "offload/snapshot.h"
-#include "offload/stage.h"
+#include "offload/staging.h"
 #include "optim/adamw_options.h"
 
 struct adamw_step; /* optim/adamw_step.h */
@@ -26,7 +26,7 @@ struct dock {
 	struct store *store;
 	struct snapshot *snapshot; /* UPDATEs of host planes ask it first */
 	dev_addr arena;
-	struct stage *stage;
+	struct staging *staging;
 };
 
 /* One micro-batch of a step in host memory; arrays as struct device_batch. tokens 0: there is none. */
@@ -54,7 +54,7 @@ struct run_span {
 
 struct run;
 
-/* The plan and the dock must outlive the run. The arena and the stage must be at least the plan's spaces. */
+/* The plan and the dock must outlive the run. The arena and staging must be at least the plan's spaces. */
 int run_open(struct run **run, const struct plan *plan, const struct dock *dock);
 void run_close(struct run *run);
 
@@ -62,8 +62,8 @@ void run_close(struct run *run);
  * first error. */
 int run_execute(struct run *run, const struct run_step *step, struct run_span *spans);
 
-/* Results of the last execution, in the stage: token losses of a micro-batch (or logits), and the squared
- * norm of this rank's shards summed in table order, in double (not finite if any gradient is not).
+/* Results of the last execution, in staging memory: token losses of a micro-batch (or logits), and the
+ * squared norm of this rank's shards summed in table order, in double (not finite if any gradient is not).
  * Meaningless on meta. */
 const float *run_losses(const struct run *run, int micro);
 double run_norm_squared(const struct run *run);

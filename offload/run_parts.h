@@ -23,7 +23,7 @@ struct run {
 	const struct run_step *step;
 };
 
-/* First byte of a stage or store buffer. */
+/* First byte of a staging or store buffer. */
 void *run_host_address(const struct run *r, int buffer);
 
 /* Buffer of the first argument in that role, -1 if there is none. */

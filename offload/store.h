@@ -10,7 +10,7 @@
  * On a machine of several NUMA nodes each unit's shard is cut into one run of elements a node, as long as the
  * node has workers (store_node_range), the same in every plane, whatever its elements are. Each run's pages
  * are asked for on its node, and the cpu queue's work on those elements goes to the workers there
- * (run_work.c). Gradients that return into a ring are placed by offload/stage.h.
+ * (run_work.c). Gradients that return into a ring are placed by offload/staging.h.
  *
  * Source: the two-plane master is this program's (docs/design/numerics.md). Everything starts as zero.
  */

@@ -1,9 +1,9 @@
 /* What a budget is spent on: chosen by letting a step of every candidate run on the meta clock.
  *
  * A candidate says how many units keep all of their state on the device, and how many their weights alone
- * (offload/plan_home.c says which), how many blocks keep their activations, whether the inputs of the others
- * leave for host memory, and how many units are fetched ahead. For each way to stream (prefetch times inputs)
- * the number of resident states goes through a fixed ladder; beside each, as many blocks keep their
+ * (offload/plan_residency.c says which), how many blocks keep their activations, whether the inputs of the
+ * others leave for host memory, and how many units are fetched ahead. For each way to stream (prefetch times
+ * inputs) the number of resident states goes through a fixed ladder; beside each, as many blocks keep their
  * activations as there is room for, then as many units their weights. All of them are simulated, and the
  * shortest step wins; among equals the one that crosses the link least.
  *
@@ -29,7 +29,7 @@ struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs leave for host memory */
 	int states, kept, weights;
-	int weights_stay; /* of these, those that spare a fetch (offload/plan_home.c) */
+	int weights_stay; /* of these, those that spare a fetch (offload/plan_residency.c) */
 	int64_t device_bytes, host_bytes, link_bytes;
 	double step_ms, bound_ms; /* 0: not simulated */
 	const char *binds;

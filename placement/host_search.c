@@ -63,9 +63,9 @@ static int change_make(struct tried *t, enum change change)
 		t->config.activations = CONFIG_ACTIVATIONS_RECOMPUTE;
 		return 1;
 	case CHANGE_LAYER_MAJOR:
-		if (p->order == MICRO_LAYER_MAJOR || p->micro_batches == 1)
+		if (p->order == ORDER_LAYER_MAJOR || p->micro_batches == 1)
 			return 0;
-		p->order = MICRO_LAYER_MAJOR;
+		p->order = ORDER_LAYER_MAJOR;
 		return 1;
 	case CHANGE_AHEAD:
 		if (p->prefetch_units == 1 || ahead_is_chosen(t))

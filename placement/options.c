@@ -39,8 +39,8 @@ void options_of_config(
 	                        .offload_gradients = !!(offload & CONFIG_OFFLOAD_GRADIENTS),
 	                        .offload_optimizer = !!(offload & CONFIG_OFFLOAD_OPTIMIZER),
 	                        .activations = activations[c->activations],
-	                        .order = c->schedule == CONFIG_SCHEDULE_LAYER_MAJOR ? MICRO_LAYER_MAJOR
-	                                                                            : MICRO_BATCH_MAJOR,
+	                        .order = c->schedule == CONFIG_SCHEDULE_LAYER_MAJOR ? ORDER_LAYER_MAJOR
+	                                                                            : ORDER_MICRO_BATCH_MAJOR,
 	                        .backward_prefetch = prefetch[c->backward_prefetch],
 	                        .forward_prefetch = c->forward_prefetch,
 	                        .prefetch_units = c->prefetch_units == CONFIG_AUTO ? PREFETCH_UNITS

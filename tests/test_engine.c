@@ -289,7 +289,7 @@ static void test_policies_change_no_bit(void **state)
 
 		s.tied = kind & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
-		s.policy.order = kind & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.order = kind & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(kind);
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
@@ -312,7 +312,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 	s.max_grad_norm = 0;
 	for (int n = 0; n < 64 * 9; n += 37 * sparing()) {
 		policy_vary(&s, n);
-		s.policy.order = n % 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.order = n % 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(n);
 		s.skip_nonfinite = 1;
 		s.policy.update_in_backward = 0;
@@ -331,7 +331,7 @@ static void test_schedules_agree_to_rounding(void **state)
 
 	(void)state;
 	setting_run(&s, &layer);
-	s.policy.order = MICRO_BATCH_MAJOR;
+	s.policy.order = ORDER_MICRO_BATCH_MAJOR;
 	setting_run(&s, &micro);
 	for (int i = 0; i < STEPS; i++)
 		if (!(fabs(layer.loss[i] - micro.loss[i]) <= 5e-6 * layer.loss[i]))
@@ -351,7 +351,7 @@ static void test_random_schedules_change_no_bit(void **state)
 		int kind = n & 3;
 
 		s.tied = kind & 1;
-		s.policy.order = kind & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.order = kind & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(kind);
 		if (n < 0) {
 			setting_run(&s, &base[kind]);
@@ -403,7 +403,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 		s.layers = 5;
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
-		s.policy.order = n & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+		s.policy.order = n & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(n);
 		policy_vary(&s, n);
 		s.policy.offload_params = s.policy.offload_gradients = s.policy.offload_optimizer = 1;

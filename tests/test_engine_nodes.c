@@ -149,7 +149,7 @@ static void check_rings(const struct engine *e, const struct pool *pool)
 {
 	const struct plan *plan = engine_plan(e, PLAN_TRAIN);
 	struct store_placement nodes[NODES_MAX];
-	int count = stage_get_placement(engine_stage(e), nodes, NODES_MAX), blocks = 0;
+	int count = staging_get_placement(engine_staging(e), nodes, NODES_MAX), blocks = 0;
 	int64_t page_bytes = sysconf(_SC_PAGESIZE), returned = 0, block_bytes = 0, right = 0, placed = 0;
 
 	if (pool_node_count(pool) == 1 || !plan->policy.update_in_backward) {
@@ -160,7 +160,7 @@ static void check_rings(const struct engine *e, const struct pool *pool)
 	for (int i = 0; i < plan->buffer_count; i++) {
 		const struct plan_buffer *b = &plan->buffers[i];
 
-		if (b->space != SPACE_STAGE || b->unit < 0)
+		if (b->space != SPACE_STAGING || b->unit < 0)
 			continue;
 		returned += b->bytes;
 		if (b->unit == 0 || b->unit == engine_units(e)->unit_count - 1)

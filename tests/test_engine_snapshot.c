@@ -265,7 +265,7 @@ static struct setting setting_of(int n)
 	struct setting s = plain;
 
 	s.policy.compute_dtype = s.policy.gradient_dtype = n & 1 ? DTYPE_BF16 : DTYPE_F32;
-	s.policy.order = n & 2 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR;
+	s.policy.order = n & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 	s.policy.state = states[n % 3];
 	s.policy.offload_params = n % 5 != 4;
 	s.policy.offload_gradients = n % 7 != 5;

@@ -27,7 +27,7 @@ static const struct plan_policy default_policy = {
         .offload_gradients = 1,
         .offload_optimizer = 1,
         .activations = ACTIVATION_RECOMPUTE,
-        .order = MICRO_LAYER_MAJOR,
+        .order = ORDER_LAYER_MAJOR,
         .backward_prefetch = BACKWARD_PREFETCH_PRE,
         .forward_prefetch = 1,
         .prefetch_units = 2,
@@ -56,7 +56,7 @@ static int policy_number(int n, struct plan_policy *p, enum wrap_policy *wrap)
 	p->offload_gradients = digit[1];
 	p->offload_optimizer = digit[2];
 	p->activations = (enum activation_policy)digit[3];
-	p->order = (enum micro_order)digit[4];
+	p->order = (enum visit_order)digit[4];
 	p->backward_prefetch = (enum backward_prefetch)digit[5];
 	p->forward_prefetch = digit[6];
 	p->prefetch_units = digit[7] ? 3 : 1;

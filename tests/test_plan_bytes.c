@@ -75,10 +75,10 @@ static int64_t largest_unit(const struct unit_map *map)
 static void memory_check(const struct engine *e, int64_t parameters, int64_t planes_128ths, int in_backward)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);
-	int64_t gradient = in_backward ? 0 : 2, ring = plan_bytes_of(p, SPACE_STAGE, BUFFER_GRADIENT_RING);
-	int64_t small = plan_bytes_of(p, SPACE_STAGE, BUFFER_BATCH) +
-	                plan_bytes_of(p, SPACE_STAGE, BUFFER_LOSS) +
-	                plan_bytes_of(p, SPACE_STAGE, BUFFER_SUMS_OF_SQUARES);
+	int64_t gradient = in_backward ? 0 : 2, ring = plan_bytes_of(p, SPACE_STAGING, BUFFER_GRADIENT_RING);
+	int64_t small = plan_bytes_of(p, SPACE_STAGING, BUFFER_BATCH) +
+	                plan_bytes_of(p, SPACE_STAGING, BUFFER_LOSS) +
+	                plan_bytes_of(p, SPACE_STAGING, BUFFER_SUMS_OF_SQUARES);
 	struct engine_memory m;
 
 	engine_get_memory(e, &m);
@@ -115,14 +115,14 @@ static void store_check(const struct engine *e, struct device *device)
 static void bus_check(const struct engine *e, int64_t parameters, int64_t planes_128ths)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);
-	struct plan_bus bus;
+	struct plan_memory_traffic bus;
 
-	plan_bus_find(&bus, p);
+	plan_memory_traffic_find(&bus, p);
 	assert_int_equal(128 * bus.update_bytes, parameters * (2 * planes_128ths + 2 * 128));
 	assert_int_equal(bus.gradient_bytes, 2 * parameters);
 	assert_true(bus.weight_bytes > 2 * parameters && bus.weight_bytes < 4 * parameters);
 	assert_int_equal(bus.weight_bytes + bus.gradient_bytes + bus.other_bytes,
-	        p->h2d_bytes + p->d2h_bytes + plan_bytes_of(p, SPACE_STAGE, BUFFER_SUMS_OF_SQUARES));
+	        p->h2d_bytes + p->d2h_bytes + plan_bytes_of(p, SPACE_STAGING, BUFFER_SUMS_OF_SQUARES));
 	assert_int_equal(
 	        bus.bytes, bus.weight_bytes + bus.gradient_bytes + bus.update_bytes + bus.other_bytes);
 }
@@ -189,7 +189,7 @@ static void test_nothing_crosses_without_offload(void **state)
 	struct model *model = model_make();
 	struct engine_options o;
 	struct device *device;
-	struct plan_bus bus;
+	struct plan_memory_traffic bus;
 	struct engine *e;
 
 	(void)state;
@@ -198,7 +198,7 @@ static void test_nothing_crosses_without_offload(void **state)
 	o = options_of(model, device, ADAMW_STATE_8BIT, 0);
 	o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
 	check_ok(engine_open(&e, &o));
-	plan_bus_find(&bus, engine_plan(e, PLAN_TRAIN));
+	plan_memory_traffic_find(&bus, engine_plan(e, PLAN_TRAIN));
 	assert_int_equal(bus.weight_bytes + bus.gradient_bytes + bus.update_bytes, 0);
 	assert_true(bus.other_bytes > 0);
 	engine_close(e);

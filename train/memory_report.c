@@ -44,7 +44,7 @@ static void nodes_report(const struct engine *engine, const struct pool *pool)
 		log_info("planes by NUMA node: %s; %.1f %% of updates by threads of another node", text.data,
 		        percent(stolen_count, near_count + stolen_count));
 	str_free(&text);
-	count = stage_get_placement(engine_stage(engine), nodes, POOL_NODES_MAX);
+	count = staging_get_placement(engine_staging(engine), nodes, POOL_NODES_MAX);
 	for (int i = 0; i < count; i++) {
 		right_bytes += nodes[i].found.right_bytes;
 		bytes += nodes[i].bytes;

@@ -60,7 +60,7 @@ static void test_plans(void **state)
 		                        .offload_gradients = !(i & 1),
 		                        .offload_optimizer = !(i & 1),
 		                        .activations = i & 2 ? ACTIVATION_OFFLOAD : ACTIVATION_RECOMPUTE,
-		                        .order = i & 4 ? MICRO_BATCH_MAJOR : MICRO_LAYER_MAJOR,
+		                        .order = i & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR,
 		                        .backward_prefetch = BACKWARD_PREFETCH_PRE,
 		                        .forward_prefetch = 1,
 		                        .prefetch_units = 2,

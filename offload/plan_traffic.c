@@ -6,7 +6,8 @@
 #include "device/device.h"
 #include "offload/plan_parts.h"
 
-static int64_t *bus_part(struct plan_bus *bus, const struct plan_op *op, const struct plan_buffer *b)
+static int64_t *bus_part(
+        struct plan_memory_traffic *bus, const struct plan_op *op, const struct plan_buffer *b)
 {
 	switch (op->kind) {
 	case PLAN_UPDATE_CPU:
@@ -23,9 +24,9 @@ static int64_t *bus_part(struct plan_bus *bus, const struct plan_op *op, const s
 	}
 }
 
-void plan_bus_find(struct plan_bus *bus, const struct plan *p)
+void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan *p)
 {
-	*bus = (struct plan_bus){0};
+	*bus = (struct plan_memory_traffic){0};
 	for (int i = 0; i < p->op_count; i++) {
 		const struct plan_op *op = &p->ops[i];
 

@@ -50,14 +50,14 @@ static void order_find(int *order, int unit_count)
 static int weights_spare(const struct builder *b, int u)
 {
 	const struct plan_policy *o = &b->p->policy;
-	int passes = o->order == MICRO_BATCH_MAJOR ? o->micro_batches : 1;
+	int passes = o->order == ORDER_MICRO_BATCH_MAJOR ? o->micro_batches : 1;
 
 	if (o->inference || !o->offload_optimizer || !b->p->map->units[u].trainable)
 		return 1; /* nothing to renew them with */
 	return (b->units[u + 1].first_interval - b->units[u].first_interval) * passes > 1;
 }
 
-int homes_find(struct builder *b)
+int residency_find(struct builder *b)
 {
 	const struct plan_policy *o = &b->p->policy;
 	int unit_count = b->p->map->unit_count, weights = o->resident_weights;

@@ -20,18 +20,18 @@ typedef int place_fn(const void *a, const void *b);
 
 static int place_compare(const void *a, const void *b, enum place_order order)
 {
-	static const int ranks[ORDER_COUNT][PLACE_WEIGHT + 1] = {
+	static const int ranks[ORDER_COUNT][LAYOUT_WEIGHT + 1] = {
 	        [ORDER_ALL_RANKS] = {0, 1, 2, 3},
 	        [ORDER_WORK_FIRST] = {0, 1, 2, 2},
 	        [ORDER_SIZE_ONLY] = {0, 1, 1, 1},
 	};
 	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
 	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
-	int x_rank = ranks[order][x->place_rank], y_rank = ranks[order][y->place_rank];
+	int x_rank = ranks[order][x->layout_rank], y_rank = ranks[order][y->layout_rank];
 
 	if (x_rank != y_rank)
 		return x_rank < y_rank ? -1 : 1;
-	if (x->place_rank != PLACE_PERSISTENT && x->bytes != y->bytes)
+	if (x->layout_rank != LAYOUT_PERSISTENT && x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x < y ? -1 : x > y; /* order of adding */
 }
@@ -190,8 +190,8 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 			rc = place_insert(s, b);
 		}
 		end = b->offset + b->bytes;
-		if (end > most || (end == most && b->place_rank != PLACE_WORK))
-			*is_whole = b->place_rank != PLACE_WORK;
+		if (end > most || (end == most && b->layout_rank != LAYOUT_WORK))
+			*is_whole = b->layout_rank != LAYOUT_WORK;
 		most = end > most ? end : most;
 		if (b->persistent && end > p->persistent_bytes[space])
 			p->persistent_bytes[space] = end;
@@ -251,7 +251,7 @@ static int space_place(struct place *s, int64_t *offsets, enum plan_space space)
 	return rc;
 }
 
-int plan_place(struct plan *p)
+int plan_layout(struct plan *p)
 {
 	struct place s = {.p = p};
 	int64_t *offsets = mem_alloc((size_t)p->buffer_count + 1, sizeof(*offsets));

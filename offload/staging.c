@@ -1,5 +1,5 @@
 /* The pinned memory of a run beside the planes, and where its pages lie. */
-#include "offload/stage.h"
+#include "offload/staging.h"
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -14,7 +14,7 @@ struct ring {
 	int uses;                     /* units that come here, over all plans */
 };
 
-struct stage {
+struct staging {
 	struct device *device;
 	struct pool *pool;
 	void *base;
@@ -24,7 +24,7 @@ struct stage {
 	int run_count;
 };
 
-static struct ring *ring_find(struct stage *s, const struct plan_buffer *b)
+static struct ring *ring_find(struct staging *s, const struct plan_buffer *b)
 {
 	for (int i = 0; i < s->ring_count; i++)
 		if (s->rings[i].offset == b->offset && s->rings[i].bytes == b->bytes)
@@ -42,7 +42,7 @@ static int most_used(const void *a, const void *b)
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static int rings_find(struct stage *s, struct plan *const *plans, int plan_count)
+static int rings_find(struct staging *s, struct plan *const *plans, int plan_count)
 {
 	int most = 0;
 
@@ -55,14 +55,14 @@ static int rings_find(struct stage *s, struct plan *const *plans, int plan_count
 		for (int i = 0; plans[p] && i < plans[p]->buffer_count; i++) {
 			const struct plan_buffer *b = &plans[p]->buffers[i];
 
-			if (b->space == SPACE_STAGE && b->unit >= 0 && b->bytes)
+			if (b->space == SPACE_STAGING && b->unit >= 0 && b->bytes)
 				ring_find(s, b)->uses++;
 		}
 	qsort(s->rings, (size_t)s->ring_count, sizeof(*s->rings), most_used);
 	return 0;
 }
 
-static int is_free(const struct stage *s, const struct ring *ring)
+static int is_free(const struct staging *s, const struct ring *ring)
 {
 	for (int i = 0; i < s->run_count; i++)
 		if (s->runs[i].first_bytes < ring->offset + ring->bytes &&
@@ -72,7 +72,7 @@ static int is_free(const struct stage *s, const struct ring *ring)
 }
 
 /* A node's part of a ring's place; empty where it has none. */
-static struct slab_run part_of(const struct stage *s, const struct ring *ring, int node)
+static struct slab_run part_of(const struct staging *s, const struct ring *ring, int node)
 {
 	int64_t first, end, width = ring->bytes / ring->count;
 
@@ -88,7 +88,7 @@ static int by_address(const void *a, const void *b)
 	return x->first_bytes < y->first_bytes ? -1 : x->first_bytes > y->first_bytes;
 }
 
-static int runs_find(struct stage *s)
+static int runs_find(struct staging *s)
 {
 	s->runs = mem_alloc((size_t)s->ring_count * (size_t)pool_node_count(s->pool), sizeof(*s->runs));
 	if (!s->runs)
@@ -108,7 +108,7 @@ static int runs_find(struct stage *s)
 }
 
 /* All of it on the one node of several that the pool has. */
-static int run_whole(struct stage *s, int64_t bytes, int os_index)
+static int run_whole(struct staging *s, int64_t bytes, int os_index)
 {
 	s->runs = mem_alloc(1, sizeof(*s->runs));
 	if (!s->runs)
@@ -117,10 +117,10 @@ static int run_whole(struct stage *s, int64_t bytes, int os_index)
 	return 0;
 }
 
-int stage_open(struct stage **out, struct device *device, struct plan *const *plans, int plan_count,
+int staging_open(struct staging **out, struct device *device, struct plan *const *plans, int plan_count,
         int64_t bytes, enum slab_kind crossing, struct pool *pool)
 {
-	struct stage *s = mem_alloc(1, sizeof(*s));
+	struct staging *s = mem_alloc(1, sizeof(*s));
 	int node = pool ? pool_node_os_index(pool, 0) : -1, rc = 0;
 
 	*out = NULL;
@@ -139,13 +139,13 @@ int stage_open(struct stage **out, struct device *device, struct plan *const *pl
 	if (!rc && s->ring_count && !numa_may_bind())
 		rc = slab_touch(pool, s->base, 0, bytes, s->runs, s->run_count);
 	if (rc)
-		stage_close(s);
+		staging_close(s);
 	else
 		*out = s;
 	return rc;
 }
 
-void stage_close(struct stage *s)
+void staging_close(struct staging *s)
 {
 	if (!s)
 		return;
@@ -155,7 +155,7 @@ void stage_close(struct stage *s)
 	mem_free(s);
 }
 
-char *stage_base(const struct stage *s)
+char *staging_base(const struct staging *s)
 {
 	return s->base;
 }
@@ -169,7 +169,7 @@ static void found_add(struct numa_found *sum, const struct numa_found *found, in
 	sum->untold_bytes += times * found->untold_bytes;
 }
 
-int stage_get_placement(const struct stage *s, struct store_placement *nodes, int max)
+int staging_get_placement(const struct staging *s, struct store_placement *nodes, int max)
 {
 	int count = s->ring_count ? pool_node_count(s->pool) : 0;
 
