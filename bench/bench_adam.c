@@ -120,10 +120,10 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	int bytes = adamw_state_bytes(s->state);
 
 	(void)worker;
-	memset((char *)s->m + first * bytes, s->state == ADAMW_STATE_8BIT ? 127 : 0,
+	memset((char *)s->m + first * bytes, adamw_state_has_scales(s->state) ? 127 : 0,
 	        (size_t)((end - first) * bytes));
 	memset((char *)s->v + first * bytes, 0, (size_t)((end - first) * bytes));
-	for (int64_t i = first; s->state == ADAMW_STATE_8BIT && i < end; i += ADAMW_BLOCK)
+	for (int64_t i = first; adamw_state_has_scales(s->state) && i < end; i += ADAMW_BLOCK)
 		s->m_scale[i / ADAMW_BLOCK] = s->v_scale[i / ADAMW_BLOCK] = 0;
 	for (int64_t i = first; i < end; i++) {
 		uint32_t weight, grad;
@@ -158,17 +158,17 @@ static void piece_fill(const struct adamw_span *s, int is_subnormal)
 			((uint16_t *)s->grad)[i] = (uint16_t)((g + some) >> 16);
 		else
 			((uint32_t *)s->grad)[i] = g + some;
-		if (s->state == ADAMW_STATE_F32) {
+		if (adamw_state_dtype(s->state) == DTYPE_F32) {
 			((uint32_t *)s->m)[i] = m + some;
 			((uint32_t *)s->v)[i] = v;
-		} else if (s->state == ADAMW_STATE_BF16) {
+		} else if (adamw_state_dtype(s->state) == DTYPE_BF16) {
 			((uint16_t *)s->m)[i] = (uint16_t)((m + some) >> 16);
 			((uint16_t *)s->v)[i] = (uint16_t)(v >> 16);
 		} else {
 			((uint8_t *)s->m)[i] = ((uint8_t *)s->v)[i] = (uint8_t)i;
 		}
 	}
-	for (int i = 0; s->state == ADAMW_STATE_8BIT && i < CACHED; i += ADAMW_BLOCK) {
+	for (int i = 0; adamw_state_has_scales(s->state) && i < CACHED; i += ADAMW_BLOCK) {
 		s->m_scale[i / ADAMW_BLOCK] = is_subnormal ? 0x1p-125f : 1e-3f;
 		s->v_scale[i / ADAMW_BLOCK] = is_subnormal ? 0x1p-125f : 1e-6f;
 	}

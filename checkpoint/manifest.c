@@ -388,8 +388,9 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this ferry",
 		        where, safetensors_name_show(name).text);
 	manifest->state = (enum adamw_state)state;
-	if (state == ADAMW_STATE_8BIT && moments ? scales != PLANES_SCALE || moments != PLANES_MOMENT
-	                                         : scales != 0)
+	if (adamw_state_has_scales(manifest->state) && moments
+	                ? scales != PLANES_SCALE || moments != PLANES_MOMENT
+	                : scales != 0)
 		return err_set(ERR_INPUT, "%s: its planes are not those of optimizer_state \"%s\"", where,
 		        adamw_state_name(manifest->state));
 	return 0;

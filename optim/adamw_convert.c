@@ -8,17 +8,23 @@ void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t
 {
 	const uint8_t *codes = stored;
 
-	if (state == ADAMW_STATE_F32) {
+	switch (state) {
+	case ADAMW_STATE_F32:
 		memcpy(x, stored, (size_t)count * sizeof(*x));
-		return;
-	}
-	for (int64_t i = 0; i < count; i++)
-		if (state == ADAMW_STATE_BF16)
+		break;
+	case ADAMW_STATE_BF16:
+		for (int64_t i = 0; i < count; i++)
 			x[i] = bf16_to_f32(((const uint16_t *)stored)[i]);
-		else
+		break;
+	case ADAMW_STATE_8BIT:
+		for (int64_t i = 0; i < count; i++)
 			x[i] = adamw_unscale(moment == ADAMW_MOMENT_M ? adamw_decode_signed(codes[i])
 			                                              : adamw_decode_unsigned(codes[i]),
 			        scale[i / ADAMW_BLOCK]);
+		break;
+	case ADAMW_STATE_COUNT:
+		break;
+	}
 }
 
 static uint16_t nearest(float x)
@@ -52,11 +58,20 @@ static void block_narrow(uint8_t *codes, float *scale, const float *x, int count
 void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t count, enum adamw_state state,
         enum adamw_moment moment)
 {
-	if (state == ADAMW_STATE_F32)
+	switch (state) {
+	case ADAMW_STATE_F32:
 		memcpy(stored, x, (size_t)count * sizeof(*x));
-	for (int64_t i = 0; i < count && state == ADAMW_STATE_BF16; i++)
-		((uint16_t *)stored)[i] = nearest(x[i]);
-	for (int64_t i = 0; i < count && state == ADAMW_STATE_8BIT; i += ADAMW_BLOCK)
-		block_narrow((uint8_t *)stored + i, scale + i / ADAMW_BLOCK, x + i,
-		        count - i < ADAMW_BLOCK ? (int)(count - i) : ADAMW_BLOCK, moment);
+		break;
+	case ADAMW_STATE_BF16:
+		for (int64_t i = 0; i < count; i++)
+			((uint16_t *)stored)[i] = nearest(x[i]);
+		break;
+	case ADAMW_STATE_8BIT:
+		for (int64_t i = 0; i < count; i += ADAMW_BLOCK)
+			block_narrow((uint8_t *)stored + i, scale + i / ADAMW_BLOCK, x + i,
+			        count - i < ADAMW_BLOCK ? (int)(count - i) : ADAMW_BLOCK, moment);
+		break;
+	case ADAMW_STATE_COUNT:
+		break;
+	}
 }

@@ -91,12 +91,19 @@ static void update_span(const struct adamw_span *span, const struct adamw_step *
 		int64_t rest = span->count - p.at;
 
 		p.count = rest < ADAMW_BLOCK ? (int)rest : ADAMW_BLOCK;
-		if (span->state == ADAMW_STATE_F32)
+		switch (span->state) { /* no default: the compiler names a format that has no pass */
+		case ADAMW_STATE_F32:
 			pass_f32(&p, kind);
-		else if (span->state == ADAMW_STATE_BF16)
+			break;
+		case ADAMW_STATE_BF16:
 			pass_bf16(&p, kind);
-		else
+			break;
+		case ADAMW_STATE_8BIT:
 			pass_8bit(&p, kind);
+			break;
+		case ADAMW_STATE_COUNT:
+			break;
+		}
 	}
 }
 
