@@ -1,3 +1,4 @@
+/* XXH3 of blocks: which kernels this CPU runs. */
 #include "base/cpu.h"
 
 #define XXH_STATIC_LINKING_ONLY /* the size of its state */
