@@ -141,14 +141,15 @@ void linear_backward_weight(
 
 int64_t norm_sink_count(const struct model *model)
 {
-	const struct model_config *c = &model->config;
+	int64_t most = 0;
 
-	for (int t = 0; t < model->tensor_count; t++)
-		if (!model->tensors[t].trainable &&
-		        role_facts[model->tensors[t].role].part == MODEL_PART_NORMS)
-			return 2 *
-			       (c->C > c->H * c->D ? c->C : c->H * c->D); /* of a norm over all heads, too */
-	return 0;
+	for (int t = 0; t < model->tensor_count; t++) {
+		const struct model_tensor *x = &model->tensors[t];
+
+		if (!x->trainable && role_facts[x->role].part == MODEL_PART_NORMS)
+			most = x->count > most ? x->count : most;
+	}
+	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
 }
 
 dev_addr norm_grad_of(const struct stage_call *call, enum tensor_role role, dev_addr sink)
