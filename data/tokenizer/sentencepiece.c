@@ -111,7 +111,7 @@ static int read_numbers(const struct sentencepiece *s, const struct field *messa
 {
 	struct message m = {message->bytes, message->bytes + message->len_bytes};
 	struct field f;
-	int rc = message->bytes ? 1 : -1;
+	int rc = 1;
 
 	while (rc > 0 && (rc = next_field(&m, &f)) > 0)
 		for (int i = 0; i < count; i++)
@@ -125,7 +125,7 @@ static int read_piece(struct sentencepiece *s, const struct field *message)
 	struct message m = {message->bytes, message->bytes + message->len_bytes};
 	struct piece *p;
 	struct field f;
-	int rc = message->bytes ? 1 : -1;
+	int rc = 1;
 
 	if (s->count == s->cap) {
 		int64_t cap = s->cap * 2 + 1024;
@@ -180,6 +180,8 @@ static int read_model(struct sentencepiece *s, const char *bytes, size_t len_byt
 	int rc;
 
 	while ((rc = next_field(&m, &f)) > 0) {
+		if (!f.bytes && f.number >= 1 && f.number <= 3)
+			return damaged(s);
 		if (f.number == 1)
 			rc = read_piece(s, &f);
 		else if (f.number == 2)

@@ -90,6 +90,8 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 		rc = ERR_NOMEM;
 	if (rc == 0)
 		rc = file_read_all(file, FILE_BYTES_MAX, &text, &len_bytes);
+	if (rc == 0 && len_bytes == 0)
+		rc = err_set(ERR_INPUT, "%s: the file is empty", file);
 	if (rc == 0 && ends_in(file, ".model"))
 		rc = convert_model(&text, &len_bytes, file, dir);
 	if (rc == 0 && !(t = mem_alloc(1, sizeof(*t))))
@@ -211,12 +213,15 @@ static int encode_texts(const struct tokenizer *t, struct token_list *ids, const
 
 	for (int i = 0; rc == 0 && i < list->count; i++) {
 		const struct template_part *part = &list->parts[i];
-		struct token_list special = {.ids = t->template.ids.ids + part->first, .count = part->count};
+		struct token_list special = {.count = part->count};
 
-		if (part->text >= 0)
+		if (part->text >= 0) {
 			rc = encode_text(t, ids, texts[part->text].text, texts[part->text].len_bytes);
-		else if (add == ADD_SPECIAL_ALL || (add == ADD_SPECIAL_BEFORE && !seen_text))
+		} else if (special.count > 0 &&
+		           (add == ADD_SPECIAL_ALL || (add == ADD_SPECIAL_BEFORE && !seen_text))) {
+			special.ids = t->template.ids.ids + part->first;
 			rc = token_list_append(ids, &special);
+		}
 		seen_text |= part->text >= 0;
 	}
 	if (rc < 0)
