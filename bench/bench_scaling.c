@@ -41,7 +41,7 @@ struct trial {
 	struct plan_traffic traffic;
 	struct plan_time time;
 	struct simulated step;
-	int64_t reserve_bytes;
+	int64_t reserve_bytes, host_bytes;
 	int fits;
 };
 
@@ -74,7 +74,7 @@ static int trial_plan(
 	struct choice_freedom freedom = {.residency = o->world_size == 1, .activations = 1};
 	struct choice_limits limits = {
 	        .host_bytes = host_limit_bytes(c, s->machine, machine_ranks_here(s->machine, t->gpus)),
-	        .host_bytes_of = host_need_bytes};
+	        .load_bytes = host_load_bytes(c, o, s->machine)};
 	struct device_speed speed;
 	struct device_memory device;
 	struct engine *e = NULL;
@@ -95,8 +95,9 @@ static int trial_plan(
 		rc = engine_open(&e, o);
 	if (!rc) {
 		engine_get_memory(e, &t->memory);
+		t->host_bytes = host_need_bytes(&t->memory, limits.load_bytes);
 		rc = host_memory_find(
-		        &host, c, &t->memory, device.is_host ? t->memory.device_bytes : 0, s->machine);
+		        &host, c, t->host_bytes + (device.is_host ? t->memory.device_bytes : 0), s->machine);
 		t->fits = !rc && host.fits &&
 		          (!limits.device_bytes || t->memory.device_bytes <= limits.device_bytes);
 	}
@@ -194,7 +195,7 @@ static int row_add(struct scaling *s, const struct trial *t, const char *path)
 	json_t *row = json_pack("{s:s,s:i,s:s,s:s,s:b,s:I,s:I}", "model", base_name(path), "gpus", t->gpus,
 	        "strategy", t->strategy, "offload", t->offload, "fits", t->fits, "device_bytes",
 	        (json_int_t)(t->memory.device_bytes + t->reserve_bytes), "host_bytes",
-	        (json_int_t)host_need_bytes(&t->memory));
+	        (json_int_t)t->host_bytes);
 	int rc = row ? 0 : ERR_NOMEM;
 
 	if (!s->first_rate)

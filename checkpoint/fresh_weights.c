@@ -4,7 +4,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "checkpoint/crew.h"
+#include "checkpoint/load_memory.h"
+#include "checkpoint/parallel.h"
 
 #include <pthread.h>
 
@@ -15,6 +16,8 @@ struct scratch {
 	uint16_t hi[PIECE_COUNT];
 	int16_t lo[PIECE_COUNT];
 };
+
+_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES, "load_memory_bytes counts them");
 
 struct fresh {
 	const struct model *model;
@@ -100,12 +103,12 @@ int fresh_weights_load(const struct model *model, uint64_t seed, const struct pl
 	int err = make_pieces(&f, ranges, ranges ? range_count : model->tensor_count);
 
 	if (!err) {
-		f.scratch = mem_alloc((size_t)crew_worker_count(pool), sizeof(*f.scratch));
+		f.scratch = mem_alloc((size_t)parallel_worker_count(pool), sizeof(*f.scratch));
 		err = f.scratch ? 0 : ERR_NOMEM;
 	}
 	if (!err) {
 		pthread_mutex_init(&f.write_lock, NULL);
-		err = crew_run(pool, f.piece_count, draw_piece, &f);
+		err = parallel_run(pool, f.piece_count, draw_piece, &f);
 		pthread_mutex_destroy(&f.write_lock);
 	}
 	mem_free(f.scratch);

@@ -1,7 +1,7 @@
 /* Bytes of a HuggingFace directory into planes, by threads. */
 #include "checkpoint/convert.h"
-#include "checkpoint/crew.h"
 #include "checkpoint/hf_import_parts.h"
+#include "checkpoint/parallel.h"
 #include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
@@ -16,7 +16,7 @@
  * job bytes go by chunks that a core's cache holds from the read to the split. */
 enum {
 	JOB_BYTES = 16 << 20,
-	CHUNK_COUNT = SHARD_CHUNK_BYTES / 2,
+	CHUNK_COUNT = LOAD_CHUNK_BYTES / 2,
 };
 
 struct job {
@@ -27,10 +27,13 @@ struct job {
 
 /* Of one thread. The planes are for what has no address. */
 struct scratch {
-	char raw[SHARD_CHUNK_BYTES];
+	char raw[LOAD_CHUNK_BYTES];
 	uint16_t hi[CHUNK_COUNT];
 	int16_t lo[CHUNK_COUNT];
 };
+
+_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES,
+        "load_memory_bytes counts them");
 
 struct load {
 	const struct convert_kernels *kernels;
@@ -149,7 +152,7 @@ static int load_job(void *context, int64_t index, int worker)
 	int needs_lo = job->place->tensor->dtype != SAFETENSORS_BF16 || !load->sink->is_zero;
 	uint16_t *hi = address(load, PLANE_HI, job);
 	int16_t *lo = needs_lo ? address(load, PLANE_LO, job) : NULL;
-	int64_t most = SHARD_CHUNK_BYTES / hf_place_element_bytes(job->place);
+	int64_t most = LOAD_CHUNK_BYTES / hf_place_element_bytes(job->place);
 	int err = 0;
 
 	job_expect(load, index + SHARD_AHEAD_JOBS);
@@ -219,7 +222,7 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
 	int err = make_jobs(&load, import, ranges, range_count);
 
 	if (!err) {
-		load.scratch = mem_alloc((size_t)crew_worker_count(pool), sizeof(*load.scratch));
+		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), sizeof(*load.scratch));
 		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
@@ -228,7 +231,7 @@ static int load_ranges(struct hf_import *import, const struct plane_sink *sink,
 			shard_reader_prepare(import->dir->files[f]);
 		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
-		err = crew_run(pool, load.job_count, load_job, &load);
+		err = parallel_run(pool, load.job_count, load_job, &load);
 		pthread_mutex_destroy(&load.write_lock);
 	}
 	shard_readers_close(&load.readers);

@@ -1,7 +1,7 @@
 /* A checkpoint's planes into memory, block by block, by threads. */
-#include "checkpoint/crew.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/load_parts.h"
+#include "checkpoint/parallel.h"
 #include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCRATCH_BYTES = SHARD_CHUNK_BYTES + 64 }; /* a chunk, and the rest of a number */
+enum { SCRATCH_BYTES = LOAD_CHUNK_BYTES + 64 }; /* a chunk, and the rest of a number */
 
 /* What is wanted of one entry: elements of a plane, and where they begin in their file. */
 struct segment {
@@ -27,6 +27,11 @@ struct job {
 	int file;
 	int64_t block, first_segment;
 };
+
+/* A segment is of one plane of one range, and may begin and end in blocks that others do not touch. */
+_Static_assert((int)SCRATCH_BYTES <= (int)LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES &&
+                       sizeof(struct segment) + 2 * sizeof(struct job) <= LOAD_PIECE_TABLE_BYTES,
+        "load_memory_bytes counts them");
 
 struct load {
 	const struct checkpoint *checkpoint;
@@ -105,7 +110,7 @@ static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t
 
 	for (; !err && chunk.begin_bytes < end; chunk.begin_bytes = chunk.end_bytes) {
 		int64_t left = end - chunk.begin_bytes,
-		        part = left < SHARD_CHUNK_BYTES ? left : SHARD_CHUNK_BYTES;
+		        part = left < LOAD_CHUNK_BYTES ? left : LOAD_CHUNK_BYTES;
 		const unsigned char *bytes;
 
 		chunk.end_bytes = chunk.begin_bytes + part;
@@ -129,8 +134,8 @@ static int stage_bytes(struct block *b, const struct segment *s, int64_t begin, 
 	int64_t head = (width - (begin - s->begin_bytes) % width) % width, part;
 	int err = head ? read_bytes(b, b->scratch, begin, begin + head) : 0;
 
-	if (most > SHARD_CHUNK_BYTES)
-		most = SHARD_CHUNK_BYTES;
+	if (most > LOAD_CHUNK_BYTES)
+		most = LOAD_CHUNK_BYTES;
 	for (int64_t at = begin + head; !err && at < end; at += part) {
 		int64_t rest;
 
@@ -153,7 +158,7 @@ static int pass_bytes(struct block *b, int64_t begin, int64_t end)
 	int err = 0;
 
 	for (int64_t at = begin; !err && at < end; at += part) {
-		part = end - at < SHARD_CHUNK_BYTES ? end - at : SHARD_CHUNK_BYTES;
+		part = end - at < LOAD_CHUNK_BYTES ? end - at : LOAD_CHUNK_BYTES;
 		err = read_bytes(b, b->scratch, at, at + part);
 	}
 	return err;
@@ -303,7 +308,7 @@ int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink
 	if (!err)
 		err = make_jobs(&load);
 	if (!err) {
-		load.scratch = mem_alloc((size_t)crew_worker_count(pool), SCRATCH_BYTES);
+		load.scratch = mem_alloc((size_t)parallel_worker_count(pool), SCRATCH_BYTES);
 		err = load.scratch ? shard_readers_open(&load.readers, pool) : ERR_NOMEM;
 	}
 	if (!err) {
@@ -313,7 +318,7 @@ int checkpoint_load(struct checkpoint *checkpoint, const struct plane_sink *sink
 				shard_reader_prepare(checkpoint->files[f]);
 		for (int64_t i = 0; i < SHARD_AHEAD_JOBS; i++)
 			job_expect(&load, i);
-		err = crew_run(pool, load.job_count, load_job, &load);
+		err = parallel_run(pool, load.job_count, load_job, &load);
 		pthread_mutex_destroy(&load.write_lock);
 	}
 	shard_readers_close(&load.readers);

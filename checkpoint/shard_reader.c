@@ -4,28 +4,19 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/crew.h"
+#include "checkpoint/parallel.h"
 #include "host/slab.h"
 
 #include <string.h>
 
-enum {
-	ALIGN_BYTES = 4096,
-	WINDOW_MOST_BYTES = 4 << 20,
-	WINDOW_LEAST_BYTES = SHARD_CHUNK_BYTES + 2 * ALIGN_BYTES,
-	WINDOWS_BYTES = 32 << 20,
-};
+enum { ALIGN_BYTES = 4096 };
 
 int shard_readers_open(struct shard_readers *readers, const struct pool *pool)
 {
-	int64_t workers = crew_worker_count(pool), each = WINDOWS_BYTES / workers / ALIGN_BYTES * ALIGN_BYTES;
+	int64_t workers = parallel_worker_count(pool), each = load_window_bytes(workers);
 	int err;
 
 	*readers = (struct shard_readers){0};
-	if (each > WINDOW_MOST_BYTES)
-		each = WINDOW_MOST_BYTES;
-	if (each < WINDOW_LEAST_BYTES)
-		each = WINDOW_LEAST_BYTES;
 	readers->reader = mem_alloc((size_t)workers, sizeof(*readers->reader));
 	if (!readers->reader)
 		return ERR_NOMEM;

@@ -12,10 +12,9 @@
 #ifndef FERRY_CHECKPOINT_SHARD_READER_H
 #define FERRY_CHECKPOINT_SHARD_READER_H
 
+#include "checkpoint/load_memory.h"
 #include "checkpoint/safetensors.h"
 #include "host/pool.h"
-
-enum { SHARD_CHUNK_BYTES = 256 << 10 }; /* a core's cache holds it from the read to its use */
 
 /* Of one thread. */
 struct shard_reader {
@@ -36,13 +35,13 @@ struct shard_range {
 	int64_t begin_bytes, end_bytes;
 };
 
-/* Windows for the workers of a pool, not touched before they are used: of all together at most 40 MiB up to
- * 128 workers. Files whose pages are not all cached get a second descriptor. */
+/* Windows for the workers of a pool (load_window_bytes each), not touched before they are used. Files whose
+ * pages are not all cached get a second descriptor. */
 int shard_readers_open(struct shard_readers *readers, const struct pool *pool);
 void shard_readers_close(struct shard_readers *readers);
 void shard_reader_prepare(struct safetensors *file);
 
-/* Bytes of `range` (at most SHARD_CHUNK_BYTES) are at *bytes: in `to`, or in the window until the next call.
+/* Bytes of `range` (at most LOAD_CHUNK_BYTES) are at *bytes: in `to`, or in the window until the next call.
  * `job` is what the caller reads one piece after another. ERR_IO. */
 int shard_reader_get(struct shard_reader *reader, const unsigned char **bytes, void *to,
         const struct shard_range *range, const struct shard_range *job);

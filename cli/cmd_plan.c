@@ -129,8 +129,8 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	        "{s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:i,s:I}", "parameters",
 	        (json_int_t)s->model->parameter_count, "device_bytes",
 	        (json_int_t)(m->device_bytes + s->device_memory.reserve_bytes), "host_bytes",
-	        (json_int_t)host_need_bytes(m), "pinned_bytes", (json_int_t)m->pinned_bytes, "disk_bytes",
-	        (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
+	        (json_int_t)host_need_bytes(m, s->load_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
+	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
 	        1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->host.fits, "store_bytes",
 	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
 	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
@@ -150,6 +150,7 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
 	json_object_set_new(object, "save_bytes", json_integer(host_save_bytes(m)));
+	json_object_set_new(object, "load_bytes", json_integer(s->load_bytes));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
 	json_object_set_new(object, "host_need_bytes", json_integer(f->host.need_bytes));
@@ -345,9 +346,10 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	for (int i = 0; i < s->device_memory.reserve_count; i++)
 		print_reserve(c, &s->device_memory.reserves[i]);
 	print_row(c, "  of it between steps", f->valley_bytes);
-	print_row(c, "host", host_need_bytes(&f->memory));
+	print_row(c, "host", host_need_bytes(&f->memory, s->load_bytes));
 	print_row(c, "  of it pinned", f->memory.pinned_bytes);
 	print_row(c, "  of it while it saves", host_save_bytes(&f->memory));
+	print_row(c, "  of it while it loads", s->load_bytes);
 	print_row(c, "disk, each checkpoint", disk_bytes(s));
 	if (s->machine && s->machine->disk_write_gbps > 0)
 		print_seconds(c, "  written in at least", disk_s(s, f, s->machine->disk_write_gbps));
@@ -474,8 +476,7 @@ int cli_plan(const struct config *c)
 	if (rc)
 		goto out;
 	engine_get_memory(s.engine, &f.memory);
-	rc = host_memory_find(
-	        &f.host, c, &f.memory, s.device_memory.is_host ? f.memory.device_bytes : 0, machine);
+	rc = host_memory_find(&f.host, c, session_host_bytes(&s, &f.memory), machine);
 	if (rc)
 		goto out;
 	if (c->explain)

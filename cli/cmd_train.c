@@ -72,14 +72,15 @@ static void print_plan(const struct trainer *t)
 	cli_say(t->config, "memory\n");
 	print_buffers(t, p, SPACE_STORE, "host");
 	print_bytes_row(t->config, "staging (batches, rings, spills)", "host", m.stage_bytes);
-	print_bytes_row(t->config, "ring of a save", "host", host_save_bytes(&m));
+	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
+	print_bytes_row(t->config, "or, while loading, read buffers", "host", s->load_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
 	for (int i = 0; i < s->device_memory.reserve_count; i++)
 		print_bytes_row(t->config, s->device_memory.reserves[i].name, "device",
 		        s->device_memory.reserves[i].bytes);
-	print_bytes_row(t->config, "all on the host", "host", host_need_bytes(&m));
+	print_bytes_row(t->config, "all on the host", "host", host_need_bytes(&m, s->load_bytes));
 	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
 	print_bytes_row(
 	        t->config, "all on the device", "device", m.device_bytes + s->device_memory.reserve_bytes);
@@ -263,7 +264,7 @@ static int dry_run_report(struct trainer *t)
 	        (json_int_t)t->total_steps, "parameters", (json_int_t)s->model->parameter_count, "rows",
 	        (json_int_t)d->row_count, "tokens", (json_int_t)d->token_count, "target_tokens",
 	        (json_int_t)d->target_count, "device_bytes", (json_int_t)m.device_bytes, "host_bytes",
-	        (json_int_t)host_need_bytes(&m), "pinned_bytes", (json_int_t)m.pinned_bytes);
+	        (json_int_t)host_need_bytes(&m, s->load_bytes), "pinned_bytes", (json_int_t)m.pinned_bytes);
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;

@@ -73,7 +73,7 @@ struct memory_parts {
 	int64_t device[PART_COUNT], host[PART_COUNT];
 	int64_t gap_bytes, host_gap_bytes;   /* of placing, in the device's arena and on the host */
 	int64_t eval_bytes, host_eval_bytes; /* what evaluation and samples take beyond a step */
-	int64_t save_bytes;                  /* on the host, for as long as a save runs */
+	int64_t file_bytes;                  /* on the host, for as long as it saves or loads */
 	int fullest;                         /* operation */
 };
 
@@ -98,7 +98,7 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->gap_bytes -= m->device[i];
 		m->host_gap_bytes -= m->host[i];
 	}
-	m->save_bytes = host_save_bytes(&memory);
+	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.stage_bytes;
 	return rc;
 }
 
@@ -128,7 +128,7 @@ int plan_tables_memory(const struct session *s)
 	for (int i = 0; i < PART_COUNT; i++)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
-	print_pair(s, "saving, beside a step", 0, m.save_bytes);
+	print_pair(s, "saving or loading", 0, m.file_bytes);
 	if (m.gap_bytes || m.host_gap_bytes)
 		print_pair(s, "gaps of placing", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
@@ -255,8 +255,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 	                      "device_eval_bytes", (json_int_t)m.eval_bytes, "host_gap_bytes",
 	                      (json_int_t)m.host_gap_bytes, "host_eval_bytes", (json_int_t)m.host_eval_bytes);
 	if (memory)
-		json_object_set_new(
-		        json_object_get(memory, "host"), "saving_bytes", json_integer(m.save_bytes));
+		json_object_set_new(json_object_get(memory, "host"), "saving_or_loading_bytes",
+		        json_integer(m.file_bytes));
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(
 	                           object, "trained_parameters", json_integer(trained_count(s->model))) ||

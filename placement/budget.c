@@ -74,7 +74,7 @@ static struct choice_limits limits_find(const struct engine_options *o, const st
 {
 	return (struct choice_limits){.device_bytes = o->device_budget_bytes,
 	        .host_bytes = host_limit_bytes(c, machine, ranks_of_host(c, machine, world_self())),
-	        .host_bytes_of = host_need_bytes,
+	        .load_bytes = host_load_bytes(c, o, machine),
 	        .device_is_host = device->is_host};
 }
 

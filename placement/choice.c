@@ -1,6 +1,7 @@
 /* The search for what stays on the device. */
 #include "placement/choice.h"
 
+#include "placement/host_memory.h"
 #include "placement/simulate.h"
 
 #include "base/err.h"
@@ -97,8 +98,7 @@ static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 	s->choice->planned_count++;
 	engine_get_memory(engine, &m);
 	k->device_bytes = m.device_bytes;
-	k->host_bytes =
-	        s->limits->host_bytes_of ? s->limits->host_bytes_of(&m) : m.store_bytes + m.stage_bytes;
+	k->host_bytes = host_need_bytes(&m, s->limits->load_bytes);
 	k->host_bytes += s->limits->device_is_host ? m.device_bytes : 0;
 	k->link_bytes = m.h2d_bytes + m.d2h_bytes;
 	k->weights_stay = m.resident_weights;

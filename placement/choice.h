@@ -39,8 +39,7 @@ struct choice_candidate {
 struct choice_limits {
 	int64_t device_bytes; /* of the arena */
 	int64_t host_bytes;
-	/* what a plan takes of the host; NULL: store and stage */
-	int64_t (*host_bytes_of)(const struct engine_memory *memory);
+	int64_t load_bytes; /* of host memory, while it loads (placement/host_memory.h) */
 	int device_is_host; /* 1: the arena is host memory too */
 };
 

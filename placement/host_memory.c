@@ -4,17 +4,48 @@
 #include "placement/ranks.h"
 
 #include "base/err.h"
+#include "base/size.h"
 #include "checkpoint/block_writer.h"
+#include "checkpoint/load_memory.h"
+#include "host/pool.h"
 #include "host/topology.h"
+#include "optim/plane.h"
 
 int64_t host_save_bytes(const struct engine_memory *memory)
 {
 	return memory->state_bytes ? block_writer_memory_bytes(memory->state_bytes) : 0;
 }
 
-int64_t host_need_bytes(const struct engine_memory *memory)
+enum { WORKERS_DESCRIBED = 16 };
+
+static int64_t saved_bytes(const struct engine_options *o)
 {
-	return memory->store_bytes + memory->stage_bytes + host_save_bytes(memory);
+	int64_t bytes = 0;
+
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
+		for (int t = 0; t < o->model->tensor_count && planes_of(o->policy.state) & 1u << p; t++)
+			bytes += plane_bytes((enum plane)p, o->policy.state, o->model->tensors[t].count);
+	return bytes;
+}
+
+int64_t host_load_bytes(const struct config *c, const struct engine_options *o, const struct machine *machine)
+{
+	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
+	int reads_for_all = c->load == CONFIG_LOAD_RANK0_ONLY && o->world_size > 1;
+	const struct load_memory load = {
+	        .workers = machine ? WORKERS_DESCRIBED : pool_worker_count(o->pool),
+	        .tensor_count = o->model->tensor_count,
+	        .plane_bytes = reads_for_all ? saved_bytes(o) : saved_bytes(o) / shards,
+	        .shards = reads_for_all ? shards : 1,
+	        .receivers = reads_for_all ? o->world_size / shards : 0,
+	};
+
+	return load_memory_bytes(&load);
+}
+
+int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes)
+{
+	return memory->store_bytes + memory->stage_bytes + max_i64(host_save_bytes(memory), load_bytes);
 }
 
 /* What ranks of this host may take, and why. */
@@ -32,15 +63,14 @@ static int host_usable(int64_t *bytes, const char **why, const struct config *c,
 	return 0;
 }
 
-int host_memory_find(struct host_memory *host, const struct config *c, const struct engine_memory *memory,
-        int64_t device_bytes, const struct machine *machine)
+int host_memory_find(
+        struct host_memory *host, const struct config *c, int64_t need_bytes, const struct machine *machine)
 {
 	int ranks = ranks_of_host(c, machine, world_self()), err = 0;
 
 	host->limit_why = NULL;
-	host->need_bytes = host_need_bytes(memory) + device_bytes;
+	host->need_bytes = need_bytes * ranks;
 	host->limit_bytes = c->ram_budget_bytes;
-	host->need_bytes *= ranks;
 	if (machine && c->ram_budget_bytes == CONFIG_AUTO)
 		host->limit_bytes = machine->host_memory_bytes - machine->host_reserve_bytes;
 	else if (c->ram_budget_bytes == CONFIG_AUTO)

@@ -136,8 +136,10 @@ static int tried_plan(struct engine **engine, struct host_memory *host, struct t
 	if (rc)
 		return rc;
 	engine_get_memory(*engine, &memory);
-	return host_memory_find(
-	        host, &t->config, &memory, s->device->is_host ? memory.device_bytes : 0, s->machine);
+	return host_memory_find(host, &t->config,
+	        host_need_bytes(&memory, host_load_bytes(&t->config, &t->options, s->machine)) +
+	                (s->device->is_host ? memory.device_bytes : 0),
+	        s->machine);
 }
 
 /* What the device has no room for is no help. */

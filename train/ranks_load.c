@@ -9,12 +9,13 @@
 #include "base/mem.h"
 #include "base/process.h"
 #include "base/quantity.h"
+#include "checkpoint/load_memory.h"
 #include "comm/link.h"
 #include "comm/world.h"
 
 #include <string.h>
 
-enum { PIECE_BYTES = 256 << 10, RING_PIECES = 16 };
+enum { PIECE_BYTES = LOAD_CHUNK_BYTES, RING_PIECES = LOAD_RING_PIECES };
 
 /* What a message of values is of; tensor -1: that was all. */
 struct piece {

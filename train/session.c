@@ -353,6 +353,11 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	o->model = s->model;
 }
 
+int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory)
+{
+	return host_need_bytes(memory, s->load_bytes) + (s->device_memory.is_host ? memory->device_bytes : 0);
+}
+
 /* Plans for another machine are only told (ferry plan). */
 static int memory_check(struct session *s)
 {
@@ -364,8 +369,7 @@ static int memory_check(struct session *s)
 	if (s->config->verb == VERB_PLAN)
 		return 0;
 	engine_get_memory(s->engine, &memory);
-	rc = host_memory_find(
-	        &host, s->config, &memory, s->device_memory.is_host ? memory.device_bytes : 0, s->machine);
+	rc = host_memory_find(&host, s->config, session_host_bytes(s, &memory), s->machine);
 	if (rc || host.fits)
 		return rc;
 	rc = speed_need(s, &s->asked);
@@ -394,6 +398,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	if (!rc && !device_has_bytes(s->device))
 		rc = clock_set(s, &o);
 	s->asked = o;
+	s->load_bytes = host_load_bytes(s->config, &o, s->machine);
 	if (!rc)
 		rc = o.device_budget_bytes < 0
 		             ? ERR_FIT

@@ -41,6 +41,7 @@ struct session {
 	struct device *device;
 	struct device_memory device_memory; /* once the engine is open */
 	struct engine_options asked;        /* what it was opened with, before a budget was spent */
+	int64_t load_bytes;                 /* of host memory, while it loads; once the engine is open */
 	struct choice choice;               /* what a budget was spent on; empty where there is none */
 	struct engine *engine;
 };
@@ -73,6 +74,9 @@ int session_open_device(struct session *s, const char *name);
 
 /* Plans, as many units on the device as vram_budget has room for; ERR_FIT names what would make it fit. */
 int session_open_engine(struct session *s, const struct engine_options *o);
+
+/* Host memory that this rank needs at most: with the arena where the host computes. Of an open engine. */
+int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory);
 
 /* Memory, then weights: pretrained, or random by `seed`. */
 int session_start_engine(struct session *s);
