@@ -53,6 +53,7 @@ struct dataset_options {
 	enum dataset_format format;
 	const char *text_field;                    /* key of the text format; NULL = "text" */
 	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
+	const struct err *no_tokenizer;            /* why there is none; NULL: nobody looked */
 	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
 	int64_t max_length_tokens;                 /* 0 = rows are never cut */
 	enum dataset_long_rows long_rows;          /* what happens to longer rows */

@@ -15,6 +15,8 @@ int dataset_builder_need_tokenizer(const struct dataset_builder *b)
 {
 	if (b->options->tokenizer)
 		return 0;
+	if (b->options->no_tokenizer && b->options->no_tokenizer->code)
+		return err_give(b->options->no_tokenizer);
 	return err_set(ERR_INPUT, "%s: data of the %s format needs a tokenizer (tokenizer=DIR)", b->where,
 	        dataset_format_name(b->d->format));
 }

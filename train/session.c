@@ -104,15 +104,9 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	if (rc)
 		return rc;
 	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
+	o.no_tokenizer = &why;
 	rc = dataset_open(data, &o);
 	chat_template_close(chat_template);
-	if (rc && why.code && !s->tokenizer && o.format != DATASET_FORMAT_TOKENS) {
-		char text[ERR_TEXT_BYTES];
-
-		memcpy(text, err_text(), sizeof(text));
-		text[sizeof(text) - 1] = 0;
-		return strstr(text, "tokenizer") ? err_give(&why) : err_set(rc, "%s", text);
-	}
 	return rc;
 }
 
