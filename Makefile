@@ -1,23 +1,52 @@
 # Thin wrappers around CMake. BUILD=DIR names another build directory, PREFIX and DESTDIR where to install.
 BUILD ?= build
 PREFIX ?= /usr/local
+CMAKE_BUILD = @test -f $(BUILD)/build.ninja || cmake -S . -B $(BUILD) -G Ninja
 
-.PHONY: all test demo bench bundle format install clean
+.PHONY: all program test check fuzz tidy demo bench bundle format install clean
 
+# Installs nothing: says what is missing, and the command that installs it
 all:
-	@sh scripts/deps.sh build
-	@test -f $(BUILD)/build.ninja || cmake -S . -B $(BUILD) -G Ninja
+	@sh scripts/deps.sh --check build
+	@$(MAKE) -s program
+
+program:
+	$(CMAKE_BUILD)
 	@cmake --build $(BUILD) --target ferry
 
-# Everything: the tests in the usual build, again under ASan and UBSan, those with threads under TSan, the
-# format of the sources.
+# Everything: the tests in the usual build, again under ASan and UBSan, those with threads under TSan, fuzz targets
+# for 20 s each, the format of the sources. Installs what is missing, and says so first.
 test:
 	@sh scripts/deps.sh test
 	@cmake -S . -B $(BUILD) -G Ninja -DFERRY_ALL_CHECKS=ON
 	@cmake --build $(BUILD)
 	@sh scripts/run_tests.sh $(BUILD)
 
-demo: all
+# After each change: format, structure and the quick tests, in the usual build alone
+check:
+	@sh scripts/deps.sh --check build
+	$(CMAKE_BUILD)
+	@cmake --build $(BUILD)
+	@sh scripts/run_tests.sh --quick $(BUILD)
+
+# clang-tidy, and behind it clang's analyzer, which takes a quarter of an hour
+tidy:
+	$(CMAKE_BUILD)
+	@sh scripts/tidy.sh $(BUILD)
+	@sh scripts/tidy.sh $(BUILD) --deep
+
+# Each fuzz target for SECONDS, or only NAMES, with what earlier runs found
+SECONDS ?= 60
+fuzz:
+	@sh scripts/deps.sh --check test
+	@cmake -S . -B $(BUILD)/fuzz -G Ninja -DFERRY_SANITIZE=fuzz -DCMAKE_C_COMPILER=$(CLANG)
+	@cmake --build $(BUILD)/fuzz --target checks
+	@sh scripts/fuzz.sh $(BUILD)/fuzz $(SECONDS) $(NAMES)
+CLANG ?= clang
+
+demo:
+	@sh scripts/deps.sh build
+	@$(MAKE) -s program
 	@FERRY=$(abspath $(BUILD))/ferry sh scripts/demo.sh
 
 # make bench NAME=...; without a name, what there is
@@ -27,7 +56,7 @@ bench: all
 
 # For a machine with a GPU: build/ferry-bundle.tar.xz, to be unpacked there. Needs nvcc and takes a while.
 bundle:
-	@sh scripts/deps.sh build
+	@sh scripts/deps.sh --check build
 	@sh scripts/bundle.sh
 
 format:

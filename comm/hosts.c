@@ -43,6 +43,7 @@ static void hosts_tell(struct str *text, const double *numbers, int size)
 		const double *own = numbers + (ptrdiff_t)r * NAME_NUMBERS;
 
 		for (next = r + 1; next < size; next++)
+			/* names, packed NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*) */
 			if (memcmp(own, numbers + (ptrdiff_t)next * NAME_NUMBERS,
 			            NAME_NUMBERS * sizeof(*own)))
 				break;

@@ -1,9 +1,15 @@
 #!/bin/sh
-# Installs what the build (deps.sh build) or the build and its tests (deps.sh test) need and is not there.
+# Installs what the build (deps.sh build) or the build and its tests (deps.sh test) need and is not there, and says
+# what before it does. With --check first it installs nothing: it names what is missing and ends with 1.
 # It looks for the things themselves, not for packages: where all is there, nothing is installed and no
 # network is needed. By apt-get on Debian and Ubuntu, with sudo when not root; elsewhere it names what is missing.
 set -eu
 
+check=
+if [ "${1:-}" = --check ]; then
+	check=1
+	shift
+fi
 what=${1:-build}
 cc=${CC:-cc}
 missing=
@@ -39,6 +45,15 @@ library() {
 	fi
 }
 
+# libFuzzer and the sanitizers of clang, whose package has clang's number in its name
+fuzzer() {
+	version=$(clang -dumpversion 2>/dev/null) || version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-//p')
+	if ! echo 'int LLVMFuzzerTestOneInput(const char *data, long len) { return data && len ? 0 : 0; }' |
+		clang -x c - -o /dev/null -fsanitize=fuzzer,address >/dev/null 2>&1; then
+		missing="$missing libclang-rt-${version%%.*}-dev"
+	fi
+}
+
 look() {
 	missing=
 	tool build-essential "$cc"
@@ -65,6 +80,9 @@ look() {
 	if [ "$what" = test ]; then
 		tool clang-format clang-format-14 clang-format
 		tool openmpi-bin mpirun
+		tool clang clang
+		tool clang-tidy clang-tidy-14 clang-tidy
+		fuzzer
 	fi
 	missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 }
@@ -72,7 +90,7 @@ look() {
 case $what in
 build | test) ;;
 *)
-	echo "usage: scripts/deps.sh [build|test]" >&2
+	echo "usage: scripts/deps.sh [--check] [build|test]" >&2
 	exit 2
 	;;
 esac
@@ -80,6 +98,11 @@ esac
 look
 if [ -z "${missing# }" ]; then
 	exit 0
+fi
+if [ -n "$check" ]; then
+	echo "deps.sh: missing here, by their names in Debian: $missing" >&2
+	echo "deps.sh: to install them, run: sh scripts/deps.sh $what" >&2
+	exit 1
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
 	echo "deps.sh: missing here, by their names in Debian: $missing" >&2

@@ -1,18 +1,35 @@
 #!/bin/sh
-# run_tests.sh BUILD [CTEST OPTIONS...]: all tests of that build directory. Then, because ctest keeps the output of
+# run_tests.sh [--quick] BUILD [CTEST OPTIONS...]: all tests of that build directory; with --quick those of the usual
+# build that took at most 3 seconds when they last ran there, and those that never ran. Then, because ctest keeps the output of
 # tests that pass to itself, the names of what they left out, and ctest's own summary again as the last lines.
 set -eu
 
+quick=
+if [ "$1" = --quick ]; then
+	quick=3
+	shift
+fi
 build=$1
 shift
 cd "$build"
 mkdir -p Testing
+touch Testing/seconds # each test that passed, and how long its last run took
+if [ -n "$quick" ]; then
+	slow=$(awk -v most="$quick" '$2 > most { gsub(/[^a-z0-9_\/]/, "", $1); printf "%s%s", n++ ? "|" : "", $1 }' Testing/seconds)
+	set -- -LE '^(simt|asan|tsan|fuzz|tidy)$' "$@"
+	if [ -n "$slow" ]; then
+		set -- -E "^($slow)\$" "$@"
+	fi
+fi
 jobs=$(nproc 2>/dev/null || echo 2)
 {
 	status=0
 	ctest --parallel "$jobs" --output-on-failure --no-tests=error "$@" || status=$?
 	echo "$status" >Testing/status
 } | tee Testing/output
+awk 'NR == FNR { if ($0 ~ /Test +#.* Passed /) { sub(/.*Test +#[0-9]+: /, ""); now[$1] = $(NF - 1); print $1, now[$1] } next }
+	!($1 in now)' Testing/output Testing/seconds >Testing/seconds.new
+mv Testing/seconds.new Testing/seconds
 
 if grep -h '^SKIPPED ' Testing/Temporary/LastTest.log 2>/dev/null | sort -u >Testing/skipped && [ -s Testing/skipped ]; then
 	echo

@@ -158,7 +158,7 @@ int ranks_share_formats(const struct config *c, struct model *model)
 	if (!rc)
 		rc = world_broadcast(wide, count, 0);
 	for (int t = 0; t < count && !rc; t++)
-		model->tensors[t].is_wide = wide[t];
+		model->tensors[t].is_wide = wide[t] != 0;
 	mem_free(wide);
 	return rc;
 }
