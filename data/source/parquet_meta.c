@@ -246,7 +246,7 @@ static int read_file_meta(struct parquet *p, struct thrift *t)
 
 int parquet_open(struct parquet *p, const char *path)
 {
-	uint8_t tail[TAIL_BYTES], *meta = NULL;
+	uint8_t tail[TAIL_BYTES] = {0}, *meta = NULL;
 	struct thrift t = {0};
 	int64_t meta_bytes;
 	int rc;
