@@ -13,6 +13,7 @@
 #include "config/args.h"
 #include "config/table.h"
 #include "placement/ranks.h"
+#include "train/paths.h"
 #include "train/preflight.h"
 #include "train/ranks_compare.h"
 
@@ -196,6 +197,8 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	}
 	if (!err)
 		err = config_check(&c);
+	if (!err)
+		err = paths_resolve(&c);
 	if (!err && ranks_reads_files(&c, world_self()))
 		err = preflight_check(&c);
 	err = world_agree(err);

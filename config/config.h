@@ -102,7 +102,8 @@ struct config {
 	int train_on_inputs, shuffle;
 	int64_t max_samples; /* 0 = all */
 	char *text_field, *tokenizer;
-	double eval_split; /* below 1 a fraction, from 1 on rows, 0 = none */
+	char *data_split, *eval_data_split; /* NULL: train, and validation */
+	double eval_split;                  /* below 1 a fraction, from 1 on rows, 0 = none */
 
 	/* batch */
 	int64_t per_device_train_batch_size;
@@ -206,6 +207,9 @@ int64_t config_steps(double value, int64_t total_steps);
  * "learning_rate (default)". Valid for the next seven calls of config_where and config_text by the same
  * thread. */
 const char *config_where(const struct config *c, const char *key);
+
+/* "run.yaml:3" where a file set the key, "" where the command line did, NULL where nobody did. */
+const char *config_set_at(const struct config *c, const char *key);
 
 /* 1 where a key was set by a file or the command line. */
 int config_was_set(const struct config *c, const char *key);

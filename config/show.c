@@ -78,6 +78,13 @@ const char *config_where(const struct config *c, const char *key)
 	return shown;
 }
 
+const char *config_set_at(const struct config *c, const char *key)
+{
+	int i = index_of(key);
+
+	return i < 0 ? NULL : c->origins[i].place;
+}
+
 const char *config_text(const struct config *c, const char *key)
 {
 	char *text = shown_next();

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -43,13 +42,6 @@ static int read_records(struct dataset_builder *b, struct records *records)
 	return 0;
 }
 
-static int has_suffix(const char *path, const char *suffix)
-{
-	size_t len = strlen(path), suffix_len = strlen(suffix);
-
-	return len >= suffix_len && strcasecmp(path + len - suffix_len, suffix) == 0;
-}
-
 /* What must hold once everything is read, and the one line that says what was left out. */
 static int check_result(const struct dataset_builder *b)
 {
@@ -85,10 +77,29 @@ static int check_options(const struct dataset_options *o)
 	return 0;
 }
 
+static int read_file(struct dataset_builder *b, const char *path)
+{
+	struct records *records = NULL;
+	int rc;
+
+	b->where = path;
+	if (file_is_text(path) &&
+	        (b->d->format == DATASET_FORMAT_AUTO || b->d->format == DATASET_FORMAT_TEXT)) {
+		b->d->format = DATASET_FORMAT_TEXT;
+		return dataset_read_plain(b, path);
+	}
+	rc = records_open(&records, path);
+	if (rc == 0)
+		rc = read_records(b, records);
+	b->where = path;
+	records_close(records);
+	return rc;
+}
+
 int dataset_open(struct dataset **out, const struct dataset_options *options)
 {
 	struct dataset_builder b = {.options = options, .where = options->path};
-	struct records *records = NULL;
+	struct files files = {0};
 	int rc;
 
 	*out = NULL;
@@ -100,28 +111,22 @@ int dataset_open(struct dataset **out, const struct dataset_options *options)
 	if (b.vocab_count == 0 && options->tokenizer)
 		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
-	if (rc < 0)
-		goto out;
-	b.d->format = options->format;
-	if (has_suffix(options->path, ".txt") &&
-	        (options->format == DATASET_FORMAT_AUTO || options->format == DATASET_FORMAT_TEXT)) {
-		b.d->format = DATASET_FORMAT_TEXT;
-		rc = dataset_read_plain(&b);
-	} else {
-		rc = records_open(&records, options->path);
-		if (rc == 0)
-			rc = read_records(&b, records);
-	}
+	if (rc == 0)
+		rc = files_find(&files, options->path, options->split ? options->split : "train",
+		        options->split_want);
+	if (rc == 0)
+		b.d->format = options->format;
+	for (size_t i = 0; rc == 0 && i < files.count; i++)
+		rc = read_file(&b, files.paths[i]);
 	if (rc == 0)
 		rc = check_result(&b);
 	if (rc == 0)
 		rc = dataset_builder_end(&b);
-	if (rc < 0)
-		goto out;
-	*out = b.d;
-	b.d = NULL;
-out:
-	records_close(records);
+	if (rc == 0) {
+		*out = b.d;
+		b.d = NULL;
+	}
+	files_free(&files);
 	dataset_builder_free(&b);
 	return rc;
 }

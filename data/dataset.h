@@ -5,17 +5,18 @@
  * *target* is a label other than DATASET_IGNORE at a position >= 1 of its row. Rows never see each other,
  * however they are batched or packed (data/batch.h).
  *
- * The file is read as a stream, one record at a time; what stays is 4 bytes and a bit per token
- * (4 more where labels differ from ids). Formats:
+ * Files are read as streams, one record at a time; what stays is 4 bytes and a bit per token (4 more where
+ * labels differ from ids). Formats:
  *
  *   tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids
- *   text               {"text": ".."}, one row per record, or a .txt file, one text that is cut into
- *                      rows of max_length tokens; the tokenizer's special tokens are put around it and
- *                      its end-of-text id, where it names one, behind it
- *   alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's form;
- * as chats where the user chose a chat template prompt_completion  {"prompt", "completion"}, both strings, or
- * both lists of messages messages           {"messages": [{"role", "content"}, ...]}, maybe "tools"
- * (data/chat.h) sharegpt           {"conversations": [{"from", "value"}, ...]}, the same in other words
+ *   text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
+ *                      max_length tokens. The tokenizer's special tokens are put around each text,
+ *                      and its end-of-text id, where it names one, behind it
+ *   alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in
+ *                      Stanford's form; as chats where the user chose a chat template
+ *   prompt_completion  {"prompt", "completion"}, both strings, or both lists of messages
+ *   messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
+ *   sharegpt           {"conversations": [{"from", "value"}, ...]}, the same in other words
  *
  * as records of any file that data/source/records.h reads. Alpaca and prompts of strings: ids =
  * encode(prompt) + encode(answer) + end-of-text, tokenized apart, and the prompt's labels are DATASET_IGNORE
@@ -33,13 +34,14 @@
 #include "data/label.h"
 #include "data/row_formats.h"
 #include "data/sampler.h"
+#include "data/source/files.h"
 
 struct chat_template;
 struct str;
 struct tokenizer;
 
 enum dataset_format {
-	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt */
+	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
 #define DATASET_FORMAT_ENUM(id, name, function, keys) DATASET_FORMAT_##id,
 	ROW_FORMATS(DATASET_FORMAT_ENUM)
 };
@@ -49,7 +51,9 @@ enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 
 struct dataset_options {
-	const char *path;
+	const char *path;  /* a file, a folder or a pattern: data/source/files.h */
+	const char *split; /* of a folder; NULL = train */
+	enum files_split split_want;
 	enum dataset_format format;
 	const char *text_field;                    /* key of the text format; NULL = "text" */
 	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */

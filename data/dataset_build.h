@@ -40,8 +40,8 @@ int dataset_builder_copy(struct dataset_builder *b, const struct dataset *from, 
 int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record);
 int row_format_read(struct dataset_builder *b, const json_t *record);
 
-/* A whole .txt file. */
-int dataset_read_plain(struct dataset_builder *b);
+/* A whole file of text, packed or not. */
+int dataset_read_plain(struct dataset_builder *b, const char *path);
 
 /* ---- for the formats ---- */
 

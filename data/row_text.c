@@ -1,11 +1,13 @@
 /* Rows of plain texts, and what all text formats share: pieces of a row, each tokenized apart. */
 #include "data/row_formats.h"
 
+#include <string.h>
+
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
-#include "base/mem.h"
+#include "base/str.h"
 #include "data/dataset_build.h"
+#include "data/source/bytes.h"
 #include "data/tokenizer/token_list.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -130,20 +132,43 @@ static int add_stretches(struct dataset_builder *b, const struct token_list *ids
 	return rc;
 }
 
-int dataset_read_plain(struct dataset_builder *b)
+/* All of a file, unpacked, without a byte order mark. */
+static int read_text(struct str *text, const char *path)
 {
-	char *text = NULL;
-	size_t len_bytes = 0;
+	struct bytes *bytes = NULL;
+	char buffer[1 << 14];
+	int64_t got = 1;
+	int rc = bytes_open(&bytes, path);
+
+	while (rc == 0 && (got = bytes_read(bytes, buffer, sizeof(buffer))) > 0) {
+		str_add_bytes(text, buffer, (size_t)got);
+		rc = str_check(text);
+		if (rc == 0 && text->len_bytes > TEXT_BYTES_MAX)
+			rc = err_set(ERR_UNSUPPORTED,
+			        "%s: more than 1 GiB of text in one file; cut it into several", path);
+	}
+	bytes_close(bytes);
+	if (rc < 0 || got < 0)
+		return rc < 0 ? rc : (int)got;
+	if (text->len_bytes >= 3 && memcmp(text->data, "\xef\xbb\xbf", 3) == 0) {
+		text->len_bytes -= 3;
+		memmove(text->data, text->data + 3, text->len_bytes + 1);
+	}
+	return text->len_bytes ? 0 : err_set(ERR_INPUT, "%s: the file is empty", path);
+}
+
+int dataset_read_plain(struct dataset_builder *b, const char *path)
+{
+	struct str text = {0};
 	int rc = dataset_builder_need_tokenizer(b);
 
+	b->ids->count = b->targets->count = 0;
 	if (rc == 0)
-		rc = file_read_all(b->options->path, TEXT_BYTES_MAX, &text, &len_bytes);
-	if (rc == 0 && len_bytes == 0)
-		rc = err_set(ERR_INPUT, "%s: the file is empty", b->options->path);
+		rc = read_text(&text, path);
 	if (rc == 0)
-		rc = encode_text(b, text, len_bytes);
+		rc = encode_text(b, text.data, text.len_bytes);
 	if (rc == 0)
 		rc = add_stretches(b, b->ids);
-	mem_free(text);
+	str_free(&text);
 	return rc;
 }

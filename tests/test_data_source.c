@@ -270,7 +270,8 @@ static void check_found(const char *dir, const char *spec, const char *split, co
 	struct files f = {0};
 	char *full = mem_printf("%s%s%s", dir, *spec ? "/" : "", spec), found[2000] = "";
 
-	check_ok(files_find(&f, full, split));
+	check_ok(files_find(
+	        &f, full, split ? split : "train", split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT));
 	for (size_t i = 0; i < f.count; i++) {
 		strcat(found, *found ? " " : "");
 		strcat(found, f.paths[i] + strlen(dir) + 1);
@@ -305,19 +306,21 @@ static void test_files(void **state)
 	make_file(plain, "c/d.md");
 	check_found(plain, "", NULL, "a.JSONL.gz b.csv c/d.md");
 	check_found(plain, "nothere.jsonl", NULL, "nothere.jsonl");
-	check_fails(files_find(&f, plain, "test"), ERR_INPUT,
+	check_fails(files_find(&f, plain, "test", FILES_SPLIT_ASKED), ERR_INPUT,
 	        "has no files of the split test; no file name there");
-	check_fails(files_find(&f, plain, "tset"), ERR_INPUT,
-	        "split=tset: ferry knows train, validation and test");
+	check_fails(files_find(&f, plain, "tset", FILES_SPLIT_ASKED), ERR_INPUT,
+	        "\"tset\" is no split; ferry knows train, validation and test");
 	make_file(folders, "train/x.jsonl");
 	make_file(folders, "test/train-y.jsonl");
 	make_file(folders, "test/z.jsonl");
 	check_found(folders, "", "train", "test/train-y.jsonl train/x.jsonl");
-	check_fails(files_find(&f, folders, "validation"), ERR_INPUT,
+	check_fails(files_find(&f, folders, "validation", FILES_SPLIT_ASKED), ERR_INPUT,
 	        "has no files of the split validation; there are train, test");
 	make_file(empty, "notes.py");
-	check_fails(files_find(&f, empty, NULL), ERR_INPUT, "is a directory without data files");
-	check_fails(files_find(&f, "/nothere/*.jsonl", NULL), ERR_INPUT, "/nothere/*.jsonl: no file matches");
+	check_fails(files_find(&f, empty, "train", FILES_SPLIT_DEFAULT), ERR_INPUT,
+	        "is a directory without data files");
+	check_fails(files_find(&f, "/nothere/*.jsonl", "train", FILES_SPLIT_DEFAULT), ERR_INPUT,
+	        "/nothere/*.jsonl: no file matches");
 	assert_int_equal(f.count, 0);
 	files_free(&f);
 	assert_true(file_is_text("a/b.TXT.gz") && file_is_text("b.md") && !file_is_text("a.md/b.json"));

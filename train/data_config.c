@@ -107,8 +107,16 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        [CONFIG_LONG_ROWS_ERROR] = DATASET_LONG_ROWS_ERROR,
 	};
 
+	const char *split = path == c->eval_data ? c->eval_data_split : c->data_split;
+
+	if (split && !*split)
+		split = NULL;
 	return (struct dataset_options){
 	        .path = path,
+	        .split = split                  ? split
+	                 : path == c->eval_data ? "validation"
+	                                        : "train",
+	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = formats[c->data_format],
 	        .text_field = c->text_field,
 	        .tokenizer = tokenizer,

@@ -1,12 +1,14 @@
 /* Looks for the files that a configuration names. */
 #include "train/preflight.h"
 
+#include "train/paths.h"
 #include "train/run_dir.h"
 
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/manifest.h"
+#include "comm/world.h"
 #include "config/table.h"
 
 #include <ctype.h>
@@ -52,8 +54,7 @@ static int hub_error(const char *where, const char *key, const char *id)
 	        "commands fetch "
 	        "it:\n    pip install -U huggingface_hub\n    hf download %s%s --local-dir %s\nthen set "
 	        "%s=%s%s",
-	        where, id, id, is_data ? " --repo-type dataset" : "", name, key, name,
-	        is_data ? "/FILE of it, .jsonl or .json" : "");
+	        where, id, id, is_data ? " --repo-type dataset" : "", name, key, name, "");
 }
 
 static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
@@ -159,16 +160,30 @@ static int check_resume(const struct config *c, const char *path)
 	return err;
 }
 
+/* A file, a folder, a pattern or standard input. Ranks cannot share a pipe. */
+static int check_data(const struct config *c, const char *key, const char *path)
+{
+	int is_pipe = path && (!strcmp(path, "-") || file_kind_of(path) == FILE_OTHER);
+
+	if (is_pipe && world_self()->size > 1 && c->load != CONFIG_LOAD_RANK0_ONLY)
+		return err_set(ERR_INPUT,
+		        "%s=%s: several ranks cannot read one pipe; name a file, or set load=rank0_only",
+		        config_where(c, key), path);
+	return path && path_is_pattern(path) ? 0 : check_path(c, key, path, WANT_EITHER);
+}
+
 int preflight_check(const struct config *c)
 {
 	const char *resume = c->verb == VERB_TRAIN ? c->resume_from_checkpoint : NULL;
-	int plans_without_data = c->verb == VERB_PLAN && (!c->data || file_kind_of(c->data) == FILE_NONE);
+	int plans_without_data =
+	        c->verb == VERB_PLAN &&
+	        (!c->data || (file_kind_of(c->data) == FILE_NONE && !path_is_pattern(c->data)));
 	int err = check_model(c);
 
 	if (!err && !plans_without_data)
-		err = check_path(c, "data", c->data, WANT_FILE);
+		err = check_data(c, "data", c->data);
 	if (!err && !plans_without_data)
-		err = check_path(c, "eval_data", c->eval_data, WANT_FILE);
+		err = check_data(c, "eval_data", c->eval_data);
 	if (!err)
 		err = check_path(c, "tokenizer", c->tokenizer, WANT_EITHER);
 	if (!err)

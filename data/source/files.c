@@ -161,17 +161,16 @@ static int walk(struct files *f, const char *folder, int depth)
 
 static int wanted_split(const char *split, int *out)
 {
-	for (size_t i = 0; split && i < sizeof(split_words) / sizeof(split_words[0]); i++)
+	for (size_t i = 0; i < sizeof(split_words) / sizeof(split_words[0]); i++)
 		if (strcasecmp(split, split_words[i].word) == 0) {
 			*out = split_words[i].split;
 			return 0;
 		}
-	*out = 0;
-	return split ? err_set(ERR_INPUT, "split=%s: ferry knows train, validation and test", split) : 0;
+	return err_set(ERR_INPUT, "\"%s\" is no split; ferry knows train, validation and test", split);
 }
 
 /* Keeps the files of one split, where any names one. */
-static int keep_split(struct files *all, const char *folder, int wanted)
+static int keep_split(struct files *all, const char *folder, int wanted, enum files_split want)
 {
 	size_t in_split[SPLIT_COUNT] = {0}, named = 0, kept = 0, skip = strlen(folder);
 	char there[64] = "";
@@ -182,8 +181,8 @@ static int keep_split(struct files *all, const char *folder, int wanted)
 		if (split != SPLIT_NONE)
 			in_split[split]++, named++;
 	}
-	if (!named && wanted == 0)
-		return 0; /* no file names a split: all are to train on */
+	if (!named && (wanted == 0 || want == FILES_SPLIT_DEFAULT))
+		return 0; /* no name says a split: all are to train on */
 	for (int s = 0; s < SPLIT_COUNT; s++)
 		if (in_split[s]) {
 			strcat(there, *there ? ", " : "");
@@ -216,7 +215,7 @@ static int join(struct files *f, struct files *more)
 	return rc;
 }
 
-static int add_folder(struct files *f, const char *folder, int wanted)
+static int add_folder(struct files *f, const char *folder, int wanted, enum files_split want)
 {
 	struct files all = {0};
 	int rc = walk(&all, folder, 0);
@@ -228,7 +227,7 @@ static int add_folder(struct files *f, const char *folder, int wanted)
 		        "also as .gz or .zst)",
 		        folder);
 	if (rc == 0)
-		rc = keep_split(&all, folder, wanted);
+		rc = keep_split(&all, folder, wanted, want);
 	if (rc == 0)
 		return join(f, &all);
 	files_free(&all);
@@ -251,15 +250,15 @@ static int add_pattern(struct files *f, const char *pattern)
 	return rc;
 }
 
-int files_find(struct files *f, const char *spec, const char *split)
+int files_find(struct files *f, const char *spec, const char *split, enum files_split want)
 {
 	enum file_kind kind = strcmp(spec, "-") == 0 ? FILE_OTHER : file_kind_of(spec);
-	int wanted, rc = wanted_split(split, &wanted);
+	int wanted = 0, rc = wanted_split(split, &wanted);
 
 	if (rc < 0)
 		return rc;
 	if (kind == FILE_DIR)
-		return add_folder(f, spec, wanted);
+		return add_folder(f, spec, wanted, want);
 	if (kind == FILE_NONE && strpbrk(spec, "*?["))
 		return add_pattern(f, spec);
 	return add(f, mem_strdup(spec)); /* whether it can be read is seen when it is opened */

@@ -18,10 +18,11 @@ struct files {
 	size_t count, cap_count;
 };
 
-/* Appends the files of `spec` to *f. split: "train", "validation" or "test"; NULL is train. ERR_INPUT:
- * nothing there, no data file in the folder, or none of that split (the message names the splits that there
- * are). */
-int files_find(struct files *f, const char *spec, const char *split);
+/* Appends the files of `spec` to *f. split: "train", "validation" or "test". Of a folder where no name says a
+ * split, FILES_SPLIT_DEFAULT takes all files. ERR_INPUT: nothing there, no data file in the folder, or none
+ * of that split (the message names the splits that there are). */
+enum files_split { FILES_SPLIT_DEFAULT, FILES_SPLIT_ASKED };
+int files_find(struct files *f, const char *spec, const char *split, enum files_split want);
 void files_free(struct files *f);
 
 /* A file of text, not of records: .txt or .md, packed or not. */

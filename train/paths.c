@@ -1,0 +1,105 @@
+/* Resolves the paths of a configuration. */
+#include "train/paths.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hub_cache.h"
+#include "config/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int path_is_pattern(const char *path)
+{
+	return !strcmp(path, "-") || (file_kind_of(path) == FILE_NONE && strpbrk(path, "*?["));
+}
+
+/* Puts `made` (mem_free) in the place of *value. */
+static int replace(char **value, char *made)
+{
+	if (!made)
+		return ERR_NOMEM;
+	mem_free(*value);
+	*value = made;
+	return 0;
+}
+
+static int from_home(char **value)
+{
+	const char *home = getenv("HOME");
+
+	if ((*value)[0] != '~' || ((*value)[1] != '/' && (*value)[1] != 0) || !home || !*home)
+		return 0;
+	return replace(value, mem_printf("%s%s", home, *value + 1));
+}
+
+/* A name that a file says is looked for where the user stands, then beside that file. */
+static int beside_file(char **value, const char *place)
+{
+	const char *colon = place ? strrchr(place, ':') : NULL, *slash = NULL;
+	char *made;
+
+	for (const char *at = place; colon && at < colon; at++)
+		if (*at == '/')
+			slash = at;
+	if (!slash || (*value)[0] == '/' || !strcmp(*value, "-") || file_kind_of(*value) != FILE_NONE)
+		return 0;
+	made = mem_printf("%.*s/%s", (int)(slash - place), place, *value);
+	if (made && file_kind_of(made) == FILE_NONE) {
+		mem_free(made);
+		return 0;
+	}
+	return replace(value, made);
+}
+
+static int from_cache(char **value, const char *key, enum hub_kind kind)
+{
+	char *dir = NULL;
+	int rc;
+
+	if (file_kind_of(*value) != FILE_NONE)
+		return 0;
+	rc = hub_cache_find(&dir, *value, kind);
+	if (rc || !dir)
+		return rc ? err_note(rc, "%s", key) : 0;
+	log_info("%s=%s is taken from the HuggingFace cache: %s", key, *value, dir);
+	return replace(value, dir);
+}
+
+int paths_resolve(struct config *c)
+{
+	enum { NOT_IN_HUB = -1 };
+	const struct {
+		const char *key;
+		char **value;
+		int hub; /* enum hub_kind */
+	} paths[] = {
+	        {"model", &c->model, HUB_MODEL},
+	        {"tokenizer", &c->tokenizer, HUB_MODEL},
+	        {"data", &c->data, HUB_DATASET},
+	        {"eval_data", &c->eval_data, HUB_DATASET},
+	        {"output_dir", &c->output_dir, NOT_IN_HUB},
+	        {"checkpoint", &c->checkpoint, NOT_IN_HUB},
+	        {"resume_from_checkpoint", &c->resume_from_checkpoint, NOT_IN_HUB},
+	        {"machine", &c->machine, NOT_IN_HUB},
+	        {"chat_template", &c->chat_template, NOT_IN_HUB},
+	        {"dump_gradients", &c->dump_gradients, NOT_IN_HUB},
+	        {"path", &c->path, NOT_IN_HUB},
+	};
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && !rc; i++) {
+		char **value = paths[i].value;
+
+		if (!*value || !**value)
+			continue;
+		rc = from_home(value);
+		if (!rc && strcmp(paths[i].key, "output_dir"))
+			rc = beside_file(value, config_set_at(c, paths[i].key));
+		if (!rc && paths[i].hub != NOT_IN_HUB)
+			rc = from_cache(value, paths[i].key, (enum hub_kind)paths[i].hub);
+	}
+	return rc;
+}

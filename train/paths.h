@@ -1,0 +1,20 @@
+/* What a user writes for a path, made into the path that it stands for: ~/x, a name beside the configuration
+ * file, a hub id that lies in the HuggingFace cache. */
+#ifndef FERRY_TRAIN_PATHS_H
+#define FERRY_TRAIN_PATHS_H
+
+#include "config/config.h"
+
+/* Replaces the values of the path keys in *c, before anything looks at them:
+ *
+ *   ~/x            x in the home directory
+ *   x              in a configuration file: x beside that file, where the current directory has none
+ *   ORG/NAME       model and data: the snapshot in the HuggingFace cache, where no such path exists
+ *
+ * What is none of these stays as it is. ERR_INPUT: the cache holds several revisions, and none is main's. */
+int paths_resolve(struct config *c);
+
+/* data names something else than one file or folder: a pattern, or - for standard input. */
+int path_is_pattern(const char *path);
+
+#endif
