@@ -203,8 +203,10 @@ static void test_later_shuffles_are_planned_for(void **state)
 	        "train model=%s data=%s/plain.jsonl output_dir=%s/a " PLANNED
 	        "num_train_epochs=3 seed=%d overwrite_output_dir=on",
 	        model.dir, work_dir, work_dir, seed);
-	assert_int_equal(device_peak("a"), epochs_plan_bytes(3, seed));
-	assert_true(epochs_plan_bytes(1, seed) < epochs_plan_bytes(3, seed));
+	/* the micro-batch with most tokens need not be the one with the longest row, so a little may stay
+	 * unused */
+	assert_true(device_peak("a") <= epochs_plan_bytes(3, seed));
+	assert_true(device_peak("a") > epochs_plan_bytes(1, seed));
 }
 
 /* Whether twice the memory there is as budget is chosen from within the memory there is, and that is used.
