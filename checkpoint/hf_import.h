@@ -3,7 +3,7 @@
  * Opening finds, for every tensor of the model's table, the tensor of a file that holds it (names by
  * model_find_tensor, shape and dtype checked); nothing is read but headers. Loading then reads BF16 straight
  * into hi, and F32 and F16 by way of a small buffer of each thread that is split into hi and lo, so that peak
- * memory is what the sink holds plus half a MiB a thread.
+ * memory is what the sink holds plus load_memory_bytes (checkpoint/load_memory.h).
  *
  * Tied heads: a file may hold the embedding, the head, or both. Only the head: it becomes the embedding.
  * Both, and equal: one. Both, and different: the model is untied (model_untie), whatever config.json says.
