@@ -381,7 +381,7 @@ static int settings_of_model(
 
 		if (*end || n < 2 || n > 1 << 24)
 			return err_set(
-			        ERR_INPUT, "tokens: '%s' is no number of tokens from 2 to 16777216", word);
+			        ERR_INPUT, "tokens: '%s' is not a number of tokens from 2 to 16777216", word);
 		if (++*count > SETTINGS_MAX)
 			return err_set(
 			        ERR_INPUT, "models, micro_batch_tokens: more than %d settings", SETTINGS_MAX);

@@ -279,7 +279,7 @@ static int models_scale(struct scaling *s)
 		rc = model_scale(s, path);
 	mem_free(copy);
 	return rc && list == default_models
-	               ? err_note(rc, "bench scaling: models=CONFIG.json,... names others")
+	               ? err_note(rc, "bench scaling: name models with models=CONFIG.json,...")
 	               : rc;
 }
 
@@ -297,12 +297,12 @@ int bench_scaling(json_t **result, const struct config *config)
 	s.threads = threads < THREADS_MAX ? threads : THREADS_MAX;
 	*result = NULL;
 	if (!rc && !config->machine)
-		rc = err_set(ERR_INPUT, "bench scaling: machine=FILE says of what kind the machines are "
-		                        "(examples/machines)");
+		rc = err_set(ERR_INPUT, "bench scaling: set machine=FILE, a description of the machines (see "
+		                        "examples/machines)");
 	if (!rc && config->bench_tokens && *config->bench_tokens)
 		s.tokens = strtoll(config->bench_tokens, NULL, 10);
 	if (!rc && s.tokens < 1)
-		rc = err_set(ERR_INPUT, "bench scaling: micro_batch_tokens=%s is no number of tokens",
+		rc = err_set(ERR_INPUT, "bench scaling: micro_batch_tokens=%s is not a number of tokens",
 		        config->bench_tokens);
 	key_take(s.strategy, sizeof(s.strategy), config, "sharding_strategy");
 	key_take(s.offload, sizeof(s.offload), config, "cpu_offload");

@@ -123,8 +123,8 @@ void cli_log_start(void)
 static void print_short_help(FILE *to)
 {
 	fprintf(to,
-	        "ferry %s: fine-tune language models that do not fit the GPU\n\n"
-	        "usage: ferry VERB [CONFIG.yaml] [key=value | --key value]...\n\n",
+	        "ferry %s: fine-tune language models that are larger than the GPU's memory\n\nusage: ferry "
+	        "VERB [CONFIG.yaml] [key=value | --key value]...\n\n",
 	        FERRY_VERSION);
 	for (int v = 0; v < VERB_COUNT; v++)
 		fprintf(to, "  %-10s%s\n", verb_infos[v].name, verb_infos[v].meaning);
@@ -147,7 +147,7 @@ static enum verb find_verb(const char *name)
 	enum verb verb = verb_find(name, &nearest);
 
 	if (verb == VERB_COUNT)
-		err_set(ERR_INPUT, "there is no verb \"%.40s\"%s%s%s; \"ferry help\" lists them", name,
+		err_set(ERR_INPUT, "unknown verb \"%.40s\"%s%s%s; see ferry help", name,
 		        nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
 	return verb;
 }
@@ -234,9 +234,9 @@ static void add_limit(struct str *out, int code)
 	if ((code != ERR_NOMEM && code != ERR_DEVICE) || getrlimit(RLIMIT_AS, &limit) ||
 	        limit.rlim_cur == RLIM_INFINITY)
 		return;
-	str_add(out, "this process may map no more than ");
+	str_add(out, "this process may map at most ");
 	quantity_bytes(out, limit.rlim_cur < INT64_MAX ? (int64_t)limit.rlim_cur : INT64_MAX);
-	str_add(out, " of addresses (ulimit -v)\n");
+	str_add(out, " of address space (ulimit -v)\n");
 }
 
 /* In one piece, which a launcher passes on as it is. code: of this rank, or NULL. */

@@ -63,10 +63,10 @@ static void show_counts(struct str *out, const struct config *c, const struct da
 		        " tokens\n",
 		        c->max_length, d->counts.truncated, d->counts.longest_tokens);
 	if (d->counts.dropped)
-		str_printf(out, "left out, longer than max_length=%" PRId64 ": %" PRId64 " rows\n",
+		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " rows\n",
 		        c->max_length, d->counts.dropped);
 	if (d->counts.empty)
-		str_printf(out, "left out, without a token: %" PRId64 " records\n", d->counts.empty);
+		str_printf(out, "dropped, without a token: %" PRId64 " records\n", d->counts.empty);
 	if (d->counts.without_target)
 		str_printf(out, "without a target: %" PRId64 " rows, the first at %s\n",
 		        d->counts.without_target, d->counts.without_target_first);

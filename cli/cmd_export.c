@@ -28,7 +28,7 @@ static int find_checkpoint(char **path, const char *given)
 	}
 	err = checkpoint_find_newest(path, given);
 	if (!err && !*path)
-		err = err_set(ERR_INPUT, "%s is no checkpoint of ferry and holds none", given);
+		err = err_set(ERR_INPUT, "%s is not a ferry checkpoint and contains none", given);
 	return err;
 }
 

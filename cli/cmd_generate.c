@@ -24,7 +24,7 @@ static int ids_parse(struct token_list *ids, const char *text, int64_t vocab)
 		errno = 0;
 		id = strtol(p, &end, 10);
 		if (end == p)
-			return err_set(ERR_INPUT, "prompt_ids: \"%.20s\" is no list of ids like 1,2,3", p);
+			return err_set(ERR_INPUT, "prompt_ids: \"%.20s\" is not a list of ids like 1,2,3", p);
 		if (errno || id < 0 || id >= vocab)
 			return err_set(ERR_INPUT, "prompt_ids: id %.*s is outside the vocabulary of %lld",
 			        (int)(end - p), p, (long long)vocab);

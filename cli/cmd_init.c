@@ -96,7 +96,7 @@ static int find_config(char **path, char **dir, const char *given)
 	if (!*path || !*dir)
 		return ERR_NOMEM;
 	if (file_kind_of(*path) != FILE_REGULAR)
-		return err_set(ERR_INPUT, "%s: no such file; a config.json is wanted", *path);
+		return err_set(ERR_INPUT, "%s: no such file; expected a config.json", *path);
 	return 0;
 }
 

@@ -228,7 +228,7 @@ static void print_resident(const struct session *s, const struct engine_memory *
 
 	device_memory_resident_text(&text, m, engine_units(s->engine));
 	if (text.data)
-		cli_say(s->config, "on the device stay: %s\n", text.data);
+		cli_say(s->config, "resident on the device: %s\n", text.data);
 	str_free(&text);
 }
 
@@ -246,7 +246,7 @@ static void print_waits(const struct session *s, const struct plan_figures *f)
 {
 	const struct plan_policy *p = &s->asked.policy;
 	const struct config *c = s->config;
-	const char *what = "compute stands still, for";
+	const char *what = "compute waits for";
 
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		if (f->time.wait_ns[q] * 1000 < f->time.end_ns - f->time.begin_ns)
@@ -256,10 +256,9 @@ static void print_waits(const struct session *s, const struct plan_figures *f)
 		what = ",";
 	}
 	if (*what == ',' && bound_ratio(f) > BOUND_NEAR)
-		cli_say(c, "; nearer to the least comes %s",
-		        p->order == ORDER_MICRO_BATCH_MAJOR && p->micro_batches > 1
-		                ? "schedule=layer_major"
-		                : "a step of more tokens");
+		cli_say(c, "; closer to it: %s",
+		        p->order == ORDER_MICRO_BATCH_MAJOR && p->micro_batches > 1 ? "schedule=layer_major"
+		                                                                    : "more tokens per step");
 	if (*what == ',')
 		cli_say(c, "\n");
 }
@@ -271,20 +270,20 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	cli_say(c, "a step on %s: ",
 	        s->machine                                        ? s->machine->name
 	        : s->device_memory.rates.origin == RATES_MEASURED ? "this machine"
-	                                                          : "a machine as assumed");
+	                                                          : "an assumed machine");
 	print_ms(c, "", f->step.step_ms, ", ");
-	cli_say(c, "%.0f tokens/s; of it busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
+	cli_say(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		cli_say(c, " %s", queue_name((enum queue_kind)q));
 		print_ms(c, " ", f->step.queue_ms[q], "");
 	}
 	if (f->time.sent_ns) {
 		print_ms(c, "; collectives ", 1e-6 * (double)f->time.sent_ns, ", ");
-		print_ms(c, "", 1e-6 * (double)f->time.exposed_ns, " of it exposed");
+		print_ms(c, "", 1e-6 * (double)f->time.exposed_ns, " exposed");
 	}
 	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
-	print_ms(c, "at least it takes ", 1e-6 * (double)f->time.bound_ns, ", ");
-	cli_say(c, "bound by %s; this plan is within %.2f of that\n", f->time.binds, bound_ratio(f));
+	print_ms(c, "lower bound ", 1e-6 * (double)f->time.bound_ns, ", ");
+	cli_say(c, "bound by %s; this plan takes %.2f times that\n", f->time.binds, bound_ratio(f));
 	print_waits(s, f);
 }
 
@@ -298,12 +297,12 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	quantity_bytes(&limit, f->host.limit_bytes);
 	cli_say(s->config, "%s: %s of host memory%s", f->host.fits ? "fits" : "does not fit",
 	        need.data ? need.data : "",
-	        !strcmp(s->device_memory.name, "host") ? ", that of the device in it" : "");
+	        !strcmp(s->device_memory.name, "host") ? ", device memory included" : "");
 	if (ranks > 1)
 		cli_say(s->config, ", of %d ranks", ranks);
 	cli_say(s->config, ", %s %s\n", limit.data ? limit.data : "",
 	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
-	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "may be taken here"
+	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "available here"
 	                                                                 : "is ram_budget");
 	if (!f->host.fits) {
 		struct str text = {0};
@@ -337,26 +336,26 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	        engine_units(s->engine)->unit_count, f->step.tokens);
 	plan_tables_parameters(s);
 	if (f->world_size > 1)
-		cli_say(c, "%d ranks; what follows is of each\n", f->world_size);
+		cli_say(c, "%d ranks; figures are for each rank\n", f->world_size);
 	str_free(&parameters);
 	cli_say(c, "planned for %s: %s\n", strcmp(s->device_memory.name, "host") ? "a GPU" : "the host", why);
 	print_row(c, "device", f->memory.device_bytes + s->device_memory.reserve_bytes);
 	if (s->device_memory.reserve_count)
-		print_row(c, "  the plan's arena", f->memory.device_bytes);
+		print_row(c, "  layers, gradients, activations", f->memory.device_bytes);
 	for (int i = 0; i < s->device_memory.reserve_count; i++)
 		print_reserve(c, &s->device_memory.reserves[i]);
-	print_row(c, "  of it between steps", f->valley_bytes);
+	print_row(c, "  kept between steps", f->valley_bytes);
 	print_row(c, "host", host_need_bytes(&f->memory, s->load_bytes));
-	print_row(c, "  of it pinned", f->memory.pinned_bytes);
-	print_row(c, "  of it while it saves", host_save_bytes(&f->memory));
-	print_row(c, "  of it while it loads", s->load_bytes);
-	print_row(c, "disk, each checkpoint", disk_bytes(s));
+	print_row(c, "  pinned", f->memory.pinned_bytes);
+	print_row(c, "  checkpoint write buffer", host_save_bytes(&f->memory));
+	print_row(c, "  read buffers, while loading", s->load_bytes);
+	print_row(c, "disk for each checkpoint", disk_bytes(s));
 	if (s->machine && s->machine->disk_write_gbps > 0)
-		print_seconds(c, "  written in at least", disk_s(s, f, s->machine->disk_write_gbps));
+		print_seconds(c, "  time to write, at least", disk_s(s, f, s->machine->disk_write_gbps));
 	if (s->machine && s->machine->disk_read_gbps > 0)
-		print_seconds(c, "  read in at least", disk_s(s, f, s->machine->disk_read_gbps));
-	print_row(c, "to the device, each step", f->memory.h2d_bytes);
-	print_row(c, "from the device, each step", f->memory.d2h_bytes);
+		print_seconds(c, "  time to read, at least", disk_s(s, f, s->machine->disk_read_gbps));
+	print_row(c, "copied to the device each step", f->memory.h2d_bytes);
+	print_row(c, "copied from the device each step", f->memory.d2h_bytes);
 	plan_tables_traffic(s);
 	print_resident(s, &f->memory);
 	rc = plan_tables_memory(s);
@@ -380,11 +379,11 @@ static int sizes_find(struct session *s, struct engine_options *o)
 		return sample_run_sizes(s, o);
 	if (m->has[ROLE_POSITION] && row_tokens > m->max_positions) {
 		row_tokens = m->max_positions;
-		log_info("the model has learned %" PRId64 " positions: planning for rows of as many tokens",
-		        row_tokens);
+		log_info("planning for rows of %" PRId64 " tokens, the model's positions", row_tokens);
 	}
 	if (c->data)
-		log_info("data=%s is not here: planning for rows of %" PRId64 " tokens", c->data, row_tokens);
+		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
+		        row_tokens);
 	o->train.max_tokens = o->train.max_targets = row_tokens * c->per_device_train_batch_size;
 	if (c->eval_data || c->eval_split > 0)
 		o->eval.max_tokens = o->eval.max_targets = row_tokens * c->per_device_eval_batch_size;
@@ -420,7 +419,7 @@ static int estimate_named(const struct config *c, int unsupported)
 	err_take(&said, unsupported);
 	if (!estimate_read(&e, c->model))
 		snprintf(said.text + strlen(said.text), sizeof(said.text) - strlen(said.text),
-		        "; its weights alone are told by ferry plan %.300s --estimate", c->model);
+		        "; to count its weights alone: ferry plan %.300s --estimate", c->model);
 	estimate_free(&e);
 	return err_give(&said);
 }

@@ -146,7 +146,7 @@ static int encode_json(struct job *j, const char *text, size_t len_bytes)
 	int err = json_parse(&value, "JSON", text, len_bytes);
 
 	if (!err && !json_is_string(value))
-		err = err_set(ERR_INPUT, "a JSON string is wanted, not %s", json_kind_name(value));
+		err = err_set(ERR_INPUT, "expected a JSON string, found %s", json_kind_name(value));
 	if (!err)
 		err = encode(j, json_string_value(value), json_string_length(value));
 	json_decref(value);
@@ -164,7 +164,7 @@ static int read_ids(struct job *j, const json_t *array)
 		int err;
 
 		if (!json_is_integer(item) || id < 0 || id > INT32_MAX)
-			return err_set(ERR_INPUT, "element %zu is no id", i);
+			return err_set(ERR_INPUT, "element %zu is not an id", i);
 		err = token_list_add(&j->ids, (int32_t)id);
 		if (err)
 			return err;
@@ -204,7 +204,7 @@ static int decode(struct job *j, const char *line, size_t len_bytes)
 
 	array = json_is_object(value) ? json_object_get(value, "ids") : value;
 	if (!err && !json_is_array(array))
-		err = err_set(ERR_INPUT, "a JSON array of ids is wanted");
+		err = err_set(ERR_INPUT, "expected a JSON array of ids");
 	if (!err)
 		err = read_ids(j, array);
 	if (!err)

@@ -71,25 +71,25 @@ static void print_plan(const struct trainer *t)
 	engine_get_memory(s->engine, &m);
 	cli_say(t->config, "memory\n");
 	print_buffers(t, p, SPACE_STORE, "host");
-	print_bytes_row(t->config, "staging (batches, rings, spills)", "host", m.stage_bytes);
+	print_bytes_row(t->config, "staging buffers", "host", m.stage_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
-	print_bytes_row(t->config, "or, while loading, read buffers", "host", s->load_bytes);
+	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
 	for (int i = 0; i < s->device_memory.reserve_count; i++)
 		print_bytes_row(t->config, s->device_memory.reserves[i].name, "device",
 		        s->device_memory.reserves[i].bytes);
-	print_bytes_row(t->config, "all on the host", "host", host_need_bytes(&m, s->load_bytes));
-	print_bytes_row(t->config, "  of it pinned", "host", m.pinned_bytes);
+	print_bytes_row(t->config, "host memory, total", "host", host_need_bytes(&m, s->load_bytes));
+	print_bytes_row(t->config, "  pinned", "host", m.pinned_bytes);
 	print_bytes_row(
-	        t->config, "all on the device", "device", m.device_bytes + s->device_memory.reserve_bytes);
-	print_bytes_row(t->config, "to the device, each step", "copied", m.h2d_bytes);
-	print_bytes_row(t->config, "from the device, each step", "copied", m.d2h_bytes);
+	        t->config, "device memory, total", "device", m.device_bytes + s->device_memory.reserve_bytes);
+	print_bytes_row(t->config, "copied to the device each step", "copied", m.h2d_bytes);
+	print_bytes_row(t->config, "copied from the device each step", "copied", m.d2h_bytes);
 	device_memory_resident_text(&resident, &m, engine_units(s->engine));
 	if (!resident.data)
 		return;
-	cli_say(t->config, "  what stays there: %s\n", resident.data);
+	cli_say(t->config, "  resident on the device: %s\n", resident.data);
 	str_free(&resident);
 }
 
@@ -181,11 +181,10 @@ static void after_failure(const struct trainer *t, int rc)
 	}
 	snprintf(text, sizeof(text), "%s", err_text());
 	if (t->saved_step <= 0) {
-		err_set(rc, "%s\nno checkpoint was saved before", text);
+		err_set(rc, "%s\nno checkpoint was saved yet", text);
 		return;
 	}
-	err_set(rc, "%s\nthe last checkpoint is of step %" PRId64 "; this goes on from there:", text,
-	        t->saved_step);
+	err_set(rc, "%s\nthe last checkpoint is of step %" PRId64 "; to resume:", text, t->saved_step);
 	print_resume(t);
 }
 

@@ -60,7 +60,7 @@ static int verify_one(struct verifying *v, const char *path)
 	}
 	quantity_bytes(&text, bytes);
 	if (!err && !v->c->json)
-		cli_say(v->c, "%s: step %" PRId64 ", %d files, %s: every byte is as it was saved\n", path,
+		cli_say(v->c, "%s: step %" PRId64 ", %d files, %s: all bytes match their checksums\n", path,
 		        m->step, m->file_count, text.data ? text.data : "");
 	if (err && !v->c->json)
 		cli_say(v->c, "%s: damaged\n", path);
@@ -94,9 +94,8 @@ static int verify_all(struct verifying *v, const char *dir)
 	file_list_free(names, count);
 	if (!err && !found)
 		return err_set(ERR_INPUT,
-		        "%s is no checkpoint of ferry and holds none; other files have no checksums (\"ferry "
-		        "inspect\" "
-		        "checks their layout)",
+		        "%s is not a ferry checkpoint and contains none; other files have no checksums "
+		        "(ferry inspect checks their layout)",
 		        dir);
 	return err;
 }
@@ -120,7 +119,7 @@ int cli_verify(const struct config *c)
 	if (!v.rows)
 		return err_set(ERR_NOMEM, "out of memory for a report");
 	if (file_kind_of(c->path) != FILE_DIR)
-		err = err_set(ERR_INPUT, "%s is a file; a checkpoint is a directory", c->path);
+		err = err_set(ERR_INPUT, "%s is a file; expected a checkpoint directory", c->path);
 	else
 		err = is_checkpoint(c->path) ? verify_one(&v, c->path) : verify_all(&v, c->path);
 	if (!err && c->json) {

@@ -128,11 +128,11 @@ int plan_tables_memory(const struct session *s)
 	for (int i = 0; i < PART_COUNT; i++)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
-	print_pair(s, "saving or loading", 0, m.file_bytes);
+	print_pair(s, "write or read buffers", 0, m.file_bytes);
 	if (m.gap_bytes || m.host_gap_bytes)
-		print_pair(s, "gaps of placing", m.gap_bytes, m.host_gap_bytes);
+		print_pair(s, "alignment and gaps", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
-		print_pair(s, "evaluation, beyond a step", m.eval_bytes, m.host_eval_bytes);
+		print_pair(s, "evaluation, beyond training", m.eval_bytes, m.host_eval_bytes);
 	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
 	        p->op_count, plan_op_name(p->ops[m.fullest].kind));
 	return 0;
@@ -178,9 +178,8 @@ void plan_tables_bus(const struct session *s)
 	quantity_bytes(&bytes, f.bus.bytes);
 	quantity_ms(&ms, f.ms);
 	cli_say(s->config,
-	        "host memory moves %s each step, %.1f bytes a parameter (weights out %.1f, gradients in "
-	        "%.1f, "
-	        "updates %.1f): at least %s\n",
+	        "host memory traffic %s each step, %.1f bytes a parameter (weights %.1f, gradients %.1f, "
+	        "AdamW %.1f): at least %s\n",
 	        bytes.data ? bytes.data : "", (double)f.bus.bytes / f.parameters,
 	        (double)f.bus.weight_bytes / f.parameters, (double)f.bus.gradient_bytes / f.parameters,
 	        (double)f.bus.update_bytes / f.parameters, ms.data ? ms.data : "");
@@ -220,7 +219,7 @@ void plan_tables_traffic(const struct session *s)
 	engine_get_traffic(s->engine, &t);
 	if (!t.node_bytes && !t.network_bytes)
 		return;
-	cli_say(s->config, "  %-32s %14s %14s\n", "sent to other ranks, each step:", "in its node",
+	cli_say(s->config, "  %-32s %14s %14s\n", "sent to other ranks each step:", "in its node",
 	        "to others");
 	print_sent(s, "  weights", t.gather_node_bytes, t.gather_network_bytes);
 	print_sent(s, "  gradients", t.sum_node_bytes, t.sum_network_bytes);

@@ -208,14 +208,12 @@ static const char *placement_why(const struct topo *t)
 	if (t->bandwidth.node_count < 2)
 		return t->machine.machine.node_count < 2
 		               ? "one NUMA node: nothing to place"
-		               : "all on the one NUMA node that threads run on, as far as it has room";
+		               : "all on the NUMA node of the threads, as far as it has room";
 	if (!t->may_bind_memory)
-		return "not bound: the system forbids mbind (containers: CAP_SYS_NICE), pages go where they "
-		       "are "
-		       "touched first";
+		return "not bound: the system forbids mbind (containers: add CAP_SYS_NICE)";
 	return t->bandwidth.is_bound || !t->bandwidth.buffer_bytes
-	               ? "each unit's shard is cut into a run for each node, updated by that node's threads"
-	               : "bound, but the system puts pages elsewhere: memory of a node is full or forbidden";
+	               ? "each layer is spread over the nodes, and each node's threads update its part"
+	               : "bound, but a node's memory is full or forbidden, so pages are elsewhere";
 }
 
 static void tell_choices(struct str *out, const struct topo *t)
@@ -224,14 +222,11 @@ static void tell_choices(struct str *out, const struct topo *t)
 
 	str_printf(out, "%-22s %d: %s\n", "threads", m->thread_count, m->thread_reason);
 	if (m->omp_num_threads[0])
-		str_printf(out,
-		        "%-22s OMP_NUM_THREADS=%s is not obeyed: launchers set it for others; the key "
-		        "threads counts\n",
-		        "", m->omp_num_threads);
+		str_printf(out, "%-22s ignoring OMP_NUM_THREADS=%s; set threads=N\n", "", m->omp_num_threads);
 	str_printf(out, "%-22s %s: %s\n", "pinning", pinning_names[t->pinning], t->pinning_why);
 	str_printf(out, "%-22s %s\n", "memory by node", placement_why(t));
 	tell_huge_pages(out, t);
-	str_printf(out, "%-22s %s: the widest that processor and build have\n", "instruction set", t->isa);
+	str_printf(out, "%-22s %s: the widest that processor and build support\n", "instruction set", t->isa);
 	str_printf(out, "%-22s %s: %s\n", "host memory to use", bytes_text(m->usable_bytes), m->usable_why);
 }
 
@@ -263,7 +258,7 @@ static void tell_bandwidth(struct str *out, const struct topo *t)
 	        "(RMWx3)\n",
 	        "memory bandwidth", b->copy_bytes_per_s * 1e-9, b->threads, b->rmw3_bytes_per_s * 1e-9);
 	if (t->machine.is_synthetic)
-		str_printf(out, "%-22s of the real machine: the nodes are made up\n", "");
+		str_printf(out, "%-22s of the real machine; the nodes are described ones\n", "");
 	if (b->node_count > 1 && b->is_bound)
 		tell_matrix(out, b);
 }

@@ -64,7 +64,7 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 	}
 	len = strlen(name);
 	if (!len || len >= ARGUMENT_NAME_BYTES || strspn(name, "-=."))
-		return err_set(ERR_INPUT, "\"%.60s\" is no option; options are --key value", argv[0]);
+		return err_set(ERR_INPUT, "\"%.60s\" is not an option; write --key value", argv[0]);
 	if (!config_key_find(name) && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3)) &&
 	        is_flag(name + 3)) {
 		setting(a, name + 3, len - 3, "off");
@@ -80,8 +80,8 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		return 0;
 	}
 	if (!may_stand_alone(name))
-		return err_set(ERR_INPUT, "--%s wants a value%s%s%s", name,
-		        next ? "; one that begins with dashes is written --" : "", next ? name : "",
+		return err_set(ERR_INPUT, "--%s needs a value%s%s%s", name,
+		        next ? "; if it begins with dashes, write --" : "", next ? name : "",
 		        next ? "=VALUE" : "");
 	setting(a, name, len, "true");
 	return 0;
@@ -110,8 +110,8 @@ static int argument(struct argument *a, int *used, enum verb verb, int argc, cha
 		return option(a, used, argc, argv);
 	if (*text == '-' && text[1])
 		return err_set(ERR_INPUT,
-		        "\"%.60s\" is no option; options are --key value, and a path that begins with a "
-		        "dash stands behind --",
+		        "\"%.60s\" is not an option; write --key value, and put a path that begins with a "
+		        "dash after --",
 		        text);
 	operand(a, verb, text);
 	return 0;

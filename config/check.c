@@ -89,8 +89,7 @@ static int check_utf8(const struct config *c)
 		size_t at = text ? utf8_check(text, strlen(text)) : 0;
 
 		if (text && text[at])
-			return err_set(ERR_INPUT,
-			        "%s=%s is not UTF-8 at byte %zu: config.yaml could not hold it; rename it",
+			return err_set(ERR_INPUT, "%s=%s is not UTF-8 at byte %zu; rename it",
 			        config_where(c, key->name), text, at);
 	}
 	return 0;
@@ -106,7 +105,7 @@ static int check_train(const struct config *c)
 		return contradiction(c, c->max_steps == 0 ? "max_steps" : "num_train_epochs",
 		        "trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0");
 	if (c->packing != CONFIG_PACKING_OFF && !c->max_length)
-		return contradiction(c, "packing", "packs up to max_length tokens, which is off; set it");
+		return contradiction(c, "packing", "needs max_length; set it");
 	if (c->gradient_dtype == CONFIG_DTYPE_BF16 && c->compute_dtype == CONFIG_DTYPE_FP32)
 		return contradiction(
 		        c, "gradient_dtype", "would round the gradients of compute_dtype=fp32; use fp32");
@@ -115,15 +114,15 @@ static int check_train(const struct config *c)
 		        c, "eval_split", "holds back rows, but eval_data is set too; use one of them");
 	if (c->eval_steps > 0 && !c->eval_data && !(c->eval_split > 0))
 		return contradiction(
-		        c, "eval_steps", "wants rows to evaluate on; set eval_data or eval_split");
+		        c, "eval_steps", "needs rows to evaluate on; set eval_data or eval_split");
 	if (c->sample_steps > 0 && !c->sample_prompt)
-		return contradiction(c, "sample_steps", "wants a sample_prompt");
+		return contradiction(c, "sample_steps", "needs sample_prompt; set it");
 	if (c->min_lr_rate > 0 && c->lr_scheduler_type != SCHEDULE_COSINE_WITH_MIN_LR)
 		return contradiction(
-		        c, "min_lr_rate", "only counts with lr_scheduler_type=cosine_with_min_lr");
+		        c, "min_lr_rate", "has no effect without lr_scheduler_type=cosine_with_min_lr");
 	if (c->resume_from_checkpoint && c->overwrite_output_dir)
 		return contradiction(c, "overwrite_output_dir",
-		        "would delete what resume_from_checkpoint wants to go on from; use one of them");
+		        "would delete what resume_from_checkpoint needs; use one of them");
 	if (c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM && c->resume_from_checkpoint &&
 	        strcmp(c->resume_from_checkpoint, "auto"))
 		return contradiction(c, "init_weights", "and resume_from_checkpoint contradict each other");
@@ -160,7 +159,7 @@ static int check_ranks(const struct config *c)
 			continue;
 		if (launchers[i].is_known && knows_ranks)
 			return 0;
-		return err_set(ERR_UNSUPPORTED, "this was started as one of %s ranks (%s); %s", size,
+		return err_set(ERR_UNSUPPORTED, "started as one of %s ranks (%s); %s", size,
 		        launchers[i].size,
 		        knows_ranks ? "start them with mpirun or srun" : "start one process");
 	}

@@ -234,15 +234,13 @@ void config_write_man(struct str *out)
 
 	str_printf(out, ".TH FERRY 1 \"\" \"ferry %s\" \"User Commands\"\n", FERRY_VERSION);
 	str_add(out,
-	        ".SH NAME\nferry \\- fine\\-tune language models that do not fit the GPU\n"
-	        ".SH SYNOPSIS\n.B ferry\n.I VERB\n[\\fICONFIG.yaml\\fR]... [\\fIkey\\fR=\\fIvalue\\fR | "
-	        "\\-\\-\\fIkey value\\fR]...\n"
-	        ".SH DESCRIPTION\n"
-	        "Weights, gradients and optimizer state stay in host memory. Each layer is copied to the "
-	        "GPU when it is\nneeded, and the CPU runs AdamW at the same time.\n.PP\n"
-	        "Later settings win: defaults, files, command line. Dashes and underscores are alike, and "
-	        "case does not\nmatter. Counts take k, M, G; sizes take KiB MiB GiB TiB KB MB GB TB. Steps "
-	        "are a whole number, or below 1\na fraction of the run.\n");
+	        ".SH NAME\nferry \\- fine\\-tune language models that are larger than the GPU's memory\n.SH "
+	        "SYNOPSIS\n.B ferry\n.I VERB\n[\\fICONFIG.yaml\\fR]... [\\fIkey\\fR=\\fIvalue\\fR | "
+	        "\\-\\-\\fIkey value\\fR]...\n.SH DESCRIPTION\nWeights, gradients and optimizer state stay "
+	        "in host memory. Each layer is copied to the GPU when it is\nneeded, and the CPU runs AdamW "
+	        "at the same time.\n.PP\nLater settings win: defaults, files, command line. Dashes and "
+	        "underscores are alike, and case does not\nmatter. Counts take k, M, G; sizes take KiB MiB "
+	        "GiB TiB KB MB GB TB. Steps are a whole number, or below 1\na fraction of the run.\n");
 	man_verbs(out);
 	str_add(out, ".SH KEYS\nferry \\fIVERB\\fR \\-\\-help says which verb knows which.\n");
 	for (int i = 0; i < config_key_count; i++) {

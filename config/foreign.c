@@ -46,10 +46,10 @@ static const struct foreign_key foreign_keys[] = {
          "fsdp.transformer_layer_cls_to_wrap fsdp.transformer_cls_names_to_wrap fsdp.limit_all_gathers "
          "fsdp.final_state_dict_type fsdp_config fsdp_transformer_layer_cls_to_wrap",
                 FOREIGN_PASS, NULL, NULL, 0},
-        {"fsdp.xla fsdp.xla_fsdp_v2 fsdp.xla_fsdp_grad_ckpt", FOREIGN_ONLY, OFF, "XLA is not done", 0},
+        {"fsdp.xla fsdp.xla_fsdp_v2 fsdp.xla_fsdp_grad_ckpt", FOREIGN_ONLY, OFF, "XLA is not supported", 0},
         {"fsdp", FOREIGN_CALL, NULL, NULL, 0},
         {"distributed_type", FOREIGN_ONLY, "FSDP NO MULTI_GPU MULTI_CPU DEEPSPEED",
-                "this way of distributing is not done", 0},
+                "this way of distributing is not supported", 0},
         {"use_cpu no_cuda", FOREIGN_IF, "device=host", NULL, 0},
         {"compute_environment downcast_bf16 enable_cpu_affinity machine_rank main_training_function "
          "num_machines num_processes rdzv_backend same_network gpu_ids main_process_ip main_process_port "
@@ -65,7 +65,7 @@ static const struct foreign_key foreign_keys[] = {
          "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.offload_optimizer_pin_memory",
                 FOREIGN_PASS, NULL, NULL, 0},
         {"deepspeed deepspeed_config deepspeed_config.*", FOREIGN_ONLY, OFF,
-                "a DeepSpeed configuration is not read; set sharding_strategy and cpu_offload", 0},
+                "DeepSpeed configurations are not supported yet; set sharding_strategy and cpu_offload", 0},
 
         /* axolotl */
         {"batch_size", FOREIGN_CALL, NULL, NULL, AXOLOTL},
@@ -77,24 +77,23 @@ static const struct foreign_key foreign_keys[] = {
                 0},
         {"datasets.0.data_files", FOREIGN_KEY, "data", NULL, 0},
         {"datasets datasets.*", FOREIGN_ONLY, OFF,
-                "only one data set is read, with path, type and field; join the files", 0},
+                "only one data set with path, type and field is supported; join the files", 0},
         {"test_datasets.0.path", FOREIGN_KEY, "eval_data", NULL, 0},
         {"test_datasets.0.type test_datasets.0.split test_datasets.0.ds_type", FOREIGN_PASS, NULL, NULL, 0},
         {"saves_per_epoch evals_per_epoch", FOREIGN_CALL, NULL, NULL, 0},
         {"adapter relora relora_steps qlora peft peft.* peft_config peft_config.*", FOREIGN_ONLY, OFF,
-                "adapters (LoRA) are not done; every weight is trained", 0},
+                "this trains LoRA adapters, which ferry does not support yet; it trains every weight", 0},
         {"lora_* use_dora use_rslora peft_*", FOREIGN_ONLY, OFF,
-                "adapters (LoRA) are not done; every weight is trained", 0},
+                "this trains LoRA adapters, which ferry does not support yet; it trains every weight", 0},
         {"load_in_8bit load_in_4bit quantization quantization_bit gptq bnb_*", FOREIGN_ONLY, OFF,
-                "quantized weights are not done", 0},
+                "quantized weights are not supported yet", 0},
         {"rl reward_model process_reward_model", FOREIGN_ONLY, OFF,
-                "preference training is not done; supervised fine-tuning is", 0},
+                "preference training is not supported yet; only supervised fine-tuning", 0},
         {"special_tokens.pad_token special_tokens", FOREIGN_PASS, NULL, NULL, 0},
         {"tokens added_tokens_overrides special_tokens.* resize_vocab new_special_tokens add_tokens",
-                FOREIGN_ONLY, OFF, "tokens are not added; the tokenizer is taken as it is", 0},
-        {"unfrozen_parameters freeze_*", FOREIGN_ONLY, OFF, "freezing is not done; every weight is trained",
-                0},
-        {"early_stopping_patience", FOREIGN_ONLY, OFF, "early stopping is not done", 0},
+                FOREIGN_ONLY, OFF, "adding tokens is not supported yet", 0},
+        {"unfrozen_parameters freeze_*", FOREIGN_ONLY, OFF, "this way to freeze weights is not supported", 0},
+        {"early_stopping_patience", FOREIGN_ONLY, OFF, "early stopping is not supported", 0},
         {"plugins liger_* cut_cross_entropy unsloth_* flash_attention flash_attn xformers_attention "
          "sdp_attention eager_attention flash_attn_* s2_attention pad_to_sequence_len eval_sample_packing "
          "dataset_prepared_path model_type tokenizer_type model_config_type is_*_derived_model "
@@ -103,7 +102,7 @@ static const struct foreign_key foreign_keys[] = {
                 FOREIGN_PASS, NULL, NULL, 0},
 
         /* torchtune */
-        {"optimizer._component_ optim optimizer", FOREIGN_ONLY, ADAMW, "only AdamW is done", 0},
+        {"optimizer._component_ optim optimizer", FOREIGN_ONLY, ADAMW, "only AdamW is supported", 0},
         {"optimizer.lr", FOREIGN_KEY, "learning_rate", NULL, 0},
         {"optimizer.weight_decay", FOREIGN_KEY, "weight_decay", NULL, 0},
         {"optimizer.eps", FOREIGN_KEY, "adam_epsilon", NULL, 0},
@@ -117,7 +116,7 @@ static const struct foreign_key foreign_keys[] = {
         {"checkpointer.checkpoint_dir", FOREIGN_KEY, "model", NULL, 0},
         {"checkpointer.output_dir", FOREIGN_WEAK, "output_dir", NULL, 0},
         {"checkpointer.recipe_checkpoint checkpointer.adapter_checkpoint", FOREIGN_ONLY, OFF,
-                "set resume_from_checkpoint to a checkpoint of ferry", 0},
+                "set resume_from_checkpoint to a ferry checkpoint", 0},
         {"model._component_ dataset._component_ dataset.source", FOREIGN_CALL, NULL, NULL, 0},
         {"dataset.data_files", FOREIGN_KEY, "data", NULL, 0},
         {"dataset.packed", FOREIGN_KEY, "packing", NULL, 0},
@@ -135,11 +134,11 @@ static const struct foreign_key foreign_keys[] = {
                 FOREIGN_PASS, NULL, NULL, 0},
 
         /* LLaMA-Factory */
-        {"stage", FOREIGN_ONLY, "sft pt", "only supervised fine-tuning (sft) is done", 0},
-        {"finetuning_type", FOREIGN_ONLY, "full", "every weight is trained: finetuning_type full", 0},
+        {"stage", FOREIGN_ONLY, "sft pt", "only supervised fine-tuning (sft) is supported", 0},
+        {"finetuning_type", FOREIGN_ONLY, "full", "ferry trains every weight; set finetuning_type=full", 0},
         {"pure_bf16 use_galore use_apollo use_badam use_adam_mini use_muon use_llama_pro shift_attn "
          "mixture_of_depths",
-                FOREIGN_ONLY, OFF, "this way of training is not done", 0},
+                FOREIGN_ONLY, OFF, "this way of training is not supported", 0},
         {"do_train", FOREIGN_ONLY, "on true yes 1", "ferry train trains; see ferry eval", 0},
         {"do_eval do_predict predict_with_generate dataset_dir media_dir overwrite_cache "
          "preprocessing_num_workers preprocessing_batch_size plot_loss save_only_model use_unsloth "
@@ -152,28 +151,29 @@ static const struct foreign_key foreign_keys[] = {
         {"logging_strategy", FOREIGN_PASS, NULL, NULL, 0},
         {"dataset_name", FOREIGN_KEY, "data", NULL, 0},
         {"dataset_config", FOREIGN_ONLY, OFF, "a local data set has one configuration", 0},
-        {"packing_strategy", FOREIGN_ONLY, "bfd", "only bfd is done", 0},
+        {"packing_strategy", FOREIGN_ONLY, "bfd", "only bfd is supported", 0},
         {"completion_only_loss", FOREIGN_NOT, "train_on_inputs", NULL, 0},
         {"assistant_only_loss", FOREIGN_NOT, "train_on_inputs", NULL, 0},
-        {"fp16 fp16_full_eval fp8", FOREIGN_ONLY, OFF " auto", "fp16 and fp8 are not done; bf16 and fp32 are",
-                0},
+        {"fp16 fp16_full_eval fp8", FOREIGN_ONLY, OFF " auto",
+                "fp16 and fp8 are not supported; supported: bf16, fp32", 0},
         {"lr_scheduler_kwargs.min_lr_rate", FOREIGN_KEY, "min_lr_rate", NULL, 0},
-        {"lr_scheduler_kwargs.num_cycles", FOREIGN_ONLY, "0.5", "half a cosine is done", 0},
-        {"lr_scheduler_kwargs.power", FOREIGN_ONLY, "1 1.0", "the polynomial is of power 1", 0},
-        {"lr_scheduler_kwargs.lr_end", FOREIGN_ONLY, "1e-7", "the polynomial ends at 1e-7", 0},
+        {"lr_scheduler_kwargs.num_cycles", FOREIGN_ONLY, "0.5", "only half a cosine is supported", 0},
+        {"lr_scheduler_kwargs.power", FOREIGN_ONLY, "1 1.0", "only power 1 is supported", 0},
+        {"lr_scheduler_kwargs.lr_end", FOREIGN_ONLY, "1e-7", "only an end at 1e-7 is supported", 0},
         {"lr_scheduler_kwargs lr_scheduler_kwargs.*", FOREIGN_ONLY, OFF " {}",
-                "only min_lr_rate is done; set it by itself", 0},
+                "only min_lr_rate is supported; set it directly", 0},
         {"optim_args optim_target_modules", FOREIGN_ONLY, OFF, "set adam_beta1, adam_beta2, adam_epsilon", 0},
-        {"adafactor", FOREIGN_ONLY, OFF, "only AdamW is done", 0},
+        {"adafactor", FOREIGN_ONLY, OFF, "only AdamW is supported", 0},
         {"label_smoothing_factor neftune_noise_alpha noisy_embedding_alpha", FOREIGN_ONLY, OFF " 0.0",
-                "it is not done", 0},
-        {"loss_type", FOREIGN_ONLY, "nll", "cross-entropy is done", 0},
-        {"load_best_model_at_end", FOREIGN_ONLY, OFF, "the last model is kept", 0},
+                "it is not supported", 0},
+        {"loss_type", FOREIGN_ONLY, "nll", "only cross-entropy is supported", 0},
+        {"load_best_model_at_end", FOREIGN_ONLY, OFF, "ferry keeps the last model", 0},
         {"group_by_length length_column_name dataloader_drop_last auto_find_batch_size ignore_data_skip "
          "eval_on_start jit_mode_eval",
-                FOREIGN_ONLY, OFF " length", "it is not done", 0},
-        {"push_to_hub", FOREIGN_ONLY, OFF, "nothing is sent anywhere", 0},
-        {"use_peft", FOREIGN_ONLY, OFF, "adapters (LoRA) are not done; every weight is trained", 0},
+                FOREIGN_ONLY, OFF " length", "it is not supported", 0},
+        {"push_to_hub", FOREIGN_ONLY, OFF, "ferry uploads nothing", 0},
+        {"use_peft", FOREIGN_ONLY, OFF,
+                "this trains LoRA adapters, which ferry does not support yet; it trains every weight", 0},
         {"model_revision", FOREIGN_ONLY, "main", "a local directory has no revisions", 0},
         {"report_to run_name logging_dir logging_first_step logging_nan_inf_filter log_level log_level_* "
          "log_on_each_node disable_tqdm wandb_* use_wandb mlflow_* comet_* swanlab_* use_swanlab "
@@ -286,8 +286,7 @@ static int item_set(const struct item *s, const char *key, const char *text, enu
 	const struct config_key *own = config_key_find(key);
 
 	if (!config_key_known(own, s->c->verb) && !s->layer->file)
-		return err_set(ERR_INPUT,
-		        "%s means %s, which is no key of ferry %s; \"ferry %s --help\" lists the keys",
+		return err_set(ERR_INPUT, "%s means %s, which is not a key of ferry %s; see ferry %s --help",
 		        s->name, key, verb_name(s->c->verb), verb_name(s->c->verb));
 	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
@@ -381,7 +380,7 @@ static int zero(const struct item *s)
 
 	if (config_name_equal(what, "zero_stage")) {
 		if (strlen(s->text) != 1 || !strchr("023", *s->text))
-			return item_refuse(s, "stages 0, 2 and 3 are done");
+			return item_refuse(s, "supported: stages 0, 2 and 3");
 		return item_set(s, "sharding_strategy", stages[*s->text - '0'], CONFIG_WEAK);
 	}
 	if (is_off(s->text))
@@ -400,7 +399,7 @@ static int total_batch(const struct item *s)
 	long rows = strtol(s->text, &end, 10);
 
 	if (*end || rows < 1 || rows > 1000000)
-		return item_refuse(s, "wants a number of rows");
+		return item_refuse(s, "must be a number of rows");
 	s->f->total_batch = rows;
 	return 0;
 }
@@ -411,11 +410,13 @@ static int component(const struct item *s)
 	const char *dot = strrchr(s->text, '.'), *last = dot ? dot + 1 : s->text;
 
 	if (config_name_equal(s->name, "model._component_"))
-		return strstr(last, "lora") ? item_refuse(s, "adapters (LoRA) are not done") : item_pass(s);
+		return strstr(last, "lora")
+		               ? item_refuse(s, "this trains LoRA adapters, which ferry does not support yet")
+		               : item_pass(s);
 	if (config_name_equal(s->name, "loss._component_"))
 		return strstr(last, "CrossEntropy") || strstr(last, "CEWithChunked")
 		               ? item_pass(s)
-		               : item_refuse(s, "cross-entropy is done");
+		               : item_refuse(s, "only cross-entropy is supported");
 	if (config_name_equal(s->name, "lr_scheduler._component_"))
 		return item_set(s, "lr_scheduler_type", last, CONFIG_STRONG);
 	if (config_name_equal(s->name, "dataset.source"))
@@ -424,7 +425,7 @@ static int component(const struct item *s)
 		return item_set(s, "data_format", "alpaca", CONFIG_STRONG);
 	if (config_name_equal(last, "text_completion_dataset"))
 		return item_set(s, "data_format", "text", CONFIG_STRONG);
-	return item_refuse(s, "only alpaca_dataset and text_completion_dataset are done");
+	return item_refuse(s, "supported: alpaca_dataset, text_completion_dataset");
 }
 
 static int betas(const struct item *s)
@@ -434,7 +435,7 @@ static int betas(const struct item *s)
 	int err;
 
 	if (!comma || comma - s->text >= (int)sizeof(first))
-		return item_refuse(s, "wants two numbers");
+		return item_refuse(s, "must be two numbers");
 	snprintf(first, sizeof(first), "%.*s", (int)(comma - s->text), s->text);
 	err = item_set(s, "adam_beta1", first + strspn(first, "[( "), CONFIG_STRONG);
 	return err ? err : item_set(s, "adam_beta2", comma + 1 + strspn(comma + 1, " "), CONFIG_STRONG);
@@ -557,9 +558,8 @@ int foreign_finish(struct foreign *f, struct config *c)
 	if (f->total_batch && !config_was_set(c, "per_device_train_batch_size")) {
 		if (f->total_batch % c->gradient_accumulation_steps)
 			return err_set(ERR_INPUT,
-			        "batch_size %lld is no multiple of gradient_accumulation_steps %lld: in "
-			        "axolotl it "
-			        "is the rows of a whole step on one device",
+			        "batch_size %lld is not a multiple of gradient_accumulation_steps %lld; "
+			        "axolotl counts the rows of a whole step",
 			        (long long)f->total_batch, (long long)c->gradient_accumulation_steps);
 		c->per_device_train_batch_size = f->total_batch / c->gradient_accumulation_steps;
 	}

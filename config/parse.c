@@ -67,7 +67,7 @@ static int duplicate_error(const struct config_layer *layer, const struct config
 	const char *colon = before->place ? strrchr(before->place, ':') : NULL;
 
 	if (!layer->file)
-		return err_set(ERR_INPUT, "%s is given twice with different values (%s and %s)", key->name,
+		return err_set(ERR_INPUT, "%s is set twice with different values (%s and %s)", key->name,
 		        before->as, as);
 	return err_set(ERR_INPUT, "%s:%d: %s was already set%s%s by %s, to another value; keep one of them",
 	        layer->file, line, as, colon ? " on line " : "", colon ? colon + 1 : "", before->as);
@@ -183,7 +183,7 @@ static int unknown(struct parser *p, const char *name, int line)
 		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; did you mean %s?", place.data ? place.data : "",
 		        name, near);
 	else
-		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; \"ferry %s --help\" lists the keys",
+		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; see ferry %s --help",
 		        place.data ? place.data : "", name, verb);
 	str_free(&place);
 	return ERR_INPUT;
@@ -215,8 +215,8 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 	if (key && is_null)
 		return 0;
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
-		return err_set(ERR_INPUT, "%s is no key of ferry %s; \"ferry %s --help\" lists the keys",
-		        name, verb_name(p->c->verb), verb_name(p->c->verb));
+		return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
+		        verb_name(p->c->verb), verb_name(p->c->verb));
 	if (key)
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
 	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
@@ -238,7 +238,7 @@ static void layer_end(struct parser *p)
 	const char *file = p->layer.file ? p->layer.file : "command line";
 
 	if (p->foreign.passed.data)
-		log_info("%s: these change nothing here: %s", file, p->foreign.passed.data);
+		log_info("%s: ignoring keys without effect on results: %s", file, p->foreign.passed.data);
 }
 
 static int read_file(struct parser *p, const char *path)
@@ -253,13 +253,13 @@ static int read_file(struct parser *p, const char *path)
 		return err;
 	p->foreign.dialect = dialect_find(&doc);
 	if (p->foreign.dialect != DIALECT_FERRY)
-		log_info("%s: read as a configuration for %s", path, dialect_name(p->foreign.dialect));
+		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->foreign.dialect));
 	for (size_t i = 0; i < doc.count && !err; i++) {
 		const struct yaml_item *item = &doc.items[i];
 
 		if (strstr(item->text, "${"))
-			err = err_set(ERR_INPUT, "%s:%d: %s: ${...} is not filled in here; write the value",
-			        path, item->line, item->path);
+			err = err_set(ERR_INPUT, "%s:%d: %s: ${...} is not supported; write the value", path,
+			        item->line, item->path);
 		else
 			err = setting(p, item->path, item->text, item->line, item->is_null);
 		err = problem(p, err);
@@ -294,7 +294,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 			        list[i].text);
 		else if (err && file_kind_of(list[i].text) == FILE_DIR)
 			err_set(err,
-			        "%s is a directory; a configuration file (.yaml) is wanted, a model is "
+			        "%s is a directory; expected a configuration file (.yaml); for a model write "
 			        "model=%s",
 			        list[i].text, list[i].text);
 	}

@@ -49,7 +49,7 @@ static int check_result(const struct dataset_builder *b)
 	const char *path = b->options->path;
 
 	if (d->counts.records == 0)
-		return err_set(ERR_INPUT, "%s: the file holds no rows", path);
+		return err_set(ERR_INPUT, "%s: the file has no rows", path);
 	if (d->row_count == 0)
 		return err_set(ERR_INPUT,
 		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
@@ -177,8 +177,8 @@ int dataset_split(
 	*eval = NULL;
 	if (!(part > 0) || rows != floor(rows) || !(rows < (double)d->row_count))
 		return err_set(ERR_INPUT,
-		        "eval_split %g of %" PRId64 " rows: a fraction below 1 or a whole number of rows is "
-		        "wanted, and rows must be left to train on",
+		        "eval_split %g of %" PRId64
+		        " rows: set a fraction below 1 or a whole number of rows, and leave rows to train on",
 		        part, d->row_count);
 	chosen = mem_alloc((size_t)d->row_count, 1);
 	if (!chosen)

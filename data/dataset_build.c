@@ -111,7 +111,7 @@ static int check_row(
 		if (ids[i] >= top && b->d->format != DATASET_FORMAT_TOKENS)
 			return err_set(ERR_INPUT,
 			        "%s: the tokenizer gives id %d, but the model has ids 0 to %" PRId64
-			        " only: it is another model's tokenizer",
+			        "; this is another model's tokenizer",
 			        b->where, ids[i], top - 1);
 		if (ids[i] < 0 || ids[i] >= top)
 			return err_set(ERR_INPUT,
@@ -163,7 +163,7 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		return 0;
 	}
 	if (token_count > INT32_MAX)
-		return err_set(ERR_INPUT, "%s: a row of %" PRId64 " tokens; 2^31 - 1 is the limit", b->where,
+		return err_set(ERR_INPUT, "%s: a row of %" PRId64 " tokens; the limit is 2^31 - 1", b->where,
 		        token_count);
 	rc = check_row(b, ids, labels, token_count);
 	if (rc < 0)
@@ -174,7 +174,7 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		if (o->long_rows == DATASET_LONG_ROWS_ERROR)
 			return err_set(ERR_INPUT,
 			        "%s: the row has %" PRId64 " tokens and max_length is %" PRId64
-			        "; long_rows=truncate or drop would go on",
+			        "; set long_rows=truncate or drop",
 			        b->where, token_count, o->max_length_tokens);
 		if (o->long_rows == DATASET_LONG_ROWS_DROP) {
 			d->counts.dropped++;

@@ -19,7 +19,7 @@ int dataset_builder_need_tokenizer(const struct dataset_builder *b)
 		return 0;
 	if (b->options->no_tokenizer && b->options->no_tokenizer->code)
 		return err_give(b->options->no_tokenizer);
-	return err_set(ERR_INPUT, "%s: data of the %s format needs a tokenizer (tokenizer=DIR)", b->where,
+	return err_set(ERR_INPUT, "%s: the %s format needs a tokenizer; set tokenizer=DIR", b->where,
 	        dataset_format_name(b->d->format));
 }
 
@@ -29,7 +29,7 @@ int dataset_builder_text(const struct dataset_builder *b, const json_t *record, 
 	int rc = json_get_str(record, b->where, key, text);
 
 	if (rc == 0)
-		return err_set(ERR_INPUT, "%s: there is no \"%s\"", b->where, key);
+		return err_set(ERR_INPUT, "%s: \"%s\" is missing", b->where, key);
 	*len_bytes = json_string_length(json_object_get(record, key));
 	return rc < 0 ? rc : 0;
 }
@@ -58,9 +58,8 @@ int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum datas
 		return b->d->format == DATASET_FORMAT_TEXT
 		               ? 0
 		               : err_set(ERR_INPUT,
-		                         "%s: the tokenizer names no eos_token, so answers would have no "
-		                         "end; name it in "
-		                         "tokenizer_config.json",
+		                         "%s: the tokenizer has no eos_token, so answers would have no end; "
+		                         "set it in tokenizer_config.json",
 		                         b->where);
 	if (b->ids->count > from && b->ids->ids[b->ids->count - 1] == eos)
 		return 0;

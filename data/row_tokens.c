@@ -25,8 +25,9 @@ static int read_ints(struct token_list *list, const json_t *array, const char *w
 			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %s; expected an integer", where,
 			        key, i, json_kind_name(value));
 		if (number < INT32_MIN || number > INT32_MAX)
-			return err_set(ERR_INPUT, "%s: %s[%" PRId64 "] is %" PRId64 ", which is no token id",
-			        where, key, i, number);
+			return err_set(ERR_INPUT,
+			        "%s: %s[%" PRId64 "] is %" PRId64 ", which is not a token id", where, key, i,
+			        number);
 		list->ids[list->count++] = (int32_t)number;
 	}
 	return 0;
@@ -60,8 +61,8 @@ static int check_other_keys(const json_t *record, const char *where, int has_lab
 			        "packing",
 			        where, joins[i]);
 	for (size_t i = 0; i < sizeof(target_masks) / sizeof(*target_masks) && !has_labels && !rc; i++)
-		rc = check_mask(record, where, target_masks[i],
-		        "give the row labels, -100 where nothing is to be learned");
+		rc = check_mask(
+		        record, where, target_masks[i], "use labels, with -100 for tokens not to train on");
 	return rc;
 }
 
@@ -77,7 +78,7 @@ int row_tokens_read(struct dataset_builder *b, const json_t *record)
 	int rc = json_get_array(record, b->where, "input_ids", &ids);
 
 	if (rc == 0)
-		return err_set(ERR_INPUT, "%s: there is no input_ids", b->where);
+		return err_set(ERR_INPUT, "%s: input_ids is missing", b->where);
 	if (rc > 0)
 		rc = json_get_array(record, b->where, "labels", &labels);
 	if (rc >= 0)

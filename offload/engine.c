@@ -72,7 +72,7 @@ static int budget_refuse(const struct engine *e)
 	int64_t need = e->space_bytes[SPACE_DEVICE];
 
 	return err_set(ERR_FIT,
-	        "the plan needs %.1f MiB (%" PRId64 " bytes) on the device, %.1f MiB more than vram_budget",
+	        "needs %.1f MiB (%" PRId64 " bytes) of device memory, %.1f MiB more than vram_budget",
 	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
 }
 

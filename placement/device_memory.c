@@ -55,6 +55,6 @@ void device_memory_resident_text(struct str *out, const struct engine_memory *m,
 	if (m->spared_bytes > 0) {
 		str_add(out, "; each step ");
 		quantity_bytes(out, m->spared_bytes);
-		str_add(out, " fewer cross than if nothing stayed");
+		str_add(out, " less is copied than with nothing resident");
 	}
 }

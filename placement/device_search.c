@@ -470,10 +470,10 @@ static void limit_text(struct str *out, const struct device_memory *f)
 	str_add(out, f->is_budget ? "vram_budget, " : "the ");
 	quantity_bytes(out, f->limit_bytes);
 	if (!f->is_budget)
-		str_add(out, " that may be taken of the device");
+		str_add(out, " available on the device");
 	if (f->limit_bytes > f->reserve_bytes)
 		return;
-	str_add(out, ", no more than the libraries of the device take (");
+	str_add(out, ", no more than the device's libraries take (");
 	quantity_bytes(out, f->reserve_bytes);
 	str_add(out, ")");
 }
@@ -493,21 +493,19 @@ int device_search_refuse(const struct device_memory *f, const struct config *c,
 	limit_text(&limit, f);
 	quantity_bytes(&least, bytes);
 	if (bytes <= f->limit_bytes)
-		rc = err_set(ERR_FIT,
-		        "the plan needs %s on the device, %s more than %s; it fits, in %s, with%s",
+		rc = err_set(ERR_FIT, "needs %s of device memory, %s more than %s; it fits, in %s, with%s",
 		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least),
 		        text_of(&found.settings));
 	else if (found.settings.data)
 		rc = err_set(ERR_FIT,
-		        "the plan needs %s on the device, %s more than %s; the least found is %s (%" PRId64
+		        "needs %s of device memory, %s more than %s; the least found is %s (%" PRId64
 		        " bytes), with%s",
 		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least), bytes,
 		        text_of(&found.settings));
 	else
 		rc = err_set(ERR_FIT,
-		        "the plan needs %s (%" PRId64
-		        " bytes) on the device, %s more than %s, and no setting "
-		        "that was tried needs less",
+		        "needs %s (%" PRId64
+		        " bytes) of device memory, %s more than %s; no setting needs less",
 		        text_of(&need), need_bytes, text_of(&over), text_of(&limit));
 out:
 	str_free(&need);

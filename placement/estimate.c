@@ -76,7 +76,7 @@ static int bert_read(struct estimate *e, const json_t *json, const char *path)
 	block = 4 * (n[C] + 1) * n[C] + 2 * n[C] + (n[C] + 1) * n[F] + (n[F] + 1) * n[C] + 2 * n[C];
 	buffers_bytes = 2 * 8 * n[POSITIONS];
 	if (size_mul(&elements, (uint64_t)block, (uint64_t)n[L]) || elements > INT64_MAX / 64)
-		return err_set(ERR_INPUT, "%s: more parameters than can be counted", path);
+		return err_set(ERR_INPUT, "%s: more parameters than ferry can count", path);
 	e->total_bytes = F32_BYTES * ((int64_t)elements + embeddings + (n[C] + 1) * n[C]) + buffers_bytes;
 	e->largest_bytes = max_i64(F32_BYTES * embeddings + buffers_bytes, F32_BYTES * block);
 	return 0;
@@ -135,7 +135,7 @@ static const char *bytes_text(char text[32], int64_t bytes)
 
 void estimate_text(struct str *out, const struct estimate *e)
 {
-	str_printf(out, "  %-24s%14s%14s%20s\n", "weights, without head", "largest layer", "total",
+	str_printf(out, "  %-24s%14s%14s%20s\n", "weights without head", "largest layer", "total",
 	        "training with Adam");
 	for (int i = 0; i < DTYPES; i++) {
 		int64_t total = e->total_bytes / dtypes[i].divisor;

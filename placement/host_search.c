@@ -284,7 +284,7 @@ void host_search_text(struct str *out, const struct host_found *found)
 	else if (found->settings.len_bytes)
 		str_add(out, "the least found is ");
 	else
-		str_add(out, "no setting that was tried needs less: ");
+		str_add(out, "no setting needs less: ");
 	quantity_bytes(out, found->bytes);
 	if (!found->fits)
 		str_printf(out, " (%" PRId64 " bytes)", found->bytes);
@@ -300,11 +300,11 @@ int host_search_refuse(const struct host_memory *host, const struct host_found *
 	quantity_bytes(&over, host->need_bytes - host->limit_bytes);
 	quantity_bytes(&limit, host->limit_bytes);
 	host_search_text(&text, found);
-	err_set(ERR_FIT, "the plan needs %s of host memory, %s more than %s%s%s%s; %s",
-	        need.data ? need.data : "", over.data ? over.data : "",
+	err_set(ERR_FIT, "needs %s of host memory, %s more than %s%s%s%s; %s", need.data ? need.data : "",
+	        over.data ? over.data : "",
 	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget, "
-	        : c->machine                       ? "the machine has for it, "
-	                                           : "this process may take here, ",
+	        : c->machine                       ? "the machine has, "
+	                                           : "this process may use, ",
 	        limit.data ? limit.data : "", host->limit_why ? ", which is " : "",
 	        host->limit_why ? host->limit_why : "", text.data ? text.data : "");
 	str_free(&need);

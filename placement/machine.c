@@ -88,7 +88,7 @@ static int key_unknown(const char *path, const struct yaml_item *item)
 		if (config_name_distance(item->path, keys[i].value.name) <
 		        config_name_distance(item->path, nearest))
 			nearest = keys[i].value.name;
-	return err_set(ERR_INPUT, "%s:%d: a machine has no \"%s\"; the nearest that it has is \"%s\"", path,
+	return err_set(ERR_INPUT, "%s:%d: unknown key \"%s\" of a machine; did you mean \"%s\"?", path,
 	        item->line, item->path, nearest);
 }
 
@@ -127,7 +127,7 @@ static int items_take(struct machine *m, uint64_t *seen, const struct yaml_doc *
 		if (!key)
 			return key_unknown(path, item);
 		if (item->is_null || item->is_list)
-			return err_set(ERR_INPUT, "%s:%d: %s wants one value", path, item->line, item->path);
+			return err_set(ERR_INPUT, "%s:%d: %s needs one value", path, item->line, item->path);
 		*seen |= 1ull << (key - keys);
 		rc = value_set(m, key, item->text);
 		if (rc == ERR_INPUT) {
@@ -165,13 +165,12 @@ static int items_complete(struct machine *m, uint64_t seen, const char *path)
 	if (!rc)
 		rc = str_check(&missing);
 	if (!rc && missing.len_bytes)
-		rc = err_set(ERR_INPUT, "%s: the description of a machine lacks %s", path, missing.data);
+		rc = err_set(ERR_INPUT, "%s: a machine needs %s", path, missing.data);
 	if (!rc && m->gpu_count > 1 && !m->link_gbps)
 		m->link_gbps = m->d2h_gbps; /* by way of the host */
 	if (!rc && m->host_reserve_bytes >= m->host_memory_bytes)
-		rc = err_set(ERR_INPUT,
-		        "%s: host.reserve leaves nothing of host.memory; where it is not said it is 4GiB",
-		        path);
+		rc = err_set(
+		        ERR_INPUT, "%s: host.reserve (default 4GiB) leaves nothing of host.memory", path);
 	str_free(&missing);
 	return rc;
 }

@@ -45,9 +45,8 @@ int ranks_strategy(
 	}
 	if (node > world_size || world_size % node)
 		return err_set(ERR_INPUT,
-		        "sharding_strategy=%s: %d ranks are not nodes of %d; start as many ranks on each "
-		        "host, or set "
-		        "ranks_per_node",
+		        "sharding_strategy=%s: %d ranks cannot form groups of %d; start as many ranks on "
+		        "each host or set ranks_per_node",
 		        config_text(c, "sharding_strategy"), world_size, node);
 	if (node > 1 && node < world_size && w->size > 1 && c->ranks_per_node == CONFIG_AUTO &&
 	        w->rank % node != w->local_rank)

@@ -28,7 +28,7 @@ static const struct rate {
         {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s"},
         {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s"},
         {offsetof(struct device_speed, host_memory_bytes), "host_memory_gbps", "host memory", "GB/s"},
-        {offsetof(struct device_speed, host_update_bytes), "host_update_gbps", "updates on the CPU", "GB/s"},
+        {offsetof(struct device_speed, host_update_bytes), "host_update_gbps", "AdamW on the CPU", "GB/s"},
         {offsetof(struct device_speed, comm_bytes), "comm_gbps", "collectives", "GB/s"},
 };
 
@@ -58,8 +58,8 @@ static int described_read(struct machine_rates *s, const struct config *c, const
 		return rc;
 	if (!machine->gpu_count != !strcmp(device_name, "host"))
 		rc = err_set(ERR_INPUT,
-		        "machine=%s: a machine %s GPUs is described, but this run computes on the %s",
-		        c->machine, machine->gpu_count ? "with" : "without",
+		        "machine=%s describes a machine %s GPUs, but this run computes on the %s", c->machine,
+		        machine->gpu_count ? "with" : "without",
 		        strcmp(device_name, "host") ? "GPU" : "host");
 	else
 		machine_speed(&s->speed, machine, world_self()->size);
@@ -158,8 +158,8 @@ void rates_text(struct str *out, const struct machine_rates *s)
 	const char *separator = ": ";
 
 	str_add(out, s->origin == RATES_MEASURED    ? "this machine, measured"
-	             : s->origin == RATES_DESCRIBED ? "the machine that is described"
-	                                            : "a machine as assumed");
+	             : s->origin == RATES_DESCRIBED ? "the described machine"
+	                                            : "an assumed machine");
 	for (int i = 0; i < RATE_COUNT; i++) {
 		if (!(rate_get(&s->speed, i) > 0))
 			continue;

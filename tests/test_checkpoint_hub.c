@@ -43,7 +43,7 @@ static void test_ids(void **state)
 			fail_msg("%s is an id", ids[i]);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (hub_is_id(others[i]))
-			fail_msg("%s is no id", others[i]);
+			fail_msg("%s is not an id", others[i]);
 }
 
 static void test_cache(void **state)

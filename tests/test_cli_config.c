@@ -124,12 +124,12 @@ static const struct {
 } bad[] = {
         {NULL, "learning_rte=1", "unknown key \"learning_rte\"; did you mean learning_rate?"},
         {NULL, "--max-lenght 5", "unknown key \"max-lenght\"; did you mean max_length?"},
-        {NULL, "bogus_thing=1", "unknown key \"bogus_thing\"; \"ferry train --help\" lists the keys"},
+        {NULL, "bogus_thing=1", "unknown key \"bogus_thing\"; see ferry train --help"},
         {"lr: 1\nlearning_rte: 1\n", "", "YAML:2: unknown key \"learning_rte\"; did you mean learning_rate?"},
         {"learning_rte: 1\nseeed: 2\nzzz: 3\n", "",
                 "3 problems:\n  YAML:1: unknown key \"learning_rte\"; did you mean learning_rate?\n"
                 "  YAML:2: unknown key \"seeed\"; did you mean seed?\n"
-                "  YAML:3: unknown key \"zzz\"; \"ferry train --help\" lists the keys"},
+                "  YAML:3: unknown key \"zzz\"; see ferry train --help"},
         {"learning_rate: fast\n", "", "YAML:1: learning_rate is \"fast\", but wants a number"},
         {"lr: nan\n", "", "YAML:1: lr is \"nan\", but wants a number"},
         {"lr: 0x10\n", "", "YAML:1: lr is \"0x10\", but wants a number"},
@@ -160,19 +160,19 @@ static const struct {
                 "cpu_offload names activations, but activations=keep; drop one of them"},
         {"lr: 1\nlearning_rate: 2\n", "",
                 "YAML:2: learning_rate was already set on line 1 by lr, to another value; keep one of them"},
-        {NULL, "lr=1 lr=2", "learning_rate is given twice with different values (lr and lr)"},
+        {NULL, "lr=1 lr=2", "learning_rate is set twice with different values (lr and lr)"},
         {"lr: 1\nlr: 1\n", "", "YAML:2: \"lr\" was already set on line 1; keep one of them"},
-        {"lr: ${x}\n", "", "YAML:1: lr: ${...} is not filled in here; write the value"},
-        {"model: {a: b}\n", "", "YAML:1: unknown key \"model.a\"; \"ferry train --help\" lists the keys"},
-        {NULL, "--lr", "--lr wants a value"},
-        {NULL, "--lr --", "--lr wants a value; one that begins with dashes is written --lr=VALUE"},
-        {NULL, "--lr --seed 3", "--lr wants a value; one that begins with dashes is written --lr=VALUE"},
+        {"lr: ${x}\n", "", "YAML:1: lr: ${...} is not supported; write the value"},
+        {"model: {a: b}\n", "", "YAML:1: unknown key \"model.a\"; see ferry train --help"},
+        {NULL, "--lr", "--lr needs a value"},
+        {NULL, "--lr --", "--lr needs a value; if it begins with dashes, write --lr=VALUE"},
+        {NULL, "--lr --seed 3", "--lr needs a value; if it begins with dashes, write --lr=VALUE"},
         {NULL, "-x",
-                "\"-x\" is no option; options are --key value, and a path that begins with a dash stands "
-                "behind --"},
+                "\"-x\" is not an option; write --key value, and put a path that begins with a dash after "
+                "--"},
         {NULL, "-- --lr=3", "--lr=3: no such file; settings are written key=value or --key value"},
-        {NULL, "--=3", "\"--=3\" is no option; options are --key value"},
-        {NULL, "per_token=on", "per_token is no key of ferry train; \"ferry train --help\" lists the keys"},
+        {NULL, "--=3", "\"--=3\" is not an option; write --key value"},
+        {NULL, "per_token=on", "per_token is not a key of ferry train; see ferry train --help"},
         {NULL, "/nonexistent.yaml",
                 "/nonexistent.yaml: no such file; settings are written key=value or --key value"},
         {NULL, "lr 1", "lr: no such file; settings are written key=value or --key value"},
@@ -246,8 +246,7 @@ static const struct {
 	const char *args, *text; /* text NULL = fine */
 } checks[] = {
         {VERB_TRAIN, "", NULL},
-        {VERB_TRAIN, "packing=bfd max_length=off",
-                "packing=bfd packs up to max_length tokens, which is off; set it"},
+        {VERB_TRAIN, "packing=bfd max_length=off", "packing=bfd needs max_length; set it"},
         {VERB_TRAIN, "max_steps=0",
                 "max_steps=0 trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0"},
         {VERB_TRAIN, "epochs=0",
@@ -257,22 +256,20 @@ static const struct {
         {VERB_TRAIN, "optimizer_state=bf16", NULL},
         {VERB_TRAIN, "device=cuda", NULL},
         {VERB_TRAIN, "mixed_precision=fp16",
-                "mixed_precision=fp16 is not done in this version; bf16 and fp32 are"},
+                "mixed_precision=fp16 is not supported yet; supported: bf16, fp32"},
         {VERB_TRAIN, "data_format=sharegpt chat_template=llama3 train_on_last_turn=on", NULL},
         {VERB_TRAIN, "data_format=messages", NULL},
         {VERB_TRAIN, "lr_scheduler=inverse_sqrt",
-                "lr_scheduler=inverse_sqrt is not done in this version; linear is"},
+                "lr_scheduler=inverse_sqrt is not supported yet; try linear"},
         {VERB_TRAIN, "load=rank0_only state_dict_type=full", NULL},
         {VERB_TRAIN, "trace=3", NULL},
         {VERB_TRAIN, "compute_dtype=fp32 gradient_dtype=bf16",
                 "gradient_dtype=bf16 would round the gradients of compute_dtype=fp32; use fp32"},
         {VERB_TRAIN, "eval_split=0.1 eval_data=e.jsonl",
                 "eval_split=0.1 holds back rows, but eval_data is set too; use one of them"},
-        {VERB_TRAIN, "eval_steps=5", "eval_steps=5 wants rows to evaluate on; set eval_data or eval_split"},
+        {VERB_TRAIN, "eval_steps=5", "eval_steps=5 needs rows to evaluate on; set eval_data or eval_split"},
         {VERB_TRAIN, "resume=auto overwrite_output_dir=on",
-                "overwrite_output_dir=on would delete what resume_from_checkpoint wants to go on from; use "
-                "one of "
-                "them"},
+                "overwrite_output_dir=on would delete what resume_from_checkpoint needs; use one of them"},
 };
 
 static void test_checks(void **state)
@@ -309,7 +306,7 @@ static void test_checks(void **state)
 	assert_int_equal(parse(&c, VERB_TRAIN, "model: m\ncompute_dtype: fp8\n", ""), 0);
 	assert_int_equal(config_check(&c), ERR_UNSUPPORTED);
 	assert_string_equal(
-	        message(), "YAML:2: compute_dtype=fp8 is not done in this version; bf16 and fp32 are");
+	        message(), "YAML:2: compute_dtype=fp8 is not supported yet; supported: bf16, fp32");
 	config_free(&c);
 }
 

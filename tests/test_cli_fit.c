@@ -12,7 +12,7 @@ static void test_the_described_memory_counts(void **state)
 	/* refused, and told in full all the same */
 	assert_ferry(5, &out, "plan %s/llama-2-70b.json machine=%s/pc-rtx-4090.yaml max_length=512 --json",
 	        models, machines);
-	assert_non_null(strstr(ferry_said(), "more than the machine has for it, 124 GiB; "));
+	assert_non_null(strstr(ferry_said(), "more than the machine has, 124 GiB; "));
 	assert_int_equal(json_parse(&plan, "stdout", out.data, out.len_bytes), 0);
 	str_free(&out);
 	assert_true(json_is_false(json_object_get(plan, "fits")));
@@ -183,7 +183,7 @@ static void test_budgets_that_are_too_small(void **state)
 	        {"vram_budget=5G", 2, "the unit \"G\" is none of"},
 	        {"vram_budget=99999999TiB", 2, "must be between 1 and"},
 	        {"vram_budget=1", 5,
-	                "no more than the libraries of the device take (288 MiB); the least found is "},
+	                "no more than the device's libraries take (288 MiB); the least found is "},
 	        {"vram_budget=3gb", 5, " bytes), with max_length="},
 	        {"vram_budget=5GiB activations=recompute prefetch_units=2", 5,
 	                "it fits, in |, with activations=auto prefetch_units=auto"},

@@ -140,16 +140,17 @@ static void test_dialects(void **state)
 
 		assert_int_equal(parse(&c, VERB_TRAIN, rows[i].yaml, ""), 0);
 		if (!rows[i].name) {
-			assert_null(strstr(logged, "read as"));
+			assert_null(strstr(logged, "reading it as"));
 		} else {
-			snprintf(line, sizeof(line), "read as a configuration for %s", rows[i].name);
+			snprintf(line, sizeof(line), "reading it as a configuration of %s", rows[i].name);
 			assert_non_null(strstr(logged, line));
 		}
 		config_free(&c);
 	}
 	assert_int_equal(parse(&c, VERB_TRAIN, axolotl, ""), 0);
 	assert_non_null(strstr(logged,
-	        "these change nothing here: model_type, pad_to_sequence_len, wandb_entity, tf32, "
+	        "ignoring keys without effect on results: model_type, pad_to_sequence_len, wandb_entity, "
+	        "tf32, "
 	        "gradient_checkpointing_kwargs.use_reentrant, flash_attention, special_tokens.pad_token\n"));
 	config_free(&c);
 }
@@ -157,29 +158,30 @@ static void test_dialects(void **state)
 static const struct {
 	const char *yaml, *text;
 } refused[] = {
-        {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not done"},
-        {"adapter: lora\n", "YAML:1: adapter=lora: adapters (LoRA) are not done; every weight is trained"},
-        {"lora_r: 8\n", "YAML:1: lora_r=8: adapters (LoRA) are not done; every weight is trained"},
+        {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not supported yet"},
+        {"adapter: lora\n", "YAML:1: adapter=lora: this trains LoRA adapters, which ferry does not support "
+                            "yet; it trains every weight"},
+        {"lora_r: 8\n", "YAML:1: lora_r=8: this trains LoRA adapters, which ferry does not support yet; it "
+                        "trains every weight"},
         {"finetuning_type: lora\n",
-                "YAML:1: finetuning_type=lora: every weight is trained: finetuning_type full"},
-        {"stage: dpo\n", "YAML:1: stage=dpo: only supervised fine-tuning (sft) is done"},
-        {"rl: dpo\n", "YAML:1: rl=dpo: preference training is not done; supervised fine-tuning is"},
-        {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is done"},
-        {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not done; bf16 and fp32 are"},
-        {"deepspeed: ds.json\n",
-                "YAML:1: deepspeed=ds.json: a DeepSpeed configuration is not read; set sharding_strategy and "
-                "cpu_offload"},
-        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: it is not done"},
+                "YAML:1: finetuning_type=lora: ferry trains every weight; set finetuning_type=full"},
+        {"stage: dpo\n", "YAML:1: stage=dpo: only supervised fine-tuning (sft) is supported"},
+        {"rl: dpo\n",
+                "YAML:1: rl=dpo: preference training is not supported yet; only supervised fine-tuning"},
+        {"optim: adafactor\n", "YAML:1: optim=adafactor: only AdamW is supported"},
+        {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not supported; supported: bf16, fp32"},
+        {"deepspeed: ds.json\n", "YAML:1: deepspeed=ds.json: DeepSpeed configurations are not supported yet; "
+                                 "set sharding_strategy and cpu_offload"},
+        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: it is not supported"},
         {"datasets:\n  - path: a.jsonl\n  - path: b.jsonl\n",
-                "YAML:3: datasets.1.path=b.jsonl: only one data set is read, with path, type and field; join "
-                "the files"},
+                "YAML:3: datasets.1.path=b.jsonl: only one data set with path, type and field is supported; "
+                "join the files"},
         {"model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n",
-                "YAML:2: model._component_=torchtune.models.llama3.lora_llama3_8b: adapters (LoRA) are not "
-                "done"},
+                "YAML:2: model._component_=torchtune.models.llama3.lora_llama3_8b: this trains LoRA "
+                "adapters, which ferry does not support yet"},
         {"datasets:\n  - path: a.jsonl\nbatch_size: 3\ngradient_accumulation_steps: 2\n",
-                "batch_size 3 is no multiple of gradient_accumulation_steps 2: in axolotl it is the rows of "
-                "a whole "
-                "step on one device"},
+                "batch_size 3 is not a multiple of gradient_accumulation_steps 2; axolotl counts the rows of "
+                "a whole step"},
 };
 
 static void test_refused(void **state)

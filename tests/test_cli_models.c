@@ -205,17 +205,17 @@ static void test_export(void **state)
 	/* a run, or a directory of other files, is not replaced by a model */
 	r = run("$F export run output_dir=run overwrite_output_dir=on");
 	assert_int_equal(r.code, 2);
-	assert_non_null(strstr(r.err, "output_dir=run holds checkpoint-0000"));
+	assert_non_null(strstr(r.err, "output_dir=run contains checkpoint-0000"));
 	result_free(&r);
 	r = run("mkdir notes && echo x > notes/a.txt && $F init config.json output_dir=notes "
 	        "overwrite_output_dir=on");
 	assert_int_equal(r.code, 2);
-	assert_non_null(strstr(r.err, "output_dir=notes holds a.txt and is no model's directory"));
+	assert_non_null(strstr(r.err, "output_dir=notes contains a.txt and is not a model directory"));
 	result_free(&r);
 	assert_int_equal(system("cd \"$DIR\" && test -f notes/a.txt && test -d run/checkpoint-000010"), 0);
 	r = run("$F export w output_dir=e6");
 	assert_int_equal(r.code, 2);
-	assert_non_null(strstr(r.err, "is no checkpoint of ferry"));
+	assert_non_null(strstr(r.err, "is not a ferry checkpoint"));
 	result_free(&r);
 }
 
@@ -317,12 +317,12 @@ static void test_bad(void **state)
 	        {"$F init type.json output_dir=x", "\"mamba\" is not supported"},
 	        {"$F init config.json", "output_dir is not set"},
 	        {"$F init config.json output_dir=w", "is not empty"},
-	        {"$F init config.json output_dir=config.json", "is a file; a directory is wanted"},
+	        {"$F init config.json output_dir=config.json", "is a file; expected a directory"},
 	        {"$F export", "checkpoint, output_dir are not set"},
 	        {"$F export none output_dir=x", "checkpoint=none: no such file or directory"},
 	        {"$F verify none", "path=none: no such file or directory"},
-	        {"$F verify config.json", "is a file; a checkpoint is a directory"},
-	        {"$F verify w", "is no checkpoint of ferry and holds none"},
+	        {"$F verify config.json", "is a file; expected a checkpoint directory"},
+	        {"$F verify w", "is not a ferry checkpoint and contains none"},
 	};
 
 	(void)state;

@@ -342,19 +342,19 @@ static void test_mistakes_are_named(void **state)
 		const char *text, *said;
 	} cases[] = {
 	        {"name: x\ngpus: 1\nhost:\n  memory: 1GiB\n  memory_gbps: 1\n",
-	                "lacks gpu.memory, gpu.bf16_tflops, gpu.fp32_tflops, gpu.memory_gbps, gpu.h2d_gbps, "
+	                "needs gpu.memory, gpu.bf16_tflops, gpu.fp32_tflops, gpu.memory_gbps, gpu.h2d_gbps, "
 	                "gpu.d2h_gbps"},
-	        {"name: x\ngpus: 0\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "lacks host.gflops"},
+	        {"name: x\ngpus: 0\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "needs host.gflops"},
 	        {"name: x\ngpus: 0\nhost:\n  memory: 1GiB\n  memory_gbps: 1\n  gflops: 1\n",
-	                "host.reserve leaves nothing of host.memory; where it is not said it is 4GiB"},
-	        {"name: x\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "lacks gpus\n"},
-	        {"name: x\ngpus: 1\ngpu:\n  memroy: 1GiB\n", "mean.yaml:4: a machine has no \"gpu.memroy\"; "
-	                                                     "the nearest that it has is \"gpu.memory\""},
+	                "host.reserve (default 4GiB) leaves nothing of host.memory"},
+	        {"name: x\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "needs gpus\n"},
+	        {"name: x\ngpus: 1\ngpu:\n  memroy: 1GiB\n",
+	                "mean.yaml:4: unknown key \"gpu.memroy\" of a machine; did you mean \"gpu.memory\"?"},
 	        {"name: x\ngpus: many\n", "mean.yaml:2: gpus=many wants a whole number"},
 	        {"name: x\ngpus: 1\ngpu:\n  memory: 3 parsecs\n",
 	                "mean.yaml:4: gpu.memory=3 parsecs the unit"},
 	        {"name: x\ngpus: 1\ngpu:\n  matmul_share: 1.5\n", "must be between 0.01 and 1"},
-	        {"name: [a, b]\n", "mean.yaml:1: name wants one value"},
+	        {"name: [a, b]\n", "mean.yaml:1: name needs one value"},
 	};
 	char path[300];
 	json_t *plan;

@@ -231,7 +231,7 @@ static void test_run_dir(void **state)
 	check_ok(file_write_all(file, "x", 1));
 	snprintf(file, sizeof(file), "output_dir=%s/run2", (char *)*state);
 	check_ok(config_parse(&c, VERB_TRAIN, 1, words));
-	check_fails(run_dir_check(&c), ERR_INPUT, "is a file; a directory is wanted");
+	check_fails(run_dir_check(&c), ERR_INPUT, "is a file; expected a directory");
 	config_free(&c);
 }
 
@@ -245,7 +245,7 @@ static void test_preflight(void **state)
 	        {"./gpt2", "model=./gpt2: no such file or directory"},
 	        {"a/b/c", "model=a/b/c: no such file or directory"},
 	        {"model.safetensors", "model=model.safetensors: no such file or directory"},
-	        {"/dev/null", "is a file; a directory is wanted"},
+	        {"/dev/null", "is a file; expected a directory"},
 	};
 	struct config c;
 

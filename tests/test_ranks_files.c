@@ -108,7 +108,7 @@ static void test_rank0_only(void **state)
 	}
 	/* without FULL_STATE_DICT each rank writes a part: told before a step is trained */
 	assert_apart(2, 2, "train model=tiny data=rows.jsonl output_dir=parts load=rank0_only");
-	assert_said("ferry train: rank 1: output_dir=parts is not here");
+	assert_said("ferry train: rank 1: output_dir=parts does not exist");
 	assert_said("state_dict_type=FULL_STATE_DICT");
 	assert_empty("none");
 }
@@ -266,7 +266,7 @@ enum { RANKS = 4, PROMISED_MIB = 64, MARGIN_MIB = 24, SAVING_MIB = 64 };
 /* The most that a rank had resident when its weights were loaded. */
 static double said_mib(void)
 {
-	static const char said[] = "a rank took at most ";
+	static const char said[] = "largest host memory of a rank: ";
 	const char *at = strstr(ferry_said(), said);
 	char unit[16] = "";
 	double value = 0;

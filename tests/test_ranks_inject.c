@@ -357,7 +357,7 @@ static void test_flipped_bit(void **state)
 	complaint_count = 0;
 	job_run(&e, &f, "bad");
 	say_one(&f, &e, "ferry train: rank 1: after step ");
-	say_one(&f, &e, "is another than that of rank 0");
+	say_one(&f, &e, "differs from that of rank 0");
 	if (e.code != 1)
 		complain(&f, &e, "the job's exit code");
 	assert_int_equal(complaint_count, 0);

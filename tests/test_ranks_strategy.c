@@ -57,7 +57,7 @@ static void assert_traffic(const char *out, const char *settings)
 			fail_msg("%s, step %d: sent %.0f and %.0f bytes, planned were %lld and %lld",
 			        settings, i + 1, node[i], network[i], (long long)in_node, (long long)between);
 	snprintf(want, sizeof(want),
-	        "all ranks sent %lld bytes within nodes and %lld between nodes each step; planned were %lld "
+	        "all ranks sent %lld bytes within nodes and %lld between nodes each step; planned: %lld "
 	        "and %lld",
 	        4 * (long long)in_node, 4 * (long long)between, 4 * (long long)in_node,
 	        4 * (long long)between);

@@ -231,7 +231,7 @@ static void test_resume_at_the_end(void **state)
 	fputs("{\"step\":6,\"lo", f);
 	fclose(f);
 	assert_ferry(0, NULL, "train %s/end/config.yaml resume_from_checkpoint=auto", work_dir);
-	assert_same_runs("whole", "end", "beside a directory that is no checkpoint");
+	assert_same_runs("whole", "end", "beside a directory that is not a checkpoint");
 }
 
 /* A checkpoint knows nothing of where its run kept what. */
@@ -363,7 +363,7 @@ static void test_resume_from_damage(void **state)
 	damage("a/checkpoint-000004/manifest.json", 20);
 	damage("a/checkpoint-000006/manifest.json", 20);
 	assert_ferry(2, NULL, "train %s/a/config.yaml resume_from_checkpoint=auto", work_dir);
-	assert_non_null(strstr(ferry_said(), "none that can be read"));
+	assert_non_null(strstr(ferry_said(), "none is readable"));
 }
 
 int main(void)

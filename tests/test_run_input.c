@@ -47,9 +47,9 @@ static void test_flags(void **state)
 	        {"learning_rate=nan", "learning_rate|nan", 2},
 	        {"lr=1e-3x", "lr|1e-3x", 2},
 	        {"lr=", "lr", 2},
-	        {"--lr", "--lr wants a value", 2},
+	        {"--lr", "--lr needs a value", 2},
 	        {"learning_rat=1", "learning_rat|did you mean learning_rate", 2},
-	        {"lr=1e-3 learning_rate=1e-4", "learning_rate is given twice", 2},
+	        {"lr=1e-3 learning_rate=1e-4", "learning_rate is set twice", 2},
 	        {"max_steps=0", "max_steps=0|trains nothing", 2},
 	        {"num_train_epochs=0", "num_train_epochs=0|trains nothing", 2},
 	        {"max_length=1", "max_length|at least 2", 2},
@@ -74,7 +74,7 @@ static void test_flags(void **state)
 	        {"eval_steps=2", "eval_steps=2|eval_data or eval_split", 2},
 	        {"sample_steps=2", "sample_steps=2|sample_prompt", 2},
 	        {"sample_prompt=hi", "tokenizer.json", 2},
-	        {"compute_dtype=fp16", "compute_dtype=fp16|bf16 and fp32", 2},
+	        {"compute_dtype=fp16", "compute_dtype=fp16|supported: bf16, fp32", 2},
 	        {"compute_dtype=fp32 gradient_dtype=bf16", "gradient_dtype", 2},
 	        {"device=tpu", "device|tpu|host", 2},
 	        {"optimizer_state=4bit", "optimizer_state|4bit|8bit", 2},
@@ -89,11 +89,11 @@ static void test_flags(void **state)
 	        {"eval_data=nothere.jsonl", "eval_data=nothere.jsonl|no such file", 2},
 	        {"resume_from_checkpoint=nothere", "resume_from_checkpoint=nothere|no such", 2},
 	        {"resume_from_checkpoint=auto overwrite_output_dir=on", "overwrite_output_dir", 2},
-	        {"dump_gradients=/nothere/x", "dump_gradients=/nothere/x|no directory", 2},
+	        {"dump_gradients=/nothere/x", "dump_gradients=/nothere/x|no such directory", 2},
 	        {"dump_gradients=/tmp", "dump_gradients=/tmp is a directory", 2},
 	        {"nofile.yaml", "nofile.yaml|no such file", 2},
 	        {"vram_budget=10Q", "vram_budget|KiB", 2},
-	        {"vram_budget=1KiB", "on the device|more than vram_budget|needs less", 5},
+	        {"vram_budget=1KiB", "of device memory|more than vram_budget|needs less", 5},
 	        {"ram_budget=1KiB", "of host memory|more than ram_budget|optimizer_state=8bit", 5},
 	        {"world_size=2", "world_size", 2},
 	};
@@ -107,13 +107,13 @@ static void test_missing_arguments(void **state)
 {
 	(void)state;
 	refuse(2, "model, data, output_dir are not set", "train");
-	refuse(2, "there is no verb|did you mean train", "trian");
+	refuse(2, "unknown verb|did you mean train", "trian");
 	refuse(2, "model is not set", "eval data=x");
 	refuse_train(2, "huggingface_hub|hf download meta-llama/Llama-3-8B", "meta-llama/Llama-3-8B",
 	        tiny.data, "");
 	refuse_train(2, "hf download tatsu-lab/alpaca --repo-type dataset", tiny.dir, "tatsu-lab/alpaca", "");
-	refuse_train(2, "a directory is wanted", "/dev/null", tiny.data, "");
-	refuse_train(2, "holds no config.json", "/tmp", tiny.data, "");
+	refuse_train(2, "expected a directory", "/dev/null", tiny.data, "");
+	refuse_train(2, "has no config.json", "/tmp", tiny.data, "");
 }
 
 /* OWNER/NAME is no hub's where OWNER is a directory here. */
@@ -163,9 +163,9 @@ static void test_data(void **state)
 	static const struct {
 		const char *text, *words;
 	} rows[] = {
-	        {"", "holds no rows"},
-	        {"\n\n \n", "holds no rows"},
-	        {"[]", "holds no rows"},
+	        {"", "has no rows"},
+	        {"\n\n \n", "has no rows"},
+	        {"[]", "has no rows"},
 	        {"{", "d.jsonl:1:"},
 	        {"{\"input_ids\":[1,2]}\n\n{\"input_ids\":[1,\n", "d.jsonl:3:"},
 	        {"{\"input_ids\":[1,2]}\n{\"input_ids\":[1,64]}", "d.jsonl:2|input_ids[1] is 64|0 to 63"},
@@ -343,7 +343,7 @@ static void test_output_dir(void **state)
 	(void)state;
 	snprintf(arguments, sizeof(arguments), "train model=%s data=%s output_dir=%s", tiny.dir, tiny.data,
 	        tiny.data);
-	refuse(2, "is a file; a directory is wanted", arguments);
+	refuse(2, "is a file; expected a directory", arguments);
 	snprintf(arguments, sizeof(arguments), "train model=%s data=%s output_dir=%s/x", tiny.dir, tiny.data,
 	        tiny.data);
 	refuse(2, "rows.jsonl", arguments);
@@ -399,7 +399,7 @@ static void test_other_verbs(void **state)
 	} rows[] = {
 	        {"eval model=%s data=nothere.jsonl", "nothere.jsonl", 2},
 	        {"eval model=%s data=/dev/null", "/dev/null", 2},
-	        {"eval model=%s output_dir=x data=y", "output_dir is no key of ferry eval", 2},
+	        {"eval model=%s output_dir=x data=y", "output_dir is not a key of ferry eval", 2},
 	        {"generate model=%s prompt_ids=[1,64]", "64|outside the vocabulary of 64", 2},
 	        {"generate model=%s prompt_ids=[]", "prompt is empty", 2},
 	        {"generate model=%s prompt_ids=[1,x]", "prompt_ids", 2},
@@ -412,9 +412,9 @@ static void test_other_verbs(void **state)
 	        {"inspect %s/nothere", "nothere", 2},
 	        {"verify %s/nothere", "nothere", 2},
 	        {"verify %s", "tiny", 2},
-	        {"export checkpoint=%s output_dir=x", "tiny is no checkpoint of ferry", 2},
+	        {"export checkpoint=%s output_dir=x", "tiny is not a checkpoint of ferry", 2},
 	        {"bench nothere model=%s", "", 2},
-	        {"train %s data=x", "tiny is a directory|a model is model=", 2},
+	        {"train %s data=x", "tiny is a directory|for a model write model=", 2},
 	        {"init %s/config.json output_dir=x dtype=fp32", "dtype means compute_dtype|ferry init", 2},
 	        {"topo dtype=fp32 per_device_train_batch_size=%s", "dtype means compute_dtype", 2},
 	};

@@ -158,7 +158,7 @@ static void test_a_failing_disk(void **state)
 		        "train model=%s data=%s output_dir=%s/bad max_steps=9 save_steps=4 "
 		        "save_total_limit=0 %s",
 		        model.dir, model.data, work_dir, common);
-		assert_non_null(strstr(ferry_said(), "saving failed and is tried once more"));
+		assert_non_null(strstr(ferry_said(), "saving failed; trying once more"));
 		if (failures == 1) {
 			assert_int_equal(code, 0);
 			assert_true(run_has("bad/checkpoint-000009"));

@@ -13,14 +13,13 @@ static int learned_check(const struct model_config *m, const struct config *c, c
 
 	if (prompt > m->max_positions)
 		return err_set(ERR_INPUT,
-		        "the prompt and max_new_tokens come to %" PRId64
-		        " tokens, but the model has learned only %" PRId64
-		        " positions: lower max_new_tokens or shorten the prompt",
+		        "prompt and max_new_tokens make %" PRId64 " tokens, but the model has %" PRId64
+		        " positions; lower max_new_tokens or shorten the prompt",
 		        prompt, m->max_positions);
 	if (longest > m->max_positions)
 		return err_set(ERR_INPUT,
-		        "%s: a row has %" PRId64 " tokens, but the model has learned only %" PRId64
-		        " positions: set max_length=%" PRId64,
+		        "%s: a row has %" PRId64 " tokens, but the model has %" PRId64
+		        " positions; set max_length=%" PRId64,
 		        c->data, longest, m->max_positions, m->max_positions);
 	return 0;
 }
@@ -47,9 +46,9 @@ static void rows_warn(const struct dataset *d, const char *path, int64_t positio
 		longest = tokens > longest ? tokens : longest;
 	}
 	if (count)
-		log_warn("%s: %" PRId64 " of %" PRId64 " rows have more tokens, up to %" PRId64
-		         ", than the %" PRId64 " positions that the model was made for "
-		         "(max_position_embeddings); max_length=%" PRId64 " cuts them",
+		log_warn("%s: %" PRId64 " of %" PRId64 " rows have up to %" PRId64
+		         " tokens, but the model was made for %" PRId64
+		         " (max_position_embeddings); max_length=%" PRId64 " cuts them",
 		        path, count, d->row_count, longest, positions, positions);
 }
 
@@ -64,14 +63,13 @@ static void rotary_warn(const struct model_config *m, const struct config *c, co
 	if (eval)
 		rows_warn(eval, c->eval_data ? c->eval_data : c->data, positions);
 	if (prompt > positions)
-		log_warn("the prompt and max_new_tokens come to %" PRId64 " tokens, more than the %" PRId64
-		         " positions that the model was made for (max_position_embeddings); a smaller "
-		         "max_new_tokens keeps within them",
+		log_warn("prompt and max_new_tokens make %" PRId64
+		         " tokens, but the model was made for %" PRId64
+		         " (max_position_embeddings); lower max_new_tokens",
 		        prompt, positions);
 	else if (!train && !eval && longest > positions)
-		log_warn("planning for rows of %" PRId64 " tokens, more than the %" PRId64
-		         " positions that the model was made for (max_position_embeddings): set "
-		         "max_length=%" PRId64,
+		log_warn("planning for rows of %" PRId64 " tokens, but the model was made for %" PRId64
+		         " (max_position_embeddings); set max_length=%" PRId64,
 		        longest, positions, positions);
 }
 

@@ -22,7 +22,7 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 	if (!dir || file_kind_of(dir) != FILE_DIR) {
 		if (need == TOKENIZER_OPTIONAL && !c->tokenizer)
 			return 0;
-		return err_set(ERR_INPUT, "set tokenizer to a directory that holds a tokenizer.json");
+		return err_set(ERR_INPUT, "set tokenizer=DIR, a directory with a tokenizer.json");
 	}
 	found = tokenizer_exists(dir);
 	if (found < 0)
@@ -31,8 +31,8 @@ int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum dat
 		return 0;
 	if (!found)
 		return err_set(ERR_INPUT,
-		        "%s holds no tokenizer.json or tokenizer.model; set tokenizer to a directory that "
-		        "does",
+		        "%s has no tokenizer.json or tokenizer.model; set tokenizer=DIR, a directory with "
+		        "one",
 		        dir);
 	err = tokenizer_open(t, dir);
 	if (err != ERR_UNSUPPORTED || need == TOKENIZER_REQUIRED || c->tokenizer)

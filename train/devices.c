@@ -25,9 +25,8 @@ int devices_name(const char **name, const struct config *c)
 	*name = names[c->device];
 #ifndef FERRY_HAS_CUDA
 	if (c->device == CONFIG_DEVICE_CUDA)
-		return err_set(ERR_UNSUPPORTED,
-		        "device=cuda: this build has no CUDA device, because nvcc was not found when it was "
-		        "made; use device=host");
+		return err_set(ERR_UNSUPPORTED, "device=cuda: this build has no CUDA device, because nvcc "
+		                                "was not found when it was built; use device=host");
 #endif
 	return 0;
 }
@@ -67,7 +66,7 @@ int devices_plan_why(struct str *out, const struct config *c)
 		str_printf(out, "device=auto, and %s", info->trouble);
 	else
 		str_printf(out,
-		        "device=auto plans for it where no machine=FILE is named, but a run takes the GPU: "
+		        "without machine=FILE, device=auto plans for the CPU, but a run takes the GPU; "
 		        "device=cuda plans for the %s here",
 		        info->gpu[0].name);
 	mem_free(info);

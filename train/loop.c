@@ -206,12 +206,12 @@ static int skip_check(struct trainer *t, const struct engine_result *result)
 	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
 	if (!result->skipped)
 		return 0;
-	log_warn("step %" PRId64 ": loss or gradients are not finite; the step changes nothing", t->step);
+	log_warn("step %" PRId64 ": loss or gradients are not finite; skipping the step", t->step);
 	if (t->skipped_in_row < t->config->nonfinite_limit)
 		return 0;
 	return world_agree(err_set(ERR_NONFINITE,
 	        "loss or gradients were not finite for %" PRId64
-	        " steps in a row (nonfinite_limit); a smaller learning_rate may help",
+	        " steps in a row (nonfinite_limit); lower learning_rate",
 	        t->skipped_in_row));
 }
 
@@ -231,8 +231,8 @@ static int sent_report(struct trainer *t)
 	sums[3] = (double)planned.network_bytes;
 	rc = world_sum(sums, 4);
 	if (!rc && !world_self()->rank)
-		log_info("all ranks sent %.0f bytes within nodes and %.0f between nodes each step; planned "
-		         "were %.0f and %.0f",
+		log_info("all ranks sent %.0f bytes within nodes and %.0f between nodes each step; planned: "
+		         "%.0f and %.0f",
 		        sums[0], sums[1], sums[2], sums[3]);
 	return rc;
 }
@@ -298,7 +298,7 @@ int train_run(struct trainer *t)
 			return world_agree(rc ? rc
 			                      : err_set(ERR_STOPPED,
 			                                "stopped by SIG%s after step %" PRId64
-			                                ", with a checkpoint; this goes on:",
+			                                ", with a checkpoint; to resume:",
 			                                sigabbrev_np(signal), t->step));
 		}
 	}

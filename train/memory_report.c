@@ -20,7 +20,7 @@ static void node_add(struct str *text, const struct store_placement *p)
 	quantity_bytes(text, p->bytes);
 	str_printf(text, ", %.1f %% there", percent(f->right_bytes, p->bytes));
 	if (f->untold_bytes)
-		str_printf(text, ", of %.1f %% the system does not say", percent(f->untold_bytes, p->bytes));
+		str_printf(text, ", %.1f %% unknown to the system", percent(f->untold_bytes, p->bytes));
 	if (f->absent_bytes)
 		str_printf(text, ", %.1f %% never touched", percent(f->absent_bytes, p->bytes));
 }
@@ -41,8 +41,9 @@ static void nodes_report(const struct engine *engine, const struct pool *pool)
 		stolen_count += stolen;
 	}
 	if (text.data)
-		log_info("planes by NUMA node: %s; %.1f %% of updates by threads of another node", text.data,
-		        percent(stolen_count, near_count + stolen_count));
+		log_info("weights and optimizer state by NUMA node: %s; %.1f %% of updates by threads of "
+		         "another node",
+		        text.data, percent(stolen_count, near_count + stolen_count));
 	str_free(&text);
 	count = staging_get_placement(engine_staging(engine), nodes, POOL_NODES_MAX);
 	for (int i = 0; i < count; i++) {
@@ -50,8 +51,7 @@ static void nodes_report(const struct engine *engine, const struct pool *pool)
 		bytes += nodes[i].bytes;
 	}
 	if (bytes)
-		log_info("gradients that return into a ring: %.1f %% to the node whose threads update from "
-		         "them",
+		log_info("returned gradients: %.1f %% on the node that updates from them",
 		        percent(right_bytes, bytes));
 }
 
@@ -67,8 +67,8 @@ void memory_report(const struct engine *engine, const struct pool *pool)
 		return;
 	quantity_bytes(&text, bytes);
 	if (text.data && huge_bytes >= 0)
-		log_info("planes in host memory: %s, %.0f %% of it in huge pages", text.data,
-		        percent(huge_bytes, bytes));
+		log_info("weights, gradients and optimizer state: %s of host memory, %.0f %% in huge pages",
+		        text.data, percent(huge_bytes, bytes));
 	str_free(&text);
 	nodes_report(engine, pool);
 }

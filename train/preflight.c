@@ -50,8 +50,7 @@ static int hub_error(const char *where, const char *key, const char *id)
 	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
 
 	return err_set(ERR_INPUT,
-	        "%s=%s is no file or directory here. If it is a name on the HuggingFace hub, these two "
-	        "commands fetch "
+	        "%s=%s does not exist. If it is a name on the HuggingFace hub, these two commands fetch "
 	        "it:\n    pip install -U huggingface_hub\n    hf download %s%s --local-dir %s\nthen set "
 	        "%s=%s%s",
 	        where, id, id, is_data ? " --repo-type dataset" : "", name, key, name, "");
@@ -71,9 +70,9 @@ static int check_path(const struct config *c, const char *key, const char *path,
 	if (kind == FILE_NONE)
 		return err_set(ERR_INPUT, "%s=%s: no such file or directory", where, path);
 	if (want == WANT_DIR && kind != FILE_DIR)
-		return err_set(ERR_INPUT, "%s=%s is a file; a directory is wanted", where, path);
+		return err_set(ERR_INPUT, "%s=%s is a file; expected a directory", where, path);
 	if (want == WANT_FILE && kind == FILE_DIR)
-		return err_set(ERR_INPUT, "%s=%s is a directory; a file is wanted", where, path);
+		return err_set(ERR_INPUT, "%s=%s is a directory; expected a file", where, path);
 	return 0;
 }
 
@@ -84,12 +83,11 @@ static int no_model(const struct config *c)
 
 	mem_free(inner);
 	if (found)
-		return err_set(ERR_INPUT, "%s=%s holds no config.json; the result of that run is %s/model",
+		return err_set(ERR_INPUT, "%s=%s has no config.json; the result of that run is %s/model",
 		        config_where(c, "model"), c->model, c->model);
 	return err_set(ERR_INPUT,
-	        "%s=%s holds no config.json; a model is a HuggingFace directory (a checkpoint of ferry "
-	        "becomes one by "
-	        "\"ferry export\")",
+	        "%s=%s has no config.json; expected a HuggingFace directory (ferry export makes one from a "
+	        "checkpoint)",
 	        config_where(c, "model"), c->model);
 }
 
@@ -127,7 +125,7 @@ static int check_new_file(const struct config *c, const char *key, const char *p
 	if (!dir)
 		return ERR_NOMEM;
 	if (file_kind_of(dir) != FILE_DIR)
-		err = err_set(ERR_INPUT, "%s=%s: there is no directory %s", config_where(c, key), path, dir);
+		err = err_set(ERR_INPUT, "%s=%s: no such directory: %s", config_where(c, key), path, dir);
 	else if (file_kind_of(path) == FILE_DIR)
 		err = err_set(
 		        ERR_INPUT, "%s=%s is a directory; name a file in it", config_where(c, key), path);
@@ -153,8 +151,8 @@ static int check_resume(const struct config *c, const char *path)
 		return ERR_NOMEM;
 	if (file_kind_of(manifest) == FILE_NONE)
 		err = err_set(ERR_INPUT,
-		        "%s=%s is no checkpoint of ferry: it holds no %s. Name a directory like "
-		        "OUTPUT_DIR/checkpoint-000500, or auto for the newest in output_dir",
+		        "%s=%s is not a ferry checkpoint: it has no %s; name a directory like "
+		        "OUTPUT_DIR/checkpoint-000500, or auto for the newest",
 		        config_where(c, "resume_from_checkpoint"), path, manifest_name);
 	mem_free(manifest);
 	return err;

@@ -231,7 +231,7 @@ static int peak_report(int64_t begin_ns)
 	if (!rc)
 		quantity_bytes(&text, (int64_t)peaks[most]);
 	if (text.data)
-		log_info("loaded in %.1f s; until here a rank took at most %s of host memory (rank %d)",
+		log_info("loaded in %.1f s; largest host memory of a rank: %s (rank %d)",
 		        1e-9 * (double)(clock_now_ns() - begin_ns), text.data, most);
 	str_free(&text);
 	mem_free(peaks);

@@ -49,9 +49,8 @@ static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, ui
 	}
 	if (!rc && at >= 0)
 		rc = err_set(ERR_INTERNAL,
-		        "after step %" PRId64 " its %s is another than that of rank %d, which holds the same "
-		        "shards: a bit flipped, in memory or on the way; the last checkpoint may hold it "
-		        "already",
+		        "after step %" PRId64 " its %s differs from that of rank %d, which has the same "
+		        "shards: a bit flipped; the last checkpoint may contain it",
 		        step, map->model->tensors[at].name, map->rank);
 	return world_agree(rc);
 }

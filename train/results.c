@@ -78,8 +78,8 @@ static int dump_gradients(void *context, const struct plane_source *source)
 	int rc;
 
 	if (t->resumed && file_kind_of(path) != FILE_NONE) {
-		log_info("dump_gradients=%s is there and stays as it is; remove it before resuming, and it "
-		         "gets those of the first step then",
+		log_info("dump_gradients=%s exists and is kept; remove it before resuming to write the first "
+		         "step's gradients",
 		        path);
 		return 0;
 	}

@@ -40,12 +40,12 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 	const struct sampler *now = &t->session.train.source.sampler;
 	int64_t of_a_micro = now->batch_rows * now->world_size;
 	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older one's */
-	char advice[80] = "their product must be as it was";
+	char advice[80] = "their product must stay the same";
 
 	if (then <= 0 || then == now->step_rows)
 		return err_set(ERR_INPUT,
-		        "%s was trained on other rows, or in another order: data, max_length, packing, "
-		        "shuffle, seed and the rows of a step must be as they were",
+		        "%s was trained on other rows or in another order; data, max_length, packing, "
+		        "shuffle, seed and rows per step must stay the same",
 		        where);
 	if (then % of_a_micro == 0)
 		snprintf(advice, sizeof(advice), "gradient_accumulation_steps=%" PRId64 " makes as many",
@@ -53,7 +53,7 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 	return err_set(ERR_INPUT,
 	        "%s was trained with %" PRId64 " rows a step, and this run has %" PRId64
 	        " (gradient_accumulation_steps %" PRId64 " x per_device_train_batch_size %" PRId64
-	        " x %d ranks): the rows that follow would not be those that are due; %s",
+	        " x %d ranks): the next rows would be the wrong ones; %s",
 	        where, then, now->step_rows, now->accumulation, now->batch_rows, now->world_size, advice);
 }
 
@@ -72,7 +72,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		return rc;
 	if (step < 0 || update_count < 0 || update_count > step)
 		return err_set(ERR_INPUT,
-		        "%s: its training state makes no sense (step %" PRId64 ", %" PRId64 " updates)",
+		        "%s: its training state is inconsistent (step %" PRId64 ", %" PRId64 " updates)",
 		        where, step, update_count);
 	snprintf(now, sizeof(now), "%016" PRIx64, session_rows_hash(&t->session.train));
 	if (strcmp(now, rows))
@@ -80,11 +80,10 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 	if (step > t->total_steps)
 		return err_set(ERR_INPUT,
 		        "%s is of step %" PRId64 ", but the run has only %" PRId64
-		        "; set max_steps or num_train_epochs to go further",
+		        "; raise max_steps or num_train_epochs",
 		        where, step, t->total_steps);
 	if (step == t->total_steps)
-		log_info(
-		        "%s is of the run's last step: no step is left, only the results are written", where);
+		log_info("%s is of the last step; only the results are written", where);
 	if (total_steps != t->total_steps)
 		log_warn("the run had %" PRId64 " steps and now has %" PRId64
 		         ": the learning rate follows the new number",
@@ -106,8 +105,7 @@ static int none_check(const char *output_dir)
 	for (size_t i = 0; i < count && !rc; i++)
 		if (checkpoint_step_of(names[i]) >= 0)
 			rc = err_set(ERR_INPUT,
-			        "output_dir=%s has checkpoints, but none that can be read; to start anew, "
-			        "set "
+			        "output_dir=%s has checkpoints, but none is readable; to start anew, set "
 			        "overwrite_output_dir=on instead of resume_from_checkpoint",
 			        output_dir);
 	file_list_free(names, count);
@@ -143,7 +141,7 @@ static int own_checkpoint_open(struct trainer *t)
 	m = checkpoint_manifest(t->checkpoint);
 	t->resumed = json_incref(m->training);
 	if ((m->planes & planes_of(m->state)) != planes_of(m->state))
-		return err_set(ERR_INPUT, "%s holds no optimizer state: use it as a model, not to resume",
+		return err_set(ERR_INPUT, "%s has no optimizer state; use it as a model, not to resume",
 		        checkpoint_path(t->checkpoint));
 	return 0;
 }
@@ -235,9 +233,8 @@ int train_load_checkpoint(struct trainer *t)
 		return rc;
 	saved = checkpoint_manifest(t->checkpoint)->state;
 	if (saved != state)
-		log_warn("%s has optimizer_state=%s: converted to %s, so the run goes on a little otherwise "
-		         "than it would have",
-		        path, adamw_state_name(saved), adamw_state_name(state));
+		log_warn("%s has optimizer_state=%s: converted to %s; losses will differ slightly", path,
+		        adamw_state_name(saved), adamw_state_name(state));
 	log_info("resumed %s at step %" PRId64, path, t->step);
 	return 0;
 }

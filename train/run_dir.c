@@ -82,9 +82,8 @@ static int check_replace(const struct config *c, char **names, size_t count)
 	if (has_config && !other)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "output_dir=%s holds %s and is no model's directory, and overwriting removes all of it; "
-	        "choose "
-	        "another",
+	        "output_dir=%s contains %s and is not a model directory; overwriting would remove all of it; "
+	        "choose another",
 	        c->output_dir, other ? other : names[0]);
 }
 
@@ -107,7 +106,7 @@ int run_dir_check(const struct config *c)
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
-		return err_set(ERR_INPUT, "output_dir=%s is a file; a directory is wanted", c->output_dir);
+		return err_set(ERR_INPUT, "output_dir=%s is a file; expected a directory", c->output_dir);
 	err = file_list_dir(c->output_dir, &names, &count);
 	if (err)
 		return err_note(err, "output_dir");
@@ -118,22 +117,19 @@ int run_dir_check(const struct config *c)
 		return err;
 	if (c->verb == VERB_TRAIN && is_busy(c))
 		return err_set(ERR_INPUT,
-		        "output_dir=%s: another run is writing there; wait for its end, or choose another",
-		        c->output_dir);
+		        "output_dir=%s: another run is writing there; wait or choose another", c->output_dir);
 	if (!count || c->resume_from_checkpoint)
 		return 0;
 	if (c->overwrite_output_dir)
 		return check_overwrite(c);
 	if (c->verb != VERB_TRAIN)
 		return err_set(ERR_INPUT,
-		        "output_dir=%s is not empty; choose another, or set overwrite_output_dir=on to "
-		        "replace what it "
-		        "holds",
+		        "output_dir=%s is not empty; choose another or set overwrite_output_dir=on to "
+		        "replace its contents",
 		        c->output_dir);
 	return err_set(ERR_INPUT,
-	        "output_dir=%s is not empty; set resume_from_checkpoint=auto to go on from its newest "
-	        "checkpoint, or "
-	        "overwrite_output_dir=on to start anew in its place",
+	        "output_dir=%s is not empty; set resume_from_checkpoint=auto to resume its newest "
+	        "checkpoint, or overwrite_output_dir=on to replace it",
 	        c->output_dir);
 }
 

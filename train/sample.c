@@ -80,8 +80,8 @@ static int choose(int32_t *id, const struct config *c, const float *logits, int6
 	for (int64_t k = 0; k < vocab; k++)
 		if (!isfinite(logits[k]))
 			return err_set(ERR_NONFINITE,
-			        "what the model expects next is not finite (%g for id %" PRId64
-			        "): its weights are damaged, or their training diverged",
+			        "logits are not finite (%g for id %" PRId64
+			        "): the weights are damaged or their training diverged",
 			        (double)logits[k], k);
 	if (c->temperature == 0) {
 		*id = likeliest(logits, vocab);

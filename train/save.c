@@ -98,8 +98,8 @@ static int save_failed(struct trainer *t, int64_t step, int rc)
 {
 	if (rc != ERR_IO || t->save_failures++)
 		return rc;
-	log_warn("step %" PRId64 ": saving failed and is tried once more, with what is trained by now: %s",
-	        step, err_text());
+	log_warn("step %" PRId64 ": saving failed; trying once more with the present weights: %s", step,
+	        err_text());
 	return 0;
 }
 
@@ -246,7 +246,7 @@ int train_save_end(struct trainer *t, int rc)
 	if (world_self()->size == 1 || !rc) {
 		rc = train_save_wait(t);
 		if (rc && why.code)
-			log_warn("the last save came to nothing: %s", err_text());
+			log_warn("the last save failed: %s", err_text());
 	}
 	if (t->save) /* its updates will not come, or another rank will not */
 		snapshot_cancel(engine_snapshot(t->session.engine));

@@ -263,9 +263,8 @@ static int addresses_check(struct topology *t, int threads)
 		return 0;
 	quantity_bytes(&limit, t->address_bytes);
 	err_set(ERR_FIT,
-	        "the limit on addresses (ulimit -v) is %s, and leaves nothing beside the 192 MiB that each "
-	        "of "
-	        "%d threads maps: raise it%s",
+	        "the address space limit (ulimit -v) of %s leaves nothing beside 192 MiB for each of %d "
+	        "threads; raise it%s",
 	        limit.data ? limit.data : "", threads, threads > 1 ? ", or set threads=1" : "");
 	str_free(&limit);
 	return ERR_FIT;
@@ -284,7 +283,7 @@ static int pool_start(struct session *s)
 		return rc;
 	threads = pool_worker_count(s->pool);
 	if (c->verb == VERB_TRAIN && t.omp_num_threads[0] && atoi(t.omp_num_threads) != threads)
-		log_info("OMP_NUM_THREADS=%s is not obeyed: %d threads (%s)", t.omp_num_threads, threads,
+		log_info("ignoring OMP_NUM_THREADS=%s; %d threads (%s)", t.omp_num_threads, threads,
 		        c->threads > 0 ? "the key threads" : t.thread_reason);
 	return addresses_check(&t, threads);
 }

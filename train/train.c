@@ -106,8 +106,8 @@ static int output_dir_check(const struct config *c)
 	        file_kind_of(c->output_dir) == FILE_DIR)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "output_dir=%s is not here, and each rank writes its part of a checkpoint there; set "
-	        "state_dict_type=FULL_STATE_DICT, with which rank 0 writes all, or an output_dir that all "
+	        "output_dir=%s does not exist for this rank, and each rank writes its part of a checkpoint; "
+	        "set state_dict_type=FULL_STATE_DICT (rank 0 writes all) or choose an output_dir that all "
 	        "ranks see",
 	        c->output_dir);
 }

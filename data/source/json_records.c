@@ -137,8 +137,8 @@ static int array_advance(struct json_records *r)
 			r->ended = 1;
 		if (rc <= 0)
 			return rc;
-		return err_set(ERR_INPUT, "%s:%" PRId64 ": something follows the end of the array", r->path,
-		        r->w.line);
+		return err_set(
+		        ERR_INPUT, "%s:%" PRId64 ": text after the end of the array", r->path, r->w.line);
 	} else if (rc > 0 && r->element == 0 && c != ',') {
 		return 1;
 	}
@@ -147,7 +147,7 @@ static int array_advance(struct json_records *r)
 	if (rc == 0)
 		return err_set(
 		        ERR_INPUT, "%s:%" PRId64 ": the file ends inside the array", r->path, r->w.line);
-	return err_set(ERR_INPUT, "%s:%" PRId64 ": '%c' where %s should be", r->path, r->w.line,
+	return err_set(ERR_INPUT, "%s:%" PRId64 ": found '%c'; expected %s", r->path, r->w.line,
 	        isprint((unsigned char)c) ? c : '?',
 	        c == ']' || c == ',' ? "an element of the array" : "a comma or ']'");
 }

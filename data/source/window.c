@@ -22,8 +22,8 @@ int window_open(struct window *w, struct bytes *bytes, const char *path)
 	}
 	if (w->end >= 2 && (memcmp(w->data, "\xff\xfe", 2) == 0 || memcmp(w->data, "\xfe\xff", 2) == 0)) {
 		window_close(w);
-		return err_set(ERR_INPUT,
-		        "%s: the file is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)", path);
+		return err_set(
+		        ERR_INPUT, "%s: the file is UTF-16; convert it with iconv -f UTF-16 -t UTF-8", path);
 	}
 	if (w->end >= 3 && memcmp(w->data, "\xef\xbb\xbf", 3) == 0)
 		w->start = 3;

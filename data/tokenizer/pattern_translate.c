@@ -138,7 +138,7 @@ static int read_escape(struct translation *t, struct atom *a)
 	case 'x':
 		if (*t->at != '{') {
 			rc = read_hex(t, &a->c, 2, 2);
-			return rc == 0 && a->c >= 0x80 ? refuse(t, "a byte that is no character") : rc;
+			return rc == 0 && a->c >= 0x80 ? refuse(t, "a byte that is not a character") : rc;
 		}
 		t->at++;
 		rc = read_hex(t, &a->c, 1, 6);

@@ -87,7 +87,7 @@ static int load_list(const struct loading *l, const json_t *spec, const char *ke
 
 	list->count = 0;
 	if (!json_is_array(elements))
-		return err_set(ERR_UNSUPPORTED, "%s: post_processor: \"%s\" of the template is no array",
+		return err_set(ERR_UNSUPPORTED, "%s: post_processor: \"%s\" of the template is not an array",
 		        l->where, key);
 	json_array_foreach(elements, i, element) if (rc == 0) rc =
 	        read_element(l, list, texts, element, json_object_get(spec, "special_tokens"));

@@ -373,8 +373,9 @@ static void check_global(uintptr_t at, size_t bytes, enum access_kind kind)
 static void check_align(uintptr_t at, size_t bytes, enum access_kind kind, size_t align)
 {
 	if (at & (align - 1))
-		thread_stop(FOUND_MISALIGNED, "misaligned: %s %zu bytes at %p, which is no multiple of %zu",
-		        verb(kind), bytes, (void *)at, align);
+		thread_stop(FOUND_MISALIGNED,
+		        "misaligned: %s %zu bytes at %p, which is not a multiple of %zu", verb(kind), bytes,
+		        (void *)at, align);
 }
 
 void check_access(const void *at, size_t bytes, enum access_kind kind, size_t align)

@@ -130,7 +130,7 @@ static void test_memory(void **state)
 	(void)state;
 	setenv("FERRY_SIMT_MEMORY_BYTES", "301989888", 1); /* the reserves, and nothing beside them */
 	check_train(5, "none", "device=cuda");
-	assert_non_null(strstr(ferry_said(), "the libraries of the device"));
+	assert_non_null(strstr(ferry_said(), "the device's libraries"));
 	setenv("FERRY_SIMT_MEMORY_BYTES", "306885000", 1); /* a 64th of it is left free */
 	check_train(5, "little", "device=cuda");
 	assert_non_null(strstr(ferry_said(), "more than the "));
