@@ -1,3 +1,4 @@
+/* Error texts: one slot for each thread. */
 #include "base/err.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Regular files: whole reads and writes at an offset, fsync, the hook that tests put under them. */
 #include "base/file.h"
 
 #include "base/err.h"

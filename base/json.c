@@ -1,3 +1,4 @@
+/* JSON by jansson: reading, writing, getters that name what is wrong; safe where jansson is out of memory. */
 #include "base/json.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Messages for people, handed to a sink that cli/ sets. */
 #include "base/log.h"
 
 #include <pthread.h>

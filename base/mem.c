@@ -1,3 +1,4 @@
+/* Allocation that counts, and that tests can make fail. */
 #include "base/mem.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* 16-bit floats, the two halves of an fp32 master weight, counter-based random numbers. */
 #include "base/num.h"
 
 #include <math.h>

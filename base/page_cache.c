@@ -1,3 +1,4 @@
+/* Which pages of a file the page cache holds, and leaving them as they were. */
 #include "base/page_cache.h"
 
 #include "base/err.h"

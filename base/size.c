@@ -1,3 +1,4 @@
+/* Checked arithmetic on sizes. */
 #include "base/size.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* A string that grows. */
 #include "base/str.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Texts for system calls that failed. */
 #include "base/sys.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* YAML by libyaml, flattened into keys with lines. */
 #include "base/yaml.h"
 
 #include "base/err.h"

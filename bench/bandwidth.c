@@ -1,3 +1,4 @@
+/* Memory bandwidth: copies, and three arrays in place. */
 #include "bench/bandwidth.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* The table of benchmarks, and what they share: figures, rounds, medians. */
 #include "bench/bench.h"
 
 #include "base/clock.h"

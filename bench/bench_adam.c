@@ -1,3 +1,4 @@
+/* AdamW beside the bandwidth of memory. */
 #include "bench/bench.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* The same steps within budgets of device memory. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 

@@ -1,3 +1,4 @@
+/* Predicted beside measured steps, with throttled copies. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 

@@ -1,3 +1,4 @@
+/* Copies between host and device by direction, memory and size. */
 #include "bench/rig.h"
 
 #include "base/err.h"

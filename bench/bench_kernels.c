@@ -1,3 +1,4 @@
+/* Each op beside the device's bandwidth or its matrix products. */
 #include "bench/kernel_cases.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Loading weights and checkpoints beside plain reads. */
 #include "bench/load_files.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Models made for benchmarks, by size. */
 #include "bench/bench_model.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Training steps with everything offloaded, nothing, and the device filled. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 

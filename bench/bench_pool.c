@@ -1,3 +1,4 @@
+/* What the worker pool takes to hand out work. */
 #include "bench/bench.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Saves alone and beside a step, beside plain writes. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 

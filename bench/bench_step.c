@@ -1,3 +1,4 @@
+/* A training step beside one matrix product. */
 #include "bench/bench_model.h"
 
 #include "base/clock.h"

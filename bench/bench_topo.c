@@ -1,3 +1,4 @@
+/* Memory bandwidth by NUMA node. */
 #include "bench/bandwidth.h"
 #include "bench/bench.h"
 

@@ -1,3 +1,4 @@
+/* Files made for the benchmarks of loading. */
 #include "bench/load_files.h"
 
 #include "base/clock.h"

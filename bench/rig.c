@@ -1,3 +1,4 @@
+/* A device opened for measuring: an arena of random numbers and the limits of the machine. */
 #include "bench/rig.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* What ranks of one host see of each other in shared memory. */
 #include "comm/heartbeat.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* What mpirun or srun says of a job in the environment. */
 #include "comm/launch.h"
 
 #include <stddef.h>

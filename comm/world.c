@@ -1,3 +1,4 @@
+/* Agreement of all ranks: sums, broadcasts, errors. */
 #include "comm/world.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Micro-batches from rows. */
 #include "data/batch.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* Opening a data set: format, splits, what is refused. */
 #include "data/dataset.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Rows of token ids, checked. */
 #include "data/dataset_build.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* Best-fit decreasing: which rows share a bin. */
 #include "data/packing.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Binding memory to NUMA nodes. */
 #include "host/numa.h"
 
 #include "base/err.h"

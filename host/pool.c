@@ -1,3 +1,4 @@
+/* The worker pool: threads, and handing out pieces by node. */
 #include "host/pool.h"
 
 #include "base/clock.h"

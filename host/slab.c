@@ -1,3 +1,4 @@
+/* Memory in exact size and huge pages. */
 #include "host/slab.h"
 
 #include "host/pool.h"

@@ -1,3 +1,4 @@
+/* Cores, nodes, caches and memory of the machine, by hwloc. */
 #include "host/topology.h"
 
 #include "base/err.h"

@@ -1,3 +1,4 @@
+/* GPUs and other cards, and their nodes. */
 #include "host/topology_inner.h"
 
 #include "base/err.h"

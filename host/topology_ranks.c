@@ -1,3 +1,4 @@
+/* Sharing cores among the ranks of a host. */
 #include "host/topology.h"
 
 #include "comm/world.h"

@@ -230,7 +230,7 @@ static void test_tokens_refused(void **state)
 	        {"{\"input_ids\":[1]}", "no row has a token to train on", ERR_INPUT},
 	        {"{\"input_ids\":[]}", "no row is left", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]}\n{\"input_id\":[1,2]}", ":2: input_ids is missing", ERR_INPUT},
-	        {"{\"inputs\":[1,2]}", "the keys fit no format", ERR_INPUT},
+	        {"{\"inputs\":[1,2]}", "the keys fit no known format", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]}\n[1]", ":2: an array", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]}\n{\"input_ids\":[1,2]", ":2", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]} x", ":1", ERR_INPUT},

@@ -412,7 +412,7 @@ static void test_sample_not_finite(void **state)
 	snprintf(tiny.dir, sizeof(tiny.dir), "%s/speaker", work_dir);
 	job_run(&e, &f, "bad");
 	memcpy(tiny.dir, dir, sizeof(dir));
-	say_one(&f, &e, ": no sample: rank 1: what the model expects next is not finite");
+	say_one(&f, &e, ": no sample: rank 1: logits are not finite");
 	if (e.code || e.codes[0] || e.codes[1] || e.codes[2])
 		complain(&f, &e, "the run ends");
 	assert_int_equal(complaint_count, 0);

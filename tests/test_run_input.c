@@ -412,7 +412,7 @@ static void test_other_verbs(void **state)
 	        {"inspect %s/nothere", "nothere", 2},
 	        {"verify %s/nothere", "nothere", 2},
 	        {"verify %s", "tiny", 2},
-	        {"export checkpoint=%s output_dir=x", "tiny is not a checkpoint of ferry", 2},
+	        {"export checkpoint=%s output_dir=x", "tiny is not a ferry checkpoint", 2},
 	        {"bench nothere model=%s", "", 2},
 	        {"train %s data=x", "tiny is a directory|for a model write model=", 2},
 	        {"init %s/config.json output_dir=x dtype=fp32", "dtype means compute_dtype|ferry init", 2},

@@ -138,7 +138,7 @@ static void test_memory(void **state)
 	assert_ferry(0, &out, "plan model=%s device=cuda", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for a GPU: device=cuda"));
 	assert_ferry(0, &out, "plan model=%s", tiny.dir);
-	assert_non_null(strstr(out.data, "planned for the host: device=auto"));
+	assert_non_null(strstr(out.data, "planned for the host: without machine=FILE, device=auto"));
 	assert_non_null(strstr(out.data, "device=cuda plans for the SIMT emulator"));
 	str_free(&out);
 }
