@@ -220,7 +220,7 @@ static int queue_collective(struct stream *stream, struct work *work, int shards
 
 	if (rc)
 		return rc;
-	if ((unsigned)dtype >= DTYPE_COUNT)
+	if ((unsigned)dtype >= DTYPE_COUNT || dtype_bits(dtype) % 8)
 		return named(work, err_set(ERR_RANGE, "dtype %d does not exist", (int)dtype));
 	if (shard_count <= 0 || __builtin_mul_overflow(shard_count, shards * dtype_bytes(dtype), &bytes))
 		return named(work,

@@ -433,13 +433,22 @@ static struct room room_of(const struct cuda_dnn *d, const struct op_attention_g
 	return (struct room){d->workspace, d->workspace_bytes};
 }
 
+static int sort_is(const struct sort *a, const struct sort *b)
+{
+	return a->documents == b->documents && a->tokens == b->tokens && a->heads == b->heads &&
+	       a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->window == b->window &&
+	       a->qkv_stride == b->qkv_stride && a->q_head_stride == b->q_head_stride &&
+	       a->kv_head_stride == b->kv_head_stride && a->out_stride == b->out_stride &&
+	       a->scale == b->scale && a->is_grad == b->is_grad;
+}
+
 static const struct choice *choice_of(struct cuda_dnn *d, const struct sort *s, int64_t room_bytes)
 {
 	const struct dnn_target target = {.handle = d->handle};
 	struct choice *c;
 
 	for (int i = 0; i < d->choice_count; i++)
-		if (!memcmp(&d->choices[i].sort, s, sizeof(*s)))
+		if (sort_is(&d->choices[i].sort, s))
 			return &d->choices[i];
 	if (d->choice_count == SORTS_MAX)
 		return NULL;

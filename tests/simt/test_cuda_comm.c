@@ -237,18 +237,22 @@ static void try_dtype(struct rank *r, enum dtype dtype)
 
 static void rank_collectives(struct rank *r)
 {
+	/* those that get and set know: one of each size and kind of number */
+	static const enum dtype dtypes[] = {
+	        DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F64, DTYPE_I16, DTYPE_I32, DTYPE_U8};
 	struct fake_nccl_stats stats;
 	double values[2] = {r->rank + 1, 0.5};
 
 	rank_open_device(r);
 	must(!comm_open(&r->comm, r->device, r->rank, r->world_size));
 	must(comm_rank(r->comm) == r->rank && comm_world_size(r->comm) == r->world_size);
-	for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
-		try_dtype(r, (enum dtype)dtype);
+	for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+		try_dtype(r, dtypes[i]);
 	must(!comm_sum_host(r->comm, values, 2));
 	must(values[0] == r->world_size * (r->world_size + 1) / 2 && values[1] == 0.5 * r->world_size);
 	fake_nccl_get_stats(&stats);
-	must(stats.collective_count == DTYPE_COUNT * (1 + r->world_size) + 2 * 2);
+	must(stats.collective_count ==
+	        (int)(sizeof(dtypes) / sizeof(dtypes[0])) * (1 + r->world_size) + 2 * 2);
 	must(stats.abort_count == 0);
 	rank_close(r, 0);
 }
