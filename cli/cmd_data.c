@@ -38,7 +38,7 @@ static int lengths_find(struct lengths *out, int64_t **row_tokens, const struct 
 	qsort(sorted, (size_t)d->row_count, sizeof(*sorted), compare_lengths);
 	out->shortest = sorted[0];
 	out->median = sorted[d->row_count / 2];
-	out->p95 = sorted[(d->row_count - 1) * 95 / 100];
+	out->p95 = sorted[(d->row_count * 95 + 99) / 100 - 1] /* the least that 95 % of the rows keep to */;
 	out->longest = sorted[d->row_count - 1];
 	out->mean = (double)d->token_count / (double)d->row_count;
 	mem_free(sorted);

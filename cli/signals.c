@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
@@ -11,6 +12,8 @@ enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending, held;
 static int started, is_quiet;
+static volatile double first_s, last_s; /* of the requests to stop; the handler alone uses them */
+static volatile sig_atomic_t requests;
 
 static void say(const char *text)
 {
@@ -19,23 +22,50 @@ static void say(const char *text)
 	(void)ignored;
 }
 
-static void handler(int signal)
+/* Seconds of the monotonic clock; may be asked in a handler. */
+static double now_s(void)
 {
-	if (pending && signal == SIGINT) {
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* A terminal, timeout and mpirun may each deliver one press of Ctrl-C more than once, to the process and to
+ * its group. So signals that come close together are one request, and the checkpoint is given up at the third
+ * request only. */
+static void asked_again(int signal)
+{
+	static const double same_request_s = 0.7, quit_after_s = 2;
+	double now = now_s(), since_last = now - last_s;
+
+	last_s = now;
+	if (signal != SIGINT || since_last < same_request_s)
+		return;
+	requests++;
+	if (requests > 2 && now - first_s >= quit_after_s) {
 		struct sigaction plain = {.sa_handler = SIG_DFL};
 
+		if (!is_quiet)
+			say("\nquit without a checkpoint\n");
 		sigaction(SIGINT, &plain, NULL);
 		raise(SIGINT); /* is delivered when this returns */
 		return;
 	}
-	if (pending)
+	if (!is_quiet)
+		say("\nthe checkpoint is on its way; Ctrl-C once more quits without it\n");
+}
+
+static void handler(int signal)
+{
+	if (pending) {
+		asked_again(signal);
 		return;
+	}
+	first_s = last_s = now_s();
+	requests = 1;
 	pending = signal;
-	if (is_quiet)
-		return;
-	if (signal == SIGINT)
-		say("\nstopping after this step, with a checkpoint; Ctrl-C again quits at once\n");
-	else
+	if (!is_quiet)
 		say("\nstopping after this step, with a checkpoint\n");
 }
 

@@ -1,9 +1,11 @@
 /* Being asked to stop: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, and whoever runs
  * steps looks at it between them.
  *
- * The first signal leaves a line on stderr, so that it is seen before a long step ends. A second Ctrl-C ends
- * the process at once, as if nothing were caught. SIGPIPE is ignored while signals are caught: a closed
- * terminal must not end a run. Process-wide; call from the main thread before others start.
+ * The first signal leaves a line on stderr, so that it is seen before a long step ends. One press of Ctrl-C
+ * may come several times (timeout and mpirun signal a process and its group): signals within 0.7 s are one
+ * request. A second request changes nothing and says so; a third SIGINT, 2 s after the first or later, ends
+ * the process as if nothing were caught. SIGPIPE is ignored while signals are caught: a closed terminal must
+ * not end a run. Process-wide; call from the main thread before others start.
  */
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H

@@ -199,9 +199,9 @@ const struct config_key config_keys[] = {
         ROW_TEXT(model, "what", "", "model_name_or_path base_model model_name", ENGINE | K | D,
                 "HuggingFace model directory; a config.json is enough where no weights are read"),
         ROW_TEXT(data, "what", "", "dataset train_file data_path dataset_path", T | E | D | P,
-                "file of rows: .jsonl, .json or .txt"),
+                "file, folder or pattern: .jsonl .json .csv .tsv .parquet .txt .md, also .gz and .zst"),
         ROW_TEXT(eval_data, "what", "", "eval_dataset validation_file eval_file", T | P,
-                "file of rows to evaluate on while training"),
+                "the same, to evaluate on while training"),
         ROW_TEXT(output_dir, "what", "", "save_dir", T | X | N, "directory for results"),
         ROW_TEXT(resume_from_checkpoint, "what", "off", "resume", T | ONCE,
                 "a checkpoint's path; auto = the newest complete one in output_dir"),
@@ -224,10 +224,10 @@ const struct config_key config_keys[] = {
 
         ROW_ENUM(data_format, "text", "auto", "dataset_format", data_format_words, T | E | G | D | P,
                 "format of a row; auto = from the first row's keys (generate: alpaca wraps the prompt)"),
-        ROW_TEXT(chat_template, "text", "", "template", T | E | G | K | D | P,
+        ROW_TEXT(chat_template, "text", "", "template", T | E | K | D | P,
                 "template of chats: chatml, llama2, llama3, mistral, gemma, phi3, zephyr, alpaca, vicuna, a "
                 "name of the model's, or a file; default: the model's own"),
-        ROW_TEXT(chat_template_kwargs, "text", "", NULL, T | E | G | K | D | P,
+        ROW_TEXT(chat_template_kwargs, "text", "", NULL, T | E | K | D | P,
                 "variables for the chat template, a JSON object"),
         ROW_COUNT(max_length, "text", "1024",
                 "sequence_len seq_length seq_len max_seq_length max_seq_len cutoff_len model_max_length "

@@ -15,7 +15,7 @@ const struct verb_info verb_infos[VERB_COUNT] = {
                 "  ferry generate model=out/model prompt='Once upon a time' max_new_tokens=40\n"
                 "  ferry generate model=out/model data_format=alpaca prompt='Name three colours.'\n"},
         [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
-                "count count memory, traffic and time of a run, without weights", "model", "model",
+                "count memory, traffic and time of a run, without weights", "model", "model",
                 "  ferry plan MODEL_DIR/config.json max_length=2048\n"
                 "  ferry plan examples/models/llama-2-70b.json machine=examples/machines/pc-rtx-4090.yaml\n"},
         [VERB_EXPORT] = {"export", "CHECKPOINT output_dir=DIR [key=value | --key value]...",
@@ -26,7 +26,7 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_VERIFY] = {"verify", "PATH [--json]", "compare a checkpoint with its checksums", "path", "path",
                 "  ferry verify out/checkpoint-000500\n"},
         [VERB_TOKENIZE] = {"tokenize", "model=DIR [FILE] [key=value | --key value]...",
-                "convert convert text to ids, or ids to text", "path", "model|tokenizer",
+                "convert text to ids, or ids to text", "path", "model|tokenizer",
                 "  ferry tokenize model=MODEL_DIR text.txt\n"
                 "  echo '[1, 2, 3]' | ferry tokenize model=MODEL_DIR --decode\n"},
         [VERB_DATA] = {"data", "show [CONFIG.yaml] [key=value | --key value]...",

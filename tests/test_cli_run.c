@@ -392,6 +392,26 @@ static int child_after_stop(void)
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* Presses of Ctrl-C, each of which comes twice, pause_ms apart. */
+static int child_of_presses(int presses, int pause_ms)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		signals_start(SIGNALS_QUIET);
+		for (int i = 0; i < presses; i++) {
+			raise(SIGINT);
+			raise(SIGINT);
+			usleep((unsigned)pause_ms * 1000);
+		}
+		_exit(10 + signals_pending());
+	}
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 static void test_signals(void **state)
 {
 	(void)state;
@@ -401,8 +421,11 @@ static void test_signals(void **state)
 	assert_int_equal(child(SIGTERM, SIGTERM), 10 + SIGTERM);
 	assert_int_equal(child(SIGTERM, SIGUSR1), 10 + SIGTERM);
 	assert_int_equal(child(SIGPIPE, 0), 10);
-	assert_int_equal(child(SIGINT, SIGINT), -SIGINT); /* the second Ctrl-C ends it at once */
-	assert_int_equal(child(SIGTERM, SIGINT), -SIGINT);
+	assert_int_equal(child(SIGINT, SIGINT), 10 + SIGINT); /* timeout signals child and group */
+	assert_int_equal(child(SIGTERM, SIGINT), 10 + SIGTERM);
+	assert_int_equal(child_of_presses(2, 1200), 10 + SIGINT); /* two requests */
+	assert_int_equal(child_of_presses(3, 800), 10 + SIGINT);  /* three within two seconds */
+	assert_int_equal(child_of_presses(3, 1200), -SIGINT);
 	assert_int_equal(child_after_stop(), 0);
 	assert_string_equal(signals_name(SIGTERM), "SIGTERM");
 }

@@ -232,7 +232,8 @@ int session_open_rows(struct session *s)
 		return rc;
 	counts_report(trains ? s->train.data : s->eval.data, c->data);
 	if (c->verb == VERB_TRAIN && s->train.data->counts.turn_ends && c->chat_template && *c->chat_template)
-		log_warn("the result does not contain chat_template=%s; set it again when you use the result",
+		log_warn("the result does not contain chat_template=%s; write its text around prompts (ferry "
+		         "tokenize --chat prints it)",
 		        c->chat_template);
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
