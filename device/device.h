@@ -74,7 +74,7 @@ struct device_options {
 	                      its own with `threads`. cuda: touches the pages of slabs, where given */
 	double host_copy_gbps;      /* host: throttle of copies each way in 1e9 bytes/s; 0 = off */
 	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
-	int poison; /* host, cuda: device_discard overwrites, and a fresh arena is filled, with NaN patterns
+	int poison; /* host, cuda: stream_discard overwrites, and a fresh arena is filled, with NaN patterns
 	             */
 	int check_races; /* any: work that uses the bytes of other work without being ordered after it, one of
 	                    them writing, is refused with ERR_DEVICE when it is queued, naming both; for

@@ -158,7 +158,7 @@ int model_set_trainable(struct model *model, int64_t *count,
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
 /* Floating-point operations of forward + backward per token at a row length, by the usual count
- * 6 * (block matrices + C * V) + 6 * L * C_attn * T, recomputation not counted. */
+ * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* ---- rotary table ---- */

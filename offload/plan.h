@@ -5,8 +5,8 @@
  * reads and writes, and from that alone follow the lifetimes, the place of every buffer in one arena, and the
  * waits between queues:
  *
- *     plan_build   lists operations and buffers            (plan_build.c, plan_update.c)
- *     plan_layout   gives each buffer its offset            (plan_layout.c)
+ *     plan_build   lists operations and buffers            (plan_build.c and those that it calls)
+ *     plan_layout  gives each buffer its offset             (plan_layout.c)
  *     plan_order   derives the fewest waits that order     (plan_order.c)
  *                  any two operations on the same bytes
  *     plan_check   proves that, independently              (plan_check.c)

@@ -3,7 +3,7 @@
  *
  * fp32 goes to OpenBLAS, which is asked for one thread per call. bf16 goes to oneDNN where the CPU multiplies
  * bf16 in vectors; elsewhere panels of both operands are widened to fp32 in a worker's scratch and go to
- * OpenBLAS as well, which is exact in the products and rounds c once. matmul_path_of decides.
+ * OpenBLAS as well, which is exact in the products and rounds c once. matmul_by_onednn decides.
  */
 #include "device/op_matmul.h"
 #include "host/cpu/matmul.h"

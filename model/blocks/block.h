@@ -13,9 +13,9 @@
 struct acts_layout {
 	int64_t rstd1, mean1;   /* F32 [tokens] */
 	int64_t norm1;          /* [tokens, C] normalised x */
-	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless qk_norm) and v */
-	int64_t qk;             /* qk_norm: the same shape, q and k normalised and rotated */
-	int64_t q_rstd, k_rstd; /* qk_norm: F32 [tokens, H], [tokens, KV] */
+	int64_t qkv;            /* [tokens, (H + 2 KV) D] q, k (rotated unless Q_NORM_W is there) and v */
+	int64_t qk;             /* with Q_NORM_W: the same shape, q and k normalised and rotated */
+	int64_t q_rstd, k_rstd; /* with Q_NORM_W: F32 [tokens, H], [tokens, KV] */
 	int64_t mixed;          /* [tokens, H D] what attention gives */
 	int64_t branch1;        /* a norm after attention: [tokens, C] its projection, before that norm */
 	int64_t post_rstd1;     /* F32 [tokens] */
@@ -89,7 +89,8 @@ dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);
 
-/* A matrix of the table applied to rows. MATRIX_BLOCK follows weight_in_out; embeddings and heads do not. */
+/* A matrix of the table applied to rows. Those of blocks follow weight_in_out; embeddings and heads do not.
+ */
 struct linear {
 	enum tensor_role weight, bias; /* bias ROLE_COUNT: none */
 	int64_t out, in;

@@ -3,8 +3,8 @@
 #include "model/blocks/block.h"
 
 /* Rows of a chunk: a function of V alone, so that no other size changes a sum. Every chunk passes once over
- * the [V, C] gradient, so there should be some 500; but small vocabularies get more, to 32 MiB of logits,
- * and huge ones less, to 256 MiB. */
+ * the [V, C] gradient, so a chunk should have some 500 rows. Small vocabularies get more, to 32 MiB of
+ * logits, and huge ones fewer, to 256 MiB. */
 static int64_t chunk_rows(int64_t V)
 {
 	int64_t rows = (256 << 20) / (4 * V), small = (32 << 20) / (4 * V);
