@@ -7,53 +7,53 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/manifest.h"
 #include "comm/world.h"
 #include "config/table.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum path_kind { WANT_DIR, WANT_FILE, WANT_EITHER };
 
-/* "name" or "owner/name", as the hub has them, and with no ending of a file. */
+/* A hub id by its form, which is no path that was mistyped: its owner is no folder here, and it ends as no
+ * file does. */
 static int looks_like_hub_id(const char *text)
 {
 	static const char *const endings[] = {
 	        ".json", ".jsonl", ".txt", ".csv", ".parquet", ".yaml", ".safetensors", ".bin", ".gz"};
-	size_t len = strlen(text);
-	char owner[96];
-	int slashes = 0;
+	size_t len = strlen(text), owner_len = strcspn(text, "/");
+	char owner[PATH_MAX];
 
-	snprintf(owner, sizeof(owner), "%.*s", (int)strcspn(text, "/"), text);
-	if (strchr(text, '/') && file_kind_of(owner) == FILE_DIR) /* a name in there was meant */
+	if (!hub_is_id(text) || owner_len >= sizeof(owner))
 		return 0;
-	if (!isalnum((unsigned char)text[0]) || len > 96)
+	memcpy(owner, text, owner_len);
+	owner[owner_len] = 0;
+	if (text[owner_len] && file_kind_of(owner) == FILE_DIR)
 		return 0;
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
 		if (len > strlen(endings[i]) && !strcmp(text + len - strlen(endings[i]), endings[i]))
 			return 0;
-	for (const char *p = text; *p; p++) {
-		slashes += *p == '/';
-		if (*p == '/' ? !p[1] || slashes > 1 : !isalnum((unsigned char)*p) && !strchr("-_.", *p))
-			return 0;
-	}
 	return 1;
 }
 
 static int hub_error(const char *where, const char *key, const char *id)
 {
-	const char *slash = strrchr(id, '/'), *name = slash ? slash + 1 : id;
+	const char *slash = strchr(id, '/'), *name = slash ? slash + 1 : id, *revision = strchr(id, '@');
+	int id_len = (int)strcspn(id, "@"), name_len = (int)strcspn(name, "@");
 	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
 
 	return err_set(ERR_INPUT,
 	        "%s=%s does not exist. If it is a name on the HuggingFace hub, these two commands fetch "
-	        "it:\n    pip install -U huggingface_hub\n    hf download %s%s --local-dir %s\nthen set "
-	        "%s=%s%s",
-	        where, id, id, is_data ? " --repo-type dataset" : "", name, key, name, "");
+	        "it:\n    pip install -U huggingface_hub\n    hf download %.*s%s%s%s --local-dir %.*s\nthen "
+	        "set "
+	        "%s=%.*s",
+	        where, id, id_len, id, is_data ? " --repo-type dataset" : "", revision ? " --revision " : "",
+	        revision ? revision + 1 : "", name_len, name, key, name_len, name);
 }
 
 static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
