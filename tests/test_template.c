@@ -406,8 +406,10 @@ static int check_folders(const char *only, const char *builtin)
 	DIR *dir;
 	int rows = 0;
 
-	if (!root)
-		skip(); /* shared absent */
+	if (!root) {
+		print_message("SKIPPED test_template: ../shared absent\n");
+		skip();
+	}
 	dir = opendir(root);
 	assert_non_null(dir);
 	while ((entry = readdir(dir))) {
