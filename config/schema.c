@@ -180,7 +180,12 @@ static const struct config_word input_format_words[] = {
 #define ROW(name, group, type, field, preset, aliases, words, min, max, verbs, meaning)                      \
 	{                                                                                                    \
 #name, group, type, offsetof(struct config, field), preset, aliases, words, min, max, verbs, \
-		        meaning                                                                              \
+		        meaning, CONFIG_PATH_NONE                                                            \
+	}
+#define ROW_PATH(path, name, field, group, preset, aliases, verbs, meaning)                                  \
+	{                                                                                                    \
+#name, group, TYPE_TEXT, offsetof(struct config, field), preset, aliases, NULL, 0, 0, verbs, \
+		        meaning, CONFIG_PATH_##path                                                          \
 	}
 #define ROW_TEXT(name, group, preset, aliases, verbs, meaning)                                               \
 	ROW(name, group, TYPE_TEXT, name, preset, aliases, NULL, 0, 0, verbs, meaning)
@@ -196,14 +201,14 @@ static const struct config_word input_format_words[] = {
 	ROW(name, group, TYPE_STEPS, name, preset, aliases, off_words, 0, COUNT_MAX, verbs, meaning)
 
 const struct config_key config_keys[] = {
-        ROW_TEXT(model, "what", "", "model_name_or_path base_model model_name", ENGINE | K | D,
+        ROW_PATH(MODEL, model, model, "what", "", "model_name_or_path base_model model_name", ENGINE | K | D,
                 "HuggingFace model directory; a config.json is enough where no weights are read"),
-        ROW_TEXT(data, "what", "", "dataset train_file data_path dataset_path", T | E | D | P,
+        ROW_PATH(DATA, data, data, "what", "", "dataset train_file data_path dataset_path", T | E | D | P,
                 "file, folder or pattern: .jsonl .json .csv .tsv .parquet .txt .md, also .gz and .zst"),
-        ROW_TEXT(eval_data, "what", "", "eval_dataset validation_file eval_file", T | P,
+        ROW_PATH(DATA, eval_data, eval_data, "what", "", "eval_dataset validation_file eval_file", T | P,
                 "the same, to evaluate on while training"),
-        ROW_TEXT(output_dir, "what", "", "save_dir", T | X | N, "directory for results"),
-        ROW_TEXT(resume_from_checkpoint, "what", "off", "resume", T | ONCE,
+        ROW_PATH(WRITE, output_dir, output_dir, "what", "", "save_dir", T | X | N, "directory for results"),
+        ROW_PATH(READ, resume_from_checkpoint, resume_from_checkpoint, "what", "off", "resume", T | ONCE,
                 "a checkpoint's path; auto = the newest complete one in output_dir"),
         ROW_FLAG(overwrite_output_dir, "what", "off", "overwrite", T | X | N | ONCE,
                 "replace the run in output_dir (export, init: the model)"),
@@ -213,18 +218,18 @@ const struct config_key config_keys[] = {
                 "regular expression: parameters whose whole name matches keep their values"),
         ROW_TEXT(trainable, "what", "", NULL, T | P,
                 "regular expression: only parameters whose whole name matches are trained"),
-        ROW_TEXT(checkpoint, "what", "", NULL, X, "ferry checkpoint to export"),
-        ROW_TEXT(path, "what", "", "file dir", I | V | K, "file or directory to read"),
-        ROW(config, "what", TYPE_TEXT, config_json, "", "config_json", NULL, 0, 0, N,
+        ROW_PATH(READ, checkpoint, checkpoint, "what", "", NULL, X, "ferry checkpoint to export"),
+        ROW_PATH(READ, path, path, "what", "", "file dir", I | V | K, "file or directory to read"),
+        ROW_PATH(READ, config, config_json, "what", "", "config_json", N,
                 "config.json of the new model, or its directory"),
-        ROW_TEXT(machine, "what", "", NULL, T | P | B,
+        ROW_PATH(READ, machine, machine, "what", "", NULL, T | P | B,
                 "description of a machine (examples/machines); train uses its rates instead of measuring"),
         ROW(name, "what", TYPE_TEXT, bench_name, "", "benchmark", NULL, 0, 0, B,
                 "benchmark to run; list shows all"),
 
         ROW_ENUM(data_format, "text", "auto", "dataset_format", data_format_words, T | E | G | D | P,
                 "format of a row; auto = from the first row's keys (generate: alpaca wraps the prompt)"),
-        ROW_TEXT(chat_template, "text", "", "template", T | E | K | D | P,
+        ROW_PATH(READ, chat_template, chat_template, "text", "", "template", T | E | K | D | P,
                 "template of chats: chatml, llama2, llama3, mistral, gemma, phi3, zephyr, alpaca, vicuna, a "
                 "name of the model's, or a file; default: the model's own"),
         ROW_TEXT(chat_template_kwargs, "text", "", NULL, T | E | K | D | P,
@@ -250,8 +255,9 @@ const struct config_key config_keys[] = {
                 "files of a data folder to read: train, validation or test; default: train"),
         ROW_TEXT(eval_data_split, "text", "", "eval_split_name dataset_test_split", T | P,
                 "the same for an eval_data folder; default: validation"),
-        ROW_TEXT(tokenizer, "text", "", "tokenizer_name tokenizer_path tokenizer_name_or_path",
-                T | E | G | K | D | N | P, "directory with a tokenizer.json; default: the model's"),
+        ROW_PATH(MODEL, tokenizer, tokenizer, "text", "",
+                "tokenizer_name tokenizer_path tokenizer_name_or_path", T | E | G | K | D | N | P,
+                "directory with a tokenizer.json; default: the model's"),
         ROW(eval_split, "text", TYPE_REAL, eval_split, "0", "val_set_size val_size validation_split",
                 off_words, 0, COUNT_MAX, T | P,
                 "rows held back for evaluation: a fraction, or a number of rows above 1"),
@@ -368,8 +374,9 @@ const struct config_key config_keys[] = {
                 "continue sample_prompt every N steps; 0 = at start and end"),
         ROW_COUNT(trace, "watching", "off", NULL, off_words, 0, 1e6, T,
                 "number of steps to record as a Chrome/Perfetto trace"),
-        ROW_TEXT(trace_file, "watching", "", NULL, P, "file for the planned step as a Chrome/Perfetto trace"),
-        ROW_TEXT(dump_gradients, "watching", "", NULL, T | P,
+        ROW_PATH(WRITE, trace_file, trace_file, "watching", "", NULL, P,
+                "file for the planned step as a Chrome/Perfetto trace"),
+        ROW_PATH(WRITE, dump_gradients, dump_gradients, "watching", "", NULL, T | P,
                 "file for the first step's gradients before clipping, fp32 safetensors"),
         ROW_FLAG(per_token, "watching", "off", NULL, E, "add the loss of every target to the JSON"),
 

@@ -28,6 +28,15 @@ struct config_word {
 
 enum { VERB_SETTING_ONCE = 1 << 16 }; /* flag in config_key.verbs: concerns one call, not the run */
 
+/* What the value of a key names, where it names a file or directory (train/paths.h resolves those). */
+enum config_path {
+	CONFIG_PATH_NONE,
+	CONFIG_PATH_MODEL, /* read; may be a model's hub id */
+	CONFIG_PATH_DATA,  /* read; may be a data set's hub id */
+	CONFIG_PATH_READ,
+	CONFIG_PATH_WRITE /* made in the current directory, wherever the configuration file is */
+};
+
 struct config_key {
 	const char *name;
 	const char *group;
@@ -39,6 +48,7 @@ struct config_key {
 	double min, max;                 /* of a number; bounds included */
 	unsigned verbs;                  /* 1 << VERB_..., and VERB_SETTING_ONCE */
 	const char *meaning;
+	enum config_path path;
 };
 
 extern const struct config_key config_keys[];

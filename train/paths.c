@@ -70,36 +70,23 @@ static int from_cache(char **value, const char *key, enum hub_kind kind)
 
 int paths_resolve(struct config *c)
 {
-	enum { NOT_IN_HUB = -1 };
-	const struct {
-		const char *key;
-		char **value;
-		int hub; /* enum hub_kind */
-	} paths[] = {
-	        {"model", &c->model, HUB_MODEL},
-	        {"tokenizer", &c->tokenizer, HUB_MODEL},
-	        {"data", &c->data, HUB_DATASET},
-	        {"eval_data", &c->eval_data, HUB_DATASET},
-	        {"output_dir", &c->output_dir, NOT_IN_HUB},
-	        {"checkpoint", &c->checkpoint, NOT_IN_HUB},
-	        {"resume_from_checkpoint", &c->resume_from_checkpoint, NOT_IN_HUB},
-	        {"machine", &c->machine, NOT_IN_HUB},
-	        {"chat_template", &c->chat_template, NOT_IN_HUB},
-	        {"dump_gradients", &c->dump_gradients, NOT_IN_HUB},
-	        {"path", &c->path, NOT_IN_HUB},
-	};
 	int rc = 0;
 
-	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && !rc; i++) {
-		char **value = paths[i].value;
+	for (int i = 0; i < config_key_count && !rc; i++) {
+		const struct config_key *key = &config_keys[i];
+		char **value;
 
+		if (key->path == CONFIG_PATH_NONE)
+			continue;
+		value = (char **)((char *)c + key->offset);
 		if (!*value || !**value)
 			continue;
 		rc = from_home(value);
-		if (!rc && strcmp(paths[i].key, "output_dir"))
-			rc = beside_file(value, config_set_at(c, paths[i].key));
-		if (!rc && paths[i].hub != NOT_IN_HUB)
-			rc = from_cache(value, paths[i].key, (enum hub_kind)paths[i].hub);
+		if (!rc && key->path != CONFIG_PATH_WRITE)
+			rc = beside_file(value, config_set_at(c, key->name));
+		if (!rc && (key->path == CONFIG_PATH_MODEL || key->path == CONFIG_PATH_DATA))
+			rc = from_cache(
+			        value, key->name, key->path == CONFIG_PATH_MODEL ? HUB_MODEL : HUB_DATASET);
 	}
 	return rc;
 }

@@ -5,11 +5,12 @@
 
 #include "config/config.h"
 
-/* Replaces the values of the path keys in *c, before anything looks at them:
+/* Replaces the values of the keys that name paths (config_key.path), before anything looks at them:
  *
  *   ~/x            x in the home directory
- *   x              in a configuration file: x beside that file, where the current directory has none
- *   ORG/NAME       model and data: the snapshot in the HuggingFace cache, where no such path exists
+ *   x              in a configuration file, of what is read: x beside that file, where the current directory
+ *                  has none
+ *   ORG/NAME       of models and data: the snapshot in the HuggingFace cache, where no such path exists
  *
  * What is none of these stays as it is. ERR_INPUT: the cache holds several revisions, and none is main's. */
 int paths_resolve(struct config *c);
