@@ -85,6 +85,9 @@ void call_op(struct stage_call *call, const struct op *op);
 dev_addr acts_at(const struct stage_call *call, int64_t offset_bytes);
 dev_addr scratch_at(const struct stage_call *call, int64_t offset_bytes);
 
+/* Takes room for count elements at *end_bytes: its offset. What follows is aligned for any op. */
+int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes);
+
 /* DEV_NONE where the model has no such tensor; grad_of where it is frozen, too. */
 dev_addr weight_of(const struct stage_call *call, enum tensor_role role);
 dev_addr grad_of(const struct stage_call *call, enum tensor_role role);

@@ -1,5 +1,4 @@
 /* Final norm, head and loss in chunks of rows; and back. Logits for sampling. */
-#include "base/size.h"
 #include "model/blocks/block.h"
 
 /* Rows of a chunk: a function of V alone, so that no other size changes a sum. Every chunk passes once over
@@ -16,14 +15,6 @@ static int64_t chunk_rows(int64_t V)
 	return rows > 64 ? rows : 64;
 }
 
-static int64_t take(int64_t *end_bytes, int64_t bytes)
-{
-	int64_t offset = *end_bytes;
-
-	*end_bytes = round_up(offset + bytes, 256);
-	return offset;
-}
-
 struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets)
 {
 	const struct model_config *c = &model->config;
@@ -31,15 +22,15 @@ struct head_layout head_layout_of(const struct model *model, enum dtype dtype, i
 	struct head_layout h = {0};
 
 	h.rows = rows = targets < rows ? targets : rows;
-	h.x = take(&end, rows * c->C * e);
-	h.norm = take(&end, rows * c->C * e);
-	h.dnorm = take(&end, rows * c->C * e);
-	h.rstd = take(&end, rows * 4);
-	h.mean = take(&end, rows * 4);
-	h.loss_partial = take(&end, cross_entropy_scratch_count(rows) * 4);
-	h.norm_partial = take(&end, norm_scratch_count(rows, 1, c->C) * 4);
-	h.norm_sink = take(&end, norm_sink_count(model) * 4);
-	h.logits = take(&end, rows * c->V * 4);
+	h.x = layout_take(&end, rows * c->C, e);
+	h.norm = layout_take(&end, rows * c->C, e);
+	h.dnorm = layout_take(&end, rows * c->C, e);
+	h.rstd = layout_take(&end, rows, 4);
+	h.mean = layout_take(&end, rows, 4);
+	h.loss_partial = layout_take(&end, cross_entropy_scratch_count(rows), 4);
+	h.norm_partial = layout_take(&end, norm_scratch_count(rows, 1, c->C), 4);
+	h.norm_sink = layout_take(&end, norm_sink_count(model), 4);
+	h.logits = layout_take(&end, rows * c->V, 4);
 	h.bytes = end;
 	return h;
 }

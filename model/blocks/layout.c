@@ -5,18 +5,12 @@
 
 enum { LAYOUT_ALIGN_BYTES = 256 };
 
-/* Takes room for count elements at *end. */
-static int64_t take(int64_t *end_bytes, int64_t count, int64_t element_bytes)
+int64_t layout_take(int64_t *end_bytes, int64_t count, int64_t element_bytes)
 {
 	int64_t offset = *end_bytes;
 
 	*end_bytes = round_up(offset + count * element_bytes, LAYOUT_ALIGN_BYTES);
 	return offset;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
 }
 
 struct qkv_place qkv_place_of(const struct model_config *c)
@@ -35,25 +29,25 @@ struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, i
 	int64_t means = c->norm == NORM_LAYER ? tokens : 0;
 	struct acts_layout a = {0};
 
-	a.rstd1 = take(&end, tokens, 4);
-	a.mean1 = take(&end, means, 4);
-	a.norm1 = take(&end, c->has[ROLE_NORM1_W] ? tokens * c->C : 0, e);
-	a.qkv = take(&end, tokens * stride, e);
-	a.qk = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * stride : 0, e);
-	a.q_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->H : 0, 4);
-	a.k_rstd = take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->KV : 0, 4);
-	a.mixed = take(&end, tokens * c->H * c->D, e);
-	a.branch1 = take(&end, c->has[ROLE_POST_NORM1_W] ? tokens * c->C : 0, e);
-	a.post_rstd1 = take(&end, c->has[ROLE_POST_NORM1_W] ? tokens : 0, 4);
-	a.lse = take(&end, tokens * c->H, 4);
-	a.middle = take(&end, tokens * c->C, e);
-	a.rstd2 = take(&end, tokens, 4);
-	a.mean2 = take(&end, means, 4);
-	a.norm2 = take(&end, c->has[ROLE_NORM2_W] ? tokens * c->C : 0, e);
-	a.gate = take(&end, model_is_gated(c) ? tokens * c->F : 0, e);
-	a.up = take(&end, tokens * c->F, e);
-	a.branch2 = take(&end, c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
-	a.post_rstd2 = take(&end, c->has[ROLE_POST_NORM2_W] ? tokens : 0, 4);
+	a.rstd1 = layout_take(&end, tokens, 4);
+	a.mean1 = layout_take(&end, means, 4);
+	a.norm1 = layout_take(&end, c->has[ROLE_NORM1_W] ? tokens * c->C : 0, e);
+	a.qkv = layout_take(&end, tokens * stride, e);
+	a.qk = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * stride : 0, e);
+	a.q_rstd = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->H : 0, 4);
+	a.k_rstd = layout_take(&end, c->has[ROLE_Q_NORM_W] ? tokens * c->KV : 0, 4);
+	a.mixed = layout_take(&end, tokens * c->H * c->D, e);
+	a.branch1 = layout_take(&end, c->has[ROLE_POST_NORM1_W] ? tokens * c->C : 0, e);
+	a.post_rstd1 = layout_take(&end, c->has[ROLE_POST_NORM1_W] ? tokens : 0, 4);
+	a.lse = layout_take(&end, tokens * c->H, 4);
+	a.middle = layout_take(&end, tokens * c->C, e);
+	a.rstd2 = layout_take(&end, tokens, 4);
+	a.mean2 = layout_take(&end, means, 4);
+	a.norm2 = layout_take(&end, c->has[ROLE_NORM2_W] ? tokens * c->C : 0, e);
+	a.gate = layout_take(&end, model_is_gated(c) ? tokens * c->F : 0, e);
+	a.up = layout_take(&end, tokens * c->F, e);
+	a.branch2 = layout_take(&end, c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
+	a.post_rstd2 = layout_take(&end, c->has[ROLE_POST_NORM2_W] ? tokens : 0, 4);
 	a.bytes = end;
 	return a;
 }
@@ -67,22 +61,23 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	struct scratch_layout s = {0};
 
 	if (c->has[ROLE_Q_NORM_W])
-		partial = larger(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, c->H * c->D)
-		                                           : norm_scratch_count(tokens, c->H, c->D));
-	s.residual = take(&end, c->parallel_residual ? tokens * c->C : 0, e);
-	s.branch = take(&end, c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
-	s.dnorm = take(&end, sums ? tokens * c->C : 0, 4);
-	s.dnorm_cast = take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
-	s.norm_partial = take(&end, partial, 4);
-	s.norm_sink = take(&end, norm_sink_count(model), 4);
+		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, c->H * c->D)
+		                                            : norm_scratch_count(tokens, c->H, c->D));
+	s.residual = layout_take(&end, c->parallel_residual ? tokens * c->C : 0, e);
+	s.branch = layout_take(
+	        &end, c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
+	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
+	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
+	s.norm_partial = layout_take(&end, partial, 4);
+	s.norm_sink = layout_take(&end, norm_sink_count(model), 4);
 	shared = end;
-	s.hidden = take(&end, tokens * c->F, e);
+	s.hidden = layout_take(&end, tokens * c->F, e);
 	s.bytes = end;
 	end = shared;
-	s.dmixed = take(&end, tokens * c->H * c->D, e);
-	s.dqkv = take(&end, tokens * stride, e);
-	s.attention = take(&end, attention_scratch_count(tokens, c->H, c->D), 4);
-	s.bytes = larger(s.bytes, end);
+	s.dmixed = layout_take(&end, tokens * c->H * c->D, e);
+	s.dqkv = layout_take(&end, tokens * stride, e);
+	s.attention = layout_take(&end, attention_scratch_count(tokens, c->H, c->D), 4);
+	s.bytes = max_i64(s.bytes, end);
 	return s;
 }
 
