@@ -3,7 +3,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 CMAKE_BUILD = @test -f $(BUILD)/build.ninja || cmake -S . -B $(BUILD) -G Ninja
 
-.PHONY: all program test check fuzz tidy demo bench bundle format install clean
+.PHONY: all program test check fuzz tidy demo bench bundle format docs install clean
 
 # Installs nothing: says what is missing, and the command that installs it
 all:
@@ -15,7 +15,7 @@ program:
 	@cmake --build $(BUILD) --target ferry
 
 # Everything: the tests in the usual build, again under ASan and UBSan, those with threads under TSan, fuzz targets
-# for 20 s each, the format of the sources. Installs what is missing, and says so first.
+# for 10 s each, the format of the sources. Installs what is missing, and says so first.
 test:
 	@sh scripts/deps.sh test
 	@cmake -S . -B $(BUILD) -G Ninja -DFERRY_ALL_CHECKS=ON
@@ -61,6 +61,12 @@ bundle:
 
 format:
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+
+# The pages that the program writes: docs/reference/keys.md, the manual page, the completion of bash
+docs: program
+	@$(BUILD)/ferry help --markdown >docs/reference/keys.md
+	@$(BUILD)/ferry help --man >docs/ferry.1
+	@$(BUILD)/ferry help --completion >docs/ferry.bash
 
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)

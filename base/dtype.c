@@ -77,22 +77,3 @@ const struct format_facts format_facts[FORMAT_COUNT] = {
         FORMAT_LIST(FORMAT_ROW)
 #undef FORMAT_ROW
 };
-
-int64_t format_bytes(enum format format, int64_t count)
-{
-	int bits = dtypes[format_facts[format].element].bits;
-
-	return count / 8 * bits + (count % 8 * bits + 7) / 8;
-}
-
-int64_t format_scale_count(enum format format, int64_t count)
-{
-	int block = format_facts[format].block;
-
-	return block ? count / block + (count % block != 0) : 0;
-}
-
-int64_t format_scale_bytes(enum format format, int64_t count)
-{
-	return format_scale_count(format, count) * dtype_bytes(format_facts[format].scale);
-}

@@ -2,10 +2,8 @@
  *
  * A dtype is what one element is; its name is that of safetensors files. A format is how many elements are
  * stored: each as a dtype, or as codes of a dtype with one scale for every `block` elements in an array of
- * its own. To add one is to add a row; nothing else lists them.
- *
- *     ops compute in dtypes for which dtype_computes() holds, and sums over ranks are formed in them
- *     the bytes of a plane of n elements are format_bytes(f, n), those of its scales format_scale_bytes(f, n)
+ * its own. To add one is to add a row; nothing else lists them. Ops compute in dtypes for which
+ * dtype_computes() holds, and sums over ranks are formed in them.
  */
 #ifndef FERRY_BASE_DTYPE_H
 #define FERRY_BASE_DTYPE_H
@@ -69,16 +67,18 @@ enum format {
 	        FORMAT_COUNT
 };
 
+/* FORMAT_BLOCK_NAME: the block of each, as a constant. */
+enum {
+#define FORMAT_BLOCK(NAME, name, element, block, scale) FORMAT_BLOCK_##NAME = block,
+	FORMAT_LIST(FORMAT_BLOCK)
+#undef FORMAT_BLOCK
+};
+
 struct format_facts {
 	const char *name;
 	enum dtype element, scale;
 	int block; /* elements that share a scale, counted from the tensor's start; 0: there are no scales */
 };
 extern const struct format_facts format_facts[FORMAT_COUNT];
-
-/* Of `count` >= 0 elements from a block's start on. */
-int64_t format_bytes(enum format format, int64_t count);
-int64_t format_scale_count(enum format format, int64_t count);
-int64_t format_scale_bytes(enum format format, int64_t count);
 
 #endif

@@ -173,6 +173,13 @@ int file_set_caching(int fd, enum file_caching caching)
 	return fcntl(fd, F_SETFL, flags) ? ERR_UNSUPPORTED : 0;
 }
 
+enum file_caching file_get_caching(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags >= 0 && flags & O_DIRECT ? FILE_CACHING_OFF : FILE_CACHING_ON;
+}
+
 int file_reserve(int fd, const char *path, int64_t len_bytes)
 {
 	int rc;
@@ -248,6 +255,13 @@ static int open_temporary(char **name, const char *path)
 		fd = sys_open(*name, O_WRONLY | O_CREAT | O_EXCL, 0666);
 	} while (fd < 0 && errno == EEXIST);
 	return fd < 0 ? sys_fail(path, "create") : fd;
+}
+
+int file_is_lfs_pointer(const char *text, size_t len_bytes)
+{
+	static const char begin[] = "version https://git-lfs";
+
+	return len_bytes >= sizeof(begin) - 1 && !memcmp(text, begin, sizeof(begin) - 1);
 }
 
 int file_write_all(const char *path, const void *data, size_t len_bytes)

@@ -25,6 +25,9 @@ int file_read_past_cache(
 /* Whole file into a NUL-terminated block (mem_free); refused above max_bytes. */
 int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes);
 
+/* Whether this is the start of a pointer that git-lfs left in place of a large file. */
+int file_is_lfs_pointer(const char *text, size_t len_bytes);
+
 /* Writes a new file by way of a temporary beside it, fsync and rename: whole or not at all. */
 int file_write_all(const char *path, const void *data, size_t len_bytes);
 
@@ -43,7 +46,8 @@ int file_rename(const char *from, const char *to);
  */
 int file_exchange(const char *a, const char *b);
 
-/* Bytes that an ordinary user can still write where `path` (existing) lies. */
+/* Bytes that an ordinary user can still write where `path` (existing) lies; INT64_MAX where the file system
+ * does not say. */
 int file_space(const char *path, int64_t *free_bytes);
 
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
@@ -53,6 +57,7 @@ int file_sync(int fd, const char *path); /* fsync; a failure is final, never ret
  * the file system does not know it, without a text. */
 enum file_caching { FILE_CACHING_ON, FILE_CACHING_OFF };
 int file_set_caching(int fd, enum file_caching caching);
+enum file_caching file_get_caching(int fd); /* as it is by now */
 
 /* The file has so many bytes from now on, zeros where nothing is written, and a place on the disk for each:
  * writes need not find one, and several at once need not wait for each other, as they do where a file grows.
@@ -97,6 +102,7 @@ enum file_call_kind {
 	FILE_CALL_REMOVE,
 	FILE_CALL_LIST,
 	FILE_CALL_STAT,
+	FILE_CALL_LOCK,
 };
 
 struct file_call {

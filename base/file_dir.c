@@ -35,7 +35,7 @@ int file_space(const char *path, int64_t *free_bytes)
 
 	if (sys_ask(FILE_CALL_STAT, path, NULL) || statvfs(path, &st))
 		return sys_fail(path, "ask for its free space");
-	*free_bytes = (int64_t)st.f_bavail * (int64_t)st.f_frsize;
+	*free_bytes = st.f_blocks ? (int64_t)st.f_bavail * (int64_t)st.f_frsize : INT64_MAX;
 	return 0;
 }
 

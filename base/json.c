@@ -78,6 +78,18 @@ static int widen_integers(struct str *out, const char *text, size_t len)
 	return str_check(out);
 }
 
+/* What to do about an error of jansson's, where it is a frequent one. */
+static const char *json_advice(const char *text, size_t len_bytes, const char *problem)
+{
+	if (file_is_lfs_pointer(text, len_bytes))
+		return "; this is a git-lfs pointer instead of the file; run git lfs pull";
+	if (strstr(problem, "unable to decode byte"))
+		return "; the file is not UTF-8; convert it, as with iconv -f LATIN1 -t UTF-8";
+	if (strstr(problem, "near '\''"))
+		return "; texts stand in double quotes in JSON";
+	return "";
+}
+
 int json_parse(json_t **root, const char *where, const char *text, size_t len_bytes)
 {
 	return json_parse_piece(root, where, text, len_bytes, 1);
@@ -113,8 +125,8 @@ int json_parse_piece(json_t **root, const char *where, const char *text, size_t 
 	else if (json_error_code(&error) == json_error_out_of_memory)
 		err = err_set(ERR_NOMEM, "%s: out of memory while reading JSON", where);
 	else
-		err = err_set(ERR_INPUT, "%s:%" PRId64 ":%d: %s", where, line + error.line - 1, error.column,
-		        error.text);
+		err = err_set(ERR_INPUT, "%s:%" PRId64 ":%d: %s%s", where, line + error.line - 1,
+		        error.column, error.text, json_advice(text, len_bytes, error.text));
 out:
 	str_free(&widened);
 	return err;
@@ -287,4 +299,17 @@ json_t *json_of_text(const char *text)
 	value = copy ? json_string(copy) : value;
 	mem_free(copy);
 	return value;
+}
+
+json_t *json_ints(const int64_t *values, int count)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; list && i < count; i++) {
+		if (json_array_append_new(list, json_integer(values[i]))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
 }

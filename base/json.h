@@ -45,4 +45,7 @@ json_t *json_of_text(const char *text);
 /* "integer", "string", ... for messages. */
 const char *json_kind_name(const json_t *value);
 
+/* A new array of these; NULL: no memory. */
+json_t *json_ints(const int64_t *values, int count);
+
 #endif

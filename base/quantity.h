@@ -12,4 +12,10 @@ void quantity_bytes(struct str *out, int64_t bytes);
 void quantity_seconds(struct str *out, double seconds);
 void quantity_count(struct str *out, double count);
 
+/* The end of a noun behind a count: "%d row%s", n, plural_s(n). */
+static inline const char *plural_s(int64_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
 #endif

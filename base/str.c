@@ -103,3 +103,10 @@ void str_free(struct str *s)
 	mem_free(s->data);
 	memset(s, 0, sizeof(*s));
 }
+
+int str_ends_with(const char *text, const char *end)
+{
+	size_t len = strlen(text), end_len = strlen(end);
+
+	return len >= end_len && !strcmp(text + len - end_len, end);
+}

@@ -26,4 +26,7 @@ int str_check(const struct str *s);
 char *str_take(struct str *s);
 void str_free(struct str *s);
 
+/* Whether `text` is `end`, or ends so. */
+int str_ends_with(const char *text, const char *end);
+
 #endif

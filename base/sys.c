@@ -142,6 +142,24 @@ int sys_remove(const char *path)
 	return sys_ask(FILE_CALL_REMOVE, path, NULL) ? -1 : remove(path);
 }
 
+int sys_lock(int fd, const char *path)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int rc;
+
+	do
+		rc = ask_fd(FILE_CALL_LOCK, fd, path) ? -1 : fcntl(fd, F_OFD_SETLK, &lock);
+	while (rc && errno == EINTR);
+	return rc;
+}
+
+int sys_lock_is_held(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	return !fcntl(fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+}
+
 int sys_open(const char *path, int flags, mode_t mode)
 {
 	enum file_call_kind kind = flags & O_CREAT ? FILE_CALL_CREATE : FILE_CALL_OPEN;

@@ -26,4 +26,9 @@ int sys_stat(const char *path, struct stat *st);
 int sys_mkdir(const char *path);
 int sys_remove(const char *path);
 
+/* A lock of the whole file against all that ask for one; goes with the open file. EAGAIN or EACCES: another
+ * has it. */
+int sys_lock(int fd, const char *path);
+int sys_lock_is_held(int fd); /* by another */
+
 #endif

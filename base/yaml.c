@@ -21,7 +21,8 @@ struct seen {
 struct reader {
 	yaml_parser_t parser;
 	yaml_event_t event; /* the current one */
-	const char *where;
+	const char *where, *text;
+	size_t len_bytes;
 	struct yaml_doc *doc;
 	struct str path; /* dotted keys from the root to the current node */
 	struct seen *seen;
@@ -42,6 +43,13 @@ static int refuse(const struct reader *r, const char *fmt, ...)
 	return err_note(ERR_INPUT, "%s:%zu", r->where, r->event.start_mark.line + 1);
 }
 
+static int is_tab(const struct reader *r)
+{
+	size_t at = r->parser.problem_mark.index;
+
+	return at < r->len_bytes && r->text[at] == '\t';
+}
+
 static int syntax_error(const struct reader *r)
 {
 	const yaml_parser_t *p = &r->parser;
@@ -51,6 +59,18 @@ static int syntax_error(const struct reader *r)
 		return err_set(ERR_NOMEM, "%s: out of memory while reading YAML", r->where);
 	if (p->error == YAML_READER_ERROR)
 		return err_set(ERR_INPUT, "%s: byte %zu: %s", r->where, p->problem_offset, problem);
+	/* a key without its colon is noticed on the next line */
+	if (strstr(problem, "could not find expected ':'"))
+		return err_set(ERR_INPUT, "%s:%zu: expected \"key: value\", with a colon and a blank",
+		        r->where, p->context_mark.line + 1);
+	if (strstr(problem, "mapping values are not allowed"))
+		return err_set(ERR_INPUT,
+		        "%s:%zu:%zu: a colon that no key may have here; put quotes round a value with a "
+		        "colon, and indent keys alike",
+		        r->where, p->problem_mark.line + 1, p->problem_mark.column + 1);
+	if (strstr(problem, "cannot start any token") && is_tab(r))
+		return err_set(
+		        ERR_INPUT, "%s:%zu: a tab; indent with blanks", r->where, p->problem_mark.line + 1);
 	return err_set(ERR_INPUT, "%s:%zu:%zu: %s%s%s", r->where, p->problem_mark.line + 1,
 	        p->problem_mark.column + 1, problem, p->context ? ", " : "", p->context ? p->context : "");
 }
@@ -341,7 +361,8 @@ static int read_stream(struct reader *r)
 	if (r->event.type == YAML_SCALAR_EVENT) {
 		if (r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
 		        !is_null_text((char *)r->event.data.scalar.value))
-			return refuse(r, "expected a mapping (key: value), found only a value");
+			return refuse(r, "expected \"key: value\", with a colon and a blank; found \"%.60s\"",
+			        (char *)r->event.data.scalar.value);
 	} else if (r->event.type == YAML_MAPPING_START_EVENT) {
 		err = read_mapping(r, 1);
 	} else {
@@ -358,7 +379,7 @@ static int read_stream(struct reader *r)
 
 int yaml_parse(struct yaml_doc *doc, const char *where, const char *text, size_t len_bytes)
 {
-	struct reader r = {.where = where, .doc = doc};
+	struct reader r = {.where = where, .text = text, .len_bytes = len_bytes, .doc = doc};
 	int err;
 
 	memset(doc, 0, sizeof(*doc));

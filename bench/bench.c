@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,14 +21,15 @@ static const struct bench table[] = {
         {"pool", "what the worker pool takes to hand out calls and tasks; count: calls", bench_pool},
         {"topo", "memory bandwidth: all threads, of each NUMA node, and from node to node; count: seconds",
                 bench_topo},
-        {"step-15m", "training step, Llama 15M, fp32, offloaded, against one matrix product; count: steps",
-                bench_step_15m},
-        {"step-15m-recompute", "the same, blocks recomputed in backward", bench_step_15m_recompute},
-        {"step-15m-resident", "the same, nothing offloaded", bench_step_15m_resident},
-        {"step-15m-bf16", "the same, bf16 compute and gradients", bench_step_15m_bf16},
+        {"step",
+                "training step on the host, fp32, offloaded, against one matrix product; models: 15m, 134m, "
+                "1b-4l; micro_batch_tokens: rows x tokens, as 8x256; ways: bf16, resident, recompute; "
+                "count: steps",
+                bench_step_model},
         {"kernels",
                 "each op over a model's shapes, against the device's memory bandwidth or matrix products; "
-                "count: tokens; models: how the names of ops begin",
+                "count: tokens, or micro_batch_tokens: documents x tokens; models: how the names of ops "
+                "begin",
                 bench_kernels},
         {"copy",
                 "copies between host and device by direction, kind of memory and size; count: bytes of the "
@@ -44,8 +46,8 @@ static const struct bench table[] = {
                 bench_budget},
         {"clock",
                 "is the clock of plans right: steps with copies throttled to one rate after another, beside "
-                "what "
-                "it predicts; on the host device; count: steps; models: tiny, to try it",
+                "what it predicts (on a GPU with 1, 2 and 4 micro-batches); machine_file: describes this "
+                "machine for plans; count: steps; models: tiny, to try it",
                 bench_clock},
         {"load",
                 "weights of a model in bf16 into planes, against reads of the files into fresh memory; "
@@ -59,7 +61,11 @@ static const struct bench table[] = {
                 "as "
                 "many bytes; count: bytes of state; models: the directory, instead of this one",
                 bench_save},
-        {"step-134m", "the same for Llama 134M, fp32, offloaded", bench_step_134m},
+        {"tokenize",
+                "text to ids on one core, with tokenizer=DIR and data=FILE of text: documents of 4 KB, 2 MB "
+                "at "
+                "once, and a mere check of each byte; count: bytes",
+                bench_tokenize},
 };
 
 enum { TABLE_COUNT = sizeof(table) / sizeof(table[0]) };
@@ -115,7 +121,7 @@ static double machine_busy_s(void)
 	return (user + nice + system + irq + softirq) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static double own_busy_s(void)
+double bench_cpu_s(void)
 {
 	struct timespec t;
 
@@ -123,15 +129,28 @@ static double own_busy_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+int bench_batch_find(int64_t *rows, int64_t *row_tokens, const char *tokens)
+{
+	int used = 0;
+
+	if (!tokens || !*tokens)
+		return 0;
+	if (sscanf(tokens, "%7" SCNd64 "x%7" SCNd64 "%n", rows, row_tokens, &used) != 2 || tokens[used] ||
+	        *rows < 1 || *row_tokens < 2)
+		return err_set(
+		        ERR_INPUT, "micro_batch_tokens: '%s' is not rows x tokens, such as 8x256", tokens);
+	return 0;
+}
+
 void bench_load_begin(struct bench_load *load)
 {
-	*load = (struct bench_load){machine_busy_s(), own_busy_s(), clock_now_ns()};
+	*load = (struct bench_load){machine_busy_s(), bench_cpu_s(), clock_now_ns()};
 }
 
 double bench_load_end(const struct bench_load *load)
 {
 	double seconds = (double)(clock_now_ns() - load->at_ns) * 1e-9;
-	double others = machine_busy_s() - load->busy_s - (own_busy_s() - load->own_s);
+	double others = machine_busy_s() - load->busy_s - (bench_cpu_s() - load->own_s);
 
 	return others > 0 && seconds > 0 ? others / seconds : 0;
 }

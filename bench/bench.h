@@ -24,9 +24,15 @@ struct bench_args {
 	/* of `offload`: micro-batches of a step (0: 1), the norm that gradients are clipped to (0: they are
 	 * not, and updates run inside backward), and what of the device may be filled (0: what is free) */
 	int64_t micro_batches, device_budget_bytes;
+	int64_t host_budget_bytes; /* of `offload`: how much host memory it may take; 0: what is available */
 	double max_grad_norm;
+	const char *ways; /* of `offload` and `step`: which ways, separated by commas; NULL, "" or "all":
+	                     all, of `step` none */
+	const char *machine_file;     /* of `clock`: where to describe this machine; NULL: nowhere */
+	const char *tokenizer, *data; /* of `tokenize`: a directory or tokenizer.json, and a file of text */
 	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
-	                                of `load`: a directory; of `kernels`: how their names begin. NULL or
+	                                of `step` and `kernels` rows x tokens; of `load`: a directory; of
+	                                `kernels`: how their names begin. NULL or
 	                                "": its choice */
 };
 
@@ -46,6 +52,12 @@ int bench_run(json_t **result, const char *name, const struct bench_args *args);
 
 /* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
 double bench_median(double *values, int count);
+
+/* "8x256" into rows and their tokens; NULL and "" change nothing. ERR_INPUT for anything else. */
+int bench_batch_find(int64_t *rows, int64_t *row_tokens, const char *tokens);
+
+/* CPU seconds of this process so far: what neighbours change least. */
+double bench_cpu_s(void);
 
 /* What was measured of memory, as bench topo gives it. */
 struct bandwidth;
@@ -90,10 +102,8 @@ struct bench_variant {
 };
 int bench_step(json_t **result, const struct bench_args *args, const struct bench_shape *shape,
         struct bench_variant variant);
-int bench_step_15m(json_t **result, const struct bench_args *args);
-int bench_step_15m_recompute(json_t **result, const struct bench_args *args);
-int bench_step_15m_resident(json_t **result, const struct bench_args *args);
-int bench_step_15m_bf16(json_t **result, const struct bench_args *args);
-int bench_step_134m(json_t **result, const struct bench_args *args);
+/* Of the model, rows and variant that args name. */
+int bench_step_model(json_t **result, const struct bench_args *args);
+int bench_tokenize(json_t **result, const struct bench_args *args);
 
 #endif

@@ -1,4 +1,4 @@
-/* Predicted beside measured steps, with throttled copies. */
+/* Predicted beside measured steps, with throttled copies or several micro-batches; writes what it finds. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 
@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "device/backend.h"
 #include "host/pool.h"
+#include "host/topology.h"
+#include "placement/machine.h"
 #include "placement/measure.h"
 #include "placement/simulate.h"
 
@@ -20,31 +22,58 @@
  * throttled takes what it was measured to take. Nothing else is fitted. Throttles are gone through once a
  * round, back and forth, with the unthrottled step, to which all others are compared, at both ends. The clock
  * knows no other processes: so the shortest step of all rounds counts, and of steps during which others used
- * the cores only where there are no others. */
+ * the cores only where there are no others.
+ *
+ * The copies of a GPU cannot be throttled: there a step has one, two and four micro-batches, to the first of
+ * which the clock is fitted. Its rates, and what kernels, host functions and pinning take, go into a file
+ * that describes this machine (machine_file), as does what was fitted. */
 
-enum { RATES = 7, ROUNDS = 4, WARMUP_STEPS = 2, DEFAULT_STEPS = 2, STEPS_MAX = 100, FIT_ROUNDS = 40 };
+enum {
+	WAYS_MAX = 7,
+	MICROS_MAX = 4,
+	ROUNDS = 4,
+	WARMUP_STEPS = 2,
+	DEFAULT_STEPS = 2,
+	STEPS_MAX = 100,
+	FIT_ROUNDS = 40
+};
 
 /* Cores that others may use during a step that counts; the system counts in hundredths of a second. */
 static const double QUIET_CORES = 0.1;
 
-/* 1e9 bytes a second; 0: as fast as memory, to which the clock is fitted. */
-static const double rates[RATES] = {0, 0.1, 0.15, 0.2, 0.3, 0.5, 1};
+static const int64_t SAMPLE_BYTES = INT64_C(2) << 30;
+
+/* Steps that are measured; the clock is fitted to the first. */
+static const struct way {
+	double copy_gbps; /* 0: as fast as it goes */
+	int micros;
+} host_ways[WAYS_MAX] = {{0, 1}, {0.1, 1}, {0.15, 1}, {0.2, 1}, {0.3, 1}, {0.5, 1}, {1, 1}},
+  gpu_ways[] = {{0, 1}, {0, 2}, {0, 4}};
+enum { GPU_WAYS = sizeof(gpu_ways) / sizeof(*gpu_ways) };
 
 struct clock_bench {
 	struct model *model;
 	struct bench_rows rows;
 	struct pool *pool;
 	struct bench_args args;
+	const struct way *ways;
+	int way_count, is_host;
+	int64_t gpu_bytes;
 	int steps;
-	double quiet_s[RATES], least_s[RATES]; /* the shortest step, among quiet ones and of all; 0: none */
-	int quiet_count[RATES], count[RATES];
-	double predicted_s[RATES];
+	double unfitted; /* predicted of measured, of the first way, by rates alone */
+	double quiet_s[WAYS_MAX],
+	        least_s[WAYS_MAX]; /* the shortest step, among quiet ones and of all; 0: none */
+	int quiet_count[WAYS_MAX], count[WAYS_MAX];
+	double predicted_s[WAYS_MAX];
 	struct device_speed speed; /* but for the copies' */
 };
 
-static struct engine_options options_of(const struct clock_bench *b, struct device *device)
+static struct engine_options options_of(const struct clock_bench *b, struct device *device, int way)
 {
-	return bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
+	struct engine_options o = bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
+
+	o.policy.micro_batches = b->ways[way].micros;
+	return o;
 }
 
 static void step_count(struct clock_bench *b, int rate, double seconds, double others_cores)
@@ -65,14 +94,17 @@ static int steps_measure(struct clock_bench *b, int rate)
 	struct bench_args args = b->args;
 	struct device *device = NULL;
 	struct engine *engine = NULL;
+	struct host_batch micros[MICROS_MAX];
 	struct engine_options o;
-	int rc;
+	int count = b->ways[rate].micros, rc;
 
-	args.copy_gbps = rates[rate];
+	for (int i = 0; i < count; i++)
+		micros[i] = b->rows.batch;
+	args.copy_gbps = b->ways[rate].copy_gbps;
 	rc = bench_device_open(&device, &args, b->pool);
 	if (rc)
 		return rc;
-	o = options_of(b, device);
+	o = options_of(b, device, rate);
 	rc = engine_open(&engine, &o);
 	if (!rc)
 		rc = engine_start(engine);
@@ -84,7 +116,7 @@ static int steps_measure(struct clock_bench *b, int rate)
 		double begin = clock_now_s();
 
 		bench_load_begin(&load);
-		rc = engine_step(engine, &result, &b->rows.batch, 1, b->rows.batch.targets, 1e-3, NULL);
+		rc = engine_step(engine, &result, micros, count, count * b->rows.batch.targets, 1e-3, NULL);
 		if (i >= WARMUP_STEPS)
 			step_count(b, rate, clock_now_s() - begin, bench_load_end(&load));
 	}
@@ -102,12 +134,12 @@ static int step_predict(double *seconds, struct clock_bench *b, int rate)
 	struct engine_options o;
 	int rc;
 
-	if (rates[rate] > 0)
-		options.speed.h2d_bytes = options.speed.d2h_bytes = 1e9 * rates[rate];
+	if (b->ways[rate].copy_gbps > 0)
+		options.speed.h2d_bytes = options.speed.d2h_bytes = 1e9 * b->ways[rate].copy_gbps;
 	rc = device_open(&device, "meta", &options);
 	if (rc)
 		return rc;
-	o = options_of(b, device);
+	o = options_of(b, device, rate);
 	rc = engine_open(&engine, &o);
 	if (!rc)
 		rc = engine_start(engine);
@@ -123,16 +155,31 @@ static int step_predict(double *seconds, struct clock_bench *b, int rate)
 /* The rate of products at which the step without copies is as long as it was; by halving. */
 static int speed_fit(struct clock_bench *b, double measured_s)
 {
-	double slow = 1e6, fast = 1e15;
-	int rc = 0;
+	double slow = 1e6, fast = 1e15, f32_of_bf16 = b->speed.matmul_flops_f32 / b->speed.matmul_flops_bf16;
+	int rc = step_predict(&b->unfitted, b, 0);
 
+	b->unfitted /= measured_s;
 	for (int i = 0; i < FIT_ROUNDS && !rc; i++) {
 		double middle = 0.5 * (slow + fast), predicted_s;
 
-		b->speed.matmul_flops_bf16 = b->speed.matmul_flops_f32 = middle;
+		b->speed.matmul_flops_bf16 = middle;
+		b->speed.matmul_flops_f32 = middle * f32_of_bf16;
 		rc = step_predict(&predicted_s, b, 0);
 		*(!rc && predicted_s > measured_s ? &slow : &fast) = middle;
 	}
+	return rc;
+}
+
+/* Products in fp32 have a rate of their own on a GPU. */
+static int f32_measure(struct clock_bench *b, struct engine_options o)
+{
+	struct device_speed speed = b->speed;
+	int rc;
+
+	o.policy.compute_dtype = DTYPE_F32;
+	rc = measure_block(&speed, &o, b->gpu_bytes / 4 < SAMPLE_BYTES ? b->gpu_bytes / 4 : SAMPLE_BYTES);
+	if (!rc)
+		b->speed.matmul_flops_f32 = speed.matmul_flops_f32;
 	return rc;
 }
 
@@ -147,9 +194,16 @@ static int rates_measure(struct clock_bench *b)
 	rc = bench_device_open(&device, &unthrottled, b->pool);
 	if (rc)
 		return rc;
-	o = options_of(b, device);
-	simulate_host_speed(&b->speed, pool_worker_count(b->pool), 0);
+	b->is_host = !strcmp(device_name(device), "host");
+	b->ways = b->is_host ? host_ways : gpu_ways;
+	b->way_count = b->is_host ? WAYS_MAX : GPU_WAYS;
+	b->gpu_bytes = b->is_host ? 0 : device_free_bytes(device);
+	o = options_of(b, device, 0);
+	if (b->is_host)
+		simulate_host_speed(&b->speed, pool_worker_count(b->pool), 0);
 	rc = measure_speed(&b->speed, &o, 0);
+	if (!rc && !b->is_host)
+		rc = f32_measure(b, o);
 	device_close(device);
 	return rc;
 }
@@ -180,16 +234,52 @@ static json_t *rows_json(struct clock_bench *b, double *worst)
 	json_t *rows = json_array();
 
 	*worst = 0;
-	for (int i = 0; rows && i < RATES; i++) {
+	for (int i = 0; rows && i < b->way_count; i++) {
 		double share = b->predicted_s[i] / measured_s(b, i), off = share > 1 ? share - 1 : 1 - share;
 
 		*worst = off > *worst ? off : *worst;
-		json_array_append_new(rows, json_pack("{s:f,s:f,s:f,s:f,s:i,s:i}", "copy_gbps", rates[i],
-		                                    "measured_ms", 1e3 * measured_s(b, i), "predicted_ms",
-		                                    1e3 * b->predicted_s[i], "predicted_of_measured", share,
-		                                    "steps", b->count[i], "quiet_steps", b->quiet_count[i]));
+		json_array_append_new(rows,
+		        json_pack("{s:f,s:i,s:f,s:f,s:f,s:i,s:i}", "copy_gbps", b->ways[i].copy_gbps,
+		                "micro_batches", b->ways[i].micros, "measured_ms", 1e3 * measured_s(b, i),
+		                "predicted_ms", 1e3 * b->predicted_s[i], "predicted_of_measured", share,
+		                "steps", b->count[i], "quiet_steps", b->quiet_count[i]));
 	}
 	return rows;
+}
+
+/* machine=FILE is this one. */
+static int machine_save(const struct clock_bench *b)
+{
+	struct topology *t = mem_alloc(1, sizeof(*t));
+	struct machine m = {.name = "this machine",
+	        .gpu_count = !b->is_host,
+	        .gpu_memory_bytes = b->gpu_bytes,
+	        .host_reserve_bytes = INT64_C(4) << 30};
+	int rc = t ? topology_read(t) : ERR_NOMEM;
+
+	if (!rc) {
+		m.host_memory_bytes = t->ram_bytes;
+		machine_of_speed(&m, &b->speed);
+		rc = machine_write(&m, "measured by ferry bench clock; products as a step reached them",
+		        b->args.machine_file);
+	}
+	mem_free(t);
+	return rc;
+}
+
+/* What a GPU takes beside its rates. */
+static void overheads_json(json_t *result, const struct device_speed *s)
+{
+	if (s->host_computes)
+		return;
+	json_object_set_new(result, "fp32_gflops", json_real(1e-9 * s->matmul_flops_f32));
+	json_object_set_new(result, "h2d_gbps", json_real(1e-9 * s->h2d_bytes));
+	json_object_set_new(result, "d2h_gbps", json_real(1e-9 * s->d2h_bytes));
+	json_object_set_new(
+	        result, "copies_gbps", s->copies_bytes > 0 ? json_real(1e-9 * s->copies_bytes) : json_null());
+	json_object_set_new(result, "launch_us", json_real(1e6 * s->launch_s));
+	json_object_set_new(result, "call_us", json_real(1e6 * s->call_s));
+	json_object_set_new(result, "pin_gbps", json_real(1e-9 * s->pin_bytes));
 }
 
 int bench_clock(json_t **result, const struct bench_args *args)
@@ -201,25 +291,31 @@ int bench_clock(json_t **result, const struct bench_args *args)
 
 	bench_load_begin(&load);
 	for (int round = 0; round < ROUNDS && !rc; round++)
-		for (int i = 0; i <= RATES && !rc; i++) {
-			int rate = i % RATES;
+		for (int i = 0; i <= b->way_count && !rc; i++) {
+			int way = i % b->way_count;
 
-			rc = steps_measure(b, round % 2 && rate ? RATES - rate : rate);
+			rc = steps_measure(b, round % 2 && way ? b->way_count - way : way);
 		}
 	if (!rc)
 		rc = speed_fit(b, measured_s(b, 0));
-	for (int i = 0; i < RATES && !rc; i++)
+	for (int i = 0; b && i < b->way_count && !rc; i++)
 		rc = step_predict(&b->predicted_s[i], b, i);
+	if (!rc && args->machine_file)
+		rc = machine_save(b);
 	if (!rc) {
 		json_t *rows = rows_json(b, &worst);
 
 		*result = json_pack("{s:I,s:I,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:o}", "parameters",
 		        (json_int_t)b->model->parameter_count, "tokens", (json_int_t)b->rows.batch.tokens,
-		        "steps", ROUNDS * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_f32,
+		        "steps", ROUNDS * b->steps, "fitted_gflops", 1e-9 * b->speed.matmul_flops_bf16,
 		        "memory_gbps", 1e-9 * b->speed.memory_bytes, "host_memory_gbps",
 		        1e-9 * b->speed.host_memory_bytes, "host_update_gbps",
 		        1e-9 * b->speed.host_update_bytes, "worst_off", worst, "others_busy_cores",
 		        bench_load_end(&load), "rates", rows);
+		if (*result) {
+			json_object_set_new(*result, "predicted_before_fit", json_real(b->unfitted));
+			overheads_json(*result, &b->speed);
+		}
 		rc = *result ? 0 : err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	}
 	if (b) {

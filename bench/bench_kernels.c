@@ -129,7 +129,12 @@ static int rig_prepare(struct bench_rig *rig, struct kernel_index *index, const 
         struct pool *pool, enum dtype dtype)
 {
 	int rc = bench_rig_open(rig, args, pool, args->count, dtype);
+	int64_t documents = 0;
 
+	if (!rc)
+		rc = bench_batch_find(&documents, &rig->scale.document_tokens, args->tokens);
+	if (documents)
+		rig->scale.tokens = documents * rig->scale.document_tokens;
 	if (!rc)
 		rc = bench_rig_fill(rig, work_bytes(&rig->scale, dtype) + fixed_bytes(&rig->scale));
 	return rc ? rc : index_write(rig, index);
@@ -140,26 +145,42 @@ static double flops_of(const struct op_cost *cost)
 	return cost->flops_bf16 + cost->flops_f32;
 }
 
-static int row_add(
-        json_t *rows, const struct kernel_case *k, const struct op *op, double seconds, double share)
+/* What a case's rounds gave. */
+struct measured {
+	double seconds, share;
+	double cpu_seconds,
+	        cpu_share; /* the same in CPU time of this process, which neighbours change least */
+};
+
+static int row_add(json_t *rows, const struct kernel_case *k, const struct op *op, const struct measured *m)
 {
 	struct op_cost cost;
 	json_t *row;
 
 	op_cost_of(op, &cost);
-	row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "name", k->name, "dtype", dtype_name(k->dtype),
-	        "us", seconds * 1e6, "gbps", cost.memory_bytes / seconds * 1e-9, "tflops",
-	        flops_of(&cost) / seconds * 1e-12, "share", share, "of",
+	row = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "name", k->name, "dtype",
+	        dtype_name(k->dtype), "us", m->seconds * 1e6, "gbps", cost.memory_bytes / m->seconds * 1e-9,
+	        "tflops", flops_of(&cost) / m->seconds * 1e-12, "share", m->share, "cpu_us",
+	        m->cpu_seconds * 1e6, "cpu_share", m->cpu_share, "of",
 	        k->limit == KERNEL_COPY ? "copy" : "matmul");
 	return json_array_append_new(rows, row) ? err_set(ERR_NOMEM, "out of memory for a benchmark's result")
 	                                        : 0;
+}
+
+/* Bytes or FLOPs of one call of the limit. */
+static double limit_work(const struct bench_rig *rig, enum kernel_limit limit)
+{
+	double side = (double)rig->scale.product_side;
+
+	return limit == KERNEL_COPY ? 2.0 * (double)rig->scale.copy_bytes : 2 * side * side * side;
 }
 
 static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_case *k,
         const struct kernel_index *index, struct limits *seen)
 {
 	struct kernel_place place = {.base = dev_at(rig->work, fixed_bytes(&rig->scale))};
-	double seconds[ROUNDS_MAX], limit[ROUNDS_MAX], share[ROUNDS_MAX], work;
+	double seconds[ROUNDS_MAX], limit[ROUNDS_MAX], share[ROUNDS_MAX], cpu[ROUNDS_MAX],
+	        cpu_share[ROUNDS_MAX], work;
 	struct op ops[SETS_MAX];
 	struct op_cost cost;
 	int sets, calls, rc;
@@ -171,14 +192,22 @@ static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_cas
 	work = k->limit == KERNEL_COPY ? cost.memory_bytes : flops_of(&cost);
 	rc = bench_rig_calls(rig, &calls, ops, sets);
 	for (int i = 0; i < rig->scale.rounds && !rc; i++) {
+		double start = bench_cpu_s(), between, limit_cpu_s;
+
 		rc = k->limit == KERNEL_COPY ? bench_rig_copy_rate(rig, &limit[i])
 		                             : bench_rig_product_rate(rig, &limit[i]);
+		between = bench_cpu_s();
 		if (!rc)
 			rc = bench_rig_time(rig, &seconds[i], ops, sets, calls);
+		cpu[i] = (bench_cpu_s() - between) / calls;
+		limit_cpu_s =
+		        (between - start) / (k->limit == KERNEL_COPY ? rig->copy_calls : rig->product_calls);
 		if (!rc && !(seconds[i] > 0 && limit[i] > 0))
 			rc = err_set(ERR_INTERNAL, "%s took no time", k->name);
-		if (!rc)
+		if (!rc) {
 			share[i] = work / seconds[i] / limit[i];
+			cpu_share[i] = work / cpu[i] / (limit_work(rig, k->limit) / limit_cpu_s);
+		}
 	}
 	if (rc)
 		return rc;
@@ -186,8 +215,10 @@ static int case_run(json_t *rows, struct bench_rig *rig, const struct kernel_cas
 		seen->copy[seen->copy_count++] = bench_median(limit, rig->scale.rounds);
 	else
 		seen->product[seen->product_count++] = bench_median(limit, rig->scale.rounds);
-	return row_add(rows, k, &ops[0], bench_median(seconds, rig->scale.rounds),
-	        bench_median(share, rig->scale.rounds));
+	return row_add(rows, k, &ops[0],
+	        &(struct measured){bench_median(seconds, rig->scale.rounds),
+	                bench_median(share, rig->scale.rounds), bench_median(cpu, rig->scale.rounds),
+	                bench_median(cpu_share, rig->scale.rounds)});
 }
 
 static int is_wanted(const struct kernel_case *k, const struct bench_args *args)

@@ -97,7 +97,7 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 static int64_t budget_of(struct device *device, const struct bench_args *args)
 {
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
-	int count = device_reserve_list(reserves, device_name(device));
+	int count = device_reserve_list(reserves, device_name(device), 0);
 	int64_t bytes = device_free_bytes(device) / 64 * 63;
 
 	if (args->device_budget_bytes && (!bytes || args->device_budget_bytes < bytes))
@@ -127,9 +127,9 @@ static int budget_spend(struct engine_options *o, const struct bench_args *args)
 }
 
 /* Plans, and says in *out whether their memory is there before any of it is taken. */
-static int memory_check(struct outcome *out, struct offload_bench *b)
+static int memory_check(struct outcome *out, struct offload_bench *b, const struct bench_args *args)
 {
-	int64_t device_free = device_free_bytes(b->device), host_bytes;
+	int64_t device_free = device_free_bytes(b->device), host_bytes, host_limit;
 	struct topology machine;
 	int rc = topology_read(&machine);
 
@@ -139,16 +139,19 @@ static int memory_check(struct outcome *out, struct offload_bench *b)
 	host_bytes = out->memory.store_bytes + out->memory.stage_bytes;
 	if (strcmp(device_name(b->device), "host") == 0)
 		host_bytes += out->memory.device_bytes;
+	host_limit = args->host_budget_bytes ? args->host_budget_bytes : machine.usable_bytes / 20 * 19;
 	out->fits = 1;
 	if (device_free > 0 && out->memory.device_bytes > device_free)
 		out->fits = 0;
-	if (device_has_bytes(b->device) && (double)host_bytes > 0.95 * (double)machine.usable_bytes)
+	if (device_has_bytes(b->device) && host_bytes > host_limit)
 		out->fits = 0;
 	if (!out->fits)
 		snprintf(out->why, sizeof(out->why),
-		        "needs %.1f GiB on the device (%.1f free) and %.1f GiB on the host (%.1f usable)",
+		        "needs %.1f GiB of GPU memory (%.1f free) and %.1f GiB of host memory (%.1f %s; "
+		        "ram_budget allows more where memory grows on demand)",
 		        (double)out->memory.device_bytes * 0x1p-30, (double)device_free * 0x1p-30,
-		        (double)host_bytes * 0x1p-30, (double)machine.usable_bytes * 0x1p-30);
+		        (double)host_bytes * 0x1p-30, (double)host_limit * 0x1p-30,
+		        args->host_budget_bytes ? "is ram_budget" : "available");
 	return 0;
 }
 
@@ -162,7 +165,7 @@ static int engine_prepare(struct outcome *out, struct offload_bench *b, const st
 	if (!rc)
 		rc = engine_open(&b->engine, &o);
 	if (!rc)
-		rc = memory_check(out, b);
+		rc = memory_check(out, b, args);
 	if (!rc && out->fits)
 		rc = engine_start(b->engine);
 	if (rc == ERR_NOMEM || rc == ERR_FIT) {
@@ -325,15 +328,21 @@ static int pair_add(
 	               : 0;
 }
 
+/* Bit by way; ERR_INPUT. */
+static int ways_find(unsigned *ways, const char *list);
+
 /* All ways of one model and size. What all of the model fits is not filled, unless that is asked for. */
 static int ways_run(json_t *rows, json_t *pairs, struct setting *s, const struct bench_args *args,
         struct pool *pool, const struct bench_limits *limits)
 {
 	struct outcome *out = mem_alloc(WAYS, sizeof(*out));
-	int rc = out ? 0 : ERR_NOMEM;
+	unsigned wanted = 0;
+	int rc = out ? ways_find(&wanted, args->ways) : ERR_NOMEM;
 
 	for (int way = 0; way < WAYS && !rc; way++) {
 		s->way = (enum way)way;
+		if (!(wanted >> way & 1))
+			continue;
 		if (way == FILLED && out[RESIDENT].fits && !args->device_budget_bytes)
 			continue;
 		rc = setting_run(&out[way], s, args, pool);
@@ -363,6 +372,27 @@ static int list_next(const char **list, char *word, size_t word_bytes)
 	snprintf(word, word_bytes, "%.*s", (int)len, *list);
 	*list += len;
 	return len > 0;
+}
+
+static int ways_find(unsigned *ways, const char *list)
+{
+	char word[32];
+
+	*ways = 0;
+	if (!list || !*list || !strcmp(list, "all"))
+		*ways = (1u << WAYS) - 1;
+	else
+		while (list_next(&list, word, sizeof(word))) {
+			int way = 0;
+
+			while (way < WAYS && strcmp(way_names[way], word))
+				way++;
+			if (way == WAYS)
+				return err_set(ERR_INPUT,
+				        "ways: there is no '%s'; there are streamed, resident, filled", word);
+			*ways |= 1u << way;
+		}
+	return 0;
 }
 
 static int settings_of_model(

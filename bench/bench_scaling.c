@@ -82,7 +82,7 @@ static int trial_plan(
 	struct host_memory host;
 	int rc;
 
-	device_memory_find(&device, c, o->device, s->machine);
+	device_memory_find(&device, c, o, s->machine);
 	t->reserve_bytes = device.reserve_bytes;
 	o->device_budget_bytes = limits.device_bytes = device_memory_budget(&device);
 	machine_speed(&speed, s->machine, t->gpus);

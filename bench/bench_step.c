@@ -11,12 +11,19 @@
 #include "host/pool.h"
 #include "offload/engine.h"
 
+#include <string.h>
+
 /* A training step on the host device: forward, backward, clipping, AdamW, on one fixed batch, which must be
  * learned. FLOPs by the usual count (model_flops_per_token). Beside it stands what one large matrix product
  * reaches on the same threads, in turn with the steps. */
 
-static const struct bench_shape shape_15m = {288, 6, 6, 768, 32000, 256, 4, 1, 0};
-static const struct bench_shape shape_134m = {768, 12, 12, 2048, 32000, 512, 2, 0, 0};
+static const struct {
+	const char *name;
+	struct bench_shape shape; /* rows and their tokens where none are given */
+} models[] = {
+        {"15m", {288, 6, 6, 768, 32000, 256, 4, 1, 0}}, {"134m", {768, 12, 12, 2048, 32000, 512, 2, 0, 0}},
+        {"1b-4l", {2048, 4, 32, 8192, 128256, 512, 1, 1, 8}}, /* Llama 3.2 1B with a quarter of its blocks */
+};
 
 enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, PRODUCT = 1024 };
 
@@ -100,8 +107,8 @@ static int peak_measure(struct step_bench *b, double *gflops, enum dtype dtype)
 }
 
 struct times {
-	double step_s[STEPS_MAX], compute_s[STEPS_MAX], update_s[STEPS_MAX], peak_gflops[STEPS_MAX],
-	        of_peak[STEPS_MAX];
+	double step_s[STEPS_MAX], cpu_s[STEPS_MAX], compute_s[STEPS_MAX], update_s[STEPS_MAX],
+	        peak_gflops[STEPS_MAX], of_peak[STEPS_MAX];
 };
 
 static int steps_measure(struct step_bench *b, struct times *t, int steps, enum dtype dtype)
@@ -113,6 +120,7 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 		int at = i < 0 ? 0 : i, rc = peak_measure(b, &t->peak_gflops[at], dtype);
 		struct engine_result result;
 		int64_t start = clock_now_ns();
+		double cpu_start = bench_cpu_s();
 
 		device_get_stats(b->device, &before);
 		if (!rc)
@@ -121,6 +129,7 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 		if (rc)
 			return rc;
 		t->step_s[at] = (double)(clock_now_ns() - start) * 1e-9;
+		t->cpu_s[at] = bench_cpu_s() - cpu_start;
 		device_get_stats(b->device, &after);
 		t->compute_s[at] =
 		        (double)(after.busy_ns[QUEUE_COMPUTE] - before.busy_ns[QUEUE_COMPUTE]) * 1e-9;
@@ -162,14 +171,15 @@ static int report(json_t **result, const struct step_bench *b, const struct benc
 	struct engine_memory memory;
 
 	engine_get_memory(b->engine, &memory);
-	*result = json_pack("{s:I, s:I, s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
-	        "parameters", (json_int_t)b->model->parameter_count, "tokens", (json_int_t)tokens,
-	        "compute_dtype", v->dtype == DTYPE_F32 ? "fp32" : "bf16", "cpu_offload", v->offload, "steps",
-	        steps, "step_s", step_s, "tokens_per_s", (double)tokens / step_s, "forward_backward_s",
-	        compute_s, "gflops", flops / compute_s * 1e-9, "gflops_of_step", flops / step_s * 1e-9,
-	        "matmul_gflops", bench_median(t->peak_gflops, steps), "of_matmul",
-	        bench_median(t->of_peak, steps), "loss_first", b->loss_first, "loss_last", b->loss_last,
-	        "other_cores", other_cores);
+	*result =
+	        json_pack("{s:I, s:I, s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+	                "parameters", (json_int_t)b->model->parameter_count, "tokens", (json_int_t)tokens,
+	                "compute_dtype", v->dtype == DTYPE_F32 ? "fp32" : "bf16", "cpu_offload", v->offload,
+	                "steps", steps, "step_s", step_s, "cpu_s", bench_median(t->cpu_s, steps),
+	                "tokens_per_s", (double)tokens / step_s, "forward_backward_s", compute_s, "gflops",
+	                flops / compute_s * 1e-9, "gflops_of_step", flops / step_s * 1e-9, "matmul_gflops",
+	                bench_median(t->peak_gflops, steps), "of_matmul", bench_median(t->of_peak, steps),
+	                "loss_first", b->loss_first, "loss_last", b->loss_last, "other_cores", other_cores);
 	if (!*result)
 		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
 	json_object_set_new(*result, "device_bytes", json_integer(memory.device_bytes));
@@ -229,28 +239,48 @@ int bench_step(json_t **result, const struct bench_args *args, const struct benc
 	return rc;
 }
 
-int bench_step_15m(json_t **result, const struct bench_args *args)
+/* The word of a list that ends at a comma, as a bit of what it names; -1: unknown. */
+static int way_find(const char *word, size_t length)
 {
-	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_KEEP});
+	static const char *const names[] = {"bf16", "resident", "recompute"};
+
+	for (int i = 0; i < (int)(sizeof(names) / sizeof(*names)); i++)
+		if (strlen(names[i]) == length && !strncmp(names[i], word, length))
+			return i;
+	return -1;
 }
 
-int bench_step_15m_recompute(json_t **result, const struct bench_args *args)
+static int variant_find(struct bench_variant *v, const char *ways)
 {
-	return bench_step(
-	        result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_RECOMPUTE});
+	int set[3] = {0};
+
+	for (const char *w = ways && strcmp(ways, "all") ? ways : ""; *w; w += *w == ',') {
+		size_t length = strcspn(w, ",");
+		int way = way_find(w, length);
+
+		if (way < 0)
+			return err_set(ERR_INPUT, "ways: '%.*s' is none of bf16, resident, recompute",
+			        (int)length, w);
+		set[way] = 1;
+		w += length;
+	}
+	*v = (struct bench_variant){
+	        set[0] ? DTYPE_BF16 : DTYPE_F32, !set[1], set[2] ? ACTIVATION_RECOMPUTE : ACTIVATION_KEEP};
+	return 0;
 }
 
-int bench_step_15m_resident(json_t **result, const struct bench_args *args)
+int bench_step_model(json_t **result, const struct bench_args *args)
 {
-	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_F32, 0, ACTIVATION_KEEP});
-}
+	const char *name = args->models && *args->models ? args->models : models[0].name;
+	struct bench_variant variant;
+	struct bench_shape shape;
+	int rc = variant_find(&variant, args->ways);
 
-int bench_step_15m_bf16(json_t **result, const struct bench_args *args)
-{
-	return bench_step(result, args, &shape_15m, (struct bench_variant){DTYPE_BF16, 1, ACTIVATION_KEEP});
-}
-
-int bench_step_134m(json_t **result, const struct bench_args *args)
-{
-	return bench_step(result, args, &shape_134m, (struct bench_variant){DTYPE_F32, 1, ACTIVATION_KEEP});
+	for (size_t i = 0; i < sizeof(models) / sizeof(*models) && !rc; i++)
+		if (!strcmp(models[i].name, name)) {
+			shape = models[i].shape;
+			rc = bench_batch_find(&shape.rows, &shape.row_tokens, args->tokens);
+			return rc ? rc : bench_step(result, args, &shape, variant);
+		}
+	return rc ? rc : err_set(ERR_INPUT, "models: no '%s'; there are 15m, 134m, 1b-4l", name);
 }

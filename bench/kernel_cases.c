@@ -1,6 +1,8 @@
 /* The benchmarked ops: a maker for each sort of arguments, and the table of cases. */
 #include "bench/kernel_cases.h"
 
+#include "base/size.h"
+#include "model/model.h"
 #include "optim/adamw.h"
 
 static dev_addr take(struct kernel_place *p, int64_t count, enum dtype dtype)
@@ -25,12 +27,14 @@ static const struct {
         {SIDE_TOKENS, SIDE_HIDDEN, SIDE_INTERMEDIATE, PRODUCT_DX},
         {SIDE_INTERMEDIATE, SIDE_HIDDEN, SIDE_TOKENS, PRODUCT_DW},
         {SIDE_ROWS, SIDE_VOCAB, SIDE_HIDDEN, PRODUCT_FORWARD},
+        {SIDE_ROWS, SIDE_HIDDEN, SIDE_VOCAB, PRODUCT_DX},
+        {SIDE_VOCAB, SIDE_HIDDEN, SIDE_ROWS, PRODUCT_DW},
 };
 
-/* Rows of logits that are formed at once. */
+/* Rows of logits that are formed at once, as a run does. */
 static int64_t head_rows(const struct bench_scale *s)
 {
-	return s->tokens < 1024 ? s->tokens : 1024;
+	return min_i64(s->tokens, model_head_rows(s->vocab));
 }
 
 static int64_t side_of(const struct bench_scale *s, int side)
@@ -105,6 +109,10 @@ static void make_flat(
 		op->add = (struct op_add){
 		        take(p, count, dtype), take(p, count, dtype), take(p, count, dtype), count, dtype};
 		break;
+	case OP_SCALE:
+		op->scale =
+		        (struct op_scale){take(p, count, dtype), take(p, count, dtype), count, 2, 0, dtype};
+		break;
 	case OP_COLSUM:
 		op->colsum = (struct op_colsum){take(p, s->hidden, DTYPE_F32), take(p, count, dtype),
 		        s->tokens, s->hidden, s->hidden, dtype};
@@ -160,7 +168,7 @@ static void make_norm(
 	if (op->kind == OP_RMSNORM || op->kind == OP_LAYERNORM) {
 		op->norm = (struct op_norm){y, x, weight, centred ? bias : DEV_NONE, rstd,
 		        centred ? mean : DEV_NONE, s->tokens, groups, cols, stride, stride, cols, cols, 1e-5,
-		        dtype};
+		        0, dtype};
 		return;
 	}
 	op->norm_grad = (struct op_norm_grad){.dx = take(p, s->tokens * stride, dtype),
@@ -266,6 +274,35 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .dtype = dtype};
 }
 
+/* The next token of one text as long as a document. */
+static void make_attention_cached(struct op *op, struct kernel_place *p, const struct bench_scale *s,
+        const struct kernel_index *index, enum dtype dtype)
+{
+	int64_t stride = side_of(s, SIDE_QKV), width = s->heads * s->head_dim, e = dtype_bytes(dtype);
+	int64_t row_count = attention_cache_row_count(s->kv_heads, s->head_dim);
+	int64_t rows = s->document_tokens < s->tokens ? s->document_tokens : s->tokens;
+	dev_addr qkv = take(p, stride, dtype), k = dev_at(qkv, width * e);
+
+	op->attention_cached = (struct op_attention_cached){.out = take(p, width, dtype),
+	        .cache = take(p, rows * row_count, dtype),
+	        .q = qkv,
+	        .k = k,
+	        .v = dev_at(k, s->kv_heads * s->head_dim * e),
+	        .doc_start = index->doc_start,
+	        .doc_end = index->doc_end,
+	        .tokens = 1,
+	        .cache_rows = rows,
+	        .heads = s->heads,
+	        .kv_heads = s->kv_heads,
+	        .head_dim = s->head_dim,
+	        .qkv_stride = stride,
+	        .q_head_stride = s->head_dim,
+	        .kv_head_stride = s->head_dim,
+	        .out_stride = width,
+	        .scale = attention_scale(s),
+	        .dtype = dtype};
+}
+
 /* ---- activations ---- */
 
 static void make_act(
@@ -300,7 +337,7 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 
 	op->cross_entropy = (struct op_cross_entropy){take(p, rows, DTYPE_F32),
 	        take(p, rows * s->vocab, dtype), take(p, rows * s->vocab, DTYPE_F32), index->label,
-	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype};
+	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype, 0};
 }
 
 /* v's random numbers are of either sign, and below 0 has no root: no decay of it (beta2 0) makes v the square
@@ -337,10 +374,13 @@ static const struct kernel_case cases[] = {
         {"matmul dx of gate, up", OP_MATMUL, DTYPE_BF16, 3, KERNEL_PRODUCT},
         {"matmul dw of gate, up", OP_MATMUL, DTYPE_BF16, 4, KERNEL_PRODUCT},
         {"matmul head", OP_MATMUL, DTYPE_BF16, 5, KERNEL_PRODUCT},
+        {"matmul dx of head", OP_MATMUL, DTYPE_BF16, 6, KERNEL_PRODUCT},
+        {"matmul dw of head", OP_MATMUL, DTYPE_BF16, 7, KERNEL_PRODUCT},
         {"attention", OP_ATTENTION, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"attention_grad", OP_ATTENTION_GRAD, DTYPE_BF16, 0, KERNEL_PRODUCT},
         {"attention window", OP_ATTENTION, DTYPE_BF16, 1, KERNEL_PRODUCT},
         {"attention_grad window", OP_ATTENTION_GRAD, DTYPE_BF16, 1, KERNEL_PRODUCT},
+        {"attention_cached, a token", OP_ATTENTION_CACHED, DTYPE_BF16, 0, KERNEL_COPY},
         {"rope", OP_ROPE, DTYPE_BF16, 0, KERNEL_COPY},
         {"rope backward", OP_ROPE, DTYPE_BF16, 1, KERNEL_COPY},
         {"rmsnorm", OP_RMSNORM, DTYPE_BF16, 0, KERNEL_COPY},
@@ -358,6 +398,7 @@ static const struct kernel_case cases[] = {
         {"scatter", OP_SCATTER, DTYPE_BF16, 0, KERNEL_COPY},
         {"embed_grad", OP_EMBED_GRAD, DTYPE_BF16, 0, KERNEL_COPY},
         {"add", OP_ADD, DTYPE_BF16, 0, KERNEL_COPY},
+        {"scale", OP_SCALE, DTYPE_BF16, 0, KERNEL_COPY},
         {"colsum", OP_COLSUM, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_BF16, 0, KERNEL_COPY},
         {"sumsq", OP_SUMSQ, DTYPE_F32, 0, KERNEL_COPY},
@@ -408,6 +449,9 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_ATTENTION:
 	case OP_ATTENTION_GRAD:
 		make_attention(op, place, scale, index, k->dtype, k->variant);
+		break;
+	case OP_ATTENTION_CACHED:
+		make_attention_cached(op, place, scale, index, k->dtype);
 		break;
 	case OP_GLU:
 	case OP_GLU_GRAD:

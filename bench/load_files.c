@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/page_cache.h"
+#include "base/str.h"
 #include "bench/bench_model.h"
 #include "checkpoint/hf_export.h"
 #include "checkpoint/save.h"
@@ -132,11 +133,10 @@ static int temp_make(char **path)
 
 static int file_add(struct load_files *files, const char *name)
 {
-	size_t len = strlen(name);
 	char *path;
 	int fd;
 
-	if (len < 12 || strcmp(name + len - 12, ".safetensors"))
+	if (!str_ends_with(name, ".safetensors"))
 		return 0;
 	if (files->count == LOAD_FILES_MAX)
 		return err_set(ERR_INPUT, "%s: more than %d files", files->dir, LOAD_FILES_MAX);

@@ -23,7 +23,6 @@ static const int64_t block_bytes = SAFETENSORS_BLOCK_BYTES;
 struct block_writer {
 	char *path;
 	int fd, slot_count;
-	int is_direct; /* past the page cache */
 	int64_t total_bytes, put_bytes;
 	unsigned char
 	        *slots;   /* [slot_count][block_bytes]; a slab where a thread writes, else of base/mem.h */
@@ -86,7 +85,7 @@ static void *write_blocks(void *context)
 			pthread_mutex_unlock(&w->lock);
 			err = file_write_at(w->fd, w->path, slot_of(w, block), (size_t)(count * block_bytes),
 			        block * block_bytes);
-			if (!err && !w->is_direct)
+			if (!err && file_get_caching(w->fd) == FILE_CACHING_ON)
 				err = bound_cache(w, block, count);
 			pthread_mutex_lock(&w->lock);
 		}
@@ -207,7 +206,7 @@ int block_writer_open(
 	}
 	if (!err && w->slot_count > 1) {
 		err = file_reserve(w->fd, path, total_bytes);
-		w->is_direct = !file_set_caching(w->fd, FILE_CACHING_OFF);
+		(void)!file_set_caching(w->fd, FILE_CACHING_OFF); /* a refused write sets it back */
 		err = err ? err : start_thread(w);
 	}
 	if (err)
@@ -299,8 +298,7 @@ static int finish_thread(struct block_writer *w)
 	err = err_give(&w->err);
 	if (err || w->put_bytes % block_bytes == 0)
 		return err;
-	if (w->is_direct)
-		file_set_caching(w->fd, FILE_CACHING_ON);
+	(void)!file_set_caching(w->fd, FILE_CACHING_ON); /* a part of a block is not aligned */
 	return write_here(w);
 }
 

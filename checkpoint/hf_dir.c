@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -262,13 +263,10 @@ static int fail_without_weights(const char *path)
 	if (err)
 		return err;
 	err = err_set(ERR_INPUT, "%s: contains no weights: neither %s nor %s", path, single_name, index_name);
-	for (size_t i = 0; i < count; i++) {
-		size_t len = strlen(names[i]);
-
-		if (len > 5 && !strcmp(names[i] + len - 5, ".gguf"))
+	for (size_t i = 0; i < count; i++)
+		if (str_ends_with(names[i], ".gguf"))
 			err = err_set(ERR_UNSUPPORTED, "%s: %s is a GGUF file; ferry reads safetensors", path,
 			        names[i]);
-	}
 	file_list_free(names, count);
 	return err;
 }

@@ -7,8 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/hf_dir.h"
-#include "checkpoint/temp_dir.h"
+#include "checkpoint/hf_dtype.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,8 +19,8 @@ struct work {
 	const struct hf_export *options;
 	const struct model *model;
 	const struct plane_source *source;
-	char *temp, *final; /* the directory under its temporary name, and without trailing slashes */
-	int *shard;         /* [tensor_count] */
+	struct result_dir dir;
+	int *shard; /* [tensor_count] */
 	int shard_count;
 	uint16_t *hi;
 	int16_t *lo;
@@ -45,7 +44,7 @@ static void shard_name(char name[SHARD_NAME_BYTES], const struct work *work, int
 /* Tensors in table order fill one shard after another. */
 static void deal_shards(struct work *work)
 {
-	int64_t limit = work->options->shard_bytes ? work->options->shard_bytes : 5000000000;
+	int64_t limit = work->options->shard_bytes ? work->options->shard_bytes : INT64_MAX;
 	int64_t filled = 0;
 
 	work->shard_count = 1;
@@ -157,7 +156,7 @@ static int write_shard(struct work *work, int shard)
 	int err;
 
 	shard_name(name, work, shard);
-	path = file_join(work->temp, name);
+	path = file_join(work->dir.temp, name);
 	decls = mem_alloc((size_t)model->tensor_count, sizeof(*decls));
 	if (!path || !decls) {
 		err = ERR_NOMEM;
@@ -204,7 +203,7 @@ static int write_index(struct work *work)
 	}
 	root = json_pack("{s:{s:I,s:I},s:O}", "metadata", "total_parameters",
 	        (json_int_t)work->model->parameter_count, "total_size", (json_int_t)bytes, "weight_map", map);
-	path = file_join(work->temp, "model.safetensors.index.json");
+	path = file_join(work->dir.temp, "model.safetensors.index.json");
 	if (!path)
 		err = ERR_NOMEM;
 	if (!err)
@@ -218,84 +217,6 @@ static int write_index(struct work *work)
 	return err;
 }
 
-static int ends_with(const char *name, const char *end)
-{
-	size_t len = strlen(name), end_len = strlen(end);
-
-	return len >= end_len && !strcmp(name + len - end_len, end);
-}
-
-/* Files that make a model's directory complete, besides its weights and config.json. */
-static int is_side_file(const char *name)
-{
-	static const char *const names[] = {"generation_config.json", "special_tokens_map.json", "vocab.json",
-	        "vocab.txt", "merges.txt", "added_tokens.json"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		if (!strcmp(name, names[i]))
-			return 1;
-	}
-	return (!strncmp(name, "tokenizer", 9) && ends_with(name, ".json")) || ends_with(name, ".model") ||
-	       !strncmp(name, "chat_template", 13);
-}
-
-static int copy_file(const char *from, const char *name, const char *to)
-{
-	char *source = NULL, *target = NULL;
-	int err = hf_dir_resolve(&source, from, name);
-
-	if (err || !source || file_kind_of(source) != FILE_REGULAR)
-		goto out;
-	target = file_join(to, name);
-	err = target ? file_copy(source, target) : ERR_NOMEM;
-out:
-	mem_free(source);
-	mem_free(target);
-	return err;
-}
-
-int hf_export_copy_files(const char *from, const char *config_path, const char *to)
-{
-	char **names = NULL, *config = NULL;
-	size_t count = 0;
-	int err = from ? file_list_dir(from, &names, &count) : 0;
-
-	for (size_t i = 0; !err && i < count; i++) {
-		if (is_side_file(names[i]) || (!config_path && !strcmp(names[i], "config.json")))
-			err = copy_file(from, names[i], to);
-	}
-	if (!err && config_path) {
-		config = file_join(to, "config.json");
-		err = config ? file_copy(config_path, config) : ERR_NOMEM;
-	}
-	mem_free(config);
-	file_list_free(names, count);
-	return err;
-}
-
-/* `dir` may be put in place: absent, empty, or to be replaced. */
-static int check_target(const struct hf_export *options)
-{
-	enum file_kind kind = file_kind_of(options->dir);
-	char **names = NULL;
-	size_t count = 0;
-	int err;
-
-	if (kind == FILE_NONE)
-		return 0;
-	if (kind != FILE_DIR)
-		return err_set(ERR_INPUT, "%s: is not a directory; choose another output_dir", options->dir);
-	if (options->existing == HF_EXPORT_REPLACE)
-		return 0;
-	err = file_list_dir(options->dir, &names, &count);
-	if (!err && count)
-		err = err_set(ERR_INPUT,
-		        "%s: is not empty; choose another output_dir or set overwrite_output_dir=on",
-		        options->dir);
-	file_list_free(names, count);
-	return err;
-}
-
 static int write_all(struct work *work)
 {
 	const struct hf_export *options = work->options;
@@ -304,47 +225,27 @@ static int write_all(struct work *work)
 	if (err)
 		return err;
 	deal_shards(work);
-	err = file_make_dir(work->temp);
 	for (int s = 0; !err && s < work->shard_count; s++)
 		err = write_shard(work, s);
 	if (!err && work->shard_count > 1)
 		err = write_index(work);
 	if (!err)
-		err = hf_export_copy_files(options->files_from, options->config_path, work->temp);
-	return err ? err : temp_dir_commit(work->temp, work->final);
+		err = side_files_write(options->side, work->dir.temp);
+	if (!err)
+		err = hf_dtype_write(options->dtype, work->dir.temp);
+	return err ? err : result_dir_commit(&work->dir);
 }
 
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
 	struct work work = {.options = options, .model = model, .source = source};
-	char *parent = NULL, *name = NULL;
-	int err = check_target(options);
+	int err = result_dir_open(&work.dir, options->dir, options->existing);
 
-	if (!err)
-		err = temp_dir_split(&parent, &name, options->dir);
-	if (!err)
-		err = file_make_dir(parent);
-	if (!err)
-		err = temp_dir_clean(parent, name);
 	if (err)
-		goto out;
-	work.temp = temp_dir_name(parent, name, temp_dir_id());
-	work.final = file_join(parent, name);
-	err = work.temp && work.final ? write_all(&work) : ERR_NOMEM;
-	if (err) {
-		struct err kept = {0};
-
-		err_take(&kept, err);
-		if (work.temp)
-			(void)!file_remove_tree(work.temp);
-		err_give(&kept);
-	}
-out:
-	mem_free(parent);
-	mem_free(name);
-	mem_free(work.temp);
-	mem_free(work.final);
+		return err;
+	err = write_all(&work);
+	result_dir_close(&work.dir);
 	mem_free(work.shard);
 	mem_free(work.hi);
 	mem_free(work.lo);

@@ -6,9 +6,12 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
+#include "model/families/open.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, and so is memory here");
@@ -18,19 +21,6 @@ enum { NAMES_SHOWN = 5 };
 static int is_weight(enum safetensors_dtype dtype)
 {
 	return dtype == SAFETENSORS_F32 || dtype == SAFETENSORS_F16 || dtype == SAFETENSORS_BF16;
-}
-
-static int ends_with(const char *name, const char *end)
-{
-	size_t len = strlen(name), end_len = strlen(end);
-
-	return len >= end_len && !strcmp(name + len - end_len, end);
-}
-
-/* Is it the output matrix of a causal model, by any family's name? */
-static int is_head(const char *name)
-{
-	return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
 }
 
 static int check_dtype(const struct hf_place *place, const char *name)
@@ -110,7 +100,8 @@ static struct hf_place find_place(const struct hf_import *import, int tensor)
 		for (int64_t i = 0; i < file->tensor_count; i++) {
 			const char *name = file->tensors[i].name;
 
-			if (tensor < 0 ? is_head(name) : model_find_tensor(import->model, name) == tensor)
+			if (tensor < 0 ? families_have_head(name)
+			               : model_find_tensor(import->model, name) == tensor)
 				return (struct hf_place){file, &file->tensors[i], f};
 		}
 	}
@@ -157,7 +148,7 @@ static int check_foreign(const struct safetensors *file, const char *name)
 	        ".nested_absmax", ".weight_zero_point", "_blocks", "_scales"};
 
 	for (size_t i = 0; i < sizeof(quantized) / sizeof(*quantized); i++) {
-		if (ends_with(name, quantized[i]))
+		if (str_ends_with(name, quantized[i]))
 			return err_set(ERR_UNSUPPORTED,
 			        "%s: tensor \"%s\" belongs to quantized weights; use the original model in "
 			        "F32, F16 or BF16",
@@ -174,10 +165,23 @@ static int check_foreign(const struct safetensors *file, const char *name)
 struct name_list {
 	struct str text;
 	int64_t count;
+	long layers; /* one more than the highest number between dots */
 };
+
+static void list_note_layer(struct name_list *list, const char *name)
+{
+	for (const char *dot = name; (dot = strchr(dot, '.')); dot++) {
+		char *end = NULL;
+		long number = isdigit((unsigned char)dot[1]) ? strtol(dot + 1, &end, 10) : -1;
+
+		if (number >= list->layers && end && *end == '.' && number < INT32_MAX)
+			list->layers = number + 1;
+	}
+}
 
 static void list_add(struct name_list *list, const char *name)
 {
+	list_note_layer(list, name);
 	if (list->count++ < NAMES_SHOWN)
 		str_printf(
 		        &list->text, "%s%s", list->count > 1 ? ", " : "", safetensors_name_show(name).text);
@@ -244,6 +248,10 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		        import->dir->path, missing.count, model->tensor_count, missing.text.data,
 		        unknown->count ? "; the files contain: " : "",
 		        unknown->count ? unknown->text.data : "");
+	else if (unknown->count && unknown->layers > model->config.L)
+		log_warn("%s: config.json has %d layers, the files %ld; ignoring %" PRId64 " tensors: %s",
+		        import->dir->path, (int)model->config.L, unknown->layers, unknown->count,
+		        unknown->text.data);
 	else if (unknown->count)
 		log_warn("%s: %" PRId64 " tensors are not part of a %s model; ignoring them: %s",
 		        import->dir->path, unknown->count, model->config.model_type, unknown->text.data);

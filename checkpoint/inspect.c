@@ -15,19 +15,6 @@ enum { CONFIG_MAX_BYTES = 64 << 20 };
 
 /* ---- pieces; a NULL among the values makes the object NULL, and that is out of memory ---- */
 
-static json_t *shape_to_json(const int64_t *shape, int rank)
-{
-	json_t *list = json_array();
-
-	for (int i = 0; list && i < rank; i++) {
-		if (json_array_append_new(list, json_integer(shape[i]))) {
-			json_decref(list);
-			return NULL;
-		}
-	}
-	return list;
-}
-
 /* Appends and takes over; `entry` may be NULL. */
 static int append(json_t *list, json_t *entry)
 {
@@ -57,7 +44,7 @@ static int add_tensors(json_t *list, int64_t *parameters, const struct safetenso
 			*parameters += tensor->count;
 		err = append(list, json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", tensor->name, "dtype",
 		                           safetensors_dtype_name(tensor->dtype), "shape",
-		                           shape_to_json(tensor->shape, tensor->rank), "bytes",
+		                           json_ints(tensor->shape, tensor->rank), "bytes",
 		                           (json_int_t)tensor->len_bytes, "file", name));
 	}
 	return err;
@@ -223,7 +210,7 @@ static int inspect_checkpoint(json_t **out, const char *path)
 		parameters += tensor->count;
 		err = append(list,
 		        json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", tensor->name, "dtype", "F32", "shape",
-		                shape_to_json(tensor->shape, tensor->rank), "bytes",
+		                json_ints(tensor->shape, tensor->rank), "bytes",
 		                (json_int_t)tensor_bytes(manifest, t), "file", first_file(manifest, t)));
 	}
 	if (!err)

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/branch.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
@@ -252,12 +253,27 @@ static int compare_steps_falling(const void *a, const void *b)
 	return left < right ? 1 : -(left > right);
 }
 
+/* Is it in the past of the line in force, which may be NULL? */
+static int check_line(const struct checkpoint *checkpoint, const json_t *in_force)
+{
+	const struct manifest *m = checkpoint->manifest;
+	json_t *line = NULL;
+	int err = in_force ? branch_of_training(&line, m->training, checkpoint->path) : 0;
+
+	if (!err && line && branch_common(line, in_force) < m->step)
+		err = err_set(ERR_INPUT, "it is on a branch that the run has left");
+	json_decref(line);
+	return err;
+}
+
 /* Opens and closes: 1 when it is whole, 0 with a warning when not, ERR_* when that cannot be told. */
-static int is_whole(const char *path)
+static int is_whole(const char *path, const json_t *in_force)
 {
 	struct checkpoint *checkpoint;
 	int err = checkpoint_open(&checkpoint, path);
 
+	if (!err)
+		err = check_line(checkpoint, in_force);
 	checkpoint_close(checkpoint);
 	if (err == ERR_IO || err == ERR_NOMEM)
 		return err;
@@ -266,24 +282,28 @@ static int is_whole(const char *path)
 	return !err;
 }
 
-int checkpoint_find_newest(char **path, const char *output_dir)
+int checkpoint_find_newest(char **path, const char *output_dir, int64_t before)
 {
 	char **names = NULL;
 	size_t count = 0;
+	json_t *in_force = NULL;
 	int err;
 
 	*path = NULL;
 	if (file_kind_of(output_dir) == FILE_NONE)
 		return 0;
-	err = file_list_dir(output_dir, &names, &count);
-	if (err)
-		return err;
+	err = branch_read(&in_force, output_dir);
+	if (!err)
+		err = file_list_dir(output_dir, &names, &count);
 	if (count)
 		qsort(names, count, sizeof(*names), compare_steps_falling);
 	for (size_t i = 0; i < count && checkpoint_step_of(names[i]) >= 0; i++) {
-		char *candidate = file_join(output_dir, names[i]);
+		char *candidate;
 
-		err = candidate ? is_whole(candidate) : ERR_NOMEM;
+		if (checkpoint_step_of(names[i]) >= before)
+			continue;
+		candidate = file_join(output_dir, names[i]);
+		err = candidate ? is_whole(candidate, in_force) : ERR_NOMEM;
 		if (err > 0)
 			*path = candidate;
 		else
@@ -291,6 +311,7 @@ int checkpoint_find_newest(char **path, const char *output_dir)
 		if (err)
 			break;
 	}
+	json_decref(in_force);
 	file_list_free(names, count);
 	return err < 0 ? err : 0;
 }
@@ -337,8 +358,8 @@ int checkpoint_match(const struct checkpoint *checkpoint, struct model *model)
 			return err_set(ERR_INPUT,
 			        "%s: belongs to another model: its tensor %d is %s, the model's is %s",
 			        checkpoint->path, t, saved->name, wanted->name);
-		if (saved->rank != wanted->rank || saved->count != wanted->count ||
-		        saved->shape[0] != wanted->shape[0])
+		if (saved->rank != wanted->rank ||
+		        memcmp(saved->shape, wanted->shape, (size_t)wanted->rank * sizeof(*saved->shape)))
 			return err_set(ERR_INPUT,
 			        "%s: belongs to another model: tensor %s has shape %s, the model's %s",
 			        checkpoint->path, saved->name,

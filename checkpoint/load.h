@@ -20,9 +20,10 @@ struct checkpoint;
 int checkpoint_open(struct checkpoint **checkpoint, const char *path);
 void checkpoint_close(struct checkpoint *checkpoint);
 
-/* Path (mem_free) of the newest checkpoint of an output_dir that opens; ones that do not are passed over with
- * a warning. *path is NULL, with 0, when there is none (or no directory). */
-int checkpoint_find_newest(char **path, const char *output_dir);
+/* Path (mem_free) of the newest checkpoint of an output_dir that opens and is on its branch
+ * (checkpoint/branch.h); others are passed over with a warning. Of those before step `before`: INT64_MAX,
+ * all. *path is NULL, with 0, when there is none (or no directory). */
+int checkpoint_find_newest(char **path, const char *output_dir, int64_t before);
 
 /* What it holds; valid until close. training is the object that was saved. */
 const struct manifest *checkpoint_manifest(const struct checkpoint *checkpoint);

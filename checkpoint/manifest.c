@@ -74,11 +74,8 @@ static json_t *planes_to_json(unsigned planes)
 /* A frozen tensor says which planes it has; others have all. */
 static json_t *tensor_to_json(const struct manifest_tensor *tensor)
 {
-	json_t *entry = tensor->rank == 2
-	                        ? json_pack("{s:s,s:[I,I]}", "name", tensor->name, "shape",
-	                                  (json_int_t)tensor->shape[0], (json_int_t)tensor->shape[1])
-	                        : json_pack("{s:s,s:[I]}", "name", tensor->name, "shape",
-	                                  (json_int_t)tensor->shape[0]);
+	json_t *entry =
+	        json_pack("{s:s,s:o}", "name", tensor->name, "shape", json_ints(tensor->shape, tensor->rank));
 
 	if (entry && !tensor->trainable &&
 	        json_object_set_new(entry, "frozen", planes_to_json(tensor->planes))) {
@@ -152,7 +149,8 @@ static int need_int(const json_t *object, const char *where, const char *key, in
 	int err = need(json_get_int(object, where, key, out), where, key);
 
 	if (!err && (*out < 0 || *out > most))
-		err = err_set(ERR_INPUT, "%s: \"%s\" is %" PRId64, where, key, *out);
+		err = err_set(ERR_INPUT, "%s: \"%s\" is %" PRId64 "; expected 0 to %" PRId64, where, key,
+		        *out, most);
 	return err;
 }
 
@@ -188,7 +186,7 @@ static int read_blocks(struct manifest_file *file, const json_t *object, const c
 	        file->len_bytes / SAFETENSORS_BLOCK_BYTES + (file->len_bytes % SAFETENSORS_BLOCK_BYTES != 0);
 	if (strlen(hex) / HASH_DIGITS != (uint64_t)file->block_count || strlen(hex) % HASH_DIGITS)
 		return err_set(ERR_INPUT,
-		        "%s: file %s: %zu digits of checksums; expected %" PRId64 " blocks of %d", where,
+		        "%s: file %s has %zu digits of checksums; expected %" PRId64 " blocks of %d", where,
 		        file->name, strlen(hex), file->block_count, HASH_DIGITS);
 	file->hashes = mem_alloc((size_t)file->block_count, sizeof(*file->hashes));
 	if (!file->hashes)
@@ -197,8 +195,8 @@ static int read_blocks(struct manifest_file *file, const json_t *object, const c
 		int digit = hex_digit(hex[i]);
 
 		if (digit < 0)
-			return err_set(
-			        ERR_INPUT, "%s: file %s: a checksum with '%c'", where, file->name, hex[i]);
+			return err_set(ERR_INPUT, "%s: file %s has a checksum with '%c'; expected 0-9, a-f",
+			        where, file->name, hex[i]);
 		file->hashes[i / HASH_DIGITS] = file->hashes[i / HASH_DIGITS] << 4 | (uint64_t)digit;
 	}
 	return 0;
@@ -218,13 +216,15 @@ static int read_range(
 	       value[2] <= manifest->tensors[value[0]].count &&
 	       value[1] <= manifest->tensors[value[0]].count - value[2];
 	if (!good)
-		return err_set(ERR_INPUT, "%s: a range that is none of [tensor, first, count]", where);
+		return err_set(
+		        ERR_INPUT, "%s: \"ranges\" has an entry that is not [tensor, first, count]", where);
 	*range = (struct plane_range){(int)value[0], value[1], value[2]};
 	if (manifest->planes & PLANES_SCALE &&
 	        (range->first % ADAMW_BLOCK ||
 	                (range->count % ADAMW_BLOCK &&
 	                        range->first + range->count != manifest->tensors[range->tensor].count)))
-		return err_set(ERR_INPUT, "%s: a range that cuts a block of %d elements", where, ADAMW_BLOCK);
+		return err_set(ERR_INPUT, "%s: \"ranges\" cuts a block of %d elements of tensor %s", where,
+		        ADAMW_BLOCK, manifest->tensors[range->tensor].name);
 	return 0;
 }
 
@@ -250,7 +250,7 @@ static int check_file_name(const char *name, const char *where)
 
 	if (*plain && *plain != '.' && !strchr(plain, '/'))
 		return 0;
-	return err_set(ERR_INPUT, "%s: a file named \"%s\"", where, safetensors_name_show(name).text);
+	return err_set(ERR_INPUT, "%s: invalid file name \"%s\"", where, safetensors_name_show(name).text);
 }
 
 static int read_file_entry(struct manifest *manifest, const json_t *object, const char *where)
@@ -262,7 +262,7 @@ static int read_file_entry(struct manifest *manifest, const json_t *object, cons
 	if (!file)
 		return ERR_NOMEM;
 	if (!json_is_object(object))
-		return err_set(ERR_INPUT, "%s: a file that is no object", where);
+		return err_set(ERR_INPUT, "%s: \"files\" has an entry that is not an object", where);
 	err = need_text(object, where, "name", &file->name);
 	if (!err)
 		err = check_file_name(file->name, where);
@@ -296,6 +296,18 @@ int manifest_add_copy(struct manifest *manifest, const struct manifest_file *fil
 	return err;
 }
 
+static int unknown_plane(const char *name, const char *where)
+{
+	struct str names = {0};
+
+	for (int p = 0; p < PLANE_SAVED_COUNT; p++)
+		str_printf(&names, " %s", plane_name((enum plane)p));
+	err_set(ERR_INPUT, "%s: unknown array \"%s\"; expected%s", where,
+	        name ? safetensors_name_show(name).text : "", names.data ? names.data : "");
+	str_free(&names);
+	return ERR_INPUT;
+}
+
 static int read_planes(unsigned *planes, const json_t *list, const char *where)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
@@ -305,7 +317,7 @@ static int read_planes(unsigned *planes, const json_t *list, const char *where)
 		while (p < PLANE_SAVED_COUNT && (!name || strcmp(name, plane_name((enum plane)p))))
 			p++;
 		if (p == PLANE_SAVED_COUNT)
-			return err_set(ERR_INPUT, "%s: an unknown plane", where);
+			return unknown_plane(name, where);
 		*planes |= 1u << p;
 	}
 	return 0;
@@ -325,8 +337,8 @@ static int read_frozen(struct manifest_tensor *tensor, const struct manifest *ma
 	err = read_planes(&tensor->planes, list, where);
 	if (!err && (!(tensor->planes >> PLANE_HI & 1) ||
 	                    tensor->planes & ~(manifest->planes & (unsigned)PLANES_WEIGHT)))
-		err = err_set(ERR_INPUT, "%s: the planes of frozen tensor %s", where,
-		        safetensors_name_show(tensor->name).text);
+		err = err_set(ERR_INPUT, "%s: tensor %s has an invalid \"frozen\"; expected hi, or hi and lo",
+		        where, safetensors_name_show(tensor->name).text);
 	return err;
 }
 
@@ -334,23 +346,28 @@ static int read_tensor(struct manifest_tensor *tensor, const struct manifest *ma
         const char *where)
 {
 	json_t *shape = NULL;
-	int err;
+	int err, good;
 
 	if (!json_is_object(entry))
-		return err_set(ERR_INPUT, "%s: a tensor that is no object", where);
+		return err_set(ERR_INPUT, "%s: \"tensors\" has an entry that is not an object", where);
 	err = need_text(entry, where, "name", &tensor->name);
 	if (!err)
 		err = need_array(entry, where, "shape", &shape);
 	if (err)
 		return err;
 	tensor->rank = (int)json_array_size(shape);
-	tensor->shape[0] = json_integer_value(json_array_get(shape, 0));
-	tensor->shape[1] = tensor->rank == 2 ? json_integer_value(json_array_get(shape, 1)) : 1;
-	if (tensor->rank < 1 || tensor->rank > 2 || tensor->shape[0] <= 0 || tensor->shape[1] <= 0 ||
-	        tensor->shape[0] > INT64_MAX / 8 / tensor->shape[1])
-		return err_set(ERR_INPUT, "%s: the shape of tensor %s", where,
+	tensor->count = 1;
+	good = tensor->rank >= 1 && tensor->rank <= MODEL_RANK_MAX;
+	for (int i = 0; i < MODEL_RANK_MAX && good; i++) {
+		tensor->shape[i] =
+		        i < tensor->rank ? json_integer_value(json_array_get(shape, (size_t)i)) : 1;
+		good = tensor->shape[i] > 0 && tensor->count <= INT64_MAX / 8 / tensor->shape[i];
+		if (good)
+			tensor->count *= tensor->shape[i];
+	}
+	if (!good)
+		return err_set(ERR_INPUT, "%s: tensor %s has an invalid shape", where,
 		        safetensors_name_show(tensor->name).text);
-	tensor->count = tensor->shape[0] * tensor->shape[1];
 	return read_frozen(tensor, manifest, entry, where);
 }
 
@@ -385,13 +402,14 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 	while (err && state < ADAMW_STATE_COUNT && strcmp(name, adamw_state_name((enum adamw_state)state)))
 		state++;
 	if (state == ADAMW_STATE_COUNT)
-		return err_set(ERR_UNSUPPORTED, "%s: optimizer_state \"%s\" is not known to this ferry",
-		        where, safetensors_name_show(name).text);
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: optimizer_state \"%s\" is not supported; use a newer ferry", where,
+		        safetensors_name_show(name).text);
 	manifest->state = (enum adamw_state)state;
 	if (adamw_state_has_scales(manifest->state) && moments
 	                ? scales != PLANES_SCALE || moments != PLANES_MOMENT
 	                : scales != 0)
-		return err_set(ERR_INPUT, "%s: its planes are not those of optimizer_state \"%s\"", where,
+		return err_set(ERR_INPUT, "%s: \"planes\" does not match optimizer_state \"%s\"", where,
 		        adamw_state_name(manifest->state));
 	return 0;
 }
@@ -431,7 +449,7 @@ static int check_cover(const struct manifest *manifest, const char *where)
 		if (i < count ? all[i].tensor != tensor || all[i].first != at
 		              : tensor != manifest->tensor_count)
 			err = err_set(ERR_INPUT,
-			        "%s: its files do not hold tensor %s once, from element %" PRId64, where,
+			        "%s: tensor %s is missing or stored twice, from element %" PRId64, where,
 			        tensor < manifest->tensor_count ? manifest->tensors[tensor].name : "(none)",
 			        at);
 		else if (i < count)
@@ -458,7 +476,8 @@ static int read_head(struct manifest *manifest, const json_t *root, const char *
 	if (!err)
 		err = need_int(root, where, "block_bytes", &block_bytes, INT32_MAX);
 	if (!err && block_bytes != SAFETENSORS_BLOCK_BYTES)
-		err = err_set(ERR_UNSUPPORTED, "%s: blocks of %" PRId64 " bytes", where, block_bytes);
+		err = err_set(ERR_UNSUPPORTED, "%s: block_bytes=%" PRId64 " is not supported; supported: %d",
+		        where, block_bytes, SAFETENSORS_BLOCK_BYTES);
 	if (!err)
 		err = need_int(root, where, "step", &manifest->step, INT64_MAX);
 	if (!err)
@@ -500,8 +519,11 @@ int manifest_read(struct manifest **out, const char *dir)
 	int err = manifest && path ? sealed_read(&root, path) : ERR_NOMEM;
 
 	*out = NULL;
-	if (!err)
+	if (!err) {
 		err = read_manifest(manifest, root, path);
+		if (err == ERR_INPUT)
+			err_set(err, "%s; use another checkpoint", err_text());
+	}
 	json_decref(root);
 	mem_free(path);
 	if (err)

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "checkpoint/plane_io.h"
+#include "model/model.h"
 
 #include <stdint.h>
 
@@ -29,9 +30,9 @@ struct manifest_file {
 struct manifest_tensor {
 	char *name;
 	int rank;
-	int trainable;   /* 0: frozen in the run that saved it */
-	unsigned planes; /* that it has, of the manifest's */
-	int64_t shape[2], count;
+	int trainable;                        /* 0: frozen in the run that saved it */
+	unsigned planes;                      /* that it has, of the manifest's */
+	int64_t shape[MODEL_RANK_MAX], count; /* 1 beyond rank */
 };
 
 struct manifest {

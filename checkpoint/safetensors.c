@@ -160,6 +160,27 @@ static uint64_t little_u64(const unsigned char *bytes)
 }
 
 /* N from the first 8 bytes, within the file and the limit. */
+/* The length that stands first is none. */
+static int not_safetensors(int fd, const char *path, int64_t file_bytes, uint64_t n)
+{
+	char text[24] = "";
+	size_t len_bytes = file_bytes < (int64_t)sizeof(text) ? (size_t)file_bytes : sizeof(text);
+	int err = file_read_at(fd, path, text, len_bytes, 0);
+
+	if (err)
+		return err;
+	if (file_is_lfs_pointer(text, len_bytes))
+		return err_set(ERR_INPUT,
+		        "%s: this is a git-lfs pointer instead of the file; run git lfs pull", path);
+	if (*text == '{' && text[1] != 0)
+		return err_set(ERR_INPUT,
+		        "%s: this is JSON, no safetensors file; rows are shown by ferry data show", path);
+	return err_set(ERR_INPUT,
+	        "%s: byte 0: a header of %" PRIu64
+	        " bytes is more than the %d allowed; not a safetensors file?",
+	        path, n, SAFETENSORS_HEADER_MAX_BYTES);
+}
+
 static int read_header_length(int fd, const char *path, int64_t file_bytes, uint64_t *header_bytes)
 {
 	unsigned char first[8];
@@ -175,10 +196,7 @@ static int read_header_length(int fd, const char *path, int64_t file_bytes, uint
 		return err;
 	n = little_u64(first);
 	if (n > SAFETENSORS_HEADER_MAX_BYTES)
-		return err_set(ERR_INPUT,
-		        "%s: byte 0: a header of %" PRIu64
-		        " bytes is more than the %d allowed; not a safetensors file?",
-		        path, n, SAFETENSORS_HEADER_MAX_BYTES);
+		return not_safetensors(fd, path, file_bytes, n);
 	if ((int64_t)n > file_bytes - 8)
 		return err_set(ERR_INPUT,
 		        "%s: byte 0: a header of %" PRIu64 " bytes in a file of %" PRId64

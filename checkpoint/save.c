@@ -80,39 +80,27 @@ static int64_t set_bytes(unsigned planes, enum adamw_state state, int64_t count)
 	return bytes;
 }
 
-static int64_t planes_bytes(const struct checkpoint_saving *s)
+int64_t checkpoint_save_bytes(const struct checkpoint_save *save)
 {
-	const struct checkpoint_save *save = &s->save;
-	int64_t bytes = set_bytes(save->planes, save->state, save->model->parameter_count);
+	int64_t bytes = 0;
 
 	for (int t = 0; t < save->model->tensor_count; t++)
-		bytes -= set_bytes(
-		        save->planes & ~save_planes_of(s, t), save->state, save->model->tensors[t].count);
+		bytes += set_bytes(save_planes_of(save, t), save->state, save->model->tensors[t].count);
 	if (save->weights)
 		bytes += save->model->parameter_count * safetensors_dtype_bits(save->weights->dtype) / 8;
 	return bytes;
 }
 
-static void warn_of_space(const struct checkpoint_saving *s)
-{
-	const struct checkpoint_save *save = &s->save;
-	int64_t free_bytes = 0, wanted = planes_bytes(s) + (1 << 20);
-
-	if (!file_space(save->output_dir, &free_bytes) && free_bytes < wanted)
-		log_warn("%s: a checkpoint takes %.1f MB, and %.1f MB are free: saving will probably fail; "
-		         "free space or lower save_total_limit",
-		        save->output_dir, (double)wanted * 1e-6, (double)free_bytes * 1e-6);
-}
-
 static int prepare(const struct checkpoint_saving *s)
 {
 	const struct checkpoint_save *save = &s->save;
+	static int is_told;
 	int err = file_make_dir(save->output_dir);
 
-	if (!err)
-		err = temp_dir_clean(save->output_dir, "step-");
-	if (!err)
-		warn_of_space(s);
+	if (!err && temp_dir_clean(save->output_dir, "step-", TEMP_DIR_NUMBERED) && !is_told) {
+		is_told = 1;
+		log_warn("what an unfinished save left stays there: %s", err_text());
+	}
 	return err;
 }
 
@@ -139,13 +127,14 @@ static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 
 	if (!save->weights) {
 		err = file_make_dir(dir);
-		return err ? err : hf_export_copy_files(save->files_from, save->config_path, dir);
+		if (!err)
+			err = side_files_write(save->side, dir);
+		return err;
 	}
 	export = *save->weights;
 	export.dir = dir;
 	export.existing = HF_EXPORT_REFUSE;
-	export.files_from = save->files_from;
-	export.config_path = save->config_path;
+	export.side = save->side;
 	return hf_export_write(&export, save->model, save->source);
 }
 
@@ -186,8 +175,7 @@ static int fill_tensors(struct manifest *manifest, const struct checkpoint_save 
 
 		tensor->name = mem_strdup(model->tensors[t].name);
 		tensor->rank = model->tensors[t].rank;
-		tensor->shape[0] = model->tensors[t].shape[0];
-		tensor->shape[1] = tensor->rank == 2 ? model->tensors[t].shape[1] : 1;
+		memcpy(tensor->shape, model->tensors[t].shape, sizeof(tensor->shape));
 		tensor->count = model->tensors[t].count;
 		tensor->trainable = model->tensors[t].trainable;
 		tensor->planes = planes_of_tensor(save->planes, tensor->trainable, model->tensors[t].is_wide);
@@ -212,7 +200,7 @@ static int commit(const struct checkpoint_saving *s)
 	manifest->state = save->state;
 	manifest->training = json_incref(save->training);
 	err = add_shards(manifest, s);
-	if (!err && (save->files_from || save->config_path))
+	if (!err && save->side)
 		err = add_model_files(manifest, s);
 	if (!err)
 		err = file_sync_dir(s->temp);
@@ -277,6 +265,20 @@ static void remove_surplus(const struct checkpoint_save *save, const int64_t *st
 			log_warn("cannot remove an old checkpoint: %s", err_text());
 		mem_free(path);
 	}
+}
+
+int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit)
+{
+	const struct checkpoint_save save = {
+	        .output_dir = output_dir, .step = step, .total_limit = total_limit};
+	int64_t *steps = NULL;
+	uint64_t count = 0;
+	int err = total_limit > 0 ? find_surplus(&steps, &count, &save) : 0;
+
+	if (!err)
+		remove_surplus(&save, steps, count);
+	mem_free(steps);
+	return err;
 }
 
 /* ---- the protocol ---- */
@@ -390,11 +392,26 @@ int checkpoint_saving_verify(struct checkpoint_saving *s)
 	return err;
 }
 
+/* What was read back is not what was written: memory has it still, and no run is to resume this one. */
+static void take_back(const struct checkpoint_saving *s, int err)
+{
+	struct err kept = {0};
+
+	err_take(&kept, err);
+	if (temp_dir_remove(s->final, "step-"))
+		log_warn("cannot remove a damaged checkpoint: %s", err_text());
+	else
+		log_warn("%s was read back damaged and is removed", s->final);
+	err_give(&kept);
+}
+
 int checkpoint_saving_rotate(struct checkpoint_saving *s, char **path)
 {
 	const struct checkpoint_save *save = &s->save;
 	int err = s->surplus_count ? agree(save, err_give(&s->err)) : 0;
 
+	if ((err == ERR_INPUT || err == ERR_IO) && !save->world.rank)
+		take_back(s, err);
 	if (err)
 		return err;
 	if (!save->world.rank)
@@ -431,29 +448,15 @@ void checkpoint_saving_close(struct checkpoint_saving *s)
 	mem_free(s);
 }
 
-/* Up to the commit; *s stays NULL where it could not be opened. */
-static int save_once(struct checkpoint_saving **s, const struct checkpoint_save *save)
-{
-	int err = checkpoint_saving_open(s, save);
-
-	if (err)
-		return err;
-	(void)!checkpoint_saving_write(*s); /* commit tells all ranks */
-	return checkpoint_saving_commit(*s);
-}
-
 int checkpoint_save(const struct checkpoint_save *save, char **path)
 {
 	struct checkpoint_saving *s = NULL;
-	int err = save_once(&s, save);
+	int err = checkpoint_saving_open(&s, save);
 
-	if (err == ERR_IO && !(s && s->is_committed)) {
-		if (!save->world.rank)
-			log_warn("step %" PRId64 ": saving failed; trying once more: %s", save->step,
-			        err_text());
-		checkpoint_saving_close(s);
-		err = save_once(&s, save);
-	}
+	if (err)
+		return err;
+	(void)!checkpoint_saving_write(s); /* commit tells all ranks */
+	err = checkpoint_saving_commit(s);
 	if (!err) {
 		(void)!checkpoint_saving_verify(s);
 		err = checkpoint_saving_rotate(s, path);

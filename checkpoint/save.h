@@ -4,10 +4,11 @@
  * agree that all succeeded; rank 0 adds the model's small files and the manifest, fsyncs, renames the
  * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory of that name is complete,
  * whenever the process or the machine stopped. After a failure the temporary directory is discarded; a failed
- * fsync is never tried again on the same file, but checkpoint_save makes the whole save anew, once.
+ * fsync is never tried again on the same file: whoever saves makes the whole save anew.
  *
  * Older checkpoints beyond total_limit go only after every byte of the new one was read back and compared.
- * What earlier processes left under temporary names is removed first: two jobs must not share an output_dir.
+ * One that comes back damaged is removed, and saving it has failed. What earlier processes left under
+ * temporary names is removed first: the caller owns output_dir (base/dir_lock.h).
  */
 #ifndef FERRY_CHECKPOINT_SAVE_H
 #define FERRY_CHECKPOINT_SAVE_H
@@ -43,9 +44,8 @@ struct checkpoint_save {
 	 * each tensor once. */
 	const struct plane_range *ranges;
 	int64_t range_count;
-	json_t *training;        /* an object: whatever resuming needs besides planes; rank 0's is written */
-	const char *files_from;  /* directory of config.json and tokenizer; may be NULL */
-	const char *config_path; /* config.json where it lies elsewhere; may be NULL */
+	json_t *training; /* an object: whatever resuming needs besides planes; rank 0's is written */
+	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
 	int total_limit;                 /* keep the newest so many; 0: all */
 	struct checkpoint_world world;
@@ -53,8 +53,11 @@ struct checkpoint_save {
 
 /* Collective; all ranks return the same code. *path (mem_free) is the new checkpoint; it may be NULL. A
  * checkpoint of the same step is replaced. ERR_IO, ERR_NOMEM, ERR_INPUT (output_dir cannot be used). After an
- * error the checkpoints that were there are there. A log_warn tells of too little space beforehand. */
+ * error the checkpoints that were there are there. */
 int checkpoint_save(const struct checkpoint_save *save, char **path);
+
+/* What it takes on the disk, but for names and headers. */
+int64_t checkpoint_save_bytes(const struct checkpoint_save *save);
 
 /* The same in parts, so that what takes long can run beside other work. Two of them are this rank's own, may
  * take long, and may be called by any one thread; the others are collective and short: callbacks of the world
@@ -77,6 +80,10 @@ int checkpoint_saving_commit(struct checkpoint_saving *saving);
 int checkpoint_saving_verify(struct checkpoint_saving *saving);
 int checkpoint_saving_rotate(struct checkpoint_saving *saving, char **path); /* path as in checkpoint_save */
 void checkpoint_saving_close(struct checkpoint_saving *saving);              /* NULL is allowed */
+
+/* Removes the older checkpoints beyond total_limit (0: none), as a save does that succeeded: those that a
+ * process left which ended before it came to that. `step` is one that was read and compared, and stays. */
+int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit);
 
 /* "checkpoint-000500" -> 500; -1 for any other name. */
 int64_t checkpoint_step_of(const char *name);

@@ -18,7 +18,7 @@ struct checkpoint_saving {
 };
 
 /* Planes that are saved of a tensor. */
-unsigned save_planes_of(const struct checkpoint_saving *s, int tensor);
+unsigned save_planes_of(const struct checkpoint_save *save, int tensor);
 
 /* This rank's file, and its lengths and checksums in s->file. */
 int save_write_shard(struct checkpoint_saving *s);

@@ -25,11 +25,11 @@ static void free_decls(struct safetensors_decl *decls, int64_t count)
 	mem_free(decls);
 }
 
-unsigned save_planes_of(const struct checkpoint_saving *s, int tensor)
+unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
-	const struct model_tensor *t = &s->save.model->tensors[tensor];
+	const struct model_tensor *t = &save->model->tensors[tensor];
 
-	return planes_of_tensor(s->save.planes, t->trainable, t->is_wide);
+	return planes_of_tensor(save->planes, t->trainable, t->is_wide);
 }
 
 /* "m:model.norm.weight[0:64]" */
@@ -58,7 +58,7 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 
 	for (int64_t r = 0; !err && r < file->range_count; r++)
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (save_planes_of(s, file->ranges[r].tensor) & 1u << order[o])
+			if (save_planes_of(&s->save, file->ranges[r].tensor) & 1u << order[o])
 				err = set_decl(&decls[count++], s, order[o], &file->ranges[r]);
 	if (err) {
 		free_decls(decls, count);
@@ -113,7 +113,7 @@ static int write_planes(const struct checkpoint_saving *s, struct safetensors_wr
 
 	for (int64_t r = 0; !err && r < file->range_count; r++) {
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
-			if (save_planes_of(s, file->ranges[r].tensor) & 1u << order[o])
+			if (save_planes_of(&s->save, file->ranges[r].tensor) & 1u << order[o])
 				err = write_plane(writer, s, order[o], file->ranges[r], piece);
 		if (!err && source->done && ends_tensor(file, r))
 			source->done(source->context, file->ranges[r].tensor);

@@ -24,7 +24,7 @@ int checkpoint_saver_start(struct checkpoint_saver **saver, const struct checkpo
 /* 1 where advance and finish will not have to wait for this rank's thread. */
 int checkpoint_saver_is_ready(const struct checkpoint_saver *saver);
 
-/* Collective; waits for the thread. *done: nothing is left, finish returns at once. Errors as
+/* Collective; waits for the thread. *state DONE: nothing is left, finish returns at once. Errors as
  * checkpoint_save, except that nothing is tried again; after one only finish is of use. */
 enum checkpoint_saver_state { CHECKPOINT_SAVER_RUNS, CHECKPOINT_SAVER_DONE };
 int checkpoint_saver_advance(struct checkpoint_saver *saver, enum checkpoint_saver_state *state);

@@ -1,13 +1,18 @@
 /* Directories that appear whole or not at all. */
 #include "checkpoint/temp_dir.h"
 
+#include "base/dir_lock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,18 +39,21 @@ char *temp_dir_name(const char *parent, const char *stem, uint64_t id)
 	return path;
 }
 
-/* STEM, digits or none, "." and an id, ".tmp"? */
-static int is_temporary(const char *name, const char *stem)
+/* STEM, its digits, "." and an id, ".tmp"? */
+static int is_temporary(const char *name, const char *stem, enum temp_dir_stem kind)
 {
-	if (strncmp(name, stem, strlen(stem)))
+	size_t len = strlen(stem);
+
+	if (strncmp(name, stem, len))
 		return 0;
-	name += strlen(stem);
-	name += strspn(name, "0123456789");
+	name += len;
+	if (kind == TEMP_DIR_NUMBERED)
+		name += strspn(name, "0123456789");
 	return name[0] == '.' && strspn(name + 1, "0123456789abcdef") == ID_DIGITS &&
 	       !strcmp(name + 1 + ID_DIGITS, suffix);
 }
 
-int temp_dir_clean(const char *parent, const char *stem)
+int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind)
 {
 	char **names = NULL;
 	size_t count = 0;
@@ -54,7 +62,7 @@ int temp_dir_clean(const char *parent, const char *stem)
 	for (size_t i = 0; !err && i < count; i++) {
 		char *path;
 
-		if (!is_temporary(names[i], stem))
+		if (!is_temporary(names[i], stem, kind))
 			continue;
 		path = file_join(parent, names[i]);
 		err = path ? file_remove_tree(path) : ERR_NOMEM;
@@ -135,4 +143,39 @@ int temp_dir_split(char **parent, char **name, const char *path)
 	mem_free(*parent);
 	*name = *parent = NULL;
 	return ERR_NOMEM;
+}
+
+int temp_dir_place(char **parent, char **name, const char *path)
+{
+	char real[PATH_MAX];
+
+	return temp_dir_split(parent, name, realpath(path, real) ? real : path);
+}
+
+int temp_dir_is_fixed(const char *path)
+{
+	char real[PATH_MAX], here[PATH_MAX];
+	struct statx st;
+
+	if (!realpath(path, real))
+		return 0;
+	if (!strcmp(real, "/") || (getcwd(here, sizeof(here)) && !strcmp(real, here)))
+		return 1;
+	return !statx(AT_FDCWD, real, 0, STATX_BASIC_STATS, &st) &&
+	       (st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
+int temp_dir_list(const char *path, char ***names, size_t *count)
+{
+	int err = file_list_dir(path, names, count);
+	size_t kept = 0;
+
+	for (size_t i = 0; !err && i < *count; i++)
+		if (strcmp((*names)[i], dir_lock_name) && strcmp((*names)[i], "lost+found"))
+			(*names)[kept++] = (*names)[i];
+		else
+			mem_free((*names)[i]);
+	if (!err)
+		*count = kept;
+	return err;
 }

@@ -9,15 +9,19 @@
 #include "base/log.h"
 #include "base/quantity.h"
 #include "comm/launch.h"
+#include "comm/local_job.h"
 #include "comm/world.h"
 #include "config/args.h"
 #include "config/table.h"
 #include "placement/ranks.h"
+#include "train/devices.h"
 #include "train/paths.h"
 #include "train/preflight.h"
 #include "train/ranks_compare.h"
+#include "train/run_dir.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,6 +47,9 @@ enum cli_exit cli_exit_code(int err)
 		return CLI_EXIT_FAILED;
 	}
 }
+
+/* Of ranks that this process started; else an error has it. */
+static int exit_code;
 
 /* Of this call: is a JSON object asked for, and did stdout get one? */
 static int json_is_wanted, json_is_there;
@@ -141,11 +148,26 @@ static int print_text(struct str *text)
 	return err;
 }
 
+/* What other programs call it. */
+static const struct {
+	const char *names, *call;
+} others[] = {{"chat talk", "generate model=DIR chat=on"},
+        {"run infer inference predict", "generate model=DIR prompt=TEXT"},
+        {"finetune fine_tune sft fit", "train model=DIR data=FILE output_dir=DIR"},
+        {"evaluate test", "eval model=DIR data=FILE"},
+        {"convert save", "export checkpoint=DIR output_dir=DIR"}, {"show", "data show model=DIR data=FILE"},
+        {"estimate estimate_memory", "plan MODEL"}};
+
 static enum verb find_verb(const char *name)
 {
 	const char *nearest;
 	enum verb verb = verb_find(name, &nearest);
 
+	for (size_t i = 0; verb == VERB_COUNT && i < sizeof(others) / sizeof(*others); i++)
+		if (config_name_in(name, others[i].names)) {
+			err_set(ERR_INPUT, "unknown verb \"%.40s\"; write ferry %s", name, others[i].call);
+			return verb;
+		}
 	if (verb == VERB_COUNT)
 		err_set(ERR_INPUT, "unknown verb \"%.40s\"%s%s%s; see ferry help", name,
 		        nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
@@ -181,6 +203,23 @@ static int help(int argc, char *argv[])
 
 /* ---- main ---- */
 
+/* A launcher has started so many ranks; another number was asked for. */
+static int ranks_are_as_asked(const struct config *c)
+{
+	struct launch launch;
+
+	launch_read(&launch);
+	if (c->ranks == CONFIG_AUTO || c->ranks == world_self()->size || launch.size == 1)
+		return 0;
+	return err_set(ERR_INPUT, "%s is %lld, and %s started %d; set ranks=%d, or leave it out",
+	        config_where(c, "ranks"), (long long)c->ranks, launch.program, launch.size, launch.size);
+}
+
+static int takes_ranks(enum verb verb)
+{
+	return verb == VERB_TRAIN || verb == VERB_EVAL;
+}
+
 static int run_verb(enum verb verb, int argc, char *argv[])
 {
 	struct config c = {0};
@@ -198,7 +237,13 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	if (!err)
 		err = config_check(&c);
 	if (!err)
+		err = ranks_are_as_asked(&c);
+	if (!err && takes_ranks(verb))
+		err = devices_place_ranks(&c);
+	if (!err)
 		err = paths_resolve(&c);
+	if (!err)
+		err = world_agree(run_dir_own(&c));
 	if (!err && ranks_reads_files(&c, world_self()))
 		err = preflight_check(&c);
 	err = world_agree(err);
@@ -206,6 +251,7 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 		err = ranks_check(&c);
 	if (!err)
 		err = cli_command_of(verb)(&c);
+	run_dir_disown();
 out:
 	config_free(&c);
 	return err;
@@ -263,9 +309,9 @@ static void print_error(void *code, int rank, const char *text)
 
 /* ---- joining the ranks ---- */
 
-enum { WATCHDOG_SECONDS = 600 }; /* where the configuration cannot be read */
+enum { WATCHDOG_SECONDS = CONFIG_WATCHDOG_S }; /* where the configuration cannot be read */
 
-/* A rank (-1: the text has it) did not come through MPI's start. Any thread. */
+/* A rank (-1: the text has it) did not come through the ranks' start. Any thread. */
 static void start_leave(int code, int rank, const char *text)
 {
 	launcher_watchdog_start();
@@ -280,44 +326,80 @@ static void rank_lost(int code, const char *text)
 	start_leave(code, -1, text);
 }
 
-/* The configuration is read again, and complained about, where all ranks can hear it. */
-static int64_t watchdog_of(enum verb verb, int argc, char *argv[])
+/* What a configuration says of the ranks; it is read again, and complained about, where all of them can hear
+ * it. */
+struct ranks_wish {
+	int64_t watchdog_s, count; /* count 1: none are to be started */
+};
+
+static struct ranks_wish wish_of(enum verb verb, int argc, char *argv[])
 {
+	struct ranks_wish wish = {WATCHDOG_SECONDS, 1};
 	struct config c = {0};
-	int64_t timeout_s = WATCHDOG_SECONDS;
 
 	log_set_sink(NULL, NULL);
-	if (!config_parse(&c, verb, argc, argv) && !c.help)
-		timeout_s = c.watchdog_timeout_s;
+	if (!config_parse(&c, verb, argc, argv) && !c.help) {
+		wish.watchdog_s = c.watchdog_timeout_s;
+		wish.count = c.ranks == CONFIG_AUTO ? 1 : c.ranks;
+	}
 	config_free(&c);
 	cli_log_start();
-	return timeout_s;
+	return wish;
 }
 
-static int ranks_join(enum verb verb, int argc, char *argv[])
+static int ranks_join(enum verb verb, const struct launch *launch, int64_t watchdog_s)
 {
-	struct heartbeat_join join = {.lost = rank_lost, .is_stopped = signals_held};
-	struct launch launch;
+	struct heartbeat_join join = {
+	        .lost = rank_lost, .is_stopped = signals_held, .patience_ns = watchdog_s * 1000000000};
 	int err;
 
-	launch_read(&launch);
-	if (launch.size == 1)
-		return 0;
-	join.patience_ns = watchdog_of(verb, argc, argv) * 1000000000;
 	signals_hold();
 	err = world_start(&join);
 	if (err && world_self()->size == 1) /* the others are in it */
-		start_leave(err, err == ERR_UNSUPPORTED ? -1 : launch.rank, err_text());
+		start_leave(err, err == ERR_UNSUPPORTED ? -1 : launch->rank, err_text());
 	if (verb != VERB_TRAIN) /* which stops at a step, also when it is told before the first one */
 		signals_release();
 	return err;
 }
 
+/* Starts the ranks of this host and ends as they did. */
+static int ranks_run(int count, char *argv[])
+{
+	struct local_job_end end;
+	int err = local_job_run(&end, count, argv);
+
+	if (err)
+		return err;
+	if (end.is_told)
+		fprintf(stderr, "%s\n", err_text()); /* beside what the ranks said */
+	if (end.signal)
+		signals_end_by(end.signal);
+	exit_code = end.exit_code;
+	return 0;
+}
+
+/* A verb that leaves a result goes on when whoever read its words has gone (| head); the others only have
+ * words, and end by SIGPIPE as usual. */
+static int is_work(enum verb verb)
+{
+	return verb == VERB_TRAIN || verb == VERB_EXPORT || verb == VERB_INIT;
+}
+
+/* Nobody reads stdout any more. */
+static int is_unread(void)
+{
+	struct pollfd out = {.fd = STDOUT_FILENO};
+
+	return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
 /* One call. */
 static int dispatch(int argc, char *argv[])
 {
+	struct launch launch;
+	struct ranks_wish wish;
 	enum verb verb;
-	int skip = 2;
+	int skip = 2, err = 0;
 
 	if (argc < 2) {
 		print_short_help(stdout);
@@ -333,15 +415,19 @@ static int dispatch(int argc, char *argv[])
 	if (verb == VERB_COUNT)
 		return ERR_INPUT;
 	verb_said = verb_name(verb);
+	if (is_work(verb))
+		signal(SIGPIPE, SIG_IGN);
 	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
 		skip = 3;
-	if (verb == VERB_TRAIN || verb == VERB_EVAL) {
-		int err = ranks_join(verb, argc - skip, argv + skip);
-
-		if (err)
-			return err;
+	if (takes_ranks(verb)) {
+		launch_read(&launch);
+		wish = wish_of(verb, argc - skip, argv + skip);
+		if (launch.size == 1 && wish.count > 1)
+			return ranks_run((int)wish.count, argv);
+		if (launch.size > 1)
+			err = ranks_join(verb, &launch, wish.watchdog_s);
 	}
-	return run_verb(verb, argc - skip, argv + skip);
+	return err ? err : run_verb(verb, argc - skip, argv + skip);
 }
 
 /* Where the caller closed one of them, the next file that is opened would take its place, and text would go
@@ -369,7 +455,7 @@ int cli_main(int argc, char *argv[])
 	for (int i = 1; i < argument_options(argc, argv); i++) /* also where reading arguments fails */
 		json_is_wanted |= !strcmp(argv[i], "--json");
 	err = dispatch(argc, argv);
-	if ((fflush(stdout) || ferror(stdout)) && !err)
+	if ((fflush(stdout) || ferror(stdout)) && !err && !is_unread())
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;
 	if (!is_one)
@@ -377,7 +463,7 @@ int cli_main(int argc, char *argv[])
 	err = world_end(err, print_error, &(int){err});
 	str_free(&last_line);
 	if (is_one)
-		return cli_exit_code(err);
+		return err ? (int)cli_exit_code(err) : exit_code;
 	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err));
 	if (!err) /* else the launcher is about to end the job, if it has not begun to */
 		world_leave();

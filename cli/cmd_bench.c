@@ -18,9 +18,21 @@ static const struct bench scaling = {"scaling",
         "memory of a rank; count: most GPUs; models: config.json files",
         NULL};
 
+/* What only a CUDA device can be asked. */
+static const struct bench gpu = {"gpu",
+        "what the machine of a GPU costs: start, pinning, copies, launches, host functions, libraries; "
+        "count: "
+        "bytes of a copy",
+        NULL};
+
 static const struct bench *row_at(int index)
 {
-	return bench_at(index) ? bench_at(index) : index && bench_at(index - 1) ? &scaling : NULL;
+	static const struct bench *const others[] = {&scaling, &gpu};
+	int known = 0;
+
+	while (bench_at(known))
+		known++;
+	return index < known ? bench_at(index) : index < known + 2 ? others[index - known] : NULL;
 }
 
 static int list(const struct config *c)
@@ -55,13 +67,42 @@ static int print_result(const struct config *c, const json_t *result)
 	return rc || !c->json ? rc : cli_print_json(result);
 }
 
-static const char *const isa_names[] = {
-        [CONFIG_ISA_AUTO] = "auto",
-        [CONFIG_ISA_SCALAR] = "scalar",
-        [CONFIG_ISA_AVX2] = "avx2",
-        [CONFIG_ISA_AVX512] = "avx512",
-        [CONFIG_ISA_NEON] = "neon",
+struct gpu_rows {
+	const struct config *c;
+	json_t *rows;
 };
+
+/* Each row as it is found: a probe that hangs has said what it got to. */
+static int gpu_row(void *context, const struct cuda_probe_row *row)
+{
+	struct gpu_rows *g = context;
+	json_t *object = json_pack("{s:s, s:f, s:s, s:s}", "name", row->name, "value", row->value, "unit",
+	        row->unit, "what", row->what);
+
+	if (row->why)
+		json_object_set_new(object, "why", json_string(row->why));
+	if (json_array_append_new(g->rows, object))
+		return err_set(ERR_NOMEM, "out of memory for a benchmark's result");
+	if (row->why)
+		cli_say(g->c, "%-18s %10s %-5s %s: %s\n", row->name, "-", row->unit, row->what, row->why);
+	else
+		cli_say(g->c, "%-18s %10.2f %-5s %s\n", row->name, row->value, row->unit, row->what);
+	fflush(NULL);
+	return 0;
+}
+
+static int gpu_probe(const struct config *c)
+{
+	struct gpu_rows g = {.c = c, .rows = json_array()};
+	json_t *object = json_pack("{s:O}", "rows", g.rows);
+	int rc = object ? devices_cuda_probe(gpu_row, &g, c->bench_count) : ERR_NOMEM;
+
+	if (!rc && c->json)
+		rc = cli_print_json(object);
+	json_decref(object);
+	json_decref(g.rows);
+	return rc;
+}
 
 int cli_bench(const struct config *c)
 {
@@ -70,18 +111,25 @@ int cli_bench(const struct config *c)
 	        .copy_gbps = c->host_copy_gbps,
 	        .micro_batches = c->gradient_accumulation_steps,
 	        .device_budget_bytes = c->vram_budget_bytes > 0 ? c->vram_budget_bytes : 0,
+	        .host_budget_bytes = c->ram_budget_bytes > 0 ? c->ram_budget_bytes : 0,
 	        .max_grad_norm = c->max_grad_norm,
 	        .models = c->bench_models,
-	        .tokens = c->bench_tokens};
+	        .tokens = c->bench_tokens,
+	        .machine_file = c->machine_file,
+	        .tokenizer = c->tokenizer,
+	        .data = c->data,
+	        .ways = c->bench_ways};
 	json_t *result = NULL;
 	int err;
 
 	if (strcmp(c->bench_name, "list") == 0)
 		return list(c);
 	devices_register();
+	if (!strcmp(c->bench_name, gpu.name))
+		return gpu_probe(c);
 	err = devices_name(&args.device, c);
 	if (!err)
-		err = adamw_isa_find(&args.isa, isa_names[c->isa]);
+		err = adamw_isa_find(&args.isa, config_text(c, "isa"));
 	if (!err && !strcmp(c->bench_name, scaling.name))
 		err = bench_scaling(&result, c);
 	else if (!err)

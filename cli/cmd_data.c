@@ -3,8 +3,11 @@
 #include "cli/row_show.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "data/packing.h"
+#include "train/data_cache.h"
 #include "train/data_config.h"
 
 #include <inttypes.h>
@@ -45,14 +48,43 @@ static int lengths_find(struct lengths *out, int64_t **row_tokens, const struct 
 	return 0;
 }
 
+/* What is shown. */
+struct shown {
+	const struct config *c;
+	const struct dataset *d;
+	const struct tokenizer *tokenizer;
+	const struct packing *packing; /* NULL: nothing would be packed */
+	const struct mix *mix;
+	const struct lengths *lengths;
+};
+
 /* ---- for people ---- */
 
-static void show_counts(struct str *out, const struct config *c, const struct dataset *d,
-        const struct lengths *l, const struct packing *packing)
+static void show_sets(struct str *out, const struct shown *s)
 {
+	const struct dataset *d = s->d;
+
+	for (int i = 0; d->set_count > 1 && i < d->set_count; i++)
+		str_printf(out, "set %s: %s, %" PRId64 " rows\n", d->sets[i].name,
+		        dataset_format_name(d->sets[i].format), d->sets[i].row_count);
+	if (!s->mix->set_count)
+		return;
+	str_add(out, "mix: ");
+	mix_show(out, s->mix, d, s->c->packing == CONFIG_PACKING_BFD ? "bins" : "rows");
+	str_add(out, "\n");
+}
+
+static void show_counts(struct str *out, const struct shown *s)
+{
+	const struct config *c = s->c;
+	const struct dataset *d = s->d;
+	const struct lengths *l = s->lengths;
+	const struct packing *packing = s->packing;
+
 	str_printf(out, "%s: %s, %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets (%.1f%%)\n",
 	        c->data, dataset_format_name(d->format), d->row_count, d->token_count, d->target_count,
 	        100.0 * (double)d->target_count / (double)d->token_count);
+	show_sets(out, s);
 	str_printf(out,
 	        "lengths: shortest %" PRId64 ", median %" PRId64 ", mean %.1f, 95%% up to %" PRId64
 	        ", longest %" PRId64 "\n",
@@ -68,8 +100,13 @@ static void show_counts(struct str *out, const struct config *c, const struct da
 	if (d->counts.empty)
 		str_printf(out, "dropped, without a token: %" PRId64 " records\n", d->counts.empty);
 	if (d->counts.without_target)
-		str_printf(out, "without a target: %" PRId64 " rows, the first at %s\n",
-		        d->counts.without_target, d->counts.without_target_first);
+		str_printf(out, "without a target: %" PRId64 " row%s, the first at %s\n",
+		        d->counts.without_target, plural_s(d->counts.without_target),
+		        d->counts.without_target_first);
+	if (d->counts.empty_answers)
+		str_printf(out, "with an empty answer: %" PRId64 " row%s, the first at %s\n",
+		        d->counts.empty_answers, plural_s(d->counts.empty_answers),
+		        d->counts.empty_answers_first);
 	if (d->counts.turn_ends || d->counts.turn_ends_cut)
 		str_printf(out,
 		        "chats: %" PRId64 " end-of-turn tokens are trained, %" PRId64
@@ -85,17 +122,18 @@ static void show_counts(struct str *out, const struct config *c, const struct da
 		                ((double)packing->bin_count * (double)c->max_length));
 }
 
-static int show_text(const struct config *c, const struct dataset *d, const struct tokenizer *tokenizer,
-        const struct lengths *l, const struct packing *packing)
+static int show_text(const struct shown *s)
 {
+	const struct config *c = s->c;
+	const struct dataset *d = s->d;
 	struct str out = {0};
 	enum row_style style = isatty(STDOUT_FILENO) ? ROW_STYLE_TERMINAL : ROW_STYLE_PLAIN;
 	int err = 0;
 
-	show_counts(&out, c, d, l, packing);
+	show_counts(&out, s);
 	for (int64_t row = 0; row < d->row_count && row < c->show_rows && !err; row++)
-		err = c->show_tokens ? row_show_tokens(&out, d, tokenizer, row)
-		                     : row_show(&out, d, tokenizer, row, style);
+		err = c->show_tokens ? row_show_tokens(&out, d, s->tokenizer, row)
+		                     : row_show(&out, d, s->tokenizer, row, style);
 	if (!err)
 		err = str_check(&out);
 	if (!err)
@@ -106,33 +144,62 @@ static int show_text(const struct config *c, const struct dataset *d, const stru
 
 /* ---- for programs ---- */
 
-static json_t *row_json(const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
+static int row_json(json_t *list, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
 {
 	json_t *ids = json_array(), *labels = json_array(), *object;
-	int64_t count = dataset_row_tokens(d, row);
+	struct row_buffer buffer = {0};
+	struct row_view v;
 	char *text = NULL;
+	int rc = dataset_row_read(&v, &buffer, d, row);
 
-	for (int64_t i = 0; i < count; i++) {
-		json_array_append_new(ids, json_integer(dataset_row_ids(d, row)[i]));
-		json_array_append_new(labels, json_integer(dataset_label(d, row, i)));
+	for (int64_t i = 0; !rc && i < v.token_count; i++) {
+		json_array_append_new(ids, json_integer(v.ids[i]));
+		json_array_append_new(labels, json_integer(row_label(&v, i)));
 	}
-	object = json_pack(
-	        "{s:o, s:o, s:i}", "input_ids", ids, "labels", labels, "targets", (int)d->row_targets[row]);
-	if (tokenizer &&
-	        !tokenizer_decode(tokenizer, &text, NULL, dataset_row_ids(d, row), count, SKIP_SPECIAL_OFF))
+	object = json_pack("{s:o, s:o, s:I}", "input_ids", ids, "labels", labels, "targets",
+	        (json_int_t)dataset_row_targets(d, row));
+	if (!rc && tokenizer &&
+	        !tokenizer_decode(tokenizer, &text, NULL, v.ids, v.token_count, SKIP_SPECIAL_OFF))
 		json_object_set_new(object, "text", json_string(text));
+	json_array_append_new(list, object);
+	row_buffer_free(&buffer);
 	mem_free(text);
-	return object;
+	return rc;
 }
 
-static int show_json(const struct config *c, const struct dataset *d, const struct tokenizer *tokenizer,
-        const struct lengths *l, const struct packing *packing)
+static json_t *sets_json(const struct shown *s)
 {
-	json_t *rows = json_array(), *object;
-	int err;
+	json_t *list = json_array();
 
-	for (int64_t row = 0; row < d->row_count && row < c->show_rows; row++)
-		json_array_append_new(rows, row_json(d, tokenizer, row));
+	for (int i = 0; i < s->d->set_count; i++) {
+		const struct dataset_set *set = &s->d->sets[i];
+		json_t *one = json_pack("{s:o, s:s, s:I}", "data", json_of_text(set->name), "format",
+		        dataset_format_name(set->format), "rows", (json_int_t)set->row_count);
+
+		if (s->mix->set_count) {
+			json_object_set_new(one, "weight", json_real(set->weight));
+			json_object_set_new(one, "epoch_draws", json_integer(s->mix->sets[i].draws));
+		}
+		json_array_append_new(list, one);
+	}
+	return list;
+}
+
+static int show_json(const struct shown *s)
+{
+	const struct config *c = s->c;
+	const struct dataset *d = s->d;
+	const struct lengths *l = s->lengths;
+	const struct packing *packing = s->packing;
+	json_t *rows = json_array(), *object;
+	int err = 0;
+
+	for (int64_t row = 0; !err && row < d->row_count && row < c->show_rows; row++)
+		err = row_json(rows, d, s->tokenizer, row);
+	if (err) {
+		json_decref(rows);
+		return err;
+	}
 	object = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I, s:f, "
 	                   "s:I, s:I}, s:o}",
 	        "format", dataset_format_name(d->format), "rows", (json_int_t)d->row_count, "tokens",
@@ -146,6 +213,7 @@ static int show_json(const struct config *c, const struct dataset *d, const stru
 	        (json_int_t)l->longest, "examples", rows);
 	if (!object)
 		return err_set(ERR_NOMEM, "out of memory for JSON");
+	json_object_set_new(object, "sets", sets_json(s));
 	if (packing)
 		json_object_set_new(object, "packing",
 		        json_pack("{s:I, s:I, s:f}", "bins", (json_int_t)packing->bin_count, "max_tokens",
@@ -161,10 +229,13 @@ int cli_data(const struct config *c)
 {
 	struct chat_template *chat_template = NULL;
 	struct tokenizer *tokenizer = NULL;
+	struct data_cache cache = {0};
 	struct dataset *d = NULL;
 	struct packing *packing = NULL;
+	struct mix mix = {0};
 	struct lengths lengths;
 	struct dataset_options options;
+	struct shown shown;
 	int64_t vocab_count = 0, *row_tokens = NULL;
 	int err = data_config_tokenizer(&tokenizer, c, TOKENIZER_OPTIONAL);
 
@@ -174,14 +245,19 @@ int cli_data(const struct config *c)
 		err = data_config_chat_template(&chat_template, c, NULL, tokenizer);
 	options = data_config_options(c, c->data, tokenizer, chat_template, vocab_count);
 	if (!err)
+		err = data_cache_set(&cache, &options, c, NULL, 0);
+	if (!err)
 		err = dataset_open(&d, &options);
 	if (!err)
 		err = lengths_find(&lengths, &row_tokens, d);
-	if (!err && c->max_length)
-		err = packing_build(&packing, row_tokens, d->row_count, c->max_length);
 	if (!err)
-		err = c->json ? show_json(c, d, tokenizer, &lengths, packing)
-		              : show_text(c, d, tokenizer, &lengths, packing);
+		err = data_config_pack(&packing, &mix, c, d);
+	if (!err && !packing && c->max_length)
+		err = packing_build(&packing, row_tokens, d->row_count, c->max_length);
+	shown = (struct shown){c, d, tokenizer, packing, &mix, &lengths};
+	if (!err)
+		err = c->json ? show_json(&shown) : show_text(&shown);
+	data_cache_free(&cache);
 	mem_free(row_tokens);
 	packing_free(packing);
 	dataset_close(d);

@@ -2,6 +2,8 @@
 #include "cli/cli.h"
 
 #include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/world.h"
 #include "train/evaluate.h"
@@ -9,6 +11,7 @@
 #include "train/ranks_share.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Token losses of all rows, in row order whatever order, and on whatever rank, they were computed in. */
 struct row_losses {
@@ -26,8 +29,10 @@ static int row_losses_open(struct row_losses *r, const struct dataset *data)
 	r->first = mem_alloc((size_t)data->row_count, sizeof(*r->first));
 	if (!r->values || !r->first)
 		return ERR_NOMEM;
-	for (int64_t row = 0; row < data->row_count; at += data->row_targets[row++])
+	for (int64_t row = 0; row < data->row_count; row++) {
 		r->first[row] = at;
+		at += dataset_row_targets(data, row);
+	}
 	return 0;
 }
 
@@ -70,7 +75,7 @@ static int row_losses_lists(json_t **out, const struct row_losses *r)
 		json_t *list = json_array();
 
 		failed = json_array_append_new(lists, list);
-		for (int64_t i = 0; i < r->data->row_targets[row] && !failed; i++)
+		for (int64_t i = 0; i < dataset_row_targets(r->data, row) && !failed; i++)
 			failed = json_array_append_new(list, json_real(r->values[r->first[row] + i]));
 	}
 	*out = lists;
@@ -122,6 +127,22 @@ static int engine_prepare(struct session *s)
 	return rc ? rc : session_start_engine(s);
 }
 
+/* The configuration of a run names the model that the run began with. */
+static void say_what(const struct config *c)
+{
+	char *result = c->output_dir ? mem_printf("%s/model", c->output_dir) : NULL;
+	char *config = result ? mem_printf("%s/config.json", result) : NULL;
+
+	if (world_self()->rank)
+		goto out;
+	log_info("evaluating %s on %s", c->model, c->data);
+	if (config && file_kind_of(config) == FILE_REGULAR && strcmp(result, c->model))
+		log_warn("%s is the model that the run began with; its result: model=%s", c->model, result);
+out:
+	mem_free(config);
+	mem_free(result);
+}
+
 int cli_eval(const struct config *c)
 {
 	struct session s = {0};
@@ -130,6 +151,8 @@ int cli_eval(const struct config *c)
 	struct row_losses rows = {0};
 	int rc = inputs_open(&s, c);
 
+	if (!rc)
+		say_what(c);
 	rc = ranks_check_inputs(c, &s, NULL, rc);
 	if (!rc)
 		rc = world_agree(engine_prepare(&s));

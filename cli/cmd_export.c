@@ -26,7 +26,7 @@ static int find_checkpoint(char **path, const char *given)
 		*path = mem_strdup(given);
 		return *path ? 0 : ERR_NOMEM;
 	}
-	err = checkpoint_find_newest(path, given);
+	err = checkpoint_find_newest(path, given, INT64_MAX);
 	if (!err && !*path)
 		err = err_set(ERR_INPUT, "%s is not a ferry checkpoint and contains none", given);
 	return err;
@@ -82,6 +82,7 @@ int cli_export(const struct config *c)
 	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
+	struct side_files side = {0};
 	struct plane_source source;
 	char *path = NULL, *dir = NULL;
 	int err = find_checkpoint(&path, c->checkpoint);
@@ -96,14 +97,19 @@ int cli_export(const struct config *c)
 		err = checkpoint_match(checkpoint, model);
 	if (!err)
 		err = choose_dtype(&options.dtype, c, path);
+	if (!err)
+		err = side_files_read(&side, dir, NULL);
+	if (!err && model->is_untied)
+		err = side_files_untie(&side);
 	if (!err) {
 		source = checkpoint_source(checkpoint);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
-		options.files_from = dir;
+		options.side = &side;
 		err = hf_export_write(&options, model, &source);
 	}
 	if (!err)
 		err = report(c, checkpoint, options.dtype);
+	side_files_free(&side);
 	model_close(model);
 	checkpoint_close(checkpoint);
 	mem_free(path);

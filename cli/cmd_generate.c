@@ -1,133 +1,193 @@
-/* ferry generate: continues a prompt. */
+/* ferry generate: continues prompts, or talks. */
+#include "cli/answer.h"
 #include "cli/cli.h"
+#include "cli/prompts.h"
+#include "cli/talk.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
+#include "base/size.h"
 #include "train/sample.h"
+#include "train/sample_defaults.h"
 
-#include <errno.h>
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
-/* "1,2,3", "[1, 2, 3]" or "1 2 3". */
-static int ids_parse(struct token_list *ids, const char *text, int64_t vocab)
+enum { TEXTS_AT_ONCE = 8, PASS_TOKENS = 2048, TALK_TOKENS = 4096 };
+
+/* chat=on without a prompt. */
+static int talks(const struct config *c)
 {
-	const char *p = text;
+	return c->chat && !c->prompt && !c->prompt_file;
+}
 
-	while (*p) {
-		char *end;
-		long id;
+/* Prompts that with their answers do not fit the cache lose their beginnings, where the user said so. */
+static int prompts_fit(struct prompts *p, int64_t room)
+{
+	const struct config *c = p->session->config;
 
-		p += strspn(p, " ,[]\t\n");
-		if (!*p)
-			break;
-		errno = 0;
-		id = strtol(p, &end, 10);
-		if (end == p)
-			return err_set(ERR_INPUT, "prompt_ids: \"%.20s\" is not a list of ids like 1,2,3", p);
-		if (errno || id < 0 || id >= vocab)
-			return err_set(ERR_INPUT, "prompt_ids: id %.*s is outside the vocabulary of %lld",
-			        (int)(end - p), p, (long long)vocab);
-		if (token_list_add(ids, (int32_t)id))
-			return ERR_NOMEM;
-		p = end;
+	for (int64_t i = 0; i < p->count; i++) {
+		struct token_list *ids = &p->ids[i];
+		int64_t over = ids->count - room;
+
+		if (over <= 0)
+			continue;
+		if (room < 1)
+			return err_set(ERR_FIT,
+			        "max_new_tokens=%" PRId64
+			        " leaves no room for a prompt in cache_tokens=%" PRId64
+			        "; lower max_new_tokens or raise cache_tokens",
+			        c->max_new_tokens, c->cache_tokens);
+		if (!c->drop_oldest)
+			return err_set(ERR_FIT,
+			        "a prompt has %" PRId64 " tokens; with max_new_tokens=%" PRId64
+			        " that is more than cache_tokens=%" PRId64 "; raise it or set drop_oldest=on",
+			        ids->count, c->max_new_tokens, c->cache_tokens);
+		log_warn("dropped the first %" PRId64 " tokens of a prompt to fit cache_tokens", over);
+		memmove(ids->ids, ids->ids + over, (size_t)room * sizeof(*ids->ids));
+		ids->count = room;
 	}
 	return 0;
 }
 
-static int prompt_read(struct session *s, struct token_list *ids)
+/* Room for the longest prompt and its answer. */
+static int generation_fit(struct generation *g, struct prompts *p, int64_t texts)
 {
-	const struct config *c = s->config;
-	int rc = c->prompt_ids ? ids_parse(ids, c->prompt_ids, s->model->config.V)
-	                       : sample_prompt_ids(s, ids, c->prompt);
+	const struct config *c = p->session->config;
+	int64_t longest = 1, total = 0, limit = p->session->model->config.max_positions;
 
-	if (!rc && !ids->count)
-		rc = err_set(ERR_INPUT, "the prompt is empty: nothing to continue");
-	for (int64_t i = 0; i < ids->count && !rc; i++)
-		if (ids->ids[i] >= s->model->config.V)
-			rc = err_set(ERR_INPUT,
-			        "the tokenizer's id %d is outside the model's vocabulary of %lld",
-			        ids->ids[i], (long long)s->model->config.V);
-	return rc;
+	for (int64_t i = 0; i < p->count; i++) {
+		longest = max_i64(longest, p->ids[i].count);
+		total += p->ids[i].count;
+	}
+	g->text_tokens = c->cache_tokens > 0 ? c->cache_tokens : longest + c->max_new_tokens;
+	if (talks(c) && c->cache_tokens <= 0) {
+		g->text_tokens = limit > 0 && limit < TALK_TOKENS ? limit : TALK_TOKENS;
+		g->max_new_tokens = min_i64(g->max_new_tokens, g->text_tokens / 2);
+	}
+	g->pass_tokens = max_i64(min_i64(talks(c) ? g->text_tokens : total, PASS_TOKENS), texts);
+	return talks(c) ? 0 : prompts_fit(p, g->text_tokens - c->max_new_tokens);
 }
 
-static int engine_prepare(struct session *s, int64_t max_tokens)
+/* What the cache takes, and what a token costs where weights do not stay on the device. */
+static void costs_say(const struct session *s, const struct generation *g, int64_t texts)
+{
+	const struct plan *p = engine_plan(s->engine, PLAN_LOGITS);
+	int64_t streamed = p->h2d_bytes - plan_batch_bytes(&p->policy);
+	struct str cache = {0}, room = {0}, weights = {0};
+
+	quantity_bytes(&cache, plan_bytes_of(p, SPACE_DEVICE, BUFFER_CACHE));
+	str_printf(&room, "%" PRId64 " tokens", g->text_tokens);
+	if (texts > 1)
+		str_printf(&room, " of each of %" PRId64 " texts", texts);
+	log_info("KV cache: %s%s, for %s", cache.data ? cache.data : "",
+	        strcmp(s->device_memory.name, "host") ? " of GPU memory" : "", room.data ? room.data : "");
+	if (streamed > 0) {
+		quantity_bytes(&weights, streamed);
+		log_info("the weights do not stay on the device: each new token copies %s to it%s",
+		        weights.data ? weights.data : "", texts > 1 ? ", for all texts together" : "");
+	}
+	str_free(&cache);
+	str_free(&room);
+	str_free(&weights);
+}
+
+static int engine_prepare(struct session *s, const struct generation *g, int64_t texts)
 {
 	struct engine_options o;
 	int rc;
 
 	session_engine_options(s, &o);
-	o.policy.rope_positions = max_tokens;
-	o.logits = (struct engine_sizes){max_tokens, 1};
+	o.policy.rope_positions = 1;
+	generation_sizes(g, texts, &o);
 	rc = session_open_engine(s, &o);
+	if (!rc)
+		costs_say(s, g, texts);
 	if (!rc)
 		rc = session_start_engine(s);
 	return rc ? rc : session_load_weights(s);
 }
 
-static json_t *id_array(const int32_t *ids, int64_t count)
+/* Prompts [first, first + count) at once. */
+static int group_run(struct generation *g, struct prompts *p, struct answers *a, int64_t first, int64_t count)
 {
-	json_t *list = json_array();
+	struct generation_text *texts = mem_alloc((size_t)count, sizeof(*texts));
+	int rc = texts ? 0 : ERR_NOMEM;
 
-	for (int64_t i = 0; i < count; i++)
-		json_array_append_new(list, json_integer(ids[i]));
-	return list;
+	for (int64_t i = 0; i < count && texts; i++) {
+		texts[i].ids = p->ids[first + i];
+		p->ids[first + i] = (struct token_list){0};
+	}
+	if (!rc)
+		rc = generation_run(g, texts, count);
+	for (int64_t i = 0; i < count && !rc; i++)
+		rc = answers_finish(a, i, &texts[i]);
+	answers_reset(a);
+	for (int64_t i = 0; i < count && texts; i++)
+		token_list_free(&texts[i].ids);
+	mem_free(texts);
+	return rc;
 }
 
-static int report(
-        struct session *s, const struct token_list *ids, int64_t prompt_count, enum sample_finish finish)
+static int continue_all(struct generation *g, struct prompts *p, int64_t texts)
 {
-	const struct config *c = s->config;
-	int64_t count = ids->count - prompt_count;
-	json_t *object;
-	char *text = NULL;
-	int rc = 0;
+	struct session *s = p->session;
+	struct answers a = {0};
+	int rc;
 
-	if (!c->prompt_ids || !session_need_tokenizer(s))
-		rc = tokenizer_decode(
-		        s->tokenizer, &text, NULL, ids->ids + prompt_count, count, SKIP_SPECIAL_ON);
-	if (rc)
-		return rc;
-	if (!c->json) {
-		if (text)
-			cli_say(c, "%s\n", text);
-		else
-			for (int64_t i = 0; i < count; i++)
-				cli_say(c, "%d%s", ids->ids[prompt_count + i], i + 1 < count ? " " : "\n");
-		mem_free(text);
-		return 0;
-	}
-	object = json_object();
-	json_object_set_new(object, "prompt_ids", id_array(ids->ids, prompt_count));
-	json_object_set_new(object, "ids", id_array(ids->ids + prompt_count, count));
-	json_object_set_new(object, "text", text ? json_string(text) : json_null());
-	json_object_set_new(object, "finish", json_string(finish == SAMPLE_STOP ? "stop" : "length"));
-	rc = cli_print_json(object);
-	json_decref(object);
-	mem_free(text);
+	(void)!session_need_tokenizer(s); /* prompts of ids need none: answers are ids then */
+	rc = answers_open(&a, s->config, s->tokenizer, texts);
+
+	g->heard = answers_heard;
+	g->context = &a;
+	for (int64_t first = 0; first < p->count && !rc; first += texts)
+		rc = group_run(g, p, &a, first, min_i64(texts, p->count - first));
+	answers_close(&a);
+	return rc;
+}
+
+/* A talk needs a template before anything large is opened. */
+static int template_check(struct prompts *p)
+{
+	json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", "hello");
+	struct token_list ids = {0};
+	struct chat chat = {0};
+	int rc = chat_add_messages(&chat, messages, "messages");
+
+	if (!rc)
+		rc = prompts_encode_chat(p, &ids, &chat);
+	chat_free(&chat);
+	token_list_free(&ids);
+	json_decref(messages);
 	return rc;
 }
 
 int cli_generate(const struct config *c)
 {
 	struct session s = {0};
-	struct token_list ids = {0};
-	enum sample_finish finish;
-	int64_t prompt_count;
+	struct prompts prompts = {.session = &s};
+	struct generation g = {.session = &s, .max_new_tokens = c->max_new_tokens};
+	int64_t most = config_was_set(c, "per_device_eval_batch_size") ? c->per_device_eval_batch_size
+	                                                               : TEXTS_AT_ONCE;
+	int64_t texts;
 	int rc = session_open_model(&s, c, SESSION_WEIGHTS_MODEL);
 
 	if (!rc)
-		rc = prompt_read(&s, &ids);
+		rc = sample_defaults(&g.choose, &s);
+	if (!rc)
+		rc = talks(c) ? template_check(&prompts) : prompts_read(&prompts);
+	texts = max_i64(min_i64(prompts.count, most), 1);
+	if (!rc)
+		rc = generation_fit(&g, &prompts, texts);
 	if (!rc)
 		rc = session_open_device(&s, NULL);
 	if (!rc)
-		rc = engine_prepare(&s, ids.count + c->max_new_tokens);
-	prompt_count = ids.count;
+		rc = engine_prepare(&s, &g, texts);
 	if (!rc)
-		rc = sample_continue(&s, &ids, &finish, c->max_new_tokens);
-	if (!rc)
-		rc = report(&s, &ids, prompt_count, finish);
-	token_list_free(&ids);
+		rc = talks(c) ? talk(&g, &prompts) : continue_all(&g, &prompts, texts);
+	prompts_free(&prompts);
 	session_close(&s);
 	return rc;
 }

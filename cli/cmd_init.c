@@ -80,20 +80,11 @@ static int stated_dtype(enum safetensors_dtype *dtype, const char *path)
 	return err < 0 ? err : 0;
 }
 
-/* The config.json that was meant, and the directory it lies in (mem_free both). */
-static int find_config(char **path, char **dir, const char *given)
+/* The config.json that was meant (mem_free). */
+static int find_config(char **path, const char *given)
 {
-	const char *slash = strrchr(given, '/');
-
-	if (file_kind_of(given) == FILE_DIR) {
-		*path = file_join(given, "config.json");
-		*dir = mem_strdup(given);
-	} else {
-		*path = mem_strdup(given);
-		*dir = slash ? mem_strndup(given, slash > given ? (size_t)(slash - given) : 1)
-		             : mem_strdup(".");
-	}
-	if (!*path || !*dir)
+	*path = file_kind_of(given) == FILE_DIR ? file_join(given, "config.json") : mem_strdup(given);
+	if (!*path)
 		return ERR_NOMEM;
 	if (file_kind_of(*path) != FILE_REGULAR)
 		return err_set(ERR_INPUT, "%s: no such file; expected a config.json", *path);
@@ -127,15 +118,18 @@ int cli_init(const struct config *c)
 	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
 	struct fresh fresh = {.seed = (uint64_t)c->seed, .tensor = -1};
 	struct plane_source source = {.context = &fresh, .read = fresh_read};
-	char *path = NULL, *dir = NULL;
+	struct side_files side = {0};
 	struct model *model = NULL;
 	struct topology here;
-	int err = find_config(&path, &dir, c->config_json);
+	char *path = NULL;
+	int err = find_config(&path, c->config_json);
 
 	if (!err)
 		err = model_open_path(&model, path);
 	if (!err)
 		err = stated_dtype(&options.dtype, path);
+	if (!err)
+		err = side_files_read(&side, path, c->tokenizer);
 	if (c->export_dtype == CONFIG_DTYPE_FP32)
 		options.dtype = SAFETENSORS_F32;
 	if (c->export_dtype == CONFIG_DTYPE_BF16)
@@ -149,16 +143,15 @@ int cli_init(const struct config *c)
 	if (!err) {
 		fresh.model = model;
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
-		options.files_from = c->tokenizer ? c->tokenizer : dir;
-		options.config_path = path;
+		options.side = &side;
 		err = hf_export_write(&options, model, &source);
 	}
 	if (!err)
 		err = report(c, model, options.dtype);
 	mem_free(fresh.values);
 	pool_close(fresh.pool);
+	side_files_free(&side);
 	model_close(model);
 	mem_free(path);
-	mem_free(dir);
 	return err;
 }

@@ -87,6 +87,8 @@ static void print_tensors(const char *path, const json_t *root)
 	        printf("file %s: %" PRId64 " bytes\n", text_of(value, "name"), int_of(value, "bytes"));
 	if (json_object_get(root, "planes"))
 		print_state(root);
+	if (json_object_get(root, "planes"))
+		printf("bytes of a tensor are those of all its planes\n");
 	quantity_bytes(&total, int_of(root, "bytes"));
 	printf("%s: %s%s%s, %zu tensors, %" PRId64 " parameters, %" PRId64 " bytes (%s)\n", path,
 	        text_of(root, "kind"), *type ? ", " : "", type, json_array_size(tensors),

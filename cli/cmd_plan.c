@@ -15,6 +15,7 @@
 #include "placement/ranks.h"
 #include "placement/simulate.h"
 #include "train/devices.h"
+#include "train/paths.h"
 #include "train/planes.h"
 #include "train/sample.h"
 #include "train/trace.h"
@@ -122,6 +123,14 @@ static double bound_ratio(const struct plan_figures *f)
 	return f->step.step_ms / (1e-6 * (double)f->time.bound_ns);
 }
 
+/* 0: nothing is pinned, or it is not known how fast. */
+static double pin_s(const struct session *s, const struct plan_figures *f)
+{
+	double rate = s->device_memory.rates.speed.pin_bytes;
+
+	return rate > 0 ? (double)f->memory.pinned_bytes / rate : 0;
+}
+
 static int print_json(const struct session *s, const struct plan_figures *f, const char *why)
 {
 	const struct engine_memory *m = &f->memory;
@@ -149,8 +158,11 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "exposed_collective_ms", json_real(1e-6 * (double)f->time.exposed_ns));
 	json_object_set_new(object, "bound_ms", json_real(1e-6 * (double)f->time.bound_ns));
 	json_object_set_new(object, "bound_by", json_string(f->time.binds));
+	if (pin_s(s, f) > 0)
+		json_object_set_new(object, "pin_s", json_real(pin_s(s, f)));
 	json_object_set_new(object, "save_bytes", json_integer(host_save_bytes(m)));
 	json_object_set_new(object, "load_bytes", json_integer(s->load_bytes));
+	json_object_set_new(object, "rows_bytes", json_integer(m->rows_bytes));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
 	json_object_set_new(object, "host_need_bytes", json_integer(f->host.need_bytes));
@@ -226,9 +238,9 @@ static void print_resident(const struct session *s, const struct engine_memory *
 {
 	struct str text = {0};
 
-	device_memory_resident_text(&text, m, engine_units(s->engine));
+	device_memory_resident_text(&text, &s->device_memory, m, engine_units(s->engine));
 	if (text.data)
-		cli_say(s->config, "resident on the device: %s\n", text.data);
+		cli_say(s->config, "%s\n", text.data);
 	str_free(&text);
 }
 
@@ -256,9 +268,10 @@ static void print_waits(const struct session *s, const struct plan_figures *f)
 		what = ",";
 	}
 	if (*what == ',' && bound_ratio(f) > BOUND_NEAR)
-		cli_say(c, "; closer to it: %s",
-		        p->order == ORDER_MICRO_BATCH_MAJOR && p->micro_batches > 1 ? "schedule=layer_major"
-		                                                                    : "more tokens per step");
+		cli_say(c, "; to reduce it, %s",
+		        p->order == ORDER_LAYER_MAJOR ? "raise gradient_accumulation_steps"
+		        : p->micro_batches > 1        ? "set schedule=layer_major"
+		                                      : "raise per_device_train_batch_size");
 	if (*what == ',')
 		cli_say(c, "\n");
 }
@@ -274,6 +287,9 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	print_ms(c, "", f->step.step_ms, ", ");
 	cli_say(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
+		if (q == QUEUE_COMM &&
+		        f->world_size == 1) /* one rank sends nothing: these are copies on the device */
+			continue;
 		cli_say(c, " %s", queue_name((enum queue_kind)q));
 		print_ms(c, " ", f->step.queue_ms[q], "");
 	}
@@ -283,7 +299,7 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	}
 	cli_say(c, "\n%s", f->timeline.data ? f->timeline.data : "");
 	print_ms(c, "lower bound ", 1e-6 * (double)f->time.bound_ns, ", ");
-	cli_say(c, "bound by %s; this plan takes %.2f times that\n", f->time.binds, bound_ratio(f));
+	cli_say(c, "limited by %s; the plan takes %.2f times as long\n", f->time.binds, bound_ratio(f));
 	print_waits(s, f);
 }
 
@@ -295,15 +311,16 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 
 	quantity_bytes(&need, f->host.need_bytes);
 	quantity_bytes(&limit, f->host.limit_bytes);
-	cli_say(s->config, "%s: %s of host memory%s", f->host.fits ? "fits" : "does not fit",
-	        need.data ? need.data : "",
-	        !strcmp(s->device_memory.name, "host") ? ", device memory included" : "");
+	cli_say(s->config, "%s: needs %s of host memory", f->host.fits ? "fits" : "does not fit",
+	        need.data ? need.data : "");
 	if (ranks > 1)
-		cli_say(s->config, ", of %d ranks", ranks);
-	cli_say(s->config, ", %s %s\n", limit.data ? limit.data : "",
-	        s->machine && s->config->ram_budget_bytes == CONFIG_AUTO ? "there"
-	        : s->config->ram_budget_bytes == CONFIG_AUTO             ? "available here"
-	                                                                 : "is ram_budget");
+		cli_say(s->config, " for %d ranks", ranks);
+	cli_say(s->config, "%s; %s %s\n",
+	        !strcmp(s->device_memory.name, "host") ? ", device memory included" : "",
+	        s->config->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
+	        : s->machine                               ? "the machine has"
+	                                                   : "this process may use",
+	        limit.data ? limit.data : "");
 	if (!f->host.fits) {
 		struct str text = {0};
 
@@ -320,7 +337,11 @@ static int why_device(struct str *out, const struct session *s)
 {
 	if (!s->machine)
 		return devices_plan_why(out, s->config);
-	str_printf(out, "%s has %s", s->machine->name, s->machine->gpu_count ? "GPUs" : "no GPU");
+	if (s->machine->gpu_count)
+		str_printf(out, "\"%s\" has %" PRId64 " GPU%s", s->machine->name, s->machine->gpu_count,
+		        plural_s(s->machine->gpu_count));
+	else
+		str_printf(out, "\"%s\" has no GPU", s->machine->name);
 	return str_check(out);
 }
 
@@ -331,12 +352,18 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	int rc;
 
 	quantity_count(&parameters, (double)s->model->parameter_count);
-	cli_say(c, "%s: %s, %s parameters, %d units, %" PRId64 " tokens a step\n", c->model,
-	        s->model->config.model_type, parameters.data ? parameters.data : "",
-	        engine_units(s->engine)->unit_count, f->step.tokens);
+	cli_say(c, "%s: %s, %s parameters, %d layer%s in %d groups, %" PRId64 " tokens a step\n", c->model,
+	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
+	        plural_s(s->model->config.L), engine_units(s->engine)->unit_count, f->step.tokens);
 	plan_tables_parameters(s);
 	if (f->world_size > 1)
 		cli_say(c, "%d ranks; figures are for each rank\n", f->world_size);
+	if (s->machine && s->machine->gpu_count && f->world_size > s->machine->gpu_count)
+		cli_say(c,
+		        "on %" PRId64 " machines of %" PRId64
+		        " GPU%s each; for more GPUs in one machine, set gpus in %s\n",
+		        (f->world_size + s->machine->gpu_count - 1) / s->machine->gpu_count,
+		        s->machine->gpu_count, plural_s(s->machine->gpu_count), c->machine);
 	str_free(&parameters);
 	cli_say(c, "planned for %s: %s\n", strcmp(s->device_memory.name, "host") ? "a GPU" : "the host", why);
 	print_row(c, "device", f->memory.device_bytes + s->device_memory.reserve_bytes);
@@ -347,9 +374,15 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	print_row(c, "  kept between steps", f->valley_bytes);
 	print_row(c, "host", host_need_bytes(&f->memory, s->load_bytes));
 	print_row(c, "  pinned", f->memory.pinned_bytes);
+	if (pin_s(s, f) > 0)
+		print_seconds(c, "  time to pin, at the start", pin_s(s, f));
 	print_row(c, "  checkpoint write buffer", host_save_bytes(&f->memory));
 	print_row(c, "  read buffers, while loading", s->load_bytes);
+	if (f->memory.rows_bytes)
+		print_row(c, "  tokenized rows", f->memory.rows_bytes);
 	print_row(c, "disk for each checkpoint", disk_bytes(s));
+	if (c->save_total_limit > 0) /* the oldest goes when the next is whole */
+		print_row(c, "  kept ones and the next, at most", (c->save_total_limit + 1) * disk_bytes(s));
 	if (s->machine && s->machine->disk_write_gbps > 0)
 		print_seconds(c, "  time to write, at least", disk_s(s, f, s->machine->disk_write_gbps));
 	if (s->machine && s->machine->disk_read_gbps > 0)
@@ -457,7 +490,7 @@ int cli_plan(const struct config *c)
 		rc = estimate_named(c, rc);
 	if (!rc)
 		rc = session_freeze(&s);
-	if (!rc && c->data && file_kind_of(c->data) != FILE_NONE)
+	if (!rc && c->data && (file_kind_of(c->data) != FILE_NONE || path_is_pattern(c->data)))
 		rc = session_open_rows(&s);
 	if (!rc)
 		rc = session_open_device(&s, "meta");

@@ -165,6 +165,9 @@ static int read_ids(struct job *j, const json_t *array)
 
 		if (!json_is_integer(item) || id < 0 || id > INT32_MAX)
 			return err_set(ERR_INPUT, "element %zu is not an id", i);
+		if (id >= tokenizer_vocab_count(j->tokenizer))
+			return err_set(ERR_INPUT, "element %zu is %lld; the tokenizer has ids 0 to %lld", i,
+			        (long long)id, (long long)tokenizer_vocab_count(j->tokenizer) - 1);
 		err = token_list_add(&j->ids, (int32_t)id);
 		if (err)
 			return err;

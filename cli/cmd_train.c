@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "base/quantity.h"
 #include "comm/hosts.h"
+#include "comm/launch.h"
 #include "comm/world.h"
+#include "model/freeze.h"
 #include "placement/host_memory.h"
 #include "train/train.h"
 
@@ -74,6 +76,7 @@ static void print_plan(const struct trainer *t)
 	print_bytes_row(t->config, "staging buffers", "host", m.stage_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
+	print_bytes_row(t->config, "tokenized rows", "host", m.rows_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
@@ -86,10 +89,10 @@ static void print_plan(const struct trainer *t)
 	        t->config, "device memory, total", "device", m.device_bytes + s->device_memory.reserve_bytes);
 	print_bytes_row(t->config, "copied to the device each step", "copied", m.h2d_bytes);
 	print_bytes_row(t->config, "copied from the device each step", "copied", m.d2h_bytes);
-	device_memory_resident_text(&resident, &m, engine_units(s->engine));
+	device_memory_resident_text(&resident, &s->device_memory, &m, engine_units(s->engine));
 	if (!resident.data)
 		return;
-	cli_say(t->config, "  resident on the device: %s\n", resident.data);
+	cli_say(t->config, "  %s\n", resident.data);
 	str_free(&resident);
 }
 
@@ -129,18 +132,32 @@ static void print_head(const struct trainer *t, const char *hosts)
 	struct str parameters = {0};
 
 	quantity_count(&parameters, (double)s->model->parameter_count);
-	cli_say(c, "model    %s: %s, %s parameters, %d blocks, %d units\n", c->model,
-	        s->model->config.model_type, parameters.data ? parameters.data : "", (int)s->model->config.L,
-	        engine_units(s->engine)->unit_count);
+	cli_say(c, "model    %s: %s, %s parameters, %d block%s\n", c->model, s->model->config.model_type,
+	        parameters.data ? parameters.data : "", (int)s->model->config.L,
+	        plural_s(s->model->config.L));
+	if (model_trained_count(s->model) < s->model->parameter_count) {
+		struct str trained = {0};
+
+		model_trained_words(&trained, s->model);
+		cli_say(c, "trains   %s\n", trained.data ? trained.data : "");
+		str_free(&trained);
+	}
 	cli_say(c, "data     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
 	        rows->data->row_count, rows->data->token_count, rows->data->target_count,
 	        rows->packing ? ", packed" : "");
+	if (rows->mix.set_count) {
+		struct str mixed = {0};
+
+		mix_show(&mixed, &rows->mix, rows->data, rows->packing ? "bins" : "rows");
+		cli_say(c, "mix      %s\n", mixed.data ? mixed.data : "");
+		str_free(&mixed);
+	}
 	if (s->eval.data)
 		cli_say(c, "eval     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
 		        s->eval.data->token_count, s->eval.data->target_count);
 	if (world_self()->size > 1)
-		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every unit\n",
+		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
 		        engine_units(s->engine)->world_size);
 	if (hosts)
@@ -159,13 +176,19 @@ static void print_head(const struct trainer *t, const char *hosts)
 /* The line that a person copies to go on. */
 static void print_resume(const struct trainer *t)
 {
-	char *path = file_join(t->config->output_dir, "config.yaml");
+	const char *from = t->is_in_fallback ? t->saved_path : "auto";
+	char *path = file_join(t->is_in_fallback ? t->fallback_dir : t->config->output_dir, "config.yaml");
 	struct str line = {0};
+	struct launch launch;
 
+	launch_read(&launch);
+	if (launch.program && !launch.is_local) /* where the ranks are is known to the job's script alone */
+		str_printf(&line, "%s -n %d ", launch.program, launch.size);
 	cli_add_word(&line, cli_program());
 	str_add(&line, path && *path == '-' ? " train ./" : " train ");
 	cli_add_word(&line, path ? path : "");
-	str_add(&line, " resume_from_checkpoint=auto");
+	str_add(&line, " resume_from_checkpoint=");
+	cli_add_word(&line, from ? from : "");
 	cli_say_last(&line);
 	mem_free(path);
 }
@@ -188,13 +211,32 @@ static void after_failure(const struct trainer *t, int rc)
 	print_resume(t);
 }
 
+/* The call that talks to the model in the form that it was trained on, where that is not plain text. */
+static void print_use(const struct trainer *t)
+{
+	const struct dataset *d = t->session.train.data;
+	const char *how = d->counts.turn_end_id_count          ? "chat=on"
+	                  : d->format == DATASET_FORMAT_ALPACA ? "data_format=alpaca prompt=TEXT"
+	                                                       : NULL;
+	struct str line = {0}, word = {0};
+
+	if (how && t->result_dir) {
+		str_printf(&line, "model=%s", t->result_dir);
+		cli_add_word(&word, line.data ? line.data : "");
+		cli_say(t->config, "to use it: ferry generate %s %s\n", word.data ? word.data : "", how);
+	}
+	str_free(&word);
+	str_free(&line);
+}
+
 static int report(const struct trainer *t)
 {
 	json_t *object;
 	int rc;
 
 	if (!t->config->json) {
-		cli_say(t->config, "done: %s/model holds the result\n", t->config->output_dir);
+		cli_say(t->config, "done: %s holds the result\n", t->result_dir ? t->result_dir : "");
+		print_use(t);
 		return 0;
 	}
 	object = json_pack("{s:I,s:s}", "steps", (json_int_t)t->step, "output_dir", t->config->output_dir);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/quantity.h"
+#include "model/freeze.h"
 #include "placement/device_memory.h"
 #include "placement/host_memory.h"
 
@@ -16,33 +17,16 @@ static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model
 		count[role_facts[model->tensors[t].role].part] += model->tensors[t].count;
 }
 
-static int64_t trained_count(const struct model *model)
-{
-	int64_t count = 0;
-
-	for (int t = 0; t < model->tensor_count; t++)
-		count += model->tensors[t].trainable ? model->tensors[t].count : 0;
-	return count;
-}
-
 /* Nothing where all of it trains. */
 static void trained_print(const struct session *s)
 {
-	const struct unit_map *map = engine_units(s->engine);
-	int64_t trained = trained_count(s->model);
-	struct str text[2] = {{0}};
-	int units = 0;
+	struct str text = {0};
 
-	if (trained == s->model->parameter_count)
+	if (model_trained_count(s->model) == s->model->parameter_count)
 		return;
-	for (int u = 0; u < map->unit_count; u++)
-		units += map->units[u].trainable;
-	quantity_count(&text[0], (double)trained);
-	quantity_count(&text[1], (double)(s->model->parameter_count - trained));
-	cli_say(s->config, "trained: %s parameters, %d of %d units; frozen: %s\n",
-	        text[0].data ? text[0].data : "", units, map->unit_count, text[1].data ? text[1].data : "");
-	for (int i = 0; i < 2; i++)
-		str_free(&text[i]);
+	model_trained_words(&text, s->model);
+	cli_say(s->config, "trains %s\n", text.data ? text.data : "");
+	str_free(&text);
 }
 
 void plan_tables_parameters(const struct session *s)
@@ -98,7 +82,8 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->gap_bytes -= m->device[i];
 		m->host_gap_bytes -= m->host[i];
 	}
-	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.stage_bytes;
+	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.stage_bytes -
+	                memory.rows_bytes;
 	return rc;
 }
 
@@ -257,8 +242,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 		json_object_set_new(json_object_get(memory, "host"), "saving_or_loading_bytes",
 		        json_integer(m.file_bytes));
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
-	                   json_object_set_new(
-	                           object, "trained_parameters", json_integer(trained_count(s->model))) ||
+	                   json_object_set_new(object, "trained_parameters",
+	                           json_integer(model_trained_count(s->model))) ||
 	                   json_object_set_new(object, "memory", memory) ||
 	                   json_object_set_new(object, "fullest_operation", json_integer(m.fullest)) ||
 	                   json_object_set_new(object, "operations",

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Text of a stretch of tokens; without a tokenizer their ids. */
 static int stretch_text(char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t count)
@@ -34,22 +35,35 @@ static void add_safe(struct str *out, const char *text, const char *line_start)
 	}
 }
 
-int row_show(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row,
-        enum row_style style)
+/* The line of a stretch ends anyway: a second newline would look like an empty line of the text. */
+static void drop_last_newline(char *text)
+{
+	size_t len = strlen(text);
+
+	if (len && text[len - 1] == '\n')
+		text[len - 1] = 0;
+}
+
+static void add_title(struct str *out, const struct dataset *d, int64_t row)
+{
+	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId64 " targets\n", row + 1,
+	        dataset_row_tokens(d, row), dataset_row_targets(d, row));
+}
+
+static int add_text(
+        struct str *out, const struct row_view *v, const struct tokenizer *tokenizer, enum row_style style)
 {
 	int terminal = style == ROW_STYLE_TERMINAL;
-	int64_t count = dataset_row_tokens(d, row), from = 0;
-	const int32_t *ids = dataset_row_ids(d, row);
+	int64_t count = v->token_count, from = 0;
+	const int32_t *ids = v->ids;
 
-	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId32 " targets\n", row + 1, count,
-	        d->row_targets[row]);
 	while (from < count) {
-		int masked = dataset_label(d, row, from) == DATASET_IGNORE;
+		int masked = row_label(v, from) == DATASET_IGNORE;
 		int64_t to = from + 1;
 		char *text = NULL;
 		int err;
 
-		while (to < count && (dataset_label(d, row, to) == DATASET_IGNORE) == masked)
+		while (to < count && (row_label(v, to) == DATASET_IGNORE) == masked)
 			to++;
 		err = stretch_text(&text, tokenizer, ids + from, to - from);
 		if (err)
@@ -60,6 +74,7 @@ int row_show(struct str *out, const struct dataset *d, const struct tokenizer *t
 			str_add(out, masked ? "\033[0m" : "");
 		} else {
 			str_add(out, masked ? "- " : "+ ");
+			drop_last_newline(text);
 			add_safe(out, text, masked ? "- " : "+ ");
 			str_add_char(out, '\n');
 		}
@@ -84,16 +99,14 @@ static void add_escaped(struct str *out, const char *text)
 	}
 }
 
-int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
+static int add_tokens(struct str *out, const struct row_view *v, const struct tokenizer *tokenizer)
 {
-	const int32_t *ids = dataset_row_ids(d, row);
-	int64_t count = dataset_row_tokens(d, row);
+	const int32_t *ids = v->ids;
+	int64_t count = v->token_count;
 
-	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId32 " targets\n", row + 1, count,
-	        d->row_targets[row]);
 	str_add(out, " token      id   label  text\n");
 	for (int64_t i = 0; i < count; i++) {
-		int32_t label = dataset_label(d, row, i);
+		int32_t label = row_label(v, i);
 		char *text = NULL;
 		int err = tokenizer ? tokenizer_decode(tokenizer, &text, NULL, ids + i, 1, SKIP_SPECIAL_OFF)
 		                    : 0;
@@ -111,4 +124,39 @@ int row_show_tokens(struct str *out, const struct dataset *d, const struct token
 		mem_free(text);
 	}
 	return str_check(out);
+}
+
+int row_show(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row,
+        enum row_style style)
+{
+	struct row_buffer buffer = {0};
+	struct row_view v;
+	int rc = dataset_row_read(&v, &buffer, d, row);
+
+	add_title(out, d, row);
+	if (!rc)
+		rc = add_text(out, &v, tokenizer, style);
+	row_buffer_free(&buffer);
+	return rc;
+}
+
+int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
+{
+	struct row_buffer buffer = {0};
+	struct row_view v;
+	int rc = dataset_row_read(&v, &buffer, d, row);
+
+	add_title(out, d, row);
+	if (!rc)
+		rc = add_tokens(out, &v, tokenizer);
+	row_buffer_free(&buffer);
+	return rc;
+}
+
+void mix_show(struct str *out, const struct mix *m, const struct dataset *d, const char *rows)
+{
+	str_printf(out, "an epoch has %" PRId64 " %s: ", m->epoch_rows, rows);
+	for (int i = 0; i < m->set_count; i++)
+		str_printf(out, "%s%" PRId64 " of %s (of %" PRId64 ")", i ? ", " : "", m->sets[i].draws,
+		        d->sets[i].name, m->sets[i].row_count);
 }

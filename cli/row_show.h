@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* On a terminal what is masked is dim; elsewhere its lines begin with "-", and those trained on with "+". */
@@ -16,5 +17,9 @@ int row_show(struct str *out, const struct dataset *d, const struct tokenizer *t
 
 /* The same, a line for each token: place, id, label ("-" where it is not trained) and text. */
 int row_show_tokens(struct str *out, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row);
+
+/* "an epoch has 100 rows: 70 of a.jsonl (of 210), 30 of b/ (of 30)", with the rows called by another word
+ * where bins are drawn. */
+void mix_show(struct str *out, const struct mix *m, const struct dataset *d, const char *rows);
 
 #endif

@@ -11,6 +11,7 @@ static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending, held;
+static volatile sig_atomic_t is_last; /* step of the run */
 static int started, is_quiet;
 static volatile double first_s, last_s; /* of the requests to stop; the handler alone uses them */
 static volatile sig_atomic_t requests;
@@ -53,7 +54,8 @@ static void asked_again(int signal)
 		return;
 	}
 	if (!is_quiet)
-		say("\nthe checkpoint is on its way; Ctrl-C once more quits without it\n");
+		say(is_last ? "\nthe result is being written; Ctrl-C once more quits without it\n"
+		            : "\nthe checkpoint is on its way; Ctrl-C once more quits without it\n");
 }
 
 static void handler(int signal)
@@ -66,7 +68,8 @@ static void handler(int signal)
 	requests = 1;
 	pending = signal;
 	if (!is_quiet)
-		say("\nstopping after this step, with a checkpoint\n");
+		say(is_last ? "\nthis was the last step; the result is being written\n"
+		            : "\nstopping after this step, with a checkpoint\n");
 }
 
 static int is_ignored(int signal)
@@ -115,6 +118,34 @@ void signals_exit_after(int seconds, int exit_code)
 	alarm((unsigned)seconds);
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+	(void)signal;
+	interrupted = 1;
+}
+
+void signals_interrupt_begin(void)
+{
+	struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+
+	interrupted = 0;
+	sigaction(SIGINT, &action, NULL);
+}
+
+int signals_interrupted(void)
+{
+	return interrupted;
+}
+
+void signals_interrupt_end(void)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+
+	sigaction(SIGINT, &plain, NULL);
+}
+
 static void hold(int signal)
 {
 	held = signal;
@@ -145,8 +176,9 @@ void signals_release(void)
 		raise(held);
 }
 
-int signals_pending(void)
+int signals_pending(int64_t steps_left)
 {
+	is_last = steps_left < 2;
 	return pending;
 }
 
@@ -165,4 +197,15 @@ void signals_stop(void)
 
 	for (int i = 0; i < CAUGHT_COUNT; i++)
 		sigaction(caught[i], &ignore, NULL);
+}
+
+void signals_end_by(int signal)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+	sigset_t all;
+
+	sigaction(signal, &plain, NULL);
+	sigemptyset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	raise(signal);
 }

@@ -10,12 +10,21 @@
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H
 
+#include <stdint.h>
+
 /* Starts catching. Once per process. SIGNALS_QUIET: without the line. */
 enum signals_voice { SIGNALS_SAY, SIGNALS_QUIET };
 void signals_start(enum signals_voice voice);
 
-/* The first signal that came, or 0. */
-int signals_pending(void);
+/* The first signal that came, or 0. steps_left: of the run; a signal during the last one stops nothing, and
+ * its line says so. */
+int signals_pending(int64_t steps_left);
+
+/* From here to signals_interrupt_end a first SIGINT only sets what signals_interrupted tells; a second one
+ * ends the process. Not while signals_start's are caught. */
+void signals_interrupt_begin(void);
+int signals_interrupted(void);
+void signals_interrupt_end(void);
 
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
@@ -23,13 +32,16 @@ const char *signals_name(int signal);
 /* Ends the process with this exit code if it is still there after so many seconds. */
 void signals_exit_after(int seconds, int exit_code);
 
-/* In MPI's start no step ends. From here to signals_release, or to signals_start, which minds it, a signal
- * only waits. Other threads than the program's own may get it, so blocking is not enough. */
+/* In the ranks' start no step ends. From here to signals_release, or to signals_start, which minds it, a
+ * signal only waits. Other threads than the program's own may get it, so blocking is not enough. */
 void signals_hold(void);
 int signals_held(void);
 void signals_release(void);
 
 /* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
 void signals_stop(void);
+
+/* Ends the process as this signal would have. */
+void signals_end_by(int signal);
 
 #endif

@@ -9,6 +9,7 @@
 #include "train/devices.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void print_version(const struct config *c, const char *label, int version)
 {
@@ -18,16 +19,54 @@ static void print_version(const struct config *c, const char *label, int version
 static void print_gpu(const struct config *c, const struct cuda_gpu *gpu, int index)
 {
 	struct str memory = {0};
-	char label[32], node[32] = "";
+	char label[32], node[200] = "";
 
 	snprintf(label, sizeof(label), "GPU %d", index);
 	if (gpu->numa_node >= 0)
 		snprintf(node, sizeof(node), ", NUMA node %d", gpu->numa_node);
+	if (gpu->processors[0])
+		snprintf(node + strlen(node), sizeof(node) - strlen(node), ", near processors %s",
+		        gpu->processors);
 	quantity_bytes(&memory, gpu->memory_bytes);
 	cli_say(c, "%-22s %s, %s, compute capability %d.%d, %d multiprocessors, %d copy engines, at %s%s\n",
 	        label, gpu->name, memory.data ? memory.data : "", gpu->capability / 10, gpu->capability % 10,
 	        gpu->sm_count, gpu->copy_engine_count, gpu->pci_bus_id, node);
 	str_free(&memory);
+}
+
+/* What kind of way there is between two GPUs, for people. */
+static const char *link_text(const struct cuda_link *link)
+{
+	return !link->can_copy     ? "no direct copies: by host memory"
+	       : link->has_atomics ? "direct copies, as over NVLink"
+	                           : "direct copies, as over PCIe";
+}
+
+static int links_equal(const struct cuda_link *a, const struct cuda_link *b)
+{
+	return a->can_copy == b->can_copy && a->has_atomics == b->has_atomics && a->rank == b->rank;
+}
+
+/* One line for each kind of link, with its pairs. */
+static void print_links(const struct config *c, const struct cuda_info *info)
+{
+	char is_said[CUDA_GPUS_MAX][CUDA_GPUS_MAX] = {{0}};
+
+	for (int i = 0; i < info->gpu_count; i++)
+		for (int j = i + 1; j < info->gpu_count; j++) {
+			const struct cuda_link *link = &info->link[i][j];
+
+			if (is_said[i][j])
+				continue;
+			cli_say(c, "%-22s %s, rank %d:", "GPU links", link_text(link), link->rank);
+			for (int a = i; a < info->gpu_count; a++)
+				for (int b = a + 1; b < info->gpu_count; b++)
+					if (!is_said[a][b] && links_equal(&info->link[a][b], link)) {
+						cli_say(c, " %d-%d", a, b);
+						is_said[a][b] = 1;
+					}
+			cli_say(c, "\n");
+		}
 }
 
 int topo_gpus_print(const struct config *c)
@@ -39,6 +78,7 @@ int topo_gpus_print(const struct config *c)
 	devices_cuda_info(info);
 	for (int i = 0; i < info->gpu_count; i++)
 		print_gpu(c, &info->gpu[i], i);
+	print_links(c, info);
 	if (!info->gpu_count)
 		cli_say(c, "%-22s none: %s\n", "GPUs", info->trouble);
 	if (info->runtime_version)
@@ -55,8 +95,10 @@ int topo_gpus_print(const struct config *c)
 	if (info->trouble[0])
 		cli_say(c, "%-22s host: %s\n", "device",
 		        info->gpu_count ? info->trouble : "there is no GPU to use");
-	else
+	else if (info->gpu_count == 1)
 		cli_say(c, "%-22s cuda: GPU 0\n", "device");
+	else
+		cli_say(c, "%-22s cuda: GPU 0; with ranks=%d each of them\n", "device", info->gpu_count);
 	mem_free(info);
 	return 0;
 }
@@ -70,7 +112,24 @@ static json_t *gpu_json(const struct cuda_gpu *gpu)
 
 	json_object_set_new(
 	        object, "numa_node", gpu->numa_node < 0 ? json_null() : json_integer(gpu->numa_node));
+	json_object_set_new(
+	        object, "processors", gpu->processors[0] ? json_string(gpu->processors) : json_null());
 	return object;
+}
+
+static json_t *links_json(const struct cuda_info *info)
+{
+	json_t *links = json_array();
+
+	for (int i = 0; i < info->gpu_count; i++)
+		for (int j = 0; j < info->gpu_count; j++)
+			if (i != j)
+				json_array_append_new(
+				        links, json_pack("{s:i, s:i, s:b, s:b, s:i}", "from", i, "to", j,
+				                       "direct_copies", info->link[i][j].can_copy, "atomics",
+				                       info->link[i][j].has_atomics, "performance_rank",
+				                       info->link[i][j].rank));
+	return links;
 }
 
 int topo_gpus_json(json_t *object)
@@ -97,6 +156,7 @@ int topo_gpus_json(json_t *object)
 		        cuda, "trouble", info->trouble[0] ? json_string(info->trouble) : json_null());
 		json_object_set(cuda, "libraries", libraries);
 		json_object_set(object, "gpus", gpus);
+		json_object_set_new(object, "gpu_links", links_json(info));
 		json_object_set(object, "cuda", cuda);
 		json_object_set_new(object, "device", json_string(info->trouble[0] ? "host" : "cuda"));
 	}

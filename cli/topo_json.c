@@ -1,6 +1,7 @@
 /* ferry topo --json. */
 #include "bench/bench.h"
 #include "cli/topo.h"
+#include "host/cpu/matmul.h"
 
 static json_t *caches_json(const struct topology *t)
 {
@@ -59,6 +60,7 @@ static json_t *ranks_json(const struct topology *t)
 	static const char *const shares[] = {
 	        [TOPOLOGY_SHARE_ALL] = "all",
 	        [TOPOLOGY_SHARE_CUT] = "cut",
+	        [TOPOLOGY_SHARE_NEAR] = "near",
 	        [TOPOLOGY_SHARE_BOUND] = "bound",
 	        [TOPOLOGY_SHARE_TOGETHER] = "together",
 	};
@@ -71,6 +73,15 @@ static json_t *ranks_json(const struct topology *t)
 static json_t *limit_json(int64_t bytes)
 {
 	return bytes > 0 ? json_integer(bytes) : json_null();
+}
+
+static json_t *products_json(enum dtype dtype)
+{
+	const struct matmul_choice *choice = matmul_choice(dtype);
+
+	return json_pack("{s:s, s:s, s:b, s:s, s:s?}", "library", choice->library, "kernels", choice->kernels,
+	        "widened", choice->way == MATMUL_WIDENED, "why", choice->why, "warning",
+	        choice->warning[0] ? choice->warning : NULL);
 }
 
 void topo_add_json(json_t *object, const struct topo *t)
@@ -112,6 +123,8 @@ void topo_add_json(json_t *object, const struct topo *t)
 	json_object_set_new(object, "memory_may_be_bound", json_boolean(t->may_bind_memory));
 	json_object_set_new(object, "huge_pages", json_string(m->huge_pages));
 	json_object_set_new(object, "isa", json_string(t->isa));
+	json_object_set_new(object, "products_fp32", products_json(DTYPE_F32));
+	json_object_set_new(object, "products_bf16", products_json(DTYPE_BF16));
 	json_object_set_new(object, "copy_bytes_per_s",
 	        t->bandwidth.copy_bytes_per_s > 0 ? json_real(t->bandwidth.copy_bytes_per_s) : json_null());
 	json_object_set_new(object, "bandwidth", bench_bandwidth_json(&t->bandwidth));

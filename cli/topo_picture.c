@@ -2,6 +2,7 @@
 #include "cli/topo.h"
 
 #include "base/quantity.h"
+#include "host/cpu/matmul.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -216,6 +217,16 @@ static const char *placement_why(const struct topo *t)
 	               : "bound, but a node's memory is full or forbidden, so pages are elsewhere";
 }
 
+static void tell_products(struct str *out, const char *name, enum dtype dtype)
+{
+	const struct matmul_choice *choice = matmul_choice(dtype);
+
+	str_printf(out, "%-22s %s (%s)%s: %s\n", name, choice->library, choice->kernels,
+	        choice->way == MATMUL_WIDENED ? ", widened to fp32" : "", choice->why);
+	if (choice->warning[0])
+		str_printf(out, "%-22s warning: %s\n", "", choice->warning);
+}
+
 static void tell_choices(struct str *out, const struct topo *t)
 {
 	const struct topology *m = &t->machine;
@@ -227,6 +238,8 @@ static void tell_choices(struct str *out, const struct topo *t)
 	str_printf(out, "%-22s %s\n", "memory by node", placement_why(t));
 	tell_huge_pages(out, t);
 	str_printf(out, "%-22s %s: the widest that processor and build support\n", "instruction set", t->isa);
+	tell_products(out, "products of fp32", DTYPE_F32);
+	tell_products(out, "products of bf16", DTYPE_BF16);
 	str_printf(out, "%-22s %s: %s\n", "host memory to use", bytes_text(m->usable_bytes), m->usable_why);
 }
 

@@ -36,7 +36,8 @@ struct line {
 	char phase[TEXT_BYTES], exchange[TEXT_BYTES], failure[ERR_TEXT_BYTES];
 };
 
-/* What was seen of a line's progress, or in MPI's start of its beat, and when it was last seen to change. */
+/* What was seen of a line's progress, or in the ranks' start of its beat, and when it was last seen to
+ * change. */
 struct seen {
 	int64_t progress, since_ns;
 };
@@ -50,7 +51,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	int is_ending;
-	struct heartbeat_join join; /* lost NULL: MPI's start is over */
+	struct heartbeat_join join; /* lost NULL: the ranks' start is over */
 	int64_t looked_ns, waited_ns;
 } heart = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -99,13 +100,18 @@ static void lines_unmap(void)
 	heart.fd = -1;
 }
 
+static void path_of(char *path, size_t bytes, int64_t key)
+{
+	snprintf(path, bytes, "/dev/shm/ferry-ranks-%lld", (long long)key);
+}
+
 static int lines_map(int64_t key, int rank, int size)
 {
 	size_t bytes = (size_t)size * sizeof(*heart.lines);
 	void *lines;
 	short type;
 
-	snprintf(heart.path, sizeof(heart.path), "/dev/shm/ferry-ranks-%lld", (long long)key);
+	path_of(heart.path, sizeof(heart.path), key);
 	heart.fd = open(heart.path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (heart.fd < 0 || line_lock(F_SETLK, rank, &type) || ftruncate(heart.fd, (off_t)bytes))
 		return err_set(ERR_IO, "%s: %s", heart.path, strerror(errno));
@@ -159,6 +165,14 @@ void heartbeat_unlink(void)
 		unlink(heart.path); /* the first one does */
 }
 
+void heartbeat_remove(int64_t key)
+{
+	char path[64];
+
+	path_of(path, sizeof(path), key);
+	unlink(path);
+}
+
 void heartbeat_stop(void)
 {
 	if (!heart.own)
@@ -185,8 +199,11 @@ void heartbeat_set_exchange(const char *what)
 {
 	if (!heart.own)
 		return;
-	if (what)
+	if (what) { /* several threads exchange at once; the text is the last one's */
+		pthread_mutex_lock(&heart.lock);
 		snprintf(heart.own->exchange, sizeof(heart.own->exchange), "%s", what);
+		pthread_mutex_unlock(&heart.lock);
+	}
 	atomic_fetch_add(&heart.own->waiting_threads, what ? 1 : -1);
 }
 
@@ -337,7 +354,7 @@ int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patie
 	        peer_is_here ? "" : ", on another host,", what, 1e-9 * (double)waited_ns);
 }
 
-/* ---- MPI's start ---- */
+/* ---- the ranks' start ---- */
 
 static int lines_came(int *missing)
 {
@@ -381,10 +398,10 @@ static int late_find(const struct heartbeat_join *join)
 	if (heart.waited_ns <= limit_ns)
 		return 0;
 	if (came < heart.count && join->local_size == heart.count)
-		return err_set(ERR_DEVICE, "rank %d did not reach MPI's start within %.0f s", missing,
+		return err_set(ERR_DEVICE, "rank %d did not reach the ranks' start within %.0f s", missing,
 		        1e-9 * (double)heart.waited_ns);
 	return err_set(ERR_DEVICE,
-	        "not all ranks reached MPI's start within %.0f s: one of them hangs or cannot be reached",
+	        "not all ranks reached their start within %.0f s: one of them hangs or cannot be reached",
 	        1e-9 * (double)heart.waited_ns);
 }
 
@@ -408,7 +425,7 @@ static void join_look(void)
 	if (!rc && join->patience_ns)
 		rc = late_find(join);
 	if (!rc && join->is_stopped())
-		rc = err_set(ERR_STOPPED, "stopped by a signal during MPI's start");
+		rc = err_set(ERR_STOPPED, "stopped by a signal during the ranks' start");
 	if (rc)
 		join->lost(rc, err_text());
 }
@@ -421,7 +438,7 @@ void heartbeat_join_begin(const struct heartbeat_join *join)
 
 	if (!heart.own)
 		return;
-	heartbeat_set_phase("MPI's start", HEARTBEAT_PATIENT);
+	heartbeat_set_phase("the ranks' start", HEARTBEAT_PATIENT);
 	pthread_mutex_lock(&heart.lock);
 	heart.join = *join;
 	heart.looked_ns = begin_ns;

@@ -24,11 +24,11 @@ enum heartbeat_phase { HEARTBEAT_BRISK, HEARTBEAT_PATIENT };
  * file can be shared a rank sees itself only. ERR_NOMEM, ERR_IO. */
 int heartbeat_start(int64_t key, int rank, int size);
 
-/* MPI's own start, a meeting in which nobody can be reached. Of a rank of this host that fails there, is
- * gone, or does not move for patience_ns (at least 2 s), and of ranks that have not all come in that time (at
- * least 30 s), `lost` is told from another thread, again and again; it is to end the process. patience_ns 0:
- * only of one that fails or is gone. local_size: ranks of this host, which wait here for each other for a
- * moment, so that nobody is in MPI whom nobody sees; 0: not known. */
+/* The ranks' start, under MPI a meeting in which nobody can be reached. Of a rank of this host that fails
+ * there, is gone, or does not move for patience_ns (at least 2 s), and of ranks that have not all come in
+ * that time (at least 30 s), `lost` is told from another thread, again and again; it is to end the process.
+ * patience_ns 0: only of one that fails or is gone. local_size: ranks of this host, which wait here for each
+ * other for a moment, so that nobody is in MPI whom nobody sees; 0: not known. */
 typedef void heartbeat_lost(int code, const char *text);
 struct heartbeat_join {
 	int local_size;
@@ -49,6 +49,10 @@ int heartbeat_fd(void);
 
 /* All have mapped it: the name goes. */
 void heartbeat_unlink(void);
+
+/* The same of a job whose ranks have all ended, by who started it: some may have died before all were there.
+ */
+void heartbeat_remove(int64_t key);
 void heartbeat_stop(void);
 
 /* What this rank does from here on; short. */

@@ -1,17 +1,18 @@
-/* What mpirun or srun says of a job in the environment. */
+/* What mpirun, srun or ferry says of a job in the environment. */
 #include "comm/launch.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* What a launcher sets; where it numbers jobs too. local_ranks: the ranks of this host, by commas. */
+/* A launcher, and what it sets; where it numbers jobs too. local_ranks: the ranks of this host, by commas. */
 static const struct words {
-	const char *size, *rank, *local_size, *local_ranks, *job[3];
+	const char *program, *size, *rank, *local_size, *local_ranks, *job[3];
 } launchers[] = {
-        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL,
+        {"ferry", LOCAL_JOB_SIZE, LOCAL_JOB_RANK, LOCAL_JOB_SIZE, NULL, {LOCAL_JOB_KEY}}, /* in any other */
+        {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL,
                 {"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "OMPI_MCA_orte_precondition_transports"}},
-        {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL, {NULL}},
-        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, "SLURM_GTIDS",
+        {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL, {NULL}},
+        {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, "SLURM_GTIDS",
                 {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
 };
 enum { LAUNCHER_COUNT = sizeof(launchers) / sizeof(*launchers) };
@@ -35,18 +36,30 @@ static int commas_count(const char *name)
 }
 
 /* FNV-1a of the values, each with its end. */
+static const uint64_t key_basis = 0xcbf29ce484222325;
+
+static uint64_t key_add(uint64_t key, const char *text)
+{
+	for (; *text; text++)
+		key = (key ^ (unsigned char)*text) * 0x100000001b3;
+	return (key ^ 0xff) * 0x100000001b3;
+}
+
+int64_t launch_local_key(const char *job)
+{
+	return (int64_t)(key_add(key_basis, job) >> 1 | 1);
+}
+
 static int64_t job_key(const struct words *w)
 {
-	uint64_t key = 0xcbf29ce484222325;
+	uint64_t key = key_basis;
 
-	if (!w->job[0] || !getenv(w->job[0]) || !getenv(w->job[1]))
+	if (!w->job[0] || !getenv(w->job[0]) || (w->job[1] && !getenv(w->job[1])))
 		return 0;
-	for (int i = 0; i < 3; i++) {
-		const char *at = getenv(w->job[i]);
+	for (int i = 0; i < 3 && w->job[i]; i++) {
+		const char *text = getenv(w->job[i]);
 
-		for (at = at ? at : ""; *at; at++)
-			key = (key ^ (unsigned char)*at) * 0x100000001b3;
-		key = (key ^ 0xff) * 0x100000001b3;
+		key = key_add(key, text ? text : "");
 	}
 	return (int64_t)(key >> 1 | 1);
 }
@@ -60,7 +73,8 @@ void launch_read(struct launch *launch)
 
 		if (size <= 1)
 			continue;
-		*launch = (struct launch){.rank = rank, .size = size};
+		*launch = (struct launch){
+		        .rank = rank, .size = size, .program = w->program, .is_local = i == 0};
 		if (rank >= 0 && rank < size) {
 			launch->local_size = w->local_ranks && getenv(w->local_ranks)
 			                             ? commas_count(w->local_ranks) + 1

@@ -1,8 +1,328 @@
-/* What is made of exchanges alone. */
+/* Links: waiting for exchanges, failures that end them, and what is made of exchanges alone. A transport
+ * carries the bytes. */
 #include "comm/link.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "comm/heartbeat.h"
+#include "comm/transport.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+	YIELD_NS = 30000,     /* a wait begins by giving the core away, ... */
+	REST_MIN_NS = 20000,  /* ... goes on resting, ... */
+	REST_MAX_NS = 500000, /* ... longer and longer */
+	STAGGER_NS = 250 * 1000000,
+	DRAIN_NS = 200 * 1000000, /* after a failure: what both sides had agreed to goes through */
+	LOOK_NS = 50 * 1000000,
+	STOPPED_NS = 1000 * 1000000, /* nobody sleeps that long between two questions */
+	TAG_FIRST = 2,
+};
+
+static struct {
+	const struct transport *transport; /* NULL: not started */
+	int rank, size, next_tag;
+	pthread_mutex_t lock; /* for calls of the transport, and for all here but patience_ns */
+	_Atomic int64_t patience_ns;
+	struct transport_note failed; /* the first, of this or another rank; code 0: none */
+} net = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct link {
+	int first, stride, size, rank;
+	struct lane *lane;
+	const char *what;
+};
+
+/* ---- start and end ---- */
+
+int link_start(struct link_place *place, const struct launch *launch)
+{
+	const struct transport *transport = launch->is_local ? &transport_socket : &transport_mpi;
+	int rc = transport->start(place, launch);
+
+	if (rc)
+		return rc;
+	net.transport = transport;
+	net.rank = place->rank;
+	net.size = place->size;
+	net.next_tag = TAG_FIRST;
+	return 0;
+}
+
+void link_stop(void)
+{
+	const struct transport *transport;
+
+	pthread_mutex_lock(&net.lock);
+	transport = net.transport;
+	net.transport = NULL;
+	if (transport)
+		transport->stop();
+	pthread_mutex_unlock(&net.lock);
+}
+
+/* ---- failure ---- */
+
+/* Has a rank failed? Under the lock. */
+static int listen_once(void)
+{
+	struct transport_note note;
+	int rank;
+
+	/* others may fail too; they must not wait for someone to hear it */
+	while (net.transport && net.transport->hear(&note))
+		if (!net.failed.code)
+			net.failed = note;
+	if (!net.failed.code) { /* where the transport failed, this is how ranks of one host hear of it */
+		net.failed.code = heartbeat_hear(&rank, net.failed.text);
+		net.failed.rank = net.failed.code ? rank : 0;
+	}
+	return net.failed.code;
+}
+
+/* Under the lock. */
+static int failure_give(void)
+{
+	if (net.failed.rank == net.rank)
+		return err_set(net.failed.code, "%s", net.failed.text);
+	return err_set(net.failed.code, "rank %d: %s", (int)net.failed.rank, net.failed.text);
+}
+
+int link_failure(int *rank)
+{
+	int code = 0;
+
+	pthread_mutex_lock(&net.lock);
+	if (net.transport)
+		code = listen_once();
+	if (code)
+		failure_give();
+	if (rank)
+		*rank = net.failed.rank;
+	pthread_mutex_unlock(&net.lock);
+	return code;
+}
+
+int link_lost(void)
+{
+	int is_lost;
+
+	pthread_mutex_lock(&net.lock);
+	is_lost = net.failed.is_lost;
+	pthread_mutex_unlock(&net.lock);
+	return is_lost;
+}
+
+static int link_fail_by(int code, int is_lost)
+{
+	pthread_mutex_lock(&net.lock);
+	if (net.transport && !listen_once()) {
+		net.failed = (struct transport_note){.rank = net.rank, .code = code, .is_lost = is_lost};
+		memcpy(net.failed.text, err_text(), strnlen(err_text(), sizeof(net.failed.text) - 1));
+		heartbeat_tell(code, net.failed.text);
+		net.transport->tell(&net.failed);
+	}
+	pthread_mutex_unlock(&net.lock);
+	return code;
+}
+
+int link_fail(int code)
+{
+	return link_fail_by(code, 0);
+}
+
+/* ---- links ---- */
+
+int link_open(struct link **out, int first, int stride, int size)
+{
+	struct link *link;
+	int rc;
+
+	if (!net.transport)
+		return err_set(ERR_UNSUPPORTED,
+		        "%d ranks were not started; set ranks=%d, or launch them "
+		        "with mpirun or srun",
+		        size, size);
+	link = mem_alloc(1, sizeof(*link));
+	if (!link)
+		return ERR_NOMEM;
+	*link = (struct link){.first = first,
+	        .stride = stride,
+	        .size = size,
+	        .rank = (net.rank - first) / stride,
+	        .what = "an exchange"};
+	pthread_mutex_lock(&net.lock);
+	rc = net.transport->open(&link->lane, net.next_tag++, first, stride);
+	pthread_mutex_unlock(&net.lock);
+	if (rc) {
+		mem_free(link);
+		return rc;
+	}
+	*out = link;
+	return 0;
+}
+
+void link_close(struct link *link)
+{
+	if (!link)
+		return;
+	pthread_mutex_lock(&net.lock);
+	if (net.transport)
+		net.transport->close(link->lane);
+	pthread_mutex_unlock(&net.lock);
+	mem_free(link);
+}
+
+void link_name(struct link *link, const char *what)
+{
+	link->what = what;
+}
+
+void link_set_patience(int64_t timeout_ns)
+{
+	atomic_store(&net.patience_ns, timeout_ns);
+}
+
+int link_rank(const struct link *link)
+{
+	return link->rank;
+}
+
+int link_size(const struct link *link)
+{
+	return link->size;
+}
+
+/* ---- exchanges ---- */
+
+static void pause_for(struct link *link, int64_t waited_ns)
+{
+	int64_t ns = waited_ns / 8;
+
+	if (waited_ns < YIELD_NS) {
+		sched_yield();
+		return;
+	}
+	net.transport->rest(link->lane, ns < REST_MIN_NS ? REST_MIN_NS : ns > REST_MAX_NS ? REST_MAX_NS : ns);
+}
+
+/* Asks once: 1 when all is done, negative ERR_*. Under the lock. */
+static int exchange_ask(struct link *link)
+{
+	if (!net.transport)
+		return err_set(ERR_DEVICE, "an exchange when the ranks were left already");
+	return net.transport->ask(link->lane);
+}
+
+static int exchange_peer(struct link *link, int only_gone)
+{
+	int peer;
+
+	pthread_mutex_lock(&net.lock);
+	peer = net.transport ? net.transport->peer(link->lane, only_gone) : -1;
+	pthread_mutex_unlock(&net.lock);
+	return peer;
+}
+
+/* Waited too long, or for one who is gone? Then all are told. Lower ranks ask first, so that as a rule one of
+ * them speaks. */
+static int exchange_lose_patience(struct link *link, int64_t waited_ns)
+{
+	int64_t patience_ns = atomic_load(&net.patience_ns);
+	int rc = heartbeat_look(), gone;
+
+	if (rc)
+		return link_fail_by(rc, 1);
+	gone = exchange_peer(link, 1);
+	if (gone >= 0) {
+		err_set(ERR_DEVICE, "rank %d is gone; rank %d waits for it in %s", gone, net.rank,
+		        link->what);
+		return link_fail_by(ERR_DEVICE, 1);
+	}
+	if (!patience_ns || waited_ns < patience_ns + net.rank * (int64_t)STAGGER_NS)
+		return 0;
+	rc = heartbeat_judge(link->what, exchange_peer(link, 0), waited_ns, patience_ns);
+	return rc ? link_fail_by(rc, 1) : 0;
+}
+
+/* Waits until everything is done, a rank failed (where that is minded), or `until_ns` (0: never). */
+static int exchange_wait(struct link *link, int minds_failure, int64_t until_ns)
+{
+	int64_t begin_ns = clock_now_ns(), asked_ns = begin_ns, looked_ns = begin_ns, now_ns;
+
+	for (;;) {
+		int done, failed = 0;
+
+		pthread_mutex_lock(&net.lock);
+		done = exchange_ask(link);
+		if (!done && minds_failure && listen_once())
+			failed = failure_give();
+		pthread_mutex_unlock(&net.lock);
+		if (done || failed)
+			return done > 0 ? 0 : done ? done : failed;
+		now_ns = clock_now_ns();
+		if (now_ns - asked_ns > STOPPED_NS)
+			begin_ns += now_ns - asked_ns; /* this process was stopped, as others may have been */
+		asked_ns = now_ns;
+		if (minds_failure && now_ns - looked_ns > LOOK_NS) {
+			failed = exchange_lose_patience(link, now_ns - begin_ns);
+			looked_ns = now_ns;
+		}
+		if (failed)
+			return failed;
+		if (until_ns && now_ns > until_ns)
+			return err_set(ERR_DEVICE, "rank %d of %d: the others did not answer in time",
+			        net.rank, net.size);
+		pause_for(link, now_ns - begin_ns);
+	}
+}
+
+static int exchange(
+        struct link *link, const struct link_part *parts, int part_count, int minds_failure, int64_t until_ns)
+{
+	struct err why = {0};
+	int rc;
+
+	pthread_mutex_lock(&net.lock);
+	rc = net.transport ? net.transport->begin(link->lane, parts, part_count) : exchange_ask(link);
+	pthread_mutex_unlock(&net.lock);
+	heartbeat_set_exchange(link->what);
+	if (!rc)
+		rc = exchange_wait(link, minds_failure, until_ns);
+	heartbeat_set_exchange(NULL);
+	if (!rc)
+		return 0;
+	err_take(&why, rc);
+	if (minds_failure && net.transport)
+		(void)exchange_wait(link, 0, clock_now_ns() + DRAIN_NS);
+	pthread_mutex_lock(&net.lock);
+	if (net.transport)
+		net.transport->give_up(link->lane);
+	pthread_mutex_unlock(&net.lock);
+	return err_give(&why);
+}
+
+int link_exchange(struct link *link, const struct link_part *parts, int part_count)
+{
+	int rc = link_failure(NULL);
+
+	if (rc)
+		return rc;
+	rc = exchange(link, parts, part_count, 1, 0);
+	return rc ? link_fail(rc) : 0; /* its peers would wait for what will not come */
+}
+
+int link_exchange_last(struct link *link, const struct link_part *parts, int part_count, int64_t timeout_ns)
+{
+	return exchange(link, parts, part_count, 0, clock_now_ns() + timeout_ns);
+}
+
+/* ---- what is made of exchanges ---- */
 
 int link_broadcast(struct link *link, void *values, int64_t bytes, int root)
 {

@@ -1,13 +1,13 @@
 /* Links: messages between the ranks of a run.
  *
- * Mental model. Ranks are processes that a launcher (mpirun, srun) started together; MPI carries their bytes,
- * and nobody but link_comm.c sees MPI. A link joins some ranks of the world, numbered anew from 0, and keeps
- * its messages apart from those of other links. Its one operation is an exchange: a list of sends and
- * receives that is done as a whole. Collectives are made of exchanges (host/cpu/cpu_comm.c on the device's
- * thread, comm/world.h on the program's own), so that the order of every sum is ours.
+ * Mental model. Ranks are processes that were started together, by mpirun or srun or by ferry itself; MPI or
+ * Unix sockets carry their bytes (transport.h). A link joins some ranks of the world, numbered anew from 0,
+ * and keeps its messages apart from those of other links. Its one operation is an exchange: a list of sends
+ * and receives that is done as a whole. Collectives are made of exchanges (host/cpu/cpu_comm.c on the
+ * device's thread, comm/world.h on the program's own), so that the order of every sum is ours.
  *
- * Threads. MPI is initialised for serialized use and one lock stands around each of its calls. Nothing is
- * called that blocks: waiting is asking again, with sleeps between that grow, so that several ranks on one
+ * Threads. One lock stands around each call of the transport; MPI is initialised for serialized use. Nothing
+ * is called that blocks: waiting is asking again, with rests between that grow, so that several ranks on one
  * core do not burn what another needs, and so that a wait can end. A link is used by one thread at a time;
  * different links by different threads at once.
  *
@@ -26,11 +26,14 @@ struct link_place {
 	int64_t host_key; /* the same on all ranks of a host */
 };
 
-/* Joins the `launched` ranks of the launcher. Collective; once per process, from the main thread.
- * ERR_UNSUPPORTED where this build has no MPI, or where MPI knows nothing of the launcher. */
-int link_start(struct link_place *place, int launched);
+struct launch;
 
-/* Leaves MPI; a no-op where link_start did not succeed. Collective. */
+/* Joins the ranks of the launcher. Collective; once per process, from the main thread. ERR_UNSUPPORTED where
+ * this build lacks the MPI that it takes, or where MPI knows nothing of the launcher; ERR_DEVICE, ERR_NOMEM.
+ */
+int link_start(struct link_place *place, const struct launch *launch);
+
+/* Leaves the ranks; a no-op where link_start did not succeed. Collective. */
 void link_stop(void);
 
 struct link;
@@ -55,7 +58,7 @@ struct link_part {
 };
 
 /* All parts, in any order; those between the same two ranks pair up in the order of the lists. Returns when
- * all are done. ERR_NOMEM, ERR_DEVICE (MPI failed), or the error of the rank that failed. */
+ * all are done. ERR_NOMEM, ERR_DEVICE (the transport failed), or the error of the rank that failed. */
 int link_exchange(struct link *link, const struct link_part *parts, int part_count);
 
 /* The same, whatever failed before, for at most timeout_ns; ERR_DEVICE when that is over. */

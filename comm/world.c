@@ -35,7 +35,7 @@ static struct {
 	int all_are_there;                /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
-/* MPI's own start; the ranks of this host see each other in it where the launcher says who they are. */
+/* The ranks' start; those of this host see each other in it where the launcher says who they are. */
 static int world_join(struct link_place *place, const struct launch *launch, struct heartbeat_join join)
 {
 	int is_seen = launch->key && !heartbeat_start(launch->key, launch->rank, launch->size), rc;
@@ -43,7 +43,7 @@ static int world_join(struct link_place *place, const struct launch *launch, str
 	join.local_size = launch->local_size;
 	if (is_seen)
 		heartbeat_join_begin(&join);
-	rc = link_start(place, launch->size);
+	rc = link_start(place, launch);
 	if (rc)
 		heartbeat_tell(rc, err_text());
 	heartbeat_join_end();
@@ -64,6 +64,7 @@ int world_start(const struct heartbeat_join *join)
 	rc = world_join(&place, &launch, *join);
 	if (rc)
 		return rc;
+	link_set_patience(join->patience_ns);
 	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
 	rc = link_open(&world.link, 0, 1, place.size);
 	if (!rc)

@@ -1,7 +1,7 @@
 /* The world: the ranks of this run, and what they agree on outside of the device.
  *
  * Mental model. Without a launcher the world is this process alone, MPI is not touched, and everything here
- * returns at once. Under mpirun or srun, world_start joins the ranks. From then on all ranks walk through the
+ * returns at once. Under a launcher, world_start joins the ranks. From then on all ranks walk through the
  * same code: each call here is made by all, in the same order, from the program's own thread. A rank that
  * fails calls world_end with its error; the others, wherever they wait for it, get that error too, so that
  * all end with one exit code.
@@ -19,7 +19,7 @@ struct world {
 };
 
 /* Joins the ranks that a launcher started. Once, before other threads. Of what keeps the ranks of this host
- * from coming through MPI's start join->lost is told (heartbeat.h; local_size is found out). ERR_UNSUPPORTED
+ * from coming through it join->lost is told (heartbeat.h; local_size is found out). ERR_UNSUPPORTED
  * (no MPI in this build, or another MPI than the launcher's), ERR_DEVICE. */
 int world_start(const struct heartbeat_join *join);
 
@@ -56,7 +56,8 @@ int world_end(int code, world_report *report, void *context);
  * it, and exchanges of other threads are left as they are until the process ends. */
 int world_can_free(int code);
 
-/* Leaves MPI, where all are there to do so. MPI may hang in it: nothing of this run depends on its return. */
+/* Leaves the ranks, where all are there to do so. MPI may hang in it: nothing of this run depends on its
+ * return. */
 void world_leave(void);
 
 #endif

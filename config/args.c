@@ -52,6 +52,16 @@ static void setting(struct argument *a, const char *name, size_t len, const char
 	a->text = text;
 }
 
+/* "key=value" of a key that is known: the word before it has no value. */
+static int is_setting(const char *text)
+{
+	size_t len = name_length(text);
+	char name[ARGUMENT_NAME_BYTES];
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, text);
+	return len && config_key_find(name);
+}
+
 /* "--name=value", "--name value", "--flag", "--no-flag". *used is the number of words taken. */
 static int option(struct argument *a, int *used, int argc, char *const argv[])
 {
@@ -74,15 +84,17 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		setting(a, name, len, "on");
 		return 0;
 	}
-	if (next && strncmp(next, "--", 2)) {
+	if (next && strncmp(next, "--", 2) && !is_setting(next)) {
 		setting(a, name, len, next);
 		*used = 2;
 		return 0;
 	}
 	if (!may_stand_alone(name))
 		return err_set(ERR_INPUT, "--%s needs a value%s%s%s", name,
-		        next ? "; if it begins with dashes, write --" : "", next ? name : "",
-		        next ? "=VALUE" : "");
+		        next ? is_setting(next) ? "; the next word is another setting, else write --"
+		                                : "; if it begins with dashes, write --"
+		             : "",
+		        next ? name : "", next ? "=VALUE" : "");
 	setting(a, name, len, "true");
 	return 0;
 }

@@ -2,6 +2,7 @@
 #include "config/table.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "data/tokenizer/unicode.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
@@ -84,8 +85,9 @@ static int check_utf8(const struct config *c)
 {
 	for (int i = 0; c->verb == VERB_TRAIN && i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		const char *text =
-		        key->type == TYPE_TEXT ? *(char *const *)((const char *)c + key->offset) : NULL;
+		const char *text = config_type_is_text(key->type)
+		                           ? *(char *const *)((const char *)c + key->offset)
+		                           : NULL;
 		size_t at = text ? utf8_check(text, strlen(text)) : 0;
 
 		if (text && text[at])
@@ -125,45 +127,80 @@ static int check_train(const struct config *c)
 		        "would delete what resume_from_checkpoint needs; use one of them");
 	if (c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM && c->resume_from_checkpoint &&
 	        strcmp(c->resume_from_checkpoint, "auto"))
-		return contradiction(c, "init_weights", "and resume_from_checkpoint contradict each other");
+		return contradiction(
+		        c, "init_weights", "does not work with resume_from_checkpoint; remove one");
 	return 0;
 }
 
 static int check_generate(const struct config *c)
 {
-	if (c->verb == VERB_GENERATE && c->prompt && c->prompt_ids)
-		return err_set(ERR_INPUT, "prompt and prompt_ids are both set; use one of them");
+	static const char *const prompts[] = {"prompt", "prompt_ids", "prompt_file"};
+	const char *first = NULL;
+
+	if (c->verb != VERB_GENERATE)
+		return 0;
+	for (size_t i = 0; i < sizeof(prompts) / sizeof(*prompts); i++) {
+		if (!*config_text(c, prompts[i]))
+			continue;
+		if (first)
+			return err_set(
+			        ERR_INPUT, "%s and %s are both set; use one of them", first, prompts[i]);
+		first = prompts[i];
+	}
+	if (c->system && !c->chat)
+		return contradiction(c, "system", "needs chat=on; set it");
+	if (c->chat && c->prompt_ids)
+		return contradiction(c, "chat", "does not take prompt_ids; use prompt");
 	return 0;
+}
+
+static const struct launcher {
+	const char *size, *rank;
+	int is_known; /* world_start joins its ranks */
+} launchers[] = {
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
+        {"PMI_SIZE", "PMI_RANK", 1},
+        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 1},
+        {"WORLD_SIZE", "LOCAL_RANK", 0},
+};
+
+/* The launcher that started several ranks, one of which this is; NULL: none did. */
+static const struct launcher *launcher_here(void)
+{
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
+		const char *size = getenv(launchers[i].size);
+
+		if (size && getenv(launchers[i].rank) && strtol(size, NULL, 10) > 1)
+			return &launchers[i];
+	}
+	return NULL;
+}
+
+long config_launched_ranks(void)
+{
+	const struct launcher *l = launcher_here();
+
+	return l ? strtol(getenv(l->size), NULL, 10) : 1;
 }
 
 /* Several processes of one job would each write the same output. */
 static int check_ranks(const struct config *c)
 {
-	static const struct {
-		const char *size, *rank;
-		int is_known; /* world_start joins its ranks */
-	} launchers[] = {
-	        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
-	        {"PMI_SIZE", "PMI_RANK", 1},
-	        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 1},
-	        {"WORLD_SIZE", "LOCAL_RANK", 0},
-	};
+	const struct launcher *l = launcher_here();
 	int knows_ranks = c->verb == VERB_TRAIN || c->verb == VERB_EVAL;
 
-	if (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT)
+	if (!l ||
+	        (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT))
 		return 0;
-	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
-		const char *size = getenv(launchers[i].size);
-
-		if (!size || !getenv(launchers[i].rank) || strtol(size, NULL, 10) <= 1)
-			continue;
-		if (launchers[i].is_known && knows_ranks)
-			return 0;
-		return err_set(ERR_UNSUPPORTED, "started as one of %s ranks (%s); %s", size,
-		        launchers[i].size,
-		        knows_ranks ? "start them with mpirun or srun" : "start one process");
-	}
-	return 0;
+	if (l->is_known && knows_ranks)
+		return 0;
+	if (knows_ranks)
+		return err_set(ERR_UNSUPPORTED,
+		        "cannot join the %ld processes of this launcher (%s); set ranks=N, or start with "
+		        "mpirun or srun",
+		        config_launched_ranks(), l->size);
+	return err_set(ERR_UNSUPPORTED, "%s runs as one process, not %ld (%s); start it without a launcher",
+	        verb_name(c->verb), config_launched_ranks(), l->size);
 }
 
 /* An instruction set that this CPU lacks. */
@@ -175,6 +212,17 @@ static int check_isa(const struct config *c)
 	        !adamw_isa_find(&isa, config_text(c, "isa")))
 		return 0;
 	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));
+}
+
+/* What is asked and cannot be had, but does no harm. */
+static void warn_without_effect(const struct config *c)
+{
+	if (c->verb == VERB_GENERATE && config_was_set(c, "max_length") && !*config_set_at(c, "max_length"))
+		log_warn("%s=%s has no effect on answers; max_new_tokens is their limit",
+		        config_where(c, "max_length"), config_text(c, "max_length"));
+	if (!c->deterministic && config_key_known(config_key_find("deterministic"), c->verb))
+		log_warn("%s=off changes nothing; every run gives the same bits",
+		        config_where(c, "deterministic"));
 }
 
 int config_check(const struct config *c)
@@ -193,5 +241,7 @@ int config_check(const struct config *c)
 		err = check_isa(c);
 	if (!err)
 		err = check_ranks(c);
+	if (!err)
+		warn_without_effect(c);
 	return err;
 }

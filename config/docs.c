@@ -34,7 +34,14 @@ static void markdown_words(struct str *out, const struct config_key *key)
 
 static void markdown_value(struct str *out, const struct config_key *key)
 {
-	static const char *const kinds[] = {"text", "`on`, `off`", "count", "size", "number", "steps"};
+	static const char *const kinds[] = {[TYPE_TEXT] = "text",
+	        [TYPE_PATTERN] = "regular expression, or a list",
+	        [TYPE_TEXTS] = "text, or a list",
+	        [TYPE_FLAG] = "`on`, `off`",
+	        [TYPE_COUNT] = "count",
+	        [TYPE_BYTES] = "size",
+	        [TYPE_REAL] = "number",
+	        [TYPE_STEPS] = "steps"};
 
 	if (key->type == TYPE_SET) {
 		str_add(out, "list of ");
@@ -219,7 +226,8 @@ static const char man_end[] =
         ".SH SIGNALS\n"
         "SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the step, commit a checkpoint and print the command that "
         "resumes.\nA second Ctrl-C changes nothing; a third, at least 2 s after the first, quits without a "
-        "checkpoint.\n"
+        "checkpoint.\nWhile one rank loads, a signal ends it at once and nothing is saved; several ranks "
+        "stop after their first step.\n"
         ".SH ENVIRONMENT\n"
         "Read by the CUDA device.\n"
         ".TP\n.B FERRY_LIBRARY_PATH\nDirectories, separated by colons, to search first for cuBLASLt, cuDNN "
@@ -243,7 +251,7 @@ void config_write_man(struct str *out)
 	        "underscores are alike, and case does not\nmatter. Counts take k, M, G; sizes take KiB MiB "
 	        "GiB TiB KB MB GB TB. Steps are a whole number, or below 1\na fraction of the run.\n");
 	man_verbs(out);
-	str_add(out, ".SH KEYS\nferry \\fIVERB\\fR \\-\\-help says which verb knows which.\n");
+	str_add(out, ".SH KEYS\nferry \\fIVERB\\fR \\-\\-help lists the keys of a verb.\n");
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
 

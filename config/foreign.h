@@ -8,6 +8,7 @@
 #define FERRY_CONFIG_FOREIGN_H
 
 #include "base/yaml.h"
+#include "config/foreign_sets.h"
 #include "config/table.h"
 
 enum dialect {
@@ -22,10 +23,15 @@ enum dialect {
 const char *dialect_name(enum dialect dialect);
 enum dialect dialect_find(const struct yaml_doc *doc);
 
+/* Whether a key is in a list of names separated by blanks, of which each may hold a * for any text. */
+int foreign_name_matches(const char *name, const char *list);
+
 /* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
 struct foreign {
-	enum dialect dialect; /* of the present layer */
-	struct str passed;    /* names of the present layer that change nothing */
+	enum dialect dialect;      /* of the present layer */
+	enum dialect file_dialect; /* of the last file */
+	struct foreign_sets sets;  /* of the present layer */
+	struct str passed;         /* names of the present layer that change nothing */
 	double saves_per_epoch, evals_per_epoch;
 	int save_by_epoch, eval_by_epoch;
 	int zero_offload;    /* bits of enum config_offload, by DeepSpeed's words */
@@ -40,6 +46,9 @@ enum foreign_found { FOREIGN_UNKNOWN, FOREIGN_TAKEN };
  * dialect uses in a sense of its own. */
 int foreign_set(struct foreign *f, struct config *c, struct config_layer *layer, const char *name,
         const char *text, int line, int is_null, enum foreign_scope scope);
+
+/* Counts a key among those that change nothing. */
+int foreign_pass(struct foreign *f, const char *name);
 
 /* After all layers: strategies and counts per epoch become steps. */
 int foreign_finish(struct foreign *f, struct config *c);

@@ -5,15 +5,18 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/name.h"
 #include "base/yaml.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PROBLEM_BYTES_SHOWN = 850 };
+enum { PROBLEM_BYTES_SHOWN = 850, UNKNOWN_BYTES_SHOWN = 600 };
 
 /* The state of one config_parse. */
 struct parser {
@@ -21,7 +24,10 @@ struct parser {
 	struct config_layer layer;
 	struct foreign foreign;
 	struct str problems; /* one line each */
-	int problem_count, hidden_count;
+	struct str unknowns; /* keys of the present file that are like none, with their lines */
+	const char *unknown_first;
+	int unknown_line; /* of the first */
+	int problem_count, hidden_count, unknown_count, unknown_hidden;
 };
 
 /* ---- setting one key ---- */
@@ -40,7 +46,7 @@ static int note_place(int err, const struct config_layer *layer, const char *as,
 	if (err == ERR_NOMEM)
 		return err;
 	config_place(&place, layer, line);
-	err_set(err, "%s%s is \"%.80s\", but %s", place.data ? place.data : "", as, text, err_text());
+	err_set(err, "%s%s=%.80s %s", place.data ? place.data : "", as, text, err_text());
 	str_free(&place);
 	return err;
 }
@@ -61,14 +67,11 @@ static int origin_set(struct config_origin *origin, const struct config_layer *l
 	return origin->place && origin->as ? 0 : ERR_NOMEM;
 }
 
-static int duplicate_error(const struct config_layer *layer, const struct config_origin *before,
-        const struct config_key *key, const char *as, int line)
+static int duplicate_error(
+        const struct config_layer *layer, const struct config_origin *before, const char *as, int line)
 {
 	const char *colon = before->place ? strrchr(before->place, ':') : NULL;
 
-	if (!layer->file)
-		return err_set(ERR_INPUT, "%s is set twice with different values (%s and %s)", key->name,
-		        before->as, as);
 	return err_set(ERR_INPUT, "%s:%d: %s was already set%s%s by %s, to another value; keep one of them",
 	        layer->file, line, as, colon ? " on line " : "", colon ? colon + 1 : "", before->as);
 }
@@ -93,12 +96,17 @@ int config_set(struct config *c, struct config_layer *layer, const struct config
 	err = str_check(&before) || str_check(&now) ? ERR_NOMEM : 0;
 	if (err)
 		goto out;
-	if (layer->seen[index] && (strcmp(before.data ? before.data : "", now.data ? now.data : "") ||
-	                                  old_refusal != (refused ? refused->refusal : NULL))) {
-		err = duplicate_error(layer, &c->origins[index], key, as, line);
-		goto out;
+	if (layer->seen[index] == CONFIG_SEEN_STRONG &&
+	        (strcmp(before.data ? before.data : "", now.data ? now.data : "") ||
+	                old_refusal != (refused ? refused->refusal : NULL))) {
+		if (layer->file) {
+			err = duplicate_error(layer, &c->origins[index], as, line);
+			goto out;
+		}
+		log_warn("%s is set twice; %s=%.80s counts", key->name, as, text);
 	}
-	layer->seen[index] = 1;
+	layer->seen[index] = strength == CONFIG_WEAK ? CONFIG_SEEN_WEAK : CONFIG_SEEN_STRONG;
+	c->origins[index].is_auto = now.data && !strcmp(now.data, "auto");
 	err = origin_set(&c->origins[index], layer, as, line, refused);
 out:
 	str_free(&before);
@@ -110,9 +118,7 @@ out:
 
 static int nearest_limit(const char *name)
 {
-	size_t len = strlen(name);
-
-	return len < 6 ? 1 : len < 10 ? 2 : 3;
+	return strlen(name) < 6 ? 1 : 2;
 }
 
 static int alias_distance(const char *name, const char *aliases)
@@ -125,7 +131,7 @@ static int alias_distance(const char *name, const char *aliases)
 		int distance;
 
 		snprintf(word, sizeof(word), "%.*s", (int)len, aliases);
-		distance = config_name_distance(name, word);
+		distance = name_distance(name, word);
 		if (distance < best)
 			best = distance;
 		aliases += len;
@@ -144,7 +150,7 @@ static const char *nearest_key(const char *name, enum verb verb)
 	best_distance = nearest_limit(name) + 1;
 	for (int i = 0; i < config_key_count; i++) {
 		const struct config_key *key = &config_keys[i];
-		int distance = config_name_distance(name, key->name);
+		int distance = name_distance(name, key->name);
 		int other = alias_distance(name, key->aliases);
 
 		if (!config_key_known(key, verb))
@@ -173,11 +179,28 @@ static int problem(struct parser *p, int err)
 	return 0;
 }
 
+/* Keys of a file that are like none of ours are listed together at its end. */
+static int unknown_remember(struct parser *p, const char *name, int line)
+{
+	if (!p->unknown_count) {
+		p->unknown_first = name;
+		p->unknown_line = line;
+	}
+	if (p->unknowns.len_bytes + strlen(name) > UNKNOWN_BYTES_SHOWN)
+		p->unknown_hidden++;
+	else
+		str_printf(&p->unknowns, "%s%.60s (line %d)", p->unknown_count ? ", " : "", name, line);
+	p->unknown_count++;
+	return str_check(&p->unknowns);
+}
+
 static int unknown(struct parser *p, const char *name, int line)
 {
 	const char *near = nearest_key(name, p->c->verb), *verb = verb_name(p->c->verb);
 	struct str place = {0};
 
+	if (!near && p->layer.file)
+		return unknown_remember(p, name, line);
 	config_place(&place, &p->layer, line);
 	if (near)
 		err_set(ERR_INPUT, "%sunknown key \"%.60s\"; did you mean %s?", place.data ? place.data : "",
@@ -189,13 +212,36 @@ static int unknown(struct parser *p, const char *name, int line)
 	return ERR_INPUT;
 }
 
+static int unknowns_report(struct parser *p)
+{
+	int count = p->unknown_count, err = 0;
+
+	if (!count)
+		return 0;
+	if (p->unknown_hidden)
+		str_printf(&p->unknowns, " and %d more", p->unknown_hidden);
+	if (str_check(&p->unknowns))
+		return ERR_NOMEM;
+	if (count == 1)
+		err_set(ERR_INPUT, "%s:%d: unknown key \"%.60s\"; see ferry %s --help", p->layer.file,
+		        p->unknown_line, p->unknown_first, verb_name(p->c->verb));
+	else
+		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
+		        p->unknowns.data, verb_name(p->c->verb));
+	p->problem_count += count - 1;
+	err = problem(p, ERR_INPUT);
+	str_free(&p->unknowns);
+	p->unknown_count = p->unknown_hidden = 0;
+	return err;
+}
+
 static int report(struct parser *p)
 {
 	if (!p->problem_count)
 		return 0;
 	if (str_check(&p->problems))
 		return ERR_NOMEM;
-	if (p->problem_count == 1 && !p->hidden_count)
+	if (!strchr(p->problems.data + 3, '\n') && !p->hidden_count)
 		return err_set(ERR_INPUT, "%s", p->problems.data + 3);
 	if (p->hidden_count)
 		str_printf(&p->problems, "\n  and %d more", p->hidden_count);
@@ -214,12 +260,19 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 	key = config_key_find(name);
 	if (key && is_null)
 		return 0;
+	if (key && !config_key_known(key, p->c->verb) && !p->layer.file) {
+		found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
+		if (found != FOREIGN_UNKNOWN)
+			return found < 0 ? found : 0;
+	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
 		return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
 		        verb_name(p->c->verb), verb_name(p->c->verb));
 	if (key)
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
 	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
+	if (found == FOREIGN_UNKNOWN && is_null && p->foreign.dialect != DIALECT_FERRY)
+		return foreign_pass(&p->foreign, name); /* nothing was asked for */
 	return found == FOREIGN_UNKNOWN ? unknown(p, name, line) : found < 0 ? found : 0;
 }
 
@@ -241,6 +294,83 @@ static void layer_end(struct parser *p)
 		log_info("%s: ignoring keys without effect on results: %s", file, p->foreign.passed.data);
 }
 
+/* A list where a key takes several texts: as JSON, which its value may be. */
+static int list_setting(struct parser *p, const struct yaml_item *item)
+{
+	struct str text = {0};
+	int err;
+
+	str_add(&text, "[");
+	for (const char *at = item->text; at;) {
+		const char *comma = strchr(at, ',');
+		json_t *element = comma ? json_stringn(at, (size_t)(comma - at)) : json_string(at);
+		char *quoted = json_dumps(element, JSON_ENCODE_ANY);
+
+		str_printf(&text, "%s%s", at == item->text ? "" : ",", quoted ? quoted : "");
+		free(quoted);
+		json_decref(element);
+		at = comma ? comma + 1 : NULL;
+	}
+	str_add(&text, "]");
+	err = str_check(&text);
+	if (!err)
+		err = setting(p, item->path, text.data, item->line, item->is_null);
+	str_free(&text);
+	return err;
+}
+
+static const struct yaml_item *item_find(const struct yaml_doc *doc, const char *name, size_t len)
+{
+	for (size_t i = 0; i < doc->count; i++)
+		if (strlen(doc->items[i].path) == len && !strncmp(doc->items[i].path, name, len))
+			return &doc->items[i];
+	return NULL;
+}
+
+/* ${key} is the value of that key of the same file, as OmegaConf has it. */
+static int item_expand(struct str *out, const struct yaml_doc *doc, const struct yaml_item *item,
+        const char *text, int depth)
+{
+	enum { DEPTH_MAX = 8 };
+	const char *at;
+
+	while ((at = strstr(text, "${"))) {
+		size_t len = strcspn(at + 2, "}");
+		const struct yaml_item *other = at[2 + len] ? item_find(doc, at + 2, len) : NULL;
+
+		if (!other || depth == DEPTH_MAX)
+			return err_set(ERR_INPUT,
+			        "%s: %.*s is not the value of a key of this file; write the value",
+			        item->path, (int)(len + 2 + (at[2 + len] != 0)), at);
+		str_add_bytes(out, text, (size_t)(at - text));
+		if (item_expand(out, doc, item, other->text, depth + 1))
+			return ERR_INPUT;
+		text = at + 2 + len + 1;
+	}
+	str_add(out, text);
+	return str_check(out);
+}
+
+static int item_setting(struct parser *p, const struct yaml_doc *doc, const struct yaml_item *item)
+{
+	const struct config_key *key = config_key_find(item->path);
+	struct str text = {0};
+	int err;
+
+	if (strstr(item->text, "${")) {
+		err = item_expand(&text, doc, item, item->text, 0);
+		if (err == ERR_INPUT)
+			err_note(err, "%s:%d", p->layer.file, item->line);
+		if (!err)
+			err = setting(p, item->path, text.data, item->line, 0);
+		str_free(&text);
+		return err;
+	}
+	if (item->is_list && key && (key->type == TYPE_PATTERN || key->type == TYPE_TEXTS))
+		return list_setting(p, item);
+	return setting(p, item->path, item->text, item->line, item->is_null);
+}
+
 static int read_file(struct parser *p, const char *path)
 {
 	struct yaml_doc doc;
@@ -252,19 +382,20 @@ static int read_file(struct parser *p, const char *path)
 	if (err)
 		return err;
 	p->foreign.dialect = dialect_find(&doc);
+	p->foreign.file_dialect = p->foreign.dialect;
 	if (p->foreign.dialect != DIALECT_FERRY)
 		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->foreign.dialect));
 	for (size_t i = 0; i < doc.count && !err; i++) {
 		const struct yaml_item *item = &doc.items[i];
 
-		if (strstr(item->text, "${"))
-			err = err_set(ERR_INPUT, "%s:%d: %s: ${...} is not supported; write the value", path,
-			        item->line, item->path);
-		else
-			err = setting(p, item->path, item->text, item->line, item->is_null);
+		err = item_setting(p, &doc, item);
 		err = problem(p, err);
 	}
+	if (!err)
+		err = unknowns_report(p);
 	yaml_doc_free(&doc);
+	if (!err)
+		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
 	if (!err)
 		layer_end(p);
 	return err;
@@ -277,8 +408,43 @@ static int plain(struct parser *p, const char *text)
 	const char *name = verb_infos[p->c->verb].positional;
 
 	if (p->layer.seen[config_key_find(name) - config_keys])
-		return err_set(ERR_INPUT, "\"%s\" is one argument too many", text);
+		return err_set(ERR_INPUT, "unexpected argument \"%s\"; write key=value", text);
 	return setting(p, name, text, 0, 0);
+}
+
+/* What a word that is a file was meant as, by the file's name; NULL: a configuration. */
+static const char *file_key(const char *path)
+{
+	static const struct {
+		const char *end, *key;
+	} kinds[] = {{".csv", "data"}, {".tsv", "data"}, {".jsonl", "data"}, {".parquet", "data"},
+	        {".txt", "data"}, {".md", "data"}, {".gz", "data"}, {".zst", "data"},
+	        {".safetensors", "model"}, {".gguf", "model"}};
+	size_t len = strlen(path);
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (len > strlen(kinds[i].end) && !strcmp(path + len - strlen(kinds[i].end), kinds[i].end))
+			return kinds[i].key;
+	return NULL;
+}
+
+/* A word that is neither a setting nor a configuration file. The present error is of reading it as one. */
+static int not_a_file(const struct argument *a, int err)
+{
+	enum file_kind kind = file_kind_of(a->text);
+	const char *key = file_key(a->text);
+
+	if (kind == FILE_NONE && config_key_find(a->text))
+		return err_set(err, "%s is a key and has no value; write %s=VALUE", a->text, a->text);
+	if (kind == FILE_NONE)
+		return err_set(err, "%s: no such file; settings are written key=value or --key value%s",
+		        a->text, strpbrk(a->text, "/.=") ? "" : "; put quotes round a text with blanks");
+	if (kind == FILE_DIR)
+		return err_set(err,
+		        "%s is a directory; expected a configuration file (.yaml); for a model write "
+		        "model=%s",
+		        a->text, a->text);
+	return key ? err_set(err, "%s is no configuration file; write %s=%s", a->text, key, a->text) : err;
 }
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)
@@ -288,15 +454,9 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind != ARGUMENT_FILE)
 			continue;
-		err = read_file(p, list[i].text);
-		if (err && file_kind_of(list[i].text) == FILE_NONE)
-			err_set(err, "%s: no such file; settings are written key=value or --key value",
-			        list[i].text);
-		else if (err && file_kind_of(list[i].text) == FILE_DIR)
-			err_set(err,
-			        "%s is a directory; expected a configuration file (.yaml); for a model write "
-			        "model=%s",
-			        list[i].text, list[i].text);
+		err = file_key(list[i].text) ? ERR_INPUT : read_file(p, list[i].text);
+		if (err)
+			err = not_a_file(&list[i], err);
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
@@ -306,6 +466,8 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 		else if (list[i].kind == ARGUMENT_SETTING)
 			err = problem(p, setting(p, list[i].name, list[i].text, 0, 0));
 	}
+	if (!err)
+		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
 	if (!err)
 		layer_end(p);
 	return err;
@@ -405,6 +567,7 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 		err = resolve(c);
 	foreign_free(&p.foreign);
 	str_free(&p.problems);
+	str_free(&p.unknowns);
 	mem_free(p.layer.seen);
 	mem_free(list);
 	return err;
@@ -415,7 +578,7 @@ void config_free(struct config *c)
 	if (!c)
 		return;
 	for (int i = 0; i < config_key_count; i++)
-		if (config_keys[i].type == TYPE_TEXT)
+		if (config_type_is_text(config_keys[i].type))
 			mem_free(*(char **)((char *)c + config_keys[i].offset));
 	for (int i = 0; c->origins && i < config_key_count; i++) {
 		mem_free(c->origins[i].place);

@@ -1,6 +1,8 @@
 /* Values as texts: config.yaml, and what a message quotes. */
 #include "config/table.h"
 
+#include "base/name.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +20,7 @@ enum verb verb_find(const char *name, const char **nearest)
 
 	*nearest = NULL;
 	for (int v = 0; v < VERB_COUNT; v++) {
-		int distance = config_name_distance(name, verb_infos[v].name);
+		int distance = name_distance(name, verb_infos[v].name);
 
 		if (config_name_equal(name, verb_infos[v].name))
 			return v;
@@ -100,6 +102,26 @@ const char *config_text(const struct config *c, const char *key)
 
 /* ---- config.yaml ---- */
 
+/* A character that YAML takes for the end of a line, or for none: bytes of it at `text`, 0 where it is
+ * another. Beside ASCII that is U+0080 to U+009F, U+2028, U+2029, U+FEFF, U+FFFE and U+FFFF. */
+static int odd_character(const char *text, unsigned *code)
+{
+	const unsigned char *c = (const unsigned char *)text;
+
+	if (c[0] < ' ' || c[0] == 127) {
+		*code = c[0];
+		return 1;
+	}
+	if (c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) {
+		*code = c[1];
+		return 2;
+	}
+	if (c[0] < 0xe2 || c[0] > 0xef || !c[1] || !c[2])
+		return 0;
+	*code = (c[0] & 15u) << 12 | (c[1] & 63u) << 6 | (c[2] & 63u);
+	return *code == 0x2028 || *code == 0x2029 || *code == 0xfeff || *code >= 0xfffe ? 3 : 0;
+}
+
 /* Text that YAML, or we, would take for something else is quoted. */
 static int wants_quotes(const char *text)
 {
@@ -109,9 +131,12 @@ static int wants_quotes(const char *text)
 		return 1;
 	if (strstr(text, ": ") || strstr(text, " #") || config_name_equal(text, "null"))
 		return 1;
-	for (size_t i = 0; i < len; i++)
-		if ((unsigned char)text[i] < ' ' || text[i] == 127)
+	for (; *text; text++) {
+		unsigned code;
+
+		if (odd_character(text, &code))
 			return 1;
+	}
 	return 0;
 }
 
@@ -123,16 +148,27 @@ static void yaml_text(struct str *out, const char *text)
 	}
 	str_add_char(out, '"');
 	for (; *text; text++) {
+		unsigned code;
+		int odd = odd_character(text, &code);
+
 		if (*text == '"' || *text == '\\')
 			str_printf(out, "\\%c", *text);
 		else if (*text == '\n')
 			str_add(out, "\\n");
-		else if ((unsigned char)*text < ' ' || *text == 127)
-			str_printf(out, "\\x%02x", (unsigned char)*text);
+		else if (odd)
+			str_printf(out, "\\u%04x", code);
 		else
 			str_add_char(out, *text);
+		text += odd > 1 ? odd - 1 : 0;
 	}
 	str_add_char(out, '"');
+}
+
+static int is_auto(const struct config *c, int key)
+{
+	const struct config_origin *o = &c->origins[key];
+
+	return o->as ? o->is_auto : !strcmp(config_keys[key].default_text, "auto");
 }
 
 void config_write_yaml(struct str *out, const struct config *c)
@@ -149,7 +185,10 @@ void config_write_yaml(struct str *out, const struct config *c)
 		if (!(key->verbs >> c->verb & 1) || (key->verbs & VERB_SETTING_ONCE))
 			continue;
 		str_free(&value);
-		config_value_text(&value, c, key);
+		if (key->type == TYPE_ENUM && is_auto(c, i))
+			str_add(&value, "auto"); /* it may follow another key, which the next call may set */
+		else
+			config_value_text(&value, c, key);
 		out->broken |= value.broken; /* no key may be missing for lack of memory */
 		if (!value.len_bytes)
 			continue;
@@ -158,7 +197,7 @@ void config_write_yaml(struct str *out, const struct config *c)
 			str_printf(out, "\n# %s\n", group);
 		}
 		str_printf(out, "%s: ", key->name);
-		if (key->type == TYPE_TEXT)
+		if (config_type_is_text(key->type))
 			yaml_text(out, value.data);
 		else if (key->type == TYPE_SET && strchr(value.data, ','))
 			str_printf(out, "[%s]", value.data);
@@ -186,7 +225,14 @@ static void words_list(struct str *out, const struct config_key *key, const char
 /* What a value looks like, for help. */
 static void value_kind(struct str *out, const struct config_key *key)
 {
-	static const char *const kinds[] = {"TEXT", "on|off", "COUNT", "SIZE", "NUMBER", "STEPS"};
+	static const char *const kinds[] = {[TYPE_TEXT] = "TEXT",
+	        [TYPE_PATTERN] = "REGEX",
+	        [TYPE_TEXTS] = "TEXT",
+	        [TYPE_FLAG] = "on|off",
+	        [TYPE_COUNT] = "COUNT",
+	        [TYPE_BYTES] = "SIZE",
+	        [TYPE_REAL] = "NUMBER",
+	        [TYPE_STEPS] = "STEPS"};
 
 	if (key->type == TYPE_ENUM || key->type == TYPE_SET) {
 		words_list(out, key, "|");

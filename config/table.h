@@ -8,14 +8,16 @@
 #include <stddef.h>
 
 enum config_type {
-	TYPE_TEXT,  /* char *; "" and off are NULL */
-	TYPE_FLAG,  /* int, 0 or 1 */
-	TYPE_COUNT, /* int64_t: 1k 2M 1e8 */
-	TYPE_BYTES, /* int64_t: 24GiB */
-	TYPE_REAL,  /* double */
-	TYPE_STEPS, /* double: a whole number, or a fraction in (0, 1) */
-	TYPE_ENUM,  /* int: one of the words */
-	TYPE_SET,   /* int: one of the words, or several of them that are single bits */
+	TYPE_TEXT,    /* char *; "" and off are NULL */
+	TYPE_PATTERN, /* char *: a regular expression; a list of them are alternatives */
+	TYPE_TEXTS,   /* char *: a text, or several as a JSON list */
+	TYPE_FLAG,    /* int, 0 or 1 */
+	TYPE_COUNT,   /* int64_t: 1k 2M 1e8 */
+	TYPE_BYTES,   /* int64_t: 24GiB */
+	TYPE_REAL,    /* double */
+	TYPE_STEPS,   /* double: a whole number, or a fraction in (0, 1) */
+	TYPE_ENUM,    /* int: one of the words */
+	TYPE_SET,     /* int: one of the words, or several of them that are single bits */
 };
 
 /* A word: of an enum its values, of a number those that stand for one (auto, off). */
@@ -25,6 +27,12 @@ struct config_word {
 	const char *aliases; /* separated by blanks; NULL = none */
 	const char *refusal; /* why the value is understood and not done; NULL = it is done */
 };
+
+/* The field is a char *. */
+static inline int config_type_is_text(enum config_type type)
+{
+	return type == TYPE_TEXT || type == TYPE_PATTERN || type == TYPE_TEXTS;
+}
 
 enum { VERB_SETTING_ONCE = 1 << 16 }; /* flag in config_key.verbs: concerns one call, not the run */
 
@@ -60,6 +68,7 @@ struct config_origin {
 	char *as;            /* the name that was used there */
 	const char *shown;   /* the refused word */
 	const char *refusal; /* of the value that was set; NULL = it is done */
+	int is_auto;         /* it was set to auto, whatever that became */
 };
 
 struct verb_info {
@@ -80,9 +89,6 @@ const struct config_key *config_key_find(const char *name); /* by name or alias;
 /* Whether the verb takes the key: plan takes what train takes, also what changes nothing of a plan. */
 int config_key_known(const struct config_key *key, enum verb verb);
 
-/* Distance of two names by insertions, deletions, changes and swaps of neighbours. */
-int config_name_distance(const char *a, const char *b);
-
 /* A number within the key's bounds: whole, with a unit of bytes or of a count by the key's type (exact up to
  * 2^53), or real. ERR_INPUT says what it may be. */
 int config_whole_parse(int64_t *out, const struct config_key *key, const char *text);
@@ -96,18 +102,23 @@ int config_value_set(
 /* Appends the field as text that config_value_set takes back to the same value. */
 void config_value_text(struct str *out, const struct config *c, const struct config_key *key);
 
-/* One source of settings: a file, or the command line. Within it a key may be set once, or again to the same
- * value (two aliases). */
+/* One source of settings: a file, or the command line. Within a file a key may be set once, or again to the
+ * same value (two aliases); on the command line the later setting counts, with a warning. */
 struct config_layer {
 	const char *file;    /* NULL = command line */
-	unsigned char *seen; /* [config_key_count] */
+	unsigned char *seen; /* [config_key_count] of enum config_seen */
 };
 
-enum config_strength { CONFIG_STRONG, CONFIG_WEAK }; /* weak: only where the layer has not set the key yet */
+/* weak: only where the layer has not set the key, and a strong one takes its place */
+enum config_strength { CONFIG_STRONG, CONFIG_WEAK };
+enum config_seen { CONFIG_SEEN_NOT, CONFIG_SEEN_WEAK, CONFIG_SEEN_STRONG };
 
 /* Sets a key. `as` is the name in use, `line` of the file. Errors carry place and name. */
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
         int line, const char *text, enum config_strength strength);
+
+/* How many ranks a launcher says that this process is one of; 1 without one. */
+long config_launched_ranks(void);
 
 /* "run.yaml:12: " or "" in front of a message. */
 void config_place(struct str *out, const struct config_layer *layer, int line);

@@ -2,7 +2,9 @@
 #include "config/table.h"
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
+#include "base/name.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -13,17 +15,12 @@
 
 /* ---- names and words ---- */
 
-static int fold(int c)
-{
-	return c == '-' ? '_' : tolower(c);
-}
-
 static int equal_span(const char *a, size_t a_len, const char *b, size_t b_len)
 {
 	if (a_len != b_len)
 		return 0;
 	for (size_t i = 0; i < a_len; i++)
-		if (fold((unsigned char)a[i]) != fold((unsigned char)b[i]))
+		if (name_fold((unsigned char)a[i]) != name_fold((unsigned char)b[i]))
 			return 0;
 	return 1;
 }
@@ -60,39 +57,6 @@ const struct config_key *config_key_find(const char *name)
 	return NULL;
 }
 
-/* Optimal string alignment over the first 63 characters. */
-int config_name_distance(const char *a, const char *b)
-{
-	enum { LEN = 63 };
-	int a_len = (int)strnlen(a, LEN), b_len = (int)strnlen(b, LEN), rows[3][LEN + 1];
-	int *before = rows[0], *last = rows[1], *now = rows[2];
-
-	for (int j = 0; j <= b_len; j++)
-		last[j] = j;
-	for (int i = 1; i <= a_len; i++) {
-		int *spare = before;
-
-		now[0] = i;
-		for (int j = 1; j <= b_len; j++) {
-			int change = fold((unsigned char)a[i - 1]) != fold((unsigned char)b[j - 1]);
-			int best = last[j - 1] + change;
-
-			if (last[j] + 1 < best)
-				best = last[j] + 1;
-			if (now[j - 1] + 1 < best)
-				best = now[j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			        before[j - 2] + 1 < best)
-				best = before[j - 2] + 1;
-			now[j] = best;
-		}
-		before = last;
-		last = now;
-		now = spare;
-	}
-	return last[b_len];
-}
-
 static const struct config_word *word_find(const struct config_key *key, const char *text, size_t len)
 {
 	for (const struct config_word *w = key->words; w && w->name; w++)
@@ -102,6 +66,8 @@ static const struct config_word *word_find(const struct config_key *key, const c
 }
 
 /* ---- numbers ---- */
+
+enum { SMALLEST_PLAIN_BYTES = 4096 }; /* a size below it was meant in GiB */
 
 static const struct {
 	const char *name;
@@ -142,7 +108,7 @@ int config_whole_parse(int64_t *out, const struct config_key *key, const char *t
 	double value, factor = 0;
 
 	if (!number_parse(&value, &unit, text))
-		return err_set(ERR_INPUT, bytes ? "wants a size such as 24GiB" : "wants a whole number");
+		return err_set(ERR_INPUT, bytes ? "is not a size such as 24GiB" : "is not a whole number");
 	unit += strspn(unit, " ");
 	for (size_t i = 0; bytes && i < sizeof(byte_units) / sizeof(*byte_units); i++)
 		if (!strcasecmp(unit, byte_units[i].name))
@@ -150,15 +116,19 @@ int config_whole_parse(int64_t *out, const struct config_key *key, const char *t
 	for (size_t i = 0; !bytes && i < sizeof(count_units) / sizeof(*count_units); i++)
 		if (!strcasecmp(unit, count_units[i].name))
 			factor = count_units[i].factor;
+	if (bytes && !*unit && value > 0 && value < SMALLEST_PLAIN_BYTES)
+		return err_set(ERR_INPUT, "has no unit; %.12g GiB is %.12gGiB, bytes are %.12gB", value,
+		        value, value);
 	if (!factor && bytes)
-		return err_set(ERR_INPUT, "the unit \"%s\" is none of KiB MiB GiB TiB KB MB GB TB", unit);
+		return err_set(ERR_INPUT,
+		        "has the unknown unit \"%s\"; supported: KiB MiB GiB TiB KB MB GB TB", unit);
 	if (!factor)
-		return err_set(ERR_INPUT, "wants a whole number; k, M and G may follow it, not \"%s\"", unit);
+		return err_set(ERR_INPUT, "has the unknown unit \"%s\"; supported: k M G T", unit);
 	value *= factor;
 	if (bytes)
 		value = floor(value);
 	if (value != floor(value))
-		return err_set(ERR_INPUT, "wants a whole number");
+		return err_set(ERR_INPUT, "is not a whole number");
 	if (bounds_check(key, value))
 		return ERR_INPUT;
 	*out = (int64_t)value;
@@ -171,7 +141,7 @@ int config_real_parse(double *out, const struct config_key *key, const char *tex
 	double value;
 
 	if (!number_parse(&value, &rest, text) || *rest)
-		return err_set(ERR_INPUT, "wants a number");
+		return err_set(ERR_INPUT, "is not a number");
 	if (bounds_check(key, value))
 		return ERR_INPUT;
 	*out = value;
@@ -190,7 +160,7 @@ static int steps_parse(double *out, const struct config_key *key, const char *te
 	}
 	if (config_whole_parse(&count, key, text))
 		return err_set(
-		        ERR_INPUT, "wants a number of steps, or a fraction of the run between 0 and 1");
+		        ERR_INPUT, "is neither a number of steps nor a fraction of the run between 0 and 1");
 	*out = (double)count;
 	return 0;
 }
@@ -202,14 +172,33 @@ static void *field(const struct config *c, const struct config_key *key)
 	return (char *)c + key->offset;
 }
 
+/* A word of a set that stands with others. */
+static int is_bit(const struct config_word *w)
+{
+	return w->value > 0 && !(w->value & (w->value - 1));
+}
+
 static int words_refuse(const struct config_key *key)
 {
 	struct str list = {0};
+	int lists = 0;
 
-	for (const struct config_word *w = key->words; w && w->name; w++)
-		if (!w->refusal)
-			str_printf(&list, "%s%s", list.len_bytes ? ", " : "", w->name);
-	err_set(ERR_INPUT, "may be %s", list.data ? list.data : "");
+	for (const struct config_word *w = key->words; w && w->name; w++) {
+		const char *flag = config_name_in("true", w->aliases)    ? "on"
+		                   : config_name_in("false", w->aliases) ? "off"
+		                                                         : NULL;
+
+		if (w->refusal)
+			continue;
+		if (key->type == TYPE_SET && is_bit(w) && !lists++)
+			str_add(&list, ", or a list of ");
+		else if (list.len_bytes)
+			str_add(&list, ", ");
+		str_add(&list, w->name);
+		if (flag && !config_name_equal(w->name, flag))
+			str_printf(&list, " (%s)", flag);
+	}
+	err_set(ERR_INPUT, "is not supported; supported: %s", list.data ? list.data : "");
 	str_free(&list);
 	return ERR_INPUT;
 }
@@ -232,7 +221,7 @@ static int set_parse(int *out, const struct config_key *key, const char *text)
 		if (!len)
 			break;
 		word = word_find(key, text, len);
-		if (!word || word->value <= 0 || (word->value & (word->value - 1)))
+		if (!word || !is_bit(word))
 			return words_refuse(key);
 		bits |= word->value;
 		text += len;
@@ -255,6 +244,26 @@ static int text_set(char **out, const char *text)
 	mem_free(*out);
 	*out = copy;
 	return 0;
+}
+
+/* A JSON list of regular expressions becomes their alternatives; what is no list is one expression. */
+static int pattern_set(char **out, const char *text)
+{
+	struct str joined = {0};
+	json_t *list = NULL, *item;
+	size_t i;
+	int err;
+
+	if (*text != '[' || json_parse(&list, "", text, strlen(text)))
+		return text_set(out, text);
+	json_array_foreach(list, i, item) str_printf(
+	        &joined, "%s%s", i ? "|" : "", json_is_string(item) ? json_string_value(item) : "");
+	err = str_check(&joined);
+	if (!err)
+		err = text_set(out, joined.data ? joined.data : "");
+	str_free(&joined);
+	json_decref(list);
+	return err;
 }
 
 /* A word that stands for a number. A whole number that happens to be a word of the list ("0") is left to the
@@ -288,14 +297,17 @@ int config_value_set(
 	*refused = NULL;
 	switch (key->type) {
 	case TYPE_TEXT:
+	case TYPE_TEXTS:
 		return text_set(at, text);
+	case TYPE_PATTERN:
+		return pattern_set(at, text);
 	case TYPE_FLAG:
 		if (config_name_in(text, "on true yes 1"))
 			*(int *)at = 1;
 		else if (config_name_in(text, "off false no 0"))
 			*(int *)at = 0;
 		else
-			return err_set(ERR_INPUT, "may be on or off");
+			return err_set(ERR_INPUT, "is neither on nor off");
 		return 0;
 	case TYPE_ENUM:
 		word = word_find(key, text, strlen(text));
@@ -362,6 +374,8 @@ void config_value_text(struct str *out, const struct config *c, const struct con
 
 	switch (key->type) {
 	case TYPE_TEXT:
+	case TYPE_PATTERN:
+	case TYPE_TEXTS:
 		str_add(out, *(char *const *)at ? *(char *const *)at : "");
 		break;
 	case TYPE_FLAG:
@@ -387,6 +401,8 @@ void config_value_text(struct str *out, const struct config *c, const struct con
 		if (word)
 			str_add(out, word->name);
 		else
-			str_printf(out, "%lld", (long long)*(const int64_t *)at);
+			str_printf(out, "%lld%s", (long long)*(const int64_t *)at,
+			        key->type == TYPE_BYTES && *(const int64_t *)at < SMALLEST_PLAIN_BYTES ? "B"
+			                                                                               : "");
 	}
 }

@@ -10,9 +10,10 @@ const struct verb_info verb_infos[VERB_COUNT] = {
         [VERB_EVAL] = {"eval", "[CONFIG.yaml] [key=value | --key value]...",
                 "compute loss and perplexity on data", NULL, "model data",
                 "  ferry eval model=out/model data=test.jsonl --json\n"},
-        [VERB_GENERATE] = {"generate", "[CONFIG.yaml] [key=value | --key value]...", "continue a prompt",
-                NULL, "model prompt|prompt_ids",
+        [VERB_GENERATE] = {"generate", "[CONFIG.yaml] [key=value | --key value]...",
+                "continue a prompt, or talk with the model", NULL, "model",
                 "  ferry generate model=out/model prompt='Once upon a time' max_new_tokens=40\n"
+                "  ferry generate model=out/model chat=on\n"
                 "  ferry generate model=out/model data_format=alpaca prompt='Name three colours.'\n"},
         [VERB_PLAN] = {"plan", "[MODEL | CONFIG.yaml] [key=value | --key value]...",
                 "count memory, traffic and time of a run, without weights", "model", "model",

@@ -36,7 +36,7 @@ static void count_drawn(struct batch_limits *sum, const struct batch_source *src
 		int64_t row = drawn_doc(src, drawn, first, i), tokens = dataset_row_tokens(src->data, row);
 
 		sum->tokens += tokens;
-		sum->targets += src->data->row_targets[row];
+		sum->targets += dataset_row_targets(src->data, row);
 		if (tokens > sum->doc_tokens)
 			sum->doc_tokens = tokens;
 	}
@@ -80,7 +80,7 @@ static void limits_by_bound(struct batch_limits *limits, const struct batch_sour
 
 	if (rows > src->sampler.row_count)
 		rows = src->sampler.row_count;
-	for (int64_t i = 0; i < src->sampler.row_count; i++) {
+	for (int64_t i = 0; i < batch_source_rows(src->data, src->packing); i++) {
 		struct batch_limits seen = {0};
 
 		count_drawn(&seen, src, i);
@@ -97,7 +97,7 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 	const struct sampler *s = &src->sampler;
 	struct batch_limits limits = {0};
 
-	if (s->order == SAMPLER_ORDER_FILE && step_count > s->steps_per_epoch)
+	if (s->order == SAMPLER_ORDER_FILE && !s->mix && step_count > s->steps_per_epoch)
 		step_count = s->steps_per_epoch; /* every epoch is the same */
 	if (step_count / s->steps_per_epoch <= LIMIT_DRAWS_MAX / s->row_count)
 		limits_by_drawing(&limits, src, step_count);
@@ -155,19 +155,24 @@ void micro_batch_free(struct micro_batch *mb)
 	mem_free(mb->doc_row);
 	mem_free(mb->row_start);
 	mem_free(mb->rows);
+	row_buffer_free(&mb->buffer);
 	mem_free(mb);
 }
 
 /* Appends one row of the dataset as one document. */
-static void add_document(struct micro_batch *mb, const struct dataset *d, int64_t row)
+static int add_document(struct micro_batch *mb, const struct dataset *d, int64_t row)
 {
-	const int32_t *ids = dataset_row_ids(d, row);
-	int32_t count = (int32_t)dataset_row_tokens(d, row), start = (int32_t)mb->token_count;
+	int32_t start = (int32_t)mb->token_count, count;
+	struct row_view v;
+	int rc = dataset_row_read(&v, &mb->buffer, d, row);
 
+	if (rc)
+		return rc;
+	count = (int32_t)v.token_count;
 	for (int32_t t = 0; t < count; t++) {
-		int32_t label = t + 1 < count ? dataset_label(d, row, t + 1) : DATASET_IGNORE;
+		int32_t label = t + 1 < count ? row_label(&v, t + 1) : DATASET_IGNORE;
 
-		mb->ids[start + t] = ids[t];
+		mb->ids[start + t] = v.ids[t];
 		mb->positions[start + t] = t;
 		mb->doc_start[start + t] = start;
 		mb->doc_end[start + t] = start + count;
@@ -179,6 +184,7 @@ static void add_document(struct micro_batch *mb, const struct dataset *d, int64_
 	mb->doc_row[mb->doc_count++] = row;
 	mb->token_count += count;
 	mb->doc_offset[mb->doc_count] = (int32_t)mb->token_count;
+	return 0;
 }
 
 int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t step, int64_t index)
@@ -203,8 +209,12 @@ int batch_build(struct micro_batch *mb, const struct batch_source *src, int64_t 
 	for (int64_t i = 0; i < row_count; i++) {
 		int64_t first = 0, docs = drawn_docs(src, mb->rows[i], &first);
 
-		for (int64_t k = 0; k < docs; k++)
-			add_document(mb, src->data, drawn_doc(src, mb->rows[i], first, k));
+		for (int64_t k = 0; k < docs; k++) {
+			int rc = add_document(mb, src->data, drawn_doc(src, mb->rows[i], first, k));
+
+			if (rc)
+				return rc;
+		}
 		mb->row_start[++mb->row_count] = (int32_t)mb->token_count;
 	}
 	return 0;
@@ -223,4 +233,19 @@ void batch_step_counts(
 		*target_count = sum.targets;
 	if (token_count)
 		*token_count = sum.tokens;
+}
+
+int64_t batch_untrained_steps(const struct batch_source *src, int64_t step_count)
+{
+	int64_t count = 0;
+
+	if (step_count > LIMIT_DRAWS_MAX / src->sampler.step_rows)
+		return -1;
+	for (int64_t step = 0; step < step_count; step++) {
+		int64_t targets;
+
+		batch_step_counts(&targets, NULL, src, step);
+		count += !targets;
+	}
+	return count;
 }

@@ -18,11 +18,11 @@
 #include "data/packing.h"
 #include "data/sampler.h"
 
-/* Where micro-batches come from; borrowed, read-only. sampler.row_count is batch_source_rows(). */
+/* Where micro-batches come from; borrowed, read-only. */
 struct batch_source {
 	const struct dataset *data;
 	const struct packing *packing; /* NULL = the sampler draws rows of the dataset, else bins */
-	struct sampler sampler;
+	struct sampler sampler;        /* its row_count is batch_source_rows(), or the mix's epoch_rows */
 };
 
 /* The largest of each over micro-batches; the counts a micro_batch has room for. */
@@ -44,6 +44,7 @@ struct micro_batch {
 	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */
 	int64_t *rows;          /* [row_count] what the sampler drew */
 	struct batch_limits limits;
+	struct row_buffer buffer; /* of a row that is read from a file */
 };
 
 /* Rows that a sampler over this source draws from: bins where packed. */
@@ -57,12 +58,16 @@ int micro_batch_alloc(struct micro_batch **mb, const struct batch_limits *limits
 void micro_batch_free(struct micro_batch *mb);
 
 /* Fills mb with micro-batch `index` of `step` on the sampler's rank. ERR_RANGE when it would exceed mb's
- * limits. An empty micro-batch (last step of an epoch, several ranks) has all counts 0. */
+ * limits; errors of reading rows from files. An empty micro-batch (last step of an epoch, several ranks) has
+ * all counts 0. */
 int batch_build(struct micro_batch *mb, const struct batch_source *source, int64_t step, int64_t index);
 
 /* Targets and tokens of a whole step over all micro-batches and ranks, without building them: the loss
  * of a step is a sum over its targets divided by this count. Either pointer may be NULL. */
 void batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *source, int64_t step);
+
+/* Steps of [0, step_count) without a single target; -1 where they are too many to count. */
+int64_t batch_untrained_steps(const struct batch_source *source, int64_t step_count);
 
 #endif

@@ -32,6 +32,37 @@ static int append(struct chat *chat, json_t *message, enum chat_train train)
 	return 0;
 }
 
+/* ---- names ---- */
+
+static const struct row_names *names_of(const struct chat *chat)
+{
+	static const struct row_names usual;
+
+	return chat->names ? chat->names : &usual;
+}
+
+static const json_t *field_of(
+        const struct chat *chat, const json_t *message, enum row_field field, const char **key)
+{
+	const json_t *value = row_field(names_of(chat), message, field, key);
+
+	if (value && chat->seen)
+		*chat->seen |= 1u << field;
+	return value;
+}
+
+static int no_field(const struct chat *chat, const json_t *message, enum row_field field, const char *where,
+        const char *list, size_t i)
+{
+	const char *names = row_field_names(names_of(chat), field);
+	char columns[ROW_COLUMNS_BYTES];
+
+	row_columns(columns, message);
+	return err_set(ERR_INPUT,
+	        "%s: %s[%zu] has no text under \"%.*s\"; it has %s; set %s to the one that holds it", where,
+	        list, i, (int)strcspn(names, ","), names, columns, row_field_key(field));
+}
+
 /* ---- content ---- */
 
 /* The text of one content part; NULL where it is none. */
@@ -191,32 +222,68 @@ static int copy_key(json_t *out, enum chat_train *train, const char *key, const 
 	return rc;
 }
 
+/* The role as templates know it. Names of the user and the assistant are mapped; others, which some templates
+ * have parts for (developer, ipython), stay as they are unless the user says what they stand for. */
+static int is_rare_role(const char *role)
+{
+	static const char *const known[] = {"developer", "environment", "context", "documents", "tools"};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(role, known[i]))
+			return 1;
+	return 0;
+}
+
+static const char *message_role(const struct chat *chat, const char *role)
+{
+	enum row_role found = row_role_of(names_of(chat), role);
+
+	if (found == ROW_ROLE_USER || found == ROW_ROLE_ASSISTANT || row_role_is_set(names_of(chat), role))
+		return row_role_name(found);
+	return role;
+}
+
 static int add_message(struct chat *chat, const json_t *message, const char *where, size_t i)
 {
 	enum chat_train train = CHAT_TRAIN_UNSAID;
+	const char *key, *role_key = NULL, *content_key = "content";
+	const json_t *value, *content, *role = field_of(chat, message, ROW_FIELD_ROLE, &role_key);
 	json_t *out, *object;
-	const json_t *value, *content;
-	const char *key;
 	int rc = 0;
 
-	if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
-		return err_set(ERR_INPUT, "%s: messages[%zu] must be an object with a \"role\"", where, i);
+	if (!json_is_object(message))
+		return err_set(ERR_INPUT,
+		        "%s: messages[%zu] is %s; expected an object with \"role\" and \"content\"", where, i,
+		        json_kind_name(message));
+	if (!json_is_string(role))
+		return no_field(chat, message, ROW_FIELD_ROLE, where, "messages", i);
+	(void)field_of(chat, message, ROW_FIELD_CONTENT, &content_key);
 	out = json_object();
 	if (!out)
 		return err_set(ERR_NOMEM, "out of memory for a chat");
 	memcpy(&object, &message, sizeof(object));
 	json_object_foreach(object, key, value)
 	{
-		rc = copy_key(out, &train, key, value, where, i);
+		if (strcmp(key, role_key) != 0)
+			rc = copy_key(
+			        out, &train, strcmp(key, content_key) ? key : "content", value, where, i);
 		if (rc)
 			break;
 	}
+	if (!rc && json_object_set_new(out, "role", json_string(message_role(chat, json_string_value(role)))))
+		rc = err_set(ERR_NOMEM, "out of memory for a chat");
 	content = json_object_get(out, "content");
+	if (!rc && !json_object_get(out, "tool_calls") && !content)
+		rc = no_field(chat, message, ROW_FIELD_CONTENT, where, "messages", i);
 	if (!rc && !json_object_get(out, "tool_calls") && !json_is_string(content) &&
 	        !json_is_object(content))
 		rc = err_set(ERR_INPUT,
-		        "%s: messages[%zu].content is %s; expected a text, or a list of text parts", where, i,
-		        json_kind_name(content));
+		        "%s: messages[%zu].%s is %s; expected a text, or a list of text parts", where, i,
+		        content_key, json_kind_name(content));
+	role = json_object_get(out, "role");
+	if (!rc && row_role_of(names_of(chat), json_string_value(role)) == ROW_ROLE_COUNT &&
+	        !is_rare_role(json_string_value(role)))
+		chat->other_role = json_string_value(role);
 	if (!rc)
 		rc = alias_reasoning(out);
 	if (!rc)
@@ -245,29 +312,6 @@ int chat_add_messages(struct chat *chat, const json_t *messages, const char *whe
 
 /* ---- ShareGPT ---- */
 
-static const struct {
-	const char *names, *role;
-} turn_roles[] = {
-        {" human user prompter ", "user"},
-        {" gpt assistant chatgpt bing bard claude model bot chatbot ai ", "assistant"},
-        {" system ", "system"},
-        {" tool observation function_response tool_response function ipython ", "tool"},
-        {" function_call tool_call ", "function_call"},
-};
-
-static const char *turn_role(const char *from)
-{
-	char name[64];
-
-	if (strlen(from) + 3 > sizeof(name) || strchr(from, ' '))
-		return NULL;
-	strcat(strcat(strcpy(name, " "), from), " ");
-	for (size_t i = 0; i < sizeof(turn_roles) / sizeof(turn_roles[0]); i++)
-		if (strstr(turn_roles[i].names, name))
-			return turn_roles[i].role;
-	return NULL;
-}
-
 /* A call, or a list of them, as JSON in a text: an assistant's message with tool_calls. */
 static int call_message(json_t **out, const json_t *value, const char *where, size_t turn)
 {
@@ -294,33 +338,42 @@ static int call_message(json_t **out, const json_t *value, const char *where, si
 	return *out ? 0 : err_set(ERR_NOMEM, "out of memory for a chat");
 }
 
+static int no_role(const char *key, const char *from, const char *where, size_t i)
+{
+	return err_set(ERR_INPUT,
+	        "%s: conversations[%zu].%s is '%.40s', which is no role that ferry knows; say what it stands "
+	        "for "
+	        "with role_user=, role_assistant=, role_system=, role_tool= or role_tool_call=, as in "
+	        "role_user=%.40s",
+	        where, i, key, from, from);
+}
+
 static int add_turn(struct chat *chat, const json_t *turn, const char *where, size_t i)
 {
-	const json_t *value = json_object_get(turn, "value"), *flag;
-	const char *from = json_string_value(json_object_get(turn, "from")), *role, *key;
+	const char *from_key = NULL, *value_key = NULL, *key;
+	const json_t *from = field_of(chat, turn, ROW_FIELD_ROLE, &from_key), *flag;
+	const json_t *value = field_of(chat, turn, ROW_FIELD_CONTENT, &value_key);
 	enum chat_train train = CHAT_TRAIN_UNSAID;
+	enum row_role role;
 	json_t *message = NULL, *object;
 	int rc = 0;
 
-	if (json_is_string(json_object_get(turn, "role")))
+	if (from_key && !strcmp(from_key, "role"))
 		return add_message(chat, turn, where, i);
-	if (!from || !json_is_string(value))
-		return err_set(ERR_INPUT,
-		        "%s: conversations[%zu] must have \"from\" and \"value\", both texts", where, i);
-	role = turn_role(from);
-	if (!role)
-		return err_set(ERR_INPUT,
-		        "%s: conversations[%zu].from is '%.40s'; known: human, gpt, system, tool, "
-		        "function_call, "
-		        "observation and other names of them",
-		        where, i, from);
+	if (!json_is_string(from))
+		return no_field(chat, turn, ROW_FIELD_ROLE, where, "conversations", i);
+	if (!json_is_string(value))
+		return no_field(chat, turn, ROW_FIELD_CONTENT, where, "conversations", i);
+	role = row_role_of(names_of(chat), json_string_value(from));
+	if (role == ROW_ROLE_COUNT)
+		return no_role(from_key, json_string_value(from), where, i);
 	memcpy(&object, &turn, sizeof(object));
 	json_object_foreach(object, key, flag) if (!rc && is_flag(key)) rc =
 	        read_flag(&train, key, flag, where, i);
-	if (!rc && !strcmp(role, "function_call"))
+	if (!rc && role == ROW_ROLE_TOOL_CALL)
 		rc = call_message(&message, value, where, i);
 	else if (!rc)
-		message = json_pack("{s:s, s:O}", "role", role, "content", value);
+		message = json_pack("{s:s, s:O}", "role", row_role_name(role), "content", value);
 	if (!rc && !message)
 		rc = err_set(ERR_NOMEM, "out of memory for a chat");
 	return rc ? rc : append(chat, message, train);
@@ -358,10 +411,8 @@ int chat_add_text(struct chat *chat, const char *role, const json_t *text, const
 /* ---- beside the messages ---- */
 
 /* A value, or its JSON as a text; absent, null and "" are none. */
-static int value_or_json(json_t **out, const json_t *record, const char *key, const char *where)
+static int value_or_json(json_t **out, json_t *value, const char *key, const char *where)
 {
-	json_t *value = json_object_get(record, key);
-
 	if (!value || json_is_null(value) || (json_is_string(value) && !json_string_length(value)))
 		return 0;
 	if (!json_is_string(value)) {
@@ -402,7 +453,13 @@ static int wrap_tools(json_t **tools, const char *where)
 
 int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 {
-	int rc = value_or_json(&chat->tools, record, "tools", where);
+	const char *key = "tools";
+	const json_t *found = field_of(chat, record, ROW_FIELD_TOOLS, &key);
+	json_t *tools;
+	int rc;
+
+	memcpy(&tools, &found, sizeof(tools)); /* a reference is taken */
+	rc = value_or_json(&chat->tools, tools, key, where);
 
 	if (!rc && chat->tools && !json_is_array(chat->tools))
 		rc = err_set(ERR_INPUT, "%s: \"tools\" is %s; expected a list", where,
@@ -414,13 +471,35 @@ int chat_add_extras(struct chat *chat, const json_t *record, const char *where)
 		chat->tools = NULL;
 	}
 	if (!rc)
-		rc = value_or_json(&chat->documents, record, "documents", where);
+		rc = value_or_json(
+		        &chat->documents, json_object_get(record, "documents"), "documents", where);
 	if (!rc)
-		rc = value_or_json(&chat->kwargs, record, "chat_template_kwargs", where);
+		rc = value_or_json(&chat->kwargs, json_object_get(record, "chat_template_kwargs"),
+		        "chat_template_kwargs", where);
 	if (!rc && chat->kwargs && !json_is_object(chat->kwargs))
 		rc = err_set(ERR_INPUT, "%s: \"chat_template_kwargs\" is %s; expected an object", where,
 		        json_kind_name(chat->kwargs));
 	return rc;
+}
+
+int chat_change_content(struct chat *out, const struct chat *chat, int64_t i)
+{
+	const json_t *message = json_array_get(chat->messages, (size_t)i);
+	const char *content = json_string_value(json_object_get(message, "content"));
+	json_t *changed = json_copy((json_t *)(uintptr_t)message);
+	const char *other;
+
+	content = content ? content + strspn(content, " \t\r\n") : "";
+	other = *content == 'Z' ? "QQQ" : "ZZZ";
+	*out = *chat;
+	out->messages = json_copy(chat->messages);
+	if (!out->messages || !changed || json_object_set_new(changed, "content", json_string(other)) ||
+	        json_array_set(out->messages, (size_t)i, changed)) {
+		json_decref(changed);
+		return err_set(ERR_NOMEM, "out of memory for a chat");
+	}
+	json_decref(changed);
+	return 0;
 }
 
 void chat_free(struct chat *chat)

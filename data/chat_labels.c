@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "data/chat_roles.h"
 #include "data/label.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -25,6 +27,7 @@ struct work {
 	struct jinja_output full;
 	struct turn *turns;
 	int64_t turn_count, message_count;
+	int is_trial; /* of a template, to see whether it would do */
 };
 
 static const json_t *message_at(const struct chat *chat, int64_t i)
@@ -60,9 +63,8 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 		if (!is_assistant(w->chat, i)) {
 			if (w->chat->train[i] == CHAT_TRAIN_YES)
 				return err_set(ERR_UNSUPPORTED,
-				        "messages[%" PRId64 "] is not the assistant's and asks to be "
-				        "trained; only train_on_inputs=on does "
-				        "that, for all",
+				        "messages[%" PRId64 "] is not from the assistant but sets train; set "
+				        "train_on_inputs=on",
 				        i);
 			continue;
 		}
@@ -116,10 +118,9 @@ static size_t shared_bytes(const struct jinja_output *a, const struct jinja_outp
 static int disagree(const struct work *w, int64_t message)
 {
 	return err_set(ERR_INPUT,
-	        "the template %s writes the messages before messages[%" PRId64
-	        "] in another way when the chat goes on, so its turns cannot be told apart; "
-	        "train_on_last_turn=on, a template "
-	        "with {%% generation %%}, or chats of one turn go on",
+	        "the template %s rewrites what is before messages[%" PRId64
+	        "] when the chat goes on; set train_on_last_turn=on or use a template with {%% generation "
+	        "%%}",
 	        chat_template_name(w->t), message);
 }
 
@@ -144,27 +145,6 @@ static int find_start(struct work *w, struct turn *turn)
 	return rc;
 }
 
-/* A chat whose message `i` has another content, which begins with another character. */
-static int change_message(struct chat *out, const struct chat *chat, int64_t i)
-{
-	const json_t *message = message_at(chat, i);
-	const char *content = json_string_value(json_object_get(message, "content"));
-	json_t *changed = json_copy((json_t *)(uintptr_t)message);
-	const char *other;
-
-	content = content ? content + strspn(content, " \t\r\n") : "";
-	other = *content == 'Z' ? "QQQ" : "ZZZ";
-	*out = *chat;
-	out->messages = json_copy(chat->messages);
-	if (!out->messages || !changed || json_object_set_new(changed, "content", json_string(other)) ||
-	        json_array_set(out->messages, (size_t)i, changed)) {
-		json_decref(changed);
-		return err_set(ERR_NOMEM, "out of memory for a chat");
-	}
-	json_decref(changed);
-	return 0;
-}
-
 static int find_end(struct work *w, struct turn *turn)
 {
 	struct jinja_output other = {0};
@@ -174,7 +154,7 @@ static int find_end(struct work *w, struct turn *turn)
 	turn->end = w->full.len_bytes;
 	if (turn->message + 1 == w->message_count)
 		return 0;
-	rc = change_message(&changed, w->chat, turn->message + 1);
+	rc = chat_change_content(&changed, w->chat, turn->message + 1);
 	if (!rc)
 		rc = chat_template_render(w->t, &other, &changed, w->message_count, CHAT_PROMPT_OFF);
 	if (!rc) {
@@ -267,8 +247,46 @@ static int borders_by_prefixes(struct work *w)
 
 /* ---- labels ---- */
 
+static int make(struct work *w, enum chat_turns turns);
+
+/* Whether chats of a built-in template end their turns with a token of this tokenizer. */
+static int template_fits(const char *name, const struct tokenizer *tokenizer)
+{
+	struct chat_template_options o = {.choice = name, .tokenizer = tokenizer};
+	enum chat_train train[2] = {CHAT_TRAIN_UNSAID, CHAT_TRAIN_UNSAID};
+	struct chat chat = {.train = train};
+	struct chat_labels l = {0};
+	struct chat_template *t = NULL;
+	struct work w = {.l = &l, .tokenizer = tokenizer, .chat = &chat, .message_count = 2, .is_trial = 1};
+	int rc = chat_template_open(&t, &o);
+
+	chat.messages = json_pack(
+	        "[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "a", "role", "assistant", "content", "b");
+	w.t = t;
+	if (!rc)
+		rc = chat.messages ? make(&w, CHAT_TURNS_ASSISTANT) : ERR_NOMEM;
+	jinja_output_free(&w.full);
+	mem_free(w.turns);
+	chat_labels_free(&l);
+	json_decref(chat.messages);
+	chat_template_close(t);
+	return !rc;
+}
+
+/* "; chatml, zephyr do" */
+static void add_fitting(struct str *out, const struct tokenizer *tokenizer)
+{
+	const char *name;
+
+	for (int i = 0; (name = jinja_builtin_name(i)); i++)
+		if (template_fits(name, tokenizer))
+			str_printf(out, "%s%s", out->len_bytes ? ", " : "; with this tokenizer work ", name);
+}
+
 static int no_end(const struct work *w, const struct turn *turn)
 {
+	struct str fitting = {0};
+
 	char *tail = NULL;
 	size_t from = turn->end > turn->start + 24 ? turn->end - 24 : turn->start;
 	int rc;
@@ -279,12 +297,15 @@ static int no_end(const struct work *w, const struct turn *turn)
 	for (char *c = tail; c && *c; c++)
 		if ((unsigned char)*c < ' ')
 			*c = ' ';
+	if (!w->is_trial)
+		add_fitting(&fitting, w->tokenizer);
 	rc = err_set(ERR_INPUT,
 	        "messages[%" PRId64
 	        "]: the template %s writes no end-of-turn token of this tokenizer behind the answer "
 	        "(\"...%s\"), so the model would not learn to stop; choose another template with "
-	        "chat_template",
-	        turn->message, chat_template_name(w->t), tail ? tail : "");
+	        "chat_template%s",
+	        turn->message, chat_template_name(w->t), tail ? tail : "", fitting.data ? fitting.data : "");
+	str_free(&fitting);
 	mem_free(tail);
 	return rc;
 }
@@ -370,6 +391,8 @@ static int make(struct work *w, enum chat_turns turns)
 	struct chat_labels *l = w->l;
 	int rc = chat_template_render(w->t, &w->full, w->chat, w->message_count, CHAT_PROMPT_OFF), found;
 
+	if (!rc)
+		rc = chat_roles_check(w->t, w->chat, &w->full);
 	if (!rc)
 		rc = check_tools(w);
 	if (!rc)

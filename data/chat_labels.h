@@ -3,9 +3,11 @@
  * The chat is rendered and tokenized as a whole; then each assistant's turn that is trained is found in it:
  *
  *   marked   the template has {% generation %}: its spans are the turns
- *   proven   else. The turn begins where the text of the messages before it (add_generation_prompt on) ends;
- * that text must be how the whole chat begins. It ends before the next message, which is where the text
- * begins to differ when that message has another content.
+ *   proven   the others
+ *
+ * A proven turn begins where the text of the messages before it (add_generation_prompt on) ends; that text
+ * must be how the whole chat begins. It ends before the next message, which is where the text begins to
+ * differ when that message has another content.
  *
  * In both, labels go from the first token of the turn to its end-of-turn token. A turn without one is an
  * error: a model that never sees the end of a turn does not learn to stop.

@@ -15,9 +15,9 @@ enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20, ENDS_MAX = 16 
 struct chat_template {
 	struct jinja *plain;      /* NULL: there is none */
 	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
-	char *name;
-	json_t *variables; /* special tokens, then the options' kwargs */
-	struct err why;    /* the model's own cannot be used */
+	char *name, *text;        /* of the plain one */
+	json_t *variables;        /* special tokens, then the options' kwargs */
+	struct err why;           /* the model's own cannot be used */
 	int32_t ends[ENDS_MAX];
 	int end_count;
 };
@@ -25,6 +25,11 @@ struct chat_template {
 const char *chat_template_name(const struct chat_template *t)
 {
 	return t->name;
+}
+
+const char *chat_template_text(const struct chat_template *t)
+{
+	return t->with_tools ? NULL : t->text;
 }
 
 /* ---- where templates are ---- */
@@ -37,7 +42,8 @@ static int set(
 	if (!rc && slot == &t->plain) {
 		mem_free(t->name);
 		t->name = mem_strdup(name);
-		rc = t->name ? 0 : ERR_NOMEM;
+		t->text = mem_strndup(text, len_bytes);
+		rc = t->name && t->text ? 0 : ERR_NOMEM;
 	}
 	return rc;
 }
@@ -242,8 +248,7 @@ int chat_template_render(const struct chat_template *t, struct jinja_output *out
 	if (!t->plain) {
 		list_names(&names);
 		rc = err_set(ERR_INPUT,
-		        "the model has no chat template; set chat_template to the one that it shall learn: "
-		        "%s, or a file",
+		        "the model has no chat template; set chat_template to one of %s, or a file",
 		        names.data ? names.data : "");
 		str_free(&names);
 		return rc;
@@ -434,5 +439,6 @@ void chat_template_close(struct chat_template *t)
 	jinja_free(t->with_tools);
 	json_decref(t->variables);
 	mem_free(t->name);
+	mem_free(t->text);
 	mem_free(t);
 }

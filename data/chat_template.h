@@ -32,6 +32,9 @@ void chat_template_close(struct chat_template *t);
 /* For messages: "MODEL/chat_template.jinja", "chatml" ... */
 const char *chat_template_name(const struct chat_template *t);
 
+/* The template's text; NULL where the model brings several or none. */
+const char *chat_template_text(const struct chat_template *t);
+
 enum chat_prompt { CHAT_PROMPT_OFF, CHAT_PROMPT_ON };
 
 /* The text of the first message_count messages. `prompt`: add_generation_prompt. */

@@ -3,14 +3,18 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "data/dataset_build.h"
-#include "data/sampler.h"
+#include "data/permutation.h"
 #include "data/source/records.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -21,15 +25,19 @@ static int read_records(struct dataset_builder *b, struct records *records)
 	json_t *record = NULL;
 	int rc;
 
-	while (o->max_samples == 0 || b->d->counts.records < o->max_samples) {
+	while (!b->is_made &&
+	        (o->max_samples == 0 || b->d->counts.records - b->records_before < o->max_samples)) {
 		rc = records_next(records, &record);
 		if (rc <= 0)
 			return rc;
 		b->where = records_where(records);
+		b->read_bytes = records_position(records);
 		rc = 0;
 		if (!json_is_object(record))
 			rc = err_set(
 			        ERR_INPUT, "%s: %s; expected an object", b->where, json_kind_name(record));
+		if (rc == 0 && !b->first_columns[0])
+			row_columns(b->first_columns, record);
 		if (rc == 0 && b->d->format == DATASET_FORMAT_AUTO)
 			rc = row_format_find(&b->d->format, b, record);
 		b->ids->count = b->targets->count = 0;
@@ -49,22 +57,27 @@ static int check_result(const struct dataset_builder *b)
 	const struct dataset *d = b->d;
 	const char *path = b->options->path;
 
-	if (d->counts.records == 0)
-		return err_set(ERR_INPUT, "%s: the file has no rows", path);
 	if (d->row_count == 0)
 		return err_set(ERR_INPUT,
 		        "%s: no row is left: %" PRId64 " longer than max_length were dropped, %" PRId64
 		        " had no tokens",
 		        path, d->counts.dropped, d->counts.empty);
+	if (d->target_count == 0 && d->counts.truncated)
+		return err_set(ERR_INPUT,
+		        "%s: no row has a token to train on; max_length=%" PRId64 " cut %" PRId64
+		        " of them (the first is %s); raise max_length",
+		        path, b->options->max_length_tokens, d->counts.truncated,
+		        d->counts.without_target_first);
 	if (d->target_count == 0)
 		return err_set(ERR_INPUT,
-		        "%s: no row has a token to train on (%s is the first without); with prompts, "
-		        "max_length "
-		        "may cut every answer off",
+		        "%s: no row has a token to train on (the first is %s): every label is -100, or every "
+		        "row has one token",
 		        path, d->counts.without_target_first);
 	if (d->counts.without_target)
-		log_warn("%s: %" PRId64 " of %" PRId64 " rows have no token to train on; the first is %s",
-		        path, d->counts.without_target, d->row_count, d->counts.without_target_first);
+		log_warn("%s: %" PRId64 " of %" PRId64 " rows %s no token to train on; the first is %s%s",
+		        path, d->counts.without_target, d->row_count,
+		        d->counts.without_target == 1 ? "has" : "have", d->counts.without_target_first,
+		        d->counts.truncated ? "; a larger max_length may help" : "");
 	return 0;
 }
 
@@ -83,6 +96,8 @@ static int read_file(struct dataset_builder *b, const char *path)
 	struct records *records = NULL;
 	int rc;
 
+	if (b->is_made)
+		return 0;
 	b->where = path;
 	if (file_is_text(path) &&
 	        (b->d->format == DATASET_FORMAT_AUTO || b->d->format == DATASET_FORMAT_TEXT)) {
@@ -93,41 +108,163 @@ static int read_file(struct dataset_builder *b, const char *path)
 	if (rc == 0)
 		rc = read_records(b, records);
 	b->where = path;
+	b->read_done_bytes += b->read_bytes;
+	b->read_bytes = 0;
 	records_close(records);
 	return rc;
 }
 
+/* A long name keeps its end, which tells sets apart. */
+static void name_set(struct dataset_set *set, const char *path)
+{
+	size_t len = strlen(path), room = sizeof(set->name) - 1;
+
+	if (len <= room)
+		memcpy(set->name, path, len + 1);
+	else
+		snprintf(set->name, sizeof(set->name), "...%s", path + len - room + 3);
+}
+
+static int read_set(struct dataset_builder *b, const struct data_set *from)
+{
+	const struct dataset_options *o = b->options;
+	struct dataset *d = b->d;
+	struct dataset_set *set = &d->sets[d->set_count++];
+	struct files files = {0};
+	int rc = files_find(&files, from->path, o->split ? o->split : "train", o->split_want);
+
+	name_set(set, from->path);
+	set->weight = from->weight;
+	set->first_row = d->row_count;
+	d->format = o->format;
+	b->path = b->where = from->path;
+	b->records_before = d->counts.records;
+	b->first_columns[0] = 0;
+	for (size_t i = 0; rc == 0 && i < files.count; i++)
+		rc = read_file(b, files.paths[i]);
+	if (rc == 0 && d->counts.records == b->records_before)
+		rc = err_set(ERR_INPUT, "%s: the file has no rows", from->path);
+	set->format = d->format;
+	set->row_count = d->row_count - set->first_row;
+	files_free(&files);
+	return rc;
+}
+
+static int add_file(struct str *text, int *is_pipe, int64_t *all_bytes, const char *path)
+{
+	struct stat st;
+	char *whole;
+
+	if (strcmp(path, "-") == 0 || stat(path, &st) || !S_ISREG(st.st_mode)) {
+		*is_pipe = 1; /* what is not there is seen when it is opened */
+		return 0;
+	}
+	*all_bytes += st.st_size;
+	whole = realpath(path, NULL);
+	str_printf(text, "file %s %lld %lld.%09ld\n", whole ? whole : path, (long long)st.st_size,
+	        (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+	free(whole);
+	return 0;
+}
+
+/* What the rows are made from: the files as they are now, and every option. NULL in b->recipe: a pipe is
+ * among them, or no cache is wanted. */
+static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
+{
+	const struct dataset_options *o = b->options;
+	struct str text = {0};
+	int rc, is_pipe = 0;
+
+	if (!o->memory_bytes || !o->cache_dir || !o->recipe)
+		return 0;
+	str_printf(&text, "rows %zu %d %" PRId64 " %" PRId64 " %d %d %d %d %" PRId64 "\n%s\n", sizeof(*b->d),
+	        (int)o->format, b->vocab_count, o->max_length_tokens, (int)o->long_rows, (int)o->inputs,
+	        (int)o->turns, o->chat_template_is_chosen, o->max_samples, o->recipe);
+	for (int i = 0; i < ROW_FIELD_COUNT; i++)
+		str_printf(&text, "%s=%s\n", row_field_key((enum row_field)i),
+		        o->names.fields[i] ? o->names.fields[i] : "");
+	for (int i = 0; i < ROW_ROLE_COUNT; i++)
+		str_printf(&text, "%s=%s\n", row_role_name((enum row_role)i),
+		        o->names.roles[i] ? o->names.roles[i] : "");
+	rc = 0;
+	for (int i = 0; rc == 0 && i < sets->count; i++) {
+		struct files files = {0};
+
+		str_printf(&text, "set %s %.17g\n", sets->sets[i].path, sets->sets[i].weight);
+		rc = files_find(&files, sets->sets[i].path, o->split ? o->split : "train", o->split_want);
+		for (size_t f = 0; rc == 0 && f < files.count; f++)
+			rc = add_file(&text, &is_pipe, &b->all_bytes, files.paths[f]);
+		files_free(&files);
+	}
+	if (rc == 0)
+		rc = str_check(&text);
+	if (rc == 0 && !is_pipe)
+		b->recipe = str_take(&text);
+	str_free(&text);
+	return rc;
+}
+
+static int read_sets(struct dataset_builder *b, const struct data_sets *sets)
+{
+	int rc = 0;
+
+	for (int i = 0; rc == 0 && i < sets->count; i++)
+		rc = read_set(b, &sets->sets[i]);
+	if (rc || b->is_made)
+		return rc;
+	rc = dataset_builder_check_seen(b);
+	if (rc == 0)
+		rc = check_result(b);
+	if (rc == 0) {
+		b->d->format = b->d->sets[0].format;
+		b->d->is_weighted = sets->is_weighted;
+		rc = dataset_builder_end(b);
+	}
+	return rc;
+}
+
+static int find_or_read(struct dataset_builder *b, const struct data_sets *sets)
+{
+	int rc = dataset_builder_find(b);
+
+	if (rc)
+		return rc < 0 ? rc : 0;
+	rc = read_sets(b, sets);
+	if (rc || !b->is_made)
+		return rc;
+	rc = dataset_builder_find(b); /* another process made it */
+	if (rc == 0)
+		return err_set(ERR_INPUT, "%s: its rows in data_cache=%s are gone; start ferry again",
+		        b->options->path, b->options->cache_dir);
+	return rc < 0 ? rc : 0;
+}
+
 int dataset_open(struct dataset **out, const struct dataset_options *options)
 {
-	struct dataset_builder b = {.options = options, .where = options->path};
-	struct files files = {0};
+	struct dataset_builder b = {.options = options, .path = options->path, .where = options->path};
+	struct data_sets sets = {0};
 	int rc;
 
 	*out = NULL;
 	rc = check_options(options);
 	if (rc < 0)
 		return rc;
-	b.text_field = options->text_field ? options->text_field : "text";
+	b.names = &options->names;
 	b.vocab_count = options->vocab_count;
 	if (b.vocab_count == 0 && options->tokenizer)
 		b.vocab_count = tokenizer_vocab_count(options->tokenizer);
 	rc = dataset_builder_begin(&b);
 	if (rc == 0)
-		rc = files_find(&files, options->path, options->split ? options->split : "train",
-		        options->split_want);
+		rc = data_sets_parse(&sets, options->path);
 	if (rc == 0)
-		b.d->format = options->format;
-	for (size_t i = 0; rc == 0 && i < files.count; i++)
-		rc = read_file(&b, files.paths[i]);
+		rc = make_recipe(&b, &sets);
 	if (rc == 0)
-		rc = check_result(&b);
-	if (rc == 0)
-		rc = dataset_builder_end(&b);
+		rc = find_or_read(&b, &sets);
 	if (rc == 0) {
 		*out = b.d;
 		b.d = NULL;
 	}
-	files_free(&files);
+	data_sets_free(&sets);
 	dataset_builder_free(&b);
 	return rc;
 }
@@ -136,35 +273,70 @@ void dataset_close(struct dataset *d)
 {
 	if (!d)
 		return;
-	mem_free(d->row_start);
-	mem_free(d->row_targets);
-	mem_free(d->ids);
-	mem_free(d->trained);
-	mem_free(d->labels);
+	mem_free(d->own_rows);
+	row_store_release(d->store);
 	mem_free(d);
 }
 
-/* Copies the rows with chosen[row] == want into a dataset of their own. */
-static int copy_rows(struct dataset **out, const struct dataset *d, const uint8_t *chosen, int want)
+int64_t dataset_store_bytes(const struct dataset *d)
 {
-	struct dataset_options none = {.path = ""};
-	struct dataset_builder b = {.options = &none};
-	int rc = dataset_builder_begin(&b);
+	return d->store->memory ? d->store->len_bytes : 0;
+}
+
+int64_t dataset_memory_bytes(const struct dataset *d)
+{
+	return dataset_store_bytes(d) + (d->own_rows ? d->row_count * (int64_t)sizeof(*d->own_rows) : 0);
+}
+
+/* The sets of the rows with chosen[row] == want; each keeps its place, with fewer rows. */
+static void copy_sets(struct dataset *to, const struct dataset *d, const uint8_t *chosen, int want)
+{
+	int64_t first = 0;
+
+	memcpy(to->sets, d->sets, sizeof(to->sets));
+	to->set_count = d->set_count;
+	to->is_weighted = d->is_weighted;
+	for (int i = 0; i < d->set_count; i++) {
+		const struct dataset_set *from = &d->sets[i];
+
+		to->sets[i].first_row = first;
+		for (int64_t row = from->first_row; row < from->first_row + from->row_count; row++)
+			first += chosen[row] == want;
+		to->sets[i].row_count = first - to->sets[i].first_row;
+	}
+}
+
+/* The rows with chosen[row] == want as a dataset of their own, which shares the records. */
+static int choose_rows(struct dataset **out, const struct dataset *d, const uint8_t *chosen, int want)
+{
+	struct dataset *to = mem_alloc(1, sizeof(*to));
+	int64_t count = 0;
 
 	*out = NULL;
-	for (int64_t row = 0; rc == 0 && row < d->row_count; row++)
-		if (chosen[row] == want)
-			rc = dataset_builder_copy(&b, d, row);
-	if (rc == 0)
-		rc = dataset_builder_end(&b);
-	if (rc == 0) {
-		b.d->format = d->format;
-		b.d->counts = d->counts;
-		*out = b.d;
-		b.d = NULL;
+	if (!to)
+		return ERR_NOMEM;
+	for (int64_t row = 0; row < d->row_count; row++)
+		count += chosen[row] == want;
+	to->own_rows = mem_alloc((size_t)count, sizeof(*to->own_rows));
+	if (!to->own_rows) {
+		mem_free(to);
+		return ERR_NOMEM;
 	}
-	dataset_builder_free(&b);
-	return rc;
+	for (int64_t row = 0; row < d->row_count; row++) {
+		if (chosen[row] != want)
+			continue;
+		to->own_rows[to->row_count++] = d->rows[row];
+		to->token_count += d->rows[row].token_count;
+		to->target_count += d->rows[row].target_count;
+	}
+	to->rows = to->own_rows;
+	to->store = row_store_share(d->store);
+	to->own_label_rows = d->own_label_rows; /* at most; dataset_hash looks */
+	to->format = d->format;
+	to->counts = d->counts;
+	copy_sets(to, d, chosen, want);
+	*out = to;
+	return 0;
 }
 
 int dataset_split(
@@ -186,9 +358,9 @@ int dataset_split(
 		return ERR_NOMEM;
 	for (int64_t i = 0; i < (int64_t)rows; i++)
 		chosen[permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, d->row_count, i)] = 1;
-	rc = copy_rows(eval, d, chosen, 1);
+	rc = choose_rows(eval, d, chosen, 1);
 	if (rc == 0)
-		rc = copy_rows(&kept, d, chosen, 0);
+		rc = choose_rows(&kept, d, chosen, 0);
 	if (rc == 0) { /* the caller's struct stays where it is, with the kept rows in it */
 		old = *d;
 		*d = *kept;

@@ -1,12 +1,14 @@
-/* Rows to train on, as token ids and labels, whole in memory.
+/* Rows to train on, as token ids and labels: in memory, or in files of a cache where they are more than it
+ * may take.
  *
  * A *row* is one document: ids[0..n) and, for each position, a label that is either an id or
  * DATASET_IGNORE. Labels are not shifted: the logits at t are compared with the label at t + 1, so a
  * *target* is a label other than DATASET_IGNORE at a position >= 1 of its row. Rows never see each other,
  * however they are batched or packed (data/batch.h).
  *
- * Files are read as streams, one record at a time; what stays is 4 bytes and a bit per token (4 more where
- * labels differ from ids). Formats:
+ * Files are read as streams, one record at a time; what stays is 4 bytes and a bit per token, and 20 per row
+ * (4 more per token in rows where labels differ from ids; data/row_store.h). Beyond memory_bytes that goes to
+ * cache_dir, and rows are read from there one by one. Formats:
  *
  *   tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids
  *   text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
@@ -18,10 +20,11 @@
  *   messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
  *   sharegpt           {"conversations": [{"from", "value"}, ...]}, the same in other words
  *
- * as records of any file that data/source/records.h reads. Alpaca and prompts of strings: ids =
- * encode(prompt) + encode(answer) + end-of-text, tokenized apart, and the prompt's labels are DATASET_IGNORE
- * unless train_on_inputs. Chats are rendered by the chat template and tokenized whole; the assistant's turns
- * have labels, up to and with their end-of-turn token (data/chat_labels.h).
+ * as records of any file that data/source/records.h reads; columns of other names by data/row_fields.h.
+ * Alpaca and prompts of strings: ids = encode(prompt) + encode(answer) + end-of-text, tokenized apart, and
+ * the prompt's labels are DATASET_IGNORE unless train_on_inputs. Chats are rendered by the chat template and
+ * tokenized whole; the assistant's turns have labels, up to and with their end-of-turn token
+ * (data/chat_labels.h).
  *
  * A dataset is read-only once open; any thread may read it.
  */
@@ -32,9 +35,11 @@
 #include <stdint.h>
 
 #include "data/label.h"
+#include "data/permutation.h"
 #include "data/row_formats.h"
-#include "data/sampler.h"
+#include "data/row_store.h"
 #include "data/source/files.h"
+#include "data/source/sets.h"
 
 struct chat_template;
 struct str;
@@ -42,7 +47,7 @@ struct tokenizer;
 
 enum dataset_format {
 	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
-#define DATASET_FORMAT_ENUM(id, name, function, keys) DATASET_FORMAT_##id,
+#define DATASET_FORMAT_ENUM(id, name, function, fields, is_mine) DATASET_FORMAT_##id,
 	ROW_FORMATS(DATASET_FORMAT_ENUM)
 };
 
@@ -51,31 +56,49 @@ enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };
 
 struct dataset_options {
-	const char *path;  /* a file, a folder or a pattern: data/source/files.h */
+	const char *path;  /* one or several sets: data/source/sets.h */
 	const char *split; /* of a folder; NULL = train */
 	enum files_split split_want;
 	enum dataset_format format;
-	const char *text_field;                    /* key of the text format; NULL = "text" */
-	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
-	const struct err *no_tokenizer;            /* why there is none; NULL: nobody looked */
-	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
-	int64_t max_length_tokens;                 /* 0 = rows are never cut */
-	enum dataset_long_rows long_rows;          /* what happens to longer rows */
-	enum dataset_inputs inputs;                /* whether prompts are trained on */
-	enum dataset_turns turns;                  /* which answers of a chat are */
+	struct row_names names;            /* of columns and roles, where they are not the usual ones */
+	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
+	const struct err *no_tokenizer;    /* why there is none; NULL: nobody looked */
+	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
+	int64_t max_length_tokens;         /* 0 = rows are never cut */
+	enum dataset_long_rows long_rows;  /* what happens to longer rows */
+	enum dataset_inputs inputs;        /* whether prompts are trained on */
+	enum dataset_turns turns;          /* which answers of a chat are */
 	const struct chat_template *chat_template; /* NULL: rows of chats are refused */
 	int chat_template_is_chosen;               /* by the user: alpaca rows become chats */
-	int64_t max_samples;                       /* only the first records of the file; 0 = all */
+	int64_t memory_bytes;                      /* that rows may take; 0 = all they need */
+	const char *cache_dir; /* for rows beyond it; NULL: there is none, which is an error then */
+	const char *recipe;    /* what else rows are made from, for the cache: the tokenizer, the template */
+	int64_t text_window_bytes; /* that a file of text is tokenized by; 0 = 8 MiB. For tests */
+	int64_t max_samples;       /* only the first records of each set; 0 = all */
+};
+
+enum { DATASET_TURN_END_IDS_MAX = 16 }; /* a chat template writes one, seldom two */
+
+/* The rows of one data set of several; they lie behind each other, in the order in which the sets are named.
+ */
+enum { DATASET_SET_NAME_BYTES = 160 };
+struct dataset_set {
+	char name[DATASET_SET_NAME_BYTES]; /* as it was named, cut at its front where it is long */
+	double weight;                     /* 0 = none */
+	enum dataset_format format;
+	int64_t first_row, row_count;
 };
 
 struct dataset {
-	enum dataset_format format; /* what was found */
+	enum dataset_format format; /* what was found in the first set */
+	struct dataset_set sets[DATA_SETS_MAX];
+	int set_count, is_weighted;
 	int64_t row_count, token_count, target_count;
-	int64_t *row_start;   /* [row_count + 1], into the pools */
-	int32_t *row_targets; /* [row_count] targets of each row */
-	int32_t *ids;         /* [token_count] */
-	uint8_t *trained;     /* bit i: the label of token i is not DATASET_IGNORE */
-	int32_t *labels;      /* [token_count]; NULL where every label is DATASET_IGNORE or its own id */
+	int64_t own_label_rows;     /* with labels that are neither ids nor ignored */
+	uint64_t content_hash;      /* of files: dataset_hash; 0 = not known */
+	struct row_entry *own_rows; /* `rows`, where they are in memory */
+	const struct row_entry *rows;
+	struct row_store *store;
 	struct {
 		int64_t records;                /* read from the file */
 		int64_t truncated;              /* rows that were cut to max_length_tokens */
@@ -86,41 +109,55 @@ struct dataset {
 		int64_t turn_ends;              /* end-of-turn tokens of chats that are trained */
 		int64_t turn_ends_cut;          /* those that max_length cut off */
 		char without_target_first[256]; /* file:line of the first such row */
+		int64_t empty_answers;          /* rows with an answer of no text that is trained */
+		char empty_answers_first[256];
+
+		int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */
+		int turn_end_id_count;
 	} counts;
 };
 
 /* Reads a file. ERR_INPUT names file, line (or element of the array) and what is wrong: a missing key,
- * an id outside the vocabulary, labels of another length, no rows, no row with a target.
- * Chats: what the template refuses, a turn without its end-of-turn token. */
+ * an id outside the vocabulary, labels of another length, no rows, no row with a target; no place for a
+ * cache. Chats: what the template refuses, a turn without its end-of-turn token. */
 int dataset_open(struct dataset **d, const struct dataset_options *options);
 void dataset_close(struct dataset *d);
 
-/* Takes rows out of `d` into a new dataset for evaluation; both keep file order. `part` below 1 is a
- * fraction of the rows (rounded up), from 1 on a number of rows. The rows taken are those at the first places
- * of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure function of these.
- * ERR_INPUT when no row would be left on either side. */
+/* Takes rows out of `d` into a new dataset for evaluation; both keep file order, and share what the rows are
+ * kept in. `part` below 1 is a fraction of the rows (rounded up), from 1 on a number of rows. The rows taken
+ * are those at the first places of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count,
+ * .): a pure function of these. ERR_INPUT when no row would be left on either side. */
 int dataset_split(
         struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed);
 
 static inline int64_t dataset_row_tokens(const struct dataset *d, int64_t row)
 {
-	return d->row_start[row + 1] - d->row_start[row];
+	return d->rows[row].token_count;
 }
 
-static inline const int32_t *dataset_row_ids(const struct dataset *d, int64_t row)
+static inline int64_t dataset_row_targets(const struct dataset *d, int64_t row)
 {
-	return d->ids + d->row_start[row];
+	return d->rows[row].target_count;
 }
 
-/* The label at a position of a row, not shifted. */
-static inline int32_t dataset_label(const struct dataset *d, int64_t row, int64_t position)
+/* Ids and labels of a row, valid until the buffer is used again. 0, or of rows in files ERR_IO, ERR_INPUT,
+ * ERR_NOMEM.
+ */
+static inline int dataset_row_read(
+        struct row_view *view, struct row_buffer *buffer, const struct dataset *d, int64_t row)
 {
-	int64_t i = d->row_start[row] + position;
-
-	if (!(d->trained[i / 8] >> (i % 8) & 1))
-		return DATASET_IGNORE;
-	return d->labels ? d->labels[i] : d->ids[i];
+	return row_store_read(view, buffer, d->store, &d->rows[row]);
 }
+
+/* Memory that the rows take; files and the pages that the system keeps of them do not count. */
+int64_t dataset_memory_bytes(const struct dataset *d);
+int64_t dataset_store_bytes(const struct dataset *d); /* the part that dataset_split leaves shared */
+
+/* Of all ids, lengths, and which tokens are trained, in order: equal wherever they lie. Reads all rows,
+ * unless it is known. _labels: the hash behind *hash of labels that are neither ids nor ignored; unchanged
+ * where there are none. */
+int dataset_hash(uint64_t *hash, const struct dataset *d);
+int dataset_hash_labels(uint64_t *hash, const struct dataset *d);
 
 /* Appends Stanford's prompt, up to where the answer begins; without the part about an input where input_bytes
  * is 0. */

@@ -1,15 +1,21 @@
-/* Rows of token ids, checked. */
+/* Rows of token ids, checked, into memory or the files of a cache. */
 #include "data/dataset_build.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "data/chat_labels.h"
+#include "data/row_cache.h"
 #include "data/tokenizer/token_list.h"
+
+enum { TELL_SECONDS = 10 };
 
 int dataset_builder_begin(struct dataset_builder *b)
 {
@@ -19,13 +25,14 @@ int dataset_builder_begin(struct dataset_builder *b)
 	b->labels = mem_alloc(1, sizeof(*b->labels));
 	if (!b->d || !b->ids || !b->targets || !b->labels)
 		return ERR_NOMEM;
-	b->d->row_start = mem_alloc(1, sizeof(*b->d->row_start));
-	return b->d->row_start ? 0 : ERR_NOMEM;
+	b->d->store = row_store_new();
+	return b->d->store ? 0 : ERR_NOMEM;
 }
 
 void dataset_builder_free(struct dataset_builder *b)
 {
 	dataset_close(b->d);
+	row_cache_close(b->cache);
 	if (b->ids)
 		token_list_free(b->ids);
 	if (b->targets)
@@ -35,9 +42,72 @@ void dataset_builder_free(struct dataset_builder *b)
 	mem_free(b->ids);
 	mem_free(b->targets);
 	mem_free(b->labels);
+	mem_free(b->entries);
+	mem_free(b->recipe);
 }
 
-/* Resizes one pool in place; the old block stays on failure. */
+/* ---- rows beyond memory ---- */
+
+static void tell_progress(struct dataset_builder *b)
+{
+	struct str read = {0}, all = {0}, written = {0};
+	int64_t now = clock_now_ns();
+
+	if (now - b->told_ns < TELL_SECONDS * (int64_t)1000000000)
+		return;
+	b->told_ns = now;
+	quantity_bytes(&read, b->read_done_bytes + b->read_bytes);
+	quantity_bytes(&all, b->all_bytes);
+	quantity_bytes(&written, row_cache_bytes(b->cache));
+	log_info("%s: %s of %s read, %" PRId64 " rows, %s written to %s", b->options->path,
+	        read.data ? read.data : "", all.data ? all.data : "", b->d->row_count,
+	        written.data ? written.data : "", b->options->cache_dir);
+	str_free(&read);
+	str_free(&all);
+	str_free(&written);
+}
+
+static int begin_cache(struct dataset_builder *b)
+{
+	struct str limit = {0};
+	int rc;
+
+	quantity_bytes(&limit, b->options->memory_bytes);
+	if (!b->options->cache_dir)
+		rc = err_set(ERR_INPUT,
+		        "%s: its rows take more than data_memory=%s, and there is no directory for them: set "
+		        "data_cache, "
+		        "or raise data_memory",
+		        b->options->path, limit.data ? limit.data : "");
+	else
+		rc = row_cache_begin(
+		        &b->cache, b->options->cache_dir, b->recipe ? b->recipe : "", sizeof(*b->d));
+	if (rc == 1)
+		b->is_made = 1;
+	else if (rc == 0)
+		log_info("%s: its rows take more than data_memory=%s; writing them to data_cache=%s",
+		        b->options->path, limit.data ? limit.data : "", b->options->cache_dir);
+	b->told_ns = clock_now_ns();
+	str_free(&limit);
+	return rc < 0 ? rc : 0;
+}
+
+/* Moves what is in memory to the files. */
+static int spill(struct dataset_builder *b)
+{
+	int rc = b->cache ? 0 : begin_cache(b);
+
+	if (rc || b->is_made)
+		return rc;
+	rc = row_cache_append(b->cache, b->d->store->memory, b->record_bytes, b->entries, b->entry_count);
+	b->written_bytes += b->record_bytes;
+	b->record_bytes = b->entry_count = 0;
+	if (!rc)
+		tell_progress(b);
+	return rc;
+}
+
+/* Resizes one block in place; the old one stays on failure. */
 static int resize(void *pool, int64_t count, size_t size_bytes)
 {
 	void *block, *grown;
@@ -50,58 +120,122 @@ static int resize(void *pool, int64_t count, size_t size_bytes)
 	return 0;
 }
 
-static int resize_tokens(struct dataset_builder *b, int64_t cap)
+static int64_t grown(int64_t cap, int64_t need, int64_t limit)
 {
-	struct dataset *d = b->d;
-	int64_t old_bytes = (b->token_cap + 7) / 8, new_bytes = (cap + 7) / 8;
-
-	if (resize(&d->ids, cap, sizeof(*d->ids)) < 0 || resize(&d->trained, new_bytes, 1) < 0 ||
-	        (d->labels && resize(&d->labels, cap, sizeof(*d->labels)) < 0))
-		return ERR_NOMEM;
-	if (new_bytes > old_bytes)
-		memset(d->trained + old_bytes, 0, (size_t)(new_bytes - old_bytes));
-	b->token_cap = cap;
-	return 0;
+	cap = cap * 2 > need ? cap * 2 : need;
+	return limit && cap > limit && need <= limit ? limit : cap;
 }
 
-static int resize_rows(struct dataset_builder *b, int64_t cap)
+/* Room for one more record and its entry. A row that is larger than memory_bytes takes what it needs. */
+static int reserve(struct dataset_builder *b, int64_t record_bytes)
 {
-	if (resize(&b->d->row_start, cap + 1, sizeof(*b->d->row_start)) < 0 ||
-	        resize(&b->d->row_targets, cap, sizeof(*b->d->row_targets)) < 0)
-		return ERR_NOMEM;
-	b->row_cap = cap;
-	return 0;
+	int64_t limit = b->options->memory_bytes, entry_bytes = (int64_t)sizeof(*b->entries);
+	int rc = 0;
+
+	if (limit && b->entry_count &&
+	        b->record_bytes + record_bytes + (b->entry_count + 1) * entry_bytes > limit)
+		rc = spill(b);
+	if (!rc && b->record_bytes + record_bytes > b->record_cap) {
+		int64_t cap = grown(b->record_cap, b->record_bytes + record_bytes, limit);
+
+		rc = resize(&b->d->store->memory, cap, 1);
+		b->record_cap = rc ? b->record_cap : cap;
+	}
+	if (!rc && b->entry_count == b->entry_cap) {
+		int64_t cap = grown(b->entry_cap, b->entry_count + 64, limit / entry_bytes);
+
+		rc = resize(&b->entries, cap, sizeof(*b->entries));
+		b->entry_cap = rc ? b->entry_cap : cap;
+	}
+	return rc;
 }
 
-static int reserve(struct dataset_builder *b, int64_t token_count)
+/* The dataset's own facts without what only this process knows. */
+static struct dataset facts_of(const struct dataset *d)
 {
-	int64_t tokens = b->d->token_count + token_count;
+	struct dataset facts = *d;
 
-	if (tokens > b->token_cap && resize_tokens(b, tokens * 2) < 0)
-		return ERR_NOMEM;
-	if (b->d->row_count == b->row_cap)
-		return resize_rows(b, b->row_cap * 2 + 64);
+	facts.own_rows = NULL;
+	facts.rows = NULL;
+	facts.store = NULL;
+	return facts;
+}
+
+static void take(struct dataset_builder *b, const struct dataset *facts, struct row_store *store,
+        const struct row_entry *entries)
+{
+	row_store_release(b->d->store);
+	*b->d = *facts;
+	b->d->store = store;
+	b->d->rows = entries;
+}
+
+int dataset_builder_find(struct dataset_builder *b)
+{
+	const struct row_entry *entries = NULL;
+	struct row_store *store = NULL;
+	struct dataset facts;
+	int64_t count = 0;
+	int rc;
+
+	if (!b->options->memory_bytes || !b->options->cache_dir || !b->recipe)
+		return 0;
+	rc = row_cache_find(
+	        &store, &entries, &count, &facts, sizeof(facts), b->options->cache_dir, b->recipe);
+	if (rc != 1)
+		return rc;
+	take(b, &facts, store, entries);
+	log_info("%s: %" PRId64 " rows are read from %s, which was made from the same files",
+	        b->options->path, b->d->row_count, store->path);
+	return 1;
+}
+
+/* What the files hold is hashed once, here: no later run reads all of it for that. */
+static int end_files(struct dataset_builder *b)
+{
+	const struct row_entry *entries = NULL;
+	struct row_store *store = NULL;
+	struct dataset facts;
+	struct str size = {0};
+	int64_t count = 0;
+	int rc = spill(b);
+
+	if (!rc)
+		rc = row_cache_open_written(b->cache, &store, &entries, &count);
+	if (rc)
+		return rc;
+	facts = facts_of(b->d);
+	take(b, &facts, row_store_share(store), entries);
+	rc = dataset_hash(&facts.content_hash, b->d);
+	b->d->content_hash = facts.content_hash;
+	if (!rc)
+		rc = row_cache_publish(b->cache, store, &facts);
+	row_store_release(store);
+	if (rc)
+		return rc;
+	quantity_bytes(&size, row_cache_bytes(b->cache));
+	log_info("%s: %" PRId64 " rows are in %s (%s)%s", b->options->path, b->d->row_count,
+	        row_cache_path(b->cache), size.data ? size.data : "",
+	        b->recipe ? "; later runs use it again" : " until this run ends");
+	str_free(&size);
 	return 0;
 }
 
 int dataset_builder_end(struct dataset_builder *b)
 {
-	if (resize_tokens(b, b->d->token_count) < 0)
+	if (b->cache)
+		return end_files(b);
+	if (resize(&b->d->store->memory, b->record_bytes, 1) < 0 ||
+	        resize(&b->entries, b->entry_count, sizeof(*b->entries)) < 0)
 		return ERR_NOMEM;
-	return resize_rows(b, b->d->row_count);
-}
-
-/* The labels pool comes into being with the first label that is neither its id nor ignored. */
-static int make_labels(struct dataset_builder *b)
-{
-	struct dataset *d = b->d;
-
-	d->labels = mem_alloc((size_t)b->token_cap, sizeof(*d->labels));
-	if (!d->labels)
-		return ERR_NOMEM;
-	memcpy(d->labels, d->ids, (size_t)d->token_count * sizeof(*d->labels));
+	b->d->store->len_bytes = b->record_bytes;
+	b->d->own_rows = b->entries;
+	b->d->rows = b->entries;
+	b->entries = NULL;
 	return 0;
 }
+
+/* ---- one row ---- */
 
 static int check_row(
         const struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count)
@@ -126,30 +260,37 @@ static int check_row(
 	return 0;
 }
 
-/* Writes the row behind the pools; the caller has reserved the room. */
+static int has_own_labels(const int32_t *ids, const int32_t *labels, int64_t count)
+{
+	for (int64_t t = 0; labels && t < count; t++)
+		if (labels[t] != DATASET_IGNORE && labels[t] != ids[t])
+			return 1;
+	return 0;
+}
+
+/* 1: the row has no target. */
 static int append(
         struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count, int64_t masked)
 {
+	enum row_labels own = has_own_labels(ids, labels, count) ? ROW_LABELS_OWN : ROW_LABELS_SHARED;
+	int64_t bytes = row_record_bytes(count, own), targets = 0;
 	struct dataset *d = b->d;
-	int64_t at = d->token_count, targets = 0;
+	int rc = reserve(b, bytes);
 
-	for (int64_t t = 0; t < count; t++) {
-		int32_t label = labels ? labels[t] : t < masked ? DATASET_IGNORE : ids[t];
-
-		if (label != DATASET_IGNORE && label != ids[t] && !d->labels && make_labels(b) < 0)
-			return ERR_NOMEM;
-		d->ids[at + t] = ids[t];
-		if (d->labels)
-			d->labels[at + t] = label;
-		if (label != DATASET_IGNORE)
-			d->trained[(at + t) / 8] |= (uint8_t)(1 << (at + t) % 8);
-		targets += t > 0 && label != DATASET_IGNORE;
-		d->token_count++; /* at once: make_labels copies what is there */
-	}
-	d->row_targets[d->row_count++] = (int32_t)targets;
-	d->row_start[d->row_count] = d->token_count;
+	if (rc || b->is_made)
+		return rc;
+	for (int64_t t = 1; t < count; t++)
+		targets += labels ? labels[t] != DATASET_IGNORE : t >= masked;
+	row_record_write(d->store->memory + b->record_bytes, ids, labels, count, masked, own);
+	b->entries[b->entry_count++] = (struct row_entry){.start_bytes = b->written_bytes + b->record_bytes,
+	        .token_count = (int32_t)count,
+	        .target_count = (int32_t)targets};
+	b->record_bytes += bytes;
+	d->own_label_rows += own == ROW_LABELS_OWN;
+	d->row_count++;
+	d->token_count += count;
 	d->target_count += targets;
-	return (int)targets == 0 ? 1 : 0;
+	return targets == 0;
 }
 
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
@@ -184,25 +325,9 @@ int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int
 		d->counts.truncated++;
 		token_count = o->max_length_tokens;
 	}
-	rc = reserve(b, token_count);
-	if (rc == 0)
-		rc = append(b, ids, labels, token_count, masked);
+	rc = append(b, ids, labels, token_count, masked);
 	if (rc == 1 && d->counts.without_target++ == 0)
 		snprintf(d->counts.without_target_first, sizeof(d->counts.without_target_first), "%s",
 		        b->where);
-	return rc < 0 ? rc : 0;
-}
-
-int dataset_builder_copy(struct dataset_builder *b, const struct dataset *from, int64_t row)
-{
-	int64_t count = dataset_row_tokens(from, row);
-	int32_t *labels = mem_alloc((size_t)count, sizeof(*labels));
-	int rc = labels ? reserve(b, count) : ERR_NOMEM;
-
-	for (int64_t t = 0; rc == 0 && t < count; t++)
-		labels[t] = dataset_label(from, row, t);
-	if (rc == 0)
-		rc = append(b, dataset_row_ids(from, row), labels, count, 0);
-	mem_free(labels);
 	return rc < 0 ? rc : 0;
 }

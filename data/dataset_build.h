@@ -14,10 +14,20 @@ struct token_list;
 struct dataset_builder {
 	struct dataset *d;
 	const struct dataset_options *options;
-	const char *text_field;
-	const char *where;   /* of the record being read, for messages */
-	int64_t vocab_count; /* 0 = unknown */
-	int64_t row_cap, token_cap;
+	const struct row_names *names;
+	int is_other_role_told;
+	const char *path;                      /* of the set being read */
+	int64_t records_before;                /* of the sets before it */
+	unsigned seen;                         /* bits of enum row_field: what any row had */
+	const char *where;                     /* of the record being read, for messages */
+	char first_columns[ROW_COLUMNS_BYTES]; /* of the first record */
+	int64_t vocab_count;                   /* 0 = unknown */
+	struct row_cache *cache;               /* where rows are in files; NULL: not yet */
+	struct row_entry *entries; /* of rows that are in memory; all of them, or those not yet written */
+	int64_t entry_count, entry_cap, record_bytes, record_cap, written_bytes;
+	int64_t told_ns, read_bytes, read_done_bytes, all_bytes; /* of files, for the line about progress */
+	char *recipe;
+	int is_made; /* another process has made the same cache: nothing more need be read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
 	struct chat_labels *labels;       /* of the chat being made */
 };
@@ -25,16 +35,16 @@ struct dataset_builder {
 int dataset_builder_begin(struct dataset_builder *b);
 void dataset_builder_free(struct dataset_builder *b);
 
-/* Gives back what the pools grew too much. */
+/* Gives back what memory grew too much, or makes the cache whole. */
 int dataset_builder_end(struct dataset_builder *b);
+
+/* A dataset from the cache: 1, or 0 where there is none. Needs b->recipe. */
+int dataset_builder_find(struct dataset_builder *b);
 
 /* Appends a row. labels NULL: the first `masked` labels are DATASET_IGNORE and the others the ids. Applies
  * max_length_tokens and long_rows, counts, and checks ids and labels against the vocabulary. */
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked);
-
-/* Appends row `row` of another dataset as it is. */
-int dataset_builder_copy(struct dataset_builder *b, const struct dataset *from, int64_t row);
 
 /* The format that the record's keys speak of, and reading it: see row_formats.h. */
 int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record);
@@ -47,9 +57,18 @@ int dataset_read_plain(struct dataset_builder *b, const char *path);
 
 int dataset_builder_need_tokenizer(const struct dataset_builder *b);
 
+/* A field of the record; NULL where it has none. */
+json_t *dataset_builder_get(struct dataset_builder *b, const json_t *record, enum row_field field);
+
+/* The error that a field is missing: with the columns that are there, and the key to set. */
+int dataset_builder_missing(const struct dataset_builder *b, const json_t *record, enum row_field field);
+
 /* A text that must be there, and its length, because it may hold a NUL. */
-int dataset_builder_text(const struct dataset_builder *b, const json_t *record, const char *key,
+int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum row_field field,
         const char **text, size_t *len_bytes);
+
+/* ERR_INPUT: the user named a column that no row has. */
+int dataset_builder_check_seen(const struct dataset_builder *b);
 
 /* Pieces of a row are tokenized apart, as most trainers do: no token spans the border. What the tokenizer
  * puts in front of a text comes before the first one. Prompts are trained where the options say so. */
@@ -59,6 +78,9 @@ int dataset_builder_say(
 
 /* The end-of-text id behind what was said from `from` on, unless it is there already. */
 int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum dataset_piece piece);
+
+/* Counts the row where an answer that is trained has no text but blanks. */
+void dataset_builder_note_answer(struct dataset_builder *b, const char *answer, size_t len_bytes);
 
 /* A prompt, and an answer with its end; `piece` says whether the answer is trained. */
 int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, size_t prompt_bytes,

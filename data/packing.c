@@ -159,6 +159,52 @@ out:
 	return rc;
 }
 
+/* Moves the bins of `more`, whose row 0 is `first_row`, behind those of p. */
+static int append(struct packing *p, const struct packing *more, int64_t first_row)
+{
+	int64_t *bins = mem_resize(p->bin_start, (size_t)(p->bin_count + more->bin_count + 1), sizeof(*bins));
+	int64_t *rows = mem_resize(p->rows, (size_t)(p->row_count + more->row_count), sizeof(*rows));
+
+	p->bin_start = bins ? bins : p->bin_start;
+	p->rows = rows ? rows : p->rows;
+	if (!bins || !rows)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i <= more->bin_count; i++)
+		p->bin_start[p->bin_count + i] = p->row_count + more->bin_start[i];
+	for (int64_t i = 0; i < more->row_count; i++)
+		p->rows[p->row_count + i] = first_row + more->rows[i];
+	p->bin_count += more->bin_count;
+	p->row_count += more->row_count;
+	return 0;
+}
+
+int packing_build_parts(
+        struct packing **out, const int64_t *row_tokens, int64_t *starts, int part_count, int64_t max_tokens)
+{
+	struct packing *more = NULL;
+	int64_t first_row = starts[0], first_bin = 0;
+	int rc = packing_build(out, row_tokens + first_row, starts[1] - first_row, max_tokens);
+
+	for (int i = 1; !rc && i < part_count; i++) {
+		first_row = starts[i];
+		starts[i - 1] = first_bin;
+		first_bin = (*out)->bin_count;
+		rc = packing_build(&more, row_tokens + first_row, starts[i + 1] - first_row, max_tokens);
+		if (!rc)
+			rc = append(*out, more, first_row);
+		packing_free(more);
+		more = NULL;
+	}
+	if (rc) {
+		packing_free(*out);
+		*out = NULL;
+		return rc;
+	}
+	starts[part_count - 1] = first_bin;
+	starts[part_count] = (*out)->bin_count;
+	return 0;
+}
+
 void packing_free(struct packing *p)
 {
 	if (!p)

@@ -18,6 +18,10 @@ struct packing {
 
 /* row_tokens[row_count] are the lengths, each 1..max_tokens, else ERR_RANGE naming the row. */
 int packing_build(struct packing **p, const int64_t *row_tokens, int64_t row_count, int64_t max_tokens);
+/* Parts that do not share bins, one after another: part i has rows [starts[i], starts[i + 1]). Afterwards
+ * starts[i] is the first bin of part i, and starts[part_count] the number of bins. */
+int packing_build_parts(
+        struct packing **p, const int64_t *row_tokens, int64_t *starts, int part_count, int64_t max_tokens);
 void packing_free(struct packing *p);
 
 #endif

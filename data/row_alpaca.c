@@ -10,12 +10,6 @@
 
 #include <string.h>
 
-int row_alpaca_is_mine(const struct dataset_builder *b, const json_t *record)
-{
-	(void)b;
-	return json_object_get(record, "instruction") && json_object_get(record, "output");
-}
-
 struct text_piece {
 	const char *text;
 	size_t len_bytes;
@@ -49,14 +43,14 @@ void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t i
 
 /* A text that may be absent or null. */
 static int optional(
-        const struct dataset_builder *b, const json_t *record, const char *key, struct text_piece *out)
+        struct dataset_builder *b, const json_t *record, enum row_field field, struct text_piece *out)
 {
-	const json_t *value = json_object_get(record, key);
+	const json_t *value = dataset_builder_get(b, record, field);
 
 	*out = (struct text_piece){"", 0};
 	if (!value || json_is_null(value))
 		return 0;
-	return dataset_builder_text(b, record, key, &out->text, &out->len_bytes);
+	return dataset_builder_text(b, record, field, &out->text, &out->len_bytes);
 }
 
 /* Earlier turns: [[question, answer], ...]. */
@@ -107,12 +101,12 @@ static struct text_piece piece_of(const json_t *text)
 static int read_stanford(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
         struct text_piece input, struct text_piece output)
 {
-	const json_t *turn, *history = json_object_get(record, "history");
+	const json_t *turn, *history = dataset_builder_get(b, record, ROW_FIELD_HISTORY);
 	enum dataset_piece earlier =
 	        b->options->turns == DATASET_TURNS_LAST ? DATASET_PIECE_PROMPT : DATASET_PIECE_ANSWER;
 	struct text_piece system, none = {"", 0};
 	size_t i;
-	int rc = optional(b, record, "system", &system);
+	int rc = optional(b, record, ROW_FIELD_SYSTEM, &system);
 
 	json_array_foreach(history, i, turn) if (rc == 0) rc = say_pair(b, system,
 	        piece_of(json_array_get(turn, 0)), none, piece_of(json_array_get(turn, 1)), earlier);
@@ -125,14 +119,14 @@ static int read_stanford(struct dataset_builder *b, const json_t *record, struct
 static int read_chat(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
         struct text_piece input)
 {
-	const json_t *turn, *system = json_object_get(record, "system");
+	const json_t *turn, *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);
 	struct str question = {0};
 	struct chat chat = {0};
 	json_t *text = NULL;
 	size_t i;
 	int rc = json_string_length(system) ? chat_add_text(&chat, "system", system, b->where) : 0;
 
-	json_array_foreach(json_object_get(record, "history"), i, turn)
+	json_array_foreach(dataset_builder_get(b, record, ROW_FIELD_HISTORY), i, turn)
 	{
 		if (rc == 0)
 			rc = chat_add_text(&chat, "user", json_array_get(turn, 0), b->where);
@@ -151,7 +145,8 @@ static int read_chat(struct dataset_builder *b, const json_t *record, struct tex
 		rc = text ? chat_add_text(&chat, "user", text, b->where) : ERR_NOMEM;
 	}
 	if (rc == 0)
-		rc = chat_add_text(&chat, "assistant", json_object_get(record, "output"), b->where);
+		rc = chat_add_text(
+		        &chat, "assistant", dataset_builder_get(b, record, ROW_FIELD_OUTPUT), b->where);
 	if (rc == 0)
 		rc = dataset_builder_add_chat(b, &chat);
 	json_decref(text);
@@ -167,13 +162,13 @@ int row_alpaca_read(struct dataset_builder *b, const json_t *record)
 
 	if (rc == 0)
 		rc = dataset_builder_text(
-		        b, record, "instruction", &instruction.text, &instruction.len_bytes);
+		        b, record, ROW_FIELD_INSTRUCTION, &instruction.text, &instruction.len_bytes);
 	if (rc == 0)
-		rc = check_history(b, json_object_get(record, "history"));
+		rc = check_history(b, dataset_builder_get(b, record, ROW_FIELD_HISTORY));
 	if (rc == 0)
-		rc = dataset_builder_text(b, record, "output", &output.text, &output.len_bytes);
+		rc = dataset_builder_text(b, record, ROW_FIELD_OUTPUT, &output.text, &output.len_bytes);
 	if (rc == 0)
-		rc = optional(b, record, "input", &input);
+		rc = optional(b, record, ROW_FIELD_INPUT, &input);
 	if (rc < 0)
 		return rc;
 	return b->options->chat_template_is_chosen ? read_chat(b, record, instruction, input)

@@ -3,34 +3,42 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "data/chat_labels.h"
 #include "data/dataset_build.h"
 
 #include <inttypes.h>
+#include <string.h>
 
-/* The list of turns, under the names that data sets have for it. */
-static const json_t *turns_of(const json_t *record)
+/* Turns in ShareGPT's words: they say who speaks in another column than "role". */
+static int are_turns(const struct dataset_builder *b, const json_t *turns)
 {
-	static const char *const keys[] = {"messages", "conversations", "conversation"};
+	const char *key = NULL;
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-		if (json_is_array(json_object_get(record, keys[i])))
-			return json_object_get(record, keys[i]);
-	return NULL;
+	return row_field(b->names, json_array_get(turns, 0), ROW_FIELD_ROLE, &key) && strcmp(key, "role");
 }
 
 int row_messages_is_mine(const struct dataset_builder *b, const json_t *record)
 {
-	const json_t *turns = turns_of(record);
+	const json_t *turns = row_field(b->names, record, ROW_FIELD_MESSAGES, NULL);
 
-	(void)b;
-	return turns && !json_object_get(json_array_get(turns, 0), "from");
+	return json_is_array(turns) && !are_turns(b, turns);
 }
 
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record)
 {
-	(void)b;
-	return turns_of(record) != NULL;
+	return json_is_array(row_field(b->names, record, ROW_FIELD_MESSAGES, NULL));
+}
+
+#define ROLE_KEYS "set role_user=%.40s, or role_assistant, role_system, role_tool"
+
+static void note_end(struct dataset *d, int32_t id)
+{
+	for (int i = 0; i < d->counts.turn_end_id_count; i++)
+		if (d->counts.turn_end_ids[i] == id)
+			return;
+	if (d->counts.turn_end_id_count < DATASET_TURN_END_IDS_MAX)
+		d->counts.turn_end_ids[d->counts.turn_end_id_count++] = id;
 }
 
 static void count_ends(struct dataset_builder *b)
@@ -41,10 +49,32 @@ static void count_ends(struct dataset_builder *b)
 	if (l->ids.count > kept && b->options->long_rows == DATASET_LONG_ROWS_DROP)
 		return;
 	for (int64_t i = 0; i < l->end_count; i++)
-		if (l->ends[i] < kept)
+		if (l->ends[i] < kept) {
 			b->d->counts.turn_ends++;
-		else
+			note_end(b->d, l->ids.ids[l->ends[i]]);
+		} else {
 			b->d->counts.turn_ends_cut++;
+		}
+}
+
+/* The first answer that is to be learned and is neither text nor a call. */
+static void note_empty(struct dataset_builder *b, const struct chat *chat)
+{
+	int64_t count = (int64_t)json_array_size(chat->messages);
+
+	for (int64_t i = chat->prompt_count; i < count; i++) {
+		const json_t *message = json_array_get(chat->messages, (size_t)i);
+		const json_t *content = json_object_get(message, "content");
+		const char *role = json_string_value(json_object_get(message, "role"));
+
+		if (strcmp(role, "assistant") || chat->train[i] == CHAT_TRAIN_NO ||
+		        !json_is_string(content) || json_object_get(message, "tool_calls") ||
+		        json_object_get(message, "thinking") ||
+		        json_string_value(content)[strspn(json_string_value(content), " \t\r\n")])
+			continue;
+		dataset_builder_note_answer(b, "", 0);
+		return;
+	}
 }
 
 int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
@@ -61,31 +91,43 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	        o->inputs == DATASET_INPUTS_TRAIN ? CHAT_TURNS_ALL
 	        : o->turns == DATASET_TURNS_LAST  ? CHAT_TURNS_LAST
 	                                          : CHAT_TURNS_ASSISTANT);
+	if (rc == ERR_INPUT && chat->other_role) {
+		char said[ERR_TEXT_BYTES];
+
+		snprintf(said, sizeof(said), "%s", err_text());
+		rc = err_set(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
+		        said, chat->other_role, chat->other_role);
+	} else if (rc)
+		rc = err_note(rc, "%s", b->where);
 	if (rc)
-		return err_note(rc, "%s", b->where);
+		return rc;
+	if (chat->other_role && !b->is_other_role_told++)
+		log_warn("%s: the role '%.40s' reaches the chat template as it is and is not trained "
+		         "on; " ROLE_KEYS " where it stands for another one",
+		        b->where, chat->other_role, chat->other_role);
 	count_ends(b);
+	note_empty(b, chat);
 	return dataset_builder_add(b, l->ids.ids, l->labels.ids, l->ids.count, 0);
 }
 
 /* A system message beside the turns, as some ShareGPT sets have it. */
-static int add_system(struct chat *chat, const json_t *record, const char *where)
+static int add_system(struct dataset_builder *b, struct chat *chat, const json_t *record)
 {
-	const json_t *system = json_object_get(record, "system");
+	const json_t *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);
 
-	return json_string_length(system) ? chat_add_text(chat, "system", system, where) : 0;
+	return json_string_length(system) ? chat_add_text(chat, "system", system, b->where) : 0;
 }
 
 static int read_turns(struct dataset_builder *b, const json_t *record)
 {
-	const json_t *turns = turns_of(record);
-	struct chat chat = {0};
+	const json_t *turns = dataset_builder_get(b, record, ROW_FIELD_MESSAGES);
+	struct chat chat = {.names = b->names, .seen = &b->seen};
 	int rc;
 
 	if (!turns)
-		return err_set(
-		        ERR_INPUT, "%s: there is no list under \"messages\" or \"conversations\"", b->where);
-	rc = add_system(&chat, record, b->where);
-	if (!rc && json_object_get(json_array_get(turns, 0), "from"))
+		return dataset_builder_missing(b, record, ROW_FIELD_MESSAGES);
+	rc = add_system(b, &chat, record);
+	if (!rc && are_turns(b, turns))
 		rc = chat_add_turns(&chat, turns, b->where);
 	else if (!rc)
 		rc = chat_add_messages(&chat, turns, b->where);

@@ -1,4 +1,4 @@
-/* The list of formats as a table. */
+/* The list of formats as a table, and the choice of one by a row's columns. */
 #include "data/row_formats.h"
 
 #include "base/err.h"
@@ -8,41 +8,139 @@
 #include <string.h>
 
 static const struct {
-	const char *name, *keys;
+	const char *name;
+	unsigned fields; /* bits of enum row_field */
 	int (*is_mine)(const struct dataset_builder *b, const json_t *record);
 	int (*read)(struct dataset_builder *b, const json_t *record);
-} formats[] = {[DATASET_FORMAT_AUTO] = {"auto", NULL, NULL, NULL},
-#define ROW(id, name, function, keys)                                                                        \
-	[DATASET_FORMAT_##id] = {name, keys, function##_is_mine, function##_read},
+} formats[] = {[DATASET_FORMAT_AUTO] = {"auto", 0, NULL, NULL},
+#define ROW(id, name, function, fields, is_mine)                                                             \
+	[DATASET_FORMAT_##id] = {name, fields, is_mine, function##_read},
         ROW_FORMATS(ROW)};
-enum { FORMAT_COUNT = sizeof(formats) / sizeof(formats[0]) };
+enum { FORMAT_COUNT = sizeof(formats) / sizeof(formats[0]), FORMAT_FIRST = DATASET_FORMAT_AUTO + 1 };
 
 const char *dataset_format_name(enum dataset_format format)
 {
 	return formats[format].name;
 }
 
-int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record)
+/* Bits of the fields that the row has, and of those that the user gave names to. */
+static unsigned fields_of(unsigned *named, const struct row_names *names, const json_t *record)
 {
+	unsigned found = 0;
+
+	*named = 0;
+	for (int f = 0; f < ROW_FIELD_COUNT; f++) {
+		found |= row_field(names, record, (enum row_field)f, NULL) ? 1u << f : 0;
+		*named |= names->fields[f] ? 1u << f : 0;
+	}
+	return found;
+}
+
+/* "\"prompt\" and \"completion\" (prompt_completion)" */
+static void add_known(struct str *out, const struct row_names *names, int format)
+{
+	const char *and = "";
+
+	for (int f = 0; f < ROW_FIELD_COUNT; f++) {
+		const char *list = row_field_names(names, (enum row_field)f);
+		int len = names->fields[f] ? (int)strlen(list) : (int)strcspn(list, ",");
+
+		if (!(formats[format].fields >> f & 1))
+			continue;
+		str_printf(out, "%s%.*s", and, format == DATASET_FORMAT_SHAREGPT ? 13 : len,
+		        format == DATASET_FORMAT_SHAREGPT && !names->fields[f] ? "conversations" : list);
+		and = " and ";
+	}
+	str_printf(out, " (%s)", formats[format].name);
+}
+
+/* A column that the user named and the row lacks is the likeliest reason; ROW_FIELD_COUNT = none. */
+static enum row_field named_and_missing(unsigned named, unsigned there)
+{
+	for (int f = 0; f < ROW_FIELD_COUNT; f++)
+		for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++)
+			if (named >> f & 1 && !(there >> f & 1) && formats[i].fields >> f & 1)
+				return (enum row_field)f;
+	return ROW_FIELD_COUNT;
+}
+
+static int none_fits(const struct dataset_builder *b, const json_t *record)
+{
+	char columns[ROW_COLUMNS_BYTES];
 	struct str known = {0};
 	int rc;
 
-	for (int i = DATASET_FORMAT_AUTO + 1; i < FORMAT_COUNT; i++)
-		if (formats[i].is_mine(b, record)) {
-			*format = (enum dataset_format)i;
-			return 0;
-		}
-	for (int i = DATASET_FORMAT_AUTO + 1; i < FORMAT_COUNT; i++)
-		str_printf(&known, "%s%s (%s)", i > DATASET_FORMAT_AUTO + 1 ? ", " : "",
-		        formats[i].is_mine == row_text_is_mine ? b->text_field : formats[i].keys,
-		        formats[i].name);
-	rc = err_set(ERR_INPUT, "%s: the keys fit no known format: %s; set data_format or text_field",
-	        b->where, known.data ? known.data : "");
+	row_columns(columns, record);
+	for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++) {
+		str_add(&known, i > FORMAT_FIRST ? ", " : "");
+		add_known(&known, b->names, i);
+	}
+	rc = err_set(ERR_INPUT,
+	        "%s: the row's columns (%s) fit no known format: %s; name the columns with field_ keys, as "
+	        "in field_prompt=question field_completion=answer, or set data_format",
+	        b->where, columns, known.data ? known.data : "");
 	str_free(&known);
 	return rc;
+}
+
+int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record)
+{
+	unsigned named, there = fields_of(&named, b->names, record);
+
+	for (int wants_named = 1; wants_named >= 0; wants_named--)
+		for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++)
+			if (!(formats[i].fields & ~there) && (!wants_named || formats[i].fields & named) &&
+			        (!formats[i].is_mine || formats[i].is_mine(b, record))) {
+				*format = (enum dataset_format)i;
+				return 0;
+			}
+	if (named_and_missing(named, there) < ROW_FIELD_COUNT)
+		return dataset_builder_missing(b, record, named_and_missing(named, there));
+	return none_fits(b, record);
 }
 
 int row_format_read(struct dataset_builder *b, const json_t *record)
 {
 	return formats[b->d->format].read(b, record);
+}
+
+json_t *dataset_builder_get(struct dataset_builder *b, const json_t *record, enum row_field field)
+{
+	json_t *value = row_field(b->names, record, field, NULL);
+
+	if (value)
+		b->seen |= 1u << field;
+	return value;
+}
+
+int dataset_builder_missing(const struct dataset_builder *b, const json_t *record, enum row_field field)
+{
+	const char *list = row_field_names(b->names, field), *key = row_field_key(field);
+	char columns[ROW_COLUMNS_BYTES];
+
+	row_columns(columns, record);
+	if (b->names->fields[field])
+		return err_set(ERR_INPUT, "%s: there is no column \"%s\", which %s names; the row has %s",
+		        b->where, list, key, columns);
+	return err_set(ERR_INPUT,
+	        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it, or data_format "
+	        "to "
+	        "another format than %s",
+	        b->where, (int)strcspn(list, ","), list, columns, key, dataset_format_name(b->d->format));
+}
+
+int dataset_builder_check_seen(const struct dataset_builder *b)
+{
+	for (int f = 0; f < ROW_FIELD_COUNT; f++) {
+		if (!b->names->fields[f] || b->seen >> f & 1 || !b->first_columns[0])
+			continue;
+		return err_set(ERR_INPUT,
+		        "%s: %s=%s: no row of the format %s has such a column to read; the first row has %s; "
+		        "name "
+		        "one of these, or leave %s out",
+		        b->options->path, row_field_key((enum row_field)f), b->names->fields[f],
+		        dataset_format_name(b->d->format), b->first_columns,
+		        row_field_key((enum row_field)f));
+	}
+	return 0;
 }

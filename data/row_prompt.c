@@ -6,21 +6,15 @@
 #include "data/chat.h"
 #include "data/dataset_build.h"
 
-int row_prompt_completion_is_mine(const struct dataset_builder *b, const json_t *record)
-{
-	(void)b;
-	return json_object_get(record, "prompt") && json_object_get(record, "completion");
-}
-
 /* The completion is what is trained: answers in the prompt are not. */
 static int read_chat(struct dataset_builder *b, const json_t *record)
 {
-	struct chat chat = {0};
-	int rc = chat_add_messages(&chat, json_object_get(record, "prompt"), b->where);
+	struct chat chat = {.names = b->names, .seen = &b->seen};
+	int rc = chat_add_messages(&chat, dataset_builder_get(b, record, ROW_FIELD_PROMPT), b->where);
 
 	chat.prompt_count = chat.messages ? (int64_t)json_array_size(chat.messages) : 0;
 	if (rc == 0)
-		rc = chat_add_messages(&chat, json_object_get(record, "completion"), b->where);
+		rc = chat_add_messages(&chat, dataset_builder_get(b, record, ROW_FIELD_COMPLETION), b->where);
 	if (rc == 0)
 		rc = chat_add_extras(&chat, record, b->where);
 	if (rc == 0)
@@ -33,8 +27,8 @@ int row_prompt_completion_read(struct dataset_builder *b, const json_t *record)
 {
 	const char *prompt = "", *completion = "";
 	size_t prompt_bytes = 0, completion_bytes = 0;
-	int chats = json_is_array(json_object_get(record, "prompt")) +
-	            json_is_array(json_object_get(record, "completion"));
+	int chats = json_is_array(dataset_builder_get(b, record, ROW_FIELD_PROMPT)) +
+	            json_is_array(dataset_builder_get(b, record, ROW_FIELD_COMPLETION));
 	int rc;
 
 	if (chats == 1)
@@ -44,9 +38,9 @@ int row_prompt_completion_read(struct dataset_builder *b, const json_t *record)
 		return read_chat(b, record);
 	rc = dataset_builder_need_tokenizer(b);
 	if (rc == 0)
-		rc = dataset_builder_text(b, record, "prompt", &prompt, &prompt_bytes);
+		rc = dataset_builder_text(b, record, ROW_FIELD_PROMPT, &prompt, &prompt_bytes);
 	if (rc == 0)
-		rc = dataset_builder_text(b, record, "completion", &completion, &completion_bytes);
+		rc = dataset_builder_text(b, record, ROW_FIELD_COMPLETION, &completion, &completion_bytes);
 	if (rc == 0)
 		rc = dataset_builder_add_answer(
 		        b, prompt, prompt_bytes, completion, completion_bytes, DATASET_PIECE_ANSWER);

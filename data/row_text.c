@@ -1,17 +1,15 @@
-/* Rows of plain texts, and what all text formats share: pieces of a row, each tokenized apart. */
+/* Rows of one text each, and what all text formats share: pieces of a row, each tokenized apart. */
 #include "data/row_formats.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "data/dataset_build.h"
-#include "data/source/bytes.h"
 #include "data/tokenizer/token_list.h"
 #include "data/tokenizer/tokenizer.h"
-
-enum { TEXT_BYTES_MAX = 1 << 30 };
 
 int dataset_builder_need_tokenizer(const struct dataset_builder *b)
 {
@@ -23,15 +21,20 @@ int dataset_builder_need_tokenizer(const struct dataset_builder *b)
 	        dataset_format_name(b->d->format));
 }
 
-int dataset_builder_text(const struct dataset_builder *b, const json_t *record, const char *key,
+int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum row_field field,
         const char **text, size_t *len_bytes)
 {
-	int rc = json_get_str(record, b->where, key, text);
+	const char *key = NULL;
+	const json_t *value = row_field(b->names, record, field, &key);
 
-	if (rc == 0)
-		return err_set(ERR_INPUT, "%s: \"%s\" is missing", b->where, key);
-	*len_bytes = json_string_length(json_object_get(record, key));
-	return rc < 0 ? rc : 0;
+	if (!dataset_builder_get(b, record, field) || json_is_null(value))
+		return dataset_builder_missing(b, record, field);
+	if (!json_is_string(value))
+		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a string", b->where, key,
+		        json_kind_name(value));
+	*text = json_string_value(value);
+	*len_bytes = json_string_length(value);
+	return 0;
 }
 
 int dataset_builder_say(
@@ -68,6 +71,16 @@ int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum datas
 	return rc ? rc : token_list_add(b->targets, trained ? eos : DATASET_IGNORE);
 }
 
+void dataset_builder_note_answer(struct dataset_builder *b, const char *answer, size_t len_bytes)
+{
+	for (size_t i = 0; i < len_bytes; i++)
+		if (!strchr(" \t\r\n", answer[i]))
+			return;
+	if (b->d->counts.empty_answers++ == 0)
+		snprintf(b->d->counts.empty_answers_first, sizeof(b->d->counts.empty_answers_first), "%s",
+		        b->where);
+}
+
 int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, size_t prompt_bytes,
         const char *answer, size_t answer_bytes, enum dataset_piece piece)
 {
@@ -75,6 +88,8 @@ int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, si
 	int rc = dataset_builder_say(b, prompt, prompt_bytes, DATASET_PIECE_PROMPT);
 
 	from = b->ids->count;
+	if (piece == DATASET_PIECE_ANSWER)
+		dataset_builder_note_answer(b, answer, answer_bytes);
 	if (rc == 0)
 		rc = dataset_builder_say(b, answer, answer_bytes, piece);
 	return rc < 0 ? rc : dataset_builder_end_text(b, from, piece);
@@ -95,11 +110,6 @@ static int encode_text(struct dataset_builder *b, const char *text, size_t len_b
 	return dataset_builder_end_text(b, 0, DATASET_PIECE_ANSWER);
 }
 
-int row_text_is_mine(const struct dataset_builder *b, const json_t *record)
-{
-	return json_object_get(record, b->text_field) != NULL;
-}
-
 int row_text_read(struct dataset_builder *b, const json_t *record)
 {
 	const char *text = "";
@@ -107,67 +117,8 @@ int row_text_read(struct dataset_builder *b, const json_t *record)
 	int rc = dataset_builder_need_tokenizer(b);
 
 	if (rc == 0)
-		rc = dataset_builder_text(b, record, b->text_field, &text, &len_bytes);
+		rc = dataset_builder_text(b, record, ROW_FIELD_TEXT, &text, &len_bytes);
 	if (rc == 0)
 		rc = encode_text(b, text, len_bytes);
 	return rc < 0 ? rc : dataset_builder_add(b, b->ids->ids, NULL, b->ids->count, 0);
-}
-
-/* The ids of the whole file in rows of max_length_tokens; a last row of one token would teach nothing. */
-static int add_stretches(struct dataset_builder *b, const struct token_list *ids)
-{
-	int64_t stretch = b->options->max_length_tokens ? b->options->max_length_tokens : ids->count;
-	int rc = 0;
-
-	for (int64_t at = 0; rc == 0 && at < ids->count; at += stretch) {
-		int64_t count = ids->count - at < stretch ? ids->count - at : stretch;
-
-		if ((count == 1 && at > 0) ||
-		        (b->options->max_samples && b->d->counts.records == b->options->max_samples))
-			break;
-		rc = dataset_builder_add(b, ids->ids + at, NULL, count, 0);
-		b->d->counts.records++;
-	}
-	return rc;
-}
-
-/* All of a file, unpacked, without a byte order mark. */
-static int read_text(struct str *text, const char *path)
-{
-	struct bytes *bytes = NULL;
-	char buffer[1 << 14];
-	int64_t got = 1;
-	int rc = bytes_open(&bytes, path);
-
-	while (rc == 0 && (got = bytes_read(bytes, buffer, sizeof(buffer))) > 0) {
-		str_add_bytes(text, buffer, (size_t)got);
-		rc = str_check(text);
-		if (rc == 0 && text->len_bytes > TEXT_BYTES_MAX)
-			rc = err_set(ERR_UNSUPPORTED,
-			        "%s: more than 1 GiB of text in one file; cut it into several", path);
-	}
-	bytes_close(bytes);
-	if (rc < 0 || got < 0)
-		return rc < 0 ? rc : (int)got;
-	if (text->len_bytes >= 3 && memcmp(text->data, "\xef\xbb\xbf", 3) == 0) {
-		text->len_bytes -= 3;
-		memmove(text->data, text->data + 3, text->len_bytes + 1);
-	}
-	return text->len_bytes ? 0 : err_set(ERR_INPUT, "%s: the file is empty", path);
-}
-
-int dataset_read_plain(struct dataset_builder *b, const char *path)
-{
-	struct str text = {0};
-	int rc = dataset_builder_need_tokenizer(b);
-
-	b->ids->count = b->targets->count = 0;
-	if (rc == 0)
-		rc = read_text(&text, path);
-	if (rc == 0)
-		rc = encode_text(b, text.data, text.len_bytes);
-	if (rc == 0)
-		rc = add_stretches(b, b->ids);
-	str_free(&text);
-	return rc;
 }

@@ -35,10 +35,11 @@ static int read_ints(struct token_list *list, const json_t *array, const char *w
 
 /* Keys that other programs write beside input_ids: only masks that say nothing are accepted, and masks of
  * targets where labels say what is one. */
-static int check_mask(const json_t *record, const char *where, const char *key, const char *advice)
+static int check_mask(
+        const json_t *record, size_t count, const char *where, const char *key, const char *advice)
 {
 	const json_t *mask = json_object_get(record, key), *value;
-	size_t i, count = json_array_size(json_object_get(record, "input_ids"));
+	size_t i;
 
 	if (json_is_array(mask) && json_array_size(mask) != count)
 		return err_set(ERR_INPUT, "%s: %s has %zu entries for %zu input_ids", where, key,
@@ -48,11 +49,11 @@ static int check_mask(const json_t *record, const char *where, const char *key, 
 	return 0;
 }
 
-static int check_other_keys(const json_t *record, const char *where, int has_labels)
+static int check_other_keys(const json_t *record, size_t count, const char *where, int has_labels)
 {
 	static const char *const target_masks[] = {"completion_mask", "assistant_masks", "loss_mask"};
 	static const char *const joins[] = {"position_ids", "seq_lengths"};
-	int rc = check_mask(record, where, "attention_mask", "leave padding out of the rows");
+	int rc = check_mask(record, count, where, "attention_mask", "leave padding out of the rows");
 
 	for (size_t i = 0; i < sizeof(joins) / sizeof(*joins); i++)
 		if (json_object_get(record, joins[i]))
@@ -61,37 +62,44 @@ static int check_other_keys(const json_t *record, const char *where, int has_lab
 			        "packing",
 			        where, joins[i]);
 	for (size_t i = 0; i < sizeof(target_masks) / sizeof(*target_masks) && !has_labels && !rc; i++)
-		rc = check_mask(
-		        record, where, target_masks[i], "use labels, with -100 for tokens not to train on");
+		rc = check_mask(record, count, where, target_masks[i],
+		        "use labels, with -100 for tokens not to train on");
 	return rc;
 }
 
-int row_tokens_is_mine(const struct dataset_builder *b, const json_t *record)
+/* An array of integers that may be absent or null: 1 where it is there. */
+static int read_field(
+        struct token_list *list, struct dataset_builder *b, const json_t *record, enum row_field field)
 {
-	(void)b;
-	return json_object_get(record, "input_ids") != NULL;
+	const char *key = NULL;
+	const json_t *value = row_field(b->names, record, field, &key);
+	int rc;
+
+	if (!dataset_builder_get(b, record, field) || json_is_null(value))
+		return 0;
+	if (!json_is_array(value))
+		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected an array of integers", b->where, key,
+		        json_kind_name(value));
+	rc = read_ints(list, value, b->where, key);
+	return rc < 0 ? rc : 1;
 }
 
 int row_tokens_read(struct dataset_builder *b, const json_t *record)
 {
-	json_t *ids = NULL, *labels = NULL;
-	int rc = json_get_array(record, b->where, "input_ids", &ids);
+	int rc = read_field(b->ids, b, record, ROW_FIELD_INPUT_IDS), has_labels;
 
 	if (rc == 0)
-		return err_set(ERR_INPUT, "%s: input_ids is missing", b->where);
+		return dataset_builder_missing(b, record, ROW_FIELD_INPUT_IDS);
 	if (rc > 0)
-		rc = json_get_array(record, b->where, "labels", &labels);
+		rc = read_field(b->targets, b, record, ROW_FIELD_LABELS);
+	has_labels = rc > 0;
 	if (rc >= 0)
-		rc = check_other_keys(record, b->where, labels != NULL);
-	if (rc >= 0)
-		rc = read_ints(b->ids, ids, b->where, "input_ids");
-	if (rc >= 0 && labels)
-		rc = read_ints(b->targets, labels, b->where, "labels");
+		rc = check_other_keys(record, (size_t)b->ids->count, b->where, has_labels);
 	if (rc < 0)
 		return rc;
-	if (labels && b->targets->count != b->ids->count)
+	if (has_labels && b->targets->count != b->ids->count)
 		return err_set(ERR_INPUT,
 		        "%s: %" PRId64 " labels for %" PRId64 " input_ids; expected one each", b->where,
 		        b->targets->count, b->ids->count);
-	return dataset_builder_add(b, b->ids->ids, labels ? b->targets->ids : NULL, b->ids->count, 0);
+	return dataset_builder_add(b, b->ids->ids, has_labels ? b->targets->ids : NULL, b->ids->count, 0);
 }

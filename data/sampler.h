@@ -14,18 +14,14 @@
 
 #include <stdint.h>
 
+#include "data/mix.h"
+#include "data/permutation.h"
+
 enum sampler_order { SAMPLER_ORDER_FILE, SAMPLER_ORDER_SHUFFLE };
 
-/* Which permutation stands behind a seed. A checkpoint names the one that its run was trained with, so that
- * the run goes on in the order that it began with. */
-enum shuffle_version {
-	SHUFFLE_FEISTEL = 1,     /* not uniform for few rows: checkpoints that name none have it */
-	SHUFFLE_SWAP_OR_NOT = 2, /* uniform */
-	SHUFFLE_NEWEST = SHUFFLE_SWAP_OR_NOT
-};
-
 struct sampler {
-	int64_t row_count;
+	int64_t row_count;     /* of an epoch */
+	const struct mix *mix; /* NULL, or how data sets are mixed by weights; row_count is its epoch_rows */
 	enum sampler_order order;
 	enum shuffle_version shuffle;
 	uint64_t seed;
@@ -35,10 +31,11 @@ struct sampler {
 	int64_t step_rows, steps_per_epoch; /* derived by sampler_init */
 };
 
-/* Checks the first eight fields and fills in the derived two. ERR_RANGE names the field that is wrong. */
+/* Checks the fields and fills in the two that are derived. ERR_RANGE names the field that is wrong. */
 int sampler_init(struct sampler *s);
 
-/* The row at `place` (0 <= place < row_count) of an epoch. Over all places each row occurs once. */
+/* The row at `place` (0 <= place < row_count) of an epoch. Over all places each row occurs once; of mixed
+ * data sets as data/mix.h says. */
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place);
 
 /* Steps of a whole run: max_steps when it is positive, else ceil(epochs * steps_per_epoch), at least 1.
@@ -54,21 +51,5 @@ int64_t sampler_rows(const struct sampler *s, int64_t *rows, int64_t step, int64
 
 /* Epochs done after `step_count` steps, with its fraction: what metrics call `epoch`. */
 double sampler_epochs_done(const struct sampler *s, int64_t step_count);
-
-/* The permutation behind the order, for others that need a seeded choice: the image of `place` in
- * [0, count) under the permutation of (seed, stream). Each costs O(log count) and needs no memory.
- *
- * SHUFFLE_SWAP_OR_NOT: the swap-or-not shuffle (Hoang, Morris, Rogaway 2012). A round pairs every x with K -
- * x mod count and swaps each pair or not, by one bit. 24 + 4 log2(count) rounds leave nothing that chi-square
- * finds in places, neighbours or whole permutations. SHUFFLE_FEISTEL: four Feistel rounds over the next even
- * power of two, walked until they fall into the range (Black and Rogaway 2002). Places are off by up to 32 %
- * (5 rows). */
-int64_t permutation_at(
-        enum shuffle_version version, uint64_t seed, uint64_t stream, int64_t count, int64_t place);
-
-enum permutation_stream {
-	PERMUTATION_STREAM_EVAL_SPLIT = 1,
-	PERMUTATION_STREAM_EPOCH = 1 << 16, /* plus the epoch */
-};
 
 #endif

@@ -102,6 +102,7 @@ struct device_slab {
 	int64_t bytes;
 	enum slab_kind kind;
 	int64_t pinned_bytes;
+	int is_driver_memory;        /* cuda: cudaHostAlloc gave it */
 	const struct slab_run *runs; /* for slab_open */
 	int run_count;
 };
@@ -136,8 +137,9 @@ struct comm {
 };
 
 /* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,
- * and what the driver takes when code is first used, which can only be left free. */
-enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20 };
+ * what the driver takes when code is first used, and the buffers of each of NCCL's communicators, which grow
+ * with GPUs and channels to about this; the latter two can only be left free. */
+enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
 
 /* ERR_RANGE, naming the call, unless the two devices are one. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);

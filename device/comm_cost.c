@@ -1,8 +1,6 @@
 /* How many bytes a rank sends in a collective, within its node and beyond. */
 #include "device/comm_cost.h"
 
-#include "device/device.h"
-
 #include <string.h>
 
 int comm_node(const struct comm_group *g, int rank, int node_ranks)

@@ -10,7 +10,10 @@
 
 #include <stdint.h>
 
-struct comm_group;
+/* Ranks of a world that join: first, first + stride, ..., `size` of them; this one is number `rank` there. */
+struct comm_group {
+	int rank, size, first, stride, world_size;
+};
 
 /* COMM_RING: every rank sends to the next one only, as NCCL's rings do for large buffers; a ring enters and
  * leaves a node once, and each channel's ring elsewhere, so a rank's part of that is the average.

@@ -154,18 +154,25 @@ int device_has_bytes(const struct device *device)
 static const struct {
 	const char *device_name;
 	struct device_reserve reserve;
+	int is_per_comm;
 } reserves[] = {
-        {"cuda", {"cuBLASLt workspace", RESERVE_MATMUL_BYTES}},
-        {"cuda", {"kernels and library code", RESERVE_CODE_BYTES}},
+        {"cuda", {"cuBLASLt workspace", RESERVE_MATMUL_BYTES}, 0},
+        {"cuda", {"kernels and library code", RESERVE_CODE_BYTES}, 0},
+        {"cuda", {"NCCL", RESERVE_NCCL_BYTES}, 1},
 };
 
-int device_reserve_list(struct device_reserve *list, const char *device_name)
+int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count)
 {
 	int count = 0;
 
-	for (size_t i = 0; i < sizeof(reserves) / sizeof(reserves[0]); i++)
-		if (!strcmp(reserves[i].device_name, device_name))
-			list[count++] = reserves[i].reserve;
+	for (size_t i = 0; i < sizeof(reserves) / sizeof(reserves[0]); i++) {
+		if (strcmp(reserves[i].device_name, device_name) || (reserves[i].is_per_comm && !comm_count))
+			continue;
+		list[count] = reserves[i].reserve;
+		if (reserves[i].is_per_comm)
+			list[count].bytes *= comm_count;
+		count++;
+	}
 	assert(count <= DEVICE_RESERVES_MAX);
 	return count;
 }

@@ -9,8 +9,8 @@
  * but nothing hangs either, and closing works.
  *
  * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; device/meta), `cuda` (gpu). All calls
- * are checked here once (device/device.c) and then dispatched (device/backend.h). No entry is optional. A
- * call that a check refuses queues nothing and leaves the device in order.
+ * are checked here once (device/device.c) and then dispatched (device/backend.h). Only free_bytes may be
+ * NULL. A call that a check refuses queues nothing and leaves the device in order.
  *
  * Errors: ERR_RANGE (a size or address outside its arena or slab, a shape that is not positive), ERR_NOMEM,
  * ERR_DEVICE (the backend's own failure), ERR_INPUT (options that make no sense).
@@ -51,9 +51,12 @@ struct device_speed {
 	double comm_bytes;        /* per rank, each way, to ranks of its node */
 	double network_bytes;     /* per node, each way, to others; 0: as much as its ranks have within */
 	double comm_latency_s, network_latency_s; /* of a message, one link further */
-	int host_computes; /* 1: the device's memory is the host's, and ops run on the cores of the CPU
-	                    * optimizer
-	                    */
+	double copies_bytes; /* what copies in and out carry together while both run; 0: neither hinders the
+	                        other */
+	double launch_s, call_s; /* of an op, and of a function of the host between others' work, beside what
+	                            they do */
+	double pin_bytes;  /* of host memory made and pinned at the start; 0: not known. No clock minds */
+	int host_computes; /* 1: ops run on the cores of the CPU optimizer, in host memory */
 };
 
 /* How the ranks of a world hear of each other before their devices are connected, and agree on host values
@@ -84,7 +87,7 @@ struct device_options {
 	                                             caller's until the device is closed */
 	int node_ranks; /* ranks of the world on one node, numbered one after the other: to tell what
 	                   collectives send within a node and between nodes; 0: all */
-	int index;      /* cuda: which GPU of those that the process sees; more than there are begin anew */
+	int index;      /* cuda: which GPU of those that the process sees; refused where there are fewer */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 
@@ -127,10 +130,11 @@ struct device_reserve {
 };
 enum { DEVICE_RESERVES_MAX = 8 };
 
-/* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of the device of that name, and returns their
+/* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of the device of that name, in a run that opens
+ * comm_count groups of more than one rank (each takes device memory when ranks connect), and returns their
  * number; 0 for host, meta and names that do not exist. Needs neither an open device nor a GPU nor a build
  * that has it, so that a plan is the same everywhere. */
-int device_reserve_list(struct device_reserve *list, const char *device_name);
+int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count);
 
 /* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
  * hold already. 0: not limited by the device. */
@@ -189,11 +193,6 @@ void stream_get_work(const struct stream *stream, struct stream_work *work);
 int stream_stamp(struct stream *stream, int64_t *at_ns);
 
 /* ---- collectives: in place, over the ranks of `comm`, on the stream given ---- */
-
-/* Ranks of a world that join: first, first + stride, ..., `size` of them; this one is number `rank` there. */
-struct comm_group {
-	int rank, size, first, stride, world_size;
-};
 
 /* All ranks of the world open their groups at once, each one of its own; cuda: groups that cut the world
  * alike, with one first, stride and size for each. */

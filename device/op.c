@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <inttypes.h>
 
+OP_LIST(OP_DESCRIBED)
+
 const char *op_name(enum op_kind kind)
 {
 	static const char *const names[OP_KIND_COUNT] = {

@@ -1,5 +1,9 @@
 /* What activations require, read and write. */
+#include "device/op_act.h"
+
 #include "device/op_facts.h"
+
+OP_ACT_LIST(OP_DESCRIBED)
 
 /* An elementwise array of the op's dtype. */
 #define FLAT .dtype = p->dtype, .cols = p->count

@@ -1,8 +1,12 @@
 /* What attention requires, reads, writes and computes. */
+#include "device/op_attention.h"
+
 #include "device/op_facts.h"
 
 #include <inttypes.h>
 #include <math.h>
+
+OP_ATTENTION_LIST(OP_DESCRIBED)
 
 /* Per token and head: sum of dout * out, and an fp32 row of dq. */
 int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
@@ -37,15 +41,15 @@ static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t documen
 
 /* Fields of one name and meaning in both structs. */
 #define CHECK_SHAPE                                                                                          \
-	(SIZE(tokens, 1) || SIZE(documents, 0) || SIZE(document_tokens, 0) || SIZE(heads, 1) ||              \
-	        SIZE(kv_heads, 1) || SIZE(head_dim, 1) || SIZE(window, 0) ||                                 \
+	(SIZE(tokens, 1) || SIZE(heads, 1) || SIZE(kv_heads, 1) || SIZE(head_dim, 1) || SIZE(window, 0) ||   \
 	        check_heads(f, p->heads, p->kv_heads) ||                                                     \
 	        SIZE(q_head_stride, p->heads > 1 ? p->head_dim : 0) ||                                       \
 	        SIZE(kv_head_stride, p->kv_heads > 1 ? p->head_dim : 0) ||                                   \
 	        SIZE(out_stride, size_times(p->heads, p->head_dim)) ||                                       \
 	        SIZE(qkv_stride, size_of_row(p->heads, p->q_head_stride, p->head_dim)) ||                    \
 	        SIZE(qkv_stride, size_of_row(p->kv_heads, p->kv_head_stride, p->head_dim)) ||                \
-	        COMPUTE_DTYPE(dtype) || check_scores(f, p->mask, p->scale, p->score_cap))
+	        COMPUTE_DTYPE(dtype) || check_scores(f, p->scale, p->score_cap))
+#define CHECK_DOCUMENTS (SIZE(documents, 0) || SIZE(document_tokens, 0) || check_mask(f, p->mask))
 
 #define LIKE_Q                                                                                               \
 	.dtype = p->dtype, .rows = p->tokens, .stride = p->qkv_stride, .groups = p->heads,                   \
@@ -66,10 +70,15 @@ static int check_heads(const struct op_facts *f, int64_t heads, int64_t kv_heads
 	        kv_heads);
 }
 
-static int check_scores(const struct op_facts *f, enum attention_mask mask, double scale, double score_cap)
+static int check_mask(const struct op_facts *f, enum attention_mask mask)
 {
 	if ((unsigned)mask >= MASK_COUNT)
 		return op_refuse(f, "mask is %d, which is no mask", (int)mask);
+	return 0;
+}
+
+static int check_scores(const struct op_facts *f, double scale, double score_cap)
+{
 	if (!isfinite(scale))
 		return op_refuse(f, "scale is %g", scale);
 	if (!(score_cap >= 0) || !isfinite(score_cap))
@@ -88,7 +97,7 @@ static void products(struct op_facts *f, int count, const struct op_attention *p
 
 int op_describe_attention(struct op_facts *f, const struct op_attention *p)
 {
-	if (CHECK_SHAPE)
+	if (CHECK_SHAPE || CHECK_DOCUMENTS)
 		return ERR_RANGE;
 	READ(q, LIKE_Q);
 	READ(k, LIKE_KV);
@@ -104,7 +113,7 @@ int op_describe_attention(struct op_facts *f, const struct op_attention *p)
 
 int op_describe_attention_grad(struct op_facts *f, const struct op_attention_grad *p)
 {
-	if (CHECK_SHAPE)
+	if (CHECK_SHAPE || CHECK_DOCUMENTS)
 		return ERR_RANGE;
 	if (dev_is_none(p->sink) != dev_is_none(p->dsink))
 		return op_refuse(f, "sink and dsink go together");
@@ -130,5 +139,28 @@ int op_describe_attention_grad(struct op_facts *f, const struct op_attention_gra
 	                .window = p->window,
 	                .mask = p->mask,
 	                .dtype = p->dtype}); /* scores again, dp, dq, dk, dv */
+	return 0;
+}
+
+/* How long the texts are only the device knows: each token is taken to see the whole cache, or its window. */
+int op_describe_attention_cached(struct op_facts *f, const struct op_attention_cached *p)
+{
+	int64_t rows;
+
+	if (CHECK_SHAPE || SIZE(cache_rows, 1))
+		return ERR_RANGE;
+	rows = p->window > 0 && p->window < p->cache_rows ? p->window : p->cache_rows;
+	READ(q, LIKE_Q);
+	READ(k, LIKE_KV);
+	READ(v, LIKE_KV);
+	READ(doc_start, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(doc_end, .dtype = DTYPE_I32, .cols = p->tokens);
+	READ(sink, .dtype = p->dtype, .cols = p->heads, .optional = 1);
+	UPDATE(cache, .dtype = p->dtype, .rows = p->cache_rows,
+	        .cols = size_times(2, size_times(p->kv_heads, p->head_dim)), .used_rows = rows);
+	WRITE(out, LIKE_OUT);
+	f->is_attention = 1;
+	f->flops_dtype = p->dtype;
+	f->flops = 4.0 * (double)p->tokens * (double)rows * (double)(p->heads * p->head_dim);
 	return 0;
 }

@@ -7,7 +7,8 @@
 
 #define OP_ATTENTION_LIST(ROW)                                                                               \
 	ROW(ATTENTION, attention, attention)                                                                 \
-	ROW(ATTENTION_GRAD, attention_grad, attention_grad)
+	ROW(ATTENTION_GRAD, attention_grad, attention_grad)                                                  \
+	ROW(ATTENTION_CACHED, attention_cached, attention_cached)
 
 /* Attention over the documents of a micro-batch, never forming tokens x tokens.
  *
@@ -47,5 +48,27 @@ struct op_attention_grad {
 	enum dtype dtype;
 };
 int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim);
+
+/* Attention of new tokens over a cache of keys and values, for generation.
+ *
+ * cache, in `dtype` [cache_rows, 2, kv_heads, head_dim]: a row holds the keys of a token, then its values.
+ * The rows of a text follow each other; doc_start[t] is the row of its first token, doc_end[t] one past the
+ * token's own row, doc_start[t] < doc_end[t] <= cache_rows. No two tokens have the same row. First, k and v
+ * of all new tokens go into their rows; then each sees the rows from doc_start to its own, with window > 0
+ * the last `window` of them. Those that are not new are as earlier calls left them. Else as op_attention with
+ * MASK_CAUSAL. */
+struct op_attention_cached {
+	dev_addr out, cache, q, k, v, doc_start, doc_end, sink;
+	int64_t tokens, cache_rows, heads, kv_heads, head_dim, window;
+	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
+	double scale, score_cap;
+	enum dtype dtype;
+};
+
+/* Elements of a row of the cache. */
+static inline int64_t attention_cache_row_count(int64_t kv_heads, int64_t head_dim)
+{
+	return 2 * kv_heads * head_dim;
+}
 
 #endif

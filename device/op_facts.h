@@ -23,8 +23,13 @@
 #ifndef FERRY_DEVICE_OP_FACTS_H
 #define FERRY_DEVICE_OP_FACTS_H
 
+#include "base/dtype.h"
 #include "base/err.h"
-#include "device/op.h"
+#include "device/addr.h"
+
+#include <stdint.h>
+
+struct op; /* device/op.h, which this does not know: a list of ops knows this */
 
 enum operand_use { OPERAND_READ = 1, OPERAND_WRITE = 2, OPERAND_UPDATE = 3 };
 
@@ -64,9 +69,8 @@ struct op_facts {
 /* 0 with *f filled, or ERR_RANGE naming the op and the field. */
 int op_describe(struct op_facts *f, const struct op *op);
 
-#define OP_DECLARE(NAME, name, args) int op_describe_##name(struct op_facts *f, const struct op_##args *p);
-OP_LIST(OP_DECLARE)
-#undef OP_DECLARE
+/* The row of a list that declares the descriptions of its ops, as OP_ACT_LIST(OP_DESCRIBED). */
+#define OP_DESCRIBED(NAME, name, args) int op_describe_##name(struct op_facts *f, const struct op_##args *p);
 
 /* ---- for descriptions: `f` and `p` are those of the function ---- */
 

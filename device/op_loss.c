@@ -1,5 +1,9 @@
 /* What the loss requires, reads and writes. */
+#include "device/op_loss.h"
+
 #include "device/op_facts.h"
+
+OP_LOSS_LIST(OP_DESCRIBED)
 
 /* The largest logit, the factor of the exponentials, and the gradient at the label. */
 int64_t cross_entropy_scratch_count(int64_t rows)

@@ -1,5 +1,9 @@
 /* What a matrix product requires, reads and writes. */
+#include "device/op_matmul.h"
+
 #include "device/op_facts.h"
+
+OP_MATMUL_LIST(OP_DESCRIBED)
 
 int op_describe_matmul(struct op_facts *f, const struct op_matmul *p)
 {

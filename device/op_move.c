@@ -1,5 +1,9 @@
 /* What ops that move, convert and add arrays require, read and write. */
+#include "device/op_move.h"
+
 #include "device/op_facts.h"
+
+OP_MOVE_LIST(OP_DESCRIBED)
 
 int op_describe_fill(struct op_facts *f, const struct op_fill *p)
 {
@@ -46,6 +50,17 @@ int op_describe_add(struct op_facts *f, const struct op_add *p)
 	a = READ(a, .dtype = p->dtype, .cols = p->count);
 	b = READ(b, .dtype = p->dtype, .cols = p->count);
 	WRITE(dst, .dtype = p->dtype, .cols = p->count, .may_be = BIT(a) | BIT(b));
+	return 0;
+}
+
+int op_describe_scale(struct op_facts *f, const struct op_scale *p)
+{
+	int src;
+
+	if (SIZE(count, 1) || COMPUTE_DTYPE(dtype))
+		return ERR_RANGE;
+	src = READ(src, .dtype = p->dtype, .cols = p->count);
+	WRITE(dst, .dtype = p->dtype, .cols = p->count, .may_be = BIT(src));
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 	ROW(CAST, cast, cast)                                                                                \
 	ROW(JOIN, join, join)                                                                                \
 	ROW(ADD, add, add)                                                                                   \
+	ROW(SCALE, scale, scale)                                                                             \
 	ROW(COLSUM, colsum, colsum)
 
 /* dst[0..bytes) = value */
@@ -44,6 +45,14 @@ struct op_join {
 struct op_add {
 	dev_addr dst, a, b;
 	int64_t count;
+	enum dtype dtype;
+};
+
+/* dst = y = factor * src or, with cap > 0, cap * tanh(y / cap), in `dtype`; dst may be src */
+struct op_scale {
+	dev_addr dst, src;
+	int64_t count;
+	double factor, cap;
 	enum dtype dtype;
 };
 

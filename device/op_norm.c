@@ -1,5 +1,9 @@
 /* What RMSNorm and LayerNorm require, read and write. */
+#include "device/op_norm.h"
+
 #include "device/op_facts.h"
+
+OP_NORM_LIST(OP_DESCRIBED)
 
 /* Partial sums of dweight and dbias, one row of each per block of rows: 8 rows, more where that would be
  * more than 128 blocks (about one for each multiprocessor of a large GPU). */

@@ -1,7 +1,11 @@
 /* What sums of squares and AdamW require, read and write. */
+#include "device/op_optim.h"
+
 #include "device/op_facts.h"
 
 #include <inttypes.h>
+
+OP_OPTIM_LIST(OP_DESCRIBED)
 
 static int64_t blocks_of(int64_t count, int64_t block)
 {

@@ -1,7 +1,11 @@
 /* What rotary position embedding requires, reads and writes. */
+#include "device/op_rope.h"
+
 #include "device/op_facts.h"
 
 #include <inttypes.h>
+
+OP_ROPE_LIST(OP_DESCRIBED)
 
 int op_describe_rope(struct op_facts *f, const struct op_rope *p)
 {

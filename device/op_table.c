@@ -1,5 +1,9 @@
 /* What ops on rows that an index picks require, read and write. */
+#include "device/op_table.h"
+
 #include "device/op_facts.h"
+
+OP_TABLE_LIST(OP_DESCRIBED)
 
 int op_describe_gather(struct op_facts *f, const struct op_gather *p)
 {

@@ -1,4 +1,5 @@
-/* act moves 2 elements for each element of its output, its gradient 3. */
+/* Activation functions and their gradients. act moves 2 elements for each element of its output, its
+ * gradient 3. */
 #include "gpu/act.cuh"
 
 OP_ACT_LIST(CUDA_DECLARE)

@@ -1,4 +1,4 @@
-/* Moves 3 elements for each element added. */
+/* Sums of two arrays. Moves 3 elements for each element added. */
 #include "gpu/map.cuh"
 
 extern "C" {

@@ -12,15 +12,21 @@
  * so that a late one finds that it has nothing to do.
  */
 #include "base/mem.h"
+#include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
+
+#include <string.h>
 
 enum call_state { CALL_FREE, CALL_QUEUED, CALL_RUNS, CALL_ABANDONED };
 
 struct cuda_call {
 	struct cuda_call *next;
 	struct cuda_device *device;
-	stream_fn *fn;
+	stream_fn *fn; /* NULL: copies `bytes` from `from` to `to` */
 	void *context;
+	void *to;
+	const void *from;
+	int64_t bytes;
 	enum queue_kind queue;
 	enum call_state state;
 };
@@ -41,8 +47,10 @@ static void CUDART_CB run(void *argument)
 	}
 	call->state = CALL_RUNS;
 	pthread_mutex_unlock(&lock);
-	if (!atomic_load(&call->device->failed))
+	if (!atomic_load(&call->device->failed) && call->fn)
 		rc = call->fn(call->context);
+	else if (!atomic_load(&call->device->failed))
+		memcpy(call->to, call->from, (size_t)call->bytes);
 	if (rc < 0)
 		cuda_device_fail(call->device, err_note(rc, "%s stream", queue_name(call->queue)));
 	pthread_mutex_lock(&lock);
@@ -74,7 +82,7 @@ static struct cuda_call *take(struct cuda_stream *stream)
 	return call;
 }
 
-int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context)
+static int queue(struct cuda_stream *stream, const struct cuda_call *what)
 {
 	struct cuda_call *call = take(stream);
 	int rc;
@@ -82,14 +90,27 @@ int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context)
 	if (!call)
 		return ERR_NOMEM;
 	call->device = (struct cuda_device *)stream->base.device;
-	call->fn = fn;
-	call->context = context;
+	call->fn = what->fn;
+	call->context = what->context;
+	call->to = what->to;
+	call->from = what->from;
+	call->bytes = what->bytes;
 	call->queue = stream->base.queue;
 	call->state = CALL_QUEUED; /* nobody else knows of it yet */
 	rc = cuda_check(cudaLaunchHostFunc(stream->launch.stream, run, call), "cudaLaunchHostFunc");
 	if (rc)
 		call->state = CALL_FREE;
 	return rc;
+}
+
+int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context)
+{
+	return queue(stream, &(struct cuda_call){.fn = fn, .context = context});
+}
+
+int cuda_call_queue_copy(struct cuda_stream *stream, void *to, const void *from, int64_t bytes)
+{
+	return queue(stream, &(struct cuda_call){.to = to, .from = from, .bytes = bytes});
 }
 
 void cuda_call_close(struct cuda_stream *stream)
@@ -117,15 +138,22 @@ void cuda_call_close(struct cuda_stream *stream)
 	stream->calls = NULL;
 }
 
+/* Under the lock. */
+static void drain(const struct cuda_stream *stream)
+{
+	struct cuda_call *first = stream ? stream->calls : NULL, *call = first;
+
+	for (; call; call = call->next == first ? NULL : call->next)
+		while (call->state == CALL_RUNS)
+			pthread_cond_wait(&returned, &lock);
+}
+
 void cuda_call_drain(struct cuda_device *device)
 {
 	pthread_mutex_lock(&lock);
 	for (const struct stream *s = device->base.streams; s; s = s->next) {
-		struct cuda_call *first = ((const struct cuda_stream *)s)->calls, *call = first;
-
-		for (; call; call = call->next == first ? NULL : call->next)
-			while (call->state == CALL_RUNS)
-				pthread_cond_wait(&returned, &lock);
+		drain((const struct cuda_stream *)s);
+		drain(cuda_bounce_stage(((const struct cuda_stream *)s)->bounce));
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -1,4 +1,5 @@
-/* cast moves 6 bytes an element from one dtype to the other (where they are the same it is a copy), join 8.
+/* Conversions between fp32, bf16 and split weights. cast moves 6 bytes an element from one dtype to the other
+ * (where they are the same it is a copy), join 8.
  */
 #include "gpu/map.cuh"
 

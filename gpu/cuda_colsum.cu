@@ -1,4 +1,4 @@
-/* Reads x once and moves 8 bytes a column for the sums.
+/* Sums of columns (gradients of biases). Reads x once and moves 8 bytes a column for the sums.
  *
  * A block has a strip of columns and all rows of it: each thread adds every so many rows of its columns, in
  * double as the host does; then lanes, then warps, are added up in one order. The strip has as many accesses

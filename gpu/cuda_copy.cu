@@ -1,5 +1,5 @@
-/* Moves 2 bytes of memory for each byte copied. Not cudaMemcpyAsync, which may take a copy engine from the
- * streams that move weights and gradients. */
+/* Copies. Moves 2 bytes of memory for each byte copied. Not cudaMemcpyAsync, which may take a copy engine
+ * from the streams that move weights and gradients. */
 #include "gpu/map.cuh"
 
 extern "C" {

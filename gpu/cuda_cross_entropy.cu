@@ -33,6 +33,11 @@ enum {
 /* Arrays of scratch, of one element a row. */
 enum { ROW_MAX, ROW_FACTOR, ROW_AT_LABEL };
 
+static __device__ __forceinline__ float soft_cap(float logit, float cap)
+{
+	return cap > 0 ? cap * tanhf(logit / cap) : logit;
+}
+
 /* A warp's sum of exp(logit - max). */
 struct exp_sum {
 	float max;
@@ -41,7 +46,8 @@ struct exp_sum {
 
 /* Adds count vectors of N, one of every WARP * warps; the lanes of a warp agree on max. */
 template <int N>
-static __device__ __forceinline__ void exp_sum_row(struct exp_sum *part, const float *logits, int64_t vocab)
+static __device__ __forceinline__ void exp_sum_row(
+        struct exp_sum *part, const float *logits, int64_t vocab, float cap)
 {
 	const int64_t step = (int64_t)ROW_THREADS * N;
 
@@ -55,6 +61,9 @@ static __device__ __forceinline__ void exp_sum_row(struct exp_sum *part, const f
 
 			if (c < vocab) {
 				v[k] = *(const vec<float, N> *)(logits + c);
+#pragma unroll
+				for (int j = 0; j < N; j++)
+					v[k].at[j] = soft_cap(v[k].at[j], cap);
 			} else {
 #pragma unroll
 				for (int j = 0; j < N; j++)
@@ -91,7 +100,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 	float max = -FLT_MAX, *scratch = dev_ptr<float>(o.scratch) + row;
 	double sum = 0, label_logit;
 
-	exp_sum_row<N>(&part, logits, o.vocab);
+	exp_sum_row<N>(&part, logits, o.vocab, (float)o.cap);
 	part.sum = warp_sum(part.sum);
 	if (threadIdx.x % WARP == 0) {
 		maxima[warp] = part.max;
@@ -104,7 +113,7 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 		max = fmaxf(max, maxima[w]);
 	for (int w = 0; w < ROW_WARPS; w++)
 		sum += sums[w] * exp((double)maxima[w] - (double)max);
-	label_logit = logits[dev_ptr<const int32_t>(o.label)[row]];
+	label_logit = soft_cap(logits[dev_ptr<const int32_t>(o.label)[row]], (float)o.cap);
 	dev_ptr<float>(o.loss)[row] = (float)((double)max - label_logit + log(sum));
 	scratch[ROW_MAX * o.rows] = max;
 	scratch[ROW_FACTOR * o.rows] = (float)((double)o.grad_scale / sum);
@@ -122,6 +131,7 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 	const int32_t *label = dev_ptr<const int32_t>(o.label);
 	const int64_t first = begin + (int64_t)blockIdx.x * blockDim.x * ELEMENTS;
 	const int64_t first_row = first / o.vocab;
+	const float cap = (float)o.cap;
 	const uint32_t vocab = (uint32_t)o.vocab; /* labels are int32 */
 	const uint32_t skipped = (uint32_t)(first - first_row * o.vocab);
 	vec<float, N> v[ELEMENTS / N];
@@ -149,8 +159,10 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 		factor = scratch[ROW_FACTOR * o.rows + row];
 		at_label = label[row] - (int)(skipped + at - row_at * vocab);
 #pragma unroll
-		for (int j = 0; j < N; j++)
+		for (int j = 0; j < N; j++) {
+			v[k].at[j] = soft_cap(v[k].at[j], cap);
 			value[j] = expf(v[k].at[j] - max) * factor;
+		}
 		if (at_label >= 0 && at_label < N) {
 			float here = scratch[ROW_AT_LABEL * o.rows + row];
 
@@ -158,6 +170,10 @@ static __global__ void __launch_bounds__(FIRST_THREADS)
 			for (int j = 0; j < N; j++)
 				value[j] = j == at_label ? here : value[j];
 		}
+		if (cap > 0)
+#pragma unroll
+			for (int j = 0; j < N; j++)
+				value[j] *= 1 - v[k].at[j] / cap * (v[k].at[j] / cap);
 		span_put(out, value);
 		span_store(dev_ptr<T>(o.dlogits) + first + at, out);
 	}

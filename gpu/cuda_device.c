@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "gpu/cuda_bounce.h"
 #include "gpu/cuda_info.h"
 
 #include <inttypes.h>
@@ -25,6 +26,12 @@ static int read_properties(struct cuda_device *d, int index)
 		return rc;
 	log_info("cuda device: %s, %" PRId64 " MiB, compute capability %d.%d", gpu.name,
 	        gpu.memory_bytes >> 20, gpu.capability / 10, gpu.capability % 10);
+	if (cuda_code_for(gpu.capability, cuda_built_for) == CUDA_CODE_COMPILED_BY_DRIVER)
+		log_warn("cuda device: this build has kernels for %s; the driver compiles them for compute "
+		         "capability %d.%d at first use and keeps them in ~/.nv/ComputeCache. To avoid the "
+		         "wait, "
+		         "build with -DFERRY_CUDA_ARCHITECTURES=%d",
+		        cuda_built_for, gpu.capability / 10, gpu.capability % 10, gpu.capability);
 	d->launch.capability = gpu.capability;
 	d->launch.sm_count = gpu.sm_count;
 	return 0;
@@ -56,6 +63,7 @@ static void cuda_close(struct device *device)
 	struct cuda_device *d = (struct cuda_device *)device;
 
 	cuda_clock_close(d);
+	cuda_bounce_unpin(d);
 	if (d->workspace)
 		cudaFree(d->workspace);
 	pthread_mutex_destroy(&d->error_lock);
@@ -66,8 +74,10 @@ static int cuda_open(struct device **device, const struct device_options *option
 {
 	struct cuda_device *d;
 	sigset_t all, before;
-	int count, rc = cuda_gpu_count(&count);
+	int count, gpu = 0, rc = cuda_gpu_count(&count);
 
+	if (!rc)
+		rc = cuda_gpu_choose(&gpu, options->index, count);
 	if (rc)
 		return err_note(rc, "cuda device");
 	d = mem_alloc(1, sizeof(*d));
@@ -78,7 +88,7 @@ static int cuda_open(struct device **device, const struct device_options *option
 	pthread_mutex_init(&d->error_lock, NULL);
 	sigfillset(&all); /* threads of the driver begin here, and signals are for the program's own */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = open_gpu(d, options->index % count);
+	rc = open_gpu(d, gpu);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
 		cuda_close(&d->base);
@@ -113,8 +123,9 @@ static int arena_refused(cudaError_t error, int64_t bytes)
 	if (error != cudaErrorMemoryAllocation)
 		return cuda_check(error, "cudaMalloc");
 	return err_set(ERR_NOMEM,
-	        "cuda device: an arena of %" PRId64 " MiB: out of device memory, of which %" PRId64
-	        " MiB are free",
+	        "cuda device: the plan needs %" PRId64 " MiB of GPU memory in one piece; %" PRId64
+	        " MiB are free now: another process may hold some (nvidia-smi lists them); end it, or set "
+	        "vram_budget lower",
 	        bytes >> 20, free_bytes >> 20);
 }
 

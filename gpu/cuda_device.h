@@ -56,6 +56,7 @@ struct cuda_clock {
 enum { CUDA_POISON = 0xff };
 
 struct cuda_call;
+struct cuda_bounce;
 
 struct cuda_stream {
 	struct stream base;
@@ -65,7 +66,8 @@ struct cuda_stream {
 	const char *last_work;   /* name of what was queued last; static */
 	int has_workspace;
 	int is_matmul_ready;
-	struct cuda_dnn *dnn; /* NULL: attention runs on our own kernels */
+	struct cuda_dnn *dnn;       /* NULL: attention runs on our own kernels */
+	struct cuda_bounce *bounce; /* NULL: it copied nothing that needs it */
 };
 
 struct cuda_device {
@@ -75,6 +77,9 @@ struct cuda_device {
 	void *workspace;           /* of matrix products; one stream has it */
 	int64_t workspace_bytes;
 	int workspace_in_use;
+	void *bounce_memory;            /* cuda_bounce.h; NULL: no pinning was refused, or that too */
+	unsigned bounce_taken;          /* bit i: a stream has share i */
+	int said_refused, said_instead; /* what became of memory that could not be pinned: once each */
 	struct cuda_clock clock;
 	int64_t opened_at_ns;      /* of the host's clock */
 	struct device_stats stats; /* the backend's part */
@@ -110,7 +115,9 @@ int cuda_event_sync(struct event *event);
 
 /* Host memory is registered in pieces of this size from a slab's base: one call for all would hold the
  * driver's lock for minutes, and would pin all or nothing. A copy must not cross from one piece to another:
- * CUDA looks up the first byte only, and refuses ranges that are longer than its registration. */
+ * CUDA looks up the first byte only, and refuses ranges that are longer than its registration. A machine that
+ * registers nothing (some virtual ones) is asked for the slab by cudaHostAlloc; what neither of them pins is
+ * copied through a pinned buffer (cuda_bounce.h). */
 enum { CUDA_PIN_BYTES = 1 << 30 };
 
 int cuda_slab_open(struct device *device, struct device_slab *slab);
@@ -124,6 +131,9 @@ int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const 
 
 /* Queues fn(context); its error becomes the device's. */
 int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context);
+
+/* Queues the host's copy of `bytes`. */
+int cuda_call_queue_copy(struct cuda_stream *stream, void *to, const void *from, int64_t bytes);
 
 /* After this none of the stream's calls runs or will run. The stream has been synchronised, with an error or
  * without. */

@@ -5,8 +5,8 @@
  * Documents of other lengths would be a mask for which it skips no block, and each length a plan of its own,
  * which takes a second to make; they are for our kernels. Which it is depends on the micro-batch alone, so a
  * run that goes on has the bits of one that was not interrupted. Each sort of op (shapes, strides, scale)
- * becomes a graph once, and its plan is kept; what cuDNN has no deterministic engine for, or what needs more
- * workspace than there is, is remembered as not for it.
+ * becomes a graph once, and its plan is kept; what cuDNN has no deterministic engine for is remembered as not
+ * for it. A backward that needs more workspace than there is runs in parts (cuda_dnn_part.h).
  *
  * A cuda_dnn belongs to one stream and the owning thread.
  */
@@ -14,6 +14,7 @@
 #define FERRY_GPU_CUDA_DNN_ATTENTION_H
 
 #include "gpu/cuda.h"
+#include "gpu/cuda_dnn_part.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,9 +30,11 @@ void cuda_dnn_close(struct cuda_dnn *dnn);
 /* 1: not for this op, nothing was queued; 0: queued; or a negative ERR_*. dnn may be NULL. */
 int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *at, const struct op *op);
 
-/* For tests: whether there is a plan for the op on the GPU of which cuDNN's JSON tells, which need not be
- * here, and how much workspace it takes. 0, ERR_UNSUPPORTED (the text says why). */
-int cuda_dnn_attention_plan(const struct op *op, const char *properties, int64_t *workspace_bytes);
+/* For tests: whether there is a plan for the op, or such a part of it (NULL: all), on the GPU of which
+ * cuDNN's JSON tells, which need not be here, and how much workspace it takes. 0, ERR_UNSUPPORTED (the text
+ * says why). */
+int cuda_dnn_attention_plan(int64_t *workspace_bytes, const struct op *op, const struct cuda_dnn_part *part,
+        const char *properties);
 
 #ifdef __cplusplus
 }

@@ -56,22 +56,50 @@ int cuda_gpu_count(int *count)
 	return refuse(error);
 }
 
-/* As the kernel says; it knows bus ids in small letters. */
-static int numa_node_of(const char *pci_bus_id)
+/* One line of what the kernel says of a device; it knows bus ids in small letters. "" where it does not. */
+static void device_line(char *line, size_t line_bytes, const char *pci_bus_id, const char *name)
 {
-	char path[128] = "/sys/bus/pci/devices/";
-	int node = -1;
+	const char *instead = getenv(CUDA_SYSFS_ENVIRONMENT);
+	char path[512], id[32] = "";
 	FILE *file;
 
-	for (size_t at = strlen(path); *pci_bus_id && at + 16 < sizeof(path); at++, pci_bus_id++)
-		path[at] = (char)tolower((unsigned char)*pci_bus_id);
-	strcat(path, "/numa_node");
-	file = fopen(path, "r");
-	if (file && fscanf(file, "%d", &node) != 1)
-		node = -1;
-	if (file)
-		fclose(file);
-	return node;
+	for (size_t i = 0; pci_bus_id[i] && i + 1 < sizeof(id); i++)
+		id[i] = (char)tolower((unsigned char)pci_bus_id[i]);
+	snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/%s", instead && *instead ? instead : "/sys", id,
+	        name);
+	*line = 0;
+	file = fopen(path, "re");
+	if (!file)
+		return;
+	if (!fgets(line, (int)line_bytes, file))
+		*line = 0;
+	line[strcspn(line, "\n")] = 0;
+	fclose(file);
+}
+
+static int numa_node_of(const char *pci_bus_id)
+{
+	char line[16], *end;
+	long node;
+
+	device_line(line, sizeof(line), pci_bus_id, "numa_node");
+	node = strtol(line, &end, 10);
+	return end == line || *end || node < 0 ? -1 : (int)node;
+}
+
+static void link_read(struct cuda_link *link, int from, int to)
+{
+	*link = (struct cuda_link){0};
+	if (from == to || cudaDeviceCanAccessPeer(&link->can_copy, from, to) != cudaSuccess ||
+	        !link->can_copy) {
+		*link = (struct cuda_link){0};
+		return;
+	}
+	if (cudaDeviceGetP2PAttribute(&link->rank, cudaDevP2PAttrPerformanceRank, from, to) != cudaSuccess)
+		link->rank = 0;
+	if (cudaDeviceGetP2PAttribute(&link->has_atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) !=
+	        cudaSuccess)
+		link->has_atomics = 0;
 }
 
 int cuda_gpu_read(struct cuda_gpu *gpu, int index)
@@ -102,17 +130,64 @@ int cuda_gpu_read(struct cuda_gpu *gpu, int index)
 	gpu->memory_bytes = (int64_t)properties.totalGlobalMem;
 	gpu->capability = 10 * major + minor;
 	gpu->numa_node = numa_node_of(gpu->pci_bus_id);
+	device_line(gpu->processors, sizeof(gpu->processors), gpu->pci_bus_id, "local_cpulist");
 	return 0;
+}
+
+#ifndef FERRY_CUDA_ARCHITECTURES
+#define FERRY_CUDA_ARCHITECTURES "80,90"
+#endif
+const char cuda_built_for[] = FERRY_CUDA_ARCHITECTURES;
+
+enum cuda_code cuda_code_for(int capability, const char *built)
+{
+	enum cuda_code best = CUDA_CODE_NONE;
+
+	for (char *end; *built; built = *end ? end + 1 : end) {
+		int of = (int)strtol(built, &end, 10), is_real = !strncmp(end, "-real", 5),
+		    is_virtual = !strncmp(end, "-virtual", 8);
+
+		end += strcspn(end, ",;");
+		if (of <= 0 || of > capability)
+			continue;
+		if (of / 10 == capability / 10 && !is_virtual)
+			return CUDA_CODE_READY;
+		if (!is_real)
+			best = CUDA_CODE_COMPILED_BY_DRIVER;
+	}
+	return best;
 }
 
 int cuda_gpu_check(const struct cuda_gpu *gpu)
 {
-	if (gpu->capability >= CUDA_CAPABILITY_MIN)
+	if (gpu->capability < CUDA_CAPABILITY_MIN)
+		return err_set(ERR_UNSUPPORTED,
+		        "%s has compute capability %d.%d, at least %d.%d is needed; use device=host",
+		        gpu->name, gpu->capability / 10, gpu->capability % 10, CUDA_CAPABILITY_MIN / 10,
+		        CUDA_CAPABILITY_MIN % 10);
+	if (cuda_code_for(gpu->capability, cuda_built_for) != CUDA_CODE_NONE)
 		return 0;
 	return err_set(ERR_UNSUPPORTED,
-	        "%s has compute capability %d.%d, at least %d.%d is needed; use device=host", gpu->name,
-	        gpu->capability / 10, gpu->capability % 10, CUDA_CAPABILITY_MIN / 10,
-	        CUDA_CAPABILITY_MIN % 10);
+	        "%s has compute capability %d.%d, and this build has kernels for %s only; build with "
+	        "-DFERRY_CUDA_ARCHITECTURES=%d, or use device=host",
+	        gpu->name, gpu->capability / 10, gpu->capability % 10, cuda_built_for, gpu->capability);
+}
+
+int cuda_gpu_choose(int *gpu, int rank_here, int count)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+	*gpu = rank_here;
+	if (rank_here < count)
+		return 0;
+	*gpu = 0;
+	if (count == 1 && visible && *visible)
+		return 0;
+	return err_set(ERR_INPUT,
+	        "rank %d of this host needs a GPU of its own, and %d %s here (a MIG slice counts as one, and "
+	        "a "
+	        "process sees only one); start at most %d rank%s on this host",
+	        rank_here, count, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 
 void cuda_info_read(struct cuda_info *info)
@@ -124,6 +199,9 @@ void cuda_info_read(struct cuda_info *info)
 		rc = cuda_gpu_read(&info->gpu[i], i);
 		info->gpu_count += !rc;
 	}
+	for (int from = 0; from < info->gpu_count && !rc; from++)
+		for (int to = 0; to < info->gpu_count; to++)
+			link_read(&info->link[from][to], from, to);
 	if (!rc)
 		rc = cuda_gpu_check(&info->gpu[0]);
 	if (rc)

@@ -58,28 +58,38 @@ static const struct {
 enum place_kind {
 	PLACE_LIST,   /* base: the parts of an environment variable, between colons */
 	PLACE_LOADER, /* what dlopen finds by a name alone */
-	PLACE_PYTHON, /* base: the directory above each one on PATH that has a python3 */
+	PLACE_PYTHON, /* base: the directory above each one on PATH that has a python3, and above the one that
+	                 a python3 there is a link into */
 	PLACE_FIXED,  /* base: a path */
 };
 
-static const char *const here[] = {"", NULL}, *const toolkit[] = {"/lib64", "/lib", "/targets/*/lib", NULL},
-                         *const wheels[] = {"/nvidia/*/lib", NULL},
-                         *const python[] = {"/lib/python3*/site-packages/nvidia/*/lib",
-                                 "/lib/python3*/dist-packages/nvidia/*/lib",
-                                 "/lib64/python3*/site-packages/nvidia/*/lib", NULL},
-                         *const user[] = {"/.local/lib/python3*/site-packages/nvidia/*/lib", NULL};
+#define PYTHON_FOLDERS(above)                                                                                \
+	above "/lib/python3*/site-packages/nvidia/*/lib", above "/lib/python3*/dist-packages/nvidia/*/lib",  \
+	        above "/lib64/python3*/site-packages/nvidia/*/lib"
+
+/* A directory that the user names is where a library lies, or the root of a toolkit or of a python3. */
+static const char
+        *const named[] = {"", "/lib64", "/lib", "/targets/*/lib", PYTHON_FOLDERS(""), NULL},
+               *const toolkit[] = {"/lib64", "/lib", "/targets/*/lib", NULL},
+               *const wheels[] = {"/nvidia/*/lib", NULL}, *const python[] = {PYTHON_FOLDERS(""), NULL},
+               *const opt[] = {PYTHON_FOLDERS(""), PYTHON_FOLDERS("/.venv"), PYTHON_FOLDERS("/venv"), NULL},
+               *const user[] = {PYTHON_FOLDERS("/.local"), PYTHON_FOLDERS("/.venv"), PYTHON_FOLDERS("/venv"),
+                       PYTHON_FOLDERS("/*conda3"), PYTHON_FOLDERS("/.pyenv/versions/*"), NULL};
 
 static const struct place {
 	enum place_kind kind;
 	const char *base;
 	const char *const *folders;
 } places[] = {
-        {PLACE_LIST, "FERRY_LIBRARY_PATH", here},
+        {PLACE_LIST, "FERRY_LIBRARY_PATH", named},
         {PLACE_LOADER, NULL, NULL},
         {PLACE_LIST, "CUDA_HOME", toolkit},
         {PLACE_LIST, "CUDA_PATH", toolkit},
         {PLACE_FIXED, "/usr/local/cuda", toolkit},
         {PLACE_FIXED, "/usr/local/cuda-*", toolkit},
+        {PLACE_FIXED, "/opt/cuda", toolkit},
+        {PLACE_FIXED, "/opt/nvidia/hpc_sdk/Linux_*/*/math_libs", toolkit},
+        {PLACE_FIXED, "/opt/nvidia/hpc_sdk/Linux_*/*/comm_libs/nccl", toolkit},
         {PLACE_LIST, "VIRTUAL_ENV", python},
         {PLACE_LIST, "CONDA_PREFIX", python},
         {PLACE_PYTHON, "PATH", python},
@@ -87,12 +97,14 @@ static const struct place {
         {PLACE_LIST, "HOME", user},
         {PLACE_FIXED, "/usr/local", python},
         {PLACE_FIXED, "/usr", python},
-        {PLACE_FIXED, "/opt/*", python},
+        {PLACE_FIXED, "/opt/*", opt},
+        {PLACE_FIXED, "/venv", python},
+        {PLACE_FIXED, "/venv/*", python},
 };
 
 static const char looked_in[] =
         "FERRY_LIBRARY_PATH, the loader's path, CUDA_HOME, CUDA_PATH, /usr/local/cuda* and the nvidia/*/lib "
-        "folders of python3 installations";
+        "folders of python3 installations; install it, or set FERRY_LIBRARY_PATH to its directory";
 
 /* ---- one file ---- */
 
@@ -228,13 +240,38 @@ static int folders_try(struct search *s, const struct str *base, const char *con
 	return rc;
 }
 
-static int has_python(const char *directory, size_t bytes)
+static int folder_try(struct search *s, const char *folder, size_t bytes, const char *const *folders)
 {
-	char *path = mem_printf("%.*s/python3", (int)bytes, directory);
-	int has = path && !access(path, X_OK);
+	struct str base = {0};
+	int rc;
 
+	str_add_quoted(&base, folder, bytes);
+	rc = folders_try(s, &base, folders);
+	str_free(&base);
+	return rc;
+}
+
+/* The packages of a virtual environment lie beside the link that its python3 is, those of an installation
+ * beside what such a link points to. */
+static int python_try(struct search *s, const char *directory, size_t bytes, const char *const *folders)
+{
+	char *path = mem_printf("%.*s/python3", (int)bytes, directory),
+	     *above = mem_printf("%.*s/..", (int)bytes, directory), *real = NULL;
+	int rc = path && above ? 0 : ERR_NOMEM;
+
+	if (!rc && !access(path, X_OK)) {
+		rc = folder_try(s, above, strlen(above), folders);
+		real = realpath(path, NULL);
+	}
+	for (int up = 0; real && up < 2; up++)
+		if (strrchr(real, '/'))
+			*strrchr(real, '/') = 0;
+	if (!rc && real && *real)
+		rc = folder_try(s, real, strlen(real), folders);
+	free(real);
 	mem_free(path);
-	return has;
+	mem_free(above);
+	return rc;
 }
 
 static int list_try(struct search *s, const struct place *p)
@@ -244,15 +281,9 @@ static int list_try(struct search *s, const struct place *p)
 
 	while (part && *part && !rc) {
 		size_t bytes = strcspn(part, ":");
-		struct str base = {0};
 
-		if (bytes && (p->kind == PLACE_LIST || has_python(part, bytes))) {
-			str_add_quoted(&base, part, bytes);
-			if (p->kind == PLACE_PYTHON)
-				str_add(&base, "/..");
-			rc = folders_try(s, &base, p->folders);
-		}
-		str_free(&base);
+		if (bytes)
+			rc = (p->kind == PLACE_PYTHON ? python_try : folder_try)(s, part, bytes, p->folders);
 		part += bytes + (part[bytes] == ':');
 	}
 	return rc;

@@ -1,11 +1,12 @@
 /* Libraries that are opened while the program runs, if the machine has them: cuBLASLt, cuDNN, NCCL.
  *
  * Nothing links to them, so that one binary runs everywhere. A library is looked for once, in this order: the
- * directories of FERRY_LIBRARY_PATH; where the loader looks; lib64 and lib below CUDA_HOME, CUDA_PATH and
- * /usr/local/cuda*; and the nvidia/<part>/lib folders that pip leaves in the packages of a python3 (of
- * VIRTUAL_ENV, CONDA_PREFIX, the python3 on PATH, PYTHONPATH, ~/.local, /usr/local, /usr, /opt/<name>), which
- * are found without starting it. A file is taken if it loads, has every function of the list below and says
- * that its version is one we know; the next one is tried otherwise.
+ * directories of FERRY_LIBRARY_PATH, which may also be the root of a toolkit or of a python3 installation;
+ * where the loader looks; lib64 and lib below CUDA_HOME, CUDA_PATH, /usr/local/cuda* and NVIDIA's HPC SDK;
+ * and the nvidia/<part>/lib folders that pip leaves in the packages of a python3 (of VIRTUAL_ENV,
+ * CONDA_PREFIX, the python3 on PATH and what it is a link to, PYTHONPATH, environments in HOME, /usr/local,
+ * /usr, /opt and /venv), which are found without starting it. A file is taken if it loads, has every function
+ * of the list below and says that its version is one we know; the next one is tried otherwise.
  *
  * The lists are all that is known of a library here. Whoever calls it includes its header and gets typed
  * functions from the same list:

@@ -80,6 +80,12 @@ static int blas_start(struct cuda_blas *blas)
 		status = blas->lt.cublasLtCreate(&blas->handle);
 		if (status != CUBLAS_STATUS_SUCCESS) {
 			blas->handle = NULL;
+			if (status == CUBLAS_STATUS_ALLOC_FAILED)
+				return err_set(ERR_NOMEM,
+				        "cuda device: no memory to load cuBLASLt (%s); another process may "
+				        "hold "
+				        "GPU memory (nvidia-smi lists them): end it",
+				        status_text(blas, status));
 			rc = err_set(ERR_DEVICE, "cublasLtCreate: %s", status_text(blas, status));
 		}
 	}
@@ -396,6 +402,10 @@ int cuda_matmul(const struct cuda_launch *at, const struct op_matmul *o)
 		blas->stats.plain_count++;
 		return cuda_matmul_plain(at, o);
 	}
+	if (status == CUBLAS_STATUS_ALLOC_FAILED)
+		return err_set(ERR_NOMEM, "matmul: no GPU memory to load cuBLASLt's kernels; set vram_budget "
+		                          "lower, or end other "
+		                          "processes (nvidia-smi lists them)");
 	if (status)
 		return err_set(ERR_DEVICE, "matmul: cublasLtMatmul: %s", status_text(blas, status));
 	blas->stats.library_count++;

@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 	const T *bias = o.bias.value ? dev_ptr<const T>(o.bias) + first : NULL;
 	norm_part<T, N, HELD> part;
 	double mean = 0, square = 0;
-	float m, rstd;
+	float m, rstd, offset = (float)o.weight_offset;
 
 	if constexpr (HELD > 0)
 		part.load(x, step, (int)count);
@@ -219,9 +219,11 @@ static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
 			b = norm_load<T, N, WIDTH>(bias + c);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
+			float factor = span_get(w, j) + offset;
+
 			value[j] = (span_get(v, j) - m) * rstd;
-			value[j] = KIND == NORM_LAYER ? fmaf(value[j], span_get(w, j), span_get(b, j))
-			                              : value[j] * span_get(w, j);
+			value[j] = KIND == NORM_LAYER ? fmaf(value[j], factor, span_get(b, j))
+			                              : value[j] * factor;
 		}
 		span_put(out, value);
 		span_store(y + c, out);

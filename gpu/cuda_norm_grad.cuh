@@ -136,6 +136,7 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
         int first, int step, int cols, double inverse_cols, int lanes, double *parts)
 {
 	T *dx = dev_ptr<T>(o.dx) + row.x_at;
+	const float offset = (float)o.weight_offset;
 	double sum[2] = {};
 	float d[N], h[N];
 	norm_slope slope;
@@ -154,7 +155,7 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 			for (int j = 0; j < N; j++) {
 				float dy = row.dy.at(k, j);
 
-				d[j] = dy * to_float(w.at[j]);
+				d[j] = dy * (to_float(w.at[j]) + offset);
 				h[j] = norm_h<KIND>(row, k, j);
 				dweight[k][j] = fmaf(dy, h[j], dweight[k][j]);
 				dh_sum = fmaf(d[j], h[j], dh_sum);
@@ -178,7 +179,7 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 					span_load(was, dx + first + k * step);
 #pragma unroll
 				for (int j = 0; j < N; j++) {
-					d[j] = row.dy.at(k, j) * to_float(w.at[j]);
+					d[j] = row.dy.at(k, j) * (to_float(w.at[j]) + offset);
 					h[j] = norm_h<KIND>(row, k, j);
 				}
 			}
@@ -312,7 +313,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 	int64_t x_at = norm_at(place, o.x_stride, o.x_group_stride);
 	const T *x = dev_ptr<const T>(o.x) + x_at, *weight = dev_ptr<const T>(o.weight);
 	T *dx = dev_ptr<T>(o.dx) + x_at;
-	float rstd = dev_ptr<const float>(o.rstd)[i];
+	float rstd = dev_ptr<const float>(o.rstd)[i], offset = (float)o.weight_offset;
 	float mean = KIND == NORM_RMS ? 0 : dev_ptr<const float>(o.mean)[i];
 	double sum[2] = {};
 	norm_slope slope;
@@ -324,7 +325,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 
 #pragma unroll
 		for (int j = 0; j < N; j++) {
-			float dw = to_float(d.at[j]) * to_float(w.at[j]);
+			float dw = to_float(d.at[j]) * (to_float(w.at[j]) + offset);
 
 			dh_sum = fmaf(dw, (to_float(v.at[j]) - mean) * rstd, dh_sum);
 			d_sum += dw;
@@ -343,7 +344,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 			span_load(was, dx + c);
 #pragma unroll
 		for (int j = 0; j < N; j++) {
-			dw[j] = to_float(d.at[j]) * to_float(w.at[j]);
+			dw[j] = to_float(d.at[j]) * (to_float(w.at[j]) + offset);
 			h[j] = (to_float(v.at[j]) - mean) * rstd;
 		}
 		norm_grad_dx(dx + c, slope, dw, h, was, o.accumulate_dx);

@@ -1,5 +1,5 @@
-/* Moves twice the elements it turns, and of the table 4 rotary bytes a token, read once for up to 4 heads
- * and from cache for the other ones. */
+/* Rotary position embedding, forward and backward. Moves twice the elements it turns, and of the table 4
+ * rotary bytes a token, read once for up to 4 heads and from cache for the other ones. */
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -19,8 +19,9 @@ struct rope_shape {
 };
 
 /* A thread has N neighbouring pairs of ROPE_HEADS heads of one token: their cosines and sines stay with it.
- */
-template <class T, int N>
+ * Element e of the 2 N is in `a` where e < N, else in `b`; of pair i these are i and N + i, or with
+ * NEIGHBOURS 2 i and 2 i + 1. */
+template <class T, int N, int NEIGHBOURS>
 __global__ void __launch_bounds__(ROPE_BLOCK)
         rope_kernel(T *x, const float *table, const int32_t *position, struct rope_shape s)
 {
@@ -29,7 +30,8 @@ __global__ void __launch_bounds__(ROPE_BLOCK)
 	const int64_t token = item / each, head = item % each / pieces * ROPE_HEADS;
 	const int64_t j = item % pieces * N;
 	const float *row;
-	T *low = x + token * s.stride + head * s.head_stride + j, *high = low + s.half;
+	T *low = x + token * s.stride + head * s.head_stride + (NEIGHBOURS ? 2 * j : j);
+	T *high = low + (NEIGHBOURS ? N : s.half);
 	span<T, N> a[ROPE_HEADS], b[ROPE_HEADS];
 	span<float, N> cosine, sine;
 
@@ -47,15 +49,22 @@ __global__ void __launch_bounds__(ROPE_BLOCK)
 #pragma unroll
 	for (int h = 0; h < ROPE_HEADS; h++)
 		if (head + h < s.heads) {
-			float p[N], q[N];
+			float p[N], q[N], e[2 * N];
 
 #pragma unroll
 			for (int i = 0; i < N; i++) {
 				float c = span_get(cosine, i), n = s.sign * span_get(sine, i);
-				float u = span_get(a[h], i), v = span_get(b[h], i);
+				const int l = NEIGHBOURS ? 2 * i : i, m = NEIGHBOURS ? 2 * i + 1 : N + i;
+				float u = l < N ? span_get(a[h], l % N) : span_get(b[h], l % N);
+				float v = m < N ? span_get(a[h], m % N) : span_get(b[h], m % N);
 
-				p[i] = fmaf(u, c, -(v * n));
-				q[i] = fmaf(v, c, u * n);
+				e[l] = fmaf(u, c, -(v * n));
+				e[m] = fmaf(v, c, u * n);
+			}
+#pragma unroll
+			for (int i = 0; i < N; i++) {
+				p[i] = e[i];
+				q[i] = e[N + i];
 			}
 			span_put(a[h], p);
 			span_put(b[h], q);
@@ -64,7 +73,7 @@ __global__ void __launch_bounds__(ROPE_BLOCK)
 		}
 }
 
-template <class T> int rope_start(const struct cuda_launch *at, const struct op_rope *o)
+template <class T, int NEIGHBOURS> int rope_start(const struct cuda_launch *at, const struct op_rope *o)
 {
 	const struct rope_shape s = {o->tokens, o->heads, o->stride, o->head_stride, o->rotary / 2,
 	        o->direction == ROPE_FORWARD ? 1.0f : -1.0f};
@@ -75,10 +84,10 @@ template <class T> int rope_start(const struct cuda_launch *at, const struct op_
 
 	if (is_aligned(x, 16) && is_aligned(table, 16) && s.half % wide == 0 &&
 	        (s.tokens == 1 || s.stride % wide == 0) && (s.heads == 1 || s.head_stride % wide == 0))
-		return cuda_start(at, "rope", rope_kernel<T, vec_count<T>>,
+		return cuda_start(at, "rope", rope_kernel<T, vec_count<T>, NEIGHBOURS>,
 		        dim3((unsigned)ceil_div(groups * (s.half / wide), ROPE_BLOCK)), ROPE_BLOCK, 0, x,
 		        table, position, s);
-	return cuda_start(at, "rope", rope_kernel<T, 1>,
+	return cuda_start(at, "rope", rope_kernel<T, 1, NEIGHBOURS>,
 	        dim3((unsigned)ceil_div(groups * s.half, ROPE_BLOCK)), ROPE_BLOCK, 0, x, table, position, s);
 }
 
@@ -86,5 +95,7 @@ template <class T> int rope_start(const struct cuda_launch *at, const struct op_
 
 extern "C" int cuda_rope(const struct cuda_launch *at, const struct op_rope *o)
 {
-	return o->dtype == DTYPE_BF16 ? rope_start<bf16>(at, o) : rope_start<float>(at, o);
+	if (o->pairs == ROPE_NEIGHBOURS)
+		return o->dtype == DTYPE_BF16 ? rope_start<bf16, 1>(at, o) : rope_start<float, 1>(at, o);
+	return o->dtype == DTYPE_BF16 ? rope_start<bf16, 0>(at, o) : rope_start<float, 0>(at, o);
 }

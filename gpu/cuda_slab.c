@@ -1,4 +1,6 @@
-/* Pinned host memory: registered in pieces, within the limits of the process. */
+/* Pinned host memory: registered in pieces, within the limits of the process; and what is done where the
+ * machine refuses that. */
+#include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
 
 #include "base/log.h"
@@ -8,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
 /* The pinned part is a slab's first pinned_bytes, in pieces of CUDA_PIN_BYTES from its base. */
@@ -18,19 +21,95 @@ static void unpin(struct device_slab *slab)
 	slab->pinned_bytes = 0;
 }
 
-static void say_refused(const struct device_slab *slab, cudaError_t error)
+/* ---- refused ---- */
+
+static void say_refused(struct cuda_device *d, const struct device_slab *slab, cudaError_t error)
 {
 	struct rlimit lock;
 	char limit[64] = "no limit";
 
+	if (d->said_refused++)
+		return;
 	if (!getrlimit(RLIMIT_MEMLOCK, &lock) && lock.rlim_cur != RLIM_INFINITY)
 		snprintf(limit, sizeof(limit), "%.0f MiB", (double)lock.rlim_cur / (1 << 20));
 	log_warn("cuda device: only %" PRId64 " of %" PRId64
-	         " MiB of host memory could be pinned (cudaHostRegister: %s); copies of the rest are staged "
-	         "and slower. Limits: locked memory %s (ulimit -l), the memory of the cgroup or container, "
-	         "free RAM",
-	        slab->pinned_bytes >> 20, slab->bytes >> 20, cudaGetErrorString(error), limit);
+	         " MiB of host memory could be pinned (cudaHostRegister: %s); copies of the rest %s. Limits: "
+	         "locked memory %s (ulimit -l), the memory of the cgroup or container, free RAM",
+	        slab->pinned_bytes >> 20, slab->bytes >> 20, cudaGetErrorString(error),
+	        d->bounce_memory ? "go through a pinned buffer and are slower"
+	                         : "wait for the GPU, so that nothing overlaps with them",
+	        limit);
 }
+
+struct zero_task {
+	char *base;
+	int64_t bytes;
+};
+enum { ZERO_BYTES = 64 << 20 };
+
+static void zero(void *context, int64_t task, int worker)
+{
+	const struct zero_task *z = context;
+
+	(void)worker;
+	memset(z->base + task * ZERO_BYTES, 0, (size_t)min_i64(ZERO_BYTES, z->bytes - task * ZERO_BYTES));
+}
+
+/* The whole slab from the driver, in place of what was mapped; 0 where it refuses too. The driver places it
+ * as it likes: runs of nodes have no say. */
+static int alloc_instead(struct cuda_device *d, struct device_slab *slab, cudaError_t error)
+{
+	struct zero_task z = {.bytes = slab->bytes};
+	int64_t tasks = (slab->bytes + ZERO_BYTES - 1) / ZERO_BYTES;
+	void *base = NULL;
+
+	slab_unmap(slab->base, slab->bytes); /* before it, so that memory is not needed twice */
+	slab->base = NULL;
+	if (cudaHostAlloc(&base, (size_t)slab->bytes, cudaHostAllocDefault) != cudaSuccess)
+		return 0;
+	z.base = base;
+	if (d->options.pool)
+		pool_run(d->options.pool, tasks, zero, &z);
+	for (int64_t i = 0; i < tasks && !d->options.pool; i++)
+		zero(&z, i, 0);
+	slab->base = base;
+	slab->pinned_bytes = slab->bytes;
+	slab->is_driver_memory = 1;
+	if (!d->said_instead++)
+		log_warn("cuda device: this machine does not pin memory that ferry allocated "
+		         "(cudaHostRegister: %s); the driver allocates it instead. Copies are as fast; NUMA "
+		         "nodes are not chosen",
+		        cudaGetErrorString(error));
+	return 1;
+}
+
+static int map(struct device_slab *slab)
+{
+	return slab_map_runs(&slab->base, slab->bytes, "cuda device: a slab", slab->runs, slab->run_count);
+}
+
+/* Nothing was pinned: the driver's own memory, or copies through a pinned buffer. Where something was, there
+ * is a limit, and the buffer must fit below it. */
+static int after_refusal(struct cuda_device *d, struct device_slab *slab, cudaError_t error)
+{
+	int rc = 0;
+
+	if (!slab->pinned_bytes) {
+		if (alloc_instead(d, slab, error))
+			return 0;
+		rc = map(slab);
+	}
+	if (!rc && !cuda_bounce_pin(d) && slab->pinned_bytes) {
+		slab->pinned_bytes -= CUDA_PIN_BYTES;
+		cudaHostUnregister((char *)slab->base + slab->pinned_bytes);
+		cuda_bounce_pin(d);
+	}
+	if (!rc)
+		say_refused(d, slab, error);
+	return rc;
+}
+
+/* ---- open, close ---- */
 
 int cuda_slab_open(struct device *device, struct device_slab *slab)
 {
@@ -38,8 +117,7 @@ int cuda_slab_open(struct device *device, struct device_slab *slab)
 	int rc = cuda_device_error(d);
 
 	if (!rc)
-		rc = slab_map_runs(
-		        &slab->base, slab->bytes, "cuda device: a slab", slab->runs, slab->run_count);
+		rc = map(slab);
 	if (rc)
 		return rc;
 	while (slab->kind == SLAB_PINNED && slab->pinned_bytes < slab->bytes) {
@@ -57,11 +135,8 @@ int cuda_slab_open(struct device *device, struct device_slab *slab)
 		}
 		error = cudaHostRegister(
 		        (char *)slab->base + slab->pinned_bytes, (size_t)piece, cudaHostRegisterDefault);
-
-		if (error != cudaSuccess) {
-			say_refused(slab, error);
-			break;
-		}
+		if (error != cudaSuccess)
+			return after_refusal(d, slab, error);
 		slab->pinned_bytes += piece;
 	}
 	return 0;
@@ -70,6 +145,10 @@ int cuda_slab_open(struct device *device, struct device_slab *slab)
 void cuda_slab_close(struct device *device, struct device_slab *slab)
 {
 	(void)device;
+	if (slab->is_driver_memory) {
+		cudaFreeHost(slab->base);
+		return;
+	}
 	unpin(slab);
 	slab_unmap(slab->base, slab->bytes);
 }
@@ -83,6 +162,8 @@ int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const 
 
 		if (offset < (uint64_t)s->pinned_bytes) {
 			*is_pinned = 1;
+			if (s->is_driver_memory)
+				return bytes;
 			return min_i64(bytes, CUDA_PIN_BYTES - (int64_t)(offset % CUDA_PIN_BYTES));
 		}
 	}

@@ -1,6 +1,7 @@
 /* Streams and events, and how each kind of work is queued. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_dnn_attention.h"
 
@@ -70,6 +71,7 @@ static void free_stream(struct cuda_stream *s)
 	struct cuda_device *d = device_of(&s->base);
 
 	cuda_call_close(s);
+	cuda_bounce_close(s->bounce);
 	cuda_clock_forget(s);
 	if (s->is_matmul_ready)
 		cuda_blas_close(s->launch.blas);
@@ -250,9 +252,25 @@ int cuda_event_sync(struct event *event)
 
 /* ---- work ---- */
 
-/* Memory that is not pinned is staged by the driver, which need not wait for what the stream waits for before
- * it reads ("API synchronization behavior" of CUDA's documentation: it may), or keeps the caller until a copy
- * out is done. So all that came before is waited for here, where it is seen that somebody waits. */
+/* Without a share of the pinned buffer, memory that is not pinned is staged by the driver, which need not
+ * wait for what the stream waits for before it reads ("API synchronization behavior" of CUDA's documentation:
+ * it may), or keeps the caller until a copy out is done. So all that came before is waited for here, where it
+ * is seen that somebody waits. */
+static int copy_pageable(struct cuda_stream *s, char *dst, const char *src, int64_t bytes, int is_in)
+{
+	int rc = cuda_bounce_open(s);
+
+	if (rc > 0)
+		return is_in ? cuda_bounce_in(s, dst, src, bytes) : cuda_bounce_out(s, dst, src, bytes);
+	if (!rc)
+		rc = wait_for(s);
+	return rc ? rc
+	          : cuda_check(cudaMemcpyAsync(dst, src, (size_t)bytes,
+	                               is_in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+	                               s->launch.stream),
+	                    "cudaMemcpyAsync");
+}
+
 static int copy(struct cuda_stream *s, const struct work *work)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -266,8 +284,8 @@ static int copy(struct cuda_stream *s, const struct work *work)
 
 		piece = cuda_slab_reach(&is_pinned, d, (is_in ? src : dst) + done, bytes - done);
 		if (!is_pinned)
-			rc = wait_for(s);
-		if (!rc)
+			rc = copy_pageable(s, dst + done, src + done, piece, is_in);
+		else
 			rc = cuda_check(cudaMemcpyAsync(dst + done, src + done, (size_t)piece,
 			                        is_in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
 			                        s->launch.stream),

@@ -3,12 +3,10 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "host/pool.h"
 #include "host/topology_inner.h"
 
 #include <errno.h>
 #include <linux/capability.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,15 +307,15 @@ static void usable_lower(struct topology *t, int64_t bytes, const char *why)
 void topology_find_usable(struct topology *t, int threads, int ranks)
 {
 	t->usable_bytes = t->ram_available_bytes;
-	t->usable_why = "what is available";
+	t->usable_why = "available memory";
 	if (t->cgroup.memory_bytes)
-		usable_lower(t, t->cgroup.memory_bytes - t->cgroup.memory_used_bytes,
-		        "what the cgroup limit leaves");
+		usable_lower(
+		        t, t->cgroup.memory_bytes - t->cgroup.memory_used_bytes, "left of the cgroup limit");
 	if (t->address_bytes >= 0)
 		usable_lower(t,
 		        ranks * (t->address_bytes - t->address_used_bytes -
 		                        (threads + 1) * thread_address_bytes),
-		        "what the address space limit (ulimit -v) leaves, less 192 MiB for each thread");
+		        "left of the address space limit (ulimit -v), less 192 MiB for each thread");
 }
 
 /* mlock(2): CAP_IPC_LOCK ignores the limit. */
@@ -356,6 +354,11 @@ static void choose_threads(struct topology *t)
 		snprintf(why, bytes,
 		        "one for each core of this rank: %d ranks share the %d allowed cores, of %d",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
+	else if (t->share == TOPOLOGY_SHARE_NEAR)
+		snprintf(why, bytes,
+		        "one for each core of this rank, next to its GPU as far as there are cores: %d ranks "
+		        "share %d",
+		        t->ranks.size, t->allowed.core_count);
 	else if (t->share == TOPOLOGY_SHARE_TOGETHER)
 		snprintf(why, bytes, "%d ranks on this host, and several of them on the same %d cores, of %d",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
@@ -408,27 +411,4 @@ int topology_read(struct topology *t)
 	choose_threads(t);
 	topology_find_usable(t, t->thread_count, 1);
 	return 0;
-}
-
-int pool_open_here(struct pool **pool, struct topology *t, int threads, int ranks)
-{
-	int rc = topology_read(t);
-
-	if (!threads)
-		threads = t->thread_count > ranks ? t->thread_count / ranks : 1;
-	return rc ? rc : pool_open_on(pool, threads, t);
-}
-
-int pool_default_threads(void)
-{
-	struct topology *t = mem_alloc(1, sizeof(*t));
-	int count = t && topology_read(t) == 0 ? t->thread_count : 0;
-	cpu_set_t set;
-
-	mem_free(t);
-	if (count)
-		return count;
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	return CPU_COUNT(&set) < 1 ? 1 : CPU_COUNT(&set);
 }

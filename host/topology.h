@@ -26,6 +26,7 @@ enum {
 	TOPOLOGY_CORES_MAX = 1024, /* further ones get no worker of their own */
 	TOPOLOGY_SMT_MAX = 8,
 	TOPOLOGY_CACHE_LEVELS = 4,
+	TOPOLOGY_RANKS_MAX = 256, /* that are told apart by their GPUs */
 };
 
 struct topology_counts {
@@ -58,6 +59,7 @@ struct topology_cache {
 enum topology_share {
 	TOPOLOGY_SHARE_ALL,     /* it is alone on its host */
 	TOPOLOGY_SHARE_CUT,     /* ranks take runs of cores in order */
+	TOPOLOGY_SHARE_NEAR,    /* as many each, next to their GPUs as far as there are cores */
 	TOPOLOGY_SHARE_BOUND,   /* the launcher gave each rank its own */
 	TOPOLOGY_SHARE_TOGETHER /* the launcher bound several ranks to the same cores, or there are fewer
 	                           cores than ranks: all of those, but not as many threads */
@@ -85,7 +87,7 @@ struct topology {
 	int64_t address_bytes;                  /* RLIMIT_AS, of each rank; -1: no limit */
 	int64_t address_used_bytes; /* when this was first read: threads have mapped little of theirs then */
 	int64_t usable_bytes;       /* what ranks of this host may still take: topology_find_usable */
-	const char *usable_why;     /* as one clause; static */
+	const char *usable_why;     /* a few words; static */
 	int64_t memlock_bytes;      /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
 	char huge_pages[16];        /* transparent ones: "always", "madvise", "never"; "" where unknown */
 	char omp_num_threads[8];    /* the variable, cut; "" where it is not set */
@@ -105,6 +107,11 @@ void topology_find_usable(struct topology *t, int threads, int ranks);
 /* Who the ranks of this host are: by the world (world.h) where it has been joined, else from the environment
  * that launchers leave (Open MPI, Intel MPI and MPICH, MVAPICH2, PALS, Slurm, torchrun). */
 void topology_ranks_find(struct topology_ranks *ranks);
+
+/* The NUMA node next to the GPU of each rank of this host, as the system numbers it (-1: not known). For the
+ * readings that follow; without effect where another number of ranks is here, or a node is none. Before other
+ * threads. */
+void topology_set_rank_nodes(const int *os_index, int count);
 
 /* A device on a bus, for people: GPUs, network, disks. */
 struct topology_device {

@@ -1,6 +1,7 @@
 /* Sharing cores among the ranks of a host. */
 #include "host/topology.h"
 
+#include "comm/launch.h"
 #include "comm/world.h"
 #include "host/topology_inner.h"
 
@@ -39,10 +40,12 @@ void topology_ranks_find(struct topology_ranks *ranks)
 	        {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}, /* in batch scripts too: below */
 	};
 	const struct world *world = world_self();
+	struct launch launch;
 
 	*ranks = (struct topology_ranks){.size = 1};
 	if (world->size > 1) {
-		*ranks = (struct topology_ranks){world->local_rank, world->local_size, "MPI"};
+		launch_read(&launch);
+		*ranks = (struct topology_ranks){world->local_rank, world->local_size, launch.program};
 		return;
 	}
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
@@ -57,7 +60,90 @@ void topology_ranks_find(struct topology_ranks *ranks)
 	}
 }
 
-/* Of `count` cores, ranks in order take runs that differ by one core at most. */
+static struct {
+	int count, os_index[TOPOLOGY_RANKS_MAX];
+} gpu_nodes;
+
+void topology_set_rank_nodes(const int *os_index, int count)
+{
+	gpu_nodes.count = count <= TOPOLOGY_RANKS_MAX ? count : 0;
+	for (int r = 0; r < gpu_nodes.count; r++)
+		gpu_nodes.os_index[r] = os_index[r];
+}
+
+/* The first core that is not `rank`'s, when ranks in order take runs that differ by one at most. */
+static int run_end(int count, int size, int rank)
+{
+	return (int)((int64_t)count * (rank + 1) / size);
+}
+
+/* Each rank's node as an index; 0: it is not known of all. */
+static int rank_nodes(const struct topology *t, int *node)
+{
+	int known = 0;
+
+	for (int r = 0; r < gpu_nodes.count; r++)
+		for (int n = 0; n < t->machine.node_count && n < TOPOLOGY_NODES_MAX; n++)
+			if (t->node[n].os_index == gpu_nodes.os_index[r]) {
+				node[r] = n;
+				known++;
+			}
+	return known && known == t->ranks.size && gpu_nodes.count == t->ranks.size;
+}
+
+/* A node's cores go to the ranks whose GPUs are there, evenly, and to none more than its share of all cores.
+ */
+static void near_take(const struct topology *t, const int *node, int n, int *left, int16_t *owner)
+{
+	int core_count = 0, rank_count = 0, taken = 0, at = 0;
+
+	for (int i = 0; i < t->core_count; i++)
+		core_count += t->core[i].node == n;
+	for (int r = 0; r < t->ranks.size; r++)
+		rank_count += node[r] == n;
+	while (at < t->core_count && t->core[at].node != n)
+		at++; /* cores stand in the order of nodes */
+	for (int r = 0; r < t->ranks.size; r++) {
+		int even;
+
+		if (node[r] != n)
+			continue;
+		even = run_end(core_count, rank_count, taken) - run_end(core_count, rank_count, taken - 1);
+		for (taken++; even > 0 && left[r] > 0; even--, left[r]--)
+			owner[at++] = (int16_t)r;
+	}
+}
+
+/* As many cores for each rank as without GPUs, but other ones; what nobody is next to goes to those that lack
+ * some. All ranks come to the same. 0: GPUs say nothing. */
+static int share_near(struct topology *t)
+{
+	int node[TOPOLOGY_RANKS_MAX], left[TOPOLOGY_RANKS_MAX], size = t->ranks.size, kept = 0;
+	int16_t owner[TOPOLOGY_CORES_MAX];
+
+	if (!rank_nodes(t, node))
+		return 0;
+	for (int r = 0; r < size; r++)
+		left[r] = run_end(t->core_count, size, r) - run_end(t->core_count, size, r - 1);
+	memset(owner, 0xff, sizeof(owner));
+	for (int n = 0; n < TOPOLOGY_NODES_MAX; n++)
+		near_take(t, node, n, left, owner);
+	for (int i = 0, r = 0; i < t->core_count; i++) {
+		while (r < size && !left[r])
+			r++;
+		if (owner[i] < 0) {
+			owner[i] = (int16_t)r;
+			left[r]--;
+		}
+	}
+	for (int i = 0; i < t->core_count; i++)
+		if (owner[i] == t->ranks.rank)
+			t->core[kept++] = t->core[i];
+	t->core_count = t->thread_count = kept;
+	t->share = TOPOLOGY_SHARE_NEAR;
+	return 1;
+}
+
 void topology_share_cores(struct topology *t, int available_core_count)
 {
 	int count = t->core_count, size = t->ranks.size, rank = t->ranks.rank, first, end;
@@ -75,10 +161,10 @@ void topology_share_cores(struct topology *t, int available_core_count)
 	} else if (count < size) {
 		t->share = TOPOLOGY_SHARE_TOGETHER;
 		t->thread_count = 1;
-	} else {
+	} else if (!share_near(t)) {
 		t->share = TOPOLOGY_SHARE_CUT;
-		first = (int)((int64_t)count * rank / size);
-		end = (int)((int64_t)count * (rank + 1) / size);
+		first = run_end(count, size, rank - 1);
+		end = run_end(count, size, rank);
 		t->core_count = t->thread_count = end - first;
 		for (int i = first; i < end; i++)
 			t->core[i - first] = t->core[i];

@@ -1,7 +1,9 @@
 /* Reading a config.json over the table of its family. */
+#include "model/config.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "model/family.h"
 
 #include <inttypes.h>
@@ -97,6 +99,14 @@ void config_check_positive(struct config_reader *r, const char *key, double valu
 {
 	if (!(value > 0) || !isfinite(value))
 		config_fail(r, ERR_INPUT, "%s is %g; it must be above 0", key, value);
+}
+
+void config_read_multiplier(struct config_reader *r, const char *key, double *out)
+{
+	*out = 1;
+	config_read_num(r, key, out);
+	if (!r->err)
+		config_check_positive(r, key, *out);
 }
 
 void config_check_epsilon(struct config_reader *r, const char *key, double value)
@@ -343,14 +353,13 @@ static void check_architectures(struct config_reader *r, const struct model_fami
 		return;
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const char *name = json_string_value(json_array_get(list, i));
-		size_t len = name ? strlen(name) : 0;
 
 		if (!name) {
 			config_fail(r, ERR_INPUT, "architectures[%zu] is no string", i);
 			return;
 		}
 		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
-		        (len > 11 && !strcmp(name + len - 11, "ForCausalLM")))
+		        str_ends_with(name, "ForCausalLM"))
 			return;
 		first = first ? first : name;
 	}
@@ -380,6 +389,7 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 {
 	const json_t *eos = json_object_get(r->object, "eos_token_id");
 	size_t count = json_is_array(eos) ? json_array_size(eos) : 1;
+	int kept = 0;
 
 	if (eos)
 		c->eos_count = 0;
@@ -391,11 +401,32 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 			config_fail(r, ERR_INPUT, "eos_token_id must be an integer or a list of integers");
 		else if (c->eos_count == (int)(sizeof(c->eos_ids) / sizeof(*c->eos_ids)))
 			config_fail(r, ERR_UNSUPPORTED, "eos_token_id lists more than %d ids", c->eos_count);
-		else if (value >= 0 && value < c->V)
+		else
 			c->eos_ids[c->eos_count++] = value;
 	}
-	if (c->eos_count == 1 && c->eos_ids[0] >= c->V) /* a default, in a smaller vocabulary */
-		c->eos_count = 0;
+	for (int i = 0; i < c->eos_count; i++) /* defaults too */
+		if (c->eos_ids[i] >= 0 && c->eos_ids[i] < c->V)
+			c->eos_ids[kept++] = c->eos_ids[i];
+	c->eos_count = kept;
+}
+
+/* Every spelling that the families' configurations know. An absent one of GPT-2's is not 0 there. */
+static void read_dropout(struct config_reader *r, struct model_config *c)
+{
+	static const char *const keys[] = {"attention_dropout", "hidden_dropout", "residual_dropout",
+	        "embedding_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop"};
+	double otherwise = c->dropout;
+
+	c->dropout = 0;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		double value = strstr(keys[i], "pdrop") ? otherwise : 0;
+
+		config_read_num(r, keys[i], &value);
+		if (!(value <= c->dropout)) {
+			c->dropout = value;
+			c->dropout_key = keys[i];
+		}
+	}
 }
 
 static void read_ids(struct config_reader *r, struct model_config *c)
@@ -467,10 +498,9 @@ int model_config_read(
 	check_heads(&r, config);
 	if (!r.err)
 		read_ids(&r, config);
+	read_dropout(&r, config);
 	if (!r.err && !config->attention_scale)
 		config->attention_scale = 1 / sqrt((double)config->D);
-	if (config->initializer_range == 0)
-		config->initializer_range = 0.02;
 	if (config->residual_initializer_range == 0)
 		config->residual_initializer_range = config->initializer_range;
 	if (r.err)

@@ -7,7 +7,7 @@
 #define FERRY_MODEL_CONFIG_H
 
 #include "base/json.h"
-#include "model/model.h"
+#include "model/model_config.h"
 
 #include <stdint.h>
 
@@ -28,6 +28,8 @@ void config_read_flag(struct config_reader *r, const char *key, int *out);
 
 /* `value` (of `key`, for the message) must be finite and above 0 or, config_check_epsilon, not negative. */
 void config_check_positive(struct config_reader *r, const char *key, double value);
+/* Above 0; 1 where the key is absent. */
+void config_read_multiplier(struct config_reader *r, const char *key, double *out);
 void config_check_epsilon(struct config_reader *r, const char *key, double value);
 
 /* The key is there and not null. */

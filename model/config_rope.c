@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "model/config.h"
 #include "model/family.h"
 
 #include <inttypes.h>
@@ -226,48 +227,85 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 		rope->kind = ROPE_NONE;
 }
 
-void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
+/* One set of settings: what `o` says, if it is there, over this theta. */
+static void read_set(struct config_reader *r, struct config_reader *o, const struct model_config *c,
+        struct rope_config *rope, const struct family_rope *family, double theta)
 {
-	struct rope_config *rope = &c->rope[0];
-	const char *theta_key = family->theta ? family->theta : "rope_theta";
 	const char *partial_key = family->partial ? family->partial : "partial_rotary_factor";
 	double partial = family->partial_otherwise != 0 ? family->partial_otherwise : 1;
-	char where[512];
-	struct config_reader o = rope_object(r, where, sizeof(where));
 
-	*rope = (struct rope_config){.kind = ROPE_DEFAULT,
-	        .theta = family->theta_otherwise != 0 ? family->theta_otherwise : 10000,
-	        .factor = 1,
-	        .attention_factor = 1};
-	config_read_num(r, theta_key, &rope->theta);
+	*rope = (struct rope_config){
+	        .kind = ROPE_DEFAULT, .theta = theta, .factor = 1, .attention_factor = 1};
 	config_read_num(r, partial_key, &partial);
 	if (r->err)
 		return;
-	if (o.object) {
-		refuse_nested(&o);
-		config_read_num(&o, "rope_theta", &rope->theta);
-		config_read_num(&o, "partial_rotary_factor", &partial);
-		if (!o.err)
-			read_kind(&o, rope, family);
+	if (o->object) {
+		refuse_nested(o);
+		config_read_num(o, "rope_theta", &rope->theta);
+		config_read_num(o, "partial_rotary_factor", &partial);
+		if (!o->err)
+			read_kind(o, rope, family);
 	}
-	if (!o.err)
-		config_check_positive(&o, "rope theta", rope->theta);
-	if (!o.err && o.object)
-		read_scaling(r, &o, c, rope, family);
-	if (!o.err && !family->partial_in_default && partial != 1) {
+	if (!o->err)
+		config_check_positive(o, "rope theta", rope->theta);
+	if (!o->err && o->object)
+		read_scaling(r, o, c, rope, family);
+	if (!o->err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
 			log_warn("%s: %s is ignored: this family turns whole heads", r->where, partial_key);
 		else if ((int64_t)((double)c->D * partial) != c->D)
-			config_fail(&o, ERR_UNSUPPORTED, "%s %g: this family turns whole heads only",
+			config_fail(o, ERR_UNSUPPORTED, "%s %g: this family turns whole heads only",
 			        partial_key, partial);
 		partial = 1;
 	}
-	if (!o.err)
-		set_rotary(&o, c, rope, partial, partial_key);
+	if (!o->err)
+		set_rotary(o, c, rope, partial, partial_key);
 	if (rope->kind == ROPE_LONGROPE)
-		read_factors(&o, rope);
-	r->err = o.err;
-	c->rope_count = rope->kind != ROPE_NONE;
+		read_factors(o, rope);
+	r->err = o->err;
+}
+
+/* Settings of blocks that see everything, then of those with a window, each in an object of its own; or, as
+ * older files have it, rope_scaling for the former alone. */
+static void read_two_sets(struct config_reader *r, struct model_config *c, const struct family_rope *family,
+        struct config_reader *both, double theta)
+{
+	static const char *const names[ROPES_MAX] = {"full_attention", "sliding_attention"};
+	double local_theta = family->local_theta_otherwise;
+	int is_old = config_has(r, "rope_scaling");
+
+	config_read_num(r, family->local_theta, &local_theta);
+	for (int i = 0; i < ROPES_MAX && !r->err; i++) {
+		struct config_reader o = {.where = both->where};
+		json_t *object = NULL;
+		int found = is_old || !both->object
+		                    ? 0
+		                    : json_get_object(both->object, both->where, names[i], &object);
+
+		o.err = found < 0 ? found : 0;
+		o.object = is_old && !i ? both->object : object;
+		read_set(r, &o, c, &c->rope[i], family, i ? local_theta : theta);
+	}
+	c->rope_count = ROPES_MAX;
+}
+
+void config_read_rope(struct config_reader *r, struct model_config *c, const struct family_rope *family)
+{
+	double theta = family->theta_otherwise != 0 ? family->theta_otherwise : 10000;
+	char where[512];
+	struct config_reader o = rope_object(r, where, sizeof(where));
+
+	config_read_num(r, family->theta ? family->theta : "rope_theta", &theta);
+	if (!r->err && o.err)
+		r->err = o.err;
+	if (r->err)
+		return;
+	if (family->local_theta) {
+		read_two_sets(r, c, family, &o, theta);
+	} else {
+		read_set(r, &o, c, &c->rope[0], family, theta);
+		c->rope_count = c->rope[0].kind != ROPE_NONE;
+	}
 	for (int64_t l = 0; l < c->L; l++)
-		c->block[l].rope = c->rope_count - 1;
+		c->block[l].rope = c->rope_count ? 0 : -1;
 }

@@ -9,7 +9,11 @@
 #ifndef FERRY_MODEL_FAMILY_H
 #define FERRY_MODEL_FAMILY_H
 
-#include "model/config.h"
+#include "base/json.h"
+#include "model/model_config.h"
+
+struct config_reader; /* model/config.h */
+struct model;         /* model/model.h */
 
 /* A tensor's name within its block, or within the model. */
 struct family_tensor {
@@ -60,6 +64,9 @@ struct family_rope {
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
 	int partial_in_default;                    /* rope type "default" turns only that part too */
 	int only_longrope;                         /* beside default; older names of it are read too */
+	const char *local_theta; /* blocks with a window have settings of their own, and this is their theta's
+	                            key; NULL: one set for all */
+	double local_theta_otherwise;
 	int64_t original_otherwise; /* original_max_position_embeddings stands beside rope_scaling and is that
 	                               where it is absent; 0: it may stand in it, and is
 	                               max_position_embeddings */
@@ -100,6 +107,7 @@ void config_read_layer_windows(struct config_reader *r, struct model_config *c,
 
 const char *family_prefix(const struct model_family *family);
 const char *family_head_name(const struct model_family *family);
+int family_is_head(const struct model_family *family, const char *name); /* its name, or the other spelling */
 
 /* Reads and checks a config.json. *config is zeroed first; model_config_free frees what it holds. */
 int model_config_read(struct model_config *config, const struct model_family *family, const json_t *json,

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/quantity.h"
 #include "base/str.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MATCH_LIMIT = 1000000, NAMES_SHOWN = 3, NAME_MOST = 256 };
+enum { MATCH_LIMIT = 1000000, NAMES_SHOWN = 3, NAME_MOST = 256, GROUPS_MOST = 6 };
 
 struct pattern {
 	const char *key, *text; /* text NULL: none is set */
@@ -33,8 +33,9 @@ static int pattern_open(struct pattern *p)
 	        PCRE2_ANCHORED | PCRE2_ENDANCHORED, &code, &at, NULL);
 	if (!p->code) {
 		pcre2_get_error_message(code, why, sizeof(why));
-		return err_set(ERR_INPUT, "%s=%s: no regular expression, at character %zu: %s", p->key,
-		        p->text, (size_t)at + 1, (const char *)why);
+		return err_set(ERR_INPUT, "%s=%s: no regular expression, at character %zu: %s%s", p->key,
+		        p->text, (size_t)at + 1, (const char *)why,
+		        strchr(p->text, '*') ? "; any text is .* (with the dot)" : "");
 	}
 	p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
 	p->context = pcre2_match_context_create(NULL);
@@ -97,37 +98,39 @@ static int least(int a, int b)
 	return a < b ? a : b;
 }
 
-/* Letters to insert, to take away or to change (Levenshtein). */
-static int distance(const char *a, const char *b)
+/* Letters to insert, to take away or to change (Levenshtein) until `text` is a part of `name`. */
+static int distance(const char *text, const char *name)
 {
-	int row[NAME_MOST + 1], m = least((int)strlen(a), NAME_MOST), n = least((int)strlen(b), NAME_MOST);
+	int row[NAME_MOST + 1] = {0}; /* the part may begin anywhere */
+	int best, m = least((int)strlen(text), NAME_MOST), n = least((int)strlen(name), NAME_MOST);
 
-	for (int j = 0; j <= n; j++)
-		row[j] = j;
 	for (int i = 1; i <= m; i++) {
 		int corner = row[0];
 
 		row[0] = i;
 		for (int j = 1; j <= n; j++) {
-			int changed = corner + (a[i - 1] != b[j - 1]);
+			int changed = corner + (text[i - 1] != name[j - 1]);
 
 			corner = row[j];
 			row[j] = least(changed, 1 + least(row[j], row[j - 1]));
 		}
 	}
-	return row[n];
+	best = row[0];
+	for (int j = 1; j <= n; j++) /* and end anywhere */
+		best = least(best, row[j]);
+	return best;
 }
 
-static int fail_unmatched(const struct pattern *p, const struct model *model)
+/* The names that need the fewest changes, and among equals in the model's order. */
+static void add_nearest(struct str *out, const char *text, const struct model *model)
 {
-	int shown[NAMES_SHOWN], count = 0, rc;
-	struct str text = {0};
+	int shown[NAMES_SHOWN], count = 0;
 
 	while (count < NAMES_SHOWN && count < model->tensor_count) {
 		int best = -1, best_distance = 0;
 
 		for (int t = 0; t < model->tensor_count; t++) {
-			int d = distance(p->text, model->tensors[t].name), seen = 0;
+			int d = distance(text, model->tensors[t].name), seen = 0;
 
 			for (int i = 0; i < count; i++)
 				seen |= shown[i] == t;
@@ -136,11 +139,113 @@ static int fail_unmatched(const struct pattern *p, const struct model *model)
 				best_distance = d;
 			}
 		}
-		str_printf(&text, "%s%s", count ? ", " : "", model->tensors[best].name);
+		str_printf(out, "%s%s", count ? ", " : "", model->tensors[best].name);
 		shown[count++] = best;
 	}
-	rc = err_set(ERR_INPUT, "%s=%s matches the whole name of no parameter; the nearest are %s", p->key,
-	        p->text, text.data ? text.data : "");
+}
+
+/* How many names have a part that matches, and the first of them. */
+static int count_parts(const char **first, const char *text, const struct model *model)
+{
+	int code, count = 0;
+	PCRE2_SIZE at;
+	struct pattern p = {
+	        .code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL)};
+
+	p.match = p.code ? pcre2_match_data_create_from_pattern(p.code, NULL) : NULL;
+	p.context = pcre2_match_context_create(NULL);
+	if (p.context)
+		pcre2_set_match_limit(p.context, MATCH_LIMIT);
+	for (int t = 0; p.match && p.context && t < model->tensor_count; t++) {
+		const char *name = model->tensors[t].name;
+
+		if (pcre2_match(p.code, (PCRE2_SPTR)name, strlen(name), 0, 0, p.match, p.context) >= 0 &&
+		        !count++)
+			*first = name;
+	}
+	pattern_close(&p);
+	return count;
+}
+
+/* Where a text stands in names: how often as whole words between dots on that side, at the name's own end,
+ * and in all.
+ */
+struct border {
+	int whole, outer, all;
+};
+
+static void border_add(struct border *b, int at_dot, int at_end)
+{
+	b->whole += at_dot || at_end;
+	b->outer += at_end;
+	b->all++;
+}
+
+/* In front of the text, or behind it. */
+static const char *border_pattern(const struct border *b, const char *dotted, const char *maybe)
+{
+	if (!b->whole)
+		return ".*";
+	return !b->outer ? dotted : b->outer == b->whole ? "" : maybe;
+}
+
+/* The pattern of the names that have this text: as whole words where it is that, so that layers.1 is not
+ * layers.10. 0: no name has it. */
+static int add_word_pattern(struct str *out, const char *text, const struct model *model)
+{
+	struct border left = {0}, right = {0};
+	size_t len = strlen(text);
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		const char *name = model->tensors[t].name;
+
+		for (const char *at = name; (at = strstr(at, text)); at++) {
+			border_add(&left, at > name && at[-1] == '.', at == name);
+			border_add(&right, at[len] == '.', !at[len]);
+		}
+	}
+	if (!left.all)
+		return 0;
+	str_add(out, border_pattern(&left, ".*\\.", "(.*\\.)?"));
+	for (; *text; text++)
+		str_printf(out, *text == '.' ? "\\." : "%c", *text);
+	str_add(out, border_pattern(&right, "\\..*", "(\\..*)?"));
+	return 1;
+}
+
+/* What to write instead of a pattern that matches parts of names: of a plain text, dots escaped or not, its
+ * words; of a regular expression, anything around it. */
+static void add_advice(struct str *out, const char *pattern, const struct model *model)
+{
+	int many = strchr(pattern, '|') != NULL;
+	struct str text = {0};
+
+	for (const char *p = pattern; *p; p++)
+		if (*p != '\\' || p[1] != '.')
+			str_add_char(&text, *p);
+	if (str_check(&text) || text.data[strcspn(text.data, "\\^$*+?()[]{}|")] ||
+	        !add_word_pattern(out, text.data, model))
+		str_printf(out, ".*%s%s%s.*", many ? "(" : "", pattern, many ? ")" : "");
+	str_free(&text);
+}
+
+/* A pattern must match a whole name; most who miss that wrote a part of one. */
+static int fail_unmatched(const struct pattern *p, const struct model *model)
+{
+	const char *first = NULL;
+	int parts = count_parts(&first, p->text, model), rc;
+	struct str text = {0};
+
+	if (parts) {
+		add_advice(&text, p->text, model);
+		rc = err_set(ERR_INPUT,
+		        "%s=%s matches no whole parameter name, only a part (first in %s); write '%s=%s'",
+		        p->key, p->text, first, p->key, text.data ? text.data : "");
+	} else {
+		add_nearest(&text, p->text, model);
+		rc = err_set(ERR_INPUT, "%s=%s matches no whole parameter name; the nearest are %s", p->key,
+		        p->text, text.data ? text.data : "");
+	}
 	str_free(&text);
 	return rc;
 }
@@ -165,4 +270,121 @@ int model_freeze(struct model *model, const char *freeze, const char *trainable)
 	pattern_close(&p.freeze);
 	pattern_close(&p.trainable);
 	return rc;
+}
+
+/* ---- what trains, in words ---- */
+
+/* Length of the shortest beginning of a name, up to a dot, below which every tensor trains. */
+static size_t whole_prefix(const struct model *model, const char *name)
+{
+	const char *dot = name;
+
+	while ((dot = strchr(dot, '.'))) {
+		size_t len = (size_t)(dot - name) + 1;
+		int all = 1;
+
+		for (int t = 0; t < model->tensor_count && all; t++)
+			all = model->tensors[t].trainable || strncmp(model->tensors[t].name, name, len) != 0;
+		if (all)
+			return len - 1;
+		dot++;
+	}
+	return strlen(name);
+}
+
+/* A name that stands for others with another number in its place. */
+struct name_group {
+	const char *name;
+	size_t len, number_at, number_len; /* of the number; number_len 0: there is none */
+	long first, last;
+};
+
+static struct name_group group_of(const char *name, size_t len)
+{
+	struct name_group g = {.name = name, .len = len};
+
+	for (size_t i = 1; i < len && !g.number_len; i++)
+		if (name[i - 1] == '.' && strspn(name + i, "0123456789")) {
+			g.number_at = i;
+			g.number_len = strspn(name + i, "0123456789");
+			g.first = g.last = strtol(name + i, NULL, 10);
+		}
+	return g;
+}
+
+/* Does `next` go on where `g` ends? Then it is a part of it from now on. */
+static int group_join(struct name_group *g, const struct name_group *next)
+{
+	size_t rest = g->number_at + g->number_len, next_rest = next->number_at + next->number_len;
+
+	if (g->number_at != next->number_at || !g->number_len || !next->number_len ||
+	        strncmp(g->name, next->name, g->number_at) != 0 || g->len - rest != next->len - next_rest ||
+	        strncmp(g->name + rest, next->name + next_rest, g->len - rest) != 0)
+		return 0;
+	if (next->first < g->first || next->first > g->last + 1)
+		return 0;
+	g->last = next->first > g->last ? next->first : g->last;
+	return 1;
+}
+
+static void add_group(struct str *out, const struct name_group *g)
+{
+	size_t rest = g->number_at + g->number_len;
+
+	if (g->first == g->last) {
+		str_add_bytes(out, g->name, g->len);
+		return;
+	}
+	str_add_bytes(out, g->name, g->number_at);
+	str_printf(out, "%ld-%ld", g->first, g->last);
+	str_add_bytes(out, g->name + rest, g->len - rest);
+}
+
+static void add_names(struct str *out, const struct model *model)
+{
+	struct name_group groups[GROUPS_MOST];
+	int count = 0, more = 0;
+
+	for (int t = 0; t < model->tensor_count; t++) {
+		const char *name = model->tensors[t].name;
+		struct name_group g;
+		int joined = 0;
+
+		if (!model->tensors[t].trainable)
+			continue;
+		g = group_of(name, whole_prefix(model, name));
+		for (int i = 0; i < count && !joined; i++)
+			joined = (groups[i].len == g.len && !strncmp(groups[i].name, g.name, g.len)) ||
+			         group_join(&groups[i], &g);
+		if (!joined && count < GROUPS_MOST)
+			groups[count++] = g;
+		else if (!joined)
+			more++;
+	}
+	for (int i = 0; i < count; i++) {
+		str_add(out, i ? ", " : "");
+		add_group(out, &groups[i]);
+	}
+	if (more)
+		str_printf(out, " and %d more tensor%s", more, plural_s(more));
+}
+
+int64_t model_trained_count(const struct model *model)
+{
+	int64_t count = 0;
+
+	for (int t = 0; t < model->tensor_count; t++)
+		count += model->tensors[t].trainable ? model->tensors[t].count : 0;
+	return count;
+}
+
+void model_trained_words(struct str *out, const struct model *model)
+{
+	quantity_count(out, (double)model_trained_count(model));
+	str_add(out, " of ");
+	quantity_count(out, (double)model->parameter_count);
+	str_add(out, " parameters (");
+	quantity_count(out, (double)(model->parameter_count - model_trained_count(model)));
+	str_add(out, " frozen): ");
+	add_names(out, model);
 }

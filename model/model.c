@@ -1,8 +1,11 @@
 /* Tables of a model: its tensors, their names, its stages. */
+#include "model/model.h"
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "base/str.h"
 #include "model/family.h"
 
 #include <stdlib.h>
@@ -247,7 +250,8 @@ void model_close(struct model *model)
 
 int model_untie(struct model *model)
 {
-	struct model untied = {.config = model->config, .family = model->family, .prefix = model->prefix};
+	struct model untied = {
+	        .config = model->config, .family = model->family, .prefix = model->prefix, .is_untied = 1};
 	int err;
 
 	if (!model->config.tied)
@@ -282,6 +286,12 @@ const char *family_head_name(const struct model_family *family)
 	while (part->role != ROLE_HEAD_W)
 		part++;
 	return part->name;
+}
+
+int family_is_head(const struct model_family *family, const char *name)
+{
+	return !strcmp(name, family_head_name(family)) ||
+	       (family->head_alias && !strcmp(name, family->head_alias));
 }
 
 int model_set_trainable(struct model *model, int64_t *count,
@@ -338,8 +348,7 @@ static int ends_with_part(const char *name, const char *part)
 {
 	size_t len = strlen(name), part_len = strlen(part);
 
-	return len >= part_len && !strcmp(name + len - part_len, part) &&
-	       (len == part_len || name[len - part_len - 1] == '.');
+	return str_ends_with(name, part) && (len == part_len || name[len - part_len - 1] == '.');
 }
 
 static const char *const rotary_buffers[] = {
@@ -354,8 +363,7 @@ int model_find_tensor(const struct model *model, const char *name)
 		found = find_name(model, model->prefix, name);
 	if (found >= 0)
 		return found;
-	if (!strcmp(name, family_head_name(family)) ||
-	        (family->head_alias && !strcmp(name, family->head_alias)))
+	if (family_is_head(family, name))
 		return model->config.tied ? MODEL_NAME_BUFFER : model_tensor_of(model, ROLE_HEAD_W, -1);
 	for (const char *const *part = family->buffers ? family->buffers : rotary_buffers; *part; part++)
 		if (ends_with_part(name, *part))
@@ -373,7 +381,7 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	double deviation = kind == KIND_RESIDUAL ? c->residual_initializer_range : c->initializer_range;
 
 	if (kind == KIND_NORM)
-		return 1;
+		return (float)(1 - c->norm_weight_offset);
 	if (kind == KIND_BIAS || (t->role == ROLE_EMBED && c->pad_id >= 0 && index / c->C == c->pad_id))
 		return 0;
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
@@ -388,4 +396,15 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 		if (model->tensors[i].layer >= 0 && model->tensors[i].rank >= 2)
 			matrices += (double)model->tensors[i].count;
 	return 6 * matrices + 6 * (double)c->L * (double)(c->H * c->D) * (double)row_tokens;
+}
+
+int64_t model_head_rows(int64_t V)
+{
+	int64_t rows = (256 << 20) / (4 * V), small = (32 << 20) / (4 * V);
+
+	rows = rows < 512 ? rows : 512;
+	rows = rows > small ? rows : small;
+	rows = rows < 4096 ? rows : 4096;
+	rows = rows / 64 * 64;
+	return rows > 64 ? rows : 64;
 }

@@ -20,70 +20,12 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
-#include "device/act_kind.h"
 #include "device/addr.h"
-#include "device/op_attention.h"
-#include "model/roles.h"
+#include "model/model_config.h"
 
 #include <stdint.h>
 
 struct stream; /* device/device.h */
-
-enum norm_kind { NORM_RMS, NORM_LAYER };
-enum rope_kind { ROPE_NONE, ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
-
-struct rope_config {
-	enum rope_kind kind;
-	double theta, factor;
-	double low_freq_factor, high_freq_factor; /* llama3 */
-	double beta_fast, beta_slow;              /* yarn */
-	double attention_factor;                  /* yarn, longrope: multiplies cos and sin; 1 elsewhere */
-	int truncate;                             /* yarn */
-	int64_t original_max_position_embeddings; /* llama3, yarn, longrope */
-	double *factors;       /* longrope: [2][rotary / 2], what divides each frequency in documents of up to
-	                          original_max_position_embeddings tokens, then in longer ones */
-	int64_t rotary;        /* turned dims of each head, even; 0 with ROPE_NONE */
-	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less where a partial
-	                          rotary size was odd */
-};
-
-enum { ROPES_MAX = 2 };
-
-/* What differs between the blocks of a model. */
-struct block_config {
-	int64_t window; /* a token sees that many, itself included; 0: its whole document before it */
-	int rope;       /* which of the rotary settings turns q and k; -1: none does */
-	enum attention_mask mask;
-	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
-};
-
-struct model_config {
-	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
-	int64_t V, C, L, H, KV, D, F;
-	int64_t max_positions;   /* what config.json says; a hard limit only where positions are learned */
-	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; of a tied head 1 too */
-	enum norm_kind norm;
-	double norm_epsilon;
-	enum act_kind act;
-	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
-	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
-	int qk_norm_whole; /* q's norm is over all of its heads together, k's too (OLMo 2); else head by head
-	                    */
-	int qkv_by_head;   /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
-	                      all q, all k, all v */
-	struct rope_config rope[ROPES_MAX];
-	int rope_count;               /* 0: nothing is turned */
-	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
-	int attention_scale_by_layer; /* block i divides it by i + 1 */
-	struct block_config *block;   /* [L] */
-	int tied;                     /* the head is the embedding */
-	int64_t pad_id;               /* embedding row whose input-side gradient stays zero; -1 none */
-	double initializer_range;
-	double residual_initializer_range; /* of the matrices that write to the residual stream */
-	int64_t eos_ids[16];               /* what ends a text */
-	int eos_count;
-	int64_t bos_id; /* -1 none */
-};
 
 /* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
  * sums. */
@@ -122,7 +64,8 @@ struct model {
 	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
-	int *by_name; /* tensors in order of their names */
+	int *by_name;  /* tensors in order of their names */
+	int is_untied; /* config.json says tied, and the weights have a head of their own (model_untie) */
 };
 
 void model_close(struct model *model);
@@ -140,19 +83,13 @@ int model_untie(struct model *model);
 /* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
-/* The MLP is act(gate) * up, else act(up). */
-static inline int model_is_gated(const struct model_config *c)
-{
-	return c->has[ROLE_GATE_W] || c->has[ROLE_GATE_UP_W];
-}
-
 /* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
  * `other_name` is the head's name where the embedding is the head too (one tensor), else NULL. Call before
  * anything was derived from the tables. *count: elements that train. */
 int model_set_trainable(struct model *model, int64_t *count,
         int (*is_trainable)(const char *name, const char *other_name, void *arg), void *arg);
 
-/* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norm weights 1,
+/* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norms scale by 1,
  * biases and the pad row of the embedding 0, the rest normal with initializer_range (GPT-2's residual
  * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
@@ -160,6 +97,11 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 /* Floating-point operations of forward + backward per token at a row length, by the usual count
  * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
+
+/* Rows of logits that the head forms at once: a function of V alone, so that no other size changes a sum.
+ * Every such chunk passes once over the [V, C] gradient, so it should have some 500 rows. Small vocabularies
+ * get more, to 32 MiB of logits, and huge ones fewer, to 256 MiB. */
+int64_t model_head_rows(int64_t V);
 
 /* ---- rotary table ---- */
 
@@ -174,6 +116,9 @@ void model_rope_table(const struct model *model, float *table, int64_t position_
 /* Where the rows of setting `rope` begin, in elements, and how many there are. */
 int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count);
 int64_t model_rope_table_rows(const struct model *model, int64_t position_count);
+
+/* Longer texts turn by other angles (longrope); INT64_MAX: all turn alike. */
+int64_t model_rope_short_tokens(const struct model *model);
 
 /* row[i]: which row of the table turns token i, from its position and the borders of its document; or where
  * positions are learned, the position. With longrope a document's length decides, as in transformers with one

@@ -31,11 +31,15 @@ int64_t model_rope_table_count(const struct model *model, int64_t position_count
 	return model_rope_table_first(model, model->config.rope_count, position_count);
 }
 
+int64_t model_rope_short_tokens(const struct model *model)
+{
+	return rope_variants(model) == 2 ? model->config.rope[0].original_max_position_embeddings : INT64_MAX;
+}
+
 void model_position_rows(const struct model *model, int32_t *row, const int32_t *position,
         const int32_t *doc_start, const int32_t *doc_end, int64_t tokens, int64_t position_count)
 {
-	int64_t longest = rope_variants(model) == 2 ? model->config.rope[0].original_max_position_embeddings
-	                                            : INT64_MAX;
+	int64_t longest = model_rope_short_tokens(model);
 
 	for (int64_t i = 0; i < tokens; i++)
 		row[i] = position[i] + (doc_end[i] - doc_start[i] > longest ? (int32_t)position_count : 0);

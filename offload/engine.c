@@ -71,9 +71,8 @@ static int budget_refuse(const struct engine *e)
 {
 	int64_t need = e->space_bytes[SPACE_DEVICE];
 
-	return err_set(ERR_FIT,
-	        "needs %.1f MiB (%" PRId64 " bytes) of device memory, %.1f MiB more than vram_budget",
-	        (double)need / 0x1p20, need, (double)(need - e->options.device_budget_bytes) / 0x1p20);
+	return err_set(ERR_FIT, "needs %.1f MiB (%" PRId64 " bytes) of device memory; the budget is %.1f MiB",
+	        (double)need / 0x1p20, need, (double)e->options.device_budget_bytes / 0x1p20);
 }
 
 /* What would cross the link each step if nothing that may stay on the device did so. */
@@ -178,10 +177,12 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 {
 	const struct plan *train = e->plans[PLAN_TRAIN];
 	const struct plan *p = engine_any_plan(e);
+	int64_t slab_bytes[2];
 
 	*m = (struct engine_memory){
 	        .device_bytes = e->space_bytes[SPACE_DEVICE],
 	        .stage_bytes = e->space_bytes[SPACE_STAGING],
+	        .rows_bytes = e->options.rows_bytes,
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
 	};
@@ -189,17 +190,11 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 		m->spared_bytes = e->streamed_bytes - m->h2d_bytes - m->d2h_bytes;
 	plan_residency_get(p, &m->resident_weights, &m->resident_states);
 	m->kept_blocks = e->options.policy.kept_blocks;
-	m->pinned_bytes = m->stage_bytes;
 	if (train)
 		m->state_bytes = saved_bytes(e);
-	for (int i = 0; i < p->buffer_count; i++)
-		if (p->buffers[i].space == SPACE_STORE) {
-			m->store_bytes += p->buffers[i].bytes;
-			if (plan_plane_crosses(&p->policy, plan_kind_plane(p->buffers[i].kind)))
-				m->pinned_bytes += p->buffers[i].bytes;
-		}
-	if (e->options.crossing != SLAB_PINNED)
-		m->pinned_bytes = 0;
+	store_bytes_of(slab_bytes, p, e->options.crossing);
+	m->store_bytes = slab_bytes[SLAB_PAGEABLE] + slab_bytes[SLAB_PINNED];
+	m->pinned_bytes = e->options.crossing == SLAB_PINNED ? m->stage_bytes + slab_bytes[SLAB_PINNED] : 0;
 }
 
 void engine_get_traffic(const struct engine *e, struct plan_traffic *traffic)
@@ -336,7 +331,7 @@ static void batches_put(
 		int64_t tokens = p->policy.max_tokens, targets = p->policy.max_targets;
 		int32_t *at;
 
-		if (op->kind != PLAN_LOAD || op->micro >= micro_count)
+		if (op->kind != PLAN_OP_LOAD || op->micro >= micro_count)
 			continue;
 		b = &micro[op->micro];
 		at = run_host_address(e->runs[kind], p->args[op->first_arg].buffer);
@@ -345,7 +340,9 @@ static void batches_put(
 		model_position_rows(e->map->model, at + tokens, b->position, b->doc_start, b->doc_end,
 		        b->tokens, p->policy.rope_positions);
 		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
-		memcpy(at + 3 * tokens, b->doc_end, 4 * (size_t)b->tokens);
+		for (int64_t t = 0; t < b->tokens; t++) /* a cache's row, or where the document ends */
+			at[3 * tokens + t] =
+			        p->policy.cache_rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets) {
 			memcpy(at + 4 * tokens, b->target_row, 4 * (size_t)b->targets);
 			if (b->target_label)
@@ -394,11 +391,13 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	struct run_step step = {
 	        .micro = micro,
 	        .micro_count = micro_count,
-	        .grad_scale = total_targets ? (float)(1.0 / (double)total_targets) : 0,
+	        .grad_scale = (float)(1.0 / (double)total_targets),
 	        .updates_pending = e->pending,
 	};
 
-	*result = (struct engine_result){0};
+	*result = (struct engine_result){.skipped = !total_targets};
+	if (result->skipped) /* an update by gradients of 0 would still decay weights and moments */
+		return 0;
 	if (in_backward)
 		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
 	step.adamw = &e->adamw;

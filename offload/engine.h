@@ -36,20 +36,22 @@ struct engine_options {
 	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
 	int64_t device_budget_bytes; /* that the arena may not pass; 0: no limit */
 	int check_plans;             /* 1: plan_check on every plan */
-	enum slab_kind crossing;     /* of host memory that copies read and write: planes, staging */
+	int64_t rows_bytes;      /* that the caller keeps in host memory beside planes; counted, never used */
+	enum slab_kind crossing; /* of host memory that copies read and write: planes, staging */
 };
 
 struct engine_result {
 	double loss_sum;  /* over the step's targets, all ranks, in double, in order */
 	int64_t targets;  /* of this rank */
 	double grad_norm; /* before clipping, all ranks */
-	int skipped;      /* gradients were not finite: nothing will change */
+	int skipped;      /* nothing will change: gradients were not finite, or there was no target */
 };
 
 /* Memory that the plans ask for, before anything is allocated. */
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, stage_bytes, pinned_bytes;
+	int64_t rows_bytes;  /* of the options */
 	int64_t state_bytes; /* of weights and optimizer state, wherever they live: what a checkpoint holds of
 	                        this rank. 0 where nothing is trained */
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
@@ -111,7 +113,12 @@ int engine_flush(struct engine *engine);
 /* Token losses of one micro-batch, [batch->targets], valid until the next call. */
 int engine_eval(struct engine *engine, const float **losses, const struct host_batch *batch);
 
-/* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call. */
+/* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call; with no
+ * target the call only fills the cache.
+ *
+ * With policy.cache_rows a batch has the new tokens of its texts only, and keys and values stay: doc_start is
+ * the row of the cache where the token's text begins, doc_end that row plus the text's tokens so far, those
+ * of this batch included, and position the token's place in the text. What a row held before is gone. */
 int engine_logits(struct engine *engine, const float **logits, const struct host_batch *batch);
 
 /* Adam's own count: updates decided so far, a pending one included. Set after loading a checkpoint. */

@@ -9,11 +9,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define OP_NAME(name, ...) #name,
+#define OP_WHAT(name, queue, what) what,
 #define NAME(id, name, ...) name,
-static const char *const op_names[PLAN_OP_KIND_COUNT] = {PLAN_OPS(NAME)};
+static const char *const op_names[PLAN_OP_KIND_COUNT] = {PLAN_OPS(OP_NAME)};
+static const char *const op_meanings[PLAN_OP_KIND_COUNT] = {PLAN_OPS(OP_WHAT)};
 static const char *const role_names[ARG_ROLE_COUNT] = {PLAN_ROLES(NAME)};
 static const char *const part_names[PART_COUNT] = {PLAN_PARTS(NAME)};
 static const char *const buffer_names[BUFFER_KIND_COUNT] = {PLANES(NAME) PLAN_BUFFERS(NAME)};
+#undef OP_NAME
+#undef OP_WHAT
 #undef NAME
 static const char *const space_names[SPACE_COUNT] = {"device", "staging", "store"};
 
@@ -58,15 +63,15 @@ static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t e
 }
 
 int plan_add_buffer(
-        struct plan *p, enum buffer_kind kind, enum plan_space space, enum layout_rank rank, int64_t bytes)
+        struct plan *p, enum buffer_kind kind, enum plan_space space, enum layout_class layout, int64_t bytes)
 {
 	if (plan_grow(p, (void **)&p->buffers, p->buffer_count, &p->buffer_cap, sizeof(*p->buffers)))
 		return -1;
 	p->buffers[p->buffer_count] = (struct plan_buffer){
 	        .kind = kind,
 	        .space = space,
-	        .layout_rank = (int)rank,
-	        .persistent = rank == LAYOUT_PERSISTENT,
+	        .layout_class = (int)layout,
+	        .persistent = layout == LAYOUT_PERSISTENT,
 	        .unit = -1,
 	        .micro = -1,
 	        .bytes = bytes,
@@ -133,8 +138,21 @@ void plan_free(struct plan *p)
 	mem_free(p);
 }
 
+/* What each kind of operation in the plan does. */
+static void print_meanings(const struct plan *p, FILE *out)
+{
+	int seen[PLAN_OP_KIND_COUNT] = {0};
+
+	for (int i = 0; i < p->op_count; i++)
+		seen[p->ops[i].kind] = 1;
+	for (int k = 0; k < PLAN_OP_KIND_COUNT; k++)
+		if (seen[k])
+			fprintf(out, "%-13s %s\n", op_names[k], op_meanings[k]);
+}
+
 void plan_print(const struct plan *p, FILE *out)
 {
+	print_meanings(p, out);
 	for (int i = 0; i < p->op_count; i++) {
 		const struct plan_op *op = &p->ops[i];
 

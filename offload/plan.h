@@ -58,6 +58,8 @@ struct plan_policy {
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
+	int64_t cache_rows; /* of each block's keys and values, that LOGITS plans keep from one to the next;
+	                       0: tokens see those of their micro-batch only */
 };
 
 enum plan_kind {
@@ -67,66 +69,37 @@ enum plan_kind {
 	PLAN_LOGITS, /* forward of one micro-batch, logits of max_targets chosen rows */
 };
 
-/* The operations; each with its queue and what it does.
- *
- *     LOAD        h2d      a micro-batch's index arrays
- *     FETCH       h2d      own shard of a unit's plane: SRC -> DST
- *     COPY        comm     own shard of a unit, from one device buffer to another: SRC -> DST
- *     GATHER      comm     (h2d in a world of one) all_gather of a unit's plane in place: DST
- *     JOIN        comm     hi, lo -> fp32 weights
- *     FORWARD     compute  one stage of one micro-batch
- *     HEAD        compute  head of one micro-batch: loss and, in training, its backward
- *     LOGITS      compute  logits of chosen rows
- *     RECOMPUTE   compute  forward of a stage again, for its backward
- *     BACKWARD    compute  one stage of one micro-batch
- *     ZERO        compute  a unit's fp32 gradient := 0
- *     SPILL       d2h      a block input leaves
- *     REFILL      h2d      and returns
- *     NARROW      comm     a unit's whole gradient to reduce_dtype: SRC -> DST
- *     SCATTER     comm     reduce_scatter of a unit's gradient in place: DST
- *     REDUCE      comm     all_reduce of own shard over replicas in place: DST
- *     ROUND       comm     gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM
- *     CAST        comm     a gradient in bf16, to fp32: SRC -> DST
- *     SUMSQ       comm     sums of squares of the unit's tensors: SRC -> NORM
- *     RETURN      d2h      gradient shard to the host: SRC -> DST
- *     ACCUMULATE  cpu/comm gradient sum over micro-batches: DST += SRC, first one copies
- *     FINISH      cpu      host gradient sum: round to gradient_dtype in place, sums of squares -> NORM
- *     NORM        d2h      all sums of squares to the host
- *     LOSS        d2h      token losses (or logits) of a micro-batch to the host
- *     UPDATE      cpu      AdamW on host planes
- *     UPDATE_DEVICE compute  AdamW on device planes
- *     DISCARD     any      a buffer's bytes are free
- */
+/* The operations: X(name, queue, what it does). plan_print lists those of a plan. */
 #define PLAN_OPS(X)                                                                                          \
-	X(LOAD, "LOAD")                                                                                      \
-	X(FETCH, "FETCH")                                                                                    \
-	X(COPY, "COPY")                                                                                      \
-	X(GATHER, "GATHER")                                                                                  \
-	X(JOIN, "JOIN")                                                                                      \
-	X(FORWARD, "FORWARD")                                                                                \
-	X(HEAD, "HEAD")                                                                                      \
-	X(HEAD_LOGITS, "LOGITS")                                                                             \
-	X(RECOMPUTE, "RECOMPUTE")                                                                            \
-	X(BACKWARD, "BACKWARD")                                                                              \
-	X(ZERO, "ZERO")                                                                                      \
-	X(SPILL, "SPILL")                                                                                    \
-	X(REFILL, "REFILL")                                                                                  \
-	X(NARROW, "NARROW")                                                                                  \
-	X(SCATTER, "SCATTER")                                                                                \
-	X(REDUCE, "REDUCE")                                                                                  \
-	X(ROUND, "ROUND")                                                                                    \
-	X(CAST, "CAST")                                                                                      \
-	X(SUMSQ, "SUMSQ")                                                                                    \
-	X(RETURN, "RETURN")                                                                                  \
-	X(ACCUMULATE, "ACCUMULATE")                                                                          \
-	X(FINISH, "FINISH")                                                                                  \
-	X(NORM, "NORM")                                                                                      \
-	X(LOSS, "LOSS")                                                                                      \
-	X(UPDATE_CPU, "UPDATE")                                                                              \
-	X(UPDATE_DEV, "UPDATE_DEVICE")                                                                       \
-	X(DISCARD, "DISCARD")
+	X(LOAD, "h2d", "a micro-batch's index arrays")                                                       \
+	X(FETCH, "h2d", "own shard of a unit's plane: SRC -> DST")                                           \
+	X(COPY, "comm", "own shard of a unit, from one device buffer to another: SRC -> DST")                \
+	X(GATHER, "comm", "all_gather of a unit's plane in place (h2d in a world of one): DST")              \
+	X(JOIN, "comm", "hi, lo -> fp32 weights")                                                            \
+	X(FORWARD, "compute", "one stage of one micro-batch")                                                \
+	X(HEAD, "compute", "head of one micro-batch: loss and, in training, its backward")                   \
+	X(LOGITS, "compute", "logits of chosen rows")                                                        \
+	X(RECOMPUTE, "compute", "forward of a stage again, for its backward")                                \
+	X(BACKWARD, "compute", "one stage of one micro-batch")                                               \
+	X(ZERO, "compute", "a unit's fp32 gradient := 0")                                                    \
+	X(SPILL, "d2h", "a block input to the host")                                                         \
+	X(REFILL, "h2d", "a block input from the host")                                                      \
+	X(NARROW, "comm", "a unit's whole gradient to reduce_dtype: SRC -> DST")                             \
+	X(SCATTER, "comm", "reduce_scatter of a unit's gradient in place: DST")                              \
+	X(REDUCE, "comm", "all_reduce of own shard over replicas in place: DST")                             \
+	X(ROUND, "comm", "gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM")     \
+	X(CAST, "comm", "a gradient in bf16, to fp32: SRC -> DST")                                           \
+	X(SUMSQ, "comm", "sums of squares of the unit's tensors: SRC -> NORM")                               \
+	X(RETURN, "d2h", "gradient shard to the host: SRC -> DST")                                           \
+	X(ACCUMULATE, "cpu/comm", "gradient sum over micro-batches: DST += SRC, first one copies")           \
+	X(FINISH, "cpu", "host gradient sum: round to gradient_dtype in place, sums of squares -> NORM")     \
+	X(NORM, "d2h", "all sums of squares to the host")                                                    \
+	X(LOSS, "d2h", "token losses (or logits) of a micro-batch to the host")                              \
+	X(UPDATE, "cpu", "AdamW on host planes")                                                             \
+	X(UPDATE_DEVICE, "compute", "AdamW on device planes")                                                \
+	X(DISCARD, "any", "a buffer's bytes are free")
 
-#define PLAN_OP_ENUM(id, name) PLAN_##id,
+#define PLAN_OP_ENUM(name, ...) PLAN_OP_##name,
 enum plan_op_kind { PLAN_OPS(PLAN_OP_ENUM) PLAN_OP_KIND_COUNT };
 #undef PLAN_OP_ENUM
 
@@ -153,6 +126,7 @@ enum plan_space {
 	ROLE(BATCH, "batch")                                                                                 \
 	ROLE(LOSS, "loss")                                                                                   \
 	ROLE(NORM, "norm")                                                                                   \
+	ROLE(CACHE, "cache")                                                                                 \
 	ROLE(ROPE, "rope")
 
 #define PLAN_ROLE_ENUM(id, name) ARG_##id,
@@ -166,6 +140,7 @@ enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
 	X(OPTIMIZER, "optimizer")                                                                            \
 	X(ACTIVATIONS,                                                                                       \
 	        "activations")    /* block inputs, their gradients, what a block leaves for its backward */  \
+	X(CACHE, "cache")         /* keys and values of tokens that were generated from */                   \
 	X(WORKSPACE, "workspace") /* of a block's work; the rotary table */                                  \
 	X(STAGING, "staging")     /* index arrays, losses, sums of squares */
 
@@ -188,6 +163,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(BLOCK_INPUTS, "block inputs", ACTIVATIONS)                                                         \
 	X(SPILLED_INPUTS, "spilled block inputs", ACTIVATIONS)                                               \
 	X(INPUT_GRADIENTS, "block input gradients", ACTIVATIONS)                                             \
+	X(CACHE, "cache", CACHE)                                                                             \
 	X(SCRATCH, "scratch", WORKSPACE)                                                                     \
 	X(ROPE_TABLE, "rope table", WORKSPACE)                                                               \
 	X(BATCH, "batch", STAGING)                                                                           \
@@ -220,7 +196,7 @@ struct plan_buffer {
 	enum buffer_kind kind;
 	enum plan_space space;
 	int persistent;   /* lives from plan to plan, at the same place in each */
-	int layout_rank;  /* order of placing: lower first, at lower offsets */
+	int layout_class; /* order of placing: lower first, at lower offsets */
 	enum dtype dtype; /* of the elements of a unit */
 	int unit, micro;  /* -1 where it has no meaning */
 	int64_t bytes, offset;

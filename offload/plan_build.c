@@ -3,8 +3,7 @@
  * A pass is one walk forward and backward: visits to the groups embed, block 0 .. L-1, head, block L-1 .. 0,
  * embed. In layer-major order one pass carries all micro-batches, each visit looping over them; in
  * micro-batch-major order each micro-batch has a pass of its own. A unit's weights are on the device for
- * intervals of visits: uses that are closer than the prefetch distance share one interval, so a block next to
- * the head, or a unit that every block reads, is not fetched twice. */
+ * intervals of visits (plan_weights.c). */
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/blocks/blocks.h"
@@ -20,9 +19,10 @@ int visit_is_backward(const struct builder *b, int v)
 	return v >= b->group_count;
 }
 
-int device_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int64_t bytes, int micro)
+int device_buffer(
+        struct builder *b, enum buffer_kind kind, enum layout_class layout, int64_t bytes, int micro)
 {
-	int n = plan_add_buffer(b->p, kind, SPACE_DEVICE, rank, bytes);
+	int n = plan_add_buffer(b->p, kind, SPACE_DEVICE, layout, bytes);
 
 	if (n >= 0)
 		b->p->buffers[n].micro = micro;
@@ -30,10 +30,10 @@ int device_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank ran
 }
 
 /* A whole unit, or one rank's shard of it, in some dtype. */
-int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_rank rank, int u,
-        int64_t count, enum dtype dtype)
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_class layout,
+        int u, int64_t count, enum dtype dtype)
 {
-	int n = plan_add_buffer(b->p, kind, space, rank, count * dtype_bytes(dtype));
+	int n = plan_add_buffer(b->p, kind, space, layout, count * dtype_bytes(dtype));
 
 	if (n >= 0) {
 		b->p->buffers[n].unit = u;
@@ -42,9 +42,9 @@ int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space,
 	return n;
 }
 
-int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int u, enum dtype dtype)
+int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_class layout, int u, enum dtype dtype)
 {
-	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].count, dtype);
+	return unit_buffer(b, kind, SPACE_DEVICE, layout, u, b->p->map->units[u].count, dtype);
 }
 
 /* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
@@ -164,6 +164,13 @@ static void state_add(struct builder *b)
 	b->state.rope = rope_bytes ? plan_add_buffer(p, BUFFER_ROPE_TABLE, SPACE_DEVICE, LAYOUT_PERSISTENT,
 	                                     rope_bytes)
 	                           : -1;
+	b->state.cache = -1;
+	for (int layer = 0; layer < b->model->config.L && o->cache_rows; layer++) {
+		int n = plan_add_buffer(p, BUFFER_CACHE, SPACE_DEVICE, LAYOUT_PERSISTENT,
+		        model_cache_bytes(b->model, o->compute_dtype, o->cache_rows));
+
+		b->state.cache = layer ? b->state.cache : n;
+	}
 	norm_add(b);
 	for (int m = 0; m < o->micro_batches; m++) {
 		b->state.batch_host[m] = plan_add_buffer(
@@ -219,8 +226,10 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 			plan_add_arg(p, ARG_ACTS, acts, ACCESS_BOTH);
 			plan_add_arg(p, ARG_ROPE, b->state.rope, ACCESS_READ);
 		}
+		if (p->kind == PLAN_LOGITS && b->state.cache >= 0 && b->model->stages[s].kind == STAGE_ATTN)
+			plan_add_arg(p, ARG_CACHE, b->state.cache + g - 1, ACCESS_BOTH);
 		plan_add_arg(p, ARG_SCRATCH, scratch, ACCESS_BOTH);
-		if (s == last && kind == PLAN_FORWARD)
+		if (s == last && kind == PLAN_OP_FORWARD)
 			plan_add_arg(p, ARG_Y, *slot(b->x, b, g + 1, m), ACCESS_WRITE);
 	}
 }
@@ -248,7 +257,7 @@ static void visit_forward(struct builder *b, int v, int m, int scratch)
 			*slot(b->acts_kept, b, g, m) = acts;
 	}
 	*slot(b->x, b, g + 1, m) = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
-	group_forward(b, v, m, PLAN_FORWARD, acts, scratch);
+	group_forward(b, v, m, PLAN_OP_FORWARD, acts, scratch);
 }
 
 static void visit_head(struct builder *b, int v, int m, int scratch)
@@ -265,7 +274,7 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 		                                        stream_bytes(b), m)
 		                              : -1;
 	}
-	plan_add_op(p, logits ? PLAN_HEAD_LOGITS : PLAN_HEAD, QUEUE_COMPUTE, -1, s, m);
+	plan_add_op(p, logits ? PLAN_OP_LOGITS : PLAN_OP_HEAD, QUEUE_COMPUTE, -1, s, m);
 	weights_arg(b, v, s);
 	plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 	plan_add_arg(p, ARG_X, *slot(b->x, b, g, m), ACCESS_READ);
@@ -275,7 +284,7 @@ static void visit_head(struct builder *b, int v, int m, int scratch)
 		plan_add_arg(p, ARG_DX, b->dx[m], ACCESS_WRITE);
 		gradients_arg(b, s);
 	}
-	plan_add_op(p, PLAN_LOSS, QUEUE_D2H, -1, -1, m);
+	plan_add_op(p, PLAN_OP_LOSS, QUEUE_D2H, -1, -1, m);
 	plan_add_arg(p, ARG_SRC, loss, ACCESS_READ);
 	plan_add_arg(p, ARG_DST, b->state.loss_host[m], ACCESS_WRITE);
 	p->d2h_bytes += loss_bytes;
@@ -291,11 +300,11 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 	if (g && acts < 0) {
 		acts = work_buffer(b, BUFFER_ACTIVATIONS,
 		        model_acts_bytes(b->model, o->compute_dtype, o->max_tokens), m);
-		group_forward(b, v, m, PLAN_RECOMPUTE, acts, scratch);
+		group_forward(b, v, m, PLAN_OP_RECOMPUTE, acts, scratch);
 	}
 	for (int s = b->group_first[g + 1] - 1; s >= b->group_first[g] && s >= b->train_stage; s--) {
 		gradients_open(b, s);
-		plan_add_op(p, PLAN_BACKWARD, QUEUE_COMPUTE, -1, s, m);
+		plan_add_op(p, PLAN_OP_BACKWARD, QUEUE_COMPUTE, -1, s, m);
 		weights_arg(b, v, s);
 		plan_add_arg(p, ARG_BATCH, b->state.batch[m], ACCESS_READ);
 		if (g > 0) {
@@ -324,7 +333,7 @@ static void spills_emit(struct builder *b, int g, int m)
 	struct plan *p = b->p;
 	int stage = plan_add_buffer(p, BUFFER_SPILLED_INPUTS, SPACE_STAGING, LAYOUT_STREAM, stream_bytes(b));
 
-	plan_add_op(p, PLAN_SPILL, QUEUE_D2H, -1, b->group_first[g], m);
+	plan_add_op(p, PLAN_OP_SPILL, QUEUE_D2H, -1, b->group_first[g], m);
 	plan_add_arg(p, ARG_SRC, *slot(b->x, b, g, m), ACCESS_READ);
 	plan_add_arg(p, ARG_DST, stage, ACCESS_WRITE);
 	p->d2h_bytes += stream_bytes(b);
@@ -346,7 +355,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 		for (int m = m0; m < m1; m++) {
 			int back = device_buffer(b, BUFFER_BLOCK_INPUTS, LAYOUT_STREAM, stream_bytes(b), m);
 
-			plan_add_op(p, PLAN_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
+			plan_add_op(p, PLAN_OP_REFILL, QUEUE_H2D, -1, b->group_first[g], m);
 			plan_add_arg(p, ARG_SRC, *slot(b->spilled, b, g, m), ACCESS_READ);
 			plan_add_arg(p, ARG_DST, back, ACCESS_WRITE);
 			p->h2d_bytes += stream_bytes(b);
@@ -389,7 +398,7 @@ static void pass_emit(struct builder *b, int m0, int m1)
 	for (int m = m0; m < m1; m++) {
 		b->state.batch[m] =
 		        device_buffer(b, BUFFER_BATCH, LAYOUT_WORK, plan_batch_bytes(&p->policy), m);
-		plan_add_op(p, PLAN_LOAD, QUEUE_H2D, -1, -1, m);
+		plan_add_op(p, PLAN_OP_LOAD, QUEUE_H2D, -1, -1, m);
 		plan_add_arg(p, ARG_SRC, b->state.batch_host[m], ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.batch[m], ACCESS_WRITE);
 		p->h2d_bytes += plan_batch_bytes(&p->policy);
@@ -425,7 +434,7 @@ static void plan_emit(struct builder *b)
 		for (int m = 0; m < o->micro_batches; m++)
 			pass_emit(b, m, m + 1);
 	if (p->kind == PLAN_TRAIN && b->norm_on_device) {
-		plan_add_op(p, PLAN_NORM, QUEUE_D2H, -1, -1, -1);
+		plan_add_op(p, PLAN_OP_NORM, QUEUE_D2H, -1, -1, -1);
 		plan_add_arg(p, ARG_SRC, b->state.norm, ACCESS_READ);
 		plan_add_arg(p, ARG_DST, b->state.norm_host, ACCESS_WRITE);
 	}
@@ -536,7 +545,7 @@ static void builder_close(struct builder *b)
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 {
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
-	        o->prefetch_units < 1)
+	        o->prefetch_units < 1 || o->cache_rows < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
 	if (o->compute_dtype != DTYPE_F32 && o->compute_dtype != DTYPE_BF16)

@@ -20,7 +20,7 @@ void gradients_open(struct builder *b, int s)
 			continue;
 		b->units[u].gradient =
 		        in_place ? home : whole_buffer(b, BUFFER_GRADIENTS, LAYOUT_WEIGHT, u, DTYPE_F32);
-		plan_add_op(p, PLAN_ZERO, QUEUE_COMPUTE, u, -1, -1);
+		plan_add_op(p, PLAN_OP_ZERO, QUEUE_COMPUTE, u, -1, -1);
 		plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_WRITE);
 	}
 }
@@ -60,21 +60,21 @@ static int add_gradient_op(
 
 static void add_sumsq(struct builder *b, int u, int gradient)
 {
-	plan_add_op(b->p, PLAN_SUMSQ, QUEUE_COMM, u, -1, -1);
+	plan_add_op(b->p, PLAN_OP_SUMSQ, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(b->p, ARG_SRC, gradient, ACCESS_READ);
 	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
 }
 
 static void add_round(struct builder *b, int u, int gradient, int rounded)
 {
-	add_gradient_op(b, PLAN_ROUND, QUEUE_COMM, u, gradient, rounded);
+	add_gradient_op(b, PLAN_OP_ROUND, QUEUE_COMM, u, gradient, rounded);
 	plan_add_arg(b->p, ARG_NORM, b->state.norm, ACCESS_BOTH);
 }
 
 static int shard_buffer(
-        struct builder *b, enum buffer_kind kind, enum layout_rank rank, int u, enum dtype dtype)
+        struct builder *b, enum buffer_kind kind, enum layout_class layout, int u, enum dtype dtype)
 {
-	return unit_buffer(b, kind, SPACE_DEVICE, rank, u, b->p->map->units[u].shard_count, dtype);
+	return unit_buffer(b, kind, SPACE_DEVICE, layout, u, b->p->map->units[u].shard_count, dtype);
 }
 
 /* The running gradient becomes the sum over ranks: its own shard, over all that hold shards of it, then over
@@ -87,14 +87,14 @@ static void gradient_reduce(struct builder *b, int u)
 	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
 		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
 
-		add_gradient_op(b, PLAN_NARROW, QUEUE_COMM, u, b->units[u].gradient, narrow);
+		add_gradient_op(b, PLAN_OP_NARROW, QUEUE_COMM, u, b->units[u].gradient, narrow);
 		b->units[u].gradient = narrow;
 	}
-	plan_add_op(p, PLAN_SCATTER, QUEUE_COMM, u, -1, -1);
+	plan_add_op(p, PLAN_OP_SCATTER, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_BOTH);
 	if (p->policy.replicas <= 1)
 		return;
-	plan_add_op(p, PLAN_REDUCE, QUEUE_COMM, u, -1, -1);
+	plan_add_op(p, PLAN_OP_REDUCE, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_BOTH);
 }
 
@@ -108,7 +108,7 @@ static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 		return gradient;
 	if (home < 0)
 		settled = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, dtype);
-	add_gradient_op(b, is_cast ? PLAN_CAST : PLAN_COPY, QUEUE_COMM, u, gradient, settled);
+	add_gradient_op(b, is_cast ? PLAN_OP_CAST : PLAN_OP_COPY, QUEUE_COMM, u, gradient, settled);
 	return settled;
 }
 
@@ -139,7 +139,7 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	if (is_ring)
 		dst = unit_buffer(b, BUFFER_GRADIENT_RING, SPACE_STAGING, LAYOUT_WEIGHT, u,
 		        p->map->units[u].shard_count, p->buffers[src].dtype);
-	add_gradient_op(b, PLAN_RETURN, QUEUE_D2H, u, src, dst);
+	add_gradient_op(b, PLAN_OP_RETURN, QUEUE_D2H, u, src, dst);
 	p->d2h_bytes += p->buffers[dst].bytes;
 	if (is_ring) {
 		plan_hold_buffer(p, b->ring_last);
@@ -157,7 +157,7 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
 	int on_host = host >= 0, home = on_host ? host : device;
 	int sum = gradient_settle(b, u, DTYPE_F32, -1), part = on_host ? gradient_return(b, u, sum, -1) : sum;
-	int op = plan_add_op(p, PLAN_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
+	int op = plan_add_op(p, PLAN_OP_ACCUMULATE, on_host ? QUEUE_CPU : QUEUE_COMM, u, -1, m);
 
 	plan_add_arg(p, ARG_SRC, part, ACCESS_READ);
 	plan_add_arg(p, ARG_DST, home, m ? ACCESS_BOTH : ACCESS_WRITE);
@@ -166,14 +166,14 @@ static int gradient_close_part(struct builder *b, int u, int m)
 	if (m + 1 < o->micro_batches)
 		return -1;
 	if (on_host) {
-		plan_add_op(p, PLAN_FINISH, QUEUE_CPU, u, -1, -1);
+		plan_add_op(p, PLAN_OP_FINISH, QUEUE_CPU, u, -1, -1);
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
 	} else if (o->gradient_dtype == DTYPE_BF16) {
 		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
 
 		add_round(b, u, home, rounded);
-		add_gradient_op(b, PLAN_CAST, QUEUE_COMM, u, rounded, home);
+		add_gradient_op(b, PLAN_OP_CAST, QUEUE_COMM, u, rounded, home);
 	} else {
 		add_sumsq(b, u, home);
 	}

@@ -14,31 +14,31 @@
 
 enum { PLACE_ALIGN = 256 };
 
-/* Which ranks go before which, finest first. PERSISTENT is before all in each. */
-enum place_order { ORDER_ALL_RANKS, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };
+/* Which classes go before which, finest first. PERSISTENT is before all in each. */
+enum place_order { ORDER_ALL_CLASSES, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };
 typedef int place_fn(const void *a, const void *b);
 
 static int place_compare(const void *a, const void *b, enum place_order order)
 {
-	static const int ranks[ORDER_COUNT][LAYOUT_WEIGHT + 1] = {
-	        [ORDER_ALL_RANKS] = {0, 1, 2, 3},
+	static const int classes[ORDER_COUNT][LAYOUT_WEIGHT + 1] = {
+	        [ORDER_ALL_CLASSES] = {0, 1, 2, 3},
 	        [ORDER_WORK_FIRST] = {0, 1, 2, 2},
 	        [ORDER_SIZE_ONLY] = {0, 1, 1, 1},
 	};
 	const struct plan_buffer *x = *(const struct plan_buffer *const *)a;
 	const struct plan_buffer *y = *(const struct plan_buffer *const *)b;
-	int x_rank = ranks[order][x->layout_rank], y_rank = ranks[order][y->layout_rank];
+	int x_class = classes[order][x->layout_class], y_class = classes[order][y->layout_class];
 
-	if (x_rank != y_rank)
-		return x_rank < y_rank ? -1 : 1;
-	if (x->layout_rank != LAYOUT_PERSISTENT && x->bytes != y->bytes)
+	if (x_class != y_class)
+		return x_class < y_class ? -1 : 1;
+	if (x->layout_class != LAYOUT_PERSISTENT && x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	return x < y ? -1 : x > y; /* order of adding */
 }
 
-static int compare_all_ranks(const void *a, const void *b)
+static int compare_all_classes(const void *a, const void *b)
 {
-	return place_compare(a, b, ORDER_ALL_RANKS);
+	return place_compare(a, b, ORDER_ALL_CLASSES);
 }
 
 static int compare_work_first(const void *a, const void *b)
@@ -166,7 +166,7 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
         enum place_order order, int64_t limit)
 {
 	static place_fn *const compares[ORDER_COUNT] = {
-	        compare_all_ranks, compare_work_first, compare_size_only};
+	        compare_all_classes, compare_work_first, compare_size_only};
 	struct plan *p = s->p;
 	int count = 0, rc = 0;
 	int64_t base = 0, most = 0;
@@ -190,8 +190,8 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 			rc = place_insert(s, b);
 		}
 		end = b->offset + b->bytes;
-		if (end > most || (end == most && b->layout_rank != LAYOUT_WORK))
-			*is_whole = b->layout_rank != LAYOUT_WORK;
+		if (end > most || (end == most && b->layout_class != LAYOUT_WORK))
+			*is_whole = b->layout_class != LAYOUT_WORK;
 		most = end > most ? end : most;
 		if (b->persistent && end > p->persistent_bytes[space])
 			p->persistent_bytes[space] = end;
@@ -293,7 +293,7 @@ int plan_insert_discards(struct plan *p)
 
 			if (b->space != SPACE_DEVICE || b->persistent || b->first_op < 0 || b->last_op != i)
 				continue;
-			plan_add_op(p, PLAN_DISCARD, old[i].queue, b->unit, -1, b->micro);
+			plan_add_op(p, PLAN_OP_DISCARD, old[i].queue, b->unit, -1, b->micro);
 			plan_add_arg(p, ARG_DST, j, ACCESS_WRITE);
 			b->last_op = i; /* in old numbers until all are moved */
 		}
@@ -307,7 +307,7 @@ int plan_insert_discards(struct plan *p)
 			continue;
 		b->first_op = moved[b->first_op];
 		b->last_op = moved[b->last_op];
-		for (int n = b->last_op + 1; discards && n < p->op_count && p->ops[n].kind == PLAN_DISCARD;
+		for (int n = b->last_op + 1; discards && n < p->op_count && p->ops[n].kind == PLAN_OP_DISCARD;
 		        n++)
 			if (p->args[p->ops[n].first_arg].buffer == j)
 				b->last_op = n;

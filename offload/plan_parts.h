@@ -9,12 +9,12 @@ enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 
 /* Order of placing. What is touched whole (weights, gradients, block inputs) lies on top, so that the arena
  * ends where the last byte is really used. */
-enum layout_rank { LAYOUT_PERSISTENT, LAYOUT_WORK, LAYOUT_STREAM, LAYOUT_WEIGHT };
+enum layout_class { LAYOUT_PERSISTENT, LAYOUT_WORK, LAYOUT_STREAM, LAYOUT_WEIGHT };
 
 /* Index of the new buffer or operation. Out of memory marks the plan broken: plan_parts_check reports it
  * once, and further additions do nothing, so that builders need no check after each. */
-int plan_add_buffer(
-        struct plan *p, enum buffer_kind kind, enum plan_space space, enum layout_rank rank, int64_t bytes);
+int plan_add_buffer(struct plan *p, enum buffer_kind kind, enum plan_space space, enum layout_class layout,
+        int64_t bytes);
 int plan_add_op(
         struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int stage, int micro);
 
@@ -35,6 +35,7 @@ struct plan_state {
 	struct unit_state *units;
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
+	int cache;     /* of block 0; those of the others follow it */
 	int norm_sums; /* sums of squares that the cpu queue takes; norm_host unless both kinds are there */
 };
 
@@ -114,10 +115,12 @@ int stage_units(const struct builder *b, int stage, enum stage_tensors which, in
 
 /* A device buffer; one for a unit or a shard of it, `count` elements of dtype; one for a whole unit on the
  * device. */
-int device_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int64_t bytes, int micro);
-int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_rank rank,
+int device_buffer(
+        struct builder *b, enum buffer_kind kind, enum layout_class layout, int64_t bytes, int micro);
+int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_class layout,
         int unit, int64_t count, enum dtype dtype);
-int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_rank rank, int unit, enum dtype dtype);
+int whole_buffer(
+        struct builder *b, enum buffer_kind kind, enum layout_class layout, int unit, enum dtype dtype);
 
 /* plan_residency.c: where each unit's planes live; after the intervals of a training pass are known. */
 int residency_find(struct builder *b);

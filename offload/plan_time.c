@@ -3,7 +3,7 @@
 
 #include "base/size.h"
 
-#include <string.h>
+#include <math.h>
 
 /* Do forwards follow losses? */
 static int micro_batches_alternate(const struct plan *p)
@@ -26,7 +26,7 @@ static int is_first_fetch(const struct plan *p, int op)
 	int src = p->args[p->ops[op].first_arg].buffer;
 
 	for (int i = 0; i < op; i++)
-		if (p->ops[i].kind == PLAN_FETCH && !p->ops[i].updates &&
+		if (p->ops[i].kind == PLAN_OP_FETCH && !p->ops[i].updates &&
 		        p->args[p->ops[i].first_arg].buffer == src)
 			return 0;
 	return 1;
@@ -40,19 +40,19 @@ static void work_add(
 
 	t->work_ns[op->queue] += ns;
 	t->bus_ns += work->bus_ns;
-	if (op->kind == PLAN_UPDATE_CPU) {
+	if (op->kind == PLAN_OP_UPDATE) {
 		t->update_ns += ns;
 		t->update_bus_ns += work->bus_ns;
-	} else if (op->kind == PLAN_FETCH && !op->updates && in_forward && is_first_fetch(p, i)) {
+	} else if (op->kind == PLAN_OP_FETCH && !op->updates && in_forward && is_first_fetch(p, i)) {
 		t->fetch_ns += ns;
 		t->fetch_bus_ns += work->bus_ns;
-	} else if (op->kind == PLAN_RETURN && !op->updates) {
+	} else if (op->kind == PLAN_OP_RETURN && !op->updates) {
 		t->return_ns += ns;
 	} else if (op->queue == QUEUE_COMPUTE && !op->updates) {
-		*(op->kind == PLAN_FORWARD && (in_forward || !micro_batches_alternate(p))
+		*(op->kind == PLAN_OP_FORWARD && (in_forward || !micro_batches_alternate(p))
 		                ? &t->forward_ns
 		                : &t->backward_ns) += ns;
-		if (op->kind == PLAN_HEAD && (!t->head_ns || !micro_batches_alternate(p)))
+		if (op->kind == PLAN_OP_HEAD && (!t->head_ns || !micro_batches_alternate(p)))
 			t->head_ns += ns;
 	}
 }
@@ -67,7 +67,7 @@ static void loss_follow(struct plan_time *t, const struct plan *p, const struct 
 	for (int q = 0; q < QUEUE_COUNT; q++)
 		first[q] = p->op_count;
 	for (int i = 0; i < p->op_count; i++)
-		if (p->ops[i].kind == PLAN_HEAD && spans[i].begin_ns >= 0 &&
+		if (p->ops[i].kind == PLAN_OP_HEAD && spans[i].begin_ns >= 0 &&
 		        (loss == p->op_count || !micro_batches_alternate(p)))
 			loss = i;
 	first[QUEUE_COMPUTE] = loss;
@@ -98,7 +98,7 @@ static void cycle_find(struct plan_time *t, const struct plan *p)
 
 static int is_collective(const struct plan_op *op)
 {
-	return op->kind == PLAN_GATHER || op->kind == PLAN_SCATTER || op->kind == PLAN_REDUCE;
+	return op->kind == PLAN_OP_GATHER || op->kind == PLAN_OP_SCATTER || op->kind == PLAN_OP_REDUCE;
 }
 
 /* Collectives less what of compute lies beside them; both stand in the order of their time. */
@@ -119,7 +119,7 @@ static void exposed_find(struct plan_time *t, const struct plan *p, const struct
 			beside++;
 		for (int c = beside; c < p->op_count; c++) {
 			int64_t from = max_i64(spans[c].begin_ns, begin);
-			int64_t to = spans[c].end_ns < end ? spans[c].end_ns : end;
+			int64_t to = min_i64(spans[c].end_ns, end);
 
 			if (p->ops[c].queue != QUEUE_COMPUTE || spans[c].begin_ns < 0)
 				continue;
@@ -169,8 +169,8 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 	for (int i = 0; i < p->op_count; i++) {
 		if (spans[i].begin_ns < 0)
 			continue;
-		in_forward &= p->ops[i].kind != PLAN_HEAD;
-		t->begin_ns = t->begin_ns < spans[i].begin_ns ? t->begin_ns : spans[i].begin_ns;
+		in_forward &= p->ops[i].kind != PLAN_OP_HEAD;
+		t->begin_ns = min_i64(t->begin_ns, spans[i].begin_ns);
 		t->end_ns = max_i64(t->end_ns, spans[i].end_ns);
 		work_add(t, p, i, &spans[i].work, in_forward);
 	}
@@ -182,6 +182,11 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 	exposed_find(t, p, spans);
 	waits_find(t, p, spans);
 }
+
+/* A column of the picture is busy above this part of its time, and idle below the other: what lies between is
+ * a queue that works now and then. A queue without gaps reaches 1 but for rounding at the borders of columns.
+ */
+static const double drawn_busy = 0.95, drawn_idle = 0.05;
 
 void plan_time_draw(struct str *out, const struct plan_time *t, const struct plan *p,
         const struct run_span *spans, int columns)
@@ -199,11 +204,11 @@ void plan_time_draw(struct str *out, const struct plan_time *t, const struct pla
 				if (p->ops[i].queue != (enum queue_kind)q || begin < 0 || end <= from ||
 				        begin >= to)
 					continue;
-				busy += (end < to ? end : to) - (begin > from ? begin : from);
+				busy += fmin(end, to) - fmax(begin, from);
 			}
-			str_add_char(out, busy > 0.95 * column_ns   ? '#'
-			                  : busy > 0.05 * column_ns ? '-'
-			                                            : ' ');
+			str_add_char(out, busy > drawn_busy * column_ns   ? '#'
+			                  : busy > drawn_idle * column_ns ? '-'
+			                                                  : ' ');
 		}
 		str_add(out, "|\n");
 	}

@@ -10,13 +10,13 @@ static int64_t *bus_part(
         struct plan_memory_traffic *bus, const struct plan_op *op, const struct plan_buffer *b)
 {
 	switch (op->kind) {
-	case PLAN_UPDATE_CPU:
+	case PLAN_OP_UPDATE:
 		return &bus->update_bytes;
-	case PLAN_ACCUMULATE:
-	case PLAN_FINISH:
+	case PLAN_OP_ACCUMULATE:
+	case PLAN_OP_FINISH:
 		return &bus->gradient_bytes;
-	case PLAN_FETCH:
-	case PLAN_RETURN: /* hi, where the device updates it, goes home */
+	case PLAN_OP_FETCH:
+	case PLAN_OP_RETURN: /* hi, where the device updates it, goes home */
 		return b->kind == BUFFER_PLANE_HI || b->kind == BUFFER_PLANE_LO ? &bus->weight_bytes
 		                                                                : &bus->gradient_bytes;
 	default:
@@ -74,13 +74,13 @@ void plan_traffic_find(struct plan_traffic *t, const struct plan *p, const struc
 		int64_t element_bytes = dtype_bytes(b->dtype);
 		struct comm_traffic sent;
 
-		if (op->kind == PLAN_GATHER) {
+		if (op->kind == PLAN_OP_GATHER) {
 			comm_traffic_find(&sent, COMM_ALL_GATHER, b->bytes, element_bytes, shards);
 			sent_add(&t->gather_node_bytes, &t->gather_network_bytes, &sent);
-		} else if (op->kind == PLAN_SCATTER) {
+		} else if (op->kind == PLAN_OP_SCATTER) {
 			comm_traffic_find(&sent, COMM_REDUCE_SCATTER, b->bytes, element_bytes, shards);
 			sent_add(&t->sum_node_bytes, &t->sum_network_bytes, &sent);
-		} else if (op->kind == PLAN_REDUCE) {
+		} else if (op->kind == PLAN_OP_REDUCE) {
 			comm_traffic_find(&sent, COMM_ALL_REDUCE,
 			        p->map->units[op->unit].shard_count * element_bytes, element_bytes, replicas);
 			sent_add(&t->sum_node_bytes, &t->sum_network_bytes, &sent);

@@ -35,7 +35,7 @@ static void copy_add(struct plan *p, enum plan_op_kind kind, enum queue_kind que
 
 static void update_host(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
-	int op = plan_add_op(p, PLAN_UPDATE_CPU, QUEUE_CPU, u, -1, -1);
+	int op = plan_add_op(p, PLAN_OP_UPDATE, QUEUE_CPU, u, -1, -1);
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
@@ -55,14 +55,14 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int upd
 		return;
 	for (int plane = PLANE_HI; plane <= PLANE_LO; plane++)
 		if (s->units[u].device[plane] >= 0)
-			copy_add(p, PLAN_FETCH, QUEUE_H2D, u, s->units[u].device[plane],
+			copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, s->units[u].device[plane],
 			        s->units[u].host[plane], updates);
 }
 
 static void update_device(
         struct plan *p, const struct plan_state *s, int u, int hi, int gradient, int updates)
 {
-	int op = plan_add_op(p, PLAN_UPDATE_DEV, QUEUE_COMPUTE, u, -1, -1);
+	int op = plan_add_op(p, PLAN_OP_UPDATE_DEVICE, QUEUE_COMPUTE, u, -1, -1);
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_BOTH);
@@ -89,7 +89,7 @@ static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updat
 {
 	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->units[u].host[PLANE_HI]);
 
-	copy_add(p, PLAN_FETCH, QUEUE_H2D, u, hi, s->units[u].host[PLANE_HI], updates);
+	copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, hi, s->units[u].host[PLANE_HI], updates);
 	return hi;
 }
 
@@ -102,10 +102,10 @@ static int gradient_bring(struct plan *p, const struct plan_state *s, int u, int
 		return gradient;
 	if (on_device) {
 		ring = shard_temp(p, BUFFER_GRADIENT_RING, SPACE_STAGING, gradient);
-		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, ring, gradient, updates);
+		copy_add(p, PLAN_OP_RETURN, QUEUE_D2H, u, ring, gradient, updates);
 	} else {
 		ring = shard_temp(p, BUFFER_UPDATE_GRADIENT, SPACE_DEVICE, gradient);
-		copy_add(p, PLAN_FETCH, QUEUE_H2D, u, ring, gradient, updates);
+		copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, ring, gradient, updates);
 	}
 	return ring;
 }
@@ -121,7 +121,7 @@ static void update_from(struct plan *p, const struct plan_state *s, int u, int g
 
 	update_device(p, s, u, hi, gradient, updates);
 	if (home < 0)
-		copy_add(p, PLAN_RETURN, QUEUE_D2H, u, s->units[u].host[PLANE_HI], hi, updates);
+		copy_add(p, PLAN_OP_RETURN, QUEUE_D2H, u, s->units[u].host[PLANE_HI], hi, updates);
 }
 
 void plan_add_update(struct plan *p, const struct plan_state *s, int u, int gradient)

@@ -1,6 +1,6 @@
 /* When a unit's weights are on the device: intervals of visits, and the FETCH, GATHER and JOIN that begin
- * each. Uses closer than the prefetch distance share an interval, so a block next to the head, or a unit that
- * every block reads, is not fetched twice. */
+ * each. Uses at most max(distance + 1, 2) visits apart share an interval, so a block next to the head, or a
+ * unit that every block reads, is not fetched twice. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
@@ -8,21 +8,21 @@
 /* The whole plane of a unit: the own shard, from the host or from where it lives on the device, and the
  * others'. */
 static int fetch_plane(
-        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_rank rank)
+        struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_class layout)
 {
 	struct plan *p = b->p;
 	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
-	int dst = whole_buffer(b, kind, rank, u, dtype), home = b->state.units[u].device[plane];
+	int dst = whole_buffer(b, kind, layout, u, dtype), home = b->state.units[u].device[plane];
 
 	if (home >= 0)
-		plan_add_op(p, PLAN_COPY, QUEUE_COMM, u, -1, -1);
+		plan_add_op(p, PLAN_OP_COPY, QUEUE_COMM, u, -1, -1);
 	else
-		plan_add_op(p, PLAN_FETCH, QUEUE_H2D, u, -1, -1);
+		plan_add_op(p, PLAN_OP_FETCH, QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.units[u].host[plane], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
 	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
 	/* alone there is nothing to wait for but the copy: compute then stands still for h2d, and says so */
-	plan_add_op(p, PLAN_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
+	plan_add_op(p, PLAN_OP_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
 	return dst;
 }
@@ -59,7 +59,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	if (lo < 0 && has_lo)
 		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, LAYOUT_STREAM);
 	n->weight = whole_buffer(b, BUFFER_WEIGHTS, LAYOUT_WEIGHT, u, DTYPE_F32);
-	plan_add_op(p, PLAN_JOIN, QUEUE_COMM, u, -1, -1);
+	plan_add_op(p, PLAN_OP_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
 	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);

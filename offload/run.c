@@ -63,7 +63,7 @@ static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 	const struct plan_buffer *from = &r->plan->buffers[src], *to = &r->plan->buffers[dst];
 	int64_t bytes = from->bytes < to->bytes ? from->bytes : to->bytes;
 
-	if (op->kind == PLAN_LOSS && r->plan->kind != PLAN_LOGITS)
+	if (op->kind == PLAN_OP_LOSS && r->plan->kind != PLAN_LOGITS)
 		bytes = 4 * r->step->micro[op->micro].targets;
 	if (!bytes)
 		return 0;
@@ -131,20 +131,22 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .dx = arg_address(r, op, ARG_DX),
 	        .rope_table = arg_address(r, op, ARG_ROPE),
 	        .loss = arg_address(r, op, ARG_LOSS),
+	        .cache = arg_address(r, op, ARG_CACHE),
+	        .cache_rows = r->plan->policy.cache_rows,
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .grad_scale = r->step->grad_scale,
-	        .recompute = op->kind == PLAN_RECOMPUTE,
+	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	};
 
 	batch_addresses(r, op, &batch);
 	tensor_addresses(r, op);
-	if (op->kind == PLAN_HEAD)
+	if (op->kind == PLAN_OP_HEAD)
 		return model_head(
 		        model, r->plan->kind == PLAN_TRAIN ? HEAD_TRAIN : HEAD_LOSS, q, &memory, &batch);
-	if (op->kind == PLAN_HEAD_LOGITS)
+	if (op->kind == PLAN_OP_LOGITS)
 		return model_logits(
 		        model, q, &memory, memory.loss, batch.target_row, batch.targets, batch.tokens);
-	if (op->kind == PLAN_BACKWARD)
+	if (op->kind == PLAN_OP_BACKWARD)
 		return model_backward(model, op->stage, q, &memory, &batch);
 	return model_forward(model, op->stage, q, &memory, &batch);
 }
@@ -349,51 +351,51 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	int dst = run_arg(r, op, ARG_DST);
 
 	switch (op->kind) {
-	case PLAN_LOAD:
-	case PLAN_FETCH:
-	case PLAN_SPILL:
-	case PLAN_REFILL:
-	case PLAN_RETURN:
-	case PLAN_NORM:
-	case PLAN_LOSS:
+	case PLAN_OP_LOAD:
+	case PLAN_OP_FETCH:
+	case PLAN_OP_SPILL:
+	case PLAN_OP_REFILL:
+	case PLAN_OP_RETURN:
+	case PLAN_OP_NORM:
+	case PLAN_OP_LOSS:
 		return queue_copy(r, q, op);
-	case PLAN_COPY:
+	case PLAN_OP_COPY:
 		return queue_copy_shard(r, q, op);
-	case PLAN_GATHER:
+	case PLAN_OP_GATHER:
 		return comm_all_gather(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
-	case PLAN_SCATTER:
+	case PLAN_OP_SCATTER:
 		return comm_reduce_scatter(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
-	case PLAN_NARROW:
+	case PLAN_OP_NARROW:
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_SRC));
-	case PLAN_REDUCE:
+	case PLAN_OP_REDUCE:
 		return comm_all_reduce(r->dock->replicas, q, shard_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
-	case PLAN_JOIN:
+	case PLAN_OP_JOIN:
 		return queue_join(r, q, op);
-	case PLAN_FORWARD:
-	case PLAN_HEAD:
-	case PLAN_HEAD_LOGITS:
-	case PLAN_RECOMPUTE:
-	case PLAN_BACKWARD:
+	case PLAN_OP_FORWARD:
+	case PLAN_OP_HEAD:
+	case PLAN_OP_LOGITS:
+	case PLAN_OP_RECOMPUTE:
+	case PLAN_OP_BACKWARD:
 		return queue_stage(r, q, op);
-	case PLAN_ZERO:
+	case PLAN_OP_ZERO:
 		return queue_zero(r, q, op);
-	case PLAN_ROUND:
+	case PLAN_OP_ROUND:
 		return queue_round(r, q, op);
-	case PLAN_CAST:
+	case PLAN_OP_CAST:
 		return queue_cast(r, q, op);
-	case PLAN_SUMSQ:
+	case PLAN_OP_SUMSQ:
 		return queue_parts(r, q, op, part_sumsq);
-	case PLAN_ACCUMULATE:
+	case PLAN_OP_ACCUMULATE:
 		return op->queue == QUEUE_CPU ? run_queue_work(r, q, index) : queue_accumulate(r, q, op);
-	case PLAN_FINISH:
-	case PLAN_UPDATE_CPU:
+	case PLAN_OP_FINISH:
+	case PLAN_OP_UPDATE:
 		return run_queue_work(r, q, index);
-	case PLAN_UPDATE_DEV:
+	case PLAN_OP_UPDATE_DEVICE:
 		return queue_parts(r, q, op, part_update);
-	case PLAN_DISCARD:
+	case PLAN_OP_DISCARD:
 		return stream_discard(q, buffer_address(r, dst), r->plan->buffers[dst].bytes);
 	case PLAN_OP_KIND_COUNT:
 		break;
@@ -410,7 +412,7 @@ static int op_is_skipped(const struct run *r, const struct plan_op *op)
 	if (op->micro < 0 || op->micro >= r->step->micro_count)
 		return op->micro >= 0;
 	/* a rank without rows still adds what the others' came to in its shard */
-	return op->kind != PLAN_ACCUMULATE && !r->step->micro[op->micro].tokens;
+	return op->kind != PLAN_OP_ACCUMULATE && !r->step->micro[op->micro].tokens;
 }
 
 static int execute_op(struct run *r, int index, struct run_span *span)
@@ -484,14 +486,14 @@ static void run_results_find(struct run *r)
 	for (int i = 0; i < r->plan->op_count; i++) {
 		const struct plan_op *op = &r->plan->ops[i];
 
-		if (op->kind == PLAN_LOSS)
+		if (op->kind == PLAN_OP_LOSS)
 			r->loss_host[op->micro] = run_arg(r, op, ARG_DST);
-		if (op->kind != PLAN_NORM && op->kind != PLAN_FINISH)
+		if (op->kind != PLAN_OP_NORM && op->kind != PLAN_OP_FINISH)
 			continue;
 		for (int t = 0; t < map->model->tensor_count; t++)
-			if (op->kind == PLAN_NORM && r->norm_host[t] < 0)
+			if (op->kind == PLAN_OP_NORM && r->norm_host[t] < 0)
 				r->norm_host[t] = run_arg(r, op, ARG_DST);
-			else if (op->kind == PLAN_FINISH && map->tensor_unit[t] == op->unit) {
+			else if (op->kind == PLAN_OP_FINISH && map->tensor_unit[t] == op->unit) {
 				r->norm_host[t] = run_arg(r, op, ARG_NORM);
 				r->norm_by_finish[t] = 1;
 			}

@@ -121,9 +121,9 @@ static void work_task(void *context, int64_t task, int worker)
 	held = piece_find(w, tensor, piece, &at, &skipped);
 	if (!held)
 		return;
-	if (w->op->kind == PLAN_UPDATE_CPU)
+	if (w->op->kind == PLAN_OP_UPDATE)
 		piece_update(w, tensor, piece * SUMSQ_BLOCK + skipped, at, held);
-	else if (w->op->kind == PLAN_ACCUMULATE)
+	else if (w->op->kind == PLAN_OP_ACCUMULATE)
 		piece_accumulate(w, at, held);
 	else
 		piece_finish(w, tensor, piece, at, held);
@@ -169,7 +169,7 @@ static int work_run(void *context)
 		if (arg->role == ARG_SRC)
 			w.gradient_dtype = r->plan->buffers[arg->buffer].dtype;
 	}
-	if (call->op->kind == PLAN_UPDATE_CPU)
+	if (call->op->kind == PLAN_OP_UPDATE)
 		snapshot_update_begin(r->dock->snapshot, call->op->unit);
 	if (pool_node_count(r->dock->pool) > 1) {
 		int64_t node_first[POOL_NODES_MAX + 1];
@@ -179,7 +179,7 @@ static int work_run(void *context)
 	} else {
 		pool_run(r->dock->pool, work_task_count(&w), work_task, &w);
 	}
-	if (call->op->kind == PLAN_UPDATE_CPU)
+	if (call->op->kind == PLAN_OP_UPDATE)
 		snapshot_update_end(r->dock->snapshot, call->op->unit);
 	return 0;
 }

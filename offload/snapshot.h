@@ -3,8 +3,8 @@
  * Mental model. Nothing is copied when a snapshot begins. Each unit is in one of three states:
  *
  *     awaited   its last UPDATE is pending and runs under the next forward; whoever reads waits for that
- *     held      its planes are those of the snapshot; an UPDATE that would change them waits (on the cpu
- * queue) free      it was read, or there is no snapshot
+ *     held      its planes are those of the snapshot; an UPDATE that would change them waits
+ *     free      it was read, or there is no snapshot
  *
  * All units begin as awaited where updates are pending, else as held. So the reader has from a unit's UPDATE
  * to the next one, a whole step, before anybody waits for it, and who reads units in the order of their

@@ -46,6 +46,36 @@ static int planes_find(struct store *s, const struct plan *plan)
 	return 0;
 }
 
+static enum slab_kind slab_of(const struct plan_policy *policy, enum plane plane, enum slab_kind crossing)
+{
+	return plan_plane_crosses(policy, plane) ? crossing : SLAB_PAGEABLE;
+}
+
+/* Where planes of so many bytes begin in their slabs, and how long those become. */
+static void planes_place(int64_t first[PLANE_COUNT], int64_t slab_bytes[2], const int64_t bytes[PLANE_COUNT],
+        const struct plan_policy *policy, enum slab_kind crossing)
+{
+	slab_bytes[0] = slab_bytes[1] = 0;
+	for (int p = 0; p < PLANE_COUNT; p++) {
+		int64_t *end = &slab_bytes[slab_of(policy, (enum plane)p, crossing)];
+
+		if (!bytes[p])
+			continue;
+		first[p] = *end ? round_up(*end, STORE_ALIGN) + SLAB_SKEW_BYTES : 0;
+		*end = first[p] + bytes[p];
+	}
+}
+
+void store_bytes_of(int64_t slab_bytes[2], const struct plan *plan, enum slab_kind crossing)
+{
+	int64_t bytes[PLANE_COUNT] = {0}, first[PLANE_COUNT];
+
+	for (int i = 0; i < plan->buffer_count; i++)
+		if (plan->buffers[i].space == SPACE_STORE)
+			bytes[plan->buffers[i].kind] += plan->buffers[i].bytes;
+	planes_place(first, slab_bytes, bytes, &plan->policy, crossing);
+}
+
 /* ---- nodes ---- */
 
 void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count)
@@ -114,18 +144,12 @@ int store_open(struct store **out, struct device *device, const struct plan *pla
 	s->map = plan->map;
 	s->pool = pool;
 	for (int p = 0; p < PLANE_COUNT; p++)
-		s->kind[p] = plan_plane_crosses(&plan->policy, (enum plane)p) ? crossing : SLAB_PAGEABLE;
+		s->kind[p] = slab_of(&plan->policy, (enum plane)p, crossing);
 	rc = planes_find(s, plan);
-	for (int p = 0; p < PLANE_COUNT && !rc; p++) {
-		int64_t *end = &s->slab_bytes[s->kind[p]];
-
-		if (!s->bytes[p])
-			continue;
-		s->first[p] = *end ? round_up(*end, STORE_ALIGN) + SLAB_SKEW_BYTES : 0;
-		*end = s->first[p] + s->bytes[p];
-	}
-	if (!rc)
+	if (!rc) {
+		planes_place(s->first, s->slab_bytes, s->bytes, &plan->policy, crossing);
 		rc = runs_find(s);
+	}
 	for (int k = 0; k < 2 && !rc; k++)
 		if (s->slab_bytes[k])
 			rc = device_slab_open_runs(device, &s->slab[k], s->slab_bytes[k], (enum slab_kind)k,

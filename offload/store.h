@@ -23,6 +23,9 @@
 struct pool;
 struct store;
 
+/* Bytes of the store's slabs, by enum slab_kind: planes and the gaps that skew their bases. */
+void store_bytes_of(int64_t slab_bytes[2], const struct plan *plan, enum slab_kind crossing);
+
 /* ERR_NOMEM with the bytes asked for. Runs are cut for this pool's nodes; NULL: a machine of one. The device
  * and the map must outlive the store. */
 int store_open(struct store **store, struct device *device, const struct plan *plan, enum slab_kind crossing,

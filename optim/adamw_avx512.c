@@ -262,12 +262,11 @@ INLINE vi vi_load_codes(const uint8_t *x)
 /* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
 INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
 {
-	vi add = _mm512_set1_epi32(more), zero = _mm512_setzero_si512();
+	vh both = vh_gather(_mm512_packs_epi32(a, b)); /* at most 256: no saturation */
 
-	a = _mm512_max_epi32(_mm512_add_epi32(a, add), zero);
-	b = _mm512_max_epi32(_mm512_add_epi32(b, add), zero);
-	_mm_storeu_si128((void *)x, _mm512_cvtusepi32_epi8(a));
-	_mm_storeu_si128((void *)(x + 16), _mm512_cvtusepi32_epi8(b));
+	both = _mm512_max_epi16(
+	        _mm512_add_epi16(both, _mm512_set1_epi16((short)more)), _mm512_setzero_si512());
+	_mm256_storeu_si256((void *)x, _mm512_cvtusepi16_epi8(both));
 }
 
 INLINE vi vi_add(vi x, vi y)

@@ -20,7 +20,8 @@
 enum adamw_state { ADAMW_STATES(ADAMW_STATE_ENUM) ADAMW_STATE_COUNT };
 #undef ADAMW_STATE_ENUM
 
-enum { ADAMW_BLOCK = 256 }; /* elements that share a scale, counted from the tensor's start */
+/* elements that share a scale, counted from the tensor's start */
+enum { ADAMW_BLOCK = FORMAT_BLOCK_CODES_8 };
 
 /* 0 <= state < ADAMW_STATE_COUNT. */
 const struct format_facts *adamw_state_format(enum adamw_state state);

@@ -555,13 +555,14 @@ static void candidate_text(
 	str_printf(out, "%s ", mark);
 	str_printf(out, "%.1f MiB", (double)k->device_bytes / 0x1p20);
 	if (k->step_ms > 0)
-		str_printf(out, ", %.1f ms (at least %.1f, bound by %s)", k->step_ms, k->bound_ms, k->binds);
-	str_printf(out, ": state of %d of %d units, weights of %d, activations of %d of %d blocks", k->states,
-	        units->unit_count, k->weights_stay, k->kept, (int)units->model->config.L);
+		str_printf(
+		        out, ", %.1f ms (at least %.1f, limited by %s)", k->step_ms, k->bound_ms, k->binds);
+	str_printf(out, ": state of %d of %d groups, weights of %d, activations of %d of %d layers",
+	        k->states, units->unit_count, k->weights_stay, k->kept, (int)units->model->config.L);
 	if (k->spills)
-		str_add(out, ", inputs of the others leave");
+		str_add(out, ", other activations go to host memory");
 	if (k->ahead >= 0)
-		str_printf(out, ", %d ahead", k->ahead);
+		str_printf(out, ", %d prefetched", k->ahead);
 	str_add_char(out, '\n');
 }
 
@@ -577,10 +578,7 @@ void choice_explain(struct str *out, const struct choice *f, const struct unit_m
 	if (sorted)
 		qsort(sorted, (size_t)f->count, sizeof(*sorted), pointed_by_step);
 	if (f->count)
-		str_printf(out,
-		        "the budget: %d plans made, a step of %d that fit simulated; the best, and the best "
-		        "of "
-		        "each other way to stream\n",
+		str_printf(out, "%d plans, %d simulated; the fastest, and the best of each streaming mode:\n",
 		        f->planned_count, f->count);
 	for (int i = 0; i < f->count && sorted; i++) {
 		int seen = 0;

@@ -11,16 +11,25 @@ static int64_t less_a_64th(int64_t bytes)
 	return bytes - bytes / 64;
 }
 
-void device_memory_find(struct device_memory *f, const struct config *c, const struct device *device,
+/* Groups of more than one rank: those that share a unit out, and those that hold the same part of it. */
+static int comm_count(const struct engine_options *o)
+{
+	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
+
+	return (shards > 1) + (o->world_size > shards);
+}
+
+void device_memory_find(struct device_memory *f, const struct config *c, const struct engine_options *o,
         const struct machine *machine)
 {
+	const struct device *device = o->device;
 	int on_gpu = machine ? machine->gpu_count > 0 : c->device == CONFIG_DEVICE_CUDA;
 	const char *name = device_has_bytes(device) ? device_name(device) : on_gpu ? "cuda" : "host";
 	int64_t there_bytes;
 
 	*f = (struct device_memory){
 	        .name = name, .is_host = !strcmp(name, "host"), .limit_bytes = c->vram_budget_bytes};
-	f->reserve_count = device_reserve_list(f->reserves, name);
+	f->reserve_count = device_reserve_list(f->reserves, name, comm_count(o));
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
 	there_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
@@ -36,25 +45,29 @@ int64_t device_memory_budget(const struct device_memory *f)
 	return !f->limit_bytes ? 0 : rest > 0 ? rest : -1;
 }
 
-void device_memory_resident_text(struct str *out, const struct engine_memory *m, const struct unit_map *units)
+void device_memory_resident_text(struct str *out, const struct device_memory *device,
+        const struct engine_memory *m, const struct unit_map *units)
 {
-	const char *and = "";
+	const struct {
+		const char *what, *noun;
+		int count, all;
+	} parts[] = {
+	        {"state", "groups", m->resident_states, units->unit_count},
+	        {"weights", "groups", m->resident_weights, units->unit_count},
+	        {"activations", "layers", m->kept_blocks, (int)units->model->config.L},
+	};
+	const char *before = device->is_host ? "on the device: " : "on the GPU: ";
 
-	if (m->resident_states) {
-		str_printf(out, "%d of %d units", m->resident_states, units->unit_count);
-		and = ", ";
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		if (!parts[i].count)
+			continue;
+		str_printf(out, "%s%s of %d of %d %s", before, parts[i].what, parts[i].count, parts[i].all,
+		        parts[i].noun);
+		before = ", ";
 	}
-	if (m->resident_weights) {
-		str_printf(out, "%sweights of %d %s", and, m->resident_weights,
-		        m->resident_states ? "more" : "units");
-		and = ", ";
-	}
-	if (m->kept_blocks)
-		str_printf(out, "%sactivations of %d of %d blocks", and, m->kept_blocks,
-		        (int)units->model->config.L);
 	if (m->spared_bytes > 0) {
-		str_add(out, "; each step ");
+		str_add(out, "; saves ");
 		quantity_bytes(out, m->spared_bytes);
-		str_add(out, " less is copied than with nothing resident");
+		str_add(out, " of copies each step");
 	}
 }

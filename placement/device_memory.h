@@ -20,16 +20,17 @@ struct device_memory {
 	struct machine_rates rates; /* of its machine, once something is to be chosen or simulated */
 };
 
-/* Of the device that is open; where that is meta (ferry plan), of the machine that is described, or else of
- * the one that the configuration names. */
-void device_memory_find(struct device_memory *memory, const struct config *c, const struct device *device,
+/* Of the options' device, for their ranks; where that is meta (ferry plan), of the machine that is described,
+ * or else of the one that the configuration names. */
+void device_memory_find(struct device_memory *memory, const struct config *c, const struct engine_options *o,
         const struct machine *machine);
 
 /* For the arena, as in engine_options; -1: the reserves alone leave nothing. */
 int64_t device_memory_budget(const struct device_memory *memory);
 
-/* "2 of 34 units, weights of 3 more, activations of 4 of 32 blocks"; empty where there are none. */
-void device_memory_resident_text(
-        struct str *out, const struct engine_memory *memory, const struct unit_map *units);
+/* "on the GPU: state of 2 of 34 groups, weights of 3, activations of 4 of 32 layers; saves 1 GiB of copies
+ * each step"; empty where nothing stays. */
+void device_memory_resident_text(struct str *out, const struct device_memory *device,
+        const struct engine_memory *memory, const struct unit_map *units);
 
 #endif

@@ -84,7 +84,7 @@ static void trial_policy(struct plan_policy *p, const struct trial *t, const str
 	else if (t->keeping != KEEPING_AS_IT_IS)
 		p->activations = t->keeping == KEEPING_INPUTS ? ACTIVATION_RECOMPUTE : ACTIVATION_OFFLOAD;
 	if (s->ahead_is_chosen && c.prefetch_units == CONFIG_AUTO) {
-		p->prefetch_units = PREFETCH_UNITS;
+		p->prefetch_units = CONFIG_PREFETCH_UNITS;
 	} else if (t->ahead == AHEAD_ONE) {
 		p->prefetch_units = 1;
 	} else if (t->ahead == AHEAD_NOTHING) {
@@ -385,6 +385,14 @@ static int best_spend(struct search *s)
 	return rc;
 }
 
+/* What fits may still be longer than what the model was made for, which is as good. */
+static int64_t most_length(const struct search *s, int64_t length)
+{
+	int64_t positions = s->base->model->config.max_positions;
+
+	return positions > 0 && positions < length ? positions : length;
+}
+
 static void settings_text(struct str *out, const struct search *s)
 {
 	const struct trial *t = &s->best;
@@ -416,7 +424,7 @@ static void settings_text(struct str *out, const struct search *s)
 		        c->per_device_eval_batch_size / t->eval_divisor);
 	if (t->length_divisor > 1)
 		str_printf(out, " max_length=%" PRId64,
-		        divided(s->base->policy.rope_positions, t->length_divisor));
+		        most_length(s, divided(s->base->policy.rope_positions, t->length_divisor)));
 }
 
 int device_search(struct device_found *found, const struct config *c, const struct engine_options *base,
@@ -435,7 +443,7 @@ int device_search(struct device_found *found, const struct config *c, const stru
 	int rc;
 
 	*found = (struct device_found){.bytes = INT64_MAX};
-	o.node_ranks = ranks_on_node(c, machine, world_self(), c->world_size);
+	o.node_ranks = ranks_on_node(c, machine, world_self(), c->ranks);
 	o.speed = device->rates.speed;
 	rc = device_open(&s.meta, "meta", &o);
 	choices_find(&s);
@@ -465,23 +473,23 @@ static const char *text_of(const struct str *s)
 	return s->data ? s->data : "";
 }
 
-static void limit_text(struct str *out, const struct device_memory *f)
+static void limit_text(struct str *out, const struct device_memory *f, const struct machine *machine)
 {
-	str_add(out, f->is_budget ? "vram_budget, " : "the ");
+	str_add(out, f->is_budget ? "vram_budget is " : f->is_host ? "the host has " : "the GPU has ");
 	quantity_bytes(out, f->limit_bytes);
-	if (!f->is_budget)
-		str_add(out, " available on the device");
+	if (!f->is_budget && !machine)
+		str_add(out, " free");
 	if (f->limit_bytes > f->reserve_bytes)
 		return;
-	str_add(out, ", no more than the device's libraries take (");
+	str_add(out, " and GPU libraries take ");
 	quantity_bytes(out, f->reserve_bytes);
-	str_add(out, ")");
 }
 
 int device_search_refuse(const struct device_memory *f, const struct config *c,
         const struct engine_options *base, const struct machine *machine)
 {
-	struct str need = {0}, over = {0}, limit = {0}, least = {0};
+	const char *memory = f->is_host ? "device memory" : "GPU memory";
+	struct str need = {0}, limit = {0}, least = {0};
 	struct device_found found;
 	int rc = device_search(&found, c, base, f, machine);
 	int64_t need_bytes = found.before_bytes + f->reserve_bytes, bytes = found.bytes + f->reserve_bytes;
@@ -489,27 +497,20 @@ int device_search_refuse(const struct device_memory *f, const struct config *c,
 	if (rc)
 		goto out;
 	quantity_bytes(&need, need_bytes);
-	quantity_bytes(&over, need_bytes - f->limit_bytes);
-	limit_text(&limit, f);
+	limit_text(&limit, f, machine);
 	quantity_bytes(&least, bytes);
 	if (bytes <= f->limit_bytes)
-		rc = err_set(ERR_FIT, "needs %s of device memory, %s more than %s; it fits, in %s, with%s",
-		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least),
-		        text_of(&found.settings));
+		rc = err_set(ERR_FIT, "needs %s of %s; %s; set%s (then %s)", text_of(&need), memory,
+		        text_of(&limit), text_of(&found.settings), text_of(&least));
 	else if (found.settings.data)
-		rc = err_set(ERR_FIT,
-		        "needs %s of device memory, %s more than %s; the least found is %s (%" PRId64
-		        " bytes), with%s",
-		        text_of(&need), text_of(&over), text_of(&limit), text_of(&least), bytes,
+		rc = err_set(ERR_FIT, "needs %s of %s; %s; smallest plan: %s (%" PRId64 " bytes) with%s",
+		        text_of(&need), memory, text_of(&limit), text_of(&least), bytes,
 		        text_of(&found.settings));
 	else
-		rc = err_set(ERR_FIT,
-		        "needs %s (%" PRId64
-		        " bytes) of device memory, %s more than %s; no setting needs less",
-		        text_of(&need), need_bytes, text_of(&over), text_of(&limit));
+		rc = err_set(ERR_FIT, "needs %s (%" PRId64 " bytes) of %s; %s; no setting needs less",
+		        text_of(&need), need_bytes, memory, text_of(&limit));
 out:
 	str_free(&need);
-	str_free(&over);
 	str_free(&limit);
 	str_free(&least);
 	str_free(&found.settings);

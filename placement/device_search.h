@@ -22,7 +22,7 @@ struct device_found {
 int device_search(struct device_found *found, const struct config *c, const struct engine_options *base,
         const struct device_memory *device, const struct machine *machine);
 
-/* ERR_FIT: by how much the plan is too large, and which settings fit, or the least that there is. */
+/* ERR_FIT: what the plan needs, what there is, and which settings fit, or the smallest plan. */
 int device_search_refuse(const struct device_memory *device, const struct config *c,
         const struct engine_options *options, const struct machine *machine);
 

@@ -10,7 +10,7 @@ struct host_memory {
 	int64_t need_bytes; /* planes, staging, and what loading or saving takes; and the device's arena where
 	                       the device is the host. Of all ranks of one host */
 	int64_t limit_bytes;   /* for all of these: ram_budget, or what may still be taken */
-	const char *limit_why; /* of what may be taken here, as one clause; static; else NULL */
+	const char *limit_why; /* what the limit of this machine is, in brackets; static; else NULL */
 	int fits;
 };
 
@@ -20,7 +20,7 @@ int64_t host_save_bytes(const struct engine_memory *memory);
 int64_t host_load_bytes(
         const struct config *c, const struct engine_options *options, const struct machine *machine);
 
-/* Planes, staging, and the larger of the two: loading is over before the first save. */
+/* Planes, staging, tokenized rows, and the larger of the two: loading is over before the first save. */
 int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes);
 
 /* need_bytes: of a rank. machine NULL: this one. ERR_NOMEM, ERR_INTERNAL (the machine cannot be read).

@@ -279,36 +279,36 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 
 void host_search_text(struct str *out, const struct host_found *found)
 {
+	int is_changed = found->settings.len_bytes > 0;
+
 	if (found->fits)
-		str_add(out, "it fits, in ");
-	else if (found->settings.len_bytes)
-		str_add(out, "the least found is ");
+		str_printf(out, "set%s (then ", is_changed ? found->settings.data : "");
 	else
-		str_add(out, "no setting needs less: ");
+		str_add(out, is_changed ? "smallest plan: " : "no setting needs less than ");
 	quantity_bytes(out, found->bytes);
-	if (!found->fits)
+	if (found->fits)
+		str_add(out, ")");
+	else
 		str_printf(out, " (%" PRId64 " bytes)", found->bytes);
-	if (found->settings.len_bytes)
-		str_printf(out, ", with%s", found->settings.data);
+	if (!found->fits && is_changed)
+		str_printf(out, " with%s", found->settings.data);
 }
 
 int host_search_refuse(const struct host_memory *host, const struct host_found *found, const struct config *c)
 {
-	struct str need = {0}, over = {0}, limit = {0}, text = {0};
+	struct str need = {0}, limit = {0}, text = {0};
 
 	quantity_bytes(&need, host->need_bytes);
-	quantity_bytes(&over, host->need_bytes - host->limit_bytes);
 	quantity_bytes(&limit, host->limit_bytes);
 	host_search_text(&text, found);
-	err_set(ERR_FIT, "needs %s of host memory, %s more than %s%s%s%s; %s", need.data ? need.data : "",
-	        over.data ? over.data : "",
-	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget, "
-	        : c->machine                       ? "the machine has, "
-	                                           : "this process may use, ",
-	        limit.data ? limit.data : "", host->limit_why ? ", which is " : "",
-	        host->limit_why ? host->limit_why : "", text.data ? text.data : "");
+	err_set(ERR_FIT, "needs %s of host memory; %s %s%s%s%s; %s", need.data ? need.data : "",
+	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
+	        : c->machine                       ? "the machine has"
+	                                           : "this process may use",
+	        limit.data ? limit.data : "", host->limit_why ? " (" : "",
+	        host->limit_why ? host->limit_why : "", host->limit_why ? ")" : "",
+	        text.data ? text.data : "");
 	str_free(&need);
-	str_free(&over);
 	str_free(&limit);
 	str_free(&text);
 	return ERR_FIT;

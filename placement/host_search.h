@@ -19,10 +19,10 @@ struct host_found {
 int host_search(struct host_found *found, const struct config *c, const struct engine_options *asked,
         const struct device_memory *device, const struct machine *machine);
 
-/* "it fits, in 50 GiB, with optimizer_state=bf16", or the least that there is. */
+/* "set optimizer_state=bf16 (then 50 GiB)", or the smallest plan that was found. */
 void host_search_text(struct str *out, const struct host_found *found);
 
-/* ERR_FIT by how much, and that. */
+/* ERR_FIT: what is needed, what there is, and that text. */
 int host_search_refuse(
         const struct host_memory *host, const struct host_found *found, const struct config *c);
 

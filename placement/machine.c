@@ -2,7 +2,9 @@
 #include "placement/machine.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/name.h"
 #include "base/str.h"
 #include "base/yaml.h"
 #include "config/table.h"
@@ -44,8 +46,8 @@ static const struct machine_key {
                  .max = 1e6},
                 NEED_ALWAYS, NULL},
         BYTES("gpu.memory", gpu_memory_bytes, 1, NEED_GPU, NULL),
-        REAL("gpu.bf16_tflops", bf16_tflops, 1e-3, 1e6, NEED_GPU, NULL),
-        REAL("gpu.fp32_tflops", fp32_tflops, 1e-3, 1e6, NEED_GPU, NULL),
+        REAL("gpu.bf16_tflops", bf16_tflops, 1e-6, 1e6, NEED_GPU, NULL),
+        REAL("gpu.fp32_tflops", fp32_tflops, 1e-6, 1e6, NEED_GPU, NULL),
         REAL("gpu.memory_gbps", gpu_memory_gbps, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.h2d_gbps", h2d_gbps, 1e-3, 1e6, NEED_GPU, NULL),
         REAL("gpu.d2h_gbps", d2h_gbps, 1e-3, 1e6, NEED_GPU, NULL),
@@ -58,14 +60,20 @@ static const struct machine_key {
                  .min = 1,
                  .max = 1e6},
                 NEED_NEVER, "1"},
+        REAL("gpu.copies_gbps", copies_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        REAL("gpu.launch_us", launch_us, 0, 1e6, NEED_NEVER, "0"),
+        REAL("gpu.call_us", call_us, 0, 1e6, NEED_NEVER, "0"),
+        REAL("gpu.attention_tflops", attention_tflops, 1e-6, 1e6, NEED_NEVER, NULL),
         REAL("gpu.matmul_share", matmul_share, 0.01, 1, NEED_NEVER, "0.7"),
         REAL("gpu.memory_share", memory_share, 0.01, 1, NEED_NEVER, "0.85"),
         BYTES("host.memory", host_memory_bytes, 1, NEED_ALWAYS, NULL),
         BYTES("host.reserve", host_reserve_bytes, 0, NEED_NEVER, "4GiB"),
         REAL("host.memory_gbps", host_memory_gbps, 1e-3, 1e6, NEED_ALWAYS, NULL),
+        REAL("host.gflops", host_gflops, 1e-3, 1e9, NEED_NO_GPU, NULL),
+        REAL("host.update_gbps", host_update_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
+        REAL("host.pin_gbps", host_pin_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("network.gbps", network_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("network.latency_us", network_latency_us, 0, 1e6, NEED_NEVER, "0"),
-        REAL("host.gflops", host_gflops, 1e-3, 1e9, NEED_NO_GPU, NULL),
         REAL("disk.read_gbps", disk_read_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
         REAL("disk.write_gbps", disk_write_gbps, 1e-3, 1e6, NEED_NEVER, NULL),
 };
@@ -82,14 +90,27 @@ static const struct machine_key *key_find(const char *path)
 
 static int key_unknown(const char *path, const struct yaml_item *item)
 {
-	const char *nearest = keys[0].value.name;
+	const char *nearest = NULL;
+	struct str names = {0};
+	int best = 3;
 
-	for (int i = 1; i < KEY_COUNT; i++)
-		if (config_name_distance(item->path, keys[i].value.name) <
-		        config_name_distance(item->path, nearest))
+	for (int i = 0; i < KEY_COUNT; i++) {
+		int distance = name_distance(item->path, keys[i].value.name);
+
+		if (distance < best) {
+			best = distance;
 			nearest = keys[i].value.name;
-	return err_set(ERR_INPUT, "%s:%d: unknown key \"%s\" of a machine; did you mean \"%s\"?", path,
-	        item->line, item->path, nearest);
+		}
+		str_printf(&names, " %s", keys[i].value.name);
+	}
+	err_set(ERR_INPUT, "%s:%d: unknown key \"%.60s\" of a machine; %s%s%s", path, item->line, item->path,
+	        nearest ? "did you mean " : "supported:",
+	        nearest      ? nearest
+	        : names.data ? names.data
+	                     : "",
+	        nearest ? "?" : "");
+	str_free(&names);
+	return ERR_INPUT;
 }
 
 static int value_set(struct machine *m, const struct machine_key *key, const char *text)
@@ -203,6 +224,72 @@ void machine_free(struct machine *m)
 	mem_free(m);
 }
 
+static void quoted_add(struct str *out, const char *text)
+{
+	str_add_char(out, '\'');
+	for (; *text; text++)
+		str_printf(out, "%s%c", *text == '\'' ? "'" : "", *text);
+	str_add_char(out, '\'');
+}
+
+static void value_text(struct str *out, const struct machine *m, const struct machine_key *key)
+{
+	const void *field = (const char *)m + key->value.offset;
+
+	if (key->value.type == TYPE_TEXT)
+		quoted_add(out, *(char *const *)field);
+	else if (key->value.type == TYPE_REAL)
+		str_printf(out, "%.17g", *(const double *)field);
+	else
+		str_printf(out, "%lld", (long long)*(const int64_t *)field);
+}
+
+/* Not said, or as it is without being said. */
+static int is_default(const struct machine *m, const struct machine_key *key)
+{
+	const void *field = (const char *)m + key->value.offset;
+	struct machine preset = {0};
+
+	if (key->value.type == TYPE_TEXT || key->need == NEED_ALWAYS)
+		return 0;
+	if (key->default_text)
+		return !value_set(&preset, key, key->default_text) &&
+		       !memcmp((char *)&preset + key->value.offset, field, sizeof(double));
+	return key->value.type == TYPE_REAL ? *(const double *)field <= 0 : !*(const int64_t *)field;
+}
+
+/* "gpu.memory" stands under "gpu:"; keys of a part follow each other. */
+int machine_write(const struct machine *m, const char *source, const char *path)
+{
+	size_t part_len = 0;
+	const char *part = "";
+	struct str out = {0};
+	int rc;
+
+	str_add(&out, "source: ");
+	quoted_add(&out, source);
+	str_add_char(&out, '\n');
+	for (int i = 0; i < KEY_COUNT; i++) {
+		const char *name = keys[i].value.name, *dot = strchr(name, '.');
+		size_t len = dot ? (size_t)(dot - name) : 0;
+
+		if (is_default(m, &keys[i]))
+			continue;
+		if (len && (len != part_len || strncmp(name, part, len) != 0))
+			str_printf(&out, "%.*s:\n", (int)len, name);
+		part = name;
+		part_len = len;
+		str_printf(&out, "%s%s: ", len ? "  " : "", dot ? dot + 1 : name);
+		value_text(&out, m, &keys[i]);
+		str_add_char(&out, '\n');
+	}
+	rc = str_check(&out);
+	if (!rc)
+		rc = file_write_all(path, out.data, out.len_bytes);
+	str_free(&out);
+	return rc;
+}
+
 int64_t machine_ranks_here(const struct machine *m, int64_t world_size)
 {
 	int64_t most = m->gpu_count ? m->gpu_count : 1;
@@ -223,7 +310,8 @@ static double copy_rate(const struct machine *m, double gbps, int64_t ranks)
 void machine_speed(struct device_speed *speed, const struct machine *m, int64_t ranks)
 {
 	int64_t here = machine_ranks_here(m, ranks);
-	double host = 1e9 * m->host_memory_gbps / (double)here;
+	double host = 1e9 * m->host_memory_gbps / (double)here,
+	       update = 1e9 * m->host_update_gbps / (double)here;
 
 	if (!m->gpu_count) { /* a copy reads and writes the same memory */
 		*speed = (struct device_speed){.matmul_flops_bf16 = 1e9 * m->host_gflops,
@@ -232,6 +320,7 @@ void machine_speed(struct device_speed *speed, const struct machine *m, int64_t 
 		        .h2d_bytes = host / 2,
 		        .d2h_bytes = host / 2,
 		        .host_memory_bytes = host,
+		        .host_update_bytes = update,
 		        .comm_bytes = host / 2,
 		        .network_bytes = 1e9 * m->network_gbps,
 		        .network_latency_s = 1e-6 * m->network_latency_us,
@@ -240,12 +329,40 @@ void machine_speed(struct device_speed *speed, const struct machine *m, int64_t 
 	}
 	*speed = (struct device_speed){.matmul_flops_bf16 = 1e12 * m->bf16_tflops * m->matmul_share,
 	        .matmul_flops_f32 = 1e12 * m->fp32_tflops * m->matmul_share,
+	        .attention_flops = 1e12 * m->attention_tflops,
 	        .memory_bytes = 1e9 * m->gpu_memory_gbps * m->memory_share,
 	        .h2d_bytes = copy_rate(m, m->h2d_gbps, here),
 	        .d2h_bytes = copy_rate(m, m->d2h_gbps, here),
+	        .copies_bytes = 1e9 * m->copies_gbps,
+	        .launch_s = 1e-6 * m->launch_us,
+	        .call_s = 1e-6 * m->call_us,
 	        .host_memory_bytes = host,
+	        .host_update_bytes = update,
+	        .pin_bytes = 1e9 * m->host_pin_gbps / (double)here,
 	        .comm_bytes = 1e9 * m->link_gbps,
 	        .network_bytes = 1e9 * m->network_gbps,
 	        .comm_latency_s = 1e-6 * m->link_latency_us,
 	        .network_latency_s = 1e-6 * m->network_latency_us};
+}
+
+void machine_of_speed(struct machine *m, const struct device_speed *s)
+{
+	m->host_memory_gbps = 1e-9 * s->host_memory_bytes;
+	m->host_update_gbps = 1e-9 * s->host_update_bytes;
+	m->matmul_share = m->memory_share = 1;
+	m->uplink_gpus = 1;
+	if (s->host_computes) {
+		m->host_gflops = 1e-9 * s->matmul_flops_bf16;
+		return;
+	}
+	m->bf16_tflops = 1e-12 * s->matmul_flops_bf16;
+	m->fp32_tflops = 1e-12 * s->matmul_flops_f32;
+	m->attention_tflops = 1e-12 * s->attention_flops;
+	m->gpu_memory_gbps = 1e-9 * s->memory_bytes;
+	m->h2d_gbps = 1e-9 * s->h2d_bytes;
+	m->d2h_gbps = 1e-9 * s->d2h_bytes;
+	m->copies_gbps = 1e-9 * s->copies_bytes;
+	m->launch_us = 1e6 * s->launch_s;
+	m->call_us = 1e6 * s->call_s;
+	m->host_pin_gbps = 1e-9 * s->pin_bytes;
 }

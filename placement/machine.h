@@ -9,6 +9,10 @@
  *       memory_gbps: 1008            1e9 bytes a second, as all rates here
  *       h2d_gbps: 25                 between host and one GPU, each way at once
  *       d2h_gbps: 25
+ *       copies_gbps: 40              both ways together, where one hinders the other
+ *       launch_us: 2.5               a kernel, beside what it does
+ *       call_us: 12                  a host function between work of the GPU
+ *       attention_tflops: 80         at what attention reaches; else as other products
  *       link_gbps: 25                between GPUs, of each, each way
  *       link_latency_us: 3.4         of a message between two of them
  *       uplink_gbps: 25              to the host, each way, of a switch that
@@ -18,6 +22,8 @@
  *     host:
  *       memory: 128GiB
  *       memory_gbps: 60              read and written, of all nodes together
+ *       update_gbps: 50              of it what AdamW reaches
+ *       pin_gbps: 3                  of memory made and pinned at the start
  *       gflops: 1000                 fp32, of all cores; of use with gpus: 0
  *       reserve: 4GiB                for the system and others; 0: nothing
  *     network:                       to other machines of this kind
@@ -42,9 +48,11 @@ struct machine {
 	double bf16_tflops, fp32_tflops, gpu_memory_gbps, h2d_gbps, d2h_gbps, link_gbps;
 	double link_latency_us, uplink_gbps; /* uplink 0: every GPU has its own */
 	int64_t uplink_gpus;
-	double network_gbps, network_latency_us; /* 0: not said */
+	double network_gbps, network_latency_us;                  /* 0: not said */
+	double copies_gbps, launch_us, call_us, attention_tflops; /* 0: not said */
 	double matmul_share, memory_share;
 	double host_memory_gbps, host_gflops;
+	double host_update_gbps, host_pin_gbps; /* 0: not said */
 	double disk_read_gbps, disk_write_gbps; /* 0: not said */
 };
 
@@ -52,9 +60,17 @@ struct machine {
 int machine_read(struct machine **machine, const char *path);
 void machine_free(struct machine *machine);
 
+/* Writes what machine_read takes back to the same machine; values that are their defaults are left out.
+ * `source` goes in front. ERR_INPUT (the directory is not there), ERR_IO, ERR_NOMEM. */
+int machine_write(const struct machine *machine, const char *source, const char *path);
+
 /* Ranks of a world of world_size that run on one such machine: one for each GPU, or one where the host
  * computes. world_size CONFIG_AUTO: all that it has room for. */
 int64_t machine_ranks_here(const struct machine *machine, int64_t world_size);
+
+/* A machine of one rank whose machine_speed is this, but for ranks and networks; its name, memories and GPUs
+ * are the caller's. */
+void machine_of_speed(struct machine *machine, const struct device_speed *speed);
 
 /* What each of `ranks` on it has, of no more than it has room for: a GPU, and a share of what they use
  * together, all at once. CONFIG_AUTO: as many as there is room for. */

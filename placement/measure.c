@@ -37,6 +37,7 @@ struct meter {
 	int64_t chunk_count, elements; /* elements: of a chunk's planes */
 	int64_t node_first[POOL_NODES_MAX + 1];
 	struct adamw_step step;
+	double launch_s, call_s; /* beside what is measured */
 };
 
 int measure_begin(struct measure_span *span, struct stream *stream)
@@ -116,6 +117,13 @@ static struct op update_op(const struct meter *m, int64_t count)
 	                .step = m->step}};
 }
 
+/* What queueing it takes is counted by itself. */
+static int less(int code, double *seconds, double queueing_s)
+{
+	*seconds = fmax(*seconds - queueing_s, 0.1 * *seconds);
+	return code;
+}
+
 static int device_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)
 {
 	int64_t count = (bytes - ARENA_BYTES_MIN / 2) / (element_bytes(&m->o->policy) + 1) / ADAMW_BLOCK *
@@ -127,7 +135,8 @@ static int device_pass(double *seconds, double *moved, struct meter *m, int64_t 
 
 	op_cost_of(&op, &cost);
 	*moved = cost.memory_bytes;
-	return measure_end(seconds, &span, rc ? rc : stream_op(m->streams[QUEUE_COMPUTE], &op));
+	return less(measure_end(seconds, &span, rc ? rc : stream_op(m->streams[QUEUE_COMPUTE], &op)), seconds,
+	        m->launch_s);
 }
 
 struct chunks {
@@ -202,8 +211,9 @@ static int chunks_pass(double *seconds, double moved, struct meter *m, pool_fn *
 	struct measure_span span;
 	int rc = measure_begin(&span, m->streams[QUEUE_CPU]);
 
-	return measure_end(
+	rc = measure_end(
 	        seconds, &span, rc ? rc : stream_call(m->streams[QUEUE_CPU], chunks_run, &chunks, &cost));
+	return less(rc, seconds, m->call_s);
 }
 
 static int host_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)
@@ -257,6 +267,9 @@ static int rates_find(struct device_speed *s, struct meter *m, int64_t unit_byte
 	rc = rate_find(&s->h2d_bytes, m, copy_in_pass, FIRST_BYTES, copy_bytes);
 	if (!rc)
 		rc = rate_find(&s->d2h_bytes, m, copy_out_pass, FIRST_BYTES, copy_bytes);
+	if (!rc && !s->host_computes)
+		rc = measure_copies(s, &(struct measure_place){m->streams[QUEUE_H2D], m->streams[QUEUE_D2H],
+		                               m->arena, m->slab, min_i64(m->arena_bytes, host_bytes)});
 	if (!rc)
 		rc = rate_find(&s->memory_bytes, m, device_pass, FIRST_BYTES, m->arena_bytes);
 	if (!rc)
@@ -313,7 +326,7 @@ static int streams_take(struct meter *m)
 static int passes_measure(struct device_speed *speed, const struct engine_options *o, int64_t host_bytes)
 {
 	const struct model *model = o->model;
-	struct meter m = {.o = o};
+	struct meter m = {.o = o, .launch_s = speed->launch_s, .call_s = speed->call_s};
 	int64_t block_count = 0, arena_bytes = speed->host_computes ? ARENA_BYTES_HOST : ARENA_BYTES;
 	int rc;
 
@@ -353,8 +366,10 @@ static int passes_measure(struct device_speed *speed, const struct engine_option
 int measure_speed(struct device_speed *speed, const struct engine_options *o, int64_t host_bytes)
 {
 	int64_t most_bytes = speed->host_computes ? SAMPLE_BYTES_HOST : SAMPLE_BYTES;
-	int rc = passes_measure(speed, o, host_bytes / 2);
+	int rc = speed->host_computes ? 0 : measure_overheads(speed, o, host_bytes / 2);
 
+	if (!rc)
+		rc = passes_measure(speed, o, host_bytes / 2);
 	if (o->device_budget_bytes > 0)
 		most_bytes = min_i64(most_bytes, o->device_budget_bytes);
 	if (speed->host_computes && host_bytes)

@@ -3,7 +3,8 @@
  *
  * Mental model. What a step does is done on a small scale: attention, and a block's forward and backward by
  * the model's own stages, on the compute stream; a pass over device memory; a copy each way of a unit's size;
- * a pass of the CPU's threads over host memory, and AdamW on planes of the run's types. Each is tried on
+ * a pass of the CPU's threads over host memory, and AdamW on planes of the run's types; on a GPU also small
+ * kernels, host functions, copies both ways at once and pinning. Each is tried on
  * little first, then on as much as takes some milliseconds, and the best of a few repetitions counts: others'
  * load only takes away. All of it goes through device/device.h, so a CPU and a GPU are measured alike, a
  * throttle of copies is in the figures, and ranks that measure at once each get what they have beside the
@@ -25,6 +26,19 @@ int measure_speed(struct device_speed *speed, const struct engine_options *optio
  * device. What is too large is measured with fewer tokens, then heads and columns. Within most_bytes. */
 int measure_attention(struct device_speed *speed, const struct engine_options *options, int64_t most_bytes);
 int measure_block(struct device_speed *speed, const struct engine_options *options, int64_t most_bytes);
+
+/* What small kernels and host functions take, and at which rate memory is pinned, within host_bytes (0: any).
+ */
+int measure_overheads(struct device_speed *speed, const struct engine_options *options, int64_t host_bytes);
+
+/* What copies carry both ways at once; their rates one way are known. */
+struct measure_place {
+	struct stream *h2d, *d2h;
+	dev_addr arena;
+	char *slab;
+	int64_t bytes; /* of both */
+};
+int measure_copies(struct device_speed *speed, const struct measure_place *place);
 
 /* Nanoseconds of what was queued between two stamps, in seconds; waits. */
 struct measure_span {

@@ -43,7 +43,7 @@ void options_of_config(
 	                                                                            : ORDER_MICRO_BATCH_MAJOR,
 	                        .backward_prefetch = prefetch[c->backward_prefetch],
 	                        .forward_prefetch = c->forward_prefetch,
-	                        .prefetch_units = c->prefetch_units == CONFIG_AUTO ? PREFETCH_UNITS
+	                        .prefetch_units = c->prefetch_units == CONFIG_AUTO ? CONFIG_PREFETCH_UNITS
 	                                                                           : (int)c->prefetch_units,
 	                        .update_in_backward =
 	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,

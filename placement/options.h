@@ -6,8 +6,6 @@
 #include "offload/engine.h"
 #include "placement/machine.h"
 
-enum { PREFETCH_UNITS = 2 }; /* where no key and no choice says otherwise */
-
 /* The policy. Device, pool, model and sizes are the caller's to fill in. machine: that is planned for; NULL:
  * this one. */
 void options_of_config(

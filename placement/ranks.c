@@ -16,15 +16,15 @@ int ranks_on_node(
 
 int ranks_of_host(const struct config *c, const struct machine *machine, const struct world *w)
 {
-	return machine || c->verb == VERB_PLAN ? ranks_on_node(c, machine, w, c->world_size) : w->local_size;
+	return machine || c->verb == VERB_PLAN ? ranks_on_node(c, machine, w, c->ranks) : w->local_size;
 }
 
 int ranks_in_world(const struct config *c, const struct machine *machine, const struct world *w)
 {
 	if (c->verb != VERB_PLAN)
 		return w->size;
-	if (c->world_size != CONFIG_AUTO)
-		return (int)c->world_size;
+	if (c->ranks != CONFIG_AUTO)
+		return (int)c->ranks;
 	return machine ? (int)machine_ranks_here(machine, CONFIG_AUTO) : 1;
 }
 

@@ -7,29 +7,41 @@
 #include "placement/simulate.h"
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/world.h"
 #include "host/pool.h"
 
+#include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+
+static const double BUSY_SHARE = 0.75; /* of the threads, from which on others disturb a measurement */
 
 enum { HOST_SHARE = 4 }; /* of the memory that a rank may take, one part is for measuring */
 
-/* What is told of the rates, in 1e9 a second. */
+/* What is told of the rates: in 1e9 a second, and of what is a time in microseconds. */
 static const struct rate {
 	size_t offset;
 	const char *key, *name, *unit;
+	double scale; /* of a value as it is told */
 } rates[] = {
-        {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s"},
-        {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s"},
-        {offsetof(struct device_speed, attention_flops), "attention_gflops", "attention", "GFLOP/s"},
-        {offsetof(struct device_speed, memory_bytes), "memory_gbps", "device memory", "GB/s"},
-        {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s"},
-        {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s"},
-        {offsetof(struct device_speed, host_memory_bytes), "host_memory_gbps", "host memory", "GB/s"},
-        {offsetof(struct device_speed, host_update_bytes), "host_update_gbps", "AdamW on the CPU", "GB/s"},
-        {offsetof(struct device_speed, comm_bytes), "comm_gbps", "collectives", "GB/s"},
+        {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s", 1e-9},
+        {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s", 1e-9},
+        {offsetof(struct device_speed, attention_flops), "attention_gflops", "attention", "GFLOP/s", 1e-9},
+        {offsetof(struct device_speed, memory_bytes), "memory_gbps", "device memory", "GB/s", 1e-9},
+        {offsetof(struct device_speed, h2d_bytes), "h2d_gbps", "copies in", "GB/s", 1e-9},
+        {offsetof(struct device_speed, d2h_bytes), "d2h_gbps", "copies out", "GB/s", 1e-9},
+        {offsetof(struct device_speed, host_memory_bytes), "host_memory_gbps", "host memory", "GB/s", 1e-9},
+        {offsetof(struct device_speed, host_update_bytes), "host_update_gbps", "AdamW on the CPU", "GB/s",
+                1e-9},
+        {offsetof(struct device_speed, comm_bytes), "comm_gbps", "collectives", "GB/s", 1e-9},
+        {offsetof(struct device_speed, copies_bytes), "copies_gbps", "copies both ways at once", "GB/s",
+                1e-9},
+        {offsetof(struct device_speed, launch_s), "launch_us", "a kernel", "us", 1e6},
+        {offsetof(struct device_speed, call_s), "call_us", "a host function", "us", 1e6},
+        {offsetof(struct device_speed, pin_bytes), "pin_gbps", "pinning", "GB/s", 1e-9},
 };
 
 enum { RATE_COUNT = sizeof(rates) / sizeof(*rates) };
@@ -37,6 +49,13 @@ enum { RATE_COUNT = sizeof(rates) / sizeof(*rates) };
 static double *rate_of(struct device_speed *speed, int i)
 {
 	return (double *)((char *)speed + rates[i].offset);
+}
+
+static double rate_told(const struct device_speed *speed, int i)
+{
+	double value = *(const double *)((const char *)speed + rates[i].offset);
+
+	return value * rates[i].scale;
 }
 
 static double rate_get(const struct device_speed *speed, int i)
@@ -80,6 +99,18 @@ static void throttle(struct device_speed *speed, const struct config *c)
 
 /* ---- measured ---- */
 
+/* A machine that others use measures slower than it is. */
+static void load_warn(const struct pool *pool)
+{
+	double load = 0, threads = (double)pool_worker_count(pool);
+
+	if (getloadavg(&load, 1) == 1 && load > BUSY_SHARE * threads)
+		log_warn("other processes keep about %.0f of %.0f CPU threads busy; the measured speed, and "
+		         "times that "
+		         "follow from it, are those of a busy machine",
+		        fmin(load, threads), threads);
+}
+
 static int here_measure(struct machine_rates *s, const struct config *c, const char *device_name,
         const struct engine_options *options)
 {
@@ -98,6 +129,7 @@ static int here_measure(struct machine_rates *s, const struct config *c, const c
 			return rc == ERR_NOMEM ? rc : 0;
 		o.device = own;
 	}
+	load_warn(options->pool);
 	rc = measure_speed(&speed, &o, host_bytes);
 	if (!rc)
 		*s = (struct machine_rates){RATES_MEASURED, speed};
@@ -163,7 +195,7 @@ void rates_text(struct str *out, const struct machine_rates *s)
 	for (int i = 0; i < RATE_COUNT; i++) {
 		if (!(rate_get(&s->speed, i) > 0))
 			continue;
-		str_printf(out, "%s%s %.4g %s", separator, rates[i].name, 1e-9 * rate_get(&s->speed, i),
+		str_printf(out, "%s%s %.4g %s", separator, rates[i].name, rate_told(&s->speed, i),
 		        rates[i].unit);
 		separator = ", ";
 	}
@@ -179,6 +211,6 @@ json_t *rates_json(const struct machine_rates *s)
 
 	for (int i = 0; i < RATE_COUNT && object; i++)
 		if (rate_get(&s->speed, i) > 0)
-			json_object_set_new(object, rates[i].key, json_real(1e-9 * rate_get(&s->speed, i)));
+			json_object_set_new(object, rates[i].key, json_real(rate_told(&s->speed, i)));
 	return object;
 }

@@ -1,7 +1,7 @@
 /* How fast the machine is taken to be on which budgets are spent and steps simulated.
  *
  * Of a machine that is described (machine=FILE), what the description says, and the same each time. Of this
- * one, what is measured in about two tenths of a second when it is first asked for (placement/measure.h): by
+ * one, what is measured when it is first asked for (placement/measure.h): by
  * a run only where it has something to choose, by `plan` always. Where a device cannot be measured (a GPU
  * that is not here, nothing that trains, no memory to do it in) figures are assumed.
  */

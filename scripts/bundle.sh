@@ -1,10 +1,11 @@
 #!/bin/sh
 # bundle.sh [OUTPUT]: what a machine with a GPU needs to check and measure ferry there, as a folder that can lie
 # anywhere, and packed as OUTPUT.tar.xz (OUTPUT is build/ferry-bundle where nothing is said): the program, the tests
-# that run on a GPU, bench/, golden data where ../shared has it, and the libraries that they link. Not in it, and
-# looked for when the program runs: cuBLASLt, cuDNN, NCCL, the driver. The machine's glibc must be that of the one
-# that bundled, or newer (bench/README.txt in the bundle says which). BUNDLE_BUILD names the build directory,
-# CUDA_ARCHITECTURES what kernels are compiled for, SHARED where golden/ is.
+# that run on a GPU, bench/, golden data from ../shared, and the libraries that they link. Not in it, and looked for
+# when the program runs: cuBLASLt, cuDNN, NCCL, the driver. Nor MPI, whose libraries want a newer glibc than all else.
+# libstdc++ is the machine's (whatever has apt has it). It runs where glibc is 2.35 or newer: Ubuntu 22.04, Debian 12.
+# BUNDLE_BUILD names the build directory, CUDA_ARCHITECTURES what kernels are compiled
+# for, SHARED where golden/ is.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,8 +25,12 @@ for tool in xz strip ldd cmake ninja; do
 done
 
 # shellcheck disable=SC2016 # $ORIGIN is the loader's
-cmake -S . -B "$build" -G Ninja "-DFERRY_CUDA_ARCHITECTURES=$architectures" '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' \
+cmake -S . -B "$build" -G Ninja -DFERRY_MPI=OFF "-DFERRY_CUDA_ARCHITECTURES=$architectures" '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' \
 	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
+if [ ! -d "$shared/golden" ]; then
+	echo "bundle.sh: $shared/golden is not there, which a bundle checks models with; SHARED=DIR names another place" >&2
+	exit 1
+fi
 if ! grep -q '^CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt"; then
 	echo "bundle.sh: nvcc was not found (CUDACXX=PATH names it); a bundle without kernels is of no use" >&2
 	exit 1
@@ -47,7 +52,7 @@ fi
 while read -r library; do
 	case $(basename "$library") in
 	ld-linux* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | libutil.so.*) ;;
-	libcuda.so* | libnvidia*) ;;
+	libcuda.so* | libnvidia* | libstdc++.so.* | libgcc_s.so.*) ;;
 	*)
 		cp -L "$library" "$output/lib/"
 		package=$(dpkg -S "$(readlink -f "$library")" 2>/dev/null | head -n 1 | cut -d : -f 1) || package=
@@ -63,20 +68,18 @@ chmod u+w "$output"/lib/*
 strip --strip-unneeded "$output"/lib/*
 
 cp -R bench/gpu_check.sh bench/peers "$output/bench/"
-if [ -d "$shared/golden" ]; then
-	cp -R "$shared/golden" "$output/share/golden"
-else
-	echo "bundle.sh: $shared/golden is absent: the bundle cannot check golden models"
-fi
+cp -R "$shared/golden" "$output/share/golden"
+sh scripts/bundle_check.sh "$output"
 
-glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null || echo unknown)
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 cat >"$output/README.txt" <<EOF
-ferry, commit $commit, for $(uname -m) Linux with at least $glibc.
+ferry, commit $commit, for $(uname -m) Linux with glibc 2.35 or newer (Ubuntu 22.04, Debian 12).
 Kernels for compute capability $architectures (the last also as PTX).
 
-    sh bench/gpu_check.sh -o OUT      checks and measures everything on this machine's GPU, in under 9 minutes
+    sh bench/gpu_check.sh -o OUT      checks and measures everything on this machine's GPU, in under 8 minutes
     bin/ferry topo                    what there is, and which of NVIDIA's libraries were found where
+
+If bin/ferry says that libstdc++.so.6 is not there, install the package libstdc++6 (or libstdc++).
 EOF
 
 # a dictionary that holds one program, so that its kernels cost nothing in the next

@@ -80,8 +80,14 @@ look() {
 	if [ "$what" = test ]; then
 		tool clang-format clang-format-14 clang-format
 		tool openmpi-bin mpirun
+		tool python3 python3
+		header libfuse3-dev fuse3/fuse_common.h
+		tool fuse3 fusermount3
 		tool clang clang
 		tool clang-tidy clang-tidy-14 clang-tidy
+		tool gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+		tool libc6-dev-arm64-cross aarch64-linux-gnu-gcc
+		tool qemu-user qemu-aarch64
 		fuzzer
 	fi
 	missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "model/families/open.h"
 #include "model/model.h"
 #include "tests/check.h"
 
@@ -75,6 +76,11 @@ int model_find_tensor(const struct model *model, const char *name)
 			return t < model->tensor_count ? t : MODEL_NAME_BUFFER;
 	}
 	return MODEL_NAME_UNKNOWN;
+}
+
+int families_have_head(const char *name)
+{
+	return !strcmp(name, "lm_head.weight");
 }
 
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer)
@@ -184,21 +190,25 @@ static inline int fixture_save(const char *output_dir, const char *files_from, i
 	struct fixture_planes planes;
 	struct plane_source source = fixture_source(&planes);
 	json_t *training = json_pack("{s:I}", "number", (json_int_t)step);
+	struct side_files side = {0};
 	struct checkpoint_save save = {.output_dir = output_dir,
 	        .step = step,
 	        .model = &model,
 	        .source = &source,
 	        .planes = FIXTURE_ALL_PLANES,
 	        .training = training,
-	        .files_from = files_from,
+	        .side = files_from ? &side : NULL,
 	        .total_limit = total_limit,
 	        .world = {.size = 1}};
 	int err = training ? 0 : ERR_NOMEM;
 
+	if (!err && files_from)
+		err = side_files_read(&side, files_from, NULL);
 	fixture_fill(&planes, &model, step);
 	if (!err)
 		err = checkpoint_save(&save, NULL);
 	json_decref(training);
+	side_files_free(&side);
 	return err;
 }
 
@@ -210,7 +220,7 @@ static inline int fixture_load_newest(int64_t *step, const char *output_dir)
 	struct plane_sink sink = fixture_sink(&planes);
 	struct checkpoint *checkpoint = NULL;
 	char *path = NULL;
-	int err = checkpoint_find_newest(&path, output_dir);
+	int err = checkpoint_find_newest(&path, output_dir, INT64_MAX);
 
 	*step = 0;
 	if (err || !path)

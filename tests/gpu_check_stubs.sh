@@ -1,91 +1,222 @@
 #!/bin/sh
-# gpu_check_stubs.sh SOURCE WORK: bench/gpu_check.sh with programs that pass, fail, crash and hang: every step has its line
-# in the table and in the JSON, benchmarks have their time though a check hangs, and a signal leaves the table of what is
-# known, and nothing that runs.
+# gpu_check_stubs.sh SOURCE WORK: bench/gpu_check.sh from end to end with programs that stand for a GPU's. Each step
+# hangs in turn, crashes and fails: its own line in the table says so, the others pass, and table, results and logs are
+# there. A process that cannot be ended is left behind; a signal leaves the table of what is known, and nothing that
+# runs; without a GPU nothing is checked, and with one that does not work everything else still is.
 set -u
 
 source=$1 work=$2
 rm -rf "$work"
-mkdir -p "$work/bin" || exit 1
-export STUB_HUNG="$work/hung" FERRY="$work/bin/ferry" FERRY_TESTS="$work/bin" FERRY_SHARED="$work"
+mkdir -p "$work/bin" "$work/path" "$work/golden" || exit 1
+: >"$work/nvidia0"
+export FERRY="$work/bin/ferry" FERRY_TESTS="$work/bin" FERRY_SHARED="$work" GPU_FILE="$work/nvidia0"
+export STUB_HUNG="$work/hung" PATH="$work/path:$PATH"
 
-cat >"$work/bin/ferry" <<'EOF'
+# act NAME: what a step's program does; FAULT has NAME:hang, NAME:crash or NAME:fail
+cat >"$work/act" <<'EOT'
+act() {
+	case " ${FAULT:-} " in
+	*" $1:hang "*) echo $$ >"$STUB_HUNG"; exec sleep 600 ;;
+	*" $1:crash "*) kill -SEGV $$ ;;
+	*" $1:fail "*) echo 'a "quoted" \ text' >&2; exit 1 ;;
+	esac
+	return 0
+}
+EOT
+cat >"$work/bin/ferry" <<EOT
 #!/bin/sh
-case "$*" in
---version) echo 'ferry 0' ;;
-*kernels*--json) echo 'a benchmark that fails' >&2; exit 1 ;;
-*--json) printf 'a library speaks "first"\n{"is": ["json", 1]}\n' ;;
-*) printf 'GPU 0 none\nlibrary                NCCL 2.28.9, here\nlibrary                cuDNN: not found (here)\n' ;;
+. "$work/act"
+case "\$*" in
+--version) act version && echo 'ferry 0' && exit ;;
+topo) act machine
+	printf 'library                cuBLASLt 13.0.2, $work/nvidia0\nlibrary                NCCL 2.28.9, $work/nvidia0\n'
+	printf 'library                cuDNN 9.19.0, $work/nvidia0\n'
+	exit ;;
+topo*) act topo ;;
+*gpu*) act probe ;;
+*attention*) act kernels-cudnn ;;
+*kernels*) act kernels ;;
+*8b-8l*) act offload-8b-8l ;;
+*8b*) act offload-8b-x4 ;;
+*copy*) act copy ;;
 esac
-EOF
-cat >"$work/bin/cuda_tests" <<'EOF'
+printf 'a library speaks "first"\n{"is": ["json", 1]}\n'
+EOT
+cat >"$work/bin/cuda_tests" <<EOT
 #!/bin/sh
-case ${1:-} in
-'') printf 'engine\nops_fails\nops_hangs\nops_passes\nops_crashes\n' ;;
-ops_fails) echo 'a "quoted" \ text'; exit 1 ;;
-ops_hangs) echo $$ >"$STUB_HUNG"; exec sleep 600 ;;
-ops_crashes) kill -SEGV $$ ;;
+. "$work/act"
+case \${FERRY_NCCL:-}\${1:-list} in
+list) act list && printf 'engine\nops_one\nops_two\n' ;;
+ops_one) act ops-one ;;
+1engine) act engine-nccl ;;
+engine) act engine-bits ;;
 esac
-EOF
-chmod +x "$work/bin/ferry" "$work/bin/cuda_tests"
+exit 0
+EOT
+# shellcheck disable=SC2016 # written as it is
+printf '#!/bin/sh\n. "%s"\nact "golden-$FERRY_TEST_MODELS"\n' "$work/act" >"$work/bin/test_golden"
+cat >"$work/path/python3" <<EOT
+#!/bin/sh
+. "$work/act"
+case "\$*" in
+-c*) act torch ;;
+*torch_ops*) act peer-ops && echo '{"torch": 2}' ;;
+*) act peer-fsdp2-offload-8b-8l && echo '{"torch": 2}' ;;
+esac
+EOT
+# shellcheck disable=SC2016 # written as it is
+printf '#!/bin/sh\n. "%s"\nact "memcheck-${6#ops_}"\n' "$work/act" >"$work/path/compute-sanitizer"
+printf '#!/bin/sh\n. "%s"\nact nvidia-smi\n' "$work/act" >"$work/path/nvidia-smi"
+chmod +x "$work"/bin/* "$work"/path/*
 
 fail() {
-	echo "gpu_check_stubs.sh: $1" >&2
-	cat "$work/out/table.txt" "$work/said" >&2
+	echo "gpu_check_stubs.sh: ${FAULT:-no fault}: $1" >&2
+	cat "$out/table.txt" "$out.said" >&2
 	exit 1
 }
 
 # has NAME STATUS: the step's line in the table
 has() {
-	grep -q "^$1 *$2 " "$work/out/table.txt" || fail "$1 is not told as $2"
+	grep -q "^$1 *$2 " "$out/table.txt" || fail "$1 is not told as $2"
 }
 
-is_json() {
-	command -v python3 >/dev/null 2>&1 || return 0
-	python3 -m json.tool "$work/out/results.json" >/dev/null || fail 'results.json is not JSON'
+check_files() {
+	[ -s "$out/table.txt" ] || fail 'no table'
+	gzip -t "$out/logs.tar.gz" || fail 'no logs'
+	tar -tzf "$out/logs.tar.gz" | grep -q logs/system.log || fail 'the machine is not in the logs'
+	command -v /usr/bin/python3 >/dev/null 2>&1 || return 0
+	/usr/bin/python3 -m json.tool "$out/results.json" >/dev/null || fail 'results.json is not JSON'
 }
 
-has_ended() {
-	tries=100
-	while kill -0 "$(cat "$work/hung")" 2>/dev/null; do
-		tries=$((tries - 1))
-		[ $tries -gt 0 ] || fail 'what hung still runs'
-		sleep 0.1
+# check NAME OPTIONS...: one run into $out; sets code
+check() {
+	out=$work/out-$1
+	shift
+	code=0
+	STEP_SECONDS=${limit:-2} sh "$source/bench/gpu_check.sh" -o "$out" -j 4 "$@" >"$out.said" 2>&1 || code=$?
+}
+
+# hangs NAME: it does, and costs no other step anything
+hangs() {
+	export FAULT="$1:hang" STUB_HUNG="$work/hung-$1"
+	check "$1" -b 100
+	check_files
+	others=$(awk '$2 ~ /^(failed|cut|stuck|left-out)$/ { print $1 }' "$out/table.txt" | grep -v "^$1\$" | tr '\n' ' ')
+	case $1 in
+	version | nvidia-smi | torch) # none of them is a step
+		[ "$code" -eq 0 ] || fail "the exit code is $code"
+		;;
+	machine) # it names the libraries
+		[ "$others" = 'libraries ' ] || fail "these did not pass: $others"
+		;;
+	list) # it names the tests
+		[ "$others" = 'cuda_tests ' ] || fail "these did not pass: $others"
+		;;
+	*)
+		[ "$code" -eq 1 ] || fail "the exit code is $code"
+		has "$1" cut
+		[ -z "$others" ] || fail "these did not pass: $others"
+		;;
+	esac
+}
+
+# ---- nothing is wrong ----
+
+check none -b 100
+[ "$code" -eq 0 ] || fail "the exit code is $code"
+check_files
+for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engine-bits engine-save engine-nccl kernels \
+	kernels-cudnn peer-ops offload-8b-8l peer-fsdp2-offload-8b-8l offload-8b-x4 copy golden-llama3 memcheck-one; do
+	has "$name" passed
+done
+grep -q '"probe": {"is": \["json", 1\]}' "$out/results.json" || fail 'a result is missing'
+
+# ---- each step hangs in turn, several runs at once; then all steps crash and fail by turns ----
+
+steps='topo probe ops-one engine-bits engine-nccl kernels kernels-cudnn peer-ops offload-8b-8l offload-8b-x4
+	peer-fsdp2-offload-8b-8l copy golden-llama3 memcheck-one'
+running=0
+for step in version nvidia-smi machine list torch $steps; do
+	(hangs "$step") || : >"$work/bad" &
+	running=$((running + 1))
+	if [ $((running % 6)) -eq 0 ]; then
+		wait
+	fi
+done
+wait
+[ ! -e "$work/bad" ] || exit 1
+
+for turn in 0 1; do
+	FAULT=
+	for step in $steps; do
+		turn=$((1 - turn))
+		FAULT="$FAULT $step:$([ $turn -eq 0 ] && echo fail || echo crash)"
 	done
-}
+	export FAULT
+	check turns$turn -b 100
+	[ "$code" -eq 1 ] || fail "the exit code is $code"
+	check_files
+	for step in $steps; do
+		has "$step" failed
+	done
+	for step in ops-two engine-save golden-qwen3 memcheck-two; do
+		has "$step" passed
+	done
+	grep -q 'a "quoted"' "$out/table.txt" || fail 'the end of a log is missing'
+done
+unset FAULT
 
-sh "$source/bench/gpu_check.sh" -o "$work/out" -b 30 -j 8 -s topo,ops,engine,copy,kernels >"$work/said" 2>&1
-[ $? -eq 1 ] || fail 'the exit code is not 1'
-has topo passed
-has ops-passes passed
-has ops-fails failed
-has ops-crashes failed
-has ops-hangs cut
-has engine-bits passed
-has engine-save passed
-has engine-nccl passed
-has ops-attention-cudnn absent
+# ---- a process that the driver holds: nothing ends it, not even timeout ----
+
+cat >"$work/path/timeout" <<'EOT'
+#!/bin/sh
+shift 3
+case "$*" in
+*'bench kernels'*) trap '' TERM; echo $$ >>"$STUB_HUNG"; while :; do sleep 1; done ;;
+esac
+exec "$@"
+EOT
+chmod +x "$work/path/timeout"
+check stuck -b 100 -s kernels,copy
+[ "$code" -eq 1 ] || fail "the exit code is $code"
+check_files
+has kernels stuck
 has copy passed
-has kernels failed
-grep -q 'a "quoted"' "$work/out/table.txt" || fail 'the end of a log is missing'
-grep -q '"copy": {"is": \["json", 1\]}' "$work/out/results.json" || fail 'a result is missing'
-grep -q '"kernels": null' "$work/out/results.json" || fail 'no result is not null'
-[ "$(grep -c '^"[a-z-]*": ' "$work/out/results.json")" -eq 5 ] || fail 'results are not those of topo, copy and kernels'
-is_json
-has_ended
+kill -9 $(cat "$STUB_HUNG") 2>/dev/null
+rm "$work/path/timeout" "$STUB_HUNG"
 
-rm -rf "$work/out" "$work/hung"
-sh "$source/bench/gpu_check.sh" -o "$work/out" -b 300 -j 4 -s topo,ops >"$work/said" 2>&1 &
+# ---- no GPU, and one that does not work ----
+
+export FAULT=probe:fail
+GPU_FILE=$work/absent check absent -b 100
+[ "$code" -eq 77 ] || fail "without a GPU the exit code is $code"
+grep -q 'there is no NVIDIA GPU here' "$out.said" || fail 'it is not said that there is no GPU'
+unset FAULT
+
+# ---- a signal ----
+
+export FAULT=ops-one:hang STUB_HUNG="$work/hung-signal"
+out=$work/out-signal
+sh "$source/bench/gpu_check.sh" -o "$out" -b 300 -j 4 -s topo,ops >"$out.said" 2>&1 &
 check=$!
-while [ ! -s "$work/hung" ] || ! grep -q 'ops-crashes *failed' "$work/said"; do
-	kill -0 $check 2>/dev/null || fail 'it ended before it was stopped'
+tries=600
+while [ ! -s "$STUB_HUNG" ] || ! grep -q 'ops-two *passed' "$out.said"; do
+	tries=$((tries - 1))
+	if [ $tries -eq 0 ] || ! kill -0 $check 2>/dev/null; then
+		fail 'it did not come to its checks'
+	fi
 	sleep 0.1
 done
-[ -s "$work/out/table.txt" ] || fail 'no table before the end'
+[ -s "$out/table.txt" ] || fail 'no table before the end'
 kill $check
 wait $check
 [ $? -eq 1 ] || fail 'the exit code of a run that was stopped is not 1'
 has topo passed
-has ops-fails failed
-is_json
-has_ended
+has ops-two passed
+check_files
+tries=100
+while kill -0 "$(cat "$STUB_HUNG")" 2>/dev/null; do
+	tries=$((tries - 1))
+	[ $tries -gt 0 ] || fail 'what hung still runs'
+	sleep 0.1
+done

@@ -1,6 +1,6 @@
 /* Prints a sum of all bits that AdamW and sums of squares make of many cases, by the widest kernels of the
  * machine; fails where the scalar ones make others. The program of another architecture has to print the same
- * (tests/optim_neon.sh). Needs optim and base only. */
+ * (tests/arm64_bits.sh). Needs optim and base only. */
 #include "base/num.h"
 #include "optim/adamw.h"
 

@@ -1,10 +1,11 @@
 /* A rank of `ferry` in which something fails: a test program that is started as "PROGRAM as-ferry FAULT
  * ARGS".
  *
- * FAULT is RANK:WHAT:N:HOW. The N-th time that rank RANK asks for memory, a file, MPI, a thread or a mapping,
- * it is refused (once, or from there on), or the rank dies, or stops, or sleeps. Faults lie under the whole
- * command: only calls of this program's own code are counted, not those that MPI makes for itself. When a
- * rank ends by itself, it leaves its exit code, its error and what it counted in $FERRY_TEST_RECORDS/rank-N.
+ * FAULT is RANK:WHAT:N:HOW. The N-th time that rank RANK asks for memory, a file, MPI or a socket, a thread
+ * or a mapping, it is refused (once, or from there on), or the rank dies, or stops, or sleeps. Faults lie
+ * under the whole command: only calls of this program's own code are counted, not those that MPI makes for
+ * itself. When a rank ends by itself, it leaves its exit code, its error and what it counted in
+ * $FERRY_TEST_RECORDS/rank-N.
  *
  * The functions that are refused stand here under their own names: the linker takes them before those of the
  * shared libraries.
@@ -16,6 +17,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "comm/launch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +37,7 @@
 enum child_what {
 	CHILD_MEMORY,
 	CHILD_FILE,
-	CHILD_MPI,
+	CHILD_LINK,
 	CHILD_THREAD,
 	CHILD_MAP,
 	CHILD_FLIP,
@@ -42,7 +45,7 @@ enum child_what {
 	CHILD_WHAT_COUNT
 };
 enum child_how { CHILD_ONCE, CHILD_ON, CHILD_KILL, CHILD_STOP, CHILD_SLEEP, CHILD_HOW_COUNT };
-static const char *const child_whats[] = {"memory", "file", "mpi", "thread", "map", "flip", "nan"};
+static const char *const child_whats[] = {"memory", "file", "link", "thread", "map", "flip", "nan"};
 static const char *const child_hows[] = {"once", "on", "kill", "stop", "sleep"};
 
 static struct {
@@ -80,27 +83,69 @@ static int child_file(void *context, const struct file_call *call)
 
 /* ---- what is refused ---- */
 
+/* Of what is received a bit may flip, or all become NaN: of weights or gradients, which are many. */
+enum { CHILD_MANY_BYTES = 2048 };
+
+static void child_spoil(char *values, size_t bytes)
+{
+	if (child.what == CHILD_FLIP)
+		values[bytes / 2 / 4 * 4 + 3] ^= 1;
+	else
+		memset(values, 0xff, bytes);
+}
+
+/* Those of a rank that ferry started. */
+static int child_link_refuses(void)
+{
+	return getenv(LOCAL_JOB_RANK) && child_refuses(CHILD_LINK);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	errno = ENOBUFS;
+	return child_link_refuses() ? -1 : syscall(SYS_sendmsg, fd, message, flags);
+}
+
+int getsockopt(int fd, int level, int what, void *value, socklen_t *bytes)
+{
+	errno = ENOTSOCK;
+	return child_link_refuses() ? -1 : (int)syscall(SYS_getsockopt, fd, level, what, value, bytes);
+}
+
+ssize_t recv(int fd, void *values, size_t bytes, int flags)
+{
+	ssize_t came;
+
+	errno = ENOBUFS;
+	if (child_link_refuses())
+		return -1;
+	came = syscall(SYS_recvfrom, fd, values, bytes, flags, NULL, NULL);
+	if (came >= CHILD_MANY_BYTES && getenv(LOCAL_JOB_RANK) && child.what >= CHILD_FLIP &&
+	        child_refuses(child.what))
+		child_spoil(values, (size_t)came);
+	return came;
+}
+
 #ifdef FERRY_MPI
 #include <mpi.h>
 
 int MPI_Isend(const void *values, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
         MPI_Request *request)
 {
-	if (child_refuses(CHILD_MPI))
+	if (child_refuses(CHILD_LINK))
 		return MPI_ERR_OTHER;
 	return PMPI_Isend(values, count, type, peer, tag, comm, request);
 }
 
-/* Of what is received a bit may flip, or all become NaN: of weights or gradients, which are many. */
 static char *child_flipped;
 static size_t child_flipped_bytes;
 
 int MPI_Irecv(
         void *values, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request)
 {
-	if (child_refuses(CHILD_MPI))
+	if (child_refuses(CHILD_LINK))
 		return MPI_ERR_OTHER;
-	if (count >= 2048 && child.what >= CHILD_FLIP && child_refuses(child.what)) {
+	if (count >= CHILD_MANY_BYTES && child.what >= CHILD_FLIP && child_refuses(child.what)) {
 		child_flipped = values;
 		child_flipped_bytes = (size_t)count;
 	}
@@ -109,13 +154,11 @@ int MPI_Irecv(
 
 int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
 {
-	int result = child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Testall(count, requests, done, statuses);
+	int result =
+	        child_refuses(CHILD_LINK) ? MPI_ERR_OTHER : PMPI_Testall(count, requests, done, statuses);
 
 	if (!result && *done && child_flipped) {
-		if (child.what == CHILD_FLIP)
-			child_flipped[child_flipped_bytes / 2 / 4 * 4 + 3] ^= 1;
-		else
-			memset(child_flipped, 0xff, child_flipped_bytes);
+		child_spoil(child_flipped, child_flipped_bytes);
 		child_flipped = NULL;
 	}
 	return result;
@@ -123,17 +166,17 @@ int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuse
 
 int MPI_Init_thread(int *argc, char ***argv, int wanted, int *provided)
 {
-	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Init_thread(argc, argv, wanted, provided);
+	return child_refuses(CHILD_LINK) ? MPI_ERR_OTHER : PMPI_Init_thread(argc, argv, wanted, provided);
 }
 
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *part)
 {
-	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Comm_split_type(comm, type, key, info, part);
+	return child_refuses(CHILD_LINK) ? MPI_ERR_OTHER : PMPI_Comm_split_type(comm, type, key, info, part);
 }
 
 int MPI_Bcast(void *values, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
-	return child_refuses(CHILD_MPI) ? MPI_ERR_OTHER : PMPI_Bcast(values, count, type, root, comm);
+	return child_refuses(CHILD_LINK) ? MPI_ERR_OTHER : PMPI_Bcast(values, count, type, root, comm);
 }
 #endif
 
@@ -163,7 +206,8 @@ static int child_own_rank(void)
 	const char *text = getenv("OMPI_COMM_WORLD_RANK");
 
 	text = text ? text : getenv("PMI_RANK");
-	return text ? atoi(text) : 0;
+	text = getenv(LOCAL_JOB_RANK) ? getenv(LOCAL_JOB_RANK) : text;
+	return text ? atoi(text) : -1;
 }
 
 static void child_record(int code)
@@ -172,6 +216,8 @@ static void child_record(int code)
 	char path[600], text[ERR_TEXT_BYTES + 200];
 	int len, fd;
 
+	if (child_own_rank() < 0)
+		return; /* it started the ranks */
 	snprintf(path, sizeof(path), "%s/rank-%d", dir ? dir : ".", child_own_rank());
 	fd = dir ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
 	if (fd < 0)
@@ -209,21 +255,31 @@ static int child_read(const char *text)
 	return child.what < CHILD_WHAT_COUNT && child.how < CHILD_HOW_COUNT;
 }
 
-/* The program's own main calls it first: is this a rank? Then it does not return. */
+/* The program's own main calls it first: is this a rank, or does it start them? Then it does not return.
+ * Ranks are started with the arguments of ferry alone. */
+#define CHILD_FAULT "FERRY_TEST_FAULT"
+
 static inline void child_main(int argc, char *argv[])
 {
-	if (argc < 3 || strcmp(argv[1], "as-ferry"))
+	const char *fault = getenv(CHILD_FAULT);
+
+	if (!fault && (argc < 3 || strcmp(argv[1], "as-ferry")))
 		return;
-	if (!child_read(argv[2])) {
-		fprintf(stderr, "%s: no fault: %s\n", argv[0], argv[2]);
+	if (!child_read(fault ? fault : argv[2])) {
+		fprintf(stderr, "%s: no fault: %s\n", argv[0], fault ? fault : argv[2]);
 		exit(2);
 	}
 	child.is_here = child.rank == child_own_rank();
-	argv[2] = argv[0];
+	if (!fault) {
+		setenv(CHILD_FAULT, argv[2], 1);
+		argv[2] = argv[0];
+		argc -= 2;
+		argv += 2;
+	}
 	file_hook_set(child_file, NULL);
 	mem_fault_arm(child.is_here && child.what == CHILD_MEMORY ? child.at : 0,
 	        child.how == CHILD_ON ? MEM_FAULT_FOREVER : MEM_FAULT_ONCE);
-	argc = cli_main(argc - 2, argv + 2);
+	argc = cli_main(argc, argv);
 	fflush(NULL);
 	_exit(argc);
 }

@@ -5,6 +5,7 @@
 #include "tests/ranks_run.h"
 
 #include "base/clock.h"
+#include "comm/launch.h"
 
 #include <dirent.h>
 
@@ -94,7 +95,7 @@ static inline pid_t job_rank(int rank)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
-	char path[300], line[64], of_hydra[64], exe[400];
+	char path[300], lines[3][64], exe[400];
 	pid_t found = 0;
 
 	assert_non_null(proc);
@@ -110,12 +111,14 @@ static inline pid_t job_rank(int rank)
 		exe[0] = 0;
 		if (readlink(path, exe, sizeof(exe) - 1) < 0 || strstr(exe, "mpirun") || strstr(exe, "orte"))
 			continue;
-		snprintf(line, sizeof(line), "OMPI_COMM_WORLD_RANK=%d", rank);
-		snprintf(of_hydra, sizeof(of_hydra), "PMI_RANK=%d", rank);
+		snprintf(lines[0], sizeof(lines[0]), "OMPI_COMM_WORLD_RANK=%d", rank);
+		snprintf(lines[1], sizeof(lines[1]), "PMI_RANK=%d", rank);
+		snprintf(lines[2], sizeof(lines[2]), LOCAL_JOB_RANK "=%d", rank);
 		snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
 		f = fopen(path, "r");
 		while (f && !found && getdelim(&text, &cap, 0, f) > 0)
-			found = strcmp(text, line) && strcmp(text, of_hydra) ? 0 : pid;
+			for (int l = 0; l < 3 && !found; l++)
+				found = strcmp(text, lines[l]) ? 0 : pid;
 		free(text);
 		if (f)
 			fclose(f);

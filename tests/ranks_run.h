@@ -1,4 +1,5 @@
-/* Runs of `ferry` as several ranks of mpirun, one core's share each. */
+/* Runs of `ferry` as several ranks, one core's share each: of mpirun, or started by ferry itself where
+ * FERRY_TEST_LOCAL is set. */
 #ifndef FERRY_TESTS_RANKS_RUN_H
 #define FERRY_TESTS_RANKS_RUN_H
 
@@ -6,7 +7,8 @@
 
 #include <math.h>
 
-static const char *launcher;
+static const char *launcher; /* mpirun */
+static int ranks_are_local;
 
 /* In the environment of all processes that a test starts, with a value that no other test has. */
 #define JOB_MARK "FERRY_TEST_JOB"
@@ -18,37 +20,48 @@ static const char *const transport[][2] = {
 /* 0, and a line that names the test, where ranks cannot be started. */
 static inline int ranks_begin(const char *test)
 {
-	launcher = getenv("FERRY_MPIRUN");
-	if (launcher && *launcher) {
-		char mark[32];
+	char mark[32];
 
-		snprintf(mark, sizeof(mark), "%d", (int)getpid());
-		setenv(JOB_MARK, mark, 1);
-		for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
-			setenv(transport[i][0], transport[i][1], 0);
-		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-		return 1;
+	launcher = getenv("FERRY_MPIRUN");
+	ranks_are_local = getenv("FERRY_TEST_LOCAL") != NULL;
+	if (!ranks_are_local && (!launcher || !*launcher)) {
+		printf("SKIPPED %s: no mpirun, or a build without MPI\n", test);
+		return 0;
 	}
-	printf("SKIPPED %s: no mpirun, or a build without MPI\n", test);
-	return 0;
+	snprintf(mark, sizeof(mark), "%d", (int)getpid());
+	setenv(JOB_MARK, mark, 1);
+	for (size_t i = 0; i < sizeof(transport) / sizeof(*transport); i++)
+		setenv(transport[i][0], transport[i][1], 0);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+	return 1;
 }
 
-/* "mpirun -n RANKS ferry ARGS", or without mpirun where ranks is 1: the command line. */
+/* "mpirun -n RANKS PROGRAM ARGS" or "PROGRAM ARGS ranks=RANKS"; the plain command where ranks is 1. */
+static inline void ranks_launch(
+        char *command, size_t command_bytes, int ranks, const char *program, const char *args)
+{
+	if (ranks == 1)
+		snprintf(command, command_bytes, "%s %s", program, args);
+	else if (ranks_are_local)
+		snprintf(command, command_bytes, "%s %s ranks=%d", program, args, ranks);
+	else
+		snprintf(command, command_bytes, "%s --oversubscribe --bind-to none -n %d %s %s", launcher,
+		        ranks, program, args);
+}
+
+/* The same of ferry. */
 __attribute__((format(printf, 4, 5))) static inline void ranks_command(
         char *command, size_t command_bytes, int ranks, const char *fmt, ...)
 {
 	const char *binary = getenv("FERRY_BINARY");
-	size_t len = 0;
+	char args[3500];
 	va_list ap;
 
-	if (ranks > 1)
-		len = (size_t)snprintf(
-		        command, command_bytes, "%s --oversubscribe --bind-to none -n %d ", launcher, ranks);
-	len += (size_t)snprintf(command + len, command_bytes - len, "%s ", binary ? binary : "build/ferry");
 	va_start(ap, fmt);
-	vsnprintf(command + len, command_bytes - len, fmt, ap);
+	vsnprintf(args, sizeof(args), fmt, ap);
 	va_end(ap);
+	ranks_launch(command, command_bytes, ranks, binary ? binary : "build/ferry", args);
 }
 
 /* Waits for the command; stderr into work_dir/stderr. Returns the exit code. */

@@ -56,13 +56,6 @@ static void complain(const char *path, int line, const char *what, const char *d
 	said.count++;
 }
 
-static int is_in(const char *const *list, const char *word)
-{
-	while (*list && strcmp(*list, word))
-		list++;
-	return *list != NULL;
-}
-
 static int ends_in(const char *text, const char *end)
 {
 	size_t len = strlen(text), end_len = strlen(end);
@@ -200,11 +193,10 @@ static void modules_find(struct tree *tree)
 				tree->reach[from][w] |= tree->reach[via][w];
 }
 
-/* The modules of one circle, of which `first` is the first: how many, from how many folders, and whether it
- * is known. */
-static void circle_check(const struct tree *tree, int first, const char *const *known)
+/* The modules of one circle, of which `first` is the first: how many, and from how many folders. */
+static void circle_check(const struct tree *tree, int first)
 {
-	int modules = 0, across = 0, is_known = 0, count = (int)tree->source_count;
+	int modules = 0, across = 0, count = (int)tree->source_count;
 	char text[4096] = "";
 
 	for (int i = first; i < count; i++) {
@@ -217,18 +209,17 @@ static void circle_check(const struct tree *tree, int first, const char *const *
 		modules++;
 		across |= source->folder != tree->sources[first].folder;
 		snprintf(name, sizeof(name), "%.*s", (int)stem_len(source->path), source->path);
-		is_known |= is_in(known, name);
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "\n\t%s includes", name);
 		for (int to = 0; to < count; to++)
 			if (has(tree->edge[i], to) && has(tree->reach[to], i) && at < sizeof(text))
 				at += (size_t)snprintf(text + at, sizeof(text) - at, " %.*s",
 				        (int)stem_len(tree->sources[to].path), tree->sources[to].path);
 	}
-	if (!is_known && (across || modules > CIRCLE_MODULES_MAX))
+	if (across || modules > CIRCLE_MODULES_MAX)
 		complain(tree->sources[first].path, 1, "its headers make a circle:", text);
 }
 
-static void circles_check(struct tree *tree, const char *const *known)
+static void circles_check(struct tree *tree)
 {
 	modules_find(tree);
 	for (int i = 0; i < (int)tree->source_count; i++) {
@@ -237,7 +228,7 @@ static void circles_check(struct tree *tree, const char *const *known)
 		while (first < i && !(has(tree->reach[first], i) && has(tree->reach[i], first)))
 			first++;
 		if (first == i && has(tree->reach[i], i))
-			circle_check(tree, i, known);
+			circle_check(tree, i);
 	}
 }
 

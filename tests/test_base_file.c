@@ -1,4 +1,6 @@
 /* links: base */
+/* Reading, writing and making files: errors are named, failed calls leave nothing behind, paths are joined.
+ */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/check.h"

@@ -1,4 +1,5 @@
 /* links: base */
+/* Memory: zeroed and aligned blocks, overflow, faults on demand, growing strings. */
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"

@@ -1,4 +1,5 @@
 /* links: base */
+/* Reading a file leaves the page cache as it was. */
 #include "base/mem.h"
 #include "base/page_cache.h"
 #include "tests/check.h"

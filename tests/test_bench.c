@@ -1,4 +1,5 @@
 /* links: bench */
+/* Benchmarks: rows, medians, every kernel case and every benchmark once on small sizes. */
 #include "check.h"
 
 #include "base/file.h"
@@ -48,6 +49,32 @@ static void test_rows(void **state)
 	assert_null(bench_at(-1));
 	for (int i = 0; bench_at(i); i++)
 		assert_true(*bench_at(i)->name && *bench_at(i)->what && bench_at(i)->run);
+}
+
+/* A text file goes through a tokenizer, once repeated to the size that was asked for. */
+static void test_tokenize(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE");
+	char tokenizer[500], text[500];
+	struct bench_args args = {.threads = 1, .count = 50000};
+	json_t *result = NULL, *rows;
+
+	(void)state;
+	snprintf(tokenizer, sizeof(tokenizer), "%s/tests/golden/tokenizer/plain.json", source ? source : ".");
+	snprintf(text, sizeof(text), "%s/README.md", source ? source : ".");
+	check_fails(bench_run(&result, "tokenize", &args), ERR_INPUT, "set tokenizer=DIR and data=FILE");
+	args.tokenizer = tokenizer;
+	args.data = "/no/such/text";
+	check_fails(bench_run(&result, "tokenize", &args), ERR_INPUT, "/no/such/text");
+	args.data = text;
+	check_ok(bench_run(&result, "tokenize", &args));
+	rows = json_object_get(result, "rows");
+	assert_int_equal(json_array_size(rows), 3);
+	assert_true(json_integer_value(json_object_get(result, "bytes")) >= 50000);
+	assert_true(json_integer_value(json_object_get(result, "tokens")) > 5000);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(json_real_value(json_object_get(json_array_get(rows, i), "cpu_MBps")) > 0);
+	json_decref(result);
 }
 
 /* The clock predicts a longer step where copies are slower. How near it is depends on what else runs. */
@@ -163,7 +190,7 @@ static int64_t reserve_bytes(void)
 	struct device_reserve list[DEVICE_RESERVES_MAX];
 	int64_t bytes = 0;
 
-	for (int i = device_reserve_list(list, TEST_DEVICE); i--;)
+	for (int i = device_reserve_list(list, TEST_DEVICE, 0); i--;)
 		bytes += list[i].bytes;
 	return bytes;
 }
@@ -179,7 +206,6 @@ static void test_device(void **state)
 	struct bench_args args = {.threads = 2,
 	        .device = TEST_DEVICE,
 	        .models = "tiny",
-	        .tokens = "32,96",
 	        .micro_batches = 2,
 	        .max_grad_norm = 1,
 	        .device_budget_bytes = reserve_bytes() + ARENA_BYTES};
@@ -192,6 +218,7 @@ static void test_device(void **state)
 
 		args.count = counts[i];
 		args.models = i == 2 ? "tiny" : NULL;
+		args.tokens = i == 2 ? "32,96" : NULL;
 		check_ok(bench_run(&result, names[i], &args));
 		check_figures(result);
 		assert_true(json_array_size(json_object_get(result, keys[i])) >= rows[i]);
@@ -245,7 +272,25 @@ static void test_offload_ways(void **state)
 	assert_int_equal(json_array_size(settings), 3);
 	assert_true(json_is_false(json_object_get(json_array_get(settings, 2), "fits")));
 	assert_non_null(strstr(
-	        json_string_value(json_object_get(json_array_get(settings, 2), "why")), "vram_budget"));
+	        json_string_value(json_object_get(json_array_get(settings, 2), "why")), "the budget is"));
+	json_decref(result);
+	args.ways = "filled";
+	args.device_budget_bytes = 0;
+	check_ok(bench_run(&result, "offload", &args));
+	settings = json_object_get(result, "settings");
+	assert_int_equal(json_array_size(settings), 1);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(settings, 0), "way")), "filled");
+	json_decref(result);
+	args.ways = "filled,empty";
+	result = NULL;
+	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "there is no 'empty'");
+	args.ways = NULL;
+	args.host_budget_bytes = 1000; /* what the user says counts, and not what is available */
+	check_ok(bench_run(&result, "offload", &args));
+	settings = json_object_get(result, "settings");
+	assert_true(json_is_false(json_object_get(json_array_get(settings, 0), "fits")));
+	assert_non_null(strstr(
+	        json_string_value(json_object_get(json_array_get(settings, 0), "why")), "is ram_budget"));
 	json_decref(result);
 	args.micro_batches = INT64_C(1) << 40;
 	result = NULL;
@@ -268,6 +313,12 @@ static void test_some_kernels(void **state)
 	json_decref(result);
 	args.models = "ropes";
 	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "begins with 'ropes'");
+	args.models = "rope";
+	args.tokens = "3x48";
+	check_ok(bench_run(&result, "kernels", &args));
+	assert_int_equal(json_integer_value(json_object_get(result, "tokens")), 144);
+	assert_int_equal(json_integer_value(json_object_get(result, "document_tokens")), 48);
+	json_decref(result);
 }
 
 static void test_bad(void **state)
@@ -286,6 +337,11 @@ static void test_bad(void **state)
 	args.models = "tiny";
 	args.tokens = "12x";
 	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "'12x'");
+	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "'12x' is not rows x tokens");
+	args.tokens = "1x64";
+	check_fails(bench_run(&result, "step", &args), ERR_INPUT, "no 'tiny'; there are 15m");
+	args.ways = "bf16,float";
+	check_fails(bench_run(&result, "step", &args), ERR_INPUT, "'float' is none of bf16");
 	args.device = "none";
 	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "none");
 	assert_null(result);
@@ -306,6 +362,7 @@ int main(void)
 #endif
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_rows),
+	        cmocka_unit_test(test_tokenize),
 	        cmocka_unit_test(test_budget),
 	        cmocka_unit_test(test_every_op),
 	        cmocka_unit_test(test_clock),

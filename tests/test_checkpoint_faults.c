@@ -1,4 +1,5 @@
 /* links: checkpoint */
+/* Failing calls, failing allocations, flipped bits, cut files and kills around a checkpoint. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 

@@ -1,4 +1,5 @@
 /* links: checkpoint model_families */
+/* HuggingFace directories against the golden models, and read back by Python. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
@@ -163,17 +164,20 @@ static void golden_models(void **state)
 
 		for (int64_t shard_bytes = 0; shard_bytes <= 50000; shard_bytes += 50000) {
 			struct planes planes, back;
+			struct side_files side;
 			struct plane_source source = {.context = &planes, .read = planes_read};
 			struct hf_export options = {.dir = to,
 			        .existing = HF_EXPORT_REPLACE,
 			        .dtype = SAFETENSORS_F32,
 			        .shard_bytes = shard_bytes,
-			        .files_from = from};
+			        .side = &side};
 			struct model *model, *again;
 
 			load(&planes, &model, from);
 			compare_with_files(&planes, from);
+			check_ok(side_files_read(&side, from, NULL));
 			check_ok(hf_export_write(&options, model, &source));
+			side_files_free(&side);
 			load(&back, &again, to);
 			assert_int_equal(again->tensor_count, model->tensor_count);
 			for (int t = 0; t < model->tensor_count; t++) {

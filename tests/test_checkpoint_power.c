@@ -1,4 +1,5 @@
 /* links: checkpoint */
+/* A checkpoint survives a power failure at any call of its save. */
 #include "tests/checkpoint_fixture.h"
 
 #include <fcntl.h>

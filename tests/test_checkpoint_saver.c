@@ -151,7 +151,7 @@ static int64_t newest(const char *out)
 	struct checkpoint *checkpoint;
 	char *path = NULL;
 
-	check_ok(checkpoint_find_newest(&path, out));
+	check_ok(checkpoint_find_newest(&path, out, INT64_MAX));
 	if (!path)
 		return 0;
 	check_ok(checkpoint_open(&checkpoint, path));

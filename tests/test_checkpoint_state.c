@@ -182,11 +182,17 @@ static void manifests_that_do_not_fit(void **state)
 		const char *text; /* NULL: is read */
 	} cases[] = {
 	        {ADAMW_STATE_F32, " \"optimizer_state\": \"fp32\",\n", "", 0, NULL}, /* as they once were */
-	        {ADAMW_STATE_F32, "\"fp32\"", "\"4bit\"", ERR_UNSUPPORTED, "\"4bit\" is not known"},
+	        {ADAMW_STATE_F32, "\"fp32\"", "\"4bit\"", ERR_UNSUPPORTED, "\"4bit\" is not supported"},
 	        {ADAMW_STATE_F32, "\"fp32\"", "\"bf16\"", ERR_INPUT, "does not hold plane m"},
-	        {ADAMW_STATE_F32, "\"fp32\"", "\"8bit\"", ERR_INPUT, "planes are not those"},
-	        {ADAMW_STATE_8BIT, "\"8bit\"", "\"fp32\"", ERR_INPUT, "planes are not those"},
-	        {ADAMW_STATE_8BIT, ",\"v_scale\"", "", ERR_INPUT, "planes are not those"},
+	        {ADAMW_STATE_F32, "\"fp32\"", "\"8bit\"", ERR_INPUT, "\"planes\" does not match"},
+	        {ADAMW_STATE_8BIT, "\"8bit\"", "\"fp32\"", ERR_INPUT, "\"planes\" does not match"},
+	        {ADAMW_STATE_8BIT, ",\"v_scale\"", "", ERR_INPUT, "\"planes\" does not match"},
+	        {ADAMW_STATE_8BIT, "\"v_scale\"", "\"scale\"", ERR_INPUT,
+	                "unknown array \"scale\"; expected hi"},
+	        {ADAMW_STATE_F32, "\"block_bytes\": 4194304", "\"block_bytes\": 65536", ERR_UNSUPPORTED,
+	                "block_bytes=65536 is not supported; supported: 4194304"},
+	        {ADAMW_STATE_F32, "[0,0,256]", "[0,0]", ERR_INPUT,
+	                "\"ranges\" has an entry that is not [tensor, first, count]; use another checkpoint"},
 	        {ADAMW_STATE_8BIT, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,
 	                "cuts a block"},
 	        {ADAMW_STATE_BF16, "[0,0,256],[0,256,256]", "[0,0,255],[0,255,257]", ERR_INPUT,

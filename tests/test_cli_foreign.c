@@ -1,4 +1,5 @@
 /* links: cli */
+/* Other tools' configuration files: dialects, aliases, what is refused. */
 #include "cli/cli.h"
 #include "tests/cli_parse.h"
 
@@ -63,9 +64,53 @@ static const char transformers[] =
         "lr_scheduler_kwargs:\n  min_lr_rate: 0.1\noptim: adamw_torch_fused\nfp16: false\n"
         "batch_size: 3\ndataloader_num_workers: 4\nload_best_model_at_end: false\n";
 
+static const char axolotl_chat[] =
+        "base_model: models/llama\ndatasets:\n  - path: rows.jsonl\n    type: chat_template\n"
+        "    field_messages: conversations\n    message_property_mappings:\n      role: from\n"
+        "      content: value\n    roles:\n      user: [human, guest]\n      assistant: [gpt]\n"
+        "    roles_to_train: [assistant]\n    train_on_eos: turn\nchat_template: chatml\nsequence_len: 512\n"
+        "output_dir: o\n";
+static const char axolotl_columns[] =
+        "base_model: models/llama\ndatasets:\n  - path: rows.jsonl\n    type:\n      field_instruction: q\n"
+        "      field_input: more\n      field_output: a\n      field_system: sys\nsequence_len: 512\n"
+        "output_dir: o\n";
+static const char torchtune_chat[] =
+        "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: json\n  data_files: rows.json\n"
+        "  conversation_column: dialogue\n  conversation_style: sharegpt\n  train_on_input: False\n"
+        "checkpointer:\n  checkpoint_dir: models/l\noutput_dir: o\n";
+/* As TrainingArguments(...).to_json_string() writes it: defaults and nulls, some of which nothing here knows.
+ */
+static const char arguments[] =
+        "{\"output_dir\": \"x\", \"per_device_train_batch_size\": 8, \"num_train_epochs\": 3.0, "
+        "\"learning_rate\": 5e-05,"
+        " \"lr_scheduler_kwargs\": null, \"optim\": \"adamw_torch_fused\", \"optim_args\": null, "
+        "\"max_grad_norm\": 1.0,"
+        " \"label_smoothing_factor\": 0.0, \"bf16\": false, \"fp16\": false, \"tf32\": null, \"use_cache\": "
+        "false,"
+        " \"activation_checkpointing_kwargs\": null, \"liger_kernel_config\": null, \"project\": "
+        "\"huggingface\","
+        " \"trackio_space_id\": null, \"trackio_bucket_id\": null, \"trackio_static_space_id\": null,"
+        " \"eval_do_concat_batches\": true, \"eval_use_gather_object\": false, \"batch_eval_metrics\": false,"
+        " \"include_for_metrics\": [], \"save_total_limit\": null, \"enable_jit_checkpoint\": false,"
+        " \"parallelism_config\": null, \"train_sampling_strategy\": \"random\", \"fsdp\": null, \"debug\": "
+        "\"\","
+        " \"do_train\": false, \"do_eval\": false, \"invented_yesterday\": null, \"local_rank\": -1}";
+
 static const struct {
 	const char *yaml, *key, *text;
 } foreign[] = {
+        {axolotl_chat, "data_format", "messages"},
+        {axolotl_chat, "field_messages", "conversations"},
+        {axolotl_chat, "field_role", "from"},
+        {axolotl_chat, "field_content", "value"},
+        {axolotl_chat, "role_user", "human,guest"},
+        {axolotl_chat, "role_assistant", "gpt"},
+        {axolotl_columns, "field_instruction", "q"},
+        {axolotl_columns, "field_input", "more"},
+        {axolotl_columns, "field_output", "a"},
+        {axolotl_columns, "field_system", "sys"},
+        {torchtune_chat, "field_messages", "dialogue"},
+        {torchtune_chat, "data", "rows.json"},
         {axolotl, "model", "models/llama"},
         {axolotl, "data", "rows.jsonl"},
         {axolotl, "data_format", "alpaca"},
@@ -95,7 +140,35 @@ static const struct {
         {torchtune, "adam_beta2", "0.95"},
         {torchtune, "activations", "offload"},
         {torchtune, "logging_steps", "10"},
-        {torchtune, "max_grad_norm", "1"},
+        {torchtune, "max_grad_norm", "off"},
+        {torchtune, "train_on_inputs", "on"},
+        {torchtune, "max_length", "off"},
+        {"dataset:\n  _component_: torchtune.datasets.alpaca_dataset\n  train_on_input: False\n",
+                "train_on_inputs", "off"},
+        {"dataset:\n  train_on_input: False\n  _component_: torchtune.datasets.alpaca_dataset\n",
+                "train_on_inputs", "off"},
+        {"dataset:\n  _component_: torchtune.datasets.alpaca_dataset\n  source: ../alpaca.json\n", "data",
+                "../alpaca.json"},
+        {"output_dir: /tmp/${seed}\nseed: 3\ncheckpointer:\n  output_dir: ${output_dir}\nmetric_logger:\n"
+         "  log_dir: ${output_dir}/logs\n",
+                "output_dir", "/tmp/3"},
+        {arguments, "max_grad_norm", "1"},
+        {arguments, "learning_rate", "5e-05"},
+        {arguments, "compute_dtype", "fp32"},
+        {"optim: adamw_torch\nmax_grad_norm: null\n", "max_grad_norm", "off"},
+        {"optim: adamw_bnb_8bit\n", "optimizer_state", "8bit"},
+        {"optim: paged_adamw_8bit\noptimizer_state: bf16\n", "optimizer_state", "bf16"},
+        {"optimizer:\n  _component_: bitsandbytes.optim.PagedAdamW8bit\n", "optimizer_state", "8bit"},
+        {"optim: paged_adamw_32bit\n", "optimizer_state", "fp32"},
+        {"datasets:\n  - path: a.jsonl\n    type: chat_template\n    field_messages: messages\n"
+         "    message_field_role: role\n    message_field_content: content\n    roles_to_train: "
+         "[\"assistant\"]\n"
+         "    train_on_eos: turn\n",
+                "data", "a.jsonl"},
+        {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 8\n", "gradient_accumulation_steps",
+                "4"},
+        {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 4\ngradient_accumulation_steps: 2\n",
+                "per_device_train_batch_size", "2"},
         {llama_factory, "max_length", "2048"},
         {llama_factory, "warmup_steps", "0.1"},
         {llama_factory, "chat_template", "alpaca"},
@@ -155,9 +228,51 @@ static void test_dialects(void **state)
 	config_free(&c);
 }
 
+/* What a trainer does where its file says nothing is said where ferry does something else. */
+static void test_other_defaults(void **state)
+{
+	static const struct {
+		const char *yaml, *args, *says;
+	} rows[] = {
+	        {"{\"output_dir\": \"o\", \"bf16\": true, \"remove_unused_columns\": false}", "num_epochs=1",
+	                "not set, and by default not what transformers (TrainingArguments) does (in "
+	                "brackets): "
+	                "per_device_train_batch_size 1 (8), learning_rate 2e-05 (5e-5)\n"},
+	        {axolotl, "", NULL},
+	        {"datasets:\n  - path: a.jsonl\n", "",
+	                "lr_scheduler_type linear (cosine), max_length 1024 (512)\n"},
+	        {torchtune, "", "lr_scheduler_type linear (constant), weight_decay 0 (0.01)\n"},
+	        {"lr: 1\n", "", NULL},
+	        {accelerate, "", NULL},
+	        {accelerate, "",
+	                "num_processes=8 starts no ranks here: one rank trains, with 1/8 of the rows of a "
+	                "step; "
+	                "for 8 set ranks=8"},
+	};
+	struct config c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		assert_int_equal(parse(&c, VERB_TRAIN, rows[i].yaml, rows[i].args), 0);
+		if (rows[i].says ? !strstr(logged, rows[i].says) : strstr(logged, "by default") != NULL)
+			fail_msg("case %zu: %s", i, logged);
+		config_free(&c);
+	}
+	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "lr=1 --learning-rate 2 seed=3"), 0);
+	assert_string_equal(logged, "learning_rate is set twice; learning-rate=2 counts\n");
+	config_free(&c);
+}
+
 static const struct {
 	const char *yaml, *text;
 } refused[] = {
+        {"datasets:\n  - path: a.jsonl\nmicro_batch_size: 2\nbatch_size: 8\ngradient_accumulation_steps: 2\n",
+                "batch_size 8 is not micro_batch_size 2 x gradient_accumulation_steps 2; axolotl counts the "
+                "rows of a "
+                "whole step; drop one of them"},
+        {"output_dir: ${nowhere}/x\n",
+                "YAML:1: output_dir: ${nowhere} is not the value of a key of this file; write the value"},
+        {"seed: ${seed}\n", "YAML:1: seed: ${seed} is not the value of a key of this file; write the value"},
         {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not supported yet"},
         {"adapter: lora\n", "YAML:1: adapter=lora: this trains LoRA adapters, which ferry does not support "
                             "yet; it trains every weight"},
@@ -172,10 +287,13 @@ static const struct {
         {"fp16: true\n", "YAML:1: fp16=true: fp16 and fp8 are not supported; supported: bf16, fp32"},
         {"deepspeed: ds.json\n", "YAML:1: deepspeed=ds.json: DeepSpeed configurations are not supported yet; "
                                  "set sharding_strategy and cpu_offload"},
-        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: it is not supported"},
-        {"datasets:\n  - path: a.jsonl\n  - path: b.jsonl\n",
-                "YAML:3: datasets.1.path=b.jsonl: only one data set with path, type and field is supported; "
-                "join the files"},
+        {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: not supported yet; remove it"},
+        {"datasets:\n  - path: a.jsonl\n    shards: 4\n  - path: b.jsonl\n",
+                "YAML:3: datasets.0.shards=4: of a data set, path, data_files, type, split, weight and its "
+                "columns are supported"},
+        {"datasets:\n  - path: a.jsonl\n  - type: alpaca\n", "YAML:2: data set 2 has no path"},
+        {"dataset: a,b,c\ninterleave_probs: 0.5,0.5\nstage: sft\nfinetuning_type: full\n",
+                "YAML:2: interleave_probs=0.5,0.5 must have one weight for each data set of a,b,c"},
         {"model:\n  _component_: torchtune.models.llama3.lora_llama3_8b\n",
                 "YAML:2: model._component_=torchtune.models.llama3.lora_llama3_8b: this trains LoRA "
                 "adapters, which ferry does not support yet"},
@@ -202,6 +320,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_foreign),
 	        cmocka_unit_test(test_dialects),
+	        cmocka_unit_test(test_other_defaults),
 	        cmocka_unit_test(test_refused),
 	};
 

@@ -1,5 +1,7 @@
 /* links: checkpoint model_families */
+/* init, export, inspect, verify and plan on models, as commands. */
 #include "base/num.h"
+#include "checkpoint/hf_dtype.h"
 #include "checkpoint/save.h"
 #include "model/families/open.h"
 #include "tests/cli_program.h"
@@ -35,6 +37,46 @@ static void test_init(void **state)
 	listing = run_json("$F inspect d --json");
 	assert_string_equal(text_of(json_array_get(json_object_get(listing, "tensors"), 0), "dtype"), "BF16");
 	json_decref(listing);
+	/* transformers loads in the dtype that config.json names */
+	assert_int_equal(
+	        system("cd \"$DIR\" && sed s/float32/bfloat16/ config.json | cmp -s - d/config.json"), 0);
+}
+
+/* Whatever names the dtype, it names that of the tensors in the end; nothing else changes. */
+static void test_stated_dtype(void **state)
+{
+	static const struct {
+		const char *before, *after;
+	} cases[] = {
+	        {"\"torch_dtype\": \"float32\"", "\"torch_dtype\": \"bfloat16\""},
+	        {"\"dtype\" : \"float16\", \"torch_dtype\":null",
+	                "\"dtype\" : \"bfloat16\", \"torch_dtype\":\"bfloat16\""},
+	        {"\"a\": \"torch_dtype\", \"b\": {\"dtype\": \"nf4\"}, \"c\": {\"dtype\": \"float32\"}",
+	                "\"a\": \"torch_dtype\", \"b\": {\"dtype\": \"nf4\"}, \"c\": {\"dtype\": "
+	                "\"bfloat16\"}"},
+	        {" \"a\": 1e-5", "\n  \"torch_dtype\": \"bfloat16\", \"a\": 1e-5"},
+	        {"", "\n  \"torch_dtype\": \"bfloat16\""},
+	};
+	char *path = mem_printf("%s/config.json", dir), *kept, *text;
+	size_t len_bytes;
+
+	(void)state;
+	check_ok(file_read_all(path, 1 << 20, &kept, &len_bytes));
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char *before = mem_printf("{%s}\n", cases[i].before),
+		     *after = mem_printf("{%s}\n", cases[i].after);
+
+		put("config.json", before);
+		check_ok(hf_dtype_write(SAFETENSORS_BF16, dir));
+		check_ok(file_read_all(path, 1 << 20, &text, &len_bytes));
+		assert_string_equal(text, after);
+		mem_free(text);
+		mem_free(before);
+		mem_free(after);
+	}
+	put("config.json", kept);
+	mem_free(kept);
+	mem_free(path);
 }
 
 /* Whichever threads draw them, weights are what their seed and place say; no tensor is a whole number of
@@ -121,21 +163,24 @@ static void save(const char *output_dir, int64_t step)
 {
 	struct plane_source source = {.read = pattern_read};
 	char *config = file_join(dir, "config.json"), *out = file_join(dir, output_dir);
+	struct side_files side;
 	struct checkpoint_save s = {.output_dir = out,
 	        .step = step,
 	        .source = &source,
 	        .planes = PLANES_WEIGHT | PLANES_MOMENT,
 	        .training = json_pack("{s:i}", "step", (int)step),
-	        .files_from = dir,
+	        .side = &side,
 	        .total_limit = 0,
 	        .world = {.rank = 0, .size = 1}};
 	struct model *model;
 
+	check_ok(side_files_read(&side, dir, NULL));
 	check_ok(file_make_dir(out));
 	check_ok(model_open_path(&model, config));
 	s.model = model;
 	check_ok(checkpoint_save(&s, NULL));
 	json_decref(s.training);
+	side_files_free(&side);
 	model_close(model);
 	mem_free(config);
 	mem_free(out);
@@ -196,6 +241,8 @@ static void test_export(void **state)
 	assert_int_equal(json_integer_value(json_object_get(newest, "step")), 10);
 	json_decref(newest);
 	assert_int_equal(system("cd \"$DIR\" && cmp -s config.json e5/config.json"), 0);
+	assert_int_equal(
+	        system("cd \"$DIR\" && sed s/float32/bfloat16/ config.json | cmp -s - e10/config.json"), 0);
 
 	r = run("$F export run/checkpoint-000005 output_dir=e5");
 	assert_int_equal(r.code, 2);
@@ -277,7 +324,7 @@ static void test_plan(void **state)
 	assert_int_equal(planned("$F plan model=config.json --json", "fits"), 1);
 	r = run("$F plan model=config.json ram_budget=1KiB --json");
 	assert_int_equal(r.code, 5);
-	assert_non_null(strstr(r.err, "more than ram_budget"));
+	assert_non_null(strstr(r.err, "ram_budget is 1.0 KiB"));
 	check_ok(json_parse(&plan, "stdout", r.out, strlen(r.out)));
 	assert_true(json_is_false(json_object_get(plan, "fits")));
 	json_decref(plan);
@@ -356,6 +403,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_init),
 	        cmocka_unit_test(test_init_values),
+	        cmocka_unit_test(test_stated_dtype),
 	        cmocka_unit_test(test_init_shards),
 	        cmocka_unit_test(test_checkpoint),
 	        cmocka_unit_test(test_export),

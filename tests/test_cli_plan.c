@@ -349,10 +349,10 @@ static void test_mistakes_are_named(void **state)
 	                "host.reserve (default 4GiB) leaves nothing of host.memory"},
 	        {"name: x\nhost:\n  memory: 8GiB\n  memory_gbps: 1\n", "needs gpus\n"},
 	        {"name: x\ngpus: 1\ngpu:\n  memroy: 1GiB\n",
-	                "mean.yaml:4: unknown key \"gpu.memroy\" of a machine; did you mean \"gpu.memory\"?"},
-	        {"name: x\ngpus: many\n", "mean.yaml:2: gpus=many wants a whole number"},
+	                "mean.yaml:4: unknown key \"gpu.memroy\" of a machine; did you mean gpu.memory?"},
+	        {"name: x\ngpus: many\n", "mean.yaml:2: gpus=many is not a whole number"},
 	        {"name: x\ngpus: 1\ngpu:\n  memory: 3 parsecs\n",
-	                "mean.yaml:4: gpu.memory=3 parsecs the unit"},
+	                "mean.yaml:4: gpu.memory=3 parsecs has the unknown unit"},
 	        {"name: x\ngpus: 1\ngpu:\n  matmul_share: 1.5\n", "must be between 0.01 and 1"},
 	        {"name: [a, b]\n", "mean.yaml:1: name needs one value"},
 	};

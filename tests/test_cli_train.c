@@ -1,4 +1,5 @@
 /* links: base */
+/* train, eval and generate as commands: files that are left, resume, signals, ranks. */
 #include "tests/cli_program.h"
 
 #include <signal.h>
@@ -314,7 +315,8 @@ static void test_generate(void **state)
 /* generation_config.json says what ends a text, before config.json. */
 static void test_generate_ends(void **state)
 {
-	static const char command[] = "$F generate model=g prompt_ids=1,2,3 max_new_tokens=6 --json";
+	static const char command[] =
+	        "$F generate model=g prompt_ids=1,2,3 max_new_tokens=6 temperature=0 --json";
 	static const struct {
 		const char *generation_config;
 		int by_generation_config;

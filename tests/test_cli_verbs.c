@@ -1,8 +1,7 @@
 /* links: base */
-#include "tests/cli_program.h"
-
 /* The program from outside: exit codes, what is on stdout and on stderr, and that bad input leaves nothing
  * behind. Everything runs in a directory of its own. */
+#include "tests/cli_program.h"
 
 /* ---- usage ---- */
 
@@ -19,7 +18,7 @@ static const struct {
         {"$F inspect none", "path=none: no such file or directory"},
         {"$F inspect broken.safetensors", "broken.safetensors: byte 5"},
         {"$F inspect empty", "empty: contains no weights"},
-        {"$F inspect a b", "\"b\" is one argument too many"},
+        {"$F inspect a b", "unexpected argument \"b\""},
         {"$F tokenize", "model or tokenizer is not set"},
         {"echo x | $F tokenize tokenizer=empty", "empty has no tokenizer.json or tokenizer.model"},
         {"$F data show data=none.jsonl", "no such file"},
@@ -206,6 +205,18 @@ static void test_topo(void **state)
 	assert_int_equal(r.code, 0);
 	assert_non_null(strstr(r.out, "threads"));
 	assert_non_null(strstr(r.out, "GPU"));
+	assert_non_null(strstr(r.out, "products of fp32"));
+	assert_non_null(strstr(r.out, "products of bf16"));
+	json_decref(root);
+	result_free(&r);
+	root = run_json("FERRY_MATMUL=openblas $F topo --json");
+	assert_string_equal(
+	        json_string_value(json_object_get(json_object_get(root, "products_fp32"), "library")),
+	        "OpenBLAS");
+	r = run("OPENBLAS_CORETYPE=Prescott $F topo");
+	assert_int_equal(strstr(r.out, "warning: OpenBLAS is older than this CPU") != NULL,
+	        json_object_get(root, "isa") &&
+	                strcmp(json_string_value(json_object_get(root, "isa")), "scalar"));
 	json_decref(root);
 	result_free(&r);
 }

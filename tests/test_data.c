@@ -21,6 +21,7 @@
 #include "data/dataset.h"
 #include "data/packing.h"
 #include "data/sampler.h"
+#include "tests/dataset_rows.h"
 
 static char file_path[] = "/tmp/ferry_test_data_XXXXXX.jsonl";
 
@@ -229,8 +230,10 @@ static void test_tokens_refused(void **state)
 	        {"{\"input_ids\":[1,2],\"labels\":[1,-100]}", "no row has a token to train on", ERR_INPUT},
 	        {"{\"input_ids\":[1]}", "no row has a token to train on", ERR_INPUT},
 	        {"{\"input_ids\":[]}", "no row is left", ERR_INPUT},
-	        {"{\"input_ids\":[1,2]}\n{\"input_id\":[1,2]}", ":2: input_ids is missing", ERR_INPUT},
-	        {"{\"inputs\":[1,2]}", "the keys fit no known format", ERR_INPUT},
+	        {"{\"input_ids\":[1,2]}\n{\"input_id\":[1,2]}",
+	                ":2: \"input_ids\" is missing; the row has \"input_id\"; set field_input_ids",
+	                ERR_INPUT},
+	        {"{\"inputs\":[1,2]}", "(\"inputs\") fit no known format", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]}\n[1]", ":2: an array", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]}\n{\"input_ids\":[1,2]", ":2", ERR_INPUT},
 	        {"{\"input_ids\":[1,2]} x", ":1", ERR_INPUT},

@@ -18,6 +18,8 @@
 #include "data/chat_template.h"
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/chat_tokenizer.h"
+#include "tests/dataset_rows.h"
 
 static char temp_dir[] = "/tmp/ferry_test_chat_XXXXXX";
 
@@ -32,33 +34,12 @@ static char *write_file(const char *name, const char *text)
 	return path;
 }
 
-/* A token per ASCII character, and special ones. */
 static struct tokenizer *make_tokenizer(const char *config)
 {
-	static const char *const special[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>",
-	        "<|user|>", "<|assistant|>", "[INST]", "[/INST]"};
 	struct str json = {0};
 	struct tokenizer *t = NULL;
 
-	str_add(&json, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
-	for (int i = 0; i < 9; i++)
-		str_printf(&json,
-		        "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"
-		        "false,"
-		        "\"normalized\":false,\"special\":true}",
-		        i ? "," : "", 96 + i, special[i]);
-	str_add(&json,
-	        "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-	        "\"trim_offsets\":true,\"use_regex\":true},\"post_processor\":null,\"decoder\":{\"type\":"
-	        "\"ByteLevel\","
-	        "\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\"model\":{\"type\":"
-	        "\"BPE\","
-	        "\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":\"\",\"end_of_word_"
-	        "suffix\":\"\","
-	        "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{\"\\u0120\":0,\"\\u010a\":1");
-	for (int c = 33; c < 127; c++)
-		str_printf(&json, ",\"%s%c\":%d", c == '"' || c == '\\' ? "\\" : "", c, c - 31);
-	str_add(&json, "},\"merges\":[]}}");
+	chat_tokenizer_json(&json);
 	mem_free(write_file("tokenizer.json", json.data));
 	str_free(&json);
 	mem_free(write_file("tokenizer_config.json", config));
@@ -229,7 +210,8 @@ static void test_flags(void **state)
 	check_refused("{\"messages\":[{\"role\":\"assistant\",\"content\":\"d\",\"weight\":0.5}]}",
 	        (struct setting){.template = "chatml"}, "messages[0].weight must be 0 or 1");
 	check_refused("{\"messages\":[{\"role\":\"user\",\"content\":\"d\",\"weight\":1}," A("x") "]}",
-	        (struct setting){.template = "chatml"}, "messages[0] is not the assistant's");
+	        (struct setting){.template = "chatml"},
+	        "messages[0] is not from the assistant but sets train; set train_on_inputs=on");
 }
 
 static void test_formats(void **state)
@@ -261,6 +243,24 @@ static void test_formats(void **state)
 	        TURN("user", "a") TURN("assistant", "b") TURN("user", "c") SAID("d"), 1);
 	check("{\"messages\":[" U("a") "," A("b") "],\"chat_template_kwargs\":{\"mood\":\"!\"}}",
 	        (struct setting){.template = "{{ mood }}" CHATML}, "!" TURN("user", "a") SAID("b"), 1);
+}
+
+/* A role is the template's to know. */
+static void test_roles(void **state)
+{
+	static const char own[] =
+	        "{% for m in messages %}{{ '<|im_start|>' + ('user' if m.role == 'User' else m.role) + "
+	        "'\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+	        "{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+	(void)state;
+	check(ROW("{\"role\":\"developer\",\"content\":\"s\"}," U("a") "," A("b") ",{\"role\":\"ipython\","
+	                                                                          "\"content\":\"r\"}," A(
+	                                                                                  "d")),
+	        (struct setting){.template = "chatml"},
+	        TURN("developer", "s") TURN("user", "a") SAID("b") TURN("ipython", "r") SAID("d"), 2);
+	check(ROW("{\"role\":\"User\",\"content\":\"a\"}," A("b")), (struct setting){.template = own},
+	        TURN("user", "a") SAID("b"), 1);
 }
 
 static void test_alpaca(void **state)
@@ -303,14 +303,14 @@ static void test_refused(void **state)
 		const char *rows, *template, *says;
 	} cases[] = {
 	        {ROW(U("a") "," A("b")), NULL,
-	                "rows.jsonl:1: the model has no chat template; set chat_template to the one that it "
-	                "shall learn: "
-	                "chatml, llama2, llama3"},
+	                "rows.jsonl:1: the model has no chat template; set chat_template to one of chatml, "
+	                "llama2, llama3"},
 	        {ROW(U("a") "," A("b")), "chatml2",
 	                "chat_template=chatml2 is no file, no template of the model, and none of chatml"},
 	        /* llama3's end of turn is no token here */
 	        {ROW(U("a") "," A("b")), "llama3",
-	                "messages[1]: the template llama3 writes no end-of-turn token of this tokenizer"},
+	                "choose another template with chat_template; with this tokenizer work chatml, "
+	                "llama2, "},
 	        /* the last answer is left open */
 	        {ROW(U("a") "," A("b")),
 	                "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}{{ "
@@ -327,12 +327,14 @@ static void test_refused(void **state)
 	                "writes no end-of-turn token"},
 	        /* what came before is written in another way once the chat goes on */
 	        {ROW(U("a") "," A("b") "," U("c") "," A("d")), "{{ messages | length }}" CHATML,
-	                "the template"},
+	                "rewrites what is before messages["},
 	        {ROW(U("a") "," A("b")), "{{ raise_exception('no chats today') }}", "rows.jsonl:1: "},
 	        {ROW(U("a") ","
 	                    "{\"role\":\"assistant\"}"),
-	                "chatml", "messages[1].content is nothing"},
-	        {ROW("{\"content\":\"a\"}"), "chatml", "messages[0] must be an object with a \"role\""},
+	                "chatml",
+	                "messages[1] has no text under \"content\"; it has \"role\"; set field_content"},
+	        {ROW("{\"content\":\"a\"}"), "chatml",
+	                "messages[0] has no text under \"role\"; it has \"content\"; set field_role"},
 	        {ROW("{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}"), "chatml",
 	                "messages[0].content[0] is of type image_url; only text is supported"},
 	        {"{\"conversations\":[{\"from\":\"narrator\",\"value\":\"a\"}]}", "chatml",
@@ -348,6 +350,24 @@ static void test_refused(void **state)
 	        {"{\"messages\":[" U("a") "," A("b") "],\"tools\":[{\"name\":\"find\"}]}", "chatml",
 	                "the template chatml does not write the row's tools"},
 	        {"{\"messages\":[]}", "chatml", "the chat has no messages"},
+	        /* roles that are misspelt, in templates that leave them out, write them, or take all but one
+	           for the other */
+	        {ROW(U("a") "," A("b") ",{\"role\":\"User\",\"content\":\"c\"}," A("d")), "zephyr",
+	                "rows.jsonl:1: messages[2].role is \"User\"; did you mean user?"},
+	        {ROW("{\"role\":\"System\",\"content\":\"c\"}," U("a") "," A("b")), "chatml",
+	                "messages[0].role is \"System\"; did you mean system?"},
+	        {ROW(U("a") ",{\"role\":\"asistant\",\"content\":\"b\"}"), "alpaca",
+	                "messages[1].role is \"asistant\"; did you mean assistant?"},
+	        {ROW(U("a") "," A("b") ",{\"role\":\"tool\",\"content\":\"a\"}," A("d")), "zephyr",
+	                "the template zephyr leaves messages[2] out, whose role is \"tool\""},
+	        /* a system message that only counts in front */
+	        {ROW(U("a") "," S("late") "," A("b")),
+	                "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ '<|im_start|>' + "
+	                "m.role + "
+	                "'\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}{% if "
+	                "add_generation_prompt %}"
+	                "{{ '<|im_start|>assistant\n' }}{% endif %}",
+	                "leaves messages[1] out, whose role is \"system\""},
 	        {ROW(U("a") "," A("b")), "{% for %}", "own.jinja:1: "},
 	};
 
@@ -418,6 +438,7 @@ int main(void)
 	        cmocka_unit_test(test_templates),
 	        cmocka_unit_test(test_flags),
 	        cmocka_unit_test(test_formats),
+	        cmocka_unit_test(test_roles),
 	        cmocka_unit_test(test_alpaca),
 	        cmocka_unit_test(test_cut),
 	        cmocka_unit_test(test_refused),

@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/dataset_rows.h"
 
 static void skip_absent(const char *name)
 {
@@ -207,7 +208,7 @@ static void test_text_rows(void **state)
 	check_row(d, 1, "1 2 / 1 2");
 	check_row(d, 2, "1 13 2 / 1 13 2"); /* the end is there already */
 	dataset_close(d);
-	options.text_field = "body";
+	options.names.fields[ROW_FIELD_TEXT] = "body";
 	options.max_length_tokens = 3;
 	d = open_text("b.json", "[{\"body\":\"abc\", \"text\":\"zzz\"}]", options);
 	check_row(d, 0, "1 10 11 / 1 10 11");
@@ -243,6 +244,83 @@ static void test_plain_text(void **state)
 	check_row(d, 0, "1 2 / 1 2");
 	dataset_close(d);
 	tokenizer_close(t);
+}
+
+/* ---- a text that is larger than what is tokenized at once ---- */
+
+/* Words, figures, code, other scripts; long and empty lines, and stretches without any blank. */
+static void make_long_text(struct str *text)
+{
+	static const char *const pieces[] = {"the ", "River's ", " stone", "\n", "\n\n", "  ", "12345 ",
+	        "x_y->z(1);\n", "\xe6\x9d\xb1\xe4\xba\xac", "na\xc3\xafve ", "...", "\t", " a", "!",
+	        "\xf0\x9f\x98\x80", "ing ", "e\xcc\x81 ", "\r\n", "HTTP", "<s>", "</s> "};
+	enum { COUNT = sizeof(pieces) / sizeof(pieces[0]) };
+	uint32_t x = 1;
+
+	for (int i = 0; i < 40000; i++) {
+		x = x * 1664525 + 1013904223;
+		str_add(text, pieces[(x >> 16) % COUNT]);
+		for (int k = 0; k < 3000 && i % 10000 == 9999; k++)
+			str_add(text, i % 20000 == 19999 ? "\xe6\x9d\xb1" : "ab");
+	}
+}
+
+static void check_windows(const char *dir, const char *text)
+{
+	struct tokenizer *t = NULL;
+
+	if (tokenizer_open(&t, dir) < 0)
+		fail_msg("%s", err_text());
+	for (int64_t length = 0; length <= 100; length += 100) {
+		struct dataset_options options = {.tokenizer = t, .max_length_tokens = length};
+		struct dataset *whole = open_text("long.txt", text, options), *pieces;
+		int64_t compared = 0;
+
+		options.text_window_bytes = 16384;
+		pieces = open_text("long.txt", text, options);
+		if (whole->row_count != pieces->row_count || whole->token_count != pieces->token_count)
+			fail_msg("%s: %lld tokens at once, %lld in pieces", dir,
+			        (long long)whole->token_count, (long long)pieces->token_count);
+		for (int64_t row = 0; row < whole->row_count; row++) {
+			struct row_view a = *dataset_row_view(whole, row), b = *dataset_row_view(pieces, row);
+
+			assert_int_equal(a.token_count, b.token_count);
+			assert_memory_equal(a.ids, b.ids, (size_t)a.token_count * sizeof(*a.ids));
+			compared += a.token_count;
+		}
+		assert_int_equal(compared, whole->token_count);
+		dataset_close(whole);
+		dataset_close(pieces);
+	}
+	tokenizer_close(t);
+}
+
+static void test_long_text(void **state)
+{
+	char *root = shared_path("tokenizers"), **names = NULL;
+	struct str text = {0};
+	size_t count = 0, checked = 0;
+
+	(void)state;
+	if (!root)
+		skip_absent("test_long_text");
+	make_long_text(&text);
+	assert_true(text.len_bytes > 100000);
+	assert_int_equal(file_list_dir(root, &names, &count), 0);
+	for (size_t i = 0; i < count; i++) {
+		char *dir = file_join(root, names[i]), *json = file_join(dir, "tokenizer.json");
+
+		if (file_kind_of(json) == FILE_REGULAR) {
+			check_windows(dir, text.data);
+			checked++;
+		}
+		mem_free(json);
+		mem_free(dir);
+	}
+	assert_true(checked > 20);
+	file_list_free(names, count);
+	str_free(&text);
+	mem_free(root);
 }
 
 static void test_prompt_completion(void **state)
@@ -341,6 +419,7 @@ int main(void)
 	        cmocka_unit_test(test_alpaca_golden),
 	        cmocka_unit_test(test_text_rows),
 	        cmocka_unit_test(test_plain_text),
+	        cmocka_unit_test(test_long_text),
 	        cmocka_unit_test(test_prompt_completion),
 	        cmocka_unit_test(test_text_refused),
 	        cmocka_unit_test(test_text_needs),

@@ -352,7 +352,7 @@ static void test_touched(void **state)
 	check_ok(device_sync(w->device));
 	assert_int_equal(stats_of(w).arena_touched_bytes, 1536);
 	comm_close(comm);
-	check_fails(comm_open(&comm, w->device, 0, 2), ERR_UNSUPPORTED, "MPI");
+	check_fails(comm_open(&comm, w->device, 0, 2), ERR_UNSUPPORTED, "set ranks=2");
 
 	device_arena_close(w->device);
 	assert_int_equal(stats_of(w).arena_bytes, 0);

@@ -450,9 +450,21 @@ static void test_refusals(void **state)
 	static const struct {
 		const char *settings, *says;
 	} wrong[] = {
+	        {"freeze=q_proj", "'freeze=.*\\.q_proj\\..*'"},
+	        {"freeze=q_pro", "'freeze=.*\\.q_pro.*'"},
+	        {"freeze=proj", "'freeze=.*proj\\..*'"},
+	        {"freeze=model.layers.1", "'freeze=model\\.layers\\.1\\..*'"},
+	        {"'freeze=model\\.layers\\.1'", "'freeze=model\\.layers\\.1\\..*'"},
+	        {"freeze=layers.1.", "'freeze=.*\\.layers\\.1\\..*'"},
+	        {"freeze=weight", "'freeze=.*\\.weight'"},
+	        {"freeze=1", "'freeze=.*\\.1\\..*'"},
+	        {"'freeze=[\"q_proj\",\"k_proj\"]'", "'freeze=.*(q_proj|k_proj).*'"},
+	        {"'trainable=norm|q_pro'", "'trainable=.*(norm|q_pro).*'"},
+	        {"'freeze=*norm*'", "any text is .*"},
 	        {"'freeze=.*'", "leaves no parameter to train"},
 	        {"'freeze=model.layers.0.self_attn.q_proj'", "model.layers.0.self_attn.q_proj.weight"},
-	        {"'trainable=lm_heads.weight'", "matches the whole name of no parameter"},
+	        {"'trainable=lm_heads.weight'",
+	                "matches no whole parameter name; the nearest are model.embed_tokens.weight, model"},
 	        {"'freeze=(('", "no regular expression"},
 	        {"'trainable=.*norm.*' 'freeze=.*norm.*'", "leaves no parameter to train"},
 	};

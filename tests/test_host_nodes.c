@@ -210,6 +210,66 @@ static void test_ranks_share_cores(void **state)
 		}
 }
 
+static const struct topology *machine_of_rank(const char *text, int rank, int size)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%d", rank);
+	setenv("OMPI_COMM_WORLD_LOCAL_RANK", number, 1);
+	snprintf(number, sizeof(number), "%d", size);
+	setenv("OMPI_COMM_WORLD_LOCAL_SIZE", number, 1);
+	return machine(text);
+}
+
+/* Each rank has cores of its GPU's node before all others, each core is one rank's, and all have as many as
+ * without GPUs. Where the nodes are not known, nothing changes. */
+static void test_ranks_stand_by_their_gpus(void **state)
+{
+	static const struct {
+		const char *machine;
+		int size, nodes[8], near[8]; /* cores on its node, for each rank */
+	} cases[] = {
+	        {"pack:2 [numa] core:8 pu:2", 4, {1, 1, 0, 0}, {4, 4, 4, 4}},
+	        {"pack:2 [numa] core:8 pu:1", 2, {1, 0}, {8, 8}},
+	        {"pack:2 [numa] core:8 pu:1", 4, {1, 0, 1, 0}, {4, 4, 4, 4}},
+	        {"pack:2 [numa] core:8 pu:1", 4, {1, 1, 1, 1}, {2, 2, 2, 2}},
+	        {"pack:2 [numa] core:8 pu:1", 3, {1, 1, 0}, {4, 4, 6}},
+	        {"pack:1 [numa] core:7 pu:1", 3, {0, 0, 0}, {2, 2, 3}},
+	        {"numa:4 core:3 pu:1", 8, {3, 3, 2, 2, 1, 1, 0, 0}, {1, 1, 1, 2, 1, 1, 1, 2}},
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(cases) / sizeof(*cases); k++) {
+		int owners[64] = {0}, cores = machine(cases[k].machine)->machine.core_count,
+		    size = cases[k].size;
+
+		topology_set_rank_nodes(cases[k].nodes, size);
+		for (int rank = 0; rank < size; rank++) {
+			const struct topology *t = machine_of_rank(cases[k].machine, rank, size);
+			int near = 0;
+
+			assert_int_equal(t->share, TOPOLOGY_SHARE_NEAR);
+			assert_int_equal(t->thread_count, t->core_count);
+			assert_int_equal(t->core_count, cores * (rank + 1) / size - cores * rank / size);
+			for (int i = 0; i < t->core_count; i++) {
+				owners[t->core[i].processor[0]]++;
+				near += t->node[t->core[i].node].os_index == cases[k].nodes[rank];
+			}
+			if (near < cases[k].near[rank])
+				fail_msg("%s, rank %d of %d: %d cores near", cases[k].machine, rank, size,
+				        near);
+		}
+		for (int p = 0; p < 64; p++)
+			assert_true(owners[p] <= 1);
+		clear_environment(NULL);
+	}
+	topology_set_rank_nodes((const int[]){1, -1}, 2);
+	assert_int_equal(machine_of_rank("pack:2 [numa] core:4 pu:1", 0, 2)->share, TOPOLOGY_SHARE_CUT);
+	topology_set_rank_nodes((const int[]){1, 0, 1}, 3);
+	assert_int_equal(machine_of_rank("pack:2 [numa] core:4 pu:1", 0, 2)->share, TOPOLOGY_SHARE_CUT);
+	topology_set_rank_nodes(NULL, 0);
+}
+
 /* More ranks than cores: one thread each, on any of them. */
 static void test_too_many_ranks(void **state)
 {
@@ -523,6 +583,7 @@ int main(void)
 	        TEST(test_devices_hang_on_nodes),
 	        TEST(test_ranks_are_found),
 	        TEST(test_ranks_share_cores),
+	        TEST(test_ranks_stand_by_their_gpus),
 	        TEST(test_too_many_ranks),
 	        TEST(test_bound_ranks_are_not_cut_again),
 	        TEST(test_omp_num_threads_is_only_reported),

@@ -1,4 +1,5 @@
 /* links: host */
+/* Slabs of host memory: exact sizes, and what is refused. */
 #include "check.h"
 
 #include "host/slab.h"

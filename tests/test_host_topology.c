@@ -1,4 +1,5 @@
 /* links: host */
+/* The machine: cgroup limits, cores, affinity, addresses, a pool over them. */
 #include "check.h"
 
 #include "host/pool.h"
@@ -189,7 +190,7 @@ static void test_addresses(void **state)
 	if (before.rlim_cur != RLIM_INFINITY)
 		skip();
 	assert_int_equal(t.address_bytes, -1);
-	assert_non_null(strstr(t.usable_why, t.cgroup.memory_bytes ? "" : "available"));
+	assert_non_null(strstr(t.usable_why, t.cgroup.memory_bytes ? "" : "available memory"));
 	limit = before;
 	limit.rlim_cur = (rlim_t)(t.address_used_bytes + 3 * thread + left);
 	assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);

@@ -61,7 +61,10 @@ static void test_finds_what_a_clock_was_told(void **state)
 	                                                       .h2d_bytes = 50e9,
 	                                                       .d2h_bytes = 40e9,
 	                                                       .host_memory_bytes = 300e9,
-	                                                       .host_update_bytes = 200e9},
+	                                                       .host_update_bytes = 200e9,
+	                                                       .launch_s = 3e-6,
+	                                                       .call_s = 12e-6,
+	                                                       .copies_bytes = 60e9},
 	        {.matmul_flops_bf16 = 90e9,
 	                .matmul_flops_f32 = 90e9,
 	                .attention_flops = 30e9,
@@ -96,6 +99,11 @@ static void test_finds_what_a_clock_was_told(void **state)
 		assert_near(found.h2d_bytes, told->h2d_bytes);
 		assert_near(found.d2h_bytes, told->d2h_bytes);
 		assert_near(found.host_update_bytes, told->host_update_bytes);
+		if (!told->host_computes) {
+			assert_near(found.copies_bytes, told->copies_bytes);
+			assert_near(found.launch_s, told->launch_s);
+			assert_near(found.call_s, told->call_s);
+		}
 		assert_true(found.host_memory_bytes >= found.host_update_bytes &&
 		            found.host_memory_bytes <= 1.01 * told->host_memory_bytes);
 		device_close(device);

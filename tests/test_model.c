@@ -1,4 +1,5 @@
 /* links: checkpoint host_cpu device_meta model_families model_blocks */
+/* Golden models: losses and gradients equal those of PyTorch. */
 #include "tests/model_rig.h"
 
 #include "base/json.h"

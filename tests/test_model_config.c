@@ -1,4 +1,5 @@
 /* links: model_families model_blocks */
+/* config.json of every family: what is read, refused, renamed; tables, fresh weights, rotary tables. */
 #include "tests/check.h"
 
 #include "base/json.h"
@@ -46,8 +47,24 @@ static const struct {
         {"[1]", ERR_INPUT, "not an object"},
         {"{\"model_type\":null}", ERR_INPUT, "model_type is missing"},
         {"{\"model_type\":7}", ERR_INPUT, "model_type"},
-        {"{\"model_type\":\"gemma2\"}", ERR_UNSUPPORTED, "gemma2"},
-        {"{\"model_type\":\"gemma3_text\"}", ERR_UNSUPPORTED, "llama, mistral, qwen2"},
+        {"{\"model_type\":\"gemma3\"}", ERR_UNSUPPORTED, "llama, mistral, qwen2"},
+        {"{\"model_type\":\"gemma2\",\"final_logit_softcapping\":0}", ERR_INPUT,
+                "final_logit_softcapping is 0; it must be above 0"},
+        {"{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":-1}", ERR_INPUT,
+                "attn_logit_softcapping is -1"},
+        {"{\"model_type\":\"granite\",\"residual_multiplier\":0}", ERR_INPUT,
+                "residual_multiplier is 0; it must be above 0"},
+        {"{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":0}", ERR_INPUT, "query_pre_attn_scalar is 0"},
+        {"{\"model_type\":\"gemma\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
+                "use_bidirectional_attention is true"},
+        {"{\"model_type\":\"gemma3_text\",\"use_bidirectional_attention\":true}", ERR_UNSUPPORTED,
+                "use_bidirectional_attention is true"},
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window\":null}", ERR_UNSUPPORTED,
+                "sliding_window is null"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_local_base_freq\":0}", ERR_INPUT, "rope theta is 0"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"none\"}"
+         "}}",
+                ERR_UNSUPPORTED, "rope type \"none\""},
         {"{\"model_type\":\"mixtral\"}", ERR_UNSUPPORTED, "mixtral"},
         {"{\"model_type\":\"bert\"}", ERR_UNSUPPORTED, "bert"},
         {"{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}", ERR_UNSUPPORTED,
@@ -481,6 +498,15 @@ static void test_init(void **state)
 	                    model_init_value(other, model_tensor_of(other, ROLE_O_W, 1), 9, 1)) < 1e-6);
 	model_close(model);
 	model_close(other);
+
+	/* none at all, as in transformers: every matrix begins at zero */
+	for (int i = 0; i < 2; i++) {
+		check_ok(open_text(&model,
+		        i ? "{" GPT2 ",\"initializer_range\":0}" : "{" LLAMA ",\"initializer_range\":0.0}"));
+		for (int t = 0; t < model->tensor_count; t++)
+			assert_true(model->tensors[t].rank < 2 || model_init_value(model, t, 9, 1) == 0);
+		model_close(model);
+	}
 }
 
 static void test_flops(void **state)

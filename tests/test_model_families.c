@@ -1,4 +1,5 @@
 /* links: host_cpu device_meta model_families model_blocks */
+/* What ferry makes of config.json files of every family, against what transformers makes of them. */
 #include "tests/model_rig.h"
 
 #include "base/json.h"
@@ -20,8 +21,8 @@ static uint64_t splitmix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/* The script's weight_of. */
-static void weights_of(float *values, const struct model_tensor *t)
+/* The script's weight_of: norms scale by something around 1. */
+static void weights_of(float *values, const struct model *model, const struct model_tensor *t)
 {
 	uint64_t seed = 0xCBF29CE484222325;
 	size_t len = strlen(t->name);
@@ -30,7 +31,8 @@ static void weights_of(float *values, const struct model_tensor *t)
 	for (const char *c = t->name; *c; c++)
 		seed = (seed ^ (unsigned char)*c) * 0x100000001B3;
 	for (int64_t i = 0; i < t->count; i++)
-		values[i] = (float)(splitmix(seed + (uint64_t)i) >> 40) / (1 << 24) - 0.5f + (float)is_norm;
+		values[i] = (float)(splitmix(seed + (uint64_t)i) >> 40) / (1 << 24) - 0.5f +
+		            (is_norm ? 1 - (float)model->config.norm_weight_offset : 0);
 }
 
 static double number(const json_t *object, const char *key)
@@ -152,7 +154,7 @@ static void check_run(const struct model *model, const json_t *test, const struc
 
 		check_shape(&model->tensors[t], json_string_value(entry(want, 0)), entry(want, 1));
 		all += pow(json_number_value(entry(want, 2)), 2);
-		weights_of(values, &model->tensors[t]);
+		weights_of(values, model, &model->tensors[t]);
 		rig_set_weight(&r, t, values);
 		mem_free(values);
 	}

@@ -73,36 +73,42 @@ static void run_elementwise(
 	case 13:
 		k->exp_scaled(x[0], x[1], 0.3f, 1.7f, n);
 		break;
-	default:
+	case 14:
 		k->softmax_grad(x[0], x[1], x[2], 0.4f, 0.6f, n);
+		break;
+	case 15:
+		k->soft_cap(x[0], x[1], 1.5f, n);
+		break;
+	default:
+		k->soft_cap_grad(x[0], x[1], 30.0f, n);
 	}
 }
 
 static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, int which)
 {
 	switch (which) {
-	case 15:
+	case 17:
 		a->result[0] = k->sum(a->x[0], n);
 		break;
-	case 16:
+	case 18:
 		a->result[0] = k->sumsq_about(a->x[0], n, 0.3);
 		break;
-	case 17:
+	case 19:
 		a->result[0] = k->dot(a->x[0], a->x[1], n);
 		break;
-	case 18:
+	case 20:
 		k->accumulate(a->acc, a->x[0], n);
 		break;
-	case 19:
+	case 21:
 		k->norm_sums(a->result, a->x[0], a->x[1], a->x[2], n, 0.1f, 1.3f);
 		break;
-	case 20:
+	case 22:
 		a->result[0] = (double)k->max(a->x[0], n);
 		break;
-	case 21:
+	case 23:
 		a->result[0] = k->softmax_part(a->x[0], a->x[1], 0.5f, n);
 		break;
-	case 22:
+	case 24:
 		a->result[0] = k->narrow_sumsq((uint16_t *)a->x[1], a->x[0], n);
 		break;
 	default:
@@ -110,7 +116,7 @@ static void run_sum(const struct cpu_kernels *k, struct arrays *a, int64_t n, in
 	}
 }
 
-enum { KERNELS = 24 };
+enum { KERNELS = 26 };
 
 /* NaN may carry another sign or payload: all of them become one. */
 static void canonical(struct arrays *a)

@@ -7,8 +7,21 @@
 struct row {
 	double *logits, *slopes;
 	int64_t vocab, label;
-	double size; /* how much of each factor the loss is made of */
+	double cap;
 };
+
+static double row_capped(const struct row *r, int64_t i)
+{
+	return r->cap > 0 ? r->cap * tanh(r->logits[i] / r->cap) : r->logits[i];
+}
+
+/* Of the logit, where its cap is reached slowly. */
+static double row_cap_slope(const struct row *r, int64_t i)
+{
+	double part = r->cap > 0 ? row_capped(r, i) / r->cap : 0;
+
+	return 1 - part * part;
+}
 
 static double row_loss(void *context)
 {
@@ -16,12 +29,12 @@ static double row_loss(void *context)
 	double max = -INFINITY, sum = 0;
 
 	for (int64_t i = 0; i < r->vocab; i++)
-		max = r->logits[i] > max ? r->logits[i] : max;
+		max = fmax(max, row_capped(r, i));
 	for (int64_t i = 0; i < r->vocab; i++)
-		sum += exp(r->logits[i] - max);
+		sum += exp(row_capped(r, i) - max);
 	for (int64_t i = 0; i < r->vocab; i++)
-		r->slopes[i] = exp(r->logits[i] - max) / sum - (i == r->label);
-	return max + log(sum) - r->logits[r->label];
+		r->slopes[i] = exp(row_capped(r, i) - max) / sum - (i == r->label);
+	return max + log(sum) - row_capped(r, r->label);
 }
 
 static void row_alloc(struct row *r)
@@ -48,12 +61,13 @@ static void test_reference(void **state)
 		case_begin(&c, "reference", seed);
 		r.vocab = case_int(&c, 1, 12);
 		r.label = case_int(&c, 0, r.vocab - 1);
+		r.cap = case_int(&c, 0, 1) ? 0 : 3;
 		row_alloc(&r);
 		for (int64_t i = 0; i < r.vocab; i++)
 			r.logits[i] = 2 * case_normal(&c);
 		for (int64_t i = 0; i < r.vocab; i++) {
 			row_loss(&r);
-			slope = r.slopes[i];
+			slope = r.slopes[i] * row_cap_slope(&r, i);
 			case_derivative(row_loss, &r, &r.logits[i], slope, 1);
 		}
 		row_free(&r);
@@ -82,6 +96,7 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 		place = (enum place)case_int(&c, PLACE_NONE, PLACE_SAME);
 	scale = case_int(&c, 0, 3) ? 3 : 30;
 	grad_scale = (float)(case_int(&c, 0, 1) ? 1 : 1.0 / 77);
+	r.cap = case_int(&c, 0, 2) ? 0 : (double)case_int(&c, 1, 50);
 	logits = case_tensor(&c, rows * r.vocab, DTYPE_F32, scale);
 	label = case_tensor(&c, rows, DTYPE_I32, 1);
 	loss = case_tensor(&c, rows, DTYPE_F32, 1);
@@ -98,7 +113,8 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 	        .rows = rows,
 	        .vocab = r.vocab,
 	        .grad_scale = grad_scale,
-	        .dlogits_dtype = dtype};
+	        .dlogits_dtype = dtype,
+	        .cap = r.cap};
 	case_run(&c, &op);
 	row_alloc(&r);
 	for (int64_t i = 0; i < rows; i++) {
@@ -111,14 +127,17 @@ static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place
 		for (int64_t j = 0; j < r.vocab; j++)
 			r.logits[j] = tensor_was(logits, i * r.vocab + j);
 		want = row_loss(&r);
-		case_check(&c, loss, i, want, (8 + 2 * scale) * EPS_F32, "loss");
+		case_check(&c, loss, i, want, (8 + 2 * scale + 12 * r.cap) * EPS_F32, "loss");
 		for (int64_t j = 0; j < r.vocab && place != PLACE_NONE; j++) {
-			double p = r.slopes[j] + (j == r.label), bound = (12 + 12 * scale) * EPS_F32 * p;
+			double p = r.slopes[j] + (j == r.label), slope = row_cap_slope(&r, j);
+			double each = (12 + 12 * scale + 12 * r.cap) * EPS_F32, bound = each * p * slope;
 
 			if (j == r.label) /* 1 - p is as precise as the sum of the others */
-				bound = (12 + 12 * scale) * EPS_F32 * (1 - p) + 1e-15;
+				bound = each * (1 - p) * slope + 1e-15;
+			if (r.cap > 0) /* a slope near 0 is a difference of 1 and what tanh gives */
+				bound += 16 * EPS_F32 * fabs(r.slopes[j]);
 			case_check(&c, place == PLACE_SAME ? &packed : dlogits, i * r.vocab + j,
-			        r.slopes[j] * grad_scale, bound * grad_scale + 1e-37, "dlogits");
+			        r.slopes[j] * slope * grad_scale, bound * grad_scale + 1e-37, "dlogits");
 		}
 	}
 	if (place == PLACE_SAME &&

@@ -4,7 +4,10 @@
 #include "tests/ops_check.h"
 
 #ifndef FERRY_TEST_CUDA
-#include "host/cpu/matmul_onednn.h"
+#include "host/cpu/kernels.h"
+#include "host/cpu/matmul.h"
+
+#include <unistd.h>
 #endif
 
 struct product {
@@ -147,37 +150,99 @@ static void test_cut_shapes(void **state)
 }
 
 #ifndef FERRY_TEST_CUDA
-/* The same through oneDNN, whatever this CPU would have chosen. It refuses bf16 where the CPU has no AVX-512;
- * then the products are widened, and this only shows that the refusal is harmless. */
-static void test_onednn(void **state)
+/* ---- who multiplies ---- */
+
+static const char *choice_name(const struct matmul_choice *choice)
 {
-	static const int64_t shapes[][3] = {{300, 700, 30}, {40, 1100, 520}, {33, 65, 4500}, {1, 1, 5000}};
-	struct product p;
+	static char name[64];
+
+	snprintf(name, sizeof name, "%s %s%s", choice->library, choice->kernels,
+	        choice->way == MATMUL_WIDENED ? " widened" : "");
+	return name;
+}
+
+/* Of CPUs and libraries that are not here. */
+static void test_choice(void **state)
+{
+#define BASE MATMUL_SIMD_BASE
+#define AVX2 MATMUL_SIMD_AVX2
+#define AVX512 MATMUL_SIMD_AVX512
+	static const struct {
+		struct matmul_facts facts;
+		const char *f32, *bf16, *warning;
+	} rows[] = {
+	        {{AVX512, AVX512, "Prescott", 1, 1, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened",
+	                "OpenBLAS is older than this CPU"},
+	        {{AVX512, AVX512, "SkylakeX", 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened", ""},
+	        {{AVX512, AVX2, "SkylakeX", 1, 0, NULL}, "OpenBLAS SkylakeX", "OpenBLAS SkylakeX widened",
+	                ""},
+	        {{AVX512, AVX512, "Zen", 1, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512",
+	                "OpenBLAS is older"},
+	        {{AVX512, AVX2, "Haswell", 0, 0, NULL}, "OpenBLAS Haswell", "OpenBLAS Haswell widened",
+	                "do not use this CPU's AVX-512; install newer"},
+	        {{AVX2, AVX2, "ZEN", 0, 0, NULL}, "OpenBLAS ZEN", "OpenBLAS ZEN widened", ""},
+	        {{AVX2, AVX2, "Prescott", 0, 0, NULL}, "oneDNN AVX2", "oneDNN AVX2 widened", "Prescott"},
+	        {{BASE, BASE, "neoversen1", 0, 0, NULL}, "OpenBLAS neoversen1", "OpenBLAS neoversen1 widened",
+	                ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 0, "openblas"}, "OpenBLAS Cooperlake",
+	                "OpenBLAS Cooperlake widened", ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 1, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
+	};
 
 	(void)state;
-	setenv("FERRY_MATMUL", "onednn", 1);
-	for (int bf16 = 0; bf16 < 2; bf16++) {
-		struct op_matmul op = {
-		        .a_stride = 8, .b_stride = 8, .ab_dtype = bf16 ? DTYPE_BF16 : DTYPE_F32};
-		struct onednn_product *product = onednn_product_open(&op, 8, 8, 8, 8, 0);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct matmul_choice choice;
 
-		if (!product)
-			print_message(
-			        "SKIPPED oneDNN %s: this CPU or build lacks it\n", dtype_name(op.ab_dtype));
-		onednn_product_close(product);
+		matmul_choose(&choice, &rows[i].facts, DTYPE_F32);
+		assert_string_equal(choice_name(&choice), rows[i].f32);
+		assert_non_null(strstr(choice.warning, rows[i].warning));
+		assert_int_equal(!choice.warning[0], !rows[i].warning[0]);
+		matmul_choose(&choice, &rows[i].facts, DTYPE_BF16);
+		assert_string_equal(choice_name(&choice), rows[i].bf16);
 	}
-	for (uint64_t seed = 0; seed < case_count(100); seed++) {
-		product_random(&p, seed, seed % 8 ? 40 : 200);
-		product_try(&p, seed);
+#undef BASE
+#undef AVX2
+#undef AVX512
+}
+
+/* This process was told what to expect by the one that started it. */
+static void test_expected(void **state)
+{
+	(void)state;
+	assert_string_equal(choice_name(matmul_choice(DTYPE_F32)), getenv("TEST_EXPECTS"));
+}
+
+/* Every product again with other cores of OpenBLAS and fewer instructions of oneDNN, in processes of their
+ * own: both libraries look at the environment once. */
+static void test_forced(void **state)
+{
+	static const struct {
+		const char *environment, *expects;
+		int needs_avx512;
+	} rows[] = {
+	        {"OPENBLAS_CORETYPE=Prescott", "oneDNN AVX-512", 1},
+	        {"OPENBLAS_CORETYPE=SkylakeX ONEDNN_MAX_CPU_ISA=AVX2", "OpenBLAS SkylakeX", 1},
+	        {"OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2", "OpenBLAS Haswell", 0},
+	        {"OPENBLAS_CORETYPE=Prescott ONEDNN_MAX_CPU_ISA=AVX2", "oneDNN AVX2", 0},
+	        {"OPENBLAS_CORETYPE=Haswell FERRY_MATMUL=openblas", "OpenBLAS Haswell", 0},
+	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
+	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
+	};
+	int avx512 = cpu_kernels_find("avx512") != NULL, avx2 = cpu_kernels_find("avx2") != NULL;
+	char self[4096] = {0}, command[8192];
+
+	(void)state;
+	assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		if (!avx2 || (rows[i].needs_avx512 && !avx512)) {
+			print_message("SKIPPED %s: this CPU lacks it\n", rows[i].environment);
+			continue;
+		}
+		snprintf(command, sizeof command, "env -u FERRY_MATMUL %s TEST_EXPECTS='%s' '%s' >&2",
+		        rows[i].environment, rows[i].expects, self);
+		print_message("%s\n", command);
+		assert_int_equal(system(command), 0);
 	}
-	for (uint64_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-		product_random(&p, 7000 + i, 8);
-		p.m = shapes[i][0];
-		p.n = shapes[i][1];
-		p.k = shapes[i][2];
-		product_try(&p, i);
-	}
-	unsetenv("FERRY_MATMUL");
 }
 #endif
 
@@ -220,13 +285,17 @@ static void test_nonfinite(void **state)
 
 int main(void)
 {
+#ifndef FERRY_TEST_CUDA
+	int is_started = getenv("TEST_EXPECTS") != NULL;
+#endif
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_random_shapes),
 	        cmocka_unit_test(test_cut_shapes),
-#ifndef FERRY_TEST_CUDA
-	        cmocka_unit_test(test_onednn),
-#endif
 	        cmocka_unit_test(test_nonfinite),
+#ifndef FERRY_TEST_CUDA
+	        cmocka_unit_test(test_choice),
+	        {"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, ops_setup, ops_teardown);

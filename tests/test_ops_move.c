@@ -162,6 +162,36 @@ static void test_add(void **state)
 	}
 }
 
+/* Rounded once or, with a cap, by what tanh is off. */
+static void test_scale(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 0; seed < case_count(150); seed++) {
+		struct ops_case c;
+		struct tensor *dst, *src;
+		struct op op = {.kind = OP_SCALE};
+		enum dtype dtype;
+		double factor, cap;
+		int64_t count;
+
+		case_begin(&c, "scale", seed);
+		count = case_size(&c, seed % 10 ? 600 : 50000);
+		dtype = compute_dtype(&c);
+		factor = (double)(float)(case_normal(&c) * 3);
+		cap = case_int(&c, 0, 1) ? 0 : (double)case_int(&c, 1, 40);
+		src = case_tensor(&c, count, dtype, 10);
+		dst = case_int(&c, 0, 1) ? src : case_tensor(&c, count, dtype, 1);
+		op.scale = (struct op_scale){tensor_addr(dst), tensor_addr(src), count, factor, cap, dtype};
+		case_run(&c, &op);
+		for (int64_t i = 0; i < count; i++) {
+			double y = factor * tensor_was(src, i), want = cap > 0 ? cap * tanh(y / cap) : y;
+
+			case_check(&c, dst, i, want, (cap > 0 ? 10 : 1) * EPS_F32 * fabs(want), "dst");
+		}
+		case_end(&c);
+	}
+}
+
 static void colsum_try(uint64_t seed, int64_t rows, int64_t cols, int64_t gap)
 {
 	struct ops_case c;
@@ -355,6 +385,7 @@ int main(void)
 	        cmocka_unit_test(test_cast),
 	        cmocka_unit_test(test_join),
 	        cmocka_unit_test(test_add),
+	        cmocka_unit_test(test_scale),
 	        cmocka_unit_test(test_colsum),
 	        cmocka_unit_test(test_embed),
 	        cmocka_unit_test(test_scatter),

@@ -7,7 +7,7 @@
 struct norm {
 	int kind;
 	int64_t cols;
-	double epsilon, *x, *weight, *bias, *y, *dy, *dx, *dweight, *dbias, mean, rstd;
+	double epsilon, offset, *x, *weight, *bias, *y, *dy, *dx, *dweight, *dbias, mean, rstd;
 	double *dweight_size, *dbias_size; /* sums of the magnitudes of what was added */
 };
 
@@ -148,7 +148,7 @@ static void row_load(
 static double y_bound(const struct norm *n, int64_t i)
 {
 	return EPS_F32 *
-	       (4 * fabs((n->x[i] - n->mean) * n->rstd * n->weight[i]) +
+	       ((4 + (n->offset != 0)) * fabs((n->x[i] - n->mean) * n->rstd * n->weight[i]) +
 	               2 * fabs(n->mean * n->rstd * n->weight[i]) + 2 * fabs(n->bias ? n->bias[i] : 0));
 }
 
@@ -173,6 +173,7 @@ static void forward_try(uint64_t seed, int64_t rows, int64_t cols, const struct 
 	dtype = (given ? (int64_t)(seed >> 1 & 1) : case_int(&c, 0, 1)) ? DTYPE_BF16 : DTYPE_F32;
 	n = (struct norm){
 	        .kind = (int)(seed & 1), .cols = s.cols, .epsilon = case_int(&c, 0, 1) ? 1e-5 : 1e-6};
+	n.offset = case_int(&c, 0, 2) ? 0 : 1;
 	norm_alloc(&n);
 	x = rows_tensor(&c, &s, s.x_stride, s.x_group_stride, dtype);
 	y = rows_tensor(&c, &s, s.y_stride, s.y_group_stride, dtype);
@@ -196,6 +197,7 @@ static void forward_try(uint64_t seed, int64_t rows, int64_t cols, const struct 
 	        .x_group_stride = s.x_group_stride,
 	        .y_group_stride = s.y_group_stride,
 	        .epsilon = n.epsilon,
+	        .weight_offset = n.offset,
 	        .dtype = dtype};
 	case_run(&c, &op);
 
@@ -203,7 +205,7 @@ static void forward_try(uint64_t seed, int64_t rows, int64_t cols, const struct 
 	if (!bias)
 		n.bias = NULL;
 	for (int64_t i = 0; i < s.cols; i++) {
-		n.weight[i] = tensor_get(weight, i);
+		n.weight[i] = n.offset + tensor_get(weight, i);
 		if (bias)
 			n.bias[i] = tensor_get(bias, i);
 	}
@@ -288,6 +290,7 @@ static void backward_try(uint64_t seed, int64_t rows, int64_t cols, const struct
 	}
 	stat_count = s.rows * s.groups;
 	n = (struct norm){.kind = (int)(seed & 1), .cols = s.cols, .epsilon = 1e-5};
+	n.offset = case_int(&c, 0, 2) ? 0 : 1;
 	norm_alloc(&n);
 	g.dtype = (given ? (int64_t)(seed >> 1 & 1) : case_int(&c, 0, 1)) ? DTYPE_BF16 : DTYPE_F32;
 	grad_tensors(&c, &g, &s, &n);
@@ -307,12 +310,13 @@ static void backward_try(uint64_t seed, int64_t rows, int64_t cols, const struct
 	        .y_stride = s.y_stride,
 	        .x_group_stride = s.x_group_stride,
 	        .y_group_stride = s.y_group_stride,
+	        .weight_offset = n.offset,
 	        .dtype = g.dtype,
 	        .accumulate_dx = g.accumulate};
 	case_run(&c, &op);
 
 	for (int64_t i = 0; i < s.cols; i++) {
-		n.weight[i] = tensor_get(g.weight, i);
+		n.weight[i] = n.offset + tensor_get(g.weight, i);
 		n.dweight[i] = tensor_was(g.dweight, i);
 		n.dbias[i] = g.dbias ? tensor_was(g.dbias, i) : 0;
 	}

@@ -75,22 +75,25 @@ static void rope_try(uint64_t seed)
 	        .rotary = rotary,
 	        .table_rows = rows,
 	        .direction = case_int(&c, 0, 1) ? ROPE_FORWARD : ROPE_BACKWARD,
-	        .dtype = dtype};
+	        .dtype = dtype,
+	        .pairs = case_int(&c, 0, 2) ? ROPE_HALVES : ROPE_NEIGHBOURS};
 	case_run(&c, &op);
 	for (int64_t t = 0; t < tokens; t++)
 		for (int64_t h = 0; h < heads; h++)
 			for (int64_t j = 0; j < rotary / 2; j++) {
-				int64_t at = t * stride + h * head_stride + j;
+				int is_halves = op.rope.pairs == ROPE_HALVES;
+				int64_t at = t * stride + h * head_stride + (is_halves ? j : 2 * j);
+				int64_t other = at + (is_halves ? rotary / 2 : 1);
 				int64_t row = (int64_t)tensor_get(position, t) * rotary;
 				double cosine = tensor_get(table, row + j),
 				       sine = tensor_get(table, row + rotary / 2 + j);
-				double a = tensor_was(x, at), b = tensor_was(x, at + rotary / 2);
+				double a = tensor_was(x, at), b = tensor_was(x, other);
 				double bound =
 				        2 * EPS_F32 * (fabs(a) + fabs(b)) * (fabs(cosine) + fabs(sine));
 
 				pair_turn(&a, &b, cosine, sine, op.rope.direction);
 				case_check(&c, x, at, a, bound, "x");
-				case_check(&c, x, at + rotary / 2, b, bound, "x");
+				case_check(&c, x, other, b, bound, "x");
 			}
 	case_end(&c);
 }

@@ -1,4 +1,5 @@
 /* links: optim */
+/* AdamW and sums of squares beyond 2^31 elements. */
 #include "check.h"
 
 #include "base/num.h"

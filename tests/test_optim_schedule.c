@@ -1,4 +1,5 @@
 /* links: optim */
+/* Learning-rate schedules against those of transformers. */
 #include "check.h"
 
 #include "base/json.h"

@@ -1,4 +1,5 @@
 /* links: optim */
+/* Optimizer state in bf16 and 8 bits: rounding, codes, the same bits in every instruction set. */
 #include "check.h"
 
 #include "base/num.h"

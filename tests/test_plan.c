@@ -5,6 +5,7 @@
 #include "tests/model_text.h"
 
 #include "base/mem.h"
+#include "model/blocks/blocks.h"
 #include "offload/plan.h"
 #include "offload/plan_parts.h"
 
@@ -223,6 +224,44 @@ static void test_bytes_follow_policy(void **state)
 	model_close(model);
 }
 
+/* The cache lives from pass to pass, a buffer for each block that its attention alone touches; with weights
+ * that stay and with weights that are streamed. */
+static void test_cache_is_planned(void **state)
+{
+	struct model *model = small_llama(4, 1);
+	struct plan_policy policy = default_policy;
+	struct unit_map *map;
+	struct plan *with, *without;
+
+	(void)state;
+	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
+	policy.inference = 1;
+	for (int on_host = 0; on_host < 2; on_host++) {
+		int64_t bytes = 4 * model_cache_bytes(model, policy.compute_dtype, 100);
+		int uses = 0;
+
+		policy.offload_params = on_host;
+		policy.cache_rows = 0;
+		check_ok(plan_build(&without, PLAN_LOGITS, map, &policy));
+		policy.cache_rows = 100;
+		check_ok(plan_build(&with, PLAN_LOGITS, map, &policy));
+		check_ok(plan_check(with));
+		assert_true(bytes > 0);
+		assert_int_equal(plan_bytes_of(with, SPACE_DEVICE, BUFFER_CACHE), bytes);
+		assert_int_equal(plan_bytes_of(without, SPACE_DEVICE, BUFFER_CACHE), 0);
+		assert_true(with->persistent_bytes[SPACE_DEVICE] >=
+		            without->persistent_bytes[SPACE_DEVICE] + bytes);
+		assert_int_equal(with->h2d_bytes, without->h2d_bytes);
+		for (int i = 0; i < with->arg_count; i++)
+			uses += with->args[i].role == ARG_CACHE;
+		assert_int_equal(uses, 4);
+		plan_free(with);
+		plan_free(without);
+	}
+	unit_map_close(map);
+	model_close(model);
+}
+
 /* What each unit's weights, and then its state, cost and spare. */
 static void test_residency_costs_and_spares(void **state)
 {
@@ -375,6 +414,7 @@ int main(void)
 	        cmocka_unit_test(test_every_policy_of_several_ranks),
 	        cmocka_unit_test(test_no_wait_is_redundant),
 	        cmocka_unit_test(test_bytes_follow_policy),
+	        cmocka_unit_test(test_cache_is_planned),
 	        cmocka_unit_test(test_residency_costs_and_spares),
 	        cmocka_unit_test(test_size_wrap_follows_torch),
 	        cmocka_unit_test(test_shards_cover_every_element),

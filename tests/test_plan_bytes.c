@@ -56,6 +56,9 @@ static struct engine_options options_of(
 	};
 }
 
+/* At most, between the planes of both slabs. */
+enum { SKEWS_BYTES = PLANE_COUNT * (64 + SLAB_SKEW_BYTES) };
+
 /* hi, lo, m, v and scales, in 128ths of a byte a parameter; scales are 2 * 4 bytes of 256 elements. */
 static const struct {
 	enum adamw_state state;
@@ -82,8 +85,10 @@ static void memory_check(const struct engine *e, int64_t parameters, int64_t pla
 	struct engine_memory m;
 
 	engine_get_memory(e, &m);
-	assert_int_equal(128 * m.store_bytes, parameters * (planes_128ths + 128 * gradient));
-	assert_int_equal(m.pinned_bytes, parameters * (2 + gradient) + m.stage_bytes);
+	assert_in_range(m.store_bytes, parameters * (planes_128ths + 128 * gradient) / 128,
+	        parameters * (planes_128ths + 128 * gradient) / 128 + SKEWS_BYTES);
+	assert_in_range(m.pinned_bytes, parameters * (2 + gradient) + m.stage_bytes,
+	        parameters * (2 + gradient) + m.stage_bytes + SKEWS_BYTES);
 	/* the stage: a ring of two units, where gradients have no plane, and what does not grow with weights
 	 */
 	assert_true(in_backward ? ring > 0 : ring == 0);
@@ -91,22 +96,19 @@ static void memory_check(const struct engine *e, int64_t parameters, int64_t pla
 	        m.stage_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
 }
 
-/* The slabs are the planes, their skews, and nothing else. */
+/* The slabs are what was planned. */
 static void store_check(const struct engine *e, struct device *device)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);
 	struct device_stats before, after;
 	struct engine_memory m;
 	struct store *store;
-	int64_t most;
 
 	engine_get_memory(e, &m);
 	device_get_stats(device, &before);
 	check_ok(store_open(&store, device, p, SLAB_PINNED, NULL));
 	device_get_stats(device, &after);
-	most = m.store_bytes + PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096;
-	assert_true(after.slab_bytes - before.slab_bytes >= m.store_bytes);
-	assert_true(after.slab_bytes - before.slab_bytes <= most);
+	assert_int_equal(after.slab_bytes - before.slab_bytes, m.store_bytes);
 	store_close(store);
 }
 
@@ -170,12 +172,13 @@ static void test_pinned_bytes_of_fp32(void **state)
 	o.policy.compute_dtype = o.policy.gradient_dtype = DTYPE_F32;
 	check_ok(engine_open(&e, &o));
 	engine_get_memory(e, &m);
-	assert_int_equal(m.store_bytes, 16 * model->parameter_count);
-	assert_int_equal(m.pinned_bytes, 8 * model->parameter_count + m.stage_bytes);
+	assert_in_range(
+	        m.store_bytes, 16 * model->parameter_count, 16 * model->parameter_count + SKEWS_BYTES);
+	assert_in_range(m.pinned_bytes, 8 * model->parameter_count + m.stage_bytes,
+	        8 * model->parameter_count + m.stage_bytes + SKEWS_BYTES);
 	check_ok(engine_start(e));
 	device_get_stats(device, &stats);
-	assert_in_range(stats.slab_pinned_bytes, m.pinned_bytes,
-	        m.pinned_bytes + PLANE_COUNT * (64 + SLAB_SKEW_BYTES) + 2 * 4096);
+	assert_int_equal(stats.slab_pinned_bytes, m.pinned_bytes);
 	engine_close(e);
 	device_close(device);
 	pool_close(device_options.pool);

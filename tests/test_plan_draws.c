@@ -103,6 +103,15 @@ static int host_is_wrong(const struct draw *d, const json_t *p, struct str *why)
 	return 0;
 }
 
+/* "; set a=b (then 3 GiB)", "; smallest plan: 3 GiB (123 bytes) with a=b"; NULL: none is said to help. */
+static const char *settings_of(const char *said)
+{
+	const char *memory = strstr(said, " memory; "), *set = memory ? strstr(memory, "; set ") : NULL,
+	           *with = strstr(said, " bytes) with ");
+
+	return set ? set + strlen("; set ") : with ? with + strlen(" bytes) with ") : NULL;
+}
+
 /* "(123 bytes)" */
 static double floor_said(const char *said, const char *bytes)
 {
@@ -115,14 +124,14 @@ static double floor_said(const char *said, const char *bytes)
  * byte less is not. */
 static int host_help_is_wrong(const struct draw *d, const char *said, struct str *why)
 {
-	const char *with = strstr(said, ", with "), *bytes = strstr(said, " bytes)");
+	const char *with = settings_of(said), *bytes = strstr(said, " bytes)");
 	struct draw other = *d;
 	struct answer a;
 	int wrong;
 
 	if (with)
-		words_set(&other, with + 7);
-	if (!strstr(said, "it fits, in ")) {
+		words_set(&other, with);
+	if (!strstr(said, " (then ")) {
 		MUST(bytes, "no floor is said: %s", said);
 		word_add(&other, "ram_budget=%.0f", floor_said(said, bytes) - 1);
 		draw_answer(&a, &other);
@@ -146,7 +155,7 @@ static int helped_is_wrong(const struct draw *d, struct str *why)
 	int wrong = 0;
 
 	draw_answer(&a, d);
-	if (a.code == 5 && strstr(a.said, "of host memory, ")) { /* the device fits; next, the host */
+	if (a.code == 5 && strstr(a.said, "of host memory; ")) { /* the device fits; next, the host */
 		wrong = host_help_is_wrong(d, a.said, why);
 	} else if (a.code) {
 		str_printf(why, "what is said to help ends with %d: %s", a.code, a.said);
@@ -180,15 +189,15 @@ static int floor_is_wrong(struct draw *d, double bytes, struct str *why)
 
 static int refusal_is_wrong(const struct draw *d, const char *said, struct str *why)
 {
-	const char *with = strstr(said, " with "), *bytes = strstr(said, " bytes)");
+	const char *with = settings_of(said), *bytes = strstr(said, " bytes)");
 	struct draw other = *d;
 
 	if (with)
-		words_set(&other, with + 6);
-	if (strstr(said, "it fits, in "))
+		words_set(&other, with);
+	if (strstr(said, " (then "))
 		return helped_is_wrong(&other, why);
 	MUST(bytes, "no floor is said: %s", said);
-	MUST(!with || strstr(said, "the least found is "), "%s", said);
+	MUST(!with || strstr(said, "; smallest plan: "), "%s", said);
 	return floor_is_wrong(&other, floor_said(said, bytes), why);
 }
 
@@ -201,7 +210,7 @@ static int draw_is_wrong(const struct draw *d, struct str *why)
 	if (a.code == 0)
 		wrong = memory_is_wrong(d, a.json, why) || time_is_wrong(a.json, why) ||
 		        host_is_wrong(d, a.json, why);
-	else if (a.code == 5 && strstr(a.said, "of host memory, "))
+	else if (a.code == 5 && strstr(a.said, "of host memory; "))
 		wrong = memory_is_wrong(d, a.json, why) || time_is_wrong(a.json, why) ||
 		        host_is_wrong(d, a.json, why) || host_help_is_wrong(d, a.said, why);
 	else if (a.code == 5)

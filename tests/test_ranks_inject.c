@@ -2,10 +2,10 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Something fails on one rank of several: memory, files, MPI, threads, mappings, at any call of any part of a
- * run. All ranks end with one exit code and one error that names the rank, which is told once; nothing hangs
- * and nothing is left; checkpoints that stand are whole, and the run goes on from them. The ranks are this
- * very program (ranks_child.h).
+/* Something fails on one rank of several: memory, files, links, threads, mappings, at any call of any part of
+ * a run. All ranks end with one exit code and one error that names the rank, which is told once; nothing
+ * hangs and nothing is left; checkpoints that stand are whole, and the run goes on from them. The ranks are
+ * this very program (ranks_child.h).
  *
  * FERRY_RANKS_FAULTS sets how many faults are drawn, from FERRY_CAMPAIGN_SEED; each complaint can be repeated
  * by its number (FERRY_RANKS_FIRST). */
@@ -101,7 +101,7 @@ static void record_read(struct ended *e, int rank)
 
 static void job_run(struct ended *e, const struct fault *f, const char *out)
 {
-	char command[4096], more[700], path[400], *data;
+	char command[4096], args[3500], more[700], path[400], *data;
 	int64_t begin_ns;
 	pid_t launched;
 
@@ -112,11 +112,12 @@ static void job_run(struct ended *e, const struct fault *f, const char *out)
 	if (scenarios[f->scenario].resumes)
 		snprintf(more + strlen(more), sizeof(more) - strlen(more),
 		        " resume_from_checkpoint=%s/first/checkpoint-000002", work_dir);
-	snprintf(command, sizeof(command),
-	        "%s --oversubscribe --bind-to none -n %d %s as-ferry %d:%s:%ld:%s train model=%s data=%s "
-	        "output_dir=%s/%s " SETTINGS "max_steps=%d watchdog_timeout=%d %s",
-	        launcher, RANKS, self, f->rank, child_whats[f->what], f->at, child_hows[f->how], tiny.dir,
-	        tiny.data, work_dir, out, STEPS, patience_s, more);
+	snprintf(args, sizeof(args),
+	        "as-ferry %d:%s:%ld:%s train model=%s data=%s output_dir=%s/%s " SETTINGS
+	        "max_steps=%d watchdog_timeout=%d %s",
+	        f->rank, child_whats[f->what], f->at, child_hows[f->how], tiny.dir, tiny.data, work_dir, out,
+	        STEPS, patience_s, more);
+	ranks_launch(command, sizeof(command), RANKS, self, args);
 	remove_run(out);
 	remove_run("records");
 	snprintf(path, sizeof(path), "%s/records", work_dir);
@@ -181,8 +182,8 @@ static int is_reason(const struct fault *f, const char *text)
 	case CHILD_FILE:
 		return strstr(text, strerror(EIO)) || strstr(text, strerror(ENOSPC)) ||
 		       strstr(text, work_dir); /* a file whose kind could not be told is of the wrong kind */
-	case CHILD_MPI:
-		return strstr(text, "MPI") != NULL;
+	case CHILD_LINK:
+		return strstr(text, ranks_are_local ? "socket" : "MPI") != NULL;
 	case CHILD_THREAD:
 		return strstr(text, "thread") != NULL;
 	default:
@@ -199,7 +200,7 @@ static void failure_check(const struct fault *f, const struct ended *e)
 	if (e->code > 5)
 		complain(f, e, "no exit code of ferry");
 	for (int r = 0; r < RANKS; r++) {
-		if (e->codes[r] < 0 && f->what == CHILD_MPI && f->how == CHILD_ON) {
+		if (e->codes[r] < 0 && f->what == CHILD_LINK && f->how == CHILD_ON) {
 			unrecorded_count++; /* a rank that can say nothing leaves, and the launcher ends the
 			                       rest */
 		} else if (e->codes[r] < 0) {
@@ -212,7 +213,7 @@ static void failure_check(const struct fault *f, const struct ended *e)
 			complain(f, e, "rank %d has another reason: %s", r, e->texts[r]);
 		}
 	}
-	if (count_of(said, "ferry train: ") != 1 && !(f->what == CHILD_MPI && f->how == CHILD_ON))
+	if (count_of(said, "ferry train: ") != 1 && !(f->what == CHILD_LINK && f->how == CHILD_ON))
 		complain(f, e, "the error is told %d times", count_of(said, "ferry train: "));
 	else if (!strstr(said, "ferry train: ") || !strstr(strstr(said, "ferry train: "), name))
 		complain(f, e, "the rank is not named");
@@ -357,7 +358,7 @@ static void test_flipped_bit(void **state)
 	complaint_count = 0;
 	job_run(&e, &f, "bad");
 	say_one(&f, &e, "ferry train: rank 1: after step ");
-	say_one(&f, &e, "differs from that of rank 0");
+	say_one(&f, &e, "differs from rank 0");
 	if (e.code != 1)
 		complain(&f, &e, "the job's exit code");
 	assert_int_equal(complaint_count, 0);
@@ -418,25 +419,29 @@ static void test_sample_not_finite(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
-/* In MPI's own start, where no rank can hear another by MPI. */
+/* In the ranks' start, where under MPI no rank can hear another by it. */
 static void test_start(void **state)
 {
-	static const struct {
+	const struct {
 		enum child_how how;
 		const char *says;
-	} starts[] = {{CHILD_ONCE, ": MPI_Init_thread failed"},
-	        {CHILD_KILL, ") is gone; it was in MPI's start"}, {CHILD_STOP, " s: it is in MPI's start"}};
+	} starts[] = {
+	        {CHILD_ONCE, ranks_are_local ? ": FERRY_LOCAL_RANK is set" : ": MPI_Init_thread failed"},
+	        {CHILD_KILL, ") is gone; it was in the ranks' start"},
+	        {CHILD_STOP, " s: it is in the ranks' start"}};
 
 	(void)state;
 	complaint_count = 0;
 	for (int i = 0; i < 3; i++) {
-		struct fault f = {.rank = i, .what = CHILD_MPI, .how = starts[i].how, .at = 1};
+		struct fault f = {.rank = i, .what = CHILD_LINK, .how = starts[i].how, .at = 1};
 		char name[64];
 		struct ended e;
 
 		patience_s = 1;
 		job_run(&e, &f, "bad");
-		snprintf(name, sizeof(name), "ferry train: rank %d", f.rank);
+		/* sockets are there when the process is: the others name it from where they wait */
+		snprintf(
+		        name, sizeof(name), "%srank %d", ranks_are_local && i ? "" : "ferry train: ", f.rank);
 		say_one(&f, &e, name);
 		say_one(&f, &e, starts[i].says);
 		if (count_of(ferry_said(), "ferry train: ") != 1)

@@ -332,13 +332,13 @@ static void test_eval_keeps_weights_too(void **state)
 /* The settings that a refusal names, as a command line takes them. */
 static int settings_of(char *settings, size_t cap)
 {
-	const char *fits = strstr(ferry_said(), "; it fits, in "),
-	           *with = fits ? strstr(fits, " with ") : NULL;
+	const char *memory = strstr(ferry_said(), "memory; "),
+	           *set = memory ? strstr(memory, "; set ") : NULL;
 
-	if (!with)
+	if (!set)
 		return 0;
-	snprintf(settings, cap, "%s", with + strlen(" with "));
-	settings[strcspn(settings, "\n")] = 0;
+	snprintf(settings, cap, "%s", set + strlen("; set "));
+	settings[strcspn(settings, "(")] = 0;
 	return 1;
 }
 
@@ -354,9 +354,9 @@ static void test_what_is_said_to_fit_fits(void **state)
 	snprintf(settings, sizeof(settings), PLANNED "%s", base);
 	most = plan_bytes(settings);
 	assert_ferry(
-	        5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64", model.dir, model.data, base);
-	assert_non_null(strstr(ferry_said(), "more than vram_budget, 64 B; the least found is "));
-	least = strtoll(strchr(strstr(ferry_said(), "the least found is "), '(') + 1, NULL, 10);
+	        5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64B", model.dir, model.data, base);
+	assert_non_null(strstr(ferry_said(), "vram_budget is 64 B; smallest plan: "));
+	least = strtoll(strchr(strstr(ferry_said(), "smallest plan: "), '(') + 1, NULL, 10);
 	assert_in_range(least, 1000, most - 1);
 	for (int step = 0; step < 8; step++) {
 		int64_t budget = least + (most - 1 - least) * step / 7;

@@ -1,4 +1,5 @@
 /* links: checkpoint */
+/* The safetensors reader: cut, wrong and odd headers, and a corpus of both kinds. */
 #include "base/mem.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"

@@ -6,10 +6,16 @@
 
 #include <inttypes.h>
 
+/* Positions that a prompt and what follows it take. */
+static int64_t prompt_positions(const struct engine_options *o)
+{
+	return o->policy.cache_rows ? o->policy.rope_positions : o->logits.max_tokens;
+}
+
 /* Learned positions end; rotary ones are a table that is as long as the longest document. */
 static int learned_check(const struct model_config *m, const struct config *c, const struct engine_options *o)
 {
-	int64_t longest = o->policy.rope_positions, prompt = o->logits.max_tokens;
+	int64_t longest = o->policy.rope_positions, prompt = prompt_positions(o);
 
 	if (prompt > m->max_positions)
 		return err_set(ERR_INPUT,
@@ -56,7 +62,7 @@ static void rotary_warn(const struct model_config *m, const struct config *c, co
         const struct dataset *eval, const struct engine_options *o)
 {
 	int64_t positions = rotary_positions(m);
-	int64_t prompt = o->logits.max_tokens, longest = o->policy.rope_positions;
+	int64_t prompt = prompt_positions(o), longest = o->policy.rope_positions;
 
 	if (train)
 		rows_warn(train, c->data, positions);

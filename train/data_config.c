@@ -89,6 +89,9 @@ int data_config_chat_template(
 	return rc;
 }
 
+#define FIELD_NAME(id, name, usual) [ROW_FIELD_##id] = c->field_##name,
+#define ROLE_NAME(id, name, canonical, usual) [ROW_ROLE_##id] = c->role_##name,
+
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count)
 {
@@ -118,7 +121,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
 	        .format = formats[c->data_format],
-	        .text_field = c->text_field,
+	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,
 	        .max_length_tokens = c->max_length,
@@ -126,10 +129,61 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
 	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
 	        .chat_template = chat_template,
-	        /* alpaca is the form that its rows have by themselves */
-	        .chat_template_is_chosen = template_chosen(c) && strcmp(c->chat_template, "alpaca"),
+	        .chat_template_is_chosen = template_chosen(c),
 	        .max_samples = c->max_samples,
 	};
+}
+
+static void mix_begin(struct mix *mix, const struct config *c, const struct dataset *d)
+{
+	*mix = (struct mix){.set_count = d->set_count,
+	        .end = c->data_mix == CONFIG_DATA_MIX_ALL_EXHAUSTED ? MIX_ALL_EXHAUSTED
+	                                                            : MIX_FIRST_EXHAUSTED};
+	for (int i = 0; i < d->set_count; i++)
+		mix->sets[i] = (struct mix_set){.first = d->sets[i].first_row,
+		        .row_count = d->sets[i].row_count,
+		        .weight = d->sets[i].weight};
+}
+
+/* Bins of mixed sets hold rows of one set each: bins are what is mixed then. */
+static int pack(struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d)
+{
+	int64_t *lengths = mem_alloc((size_t)d->row_count, sizeof(*lengths));
+	int64_t starts[DATA_SETS_MAX + 1] = {0, d->row_count};
+	int parts = 1, rc;
+
+	if (!lengths)
+		return ERR_NOMEM;
+	for (int64_t i = 0; i < d->row_count; i++)
+		lengths[i] = dataset_row_tokens(d, i);
+	if (mix && mix->set_count)
+		for (parts = 0; parts < mix->set_count; parts++)
+			starts[parts + 1] = starts[parts] + mix->sets[parts].row_count;
+	rc = packing_build_parts(packing, lengths, starts, parts, c->max_length);
+	mem_free(lengths);
+	for (int i = 0; !rc && mix && i < mix->set_count; i++) {
+		mix->sets[i].first = starts[i];
+		mix->sets[i].row_count = starts[i + 1] - starts[i];
+	}
+	return rc;
+}
+
+int data_config_pack(
+        struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d)
+{
+	int rc = 0, bad = 0;
+
+	if (mix && d->is_weighted)
+		mix_begin(mix, c, d);
+	for (int i = 0; mix && i < mix->set_count; i++)
+		if (!d->sets[i].row_count)
+			return err_set(
+			        ERR_INPUT, "%s has a weight, and no rows are left of it", d->sets[i].name);
+	if (c->packing == CONFIG_PACKING_BFD)
+		rc = pack(packing, mix, c, d);
+	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))
+		rc = err_note(rc, "%s", d->sets[bad].name);
+	return rc;
 }
 
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path)

@@ -5,6 +5,8 @@
 #include "config/config.h"
 #include "data/chat_template.h"
 #include "data/dataset.h"
+#include "data/mix.h"
+#include "data/packing.h"
 #include "data/tokenizer/tokenizer.h"
 
 /* The tokenizer of `tokenizer`, or else of `model`. Where it is optional and there is no tokenizer.json, *t
@@ -20,6 +22,11 @@ int data_config_chat_template(
 /* What the data keys say about a file. vocab_count: ids must be below; 0 = the tokenizer's. */
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count);
+
+/* How rows are drawn: packed into bins where `packing` says so, sets with weights mixed. *packing stays NULL
+ * and mix->set_count 0 where they are not. `mix` NULL: weights do not count. */
+int data_config_pack(
+        struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d);
 
 /* vocab_size of MODEL/config.json (or of the file itself), 0 where there is none. */
 int data_config_vocab_count(int64_t *vocab_count, const char *model_path);

@@ -3,7 +3,12 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "comm/launch.h"
+#include "comm/world.h"
 #include "device/backend.h"
+#include "host/topology.h"
+
+#include <stdlib.h>
 
 void devices_register(void)
 {
@@ -40,6 +45,56 @@ void devices_cuda_info(struct cuda_info *info)
 #endif
 }
 
+/* A launcher that gave each rank a GPU of its own lets it see no other. */
+static int sees_its_own(const struct cuda_info *info)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	struct launch launch;
+
+	launch_read(&launch);
+	return info->gpu_count == 1 && visible && *visible && !launch.is_local;
+}
+
+int devices_place_ranks(const struct config *c)
+{
+	int nodes[TOPOLOGY_RANKS_MAX], ranks = world_self()->local_size, rc = 0;
+	struct cuda_info *info;
+
+	if (ranks == 1 || c->device == CONFIG_DEVICE_HOST)
+		return 0;
+	info = mem_alloc(1, sizeof(*info));
+	if (!info)
+		return ERR_NOMEM;
+	devices_cuda_info(info);
+	if (info->trouble[0] || sees_its_own(info)) {
+		mem_free(info); /* the CPU's, or placed by the launcher */
+		return 0;
+	}
+	if (ranks > info->gpu_count)
+		rc = err_set(ERR_INPUT,
+		        "%d ranks on this host need %d GPUs, and there %s %d; start %d here, or set "
+		        "device=host to train on the CPU",
+		        ranks, ranks, info->gpu_count == 1 ? "is" : "are", info->gpu_count, info->gpu_count);
+	for (int r = 0; r < ranks && r < TOPOLOGY_RANKS_MAX && !rc; r++)
+		nodes[r] = info->gpu[r].numa_node;
+	if (!rc)
+		topology_set_rank_nodes(nodes, ranks);
+	mem_free(info);
+	return rc;
+}
+
+int devices_cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
+{
+#ifdef FERRY_HAS_CUDA
+	return cuda_probe(found, context, copy_bytes);
+#else
+	(void)found;
+	(void)context;
+	(void)copy_bytes;
+	return err_set(ERR_UNSUPPORTED, "bench gpu: this build has no CUDA device");
+#endif
+}
+
 char *devices_cuda_library(enum cuda_library_kind kind)
 {
 #ifdef FERRY_HAS_CUDA
@@ -63,7 +118,8 @@ int devices_plan_why(struct str *out, const struct config *c)
 		return ERR_NOMEM;
 	devices_cuda_info(info);
 	if (info->trouble[0])
-		str_printf(out, "device=auto, and %s", info->trouble);
+		str_printf(out, "device=auto, and %s%s", info->trouble,
+		        config_was_set(c, "vram_budget") ? "; for a GPU add device=cuda" : "");
 	else
 		str_printf(out,
 		        "without machine=FILE, device=auto plans for the CPU, but a run takes the GPU; "

@@ -35,21 +35,20 @@ static int batches_build(struct trainer *t, struct host_batch *micro, int *micro
 }
 
 /* Written once: a run that ends before its last traced step leaves what there is. */
-static int trace_end(struct trainer *t)
+static void trace_end(struct trainer *t)
 {
 	char *path;
-	int rc;
 
 	if (!json_array_size(t->trace) || world_self()->rank)
-		return 0;
+		return;
 	path = file_join(t->config->output_dir, "trace.json");
-	rc = path ? trace_write(t->trace, path) : ERR_NOMEM;
-	if (!rc)
+	if (path && !trace_write(t->trace, path))
 		log_info("trace written to %s", path);
+	else
+		log_warn("the trace is lost: %s", err_text());
 	t->trace_spans_left = 0;
 	json_array_clear(t->trace);
 	mem_free(path);
-	return rc;
 }
 
 static int step_run(struct trainer *t, struct engine_result *result, int64_t *targets, int64_t *tokens)
@@ -75,7 +74,7 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 	if (!rc && spans)
 		rc = trace_add(t->trace, engine_plan(t->session.engine, PLAN_TRAIN), spans);
 	if (!rc && spans && --t->trace_spans_left == 0)
-		rc = trace_end(t);
+		trace_end(t);
 	return rc;
 }
 
@@ -92,7 +91,7 @@ static int64_t disk_wait_ns(struct trainer *t)
 	return ns;
 }
 
-static int step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
+static void step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
         double seconds)
 {
 	struct device_stats now;
@@ -112,7 +111,6 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 	        .sent_network_bytes = t->sent.network_bytes,
 	};
 	double waited = 0;
-	int rc;
 
 	device_get_stats(t->session.device, &now);
 	row.pinned_bytes = now.slab_pinned_peak_bytes;
@@ -124,12 +122,11 @@ static int step_log(struct trainer *t, const struct engine_result *result, int64
 	t->before = now;
 	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
 	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
-		return 0;
-	rc = metrics_write_step(t->metrics, &row);
+		return;
+	metrics_write_step(t->metrics, &row);
 	t->caller.step(t->caller.context, &row, row.step_ms > 0 ? waited / row.step_ms : 0);
 	t->interval_seconds = 0;
 	t->interval_tokens = 0;
-	return rc;
 }
 
 static int rows_evaluate(struct trainer *t)
@@ -146,14 +143,16 @@ static int rows_evaluate(struct trainer *t)
 	row.tokens = e.targets;
 	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
 	        row.loss, row.perplexity, row.tokens);
-	return world_self()->rank ? 0 : metrics_write_eval(t->metrics, &row);
+	if (!world_self()->rank)
+		metrics_write_eval(t->metrics, &row);
+	return 0;
 }
 
 static int sample(struct trainer *t)
 {
 	struct session *s = &t->session;
 	struct token_list ids = {0};
-	enum sample_finish finish;
+	enum generation_finish finish;
 	int64_t prompt_count;
 	char *text = NULL;
 	int rc = sample_prompt_ids(s, &ids, t->config->sample_prompt);
@@ -201,10 +200,12 @@ static int step_watch(struct trainer *t)
 }
 
 /* Skipped steps advance data and schedule; too many in a row end the run. */
-static int skip_check(struct trainer *t, const struct engine_result *result)
+static int skip_check(struct trainer *t, const struct engine_result *result, int64_t targets)
 {
+	if (!targets) /* told before the first step; says nothing of the numbers */
+		return 0;
 	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
-	if (!result->skipped)
+	if (!t->skipped_in_row)
 		return 0;
 	log_warn("step %" PRId64 ": loss or gradients are not finite; skipping the step", t->step);
 	if (t->skipped_in_row < t->config->nonfinite_limit)
@@ -246,7 +247,7 @@ static int signal_share(const struct trainer *t, int *signal)
 	int rc;
 
 	for (int i = 0; i < COUNT; i++)
-		caught[i] = t->caller.signal() == signals[i];
+		caught[i] = t->caller.signal(t->total_steps - t->step) == signals[i];
 	rc = world_sum(caught, COUNT);
 	*signal = 0;
 	for (int i = 0; i < COUNT && !*signal; i++)
@@ -255,14 +256,24 @@ static int signal_share(const struct trainer *t, int *signal)
 	return rc;
 }
 
+/* Where training made the model worse than it was: nobody wants that result. */
+static void diverged_warn(double first_loss, double last_loss)
+{
+	if (last_loss > first_loss + 1 && last_loss > 1.5 * first_loss)
+		log_warn("the loss went from %.4g to %.4g: the training diverged; lower learning_rate",
+		        first_loss, last_loss);
+}
+
 int train_run(struct trainer *t)
 {
+	double first_loss = NAN, last_loss = NAN;
 	int rc = 0;
 
 	device_get_stats(t->session.device, &t->before);
 	t->begin_step = t->step;
 	if (t->step == t->total_steps)
 		return 0;
+	t->caller.signal(t->total_steps - t->step);
 	if (t->step == 0 && t->sample_at_ends)
 		rc = sample(t);
 	while (t->step < t->total_steps && !rc) {
@@ -282,9 +293,12 @@ int train_run(struct trainer *t)
 		t->step++;
 		t->interval_seconds += seconds;
 		t->interval_tokens += tokens;
-		rc = step_log(t, &result, targets, tokens, seconds);
-		if (!rc)
-			rc = skip_check(t, &result);
+		if (targets && !result.skipped)
+			last_loss = result.loss_sum / (double)targets;
+		if (isnan(first_loss))
+			first_loss = last_loss;
+		step_log(t, &result, targets, tokens, seconds);
+		rc = skip_check(t, &result, targets);
 		if (!rc)
 			rc = train_save_poll(t);
 		if (!rc)
@@ -292,9 +306,8 @@ int train_run(struct trainer *t)
 		if (!rc)
 			rc = signal_share(t, &signal);
 		if (!rc && signal && t->step < t->total_steps) {
-			rc = train_save_now(t);
-			if (!rc)
-				rc = trace_end(t);
+			rc = train_save_last(t, TRAIN_PATIENCE_SIGNAL);
+			trace_end(t);
 			return world_agree(rc ? rc
 			                      : err_set(ERR_STOPPED,
 			                                "stopped by SIG%s after step %" PRId64
@@ -302,10 +315,13 @@ int train_run(struct trainer *t)
 			                                sigabbrev_np(signal), t->step));
 		}
 	}
+	if (!rc)
+		diverged_warn(first_loss, last_loss);
 	if (!rc && t->session.eval.data && !is_due(t->step, t->eval_every))
 		rc = rows_evaluate(t);
 	if (!rc && t->sample_at_ends)
 		rc = sample(t);
 	rc = rc ? rc : sent_report(t);
-	return rc ? rc : trace_end(t);
+	trace_end(t);
+	return rc;
 }

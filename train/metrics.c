@@ -4,22 +4,26 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 struct metrics {
 	int fd;
 	char *path;
+	struct str late; /* lines, or the rest of one, that could not be written so far */
+	int64_t lost_lines;
+	int is_told;
 };
 
-enum { FILE_BYTES_MAX = 1 << 30 };
+enum { PIECE_BYTES = 64 << 10, LINE_BYTES_MAX = 1 << 20, LATE_BYTES_MAX = 16 << 20 };
 
 /* ---- cutting off ---- */
 
@@ -36,27 +40,60 @@ static int keep_line(const char *path, const char *line, size_t len, int64_t aft
 	return keep;
 }
 
+/* Where the line begins that ends before `end`; -1 where it is too long to be one. */
+static int64_t line_begin(const char *path, int fd, int64_t end, int *err)
+{
+	char piece[PIECE_BYTES];
+
+	for (int64_t at = end; at > 0 && end - at < LINE_BYTES_MAX;) {
+		int64_t len = at < PIECE_BYTES ? at : PIECE_BYTES;
+		const char *newline;
+
+		*err = file_read_at(fd, path, piece, (size_t)len, at - len);
+		if (*err)
+			return -1;
+		newline = memrchr(piece, '\n', (size_t)len);
+		if (newline)
+			return at - len + (newline - piece) + 1;
+		at -= len;
+	}
+	return end < LINE_BYTES_MAX ? 0 : -1;
+}
+
+/* Is the line from `begin` to `end`, its newline included, to be kept? */
+static int is_kept(const char *path, int fd, int64_t begin, int64_t end, int64_t after_step, int *err)
+{
+	size_t len = (size_t)(end - begin);
+	char *line = begin < 0 ? NULL : mem_alloc(len + 1, 1);
+	int keep = 0;
+
+	if (begin >= 0 && !line)
+		*err = ERR_NOMEM;
+	if (line)
+		*err = file_read_at(fd, path, line, len, begin);
+	if (line && !*err && line[len - 1] == '\n')
+		keep = keep_line(path, line, len - 1, after_step);
+	mem_free(line);
+	return keep;
+}
+
+/* Rows stand in the order of their steps: what is to go is at the end, however long the file is. */
 static int cut(const char *path, int64_t after_step)
 {
-	struct str kept = {0};
-	char *text = NULL;
-	size_t len = 0, at = 0;
-	int err = file_read_all(path, FILE_BYTES_MAX, &text, &len);
+	int64_t len = 0, end;
+	int fd = file_open_read(path, &len), err = fd < 0 ? fd : 0;
 
-	while (!err && at < len) {
-		const char *end = memchr(text + at, '\n', len - at);
-		size_t line = end ? (size_t)(end - text) - at : len - at;
+	for (end = len; !err && end > 0;) {
+		int64_t begin = line_begin(path, fd, end - 1, &err);
 
-		if (end && keep_line(path, text + at, line, after_step))
-			str_add_bytes(&kept, text + at, line + 1);
-		at += line + 1;
+		if (err || is_kept(path, fd, begin, end, after_step, &err))
+			break;
+		end = begin < 0 ? end - LINE_BYTES_MAX : begin;
 	}
-	if (!err)
-		err = str_check(&kept);
-	if (!err && kept.len_bytes != len)
-		err = file_write_all(path, kept.data ? kept.data : "", kept.len_bytes);
-	str_free(&kept);
-	mem_free(text);
+	if (fd >= 0)
+		file_abandon(fd, path);
+	if (!err && end != len && truncate(path, end))
+		err = err_set(ERR_IO, "%s: cannot be cut: %s", path, strerror(errno));
 	return err;
 }
 
@@ -82,8 +119,6 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 		if (m->fd < 0)
 			err = err_set(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno));
 	}
-	if (!err && flock(m->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-		err = err_set(ERR_INPUT, "%s: another run is writing it", path);
 	if (err) {
 		metrics_close(m);
 		return err;
@@ -92,42 +127,68 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 	return 0;
 }
 
-int metrics_is_busy(const char *path)
+/* Writes what is late; errno, or 0 where nothing is left. */
+static int flush(struct metrics *m)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), busy;
+	size_t done = 0;
+	int error = 0;
 
-	if (fd < 0)
-		return 0;
-	busy = flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
-	close(fd);
-	return busy;
+	while (done < m->late.len_bytes && !error) {
+		ssize_t put = write(m->fd, m->late.data + done, m->late.len_bytes - done);
+
+		if (put > 0)
+			done += (size_t)put;
+		else if (!put || errno != EINTR)
+			error = put ? errno : ENOSPC;
+	}
+	if (done)
+		memmove(m->late.data, m->late.data + done, m->late.len_bytes - done);
+	m->late.len_bytes -= done;
+	return error;
 }
 
-/* One line, one write. Frees the row; NULL is out of memory. */
-static int append(struct metrics *m, json_t *row)
+/* A server that started anew knows the old descriptor no more. */
+static void reopen(struct metrics *m)
+{
+	int fd = open(m->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	close(m->fd);
+	m->fd = fd;
+}
+
+static void tell(struct metrics *m, int error)
+{
+	if (error == ESTALE)
+		reopen(m);
+	if (error && !m->is_told)
+		log_warn("%s: cannot be written: %s; training goes on, and the rows are written when it can "
+		         "be",
+		        m->path, strerror(error));
+	else if (!error && m->is_told)
+		log_info("%s: written again; %" PRId64 " rows are missing", m->path, m->lost_lines);
+	m->is_told = error != 0;
+}
+
+/* Frees the row; NULL is out of memory. A row that cannot be written waits for the next one. */
+static void append(struct metrics *m, json_t *row)
 {
 	struct str line = {0};
-	char *text;
-	ssize_t done;
-	int err = json_write(&text, row, JSON_COMPACT | JSON_REAL_PRECISION(17));
+	char *text = NULL;
 
-	json_decref(row);
-	if (err)
-		return err;
-	str_add(&line, text);
-	str_add_char(&line, '\n');
-	mem_free(text);
-	err = str_check(&line);
-	if (!err) {
-		do
-			done = write(m->fd, line.data, line.len_bytes);
-		while (done < 0 && errno == EINTR);
-		if (done != (ssize_t)line.len_bytes)
-			err = err_set(ERR_IO, "%s: cannot be written: %s", m->path,
-			        done < 0 ? strerror(errno) : "no space left");
-	}
+	if (!json_write(&text, row, JSON_COMPACT | JSON_REAL_PRECISION(17)))
+		str_printf(&line, "%s\n", text);
+	if (line.len_bytes && !line.broken && m->late.len_bytes + line.len_bytes <= LATE_BYTES_MAX)
+		str_add_bytes(&m->late, line.data, line.len_bytes);
+	else
+		m->lost_lines++;
+	m->lost_lines += m->late.broken;
+	m->late.broken = 0;
 	str_free(&line);
-	return err;
+	mem_free(text);
+	json_decref(row);
+	tell(m, flush(m));
 }
 
 /* What is not finite has no JSON. NULL: out of memory, which json_pack passes on. */
@@ -144,7 +205,7 @@ static json_t *wait_object(const struct metrics_step *s)
 	        real(s->disk_wait_ms));
 }
 
-int metrics_write_step(struct metrics *m, const struct metrics_step *s)
+void metrics_write_step(struct metrics *m, const struct metrics_step *s)
 {
 	json_t *row = json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:b,s:o}", "step",
 	        (json_int_t)s->step, "epoch", real(s->epoch), "loss", real(s->loss), "grad_norm",
@@ -161,27 +222,28 @@ int metrics_write_step(struct metrics *m, const struct metrics_step *s)
 		json_decref(row);
 		row = NULL;
 	}
-	return append(m, row);
+	append(m, row);
 }
 
-int metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
+void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 {
-	return append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch",
-	                         real(e->epoch), "eval_loss", real(e->loss), "eval_perplexity",
-	                         real(e->perplexity), "eval_tokens", (json_int_t)e->tokens));
+	append(m, json_pack("{s:I,s:o,s:o,s:o,s:I}", "step", (json_int_t)e->step, "epoch", real(e->epoch),
+	                  "eval_loss", real(e->loss), "eval_perplexity", real(e->perplexity), "eval_tokens",
+	                  (json_int_t)e->tokens));
 }
 
-int metrics_close(struct metrics *m)
+void metrics_close(struct metrics *m)
 {
-	int err = 0;
-
 	if (!m)
-		return 0;
+		return;
 	if (m->fd >= 0) {
-		err = file_sync(m->fd, m->path);
+		if (m->late.len_bytes && flush(m))
+			log_warn("%s: the last rows could not be written: %s", m->path, strerror(errno));
+		if (file_sync(m->fd, m->path))
+			log_warn("%s", err_text());
 		close(m->fd);
 	}
+	str_free(&m->late);
 	mem_free(m->path);
 	mem_free(m);
-	return err;
 }

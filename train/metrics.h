@@ -3,7 +3,7 @@
  * One JSON object a line, each line written by one append, so that a reader, or a run that was killed, never
  * leaves more than one torn line behind; the next run that goes on drops it. A number that is not finite is
  * written as null. A run that resumes at a step cuts off the rows beyond it, so that no step stands there
- * twice.
+ * twice. Only the file's end is read for that, however long it is.
  */
 #ifndef FERRY_TRAIN_METRICS_H
 #define FERRY_TRAIN_METRICS_H
@@ -38,14 +38,12 @@ struct metrics_eval {
 };
 
 /* Opens `path` to append. after_step: rows of later steps, torn lines and, when it is below 0, the whole file
- * are cut off first, which rewrites the file as a whole. ERR_IO, ERR_NOMEM, ERR_INPUT where another process
- * has it open. */
+ * are cut off first. ERR_IO, ERR_NOMEM. */
 int metrics_open(struct metrics **m, const char *path, int64_t after_step);
-int metrics_write_step(struct metrics *m, const struct metrics_step *row);
-int metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
-int metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
-
-/* 1 while another process has the file open by metrics_open; 0 where the file system knows no locks. */
-int metrics_is_busy(const char *path);
+/* A row that cannot be written ends nothing: it is written with the next one, up to 16 MiB of them. A warning
+ * says so once, and a line when it works again. */
+void metrics_write_step(struct metrics *m, const struct metrics_step *row);
+void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+void metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
 
 #endif

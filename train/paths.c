@@ -7,13 +7,14 @@
 #include "base/mem.h"
 #include "checkpoint/hub_cache.h"
 #include "config/table.h"
+#include "data/source/sets.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int path_is_pattern(const char *path)
 {
-	return !strcmp(path, "-") || (file_kind_of(path) == FILE_NONE && strpbrk(path, "*?["));
+	return !strcmp(path, "-") || (file_kind_of(path) == FILE_NONE && strpbrk(path, "*?[,"));
 }
 
 /* Puts `made` (mem_free) in the place of *value. */
@@ -24,6 +25,20 @@ static int replace(char **value, char *made)
 	mem_free(*value);
 	*value = made;
 	return 0;
+}
+
+/* A shell's variable in a file's path: no shell has been there to put its value in. */
+static int variable_check(const char *value, const char *where)
+{
+	size_t len = *value == '$'
+	                     ? strspn(value + 1,
+	                               "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_{}")
+	                     : 0;
+
+	if (!len || file_kind_of(value) != FILE_NONE || (value[len + 1] && value[len + 1] != '/'))
+		return 0;
+	return err_set(ERR_INPUT, "%s=%s: %.*s is not replaced here; write the path, ~ is your home", where,
+	        value, (int)len + 1, value);
 }
 
 static int from_home(char **value)
@@ -68,6 +83,33 @@ static int from_cache(char **value, const char *key, enum hub_kind kind)
 	return replace(value, dir);
 }
 
+static int resolve_one(char **value, const struct config *c, const struct config_key *key)
+{
+	int rc = from_home(value);
+
+	if (!rc && key->path != CONFIG_PATH_WRITE)
+		rc = beside_file(value, config_set_at(c, key->name));
+	if (!rc && (key->path == CONFIG_PATH_MODEL || key->path == CONFIG_PATH_DATA))
+		rc = from_cache(value, key->name, key->path == CONFIG_PATH_MODEL ? HUB_MODEL : HUB_DATASET);
+	return rc;
+}
+
+/* Each set of a list by itself; its weight stays. */
+static int resolve_sets(char **value, const struct config *c, const struct config_key *key)
+{
+	struct data_sets sets;
+	int rc = data_sets_parse(&sets, *value);
+
+	if (rc)
+		rc = err_note(rc, "%s", config_where(c, key->name));
+	for (int i = 0; i < sets.count && !rc; i++)
+		rc = resolve_one(&sets.sets[i].path, c, key);
+	if (!rc)
+		rc = replace(value, data_sets_join(&sets));
+	data_sets_free(&sets);
+	return rc;
+}
+
 int paths_resolve(struct config *c)
 {
 	int rc = 0;
@@ -81,12 +123,10 @@ int paths_resolve(struct config *c)
 		value = (char **)((char *)c + key->offset);
 		if (!*value || !**value)
 			continue;
-		rc = from_home(value);
-		if (!rc && key->path != CONFIG_PATH_WRITE)
-			rc = beside_file(value, config_set_at(c, key->name));
-		if (!rc && (key->path == CONFIG_PATH_MODEL || key->path == CONFIG_PATH_DATA))
-			rc = from_cache(
-			        value, key->name, key->path == CONFIG_PATH_MODEL ? HUB_MODEL : HUB_DATASET);
+		rc = variable_check(*value, config_where(c, key->name));
+		if (!rc)
+			rc = key->path == CONFIG_PATH_DATA ? resolve_sets(value, c, key)
+			                                   : resolve_one(value, c, key);
 	}
 	return rc;
 }

@@ -15,7 +15,7 @@
  * What is none of these stays as it is. ERR_INPUT: the cache holds several revisions, and none is main's. */
 int paths_resolve(struct config *c);
 
-/* data names something else than one file or folder: a pattern, or - for standard input. */
+/* data names something else than one file or folder: a pattern, a list, or - for standard input. */
 int path_is_pattern(const char *path);
 
 #endif

@@ -6,9 +6,12 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/temp_dir.h"
 #include "comm/world.h"
 #include "config/table.h"
 
@@ -16,6 +19,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum path_kind { WANT_DIR, WANT_FILE, WANT_EITHER };
@@ -26,7 +30,7 @@ static int looks_like_hub_id(const char *text)
 {
 	static const char *const endings[] = {
 	        ".json", ".jsonl", ".txt", ".csv", ".parquet", ".yaml", ".safetensors", ".bin", ".gz"};
-	size_t len = strlen(text), owner_len = strcspn(text, "/");
+	size_t owner_len = strcspn(text, "/");
 	char owner[PATH_MAX];
 
 	if (!hub_is_id(text) || owner_len >= sizeof(owner))
@@ -36,17 +40,26 @@ static int looks_like_hub_id(const char *text)
 	if (text[owner_len] && file_kind_of(owner) == FILE_DIR)
 		return 0;
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
-		if (len > strlen(endings[i]) && !strcmp(text + len - strlen(endings[i]), endings[i]))
+		if (str_ends_with(text, endings[i]))
 			return 0;
 	return 1;
 }
 
-static int hub_error(const char *where, const char *key, const char *id)
+static int hub_error(const struct config *c, const char *where, const char *key, const char *id)
 {
 	const char *slash = strchr(id, '/'), *name = slash ? slash + 1 : id, *revision = strchr(id, '@');
 	int id_len = (int)strcspn(id, "@"), name_len = (int)strcspn(name, "@");
 	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
 
+	if (c->verb == VERB_PLAN && !is_data)
+		return err_set(ERR_INPUT,
+		        "%s=%s does not exist. A plan needs only config.json; for a name on the HuggingFace "
+		        "hub:\n"
+		        "    pip install -U huggingface_hub\n    hf download %.*s config.json%s%s "
+		        "--local-dir %.*s\n"
+		        "then set model=%.*s; examples/models of ferry's sources has some",
+		        where, id, id_len, id, revision ? " --revision " : "", revision ? revision + 1 : "",
+		        name_len, name, name_len, name);
 	return err_set(ERR_INPUT,
 	        "%s=%s does not exist. If it is a name on the HuggingFace hub, these two commands fetch "
 	        "it:\n    pip install -U huggingface_hub\n    hf download %.*s%s%s%s --local-dir %.*s\nthen "
@@ -66,7 +79,7 @@ static int check_path(const struct config *c, const char *key, const char *path,
 	where = config_where(c, key);
 	kind = file_kind_of(path);
 	if (kind == FILE_NONE && (!strcmp(key, "model") || !strcmp(key, "data")) && looks_like_hub_id(path))
-		return hub_error(where, key, path);
+		return hub_error(c, where, key, path);
 	if (kind == FILE_NONE)
 		return err_set(ERR_INPUT, "%s=%s: no such file or directory", where, path);
 	if (want == WANT_DIR && kind != FILE_DIR)
@@ -81,6 +94,16 @@ static int no_model(const struct config *c)
 	char *inner = mem_printf("%s/model/config.json", c->model);
 	int found = inner && file_kind_of(inner) == FILE_REGULAR;
 
+	mem_free(inner);
+	inner = mem_printf("%s/adapter_config.json", c->model);
+	if (inner && file_kind_of(inner) == FILE_REGULAR) {
+		mem_free(inner);
+		return err_set(ERR_UNSUPPORTED,
+		        "%s=%s is a LoRA adapter (adapter_config.json), not a model; merge it into its base "
+		        "model "
+		        "first",
+		        config_where(c, "model"), c->model);
+	}
 	mem_free(inner);
 	if (found)
 		return err_set(ERR_INPUT, "%s=%s has no config.json; the result of that run is %s/model",
@@ -136,6 +159,36 @@ static int check_new_file(const struct config *c, const char *key, const char *p
 		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, key), path,
 		        strerror(errno));
 	mem_free(dir);
+	return err;
+}
+
+/* It is made when it is needed: now it must be possible to. On output_dir's disk it would be full with it. */
+static int check_fallback(const struct config *c)
+{
+	char *at = c->save_fallback_dir ? mem_strdup(c->save_fallback_dir) : NULL;
+	struct stat here, there;
+	int err = 0;
+
+	while (at && file_kind_of(at) == FILE_NONE && !file_is_link(at)) {
+		char *parent = NULL, *name = NULL;
+
+		err = temp_dir_split(&parent, &name, at);
+		mem_free(name);
+		mem_free(at);
+		at = parent;
+	}
+	if (c->save_fallback_dir && !at)
+		err = ERR_NOMEM;
+	else if (at && file_kind_of(at) != FILE_DIR)
+		err = err_set(ERR_INPUT, "%s=%s: %s is not a directory", config_where(c, "save_fallback_dir"),
+		        c->save_fallback_dir, at);
+	else if (at && access(at, W_OK))
+		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, "save_fallback_dir"),
+		        c->save_fallback_dir, strerror(errno));
+	else if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
+		log_warn("%s=%s is on the disk of output_dir, and of use only if that disk has room",
+		        config_where(c, "save_fallback_dir"), c->save_fallback_dir);
+	mem_free(at);
 	return err;
 }
 
@@ -196,6 +249,8 @@ int preflight_check(const struct config *c)
 		err = check_new_file(c, "dump_gradients", c->dump_gradients);
 	if (!err)
 		err = check_new_file(c, "trace_file", c->trace_file);
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_fallback(c);
 	if (!err && resume && strcmp(resume, "auto"))
 		err = check_resume(c, resume);
 	if (!err && c->output_dir &&

@@ -24,15 +24,17 @@ static int lines_differ(const char *what, const char *own, const char *first)
 		size_t own_len = strcspn(own, "\n"), first_len = strcspn(first, "\n");
 
 		if (own_len != first_len || memcmp(own, first, own_len))
-			return err_set(ERR_INPUT, "%s than rank 0: \"%.*s\", rank 0 has \"%.*s\"", what,
-			        (int)own_len, own, (int)first_len, first);
+			return err_set(ERR_INPUT,
+			        "%s differs: \"%.*s\", rank 0 has \"%.*s\"; start all ranks with the same %s",
+			        what, (int)own_len, own, (int)first_len, first, what);
 		own += own_len + (own[own_len] == '\n');
 		first += first_len + (first[first_len] == '\n');
 	}
-	return *own || *first ? err_set(ERR_INPUT, "%s than rank 0: \"%.*s\"%s", what,
-	                                (int)strcspn(*own ? own : first, "\n"), *own ? own : first,
-	                                *own ? "" : " is missing")
-	                      : 0;
+	if (!*own && !*first)
+		return 0;
+	return err_set(ERR_INPUT, "%s differs: %s \"%.*s\"; start all ranks with the same %s", what,
+	        *own ? "rank 0 lacks" : "this rank lacks", (int)strcspn(*own ? own : first, "\n"),
+	        *own ? own : first, what);
 }
 
 /* Is the text, of `code` where it came to nothing, rank 0's? Frees it. */
@@ -84,12 +86,11 @@ int ranks_check(const struct config *c)
 	if (world_self()->size == 1)
 		return 0;
 	/* the running program's bytes: two builds of one version differ */
-	rc = text_compare(
-	        "another ferry", &text, add_file_hash(&text, "version " FERRY_VERSION, "/proc/self/exe"));
+	rc = text_compare("program", &text, add_file_hash(&text, "version " FERRY_VERSION, "/proc/self/exe"));
 	if (rc)
 		return rc;
 	config_write_yaml(&text, c);
-	return text_compare("another configuration", &text, 0);
+	return text_compare("configuration", &text, 0);
 }
 
 /* ---- what was opened ---- */
@@ -172,7 +173,7 @@ static void add_rows(struct str *text, const char *key, const char *path, const 
 	if (d)
 		str_printf(text,
 		        "%s=%s: %" PRId64 " rows, %" PRId64 " tokens, checksum of all %016" PRIx64 "\n", key,
-		        path ? path : "", d->row_count, d->token_count, session_rows_hash(rows));
+		        path ? path : "", d->row_count, d->token_count, rows->hash);
 }
 
 int ranks_check_inputs(
@@ -183,13 +184,13 @@ int ranks_check_inputs(
 
 	if (world_self()->size == 1 || c->load == CONFIG_LOAD_RANK0_ONLY)
 		return code;
-	rc = text_compare("another model", &text, code ? code : add_model(&text, s));
+	rc = text_compare("model", &text, code ? code : add_model(&text, s));
 	if (!rc && c->verb == VERB_TRAIN)
-		rc = text_compare("another checkpoint", &text, add_checkpoint(&text, resumed));
+		rc = text_compare("checkpoint", &text, add_checkpoint(&text, resumed));
 	if (rc)
 		return rc;
 	add_rows(&text, "data", c->data, &s->train);
 	add_rows(&text, s->train.data ? "eval_data" : "data", s->train.data ? c->eval_data : c->data,
 	        &s->eval);
-	return text_compare("another data", &text, 0);
+	return text_compare("data", &text, 0);
 }

@@ -3,8 +3,9 @@
  *
  * Then nobody but rank 0 opens a file of the model or the checkpoint. It goes through them once, as it would
  * alone, and whatever it has read and checked leaves for the ranks that hold it, in pieces by way of a ring
- * of 4 MiB; what it holds itself goes straight to its place. The others receive into their planes. So a
- * rank's memory is its share and the staging of a load, whatever the size of a tensor or the model.
+ * (LOAD_RING_PIECES of LOAD_CHUNK_BYTES); what it holds itself goes straight to its place. The others receive
+ * into their planes. So a rank's memory is its share and the staging of a load, whatever the size of a tensor
+ * or the model.
  */
 #ifndef FERRY_TRAIN_RANKS_LOAD_H
 #define FERRY_TRAIN_RANKS_LOAD_H

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "comm/world.h"
+#include "data/row_cache.h"
 #include "model/families/open.h"
 
 #include <string.h>
@@ -58,43 +59,79 @@ int ranks_share_tokens(const struct config *c, struct token_list *ids)
 	return rc ? rc : world_broadcast(ids->ids, count * (int64_t)sizeof(*ids->ids), 0);
 }
 
+/* Rows in files: those of rank 0, which the other ranks must see too. */
+static int share_files(struct dataset *d)
+{
+	int rank = world_self()->rank, rc;
+	int64_t len = rank ? 0 : (int64_t)strlen(d->store->path) + 1;
+	char *path = rank ? NULL : d->store->path;
+	struct dataset facts;
+
+	rc = world_broadcast(&len, sizeof(len), 0);
+	if (!rc)
+		rc = share_array((void **)&path, len);
+	if (!rc && rank) {
+		const struct row_entry *entries = NULL;
+		int64_t count = 0;
+
+		rc = row_cache_open(&d->store, &entries, &count, &facts, sizeof(facts), path);
+		d->rows = entries;
+		if (!rc)
+			rc = err_set(ERR_INPUT,
+			        "rank 0 keeps the rows in %s, which this rank cannot read: set data_cache to "
+			        "a "
+			        "directory that all ranks see, or raise data_memory",
+			        path);
+	}
+	if (rank)
+		mem_free(path);
+	return world_agree(rc < 0 ? rc : 0);
+}
+
+static int share_memory(struct dataset *d, int64_t len_bytes)
+{
+	int rc = share_array((void **)&d->own_rows, d->row_count * (int64_t)sizeof(*d->own_rows));
+
+	d->rows = d->own_rows;
+	if (!rc && world_self()->rank) {
+		d->store = row_store_new();
+		rc = d->store ? 0 : ERR_NOMEM;
+	}
+	rc = rc ? rc : world_agree(rc);
+	if (!rc)
+		rc = share_array((void **)&d->store->memory, len_bytes);
+	if (!rc)
+		d->store->len_bytes = len_bytes;
+	return rc;
+}
+
 int ranks_share_dataset(const struct config *c, struct dataset **out)
 {
-	struct dataset *d = *out;
-	int rc = 0, has_labels;
+	struct dataset *d = *out, head;
+	int64_t memory_bytes = 0;
+	int rc = 0;
 
 	if (!is_shared(c))
 		return 0;
-	if (world_self()->rank) {
+	if (world_self()->rank)
 		*out = d = mem_alloc(1, sizeof(*d));
-		rc = d ? 0 : ERR_NOMEM;
+	rc = world_agree(d ? 0 : ERR_NOMEM);
+	if (rc)
+		return rc;
+	head = *d;
+	memory_bytes = d->store && d->store->memory ? d->store->len_bytes : -1;
+	rc = world_broadcast(&head, sizeof(head), 0);
+	if (!rc)
+		rc = world_broadcast(&memory_bytes, sizeof(memory_bytes), 0);
+	if (!rc && world_self()->rank) { /* its numbers; the rows follow */
+		head.own_rows = NULL;
+		head.rows = NULL;
+		head.store = NULL;
+		*d = head;
 	}
-	rc = world_agree(rc);
-	if (!rc) {
-		struct dataset head = *d;
-
-		rc = world_broadcast(&head, sizeof(head), 0);
-		has_labels = head.labels != NULL;
-		if (world_self()->rank) { /* its numbers; the arrays follow */
-			head.row_start = NULL;
-			head.row_targets = NULL;
-			head.ids = NULL;
-			head.trained = NULL;
-			head.labels = NULL;
-			*d = head;
-		}
-	}
-	if (!rc)
-		rc = share_array((void **)&d->row_start, (d->row_count + 1) * (int64_t)sizeof(*d->row_start));
-	if (!rc)
-		rc = share_array((void **)&d->row_targets, d->row_count * (int64_t)sizeof(*d->row_targets));
-	if (!rc)
-		rc = share_array((void **)&d->ids, d->token_count * (int64_t)sizeof(*d->ids));
-	if (!rc)
-		rc = share_array((void **)&d->trained, (d->token_count + 7) / 8);
-	if (!rc && has_labels)
-		rc = share_array((void **)&d->labels, d->token_count * (int64_t)sizeof(*d->labels));
-	return rc;
+	if (rc)
+		return rc;
+	return memory_bytes < 0 ? share_files(d) : share_memory(d, memory_bytes);
 }
 
 /* ---- the model's table ---- */

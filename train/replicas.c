@@ -49,8 +49,8 @@ static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, ui
 	}
 	if (!rc && at >= 0)
 		rc = err_set(ERR_INTERNAL,
-		        "after step %" PRId64 " its %s differs from that of rank %d, which has the same "
-		        "shards: a bit flipped; the last checkpoint may contain it",
+		        "after step %" PRId64 " %s differs from rank %d, which has the same shards (memory "
+		        "error?); resume an older checkpoint",
 		        step, map->model->tensors[at].name, map->rank);
 	return world_agree(rc);
 }

@@ -1,5 +1,6 @@
 /* What a run leaves beside checkpoints: the model, and gradients of a step. */
 #include "train/collect.h"
+#include "train/fallback.h"
 #include "train/planes.h"
 #include "train/run_dir.h"
 #include "train/train.h"
@@ -11,6 +12,7 @@
 #include "checkpoint/hf_export.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum safetensors_dtype train_export_dtype(const struct trainer *t)
 {
@@ -20,28 +22,43 @@ enum safetensors_dtype train_export_dtype(const struct trainer *t)
 	return dtypes[t->config->export_dtype];
 }
 
+struct result {
+	struct trainer *trainer;
+	const char *fallback; /* NULL: output_dir */
+};
+
 static int export_model(void *context, const struct plane_source *source)
 {
-	struct trainer *t = context;
-	char *dir = run_dir_model(t->config);
+	const struct result *r = context;
+	struct trainer *t = r->trainer;
+	char *dir = r->fallback ? file_join(r->fallback, "model") : run_dir_model(t->config);
 	struct hf_export export = {
 	        .dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
 	        .dtype = train_export_dtype(t),
 	        .shard_bytes = t->config->max_shard_bytes,
-	        .files_from = t->session.model_dir,
+	        .side = &t->session.side,
 	};
 	int rc = dir ? 0 : ERR_NOMEM;
 
+	if (!rc && !r->fallback)
+		rc = run_dir_keep(t->config, &t->branch);
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
-	mem_free(dir);
+	mem_free(t->result_dir);
+	t->result_dir = dir;
 	return rc;
+}
+
+static int export_into(struct trainer *t, const char *fallback)
+{
+	return collect_planes(
+	        t->session.engine, planes_state(t->config), export_model, &(struct result){t, fallback});
 }
 
 int train_export_model(struct trainer *t)
 {
-	return collect_planes(t->session.engine, planes_state(t->config), export_model, t);
+	return fallback_try(t, TRAIN_PATIENCE_END, export_into);
 }
 
 /* ---- gradients ---- */
@@ -88,12 +105,12 @@ static int dump_gradients(void *context, const struct plane_source *source)
 	for (int i = 0; i < model->tensor_count && !rc; i++) {
 		if (!model->tensors[i].trainable)
 			continue;
-		decls[count++] = (struct safetensors_decl){
+		decls[count] = (struct safetensors_decl){
 		        .name = model->tensors[i].name,
 		        .dtype = SAFETENSORS_F32,
 		        .rank = model->tensors[i].rank,
-		        .shape = {model->tensors[i].shape[0], model->tensors[i].shape[1]},
 		};
+		memcpy(decls[count++].shape, model->tensors[i].shape, sizeof(model->tensors[i].shape));
 	}
 	if (!rc)
 		rc = safetensors_create(&writer, path, decls, count, NULL, 0, SAFETENSORS_PLAIN);

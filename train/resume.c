@@ -26,12 +26,16 @@ json_t *train_state(const struct trainer *t)
 {
 	char rows[32];
 
-	snprintf(rows, sizeof(rows), "%016" PRIx64, session_rows_hash(&t->session.train));
-	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I}", "step", (json_int_t)t->step, "update_count",
-	        (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
+	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
+	/* "mix_version" only of mixed sets: a ferry that knows none refuses their rows, and goes on with
+	 * others */
+	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:o*}", "step", (json_int_t)t->step,
+	        "update_count", (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
 	        (json_int_t)t->skipped_in_row, "total_steps", (json_int_t)t->total_steps, "rows", rows,
 	        "step_rows", (json_int_t)t->session.train.source.sampler.step_rows, "shuffle_version",
-	        (json_int_t)t->session.train.source.sampler.shuffle);
+	        (json_int_t)t->session.train.source.sampler.shuffle, "mix_version",
+	        t->session.train.mix.set_count ? json_integer(MIX_VERSION_NEWEST) : NULL, "branch",
+	        t->branch.line, "settings", train_settings(t));
 }
 
 /* The likeliest reason is another number of ranks, which one key makes good. */
@@ -40,7 +44,7 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 	const struct sampler *now = &t->session.train.source.sampler;
 	int64_t of_a_micro = now->batch_rows * now->world_size;
 	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older one's */
-	char advice[80] = "their product must stay the same";
+	char advice[80] = "keep their product";
 
 	if (then <= 0 || then == now->step_rows)
 		return err_set(ERR_INPUT,
@@ -48,12 +52,11 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 		        "shuffle, seed and rows per step must stay the same",
 		        where);
 	if (then % of_a_micro == 0)
-		snprintf(advice, sizeof(advice), "gradient_accumulation_steps=%" PRId64 " makes as many",
+		snprintf(advice, sizeof(advice), "set gradient_accumulation_steps=%" PRId64,
 		        then / of_a_micro);
 	return err_set(ERR_INPUT,
-	        "%s was trained with %" PRId64 " rows a step, and this run has %" PRId64
-	        " (gradient_accumulation_steps %" PRId64 " x per_device_train_batch_size %" PRId64
-	        " x %d ranks): the next rows would be the wrong ones; %s",
+	        "%s used %" PRId64 " rows a step, this run %" PRId64 " (gradient_accumulation_steps %" PRId64
+	        " x per_device_train_batch_size %" PRId64 " x %d ranks); %s",
 	        where, then, now->step_rows, now->accumulation, now->batch_rows, now->world_size, advice);
 }
 
@@ -74,7 +77,7 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		return err_set(ERR_INPUT,
 		        "%s: its training state is inconsistent (step %" PRId64 ", %" PRId64 " updates)",
 		        where, step, update_count);
-	snprintf(now, sizeof(now), "%016" PRIx64, session_rows_hash(&t->session.train));
+	snprintf(now, sizeof(now), "%016" PRIx64, t->session.train.hash);
 	if (strcmp(now, rows))
 		return other_rows(t, state, where);
 	if (step > t->total_steps)
@@ -105,33 +108,44 @@ static int none_check(const char *output_dir)
 	for (size_t i = 0; i < count && !rc; i++)
 		if (checkpoint_step_of(names[i]) >= 0)
 			rc = err_set(ERR_INPUT,
-			        "output_dir=%s has checkpoints, but none is readable; to start anew, set "
-			        "overwrite_output_dir=on instead of resume_from_checkpoint",
+			        "no checkpoint in output_dir=%s can be resumed; to start over, remove "
+			        "resume_from_checkpoint and set overwrite_output_dir=on",
 			        output_dir);
 	file_list_free(names, count);
 	return rc;
 }
 
-static int find_checkpoint(const struct config *c, char **path)
+static int is_auto(const struct config *c)
+{
+	return c->resume_from_checkpoint && !strcmp(c->resume_from_checkpoint, "auto");
+}
+
+/* With auto, the newest before step `before`. */
+static int find_checkpoint(const struct config *c, char **path, int64_t before)
 {
 	int rc;
 
 	*path = NULL;
 	if (!c->resume_from_checkpoint)
 		return 0;
-	if (!strcmp(c->resume_from_checkpoint, "auto")) {
-		rc = checkpoint_find_newest(path, c->output_dir);
-		return rc || *path ? rc : none_check(c->output_dir);
+	if (is_auto(c)) {
+		rc = checkpoint_find_newest(path, c->output_dir, before);
+		if (!rc && !*path)
+			rc = none_check(c->output_dir);
+		if (!rc && !*path)
+			log_info("output_dir=%s has no checkpoint to resume; starting at step 0",
+			        c->output_dir);
+		return rc;
 	}
 	*path = mem_strdup(c->resume_from_checkpoint);
 	return *path ? 0 : ERR_NOMEM;
 }
 
-static int own_checkpoint_open(struct trainer *t)
+static int own_checkpoint_open(struct trainer *t, int64_t before)
 {
 	const struct manifest *m;
 	char *path = NULL;
-	int rc = find_checkpoint(t->config, &path);
+	int rc = find_checkpoint(t->config, &path, before);
 
 	if (!rc && path)
 		rc = checkpoint_open(&t->checkpoint, path);
@@ -166,7 +180,7 @@ static int resumed_share(struct trainer *t)
 /* Checkpoints that say nothing are from before there was a choice. */
 static int shuffle_restore(struct trainer *t)
 {
-	int64_t version = SHUFFLE_FEISTEL;
+	int64_t version = SHUFFLE_FEISTEL, mix = MIX_VERSION_NEWEST;
 	int rc;
 
 	if (!t->resumed)
@@ -177,16 +191,31 @@ static int shuffle_restore(struct trainer *t)
 		        "the checkpoint's rows are in shuffle_version %" PRId64
 		        ", and this ferry knows 1 to %d: resume it with a newer one",
 		        version, SHUFFLE_NEWEST);
+	if (rc >= 0)
+		rc = json_get_int(t->resumed, "the checkpoint's training state", "mix_version", &mix);
+	if (rc >= 0 && mix != MIX_VERSION_NEWEST)
+		return err_set(ERR_UNSUPPORTED,
+		        "the checkpoint's data sets are mixed by mix_version %" PRId64
+		        ", and this ferry knows %d: resume it with a newer one",
+		        mix, MIX_VERSION_NEWEST);
 	t->session.shuffle = (enum shuffle_version)version;
 	return rc < 0 ? rc : 0;
 }
 
+static int checkpoint_find_and_open(struct trainer *t, int64_t before)
+{
+	int rc = ranks_reads_files(t->config, world_self()) ? own_checkpoint_open(t, before) : 0;
+
+	if (!rc && !world_self()->rank)
+		rc = run_branch_open(&t->branch, t->config,
+		        t->checkpoint ? checkpoint_path(t->checkpoint) : NULL, t->resumed);
+	return rc ? rc : resumed_share(t);
+}
+
 int train_open_checkpoint(struct trainer *t)
 {
-	int rc = ranks_reads_files(t->config, world_self()) ? own_checkpoint_open(t) : 0;
+	int rc = checkpoint_find_and_open(t, INT64_MAX);
 
-	if (!rc)
-		rc = resumed_share(t);
 	return rc ? rc : shuffle_restore(t);
 }
 
@@ -217,15 +246,75 @@ static int is_elsewhere(const struct trainer *t)
 	return !is_here;
 }
 
-int train_load_checkpoint(struct trainer *t)
+/* ---- and the one before it ---- */
+
+/* What was opened of it, but for the planes that may be there already. */
+static void checkpoint_leave(struct trainer *t)
 {
-	enum adamw_state state = planes_state(t->config), saved;
+	checkpoint_close(t->checkpoint);
+	t->checkpoint = NULL;
+	json_decref(t->resumed);
+	t->resumed = NULL;
+	run_branch_close(&t->branch);
+}
+
+static int older_check(struct trainer *t, enum shuffle_version shuffle)
+{
+	int rc = shuffle_restore(t);
+
+	if (!rc && t->session.shuffle != shuffle)
+		rc = err_set(ERR_INPUT, "the checkpoint before it is of a run with another order of rows");
+	if (!rc && t->checkpoint)
+		rc = checkpoint_match(t->checkpoint, t->session.model);
+	if (!rc && t->checkpoint)
+		rc = checkpoint_match_trained(t->checkpoint, t->session.model);
+	if (!rc && !world_self()->rank)
+		rc = train_check_model(t);
+	return rc;
+}
+
+/* The newest one opens and cannot be read to its end: auto goes on with the one before it. Collective. */
+static int older_open(struct trainer *t)
+{
+	enum shuffle_version shuffle = t->session.shuffle;
+	int64_t step = t->step;
+	int rc;
+
+	if (!world_self()->rank)
+		log_warn("skipping %s: %s", checkpoint_path(t->checkpoint), err_text());
+	checkpoint_leave(t);
+	rc = world_agree(checkpoint_find_and_open(t, step));
+	if (!rc && !t->resumed)
+		rc = err_set(ERR_INPUT,
+		        "output_dir=%s has no older checkpoint; to start anew, set "
+		        "overwrite_output_dir=on instead of resume_from_checkpoint",
+		        t->config->output_dir);
+	return world_agree(rc ? rc : older_check(t, shuffle));
+}
+
+/* Its state and planes. *is_damaged: it failed while reading planes. Collective. */
+static int checkpoint_load_once(struct trainer *t, int *is_damaged)
+{
 	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
 	int rc = training_state_restore(t, t->resumed, path);
 
 	rc = world_agree(rc); /* before any of them begins to send */
-	if (!rc)
-		rc = ranks_load(t->session.engine, t->config, planes_fill, t);
+	if (!rc && (rc = ranks_load(t->session.engine, t->config, planes_fill, t)))
+		*is_damaged = rc == ERR_INPUT || rc == ERR_IO;
+	return rc;
+}
+
+int train_load_checkpoint(struct trainer *t)
+{
+	enum adamw_state state = planes_state(t->config), saved;
+	int is_damaged = 0, rc = checkpoint_load_once(t, &is_damaged);
+
+	while (is_damaged && is_auto(t->config)) {
+		is_damaged = 0;
+		rc = older_open(t);
+		if (!rc)
+			rc = checkpoint_load_once(t, &is_damaged);
+	}
 	t->is_elsewhere = is_elsewhere(t);
 	if (!rc)
 		rc = world_broadcast(&t->is_elsewhere, sizeof(t->is_elsewhere), 0);
@@ -233,8 +322,13 @@ int train_load_checkpoint(struct trainer *t)
 		return rc;
 	saved = checkpoint_manifest(t->checkpoint)->state;
 	if (saved != state)
-		log_warn("%s has optimizer_state=%s: converted to %s; losses will differ slightly", path,
-		        adamw_state_name(saved), adamw_state_name(state));
-	log_info("resumed %s at step %" PRId64, path, t->step);
+		log_warn("%s has optimizer_state=%s: converted to %s; losses will differ slightly",
+		        checkpoint_path(t->checkpoint), adamw_state_name(saved), adamw_state_name(state));
+	log_info("resumed %s at step %" PRId64, checkpoint_path(t->checkpoint), t->step);
+	if (!world_self()->rank)
+		train_tell_settings(t);
+	checkpoint_close(
+	        t->checkpoint); /* rotation frees its place, and on NFS removes it, only when it is closed */
+	t->checkpoint = NULL;
 	return 0;
 }

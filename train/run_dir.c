@@ -1,27 +1,146 @@
 /* The output directory: checked, made, emptied. */
 #include "train/run_dir.h"
 
-#include "train/metrics.h"
-
+#include "base/dir_lock.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/branch.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/result_dir.h"
 #include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
+#include "comm/world.h"
+#include "data/source/sets.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a name in an output directory is a run's: what overwriting removes. */
-static int is_ours(const char *name)
+static const char config_file_name[] = "config.yaml";
+
+/* ---- its owner ---- */
+
+static struct dir_lock *owned; /* by this process, from run_dir_own to run_dir_disown */
+
+/* An export into a run's directory, or into its model/, would be mixed with what the run writes. */
+static int check_run(const char *parent, const char *dir)
+{
+	int err = dir_lock_look(dir, dir_lock_name);
+
+	return err ? err : dir_lock_look(parent, dir_lock_name);
+}
+
+/* export and init put a directory in place, and with it whatever stands in it: the lock is beside it, or in
+ * it where it stays. */
+static int own_result(const char *dir)
+{
+	char *parent = NULL, *name = NULL, *file = NULL;
+	int err = temp_dir_place(&parent, &name, dir);
+
+	if (!err)
+		err = check_run(parent, dir);
+	if (!err && temp_dir_is_fixed(dir))
+		err = dir_lock_take(&owned, dir, dir_lock_name);
+	else if (!err) {
+		file = mem_printf(".%s%s", name, dir_lock_name);
+		err = file ? dir_lock_take(&owned, parent, file) : ERR_NOMEM;
+	}
+	mem_free(parent);
+	mem_free(name);
+	mem_free(file);
+	return err;
+}
+
+int run_dir_own(const struct config *c)
+{
+	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
+	int err = 0;
+
+	if (world_self()->rank || c->dry_run || (kind != FILE_NONE && kind != FILE_DIR))
+		return 0;
+	if (c->verb == VERB_TRAIN)
+		err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
+	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)
+		err = own_result(c->output_dir);
+	return err ? err_note(err, "output_dir") : 0;
+}
+
+void run_dir_disown(void)
+{
+	dir_lock_release(owned);
+	owned = NULL;
+}
+
+/* ---- what stands there ---- */
+
+static int path_has(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+	int found = path && file_kind_of(path) != FILE_NONE;
+
+	mem_free(path);
+	return found;
+}
+
+/* By its first line, which config_write_yaml writes. */
+static int is_our_config(const char *dir)
+{
+	static const char line[] = "# Resolved configuration. ";
+	char *path = file_join(dir, config_file_name), begin[sizeof(line) - 1];
+	int fd = path && file_kind_of(path) == FILE_REGULAR ? file_open_read(path, NULL) : -1, ours = 0;
+
+	if (fd >= 0) {
+		ours = !file_read_at(fd, path, begin, sizeof(begin), 0) &&
+		       !memcmp(begin, line, sizeof(begin));
+		file_abandon(fd, path);
+	}
+	mem_free(path);
+	return ours;
+}
+
+static int is_run(const char *dir)
+{
+	json_t *line = NULL;
+	int found = is_our_config(dir) || (!branch_read(&line, dir) && line);
+
+	json_decref(line);
+	return found;
+}
+
+/* Names that a run writes. Whether ferry wrote what stands there is seen in it. */
+static int is_reserved(const char *name)
 {
 	static const char *const names[] = {
-	        "config.yaml", "metrics.jsonl", "model", "report.html", "trace.json", "latest"};
+	        config_file_name, branch_file_name, "metrics.jsonl", "trace.json", "model"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return 1;
-	return checkpoint_step_of(name) >= 0 || !strncmp(name, "model.tmp", 9);
+	return checkpoint_step_of(name) >= 0 || !strncmp(name, ABANDONED, strlen(ABANDONED));
+}
+
+/* Is all that stands in DIR/NAME ferry's? A link is its owner's, and where it leads, too. */
+static int is_ours(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name), **names = NULL;
+	size_t count = 0;
+	int ours = path && is_reserved(name) && !file_is_link(path);
+
+	if (ours && !strcmp(name, "model"))
+		ours = file_kind_of(path) == FILE_DIR && !result_dir_check(path);
+	else if (ours && checkpoint_step_of(name) >= 0)
+		ours = path_has(path, manifest_name);
+	else if (ours && file_kind_of(path) == FILE_DIR) {
+		ours = !strncmp(name, ABANDONED, strlen(ABANDONED)) && !file_list_dir(path, &names, &count);
+		for (size_t i = 0; i < count && ours; i++)
+			ours = is_ours(path, names[i]);
+	} else if (ours)
+		ours = strcmp(name, config_file_name) ? is_run(dir) : is_our_config(dir);
+	file_list_free(names, count);
+	mem_free(path);
+	return ours;
 }
 
 /* Whether `path` lies in one of the parts of output_dir that overwriting removes. */
@@ -43,10 +162,41 @@ static int would_remove(const struct config *c, const char *path)
 		return 0;
 	memcpy(name, rest, (size_t)(end - rest));
 	name[end - rest] = 0;
-	return is_ours(name);
+	return is_ours(c->output_dir, name);
 }
 
-static int check_overwrite(const struct config *c)
+/* A run would write over what stands there, and ferry did not write it. Links are followed. */
+static int check_foreign(const struct config *c, char **names, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		char *path = file_join(c->output_dir, names[i]);
+		int is_link = path && file_is_link(path);
+
+		mem_free(path);
+		if (is_reserved(names[i]) && !is_link && !is_ours(c->output_dir, names[i]))
+			return err_set(ERR_INPUT,
+			        "output_dir=%s contains %s, which ferry did not write, or not all of it; "
+			        "move "
+			        "it away or choose another output_dir",
+			        c->output_dir, names[i]);
+	}
+	return 0;
+}
+
+/* Of a list of data sets. */
+static int would_remove_set(const struct config *c, const char *list)
+{
+	struct data_sets sets = {0};
+	int found = 0;
+
+	if (list && strchr(list, ',') && !data_sets_parse(&sets, list))
+		for (int i = 0; i < sets.count; i++)
+			found |= would_remove(c, sets.sets[i].path);
+	data_sets_free(&sets);
+	return found;
+}
+
+static int check_overwrite(const struct config *c, char **names, size_t count)
 {
 	const struct {
 		const char *key, *path;
@@ -54,12 +204,27 @@ static int check_overwrite(const struct config *c)
 	        {"tokenizer", c->tokenizer}, {"checkpoint", c->checkpoint}};
 
 	for (size_t i = 0; i < sizeof(reads) / sizeof(*reads); i++)
-		if (would_remove(c, reads[i].path))
+		if (would_remove(c, reads[i].path) || would_remove_set(c, reads[i].path))
 			return err_set(ERR_INPUT,
 			        "overwrite_output_dir would remove %s=%s, which this run reads; choose "
 			        "another output_dir",
 			        reads[i].key, reads[i].path);
-	return 0;
+	return check_foreign(c, names, count);
+}
+
+/* Known now rather than when the result is there. */
+static int check_model_link(const struct config *c)
+{
+	char *path = run_dir_model(c);
+	int leads_nowhere = path && file_is_link(path) && file_kind_of(path) == FILE_NONE;
+
+	mem_free(path);
+	return leads_nowhere
+	               ? err_set(ERR_INPUT,
+	                         "output_dir: %s/model is a link that leads nowhere; make its target or "
+	                         "remove it",
+	                         c->output_dir)
+	               : 0;
 }
 
 /* export and init put a model in the place of the whole directory: of one that holds a model and nothing
@@ -67,33 +232,57 @@ static int check_overwrite(const struct config *c)
 static int check_replace(const struct config *c, char **names, size_t count)
 {
 	const char *other = NULL;
-	int has_config = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		char *path = file_join(c->output_dir, names[i]);
 
 		if (!path)
 			return ERR_NOMEM;
-		has_config |= !strcmp(names[i], "config.json");
-		if (file_kind_of(path) != FILE_REGULAR)
+		if (file_kind_of(path) != FILE_REGULAR || (!other && !result_dir_writes(names[i])))
 			other = names[i];
 		mem_free(path);
 	}
-	if (has_config && !other)
+	if (!other && path_has(c->output_dir, "config.json"))
 		return 0;
 	return err_set(ERR_INPUT,
-	        "output_dir=%s contains %s and is not a model directory; overwriting would remove all of it; "
-	        "choose another",
+	        "output_dir=%s contains %s and is not a model directory of ferry's; overwriting would remove "
+	        "all "
+	        "of it; choose another",
 	        c->output_dir, other ? other : names[0]);
 }
 
-static int is_busy(const struct config *c)
+/* The config.yaml of a run says where the run was; a directory that was moved or copied since has another
+ * name. */
+static int check_moved(const struct config *c)
 {
-	char *path = run_dir_metrics(c);
-	int busy = path && metrics_is_busy(path);
+	const char *set_at = config_set_at(c, "output_dir");
+	char *file = set_at ? mem_printf("%s", set_at) : NULL, *colon = file ? strrchr(file, ':') : NULL;
+	char *slash, *dir = NULL, *there = NULL, *here = NULL;
+	json_t *line = NULL;
+	int err = 0;
 
-	mem_free(path);
-	return busy;
+	if (!colon)
+		goto out;
+	*colon = 0;
+	slash = strrchr(file, '/');
+	dir = slash ? mem_printf("%.*s", (int)(slash - file), file) : mem_printf(".");
+	if (!dir || strcmp(slash ? slash + 1 : file, config_file_name) || branch_read(&line, dir) || !line)
+		goto out;
+	there = realpath(*dir ? dir : "/", NULL);
+	here = realpath(c->output_dir, NULL);
+	if (there && (!here || strcmp(there, here)))
+		err = err_set(ERR_INPUT,
+		        "%s has output_dir=%s, but its run is in %s now (moved or copied); set output_dir=%s "
+		        "to "
+		        "go on there, or another directory",
+		        file, c->output_dir, dir, dir);
+out:
+	json_decref(line);
+	free(there);
+	free(here);
+	mem_free(dir);
+	mem_free(file);
+	return err;
 }
 
 int run_dir_check(const struct config *c)
@@ -101,27 +290,28 @@ int run_dir_check(const struct config *c)
 	enum file_kind kind = file_kind_of(c->output_dir);
 	char **names = NULL;
 	size_t count = 0;
-	int err;
+	int err = c->verb == VERB_TRAIN ? check_moved(c) : 0;
+
+	if (err)
+		return err;
 
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
 		return err_set(ERR_INPUT, "output_dir=%s is a file; expected a directory", c->output_dir);
-	err = file_list_dir(c->output_dir, &names, &count);
+	err = temp_dir_list(c->output_dir, &names, &count);
 	if (err)
 		return err_note(err, "output_dir");
-	if (count && c->verb != VERB_TRAIN && c->overwrite_output_dir)
-		err = check_replace(c, names, count);
+	if (count && c->overwrite_output_dir)
+		err = c->verb == VERB_TRAIN ? check_overwrite(c, names, count)
+		                            : check_replace(c, names, count);
+	else if (c->resume_from_checkpoint && !is_run(c->output_dir))
+		err = check_foreign(c, names, count);
 	file_list_free(names, count);
-	if (err)
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_model_link(c);
+	if (err || !count || c->resume_from_checkpoint || c->overwrite_output_dir)
 		return err;
-	if (c->verb == VERB_TRAIN && is_busy(c))
-		return err_set(ERR_INPUT,
-		        "output_dir=%s: another run is writing there; wait or choose another", c->output_dir);
-	if (!count || c->resume_from_checkpoint)
-		return 0;
-	if (c->overwrite_output_dir)
-		return check_overwrite(c);
 	if (c->verb != VERB_TRAIN)
 		return err_set(ERR_INPUT,
 		        "output_dir=%s is not empty; choose another or set overwrite_output_dir=on to "
@@ -133,28 +323,47 @@ int run_dir_check(const struct config *c)
 	        c->output_dir);
 }
 
+static int remove_one(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+	int err = ERR_NOMEM;
+
+	if (path) /* a directory goes in one step: half of one would be nobody's */
+		err = file_kind_of(path) == FILE_DIR ? temp_dir_remove(path, "step-")
+		                                     : file_remove_tree(path);
+	mem_free(path);
+	return err;
+}
+
+/* What says whose the directory is goes last: a run that is killed here is begun anew by the same command. */
 static int remove_ours(const char *dir)
 {
 	char **names = NULL;
 	size_t count = 0;
-	int err = file_list_dir(dir, &names, &count);
+	int err = temp_dir_clean(dir, "step-", TEMP_DIR_NUMBERED), removed = 0;
 
+	if (!err)
+		err = temp_dir_clean(dir, "model", TEMP_DIR_WHOLE);
+	if (!err)
+		err = file_list_dir(dir, &names, &count);
 	for (size_t i = 0; i < count && !err; i++) {
-		char *path;
-
-		if (!is_ours(names[i]))
+		if (!strcmp(names[i], config_file_name) || !is_ours(dir, names[i]))
 			continue;
-		path = file_join(dir, names[i]);
-		err = path ? file_remove_tree(path) : ERR_NOMEM;
-		mem_free(path);
+		removed += checkpoint_step_of(names[i]) >= 0;
+		err = remove_one(dir, names[i]);
+	}
+	if (!err && is_our_config(dir)) {
+		log_info("%s: removed the run that was there, with %d checkpoint%s", dir, removed,
+		        removed == 1 ? "" : "s");
+		err = remove_one(dir, config_file_name);
 	}
 	file_list_free(names, count);
 	return err;
 }
 
-static int write_config(const struct config *c)
+int run_dir_write_config(const struct config *c, const char *dir)
 {
-	char *path = file_join(c->output_dir, "config.yaml");
+	char *path = file_join(dir, config_file_name);
 	struct str text = {0};
 	int err = path ? 0 : ERR_NOMEM;
 
@@ -168,15 +377,56 @@ static int write_config(const struct config *c)
 	return err;
 }
 
-int run_dir_open(const struct config *c)
+int run_dir_open(const struct config *c, const struct run_branch *branch)
 {
 	int err = file_make_dir(c->output_dir);
 
 	if (!err && c->overwrite_output_dir)
 		err = remove_ours(c->output_dir);
 	if (!err)
-		err = write_config(c);
+		err = run_branch_begin(branch, c);
+	if (!err)
+		err = run_dir_write_config(c, c->output_dir);
 	return err;
+}
+
+/* A run that came there since, or this one's own files, of which somebody removed the lock. */
+static int is_anothers(const struct config *c, const struct run_branch *branch)
+{
+	json_t *line = NULL;
+	int another = is_run(c->output_dir) &&
+	              (branch_read(&line, c->output_dir) || !line || !json_equal(line, branch->line));
+
+	json_decref(line);
+	return another;
+}
+
+int run_dir_keep(const struct config *c, const struct run_branch *branch)
+{
+	struct dir_lock *lock = NULL;
+	int err;
+
+	if (!owned || dir_lock_is_there(owned))
+		return 0;
+	err = dir_lock_take(&lock, c->output_dir, dir_lock_name);
+	if (!err && is_anothers(c, branch))
+		err = err_set(ERR_IO, "%s holds another run now", c->output_dir);
+	if (!err && !is_run(c->output_dir)) {
+		err = branch_write(branch->line, c->output_dir);
+		if (!err)
+			err = run_dir_write_config(c, c->output_dir);
+		if (!err)
+			log_warn("output_dir=%s was moved or removed; created it again, and new checkpoints "
+			         "go there",
+			        c->output_dir);
+	}
+	if (err) {
+		dir_lock_release(lock);
+		return err == ERR_INPUT ? err_set(ERR_IO, "output_dir: %s", err_text()) : err;
+	}
+	dir_lock_release(owned);
+	owned = lock;
+	return 0;
 }
 
 char *run_dir_metrics(const struct config *c)

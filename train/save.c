@@ -1,6 +1,8 @@
 /* Checkpoints, written while the steps go on. */
 #include "train/collect.h"
+#include "train/fallback.h"
 #include "train/planes.h"
+#include "train/run_dir.h"
 #include "train/train.h"
 #include "train/world_hooks.h"
 
@@ -52,7 +54,15 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 	return rc;
 }
 
-static int save_prepare(struct train_save **out, const struct trainer *t)
+/* output_dir, and what is to be rotated there; or the fallback, where nothing goes. */
+static int save_place(struct checkpoint_save *save, const struct trainer *t, const char *fallback)
+{
+	save->output_dir = fallback ? fallback : t->config->output_dir;
+	save->total_limit = fallback ? 0 : (int)t->config->save_total_limit;
+	return fallback || world_self()->rank ? 0 : run_dir_keep(t->config, &t->branch);
+}
+
+static int save_prepare(struct train_save **out, const struct trainer *t, const char *fallback)
 {
 	enum adamw_state state = planes_state(t->config);
 	struct train_save *s = mem_alloc(1, sizeof(*s));
@@ -62,18 +72,18 @@ static int save_prepare(struct train_save **out, const struct trainer *t)
 	if (!s)
 		return ERR_NOMEM;
 	s->save = (struct checkpoint_save){
-	        .output_dir = t->config->output_dir,
 	        .step = t->step,
 	        .model = t->session.model,
 	        .source = &s->source,
 	        .planes = planes_of(state),
 	        .state = state,
-	        .files_from = t->session.model_dir,
-	        .total_limit = (int)t->config->save_total_limit,
+	        .side = &t->session.side,
 	        .training = train_state(t),
 	        .world = world_for_checkpoint(),
 	};
 	rc = s->save.training ? ranges_order(s, t->session.engine) : ERR_NOMEM;
+	if (!rc)
+		rc = save_place(&s->save, t, fallback);
 	if (rc) {
 		save_free(s);
 		return rc;
@@ -82,25 +92,16 @@ static int save_prepare(struct train_save **out, const struct trainer *t)
 	return 0;
 }
 
+/* path: NULL where rank 0 wrote it. */
 static void saved(struct trainer *t, int64_t step, char *path)
 {
 	t->saved_step = step;
 	t->is_elsewhere = 0;
-	t->save_failures = 0;
-	if (path) /* NULL: rank 0 wrote it */
+	save_trouble_end(&t->save_trouble);
+	if (path)
 		log_info("saved %s", path);
-	mem_free(path);
-}
-
-/* The first failure of a disk is told, and a save of the step that has been reached by then is the second
- * try. */
-static int save_failed(struct trainer *t, int64_t step, int rc)
-{
-	if (rc != ERR_IO || t->save_failures++)
-		return rc;
-	log_warn("step %" PRId64 ": saving failed; trying once more with the present weights: %s", step,
-	        err_text());
-	return 0;
+	mem_free(t->saved_path);
+	t->saved_path = path;
 }
 
 /* ---- at once ---- */
@@ -132,16 +133,13 @@ static int save_full(void *context, const struct plane_source *source)
 	return checkpoint_save(&save, full->path);
 }
 
-int train_save_now(struct trainer *t)
+static int save_at_once(struct trainer *t, const char *fallback)
 {
 	struct train_save *s = NULL;
 	char *path = NULL;
-	int rc = train_save_wait(t);
+	int rc = engine_flush(t->session.engine);
 
-	if (rc || (t->saved_step == t->step && !t->is_elsewhere))
-		return rc;
-	rc = engine_flush(t->session.engine);
-	rc = world_agree(rc ? rc : save_prepare(&s, t));
+	rc = world_agree(rc ? rc : save_prepare(&s, t, fallback));
 	if (!rc && is_full(t)) {
 		rc = collect_planes(t->session.engine, planes_state(t->config), save_full,
 		        &(struct full_save){t, &s->save, &path});
@@ -153,6 +151,26 @@ int train_save_now(struct trainer *t)
 	if (!rc)
 		saved(t, t->step, path);
 	return rc;
+}
+
+static int stands(const struct trainer *t)
+{
+	return t->saved_step == t->step && !t->is_elsewhere;
+}
+
+static int save_into(struct trainer *t, const char *fallback)
+{
+	int rc = save_at_once(t, fallback);
+
+	t->is_in_fallback = !rc && fallback;
+	return rc;
+}
+
+int train_save_last(struct trainer *t, enum train_patience patience)
+{
+	int rc = train_save_wait(t);
+
+	return rc || stands(t) ? rc : fallback_try(t, patience, save_into);
 }
 
 /* ---- beside the steps ---- */
@@ -169,7 +187,7 @@ static int save_finish(struct trainer *t)
 	t->save = NULL;
 	save_free(s);
 	if (rc)
-		return save_failed(t, step, rc);
+		return save_trouble_take(&t->save_trouble, step, rc);
 	saved(t, step, path);
 	return 0;
 }
@@ -177,7 +195,7 @@ static int save_finish(struct trainer *t)
 static int save_start(struct trainer *t)
 {
 	struct train_save *s = NULL;
-	int rc = world_agree(save_prepare(&s, t));
+	int rc = world_agree(save_prepare(&s, t, NULL));
 
 	if (!rc) {
 		planes_snapshot_source(&s->source, t->session.engine);
@@ -188,7 +206,7 @@ static int save_start(struct trainer *t)
 	}
 	if (rc) {
 		save_free(s);
-		return save_failed(t, t->step, rc);
+		return save_trouble_take(&t->save_trouble, t->step, rc);
 	}
 	t->save = s;
 	return 0;
@@ -196,14 +214,17 @@ static int save_start(struct trainer *t)
 
 int train_save_begin(struct trainer *t)
 {
-	int64_t begin = clock_now_ns();
 	int is_beside = snapshot_is_possible(engine_snapshot(t->session.engine)) && !is_full(t);
-	int rc = is_beside ? train_save_wait(t) : train_save_now(t);
+	int64_t begin = clock_now_ns();
+	int rc = train_save_wait(t);
 
+	if (!rc && !is_beside && !stands(t)) {
+		rc = save_at_once(t, NULL);
+		if (rc)
+			rc = save_trouble_take(&t->save_trouble, t->step, rc);
+	}
 	t->disk_wait_ns += clock_now_ns() - begin;
-	if (rc || t->saved_step == t->step)
-		return rc;
-	return save_start(t);
+	return rc || !is_beside || t->saved_step == t->step ? rc : save_start(t);
 }
 
 /* Where each rank's thread is ready, the part that all make together. */
@@ -224,9 +245,10 @@ int train_save_poll(struct trainer *t)
 {
 	int rc = t->save ? save_advance(t) : 0;
 
-	if (!rc && !t->save && t->save_failures && t->step < t->total_steps)
-		rc = train_save_begin(t);
-	return rc;
+	if (rc || t->save || t->step == t->total_steps)
+		return rc;
+	rc = save_trouble_is_due(&t->save_trouble);
+	return rc > 0 ? train_save_begin(t) : rc;
 }
 
 int train_save_wait(struct trainer *t)

@@ -2,6 +2,7 @@
 #include "train/session.h"
 
 #include "train/context_length.h"
+#include "train/data_cache.h"
 #include "train/data_config.h"
 #include "train/devices.h"
 #include "train/planes.h"
@@ -54,6 +55,9 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	if (!s->model_dir)
 		return ERR_NOMEM;
 	rc = model_open_path(&s->model, c->model);
+	if (!rc && c->verb == VERB_TRAIN && s->model->config.dropout > 0)
+		log_warn("%s: %s is %g: ferry trains without dropout", c->model, s->model->config.dropout_key,
+		        s->model->config.dropout);
 	if (!rc && weights == SESSION_WEIGHTS_MODEL && c->init_weights == CONFIG_INIT_WEIGHTS_PRETRAINED)
 		rc = hf_import_open(&s->import, s->model_dir, s->model);
 	return rc;
@@ -80,19 +84,83 @@ int session_freeze(struct session *s)
 	return model_freeze(s->model, c->freeze, c->trainable);
 }
 
+/* A tokenizer that was named beside the model may be another model's. Vocabularies are often padded, and a
+ * few tokens may have been added to the tokenizer alone. */
+static int tokenizer_check(const struct session *s)
+{
+	enum { ADDED_TOKENS = 256 };
+	int64_t tokens = tokenizer_vocab_count(s->tokenizer), rows = s->model ? s->model->config.V : tokens;
+	const char *where = config_where(s->config, "tokenizer");
+
+	if (tokens > rows + ADDED_TOKENS)
+		return err_set(ERR_INPUT,
+		        "%s=%s has %" PRId64 " tokens, the model only %" PRId64
+		        "; this is another model's tokenizer",
+		        where, s->config->tokenizer, tokens, rows);
+	if (tokens < rows / 2)
+		log_warn("%s=%s has %" PRId64 " tokens, the model %" PRId64 "; is it another model's?", where,
+		        s->config->tokenizer, tokens, rows);
+	return 0;
+}
+
 int session_need_tokenizer(struct session *s)
 {
+	const char *own = s->config->tokenizer;
+	int rc;
+
 	if (s->tokenizer)
 		return 0;
-	return tokenizer_open(&s->tokenizer, s->config->tokenizer ? s->config->tokenizer : s->model_dir);
+	rc = tokenizer_open(&s->tokenizer, own ? own : s->model_dir);
+	if (!rc && own)
+		rc = tokenizer_check(s);
+	if (rc) {
+		tokenizer_close(s->tokenizer);
+		s->tokenizer = NULL;
+	}
+	return rc;
 }
 
 /* ---- rows ---- */
+
+/* What the result must carry, so that it can be asked as it was trained and ends its answers. */
+static int chat_keep(struct session *s, const struct dataset *d, const struct chat_template *t)
+{
+	const struct config *c = s->config;
+	const char *text = chat_template_text(t);
+
+	if (!d->counts.turn_ends)
+		return 0;
+	for (int i = 0; i < d->counts.turn_end_id_count; i++)
+		s->chat.end_ids[s->chat.end_id_count++] = d->counts.turn_end_ids[i];
+	for (int i = 0; i < s->model->config.eos_count; i++)
+		s->chat.text_end_ids[s->chat.text_end_id_count++] = (int32_t)s->model->config.eos_ids[i];
+	if (text)
+		s->chat.template_text = mem_strdup(text);
+	if (c->chat_template_kwargs && *c->chat_template_kwargs)
+		log_warn("the result's chat template does not contain %s; pass it whenever you render chats "
+		         "for the result",
+		        config_where(c, "chat_template_kwargs"));
+	return text && !s->chat.template_text ? ERR_NOMEM : 0;
+}
+
+int session_open_side(struct session *s)
+{
+	const struct config *c = s->config;
+	int rc;
+
+	if (world_self()->rank)
+		return 0; /* which alone writes them */
+	rc = side_files_read(&s->side, c->model, c->tokenizer);
+	if (!rc)
+		rc = hf_chat_apply(&s->chat, &s->side);
+	return rc || !s->model->is_untied ? rc : side_files_untie(&s->side);
+}
 
 static int dataset_read_own(struct session *s, struct dataset **data, const char *path)
 {
 	const struct config *c = s->config;
 	struct chat_template *chat_template = NULL;
+	struct data_cache cache = {0};
 	struct dataset_options o;
 	struct err why = {0};
 	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
@@ -105,8 +173,13 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 		return rc;
 	o = data_config_options(c, path, s->tokenizer, chat_template, s->model->config.V);
 	o.no_tokenizer = &why;
-	rc = dataset_open(data, &o);
+	rc = data_cache_set(&cache, &o, c, s->model_dir, s->model->parameter_count);
+	if (!rc)
+		rc = dataset_open(data, &o);
+	if (!rc && c->verb == VERB_TRAIN && data == &s->train.data)
+		rc = chat_keep(s, *data, chat_template);
 	chat_template_close(chat_template);
+	data_cache_free(&cache);
 	return rc;
 }
 
@@ -125,26 +198,13 @@ static void counts_report(const struct dataset *d, const char *path)
 		log_info("%s: %" PRId64
 		         " of the assistant's turns lost their end-of-turn token to max_length",
 		        path, d->counts.turn_ends_cut);
+	if (d->counts.empty_answers)
+		log_warn("%s: %" PRId64
+		         " rows have an empty answer, the first at %s; the model learns to say nothing",
+		        path, d->counts.empty_answers, d->counts.empty_answers_first);
 	if (d->counts.dropped)
 		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
 		        d->counts.dropped);
-}
-
-static int rows_pack(struct session_rows *r, const struct config *c)
-{
-	int64_t *lengths;
-	int rc;
-
-	if (c->packing != CONFIG_PACKING_BFD)
-		return 0;
-	lengths = mem_alloc((size_t)r->data->row_count, sizeof(*lengths));
-	if (!lengths)
-		return ERR_NOMEM;
-	for (int64_t i = 0; i < r->data->row_count; i++)
-		lengths[i] = dataset_row_tokens(r->data, i);
-	rc = packing_build(&r->packing, lengths, r->data->row_count, c->max_length);
-	mem_free(lengths);
-	return rc;
 }
 
 static enum shuffle_version shuffle_of(const struct session *s)
@@ -152,18 +212,46 @@ static enum shuffle_version shuffle_of(const struct session *s)
 	return s->shuffle ? s->shuffle : SHUFFLE_NEWEST;
 }
 
+/* Of the rows as they will be drawn. Checkpoints have it: it must not change. */
+static int rows_hash(struct session_rows *rows)
+{
+	const struct sampler *o = &rows->source.sampler;
+	const int64_t order[] = {
+	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+	uint64_t hash = 0;
+	int rc = dataset_hash(&hash, rows->data);
+
+	if (!rc && rows->packing)
+		hash = XXH3_64bits_withSeed(rows->packing->rows,
+		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
+	if (!rc)
+		rc = dataset_hash_labels(&hash, rows->data);
+	if (o->order == SAMPLER_ORDER_SHUFFLE &&
+	        o->shuffle != SHUFFLE_FEISTEL) /* without: older checkpoints */
+		hash = XXH3_64bits_withSeed(&o->shuffle, sizeof(o->shuffle), hash);
+	for (int i = 0; i < rows->mix.set_count; i++) {
+		const struct mix_set *m = &rows->mix.sets[i];
+		const int64_t set[] = {m->first, m->row_count, m->draws, MIX_VERSION_NEWEST};
+
+		hash = XXH3_64bits_withSeed(set, sizeof(set), hash);
+	}
+	rows->hash = XXH3_64bits_withSeed(order, sizeof(order), hash);
+	return rc;
+}
+
 /* Micro-batches with room for the largest of the run. */
 static int rows_prepare(struct session_rows *r, const struct session *s, int64_t batch_rows,
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
 {
 	const struct config *c = s->config;
-	int rc = rows_pack(r, c);
+	int rc = data_config_pack(&r->packing, r == &s->train ? &r->mix : NULL, c, r->data);
 
 	if (rc)
 		return rc;
 	r->source = (struct batch_source){.data = r->data, .packing = r->packing};
 	r->source.sampler = (struct sampler){
-	        .row_count = batch_source_rows(r->data, r->packing),
+	        .row_count = r->mix.set_count ? r->mix.epoch_rows : batch_source_rows(r->data, r->packing),
+	        .mix = r->mix.set_count ? &r->mix : NULL,
 	        .order = order,
 	        .shuffle = shuffle_of(s),
 	        .seed = (uint64_t)c->seed,
@@ -177,6 +265,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 		rc = sampler_run_steps(&r->step_count, &r->source.sampler, epochs, max_steps);
 	if (!rc)
 		rc = batch_limits_find(&r->limits, &r->source, r->step_count);
+	if (!rc)
+		rc = rows_hash(r);
 	if (rc)
 		return rc;
 	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer where rows are few */
@@ -186,6 +276,20 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	for (int m = 0; m < r->micro_count && !rc; m++)
 		rc = micro_batch_alloc(&r->micro[m], &r->limits);
 	return rc;
+}
+
+/* Steps of rows without a target alone: they teach nothing, and change nothing. */
+static void untrained_report(const struct session_rows *r, const struct config *c)
+{
+	int64_t count;
+
+	if (!r->data->counts.without_target)
+		return;
+	count = batch_untrained_steps(&r->source, r->step_count);
+	if (count)
+		log_warn("%s: %" PRId64 " of %" PRId64
+		         " steps have only rows without a token to train on; they are skipped",
+		        c->data, count, r->step_count);
 }
 
 /* A split may leave one side without anything to predict. */
@@ -201,25 +305,17 @@ static int targets_check(const struct session *s)
 	return 0;
 }
 
-uint64_t session_rows_hash(const struct session_rows *rows)
+/* Weights say what is trained on; rows held back by eval_split are read as they are. */
+static int weights_check(const struct session *s)
 {
-	const struct dataset *d = rows->data;
-	const struct sampler *o = &rows->source.sampler;
-	XXH64_hash_t hash = XXH3_64bits(d->ids, (size_t)d->token_count * sizeof(*d->ids));
-	const int64_t order[] = {
-	        o->row_count, o->order, (int64_t)o->seed, o->batch_rows * o->accumulation * o->world_size};
+	const struct config *c = s->config;
+	const struct dataset *d = s->eval.data;
 
-	hash = XXH3_64bits_withSeed(d->row_start, (size_t)(d->row_count + 1) * sizeof(*d->row_start), hash);
-	hash = XXH3_64bits_withSeed(d->trained, (size_t)(d->token_count + 7) / 8, hash);
-	if (rows->packing)
-		hash = XXH3_64bits_withSeed(rows->packing->rows,
-		        (size_t)rows->packing->row_count * sizeof(*rows->packing->rows), hash);
-	if (d->labels)
-		hash = XXH3_64bits_withSeed(d->labels, (size_t)d->token_count * sizeof(*d->labels), hash);
-	if (o->order == SAMPLER_ORDER_SHUFFLE &&
-	        o->shuffle != SHUFFLE_FEISTEL) /* without: older checkpoints */
-		hash = XXH3_64bits_withSeed(&o->shuffle, sizeof(o->shuffle), hash);
-	return XXH3_64bits_withSeed(order, sizeof(order), hash);
+	if (!d || !d->is_weighted || (s->train.data && !c->eval_data))
+		return 0;
+	return err_set(ERR_INPUT,
+	        "%s=%s has weights, and evaluation reads every row once; leave the weights out",
+	        config_where(c, c->eval_data ? "eval_data" : "data"), c->eval_data ? c->eval_data : c->data);
 }
 
 int session_open_rows(struct session *s)
@@ -231,15 +327,13 @@ int session_open_rows(struct session *s)
 	if (rc)
 		return rc;
 	counts_report(trains ? s->train.data : s->eval.data, c->data);
-	if (c->verb == VERB_TRAIN && s->train.data->counts.turn_ends && c->chat_template && *c->chat_template)
-		log_warn("the result does not contain chat_template=%s; write its text around prompts (ferry "
-		         "tokenize --chat prints it)",
-		        c->chat_template);
 	if (trains && c->eval_data)
 		rc = dataset_read(s, &s->eval.data, c->eval_data);
 	else if (trains && c->eval_split > 0)
 		rc = dataset_split(
 		        &s->eval.data, s->train.data, c->eval_split, shuffle_of(s), (uint64_t)c->seed);
+	if (!rc)
+		rc = weights_check(s);
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)
@@ -247,6 +341,8 @@ int session_open_rows(struct session *s)
 		        c->gradient_accumulation_steps,
 		        c->shuffle ? SAMPLER_ORDER_SHUFFLE : SAMPLER_ORDER_FILE, c->num_train_epochs,
 		        c->max_steps);
+	if (!rc && trains)
+		untrained_report(&s->train, c);
 	if (!rc && s->eval.data)
 		rc = rows_prepare(&s->eval, s, c->per_device_eval_batch_size, 1, SAMPLER_ORDER_FILE, 1, -1);
 	return rc;
@@ -263,10 +359,9 @@ static int addresses_check(struct topology *t, int threads)
 	if (t->address_bytes < 0 || t->usable_bytes > 0)
 		return 0;
 	quantity_bytes(&limit, t->address_bytes);
-	err_set(ERR_FIT,
-	        "the address space limit (ulimit -v) of %s leaves nothing beside 192 MiB for each of %d "
-	        "threads; raise it%s",
-	        limit.data ? limit.data : "", threads, threads > 1 ? ", or set threads=1" : "");
+	err_set(ERR_FIT, "ulimit -v is %s, too low for %d thread%s (192 MiB each); raise it%s",
+	        limit.data ? limit.data : "", threads, plural_s(threads),
+	        threads > 1 ? ", or set threads=1" : "");
 	str_free(&limit);
 	return ERR_FIT;
 }
@@ -283,6 +378,10 @@ static int pool_start(struct session *s)
 	if (rc)
 		return rc;
 	threads = pool_worker_count(s->pool);
+	if (c->threads > 0 && threads > t.allowed.processor_count)
+		log_warn("%s=%d is more than the %d processors that this process may use; threads=auto is "
+		         "faster",
+		        config_where(c, "threads"), threads, t.allowed.processor_count);
 	if (c->verb == VERB_TRAIN && t.omp_num_threads[0] && atoi(t.omp_num_threads) != threads)
 		log_info("ignoring OMP_NUM_THREADS=%s; %d threads (%s)", t.omp_num_threads, threads,
 		        c->threads > 0 ? "the key threads" : t.thread_reason);
@@ -309,7 +408,7 @@ int session_open_device(struct session *s, const char *name)
 	o.threads = pool_worker_count(s->pool);
 	o.bootstrap = world_for_device();
 	o.index = world_self()->local_rank;
-	o.node_ranks = ranks_on_node(c, s->machine, world_self(), c->world_size);
+	o.node_ranks = ranks_on_node(c, s->machine, world_self(), c->ranks);
 	return device_open(&s->device, name, &o);
 }
 
@@ -323,7 +422,7 @@ static int clock_set(struct session *s, struct engine_options *o)
 {
 	struct device_options d = {.pool = s->pool,
 	        .threads = pool_worker_count(s->pool),
-	        .node_ranks = ranks_on_node(s->config, s->machine, world_self(), s->config->world_size)};
+	        .node_ranks = ranks_on_node(s->config, s->machine, world_self(), s->config->ranks)};
 	int rc = speed_need(s, o);
 
 	if (rc)
@@ -336,6 +435,14 @@ static int clock_set(struct session *s, struct engine_options *o)
 	return rc;
 }
 
+/* Of rows in memory. What eval_split held back lies where the others do. */
+static int64_t rows_bytes(const struct dataset *d, const struct dataset *other)
+{
+	if (!d)
+		return 0;
+	return dataset_memory_bytes(d) - (other && other->store == d->store ? dataset_store_bytes(d) : 0);
+}
+
 void session_engine_options(const struct session *s, struct engine_options *o)
 {
 	const struct config *c = s->config;
@@ -345,6 +452,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	o->device = s->device;
 	o->pool = s->pool;
 	o->model = s->model;
+	o->rows_bytes = rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data);
 }
 
 int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory)
@@ -384,9 +492,13 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	if (!rc)
 		rc = ranks_strategy(&o, s->config, world_self(), o.world_size, here);
 
-	device_memory_find(&s->device_memory, s->config, s->device, s->machine);
+	device_memory_find(&s->device_memory, s->config, &o, s->machine);
 	if (rc)
 		return rc;
+	/* weights that are only read need no second place in the same memory */
+	if (s->device_memory.is_host && !s->device_memory.is_budget && o.policy.inference &&
+	        s->config->cpu_offload == CONFIG_AUTO)
+		o.policy.offload_params = 0;
 	o.device_budget_bytes = device_memory_budget(&s->device_memory);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
 	if (!rc && !device_has_bytes(s->device))
@@ -438,9 +550,13 @@ static int weights_read(
 
 int session_load_weights(struct session *s)
 {
-	return s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
-	               ? world_agree(weights_draw(s))
-	               : ranks_load(s->engine, s->config, weights_read, s);
+	int rc = s->config->init_weights == CONFIG_INIT_WEIGHTS_RANDOM
+	                 ? world_agree(weights_draw(s))
+	                 : ranks_load(s->engine, s->config, weights_read, s);
+
+	hf_import_close(s->import);
+	s->import = NULL;
+	return rc;
 }
 
 static void rows_close(struct session_rows *r)
@@ -461,6 +577,8 @@ void session_close(struct session *s)
 	rows_close(&s->train);
 	rows_close(&s->eval);
 	tokenizer_close(s->tokenizer);
+	hf_chat_free(&s->chat);
+	side_files_free(&s->side);
 	hf_import_close(s->import);
 	model_close(s->model);
 	mem_free(s->model_dir);

@@ -8,9 +8,11 @@
 #ifndef FERRY_TRAIN_SESSION_H
 #define FERRY_TRAIN_SESSION_H
 
+#include "checkpoint/hf_chat.h"
 #include "checkpoint/hf_import.h"
 #include "config/config.h"
 #include "data/batch.h"
+#include "data/mix.h"
 #include "data/tokenizer/tokenizer.h"
 #include "offload/engine.h"
 #include "placement/choice.h"
@@ -21,10 +23,13 @@
 struct session_rows {
 	struct dataset *data;
 	struct packing *packing;
+	struct mix mix; /* of weighted data sets; set_count 0: none */
 	struct batch_source source;
 	struct batch_limits limits;
 	struct micro_batch **micro; /* [micro_count] */
-	int64_t step_count;         /* of the run, or of one pass */
+	uint64_t hash; /* of the rows as they will be drawn, all of them: resuming on others, or other ones on
+	                  another rank, would silently train on something else */
+	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
 };
 
@@ -34,6 +39,8 @@ struct session {
 	struct model *model;
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
+	struct hf_chat chat;    /* of the chats that are trained on; the result carries it */
+	struct side_files side; /* of a run: what checkpoints and result have beside the weights; rank 0 */
 	struct session_rows train, eval;
 	enum shuffle_version shuffle; /* of a resumed run, that of its checkpoint; 0: the newest */
 	struct pool *pool;
@@ -62,9 +69,9 @@ int session_need_tokenizer(struct session *s);
  * s->eval. */
 int session_open_rows(struct session *s);
 
-/* Of the rows as they will be drawn, all of them: resuming on others, or other ones on another rank, would
- * silently train on something else. */
-uint64_t session_rows_hash(const struct session_rows *rows);
+/* The model's other files in s->side, as checkpoints and the result will have them; once the rows are open.
+ */
+int session_open_side(struct session *s);
 
 /* Policy from the configuration; sizes are filled in by the caller. */
 void session_engine_options(const struct session *s, struct engine_options *o);
@@ -72,7 +79,7 @@ void session_engine_options(const struct session *s, struct engine_options *o);
 /* Pool and device: the one of that name, or, with NULL, of the configuration. */
 int session_open_device(struct session *s, const char *name);
 
-/* Plans, as many units on the device as vram_budget has room for; ERR_FIT names what would make it fit. */
+/* Plans, with vram_budget spent as placement/choice.h chooses; ERR_FIT names settings that fit. */
 int session_open_engine(struct session *s, const struct engine_options *o);
 
 /* Host memory that this rank needs at most: with the arena where the host computes. Of an open engine. */

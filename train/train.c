@@ -9,11 +9,15 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "checkpoint/load.h"
+#include "checkpoint/save.h"
 #include "comm/world.h"
 #include "placement/ranks.h"
+
+#include <inttypes.h>
 
 static void schedule_set(struct trainer *t)
 {
@@ -27,6 +31,15 @@ static void schedule_set(struct trainer *t)
 	        .warmup_steps = config_steps(c->warmup_steps, t->total_steps),
 	        .total_steps = t->total_steps,
 	};
+	if (t->schedule.warmup_steps >= t->total_steps && t->total_steps > 1)
+		log_warn("the warm-up of %" PRId64 " steps is as long as the run or longer (%" PRId64
+		         " steps); learning_rate is never reached; lower warmup_steps",
+		        t->schedule.warmup_steps, t->total_steps);
+	if (c->per_device_train_batch_size > t->session.train.source.sampler.row_count)
+		log_warn("%s=%" PRId64 " is more than all %" PRId64 " %s; a step has no more of them",
+		        config_where(c, "per_device_train_batch_size"), c->per_device_train_batch_size,
+		        t->session.train.source.sampler.row_count,
+		        t->session.train.packing ? "bins" : "rows");
 	t->save_every = config_steps(c->save_steps, t->total_steps);
 	t->eval_every = config_steps(c->eval_steps, t->total_steps);
 	t->log_every = max_i64(config_steps(c->logging_steps, t->total_steps), 1);
@@ -62,7 +75,11 @@ static int inputs_open(struct trainer *t)
 		rc = checkpoint_match_trained(t->checkpoint, s->model);
 	if (!rc)
 		rc = ranks_share_formats(t->config, s->model);
-	return rc ? rc : session_open_rows(s);
+	if (!rc)
+		rc = session_open_rows(s);
+	if (!rc)
+		rc = session_open_side(s);
+	return rc || world_self()->rank ? rc : train_check_model(t);
 }
 
 static int engine_prepare(struct trainer *t)
@@ -78,6 +95,8 @@ static int engine_prepare(struct trainer *t)
 	rc = sample_run_sizes(s, &o);
 	if (!rc)
 		rc = session_open_engine(s, &o);
+	if (!rc && !world_self()->rank)
+		rc = train_check_room(t);
 	return rc ? rc : trace_prepare(t);
 }
 
@@ -95,7 +114,11 @@ void train_close(struct trainer *t)
 	mem_free(t->spans);
 	json_decref(t->trace);
 	json_decref(t->resumed);
+	run_branch_close(&t->branch);
 	checkpoint_close(t->checkpoint);
+	mem_free(t->saved_path);
+	mem_free(t->fallback_dir);
+	mem_free(t->result_dir);
 	session_close(&t->session);
 }
 
@@ -106,9 +129,8 @@ static int output_dir_check(const struct config *c)
 	        file_kind_of(c->output_dir) == FILE_DIR)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "output_dir=%s does not exist for this rank, and each rank writes its part of a checkpoint; "
-	        "set state_dict_type=FULL_STATE_DICT (rank 0 writes all) or choose an output_dir that all "
-	        "ranks see",
+	        "output_dir=%s is not visible to this rank; set state_dict_type=FULL_STATE_DICT or use a "
+	        "shared directory",
 	        c->output_dir);
 }
 
@@ -120,9 +142,11 @@ static int outputs_open(struct trainer *t)
 	if (world_self()->rank)
 		return 0;
 	path = run_dir_metrics(t->config);
-	rc = path ? run_dir_open(t->config) : ERR_NOMEM;
+	rc = path ? run_dir_open(t->config, &t->branch) : ERR_NOMEM;
+	if (!rc && t->resumed && !t->is_elsewhere)
+		rc = checkpoint_rotate(t->config->output_dir, t->step, (int)t->config->save_total_limit);
 	if (!rc)
-		rc = metrics_open(&t->metrics, path, t->step ? t->step : -1);
+		rc = metrics_open(&t->metrics, path, t->step ? t->branch.metrics_steps : -1);
 	mem_free(path);
 	return rc;
 }
@@ -141,12 +165,17 @@ int train_start(struct trainer *t)
 
 int train_execute(struct trainer *t)
 {
+	struct err why = {0};
 	int rc = train_save_end(t, train_run(t));
 
 	world_set_phase("saving", HEARTBEAT_PATIENT);
 	if (!rc)
 		memory_report(t->session.engine, t->session.pool);
-	if (!rc)
-		rc = train_save_now(t);
-	return rc ? rc : train_export_model(t);
+	if (rc)
+		return rc;
+	rc = train_save_last(t, TRAIN_PATIENCE_END);
+	err_take(&why, rc);
+	if (!save_trouble_is_lasting(rc)) /* the model is smaller than a checkpoint: it may fit */
+		rc = train_export_model(t);
+	return why.code ? err_give(&why) : rc;
 }

@@ -111,4 +111,5 @@ def main():
             print(f"| {name} | {rate('ferry')} | {rate('hf')} | {rate('tiktoken')} | {statistics.median(times['open']):.3f} s |", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

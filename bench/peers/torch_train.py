@@ -2,8 +2,10 @@
 
     python3 torch_train.py --model 1b --tokens 16384 --mode plain
     python3 torch_train.py --model 1b --tokens 16384 --mode fsdp2-offload
+    python3 torch_train.py --model 15m --rows 8 --row-tokens 256 --mode fp32 --keep --threads 1 --compile
 
-plain: fp32 weights, bf16 autocast, AdamW fused, all on the device. fsdp2-offload: fully_shard with
+plain: fp32 weights, bf16 autocast, AdamW fused, all on the device. fp32: the same without autocast. bf16: weights,
+gradients and optimizer state in bf16. --keep keeps activations, --compile compiles the model. fsdp2-offload: fully_shard with
 CPUOffloadPolicy and bf16 parameters for compute, AdamW fused on the CPU, in a world of one. Weights are random, the
 batch is fixed and must be learned. The head's logits are formed in pieces of rows in both, as ferry does. Prints one
 JSON object with the keys of `ferry bench offload`.
@@ -23,6 +25,9 @@ from torch.utils.checkpoint import checkpoint
 MODELS = {
     "tiny": (64, 2, 4, 2, 128, 500, 32, False),
     "0.1b": (768, 12, 12, 12, 2048, 32000, 1024, False),
+    "15m": (288, 6, 6, 6, 768, 32000, 256, True),
+    "134m": (768, 12, 12, 12, 2048, 32000, 512, False),
+    "1b-4l": (2048, 4, 32, 8, 8192, 128256, 512, True),
     "1b": (2048, 16, 32, 8, 8192, 128256, 4096, True),
     "3b": (3072, 28, 24, 8, 8192, 128256, 4096, True),
     "8b-8l": (4096, 8, 32, 8, 14336, 128256, 4096, False),
@@ -59,8 +64,9 @@ def rotate(x, cos, sin):
 
 
 class Llama(nn.Module):
-    def __init__(self, shape):
+    def __init__(self, shape, keep):
         super().__init__()
+        self.call = (lambda f, *args: f(*args)) if keep else (lambda f, *args: checkpoint(f, *args, use_reentrant=False))
         hidden, layers, heads, kv_heads, intermediate, vocab, _, tied = shape
         self.embed = nn.Embedding(vocab, hidden)
         self.blocks = nn.ModuleList([Block(hidden, heads, kv_heads, intermediate) for _ in range(layers)])
@@ -76,21 +82,21 @@ class Llama(nn.Module):
         cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
         x = self.embed(ids)
         for block in self.blocks:
-            x = checkpoint(block, x, cos, sin, use_reentrant=False)
+            x = self.call(block, x, cos, sin)
         x, labels = self.norm(x)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
         total = 0
         for a, b in zip(x.split(HEAD_ROWS), labels.split(HEAD_ROWS)):
-            total = total + checkpoint(self.piece, a, b, use_reentrant=False)
+            total = total + self.call(self.piece, a, b)
         return total / labels.numel()
 
     def piece(self, x, labels):
         return F.cross_entropy(self.head(x).float(), labels, reduction="sum")
 
 
-def make_model(shape, mode, device):
+def make_model(shape, mode, device, keep):
     torch.manual_seed(1)
     with torch.device("meta"):
-        model = Llama(shape)
+        model = Llama(shape, keep)
     if mode == "fsdp2-offload":
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -106,13 +112,15 @@ def make_model(shape, mode, device):
         model.to_empty(device="cpu")
     else:
         model.to_empty(device=device)
+    if shape[-1]:  # to_empty unties
+        model.head.weight = model.embed.weight
     for p in model.parameters():
         with torch.no_grad():
             if p.ndim == 1:
                 p.fill_(1)
             else:
                 p.uniform_(-0.035, 0.035)
-    return model
+    return model.to(torch.bfloat16) if mode == "bf16" else model
 
 
 def host_bytes(key):
@@ -124,15 +132,25 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=MODELS, default="0.1b")
     parser.add_argument("--tokens", type=int, default=4096, help="of a step, which is one micro-batch")
-    parser.add_argument("--mode", choices=["plain", "fsdp2-offload"], default="plain")
+    parser.add_argument("--mode", choices=["plain", "fp32", "bf16", "fsdp2-offload"], default="plain")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rows", type=int, help="instead of --tokens, with --row-tokens")
+    parser.add_argument("--row-tokens", type=int)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--keep", action="store_true", help="activations are kept, not recomputed")
+    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
 
+    if args.threads:
+        torch.set_num_threads(args.threads)
     shape = MODELS[args.model]
     hidden, layers, heads, kv_heads, intermediate, vocab, row_tokens, tied = shape
-    row_tokens = min(row_tokens, args.tokens)
-    rows = args.tokens // row_tokens
+    if args.rows:
+        rows, row_tokens = args.rows, args.row_tokens or row_tokens
+    else:
+        row_tokens = min(row_tokens, args.tokens)
+        rows = args.tokens // row_tokens
     device = torch.device(args.device)
     if args.mode == "fsdp2-offload":
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -140,15 +158,16 @@ def main():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         torch.distributed.init_process_group(backend, rank=0, world_size=1)
     before = host_bytes("VmRSS")
-    model = make_model(shape, args.mode, device)
+    model = make_model(shape, args.mode, device, args.keep)
+    run = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
     ids = torch.randint(vocab, (rows, row_tokens), generator=torch.Generator().manual_seed(2)).to(device)
 
-    times, losses = [], []
+    times, cpu_times, losses = [], [], []
     for _ in range(2 + args.steps):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         with torch.autocast(device.type, torch.bfloat16, enabled=args.mode == "plain"):
-            loss = model(ids)
+            loss = run(ids)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -157,6 +176,8 @@ def main():
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
+        cpu_times.append(time.process_time() - cpu_start)
+    cpu_s = statistics.median(cpu_times[2:])
     assert losses[-1] < losses[0] - 0.02, f"the loss of a fixed batch did not fall: {losses}"
 
     step_s = statistics.median(times[2:])
@@ -166,7 +187,7 @@ def main():
     print(json.dumps({
         "system": f"torch {torch.__version__} {args.mode}", "model": args.model,
         "parameters": sum(p.numel() for p in model.parameters()), "tokens": tokens, "row_tokens": row_tokens,
-        "cpu_offload": args.mode != "plain", "steps": args.steps, "step_s": step_s, "tokens_per_s": tokens / step_s,
+        "cpu_offload": args.mode != "plain", "steps": args.steps, "step_s": step_s, "cpu_s": cpu_s, "tokens_per_s": tokens / step_s,
         "model_tflops": flops / step_s * 1e-12,
         "device_peak_bytes": torch.cuda.max_memory_allocated() if device.type == "cuda" else 0,
         "host_peak_bytes": host_bytes("VmHWM") - before, "loss_first": losses[0], "loss_last": losses[-1],

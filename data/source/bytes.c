@@ -24,6 +24,7 @@ struct bytes {
 	enum packing packing;
 	uint8_t *buffer; /* what was read of the file and not yet used: [start, end) */
 	size_t start, end;
+	int64_t position;
 	int file_ended, in_frame; /* in_frame: a member or frame has begun and has not ended */
 	z_stream zlib;
 	int zlib_open;
@@ -64,6 +65,7 @@ static int refill(struct bytes *b)
 		if (got < 0)
 			return err_set(ERR_IO, "%s: %s", b->path, strerror(errno));
 		b->end += (size_t)got;
+		b->position += got;
 		b->file_ended = got == 0;
 		if (b->end >= MAGIC_BYTES)
 			break;
@@ -254,4 +256,9 @@ int64_t bytes_read(struct bytes *b, void *dst, size_t len_bytes)
 	memcpy(dst, b->peeked + b->peeked_start, len_bytes);
 	b->peeked_start += len_bytes;
 	return (int64_t)len_bytes;
+}
+
+int64_t bytes_position(const struct bytes *b)
+{
+	return b->position;
 }

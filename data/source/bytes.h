@@ -21,6 +21,9 @@ void bytes_close(struct bytes *b);
  * ERR_IO. */
 int64_t bytes_read(struct bytes *b, void *dst, size_t len_bytes);
 
+/* Of the file as it is, packed or not: so many were read of it. */
+int64_t bytes_position(const struct bytes *b);
+
 /* The first bytes (BYTES_PEEK_MAX, fewer where the file is shorter) without taking them, before the first
  * bytes_read: *data is valid until then. How many, or as bytes_read. */
 enum { BYTES_PEEK_MAX = 4096 };

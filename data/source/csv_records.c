@@ -26,11 +26,6 @@ struct csv_records {
 	struct fields columns, row;
 };
 
-static int is_mine(const struct record_file *f)
-{
-	return record_suffix_is(f, ".csv .tsv .tab");
-}
-
 static void fields_free(struct fields *f)
 {
 	str_free(&f->text);
@@ -180,7 +175,7 @@ static int find_separator(struct csv_records *r, const struct record_file *f)
 	int rc = 0;
 
 	r->separator = ',';
-	if (!record_suffix_is(f, ".csv")) {
+	if (!record_suffix_in(f->suffix, ".csv")) {
 		r->separator = '\t';
 		return 0;
 	}
@@ -281,4 +276,4 @@ static int csv_next(void *reader, json_t **record, char *where)
 	return *record ? 1 : err_set(ERR_NOMEM, "out of memory");
 }
 
-const struct record_kind record_kind_csv = {"CSV", is_mine, csv_open, csv_next, csv_close};
+const struct record_kind record_kind_csv = {"CSV", ".csv .tsv .tab", NULL, csv_open, csv_next, csv_close};

@@ -10,6 +10,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "data/source/records.h"
 
 enum { DEPTH_MAX = 8 };
 
@@ -32,55 +34,30 @@ static const struct split_word {
 static const char *const split_names[] = {"train", "validation", "test"};
 enum { SPLIT_NONE = -1, SPLIT_COUNT = sizeof(split_names) / sizeof(split_names[0]) };
 
-static int ends_with(const char *text, size_t len, const char *end)
-{
-	size_t end_len = strlen(end);
-
-	return len > end_len && strncasecmp(text + len - end_len, end, end_len) == 0;
-}
-
-/* Length of a name without .gz or .zst. */
-static size_t unpacked_len(const char *name)
-{
-	size_t len = strlen(name);
-
-	if (ends_with(name, len, ".gz"))
-		return len - 3;
-	return ends_with(name, len, ".zst") ? len - 4 : len;
-}
-
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
+static const char text_suffixes[] = ".txt .md";
 
 int file_is_text(const char *path)
 {
-	size_t len = unpacked_len(name_of(path));
+	char suffix[RECORD_SUFFIX_BYTES];
 
-	return ends_with(name_of(path), len, ".txt") || ends_with(name_of(path), len, ".md");
+	record_suffix_find(suffix, path);
+	return record_suffix_in(suffix, text_suffixes);
 }
 
 static int is_data(const char *name)
 {
-	static const char *const suffixes[] = {
-	        ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".parquet", ".txt", ".md"};
 	/* what hubs and the datasets library put beside data */
 	static const char *const others[] = {"README.md", "LICENSE.txt", "LICENSE.md", "dataset_info.json",
 	        "dataset_infos.json", "state.json", "dataset_dict.json"};
-	size_t len = unpacked_len(name);
+	char suffix[RECORD_SUFFIX_BYTES];
 
 	if (name[0] == '.' || name[0] == '_')
 		return 0;
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (strcasecmp(name, others[i]) == 0)
 			return 0;
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
-		if (ends_with(name, len, suffixes[i]))
-			return 1;
-	return 0;
+	record_suffix_find(suffix, name);
+	return records_suffix_known(suffix) || file_is_text(name);
 }
 
 /* The split that a path below the folder names, by whole words between anything that is no letter; the last
@@ -215,17 +192,24 @@ static int join(struct files *f, struct files *more)
 	return rc;
 }
 
+static int no_data(const char *folder)
+{
+	struct str suffixes = {0};
+
+	records_suffixes(&suffixes);
+	err_set(ERR_INPUT, "%s is a directory without data files; supported:%s %s, each also as .gz or .zst",
+	        folder, suffixes.data ? suffixes.data : "", text_suffixes);
+	str_free(&suffixes);
+	return ERR_INPUT;
+}
+
 static int add_folder(struct files *f, const char *folder, int wanted, enum files_split want)
 {
 	struct files all = {0};
 	int rc = walk(&all, folder, 0);
 
 	if (rc == 0 && all.count == 0)
-		rc = err_set(ERR_INPUT,
-		        "%s is a directory without data files (.jsonl, .json, .csv, .tsv, .parquet, .txt, "
-		        ".md, each "
-		        "also as .gz or .zst)",
-		        folder);
+		rc = no_data(folder);
 	if (rc == 0)
 		rc = keep_split(&all, folder, wanted, want);
 	if (rc == 0)

@@ -21,8 +21,7 @@ struct json_records {
 /* A file whose first character is '[' is an array. An empty one holds no records, whatever its name. */
 static int is_mine(const struct record_file *f)
 {
-	return f->head[0] == '{' || f->head[0] == '[' || (!f->head[0] && !f->head[1]) ||
-	       record_suffix_is(f, ".json .jsonl .ndjson");
+	return f->head[0] == '{' || f->head[0] == '[' || (!f->head[0] && !f->head[1]);
 }
 
 /* The first byte that is not white space, still in the window: 1, or 0 at the end. */
@@ -181,4 +180,5 @@ static int json_next(void *reader, json_t **record, char *where)
 	return rc < 0 ? rc : 1;
 }
 
-const struct record_kind record_kind_json = {"JSON", is_mine, json_open, json_next, json_close};
+const struct record_kind record_kind_json = {
+        "JSON", ".jsonl .json .ndjson", is_mine, json_open, json_next, json_close};

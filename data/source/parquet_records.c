@@ -23,8 +23,7 @@ struct parquet_records {
 
 static int is_mine(const struct record_file *f)
 {
-	return memcmp(f->head, "PAR1", 4) == 0 || memcmp(f->head, "PARE", 4) == 0 ||
-	       record_suffix_is(f, ".parquet");
+	return memcmp(f->head, "PAR1", 4) == 0 || memcmp(f->head, "PARE", 4) == 0;
 }
 
 static void close_group(struct parquet_records *r)
@@ -361,4 +360,4 @@ static int records_next_row(void *reader, json_t **record, char *where)
 }
 
 const struct record_kind record_kind_parquet = {
-        "Parquet", is_mine, records_open_file, records_next_row, records_close_file};
+        "Parquet", ".parquet", is_mine, records_open_file, records_next_row, records_close_file};

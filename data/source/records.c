@@ -9,26 +9,26 @@
 #include "base/mem.h"
 #include "data/source/bytes.h"
 
-/* The first that says a file is its own reads it: those that go by the first bytes stand before those by
- * name. */
 static const struct record_kind *const kinds[] = {
-        &record_kind_parquet,
-        &record_kind_csv,
-        &record_kind_json,
+#define KIND(name) &record_kind_##name,
+        RECORD_KINDS(KIND)
+#undef KIND
 };
+enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
 struct records {
 	const struct record_kind *kind;
+	const struct bytes *bytes; /* the reader's; NULL where it reads in another way */
 	void *reader;
 	char where[RECORDS_WHERE_BYTES];
 };
 
-int record_suffix_is(const struct record_file *f, const char *list)
+int record_suffix_in(const char *suffix, const char *list)
 {
-	size_t len = strlen(f->suffix);
+	size_t len = strlen(suffix);
 
 	for (const char *at = list; *at; at += strcspn(at, " "), at += strspn(at, " "))
-		if (strcspn(at, " ") == len && strncasecmp(at, f->suffix, len) == 0)
+		if (strcspn(at, " ") == len && strncasecmp(at, suffix, len) == 0)
 			return len > 0;
 	return 0;
 }
@@ -40,8 +40,7 @@ static int ends_with(const char *text, size_t len, const char *end)
 	return len > end_len && strncasecmp(text + len - end_len, end, end_len) == 0;
 }
 
-/* The name's suffix as a copy in `suffix`. */
-static void find_suffix(char *suffix, size_t suffix_bytes, const char *path)
+void record_suffix_find(char suffix[RECORD_SUFFIX_BYTES], const char *path)
 {
 	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 	size_t len = strlen(name), dot;
@@ -53,10 +52,29 @@ static void find_suffix(char *suffix, size_t suffix_bytes, const char *path)
 	for (dot = len; dot > 0 && name[dot - 1] != '.'; dot--)
 		;
 	suffix[0] = 0;
-	if (dot > 1 && len - dot + 2 <= suffix_bytes) {
+	if (dot > 1 && len - dot + 2 <= RECORD_SUFFIX_BYTES) {
 		memcpy(suffix, name + dot - 1, len - dot + 1);
 		suffix[len - dot + 1] = 0;
 	}
+}
+
+int records_suffix_known(const char *suffix)
+{
+	for (int i = 0; i < KIND_COUNT; i++)
+		if (record_suffix_in(suffix, kinds[i]->suffixes))
+			return 1;
+	return 0;
+}
+
+void records_suffixes(struct str *out)
+{
+	for (int i = 0; i < KIND_COUNT; i++)
+		str_printf(out, " %s", kinds[i]->suffixes);
+}
+
+static int is_of(const struct record_file *f, const struct record_kind *kind)
+{
+	return record_suffix_in(f->suffix, kind->suffixes) || (kind->is_mine && kind->is_mine(f));
 }
 
 static int read_head(struct record_file *f)
@@ -79,20 +97,22 @@ int records_open(struct records **out, const char *path)
 {
 	struct records *r = mem_alloc(1, sizeof(*r));
 	struct record_file f = {.path = path};
-	char suffix[16];
+	const struct bytes *taken;
+	char suffix[RECORD_SUFFIX_BYTES];
 	int rc;
 
 	*out = NULL;
 	if (!r)
 		return ERR_NOMEM;
-	find_suffix(suffix, sizeof(suffix), path);
+	record_suffix_find(suffix, path);
 	f.suffix = suffix;
 	rc = bytes_open(&f.bytes, path);
 	if (rc == 0)
 		rc = read_head(&f);
-	for (size_t i = 0; rc == 0 && !r->kind && i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (kinds[i]->is_mine(&f))
+	for (int i = 0; rc == 0 && !r->kind && i < KIND_COUNT; i++)
+		if (is_of(&f, kinds[i]))
 			r->kind = kinds[i];
+	taken = f.bytes;
 	if (rc == 0)
 		rc = r->kind ? r->kind->open(&r->reader, &f)
 		             : err_set(ERR_INPUT,
@@ -100,6 +120,7 @@ int records_open(struct records **out, const char *path)
 		                       "'['), CSV, "
 		                       "TSV nor Parquet",
 		                       path);
+	r->bytes = f.bytes ? NULL : taken;
 	bytes_close(f.bytes);
 	if (rc < 0) {
 		mem_free(r);
@@ -126,4 +147,9 @@ int records_next(struct records *r, json_t **record)
 const char *records_where(const struct records *r)
 {
 	return r->where;
+}
+
+int64_t records_position(const struct records *r)
+{
+	return r->bytes ? bytes_position(r->bytes) : 0;
 }

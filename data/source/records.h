@@ -1,12 +1,14 @@
 /* The records of a data file, one JSON object at a time, whatever the file is: JSON lines or one JSON array,
  * CSV or TSV with a header line, Parquet; text files also packed by gzip or zstd.
  *
- * Each kind of file is a struct record_kind in one list (records.c). A kind says whether a file is its own,
- * by its first bytes or its name, and reads it in order. Memory is one record and a read buffer (Parquet: a
+ * Each kind of file is a struct record_kind in one list (RECORD_KINDS). A kind says which files are its own,
+ * by suffixes and first bytes, and reads one in order. Memory is one record and a read buffer (Parquet: a
  * page of each column), whatever the size of the file.
  */
 #ifndef FERRY_DATA_SOURCE_RECORDS_H
 #define FERRY_DATA_SOURCE_RECORDS_H
+
+#include "base/str.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -23,9 +25,26 @@ void records_close(struct records *r);
  * line or row. */
 int records_next(struct records *r, json_t **record);
 
+/* Bytes of the file that were read; 0 where that is not known (Parquet). */
+int64_t records_position(const struct records *r);
+
 /* Where the record last returned stands: "file:12", "file: element 3 (line 40)", "file: row 7". Valid until
  * the next call. */
 const char *records_where(const struct records *r);
+
+/* ---- suffixes of names, without .gz or .zst: "a/b.CSV.gz" has ".CSV" ---- */
+
+enum { RECORD_SUFFIX_BYTES = 16 };
+
+/* "" where there is none, or only a name that begins with a dot. */
+void record_suffix_find(char suffix[RECORD_SUFFIX_BYTES], const char *path);
+
+/* suffix is one of those in `list`, separated by blanks, ignoring case. */
+int record_suffix_in(const char *suffix, const char *list);
+
+/* Some kind has this suffix. records_suffixes appends those of all kinds, each behind a blank. */
+int records_suffix_known(const char *suffix);
+void records_suffixes(struct str *out);
 
 /* ---- for the kinds ---- */
 
@@ -34,8 +53,7 @@ enum { RECORDS_WHERE_BYTES = 512, RECORDS_HEAD_BYTES = 16 };
 /* What is known of a file before it is opened by a kind. */
 struct record_file {
 	const char *path;
-	const char *suffix; /* of the name, without .gz or .zst: ".csv"; "" where there is none. Compare
-	                       ignoring case */
+	const char *suffix;            /* record_suffix_find */
 	char head[RECORDS_HEAD_BYTES]; /* the first bytes (unpacked), without leading white space, zeros
 	                                  behind */
 	struct bytes *bytes;           /* all of it (unpacked); who takes it over sets this to NULL */
@@ -43,16 +61,20 @@ struct record_file {
 
 struct record_kind {
 	const char *name;
-	int (*is_mine)(const struct record_file *f);
+	const char *suffixes;                        /* of its files: ".csv .tsv" */
+	int (*is_mine)(const struct record_file *f); /* by its first bytes, whatever its name; NULL: never */
 	int (*open)(void **reader, struct record_file *f);
 	int (*next)(
 	        void *reader, json_t **record, char *where); /* as records_next; where[RECORDS_WHERE_BYTES] */
 	void (*close)(void *reader);                         /* takes NULL */
 };
 
-extern const struct record_kind record_kind_json, record_kind_csv, record_kind_parquet;
+/* ROW(name): record_kind_NAME. The first whose file it is reads it: those that go by the first bytes stand
+ * before those by name. */
+#define RECORD_KINDS(ROW) ROW(parquet) ROW(csv) ROW(json)
 
-/* suffix is one of those in `list`, separated by blanks. */
-int record_suffix_is(const struct record_file *f, const char *list);
+#define RECORD_KIND_DECLARE(name) extern const struct record_kind record_kind_##name;
+RECORD_KINDS(RECORD_KIND_DECLARE)
+#undef RECORD_KIND_DECLARE
 
 #endif

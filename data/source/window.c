@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "data/source/bytes.h"
 
@@ -24,6 +25,11 @@ int window_open(struct window *w, struct bytes *bytes, const char *path)
 		window_close(w);
 		return err_set(
 		        ERR_INPUT, "%s: the file is UTF-16; convert it with iconv -f UTF-16 -t UTF-8", path);
+	}
+	if (file_is_lfs_pointer(w->data, w->end)) {
+		window_close(w);
+		return err_set(ERR_INPUT,
+		        "%s: this is a git-lfs pointer instead of the file; run git lfs pull", path);
 	}
 	if (w->end >= 3 && memcmp(w->data, "\xef\xbb\xbf", 3) == 0)
 		w->start = 3;

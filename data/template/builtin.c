@@ -3,6 +3,7 @@
  * Each marks what the assistant says, its end-of-turn token included, by {% generation %}. In content parts
  * only text counts: `text` joins it.
  */
+#include "data/template/builtin.h"
 #include "data/template/template.h"
 
 #include <string.h>
@@ -28,17 +29,17 @@ static const char chatml[] =
                    "{%- else %}{{ text(m) + '<|im_end|>\\n' }}{% endif %}{% endfor %}\n"
                    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-static const char llama2[] =
-        TEXT_MACRO SPLIT_SYSTEM "{%- for m in turns %}\n" ALTERNATE "{%- if m.role == 'user' %}\n"
-                                "{%- set head = '<<SYS>>\\n' + text(messages[0]) + '\\n<</SYS>>\\n\\n' if "
-                                "loop.first and has_system else '' %}\n"
-                                "{{- bos_token + '[INST] ' + (head + text(m)).strip() + ' [/INST]' }}\n"
-                                "{%- else %}{% generation %}{{ ' ' + text(m).strip() + ' ' + eos_token }}{% "
-                                "endgeneration %}{% endif %}\n"
-                                "{%- endfor %}";
+static const char llama2[] = TEXT_MACRO SPLIT_SYSTEM
+        "{%- for m in turns %}\n" ALTERNATE "{%- if m.role == 'user' %}\n"
+        "{%- set head = '<<SYS>>\\n' + text(messages[0]) + '\\n<</SYS>>\\n\\n' if "
+        "loop.first and has_system else '' %}\n"
+        "{{- bos_token | default('') + '[INST] ' + (head + text(m)).strip() + ' [/INST]' }}\n"
+        "{%- else %}{% generation %}{{ ' ' + text(m).strip() + ' ' + eos_token }}{% "
+        "endgeneration %}{% endif %}\n"
+        "{%- endfor %}";
 
 static const char llama3[] =
-        TEXT_MACRO "{{- bos_token }}\n"
+        TEXT_MACRO "{{- bos_token | default('') }}\n"
                    "{%- for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' }}"
                    "{%- if m.role == 'assistant' %}{% generation %}{{ text(m) | trim + '<|eot_id|>' }}{% "
                    "endgeneration %}"
@@ -47,7 +48,7 @@ static const char llama3[] =
                    "}}{% endif %}";
 
 static const char mistral[] = TEXT_MACRO SPLIT_SYSTEM
-        "{{- bos_token }}\n"
+        "{{- bos_token | default('') }}\n"
         "{%- for m in turns %}\n" ALTERNATE "{%- if m.role == 'user' %}\n"
         "{{- ' [INST] ' + (text(messages[0]) + '\\n\\n' if loop.first and has_system else '') + text(m) + ' "
         "[/INST]' }}\n"
@@ -55,7 +56,7 @@ static const char mistral[] = TEXT_MACRO SPLIT_SYSTEM
         "{%- endfor %}";
 
 static const char gemma[] =
-        TEXT_MACRO "{{- bos_token }}\n"
+        TEXT_MACRO "{{- bos_token | default('') }}\n"
                    "{%- if messages and messages[0].role == 'system' %}{{ raise_exception('gemma has no "
                    "system role') }}{% endif %}\n"
                    "{%- for m in messages %}\n" ALTERNATE
@@ -80,7 +81,7 @@ static const char zephyr[] = TEXT_MACRO
         "{%- if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
 
 static const char alpaca[] = TEXT_MACRO SPLIT_SYSTEM
-        "{{- bos_token + (text(messages[0]) | trim + '\\n\\n' if has_system else '') }}\n"
+        "{{- bos_token | default('') + (text(messages[0]) | trim + '\\n\\n' if has_system else '') }}\n"
         "{%- for m in turns %}\n" ALTERNATE
         "{%- if m.role == 'user' %}{{ '### Instruction:\\n' + text(m) | trim + '\\n\\n' }}"
         "{%- else %}{{ '### Response:\\n' }}{% generation %}{{ text(m) | trim + eos_token }}{% endgeneration "
@@ -90,7 +91,7 @@ static const char alpaca[] = TEXT_MACRO SPLIT_SYSTEM
         "{%- if add_generation_prompt %}{{ '### Response:\\n' }}{% endif %}";
 
 static const char vicuna[] = TEXT_MACRO SPLIT_SYSTEM
-        "{{- bos_token + (text(messages[0]) | trim + '\\n\\n' if has_system else '') }}\n"
+        "{{- bos_token | default('') + (text(messages[0]) | trim + '\\n\\n' if has_system else '') }}\n"
         "{%- for m in turns %}\n" ALTERNATE
         "{%- if m.role == 'user' %}{{ 'USER: ' + text(m) | trim + '\\n' }}"
         "{%- else %}{{ 'ASSISTANT:' }}{% generation %}{{ ' ' + text(m) | trim + eos_token }}{% endgeneration "
@@ -102,16 +103,10 @@ static const char vicuna[] = TEXT_MACRO SPLIT_SYSTEM
 static const struct {
 	const char *name, *text;
 } builtins[] = {
-        {"chatml", chatml},
-        {"llama2", llama2},
-        {"llama3", llama3},
-        {"mistral", mistral},
-        {"gemma", gemma},
-        {"phi3", phi3},
-        {"zephyr", zephyr},
-        {"alpaca", alpaca},
-        {"vicuna", vicuna},
-        {NULL, NULL},
+#define BUILTIN(name) {#name, name},
+        JINJA_BUILTINS(BUILTIN)
+#undef BUILTIN
+                {NULL, NULL},
 };
 
 const char *jinja_builtin(const char *name)

@@ -1,24 +1,9 @@
 /* Methods of texts. */
-#include "data/template/render.h"
+#include "data/template/method.h"
 
 #include <string.h>
 
 #include <utf8proc.h>
-
-#define METHOD(name)                                                                                         \
-	static struct value name(                                                                            \
-	        struct render *r, struct value self, const struct value *arg, const struct arguments *all)
-#define UNUSED (void)r, (void)self, (void)arg, (void)all
-
-static int given(struct value v)
-{
-	return v.kind != VALUE_ABSENT && v.kind != VALUE_NONE;
-}
-
-static struct value piece(struct render *r, const struct text *t, size_t from, size_t to)
-{
-	return value_text(r->s, t->data + from, to - from);
-}
 
 static struct value strip(struct render *r, struct value self, const struct value *arg, enum text_side side)
 {
@@ -26,26 +11,26 @@ static struct value strip(struct render *r, struct value self, const struct valu
 	        r->s, self.u.text, given(arg[0]) ? argument_text(r, arg[0], "strip's argument") : NULL, side);
 }
 
-METHOD(method_strip)
+static METHOD(method_strip)
 {
 	UNUSED;
 	return strip(r, self, arg, TEXT_BOTH);
 }
 
-METHOD(method_lstrip)
+static METHOD(method_lstrip)
 {
 	UNUSED;
 	return strip(r, self, arg, TEXT_LEFT);
 }
 
-METHOD(method_rstrip)
+static METHOD(method_rstrip)
 {
 	UNUSED;
 	return strip(r, self, arg, TEXT_RIGHT);
 }
 
 #define RECASE(name, to)                                                                                     \
-	METHOD(name)                                                                                         \
+	static METHOD(name)                                                                                  \
 	{                                                                                                    \
 		UNUSED;                                                                                      \
 		return text_recase(r->s, self.u.text, to);                                                   \
@@ -55,200 +40,6 @@ RECASE(method_lower, TEXT_LOWER)
 RECASE(method_capitalize, TEXT_CAPITALIZE)
 RECASE(method_title, TEXT_TITLE)
 RECASE(method_swapcase, TEXT_SWAP)
-
-/* ---- splitting ---- */
-
-static int64_t space_run(const struct text *t, size_t from, size_t *end)
-{
-	const char *at = t->data + from, *stop = t->data + t->len_bytes;
-	int32_t c;
-
-	while (at < stop) {
-		int len = char_at(at, stop, &c);
-
-		if (!char_is_space(c))
-			break;
-		at += len;
-	}
-	*end = (size_t)(at - t->data);
-	return (int64_t)(*end - from);
-}
-
-static size_t word_end(const struct text *t, size_t from)
-{
-	const char *at = t->data + from, *stop = t->data + t->len_bytes;
-	int32_t c;
-
-	while (at < stop) {
-		int len = char_at(at, stop, &c);
-
-		if (char_is_space(c))
-			break;
-		at += len;
-	}
-	return (size_t)(at - t->data);
-}
-
-/* At white space, at most `most` times from the left; what is left then keeps its end. */
-static struct value split_space(struct render *r, const struct text *t, int64_t most)
-{
-	struct value out = value_list(r->s, LIST_LIST, 0), rest;
-	size_t at = 0, end;
-
-	for (space_run(t, 0, &at); at < t->len_bytes; space_run(t, end, &at)) {
-		end = word_end(t, at);
-		if (most >= 0 && out.u.list->count == most) {
-			rest = piece(r, t, at, t->len_bytes);
-			list_add(r->s, out.u.list, text_strip(r->s, rest.u.text, NULL, 0));
-			return out;
-		}
-		list_add(r->s, out.u.list, piece(r, t, at, end));
-	}
-	return out;
-}
-
-static struct value split_at(struct render *r, const struct text *t, const struct text *mark, int64_t most)
-{
-	struct value out = value_list(r->s, LIST_LIST, 0);
-	size_t from = 0;
-	int64_t found;
-
-	while ((most < 0 || out.u.list->count < most) && (found = text_find(t, mark, from)) >= 0) {
-		list_add(r->s, out.u.list, piece(r, t, from, (size_t)found));
-		from = (size_t)found + mark->len_bytes;
-	}
-	list_add(r->s, out.u.list, piece(r, t, from, t->len_bytes));
-	return out;
-}
-
-static struct value reversed(struct render *r, struct value list)
-{
-	struct value out = value_list(r->s, LIST_LIST, list.u.list->count);
-
-	for (int64_t i = list.u.list->count; i > 0; i--)
-		list_add(r->s, out.u.list, list.u.list->items[i - 1]);
-	return out;
-}
-
-static struct value rsplit_at(struct render *r, const struct text *t, const struct text *mark, int64_t most)
-{
-	struct value out = value_list(r->s, LIST_LIST, 0);
-	struct text left = *t;
-	int64_t found;
-
-	while ((most < 0 || out.u.list->count < most) &&
-	        (found = text_find_last(&left, mark, left.len_bytes)) >= 0) {
-		sandbox_step(r->s, (int64_t)(left.len_bytes - (size_t)found) / 16);
-		list_add(r->s, out.u.list, piece(r, t, (size_t)found + mark->len_bytes, left.len_bytes));
-		left.len_bytes = (size_t)found;
-	}
-	list_add(r->s, out.u.list, piece(r, t, 0, left.len_bytes));
-	return reversed(r, out);
-}
-
-static struct value rsplit_space(struct render *r, const struct text *t, int64_t most)
-{
-	struct value words = split_space(r, t, -1), out;
-	int64_t joined = words.u.list->count - most;
-	size_t at = 0, end = 0;
-
-	if (most < 0 || joined <= 0)
-		return words;
-	out = value_list(r->s, LIST_LIST, 0);
-	for (int64_t i = 0; i < joined; i++) {
-		space_run(t, end, &at);
-		end = word_end(t, at);
-	}
-	list_add(r->s, out.u.list, piece(r, t, 0, end));
-	for (int64_t i = joined; i < words.u.list->count; i++)
-		list_add(r->s, out.u.list, words.u.list->items[i]);
-	return out;
-}
-
-static const struct text *split_mark(struct render *r, struct value v)
-{
-	const struct text *mark = argument_text(r, v, "the separator");
-
-	if (!mark->len_bytes)
-		sandbox_fail(r->s, "a text cannot be split at nothing");
-	return mark;
-}
-
-METHOD(method_split)
-{
-	int64_t most = argument_int(r, arg[1], -1);
-
-	UNUSED;
-	return given(arg[0]) ? split_at(r, self.u.text, split_mark(r, arg[0]), most)
-	                     : split_space(r, self.u.text, most);
-}
-
-METHOD(method_rsplit)
-{
-	int64_t most = argument_int(r, arg[1], -1);
-
-	UNUSED;
-	return given(arg[0]) ? rsplit_at(r, self.u.text, split_mark(r, arg[0]), most)
-	                     : rsplit_space(r, self.u.text, most);
-}
-
-METHOD(method_splitlines)
-{
-	const struct text *t = self.u.text;
-	struct value out = value_list(r->s, LIST_LIST, 0);
-	int keep = argument_flag(arg[0], 0);
-	size_t from = 0, at = 0;
-	int32_t c;
-
-	UNUSED;
-	while (at < t->len_bytes) {
-		size_t end = at + (size_t)char_at(t->data + at, t->data + t->len_bytes, &c);
-
-		if ((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
-		        c == 0x2029) {
-			if (c == '\r' && end < t->len_bytes && t->data[end] == '\n')
-				end++;
-			list_add(r->s, out.u.list, piece(r, t, from, keep ? end : at));
-			from = end;
-		}
-		at = end;
-	}
-	if (from < t->len_bytes)
-		list_add(r->s, out.u.list, piece(r, t, from, t->len_bytes));
-	return out;
-}
-
-static struct value partition(
-        struct render *r, struct value self, const struct text *mark, int64_t found, int from_right)
-{
-	const struct text *t = self.u.text;
-	struct value out = value_list(r->s, LIST_TUPLE, 3), empty = value_text(r->s, "", 0);
-
-	list_add(r->s, out.u.list, found >= 0 ? piece(r, t, 0, (size_t)found) : from_right ? empty : self);
-	list_add(r->s, out.u.list,
-	        found >= 0 ? piece(r, t, (size_t)found, (size_t)found + mark->len_bytes) : empty);
-	list_add(r->s, out.u.list,
-	        found >= 0   ? piece(r, t, (size_t)found + mark->len_bytes, t->len_bytes)
-	        : from_right ? self
-	                     : empty);
-	return out;
-}
-
-METHOD(method_partition)
-{
-	const struct text *mark = split_mark(r, arg[0]);
-
-	UNUSED;
-	return partition(r, self, mark, text_find(self.u.text, mark, 0), 0);
-}
-
-METHOD(method_rpartition)
-{
-	const struct text *mark = split_mark(r, arg[0]);
-
-	UNUSED;
-	return partition(r, self, mark, text_find_last(self.u.text, mark, self.u.text->len_bytes), 1);
-}
 
 /* ---- looking ---- */
 
@@ -291,13 +82,13 @@ static struct value begins_or_ends(struct render *r, struct value self, const st
 	return value_bool(matches_at(self.u.text, argument_text(r, arg[0], "a prefix"), from, to, at_end));
 }
 
-METHOD(method_startswith)
+static METHOD(method_startswith)
 {
 	UNUSED;
 	return begins_or_ends(r, self, arg, 0);
 }
 
-METHOD(method_endswith)
+static METHOD(method_endswith)
 {
 	UNUSED;
 	return begins_or_ends(r, self, arg, 1);
@@ -322,19 +113,19 @@ static int64_t find(struct render *r, struct value self, const struct value *arg
 	return text_length(&part);
 }
 
-METHOD(method_find)
+static METHOD(method_find)
 {
 	UNUSED;
 	return value_int(find(r, self, arg, 0));
 }
 
-METHOD(method_rfind)
+static METHOD(method_rfind)
 {
 	UNUSED;
 	return value_int(find(r, self, arg, 1));
 }
 
-METHOD(method_index)
+static METHOD(method_index)
 {
 	int64_t found = find(r, self, arg, 0);
 
@@ -344,7 +135,7 @@ METHOD(method_index)
 	return value_int(found);
 }
 
-METHOD(method_rindex)
+static METHOD(method_rindex)
 {
 	int64_t found = find(r, self, arg, 1);
 
@@ -354,7 +145,7 @@ METHOD(method_rindex)
 	return value_int(found);
 }
 
-METHOD(method_count)
+static METHOD(method_count)
 {
 	const struct text *what = argument_text(r, arg[0], "what is counted");
 	struct text part = *self.u.text;
@@ -376,7 +167,7 @@ METHOD(method_count)
 	return value_int(count);
 }
 
-METHOD(method_replace)
+static METHOD(method_replace)
 {
 	const struct text *t = self.u.text, *old = argument_text(r, arg[0], "replace's argument");
 	const struct text *new = argument_text(r, arg[1], "replace's argument");
@@ -406,7 +197,7 @@ METHOD(method_replace)
 	return sink_value(r->s, &sink);
 }
 
-METHOD(method_removeprefix)
+static METHOD(method_removeprefix)
 {
 	const struct text *t = self.u.text, *what = argument_text(r, arg[0], "the prefix");
 
@@ -414,7 +205,7 @@ METHOD(method_removeprefix)
 	return matches_at(t, what, 0, t->len_bytes, 0) ? piece(r, t, what->len_bytes, t->len_bytes) : self;
 }
 
-METHOD(method_removesuffix)
+static METHOD(method_removesuffix)
 {
 	const struct text *t = self.u.text, *what = argument_text(r, arg[0], "the suffix");
 
@@ -425,7 +216,7 @@ METHOD(method_removesuffix)
 
 /* ---- building ---- */
 
-METHOD(method_join)
+static METHOD(method_join)
 {
 	const struct list *items = value_items(r->s, arg[0]);
 	struct sink sink = {0};
@@ -441,7 +232,7 @@ METHOD(method_join)
 	return sink_value(r->s, &sink);
 }
 
-METHOD(method_format)
+static METHOD(method_format)
 {
 	UNUSED;
 	return format_braces(r, self.u.text, all);
@@ -461,19 +252,19 @@ static struct value pad(
 	return sink_value(r->s, &sink);
 }
 
-METHOD(method_ljust)
+static METHOD(method_ljust)
 {
 	UNUSED;
 	return pad(r, self, arg, 0, argument_int(r, arg[0], 0) - text_length(self.u.text));
 }
 
-METHOD(method_rjust)
+static METHOD(method_rjust)
 {
 	UNUSED;
 	return pad(r, self, arg, argument_int(r, arg[0], 0) - text_length(self.u.text), 0);
 }
 
-METHOD(method_center)
+static METHOD(method_center)
 {
 	int64_t width = argument_int(r, arg[0], 0), room = width - text_length(self.u.text), left;
 
@@ -482,7 +273,7 @@ METHOD(method_center)
 	return pad(r, self, arg, left, room - left);
 }
 
-METHOD(method_zfill)
+static METHOD(method_zfill)
 {
 	int64_t missing = argument_int(r, arg[0], 0) - text_length(self.u.text);
 	const struct text *t = self.u.text;
@@ -533,7 +324,7 @@ static struct value all_are(struct value self, int (*is)(int32_t c))
 }
 
 #define CHARACTERS(name, is)                                                                                 \
-	METHOD(name)                                                                                         \
+	static METHOD(name)                                                                                  \
 	{                                                                                                    \
 		UNUSED;                                                                                      \
 		return all_are(self, is);                                                                    \
@@ -543,7 +334,7 @@ CHARACTERS(method_isdigit, is_digit)
 CHARACTERS(method_isalnum, is_alnum)
 CHARACTERS(method_isspace, char_is_space)
 
-METHOD(method_isupper)
+static METHOD(method_isupper)
 {
 	static const struct arguments none;
 
@@ -551,7 +342,7 @@ METHOD(method_isupper)
 	return test_call(r, "upper", self, &none);
 }
 
-METHOD(method_islower)
+static METHOD(method_islower)
 {
 	static const struct arguments none;
 

@@ -243,7 +243,7 @@ static void fill_symbol_ids(struct bpe *b)
 		vocab_byte_tokens(b->vocab, b->byte_ids);
 }
 
-static int load(struct model *m, struct model_source *source)
+static int load(struct token_model *m, struct model_source *source)
 {
 	struct bpe *b = m->state = mem_alloc(1, sizeof(*b));
 	const char *unk;
@@ -294,8 +294,8 @@ static int takes_bytes(const json_t *spec)
 	return !json_is_true(json_object_get(spec, "byte_fallback"));
 }
 
-static int encode(
-        const struct model *m, void *scratch, struct token_list *ids, const char *word, size_t len_bytes)
+static int encode(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
+        size_t len_bytes)
 {
 	return bpe_encode(m->state, scratch, ids, word, len_bytes);
 }

@@ -8,8 +8,8 @@
 #include "data/tokenizer/decoder.h"
 #include "data/tokenizer/model.h"
 #include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/post_processor.h"
 #include "data/tokenizer/pretokenizer.h"
-#include "data/tokenizer/template.h"
 #include "data/tokenizer/tokenizer.h"
 
 enum tokenizer_added {
@@ -21,7 +21,7 @@ enum tokenizer_added {
 struct tokenizer {
 	struct normalizer normalizer;
 	struct pretokenizer pretokenizer;
-	struct model model;               /* its vocabulary holds the added tokens, too */
+	struct token_model model;         /* its vocabulary holds the added tokens, too */
 	struct added_set raw, normalized; /* searched before and after normalization */
 	uint8_t *added;                   /* [vocab.id_end] bits of tokenizer_added */
 	struct piece_list renamed;        /* what such tokens are called instead, in renamed_bytes */
@@ -31,9 +31,13 @@ struct tokenizer {
 	struct tokenizer_roles roles;
 };
 
-/* From the text of a tokenizer.json; `where` is its path. */
+/* From the text of a tokenizer.json; `where` is its path. prefix_space: 0 or 1, what its ByteLevel does
+ * whatever it says; -1: what it says. */
 int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
-        enum pattern_engine engine);
+        int prefix_space, enum pattern_engine engine);
+
+/* What tokenizer_config.json of `dir` (NULL: none) says of that, by the rules of transformers. */
+int tokenizer_read_prefix_space(int *prefix_space, const char *dir);
 
 /* Part of it: the added tokens, after the vocabulary and the normalizer. */
 int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *where);

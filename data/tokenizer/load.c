@@ -119,7 +119,7 @@ static int read_tree(
 /* Words that end in the byte alphabet are handed to the model as bytes, if it takes them. */
 static int load_model(struct tokenizer *t, struct model_source *source)
 {
-	struct model *m = &t->model;
+	struct token_model *m = &t->model;
 
 	if (t->pretokenizer.ends_in_bytes && m->kind->takes_bytes && m->kind->takes_bytes(source->spec)) {
 		m->vocab.in_bytes = 1;
@@ -168,14 +168,31 @@ static int load_tree(
 	return rc;
 }
 
+/* add_prefix_space of a ByteLevel, alone or in a Sequence. */
+static int set_prefix_space(json_t *spec, int prefix_space)
+{
+	const char *type = json_string_value(json_object_get(spec, "type"));
+	json_t *item;
+	size_t i;
+	int rc = 0;
+
+	if (type && strcmp(type, "ByteLevel") == 0)
+		rc = json_object_set_new(spec, "add_prefix_space", json_boolean(prefix_space));
+	json_array_foreach(json_object_get(spec, "pretokenizers"), i, item) if (!rc) rc =
+	        set_prefix_space(item, prefix_space);
+	return rc ? ERR_NOMEM : 0;
+}
+
 int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
-        enum pattern_engine engine)
+        int prefix_space, enum pattern_engine engine)
 {
 	struct model_source source = {.where = where};
 	json_t *root = NULL;
 	int rc = read_tree(&root, &source, text, len_bytes, where);
 
 	source.spec = json_object_get(root, "model");
+	if (rc == 0 && prefix_space >= 0)
+		rc = set_prefix_space(json_object_get(root, "pre_tokenizer"), prefix_space);
 	if (rc == 0)
 		rc = load_tree(t, root, &source, engine);
 	json_reader_free(&source.vocab);

@@ -21,7 +21,7 @@ static const char *type_by_keys(struct model_source *source)
 	return source->vocab.begin && json_reader_peek(&source->vocab) == '[' ? "Unigram" : "WordLevel";
 }
 
-int model_choose(struct model *m, struct model_source *source)
+int model_choose(struct token_model *m, struct model_source *source)
 {
 	const char *type = type_by_keys(source);
 	int rc = json_get_str(source->spec, source->where, "type", &type);
@@ -38,15 +38,15 @@ int model_choose(struct model *m, struct model_source *source)
 	        source->where, type);
 }
 
-void model_free(struct model *m)
+void model_free(struct token_model *m)
 {
 	if (m->kind && m->state)
 		m->kind->free(m->state);
 	vocab_free(&m->vocab);
-	*m = (struct model){0};
+	*m = (struct token_model){0};
 }
 
-int model_load_words(struct model *m, struct model_source *source)
+int model_load_words(struct token_model *m, struct model_source *source)
 {
 	struct json_reader *r = &source->vocab;
 	int64_t count = 0, id = 0;
@@ -70,8 +70,8 @@ int model_load_words(struct model *m, struct model_source *source)
 	return rc < 0 ? err_note(rc, "%s: model: vocab", source->where) : 0;
 }
 
-int model_load_token(const struct model *m, const struct model_source *source, const char *key, int32_t *id,
-        const char **name)
+int model_load_token(const struct token_model *m, const struct model_source *source, const char *key,
+        int32_t *id, const char **name)
 {
 	const char *content = NULL;
 	int rc = json_get_str(source->spec, source->where, key, &content);
@@ -88,7 +88,7 @@ struct wordlevel {
 	int32_t unk_id;
 };
 
-static int wordlevel_load(struct model *m, struct model_source *source)
+static int wordlevel_load(struct token_model *m, struct model_source *source)
 {
 	struct wordlevel *w = m->state = mem_alloc(1, sizeof(*w));
 	int rc = w ? model_load_words(m, source) : ERR_NOMEM;
@@ -96,8 +96,8 @@ static int wordlevel_load(struct model *m, struct model_source *source)
 	return rc < 0 ? rc : model_load_token(m, source, "unk_token", &w->unk_id, NULL);
 }
 
-static int wordlevel_encode(
-        const struct model *m, void *scratch, struct token_list *ids, const char *word, size_t len_bytes)
+static int wordlevel_encode(const struct token_model *m, void *scratch, struct token_list *ids,
+        const char *word, size_t len_bytes)
 {
 	const struct wordlevel *w = m->state;
 	int32_t id = vocab_find(&m->vocab, word, len_bytes);

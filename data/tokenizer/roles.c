@@ -1,9 +1,11 @@
-/* Reads which ids begin, end and pad a text. */
+/* What the files beside tokenizer.json say: which ids begin, end and pad a text, and its first space. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "data/tokenizer/inside.h"
+
+#include <string.h>
 
 enum { CONFIG_BYTES_MAX = 64 << 20 };
 
@@ -86,4 +88,39 @@ int tokenizer_load_roles(struct tokenizer *t, const char *dir)
 		mem_free(path);
 	}
 	return rc;
+}
+
+/* Classes that make their ByteLevel anew, by this key alone; of all others tokenizer.json says it. */
+static int makes_byte_level(const char *class)
+{
+	static const char *const classes[] = {"GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer"};
+
+	for (size_t i = 0; class && i < sizeof(classes) / sizeof(classes[0]); i++) {
+		size_t len = strlen(classes[i]);
+
+		if (strncmp(class, classes[i], len) == 0 && (!class[len] || strcmp(class + len, "Fast") == 0))
+			return 1;
+	}
+	return 0;
+}
+
+int tokenizer_read_prefix_space(int *prefix_space, const char *dir)
+{
+	char *path = dir ? file_join(dir, "tokenizer_config.json") : NULL;
+	const char *class = NULL;
+	json_t *config = NULL;
+	int rc = dir && !path ? ERR_NOMEM : 0, is_on = 0;
+
+	*prefix_space = -1;
+	if (rc == 0 && path && file_kind_of(path) != FILE_NONE)
+		rc = json_read_file(&config, path, CONFIG_BYTES_MAX);
+	if (rc == 0 && config)
+		rc = json_get_str(config, path, "tokenizer_class", &class);
+	if (rc >= 0 && makes_byte_level(class)) {
+		rc = json_get_bool(config, path, "add_prefix_space", &is_on);
+		*prefix_space = is_on;
+	}
+	json_decref(config);
+	mem_free(path);
+	return rc < 0 ? rc : 0;
 }

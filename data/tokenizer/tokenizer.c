@@ -61,20 +61,13 @@ int tokenizer_exists(const char *dir)
 	return rc < 0 ? rc : found;
 }
 
-static int ends_in(const char *path, const char *end)
-{
-	size_t len = strlen(path), end_len = strlen(end);
-
-	return len >= end_len && strcmp(path + len - end_len, end) == 0;
-}
-
 int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_engine engine)
 {
 	const char *dir = file_kind_of(path) == FILE_DIR ? path : NULL;
 	struct tokenizer *t = NULL;
 	size_t len_bytes = 0;
 	char *file = NULL, *text = NULL;
-	int rc = 0;
+	int rc = 0, prefix_space = -1;
 
 	*out = NULL;
 	unicode_init();
@@ -92,12 +85,14 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 		rc = file_read_all(file, FILE_BYTES_MAX, &text, &len_bytes);
 	if (rc == 0 && len_bytes == 0)
 		rc = err_set(ERR_INPUT, "%s: the file is empty", file);
-	if (rc == 0 && ends_in(file, ".model"))
+	if (rc == 0 && str_ends_with(file, ".model"))
 		rc = convert_model(&text, &len_bytes, file, dir);
 	if (rc == 0 && !(t = mem_alloc(1, sizeof(*t))))
 		rc = ERR_NOMEM;
 	if (rc == 0)
-		rc = tokenizer_load(t, text, len_bytes, file, engine);
+		rc = tokenizer_read_prefix_space(&prefix_space, dir);
+	if (rc == 0)
+		rc = tokenizer_load(t, text, len_bytes, file, prefix_space, engine);
 	if (rc == 0)
 		rc = tokenizer_load_roles(t, dir);
 	if (rc == 0) {

@@ -165,7 +165,7 @@ static const struct node *find_child(const struct unigram *u, const struct node 
 /* ---- loading */
 
 /* ["piece", score] */
-static int load_piece(struct model *m, struct json_reader *r, int64_t id, double *score)
+static int load_piece(struct token_model *m, struct json_reader *r, int64_t id, double *score)
 {
 	const char *text;
 	size_t len_bytes;
@@ -195,7 +195,7 @@ static int add_score(struct unigram *u, int64_t *cap, int64_t id, double score)
 	return 0;
 }
 
-static int load_pieces(struct model *m, struct json_reader *r)
+static int load_pieces(struct token_model *m, struct json_reader *r)
 {
 	struct unigram *u = m->state;
 	double lowest = INFINITY, score = 0;
@@ -214,7 +214,7 @@ static int load_pieces(struct model *m, struct json_reader *r)
 	return rc < 0 ? rc : build_trie(u, &m->vocab);
 }
 
-static int load(struct model *m, struct model_source *source)
+static int load(struct token_model *m, struct model_source *source)
 {
 	struct unigram *u = m->state = mem_alloc(1, sizeof(*u));
 	int64_t unk_id = -1;
@@ -315,7 +315,7 @@ static int forward(const struct unigram *u, struct scratch *s, int wide, const c
 }
 
 /* The id of a piece, or of what stands for it. */
-static int add_piece(const struct model *m, struct token_list *ids, const char *text, size_t len_bytes)
+static int add_piece(const struct token_model *m, struct token_list *ids, const char *text, size_t len_bytes)
 {
 	const struct unigram *u = m->state;
 	int32_t id = vocab_find(&m->vocab, text, len_bytes);
@@ -350,7 +350,7 @@ static void turn_round(struct scratch *s, int wide, size_t len_bytes)
 }
 
 /* The ids of the best way; neighbours that are unknown are one piece. */
-static int collect(const struct model *m, struct token_list *ids, struct scratch *s, int wide,
+static int collect(const struct token_model *m, struct token_list *ids, struct scratch *s, int wide,
         const char *text, size_t len_bytes)
 {
 	const struct unigram *u = m->state;
@@ -396,8 +396,8 @@ static int reserve(const struct unigram *u, struct scratch *s, size_t lengths_by
 	return 0;
 }
 
-static int encode(
-        const struct model *m, void *scratch, struct token_list *ids, const char *word, size_t len_bytes)
+static int encode(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
+        size_t len_bytes)
 {
 	const struct unigram *u = m->state;
 	struct scratch *s = scratch;

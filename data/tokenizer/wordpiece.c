@@ -15,7 +15,7 @@ struct wordpiece {
 	size_t prefix_bytes;
 };
 
-static int load(struct model *m, struct model_source *source)
+static int load(struct token_model *m, struct model_source *source)
 {
 	const json_t *spec = source->spec;
 	const char *where = source->where;
@@ -73,8 +73,8 @@ static int32_t longest(
 	return -1;
 }
 
-static int encode(
-        const struct model *m, void *scratch, struct token_list *ids, const char *word, size_t len_bytes)
+static int encode(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
+        size_t len_bytes)
 {
 	const struct wordpiece *w = m->state;
 	struct str *rest = scratch;

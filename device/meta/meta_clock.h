@@ -4,8 +4,8 @@
  * from one moment at which a piece of work ends to the next, every stream's first piece goes on at some rate.
  * The rate is 1, and the piece takes what it takes alone, unless those that run at once want more of a shared
  * resource than there is; then they slow down alike until it suffices, and what needs none of that resource
- * goes on as before. So copies in and out and the optimizer of the CPU share the host's memory bus, and
- * where the host computes, products and updates its cores.
+ * goes on as before. So copies in and out and the optimizer of the CPU share the host's memory bus, copies
+ * both ways what the GPU's link carries, and where the host computes, products and updates its cores.
  *
  * Times are whole nanoseconds. A piece never takes less than alone, and all that crossed a resource in a span
  * of time is never more than it carries in that span (but for rounding in doubles): a bound made of either
@@ -16,7 +16,7 @@
 
 #include "device/backend.h"
 
-enum meta_shared { META_BUS, META_CORES, META_SHARED_COUNT };
+enum meta_shared { META_BUS, META_CORES, META_COPIES, META_SHARED_COUNT };
 
 /* Work: how long alone, and which part of each resource it wants meanwhile (0 .. 1). */
 struct meta_load {

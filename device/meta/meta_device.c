@@ -182,9 +182,9 @@ static int meta_event_sync(struct event *event)
 
 /* ---- work ---- */
 
-/* What a piece of work takes: alone, and of the memory bus and the cores of the host. */
+/* What a piece of work takes: alone, and of the memory bus, the cores of the host and the GPU's link. */
 struct need {
-	double seconds, bus_bytes, cores;
+	double seconds, bus_bytes, cores, copied_bytes;
 };
 
 /* Where the host computes, the device's memory is the host's. */
@@ -200,15 +200,17 @@ static struct need op_need(struct meta_device *d, const struct work *work)
 		products_s = c.attention_flops / speed->attention_flops;
 	else
 		products_s = c.flops_bf16 / speed->matmul_flops_bf16 + c.flops_f32 / speed->matmul_flops_f32;
-	return (struct need){.seconds = fmax(products_s, c.memory_bytes / speed->memory_bytes),
+	return (struct need){
+	        .seconds = speed->launch_s + fmax(products_s, c.memory_bytes / speed->memory_bytes),
 	        .bus_bytes = speed->host_computes ? c.memory_bytes : 0,
 	        .cores = speed->host_computes};
 }
 
 static struct need copy_need(const struct meta_device *d, int64_t bytes, double rate)
 {
-	return (struct need){
-	        .seconds = (double)bytes / rate, .bus_bytes = (double)bytes * (1 + d->speed.host_computes)};
+	return (struct need){.seconds = (double)bytes / rate,
+	        .bus_bytes = (double)bytes * (1 + d->speed.host_computes),
+	        .copied_bytes = (double)bytes};
 }
 
 /* Ranks of a node send beside each other, each the same: all that leaves the node shares its network. */
@@ -244,7 +246,8 @@ static struct need need_find(struct meta_device *d, const struct work *work)
 		d->stats.copied_out_bytes += work->copy_out.bytes;
 		return copy_need(d, work->copy_out.bytes, d->speed.d2h_bytes);
 	case WORK_CALL:
-		return (struct need){.seconds = work->call.cost.host_bytes / d->speed.host_update_bytes,
+		return (struct need){
+		        .seconds = d->speed.call_s + work->call.cost.host_bytes / d->speed.host_update_bytes,
 		        .bus_bytes = work->call.cost.host_bytes,
 		        .cores = d->speed.host_computes};
 	case WORK_ALL_GATHER:
@@ -263,15 +266,23 @@ static int64_t work_ns(double seconds)
 	return llround(fmin(seconds * 1e9, 0x1p42));
 }
 
+static double share_of(double seconds, int64_t ns)
+{
+	return ns ? fmin(seconds * 1e9 / (double)ns, 1) : 0;
+}
+
 /* What wants more of the bus than there is takes longer alone, too. */
 static int meta_queue(struct stream *stream, const struct work *work)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
 	struct need need = need_find(d, work);
 	double bus_s = need.bus_bytes / d->speed.host_memory_bytes;
-	int64_t ns = work_ns(fmax(need.seconds, bus_s));
-	struct meta_load load = {
-	        .alone_ns = ns, .share = {ns ? fmin(bus_s * 1e9 / (double)ns, 1) : 0, need.cores}};
+	double copies_s = d->speed.copies_bytes > 0 ? need.copied_bytes / d->speed.copies_bytes : 0;
+	int64_t ns = work_ns(fmax(need.seconds, fmax(bus_s, copies_s)));
+	struct meta_load load = {.alone_ns = ns,
+	        .share = {[META_BUS] = share_of(bus_s, ns),
+	                [META_CORES] = need.cores,
+	                [META_COPIES] = share_of(copies_s, ns)}};
 
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;

@@ -3,19 +3,27 @@
 #define FERRY_HOST_CPU_ATTENTION_H
 
 #include "device/op_attention.h"
+#include "host/cpu/attention_bf16.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <math.h>
 
 /* Queries and keys of a block. */
-enum { ATTENTION_Q = 64, ATTENTION_K = 128 };
+enum { ATTENTION_Q = 64, ATTENTION_K = ATTENTION_BF16_COLUMNS };
 
 /* Which keys a token sees. */
 struct attention_keys {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, window;
 	enum attention_mask mask;
+	int is_cached; /* keys are rows of a cache, and doc_end is one past the token's own */
 };
+
+/* The key that belongs to query i. */
+static inline int64_t attention_own_key(const struct attention_keys *keys, int64_t i)
+{
+	return keys->is_cached ? keys->doc_end[i] - 1 : i;
+}
 
 /* 0, or ERR_RANGE: documents must lie one after the other and each token within its own. */
 int attention_keys_check(const struct attention_keys *keys, const char *op_name);
@@ -23,9 +31,9 @@ int attention_keys_check(const struct attention_keys *keys, const char *op_name)
 /* First key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
 static inline int64_t attention_first_key(const struct attention_keys *keys, int64_t i)
 {
-	int64_t first = keys->doc_start[i];
+	int64_t first = keys->doc_start[i], own = attention_own_key(keys, i);
 
-	return keys->window > 0 && i - keys->window + 1 > first ? i - keys->window + 1 : first;
+	return keys->window > 0 && own - keys->window + 1 > first ? own - keys->window + 1 : first;
 }
 
 static inline int64_t attention_key_end(const struct attention_keys *keys, int64_t i)
@@ -33,7 +41,7 @@ static inline int64_t attention_key_end(const struct attention_keys *keys, int64
 	int64_t end = keys->doc_end[i];
 
 	if (keys->mask == MASK_CAUSAL)
-		return i + 1;
+		return attention_own_key(keys, i) + 1;
 	return keys->window > 0 && i + keys->window < end ? i + keys->window : end;
 }
 
@@ -61,6 +69,20 @@ static inline void attention_columns(const struct attention_keys *keys, int64_t 
 	if (*begin >= *end)
 		*begin = *end = 0;
 }
+
+/* Forward, of queries in blocks that see one run of keys each. Rows of k and v are k_stride elements apart,
+ * and heads kv_head_stride. lse may be none. */
+struct attention_forward {
+	struct attention_keys seen;
+	dev_addr out, lse, q, k, v, sink;
+	int64_t heads, kv_heads, head_dim;
+	int64_t q_stride, q_head_stride, k_stride, kv_head_stride, out_stride;
+	double scale, score_cap;
+	enum dtype dtype;
+	const int32_t *block; /* [block_count + 1] first query of each block, at most ATTENTION_Q apart */
+	int64_t block_count;
+};
+int attention_forward_run(struct cpu_context *cx, const struct attention_forward *forward);
 
 /* Scores become cap tanh(score / cap); a cap of 0 is none. */
 static inline void attention_cap(float *score, int64_t n, float cap)

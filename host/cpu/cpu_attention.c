@@ -3,9 +3,11 @@
  * run of columns per query, so masks cost nothing. */
 #include "device/op_attention.h"
 #include "host/cpu/attention.h"
+#include "host/cpu/attention_bf16.h"
 #include "host/cpu/matmul.h"
 
 #include "base/err.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,11 +28,10 @@ int attention_keys_check(const struct attention_keys *keys, const char *op_name)
 }
 
 struct attention_run {
-	struct op_attention op;
-	struct attention_keys seen;
-	int64_t block_count;
+	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
+	int by_bf16; /* scores are products of bf16 */
 };
 
 /* One row of scores becomes probabilities relative to the running maximum; what is not seen becomes 0. */
@@ -54,40 +55,51 @@ static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, f
 static void attention_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_run *run = context;
-	const struct op_attention *o = &run->op;
+	const struct attention_forward *o = run->op;
+	const struct attention_keys *seen = &o->seen;
 	const struct cpu_kernels *k = cpu_kernels();
 	/* the last blocks see the most keys: they go first */
 	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
-	int64_t q0 = (run->block_count - 1 - piece / o->heads) * ATTENTION_Q;
-	int64_t q_count = min_i64(ATTENTION_Q, o->tokens - q0), q_stride, k_stride, v_stride;
+	int64_t block = o->block_count - 1 - piece / o->heads, q0 = o->block[block];
+	int64_t q_count = o->block[block + 1] - q0, q_stride = 0, k_stride, v_stride;
 	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
 	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
 	double sum[ATTENTION_Q];
-	int64_t k_end = attention_key_end(&run->seen, q0 + q_count - 1);
+	int64_t k_end = attention_key_end(seen, q0 + q_count - 1);
 	int has_sink = !dev_is_none(o->sink);
-	const float *q = attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q),
-	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, q_count, d, o->dtype);
+	int64_t q_at = q0 * o->q_stride + h * o->q_head_stride;
+	const float *q = run->by_bf16 ? NULL
+	                              : attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q), q_at,
+	                                        o->q_stride, q_count, d, o->dtype);
 
 	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score, of no value */
 		max[i] = has_sink ? attention_sink(k, o->sink, h, o->dtype) : -INFINITY;
 		sum[i] = has_sink;
 	}
 	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
-	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
+	for (int64_t k0 = attention_first_key(seen, q0); k0 < k_end; k0 += ATTENTION_K) {
 		int64_t k_count = min_i64(ATTENTION_K, k_end - k0);
-		int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
-		const float *keys = attention_load(
-		        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->qkv_stride, k_count, d, o->dtype);
+		int64_t at = k0 * o->k_stride + g * o->kv_head_stride;
 		const float *values = attention_load(
-		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->qkv_stride, k_count, d, o->dtype);
+		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
 
-		cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
-		        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+		if (run->by_bf16) {
+			attention_bf16_pack((uint32_t *)k_buffer, (const uint16_t *)cpu_ptr(o->k) + at,
+			        o->k_stride, k_count, d);
+			attention_bf16_scores(scores, (const uint16_t *)cpu_ptr(o->q) + q_at, o->q_stride,
+			        (const uint32_t *)k_buffer, q_count, k_count, d, (float)o->scale);
+		} else {
+			const float *keys = attention_load(
+			        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
+
+			cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
+			        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+		}
 		for (int64_t i = 0; i < q_count; i++) {
 			int64_t begin, end;
 
-			attention_columns(&run->seen, &begin, &end, q0 + i, k0, k_count);
+			attention_columns(seen, &begin, &end, q0 + i, k0, k_count);
 			attention_cap(scores + i * ATTENTION_K + begin, end - begin, (float)o->score_cap);
 			softmax_row(k, scores + i * ATTENTION_K, acc + i * d, &max[i], &sum[i], begin, end,
 			        k_count, d);
@@ -98,7 +110,8 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	for (int64_t i = 0; i < q_count; i++) {
 		int64_t to = (q0 + i) * o->out_stride + h * d;
 
-		((float *)cpu_ptr(o->lse))[(q0 + i) * o->heads + h] = (float)(max[i] + log(sum[i]));
+		if (!dev_is_none(o->lse))
+			((float *)cpu_ptr(o->lse))[(q0 + i) * o->heads + h] = (float)(max[i] + log(sum[i]));
 		k->scale(acc + i * d, acc + i * d, (float)(1 / sum[i]), d);
 		if (o->dtype == DTYPE_F32)
 			memcpy((float *)cpu_ptr(o->out) + to, acc + i * d, (size_t)d * sizeof *acc);
@@ -106,24 +119,52 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	}
 }
 
-int cpu_attention(struct cpu_context *cx, const struct op_attention *op)
+int attention_forward_run(struct cpu_context *cx, const struct attention_forward *o)
 {
-	struct attention_run run = {.op = *op};
-	const struct op_attention *o = &run.op;
-	int rc;
+	struct attention_run run = {
+	        .op = o, .by_bf16 = o->dtype == DTYPE_BF16 && attention_bf16_fits(o->head_dim)};
 
-	run.seen = (struct attention_keys){
-	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask};
-	rc = attention_keys_check(&run.seen, "attention");
-	if (rc < 0)
-		return rc;
-	cpu_sgemm_init();
-	run.block_count = cpu_pieces(o->tokens, ATTENTION_Q);
 	run.scratch_count =
 	        round_up(ATTENTION_Q * ATTENTION_K + 2 * (ATTENTION_Q + ATTENTION_K) * o->head_dim, 16);
 	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;
-	cpu_run(cx, run.block_count * o->heads, attention_piece, &run);
+	cpu_run(cx, o->block_count * o->heads, attention_piece, &run);
 	return 0;
+}
+
+int cpu_attention(struct cpu_context *cx, const struct op_attention *o)
+{
+	struct attention_forward f = {
+	        .seen = {cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask, 0},
+	        .out = o->out,
+	        .lse = o->lse,
+	        .q = o->q,
+	        .k = o->k,
+	        .v = o->v,
+	        .sink = o->sink,
+	        .heads = o->heads,
+	        .kv_heads = o->kv_heads,
+	        .head_dim = o->head_dim,
+	        .q_stride = o->qkv_stride,
+	        .q_head_stride = o->q_head_stride,
+	        .k_stride = o->qkv_stride,
+	        .kv_head_stride = o->kv_head_stride,
+	        .out_stride = o->out_stride,
+	        .scale = o->scale,
+	        .score_cap = o->score_cap,
+	        .dtype = o->dtype,
+	        .block_count = cpu_pieces(o->tokens, ATTENTION_Q),
+	};
+	int rc = attention_keys_check(&f.seen, "attention");
+	int32_t *block = rc ? NULL : mem_alloc((size_t)f.block_count + 1, sizeof(*block));
+
+	if (!block)
+		return rc ? rc : ERR_NOMEM;
+	for (int64_t b = 0; b <= f.block_count; b++)
+		block[b] = (int32_t)min_i64(b * ATTENTION_Q, o->tokens);
+	f.block = block;
+	rc = attention_forward_run(cx, &f);
+	mem_free(block);
+	return rc;
 }

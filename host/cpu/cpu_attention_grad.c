@@ -22,16 +22,20 @@ struct attention_grad_run {
 	int64_t q_blocks, k_blocks;
 	float *scratch;
 	int64_t scratch_count;
+	int by_bf16; /* products of two of q, dout, k, v are those of bf16 */
 };
 
 /* A worker's scratch: two score tiles, two accumulators of keys, and room to widen rows of q, dout, k, v. */
 struct grad_buffers {
 	float *p, *ds, *acc1, *acc2, *q, *dout, *k, *v;
+	uint32_t *k_pairs, *v_pairs; /* keys and values packed for products of bf16, in the place of v */
 };
 
-/* One side of a tile: rows of q and dout of a query head, or of k and v, as fp32. */
+/* One side of a tile: rows of q and dout of a query head, or of k and v: as fp32, NULL where nothing reads
+ * them so, and as they are. */
 struct rows {
 	const float *x, *y;
+	const void *x_at, *y_at; /* the first of them, stored */
 	int64_t x_stride, y_stride, begin, count;
 };
 
@@ -52,24 +56,34 @@ static void grad_buffers_init(struct grad_buffers *b, const struct attention_gra
 	b->v = b->k + ATTENTION_K * d;
 	b->q = b->v + ATTENTION_K * d;
 	b->dout = b->q + ATTENTION_Q * d;
+	b->k_pairs = (uint32_t *)b->v;
+	b->v_pairs = b->k_pairs + ATTENTION_K * d / 2;
 }
 
+/* How rows are needed: as they are for the products of bf16 of one with another, as fp32 for others. */
+enum widening { WIDEN_NEITHER, WIDEN_X, WIDEN_BOTH };
+
 static void load_queries(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
-        int64_t h, int64_t q0, int64_t q_end)
+        enum widening widening, int64_t h, int64_t q0, int64_t q_end)
 {
 	const struct op_attention_grad *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
+	int64_t x_at = q0 * o->qkv_stride + h * o->q_head_stride, y_at = q0 * o->out_stride + h * o->head_dim;
 
 	rows->begin = q0;
 	rows->count = min_i64(ATTENTION_Q, q_end - q0);
-	rows->x = attention_load(k, b->q, &rows->x_stride, cpu_ptr(o->q),
-	        q0 * o->qkv_stride + h * o->q_head_stride, o->qkv_stride, rows->count, o->head_dim, o->dtype);
-	rows->y = attention_load(k, b->dout, &rows->y_stride, cpu_ptr(o->dout),
-	        q0 * o->out_stride + h * o->head_dim, o->out_stride, rows->count, o->head_dim, o->dtype);
+	rows->x_at = (const uint16_t *)cpu_ptr(o->q) + x_at;
+	rows->y_at = (const uint16_t *)cpu_ptr(o->dout) + y_at;
+	if (run->by_bf16 && widening == WIDEN_NEITHER)
+		return;
+	rows->x = attention_load(k, b->q, &rows->x_stride, cpu_ptr(o->q), x_at, o->qkv_stride, rows->count,
+	        o->head_dim, o->dtype);
+	rows->y = attention_load(k, b->dout, &rows->y_stride, cpu_ptr(o->dout), y_at, o->out_stride,
+	        rows->count, o->head_dim, o->dtype);
 }
 
 static void load_keys(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
-        int64_t g, int64_t k0, int64_t k_end)
+        enum widening widening, int64_t g, int64_t k0, int64_t k_end)
 {
 	const struct op_attention_grad *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
@@ -77,10 +91,37 @@ static void load_keys(struct rows *rows, const struct attention_grad_run *run, s
 
 	rows->begin = k0;
 	rows->count = min_i64(ATTENTION_K, k_end - k0);
-	rows->x = attention_load(k, b->k, &rows->x_stride, cpu_ptr(o->k), at, o->qkv_stride, rows->count,
-	        o->head_dim, o->dtype);
-	rows->y = attention_load(k, b->v, &rows->y_stride, cpu_ptr(o->v), at, o->qkv_stride, rows->count,
-	        o->head_dim, o->dtype);
+	if (run->by_bf16) {
+		attention_bf16_pack(b->k_pairs, (const uint16_t *)cpu_ptr(o->k) + at, o->qkv_stride,
+		        rows->count, o->head_dim);
+		attention_bf16_pack(b->v_pairs, (const uint16_t *)cpu_ptr(o->v) + at, o->qkv_stride,
+		        rows->count, o->head_dim);
+	}
+	if (!run->by_bf16 || widening != WIDEN_NEITHER)
+		rows->x = attention_load(k, b->k, &rows->x_stride, cpu_ptr(o->k), at, o->qkv_stride,
+		        rows->count, o->head_dim, o->dtype);
+	if (!run->by_bf16)
+		rows->y = attention_load(k, b->v, &rows->y_stride, cpu_ptr(o->v), at, o->qkv_stride,
+		        rows->count, o->head_dim, o->dtype);
+}
+
+/* The scores of one tile into p, and dout v into ds. */
+static void grad_products(const struct attention_grad_run *run, struct grad_buffers *b,
+        const struct rows *queries, const struct rows *keys)
+{
+	const struct op_attention_grad *o = &run->op;
+
+	if (run->by_bf16) {
+		attention_bf16_scores(b->p, queries->x_at, o->qkv_stride, b->k_pairs, queries->count,
+		        keys->count, o->head_dim, (float)o->scale);
+		attention_bf16_scores(b->ds, queries->y_at, o->out_stride, b->v_pairs, queries->count,
+		        keys->count, o->head_dim, 1);
+		return;
+	}
+	cpu_sgemm(b->p, queries->x, keys->x, queries->count, keys->count, o->head_dim, ATTENTION_K,
+	        queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
+	cpu_sgemm(b->ds, queries->y, keys->y, queries->count, keys->count, o->head_dim, ATTENTION_K,
+	        queries->y_stride, keys->y_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, 1, 0);
 }
 
 /* p and ds of one tile [queries, ATTENTION_K]; 0 where a query does not see a key. */
@@ -92,10 +133,7 @@ static void grad_tile(const struct attention_grad_run *run, struct grad_buffers 
 	const float *lse = cpu_ptr(o->lse);
 	float cap = (float)o->score_cap, slope[ATTENTION_K];
 
-	cpu_sgemm(b->p, queries->x, keys->x, queries->count, keys->count, o->head_dim, ATTENTION_K,
-	        queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
-	cpu_sgemm(b->ds, queries->y, keys->y, queries->count, keys->count, o->head_dim, ATTENTION_K,
-	        queries->y_stride, keys->y_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, 1, 0);
+	grad_products(run, b, queries, keys);
 	for (int64_t i = 0; i < queries->count; i++) {
 		float *p = b->p + i * ATTENTION_K, *ds = b->ds + i * ATTENTION_K;
 		int64_t begin, end, at = (queries->begin + i) * o->heads + h;
@@ -172,11 +210,11 @@ static void dq_piece(void *context, int64_t piece, int worker)
 	struct rows queries, keys;
 
 	grad_buffers_init(&b, run, worker);
-	load_queries(&queries, run, &b, h, q0, o->tokens);
+	load_queries(&queries, run, &b, WIDEN_NEITHER, h, q0, o->tokens);
 	memset(b.acc1, 0, (size_t)(queries.count * d) * sizeof *b.acc1);
 	k_end = attention_key_end(&run->seen, q0 + queries.count - 1);
 	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
-		load_keys(&keys, run, &b, g, k0, k_end);
+		load_keys(&keys, run, &b, WIDEN_X, g, k0, k_end);
 		grad_tile(run, &b, &queries, &keys, h);
 		cpu_sgemm(b.acc1, b.ds, keys.x, queries.count, d, keys.count, d, ATTENTION_K, keys.x_stride,
 		        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
@@ -195,14 +233,14 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	struct rows queries, keys;
 
 	grad_buffers_init(&b, run, worker);
-	load_keys(&keys, run, &b, g, k0, o->tokens);
+	load_keys(&keys, run, &b, WIDEN_NEITHER, g, k0, o->tokens);
 	k_count = keys.count;
 	q_end = attention_query_end(&run->seen, k0 + k_count - 1);
 	memset(b.acc1, 0, (size_t)(k_count * d) * sizeof *b.acc1);
 	memset(b.acc2, 0, (size_t)(k_count * d) * sizeof *b.acc2);
 	for (int64_t h = g * group; h < (g + 1) * group; h++)
 		for (int64_t q0 = q_first; q0 < q_end; q0 += ATTENTION_Q) {
-			load_queries(&queries, run, &b, h, q0, q_end);
+			load_queries(&queries, run, &b, WIDEN_BOTH, h, q0, q_end);
 			/* the last key that these queries see */
 			keys.count =
 			        min_i64(k_count, attention_key_end(&run->seen, q0 + queries.count - 1) - k0);
@@ -223,11 +261,11 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	int rc;
 
 	run.seen = (struct attention_keys){
-	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask};
+	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask, 0};
 	rc = attention_keys_check(&run.seen, "attention_grad");
 	if (rc < 0)
 		return rc;
-	cpu_sgemm_init();
+	run.by_bf16 = o->dtype == DTYPE_BF16 && attention_bf16_fits(o->head_dim);
 	run.delta = cpu_ptr(o->scratch);
 	run.q_blocks = cpu_pieces(o->tokens, ATTENTION_Q);
 	run.k_blocks = cpu_pieces(o->tokens, ATTENTION_K);

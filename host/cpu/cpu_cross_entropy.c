@@ -1,5 +1,7 @@
 /* The loss of each row of logits, and its gradient. */
 #include "device/op_loss.h"
+
+#include "base/err.h"
 #include "host/cpu/cpu_inner.h"
 
 #include <math.h>
@@ -10,6 +12,7 @@ OP_LOSS_LIST(CPU_DECLARE)
 struct cross_entropy_run {
 	struct op_cross_entropy op;
 	int64_t first, end, piece_rows; /* rows of this wave, and of a piece of it */
+	float *capped;                  /* per worker: a row of capped logits; NULL where there is no cap */
 };
 
 /* Where the exponentials of a row may stay until they are scaled: its fp32 gradients, or logits that the
@@ -24,11 +27,10 @@ static float *kept_exponentials(const struct op_cross_entropy *o, int64_t row)
 /* dlogits = exponentials * factor, from `kept` or from the logits; the label's is at_label. In bf16 the row
  * is written front to back through a buffer, and never ahead of what was read of its own logits, because the
  * two may share bytes. */
-static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float *kept, int64_t row,
-        float max, float factor, float at_label)
+static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float *logits, const float *kept,
+        int64_t row, float max, float factor, float at_label)
 {
 	const struct cpu_kernels *k = cpu_kernels();
-	const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
 	int32_t label = ((const int32_t *)cpu_ptr(o->label))[row];
 	float buffer[CPU_CHUNK];
 
@@ -42,6 +44,8 @@ static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float
 			k->exp_scaled(out, logits + at, max, factor, n);
 		if (label >= at && label < at + n)
 			out[label - at] = at_label;
+		if (o->cap > 0)
+			k->soft_cap_grad(out, logits + at, (float)o->cap, n);
 		cpu_store(k, cpu_ptr(o->dlogits), to, out, n, o->dlogits_dtype);
 	}
 }
@@ -54,18 +58,24 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 	int64_t begin = run->first + piece * run->piece_rows,
 	        end = min_i64(begin + run->piece_rows, run->end);
 
-	(void)worker;
 	for (int64_t row = begin; row < end; row++) {
 		const float *logits = (const float *)cpu_ptr(o->logits) + row * o->vocab;
-		float *kept = kept_exponentials(o, row);
-		float max = k->max(logits, o->vocab);
-		double label_logit = logits[((const int32_t *)cpu_ptr(o->label))[row]];
-		double sum = kept ? k->softmax_part(kept, logits, max, o->vocab)
-		                  : k->exp_sum(logits, max, o->vocab);
+		float *kept = run->capped ? NULL : kept_exponentials(o, row), max;
+		double label_logit, sum;
+
+		if (run->capped) {
+			float *capped = run->capped + worker * o->vocab;
+
+			k->soft_cap(capped, logits, (float)o->cap, o->vocab);
+			logits = capped;
+		}
+		max = k->max(logits, o->vocab);
+		label_logit = logits[((const int32_t *)cpu_ptr(o->label))[row]];
+		sum = kept ? k->softmax_part(kept, logits, max, o->vocab) : k->exp_sum(logits, max, o->vocab);
 
 		((float *)cpu_ptr(o->loss))[row] = (float)(max - label_logit + log(sum));
 		if (!dev_is_none(o->dlogits)) /* p - 1 in double: p may be all but 1 */
-			cross_entropy_grad_row(o, kept, row, max, (float)(o->grad_scale / sum),
+			cross_entropy_grad_row(o, logits, kept, row, max, (float)(o->grad_scale / sum),
 			        (float)((exp(label_logit - max) / sum - 1) * o->grad_scale));
 	}
 }
@@ -82,6 +92,11 @@ int cpu_cross_entropy(struct cpu_context *cx, const struct op_cross_entropy *op)
 
 	if (rc < 0)
 		return rc;
+	if (o->cap > 0) {
+		run.capped = cpu_scratch(cx, cpu_workers(cx) * o->vocab * (int64_t)sizeof(*run.capped));
+		if (!run.capped)
+			return ERR_NOMEM;
+	}
 	run.piece_rows = cpu_piece_rows(o->vocab);
 	for (run.first = 0; run.first < o->rows; run.first = run.end) {
 		run.end = packed ? min_i64(run.first ? 2 * run.first : 1, o->rows) : o->rows;

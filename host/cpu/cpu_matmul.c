@@ -1,9 +1,8 @@
 /* Matrix products on fixed tiles of c, each computed whole by one thread: whatever the thread count, an
  * element sees the same additions in the same order.
  *
- * fp32 goes to OpenBLAS, which is asked for one thread per call. bf16 goes to oneDNN where the CPU multiplies
- * bf16 in vectors; elsewhere panels of both operands are widened to fp32 in a worker's scratch and go to
- * OpenBLAS as well, which is exact in the products and rounds c once. matmul_by_onednn decides.
+ * matmul_choice says who multiplies. Where bf16 is not multiplied as it is, panels of both operands are
+ * widened to fp32 in a worker's scratch, which is exact in the products and rounds c once.
  */
 #include "device/op_matmul.h"
 #include "host/cpu/matmul.h"
@@ -12,45 +11,12 @@
 #include "host/cpu/cpu_inner.h"
 #include "host/cpu/matmul_onednn.h"
 
-#include <cblas.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 OP_MATMUL_LIST(CPU_DECLARE)
 
 /* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
 enum { PANEL_K = 512 };
-
-/* Stands before OpenBLAS's own, which reads OPENBLAS_NUM_THREADS: threads that it would start before main and
- * that nobody uses map 128 MiB each, and try for ever where a limit on addresses (ulimit -v) is in their way.
- */
-__attribute__((visibility("default"), weak)) int openblas_num_threads_env(void);
-int openblas_num_threads_env(void)
-{
-	return 1;
-}
-
-static void matmul_start(void)
-{
-	openblas_set_num_threads(1);
-}
-
-void cpu_sgemm_init(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, matmul_start);
-}
-
-void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
-        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
-        float alpha, float beta)
-{
-	cblas_sgemm(CblasRowMajor, a_layout == MATMUL_NORMAL ? CblasNoTrans : CblasTrans,
-	        b_layout == MATMUL_NORMAL ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, alpha, a,
-	        (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
-}
 
 /* Tiles of at most 256 x 512, more and smaller ones until there are a dozen, unless a piece would become too
  * little work to be worth a thread's waking or its packing of operands. A long k with few tiles (gradients of
@@ -244,25 +210,6 @@ static void combine_piece(void *context, int64_t row, int worker)
 	}
 }
 
-/* Products by oneDNN pay where the CPU has bf16 in vectors (and with that, where it has AMX): AVX2 has none,
- * and AVX-512 alone would be emulated at half the speed of fp32. FERRY_MATMUL = openblas or onednn overrides.
- */
-static int matmul_by_onednn(const struct op_matmul *o)
-{
-	const char *wish = getenv("FERRY_MATMUL");
-
-	if (wish && !strcmp(wish, "openblas"))
-		return 0;
-	if (wish && !strcmp(wish, "onednn"))
-		return 1;
-#if defined(__x86_64__)
-	return o->ab_dtype == DTYPE_BF16 && __builtin_cpu_supports("avx512bf16");
-#else
-	(void)o;
-	return 0;
-#endif
-}
-
 static void products_close(struct matmul_run *run)
 {
 	for (int kind = 0; kind < 8; kind++) {
@@ -316,9 +263,8 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 	const struct matmul_tiling *g = &run.tiling;
 	int64_t parts_count;
 
-	cpu_sgemm_init();
 	matmul_tiling(&run.tiling, o->m, o->n, o->k);
-	if (matmul_by_onednn(o))
+	if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_ONEDNN)
 		products_open(&run);
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count = piece_scratch_count(&run);

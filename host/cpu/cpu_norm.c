@@ -21,6 +21,19 @@ static int64_t norm_array_count(int64_t cols)
 	return round_up(cols, 16);
 }
 
+/* The factors of a row: the weight as fp32, plus what is added to it. */
+static const float *factors_load(const struct cpu_kernels *k, float *buffer, dev_addr weight, int64_t cols,
+        double offset, enum dtype dtype)
+{
+	const float *w = cpu_load(k, buffer, cpu_ptr(weight), 0, cols, dtype);
+
+	if (offset == 0)
+		return w;
+	for (int64_t c = 0; c < cols; c++)
+		buffer[c] = w[c] + (float)offset;
+	return buffer;
+}
+
 struct norm_run {
 	struct op_norm op;
 	enum cpu_norm_kind kind;
@@ -34,7 +47,7 @@ static void norm_piece(void *context, int64_t piece, int worker)
 	const struct cpu_kernels *k = cpu_kernels();
 	int64_t array = norm_array_count(o->cols), end = o->rows * o->groups, rows = cpu_piece_rows(o->cols);
 	float *xs = run->scratch + 3 * array * worker, *rstd = cpu_ptr(o->rstd), *means = cpu_ptr(o->mean);
-	const float *weight = cpu_load(k, xs + array, cpu_ptr(o->weight), 0, o->cols, o->dtype);
+	const float *weight = factors_load(k, xs + array, o->weight, o->cols, o->weight_offset, o->dtype);
 	const float *bias = dev_is_none(o->bias)
 	                            ? NULL
 	                            : cpu_load(k, xs + 2 * array, cpu_ptr(o->bias), 0, o->cols, o->dtype);
@@ -85,7 +98,8 @@ static void norm_grad_block(void *context, int64_t block, int worker)
 	int64_t array = norm_array_count(o->cols), end = o->rows * o->groups;
 	float *buffer = run->scratch + 4 * array * worker;
 	float *dweight = (float *)cpu_ptr(o->scratch) + 2 * o->cols * block, *dbias = dweight + o->cols;
-	const float *weight = cpu_load(k, buffer + 2 * array, cpu_ptr(o->weight), 0, o->cols, o->dtype);
+	const float *weight =
+	        factors_load(k, buffer + 2 * array, o->weight, o->cols, o->weight_offset, o->dtype);
 	const float *rstds = cpu_ptr(o->rstd), *means = cpu_ptr(o->mean);
 
 	memset(dweight, 0, (size_t)o->cols * 2 * sizeof(float));

@@ -4,9 +4,42 @@
 
 OP_ROPE_LIST(CPU_DECLARE)
 
-/* Turns the pairs (x[at + j], x[at + half + j]) of one head of one token. Turning back is turning with the
- * members of each pair swapped. */
-static void rope_head(const struct cpu_kernels *k, const struct op_rope *o, int64_t at, const float *cosine)
+/* Turning back is turning with the members of each pair swapped. */
+static void rope_turn(const struct cpu_kernels *k, const struct op_rope *o, float *a, float *b,
+        const float *cosine, int64_t n)
+{
+	if (o->direction == ROPE_FORWARD)
+		k->rotate(a, b, cosine, cosine + o->rotary / 2, n);
+	else
+		k->rotate(b, a, cosine, cosine + o->rotary / 2, n);
+}
+
+/* The pairs (x[at + 2 j], x[at + 2 j + 1]) of one head of one token. */
+static void rope_neighbours(
+        const struct cpu_kernels *k, const struct op_rope *o, int64_t at, const float *cosine)
+{
+	float pairs[2 * CPU_CHUNK], low[CPU_CHUNK], high[CPU_CHUNK];
+
+	for (int64_t j = 0; j < o->rotary / 2; j += CPU_CHUNK) {
+		int64_t n = min_i64(CPU_CHUNK, o->rotary / 2 - j), first = at + 2 * j;
+		float *x = cpu_out(pairs, cpu_ptr(o->x), first, o->dtype);
+
+		cpu_load(k, pairs, cpu_ptr(o->x), first, 2 * n, o->dtype);
+		for (int64_t i = 0; i < n; i++) {
+			low[i] = x[2 * i];
+			high[i] = x[2 * i + 1];
+		}
+		rope_turn(k, o, low, high, cosine + j, n);
+		for (int64_t i = 0; i < n; i++) {
+			x[2 * i] = low[i];
+			x[2 * i + 1] = high[i];
+		}
+		cpu_store(k, cpu_ptr(o->x), first, x, 2 * n, o->dtype);
+	}
+}
+
+/* The pairs (x[at + j], x[at + half + j]) of one head of one token. */
+static void rope_halves(const struct cpu_kernels *k, const struct op_rope *o, int64_t at, const float *cosine)
 {
 	int64_t half = o->rotary / 2;
 	float low[CPU_CHUNK], high[CPU_CHUNK];
@@ -18,10 +51,7 @@ static void rope_head(const struct cpu_kernels *k, const struct op_rope *o, int6
 
 		cpu_load(k, low, cpu_ptr(o->x), at + j, n, o->dtype);
 		cpu_load(k, high, cpu_ptr(o->x), at + half + j, n, o->dtype);
-		if (o->direction == ROPE_FORWARD)
-			k->rotate(a, b, cosine + j, cosine + half + j, n);
-		else
-			k->rotate(b, a, cosine + j, cosine + half + j, n);
+		rope_turn(k, o, a, b, cosine + j, n);
 		cpu_store(k, cpu_ptr(o->x), at + j, a, n, o->dtype);
 		cpu_store(k, cpu_ptr(o->x), at + half + j, b, n, o->dtype);
 	}
@@ -39,7 +69,8 @@ static void rope_piece(void *context, int64_t piece, int worker)
 		const float *cosine = (const float *)cpu_ptr(o->table) + position[t] * o->rotary;
 
 		for (int64_t h = 0; h < o->heads; h++)
-			rope_head(k, o, t * o->stride + h * o->head_stride, cosine);
+			(o->pairs == ROPE_NEIGHBOURS ? rope_neighbours : rope_halves)(
+			        k, o, t * o->stride + h * o->head_stride, cosine);
 	}
 }
 

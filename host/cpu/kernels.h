@@ -59,6 +59,9 @@ struct cpu_kernels {
 	double (*exp_sum)(const float *x, float offset, int64_t n);
 	/* out = exp(x - offset) * factor */
 	void (*exp_scaled)(float *out, const float *x, float offset, float factor, int64_t n);
+	/* out = cap tanh(x / cap); dx *= its slope where it gave y */
+	void (*soft_cap)(float *out, const float *x, float cap, int64_t n);
+	void (*soft_cap_grad)(float *dx, const float *y, float cap, int64_t n);
 	/* ds = p * (dp - delta) * scale */
 	void (*softmax_grad)(float *ds, const float *p, const float *dp, float delta, float scale, int64_t n);
 };

@@ -1,13 +1,41 @@
-/* Products of fp32 blocks on one thread, for matmul and attention. */
+/* Who multiplies matrices on this machine, and products of fp32 blocks on one thread, for matmul and
+ * attention. */
 #ifndef FERRY_HOST_CPU_MATMUL_H
 #define FERRY_HOST_CPU_MATMUL_H
 
 #include "device/op_matmul.h"
 
-/* Must have been called once, by any thread, before cpu_sgemm: OpenBLAS then stays on its caller's thread. */
-void cpu_sgemm_init(void);
+/* Vectors that a CPU has, or that a library has kernels for. */
+enum matmul_simd { MATMUL_SIMD_BASE, MATMUL_SIMD_AVX2, MATMUL_SIMD_AVX512 };
 
-/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major; beta 0 does not read c. */
+/* What decides, beside the environment (FERRY_MATMUL = openblas or onednn, for tests). */
+struct matmul_facts {
+	enum matmul_simd cpu, onednn; /* onednn: ONEDNN_MAX_CPU_ISA obeyed */
+	const char *openblas_core;    /* whose kernels OpenBLAS took; OPENBLAS_CORETYPE obeyed */
+	int has_bf16_dot;             /* AVX512-BF16 */
+	int has_slow_bf16_dot;        /* its products of bf16 run at half the rate of fp32's */
+	const char *wish;             /* FERRY_MATMUL or NULL */
+};
+
+enum matmul_way {
+	MATMUL_OPENBLAS, /* bf16 is widened to fp32 first */
+	MATMUL_ONEDNN,
+	MATMUL_WIDENED, /* bf16 only: widened, then as fp32 */
+};
+
+struct matmul_choice {
+	enum matmul_way way;
+	const char *library, *kernels; /* "OpenBLAS", "SkylakeX" */
+	char why[160], warning[160];   /* warning: a library is older than the CPU; "" */
+};
+
+/* The choice for products of this dtype, from facts: the same facts, the same choice. */
+void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *facts, enum dtype dtype);
+
+/* This process's, decided once. */
+const struct matmul_choice *matmul_choice(enum dtype dtype);
+
+/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major, on the caller's thread; beta 0 does not read c. */
 void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta);

@@ -1,4 +1,4 @@
-/* bf16 tiles of a product by oneDNN. */
+/* Tiles of a product by oneDNN: bf16 by its matmul primitive, fp32 by its BLAS call. */
 #include "host/cpu/matmul_onednn.h"
 
 #include "base/err.h"
@@ -7,6 +7,10 @@
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <pthread.h>
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 struct onednn_product {
 	dnnl_primitive_t primitive;
@@ -15,10 +19,50 @@ struct onednn_product {
 
 static dnnl_engine_t engine;
 
+/* Some virtual machines show AMX's instructions and hide the sizes of its tiles (leaf 0x1d). oneDNN sets its
+ * tiles up by those sizes, so its AMX kernels end in an illegal instruction there; its AVX-512 kernels do not
+ * ask. A user's own ONEDNN_MAX_CPU_ISA stands. */
+static void avoid_amx_without_tiles(void)
+{
+#if defined(__x86_64__)
+	unsigned a, b, c, d, palettes;
+
+	if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA"))
+		return;
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1)) /* AMX-TILE */
+		return;
+	if (!__get_cpuid_count(0x1d, 0, &palettes, &b, &c, &d) || palettes == 0)
+		dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+#endif
+}
+
 static void engine_start(void)
 {
+	avoid_amx_without_tiles();
 	if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
 		engine = NULL;
+}
+
+static void engine_open(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, engine_start);
+}
+
+enum matmul_simd onednn_simd(void)
+{
+#if defined(__x86_64__)
+	dnnl_cpu_isa_t isa;
+
+	engine_open();
+	isa = dnnl_get_effective_cpu_isa();
+	if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core)
+		return MATMUL_SIMD_AVX512;
+	if ((isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2)
+		return MATMUL_SIMD_AVX2;
+#endif
+	return MATMUL_SIMD_BASE;
 }
 
 /* oneDNN takes its number of threads from the OpenMP setting of its caller's thread, when a primitive is made
@@ -36,6 +80,15 @@ static void stay_on_this_thread(void)
 	}
 	if (found)
 		found(1);
+}
+
+void onednn_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
+        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
+        float alpha, float beta)
+{
+	stay_on_this_thread();
+	dnnl_sgemm(a_layout == MATMUL_NORMAL ? 'N' : 'T', b_layout == MATMUL_NORMAL ? 'N' : 'T', m, n, k,
+	        alpha, a, a_stride, b, b_stride, beta, c, c_stride);
 }
 
 /* What changed its name with oneDNN 3. */
@@ -86,8 +139,8 @@ static int product_desc(dnnl_primitive_desc_t *pd, memory_desc md[3], dnnl_primi
 #endif
 
 /* rows x cols as the product sees them, stored by rows or by columns. */
-static int operand_init(memory_desc *md, int64_t rows, int64_t cols, int64_t stride,
-        enum matmul_layout layout, enum dtype dtype)
+static int operand_init(
+        memory_desc *md, int64_t rows, int64_t cols, int64_t stride, enum matmul_layout layout)
 {
 	dnnl_dims_t dims = {rows, cols}, strides = {stride, 1};
 
@@ -95,7 +148,7 @@ static int operand_init(memory_desc *md, int64_t rows, int64_t cols, int64_t str
 		strides[0] = 1;
 		strides[1] = stride;
 	}
-	return desc_init(md, dims, dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32, strides);
+	return desc_init(md, dims, dnnl_bf16, strides);
 }
 
 static int attr_init(dnnl_primitive_attr_t *attr, int accumulate)
@@ -114,25 +167,24 @@ static int attr_init(dnnl_primitive_attr_t *attr, int accumulate)
 
 /* Products that stop at an illegal instruction on AMX where m and n end inside a block: oneDNN 2.6 and 2.7,
  * https://github.com/uxlfoundation/oneDNN/issues/1661 */
-static int ends_in_sigill(const struct op_matmul *op, int64_t k)
+static int ends_in_sigill(int64_t k)
 {
-	return op->ab_dtype == DTYPE_BF16 && k == 63;
+	return k == 63;
 }
 
 struct onednn_product *onednn_product_open(
         const struct op_matmul *op, int64_t m, int64_t n, int64_t k, int64_t c_stride, int accumulate)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct onednn_product *p = mem_alloc(1, sizeof *p);
 	dnnl_primitive_attr_t attr = NULL;
 	memory_desc md[3] = {0};
-	int ok = p && !ends_in_sigill(op, k);
+	int ok = p && !ends_in_sigill(k);
 
-	pthread_once(&once, engine_start);
+	engine_open();
 	stay_on_this_thread();
-	ok = ok && engine && operand_init(&md[0], m, k, op->a_stride, op->a_layout, op->ab_dtype);
-	ok = ok && operand_init(&md[1], k, n, op->b_stride, op->b_layout, op->ab_dtype);
-	ok = ok && operand_init(&md[2], m, n, c_stride, MATMUL_NORMAL, DTYPE_F32);
+	ok = ok && engine && operand_init(&md[0], m, k, op->a_stride, op->a_layout);
+	ok = ok && operand_init(&md[1], k, n, op->b_stride, op->b_layout);
+	ok = ok && desc_init(&md[2], (dnnl_dims_t){m, n}, dnnl_f32, (dnnl_dims_t){c_stride, 1});
 	ok = ok && attr_init(&attr, accumulate) && product_desc(&p->desc, md, attr);
 	ok = ok && dnnl_primitive_create(&p->primitive, p->desc) == dnnl_success;
 	for (int i = 0; i < 3; i++)

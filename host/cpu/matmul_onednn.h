@@ -1,13 +1,20 @@
-/* Products by oneDNN on the calling thread. Used for bf16 where the CPU multiplies bf16 in vectors or tiles.
- */
+/* Products by oneDNN on the calling thread. */
 #ifndef FERRY_HOST_CPU_MATMUL_ONEDNN_H
 #define FERRY_HOST_CPU_MATMUL_ONEDNN_H
 
-#include "device/op_matmul.h"
+#include "host/cpu/matmul.h"
+
+/* The vectors that oneDNN uses here. */
+enum matmul_simd onednn_simd(void);
+
+/* As cpu_sgemm. */
+void onednn_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
+        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
+        float alpha, float beta);
 
 struct onednn_product;
 
-/* A product of one shape: c[m,n] F32 of rows c_stride apart (+)= op(a) * op(b), operands of ab_dtype. It may
+/* A product of one shape: c[m,n] F32 of rows c_stride apart (+)= op(a) * op(b), operands bf16. It may
  * run on several threads at once. NULL where oneDNN cannot: this CPU, this shape, or out of memory; the
  * caller then goes another way, the same one for every thread count. */
 struct onednn_product *onednn_product_open(

@@ -32,11 +32,6 @@ static struct linear output_of(const struct stage_call *call)
 	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0};
 }
 
-static struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
-{
-	return (struct rows){base, call->tokens, stride};
-}
-
 /* Column of a [tokens, qkv stride] array. */
 static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
 {
@@ -102,6 +97,7 @@ static void rotate(struct stage_call *call, dev_addr base, enum rope_direction d
 		                        .stride = qkv_place_of(c).stride,
 		                        .head_stride = groups[i].head_stride,
 		                        .rotary = c->rope[rope].rotary,
+		                        .pairs = c->rope_pairs,
 		                        .table_rows = model_rope_table_rows(call->model, positions),
 		                        .direction = direction,
 		                        .dtype = call->dtype}});
@@ -129,6 +125,7 @@ static void head_norms_forward(struct stage_call *call)
 		                        .x_group_stride = groups[i].head_stride,
 		                        .y_group_stride = groups[i].head_stride,
 		                        .epsilon = call->c->norm_epsilon,
+		                        .weight_offset = call->c->norm_weight_offset,
 		                        .dtype = call->dtype}});
 }
 
@@ -158,6 +155,7 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .y_stride = stride,
 		                        .x_group_stride = groups[i].head_stride,
 		                        .y_group_stride = groups[i].head_stride,
+		                        .weight_offset = call->c->norm_weight_offset,
 		                        .dtype = call->dtype}});
 }
 
@@ -174,27 +172,47 @@ static double scale_of(const struct stage_call *call)
 	return call->c->attention_scale_by_layer ? scale / (call->layer + 1) : scale;
 }
 
+/* What attention and its gradient have in common: operands and shapes, by the names that both ops give them.
+ */
+#define ATTENTION_ARGUMENTS(call, c, place)                                                                  \
+	.out = acts_at(call, (call)->acts.mixed), .lse = acts_at(call, (call)->acts.lse),                    \
+	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
+	.v = column_at(call, acts_at(call, (call)->acts.qkv), (place).v),                                    \
+	.doc_start = (call)->batch->doc_start, .doc_end = (call)->batch->doc_end, .tokens = (call)->tokens,  \
+	.documents = (call)->batch->documents, .document_tokens = (call)->memory->rope_positions,            \
+	.heads = (c)->H, .kv_heads = (c)->KV, .head_dim = (c)->D,                                            \
+	.window = (c)->block[(call)->layer].window, .mask = (c)->block[(call)->layer].mask,                  \
+	.score_cap = (c)->block[(call)->layer].score_cap, .qkv_stride = (place).stride,                      \
+	.q_head_stride = (place).q_head_stride, .kv_head_stride = (place).kv_head_stride,                    \
+	.out_stride = (c)->H * (c)->D, .scale = scale_of(call), .dtype = (call)->dtype
+
 static void attend(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
 	struct qkv_place place = qkv_place_of(c);
 
-	call_op(call, &(struct op){.kind = OP_ATTENTION,
-	                      .attention = {.out = acts_at(call, call->acts.mixed),
-	                              .lse = acts_at(call, call->acts.lse),
+	call_op(call, &(struct op){.kind = OP_ATTENTION, .attention = {ATTENTION_ARGUMENTS(call, c, place)}});
+}
+
+static void attend_cached(struct stage_call *call)
+{
+	const struct model_config *c = call->c;
+	struct qkv_place place = qkv_place_of(c);
+
+	call_op(call, &(struct op){.kind = OP_ATTENTION_CACHED,
+	                      .attention_cached = {.out = acts_at(call, call->acts.mixed),
+	                              .cache = call->memory->cache,
 	                              .q = column_at(call, turned_at(call), place.q),
 	                              .k = column_at(call, turned_at(call), place.k),
 	                              .v = column_at(call, acts_at(call, call->acts.qkv), place.v),
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
-	                              .documents = call->batch->documents,
-	                              .document_tokens = call->memory->rope_positions,
+	                              .cache_rows = call->memory->cache_rows,
 	                              .heads = c->H,
 	                              .kv_heads = c->KV,
 	                              .head_dim = c->D,
 	                              .window = c->block[call->layer].window,
-	                              .mask = c->block[call->layer].mask,
 	                              .score_cap = c->block[call->layer].score_cap,
 	                              .qkv_stride = place.stride,
 	                              .q_head_stride = place.q_head_stride,
@@ -214,29 +232,8 @@ static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmi
 	                              .dk = column_at(call, dqkv, place.k),
 	                              .dv = column_at(call, dqkv, place.v),
 	                              .dout = dmixed,
-	                              .out = acts_at(call, call->acts.mixed),
-	                              .lse = acts_at(call, call->acts.lse),
-	                              .q = column_at(call, turned_at(call), place.q),
-	                              .k = column_at(call, turned_at(call), place.k),
-	                              .v = column_at(call, acts_at(call, call->acts.qkv), place.v),
-	                              .doc_start = call->batch->doc_start,
-	                              .doc_end = call->batch->doc_end,
 	                              .scratch = scratch_at(call, call->scratch.attention),
-	                              .tokens = call->tokens,
-	                              .documents = call->batch->documents,
-	                              .document_tokens = call->memory->rope_positions,
-	                              .heads = c->H,
-	                              .kv_heads = c->KV,
-	                              .head_dim = c->D,
-	                              .window = c->block[call->layer].window,
-	                              .mask = c->block[call->layer].mask,
-	                              .score_cap = c->block[call->layer].score_cap,
-	                              .qkv_stride = place.stride,
-	                              .q_head_stride = place.q_head_stride,
-	                              .kv_head_stride = place.kv_head_stride,
-	                              .out_stride = c->H * c->D,
-	                              .scale = scale_of(call),
-	                              .dtype = call->dtype}});
+	                              ATTENTION_ARGUMENTS(call, c, place)}});
 }
 
 /* x -> middle = x + attention's projection. A parallel residual needs it for y only. */
@@ -260,7 +257,10 @@ void attn_forward(struct stage_call *call)
 	if (c->has[ROLE_Q_NORM_W])
 		head_norms_forward(call);
 	rotate(call, turned_at(call), ROPE_FORWARD);
-	attend(call);
+	if (dev_is_none(call->memory->cache))
+		attend(call);
+	else
+		attend_cached(call);
 	if (c->has[post.weight])
 		branch = acts_at(call, call->acts.branch1);
 	else if (c->parallel_residual && call->memory->recompute)
@@ -269,6 +269,8 @@ void attn_forward(struct stage_call *call)
 	        rows_at(call, acts_at(call, call->acts.mixed), c->H * c->D));
 	if (c->has[post.weight])
 		norm_forward(call, &post, middle, branch, call->tokens);
+	if (c->residual_scale != 0)
+		call_scale(call, middle, middle, call->tokens * c->C, c->residual_scale);
 	call_add(call, middle, middle, call->memory->x, call->tokens * c->C);
 }
 

@@ -34,7 +34,7 @@ struct acts_layout {
 struct scratch_layout {
 	int64_t residual;     /* parallel_residual: [tokens, C] what norm2 adds to dx; without a norm2, the
 	                         gradient of norm1's output that comes from the MLP */
-	int64_t branch;       /* norms after: [tokens, C] dx through such a norm */
+	int64_t branch;       /* norms after, residual_scale: [tokens, C] dx through those */
 	int64_t dnorm;        /* F32 [tokens, C] gradient of norm1's or norm2's output */
 	int64_t dnorm_cast;   /* BF16 compute: the same, rounded */
 	int64_t norm_partial; /* F32, of the norm gradients */
@@ -106,6 +106,12 @@ struct rows {
 	int64_t count, stride; /* stride in elements */
 };
 
+/* One row for each token of the call. */
+static inline struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
+{
+	return (struct rows){base, call->tokens, stride};
+}
+
 /* y = x W (+ bias), y in y_dtype. */
 void linear_forward(struct stage_call *call, const struct linear *linear, struct rows y, enum dtype y_dtype,
         struct rows x);
@@ -140,12 +146,14 @@ dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post,
 dev_addr norm1_output(const struct stage_call *call);
 
 void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int64_t count);
+/* dst = factor * src; dst may be src. */
+void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor);
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);
 
 /* The stages. */
 void embed_forward(struct stage_call *call);
 void embed_backward(struct stage_call *call);
-int64_t embed_scratch_bytes(const struct model *model, int64_t tokens);
+int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
 void attn_forward(struct stage_call *call);
 void attn_backward(struct stage_call *call);
 void gate_forward(struct stage_call *call);

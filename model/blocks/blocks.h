@@ -29,14 +29,16 @@ struct device_batch {
  *            its first; for the head, written, or DEV_NONE where no block before it trains; for embed, read
  *   loss     F32 [targets], head only
  *   grad_scale multiplies d(sum of losses)
+ *   cache    generation: the block's keys and values, [cache_rows] rows of op_attention_cached; doc_start and
+ *            doc_end are then what that op wants. DEV_NONE: tokens see those of their micro-batch
  *   recompute 1: this forward only refills acts for a backward, at every stage of the block
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
 struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
-	dev_addr x, y, acts, scratch, dx, rope_table, loss;
-	int64_t rope_positions;
+	dev_addr x, y, acts, scratch, dx, rope_table, loss, cache;
+	int64_t rope_positions, cache_rows;
 	float grad_scale;
 	int recompute;
 };
@@ -58,6 +60,7 @@ int model_logits(const struct model *model, struct stream *stream, const struct 
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
 
 /* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
+int64_t model_cache_bytes(const struct model *model, enum dtype dtype, int64_t rows); /* of a block */
 int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
 int64_t model_scratch_bytes(
         const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);

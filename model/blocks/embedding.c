@@ -1,14 +1,40 @@
 /* The embedding of tokens and of learned positions; and back. */
 #include "model/blocks/block.h"
 
-int64_t embed_scratch_bytes(const struct model *model, int64_t tokens)
+#include "base/num.h"
+
+/* Indices that are sorted, then dx as the embedding's rows get it. */
+struct embed_layout {
+	int64_t scaled, bytes;
+};
+
+static struct embed_layout embed_layout_of(const struct model *model, enum dtype dtype, int64_t tokens)
 {
 	const struct model_config *c = &model->config;
-	int64_t rows = c->V;
+	int64_t rows = c->V, end = 0;
+	struct embed_layout e;
 
 	if (c->has[ROLE_POSITION] && c->max_positions > rows)
 		rows = c->max_positions;
-	return 4 * (tokens + rows + 1);
+	layout_take(&end, embed_grad_scratch_count(tokens, rows), 4);
+	e.scaled = layout_take(&end, c->embed_scale != 0 ? tokens * c->C : 0, dtype_bytes(dtype));
+	e.bytes = end;
+	return e;
+}
+
+int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
+{
+	return embed_layout_of(model, dtype, tokens).bytes;
+}
+
+/* As a tensor of the compute dtype holds the factor. */
+static void scale(struct stage_call *call, dev_addr dst, dev_addr src)
+{
+	float factor = (float)call->c->embed_scale;
+
+	if (call->dtype == DTYPE_BF16)
+		factor = bf16_to_f32(bf16_from_f32(factor));
+	call_scale(call, dst, src, call->tokens * call->c->C, (double)factor);
 }
 
 static void gather(
@@ -25,15 +51,15 @@ static void gather(
 	                              .accumulate = add}});
 }
 
-static void gather_backward(
-        struct stage_call *call, enum tensor_role role, int64_t table_rows, dev_addr index, int64_t skip)
+static void gather_backward(struct stage_call *call, enum tensor_role role, int64_t table_rows,
+        dev_addr index, int64_t skip, dev_addr dy)
 {
 	dev_addr grad = grad_of(call, role);
 
 	if (!dev_is_none(grad))
 		call_op(call, &(struct op){.kind = OP_EMBED_GRAD,
 		                      .embed_grad = {.grad = grad,
-		                              .dy = call->memory->dx,
+		                              .dy = dy,
 		                              .index = index,
 		                              .scratch = call->memory->scratch,
 		                              .rows = call->tokens,
@@ -45,14 +71,26 @@ static void gather_backward(
 
 void embed_forward(struct stage_call *call)
 {
+	dev_addr y = call->memory->y;
+
 	gather(call, ROLE_EMBED, call->c->V, call->batch->id, 0);
+	if (call->c->embed_scale != 0)
+		scale(call, y, y);
 	if (call->c->has[ROLE_POSITION])
 		gather(call, ROLE_POSITION, call->c->max_positions, call->batch->position, 1);
 }
 
 void embed_backward(struct stage_call *call)
 {
-	gather_backward(call, ROLE_EMBED, call->c->V, call->batch->id, call->c->pad_id);
+	dev_addr dx = call->memory->dx, scaled = dx;
+
+	if (call->c->embed_scale != 0 && !dev_is_none(grad_of(call, ROLE_EMBED))) {
+		struct embed_layout e = embed_layout_of(call->model, call->dtype, call->tokens);
+
+		scaled = dev_at(call->memory->scratch, e.scaled);
+		scale(call, scaled, dx);
+	}
+	gather_backward(call, ROLE_EMBED, call->c->V, call->batch->id, call->c->pad_id, scaled);
 	if (call->c->has[ROLE_POSITION])
-		gather_backward(call, ROLE_POSITION, call->c->max_positions, call->batch->position, -1);
+		gather_backward(call, ROLE_POSITION, call->c->max_positions, call->batch->position, -1, dx);
 }

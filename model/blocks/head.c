@@ -1,24 +1,10 @@
 /* Final norm, head and loss in chunks of rows; and back. Logits for sampling. */
 #include "model/blocks/block.h"
 
-/* Rows of a chunk: a function of V alone, so that no other size changes a sum. Every chunk passes once over
- * the [V, C] gradient, so a chunk should have some 500 rows. Small vocabularies get more, to 32 MiB of
- * logits, and huge ones fewer, to 256 MiB. */
-static int64_t chunk_rows(int64_t V)
-{
-	int64_t rows = (256 << 20) / (4 * V), small = (32 << 20) / (4 * V);
-
-	rows = rows < 512 ? rows : 512;
-	rows = rows > small ? rows : small;
-	rows = rows < 4096 ? rows : 4096;
-	rows = rows / 64 * 64;
-	return rows > 64 ? rows : 64;
-}
-
 struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets)
 {
 	const struct model_config *c = &model->config;
-	int64_t rows = chunk_rows(c->V), e = dtype_bytes(dtype), end = 0;
+	int64_t rows = model_head_rows(c->V), e = dtype_bytes(dtype), end = 0;
 	struct head_layout h = {0};
 
 	h.rows = rows = targets < rows ? targets : rows;
@@ -63,6 +49,9 @@ static void chunk_logits(
 	                              .table_rows = call->tokens,
 	                              .dtype = call->dtype}});
 	norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
+	if (c->logit_divisor != 0) /* of what they are made of: that is less */
+		call_scale(call, scratch_at(call, h->norm), scratch_at(call, h->norm), rows * c->C,
+		        1 / c->logit_divisor);
 	linear_forward(call, &head, (struct rows){logits, rows, c->V}, DTYPE_F32,
 	        (struct rows){scratch_at(call, h->norm), rows, c->C});
 }
@@ -83,6 +72,8 @@ static void chunk_backward(struct stage_call *call, const struct head_layout *h,
 		return;
 	linear_backward_input(
 	        call, &head, (struct rows){dnorm, rows, c->C}, call->dtype, LINEAR_WRITE, dlogits);
+	if (c->logit_divisor != 0)
+		call_scale(call, dnorm, dnorm, rows * c->C, 1 / c->logit_divisor);
 	norm_backward(call, &norm, dnorm, dnorm, scratch_at(call, h->x), rows, LINEAR_WRITE,
 	        scratch_at(call, h->norm_partial), scratch_at(call, h->norm_sink));
 	if (!goes_on)
@@ -136,7 +127,8 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 		                               .rows = rows,
 		                               .vocab = model->config.V,
 		                               .grad_scale = memory->grad_scale,
-		                               .dlogits_dtype = memory->dtype}});
+		                               .dlogits_dtype = memory->dtype,
+		                               .cap = model->config.logit_cap}});
 		if (mode == HEAD_TRAIN)
 			chunk_backward(&call, &h, index, rows);
 	}
@@ -152,8 +144,17 @@ int model_logits(const struct model *model, struct stream *stream, const struct 
 	for (int64_t first = 0; first < row_count; first += h.rows) {
 		int64_t left = row_count - first, count = left < h.rows ? left : h.rows;
 
-		chunk_logits(&call, &h, dev_at(logits, first * model->config.V * 4), dev_at(rows, first * 4),
-		        count);
+		dev_addr part = dev_at(logits, first * model->config.V * 4);
+
+		chunk_logits(&call, &h, part, dev_at(rows, first * 4), count);
+		if (model->config.logit_cap > 0)
+			call_op(&call, &(struct op){.kind = OP_SCALE,
+			                       .scale = {.dst = part,
+			                               .src = part,
+			                               .count = count * model->config.V,
+			                               .factor = 1,
+			                               .cap = model->config.logit_cap,
+			                               .dtype = DTYPE_F32}});
 	}
 	return call.err;
 }

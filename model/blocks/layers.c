@@ -47,6 +47,16 @@ void call_add(struct stage_call *call, dev_addr dst, dev_addr a, dev_addr b, int
 	                      .add = {.dst = dst, .a = a, .b = b, .count = count, .dtype = call->dtype}});
 }
 
+void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count, double factor)
+{
+	call_op(call, &(struct op){.kind = OP_SCALE,
+	                      .scale = {.dst = dst,
+	                              .src = src,
+	                              .count = count,
+	                              .factor = factor,
+	                              .dtype = call->dtype}});
+}
+
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count)
 {
 	call_op(call, &(struct op){.kind = OP_CAST,
@@ -177,6 +187,7 @@ void norm_forward(
 	                              .x_stride = call->c->C,
 	                              .y_stride = call->c->C,
 	                              .epsilon = call->c->norm_epsilon,
+	                              .weight_offset = call->c->norm_weight_offset,
 	                              .dtype = call->dtype}});
 }
 
@@ -202,17 +213,22 @@ void norm_backward(struct stage_call *call, const struct norm_place *norm, dev_a
 	                              .cols = call->c->C,
 	                              .x_stride = call->c->C,
 	                              .y_stride = call->c->C,
+	                              .weight_offset = call->c->norm_weight_offset,
 	                              .dtype = call->dtype,
 	                              .accumulate_dx = sum == LINEAR_ADD}});
 }
 
 dev_addr branch_gradient(struct stage_call *call, const struct norm_place *post, dev_addr x)
 {
-	dev_addr branch = scratch_at(call, call->scratch.branch);
+	dev_addr branch = scratch_at(call, call->scratch.branch), dy = call->memory->dx;
 
+	if (call->c->residual_scale != 0) {
+		call_scale(call, branch, dy, call->tokens * call->c->C, call->c->residual_scale);
+		dy = branch;
+	}
 	if (!call->c->has[post->weight])
-		return call->memory->dx;
-	norm_backward(call, post, branch, call->memory->dx, x, call->tokens, LINEAR_WRITE,
+		return dy;
+	norm_backward(call, post, branch, dy, x, call->tokens, LINEAR_WRITE,
 	        scratch_at(call, call->scratch.norm_partial), scratch_at(call, call->scratch.norm_sink));
 	return branch;
 }

@@ -64,8 +64,11 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 		partial = max_i64(partial, c->qk_norm_whole ? norm_scratch_count(tokens, 1, c->H * c->D)
 		                                            : norm_scratch_count(tokens, c->H, c->D));
 	s.residual = layout_take(&end, c->parallel_residual ? tokens * c->C : 0, e);
-	s.branch = layout_take(
-	        &end, c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] ? tokens * c->C : 0, e);
+	s.branch = layout_take(&end,
+	        c->has[ROLE_POST_NORM1_W] || c->has[ROLE_POST_NORM2_W] || c->residual_scale != 0
+	                ? tokens * c->C
+	                : 0,
+	        e);
 	s.dnorm = layout_take(&end, sums ? tokens * c->C : 0, 4);
 	s.dnorm_cast = layout_take(&end, dtype == DTYPE_F32 ? 0 : tokens * c->C, e);
 	s.norm_partial = layout_take(&end, partial, 4);
@@ -81,6 +84,13 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	return s;
 }
 
+int64_t model_cache_bytes(const struct model *model, enum dtype dtype, int64_t rows)
+{
+	const struct model_config *c = &model->config;
+
+	return rows * attention_cache_row_count(c->KV, c->D) * dtype_bytes(dtype);
+}
+
 int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
 {
 	return acts_layout_of(model, dtype, tokens).bytes;
@@ -90,7 +100,7 @@ int64_t model_scratch_bytes(
         const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets)
 {
 	if (kind == STAGE_EMBED)
-		return embed_scratch_bytes(model, tokens);
+		return embed_scratch_bytes(model, dtype, tokens);
 	if (kind == STAGE_HEAD)
 		return targets ? head_layout_of(model, dtype, targets).bytes : 0;
 	return scratch_layout_of(model, dtype, tokens).bytes;

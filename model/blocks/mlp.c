@@ -26,11 +26,6 @@ static struct linear down_of(const struct stage_call *call)
 	return (struct linear){ROLE_DOWN_W, ROLE_DOWN_B, call->c->C, call->c->F, call->c->weight_in_out, 0};
 }
 
-static struct rows rows_at(const struct stage_call *call, dev_addr base, int64_t stride)
-{
-	return (struct rows){base, call->tokens, stride};
-}
-
 static struct norm_place norm2_of(const struct stage_call *call)
 {
 	return (struct norm_place){
@@ -113,33 +108,26 @@ void up_forward(struct stage_call *call)
 	        rows_at(call, norm2_output(call), call->c->C));
 }
 
+/* What all four ops of activations have in common. */
+#define ACT_ARGUMENTS(call)                                                                                  \
+	.count = (call)->tokens * (call)->c->F, .act = (call)->c->act, .dtype = (call)->dtype
+
 static void activate(struct stage_call *call, dev_addr hidden)
 {
 	dev_addr gate = acts_at(call, call->acts.gate), up = acts_at(call, call->acts.up);
-	int64_t count = call->tokens * call->c->F;
 
 	if (model_is_gated(call->c))
 		call_op(call, &(struct op){.kind = OP_GLU,
-		                      .glu = {.out = hidden,
-		                              .gate = gate,
-		                              .up = up,
-		                              .count = count,
-		                              .act = call->c->act,
-		                              .dtype = call->dtype}});
+		                      .glu = {.out = hidden, .gate = gate, .up = up, ACT_ARGUMENTS(call)}});
 	else
-		call_op(call, &(struct op){.kind = OP_ACT,
-		                      .act = {.out = hidden,
-		                              .x = up,
-		                              .count = count,
-		                              .act = call->c->act,
-		                              .dtype = call->dtype}});
+		call_op(call,
+		        &(struct op){.kind = OP_ACT, .act = {.out = hidden, .x = up, ACT_ARGUMENTS(call)}});
 }
 
 /* The gradients of gate and up replace them. */
 static void activate_backward(struct stage_call *call, dev_addr dhidden)
 {
 	dev_addr gate = acts_at(call, call->acts.gate), up = acts_at(call, call->acts.up);
-	int64_t count = call->tokens * call->c->F;
 
 	if (model_is_gated(call->c))
 		call_op(call, &(struct op){.kind = OP_GLU_GRAD,
@@ -148,17 +136,10 @@ static void activate_backward(struct stage_call *call, dev_addr dhidden)
 		                              .dout = dhidden,
 		                              .gate = gate,
 		                              .up = up,
-		                              .count = count,
-		                              .act = call->c->act,
-		                              .dtype = call->dtype}});
+		                              ACT_ARGUMENTS(call)}});
 	else
 		call_op(call, &(struct op){.kind = OP_ACT_GRAD,
-		                      .act_grad = {.dx = up,
-		                              .dout = dhidden,
-		                              .x = up,
-		                              .count = count,
-		                              .act = call->c->act,
-		                              .dtype = call->dtype}});
+		                      .act_grad = {.dx = up, .dout = dhidden, .x = up, ACT_ARGUMENTS(call)}});
 }
 
 /* y = middle + down(act(gate) * up) */
@@ -178,6 +159,8 @@ void down_forward(struct stage_call *call)
 	if (c->has[post.weight])
 		norm_forward(call, &post, dev_is_none(y) ? scratch_at(call, call->scratch.branch) : y, branch,
 		        call->tokens);
+	if (!dev_is_none(y) && c->residual_scale != 0)
+		call_scale(call, y, y, call->tokens * c->C, c->residual_scale);
 	if (!dev_is_none(y))
 		call_add(call, y, y, acts_at(call, call->acts.middle), call->tokens * c->C);
 }

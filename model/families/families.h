@@ -2,6 +2,7 @@
 #ifndef FERRY_MODEL_FAMILIES_FAMILIES_H
 #define FERRY_MODEL_FAMILIES_FAMILIES_H
 
+#include "model/config.h"
 #include "model/family.h"
 
 /* ROW(name): struct model_family family_<name>, in the order in which messages list them */
@@ -11,12 +12,23 @@
 	ROW(qwen2)                                                                                           \
 	ROW(qwen3)                                                                                           \
 	ROW(phi3)                                                                                            \
+	ROW(gemma)                                                                                           \
+	ROW(gemma2)                                                                                          \
+	ROW(gemma3_text)                                                                                     \
+	ROW(granite)                                                                                         \
 	ROW(olmo2)                                                                                           \
 	ROW(smollm3)                                                                                         \
 	ROW(exaone4)                                                                                         \
 	ROW(seed_oss)                                                                                        \
 	ROW(arcee)                                                                                           \
 	ROW(starcoder2)                                                                                      \
+	ROW(glm)                                                                                             \
+	ROW(glm4)                                                                                            \
+	ROW(cohere)                                                                                          \
+	ROW(cohere2)                                                                                         \
+	ROW(nemotron)                                                                                        \
+	ROW(ernie4_5)                                                                                        \
+	ROW(helium)                                                                                          \
 	ROW(stablelm)                                                                                        \
 	ROW(phi)                                                                                             \
 	ROW(gpt2)                                                                                            \
@@ -53,10 +65,20 @@ FAMILY_LIST(FAMILY_DECLARE)
 #define LLAMA_POST_NORMS                                                                                     \
 	TENSOR(POST_NORM1_W, "post_attention_layernorm.weight"),                                             \
 	        TENSOR(POST_NORM2_W, "post_feedforward_layernorm.weight")
+#define GEMMA_NORMS                                                                                          \
+	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(POST_NORM1_W, "post_attention_layernorm.weight"),  \
+	        TENSOR(NORM2_W, "pre_feedforward_layernorm.weight"),                                         \
+	        TENSOR(POST_NORM2_W, "post_feedforward_layernorm.weight")
 #define LLAMA_LAYER_NORMS                                                                                    \
 	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM1_B, "input_layernorm.bias"),                  \
 	        TENSOR(NORM2_W, "post_attention_layernorm.weight"),                                          \
 	        TENSOR(NORM2_B, "post_attention_layernorm.bias")
+/* What Cohere 2 reads as Cohere does: the scale of the logits. */
+void cohere_read_scale(struct config_reader *r, struct model_config *c);
+
+/* What Gemma 3 reads as Gemma 2 does: scales of the embedding and of attention, the cap of the logits. */
+void gemma2_read_scales(struct config_reader *r, struct model_config *c);
+
 #define LLAMA_EMBED TENSOR(EMBED, "embed_tokens.weight")
 #define LLAMA_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 #define LLAMA_LAYER_NORM_HEAD                                                                                \

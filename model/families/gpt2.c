@@ -57,6 +57,7 @@ const struct model_family family_gpt2 = {
                 .eos_ids = {50256},
                 .eos_count = 1,
                 .bos_id = 50256,
+                .dropout = 0.1,
                 .pad_id = -1},
         .keys = {.hidden = "n_embd",
                 .layers = "n_layer",

@@ -27,6 +27,14 @@ static const struct model_family *family_find(const char *model_type)
 	return NULL;
 }
 
+int families_have_head(const char *name)
+{
+	for (size_t i = 0; i < sizeof(families) / sizeof(*families); i++)
+		if (family_is_head(families[i], name))
+			return 1;
+	return 0;
+}
+
 /* What config.json says of its files' dtype; the files have the last word. */
 static int stores_bf16(const json_t *config)
 {

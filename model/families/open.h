@@ -14,4 +14,8 @@ int model_open(struct model **model, const json_t *config, const char *where);
 /* From DIR/config.json, or the file itself. What ends a text is what DIR/generation_config.json says, where
  * it names any id, as in transformers. */
 int model_open_path(struct model **model, const char *path);
+
+/* Whether `name` is that of the output matrix of a causal model of any family. */
+int families_have_head(const char *name);
+
 #endif

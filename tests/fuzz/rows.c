@@ -6,6 +6,7 @@
 
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
+#include "tests/dataset_rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

@@ -46,6 +46,20 @@ BASE["stablelm"] = dict(BASE["phi3"], num_hidden_layers=2)
 BASE["phi"] = dict(BASE["phi3"])
 BASE["seed_oss"] = dict(BASE["phi3"], head_dim=4)
 BASE["arcee"] = dict(BASE["phi3"])
+BASE["gemma"] = dict(BASE["llama"], num_key_value_heads=1, head_dim=6, pad_token_id=None)
+BASE["granite"] = dict(BASE["mistral"], attention_multiplier=0.3, embedding_multiplier=3.0, residual_multiplier=0.4,
+                       logits_scaling=2.0, pad_token_id=None)
+BASE["gemma2"] = dict(BASE["gemma"], num_key_value_heads=2, query_pre_attn_scalar=5, attn_logit_softcapping=1.5,
+                      final_logit_softcapping=2.0, sliding_window=5)
+BASE["gemma3_text"] = dict(BASE["gemma"], num_key_value_heads=2, num_hidden_layers=3, query_pre_attn_scalar=5,
+                           sliding_window=5, sliding_window_pattern=2)
+BASE["cohere"] = dict(BASE["mistral"], logit_scale=0.5, pad_token_id=None)
+BASE["cohere2"] = dict(BASE["cohere"], num_hidden_layers=4, sliding_window=5)
+BASE["glm"] = dict(BASE["phi3"], head_dim=8)
+BASE["glm4"] = dict(BASE["glm"])
+BASE["nemotron"] = dict(BASE["phi3"])
+BASE["ernie4_5"] = dict(BASE["mistral"], head_dim=6, pad_token_id=None)
+BASE["helium"] = dict(BASE["mistral"], head_dim=4, pad_token_id=None)
 
 LONG = dict(short_factor=[1.0, 1.25, 2, 3.5], long_factor=[1.5, 2.0, 5, 9.0])
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
@@ -272,15 +286,79 @@ CASES += [
         rope_type="yarn", factor=2.0, original_max_position_embeddings=16))),
     ("llama longrope", "llama", dict(rope_theta=50.0, head_dim=8, rope_scaling=dict(
         LONG, rope_type="longrope", original_max_position_embeddings=16))),
+    ("gemma plain", "gemma", {}),
+    ("gemma old gelu, untied, biases, pad", "gemma", dict(hidden_act="gelu", tie_word_embeddings=False,
+                                                         attention_bias=True, pad_token_id=3, rope_theta=50.0)),
+    ("gemma silu, linear", "gemma", dict(hidden_act="silu", hidden_activation="relu",
+                                         rope_scaling=dict(type="linear", factor=2.0))),
+    ("gemma2 plain", "gemma2", {}),
+    ("gemma2 no caps", "gemma2", dict(attn_logit_softcapping=None, final_logit_softcapping=None)),
+    ("gemma2 usual caps, untied, pad", "gemma2", dict(
+        attn_logit_softcapping=ABSENT, final_logit_softcapping=ABSENT, query_pre_attn_scalar=ABSENT,
+        tie_word_embeddings=False, pad_token_id=3)),
+    ("gemma2 cap of scores, all kv heads, biases", "gemma2", dict(
+        attn_logit_softcapping=0.3, final_logit_softcapping=None, num_key_value_heads=4, attention_bias=True)),
+    ("gemma2 layer types, cap of logits", "gemma2", dict(
+        attn_logit_softcapping=None, final_logit_softcapping=0.5, hidden_act="relu", hidden_activation="silu",
+        sliding_window=3, layer_types=["full_attention", "sliding_attention"])),
+    ("gemma3_text plain", "gemma3_text", {}),
+    ("gemma3_text absent pattern, other thetas", "gemma3_text", dict(
+        sliding_window_pattern=ABSENT, num_hidden_layers=6, rope_theta=70.0, rope_local_base_freq=9.0)),
+    ("gemma3_text old scaling", "gemma3_text", dict(
+        rope_theta=300.0, rope_local_base_freq=20.0, rope_scaling=dict(rope_type="linear", factor=3.0))),
+    ("gemma3_text two sets", "gemma3_text", dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention"], rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=4.0, rope_theta=90.0),
+            sliding_attention=dict(rope_type="default", rope_theta=11.0)))),
+    ("gemma3_text one set of two", "gemma3_text", dict(rope_theta=80.0, rope_local_base_freq=7.0, rope_parameters=dict(
+        full_attention=dict(rope_type="default")))),
+    ("gemma3_text caps, untied, pad", "gemma3_text", dict(
+        attn_logit_softcapping=0.2, final_logit_softcapping=1.5, tie_word_embeddings=False, pad_token_id=2,
+        attention_bias=True)),
+    ("granite plain", "granite", {}),
+    ("granite biases, tied, pad", "granite", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                                 pad_token_id=3)),
+    ("granite absent multipliers", "granite", dict(
+        attention_multiplier=ABSENT, embedding_multiplier=ABSENT, residual_multiplier=ABSENT, logits_scaling=ABSENT,
+        num_key_value_heads=None)),
+    ("cohere plain", "cohere", {}),
+    ("cohere biases, untied, pad", "cohere", dict(attention_bias=True, tie_word_embeddings=False, pad_token_id=3,
+                                                  rope_theta=70.0)),
+    ("cohere absent scale, all kv heads", "cohere", dict(logit_scale=ABSENT, num_key_value_heads=None,
+                                                         layer_norm_eps=0.1)),
+    ("cohere linear rope", "cohere", dict(rope_scaling=dict(type="linear", factor=2.5))),
+    ("cohere2 plain", "cohere2", {}),
+    ("cohere2 pattern", "cohere2", dict(sliding_window_pattern=2, rope_theta=70.0, attention_bias=True)),
+    ("cohere2 layer types", "cohere2", dict(layer_types=["full_attention", "sliding_attention", "sliding_attention",
+                                                         "full_attention"])),
+    ("glm plain", "glm", {}),
+    ("glm whole heads, no biases", "glm", dict(partial_rotary_factor=1.0, attention_bias=False, num_key_value_heads=4,
+                                               tie_word_embeddings=True, pad_token_id=3)),
+    ("glm a quarter, theta", "glm", dict(partial_rotary_factor=0.25, rope_theta=70.0)),
+    ("glm4 plain", "glm4", {}),
+    ("glm4 no biases", "glm4", dict(attention_bias=False, partial_rotary_factor=1.0, rope_theta=70.0, pad_token_id=3)),
+    ("nemotron plain", "nemotron", {}),
+    ("nemotron biases, tied, pad", "nemotron", dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+                                                    pad_token_id=3, norm_eps=0.1)),
+    ("nemotron head_dim, whole heads, gelu", "nemotron", dict(head_dim=12, partial_rotary_factor=1.0, rope_theta=70.0,
+                                                              hidden_act="gelu")),
+    ("ernie4_5 plain", "ernie4_5", {}),
+    ("ernie4_5 biases, untied", "ernie4_5", dict(use_bias=True, tie_word_embeddings=False, rope_theta=70.0)),
+    ("ernie4_5 pad, all kv heads", "ernie4_5", dict(pad_token_id=3, num_key_value_heads=None)),
+    ("helium plain", "helium", {}),
+    ("helium biases, pad", "helium", dict(attention_bias=True, mlp_bias=True, pad_token_id=3, rope_theta=70.0)),
 ]
 
 # Only names, shapes and settings: what absent keys mean.
 SHAPES = [(f"{t} with nothing", t, {}) for t in ("llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neox", "phi3", "olmo2",
                                                     "exaone4", "smollm3", "starcoder2", "stablelm", "phi", "seed_oss",
-                                                    "arcee")] + [
+                                                    "arcee", "gemma", "gemma2", "gemma3_text",
+                                                    "granite", "cohere", "cohere2", "glm", "glm4",
+                                                    "ernie4_5", "helium")] + [
     ("llama with few keys", "llama", dict(hidden_size=2048, num_attention_heads=16, num_key_value_heads=4)),
     ("mistral with few keys", "mistral", dict(hidden_size=5120, head_dim=128, sliding_window=None)),
     ("qwen2 with few keys", "qwen2", dict(use_sliding_window=True, num_key_value_heads=4)),
+    ("nemotron with few keys", "nemotron", dict(num_key_value_heads=8)),
     ("gpt2 with few keys", "gpt2", dict(n_embd=1600, n_layer=48, n_head=25)),
 ]
 
@@ -292,15 +370,15 @@ def splitmix(x):
     return x ^ (x >> 31)
 
 
-def weight_of(name, shape):
-    """Multiples of 2^-24 in [-0.5, 0.5); norm weights lie around 1."""
+def weight_of(name, shape, norm=1):
+    """Multiples of 2^-24 in [-0.5, 0.5); norm weights lie around `norm`."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = ((seed ^ byte) * 0x100000001B3) & MASK64
     count = math.prod(shape)
     values = [(splitmix((seed + i) & MASK64) >> 40) / (1 << 24) - 0.5 for i in range(count)]
     is_norm = name.endswith("weight") and len(shape) == 1
-    return torch.tensor(values, dtype=torch.float64).reshape(shape) + (1 if is_norm else 0)
+    return torch.tensor(values, dtype=torch.float64).reshape(shape) + (norm if is_norm else 0)
 
 
 class Float64:
@@ -326,7 +404,8 @@ def settings_of(config):
     out["KV"] = getattr(config, "num_key_value_heads", None) or heads
     head_dim = None if kind == "gpt_neox" else getattr(config, "head_dim", None)
     out["D"] = head_dim or config.hidden_size // heads
-    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+    out["norm_epsilon"] = next(getattr(config, k) for k in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon",
+                               "norm_eps")
                                if hasattr(config, k))
     out["initializer_range"] = config.initializer_range
     out["max_positions"] = config.max_position_embeddings
@@ -337,12 +416,13 @@ def settings_of(config):
         out["window"] = [window] * layers
     elif kind in ("phi3", "starcoder2"):
         out["window"] = [window] * layers
-    elif kind in ("exaone4", "smollm3", "ministral") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
+    elif kind in ("exaone4", "smollm3", "ministral", "gemma2", "gemma3_text", "cohere2") or kind.startswith("qwen"):  # Mistral with layer_types is read as Ministral
         out["window"] = [window if t == "sliding_attention" else 0 for t in config.layer_types]
     else:
         out["window"] = [0] * layers
     if kind != "gpt2":
-        out["theta"] = float(config.rope_parameters["rope_theta"])
+        rope = config.rope_parameters
+        out["theta"] = float(rope.get("full_attention", rope)["rope_theta"])
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
     out["eos"] = [i for i in eos if 0 <= i < config.vocab_size]
@@ -379,7 +459,7 @@ def run(name, model_type, keys):
         parameters = parameters_of(model)
         with torch.no_grad():
             for n, p in parameters:
-                p.copy_(weight_of(n, p.shape))
+                p.copy_(weight_of(n, p.shape, 0 if model_type.startswith(("gemma", "nemotron")) else 1))  # these scale by 1 + w
         targets, loss_sum, losses = 0, 0, []
         for ids, labels in ROWS:
             labels = ids if labels is None else labels

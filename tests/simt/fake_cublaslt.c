@@ -132,6 +132,8 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
+	if (refuses(FAKE_NO_MEMORY_CREATE))
+		return CUBLAS_STATUS_ALLOC_FAILED;
 	return refuses(FAKE_REFUSE_CREATE) ? CUBLAS_STATUS_NOT_INITIALIZED : create(handle, 1);
 }
 
@@ -466,6 +468,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 		return CUBLAS_STATUS_NOT_SUPPORTED;
 	if (!status && refuses(FAKE_FAIL_MATMUL))
 		return CUBLAS_STATUS_EXECUTION_FAILED;
+	if (!status && refuses(FAKE_NO_MEMORY_MATMUL))
+		return CUBLAS_STATUS_ALLOC_FAILED;
 	r = status ? NULL : calloc(1, sizeof(*r));
 	if (!r)
 		return status ? status : CUBLAS_STATUS_ALLOC_FAILED;

@@ -16,6 +16,8 @@ enum fake_refusal {
 	FAKE_REFUSE_HEURISTIC, /* no algorithm is found */
 	FAKE_REFUSE_MATMUL,    /* the algorithm found is NOT_SUPPORTED after all */
 	FAKE_FAIL_MATMUL,      /* EXECUTION_FAILED */
+	FAKE_NO_MEMORY_CREATE, /* cublasLtCreate: ALLOC_FAILED, */
+	FAKE_NO_MEMORY_MATMUL, /* and cublasLtMatmul, which loads its kernels when it first needs them */
 };
 
 /* Every n-th call of that sort is refused; 0: none. */

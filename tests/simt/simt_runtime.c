@@ -40,7 +40,8 @@ static void read_number(const char *name, int64_t *value)
 __attribute__((constructor)) static void begin(void)
 {
 	struct simt_machine_options o = simt_runtime_defaults();
-	int64_t seed = 0, eager = 0, devices = 1, fail_work = 0, capability = o.capability;
+	int64_t seed = 0, eager = 0, devices = 1, fail_work = 0, capability = o.capability, no_register = 0,
+	        no_alloc = 0;
 
 	read_number("FERRY_SIMT_SEED", &seed);
 	read_number("FERRY_SIMT_EAGER", &eager);
@@ -48,11 +49,17 @@ __attribute__((constructor)) static void begin(void)
 	read_number("FERRY_SIMT_CAPABILITY", &capability);
 	read_number("FERRY_SIMT_MEMORY_BYTES", &o.memory_bytes);
 	read_number("FERRY_SIMT_PIN_BYTES", &o.pin_bytes);
+	read_number("FERRY_SIMT_NO_REGISTER", &no_register);
+	read_number("FERRY_SIMT_NO_ALLOC", &no_alloc);
 	read_number("FERRY_SIMT_FAIL_WORK", &fail_work);
+	read_number("FERRY_SIMT_TAKEN_BYTES", &o.taken_bytes);
+	o.name = getenv("FERRY_SIMT_NAME");
 	o.seed = (uint64_t)seed;
 	o.schedule = eager ? SIMT_EAGER : SIMT_LAZY;
 	o.device_count = (int)devices;
 	o.capability = (int)capability;
+	o.refuses_register = (int)no_register;
+	o.refuses_alloc = (int)no_alloc;
 	simt_runtime_set(&o);
 	simt_fail_work_after(fail_work, cudaErrorECCUncorrectable);
 }
@@ -202,13 +209,17 @@ static cudaError_t enter_device(int device)
 
 cudaError_t cudaGetDevice(int *device)
 {
-	*device = 0;
+	*device = simt_runtime.current;
 	return simt_enter();
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-	return enter_device(device);
+	cudaError_t error = enter_device(device);
+
+	if (!error)
+		simt_runtime.current = device;
+	return error;
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned flags)
@@ -222,7 +233,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 	int64_t bytes = simt_runtime.options.memory_bytes;
 
 	memset(properties, 0, sizeof(*properties));
-	snprintf(properties->name, sizeof(properties->name), "SIMT emulator");
+	snprintf(properties->name, sizeof(properties->name), "%s",
+	        simt_runtime.options.name ? simt_runtime.options.name : "SIMT emulator");
 	properties->totalGlobalMem = bytes ? (size_t)bytes : (size_t)80 << 30;
 	return enter_device(device);
 }
@@ -257,6 +269,21 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
 {
 	snprintf(id, (size_t)bytes, "0000:%02X:00.0", device + 1);
 	return enter_device(device);
+}
+
+/* Pairs are joined by NVLink, pairs of pairs by PCIe, others by nothing. */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	*can = device != peer && device / 4 == peer / 4;
+	return enter_device(device) ? enter_device(device) : enter_device(peer);
+}
+
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int device, int peer)
+{
+	int is_pair = device / 2 == peer / 2;
+
+	*value = attribute == cudaDevP2PAttrPerformanceRank ? !is_pair : is_pair;
+	return device == peer ? cudaErrorInvalidValue : enter_device(device);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)

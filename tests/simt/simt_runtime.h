@@ -28,8 +28,12 @@ enum simt_schedule { SIMT_LAZY, SIMT_EAGER };
 
 struct simt_machine_options {
 	int device_count, driver_version, capability; /* capability 90: 9.0 */
+	const char *name;                             /* of the GPU; NULL: "SIMT emulator" */
+	int64_t taken_bytes;                          /* of its memory, by another process */
 	int64_t memory_bytes;                         /* of the GPU; 0: no limit */
-	int64_t pin_bytes;                            /* how much cudaHostRegister takes; 0: no limit */
+	int64_t pin_bytes;                            /* how much may be pinned in all; 0: no limit */
+	int refuses_register; /* cudaHostRegister is not supported, as on some virtual machines */
+	int refuses_alloc;    /* nor is cudaHostAlloc, but for the 64 MiB of cuda_bounce.h */
 	enum simt_schedule schedule;
 	uint64_t seed;              /* of the lazy schedule */
 	int64_t kernel_ns, call_ns; /* how long a kernel and a host function take */
@@ -41,7 +45,8 @@ struct simt_machine_options simt_runtime_defaults(void);
 
 /* From now on. Forgets the last error, sticky or not, and what simt_fail_after said. Before the first call of
  * this, the environment does: FERRY_SIMT_SEED, _EAGER=1, _DEVICES, _CAPABILITY, _MEMORY_BYTES, _PIN_BYTES,
- * and _FAIL_WORK, the number of the piece of work at which the GPU is lost. */
+ * _TAKEN_BYTES, _NAME,
+ * _NO_REGISTER=1, _NO_ALLOC=1, and _FAIL_WORK, the number of the piece of work at which the GPU is lost. */
 void simt_runtime_set(const struct simt_machine_options *options);
 
 /* The n-th call of the runtime from now on (1 is the next) fails with that error; 0: none. Calls that ask for

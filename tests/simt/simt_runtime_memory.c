@@ -25,6 +25,7 @@ enum {
 struct range {
 	unsigned char *at;
 	size_t bytes;
+	int is_mapped; /* by cudaHostAlloc */
 };
 static struct range device[RANGES_MAX], host[RANGES_MAX];
 static int device_count, host_count;
@@ -55,7 +56,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	int64_t total = simt_runtime.options.memory_bytes ? simt_runtime.options.memory_bytes : 80ll << 30;
 
 	*total_bytes = (size_t)total;
-	*free_bytes = (size_t)(total - simt_runtime.memory_bytes);
+	*free_bytes = (size_t)(total - simt_runtime.memory_bytes - simt_runtime.options.taken_bytes);
 	return simt_enter();
 }
 
@@ -69,7 +70,9 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
 	*at = NULL;
 	if (error || !bytes)
 		return error;
-	if (device_count == RANGES_MAX || (limit && simt_runtime.memory_bytes + (int64_t)bytes > limit))
+	if (device_count == RANGES_MAX ||
+	        (limit && simt_runtime.memory_bytes + simt_runtime.options.taken_bytes + (int64_t)bytes >
+	                          limit))
 		return simt_leave(cudaErrorMemoryAllocation);
 	map = mmap(NULL, GUARD_BYTES + bytes + end_bytes, PROT_READ | PROT_WRITE,
 	        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -81,7 +84,7 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
 	ASAN_POISON_MEMORY_REGION(map, GUARD_BYTES);
 	ASAN_POISON_MEMORY_REGION(map + GUARD_BYTES + bytes, end_bytes);
 	*at = map + GUARD_BYTES;
-	device[device_count++] = (struct range){map + GUARD_BYTES, bytes};
+	device[device_count++] = (struct range){.at = map + GUARD_BYTES, .bytes = bytes};
 	simt_runtime.memory_bytes += (int64_t)bytes;
 	simt_runtime.live_count++;
 	return cudaSuccess;
@@ -181,28 +184,70 @@ cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags)
 		return error;
 	if (!at || !bytes || flags)
 		return simt_leave(cudaErrorInvalidValue);
+	if (simt_runtime.options.refuses_register)
+		return simt_leave(cudaErrorNotSupported);
 	for (int i = 0; i < host_count; i++)
 		if ((unsigned char *)at < host[i].at + host[i].bytes &&
 		        host[i].at < (unsigned char *)at + bytes)
 			return simt_leave(cudaErrorHostMemoryAlreadyRegistered);
 	if (host_count == RANGES_MAX || (limit && simt_runtime.pinned_bytes + (int64_t)bytes > limit))
 		return simt_leave(cudaErrorMemoryAllocation);
-	host[host_count++] = (struct range){at, bytes};
+	host[host_count++] = (struct range){.at = at, .bytes = bytes};
 	simt_runtime.pinned_bytes += (int64_t)bytes;
 	simt_runtime.live_count++;
 	return cudaSuccess;
 }
 
-cudaError_t cudaHostUnregister(void *at)
+static cudaError_t host_forget(void *at, int is_mapped)
 {
 	cudaError_t error = simt_enter(), finished = simt_finish_all();
 	int i = find(host, host_count, at);
 
 	error = error ? error : finished;
-	if (i < 0 || host[i].at != at)
-		return simt_leave(error ? error : cudaErrorHostMemoryNotRegistered);
+	if (i < 0 || host[i].at != at || host[i].is_mapped != is_mapped)
+		return simt_leave(error       ? error
+		                  : is_mapped ? cudaErrorInvalidValue
+		                              : cudaErrorHostMemoryNotRegistered);
 	simt_runtime.pinned_bytes -= (int64_t)host[i].bytes;
 	simt_runtime.live_count--;
+	if (is_mapped)
+		munmap(host[i].at, host[i].bytes);
 	host[i] = host[--host_count];
 	return error;
+}
+
+cudaError_t cudaHostUnregister(void *at)
+{
+	return host_forget(at, 0);
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+	return at ? host_forget(at, 1) : simt_enter();
+}
+
+/* Not zero: nobody promises that. */
+cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+	int64_t limit = simt_runtime.options.pin_bytes;
+	cudaError_t error = simt_enter();
+
+	*at = NULL;
+	if (error)
+		return error;
+	if (!bytes || flags)
+		return simt_leave(cudaErrorInvalidValue);
+	if (host_count == RANGES_MAX || (limit && simt_runtime.pinned_bytes + (int64_t)bytes > limit) ||
+	        (simt_runtime.options.refuses_alloc && bytes != 64 << 20))
+		return simt_leave(cudaErrorMemoryAllocation);
+	*at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (*at == MAP_FAILED) {
+		*at = NULL;
+		return simt_leave(cudaErrorMemoryAllocation);
+	}
+	memset(*at, FILL, bytes < FILL_BYTES_MAX ? bytes : FILL_BYTES_MAX);
+	host[host_count++] = (struct range){.at = *at, .bytes = bytes, .is_mapped = 1};
+	simt_runtime.pinned_bytes += (int64_t)bytes;
+	simt_runtime.live_count++;
+	return cudaSuccess;
 }

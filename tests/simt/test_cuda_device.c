@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "gpu/cuda_info.h"
 #include "tests/simt/simt_runtime.h"
 
 #include <math.h>
@@ -88,6 +89,111 @@ static void test_gpu_in_use(void **state)
 	check_fails(device_open(&device, "cuda", NULL), ERR_DEVICE, "cudaErrorDevicesUnavailable");
 }
 
+/* What CUDA's text leaves open is said. */
+static void test_hints(void **state)
+{
+	static const struct {
+		cudaError_t error;
+		const char *hint;
+	} list[] = {
+	        {cudaErrorMemoryAllocation, "set vram_budget lower"},
+	        {cudaErrorNoKernelImageForDevice, "-DFERRY_CUDA_ARCHITECTURES"},
+	        {cudaErrorUnsupportedPtxVersion, "update the driver"},
+	        {cudaErrorSystemNotReady, "nvidia-fabricmanager"},
+	        {cudaErrorSystemDriverMismatch, "reboot"},
+	        {cudaErrorCompatNotSupportedOnDevice, "cuda-compat"},
+	};
+	struct device *device;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(list) / sizeof(*list); i++) {
+		simt_fail_after(3, list[i].error);
+		check_fails(device_open(&device, "cuda", NULL), ERR_DEVICE, list[i].hint);
+	}
+}
+
+/* One rank, one GPU: a rank too many is refused, but where a launcher showed each rank a GPU of its own. */
+static void test_more_ranks_than_gpus(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct device_options options = {.index = 1};
+	struct device *device;
+	int current = -1;
+
+	(void)state;
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	check_fails(device_open(&device, "cuda", &options), ERR_INPUT, "at most 1 rank on this host");
+	machine.device_count = 2;
+	simt_runtime_set(&machine);
+	check_ok(device_open(&device, "cuda", &options));
+	device_close(device);
+	cudaGetDevice(&current);
+	assert_int_equal(current, 1);
+	options.index = 2;
+	check_fails(device_open(&device, "cuda", &options), ERR_INPUT, "and 2 are here");
+	setenv("CUDA_VISIBLE_DEVICES", "4,5", 1);
+	check_fails(device_open(&device, "cuda", &options), ERR_INPUT, "at most 2 ranks on this host");
+	machine.device_count = 1;
+	machine.name = "NVIDIA A100-SXM4-40GB MIG 1g.5gb";
+	simt_runtime_set(&machine);
+	setenv("CUDA_VISIBLE_DEVICES", "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", 1);
+	check_ok(device_open(&device, "cuda", &options));
+	device_close(device);
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	check_fails(device_open(&device, "cuda", &options), ERR_INPUT, "a MIG slice counts as one");
+}
+
+/* A GPU that nobody compiled for runs what the driver makes of the nearest code, and this is said. */
+static void test_architectures(void **state)
+{
+	struct simt_machine_options machine = simt_runtime_defaults();
+	struct device *device;
+
+	(void)state;
+	assert_int_equal(cuda_code_for(80, "80;90"), CUDA_CODE_READY);
+	assert_int_equal(cuda_code_for(89, "80;90"), CUDA_CODE_READY);
+	assert_int_equal(cuda_code_for(90, "80"), CUDA_CODE_COMPILED_BY_DRIVER);
+	assert_int_equal(cuda_code_for(120, "80;90"), CUDA_CODE_COMPILED_BY_DRIVER);
+	assert_int_equal(cuda_code_for(120, "80;120"), CUDA_CODE_READY);
+	assert_int_equal(cuda_code_for(86, "89;90"), CUDA_CODE_NONE);
+	assert_int_equal(cuda_code_for(86, ""), CUDA_CODE_NONE);
+	assert_int_equal(cuda_code_for(100, "80-real,90-real,120"), CUDA_CODE_NONE);
+	assert_int_equal(cuda_code_for(103, "90-real,100-virtual,120-real"), CUDA_CODE_COMPILED_BY_DRIVER);
+	assert_int_equal(cuda_code_for(89, "80-real,120"), CUDA_CODE_READY);
+	machine.capability = 120;
+	simt_runtime_set(&machine);
+	check_ok(device_open(&device, "cuda", NULL));
+	device_close(device);
+	assert_non_null(strstr(last_warning, "the driver compiles them for compute capability 12.0"));
+	last_warning[0] = 0;
+	machine.capability = 89;
+	simt_runtime_set(&machine);
+	check_ok(device_open(&device, "cuda", NULL));
+	device_close(device);
+	assert_string_equal(last_warning, "");
+}
+
+/* What another process holds is not free, and an arena that would need it says what to do. */
+static void test_memory_taken(void **state)
+{
+	struct simt_machine_options o = simt_runtime_defaults();
+	struct device *device;
+	dev_addr arena;
+
+	(void)state;
+	o.memory_bytes = 200 << 20;
+	simt_runtime_set(&o);
+	check_ok(device_open(&device, "cuda", NULL));
+	assert_int_equal(device_free_bytes(device), o.memory_bytes);
+	o.taken_bytes = 100 << 20; /* it came after the plan was made */
+	simt_runtime_set(&o);
+	assert_int_equal(device_free_bytes(device), 100 << 20);
+	check_fails(device_arena_open(device, &arena, 160 << 20), ERR_NOMEM,
+	        "needs 160 MiB of GPU memory in one piece; 68 MiB are free now");
+	assert_non_null(strstr(err_text(), "set vram_budget lower"));
+	device_close(device);
+}
+
 static void test_memory(void **state)
 {
 	struct simt_machine_options o = simt_runtime_defaults();
@@ -102,10 +208,10 @@ static void test_memory(void **state)
 	check_ok(device_open(&device, "cuda", NULL));
 	assert_int_equal(device_free_bytes(device), o.memory_bytes);
 	device_get_stats(device, &stats);
-	assert_true(device_reserve_list(reserves, "cuda") > 0);
+	assert_true(device_reserve_list(reserves, "cuda", 0) > 0);
 	assert_int_equal(stats.reserve_bytes, reserves[0].bytes);
 	check_fails(device_arena_open(device, &arena, 80 << 20), ERR_NOMEM, "80 MiB");
-	assert_non_null(strstr(err_text(), "68 MiB are free"));
+	assert_non_null(strstr(err_text(), "68 MiB are free now: another process may hold some"));
 	check_ok(device_arena_open(device, &arena, 68 << 20));
 	assert_int_equal(arena.value % 256, 0);
 	assert_int_equal(device_free_bytes(device), o.memory_bytes);
@@ -341,105 +447,16 @@ static void test_many_waits(void **state)
 	world_close(&w);
 }
 
-/* ---- pinning ---- */
-
-enum { PIECE = 1 << 30 };
-
-/* A slab of two pieces and a bit: copies across the border between two registrations are cut there. */
-static void test_pinned_pieces(void **state)
-{
-	const int64_t bytes = 2ll * PIECE + 8192;
-	void *slab;
-	unsigned char *at;
-	struct world w;
-
-	(void)state;
-	check_ok(world_open(&w, "cuda", NULL));
-	check_ok(device_slab_open(w.device, &slab, bytes, SLAB_PINNED));
-	assert_int_equal(stats_of(&w).slab_pinned_bytes, bytes + SLAB_BYTES);
-	at = (unsigned char *)slab + PIECE - 4096;
-	memset(at, 5, 8192);
-	check_ok(stream_copy_in(w.stream[0], w.arena, at, 8192));
-	check_ok(stream_copy_out(w.stream[0], at + PIECE, w.arena, 8192));
-	check_ok(device_sync(w.device));
-	assert_memory_equal(at, at + PIECE, 8192);
-	assert_int_equal(stats_of(&w).copied_in_bytes, 8192);
-	device_slab_close(w.device, slab);
-	assert_int_equal(stats_of(&w).slab_pinned_bytes, SLAB_BYTES);
-	assert_string_equal(last_warning, "");
-	world_close(&w);
-}
-
-static void test_pin_limit(void **state)
-{
-	struct simt_machine_options machine = simt_runtime_defaults();
-	void *slab;
-	unsigned char *at;
-	struct world w;
-
-	(void)state;
-	machine.pin_bytes = 3ll * PIECE / 2;
-	simt_runtime_set(&machine);
-	check_ok(world_open(&w, "cuda", NULL));
-	check_ok(device_slab_open(w.device, &slab, 2ll * PIECE, SLAB_PINNED));
-	assert_int_equal(stats_of(&w).slab_pinned_bytes, PIECE + SLAB_BYTES);
-	assert_non_null(strstr(last_warning, "only 1024 of 2048 MiB of host memory could be pinned"));
-	assert_non_null(strstr(last_warning, "ulimit -l"));
-	at = (unsigned char *)slab + PIECE - 4096;
-	memset(at, 5, 8192);
-	check_ok(stream_copy_in(w.stream[0], w.arena, at, 8192));
-	check_ok(stream_copy_out(w.stream[0], at + 8192, w.arena, 8192));
-	check_ok(device_sync(w.device));
-	assert_memory_equal(at, at + 8192, 8192);
-	world_close(&w);
-}
-
-static int write_five(void *context)
-{
-	memset(context, 5, 8192);
-	return 0;
-}
-
-/* What a copy of pageable memory waits for is in it, though the driver stages such memory when it likes;
- * where a slab is pinned in part, on both sides of the border. */
-static void check_pageable_order(int64_t pin_bytes, enum simt_schedule schedule)
-{
-	struct simt_machine_options machine = simt_runtime_defaults();
-	void *slab;
-	unsigned char *at, back[8192];
-	struct world w;
-
-	machine.pin_bytes = pin_bytes;
-	machine.schedule = schedule;
-	simt_runtime_set(&machine);
-	check_ok(world_open(&w, "cuda", NULL));
-	check_ok(device_slab_open(w.device, &slab, 2ll * PIECE, pin_bytes ? SLAB_PINNED : SLAB_PAGEABLE));
-	at = (unsigned char *)slab + PIECE - 4096;
-	check_ok(stream_call(w.stream[QUEUE_CPU], write_five, at, NULL));
-	check_ok(event_record(w.event[0], w.stream[QUEUE_CPU]));
-	check_ok(stream_wait(w.stream[QUEUE_H2D], w.event[0]));
-	check_ok(stream_copy_in(w.stream[QUEUE_H2D], w.arena, at, 8192));
-	check_ok(stream_copy_out(w.stream[QUEUE_H2D], back, w.arena, 8192));
-	check_ok(device_sync(w.device));
-	assert_memory_equal(back, at, 8192);
-	assert_int_equal(back[0], 5);
-	world_close(&w);
-}
-
-static void test_pageable_order(void **state)
-{
-	(void)state;
-	check_pageable_order(0, SIMT_LAZY);
-	check_pageable_order(0, SIMT_EAGER);
-	check_pageable_order(3ll * PIECE / 2, SIMT_LAZY);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	        TEST(test_no_gpu),
 	        TEST(test_gpu_in_use),
+	        TEST(test_hints),
+	        TEST(test_more_ranks_than_gpus),
+	        TEST(test_architectures),
+	        TEST(test_memory_taken),
 	        TEST(test_memory),
 	        TEST(test_random_programs),
 	        TEST(test_missing_waits),
@@ -449,9 +466,6 @@ int main(void)
 	        TEST(test_times),
 	        TEST(test_long_runs),
 	        TEST(test_many_waits),
-	        TEST(test_pinned_pieces),
-	        TEST(test_pin_limit),
-	        TEST(test_pageable_order),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1); /* a library of the machine would look for a GPU */

@@ -144,9 +144,8 @@ static int life(int *calls)
 }
 
 /* The n-th call of CUDA fails, until there is none of that number. */
-static void fail_each_call(cudaError_t error, uint64_t seed)
+static void fail_each_call_of(struct simt_machine_options machine, cudaError_t error, uint64_t seed)
 {
-	struct simt_machine_options machine = simt_runtime_defaults();
 	int failed = 0, is_reached = 1, n;
 
 	machine.seed = seed;
@@ -172,9 +171,19 @@ static void fail_each_call(cudaError_t error, uint64_t seed)
 	assert_in_range(failed, 80, n);
 }
 
+static void fail_each_call(cudaError_t error, uint64_t seed)
+{
+	fail_each_call_of(simt_runtime_defaults(), error, seed);
+}
+
 static void test_each_call_fails(void **state)
 {
+	struct simt_machine_options bounces = simt_runtime_defaults();
+
 	(void)state;
+	bounces.refuses_register = bounces.refuses_alloc = 1;
+	fail_each_call_of(bounces, cudaErrorIllegalAddress, 4);
+	fail_each_call_of(bounces, cudaErrorMemoryAllocation, 5);
 	fail_each_call(cudaErrorIllegalAddress, 0);
 	fail_each_call(cudaErrorUnknown, 1);
 	fail_each_call(cudaErrorMemoryAllocation, 2);

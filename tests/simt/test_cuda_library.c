@@ -106,7 +106,7 @@ static void test_order(void **state)
 	        "/usr/local/cuda/lib64/libcublasLt.so.13",
 	        "/usr/local/cuda-13.0/lib64/libcublasLt.so.13",
 	        "/usr/local/cuda-12.8/lib64/libcublasLt.so.12",
-	        "/venv/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13",
+	        "/active/lib/python3.11/site-packages/nvidia/cu13/lib/libcublasLt.so.13",
 	        "/conda/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
 	        "/tool/lib/python3.10/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
 	        "/extra/nvidia/cublas/lib/libcublasLt.so.12",
@@ -114,6 +114,8 @@ static void test_order(void **state)
 	        "/usr/local/lib/python3.12/dist-packages/nvidia/cublas/lib/libcublasLt.so.12",
 	        "/usr/lib/python3/dist-packages/nvidia/cublas/lib/libcublasLt.so.12",
 	        "/opt/any/lib/python3.13/site-packages/nvidia/cu13/lib/libcublasLt.so.13",
+	        "/opt/any/.venv/lib/python3.13/site-packages/nvidia/cu13/lib/libcublasLt.so.13",
+	        "/venv/main/lib/python3.13/site-packages/nvidia/cu13/lib/libcublasLt.so.13",
 	};
 	char *text;
 
@@ -130,7 +132,7 @@ static void test_order(void **state)
 	mem_free(text);
 	setenv("CUDA_HOME", under("/home cuda"), 1);
 	setenv("CUDA_PATH", under("/cuda path"), 1);
-	setenv("VIRTUAL_ENV", under("/venv"), 1);
+	setenv("VIRTUAL_ENV", under("/active"), 1);
 	setenv("CONDA_PREFIX", under("/conda"), 1);
 	setenv("PYTHONPATH", under("/extra"), 1);
 	setenv("HOME", under("/me"), 1);
@@ -143,6 +145,40 @@ static void test_order(void **state)
 		check_ok(unlink(under(files[i])));
 	}
 	expect(CUDA_LIBRARY_CUBLASLT, NULL);
+}
+
+/* A python3 that is a link, as in /usr/local/bin of many images: its packages lie where it points to. */
+static void test_python_is_a_link(void **state)
+{
+	static const char file[] =
+	        "/uv/cpython/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12";
+	char *target;
+
+	(void)state;
+	plant("planted_good.so", file);
+	plant_text("#!/bin/sh\nexit 1\n", "/uv/cpython/bin/python3.12");
+	check_ok(chmod(under("/uv/cpython/bin/python3.12"), 0755));
+	check_ok(file_make_dir(under("/bin")));
+	target = mem_printf("%s/uv/cpython/bin/python3.12", root);
+	check_ok(symlink(target, under("/bin/python3")));
+	mem_free(target);
+	setenv("PATH", under("/bin"), 1);
+	expect(CUDA_LIBRARY_CUBLASLT, file);
+}
+
+/* What a user names may be the directory of the library, or the environment that it was installed into. */
+static void test_named_root(void **state)
+{
+	static const char file[] =
+	        "/mine/.venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12";
+
+	(void)state;
+	plant("planted_good.so", file);
+	setenv("FERRY_LIBRARY_PATH", under("/mine/.venv"), 1);
+	expect(CUDA_LIBRARY_CUBLASLT, file);
+	setenv("FERRY_LIBRARY_PATH", under("/mine"), 1);
+	expect(CUDA_LIBRARY_CUBLASLT, NULL);
+	expect_reason("set FERRY_LIBRARY_PATH to its directory");
 }
 
 /* In one directory the toolkit's own major version comes first. */
@@ -302,6 +338,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup_teardown(test_order, test_setup, test_teardown),
+	        cmocka_unit_test_setup_teardown(test_python_is_a_link, test_setup, test_teardown),
+	        cmocka_unit_test_setup_teardown(test_named_root, test_setup, test_teardown),
 	        cmocka_unit_test_setup_teardown(test_major_order, test_setup, test_teardown),
 	        cmocka_unit_test_setup_teardown(test_refused, test_setup, test_teardown),
 	        cmocka_unit_test_setup_teardown(test_nccl, test_setup, test_teardown),

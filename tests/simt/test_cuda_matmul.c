@@ -290,6 +290,25 @@ static void test_failure(void **state)
 	rig_close(&r);
 }
 
+/* A library that finds no memory to load is no library that is missing: the run ends, and says why. */
+static void test_no_memory(void **state)
+{
+	struct cuda_blas *blas;
+	struct rig r;
+	struct op op;
+
+	(void)state;
+	rig_open(&r);
+	op = product(&r, 4, 4, 4, DTYPE_F32);
+	fake_cublaslt_refuse(FAKE_NO_MEMORY_MATMUL, 1);
+	check_fails(run(&r, &op), ERR_NOMEM, "no GPU memory to load cuBLASLt's kernels");
+	assert_int_equal(stats_of(&r).plain_count, 0);
+	fake_cublaslt_refuse(FAKE_NO_MEMORY_CREATE, 1);
+	check_fails(cuda_blas_open(&blas, NULL, 0), ERR_NOMEM, "no memory to load cuBLASLt");
+	assert_int_equal(warnings, 0);
+	rig_close(&r);
+}
+
 /* Without cuBLASLt, or with FERRY_MATMUL=plain, which says nothing. */
 static void test_absent(void **state)
 {
@@ -371,6 +390,7 @@ int main(void)
 	        cmocka_unit_test(test_bias),
 	        cmocka_unit_test(test_refused),
 	        cmocka_unit_test(test_failure),
+	        cmocka_unit_test(test_no_memory),
 	        cmocka_unit_test(test_absent),
 	        cmocka_unit_test(test_no_workspace),
 	        cmocka_unit_test(test_out_of_memory),

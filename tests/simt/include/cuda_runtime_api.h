@@ -29,6 +29,14 @@ extern "C" {
 	X(cudaErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")             \
 	X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                    \
 	X(cudaErrorNotReady, 600, "device not ready")                                                        \
+	X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")  \
+	X(cudaErrorUnsupportedPtxVersion, 222,                                                               \
+	        "the provided PTX was compiled with an unsupported toolchain.")                              \
+	X(cudaErrorSystemNotReady, 802, "system not yet initialized")                                        \
+	X(cudaErrorSystemDriverMismatch, 803,                                                                \
+	        "system has unsupported display driver / cuda driver combination")                           \
+	X(cudaErrorCompatNotSupportedOnDevice, 804,                                                          \
+	        "forward compatibility was attempted on non supported HW")                                   \
 	X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                          \
 	X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                     \
 	X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                            \
@@ -39,6 +47,7 @@ extern "C" {
 	X(cudaErrorAssert, 710, "device-side assert triggered")                                              \
 	X(cudaErrorMisalignedAddress, 716, "misaligned address")                                             \
 	X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                         \
+	X(cudaErrorNotSupported, 801, "operation not supported")                                             \
 	X(cudaErrorUnknown, 999, "unknown error")
 
 #define SIMT_CUDA_ERROR_VALUE(name, number, text) name = number,
@@ -76,6 +85,9 @@ cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device);
+enum cudaDeviceP2PAttr { cudaDevP2PAttrPerformanceRank = 1, cudaDevP2PAttrNativeAtomicSupported = 3 };
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
+cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int device, int peer);
 cudaError_t cudaDeviceSynchronize(void);
 
 /* ---- memory ---- */
@@ -89,6 +101,7 @@ enum cudaMemcpyKind {
 };
 
 #define cudaHostRegisterDefault 0x00
+#define cudaHostAllocDefault 0x00
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
@@ -102,6 +115,8 @@ cudaError_t cudaMemcpyAsync(
         void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void *at);
+cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *at);
 
 /* ---- streams and events ---- */
 

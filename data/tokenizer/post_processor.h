@@ -1,8 +1,8 @@
 /* The post_processor of tokenizer.json: which ids stand before, between and behind one text or two.
  *
  * TemplateProcessing, BertProcessing and RobertaProcessing all come down to two lists of parts. */
-#ifndef FERRY_DATA_TOKENIZER_TEMPLATE_H
-#define FERRY_DATA_TOKENIZER_TEMPLATE_H
+#ifndef FERRY_DATA_TOKENIZER_POST_PROCESSOR_H
+#define FERRY_DATA_TOKENIZER_POST_PROCESSOR_H
 
 #include <jansson.h>
 

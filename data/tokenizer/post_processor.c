@@ -1,5 +1,5 @@
 /* Reads a post_processor. */
-#include "data/tokenizer/template.h"
+#include "data/tokenizer/post_processor.h"
 
 #include <string.h>
 

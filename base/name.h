@@ -1,0 +1,12 @@
+/* Names as people write them: without case, with dashes and underscores alike. */
+#ifndef FERRY_BASE_NAME_H
+#define FERRY_BASE_NAME_H
+
+/* A character as it counts in a name. */
+int name_fold(int c);
+
+/* Distance of two names by insertions, deletions, changes and swaps of neighbours, over the first 63
+ * characters. */
+int name_distance(const char *a, const char *b);
+
+#endif

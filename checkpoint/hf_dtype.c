@@ -1,0 +1,95 @@
+/* The dtype in config.json, changed in its text. */
+#include "checkpoint/hf_dtype.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 16 << 20 };
+
+static const char blanks[] = " \t\r\n";
+
+static const char *torch_name(enum safetensors_dtype dtype)
+{
+	return dtype == SAFETENSORS_F32 ? "float32" : dtype == SAFETENSORS_F16 ? "float16" : "bfloat16";
+}
+
+/* Length of a dtype of weights, or null, as JSON has it at `text`; 0: it is something else, as of a
+ * quantization. */
+static size_t value_length(const char *text)
+{
+	static const char *const values[] = {"null", "\"float32\"", "\"float16\"", "\"bfloat16\"",
+	        "\"float64\"", "\"auto\"", "\"torch.float32\"", "\"torch.float16\"", "\"torch.bfloat16\""};
+
+	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
+		if (!strncmp(text, values[i], strlen(values[i])))
+			return strlen(values[i]);
+	return 0;
+}
+
+/* Where the next value of one of the keys begins, NULL: there is none. A quoted name before a colon is a key
+ * always: quotes in texts are escaped. */
+static const char *value_find(const char *text)
+{
+	static const char *const keys[] = {"\"torch_dtype\"", "\"dtype\""};
+	const char *best = NULL;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		for (const char *at = text; (at = strstr(at, keys[i]));) {
+			at += strlen(keys[i]);
+			at += strspn(at, blanks);
+			if (*at != ':')
+				continue;
+			at++;
+			at += strspn(at, blanks);
+			if (value_length(at) && (!best || at < best))
+				best = at;
+		}
+	}
+	return best;
+}
+
+static void rewrite(struct str *out, const char *text, const char *name)
+{
+	const char *value, *brace = strchr(text, '{');
+	int count = 0;
+
+	for (; (value = value_find(text)); count++) {
+		str_add_bytes(out, text, (size_t)(value - text));
+		str_printf(out, "\"%s\"", name);
+		text = value + value_length(value);
+	}
+	if (!count && brace) {
+		str_add_bytes(out, text, (size_t)(brace + 1 - text));
+		str_printf(out, "\n  \"torch_dtype\": \"%s\"%s", name,
+		        brace[1 + strspn(brace + 1, blanks)] == '}' ? "" : ",");
+		text = brace + 1;
+	}
+	str_add(out, text);
+}
+
+int hf_dtype_write(enum safetensors_dtype dtype, const char *dir)
+{
+	char *path = file_join(dir, "config.json"), *text = NULL;
+	struct str out = {0};
+	size_t len_bytes;
+	int err = path ? 0 : ERR_NOMEM;
+
+	if (err || file_kind_of(path) != FILE_REGULAR)
+		goto out;
+	err = file_read_all(path, CONFIG_BYTES_MAX, &text, &len_bytes);
+	if (err)
+		goto out;
+	rewrite(&out, text, torch_name(dtype));
+	err = str_check(&out);
+	if (!err && strcmp(out.data, text))
+		err = file_write_all(path, out.data, out.len_bytes);
+out:
+	str_free(&out);
+	mem_free(text);
+	mem_free(path);
+	return err;
+}

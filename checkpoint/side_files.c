@@ -1,0 +1,258 @@
+/* What lies beside a model's weights, in memory. */
+#include "checkpoint/side_files.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/hf_dir.h"
+
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 256 << 20 };
+
+/* ---- which files ---- */
+
+enum side_of { OF_MODEL, OF_TOKENIZER };
+
+/* All names that begin and end like that; end NULL: this name. */
+static const struct side_row {
+	const char *begin, *end;
+	enum side_of of;
+} rows[] = {
+        {"config.json", NULL, OF_MODEL},
+        {"generation_config.json", NULL, OF_MODEL},
+        {"tokenizer", ".json", OF_TOKENIZER},
+        {"", ".model", OF_TOKENIZER},
+        {"special_tokens_map.json", NULL, OF_TOKENIZER},
+        {"added_tokens.json", NULL, OF_TOKENIZER},
+        {"vocab.json", NULL, OF_TOKENIZER},
+        {"vocab.txt", NULL, OF_TOKENIZER},
+        {"merges.txt", NULL, OF_TOKENIZER},
+        {"chat_template", "", OF_TOKENIZER},
+};
+
+static int ends_with(const char *name, const char *end)
+{
+	size_t len = strlen(name), end_len = strlen(end);
+
+	return len >= end_len && !strcmp(name + len - end_len, end);
+}
+
+/* NULL: of none. Hidden names are other programs' ("._tokenizer.model"). */
+static const struct side_row *row_of(const char *name)
+{
+	for (size_t i = 0; *name != '.' && i < sizeof(rows) / sizeof(*rows); i++) {
+		const struct side_row *row = &rows[i];
+
+		if (row->end ? !strncmp(name, row->begin, strlen(row->begin)) && ends_with(name, row->end)
+		             : !strcmp(name, row->begin))
+			return row;
+	}
+	return NULL;
+}
+
+int side_file_is(const char *name)
+{
+	return row_of(name) != NULL;
+}
+
+/* ---- reading ---- */
+
+const struct side_file *side_files_find(const struct side_files *side, const char *name)
+{
+	for (int i = 0; i < side->count; i++)
+		if (!strcmp(side->files[i].name, name))
+			return &side->files[i];
+	return NULL;
+}
+
+int side_files_put(struct side_files *side, const char *name, char *data, size_t len_bytes)
+{
+	struct side_file *file = (struct side_file *)side_files_find(side, name), *grown;
+	char *copy;
+
+	if (file) {
+		mem_free(file->data);
+		file->data = data;
+		file->len_bytes = len_bytes;
+		return 0;
+	}
+	copy = mem_strdup(name);
+	grown = copy ? mem_resize(side->files, (size_t)side->count + 1, sizeof(*grown)) : NULL;
+	if (!grown) {
+		mem_free(copy);
+		mem_free(data);
+		return ERR_NOMEM;
+	}
+	side->files = grown;
+	grown[side->count++] = (struct side_file){copy, data, len_bytes};
+	return 0;
+}
+
+static int read_one(struct side_files *side, const char *path, const char *name)
+{
+	char *data = NULL;
+	size_t len = 0;
+	int err = file_read_all(path, FILE_BYTES_MAX, &data, &len);
+
+	return err ? err : side_files_put(side, name, data, len);
+}
+
+/* A checkpoint lists its files by name, in JSON. */
+static int is_utf8(const char *dir, const char *name)
+{
+	json_t *text = json_string(name);
+
+	if (!text)
+		log_warn(
+		        "%s: %s is left out of checkpoints and the result: its name is not UTF-8", dir, name);
+	json_decref(text);
+	return text != NULL;
+}
+
+/* The files of this kind in a directory. */
+static int read_dir(struct side_files *side, const char *dir, enum side_of of)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err = file_list_dir(dir, &names, &count);
+
+	for (size_t i = 0; i < count && !err; i++) {
+		const struct side_row *row = row_of(names[i]);
+		char *path = NULL;
+
+		if (!row || row->of != of || !is_utf8(dir, names[i]))
+			continue;
+		err = hf_dir_resolve(&path, dir, names[i]);
+		if (!err && path && file_kind_of(path) != FILE_DIR)
+			err = read_one(side, path, names[i]);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return err;
+}
+
+/* `path`: a directory, or the file in one that stands for `name`. *dir (mem_free): that directory. */
+static int read_from(struct side_files *side, char **dir, const char *path, const char *name, enum side_of of)
+{
+	const char *slash = strrchr(path, '/');
+	int is_dir = file_kind_of(path) == FILE_DIR, err;
+
+	if (is_dir)
+		*dir = mem_strdup(path);
+	else
+		*dir = slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	err = *dir ? read_dir(side, *dir, of) : ERR_NOMEM;
+	return err || is_dir ? err : read_one(side, path, name);
+}
+
+int side_files_read(struct side_files *side, const char *model, const char *tokenizer)
+{
+	char *model_dir = NULL, *tokenizer_dir = NULL;
+	int err;
+
+	*side = (struct side_files){0};
+	err = read_from(side, &model_dir, model, "config.json", OF_MODEL);
+	if (!err && tokenizer)
+		err = read_from(side, &tokenizer_dir, tokenizer,
+		        ends_with(tokenizer, ".model") ? "tokenizer.model" : "tokenizer.json", OF_TOKENIZER);
+	else if (!err)
+		err = read_dir(side, model_dir, OF_TOKENIZER);
+	mem_free(model_dir);
+	mem_free(tokenizer_dir);
+	if (err)
+		side_files_free(side);
+	return err;
+}
+
+/* ---- changing ---- */
+
+int side_files_object(json_t **object, const struct side_files *side, const char *name)
+{
+	const struct side_file *file = side_files_find(side, name);
+	int err;
+
+	*object = NULL;
+	if (!file)
+		return 0;
+	err = json_parse(object, name, file->data, file->len_bytes);
+	if (!err && !json_is_object(*object)) {
+		json_decref(*object);
+		*object = NULL;
+		err = err_set(ERR_INPUT, "%s: holds no object", name);
+	}
+	return err;
+}
+
+/* With the fewest digits that give the same numbers again: 1e-05 stays short. */
+static int object_text(char **text, const char *name, const json_t *object)
+{
+	static const size_t digits[] = {JSON_REAL_PRECISION(15), JSON_REAL_PRECISION(16), 0};
+	int err = 0, same = 0;
+
+	*text = NULL;
+	for (size_t i = 0; i < sizeof(digits) / sizeof(*digits) && !same && !err; i++) {
+		json_t *again = NULL;
+
+		mem_free(*text);
+		*text = NULL;
+		err = json_write(text, object, JSON_INDENT(2) | digits[i]);
+		if (!err)
+			err = json_parse(&again, name, *text, strlen(*text));
+		same = !err && json_equal(again, object);
+		json_decref(again);
+	}
+	return err;
+}
+
+int side_files_put_object(struct side_files *side, const char *name, const json_t *object)
+{
+	char *text = NULL;
+	int err = object_text(&text, name, object);
+
+	if (err) {
+		mem_free(text);
+		return err;
+	}
+	return side_files_put(side, name, text, strlen(text));
+}
+
+int side_files_untie(struct side_files *side)
+{
+	static const char name[] = "config.json";
+	json_t *config = NULL;
+	int err = side_files_object(&config, side, name);
+
+	if (!err && config && json_object_set_new(config, "tie_word_embeddings", json_false()))
+		err = ERR_NOMEM;
+	if (!err && config)
+		err = side_files_put_object(side, name, config);
+	json_decref(config);
+	return err;
+}
+
+/* ---- writing ---- */
+
+int side_files_write(const struct side_files *side, const char *to)
+{
+	int err = 0;
+
+	for (int i = 0; side && i < side->count && !err; i++) {
+		char *path = file_join(to, side->files[i].name);
+
+		err = path ? file_write_all(path, side->files[i].data, side->files[i].len_bytes) : ERR_NOMEM;
+		mem_free(path);
+	}
+	return err;
+}
+
+void side_files_free(struct side_files *side)
+{
+	for (int i = 0; i < side->count; i++) {
+		mem_free(side->files[i].name);
+		mem_free(side->files[i].data);
+	}
+	mem_free(side->files);
+	*side = (struct side_files){0};
+}

@@ -1,0 +1,129 @@
+/* Writes what a model says. */
+#include "cli/answer.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+int answers_open(struct answers *a, const struct config *c, const struct tokenizer *tokenizer, int64_t count)
+{
+	int rc = text_stream_stops(&a->stops, c->stop);
+
+	a->config = c;
+	a->count = count;
+	a->shows = !c->json && count == 1 && tokenizer;
+	if (!rc && a->stops && !tokenizer)
+		rc = err_set(ERR_INPUT,
+		        "stop needs a tokenizer: set tokenizer to a directory with a tokenizer.json");
+	a->streams = rc ? NULL : mem_alloc((size_t)count, sizeof(*a->streams));
+	if (!rc && !a->streams)
+		rc = ERR_NOMEM;
+	for (int64_t i = 0; i < count && !rc; i++)
+		a->streams[i].tokenizer = tokenizer;
+	answers_reset(a);
+	return rc;
+}
+
+void answers_reset(struct answers *a)
+{
+	for (int64_t i = 0; i < a->count && a->streams; i++) {
+		const struct tokenizer *tokenizer = a->streams[i].tokenizer;
+
+		text_stream_free(&a->streams[i]);
+		a->streams[i].tokenizer = tokenizer;
+		a->streams[i].stops = a->stops;
+	}
+}
+
+void answers_close(struct answers *a)
+{
+	answers_reset(a);
+	mem_free(a->streams);
+	json_decref(a->stops);
+	*a = (struct answers){0};
+}
+
+static int show(struct answers *a, struct text_stream *s)
+{
+	size_t len_bytes;
+	const char *piece = text_stream_piece(s, &len_bytes);
+
+	if (!a->shows || !len_bytes)
+		return 0;
+	if (fwrite(piece, 1, len_bytes, stdout) < len_bytes || fflush(stdout))
+		return err_set(ERR_IO, "standard output takes no more: %s", strerror(errno));
+	return 0;
+}
+
+int answers_heard(void *context, int64_t text, const struct generation_text *t)
+{
+	struct answers *a = context;
+	struct text_stream *s = &a->streams[text];
+	int rc = 0;
+
+	if (s->tokenizer)
+		rc = text_stream_add(s, t->ids.ids + t->begin, t->ids.count - t->begin);
+	if (!rc)
+		rc = show(a, s);
+	return rc ? rc : s->is_stopped;
+}
+
+const struct str *answers_text(const struct answers *a, int64_t text)
+{
+	return &a->streams[text].text;
+}
+
+static json_t *id_array(const int32_t *ids, int64_t count)
+{
+	json_t *list = json_array();
+
+	for (int64_t i = 0; i < count; i++)
+		json_array_append_new(list, json_integer(ids[i]));
+	return list;
+}
+
+static int print_json(const struct answers *a, int64_t text, const struct generation_text *t)
+{
+	const struct text_stream *s = &a->streams[text];
+	json_t *object = json_object();
+	int rc;
+
+	json_object_set_new(object, "prompt_ids", id_array(t->ids.ids, t->begin));
+	json_object_set_new(object, "ids", id_array(t->ids.ids + t->begin, t->ids.count - t->begin));
+	json_object_set_new(object, "text",
+	        s->tokenizer ? json_stringn(s->text.data ? s->text.data : "", s->text.len_bytes)
+	                     : json_null());
+	json_object_set_new(object, "finish", json_string(t->finish == GENERATION_STOP ? "stop" : "length"));
+	rc = cli_print_json(object);
+	json_decref(object);
+	return rc;
+}
+
+int answers_finish(struct answers *a, int64_t text, const struct generation_text *t)
+{
+	struct text_stream *s = &a->streams[text];
+	int64_t count = t->ids.count - t->begin;
+	int rc = s->tokenizer ? text_stream_end(s, t->ids.ids + t->begin, count) : 0;
+
+	if (rc || a->config->json)
+		return rc ? rc : print_json(a, text, t);
+	if (a->shows) {
+		rc = show(a, s);
+		cli_say(a->config, "\n");
+		return rc;
+	}
+	if (s->tokenizer) {
+		if (s->text.data && memchr(s->text.data, '\n', s->text.len_bytes) && !a->warned++)
+			log_warn("an answer has several lines; --json tells the answers apart");
+		cli_say(a->config, "%.*s\n", (int)s->text.len_bytes, s->text.data ? s->text.data : "");
+		return 0;
+	}
+	for (int64_t i = 0; i < count; i++)
+		cli_say(a->config, "%d%s", t->ids.ids[t->begin + i], i + 1 < count ? " " : "\n");
+	return 0;
+}

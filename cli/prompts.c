@@ -1,0 +1,315 @@
+/* Prompts of generate. */
+#include "cli/prompts.h"
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "data/chat_roles.h"
+#include "train/data_config.h"
+#include "train/sample.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int add(struct prompts *p, struct token_list *ids)
+{
+	int64_t vocab = p->session->model->config.V;
+
+	if (!ids->count)
+		return err_set(ERR_INPUT, "the prompt is empty: nothing to continue");
+	for (int64_t i = 0; i < ids->count; i++)
+		if (ids->ids[i] >= vocab)
+			return err_set(ERR_INPUT,
+			        "the tokenizer's id %d is outside the model's vocabulary of %" PRId64,
+			        ids->ids[i], vocab);
+	if (p->count == p->cap) {
+		int64_t cap = p->cap * 2 + 4;
+		struct token_list *grown = mem_resize(p->ids, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		p->ids = grown;
+		p->cap = cap;
+	}
+	p->ids[p->count++] = *ids;
+	*ids = (struct token_list){0};
+	return 0;
+}
+
+/* ---- ids ---- */
+
+/* "1,2,3", "[1, 2, 3]" or "1 2 3". */
+static int ids_parse(struct token_list *ids, const char *text, int64_t vocab)
+{
+	const char *p = text;
+
+	while (*p) {
+		char *end;
+		long id;
+
+		p += strspn(p, " ,[]\t\n");
+		if (!*p)
+			break;
+		errno = 0;
+		id = strtol(p, &end, 10);
+		if (end == p)
+			return err_set(ERR_INPUT, "prompt_ids: \"%.20s\" is not a list of ids like 1,2,3", p);
+		if (errno || id < 0 || id >= vocab)
+			return err_set(ERR_INPUT, "prompt_ids: id %.*s is outside the vocabulary of %" PRId64,
+			        (int)(end - p), p, vocab);
+		if (token_list_add(ids, (int32_t)id))
+			return ERR_NOMEM;
+		p = end;
+	}
+	return 0;
+}
+
+static int add_ids(struct prompts *p, const json_t *list)
+{
+	struct token_list ids = {0};
+	const json_t *item;
+	size_t i;
+	int rc = 0;
+
+	json_array_foreach(list, i, item)
+	{
+		json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
+
+		if (id < 0 || id >= p->session->model->config.V)
+			rc = err_set(ERR_INPUT, "input_ids[%zu] is no id of the model's vocabulary", i);
+		if (!rc)
+			rc = token_list_add(&ids, (int32_t)id);
+		if (rc)
+			break;
+	}
+	if (!rc)
+		rc = add(p, &ids);
+	token_list_free(&ids);
+	return rc;
+}
+
+/* ---- chats ---- */
+
+int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct chat *chat)
+{
+	struct session *s = p->session;
+	struct jinja_output out = {0};
+	int rc = session_need_tokenizer(s);
+
+	if (!rc && !p->chat_template)
+		rc = data_config_chat_template(&p->chat_template, s->config, s->model_dir, s->tokenizer);
+	if (!rc)
+		rc = chat_template_render(p->chat_template, &out, chat,
+		        (int64_t)json_array_size(chat->messages), CHAT_PROMPT_ON);
+	if (!rc)
+		rc = chat_roles_check(p->chat_template, chat, &out);
+	if (!rc) /* the template writes BOS itself */
+		rc = tokenizer_encode(s->tokenizer, ids, out.text, out.len_bytes, ADD_SPECIAL_NONE);
+	jinja_output_free(&out);
+	return rc;
+}
+
+static int add_chat(struct prompts *p, const struct chat *chat)
+{
+	struct token_list ids = {0};
+	int rc = prompts_encode_chat(p, &ids, chat);
+
+	if (!rc)
+		rc = add(p, &ids);
+	token_list_free(&ids);
+	return rc;
+}
+
+/* The system message of the keys in front, where the messages have none. */
+static int add_messages(struct prompts *p, const json_t *messages, const json_t *record)
+{
+	const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+	const char *system = p->session->config->system;
+	json_t *text = system && !(role && !strcmp(role, "system")) ? json_string(system) : NULL;
+	struct chat chat = {0};
+	int rc = text ? chat_add_text(&chat, "system", text, "system") : 0;
+
+	if (!rc)
+		rc = chat_add_messages(&chat, messages, "messages");
+	if (!rc && record)
+		rc = chat_add_extras(&chat, record, "the row");
+	if (!rc)
+		rc = add_chat(p, &chat);
+	chat_free(&chat);
+	json_decref(text);
+	return rc;
+}
+
+/* ---- texts ---- */
+
+static int add_text(struct prompts *p, const char *text, size_t len_bytes)
+{
+	struct token_list ids = {0};
+	int rc;
+
+	if (p->session->config->chat) {
+		json_t *messages = json_pack("[{s:s,s:s%}]", "role", "user", "content", text, len_bytes);
+
+		rc = messages ? add_messages(p, messages, NULL)
+		              : err_set(ERR_INPUT, "the prompt is not valid UTF-8");
+		json_decref(messages);
+		return rc;
+	}
+	rc = sample_prompt_ids(p->session, &ids, text);
+	if (!rc)
+		rc = add(p, &ids);
+	token_list_free(&ids);
+	return rc;
+}
+
+static int read_whole(FILE *in, struct str *text)
+{
+	char piece[65536];
+	size_t len;
+
+	while ((len = fread(piece, 1, sizeof(piece), in)) > 0)
+		str_add_bytes(text, piece, len);
+	if (ferror(in))
+		return err_set(ERR_IO, "standard input cannot be read");
+	return str_check(text);
+}
+
+/* One newline at the end is the shell's, not the prompt's. */
+static int add_stdin(struct prompts *p)
+{
+	struct str text = {0};
+	int rc = read_whole(stdin, &text);
+
+	if (!rc && text.len_bytes && text.data[text.len_bytes - 1] == '\n')
+		text.data[--text.len_bytes] = 0;
+	if (!rc && !text.len_bytes)
+		rc = err_set(ERR_INPUT,
+		        "there is no prompt: set prompt, prompt_ids or prompt_file, or chat=on, "
+		        "or give it on standard input");
+	if (!rc)
+		rc = add_text(p, text.data, text.len_bytes);
+	str_free(&text);
+	return rc;
+}
+
+/* ---- a file of them ---- */
+
+/* "text", {"prompt": "text"}, {"prompt": [messages]}, {"messages": [...]} or {"input_ids": [...]}. */
+static int add_record(struct prompts *p, const json_t *record)
+{
+	const json_t *prompt = json_is_string(record) ? record : json_object_get(record, "prompt");
+
+	if (!prompt)
+		prompt = json_object_get(record, "messages");
+	if (json_is_array(json_object_get(record, "input_ids")))
+		return add_ids(p, json_object_get(record, "input_ids"));
+	if (json_is_array(prompt))
+		return add_messages(p, prompt, record);
+	if (!json_is_string(prompt))
+		return err_set(ERR_INPUT, "expected a text, or an object with \"prompt\", \"messages\" "
+		                          "or \"input_ids\"");
+	return add_text(p, json_string_value(prompt), json_string_length(prompt));
+}
+
+static int add_line(struct prompts *p, const char *line, size_t len_bytes, int is_json)
+{
+	json_t *record = NULL;
+	int rc;
+
+	if (!is_json)
+		return add_text(p, line, len_bytes);
+	rc = json_parse(&record, "the line", line, len_bytes);
+	if (!rc)
+		rc = add_record(p, record);
+	json_decref(record);
+	return rc;
+}
+
+/* Files of data that have no prompt a line. */
+static int is_other_kind(const char *path)
+{
+	static const char *const ends[] = {
+	        ".json", ".csv", ".tsv", ".parquet", ".yaml", ".gz", ".zst", ".zip", ".safetensors"};
+	size_t len = strlen(path);
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+		if (len > strlen(ends[i]) && !strcmp(path + len - strlen(ends[i]), ends[i]))
+			return 1;
+	return 0;
+}
+
+static int add_file(struct prompts *p, const char *path)
+{
+	size_t path_bytes = strlen(path), cap = 0;
+	int is_json = path_bytes > 6 && !strcmp(path + path_bytes - 6, ".jsonl"), rc = 0;
+	FILE *in = fopen(path, "rb");
+	char *line = NULL;
+	int64_t number = 0;
+	ssize_t len;
+
+	if (in && is_other_kind(path)) {
+		fclose(in);
+		return err_set(ERR_INPUT,
+		        "%s: prompt_file reads text with a prompt a line, or .jsonl with prompt or messages; "
+		        "convert it",
+		        path);
+	}
+	if (!in)
+		return err_set(ERR_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+	while (!rc && (len = getline(&line, &cap, in)) >= 0) {
+		number++;
+		while (len && (line[len - 1] == '\n' || line[len - 1] == '\r'))
+			line[--len] = 0;
+		if (len)
+			rc = add_line(p, line, (size_t)len, is_json);
+		if (rc)
+			err_note(rc, "%s:%" PRId64, path, number);
+	}
+	if (!rc && ferror(in))
+		rc = err_set(ERR_IO, "%s: cannot be read", path);
+	if (!rc && !p->count)
+		rc = err_set(ERR_INPUT, "%s: there is no prompt in it", path);
+	free(line);
+	fclose(in);
+	return rc;
+}
+
+int prompts_read(struct prompts *p)
+{
+	const struct config *c = p->session->config;
+	struct token_list ids = {0};
+	int rc;
+
+	if (c->prompt_file) {
+		p->is_file = 1;
+		return add_file(p, c->prompt_file);
+	}
+	if (c->prompt && strcmp(c->prompt, "-"))
+		return add_text(p, c->prompt, strlen(c->prompt));
+	if (!c->prompt_ids) {
+		if (!c->prompt && isatty(STDIN_FILENO))
+			return err_set(ERR_INPUT,
+			        "there is no prompt: set prompt, prompt_ids or prompt_file, or "
+			        "chat=on");
+		return add_stdin(p);
+	}
+	rc = ids_parse(&ids, c->prompt_ids, p->session->model->config.V);
+	if (!rc)
+		rc = add(p, &ids);
+	token_list_free(&ids);
+	return rc;
+}
+
+void prompts_free(struct prompts *p)
+{
+	for (int64_t i = 0; i < p->count; i++)
+		token_list_free(&p->ids[i]);
+	mem_free(p->ids);
+	chat_template_close(p->chat_template);
+	*p = (struct prompts){0};
+}

@@ -1,0 +1,26 @@
+/* What generate is to continue: prompts from the keys, from a file or from standard input, as ids.
+ */
+#ifndef FERRY_CLI_PROMPTS_H
+#define FERRY_CLI_PROMPTS_H
+
+#include "data/chat_template.h"
+#include "data/tokenizer/token_list.h"
+#include "train/session.h"
+
+struct prompts {
+	struct session *session;             /* borrowed */
+	struct chat_template *chat_template; /* opened where a chat asks for it */
+	struct token_list *ids;              /* [count] */
+	int64_t count, cap;
+	int is_file; /* one a line of prompt_file: results are told apart */
+};
+
+/* All prompts that the keys name; standard input where they name none. ERR_INPUT with file and line; a chat
+ * for a model without a template, an empty prompt, an id that the model lacks. */
+int prompts_read(struct prompts *p);
+void prompts_free(struct prompts *p);
+
+/* A chat up to where the answer begins, as ids. */
+int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct chat *chat);
+
+#endif

@@ -1,0 +1,155 @@
+/* Text as its ids come. */
+#include "cli/text_stream.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+int text_stream_stops(json_t **stops, const char *stop)
+{
+	const json_t *item;
+	size_t i;
+	int rc = 0;
+
+	*stops = NULL;
+	if (!stop)
+		return 0;
+	if (*stop == '[' && json_parse(stops, "stop", stop, strlen(stop))) {
+		*stops = NULL; /* a text that begins like a list */
+		if (stop[strlen(stop) - 1] == ']')
+			log_warn("stop=%s is no JSON list, so it is one text to stop at; a list is [\"a\", "
+			         "\"b\"]",
+			        stop);
+	}
+	if (strchr(stop, '\\') && !*stops)
+		log_warn("stop=%s has a backslash, which stands for itself; a line break is stop='[\"\\n\"]'",
+		        stop);
+	if (!json_is_array(*stops)) {
+		json_decref(*stops);
+		*stops = json_pack("[s]", stop);
+	}
+	if (!*stops)
+		return err_set(ERR_INPUT, "stop=%s is not UTF-8", stop);
+	json_array_foreach(*stops, i, item) if (!rc && !json_string_length(item)) rc =
+	        err_set(ERR_INPUT, "stop must be a text, or a list of texts that are not empty");
+	return rc;
+}
+
+/* Bytes at the end that stand for a character which is not whole yet: U+FFFD. */
+static int ends_open(const char *text, size_t len_bytes)
+{
+	return len_bytes >= 3 && !memcmp(text + len_bytes - 3, "\xef\xbf\xbd", 3);
+}
+
+/* The first stop string ends the text. `from`: no stop string begins before it. */
+static void look_for_stops(struct text_stream *s, size_t from)
+{
+	size_t first = s->text.len_bytes, i;
+	const json_t *stop;
+
+	json_array_foreach(s->stops, i, stop)
+	{
+		const char *at = memmem(s->text.data + from, s->text.len_bytes - from,
+		        json_string_value(stop), json_string_length(stop));
+
+		if (at && (size_t)(at - s->text.data) < first)
+			first = (size_t)(at - s->text.data);
+		s->is_stopped |= at != NULL;
+	}
+	if (s->is_stopped)
+		s->text.len_bytes = first;
+}
+
+static size_t longest_stop(const struct text_stream *s)
+{
+	size_t longest = 0, i;
+	const json_t *stop;
+
+	json_array_foreach(s->stops, i, stop) if (json_string_length(stop) > longest) longest =
+	        json_string_length(stop);
+	return longest;
+}
+
+static int append(struct text_stream *s, const char *text, size_t len_bytes)
+{
+	size_t before = s->text.len_bytes, longest = longest_stop(s);
+	int rc;
+
+	str_add_bytes(&s->text, text, len_bytes);
+	rc = str_check(&s->text);
+	if (!rc && longest)
+		look_for_stops(s, before > longest ? before - longest : 0);
+	return rc;
+}
+
+/* Ids are decoded together with those that came just before: what a token is written as may depend on them.
+ */
+static int add(struct text_stream *s, const int32_t *ids, int64_t count, int is_end)
+{
+	char *before = NULL, *now = NULL;
+	size_t before_bytes = 0, now_bytes = 0;
+	int rc = tokenizer_decode(
+	        s->tokenizer, &before, &before_bytes, ids + s->from, s->known - s->from, SKIP_SPECIAL_ON);
+
+	if (!rc)
+		rc = tokenizer_decode(
+		        s->tokenizer, &now, &now_bytes, ids + s->from, count - s->from, SKIP_SPECIAL_ON);
+	if (!rc && now_bytes > before_bytes && (is_end || !ends_open(now, now_bytes))) {
+		rc = append(s, now + before_bytes, now_bytes - before_bytes);
+		s->from = s->known;
+		s->known = count;
+	}
+	mem_free(before);
+	mem_free(now);
+	return rc;
+}
+
+int text_stream_add(struct text_stream *s, const int32_t *ids, int64_t count)
+{
+	return s->is_stopped ? 0 : add(s, ids, count, 0);
+}
+
+int text_stream_end(struct text_stream *s, const int32_t *ids, int64_t count)
+{
+	int rc = s->is_stopped || s->known == count ? 0 : add(s, ids, count, 1);
+
+	s->stops = NULL; /* nothing is held back any more */
+	return rc;
+}
+
+/* Bytes at the end of the text that a stop string may begin with. */
+static size_t held_bytes(const struct text_stream *s)
+{
+	size_t most = 0, i;
+	const json_t *stop;
+
+	if (s->is_stopped)
+		return 0;
+	json_array_foreach(s->stops, i, stop)
+	{
+		size_t len = json_string_length(stop) - 1, room = s->text.len_bytes - s->given_bytes;
+
+		for (len = len < room ? len : room; len > most; len--)
+			if (!memcmp(s->text.data + s->text.len_bytes - len, json_string_value(stop), len))
+				most = len;
+	}
+	return most;
+}
+
+const char *text_stream_piece(struct text_stream *s, size_t *len_bytes)
+{
+	const char *piece = s->text.data ? s->text.data + s->given_bytes : "";
+	size_t end = s->text.len_bytes - held_bytes(s);
+
+	*len_bytes = end > s->given_bytes ? end - s->given_bytes : 0;
+	s->given_bytes += *len_bytes;
+	return piece;
+}
+
+void text_stream_free(struct text_stream *s)
+{
+	str_free(&s->text);
+	*s = (struct text_stream){0};
+}

@@ -1,0 +1,190 @@
+/* Whose configuration a file is, and what its trainer does where the file says nothing. */
+#include "config/foreign.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AXOLOTL (1u << DIALECT_AXOLOTL)
+#define TORCHTUNE (1u << DIALECT_TORCHTUNE)
+#define LLAMA_FACTORY (1u << DIALECT_LLAMA_FACTORY)
+#define TRANSFORMERS (1u << DIALECT_TRANSFORMERS)
+
+/* Keys by which a tool is recognised; 2 points are enough. */
+static const struct {
+	const char *names;
+	enum dialect dialect;
+	int points;
+} markers[] = {
+        {"compute_environment distributed_type machine_rank downcast_bf16 main_training_function",
+                DIALECT_ACCELERATE, 2},
+        {"num_processes num_machines", DIALECT_ACCELERATE, 1},
+        {"datasets datasets.* sequence_len sample_packing dataset_prepared_path is_*_derived_model",
+                DIALECT_AXOLOTL, 2},
+        {"base_model micro_batch_size val_set_size num_epochs saves_per_epoch", DIALECT_AXOLOTL, 1},
+        {"checkpointer.* metric_logger.* model._component_ optimizer._component_ dataset._component_ "
+         "enable_activation_checkpointing",
+                DIALECT_TORCHTUNE, 2},
+        {"finetuning_type stage cutoff_len dataset_dir", DIALECT_LLAMA_FACTORY, 2},
+        {"template val_size", DIALECT_LLAMA_FACTORY, 1},
+        {"eval_strategy evaluation_strategy save_strategy logging_dir logging_strategy logging_first_step "
+         "dataset_name optim remove_unused_columns prediction_loss_only push_to_hub disable_tqdm data_seed "
+         "dataloader_* ddp_* fp16 torch_compile label_smoothing_factor",
+                DIALECT_TRANSFORMERS, 2},
+        {"model_name_or_path report_to lr_scheduler_kwargs.* gradient_checkpointing_kwargs.*",
+                DIALECT_TRANSFORMERS, 1},
+};
+
+const char *dialect_name(enum dialect dialect)
+{
+	static const char *const names[DIALECT_COUNT] = {"ferry", "accelerate", "axolotl", "torchtune",
+	        "LLaMA-Factory", "transformers (TrainingArguments)"};
+
+	return names[dialect];
+}
+
+/* Whether `name` is in a list whose members may be prefixes or hold a * inside. */
+int foreign_name_matches(const char *name, const char *list)
+{
+	char word[128];
+
+	while (*list) {
+		size_t len = strcspn(list, " ");
+		char *star;
+
+		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+		star = strchr(word, '*');
+		if (!star) {
+			if (config_name_equal(name, word))
+				return 1;
+		} else {
+			size_t tail = strlen(star + 1), head = (size_t)(star - word), all = strlen(name);
+			char start[128];
+
+			snprintf(start, sizeof(start), "%.*s", (int)(head < 127 ? head : 127), name);
+			*star = 0;
+			if (all >= head + tail && config_name_equal(start, word) &&
+			        config_name_equal(name + all - tail, star + 1))
+				return 1;
+		}
+		list += len;
+		list += strspn(list, " ");
+	}
+	return 0;
+}
+
+enum dialect dialect_find(const struct yaml_doc *doc)
+{
+	int points[DIALECT_COUNT] = {0};
+	enum dialect best = DIALECT_FERRY;
+
+	for (size_t i = 0; i < doc->count; i++)
+		for (size_t m = 0; m < sizeof(markers) / sizeof(*markers); m++)
+			if (foreign_name_matches(doc->items[i].path, markers[m].names))
+				points[markers[m].dialect] += markers[m].points;
+	/* the others build on transformers and have its keys too */
+	if (points[DIALECT_TRANSFORMERS] >= 2)
+		best = DIALECT_TRANSFORMERS;
+	points[DIALECT_TRANSFORMERS] = 0;
+	points[DIALECT_FERRY] = 1;
+	for (int d = 0; d < DIALECT_COUNT; d++)
+		if (points[d] >= 2 && points[d] > points[best])
+			best = d;
+	return best;
+}
+
+/* What these trainers do where a file says nothing of a key and ferry does something else with what is
+ * trained. */
+static const struct {
+	unsigned dialects;
+	const char *key, *value;
+} defaults[] = {
+        {TRANSFORMERS | LLAMA_FACTORY, "per_device_train_batch_size", "8"},
+        {TRANSFORMERS | LLAMA_FACTORY, "num_train_epochs", "3"},
+        {TRANSFORMERS | LLAMA_FACTORY, "learning_rate", "5e-5"},
+        {TRANSFORMERS | LLAMA_FACTORY, "compute_dtype", "fp32"},
+        {LLAMA_FACTORY, "max_length", "2048"},
+        {AXOLOTL, "lr_scheduler_type", "cosine"},
+        {AXOLOTL, "max_length", "512"},
+        {TORCHTUNE, "lr_scheduler_type", "constant"},
+        {TORCHTUNE, "max_length", "off"},
+        {TORCHTUNE, "weight_decay", "0.01"},
+        {TORCHTUNE, "max_grad_norm", "off"},
+};
+
+/* ---- the end ---- */
+
+static int share_of_run(double *steps, double per_epoch, const struct config *c)
+{
+	if (!(per_epoch * c->num_train_epochs > 0))
+		return 0;
+	*steps = 1 / (per_epoch * c->num_train_epochs);
+	if (*steps >= 1) /* once, at the end */
+		*steps = 0;
+	return 0;
+}
+
+/* One line of the keys that nobody set and that the file's trainer would set otherwise. */
+static int defaults_say(const struct foreign *f, const struct config *c)
+{
+	struct str list = {0};
+	int err = 0;
+
+	for (size_t i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
+		if (defaults[i].dialects >> f->file_dialect & 1 && !config_was_set(c, defaults[i].key))
+			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
+			        config_text(c, defaults[i].key), defaults[i].value);
+	if (c->verb == VERB_TRAIN && list.len_bytes)
+		log_warn("not set, and by default not what %s does (in brackets): %s",
+		        dialect_name(f->file_dialect), list.data);
+	err = str_check(&list);
+	str_free(&list);
+	return err;
+}
+
+static int total_batch_apply(const struct foreign *f, struct config *c)
+{
+	int64_t micro = c->per_device_train_batch_size, steps = c->gradient_accumulation_steps;
+	int has_micro = config_was_set(c, "per_device_train_batch_size");
+	int has_steps = config_was_set(c, "gradient_accumulation_steps");
+
+	if (has_micro && has_steps && micro * steps != f->total_batch)
+		return err_set(ERR_INPUT,
+		        "batch_size %lld is not micro_batch_size %lld x gradient_accumulation_steps %lld; "
+		        "axolotl "
+		        "counts the rows of a whole step; drop one of them",
+		        (long long)f->total_batch, (long long)micro, (long long)steps);
+	if (has_micro && has_steps)
+		return 0;
+	if (f->total_batch % (has_micro ? micro : steps))
+		return err_set(ERR_INPUT,
+		        "batch_size %lld is not a multiple of %s %lld; axolotl counts the rows of a whole "
+		        "step",
+		        (long long)f->total_batch,
+		        has_micro ? "micro_batch_size" : "gradient_accumulation_steps",
+		        (long long)(has_micro ? micro : steps));
+	if (has_micro)
+		c->gradient_accumulation_steps = f->total_batch / micro;
+	else
+		c->per_device_train_batch_size = f->total_batch / steps;
+	return 0;
+}
+
+int foreign_finish(struct foreign *f, struct config *c)
+{
+	if (f->save_by_epoch)
+		f->saves_per_epoch = 1;
+	if (f->eval_by_epoch)
+		f->evals_per_epoch = 1;
+	if (!config_was_set(c, "save_steps"))
+		share_of_run(&c->save_steps, f->saves_per_epoch, c);
+	if (!config_was_set(c, "eval_steps"))
+		share_of_run(&c->eval_steps, f->evals_per_epoch, c);
+	if (f->zero_offload && !config_was_set(c, "cpu_offload"))
+		c->cpu_offload = f->zero_offload;
+	if (f->total_batch && total_batch_apply(f, c))
+		return ERR_INPUT;
+	return defaults_say(f, c);
+}

@@ -1,0 +1,157 @@
+/* Lists of data sets become the keys data and data_format. */
+#include "config/foreign_sets.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int keep(char **to, const char *text)
+{
+	mem_free(*to);
+	*to = mem_strdup(text);
+	return *to ? 0 : ERR_NOMEM;
+}
+
+static int keep_name(struct foreign_sets *s, const char *name, int line)
+{
+	if (s->as)
+		return 0;
+	s->line = line;
+	return keep(&s->as, name);
+}
+
+int foreign_sets_add(
+        struct foreign_sets *s, enum foreign_set_part part, const char *name, const char *text, int line)
+{
+	const char *number = strpbrk(name, "0123456789");
+	long set = number ? strtol(number, NULL, 10) : 0;
+
+	if (set >= FOREIGN_SETS_MAX)
+		return err_set(ERR_INPUT, "%s: at most %d data sets; join some of them into a folder", name,
+		        FOREIGN_SETS_MAX);
+	if (set >= s->count)
+		s->count = (int)set + 1;
+	if (keep_name(s, name, line))
+		return ERR_NOMEM;
+	return keep(&s->parts[set][part], text);
+}
+
+int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *text, int line)
+{
+	if (keep_name(s, name, line))
+		return ERR_NOMEM;
+	return keep(&s->weights, text);
+}
+
+/* A path that names a loader of the datasets library says nothing beside its files. */
+static const char *path_of(char *const parts[FOREIGN_SET_PARTS])
+{
+	return parts[FOREIGN_SET_FILES] ? parts[FOREIGN_SET_FILES] : parts[FOREIGN_SET_PATH];
+}
+
+static int set_data(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+{
+	struct str text = {0};
+	int rc = 0;
+
+	for (int i = 0; i < s->count && !rc; i++) {
+		const char *path = path_of(s->parts[i]), *weight = s->parts[i][FOREIGN_SET_WEIGHT];
+
+		if (!path)
+			rc = err_set(ERR_INPUT, "%s:%d: data set %d has no path",
+			        layer->file ? layer->file : "", s->line, i + 1);
+		else
+			str_printf(&text, "%s%s%s%s", i ? "," : "", path, weight ? ":" : "",
+			        weight ? weight : "");
+	}
+	if (!rc)
+		rc = str_check(&text);
+	if (!rc && s->count)
+		rc = config_set(c, layer, config_key_find("data"), s->as, s->line, text.data, CONFIG_STRONG);
+	str_free(&text);
+	return rc;
+}
+
+/* Every type must be one that ferry knows; where they differ, each set's rows say what they are. */
+static int set_types(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+{
+	const struct config_key *key = config_key_find("data_format");
+	const char *first = NULL;
+	int differ = 0, rc = 0;
+
+	for (int i = 0; i < s->count && !rc; i++) {
+		const char *type = s->parts[i][FOREIGN_SET_TYPE];
+
+		differ |= i > 0 && strcmp(type ? type : "", first ? first : "");
+		first = i ? first : type;
+		layer->seen[key - config_keys] = 0;
+		if (type)
+			rc = config_set(c, layer, key, s->as, s->line, type, CONFIG_STRONG);
+	}
+	if (rc || !differ)
+		return rc;
+	layer->seen[key - config_keys] = 0;
+	return config_set(c, layer, key, s->as, s->line, "auto", CONFIG_STRONG);
+}
+
+static size_t next(const char **list)
+{
+	*list += strspn(*list, " ,");
+	return strcspn(*list, ",");
+}
+
+/* "a,b" and "0.7,0.3" */
+static int set_weights(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+{
+	const struct config_key *key = config_key_find("data");
+	const char *name = c->data ? c->data : "", *weight = s->weights;
+	struct str text = {0};
+	size_t name_len, weight_len;
+	int rc = 0;
+
+	do {
+		name_len = next(&name);
+		weight_len = next(&weight);
+		if (!name_len != !weight_len) {
+			rc = err_set(ERR_INPUT, "%s:%d: %s=%s must have one weight for each data set of %s",
+			        layer->file ? layer->file : "", s->line, s->as, s->weights,
+			        c->data ? c->data : "data");
+		} else if (name_len) {
+			str_printf(&text, "%s%.*s:%.*s", text.len_bytes ? "," : "", (int)name_len, name,
+			        (int)weight_len, weight);
+		}
+		name += name_len;
+		weight += weight_len;
+	} while (!rc && name_len);
+	if (!rc)
+		rc = str_check(&text);
+	layer->seen[key - config_keys] = 0;
+	if (!rc)
+		rc = config_set(c, layer, key, s->as, s->line, text.data ? text.data : "", CONFIG_STRONG);
+	str_free(&text);
+	return rc;
+}
+
+int foreign_sets_end(struct foreign_sets *s, struct config *c, struct config_layer *layer)
+{
+	int rc = set_data(s, c, layer);
+
+	if (!rc)
+		rc = set_types(s, c, layer);
+	if (!rc && s->weights)
+		rc = set_weights(s, c, layer);
+	foreign_sets_free(s);
+	return rc;
+}
+
+void foreign_sets_free(struct foreign_sets *s)
+{
+	for (int i = 0; i < s->count; i++)
+		for (int part = 0; part < FOREIGN_SET_PARTS; part++)
+			mem_free(s->parts[i][part]);
+	mem_free(s->weights);
+	mem_free(s->as);
+	*s = (struct foreign_sets){0};
+}

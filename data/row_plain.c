@@ -1,0 +1,301 @@
+/* Files of text: one text each, tokenized piece by piece and cut into rows of max_length tokens.
+ *
+ * The ids are those of the whole text. A file that fits into one window is tokenized at once. A larger one is
+ * cut where the tokenizer's ids do not depend on what stands before and behind: at a line break if one will
+ * do, else at a blank, else between any two characters. Each cut is tried first. With `context` the text
+ * before it, `more` a longer one, and `probe` the text behind it, the ids of context + probe must begin with
+ * those of context, and so for more; and what follows must be the same after both. The next piece is
+ * tokenized behind the context, whose ids are then dropped: what some tokenizers put in front of a text comes
+ * once. */
+#include "data/dataset_build.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "data/source/bytes.h"
+#include "data/tokenizer/token_list.h"
+#include "data/tokenizer/tokenizer.h"
+
+enum {
+	WINDOW_BYTES = 8 << 20,
+	WINDOW_BYTES_MAX = 1 << 30,
+	CONTEXT_BYTES = 512, /* the longer one is four times that */
+	PROBE_BYTES = 1024,
+	TRIES = 200
+};
+
+struct plain {
+	struct dataset_builder *b;
+	const char *path;
+	struct bytes *bytes;
+	struct str text;      /* read and not yet tokenized; from `fresh` on, before it the context */
+	size_t fresh, window; /* window: bytes to have before a cut is looked for */
+	int64_t begin;        /* of text.data in the file */
+	int ended, is_first;  /* of the file; of its pieces */
+	int64_t rows;
+};
+
+static size_t window_bytes(const struct dataset_builder *b)
+{
+	return b->options->text_window_bytes ? (size_t)b->options->text_window_bytes : WINDOW_BYTES;
+}
+
+static int encode(
+        struct token_list *ids, const struct plain *p, const char *text, size_t len, enum add_special add)
+{
+	ids->count = 0;
+	return tokenizer_encode(p->b->options->tokenizer, ids, text, len, add);
+}
+
+/* ---- where to cut ---- */
+
+static int is_boundary(const struct str *text, size_t at)
+{
+	return at < text->len_bytes && ((unsigned char)text->data[at] & 0xc0) != 0x80;
+}
+
+static int is_space(char c)
+{
+	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Places of three kinds, best first. */
+static int is_candidate(const struct str *text, size_t at, int kind)
+{
+	const char *t = text->data;
+
+	if (kind == 0)
+		return t[at - 1] == '\n' && !is_space(t[at]);
+	if (kind == 1)
+		return t[at] == ' ' && !is_space(t[at - 1]) && !is_space(t[at + 1]);
+	return is_boundary(text, at);
+}
+
+static size_t context_start(const struct plain *p, size_t cut, size_t len)
+{
+	size_t at = cut > len ? cut - len : 0;
+
+	while (at > 0 && !is_boundary(&p->text, at))
+		at--;
+	return at;
+}
+
+static int begins_with(const struct token_list *ids, const struct token_list *start)
+{
+	return ids->count >= start->count &&
+	       memcmp(ids->ids, start->ids, (size_t)start->count * sizeof(*ids->ids)) == 0;
+}
+
+/* 1: ids before and behind the cut do not depend on each other. */
+static int try_cut(const struct plain *p, struct token_list lists[4], size_t cut)
+{
+	const char *t = p->text.data;
+	size_t from[2] = {context_start(p, cut, CONTEXT_BYTES), context_start(p, cut, CONTEXT_BYTES * 4)};
+	size_t to = cut + PROBE_BYTES < p->text.len_bytes ? cut + PROBE_BYTES : p->text.len_bytes;
+	int64_t behind[2];
+	int rc = 0;
+
+	while (to > cut && to < p->text.len_bytes && !is_boundary(&p->text, to))
+		to--;
+	for (int i = 0; i < 2 && !rc; i++) {
+		struct token_list *context = &lists[2 * i], *both = &lists[2 * i + 1];
+
+		rc = encode(context, p, t + from[i], cut - from[i], ADD_SPECIAL_NONE);
+		if (!rc)
+			rc = encode(both, p, t + from[i], to - from[i], ADD_SPECIAL_NONE);
+		if (!rc && !begins_with(both, context))
+			return 0;
+		behind[i] = rc ? 0 : both->count - context->count;
+	}
+	if (rc)
+		return rc;
+	return behind[0] == behind[1] && memcmp(lists[1].ids + lists[0].count, lists[3].ids + lists[2].count,
+	                                         (size_t)behind[0] * sizeof(*lists[1].ids)) == 0;
+}
+
+/* The last good place in the second half of what is there; 0: none. */
+static int find_cut(size_t *cut, const struct plain *p)
+{
+	struct token_list lists[4] = {{0}};
+	size_t least = p->fresh + (p->text.len_bytes - p->fresh) / 2;
+	int found = 0;
+
+	*cut = 0;
+	for (int kind = 0; kind < 3 && !found; kind++) {
+		int tries = 0;
+
+		for (size_t at = p->text.len_bytes - PROBE_BYTES; at > least && tries < TRIES && !found;
+		        at--) {
+			if (!is_candidate(&p->text, at, kind))
+				continue;
+			tries++;
+			found = try_cut(p, lists, at);
+			*cut = found == 1 ? at : 0;
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		token_list_free(&lists[i]);
+	return found < 0 ? found : 0;
+}
+
+/* ---- pieces ---- */
+
+static int fill(struct plain *p)
+{
+	char buffer[1 << 12];
+	int rc = 0;
+
+	while (!rc && !p->ended && p->text.len_bytes - p->fresh < p->window) {
+		int64_t got = bytes_read(p->bytes, buffer, sizeof(buffer));
+
+		if (got < 0)
+			return (int)got;
+		p->ended = got == 0;
+		str_add_bytes(&p->text, buffer, (size_t)got);
+		rc = str_check(&p->text);
+		p->b->read_bytes += got;
+	}
+	if (!rc && p->is_first && p->text.len_bytes >= 3 && memcmp(p->text.data, "\xef\xbb\xbf", 3) == 0) {
+		p->text.len_bytes -= 3; /* a byte order mark */
+		memmove(p->text.data, p->text.data + 3, p->text.len_bytes + 1);
+	}
+	return rc;
+}
+
+/* The ids of text[fresh, end) behind those in b->ids, which are in no row yet. */
+static int take_piece(struct plain *p, size_t end)
+{
+	struct token_list ids = {0}, context = {0};
+	enum add_special add =
+	        p->is_first ? p->ended ? ADD_SPECIAL_ALL : ADD_SPECIAL_BEFORE : ADD_SPECIAL_NONE;
+	int rc = encode(&ids, p, p->text.data, end, add);
+
+	if (rc && p->begin)
+		rc = err_note(rc, "%s: behind byte %" PRId64, p->path, p->begin);
+	else if (rc)
+		rc = err_note(rc, "%s", p->path);
+	if (!rc)
+		rc = encode(&context, p, p->text.data, p->fresh, ADD_SPECIAL_NONE);
+	for (int64_t i = p->fresh ? context.count : 0; i < ids.count && !rc; i++)
+		rc = token_list_add(p->b->ids, ids.ids[i]);
+	token_list_free(&ids);
+	token_list_free(&context);
+	p->is_first = 0;
+	return rc;
+}
+
+/* Forgets what is tokenized, but for the context. */
+static void move_on(struct plain *p, size_t cut)
+{
+	size_t from = context_start(p, cut, CONTEXT_BYTES);
+
+	memmove(p->text.data, p->text.data + from, p->text.len_bytes - from);
+	p->text.len_bytes -= from;
+	p->text.data[p->text.len_bytes] = 0;
+	p->fresh = cut - from;
+	p->begin += (int64_t)from;
+	p->window = window_bytes(p->b);
+}
+
+/* What the tokenizer puts behind a text, where that was not done with its only piece; and the end of text. */
+static int add_end(struct plain *p, int is_whole)
+{
+	struct token_list before = {0}, all = {0};
+	int rc = 0;
+
+	if (!is_whole) {
+		rc = encode(&before, p, "a", 1, ADD_SPECIAL_BEFORE);
+		if (!rc)
+			rc = encode(&all, p, "a", 1, ADD_SPECIAL_ALL);
+		for (int64_t i = before.count; i < all.count && !rc; i++)
+			rc = token_list_add(p->b->ids, all.ids[i]);
+	}
+	token_list_free(&before);
+	token_list_free(&all);
+	return rc ? rc : dataset_builder_end_text(p->b, 0, DATASET_PIECE_ANSWER);
+}
+
+/* Rows of max_length_tokens; those that more text may yet change stay. A last row of one token would teach
+ * nothing. */
+static int add_rows(struct plain *p, int is_end)
+{
+	const struct dataset_options *o = p->b->options;
+	struct token_list *ids = p->b->ids;
+	int64_t stretch = o->max_length_tokens ? o->max_length_tokens : INT64_MAX, at = 0;
+	int rc = 0;
+
+	while (!rc && (is_end ? at < ids->count : ids->count - at > stretch)) {
+		int64_t count = ids->count - at < stretch ? ids->count - at : stretch;
+
+		if ((count == 1 && p->rows > 0) || (o->max_samples && p->rows == o->max_samples))
+			break;
+		rc = dataset_builder_add(p->b, ids->ids + at, NULL, count, 0);
+		p->b->d->counts.records++;
+		p->rows++;
+		at += count;
+	}
+	memmove(ids->ids, ids->ids + at, (size_t)(ids->count - at) * sizeof(*ids->ids));
+	ids->count -= at;
+	return rc;
+}
+
+static int is_enough(const struct plain *p)
+{
+	int64_t most = p->b->options->max_samples;
+
+	return p->b->is_made || (most && p->rows >= most);
+}
+
+static int read_pieces(struct plain *p)
+{
+	int is_whole = 1, rc = 0;
+
+	while (!rc && !is_enough(p)) {
+		size_t cut = 0;
+
+		rc = fill(p);
+		if (!rc && p->begin == 0 && p->text.len_bytes == 0)
+			return err_set(ERR_INPUT, "%s: the file is empty", p->path);
+		if (!rc && p->ended) {
+			rc = take_piece(p, p->text.len_bytes);
+			if (!rc)
+				rc = add_end(p, is_whole);
+			return rc ? rc : add_rows(p, 1);
+		}
+		if (!rc)
+			rc = find_cut(&cut, p);
+		if (!rc && !cut && p->window >= WINDOW_BYTES_MAX)
+			rc = err_set(ERR_UNSUPPORTED,
+			        "%s: behind byte %" PRId64 " are 1 GiB of text without a place to cut it; "
+			        "put line breaks in, or cut the file",
+			        p->path, p->begin);
+		if (rc || !cut) {
+			p->window *= 2;
+			continue;
+		}
+		is_whole = 0;
+		rc = take_piece(p, cut);
+		move_on(p, cut);
+		if (!rc)
+			rc = add_rows(p, 0);
+	}
+	return rc;
+}
+
+int dataset_read_plain(struct dataset_builder *b, const char *path)
+{
+	struct plain p = {.b = b, .path = path, .window = window_bytes(b), .is_first = 1};
+	int rc = dataset_builder_need_tokenizer(b);
+
+	b->ids->count = b->targets->count = 0;
+	p.rows = b->d->counts.records - b->records_before;
+	if (!rc)
+		rc = bytes_open(&p.bytes, path);
+	if (!rc)
+		rc = read_pieces(&p);
+	bytes_close(p.bytes);
+	str_free(&p.text);
+	return rc;
+}

@@ -1,0 +1,82 @@
+/* Where rows of ids and labels lie: in memory, or in a file that is read row by row.
+ *
+ * A row is a *record* of a multiple of four bytes, the same in both places:
+ *
+ *     uint32  bit 0: labels of its own follow; the others: a checksum of what follows (zero in memory)
+ *     int32   ids[count]
+ *     int32   labels[count], only where a label is neither DATASET_IGNORE nor the token's id
+ *     bits    trained[count], in whole bytes, padded with zeros: the label is not DATASET_IGNORE
+ *
+ * An index says where each record begins. Both are written once, front to back, and only read afterwards: any
+ * thread may read. Records of a file go by way of a buffer (pread), so that memory holds one row and not what
+ * was ever read; the index of a file is mapped.
+ */
+#ifndef FERRY_DATA_ROW_STORE_H
+#define FERRY_DATA_ROW_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/label.h"
+
+/* One entry of the index. */
+struct row_entry {
+	int64_t start_bytes;
+	int32_t token_count, target_count;
+};
+
+struct row_store {
+	int refs;
+	uint8_t *memory; /* records; NULL where a file has them */
+	int64_t len_bytes;
+	int fd; /* -1: in memory */
+	char *path;
+	void *map; /* the index file */
+	size_t map_bytes;
+};
+
+/* An empty one in memory, with one reference; NULL: out of memory. */
+struct row_store *row_store_new(void);
+struct row_store *row_store_share(struct row_store *s);
+void row_store_release(struct row_store *s); /* NULL is allowed */
+
+/* A row as it is read. The pointers are valid as long as the store, or until the buffer is used again. */
+struct row_view {
+	int64_t token_count;
+	const int32_t *ids;
+	const int32_t *labels; /* NULL: each is its id, or DATASET_IGNORE */
+	const uint8_t *trained;
+};
+
+/* Zero-initialise; for one thread. */
+struct row_buffer {
+	void *block;
+	size_t cap_bytes;
+};
+void row_buffer_free(struct row_buffer *b);
+
+/* 0, ERR_NOMEM, ERR_IO, ERR_INPUT (a file that is damaged). */
+int row_store_read(struct row_view *view, struct row_buffer *buffer, const struct row_store *s,
+        const struct row_entry *entry);
+
+/* The label at a position, not shifted. */
+static inline int32_t row_label(const struct row_view *v, int64_t position)
+{
+	if (!(v->trained[position / 8] >> (position % 8) & 1))
+		return DATASET_IGNORE;
+	return v->labels ? v->labels[position] : v->ids[position];
+}
+
+/* ---- writing ---- */
+
+enum row_labels { ROW_LABELS_SHARED, ROW_LABELS_OWN };
+int64_t row_record_bytes(int64_t token_count, enum row_labels labels);
+
+/* Writes a record; labels NULL: the first `masked` are DATASET_IGNORE and the others the ids. */
+void row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
+        int64_t masked, enum row_labels own);
+
+/* Puts the checksum into a record that is to lie in a file. */
+void row_record_seal(void *record, int64_t len_bytes);
+
+#endif

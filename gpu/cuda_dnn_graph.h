@@ -1,0 +1,41 @@
+/* The graphs of attention, forward and backward, for cuDNN (gpu/cuda_dnn.h says what a graph is). */
+#ifndef FERRY_GPU_CUDA_DNN_GRAPH_H
+#define FERRY_GPU_CUDA_DNN_GRAPH_H
+
+#include "gpu/cuda_dnn.h"
+
+#ifdef FERRY_CUDNN
+
+/* The tensors that a plan is told the places of. */
+enum dnn_uid {
+	UID_Q = 1,
+	UID_K,
+	UID_V,
+	UID_OUT,
+	UID_LSE,
+	UID_SCALE,
+	UID_MASKED,
+	UID_WINDOW,
+	UID_DOUT,
+	UID_DQ,
+	UID_DK,
+	UID_DV,
+	UID_DELTA,
+	UID_ONE,
+	UID_END
+};
+
+/* What a graph is made from: `documents` of `tokens` each; lse has lse_stride numbers a token. */
+struct dnn_sort {
+	int64_t documents, tokens, heads, kv_heads, head_dim, window, qkv_stride, q_head_stride,
+	        kv_head_stride, out_stride, lse_stride;
+	float scale;
+	int32_t is_grad;
+};
+
+/* The plan of the graph of such a sort. Errors as dnn_plan_open. */
+int dnn_sort_plan(struct dnn_plan *plan, const struct cudnn *f, const struct dnn_sort *s,
+        const struct dnn_target *target, int64_t workspace_bytes_max);
+
+#endif
+#endif

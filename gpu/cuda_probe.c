@@ -1,0 +1,313 @@
+/* The probe of a GPU's machine. */
+#include "gpu/cuda_probe.h"
+
+#include "base/clock.h"
+#include "gpu/cuda_bounce.h"
+#include "gpu/cuda_device.h"
+
+#include <inttypes.h>
+#include <sys/mman.h>
+
+enum {
+	COPY_BYTES = 128 << 20,
+	COPY_BYTES_MIN = 1 << 16,
+	COPIES = 4,
+	LAUNCHES = 2000,
+	CALLS = 200,
+	SIDE = 1024, /* of the product that loads cuBLASLt's kernels */
+	SIDE_SMALL = 64,
+};
+
+struct probe {
+	cuda_probe_fn *found;
+	void *context;
+	int ended; /* what found returned */
+	struct device *device;
+	int64_t copy_bytes;
+	struct stream *compute, *h2d, *d2h;
+	dev_addr arena;
+	char *pinned, *pageable; /* slabs of 2 * copy_bytes */
+};
+
+/* rc < 0: the row says why. Returns 0 while there is somebody who wants more. */
+static int tell(struct probe *p, int rc, const char *name, double value, const char *unit, const char *what)
+{
+	struct cuda_probe_row row = {.name = name, .unit = unit, .what = what, .value = rc ? 0 : value};
+
+	row.why = rc ? err_text() : NULL;
+	if (!p->ended)
+		p->ended = p->found(p->context, &row);
+	return p->ended;
+}
+
+static double gbps(double bytes, int64_t ns)
+{
+	return ns > 0 ? bytes / (double)ns : 0;
+}
+
+/* ---- pinning ---- */
+
+static int pin_registered(double *touch, double *pin, size_t bytes, int advice)
+{
+	char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int64_t begin_ns = clock_now_ns(), touched_ns;
+	int rc;
+
+	if (at == MAP_FAILED)
+		return err_set(ERR_NOMEM, "no host memory for %zu MiB", bytes >> 20);
+	madvise(at, bytes, advice);
+	for (size_t i = 0; i < bytes; i += 4096)
+		at[i] = 1;
+	touched_ns = clock_now_ns();
+	*touch = gbps((double)bytes, touched_ns - begin_ns);
+	rc = cuda_check(cudaHostRegister(at, bytes, cudaHostRegisterDefault), "cudaHostRegister");
+	*pin = gbps((double)bytes, clock_now_ns() - touched_ns);
+	if (!rc)
+		cudaHostUnregister(at);
+	munmap(at, bytes);
+	return rc;
+}
+
+static int pin_allocated(double *pin, size_t bytes)
+{
+	int64_t begin_ns = clock_now_ns();
+	void *at = NULL;
+	int rc = cuda_check(cudaHostAlloc(&at, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+
+	*pin = gbps((double)bytes, clock_now_ns() - begin_ns);
+	if (!rc)
+		cudaFreeHost(at);
+	return rc;
+}
+
+static void probe_pinning(struct probe *p)
+{
+	size_t bytes = 2 * (size_t)p->copy_bytes;
+	double touch = 0, pin = 0;
+	int rc = pin_registered(&touch, &pin, bytes, MADV_NOHUGEPAGE);
+
+	tell(p, 0, "touch_4k", touch, "GB/s", "first touch of host memory, 4 KiB pages, one thread");
+	tell(p, rc, "pin_4k", pin, "GB/s", "cudaHostRegister, 4 KiB pages");
+	rc = pin_registered(&touch, &pin, bytes, MADV_HUGEPAGE);
+	tell(p, 0, "touch_huge", touch, "GB/s", "first touch of host memory, huge pages, one thread");
+	tell(p, rc, "pin_huge", pin, "GB/s", "cudaHostRegister, huge pages");
+	rc = pin_allocated(&pin, bytes);
+	tell(p, rc, "pin_alloc", pin, "GB/s", "cudaHostAlloc");
+}
+
+/* ---- copies ---- */
+
+/* COPIES in and out, of whichever is asked for; the rates that each way had. */
+static int copies_time(double *in, double *out, struct probe *p, char *slab, int has_in, int has_out)
+{
+	int64_t at_ns[4] = {0};
+	int rc = stream_stamp(p->h2d, &at_ns[0]);
+
+	if (!rc)
+		rc = stream_stamp(p->d2h, &at_ns[2]);
+	for (int i = 0; i < COPIES && !rc; i++) {
+		if (has_in)
+			rc = stream_copy_in(p->h2d, p->arena, slab, p->copy_bytes);
+		if (has_out && !rc)
+			rc = stream_copy_out(
+			        p->d2h, slab + p->copy_bytes, dev_at(p->arena, p->copy_bytes), p->copy_bytes);
+	}
+	if (!rc)
+		rc = stream_stamp(p->h2d, &at_ns[1]);
+	if (!rc)
+		rc = stream_stamp(p->d2h, &at_ns[3]);
+	if (!rc)
+		rc = device_sync(p->device);
+	*in = gbps(COPIES * (double)p->copy_bytes, at_ns[1] - at_ns[0]);
+	*out = gbps(COPIES * (double)p->copy_bytes, at_ns[3] - at_ns[2]);
+	return rc;
+}
+
+static void copies_tell(struct probe *p, char *slab, const char *const names[4], const char *const what[4])
+{
+	double in = 0, out = 0, none;
+	int rc;
+
+	copies_time(&in, &out, p, slab, 1, 1); /* the first touches and wakes */
+	rc = copies_time(&in, &none, p, slab, 1, 0);
+	tell(p, rc, names[0], in, "GB/s", what[0]);
+	rc = copies_time(&none, &out, p, slab, 0, 1);
+	tell(p, rc, names[1], out, "GB/s", what[1]);
+	if (!names[2])
+		return;
+	rc = copies_time(&in, &out, p, slab, 1, 1);
+	tell(p, rc, names[2], in, "GB/s", what[2]);
+	tell(p, rc, names[3], out, "GB/s", what[3]);
+}
+
+static void probe_copies(struct probe *p)
+{
+	static const char *const pinned[] = {"h2d", "d2h", "h2d_beside_d2h", "d2h_beside_h2d"},
+	                         *const pinned_what[] = {"copies in, pinned memory", "copies out, pinned",
+	                                 "copies in while others go out", "copies out while others come in"},
+	                         *const pageable[] = {"h2d_pageable", "d2h_pageable", NULL, NULL},
+	                         *const pageable_what[] = {"copies in, memory that is not pinned",
+	                                 "copies out, memory that is not pinned", NULL, NULL},
+	                         *const bounce[] = {"h2d_bounced", "d2h_bounced", NULL, NULL},
+	                         *const bounce_what[] = {
+	                                 "copies in through a pinned buffer, as where pinning is "
+	                                 "refused",
+	                                 "copies out through a pinned buffer", NULL, NULL};
+
+	copies_tell(p, p->pinned, pinned, pinned_what);
+	copies_tell(p, p->pageable, pageable, pageable_what);
+	if (cuda_bounce_pin((struct cuda_device *)p->device))
+		copies_tell(p, p->pageable, bounce, bounce_what);
+}
+
+/* ---- launches and calls ---- */
+
+static int nothing(void *context)
+{
+	(void)context;
+	return 0;
+}
+
+static int queue_small(struct stream *stream, dev_addr at, int is_call, int count)
+{
+	struct op add = {
+	        .kind = OP_ADD, .add = {.dst = at, .a = at, .b = at, .count = 64, .dtype = DTYPE_F32}};
+	int rc = 0;
+
+	for (int i = 0; i < count && !rc; i++)
+		rc = is_call ? stream_call(stream, nothing, NULL, NULL) : stream_op(stream, &add);
+	return rc;
+}
+
+static void probe_small(struct probe *p, int is_call)
+{
+	int64_t at_ns[2] = {0}, begin_ns, queued_ns;
+	int count = is_call ? CALLS : LAUNCHES;
+	int rc = queue_small(p->compute, p->arena, is_call, 10);
+
+	if (!rc)
+		rc = device_sync(p->device);
+	begin_ns = clock_now_ns();
+	if (!rc)
+		rc = stream_stamp(p->compute, &at_ns[0]);
+	if (!rc)
+		rc = queue_small(p->compute, p->arena, is_call, count);
+	queued_ns = clock_now_ns();
+	if (!rc)
+		rc = stream_stamp(p->compute, &at_ns[1]);
+	if (!rc)
+		rc = device_sync(p->device);
+	if (is_call) {
+		tell(p, rc, "call", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
+		        "a host function between work of a stream");
+		return;
+	}
+	tell(p, rc, "launch", 1e-3 * (double)(queued_ns - begin_ns) / count, "us",
+	        "the host's time to queue a kernel");
+	tell(p, rc, "kernel", 1e-3 * (double)(at_ns[1] - at_ns[0]) / count, "us",
+	        "from one small kernel to the next");
+}
+
+/* ---- libraries ---- */
+
+static int product_run(struct probe *p)
+{
+	int64_t side = p->copy_bytes >= 16 * SIDE * SIDE ? SIDE : SIDE_SMALL;
+	struct op o = {.kind = OP_MATMUL,
+	        .matmul = {.c = dev_at(p->arena, 8 * side * side),
+	                .a = p->arena,
+	                .b = dev_at(p->arena, 4 * side * side),
+	                .m = side,
+	                .n = side,
+	                .k = side,
+	                .a_stride = side,
+	                .b_stride = side,
+	                .c_stride = side,
+	                .ab_dtype = DTYPE_BF16,
+	                .c_dtype = DTYPE_BF16}};
+	int rc = stream_op(p->compute, &o);
+
+	return rc ? rc : device_sync(p->device);
+}
+
+static void took(struct probe *p, int rc, int64_t begin_ns, int64_t free_bytes, const char *const names[2],
+        const char *const what[2])
+{
+	tell(p, rc, names[0], 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", what[0]);
+	tell(p, rc, names[1], (double)(free_bytes - device_free_bytes(p->device)) * 0x1p-20, "MiB", what[1]);
+}
+
+static void probe_product(struct probe *p)
+{
+	static const char *const names[] = {"product_first", "product_memory"},
+	                         *const what[] = {"first matrix product: cuBLASLt loads its kernels",
+	                                 "GPU memory that this takes"};
+	int64_t begin_ns = clock_now_ns(), free_bytes = device_free_bytes(p->device);
+	int rc = product_run(p);
+
+	took(p, rc, begin_ns, free_bytes, names, what);
+	begin_ns = clock_now_ns();
+	rc = product_run(p);
+	tell(p, rc, "product_again", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "the same again");
+}
+
+/* ---- all ---- */
+
+static int probe_open(struct probe *p)
+{
+	static const char *const names[] = {"libraries_open", "libraries_memory"},
+	                         *const what[] = {"opening cuBLASLt (and cuDNN where it was asked for)",
+	                                 "GPU memory that this takes"};
+	int64_t begin_ns = clock_now_ns(), free_bytes;
+	void *pinned = NULL, *pageable = NULL;
+	int rc = device_open(&p->device, "cuda", NULL);
+
+	if (rc)
+		return rc;
+	tell(p, 0, "start", 1e-6 * (double)(clock_now_ns() - begin_ns), "ms", "driver and GPU");
+	tell(p, 0, "memory_free", (double)device_free_bytes(p->device) * 0x1p-20, "MiB",
+	        "GPU memory that is free");
+	probe_pinning(p);
+	free_bytes = device_free_bytes(p->device);
+	begin_ns = clock_now_ns();
+	rc = stream_open(&p->compute, p->device, QUEUE_COMPUTE);
+	took(p, rc, begin_ns, free_bytes, names, what);
+	if (!rc)
+		rc = stream_open(&p->h2d, p->device, QUEUE_H2D);
+	if (!rc)
+		rc = stream_open(&p->d2h, p->device, QUEUE_D2H);
+	if (!rc)
+		rc = device_arena_open(p->device, &p->arena, 2 * p->copy_bytes);
+	if (!rc)
+		rc = device_slab_open(p->device, &pinned, 2 * p->copy_bytes, SLAB_PINNED);
+	if (!rc)
+		rc = device_slab_open(p->device, &pageable, 2 * p->copy_bytes, SLAB_PAGEABLE);
+	p->pinned = pinned;
+	p->pageable = pageable;
+	return rc;
+}
+
+int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
+{
+	struct probe p = {
+	        .found = found, .context = context, .copy_bytes = copy_bytes ? copy_bytes : COPY_BYTES};
+	int rc;
+
+	if (p.copy_bytes < COPY_BYTES_MIN)
+		return err_set(ERR_INPUT, "a probe of copies of %" PRId64 " bytes: at least %d", copy_bytes,
+		        COPY_BYTES_MIN);
+	rc = probe_open(&p);
+
+	if (!rc) {
+		probe_copies(&p);
+		probe_small(&p, 0);
+		probe_small(&p, 1);
+		probe_product(&p);
+		rc = device_sync(p.device); /* a GPU that was lost on the way */
+	}
+	stream_close(p.compute);
+	stream_close(p.h2d);
+	stream_close(p.d2h);
+	device_close(p.device);
+	return rc ? rc : p.ended;
+}

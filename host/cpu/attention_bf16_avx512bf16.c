@@ -1,0 +1,109 @@
+/* attention_bf16.h for AVX512-BF16. */
+#include "host/cpu/attention_bf16.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { COLUMNS = ATTENTION_BF16_COLUMNS, ROWS = 6, VECTORS = 4 };
+
+/* Transposes 16 x 16 words of 32 bits. */
+INLINE void transpose16(__m512i r[16])
+{
+	__m512i t[16];
+
+	for (int i = 0; i < 8; i++) {
+		t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+		t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+	}
+	for (int i = 0; i < 4; i++) {
+		r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+		r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+		r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+		r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+	}
+	for (int i = 0; i < 4; i++) {
+		t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+		t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+		t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+		t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+	}
+	for (int i = 0; i < 4; i++) {
+		r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+		r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+		r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+		r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+	}
+}
+
+void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int64_t rows, int64_t d)
+{
+	for (int64_t j = 0; j < COLUMNS; j += 16)
+		for (int64_t at = 0; at < d / 2; at += 16) {
+			int64_t count = d / 2 - at < 16 ? d / 2 - at : 16;
+			__mmask16 here = (__mmask16)((1u << count) - 1);
+			__m512i r[16];
+
+			for (int i = 0; i < 16; i++)
+				r[i] = j + i < rows
+				               ? _mm512_maskz_loadu_epi32(here, x + (j + i) * stride + 2 * at)
+				               : _mm512_setzero_si512();
+			transpose16(r);
+			for (int i = 0; i < 16; i++)
+				if (i < count)
+					_mm512_storeu_si512(pairs + (at + i) * COLUMNS + j, r[i]);
+		}
+}
+
+/* rows x 16 vectors of scores; both known where it is called. */
+INLINE void tile(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs, int64_t d,
+        float factor, int rows, int vectors)
+{
+	__m512 sum[ROWS][VECTORS];
+
+	for (int i = 0; i < rows; i++)
+		for (int v = 0; v < vectors; v++)
+			sum[i][v] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < d / 2; l++) {
+		__m512bh key[VECTORS];
+
+		for (int v = 0; v < vectors; v++)
+			key[v] = (__m512bh)_mm512_loadu_si512(pairs + l * COLUMNS + 16 * v);
+		for (int i = 0; i < rows; i++) {
+			int32_t pair;
+			__m512bh query;
+
+			memcpy(&pair, a + i * a_stride + 2 * l, sizeof(pair));
+			query = (__m512bh)_mm512_set1_epi32(pair);
+			for (int v = 0; v < vectors; v++)
+				sum[i][v] = _mm512_dpbf16_ps(sum[i][v], query, key[v]);
+		}
+	}
+	for (int i = 0; i < rows; i++)
+		for (int v = 0; v < vectors; v++)
+			_mm512_storeu_ps(scores + i * COLUMNS + 16 * v,
+			        _mm512_mul_ps(sum[i][v], _mm512_set1_ps(factor)));
+}
+
+INLINE void tile_rows(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs, int64_t m,
+        int64_t d, float factor, int vectors)
+{
+	for (; m >= ROWS; m -= ROWS, a += ROWS * a_stride, scores += ROWS * COLUMNS)
+		tile(scores, a, a_stride, pairs, d, factor, ROWS, vectors);
+	for (; m >= 2; m -= 2, a += 2 * a_stride, scores += 2 * COLUMNS)
+		tile(scores, a, a_stride, pairs, d, factor, 2, vectors);
+	if (m)
+		tile(scores, a, a_stride, pairs, d, factor, 1, vectors);
+}
+
+void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs,
+        int64_t m, int64_t n, int64_t d, float factor)
+{
+	int64_t vectors = (n + 15) / 16, j = 0;
+
+	for (; j + VECTORS <= vectors; j += VECTORS)
+		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, VECTORS);
+	for (; j < vectors; j++)
+		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, 1);
+}

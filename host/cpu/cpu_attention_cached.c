@@ -1,0 +1,88 @@
+/* Attention of new tokens over a cache of keys and values. */
+#include "device/op_attention.h"
+#include "host/cpu/attention.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+OP_ATTENTION_LIST(CPU_DECLARE)
+
+static int rows_check(const struct op_attention_cached *o)
+{
+	const int32_t *start = cpu_ptr(o->doc_start), *end = cpu_ptr(o->doc_end);
+
+	for (int64_t t = 0; t < o->tokens; t++)
+		if (start[t] < 0 || start[t] >= end[t] || end[t] > o->cache_rows)
+			return err_set(ERR_RANGE,
+			        "attention_cached: token %lld has rows [%d, %d) of a cache of %lld",
+			        (long long)t, (int)start[t], (int)end[t], (long long)o->cache_rows);
+	return 0;
+}
+
+/* Keys, or values, of the new tokens into their rows. */
+static void rows_store(const struct op_attention_cached *o, dev_addr from, int64_t column)
+{
+	int64_t element = dtype_bytes(o->dtype), row = attention_cache_row_count(o->kv_heads, o->head_dim);
+	const int32_t *end = cpu_ptr(o->doc_end);
+
+	for (int64_t t = 0; t < o->tokens; t++)
+		for (int64_t g = 0; g < o->kv_heads; g++)
+			memcpy((char *)cpu_ptr(o->cache) +
+			                ((end[t] - 1) * row + column + g * o->head_dim) * element,
+			        (const char *)cpu_ptr(from) +
+			                (t * o->qkv_stride + g * o->kv_head_stride) * element,
+			        (size_t)(o->head_dim * element));
+}
+
+/* Blocks of queries whose keys follow each other: a block ends with its text. Returns their number. */
+static int64_t blocks_find(int32_t *block, const struct op_attention_cached *o)
+{
+	const int32_t *start = cpu_ptr(o->doc_start), *end = cpu_ptr(o->doc_end);
+	int64_t count = 0;
+
+	for (int64_t t = 0; t < o->tokens; t++)
+		if (!t || t - block[count - 1] == ATTENTION_Q || start[t] != start[t - 1] ||
+		        end[t] != end[t - 1] + 1)
+			block[count++] = (int32_t)t;
+	block[count] = (int32_t)o->tokens;
+	return count;
+}
+
+int cpu_attention_cached(struct cpu_context *cx, const struct op_attention_cached *o)
+{
+	int64_t value = o->kv_heads * o->head_dim;
+	struct attention_forward f = {
+	        .seen = {cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, MASK_CAUSAL, 1},
+	        .out = o->out,
+	        .lse = DEV_NONE,
+	        .q = o->q,
+	        .k = o->cache,
+	        .v = dev_at(o->cache, value * dtype_bytes(o->dtype)),
+	        .sink = o->sink,
+	        .heads = o->heads,
+	        .kv_heads = o->kv_heads,
+	        .head_dim = o->head_dim,
+	        .q_stride = o->qkv_stride,
+	        .q_head_stride = o->q_head_stride,
+	        .k_stride = 2 * value,
+	        .kv_head_stride = o->head_dim,
+	        .out_stride = o->out_stride,
+	        .scale = o->scale,
+	        .score_cap = o->score_cap,
+	        .dtype = o->dtype,
+	};
+	int rc = rows_check(o);
+	int32_t *block = rc ? NULL : mem_alloc((size_t)o->tokens + 1, sizeof(*block));
+
+	if (!block)
+		return rc ? rc : ERR_NOMEM;
+	rows_store(o, o->k, 0);
+	rows_store(o, o->v, value);
+	f.block = block;
+	f.block_count = blocks_find(block, o);
+	rc = attention_forward_run(cx, &f);
+	mem_free(block);
+	return rc;
+}

@@ -1,0 +1,170 @@
+/* Who multiplies: by what the CPU, OpenBLAS and oneDNN say of themselves, never by timing, so that a run
+ * keeps its bits on a machine. And products of fp32 blocks by whoever it is. */
+#include "host/cpu/matmul.h"
+#include "host/cpu/matmul_onednn.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* Stands before OpenBLAS's own, which reads OPENBLAS_NUM_THREADS: threads that it would start before main and
+ * that nobody uses map 128 MiB each, and try for ever where a limit on addresses (ulimit -v) is in their way.
+ */
+__attribute__((visibility("default"), weak)) int openblas_num_threads_env(void);
+int openblas_num_threads_env(void)
+{
+	return 1;
+}
+
+static const char *const simd_names[] = {
+        [MATMUL_SIMD_BASE] = "baseline",
+        [MATMUL_SIMD_AVX2] = "AVX2",
+        [MATMUL_SIMD_AVX512] = "AVX-512",
+};
+
+/* OpenBLAS names the CPU whose kernels it took. One that it does not know gets those of an old one. */
+static enum matmul_simd openblas_simd(const char *core)
+{
+	static const struct {
+		const char *core;
+		enum matmul_simd simd;
+	} cores[] = {
+	        {"SkylakeX", MATMUL_SIMD_AVX512},
+	        {"Cooperlake", MATMUL_SIMD_AVX512},
+	        {"SapphireRapids", MATMUL_SIMD_AVX512},
+	        {"Haswell", MATMUL_SIMD_AVX2},
+	        {"Zen", MATMUL_SIMD_AVX2},
+	};
+
+	for (size_t i = 0; i < sizeof cores / sizeof *cores; i++)
+		if (!strcasecmp(core, cores[i].core))
+			return cores[i].simd;
+	return MATMUL_SIMD_BASE;
+}
+
+static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *f)
+{
+	enum matmul_simd openblas = openblas_simd(f->openblas_core);
+
+	/* with AVX-512 oneDNN is the faster of two that have it, with AVX2 OpenBLAS is */
+	choice->way = f->onednn > openblas || (f->onednn == openblas && f->onednn == MATMUL_SIMD_AVX512)
+	                      ? MATMUL_ONEDNN
+	                      : MATMUL_OPENBLAS;
+	snprintf(choice->why, sizeof choice->why, "oneDNN has %s kernels here, OpenBLAS its %s kernels",
+	        simd_names[f->onednn], f->openblas_core);
+	if (openblas < f->cpu && f->onednn < f->cpu)
+		snprintf(choice->warning, sizeof choice->warning,
+		        "OpenBLAS (%s) and oneDNN (%s) do not use this CPU's %s; install newer ones",
+		        f->openblas_core, simd_names[f->onednn], simd_names[f->cpu]);
+	else if (openblas < f->cpu)
+		snprintf(choice->warning, sizeof choice->warning,
+		        "OpenBLAS is older than this CPU: it would use its %s kernels", f->openblas_core);
+}
+
+static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts *f)
+{
+	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot && f->onednn == MATMUL_SIMD_AVX512
+	                      ? MATMUL_ONEDNN
+	                      : MATMUL_WIDENED;
+	snprintf(choice->why, sizeof choice->why, "%s",
+	        choice->way == MATMUL_ONEDNN ? "the CPU multiplies bf16 in vectors"
+	        : f->has_bf16_dot            ? "this CPU's vectors multiply fp32 twice as fast as bf16"
+	                                     : "the CPU has no products of bf16");
+}
+
+/* A choice's library and kernels; of WIDENED those of fp32. */
+static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
+{
+	choice->library = way == MATMUL_ONEDNN ? "oneDNN" : "OpenBLAS";
+	choice->kernels = way == MATMUL_ONEDNN ? simd_names[f->onednn] : f->openblas_core;
+}
+
+void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *facts, enum dtype dtype)
+{
+	static const struct {
+		const char *wish;
+		enum matmul_way f32, bf16;
+	} wishes[] = {
+	        {"openblas", MATMUL_OPENBLAS, MATMUL_WIDENED}, {"onednn", MATMUL_ONEDNN, MATMUL_ONEDNN}};
+	enum matmul_way f32;
+
+	memset(choice, 0, sizeof *choice);
+	choose_f32(choice, facts);
+	f32 = choice->way;
+	if (dtype == DTYPE_BF16) {
+		choose_bf16(choice, facts);
+		choice->warning[0] = 0; /* it is fp32's */
+	}
+	for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+		if (facts->wish && !strcmp(facts->wish, wishes[i].wish)) {
+			f32 = wishes[i].f32;
+			choice->way = dtype == DTYPE_BF16 ? wishes[i].bf16 : f32;
+			snprintf(choice->why, sizeof choice->why, "set by FERRY_MATMUL");
+		}
+	name_way(choice, facts, choice->way == MATMUL_WIDENED ? f32 : choice->way);
+}
+
+#if defined(__x86_64__)
+static int has_fp16_vectors(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 23 & 1);
+}
+#endif
+
+static void read_facts(struct matmul_facts *f)
+{
+	*f = (struct matmul_facts){.onednn = onednn_simd(),
+	        .openblas_core = openblas_get_corename(),
+	        .wish = getenv("FERRY_MATMUL")};
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		f->cpu = MATMUL_SIMD_AVX512;
+	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		f->cpu = MATMUL_SIMD_AVX2;
+	f->has_bf16_dot = __builtin_cpu_supports("avx512bf16");
+	/* Intel's since Sapphire Rapids, which have AVX512-FP16: 84 against 174 GFLOP/s of a core */
+	f->has_slow_bf16_dot = __builtin_cpu_is("intel") && has_fp16_vectors();
+#endif
+}
+
+static struct matmul_choice choices[2]; /* of fp32, of bf16 */
+
+static void choices_make(void)
+{
+	struct matmul_facts facts;
+
+	openblas_set_num_threads(1);
+	read_facts(&facts);
+	matmul_choose(&choices[0], &facts, DTYPE_F32);
+	matmul_choose(&choices[1], &facts, DTYPE_BF16);
+}
+
+const struct matmul_choice *matmul_choice(enum dtype dtype)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, choices_make);
+	return &choices[dtype == DTYPE_BF16];
+}
+
+void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
+        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
+        float alpha, float beta)
+{
+	if (matmul_choice(DTYPE_F32)->way == MATMUL_ONEDNN)
+		onednn_sgemm(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, alpha, beta);
+	else
+		cblas_sgemm(CblasRowMajor, a_layout == MATMUL_NORMAL ? CblasNoTrans : CblasTrans,
+		        b_layout == MATMUL_NORMAL ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, alpha,
+		        a, (int)a_stride, b, (int)b_stride, beta, c, (int)c_stride);
+}

@@ -1,0 +1,130 @@
+/* What config.json says beside shapes, compared value by value. */
+#include "model/compare.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+enum kind { INT, I64, REAL };
+
+/* A field that changes results, by its usual key. */
+struct field {
+	const char *key;
+	enum kind kind;
+	size_t at;
+};
+
+#define MODEL(key, kind, field)                                                                              \
+	{                                                                                                    \
+		key, kind, offsetof(struct model_config, field)                                              \
+	}
+static const struct field model_fields[] = {
+        MODEL("num_attention_heads", I64, H),
+        MODEL("num_key_value_heads", I64, KV),
+        MODEL("head_dim", I64, D),
+        MODEL("the kind of norm", INT, norm),
+        MODEL("rms_norm_eps (layer_norm_eps)", REAL, norm_epsilon),
+        MODEL("the offset of norm weights", REAL, norm_weight_offset),
+        MODEL("hidden_act: activation", INT, act),
+        MODEL("use_parallel_residual", INT, parallel_residual),
+        MODEL("matrices stored [in, out]", INT, weight_in_out),
+        MODEL("whole or by head: the norms of query and key", INT, qk_norm_whole),
+        MODEL("the order of query, key and value", INT, qkv_by_head),
+        MODEL("the number of rotary settings", INT, rope_count),
+        MODEL("the pairs of rotary dimensions", INT, rope_pairs),
+        MODEL("the scale of attention", REAL, attention_scale),
+        MODEL("scale_attn_by_inverse_layer_idx", INT, attention_scale_by_layer),
+        MODEL("embedding_multiplier", REAL, embed_scale),
+        MODEL("residual_multiplier", REAL, residual_scale),
+        MODEL("logits_scaling", REAL, logit_divisor),
+        MODEL("final_logit_softcapping", REAL, logit_cap),
+        MODEL("pad_token_id", I64, pad_id),
+};
+
+#define ROPE(key, kind, field)                                                                               \
+	{                                                                                                    \
+		key, kind, offsetof(struct rope_config, field)                                               \
+	}
+static const struct field rope_fields[] = {
+        ROPE("rope_theta", REAL, theta),
+        ROPE("rope_type: kind", INT, kind),
+        ROPE("the factor of rope_scaling", REAL, factor),
+        ROPE("low_freq_factor", REAL, low_freq_factor),
+        ROPE("high_freq_factor", REAL, high_freq_factor),
+        ROPE("beta_fast", REAL, beta_fast),
+        ROPE("beta_slow", REAL, beta_slow),
+        ROPE("attention_factor", REAL, attention_factor),
+        ROPE("truncate", INT, truncate),
+        ROPE("original_max_position_embeddings", I64, original_max_position_embeddings),
+        ROPE("rotary dimensions", I64, rotary),
+        ROPE("dimensions of rotary frequencies", I64, frequency_dim),
+};
+
+#define BLOCK(key, kind, field)                                                                              \
+	{                                                                                                    \
+		key, kind, offsetof(struct block_config, field)                                              \
+	}
+static const struct field block_fields[] = {
+        BLOCK("sliding_window", I64, window),
+        BLOCK("the rotary setting", INT, rope),
+        BLOCK("the attention mask", INT, mask),
+        BLOCK("attn_logit_softcapping", REAL, score_cap),
+};
+
+static int field_equal(struct str *out, const struct field *f, const void *now, const void *then)
+{
+	const char *a = (const char *)now + f->at, *b = (const char *)then + f->at;
+
+	switch (f->kind) {
+	case INT:
+		if (*(const int *)a != *(const int *)b)
+			str_printf(out, "%s %d, not %d", f->key, *(const int *)a, *(const int *)b);
+		return *(const int *)a == *(const int *)b;
+	case I64:
+		if (*(const int64_t *)a != *(const int64_t *)b)
+			str_printf(out, "%s %" PRId64 ", not %" PRId64, f->key, *(const int64_t *)a,
+			        *(const int64_t *)b);
+		return *(const int64_t *)a == *(const int64_t *)b;
+	default:
+		if (*(const double *)a != *(const double *)b)
+			str_printf(
+			        out, "%s %.10g, not %.10g", f->key, *(const double *)a, *(const double *)b);
+		return *(const double *)a == *(const double *)b;
+	}
+}
+
+static int fields_equal(
+        struct str *out, const struct field *fields, size_t count, const void *now, const void *then)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!field_equal(out, &fields[i], now, then))
+			return 0;
+	return 1;
+}
+
+static int ropes_equal(struct str *out, const struct rope_config *now, const struct rope_config *then)
+{
+	size_t bytes = (size_t)now->rotary * sizeof(*now->factors); /* two tables of rotary / 2 */
+
+	if (!fields_equal(out, rope_fields, sizeof(rope_fields) / sizeof(*rope_fields), now, then))
+		return 0;
+	if (!now->factors == !then->factors && (!now->factors || !memcmp(now->factors, then->factors, bytes)))
+		return 1;
+	str_add(out, "other long_factor or short_factor");
+	return 0;
+}
+
+int model_compare(struct str *out, const struct model_config *now, const struct model_config *then)
+{
+	int equal = fields_equal(out, model_fields, sizeof(model_fields) / sizeof(*model_fields), now, then);
+
+	for (int r = 0; r < now->rope_count && equal; r++)
+		equal = ropes_equal(out, &now->rope[r], &then->rope[r]);
+	for (int64_t l = 0; l < now->L && equal; l++) {
+		equal = fields_equal(out, block_fields, sizeof(block_fields) / sizeof(*block_fields),
+		        &now->block[l], &then->block[l]);
+		if (!equal)
+			str_printf(out, " in layer %" PRId64, l);
+	}
+	return equal;
+}

@@ -1,0 +1,45 @@
+/* Gemma: Llama with norms that scale by 1 + weight, and an embedding that is scaled. */
+#include "model/families/families.h"
+
+#include <math.h>
+
+static const struct family_tensor gemma_tensors[] = {
+        LLAMA_EMBED,
+        LLAMA_ATTENTION_BIASED("attention_bias", 0),
+        LLAMA_MLP,
+        LLAMA_NORMS,
+        LLAMA_HEAD,
+};
+
+/* The first files said gelu and meant its tanh form. */
+static void gemma_read(struct config_reader *r, struct model_config *c)
+{
+	config_refuse_flag(r, "use_bidirectional_attention");
+	c->embed_scale = sqrt((double)c->C);
+	if (c->act == ACT_GELU)
+		c->act = ACT_GELU_TANH;
+}
+
+const struct model_family family_gemma = {
+        .model_type = "gemma",
+        .base_class = "GemmaModel",
+        .causal_class = "GemmaForCausalLM",
+        .tensors = gemma_tensors,
+        .defaults = {.V = 256000,
+                .C = 3072,
+                .F = 24576,
+                .L = 28,
+                .H = 16,
+                .KV = 16,
+                .D = 256,
+                .max_positions = 8192,
+                .norm_epsilon = 1e-6,
+                .norm_weight_offset = 1,
+                .act = ACT_GELU_TANH,
+                .tied = 1,
+                .eos_ids = {1},
+                .eos_count = 1,
+                .bos_id = 2,
+                .pad_id = 0},
+        .read = gemma_read,
+};

@@ -1,0 +1,76 @@
+/* Gemma 2: Gemma with norms before and after, windows in every other block, and soft caps on scores and
+ * logits. */
+#include "model/families/families.h"
+
+#include <math.h>
+
+static const struct family_tensor gemma2_tensors[] = {
+        LLAMA_EMBED,
+        LLAMA_ATTENTION_BIASED("attention_bias", 0),
+        LLAMA_MLP,
+        GEMMA_NORMS,
+        LLAMA_HEAD,
+};
+
+/* A cap that may be null: none. */
+static void read_cap(struct config_reader *r, const char *key, double *cap)
+{
+	if (config_is_null(r, key)) {
+		*cap = 0;
+		return;
+	}
+	config_read_num(r, key, cap);
+	if (!r->err && config_has(r, key))
+		config_check_positive(r, key, *cap);
+}
+
+void gemma2_read_scales(struct config_reader *r, struct model_config *c)
+{
+	double scalar = 256;
+
+	config_refuse_flag(r, "use_bidirectional_attention");
+	c->embed_scale = sqrt((double)c->C);
+	config_read_num(r, "query_pre_attn_scalar", &scalar);
+	if (!r->err)
+		config_check_positive(r, "query_pre_attn_scalar", scalar);
+	c->attention_scale = 1 / sqrt(scalar);
+	read_cap(r, "final_logit_softcapping", &c->logit_cap);
+}
+
+static void gemma2_read(struct config_reader *r, struct model_config *c)
+{
+	double score_cap = 50;
+
+	gemma2_read_scales(r, c);
+	read_cap(r, "attn_logit_softcapping", &score_cap);
+	for (int64_t l = 0; l < c->L && !r->err; l++)
+		c->block[l].score_cap = score_cap;
+}
+
+const struct model_family family_gemma2 = {
+        .model_type = "gemma2",
+        .base_class = "Gemma2Model",
+        .causal_class = "Gemma2ForCausalLM",
+        .tensors = gemma2_tensors,
+        .defaults = {.V = 256000,
+                .C = 2304,
+                .F = 9216,
+                .L = 26,
+                .H = 8,
+                .KV = 4,
+                .D = 256,
+                .max_positions = 8192,
+                .norm_epsilon = 1e-6,
+                .norm_weight_offset = 1,
+                .act = ACT_GELU_TANH,
+                .logit_cap = 30,
+                .tied = 1,
+                .eos_ids = {1},
+                .eos_count = 1,
+                .bos_id = 2,
+                .pad_id = 0},
+        .keys = {.act = "hidden_activation"},
+        .window = {.read = 1, .otherwise = 4096, .full_every = 2},
+        .whole_heads = 1,
+        .read = gemma2_read,
+};

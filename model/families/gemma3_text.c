@@ -1,0 +1,53 @@
+/* Gemma 3, of texts: Gemma 2 without caps on scores, with norms of q and k, and another theta where there is
+ * a window.
+ */
+#include "model/families/families.h"
+
+#include "base/err.h"
+
+static const struct family_tensor gemma3_tensors[] = {
+        LLAMA_EMBED,
+        LLAMA_ATTENTION_BIASED("attention_bias", 0),
+        LLAMA_HEAD_NORMS,
+        LLAMA_MLP,
+        GEMMA_NORMS,
+        LLAMA_HEAD,
+};
+
+static void gemma3_read(struct config_reader *r, struct model_config *c)
+{
+	gemma2_read_scales(r, c);
+	if (config_is_null(r, "sliding_window"))
+		config_fail(r, ERR_UNSUPPORTED, "sliding_window is null; gemma3_text needs a number");
+	for (int64_t l = 0; l < c->L && !r->err; l++)
+		c->block[l].rope = c->block[l].window > 0;
+}
+
+const struct model_family family_gemma3_text = {
+        .model_type = "gemma3_text",
+        .base_class = "Gemma3TextModel",
+        .causal_class = "Gemma3ForCausalLM",
+        .tensors = gemma3_tensors,
+        .defaults = {.V = 262208,
+                .C = 2304,
+                .F = 9216,
+                .L = 26,
+                .H = 8,
+                .KV = 4,
+                .D = 256,
+                .max_positions = 131072,
+                .norm_epsilon = 1e-6,
+                .norm_weight_offset = 1,
+                .act = ACT_GELU_TANH,
+                .tied = 1,
+                .eos_ids = {1},
+                .eos_count = 1,
+                .bos_id = 2,
+                .pad_id = 0},
+        .keys = {.act = "hidden_activation"},
+        .window = {.read = 1, .otherwise = 4096, .full_every = 6, .full_every_key = "sliding_window_pattern"},
+        .rope = {.theta_otherwise = 1e6, .local_theta = "rope_local_base_freq", .local_theta_otherwise = 1e4},
+        .whole_heads = 1,
+        .ignored = {{"attn_logit_softcapping", "its attention has no cap"}},
+        .read = gemma3_read,
+};

@@ -1,0 +1,31 @@
+/* Rows of a dataset for tests: ids and labels of a row, wherever it lies. */
+#ifndef FERRY_TESTS_DATASET_ROWS_H
+#define FERRY_TESTS_DATASET_ROWS_H
+
+#include <stdlib.h>
+
+#include "data/dataset.h"
+
+/* Valid until the next call; a row that cannot be read ends the test. */
+static inline const struct row_view *dataset_row_view(const struct dataset *d, int64_t row)
+{
+	static struct row_buffer buffer;
+	static struct row_view v;
+
+	row_buffer_free(&buffer);
+	if (dataset_row_read(&v, &buffer, d, row))
+		abort();
+	return &v;
+}
+
+static inline const int32_t *dataset_row_ids(const struct dataset *d, int64_t row)
+{
+	return dataset_row_view(d, row)->ids;
+}
+
+static inline int32_t dataset_label(const struct dataset *d, int64_t row, int64_t position)
+{
+	return row_label(dataset_row_view(d, row), position);
+}
+
+#endif

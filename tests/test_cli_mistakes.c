@@ -1,0 +1,242 @@
+/* links: cli */
+/* Mistakes of people who begin: what is refused, what is said, and what to do then. */
+#include "tests/cli_words.h"
+
+#include "base/json.h"
+
+static struct run_model tiny;
+
+/* The golden tokenizer with many tokens more, in work_dir/large. */
+static void large_tokenizer(void)
+{
+	char path[500], to[500];
+	json_t *root, *added;
+
+	snprintf(path, sizeof(path), "%s/words/tokenizer.json", work_dir);
+	assert_int_equal(json_read_file(&root, path, 1 << 26), 0);
+	added = json_object_get(root, "added_tokens");
+	for (int id = 420; id < 2600; id++)
+		json_array_append_new(
+		        added, json_pack("{s:i,s:o,s:b,s:b,s:b,s:b,s:b}", "id", id, "content",
+		                       json_sprintf("<more%d>", id), "special", 0, "single_word", 0, "lstrip",
+		                       0, "rstrip", 0, "normalized", 0));
+	snprintf(to, sizeof(to), "%s/large", work_dir);
+	assert_int_equal(file_make_dir(to), 0);
+	snprintf(to, sizeof(to), "%s/large/tokenizer.json", work_dir);
+	assert_int_equal(json_dump_file(root, to, 0), 0);
+	write_file("large/tokenizer_config.json", "{\"eos_token\":\"<|endoftext|>\"}");
+	json_decref(root);
+}
+
+static void make_dir(const char *name)
+{
+	char path[500];
+
+	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
+	assert_int_equal(file_make_dir(path), 0);
+}
+
+/* The tiny model's files, of which config.json does not name the last layer. */
+static void short_model(void)
+{
+	char from[500], to[500];
+
+	snprintf(from, sizeof(from), "%s/tiny/model.safetensors", work_dir);
+	snprintf(to, sizeof(to), "%s/short/model.safetensors", work_dir);
+	assert_int_equal(file_copy(from, to), 0);
+	write_file("short/config.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"max_position_embeddings\":128,\"tie_word_embeddings\":false}");
+}
+
+#define ASK "generate model=@/speaker max_new_tokens=1 "
+
+/* What was typed, and what must be said of it. */
+struct mistake {
+	int code;
+	const char *before, *arguments, *words;
+};
+
+static void check_all(const struct mistake *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		char line[600];
+
+		snprintf(line, sizeof(line), "%s%s", list[i].before, list[i].arguments);
+		assert_words(list[i].code, line, list[i].words);
+	}
+}
+
+#define CHECK_ALL(list) check_all(list, sizeof(list) / sizeof(*(list)))
+
+/* Keys and values that cannot be meant as they are. */
+static const struct mistake settings[] = {
+        {2, "", "train @/rows.csv model=@/tiny", "rows.csv is no configuration file; write data=|/rows.csv"},
+        {2, "", "data show model=@/tiny @/rows.csv", "is no configuration file; write data="},
+        {2, "", "train model=@/tiny no/where.jsonl", "no/where.jsonl: no such file|!quotes"},
+        {2, "", "train --resume output_dir=@/x", "--resume needs a value; the next word is another setting"},
+        {2, TRAIN, "vram_budget=12", "has no unit; 12 GiB is 12GiB"},
+        {2, ASK, "tokenizer=@/large prompt=a",
+                "/large has 2600 tokens, the model only 2000; this is another model's"},
+        {2, "train data=@/lines.jsonl output_dir=@/said model=@/speaker ", "tokenizer=@/large",
+                "/large has 2600 tokens, the model only 2000"},
+        {2, ASK, "prompt_file=@/rows.csv",
+                "rows.csv: prompt_file reads text with a prompt a line, or .jsonl"},
+        {2, ASK, "prompt_file=@/rows.json", "rows.json: prompt_file reads text"},
+        {2, ASK, "prompt=Once upon a time", "upon: no such file|put quotes round a text with blanks"},
+        {0, ASK, "prompt=a top_p=0.9 top_k=5",
+                "top_k has no effect with temperature=0|top_p has no effect with"},
+        {0, ASK, "prompt=a top_p=0.9 temperature=1", "!no effect"},
+        {0, ASK, "prompt=a max_length=20", "max_length=20 has no effect on answers; max_new_tokens is their"},
+        {0, ASK, "prompt=a \"stop=['.', 'a']\"", "stop=['.', 'a'] is no JSON list, so it is one text"},
+        {0, ASK, "prompt=a 'stop=\\n'", "stop=\\n has a backslash, which stands for itself"},
+        {0, ASK, "prompt=a 'stop=[\"\\n\"]'", "!stop="},
+        {5, "generate model=@/speaker prompt=a ", "max_new_tokens=300 cache_tokens=50",
+                "max_new_tokens=300 leaves no room for a prompt in cache_tokens=50; lower "
+                "max_new_tokens|!drop_oldest"},
+        {5, "generate model=@/speaker prompt='a b c d e f g h' ", "max_new_tokens=10 cache_tokens=12",
+                "raise it or set drop_oldest=on"},
+        {0, "generate model=@/speaker prompt='a b c d e f g h' ",
+                "max_new_tokens=10 cache_tokens=12 drop_oldest=on", "dropped the first"},
+        {0, ASK, "max_new_tokens=2 prompt=a", "max_new_tokens is set twice; max_new_tokens=2 counts"},
+        {0, "data show model=@/speaker ", "data=@/silent.jsonl",
+                "with an empty answer: 2 rows, the first at |silent.jsonl:2"},
+        {0, "train model=@/speaker output_dir=@/said --dry-run ", "data=@/silent.jsonl",
+                "2 rows have an empty answer, the first at "},
+        {0, "data show model=@/speaker chat_template=alpaca ", "data=@/mute.jsonl",
+                "with an empty answer: 1 row, "},
+        {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer"},
+};
+
+/* Files that are not what they seem. */
+static const struct mistake files[] = {
+        {2, "", "train @/equals.yaml",
+                "equals.yaml:1: expected \"key: value\", with a colon and a blank; found "
+                "\"learning_rate = 1e-4\""},
+        {2, "", "train @/later.yaml", "later.yaml:2: expected \"key: value\", with a colon and a blank"},
+        {2, "", "train @/tab.yaml", "tab.yaml:2: a tab; indent with blanks"},
+        {2, "", "train @/quote.yaml", "quote.yaml:1:17: a colon that no key may have here; put quotes round"},
+        {2, "data show model=@/speaker ", "data=@/single.jsonl", "texts stand in double quotes in JSON"},
+        {2, "data show model=@/speaker ", "data=@/latin.jsonl",
+                "the file is not UTF-8; convert it, as with iconv -f LATIN1"},
+        {2, "data show model=@/speaker ", "data=@/pointer.jsonl",
+                "this is a git-lfs pointer instead of the file; run git lfs pull"},
+        {2, "", "inspect @/pointer.safetensors",
+                "this is a git-lfs pointer instead of the file; run git lfs pull"},
+        {2, "", "inspect @/lines.jsonl", "rows are shown by ferry data show"},
+        {2, "generate prompt=a ", "model=@/adapter",
+                "/adapter is a LoRA adapter (adapter_config.json), not a model"},
+        {2, "plan ", "model=some-lab/Model-8B",
+                "A plan needs only config.json|hf download some-lab/Model-8B config.json "},
+        {0, "generate prompt_ids=1,2 max_new_tokens=1 ", "model=@/short",
+                "config.json has 2 layers, the files 3; ignoring 9 tensors: model.layers.2."},
+};
+
+/* Words of other programs. */
+static const struct mistake others[] = {
+        {2, TRAIN, "gpus=2", "gpus=2: start one rank for each GPU: set ranks=N"},
+        {2, ASK, "prompt=a do_sample=true", "do_sample=true: set temperature above 0 to sample"},
+        {2, ASK, "prompt=a num_beams=4", "num_beams=4: beam search is not supported"},
+        {2, TRAIN, "lora=true", "lora=true: this trains LoRA adapters"},
+        {2, TRAIN, "freeze_layers=2", "freeze_layers=2: freeze by pattern: freeze='model"},
+        {2, "train ", "--config @/freeze.yaml", "name the file alone: ferry VERB FILE.yaml"},
+        {0, TRAIN, "vram=4GiB ram=8GiB", "memory"},
+        {2, "chat ", "model=@/speaker", "unknown verb \"chat\"; write ferry generate model=DIR chat=on"},
+        {2, "train ", "learning_rate 1e-4",
+                "learning_rate is a key and has no value; write learning_rate=VALUE"},
+        {2, TRAIN, "bf16=maybe", "supported: bf16 (on), fp32 (off)"},
+        {2, "train ", "@/home.yaml",
+                "output_dir=$HOME/x: $HOME is not replaced here; write the path, ~ is your home"},
+};
+
+/* Numbers that cannot be meant. */
+static const struct mistake numbers[] = {
+        {0, TRAIN, "max_steps=2 warmup_steps=1000",
+                "the warm-up of 1000 steps is as long as the run or longer (2 steps)"},
+        {0, TRAIN, "batch_size=1000000",
+                "batch_size=1000000 is more than all 23 rows; a step has no more of them"},
+        {0, TRAIN, "batch_size=23 warmup_steps=0", "!more than all|!warm-up"},
+        {0, TRAIN, "threads=4096", "threads=4096 is more than the "},
+        {0,
+                "train model=@/tiny data=@/rows.jsonl output_dir=@/wild overwrite_output_dir=on "
+                "max_steps=6 ",
+                "learning_rate=10 lr_scheduler_type=constant", "the training diverged; lower learning_rate"},
+        {0, "train model=@/tiny data=@/rows.jsonl output_dir=@/tame max_steps=6 ", "learning_rate=1e-4",
+                "!diverged"},
+        {0, ASK, "prompt=a", "KV cache: |!device memory"},
+};
+
+static void test_settings(void **state)
+{
+	(void)state;
+	CHECK_ALL(settings);
+}
+
+static void test_files(void **state)
+{
+	(void)state;
+	CHECK_ALL(files);
+}
+
+static void test_other_programs(void **state)
+{
+	(void)state;
+	CHECK_ALL(others);
+}
+
+static void test_numbers(void **state)
+{
+	(void)state;
+	CHECK_ALL(numbers);
+}
+
+static void write_files(void)
+{
+	static const char pointer[] =
+	        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+
+	write_file("freeze.yaml", "freeze: .*norm.*\n");
+	write_file("rows.csv", "prompt,completion\na,b\n");
+	write_file("rows.json", "[]");
+	write_file("lines.jsonl", "{\"prompt\":\"Who?\",\"completion\":\"Ben\"}\n");
+	write_file("silent.jsonl",
+	        "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}\n"
+	        "{\"prompt\":\"a\",\"completion\":\" \"}\n");
+	write_file("mute.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+	                         "{\"role\":\"assistant\",\"content\":\"\"}]}\n");
+	write_file("equals.yaml", "learning_rate = 1e-4\n");
+	write_file("later.yaml", "model: m\nlearning_rate = 1e-4\nseed: 3\n");
+	write_file("tab.yaml", "fsdp_config:\n\toffload_params: true\n");
+	write_file("quote.yaml", "prompt: Question: what?\n");
+	write_file("home.yaml", "model: %s/tiny\ndata: %s/rows.jsonl\noutput_dir: $HOME/x\n", work_dir,
+	        work_dir);
+	write_file("single.jsonl", "{'prompt':'a'}\n");
+	write_file("latin.jsonl", "{\"prompt\":\"caf\xe9\",\"completion\":\"b\"}\n");
+	write_file("pointer.jsonl", "%s", pointer);
+	write_file("pointer.safetensors", "%s", pointer);
+	make_dir("adapter");
+	write_file("adapter/adapter_config.json", "{\"peft_type\":\"LORA\"}");
+	make_dir("short");
+	short_model();
+	large_tokenizer();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_settings),
+	        cmocka_unit_test(test_files),
+	        cmocka_unit_test(test_other_programs),
+	        cmocka_unit_test(test_numbers),
+	};
+	int failed;
+
+	ferry_run_begin("mistakes");
+	tiny_model(&tiny);
+	speaker_make();
+	write_files();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	ferry_run_end();
+	return failed;
+}

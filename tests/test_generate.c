@@ -1,0 +1,270 @@
+/* links: base */
+/* ferry generate from outside: the ids of transformers' generate, prompts in all their forms, talks in turns.
+ */
+#include "tests/chat_tokenizer.h"
+#include "tests/cli_program.h"
+
+/* Rows of `golden` as a file of prompts. */
+static void put_prompts(const json_t *rows)
+{
+	struct str lines = {0};
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach(rows, i, row)
+	{
+		char *ids = NULL;
+
+		check_ok(json_write(&ids, json_object_get(row, "prompt"), JSON_COMPACT));
+		str_printf(&lines, "{\"input_ids\": %s}\n", ids);
+		mem_free(ids);
+	}
+	put("prompts.jsonl", lines.data);
+	str_free(&lines);
+}
+
+/* The JSON lines of stdout, as an array. */
+static json_t *run_lines(const char *command)
+{
+	struct result r = run(command);
+	json_t *list = json_array();
+	char *line = r.out, *end;
+
+	if (r.code)
+		fail_msg("%s: code %d: %s", command, r.code, r.err);
+	for (; (end = strchr(line, '\n')); line = end + 1) {
+		json_t *object = NULL;
+
+		check_ok(json_parse(&object, "stdout", line, (size_t)(end - line)));
+		json_array_append_new(list, object);
+	}
+	result_free(&r);
+	return list;
+}
+
+static void check_ids(const json_t *rows, const char *settings, const char *model)
+{
+	char *command =
+	        mem_printf("$F generate model=\"$S/golden/%s/hf\" prompt_file=prompts.jsonl device=host "
+	                   "threads=2 compute_dtype=fp32 temperature=0 max_new_tokens=24 --json %s",
+	                model, settings);
+	json_t *got = run_lines(command), *answer;
+	size_t i;
+
+	assert_int_equal(json_array_size(got), json_array_size(rows));
+	json_array_foreach(got, i, answer)
+	{
+		const json_t *row = json_array_get(rows, i);
+
+		if (!json_equal(json_object_get(answer, "ids"), json_object_get(row, "ids")))
+			fail_msg("%s %s: row %zu differs from transformers", model, settings, i);
+		assert_true(
+		        json_equal(json_object_get(answer, "prompt_ids"), json_object_get(row, "prompt")));
+	}
+	json_decref(got);
+	mem_free(command);
+}
+
+/* Prompts of different lengths together, two at a time, with weights on the device and streamed to it,
+ * windows (mistral) among them: tests/golden/make_greedy_golden.py. */
+static void test_transformers(void **state)
+{
+	const char *source = getenv("FERRY_SOURCE"), *shared = getenv("FERRY_SHARED");
+	char *path = mem_printf("%s/tests/golden/greedy.json", source ? source : ".");
+	json_t *root = NULL, *model;
+	size_t i;
+
+	(void)state;
+	if (!shared || file_kind_of(shared) != FILE_DIR) {
+		print_message("SKIPPED test_transformers: ../shared absent\n");
+		skip();
+	}
+	check_ok(json_read_file(&root, path, 1 << 24));
+	json_array_foreach(json_object_get(root, "models"), i, model)
+	{
+		const char *name = json_string_value(json_object_get(model, "model"));
+		const json_t *rows = json_object_get(model, "rows");
+
+		put_prompts(rows);
+		check_ids(rows, "", name);
+		check_ids(rows, "eval_batch_size=2 cpu_offload=off cache_tokens=90", name);
+	}
+	json_decref(root);
+	mem_free(path);
+}
+
+/* ---- a model that has learned two answers ---- */
+
+#define CHAT(QUESTION, ANSWER)                                                                               \
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"" QUESTION                                          \
+	"\"},{\"role\":\"assistant\",\"content\":\"" ANSWER "\"}]}\n"
+#define ASK "$F generate model=a/model device=host threads=2 compute_dtype=fp32 "
+
+static const char config_json[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 105, \"hidden_size\": 32, \"intermediate_size\": 48,\n"
+        " \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1,\n"
+        " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false,\n"
+        " \"torch_dtype\": \"float32\", \"bos_token_id\": 96, \"eos_token_id\": 97}\n";
+
+static void check_said(const char *command, const char *out)
+{
+	struct result r = run(command);
+
+	if (r.code || strcmp(r.out, out))
+		fail_msg("%s: code %d, said \"%s\", not \"%s\"; %s", command, r.code, r.out, out, r.err);
+	result_free(&r);
+}
+
+static void check_refused(const char *command, const char *why)
+{
+	struct result r = run(command);
+
+	if (!r.code || !strstr(r.err, why))
+		fail_msg("%s: code %d, no \"%s\" in \"%s\"", command, r.code, why, r.err);
+	result_free(&r);
+}
+
+static void test_prompts(void **state)
+{
+	(void)state;
+	check_said(ASK "chat=on prompt=hi", "hello\n");
+	check_said("echo hi | " ASK "chat=on prompt=-", "hello\n");
+	put("asked.txt", "hi\nbye\n\nhi\n");
+	check_said(ASK "chat=on prompt_file=asked.txt", "hello\nciao\nhello\n");
+	put("asked.jsonl", "{\"prompt\": \"bye\"}\n{\"messages\": [{\"role\": \"user\", \"content\": "
+	                   "\"hi\"}]}\n\"hi\"\n");
+	check_said(ASK "chat=on prompt_file=asked.jsonl eval_batch_size=2", "ciao\nhello\nhello\n");
+	check_said(
+	        "printf '<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\n\\n' | " ASK, "hello\n");
+	check_said(ASK "chat=on prompt=hi stop=ll", "he\n");
+	check_said(ASK "chat=on prompt=hi 'stop=[\"zz\", \"lo\"]'", "hel\n");
+	check_said(ASK "chat=on prompt=hi max_new_tokens=2", "he\n");
+	check_refused(ASK "prompt_file=nothere.txt", "nothere.txt: cannot be opened");
+	put("wrong.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n");
+	check_refused(ASK "prompt_file=wrong.jsonl", "wrong.jsonl:2: expected a text");
+	check_refused("$F generate model=m init_weights=random device=host chat=on prompt=hi",
+	        "has no chat template");
+}
+
+/* Turns are kept, and each answer is the one that the whole chat would get. */
+static void test_talk(void **state)
+{
+	json_t *turns, *whole;
+
+	(void)state;
+	check_said("printf 'hi\\nbye\\n' | " ASK "chat=on", "hello\nciao\n");
+	turns = run_lines("printf 'hi\\nbye\\n' | " ASK "chat=on --json");
+	put("chat.jsonl",
+	        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":"
+	        "\"hello\"},{\"role\":\"user\",\"content\":\"bye\"}]}\n");
+	whole = run_lines(ASK "chat=on prompt_file=chat.jsonl --json");
+	assert_true(json_equal(json_array_get(turns, 1), json_array_get(whole, 0)));
+	json_decref(turns);
+	json_decref(whole);
+	turns = run_lines("echo hi | " ASK "chat=on system=S --json");
+	assert_int_equal(json_integer_value(
+	                         json_array_get(json_object_get(json_array_get(turns, 0), "prompt_ids"), 0)),
+	        98); /* <|im_start|>, then system */
+	json_decref(turns);
+	check_refused("printf 'hi\\nbye\\nhi\\n' | " ASK "chat=on cache_tokens=70 max_new_tokens=8 && false",
+	        "more than cache_tokens=70; raise it or set drop_oldest=on");
+	check_said("printf 'hi\\nbye\\nhi\\n' | " ASK
+	           "chat=on cache_tokens=70 max_new_tokens=8 drop_oldest=on",
+	        "hello\nciao\nhello\n");
+	check_refused("echo hi | $F generate model=m init_weights=random device=host chat=on",
+	        "has no chat template");
+}
+
+/* What the cache takes: 2 blocks, rows of 2 x 16 fp32; and what each token copies where weights are streamed.
+ */
+static void test_costs(void **state)
+{
+	struct result r = run(ASK "cpu_offload=on vram_budget=off prompt_ids=1,2 max_new_tokens=6");
+
+	(void)state;
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.err, "KV cache: 2.0 KiB, for 8 tokens\n"));
+	assert_non_null(strstr(r.err, "the weights do not stay on the device: each new token copies "));
+	result_free(&r);
+	r = run(ASK "cpu_offload=off prompt_ids=1,2 max_new_tokens=6");
+	assert_int_equal(r.code, 0);
+	assert_null(strstr(r.err, "each new token copies"));
+	result_free(&r);
+}
+
+/* generation_config.json samples where nobody says otherwise. */
+static void test_defaults(void **state)
+{
+	struct result r;
+
+	(void)state;
+	put("a/model/generation_config.json",
+	        "{\"eos_token_id\": [97, 99], \"do_sample\": true, \"temperature\": 0.5, \"top_k\": 1}");
+	r = run(ASK "chat=on prompt=hi");
+	assert_string_equal(r.out, "hello\n");
+	assert_non_null(strstr(r.err, "temperature=0.5 top_k=1"));
+	result_free(&r);
+	r = run(ASK "chat=on prompt=hi temperature=0");
+	assert_null(strstr(r.err, "sampling as"));
+	result_free(&r);
+	put("a/model/generation_config.json",
+	        "{\"eos_token_id\": [97, 99], \"do_sample\": true, \"top_p\": 7}");
+	check_refused(ASK "chat=on prompt=hi", "out of range");
+	put("a/model/generation_config.json", "{\"eos_token_id\": [97, 99]}");
+}
+
+static int group_setup(void **state)
+{
+	static char path[] = "/tmp/ferry_test_generate_XXXXXX";
+	struct str json = {0};
+	struct result r;
+
+	(void)state;
+	dir = mkdtemp(path);
+	chat_tokenizer_json(&json);
+	r = run("mkdir m");
+	result_free(&r);
+	put("m/config.json", config_json);
+	put("m/tokenizer.json", json.data);
+	put("m/tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+	put("chats.jsonl", CHAT("hi", "hello") CHAT(
+	                           "bye", "ciao") "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{"
+	                                          "\"role\":\"assistant\",\"content\":\"hello\"},"
+	                                          "{\"role\":\"user\",\"content\":\"bye\"},{\"role\":"
+	                                          "\"assistant\",\"content\":\"ciao\"},"
+	                                          "{\"role\":\"user\",\"content\":\"hi\"},{\"role\":"
+	                                          "\"assistant\",\"content\":\"hello\"}]}\n"
+	                                          "{\"messages\":[{\"role\":\"user\",\"content\":\"bye\"},{"
+	                                          "\"role\":\"assistant\",\"content\":\"ciao\"},"
+	                                          "{\"role\":\"user\",\"content\":\"hi\"},{\"role\":"
+	                                          "\"assistant\",\"content\":\"hello\"}]}\n");
+	str_free(&json);
+	r = run("$F train model=m data=chats.jsonl init_weights=random chat_template=chatml device=host "
+	        "threads=2 "
+	        "compute_dtype=fp32 export_dtype=fp32 lr=1e-2 batch_size=4 epochs=60 weight_decay=0 "
+	        "output_dir=a");
+	if (r.code)
+		print_error("%s", r.err);
+	assert_int_equal(r.code, 0);
+	result_free(&r);
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	return file_remove_tree(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_transformers),
+	        cmocka_unit_test(test_prompts),
+	        cmocka_unit_test(test_talk),
+	        cmocka_unit_test(test_costs),
+	        cmocka_unit_test(test_defaults),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

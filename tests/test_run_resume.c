@@ -1,0 +1,125 @@
+/* links: cli */
+/* Resuming with something else than before: what config.json says beside shapes is refused with both values,
+ * other settings are told in one line each, and nothing else is. */
+#include "tests/run_fixture.h"
+
+static struct run_model tiny;
+
+static const char common[] = "per_device_train_batch_size=2 threads=1 device=host logging_steps=1 "
+                             "lr_scheduler_type=constant save_steps=2";
+
+static const char same[] =
+        "train model=%s/m data=%s output_dir=%s/out max_steps=%d resume_from_checkpoint=%s %s %s";
+
+/* work_dir/m with these keys in config.json, the others as they are. */
+static void model_with(const char *keys)
+{
+	char command[1500];
+
+	remove_run("m");
+	snprintf(command, sizeof(command), "cp -r %s %s/m", tiny.dir, work_dir);
+	assert_int_equal(system(command), 0);
+	write_file("m/config.json",
+	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
+	        "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	        "\"max_position_embeddings\":128,\"tie_word_embeddings\":false%s%s}",
+	        *keys ? "," : "", keys);
+}
+
+static void begin_run(void)
+{
+	model_with("");
+	remove_run("out");
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 4, "off", common, "learning_rate=1e-3");
+}
+
+static void test_another_config(void **state)
+{
+	static const struct {
+		const char *keys, *says;
+	} cases[] = {
+	        {"\"rope_theta\":500000.0", "rope_theta 500000, not 10000"},
+	        {"\"rms_norm_eps\":1e-5", "rms_norm_eps (layer_norm_eps) 1e-05, not 1e-06"},
+	        {"\"hidden_act\":\"gelu\"", "hidden_act: activation 1, not 0"},
+	        {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":4.0}", "rope_type: kind 2, not 1"},
+	        {"\"pad_token_id\":3", "pad_token_id 3, not -1"},
+	};
+
+	(void)state;
+	begin_run();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		model_with(cases[i].keys);
+		assert_ferry(2, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common,
+		        "learning_rate=1e-3");
+		if (!strstr(ferry_said(), cases[i].says) || !strstr(ferry_said(), "hf/config.json"))
+			fail_msg("%s: %s", cases[i].says, ferry_said());
+		assert_false(run_has("out/checkpoint-000006"));
+	}
+}
+
+/* Keys that change no number, in another order, with other blanks. */
+static void test_the_same_config(void **state)
+{
+	(void)state;
+	begin_run();
+	model_with("\"rope_theta\":10000,  \"use_cache\":false, "
+	           "\"transformers_version\":\"9\",\"bos_token_id\":1,"
+	           "\"hidden_act\":\"swish\",\"torch_dtype\":\"float32\"");
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common, "learning_rate=1e-3");
+	assert_null(strstr(ferry_said(), "from here on"));
+}
+
+static int count_lines_with(const char *part)
+{
+	const char *at = ferry_said();
+	int count = 0;
+
+	while ((at = strstr(at, part))) {
+		count++;
+		at++;
+	}
+	return count;
+}
+
+static void test_other_settings(void **state)
+{
+	(void)state;
+	begin_run();
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common,
+	        "learning_rate=5e-4 weight_decay=0.1 save_total_limit=3 save_first_step=on "
+	        "export_dtype=fp32");
+	assert_non_null(
+	        strstr(ferry_said(), "learning_rate is 0.0005 from here on; the checkpoint had 0.001"));
+	assert_non_null(strstr(ferry_said(), "weight_decay is 0.1 from here on; the checkpoint had 0"));
+	assert_int_equal(count_lines_with("from here on"), 2);
+	/* and then these are the checkpoint's */
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 8, "auto", common,
+	        "learning_rate=5e-4 weight_decay=0.1");
+	assert_int_equal(count_lines_with("from here on"), 0);
+}
+
+static int begin(void **state)
+{
+	(void)state;
+	ferry_run_begin("run-resume");
+	tiny_model(&tiny);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	ferry_run_end();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_another_config),
+	        cmocka_unit_test(test_the_same_config),
+	        cmocka_unit_test(test_other_settings),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}

@@ -1,0 +1,35 @@
+/* From logits to the next token, as transformers' generate does it: first the repetition penalty; then,
+ * unless the likeliest token is taken, temperature, top_k, top_p and min_p in this order; then a draw. The
+ * draw is a pure function of (seed, text, position).
+ */
+#ifndef FERRY_TRAIN_CHOOSE_H
+#define FERRY_TRAIN_CHOOSE_H
+
+#include <stdint.h>
+
+struct choose_options {
+	double temperature;        /* 0: the likeliest token, the lowest id among equals */
+	int64_t top_k;             /* 0: all; equals of the last one stay too */
+	double top_p;              /* 1: all; the fewest likeliest whose sum reaches it */
+	double min_p;              /* 0: all; those with at least this share of the likeliest's probability */
+	double repetition_penalty; /* 1: none; of ids that the text has */
+	uint64_t seed;
+};
+
+struct choose_candidate {
+	double weight; /* probability times the list's total */
+	int32_t id;
+};
+
+/* What is drawn from: list[0 .. count), with room for vocab_count, and the sum of their weights. With
+ * temperature 0 the one token that is taken. logits are changed; seen_ids are those of the text so far.
+ * ERR_NONFINITE. */
+int choose_candidates(struct choose_candidate *list, int64_t *count, double *total, float *logits,
+        int64_t vocab_count, const struct choose_options *options, const int32_t *seen_ids,
+        int64_t seen_count);
+
+/* The next token of text number `text`, at this position. */
+int choose_token(int32_t *id, float *logits, int64_t vocab_count, const struct choose_options *options,
+        const int32_t *seen_ids, int64_t seen_count, int64_t text);
+
+#endif

@@ -1,0 +1,180 @@
+/* Passes over texts, and what follows from their logits. */
+#include "train/generation.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/size.h"
+#include "comm/world.h"
+#include "train/ranks_share.h"
+
+#include <string.h>
+
+/* The tokens of one pass; a target is the last token of a text that is in it as a whole. */
+struct pass {
+	struct host_batch batch;
+	int32_t *arrays; /* id, position, doc_start, doc_end: [pass_tokens] each; target_row [text_count] */
+	int64_t *text;   /* [text_count] whose last token each target is */
+};
+
+void generation_sizes(const struct generation *g, int64_t text_count, struct engine_options *o)
+{
+	int64_t longest = g->text_tokens ? g->text_tokens : g->pass_tokens;
+
+	o->logits = (struct engine_sizes){g->pass_tokens, text_count};
+	o->policy.cache_rows = g->text_tokens * text_count;
+	o->policy.rope_positions = max_i64(o->policy.rope_positions, longest);
+}
+
+static int pass_alloc(struct pass *p, int64_t tokens, int64_t texts)
+{
+	p->arrays = mem_alloc((size_t)(4 * tokens + texts), sizeof(*p->arrays));
+	p->text = mem_alloc((size_t)texts, sizeof(*p->text));
+	if (!p->arrays || !p->text)
+		return ERR_NOMEM;
+	p->batch = (struct host_batch){.id = p->arrays,
+	        .position = p->arrays + tokens,
+	        .doc_start = p->arrays + 2 * tokens,
+	        .doc_end = p->arrays + 3 * tokens,
+	        .target_row = p->arrays + 4 * tokens};
+	return 0;
+}
+
+static void pass_free(struct pass *p)
+{
+	mem_free(p->arrays);
+	mem_free(p->text);
+}
+
+/* Tokens of a text that the cache lacks, as many as there is room for. */
+static void pass_add(struct pass *p, const struct generation *g, struct generation_text *t, int64_t text)
+{
+	struct host_batch *b = &p->batch;
+	int64_t room = g->pass_tokens - b->tokens, left = t->ids.count - t->cached;
+	int64_t count = left < room ? left : room, at = b->tokens;
+	int64_t start = g->text_tokens ? text * g->text_tokens : at;
+	int32_t *id = p->arrays + at, *position = id + g->pass_tokens;
+	int32_t *doc_start = position + g->pass_tokens, *doc_end = doc_start + g->pass_tokens;
+
+	if (!count)
+		return;
+	for (int64_t i = 0; i < count; i++) {
+		id[i] = t->ids.ids[t->cached + i];
+		position[i] = (int32_t)(t->cached + i);
+		doc_start[i] = (int32_t)start;
+		doc_end[i] = (int32_t)(start + t->ids.count);
+	}
+	b->tokens += count;
+	b->documents++;
+	t->cached += count;
+	if (count < left)
+		return;
+	p->arrays[4 * g->pass_tokens + b->targets] = (int32_t)(b->tokens - 1);
+	p->text[b->targets++] = text;
+}
+
+/* Where long texts turn by other angles, what the cache has of a short one that became long is wrong. */
+static int turns_anew(const struct generation *g, const struct generation_text *t)
+{
+	int64_t most = model_rope_short_tokens(g->session->model);
+
+	return t->cached <= most && t->ids.count > most;
+}
+
+static void pass_fill(
+        struct pass *p, const struct generation *g, struct generation_text *texts, int64_t count)
+{
+	p->batch.tokens = p->batch.targets = p->batch.documents = 0;
+	for (int64_t i = 0; i < count; i++) {
+		if (texts[i].is_done)
+			continue;
+		if (!g->text_tokens || turns_anew(g, &texts[i]))
+			texts[i].cached = 0;
+		pass_add(p, g, &texts[i], i);
+	}
+}
+
+static int id_ends_text(const struct session *s, int32_t id)
+{
+	const struct model_config *m = &s->model->config;
+
+	if (s->tokenizer && tokenizer_roles(s->tokenizer)->eos == id)
+		return 1;
+	for (int i = 0; i < m->eos_count; i++)
+		if (m->eos_ids[i] == id)
+			return 1;
+	return 0;
+}
+
+/* One more id of a text, and whether it ends with that. */
+static int text_grow(struct generation *g, struct generation_text *t, int64_t text, float *logits)
+{
+	struct session *s = g->session;
+	int32_t id = 0;
+	int ends, rc = choose_token(
+	                  &id, logits, s->model->config.V, &g->choose, t->ids.ids, t->ids.count, text);
+
+	if (!rc)
+		rc = token_list_add(&t->ids, id);
+	/* a rank whose logits are not those of the others must not leave them in the next exchange */
+	rc = world_agree(rc);
+	ends = !rc && id_ends_text(s, id);
+	if (!rc && s->config->load == CONFIG_LOAD_RANK0_ONLY) /* only rank 0 has the tokenizer */
+		rc = world_broadcast(&ends, sizeof(ends), 0);
+	if (!rc && g->heard) {
+		rc = g->heard(g->context, text, t);
+		ends |= rc == 1;
+		rc = rc < 0 ? rc : 0;
+	}
+	t->finish = ends ? GENERATION_STOP : GENERATION_LENGTH;
+	t->is_done = ends || t->ids.count - t->begin >= g->max_new_tokens ||
+	             t->ids.count > (g->text_tokens ? g->text_tokens : g->pass_tokens);
+	return rc;
+}
+
+static int all_done(const struct generation_text *texts, int64_t count)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (!texts[i].is_done)
+			return 0;
+	return 1;
+}
+
+int generation_run(struct generation *g, struct generation_text *texts, int64_t text_count)
+{
+	int64_t V = g->session->model->config.V;
+	struct pass p = {0};
+	int rc = pass_alloc(&p, g->pass_tokens, text_count);
+	float *logits = rc ? NULL : mem_alloc((size_t)V, sizeof(*logits));
+
+	if (!rc && !logits)
+		rc = ERR_NOMEM;
+	for (int64_t i = 0; i < text_count; i++) {
+		texts[i].begin = texts[i].ids.count;
+		texts[i].is_done = 0;
+	}
+	while (!rc && !all_done(texts, text_count)) {
+		const float *all;
+
+		pass_fill(&p, g, texts, text_count);
+		rc = engine_logits(g->session->engine, &all, &p.batch);
+		for (int64_t i = 0; i < p.batch.targets && !rc; i++) {
+			memcpy(logits, all + i * V, (size_t)V * sizeof(*logits));
+			rc = text_grow(g, &texts[p.text[i]], p.text[i], logits);
+		}
+	}
+	mem_free(logits);
+	pass_free(&p);
+	return rc;
+}
+
+void generation_text_set(struct generation_text *t, struct token_list *ids)
+{
+	int64_t same = 0;
+
+	while (same < t->cached && same < ids->count && t->ids.ids[same] == ids->ids[same])
+		same++;
+	t->cached = same < ids->count ? same : ids->count - 1; /* the last one's logits are wanted */
+	token_list_free(&t->ids);
+	t->ids = *ids;
+	*ids = (struct token_list){0};
+}

@@ -1,0 +1,119 @@
+/* Room on the disk, by the plan's bytes. */
+#include "train/planes.h"
+#include "train/train.h"
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/quantity.h"
+#include "base/size.h"
+#include "base/str.h"
+#include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct need {
+	int64_t checkpoint_bytes, result_bytes, free_bytes;
+	int64_t count;    /* of checkpoints that are to come, at once */
+	int64_t standing; /* and that are there */
+};
+
+static int64_t result_bytes(const struct trainer *t)
+{
+	return t->session.model->parameter_count * safetensors_dtype_bits(train_export_dtype(t)) / 8;
+}
+
+static int64_t checkpoint_bytes(const struct trainer *t)
+{
+	enum adamw_state state = planes_state(t->config);
+	const struct checkpoint_save save = {
+	        .model = t->session.model, .planes = planes_of(state), .state = state};
+	int64_t bytes = checkpoint_save_bytes(&save);
+
+	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + result_bytes(t) : bytes;
+}
+
+/* Those that stand in output_dir, and what an unfinished save left: new ones take their places, or
+ * overwriting removes them. */
+static int64_t standing_count(const struct config *c)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int64_t found = 0;
+
+	if (file_kind_of(c->output_dir) == FILE_DIR && !file_list_dir(c->output_dir, &names, &count))
+		for (size_t i = 0; i < count; i++)
+			found += checkpoint_step_of(names[i]) >= 0 || !strncmp(names[i], "step-", 5);
+	file_list_free(names, count);
+	return found;
+}
+
+/* The older ones go when the new one stands: there is one more for a moment. */
+static int64_t coming_count(const struct trainer *t, int64_t standing)
+{
+	int64_t limit = t->config->save_total_limit, left = t->total_steps;
+	int64_t saves = t->save_every > 0 ? (left + t->save_every - 1) / t->save_every : 1;
+
+	saves = limit > 0 ? min_i64(saves, limit + 1) : saves;
+	return max_i64(saves - standing, 1);
+}
+
+/* Of the directory, or the nearest one above it that is there. */
+static int find_free(int64_t *bytes, const char *dir)
+{
+	char *at = mem_strdup(dir), *parent = NULL, *name = NULL;
+	int err = at ? 0 : ERR_NOMEM;
+
+	while (!err && file_kind_of(at) == FILE_NONE && !(err = temp_dir_split(&parent, &name, at))) {
+		mem_free(name);
+		mem_free(at);
+		at = parent;
+	}
+	if (!err)
+		err = file_space(at, bytes);
+	mem_free(at);
+	return err;
+}
+
+static int judge(const struct need *n, const struct config *c)
+{
+	int64_t all = n->count * n->checkpoint_bytes + n->result_bytes;
+	struct str one = {0}, whole = {0}, left = {0};
+	int rc = 0;
+
+	quantity_bytes(&one, n->checkpoint_bytes);
+	quantity_bytes(&whole, all);
+	quantity_bytes(&left, n->free_bytes);
+	if (str_check(&one) || str_check(&whole) || str_check(&left))
+		rc = ERR_NOMEM;
+	else if (n->free_bytes < n->checkpoint_bytes && !n->standing && !c->save_fallback_dir)
+		rc = err_set(ERR_FIT,
+		        "output_dir=%s has %s free, and a checkpoint takes %s: nothing could be saved; free "
+		        "space, "
+		        "choose another output_dir, or set save_fallback_dir",
+		        c->output_dir, left.data, one.data);
+	else if (n->free_bytes < all)
+		log_warn("output_dir=%s has %s free; %" PRId64
+		         " checkpoint%s of %s each and the result take %s: "
+		         "free space, or lower save_total_limit",
+		        c->output_dir, left.data, n->count, n->count == 1 ? "" : "s", one.data, whole.data);
+	str_free(&one);
+	str_free(&whole);
+	str_free(&left);
+	return rc;
+}
+
+int train_check_room(const struct trainer *t)
+{
+	struct need n = {.checkpoint_bytes = checkpoint_bytes(t), .result_bytes = result_bytes(t)};
+	int rc = find_free(&n.free_bytes, t->config->output_dir);
+
+	if (rc == ERR_NOMEM)
+		return rc;
+	n.standing = standing_count(t->config);
+	n.count = coming_count(t, n.standing);
+	return rc ? 0 : judge(&n, t->config);
+}
