@@ -4,10 +4,7 @@
 static const struct family_tensor arcee_tensors[] = {
         LLAMA_EMBED,
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
-        TENSOR(UP_W, "mlp.up_proj.weight"),
-        TENSOR_IF(UP_B, "mlp.up_proj.bias", "mlp_bias", 0),
-        TENSOR(DOWN_W, "mlp.down_proj.weight"),
-        TENSOR_IF(DOWN_B, "mlp.down_proj.bias", "mlp_bias", 0),
+        LLAMA_UP_DOWN_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
         LLAMA_HEAD,
 };

@@ -2,7 +2,7 @@
  * elements, scaled logits. */
 #include "model/families/families.h"
 
-static const struct family_tensor cohere_tensors[] = {
+const struct family_tensor cohere_tensors[] = {
         LLAMA_EMBED,
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
@@ -31,22 +31,7 @@ const struct model_family family_cohere = {
         .base_class = "CohereModel",
         .causal_class = "CohereForCausalLM",
         .tensors = cohere_tensors,
-        .defaults = {.V = 256000,
-                .C = 8192,
-                .F = 22528,
-                .L = 40,
-                .H = 64,
-                .max_positions = 8192,
-                .norm = NORM_LAYER,
-                .norm_epsilon = 1e-5,
-                .parallel_residual = 1,
-                .rope_pairs = ROPE_NEIGHBOURS,
-                .tied = 1,
-                .eos_ids = {255001},
-                .eos_count = 1,
-                .bos_id = 5,
-                .pad_id = 0},
-        .keys = {.epsilon = "layer_norm_eps"},
+        COHERE_DEFAULTS,
         .rope = {.theta_otherwise = 5e5},
         .read = cohere_read,
 };

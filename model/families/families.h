@@ -42,24 +42,28 @@ FAMILY_LIST(FAMILY_DECLARE)
 #define LLAMA_ATTENTION                                                                                      \
 	TENSOR(Q_W, "self_attn.q_proj.weight"), TENSOR(K_W, "self_attn.k_proj.weight"),                      \
 	        TENSOR(V_W, "self_attn.v_proj.weight"), TENSOR(O_W, "self_attn.o_proj.weight")
-#define LLAMA_ATTENTION_BIASED(flag, if_absent)                                                              \
+/* flag NULL: always there */
+#define LLAMA_QKV_BIASED(flag, if_absent)                                                                    \
 	TENSOR(Q_W, "self_attn.q_proj.weight"), TENSOR_IF(Q_B, "self_attn.q_proj.bias", flag, if_absent),    \
 	        TENSOR(K_W, "self_attn.k_proj.weight"),                                                      \
 	        TENSOR_IF(K_B, "self_attn.k_proj.bias", flag, if_absent),                                    \
 	        TENSOR(V_W, "self_attn.v_proj.weight"),                                                      \
-	        TENSOR_IF(V_B, "self_attn.v_proj.bias", flag, if_absent),                                    \
-	        TENSOR(O_W, "self_attn.o_proj.weight"),                                                      \
+	        TENSOR_IF(V_B, "self_attn.v_proj.bias", flag, if_absent)
+#define LLAMA_ATTENTION_BIASED(flag, if_absent)                                                              \
+	LLAMA_QKV_BIASED(flag, if_absent), TENSOR(O_W, "self_attn.o_proj.weight"),                           \
 	        TENSOR_IF(O_B, "self_attn.o_proj.bias", flag, if_absent)
 #define LLAMA_HEAD_NORMS                                                                                     \
 	TENSOR(Q_NORM_W, "self_attn.q_norm.weight"), TENSOR(K_NORM_W, "self_attn.k_norm.weight")
 #define LLAMA_MLP                                                                                            \
 	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR(UP_W, "mlp.up_proj.weight"),                          \
 	        TENSOR(DOWN_W, "mlp.down_proj.weight")
-#define LLAMA_MLP_BIASED(flag, if_absent)                                                                    \
-	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR_IF(GATE_B, "mlp.gate_proj.bias", flag, if_absent),    \
-	        TENSOR(UP_W, "mlp.up_proj.weight"), TENSOR_IF(UP_B, "mlp.up_proj.bias", flag, if_absent),    \
+#define LLAMA_UP_DOWN_BIASED(flag, if_absent)                                                                \
+	TENSOR(UP_W, "mlp.up_proj.weight"), TENSOR_IF(UP_B, "mlp.up_proj.bias", flag, if_absent),            \
 	        TENSOR(DOWN_W, "mlp.down_proj.weight"),                                                      \
 	        TENSOR_IF(DOWN_B, "mlp.down_proj.bias", flag, if_absent)
+#define LLAMA_MLP_BIASED(flag, if_absent)                                                                    \
+	TENSOR(GATE_W, "mlp.gate_proj.weight"), TENSOR_IF(GATE_B, "mlp.gate_proj.bias", flag, if_absent),    \
+	        LLAMA_UP_DOWN_BIASED(flag, if_absent)
 #define LLAMA_NORMS                                                                                          \
 	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM2_W, "post_attention_layernorm.weight")
 #define LLAMA_POST_NORMS                                                                                     \
@@ -73,16 +77,70 @@ FAMILY_LIST(FAMILY_DECLARE)
 	TENSOR(NORM1_W, "input_layernorm.weight"), TENSOR(NORM1_B, "input_layernorm.bias"),                  \
 	        TENSOR(NORM2_W, "post_attention_layernorm.weight"),                                          \
 	        TENSOR(NORM2_B, "post_attention_layernorm.bias")
-/* What Cohere 2 reads as Cohere does: the scale of the logits. */
-void cohere_read_scale(struct config_reader *r, struct model_config *c);
-
-/* What Gemma 3 reads as Gemma 2 does: scales of the embedding and of attention, the cap of the logits. */
-void gemma2_read_scales(struct config_reader *r, struct model_config *c);
-
 #define LLAMA_EMBED TENSOR(EMBED, "embed_tokens.weight")
 #define LLAMA_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 #define LLAMA_LAYER_NORM_HEAD                                                                                \
 	TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(FINAL_NORM_B, "norm.bias"),                              \
 	        TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
+
+/* What generations of one family share. Defaults are those of an absent key. */
+
+#define GLM_ATTENTION_MLP                                                                                    \
+	LLAMA_QKV_BIASED("attention_bias", 1), TENSOR(O_W, "self_attn.o_proj.weight"),                       \
+	        TENSOR(GATE_UP_W, "mlp.gate_up_proj.weight"), TENSOR(DOWN_W, "mlp.down_proj.weight")
+#define GLM_DEFAULTS                                                                                         \
+	.defaults = {.V = 151552,                                                                            \
+	        .C = 4096,                                                                                   \
+	        .F = 13696,                                                                                  \
+	        .L = 40,                                                                                     \
+	        .H = 32,                                                                                     \
+	        .KV = 2,                                                                                     \
+	        .D = 128,                                                                                    \
+	        .max_positions = 131072,                                                                     \
+	        .norm_epsilon = 1.5625e-7,                                                                   \
+	        .rope_pairs = ROPE_NEIGHBOURS,                                                               \
+	        .eos_ids = {151329, 151336, 151338},                                                         \
+	        .eos_count = 3,                                                                              \
+	        .bos_id = -1,                                                                                \
+	        .pad_id = 151329},                                                                           \
+	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
+
+/* Cohere 2 has the tensors of Cohere and reads the scale of the logits as it does. */
+extern const struct family_tensor cohere_tensors[];
+void cohere_read_scale(struct config_reader *r, struct model_config *c);
+#define COHERE_DEFAULTS                                                                                      \
+	.defaults = {.V = 256000,                                                                            \
+	        .C = 8192,                                                                                   \
+	        .F = 22528,                                                                                  \
+	        .L = 40,                                                                                     \
+	        .H = 64,                                                                                     \
+	        .max_positions = 8192,                                                                       \
+	        .norm = NORM_LAYER,                                                                          \
+	        .norm_epsilon = 1e-5,                                                                        \
+	        .parallel_residual = 1,                                                                      \
+	        .rope_pairs = ROPE_NEIGHBOURS,                                                               \
+	        .tied = 1,                                                                                   \
+	        .eos_ids = {255001},                                                                         \
+	        .eos_count = 1,                                                                              \
+	        .bos_id = 5,                                                                                 \
+	        .pad_id = 0},                                                                                \
+	.keys = {.epsilon = "layer_norm_eps"}
+
+/* Fields of Gemma's defaults that no generation changed. Gemma 3 reads the scales of the embedding and of
+ * attention and the cap of the logits as Gemma 2 does. */
+void gemma2_read_scales(struct config_reader *r, struct model_config *c);
+#define GEMMA_DEFAULTS                                                                                       \
+	.D = 256, .norm_epsilon = 1e-6, .norm_weight_offset = 1, .act = ACT_GELU_TANH, .tied = 1,            \
+	.eos_ids = {1}, .eos_count = 1, .bos_id = 2, .pad_id = 0
+/* Of Gemma 2 and 3 in the sizes that their classes default to. */
+#define GEMMA2_DEFAULTS GEMMA_DEFAULTS, .C = 2304, .F = 9216, .L = 26, .H = 8, .KV = 4
+
+/* All but the size of a head, which Qwen2 does not name. */
+#define QWEN_DEFAULTS                                                                                        \
+	.V = 151936, .C = 4096, .F = 22016, .L = 32, .H = 32, .KV = 32, .max_positions = 32768,              \
+	.norm_epsilon = 1e-6, .bos_id = -1, .pad_id = -1
+#define QWEN_WINDOW_AND_IGNORED                                                                              \
+	.window = {.read = 1, .otherwise = 4096, .use = "use_sliding_window", .from = 28},                   \
+	.ignored = {{"mlp_bias", "Qwen has none"}}
 
 #endif

@@ -4,12 +4,7 @@
 
 static const struct family_tensor phi_tensors[] = {
         LLAMA_EMBED,
-        TENSOR(Q_W, "self_attn.q_proj.weight"),
-        TENSOR(Q_B, "self_attn.q_proj.bias"),
-        TENSOR(K_W, "self_attn.k_proj.weight"),
-        TENSOR(K_B, "self_attn.k_proj.bias"),
-        TENSOR(V_W, "self_attn.v_proj.weight"),
-        TENSOR(V_B, "self_attn.v_proj.bias"),
+        LLAMA_QKV_BIASED(NULL, 1),
         TENSOR(O_W, "self_attn.dense.weight"),
         TENSOR(O_B, "self_attn.dense.bias"),
         TENSOR(UP_W, "mlp.fc1.weight"),

@@ -6,12 +6,7 @@
 
 static const struct family_tensor stablelm_tensors[] = {
         LLAMA_EMBED,
-        TENSOR(Q_W, "self_attn.q_proj.weight"),
-        TENSOR_IF(Q_B, "self_attn.q_proj.bias", "use_qkv_bias", 0),
-        TENSOR(K_W, "self_attn.k_proj.weight"),
-        TENSOR_IF(K_B, "self_attn.k_proj.bias", "use_qkv_bias", 0),
-        TENSOR(V_W, "self_attn.v_proj.weight"),
-        TENSOR_IF(V_B, "self_attn.v_proj.bias", "use_qkv_bias", 0),
+        LLAMA_QKV_BIASED("use_qkv_bias", 0),
         TENSOR(O_W, "self_attn.o_proj.weight"),
         LLAMA_MLP,
         LLAMA_LAYER_NORMS,
