@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "checkpoint/hf_dir.h"
 
 #include <string.h>
@@ -32,20 +33,13 @@ static const struct side_row {
         {"chat_template", "", OF_TOKENIZER},
 };
 
-static int ends_with(const char *name, const char *end)
-{
-	size_t len = strlen(name), end_len = strlen(end);
-
-	return len >= end_len && !strcmp(name + len - end_len, end);
-}
-
 /* NULL: of none. Hidden names are other programs' ("._tokenizer.model"). */
 static const struct side_row *row_of(const char *name)
 {
 	for (size_t i = 0; *name != '.' && i < sizeof(rows) / sizeof(*rows); i++) {
 		const struct side_row *row = &rows[i];
 
-		if (row->end ? !strncmp(name, row->begin, strlen(row->begin)) && ends_with(name, row->end)
+		if (row->end ? !strncmp(name, row->begin, strlen(row->begin)) && str_ends_with(name, row->end)
 		             : !strcmp(name, row->begin))
 			return row;
 	}
@@ -156,7 +150,8 @@ int side_files_read(struct side_files *side, const char *model, const char *toke
 	err = read_from(side, &model_dir, model, "config.json", OF_MODEL);
 	if (!err && tokenizer)
 		err = read_from(side, &tokenizer_dir, tokenizer,
-		        ends_with(tokenizer, ".model") ? "tokenizer.model" : "tokenizer.json", OF_TOKENIZER);
+		        str_ends_with(tokenizer, ".model") ? "tokenizer.model" : "tokenizer.json",
+		        OF_TOKENIZER);
 	else if (!err)
 		err = read_dir(side, model_dir, OF_TOKENIZER);
 	mem_free(model_dir);
