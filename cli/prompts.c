@@ -235,18 +235,17 @@ static int is_other_kind(const char *path)
 {
 	static const char *const ends[] = {
 	        ".json", ".csv", ".tsv", ".parquet", ".yaml", ".gz", ".zst", ".zip", ".safetensors"};
-	size_t len = strlen(path);
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-		if (len > strlen(ends[i]) && !strcmp(path + len - strlen(ends[i]), ends[i]))
+		if (str_ends_with(path, ends[i]))
 			return 1;
 	return 0;
 }
 
 static int add_file(struct prompts *p, const char *path)
 {
-	size_t path_bytes = strlen(path), cap = 0;
-	int is_json = path_bytes > 6 && !strcmp(path + path_bytes - 6, ".jsonl"), rc = 0;
+	int is_json = str_ends_with(path, ".jsonl"), rc = 0;
+	size_t cap = 0;
 	FILE *in = fopen(path, "rb");
 	char *line = NULL;
 	int64_t number = 0;

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/str.h"
 #include "base/yaml.h"
 
 #include <math.h>
@@ -420,10 +421,9 @@ static const char *file_key(const char *path)
 	} kinds[] = {{".csv", "data"}, {".tsv", "data"}, {".jsonl", "data"}, {".parquet", "data"},
 	        {".txt", "data"}, {".md", "data"}, {".gz", "data"}, {".zst", "data"},
 	        {".safetensors", "model"}, {".gguf", "model"}};
-	size_t len = strlen(path);
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
-		if (len > strlen(kinds[i].end) && !strcmp(path + len - strlen(kinds[i].end), kinds[i].end))
+		if (str_ends_with(path, kinds[i].end))
 			return kinds[i].key;
 	return NULL;
 }
