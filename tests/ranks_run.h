@@ -80,6 +80,20 @@ static inline int ranks_wait(const char *command)
 			fail_msg("%s\nexit code %d, expected %d: %s", command_, got_, (code), ferry_said()); \
 	} while (0)
 
+/* Twelve rows a step, however many ranks share them; the last step of an epoch has fewer, and some ranks
+ * none.
+ */
+#define TWELVE_ROWS                                                                                          \
+	"learning_rate=1e-3 weight_decay=0.1 lr_scheduler_type=cosine warmup_steps=1 threads=1 "             \
+	"compute_dtype=fp32 export_dtype=fp32 overwrite_output_dir=on "
+
+static inline void train_twelve(int ranks, const struct run_model *m, const char *out, const char *more)
+{
+	assert_ranks(0, ranks,
+	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " TWELVE_ROWS "%s",
+	        m->dir, m->data, work_dir, out, 12 / ranks, more);
+}
+
 /* A number of each row of metrics.jsonl (mem_free); rows that lack it are left out. */
 static inline double *run_values(const char *name, const char *key, int *count)
 {

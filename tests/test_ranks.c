@@ -9,20 +9,6 @@
 static struct run_model golden, tiny;
 static int has_golden;
 
-/* Twelve rows a step, however many ranks share them; the last step of an epoch has fewer, and some ranks
- * none.
- */
-#define SETTINGS                                                                                             \
-	"learning_rate=1e-3 weight_decay=0.1 lr_scheduler_type=cosine warmup_steps=1 threads=1 "             \
-	"compute_dtype=fp32 export_dtype=fp32 overwrite_output_dir=on "
-
-static void train(int ranks, const struct run_model *m, const char *out, const char *more)
-{
-	assert_ranks(0, ranks,
-	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " SETTINGS "%s",
-	        m->dir, m->data, work_dir, out, 12 / ranks, more);
-}
-
 static void test_golden_trace(void **state)
 {
 	char more[700];
@@ -31,15 +17,15 @@ static void test_golden_trace(void **state)
 	if (!has_golden)
 		skip();
 	snprintf(more, sizeof(more), "max_steps=9 eval_steps=4 eval_data=%s/../eval.jsonl", golden.dir);
-	train(1, &golden, "one", more);
+	train_twelve(1, &golden, "one", more);
 	for (int ranks = 2; ranks <= 4; ranks++) {
 		char why[60];
 
 		snprintf(why, sizeof(why), "golden trace A on %d ranks", ranks);
-		train(ranks, &golden, "many", more);
+		train_twelve(ranks, &golden, "many", more);
 		assert_near_runs("one", "many", 5e-6, why);
 	}
-	train(4, &golden, "again", more);
+	train_twelve(4, &golden, "again", more);
 	assert_same_runs("many", "again", "the same world twice");
 }
 
@@ -54,16 +40,16 @@ static void test_policies(void **state)
 	};
 
 	(void)state;
-	train(1, &tiny, "one", "max_steps=4");
-	train(3, &tiny, "base", "max_steps=4");
+	train_twelve(1, &tiny, "one", "max_steps=4");
+	train_twelve(3, &tiny, "base", "max_steps=4");
 	assert_near_runs("one", "base", 5e-6, "three ranks");
 	for (size_t i = 0; i < sizeof(policies) / sizeof(*policies); i++) {
 		char more[200];
 
 		snprintf(more, sizeof(more), "max_steps=4 %s", policies[i]);
-		train(3, &tiny, "many", more);
+		train_twelve(3, &tiny, "many", more);
 		if (strstr(more, "max_grad_norm")) {
-			train(1, &tiny, "one", more);
+			train_twelve(1, &tiny, "one", more);
 			assert_near_runs("one", "many", 5e-6, policies[i]);
 		} else if (!strstr(more, "wrap_policy")) { /* units decide where shards begin */
 			assert_same_runs("base", "many", policies[i]);
@@ -71,8 +57,8 @@ static void test_policies(void **state)
 			assert_near_runs("base", "many", 5e-6, policies[i]);
 		}
 	}
-	train(1, &tiny, "one", "max_steps=4 schedule=micro_batch_major");
-	train(3, &tiny, "many", "max_steps=4 schedule=micro_batch_major");
+	train_twelve(1, &tiny, "one", "max_steps=4 schedule=micro_batch_major");
+	train_twelve(3, &tiny, "many", "max_steps=4 schedule=micro_batch_major");
 	assert_near_runs("one", "many", 5e-6, "micro_batch_major");
 }
 

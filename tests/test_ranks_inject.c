@@ -140,15 +140,6 @@ static void job_run(struct ended *e, const struct fault *f, const char *out)
 
 /* ---- what must hold ---- */
 
-static int count_of(const char *text, const char *part)
-{
-	int count = 0;
-
-	for (const char *at = text; (at = strstr(at, part)); at++)
-		count++;
-	return count;
-}
-
 /* Checkpoints that stand are whole; *temporary counts what is not one. Returns their number. */
 static int checkpoints_check(const struct fault *f, const struct ended *e, const char *out, int *temporary)
 {

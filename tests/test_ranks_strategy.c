@@ -7,20 +7,6 @@
 
 static struct run_model tiny;
 
-/* Twelve rows a step, however many ranks share them; the last step of an epoch has fewer, and some ranks
- * none.
- */
-#define SETTINGS                                                                                             \
-	"learning_rate=1e-3 weight_decay=0.1 lr_scheduler_type=cosine warmup_steps=1 threads=1 "             \
-	"compute_dtype=fp32 export_dtype=fp32 overwrite_output_dir=on "
-
-static void train(int ranks, const struct run_model *m, const char *out, const char *more)
-{
-	assert_ranks(0, ranks,
-	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " SETTINGS "%s",
-	        m->dir, m->data, work_dir, out, 12 / ranks, more);
-}
-
 /* Two cores of a host that computes; a rank on each "host". */
 static const char machine[] =
         "name: host\ngpus: 0\nhost:\n  memory: 16GiB\n  memory_gbps: 40\n  gflops: 100\n";
@@ -90,12 +76,12 @@ static void test_strategies(void **state)
 
 	(void)state;
 	write_file("host.yaml", "%s", machine);
-	train(1, &tiny, "one", "max_steps=4");
+	train_twelve(1, &tiny, "one", "max_steps=4");
 	for (size_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++) {
 		char more[200];
 
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", strategies[i]);
-		train(4, &tiny, "many", more);
+		train_twelve(4, &tiny, "many", more);
 		assert_traffic("many", strategies[i]);
 		assert_near_runs("one", "many", 5e-6, strategies[i]);
 	}
@@ -104,7 +90,7 @@ static void test_strategies(void **state)
 		char more[200];
 
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", rounded[i]);
-		train(4, &tiny, "many", more);
+		train_twelve(4, &tiny, "many", more);
 		assert_traffic("many", rounded[i]);
 		assert_near_runs("one", "many", 4e-3, rounded[i]);
 	}
@@ -149,16 +135,16 @@ static void test_a_budget_changes_no_bit(void **state)
 		budget = least + (most - least) / 2;
 		assert_true(least < budget && budget < most);
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 %s", ways[i]);
-		train(4, &tiny, "streamed", more);
+		train_twelve(4, &tiny, "streamed", more);
 		/* chosen by rates that all ranks measure; then by those that rank 0 reads */
 		snprintf(more, sizeof(more), "max_steps=4 ranks_per_node=2 vram_budget=%lld %s",
 		        (long long)budget, ways[i]);
-		train(4, &tiny, "many", more);
+		train_twelve(4, &tiny, "many", more);
 		assert_same_runs("streamed", "many", more);
 		snprintf(more, sizeof(more),
 		        "max_steps=4 ranks_per_node=2 vram_budget=%lld machine=%s/host.yaml %s",
 		        (long long)budget, work_dir, ways[i]);
-		train(4, &tiny, "many", more);
+		train_twelve(4, &tiny, "many", more);
 		assert_same_runs("streamed", "many", more);
 		peak = run_values("many", "device_peak_bytes", &count);
 		assert_true(count == 4 && (int64_t)peak[3] > least && (int64_t)peak[3] <= budget);

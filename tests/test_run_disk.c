@@ -6,7 +6,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "cli/cli.h"
 #include "train/metrics.h"
 
 #include <dirent.h>
@@ -45,44 +44,6 @@ static int bad_disk_hook(void *context, const struct file_call *call)
 	return number >= d->first_call && number <= d->last_call ? d->error : 0;
 }
 
-/* The command in a process of its own, on that disk; its exit code. */
-__attribute__((format(printf, 2, 3))) static int bad_disk_run(struct bad_disk disk, const char *fmt, ...)
-{
-	static char line[4096];
-	char *args[64] = {"ferry"}, *rest, path[700];
-	int count = 1;
-	va_list ap;
-	pid_t pid;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	for (char *arg = strtok_r(line, " ", &rest); arg; arg = strtok_r(NULL, " ", &rest))
-		args[count++] = arg;
-	fflush(NULL);
-	pid = fork();
-	if (pid)
-		return run_wait(pid);
-	path_of(path, "stderr");
-	assert_non_null(freopen(path, "w", stderr));
-	assert_non_null(freopen("/dev/null", "w", stdout));
-	file_hook_set(bad_disk_hook, &disk);
-	count = cli_main(count, args);
-	fflush(NULL);
-	_exit(count);
-}
-
-static int count_of(const char *text, const char *part)
-{
-	int count = 0;
-
-	while ((text = strstr(text, part))) {
-		count++;
-		text++;
-	}
-	return count;
-}
-
 /* Every kind of error that a save may meet, not only EIO: the run goes on and saves later. */
 static void test_each_error_is_tried_again(void **state)
 {
@@ -109,7 +70,7 @@ static void test_each_error_is_tried_again(void **state)
 		int code;
 
 		remove_run("out");
-		code = bad_disk_run(disk,
+		code = run_hooked(bad_disk_hook, &disk,
 		        "train model=%s data=%s output_dir=%s/out max_steps=9 save_steps=3 "
 		        "save_total_limit=0 %s",
 		        tiny.dir, tiny.data, work_dir, common);
@@ -140,7 +101,8 @@ static void test_garbage_that_stays(void **state)
 	        work_dir, common);
 	write_garbage();
 	assert_int_equal(
-	        bad_disk_run((struct bad_disk){"0123456789abcdef.tmp", FILE_CALL_REMOVE, EBUSY, 0, 99, 0},
+	        run_hooked(bad_disk_hook,
+	                &(struct bad_disk){"0123456789abcdef.tmp", FILE_CALL_REMOVE, EBUSY, 0, 99, 0},
 	                "train %s/out/config.yaml max_steps=5 save_steps=1 resume_from_checkpoint=auto",
 	                work_dir),
 	        0);
@@ -159,8 +121,9 @@ static void test_damage_is_written_again(void **state)
 
 	(void)state;
 	remove_run("out");
-	assert_int_equal(bad_disk_run((struct bad_disk){"checkpoint-000002/rank-00000.safetensors",
-	                                      FILE_CALL_READ, EIO, 0, 0, 0},
+	assert_int_equal(run_hooked(bad_disk_hook,
+	                         &(struct bad_disk){"checkpoint-000002/rank-00000.safetensors",
+	                                 FILE_CALL_READ, EIO, 0, 0, 0},
 	                         "train model=%s data=%s output_dir=%s/out max_steps=5 save_steps=1 "
 	                         "save_total_limit=1 %s",
 	                         tiny.dir, tiny.data, work_dir, common),
@@ -410,7 +373,7 @@ static void test_fallback_at_the_end(void **state)
 	assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/straight max_steps=6 %s", tiny.dir,
 	        tiny.data, work_dir, common);
 	assert_int_equal(
-	        bad_disk_run((struct bad_disk){"/out/", FILE_CALL_SYNC, ENOSPC, 8, 1000000, 0},
+	        run_hooked(bad_disk_hook, &(struct bad_disk){"/out/", FILE_CALL_SYNC, ENOSPC, 8, 1000000, 0},
 	                "train model=%s data=%s output_dir=%s/out save_fallback_dir=%s/spare max_steps=6 "
 	                "save_steps=2 %s",
 	                tiny.dir, tiny.data, work_dir, work_dir, common),

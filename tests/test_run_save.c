@@ -4,8 +4,6 @@
  * made by the library in a process of their own, with a hook under its files. */
 #include "tests/run_fixture.h"
 
-#include "cli/cli.h"
-
 #include <errno.h>
 
 static struct run_model model;
@@ -79,33 +77,6 @@ static int disk_hook(void *context, const struct file_call *call)
 	return 0;
 }
 
-/* The command in a process of its own, on that disk; its exit code, 128 + 9 where it was killed. */
-__attribute__((format(printf, 2, 3))) static int disk_run(struct disk disk, const char *fmt, ...)
-{
-	static char line[4096];
-	char *args[64] = {"ferry"}, *rest, path[400];
-	int count = 1;
-	va_list ap;
-	pid_t pid;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	for (char *arg = strtok_r(line, " ", &rest); arg; arg = strtok_r(NULL, " ", &rest))
-		args[count++] = arg;
-	fflush(NULL);
-	pid = fork();
-	if (pid)
-		return run_wait(pid);
-	snprintf(path, sizeof(path), "%s/stderr", work_dir);
-	assert_non_null(freopen(path, "w", stderr));
-	assert_non_null(freopen("/dev/null", "w", stdout));
-	file_hook_set(disk_hook, &disk);
-	count = cli_main(count, args);
-	fflush(NULL);
-	_exit(count);
-}
-
 /* Sum of wait_ms.disk over the rows of a run. */
 static double disk_wait(const char *name)
 {
@@ -136,7 +107,7 @@ static void test_a_slow_disk(void **state)
 	        "train model=%s data=%s output_dir=%s/fast max_steps=9 save_steps=4 save_total_limit=0 %s",
 	        model.dir, model.data, work_dir, common);
 	/* steps take milliseconds: the second UPDATE after the save comes long before the file is made */
-	assert_int_equal(disk_run((struct disk){.sleep_ms = 300},
+	assert_int_equal(run_hooked(disk_hook, &(struct disk){.sleep_ms = 300},
 	                         "train model=%s data=%s output_dir=%s/slow max_steps=9 save_steps=4 "
 	                         "save_total_limit=0 %s",
 	                         model.dir, model.data, work_dir, common),
@@ -157,7 +128,7 @@ static void test_a_failing_disk(void **state)
 		const char *said, *first;
 
 		remove_run("bad");
-		assert_int_equal(disk_run((struct disk){.failures = failures[i]},
+		assert_int_equal(run_hooked(disk_hook, &(struct disk){.failures = failures[i]},
 		                         "train model=%s data=%s output_dir=%s/bad max_steps=9 save_steps=4 "
 		                         "save_total_limit=0 %s",
 		                         model.dir, model.data, work_dir, common),
@@ -186,7 +157,7 @@ static void test_killed_while_saving(void **state)
 		int call = 150 + 37 * i, code;
 
 		remove_run("killed");
-		code = disk_run((struct disk){.kill_at_call = call},
+		code = run_hooked(disk_hook, &(struct disk){.kill_at_call = call},
 		        "train model=%s data=%s output_dir=%s/killed max_steps=6 save_steps=1 %s", model.dir,
 		        model.data, work_dir, common);
 		assert_true(code == 128 + SIGKILL || !code);
