@@ -136,7 +136,7 @@ static int memory_check(struct outcome *out, struct offload_bench *b, const stru
 	if (rc)
 		return rc;
 	engine_get_memory(b->engine, &out->memory);
-	host_bytes = out->memory.store_bytes + out->memory.stage_bytes;
+	host_bytes = out->memory.store_bytes + out->memory.staging_bytes;
 	if (strcmp(device_name(b->device), "host") == 0)
 		host_bytes += out->memory.device_bytes;
 	host_limit = args->host_budget_bytes ? args->host_budget_bytes : machine.usable_bytes / 20 * 19;

@@ -120,7 +120,7 @@ static int trial_run(
 
 	if (!rc) {
 		machine_speed(&device.speed, s->machine, t->gpus);
-		device.node_ranks = ranks_on_node(&c, s->machine, world_self(), t->gpus);
+		device.ranks_per_node = ranks_on_node(&c, s->machine, world_self(), t->gpus);
 		rc = device_open(&meta, "meta", &device);
 	}
 	if (!rc) {
@@ -129,7 +129,7 @@ static int trial_run(
 		o.pool = pool;
 		o.model = model;
 		o.train.max_tokens = o.train.max_targets = o.policy.rope_positions = s->tokens;
-		rc = ranks_strategy(&o, &c, world_self(), t->gpus, device.node_ranks);
+		rc = ranks_strategy(&o, &c, world_self(), t->gpus, device.ranks_per_node);
 	}
 	if (!rc)
 		rc = trial_plan(t, &c, s, &o);

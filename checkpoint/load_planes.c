@@ -127,7 +127,7 @@ static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t
 
 /* Bytes [begin, end) of a segment that has no address. Nothing keeps numbers from lying across the border of
  * two blocks: such a one is the former block's to hand over, which reads its last bytes once more. */
-static int stage_bytes(struct block *b, const struct segment *s, int64_t begin, int64_t end)
+static int convert_bytes(struct block *b, const struct segment *s, int64_t begin, int64_t end)
 {
 	enum adamw_state state = b->load->checkpoint->manifest->state;
 	int64_t width = plane_width(s->plane, state), most = plane_bytes(s->plane, state, PLANE_PIECE_COUNT);
@@ -188,7 +188,7 @@ static int load_block(struct block *b, const struct job *job)
 		else if ((to = address(load, s)))
 			err = read_bytes(b, to + (at - s->begin_bytes), at, part_end);
 		else
-			err = stage_bytes(b, s, at, part_end);
+			err = convert_bytes(b, s, at, part_end);
 	}
 	if (!err && hash_kernels()->end(&b->hash) !=
 	                    load->checkpoint->manifest->files[job->file].hashes[job->block])

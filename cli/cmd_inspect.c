@@ -55,10 +55,10 @@ static void print_state(const json_t *root)
 	const json_t *value;
 	size_t i;
 
-	printf("step %" PRId64 ", written by %" PRId64 " rank%s, planes", int_of(root, "step"),
+	printf("step %" PRId64 ", written by %" PRId64 " rank%s; holds", int_of(root, "step"),
 	        int_of(root, "world_size"), int_of(root, "world_size") == 1 ? "" : "s");
 	json_array_foreach(json_object_get(root, "planes"), i, value) printf(" %s", json_string_value(value));
-	printf(", optimizer state %s\n", text_of(root, "optimizer_state"));
+	printf("; optimizer state %s\n", text_of(root, "optimizer_state"));
 }
 
 static void print_run(const char *path, const json_t *root)
@@ -85,10 +85,10 @@ static void print_tensors(const char *path, const json_t *root)
 	        safetensors_name_show(key).text, safetensors_name_show(json_string_value(value)).text);
 	json_array_foreach(json_object_get(root, "files"), i, value) if (json_is_object(value))
 	        printf("file %s: %" PRId64 " bytes\n", text_of(value, "name"), int_of(value, "bytes"));
-	if (json_object_get(root, "planes"))
+	if (json_object_get(root, "planes")) {
 		print_state(root);
-	if (json_object_get(root, "planes"))
-		printf("bytes of a tensor are those of all its planes\n");
+		printf("bytes of a tensor: its fp32 weight and its optimizer state\n");
+	}
 	quantity_bytes(&total, int_of(root, "bytes"));
 	printf("%s: %s%s%s, %zu tensors, %" PRId64 " parameters, %" PRId64 " bytes (%s)\n", path,
 	        text_of(root, "kind"), *type ? ", " : "", type, json_array_size(tensors),

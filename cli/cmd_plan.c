@@ -141,7 +141,7 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	        (json_int_t)host_need_bytes(m, s->load_bytes), "pinned_bytes", (json_int_t)m->pinned_bytes,
 	        "disk_bytes", (json_int_t)disk_bytes(s), "step_ms", f->step.step_ms, "tokens_per_s",
 	        1e3 * (double)f->step.tokens / f->step.step_ms, "fits", f->host.fits, "store_bytes",
-	        (json_int_t)m->store_bytes, "stage_bytes", (json_int_t)m->stage_bytes, "h2d_bytes",
+	        (json_int_t)m->store_bytes, "staging_bytes", (json_int_t)m->staging_bytes, "h2d_bytes",
 	        (json_int_t)m->h2d_bytes, "d2h_bytes", (json_int_t)m->d2h_bytes, "arena_bytes",
 	        (json_int_t)m->device_bytes, "reserve_bytes", (json_int_t)s->device_memory.reserve_bytes,
 	        "resident_units", m->resident_states, "resident_weight_units", m->resident_weights,

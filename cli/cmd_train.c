@@ -73,7 +73,7 @@ static void print_plan(const struct trainer *t)
 	engine_get_memory(s->engine, &m);
 	cli_say(t->config, "memory\n");
 	print_buffers(t, p, SPACE_STORE, "host");
-	print_bytes_row(t->config, "staging buffers", "host", m.stage_bytes);
+	print_bytes_row(t->config, "staging buffers", "host", m.staging_bytes);
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
 	print_bytes_row(t->config, "tokenized rows", "host", m.rows_bytes);

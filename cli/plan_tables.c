@@ -76,13 +76,13 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 	engine_get_memory(s->engine, &memory);
 	m->host_gap_bytes = memory.store_bytes + p->space_bytes[SPACE_STAGING];
 	m->eval_bytes = memory.device_bytes - m->gap_bytes;
-	m->host_eval_bytes = memory.stage_bytes - p->space_bytes[SPACE_STAGING];
+	m->host_eval_bytes = memory.staging_bytes - p->space_bytes[SPACE_STAGING];
 	for (int i = 0; i < PART_COUNT && !rc; i++) {
 		m->host[i] += stage[i];
 		m->gap_bytes -= m->device[i];
 		m->host_gap_bytes -= m->host[i];
 	}
-	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.stage_bytes -
+	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.staging_bytes -
 	                memory.rows_bytes;
 	return rc;
 }

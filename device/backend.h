@@ -113,7 +113,7 @@ struct device {
 	dev_addr arena_base;
 	int64_t arena_bytes; /* 0: no arena is open */
 	struct device_slab *slabs;
-	int slab_count, node_ranks;
+	int slab_count, ranks_per_node;
 	enum comm_algorithm comm_algorithm; /* set by the backend when it opens */
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;

@@ -3,23 +3,23 @@
 
 #include <string.h>
 
-int comm_node(const struct comm_group *g, int rank, int node_ranks)
+int comm_node(const struct comm_group *g, int rank, int ranks_per_node)
 {
-	return (g->first + rank * g->stride) / node_ranks;
+	return (g->first + rank * g->stride) / ranks_per_node;
 }
 
 void comm_links_find(
-        struct comm_links *l, const struct comm_group *g, int node_ranks, enum comm_algorithm algorithm)
+        struct comm_links *l, const struct comm_group *g, int ranks_per_node, enum comm_algorithm algorithm)
 {
 	*l = (struct comm_links){.algorithm = algorithm,
 	        .rank = g->rank,
 	        .size = g->size,
-	        .node_ranks = node_ranks > 0 ? node_ranks : g->world_size};
+	        .ranks_per_node = ranks_per_node > 0 ? ranks_per_node : g->world_size};
 	for (int i = 0; i < g->size; i++) {
-		int node = comm_node(g, i, l->node_ranks);
+		int node = comm_node(g, i, l->ranks_per_node);
 
-		l->local += node == comm_node(g, g->rank, l->node_ranks);
-		l->crossings += node != comm_node(g, (i + 1) % g->size, l->node_ranks);
+		l->local += node == comm_node(g, g->rank, l->ranks_per_node);
+		l->crossings += node != comm_node(g, (i + 1) % g->size, l->ranks_per_node);
 	}
 }
 

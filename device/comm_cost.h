@@ -1,6 +1,6 @@
 /* What a collective sends over which links: arithmetic, for plans, clocks and counters.
  *
- * Mental model. Ranks of a world are numbered node by node, node_ranks on each. A collective runs over a
+ * Mental model. Ranks of a world are numbered node by node, ranks_per_node on each. A collective runs over a
  * group of them; what a rank of the group sends goes to ranks of its own node or over the network. How much
  * each rank sends is the same for both algorithms, (S-1)/S of the buffer for a gather or a scatter over S
  * ranks; how much of that leaves a node is not.
@@ -21,19 +21,19 @@ struct comm_group {
 enum comm_algorithm { COMM_RING, COMM_DIRECT };
 
 /* The node of a rank of the group. */
-int comm_node(const struct comm_group *group, int rank, int node_ranks);
+int comm_node(const struct comm_group *group, int rank, int ranks_per_node);
 
 /* Where the ranks of a group stand, and how they send. */
 struct comm_links {
 	enum comm_algorithm algorithm;
-	int rank, size; /* in the group */
-	int node_ranks; /* of the world, on each node */
-	int local;      /* ranks of the group on this rank's node, itself among them */
-	int crossings;  /* neighbours of a ring through the group that stand on two nodes */
+	int rank, size;     /* in the group */
+	int ranks_per_node; /* of the world, on each node */
+	int local;          /* ranks of the group on this rank's node, itself among them */
+	int crossings;      /* neighbours of a ring through the group that stand on two nodes */
 };
 
-/* node_ranks <= 0: one node. */
-void comm_links_find(struct comm_links *links, const struct comm_group *group, int node_ranks,
+/* ranks_per_node <= 0: one node. */
+void comm_links_find(struct comm_links *links, const struct comm_group *group, int ranks_per_node,
         enum comm_algorithm algorithm);
 
 enum comm_kind { COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE, COMM_BROADCAST };

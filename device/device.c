@@ -60,10 +60,10 @@ static int check_options(const struct device_options *o)
 	        o->speed.host_memory_bytes, o->speed.comm_bytes, o->speed.network_bytes,
 	        o->speed.comm_latency_s, o->speed.network_latency_s};
 
-	if (o->threads < 0 || o->node_ranks < 0)
+	if (o->threads < 0 || o->ranks_per_node < 0)
 		return err_set(ERR_INPUT, "device: %s is %d, must not be negative",
-		        o->threads < 0 ? "threads" : "node_ranks",
-		        o->threads < 0 ? o->threads : o->node_ranks);
+		        o->threads < 0 ? "threads" : "ranks_per_node",
+		        o->threads < 0 ? o->threads : o->ranks_per_node);
 	if (!(o->host_copy_gbps >= 0) || o->host_copy_gbps > 1e9)
 		return err_set(ERR_INPUT, "device: host_copy_gbps is %g, must be 0 (off) or a positive rate",
 		        o->host_copy_gbps);
@@ -83,7 +83,7 @@ static int backend_open(
 	if (rc)
 		return rc;
 	(*device)->backend = backend;
-	(*device)->node_ranks = options->node_ranks;
+	(*device)->ranks_per_node = options->ranks_per_node;
 	if (!options->check_races)
 		return 0;
 	(*device)->race = race_open();
@@ -387,7 +387,7 @@ int event_sync(struct event *event)
 
 void device_get_links(const struct device *device, struct comm_links *links, const struct comm_group *group)
 {
-	comm_links_find(links, group, device->node_ranks, device->comm_algorithm);
+	comm_links_find(links, group, device->ranks_per_node, device->comm_algorithm);
 }
 
 int comm_open_group(struct comm **comm, struct device *device, const struct comm_group *group)

@@ -85,9 +85,9 @@ struct device_options {
 	                    discards, not what a stream_call does */
 	const struct device_bootstrap *bootstrap; /* cuda: of worlds of more than one rank; stays the
 	                                             caller's until the device is closed */
-	int node_ranks; /* ranks of the world on one node, numbered one after the other: to tell what
+	int ranks_per_node; /* ranks of the world on one node, numbered one after the other: to tell what
 	                   collectives send within a node and between nodes; 0: all */
-	int index;      /* cuda: which GPU of those that the process sees; refused where there are fewer */
+	int index; /* cuda: which GPU of those that the process sees; refused where there are fewer */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 

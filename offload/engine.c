@@ -181,7 +181,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 
 	*m = (struct engine_memory){
 	        .device_bytes = e->space_bytes[SPACE_DEVICE],
-	        .stage_bytes = e->space_bytes[SPACE_STAGING],
+	        .staging_bytes = e->space_bytes[SPACE_STAGING],
 	        .rows_bytes = e->options.rows_bytes,
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
@@ -194,7 +194,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 		m->state_bytes = saved_bytes(e);
 	store_bytes_of(slab_bytes, p, e->options.crossing);
 	m->store_bytes = slab_bytes[SLAB_PAGEABLE] + slab_bytes[SLAB_PINNED];
-	m->pinned_bytes = e->options.crossing == SLAB_PINNED ? m->stage_bytes + slab_bytes[SLAB_PINNED] : 0;
+	m->pinned_bytes = e->options.crossing == SLAB_PINNED ? m->staging_bytes + slab_bytes[SLAB_PINNED] : 0;
 }
 
 void engine_get_traffic(const struct engine *e, struct plan_traffic *traffic)

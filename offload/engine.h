@@ -50,7 +50,7 @@ struct engine_result {
 /* Memory that the plans ask for, before anything is allocated. */
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
-	int64_t store_bytes, stage_bytes, pinned_bytes;
+	int64_t store_bytes, staging_bytes, pinned_bytes;
 	int64_t rows_bytes;  /* of the options */
 	int64_t state_bytes; /* of weights and optimizer state, wherever they live: what a checkpoint holds of
 	                        this rank. 0 where nothing is trained */

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* A place of a ring: bytes of the stage that gradients of one size return to. */
+/* A place of a ring: bytes of it that gradients of one size return to. */
 struct ring {
 	int64_t offset, bytes, count; /* count: elements of the shard */
 	int uses;                     /* units that come here, over all plans */

@@ -14,15 +14,15 @@
 struct staging;
 
 /* Room for `bytes`, at least what each of the plans takes; NULL plans are none. Where the pool has one of
- * several nodes, all of the stage is there. ERR_NOMEM. */
-int staging_open(struct staging **stage, struct device *device, struct plan *const *plans, int plan_count,
+ * several nodes, all of it is there. ERR_NOMEM. */
+int staging_open(struct staging **staging, struct device *device, struct plan *const *plans, int plan_count,
         int64_t bytes, enum slab_kind crossing, struct pool *pool);
-void staging_close(struct staging *stage);
+void staging_close(struct staging *staging);
 
-char *staging_base(const struct staging *stage);
+char *staging_base(const struct staging *staging);
 
 /* Of the gradients that return into rings in one execution of each plan, each unit counted as often as it
  * comes: where the pages of a node's part are. Returns the nodes, 0 on a machine of one and without rings. */
-int staging_get_placement(const struct staging *stage, struct store_placement *nodes, int max);
+int staging_get_placement(const struct staging *staging, struct store_placement *nodes, int max);
 
 #endif

@@ -443,7 +443,7 @@ int device_search(struct device_found *found, const struct config *c, const stru
 	int rc;
 
 	*found = (struct device_found){.bytes = INT64_MAX};
-	o.node_ranks = ranks_on_node(c, machine, world_self(), c->ranks);
+	o.ranks_per_node = ranks_on_node(c, machine, world_self(), c->ranks);
 	o.speed = device->rates.speed;
 	rc = device_open(&s.meta, "meta", &o);
 	choices_find(&s);

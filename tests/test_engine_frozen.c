@@ -134,14 +134,14 @@ static void step_check(struct model *model, const struct plan_policy *policy, co
 	in_bytes = stats.copied_in_bytes - before.copied_in_bytes;
 	out_bytes = stats.copied_out_bytes - before.copied_out_bytes;
 	if (stats.arena_touched_bytes != planned.device_bytes ||
-	        stats.slab_peak_bytes != planned.store_bytes + planned.stage_bytes ||
+	        stats.slab_peak_bytes != planned.store_bytes + planned.staging_bytes ||
 	        in_bytes != planned.h2d_bytes || out_bytes != planned.d2h_bytes)
 		fail_msg("%s: took %lld bytes of the device, %lld of the host, copied %lld and %lld; planned "
 		         "were "
 		         "%lld, %lld + %lld, %lld and %lld",
 		        what, (long long)stats.arena_touched_bytes, (long long)stats.slab_peak_bytes,
 		        (long long)in_bytes, (long long)out_bytes, (long long)planned.device_bytes,
-		        (long long)planned.store_bytes, (long long)planned.stage_bytes,
+		        (long long)planned.store_bytes, (long long)planned.staging_bytes,
 		        (long long)planned.h2d_bytes, (long long)planned.d2h_bytes);
 	if (stats.slab_pinned_peak_bytes && stats.slab_pinned_peak_bytes != planned.pinned_bytes)
 		fail_msg("%s: pinned %lld bytes, planned were %lld", what,

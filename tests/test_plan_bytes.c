@@ -87,13 +87,13 @@ static void memory_check(const struct engine *e, int64_t parameters, int64_t pla
 	engine_get_memory(e, &m);
 	assert_in_range(m.store_bytes, parameters * (planes_128ths + 128 * gradient) / 128,
 	        parameters * (planes_128ths + 128 * gradient) / 128 + SKEWS_BYTES);
-	assert_in_range(m.pinned_bytes, parameters * (2 + gradient) + m.stage_bytes,
-	        parameters * (2 + gradient) + m.stage_bytes + SKEWS_BYTES);
+	assert_in_range(m.pinned_bytes, parameters * (2 + gradient) + m.staging_bytes,
+	        parameters * (2 + gradient) + m.staging_bytes + SKEWS_BYTES);
 	/* the stage: a ring of two units, where gradients have no plane, and what does not grow with weights
 	 */
 	assert_true(in_backward ? ring > 0 : ring == 0);
 	assert_true(
-	        m.stage_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
+	        m.staging_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
 }
 
 /* The slabs are what was planned. */
@@ -174,8 +174,8 @@ static void test_pinned_bytes_of_fp32(void **state)
 	engine_get_memory(e, &m);
 	assert_in_range(
 	        m.store_bytes, 16 * model->parameter_count, 16 * model->parameter_count + SKEWS_BYTES);
-	assert_in_range(m.pinned_bytes, 8 * model->parameter_count + m.stage_bytes,
-	        8 * model->parameter_count + m.stage_bytes + SKEWS_BYTES);
+	assert_in_range(m.pinned_bytes, 8 * model->parameter_count + m.staging_bytes,
+	        8 * model->parameter_count + m.staging_bytes + SKEWS_BYTES);
 	check_ok(engine_start(e));
 	device_get_stats(device, &stats);
 	assert_int_equal(stats.slab_pinned_bytes, m.pinned_bytes);

@@ -114,7 +114,7 @@ static struct planned plan_of(const char *model, const char *settings)
 
 	assert_ferry_json(&o, "plan model=%s/%s " SETTINGS " --json", work_dir, model, work_dir, settings);
 	p.store = json_integer_value(json_object_get(o, "store_bytes"));
-	p.stage = json_integer_value(json_object_get(o, "stage_bytes"));
+	p.stage = json_integer_value(json_object_get(o, "staging_bytes"));
 	p.arena = json_integer_value(json_object_get(o, "arena_bytes"));
 	p.need = json_integer_value(json_object_get(o, "host_need_bytes"));
 	json_decref(o);

@@ -408,7 +408,7 @@ int session_open_device(struct session *s, const char *name)
 	o.threads = pool_worker_count(s->pool);
 	o.bootstrap = world_for_device();
 	o.index = world_self()->local_rank;
-	o.node_ranks = ranks_on_node(c, s->machine, world_self(), c->ranks);
+	o.ranks_per_node = ranks_on_node(c, s->machine, world_self(), c->ranks);
 	return device_open(&s->device, name, &o);
 }
 
@@ -422,7 +422,7 @@ static int clock_set(struct session *s, struct engine_options *o)
 {
 	struct device_options d = {.pool = s->pool,
 	        .threads = pool_worker_count(s->pool),
-	        .node_ranks = ranks_on_node(s->config, s->machine, world_self(), s->config->ranks)};
+	        .ranks_per_node = ranks_on_node(s->config, s->machine, world_self(), s->config->ranks)};
 	int rc = speed_need(s, o);
 
 	if (rc)

@@ -225,8 +225,8 @@ static struct need collective_need(struct meta_device *d, const struct work *wor
 	d->stats.sent_node_bytes += t.node_bytes;
 	d->stats.sent_network_bytes += t.network_bytes;
 	if (t.network_bytes)
-		network = (double)t.network_bytes * c->links.node_ranks /
-		          given(speed->network_bytes, speed->comm_bytes * c->links.node_ranks);
+		network = (double)t.network_bytes * c->links.ranks_per_node /
+		          given(speed->network_bytes, speed->comm_bytes * c->links.ranks_per_node);
 	return (struct need){.seconds = fmax((double)t.node_bytes / speed->comm_bytes, network) +
 	                                t.node_hops * speed->comm_latency_s +
 	                                t.network_hops * speed->network_latency_s,

@@ -111,14 +111,16 @@ static void part_add(struct cpu_comm *c, int *count, enum link_way way, int peer
 static int parts_exchange(struct cpu_comm *c, int count)
 {
 	struct cpu_device *d = (struct cpu_device *)c->base.device;
-	int node_ranks = c->base.links.node_ranks, own = comm_node(&c->group, c->group.rank, node_ranks);
+	int ranks_per_node = c->base.links.ranks_per_node,
+	    own = comm_node(&c->group, c->group.rank, ranks_per_node);
 	int rc = link_exchange(c->link, c->parts, count);
 
 	for (int i = 0; i < count && !rc; i++)
 		if (c->parts[i].way == LINK_SEND)
-			atomic_fetch_add_explicit(comm_node(&c->group, c->parts[i].peer, node_ranks) == own
-			                                  ? &d->sent_node_bytes
-			                                  : &d->sent_network_bytes,
+			atomic_fetch_add_explicit(
+			        comm_node(&c->group, c->parts[i].peer, ranks_per_node) == own
+			                ? &d->sent_node_bytes
+			                : &d->sent_network_bytes,
 			        c->parts[i].bytes, memory_order_relaxed);
 	return rc;
 }

@@ -25,7 +25,7 @@ struct post {
 };
 
 struct rank {
-	int rank, world_size, meetings, node_ranks;
+	int rank, world_size, meetings, ranks_per_node;
 	struct post *post;
 	struct device_bootstrap bootstrap;
 	struct device *device;
@@ -91,7 +91,7 @@ static int post_sum(void *context, double *values, int count)
 static void rank_open_device(struct rank *r)
 {
 	const struct device_options options = {
-	        .bootstrap = &r->bootstrap, .check_races = 1, .node_ranks = r->node_ranks};
+	        .bootstrap = &r->bootstrap, .check_races = 1, .ranks_per_node = r->ranks_per_node};
 	struct simt_machine_options machine = simt_runtime_defaults();
 
 	simt_runtime_set(&machine);
@@ -269,7 +269,7 @@ static void rank_groups(struct rank *r)
 	struct device_stats stats;
 	struct comm *same;
 
-	r->node_ranks = 2;
+	r->ranks_per_node = 2;
 	rank_open_device(r);
 	must(!comm_open_group(&r->comm, r->device, &near));
 	must(!comm_open_group(&same, r->device, &far));
