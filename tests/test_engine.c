@@ -2,14 +2,11 @@
 /* also: tsan cuda */
 /* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
  * schedule. */
-#include "tests/check.h"
+#include "tests/engine_rig.h"
 #include "tests/model_text.h"
 
 #include "base/mem.h"
-#include "base/num.h"
-#include "device/backend.h"
 #include "host/pool.h"
-#include "offload/engine.h"
 
 #include <limits.h>
 #include <math.h>
@@ -32,12 +29,6 @@ enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS 
 
 /* Compiled with FERRY_TEST_CUDA, all of it runs on the GPU; what only the host device knows (delays, poison)
  * it leaves out. There, `off` updates with the GPU's AdamW and `on` with the host's: same bits. */
-#ifdef FERRY_TEST_CUDA
-extern const struct backend backend_cuda;
-#define TEST_DEVICE "cuda"
-#else
-#define TEST_DEVICE "host"
-#endif
 
 /* ---- a model and rows ---- */
 
@@ -150,26 +141,6 @@ static uint64_t planes_hash(struct engine *e, const struct model *model, const s
 			free(data);
 		}
 	return hash;
-}
-
-static void weights_write(struct engine *e, const struct model *model)
-{
-	for (int t = 0; t < model->tensor_count; t++) {
-		int64_t count = model->tensors[t].count;
-		uint16_t *hi = calloc((size_t)count, sizeof(*hi));
-		int16_t *lo = calloc((size_t)count, sizeof(*lo));
-
-		for (int64_t i = 0; i < count; i++) {
-			uint32_t bits = f32_bits(model_init_value(model, t, i, 5));
-
-			hi[i] = plane_hi(bits);
-			lo[i] = plane_lo(bits);
-		}
-		check_ok(engine_write(e, t, PLANE_HI, 0, count, hi));
-		check_ok(engine_write(e, t, PLANE_LO, 0, count, lo));
-		free(hi);
-		free(lo);
-	}
 }
 
 static void steps_run(struct engine *e, struct outcome *out, int steps)
@@ -557,17 +528,8 @@ int main(void)
 	        cmocka_unit_test(test_a_step_that_is_not_finite_changes_nothing),
 	};
 
-	device_register(&backend_host);
 	device_register(&backend_meta);
-#ifdef FERRY_TEST_CUDA
-	struct device *device;
-
-	device_register(&backend_cuda);
-	if (device_open(&device, TEST_DEVICE, NULL)) {
-		print_message("SKIPPED on the GPU: %s\n", err_text());
+	if (engine_rig_begin())
 		return 77;
-	}
-	device_close(device);
-#endif
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

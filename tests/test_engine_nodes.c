@@ -2,15 +2,12 @@
 /* also: tsan */
 /* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
  * the workers that update it, and the updates there. */
-#include "check.h"
+#include "tests/engine_rig.h"
 
 #include "base/mem.h"
-#include "base/num.h"
-#include "device/backend.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "model/families/open.h"
-#include "offload/engine.h"
 
 #include <unistd.h>
 
@@ -60,26 +57,6 @@ static struct pool *pool_make(const char *machine, int threads)
 }
 
 /* ---- whole steps ---- */
-
-static void weights_write(struct engine *e, const struct model *model)
-{
-	for (int t = 0; t < model->tensor_count; t++) {
-		int64_t count = model->tensors[t].count;
-		uint16_t *hi = calloc((size_t)count, sizeof(*hi));
-		int16_t *lo = calloc((size_t)count, sizeof(*lo));
-
-		for (int64_t i = 0; i < count; i++) {
-			uint32_t bits = f32_bits(model_init_value(model, t, i, 5));
-
-			hi[i] = plane_hi(bits);
-			lo[i] = plane_lo(bits);
-		}
-		check_ok(engine_write(e, t, PLANE_HI, 0, count, hi));
-		check_ok(engine_write(e, t, PLANE_LO, 0, count, lo));
-		free(hi);
-		free(lo);
-	}
-}
 
 static void steps_run(struct engine *e, double *losses)
 {

@@ -2,26 +2,16 @@
 /* also: tsan cuda */
 /* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
  * a run has which stops there, however slow it is and whatever the policy. */
-#include "tests/check.h"
+#include "tests/engine_rig.h"
 #include "tests/model_text.h"
 
 #include "base/mem.h"
-#include "base/num.h"
-#include "device/backend.h"
 #include "host/pool.h"
-#include "offload/engine.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
-
-#ifdef FERRY_TEST_CUDA
-extern const struct backend backend_cuda;
-#define TEST_DEVICE "cuda"
-#else
-#define TEST_DEVICE "host"
-#endif
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(FERRY_SIMT)
 enum { SPARING = 5 }; /* under a sanitizer, and on the emulator, every fifth of the usual cases */
@@ -76,26 +66,6 @@ struct training {
 	struct engine *engine;
 };
 
-static void weights_write(struct training *r)
-{
-	for (int t = 0; t < r->model->tensor_count; t++) {
-		int64_t count = r->model->tensors[t].count;
-		uint16_t *hi = calloc((size_t)count, sizeof(*hi));
-		int16_t *lo = calloc((size_t)count, sizeof(*lo));
-
-		for (int64_t i = 0; i < count; i++) {
-			uint32_t bits = f32_bits(model_init_value(r->model, t, i, 5));
-
-			hi[i] = plane_hi(bits);
-			lo[i] = plane_lo(bits);
-		}
-		check_ok(engine_write(r->engine, t, PLANE_HI, 0, count, hi));
-		check_ok(engine_write(r->engine, t, PLANE_LO, 0, count, lo));
-		free(hi);
-		free(lo);
-	}
-}
-
 static void training_open(struct training *r, const struct setting *s)
 {
 	r->model = model_make();
@@ -115,7 +85,7 @@ static void training_open(struct training *r, const struct setting *s)
 	        &(struct device_options){.pool = r->options.pool, .stream_delay_seed = s->delay_seed}));
 	check_ok(engine_open(&r->engine, &r->options));
 	check_ok(engine_start(r->engine));
-	weights_write(r);
+	weights_write(r->engine, r->model);
 }
 
 static void training_close(struct training *r)
@@ -431,16 +401,7 @@ int main(void)
 	        cmocka_unit_test(test_planes_on_the_device),
 	};
 
-	device_register(&backend_host);
-#ifdef FERRY_TEST_CUDA
-	struct device *device;
-
-	device_register(&backend_cuda);
-	if (device_open(&device, TEST_DEVICE, NULL)) {
-		print_message("SKIPPED on the GPU: %s\n", err_text());
+	if (engine_rig_begin())
 		return 77;
-	}
-	device_close(device);
-#endif
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,43 +1,12 @@
 /* The CUDA device on the fake runtime: what it says without a GPU, order, times and pinning. */
 #include "tests/device_program.h"
 
-#include "base/log.h"
-#include "base/mem.h"
 #include "gpu/cuda_info.h"
-#include "tests/simt/simt_runtime.h"
+#include "tests/simt/simt_setup.h"
 
 #include <math.h>
 
 /* ---- messages ---- */
-
-static char last_warning[2048];
-
-static void keep_warning(void *context, enum log_level level, const char *line)
-{
-	(void)context;
-	if (level == LOG_WARN)
-		snprintf(last_warning, sizeof(last_warning), "%s", line);
-}
-
-static int setup(void **state)
-{
-	const struct simt_machine_options options = simt_runtime_defaults();
-
-	(void)state;
-	simt_runtime_set(&options);
-	log_set_sink(keep_warning, NULL);
-	last_warning[0] = 0;
-	return 0;
-}
-
-/* Nothing of CUDA's is left over, whatever happened. */
-static int teardown(void **state)
-{
-	(void)state;
-	mem_fault_arm(0, MEM_FAULT_ONCE);
-	log_set_sink(NULL, NULL);
-	return simt_runtime_live();
-}
 
 static void check_refused(const struct simt_machine_options *options, int code, const char *part)
 {

@@ -2,38 +2,7 @@
  * either way. */
 #include "tests/device_program.h"
 
-#include "base/log.h"
-#include "base/mem.h"
-#include "tests/simt/simt_runtime.h"
-
-static char last_warning[2048];
-
-static void keep_warning(void *context, enum log_level level, const char *line)
-{
-	(void)context;
-	if (level == LOG_WARN)
-		snprintf(last_warning, sizeof(last_warning), "%s", line);
-}
-
-static int setup(void **state)
-{
-	const struct simt_machine_options options = simt_runtime_defaults();
-
-	(void)state;
-	simt_runtime_set(&options);
-	log_set_sink(keep_warning, NULL);
-	last_warning[0] = 0;
-	return 0;
-}
-
-/* Nothing of CUDA's is left over, whatever happened. */
-static int teardown(void **state)
-{
-	(void)state;
-	mem_fault_arm(0, MEM_FAULT_ONCE);
-	log_set_sink(NULL, NULL);
-	return simt_runtime_live();
-}
+#include "tests/simt/simt_setup.h"
 
 enum { PIECE = 1 << 30 };
 
