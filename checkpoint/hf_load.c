@@ -63,11 +63,13 @@ static struct shard_range range_of(const struct hf_place *place, int64_t first, 
 
 static void job_expect(const struct load *load, int64_t index)
 {
-	const struct job *job = &load->jobs[index < load->job_count ? index : 0];
-	struct shard_range range = range_of(job->place, job->first, job->count);
+	const struct job *job = &load->jobs[index];
+	struct shard_range range;
 
-	if (index < load->job_count)
-		shard_reader_expect(&range);
+	if (index >= load->job_count)
+		return;
+	range = range_of(job->place, job->first, job->count);
+	shard_reader_expect(&range);
 }
 
 static void *address(const struct load *load, enum plane plane, const struct job *job)

@@ -328,7 +328,7 @@ static const struct yaml_item *item_find(const struct yaml_doc *doc, const char 
 	return NULL;
 }
 
-/* ${key} is the value of that key of the same file, as OmegaConf has it. */
+/* ${key} is the value of that key of the same file and \${key} the text itself, as OmegaConf has it. */
 static int item_expand(struct str *out, const struct yaml_doc *doc, const struct yaml_item *item,
         const char *text, int depth)
 {
@@ -339,6 +339,12 @@ static int item_expand(struct str *out, const struct yaml_doc *doc, const struct
 		size_t len = strcspn(at + 2, "}");
 		const struct yaml_item *other = at[2 + len] ? item_find(doc, at + 2, len) : NULL;
 
+		if (at > text && at[-1] == '\\') {
+			str_add_bytes(out, text, (size_t)(at - 1 - text));
+			str_add(out, "${");
+			text = at + 2;
+			continue;
+		}
 		if (!other || depth == DEPTH_MAX)
 			return err_set(ERR_INPUT,
 			        "%s: %.*s is not the value of a key of this file; write the value",

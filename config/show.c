@@ -140,10 +140,27 @@ static int wants_quotes(const char *text)
 	return 0;
 }
 
-static void yaml_text(struct str *out, const char *text)
+/* Without a backslash ${x} would be the value of the key x (parse.c). */
+static void references_escape(struct str *out, const char *text)
 {
+	for (; *text; text++) {
+		if (text[0] == '$' && text[1] == '{')
+			str_add_char(out, '\\');
+		str_add_char(out, *text);
+	}
+}
+
+static void yaml_text(struct str *out, const char *value)
+{
+	struct str escaped = {0};
+	const char *text;
+
+	references_escape(&escaped, value);
+	out->broken |= escaped.broken;
+	text = escaped.data ? escaped.data : "";
 	if (!wants_quotes(text)) {
 		str_add(out, text);
+		str_free(&escaped);
 		return;
 	}
 	str_add_char(out, '"');
@@ -162,6 +179,7 @@ static void yaml_text(struct str *out, const char *text)
 		text += odd > 1 ? odd - 1 : 0;
 	}
 	str_add_char(out, '"');
+	str_free(&escaped);
 }
 
 static int is_auto(const struct config *c, int key)

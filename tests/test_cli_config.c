@@ -435,7 +435,8 @@ static void test_yaml_texts(void **state)
 {
 	static const char *const texts[] = {"plain", "two words", "a: b", "#x", "- x", "null", "yes",
 	        "tab\there", "q\"uo\\te", "line\nbreak", "'", " lead", "trail ", "[x]", "{a}", "caf\xc3\xa9",
-	        "&a", "*a", "!t", "%x", "@x", "`", "a #b", "~", "x:", "?"};
+	        "&a", "*a", "!t", "%x", "@x", "`", "a #b", "~", "x:", "?", "${seed}", "#o ${x}", "a\\${x}",
+	        "${", "$"};
 	struct config a, b;
 
 	(void)state;
