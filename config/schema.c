@@ -1,6 +1,7 @@
 /* The table of keys, made from the list in keys.inc. */
 #include "config/table.h"
 
+#include "data/row_formats.h"
 #include "data/template/builtin.h"
 #include "optim/schedule.h"
 #include "optim/state_format.h"
@@ -38,6 +39,7 @@
 #define WORDS_OF WORDS
 #define WORD(value, name, aliases) {name, value, aliases, NULL},
 #define REFUSED(value, name, aliases, why) {name, value, aliases, why},
+#define FORMAT_WORD(id, name, aliases, function, fields, is_mine) WORD(DATASET_FORMAT_##id, name, aliases)
 #define STATE_WORD(id, format, name, other) WORD(ADAMW_STATE_##id, name, other)
 #include "config/keys.inc"
 

@@ -45,12 +45,6 @@ struct chat_template;
 struct str;
 struct tokenizer;
 
-enum dataset_format {
-	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
-#define DATASET_FORMAT_ENUM(id, name, function, fields, is_mine) DATASET_FORMAT_##id,
-	ROW_FORMATS(DATASET_FORMAT_ENUM)
-};
-
 enum dataset_long_rows { DATASET_LONG_ROWS_TRUNCATE, DATASET_LONG_ROWS_DROP, DATASET_LONG_ROWS_ERROR };
 enum dataset_inputs { DATASET_INPUTS_MASK, DATASET_INPUTS_TRAIN };
 enum dataset_turns { DATASET_TURNS_ALL, DATASET_TURNS_LAST };

@@ -13,7 +13,7 @@ static const struct {
 	int (*is_mine)(const struct dataset_builder *b, const json_t *record);
 	int (*read)(struct dataset_builder *b, const json_t *record);
 } formats[] = {[DATASET_FORMAT_AUTO] = {"auto", 0, NULL, NULL},
-#define ROW(id, name, function, fields, is_mine)                                                             \
+#define ROW(id, name, aliases, function, fields, is_mine)                                                    \
 	[DATASET_FORMAT_##id] = {name, fields, is_mine, function##_read},
         ROW_FORMATS(ROW)};
 enum { FORMAT_COUNT = sizeof(formats) / sizeof(formats[0]), FORMAT_FIRST = DATASET_FORMAT_AUTO + 1 };
@@ -36,22 +36,26 @@ static unsigned fields_of(unsigned *named, const struct row_names *names, const 
 	return found;
 }
 
-/* "\"prompt\" and \"completion\" (prompt_completion)" */
-static void add_known(struct str *out, const struct row_names *names, int format)
+/* "prompt and completion (prompt_completion)", "messages (messages or sharegpt)"; the format behind it. */
+static int add_known(struct str *out, const struct row_names *names, int format)
 {
+	unsigned fields = formats[format].fields;
 	const char *and = "";
 
 	for (int f = 0; f < ROW_FIELD_COUNT; f++) {
 		const char *list = row_field_names(names, (enum row_field)f);
 		int len = names->fields[f] ? (int)strlen(list) : (int)strcspn(list, ",");
 
-		if (!(formats[format].fields >> f & 1))
+		if (!(fields >> f & 1))
 			continue;
-		str_printf(out, "%s%.*s", and, format == DATASET_FORMAT_SHAREGPT ? 13 : len,
-		        format == DATASET_FORMAT_SHAREGPT && !names->fields[f] ? "conversations" : list);
+		str_printf(out, "%s%.*s", and, len, list);
 		and = " and ";
 	}
-	str_printf(out, " (%s)", formats[format].name);
+	str_printf(out, " (%s", formats[format].name);
+	while (++format < FORMAT_COUNT && formats[format].fields == fields)
+		str_printf(out, " or %s", formats[format].name);
+	str_add(out, ")");
+	return format;
 }
 
 /* A column that the user named and the row lacks is the likeliest reason; ROW_FIELD_COUNT = none. */
@@ -71,9 +75,9 @@ static int none_fits(const struct dataset_builder *b, const json_t *record)
 	int rc;
 
 	row_columns(columns, record);
-	for (int i = FORMAT_FIRST; i < FORMAT_COUNT; i++) {
+	for (int i = FORMAT_FIRST; i < FORMAT_COUNT;) {
 		str_add(&known, i > FORMAT_FIRST ? ", " : "");
-		add_known(&known, b->names, i);
+		i = add_known(&known, b->names, i);
 	}
 	rc = err_set(ERR_INPUT,
 	        "%s: the row's columns (%s) fit no known format: %s; name the columns with field_ keys, as "

@@ -15,19 +15,26 @@ struct dataset_builder;
 
 #define ROW_BIT(field) (1u << ROW_FIELD_##field)
 
-/* X(name in the enum, name for users, function's name, fields that a row must have, what else: NULL =
- * nothing) */
+/* X(name in the enum, name for users, other names, function's name, fields that a row must have, what else:
+ * NULL = nothing) */
 #define ROW_FORMATS(X)                                                                                       \
-	X(TOKENS, "tokens", row_tokens, ROW_BIT(INPUT_IDS), NULL)                                            \
-	X(MESSAGES, "messages", row_messages, ROW_BIT(MESSAGES), row_messages_is_mine)                       \
-	X(SHAREGPT, "sharegpt", row_sharegpt, ROW_BIT(MESSAGES), row_sharegpt_is_mine)                       \
-	X(ALPACA, "alpaca", row_alpaca, ROW_BIT(INSTRUCTION) | ROW_BIT(OUTPUT), NULL)                        \
-	X(PROMPT_COMPLETION, "prompt_completion", row_prompt_completion,                                     \
+	X(TOKENS, "tokens", "tokenized pretokenized input_ids", row_tokens, ROW_BIT(INPUT_IDS), NULL)        \
+	X(MESSAGES, "messages", "chat chat_template openai", row_messages, ROW_BIT(MESSAGES),                \
+	        row_messages_is_mine)                                                                        \
+	X(SHAREGPT, "sharegpt", NULL, row_sharegpt, ROW_BIT(MESSAGES), row_sharegpt_is_mine)                 \
+	X(ALPACA, "alpaca", NULL, row_alpaca, ROW_BIT(INSTRUCTION) | ROW_BIT(OUTPUT), NULL)                  \
+	X(PROMPT_COMPLETION, "prompt_completion", NULL, row_prompt_completion,                               \
 	        ROW_BIT(PROMPT) | ROW_BIT(COMPLETION), NULL)                                                 \
-	X(TEXT, "text", row_text, ROW_BIT(TEXT), NULL)
+	X(TEXT, "text", "completion pretrain pretraining", row_text, ROW_BIT(TEXT), NULL)
+
+enum dataset_format {
+	DATASET_FORMAT_AUTO, /* by the keys of the first record, or the name's end .txt or .md */
+#define ROW_FORMAT_ENUM(id, name, aliases, function, fields, is_mine) DATASET_FORMAT_##id,
+	ROW_FORMATS(ROW_FORMAT_ENUM)
+};
 
 /* Appends the record's row: 0 or ERR_*. */
-#define ROW_FORMAT_DECLARE(id, name, function, fields, is_mine)                                              \
+#define ROW_FORMAT_DECLARE(id, name, aliases, function, fields, is_mine)                                     \
 	int function##_read(struct dataset_builder *b, const json_t *record);
 ROW_FORMATS(ROW_FORMAT_DECLARE)
 

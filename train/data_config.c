@@ -95,15 +95,6 @@ int data_config_chat_template(
 struct dataset_options data_config_options(const struct config *c, const char *path,
         const struct tokenizer *tokenizer, const struct chat_template *chat_template, int64_t vocab_count)
 {
-	static const enum dataset_format formats[] = {
-	        [CONFIG_DATA_FORMAT_AUTO] = DATASET_FORMAT_AUTO,
-	        [CONFIG_DATA_FORMAT_TOKENS] = DATASET_FORMAT_TOKENS,
-	        [CONFIG_DATA_FORMAT_TEXT] = DATASET_FORMAT_TEXT,
-	        [CONFIG_DATA_FORMAT_ALPACA] = DATASET_FORMAT_ALPACA,
-	        [CONFIG_DATA_FORMAT_PROMPT_COMPLETION] = DATASET_FORMAT_PROMPT_COMPLETION,
-	        [CONFIG_DATA_FORMAT_MESSAGES] = DATASET_FORMAT_MESSAGES,
-	        [CONFIG_DATA_FORMAT_SHAREGPT] = DATASET_FORMAT_SHAREGPT,
-	};
 	static const enum dataset_long_rows long_rows[] = {
 	        [CONFIG_LONG_ROWS_TRUNCATE] = DATASET_LONG_ROWS_TRUNCATE,
 	        [CONFIG_LONG_ROWS_DROP] = DATASET_LONG_ROWS_DROP,
@@ -120,7 +111,7 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	                 : path == c->eval_data ? "validation"
 	                                        : "train",
 	        .split_want = split ? FILES_SPLIT_ASKED : FILES_SPLIT_DEFAULT,
-	        .format = formats[c->data_format],
+	        .format = (enum dataset_format)c->data_format,
 	        .names = {.fields = {ROW_FIELDS(FIELD_NAME)}, .roles = {ROW_ROLES(ROLE_NAME)}},
 	        .tokenizer = tokenizer,
 	        .vocab_count = vocab_count,

@@ -41,7 +41,7 @@ struct choose_options sample_choose_options(const struct config *c)
 /* Rows of instructions want the prompt as an instruction. */
 static int asks_by_instruction(const struct session *s)
 {
-	return s->config->data_format == CONFIG_DATA_FORMAT_ALPACA ||
+	return s->config->data_format == DATASET_FORMAT_ALPACA ||
 	       (s->train.data && s->train.data->format == DATASET_FORMAT_ALPACA);
 }
 

@@ -163,7 +163,7 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	struct data_cache cache = {0};
 	struct dataset_options o;
 	struct err why = {0};
-	int rc = c->data_format == CONFIG_DATA_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
+	int rc = c->data_format == DATASET_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
 
 	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
 	 * be text. */
