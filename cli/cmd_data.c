@@ -65,8 +65,9 @@ static void show_sets(struct str *out, const struct shown *s)
 	const struct dataset *d = s->d;
 
 	for (int i = 0; d->set_count > 1 && i < d->set_count; i++)
-		str_printf(out, "set %s: %s, %" PRId64 " rows\n", d->sets[i].name,
-		        dataset_format_name(d->sets[i].format), d->sets[i].row_count);
+		str_printf(out, "set %s: %s, %" PRId64 " row%s\n", d->sets[i].name,
+		        dataset_format_name(d->sets[i].format), d->sets[i].row_count,
+		        plural_s(d->sets[i].row_count));
 	if (!s->mix->set_count)
 		return;
 	str_add(out, "mix: ");
@@ -81,8 +82,9 @@ static void show_counts(struct str *out, const struct shown *s)
 	const struct lengths *l = s->lengths;
 	const struct packing *packing = s->packing;
 
-	str_printf(out, "%s: %s, %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets (%.1f%%)\n",
-	        c->data, dataset_format_name(d->format), d->row_count, d->token_count, d->target_count,
+	str_printf(out, "%s: %s, %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " target%s (%.1f%%)\n",
+	        c->data, dataset_format_name(d->format), d->row_count, plural_s(d->row_count), d->token_count,
+	        d->target_count, plural_s(d->target_count),
 	        100.0 * (double)d->target_count / (double)d->token_count);
 	show_sets(out, s);
 	str_printf(out,
@@ -91,14 +93,16 @@ static void show_counts(struct str *out, const struct shown *s)
 	        l->shortest, l->median, l->mean, l->p95, l->longest);
 	if (d->counts.truncated)
 		str_printf(out,
-		        "cut to max_length=%" PRId64 ": %" PRId64 " rows; the longest had %" PRId64
+		        "cut to max_length=%" PRId64 ": %" PRId64 " row%s; the longest had %" PRId64
 		        " tokens\n",
-		        c->max_length, d->counts.truncated, d->counts.longest_tokens);
+		        c->max_length, d->counts.truncated, plural_s(d->counts.truncated),
+		        d->counts.longest_tokens);
 	if (d->counts.dropped)
-		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " rows\n",
-		        c->max_length, d->counts.dropped);
+		str_printf(out, "dropped, longer than max_length=%" PRId64 ": %" PRId64 " row%s\n",
+		        c->max_length, d->counts.dropped, plural_s(d->counts.dropped));
 	if (d->counts.empty)
-		str_printf(out, "dropped, without a token: %" PRId64 " records\n", d->counts.empty);
+		str_printf(out, "dropped, without a token: %" PRId64 " record%s\n", d->counts.empty,
+		        plural_s(d->counts.empty));
 	if (d->counts.without_target)
 		str_printf(out, "without a target: %" PRId64 " row%s, the first at %s\n",
 		        d->counts.without_target, plural_s(d->counts.without_target),
@@ -109,15 +113,15 @@ static void show_counts(struct str *out, const struct shown *s)
 		        d->counts.empty_answers_first);
 	if (d->counts.turn_ends || d->counts.turn_ends_cut)
 		str_printf(out,
-		        "chats: %" PRId64 " end-of-turn tokens are trained, %" PRId64
-		        " were cut off by max_length\n",
-		        d->counts.turn_ends, d->counts.turn_ends_cut);
+		        "chats: %" PRId64 " end-of-turn token%s trained, %" PRId64 " cut off by max_length\n",
+		        d->counts.turn_ends, plural_s(d->counts.turn_ends), d->counts.turn_ends_cut);
 	if (packing)
 		str_printf(out,
-		        "packing%s: %" PRId64 " rows in %" PRId64 " bins of %" PRId64
+		        "packing%s: %" PRId64 " row%s in %" PRId64 " bin%s of %" PRId64
 		        " tokens, %.1f%% full\n",
 		        c->packing == CONFIG_PACKING_OFF ? " (off) would put" : "", d->row_count,
-		        packing->bin_count, c->max_length,
+		        plural_s(d->row_count), packing->bin_count, plural_s(packing->bin_count),
+		        c->max_length,
 		        100.0 * (double)d->token_count /
 		                ((double)packing->bin_count * (double)c->max_length));
 }

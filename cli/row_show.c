@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -46,8 +47,9 @@ static void drop_last_newline(char *text)
 
 static void add_title(struct str *out, const struct dataset *d, int64_t row)
 {
-	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " tokens, %" PRId64 " targets\n", row + 1,
-	        dataset_row_tokens(d, row), dataset_row_targets(d, row));
+	str_printf(out, "\nrow %" PRId64 ": %" PRId64 " token%s, %" PRId64 " target%s\n", row + 1,
+	        dataset_row_tokens(d, row), plural_s(dataset_row_tokens(d, row)), dataset_row_targets(d, row),
+	        plural_s(dataset_row_targets(d, row)));
 }
 
 static int add_text(
