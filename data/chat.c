@@ -292,22 +292,28 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	return rc;
 }
 
-int chat_add_messages(struct chat *chat, const json_t *messages, const char *where)
+/* Adds each message of a list by `add`. */
+static int add_list(struct chat *chat, const json_t *list, const char *name, const char *where,
+        int (*add)(struct chat *chat, const json_t *message, const char *where, size_t i))
 {
 	const json_t *message;
 	size_t i;
 	int rc = 0;
 
-	if (!json_is_array(messages))
-		return err_set(
-		        ERR_INPUT, "%s: messages is %s; expected a list", where, json_kind_name(messages));
-	json_array_foreach(messages, i, message)
+	if (!json_is_array(list))
+		return err_set(ERR_INPUT, "%s: %s is %s; expected a list", where, name, json_kind_name(list));
+	json_array_foreach(list, i, message)
 	{
-		rc = add_message(chat, message, where, i);
+		rc = add(chat, message, where, i);
 		if (rc)
 			return rc;
 	}
 	return 0;
+}
+
+int chat_add_messages(struct chat *chat, const json_t *messages, const char *where)
+{
+	return add_list(chat, messages, "messages", where, add_message);
 }
 
 /* ---- ShareGPT ---- */
@@ -381,20 +387,7 @@ static int add_turn(struct chat *chat, const json_t *turn, const char *where, si
 
 int chat_add_turns(struct chat *chat, const json_t *turns, const char *where)
 {
-	const json_t *turn;
-	size_t i;
-	int rc = 0;
-
-	if (!json_is_array(turns))
-		return err_set(
-		        ERR_INPUT, "%s: conversations is %s; expected a list", where, json_kind_name(turns));
-	json_array_foreach(turns, i, turn)
-	{
-		rc = add_turn(chat, turn, where, i);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	return add_list(chat, turns, "conversations", where, add_turn);
 }
 
 int chat_add_text(struct chat *chat, const char *role, const json_t *text, const char *where)
