@@ -23,9 +23,9 @@ static int is_usual(const char *role)
 }
 
 /* The template speaks of this very role. */
-static int is_named(const struct chat_template *t, const char *role)
+static int is_named(const struct chat_template *t, const struct chat *chat, const char *role)
 {
-	const char *text = chat_template_text(t);
+	const char *text = chat_template_text_for(t, chat);
 	char quoted[68];
 
 	if (!text || strlen(role) > 64)
@@ -38,9 +38,9 @@ static int is_named(const struct chat_template *t, const char *role)
 }
 
 /* The usual role that was meant, NULL: the role is one of them, or another. */
-static const char *role_meant(const struct chat_template *t, const char *role)
+static const char *role_meant(const struct chat_template *t, const struct chat *chat, const char *role)
 {
-	if (is_usual(role) || is_named(t, role))
+	if (is_usual(role) || is_named(t, chat, role))
 		return NULL;
 	for (int i = 0; i < USUAL_ROLES; i++) {
 		int distance = name_distance(role, usual_roles[i]);
@@ -86,7 +86,7 @@ int chat_roles_check(const struct chat_template *t, const struct chat *chat, con
 	for (int64_t i = 0; i < count; i++) {
 		const json_t *message = json_array_get(chat->messages, (size_t)i);
 		const char *role = json_string_value(json_object_get(message, "role"));
-		const char *meant = role_meant(t, role);
+		const char *meant = role_meant(t, chat, role);
 		int found;
 
 		if (meant)

@@ -16,8 +16,9 @@ struct chat_template {
 	struct jinja *plain;      /* NULL: there is none */
 	struct jinja *with_tools; /* for chats with tools; NULL = the plain one */
 	char *name, *text;        /* of the plain one */
-	json_t *variables;        /* special tokens, then the options' kwargs */
-	struct err why;           /* the model's own cannot be used */
+	char *tools_text;
+	json_t *variables; /* special tokens, then the options' kwargs */
+	struct err why;    /* the model's own cannot be used */
 	int32_t ends[ENDS_MAX];
 	int end_count;
 };
@@ -32,6 +33,16 @@ const char *chat_template_text(const struct chat_template *t)
 	return t->with_tools ? NULL : t->text;
 }
 
+const char *chat_template_text_for(const struct chat_template *t, const struct chat *chat)
+{
+	return chat->tools && t->with_tools ? t->tools_text : t->text;
+}
+
+void chat_template_texts(struct str *out, const struct chat_template *t)
+{
+	str_printf(out, "%s\n%s\n%s\n", t->name, t->text ? t->text : "", t->tools_text ? t->tools_text : "");
+}
+
 /* ---- where templates are ---- */
 
 static int set(
@@ -39,11 +50,11 @@ static int set(
 {
 	int rc = jinja_parse(slot, name, text, len_bytes);
 
-	if (!rc && slot == &t->plain) {
-		mem_free(t->name);
-		t->name = mem_strdup(name);
-		t->text = mem_strndup(text, len_bytes);
-		rc = t->name && t->text ? 0 : ERR_NOMEM;
+	if (rc || !copy)
+		return rc ? rc : ERR_NOMEM;
+	if (slot != &t->plain) {
+		t->tools_text = copy;
+		return 0;
 	}
 	return rc;
 }
@@ -442,3 +453,4 @@ void chat_template_close(struct chat_template *t)
 	mem_free(t->text);
 	mem_free(t);
 }
+	mem_free(t->tools_text);

@@ -14,6 +14,7 @@
 #include "data/chat.h"
 #include "data/template/template.h"
 
+struct str;
 struct tokenizer;
 struct chat_template;
 
@@ -34,6 +35,12 @@ const char *chat_template_name(const struct chat_template *t);
 
 /* The template's text; NULL where the model brings several or none. */
 const char *chat_template_text(const struct chat_template *t);
+
+/* The text that renders this chat; NULL where there is none. */
+const char *chat_template_text_for(const struct chat_template *t, const struct chat *chat);
+
+/* Appends the name and all texts: what decides how chats are written. */
+void chat_template_texts(struct str *out, const struct chat_template *t);
 
 enum chat_prompt { CHAT_PROMPT_OFF, CHAT_PROMPT_ON };
 

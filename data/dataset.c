@@ -228,7 +228,7 @@ static int find_or_read(struct dataset_builder *b, const struct data_sets *sets)
 	int rc = dataset_builder_find(b);
 
 	if (rc)
-		return rc < 0 ? rc : 0;
+		return rc < 0 ? rc : check_result(b);
 	rc = read_sets(b, sets);
 	if (rc || !b->is_made)
 		return rc;
@@ -236,7 +236,7 @@ static int find_or_read(struct dataset_builder *b, const struct data_sets *sets)
 	if (rc == 0)
 		return err_set(ERR_INPUT, "%s: its rows in data_cache=%s are gone; start ferry again",
 		        b->options->path, b->options->cache_dir);
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : check_result(b);
 }
 
 int dataset_open(struct dataset **out, const struct dataset_options *options)

@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <xxhash.h>
 
@@ -91,15 +92,28 @@ static int add_tokenizer(struct str *out, const char *path)
 /* Templates may write the date. */
 static void add_template(struct str *out, const struct config *c, const struct chat_template *t)
 {
-	const char *text = t ? chat_template_text(t) : NULL;
-	char date[16] = "";
+	char date[16];
 	time_t now = time(NULL);
 	struct tm tm;
 
-	if (text && strstr(text, "strftime_now") && localtime_r(&now, &tm))
-		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
-	str_printf(out, "template %s %s\n%s\n%s\n", t ? chat_template_name(t) : "", date, text ? text : "",
-	        c->chat_template_kwargs ? c->chat_template_kwargs : "");
+	str_printf(out, "template %s\n", c->chat_template_kwargs ? c->chat_template_kwargs : "");
+	if (t)
+		chat_template_texts(out, t);
+	if (out->data && strstr(out->data, "strftime_now") && localtime_r(&now, &tm) &&
+	        strftime(date, sizeof(date), "%Y-%m-%d", &tm))
+		str_printf(out, "%s\n", date);
+}
+
+/* Another ferry may make other rows of the same files. */
+static void add_program(struct str *out)
+{
+	struct stat st;
+
+	str_add(out, "ferry " FERRY_VERSION);
+	if (!stat("/proc/self/exe", &st))
+		str_printf(out, " %lld %lld.%09ld", (long long)st.st_size, (long long)st.st_mtim.tv_sec,
+		        st.st_mtim.tv_nsec);
+	str_add(out, "\n");
 }
 
 int data_cache_set(struct data_cache *cache, struct dataset_options *o, const struct config *c,
@@ -113,6 +127,7 @@ int data_cache_set(struct data_cache *cache, struct dataset_options *o, const st
 	        c->data_memory_bytes == CONFIG_AUTO ? auto_bytes(c, parameter_count) : c->data_memory_bytes;
 	if (!o->memory_bytes)
 		return 0;
+	add_program(&recipe);
 	rc = find_dir(&cache->dir, c);
 	if (!rc && tokenizer)
 		rc = add_tokenizer(&recipe, tokenizer);
