@@ -41,6 +41,11 @@ struct model_kind {
 	 * own: scratch_bytes of zeroed memory. */
 	int (*encode)(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
 	        size_t len_bytes);
+
+	/* NULL, or takes a part of a long word (whole characters), of which more comes: by this or, the last
+	 * part, by encode. */
+	int (*encode_part)(const struct token_model *m, void *scratch, struct token_list *ids,
+	        const char *part, size_t len_bytes);
 	size_t scratch_bytes;
 	void (*scratch_free)(void *scratch);
 };

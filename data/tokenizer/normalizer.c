@@ -261,7 +261,7 @@ static int run_precompiled(
 		out->len_bytes = 0;
 		rc = charsmap_append(&step->map, out, in->text, in->len_bytes);
 	}
-	return rc < 0 ? rc : 1;
+	return rc < 0 ? rc : out->len_bytes != in->len_bytes || memcmp(out->data, in->text, in->len_bytes);
 }
 
 static int run_byte_level(
@@ -485,14 +485,14 @@ int normalizer_run(const struct normalizer *n, struct normal_text *out, const ch
 		rc = step->kind->run(step, out, buffer, &head);
 		if (rc < 0)
 			return rc;
-		if (rc == 0)
-			continue;
-		if (str_check(buffer) < 0)
-			return ERR_NOMEM;
-		out->text = buffer->data ? buffer->data : "";
-		out->len_bytes = buffer->len_bytes;
-		out->head_bytes = head;
-		now = 1 - now;
+		if (rc > 0) {
+			if (str_check(buffer) < 0)
+				return ERR_NOMEM;
+			out->text = buffer->data ? buffer->data : "";
+			out->len_bytes = buffer->len_bytes;
+			out->head_bytes = head;
+			now = 1 - now;
+		}
 		if (out->buffers[now].cap_bytes >
 		        LARGE_BYTES) /* two copies of a large text are one too many */
 			str_free(&out->buffers[now]);

@@ -9,6 +9,8 @@
 #include "data/tokenizer/pretokenizer_inside.h"
 #include "data/tokenizer/unicode.h"
 
+enum { PART_BYTES = 1 << 20 };
+
 struct walk {
 	const struct pretokenizer *p;
 	struct pretokenizer_scratch *scratch;
@@ -229,13 +231,19 @@ static int begins_with(const char *text, size_t len_bytes, const struct pretoken
 	return len_bytes >= step->mark_bytes && memcmp(text, step->mark, step->mark_bytes) == 0;
 }
 
+static int is_boundary(const struct word *word, size_t at)
+{
+	return at == word->len_bytes || ((unsigned char)word->text[at] & 0xc0) != 0x80;
+}
+
 /* Metaspace: spaces become marks, a mark is put in front, and each mark begins a word if the step splits
  * (behavior is MERGED_WITH_NEXT then). Word by word, so that a text of spaces is not held three times its
- * size. */
+ * size, and long words in parts where the model takes them so. */
 static int run_metaspace(struct walk *walk, int index, struct word word)
 {
 	const struct pretokenizer_step *step = &walk->p->steps[index];
 	int splits = step->behavior == SPLIT_BEHAVIOR_MERGED_WITH_NEXT;
+	pretokenizer_word part = index + 1 == walk->p->step_count ? walk->scratch->part : NULL;
 	struct str *b = &walk->scratch->buffers[index];
 	int in_front =
 	        word.text[0] != ' ' && !begins_with(word.text, word.len_bytes, step) &&
@@ -249,23 +257,28 @@ static int run_metaspace(struct walk *walk, int index, struct word word)
 	}
 	while (at < word.len_bytes) {
 		int is_mark = begins_with(word.text + at, word.len_bytes - at, step);
+		int begins_word = splits && at > 0 && (is_mark || word.text[at] == ' ');
 		size_t start = at;
+		int rc = 0;
 
-		if (splits && b->len_bytes > 0 && at > 0 && (is_mark || word.text[at] == ' ')) {
-			int rc = hand_on_buffer(walk, index, b, head);
-
-			if (rc < 0)
-				return rc;
+		if (begins_word && b->len_bytes > 0) {
+			rc = hand_on_buffer(walk, index, b, head);
 			head = word.head_bytes > at ? word.head_bytes - at : 0;
 			b->len_bytes = 0;
+		} else if (part && b->len_bytes >= PART_BYTES) {
+			rc = str_check(b) < 0 ? ERR_NOMEM : part(walk->user, b->data, b->len_bytes);
+			b->len_bytes = 0;
 		}
+		if (rc < 0)
+			return rc;
 		if (word.text[at] == ' ') {
 			str_add_bytes(b, step->mark, step->mark_bytes);
 			at++;
 			continue;
 		}
 		at += is_mark ? step->mark_bytes : 1;
-		while (at < word.len_bytes && word.text[at] != ' ' && word.text[at] != step->mark[0])
+		while (at < word.len_bytes && word.text[at] != ' ' && word.text[at] != step->mark[0] &&
+		        (at - start < PART_BYTES || !is_boundary(&word, at)))
 			at++;
 		str_add_bytes(b, word.text + start, at - start);
 	}

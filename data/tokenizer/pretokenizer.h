@@ -69,6 +69,8 @@ typedef int (*pretokenizer_word)(void *user, const char *text, size_t len_bytes)
 
 /* The working memory of one thread. Zero-initialise; pretokenizer_scratch_free. */
 struct pretokenizer_scratch {
+	pretokenizer_word part; /* may get the front of a long word, whole characters of it, before `word`
+	                           gets the rest; NULL: words come whole */
 	struct str buffers[PRETOKENIZER_STEPS_MAX];
 	struct pattern_search searches[PRETOKENIZER_STEPS_MAX];
 };

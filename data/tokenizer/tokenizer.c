@@ -155,6 +155,13 @@ static int encode_word(void *user, const char *text, size_t len_bytes)
 	return e->t->model.kind->encode(&e->t->model, e->model, e->ids, text, len_bytes);
 }
 
+static int encode_part(void *user, const char *text, size_t len_bytes)
+{
+	struct encoding *e = user;
+
+	return e->t->model.kind->encode_part(&e->t->model, e->model, e->ids, text, len_bytes);
+}
+
 /* A piece of raw text, at the front of the user's text or not: normalized, searched for the tokens that want
  * that, and what is left cut into words. */
 static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, int in_front)
@@ -186,6 +193,7 @@ static int encode_text(const struct tokenizer *t, struct token_list *ids, const 
 	if (valid_bytes < len_bytes)
 		rc = err_set(ERR_INPUT, "the text is not valid UTF-8 at byte %zu (0x%02x)", valid_bytes,
 		        (unsigned char)text[valid_bytes]);
+	e.words.part = t->model.kind->encode_part ? encode_part : NULL;
 	added_begin(&e.raw, &t->raw, text, len_bytes);
 	while (rc == 0 && added_next(&e.raw, &p))
 		rc = p.id >= 0 ? token_list_add(ids, p.id)

@@ -1,7 +1,8 @@
 /* Unigram: the way to cut a word into pieces whose scores sum highest (Viterbi), as sentencepiece does.
  *
  * Pieces lie in a trie. Scores of ways are kept for the last few bytes only, and of each position how long
- * the best last piece is: a word takes one or two bytes of memory for each of its own. */
+ * the best last piece is: a word takes one or two bytes of memory for each of its own. A long word is taken
+ * in parts: what all ways that still go on have in common is decided, and leaves the memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +36,18 @@ struct unigram {
 	size_t ring; /* a power of two above the longest piece and the longest character */
 };
 
+/* Ways through a text: all of a word, or what is not decided of one that comes in parts. */
 struct scratch {
 	double *ring;
 	uint8_t *ring_set; /* whether a way ends there */
 	struct str lengths;
+	size_t from, at;    /* bytes of the word before the text; ways begin at at + from next */
+	struct str text;    /* of parts */
+	size_t try_bytes;   /* of it, before a part is decided */
+	struct str unknown; /* decided pieces in front of the text, which all are unknown */
 };
+
+enum { PART_BYTES = 1 << 20 };
 
 /* ---- the trie */
 
@@ -275,7 +283,7 @@ static void set_length(struct scratch *s, int wide, size_t at, size_t len)
 static void offer(
         const struct unigram *u, struct scratch *s, int wide, size_t start, size_t len, double score)
 {
-	size_t end = start + len, slot = end & (u->ring - 1);
+	size_t end = start + len, slot = (s->from + end) & (u->ring - 1);
 
 	if (s->ring_set[slot] && !(score > s->ring[slot]))
 		return;
@@ -284,13 +292,15 @@ static void offer(
 	set_length(s, wide, end, len);
 }
 
-static int forward(const struct unigram *u, struct scratch *s, int wide, const char *text, size_t len_bytes)
+/* Ways that go on from positions up to `end`. */
+static int forward(
+        const struct unigram *u, struct scratch *s, int wide, const char *text, size_t len_bytes, size_t end)
 {
 	size_t char_bytes;
 
-	for (size_t at = 0; at < len_bytes; at += char_bytes) {
-		size_t slot = at & (u->ring - 1);
-		double here = at ? s->ring[slot] : 0;
+	for (; s->at < end; s->at += char_bytes) {
+		size_t at = s->at, slot = (s->from + at) & (u->ring - 1);
+		double here = s->from + at ? s->ring[slot] : 0;
 		int32_t first = u->root_child[(unsigned char)text[at]];
 		const struct node *node = first ? &u->nodes[first] : NULL;
 		int single = 0;
@@ -298,7 +308,7 @@ static int forward(const struct unigram *u, struct scratch *s, int wide, const c
 
 		char_bytes = (size_t)utf8_get(text + at, &c);
 		for (size_t i = 0; i < char_bytes; i++) /* nobody comes back to these */
-			s->ring_set[(at + i) & (u->ring - 1)] = 0;
+			s->ring_set[(slot + i) & (u->ring - 1)] = 0;
 		for (size_t len = 1; node; len++) {
 			if (node->id >= 0) {
 				offer(u, s, wide, at, len, u->scores[node->id] + here);
@@ -312,6 +322,28 @@ static int forward(const struct unigram *u, struct scratch *s, int wide, const c
 			offer(u, s, wide, at, char_bytes, u->unk_score + here);
 	}
 	return 0;
+}
+
+/* The last position that the best ways to a and to b share. */
+static size_t shared_of(const struct scratch *s, int wide, size_t a, size_t b)
+{
+	while (a != b)
+		if (a > b)
+			a -= length_at(s, wide, a);
+		else
+			b -= length_at(s, wide, b);
+	return a;
+}
+
+/* The last position that all ways share that may yet be the best; 0 where they share none. */
+static size_t shared_by_all(const struct unigram *u, const struct scratch *s, int wide)
+{
+	size_t shared = s->at;
+
+	for (size_t i = 1; shared > 0 && i < u->ring; i++)
+		if (s->ring_set[(s->from + s->at + i) & (u->ring - 1)])
+			shared = shared_of(s, wide, shared, s->at + i);
+	return shared;
 }
 
 /* The id of a piece, or of what stands for it. */
@@ -349,9 +381,25 @@ static void turn_round(struct scratch *s, int wide, size_t len_bytes)
 	}
 }
 
+/* The id of a run of unknown pieces, which ends here. */
+static int end_unknown(const struct token_model *m, struct token_list *ids, struct scratch *s,
+        const char *text, size_t len_bytes)
+{
+	int rc;
+
+	if (s->unknown.len_bytes == 0)
+		return len_bytes ? add_piece(m, ids, text, len_bytes) : 0;
+	str_add_bytes(&s->unknown, text, len_bytes);
+	rc = str_check(&s->unknown);
+	if (rc == 0)
+		rc = add_piece(m, ids, s->unknown.data, s->unknown.len_bytes);
+	str_free(&s->unknown);
+	return rc;
+}
+
 /* The ids of the best way; neighbours that are unknown are one piece. */
 static int collect(const struct token_model *m, struct token_list *ids, struct scratch *s, int wide,
-        const char *text, size_t len_bytes)
+        const char *text, size_t len_bytes, int more)
 {
 	const struct unigram *u = m->state;
 	size_t unknown_from = 0; /* the pieces from here on are unknown */
@@ -363,20 +411,20 @@ static int collect(const struct token_model *m, struct token_list *ids, struct s
 		int32_t id = vocab_find(&m->vocab, text + at, len);
 
 		if (id >= 0 && id != u->unk_id) {
-			if (unknown_from < at)
-				rc = add_piece(m, ids, text + unknown_from, at - unknown_from);
+			rc = end_unknown(m, ids, s, text + unknown_from, at - unknown_from);
 			if (rc == 0)
 				rc = token_list_add(ids, id);
 			unknown_from = at + len;
 		}
 		at += len;
 	}
-	return rc == 0 && unknown_from < len_bytes
-	               ? add_piece(m, ids, text + unknown_from, len_bytes - unknown_from)
-	               : rc;
+	if (rc == 0 && !more)
+		return end_unknown(m, ids, s, text + unknown_from, len_bytes - unknown_from);
+	str_add_bytes(&s->unknown, text + unknown_from, len_bytes - unknown_from);
+	return rc ? rc : str_check(&s->unknown);
 }
 
-static int reserve(const struct unigram *u, struct scratch *s, size_t lengths_bytes)
+static int begin(const struct unigram *u, struct scratch *s)
 {
 	if (!s->ring) {
 		s->ring = mem_alloc(u->ring, sizeof(*s->ring));
@@ -384,32 +432,96 @@ static int reserve(const struct unigram *u, struct scratch *s, size_t lengths_by
 		if (!s->ring || !s->ring_set)
 			return ERR_NOMEM;
 	}
-	if (s->lengths.cap_bytes < lengths_bytes) {
-		char *grown = mem_resize(s->lengths.data, lengths_bytes, 1);
-
-		if (!grown)
-			return ERR_NOMEM;
-		s->lengths.data = grown;
-		s->lengths.cap_bytes = lengths_bytes;
-	}
 	memset(s->ring_set, 0, u->ring);
+	s->from = s->at = 0;
+	s->try_bytes = 2 * PART_BYTES + u->ring;
 	return 0;
+}
+
+static int reserve(struct scratch *s, size_t lengths_bytes)
+{
+	char *grown;
+
+	if (s->lengths.cap_bytes >= lengths_bytes)
+		return 0;
+	grown = mem_resize(s->lengths.data, lengths_bytes, 1);
+	if (!grown)
+		return ERR_NOMEM;
+	s->lengths.data = grown;
+	s->lengths.cap_bytes = lengths_bytes;
+	return 0;
+}
+
+/* Decides a text, or of one that goes on what can be: *decided bytes. */
+static int decide(const struct token_model *m, struct token_list *ids, struct scratch *s, const char *text,
+        size_t len_bytes, int more, size_t *decided)
+{
+	const struct unigram *u = m->state;
+	int wide = m->vocab.longest_bytes > UINT8_MAX;
+	int rc = reserve(s, (len_bytes + 1) << wide);
+
+	*decided = len_bytes;
+	if (rc == 0)
+		rc = forward(u, s, wide, text, len_bytes, more ? len_bytes - u->ring : len_bytes);
+	if (rc == 0 && more)
+		*decided = shared_by_all(u, s, wide);
+	return rc == 0 && *decided ? collect(m, ids, s, wide, text, *decided, more) : rc;
+}
+
+/* A text whose ways share nothing is looked at again when it is twice as long: that keeps the time linear. */
+static int encode_part(const struct token_model *m, void *scratch, struct token_list *ids, const char *part,
+        size_t len_bytes)
+{
+	struct scratch *s = scratch;
+	int wide = m->vocab.longest_bytes > UINT8_MAX, rc = s->text.len_bytes ? 0 : begin(m->state, s);
+	size_t done = 0, rest;
+
+	if (rc == 0) {
+		str_add_bytes(&s->text, part, len_bytes);
+		rc = str_check(&s->text);
+	}
+	if (rc < 0 || s->text.len_bytes < s->try_bytes)
+		return rc;
+	rc = decide(m, ids, s, s->text.data, s->text.len_bytes, 1, &done);
+	if (rc < 0)
+		return rc;
+	rest = s->text.len_bytes - done;
+	memmove(s->text.data, s->text.data + done, rest);
+	s->text.len_bytes = rest;
+	memmove(s->lengths.data, s->lengths.data + (done << wide), (rest + 1) << wide);
+	s->from += done;
+	s->at -= done;
+	s->try_bytes = 2 * (rest > PART_BYTES ? rest : PART_BYTES);
+	return 0;
+}
+
+static size_t part_end(const char *word, size_t len_bytes, size_t start)
+{
+	size_t end = len_bytes - start > PART_BYTES ? start + PART_BYTES : len_bytes;
+
+	while (end < len_bytes && ((unsigned char)word[end] & 0xc0) == 0x80)
+		end++;
+	return end;
 }
 
 static int encode(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
         size_t len_bytes)
 {
-	const struct unigram *u = m->state;
 	struct scratch *s = scratch;
-	int wide = m->vocab.longest_bytes > UINT8_MAX;
-	int rc = reserve(u, s, (len_bytes + 1) << wide);
+	size_t decided;
+	int rc = 0;
 
-	if (len_bytes > INT32_MAX)
-		return err_set(ERR_INPUT, "a single piece of %zu bytes; 2^31 - 1 is the limit", len_bytes);
+	if (s->text.len_bytes == 0 && len_bytes <= PART_BYTES) {
+		rc = begin(m->state, s);
+		return rc < 0 ? rc : decide(m, ids, s, word, len_bytes, 0, &decided);
+	}
+	for (size_t start = 0, end; rc == 0 && start < len_bytes; start = end) {
+		end = part_end(word, len_bytes, start);
+		rc = encode_part(m, s, ids, word + start, end - start);
+	}
 	if (rc == 0)
-		rc = forward(u, s, wide, word, len_bytes);
-	if (rc == 0)
-		rc = collect(m, ids, s, wide, word, len_bytes);
+		rc = decide(m, ids, s, s->text.data, s->text.len_bytes, 0, &decided);
+	str_free(&s->text);
 	return rc;
 }
 
@@ -420,6 +532,8 @@ static void scratch_free(void *scratch)
 	mem_free(s->ring);
 	mem_free(s->ring_set);
 	str_free(&s->lengths);
+	str_free(&s->text);
+	str_free(&s->unknown);
 }
 
 const struct model_kind model_unigram = {.name = "Unigram",
@@ -427,5 +541,6 @@ const struct model_kind model_unigram = {.name = "Unigram",
         .load = load,
         .free = release,
         .encode = encode,
+        .encode_part = encode_part,
         .scratch_bytes = sizeof(struct scratch),
         .scratch_free = scratch_free};
