@@ -2,7 +2,6 @@
 #include "cli/answer.h"
 
 #include "base/err.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
@@ -21,7 +20,8 @@ int answers_open(struct answers *a, const struct config *c, const struct tokeniz
 		rc = err_set(ERR_INPUT,
 		        "stop needs a tokenizer: set tokenizer to a directory with a tokenizer.json");
 	a->streams = rc ? NULL : mem_alloc((size_t)count, sizeof(*a->streams));
-	if (!rc && !a->streams)
+	a->titles = rc ? NULL : mem_alloc((size_t)count, sizeof(*a->titles));
+	if (!rc && (!a->streams || !a->titles))
 		rc = ERR_NOMEM;
 	for (int64_t i = 0; i < count && !rc; i++)
 		a->streams[i].tokenizer = tokenizer;
@@ -44,17 +44,32 @@ void answers_close(struct answers *a)
 {
 	answers_reset(a);
 	mem_free(a->streams);
+	mem_free(a->titles);
 	json_decref(a->stops);
 	*a = (struct answers){0};
 }
 
-static int show(struct answers *a, struct text_stream *s)
+void answers_title(struct answers *a, int64_t text, const char *title)
+{
+	a->titles[text] = title;
+}
+
+static void say_title(struct answers *a, int64_t text)
+{
+	if (a->titles[text])
+		cli_say(a->config, "%s==> %s <==\n", a->has_said ? "\n" : "", a->titles[text]);
+	a->titles[text] = NULL;
+	a->has_said = 1;
+}
+
+static int show(struct answers *a, int64_t text)
 {
 	size_t len_bytes;
-	const char *piece = text_stream_piece(s, &len_bytes);
+	const char *piece = text_stream_piece(&a->streams[text], &len_bytes);
 
 	if (!a->shows || !len_bytes)
 		return 0;
+	say_title(a, text);
 	if (fwrite(piece, 1, len_bytes, stdout) < len_bytes || fflush(stdout))
 		return err_set(ERR_IO, "standard output takes no more: %s", strerror(errno));
 	return 0;
@@ -69,7 +84,7 @@ int answers_heard(void *context, int64_t text, const struct generation_text *t)
 	if (s->tokenizer)
 		rc = text_stream_add(s, t->ids.ids + t->begin, t->ids.count - t->begin);
 	if (!rc)
-		rc = show(a, s);
+		rc = show(a, text);
 	return rc ? rc : s->is_stopped;
 }
 
@@ -112,14 +127,14 @@ int answers_finish(struct answers *a, int64_t text, const struct generation_text
 
 	if (rc || a->config->json)
 		return rc ? rc : print_json(a, text, t);
+	if (a->shows)
+		rc = show(a, text);
+	say_title(a, text);
 	if (a->shows) {
-		rc = show(a, s);
 		cli_say(a->config, "\n");
 		return rc;
 	}
 	if (s->tokenizer) {
-		if (s->text.data && memchr(s->text.data, '\n', s->text.len_bytes) && !a->warned++)
-			log_warn("an answer has several lines; --json tells the answers apart");
 		cli_say(a->config, "%.*s\n", (int)s->text.len_bytes, s->text.data ? s->text.data : "");
 		return 0;
 	}

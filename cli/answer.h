@@ -11,13 +11,18 @@ struct answers {
 	struct text_stream *streams; /* [count] */
 	json_t *stops;
 	int64_t count;
-	int shows;  /* text goes out as it comes */
-	int warned; /* of an answer that several lines cannot be told from others */
+	const char **titles; /* [count] not yet written; NULL: none */
+	int shows;           /* text goes out as it comes */
+	int has_said;        /* an answer was written */
 };
 
 /* tokenizer NULL: ids only. */
 int answers_open(struct answers *a, const struct config *c, const struct tokenizer *tokenizer, int64_t count);
 void answers_close(struct answers *a);
+
+/* Puts "==> TITLE <==" in front of a text's answer, as head(1) does; NULL: nothing. Borrowed until the answer
+ * is finished. JSON has none. */
+void answers_title(struct answers *a, int64_t text, const char *title);
 
 /* For generation.heard, with the answers as context. */
 int answers_heard(void *context, int64_t text, const struct generation_text *t);

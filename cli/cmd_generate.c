@@ -29,7 +29,7 @@ static int prompts_fit(struct prompts *p, int64_t room)
 	const struct config *c = p->session->config;
 
 	for (int64_t i = 0; i < p->count; i++) {
-		struct token_list *ids = &p->ids[i];
+		struct token_list *ids = &p->list[i].ids;
 		int64_t over = ids->count - room;
 
 		if (over <= 0)
@@ -59,8 +59,8 @@ static int generation_fit(struct generation *g, struct prompts *p, int64_t texts
 	int64_t longest = 1, total = 0, limit = p->session->model->config.max_positions;
 
 	for (int64_t i = 0; i < p->count; i++) {
-		longest = max_i64(longest, p->ids[i].count);
-		total += p->ids[i].count;
+		longest = max_i64(longest, p->list[i].ids.count);
+		total += p->list[i].ids.count;
 	}
 	g->text_tokens = c->cache_tokens > 0 ? c->cache_tokens : longest + c->max_new_tokens;
 	if (talks(c) && c->cache_tokens <= 0) {
@@ -117,8 +117,9 @@ static int group_run(struct generation *g, struct prompts *p, struct answers *a,
 	int rc = texts ? 0 : ERR_NOMEM;
 
 	for (int64_t i = 0; i < count && texts; i++) {
-		texts[i].ids = p->ids[first + i];
-		p->ids[first + i] = (struct token_list){0};
+		texts[i].ids = p->list[first + i].ids;
+		p->list[first + i].ids = (struct token_list){0};
+		answers_title(a, i, p->count > 1 ? p->list[first + i].where : NULL);
 	}
 	if (!rc)
 		rc = generation_run(g, texts, count);

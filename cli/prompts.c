@@ -6,6 +6,9 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/chat_roles.h"
+#include "data/source/bytes.h"
+#include "data/source/records.h"
+#include "data/source/window.h"
 #include "train/data_config.h"
 #include "train/sample.h"
 
@@ -29,14 +32,14 @@ static int add(struct prompts *p, struct token_list *ids)
 			        ids->ids[i], vocab);
 	if (p->count == p->cap) {
 		int64_t cap = p->cap * 2 + 4;
-		struct token_list *grown = mem_resize(p->ids, (size_t)cap, sizeof(*grown));
+		struct prompt *grown = mem_resize(p->list, (size_t)cap, sizeof(*grown));
 
 		if (!grown)
 			return ERR_NOMEM;
-		p->ids = grown;
+		p->list = grown;
 		p->cap = cap;
 	}
-	p->ids[p->count++] = *ids;
+	p->list[p->count++] = (struct prompt){.ids = *ids};
 	*ids = (struct token_list){0};
 	return 0;
 }
@@ -216,65 +219,73 @@ static int add_record(struct prompts *p, const json_t *record)
 	return add_text(p, json_string_value(prompt), json_string_length(prompt));
 }
 
-static int add_line(struct prompts *p, const char *line, size_t len_bytes, int is_json)
+/* After a prompt was added: where it stands. */
+static int note_where(struct prompts *p, int rc, const char *where)
 {
-	json_t *record = NULL;
-	int rc;
+	if (rc)
+		return err_note(rc, "%s", where);
+	p->list[p->count - 1].where = mem_strdup(where);
+	return p->list[p->count - 1].where ? 0 : ERR_NOMEM;
+}
 
-	if (!is_json)
-		return add_text(p, line, len_bytes);
-	rc = json_parse(&record, "the line", line, len_bytes);
-	if (!rc)
-		rc = add_record(p, record);
-	json_decref(record);
+static int add_records(struct prompts *p, const char *path)
+{
+	struct records *records = NULL;
+	json_t *record = NULL;
+	int rc = records_open(&records, path);
+
+	if (rc)
+		return rc;
+	while ((rc = records_next(records, &record)) > 0) {
+		rc = note_where(p, add_record(p, record), records_where(records));
+		json_decref(record);
+		if (rc)
+			break;
+	}
+	records_close(records);
 	return rc;
 }
 
-/* Files of data that have no prompt a line. */
-static int is_other_kind(const char *path)
+static int add_lines(struct prompts *p, const char *path)
 {
-	static const char *const ends[] = {
-	        ".json", ".csv", ".tsv", ".parquet", ".yaml", ".gz", ".zst", ".zip", ".safetensors"};
+	char where[RECORDS_WHERE_BYTES];
+	struct bytes *bytes = NULL;
+	struct window w = {0};
+	int rc = bytes_open(&bytes, path);
 
-	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-		if (str_ends_with(path, ends[i]))
-			return 1;
-	return 0;
+	if (!rc)
+		rc = window_open(&w, bytes, path);
+	while (!rc && (w.start < w.end || (rc = window_fill(&w)) > 0)) {
+		size_t len, whole;
+
+		rc = window_line(&w, &len);
+		whole = len + (w.start + len < w.end);
+		while (len && w.data[w.start + len - 1] == '\r')
+			len--;
+		snprintf(where, sizeof(where), "%.400s:%" PRId64, path, w.line);
+		if (!rc && memchr(w.data + w.start, 0, len))
+			rc = err_set(ERR_INPUT,
+			        "%s: this is no text; prompt_file reads text with a prompt a line, or a data "
+			        "file with the column prompt, messages or input_ids",
+			        where);
+		else if (!rc && len)
+			rc = note_where(p, add_text(p, w.data + w.start, len), where);
+		window_consume(&w, whole);
+	}
+	window_close(&w);
+	return rc;
 }
 
+/* Records by the name's end, else lines. */
 static int add_file(struct prompts *p, const char *path)
 {
-	int is_json = str_ends_with(path, ".jsonl"), rc = 0;
-	size_t cap = 0;
-	FILE *in = fopen(path, "rb");
-	char *line = NULL;
-	int64_t number = 0;
-	ssize_t len;
+	char suffix[RECORD_SUFFIX_BYTES];
+	int rc;
 
-	if (in && is_other_kind(path)) {
-		fclose(in);
-		return err_set(ERR_INPUT,
-		        "%s: prompt_file reads text with a prompt a line, or .jsonl with prompt or messages; "
-		        "convert it",
-		        path);
-	}
-	if (!in)
-		return err_set(ERR_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
-	while (!rc && (len = getline(&line, &cap, in)) >= 0) {
-		number++;
-		while (len && (line[len - 1] == '\n' || line[len - 1] == '\r'))
-			line[--len] = 0;
-		if (len)
-			rc = add_line(p, line, (size_t)len, is_json);
-		if (rc)
-			err_note(rc, "%s:%" PRId64, path, number);
-	}
-	if (!rc && ferror(in))
-		rc = err_set(ERR_IO, "%s: cannot be read", path);
+	record_suffix_find(suffix, path);
+	rc = records_suffix_known(suffix) ? add_records(p, path) : add_lines(p, path);
 	if (!rc && !p->count)
 		rc = err_set(ERR_INPUT, "%s: there is no prompt in it", path);
-	free(line);
-	fclose(in);
 	return rc;
 }
 
@@ -284,10 +295,8 @@ int prompts_read(struct prompts *p)
 	struct token_list ids = {0};
 	int rc;
 
-	if (c->prompt_file) {
-		p->is_file = 1;
+	if (c->prompt_file)
 		return add_file(p, c->prompt_file);
-	}
 	if (c->prompt && strcmp(c->prompt, "-"))
 		return add_text(p, c->prompt, strlen(c->prompt));
 	if (!c->prompt_ids) {
@@ -306,9 +315,11 @@ int prompts_read(struct prompts *p)
 
 void prompts_free(struct prompts *p)
 {
-	for (int64_t i = 0; i < p->count; i++)
-		token_list_free(&p->ids[i]);
-	mem_free(p->ids);
+	for (int64_t i = 0; i < p->count; i++) {
+		token_list_free(&p->list[i].ids);
+		mem_free(p->list[i].where);
+	}
+	mem_free(p->list);
 	chat_template_close(p->chat_template);
 	*p = (struct prompts){0};
 }

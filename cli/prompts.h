@@ -1,5 +1,4 @@
-/* What generate is to continue: prompts from the keys, from a file or from standard input, as ids.
- */
+/* What generate continues: prompts from the keys, from a file or from standard input, as ids. */
 #ifndef FERRY_CLI_PROMPTS_H
 #define FERRY_CLI_PROMPTS_H
 
@@ -7,12 +6,16 @@
 #include "data/tokenizer/token_list.h"
 #include "train/session.h"
 
+struct prompt {
+	struct token_list ids;
+	char *where; /* "asked.txt:2": of prompt_file; NULL where it came from elsewhere */
+};
+
 struct prompts {
 	struct session *session;             /* borrowed */
 	struct chat_template *chat_template; /* opened where a chat asks for it */
-	struct token_list *ids;              /* [count] */
+	struct prompt *list;                 /* [count] */
 	int64_t count, cap;
-	int is_file; /* one a line of prompt_file: results are told apart */
 };
 
 /* All prompts that the keys name; standard input where they name none. ERR_INPUT with file and line; a chat

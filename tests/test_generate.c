@@ -130,16 +130,29 @@ static void test_prompts(void **state)
 	check_said(ASK "chat=on prompt=hi", "hello\n");
 	check_said("echo hi | " ASK "chat=on prompt=-", "hello\n");
 	put("asked.txt", "hi\nbye\n\nhi\n");
-	check_said(ASK "chat=on prompt_file=asked.txt", "hello\nciao\nhello\n");
+	check_said(ASK "chat=on prompt_file=asked.txt", "==> asked.txt:1 <==\nhello\n\n==> asked.txt:2 <==\n"
+	                                                "ciao\n\n==> asked.txt:4 <==\nhello\n");
+	put("one.txt", "hi\r\n");
+	check_said(ASK "chat=on prompt_file=one.txt", "hello\n");
 	put("asked.jsonl", "{\"prompt\": \"bye\"}\n{\"messages\": [{\"role\": \"user\", \"content\": "
 	                   "\"hi\"}]}\n\"hi\"\n");
-	check_said(ASK "chat=on prompt_file=asked.jsonl eval_batch_size=2", "ciao\nhello\nhello\n");
+	for (int at_once = 1; at_once <= 3; at_once++) {
+		char *command = mem_printf(ASK "chat=on prompt_file=asked.jsonl eval_batch_size=%d", at_once);
+
+		check_said(command, "==> asked.jsonl:1 <==\nciao\n\n==> asked.jsonl:2 <==\nhello\n\n"
+		                    "==> asked.jsonl:3 <==\nhello\n");
+		mem_free(command);
+	}
+	put("asked.csv", "n,prompt\n1,bye\n2,hi\n");
+	check_said("gzip -k asked.csv && " ASK "chat=on prompt_file=asked.csv.gz",
+	        "==> asked.csv.gz:2 <==\nciao\n\n==> asked.csv.gz:3 <==\nhello\n");
 	check_said(
 	        "printf '<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\n\\n' | " ASK, "hello\n");
 	check_said(ASK "chat=on prompt=hi stop=ll", "he\n");
 	check_said(ASK "chat=on prompt=hi 'stop=[\"zz\", \"lo\"]'", "hel\n");
 	check_said(ASK "chat=on prompt=hi max_new_tokens=2", "he\n");
-	check_refused(ASK "prompt_file=nothere.txt", "nothere.txt: cannot be opened");
+	check_refused(ASK "prompt_file=nothere.txt", "nothere.txt: cannot open: No such file");
+	check_refused("printf 'a\\0b' > bytes; " ASK "prompt_file=bytes", "bytes:1: this is no text");
 	put("wrong.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n");
 	check_refused(ASK "prompt_file=wrong.jsonl", "wrong.jsonl:2: expected a text");
 	check_refused("$F generate model=m init_weights=random device=host chat=on prompt=hi",

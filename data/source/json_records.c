@@ -68,7 +68,7 @@ static int json_open(void **reader, struct record_file *f)
 		rc = ERR_NOMEM;
 	if (rc == 0)
 		rc = skip_space(&r->w, &first);
-	if (rc > 0 && first != '[' && first != '{')
+	if (rc > 0 && first != '[' && first != '{' && first != '"')
 		rc = err_set(ERR_INPUT,
 		        "%s:%" PRId64 ": a JSON object begins with '{', a list of them with '['", f->path,
 		        r->w.line);
