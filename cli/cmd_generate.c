@@ -94,7 +94,7 @@ static void costs_say(const struct session *s, const struct generation *g, int64
 	str_free(&weights);
 }
 
-static int engine_prepare(struct session *s, const struct generation *g, int64_t texts)
+static int engine_prepare(struct session *s, struct generation *g, int64_t texts)
 {
 	struct engine_options o;
 	int rc;

@@ -103,7 +103,7 @@ static int turn(struct talk *t, const char *line, size_t len_bytes)
 		return 0;
 	}
 	if (!rc) {
-		generation_text_set(&t->text, &ids);
+		generation_text_set(t->generation, &t->text, &ids);
 		if (t->is_terminal)
 			signals_interrupt_begin();
 		rc = generation_run(t->generation, &t->text, 1);

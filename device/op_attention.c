@@ -147,8 +147,10 @@ int op_describe_attention_cached(struct op_facts *f, const struct op_attention_c
 {
 	int64_t rows;
 
-	if (CHECK_SHAPE || SIZE(cache_rows, 1))
+	if (CHECK_SHAPE || SIZE(cache_rows, 1) || SIZE(kept_rows, 0) || SIZE(text_rows, p->kept_rows))
 		return ERR_RANGE;
+	if (p->kept_rows && p->window > p->kept_rows)
+		return op_refuse(f, "kept_rows is less than window");
 	rows = p->window > 0 && p->window < p->cache_rows ? p->window : p->cache_rows;
 	READ(q, LIKE_Q);
 	READ(k, LIKE_KV);

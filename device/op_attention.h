@@ -56,10 +56,14 @@ int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
  * token's own row, doc_start[t] < doc_end[t] <= cache_rows. No two tokens have the same row. First, k and v
  * of all new tokens go into their rows; then each sees the rows from doc_start to its own, with window > 0
  * the last `window` of them. Those that are not new are as earlier calls left them. Else as op_attention with
- * MASK_CAUSAL. */
+ * MASK_CAUSAL.
+ *
+ * With kept_rows > 0 the cache keeps that many rows of each text, the last ones: text n has text_rows row
+ * numbers from n text_rows on (its doc_start), and row j of them lies at n kept_rows + j % kept_rows. window
+ * - 1 + the new tokens of a text must not be more than kept_rows. */
 struct op_attention_cached {
 	dev_addr out, cache, q, k, v, doc_start, doc_end, sink;
-	int64_t tokens, cache_rows, heads, kv_heads, head_dim, window;
+	int64_t tokens, cache_rows, text_rows, kept_rows, heads, kv_heads, head_dim, window;
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	double scale, score_cap;
 	enum dtype dtype;

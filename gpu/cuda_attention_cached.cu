@@ -18,9 +18,24 @@ struct cached_shape {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	int heads, kv_heads, head_dim, has_sink;
-	int64_t window; /* at most the rows of the cache */
+	int64_t window; /* INT64_MAX / 2: all */
+	int64_t text_rows, kept_rows;
 	float scale, score_cap;
 };
+
+/* Where row j of the text that begins at row `start` lies; *count becomes at most the rows that follow it. */
+static __device__ __forceinline__ int64_t cached_row(
+        const cached_shape &p, int64_t start, int64_t j, int *count)
+{
+	int64_t at;
+
+	if (!p.kept_rows)
+		return j;
+	at = (j - start) % p.kept_rows;
+	if (p.kept_rows - at < *count)
+		*count = (int)(p.kept_rows - at);
+	return start / p.text_rows * p.kept_rows + at;
+}
 
 /* k and v of a token into its row; a block has one token. */
 template <class T>
@@ -28,7 +43,8 @@ static __global__ void __launch_bounds__(STORE_BLOCK) cached_store(
         const cached_shape p, T *__restrict__ cache, const T *__restrict__ k, const T *__restrict__ v)
 {
 	int64_t t = blockIdx.x, count = (int64_t)p.kv_heads * p.head_dim;
-	T *row = cache + (p.doc_end[t] - 1) * 2 * count;
+	int one = 1;
+	T *row = cache + cached_row(p, p.doc_start[t], p.doc_end[t] - 1, &one) * 2 * count;
 
 	for (int64_t i = threadIdx.x; i < count; i += STORE_BLOCK) {
 		int64_t at = t * p.qkv_stride + i / p.head_dim * p.kv_head_stride + i % p.head_dim;
@@ -97,11 +113,13 @@ static __global__ void __launch_bounds__(CACHED_BLOCK) cached_attend(const cache
 		acc[d] = 0;
 	}
 	__syncthreads();
-	for (int64_t j0 = first; j0 < end; j0 += CHUNK) {
-		const T *keys = cache + j0 * 2 * count + (int64_t)group * p.head_dim, *values = keys + count;
+	for (int64_t j0 = first, next; j0 < end; j0 = next) {
 		int keys_count = end - j0 < CHUNK ? (int)(end - j0) : (int)CHUNK;
+		int64_t row = cached_row(p, p.doc_start[t], j0, &keys_count);
+		const T *keys = cache + row * 2 * count + (int64_t)group * p.head_dim, *values = keys + count;
 		float before = most, keep;
 
+		next = j0 + keys_count;
 		cached_scores(score, p, query, keys, 2 * count, keys_count);
 		__syncthreads();
 		most = cached_max(parts, score, keys_count, most);
@@ -131,7 +149,7 @@ template <class T> int cached_start(const struct cuda_launch *at, const struct o
 	const cached_shape p = {dev_ptr<int32_t>(o->doc_start), dev_ptr<int32_t>(o->doc_end), o->tokens,
 	        o->qkv_stride, o->q_head_stride, o->kv_head_stride, o->out_stride, (int)o->heads,
 	        (int)o->kv_heads, (int)o->head_dim, !dev_is_none(o->sink),
-	        o->window > 0 && o->window < o->cache_rows ? o->window : o->cache_rows, (float)o->scale,
+	        o->window > 0 ? o->window : INT64_MAX / 2, o->text_rows, o->kept_rows, (float)o->scale,
 	        (float)o->score_cap};
 	int rc = cuda_start(at, "attention_cached", cached_store<T>, dim3((unsigned)o->tokens), STORE_BLOCK,
 	        0, p, dev_ptr<T>(o->cache), dev_ptr<T>(o->k), dev_ptr<T>(o->v));

@@ -342,7 +342,7 @@ static void batches_put(
 		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
 		for (int64_t t = 0; t < b->tokens; t++) /* a cache's row, or where the document ends */
 			at[3 * tokens + t] =
-			        p->policy.cache_rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
+			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets) {
 			memcpy(at + 4 * tokens, b->target_row, 4 * (size_t)b->targets);
 			if (b->target_label)

@@ -116,7 +116,7 @@ int engine_eval(struct engine *engine, const float **losses, const struct host_b
 /* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call; with no
  * target the call only fills the cache.
  *
- * With policy.cache_rows a batch has the new tokens of its texts only, and keys and values stay: doc_start is
+ * With policy.cache a batch has the new tokens of its texts only, and keys and values stay: doc_start is
  * the row of the cache where the token's text begins, doc_end that row plus the text's tokens so far, those
  * of this batch included, and position the token's place in the text. What a row held before is gone. */
 int engine_logits(struct engine *engine, const float **logits, const struct host_batch *batch);

@@ -24,6 +24,7 @@
 #define FERRY_OFFLOAD_PLAN_H
 
 #include "device/device.h"
+#include "model/blocks/blocks.h"
 #include "offload/unit.h"
 #include "optim/plane.h"
 
@@ -58,8 +59,9 @@ struct plan_policy {
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
-	int64_t cache_rows; /* of each block's keys and values, that LOGITS plans keep from one to the next;
-	                       0: tokens see those of their micro-batch only */
+	/* Of each block's keys and values, that LOGITS plans keep from one to the next; no rows: tokens see
+	 * those of their micro-batch only. */
+	struct cache_shape cache;
 };
 
 enum plan_kind {

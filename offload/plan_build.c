@@ -165,9 +165,9 @@ static void state_add(struct builder *b)
 	                                     rope_bytes)
 	                           : -1;
 	b->state.cache = -1;
-	for (int layer = 0; layer < b->model->config.L && o->cache_rows; layer++) {
+	for (int layer = 0; layer < b->model->config.L && o->cache.rows; layer++) {
 		int n = plan_add_buffer(p, BUFFER_CACHE, SPACE_DEVICE, LAYOUT_PERSISTENT,
-		        model_cache_bytes(b->model, o->compute_dtype, o->cache_rows));
+		        model_cache_bytes(b->model, layer, o->compute_dtype, &o->cache));
 
 		b->state.cache = layer ? b->state.cache : n;
 	}
@@ -545,7 +545,7 @@ static void builder_close(struct builder *b)
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 {
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
-	        o->prefetch_units < 1 || o->cache_rows < 0)
+	        o->prefetch_units < 1 || o->cache.rows < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
 	if (o->compute_dtype != DTYPE_F32 && o->compute_dtype != DTYPE_BF16)

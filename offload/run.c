@@ -132,7 +132,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .rope_table = arg_address(r, op, ARG_ROPE),
 	        .loss = arg_address(r, op, ARG_LOSS),
 	        .cache = arg_address(r, op, ARG_CACHE),
-	        .cache_rows = r->plan->policy.cache_rows,
+	        .cached = r->plan->policy.cache,
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,

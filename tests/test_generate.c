@@ -188,6 +188,57 @@ static void test_talk(void **state)
 	        "has no chat template");
 }
 
+#define WINDOW                                                                                               \
+	"$F generate model=w chat=on chat_template=chatml device=host threads=2 compute_dtype=fp32 "         \
+	"temperature=0 max_new_tokens=30 --json "
+
+/* Blocks with a window keep fewer rows than the text has. Each turn of a talk, whose text is shorter at times
+ * than what the cache had, is answered as the whole chat in one prompt. */
+static void test_window(void **state)
+{
+	static const char *const asked[] = {"hi", "bye", "how are you all today", "x"};
+	json_t *turns, *messages = json_array();
+	struct result r;
+
+	(void)state;
+	r = run("mkdir wc && cp m/tokenizer* wc && sed 's/\"llama\"/\"mistral\", \"sliding_window\": 8/;"
+	        "s/embeddings\": 128/embeddings\": 4096/' m/config.json > wc/config.json && "
+	        "$F init wc/config.json output_dir=w seed=5 tokenizer=wc");
+	if (r.code)
+		fail_msg("%s", r.err);
+	result_free(&r);
+	turns = run_lines("printf 'hi\nbye\nhow are you all today\nx\n' | " WINDOW "cache_tokens=900");
+	assert_int_equal(json_array_size(turns), 4);
+	for (size_t i = 0; i < 4; i++) {
+		json_t *chat, *whole, *turn = json_array_get(turns, i);
+		char *line = NULL;
+
+		json_array_append_new(messages, json_pack("{s:s,s:s}", "role", "user", "content", asked[i]));
+		chat = json_pack("{s:O}", "messages", messages);
+		check_ok(json_write(&line, chat, JSON_COMPACT));
+		put("whole.jsonl", line);
+		whole = run_lines(WINDOW "prompt_file=whole.jsonl");
+		assert_true(json_equal(json_object_get(turn, "prompt_ids"),
+		        json_object_get(json_array_get(whole, 0), "prompt_ids")));
+		assert_true(json_equal(
+		        json_object_get(turn, "ids"), json_object_get(json_array_get(whole, 0), "ids")));
+		json_array_append_new(messages, json_pack("{s:s,s:O}", "role", "assistant", "content",
+		                                        json_object_get(turn, "text")));
+		json_decref(whole);
+		json_decref(chat);
+		mem_free(line);
+	}
+	json_decref(turns);
+	json_decref(messages);
+	/* 8 - 1 rows and those of a pass, here the 20 tokens of the prompt, of 2 x 16 fp32 in 2 blocks */
+	r = run("$F generate model=w device=host threads=2 compute_dtype=fp32 temperature=0 "
+	        "max_new_tokens=80 "
+	        "prompt_ids=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20");
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.err, "KV cache: 6.8 KiB, for 100 tokens\n"));
+	result_free(&r);
+}
+
 /* What the cache takes: 2 blocks, rows of 2 x 16 fp32; and what each token copies where weights are streamed.
  */
 static void test_costs(void **state)
@@ -275,6 +326,7 @@ int main(void)
 	        cmocka_unit_test(test_transformers),
 	        cmocka_unit_test(test_prompts),
 	        cmocka_unit_test(test_talk),
+	        cmocka_unit_test(test_window),
 	        cmocka_unit_test(test_costs),
 	        cmocka_unit_test(test_defaults),
 	};

@@ -4,13 +4,21 @@
 #include "tests/attention_reference.h"
 #include "tests/ops_check.h"
 
+#include "base/size.h"
+
 enum { TEXTS_MAX = 4 };
 
 /* Texts, and the rows of the cache that each has. */
 struct texts {
 	int64_t count, length[TEXTS_MAX], first_row[TEXTS_MAX], first_token[TEXTS_MAX];
-	int64_t tokens, cache_rows;
+	int64_t tokens, cache_rows, text_rows, kept_rows; /* kept_rows 0: all */
 };
+
+/* Where token t of text i lies. */
+static int64_t cache_row(const struct texts *x, int64_t i, int64_t t)
+{
+	return x->kept_rows ? i * x->kept_rows + t % x->kept_rows : x->first_row[i] + t;
+}
 
 static void texts_draw(struct ops_case *c, struct texts *x, int64_t high)
 {
@@ -131,7 +139,7 @@ static void call_check(const struct call *call, struct ops_case *c, struct tenso
 
 	for (int64_t i = 0; i < x->count; i++)
 		for (int64_t t = p->from[i]; t < p->to[i]; t++, at++) {
-			int64_t token = x->first_token[i] + t, row = (x->first_row[i] + t) * row_count;
+			int64_t token = x->first_token[i] + t, row = cache_row(x, i, t) * row_count;
 
 			for (int64_t e = 0; e < a->heads * d; e++)
 				case_check(c, call->out, at * a->out_stride + e,
@@ -161,6 +169,8 @@ static struct op cached_op(const struct call *call, struct tensor *cache, const 
 	                .sink = call->sink ? tensor_addr(call->sink) : DEV_NONE,
 	                .tokens = p->tokens,
 	                .cache_rows = x->cache_rows,
+	                .text_rows = x->text_rows,
+	                .kept_rows = x->kept_rows,
 	                .heads = a->heads,
 	                .kv_heads = a->kv_heads,
 	                .head_dim = a->head_dim,
@@ -192,8 +202,8 @@ static void piece_try(const struct attention *a, const struct texts *x, const st
 				int64_t from = (x->first_token[i] + t) * a->qkv_stride +
 				               e / d * a->kv_head_stride + e % d;
 
-				tensor_set(cache, (x->first_row[i] + t) * row_count + e, a->k[from]);
-				tensor_set(cache, (x->first_row[i] + t) * row_count + row_count / 2 + e,
+				tensor_set(cache, cache_row(x, i, t) * row_count + e, a->k[from]);
+				tensor_set(cache, cache_row(x, i, t) * row_count + row_count / 2 + e,
 				        a->v[from]);
 			}
 	call_fill(&call, &c, a, x, p, dtype);
@@ -201,6 +211,27 @@ static void piece_try(const struct attention *a, const struct texts *x, const st
 	case_run(&c, &op);
 	call_check(&call, &c, cache, a, x, p, dtype);
 	case_end(&c);
+}
+
+/* Half of those with a window keep the rows that a piece may see, at least. */
+static struct texts texts_kept(
+        const struct texts *x, const struct attention *a, const struct piece *p, struct ops_case *c)
+{
+	struct texts kept = *x;
+	int64_t most = 0;
+
+	if (!a->window || case_int(c, 0, 1))
+		return kept;
+	for (int64_t i = 0; i < x->count; i++) {
+		most = max_i64(most, p->to[i] - p->from[i]);
+		kept.text_rows = max_i64(kept.text_rows, x->length[i]);
+	}
+	kept.kept_rows = a->window - 1 + most + case_int(c, 0, 3);
+	kept.text_rows = max_i64(kept.text_rows, kept.kept_rows) + case_int(c, 0, 3);
+	for (int64_t i = 0; i < x->count; i++)
+		kept.first_row[i] = i * kept.text_rows;
+	kept.cache_rows = x->count * kept.kept_rows;
+	return kept;
 }
 
 /* A beginning of each text, then a token of each, then what is left. */
@@ -228,8 +259,11 @@ static void texts_try(uint64_t seed, int64_t high)
 			p.to[i] += round == 2 ? left : round == 1 ? left > 0 : case_int(&c, 0, left);
 			p.tokens += p.to[i] - p.from[i];
 		}
-		if (p.tokens)
-			piece_try(&a, &x, &p, dtype, seed * 3 + (uint64_t)round);
+		if (p.tokens) {
+			struct texts kept = texts_kept(&x, &a, &p, &c);
+
+			piece_try(&a, &kept, &p, dtype, seed * 3 + (uint64_t)round);
+		}
 	}
 	mem_free(bounds[0]);
 	mem_free(bounds[1]);

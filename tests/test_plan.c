@@ -225,7 +225,7 @@ static void test_bytes_follow_policy(void **state)
 }
 
 /* The cache lives from pass to pass, a buffer for each block that its attention alone touches; with weights
- * that stay and with weights that are streamed. */
+ * that stay and with weights that are streamed. A block with a window keeps what a pass may see. */
 static void test_cache_is_planned(void **state)
 {
 	struct model *model = small_llama(4, 1);
@@ -236,14 +236,18 @@ static void test_cache_is_planned(void **state)
 	(void)state;
 	check_ok(unit_map_open(&map, model, WRAP_TRANSFORMER, 0, 0, 1));
 	policy.inference = 1;
+	model->config.block[2].window = 5;
 	for (int on_host = 0; on_host < 2; on_host++) {
-		int64_t bytes = 4 * model_cache_bytes(model, policy.compute_dtype, 100);
+		const struct cache_shape shape = {100, 50, 8};
+		int64_t row = attention_cache_row_count(model->config.KV, model->config.D) *
+		              dtype_bytes(policy.compute_dtype);
+		int64_t bytes = (3 * 100 + 2 * (5 - 1 + 8)) * row;
 		int uses = 0;
 
 		policy.offload_params = on_host;
-		policy.cache_rows = 0;
+		policy.cache = (struct cache_shape){0};
 		check_ok(plan_build(&without, PLAN_LOGITS, map, &policy));
-		policy.cache_rows = 100;
+		policy.cache = shape;
 		check_ok(plan_build(&with, PLAN_LOGITS, map, &policy));
 		check_ok(plan_check(with));
 		assert_true(bytes > 0);

@@ -9,7 +9,7 @@
 /* Positions that a prompt and what follows it take. */
 static int64_t prompt_positions(const struct engine_options *o)
 {
-	return o->policy.cache_rows ? o->policy.rope_positions : o->logits.max_tokens;
+	return o->policy.cache.rows ? o->policy.rope_positions : o->logits.max_tokens;
 }
 
 /* Learned positions end; rotary ones are a table that is as long as the longest document. */

@@ -16,12 +16,13 @@ struct pass {
 	int64_t *text;   /* [text_count] whose last token each target is */
 };
 
-void generation_sizes(const struct generation *g, int64_t text_count, struct engine_options *o)
+void generation_sizes(struct generation *g, int64_t text_count, struct engine_options *o)
 {
 	int64_t longest = g->text_tokens ? g->text_tokens : g->pass_tokens;
 
 	o->logits = (struct engine_sizes){g->pass_tokens, text_count};
-	o->policy.cache_rows = g->text_tokens * text_count;
+	o->policy.cache = g->cache =
+	        (struct cache_shape){g->text_tokens * text_count, g->text_tokens, g->pass_tokens};
 	o->policy.rope_positions = max_i64(o->policy.rope_positions, longest);
 }
 
@@ -66,6 +67,7 @@ static void pass_add(struct pass *p, const struct generation *g, struct generati
 	b->tokens += count;
 	b->documents++;
 	t->cached += count;
+	t->reached = max_i64(t->reached, t->cached);
 	if (count < left)
 		return;
 	p->arrays[4 * g->pass_tokens + b->targets] = (int32_t)(b->tokens - 1);
@@ -88,7 +90,7 @@ static void pass_fill(
 		if (texts[i].is_done)
 			continue;
 		if (!g->text_tokens || turns_anew(g, &texts[i]))
-			texts[i].cached = 0;
+			texts[i].cached = texts[i].reached = 0;
 		pass_add(p, g, &texts[i], i);
 	}
 }
@@ -167,13 +169,29 @@ int generation_run(struct generation *g, struct generation_text *texts, int64_t 
 	return rc;
 }
 
-void generation_text_set(struct generation_text *t, struct token_list *ids)
+/* Whether all keys are there that token `at` of a text sees. */
+static int cache_has(const struct generation *g, const struct generation_text *t, int64_t at)
+{
+	const struct model *model = g->session->model;
+
+	for (int layer = 0; layer < model->config.L; layer++) {
+		int64_t kept = model_cache_kept(model, layer, &g->cache);
+
+		if (kept && max_i64(at - model->config.block[layer].window + 1, 0) < t->reached - kept)
+			return 0;
+	}
+	return 1;
+}
+
+void generation_text_set(const struct generation *g, struct generation_text *t, struct token_list *ids)
 {
 	int64_t same = 0;
 
 	while (same < t->cached && same < ids->count && t->ids.ids[same] == ids->ids[same])
 		same++;
 	t->cached = same < ids->count ? same : ids->count - 1; /* the last one's logits are wanted */
+	if (!cache_has(g, t, t->cached))
+		t->cached = t->reached = 0;
 	token_list_free(&t->ids);
 	t->ids = *ids;
 	*ids = (struct token_list){0};

@@ -17,8 +17,10 @@ enum generation_finish { GENERATION_STOP, GENERATION_LENGTH };
 
 struct generation_text {
 	struct token_list ids;
-	int64_t begin;  /* ids from here on were generated */
-	int64_t cached; /* ids that the cache has */
+	int64_t begin;   /* ids from here on were generated */
+	int64_t cached;  /* ids that the cache has */
+	int64_t reached; /* the most that it had since it began: of a window only the last of these are kept
+	                  */
 	enum generation_finish finish;
 	int is_done;
 };
@@ -32,20 +34,21 @@ struct generation {
 	int64_t text_tokens; /* that the cache has room for, of each text; 0: no cache */
 	int64_t pass_tokens; /* of a pass at most; without a cache whole texts must fit */
 	int64_t max_new_tokens;
-	generation_heard *heard; /* may be NULL */
+	struct cache_shape cache; /* by generation_sizes */
+	generation_heard *heard;  /* may be NULL */
 	void *context;
 };
 
 /* What the engine needs for `text_count` texts. */
-void generation_sizes(const struct generation *g, int64_t text_count, struct engine_options *o);
+void generation_sizes(struct generation *g, int64_t text_count, struct engine_options *o);
 
 /* Lets all texts grow until each ends: at an id that ends a text (the tokenizer's, or the model's), by
  * `heard`, after max_new_tokens, or where the cache is full. begin and finish are set. Collective where there
  * are ranks (texts are the same on all); ERR_NONFINITE, the engine's errors. */
 int generation_run(struct generation *g, struct generation_text *texts, int64_t text_count);
 
-/* The next ids of a text: what it shares with those that the cache has is not run again. Takes the list over.
- */
-void generation_text_set(struct generation_text *t, struct token_list *ids);
+/* The next ids of a text: what it shares with those that the cache has is not run again, unless a window's
+ * keys are gone. Takes the list over. */
+void generation_text_set(const struct generation *g, struct generation_text *t, struct token_list *ids);
 
 #endif

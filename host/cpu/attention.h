@@ -16,8 +16,23 @@ struct attention_keys {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, window;
 	enum attention_mask mask;
-	int is_cached; /* keys are rows of a cache, and doc_end is one past the token's own */
+	int is_cached;                /* keys are rows of a cache, and doc_end is one past the token's own */
+	int64_t text_rows, kept_rows; /* of that cache; kept_rows 0: all */
 };
+
+/* Where key j of query i lies; *count, keys that are wanted from it on, becomes how many follow it there. */
+static inline int64_t attention_key_row(
+        const struct attention_keys *keys, int64_t i, int64_t j, int64_t *count)
+{
+	int64_t text, at;
+
+	if (!keys->kept_rows)
+		return j;
+	text = keys->doc_start[i] / keys->text_rows;
+	at = (j - keys->doc_start[i]) % keys->kept_rows;
+	*count = min_i64(*count, keys->kept_rows - at);
+	return text * keys->kept_rows + at;
+}
 
 /* The key that belongs to query i. */
 static inline int64_t attention_own_key(const struct attention_keys *keys, int64_t i)

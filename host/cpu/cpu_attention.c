@@ -78,9 +78,9 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		sum[i] = has_sink;
 	}
 	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
-	for (int64_t k0 = attention_first_key(seen, q0); k0 < k_end; k0 += ATTENTION_K) {
-		int64_t k_count = min_i64(ATTENTION_K, k_end - k0);
-		int64_t at = k0 * o->k_stride + g * o->kv_head_stride;
+	for (int64_t k0 = attention_first_key(seen, q0), k_count; k0 < k_end; k0 += k_count) {
+		k_count = min_i64(ATTENTION_K, k_end - k0);
+		int64_t at = attention_key_row(seen, q0, k0, &k_count) * o->k_stride + g * o->kv_head_stride;
 		const float *values = attention_load(
 		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
 
@@ -136,7 +136,11 @@ int attention_forward_run(struct cpu_context *cx, const struct attention_forward
 int cpu_attention(struct cpu_context *cx, const struct op_attention *o)
 {
 	struct attention_forward f = {
-	        .seen = {cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask, 0},
+	        .seen = {.doc_start = cpu_ptr(o->doc_start),
+	                .doc_end = cpu_ptr(o->doc_end),
+	                .tokens = o->tokens,
+	                .window = o->window,
+	                .mask = o->mask},
 	        .out = o->out,
 	        .lse = o->lse,
 	        .q = o->q,

@@ -9,31 +9,59 @@
 
 OP_ATTENTION_LIST(CPU_DECLARE)
 
-static int rows_check(const struct op_attention_cached *o)
+static struct attention_keys keys_of(const struct op_attention_cached *o)
 {
-	const int32_t *start = cpu_ptr(o->doc_start), *end = cpu_ptr(o->doc_end);
+	return (struct attention_keys){.doc_start = cpu_ptr(o->doc_start),
+	        .doc_end = cpu_ptr(o->doc_end),
+	        .tokens = o->tokens,
+	        .window = o->window,
+	        .mask = MASK_CAUSAL,
+	        .is_cached = 1,
+	        .text_rows = o->text_rows,
+	        .kept_rows = o->kept_rows};
+}
 
-	for (int64_t t = 0; t < o->tokens; t++)
-		if (start[t] < 0 || start[t] >= end[t] || end[t] > o->cache_rows)
+/* From the last token on, so that `last` is the end of the token's text. */
+static int rows_check(const struct op_attention_cached *o, const struct attention_keys *keys)
+{
+	int64_t rows = o->kept_rows ? o->cache_rows / o->kept_rows * o->text_rows : o->cache_rows, last = 0;
+
+	for (int64_t t = o->tokens - 1; t >= 0; t--) {
+		int32_t start = keys->doc_start[t], end = keys->doc_end[t];
+
+		if (t + 1 == o->tokens || keys->doc_start[t + 1] != start)
+			last = end;
+		if (start < 0 || start >= end || end > rows)
 			return err_set(ERR_RANGE,
 			        "attention_cached: token %lld has rows [%d, %d) of a cache of %lld",
-			        (long long)t, (int)start[t], (int)end[t], (long long)o->cache_rows);
+			        (long long)t, (int)start, (int)end, (long long)rows);
+		if (o->kept_rows && (start % o->text_rows || end - start > o->text_rows ||
+		                            last - attention_first_key(keys, t) > o->kept_rows))
+			return err_set(ERR_RANGE,
+			        "attention_cached: token %lld has rows [%d, %d); texts have %lld, and %lld "
+			        "are "
+			        "kept",
+			        (long long)t, (int)start, (int)end, (long long)o->text_rows,
+			        (long long)o->kept_rows);
+	}
 	return 0;
 }
 
 /* Keys, or values, of the new tokens into their rows. */
-static void rows_store(const struct op_attention_cached *o, dev_addr from, int64_t column)
+static void rows_store(
+        const struct op_attention_cached *o, const struct attention_keys *keys, dev_addr from, int64_t column)
 {
 	int64_t element = dtype_bytes(o->dtype), row = attention_cache_row_count(o->kv_heads, o->head_dim);
-	const int32_t *end = cpu_ptr(o->doc_end);
 
-	for (int64_t t = 0; t < o->tokens; t++)
+	for (int64_t t = 0; t < o->tokens; t++) {
+		int64_t one = 1, at = attention_key_row(keys, t, keys->doc_end[t] - 1, &one) * row + column;
+
 		for (int64_t g = 0; g < o->kv_heads; g++)
-			memcpy((char *)cpu_ptr(o->cache) +
-			                ((end[t] - 1) * row + column + g * o->head_dim) * element,
+			memcpy((char *)cpu_ptr(o->cache) + (at + g * o->head_dim) * element,
 			        (const char *)cpu_ptr(from) +
 			                (t * o->qkv_stride + g * o->kv_head_stride) * element,
 			        (size_t)(o->head_dim * element));
+	}
 }
 
 /* Blocks of queries whose keys follow each other: a block ends with its text. Returns their number. */
@@ -54,7 +82,7 @@ int cpu_attention_cached(struct cpu_context *cx, const struct op_attention_cache
 {
 	int64_t value = o->kv_heads * o->head_dim;
 	struct attention_forward f = {
-	        .seen = {cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, MASK_CAUSAL, 1},
+	        .seen = keys_of(o),
 	        .out = o->out,
 	        .lse = DEV_NONE,
 	        .q = o->q,
@@ -73,13 +101,13 @@ int cpu_attention_cached(struct cpu_context *cx, const struct op_attention_cache
 	        .score_cap = o->score_cap,
 	        .dtype = o->dtype,
 	};
-	int rc = rows_check(o);
+	int rc = rows_check(o, &f.seen);
 	int32_t *block = rc ? NULL : mem_alloc((size_t)o->tokens + 1, sizeof(*block));
 
 	if (!block)
 		return rc ? rc : ERR_NOMEM;
-	rows_store(o, o->k, 0);
-	rows_store(o, o->v, value);
+	rows_store(o, &f.seen, o->k, 0);
+	rows_store(o, &f.seen, o->v, value);
 	f.block = block;
 	f.block_count = blocks_find(block, o);
 	rc = attention_forward_run(cx, &f);

@@ -260,8 +260,11 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	const struct op_attention_grad *o = &run.op;
 	int rc;
 
-	run.seen = (struct attention_keys){
-	        cpu_ptr(o->doc_start), cpu_ptr(o->doc_end), o->tokens, o->window, o->mask, 0};
+	run.seen = (struct attention_keys){.doc_start = cpu_ptr(o->doc_start),
+	        .doc_end = cpu_ptr(o->doc_end),
+	        .tokens = o->tokens,
+	        .window = o->window,
+	        .mask = o->mask};
 	rc = attention_keys_check(&run.seen, "attention_grad");
 	if (rc < 0)
 		return rc;

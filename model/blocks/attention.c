@@ -197,6 +197,7 @@ static void attend(struct stage_call *call)
 static void attend_cached(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
+	const struct cache_shape *cached = &call->memory->cached;
 	struct qkv_place place = qkv_place_of(c);
 
 	call_op(call, &(struct op){.kind = OP_ATTENTION_CACHED,
@@ -208,7 +209,9 @@ static void attend_cached(struct stage_call *call)
 	                              .doc_start = call->batch->doc_start,
 	                              .doc_end = call->batch->doc_end,
 	                              .tokens = call->tokens,
-	                              .cache_rows = call->memory->cache_rows,
+	                              .cache_rows = model_cache_rows(call->model, call->layer, cached),
+	                              .text_rows = cached->text_rows,
+	                              .kept_rows = model_cache_kept(call->model, call->layer, cached),
 	                              .heads = c->H,
 	                              .kv_heads = c->KV,
 	                              .head_dim = c->D,

@@ -15,6 +15,13 @@ struct device_batch {
 	dev_addr target_row, target_label;         /* [targets] */
 };
 
+/* The cache of keys and values of several texts: text_rows of each, all of them `rows`; a pass brings at most
+ * pass_tokens new ones. rows 0: there is none. text_rows 0: texts have as many as they like, and all are
+ * kept. */
+struct cache_shape {
+	int64_t rows, text_rows, pass_tokens;
+};
+
 /* Where the buffers of one call are. weight[t] is in the compute dtype, grad[t] F32 and added to (DEV_NONE:
  * frozen); both indexed by tensor of the table and valid for the stage's own tensors only.
  *
@@ -29,8 +36,8 @@ struct device_batch {
  *            its first; for the head, written, or DEV_NONE where no block before it trains; for embed, read
  *   loss     F32 [targets], head only
  *   grad_scale multiplies d(sum of losses)
- *   cache    generation: the block's keys and values, [cache_rows] rows of op_attention_cached; doc_start and
- *            doc_end are then what that op wants. DEV_NONE: tokens see those of their micro-batch
+ *   cache    generation: the block's keys and values, model_cache_bytes; doc_start and doc_end are then what
+ *            op_attention_cached wants. DEV_NONE: tokens see those of their micro-batch
  *   recompute 1: this forward only refills acts for a backward, at every stage of the block
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
@@ -38,7 +45,8 @@ struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
 	dev_addr x, y, acts, scratch, dx, rope_table, loss, cache;
-	int64_t rope_positions, cache_rows;
+	int64_t rope_positions;
+	struct cache_shape cached;
 	float grad_scale;
 	int recompute;
 };
@@ -59,8 +67,14 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 int model_logits(const struct model *model, struct stream *stream, const struct stage_memory *memory,
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens);
 
+/* Bytes of a block's cache. Blocks with a window keep the rows that a pass may see, where that is fewer:
+ * model_cache_kept of each text, 0 = all. */
+int64_t model_cache_bytes(
+        const struct model *model, int layer, enum dtype dtype, const struct cache_shape *shape);
+int64_t model_cache_rows(const struct model *model, int layer, const struct cache_shape *shape);
+int64_t model_cache_kept(const struct model *model, int layer, const struct cache_shape *shape);
+
 /* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
-int64_t model_cache_bytes(const struct model *model, enum dtype dtype, int64_t rows); /* of a block */
 int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
 int64_t model_scratch_bytes(
         const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);

@@ -84,11 +84,27 @@ struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dt
 	return s;
 }
 
-int64_t model_cache_bytes(const struct model *model, enum dtype dtype, int64_t rows)
+int64_t model_cache_kept(const struct model *model, int layer, const struct cache_shape *shape)
+{
+	int64_t window = model->config.block[layer].window, kept = window - 1 + shape->pass_tokens;
+
+	return window > 0 && kept < shape->text_rows ? kept : 0;
+}
+
+int64_t model_cache_rows(const struct model *model, int layer, const struct cache_shape *shape)
+{
+	int64_t kept = model_cache_kept(model, layer, shape);
+
+	return kept ? shape->rows / shape->text_rows * kept : shape->rows;
+}
+
+int64_t model_cache_bytes(
+        const struct model *model, int layer, enum dtype dtype, const struct cache_shape *shape)
 {
 	const struct model_config *c = &model->config;
 
-	return rows * attention_cache_row_count(c->KV, c->D) * dtype_bytes(dtype);
+	return model_cache_rows(model, layer, shape) * attention_cache_row_count(c->KV, c->D) *
+	       dtype_bytes(dtype);
 }
 
 int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens)
