@@ -123,6 +123,17 @@ static void print_speed(const struct session *s)
 	str_free(&text);
 }
 
+static void mix_say(const struct config *c, const struct session_rows *rows)
+{
+	struct str mixed = {0};
+
+	if (!rows->mix.set_count)
+		return;
+	mix_show(&mixed, &rows->mix, rows->data, rows->packing ? "bins" : "rows");
+	cli_say(c, "mix      %s\n", mixed.data ? mixed.data : "");
+	str_free(&mixed);
+}
+
 /* hosts: of several, which ranks each has; else NULL. */
 static void print_head(const struct trainer *t, const char *hosts)
 {
@@ -142,20 +153,16 @@ static void print_head(const struct trainer *t, const char *hosts)
 		cli_say(c, "trains   %s\n", trained.data ? trained.data : "");
 		str_free(&trained);
 	}
-	cli_say(c, "data     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
-	        rows->data->row_count, rows->data->token_count, rows->data->target_count,
-	        rows->packing ? ", packed" : "");
-	if (rows->mix.set_count) {
-		struct str mixed = {0};
-
-		mix_show(&mixed, &rows->mix, rows->data, rows->packing ? "bins" : "rows");
-		cli_say(c, "mix      %s\n", mixed.data ? mixed.data : "");
-		str_free(&mixed);
-	}
+	cli_say(c, "data     %s: %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " targets%s\n", c->data,
+	        rows->data->row_count, plural_s(rows->data->row_count), rows->data->token_count,
+	        rows->data->target_count, rows->packing ? ", packed" : "");
+	mix_say(c, rows);
 	if (s->eval.data)
-		cli_say(c, "eval     %s: %" PRId64 " rows, %" PRId64 " tokens, %" PRId64 " targets\n",
+		cli_say(c, "eval     %s: %" PRId64 " row%s, %" PRId64 " tokens, %" PRId64 " targets\n",
 		        c->eval_data ? c->eval_data : "held back", s->eval.data->row_count,
-		        s->eval.data->token_count, s->eval.data->target_count);
+		        plural_s(s->eval.data->row_count), s->eval.data->token_count,
+		        s->eval.data->target_count);
+	mix_say(c, &s->eval);
 	if (world_self()->size > 1)
 		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),

@@ -304,12 +304,69 @@ static void test_resumes(void **state)
 static void test_refused(void **state)
 {
 	(void)state;
-	assert_ferry(2, NULL, "eval model=%s data=%s/x.jsonl:3,%s/y.jsonl:1", tiny.dir, work_dir, work_dir);
+	assert_ferry(2, NULL, "eval model=%s data=%s/x.jsonl:3,%s/y.jsonl:1 --per-token --json", tiny.dir,
+	        work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "leave the weights out"));
 	write_file("empty.jsonl", "\n");
 	assert_ferry(2, NULL, "train model=%s data=%s/x.jsonl,%s/empty.jsonl output_dir=%s/never", tiny.dir,
 	        work_dir, work_dir, work_dir);
 	assert_non_null(strstr(ferry_said(), "empty.jsonl: the file has no rows"));
+}
+
+static json_t *eval_json(const char *data)
+{
+	struct str out = {0};
+	json_t *root = NULL;
+
+	assert_ferry(0, &out, "eval model=%s %s --json", tiny.dir, data);
+	assert_int_equal(json_parse(&root, "stdout", out.data, out.len_bytes), 0);
+	str_free(&out);
+	return root;
+}
+
+/* An epoch of weighted sets: one row of y for three of x, as the same rows in one file; also while training.
+ */
+static void test_evaluates(void **state)
+{
+	char path[400], data[900];
+	struct str rows = {0}, said = {0};
+	json_t *mixed, *plain;
+	FILE *f;
+
+	(void)state;
+	write_rows("p.jsonl", 12, 5);
+	write_rows("q.jsonl", 9, 6);
+	for (int i = 0; i < 2; i++) { /* all of p, and the first 4 rows of q */
+		char line[4096];
+
+		snprintf(path, sizeof(path), "%s/%s.jsonl", work_dir, i ? "q" : "p");
+		f = fopen(path, "r");
+		assert_non_null(f);
+		for (int row = 0; row < (i ? 4 : 12) && fgets(line, sizeof(line), f); row++)
+			str_add(&rows, line);
+		fclose(f);
+	}
+	write_file("pq.jsonl", "%s", rows.data);
+	snprintf(data, sizeof(data), "data=%s/p.jsonl:3,%s/q.jsonl:1", work_dir, work_dir);
+	mixed = eval_json(data);
+	snprintf(data, sizeof(data), "data=%s/pq.jsonl", work_dir);
+	plain = eval_json(data);
+	assert_int_equal(json_integer_value(json_object_get(mixed, "rows")), 16);
+	assert_int_equal(json_integer_value(json_object_get(plain, "rows")), 16);
+	assert_int_equal(json_integer_value(json_object_get(mixed, "target_tokens")),
+	        json_integer_value(json_object_get(plain, "target_tokens")));
+	assert_true(fabs(json_real_value(json_object_get(mixed, "loss")) -
+	                    json_real_value(json_object_get(plain, "loss"))) < 1e-6);
+	json_decref(mixed);
+	json_decref(plain);
+	assert_ferry(0, &said,
+	        "train model=%s data=%s/pq.jsonl eval_data=%s/p.jsonl:3,%s/q.jsonl:1 eval_steps=1 "
+	        "max_steps=1 "
+	        "output_dir=%s/eval_mix %s",
+	        tiny.dir, work_dir, work_dir, work_dir, work_dir, settings);
+	assert_non_null(strstr(said.data, "mix      an epoch has 16 rows: 12 of "));
+	str_free(&said);
+	str_free(&rows);
 }
 
 /* As files of other tools and ferry's own have lists of sets. */
@@ -357,6 +414,7 @@ int main(void)
 	        cmocka_unit_test(test_list),
 	        cmocka_unit_test(test_resumes),
 	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_evaluates),
 	        cmocka_unit_test(test_yaml),
 	};
 	int failed;

@@ -39,12 +39,14 @@ static int batch_rows_report(
 /* Over all ranks, each of which had its rows. */
 static int evaluate_sum(struct evaluation *result)
 {
-	double sums[] = {result->loss_sum, (double)result->targets, (double)result->tokens};
-	int rc = world_sum(sums, 3);
+	double sums[] = {
+	        result->loss_sum, (double)result->targets, (double)result->tokens, (double)result->rows};
+	int rc = world_sum(sums, 4);
 
 	result->loss_sum = sums[0];
 	result->targets = (int64_t)sums[1];
 	result->tokens = (int64_t)sums[2];
+	result->rows = (int64_t)sums[3];
 	return rc;
 }
 
@@ -55,7 +57,7 @@ int evaluate(struct session *s, struct evaluation *result, evaluate_row_fn *row_
 	double begin = clock_now_s();
 	int rc = 0;
 
-	*result = (struct evaluation){.rows = s->eval.data->row_count};
+	*result = (struct evaluation){0};
 	for (int64_t step = 0; step < sampler->steps_per_epoch && !rc; step++) {
 		struct host_batch batch;
 		const float *losses;
@@ -69,6 +71,7 @@ int evaluate(struct session *s, struct evaluation *result, evaluate_row_fn *row_
 			result->loss_sum += losses[i];
 		result->targets += mb->target_count;
 		result->tokens += mb->token_count;
+		result->rows += mb->doc_count;
 		if (!rc && row_fn)
 			rc = batch_rows_report(mb, losses, row_fn, context);
 	}

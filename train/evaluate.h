@@ -7,7 +7,8 @@
 /* A micro-batch as the engine takes it; it borrows the arrays. */
 void host_batch_of(struct host_batch *to, const struct micro_batch *from);
 
-/* Mean token loss over all rows of s->eval: sum in double, in order. row_fn NULL, or called per row.
+/* Mean token loss over all rows of s->eval, of mixed sets those of the first epoch: sum in double, in order.
+ * row_fn NULL, or called per row.
  * Collective: each rank runs its rows, and all get the sums. */
 struct evaluation {
 	double loss_sum;

@@ -244,7 +244,8 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
 {
 	const struct config *c = s->config;
-	int rc = data_config_pack(&r->packing, r == &s->train ? &r->mix : NULL, c, r->data);
+	int is_held_back = r == &s->eval && s->train.data && !c->eval_data; /* read as it is: no weights */
+	int rc = data_config_pack(&r->packing, is_held_back ? NULL : &r->mix, c, r->data);
 
 	if (rc)
 		return rc;
@@ -305,17 +306,17 @@ static int targets_check(const struct session *s)
 	return 0;
 }
 
-/* Weights say what is trained on; rows held back by eval_split are read as they are. */
-static int weights_check(const struct session *s)
+/* Losses of tokens are a list for each row of the file. */
+static int per_token_check(const struct session *s)
 {
 	const struct config *c = s->config;
-	const struct dataset *d = s->eval.data;
 
-	if (!d || !d->is_weighted || (s->train.data && !c->eval_data))
+	if (!c->per_token || !s->eval.data || !s->eval.data->is_weighted)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "%s=%s has weights, and evaluation reads every row once; leave the weights out",
-	        config_where(c, c->eval_data ? "eval_data" : "data"), c->eval_data ? c->eval_data : c->data);
+	        "%s has weights, so rows are read several times or not at all, and per_token lists each row "
+	        "once; leave the weights out",
+	        config_where(c, "data"));
 }
 
 int session_open_rows(struct session *s)
@@ -333,7 +334,7 @@ int session_open_rows(struct session *s)
 		rc = dataset_split(
 		        &s->eval.data, s->train.data, c->eval_split, shuffle_of(s), (uint64_t)c->seed);
 	if (!rc)
-		rc = weights_check(s);
+		rc = per_token_check(s);
 	if (!rc)
 		rc = targets_check(s);
 	if (!rc && trains)
