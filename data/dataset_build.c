@@ -190,6 +190,26 @@ int dataset_builder_find(struct dataset_builder *b)
 	return 1;
 }
 
+/* What the directory holds by now, without what nobody used for long. */
+static void tidy(const struct dataset_builder *b)
+{
+	struct row_cache_use use;
+	struct str bytes = {0}, removed = {0};
+
+	if (row_cache_tidy(&use, b->options->cache_dir))
+		return; /* the rows are written */
+	quantity_bytes(&bytes, use.bytes);
+	quantity_bytes(&removed, use.removed_bytes);
+	if (use.removed)
+		log_info("data_cache=%s: removed %d data set%s (%s) that no run used for %d days",
+		        b->options->cache_dir, use.removed, plural_s(use.removed),
+		        removed.data ? removed.data : "", ROW_CACHE_KEEP_DAYS);
+	log_info("data_cache=%s holds %d data set%s, %s", b->options->cache_dir, use.count,
+	        plural_s(use.count), bytes.data ? bytes.data : "");
+	str_free(&bytes);
+	str_free(&removed);
+}
+
 /* What the files hold is hashed once, here: no later run reads all of it for that. */
 static int end_files(struct dataset_builder *b)
 {
@@ -218,6 +238,8 @@ static int end_files(struct dataset_builder *b)
 	        row_cache_path(b->cache), size.data ? size.data : "",
 	        b->recipe ? "; later runs use it again" : " until this run ends");
 	str_free(&size);
+	if (b->recipe)
+		tidy(b);
 	return 0;
 }
 

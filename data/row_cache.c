@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -149,6 +150,8 @@ int row_cache_find(struct row_store **store, const struct row_entry **entries, i
 	index_path = mem_printf("%s/%s.index", dir, key);
 	if (rows_path && index_path)
 		rc = find(store, entries, entry_count, fixed, fixed_bytes, rows_path, index_path, recipe);
+	if (rc == 1)
+		(void)utimensat(AT_FDCWD, index_path, NULL, 0); /* used now: row_cache_tidy */
 	mem_free(rows_path);
 	mem_free(index_path);
 	return rc;

@@ -49,4 +49,13 @@ int row_cache_open(struct row_store **store, const struct row_entry **entries, i
 /* Ends, whether it is whole or not: what is not is removed. NULL is allowed. */
 void row_cache_close(struct row_cache *c);
 
+/* Removes data sets that no run has used for ROW_CACHE_KEEP_DAYS (row_cache_find notes the time in the index
+ * file), and counts what stays. Other files of the directory are left alone. ERR_IO, ERR_NOMEM. */
+enum { ROW_CACHE_KEEP_DAYS = 30 };
+struct row_cache_use {
+	int count, removed; /* data sets */
+	int64_t bytes, removed_bytes;
+};
+int row_cache_tidy(struct row_cache_use *use, const char *dir);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "data/dataset.h"
+#include "data/row_cache.h"
 #include "tests/dataset_rows.h"
 
 enum { ROWS = 3000, MEMORY_BYTES = 100000 };
@@ -160,6 +161,51 @@ static void test_changed(void **state)
 	dataset_close(open_rows(MEMORY_BYTES));
 	assert_int_equal(cache_files(NULL, ""), 8);
 	write_rows("many.jsonl", ROWS, 7); /* as it was */
+}
+
+static void set_all_ages(int days)
+{
+	struct timespec then = {time(NULL) - days * 86400L, 0}, times[2] = {then, then};
+	char **names = NULL;
+	size_t count = 0;
+
+	assert_int_equal(file_list_dir(cache, &names, &count), 0);
+	for (size_t i = 0; i < count; i++) {
+		char *path = file_join(cache, names[i]);
+
+		assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+}
+
+/* What no run used for 30 days goes when other rows are written; other files stay. */
+static void test_old(void **state)
+{
+	struct dataset_options o = options_of(MEMORY_BYTES);
+	struct row_cache_use use;
+	struct dataset *d;
+
+	(void)state;
+	forget();
+	dataset_close(open_rows(MEMORY_BYTES));
+	write_file("cache/0123.index", "x");
+	write_file("cache/notes", "x");
+	assert_int_equal(row_cache_tidy(&use, cache), 0);
+	assert_int_equal(use.count, 1);
+	assert_int_equal(use.removed, 0);
+	assert_true(use.bytes > MEMORY_BYTES);
+	o.max_length_tokens = 16;
+	set_all_ages(31);
+	dataset_close(open_rows(MEMORY_BYTES)); /* used again */
+	assert_int_equal(dataset_open(&d, &o), 0);
+	dataset_close(d);
+	assert_int_equal(cache_files(NULL, ""), 6);
+	set_all_ages(31);
+	o.max_length_tokens = 17;
+	assert_int_equal(dataset_open(&d, &o), 0);
+	dataset_close(d);
+	assert_int_equal(cache_files(NULL, ""), 4);
 }
 
 static void flip(const char *path, int64_t at)
@@ -483,6 +529,7 @@ int main(void)
 	        cmocka_unit_test(test_same_rows),
 	        cmocka_unit_test(test_small),
 	        cmocka_unit_test(test_changed),
+	        cmocka_unit_test(test_old),
 	        cmocka_unit_test(test_damaged),
 	        cmocka_unit_test(test_full_disk),
 	        cmocka_unit_test(test_killed),
