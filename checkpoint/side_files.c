@@ -116,6 +116,9 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 		const struct side_row *row = row_of(names[i]);
 		char *path = NULL;
 
+		if (of == OF_TOKENIZER && !strcmp(names[i], "additional_chat_templates"))
+			log_warn("%s/%s is not copied to checkpoints and the result; copy it there", dir,
+			        names[i]);
 		if (!row || row->of != of || !is_utf8(dir, names[i]))
 			continue;
 		err = hf_dir_resolve(&path, dir, names[i]);

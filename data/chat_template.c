@@ -49,6 +49,7 @@ static int set(
         struct chat_template *t, struct jinja **slot, const char *name, const char *text, size_t len_bytes)
 {
 	int rc = jinja_parse(slot, name, text, len_bytes);
+	char *copy = rc ? NULL : mem_strndup(text, len_bytes);
 
 	if (rc || !copy)
 		return rc ? rc : ERR_NOMEM;
@@ -56,7 +57,10 @@ static int set(
 		t->tools_text = copy;
 		return 0;
 	}
-	return rc;
+	t->text = copy;
+	mem_free(t->name);
+	t->name = mem_strdup(name);
+	return t->name ? 0 : ERR_NOMEM;
 }
 
 static int set_file(struct chat_template *t, struct jinja **slot, const char *path)
@@ -116,10 +120,28 @@ static int try_config(
 	return rc;
 }
 
+static const char named_dir[] = "additional_chat_templates", named_end[] = ".jinja";
+
+/* " (rag, tool_use)": the names of the model's templates that are files of their own. */
+static void list_named(struct str *out, const char *dir)
+{
+	char *path = dir ? file_join(dir, named_dir) : NULL, **names = NULL;
+	size_t count = 0, listed = 0;
+
+	if (path && file_kind_of(path) == FILE_DIR && file_list_dir(path, &names, &count) == 0)
+		for (size_t i = 0; i < count; i++)
+			if (str_ends_with(names[i], named_end))
+				str_printf(out, "%s%.*s", listed++ ? ", " : " (",
+				        (int)(strlen(names[i]) - strlen(named_end)), names[i]);
+	str_add(out, listed ? ")" : "");
+	file_list_free(names, count);
+	mem_free(path);
+}
+
 /* The model's template of a name, "default" for the one without; *slot stays NULL where it has none. */
 static int try_model(struct chat_template *t, struct jinja **slot, const char *dir, const char *name)
 {
-	char *file = mem_printf("additional_chat_templates/%s.jinja", name);
+	char *file = mem_printf("%s/%s%s", named_dir, name, named_end);
 	int rc = file ? 0 : ERR_NOMEM;
 
 	if (!rc && !strcmp(name, "default"))
@@ -145,7 +167,7 @@ static void list_names(struct str *out)
 static int find_chosen(struct chat_template *t, const struct chat_template_options *o)
 {
 	const char *builtin = jinja_builtin(o->choice);
-	struct str names = {0};
+	struct str names = {0}, own = {0};
 	int rc = o->dir ? try_model(t, &t->plain, o->dir, o->choice) : 0;
 
 	if (rc || t->plain)
@@ -155,9 +177,11 @@ static int find_chosen(struct chat_template *t, const struct chat_template_optio
 	if (builtin)
 		return set(t, &t->plain, o->choice, builtin, strlen(builtin));
 	list_names(&names);
-	rc = err_set(ERR_INPUT, "chat_template=%s is no file, no template of the model, and none of %s",
-	        o->choice, names.data ? names.data : "");
+	list_named(&own, o->dir);
+	rc = err_set(ERR_INPUT, "chat_template=%s is no file, no template of the model%s, and none of %s",
+	        o->choice, own.data ? own.data : "", names.data ? names.data : "");
 	str_free(&names);
+	str_free(&own);
 	return rc;
 }
 
@@ -451,6 +475,6 @@ void chat_template_close(struct chat_template *t)
 	json_decref(t->variables);
 	mem_free(t->name);
 	mem_free(t->text);
+	mem_free(t->tools_text);
 	mem_free(t);
 }
-	mem_free(t->tools_text);

@@ -108,14 +108,19 @@ static void test_refused_before_the_first_step(void **state)
 /* Other programs' files and names of other encodings are no reason to lose anything. */
 static void test_odd_names_are_passed_over(void **state)
 {
+	char path[700];
+
 	(void)state;
 	copy_model("m");
 	write_file("m/._tokenizer.model", "resource fork");
 	write_file("m/chat_template\xff.jinja", "x");
+	path_of(path, "m/additional_chat_templates");
+	assert_int_equal(mkdir(path, 0700), 0);
 	remove_run("out");
 	assert_ferry(0, NULL, "train model=%s/m data=%s output_dir=%s/out max_steps=2 save_steps=1 %s",
 	        work_dir, tiny.data, work_dir, common);
 	assert_non_null(strstr(ferry_said(), "its name is not UTF-8"));
+	assert_non_null(strstr(ferry_said(), "/m/additional_chat_templates is not copied"));
 	assert_true(run_has("out/model/config.json"));
 	assert_false(run_has("out/model/._tokenizer.model"));
 	assert_ferry(0, NULL, "verify %s/out", work_dir);
