@@ -120,9 +120,90 @@ static void test_other_role(void **state)
 	assert_null(strstr(got + 1, "the role 'critic'"));
 }
 
+/* Files of additional_chat_templates are chosen by name. */
+static void test_named_template(void **state)
+{
+	char path[400];
+	char *got;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/speaker/additional_chat_templates", work_dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	write_file("speaker/additional_chat_templates/loud.jinja",
+	        "{%% for m in messages %%}<|{{ m.role }}|>{{ m.content | upper }}<|endoftext|>{%% endfor "
+	        "%%}");
+	write_file("f.jsonl", "%s",
+	        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":"
+	        "\"Yes\"}]}\n");
+	assert_ferry(
+	        0, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=loud", work_dir, work_dir);
+	assert_ferry(
+	        2, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=soft", work_dir, work_dir);
+	got = strstr(ferry_said(), "no template of the model (loud), and none of chatml");
+	assert_non_null(got);
+	snprintf(path, sizeof(path), "%s/speaker/additional_chat_templates", work_dir);
+	assert_int_equal(file_remove_tree(path), 0);
+}
+
+/* Sets of dataset_info.json: the tokens are those of usual rows; `says`: what refuses a name. */
+static void test_dataset_info(void **state)
+{
+	static const struct {
+		const char *set, *says;
+	} wrong[] = {
+	        {"pairs", "pairs has ranking: pairs of answers are not supported yet"},
+	        {"pictures", "pictures has images: only text is supported"},
+	        {"tests", "set data to its files, and data_split=test"},
+	        {"nothing", "nothing is no file, and"},
+	};
+	struct str named = {0}, usual = {0};
+
+	(void)state;
+	write_file("table.json",
+	        "{\"tasks\": {\"file_name\": \"tasks.jsonl\", \"columns\": {\"prompt\": \"do\", "
+	        "\"response\": "
+	        "\"gives\", \"system\": \"sys\"}},\n"
+	        "\"plain\": {\"file_name\": \"plain.jsonl\"},\n"
+	        "\"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
+	        "{\"messages\": \"chat\"}, \"tags\": {\"role_tag\": \"who\", \"content_tag\": \"says\", "
+	        "\"user_tag\": \"guest\", \"assistant_tag\": \"agent\"}},\n"
+	        "\"pairs\": {\"file_name\": \"plain.jsonl\", \"ranking\": true},\n"
+	        "\"pictures\": {\"file_name\": \"plain.jsonl\", \"columns\": {\"images\": \"i\"}},\n"
+	        "\"tests\": {\"file_name\": \"plain.jsonl\", \"split\": \"test\"}}\n");
+	write_file("tasks.jsonl", "{\"do\":\"Add.\",\"input\":\"2\",\"gives\":\"3\",\"sys\":\"S\"}\n");
+	write_file("plain.jsonl", "{\"instruction\":\"Say.\",\"output\":\"Hi\"}\n");
+	write_file("talks.jsonl",
+	        "{\"chat\":[{\"who\":\"guest\",\"says\":\"Hi\"},{\"who\":\"agent\",\"says\":\"Yes\"}]}\n");
+	write_file("usual.jsonl",
+	        "{\"instruction\":\"Add.\",\"input\":\"2\",\"output\":\"3\",\"system\":\"S\"}\n"
+	        "{\"instruction\":\"Say.\",\"output\":\"Hi\"}\n");
+	write_file("usual2.jsonl",
+	        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":"
+	        "\"Yes\"}]}\n");
+	assert_ferry(0, &named,
+	        "data show model=%s/speaker dataset_dir=%s/table.json data=tasks,plain,talks rows=9 "
+	        "chat_template=%s/strict.jinja show_tokens=on",
+	        work_dir, work_dir, work_dir);
+	assert_ferry(0, &usual,
+	        "data show model=%s/speaker data=%s/usual.jsonl,%s/usual2.jsonl rows=9 "
+	        "chat_template=%s/strict.jinja show_tokens=on",
+	        work_dir, work_dir, work_dir, work_dir);
+	assert_non_null(strstr(usual.data, "\nrow 3:"));
+	assert_string_equal(strstr(named.data, "\nrow 1:"), strstr(usual.data, "\nrow 1:"));
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_ferry(2, NULL, "data show model=%s/speaker dataset_info=%s/table.json data=%s",
+		        work_dir, work_dir, wrong[i].set);
+		if (!strstr(ferry_said(), wrong[i].says))
+			fail_msg("%s: %s", wrong[i].set, ferry_said());
+	}
+	str_free(&named);
+	str_free(&usual);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fields), cmocka_unit_test(test_other_role)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_fields), cmocka_unit_test(test_dataset_info),
+	        cmocka_unit_test(test_named_template), cmocka_unit_test(test_other_role)};
 	int failed;
 
 	ferry_run_begin("fields");

@@ -8,6 +8,7 @@
 #include "checkpoint/hub_cache.h"
 #include "config/table.h"
 #include "data/source/sets.h"
+#include "train/dataset_info.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,8 @@ int paths_resolve(struct config *c)
 		if (!rc)
 			rc = key->path == CONFIG_PATH_DATA ? resolve_sets(value, c, key)
 			                                   : resolve_one(value, c, key);
+		if (!rc && value == &c->dataset_info) /* stands before data in the list of keys */
+			rc = dataset_info_apply(c);
 	}
 	return rc;
 }
