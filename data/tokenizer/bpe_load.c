@@ -41,7 +41,8 @@ static void note_join(struct bpe *b, int32_t left, int32_t right)
 	}
 }
 
-/* The id of left and right together, right without its prefix, or -1. */
+/* The id of left and right together, right without its prefix, or -1. Merges are mostly in the order of what
+ * they make: *id is tried first, then the next. */
 static int concatenation(const struct bpe *b, struct str *both, int32_t *id, int32_t left, int32_t right)
 {
 	size_t len_bytes, skip = b->prefix ? strlen(b->prefix) : 0;
@@ -55,33 +56,46 @@ static int concatenation(const struct bpe *b, struct str *both, int32_t *id, int
 	str_add_bytes(both, bytes + skip, len_bytes - skip);
 	if (str_check(both) < 0)
 		return ERR_NOMEM;
+	for (int i = 0; i < 2; i++, ++*id)
+		if (vocab_is(b->vocab, *id, both->data, both->len_bytes))
+			return 0;
 	*id = vocab_find(b->vocab, both->data, both->len_bytes);
 	return 0;
 }
 
-/* A repeated pair takes the later rank. */
-static int add_merge(struct bpe *b, struct str *both, int32_t left, int32_t right, int32_t rank)
+/* A repeated pair takes the later rank. *id: what the merge before made, then this one. */
+static int add_merge(struct bpe *b, struct str *both, int32_t left, int32_t right, int32_t rank, int32_t *id)
 {
 	uint64_t mask = (uint64_t)b->merge_slots - 1, i = bpe_hash(left, right) & mask;
-	int32_t id = -1;
 	int rc;
 
 	if (b->vocab->entries[left].kind || b->vocab->entries[right].kind)
 		return 0; /* odd: spelled in characters that no word has */
-	rc = concatenation(b, both, &id, left, right);
+	rc = concatenation(b, both, id, left, right);
 	if (rc < 0)
 		return rc;
-	if (id < 0)
+	if (*id < 0)
 		return err_set(ERR_INPUT, "the vocabulary lacks the two together");
 	while (b->merges[i].left >= 0 && (b->merges[i].left != left || b->merges[i].right != right))
 		i = (i + 1) & mask;
-	b->merges[i] = (struct bpe_merge){.left = left, .right = right, .rank = rank, .id = id};
+	b->merges[i] = (struct bpe_merge){.left = left, .right = right, .rank = rank, .id = *id};
 	note_join(b, left, right);
 	return 0;
 }
 
-/* "left right", parted by the only U+0020 (other spaces may be inside), or ["left", "right"]. */
-static int read_merge(const struct vocab *v, struct json_reader *r, int32_t *left, int32_t *right)
+/* "left right", parted by the only U+0020 (other spaces may be inside), or ["left", "right"]. Both are texts
+ * of the file, or of the reader: then they are looked up at once. */
+static void read_side(const struct vocab *v, const struct json_reader *r, struct vocab_query *q,
+        const char *text, size_t len_bytes)
+{
+	*q = (struct vocab_query){.content = text, .len_bytes = len_bytes};
+	if (text < r->begin || text >= r->end) {
+		q->id = vocab_find_content(v, text, len_bytes);
+		q->content = NULL;
+	}
+}
+
+static int read_merge(const struct vocab *v, struct json_reader *r, struct vocab_query sides[2])
 {
 	const char *text, *space;
 	size_t len_bytes;
@@ -90,27 +104,25 @@ static int read_merge(const struct vocab *v, struct json_reader *r, int32_t *lef
 	if (is_pair) {
 		r->at++;
 		rc = json_reader_string(r, &text, &len_bytes);
-		*left = rc == 0 ? vocab_find_content(v, text, len_bytes) : -1;
+		if (rc == 0)
+			read_side(v, r, &sides[0], text, len_bytes);
 		if (rc == 0)
 			rc = json_reader_expect(r, ',');
 		if (rc == 0)
 			rc = json_reader_string(r, &text, &len_bytes);
-		*right = rc == 0 ? vocab_find_content(v, text, len_bytes) : -1;
 		if (rc == 0)
-			rc = json_reader_expect(r, ']');
-	} else {
-		rc = json_reader_string(r, &text, &len_bytes);
-		space = rc == 0 ? memchr(text, ' ', len_bytes) : NULL;
-		if (rc == 0 && (!space || memchr(space + 1, ' ', len_bytes - (size_t)(space + 1 - text))))
-			rc = json_reader_error(r, "neither \"left right\" nor [\"left\", \"right\"]");
-		if (rc < 0)
-			return rc;
-		*left = vocab_find_content(v, text, (size_t)(space - text));
-		*right = vocab_find_content(v, space + 1, len_bytes - (size_t)(space + 1 - text));
+			read_side(v, r, &sides[1], text, len_bytes);
+		return rc < 0 ? rc : json_reader_expect(r, ']');
 	}
-	if (rc == 0 && (*left < 0 || *right < 0))
-		return err_set(ERR_INPUT, "the vocabulary lacks the %s part", *left < 0 ? "left" : "right");
-	return rc;
+	rc = json_reader_string(r, &text, &len_bytes);
+	space = rc == 0 ? memchr(text, ' ', len_bytes) : NULL;
+	if (rc == 0 && (!space || memchr(space + 1, ' ', len_bytes - (size_t)(space + 1 - text))))
+		rc = json_reader_error(r, "neither \"left right\" nor [\"left\", \"right\"]");
+	if (rc < 0)
+		return rc;
+	read_side(v, r, &sides[0], text, (size_t)(space - text));
+	read_side(v, r, &sides[1], space + 1, len_bytes - (size_t)(space + 1 - text));
+	return 0;
 }
 
 /* Empties the table of merges, with room for `count`. */
@@ -141,24 +153,42 @@ struct read_merges {
 	struct str both;
 };
 
+enum { BATCH = 32, AHEAD = 8 };
+
+/* The ids of `count` merges; *odd where one of them stands for something else. */
+static int take_batch(struct bpe *b, struct read_merges *read, struct vocab_query *sides, int count, int *odd)
+{
+	vocab_find_many(b->vocab, sides, 2 * count);
+	for (int i = 0; i < 2 * count; i++) {
+		if (sides[i].id < 0) {
+			err_set(ERR_INPUT, "the vocabulary lacks the %s part", i % 2 ? "right" : "left");
+			return err_note(ERR_INPUT, "merges[%lld]", (long long)read->sides.count / 2);
+		}
+		if (token_list_add(&read->sides, sides[i].id) < 0)
+			return ERR_NOMEM;
+		if (b->byte_fallback || b->unk_id >= 0)
+			*odd |= stands_for_other(b, sides[i].id);
+	}
+	return 0;
+}
+
 static int read_merges(struct bpe *b, struct json_reader *r, struct read_merges *read)
 {
+	struct vocab_query sides[2 * BATCH];
 	int64_t count = 0;
-	int rc = json_reader_expect(r, '['), odd = 0;
+	int rc = json_reader_expect(r, '['), odd = 0, waiting = 0;
 
 	while (rc == 0 && (rc = json_reader_more(r, ']', &count)) > 0) {
-		int32_t left = -1, right = -1;
-
-		rc = read_merge(b->vocab, r, &left, &right);
-		if (rc == 0)
-			rc = token_list_add(&read->sides, left);
-		if (rc == 0)
-			rc = token_list_add(&read->sides, right);
+		rc = read_merge(b->vocab, r, sides + 2 * waiting++);
 		if (rc < 0)
 			return err_note(rc, "merges[%lld]", (long long)count - 1);
-		if (b->byte_fallback || b->unk_id >= 0)
-			odd |= stands_for_other(b, left) | stands_for_other(b, right);
+		if (waiting == BATCH) {
+			rc = take_batch(b, read, sides, waiting, &odd);
+			waiting = 0;
+		}
 	}
+	if (rc == 0)
+		rc = take_batch(b, read, sides, waiting, &odd);
 	if (rc == 0 && odd) {
 		mem_free(b->joins);
 		b->joins = NULL;
@@ -166,9 +196,22 @@ static int read_merges(struct bpe *b, struct json_reader *r, struct read_merges 
 	return rc;
 }
 
+/* Brings near what adding merges[AHEAD] will look at, and before that where its texts are. */
+static void fetch_merge(const struct bpe *b, const int32_t *sides)
+{
+	int32_t left = sides[2 * AHEAD], right = sides[2 * AHEAD + 1];
+
+	__builtin_prefetch(&b->vocab->entries[sides[4 * AHEAD]]);
+	__builtin_prefetch(&b->vocab->entries[sides[4 * AHEAD + 1]]);
+	__builtin_prefetch(&b->merges[bpe_hash(left, right) & ((uint64_t)b->merge_slots - 1)]);
+	__builtin_prefetch(b->vocab->bytes.data + b->vocab->entries[left].offset);
+	__builtin_prefetch(b->vocab->bytes.data + b->vocab->entries[right].offset);
+}
+
 static int load_merges(struct bpe *b, struct model_source *source)
 {
 	struct read_merges read = {0};
+	int32_t id = -1;
 	int rc;
 
 	if (!source->merges.begin)
@@ -177,7 +220,11 @@ static int load_merges(struct bpe *b, struct model_source *source)
 	if (rc == 0)
 		rc = begin_merges(b, read.sides.count / 2);
 	for (int64_t i = 0; rc == 0 && i < read.sides.count / 2; i++) {
-		rc = add_merge(b, &read.both, read.sides.ids[2 * i], read.sides.ids[2 * i + 1], (int32_t)i);
+		const int32_t *sides = read.sides.ids + 2 * i;
+
+		if (2 * (i + 2 * AHEAD) < read.sides.count)
+			fetch_merge(b, sides);
+		rc = add_merge(b, &read.both, sides[0], sides[1], (int32_t)i, &id);
 		if (rc < 0)
 			err_note(rc, "merges[%lld]", (long long)i);
 	}

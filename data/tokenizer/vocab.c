@@ -165,6 +165,31 @@ int32_t vocab_find_content(const struct vocab *v, const char *content, size_t le
 	return id >= 0 ? id : find_slot(v, hash, bytes, bytes_len, odd | VOCAB_KIND_ADDED)->id;
 }
 
+/* Words that are kept as bytes have the hash of these; their content is looked for alone. */
+void vocab_find_many(const struct vocab *v, struct vocab_query *queries, int count)
+{
+	uint64_t mask = (uint64_t)v->slot_count - 1;
+	int first = v->in_bytes || !v->slot_count ? count : 0;
+
+	for (int i = first; i < count; i++) {
+		queries[i].hash =
+		        queries[i].content ? hash_bytes(queries[i].content, queries[i].len_bytes) : 0;
+		__builtin_prefetch(&v->slots[queries[i].hash & mask]);
+	}
+	for (int i = first; i < count; i++)
+		if (v->slots[queries[i].hash & mask].id >= 0)
+			__builtin_prefetch(&v->entries[v->slots[queries[i].hash & mask].id]);
+	for (int i = first; i < count; i++) {
+		int32_t id = v->slots[queries[i].hash & mask].id;
+
+		if (id >= 0)
+			__builtin_prefetch(v->bytes.data + v->entries[id].offset);
+	}
+	for (int i = 0; i < count; i++)
+		if (queries[i].content)
+			queries[i].id = vocab_find_content(v, queries[i].content, queries[i].len_bytes);
+}
+
 void vocab_content(const struct vocab *v, struct str *out, int64_t id)
 {
 	size_t len_bytes;
