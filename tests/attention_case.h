@@ -26,7 +26,7 @@ struct setting {
 	int has_sink;
 };
 
-static void document_set(struct ops_case *c, struct attention *a, int64_t at, int64_t length)
+static inline void document_set(struct ops_case *c, struct attention *a, int64_t at, int64_t length)
 {
 	a->documents++;
 	a->document_tokens = length > a->document_tokens ? length : a->document_tokens;
@@ -37,7 +37,7 @@ static void document_set(struct ops_case *c, struct attention *a, int64_t at, in
 }
 
 /* Tensors 0 (start) and 1 (end) of the case: int32 [tokens]. */
-static void documents_alloc(struct ops_case *c, struct attention *a)
+static inline void documents_alloc(struct ops_case *c, struct attention *a)
 {
 	const struct tensor *start = case_tensor(c, a->tokens, DTYPE_I32, 1);
 
@@ -47,7 +47,7 @@ static void documents_alloc(struct ops_case *c, struct attention *a)
 }
 
 /* A random shape, at most `high` tokens. */
-static void attention_random(struct ops_case *c, struct attention *a, int *has_sink, int64_t high)
+static inline void attention_random(struct ops_case *c, struct attention *a, int *has_sink, int64_t high)
 {
 	int64_t group = case_int(c, 1, 3), at = 0;
 
@@ -78,7 +78,7 @@ static void attention_random(struct ops_case *c, struct attention *a, int *has_s
 	}
 }
 
-static void attention_set(struct ops_case *c, struct attention *a, const struct setting *s)
+static inline void attention_set(struct ops_case *c, struct attention *a, const struct setting *s)
 {
 	int64_t at = 0, d = s->head_dim, columns = s->heads + 2 * s->kv_heads;
 
@@ -103,7 +103,7 @@ static void attention_set(struct ops_case *c, struct attention *a, const struct 
 	}
 }
 
-static double *take(int64_t count)
+static inline double *take(int64_t count)
 {
 	double *x = mem_alloc((size_t)count, sizeof *x);
 
@@ -111,7 +111,7 @@ static double *take(int64_t count)
 	return x;
 }
 
-static void attention_alloc(struct attention *a, int has_sink)
+static inline void attention_alloc(struct attention *a, int has_sink)
 {
 	int64_t qkv = a->tokens * a->qkv_stride, out = a->tokens * a->out_stride;
 
@@ -123,7 +123,7 @@ static void attention_alloc(struct attention *a, int has_sink)
 	a->p = take(a->heads * a->tokens * a->tokens), a->ds = take(a->heads * a->tokens * a->tokens);
 }
 
-static void attention_free(struct attention *a)
+static inline void attention_free(struct attention *a)
 {
 	double *all[] = {a->q, a->k, a->v, a->dq, a->dk, a->dv, a->out, a->dout, a->lse, a->p, a->ds, a->sink,
 	        a->dsink};
@@ -142,19 +142,19 @@ struct views {
 	struct view q, k, v;
 };
 
-static dev_addr view_addr(const struct view *v)
+static inline dev_addr view_addr(const struct view *v)
 {
 	return dev_at(tensor_addr(v->tensor), v->base * dtype_bytes(v->tensor->dtype));
 }
 
-static void to_double(double *x, const struct view *v)
+static inline void to_double(double *x, const struct view *v)
 {
 	for (int64_t i = v->base; i < v->tensor->count; i++)
 		x[i - v->base] = tensor_get(v->tensor, i);
 }
 
 /* q, k, v or their gradients. */
-static struct views views_alloc(
+static inline struct views views_alloc(
         struct ops_case *c, const struct attention *a, enum dtype dtype, enum layout layout)
 {
 	int64_t d = a->head_dim, last = (a->tokens - 1) * a->qkv_stride;
@@ -173,6 +173,19 @@ static struct views views_alloc(
 	views.v =
 	        (struct view){views.q.tensor, layout == LAYOUT_FUSED ? (a->heads + a->kv_heads) * d : 2 * d};
 	return views;
+}
+
+/* On the emulator, where a product of tiles takes milliseconds, every twelfth; FERRY_TEST_SPARING=n: fewer
+ * still. */
+static inline uint64_t seed_step(void)
+{
+#ifdef FERRY_TEST_CUDA
+	const char *more = getenv("FERRY_TEST_SPARING");
+
+	return simt_set_order ? 12 * (more && atoi(more) > 1 ? (uint64_t)atoi(more) : 1) : 1;
+#else
+	return 1;
+#endif
 }
 
 #endif

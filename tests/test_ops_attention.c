@@ -268,20 +268,6 @@ static void setting_try(const struct setting *s, uint64_t seed)
 	attention_check(&c, &a, &o);
 }
 
-/* On the emulator, where a product of tiles takes milliseconds, every twelfth; FERRY_TEST_SPARING=n: fewer
- * still.
- */
-static uint64_t seed_step(void)
-{
-#ifdef FERRY_TEST_CUDA
-	const char *more = getenv("FERRY_TEST_SPARING");
-
-	return simt_set_order ? 12 * (more && atoi(more) > 1 ? (uint64_t)atoi(more) : 1) : 1;
-#else
-	return 1;
-#endif
-}
-
 static void test_small(void **state)
 {
 	(void)state;

@@ -1,8 +1,7 @@
 /* links: host_cpu */
 /* also: tsan cuda */
 /* Attention over a cache of keys and values: texts that come in pieces, against the whole in double. */
-#include "tests/attention_reference.h"
-#include "tests/ops_check.h"
+#include "tests/attention_case.h"
 
 #include "base/size.h"
 
@@ -33,14 +32,6 @@ static void texts_draw(struct ops_case *c, struct texts *x, int64_t high)
 		row += x->length[i] + case_int(c, 0, 3);
 	}
 	x->cache_rows = row;
-}
-
-static double *take(int64_t count)
-{
-	double *x = mem_alloc((size_t)count, sizeof(*x));
-
-	assert_non_null(x);
-	return x;
 }
 
 /* The whole: all texts as documents of one batch, q, k and v apart. */
@@ -267,19 +258,7 @@ static void texts_try(uint64_t seed, int64_t high)
 	}
 	mem_free(bounds[0]);
 	mem_free(bounds[1]);
-	double *all[] = {a.q, a.k, a.v, a.out, a.lse, a.p, a.sink};
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		mem_free(all[i]);
-}
-
-/* On the emulator every twelfth. */
-static uint64_t seed_step(void)
-{
-#ifdef FERRY_TEST_CUDA
-	return simt_set_order ? 12 : 1;
-#else
-	return 1;
-#endif
+	attention_free(&a);
 }
 
 static void test_small(void **state)

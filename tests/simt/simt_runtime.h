@@ -45,8 +45,8 @@ struct simt_machine_options simt_runtime_defaults(void);
 
 /* From now on. Forgets the last error, sticky or not, and what simt_fail_after said. Before the first call of
  * this, the environment does: FERRY_SIMT_SEED, _EAGER=1, _DEVICES, _CAPABILITY, _MEMORY_BYTES, _PIN_BYTES,
- * _TAKEN_BYTES, _NAME,
- * _NO_REGISTER=1, _NO_ALLOC=1, and _FAIL_WORK, the number of the piece of work at which the GPU is lost. */
+ * _TAKEN_BYTES, _NAME, _NO_REGISTER=1, _NO_ALLOC=1, and _FAIL_WORK, the number of the piece of work at which
+ * the GPU is lost. */
 void simt_runtime_set(const struct simt_machine_options *options);
 
 /* The n-th call of the runtime from now on (1 is the next) fails with that error; 0: none. Calls that ask for

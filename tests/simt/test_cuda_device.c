@@ -2,7 +2,7 @@
 #include "tests/device_program.h"
 
 #include "gpu/cuda_info.h"
-#include "tests/simt/simt_setup.h"
+#include "tests/simt/cuda_fixture.h"
 
 #include <math.h>
 
@@ -418,23 +418,22 @@ static void test_many_waits(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(test_no_gpu),
-	        TEST(test_gpu_in_use),
-	        TEST(test_hints),
-	        TEST(test_more_ranks_than_gpus),
-	        TEST(test_architectures),
-	        TEST(test_memory_taken),
-	        TEST(test_memory),
-	        TEST(test_random_programs),
-	        TEST(test_missing_waits),
-	        TEST(test_lazy_schedules_show_a_race),
-	        TEST(test_event_outlives_stream),
-	        TEST(test_poison),
-	        TEST(test_times),
-	        TEST(test_long_runs),
-	        TEST(test_many_waits),
+	        CUDA_TEST(test_no_gpu),
+	        CUDA_TEST(test_gpu_in_use),
+	        CUDA_TEST(test_hints),
+	        CUDA_TEST(test_more_ranks_than_gpus),
+	        CUDA_TEST(test_architectures),
+	        CUDA_TEST(test_memory_taken),
+	        CUDA_TEST(test_memory),
+	        CUDA_TEST(test_random_programs),
+	        CUDA_TEST(test_missing_waits),
+	        CUDA_TEST(test_lazy_schedules_show_a_race),
+	        CUDA_TEST(test_event_outlives_stream),
+	        CUDA_TEST(test_poison),
+	        CUDA_TEST(test_times),
+	        CUDA_TEST(test_long_runs),
+	        CUDA_TEST(test_many_waits),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1); /* a library of the machine would look for a GPU */

@@ -2,25 +2,7 @@
  */
 #include "tests/device_program.h"
 
-#include "base/mem.h"
-#include "tests/simt/simt_runtime.h"
-
-static int setup(void **state)
-{
-	const struct simt_machine_options options = simt_runtime_defaults();
-
-	(void)state;
-	simt_runtime_set(&options);
-	return 0;
-}
-
-/* Nothing of CUDA's is left over, whatever happened. */
-static int teardown(void **state)
-{
-	(void)state;
-	mem_fault_arm(0, MEM_FAULT_ONCE);
-	return simt_runtime_live();
-}
+#include "tests/simt/cuda_fixture.h"
 
 static int count_call(void *context)
 {
@@ -256,13 +238,12 @@ static void test_tester(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(test_call_fails),
-	        TEST(test_each_call_fails),
-	        TEST(test_gpu_is_lost),
-	        TEST(test_out_of_host_memory),
-	        TEST(test_tester),
+	        CUDA_TEST(test_call_fails),
+	        CUDA_TEST(test_each_call_fails),
+	        CUDA_TEST(test_gpu_is_lost),
+	        CUDA_TEST(test_out_of_host_memory),
+	        CUDA_TEST(test_tester),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1); /* a library of the machine would look for a GPU */

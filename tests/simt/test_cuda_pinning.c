@@ -2,7 +2,7 @@
  * either way. */
 #include "tests/device_program.h"
 
-#include "tests/simt/simt_setup.h"
+#include "tests/simt/cuda_fixture.h"
 
 enum { PIECE = 1 << 30 };
 
@@ -230,15 +230,14 @@ static void test_pageable_order(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	        TEST(test_pinned_pieces),
-	        TEST(test_pin_limit),
-	        TEST(test_pageable_order),
-	        TEST(test_register_is_refused),
-	        TEST(test_bounce),
-	        TEST(test_bounce_overlaps),
-	        TEST(test_nothing_is_pinned),
+	        CUDA_TEST(test_pinned_pieces),
+	        CUDA_TEST(test_pin_limit),
+	        CUDA_TEST(test_pageable_order),
+	        CUDA_TEST(test_register_is_refused),
+	        CUDA_TEST(test_bounce),
+	        CUDA_TEST(test_bounce_overlaps),
+	        CUDA_TEST(test_nothing_is_pinned),
 	};
 
 	setenv("FERRY_MATMUL", "plain", 1); /* a library of the machine would look for a GPU */

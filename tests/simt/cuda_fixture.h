@@ -1,7 +1,7 @@
-/* Setup and teardown of tests of the CUDA device on the fake runtime: a machine as simt_runtime_defaults
- * says, the last warning kept, and nothing of CUDA's left over. */
-#ifndef FERRY_TESTS_SIMT_SETUP_H
-#define FERRY_TESTS_SIMT_SETUP_H
+/* Setup and teardown of a test of the CUDA device on the fake runtime: a machine as by default, the last
+ * warning kept, and nothing of CUDA's left over. */
+#ifndef FERRY_TESTS_SIMT_CUDA_FIXTURE_H
+#define FERRY_TESTS_SIMT_CUDA_FIXTURE_H
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,14 +11,14 @@
 
 static char last_warning[2048];
 
-static inline void keep_warning(void *context, enum log_level level, const char *line)
+static void keep_warning(void *context, enum log_level level, const char *line)
 {
 	(void)context;
 	if (level == LOG_WARN)
 		snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-static inline int setup(void **state)
+static int cuda_setup(void **state)
 {
 	const struct simt_machine_options options = simt_runtime_defaults();
 
@@ -29,13 +29,14 @@ static inline int setup(void **state)
 	return 0;
 }
 
-/* Nothing of CUDA's is left over, whatever happened. */
-static inline int teardown(void **state)
+static int cuda_teardown(void **state)
 {
 	(void)state;
 	mem_fault_arm(0, MEM_FAULT_ONCE);
 	log_set_sink(NULL, NULL);
 	return simt_runtime_live();
 }
+
+#define CUDA_TEST(name) cmocka_unit_test_setup_teardown(name, cuda_setup, cuda_teardown)
 
 #endif
