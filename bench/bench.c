@@ -37,8 +37,7 @@ static const struct bench table[] = {
                 bench_copy},
         {"offload",
                 "training step with everything in host memory, with nothing there, and with the device "
-                "filled "
-                "as a run fills it, by model and tokens of a micro-batch; count: steps",
+                "filled as a run fills it, by model and tokens of a micro-batch; count: steps",
                 bench_offload},
         {"budget",
                 "the same steps within budgets of device memory from the least to all that is of use; "
@@ -58,13 +57,11 @@ static const struct bench table[] = {
                 bench_load_checkpoint},
         {"save",
                 "state of a model in training to disk, alone and beside a step, against writes and fsync of "
-                "as "
-                "many bytes; count: bytes of state; models: the directory, instead of this one",
+                "as many bytes; count: bytes of state; models: the directory, instead of this one",
                 bench_save},
         {"tokenize",
                 "text to ids on one core, with tokenizer=DIR and data=FILE of text: documents of 4 KB, 2 MB "
-                "at "
-                "once, and a mere check of each byte; count: bytes",
+                "at once, and a mere check of each byte; count: bytes",
                 bench_tokenize},
 };
 

@@ -29,8 +29,7 @@ static int read_properties(struct cuda_device *d, int index)
 	if (cuda_code_for(gpu.capability, cuda_built_for) == CUDA_CODE_COMPILED_BY_DRIVER)
 		log_warn("cuda device: this build has kernels for %s; the driver compiles them for compute "
 		         "capability %d.%d at first use and keeps them in ~/.nv/ComputeCache. To avoid the "
-		         "wait, "
-		         "build with -DFERRY_CUDA_ARCHITECTURES=%d",
+		         "wait, build with -DFERRY_CUDA_ARCHITECTURES=%d",
 		        cuda_built_for, gpu.capability / 10, gpu.capability % 10, gpu.capability);
 	d->launch.capability = gpu.capability;
 	d->launch.sm_count = gpu.sm_count;

@@ -330,8 +330,7 @@ static int refuse(struct cuda_dnn *d)
 {
 	if (!d->said_refused++)
 		log_warn("FERRY_ATTENTION=cudnn: micro-batches whose documents differ in length, and masks "
-		         "other "
-		         "than causal, run on ferry's own kernel");
+		         "other than causal, run on ferry's own kernel");
 	return 1;
 }
 

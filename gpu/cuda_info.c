@@ -185,8 +185,7 @@ int cuda_gpu_choose(int *gpu, int rank_here, int count)
 		return 0;
 	return err_set(ERR_INPUT,
 	        "rank %d of this host needs a GPU of its own, and %d %s here (a MIG slice counts as one, and "
-	        "a "
-	        "process sees only one); start at most %d rank%s on this host",
+	        "a process sees only one); start at most %d rank%s on this host",
 	        rank_here, count, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
 }
 

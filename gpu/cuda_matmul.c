@@ -83,8 +83,7 @@ static int blas_start(struct cuda_blas *blas)
 			if (status == CUBLAS_STATUS_ALLOC_FAILED)
 				return err_set(ERR_NOMEM,
 				        "cuda device: no memory to load cuBLASLt (%s); another process may "
-				        "hold "
-				        "GPU memory (nvidia-smi lists them): end it",
+				        "hold GPU memory (nvidia-smi lists them): end it",
 				        status_text(blas, status));
 			rc = err_set(ERR_DEVICE, "cublasLtCreate: %s", status_text(blas, status));
 		}
@@ -404,8 +403,7 @@ int cuda_matmul(const struct cuda_launch *at, const struct op_matmul *o)
 	}
 	if (status == CUBLAS_STATUS_ALLOC_FAILED)
 		return err_set(ERR_NOMEM, "matmul: no GPU memory to load cuBLASLt's kernels; set vram_budget "
-		                          "lower, or end other "
-		                          "processes (nvidia-smi lists them)");
+		                          "lower, or end other processes (nvidia-smi lists them)");
 	if (status)
 		return err_set(ERR_DEVICE, "matmul: cublasLtMatmul: %s", status_text(blas, status));
 	blas->stats.library_count++;

@@ -47,25 +47,31 @@ static double gbps(double bytes, int64_t ns)
 
 /* ---- pinning ---- */
 
-static int pin_registered(double *touch, double *pin, size_t bytes, int advice)
+/* Memory with pages of one size is touched, then registered; a row for each. */
+static void probe_registered(
+        struct probe *p, size_t bytes, int advice, const char *const names[2], const char *const what[2])
 {
 	char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int64_t begin_ns = clock_now_ns(), touched_ns;
 	int rc;
 
-	if (at == MAP_FAILED)
-		return err_set(ERR_NOMEM, "no host memory for %zu MiB", bytes >> 20);
+	if (at == MAP_FAILED) {
+		rc = err_set(ERR_NOMEM, "no host memory for %zu MiB", bytes >> 20);
+		tell(p, rc, names[0], 0, "GB/s", what[0]);
+		tell(p, rc, names[1], 0, "GB/s", what[1]);
+		return;
+	}
 	madvise(at, bytes, advice);
 	for (size_t i = 0; i < bytes; i += 4096)
 		at[i] = 1;
 	touched_ns = clock_now_ns();
-	*touch = gbps((double)bytes, touched_ns - begin_ns);
+	tell(p, 0, names[0], gbps((double)bytes, touched_ns - begin_ns), "GB/s", what[0]);
+	begin_ns = clock_now_ns();
 	rc = cuda_check(cudaHostRegister(at, bytes, cudaHostRegisterDefault), "cudaHostRegister");
-	*pin = gbps((double)bytes, clock_now_ns() - touched_ns);
+	tell(p, rc, names[1], gbps((double)bytes, clock_now_ns() - begin_ns), "GB/s", what[1]);
 	if (!rc)
 		cudaHostUnregister(at);
 	munmap(at, bytes);
-	return rc;
 }
 
 static int pin_allocated(double *pin, size_t bytes)
@@ -82,15 +88,18 @@ static int pin_allocated(double *pin, size_t bytes)
 
 static void probe_pinning(struct probe *p)
 {
+	static const char *const small[] = {"touch_4k", "pin_4k"},
+	                         *const small_what[] = {"first touch of host memory, 4 KiB pages, one thread",
+	                                 "cudaHostRegister, 4 KiB pages"},
+	                         *const huge[] = {"touch_huge", "pin_huge"},
+	                         *const huge_what[] = {"first touch of host memory, huge pages, one thread",
+	                                 "cudaHostRegister, huge pages"};
 	size_t bytes = 2 * (size_t)p->copy_bytes;
-	double touch = 0, pin = 0;
-	int rc = pin_registered(&touch, &pin, bytes, MADV_NOHUGEPAGE);
+	double pin = 0;
+	int rc;
 
-	tell(p, 0, "touch_4k", touch, "GB/s", "first touch of host memory, 4 KiB pages, one thread");
-	tell(p, rc, "pin_4k", pin, "GB/s", "cudaHostRegister, 4 KiB pages");
-	rc = pin_registered(&touch, &pin, bytes, MADV_HUGEPAGE);
-	tell(p, 0, "touch_huge", touch, "GB/s", "first touch of host memory, huge pages, one thread");
-	tell(p, rc, "pin_huge", pin, "GB/s", "cudaHostRegister, huge pages");
+	probe_registered(p, bytes, MADV_NOHUGEPAGE, small, small_what);
+	probe_registered(p, bytes, MADV_HUGEPAGE, huge, huge_what);
 	rc = pin_allocated(&pin, bytes);
 	tell(p, rc, "pin_alloc", pin, "GB/s", "cudaHostAlloc");
 }

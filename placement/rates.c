@@ -106,8 +106,7 @@ static void load_warn(const struct pool *pool)
 
 	if (getloadavg(&load, 1) == 1 && load > BUSY_SHARE * threads)
 		log_warn("other processes keep about %.0f of %.0f CPU threads busy; the measured speed, and "
-		         "times that "
-		         "follow from it, are those of a busy machine",
+		         "times that follow from it, are those of a busy machine",
 		        fmin(load, threads), threads);
 }
 
