@@ -387,6 +387,21 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
 	return (float)(deviation * rng_normal(seed, (uint64_t)tensor, (uint64_t)index));
 }
 
+int model_gradient_is_product(const struct model *model, int tensor)
+{
+	enum tensor_role role = model->tensors[tensor].role;
+
+	switch (role_facts[role].kind) {
+	case KIND_MATRIX:
+	case KIND_RESIDUAL:
+		return 1;
+	case KIND_TABLE:
+		return role_facts[role].stage == STAGE_HEAD || (role == ROLE_EMBED && model->config.tied);
+	default:
+		return 0;
+	}
+}
+
 double model_flops_per_token(const struct model *model, int64_t row_tokens)
 {
 	const struct model_config *c = &model->config;

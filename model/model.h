@@ -83,6 +83,10 @@ int model_untie(struct model *model);
 /* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
+/* 1: the tensor's gradient is a product of matrices, and the first micro-batch writes all of it: in the
+ * tensor's stage, or in the head where the embedding is the head too. 0: stages add to it. */
+int model_gradient_is_product(const struct model *model, int tensor);
+
 /* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
  * `other_name` is the head's name where the embedding is the head too (one tensor), else NULL. Call before
  * anything was derived from the tables. *count: elements that train. */

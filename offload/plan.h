@@ -83,7 +83,7 @@ enum plan_kind {
 	X(LOGITS, "compute", "logits of chosen rows")                                                        \
 	X(RECOMPUTE, "compute", "forward of a stage again, for its backward")                                \
 	X(BACKWARD, "compute", "one stage of one micro-batch")                                               \
-	X(ZERO, "compute", "a unit's fp32 gradient := 0")                                                    \
+	X(ZERO, "compute", "what no first product writes of a unit's fp32 gradient := 0")                    \
 	X(SPILL, "d2h", "a block input to the host")                                                         \
 	X(REFILL, "h2d", "a block input from the host")                                                      \
 	X(NARROW, "comm", "a unit's whole gradient to reduce_dtype: SRC -> DST")                             \
@@ -215,7 +215,7 @@ struct plan_op {
 	enum plan_op_kind kind;
 	enum queue_kind queue;
 	int unit, stage, micro; /* -1 where it has no meaning */
-	int first;              /* ACCUMULATE: the first of its sum */
+	int first;              /* ACCUMULATE, HEAD, BACKWARD: the first of its sum, which it writes */
 	int updates;            /* belongs to the updates of the step before: skipped when there are none */
 	int first_arg, arg_count;
 	int first_wait, wait_count;

@@ -393,6 +393,7 @@ static void pass_emit(struct builder *b, int m0, int m1)
 {
 	struct plan *p = b->p;
 
+	b->first_micro = m0;
 	for (int i = 0; i < b->interval_count; i++)
 		b->intervals[i].weight = -1;
 	for (int m = m0; m < m1; m++) {

@@ -1,9 +1,10 @@
-/* A unit's gradient within a pass: opened as zero, added to by every stage that uses the unit, and closed
- * once whole: reduced over ranks, rounded to gradient_dtype, its squares summed, and brought to where its
- * UPDATE finds it. */
+/* A unit's gradient within a pass: opened, written by each stage's first micro-batch, added to by the others,
+ * and closed once whole: reduced over ranks, rounded to gradient_dtype, its squares summed, and brought to
+ * where its UPDATE finds it. */
 #include "offload/plan_parts.h"
 
-/* A unit's running gradient, zeroed before its first use in a pass. */
+/* A unit's running gradient, before its first use in a pass. Products of its first micro-batch write what is
+ * theirs; the rest is zeroed. */
 void gradients_open(struct builder *b, int s)
 {
 	struct plan *p = b->p;
@@ -29,7 +30,9 @@ void gradients_arg(struct builder *b, int s)
 {
 	int units[STAGE_TENSORS_MAX];
 	int count = stage_units(b, s, STAGE_TRAINED, units);
+	struct plan_op *op = &b->p->ops[b->p->op_count - 1];
 
+	op->first = op->micro == b->first_micro;
 	for (int i = 0; i < count; i++)
 		plan_add_arg(b->p, ARG_GRADIENT, b->units[units[i]].gradient, ACCESS_BOTH);
 }

@@ -98,6 +98,7 @@ struct builder {
 	int *acts_kept;           /* [group][micro] */
 	int *dx;                  /* [micro] */
 	int ring_last;            /* buffer of the last gradient that returned to the ring, -1 */
+	int first_micro;          /* of the pass */
 	int now;                  /* moment of the listing in a pass: the visit, and a few after the last */
 };
 
@@ -137,7 +138,7 @@ void weights_arg(struct builder *b, int v, int stage); /* weights that the stage
 /* plan_gradients.c: from the running fp32 gradient of a unit to the place where its UPDATE finds it. */
 void gradient_last_find(struct builder *b);
 void gradients_open(
-        struct builder *b, int stage); /* a unit's running gradient, zeroed before its first use in a pass */
+        struct builder *b, int stage); /* a unit's running gradient, before its first use in a pass */
 void gradients_arg(struct builder *b, int stage);
 /* One moment of the listing further, for all gradients on their way. In two halves: rounded and its squares
  * summed right after the visit that made it whole, returned a visit later. So neither what is rounded nor

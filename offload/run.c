@@ -27,7 +27,7 @@ void *run_host_address(const struct run *r, int buffer)
 	return staging_base(r->dock->staging) + b->offset;
 }
 
-static dev_addr buffer_address(const struct run *r, int buffer)
+dev_addr run_device_address(const struct run *r, int buffer)
 {
 	return dev_at(r->dock->arena, r->plan->buffers[buffer].offset);
 }
@@ -36,7 +36,7 @@ static dev_addr arg_address(const struct run *r, const struct plan_op *op, enum 
 {
 	int buffer = run_arg(r, op, role);
 
-	return buffer >= 0 ? buffer_address(r, buffer) : DEV_NONE;
+	return buffer >= 0 ? run_device_address(r, buffer) : DEV_NONE;
 }
 
 /* The rank's own shard of a unit: the whole of a shard-sized buffer, or its place in one of a whole unit. */
@@ -46,8 +46,8 @@ static dev_addr shard_address(const struct run *r, int buffer)
 	const struct unit *u = &r->plan->map->units[b->unit];
 	int64_t shard_bytes = u->shard_count * dtype_bytes(b->dtype);
 
-	return dev_at(
-	        buffer_address(r, buffer), b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->rank);
+	return dev_at(run_device_address(r, buffer),
+	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->rank);
 }
 
 static int64_t shard_count(const struct run *r, const struct plan_op *op)
@@ -68,10 +68,10 @@ static int queue_copy(struct run *r, struct stream *q, const struct plan_op *op)
 	if (!bytes)
 		return 0;
 	if (to->space == SPACE_DEVICE)
-		return stream_copy_in(q, to->unit >= 0 ? shard_address(r, dst) : buffer_address(r, dst),
+		return stream_copy_in(q, to->unit >= 0 ? shard_address(r, dst) : run_device_address(r, dst),
 		        run_host_address(r, src), bytes);
 	return stream_copy_out(q, run_host_address(r, dst),
-	        from->unit >= 0 ? shard_address(r, src) : buffer_address(r, src), bytes);
+	        from->unit >= 0 ? shard_address(r, src) : run_device_address(r, src), bytes);
 }
 
 /* ---- stages ---- */
@@ -111,7 +111,7 @@ static void tensor_addresses(struct run *r, const struct plan_op *op)
 			continue;
 		for (int t = 0; t < stage->tensor_count; t++)
 			if (map->tensor_unit[stage->tensor[t]] == b->unit)
-				table[stage->tensor[t]] = dev_at(buffer_address(r, arg->buffer),
+				table[stage->tensor[t]] = dev_at(run_device_address(r, arg->buffer),
 				        map->tensor_offset[stage->tensor[t]] * dtype_bytes(b->dtype));
 	}
 }
@@ -136,6 +136,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .rope_positions = r->plan->policy.rope_positions,
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
+	        .first_gradient = op->first,
 	};
 
 	batch_addresses(r, op, &batch);
@@ -186,8 +187,8 @@ static int queue_cast_whole(struct run *r, struct stream *q, const struct plan_o
 	struct op cast = {.kind = OP_CAST};
 
 	cast.cast = (struct op_cast){
-	        .dst = buffer_address(r, dst),
-	        .src = buffer_address(r, src),
+	        .dst = run_device_address(r, dst),
+	        .src = run_device_address(r, src),
 	        .count = r->plan->map->units[op->unit].count,
 	        .dst_dtype = r->plan->buffers[dst].dtype,
 	        .src_dtype = r->plan->buffers[src].dtype,
@@ -289,7 +290,7 @@ static dev_addr state_at(const struct run *r, const struct plan_op *op, enum pla
 
 	if (buffer < 0)
 		return DEV_NONE;
-	return dev_at(buffer_address(r, buffer),
+	return dev_at(run_device_address(r, buffer),
 	        plane_numbers(plane, at) * dtype_bytes(r->plan->buffers[buffer].dtype));
 }
 
@@ -334,15 +335,6 @@ static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
 	return stream_op(q, &join);
 }
 
-static int queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
-{
-	struct op fill = {.kind = OP_FILL};
-	int dst = run_arg(r, op, ARG_DST);
-
-	fill.fill = (struct op_fill){.dst = buffer_address(r, dst), .bytes = r->plan->buffers[dst].bytes};
-	return stream_op(q, &fill);
-}
-
 /* ---- execution ---- */
 
 static int queue_op(struct run *r, struct stream *q, int index)
@@ -362,10 +354,10 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_COPY:
 		return queue_copy_shard(r, q, op);
 	case PLAN_OP_GATHER:
-		return comm_all_gather(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
+		return comm_all_gather(r->dock->comm, q, run_device_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_OP_SCATTER:
-		return comm_reduce_scatter(r->dock->comm, q, buffer_address(r, dst), shard_count(r, op),
+		return comm_reduce_scatter(r->dock->comm, q, run_device_address(r, dst), shard_count(r, op),
 		        r->plan->buffers[dst].dtype);
 	case PLAN_OP_NARROW:
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_SRC));
@@ -381,7 +373,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_BACKWARD:
 		return queue_stage(r, q, op);
 	case PLAN_OP_ZERO:
-		return queue_zero(r, q, op);
+		return run_queue_zero(r, q, op);
 	case PLAN_OP_ROUND:
 		return queue_round(r, q, op);
 	case PLAN_OP_CAST:
@@ -396,7 +388,7 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	case PLAN_OP_UPDATE_DEVICE:
 		return queue_parts(r, q, op, part_update);
 	case PLAN_OP_DISCARD:
-		return stream_discard(q, buffer_address(r, dst), r->plan->buffers[dst].bytes);
+		return stream_discard(q, run_device_address(r, dst), r->plan->buffers[dst].bytes);
 	case PLAN_OP_KIND_COUNT:
 		break;
 	}
@@ -415,6 +407,16 @@ static int op_is_skipped(const struct run *r, const struct plan_op *op)
 	return op->kind != PLAN_OP_ACCUMULATE && !r->step->micro[op->micro].tokens;
 }
 
+/* The first micro-batch of a gradient forms no product: it is not in this step, or has no targets. */
+static int op_leaves_unwritten(const struct run *r, const struct plan_op *op, int skip)
+{
+	if (!op->first)
+		return 0;
+	if (op->kind == PLAN_OP_HEAD)
+		return skip || !r->step->micro[op->micro].targets;
+	return op->kind == PLAN_OP_BACKWARD && skip;
+}
+
 static int execute_op(struct run *r, int index, struct run_span *span)
 {
 	const struct plan_op *op = &r->plan->ops[index];
@@ -431,6 +433,8 @@ static int execute_op(struct run *r, int index, struct run_span *span)
 	stream_get_work(q, &before);
 	if (!rc && !skip)
 		rc = queue_op(r, q, index);
+	if (!rc && op_leaves_unwritten(r, op, skip))
+		rc = run_queue_unwritten(r, q, op);
 	stream_get_work(q, &after);
 	if (span && !rc && !skip) {
 		span->work =

@@ -1,4 +1,5 @@
-/* What run.c (what is queued) and run_work.c (what the cpu queue does) share. Private to offload/run*.c. */
+/* What run.c (what is queued), run_gradient.c and run_work.c (what the cpu queue does) share. Private to
+ * offload/run*.c. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
 
@@ -26,10 +27,18 @@ struct run {
 /* First byte of a staging or store buffer. */
 void *run_host_address(const struct run *r, int buffer);
 
+/* First byte of a buffer in the arena. */
+dev_addr run_device_address(const struct run *r, int buffer);
+
 /* Buffer of the first argument in that role, -1 if there is none. */
 int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
 
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
+
+/* Queue zeros: of a ZERO; and for the first HEAD or BACKWARD of a gradient, where this step has no tokens or
+ * targets to form products of. */
+int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op);
+int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op);
 
 #endif

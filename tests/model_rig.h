@@ -80,7 +80,7 @@ struct rig {
 	int64_t max_tokens, max_targets, rope_positions, arena_bytes, end_bytes;
 	dev_addr base;
 	struct rig_buffer *buffers;
-	int buffer_count;
+	int buffer_count, first_gradient;
 	dev_addr *weight, *grad;
 	dev_addr x[RIG_LAYERS_MAX + 1], acts[RIG_LAYERS_MAX], scratch, head_scratch, embed_scratch, dx, rope,
 	        loss, logits, batch[6];
@@ -281,7 +281,8 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .rope_table = r->rope,
 	        .loss = r->loss,
 	        .rope_positions = r->rope_positions,
-	        .grad_scale = grad_scale};
+	        .grad_scale = grad_scale,
+	        .first_gradient = r->first_gradient};
 }
 
 /* Forward of all blocks. RIG_RECOMPUTE: all in the acts of block 0. */

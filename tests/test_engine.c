@@ -51,7 +51,8 @@ struct rows {
 	struct host_batch batch;
 };
 
-/* Rows of two documents; one micro-batch of a step has a shorter second one, one has no target. */
+/* Rows of two documents; one micro-batch of a step has a shorter second one, the last of one step and the
+ * first of another have no target. */
 static void rows_make(struct rows *r, int step, int micro)
 {
 	int n = micro == 1 ? TOKENS - 4 : TOKENS;
@@ -66,7 +67,7 @@ static void rows_make(struct rows *r, int step, int micro)
 		r->end[i] = doc == 1 ? n : ROW_TOKENS;
 	}
 	for (int i = 0; i + 1 < n; i++)
-		if (r->end[i] != i + 1 && i % 3 && !(step == 1 && micro == 2)) {
+		if (r->end[i] != i + 1 && i % 3 && !(step == 1 && micro == 2) && !(step == 2 && micro == 0)) {
 			r->row[r->batch.targets] = i;
 			r->label[r->batch.targets++] = r->id[i + 1];
 		}
@@ -83,6 +84,7 @@ struct setting {
 	double max_grad_norm;
 	int skip_nonfinite;
 	int64_t budget_bytes;
+	int empty_first; /* 1: a micro-batch without tokens, then two; -1: those two alone */
 };
 
 static const struct setting plain = {
@@ -143,7 +145,7 @@ static uint64_t planes_hash(struct engine *e, const struct model *model, const s
 	return hash;
 }
 
-static void steps_run(struct engine *e, struct outcome *out, int steps)
+static void steps_run(struct engine *e, struct outcome *out, int steps, int empty_first)
 {
 	static struct rows rows[MICROS];
 
@@ -151,10 +153,13 @@ static void steps_run(struct engine *e, struct outcome *out, int steps)
 		struct host_batch micro[MICROS];
 		struct engine_result result;
 		int64_t targets = 0;
-		int count = step == 2 ? MICROS - 1 : MICROS; /* the last step of an epoch is short */
+		/* the last step of an epoch is short */
+		int count = empty_first < 0 || (step == 2 && !empty_first) ? MICROS - 1 : MICROS;
 
 		for (int m = 0; m < count; m++) {
-			rows_make(&rows[m], step, m);
+			rows_make(&rows[m], step, m - (empty_first > 0));
+			if (empty_first > 0 && !m)
+				rows[m].batch.tokens = rows[m].batch.targets = rows[m].batch.documents = 0;
 			micro[m] = rows[m].batch;
 			targets += micro[m].targets;
 		}
@@ -199,7 +204,7 @@ static void setting_run(const struct setting *s, struct outcome *out)
 	check_ok(engine_start(e));
 	if (device_has_bytes(o.device))
 		weights_write(e, model);
-	steps_run(e, out, STEPS);
+	steps_run(e, out, STEPS, s->empty_first);
 	if (device_has_bytes(o.device))
 		out->planes = planes_hash(e, model, &o.policy);
 	device_get_stats(o.device, &out->stats);
@@ -271,6 +276,25 @@ static void test_policies_change_no_bit(void **state)
 			setting_run(&s, &other);
 			assert_same(&other, &base, "policy", n);
 		}
+	}
+}
+
+/* A micro-batch without tokens in front of others is as if it were not there, though it is the first. */
+static void test_empty_micro_batch(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < 8; kind++) {
+		struct setting s = plain;
+		struct outcome alone, after;
+
+		s.tied = kind & 1;
+		s.policy.order = kind & 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
+		s.wrap = kind & 4 ? WRAP_NONE : WRAP_TRANSFORMER;
+		s.empty_first = -1;
+		setting_run(&s, &alone);
+		s.empty_first = 1;
+		setting_run(&s, &after);
+		assert_same(&after, &alone, "empty micro-batch", kind);
 	}
 }
 
@@ -518,6 +542,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_policies_change_no_bit),
+	        cmocka_unit_test(test_empty_micro_batch),
 	        cmocka_unit_test(test_updates_inside_backward_are_the_same),
 	        cmocka_unit_test(test_schedules_agree_to_rounding),
 	        cmocka_unit_test(test_random_schedules_change_no_bit),

@@ -151,6 +151,64 @@ static void test_no_target(void **state)
 	}
 }
 
+/* Gradients that are products are written whole by who is first, whatever stood there, and then added to:
+ * what zeros and additions give. */
+static void test_first_gradient(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * CONFIG_COUNT; i++) {
+		struct model *model = model_from(configs[i / 2]);
+		enum dtype dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32;
+		struct rig_batch b = {0};
+		struct rig added, written;
+		float *losses;
+		int products = 0;
+
+		make_batch(&b, i / 2 ? 2 : 120, 1, 2); /* of the first several chunks of the head */
+		losses = mem_alloc((size_t)b.targets, sizeof(*losses));
+		rig_open(&added, "host", model, dtype, b.tokens, b.targets);
+		rig_open(&written, "host", model, dtype, b.tokens, b.targets);
+		set_weights(&added);
+		set_weights(&written);
+		for (int t = 0; t < model->tensor_count; t++) {
+			int64_t count = model->tensors[t].count;
+			float *nan = mem_alloc((size_t)count, sizeof(*nan));
+
+			for (int64_t j = 0; j < count; j++)
+				nan[j] = NAN;
+			if (model_gradient_is_product(model, t))
+				rig_upload(&written, written.grad[t], nan, count * 4);
+			products += model_gradient_is_product(model, t);
+			mem_free(nan);
+		}
+		assert_true(products >= 4 * model->config.L + 1);
+		for (int n = 0; n < 2; n++) {
+			written.first_gradient = !n;
+			rig_run(&added, losses, &b, HEAD_TRAIN, RIG_KEEP, 1e-3f);
+			rig_run(&written, losses, &b, HEAD_TRAIN, RIG_KEEP, 1e-3f);
+		}
+		for (int t = 0; t < model->tensor_count; t++) {
+			int64_t count = model->tensors[t].count;
+			float *x = mem_alloc((size_t)count, sizeof(*x)),
+			      *y = mem_alloc((size_t)count, sizeof(*y));
+
+			rig_get_grad(&added, t, x);
+			rig_get_grad(&written, t, y);
+			for (int64_t j = 0; j < count; j++)
+				if (!(x[j] == y[j]))
+					fail_msg("config %d, %s, %lld: %g, not %g", i / 2,
+					        model->tensors[t].name, (long long)j, y[j], x[j]);
+			mem_free(x);
+			mem_free(y);
+		}
+		rig_close(&added);
+		rig_close(&written);
+		rig_batch_free(&b);
+		mem_free(losses);
+		model_close(model);
+	}
+}
+
 /* The host and the meta device see the same bytes touched; scratch, which lies last, is used to its end and
  * no further. */
 static void test_touched(void **state)
@@ -249,6 +307,7 @@ int main(void)
 	        cmocka_unit_test(test_attention_facts),
 	        cmocka_unit_test(test_chunks),
 	        cmocka_unit_test(test_no_target),
+	        cmocka_unit_test(test_first_gradient),
 	        cmocka_unit_test(test_touched),
 	        cmocka_unit_test(test_sizes),
 	};

@@ -77,7 +77,8 @@ struct stage_call {
 	int64_t tokens, element_bytes;
 	struct acts_layout acts;
 	struct scratch_layout scratch;
-	int err; /* first error; later ops are not queued */
+	int writes_gradients; /* 1: products write gradients, 0: they add to them */
+	int err;              /* first error; later ops are not queued */
 };
 
 void call_op(struct stage_call *call, const struct op *op);
@@ -119,7 +120,7 @@ void linear_forward(struct stage_call *call, const struct linear *linear, struct
 enum linear_sum { LINEAR_WRITE, LINEAR_ADD };
 void linear_backward_input(struct stage_call *call, const struct linear *linear, struct rows dx,
         enum dtype dx_dtype, enum linear_sum sum, struct rows dy);
-/* gradients of weight and bias +=; of frozen ones nothing */
+/* Gradients of weight (=, with writes_gradients, or +=) and bias (+=); of frozen ones nothing. */
 void linear_backward_weight(
         struct stage_call *call, const struct linear *linear, struct rows dy, struct rows x);
 

@@ -17,6 +17,7 @@ static struct stage_call call_of(const struct model *model, int stage, struct st
 	        .dtype = dtype,
 	        .tokens = batch->tokens,
 	        .element_bytes = dtype_bytes(dtype),
+	        .writes_gradients = memory->first_gradient,
 	        .acts = acts_layout_of(model, dtype, batch->tokens),
 	        .scratch = scratch_layout_of(model, dtype, batch->tokens)};
 }

@@ -38,6 +38,7 @@ struct cache_shape {
  *   grad_scale multiplies d(sum of losses)
  *   cache    generation: the block's keys and values, model_cache_bytes; doc_start and doc_end are then what
  *            op_attention_cached wants. DEV_NONE: tokens see those of their micro-batch
+ *   first_gradient 1: gradients that are products (model_gradient_is_product) are written, whatever they held
  *   recompute 1: this forward only refills acts for a backward, at every stage of the block
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
@@ -48,14 +49,15 @@ struct stage_memory {
 	int64_t rope_positions;
 	struct cache_shape cached;
 	float grad_scale;
-	int recompute;
+	int recompute, first_gradient;
 };
 
 int model_forward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
 
 /* Not for the head: model_head does forward, loss and, with HEAD_TRAIN, backward in chunks of rows; logits
- * never whole. Rows without a target are not computed. With no target at all dx is zero. */
+ * never whole. Rows without a target are not computed. With no target at all dx is zero, and gradients stay
+ * as they are. */
 int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch);
 enum head_mode { HEAD_LOSS, HEAD_TRAIN };

@@ -98,7 +98,8 @@ static struct stage_call head_call(
 	        .layer = -1,
 	        .dtype = memory->dtype,
 	        .tokens = tokens,
-	        .element_bytes = dtype_bytes(memory->dtype)};
+	        .element_bytes = dtype_bytes(memory->dtype),
+	        .writes_gradients = memory->first_gradient};
 }
 
 int model_head(const struct model *model, enum head_mode mode, struct stream *stream,
@@ -131,6 +132,7 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
 		                               .cap = model->config.logit_cap}});
 		if (mode == HEAD_TRAIN)
 			chunk_backward(&call, &h, index, rows);
+		call.writes_gradients = 0;
 	}
 	return call.err;
 }

@@ -136,7 +136,7 @@ void linear_backward_weight(
 		                              .a_layout = MATMUL_TRANSPOSED,
 		                              .ab_dtype = call->dtype,
 		                              .c_dtype = DTYPE_F32,
-		                              .accumulate = 1}});
+		                              .accumulate = !call->writes_gradients}});
 	if (!dev_is_none(bias))
 		call_op(call, &(struct op){.kind = OP_COLSUM,
 		                      .colsum = {.sum = bias,

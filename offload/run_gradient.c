@@ -1,0 +1,59 @@
+/* What a unit's running gradient holds before anything is added to it. */
+#include "device/op.h"
+#include "offload/run_parts.h"
+
+static int fill_zero(struct run *r, struct stream *q, int buffer, int64_t from, int64_t end)
+{
+	struct op fill = {.kind = OP_FILL};
+
+	if (from == end)
+		return 0;
+	fill.fill = (struct op_fill){
+	        .dst = dev_at(run_device_address(r, buffer), 4 * from), .bytes = 4 * (end - from)};
+	return stream_op(q, &fill);
+}
+
+/* All but the products' tensors, so the gaps between tensors too. */
+int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct unit *u = &map->units[op->unit];
+	int buffer = run_arg(r, op, ARG_DST), rc = 0;
+	int64_t from = 0;
+
+	for (int i = 0; i < u->tensor_count && !rc; i++) {
+		int t = u->tensors[i];
+
+		if (!model_gradient_is_product(map->model, t))
+			continue;
+		rc = fill_zero(r, q, buffer, from, map->tensor_offset[t]);
+		from = map->tensor_offset[t] + map->model->tensors[t].count;
+	}
+	return rc ? rc : fill_zero(r, q, buffer, from, u->count);
+}
+
+/* The embedding's stage forms no product: where it is the head too, the head has written its gradient. */
+int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op)
+{
+	const struct unit_map *map = r->plan->map;
+	const struct model_stage *stage = &map->model->stages[op->stage];
+	int rc = 0;
+
+	if (stage->kind == STAGE_EMBED)
+		return 0;
+	for (int a = op->first_arg; a < op->first_arg + op->arg_count; a++) {
+		int buffer = r->plan->args[a].buffer;
+
+		if (r->plan->args[a].role != ARG_GRADIENT)
+			continue;
+		for (int i = 0; i < stage->tensor_count && !rc; i++) {
+			int t = stage->tensor[i];
+			int64_t from = map->tensor_offset[t];
+
+			if (map->tensor_unit[t] == r->plan->buffers[buffer].unit &&
+			        model_gradient_is_product(map->model, t))
+				rc = fill_zero(r, q, buffer, from, from + map->model->tensors[t].count);
+		}
+	}
+	return rc;
+}
