@@ -6,8 +6,6 @@
 #include "host/cpu/attention_bf16.h"
 #include "host/cpu/cpu_inner.h"
 
-#include <math.h>
-
 /* Queries and keys of a block. */
 enum { ATTENTION_Q = 64, ATTENTION_K = ATTENTION_BF16_COLUMNS };
 
@@ -98,14 +96,6 @@ struct attention_forward {
 	int64_t block_count;
 };
 int attention_forward_run(struct cpu_context *cx, const struct attention_forward *forward);
-
-/* Scores become cap tanh(score / cap); a cap of 0 is none. */
-static inline void attention_cap(float *score, int64_t n, float cap)
-{
-	if (cap > 0)
-		for (int64_t i = 0; i < n; i++)
-			score[i] = cap * tanhf(score[i] / cap);
-}
 
 /* The sink of a head as fp32. */
 static inline float attention_sink(const struct cpu_kernels *k, dev_addr sink, int64_t h, enum dtype dtype)

@@ -1,4 +1,4 @@
-/* Who multiplies attention's scores of bf16 rows. */
+/* Who multiplies attention's bf16 rows. */
 #include "host/cpu/attention_bf16.h"
 
 #include "host/cpu/matmul.h"
@@ -26,5 +26,11 @@ void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, c
         int64_t m, int64_t n, int64_t d, float factor)
 {
 	(void)scores, (void)a, (void)a_stride, (void)pairs, (void)m, (void)n, (void)d, (void)factor;
+}
+
+void attention_bf16_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
+        int64_t b_stride, int64_t m, int64_t n, int64_t d)
+{
+	(void)sum, (void)a, (void)a_row, (void)a_col, (void)b, (void)b_stride, (void)m, (void)n, (void)d;
 }
 #endif

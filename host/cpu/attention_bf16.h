@@ -1,7 +1,8 @@
-/* Products of bf16 rows for attention's scores, where the CPU multiplies bf16 in vectors (AVX512-BF16).
+/* Products of attention's bf16 rows, where the CPU multiplies bf16 in vectors (AVX512-BF16).
  *
- * Products of two bf16 numbers are exact in fp32 and sums are fp32, as where rows are widened first; only the
- * order of additions differs. Keys are packed once and then meet any number of queries. */
+ * Scores are products of two bf16 rows: exact in fp32, with sums in fp32, as where rows are widened first;
+ * only the order of additions differs. Keys are packed once and then meet any number of queries.
+ * Probabilities and gradients of scores stay fp32; the rows that they multiply are widened in registers. */
 #ifndef FERRY_HOST_CPU_ATTENTION_BF16_H
 #define FERRY_HOST_CPU_ATTENTION_BF16_H
 
@@ -20,5 +21,10 @@ void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int
  * are a_stride apart. */
 void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs,
         int64_t m, int64_t n, int64_t d, float factor);
+
+/* sum[m][d] += a b: b has n rows of d elements, b_stride apart; element (i, l) of a is at i * a_row + l *
+ * a_col. What is added is summed over l in ascending order first. */
+void attention_bf16_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
+        int64_t b_stride, int64_t m, int64_t n, int64_t d);
 
 #endif

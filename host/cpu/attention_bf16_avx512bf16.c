@@ -6,7 +6,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { COLUMNS = ATTENTION_BF16_COLUMNS, ROWS = 6, VECTORS = 4 };
+enum { COLUMNS = ATTENTION_BF16_COLUMNS, ROWS = 6, VECTORS = 4, ADD_ROWS = 12, ADD_COLUMNS = 32 };
 
 /* Transposes 16 x 16 words of 32 bits. */
 INLINE void transpose16(__m512i r[16])
@@ -106,4 +106,61 @@ void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, c
 		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, VECTORS);
 	for (; j < vectors; j++)
 		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, 1);
+}
+
+/* 32 columns of `rows` rows. A vector of b has an even column in the low half of each word and the odd one
+ * behind it in the high half: both are fp32 after a shift or a mask, and stand side by side again at the end.
+ */
+INLINE void add_tile(float *sum, int64_t sum_stride, const float *a, int64_t a_row, int64_t a_col,
+        const uint16_t *b, int64_t b_stride, int64_t n, __mmask32 here, int rows)
+{
+	const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+	const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+	const __m512i odd_half = _mm512_set1_epi32((int)0xffff0000);
+	__m512 even[ADD_ROWS], odd[ADD_ROWS];
+
+	for (int i = 0; i < rows; i++)
+		even[i] = odd[i] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < n; l++) {
+		__m512i pairs = _mm512_maskz_loadu_epi16(here, b + l * b_stride);
+		__m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+		__m512 y = _mm512_castsi512_ps(_mm512_and_si512(pairs, odd_half));
+
+		for (int i = 0; i < rows; i++) {
+			__m512 factor = _mm512_set1_ps(a[i * a_row + l * a_col]);
+
+			even[i] = _mm512_fmadd_ps(factor, x, even[i]);
+			odd[i] = _mm512_fmadd_ps(factor, y, odd[i]);
+		}
+	}
+	for (int i = 0; i < rows; i++) {
+		__m512 first = _mm512_permutex2var_ps(even[i], low, odd[i]);
+		__m512 second = _mm512_permutex2var_ps(even[i], high, odd[i]);
+		float *to = sum + i * sum_stride;
+		__mmask16 here_low = (__mmask16)here, here_high = (__mmask16)(here >> 16);
+
+		_mm512_mask_storeu_ps(
+		        to, here_low, _mm512_add_ps(_mm512_maskz_loadu_ps(here_low, to), first));
+		_mm512_mask_storeu_ps(
+		        to + 16, here_high, _mm512_add_ps(_mm512_maskz_loadu_ps(here_high, to + 16), second));
+	}
+}
+
+void attention_bf16_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
+        int64_t b_stride, int64_t m, int64_t n, int64_t d)
+{
+	for (int64_t c = 0; c < d; c += ADD_COLUMNS) {
+		__mmask32 here = d - c < ADD_COLUMNS ? (__mmask32)((1u << (d - c)) - 1) : (__mmask32)-1;
+		int64_t i = 0;
+
+		for (; i + ADD_ROWS <= m; i += ADD_ROWS)
+			add_tile(sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here,
+			        ADD_ROWS);
+		for (; i + 4 <= m; i += 4)
+			add_tile(
+			        sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here, 4);
+		for (; i < m; i++)
+			add_tile(
+			        sum + i * d + c, d, a + i * a_row, a_row, a_col, b + c, b_stride, n, here, 1);
+	}
 }

@@ -31,7 +31,7 @@ struct attention_run {
 	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
-	int by_bf16; /* scores are products of bf16 */
+	int by_bf16; /* attention_bf16.h */
 };
 
 /* One row of scores becomes probabilities relative to the running maximum; what is not seen becomes 0. */
@@ -58,9 +58,10 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	const struct attention_forward *o = run->op;
 	const struct attention_keys *seen = &o->seen;
 	const struct cpu_kernels *k = cpu_kernels();
-	/* the last blocks see the most keys: they go first */
-	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
-	int64_t block = o->block_count - 1 - piece / o->heads, q0 = o->block[block];
+	/* a head after the other, whose keys stay near; of each the last blocks, which see the most, go first
+	 */
+	int64_t h = piece / o->block_count, g = h / (o->heads / o->kv_heads), d = o->head_dim;
+	int64_t block = o->block_count - 1 - piece % o->block_count, q0 = o->block[block];
 	int64_t q_count = o->block[block + 1] - q0, q_stride = 0, k_stride, v_stride;
 	float *scores = run->scratch + run->scratch_count * worker, *acc = scores + ATTENTION_Q * ATTENTION_K;
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
@@ -81,8 +82,6 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	for (int64_t k0 = attention_first_key(seen, q0), k_count; k0 < k_end; k0 += k_count) {
 		k_count = min_i64(ATTENTION_K, k_end - k0);
 		int64_t at = attention_key_row(seen, q0, k0, &k_count) * o->k_stride + g * o->kv_head_stride;
-		const float *values = attention_load(
-		        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
 
 		if (run->by_bf16) {
 			attention_bf16_pack((uint32_t *)k_buffer, (const uint16_t *)cpu_ptr(o->k) + at,
@@ -100,12 +99,22 @@ static void attention_piece(void *context, int64_t piece, int worker)
 			int64_t begin, end;
 
 			attention_columns(seen, &begin, &end, q0 + i, k0, k_count);
-			attention_cap(scores + i * ATTENTION_K + begin, end - begin, (float)o->score_cap);
+			if (o->score_cap > 0)
+				k->soft_cap(scores + i * ATTENTION_K + begin,
+				        scores + i * ATTENTION_K + begin, (float)o->score_cap, end - begin);
 			softmax_row(k, scores + i * ATTENTION_K, acc + i * d, &max[i], &sum[i], begin, end,
 			        k_count, d);
 		}
-		cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride, MATMUL_NORMAL,
-		        MATMUL_NORMAL, 1, 1);
+		if (run->by_bf16) {
+			attention_bf16_add(acc, scores, ATTENTION_K, 1, (const uint16_t *)cpu_ptr(o->v) + at,
+			        o->k_stride, q_count, k_count, d);
+		} else {
+			const float *values = attention_load(
+			        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
+
+			cpu_sgemm(acc, scores, values, q_count, d, k_count, d, ATTENTION_K, v_stride,
+			        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
+		}
 	}
 	for (int64_t i = 0; i < q_count; i++) {
 		int64_t to = (q0 + i) * o->out_stride + h * d;

@@ -1,6 +1,8 @@
-/* Attention backward in blocks, in two passes that recompute the probabilities from lse: one over blocks of
- * queries for dq, one over blocks of keys for dk and dv. One pass would save two of seven products, but then
- * either dq or dk, dv would be added to by several threads, in an order of their own.
+/* Attention backward in blocks, with probabilities recomputed from lse. A tile of queries and keys adds to dq
+ * of the ones and to dk and dv of the others. Where each worker has kv heads of its own, a tile is formed
+ * once, in order of keys. Else two passes form it twice: one over blocks of queries for dq, one over blocks
+ * of keys for dk and dv. Tiles and the order of sums are those of the one pass, so the number of workers
+ * changes no bit.
  *
  * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
  * dq = ds k,  dk = ds^T q. A score s = cap tanh(scale q.k / cap) has the slope 1 - (s / cap)^2 more in ds. A
@@ -11,9 +13,13 @@
 
 #include "base/err.h"
 
+#include <math.h>
 #include <string.h>
 
 OP_ATTENTION_LIST(CPU_DECLARE)
+
+/* Elements of dq of a head, above which there are two passes: a worker's scratch has three such arrays. */
+enum { ONE_PASS_COUNT = 2 << 20 };
 
 struct attention_grad_run {
 	struct op_attention_grad op;
@@ -22,26 +28,30 @@ struct attention_grad_run {
 	int64_t q_blocks, k_blocks;
 	float *scratch;
 	int64_t scratch_count;
-	int by_bf16; /* products of two of q, dout, k, v are those of bf16 */
+	int by_bf16; /* attention_bf16.h */
+	int is_one_pass;
 };
 
-/* A worker's scratch: two score tiles, two accumulators of keys, and room to widen rows of q, dout, k, v. */
+/* A worker's scratch: two score tiles; rows of q, dout, k and v, widened, or those of k and v packed; sums.
+ */
 struct grad_buffers {
-	float *p, *ds, *acc1, *acc2, *q, *dout, *k, *v;
-	uint32_t *k_pairs, *v_pairs; /* keys and values packed for products of bf16, in the place of v */
+	float *p, *ds, *q, *dout, *k, *v;
+	float *sums; /* dk and dv of a block of keys, or dq of a block of queries; of one pass dq, dk and dv
+	                of a head */
 };
 
-/* One side of a tile: rows of q and dout of a query head, or of k and v: as fp32, NULL where nothing reads
- * them so, and as they are. */
+/* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 with by_bf16, else fp32. */
 struct rows {
-	const float *x, *y;
-	const void *x_at, *y_at; /* the first of them, stored */
+	const void *x, *y;
 	int64_t x_stride, y_stride, begin, count;
+	int64_t first; /* of keys: those in front are seen by no query of the tile */
 };
 
-static int64_t grad_buffers_count(int64_t head_dim)
+static int64_t grad_buffers_count(const struct attention_grad_run *run)
 {
-	return round_up(2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 4 * ATTENTION_K) * head_dim, 16);
+	int64_t d = run->op.head_dim, sums = run->is_one_pass ? 3 * run->op.tokens : 2 * ATTENTION_K;
+
+	return round_up(2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 2 * ATTENTION_K + sums) * d, 16);
 }
 
 static void grad_buffers_init(struct grad_buffers *b, const struct attention_grad_run *run, int worker)
@@ -50,59 +60,69 @@ static void grad_buffers_init(struct grad_buffers *b, const struct attention_gra
 
 	b->p = run->scratch + run->scratch_count * worker;
 	b->ds = b->p + ATTENTION_Q * ATTENTION_K;
-	b->acc1 = b->ds + ATTENTION_Q * ATTENTION_K;
-	b->acc2 = b->acc1 + ATTENTION_K * d;
-	b->k = b->acc2 + ATTENTION_K * d;
+	b->k = b->ds + ATTENTION_Q * ATTENTION_K;
 	b->v = b->k + ATTENTION_K * d;
 	b->q = b->v + ATTENTION_K * d;
 	b->dout = b->q + ATTENTION_Q * d;
-	b->k_pairs = (uint32_t *)b->v;
-	b->v_pairs = b->k_pairs + ATTENTION_K * d / 2;
+	b->sums = b->dout + ATTENTION_Q * d;
 }
 
-/* How rows are needed: as they are for the products of bf16 of one with another, as fp32 for others. */
-enum widening { WIDEN_NEITHER, WIDEN_X, WIDEN_BOTH };
+/* Of a tensor's head, as the products want them. */
+static const void *load(const struct attention_grad_run *run, float *buffer, int64_t *to_stride, dev_addr x,
+        int64_t at, int64_t stride, int64_t count)
+{
+	if (!run->by_bf16)
+		return attention_load(cpu_kernels(), buffer, to_stride, cpu_ptr(x), at, stride, count,
+		        run->op.head_dim, run->op.dtype);
+	*to_stride = stride;
+	return (const uint16_t *)cpu_ptr(x) + at;
+}
 
 static void load_queries(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
-        enum widening widening, int64_t h, int64_t q0, int64_t q_end)
+        int64_t h, int64_t q0)
 {
 	const struct op_attention_grad *o = &run->op;
-	const struct cpu_kernels *k = cpu_kernels();
-	int64_t x_at = q0 * o->qkv_stride + h * o->q_head_stride, y_at = q0 * o->out_stride + h * o->head_dim;
 
 	rows->begin = q0;
-	rows->count = min_i64(ATTENTION_Q, q_end - q0);
-	rows->x_at = (const uint16_t *)cpu_ptr(o->q) + x_at;
-	rows->y_at = (const uint16_t *)cpu_ptr(o->dout) + y_at;
-	if (run->by_bf16 && widening == WIDEN_NEITHER)
-		return;
-	rows->x = attention_load(k, b->q, &rows->x_stride, cpu_ptr(o->q), x_at, o->qkv_stride, rows->count,
-	        o->head_dim, o->dtype);
-	rows->y = attention_load(k, b->dout, &rows->y_stride, cpu_ptr(o->dout), y_at, o->out_stride,
-	        rows->count, o->head_dim, o->dtype);
+	rows->count = min_i64(ATTENTION_Q, o->tokens - q0);
+	rows->x = load(run, b->q, &rows->x_stride, o->q, q0 * o->qkv_stride + h * o->q_head_stride,
+	        o->qkv_stride, rows->count);
+	rows->y = load(run, b->dout, &rows->y_stride, o->dout, q0 * o->out_stride + h * o->head_dim,
+	        o->out_stride, rows->count);
 }
 
 static void load_keys(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
-        enum widening widening, int64_t g, int64_t k0, int64_t k_end)
+        int64_t g, int64_t k0)
 {
 	const struct op_attention_grad *o = &run->op;
-	const struct cpu_kernels *k = cpu_kernels();
 	int64_t at = k0 * o->qkv_stride + g * o->kv_head_stride;
 
 	rows->begin = k0;
-	rows->count = min_i64(ATTENTION_K, k_end - k0);
+	rows->count = min_i64(ATTENTION_K, o->tokens - k0);
+	rows->x = load(run, b->k, &rows->x_stride, o->k, at, o->qkv_stride, rows->count);
+	rows->y = load(run, b->v, &rows->y_stride, o->v, at, o->qkv_stride, rows->count);
 	if (run->by_bf16) {
-		attention_bf16_pack(b->k_pairs, (const uint16_t *)cpu_ptr(o->k) + at, o->qkv_stride,
-		        rows->count, o->head_dim);
-		attention_bf16_pack(b->v_pairs, (const uint16_t *)cpu_ptr(o->v) + at, o->qkv_stride,
-		        rows->count, o->head_dim);
+		attention_bf16_pack((uint32_t *)b->k, rows->x, rows->x_stride, rows->count, o->head_dim);
+		attention_bf16_pack((uint32_t *)b->v, rows->y, rows->y_stride, rows->count, o->head_dim);
 	}
-	if (!run->by_bf16 || widening != WIDEN_NEITHER)
-		rows->x = attention_load(k, b->k, &rows->x_stride, cpu_ptr(o->k), at, o->qkv_stride,
-		        rows->count, o->head_dim, o->dtype);
-	if (!run->by_bf16)
-		rows->y = attention_load(k, b->v, &rows->y_stride, cpu_ptr(o->v), at, o->qkv_stride,
-		        rows->count, o->head_dim, o->dtype);
+}
+
+static const void *row_at(const struct attention_grad_run *run, const void *x, int64_t stride, int64_t row)
+{
+	return (const char *)x + row * stride * (run->by_bf16 ? 2 : 4);
+}
+
+/* The keys of a block that the queries see, whole vectors in front. 0: none. */
+static int keys_clip(struct rows *seen, const struct attention_grad_run *run, const struct rows *keys,
+        const struct rows *queries)
+{
+	int64_t first = attention_first_key(&run->seen, queries->begin) - keys->begin;
+	int64_t end = attention_key_end(&run->seen, queries->begin + queries->count - 1) - keys->begin;
+
+	*seen = *keys;
+	seen->first = first > 0 ? first / 16 * 16 : 0;
+	seen->count = min_i64(keys->count, end);
+	return seen->first < seen->count;
 }
 
 /* The scores of one tile into p, and dout v into ds. */
@@ -110,47 +130,67 @@ static void grad_products(const struct attention_grad_run *run, struct grad_buff
         const struct rows *queries, const struct rows *keys)
 {
 	const struct op_attention_grad *o = &run->op;
+	int64_t first = keys->first, n = keys->count - first;
 
 	if (run->by_bf16) {
-		attention_bf16_scores(b->p, queries->x_at, o->qkv_stride, b->k_pairs, queries->count,
-		        keys->count, o->head_dim, (float)o->scale);
-		attention_bf16_scores(b->ds, queries->y_at, o->out_stride, b->v_pairs, queries->count,
-		        keys->count, o->head_dim, 1);
+		attention_bf16_scores(b->p + first, queries->x, queries->x_stride,
+		        (const uint32_t *)b->k + first, queries->count, n, o->head_dim, (float)o->scale);
+		attention_bf16_scores(b->ds + first, queries->y, queries->y_stride,
+		        (const uint32_t *)b->v + first, queries->count, n, o->head_dim, 1);
 		return;
 	}
-	cpu_sgemm(b->p, queries->x, keys->x, queries->count, keys->count, o->head_dim, ATTENTION_K,
-	        queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
-	cpu_sgemm(b->ds, queries->y, keys->y, queries->count, keys->count, o->head_dim, ATTENTION_K,
-	        queries->y_stride, keys->y_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED, 1, 0);
+	cpu_sgemm(b->p + first, queries->x, row_at(run, keys->x, keys->x_stride, first), queries->count, n,
+	        o->head_dim, ATTENTION_K, queries->x_stride, keys->x_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED,
+	        (float)o->scale, 0);
+	cpu_sgemm(b->ds + first, queries->y, row_at(run, keys->y, keys->y_stride, first), queries->count, n,
+	        o->head_dim, ATTENTION_K, queries->y_stride, keys->y_stride, MATMUL_NORMAL, MATMUL_TRANSPOSED,
+	        1, 0);
 }
 
-/* p and ds of one tile [queries, ATTENTION_K]; 0 where a query does not see a key. */
+/* sum[m][head_dim] += tile x, with MATMUL_TRANSPOSED of a tile [n][ATTENTION_K], else of one
+ * [m][ATTENTION_K].
+ */
+static void grad_add(const struct attention_grad_run *run, float *sum, const float *tile,
+        enum matmul_layout layout, const void *x, int64_t x_stride, int64_t m, int64_t n)
+{
+	int64_t d = run->op.head_dim;
+
+	if (run->by_bf16)
+		attention_bf16_add(sum, tile, layout == MATMUL_NORMAL ? ATTENTION_K : 1,
+		        layout == MATMUL_NORMAL ? 1 : ATTENTION_K, x, x_stride, m, n, d);
+	else
+		cpu_sgemm(sum, tile, x, m, d, n, d, ATTENTION_K, x_stride, layout, MATMUL_NORMAL, 1, 1);
+}
+
+/* p and ds of one tile [queries, ATTENTION_K], from keys->first on; 0 where a query does not see a key. */
 static void grad_tile(const struct attention_grad_run *run, struct grad_buffers *b,
         const struct rows *queries, const struct rows *keys, int64_t h)
 {
 	const struct op_attention_grad *o = &run->op;
 	const struct cpu_kernels *k = cpu_kernels();
 	const float *lse = cpu_ptr(o->lse);
-	float cap = (float)o->score_cap, slope[ATTENTION_K];
+	float cap = (float)o->score_cap, capped[ATTENTION_K];
 
 	grad_products(run, b, queries, keys);
 	for (int64_t i = 0; i < queries->count; i++) {
 		float *p = b->p + i * ATTENTION_K, *ds = b->ds + i * ATTENTION_K;
-		int64_t begin, end, at = (queries->begin + i) * o->heads + h;
+		int64_t begin, end, at = (queries->begin + i) * o->heads + h, in_front;
 
 		attention_columns(&run->seen, &begin, &end, queries->begin + i, keys->begin, keys->count);
-		memset(p, 0, (size_t)begin * sizeof *p);
-		memset(ds, 0, (size_t)begin * sizeof *ds);
-		attention_cap(p + begin, end - begin, cap);
-		if (cap > 0)
-			for (int64_t j = begin; j < end; j++)
-				slope[j] = 1 - p[j] / cap * (p[j] / cap);
+		if (begin == end)
+			begin = end = keys->first;
+		in_front = (begin - keys->first) * (int64_t)sizeof *p;
+		memset(p + keys->first, 0, (size_t)in_front);
+		memset(ds + keys->first, 0, (size_t)in_front);
+		if (cap > 0) {
+			k->soft_cap(p + begin, p + begin, cap, end - begin);
+			memcpy(capped, p + begin, (size_t)(end - begin) * sizeof *p);
+		}
 		k->exp_scaled(p + begin, p + begin, lse[at], 1, end - begin);
 		k->softmax_grad(
 		        ds + begin, p + begin, ds + begin, run->delta[at], (float)o->scale, end - begin);
 		if (cap > 0)
-			for (int64_t j = begin; j < end; j++)
-				ds[j] *= slope[j];
+			k->soft_cap_grad(ds + begin, capped, cap, end - begin);
 		memset(p + end, 0, (size_t)(keys->count - end) * sizeof *p);
 		memset(ds + end, 0, (size_t)(keys->count - end) * sizeof *ds);
 	}
@@ -200,58 +240,118 @@ static void sink_piece(void *context, int64_t h, int worker)
 	((float *)cpu_ptr(o->dsink))[h] -= (float)sum;
 }
 
+static void dq_add(const struct attention_grad_run *run, const struct grad_buffers *b, float *dq,
+        const struct rows *queries, const struct rows *keys)
+{
+	grad_add(run, dq, b->ds + keys->first, MATMUL_NORMAL,
+	        row_at(run, keys->x, keys->x_stride, keys->first), keys->x_stride, queries->count,
+	        keys->count - keys->first);
+}
+
+/* The tiles of a block of keys and all queries of a head: dk and dv of the block, and dq of the head or NULL.
+ */
+static void block_add(const struct attention_grad_run *run, struct grad_buffers *b, const struct rows *keys,
+        int64_t h, float *dk, float *dv, float *dq)
+{
+	int64_t d = run->op.head_dim, q_end = attention_query_end(&run->seen, keys->begin + keys->count - 1);
+	int64_t q_first = attention_first_query(&run->seen, keys->begin) / ATTENTION_Q * ATTENTION_Q;
+
+	for (int64_t q0 = q_first; q0 < q_end; q0 += ATTENTION_Q) {
+		struct rows queries, seen;
+
+		load_queries(&queries, run, b, h, q0);
+		if (!keys_clip(&seen, run, keys, &queries))
+			continue;
+		grad_tile(run, b, &queries, &seen, h);
+		grad_add(run, dk + seen.first * d, b->ds + seen.first, MATMUL_TRANSPOSED, queries.x,
+		        queries.x_stride, seen.count - seen.first, queries.count);
+		grad_add(run, dv + seen.first * d, b->p + seen.first, MATMUL_TRANSPOSED, queries.y,
+		        queries.y_stride, seen.count - seen.first, queries.count);
+		if (dq)
+			dq_add(run, b, dq + q0 * d, &queries, &seen);
+	}
+}
+
+/* One pass: all of a kv head. */
+static void head_piece(void *context, int64_t g, int worker)
+{
+	const struct attention_grad_run *run = context;
+	const struct op_attention_grad *o = &run->op;
+	int64_t group = o->heads / o->kv_heads, d = o->head_dim, count = o->tokens * d;
+	struct grad_buffers b;
+	float *dq, *dk, *dv;
+
+	grad_buffers_init(&b, run, worker);
+	dq = b.sums;
+	dk = dq + count;
+	dv = dk + count;
+	memset(dk, 0, (size_t)(2 * count) * sizeof *dk);
+	for (int64_t h = g * group; h < (g + 1) * group; h++) {
+		memset(dq, 0, (size_t)count * sizeof *dq);
+		for (int64_t k0 = 0; k0 < o->tokens; k0 += ATTENTION_K) {
+			struct rows keys;
+
+			load_keys(&keys, run, &b, g, k0);
+			block_add(run, &b, &keys, h, dk + k0 * d, dv + k0 * d, dq);
+		}
+		grad_store(o, o->dq, h * o->q_head_stride, dq, o->tokens);
+	}
+	grad_store(o, o->dk, g * o->kv_head_stride, dk, o->tokens);
+	grad_store(o, o->dv, g * o->kv_head_stride, dv, o->tokens);
+}
+
 static void dq_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
-	int64_t h = piece % o->heads, g = h / (o->heads / o->kv_heads), d = o->head_dim;
-	int64_t q0 = (run->q_blocks - 1 - piece / o->heads) * ATTENTION_Q, k_end;
+	int64_t h = piece / run->q_blocks, g = h / (o->heads / o->kv_heads);
+	int64_t q0 = (run->q_blocks - 1 - piece % run->q_blocks) * ATTENTION_Q, k_first, k_end;
 	struct grad_buffers b;
-	struct rows queries, keys;
+	struct rows queries;
 
 	grad_buffers_init(&b, run, worker);
-	load_queries(&queries, run, &b, WIDEN_NEITHER, h, q0, o->tokens);
-	memset(b.acc1, 0, (size_t)(queries.count * d) * sizeof *b.acc1);
+	load_queries(&queries, run, &b, h, q0);
+	memset(b.sums, 0, (size_t)(queries.count * o->head_dim) * sizeof *b.sums);
+	k_first = attention_first_key(&run->seen, q0) / ATTENTION_K * ATTENTION_K;
 	k_end = attention_key_end(&run->seen, q0 + queries.count - 1);
-	for (int64_t k0 = attention_first_key(&run->seen, q0); k0 < k_end; k0 += ATTENTION_K) {
-		load_keys(&keys, run, &b, WIDEN_X, g, k0, k_end);
-		grad_tile(run, &b, &queries, &keys, h);
-		cpu_sgemm(b.acc1, b.ds, keys.x, queries.count, d, keys.count, d, ATTENTION_K, keys.x_stride,
-		        MATMUL_NORMAL, MATMUL_NORMAL, 1, 1);
+	for (int64_t k0 = k_first; k0 < k_end; k0 += ATTENTION_K) {
+		struct rows keys, seen;
+
+		load_keys(&keys, run, &b, g, k0);
+		if (!keys_clip(&seen, run, &keys, &queries))
+			continue;
+		grad_tile(run, &b, &queries, &seen, h);
+		dq_add(run, &b, b.sums, &queries, &seen);
 	}
-	grad_store(o, o->dq, q0 * o->qkv_stride + h * o->q_head_stride, b.acc1, queries.count);
+	grad_store(o, o->dq, q0 * o->qkv_stride + h * o->q_head_stride, b.sums, queries.count);
 }
 
 static void dkv_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_grad_run *run = context;
 	const struct op_attention_grad *o = &run->op;
-	int64_t g = piece % o->kv_heads, group = o->heads / o->kv_heads, d = o->head_dim;
-	int64_t k0 = piece / o->kv_heads * ATTENTION_K, k_count, q_end,
-	        q_first = attention_first_query(&run->seen, k0);
+	int64_t g = piece / run->k_blocks, group = o->heads / o->kv_heads;
+	int64_t k0 = piece % run->k_blocks * ATTENTION_K, at = k0 * o->qkv_stride + g * o->kv_head_stride;
 	struct grad_buffers b;
-	struct rows queries, keys;
+	struct rows keys;
+	float *dk, *dv;
 
 	grad_buffers_init(&b, run, worker);
-	load_keys(&keys, run, &b, WIDEN_NEITHER, g, k0, o->tokens);
-	k_count = keys.count;
-	q_end = attention_query_end(&run->seen, k0 + k_count - 1);
-	memset(b.acc1, 0, (size_t)(k_count * d) * sizeof *b.acc1);
-	memset(b.acc2, 0, (size_t)(k_count * d) * sizeof *b.acc2);
+	load_keys(&keys, run, &b, g, k0);
+	dk = b.sums;
+	dv = dk + ATTENTION_K * o->head_dim;
+	memset(dk, 0, (size_t)(2 * ATTENTION_K * o->head_dim) * sizeof *dk);
 	for (int64_t h = g * group; h < (g + 1) * group; h++)
-		for (int64_t q0 = q_first; q0 < q_end; q0 += ATTENTION_Q) {
-			load_queries(&queries, run, &b, WIDEN_BOTH, h, q0, q_end);
-			/* the last key that these queries see */
-			keys.count =
-			        min_i64(k_count, attention_key_end(&run->seen, q0 + queries.count - 1) - k0);
-			grad_tile(run, &b, &queries, &keys, h);
-			cpu_sgemm(b.acc1, b.ds, queries.x, keys.count, d, queries.count, d, ATTENTION_K,
-			        queries.x_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
-			cpu_sgemm(b.acc2, b.p, queries.y, keys.count, d, queries.count, d, ATTENTION_K,
-			        queries.y_stride, MATMUL_TRANSPOSED, MATMUL_NORMAL, 1, 1);
-		}
-	grad_store(o, o->dk, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc1, k_count);
-	grad_store(o, o->dv, k0 * o->qkv_stride + g * o->kv_head_stride, b.acc2, k_count);
+		block_add(run, &b, &keys, h, dk, dv, NULL);
+	grad_store(o, o->dk, at, dk, keys.count);
+	grad_store(o, o->dv, at, dv, keys.count);
+}
+
+/* Whether a kv head is work enough for a worker, and its sums are not too large a scratch. */
+static int fits_one_pass(const struct op_attention_grad *o, int64_t workers)
+{
+	return (o->kv_heads % workers == 0 || o->kv_heads >= 4 * workers) &&
+	       o->tokens * o->head_dim <= ONE_PASS_COUNT;
 }
 
 int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *op)
@@ -272,13 +372,18 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	run.delta = cpu_ptr(o->scratch);
 	run.q_blocks = cpu_pieces(o->tokens, ATTENTION_Q);
 	run.k_blocks = cpu_pieces(o->tokens, ATTENTION_K);
-	run.scratch_count = grad_buffers_count(o->head_dim);
+	run.is_one_pass = fits_one_pass(o, cpu_workers(cx));
+	run.scratch_count = grad_buffers_count(&run);
 	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;
 	cpu_run(cx, run.q_blocks, delta_piece, &run);
 	if (!dev_is_none(o->sink))
 		cpu_run(cx, o->heads, sink_piece, &run);
+	if (run.is_one_pass) {
+		cpu_run(cx, o->kv_heads, head_piece, &run);
+		return 0;
+	}
 	cpu_run(cx, run.q_blocks * o->heads, dq_piece, &run);
 	cpu_run(cx, run.k_blocks * o->kv_heads, dkv_piece, &run);
 	return 0;
