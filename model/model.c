@@ -269,6 +269,7 @@ int model_untie(struct model *model)
 		t->trainable = model->tensors[was].trainable;
 		t->is_wide = model->tensors[was].is_wide;
 	}
+	untied.frozen_norm_count = model->frozen_norm_count;
 	tables_free(model);
 	*model = untied;
 	return 0;
@@ -297,7 +298,7 @@ int family_is_head(const struct model_family *family, const char *name)
 int model_set_trainable(struct model *model, int64_t *count,
         int (*is_trainable)(const char *name, const char *other_name, void *arg), void *arg)
 {
-	*count = 0;
+	*count = model->frozen_norm_count = 0;
 	for (int i = 0; i < model->tensor_count; i++) {
 		struct model_tensor *t = &model->tensors[i];
 		int is_head = t->role == ROLE_EMBED && model->config.tied;
@@ -307,6 +308,8 @@ int model_set_trainable(struct model *model, int64_t *count,
 			return answer;
 		t->trainable = answer;
 		*count += answer ? t->count : 0;
+		if (!answer && role_facts[t->role].part == MODEL_PART_NORMS && t->count > model->frozen_norm_count)
+			model->frozen_norm_count = t->count;
 	}
 	return 0;
 }

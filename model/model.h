@@ -57,6 +57,7 @@ struct model {
 	struct model_tensor *tensors;
 	int tensor_count;
 	int64_t parameter_count;
+	int64_t frozen_norm_count; /* elements of the largest norm that does not train, 0: all train */
 	int *role_tensor; /* [L + 1][ROLE_COUNT]: tensor of a role in a block; row L for those outside; -1
 	                     none */
 	struct model_stage *stages; /* embed, per block attn [gate] up down, head */

@@ -21,7 +21,7 @@ if [ -n "$quick" ]; then
 		set -- -E "^($slow)\$" "$@"
 	fi
 fi
-jobs=$(nproc 2>/dev/null || echo 2)
+jobs=$(($(nproc 2>/dev/null || echo 2) + 1)) # many tests wait for processes of theirs
 {
 	status=0
 	ctest --parallel "$jobs" --output-on-failure --no-tests=error "$@" || status=$?

@@ -4,6 +4,7 @@
 
 #include "tests/attention_reference.h"
 #include "tests/ops_check.h"
+#include "tests/sparing.h"
 
 /* How q, k and v lie in memory. */
 enum layout {
@@ -180,9 +181,7 @@ static inline struct views views_alloc(
 static inline uint64_t seed_step(void)
 {
 #ifdef FERRY_TEST_CUDA
-	const char *more = getenv("FERRY_TEST_SPARING");
-
-	return simt_set_order ? 12 * (more && atoi(more) > 1 ? (uint64_t)atoi(more) : 1) : 1;
+	return simt_set_order ? 12 * (uint64_t)sparing(1) : 1;
 #else
 	return 1;
 #endif

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "tests/ops_run.h"
+#include "tests/sparing.h"
 
 #include <math.h>
 
@@ -54,10 +55,9 @@ static inline int ops_teardown(void **state)
  * compute-sanitizer). */
 static inline uint64_t case_count(uint64_t count)
 {
-	const char *sparing = getenv("FERRY_TEST_SPARING");
-	uint64_t n = sparing ? strtoull(sparing, NULL, 10) : 1;
+	uint64_t n = (uint64_t)sparing(1);
 
-	return n > 1 ? (count + n - 1) / n : count;
+	return (count + n - 1) / n;
 }
 
 static inline void case_begin(struct ops_case *c, const char *name, uint64_t seed)

@@ -2,6 +2,7 @@
 /* Failing calls, failing allocations, flipped bits, cut files and kills around a checkpoint. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
+#include "tests/sparing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +17,7 @@ static int64_t campaign(const char *name, int64_t usual)
 {
 	const char *value = getenv(name);
 
-#ifdef __SANITIZE_ADDRESS__
-	usual = (usual + 3) / 4;
-#endif
+	usual = (usual + sparing(4) - 1) / sparing(4);
 	return value && *value ? strtoll(value, NULL, 10) : usual;
 }
 
@@ -109,10 +108,7 @@ static int64_t stride(int64_t usual)
 {
 	if (getenv("FERRY_CAMPAIGN_SEED"))
 		return 1;
-#ifdef __SANITIZE_ADDRESS__
-	usual *= 3;
-#endif
-	return usual;
+	return usual * sparing(3);
 }
 
 /* A checkpoint stands; saving the next with a fault at call n; the old or the new one loads, whole. */

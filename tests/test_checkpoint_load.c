@@ -11,6 +11,7 @@
 #include "checkpoint/save.h"
 #include "model/families/open.h"
 #include "tests/loaded_planes.h"
+#include "tests/sparing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +22,7 @@
 
 enum { THREADS = 4 };
 
-/* A sanitizer makes every access slow. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { VOCAB = 2003, REPEATS = 4, FAULT_STRIDE = 71 };
-#else
-enum { VOCAB = 5003, REPEATS = 20, FAULT_STRIDE = 23 };
-#endif
+enum { VOCAB = SANITIZED ? 2003 : 5003, REPEATS = SANITIZED ? 4 : 20, FAULT_STRIDE = SANITIZED ? 251 : 23 };
 
 static struct model *model;
 static struct pool *pool;

@@ -1,6 +1,7 @@
 /* links: checkpoint */
 /* A checkpoint survives a power failure at any call of its save. */
 #include "tests/checkpoint_fixture.h"
+#include "tests/sparing.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -386,9 +387,7 @@ static int64_t campaign(const char *name, int64_t usual)
 {
 	const char *value = getenv(name);
 
-#ifdef __SANITIZE_ADDRESS__
-	usual = (usual + 3) / 4;
-#endif
+	usual = (usual + sparing(4) - 1) / sparing(4);
 	return value && *value ? strtoll(value, NULL, 10) : usual;
 }
 

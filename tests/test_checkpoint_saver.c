@@ -3,6 +3,7 @@
 /* Saves on a thread of their own, of files that are long enough to be written by threads: the same bytes as a
  * save at once, whatever fails, however many ranks, and killed at any moment. */
 #include "tests/checkpoint_fixture.h"
+#include "tests/sparing.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,12 +14,6 @@
 #include <time.h>
 
 #include "checkpoint/saver.h"
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SPARING = 4 };
-#else
-enum { SPARING = 1 };
-#endif
 
 /* Odd lengths: planes begin at odd places, and blocks cut numbers. */
 enum { TENSORS = 3 };
@@ -245,7 +240,7 @@ static void test_each_call_fails(void **state)
 		int answer, forever;
 	} kinds[] = {{EIO, 0}, {ENOSPC, 1}, {EINTR, 0}, {FILE_HOOK_SHORT, 0}, {FILE_HOOK_SHORT, 1}};
 	char *out = fixture_sub_dir(dir, "faults");
-	int64_t each = getenv("FERRY_CAMPAIGN_KILLS") ? 1 : 7 * SPARING, step = 1, total = 0;
+	int64_t each = getenv("FERRY_CAMPAIGN_KILLS") ? 1 : 7 * sparing(12), step = 1, total = 0;
 
 	(void)state;
 	check_ok(save_step(out, step, 1));
@@ -448,7 +443,7 @@ static int kill_hook(void *context, const struct file_call *call)
 static void test_killed_at_any_moment(void **state)
 {
 	const char *wanted = getenv("FERRY_CAMPAIGN_KILLS"), *seed = getenv("FERRY_CAMPAIGN_SEED");
-	int64_t count = wanted ? atoll(wanted) / 10 : 16 / SPARING, last = 0, partial = 0;
+	int64_t count = wanted ? atoll(wanted) / 10 : 16 / sparing(4), last = 0, partial = 0;
 	char *out = fixture_sub_dir(dir, "kills");
 
 	(void)state;

@@ -2,6 +2,7 @@
 /* What `ferry plan` says of whether it fits: budgets, what they are spent on, and what helps where they are
  * too small. */
 #include "tests/plan_examples.h"
+#include "tests/sparing.h"
 
 static void test_the_described_memory_counts(void **state)
 {
@@ -96,7 +97,7 @@ static void test_the_fastest_that_fits_is_named(void **state)
 	        "activations=auto prefetch_units=2"};
 
 	(void)state;
-	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++) {
+	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row += (size_t)sparing(2)) {
 		char with[200], settings[400];
 		const char *said;
 		double best_ms;
@@ -113,7 +114,7 @@ static void test_the_fastest_that_fits_is_named(void **state)
 		plan = plan_of("llama-3-8b", rows[row].machine, settings);
 		best_ms = real_of(plan, "step_ms");
 		json_decref(plan);
-		for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		for (size_t i = 0; i < sizeof(others) / sizeof(*others); i += (size_t)sparing(3)) {
 			struct str out = {0};
 
 			if (!ferry_run(&out, "plan %s/llama-3-8b.json machine=%s/%s.yaml %s%s --json", models,
@@ -197,7 +198,7 @@ static void test_budgets_that_are_too_small(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i += (size_t)sparing(3)) {
 		assert_ferry(rows[i].code, NULL,
 		        "plan %s/llama-3-8b.json machine=%s/pc-rtx-4090.yaml max_length=4096 %s", models,
 		        machines, rows[i].settings);
@@ -223,11 +224,7 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        {"llama-2-7b", "gh200", "max_length=512 per_device_train_batch_size=4", 6, 95},
 	        {"llama-2-13b", "h200", "max_length=4096 per_device_train_batch_size=4", 9, 140},
 	};
-#ifdef __SANITIZE_ADDRESS__
-	enum { STEPS = 1 };
-#else
-	enum { STEPS = 5 };
-#endif
+	enum { STEPS = SANITIZED ? 1 : 5 };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {

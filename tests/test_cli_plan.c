@@ -1,6 +1,7 @@
 /* links: cli */
 /* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
 #include "tests/plan_examples.h"
+#include "tests/sparing.h"
 
 static void test_every_example_is_planned_for(void **state)
 {
@@ -169,11 +170,7 @@ static void test_no_step_beats_its_bound(void **state)
 	                         *const kinds[] = {"a100-80-x8", "gh200", "h100-80-x8", "h200", "pc-rtx-4090",
 	                                 "pc-rtx-5090"},
 	                         *const updates[] = {"", "max_grad_norm=0 skip_nonfinite=off"};
-#ifdef __SANITIZE_ADDRESS__
-	enum { MODELS = 1 };
-#else
-	enum { MODELS = 3 };
-#endif
+	enum { MODELS = SANITIZED ? 1 : 3 };
 
 	(void)state;
 	for (int model = 0; model < MODELS; model++)

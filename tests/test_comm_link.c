@@ -4,6 +4,7 @@
 /* Links between real ranks, by MPI and by sockets: every kind of message, many at once, large ones, some that
  * nobody takes, ranks that fail, die or leave. The ranks are this very program: "PROGRAM SCENARIO". */
 #include "tests/check.h"
+#include "tests/sparing.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -374,11 +375,7 @@ static void assert_job(const char *by, const char *scenario, int ranks)
 /* NULL: there is no MPI, or a sanitizer, under which its own start-up is not clean. */
 static const char *mpirun(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	const char *launcher = NULL;
-#else
-	const char *launcher = getenv("FERRY_MPIRUN");
-#endif
+	const char *launcher = SANITIZED ? NULL : getenv("FERRY_MPIRUN");
 
 	if (launcher && *launcher)
 		return launcher;
@@ -389,7 +386,7 @@ static const char *mpirun(void)
 static void test_kinds(void **state)
 {
 	(void)state;
-	for (int ranks = 1; ranks <= 8; ranks++)
+	for (int ranks = 1; ranks <= 8; ranks += SANITIZED && ranks == 3 ? 5 : 1)
 		assert_job("local", "kinds", ranks);
 	for (int ranks = 2; ranks <= 5 && mpirun(); ranks += 3)
 		assert_job(mpirun(), "kinds", ranks);
@@ -434,7 +431,7 @@ static void test_dies(void **state)
 		if (strncmp(text, "rank 1 (process ", 16) || !strstr(text, ") was killed by SIGKILL"))
 			fail_msg("said: %s", text);
 	}
-	assert_true(clock_now_ns() - begin_ns < 10000000000);
+	assert_true(clock_now_ns() - begin_ns < 60000000000) /* nobody waited until a rank was given up */;
 	assert_job("local", "leaves", 3);
 	if (mpirun())
 		assert_true(job_run(mpirun(), "dies", 3, text) > 0);

@@ -2,6 +2,7 @@
 /* Rows beyond data_memory: files that hold the same rows, are found again, and are never half of something.
  */
 #include "tests/run_fixture.h"
+#include "tests/sparing.h"
 
 #include <errno.h>
 #include <sys/resource.h>
@@ -235,7 +236,7 @@ static void test_damaged(void **state)
 	dataset_close(open_rows(MEMORY_BYTES));
 	cache_files(path, ".index");
 	assert_int_equal(stat(path, &st), 0);
-	for (int64_t at = 0; at < st.st_size; at += at < 600 ? 7 : st.st_size / 20) {
+	for (int64_t at = 0; at < st.st_size; at += at < 600 ? 7 * sparing(8) : st.st_size / 20) {
 		flip(path, at);
 		d = open_rows(MEMORY_BYTES);
 		assert_same_rows(memory, d);
@@ -291,7 +292,7 @@ static void test_full_disk(void **state)
 	int calls = 0;
 
 	(void)state;
-	for (int at = 1; at < 1000; at += at < 4 ? 1 : 2) {
+	for (int at = 1; at < 1000; at += at < 4 ? 1 : 2 * sparing(3)) {
 		struct dataset_options o = options_of(MEMORY_BYTES);
 		struct failing f = {at, 0, ENOSPC};
 		struct dataset *d = NULL;
@@ -325,7 +326,7 @@ static void test_killed(void **state)
 	int killed = 0;
 
 	(void)state;
-	for (int at = 1; at < 1000; at += at < 4 ? 1 : 2) {
+	for (int at = 1; at < 1000; at += at < 4 ? 1 : 2 * sparing(3)) {
 		struct failing f = {at, 0, 0};
 		struct dataset *d;
 		char left[600];
@@ -501,9 +502,8 @@ static void test_memory_is_bounded(void **state)
 	FILE *f;
 
 	(void)state;
-#ifdef __SANITIZE_ADDRESS__
-	skip(); /* it keeps memory that was given back */
-#endif
+	if (SANITIZED)
+		skip(); /* it keeps memory that was given back */
 	forget();
 	snprintf(path, sizeof(path), "%s/wide.jsonl", work_dir);
 	f = fopen(path, "w");

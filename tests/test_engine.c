@@ -4,26 +4,13 @@
  * schedule. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
+#include "tests/sparing.h"
 
 #include "base/mem.h"
 #include "host/pool.h"
 
 #include <limits.h>
 #include <math.h>
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SPARING = 5 }; /* under a sanitizer every fifth of the usual cases */
-#else
-enum { SPARING = 1 };
-#endif
-
-/* Of the usual cases every so manieth; FERRY_TEST_SPARING=n, where each is slow, takes fewer still. */
-static int sparing(void)
-{
-	const char *more = getenv("FERRY_TEST_SPARING");
-
-	return more && atoi(more) > 1 ? SPARING * atoi(more) : SPARING;
-}
 
 enum { MICROS = 3, ROWS = 2, ROW_TOKENS = 11, TOKENS = ROWS * ROW_TOKENS, STEPS = 3 };
 
@@ -270,7 +257,7 @@ static void test_policies_change_no_bit(void **state)
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
-		for (int n = 1 + kind; n < 64 * 27; n += 131 * sparing()) {
+		for (int n = 1 + kind; n < 64 * 27; n += 131 * sparing(10)) {
 			policy_vary(&s, n);
 			s.threads = 1 + n % 3;
 			setting_run(&s, &other);
@@ -305,7 +292,7 @@ static void test_updates_inside_backward_are_the_same(void **state)
 
 	(void)state;
 	s.max_grad_norm = 0;
-	for (int n = 0; n < 64 * 9; n += 37 * sparing()) {
+	for (int n = 0; n < 64 * 9; n += 37 * sparing(10)) {
 		policy_vary(&s, n);
 		s.policy.order = n % 2 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(n);
@@ -337,7 +324,7 @@ static void test_schedules_agree_to_rounding(void **state)
 static void test_random_schedules_change_no_bit(void **state)
 {
 	const char *wanted = getenv("FERRY_SCHEDULES");
-	int count = wanted ? atoi(wanted) : 100 / sparing();
+	int count = wanted ? atoi(wanted) : 100 / sparing(10);
 	struct outcome base[4], other;
 
 	(void)state;
@@ -365,7 +352,7 @@ static void test_random_schedules_change_no_bit(void **state)
 static void test_the_arena_is_used_to_its_end(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 61 * sparing()) {
+	for (int n = 0; n < 64 * 27; n += 61 * sparing(10)) {
 		struct setting s = plain;
 		struct outcome host, meta;
 
@@ -391,7 +378,7 @@ static void test_whatever_stays_gives_the_same_bits(void **state)
 	int mixed_count = 0;
 
 	(void)state;
-	for (int n = 0; n < 64 * 27; n += 197 * sparing()) {
+	for (int n = 0; n < 64 * 27; n += 197 * sparing(10)) {
 		struct setting s = plain;
 		struct outcome base, off, other;
 

@@ -4,6 +4,7 @@
  * a run has which stops there, however slow it is and whatever the policy. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
+#include "tests/sparing.h"
 
 #include "base/mem.h"
 #include "host/pool.h"
@@ -12,12 +13,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(FERRY_SIMT)
-enum { SPARING = 5 }; /* under a sanitizer, and on the emulator, every fifth of the usual cases */
-#else
-enum { SPARING = 1 };
-#endif
 
 enum { MICROS = 2, TOKENS = 22, ROW_TOKENS = 11, STEPS = 6 };
 
@@ -263,7 +258,7 @@ static void reference(struct image *image, const struct setting *s, int steps)
 static void test_a_snapshot_is_the_step(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 24; n += SPARING) {
+	for (int n = 0; n < 24; n += sparing(5)) {
 		struct setting s = setting_of(n);
 		int at = 1 + n % 3;
 		struct image want, last, end;
@@ -301,7 +296,7 @@ static void test_a_snapshot_is_the_step(void **state)
 static void test_updates_wait(void **state)
 {
 	(void)state;
-	for (int n = 0; n < 8; n += 1 + SPARING) {
+	for (int n = 0; n < 8; n += 1 + sparing(5)) {
 		struct setting s = setting_of(n);
 		struct training run;
 		struct reader reader;

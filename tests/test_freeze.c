@@ -3,6 +3,7 @@
  * bits however a run is offloaded, wrapped, scheduled and resumed, frozen weights as they were, and two host
  * bytes for each. */
 #include "tests/ferry_run.h"
+#include "tests/sparing.h"
 
 #include "base/mem.h"
 #include "checkpoint/safetensors.h"
@@ -145,6 +146,8 @@ static void test_pytorch(void **state)
 		const char *model = json_string_value(json_object_get(one, "model"));
 		char settings[512];
 
+		if (i % (size_t)sparing(4))
+			continue;
 		settings_text(settings, sizeof(settings), json_object_get(one, "settings"));
 		printf("  %s %s\n", model, settings);
 		assert_ferry(0, NULL,
@@ -249,7 +252,7 @@ static void test_same_bits(void **state)
 	(void)state;
 	if (!golden)
 		skip();
-	for (size_t m = 0; m < sizeof(mixes) / sizeof(*mixes); m++)
+	for (size_t m = 0; m < sizeof(mixes) / sizeof(*mixes); m += (size_t)sparing(3))
 		for (int fp32 = 0; fp32 < 2; fp32++) {
 			const char *dtype = fp32 ? "compute_dtype=fp32" : "compute_dtype=bf16";
 
@@ -276,7 +279,7 @@ static void test_other_schedules(void **state)
 	(void)state;
 	if (!golden)
 		skip();
-	for (size_t s = 0; s < sizeof(schedules) / sizeof(*schedules); s++) {
+	for (size_t s = 0; s < sizeof(schedules) / sizeof(*schedules); s += (size_t)sparing(2)) {
 		const char *model = mixes[s % 4].model;
 
 		for (int off = 0; off < 2; off++) {
@@ -296,7 +299,7 @@ static void test_resume(void **state)
 	(void)state;
 	if (!golden)
 		skip();
-	for (size_t m = 0; m < 4; m++) {
+	for (size_t m = 0; m < 4; m += (size_t)sparing(3)) {
 		snprintf(settings, sizeof(settings), "max_steps=6 save_steps=3 %s %s", how[m % 2],
 		        mixes[m].settings);
 		train(mixes[m].model, "one", settings);
@@ -472,7 +475,7 @@ static void test_refusals(void **state)
 	(void)state;
 	if (!golden)
 		skip();
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i += (size_t)sparing(4)) {
 		assert_ferry(2, NULL, "plan model=%s/llama3/hf device=host %s", golden, wrong[i].settings);
 		if (!strstr(ferry_said(), wrong[i].says))
 			fail_msg("%s: said %s", wrong[i].settings, ferry_said());

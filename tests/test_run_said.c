@@ -1,6 +1,7 @@
 /* links: cli */
 /* What the program says to its user where nothing is wrong yet, or where the machine sets limits. */
 #include "tests/run_fixture.h"
+#include "tests/sparing.h"
 
 static struct run_model tiny;
 
@@ -118,12 +119,6 @@ static void test_device_of_a_plan(void **state)
 
 /* ---- a limit on addresses ---- */
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { HAS_SHADOW = 1 }; /* memory of a sanitizer's own, larger than any limit */
-#else
-enum { HAS_SHADOW = 0 };
-#endif
-
 static int run_within(int64_t mib, const char *arguments)
 {
 	const char *binary = getenv("FERRY_BINARY");
@@ -161,7 +156,7 @@ static void test_address_limit(void **state)
 	int64_t used_mib;
 
 	(void)state;
-	if (HAS_SHADOW)
+	if (SANITIZED)
 		skip();
 	write_file("large.json",
 	        "{\"model_type\":\"llama\",\"vocab_size\":4096,\"hidden_size\":1024,\"intermediate_size\":"

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
 #include "tests/check.h"
+#include "tests/sparing.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -15,12 +16,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 static char path[4096];
 

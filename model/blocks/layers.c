@@ -151,14 +151,8 @@ void linear_backward_weight(
 
 int64_t norm_sink_count(const struct model *model)
 {
-	int64_t most = 0;
+	int64_t most = model->frozen_norm_count;
 
-	for (int t = 0; t < model->tensor_count; t++) {
-		const struct model_tensor *x = &model->tensors[t];
-
-		if (!x->trainable && role_facts[x->role].part == MODEL_PART_NORMS)
-			most = x->count > most ? x->count : most;
-	}
 	return most ? model->config.C + (most > model->config.C ? most : model->config.C) : 0;
 }
 
