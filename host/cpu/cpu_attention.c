@@ -31,8 +31,101 @@ struct attention_run {
 	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
-	int by_bf16; /* attention_bf16.h */
+	int by_bf16;      /* attention_bf16.h */
+	uint32_t *packed; /* [kv_heads][blocks of ATTENTION_K]: keys packed, then values; NULL: tiles pack
+	                     keys */
+	int64_t k_blocks; /* of them */
 };
+
+/* Queries, keys and scores of one tile; by bf16 with q, v and pairs. Columns before `first` are seen by no
+ * query.
+ */
+struct attention_tile {
+	const uint16_t *q, *v;
+	const uint32_t *pairs;
+	float *scores, *acc;
+	int64_t v_stride, q0, q_count, k0, k_count, k_row, first; /* k_row: where key k0 lies */
+};
+
+/* Words of a block's packed keys, and of its values. */
+static int64_t packed_count(int64_t head_dim)
+{
+	return head_dim / 2 * ATTENTION_K;
+}
+
+static void pack_piece(void *context, int64_t piece, int worker)
+{
+	const struct attention_run *run = context;
+	const struct attention_forward *o = run->op;
+	int64_t g = piece / run->k_blocks, k0 = piece % run->k_blocks * ATTENTION_K;
+
+	int64_t at = k0 * o->k_stride + g * o->kv_head_stride,
+	        count = min_i64(ATTENTION_K, o->seen.tokens - k0);
+	uint32_t *keys = run->packed + 2 * piece * packed_count(o->head_dim);
+	uint16_t *values = (uint16_t *)(keys + packed_count(o->head_dim));
+
+	(void)worker;
+	attention_bf16_pack(keys, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, count, o->head_dim);
+	for (int64_t r = 0; r < count; r++)
+		memcpy(values + r * o->head_dim, (const uint16_t *)cpu_ptr(o->v) + at + r * o->k_stride,
+		        (size_t)o->head_dim * sizeof *values);
+}
+
+static void tile_operands(
+        struct attention_tile *t, const struct attention_run *run, uint32_t *buffer, int64_t h)
+{
+	const struct attention_forward *o = run->op;
+	int64_t g = h / (o->heads / o->kv_heads), at = t->k_row * o->k_stride + g * o->kv_head_stride;
+
+	t->q = (const uint16_t *)cpu_ptr(o->q) + t->q0 * o->q_stride + h * o->q_head_stride;
+	if (run->packed) {
+		t->pairs = run->packed +
+		           2 * (g * run->k_blocks + t->k0 / ATTENTION_K) * packed_count(o->head_dim);
+		t->v = (const uint16_t *)(t->pairs + packed_count(o->head_dim));
+		t->v_stride = o->head_dim;
+		return;
+	}
+	attention_bf16_pack(
+	        buffer, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, t->k_count, o->head_dim);
+	t->pairs = buffer;
+	t->v = (const uint16_t *)cpu_ptr(o->v) + at;
+	t->v_stride = o->k_stride;
+}
+
+/* Rows of a tile that share the keys that they see, but for a corner: all, or at the diagonal a few at a
+ * time. */
+enum { DIAGONAL_ROWS = 12 };
+static int64_t rows_next(
+        int64_t *columns, const struct attention_keys *seen, const struct attention_tile *t, int64_t i)
+{
+	int is_whole = attention_key_end(seen, t->q0) >= t->k0 + t->k_count;
+	int64_t rows = is_whole ? t->q_count : min_i64(DIAGONAL_ROWS, t->q_count - i);
+	int64_t end = attention_key_end(seen, t->q0 + i + rows - 1) - t->k0;
+
+	*columns = min_i64(t->k_count, end) - t->first;
+	return rows;
+}
+
+static void tile_scores(const struct attention_forward *o, const struct attention_tile *t)
+{
+	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
+		rows = rows_next(&n, &o->seen, t, i);
+		if (n > 0)
+			attention_bf16_scores(t->scores + i * ATTENTION_K + t->first, t->q + i * o->q_stride,
+			        o->q_stride, t->pairs + t->first, rows, n, o->head_dim, (float)o->scale);
+	}
+}
+
+static void tile_values(const struct attention_forward *o, const struct attention_tile *t)
+{
+	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
+		rows = rows_next(&n, &o->seen, t, i);
+		if (n > 0)
+			attention_bf16_add(t->acc + i * o->head_dim, t->scores + i * ATTENTION_K + t->first,
+			        ATTENTION_K, 1, t->v + t->first * t->v_stride, t->v_stride, rows, n,
+			        o->head_dim);
+	}
+}
 
 /* One row of scores becomes probabilities relative to the running maximum; what is not seen becomes 0. */
 static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, float *max, double *sum,
@@ -52,6 +145,26 @@ static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, f
 	memset(score + end, 0, (size_t)(k_count - end) * sizeof *score);
 }
 
+static void tile_softmax(
+        const struct attention_forward *o, const struct attention_tile *t, float *max, double *sum)
+{
+	const struct cpu_kernels *k = cpu_kernels();
+	int64_t d = o->head_dim, first = t->first;
+
+	for (int64_t i = 0; i < t->q_count; i++) {
+		float *row = t->scores + i * ATTENTION_K;
+		int64_t begin, end;
+
+		attention_columns(&o->seen, &begin, &end, t->q0 + i, t->k0, t->k_count);
+		if (begin == end)
+			begin = end = first;
+		if (o->score_cap > 0)
+			k->soft_cap(row + begin, row + begin, (float)o->score_cap, end - begin);
+		softmax_row(k, row + first, t->acc + i * d, &max[i], &sum[i], begin - first, end - first,
+		        t->k_count - first, d);
+	}
+}
+
 static void attention_piece(void *context, int64_t piece, int worker)
 {
 	const struct attention_run *run = context;
@@ -67,7 +180,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	float *q_buffer = acc + ATTENTION_Q * d, *k_buffer = q_buffer + ATTENTION_Q * d;
 	float *v_buffer = k_buffer + ATTENTION_K * d, max[ATTENTION_Q];
 	double sum[ATTENTION_Q];
-	int64_t k_end = attention_key_end(seen, q0 + q_count - 1);
+	int64_t k_first, k_end = attention_key_end(seen, q0 + q_count - 1);
 	int has_sink = !dev_is_none(o->sink);
 	int64_t q_at = q0 * o->q_stride + h * o->q_head_stride;
 	const float *q = run->by_bf16 ? NULL
@@ -79,15 +192,24 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		sum[i] = has_sink;
 	}
 	memset(acc, 0, (size_t)(q_count * d) * sizeof *acc);
-	for (int64_t k0 = attention_first_key(seen, q0), k_count; k0 < k_end; k0 += k_count) {
+	k_first = attention_first_key(seen, q0);
+	for (int64_t k0 = run->packed ? k_first / ATTENTION_K * ATTENTION_K : k_first, k_count; k0 < k_end;
+	        k0 += k_count) {
 		k_count = min_i64(ATTENTION_K, k_end - k0);
-		int64_t at = attention_key_row(seen, q0, k0, &k_count) * o->k_stride + g * o->kv_head_stride;
+		int64_t k_row = attention_key_row(seen, q0, k0, &k_count);
+		int64_t at = k_row * o->k_stride + g * o->kv_head_stride;
+		struct attention_tile t = {.scores = scores,
+		        .acc = acc,
+		        .q0 = q0,
+		        .q_count = q_count,
+		        .k0 = k0,
+		        .k_count = k_count,
+		        .k_row = k_row,
+		        .first = k_first > k0 ? (k_first - k0) / 16 * 16 : 0};
 
 		if (run->by_bf16) {
-			attention_bf16_pack((uint32_t *)k_buffer, (const uint16_t *)cpu_ptr(o->k) + at,
-			        o->k_stride, k_count, d);
-			attention_bf16_scores(scores, (const uint16_t *)cpu_ptr(o->q) + q_at, o->q_stride,
-			        (const uint32_t *)k_buffer, q_count, k_count, d, (float)o->scale);
+			tile_operands(&t, run, (uint32_t *)k_buffer, h);
+			tile_scores(o, &t);
 		} else {
 			const float *keys = attention_load(
 			        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
@@ -95,19 +217,9 @@ static void attention_piece(void *context, int64_t piece, int worker)
 			cpu_sgemm(scores, q, keys, q_count, k_count, d, ATTENTION_K, q_stride, k_stride,
 			        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
 		}
-		for (int64_t i = 0; i < q_count; i++) {
-			int64_t begin, end;
-
-			attention_columns(seen, &begin, &end, q0 + i, k0, k_count);
-			if (o->score_cap > 0)
-				k->soft_cap(scores + i * ATTENTION_K + begin,
-				        scores + i * ATTENTION_K + begin, (float)o->score_cap, end - begin);
-			softmax_row(k, scores + i * ATTENTION_K, acc + i * d, &max[i], &sum[i], begin, end,
-			        k_count, d);
-		}
+		tile_softmax(o, &t, max, sum);
 		if (run->by_bf16) {
-			attention_bf16_add(acc, scores, ATTENTION_K, 1, (const uint16_t *)cpu_ptr(o->v) + at,
-			        o->k_stride, q_count, k_count, d);
+			tile_values(o, &t);
 		} else {
 			const float *values = attention_load(
 			        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
@@ -133,11 +245,21 @@ int attention_forward_run(struct cpu_context *cx, const struct attention_forward
 	struct attention_run run = {
 	        .op = o, .by_bf16 = o->dtype == DTYPE_BF16 && attention_bf16_fits(o->head_dim)};
 
+	int64_t packed = 0;
+
 	run.scratch_count =
 	        round_up(ATTENTION_Q * ATTENTION_K + 2 * (ATTENTION_Q + ATTENTION_K) * o->head_dim, 16);
-	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
+	run.k_blocks = cpu_pieces(o->seen.tokens, ATTENTION_K);
+	if (run.by_bf16 && !o->seen.is_cached) /* of a cache few queries see the keys */
+		packed = 2 * o->kv_heads * run.k_blocks * packed_count(o->head_dim);
+	run.scratch = cpu_scratch(cx, (packed + run.scratch_count * cpu_workers(cx)) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;
+	if (packed) {
+		run.packed = (uint32_t *)run.scratch;
+		run.scratch += packed;
+		cpu_run(cx, o->kv_heads * run.k_blocks, pack_piece, &run);
+	}
 	cpu_run(cx, o->block_count * o->heads, attention_piece, &run);
 	return 0;
 }

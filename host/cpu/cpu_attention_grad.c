@@ -32,8 +32,8 @@ struct attention_grad_run {
 	int is_one_pass;
 };
 
-/* A worker's scratch: two score tiles; rows of q, dout, k and v, widened, or those of k and v packed; sums.
- */
+/* A worker's scratch: two score tiles; rows of q, dout, k and v, as fp32, or by bf16 as they are and those of
+ * k and v packed behind them; sums. */
 struct grad_buffers {
 	float *p, *ds, *q, *dout, *k, *v;
 	float *sums; /* dk and dv of a block of keys, or dq of a block of queries; of one pass dq, dk and dv
@@ -67,15 +67,27 @@ static void grad_buffers_init(struct grad_buffers *b, const struct attention_gra
 	b->sums = b->dout + ATTENTION_Q * d;
 }
 
-/* Of a tensor's head, as the products want them. */
+/* Of a tensor's head, as the products want them; by bf16 side by side, because rows that lie apart by a
+ * multiple of 512 bytes share too few lines of the cache. */
 static const void *load(const struct attention_grad_run *run, float *buffer, int64_t *to_stride, dev_addr x,
         int64_t at, int64_t stride, int64_t count)
 {
+	int64_t d = run->op.head_dim;
+	uint16_t *to = (uint16_t *)buffer;
+
 	if (!run->by_bf16)
-		return attention_load(cpu_kernels(), buffer, to_stride, cpu_ptr(x), at, stride, count,
-		        run->op.head_dim, run->op.dtype);
-	*to_stride = stride;
-	return (const uint16_t *)cpu_ptr(x) + at;
+		return attention_load(
+		        cpu_kernels(), buffer, to_stride, cpu_ptr(x), at, stride, count, d, run->op.dtype);
+	for (int64_t r = 0; r < count; r++)
+		memcpy(to + r * d, (const uint16_t *)cpu_ptr(x) + at + r * stride, (size_t)d * sizeof *to);
+	*to_stride = d;
+	return to;
+}
+
+/* Behind the rows. */
+static uint32_t *packed_rows(const struct attention_grad_run *run, float *buffer)
+{
+	return (uint32_t *)buffer + ATTENTION_K * run->op.head_dim / 2;
 }
 
 static void load_queries(struct rows *rows, const struct attention_grad_run *run, struct grad_buffers *b,
@@ -102,8 +114,10 @@ static void load_keys(struct rows *rows, const struct attention_grad_run *run, s
 	rows->x = load(run, b->k, &rows->x_stride, o->k, at, o->qkv_stride, rows->count);
 	rows->y = load(run, b->v, &rows->y_stride, o->v, at, o->qkv_stride, rows->count);
 	if (run->by_bf16) {
-		attention_bf16_pack((uint32_t *)b->k, rows->x, rows->x_stride, rows->count, o->head_dim);
-		attention_bf16_pack((uint32_t *)b->v, rows->y, rows->y_stride, rows->count, o->head_dim);
+		attention_bf16_pack(
+		        packed_rows(run, b->k), rows->x, rows->x_stride, rows->count, o->head_dim);
+		attention_bf16_pack(
+		        packed_rows(run, b->v), rows->y, rows->y_stride, rows->count, o->head_dim);
 	}
 }
 
@@ -134,9 +148,9 @@ static void grad_products(const struct attention_grad_run *run, struct grad_buff
 
 	if (run->by_bf16) {
 		attention_bf16_scores(b->p + first, queries->x, queries->x_stride,
-		        (const uint32_t *)b->k + first, queries->count, n, o->head_dim, (float)o->scale);
+		        packed_rows(run, b->k) + first, queries->count, n, o->head_dim, (float)o->scale);
 		attention_bf16_scores(b->ds + first, queries->y, queries->y_stride,
-		        (const uint32_t *)b->v + first, queries->count, n, o->head_dim, 1);
+		        packed_rows(run, b->v) + first, queries->count, n, o->head_dim, 1);
 		return;
 	}
 	cpu_sgemm(b->p + first, queries->x, row_at(run, keys->x, keys->x_stride, first), queries->count, n,
