@@ -263,7 +263,9 @@ static void step_show(void *context, const struct metrics_step *row, double wait
 	                               .host_bytes = row->host_peak_bytes,
 	                               .device_bytes = row->device_peak_bytes,
 	                               .wait_share = wait_share,
-	                               .skipped = row->skipped,
+	                               .skipped = !row->skipped        ? NULL
+	                                          : row->target_tokens ? "not finite"
+	                                                               : "no token to train on",
 	                       });
 }
 

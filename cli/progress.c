@@ -31,7 +31,7 @@ void progress_format(struct str *out, const struct progress_step *step, int64_t 
 	if (isfinite(step->grad_norm))
 		str_printf(out, "  grad %.3g", step->grad_norm);
 	if (step->skipped)
-		str_add(out, "  skipped: not finite");
+		str_printf(out, "  skipped: %s", step->skipped);
 	if (isfinite(step->learning_rate))
 		str_printf(out, "  lr %.2e", step->learning_rate);
 	if (isfinite(step->tokens_per_s)) {

@@ -22,8 +22,8 @@ struct progress_step {
 	double loss, grad_norm, learning_rate;
 	double tokens_per_s;
 	int64_t host_bytes, device_bytes;
-	double wait_share; /* 0 .. 1 */
-	int skipped;       /* the step changed nothing: its gradient was not finite */
+	double wait_share;   /* 0 .. 1 */
+	const char *skipped; /* why the step changed nothing; NULL: it did not skip */
 };
 
 enum progress_style { PROGRESS_STYLE_AUTO, PROGRESS_STYLE_LINES, PROGRESS_STYLE_UPDATE };

@@ -314,7 +314,7 @@ static void test_progress_texts(void **state)
 
 static void test_progress_line(void **state)
 {
-	struct progress_step step = {7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, 0};
+	struct progress_step step = {7, 2.5, 1.25, 2e-5, 1234, (int64_t)3 << 30, 1 << 20, 0.125, NULL};
 	struct str s = {0};
 
 	(void)state;
@@ -323,7 +323,7 @@ static void test_progress_line(void **state)
 	        "step 7/100  loss 2.5000  grad 1.25  lr 2.00e-05  1234 tok/s  eta 1:05  device 1.0 MiB  "
 	        "host 3.0 GiB  wait 12%");
 	str_free(&s);
-	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, 1};
+	step = (struct progress_step){7, NAN, NAN, 0, NAN, -1, -1, NAN, "not finite"};
 	progress_format(&s, &step, 100, -1);
 	assert_string_equal(s.data, "step 7/100  skipped: not finite  lr 0.00e+00");
 	str_free(&s);

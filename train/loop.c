@@ -292,7 +292,7 @@ int train_run(struct trainer *t)
 		seconds = clock_now_s() - begin;
 		t->step++;
 		t->interval_seconds += seconds;
-		t->interval_tokens += tokens;
+		t->interval_tokens += targets ? tokens : 0; /* without a target nothing is computed */
 		if (targets && !result.skipped)
 			last_loss = result.loss_sum / (double)targets;
 		if (isnan(first_loss))
