@@ -76,6 +76,10 @@ enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
 enum file_kind file_kind_of(const char *path); /* follows links; OTHER also when it cannot be told */
 int file_is_link(const char *path);            /* 1 for a symbolic link, where it leads or not */
 
+/* ERR_INPUT for what is no directory: "NAME=PATH is a file; expected WANTED" (NAME= only where it is not
+ * NULL), or why the system does not let it be looked at. */
+int file_refuse_no_dir(const char *name, const char *path, const char *wanted);
+
 int file_make_dir(const char *path);    /* with parents, each durable; an existing directory is fine */
 int file_remove_tree(const char *path); /* a missing path is fine */
 

@@ -82,6 +82,18 @@ enum file_kind file_kind_of(const char *path)
 	return S_ISDIR(st.st_mode) ? FILE_DIR : FILE_OTHER;
 }
 
+int file_refuse_no_dir(const char *name, const char *path, const char *wanted)
+{
+	const char *equals = name ? "=" : "";
+	struct stat st;
+
+	name = name ? name : "";
+	if (sys_stat(path, &st))
+		return err_set(
+		        ERR_INPUT, "%s%s%s: cannot look there: %s", name, equals, path, strerror(errno));
+	return err_set(ERR_INPUT, "%s%s%s is a file; expected %s", name, equals, path, wanted);
+}
+
 int file_is_link(const char *path)
 {
 	struct stat st;

@@ -119,7 +119,7 @@ int cli_verify(const struct config *c)
 	if (!v.rows)
 		return err_set(ERR_NOMEM, "out of memory for a report");
 	if (file_kind_of(c->path) != FILE_DIR)
-		err = err_set(ERR_INPUT, "%s is a file; expected a checkpoint directory", c->path);
+		err = file_refuse_no_dir(NULL, c->path, "a checkpoint directory");
 	else
 		err = is_checkpoint(c->path) ? verify_one(&v, c->path) : verify_all(&v, c->path);
 	if (!err && c->json) {

@@ -70,8 +70,8 @@ static int check_result(const struct dataset_builder *b)
 		        d->counts.without_target_first);
 	if (d->target_count == 0)
 		return err_set(ERR_INPUT,
-		        "%s: no row has a token to train on (the first is %s): every label is -100, or every "
-		        "row has one token",
+		        "%s: no row has a token to train on (the first is %s): every answer is empty, every "
+		        "label is -100, or every row has one token",
 		        path, d->counts.without_target_first);
 	if (d->counts.without_target)
 		log_warn("%s: %" PRId64 " of %" PRId64 " rows %s no token to train on; the first is %s%s",

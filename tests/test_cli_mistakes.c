@@ -111,6 +111,15 @@ static const struct mistake settings[] = {
 
 /* Files that are not what they seem. */
 static const struct mistake files[] = {
+        {2, "train model=@/tiny data=@/rows.jsonl ", "output_dir=@/$FAR",
+                "output_dir=|: cannot look there: File name too long"},
+        {2, "train data=@/rows.jsonl output_dir=@/said ", "model=@/$FAR",
+                "model=|: cannot look there: File name too long"},
+        {2, "verify ", "@/rows.csv", "rows.csv is a file; expected a checkpoint directory"},
+        {2, "train model=@/tiny output_dir=@/said ", "data=https://x.org/a.jsonl",
+                "data=https://x.org/a.jsonl is a URL; ferry reads files, so download it first"},
+        {2, "train model=@/speaker output_dir=@/said ", "data=@/void.jsonl",
+                "no row has a token to train on (the first is |void.jsonl:1): every answer is empty"},
         {2, "", "train @/equals.yaml",
                 "equals.yaml:1: expected \"key: value\", with a colon and a blank; found "
                 "\"learning_rate = 1e-4\""},
@@ -196,6 +205,10 @@ static void write_files(void)
 	static const char pointer[] =
 	        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
 
+	char far[300] = {0};
+
+	memset(far, 'x', sizeof(far) - 1);
+	setenv("FAR", far, 1);
 	write_file("freeze.yaml", "freeze: .*norm.*\n");
 	write_file("rows.csv", "prompt,completion\na,b\n");
 	write_file("rows.json", "[]");
@@ -203,6 +216,7 @@ static void write_files(void)
 	write_file("silent.jsonl",
 	        "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}\n"
 	        "{\"prompt\":\"a\",\"completion\":\" \"}\n");
+	write_file("void.jsonl", "{\"prompt\":\"\",\"completion\":\"\"}\n");
 	write_file("mute.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"\"}]}\n");
 	write_file("equals.yaml", "learning_rate = 1e-4\n");

@@ -80,10 +80,13 @@ static int check_path(const struct config *c, const char *key, const char *path,
 	kind = file_kind_of(path);
 	if (kind == FILE_NONE && (!strcmp(key, "model") || !strcmp(key, "data")) && looks_like_hub_id(path))
 		return hub_error(c, where, key, path);
+	if (kind == FILE_NONE && strstr(path, "://"))
+		return err_set(
+		        ERR_INPUT, "%s=%s is a URL; ferry reads files, so download it first", where, path);
 	if (kind == FILE_NONE)
 		return err_set(ERR_INPUT, "%s=%s: no such file or directory", where, path);
 	if (want == WANT_DIR && kind != FILE_DIR)
-		return err_set(ERR_INPUT, "%s=%s is a file; expected a directory", where, path);
+		return file_refuse_no_dir(where, path, "a directory");
 	if (want == WANT_FILE && kind == FILE_DIR)
 		return err_set(ERR_INPUT, "%s=%s is a directory; expected a file", where, path);
 	return 0;

@@ -298,7 +298,7 @@ int run_dir_check(const struct config *c)
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
-		return err_set(ERR_INPUT, "output_dir=%s is a file; expected a directory", c->output_dir);
+		return file_refuse_no_dir("output_dir", c->output_dir, "a directory");
 	err = temp_dir_list(c->output_dir, &names, &count);
 	if (err)
 		return err_note(err, "output_dir");
