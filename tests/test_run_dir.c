@@ -363,6 +363,7 @@ static void test_moved(void **state)
 	assert_int_equal(run_wait(pid), 3);
 	assert_non_null(strstr(ferry_said(), "was moved or removed; created it again"));
 	assert_true(run_has("archive/config.yaml") && !run_has("away/.ferry.lock"));
+	assert_true(run_has("archive/metrics.jsonl") && run_has("away/metrics.jsonl"));
 	assert_ferry(0, NULL,
 	        "train %s/away/config.yaml resume_from_checkpoint=auto max_steps=4001 save_steps=0 "
 	        "host_copy_gbps=off --dry-run",

@@ -150,12 +150,18 @@ static int flush(struct metrics *m)
 /* A server that started anew knows the old descriptor no more. */
 static void reopen(struct metrics *m)
 {
-	int fd = open(m->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	int fd = open(m->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
 
 	if (fd < 0)
 		return;
 	close(m->fd);
 	m->fd = fd;
+}
+
+void metrics_follow(struct metrics *m)
+{
+	if (file_kind_of(m->path) == FILE_NONE)
+		reopen(m);
 }
 
 static void tell(struct metrics *m, int error)

@@ -44,6 +44,9 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
  * says so once, and a line when it works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
+
+/* Where the file was moved or removed, later rows go to a new one at its path. */
+void metrics_follow(struct metrics *m);
 void metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
 
 #endif

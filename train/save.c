@@ -57,9 +57,16 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 /* output_dir, and what is to be rotated there; or the fallback, where nothing goes. */
 static int save_place(struct checkpoint_save *save, const struct trainer *t, const char *fallback)
 {
+	int rc;
+
 	save->output_dir = fallback ? fallback : t->config->output_dir;
 	save->total_limit = fallback ? 0 : (int)t->config->save_total_limit;
-	return fallback || world_self()->rank ? 0 : run_dir_keep(t->config, &t->branch);
+	if (fallback || world_self()->rank)
+		return 0;
+	rc = run_dir_keep(t->config, &t->branch);
+	if (!rc)
+		metrics_follow(t->metrics);
+	return rc;
 }
 
 static int save_prepare(struct train_save **out, const struct trainer *t, const char *fallback)

@@ -75,7 +75,8 @@ int tokenizer_open_with(struct tokenizer **out, const char *path, enum pattern_e
 		rc = find_file(&file, dir);
 	if (rc == 0 && dir && !file)
 		return err_set(ERR_INPUT,
-		        "%s: there is no tokenizer.json, and no tokenizer.model; write one with "
+		        "%s: there is no tokenizer.json, and no tokenizer.model; set tokenizer=DIR, or write "
+		        "one with "
 		        "transformers: "
 		        "AutoTokenizer.from_pretrained(MODEL).save_pretrained(DIR)",
 		        dir);
