@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "data/chat_roles.h"
@@ -128,6 +129,21 @@ static int add_chat(struct prompts *p, const struct chat *chat)
 	return rc;
 }
 
+/* Rows of training data end with the answer that their owner may want to see generated. */
+static void answered_warn(struct prompts *p, const struct chat *chat)
+{
+	size_t count = json_array_size(chat->messages);
+	const char *role =
+	        count ? json_string_value(json_object_get(json_array_get(chat->messages, count - 1), "role"))
+	              : NULL;
+
+	if (!role || strcmp(role, "assistant") || p->is_answered_told)
+		return;
+	log_warn("a prompt ends with the assistant's message, and another answer follows it; to generate "
+	         "that message, remove it");
+	p->is_answered_told = 1;
+}
+
 /* The system message of the keys in front, where the messages have none. */
 static int add_messages(struct prompts *p, const json_t *messages, const json_t *record)
 {
@@ -141,8 +157,10 @@ static int add_messages(struct prompts *p, const json_t *messages, const json_t 
 		rc = chat_add_messages(&chat, messages, "messages");
 	if (!rc && record)
 		rc = chat_add_extras(&chat, record, "the row");
-	if (!rc)
+	if (!rc) {
+		answered_warn(p, &chat);
 		rc = add_chat(p, &chat);
+	}
 	chat_free(&chat);
 	json_decref(text);
 	return rc;

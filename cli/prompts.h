@@ -16,6 +16,7 @@ struct prompts {
 	struct chat_template *chat_template; /* opened where a chat asks for it */
 	struct prompt *list;                 /* [count] */
 	int64_t count, cap;
+	int is_answered_told; /* the warning of answered_warn was given */
 };
 
 /* All prompts that the keys name; standard input where they name none. ERR_INPUT with file and line; a chat

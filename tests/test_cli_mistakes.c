@@ -88,6 +88,9 @@ static const struct mistake settings[] = {
         {0, ASK, "prompt=a top_p=0.9 top_k=5",
                 "top_k has no effect with temperature=0|top_p has no effect with"},
         {0, ASK, "prompt=a top_p=0.9 temperature=1", "!no effect"},
+        {0, ASK, "chat_template=alpaca prompt_file=@/said.jsonl",
+                "a prompt ends with the assistant's message, and another answer follows it"},
+        {0, ASK, "chat_template=alpaca prompt_file=@/asked.jsonl", "!another answer"},
         {0, ASK, "prompt=a max_length=20", "max_length=20 has no effect on answers; max_new_tokens is their"},
         {0, ASK, "prompt=a \"stop=['.', 'a']\"", "stop=['.', 'a'] is no JSON list, so it is one text"},
         {0, ASK, "prompt=a 'stop=\\n'", "stop=\\n has a backslash, which stands for itself"},
@@ -216,6 +219,9 @@ static void write_files(void)
 	write_file("silent.jsonl",
 	        "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}\n"
 	        "{\"prompt\":\"a\",\"completion\":\" \"}\n");
+	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
+	write_file("said.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
+	                         "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
 	write_file("void.jsonl", "{\"prompt\":\"\",\"completion\":\"\"}\n");
 	write_file("mute.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"\"}]}\n");
