@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/quantity.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_dtype.h"
 
@@ -236,6 +237,29 @@ static int write_all(struct work *work)
 	return err ? err : result_dir_commit(&work->dir);
 }
 
+static int check_room(const struct work *work)
+{
+	int64_t need_bytes = work->model->parameter_count * safetensors_dtype_bits(work->options->dtype) / 8;
+	struct str need = {0}, left = {0};
+	int64_t free_bytes;
+	int err = 0;
+
+	if (!work->options->is_refused_without_room || file_space(work->dir.temp, &free_bytes) ||
+	        free_bytes >= need_bytes)
+		return 0;
+	quantity_bytes(&need, need_bytes);
+	quantity_bytes(&left, free_bytes);
+	err = str_check(&need) || str_check(&left) ? ERR_NOMEM : 0;
+	if (!err)
+		err = err_set(ERR_FIT,
+		        "output_dir=%s has %s free, and the model takes %s; free space or choose another "
+		        "output_dir",
+		        work->options->dir, left.data, need.data);
+	str_free(&need);
+	str_free(&left);
+	return err;
+}
+
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
@@ -244,7 +268,9 @@ int hf_export_write(
 
 	if (err)
 		return err;
-	err = write_all(&work);
+	err = check_room(&work);
+	if (!err)
+		err = write_all(&work);
 	result_dir_close(&work.dir);
 	mem_free(work.shard);
 	mem_free(work.hi);

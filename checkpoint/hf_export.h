@@ -31,6 +31,7 @@ struct hf_export {
 	enum safetensors_dtype dtype;  /* F32, BF16 or F16 */
 	int64_t shard_bytes;           /* 0: one file */
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
+	int is_refused_without_room;   /* ERR_FIT before anything is written, where the disk lacks the room */
 };
 
 /* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory: the ring of

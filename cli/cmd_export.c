@@ -79,7 +79,8 @@ static int report(const struct config *c, struct checkpoint *checkpoint, enum sa
 
 int cli_export(const struct config *c)
 {
-	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
+	struct hf_export options = {
+	        .dir = c->output_dir, .shard_bytes = c->max_shard_bytes, .is_refused_without_room = 1};
 	struct checkpoint *checkpoint = NULL;
 	struct model *model = NULL;
 	struct side_files side = {0};

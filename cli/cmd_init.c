@@ -115,7 +115,8 @@ static int report(const struct config *c, const struct model *model, enum safete
 
 int cli_init(const struct config *c)
 {
-	struct hf_export options = {.dir = c->output_dir, .shard_bytes = c->max_shard_bytes};
+	struct hf_export options = {
+	        .dir = c->output_dir, .shard_bytes = c->max_shard_bytes, .is_refused_without_room = 1};
 	struct fresh fresh = {.seed = (uint64_t)c->seed, .tensor = -1};
 	struct plane_source source = {.context = &fresh, .read = fresh_read};
 	struct side_files side = {0};

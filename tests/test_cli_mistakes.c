@@ -118,6 +118,8 @@ static const struct mistake files[] = {
                 "output_dir=|: cannot look there: File name too long"},
         {2, "train data=@/rows.jsonl output_dir=@/said ", "model=@/$FAR",
                 "model=|: cannot look there: File name too long"},
+        {5, "init config=@/beyond.json ", "output_dir=@/beyond",
+                "/beyond has | free, and the model takes 116 TiB; free space or choose another"},
         {2, "verify ", "@/rows.csv", "rows.csv is a file; expected a checkpoint directory"},
         {2, "train model=@/tiny output_dir=@/said ", "data=https://x.org/a.jsonl",
                 "data=https://x.org/a.jsonl is a URL; ferry reads files, so download it first"},
@@ -219,6 +221,9 @@ static void write_files(void)
 	write_file("silent.jsonl",
 	        "{\"prompt\":\"a\",\"completion\":\"b\"}\n{\"prompt\":\"a\",\"completion\":\"\"}\n"
 	        "{\"prompt\":\"a\",\"completion\":\" \"}\n");
+	write_file("beyond.json", "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":16384,"
+	                          "\"intermediate_size\":53248,\"num_hidden_layers\":20000,"
+	                          "\"num_attention_heads\":128,\"num_key_value_heads\":8}");
 	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
 	write_file("said.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
