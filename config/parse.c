@@ -375,6 +375,10 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 	}
 	if (item->is_list && key && (key->type == TYPE_PATTERN || key->type == TYPE_TEXTS))
 		return list_setting(p, item);
+	if (item->is_list && key && key->path != CONFIG_PATH_NONE && key->path != CONFIG_PATH_DATA &&
+	        strchr(item->text, ','))
+		return err_set(ERR_INPUT, "%s:%d: %s takes one value, not a list", p->layer.file, item->line,
+		        item->path);
 	return setting(p, item->path, item->text, item->line, item->is_null);
 }
 

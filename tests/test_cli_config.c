@@ -168,6 +168,7 @@ static const struct {
         {"lr: 1\nlearning_rate: 2\n", "",
                 "YAML:2: learning_rate was already set on line 1 by lr, to another value; keep one of them"},
         {"lr: 1\nlr: 1\n", "", "YAML:2: \"lr\" was already set on line 1; keep one of them"},
+        {"output_dir: [a, b]\n", "", "YAML:1: output_dir takes one value, not a list"},
         {"lr: ${x}\n", "", "YAML:1: lr: ${x} is not the value of a key of this file; write the value"},
         {"model: {a: b}\n", "", "YAML:1: unknown key \"model.a\"; see ferry train --help"},
         {NULL, "--lr", "--lr needs a value"},

@@ -120,6 +120,9 @@ static const struct mistake files[] = {
                 "model=|: cannot look there: File name too long"},
         {5, "init config=@/beyond.json ", "output_dir=@/beyond",
                 "/beyond has | free, and the model takes 116 TiB; free space or choose another"},
+        {2, "train data=@/rows.jsonl output_dir=@/said ", "@/nowhere.yaml",
+                "nowhere.yaml:1: model=no/where does not exist, neither in the current directory nor beside "
+                "that file. If it is a name"},
         {2, "verify ", "@/rows.csv", "rows.csv is a file; expected a checkpoint directory"},
         {2, "train model=@/tiny output_dir=@/said ", "data=https://x.org/a.jsonl",
                 "data=https://x.org/a.jsonl is a URL; ferry reads files, so download it first"},
@@ -224,6 +227,7 @@ static void write_files(void)
 	write_file("beyond.json", "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":16384,"
 	                          "\"intermediate_size\":53248,\"num_hidden_layers\":20000,"
 	                          "\"num_attention_heads\":128,\"num_key_value_heads\":8}");
+	write_file("nowhere.yaml", "model: no/where\n");
 	write_file("asked.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
 	write_file("said.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},"
 	                         "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");

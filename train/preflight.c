@@ -50,23 +50,25 @@ static int hub_error(const struct config *c, const char *where, const char *key,
 	const char *slash = strchr(id, '/'), *name = slash ? slash + 1 : id, *revision = strchr(id, '@');
 	int id_len = (int)strcspn(id, "@"), name_len = (int)strcspn(name, "@");
 	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
+	const char *beside =
+	        strstr(where, ": ") ? ", neither in the current directory nor beside that file" : "";
 
 	if (c->verb == VERB_PLAN && !is_data)
 		return err_set(ERR_INPUT,
-		        "%s=%s does not exist. A plan needs only config.json; for a name on the HuggingFace "
-		        "hub:\n"
+		        "%s=%s does not exist%s. A plan needs only config.json; for a name on the "
+		        "HuggingFace hub:\n"
 		        "    pip install -U huggingface_hub\n    hf download %.*s config.json%s%s "
 		        "--local-dir %.*s\n"
 		        "then set model=%.*s; examples/models of ferry's sources has some",
-		        where, id, id_len, id, revision ? " --revision " : "", revision ? revision + 1 : "",
-		        name_len, name, name_len, name);
+		        where, id, beside, id_len, id, revision ? " --revision " : "",
+		        revision ? revision + 1 : "", name_len, name, name_len, name);
 	return err_set(ERR_INPUT,
-	        "%s=%s does not exist. If it is a name on the HuggingFace hub, these two commands fetch "
+	        "%s=%s does not exist%s. If it is a name on the HuggingFace hub, these two commands fetch "
 	        "it:\n    pip install -U huggingface_hub\n    hf download %.*s%s%s%s --local-dir %.*s\nthen "
-	        "set "
-	        "%s=%.*s",
-	        where, id, id_len, id, is_data ? " --repo-type dataset" : "", revision ? " --revision " : "",
-	        revision ? revision + 1 : "", name_len, name, key, name_len, name);
+	        "set %s=%.*s",
+	        where, id, beside, id_len, id, is_data ? " --repo-type dataset" : "",
+	        revision ? " --revision " : "", revision ? revision + 1 : "", name_len, name, key, name_len,
+	        name);
 }
 
 static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
