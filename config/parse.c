@@ -1,6 +1,7 @@
 /* Configuration files and the command line, parsed into a struct config. */
 #include "config/args.h"
 #include "config/foreign.h"
+#include "config/reference.h"
 #include "config/table.h"
 
 #include "base/err.h"
@@ -320,44 +321,6 @@ static int list_setting(struct parser *p, const struct yaml_item *item)
 	return err;
 }
 
-static const struct yaml_item *item_find(const struct yaml_doc *doc, const char *name, size_t len)
-{
-	for (size_t i = 0; i < doc->count; i++)
-		if (strlen(doc->items[i].path) == len && !strncmp(doc->items[i].path, name, len))
-			return &doc->items[i];
-	return NULL;
-}
-
-/* ${key} is the value of that key of the same file and \${key} the text itself, as OmegaConf has it. */
-static int item_expand(struct str *out, const struct yaml_doc *doc, const struct yaml_item *item,
-        const char *text, int depth)
-{
-	enum { DEPTH_MAX = 8 };
-	const char *at;
-
-	while ((at = strstr(text, "${"))) {
-		size_t len = strcspn(at + 2, "}");
-		const struct yaml_item *other = at[2 + len] ? item_find(doc, at + 2, len) : NULL;
-
-		if (at > text && at[-1] == '\\') {
-			str_add_bytes(out, text, (size_t)(at - 1 - text));
-			str_add(out, "${");
-			text = at + 2;
-			continue;
-		}
-		if (!other || depth == DEPTH_MAX)
-			return err_set(ERR_INPUT,
-			        "%s: %.*s is not the value of a key of this file; write the value",
-			        item->path, (int)(len + 2 + (at[2 + len] != 0)), at);
-		str_add_bytes(out, text, (size_t)(at - text));
-		if (item_expand(out, doc, item, other->text, depth + 1))
-			return ERR_INPUT;
-		text = at + 2 + len + 1;
-	}
-	str_add(out, text);
-	return str_check(out);
-}
-
 static int item_setting(struct parser *p, const struct yaml_doc *doc, const struct yaml_item *item)
 {
 	const struct config_key *key = config_key_find(item->path);
@@ -365,7 +328,7 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 	int err;
 
 	if (strstr(item->text, "${")) {
-		err = item_expand(&text, doc, item, item->text, 0);
+		err = reference_expand(&text, doc, item);
 		if (err == ERR_INPUT)
 			err_note(err, "%s:%d", p->layer.file, item->line);
 		if (!err)

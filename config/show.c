@@ -1,4 +1,5 @@
 /* Values as texts: config.yaml, and what a message quotes. */
+#include "config/reference.h"
 #include "config/table.h"
 
 #include "base/name.h"
@@ -140,22 +141,12 @@ static int wants_quotes(const char *text)
 	return 0;
 }
 
-/* Without a backslash ${x} would be the value of the key x (parse.c). */
-static void references_escape(struct str *out, const char *text)
-{
-	for (; *text; text++) {
-		if (text[0] == '$' && text[1] == '{')
-			str_add_char(out, '\\');
-		str_add_char(out, *text);
-	}
-}
-
 static void yaml_text(struct str *out, const char *value)
 {
 	struct str escaped = {0};
 	const char *text;
 
-	references_escape(&escaped, value);
+	reference_escape(&escaped, value);
 	out->broken |= escaped.broken;
 	text = escaped.data ? escaped.data : "";
 	if (!wants_quotes(text)) {
