@@ -134,6 +134,8 @@ static void test_sizes(void **state)
 	        {OP_ATTENTION, 33, 31, "out_stride"},
 	        {OP_ATTENTION_GRAD, 33, 31, "out_stride"},
 	        {OP_ATTENTION_CACHED, 21, 0, "cache_rows"},
+	        {OP_ATTENTION_CACHED, 11, 6, "text_rows"},
+	        {OP_ATTENTION_CACHED, 7, 2, "kept_rows is less than window"},
 	        {OP_ATTENTION_CACHED, 4, 3, "multiple of kv_heads"},
 	        {OP_ATTENTION_CACHED, 64, 34, "qkv_stride"},
 	        {OP_GLU, 101, 0, "count"},

@@ -76,7 +76,7 @@ static const struct op valid[OP_KIND_COUNT] = {
                 .attention = {ATTENTION(32, 48, 2), .out = AT(1), .lse = AT(2), .window = 3,
                         .dtype = DTYPE_BF16}},
         [OP_ATTENTION_CACHED] = {.kind = OP_ATTENTION_CACHED,
-                .attention_cached = {ATTENTION(32, 48, 2), .out = AT(1), .cache = AT(2), .cache_rows = 21,
+                .attention_cached = {ATTENTION(32, 48, 2), .out = AT(1), .cache = AT(2), .cache_rows = 21, .text_rows = 11, .kept_rows = 7,
                         .window = 3, .dtype = DTYPE_BF16}},
         [OP_ATTENTION_GRAD] = {.kind = OP_ATTENTION_GRAD,
                 .attention_grad = {ATTENTION(40, 50, 4), .dq = AT(8), .dk = {8 * PLACE + 4 * 40},
