@@ -145,57 +145,90 @@ static void sleep_ms(int64_t ms)
 	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* Task 0 stands for a thread that was preempted. */
-static void slow_first(int64_t task)
+/* ---- tasks that wait for each other: however slow the machine is, only a pool that is wrong fails ---- */
+
+enum { GIVE_UP_MS = 60000 };
+
+static atomic_long came, missed; /* tasks that began, and that waited in vain */
+
+static void come_and_wait(long wanted)
 {
-	sleep_ms(task == 0 ? 500 : 1);
+	int64_t until = now_ms(CLOCK_MONOTONIC) + GIVE_UP_MS;
+
+	atomic_fetch_add(&came, 1);
+	while (atomic_load(&came) < wanted && now_ms(CLOCK_MONOTONIC) < until)
+		sleep_ms(1);
+	atomic_fetch_add(&missed, atomic_load(&came) < wanted);
 }
 
-/* The others take all the rest meanwhile: nobody owns a part of the tasks beforehand. Bounds of time would be
- * bounds on what else the machine does. */
+static void check_meeting(struct pool *pool, int64_t count, void (*work)(int64_t task), int64_t *tasks)
+{
+	atomic_store(&came, 0);
+	atomic_store(&missed, 0);
+	check_run(pool, count, work, tasks);
+	assert_int_equal(atomic_load(&missed), 0);
+}
+
+enum { SLOW_TASKS = 90 };
+
+/* Task 0 stands for a thread that was preempted: it goes on when all the others began. */
+static void slow_first(int64_t task)
+{
+	come_and_wait(task ? 0 : SLOW_TASKS);
+}
+
+/* The others take all the rest meanwhile: nobody owns a part of the tasks beforehand. */
 static void test_slow_thread_stalls_nobody(void **state)
 {
-	int64_t tasks[MAX_WORKERS], fewest;
 	struct pool *pool;
 
 	(void)state;
 	check_ok(pool_open(&pool, 3));
-	check_run(pool, 90, slow_first, tasks);
-	fewest = tasks[0] < tasks[1] ? tasks[0] : tasks[1];
-	fewest = fewest < tasks[2] ? fewest : tasks[2];
-	assert_true(fewest < 20);
+	check_meeting(pool, SLOW_TASKS, slow_first, NULL);
 	pool_close(pool);
 }
 
-static void two_ms(int64_t task)
+static atomic_int long_is_over;
+
+static void until_over(int64_t task)
 {
 	(void)task;
-	sleep_ms(2);
+	if (!atomic_load(&long_is_over))
+		sleep_ms(1);
 }
 
 static void *long_call(void *argument)
 {
-	check_run(argument, 400, two_ms, NULL);
+	check_run(argument, 5 * GIVE_UP_MS, until_over, NULL); /* of 5 threads, a task each millisecond */
 	return NULL;
 }
 
-/* A short call beside a long one gets its share of the workers before the long one's end. */
+enum { MET = 3 };
+
+static void meet(int64_t task)
+{
+	(void)task;
+	come_and_wait(MET);
+}
+
+/* A short call beside a long one gets workers before the long one's end: its tasks wait for each other. */
 static void test_calls_share_workers(void **state)
 {
-	int64_t tasks[MAX_WORKERS];
 	struct pool *pool;
 	pthread_t thread;
 
 	(void)state;
 	check_ok(pool_open(&pool, 5));
+	atomic_store(&long_is_over, 0);
 	assert_int_equal(pthread_create(&thread, NULL, long_call, pool), 0);
 	sleep_ms(10);
-	check_run(pool, 60, two_ms, tasks);
-	assert_true(tasks[0] < 45); /* a fair share is 20; all 60 if the workers stayed with the long call */
+	check_meeting(pool, MET, meet, NULL);
+	atomic_store(&long_is_over, 1);
 	pthread_join(thread, NULL);
 	pool_close(pool);
 }
 
+/* By the time that its threads had of a core, which other processes do not change. */
 static void test_idle_pool_sleeps(void **state)
 {
 	struct pool *pool;
@@ -212,6 +245,12 @@ static void test_idle_pool_sleeps(void **state)
 	pool_close(pool);
 }
 
+static void meet_all(int64_t task)
+{
+	(void)task;
+	come_and_wait(4);
+}
+
 static void test_sleepers_wake(void **state)
 {
 	int64_t tasks[MAX_WORKERS];
@@ -221,9 +260,9 @@ static void test_sleepers_wake(void **state)
 	check_ok(pool_open(&pool, 4));
 	for (int i = 0; i < 3; i++) {
 		sleep_ms(5);
-		check_run(pool, 80, two_ms, tasks);
+		check_meeting(pool, 4, meet_all, tasks);
 		for (int w = 0; w < 4; w++)
-			assert_true(tasks[w] > 0);
+			assert_int_equal(tasks[w], 1);
 	}
 	pool_close(pool);
 }
