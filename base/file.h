@@ -90,6 +90,12 @@ void file_list_free(char **names, size_t count);
 /* "a/b" from a and b (mem_free), NULL when out of memory. */
 char *file_join(const char *dir, const char *name);
 
+/* "a" of a/b, "." of b, "/" of /b (mem_free), NULL when out of memory. */
+char *file_dir_of(const char *path);
+
+/* Is there something of this name in `dir`? */
+int file_is_in(const char *dir, const char *name);
+
 /* ---- for tests: what the functions above ask of the system ---- */
 
 enum file_call_kind {

@@ -57,16 +57,9 @@ int file_sync_dir(const char *path)
 
 int file_sync_parent(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	char *dir;
-	int err;
+	char *dir = file_dir_of(path);
+	int err = dir ? file_sync_dir(dir) : ERR_NOMEM;
 
-	if (!slash)
-		return file_sync_dir(".");
-	dir = mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
-	if (!dir)
-		return ERR_NOMEM;
-	err = file_sync_dir(dir);
 	mem_free(dir);
 	return err;
 }
@@ -229,4 +222,20 @@ char *file_join(const char *dir, const char *name)
 	if (!len)
 		return mem_strdup(name);
 	return mem_printf("%s%s%s", dir, dir[len - 1] == '/' ? "" : "/", name);
+}
+
+char *file_dir_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+}
+
+int file_is_in(const char *dir, const char *name)
+{
+	char *path = file_join(dir, name);
+	int found = path && file_kind_of(path) != FILE_NONE;
+
+	mem_free(path);
+	return found;
 }

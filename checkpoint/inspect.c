@@ -296,16 +296,6 @@ static int inspect_output(json_t **out, const char *path, int *found)
 	return err;
 }
 
-/* Is there DIR/NAME? */
-static int holds(const char *dir, const char *name)
-{
-	char *path = file_join(dir, name);
-	int there = path && file_kind_of(path) != FILE_NONE;
-
-	mem_free(path);
-	return there;
-}
-
 int inspect_path(json_t **out, const char *path)
 {
 	enum file_kind kind = file_kind_of(path);
@@ -316,9 +306,9 @@ int inspect_path(json_t **out, const char *path)
 		return err_set(ERR_INPUT, "%s: no such file or directory", path);
 	if (kind != FILE_DIR)
 		return inspect_file(out, path);
-	if (holds(path, manifest_name))
+	if (file_is_in(path, manifest_name))
 		return inspect_checkpoint(out, path);
-	if (holds(path, "model.safetensors") || holds(path, "model.safetensors.index.json"))
+	if (file_is_in(path, "model.safetensors") || file_is_in(path, "model.safetensors.index.json"))
 		return inspect_model(out, path);
 	err = inspect_output(out, path, &found);
 	if (!err && !found)

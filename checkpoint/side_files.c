@@ -133,13 +133,9 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 /* `path`: a directory, or the file in one that stands for `name`. *dir (mem_free): that directory. */
 static int read_from(struct side_files *side, char **dir, const char *path, const char *name, enum side_of of)
 {
-	const char *slash = strrchr(path, '/');
 	int is_dir = file_kind_of(path) == FILE_DIR, err;
 
-	if (is_dir)
-		*dir = mem_strdup(path);
-	else
-		*dir = slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	*dir = is_dir ? mem_strdup(path) : file_dir_of(path);
 	err = *dir ? read_dir(side, *dir, of) : ERR_NOMEM;
 	return err || is_dir ? err : read_one(side, path, name);
 }
@@ -228,6 +224,15 @@ int side_files_untie(struct side_files *side)
 		err = side_files_put_object(side, name, config);
 	json_decref(config);
 	return err;
+}
+
+int64_t side_files_bytes(const struct side_files *side)
+{
+	int64_t bytes = 0;
+
+	for (int i = 0; i < side->count; i++)
+		bytes += (int64_t)side->files[i].len_bytes;
+	return bytes;
 }
 
 /* ---- writing ---- */

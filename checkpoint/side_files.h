@@ -14,6 +14,7 @@
 #include "base/json.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct side_file {
 	char *name, *data;
@@ -25,6 +26,9 @@ struct side_files {
 	struct side_file *files;
 	int count;
 };
+
+/* What they take of memory. */
+int64_t side_files_bytes(const struct side_files *side);
 
 /* Is this the name of such a file? */
 int side_file_is(const char *name);

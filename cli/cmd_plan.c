@@ -163,6 +163,7 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "save_bytes", json_integer(host_save_bytes(m)));
 	json_object_set_new(object, "load_bytes", json_integer(s->load_bytes));
 	json_object_set_new(object, "rows_bytes", json_integer(m->rows_bytes));
+	json_object_set_new(object, "side_bytes", json_integer(m->side_bytes));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
 	json_object_set_new(object, "host_need_bytes", json_integer(f->host.need_bytes));
@@ -380,6 +381,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	print_row(c, "  read buffers, while loading", s->load_bytes);
 	if (f->memory.rows_bytes)
 		print_row(c, "  tokenized rows", f->memory.rows_bytes);
+	print_row(c, "  config and tokenizer files", f->memory.side_bytes);
 	print_row(c, "disk for each checkpoint", disk_bytes(s));
 	if (c->save_total_limit > 0) /* the oldest goes when the next is whole */
 		print_row(c, "  kept ones and the next, at most", (c->save_total_limit + 1) * disk_bytes(s));
@@ -492,6 +494,8 @@ int cli_plan(const struct config *c)
 		rc = session_freeze(&s);
 	if (!rc && c->data && (file_kind_of(c->data) != FILE_NONE || path_is_pattern(c->data)))
 		rc = session_open_rows(&s);
+	if (!rc)
+		(void)session_open_side(&s); /* what is wrong with one of them, a run says */
 	if (!rc)
 		rc = session_open_device(&s, "meta");
 	if (rc)

@@ -102,12 +102,9 @@ static int verify_all(struct verifying *v, const char *dir)
 
 static int is_checkpoint(const char *path)
 {
-	char *manifest = file_join(path, manifest_name);
-	int found = manifest && file_kind_of(manifest) != FILE_NONE;
 	const char *slash = strrchr(path, '/');
 
-	mem_free(manifest);
-	return found || checkpoint_step_of(slash ? slash + 1 : path) >= 0;
+	return file_is_in(path, manifest_name) || checkpoint_step_of(slash ? slash + 1 : path) >= 0;
 }
 
 int cli_verify(const struct config *c)

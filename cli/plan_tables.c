@@ -58,6 +58,7 @@ struct memory_parts {
 	int64_t gap_bytes, host_gap_bytes;   /* of placing, in the device's arena and on the host */
 	int64_t eval_bytes, host_eval_bytes; /* what evaluation and samples take beyond a step */
 	int64_t file_bytes;                  /* on the host, for as long as it saves or loads */
+	int64_t side_bytes;                  /* on the host, of config and tokenizer files */
 	int fullest;                         /* operation */
 };
 
@@ -82,8 +83,9 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->gap_bytes -= m->device[i];
 		m->host_gap_bytes -= m->host[i];
 	}
+	m->side_bytes = memory.side_bytes;
 	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.staging_bytes -
-	                memory.rows_bytes;
+	                memory.rows_bytes - memory.side_bytes;
 	return rc;
 }
 
@@ -114,6 +116,7 @@ int plan_tables_memory(const struct session *s)
 		if (m.device[i] || m.host[i])
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
 	print_pair(s, "write or read buffers", 0, m.file_bytes);
+	print_pair(s, "config and tokenizer files", 0, m.side_bytes);
 	if (m.gap_bytes || m.host_gap_bytes)
 		print_pair(s, "alignment and gaps", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
@@ -238,9 +241,12 @@ int plan_tables_json(json_t *object, const struct session *s)
 	                      parts_json(m.host), "device_gap_bytes", (json_int_t)m.gap_bytes,
 	                      "device_eval_bytes", (json_int_t)m.eval_bytes, "host_gap_bytes",
 	                      (json_int_t)m.host_gap_bytes, "host_eval_bytes", (json_int_t)m.host_eval_bytes);
-	if (memory)
+	if (memory) {
 		json_object_set_new(json_object_get(memory, "host"), "saving_or_loading_bytes",
 		        json_integer(m.file_bytes));
+		json_object_set_new(
+		        json_object_get(memory, "host"), "side_bytes", json_integer(m.side_bytes));
+	}
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(object, "trained_parameters",
 	                           json_integer(model_trained_count(s->model))) ||

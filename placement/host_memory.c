@@ -45,7 +45,7 @@ int64_t host_load_bytes(const struct config *c, const struct engine_options *o, 
 
 int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes)
 {
-	return memory->store_bytes + memory->staging_bytes + memory->rows_bytes +
+	return memory->store_bytes + memory->staging_bytes + memory->rows_bytes + memory->side_bytes +
 	       max_i64(host_save_bytes(memory), load_bytes);
 }
 

@@ -47,14 +47,6 @@ static int template_chosen(const struct config *c)
 	       strcmp(c->chat_template, "default") && strcmp(c->chat_template, "tokenizer_default");
 }
 
-/* The directory that holds a tokenizer.json named as a file. */
-static char *parent_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? mem_strndup(path, (size_t)(slash - path)) : mem_strdup(".");
-}
-
 int data_config_chat_template(
         struct chat_template **t, const struct config *c, const char *dir, const struct tokenizer *tokenizer)
 {
@@ -65,7 +57,7 @@ int data_config_chat_template(
 
 	*t = NULL;
 	if (c->tokenizer && file_kind_of(c->tokenizer) == FILE_REGULAR) {
-		dir = parent = parent_of(c->tokenizer);
+		dir = parent = file_dir_of(c->tokenizer);
 		rc = parent ? 0 : ERR_NOMEM;
 	} else if (c->tokenizer) {
 		dir = c->tokenizer;

@@ -143,13 +143,12 @@ static int check_model(const struct config *c)
 /* A file that is written after the first step: better to know now. */
 static int check_new_file(const struct config *c, const char *key, const char *path)
 {
-	const char *slash = path ? strrchr(path, '/') : NULL;
 	char *dir;
 	int err = 0;
 
 	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
 		return 0;
-	dir = slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	dir = file_dir_of(path);
 	if (!dir)
 		return ERR_NOMEM;
 	if (file_kind_of(dir) != FILE_DIR)

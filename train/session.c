@@ -37,11 +37,7 @@
 /* DIR of DIR or of DIR/config.json. */
 static char *model_dir_of(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-
-	if (file_kind_of(path) == FILE_DIR)
-		return mem_strdup(path);
-	return slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1) : mem_strdup(".");
+	return file_kind_of(path) == FILE_DIR ? mem_strdup(path) : file_dir_of(path);
 }
 
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights)
@@ -453,6 +449,7 @@ void session_engine_options(const struct session *s, struct engine_options *o)
 	o->device = s->device;
 	o->pool = s->pool;
 	o->model = s->model;
+	o->side_bytes = side_files_bytes(&s->side);
 	o->rows_bytes = rows_bytes(s->train.data, NULL) + rows_bytes(s->eval.data, s->train.data);
 }
 

@@ -40,7 +40,7 @@ struct session {
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
 	struct hf_chat chat;    /* of the chats that are trained on; the result carries it */
-	struct side_files side; /* of a run: what checkpoints and result have beside the weights; rank 0 */
+	struct side_files side; /* what checkpoints and result have beside the weights; rank 0 */
 	struct session_rows train, eval;
 	enum shuffle_version shuffle; /* of a resumed run, that of its checkpoint; 0: the newest */
 	struct pool *pool;
