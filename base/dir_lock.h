@@ -19,8 +19,17 @@ extern const char dir_lock_name[]; /* ".ferry.lock", of a lock that stands in wh
  * process has it, which the text names where it is known; or the file cannot be made. ERR_IO, ERR_NOMEM. */
 int dir_lock_take(struct dir_lock **lock, const char *dir, const char *name);
 
-/* 1 while the lock's file stands at its path: nobody moved or removed the directory. */
+/* 1 while the lock's file stands at its path: nobody moved or removed it, or its directory. */
 int dir_lock_is_there(const struct dir_lock *lock);
+
+/* Where the file stands now, if it is not at its path: *dir (mem_free) is the directory that was moved, with
+ * the lock in it; NULL: the file was removed, or moved where the kernel does not see it (by another host).
+ * ERR_NOMEM.
+ */
+int dir_lock_find(char **dir, const struct dir_lock *lock);
+
+/* Its directory is `dir` from here on. ERR_NOMEM. */
+int dir_lock_follow(struct dir_lock *lock, const char *dir);
 
 /* Removes the file, and the directories that were made for it where nothing else came into them. NULL is
  * allowed. */

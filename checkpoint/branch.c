@@ -7,11 +7,12 @@
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char branch_file_name[] = "branch.json";
 
-static const char old_id[] = "0000000000000000", key[] = "branch";
+static const char old_id[] = "0000000000000000", key[] = "branch", process_key[] = "process";
 enum { FILE_BYTES_MAX = 1 << 20 };
 
 static const char *id_at(const json_t *line, size_t i)
@@ -87,31 +88,53 @@ int branch_of_training(json_t **line, const json_t *training, const char *where)
 	return line_in(line, training, where);
 }
 
+/* *root is NULL, with 0, where there is no such file. */
+static int file_read(json_t **root, const char *path)
+{
+	*root = NULL;
+	if (!path)
+		return ERR_NOMEM;
+	return file_kind_of(path) == FILE_NONE ? 0 : json_read_file(root, path, FILE_BYTES_MAX);
+}
+
 int branch_read(json_t **line, const char *output_dir)
 {
 	char *path = file_join(output_dir, branch_file_name);
 	json_t *root = NULL;
-	int err = path ? 0 : ERR_NOMEM;
+	int err = file_read(&root, path);
 
 	*line = NULL;
-	if (!err && file_kind_of(path) != FILE_NONE) {
-		err = json_read_file(&root, path, FILE_BYTES_MAX);
-		if (!err && !json_object_get(root, key))
-			err = err_set(ERR_INPUT, "%s: has no \"%s\"", path, key);
-		if (!err)
-			err = line_in(line, root, path);
-	}
+	if (!err && root && !json_object_get(root, key))
+		err = err_set(ERR_INPUT, "%s: has no \"%s\"", path, key);
+	if (!err && root)
+		err = line_in(line, root, path);
 	json_decref(root);
 	mem_free(path);
 	return err;
 }
 
-int branch_write(const json_t *line, const char *output_dir)
+int branch_read_process(uint64_t *process, const char *output_dir)
 {
-	char *path = file_join(output_dir, branch_file_name), *text = NULL;
-	json_t *root = json_pack("{s:O}", key, line);
-	int err = json_write(&text, root, JSON_COMPACT);
+	char *path = file_join(output_dir, branch_file_name);
+	json_t *root = NULL;
+	int err = file_read(&root, path);
+	const char *text = json_string_value(json_object_get(root, process_key));
 
+	*process = text ? strtoull(text, NULL, 16) : 0;
+	json_decref(root);
+	mem_free(path);
+	return err;
+}
+
+int branch_write(const json_t *line, uint64_t process, const char *output_dir)
+{
+	char *path = file_join(output_dir, branch_file_name), *text = NULL, id[sizeof(old_id)];
+	json_t *root;
+	int err;
+
+	snprintf(id, sizeof(id), "%016" PRIx64, process);
+	root = json_pack("{s:O,s:s}", key, line, process_key, id);
+	err = json_write(&text, root, JSON_COMPACT);
 	if (!err && !path)
 		err = ERR_NOMEM;
 	if (!err)

@@ -30,7 +30,12 @@ int branch_of_training(json_t **line, const json_t *training, const char *where)
 
 /* That in force in a directory; *line is NULL, with 0, where it says nothing. */
 int branch_read(json_t **line, const char *output_dir);
-int branch_write(const json_t *line, const char *output_dir); /* whole or not at all */
+
+/* Whole or not at all; with it goes an id of the process that runs there. */
+int branch_write(const json_t *line, uint64_t process, const char *output_dir);
+
+/* The id; 0 where the directory says nothing. */
+int branch_read_process(uint64_t *process, const char *output_dir);
 
 /* Is the line of before there were any? */
 int branch_is_old(const json_t *line);

@@ -18,7 +18,7 @@
 #include "train/paths.h"
 #include "train/preflight.h"
 #include "train/ranks_compare.h"
-#include "train/run_dir.h"
+#include "train/run_owner.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -243,7 +243,7 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 	if (!err)
 		err = paths_resolve(&c);
 	if (!err)
-		err = world_agree(run_dir_own(&c));
+		err = world_agree(run_owner_take(&c));
 	if (!err && ranks_reads_files(&c, world_self()))
 		err = preflight_check(&c);
 	err = world_agree(err);
@@ -251,7 +251,7 @@ static int run_verb(enum verb verb, int argc, char *argv[])
 		err = ranks_check(&c);
 	if (!err)
 		err = cli_command_of(verb)(&c);
-	run_dir_disown();
+	run_owner_release();
 out:
 	config_free(&c);
 	return err;

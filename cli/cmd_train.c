@@ -77,6 +77,7 @@ static void print_plan(const struct trainer *t)
 	print_bytes_row(t->config, "checkpoint write buffer", "host", host_save_bytes(&m));
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
 	print_bytes_row(t->config, "tokenized rows", "host", m.rows_bytes);
+	print_bytes_row(t->config, "config and tokenizer files", "host", m.side_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);
@@ -184,12 +185,12 @@ static void print_head(const struct trainer *t, const char *hosts)
 static void print_resume(const struct trainer *t)
 {
 	const char *from = t->is_in_fallback ? t->saved_path : "auto";
-	char *path = file_join(t->is_in_fallback ? t->fallback_dir : t->config->output_dir, "config.yaml");
+	char *path = file_join(t->is_in_fallback ? t->fallback_dir : t->output_dir, "config.yaml");
 	struct str line = {0};
 	struct launch launch;
 
 	launch_read(&launch);
-	if (launch.program && !launch.is_local) /* where the ranks are is known to the job's script alone */
+	if (launch.size > 1 && !launch.is_local) /* where the ranks are is known to the job's script alone */
 		str_printf(&line, "%s -n %d ", launch.program, launch.size);
 	cli_add_word(&line, cli_program());
 	str_add(&line, path && *path == '-' ? " train ./" : " train ");
@@ -246,7 +247,7 @@ static int report(const struct trainer *t)
 		print_use(t);
 		return 0;
 	}
-	object = json_pack("{s:I,s:s}", "steps", (json_int_t)t->step, "output_dir", t->config->output_dir);
+	object = json_pack("{s:I,s:s}", "steps", (json_int_t)t->step, "output_dir", t->output_dir);
 	rc = object ? cli_print_json(object) : ERR_NOMEM;
 	json_decref(object);
 	return rc;

@@ -17,6 +17,11 @@ struct run_model {
 	char dir[600], data[620];
 };
 
+static inline void path_of(char path[400], const char *name)
+{
+	snprintf(path, 400, "%s/%s", work_dir, name);
+}
+
 __attribute__((format(printf, 2, 3))) static inline void write_file(const char *name, const char *fmt, ...)
 {
 	char path[400], *text = NULL;
@@ -81,10 +86,11 @@ static inline void write_rows(const char *name, int count, uint64_t seed)
 	str_free(&text);
 }
 
-#define TINY_CONFIG                                                                                          \
-	"{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"           \
+#define TINY_KEYS                                                                                            \
+	"\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"            \
 	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
-	"\"max_position_embeddings\":128,\"tie_word_embeddings\":%s}"
+	"\"max_position_embeddings\":128,\"tie_word_embeddings\":%s"
+#define TINY_CONFIG "{" TINY_KEYS "}"
 
 /* work_dir/tiny and work_dir/rows.jsonl. */
 static inline void tiny_model(struct run_model *m)
@@ -183,6 +189,16 @@ static inline void remove_run(const char *name)
 	assert_int_equal(file_remove_tree(path), 0);
 }
 
+/* work_dir/NAME with the model's own copies of all files. */
+static inline void model_copy(const struct run_model *m, const char *name)
+{
+	char command[1500];
+
+	remove_run(name);
+	snprintf(command, sizeof(command), "cp -r %s %s/%s", m->dir, work_dir, name);
+	assert_int_equal(system(command), 0);
+}
+
 static inline int run_has(const char *name)
 {
 	char path[400];
@@ -263,6 +279,35 @@ static inline int is_running(pid_t pid)
 	siginfo_t info = {0};
 
 	return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && !info.si_pid;
+}
+
+/* It does nothing more, until SIGCONT. */
+static inline void run_halt(pid_t pid)
+{
+	siginfo_t info;
+
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+	assert_int_equal(info.si_code, CLD_STOPPED);
+}
+
+/* Until the run has said it. */
+static inline void run_wait_for_words(pid_t pid, const char *text)
+{
+	while (!strstr(ferry_said(), text) && is_running(pid))
+		sleep_ms(5);
+	if (!strstr(ferry_said(), text))
+		fail_msg("it ended without \"%s\": %s", text, ferry_said());
+}
+
+/* How often `part` is in `text`. */
+static inline int count_of(const char *text, const char *part)
+{
+	int count = 0;
+
+	for (; (text = strstr(text, part)); text++)
+		count++;
+	return count;
 }
 
 static inline int line_count(const char *path)

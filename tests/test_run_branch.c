@@ -104,7 +104,7 @@ static void test_killed(void **state)
 	snprintf(command, sizeof(command), "%s " BRANCH "max_steps=4000 save_steps=0 host_copy_gbps=0.001",
 	        binary ? binary : "build/ferry", work_dir, "a", work_dir, "a");
 	pid = run_start(command);
-	while (!run_has("a/abandoned-1/model") && is_running(pid))
+	while (!run_has("a/abandoned-1/checkpoint-000004") && is_running(pid)) /* the last to be moved */
 		sleep_ms(2);
 	kill(pid, SIGKILL);
 	assert_int_equal(run_wait(pid), 128 + SIGKILL);
@@ -129,7 +129,7 @@ static void test_half_moved(void **state)
 	assert_int_equal(branch_of_training(&line, checkpoint_manifest(checkpoint)->training, path), 0);
 	fork = branch_fork(line, 2);
 	snprintf(path, sizeof(path), "%s/a", work_dir);
-	assert_int_equal(branch_write(fork, path), 0);
+	assert_int_equal(branch_write(fork, 1, path), 0);
 	checkpoint_close(checkpoint);
 	json_decref(line);
 	json_decref(fork);

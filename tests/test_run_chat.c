@@ -3,6 +3,7 @@
 #include "tests/chat_tokenizer.h"
 #include "tests/cli_program.h"
 
+#include <poll.h>
 #include <pty.h>
 
 static const char config_json[] =
@@ -157,14 +158,18 @@ static void test_others(void **state)
 	run_ok("cmp m/config.json f/model/config.json && test ! -e f/model/chat_template.jinja");
 }
 
-/* What the terminal shows from `from` on, until it has `wanted`; fails where the program ends before. */
+enum { SILENT_MS = 120000 };
+
+/* What the terminal shows from `from` on, until it has `wanted`; fails where the program ends before, or is
+ * silent for minutes. */
 static size_t screen_wait(int terminal, struct str *screen, size_t from, const char *wanted)
 {
 	const char *at;
 
 	while (screen->len_bytes <= from || !(at = strstr(screen->data + from, wanted))) {
+		struct pollfd comes = {.fd = terminal, .events = POLLIN};
 		char part[256];
-		ssize_t n = read(terminal, part, sizeof(part));
+		ssize_t n = poll(&comes, 1, SILENT_MS) > 0 ? read(terminal, part, sizeof(part)) : 0;
 
 		if (n <= 0)
 			print_error("\"%s\" does not come: %s\n", wanted, screen->data ? screen->data : "");

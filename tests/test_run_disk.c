@@ -2,27 +2,18 @@
 /* A disk that is full, read-only, slow to free or wrong, while a run goes on: nothing that memory has is
  * lost, the user is told once, and what is written in the end is whole. Some disks are made by mounts, some
  * by a hook under the run's files. */
-#include "tests/run_fixture.h"
+#include "tests/run_disks.h"
 
-#include "base/err.h"
-#include "base/log.h"
 #include "train/metrics.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <sched.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 
 static struct run_model tiny;
 
 static const char common[] = "per_device_train_batch_size=2 threads=1 device=host logging_steps=1 "
                              "learning_rate=1e-3 lr_scheduler_type=constant";
-
-static void path_of(char path[700], const char *name)
-{
-	snprintf(path, 700, "%s/%s", work_dir, name);
-}
 
 /* ---- a disk under a hook ---- */
 
@@ -246,41 +237,6 @@ static void test_files_are_closed_once_loaded(void **state)
 
 /* ---- real disks ---- */
 
-/* An empty file system of so many KiB on work_dir/disk; 0 where the machine does not let us. */
-static int disk_mount(int kib)
-{
-	char path[700], options[64];
-
-	path_of(path, "disk");
-	mkdir(path, 0777);
-	snprintf(options, sizeof(options), "size=%dk,mode=777", kib);
-	if (!mount("disk", path, "tmpfs", 0, options))
-		return 1;
-	print_message("SKIPPED: this machine lets nobody mount a tmpfs here (%s)\n", strerror(errno));
-	return 0;
-}
-
-static void disk_unmount(void)
-{
-	char path[700];
-
-	path_of(path, "disk");
-	umount2(path, MNT_DETACH);
-}
-
-static void fill_disk(const char *name)
-{
-	char path[700], block[4096] = "";
-	int fd;
-
-	path_of(path, name);
-	fd = open(path, O_WRONLY | O_CREAT, 0666);
-	assert_true(fd >= 0);
-	while (write(fd, block, sizeof(block)) > 0)
-		;
-	close(fd);
-}
-
 /* A disk with room for three checkpoints and a model: save_total_limit=2 needs no more, resumed or not. */
 static void test_rotation_on_a_small_disk(void **state)
 {
@@ -338,13 +294,14 @@ static void test_full_for_a_while(void **state)
 	pid = run_start(command);
 	while (line_count(path) < 20 && is_running(pid))
 		sleep_ms(2);
-	fill_disk("disk/fill");
-	sleep_ms(1500);
-	assert_true(is_running(pid));
+	fill_disk(pid, "disk/fill");
+	kill(pid, SIGCONT);
+	run_wait_for_words(pid, "metrics.jsonl: cannot be written: No space left");
+	run_wait_for_words(pid, "saving failed and will be tried again");
 	assert_int_equal(unlink(fill), 0);
+	run_wait_for_words(pid, "metrics.jsonl: written again; 0 rows are missing");
+	run_wait_for_words(pid, "saving works again");
 	assert_int_equal(run_signal(pid, SIGTERM, "disk/out", line_count(path) + 300, 0), 3);
-	assert_non_null(strstr(ferry_said(), "metrics.jsonl: cannot be written: No space left"));
-	assert_non_null(strstr(ferry_said(), "metrics.jsonl: written again; 0 rows are missing"));
 	assert_int_equal(count_of(ferry_said(), "metrics.jsonl: cannot be written"), 1);
 	assert_ferry(0, NULL, "verify %s/disk/out", work_dir);
 	numbers = run_numbers("disk/out"); /* every line whole */
@@ -436,8 +393,9 @@ static void test_fallback_at_a_signal(void **state)
 		pid = run_start(command);
 		while (line_count(path) < 5 && is_running(pid))
 			sleep_ms(2);
-		fill_disk("disk/fill");
-		assert_int_equal(run_signal(pid, SIGTERM, "disk/out", 0, 0), has_fallback ? 3 : 1);
+		fill_disk(pid, "disk/fill");
+		kill(pid, SIGTERM); /* which it gets when it goes on */
+		assert_int_equal(run_signal(pid, SIGCONT, "disk/out", 0, 0), has_fallback ? 3 : 1);
 		if (!has_fallback) {
 			assert_non_null(strstr(ferry_said(), "No space left"));
 			assert_non_null(strstr(ferry_said(), "no checkpoint was saved yet"));

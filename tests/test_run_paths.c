@@ -90,6 +90,42 @@ static void test_home_and_file(void **state)
 	check_refused(args, "run.yaml:1: data=other.jsonl");
 }
 
+/* A saved config.yaml means the same wherever it is read: a run that was given relative paths goes on from
+ * another folder. */
+static void test_saved_paths(void **state)
+{
+	static const char *const says[] = {"\ndata: %s/rows.jsonl\n", "\nmodel: %s/tiny\n",
+	        "\noutput_dir: %s/own\n", "\nsave_fallback_dir: %s/spare\n",
+	        "\neval_data: %s/beside/*.jsonl,%s/rows.jsonl\n", "\nchat_template: chatml\n"};
+	char *binary = realpath(getenv("FERRY_BINARY"), NULL), command[2000], path[400], want[900], *text;
+	size_t len;
+
+	(void)state;
+	assert_non_null(binary);
+	snprintf(command, sizeof(command),
+	        "cd %s && %s train model=./tiny data=rows.jsonl 'eval_data=beside/*.jsonl,rows.jsonl' "
+	        "output_dir=own save_fallback_dir=spare chat_template=chatml max_steps=2 device=host "
+	        ">/dev/null 2>stderr",
+	        work_dir, binary);
+	if (system(command))
+		fail_msg("%s: %s", command, ferry_said());
+	free(binary);
+	path_of(path, "own/config.yaml");
+	text = read_file(path, &len);
+	for (size_t i = 0; i < sizeof(says) / sizeof(*says); i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(want, sizeof(want), says[i], work_dir, work_dir);
+#pragma GCC diagnostic pop
+		if (!strstr(text, want))
+			fail_msg("no%sin %s", want, text);
+	}
+	mem_free(text);
+	assert_ferry(0, NULL, "train %s resume_from_checkpoint=auto max_steps=3", path);
+	assert_true(run_has("own/checkpoint-000003"));
+	assert_int_equal(file_kind_of("own"), FILE_NONE);
+}
+
 static void test_hub(void **state)
 {
 	char command[1200], home[400];
@@ -117,6 +153,7 @@ int main(void)
 	        cmocka_unit_test(test_folders),
 	        cmocka_unit_test(test_pipe),
 	        cmocka_unit_test(test_home_and_file),
+	        cmocka_unit_test(test_saved_paths),
 	        cmocka_unit_test(test_hub),
 	};
 	int failed;

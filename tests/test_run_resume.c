@@ -14,16 +14,8 @@ static const char same[] =
 /* work_dir/m with these keys in config.json, the others as they are. */
 static void model_with(const char *keys)
 {
-	char command[1500];
-
-	remove_run("m");
-	snprintf(command, sizeof(command), "cp -r %s %s/m", tiny.dir, work_dir);
-	assert_int_equal(system(command), 0);
-	write_file("m/config.json",
-	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
-	        "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-	        "\"max_position_embeddings\":128,\"tie_word_embeddings\":false%s%s}",
-	        *keys ? "," : "", keys);
+	model_copy(&tiny, "m");
+	write_file("m/config.json", "{" TINY_KEYS "%s%s}", "false", *keys ? "," : "", keys);
 }
 
 static void begin_run(void)
@@ -69,18 +61,6 @@ static void test_the_same_config(void **state)
 	assert_null(strstr(ferry_said(), "from here on"));
 }
 
-static int count_lines_with(const char *part)
-{
-	const char *at = ferry_said();
-	int count = 0;
-
-	while ((at = strstr(at, part))) {
-		count++;
-		at++;
-	}
-	return count;
-}
-
 static void test_other_settings(void **state)
 {
 	(void)state;
@@ -91,11 +71,11 @@ static void test_other_settings(void **state)
 	assert_non_null(
 	        strstr(ferry_said(), "learning_rate is 0.0005 from here on; the checkpoint had 0.001"));
 	assert_non_null(strstr(ferry_said(), "weight_decay is 0.1 from here on; the checkpoint had 0"));
-	assert_int_equal(count_lines_with("from here on"), 2);
+	assert_int_equal(count_of(ferry_said(), "from here on"), 2);
 	/* and then these are the checkpoint's */
 	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 8, "auto", common,
 	        "learning_rate=5e-4 weight_decay=0.1");
-	assert_int_equal(count_lines_with("from here on"), 0);
+	assert_int_equal(count_of(ferry_said(), "from here on"), 0);
 }
 
 static int begin(void **state)

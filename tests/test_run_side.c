@@ -10,21 +10,6 @@ static struct run_model tiny;
 static const char common[] =
         "per_device_train_batch_size=2 threads=1 device=host logging_steps=1 learning_rate=1e-3";
 
-static void path_of(char path[700], const char *name)
-{
-	snprintf(path, 700, "%s/%s", work_dir, name);
-}
-
-/* work_dir/NAME is the tiny model with its own copies of all files. */
-static void copy_model(const char *name)
-{
-	char command[1500];
-
-	remove_run(name);
-	snprintf(command, sizeof(command), "cp -r %s %s/%s", tiny.dir, work_dir, name);
-	assert_int_equal(system(command), 0);
-}
-
 static void assert_text(const char *name, const char *wanted)
 {
 	char path[700], *text;
@@ -80,7 +65,7 @@ static void test_refused_before_the_first_step(void **state)
 		char name[100];
 
 		snprintf(name, sizeof(name), "m/%s", links[i]);
-		copy_model("m");
+		model_copy(&tiny, "m");
 		path_of(path, name);
 		assert_int_equal(symlink("../elsewhere.json", path), 0);
 		refused_first(links[i], "outside the directory");
@@ -94,11 +79,11 @@ static void test_refused_before_the_first_step(void **state)
 		assert_int_equal(chmod(path, 0), 0);
 		refused_first(links[i], "Permission denied");
 	}
-	copy_model("m");
+	model_copy(&tiny, "m");
 	path_of(path, "m/tokenizer.json");
 	assert_int_equal(mkfifo(path, 0600), 0);
 	refused_first("tokenizer.json", "pipe");
-	copy_model("m");
+	model_copy(&tiny, "m");
 	path_of(path, "m/config.json");
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(symlink("../tiny/config.json", path), 0);
@@ -111,7 +96,7 @@ static void test_odd_names_are_passed_over(void **state)
 	char path[700];
 
 	(void)state;
-	copy_model("m");
+	model_copy(&tiny, "m");
 	write_file("m/._tokenizer.model", "resource fork");
 	write_file("m/chat_template\xff.jinja", "x");
 	path_of(path, "m/additional_chat_templates");
@@ -168,7 +153,7 @@ static void test_the_model_directory_is_removed(void **state)
 static void test_config_of_another_name(void **state)
 {
 	(void)state;
-	copy_model("m");
+	model_copy(&tiny, "m");
 	remove_run("out");
 	write_file("m/small.json",
 	        "{\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"intermediate_size\":48,"
@@ -191,7 +176,7 @@ static void test_another_tokenizer(void **state)
 	char path[700];
 
 	(void)state;
-	copy_model("m");
+	model_copy(&tiny, "m");
 	write_file("m/tokenizer_config.json", "{\"of\": \"the model\"}");
 	write_file("m/vocab.json", "{}");
 	write_file("m/generation_config.json", "{\"top_k\": 7}");
@@ -219,7 +204,7 @@ static void test_untied(void **state)
 	json_t *config;
 
 	(void)state;
-	copy_model("m");
+	model_copy(&tiny, "m");
 	remove_run("out");
 	write_file("m/config.json", TINY_CONFIG, "true");
 	assert_ferry(0, NULL, "train model=%s/m data=%s output_dir=%s/out max_steps=2 save_steps=1 %s",

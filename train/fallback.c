@@ -1,66 +1,26 @@
 /* What must be written now: tried again, then elsewhere. */
 #include "train/fallback.h"
 
-#include "train/run_dir.h"
+#include "train/place.h"
+#include "train/run_owner.h"
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/temp_dir.h"
 #include "comm/world.h"
-
-#include <inttypes.h>
-
-static char *place_of(const struct config *c, uint64_t number)
-{
-	char *parent = NULL, *name = NULL, *dir = NULL, *path = NULL;
-
-	if (!temp_dir_place(&parent, &name, c->output_dir))
-		dir = mem_printf("%s.%" PRIu64, name, number);
-	if (dir)
-		path = file_join(c->save_fallback_dir, dir);
-	mem_free(parent);
-	mem_free(name);
-	mem_free(dir);
-	return path;
-}
-
-/* Rank 0 makes it, and tells its number. */
-static int place_make(const struct config *c, uint64_t *number)
-{
-	int rc = file_make_dir(c->save_fallback_dir);
-
-	for (*number = 1; !rc; ++*number) {
-		char *path = place_of(c, *number);
-		int is_free = path && file_kind_of(path) == FILE_NONE && !file_is_link(path);
-
-		rc = path ? 0 : ERR_NOMEM;
-		if (is_free) {
-			rc = file_make_dir(path);
-			rc = rc ? rc : run_dir_write_config(c, path);
-		}
-		mem_free(path);
-		if (is_free)
-			break;
-	}
-	return rc;
-}
 
 static int place_find(struct trainer *t)
 {
-	uint64_t number = 0;
 	int rc;
 
 	if (t->fallback_dir)
 		return 0;
-	rc = world_agree(world_self()->rank ? 0 : place_make(t->config, &number));
-	if (!rc)
-		rc = world_broadcast(&number, sizeof(number), 0);
-	if (rc)
-		return rc;
-	t->fallback_dir = place_of(t->config, number);
-	return world_agree(t->fallback_dir ? 0 : ERR_NOMEM);
+	rc = world_agree(world_self()->rank ? 0 : run_owner_spare(&t->fallback_dir, t->config));
+	if (!rc && (rc = train_place_share(&t->fallback_dir))) {
+		mem_free(t->fallback_dir);
+		t->fallback_dir = NULL;
+	}
+	return rc;
 }
 
 static int fall_back(struct trainer *t, const struct err *why, fallback_work *work)
@@ -70,8 +30,8 @@ static int fall_back(struct trainer *t, const struct err *why, fallback_work *wo
 	if (!t->config->save_fallback_dir)
 		return err_give(why);
 	if (!world_self()->rank)
-		log_warn("output_dir=%s cannot be written (%s); using save_fallback_dir=%s",
-		        t->config->output_dir, why->text, t->config->save_fallback_dir);
+		log_warn("output_dir=%s cannot be written (%s); using save_fallback_dir=%s", t->output_dir,
+		        why->text, t->config->save_fallback_dir);
 	rc = place_find(t);
 	if (!rc)
 		rc = work(t, t->fallback_dir);

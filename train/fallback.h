@@ -1,8 +1,7 @@
 /* The last resort: save_fallback_dir.
  *
  * What must be written now, because a signal asks for it or the run is over, is tried several times in
- * output_dir, then in save_fallback_dir/NAME.N, a directory of this run alone with its config.yaml: NAME is
- * output_dir's, N the first number that is free.
+ * output_dir, then in a directory of this run alone in save_fallback_dir (run_owner_spare).
  */
 #ifndef FERRY_TRAIN_FALLBACK_H
 #define FERRY_TRAIN_FALLBACK_H

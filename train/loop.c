@@ -1,6 +1,8 @@
 /* Steps, and what is watched between them. */
 #include "train/evaluate.h"
+#include "train/place.h"
 #include "train/replicas.h"
+#include "train/run_owner.h"
 #include "train/sample.h"
 #include "train/trace.h"
 #include "train/train.h"
@@ -41,7 +43,7 @@ static void trace_end(struct trainer *t)
 
 	if (!json_array_size(t->trace) || world_self()->rank)
 		return;
-	path = file_join(t->config->output_dir, "trace.json");
+	path = file_join(t->output_dir, "trace.json");
 	if (path && !trace_write(t->trace, path))
 		log_info("trace written to %s", path);
 	else
@@ -91,6 +93,12 @@ static int64_t disk_wait_ns(struct trainer *t)
 	return ns;
 }
 
+/* The file may be another run's by now: rows wait until this one knows its place. */
+static void rows_hold(struct trainer *t)
+{
+	metrics_hold(t->metrics, !run_owner_is_there());
+}
+
 static void step_log(struct trainer *t, const struct engine_result *result, int64_t targets, int64_t tokens,
         double seconds)
 {
@@ -123,6 +131,7 @@ static void step_log(struct trainer *t, const struct engine_result *result, int6
 	row.disk_wait_ms = 1e-6 * (double)disk_wait_ns(t);
 	if ((t->step % t->log_every && t->step != t->total_steps) || world_self()->rank)
 		return;
+	rows_hold(t);
 	metrics_write_step(t->metrics, &row);
 	t->caller.step(t->caller.context, &row, row.step_ms > 0 ? waited / row.step_ms : 0);
 	t->interval_seconds = 0;
@@ -143,8 +152,10 @@ static int rows_evaluate(struct trainer *t)
 	row.tokens = e.targets;
 	log_info("step %" PRId64 ": eval loss %.4f, perplexity %.3f over %" PRId64 " targets", t->step,
 	        row.loss, row.perplexity, row.tokens);
-	if (!world_self()->rank)
+	if (!world_self()->rank) {
+		rows_hold(t);
 		metrics_write_eval(t->metrics, &row);
+	}
 	return 0;
 }
 
@@ -238,22 +249,37 @@ static int sent_report(struct trainer *t)
 	return rc;
 }
 
-/* The signal that any rank got, or 0; the same on all. */
-static int signal_share(const struct trainer *t, int *signal)
+/* The same on all ranks. signal: that any of them got, or 0. is_lost: output_dir is not where it was. */
+static int events_share(const struct trainer *t, int *signal, int *is_lost)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 	enum { COUNT = sizeof(signals) / sizeof(*signals) };
-	double caught[COUNT];
+	double caught[COUNT + 1];
 	int rc;
 
 	for (int i = 0; i < COUNT; i++)
 		caught[i] = t->caller.signal(t->total_steps - t->step) == signals[i];
-	rc = world_sum(caught, COUNT);
+	caught[COUNT] = !world_self()->rank && !run_owner_is_there();
+	rc = world_sum(caught, COUNT + 1);
+	*is_lost = caught[COUNT] > 0;
 	*signal = 0;
 	for (int i = 0; i < COUNT && !*signal; i++)
 		if (caught[i] > 0)
 			*signal = signals[i];
 	return rc;
+}
+
+/* output_dir is not where it was: the run finds its place now, and saves there where nothing is. */
+static int place_find(struct trainer *t)
+{
+	int64_t saved = t->saved_step;
+	int rc = train_save_wait(t);
+
+	if (!rc) {
+		rc = train_place_keep(t);
+		rc = rc ? save_trouble_take(&t->save_trouble, t->step, rc) : 0;
+	}
+	return !rc && saved >= 0 && t->saved_step < 0 ? train_save_begin(t) : rc;
 }
 
 /* Where training made the model worse than it was: nobody wants that result. */
@@ -281,7 +307,7 @@ int train_run(struct trainer *t)
 		int64_t targets, tokens;
 		double begin = clock_now_s(), seconds;
 		char phase[32];
-		int signal;
+		int signal, is_lost;
 
 		snprintf(phase, sizeof(phase), "step %" PRId64, t->step + 1);
 		world_set_phase(phase, HEARTBEAT_BRISK);
@@ -304,7 +330,9 @@ int train_run(struct trainer *t)
 		if (!rc)
 			rc = step_watch(t);
 		if (!rc)
-			rc = signal_share(t, &signal);
+			rc = events_share(t, &signal, &is_lost);
+		if (!rc && is_lost && t->step < t->total_steps)
+			rc = place_find(t);
 		if (!rc && signal && t->step < t->total_steps) {
 			rc = train_save_last(t, TRAIN_PATIENCE_SIGNAL);
 			trace_end(t);

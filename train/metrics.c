@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct metrics {
@@ -20,7 +21,8 @@ struct metrics {
 	char *path;
 	struct str late; /* lines, or the rest of one, that could not be written so far */
 	int64_t lost_lines;
-	int is_told;
+	int is_told, is_held;
+	int is_torn; /* `late` begins within a line */
 };
 
 enum { PIECE_BYTES = 64 << 10, LINE_BYTES_MAX = 1 << 20, LATE_BYTES_MAX = 16 << 20 };
@@ -142,6 +144,8 @@ static int flush(struct metrics *m)
 			error = put ? errno : ENOSPC;
 	}
 	if (done)
+		m->is_torn = m->late.data[done - 1] != '\n';
+	if (done)
 		memmove(m->late.data, m->late.data + done, m->late.len_bytes - done);
 	m->late.len_bytes -= done;
 	return error;
@@ -150,18 +154,12 @@ static int flush(struct metrics *m)
 /* A server that started anew knows the old descriptor no more. */
 static void reopen(struct metrics *m)
 {
-	int fd = open(m->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+	int fd = open(m->path, O_WRONLY | O_APPEND | O_CLOEXEC);
 
 	if (fd < 0)
 		return;
 	close(m->fd);
 	m->fd = fd;
-}
-
-void metrics_follow(struct metrics *m)
-{
-	if (file_kind_of(m->path) == FILE_NONE)
-		reopen(m);
 }
 
 static void tell(struct metrics *m, int error)
@@ -194,7 +192,8 @@ static void append(struct metrics *m, json_t *row)
 	str_free(&line);
 	mem_free(text);
 	json_decref(row);
-	tell(m, flush(m));
+	if (!m->is_held)
+		tell(m, flush(m));
 }
 
 /* What is not finite has no JSON. NULL: out of memory, which json_pack passes on. */
@@ -238,13 +237,56 @@ void metrics_write_eval(struct metrics *m, const struct metrics_eval *e)
 	                  (json_int_t)e->tokens));
 }
 
+void metrics_hold(struct metrics *m, int is_held)
+{
+	m->is_held = is_held;
+}
+
+static int is_same_file(int a, int b)
+{
+	struct stat one, two;
+
+	return !fstat(a, &one) && !fstat(b, &two) && one.st_ino == two.st_ino && one.st_dev == two.st_dev;
+}
+
+int metrics_move(struct metrics *m, const char *path)
+{
+	char *own = mem_strdup(path),
+	     *newline = m->is_torn ? memchr(m->late.data, '\n', m->late.len_bytes) : NULL;
+	int fd = own ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+	m->is_held = 1;
+	if (fd < 0) {
+		mem_free(own);
+		return own ? err_set(ERR_IO, "%s: cannot be opened: %s", path, strerror(errno)) : ERR_NOMEM;
+	}
+	if (newline && !is_same_file(fd, m->fd)) {
+		size_t rest = (size_t)(newline + 1 - m->late.data);
+
+		m->late.len_bytes -= rest;
+		memmove(m->late.data, newline + 1, m->late.len_bytes);
+		m->lost_lines++;
+		m->is_torn = 0;
+	}
+	close(m->fd);
+	mem_free(m->path);
+	m->fd = fd;
+	m->path = own;
+	m->is_held = 0;
+	tell(m, flush(m));
+	return 0;
+}
+
 void metrics_close(struct metrics *m)
 {
+	int error;
+
 	if (!m)
 		return;
 	if (m->fd >= 0) {
-		if (m->late.len_bytes && flush(m))
-			log_warn("%s: the last rows could not be written: %s", m->path, strerror(errno));
+		error = m->is_held ? ESTALE : flush(m);
+		if (error && m->late.len_bytes)
+			log_warn("%s: the last rows could not be written: %s", m->path, strerror(error));
 		if (file_sync(m->fd, m->path))
 			log_warn("%s", err_text());
 		close(m->fd);

@@ -45,8 +45,13 @@ int metrics_open(struct metrics **m, const char *path, int64_t after_step);
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 
-/* Where the file was moved or removed, later rows go to a new one at its path. */
-void metrics_follow(struct metrics *m);
+/* While they are held rows are kept as where they cannot be written: the file may be another's by now. */
+void metrics_hold(struct metrics *m, int is_held);
+
+/* Rows go to `path` from here on, those that wait first. The same file under another name goes on; to another
+ * file no line goes in part. ERR_IO, ERR_NOMEM: they are held. */
+int metrics_move(struct metrics *m, const char *path);
+
 void metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */
 
 #endif

@@ -10,8 +10,10 @@
 #include "data/source/sets.h"
 #include "train/dataset_info.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int path_is_pattern(const char *path)
 {
@@ -131,5 +133,69 @@ int paths_resolve(struct config *c)
 		if (!rc && value == &c->dataset_info) /* stands before data in the list of keys */
 			rc = dataset_info_apply(c);
 	}
+	return rc;
+}
+
+/* ---- in a file that is read elsewhere ---- */
+
+/* `value` (mem_free) from the root on, where it is the name of something. */
+static int from_root(char **value, const char *here, enum config_path kind)
+{
+	const char *name = *value;
+
+	if (*name == '/' || !strcmp(name, "-"))
+		return 0;
+	if (kind != CONFIG_PATH_WRITE && file_kind_of(name) == FILE_NONE && !strpbrk(name, "*?["))
+		return 0;
+	while (name[0] == '.' && name[1] == '/')
+		name += 2 + strspn(name + 2, "/");
+	return replace(value, !strcmp(name, ".") ? mem_strdup(here)
+	                                         : mem_printf("%s/%s", strcmp(here, "/") ? here : "", name));
+}
+
+/* A list by its sets. In a folder with a comma in its name a list would be cut there, too: it stays. */
+static int sets_from_root(char **value, const char *here)
+{
+	struct data_sets sets;
+	int rc = data_sets_parse(&sets, *value);
+
+	for (int i = 0; i < sets.count && !rc && (sets.count == 1 || !strchr(here, ',')); i++)
+		rc = from_root(&sets.sets[i].path, here, CONFIG_PATH_DATA);
+	if (!rc)
+		rc = replace(value, data_sets_join(&sets));
+	data_sets_free(&sets);
+	return rc;
+}
+
+static int made_absolute(char **made, const struct config_key *key, const char *value, const char *here)
+{
+	*made = mem_strdup(value);
+	if (!*made)
+		return ERR_NOMEM;
+	return key->path == CONFIG_PATH_DATA ? sets_from_root(made, here) : from_root(made, here, key->path);
+}
+
+int paths_write_yaml(struct str *text, const struct config *c)
+{
+	char **made = mem_alloc((size_t)config_key_count, sizeof(*made)), here[PATH_MAX];
+	int is_known = getcwd(here, sizeof(here)) != NULL, rc = made ? 0 : ERR_NOMEM;
+	struct config written = *c;
+
+	for (int i = 0; i < config_key_count && is_known && !rc; i++) {
+		const struct config_key *key = &config_keys[i];
+		char **value = (char **)((char *)&written + key->offset);
+
+		if (key->path == CONFIG_PATH_NONE || !*value || !**value)
+			continue;
+		rc = made_absolute(&made[i], key, *value, here);
+		*value = made[i];
+	}
+	if (!rc) {
+		config_write_yaml(text, &written);
+		rc = str_check(text);
+	}
+	for (int i = 0; made && i < config_key_count; i++)
+		mem_free(made[i]);
+	mem_free(made);
 	return rc;
 }

@@ -3,6 +3,7 @@
 #ifndef FERRY_TRAIN_PATHS_H
 #define FERRY_TRAIN_PATHS_H
 
+#include "base/str.h"
 #include "config/config.h"
 
 /* Replaces the values of the keys that name paths (config_key.path), before anything looks at them:
@@ -14,6 +15,10 @@
  *
  * What is none of these stays as it is. ERR_INPUT: the cache holds several revisions, and none is main's. */
 int paths_resolve(struct config *c);
+
+/* The configuration as a file that means the same wherever it is read: its paths are absolute. What names no
+ * path (a built-in chat template, standard input) stays. ERR_NOMEM. */
+int paths_write_yaml(struct str *text, const struct config *c);
 
 /* data names something else than one file or folder: a pattern, a list, or - for standard input. */
 int path_is_pattern(const char *path);

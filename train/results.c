@@ -1,6 +1,7 @@
 /* What a run leaves beside checkpoints: the model, and gradients of a step. */
 #include "train/collect.h"
 #include "train/fallback.h"
+#include "train/place.h"
 #include "train/planes.h"
 #include "train/run_dir.h"
 #include "train/train.h"
@@ -31,7 +32,7 @@ static int export_model(void *context, const struct plane_source *source)
 {
 	const struct result *r = context;
 	struct trainer *t = r->trainer;
-	char *dir = r->fallback ? file_join(r->fallback, "model") : run_dir_model(t->config);
+	char *dir = r->fallback ? file_join(r->fallback, "model") : run_dir_model(t->output_dir);
 	struct hf_export export = {
 	        .dir = dir,
 	        .existing = HF_EXPORT_REPLACE,
@@ -41,8 +42,6 @@ static int export_model(void *context, const struct plane_source *source)
 	};
 	int rc = dir ? 0 : ERR_NOMEM;
 
-	if (!rc && !r->fallback)
-		rc = run_dir_keep(t->config, &t->branch);
 	if (!rc)
 		rc = hf_export_write(&export, t->session.model, source);
 	mem_free(t->result_dir);
@@ -52,8 +51,11 @@ static int export_model(void *context, const struct plane_source *source)
 
 static int export_into(struct trainer *t, const char *fallback)
 {
-	return collect_planes(
-	        t->session.engine, planes_state(t->config), export_model, &(struct result){t, fallback});
+	int rc = fallback ? 0 : train_place_keep(t);
+
+	return rc ? rc
+	          : collect_planes(t->session.engine, planes_state(t->config), export_model,
+	                    &(struct result){t, fallback});
 }
 
 int train_export_model(struct trainer *t)

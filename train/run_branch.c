@@ -10,6 +10,7 @@
 #include "checkpoint/branch.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -25,15 +26,6 @@ struct decision {
 };
 
 /* ---- whose directory it is ---- */
-
-static int has(const char *dir, const char *name)
-{
-	char *path = file_join(dir, name);
-	int found = path && file_kind_of(path) != FILE_NONE;
-
-	mem_free(path);
-	return found;
-}
 
 static int is_inside(const char *path, const char *dir)
 {
@@ -51,7 +43,7 @@ static int holds_run(const char *dir, char **names, size_t count)
 	for (size_t i = 0; i < count; i++)
 		if (checkpoint_step_of(names[i]) >= 0)
 			return 1;
-	return has(dir, branch_file_name) || has(dir, "metrics.jsonl");
+	return file_is_in(dir, branch_file_name) || file_is_in(dir, "metrics.jsonl");
 }
 
 /* Old lines say nothing of whose they are; but a directory whose line began at this very step holds nothing
@@ -145,7 +137,7 @@ static int decide(struct run_branch *b, struct decision *d, char **names, size_t
 	common = branch_common(d->resumed, d->in_force);
 	b->metrics_steps = min_i64(common, d->step);
 	b->is_fork |= common < d->step || d->step < branch_begin(d->in_force);
-	if (b->is_fork && has(d->config->output_dir, "model"))
+	if (b->is_fork && file_is_in(d->config->output_dir, "model"))
 		err = abandon(b, "model"); /* the result of what is left behind */
 	b->line = b->is_fork ? branch_fork(d->resumed, d->step) : json_incref(d->in_force);
 	return err ? err : b->line ? 0 : ERR_NOMEM;
@@ -159,7 +151,7 @@ int run_branch_open(
 	size_t count = 0;
 	int err;
 
-	*b = (struct run_branch){.metrics_steps = -1};
+	*b = (struct run_branch){.metrics_steps = -1, .process = temp_dir_id()};
 	if (!checkpoint) {
 		b->line = branch_new();
 		return b->line ? 0 : ERR_NOMEM;
@@ -184,7 +176,7 @@ static char *free_name(const char *output_dir)
 {
 	for (int n = 1;; n++) {
 		char *name = mem_printf(ABANDONED "%d", n);
-		int is_taken = name && has(output_dir, name);
+		int is_taken = name && file_is_in(output_dir, name);
 
 		if (!is_taken)
 			return name;
@@ -252,7 +244,7 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 
 int run_branch_begin(const struct run_branch *b, const struct config *c)
 {
-	int err = branch_write(b->line, c->output_dir);
+	int err = branch_write(b->line, b->process, c->output_dir);
 
 	return err || !b->abandoned_count ? err : move_abandoned(b, c->output_dir);
 }

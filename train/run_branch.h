@@ -19,6 +19,7 @@
 
 struct run_branch {
 	json_t *line;          /* that the run goes on with; goes into its checkpoints */
+	uint64_t process;      /* an id of this process, by which it knows its own branch.json again */
 	int64_t metrics_steps; /* of the rows in metrics.jsonl, those up to this step are in its past */
 	int is_fork;           /* it begins here */
 	char **abandoned;      /* names in output_dir */

@@ -1,7 +1,8 @@
 /* The output directory: checked, made, emptied. */
 #include "train/run_dir.h"
 
-#include "base/dir_lock.h"
+#include "train/paths.h"
+
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -11,7 +12,6 @@
 #include "checkpoint/result_dir.h"
 #include "checkpoint/save.h"
 #include "checkpoint/temp_dir.h"
-#include "comm/world.h"
 #include "data/source/sets.h"
 
 #include <limits.h>
@@ -20,69 +20,7 @@
 
 static const char config_file_name[] = "config.yaml";
 
-/* ---- its owner ---- */
-
-static struct dir_lock *owned; /* by this process, from run_dir_own to run_dir_disown */
-
-/* An export into a run's directory, or into its model/, would be mixed with what the run writes. */
-static int check_run(const char *parent, const char *dir)
-{
-	int err = dir_lock_look(dir, dir_lock_name);
-
-	return err ? err : dir_lock_look(parent, dir_lock_name);
-}
-
-/* export and init put a directory in place, and with it whatever stands in it: the lock is beside it, or in
- * it where it stays. */
-static int own_result(const char *dir)
-{
-	char *parent = NULL, *name = NULL, *file = NULL;
-	int err = temp_dir_place(&parent, &name, dir);
-
-	if (!err)
-		err = check_run(parent, dir);
-	if (!err && temp_dir_is_fixed(dir))
-		err = dir_lock_take(&owned, dir, dir_lock_name);
-	else if (!err) {
-		file = mem_printf(".%s%s", name, dir_lock_name);
-		err = file ? dir_lock_take(&owned, parent, file) : ERR_NOMEM;
-	}
-	mem_free(parent);
-	mem_free(name);
-	mem_free(file);
-	return err;
-}
-
-int run_dir_own(const struct config *c)
-{
-	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
-	int err = 0;
-
-	if (world_self()->rank || c->dry_run || (kind != FILE_NONE && kind != FILE_DIR))
-		return 0;
-	if (c->verb == VERB_TRAIN)
-		err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
-	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)
-		err = own_result(c->output_dir);
-	return err ? err_note(err, "output_dir") : 0;
-}
-
-void run_dir_disown(void)
-{
-	dir_lock_release(owned);
-	owned = NULL;
-}
-
 /* ---- what stands there ---- */
-
-static int path_has(const char *dir, const char *name)
-{
-	char *path = file_join(dir, name);
-	int found = path && file_kind_of(path) != FILE_NONE;
-
-	mem_free(path);
-	return found;
-}
 
 /* By its first line, which config_write_yaml writes. */
 static int is_our_config(const char *dir)
@@ -100,7 +38,7 @@ static int is_our_config(const char *dir)
 	return ours;
 }
 
-static int is_run(const char *dir)
+int run_dir_is_run(const char *dir)
 {
 	json_t *line = NULL;
 	int found = is_our_config(dir) || (!branch_read(&line, dir) && line);
@@ -131,13 +69,13 @@ static int is_ours(const char *dir, const char *name)
 	if (ours && !strcmp(name, "model"))
 		ours = file_kind_of(path) == FILE_DIR && !result_dir_check(path);
 	else if (ours && checkpoint_step_of(name) >= 0)
-		ours = path_has(path, manifest_name);
+		ours = file_is_in(path, manifest_name);
 	else if (ours && file_kind_of(path) == FILE_DIR) {
 		ours = !strncmp(name, ABANDONED, strlen(ABANDONED)) && !file_list_dir(path, &names, &count);
 		for (size_t i = 0; i < count && ours; i++)
 			ours = is_ours(path, names[i]);
 	} else if (ours)
-		ours = strcmp(name, config_file_name) ? is_run(dir) : is_our_config(dir);
+		ours = strcmp(name, config_file_name) ? run_dir_is_run(dir) : is_our_config(dir);
 	file_list_free(names, count);
 	mem_free(path);
 	return ours;
@@ -215,7 +153,7 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 /* Known now rather than when the result is there. */
 static int check_model_link(const struct config *c)
 {
-	char *path = run_dir_model(c);
+	char *path = run_dir_model(c->output_dir);
 	int leads_nowhere = path && file_is_link(path) && file_kind_of(path) == FILE_NONE;
 
 	mem_free(path);
@@ -242,7 +180,7 @@ static int check_replace(const struct config *c, char **names, size_t count)
 			other = names[i];
 		mem_free(path);
 	}
-	if (!other && path_has(c->output_dir, "config.json"))
+	if (!other && file_is_in(c->output_dir, "config.json"))
 		return 0;
 	return err_set(ERR_INPUT,
 	        "output_dir=%s contains %s and is not a model directory of ferry's; overwriting would remove "
@@ -305,7 +243,7 @@ int run_dir_check(const struct config *c)
 	if (count && c->overwrite_output_dir)
 		err = c->verb == VERB_TRAIN ? check_overwrite(c, names, count)
 		                            : check_replace(c, names, count);
-	else if (c->resume_from_checkpoint && !is_run(c->output_dir))
+	else if (c->resume_from_checkpoint && !run_dir_is_run(c->output_dir))
 		err = check_foreign(c, names, count);
 	file_list_free(names, count);
 	if (!err && c->verb == VERB_TRAIN)
@@ -361,15 +299,16 @@ static int remove_ours(const char *dir)
 	return err;
 }
 
-int run_dir_write_config(const struct config *c, const char *dir)
+int run_dir_write_config(const struct config *c, const char *dir, const char *output_dir)
 {
 	char *path = file_join(dir, config_file_name);
+	struct config written = *c;
 	struct str text = {0};
 	int err = path ? 0 : ERR_NOMEM;
 
-	config_write_yaml(&text, c);
+	written.output_dir = (char *)output_dir; /* which is only read */
 	if (!err)
-		err = str_check(&text);
+		err = paths_write_yaml(&text, &written);
 	if (!err)
 		err = file_write_all(path, text.data, text.len_bytes);
 	str_free(&text);
@@ -386,55 +325,16 @@ int run_dir_open(const struct config *c, const struct run_branch *branch)
 	if (!err)
 		err = run_branch_begin(branch, c);
 	if (!err)
-		err = run_dir_write_config(c, c->output_dir);
+		err = run_dir_write_config(c, c->output_dir, c->output_dir);
 	return err;
 }
 
-/* A run that came there since, or this one's own files, of which somebody removed the lock. */
-static int is_anothers(const struct config *c, const struct run_branch *branch)
+char *run_dir_metrics(const char *dir)
 {
-	json_t *line = NULL;
-	int another = is_run(c->output_dir) &&
-	              (branch_read(&line, c->output_dir) || !line || !json_equal(line, branch->line));
-
-	json_decref(line);
-	return another;
+	return file_join(dir, "metrics.jsonl");
 }
 
-int run_dir_keep(const struct config *c, const struct run_branch *branch)
+char *run_dir_model(const char *dir)
 {
-	struct dir_lock *lock = NULL;
-	int err;
-
-	if (!owned || dir_lock_is_there(owned))
-		return 0;
-	err = dir_lock_take(&lock, c->output_dir, dir_lock_name);
-	if (!err && is_anothers(c, branch))
-		err = err_set(ERR_IO, "%s holds another run now", c->output_dir);
-	if (!err && !is_run(c->output_dir)) {
-		err = branch_write(branch->line, c->output_dir);
-		if (!err)
-			err = run_dir_write_config(c, c->output_dir);
-		if (!err)
-			log_warn("output_dir=%s was moved or removed; created it again, and new checkpoints "
-			         "go there",
-			        c->output_dir);
-	}
-	if (err) {
-		dir_lock_release(lock);
-		return err == ERR_INPUT ? err_set(ERR_IO, "output_dir: %s", err_text()) : err;
-	}
-	dir_lock_release(owned);
-	owned = lock;
-	return 0;
-}
-
-char *run_dir_metrics(const struct config *c)
-{
-	return file_join(c->output_dir, "metrics.jsonl");
-}
-
-char *run_dir_model(const struct config *c)
-{
-	return file_join(c->output_dir, "model");
+	return file_join(dir, "model");
 }

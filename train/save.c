@@ -1,8 +1,9 @@
 /* Checkpoints, written while the steps go on. */
 #include "train/collect.h"
 #include "train/fallback.h"
+#include "train/place.h"
 #include "train/planes.h"
-#include "train/run_dir.h"
+#include "train/run_owner.h"
 #include "train/train.h"
 #include "train/world_hooks.h"
 
@@ -54,21 +55,6 @@ static int ranges_order(struct train_save *s, struct engine *engine)
 	return rc;
 }
 
-/* output_dir, and what is to be rotated there; or the fallback, where nothing goes. */
-static int save_place(struct checkpoint_save *save, const struct trainer *t, const char *fallback)
-{
-	int rc;
-
-	save->output_dir = fallback ? fallback : t->config->output_dir;
-	save->total_limit = fallback ? 0 : (int)t->config->save_total_limit;
-	if (fallback || world_self()->rank)
-		return 0;
-	rc = run_dir_keep(t->config, &t->branch);
-	if (!rc)
-		metrics_follow(t->metrics);
-	return rc;
-}
-
 static int save_prepare(struct train_save **out, const struct trainer *t, const char *fallback)
 {
 	enum adamw_state state = planes_state(t->config);
@@ -79,6 +65,8 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	if (!s)
 		return ERR_NOMEM;
 	s->save = (struct checkpoint_save){
+	        .output_dir = fallback ? fallback : t->output_dir,
+	        .total_limit = fallback ? 0 : (int)t->config->save_total_limit, /* there nothing goes */
 	        .step = t->step,
 	        .model = t->session.model,
 	        .source = &s->source,
@@ -89,8 +77,6 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	        .world = world_for_checkpoint(),
 	};
 	rc = s->save.training ? ranges_order(s, t->session.engine) : ERR_NOMEM;
-	if (!rc)
-		rc = save_place(&s->save, t, fallback);
 	if (rc) {
 		save_free(s);
 		return rc;
@@ -144,9 +130,12 @@ static int save_at_once(struct trainer *t, const char *fallback)
 {
 	struct train_save *s = NULL;
 	char *path = NULL;
-	int rc = engine_flush(t->session.engine);
+	int rc = world_agree(engine_flush(t->session.engine));
 
-	rc = world_agree(rc ? rc : save_prepare(&s, t, fallback));
+	if (!rc && !fallback)
+		rc = train_place_keep(t);
+	if (!rc)
+		rc = world_agree(save_prepare(&s, t, fallback));
 	if (!rc && is_full(t)) {
 		rc = collect_planes(t->session.engine, planes_state(t->config), save_full,
 		        &(struct full_save){t, &s->save, &path});
@@ -182,6 +171,23 @@ int train_save_last(struct trainer *t, enum train_patience patience)
 
 /* ---- beside the steps ---- */
 
+static int is_lost(void)
+{
+	return !world_self()->rank && !run_owner_is_there();
+}
+
+/* Somebody moved or took output_dir while it was written: it must not appear there. */
+static int save_give_up(struct trainer *t)
+{
+	int64_t step = t->save->save.step;
+
+	snapshot_cancel(engine_snapshot(t->session.engine));
+	save_free(t->save);
+	t->save = NULL;
+	return save_trouble_take(&t->save_trouble, step,
+	        err_set(ERR_IO, "output_dir=%s was moved or removed, or is another run's", t->output_dir));
+}
+
 /* The end of a save that is under way. */
 static int save_finish(struct trainer *t)
 {
@@ -202,8 +208,10 @@ static int save_finish(struct trainer *t)
 static int save_start(struct trainer *t)
 {
 	struct train_save *s = NULL;
-	int rc = world_agree(save_prepare(&s, t, NULL));
+	int rc = train_place_keep(t);
 
+	if (!rc)
+		rc = world_agree(save_prepare(&s, t, NULL));
 	if (!rc) {
 		planes_snapshot_source(&s->source, t->session.engine);
 		engine_snapshot_begin(t->session.engine);
@@ -238,10 +246,12 @@ int train_save_begin(struct trainer *t)
 static int save_advance(struct trainer *t)
 {
 	enum checkpoint_saver_state state;
-	double waiting = !checkpoint_saver_is_ready(t->save->saver);
-	int rc = world_sum(&waiting, 1);
+	double found[2] = {!checkpoint_saver_is_ready(t->save->saver), is_lost()};
+	int rc = world_sum(found, 2);
 
-	if (rc || waiting > 0)
+	if (!rc && found[1] > 0)
+		return save_give_up(t);
+	if (rc || found[0] > 0)
 		return rc;
 	if (!checkpoint_saver_advance(t->save->saver, &state) && state == CHECKPOINT_SAVER_RUNS)
 		return 0;
@@ -261,8 +271,12 @@ int train_save_poll(struct trainer *t)
 int train_save_wait(struct trainer *t)
 {
 	int rc = t->save ? engine_snapshot_settle(t->session.engine) : 0;
+	double lost = is_lost();
 
-	return rc || !t->save ? rc : save_finish(t);
+	if (rc || !t->save)
+		return rc;
+	rc = world_sum(&lost, 1);
+	return rc ? rc : lost > 0 ? save_give_up(t) : save_finish(t);
 }
 
 int train_save_end(struct trainer *t, int rc)

@@ -102,8 +102,10 @@ static int engine_prepare(struct trainer *t)
 
 int train_open(struct trainer *t)
 {
-	int rc = inputs_open(t);
+	int rc;
 
+	t->output_dir = mem_strdup(t->config->output_dir);
+	rc = t->output_dir ? inputs_open(t) : ERR_NOMEM;
 	rc = ranks_check_inputs(t->config, &t->session, t->checkpoint, rc);
 	return rc ? rc : world_agree(engine_prepare(t));
 }
@@ -116,6 +118,7 @@ void train_close(struct trainer *t)
 	json_decref(t->resumed);
 	run_branch_close(&t->branch);
 	checkpoint_close(t->checkpoint);
+	mem_free(t->output_dir);
 	mem_free(t->saved_path);
 	mem_free(t->fallback_dir);
 	mem_free(t->result_dir);
@@ -141,7 +144,7 @@ static int outputs_open(struct trainer *t)
 
 	if (world_self()->rank)
 		return 0;
-	path = run_dir_metrics(t->config);
+	path = run_dir_metrics(t->output_dir);
 	rc = path ? run_dir_open(t->config, &t->branch) : ERR_NOMEM;
 	if (!rc && t->resumed && !t->is_elsewhere)
 		rc = checkpoint_rotate(t->config->output_dir, t->step, (int)t->config->save_total_limit);

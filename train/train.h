@@ -41,6 +41,7 @@ struct trainer {
 	int is_elsewhere;          /* and that is not in output_dir */
 	struct train_save *save;   /* under way beside the steps; NULL: none */
 	struct save_trouble save_trouble;
+	char *output_dir;         /* where this run writes: the configuration's, until it is moved or taken */
 	char *saved_path;         /* its path; rank 0, NULL: this process saved none */
 	char *fallback_dir;       /* of this run, in save_fallback_dir; NULL: not needed so far */
 	int is_in_fallback;       /* the last checkpoint stands there */

@@ -1,0 +1,100 @@
+/* Disks that go wrong under a run: a hook under its files, or a small file system of the test's own. */
+#ifndef FERRY_TESTS_RUN_DISKS_H
+#define FERRY_TESTS_RUN_DISKS_H
+
+#include "tests/run_fixture.h"
+
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <sys/mount.h>
+
+/* ---- under a hook ---- */
+
+/* `ferry LINE`, a line without quotes, by the library in a process of its own with this hook under its files;
+ * its exit code, 128 + 9 where it was killed. */
+__attribute__((format(printf, 3, 4))) static inline int run_hooked(
+        file_hook *hook, void *context, const char *fmt, ...)
+{
+	static char line[4096];
+	char *args[64] = {"ferry"}, *rest, path[400];
+	int count = 1;
+	va_list ap;
+	pid_t pid;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	for (char *arg = strtok_r(line, " ", &rest); arg; arg = strtok_r(NULL, " ", &rest))
+		args[count++] = arg;
+	fflush(NULL);
+	pid = fork();
+	if (pid)
+		return run_wait(pid);
+	path_of(path, "stderr");
+	assert_non_null(freopen(path, "w", stderr));
+	assert_non_null(freopen("/dev/null", "w", stdout));
+	file_hook_set(hook, context);
+	count = cli_main(count, args);
+	fflush(NULL);
+	_exit(count);
+}
+
+/* ---- mounted ---- */
+
+/* An empty file system of so many KiB on work_dir/disk; 0 where the machine does not let us. */
+static inline int disk_mount(int kib)
+{
+	char path[400], options[64];
+
+	path_of(path, "disk");
+	mkdir(path, 0777);
+	snprintf(options, sizeof(options), "size=%dk,mode=777", kib);
+	if (!mount("disk", path, "tmpfs", 0, options))
+		return 1;
+	print_message("SKIPPED: this machine lets nobody mount a tmpfs here (%s)\n", strerror(errno));
+	return 0;
+}
+
+static inline void disk_unmount(void)
+{
+	char path[400];
+
+	path_of(path, "disk");
+	umount2(path, MNT_DETACH);
+}
+
+/* In work_dir/disk/out. */
+static inline int is_saving(void)
+{
+	char path[400], **names = NULL;
+	size_t count = 0;
+	int found = 0;
+
+	path_of(path, "disk/out");
+	assert_int_equal(file_list_dir(path, &names, &count), 0);
+	for (size_t i = 0; i < count; i++)
+		found |= strstr(names[i], ".tmp") != NULL;
+	file_list_free(names, count);
+	return found;
+}
+
+/* Fills the disk while the run stands still and no save is under way, which would free room as it fails. */
+static inline void fill_disk(pid_t pid, const char *name)
+{
+	char path[400], block[4096] = "";
+	int fd;
+
+	path_of(path, name);
+	for (run_halt(pid); is_saving(); run_halt(pid)) {
+		kill(pid, SIGCONT);
+		sleep_ms(5);
+	}
+	fd = open(path, O_WRONLY | O_CREAT, 0666);
+	assert_true(fd >= 0);
+	while (write(fd, block, sizeof(block)) > 0)
+		;
+	close(fd);
+}
+
+#endif

@@ -1,0 +1,255 @@
+/* Taking a run's directory, and keeping it. */
+#include "train/run_owner.h"
+
+#include "train/run_dir.h"
+
+#include "base/dir_lock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/branch.h"
+#include "checkpoint/temp_dir.h"
+#include "comm/world.h"
+
+#include <time.h>
+
+enum { BUSY_TRIES = 20, BUSY_NS = 100000000 };
+
+/* ---- taking it ---- */
+
+static struct dir_lock *owned; /* output_dir, or where the run went since */
+static struct dir_lock *spare; /* in save_fallback_dir */
+
+/* An export into a run's directory, or into its model/, would be mixed with what the run writes. */
+static int check_run(const char *parent, const char *dir)
+{
+	int err = dir_lock_look(dir, dir_lock_name);
+
+	return err ? err : dir_lock_look(parent, dir_lock_name);
+}
+
+/* export and init put a directory in place, and with it whatever stands in it: the lock is beside it, or in
+ * it where it stays. */
+static int own_result(const char *dir)
+{
+	char *parent = NULL, *name = NULL, *file = NULL;
+	int err = temp_dir_place(&parent, &name, dir);
+
+	if (!err)
+		err = check_run(parent, dir);
+	if (!err && temp_dir_is_fixed(dir))
+		err = dir_lock_take(&owned, dir, dir_lock_name);
+	else if (!err) {
+		file = mem_printf(".%s%s", name, dir_lock_name);
+		err = file ? dir_lock_take(&owned, parent, file) : ERR_NOMEM;
+	}
+	mem_free(parent);
+	mem_free(name);
+	mem_free(file);
+	return err;
+}
+
+int run_owner_take(const struct config *c)
+{
+	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
+	int err = 0;
+
+	if (world_self()->rank || c->dry_run || (kind != FILE_NONE && kind != FILE_DIR))
+		return 0;
+	if (c->verb == VERB_TRAIN)
+		err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
+	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)
+		err = own_result(c->output_dir);
+	return err ? err_note(err, "output_dir") : 0;
+}
+
+void run_owner_release(void)
+{
+	dir_lock_release(owned);
+	dir_lock_release(spare);
+	owned = spare = NULL;
+}
+
+/* ---- a directory of this run alone ---- */
+
+/* NAME.N where save_fallback_dir says, or beside output_dir. */
+static char *spare_path(const struct config *c, int number)
+{
+	char *parent = NULL, *name = NULL, *path = NULL;
+
+	if (!temp_dir_place(&parent, &name, c->output_dir))
+		path = mem_printf(
+		        "%s/%s.%d", c->save_fallback_dir ? c->save_fallback_dir : parent, name, number);
+	mem_free(parent);
+	mem_free(name);
+	return path;
+}
+
+/* 1: it is this run's now; 0: it is another's, or holds something. */
+static int spare_take(struct dir_lock **lock, const char *path)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err;
+
+	*lock = NULL;
+	if (file_kind_of(path) != FILE_NONE || file_is_link(path))
+		return 0;
+	err = dir_lock_take(lock, path, dir_lock_name);
+	if (err)
+		return dir_lock_look(path, dir_lock_name) == ERR_INPUT ? 0 : err;
+	err = temp_dir_list(path, &names, &count);
+	file_list_free(names, count);
+	if (err || count) {
+		dir_lock_release(*lock);
+		*lock = NULL;
+	}
+	return err ? err : !count;
+}
+
+static int spare_make(struct dir_lock **lock, char **path, const struct config *c)
+{
+	int taken = 0;
+
+	*path = NULL;
+	for (int n = 1; !taken; n++) {
+		mem_free(*path);
+		*path = spare_path(c, n);
+		taken = *path ? spare_take(lock, *path) : ERR_NOMEM;
+	}
+	if (taken > 0)
+		return 0;
+	mem_free(*path);
+	*path = NULL;
+	return taken;
+}
+
+int run_owner_spare(char **path, const struct config *c)
+{
+	int err;
+
+	dir_lock_release(spare);
+	err = spare_make(&spare, path, c);
+	if (!err && (err = run_dir_write_config(c, *path, c->output_dir))) {
+		mem_free(*path);
+		*path = NULL;
+	}
+	return err;
+}
+
+/* ---- keeping it ---- */
+
+int run_owner_is_there(void)
+{
+	return !owned || dir_lock_is_there(owned);
+}
+
+/* Did this process write the branch.json that stands there? */
+static int is_ours(const char *dir, const struct run_branch *branch)
+{
+	uint64_t process = 0;
+
+	return !branch_read_process(&process, dir) && process == branch->process;
+}
+
+static int files_write(const char *dir, const struct config *c, const struct run_branch *branch)
+{
+	int err = branch_write(branch->line, branch->process, dir);
+
+	return err ? err : run_dir_write_config(c, dir, dir);
+}
+
+/* The run goes with its directory. */
+static int follow(enum run_place *place, char **dir, char *now, const struct config *c)
+{
+	int err = dir_lock_follow(owned, now);
+
+	if (err)
+		return err;
+	log_warn("output_dir=%s was moved to %s while the run goes on: it goes on there", *dir, now);
+	if (run_dir_write_config(c, now, now))
+		log_warn("%s/config.yaml has the old output_dir: %s", now, err_text());
+	mem_free(*dir);
+	*dir = mem_strdup(now);
+	*place = RUN_PLACE_MOVED;
+	return *dir ? 0 : ERR_NOMEM;
+}
+
+/* Another run has the directory, or had it: nothing more is written there. */
+static int leave(enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch)
+{
+	struct dir_lock *lock = NULL;
+	char *path = NULL;
+	int err = spare_make(&lock, &path, c);
+
+	if (!err)
+		err = files_write(path, c, branch);
+	if (err) {
+		dir_lock_release(lock);
+		mem_free(path);
+		return err_note(err, "output_dir=%s is another run's now", *dir);
+	}
+	log_warn("%s was removed while this run goes on, and another run took output_dir=%s: this run leaves "
+	         "it alone and goes on in %s",
+	        dir_lock_name, *dir, path);
+	dir_lock_release(owned);
+	owned = lock;
+	mem_free(*dir);
+	*dir = path;
+	*place = RUN_PLACE_ANEW;
+	return 0;
+}
+
+/* The lock's file is gone, and the directory may be. It is taken again where nobody has it. */
+static int take_again(
+        enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch)
+{
+	struct dir_lock *lock = NULL;
+	int err = dir_lock_take(&lock, *dir, dir_lock_name), is_new;
+
+	for (int i = 0; i < BUSY_TRIES && err && dir_lock_look(*dir, dir_lock_name) == ERR_INPUT; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = BUSY_NS}, NULL); /* it may be refused */
+		err = dir_lock_take(&lock, *dir, dir_lock_name);
+	}
+	if (err)
+		return dir_lock_look(*dir, dir_lock_name) == ERR_INPUT ? leave(place, dir, c, branch) : err;
+	is_new = !run_dir_is_run(*dir);
+	if (!is_new && !is_ours(*dir, branch)) {
+		dir_lock_release(lock);
+		return leave(place, dir, c, branch);
+	}
+	err = is_new ? files_write(*dir, c, branch) : 0;
+	if (err) {
+		dir_lock_release(lock);
+		return err;
+	}
+	if (is_new)
+		log_warn("output_dir=%s was removed while the run goes on: it is made again, without what "
+		         "was in it",
+		        *dir);
+	else
+		log_warn("%s/%s was removed while the run goes on, and is put back; it keeps other runs out",
+		        *dir, dir_lock_name);
+	dir_lock_release(owned);
+	owned = lock;
+	*place = is_new ? RUN_PLACE_ANEW : RUN_PLACE_SAME;
+	return 0;
+}
+
+int run_owner_keep(enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch)
+{
+	char *now = NULL;
+	int err;
+
+	*place = RUN_PLACE_SAME;
+	if (run_owner_is_there())
+		return 0;
+	err = dir_lock_find(&now, owned);
+	if (!err && now && is_ours(now, branch))
+		err = follow(place, dir, now, c);
+	else if (!err)
+		err = take_again(place, dir, c, branch);
+	mem_free(now);
+	return err == ERR_INPUT ? err_set(ERR_IO, "%s", err_text()) : err;
+}
