@@ -363,11 +363,16 @@ static int ranks_join(enum verb verb, const struct launch *launch, int64_t watch
 }
 
 /* Starts the ranks of this host and ends as they did. */
-static int ranks_run(int count, char *argv[])
+static int ranks_run(int count, char *argv[], const struct launch *launch)
 {
 	struct local_job_end end;
-	int err = local_job_run(&end, count, argv);
+	int err;
 
+	if (launch->program)
+		log_warn("%s started one process; ferry itself starts the %d ranks of ranks=%d, all on this "
+		         "host",
+		        launch->program, count, count);
+	err = local_job_run(&end, count, argv);
 	if (err)
 		return err;
 	if (end.is_told)
@@ -420,11 +425,11 @@ static int dispatch(int argc, char *argv[])
 	if (verb == VERB_DATA && argc > 2 && !strcmp(argv[2], "show"))
 		skip = 3;
 	if (takes_ranks(verb)) {
-		launch_read(&launch);
+		launch_read_any(&launch);
 		wish = wish_of(verb, argc - skip, argv + skip);
 		if (launch.size == 1 && wish.count > 1)
-			return ranks_run((int)wish.count, argv);
-		if (launch.size > 1)
+			return ranks_run((int)wish.count, argv, &launch);
+		if (launch.size > 1 && !launch.is_foreign)
 			err = ranks_join(verb, &launch, wish.watchdog_s);
 	}
 	return err ? err : run_verb(verb, argc - skip, argv + skip);

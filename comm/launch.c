@@ -1,28 +1,49 @@
 /* What mpirun, srun or ferry says of a job in the environment. */
 #include "comm/launch.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-/* A launcher, and what it sets; where it numbers jobs too. local_ranks: the ranks of this host, by commas. */
+/* A launcher, and what it sets. local_ranks: the ranks of this host, by commas; job: where it numbers jobs.
+ * Who stands first is nearer to the process: ferry in any other, torchrun in mpirun or srun, mpirun in a job
+ * of Slurm. */
 static const struct words {
-	const char *program, *size, *rank, *local_size, *local_ranks, *job[3];
+	const char *program;
+	enum { JOINED, FOREIGN } kind;
+	const char *size, *rank, *local_size, *local_rank, *local_ranks, *job[3];
 } launchers[] = {
-        {"ferry", LOCAL_JOB_SIZE, LOCAL_JOB_RANK, LOCAL_JOB_SIZE, NULL, {LOCAL_JOB_KEY}}, /* in any other */
-        {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL,
+        {"ferry", JOINED, LOCAL_JOB_SIZE, LOCAL_JOB_RANK, LOCAL_JOB_SIZE, LOCAL_JOB_RANK, NULL,
+                {LOCAL_JOB_KEY}},
+        {"torchrun", FOREIGN, "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK", NULL, {NULL}},
+        {"mpirun", JOINED, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_RANK", NULL,
                 {"PMIX_NAMESPACE", "PMIX_SERVER_URI2", "OMPI_MCA_orte_precondition_transports"}},
-        {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL, {NULL}},
-        {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, "SLURM_GTIDS",
-                {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+        {"mpirun", FOREIGN, NULL, NULL, "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
+                {NULL}},
+        {"mpiexec", JOINED, "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", NULL, {NULL}},
+        {"mpiexec", FOREIGN, NULL, NULL, "PALS_LOCAL_SIZE", "PALS_LOCAL_RANKID", NULL, {NULL}},
+        {"srun", JOINED, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID",
+                "SLURM_GTIDS", {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
+        /* set in batch scripts too, which run once: of a step alone */
+        {"srun", FOREIGN, NULL, NULL, "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", NULL, {"SLURM_STEP_ID"}},
 };
 enum { LAUNCHER_COUNT = sizeof(launchers) / sizeof(*launchers) };
 
-static int number_of(const char *name, int absent)
+/* -1: not set, or no number. Slurm writes "4(x2)" for four tasks on each of two machines. */
+static int number_of(const char *name)
 {
 	const char *text = name ? getenv(name) : NULL;
-	long number = text ? strtol(text, NULL, 10) : absent;
+	char *end;
+	long value;
 
-	return number < 0 ? absent : number < INT32_MAX ? (int)number : INT32_MAX;
+	if (!text || !isdigit((unsigned char)*text))
+		return -1;
+	errno = 0;
+	value = strtol(text, &end, 10);
+	return errno || value > INT_MAX || (*end && *end != '(') ? -1 : (int)value;
 }
 
 static int commas_count(const char *name)
@@ -64,23 +85,69 @@ static int64_t job_key(const struct words *w)
 	return (int64_t)(key >> 1 | 1);
 }
 
+static int ranks_of_host(const struct words *w)
+{
+	int count = number_of(w->local_size);
+
+	if (w->local_ranks && getenv(w->local_ranks))
+		return commas_count(w->local_ranks) + 1;
+	return count > 0 ? count : 0;
+}
+
+static void launch_of(struct launch *launch, const struct words *w)
+{
+	int size = number_of(w->size), rank = number_of(w->rank);
+
+	*launch = (struct launch){.rank = rank,
+	        .size = size,
+	        .is_local = w == launchers,
+	        .is_foreign = w->kind == FOREIGN,
+	        .program = w->program,
+	        .said = w->size};
+	if (rank >= 0 && rank < size) {
+		launch->local_size = ranks_of_host(w);
+		launch->key = launch->local_size ? job_key(w) : 0;
+	}
+}
+
+/* One of a kind that started several processes; else one that started this one alone, where none is known so
+ * far. */
+static void read_kind(struct launch *launch, int kind)
+{
+	for (int i = 0; i < LAUNCHER_COUNT && launch->size == 1; i++) {
+		const struct words *w = &launchers[i];
+		int size = number_of(w->size);
+
+		if ((int)w->kind != kind || size < 1 || (size == 1 && launch->program) ||
+		        (kind == FOREIGN && number_of(w->rank) < 0))
+			continue;
+		launch_of(launch, w);
+	}
+}
+
 void launch_read(struct launch *launch)
 {
 	*launch = (struct launch){.size = 1};
+	read_kind(launch, JOINED);
+}
+
+/* Scripts of other programs set torchrun's words under mpirun and srun, too. */
+void launch_read_any(struct launch *launch)
+{
+	launch_read(launch);
+	read_kind(launch, FOREIGN);
+}
+
+void launch_read_local(struct launch_local *local)
+{
+	*local = (struct launch_local){.size = 1};
 	for (int i = 0; i < LAUNCHER_COUNT; i++) {
 		const struct words *w = &launchers[i];
-		int size = number_of(w->size, 1), rank = number_of(w->rank, -1);
+		int rank = number_of(w->local_rank), size = number_of(w->local_size);
 
-		if (size <= 1)
+		if (rank < 0 || size <= rank || (!w->size && w->job[0] && !getenv(w->job[0])))
 			continue;
-		*launch = (struct launch){
-		        .rank = rank, .size = size, .program = w->program, .is_local = i == 0};
-		if (rank >= 0 && rank < size) {
-			launch->local_size = w->local_ranks && getenv(w->local_ranks)
-			                             ? commas_count(w->local_ranks) + 1
-			                             : number_of(w->local_size, 0);
-			launch->key = launch->local_size ? job_key(w) : 0;
-		}
+		*local = (struct launch_local){rank, size, w->local_rank};
 		return;
 	}
 }

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "comm/launch.h"
 #include "data/tokenizer/unicode.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
@@ -154,53 +155,23 @@ static int check_generate(const struct config *c)
 	return 0;
 }
 
-static const struct launcher {
-	const char *size, *rank;
-	int is_known; /* world_start joins its ranks */
-} launchers[] = {
-        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
-        {"PMI_SIZE", "PMI_RANK", 1},
-        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 1},
-        {"WORLD_SIZE", "LOCAL_RANK", 0},
-};
-
-/* The launcher that started several ranks, one of which this is; NULL: none did. */
-static const struct launcher *launcher_here(void)
-{
-	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++) {
-		const char *size = getenv(launchers[i].size);
-
-		if (size && getenv(launchers[i].rank) && strtol(size, NULL, 10) > 1)
-			return &launchers[i];
-	}
-	return NULL;
-}
-
-long config_launched_ranks(void)
-{
-	const struct launcher *l = launcher_here();
-
-	return l ? strtol(getenv(l->size), NULL, 10) : 1;
-}
-
 /* Several processes of one job would each write the same output. */
 static int check_ranks(const struct config *c)
 {
-	const struct launcher *l = launcher_here();
 	int knows_ranks = c->verb == VERB_TRAIN || c->verb == VERB_EVAL;
+	struct launch launch;
 
-	if (!l ||
+	launch_read_any(&launch);
+	if (launch.size == 1 || (knows_ranks && !launch.is_foreign) ||
 	        (!knows_ranks && c->verb != VERB_GENERATE && c->verb != VERB_EXPORT && c->verb != VERB_INIT))
-		return 0;
-	if (l->is_known && knows_ranks)
 		return 0;
 	if (knows_ranks)
 		return err_set(ERR_UNSUPPORTED,
-		        "cannot join the %ld processes of this launcher (%s); set ranks=N, or start with "
-		        "mpirun or srun",
-		        config_launched_ranks(), l->size);
-	return err_set(ERR_UNSUPPORTED, "%s runs as one process, not %ld (%s); start it without a launcher",
-	        verb_name(c->verb), config_launched_ranks(), l->size);
+		        "cannot join the %d processes of %s (%s); start ferry without it and set ranks=N, or "
+		        "use mpirun or srun",
+		        launch.size, launch.program, launch.said);
+	return err_set(ERR_UNSUPPORTED, "%s runs as one process, not %d (%s); start it without %s",
+	        verb_name(c->verb), launch.size, launch.said, launch.program);
 }
 
 /* An instruction set that this CPU lacks. */

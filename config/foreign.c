@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,10 +292,12 @@ static int processes(const struct item *s)
 	char *end;
 	long count = strtol(s->text, &end, 10);
 	struct str place = {0};
+	struct launch launch;
 
 	if (*end || count < 1 || count > 1000000)
 		return item_refuse(s, "must be a number of processes");
-	if (count == 1 || s->c->verb != VERB_TRAIN || config_launched_ranks() > 1)
+	launch_read_any(&launch);
+	if (count == 1 || s->c->verb != VERB_TRAIN || launch.size > 1)
 		return 0;
 	config_place(&place, s->layer, s->line);
 	log_warn("%s%s=%ld starts no ranks here: one rank trains, with 1/%ld of the rows of a step; for %ld "

@@ -117,9 +117,6 @@ enum config_seen { CONFIG_SEEN_NOT, CONFIG_SEEN_WEAK, CONFIG_SEEN_STRONG };
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
         int line, const char *text, enum config_strength strength);
 
-/* How many ranks a launcher says that this process is one of; 1 without one. */
-long config_launched_ranks(void);
-
 /* "run.yaml:12: " or "" in front of a message. */
 void config_place(struct str *out, const struct config_layer *layer, int line);
 

@@ -5,59 +5,21 @@
 #include "comm/world.h"
 #include "host/topology_inner.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* -1: not set, or no number. Slurm writes "4(x2)" for four tasks on each of two machines. */
-static int read_count(const char *name)
-{
-	const char *text = name ? getenv(name) : NULL;
-	char *end;
-	long value;
-
-	if (!text || !isdigit((unsigned char)*text))
-		return -1;
-	errno = 0;
-	value = strtol(text, &end, 10);
-	return errno || value > INT_MAX || (*end && *end != '(') ? -1 : (int)value;
-}
 
 void topology_ranks_find(struct topology_ranks *ranks)
 {
-	/* who stands first is nearer to the process: srun and mpirun inside of one Slurm job, torchrun
-	 * inside of either */
-	static const struct {
-		const char *rank, *size;
-	} launchers[] = {
-	        {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-	        {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-	        {"MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"},
-	        {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
-	        {"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-	        {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}, /* in batch scripts too: below */
-	};
 	const struct world *world = world_self();
+	struct launch_local local;
 	struct launch launch;
 
-	*ranks = (struct topology_ranks){.size = 1};
 	if (world->size > 1) {
 		launch_read(&launch);
 		*ranks = (struct topology_ranks){world->local_rank, world->local_size, launch.program};
 		return;
 	}
-	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-		int rank = read_count(launchers[i].rank), size = read_count(launchers[i].size);
-
-		if (rank < 0 || size <= rank)
-			continue;
-		if (!strcmp(launchers[i].size, "SLURM_NTASKS_PER_NODE") && !getenv("SLURM_STEP_ID"))
-			continue; /* a batch script runs once, whatever number of tasks it asked for */
-		*ranks = (struct topology_ranks){.rank = rank, .size = size, .said = launchers[i].rank};
-		return;
-	}
+	launch_read_local(&local);
+	*ranks = (struct topology_ranks){local.rank, local.size, local.said};
 }
 
 static struct {

@@ -181,6 +181,39 @@ static void test_refused(void **state)
 	ranks_are_local = 1;
 }
 
+static void words_set(const char *const *words, int is_set)
+{
+	for (int i = 0; words[i]; i += 2)
+		if (is_set)
+			setenv(words[i], words[i + 1], 1);
+		else
+			unsetenv(words[i]);
+}
+
+/* A launcher that started one process does not start the ranks: that is said. One that started several which
+ * cannot be joined is refused, before each of them starts ranks. */
+static void test_in_a_launcher(void **state)
+{
+	static const char *const one[] = {"OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK", "0", NULL};
+	static const char *const several[] = {"WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL};
+
+	(void)state;
+	words_set(one, 1);
+	assert_ranks(0, 2, "train model=%s data=%s output_dir=%s/one max_steps=1 threads=1", tiny.dir,
+	        tiny.data, work_dir);
+	words_set(one, 0);
+	assert_int_equal(count_of(ferry_said(), "mpirun started one process; ferry itself starts the 2 "
+	                                        "ranks of ranks=2"),
+	        1);
+	words_set(several, 1);
+	assert_ranks(2, 2, "train model=%s data=%s output_dir=%s/strangers max_steps=1 threads=1", tiny.dir,
+	        tiny.data, work_dir);
+	words_set(several, 0);
+	assert_said("cannot join the 2 processes of torchrun (WORLD_SIZE)");
+	assert_null(strstr(ferry_said(), "rank "));
+	assert_false(run_has("strangers"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +224,7 @@ int main(void)
 	        cmocka_unit_test(test_death_of_the_parent),
 	        cmocka_unit_test(test_eval),
 	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_in_a_launcher),
 	};
 	int failed;
 
