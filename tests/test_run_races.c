@@ -4,7 +4,9 @@
 /* Two and three processes in one directory, each stopped at one of its calls on files there and continued
  * later. What stands at the end is one run's, whole: never two successes for one directory, never a mixture.
  *
- *     FERRY_RACES=N    so many drawn cases a scenario (default 6); 0: every place of one process instead
+ *     FERRY_RACES=N    so many drawn cases a scenario (default 6), of two and three processes. 0: all places
+ *                      of one process, and all pairs of the first places of two, each continued first; and as
+ *                      many drawn cases as there are places
  *     FERRY_SEED=N     of the drawn cases (default 1)
  */
 #include "tests/run_fixture.h"
@@ -17,7 +19,11 @@
 
 #include <sys/mman.h>
 
-enum { WORDS = 40, NEVER = 1 << 30 };
+enum {
+	WORDS = 40,
+	NEVER = 1 << 30,
+	TAKING = 12, /* places within which a process takes the directory */
+};
 
 static struct run_model model;
 static uint64_t seed = 1, draws;
@@ -269,13 +275,15 @@ static void scenario_run(const struct scenario *s, int cases)
 	if (!cases) /* one process stops, wherever it can; the other runs through */
 		for (int i = 0; i < count[0]; i++, raced++)
 			race(s, 2, (int[]){i, NEVER}, (int[]){0, 1});
+	for (int i = 0; i < TAKING * TAKING * 2 && !cases; i++, raced++)
+		race(s, 2, (int[]){i / 2 / TAKING, i / 2 % TAKING}, (int[]){i % 2, 1 - i % 2});
 	for (int i = 0; i < (cases ? cases : count[0]); i++, raced++) {
 		int processes = 2 + i % 2, from = below(processes);
 		int at[3], then[3];
 
 		for (int p = 0; p < processes; p++) {
 			/* the first places are where a directory is taken; half of the draws go there */
-			at[p] = below(below(2) ? count[p] : 12);
+			at[p] = below(below(2) ? count[p] : TAKING);
 			then[p] = (from + p) % processes;
 		}
 		race(s, processes, at, then);
