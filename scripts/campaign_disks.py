@@ -34,6 +34,8 @@ class Fault(Exception):
 
 
 def call(*words):
+    if not shutil.which(words[0]):
+        raise Skip(f"{words[0]} is not installed")
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise Skip(f"{words[0]}: {done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.returncode}")
@@ -85,6 +87,23 @@ class Ext4(Disk):
         self.mount(self.path, "-o", "loop", image)
 
 
+class Btrfs(Disk):
+    """Room that ends by a quota, of a subvolume: EDQUOT, which statvfs knows nothing of."""
+
+    name = "btrfs, quota"
+
+    def open(self):
+        image, top = os.path.join(self.work, "image"), self.make("top")
+        with open(image, "wb") as f:
+            f.truncate(max(2 * self.mib, 256) << 20)
+        call("mkfs.btrfs", "-q", "-f", image)
+        self.mount(top, "-o", "loop", image)
+        self.path = os.path.join(top, "disk")
+        call("btrfs", "subvolume", "create", self.path)
+        call("btrfs", "quota", "enable", top)
+        call("btrfs", "qgroup", "limit", f"{self.mib}M", self.path)
+
+
 class Overlay(Disk):
     name = "overlayfs"
 
@@ -130,7 +149,7 @@ class FoldingFuse(Fuse):
     name, options = "FUSE, names without case", ["fold"]
 
 
-DISKS = [Tmpfs, Ext4, Overlay, Fuse, FoldingFuse]
+DISKS = [Tmpfs, Ext4, Btrfs, Overlay, Fuse, FoldingFuse]
 
 
 # ---- runs ----
