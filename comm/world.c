@@ -209,7 +209,10 @@ static void verdicts_report(const struct verdict *all, world_report *report, voi
 {
 	int is_one = verdicts_are_one(all);
 
-	for (int r = 0; r < world.self.size; r++)
+	/* what rank 0 only heard of may have been told by the rank that failed, if rank 0 was late */
+	int is_told = !heartbeat_speaks() && all[0].is_heard;
+
+	for (int r = is_told; r < world.self.size; r++)
 		if (all[r].code && (!r || (!all[r].is_heard && !strstr(all[0].text, all[r].text))))
 			report(context, is_one || all[r].is_heard ? RANK_ALL : r, all[r].text);
 }
@@ -262,7 +265,7 @@ int world_end(int code, world_report *report, void *context)
 		link_fail(code);
 	err_take(&why, code);
 	world.all_are_there = !code || !farewell(&own, report, context);
-	if (!world.all_are_there && world.self.rank && !own.is_heard)
+	if (!world.all_are_there && world.self.rank && !own.is_heard && heartbeat_speaks())
 		report(context, world.self.rank, own.text);
 	if (!world.all_are_there && world.self.rank && heartbeat_all_move())
 		nanosleep(&linger, NULL); /* rank 0 may be speaking yet; the job ends when this rank leaves */

@@ -90,7 +90,7 @@ class Ext4(Disk):
 class Btrfs(Disk):
     """Room that ends by a quota, of a subvolume: EDQUOT, which statvfs knows nothing of."""
 
-    name = "btrfs, quota"
+    name = "btrfs with quota"
 
     def open(self):
         image, top = os.path.join(self.work, "image"), self.make("top")
