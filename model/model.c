@@ -308,7 +308,8 @@ int model_set_trainable(struct model *model, int64_t *count,
 			return answer;
 		t->trainable = answer;
 		*count += answer ? t->count : 0;
-		if (!answer && role_facts[t->role].part == MODEL_PART_NORMS && t->count > model->frozen_norm_count)
+		if (!answer && role_facts[t->role].part == MODEL_PART_NORMS &&
+		        t->count > model->frozen_norm_count)
 			model->frozen_norm_count = t->count;
 	}
 	return 0;

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "cli/cli.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -245,35 +244,6 @@ static inline int run_wait(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Runs "ferry ARGS" by the library, in a process of its own with a hook under its files; stderr into
- * work_dir/stderr. Returns the exit code, 128 + the signal that ended it. */
-__attribute__((format(printf, 3, 4))) static inline int run_hooked(
-        int (*hook)(void *context, const struct file_call *call), void *context, const char *fmt, ...)
-{
-	static char line[4096];
-	char *args[64] = {"ferry"}, *rest, path[400];
-	int count = 1;
-	va_list ap;
-	pid_t pid;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	for (char *arg = strtok_r(line, " ", &rest); arg; arg = strtok_r(NULL, " ", &rest))
-		args[count++] = arg;
-	fflush(NULL);
-	pid = fork();
-	if (pid)
-		return run_wait(pid);
-	snprintf(path, sizeof(path), "%s/stderr", work_dir);
-	assert_non_null(freopen(path, "w", stderr));
-	assert_non_null(freopen("/dev/null", "w", stdout));
-	file_hook_set(hook, context);
-	count = cli_main(count, args);
-	fflush(NULL);
-	_exit(count);
-}
-
 static inline int is_running(pid_t pid)
 {
 	siginfo_t info = {0};
@@ -333,15 +303,6 @@ static inline int run_signal(pid_t pid, int signal, const char *name, int lines,
 	sleep_ms(delay_ms);
 	kill(pid, signal);
 	return run_wait(pid);
-}
-
-static inline int count_of(const char *text, const char *part)
-{
-	int count = 0;
-
-	for (const char *at = text; (at = strstr(at, part)); at++)
-		count++;
-	return count;
 }
 
 /* The last line that the last command wrote to stderr; valid until the next call. */
