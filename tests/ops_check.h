@@ -55,7 +55,7 @@ static inline int ops_teardown(void **state)
  * compute-sanitizer). */
 static inline uint64_t case_count(uint64_t count)
 {
-	uint64_t n = (uint64_t)sparing(1);
+	uint64_t n = (uint64_t)sparing(3);
 
 	return (count + n - 1) / n;
 }

@@ -2,6 +2,7 @@
 /* Training runs from outside: whatever only moves work about changes no bit; a run that is stopped and goes
  * on is the run that was not. FERRY_RUN_ROUNDS sets how many random stops are tried. */
 #include "tests/run_fixture.h"
+#include "tests/sparing.h"
 
 #include "checkpoint/safetensors.h"
 
@@ -64,7 +65,7 @@ static void same_bits_of(int model, const char *dtype, const char *schedule, con
 	snprintf(settings, sizeof(settings), SETTINGS "compute_dtype=%s schedule=%s optimizer_state=%s",
 	        dtype, schedule, state);
 	train(&models[model], "base", settings, "");
-	for (int i = model; i < SAME_BITS_COUNT; i += model_count) {
+	for (int i = model; i < SAME_BITS_COUNT; i += model_count * sparing(3)) {
 		train(&models[model], "other", settings, same_bits[i]);
 		snprintf(why, sizeof(why), "%s %s", settings, same_bits[i]);
 		assert_same_runs("base", "other", why);
@@ -188,7 +189,7 @@ static void test_stopped(void **state)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGKILL, SIGUSR1};
 	const char *rounds_text = getenv("FERRY_RUN_ROUNDS");
-	int rounds = rounds_text ? atoi(rounds_text) : 4;
+	int rounds = rounds_text ? atoi(rounds_text) : 4 / sparing(2);
 
 	(void)state;
 	for (int round = 0; round < rounds; round++) {
