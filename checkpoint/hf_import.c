@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "model/families/open.h"
 
@@ -249,12 +250,13 @@ static int check_complete(struct hf_import *import, struct name_list *unknown)
 		        unknown->count ? "; the files contain: " : "",
 		        unknown->count ? unknown->text.data : "");
 	else if (unknown->count && unknown->layers > model->config.L)
-		log_warn("%s: config.json has %d layers, the files %ld; ignoring %" PRId64 " tensors: %s",
+		log_warn("%s: config.json has %d layers, the files %ld; ignoring %" PRId64 " tensor%s: %s",
 		        import->dir->path, (int)model->config.L, unknown->layers, unknown->count,
-		        unknown->text.data);
+		        plural_s(unknown->count), unknown->text.data);
 	else if (unknown->count)
-		log_warn("%s: %" PRId64 " tensors are not part of a %s model; ignoring them: %s",
-		        import->dir->path, unknown->count, model->config.model_type, unknown->text.data);
+		log_warn("%s: ignoring %" PRId64 " tensor%s that a %s model does not have: %s",
+		        import->dir->path, unknown->count, plural_s(unknown->count), model->config.model_type,
+		        unknown->text.data);
 out:
 	str_free(&missing.text);
 	return err;

@@ -104,7 +104,7 @@ static const struct mistake settings[] = {
         {0, "data show model=@/speaker ", "data=@/silent.jsonl",
                 "with an empty answer: 2 rows, the first at |silent.jsonl:2"},
         {0, "train model=@/speaker output_dir=@/said --dry-run ", "data=@/silent.jsonl",
-                "2 rows have an empty answer, the first at "},
+                "2 rows with an empty answer, the first at "},
         {0, "data show model=@/speaker chat_template=alpaca ", "data=@/mute.jsonl",
                 "with an empty answer: 1 row, "},
         {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer"},

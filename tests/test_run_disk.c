@@ -299,7 +299,7 @@ static void test_full_for_a_while(void **state)
 	run_wait_for_words(pid, "metrics.jsonl: cannot be written: No space left");
 	run_wait_for_words(pid, "saving failed and will be tried again");
 	assert_int_equal(unlink(fill), 0);
-	run_wait_for_words(pid, "metrics.jsonl: written again; 0 rows are missing");
+	run_wait_for_words(pid, "metrics.jsonl: written again; 0 rows lost");
 	run_wait_for_words(pid, "saving works again");
 	assert_int_equal(run_signal(pid, SIGTERM, "disk/out", line_count(path) + 300, 0), 3);
 	assert_int_equal(count_of(ferry_said(), "metrics.jsonl: cannot be written"), 1);

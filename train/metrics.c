@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/quantity.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -171,7 +172,8 @@ static void tell(struct metrics *m, int error)
 		         "be",
 		        m->path, strerror(error));
 	else if (!error && m->is_told)
-		log_info("%s: written again; %" PRId64 " rows are missing", m->path, m->lost_lines);
+		log_info("%s: written again; %" PRId64 " row%s lost", m->path, m->lost_lines,
+		        plural_s(m->lost_lines));
 	m->is_told = error != 0;
 }
 

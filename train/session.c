@@ -189,18 +189,19 @@ static int dataset_read(struct session *s, struct dataset **data, const char *pa
 static void counts_report(const struct dataset *d, const char *path)
 {
 	if (d->counts.truncated)
-		log_info("%s: %" PRId64 " rows were cut to max_length", path, d->counts.truncated);
+		log_info("%s: %" PRId64 " row%s cut to max_length", path, d->counts.truncated,
+		        plural_s(d->counts.truncated));
 	if (d->counts.turn_ends_cut)
-		log_info("%s: %" PRId64
-		         " of the assistant's turns lost their end-of-turn token to max_length",
+		log_info("%s: max_length cut the end-of-turn token of %" PRId64 " of the assistant's turns",
 		        path, d->counts.turn_ends_cut);
 	if (d->counts.empty_answers)
 		log_warn("%s: %" PRId64
-		         " rows have an empty answer, the first at %s; the model learns to say nothing",
-		        path, d->counts.empty_answers, d->counts.empty_answers_first);
+		         " row%s with an empty answer, the first at %s; the model learns to say nothing",
+		        path, d->counts.empty_answers, plural_s(d->counts.empty_answers),
+		        d->counts.empty_answers_first);
 	if (d->counts.dropped)
-		log_info("%s: %" PRId64 " rows were dropped (longer than max_length)", path,
-		        d->counts.dropped);
+		log_info("%s: %" PRId64 " row%s dropped (longer than max_length)", path, d->counts.dropped,
+		        plural_s(d->counts.dropped));
 }
 
 static enum shuffle_version shuffle_of(const struct session *s)
