@@ -21,7 +21,7 @@
 
 enum { THREADS = 4 };
 
-enum { VOCAB = SANITIZED ? 2003 : 5003, REPEATS = SANITIZED ? 4 : 20, FAULT_STRIDE = SANITIZED ? 251 : 23 };
+enum { VOCAB = SANITIZED ? 2003 : 5003, REPEATS = SANITIZED ? 2 : 10, FAULT_STRIDE = SANITIZED ? 509 : 37 };
 
 static struct model *model;
 static struct pool *pool;

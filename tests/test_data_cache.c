@@ -236,7 +236,8 @@ static void test_damaged(void **state)
 	dataset_close(open_rows(MEMORY_BYTES));
 	cache_files(path, ".index");
 	assert_int_equal(stat(path, &st), 0);
-	for (int64_t at = 0; at < st.st_size; at += at < 600 ? 7 * sparing(8) : st.st_size / 20) {
+	for (int64_t at = 0; at < st.st_size;
+	        at += at < 600 ? 7 * sparing(16) : st.st_size / 20 * sparing(4)) {
 		flip(path, at);
 		d = open_rows(MEMORY_BYTES);
 		assert_same_rows(memory, d);
@@ -423,7 +424,7 @@ static void test_runs(void **state)
 
 	(void)state;
 	write_rows("large.jsonl", 20000, 8);
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i += (size_t)sparing(2)) {
 		forget();
 		remove_run("memory");
 		remove_run("files");

@@ -3,6 +3,7 @@
 /* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
  * the workers that update it, and the updates there. */
 #include "tests/engine_rig.h"
+#include "tests/sparing.h"
 
 #include "base/mem.h"
 #include "host/pool.h"
@@ -255,7 +256,7 @@ static void check_nodes(enum updates updates)
 	engine_run(&base, "numa:1 core:2 pu:1", 2, updates);
 	assert_true(base.losses[0] > 0 && base.losses[1] < base.losses[0]);
 	assert_int_equal(base.placed_count, 0);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i += (size_t)sparing(2)) {
 		engine_run(&other, cases[i].machine, cases[i].threads, updates);
 		if (memcmp(base.losses, other.losses, sizeof(base.losses)) || base.planes != other.planes)
 			fail_msg("%s on %d threads: other bits", cases[i].machine, cases[i].threads);
