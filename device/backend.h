@@ -89,7 +89,7 @@ struct backend {
 	void (*comm_close)(struct comm *comm);
 	int (*sum_host)(struct comm *comm, double *values, int count);
 
-	int64_t (*free_bytes)(const struct device *device); /* NULL: not limited */
+	int64_t (*free_bytes)(const struct device *device); /* 0: not limited */
 
 	/* Fills what the backend knows: copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);

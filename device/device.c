@@ -179,7 +179,7 @@ int device_reserve_list(struct device_reserve *list, const char *device_name, in
 
 int64_t device_free_bytes(const struct device *device)
 {
-	return device->backend->free_bytes ? device->backend->free_bytes(device) : 0;
+	return device->backend->free_bytes(device);
 }
 
 int device_arena_open(struct device *device, dev_addr *base, int64_t bytes)

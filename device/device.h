@@ -9,8 +9,8 @@
  * but nothing hangs either, and closing works.
  *
  * Backends: `host` (threads; host/cpu), `meta` (a clock, no bytes; device/meta), `cuda` (gpu). All calls
- * are checked here once (device/device.c) and then dispatched (device/backend.h). Only free_bytes may be
- * NULL. A call that a check refuses queues nothing and leaves the device in order.
+ * are checked here once (device/device.c) and then dispatched (device/backend.h). A call that a check refuses
+ * queues nothing and leaves the device in order.
  *
  * Errors: ERR_RANGE (a size or address outside its arena or slab, a shape that is not positive), ERR_NOMEM,
  * ERR_DEVICE (the backend's own failure), ERR_INPUT (options that make no sense).

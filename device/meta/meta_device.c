@@ -315,6 +315,12 @@ static int meta_sum_host(struct comm *comm, double *values, int count)
 	return 0;
 }
 
+static int64_t meta_free_bytes(const struct device *device)
+{
+	(void)device;
+	return 0;
+}
+
 static void meta_get_stats(const struct device *device, struct device_stats *stats)
 {
 	const struct meta_device *d = (const struct meta_device *)device;
@@ -351,6 +357,7 @@ const struct backend backend_meta = {
         .comm_open = meta_comm_open,
         .comm_close = meta_comm_close,
         .sum_host = meta_sum_host,
+        .free_bytes = meta_free_bytes,
         .get_stats = meta_get_stats,
         .has_bytes = 0,
 };

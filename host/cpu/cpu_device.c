@@ -78,6 +78,13 @@ static void host_slab_close(struct device *device, struct device_slab *slab)
 	slab_unmap(slab->base, slab->bytes);
 }
 
+/* Its arena is host memory, which others count (placement/host_memory.h). */
+static int64_t host_free_bytes(const struct device *device)
+{
+	(void)device;
+	return 0;
+}
+
 static void host_get_stats(const struct device *device, struct device_stats *stats)
 {
 	const struct cpu_device *d = (const struct cpu_device *)device;
@@ -121,6 +128,7 @@ const struct backend backend_host = {
         .comm_open = cpu_comm_open,
         .comm_close = cpu_comm_close,
         .sum_host = cpu_comm_sum_host,
+        .free_bytes = host_free_bytes,
         .get_stats = host_get_stats,
         .has_bytes = 1,
 };

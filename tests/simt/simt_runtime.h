@@ -33,7 +33,7 @@ struct simt_machine_options {
 	int64_t memory_bytes;                         /* of the GPU; 0: no limit */
 	int64_t pin_bytes;                            /* how much may be pinned in all; 0: no limit */
 	int refuses_register; /* cudaHostRegister is not supported, as on some virtual machines */
-	int refuses_alloc;    /* nor is cudaHostAlloc, but for the 64 MiB of cuda_bounce.h */
+	int refuses_alloc;    /* nor is cudaHostAlloc, but for the buffer of gpu/cuda_bounce.h */
 	enum simt_schedule schedule;
 	uint64_t seed;              /* of the lazy schedule */
 	int64_t kernel_ns, call_ns; /* how long a kernel and a host function take */

@@ -1,4 +1,5 @@
 /* The fake runtime's memory: the GPU's, between guard zones, and what of the host's is registered. */
+#include "gpu/cuda_bounce.h"
 #include "tests/simt/simt_runtime_parts.h"
 
 #include <stdio.h>
@@ -238,7 +239,7 @@ cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
 	if (!bytes || flags)
 		return simt_leave(cudaErrorInvalidValue);
 	if (host_count == RANGES_MAX || (limit && simt_runtime.pinned_bytes + (int64_t)bytes > limit) ||
-	        (simt_runtime.options.refuses_alloc && bytes != 64 << 20))
+	        (simt_runtime.options.refuses_alloc && bytes != CUDA_BOUNCE_BYTES))
 		return simt_leave(cudaErrorMemoryAllocation);
 	*at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (*at == MAP_FAILED) {
