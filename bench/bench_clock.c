@@ -58,7 +58,7 @@ struct clock_bench {
 	struct bench_args args;
 	const struct way *ways;
 	int way_count, is_host;
-	int64_t gpu_bytes;
+	int64_t gpu_bytes, head_rows;
 	int steps;
 	double unfitted; /* predicted of measured, of the first way, by rates alone */
 	double quiet_s[WAYS_MAX],
@@ -73,6 +73,7 @@ static struct engine_options options_of(const struct clock_bench *b, struct devi
 	struct engine_options o = bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
 
 	o.policy.micro_batches = b->ways[way].micros;
+	o.policy.head_rows = b->head_rows; /* also where a clock stands for the device */
 	return o;
 }
 
@@ -198,6 +199,7 @@ static int rates_measure(struct clock_bench *b)
 	b->ways = b->is_host ? host_ways : gpu_ways;
 	b->way_count = b->is_host ? WAYS_MAX : GPU_WAYS;
 	b->gpu_bytes = b->is_host ? 0 : device_free_bytes(device);
+	b->head_rows = model_head_rows(b->model->config.V, device_piece_of(device_name(device)));
 	o = options_of(b, device, 0);
 	if (b->is_host)
 		simulate_host_speed(&b->speed, pool_worker_count(b->pool), 0);

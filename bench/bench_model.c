@@ -88,6 +88,8 @@ struct engine_options bench_engine_options(const struct model *model, const stru
 	                        .gradient_dtype = DTYPE_BF16,
 	                        .micro_batches = 1,
 	                        .rope_positions = b->tokens / b->documents,
+	                        .head_rows = model_head_rows(
+	                                model->config.V, device_piece_of(device_name(device))),
 	                },
 	        .train = {b->tokens, b->targets},
 	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},

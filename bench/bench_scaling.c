@@ -84,6 +84,7 @@ static int trial_plan(
 
 	device_memory_find(&device, c, o, s->machine);
 	t->reserve_bytes = device.reserve_bytes;
+	o->policy.head_rows = device_memory_head_rows(&device, o->model);
 	o->device_budget_bytes = limits.device_bytes = device_memory_budget(&device);
 	machine_speed(&speed, s->machine, t->gpus);
 	if (o->device_budget_bytes < 0)

@@ -34,7 +34,7 @@ static const struct {
 /* Rows of logits that are formed at once, as a run does. */
 static int64_t head_rows(const struct bench_scale *s)
 {
-	return min_i64(s->tokens, model_head_rows(s->vocab));
+	return min_i64(s->tokens, model_head_rows(s->vocab, s->piece));
 }
 
 static int64_t side_of(const struct bench_scale *s, int side)

@@ -12,16 +12,18 @@ enum { ROUNDS_MAX = 32, CALLS_MAX = 256, PIECE_BYTES = 8 << 20, CALIBRATE_CALLS 
 
 void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_t tokens)
 {
-	static const struct bench_scale cpu = {
-	        512, 256, 768, 12, 4, 64, 2048, 32000, INT64_C(64) << 20, INT64_C(48) << 20, 1024, 0.01, 5};
+	static const struct bench_scale cpu = {512, 256, 768, 12, 4, 64, 2048, 32000, INT64_C(64) << 20,
+	        INT64_C(48) << 20, 1024, 0.01, 5, {0, 0}};
 	static const struct bench_scale gpu = {8192, 4096, 4096, 32, 8, 128, 14336, 128256,
-	        INT64_C(512) << 20, INT64_C(256) << 20, 8192, 0.004, 7};
-	static const struct bench_scale tiny = {32, 16, 64, 4, 2, 32, 96, 320, 1 << 16, 1 << 12, 64, 0, 2};
+	        INT64_C(512) << 20, INT64_C(256) << 20, 8192, 0.004, 7, {0, 0}};
+	static const struct bench_scale tiny = {
+	        32, 16, 64, 4, 2, 32, 96, 320, 1 << 16, 1 << 12, 64, 0, 2, {0, 0}};
 
 	if (tokens > 0 && tokens < BENCH_TINY_TOKENS)
 		*scale = tiny;
 	else
 		*scale = strcmp(device_name, "host") ? gpu : cpu;
+	scale->piece = device_piece_of(device_name);
 	if (tokens > 0)
 		scale->tokens = tokens;
 	if (scale->document_tokens > scale->tokens)

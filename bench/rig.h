@@ -24,6 +24,7 @@ struct bench_scale {
 	int64_t product_side;
 	double batch_s; /* calls between two stamps take about so long */
 	int rounds;
+	struct device_piece piece; /* of logits */
 };
 enum { BENCH_TINY_TOKENS = 256 }; /* a count of tokens below this asks for shapes of no meaning */
 void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_t tokens);

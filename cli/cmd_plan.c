@@ -468,6 +468,8 @@ static void print_why(const struct session *s, FILE *out)
 	rates_text(&text, &s->device_memory.rates);
 	str_add_char(&text, '\n');
 	choice_explain(&text, &s->choice, engine_units(s->engine));
+	str_printf(&text, "the head forms logits of %" PRId64 " rows at once\n",
+	        engine_plan(s->engine, PLAN_TRAIN)->policy.head_rows);
 	fputs(text.data ? text.data : "", out);
 	str_free(&text);
 	plan_print(engine_plan(s->engine, PLAN_TRAIN), out);

@@ -177,6 +177,13 @@ int device_reserve_list(struct device_reserve *list, const char *device_name, in
 	return count;
 }
 
+struct device_piece device_piece_of(const char *device_name)
+{
+	if (!strcmp(device_name, "cuda"))
+		return (struct device_piece){2048, INT64_C(512) << 20};
+	return (struct device_piece){512, INT64_C(256) << 20};
+}
+
 int64_t device_free_bytes(const struct device *device)
 {
 	return device->backend->free_bytes(device);

@@ -136,6 +136,15 @@ enum { DEVICE_RESERVES_MAX = 8 };
  * that has it, so that a plan is the same everywhere. */
 int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count);
 
+/* A result that is only needed in pieces, as logits are, is formed on the device of that name in pieces of
+ * `rows`, fewer where those would take more than `bytes`. What such a piece is multiplied into is read and
+ * written once for each of them, so the faster the arithmetic, the more rows hide that. Known without the
+ * device, as reserves are. */
+struct device_piece {
+	int64_t rows, bytes;
+};
+struct device_piece device_piece_of(const char *device_name);
+
 /* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
  * hold already. 0: not limited by the device. */
 int64_t device_free_bytes(const struct device *device);

@@ -417,13 +417,11 @@ double model_flops_per_token(const struct model *model, int64_t row_tokens)
 	return 6 * matrices + 6 * (double)c->L * (double)(c->H * c->D) * (double)row_tokens;
 }
 
-int64_t model_head_rows(int64_t V)
+int64_t model_head_rows(int64_t V, struct device_piece piece)
 {
-	int64_t rows = (256 << 20) / (4 * V), small = (32 << 20) / (4 * V);
+	int64_t rows = min_i64(piece.bytes / (4 * V), piece.rows), small = (32 << 20) / (4 * V);
 
-	rows = rows < 512 ? rows : 512;
-	rows = rows > small ? rows : small;
-	rows = rows < 4096 ? rows : 4096;
+	rows = min_i64(max_i64(rows, small), 4096);
 	rows = rows / 64 * 64;
 	return rows > 64 ? rows : 64;
 }

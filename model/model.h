@@ -20,7 +20,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
-#include "device/addr.h"
+#include "device/device.h"
 #include "model/model_config.h"
 
 #include <stdint.h>
@@ -103,10 +103,10 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
  * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
-/* Rows of logits that the head forms at once: a function of V alone, so that no other size changes a sum.
- * Every such chunk passes once over the [V, C] gradient, so it should have some 500 rows. Small vocabularies
- * get more, to 32 MiB of logits, and huge ones fewer, to 256 MiB. */
-int64_t model_head_rows(int64_t V);
+/* Rows of logits that the head forms at once: a function of V and of the kind of device alone, so that no
+ * other size, and no budget, changes a sum. Small vocabularies get more than the device's piece, to 32 MiB of
+ * logits. */
+int64_t model_head_rows(int64_t V, struct device_piece piece);
 
 /* ---- rotary table ---- */
 

@@ -59,6 +59,7 @@ struct plan_policy {
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
+	int64_t head_rows;               /* of logits at once; 0: as many as on the host */
 	/* Of each block's keys and values, that LOGITS plans keep from one to the next; no rows: tokens see
 	 * those of their micro-batch only. */
 	struct cache_shape cache;

@@ -6,6 +6,7 @@
  * intervals of visits (plan_weights.c). */
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
@@ -197,12 +198,9 @@ static int64_t scratch_bytes(const struct builder *b, int g)
 	const struct plan_policy *o = &b->p->policy;
 	int64_t most = 0;
 
-	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++) {
-		int64_t bytes = model_scratch_bytes(
-		        b->model, b->model->stages[s].kind, o->compute_dtype, o->max_tokens, o->max_targets);
-
-		most = bytes > most ? bytes : most;
-	}
+	for (int s = b->group_first[g]; s < b->group_first[g + 1]; s++)
+		most = max_i64(most, model_scratch_bytes(b->model, b->model->stages[s].kind, o->compute_dtype,
+		                             o->max_tokens, o->max_targets, o->head_rows));
 	return most;
 }
 
@@ -546,7 +544,7 @@ static void builder_close(struct builder *b)
 static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 {
 	if (o->micro_batches < 1 || o->max_tokens < 1 || o->max_targets < 1 || o->rope_positions < 1 ||
-	        o->prefetch_units < 1 || o->cache.rows < 0)
+	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
 	if (o->compute_dtype != DTYPE_F32 && o->compute_dtype != DTYPE_BF16)
@@ -577,6 +575,8 @@ int plan_build(
 	p->kind = kind;
 	p->map = map;
 	p->policy = *policy;
+	if (!policy->head_rows)
+		p->policy.head_rows = model_head_rows(map->model->config.V, device_piece_of("host"));
 	rc = builder_open(&b, p);
 	if (!rc) {
 		state_add(&b);

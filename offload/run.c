@@ -134,6 +134,7 @@ static int queue_stage(struct run *r, struct stream *q, const struct plan_op *op
 	        .cache = arg_address(r, op, ARG_CACHE),
 	        .cached = r->plan->policy.cache,
 	        .rope_positions = r->plan->policy.rope_positions,
+	        .head_rows = r->plan->policy.head_rows,
 	        .grad_scale = r->step->grad_scale,
 	        .recompute = op->kind == PLAN_OP_RECOMPUTE,
 	        .first_gradient = op->first,

@@ -38,6 +38,11 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 		f->limit_bytes = there_bytes;
 }
 
+int64_t device_memory_head_rows(const struct device_memory *f, const struct model *model)
+{
+	return model_head_rows(model->config.V, device_piece_of(f->name));
+}
+
 int64_t device_memory_budget(const struct device_memory *f)
 {
 	int64_t rest = f->limit_bytes - f->reserve_bytes;

@@ -25,6 +25,9 @@ struct device_memory {
 void device_memory_find(struct device_memory *memory, const struct config *c, const struct engine_options *o,
         const struct machine *machine);
 
+/* plan_policy.head_rows there. */
+int64_t device_memory_head_rows(const struct device_memory *memory, const struct model *model);
+
 /* For the arena, as in engine_options; -1: the reserves alone leave nothing. */
 int64_t device_memory_budget(const struct device_memory *memory);
 

@@ -40,7 +40,7 @@ static int64_t scratch_bytes(const struct block *b)
 		int64_t bytes = b->model.stages[i].layer
 		                        ? 0
 		                        : model_scratch_bytes(&b->model, b->model.stages[i].kind,
-		                                  b->options->policy.compute_dtype, b->tokens, 0);
+		                                  b->options->policy.compute_dtype, b->tokens, 0, 0);
 
 		most = bytes > most ? bytes : most;
 	}

@@ -77,7 +77,7 @@ struct rig {
 	struct device *device;
 	struct stream *stream;
 	enum dtype dtype;
-	int64_t max_tokens, max_targets, rope_positions, arena_bytes, end_bytes;
+	int64_t max_tokens, max_targets, rope_positions, head_rows, arena_bytes, end_bytes;
 	dev_addr base;
 	struct rig_buffer *buffers;
 	int buffer_count, first_gradient;
@@ -117,11 +117,12 @@ static inline void rig_take_all(struct rig *r)
 	for (int i = 0; i < 6; i++)
 		rig_take(r, &r->batch[i], r->max_tokens * 4);
 	rig_take(r, &r->embed_scratch,
-	        model_scratch_bytes(r->model, STAGE_EMBED, r->dtype, r->max_tokens, r->max_targets));
+	        model_scratch_bytes(r->model, STAGE_EMBED, r->dtype, r->max_tokens, r->max_targets, 0));
 	rig_take(r, &r->head_scratch,
-	        model_scratch_bytes(r->model, STAGE_HEAD, r->dtype, r->max_tokens, r->max_targets));
+	        model_scratch_bytes(
+	                r->model, STAGE_HEAD, r->dtype, r->max_tokens, r->max_targets, r->head_rows));
 	rig_take(r, &r->scratch,
-	        model_scratch_bytes(r->model, STAGE_ATTN, r->dtype, r->max_tokens, r->max_targets));
+	        model_scratch_bytes(r->model, STAGE_ATTN, r->dtype, r->max_tokens, r->max_targets, 0));
 }
 
 static inline void rig_upload(struct rig *r, dev_addr dst, const void *src, int64_t bytes)
@@ -155,7 +156,8 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	        .dtype = dtype,
 	        .max_tokens = max_tokens,
 	        .max_targets = max_targets,
-	        .rope_positions = max_tokens};
+	        .rope_positions = max_tokens,
+	        .head_rows = model_head_rows(model->config.V, device_piece_of(device))};
 	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
@@ -281,6 +283,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .rope_table = r->rope,
 	        .loss = r->loss,
 	        .rope_positions = r->rope_positions,
+	        .head_rows = r->head_rows,
 	        .grad_scale = grad_scale,
 	        .first_gradient = r->first_gradient};
 }

@@ -254,6 +254,7 @@ static void test_policies_change_no_bit(void **state)
 		s.policy.compute_dtype = s.policy.gradient_dtype = kind & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.order = kind & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR;
 		s.policy.state = state_of(kind);
+		s.policy.head_rows = kind % 4 * 4; /* several chunks, the last one smaller */
 		policy_vary(&s, 0);
 		setting_run(&s, &base);
 		assert_true(base.loss[0] > 3 && base.norm[0] > 0);
@@ -359,6 +360,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 		s.tied = n & 1;
 		s.policy.compute_dtype = s.policy.gradient_dtype = n & 2 ? DTYPE_BF16 : DTYPE_F32;
 		s.policy.state = state_of(n);
+		s.policy.head_rows = n % 3 * 4;
 		policy_vary(&s, n);
 		setting_run(&s, &host);
 		if (host.touched_bytes != host.planned_bytes)
@@ -368,6 +370,27 @@ static void test_the_arena_is_used_to_its_end(void **state)
 		setting_run(&s, &meta);
 		assert_int_equal(meta.planned_bytes, host.planned_bytes);
 		assert_int_equal(meta.touched_bytes, host.touched_bytes);
+	}
+}
+
+/* The head in larger chunks: nearly the same sums; what is planned is used. */
+static void test_rows_of_the_head(void **state)
+{
+	struct setting s = plain;
+	struct outcome few, all;
+
+	(void)state;
+	s.wrap = WRAP_NONE;
+	s.policy.head_rows = 3;
+	setting_run(&s, &few);
+	s.policy.head_rows = 4096;
+	setting_run(&s, &all);
+	assert_int_equal(few.touched_bytes, few.planned_bytes);
+	assert_int_equal(all.touched_bytes, all.planned_bytes);
+	assert_true(few.planes != all.planes); /* they are sums of other parts */
+	for (int i = 0; i < STEPS; i++) {
+		assert_true(fabs(few.loss[i] - all.loss[i]) <= 1e-4 * all.loss[i]);
+		assert_true(fabs(few.norm[i] - all.norm[i]) <= 1e-4 * all.norm[i]);
 	}
 }
 
@@ -534,6 +557,7 @@ int main(void)
 	        cmocka_unit_test(test_schedules_agree_to_rounding),
 	        cmocka_unit_test(test_random_schedules_change_no_bit),
 	        cmocka_unit_test(test_the_arena_is_used_to_its_end),
+	        cmocka_unit_test(test_rows_of_the_head),
 	        cmocka_unit_test(test_whatever_stays_gives_the_same_bits),
 	        cmocka_unit_test(test_a_budget_is_not_passed),
 	        cmocka_unit_test(test_copies_hide_under_compute),

@@ -64,6 +64,21 @@ static void make_batch(struct rig_batch *b, int64_t documents, int every, uint64
 	}
 }
 
+/* How many rows that is: of the host 512 in no more than 256 MiB, of a GPU 2048 in no more than 512 MiB. */
+static void test_head_rows(void **state)
+{
+	static const struct {
+		int64_t V, host, cuda;
+	} rows[] = {{17, 4096, 4096}, {4096, 2048, 2048}, {32000, 512, 2048}, {50257, 512, 2048},
+	        {65536, 512, 2048}, {128256, 512, 1024}, {151936, 384, 832}, {262144, 256, 512},
+	        {1 << 30, 64, 64}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		assert_int_equal(model_head_rows(rows[i].V, device_piece_of("host")), rows[i].host);
+		assert_int_equal(model_head_rows(rows[i].V, device_piece_of("cuda")), rows[i].cuda);
+	}
+}
+
 /* A micro-batch whose targets take several chunks of the head gives what its parts give. */
 static void test_chunks(void **state)
 {
@@ -71,13 +86,15 @@ static void test_chunks(void **state)
 	struct rig_batch all = {0};
 	struct rig whole, parts;
 	float *losses, *part_losses;
-	int64_t done = 0;
+	int64_t done = 0, rows;
 
 	(void)state;
 	make_batch(&all, 120, 1, 1);
 	/* more than a chunk: scratch does not grow with the last of them */
-	assert_true(model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets) ==
-	            model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets - 1));
+	rows = model_head_rows(model->config.V, device_piece_of("host"));
+	assert_true(rows < all.targets);
+	assert_true(model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets, rows) ==
+	            model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, rows, rows));
 	losses = mem_alloc((size_t)all.targets, sizeof(*losses));
 	part_losses = mem_alloc((size_t)all.targets, sizeof(*losses));
 	rig_open(&whole, "host", model, DTYPE_F32, all.tokens, all.targets);
@@ -233,7 +250,7 @@ static void test_touched(void **state)
 			rig_run(&r, losses, &b, HEAD_TRAIN, RIG_RECOMPUTE, 1);
 			device_get_stats(r.device, &stats[d]);
 			end = (int64_t)(r.scratch.value - r.base.value) +
-			      model_scratch_bytes(model, STAGE_ATTN, dtypes[i % 2], b.tokens, b.targets);
+			      model_scratch_bytes(model, STAGE_ATTN, dtypes[i % 2], b.tokens, b.targets, 0);
 			rig_close(&r);
 			mem_free(losses);
 		}
@@ -256,9 +273,9 @@ static void test_sizes(void **state)
 
 		for (int64_t n = 1; n < 300; n++) {
 			int64_t now[4] = {model_acts_bytes(model, DTYPE_BF16, n),
-			        model_scratch_bytes(model, STAGE_UP, DTYPE_BF16, n, n),
-			        model_scratch_bytes(model, STAGE_HEAD, DTYPE_BF16, n, n),
-			        model_scratch_bytes(model, STAGE_EMBED, DTYPE_BF16, n, n)};
+			        model_scratch_bytes(model, STAGE_UP, DTYPE_BF16, n, n, 0),
+			        model_scratch_bytes(model, STAGE_HEAD, DTYPE_BF16, n, n, 128),
+			        model_scratch_bytes(model, STAGE_EMBED, DTYPE_BF16, n, n, 0)};
 
 			for (int k = 0; k < 4; k++) {
 				assert_true(now[k] >= before[k] && now[k] > 0);
@@ -305,6 +322,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_attention_facts),
+	        cmocka_unit_test(test_head_rows),
 	        cmocka_unit_test(test_chunks),
 	        cmocka_unit_test(test_no_target),
 	        cmocka_unit_test(test_first_gradient),

@@ -57,7 +57,8 @@ struct head_layout {
 
 struct acts_layout acts_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
 struct scratch_layout scratch_layout_of(const struct model *model, enum dtype dtype, int64_t tokens);
-struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets);
+struct head_layout head_layout_of(
+        const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows);
 
 /* Where q, k and v of a token stand in its row of qkv; strides in elements. */
 struct qkv_place {

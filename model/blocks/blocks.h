@@ -39,6 +39,7 @@ struct cache_shape {
  *   cache    generation: the block's keys and values, model_cache_bytes; doc_start and doc_end are then what
  *            op_attention_cached wants. DEV_NONE: tokens see those of their micro-batch
  *   first_gradient 1: gradients that are products (model_gradient_is_product) are written, whatever they held
+ *   head_rows of logits that the head forms at once (model_head_rows)
  *   recompute 1: this forward only refills acts for a backward, at every stage of the block
  *
  * All are aligned to 256 bytes. x, y and dx are in the compute dtype. */
@@ -46,7 +47,7 @@ struct stage_memory {
 	enum dtype dtype;
 	const dev_addr *weight, *grad;
 	dev_addr x, y, acts, scratch, dx, rope_table, loss, cache;
-	int64_t rope_positions;
+	int64_t rope_positions, head_rows;
 	struct cache_shape cached;
 	float grad_scale;
 	int recompute, first_gradient;
@@ -76,9 +77,10 @@ int64_t model_cache_bytes(
 int64_t model_cache_rows(const struct model *model, int layer, const struct cache_shape *shape);
 int64_t model_cache_kept(const struct model *model, int layer, const struct cache_shape *shape);
 
-/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. */
+/* Bytes for a micro-batch of up to `tokens` tokens and `targets` targets; grow with both. head_rows as in
+ * stage_memory; other stages have no use for it. */
 int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
-int64_t model_scratch_bytes(
-        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets);
+int64_t model_scratch_bytes(const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens,
+        int64_t targets, int64_t head_rows);
 
 #endif

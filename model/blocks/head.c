@@ -1,13 +1,15 @@
 /* Final norm, head and loss in chunks of rows; and back. Logits for sampling. */
 #include "model/blocks/block.h"
 
-struct head_layout head_layout_of(const struct model *model, enum dtype dtype, int64_t targets)
+#include "base/size.h"
+
+struct head_layout head_layout_of(
+        const struct model *model, enum dtype dtype, int64_t targets, int64_t head_rows)
 {
 	const struct model_config *c = &model->config;
-	int64_t rows = model_head_rows(c->V), e = dtype_bytes(dtype), end = 0;
-	struct head_layout h = {0};
+	int64_t rows = min_i64(targets, head_rows), e = dtype_bytes(dtype), end = 0;
+	struct head_layout h = {.rows = rows};
 
-	h.rows = rows = targets < rows ? targets : rows;
 	h.x = layout_take(&end, rows * c->C, e);
 	h.norm = layout_take(&end, rows * c->C, e);
 	h.dnorm = layout_take(&end, rows * c->C, e);
@@ -106,7 +108,7 @@ int model_head(const struct model *model, enum head_mode mode, struct stream *st
         const struct stage_memory *memory, const struct device_batch *batch)
 {
 	struct stage_call call = head_call(model, stream, memory, batch->tokens);
-	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets);
+	struct head_layout h = head_layout_of(model, memory->dtype, batch->targets, memory->head_rows);
 	dev_addr logits = scratch_at(&call, h.logits);
 
 	if (mode == HEAD_TRAIN && !dev_is_none(memory->dx))
@@ -141,7 +143,7 @@ int model_logits(const struct model *model, struct stream *stream, const struct 
         dev_addr logits, dev_addr rows, int64_t row_count, int64_t tokens)
 {
 	struct stage_call call = head_call(model, stream, memory, tokens);
-	struct head_layout h = head_layout_of(model, memory->dtype, row_count);
+	struct head_layout h = head_layout_of(model, memory->dtype, row_count, memory->head_rows);
 
 	for (int64_t first = 0; first < row_count; first += h.rows) {
 		int64_t left = row_count - first, count = left < h.rows ? left : h.rows;

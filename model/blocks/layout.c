@@ -112,12 +112,12 @@ int64_t model_acts_bytes(const struct model *model, enum dtype dtype, int64_t to
 	return acts_layout_of(model, dtype, tokens).bytes;
 }
 
-int64_t model_scratch_bytes(
-        const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens, int64_t targets)
+int64_t model_scratch_bytes(const struct model *model, enum stage_kind kind, enum dtype dtype, int64_t tokens,
+        int64_t targets, int64_t head_rows)
 {
 	if (kind == STAGE_EMBED)
 		return embed_scratch_bytes(model, dtype, tokens);
 	if (kind == STAGE_HEAD)
-		return targets ? head_layout_of(model, dtype, targets).bytes : 0;
+		return targets ? head_layout_of(model, dtype, targets, head_rows).bytes : 0;
 	return scratch_layout_of(model, dtype, tokens).bytes;
 }

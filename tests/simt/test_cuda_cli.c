@@ -2,6 +2,8 @@
  * in the middle, too little memory, too little to pin. */
 #include "tests/run_fixture.h"
 
+#include "device/backend.h"
+
 #include <math.h>
 
 static struct run_model tiny;
@@ -142,6 +144,46 @@ static void test_memory(void **state)
 	assert_ferry(0, &out, "plan model=%s", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for the host: without machine=FILE, device=auto"));
 	assert_non_null(strstr(out.data, "device=cuda plans for the SIMT emulator"));
+	str_free(&out);
+}
+
+/* More targets than the host's head takes at once: those of the GPU are planned for and used, to the byte. */
+static void test_rows_of_the_head(void **state)
+{
+	static const char model[] =
+	        "{\"model_type\":\"llama\",\"vocab_size\":20000,\"hidden_size\":8,"
+	        "\"intermediate_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
+	        "\"max_position_embeddings\":32,\"tie_word_embeddings\":true}";
+	struct str keys = {0}, out = {0};
+	json_t *gpu, *host, *row;
+	char path[400], *text;
+	size_t len;
+
+	(void)state;
+	write_file("wide.json", "%s", model);
+	write_rows("many.jsonl", 64, 3);
+	assert_ferry(0, NULL, "init config=%s/wide.json output_dir=%s/wide", work_dir, work_dir);
+	str_printf(&keys,
+	        "model=%s/wide data=%s/many.jsonl data_format=tokens per_device_train_batch_size=64 "
+	        "gradient_accumulation_steps=1 max_steps=1 vram_budget=off threads=2",
+	        work_dir, work_dir);
+	assert_ferry(0, &out, "plan %s device=cuda --explain", keys.data);
+	assert_non_null(strstr(out.data, "the head forms logits of 2048 rows at once\n"));
+	assert_ferry_json(&gpu, "plan %s device=cuda --json", keys.data);
+	assert_ferry_json(&host, "plan %s device=host --json", keys.data);
+	assert_true(json_integer_value(json_object_get(gpu, "arena_bytes")) >
+	            json_integer_value(json_object_get(host, "arena_bytes")) + 50 * 20000 * 4);
+	assert_ferry(0, NULL, "train %s device=cuda output_dir=%s/head", keys.data, work_dir);
+	path_of(path, "head/metrics.jsonl");
+	text = read_file(path, &len);
+	assert_int_equal(json_parse(&row, path, text, strcspn(text, "\n")), 0);
+	assert_int_equal(json_integer_value(json_object_get(row, "device_peak_bytes")),
+	        json_integer_value(json_object_get(gpu, "arena_bytes")) + RESERVE_MATMUL_BYTES);
+	json_decref(row);
+	json_decref(gpu);
+	json_decref(host);
+	mem_free(text);
+	str_free(&keys);
 	str_free(&out);
 }
 
@@ -290,6 +332,7 @@ int main(void)
 	        cmocka_unit_test(test_train),
 	        cmocka_unit_test(test_gpu_is_lost),
 	        cmocka_unit_test(test_memory),
+	        cmocka_unit_test(test_rows_of_the_head),
 	        cmocka_unit_test(test_pin_limit),
 	        cmocka_unit_test(test_topo),
 	        cmocka_unit_test(test_topo_of_several),
