@@ -286,6 +286,7 @@ finish() {
 
 version=unknown beside=
 limited version 20 "$work/version" "$work/logs/version.log" "$ferry" --version
+started=$code
 [ ! -s "$work/version" ] || version=$(head -n 1 "$work/version")
 (sleep $((budget + 20)) && kill -TERM $$) >/dev/null 2>&1 & # whatever is wrong with the limits below
 beside=$!
@@ -298,6 +299,18 @@ beside=$!
 	ls -l /dev/nvidia* 2>&1
 	env | grep -E '^(CUDA|NVIDIA|LD_LIBRARY|FERRY|VIRTUAL_ENV|CONDA_PREFIX|PATH)' || true
 } >"$work/logs/system.log" 2>&1
+if [ "$started" = 126 ] || [ "$started" = 127 ] ||
+	grep -qE 'GLIBC(XX)?_|shared librar' "$work/logs/version.log"; then
+	{
+		cat "$work/logs/version.log"
+		echo "$ferry does not start: it needs glibc 2.35 or newer (Ubuntu 22.04, Debian 12) and libstdc++;" \
+			"this system has $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'another C library')"
+	} >"$work/logs/start.log"
+	note start failed 0
+	echo "gpu_check.sh: nothing was checked:" >&2
+	tail -n 1 "$work/logs/start.log" >&2
+	finish 1
+fi
 if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null 2>&1; then
 	limited nvidia-smi 20 "$work/logs/nvidia-smi.log" "$work/logs/nvidia-smi.err" nvidia-smi -q
 	limited nvidia-smi 20 "$work/logs/nvidia-topo.log" "$work/logs/nvidia-smi.err" nvidia-smi topo -m
@@ -324,11 +337,8 @@ if [ "$device" = cuda ]; then
 		step probe 60 "$ferry" bench gpu $probe_bytes --json
 		if [ ! -e "$gpu_file" ] && ! grep -q passed "$work/steps/probe"; then
 			echo "gpu_check.sh: there is no NVIDIA GPU here, nothing was checked:" >&2
-			sed 's/^/    /' "$work/logs/probe.log" >&2
-			trap 'rm -rf "$work"' EXIT
-			# shellcheck disable=SC2086 # a list of process ids
-			kill $beside 2>/dev/null
-			exit 77
+			sed -n '/./ { s/^/    /p; q; }' "$work/logs/probe.log" >&2
+			finish 77
 		fi
 	fi
 	if ! has_library cuBLASLt; then

@@ -24,13 +24,13 @@ for tool in xz strip ldd cmake ninja; do
 	fi
 done
 
-# shellcheck disable=SC2016 # $ORIGIN is the loader's
-cmake -S . -B "$build" -G Ninja -DFERRY_MPI=OFF "-DFERRY_CUDA_ARCHITECTURES=$architectures" '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' \
-	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 if [ ! -d "$shared/golden" ]; then
 	echo "bundle.sh: $shared/golden is not there, which a bundle checks models with; SHARED=DIR names another place" >&2
 	exit 1
 fi
+# shellcheck disable=SC2016 # $ORIGIN is the loader's
+cmake -S . -B "$build" -G Ninja -DFERRY_MPI=OFF "-DFERRY_CUDA_ARCHITECTURES=$architectures" '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' \
+	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 if ! grep -q '^CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt"; then
 	echo "bundle.sh: nvcc was not found (CUDACXX=PATH names it); a bundle without kernels is of no use" >&2
 	exit 1
@@ -55,7 +55,8 @@ while read -r library; do
 	libcuda.so* | libnvidia* | libstdc++.so.* | libgcc_s.so.*) ;;
 	*)
 		cp -L "$library" "$output/lib/"
-		package=$(dpkg -S "$(readlink -f "$library")" 2>/dev/null | head -n 1 | cut -d : -f 1) || package=
+		# dpkg knows some by /lib and some by /usr/lib
+		package=$(dpkg -S "*/$(basename "$(readlink -f "$library")")" 2>/dev/null | head -n 1 | cut -d : -f 1) || package=
 		if [ -n "$package" ] && [ -f "/usr/share/doc/$package/copyright" ]; then
 			mkdir -p "$output/share/copyright"
 			cp "/usr/share/doc/$package/copyright" "$output/share/copyright/$package"
@@ -69,6 +70,7 @@ strip --strip-unneeded "$output"/lib/*
 
 cp -R bench/gpu_check.sh bench/peers "$output/bench/"
 cp -R "$shared/golden" "$output/share/golden"
+chmod -R u+w "$output/share/golden" # a folder that cannot be written in cannot be removed
 sh scripts/bundle_check.sh "$output"
 
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
@@ -79,7 +81,8 @@ Kernels for compute capability $architectures (the last also as PTX).
     sh bench/gpu_check.sh -o OUT      checks and measures everything on this machine's GPU, in under 8 minutes
     bin/ferry topo                    what there is, and which of NVIDIA's libraries were found where
 
-If bin/ferry says that libstdc++.so.6 is not there, install the package libstdc++6 (or libstdc++).
+If bin/ferry says that libstdc++.so.6 is not there, install the package libstdc++6 (or libstdc++). If it says that a
+version of GLIBC or GLIBCXX was not found, the system is older than that.
 EOF
 
 # a dictionary that holds one program, so that its kernels cost nothing in the next

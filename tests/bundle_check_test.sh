@@ -27,7 +27,8 @@ refused 'which is not in'
 for library in $(ldd "$ferry" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }'); do
 	cp -L "$library" "$work/lib/"
 done
-sh "$source/scripts/bundle_check.sh" "$work" 99.9 >"$work/said" 2>&1 || fail 'a whole folder is refused'
-refused 'bin/ferry needs GLIBC_' 2.3
+sh "$source/scripts/bundle_check.sh" "$work" 99.9 99.9 >"$work/said" 2>&1 || fail 'a whole folder is refused'
+refused 'bin/ferry needs GLIBC_' 2.3 99.9
+refused 'needs GLIBCXX_' 99.9 3.3
 rm "$work/share/golden/model"
-refused 'golden is empty' 99.9
+refused 'golden is empty' 99.9 99.9

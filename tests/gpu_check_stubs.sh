@@ -18,6 +18,7 @@ act() {
 	case " ${FAULT:-} " in
 	*" $1:hang "*) echo $$ >"$STUB_HUNG"; exec sleep 600 ;;
 	*" $1:crash "*) kill -SEGV $$ ;;
+	*" $1:old "*) echo "/lib/libm.so.6: version 'GLIBC_2.34' not found" >&2; exit 1 ;;
 	*" $1:fail "*) echo 'a "quoted" \ text' >&2; exit 1 ;;
 	esac
 	return 0
@@ -191,6 +192,17 @@ export FAULT=probe:fail
 GPU_FILE=$work/absent check absent -b 100
 [ "$code" -eq 77 ] || fail "without a GPU the exit code is $code"
 grep -q 'there is no NVIDIA GPU here' "$out.said" || fail 'it is not said that there is no GPU'
+check_files
+unset FAULT
+
+# ---- a system that is too old for the program ----
+
+export FAULT=version:old
+check old -b 100
+[ "$code" -eq 1 ] || fail "the exit code is $code"
+grep -q 'needs glibc 2.35 or newer' "$out.said" || fail 'it is not said what is missing'
+has start failed
+check_files
 unset FAULT
 
 # ---- a signal ----
