@@ -326,11 +326,13 @@ static int run_part(
 }
 
 /* Once: what is asked for is not done for such rows. */
-static int refuse(struct cuda_dnn *d)
+static int refuse(struct cuda_dnn *d, const struct op_attention_grad *o)
 {
 	if (!d->said_refused++)
-		log_warn("FERRY_ATTENTION=cudnn: micro-batches whose documents differ in length, and masks "
-		         "other than causal, run on ferry's own kernel");
+		log_warn("FERRY_ATTENTION=cudnn: %s on ferry's own kernel",
+		        o->dtype != DTYPE_BF16 ? "attention in fp32 runs"
+		                               : "micro-batches whose documents differ in length, and masks "
+		                                 "other than causal, run");
 	return 1;
 }
 
@@ -346,7 +348,7 @@ int cuda_dnn_attention(struct cuda_dnn *dnn, const struct cuda_launch *at, const
 	if (!dnn)
 		return 1;
 	if (!is_taken(&o))
-		return refuse(dnn);
+		return refuse(dnn, &o);
 	room = room_of(dnn, &o);
 	c = choice_of(dnn, &s, room.bytes);
 	if (!c || !c->plan.plan || c->plan.workspace_bytes > room.bytes)
@@ -397,7 +399,8 @@ int cuda_dnn_open(struct cuda_dnn **dnn, void *workspace, int64_t workspace_byte
 	(void)workspace_bytes;
 	*dnn = NULL;
 	if (wish && !strcmp(wish, "cudnn"))
-		log_warn("FERRY_ATTENTION=cudnn: this build was made without cudnn.h");
+		log_warn("FERRY_ATTENTION=cudnn: this build was made without cudnn.h; attention runs "
+		         "on ferry's own kernels");
 	return 0;
 }
 

@@ -18,6 +18,8 @@ act() {
 	case " ${FAULT:-} " in
 	*" $1:hang "*) echo $$ >"$STUB_HUNG"; exec sleep 600 ;;
 	*" $1:crash "*) kill -SEGV $$ ;;
+	*" $1:own "*) echo "it runs on ferry's own kernel" >&2 ;;
+	*" $1:fp32 "*) echo "attention in fp32 runs on ferry's own kernel" >&2 ;;
 	*" $1:old "*) echo "/lib/libm.so.6: version 'GLIBC_2.34' not found" >&2; exit 1 ;;
 	*" $1:fail "*) echo 'a "quoted" \ text' >&2; exit 1 ;;
 	esac
@@ -164,6 +166,21 @@ for turn in 0 1; do
 		has "$step" passed
 	done
 	grep -q 'a "quoted"' "$out/table.txt" || fail 'the end of a log is missing'
+done
+unset FAULT
+
+# ---- what was measured is not what the step's name says ----
+
+for FAULT in kernels:own kernels-cudnn:own kernels-cudnn:fp32; do
+	export FAULT
+	check "own-$FAULT" -b 100 -s kernels
+	wanted=1
+	case $FAULT in
+	kernels:own) has kernels passed && has products failed ;;
+	kernels-cudnn:own) has kernels-cudnn failed && has cudnn-refused failed ;;
+	*) has kernels-cudnn passed && wanted=0 ;;
+	esac
+	[ "$code" -eq "$wanted" ] || fail "the exit code is $code"
 done
 unset FAULT
 

@@ -268,6 +268,7 @@ static void test_refused(void **state)
 		assert_int_equal(stats_of(&r).plain_count, 2);
 		assert_int_equal(warnings, 1);
 		assert_non_null(strstr(warning, "m=9 n=33 k=200"));
+		assert_non_null(strstr(warning, "ferry's own kernel")); /* as bench/gpu_check.sh looks for */
 		assert_memory_equal(by_kernel, again, sizeof(again));
 		for (int e = 0; e < 9 * 33; e++)
 			assert_true(
