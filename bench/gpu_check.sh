@@ -87,11 +87,11 @@ wants() {
 
 # ---- steps ----
 
-# note NAME STATUS SECONDS: one line of the table; statuses: passed, failed, cut (by its time), stuck (it could not be
-# ended: it still waits for the driver), absent (what it needs is not on this machine), left-out (no time)
+# note NAME STATUS SECONDS [WHY]: one line of the table; statuses: passed, failed, cut (by its time), stuck (it could not
+# be ended: it still waits for the driver), absent (what it needs is not on this machine), left-out (no time)
 note() {
-	printf '%s %s %s\n' "$1" "$2" "$3" >"$work/steps/$1"
-	printf '%-28s %-8s %4s s\n' "$1" "$2" "$3"
+	printf '%s %s %s %s\n' "$1" "$2" "$3" "${4:-}" >"$work/steps/$1"
+	printf '%-28s %-8s %4s s%s\n' "$1" "$2" "$3" "${4:+  $4}"
 	[ -n "$is_worker" ] || report # what ends this script from outside leaves a table
 }
 is_worker=
@@ -139,7 +139,7 @@ step() {
 	shift 2
 	rest=$(($(left) - kept))
 	if [ "$rest" -lt 8 ]; then
-		note "$name" left-out 0
+		note "$name" left-out 0 'no time was left'
 		return
 	fi
 	[ "$limit" -le "$rest" ] || limit=$rest
@@ -216,8 +216,9 @@ write_json() {
 	separator=
 	for file in "$work"/steps/*; do
 		[ -f "$file" ] || continue
-		read -r name status seconds <"$file"
-		printf '%s\n  {"name": "%s", "status": "%s", "seconds": %s}' "$separator" "$name" "$status" "$seconds"
+		read -r name status seconds why <"$file"
+		printf '%s\n  {"name": "%s", "status": "%s", "seconds": %s, "why": "%s"}' "$separator" "$name" "$status" \
+			"$seconds" "$why"
 		separator=,
 	done
 	printf '],\n"results": {'
@@ -231,16 +232,37 @@ write_json() {
 	printf '}}\n'
 }
 
+# of a benchmark's output what people read first: logs and results.json have all columns
+for_people() {
+	awk '
+		BEGIN { split("model tokens micro_batches way fits step_s tokens_per_s model_tflops of_matmul busy.compute" \
+			" wait_ms.h2d device_plan_bytes store_bytes", list); for (i in list) wanted[list[i]] = 1 }
+		/^exit code / || /^cuda device: / { next }
+		/^settings$/ { print; getline; n = 0; at = 1; is_settings = 1
+			while (match(substr($0, at), /[^ ]+/)) { name[++n] = substr($0, at + RSTART - 1, RLENGTH)
+				at += RSTART + RLENGTH - 1; end[n] = at - 1 } }
+		/^[^ ]/ { is_settings = 0 }
+		is_settings { line = why = ""
+			for (i = 1; i <= n; i++) { cell = substr($0, end[i - 1] + 1, end[i] - end[i - 1])
+				if (name[i] in wanted) line = line cell
+				if (name[i] == "why" && cell ~ /[a-z]/) { sub(/^ +/, "", cell); why = cell } }
+			print line
+			if (why != "why" && why != "") print "    " why
+			next }
+		{ print }' "$1"
+}
+
 write_table() {
 	echo "ferry on $device: $version, $(date -u '+%Y-%m-%d %H:%M UTC')"
 	grep -E '^(GPU|built|driver|library|device|processor|host memory)' "$work/logs/machine.log" 2>/dev/null
 	echo
 	cat "$work"/steps/* 2>/dev/null | awk '
-		{ printf "%-28s %-8s %4s s\n", $1, $2, $3; count[$2]++ }
+		{ why = $0; sub(/^[^ ]* [^ ]* [^ ]* /, "", why)
+			printf "%-28s %-8s %4s s%s\n", $1, $2, $3, why == "" ? "" : "  " why; count[$2]++ }
 		END { for (s in count) printf "%s%d %s", n++ ? ", " : "", count[s], s; printf "\n" }'
 	for file in "$work"/steps/*; do
 		[ -f "$file" ] || continue
-		read -r name status seconds <"$file"
+		read -r name status seconds why <"$file"
 		case $status in
 		failed | cut | stuck)
 			[ -f "$work/logs/$name.log" ] || continue
@@ -253,7 +275,7 @@ write_table() {
 		name=$(basename "$file" .json)
 		if [ -f "$work/steps/$name" ] && grep -q ' passed ' "$work/steps/$name"; then
 			printf '\n== %s\n' "$name"
-			sed '/^exit code /d' "$work/logs/$name.log"
+			for_people "$work/logs/$name.log"
 		fi
 	done
 	for file in "$work"/peer-*.json; do
@@ -285,6 +307,7 @@ finish() {
 # ---- the machine: before anything can fail ----
 
 version=unknown beside=
+echo "gpu_check.sh: at most $budget s; what is known so far is in $out/table.txt"
 limited version 20 "$work/version" "$work/logs/version.log" "$ferry" --version
 started=$code
 [ ! -s "$work/version" ] || version=$(head -n 1 "$work/version")
@@ -372,7 +395,7 @@ other_way() {
 	if has_library "$library"; then
 		queue "$name" 100 env "$@"
 	else
-		note "$name" absent 0
+		note "$name" absent 0 "$library was not found"
 	fi
 }
 if wants ops && [ "$device" = cuda ]; then
@@ -443,7 +466,7 @@ else
 	wants copy && step copy 20 "$ferry" bench copy "device=$device" --json
 fi
 if wants peers && [ -z "$python" ]; then
-	note peers absent 0
+	note peers absent 0 'python3 has no torch'
 fi
 
 # ---- checks again: what is left of the time ----
@@ -455,7 +478,7 @@ if wants golden; then
 		done
 	else
 		echo "$shared/golden is not there: a bundle made with SHARED=DIR has it" >"$work/logs/golden.log"
-		note golden absent 0
+		note golden absent 0 "no $shared/golden"
 	fi
 	run_queue
 fi
@@ -473,7 +496,7 @@ for tool in memcheck racecheck; do
 		continue
 	fi
 	if [ -z "$sanitizer" ]; then
-		note $tool absent 0
+		note $tool absent 0 'compute-sanitizer was not found'
 		continue
 	fi
 	for name in $ops; do
