@@ -8,7 +8,7 @@
 #                 time are cut or left out
 #     -j JOBS     checks that run beside each other (by processors, at most 6); benchmarks run alone
 #     -m BYTES    host memory that benchmarks may take (ram_budget), where more can be had than the system says
-#     -s STEPS    only these: topo probe ops engine kernels peers offload copy golden memcheck racecheck
+#     -s STEPS    only these: topo probe ops engine ranks kernels peers offload copy golden memcheck racecheck
 #                 (all but racecheck, which takes a run of its own)
 #
 # From a bundle (scripts/bundle.sh) as it lies there, or from a checkout after
@@ -28,7 +28,7 @@ usage() {
 	exit 2
 }
 
-out=gpu_check_out budget=455 jobs='' memory='' steps=topo,probe,ops,engine,kernels,peers,offload,copy,golden,memcheck
+out=gpu_check_out budget=455 jobs='' memory='' steps=topo,probe,ops,engine,ranks,kernels,peers,offload,copy,golden,memcheck
 while getopts o:b:j:m:s: option; do
 	case $option in
 	o) out=$OPTARG ;;
@@ -413,6 +413,20 @@ if wants engine && [ "$device" = cuda ]; then
 	other_way engine-nccl NCCL FERRY_NCCL=1 "'$tests/cuda_tests'" engine
 fi
 run_queue
+
+# Two ranks on two GPUs: NCCL between devices, which nothing else here does
+if wants ranks && [ "$device" = cuda ]; then
+	if [ "$(grep -c '^GPU [0-9]' "$work/logs/machine.log")" -lt 2 ]; then
+		note ranks absent 0 'there is one GPU'
+	elif ! has_library NCCL; then
+		note ranks absent 0 'NCCL was not found'
+	elif [ ! -d "$shared/golden" ]; then
+		note ranks absent 0 "no $shared/golden"
+	else
+		step ranks 60 "$ferry" train "model=$shared/golden/llama3/hf" "data=$shared/golden/llama3/train.jsonl" \
+			"output_dir=$work/ranks" max_steps=3 ranks=2 device=cuda
+	fi
+fi
 
 # ---- benchmarks, one at a time ----
 

@@ -27,10 +27,11 @@ has() {
 	grep -q "^$1 *$2 " "$out/table.txt" || fail "$1 is not told as $2"
 }
 
-check whole topo,probe,ops,engine,kernels,offload,copy
+check whole topo,probe,ops,engine,ranks,kernels,offload,copy
 for step in topo probe ops-one engine-bits engine-save kernels offload-tiny offload-tiny-x2 copy; do
 	has $step passed
 done
+has ranks absent
 grep -q '^h2d_bounced .*GB/s' "$out/table.txt" || fail 'the probe is not in the table'
 grep -q '"name": "product_again"' "$out/results.json" || fail 'the probe has no end'
 gzip -t "$out/logs.tar.gz" || fail 'no logs'

@@ -33,9 +33,10 @@ case "\$*" in
 --version) act version && echo 'ferry 0' && exit ;;
 topo) act machine
 	printf 'library                cuBLASLt 13.0.2, $work/nvidia0\nlibrary                NCCL 2.28.9, $work/nvidia0\n'
-	printf 'library                cuDNN 9.19.0, $work/nvidia0\n'
+	printf 'library                cuDNN 9.19.0, $work/nvidia0\nGPU 0  one\nGPU 1  two\n'
 	exit ;;
 topo*) act topo ;;
+train*) act ranks ;;
 *gpu*) act probe ;;
 *attention*) act kernels-cudnn ;;
 *kernels*) act kernels ;;
@@ -128,7 +129,7 @@ hangs() {
 check none -b 100
 [ "$code" -eq 0 ] || fail "the exit code is $code"
 check_files
-for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engine-bits engine-save engine-nccl kernels \
+for name in topo probe ops-one ops-two ops-attention-cudnn ops-matmul-plain engine-bits engine-save engine-nccl ranks kernels \
 	kernels-cudnn peer-ops offload-8b-8l peer-fsdp2-offload-8b-8l offload-8b-x4 copy golden-llama3 memcheck-one; do
 	has "$name" passed
 done
@@ -136,7 +137,7 @@ grep -q '"probe": {"is": \["json", 1\]}' "$out/results.json" || fail 'a result i
 
 # ---- each step hangs in turn, several runs at once; then all steps crash and fail by turns ----
 
-steps='topo probe ops-one engine-bits engine-nccl kernels kernels-cudnn peer-ops offload-8b-8l offload-8b-x4
+steps='topo probe ops-one engine-bits engine-nccl ranks kernels kernels-cudnn peer-ops offload-8b-8l offload-8b-x4
 	peer-fsdp2-offload-8b-8l copy golden-llama3 memcheck-one'
 running=0
 for step in version nvidia-smi machine list torch $steps; do
