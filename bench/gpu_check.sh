@@ -232,7 +232,7 @@ write_json() {
 	printf '}}\n'
 }
 
-# of a benchmark's output what people read first: logs and results.json have all columns
+# the columns that people read first; logs and results.json have all of them
 for_people() {
 	awk '
 		BEGIN { split("model tokens micro_batches way fits step_s tokens_per_s model_tflops of_matmul busy.compute" \
