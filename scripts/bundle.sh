@@ -55,8 +55,9 @@ while read -r library; do
 	libcuda.so* | libnvidia* | libstdc++.so.* | libgcc_s.so.*) ;;
 	*)
 		cp -L "$library" "$output/lib/"
+		file=$(readlink -f "$library")
 		# dpkg knows some by /lib and some by /usr/lib
-		package=$(dpkg -S "*/$(basename "$(readlink -f "$library")")" 2>/dev/null | head -n 1 | cut -d : -f 1) || package=
+		package=$({ dpkg -S "$file" || dpkg -S "${file#/usr}"; } 2>/dev/null | head -n 1 | cut -d : -f 1) || package=
 		if [ -n "$package" ] && [ -f "/usr/share/doc/$package/copyright" ]; then
 			mkdir -p "$output/share/copyright"
 			cp "/usr/share/doc/$package/copyright" "$output/share/copyright/$package"
