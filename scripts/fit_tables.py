@@ -54,6 +54,7 @@ def estimates():
     return table(("model", "dtype", "total, accelerate", "total, ferry", "largest layer", "training with Adam"), rows)
 
 
+IN_BACKWARD = "max_grad_norm=0 skip_nonfinite=off"
 GUIDE = "max_length=1024 max_grad_norm=0 skip_nonfinite=off vram_budget=off"
 
 
@@ -96,10 +97,29 @@ def large():
                   "checkpoint, GB", "step, s", "bound by"), rows)
 
 
+def bounds():
+    rows = []
+    for size in ("7b", "13b", "70b"):
+        for path in sorted((ROOT / "examples/machines").glob("*.yaml")):
+            more = "max_length=4096"
+            try:
+                ways = [plan(f"llama-2-{size}", f"{more} {way}", path.stem) for way in ("", IN_BACKWARD)]
+                if not ways[0]["fits"]:
+                    more += " ram_budget=2TB"
+                    ways = [plan(f"llama-2-{size}", f"{more} {way}", path.stem) for way in ("", IN_BACKWARD)]
+            except SystemExit:  # no settings fit into this GPU
+                continue
+            cells = [(f"{p['step_ms']:.0f}", f"{p['bound_ms']:.0f}", f"{p['step_ms'] / p['bound_ms']:.3f}") for p in ways]
+            rows.append((size.upper(), path.stem + (", `ram_budget=2TB`" if "ram" in more else ""), *cells[0],
+                         ways[0]["bound_by"], *cells[1]))
+    return table(("model", "machine", "step, ms", "at least, ms", "ratio", "bound by",
+                  "updates inside backward: step, ms", "at least, ms", "ratio"), rows)
+
+
 def main():
     path = ROOT / "docs/results/plans.md"
     text = path.read_text()
-    for name, make in (("estimates", estimates), ("guide", guide), ("large", large)):
+    for name, make in (("estimates", estimates), ("guide", guide), ("large", large), ("bounds", bounds)):
         text = re.sub(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", lambda m: m[1] + make() + "\n" + m[2], text,
                       flags=re.S)
     path.write_text(text)
