@@ -3,6 +3,8 @@
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"
 
+#include "device/backend.h"
+
 static void test_every_example_is_planned_for(void **state)
 {
 	char **names;
@@ -30,13 +32,21 @@ static void test_every_example_is_planned_for(void **state)
 static void test_ranks_share_a_machine(void **state)
 {
 	json_t *one = plan_of("llama-2-7b", "a100-80-x8", "max_length=512 vram_budget=off world_size=1"),
-	       *eight = plan_of("llama-2-7b", "a100-80-x8", "max_length=512 vram_budget=off");
+	       *eight = plan_of("llama-2-7b", "a100-80-x8", "max_length=512 vram_budget=off"),
+	       *two = plan_of("llama-2-7b", "a100-80-x8",
+	               "max_length=512 vram_budget=off world_size=16 sharding_strategy=HYBRID_SHARD");
 	double whole = real_of(one, "store_bytes"), part = real_of(eight, "store_bytes");
 
 	(void)state;
 	assert_true(8 * part >= whole && 8 * part < whole * 1.001);
 	assert_true(real_of(eight, "comm_ms") > real_of(one, "comm_ms"));
 	assert_true(real_of(eight, "cpu_ms") > 0.99 * real_of(one, "cpu_ms")); /* one bus for all */
+	/* NCCL takes GPU memory for each group of ranks: all of them, or those of a machine and their likes
+	 */
+	assert_true(real_of(eight, "reserve_bytes") == real_of(one, "reserve_bytes") + RESERVE_NCCL_BYTES);
+	assert_true(
+	        real_of(two, "reserve_bytes") == real_of(one, "reserve_bytes") + 2.0 * RESERVE_NCCL_BYTES);
+	json_decref(two);
 	json_decref(one);
 	json_decref(eight);
 }
