@@ -72,6 +72,7 @@ static void test_head_rows(void **state)
 	} rows[] = {{17, 4096, 4096}, {4096, 2048, 2048}, {32000, 512, 2048}, {50257, 512, 2048},
 	        {65536, 512, 2048}, {128256, 512, 1024}, {151936, 384, 832}, {262144, 256, 512},
 	        {1 << 30, 64, 64}};
+
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		assert_int_equal(model_head_rows(rows[i].V, device_piece_of("host")), rows[i].host);
