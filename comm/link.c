@@ -118,10 +118,14 @@ int link_lost(void)
 	return is_lost;
 }
 
+/* is_lost: this thread's text is about a rank that says nothing itself. Each rank that waits for that one
+ * comes to such a text: where one has told already, its words are given. */
 static int link_fail_by(int code, int is_lost)
 {
 	pthread_mutex_lock(&net.lock);
-	if (net.transport && !listen_once()) {
+	if (net.transport && listen_once()) {
+		code = is_lost ? failure_give() : code;
+	} else if (net.transport) {
 		net.failed = (struct transport_note){.rank = net.rank, .code = code, .is_lost = is_lost};
 		memcpy(net.failed.text, err_text(), strnlen(err_text(), sizeof(net.failed.text) - 1));
 		heartbeat_tell(code, net.failed.text);

@@ -82,7 +82,7 @@ int link_fail(int code);
  * is where it happened; may be NULL. */
 int link_failure(int *rank);
 
-/* Was that error of a rank that is gone or stands still, so that not all can answer? 1 or 0. */
+/* Is that error about a rank that is gone or stands still, so that not all can answer? 1 or 0. */
 int link_lost(void);
 
 #endif

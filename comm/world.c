@@ -20,7 +20,8 @@ enum { RANK_ALL = -1 };
 /* A rank's error, as it travels; code 0: none. RANK_ALL: all said the same. */
 struct verdict {
 	int32_t rank, code;
-	int32_t is_heard; /* it is that of another rank */
+	int32_t is_heard;     /* it is that of another rank */
+	int32_t is_judgement; /* about a rank that says nothing itself, by one that waited for it */
 	char text[ERR_TEXT_BYTES];
 };
 
@@ -202,19 +203,25 @@ static int is_heard(struct verdict *own)
 	if (at)
 		memmove(own->text, at, strlen(at) + 1);
 	err_set(own->code, "%s", own->text);
+	own->is_judgement = at && rank == world.self.rank && link_lost();
 	return at && rank != world.self.rank;
 }
 
 static void verdicts_report(const struct verdict *all, world_report *report, void *context)
 {
 	int is_one = verdicts_are_one(all);
+	int is_told = !heartbeat_speaks(); /* by a rank for which rank 0 was late */
 
-	/* what rank 0 only heard of may have been told by the rank that failed, if rank 0 was late */
-	int is_told = !heartbeat_speaks() && all[0].is_heard;
+	for (int r = 0; r < world.self.size; r++) {
+		const struct verdict *v = &all[r];
+		int is_known = r ? v->is_heard || strstr(all[0].text, v->text) : is_told && v->is_heard;
 
-	for (int r = is_told; r < world.self.size; r++)
-		if (all[r].code && (!r || (!all[r].is_heard && !strstr(all[0].text, all[r].text))))
-			report(context, is_one || all[r].is_heard ? RANK_ALL : r, all[r].text);
+		/* several ranks may have judged at once */
+		if (!v->code || is_known || (is_told && v->is_judgement))
+			continue;
+		report(context, is_one || v->is_heard ? RANK_ALL : r, v->text);
+		is_told = 1;
+	}
 }
 
 /* Rank 0 hears what the others ended with, and all hear what stands: also if one of them says nothing. */

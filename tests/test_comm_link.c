@@ -2,43 +2,15 @@
 /* also: tsan */
 
 /* Links between real ranks, by MPI and by sockets: every kind of message, many at once, large ones, some that
- * nobody takes, ranks that fail, die or leave. The ranks are this very program: "PROGRAM SCENARIO". */
-#include "tests/check.h"
-#include "tests/sparing.h"
+ * nobody takes. */
+#include "tests/link_job.h"
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "base/num.h"
-#include "comm/launch.h"
-#include "comm/link.h"
-#include "comm/local_job.h"
-#include "comm/world.h"
 
-#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- in a rank ---- */
-
-static int rank, size;
-
-#define must(condition)                                                                                      \
-	do {                                                                                                 \
-		if (!(condition)) {                                                                          \
-			fprintf(stderr, "rank %d of %d, line %d: %s: %s\n", rank, size, __LINE__,            \
-			        #condition, err_text());                                                     \
-			fflush(NULL);                                                                        \
-			_exit(9);                                                                            \
-		}                                                                                            \
-	} while (0)
 
 enum { BLOCK_BYTES = 4096 };
 
@@ -81,16 +53,16 @@ static void message_check(const unsigned char *values, int from, int to, int64_t
 /* All send to all, several messages of different lengths each way, receives in front of and behind sends. */
 static void all_to_all(struct link *link, const int64_t *lengths, int kinds)
 {
-	int self = link_rank(link), all = link_size(link), count = 0;
+	int own = link_rank(link), all = link_size(link), count = 0;
 	struct link_part *parts = mem_alloc((size_t)(all * kinds * 2), sizeof(*parts));
 
 	must(parts);
 	for (int k = 0; k < kinds; k++)
 		for (int step = 1; step < all; step++) {
-			int to = (self + step) % all, from = (self + all - step) % all;
+			int to = (own + step) % all, from = (own + all - step) % all;
 
 			parts[count++] = (struct link_part){
-			        LINK_SEND, to, message_make(self, to, lengths[k], k), lengths[k]};
+			        LINK_SEND, to, message_make(own, to, lengths[k], k), lengths[k]};
 			parts[count++] = (struct link_part){
 			        LINK_RECEIVE, from, mem_alloc((size_t)lengths[k] + 1, 1), lengths[k]};
 			must(parts[count - 1].values);
@@ -100,7 +72,7 @@ static void all_to_all(struct link *link, const int64_t *lengths, int kinds)
 		int kind = all > 1 ? i / (2 * (all - 1)) : 0;
 
 		if (parts[i].way == LINK_RECEIVE)
-			message_check(parts[i].values, parts[i].peer, self, lengths[kind], kind);
+			message_check(parts[i].values, parts[i].peer, own, lengths[kind], kind);
 		mem_free(parts[i].values);
 	}
 	mem_free(parts);
@@ -211,188 +183,10 @@ static void run_late(void)
 	mem_free(came);
 }
 
-static struct link *waiting_link(int to)
-{
-	struct link *link;
-
-	must(!link_open(&link, 0, 1, size));
-	link_name(link, "the test");
-	for (int r = 0; r < size; r++) { /* who ends here does so when all others have come from the start */
-		unsigned char here = 1;
-
-		if (r != to && rank == to)
-			must(!link_exchange(link, &(struct link_part){LINK_RECEIVE, r, &here, 1}, 1));
-		if (r != to && rank == r)
-			must(!link_exchange(link, &(struct link_part){LINK_SEND, to, &here, 1}, 1));
-	}
-	return link;
-}
-
-static int receive_from(struct link *link, int peer)
-{
-	static unsigned char values[200000];
-
-	return link_exchange(link, &(struct link_part){LINK_RECEIVE, peer, values, sizeof(values)}, 1);
-}
-
-/* The last rank fails while the others wait for it: all hear its words. */
-static void run_fails(void)
-{
-	struct link *link = waiting_link(size - 1);
-
-	if (rank == size - 1) {
-		err_set(ERR_NOMEM, "no room for it");
-		link_fail(ERR_NOMEM);
-	} else {
-		must(receive_from(link, size - 1) == ERR_NOMEM);
-		must(strstr(err_text(), "no room for it"));
-	}
-	must(receive_from(link, 0) == ERR_NOMEM); /* links carry nothing more */
-}
-
-/* It dies while half of its message is under way. */
-static void run_dies(void)
-{
-	struct link *link = waiting_link(1);
-
-	if (rank == 1) {
-		struct link_part part = {LINK_SEND, 0, message_make(1, 0, 100000, 0), 100000};
-
-		if (getenv(LOCAL_JOB_RANK)) /* to MPI it were a whole one */
-			must(!link_exchange_last(link, &part, 1, 60000000000));
-		raise(SIGKILL);
-	}
-	must(receive_from(link, 1) == ERR_DEVICE);
-	must(strstr(err_text(), "rank 1 ") && strstr(err_text(), " is gone"));
-}
-
-/* It goes in peace, and nobody but its socket says so. */
-static void run_leaves(void)
-{
-	struct link *link = waiting_link(1);
-
-	if (rank == 1) {
-		heartbeat_stop();
-		link_stop();
-		_exit(0);
-	}
-	must(receive_from(link, 1) == ERR_DEVICE);
-	must(strstr(err_text(), "rank 1 is gone; rank ") && strstr(err_text(), "waits for it in the test"));
-}
-
-/* Never comes here: one rank dies before the ranks' start, and the others hear of it there. */
-static void run_early(void)
-{
-	must(!"all ranks came");
-}
-
-static void report(void *context, int of, const char *text)
-{
-	(void)context;
-	(void)of;
-	(void)text;
-}
-
-static void start_lost(int code, const char *text)
-{
-	fprintf(stderr, "the ranks' start: %d, %s\n", code, text);
-	_exit(8);
-}
-
-static int never(void)
-{
-	return 0;
-}
-
-static const struct scenario {
-	const char *name;
-	void (*run)(void);
-	int ends; /* all ranks end well, and leave together */
-} scenarios[] = {{"kinds", run_kinds, 1}, {"large", run_large, 1}, {"late", run_late, 1},
-        {"fails", run_fails, 0}, {"dies", run_dies, 0}, {"leaves", run_leaves, 0}, {"early", run_early, 0}};
-
-static int rank_main(const char *name)
-{
-	struct heartbeat_join join = {.patience_ns = 20000000000, .lost = start_lost, .is_stopped = never};
-	int rc;
-
-	if (!strcmp(name, "early") && !strcmp(getenv(LOCAL_JOB_RANK), "1"))
-		raise(SIGKILL);
-	rc = world_start(&join);
-	rank = world_self()->rank;
-	size = world_self()->size;
-	must(!rc);
-	for (size_t i = 0; i < sizeof(scenarios) / sizeof(*scenarios); i++)
-		if (!strcmp(scenarios[i].name, name)) {
-			scenarios[i].run();
-			if (scenarios[i].ends) {
-				must(world_end(0, report, NULL) == 0);
-				world_leave();
-			}
-			fflush(NULL);
-			_exit(0);
-		}
-	return 9;
-}
+static const struct scenario scenarios[] = {
+        {"kinds", run_kinds, 1, NULL}, {"large", run_large, 1, NULL}, {"late", run_late, 1, NULL}};
 
 /* ---- the test ---- */
-
-static char self[400];
-
-/* Runs a job; its exit code. What local_job says goes into `text`. */
-static int job_run(const char *by, const char *scenario, int ranks, char *text)
-{
-	char *const argv[] = {self, (char *)scenario, NULL};
-	int status = 0, pipes[2];
-	struct local_job_end end;
-	ssize_t len;
-	pid_t pid;
-
-	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid && !strcmp(by, "local")) {
-		int rc = local_job_run(&end, ranks, argv);
-
-		if ((rc || end.is_told) && write(pipes[1], err_text(), strlen(err_text())) < 0)
-			_exit(7);
-		_exit(rc ? 7 : end.exit_code);
-	}
-	if (!pid) {
-		char count[12];
-
-		snprintf(count, sizeof(count), "%d", ranks);
-		execl(by, by, "--oversubscribe", "--bind-to", "none", "-n", count, self, scenario,
-		        (char *)NULL);
-		_exit(7);
-	}
-	close(pipes[1]);
-	len = read(pipes[0], text, ERR_TEXT_BYTES - 1);
-	text[len < 0 ? 0 : len] = 0;
-	close(pipes[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void assert_job(const char *by, const char *scenario, int ranks)
-{
-	char text[ERR_TEXT_BYTES];
-	int code = job_run(by, scenario, ranks, text);
-
-	if (code || *text)
-		fail_msg("%s, %s, %d ranks: exit %d %s", by, scenario, ranks, code, text);
-}
-
-/* NULL: there is no MPI, or a sanitizer, under which its own start-up is not clean. */
-static const char *mpirun(void)
-{
-	const char *launcher = SANITIZED ? NULL : getenv("FERRY_MPIRUN");
-
-	if (launcher && *launcher)
-		return launcher;
-	print_message("SKIPPED by MPI: no mpirun, or a build without MPI\n");
-	return NULL;
-}
 
 static void test_kinds(void **state)
 {
@@ -419,138 +213,16 @@ static void test_late(void **state)
 		assert_job(mpirun(), "late", 2);
 }
 
-static void test_fails(void **state)
-{
-	char text[ERR_TEXT_BYTES];
-
-	(void)state;
-	assert_job("local", "fails", 2);
-	assert_job("local", "fails", 5);
-	if (mpirun()) /* which is not glad of ranks that leave without a word */
-		assert_int_equal(job_run(mpirun(), "fails", 3, text), 1);
-}
-
-/* The others see it at once, and none has to be ended by the parent; mpirun ends them at once. */
-static void test_dies(void **state)
-{
-	char text[ERR_TEXT_BYTES];
-
-	(void)state;
-	for (int ranks = 2; ranks <= 4; ranks++) {
-		assert_int_equal(job_run("local", "dies", ranks, text), 1);
-		if (strncmp(text, "rank 1 (process ", 16) || !strstr(text, ") was killed by SIGKILL") ||
-		        strstr(text, "did not end with the others"))
-			fail_msg("said: %s", text);
-	}
-	assert_job("local", "leaves", 3);
-	if (mpirun())
-		assert_true(job_run(mpirun(), "dies", 3, text) > 0);
-}
-
-/* In a process of its own. */
-static void assert_child(int (*run)(void))
-{
-	int status;
-	pid_t pid = fork();
-
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(run());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-}
-
-static int start_by_stale_words(void)
-{
-	struct heartbeat_join join = {.lost = start_lost, .is_stopped = never};
-
-	setenv(LOCAL_JOB_RANK, "0", 1);
-	setenv(LOCAL_JOB_SIZE, "2", 1);
-	setenv(LOCAL_JOB_KEY, "1-1", 1);
-	setenv(LOCAL_JOB_SOCKETS, "-1,0", 1);
-	return world_start(&join) != ERR_DEVICE || !strstr(err_text(), "FERRY_LOCAL_RANK is set");
-}
-
-static int start_with_few_files(void)
-{
-	char *const argv[] = {self, "kinds", NULL};
-	struct rlimit few = {24, 24};
-	struct local_job_end end;
-
-	return setrlimit(RLIMIT_NOFILE, &few) || local_job_run(&end, 8, argv) != ERR_DEVICE ||
-	       !strstr(err_text(), "no socket between ranks ") || waitpid(-1, NULL, WNOHANG) >= 0;
-}
-
-/* What cannot be started leaves nothing. */
-static void test_not_started(void **state)
-{
-	char text[ERR_TEXT_BYTES];
-
-	(void)state;
-	assert_int_equal(job_run("local", "kinds", 5000, text), 7);
-	assert_non_null(strstr(text, "ranks=5000: at most 1024"));
-	assert_child(start_by_stale_words);
-	assert_child(start_with_few_files);
-}
-
-/* What ranks find each other by has a name for a moment. It goes, however they end: looked for in a /dev/shm
- * of this test's own. */
-static int nothing_is_left(void)
-{
-	static const char *const jobs[] = {"kinds", "dies", "leaves", "early"};
-	char text[ERR_TEXT_BYTES], **names = NULL;
-	size_t count = 0;
-
-	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	        mount("shm", "/dev/shm", "tmpfs", 0, "mode=777"))
-		return 77;
-	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
-		(void)job_run("local", jobs[i], 3, text);
-		if (file_list_dir("/dev/shm", &names, &count) || count) {
-			print_error("%s leaves %zu files in /dev/shm: %s\n", jobs[i], count,
-			        count ? names[0] : err_text());
-			return 1;
-		}
-		file_list_free(names, count);
-	}
-	return 0;
-}
-
-static void test_nothing_is_left(void **state)
-{
-	int status;
-	pid_t pid = fork();
-
-	(void)state;
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(nothing_is_left());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-		print_message("SKIPPED: no mount namespaces here\n");
-		skip();
-	}
-	assert_int_equal(status, 0);
-}
-
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_kinds),
 	        cmocka_unit_test(test_large),
 	        cmocka_unit_test(test_late),
-	        cmocka_unit_test(test_fails),
-	        cmocka_unit_test(test_dies),
-	        cmocka_unit_test(test_not_started),
-	        cmocka_unit_test(test_nothing_is_left),
 	};
 
 	if (argc > 1)
-		return rank_main(argv[1]);
-	assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
-	setenv("OMPI_MCA_pml", "ob1", 0);
-	setenv("OMPI_MCA_btl", "self,vader", 0);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-	setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+		return rank_main(scenarios, sizeof(scenarios) / sizeof(*scenarios), argv[1]);
+	link_job_begin();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
