@@ -146,7 +146,7 @@ class Fuse(Disk):
 
 
 class FoldingFuse(Fuse):
-    name, options = "FUSE, names without case", ["fold"]
+    name, options = "FUSE without case", ["fold"]
 
 
 DISKS = [Tmpfs, Ext4, Btrfs, Overlay, Fuse, FoldingFuse]
@@ -347,8 +347,12 @@ def main():
     parser.add_argument("--fuse", default="")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="")
+    names = [kind.name for kind in DISKS]
+    parser.add_argument("--only", default=",".join(names), type=lambda text: text.split(","))
     options = parser.parse_args()
+    for name in options.only:
+        if name not in names:
+            parser.error(f"--only: no file system is called {name}; there are {', '.join(names)}")
     if "FERRY_CAMPAIGN_INSIDE" not in os.environ:
         inside = dict(os.environ, FERRY_CAMPAIGN_INSIDE="1")
         if subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
@@ -360,7 +364,7 @@ def main():
     work = tempfile.mkdtemp(prefix="ferry-disks-")
     draw, skipped = random.Random(options.seed), {}
     counts = {kind.name: {} for kind in DISKS}
-    wanted = [k for k in DISKS if not options.only or k.name in options.only.split(",")]
+    wanted = [k for k in DISKS if k.name in options.only]
     try:
         ferry = os.path.abspath(options.ferry)
         models = [Model(ferry, work, "small", 64, 32), Model(ferry, work, "large", 40000, 32)]
