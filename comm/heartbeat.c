@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -92,7 +93,7 @@ static void lines_unmap(void)
 {
 	if (heart.lines)
 		munmap(heart.lines, (size_t)heart.count * sizeof(*heart.lines));
-	if (heart.fd >= 0)
+	if (heart.fd >= 0 && *heart.path) /* one that was inherited may be tried again */
 		close(heart.fd);
 	mem_free(heart.seen);
 	heart.lines = heart.own = NULL;
@@ -100,40 +101,81 @@ static void lines_unmap(void)
 	heart.fd = -1;
 }
 
-static void path_of(char *path, size_t bytes, int64_t key)
+/* Nobody can cut it, so it is mapped safely; and no other file that a stale environment may lead to is one.
+ */
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
+
+int heartbeat_make(int size)
 {
-	snprintf(path, bytes, "/dev/shm/ferry-ranks-%lld", (long long)key);
+	enum { NO_EXEC = 8 }; /* MFD_NOEXEC_SEAL: what Linux 6.3 may insist on */
+	static const char name[] = "ferry-ranks";
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NO_EXEC), error;
+
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -1;
+	if (!ftruncate(fd, (off_t)size * (off_t)sizeof(*heart.lines)) && !fcntl(fd, F_ADD_SEALS, SEALS))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
 }
 
-static int lines_map(int64_t key, int rank, int size)
+static int lines_open(int64_t key, off_t bytes)
+{
+	snprintf(heart.path, sizeof(heart.path), "/dev/shm/ferry-ranks-%lld", (long long)key);
+	heart.fd = open(heart.path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (heart.fd < 0 || ftruncate(heart.fd, bytes))
+		return err_set(ERR_IO, "%s: %s", heart.path, strerror(errno));
+	return 0;
+}
+
+static int lines_inherit(int fd, off_t bytes)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat file;
+
+	*heart.path = 0;
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &file) || file.st_size != bytes ||
+	        fcntl(fd, F_SETFD, FD_CLOEXEC))
+		return err_set(ERR_IO, "descriptor %d is not what the ranks of a host share", fd);
+	heart.fd = fd;
+	return 0;
+}
+
+static int lines_map(int fd, int64_t key, int rank, int size)
 {
 	size_t bytes = (size_t)size * sizeof(*heart.lines);
-	void *lines;
+	int rc = fd >= 0 ? lines_inherit(fd, (off_t)bytes) : lines_open(key, (off_t)bytes);
+	void *lines = MAP_FAILED;
 	short type;
 
-	path_of(heart.path, sizeof(heart.path), key);
-	heart.fd = open(heart.path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (heart.fd < 0 || line_lock(F_SETLK, rank, &type) || ftruncate(heart.fd, (off_t)bytes))
-		return err_set(ERR_IO, "%s: %s", heart.path, strerror(errno));
-	lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, heart.fd, 0);
+	if (rc)
+		return rc;
+	if (!line_lock(F_SETLK, rank, &type))
+		lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, heart.fd, 0);
 	if (lines == MAP_FAILED)
-		return err_set(ERR_IO, "%s: %s", heart.path, strerror(errno));
+		return err_set(ERR_IO, "what the ranks of this host share%s%s: %s", *heart.path ? ", " : "",
+		        heart.path, strerror(errno));
 	heart.lines = lines;
 	heart.count = size;
 	heart.seen = mem_alloc((size_t)size, sizeof(*heart.seen));
 	return heart.seen ? 0 : ERR_NOMEM;
 }
 
-int heartbeat_start(int64_t key, int rank, int size)
+int heartbeat_start(int fd, int64_t key, int rank, int size)
 {
 	pthread_condattr_t monotonic;
 	sigset_t all, before;
-	int rc = lines_map(key, rank, size), error;
+	int rc = lines_map(fd, key, rank, size), error;
 
-	if (!rc && atomic_load(&heart.lines[rank].pid)) { /* left by a job that died in its start */
+	if (!rc && *heart.path &&
+	        atomic_load(&heart.lines[rank].pid)) { /* left by a job that died in its start */
 		heartbeat_unlink();
 		lines_unmap();
-		rc = lines_map(key, rank, size);
+		rc = lines_map(fd, key, rank, size);
 	}
 	if (rc) {
 		lines_unmap();
@@ -161,16 +203,8 @@ int heartbeat_start(int64_t key, int rank, int size)
 
 void heartbeat_unlink(void)
 {
-	if (heart.lines)
+	if (heart.lines && *heart.path)
 		unlink(heart.path); /* the first one does */
-}
-
-void heartbeat_remove(int64_t key)
-{
-	char path[64];
-
-	path_of(path, sizeof(path), key);
-	unlink(path);
 }
 
 void heartbeat_stop(void)

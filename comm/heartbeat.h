@@ -1,16 +1,17 @@
 /* Heartbeats: what the ranks of one host see of each other without asking.
  *
- * Mental model. The ranks of a host map one small file, as early as they can tell which: before MPI's own
- * start, where the launcher says enough. A thread of each rank writes the time into its line there every
- * tenth of a second, and each rank writes what it is doing: a phase (a step, loading), the exchange that it
- * waits in, if it does, and how much it has done. A lock on a byte of the file stands for each process, and
- * goes when that ends, however it does. A process that is stopped, or hangs in the kernel, stops beating; one
- * that runs in circles beats, but gets nothing done and comes to no exchange; one that is slow gets things
- * done. So a rank that has waited too long can name the one that is in the way, and what that one did last.
- * MPI is not involved: it may be what is stuck, or what failed, so a rank's error stands in its line too.
+ * Mental model. The ranks of a host map one small file, as early as they can tell which: one without a name
+ * from the ferry that started them, else one in /dev/shm, before MPI's own start where the launcher says
+ * enough. A thread of each rank writes the time into its line there every tenth of a second, and each rank
+ * writes what it is doing: a phase (a step, loading), the exchange that it waits in, if it does, and how much
+ * it has done. A lock on a byte of the file stands for each process, and goes when that ends, however it
+ * does. A process that is stopped, or hangs in the kernel, stops beating; one that runs in circles beats, but
+ * gets nothing done and comes to no exchange; one that is slow gets things done. So a rank that has waited
+ * too long can name the one that is in the way, and what that one did last. MPI is not involved: it may be
+ * what is stuck, or what failed, so a rank's error stands in its line too.
  *
- * The file has no name once all have it, so nothing is left behind. Ranks of other hosts are not seen, nor
- * those that see another /dev/shm.
+ * The file in /dev/shm has no name once all have it, so nothing is left behind. Ranks of other hosts are not
+ * seen, nor those that see another /dev/shm.
  */
 #ifndef FERRY_COMM_HEARTBEAT_H
 #define FERRY_COMM_HEARTBEAT_H
@@ -20,9 +21,14 @@
 /* In a phase that is patient (loading, saving) a rank may do without exchanges for any time. */
 enum heartbeat_phase { HEARTBEAT_BRISK, HEARTBEAT_PATIENT };
 
-/* key: the same for all ranks of the job on this host and for no others; rank, size: in the world. Where no
- * file can be shared a rank sees itself only. ERR_NOMEM, ERR_IO. */
-int heartbeat_start(int64_t key, int rank, int size);
+/* For `size` ranks that this process starts: a descriptor of a file without a name, closed on exec. -1:
+ * errno. */
+int heartbeat_make(int size);
+
+/* fd: of heartbeat_make in the parent, or -1; then key is the same for all ranks of the job on this host and
+ * for no others. rank, size: in the world. Where no file can be shared a rank sees itself only. ERR_NOMEM,
+ * ERR_IO. */
+int heartbeat_start(int fd, int64_t key, int rank, int size);
 
 /* The ranks' start, under MPI a meeting in which nobody can be reached. Of a rank of this host that fails
  * there, is gone, or does not move for patience_ns (at least 2 s), and of ranks that have not all come in
@@ -49,10 +55,6 @@ int heartbeat_fd(void);
 
 /* All have mapped it: the name goes. */
 void heartbeat_unlink(void);
-
-/* The same of a job whose ranks have all ended, by who started it: some may have died before all were there.
- */
-void heartbeat_remove(int64_t key);
 void heartbeat_stop(void);
 
 /* What this rank does from here on; short. */

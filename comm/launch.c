@@ -57,8 +57,6 @@ static int commas_count(const char *name)
 }
 
 /* FNV-1a of the values, each with its end. */
-static const uint64_t key_basis = 0xcbf29ce484222325;
-
 static uint64_t key_add(uint64_t key, const char *text)
 {
 	for (; *text; text++)
@@ -66,14 +64,9 @@ static uint64_t key_add(uint64_t key, const char *text)
 	return (key ^ 0xff) * 0x100000001b3;
 }
 
-int64_t launch_local_key(const char *job)
-{
-	return (int64_t)(key_add(key_basis, job) >> 1 | 1);
-}
-
 static int64_t job_key(const struct words *w)
 {
-	uint64_t key = key_basis;
+	uint64_t key = 0xcbf29ce484222325;
 
 	if (!w->job[0] || !getenv(w->job[0]) || (w->job[1] && !getenv(w->job[1])))
 		return 0;
@@ -101,6 +94,7 @@ static void launch_of(struct launch *launch, const struct words *w)
 	*launch = (struct launch){.rank = rank,
 	        .size = size,
 	        .is_local = w == launchers,
+	        .heart_fd = w == launchers ? number_of(LOCAL_JOB_HEART) : -1,
 	        .is_foreign = w->kind == FOREIGN,
 	        .program = w->program,
 	        .said = w->size};
@@ -127,7 +121,7 @@ static void read_kind(struct launch *launch, int kind)
 
 void launch_read(struct launch *launch)
 {
-	*launch = (struct launch){.size = 1};
+	*launch = (struct launch){.size = 1, .heart_fd = -1};
 	read_kind(launch, JOINED);
 }
 

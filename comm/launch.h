@@ -14,11 +14,13 @@
 #define LOCAL_JOB_SIZE "FERRY_LOCAL_RANKS"
 #define LOCAL_JOB_KEY "FERRY_LOCAL_JOB"
 #define LOCAL_JOB_SOCKETS "FERRY_LOCAL_SOCKETS"
+#define LOCAL_JOB_HEART "FERRY_LOCAL_HEARTBEAT"
 
 struct launch {
 	int rank, size;      /* size 1: there is no launcher, or it started one process */
 	int local_size;      /* ranks of this host; 0: not said */
 	int is_local;        /* ferry started the ranks itself */
+	int heart_fd;        /* heartbeat_make's, of ferry that started them; -1: none */
 	int is_foreign;      /* ferry cannot join these ranks (torchrun) */
 	const char *program; /* that started it: "mpirun"; NULL: there is no launcher */
 	const char *said;    /* the variable that has the size */
@@ -37,8 +39,5 @@ struct launch_local {
 	const char *said;
 };
 void launch_read_local(struct launch_local *local);
-
-/* The key of a job that ferry starts, by what LOCAL_JOB_KEY says. */
-int64_t launch_local_key(const char *job);
 
 #endif

@@ -31,7 +31,8 @@ enum { FDS_BESIDE = 64, RANKS_MAX = 1024 };
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { PASSED_COUNT = sizeof(passed) / sizeof(*passed) };
 
-static const char *const names[] = {LOCAL_JOB_RANK, LOCAL_JOB_SIZE, LOCAL_JOB_KEY, LOCAL_JOB_SOCKETS};
+static const char *const names[] = {
+        LOCAL_JOB_RANK, LOCAL_JOB_SIZE, LOCAL_JOB_KEY, LOCAL_JOB_HEART, LOCAL_JOB_SOCKETS};
 enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
 
 struct job {
@@ -39,6 +40,7 @@ struct job {
 	char name[48]; /* of the job: like no other */
 	pid_t *pids;   /* [size]; 0: it has ended */
 	int *fds;      /* [size][size]: of rank, to rank; -1: none, or its rank has it */
+	int heart_fd;
 	sigset_t before;
 	int64_t failed_ns, ended_ns; /* the first failure, the last end */
 	int is_late;                 /* those that are left were killed here */
@@ -110,8 +112,8 @@ static char **environment_make(struct job *j, int rank, struct str *words)
 
 	while (environ[count])
 		count++;
-	str_printf(words, "%s=%d\n%s=%d\n%s=%s\n%s=", names[0], rank, names[1], j->size, names[2], j->name,
-	        names[3]);
+	str_printf(words, "%s=%d\n%s=%d\n%s=%s\n%s=%d\n%s=", names[0], rank, names[1], j->size, names[2],
+	        j->name, names[3], j->heart_fd, names[4]);
 	for (int to = 0; to < j->size; to++)
 		str_printf(words, "%s%d", to ? "," : "", *fd_of(j, rank, to));
 	all = mem_alloc(count + NAME_COUNT + 1, sizeof(*all));
@@ -132,7 +134,8 @@ static char **environment_make(struct job *j, int rank, struct str *words)
 	return all;
 }
 
-/* Its sockets go with it, standard input goes to rank 0, and signals are as they were here. */
+/* Its sockets and what all ranks share go with it, standard input goes to rank 0, and signals are as they
+ * were here. */
 static int rank_spawn(struct job *j, int rank, char *const argv[], char *const environment[])
 {
 	posix_spawn_file_actions_t files;
@@ -142,8 +145,10 @@ static int rank_spawn(struct job *j, int rank, char *const argv[], char *const e
 	if (error)
 		return error;
 	error = posix_spawnattr_init(&how);
+	if (!error) /* to itself: it stays open */
+		error = posix_spawn_file_actions_adddup2(&files, j->heart_fd, j->heart_fd);
 	for (int to = 0; to < j->size && !error; to++)
-		if (to != rank) /* to itself: it stays open */
+		if (to != rank)
 			error = posix_spawn_file_actions_adddup2(
 			        &files, *fd_of(j, rank, to), *fd_of(j, rank, to));
 	if (!error && rank)
@@ -274,7 +279,7 @@ static void ranks_wait(struct job *j, const sigset_t *watched)
 
 int local_job_run(struct local_job_end *end, int size, char *const argv[])
 {
-	struct job j = {.size = size};
+	struct job j = {.size = size, .heart_fd = -1};
 	struct timespec now;
 	sigset_t watched;
 	struct err why = {0};
@@ -288,6 +293,9 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 	for (int64_t i = 0; i < (int64_t)size * size && !rc; i++)
 		j.fds[i] = -1;
 	files_allow(size);
+	j.heart_fd = rc ? -1 : heartbeat_make(size);
+	if (!rc && j.heart_fd < 0)
+		rc = err_set(ERR_DEVICE, "no shared memory for %d ranks: %s", size, strerror(errno));
 	sigemptyset(&watched);
 	sigaddset(&watched, SIGCHLD);
 	for (int i = 0; i < PASSED_COUNT; i++)
@@ -298,6 +306,7 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 	snprintf(j.name, sizeof(j.name), "%d-%lld", (int)getpid(), now.tv_sec * 1000000000LL + now.tv_nsec);
 	for (int r = 0; r < size && !rc; r++)
 		rc = rank_start(&j, r, argv);
+	fd_close(&j.heart_fd);
 	err_take(&why, rc);
 	if (rc) {
 		ranks_signal(&j, SIGKILL);
@@ -306,7 +315,6 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 			fd_close(&j.fds[i]);
 	}
 	ranks_wait(&j, &watched);
-	heartbeat_remove(launch_local_key(j.name));
 	*end = j.end;
 	end->is_told = !rc && j.killed.data && !str_check(&j.killed);
 	if (end->is_told)

@@ -39,7 +39,9 @@ static struct {
 /* The ranks' start; those of this host see each other in it where the launcher says who they are. */
 static int world_join(struct link_place *place, const struct launch *launch, struct heartbeat_join join)
 {
-	int is_seen = launch->key && !heartbeat_start(launch->key, launch->rank, launch->size), rc;
+	int is_seen = launch->key &&
+	              !heartbeat_start(launch->heart_fd, launch->key, launch->rank, launch->size),
+	    rc;
 
 	join.local_size = launch->local_size;
 	if (is_seen)
@@ -48,7 +50,7 @@ static int world_join(struct link_place *place, const struct launch *launch, str
 	if (rc)
 		heartbeat_tell(rc, err_text());
 	heartbeat_join_end();
-	if (!rc && !is_seen && heartbeat_start(place->host_key, place->rank, place->size))
+	if (!rc && !is_seen && heartbeat_start(launch->heart_fd, place->host_key, place->rank, place->size))
 		log_debug("ranks of this host do not see each other: %s", err_text());
 	return rc;
 }

@@ -5,7 +5,9 @@
 #include "tests/link_job.h"
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -87,6 +89,15 @@ static void die_early(int of)
 		raise(SIGKILL);
 }
 
+/* The process that starts the ranks is killed while it does so. */
+static void kill_parent(int of)
+{
+	if (of != 1)
+		return;
+	kill(getppid(), SIGKILL);
+	_exit(0);
+}
+
 /* Never comes here: one rank dies before the ranks' start, and the others hear of it there. */
 static void run_early(void)
 {
@@ -148,7 +159,8 @@ static void run_peace(void)
 }
 
 static const struct scenario scenarios[] = {{"fails", run_fails, 0, NULL}, {"dies", run_dies, 0, NULL},
-        {"leaves", run_leaves, 0, NULL}, {"early", run_early, 0, die_early}, {"judged", run_judged, 0, NULL},
+        {"leaves", run_leaves, 0, NULL}, {"early", run_early, 0, die_early},
+        {"orphans", run_early, 0, kill_parent}, {"judged", run_judged, 0, NULL},
         {"judged late", run_judged_late, 0, NULL}, {"peace", run_peace, 1, NULL}};
 
 /* ---- the test ---- */
@@ -221,12 +233,18 @@ static void assert_child(int (*run)(void))
 static int start_by_stale_words(void)
 {
 	struct heartbeat_join join = {.lost = start_lost, .is_stopped = never};
+	int fd = memfd_create("another's", 0);
+	char number[12], text[8];
 
 	setenv(LOCAL_JOB_RANK, "0", 1);
 	setenv(LOCAL_JOB_SIZE, "2", 1);
 	setenv(LOCAL_JOB_KEY, "1-1", 1);
 	setenv(LOCAL_JOB_SOCKETS, "-1,0", 1);
-	return world_start(&join) != ERR_DEVICE || !strstr(err_text(), "FERRY_LOCAL_RANK is set");
+	snprintf(number, sizeof(number), "%d", fd);
+	setenv(LOCAL_JOB_HEART, number, 1);
+	return write(fd, "kept", 4) != 4 || world_start(&join) != ERR_DEVICE ||
+	       !strstr(err_text(), "FERRY_LOCAL_RANK is set") || pread(fd, text, sizeof(text), 0) != 4 ||
+	       memcmp(text, "kept", 4);
 }
 
 static int start_with_few_files(void)
@@ -251,19 +269,21 @@ static void test_not_started(void **state)
 	assert_child(start_with_few_files);
 }
 
-/* What ranks find each other by has a name for a moment. It goes, however they end: looked for in a /dev/shm
- * of this test's own. */
+/* Ranks share memory without a name, however they end: looked for in a /dev/shm of this test's own. */
 static int nothing_is_left(void)
 {
-	static const char *const jobs[] = {"peace", "dies", "leaves", "early"};
+	static const char *const jobs[] = {"peace", "dies", "leaves", "early", "orphans"};
 	char text[ERR_TEXT_BYTES], **names = NULL;
 	size_t count = 0;
 
 	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
 	        mount("shm", "/dev/shm", "tmpfs", 0, "mode=777"))
 		return 77;
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
 		(void)job_run("local", jobs[i], 3, text);
+		while (wait(NULL) > 0) /* for ranks without their parent */
+			;
 		if (file_list_dir("/dev/shm", &names, &count) || count) {
 			print_error("%s leaves %zu files in /dev/shm: %s\n", jobs[i], count,
 			        count ? names[0] : err_text());
