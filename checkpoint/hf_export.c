@@ -234,6 +234,8 @@ static int write_all(struct work *work)
 		err = side_files_write(options->side, work->dir.temp);
 	if (!err)
 		err = hf_dtype_write(options->dtype, work->dir.temp);
+	if (!err && options->may_appear)
+		err = options->may_appear();
 	return err ? err : result_dir_commit(&work->dir);
 }
 

@@ -32,6 +32,7 @@ struct hf_export {
 	int64_t shard_bytes;           /* 0: one file */
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
 	int is_refused_without_room;   /* ERR_FIT before anything is written, where the disk lacks the room */
+	int (*may_appear)(void);       /* as in checkpoint/save.h */
 };
 
 /* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory: the ring of

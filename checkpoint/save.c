@@ -208,6 +208,8 @@ static int commit(const struct checkpoint_saving *s)
 		err = manifest_write(s->temp, manifest);
 	if (!err) /* it says what a loader will believe */
 		err = manifest_read(&read_back, s->temp);
+	if (!err && save->may_appear)
+		err = save->may_appear();
 	if (!err)
 		err = temp_dir_commit(s->temp, s->final);
 out:

@@ -48,6 +48,9 @@ struct checkpoint_save {
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
 	int total_limit;                 /* keep the newest so many; 0: all */
+	/* Rank 0 asks it before the checkpoint gets its name: 0, or the error that the save ends with,
+	 * because output_dir is not the caller's any more. May be NULL. */
+	int (*may_appear)(void);
 	struct checkpoint_world world;
 };
 

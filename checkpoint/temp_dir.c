@@ -53,6 +53,22 @@ static int is_temporary(const char *name, const char *stem, enum temp_dir_stem k
 	       !strcmp(name + 1 + ID_DIGITS, suffix);
 }
 
+/* Whoever made it may be about to put it in its place, and must not put there what is left of it: so it loses
+ * its name first. */
+static int remove_left(const char *parent, const char *name, const char *stem)
+{
+	char *path = file_join(parent, name), *aside = temp_dir_name(parent, stem, temp_dir_id());
+	int err = path && aside ? 0 : ERR_NOMEM;
+
+	if (!err && !file_rename(path, aside))
+		err = file_remove_tree(aside);
+	else if (!err)
+		err = file_remove_tree(path);
+	mem_free(path);
+	mem_free(aside);
+	return err;
+}
+
 int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind)
 {
 	char **names = NULL;
@@ -60,13 +76,8 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
 	int err = file_list_dir(parent, &names, &count);
 
 	for (size_t i = 0; !err && i < count; i++) {
-		char *path;
-
-		if (!is_temporary(names[i], stem, kind))
-			continue;
-		path = file_join(parent, names[i]);
-		err = path ? file_remove_tree(path) : ERR_NOMEM;
-		mem_free(path);
+		if (is_temporary(names[i], stem, kind))
+			err = remove_left(parent, names[i], stem);
 	}
 	file_list_free(names, count);
 	return err;

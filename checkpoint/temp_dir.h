@@ -16,7 +16,8 @@ uint64_t temp_dir_id(void);
 char *temp_dir_name(const char *parent, const char *stem, uint64_t id);
 
 /* Removes all of PARENT/STEM.<id>.tmp; NUMBERED: also those with digits after STEM. Whoever calls it owns
- * these names (base/dir_lock.h). */
+ * these names (base/dir_lock.h). A process that owned them before and still writes there can put none in its
+ * place any more. */
 enum temp_dir_stem { TEMP_DIR_WHOLE, TEMP_DIR_NUMBERED };
 int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind);
 

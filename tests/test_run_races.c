@@ -5,8 +5,8 @@
  * later. What stands at the end is one run's, whole: never two successes for one directory, never a mixture.
  *
  *     FERRY_RACES=N    so many drawn cases a scenario (default 6), of two and three processes. 0: all places
- *                      of one process, and all pairs of the first places of two, each continued first; and as
- *                      many drawn cases as there are places
+ *                      of each of two, and all pairs of their first places, each continued first; and as many
+ *                      drawn cases as there are places
  *     FERRY_SEED=N     of the drawn cases (default 1)
  */
 #include "tests/run_fixture.h"
@@ -31,9 +31,19 @@ static uint64_t seed = 1, draws;
 /* ---- a process that stops ---- */
 
 static int stop_at, made, *calls; /* `made` of them, for the parent to read */
+/* Where it may stop: at any call; having taken the directory and looked at it; putting a checkpoint or the
+ * result in its place. */
+static enum stops { ANY, TAKEN, WHOLE } stops_at;
 
 static int is_watched(const struct file_call *call)
 {
+	const char *name = call->path ? strrchr(call->path, '/') : NULL;
+
+	if (stops_at == TAKEN)
+		return call->kind == FILE_CALL_LIST && name && !strcmp(name, "/race");
+	if (stops_at == WHOLE)
+		return call->kind == FILE_CALL_RENAME && name &&
+		       (!strncmp(name, "/step-", 6) || !strncmp(name, "/model.", 7));
 	return call->kind != FILE_CALL_READ && call->path && strstr(call->path, "race");
 }
 
@@ -275,6 +285,8 @@ static void scenario_run(const struct scenario *s, int cases)
 	if (!cases) /* one process stops, wherever it can; the other runs through */
 		for (int i = 0; i < count[0]; i++, raced++)
 			race(s, 2, (int[]){i, NEVER}, (int[]){0, 1});
+	for (int i = TAKING; i < count[1] && !cases; i++, raced++) /* the other way round */
+		race(s, 2, (int[]){0, i}, (int[]){0, 1});
 	for (int i = 0; i < TAKING * TAKING * 2 && !cases; i++, raced++)
 		race(s, 2, (int[]){i / 2 / TAKING, i / 2 % TAKING}, (int[]){i % 2, 1 - i % 2});
 	for (int i = 0; i < (cases ? cases : count[0]); i++, raced++) {
@@ -300,6 +312,58 @@ static void test_races(void **state)
 		seed = strtoull(from, NULL, 10);
 	for (size_t i = 0; i < sizeof(scenarios) / sizeof(*scenarios); i++)
 		scenario_run(&scenarios[i], cases ? atoi(cases) : 6);
+}
+
+/* ---- taken ---- */
+
+/* A run stops, its lock's file is removed, and another run takes the directory and ends there. What that one
+ * left stays to the byte when the first goes on. Rows are left out: one may be written between a look and the
+ * next call. */
+static int taken_at(enum stops stops, int place, const char *second)
+{
+	char line[3000], command[1500];
+	struct racer first, other;
+
+	clean();
+	line_make(line, sizeof(line), TRAIN "max_steps=3 lr=1e-2");
+	stops_at = stops;
+	racer_start(&first, line, place);
+	if (first.code >= 0)
+		return 0;
+	snprintf(command, sizeof(command), "rm -rf %1$s/left %1$s/race.1; rm -f %1$s/race/.ferry.lock",
+	        work_dir);
+	assert_int_equal(system(command), 0);
+	stops_at = ANY;
+	line_make(line, sizeof(line), second);
+	racer_start(&other, line, NEVER);
+	snprintf(command, sizeof(command), "cp -a %1$s/race %1$s/left", work_dir);
+	assert_true(other.code || !system(command));
+	racer_continue(&first);
+	snprintf(command, sizeof(command), "diff -r -x metrics.jsonl %1$s/race %1$s/left >>%1$s/stderr 2>&1",
+	        work_dir);
+	if (!other.code && system(command))
+		fail_msg("taken at place %d by %s: what it left is changed: %s", place, second, ferry_said());
+	if (first.code && (stops == WHOLE || first.code != 1)) /* it goes on elsewhere, or has not begun */
+		fail_msg("taken at place %d by %s: the first ended with %d: %s", place, second, first.code,
+		        ferry_said());
+	return 1;
+}
+
+static void test_taken(void **state)
+{
+	static const char *const seconds[] = {TRAIN "max_steps=1 lr=1e-3 resume_from_checkpoint=auto",
+	        TRAIN "max_steps=3 lr=1e-3 resume_from_checkpoint=auto",
+	        TRAIN "max_steps=1 lr=1e-3 overwrite_output_dir=on"};
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		int place = 0;
+
+		assert_true(taken_at(TAKEN, 1, seconds[i]));
+		while (taken_at(WHOLE, place, seconds[i]))
+			place++;
+		assert_int_equal(place, 4); /* three checkpoints and the result */
+	}
+	stops_at = ANY;
 }
 
 static int references_make(void **state)
@@ -331,7 +395,7 @@ static int references_make(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_races)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_taken), cmocka_unit_test(test_races)};
 	int failed;
 
 	ferry_run_begin("several");

@@ -4,6 +4,7 @@
 #include "train/place.h"
 #include "train/planes.h"
 #include "train/run_dir.h"
+#include "train/run_owner.h"
 #include "train/train.h"
 
 #include "base/err.h"
@@ -39,6 +40,7 @@ static int export_model(void *context, const struct plane_source *source)
 	        .dtype = train_export_dtype(t),
 	        .shard_bytes = t->config->max_shard_bytes,
 	        .side = &t->session.side,
+	        .may_appear = r->fallback ? NULL : run_owner_check,
 	};
 	int rc = dir ? 0 : ERR_NOMEM;
 

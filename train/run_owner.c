@@ -50,6 +50,19 @@ static int own_result(const char *dir)
 	return err;
 }
 
+/* A run whose lock was removed may be saving there: it can put nothing in its place from here on, before
+ * anything of the directory is read. What cannot be removed is told of by the first save. */
+static int train_take(const struct config *c)
+{
+	int err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
+
+	if (!err && c->resume_from_checkpoint) {
+		(void)!temp_dir_clean(c->output_dir, "step-", TEMP_DIR_NUMBERED);
+		(void)!temp_dir_clean(c->output_dir, "model", TEMP_DIR_WHOLE);
+	}
+	return err;
+}
+
 int run_owner_take(const struct config *c)
 {
 	enum file_kind kind = c->output_dir ? file_kind_of(c->output_dir) : FILE_OTHER;
@@ -58,7 +71,7 @@ int run_owner_take(const struct config *c)
 	if (world_self()->rank || c->dry_run || (kind != FILE_NONE && kind != FILE_DIR))
 		return 0;
 	if (c->verb == VERB_TRAIN)
-		err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
+		err = train_take(c);
 	else if (c->verb == VERB_EXPORT || c->verb == VERB_INIT)
 		err = own_result(c->output_dir);
 	return err ? err_note(err, "output_dir") : 0;
@@ -143,6 +156,12 @@ int run_owner_spare(char **path, const struct config *c)
 int run_owner_is_there(void)
 {
 	return !owned || dir_lock_is_there(owned);
+}
+
+int run_owner_check(void)
+{
+	return run_owner_is_there() ? 0
+	                            : err_set(ERR_IO, "output_dir was moved or removed, or is another run's");
 }
 
 /* Did this process write the branch.json that stands there? */

@@ -26,6 +26,10 @@ void run_owner_release(void); /* also where nothing was taken */
 /* Is what this process owns still where it was? */
 int run_owner_is_there(void);
 
+/* The same as 0, or as ERR_IO with a text; where another run takes the directory after it, nothing that this
+ * one wrote under a temporary name before can be put in its place (checkpoint/temp_dir.h). */
+int run_owner_check(void);
+
 enum run_place {
 	RUN_PLACE_SAME,
 	RUN_PLACE_MOVED, /* another name, and all that was written is there */

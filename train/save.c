@@ -75,6 +75,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	        .side = &t->session.side,
 	        .training = train_state(t),
 	        .world = world_for_checkpoint(),
+	        .may_appear = fallback ? NULL : run_owner_check,
 	};
 	rc = s->save.training ? ranges_order(s, t->session.engine) : ERR_NOMEM;
 	if (rc) {

@@ -5,6 +5,7 @@
 #include "train/ranks_compare.h"
 #include "train/ranks_share.h"
 #include "train/run_dir.h"
+#include "train/run_owner.h"
 #include "train/sample.h"
 
 #include "base/err.h"
@@ -145,7 +146,14 @@ static int outputs_open(struct trainer *t)
 	if (world_self()->rank)
 		return 0;
 	path = run_dir_metrics(t->output_dir);
-	rc = path ? run_dir_open(t->config, &t->branch) : ERR_NOMEM;
+	rc = path ? 0 : ERR_NOMEM;
+	if (!rc && !run_owner_is_there())
+		rc = err_set(ERR_IO,
+		        "output_dir=%s was moved or removed, or another run took it, while this run loaded; "
+		        "start it again",
+		        t->output_dir);
+	if (!rc)
+		rc = run_dir_open(t->config, &t->branch);
 	if (!rc && t->resumed && !t->is_elsewhere)
 		rc = checkpoint_rotate(t->config->output_dir, t->step, (int)t->config->save_total_limit);
 	if (!rc)
