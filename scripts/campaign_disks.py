@@ -297,6 +297,12 @@ class Round:
                 f.seek(-1, os.SEEK_CUR)
                 f.write(bytes([byte[0] ^ 1 << self.draw.randrange(8)]))
             self.count("damaged checkpoints")
+        aside = os.path.join(self.out, "abandoned-1")
+        if self.model.wait(self.start()):  # what is damaged is kept, and the disk may lack that room
+            if not os.path.isdir(aside):
+                raise Fault("it ends, and nothing was kept aside")
+            shutil.rmtree(aside)
+            self.count("without room for the damaged one")
         self.finish()
 
     def check(self):
