@@ -9,6 +9,7 @@
 #include "checkpoint/hash.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
+#include "checkpoint/temp_dir.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -266,12 +267,29 @@ static int check_line(const struct checkpoint *checkpoint, const json_t *in_forc
 	return err;
 }
 
+int checkpoint_check_name(const struct checkpoint *checkpoint)
+{
+	int64_t step = checkpoint->manifest->step, named;
+	char *parent = NULL, *name = NULL;
+	int err = temp_dir_split(&parent, &name, checkpoint->path);
+
+	named = err ? -1 : checkpoint_step_of(name);
+	if (named >= 0 && named != step)
+		err = err_set(ERR_INPUT, "%s holds step %" PRId64 "; rename it to checkpoint-%06" PRId64,
+		        checkpoint->path, step, step);
+	mem_free(parent);
+	mem_free(name);
+	return err;
+}
+
 /* Opens and closes: 1 when it is whole, 0 with a warning when not, ERR_* when that cannot be told. */
 static int is_whole(const char *path, const json_t *in_force)
 {
 	struct checkpoint *checkpoint;
 	int err = checkpoint_open(&checkpoint, path);
 
+	if (!err)
+		err = checkpoint_check_name(checkpoint);
 	if (!err)
 		err = check_line(checkpoint, in_force);
 	checkpoint_close(checkpoint);

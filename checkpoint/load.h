@@ -20,9 +20,13 @@ struct checkpoint;
 int checkpoint_open(struct checkpoint **checkpoint, const char *path);
 void checkpoint_close(struct checkpoint *checkpoint);
 
-/* Path (mem_free) of the newest checkpoint of an output_dir that opens and is on its branch
- * (checkpoint/branch.h); others are passed over with a warning. Of those before step `before`: INT64_MAX,
- * all. *path is NULL, with 0, when there is none (or no directory). */
+/* A checkpoint-N that holds another step, because somebody renamed it, is ERR_INPUT: it would pass for newer
+ * or older than it is. */
+int checkpoint_check_name(const struct checkpoint *checkpoint);
+
+/* Path (mem_free) of the newest checkpoint of an output_dir that opens, holds the step of its name and is on
+ * its branch (checkpoint/branch.h); others are passed over with a warning. Of those before step `before`:
+ * INT64_MAX, all. *path is NULL, with 0, when there is none (or no directory). */
 int checkpoint_find_newest(char **path, const char *output_dir, int64_t before);
 
 /* What it holds; valid until close. training is the object that was saved. */

@@ -92,6 +92,29 @@ static void test_rotation(void **state)
 	assert_there("a/abandoned-1", "checkpoint-000004 checkpoint-000006");
 }
 
+/* One that somebody renamed does not pass for the newest, now or at the next save. */
+static void test_renamed(void **state)
+{
+	char from[400], to[400];
+
+	(void)state;
+	run_make("r");
+	path_of(from, "r/checkpoint-000002");
+	path_of(to, "r/checkpoint-000099");
+	assert_int_equal(rename(from, to), 0);
+	assert_ferry(2, NULL, "train %s/r/config.yaml resume_from_checkpoint=%s/", work_dir, to);
+	assert_non_null(
+	        strstr(ferry_said(), "checkpoint-000099/ holds step 2; rename it to checkpoint-000002"));
+	assert_ferry(0, NULL,
+	        "train %s/r/config.yaml resume_from_checkpoint=auto max_steps=8 save_steps=1 "
+	        "save_total_limit=2",
+	        work_dir);
+	assert_non_null(strstr(ferry_said(), "checkpoint-000099 holds step 2;"));
+	assert_non_null(strstr(ferry_said(), "checkpoint-000006 at step 6"));
+	assert_there("r", "checkpoint-000007 checkpoint-000008 !checkpoint-000006 !checkpoint-000099");
+	assert_there("r/abandoned-1", "checkpoint-000099 !checkpoint-000006");
+}
+
 /* Killed before it saved anything, the branch is still the one in force. */
 static void test_killed(void **state)
 {
@@ -196,6 +219,7 @@ int main(void)
 	        cmocka_unit_test(test_lines),
 	        cmocka_unit_test(test_branch),
 	        cmocka_unit_test(test_rotation),
+	        cmocka_unit_test(test_renamed),
 	        cmocka_unit_test(test_killed),
 	        cmocka_unit_test(test_half_moved),
 	        cmocka_unit_test(test_other_run),

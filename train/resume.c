@@ -150,6 +150,8 @@ static int own_checkpoint_open(struct trainer *t, int64_t before)
 	if (!rc && path)
 		rc = checkpoint_open(&t->checkpoint, path);
 	mem_free(path);
+	if (!rc && t->checkpoint)
+		rc = checkpoint_check_name(t->checkpoint);
 	if (rc || !t->checkpoint)
 		return rc;
 	m = checkpoint_manifest(t->checkpoint);

@@ -95,21 +95,22 @@ static int line_of(json_t **line, int64_t *step, const char *path)
 }
 
 /* Is this checkpoint in the past of the resumed one? Others are abandoned, and where one of them is in force,
- * a branch begins. One that cannot be read is in the way only where its step is yet to come. */
+ * a branch begins. One that cannot be read, or holds another step, is in the way only where the step of its
+ * name is yet to come. */
 static int judge(struct run_branch *b, const struct decision *d, const char *name)
 {
 	char *path = file_join(d->config->output_dir, name);
-	int64_t step = checkpoint_step_of(name);
+	int64_t named = checkpoint_step_of(name), step = named;
 	json_t *line = NULL;
 	int err = path ? line_of(&line, &step, path) : ERR_NOMEM, is_past;
 
 	if (err)
 		goto out;
 	is_past = step <= d->step && (!line || branch_common(line, d->resumed) >= step);
-	if (!is_past) {
+	if (!is_past)
 		b->is_fork |= line && branch_common(line, d->in_force) >= step;
+	if (!is_past || named > d->step)
 		err = abandon(b, name);
-	}
 out:
 	json_decref(line);
 	mem_free(path);
