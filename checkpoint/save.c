@@ -5,12 +5,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/result_dir.h"
 #include "checkpoint/save_parts.h"
 #include "checkpoint/temp_dir.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static int agree(const struct checkpoint_save *save, int code)
 {
@@ -227,6 +229,64 @@ static int compare_steps(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
+static int is_own(const char *path, const char *name, int is_hf)
+{
+	enum file_kind kind = file_kind_of(path);
+
+	if (*name == '.')
+		return 1;
+	if (is_hf)
+		return kind == FILE_REGULAR && result_dir_writes(name);
+	if (!strcmp(name, "hf"))
+		return kind == FILE_DIR;
+	return kind == FILE_REGULAR && (!strcmp(name, manifest_name) || !strncmp(name, "rank-", 5));
+}
+
+static int check_own(const char *dir, int is_hf)
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err = file_list_dir(dir, &names, &count);
+
+	for (size_t i = 0; i < count && !err; i++) {
+		char *path = file_join(dir, names[i]);
+
+		if (!path)
+			err = ERR_NOMEM;
+		else if (!is_own(path, names[i], is_hf))
+			err = err_set(ERR_INPUT, "%s contains %s, which ferry did not write", dir, names[i]);
+		else if (!is_hf && !strcmp(names[i], "hf"))
+			err = check_own(path, 1);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return err;
+}
+
+int checkpoint_check_own(const char *path)
+{
+	struct stat st;
+
+	if (!stat(path, &st) && !(st.st_mode & 0222))
+		return err_set(ERR_INPUT, "%s is write-protected", path);
+	return check_own(path, 0);
+}
+
+/* Told once. */
+static int must_stay(const char *output_dir, const char *name)
+{
+	static int64_t told_step = -1;
+	char *path = file_join(output_dir, name);
+	int is_staying = path && file_kind_of(path) == FILE_DIR && checkpoint_check_own(path) == ERR_INPUT;
+
+	if (is_staying && checkpoint_step_of(name) > told_step) {
+		told_step = checkpoint_step_of(name);
+		log_warn("%s: it stays, and does not count for save_total_limit", err_text());
+	}
+	mem_free(path);
+	return is_staying;
+}
+
 /* Steps of the checkpoints that are one too many, oldest first; the new one is never among them. */
 static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpoint_save *save)
 {
@@ -244,7 +304,7 @@ static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpo
 	for (size_t i = 0; !err && i < count; i++) {
 		int64_t step = checkpoint_step_of(names[i]);
 
-		if (step >= 0 && step != save->step)
+		if (step >= 0 && step != save->step && !must_stay(save->output_dir, names[i]))
 			steps[used++] = step;
 	}
 	file_list_free(names, count);

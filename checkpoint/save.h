@@ -47,7 +47,7 @@ struct checkpoint_save {
 	json_t *training; /* an object: whatever resuming needs besides planes; rank 0's is written */
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
-	int total_limit;                 /* keep the newest so many; 0: all */
+	int total_limit; /* keep the newest so many, beside those that may not be removed; 0: all */
 	/* Rank 0 asks it before the checkpoint gets its name: 0, or the error that the save ends with,
 	 * because output_dir is not the caller's any more. May be NULL. */
 	int (*may_appear)(void);
@@ -87,6 +87,10 @@ void checkpoint_saving_close(struct checkpoint_saving *saving);              /* 
 /* Removes the older checkpoints beyond total_limit (0: none), as a save does that succeeded: those that a
  * process left which ended before it came to that. `step` is one that was read and compared, and stays. */
 int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit);
+
+/* May it be removed? ERR_INPUT: it is write-protected, or holds something that no save wrote, which the text
+ * names. Hidden names do not count: file managers and network file systems leave them. */
+int checkpoint_check_own(const char *path);
 
 /* "checkpoint-000500" -> 500; -1 for any other name. */
 int64_t checkpoint_step_of(const char *name);

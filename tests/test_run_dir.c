@@ -279,6 +279,53 @@ static void test_foreign(void **state)
 	assert_true(run_has("foreign/model/README.md"));
 }
 
+/* Rotation removes what a save wrote, and nothing else: neither somebody's notes, nor another run in a
+ * checkpoint, nor what is write-protected. */
+static void test_kept(void **state)
+{
+	char path[400];
+
+	(void)state;
+	assert_ferry(0, NULL, TRAIN "kept max_steps=4 save_steps=1 save_total_limit=all", tiny.dir, tiny.data,
+	        work_dir);
+	make("kept/checkpoint-000001/hf/notes");
+	make("kept/checkpoint-000003/.DS_Store");
+	assert_ferry(0, NULL, TRAIN "kept/checkpoint-000002/more max_steps=1", tiny.dir, tiny.data, work_dir);
+	path_of(path, "kept/checkpoint-000004");
+	assert_int_equal(chmod(path, 0555), 0);
+	assert_ferry(0, NULL,
+	        "train %s/kept/config.yaml resume_from_checkpoint=auto max_steps=7 save_total_limit=1",
+	        work_dir);
+	assert_int_equal(count_of(ferry_said(), "it stays, and does not count for save_total_limit"), 3);
+	assert_non_null(strstr(ferry_said(), "hf contains notes, which ferry did not write: it stays"));
+	assert_non_null(strstr(ferry_said(), "checkpoint-000004 is write-protected: it stays"));
+	assert_true(run_has("kept/checkpoint-000001/hf/notes") &&
+	            run_has("kept/checkpoint-000004/manifest.json") &&
+	            run_has("kept/checkpoint-000002/more/checkpoint-000001/manifest.json") &&
+	            run_has("kept/checkpoint-000007/manifest.json"));
+	assert_false(run_has("kept/checkpoint-000003") || run_has("kept/checkpoint-000005") ||
+	             run_has("kept/checkpoint-000006"));
+	assert_ferry(0, NULL, "verify %s/kept", work_dir);
+	assert_ferry(
+	        2, NULL, TRAIN "kept max_steps=1 overwrite_output_dir=on", tiny.dir, tiny.data, work_dir);
+	assert_true(run_has("kept/checkpoint-000002/more/checkpoint-000001/manifest.json"));
+}
+
+/* The next run would read this one's files as rows. */
+static void test_in_data(void **state)
+{
+	(void)state;
+	make("folder/rows.jsonl");
+	for (int i = 0; i < 2; i++) {
+		assert_ferry(2, NULL, TRAIN "folder/out max_steps=1 data=%s/folder%s", tiny.dir, tiny.data,
+		        work_dir, work_dir, i ? "/" : "");
+		assert_non_null(strstr(ferry_said(), "/folder/out lies in data="));
+		assert_false(run_has("folder/out"));
+	}
+	assert_ferry(0, NULL, TRAIN "folder-out max_steps=1 eval_data=%s", tiny.dir, tiny.data, work_dir,
+	        tiny.data);
+}
+
 static void test_model_link(void **state)
 {
 	char path[400], target[400];
@@ -358,6 +405,8 @@ int main(void)
 	        cmocka_unit_test(test_here),
 	        cmocka_unit_test(test_mount_point),
 	        cmocka_unit_test(test_foreign),
+	        cmocka_unit_test(test_kept),
+	        cmocka_unit_test(test_in_data),
 	        cmocka_unit_test(test_model_link),
 	        cmocka_unit_test(test_owned),
 	        cmocka_unit_test(test_moved_before),

@@ -69,7 +69,7 @@ static int is_ours(const char *dir, const char *name)
 	if (ours && !strcmp(name, "model"))
 		ours = file_kind_of(path) == FILE_DIR && !result_dir_check(path);
 	else if (ours && checkpoint_step_of(name) >= 0)
-		ours = file_is_in(path, manifest_name);
+		ours = file_is_in(path, manifest_name) && !checkpoint_check_own(path);
 	else if (ours && file_kind_of(path) == FILE_DIR) {
 		ours = !strncmp(name, ABANDONED, strlen(ABANDONED)) && !file_list_dir(path, &names, &count);
 		for (size_t i = 0; i < count && ours; i++)
@@ -223,12 +223,42 @@ out:
 	return err;
 }
 
+/* Folders of data are read with all that is in them. */
+static int check_data(const struct config *c, const char *key, const char *list)
+{
+	char dir[PATH_MAX], folder[PATH_MAX];
+	struct data_sets sets = {0};
+	int err = 0;
+
+	if (!list || !realpath(c->output_dir, dir) || data_sets_parse(&sets, list))
+		goto out; /* whoever reads it tells */
+	for (int i = 0; i < sets.count && !err; i++) {
+		size_t len = realpath(sets.sets[i].path, folder) ? strlen(folder) : 0;
+
+		if (len && file_kind_of(folder) == FILE_DIR && !strncmp(dir, folder, len) &&
+		        (!dir[len] || dir[len] == '/'))
+			err = err_set(ERR_INPUT,
+			        "output_dir=%s lies in %s=%s, where what the run writes would be read as "
+			        "rows; "
+			        "choose another output_dir",
+			        c->output_dir, key, sets.sets[i].path);
+	}
+out:
+	data_sets_free(&sets);
+	return err;
+}
+
 int run_dir_check(const struct config *c)
 {
 	enum file_kind kind = file_kind_of(c->output_dir);
 	char **names = NULL;
 	size_t count = 0;
 	int err = c->verb == VERB_TRAIN ? check_moved(c) : 0;
+
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_data(c, "data", c->data);
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_data(c, "eval_data", c->eval_data);
 
 	if (err)
 		return err;
