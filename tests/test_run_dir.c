@@ -283,14 +283,26 @@ static void test_foreign(void **state)
  * checkpoint, nor what is write-protected. */
 static void test_kept(void **state)
 {
-	char path[400];
+	char path[400], to[400];
 
 	(void)state;
 	assert_ferry(0, NULL, TRAIN "kept max_steps=4 save_steps=1 save_total_limit=all", tiny.dir, tiny.data,
 	        work_dir);
 	make("kept/checkpoint-000001/hf/notes");
 	make("kept/checkpoint-000003/.DS_Store");
-	assert_ferry(0, NULL, TRAIN "kept/checkpoint-000002/more max_steps=1", tiny.dir, tiny.data, work_dir);
+	for (int i = 0; i < 2; i++) {
+		assert_ferry(2, NULL, TRAIN "kept/checkpoint-000002/%smore max_steps=1", tiny.dir, tiny.data,
+		        work_dir, i ? "a/b/" : "");
+		assert_non_null(strstr(ferry_said(), " lies in the checkpoint "));
+	}
+	assert_ferry(2, NULL,
+	        "export checkpoint=%s/kept/checkpoint-000004 output_dir=%s/kept/checkpoint-000003/hf "
+	        "overwrite_output_dir=on",
+	        work_dir, work_dir);
+	assert_ferry(0, NULL, TRAIN "more max_steps=1", tiny.dir, tiny.data, work_dir);
+	path_of(path, "more");
+	path_of(to, "kept/checkpoint-000002/more");
+	assert_int_equal(rename(path, to), 0);
 	path_of(path, "kept/checkpoint-000004");
 	assert_int_equal(chmod(path, 0555), 0);
 	assert_ferry(0, NULL,
@@ -316,6 +328,7 @@ static void test_in_data(void **state)
 {
 	(void)state;
 	make("folder/rows.jsonl");
+	make("manifest.json"); /* of another program, and no checkpoint */
 	for (int i = 0; i < 2; i++) {
 		assert_ferry(2, NULL, TRAIN "folder/out max_steps=1 data=%s/folder%s", tiny.dir, tiny.data,
 		        work_dir, work_dir, i ? "/" : "");

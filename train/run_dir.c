@@ -248,13 +248,52 @@ out:
 	return err;
 }
 
+/* Other programs have files of that name, too. */
+static int is_checkpoint(const char *dir)
+{
+	struct manifest *m = NULL;
+	int is_ferrys = file_is_in(dir, manifest_name) && !manifest_read(&m, dir);
+
+	manifest_free(m);
+	return is_ferrys;
+}
+
+/* A checkpoint is what was saved, and goes when later ones come. */
+static int check_in_checkpoint(const struct config *c)
+{
+	char dir[PATH_MAX], *slash;
+	char *at = mem_strdup(c->output_dir), *parent = NULL, *name = NULL;
+	int err = at ? 0 : ERR_NOMEM;
+
+	while (!err && !realpath(at, dir)) { /* it is yet to be made */
+		err = temp_dir_split(&parent, &name, at);
+		mem_free(at);
+		mem_free(name);
+		at = parent;
+		if (!err && (!strcmp(at, "/") || !strcmp(at, ".")))
+			break;
+	}
+	if (!err && realpath(at, dir))
+		for (slash = dir + strlen(dir); !err && slash && slash != dir; slash = strrchr(dir, '/')) {
+			*slash = 0;
+			if (is_checkpoint(dir))
+				err = err_set(ERR_INPUT,
+				        "output_dir=%s lies in the checkpoint %s; choose another",
+				        c->output_dir, dir);
+		}
+	mem_free(at);
+	return err;
+}
+
 int run_dir_check(const struct config *c)
 {
 	enum file_kind kind = file_kind_of(c->output_dir);
 	char **names = NULL;
 	size_t count = 0;
-	int err = c->verb == VERB_TRAIN ? check_moved(c) : 0;
+	int err = check_in_checkpoint(c);
 
+	if (!err && c->verb == VERB_TRAIN)
+		err = check_moved(c);
 	if (!err && c->verb == VERB_TRAIN)
 		err = check_data(c, "data", c->data);
 	if (!err && c->verb == VERB_TRAIN)
