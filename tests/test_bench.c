@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "bench/kernel_cases.h"
 #include "host/pool.h"
+#include "tests/sparing.h"
 
 #include <math.h>
 
@@ -116,6 +117,8 @@ static void test_budget(void **state)
 	size_t i;
 
 	(void)state;
+	if (SANITIZED) /* asan/test_run_budget has the same plans */
+		return;
 	check_ok(adamw_isa_find(&args.isa, "auto"));
 	check_ok(bench_run(&result, "budget", &args));
 	check_figures(result);

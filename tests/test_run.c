@@ -65,7 +65,7 @@ static void same_bits_of(int model, const char *dtype, const char *schedule, con
 	snprintf(settings, sizeof(settings), SETTINGS "compute_dtype=%s schedule=%s optimizer_state=%s",
 	        dtype, schedule, state);
 	train(&models[model], "base", settings, "");
-	for (int i = model; i < SAME_BITS_COUNT; i += model_count * sparing(3)) {
+	for (int i = model; i < SAME_BITS_COUNT; i += model_count * sparing(5)) {
 		train(&models[model], "other", settings, same_bits[i]);
 		snprintf(why, sizeof(why), "%s %s", settings, same_bits[i]);
 		assert_same_runs("base", "other", why);

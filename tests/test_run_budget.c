@@ -85,7 +85,7 @@ static void test_any_budget_changes_no_bit(void **state)
 		assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/base " SETTINGS "%s", model.dir,
 		        model.data, work_dir, more[i]);
 		assert_int_equal(device_peak("base"), least);
-		for (int step = 0; step <= 4; step += sparing(2)) {
+		for (int step = 0; step <= 4; step += sparing(4)) {
 			int64_t budget = least + (most - least) * step / 4;
 			json_t *plan;
 
