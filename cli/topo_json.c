@@ -80,7 +80,7 @@ static json_t *products_json(enum dtype dtype)
 	const struct matmul_choice *choice = matmul_choice(dtype);
 
 	return json_pack("{s:s, s:s, s:b, s:s, s:s?}", "library", choice->library, "kernels", choice->kernels,
-	        "widened", choice->way == MATMUL_WIDENED, "why", choice->why, "warning",
+	        "widened", choice->widens, "why", choice->why, "warning",
 	        choice->warning[0] ? choice->warning : NULL);
 }
 

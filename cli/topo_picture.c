@@ -222,7 +222,7 @@ static void tell_products(struct str *out, const char *name, enum dtype dtype)
 	const struct matmul_choice *choice = matmul_choice(dtype);
 
 	str_printf(out, "%-22s %s (%s)%s: %s\n", name, choice->library, choice->kernels,
-	        choice->way == MATMUL_WIDENED ? ", widened to fp32" : "", choice->why);
+	        choice->widens ? ", widened to fp32" : "", choice->why);
 	if (choice->warning[0])
 		str_printf(out, "%-22s warning: %s\n", "", choice->warning);
 }

@@ -4,8 +4,11 @@
 #include "tests/ops_check.h"
 
 #ifndef FERRY_TEST_CUDA
+#include "base/num.h"
+#include "base/size.h"
 #include "host/cpu/kernels.h"
 #include "host/cpu/matmul.h"
+#include "host/cpu/matmul_avx2.h"
 
 #include <unistd.h>
 #endif
@@ -157,7 +160,7 @@ static const char *choice_name(const struct matmul_choice *choice)
 	static char name[64];
 
 	snprintf(name, sizeof name, "%s %s%s", choice->library, choice->kernels,
-	        choice->way == MATMUL_WIDENED ? " widened" : "");
+	        choice->widens ? " widened" : "");
 	return name;
 }
 
@@ -178,10 +181,14 @@ static void test_choice(void **state)
 	                ""},
 	        {{AVX512, AVX512, "Zen", 1, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512",
 	                "OpenBLAS is older"},
-	        {{AVX512, AVX2, "Haswell", 0, 0, NULL}, "OpenBLAS Haswell", "OpenBLAS Haswell widened",
+	        {{AVX512, AVX2, "Haswell", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
 	                "do not use this CPU's AVX-512; install newer"},
-	        {{AVX2, AVX2, "ZEN", 0, 0, NULL}, "OpenBLAS ZEN", "OpenBLAS ZEN widened", ""},
-	        {{AVX2, AVX2, "Prescott", 0, 0, NULL}, "oneDNN AVX2", "oneDNN AVX2 widened", "Prescott"},
+	        {{AVX512, AVX2, "Haswell", 1, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", "install newer"},
+	        {{AVX2, AVX2, "ZEN", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
+	        {{AVX2, AVX2, "Prescott", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
+	        {{BASE, BASE, "Prescott", 0, 0, "avx2"}, "OpenBLAS Prescott", "OpenBLAS Prescott widened",
+	                ""},
+	        {{AVX2, AVX2, "Zen", 0, 0, "openblas"}, "OpenBLAS Zen", "OpenBLAS Zen widened", ""},
 	        {{BASE, BASE, "neoversen1", 0, 0, NULL}, "OpenBLAS neoversen1", "OpenBLAS neoversen1 widened",
 	                ""},
 	        {{AVX512, AVX512, "Cooperlake", 1, 0, "openblas"}, "OpenBLAS Cooperlake",
@@ -222,9 +229,10 @@ static void test_forced(void **state)
 	} rows[] = {
 	        {"OPENBLAS_CORETYPE=Prescott", "oneDNN AVX-512", 1},
 	        {"OPENBLAS_CORETYPE=SkylakeX ONEDNN_MAX_CPU_ISA=AVX2", "OpenBLAS SkylakeX", 1},
-	        {"OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2", "OpenBLAS Haswell", 0},
-	        {"OPENBLAS_CORETYPE=Prescott ONEDNN_MAX_CPU_ISA=AVX2", "oneDNN AVX2", 0},
+	        {"OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2", "ferry AVX2", 0},
+	        {"FERRY_MATMUL=avx2", "ferry AVX2", 0},
 	        {"OPENBLAS_CORETYPE=Haswell FERRY_MATMUL=openblas", "OpenBLAS Haswell", 0},
+	        {"ONEDNN_MAX_CPU_ISA=AVX2 FERRY_MATMUL=onednn", "oneDNN AVX2", 0},
 	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
 	        {"ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 FERRY_MATMUL=onednn", "oneDNN AVX-512", 1},
 	};
@@ -245,6 +253,71 @@ static void test_forced(void **state)
 		print_message("%s\n", command);
 		assert_int_equal(system(command), 0);
 	}
+}
+#endif
+
+#if defined(__x86_64__) && !defined(FERRY_TEST_CUDA)
+enum { AVX2_SIDE = 280, AVX2_DEPTH = 2 * MATMUL_AVX2_DEPTH + 40, AVX2_COUNT = AVX2_SIDE * AVX2_DEPTH };
+
+static float operand_at(
+        const void *x, int64_t row, int64_t col, int64_t stride, enum matmul_layout layout, enum dtype dtype)
+{
+	int64_t at = layout == MATMUL_NORMAL ? row * stride + col : col * stride + row;
+
+	return dtype == DTYPE_F32 ? ((const float *)x)[at] : bf16_to_f32(((const uint16_t *)x)[at]);
+}
+
+/* The sums of matmul_avx2.h to the bit, nothing beside c, and c that is not read where nothing is added. */
+static void avx2_check(struct ops_case *c, const void *a, const void *b, enum dtype dtype)
+{
+	static float out[AVX2_SIDE * AVX2_SIDE], want[AVX2_SIDE * AVX2_SIDE];
+	enum matmul_layout a_layout = case_int(c, 0, 1), b_layout = case_int(c, 0, 1);
+	int64_t m = case_int(c, 1, AVX2_SIDE), n = case_int(c, 1, 60), k = case_int(c, 1, AVX2_DEPTH);
+	int64_t a_stride = (a_layout == MATMUL_NORMAL ? k : m),
+	        b_stride = (b_layout == MATMUL_NORMAL ? n : k);
+	int64_t c_stride = case_int(c, (int)n, AVX2_SIDE);
+	int accumulate = (int)case_int(c, 0, 1);
+	float alpha = case_int(c, 0, 1) ? 1 : 0.3f;
+
+	for (int i = 0; i < AVX2_SIDE * AVX2_SIDE; i++)
+		out[i] = want[i] = accumulate ? (float)case_normal(c) : NAN;
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < n; j++)
+			for (int64_t at = 0; at < k; at += MATMUL_AVX2_DEPTH) {
+				float sum = 0, *to = want + i * c_stride + j;
+
+				for (int64_t l = at; l < min_i64(k, at + MATMUL_AVX2_DEPTH); l++)
+					sum = fmaf(operand_at(a, i, l, a_stride, a_layout, dtype),
+					        operand_at(b, l, j, b_stride, b_layout, dtype), sum);
+				*to = at || accumulate ? fmaf(alpha, sum, *to) : alpha * sum;
+			}
+	matmul_avx2(out, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, dtype, alpha,
+	        accumulate);
+	assert_memory_equal(out, want, sizeof out);
+}
+
+static void test_avx2_bits(void **state)
+{
+	float *x = mem_alloc(2 * AVX2_COUNT, sizeof *x);
+	uint16_t *h = mem_alloc(2 * AVX2_COUNT, sizeof *h);
+	struct ops_case c;
+
+	(void)state;
+	if (!cpu_kernels_find("avx2"))
+		skip();
+	assert_non_null(x);
+	assert_non_null(h);
+	case_begin(&c, "avx2", 5);
+	for (int i = 0; i < 2 * AVX2_COUNT; i++) {
+		x[i] = (float)case_normal(&c);
+		h[i] = bf16_from_f32(x[i]);
+	}
+	for (int round = 0; round < 24; round++) {
+		avx2_check(&c, x, x + AVX2_COUNT, DTYPE_F32);
+		avx2_check(&c, h, h + AVX2_COUNT, DTYPE_BF16);
+	}
+	mem_free(x);
+	mem_free(h);
 }
 #endif
 
@@ -291,12 +364,15 @@ int main(void)
 	int is_started = getenv("TEST_EXPECTS") != NULL;
 #endif
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_random_shapes),
-	        cmocka_unit_test(test_cut_shapes),
-	        cmocka_unit_test(test_nonfinite),
+		cmocka_unit_test(test_random_shapes),
+		cmocka_unit_test(test_cut_shapes),
+		cmocka_unit_test(test_nonfinite),
 #ifndef FERRY_TEST_CUDA
-	        cmocka_unit_test(test_choice),
-	        {"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},
+		cmocka_unit_test(test_choice),
+#if defined(__x86_64__)
+		cmocka_unit_test(test_avx2_bits),
+#endif
+		{"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},
 #endif
 	};
 

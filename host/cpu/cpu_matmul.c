@@ -1,14 +1,16 @@
 /* Matrix products on fixed tiles of c, each computed whole by one thread: whatever the thread count, an
  * element sees the same additions in the same order.
  *
- * matmul_choice says who multiplies. Where bf16 is not multiplied as it is, panels of both operands are
- * widened to fp32 in a worker's scratch, which is exact in the products and rounds c once.
+ * matmul_choice says who multiplies. Where bf16 is not multiplied as it is, both operands are widened to
+ * fp32, in panels in a worker's scratch or as they are packed, which is exact in the products and rounds c
+ * once.
  */
 #include "device/op_matmul.h"
 #include "host/cpu/matmul.h"
 
 #include "base/err.h"
 #include "host/cpu/cpu_inner.h"
+#include "host/cpu/matmul_avx2.h"
 #include "host/cpu/matmul_onednn.h"
 
 #include <string.h>
@@ -50,6 +52,7 @@ struct matmul_run {
 	float *parts;   /* with a cut k: [count_k, m, n] */
 	float *scratch; /* per worker: c tile; then a panel and b panel, what oneDNN wants, or bias */
 	int64_t scratch_count;
+	int by_panels; /* of bf16 */
 	/* by oneDNN: one for each kind of piece that there is, inside or at a border; else NULL */
 	struct onednn_product *products[8];
 	int failed;
@@ -174,8 +177,11 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	b = operand_at(o->b, t.l, t.j, o->b_stride, o->b_layout, o->ab_dtype);
 	if (run->products[0])
 		rc = onednn_product_run(run->products[tile_kind(&run->tiling, &t)], c, a, b, rest);
-	else if (o->ab_dtype == DTYPE_BF16)
+	else if (run->by_panels)
 		tile_product_bf16(run, &t, c, c_stride, rest, accumulate);
+	else if (o->ab_dtype == DTYPE_BF16)
+		matmul_avx2(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
+		        o->b_layout, DTYPE_BF16, 1, accumulate);
 	else
 		cpu_sgemm(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
 		        o->b_layout, 1, accumulate);
@@ -246,10 +252,8 @@ static void products_open(struct matmul_run *run)
 static int64_t piece_scratch_count(const struct matmul_run *run)
 {
 	const struct matmul_tiling *g = &run->tiling;
-	int64_t rest = run->op.ab_dtype == DTYPE_BF16 ? (g->m + g->n) * PANEL_K : g->n;
+	int64_t rest = run->by_panels ? (g->m + g->n) * PANEL_K : g->n;
 
-	if (run->products[0])
-		rest = g->n;
 	for (int kind = 0; kind < 8; kind++)
 		if (run->products[kind] && onednn_product_scratch_bytes(run->products[kind]) > rest * 4)
 			rest = onednn_product_scratch_bytes(run->products[kind]) / 4 + 1;
@@ -266,6 +270,8 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 	matmul_tiling(&run.tiling, o->m, o->n, o->k);
 	if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_ONEDNN)
 		products_open(&run);
+	run.by_panels = o->ab_dtype == DTYPE_BF16 && !run.products[0] &&
+	                matmul_choice(DTYPE_BF16)->way != MATMUL_AVX2;
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count = piece_scratch_count(&run);
 	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);

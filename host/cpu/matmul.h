@@ -8,7 +8,7 @@
 /* Vectors that a CPU has, or that a library has kernels for. */
 enum matmul_simd { MATMUL_SIMD_BASE, MATMUL_SIMD_AVX2, MATMUL_SIMD_AVX512 };
 
-/* What decides, beside the environment (FERRY_MATMUL = openblas or onednn, for tests). */
+/* What decides, beside the environment (FERRY_MATMUL = openblas, onednn or avx2, for tests). */
 struct matmul_facts {
 	enum matmul_simd cpu, onednn; /* onednn: ONEDNN_MAX_CPU_ISA obeyed */
 	const char *openblas_core;    /* whose kernels OpenBLAS took; OPENBLAS_CORETYPE obeyed */
@@ -20,12 +20,14 @@ struct matmul_facts {
 enum matmul_way {
 	MATMUL_OPENBLAS, /* bf16 is widened to fp32 first */
 	MATMUL_ONEDNN,
+	MATMUL_AVX2,    /* matmul_avx2.h; bf16 is widened as it is packed */
 	MATMUL_WIDENED, /* bf16 only: widened, then as fp32 */
 };
 
 struct matmul_choice {
 	enum matmul_way way;
 	const char *library, *kernels; /* "OpenBLAS", "SkylakeX" */
+	int widens;                    /* bf16 is multiplied as fp32 */
 	char why[160], warning[160];   /* warning: a library is older than the CPU; "" */
 };
 
@@ -35,7 +37,8 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 /* This process's, decided once. */
 const struct matmul_choice *matmul_choice(enum dtype dtype);
 
-/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major, on the caller's thread; beta 0 does not read c. */
+/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major, on the caller's thread; beta is 0, which does not
+ * read c, or 1. */
 void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta);

@@ -1,6 +1,7 @@
 /* Who multiplies: by what the CPU, OpenBLAS and oneDNN say of themselves, never by timing, so that a run
  * keeps its bits on a machine. And products of fp32 blocks by whoever it is. */
 #include "host/cpu/matmul.h"
+#include "host/cpu/matmul_avx2.h"
 #include "host/cpu/matmul_onednn.h"
 
 #include <cblas.h>
@@ -52,37 +53,48 @@ static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *
 {
 	enum matmul_simd openblas = openblas_simd(f->openblas_core);
 
-	/* with AVX-512 oneDNN is the faster of two that have it, with AVX2 OpenBLAS is */
+	if (f->cpu >= MATMUL_SIMD_AVX2 && openblas <= MATMUL_SIMD_AVX2 && f->onednn <= MATMUL_SIMD_AVX2) {
+		choice->way = MATMUL_AVX2;
+		snprintf(choice->why, sizeof choice->why, "faster in AVX2 than OpenBLAS and oneDNN");
+		if (f->cpu > MATMUL_SIMD_AVX2)
+			snprintf(choice->warning, sizeof choice->warning,
+			        "OpenBLAS (%s) and oneDNN (%s) do not use this CPU's %s; install newer ones",
+			        f->openblas_core, simd_names[f->onednn], simd_names[f->cpu]);
+		return;
+	}
+	/* with AVX-512 oneDNN is the faster of two that have it */
 	choice->way = f->onednn > openblas || (f->onednn == openblas && f->onednn == MATMUL_SIMD_AVX512)
 	                      ? MATMUL_ONEDNN
 	                      : MATMUL_OPENBLAS;
 	snprintf(choice->why, sizeof choice->why, "oneDNN has %s kernels here, OpenBLAS its %s kernels",
 	        simd_names[f->onednn], f->openblas_core);
-	if (openblas < f->cpu && f->onednn < f->cpu)
-		snprintf(choice->warning, sizeof choice->warning,
-		        "OpenBLAS (%s) and oneDNN (%s) do not use this CPU's %s; install newer ones",
-		        f->openblas_core, simd_names[f->onednn], simd_names[f->cpu]);
-	else if (openblas < f->cpu)
+	if (openblas < f->cpu)
 		snprintf(choice->warning, sizeof choice->warning,
 		        "OpenBLAS is older than this CPU: it would use its %s kernels", f->openblas_core);
 }
 
 static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts *f)
 {
+	enum matmul_way f32 = choice->way;
+
 	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot && f->onednn == MATMUL_SIMD_AVX512
 	                      ? MATMUL_ONEDNN
-	                      : MATMUL_WIDENED;
+	              : f32 == MATMUL_AVX2 ? MATMUL_AVX2
+	                                   : MATMUL_WIDENED;
 	snprintf(choice->why, sizeof choice->why, "%s",
-	        choice->way == MATMUL_ONEDNN ? "the CPU multiplies bf16 in vectors"
-	        : f->has_bf16_dot            ? "this CPU's vectors multiply fp32 twice as fast as bf16"
-	                                     : "the CPU has no products of bf16");
+	        choice->way == MATMUL_ONEDNN                        ? "the CPU multiplies bf16 in vectors"
+	        : f->has_bf16_dot && f->onednn < MATMUL_SIMD_AVX512 ? "oneDNN has no products of bf16 here"
+	        : f->has_bf16_dot ? "this CPU's vectors multiply fp32 twice as fast as bf16"
+	                          : "the CPU has no products of bf16");
 }
 
 /* A choice's library and kernels; of WIDENED those of fp32. */
 static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
 {
-	choice->library = way == MATMUL_ONEDNN ? "oneDNN" : "OpenBLAS";
-	choice->kernels = way == MATMUL_ONEDNN ? simd_names[f->onednn] : f->openblas_core;
+	choice->library = way == MATMUL_AVX2 ? "ferry" : way == MATMUL_ONEDNN ? "oneDNN" : "OpenBLAS";
+	choice->kernels = way == MATMUL_AVX2     ? simd_names[MATMUL_SIMD_AVX2]
+	                  : way == MATMUL_ONEDNN ? simd_names[f->onednn]
+	                                         : f->openblas_core;
 }
 
 void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *facts, enum dtype dtype)
@@ -90,8 +102,12 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 	static const struct {
 		const char *wish;
 		enum matmul_way f32, bf16;
+		enum matmul_simd needs;
 	} wishes[] = {
-	        {"openblas", MATMUL_OPENBLAS, MATMUL_WIDENED}, {"onednn", MATMUL_ONEDNN, MATMUL_ONEDNN}};
+	        {"openblas", MATMUL_OPENBLAS, MATMUL_WIDENED, MATMUL_SIMD_BASE},
+	        {"onednn", MATMUL_ONEDNN, MATMUL_ONEDNN, MATMUL_SIMD_BASE},
+	        {"avx2", MATMUL_AVX2, MATMUL_AVX2, MATMUL_SIMD_AVX2},
+	};
 	enum matmul_way f32;
 
 	memset(choice, 0, sizeof *choice);
@@ -102,11 +118,12 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 		choice->warning[0] = 0; /* it is fp32's */
 	}
 	for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
-		if (facts->wish && !strcmp(facts->wish, wishes[i].wish)) {
+		if (facts->wish && !strcmp(facts->wish, wishes[i].wish) && facts->cpu >= wishes[i].needs) {
 			f32 = wishes[i].f32;
 			choice->way = dtype == DTYPE_BF16 ? wishes[i].bf16 : f32;
 			snprintf(choice->why, sizeof choice->why, "set by FERRY_MATMUL");
 		}
+	choice->widens = dtype == DTYPE_BF16 && choice->way != MATMUL_ONEDNN;
 	name_way(choice, facts, choice->way == MATMUL_WIDENED ? f32 : choice->way);
 }
 
@@ -161,7 +178,12 @@ void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, i
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta)
 {
-	if (matmul_choice(DTYPE_F32)->way == MATMUL_ONEDNN)
+	enum matmul_way way = matmul_choice(DTYPE_F32)->way;
+
+	if (way == MATMUL_AVX2)
+		matmul_avx2(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, DTYPE_F32,
+		        alpha, beta != 0);
+	else if (way == MATMUL_ONEDNN)
 		onednn_sgemm(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, alpha, beta);
 	else
 		cblas_sgemm(CblasRowMajor, a_layout == MATMUL_NORMAL ? CblasNoTrans : CblasTrans,
