@@ -164,6 +164,7 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 	json_object_set_new(object, "load_bytes", json_integer(s->load_bytes));
 	json_object_set_new(object, "rows_bytes", json_integer(m->rows_bytes));
 	json_object_set_new(object, "side_bytes", json_integer(m->side_bytes));
+	json_object_set_new(object, "scratch_bytes", json_integer(m->scratch_bytes));
 	json_object_set_new(object, "valley_bytes", json_integer(f->valley_bytes));
 	json_object_set_new(object, "arena_touched_bytes", json_integer(f->touched_bytes));
 	json_object_set_new(object, "host_need_bytes", json_integer(f->host.need_bytes));
@@ -382,6 +383,8 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	if (f->memory.rows_bytes)
 		print_row(c, "  tokenized rows", f->memory.rows_bytes);
 	print_row(c, "  config and tokenizer files", f->memory.side_bytes);
+	if (f->memory.scratch_bytes)
+		print_row(c, "  scratch of CPU kernels, at most", f->memory.scratch_bytes);
 	print_row(c, "disk for each checkpoint", disk_bytes(s));
 	if (c->save_total_limit > 0) /* the oldest goes when the next is whole */
 		print_row(c, "  kept ones and the next, at most", (c->save_total_limit + 1) * disk_bytes(s));

@@ -78,6 +78,7 @@ static void print_plan(const struct trainer *t)
 	print_bytes_row(t->config, "read buffers, while loading", "host", s->load_bytes);
 	print_bytes_row(t->config, "tokenized rows", "host", m.rows_bytes);
 	print_bytes_row(t->config, "config and tokenizer files", "host", m.side_bytes);
+	print_bytes_row(t->config, "scratch of CPU kernels, at most", "host", m.scratch_bytes);
 	print_buffers(t, p, SPACE_DEVICE, "device");
 	print_bytes_row(t->config, "weights, gradients, activations", "device",
 	        m.device_bytes - p->persistent_bytes[SPACE_DEVICE]);

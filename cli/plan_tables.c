@@ -59,6 +59,7 @@ struct memory_parts {
 	int64_t eval_bytes, host_eval_bytes; /* what evaluation and samples take beyond a step */
 	int64_t file_bytes;                  /* on the host, for as long as it saves or loads */
 	int64_t side_bytes;                  /* on the host, of config and tokenizer files */
+	int64_t scratch_bytes;               /* on the host, of the CPU's kernels */
 	int fullest;                         /* operation */
 };
 
@@ -84,8 +85,9 @@ static int memory_find(struct memory_parts *m, const struct session *s)
 		m->host_gap_bytes -= m->host[i];
 	}
 	m->side_bytes = memory.side_bytes;
+	m->scratch_bytes = memory.scratch_bytes;
 	m->file_bytes = host_need_bytes(&memory, s->load_bytes) - memory.store_bytes - memory.staging_bytes -
-	                memory.rows_bytes - memory.side_bytes;
+	                memory.rows_bytes - memory.side_bytes - memory.scratch_bytes;
 	return rc;
 }
 
@@ -117,6 +119,8 @@ int plan_tables_memory(const struct session *s)
 			print_pair(s, plan_part_name((enum plan_part)i), m.device[i], m.host[i]);
 	print_pair(s, "write or read buffers", 0, m.file_bytes);
 	print_pair(s, "config and tokenizer files", 0, m.side_bytes);
+	if (m.scratch_bytes)
+		print_pair(s, "scratch of CPU kernels, at most", 0, m.scratch_bytes);
 	if (m.gap_bytes || m.host_gap_bytes)
 		print_pair(s, "alignment and gaps", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
@@ -246,6 +250,8 @@ int plan_tables_json(json_t *object, const struct session *s)
 		        json_integer(m.file_bytes));
 		json_object_set_new(
 		        json_object_get(memory, "host"), "side_bytes", json_integer(m.side_bytes));
+		json_object_set_new(
+		        json_object_get(memory, "host"), "scratch_bytes", json_integer(m.scratch_bytes));
 	}
 	if (!rc && (json_object_set_new(object, "parameters_by_part", parameters) ||
 	                   json_object_set_new(object, "trained_parameters",

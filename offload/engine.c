@@ -184,6 +184,7 @@ void engine_get_memory(const struct engine *e, struct engine_memory *m)
 	        .staging_bytes = e->space_bytes[SPACE_STAGING],
 	        .rows_bytes = e->options.rows_bytes,
 	        .side_bytes = e->options.side_bytes,
+	        .scratch_bytes = e->options.scratch_bytes,
 	        .h2d_bytes = train ? train->h2d_bytes : p->h2d_bytes,
 	        .d2h_bytes = train ? train->d2h_bytes : p->d2h_bytes,
 	};

@@ -37,7 +37,7 @@ struct engine_options {
 	int64_t device_budget_bytes; /* that the arena may not pass; 0: no limit */
 	int check_plans;             /* 1: plan_check on every plan */
 	/* What the caller keeps in host memory beside planes; counted, never used. */
-	int64_t rows_bytes, side_bytes;
+	int64_t rows_bytes, side_bytes, scratch_bytes;
 	enum slab_kind crossing; /* of host memory that copies read and write: planes, staging */
 };
 
@@ -52,7 +52,7 @@ struct engine_result {
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, staging_bytes, pinned_bytes;
-	int64_t rows_bytes, side_bytes; /* of the options */
+	int64_t rows_bytes, side_bytes, scratch_bytes; /* of the options */
 	int64_t state_bytes; /* of weights and optimizer state, wherever they live: what a checkpoint holds of
 	                        this rank. 0 where nothing is trained */
 	int64_t h2d_bytes, d2h_bytes; /* per training step */

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "checkpoint/block_writer.h"
 #include "checkpoint/load_memory.h"
+#include "host/op_scratch.h"
 #include "host/pool.h"
 #include "host/topology.h"
 #include "optim/plane.h"
@@ -28,12 +29,32 @@ static int64_t saved_bytes(const struct engine_options *o)
 	return bytes;
 }
 
+static int workers_of(const struct engine_options *o, const struct machine *machine)
+{
+	return machine ? WORKERS_DESCRIBED : pool_worker_count(o->pool);
+}
+
+int64_t host_scratch_bytes(const struct engine_options *o, const struct machine *machine)
+{
+	const struct model_config *c = &o->model->config;
+	const struct scratch_shape shape = {
+	        .tokens = max_i64(o->train.max_tokens, max_i64(o->eval.max_tokens, o->logits.max_tokens)),
+	        .kv_heads = c->KV,
+	        .head_dim = c->D,
+	        .vocab = c->V,
+	        .is_bf16 = o->policy.compute_dtype == DTYPE_BF16,
+	        .has_logit_cap = c->logit_cap > 0,
+	};
+
+	return scratch_bytes_most(&shape, workers_of(o, machine));
+}
+
 int64_t host_load_bytes(const struct config *c, const struct engine_options *o, const struct machine *machine)
 {
 	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;
 	int reads_for_all = c->load == CONFIG_LOAD_RANK0_ONLY && o->world_size > 1;
 	const struct load_memory load = {
-	        .workers = machine ? WORKERS_DESCRIBED : pool_worker_count(o->pool),
+	        .workers = workers_of(o, machine),
 	        .tensor_count = o->model->tensor_count,
 	        .plane_bytes = reads_for_all ? saved_bytes(o) : saved_bytes(o) / shards,
 	        .shards = reads_for_all ? shards : 1,
@@ -46,7 +67,7 @@ int64_t host_load_bytes(const struct config *c, const struct engine_options *o, 
 int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes)
 {
 	return memory->store_bytes + memory->staging_bytes + memory->rows_bytes + memory->side_bytes +
-	       max_i64(host_save_bytes(memory), load_bytes);
+	       memory->scratch_bytes + max_i64(host_save_bytes(memory), load_bytes);
 }
 
 /* What ranks of this host may take, and why. */

@@ -20,7 +20,11 @@ int64_t host_save_bytes(const struct engine_memory *memory);
 int64_t host_load_bytes(
         const struct config *c, const struct engine_options *options, const struct machine *machine);
 
-/* Planes, staging, tokenized rows, and the larger of the two: loading is over before the first save. */
+/* What operations take beside the arena where the device is the host: a bound (host/op_scratch.h). */
+int64_t host_scratch_bytes(const struct engine_options *options, const struct machine *machine);
+
+/* Planes, staging, tokenized rows, scratch, and the larger of the two: loading is over before the first save.
+ */
 int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes);
 
 /* need_bytes: of a rank. machine NULL: this one. ERR_NOMEM, ERR_INTERNAL (the machine cannot be read).

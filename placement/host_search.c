@@ -131,6 +131,7 @@ static int tried_plan(struct engine **engine, struct host_memory *host, struct t
 
 	choice_free(&choice);
 	*engine = NULL;
+	t->options.scratch_bytes = s->device->is_host ? host_scratch_bytes(&t->options, s->machine) : 0;
 	if (!rc)
 		rc = engine_open(engine, &t->options);
 	if (rc)

@@ -70,7 +70,7 @@ static int memory_is_wrong(const struct draw *d, const json_t *p, struct str *wh
 	MUST(figure(memory, "host_gap_bytes") >= 0, "%.0f", figure(memory, "host_gap_bytes"));
 	MUST(figure(p, "pinned_bytes") <= figure(p, "host_bytes"), "%.0f", figure(p, "pinned_bytes"));
 	MUST(figure(p, "host_bytes") == figure(p, "store_bytes") + figure(p, "staging_bytes") +
-	                                        figure(p, "side_bytes") +
+	                                        figure(p, "side_bytes") + figure(p, "scratch_bytes") +
 	                                        fmax(figure(p, "save_bytes"), figure(p, "load_bytes")),
 	        "%.0f", figure(p, "host_bytes"));
 	MUST(sum_of(json_object_get(p, "parameters_by_part")) == figure(p, "parameters"), "%.0f",

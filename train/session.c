@@ -499,6 +499,7 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	        s->config->cpu_offload == CONFIG_AUTO)
 		o.policy.offload_params = 0;
 	o.policy.head_rows = device_memory_head_rows(&s->device_memory, s->model);
+	o.scratch_bytes = s->device_memory.is_host ? host_scratch_bytes(&o, s->machine) : 0;
 	o.device_budget_bytes = device_memory_budget(&s->device_memory);
 	rc = adamw_isa_find(&o.isa, config_text(s->config, "isa"));
 	if (!rc && !device_has_bytes(s->device))

@@ -5,9 +5,9 @@
 #include "device/op_attention.h"
 #include "host/cpu/attention_bf16.h"
 #include "host/cpu/cpu_inner.h"
+#include "host/op_scratch.h"
 
-/* Queries and keys of a block. */
-enum { ATTENTION_Q = 64, ATTENTION_K = ATTENTION_BF16_COLUMNS };
+_Static_assert(ATTENTION_K == (int)ATTENTION_BF16_COLUMNS, "keys of a block are packed together");
 
 /* Which keys a token sees. */
 struct attention_keys {

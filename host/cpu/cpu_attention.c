@@ -247,11 +247,10 @@ int attention_forward_run(struct cpu_context *cx, const struct attention_forward
 
 	int64_t packed = 0;
 
-	run.scratch_count =
-	        round_up(ATTENTION_Q * ATTENTION_K + 2 * (ATTENTION_Q + ATTENTION_K) * o->head_dim, 16);
+	run.scratch_count = scratch_attention_count(o->head_dim);
 	run.k_blocks = cpu_pieces(o->seen.tokens, ATTENTION_K);
 	if (run.by_bf16 && !o->seen.is_cached) /* of a cache few queries see the keys */
-		packed = 2 * o->kv_heads * run.k_blocks * packed_count(o->head_dim);
+		packed = scratch_packed_count(o->seen.tokens, o->kv_heads, o->head_dim);
 	run.scratch = cpu_scratch(cx, (packed + run.scratch_count * cpu_workers(cx)) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;

@@ -18,9 +18,6 @@
 
 OP_ATTENTION_LIST(CPU_DECLARE)
 
-/* Elements of dq of a head, above which there are two passes: a worker's scratch has three such arrays. */
-enum { ONE_PASS_COUNT = 2 << 20 };
-
 struct attention_grad_run {
 	struct op_attention_grad op;
 	struct attention_keys seen;
@@ -46,13 +43,6 @@ struct rows {
 	int64_t x_stride, y_stride, begin, count;
 	int64_t first; /* of keys: those in front are seen by no query of the tile */
 };
-
-static int64_t grad_buffers_count(const struct attention_grad_run *run)
-{
-	int64_t d = run->op.head_dim, sums = run->is_one_pass ? 3 * run->op.tokens : 2 * ATTENTION_K;
-
-	return round_up(2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 2 * ATTENTION_K + sums) * d, 16);
-}
 
 static void grad_buffers_init(struct grad_buffers *b, const struct attention_grad_run *run, int worker)
 {
@@ -365,7 +355,7 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 static int fits_one_pass(const struct op_attention_grad *o, int64_t workers)
 {
 	return (o->kv_heads % workers == 0 || o->kv_heads >= 4 * workers) &&
-	       o->tokens * o->head_dim <= ONE_PASS_COUNT;
+	       o->tokens * o->head_dim <= ATTENTION_ONE_PASS_COUNT;
 }
 
 int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *op)
@@ -387,7 +377,7 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	run.q_blocks = cpu_pieces(o->tokens, ATTENTION_Q);
 	run.k_blocks = cpu_pieces(o->tokens, ATTENTION_K);
 	run.is_one_pass = fits_one_pass(o, cpu_workers(cx));
-	run.scratch_count = grad_buffers_count(&run);
+	run.scratch_count = scratch_attention_grad_count(o->tokens, o->head_dim, run.is_one_pass);
 	run.scratch = cpu_scratch(cx, run.scratch_count * cpu_workers(cx) * 4);
 	if (!run.scratch)
 		return ERR_NOMEM;

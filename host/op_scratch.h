@@ -1,0 +1,42 @@
+/* Memory that operations of the host device take beside the arena: what the largest asks for, kept by the
+ * stream that computes.
+ *
+ * The sizes of attention are those that host/cpu allocates; of products a bound is given. */
+#ifndef FERRY_HOST_OP_SCRATCH_H
+#define FERRY_HOST_OP_SCRATCH_H
+
+#include "base/size.h"
+
+/* Queries and keys of a tile of attention. Backward takes one pass over the tiles of a head, with sums for
+ * all of its tokens, where these are few enough. */
+enum { ATTENTION_Q = 64, ATTENTION_K = 128, ATTENTION_ONE_PASS_COUNT = 2 << 20 };
+
+/* fp32 words of a worker. */
+static inline int64_t scratch_attention_count(int64_t head_dim)
+{
+	return round_up(ATTENTION_Q * ATTENTION_K + 2 * (ATTENTION_Q + ATTENTION_K) * head_dim, 16);
+}
+
+static inline int64_t scratch_attention_grad_count(int64_t tokens, int64_t head_dim, int is_one_pass)
+{
+	int64_t sums = is_one_pass ? 3 * tokens : 2 * ATTENTION_K;
+
+	return round_up(
+	        2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 2 * ATTENTION_K + sums) * head_dim, 16);
+}
+
+/* Words of all keys and values, packed once for all workers where the CPU multiplies bf16. */
+static inline int64_t scratch_packed_count(int64_t tokens, int64_t kv_heads, int64_t head_dim)
+{
+	return round_up(tokens, ATTENTION_K) * kv_heads * head_dim;
+}
+
+/* Of a model: at most `tokens` of a micro-batch, rows of `vocab` logits. */
+struct scratch_shape {
+	int64_t tokens, kv_heads, head_dim, vocab;
+	int is_bf16, has_logit_cap;
+};
+
+int64_t scratch_bytes_most(const struct scratch_shape *shape, int workers);
+
+#endif

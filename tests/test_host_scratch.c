@@ -1,0 +1,173 @@
+/* links: host_cpu */
+/* What operations of the host device take beside the arena is never more than plans count. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "device/op.h"
+#include "host/cpu/cpu.h"
+#include "host/op_scratch.h"
+
+#include <string.h>
+
+/* Bytes of scratch after one operation, whose tensors are `data`. */
+static int64_t taken(struct pool *pool, const struct op *op)
+{
+	struct cpu_context cx = {.pool = pool};
+	int64_t bytes;
+
+	assert_int_equal(cpu_op(&cx, op), 0);
+	bytes = cx.scratch_bytes;
+	cpu_context_free(&cx);
+	return bytes;
+}
+
+static dev_addr at(void *data)
+{
+	return (dev_addr){(uintptr_t)data};
+}
+
+/* q, k, v, out and their gradients lie on each other: zeros stay zeros. */
+static void attention(struct pool *pool, int workers, int64_t tokens, enum dtype dtype)
+{
+	const struct scratch_shape shape = {tokens, 4, 64, 0, dtype == DTYPE_BF16, 0};
+	int64_t stride = 16 * 64, most = scratch_bytes_most(&shape, workers), forward, backward;
+	float *data = mem_alloc((size_t)(tokens * stride), sizeof(*data));
+	float *other = mem_alloc((size_t)(tokens * stride), sizeof(*other));
+	int32_t *start = mem_alloc((size_t)tokens, sizeof(*start)),
+	        *end = mem_alloc((size_t)tokens, sizeof(*end));
+	struct op op = {.kind = OP_ATTENTION};
+
+	assert_true(data && other && start && end);
+	memset(data, 0, (size_t)(tokens * stride) * sizeof(*data));
+	memset(other, 0, (size_t)(tokens * stride) * sizeof(*other));
+	for (int64_t t = 0; t < tokens; t++) {
+		start[t] = 0;
+		end[t] = (int32_t)tokens;
+	}
+	op.attention = (struct op_attention){.out = at(other),
+	        .q = at(data),
+	        .k = at(data),
+	        .v = at(data),
+	        .lse = at(other),
+	        .sink = DEV_NONE,
+	        .doc_start = at(start),
+	        .doc_end = at(end),
+	        .tokens = tokens,
+	        .heads = 8,
+	        .kv_heads = 4,
+	        .head_dim = 64,
+	        .qkv_stride = stride,
+	        .q_head_stride = 64,
+	        .kv_head_stride = 64,
+	        .out_stride = stride,
+	        .scale = 1,
+	        .window = 16,
+	        .dtype = dtype};
+	op.attention.lse = DEV_NONE;
+	forward = taken(pool, &op);
+	memset(other, 0, (size_t)(tokens * stride) * sizeof(*other));
+	op.kind = OP_ATTENTION_GRAD;
+	op.attention_grad = (struct op_attention_grad){.dq = at(other),
+	        .dk = at(other),
+	        .dv = at(other),
+	        .dsink = DEV_NONE,
+	        .dout = at(data),
+	        .out = at(data),
+	        .lse = at(data),
+	        .q = at(data),
+	        .k = at(data),
+	        .v = at(data),
+	        .doc_start = at(start),
+	        .doc_end = at(end),
+	        .sink = DEV_NONE,
+	        .scratch = at(data),
+	        .tokens = tokens,
+	        .heads = 8,
+	        .kv_heads = 4,
+	        .head_dim = 64,
+	        .qkv_stride = stride,
+	        .q_head_stride = 64,
+	        .kv_head_stride = 64,
+	        .out_stride = stride,
+	        .scale = 1,
+	        .window = 16,
+	        .dtype = dtype};
+	backward = taken(pool, &op);
+	print_message("%d workers, %lld tokens, %s: %lld and %lld of %lld bytes\n", workers,
+	        (long long)tokens, dtype_name(dtype), (long long)forward, (long long)backward,
+	        (long long)most);
+	assert_true(forward > 0 && forward <= most && backward > 0 && backward <= most);
+	mem_free(data);
+	mem_free(other);
+	mem_free(start);
+	mem_free(end);
+}
+
+static void test_attention(void **state)
+{
+	(void)state;
+	for (int workers = 1; workers <= 4; workers *= 2) {
+		struct pool *pool;
+
+		assert_int_equal(pool_open(&pool, workers), 0);
+		for (enum dtype dtype = 0; dtype < 2; dtype++) {
+			attention(pool, workers, 200, dtype ? DTYPE_BF16 : DTYPE_F32);
+			attention(pool, workers, 9000, dtype ? DTYPE_BF16 : DTYPE_F32);
+		}
+		/* beyond one pass */
+		attention(pool, workers, ATTENTION_ONE_PASS_COUNT / 64 + 1, DTYPE_BF16);
+		pool_close(pool);
+	}
+}
+
+/* Narrow ones with a long k, whose k is cut, among them. */
+static void test_products(void **state)
+{
+	static const int64_t shapes[][3] = {{256, 512, 600}, {16, 48, 20000}, {300, 260, 9000},
+	        {500, 1000, 4100}, {512, 1500, 5000}, {1000, 64, 30000}, {1, 3000, 4096}, {257, 513, 4097}};
+	const struct scratch_shape shape = {.tokens = 1, .kv_heads = 1, .head_dim = 64};
+	float *data = mem_alloc(40 << 20, sizeof(*data));
+
+	(void)state;
+	assert_non_null(data);
+	memset(data, 0, (size_t)(40 << 20) * sizeof(*data));
+	for (int workers = 1; workers <= 4; workers *= 4) {
+		struct pool *pool;
+		int64_t most = scratch_bytes_most(&shape, workers);
+
+		assert_int_equal(pool_open(&pool, workers), 0);
+		for (size_t i = 0; i < 4 * sizeof(shapes) / sizeof(*shapes); i++) {
+			const int64_t *s = shapes[i / 4];
+			struct op op = {.kind = OP_MATMUL};
+			int64_t bytes;
+
+			op.matmul = (struct op_matmul){.c = at(data),
+			        .a = at(data + (4 << 20)),
+			        .b = at(data + (4 << 20)),
+			        .bias = DEV_NONE,
+			        .m = s[0],
+			        .n = s[1],
+			        .k = s[2],
+			        .c_stride = s[1],
+			        .a_layout = i % 4 / 2 ? MATMUL_TRANSPOSED : MATMUL_NORMAL,
+			        .a_stride = i % 4 / 2 ? s[0] : s[2],
+			        .b_layout = MATMUL_NORMAL,
+			        .b_stride = s[1],
+			        .ab_dtype = i % 2 ? DTYPE_BF16 : DTYPE_F32,
+			        .c_dtype = DTYPE_F32};
+			bytes = taken(pool, &op);
+			if (bytes > most)
+				fail_msg("%lld x %lld x %lld: %lld of %lld bytes", (long long)s[0],
+				        (long long)s[1], (long long)s[2], (long long)bytes, (long long)most);
+		}
+		pool_close(pool);
+	}
+	mem_free(data);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_products)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
