@@ -17,6 +17,7 @@ enum {
 	ROWS = 6,  /* with 16 columns 12 sums; 2 registers of b and 1 of a are left */
 	COLUMNS = 16,
 	AHEAD_ROWS = 4,         /* prefetch distance of what is packed by rows */
+	NEAR_COUNT = 1 << 15,   /* elements of b that lie in a cache already, as in attention */
 	BLOCK_ROWS = 43 * ROWS, /* of a: 258 KiB stay in the second cache, 16 KiB of b in the first */
 };
 
@@ -199,15 +200,13 @@ static void tile_at_border(float *c, int64_t c_stride, const float *a, const flo
 INLINE void panel_ask(
         const struct operand *b, int64_t at, int64_t depth, int64_t j, int64_t part, int64_t parts)
 {
-	int64_t bytes = bytes_of(b->dtype), row_bytes = (b->is_transposed ? depth : COLUMNS) * bytes;
-	int64_t rows = b->is_transposed ? COLUMNS : depth, lines = (row_bytes + LINE - 1) / LINE;
-	int64_t first = b->is_transposed ? j * b->stride + at : at * b->stride + j;
+	int64_t rows = b->is_transposed ? COLUMNS : depth, cols = b->is_transposed ? depth : COLUMNS;
+	int64_t first = b->is_transposed ? j * b->stride + at : at * b->stride + j,
+	        line = LINE / bytes_of(b->dtype);
 
-	for (int64_t line = part * rows * lines / parts; line < (part + 1) * rows * lines / parts; line++)
-		_mm_prefetch((const char *)((uintptr_t)b->x +
-		                            (uintptr_t)((first + line / lines * b->stride) * bytes +
-		                                        line % lines * LINE)),
-		        _MM_HINT_T1);
+	for (int64_t row = part * rows / parts; row < (part + 1) * rows / parts; row++)
+		for (int64_t col = 0; col < cols; col += line)
+			ask(b->x, first + row * b->stride + col, b->dtype);
 }
 
 /* All of c's columns, in rows that fit a packed block, over one part of k. */
@@ -215,6 +214,7 @@ static void block(float *c, int64_t c_stride, const float *a, const struct opera
         int64_t depth, int64_t m, int64_t n, float alpha, int accumulate)
 {
 	_Alignas(64) float panel[DEPTH * COLUMNS];
+	int is_near = n * depth <= NEAR_COUNT;
 
 	for (int64_t j = 0; j < n; j += COLUMNS) {
 		int64_t cols = min_i64(COLUMNS, n - j);
@@ -226,7 +226,7 @@ static void block(float *c, int64_t c_stride, const float *a, const struct opera
 			float *to = c + i * c_stride + j;
 			const float *rows = a + i * DEPTH;
 
-			if (j + COLUMNS < n)
+			if (!is_near && j + COLUMNS < n)
 				panel_ask(b, at, depth, j + COLUMNS, i / ROWS, (m + ROWS - 1) / ROWS);
 			if (cols < COLUMNS)
 				tile_at_border(to, c_stride, rows, panel, depth, alpha, accumulate,
@@ -256,5 +256,13 @@ void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, i
 			block(c + i * c_stride, c_stride, packed, &right, at, depth, count, n, alpha,
 			        accumulate || at > 0);
 		}
+}
+#else
+void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
+        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
+        enum dtype dtype, float alpha, int accumulate)
+{
+	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
+	(void)a_layout, (void)b_layout, (void)dtype, (void)alpha, (void)accumulate;
 }
 #endif
