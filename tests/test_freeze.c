@@ -135,12 +135,13 @@ static void weights_compare(const char *dir, const json_t *final)
 
 static void test_pytorch(void **state)
 {
-	json_t *root = cases_read(), *one;
+	json_t *root, *one;
 	size_t i;
 
 	(void)state;
 	if (!golden)
 		skip();
+	root = cases_read();
 	json_array_foreach(json_object_get(root, "cases"), i, one)
 	{
 		const char *model = json_string_value(json_object_get(one, "model"));

@@ -70,7 +70,7 @@ static void check_ids(const json_t *rows, const char *settings, const char *mode
 static void test_transformers(void **state)
 {
 	const char *source = getenv("FERRY_SOURCE"), *shared = getenv("FERRY_SHARED");
-	char *path = mem_printf("%s/tests/golden/greedy.json", source ? source : ".");
+	char *path;
 	json_t *root = NULL, *model;
 	size_t i;
 
@@ -79,6 +79,7 @@ static void test_transformers(void **state)
 		print_message("SKIPPED test_transformers: ../shared absent\n");
 		skip();
 	}
+	path = mem_printf("%s/tests/golden/greedy.json", source ? source : ".");
 	check_ok(json_read_file(&root, path, 1 << 24));
 	json_array_foreach(json_object_get(root, "models"), i, model)
 	{

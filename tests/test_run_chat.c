@@ -190,7 +190,10 @@ static void test_terminal(void **state)
 	(void)state;
 	run_ok("$F init m/config.json output_dir=r seed=3 tokenizer=m");
 	pid = forkpty(&terminal, NULL, NULL, NULL);
-	assert_true(pid >= 0);
+	if (pid < 0) { /* a chroot without /dev/pts */
+		print_message("SKIPPED test_terminal: no pseudo terminals here\n");
+		skip();
+	}
 	if (!pid) {
 		if (!chdir(dir))
 			execl(getenv("FERRY_BINARY"), "ferry", "generate", "model=r", "chat=on",
