@@ -74,7 +74,11 @@ static void test_terminal(void **state)
 	command_make(command + strlen(command), sizeof(command) - strlen(command), "told", SLOW);
 	snprintf(path, sizeof(path), "%s/told/metrics.jsonl", work_dir);
 	pid = forkpty(&terminal, NULL, NULL, NULL);
-	assert_true(pid >= 0);
+	if (pid < 0) { /* a chroot without /dev/pts */
+		mem_free(said);
+		print_message("SKIPPED test_terminal: no pseudo terminals here\n");
+		skip();
+	}
 	if (!pid) {
 		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
 		_exit(127);
