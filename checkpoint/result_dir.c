@@ -35,23 +35,14 @@ int result_dir_writes(const char *name)
 	       is_shard(name) || side_file_is(name);
 }
 
+static int is_own(const char *path, const char *name)
+{
+	return result_dir_writes(name) && file_kind_of(path) == FILE_REGULAR;
+}
+
 int result_dir_check(const char *dir)
 {
-	char **names = NULL;
-	size_t count = 0;
-	int err = temp_dir_list(dir, &names, &count);
-
-	for (size_t i = 0; i < count && !err; i++) {
-		char *path = file_join(dir, names[i]);
-
-		if (!path)
-			err = ERR_NOMEM;
-		else if (!result_dir_writes(names[i]) || file_kind_of(path) != FILE_REGULAR)
-			err = err_set(ERR_INPUT, "%s contains %s, which ferry did not write", dir, names[i]);
-		mem_free(path);
-	}
-	file_list_free(names, count);
-	return err;
+	return temp_dir_check(dir, is_own);
 }
 
 /* ---- its place ---- */

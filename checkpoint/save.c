@@ -229,47 +229,38 @@ static int compare_steps(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-static int is_own(const char *path, const char *name, int is_hf)
+static int is_own(const char *path, const char *name)
 {
 	enum file_kind kind = file_kind_of(path);
 
 	if (*name == '.')
 		return 1;
-	if (is_hf)
-		return kind == FILE_REGULAR && result_dir_writes(name);
 	if (!strcmp(name, "hf"))
 		return kind == FILE_DIR;
 	return kind == FILE_REGULAR && (!strcmp(name, manifest_name) || !strncmp(name, "rank-", 5));
 }
 
-static int check_own(const char *dir, int is_hf)
+static int is_own_in_hf(const char *path, const char *name)
 {
-	char **names = NULL;
-	size_t count = 0;
-	int err = file_list_dir(dir, &names, &count);
-
-	for (size_t i = 0; i < count && !err; i++) {
-		char *path = file_join(dir, names[i]);
-
-		if (!path)
-			err = ERR_NOMEM;
-		else if (!is_own(path, names[i], is_hf))
-			err = err_set(ERR_INPUT, "%s contains %s, which ferry did not write", dir, names[i]);
-		else if (!is_hf && !strcmp(names[i], "hf"))
-			err = check_own(path, 1);
-		mem_free(path);
-	}
-	file_list_free(names, count);
-	return err;
+	return *name == '.' || (file_kind_of(path) == FILE_REGULAR && result_dir_writes(name));
 }
 
 int checkpoint_check_own(const char *path)
 {
 	struct stat st;
+	char *hf;
+	int err;
 
 	if (!stat(path, &st) && !(st.st_mode & 0222))
 		return err_set(ERR_INPUT, "%s is write-protected", path);
-	return check_own(path, 0);
+	err = temp_dir_check(path, is_own);
+	hf = file_join(path, "hf");
+	if (!hf)
+		err = ERR_NOMEM;
+	else if (!err && file_kind_of(hf) == FILE_DIR)
+		err = temp_dir_check(hf, is_own_in_hf);
+	mem_free(hf);
+	return err;
 }
 
 /* Told once. */

@@ -190,3 +190,22 @@ int temp_dir_list(const char *path, char ***names, size_t *count)
 		*count = kept;
 	return err;
 }
+
+int temp_dir_check(const char *dir, int (*is_own)(const char *path, const char *name))
+{
+	char **names = NULL;
+	size_t count = 0;
+	int err = temp_dir_list(dir, &names, &count);
+
+	for (size_t i = 0; i < count && !err; i++) {
+		char *path = file_join(dir, names[i]);
+
+		if (!path)
+			err = ERR_NOMEM;
+		else if (!is_own(path, names[i]))
+			err = err_set(ERR_INPUT, "%s contains %s, which ferry did not write", dir, names[i]);
+		mem_free(path);
+	}
+	file_list_free(names, count);
+	return err;
+}

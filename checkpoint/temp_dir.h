@@ -34,6 +34,9 @@ int temp_dir_is_fixed(const char *path);
 /* Names in it, but for those that are no content: a lock, lost+found. As file_list_dir. */
 int temp_dir_list(const char *path, char ***names, size_t *count);
 
+/* ERR_INPUT, with the name in its text: one of these is not ferry's. is_own: 1 or 0, of its path and name. */
+int temp_dir_check(const char *dir, int (*is_own)(const char *path, const char *name));
+
 /* As temp_dir_split, of the directory that `path` leads to by links where it is one. */
 int temp_dir_place(char **parent, char **name, const char *path);
 

@@ -27,6 +27,13 @@ static dev_addr at(void *data)
 	return (dev_addr){(uintptr_t)data};
 }
 
+/* What attention and its gradient are told alike. */
+#define SHAPE                                                                                                \
+	.q = at(data), .k = at(data), .v = at(data), .sink = DEV_NONE, .doc_start = at(start),               \
+	.doc_end = at(end), .tokens = tokens, .heads = 8, .kv_heads = 4, .head_dim = 64,                     \
+	.qkv_stride = stride, .q_head_stride = 64, .kv_head_stride = 64, .out_stride = stride, .scale = 1,   \
+	.window = 16, .dtype = dtype
+
 /* q, k, v, out and their gradients lie on each other: zeros stay zeros. */
 static void attention(struct pool *pool, int workers, int64_t tokens, enum dtype dtype)
 {
@@ -45,25 +52,7 @@ static void attention(struct pool *pool, int workers, int64_t tokens, enum dtype
 		start[t] = 0;
 		end[t] = (int32_t)tokens;
 	}
-	op.attention = (struct op_attention){.out = at(other),
-	        .q = at(data),
-	        .k = at(data),
-	        .v = at(data),
-	        .lse = at(other),
-	        .sink = DEV_NONE,
-	        .doc_start = at(start),
-	        .doc_end = at(end),
-	        .tokens = tokens,
-	        .heads = 8,
-	        .kv_heads = 4,
-	        .head_dim = 64,
-	        .qkv_stride = stride,
-	        .q_head_stride = 64,
-	        .kv_head_stride = 64,
-	        .out_stride = stride,
-	        .scale = 1,
-	        .window = 16,
-	        .dtype = dtype};
+	op.attention = (struct op_attention){.out = at(other), .lse = at(other), SHAPE};
 	op.attention.lse = DEV_NONE;
 	forward = taken(pool, &op);
 	memset(other, 0, (size_t)(tokens * stride) * sizeof(*other));
@@ -75,24 +64,8 @@ static void attention(struct pool *pool, int workers, int64_t tokens, enum dtype
 	        .dout = at(data),
 	        .out = at(data),
 	        .lse = at(data),
-	        .q = at(data),
-	        .k = at(data),
-	        .v = at(data),
-	        .doc_start = at(start),
-	        .doc_end = at(end),
-	        .sink = DEV_NONE,
 	        .scratch = at(data),
-	        .tokens = tokens,
-	        .heads = 8,
-	        .kv_heads = 4,
-	        .head_dim = 64,
-	        .qkv_stride = stride,
-	        .q_head_stride = 64,
-	        .kv_head_stride = 64,
-	        .out_stride = stride,
-	        .scale = 1,
-	        .window = 16,
-	        .dtype = dtype};
+	        SHAPE};
 	backward = taken(pool, &op);
 	print_message("%d workers, %lld tokens, %s: %lld and %lld of %lld bytes\n", workers,
 	        (long long)tokens, dtype_name(dtype), (long long)forward, (long long)backward,

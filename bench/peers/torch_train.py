@@ -160,7 +160,7 @@ def main():
     before = host_bytes("VmRSS")
     model = make_model(shape, args.mode, device, args.keep)
     run = torch.compile(model) if args.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.999), weight_decay=0.01, fused=True)
     ids = torch.randint(vocab, (rows, row_tokens), generator=torch.Generator().manual_seed(2)).to(device)
 
     times, cpu_times, losses = [], [], []
@@ -178,7 +178,7 @@ def main():
         times.append(time.perf_counter() - start)
         cpu_times.append(time.process_time() - cpu_start)
     cpu_s = statistics.median(cpu_times[2:])
-    assert min(losses) < losses[0] - 0.02, f"the loss of a fixed batch did not fall: {losses}"
+    assert losses[-1] < losses[0] - 0.02, f"the loss of a fixed batch did not fall: {losses}"
 
     step_s = statistics.median(times[2:])
     tokens = rows * row_tokens
