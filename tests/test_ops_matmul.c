@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "host/cpu/kernels.h"
 #include "host/cpu/matmul.h"
+#include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
 
 #include <unistd.h>
@@ -174,26 +175,31 @@ static void test_choice(void **state)
 		struct matmul_facts facts;
 		const char *f32, *bf16, *warning;
 	} rows[] = {
-	        {{AVX512, AVX512, "Prescott", 1, 1, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened",
+	        {{AVX512, AVX512, "Prescott", 1, 1, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened",
 	                "OpenBLAS is older than this CPU"},
-	        {{AVX512, AVX512, "SkylakeX", 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened", ""},
-	        {{AVX512, AVX2, "SkylakeX", 1, 0, NULL}, "OpenBLAS SkylakeX", "OpenBLAS SkylakeX widened",
+	        {{AVX512, AVX512, "SkylakeX", 0, 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512 widened", ""},
+	        {{AVX512, AVX2, "SkylakeX", 1, 0, 0, NULL}, "OpenBLAS SkylakeX", "OpenBLAS SkylakeX widened",
 	                ""},
-	        {{AVX512, AVX512, "Zen", 1, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512",
+	        {{AVX512, AVX512, "Zen", 1, 0, 0, NULL}, "oneDNN AVX-512", "oneDNN AVX-512",
 	                "OpenBLAS is older"},
-	        {{AVX512, AVX2, "Haswell", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
+	        {{AVX512, AVX2, "Haswell", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
 	                "do not use this CPU's AVX-512; install newer"},
-	        {{AVX512, AVX2, "Haswell", 1, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", "install newer"},
-	        {{AVX2, AVX2, "ZEN", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
-	        {{AVX2, AVX2, "Prescott", 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
-	        {{BASE, BASE, "Prescott", 0, 0, "avx2"}, "OpenBLAS Prescott", "OpenBLAS Prescott widened",
+	        {{AVX512, AVX2, "Haswell", 1, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened",
+	                "install newer"},
+	        {{AVX2, AVX2, "ZEN", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
+	        {{AVX2, AVX2, "Prescott", 0, 0, 0, NULL}, "ferry AVX2", "ferry AVX2 widened", ""},
+	        {{BASE, BASE, "Prescott", 0, 0, 0, "avx2"}, "OpenBLAS Prescott", "OpenBLAS Prescott widened",
 	                ""},
-	        {{AVX2, AVX2, "Zen", 0, 0, "openblas"}, "OpenBLAS Zen", "OpenBLAS Zen widened", ""},
-	        {{BASE, BASE, "neoversen1", 0, 0, NULL}, "OpenBLAS neoversen1", "OpenBLAS neoversen1 widened",
-	                ""},
-	        {{AVX512, AVX512, "Cooperlake", 1, 0, "openblas"}, "OpenBLAS Cooperlake",
+	        {{AVX2, AVX2, "Zen", 0, 0, 0, "openblas"}, "OpenBLAS Zen", "OpenBLAS Zen widened", ""},
+	        {{BASE, BASE, "neoversen1", 0, 0, 0, NULL}, "OpenBLAS neoversen1",
+	                "OpenBLAS neoversen1 widened", ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 0, 0, "openblas"}, "OpenBLAS Cooperlake",
 	                "OpenBLAS Cooperlake widened", ""},
-	        {{AVX512, AVX512, "Cooperlake", 1, 1, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
+	        {{AVX512, AVX512, "Prescott", 1, 1, 1, NULL}, "oneDNN AVX-512", "ferry AMX",
+	                "OpenBLAS is older than this CPU"},
+	        {{AVX512, AVX2, "SkylakeX", 1, 1, 1, NULL}, "OpenBLAS SkylakeX", "ferry AMX", ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 1, 1, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 1, 0, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
 	};
 
 	(void)state;
@@ -267,36 +273,92 @@ static float operand_at(
 	return dtype == DTYPE_F32 ? ((const float *)x)[at] : bf16_to_f32(((const uint16_t *)x)[at]);
 }
 
+/* A product of random size and layout; want: what c must become. */
+struct own_case {
+	float out[AVX2_SIDE * AVX2_SIDE], want[AVX2_SIDE * AVX2_SIDE];
+	const void *a, *b;
+	enum matmul_layout a_layout, b_layout;
+	int64_t m, n, k, a_stride, b_stride, c_stride;
+	int accumulate;
+};
+
+static void own_case_draw(struct own_case *p, struct ops_case *c, const void *a, const void *b)
+{
+	p->a = a;
+	p->b = b;
+	p->a_layout = (enum matmul_layout)case_int(c, 0, 1);
+	p->b_layout = (enum matmul_layout)case_int(c, 0, 1);
+	p->m = case_int(c, 1, AVX2_SIDE);
+	p->n = case_int(c, 1, 60);
+	p->k = case_int(c, 1, AVX2_DEPTH);
+	p->a_stride = p->a_layout == MATMUL_NORMAL ? p->k : p->m;
+	p->b_stride = p->b_layout == MATMUL_NORMAL ? p->n : p->k;
+	p->c_stride = case_int(c, (int)p->n, AVX2_SIDE);
+	p->accumulate = (int)case_int(c, 0, 1);
+	for (int i = 0; i < AVX2_SIDE * AVX2_SIDE; i++)
+		p->out[i] = p->want[i] = p->accumulate ? (float)case_normal(c) : NAN;
+}
+
+static float factor_a(const struct own_case *p, int64_t i, int64_t l, enum dtype dtype)
+{
+	return operand_at(p->a, i, l, p->a_stride, p->a_layout, dtype);
+}
+
+static float factor_b(const struct own_case *p, int64_t l, int64_t j, enum dtype dtype)
+{
+	return operand_at(p->b, l, j, p->b_stride, p->b_layout, dtype);
+}
+
 /* The sums of matmul_avx2.h to the bit, nothing beside c, and c that is not read where nothing is added. */
 static void avx2_check(struct ops_case *c, const void *a, const void *b, enum dtype dtype)
 {
-	static float out[AVX2_SIDE * AVX2_SIDE], want[AVX2_SIDE * AVX2_SIDE];
-	enum matmul_layout a_layout = case_int(c, 0, 1), b_layout = case_int(c, 0, 1);
-	int64_t m = case_int(c, 1, AVX2_SIDE), n = case_int(c, 1, 60), k = case_int(c, 1, AVX2_DEPTH);
-	int64_t a_stride = (a_layout == MATMUL_NORMAL ? k : m),
-	        b_stride = (b_layout == MATMUL_NORMAL ? n : k);
-	int64_t c_stride = case_int(c, (int)n, AVX2_SIDE);
-	int accumulate = (int)case_int(c, 0, 1);
-	float alpha = case_int(c, 0, 1) ? 1 : 0.3f;
+	static struct own_case p;
+	float alpha;
 
-	for (int i = 0; i < AVX2_SIDE * AVX2_SIDE; i++)
-		out[i] = want[i] = accumulate ? (float)case_normal(c) : NAN;
-	for (int64_t i = 0; i < m; i++)
-		for (int64_t j = 0; j < n; j++)
-			for (int64_t at = 0; at < k; at += MATMUL_AVX2_DEPTH) {
-				float sum = 0, *to = want + i * c_stride + j;
+	own_case_draw(&p, c, a, b);
+	alpha = case_int(c, 0, 1) ? 1 : 0.3f;
+	for (int64_t i = 0; i < p.m; i++)
+		for (int64_t j = 0; j < p.n; j++)
+			for (int64_t at = 0; at < p.k; at += MATMUL_AVX2_DEPTH) {
+				float sum = 0, *to = p.want + i * p.c_stride + j;
 
-				for (int64_t l = at; l < min_i64(k, at + MATMUL_AVX2_DEPTH); l++)
-					sum = fmaf(operand_at(a, i, l, a_stride, a_layout, dtype),
-					        operand_at(b, l, j, b_stride, b_layout, dtype), sum);
-				*to = at || accumulate ? fmaf(alpha, sum, *to) : alpha * sum;
+				for (int64_t l = at; l < min_i64(p.k, at + MATMUL_AVX2_DEPTH); l++)
+					sum = fmaf(factor_a(&p, i, l, dtype), factor_b(&p, l, j, dtype), sum);
+				*to = at || p.accumulate ? fmaf(alpha, sum, *to) : alpha * sum;
 			}
-	matmul_avx2(out, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, dtype, alpha,
-	        accumulate);
-	assert_memory_equal(out, want, sizeof out);
+	matmul_avx2(p.out, a, b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
+	        dtype, alpha, p.accumulate);
+	assert_memory_equal(p.out, p.want, sizeof p.out);
 }
 
-static void test_avx2_bits(void **state)
+/* The same of matmul_amx.h. */
+static void amx_check(struct ops_case *c, const uint16_t *a, const uint16_t *b)
+{
+	static struct own_case p;
+
+	own_case_draw(&p, c, a, b);
+	for (int64_t i = 0; i < p.m; i++)
+		for (int64_t j = 0; j < p.n; j++)
+			for (int64_t at = 0; at < p.k; at += MATMUL_AMX_DEPTH) {
+				float sum = 0, *to = p.want + i * p.c_stride + j;
+
+				for (int64_t step = at; step < min_i64(p.k, at + MATMUL_AMX_DEPTH);
+				        step += 32) {
+					float half[2] = {0};
+
+					for (int64_t l = step; l < min_i64(p.k, step + 32); l++)
+						half[l % 2] = fmaf(factor_a(&p, i, l, DTYPE_BF16),
+						        factor_b(&p, l, j, DTYPE_BF16), half[l % 2]);
+					sum += half[0] + half[1];
+				}
+				*to = at || p.accumulate ? *to + sum : sum;
+			}
+	matmul_amx(p.out, a, b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
+	        p.accumulate);
+	assert_memory_equal(p.out, p.want, sizeof p.out);
+}
+
+static void test_own_bits(void **state)
 {
 	float *x = mem_alloc(2 * AVX2_COUNT, sizeof *x);
 	uint16_t *h = mem_alloc(2 * AVX2_COUNT, sizeof *h);
@@ -312,9 +374,13 @@ static void test_avx2_bits(void **state)
 		x[i] = (float)case_normal(&c);
 		h[i] = bf16_from_f32(x[i]);
 	}
+	if (!matmul_amx_is_here())
+		print_message("SKIPPED products by AMX: this CPU lacks it\n");
 	for (int round = 0; round < 24; round++) {
 		avx2_check(&c, x, x + AVX2_COUNT, DTYPE_F32);
 		avx2_check(&c, h, h + AVX2_COUNT, DTYPE_BF16);
+		if (matmul_amx_is_here())
+			amx_check(&c, h, h + AVX2_COUNT);
 	}
 	mem_free(x);
 	mem_free(h);
@@ -370,7 +436,7 @@ int main(void)
 #ifndef FERRY_TEST_CUDA
 		cmocka_unit_test(test_choice),
 #if defined(__x86_64__)
-		cmocka_unit_test(test_avx2_bits),
+		cmocka_unit_test(test_own_bits),
 #endif
 		{"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},
 #endif

@@ -3,34 +3,42 @@
 
 #include "host/cpu/matmul.h"
 
-int attention_bf16_fits(int64_t head_dim)
-{
+#include <stddef.h>
+
 #if defined(__x86_64__)
+static const struct attention_bf16 by_vectors = {
+        .diagonal_rows = 12,
+        .pack = attention_bf16_pack,
+        .scores = attention_bf16_scores,
+        .add = attention_bf16_add,
+};
+
+static const struct attention_bf16 by_amx = {
+        .diagonal_rows = 32,
+        .pack = attention_bf16_pack,
+        .scores = attention_amx_scores,
+        .add = attention_amx_add,
+};
+
+/* A tile has 16 rows. With fewer queries most of it is idle, and vectors need no tiles. */
+enum { AMX_QUERIES = 8 };
+
+const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)
+{
+	enum matmul_way way = matmul_choice(DTYPE_BF16)->way;
+
 	__builtin_cpu_init();
-	return head_dim % 2 == 0 && __builtin_cpu_supports("avx512bf16") &&
-	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-	       __builtin_cpu_supports("avx512vl") && matmul_choice(DTYPE_BF16)->way == MATMUL_ONEDNN;
+	if (head_dim % 2 || !__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
+	        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+		return NULL;
+	if (way == MATMUL_AMX && queries >= AMX_QUERIES)
+		return head_dim % 32 == 0 && head_dim <= ATTENTION_AMX_HEAD ? &by_amx : NULL;
+	return way == MATMUL_AMX || way == MATMUL_ONEDNN ? &by_vectors : NULL;
+}
 #else
-	(void)head_dim;
-	return 0;
-#endif
-}
-
-#if !defined(__x86_64__)
-void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int64_t rows, int64_t d)
+const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)
 {
-	(void)pairs, (void)x, (void)stride, (void)rows, (void)d;
-}
-
-void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs,
-        int64_t m, int64_t n, int64_t d, float factor)
-{
-	(void)scores, (void)a, (void)a_stride, (void)pairs, (void)m, (void)n, (void)d, (void)factor;
-}
-
-void attention_bf16_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
-        int64_t b_stride, int64_t m, int64_t n, int64_t d)
-{
-	(void)sum, (void)a, (void)a_row, (void)a_col, (void)b, (void)b_stride, (void)m, (void)n, (void)d;
+	(void)head_dim, (void)queries;
+	return NULL;
 }
 #endif

@@ -1,41 +1,14 @@
 /* attention_bf16.h for AVX512-BF16. */
 #include "host/cpu/attention_bf16.h"
 
+#include "host/cpu/transpose16.h"
+
 #include <immintrin.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { COLUMNS = ATTENTION_BF16_COLUMNS, ROWS = 6, VECTORS = 4, ADD_ROWS = 12, ADD_COLUMNS = 32 };
-
-/* Transposes 16 x 16 words of 32 bits. */
-INLINE void transpose16(__m512i r[16])
-{
-	__m512i t[16];
-
-	for (int i = 0; i < 8; i++) {
-		t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-		t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-	}
-	for (int i = 0; i < 4; i++) {
-		r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-		r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-		r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-		r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-	}
-	for (int i = 0; i < 4; i++) {
-		t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-		t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-		t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-		t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-	}
-	for (int i = 0; i < 4; i++) {
-		r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-		r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-		r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-		r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-	}
-}
 
 void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int64_t rows, int64_t d)
 {

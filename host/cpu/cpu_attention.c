@@ -31,7 +31,7 @@ struct attention_run {
 	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
-	int by_bf16;      /* attention_bf16.h */
+	const struct attention_bf16 *bf16; /* NULL: rows are widened */
 	uint32_t *packed; /* [kv_heads][blocks of ATTENTION_K]: keys packed, then values; NULL: tiles pack
 	                     keys */
 	int64_t k_blocks; /* of them */
@@ -65,7 +65,7 @@ static void pack_piece(void *context, int64_t piece, int worker)
 	uint16_t *values = (uint16_t *)(keys + packed_count(o->head_dim));
 
 	(void)worker;
-	attention_bf16_pack(keys, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, count, o->head_dim);
+	run->bf16->pack(keys, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, count, o->head_dim);
 	for (int64_t r = 0; r < count; r++)
 		memcpy(values + r * o->head_dim, (const uint16_t *)cpu_ptr(o->v) + at + r * o->k_stride,
 		        (size_t)o->head_dim * sizeof *values);
@@ -85,8 +85,7 @@ static void tile_operands(
 		t->v_stride = o->head_dim;
 		return;
 	}
-	attention_bf16_pack(
-	        buffer, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, t->k_count, o->head_dim);
+	run->bf16->pack(buffer, (const uint16_t *)cpu_ptr(o->k) + at, o->k_stride, t->k_count, o->head_dim);
 	t->pairs = buffer;
 	t->v = (const uint16_t *)cpu_ptr(o->v) + at;
 	t->v_stride = o->k_stride;
@@ -94,34 +93,38 @@ static void tile_operands(
 
 /* Rows of a tile that share the keys that they see, but for a corner: all, or at the diagonal a few at a
  * time. */
-enum { DIAGONAL_ROWS = 12 };
 static int64_t rows_next(
-        int64_t *columns, const struct attention_keys *seen, const struct attention_tile *t, int64_t i)
+        int64_t *columns, const struct attention_run *run, const struct attention_tile *t, int64_t i)
 {
+	const struct attention_keys *seen = &run->op->seen;
 	int is_whole = attention_key_end(seen, t->q0) >= t->k0 + t->k_count;
-	int64_t rows = is_whole ? t->q_count : min_i64(DIAGONAL_ROWS, t->q_count - i);
+	int64_t rows = is_whole ? t->q_count : min_i64(run->bf16->diagonal_rows, t->q_count - i);
 	int64_t end = attention_key_end(seen, t->q0 + i + rows - 1) - t->k0;
 
 	*columns = min_i64(t->k_count, end) - t->first;
 	return rows;
 }
 
-static void tile_scores(const struct attention_forward *o, const struct attention_tile *t)
+static void tile_scores(const struct attention_run *run, const struct attention_tile *t)
 {
+	const struct attention_forward *o = run->op;
+
 	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
-		rows = rows_next(&n, &o->seen, t, i);
+		rows = rows_next(&n, run, t, i);
 		if (n > 0)
-			attention_bf16_scores(t->scores + i * ATTENTION_K + t->first, t->q + i * o->q_stride,
+			run->bf16->scores(t->scores + i * ATTENTION_K + t->first, t->q + i * o->q_stride,
 			        o->q_stride, t->pairs + t->first, rows, n, o->head_dim, (float)o->scale);
 	}
 }
 
-static void tile_values(const struct attention_forward *o, const struct attention_tile *t)
+static void tile_values(const struct attention_run *run, const struct attention_tile *t)
 {
+	const struct attention_forward *o = run->op;
+
 	for (int64_t i = 0, rows, n; i < t->q_count; i += rows) {
-		rows = rows_next(&n, &o->seen, t, i);
+		rows = rows_next(&n, run, t, i);
 		if (n > 0)
-			attention_bf16_add(t->acc + i * o->head_dim, t->scores + i * ATTENTION_K + t->first,
+			run->bf16->add(t->acc + i * o->head_dim, t->scores + i * ATTENTION_K + t->first,
 			        ATTENTION_K, 1, t->v + t->first * t->v_stride, t->v_stride, rows, n,
 			        o->head_dim);
 	}
@@ -183,9 +186,9 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	int64_t k_first, k_end = attention_key_end(seen, q0 + q_count - 1);
 	int has_sink = !dev_is_none(o->sink);
 	int64_t q_at = q0 * o->q_stride + h * o->q_head_stride;
-	const float *q = run->by_bf16 ? NULL
-	                              : attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q), q_at,
-	                                        o->q_stride, q_count, d, o->dtype);
+	const float *q = run->bf16 ? NULL
+	                           : attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q), q_at, o->q_stride,
+	                                     q_count, d, o->dtype);
 
 	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score, of no value */
 		max[i] = has_sink ? attention_sink(k, o->sink, h, o->dtype) : -INFINITY;
@@ -207,9 +210,9 @@ static void attention_piece(void *context, int64_t piece, int worker)
 		        .k_row = k_row,
 		        .first = k_first > k0 ? (k_first - k0) / 16 * 16 : 0};
 
-		if (run->by_bf16) {
+		if (run->bf16) {
 			tile_operands(&t, run, (uint32_t *)k_buffer, h);
-			tile_scores(o, &t);
+			tile_scores(run, &t);
 		} else {
 			const float *keys = attention_load(
 			        k, k_buffer, &k_stride, cpu_ptr(o->k), at, o->k_stride, k_count, d, o->dtype);
@@ -218,8 +221,8 @@ static void attention_piece(void *context, int64_t piece, int worker)
 			        MATMUL_NORMAL, MATMUL_TRANSPOSED, (float)o->scale, 0);
 		}
 		tile_softmax(o, &t, max, sum);
-		if (run->by_bf16) {
-			tile_values(o, &t);
+		if (run->bf16) {
+			tile_values(run, &t);
 		} else {
 			const float *values = attention_load(
 			        k, v_buffer, &v_stride, cpu_ptr(o->v), at, o->k_stride, k_count, d, o->dtype);
@@ -242,14 +245,15 @@ static void attention_piece(void *context, int64_t piece, int worker)
 
 int attention_forward_run(struct cpu_context *cx, const struct attention_forward *o)
 {
-	struct attention_run run = {
-	        .op = o, .by_bf16 = o->dtype == DTYPE_BF16 && attention_bf16_fits(o->head_dim)};
+	struct attention_run run = {.op = o,
+	        .bf16 = o->dtype == DTYPE_BF16 ? attention_bf16(o->head_dim, o->block[1] - o->block[0])
+	                                       : NULL};
 
 	int64_t packed = 0;
 
 	run.scratch_count = scratch_attention_count(o->head_dim);
 	run.k_blocks = cpu_pieces(o->seen.tokens, ATTENTION_K);
-	if (run.by_bf16 && !o->seen.is_cached) /* of a cache few queries see the keys */
+	if (run.bf16 && !o->seen.is_cached) /* of a cache few queries see the keys */
 		packed = scratch_packed_count(o->seen.tokens, o->kv_heads, o->head_dim);
 	run.scratch = cpu_scratch(cx, (packed + run.scratch_count * cpu_workers(cx)) * 4);
 	if (!run.scratch)

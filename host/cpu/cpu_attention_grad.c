@@ -25,7 +25,7 @@ struct attention_grad_run {
 	int64_t q_blocks, k_blocks;
 	float *scratch;
 	int64_t scratch_count;
-	int by_bf16; /* attention_bf16.h */
+	const struct attention_bf16 *bf16; /* NULL: rows are widened */
 	int is_one_pass;
 };
 
@@ -37,7 +37,8 @@ struct grad_buffers {
 	                of a head */
 };
 
-/* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 with by_bf16, else fp32. */
+/* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 where run->bf16 is set, else
+ * fp32. */
 struct rows {
 	const void *x, *y;
 	int64_t x_stride, y_stride, begin, count;
@@ -65,7 +66,7 @@ static const void *load(const struct attention_grad_run *run, float *buffer, int
 	int64_t d = run->op.head_dim;
 	uint16_t *to = (uint16_t *)buffer;
 
-	if (!run->by_bf16)
+	if (!run->bf16)
 		return attention_load(
 		        cpu_kernels(), buffer, to_stride, cpu_ptr(x), at, stride, count, d, run->op.dtype);
 	for (int64_t r = 0; r < count; r++)
@@ -103,17 +104,15 @@ static void load_keys(struct rows *rows, const struct attention_grad_run *run, s
 	rows->count = min_i64(ATTENTION_K, o->tokens - k0);
 	rows->x = load(run, b->k, &rows->x_stride, o->k, at, o->qkv_stride, rows->count);
 	rows->y = load(run, b->v, &rows->y_stride, o->v, at, o->qkv_stride, rows->count);
-	if (run->by_bf16) {
-		attention_bf16_pack(
-		        packed_rows(run, b->k), rows->x, rows->x_stride, rows->count, o->head_dim);
-		attention_bf16_pack(
-		        packed_rows(run, b->v), rows->y, rows->y_stride, rows->count, o->head_dim);
+	if (run->bf16) {
+		run->bf16->pack(packed_rows(run, b->k), rows->x, rows->x_stride, rows->count, o->head_dim);
+		run->bf16->pack(packed_rows(run, b->v), rows->y, rows->y_stride, rows->count, o->head_dim);
 	}
 }
 
 static const void *row_at(const struct attention_grad_run *run, const void *x, int64_t stride, int64_t row)
 {
-	return (const char *)x + row * stride * (run->by_bf16 ? 2 : 4);
+	return (const char *)x + row * stride * (run->bf16 ? 2 : 4);
 }
 
 /* The keys of a block that the queries see, whole vectors in front. 0: none. */
@@ -136,10 +135,10 @@ static void grad_products(const struct attention_grad_run *run, struct grad_buff
 	const struct op_attention_grad *o = &run->op;
 	int64_t first = keys->first, n = keys->count - first;
 
-	if (run->by_bf16) {
-		attention_bf16_scores(b->p + first, queries->x, queries->x_stride,
-		        packed_rows(run, b->k) + first, queries->count, n, o->head_dim, (float)o->scale);
-		attention_bf16_scores(b->ds + first, queries->y, queries->y_stride,
+	if (run->bf16) {
+		run->bf16->scores(b->p + first, queries->x, queries->x_stride, packed_rows(run, b->k) + first,
+		        queries->count, n, o->head_dim, (float)o->scale);
+		run->bf16->scores(b->ds + first, queries->y, queries->y_stride,
 		        packed_rows(run, b->v) + first, queries->count, n, o->head_dim, 1);
 		return;
 	}
@@ -159,8 +158,8 @@ static void grad_add(const struct attention_grad_run *run, float *sum, const flo
 {
 	int64_t d = run->op.head_dim;
 
-	if (run->by_bf16)
-		attention_bf16_add(sum, tile, layout == MATMUL_NORMAL ? ATTENTION_K : 1,
+	if (run->bf16)
+		run->bf16->add(sum, tile, layout == MATMUL_NORMAL ? ATTENTION_K : 1,
 		        layout == MATMUL_NORMAL ? 1 : ATTENTION_K, x, x_stride, m, n, d);
 	else
 		cpu_sgemm(sum, tile, x, m, d, n, d, ATTENTION_K, x_stride, layout, MATMUL_NORMAL, 1, 1);
@@ -372,7 +371,7 @@ int cpu_attention_grad(struct cpu_context *cx, const struct op_attention_grad *o
 	rc = attention_keys_check(&run.seen, "attention_grad");
 	if (rc < 0)
 		return rc;
-	run.by_bf16 = o->dtype == DTYPE_BF16 && attention_bf16_fits(o->head_dim);
+	run.bf16 = o->dtype == DTYPE_BF16 ? attention_bf16(o->head_dim, ATTENTION_Q) : NULL;
 	run.delta = cpu_ptr(o->scratch);
 	run.q_blocks = cpu_pieces(o->tokens, ATTENTION_Q);
 	run.k_blocks = cpu_pieces(o->tokens, ATTENTION_K);

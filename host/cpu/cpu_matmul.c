@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "host/cpu/cpu_inner.h"
+#include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
 #include "host/cpu/matmul_onednn.h"
 
@@ -179,6 +180,9 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 		rc = onednn_product_run(run->products[tile_kind(&run->tiling, &t)], c, a, b, rest);
 	else if (run->by_panels)
 		tile_product_bf16(run, &t, c, c_stride, rest, accumulate);
+	else if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_AMX)
+		matmul_amx(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
+		        o->b_layout, accumulate);
 	else if (o->ab_dtype == DTYPE_BF16)
 		matmul_avx2(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
 		        o->b_layout, DTYPE_BF16, 1, accumulate);
@@ -271,7 +275,8 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 	if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_ONEDNN)
 		products_open(&run);
 	run.by_panels = o->ab_dtype == DTYPE_BF16 && !run.products[0] &&
-	                matmul_choice(DTYPE_BF16)->way != MATMUL_AVX2;
+	                matmul_choice(DTYPE_BF16)->way != MATMUL_AVX2 &&
+	                matmul_choice(DTYPE_BF16)->way != MATMUL_AMX;
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count = piece_scratch_count(&run);
 	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);

@@ -14,6 +14,7 @@ struct matmul_facts {
 	const char *openblas_core;    /* whose kernels OpenBLAS took; OPENBLAS_CORETYPE obeyed */
 	int has_bf16_dot;             /* AVX512-BF16 */
 	int has_slow_bf16_dot;        /* its products of bf16 run at half the rate of fp32's */
+	int has_amx;                  /* matmul_amx_is_here */
 	const char *wish;             /* FERRY_MATMUL or NULL */
 };
 
@@ -21,6 +22,7 @@ enum matmul_way {
 	MATMUL_OPENBLAS, /* bf16 is widened to fp32 first */
 	MATMUL_ONEDNN,
 	MATMUL_AVX2,    /* matmul_avx2.h; bf16 is widened as it is packed */
+	MATMUL_AMX,     /* matmul_amx.h; bf16 only */
 	MATMUL_WIDENED, /* bf16 only: widened, then as fp32 */
 };
 

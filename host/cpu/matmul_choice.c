@@ -1,6 +1,7 @@
 /* Who multiplies: by what the CPU, OpenBLAS and oneDNN say of themselves, never by timing, so that a run
  * keeps its bits on a machine. And products of fp32 blocks by whoever it is. */
 #include "host/cpu/matmul.h"
+#include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
 #include "host/cpu/matmul_onednn.h"
 
@@ -77,6 +78,11 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 {
 	enum matmul_way f32 = choice->way;
 
+	if (f->has_amx) {
+		choice->way = MATMUL_AMX;
+		snprintf(choice->why, sizeof choice->why, "the CPU multiplies bf16 in a matrix unit");
+		return;
+	}
 	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot && f->onednn == MATMUL_SIMD_AVX512
 	                      ? MATMUL_ONEDNN
 	              : f32 == MATMUL_AVX2 ? MATMUL_AVX2
@@ -91,8 +97,11 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 /* A choice's library and kernels; of WIDENED those of fp32. */
 static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
 {
-	choice->library = way == MATMUL_AVX2 ? "ferry" : way == MATMUL_ONEDNN ? "oneDNN" : "OpenBLAS";
+	choice->library = way == MATMUL_AVX2 || way == MATMUL_AMX ? "ferry"
+	                  : way == MATMUL_ONEDNN                  ? "oneDNN"
+	                                                          : "OpenBLAS";
 	choice->kernels = way == MATMUL_AVX2     ? simd_names[MATMUL_SIMD_AVX2]
+	                  : way == MATMUL_AMX    ? "AMX"
 	                  : way == MATMUL_ONEDNN ? simd_names[f->onednn]
 	                                         : f->openblas_core;
 }
@@ -123,7 +132,7 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 			choice->way = dtype == DTYPE_BF16 ? wishes[i].bf16 : f32;
 			snprintf(choice->why, sizeof choice->why, "set by FERRY_MATMUL");
 		}
-	choice->widens = dtype == DTYPE_BF16 && choice->way != MATMUL_ONEDNN;
+	choice->widens = dtype == DTYPE_BF16 && choice->way != MATMUL_ONEDNN && choice->way != MATMUL_AMX;
 	name_way(choice, facts, choice->way == MATMUL_WIDENED ? f32 : choice->way);
 }
 
@@ -148,6 +157,7 @@ static void read_facts(struct matmul_facts *f)
 		f->cpu = MATMUL_SIMD_AVX512;
 	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		f->cpu = MATMUL_SIMD_AVX2;
+	f->has_amx = matmul_amx_is_here();
 	f->has_bf16_dot = __builtin_cpu_supports("avx512bf16");
 	/* Intel's since Sapphire Rapids, which have AVX512-FP16: 84 against 174 GFLOP/s of a core */
 	f->has_slow_bf16_dot = __builtin_cpu_is("intel") && has_fp16_vectors();

@@ -1,0 +1,97 @@
+/* Tiles of the matrix unit of Intel CPUs (AMX-BF16), for files that are compiled for it: 16 rows of 64 bytes.
+ * A tile of a has 16 rows of 32 elements; one of b 16 pairs of rows, the two elements of a column side by
+ * side in a word; one of sums 16 x 16 of fp32. */
+#ifndef FERRY_HOST_CPU_AMX_H
+#define FERRY_HOST_CPU_AMX_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define AMX_INLINE static inline __attribute__((always_inline))
+
+enum {
+	AMX_SIDE = 16,                  /* rows of a tile; columns in words */
+	AMX_STEP = 32,                  /* of k, elements of bf16 in a row */
+	AMX_LINE = 64,                  /* bytes of a row */
+	AMX_TILE = AMX_SIDE * AMX_STEP, /* elements of bf16 */
+	AMX_BLOCK = 2 * AMX_SIDE,       /* rows and columns of sums */
+};
+
+/* Before tiles are used on a thread; _tile_release() after. */
+AMX_INLINE void amx_begin(void)
+{
+	_Alignas(64) uint8_t config[64] = {
+	        1}; /* palette 1; of each tile bytes of a row from 16 on, rows from 48 on */
+
+	for (int i = 0; i < 8; i++) {
+		config[16 + 2 * i] = AMX_LINE;
+		config[48 + i] = AMX_SIDE;
+	}
+	_tile_loadconfig(config);
+}
+
+/* Tiles of an operand: two side by side, and what is between rows, between the two and between steps, in
+ * bytes. */
+struct amx_tiles {
+	const void *at;
+	int64_t row, other, step;
+};
+
+/* 32 x 32 sums: begun, added to over `steps` times 32 of k, and stored to rows of fp32 that are row_bytes
+ * apart. */
+AMX_INLINE void amx_sums_zero(void)
+{
+	_tile_zero(0);
+	_tile_zero(1);
+	_tile_zero(2);
+	_tile_zero(3);
+}
+
+AMX_INLINE void amx_sums_add(struct amx_tiles a, struct amx_tiles b, int64_t steps)
+{
+	const char *x = a.at, *y = b.at;
+
+	for (int64_t l = 0; l < steps; l++, x += a.step, y += b.step) {
+		_tile_loadd(4, x, a.row);
+		_tile_loadd(6, y, b.row);
+		_tile_dpbf16ps(0, 4, 6);
+		_tile_loadd(7, y + b.other, b.row);
+		_tile_dpbf16ps(1, 4, 7);
+		_tile_loadd(5, x + a.other, a.row);
+		_tile_dpbf16ps(2, 5, 6);
+		_tile_dpbf16ps(3, 5, 7);
+	}
+}
+
+AMX_INLINE void amx_sums_store(float *to, int64_t row_bytes)
+{
+	char *low = (char *)to + AMX_SIDE * row_bytes;
+
+	_tile_stored(0, to, row_bytes);
+	_tile_stored(1, (char *)to + AMX_LINE, row_bytes);
+	_tile_stored(2, low, row_bytes);
+	_tile_stored(3, low + AMX_LINE, row_bytes);
+}
+
+/* The elements of two rows of 32, pair by pair: 16 pairs of the low columns, or of the high ones. */
+AMX_INLINE __m512i amx_pairs(__m512i even, __m512i odd, int high)
+{
+	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
+	        7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+
+	return _mm512_permutex2var_epi16(
+	        even, high ? _mm512_add_epi16(low, _mm512_set1_epi16(16)) : low, odd);
+}
+
+/* The lowest `count` of 32 and of 16; all from there on. */
+AMX_INLINE __mmask32 amx_first32(int64_t count)
+{
+	return count < 0 ? 0 : count < 32 ? ((__mmask32)1 << count) - 1 : (__mmask32)-1;
+}
+
+AMX_INLINE __mmask16 amx_first16(int64_t count)
+{
+	return (__mmask16)amx_first32(count);
+}
+
+#endif

@@ -1,0 +1,177 @@
+/* attention_bf16.h for AMX. */
+#include "host/cpu/attention_bf16.h"
+
+#include "base/size.h"
+#include "host/cpu/amx.h"
+#include "host/cpu/transpose16.h"
+
+#include <string.h>
+
+#define INLINE AMX_INLINE
+
+enum {
+	COLUMNS = ATTENTION_BF16_COLUMNS,
+	BLOCK = AMX_BLOCK,
+	STEPS = COLUMNS / AMX_STEP, /* of what add sums over, at most */
+};
+
+/* Queries are tiles of a where they lie, and packed keys tiles of b: 16 of their rows of COLUMNS words. */
+void attention_amx_scores(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs,
+        int64_t m, int64_t n, int64_t d, float factor)
+{
+	_Alignas(64) uint16_t rows[BLOCK * ATTENTION_AMX_HEAD];
+	_Alignas(64) float sum[BLOCK * BLOCK];
+	const __m512 by = _mm512_set1_ps(factor);
+
+	amx_begin();
+	for (int64_t i = 0; i < m; i += BLOCK) {
+		int64_t count = min_i64(BLOCK, m - i);
+		struct amx_tiles left = {a + i * a_stride, 2 * a_stride, AMX_SIDE * 2 * a_stride, AMX_LINE};
+
+		if (count < BLOCK) {
+			left = (struct amx_tiles){rows, 2 * d, AMX_SIDE * 2 * d, AMX_LINE};
+			for (int64_t r = 0; r < count; r++)
+				memcpy(rows + r * d, a + (i + r) * a_stride, (size_t)d * sizeof *a);
+			memset(rows + count * d, 0, (size_t)((BLOCK - count) * d) * sizeof *a);
+		}
+		for (int64_t j = 0; j < n; j += BLOCK) {
+			int has_both = n - j > AMX_SIDE; /* else the second tile is the first once more */
+			struct amx_tiles right = {
+			        pairs + j, 4 * COLUMNS, has_both * AMX_LINE, AMX_SIDE * 4 * COLUMNS};
+
+			amx_sums_zero();
+			amx_sums_add(left, right, d / AMX_STEP);
+			amx_sums_store(sum, 4 * BLOCK);
+			for (int64_t r = 0; r < count; r++)
+				for (int half = 0; half <= has_both; half++)
+					_mm512_storeu_ps(scores + (i + r) * COLUMNS + j + half * AMX_SIDE,
+					        _mm512_mul_ps(by,
+					                _mm512_load_ps(sum + r * BLOCK + half * AMX_SIDE)));
+		}
+	}
+	_tile_release();
+}
+
+/* Two vectors as bf16, `first` in the low half, and what that leaves as bf16 again. */
+INLINE void split(__m512i *high, __m512i *low, __m512 first, __m512 second)
+{
+	__m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(second, first);
+	__m512 x = _mm512_castsi512_ps(
+	        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(rounded)), 16));
+	__m512 y = _mm512_castsi512_ps(
+	        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(rounded, 1)), 16));
+
+	*high = rounded;
+	*low = (__m512i)_mm512_cvtne2ps_pbh(_mm512_sub_ps(second, y), _mm512_sub_ps(first, x));
+}
+
+/* Factors as tiles of a: rounded, and the rest. */
+struct factors {
+	_Alignas(64) uint16_t high[COLUMNS * COLUMNS], low[COLUMNS * COLUMNS]; /* [m / 16][STEPS] tiles */
+};
+
+INLINE void factors_rows(struct factors *f, const float *a, int64_t a_row, int64_t m, int64_t n)
+{
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t l = 0; l < n; l += AMX_STEP) {
+			int64_t at =
+			        (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE + i % AMX_SIDE * AMX_STEP;
+			const float *x = a + i * a_row + l;
+			__m512i high, low;
+
+			split(&high, &low, _mm512_maskz_loadu_ps(amx_first16(n - l), x),
+			        _mm512_maskz_loadu_ps(amx_first16(n - l - AMX_SIDE), x + AMX_SIDE));
+			_mm512_store_si512(f->high + at, high);
+			_mm512_store_si512(f->low + at, low);
+		}
+}
+
+/* The same where column l of the product's rows lies in a row: pairs of them, transposed. */
+INLINE void factors_columns(struct factors *f, const float *a, int64_t a_col, int64_t m, int64_t n)
+{
+	const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+	        23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+
+	for (int64_t i = 0; i < m; i += AMX_SIDE)
+		for (int64_t l = 0; l < n; l += AMX_STEP) {
+			int64_t at = (i / AMX_SIDE * STEPS + l / AMX_STEP) * AMX_TILE;
+			__mmask16 here = amx_first16(m - i);
+			__m512i high[AMX_SIDE], low[AMX_SIDE];
+
+			for (int p = 0; p < AMX_SIDE; p++) {
+				int64_t row = l + 2 * p;
+				const float *x = a + row * a_col + i;
+
+				split(&high[p], &low[p], _mm512_maskz_loadu_ps(row < n ? here : 0, x),
+				        _mm512_maskz_loadu_ps(row + 1 < n ? here : 0, x + a_col));
+				high[p] = _mm512_permutexvar_epi16(pairs, high[p]);
+				low[p] = _mm512_permutexvar_epi16(pairs, low[p]);
+			}
+			transpose16(high);
+			transpose16(low);
+			for (int r = 0; r < AMX_SIDE; r++) {
+				_mm512_store_si512(f->high + at + r * AMX_STEP, high[r]);
+				_mm512_store_si512(f->low + at + r * AMX_STEP, low[r]);
+			}
+		}
+}
+
+/* 32 columns of b as tiles: [2][STEPS]. */
+INLINE void pack_columns(uint16_t *to, const uint16_t *b, int64_t b_stride, int64_t n)
+{
+	for (int64_t l = 0; l < n; l += 2) {
+		uint16_t *pair = to + l / AMX_STEP * AMX_TILE + l % AMX_STEP / 2 * AMX_STEP;
+		__m512i even = _mm512_loadu_si512(b + l * b_stride);
+		__m512i odd = l + 1 < n ? _mm512_loadu_si512(b + (l + 1) * b_stride) : _mm512_setzero_si512();
+
+		_mm512_store_si512(pair, amx_pairs(even, odd, 0));
+		_mm512_store_si512(pair + STEPS * AMX_TILE, amx_pairs(even, odd, 1));
+	}
+}
+
+void attention_amx_add(float *sum, const float *a, int64_t a_row, int64_t a_col, const uint16_t *b,
+        int64_t b_stride, int64_t m, int64_t n, int64_t d)
+{
+	enum { OTHER = 2 * STEPS * AMX_TILE }; /* bytes */
+	struct factors f;
+	_Alignas(64) uint16_t columns[BLOCK * COLUMNS];
+	_Alignas(64) float part[BLOCK * BLOCK];
+	int64_t steps = (n + AMX_STEP - 1) / AMX_STEP;
+
+	/* what tiles have beyond m and n is 0, of b too: NaN times 0 would count */
+	for (int64_t i = m / AMX_SIDE; i < round_up(m, BLOCK) / AMX_SIDE; i++) {
+		memset(f.high + i * STEPS * AMX_TILE, 0, OTHER);
+		memset(f.low + i * STEPS * AMX_TILE, 0, OTHER);
+	}
+	if (n % AMX_STEP)
+		memset(columns, 0, sizeof columns);
+	if (a_col == 1)
+		factors_rows(&f, a, a_row, m, n);
+	else
+		factors_columns(&f, a, a_col, m, n);
+	amx_begin();
+	for (int64_t j = 0; j < d; j += BLOCK) {
+		struct amx_tiles right = {columns, AMX_LINE, OTHER, 2 * AMX_TILE};
+
+		pack_columns(columns, b + j, b_stride, n);
+		for (int64_t i = 0; i < m; i += BLOCK) {
+			int64_t at = i / AMX_SIDE * STEPS * AMX_TILE;
+
+			amx_sums_zero();
+			amx_sums_add(
+			        (struct amx_tiles){f.high + at, AMX_LINE, OTHER, 2 * AMX_TILE}, right, steps);
+			amx_sums_add(
+			        (struct amx_tiles){f.low + at, AMX_LINE, OTHER, 2 * AMX_TILE}, right, steps);
+			amx_sums_store(part, 4 * BLOCK);
+			for (int64_t r = 0; r < min_i64(BLOCK, m - i); r++)
+				for (int half = 0; half < 2; half++) {
+					float *to = sum + (i + r) * d + j + half * AMX_SIDE;
+
+					_mm512_storeu_ps(to,
+					        _mm512_add_ps(_mm512_loadu_ps(to),
+					                _mm512_load_ps(part + r * BLOCK + half * AMX_SIDE)));
+				}
+		}
+	}
+	_tile_release();
+}

@@ -1,0 +1,204 @@
+/* matmul_amx.h: 32 x 32 sums in four of the unit's eight tiles, over operands packed as its tiles want them:
+ * 16 rows of 32 elements of a, and of b 16 pairs of rows with the elements of a pair side by side. */
+#include "host/cpu/matmul_amx.h"
+
+#if defined(__x86_64__)
+#include "base/size.h"
+#include "host/cpu/amx.h"
+#include "host/cpu/transpose16.h"
+
+#include <cpuid.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define INLINE AMX_INLINE
+
+enum {
+	DEPTH = MATMUL_AMX_DEPTH,
+	HALF = 2 * AMX_SIDE * DEPTH, /* bytes of 16 rows or columns */
+	BLOCK = AMX_BLOCK,
+	BLOCK_ROWS = 8 * BLOCK,    /* of a: 256 KiB stay in the second cache, */
+	BLOCK_COLUMNS = 4 * BLOCK, /* and 128 KiB of b, of which 32 KiB in the first */
+};
+
+struct operand {
+	const uint16_t *x;
+	int64_t stride, count, depth; /* count: rows of op(a), columns of op(b) */
+	int has_k_rows;               /* a stored row is one of k, else one of count */
+};
+
+/* 16 of count and 32 of k from (at, l) on, as words of two of k. What lies beyond the operand is 0. Here
+ * vector i has the pairs of number i. */
+INLINE void words_of_rows(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l)
+{
+	int64_t rows = o->count - at;
+	__mmask32 here = amx_first32(o->depth - l);
+
+	for (int i = 0; i < AMX_SIDE; i++)
+		r[i] = _mm512_maskz_loadu_epi16(i < rows ? here : 0, o->x + (at + i) * o->stride + l);
+}
+
+/* Here vector i has pair i of each of the 16, which are the low or high ones of 32 from `at` on. */
+INLINE void words_of_pairs(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l, int high)
+{
+	__mmask32 here = amx_first32(o->count - at);
+
+	for (int i = 0; i < AMX_SIDE; i++, l += 2) {
+		const uint16_t *row = o->x + l * o->stride + at;
+
+		r[i] = amx_pairs(_mm512_maskz_loadu_epi16(l < o->depth ? here : 0, row),
+		        _mm512_maskz_loadu_epi16(l + 1 < o->depth ? here : 0, row + o->stride), high);
+	}
+}
+
+INLINE void tile_store(uint16_t *to, const __m512i r[AMX_SIDE])
+{
+	for (int i = 0; i < AMX_SIDE; i++)
+		_mm512_store_si512(to + i * AMX_STEP, r[i]);
+}
+
+/* 32 of count and 32 of k, as two tiles. by_pairs: as b's. */
+INLINE void pack_step(uint16_t *to, const struct operand *o, int64_t at, int64_t l, int by_pairs)
+{
+	for (int i = 0; i < 2; i++) {
+		__m512i words[AMX_SIDE];
+
+		if (o->has_k_rows)
+			words_of_pairs(words, o, at, l, i);
+		else
+			words_of_rows(words, o, at + i * AMX_SIDE, l);
+		if (o->has_k_rows != by_pairs)
+			transpose16(words);
+		tile_store(to + i * DEPTH * AMX_SIDE + l / AMX_STEP * AMX_TILE, words);
+	}
+}
+
+/* [at, end) of count over all of depth: to[count / 16][l / AMX_STEP] are tiles. In the order in which it is
+ * stored. */
+INLINE void pack(uint16_t *to, const struct operand *o, int64_t at, int64_t end, int by_pairs)
+{
+	if (o->has_k_rows)
+		for (int64_t l = 0; l < o->depth; l += AMX_STEP)
+			for (int64_t i = at; i < end; i += BLOCK)
+				pack_step(to + (i - at) * DEPTH, o, i, l, by_pairs);
+	else
+		for (int64_t i = at; i < end; i += BLOCK)
+			for (int64_t l = 0; l < o->depth; l += AMX_STEP)
+				pack_step(to + (i - at) * DEPTH, o, i, l, by_pairs);
+}
+
+/* Sums that lie side by side, into rows x cols of c. */
+static void put(float *c, int64_t c_stride, const float *sum, int64_t rows, int64_t cols, int accumulate)
+{
+	for (int64_t i = 0; i < rows; i++)
+		for (int64_t j = 0; j < cols; j += AMX_SIDE) {
+			__mmask16 here = amx_first16(cols - j);
+			__m512 x = _mm512_load_ps(sum + i * BLOCK + j);
+			float *to = c + i * c_stride + j;
+
+			if (accumulate)
+				x = _mm512_add_ps(x, _mm512_maskz_loadu_ps(here, to));
+			_mm512_mask_storeu_ps(to, here, x);
+		}
+}
+
+/* All of c over one part of k. */
+static void part(float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate)
+{
+	_Alignas(64) uint16_t rows[BLOCK_ROWS * DEPTH], columns[BLOCK_COLUMNS * DEPTH];
+	_Alignas(64) float sum[BLOCK * BLOCK];
+	int64_t steps = (b->depth + AMX_STEP - 1) / AMX_STEP;
+
+	pack(rows, a, 0, a->count, 0);
+	for (int64_t j = 0; j < b->count; j += BLOCK) {
+		const uint16_t *panel = columns + j % BLOCK_COLUMNS * DEPTH;
+		struct amx_tiles right = {panel, AMX_LINE, HALF, 2 * AMX_TILE};
+		int64_t n = min_i64(BLOCK, b->count - j);
+
+		if (panel == columns)
+			pack(columns, b, j, min_i64(j + BLOCK_COLUMNS, b->count), 1);
+		for (int64_t i = 0; i < a->count; i += BLOCK) {
+			int64_t m = min_i64(BLOCK, a->count - i);
+			struct amx_tiles left = {rows + i * DEPTH, AMX_LINE, HALF, 2 * AMX_TILE};
+			float *to = c + i * c_stride + j;
+
+			amx_sums_zero();
+			amx_sums_add(left, right, steps);
+			if (m == BLOCK && n == BLOCK && !accumulate) {
+				amx_sums_store(to, 4 * c_stride);
+			} else {
+				amx_sums_store(sum, 4 * BLOCK);
+				put(to, c_stride, sum, m, n, accumulate);
+			}
+		}
+	}
+}
+
+void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
+        enum matmul_layout b_layout, int accumulate)
+{
+	struct operand left = {.stride = a_stride, .has_k_rows = a_layout == MATMUL_TRANSPOSED},
+	               right = {.stride = b_stride, .count = n, .has_k_rows = b_layout == MATMUL_NORMAL};
+	int64_t parts = (m + BLOCK_ROWS - 1) / BLOCK_ROWS;
+	int64_t rows = round_up((m + parts - 1) / parts, BLOCK); /* of blocks of one size */
+
+	amx_begin();
+	for (int64_t at = 0; at < k; at += DEPTH) {
+		left.depth = right.depth = min_i64(DEPTH, k - at);
+		right.x = b + at * (right.has_k_rows ? b_stride : 1);
+		for (int64_t i = 0; i < m; i += rows) {
+			left.x = a + at * (left.has_k_rows ? a_stride : 1) +
+			         i * (left.has_k_rows ? 1 : a_stride);
+			left.count = min_i64(rows, m - i);
+			part(c + i * c_stride, c_stride, &left, &right, accumulate || at > 0);
+		}
+	}
+	_tile_release();
+}
+
+static int is_here;
+
+static void look(void)
+{
+	enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+	const unsigned tile_states = 3u << 17, vector_states = 0xe6;
+	unsigned a, b, c, d, states, high;
+
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0)
+		return;
+	if (!__get_cpuid(1, &a, &b, &c, &d) || (c >> 27 & 1) == 0) /* the kernel shows its states */
+		return;
+	__asm__("xgetbv" : "=a"(states), "=d"(high) : "c"(0));
+	if ((states & (tile_states | vector_states)) != (tile_states | vector_states))
+		return;
+	/* 8 tiles of 16 rows of 64 bytes; some virtual machines show the instructions alone */
+	if (!__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) || b != (8u << 16 | AMX_LINE) ||
+	        (c & 0xffff) != AMX_SIDE)
+		return;
+	is_here = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+}
+
+int matmul_amx_is_here(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, look);
+	return is_here;
+}
+#else
+int matmul_amx_is_here(void)
+{
+	return 0;
+}
+
+void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
+        enum matmul_layout b_layout, int accumulate)
+{
+	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
+	(void)a_layout, (void)b_layout, (void)accumulate;
+}
+#endif

@@ -1,0 +1,36 @@
+/* Words of 32 bits in AVX-512 registers, for files that are compiled for it. */
+#ifndef FERRY_HOST_CPU_TRANSPOSE16_H
+#define FERRY_HOST_CPU_TRANSPOSE16_H
+
+#include <immintrin.h>
+
+/* Transposes 16 x 16 words. */
+static inline __attribute__((always_inline)) void transpose16(__m512i r[16])
+{
+	__m512i t[16];
+
+	for (int i = 0; i < 8; i++) {
+		t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+		t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+	}
+	for (int i = 0; i < 4; i++) {
+		r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+		r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+		r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+		r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+	}
+	for (int i = 0; i < 4; i++) {
+		t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+		t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+		t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+		t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+	}
+	for (int i = 0; i < 4; i++) {
+		r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+		r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+		r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+		r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+	}
+}
+
+#endif
