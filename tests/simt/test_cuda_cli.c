@@ -139,9 +139,9 @@ static void test_memory(void **state)
 	check_train(5, "little", "device=cuda");
 	assert_non_null(strstr(ferry_said(), "the GPU has "));
 	unsetenv("FERRY_SIMT_MEMORY_BYTES");
-	assert_ferry(0, &out, "plan model=%s device=cuda", tiny.dir);
+	assert_ferry(0, &out, "plan model=%s device=cuda max_length=32", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for a GPU: device=cuda"));
-	assert_ferry(0, &out, "plan model=%s", tiny.dir);
+	assert_ferry(0, &out, "plan model=%s max_length=32", tiny.dir);
 	assert_non_null(strstr(out.data, "planned for the host: without machine=FILE, device=auto"));
 	assert_non_null(strstr(out.data, "device=cuda plans for the SIMT emulator"));
 	str_free(&out);
@@ -209,12 +209,19 @@ static void test_pin_limit(void **state)
 	check_same_model("pageable", "bounced");
 }
 
+/* Small caches: the memory that topo measures with is as small. */
+static void small_machine(void)
+{
+	setenv("FERRY_TOPOLOGY", "numa:1 core:2 pu:1", 1);
+}
+
 static void test_topo(void **state)
 {
 	struct str out = {0};
 	json_t *root;
 
 	(void)state;
+	small_machine();
 	assert_ferry(0, &out, "topo");
 	assert_non_null(strstr(out.data, "SIMT emulator"));
 	assert_non_null(strstr(out.data, "device                 cuda: GPU 0"));
@@ -226,6 +233,7 @@ static void test_topo(void **state)
 	setenv("FERRY_SIMT_DEVICES", "0", 1);
 	assert_ferry(0, &out, "topo");
 	unsetenv("FERRY_SIMT_DEVICES");
+	unsetenv("FERRY_TOPOLOGY");
 	assert_non_null(strstr(out.data, "none: there is no NVIDIA GPU that this process may use"));
 	str_free(&out);
 }
@@ -255,6 +263,7 @@ static void test_topo_of_several(void **state)
 	snprintf(path, sizeof(path), "%s/sysfs", work_dir);
 	setenv("FERRY_SYSFS", path, 1);
 	setenv("FERRY_SIMT_DEVICES", "7", 1);
+	small_machine();
 	assert_ferry(0, &out, "topo");
 	assert_non_null(strstr(out.data, "GPU 0                  SIMT emulator"));
 	assert_non_null(strstr(out.data, "at 0000:01:00.0, NUMA node 1, near processors 16-31,48-63\n"));
@@ -273,6 +282,7 @@ static void test_topo_of_several(void **state)
 	json_decref(root);
 	unsetenv("FERRY_SIMT_DEVICES");
 	unsetenv("FERRY_SYSFS");
+	unsetenv("FERRY_TOPOLOGY");
 }
 
 /* More ranks than GPUs are refused before anything is opened or made; also where a list shows all ranks the
