@@ -21,7 +21,8 @@
 
 enum { THREADS = 4 };
 
-enum { VOCAB = SANITIZED ? 2003 : 5003, REPEATS = SANITIZED ? 2 : 10, FAULT_STRIDE = SANITIZED ? 509 : 37 };
+enum { VOCAB = SANITIZED ? 1009 : 5003, REPEATS = SANITIZED ? 2 : 10, FAULT_STRIDE = SANITIZED ? 509 : 37 };
+enum { FAULT_EACH = SANITIZED ? 4 : 8 }; /* so many first calls fail one by one */
 
 static struct model *model;
 static struct pool *pool;
@@ -380,7 +381,7 @@ static void calls_fail_under_threads(void **state)
 		for (size_t a = 0; a < 3; a++) {
 			struct fault fault = {.fired = 1};
 
-			for (int64_t n = 1; fault.fired; n += n < 8 ? 1 : FAULT_STRIDE) {
+			for (int64_t n = 1; fault.fired; n += n < FAULT_EACH ? 1 : FAULT_STRIDE) {
 				struct planes p;
 				struct plane_sink sink = sink_of(&p, 1);
 				int code;
