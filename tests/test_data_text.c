@@ -20,6 +20,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/dataset_rows.h"
+#include "tests/sparing.h"
 
 static void skip_absent(const char *name)
 {
@@ -307,7 +308,7 @@ static void test_long_text(void **state)
 	make_long_text(&text);
 	assert_true(text.len_bytes > 100000);
 	assert_int_equal(file_list_dir(root, &names, &count), 0);
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i += (size_t)sparing(3)) {
 		char *dir = file_join(root, names[i]), *json = file_join(dir, "tokenizer.json");
 
 		if (file_kind_of(json) == FILE_REGULAR) {
@@ -317,7 +318,7 @@ static void test_long_text(void **state)
 		mem_free(json);
 		mem_free(dir);
 	}
-	assert_true(checked > 20);
+	assert_true(checked > 20 / (size_t)sparing(3));
 	file_list_free(names, count);
 	str_free(&text);
 	mem_free(root);

@@ -9,10 +9,11 @@
  * FERRY_DRAWS=FIRST:COUNT from another number on, and FERRY_SWEEPS likewise of sweeps. One that fails is made
  * smaller, word by word, before it is shown. */
 #include "tests/plan_draw.h"
+#include "tests/sparing.h"
 
 #include "base/clock.h"
 
-static const double SECONDS = 5; /* of a test program's time */
+static const double SECONDS = SANITIZED ? 2 : 5; /* of a test program's time */
 
 /* ---- what must hold ---- */
 
