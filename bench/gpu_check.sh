@@ -205,8 +205,9 @@ run_queue() {
 # ---- the report ----
 
 json_or_null() {
-	case $(tail -n 1 "$1") in
-	'{'*'}') tail -n 1 "$1" ;; # libraries may have said something before
+	last=$(tail -n 1 "$1") # libraries may have said something before
+	case $last in
+	'{'*'}') printf '%s\n' "$last" ;;
 	*) echo null ;;
 	esac
 }
@@ -225,7 +226,8 @@ write_json() {
 	separator=
 	for file in "$work"/*.json; do
 		[ -f "$file" ] || continue
-		printf '%s\n"%s": ' "$separator" "$(basename "$file" .json)"
+		key=${file##*/}
+		printf '%s\n"%s": ' "$separator" "${key%.json}"
 		json_or_null "$file"
 		separator=,
 	done
@@ -272,7 +274,7 @@ write_table() {
 		esac
 	done
 	for file in "$work/probe.json" "$work/kernels.json" "$work"/kernels-*.json "$work"/offload-*.json "$work/copy.json"; do
-		name=$(basename "$file" .json)
+		name=${file##*/} name=${name%.json}
 		if [ -f "$work/steps/$name" ] && grep -q ' passed ' "$work/steps/$name"; then
 			printf '\n== %s\n' "$name"
 			for_people "$work/logs/$name.log"
@@ -280,7 +282,8 @@ write_table() {
 	done
 	for file in "$work"/peer-*.json; do
 		[ -s "$file" ] || continue
-		printf '\n== %s\n' "$(basename "$file" .json)"
+		key=${file##*/}
+		printf '\n== %s\n' "${key%.json}"
 		tail -n 1 "$file"
 	done
 }
