@@ -288,9 +288,9 @@ write_table() {
 	done
 }
 
-report() {
-	write_json >"$work/report" && mv "$work/report" "$out/results.json"
-	write_table >"$work/report" && mv "$work/report" "$out/table.txt"
+report() { # in subshells: the caller has variables of the same names
+	(write_json) >"$work/report" && mv "$work/report" "$out/results.json"
+	(write_table) >"$work/report" && mv "$work/report" "$out/table.txt"
 }
 
 finish() {
