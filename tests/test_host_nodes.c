@@ -522,11 +522,6 @@ static void test_near_tasks_are_never_stolen(void **state)
 	pool_close(pool);
 }
 
-struct caller {
-	struct pool *pool;
-	pthread_t thread;
-};
-
 static void count_task(void *context, int64_t task, int worker)
 {
 	(void)task;
@@ -534,10 +529,9 @@ static void count_task(void *context, int64_t task, int worker)
 	atomic_fetch_add((_Atomic int64_t *)context, 1);
 }
 
-static void *caller_main(void *argument)
+static void *caller_main(void *pool)
 {
 	static const int64_t cut[] = {0, 3, 9, 9, 14};
-	struct pool *pool = ((struct caller *)argument)->pool;
 
 	for (int i = 0; i < 400; i++) {
 		_Atomic int64_t count = 0;
@@ -554,17 +548,15 @@ static void *caller_main(void *argument)
 /* Placed and plain calls side by side, more than there are slots for. */
 static void test_many_callers(void **state)
 {
-	struct caller callers[24];
+	pthread_t callers[24];
 	struct pool *pool;
 
 	(void)state;
 	check_ok(pool_open_on(&pool, 4, machine("numa:4 core:1 pu:1")));
-	for (int i = 0; i < 24; i++) {
-		callers[i].pool = pool;
-		assert_int_equal(pthread_create(&callers[i].thread, NULL, caller_main, &callers[i]), 0);
-	}
 	for (int i = 0; i < 24; i++)
-		pthread_join(callers[i].thread, NULL);
+		assert_int_equal(pthread_create(&callers[i], NULL, caller_main, pool), 0);
+	for (int i = 0; i < 24; i++)
+		pthread_join(callers[i], NULL);
 	pool_close(pool);
 }
 
