@@ -88,8 +88,8 @@ check_files() {
 	[ -s "$out/table.txt" ] || fail 'no table'
 	gzip -t "$out/logs.tar.gz" || fail 'no logs'
 	tar -tzf "$out/logs.tar.gz" | grep -q logs/system.log || fail 'the machine is not in the logs'
-	rm -rf "$work/told" && mkdir "$work/told" && tar -C "$work/told" -xzf "$out/logs.tar.gz"
-	awk '/^exit code / && ++told[FILENAME] > 1 { print FILENAME; wrong = 1 } END { exit wrong }' "$work"/told/logs/* ||
+	rm -rf "$out.told" && mkdir "$out.told" && tar -C "$out.told" -xzf "$out/logs.tar.gz"
+	awk '/^exit code / && ++told[FILENAME] > 1 { print FILENAME; wrong = 1 } END { exit wrong }' "$out".told/logs/* ||
 		fail 'a log has the exit code of another step'
 	command -v /usr/bin/python3 >/dev/null 2>&1 || return 0
 	/usr/bin/python3 -m json.tool "$out/results.json" >/dev/null || fail 'results.json is not JSON'
