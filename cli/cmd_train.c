@@ -110,7 +110,10 @@ static void print_offload(const struct trainer *t)
 	for (int i = 0; i < 4; i++)
 		if (offloaded[i])
 			cli_say(t->config, "%s%s", count++ ? ", " : "", names[i]);
-	cli_say(t->config, count ? " in host memory" : "everything on the device");
+	cli_say(t->config, "%s",
+	        count                              ? " in host memory"
+	        : t->session.device_memory.is_host ? "no offload"
+	                                           : "everything on the device");
 }
 
 /* Of what a budget was spent by. */

@@ -13,7 +13,7 @@ static struct run_model tiny;
 
 enum { RANKS = 3 };
 
-#define SETTINGS "learning_rate=1e-3 threads=1 compute_dtype=fp32 export_dtype=fp32 "
+#define SETTINGS "learning_rate=1e-3 threads=1 compute_dtype=fp32 export_dtype=fp32 vram_budget=off "
 
 /* Copies are slow; a run that takes seconds. */
 #define SLOW_STEPS "save_steps=3 host_copy_gbps=0.008 "

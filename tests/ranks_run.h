@@ -90,8 +90,9 @@ static inline int ranks_wait(const char *command)
 static inline void train_twelve(int ranks, const struct run_model *m, const char *out, const char *more)
 {
 	assert_ranks(0, ranks,
-	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " TWELVE_ROWS "%s",
-	        m->dir, m->data, work_dir, out, 12 / ranks, more);
+	        "train model=%s data=%s output_dir=%s/%s gradient_accumulation_steps=%d " TWELVE_ROWS "%s%s",
+	        m->dir, m->data, work_dir, out, 12 / ranks,
+	        strstr(more, "vram_budget=") ? "" : "vram_budget=off " /* cpu_offload=auto is on */, more);
 }
 
 /* A number of each row of metrics.jsonl (mem_free); rows that lack it are left out. */

@@ -122,6 +122,36 @@ static void test_nodes(void **state)
 	same_files("one-node/model/model.safetensors", "two-nodes/model/model.safetensors");
 }
 
+/* Weights are copied where that was asked for: by cpu_offload, by a budget, by several NUMA nodes. */
+static void test_auto_offload(void **state)
+{
+	static const struct {
+		const char *before, *settings;
+		int copies;
+	} rows[] = {{"", "", 0}, {"", "cpu_offload=auto", 0}, {"", "cpu_offload=off vram_budget=off", 0},
+	        {"", "cpu_offload=on", 1}, {"", "vram_budget=off", 1}, {"", "vram_budget=100KiB", 1},
+	        {"FERRY_TOPOLOGY='numa:2 core:1 pu:1' ", "", 1},
+	        {"FERRY_TOPOLOGY='numa:2 core:1 pu:1' ", "cpu_offload=off", 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		for (int plans = 0; plans < 2; plans++) {
+			char command[400];
+			json_t *object;
+			int64_t pinned;
+
+			snprintf(command, sizeof(command),
+			        plans ? "%s$F plan model=m data=rows.jsonl %s --json"
+			              : "%s" TRAIN "output_dir=dry %s --dry-run --json",
+			        rows[i].before, rows[i].settings);
+			object = run_json(command);
+			pinned = json_integer_value(json_object_get(object, "pinned_bytes"));
+			if ((pinned > 10000) != rows[i].copies)
+				fail_msg("%s: %lld bytes wait to be copied", command, (long long)pinned);
+			json_decref(object);
+		}
+}
+
 static void test_config_repeats(void **state)
 {
 	char *first, *second;
@@ -410,6 +440,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_layout),
 	        cmocka_unit_test(test_nodes),
+	        cmocka_unit_test(test_auto_offload),
 	        cmocka_unit_test(test_config_repeats),
 	        cmocka_unit_test(test_not_empty),
 	        cmocka_unit_test(test_resume),

@@ -17,7 +17,7 @@ enum { STEPS = 20 };
 #define TRACE                                                                                                \
 	"device=host shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 "               \
 	"learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr warmup_steps=4 min_lr_rate=0.1 "            \
-	"adam_beta1=0.9 adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 "
+	"adam_beta1=0.9 adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 vram_budget=off "
 
 static json_t *cases_read(void)
 {

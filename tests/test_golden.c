@@ -243,7 +243,7 @@ static void gradient_model(const struct reference *r)
 		        "learning_rate=0 "
 		        "max_steps=1 shuffle=off per_device_train_batch_size=%d "
 		        "gradient_accumulation_steps=%d dump_gradients=%s "
-		        "overwrite_output_dir=on",
+		        "overwrite_output_dir=on vram_budget=off",
 		        r->hf, r->dir, work_dir, device, batch, 4 / batch, path);
 		gradients_compare(r, path);
 		remove(path);
@@ -264,7 +264,8 @@ static void test_gradients(void **state)
 	"device=%s shuffle=off per_device_train_batch_size=2 gradient_accumulation_steps=2 max_steps=20 "    \
 	"learning_rate=1e-3 lr_scheduler_type=cosine_with_min_lr warmup_steps=4 min_lr_rate=0.1 "            \
 	"adam_beta1=0.9 "                                                                                    \
-	"adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 max_grad_norm=1.0 overwrite_output_dir=on"
+	"adam_beta2=0.95 adam_epsilon=1e-8 weight_decay=0.1 max_grad_norm=1.0 overwrite_output_dir=on "      \
+	"vram_budget=off"
 
 /* metrics.jsonl beside the lists `loss` and `grad_norm` of a trace. */
 static void metrics_compare(

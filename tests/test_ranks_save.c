@@ -14,7 +14,7 @@ static const char *golden; /* where they are; NULL: nowhere */
 
 #define SETTINGS                                                                                             \
 	"learning_rate=1e-3 weight_decay=0.1 threads=1 compute_dtype=fp32 export_dtype=fp32 "                \
-	"save_steps=2 save_total_limit=0 "
+	"save_steps=2 save_total_limit=0 vram_budget=off "
 
 static void train(int ranks, const char *out, const char *more)
 {

@@ -15,7 +15,8 @@ static int model_count;
 
 #define SETTINGS                                                                                             \
 	"learning_rate=1e-3 weight_decay=0.1 per_device_train_batch_size=2 gradient_accumulation_steps=3 "   \
-	"lr_scheduler_type=cosine warmup_steps=1 max_steps=4 export_dtype=fp32 overwrite_output_dir=on "
+	"lr_scheduler_type=cosine warmup_steps=1 max_steps=4 export_dtype=fp32 overwrite_output_dir=on "     \
+	"vram_budget=off " /* cpu_offload=auto is on */
 
 static const char *const same_bits[] = {
         "cpu_offload=off",

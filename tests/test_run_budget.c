@@ -76,13 +76,14 @@ static void test_any_budget_changes_no_bit(void **state)
 		char settings[300];
 		int64_t least, most;
 
-		snprintf(settings, sizeof(settings), PLANNED "%s", more[i]);
+		snprintf(settings, sizeof(settings), PLANNED "vram_budget=off %s", more[i]);
 		least = plan_bytes(settings);
 		snprintf(settings, sizeof(settings), PLANNED "cpu_offload=off %s %s",
 		        strstr(more[i], "activations=") ? "" : "activations=keep", more[i]);
 		most = plan_bytes(settings);
 		assert_true(most > least);
-		assert_ferry(0, NULL, "train model=%s data=%s output_dir=%s/base " SETTINGS "%s", model.dir,
+		assert_ferry(0, NULL,
+		        "train model=%s data=%s output_dir=%s/base " SETTINGS "vram_budget=off %s", model.dir,
 		        model.data, work_dir, more[i]);
 		assert_int_equal(device_peak("base"), least);
 		for (int step = 0; step <= 4; step += sparing(4)) {
@@ -254,7 +255,7 @@ static void test_a_choice_keeps_to_the_memory_there_is(void **state)
 
 static void test_a_checkpoint_knows_no_budget(void **state)
 {
-	int64_t least = plan_bytes(PLANNED), most = plan_bytes(PLANNED "cpu_offload=off");
+	int64_t least = plan_bytes(PLANNED "vram_budget=off"), most = plan_bytes(PLANNED "cpu_offload=off");
 
 	(void)state;
 	remove_run("base");
@@ -352,7 +353,7 @@ static void test_what_is_said_to_fit_fits(void **state)
 	int fitted = 0;
 
 	(void)state;
-	snprintf(settings, sizeof(settings), PLANNED "%s", base);
+	snprintf(settings, sizeof(settings), PLANNED "vram_budget=off %s", base);
 	most = plan_bytes(settings);
 	assert_ferry(
 	        5, NULL, "plan model=%s data=%s " PLANNED "%s vram_budget=64B", model.dir, model.data, base);

@@ -11,7 +11,7 @@ static struct run_model model;
 
 static const char common[] =
         "per_device_train_batch_size=2 gradient_accumulation_steps=2 threads=2 device=host "
-        "lr_scheduler_type=constant learning_rate=1e-2 seed=3 logging_steps=1";
+        "lr_scheduler_type=constant learning_rate=1e-2 seed=3 logging_steps=1 vram_budget=off";
 
 /* Its checkpoint of that step holds the files of `b`'s. */
 static void assert_same_checkpoint(const char *a, const char *b, int step, const char *why)

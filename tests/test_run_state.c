@@ -48,7 +48,7 @@ static void near_fp32(const struct run_model *m, const char *settings)
 
 		assert_ferry(0, NULL,
 		        "train model=%s data=%s output_dir=%s/%s overwrite_output_dir=on logging_steps=1 "
-		        "optimizer_state=%s %s",
+		        "vram_budget=off optimizer_state=%s %s",
 		        m->dir, m->data, work_dir, forms[f], forms[f], settings);
 		got = distance(forms[f], forms[0], &moved);
 		printf("  %s: %s is %.2g from fp32, which fell by %.2g\n", m->dir, forms[f], got, moved);
@@ -89,7 +89,8 @@ static void test_same_bits(void **state)
 			remove_run(i ? "other" : "base");
 			assert_ferry(0, NULL,
 			        "train model=%s data=%s output_dir=%s/%s learning_rate=1e-3 max_steps=4 "
-			        "logging_steps=1 export_dtype=fp32 save_steps=4 optimizer_state=%s %s",
+			        "logging_steps=1 export_dtype=fp32 save_steps=4 vram_budget=off "
+			        "optimizer_state=%s %s",
 			        m->dir, m->data, work_dir, i ? "other" : "base", forms[f],
 			        i ? others[i - 1] : "");
 			if (i)

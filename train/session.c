@@ -482,6 +482,14 @@ static int memory_check(struct session *s)
 	return rc;
 }
 
+/* Where the CPU computes, copies within its memory buy nothing, unless state is to lie on several NUMA nodes
+ * beside the threads that update it. */
+static int auto_is_off(const struct session *s, const struct engine_options *o)
+{
+	return s->config->cpu_offload == CONFIG_AUTO && s->config->vram_budget_bytes == CONFIG_AUTO &&
+	       s->device_memory.is_host && (o->policy.inference || pool_node_count(s->pool) == 1);
+}
+
 int session_open_engine(struct session *s, const struct engine_options *options)
 {
 	struct engine_options o = *options;
@@ -494,10 +502,8 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 	device_memory_find(&s->device_memory, s->config, &o, s->machine);
 	if (rc)
 		return rc;
-	/* weights that are only read need no second place in the same memory */
-	if (s->device_memory.is_host && !s->device_memory.is_budget && o.policy.inference &&
-	        s->config->cpu_offload == CONFIG_AUTO)
-		o.policy.offload_params = 0;
+	if (auto_is_off(s, &o))
+		o.policy.offload_params = o.policy.offload_gradients = o.policy.offload_optimizer = 0;
 	o.policy.head_rows = device_memory_head_rows(&s->device_memory, s->model);
 	o.scratch_bytes = s->device_memory.is_host ? host_scratch_bytes(&o, s->machine) : 0;
 	o.device_budget_bytes = device_memory_budget(&s->device_memory);

@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--models", default="15m,134m,1b-4l")
     parser.add_argument("--batches", default="1x256,8x256,1x2048", help="rows x tokens")
     parser.add_argument("--dtypes", default="fp32,bf16")
-    parser.add_argument("--ways", default="", help="of ferry: resident, recompute")
+    parser.add_argument("--ways", default="resident", help="of ferry; resident: no offload, as in `ferry train` on a CPU")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
