@@ -1,25 +1,29 @@
 #!/bin/sh
-# run_tests.sh [--quick] BUILD [CTEST OPTIONS...]: all tests of that build directory; with --quick those of the usual
-# build that took at most 3 seconds when they last ran there, and those that never ran. Then, because ctest keeps the output of
-# tests that pass to itself, the names of what they left out, and ctest's own summary again as the last lines.
+# run_tests.sh [--quick | --every] BUILD [CTEST OPTIONS...]: the tests of that build directory, each of those that a
+# sanitizer runs only there; with --every in the usual build again. With --quick those of the usual build that took at
+# most 3 seconds when they last ran there, and those that never ran; the format always. Then, because ctest keeps the
+# output of tests that pass to itself, the names of what they left out, and ctest's own summary again as the last lines.
 set -eu
 
 quick=
-if [ "$1" = --quick ]; then
-	quick=3
-	shift
-fi
+again='^again$'
+case $1 in
+--quick) quick=3 && shift ;;
+--every) again='^$' && shift ;;
+esac
 build=$1
 shift
 cd "$build"
 mkdir -p Testing
 touch Testing/seconds # each test that passed, and how long its last run took
 if [ -n "$quick" ]; then
-	slow=$(awk -v most="$quick" '$2 > most { gsub(/[^a-z0-9_\/]/, "", $1); printf "%s%s", n++ ? "|" : "", $1 }' Testing/seconds)
+	slow=$(awk -v most="$quick" '$2 > most && $1 != "format" { gsub(/[^a-z0-9_\/]/, "", $1); printf "%s%s", n++ ? "|" : "", $1 }' Testing/seconds)
 	set -- -LE '^(simt|asan|tsan|fuzz|tidy)$' "$@"
 	if [ -n "$slow" ]; then
 		set -- -E "^($slow)\$" "$@"
 	fi
+else
+	set -- -LE "$again" "$@"
 fi
 jobs=$(($(nproc 2>/dev/null || echo 2) + 1)) # many tests wait for processes of theirs
 {

@@ -1,4 +1,5 @@
 /* links: base */
+/* also: usual */
 /* The facts of dtypes against what conversions do with them, and the bytes of formats. */
 #include "check.h"
 

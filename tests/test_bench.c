@@ -1,4 +1,6 @@
 /* links: bench */
+/* not: asan */
+/* It times operations that have their own tests there. */
 /* Benchmarks: rows, medians, every kernel case and every benchmark once on small sizes. */
 #include "check.h"
 

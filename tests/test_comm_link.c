@@ -1,5 +1,6 @@
 /* links: comm */
 /* also: tsan */
+/* also: usual */
 
 /* Links between real ranks, by MPI and by sockets: every kind of message, many at once, large ones, some that
  * nobody takes. */

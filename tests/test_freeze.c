@@ -1,4 +1,6 @@
 /* links: cli */
+/* not: asan */
+/* It trains for long: test_engine_frozen and test_checkpoint_load run what it runs there. */
 /* freeze= and trainable=: what PyTorch does with requires_grad=False (tests/golden/freeze.json), the same
  * bits however a run is offloaded, wrapped, scheduled and resumed, frozen weights as they were, and two host
  * bytes for each. */

@@ -1,4 +1,6 @@
 /* links: cli */
+/* not: asan */
+/* Sums of whole models: the operations, test_model_stages and test_checkpoint_hf run there. */
 /* The program on every golden model, command by command, against what PyTorch computes in fp64 on the same
  * files; FERRY_TEST_DEVICE=cuda: on the GPU. Bounds are those of the golden data's README. */
 #include "tests/ferry_run.h"

@@ -1,4 +1,5 @@
 /* links: host_cpu */
+/* also: usual */
 /* Products of attention's bf16 rows against sums in fp64, each way that this CPU has. */
 #include "check.h"
 

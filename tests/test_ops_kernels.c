@@ -1,4 +1,5 @@
 /* links: host_cpu */
+/* also: usual */
 /* The kernels of every instruction set against the scalar ones. */
 #include "host/cpu/kernels.h"
 #include "tests/ops_check.h"

@@ -1,4 +1,5 @@
 /* links: optim */
+/* also: usual */
 /* AdamW and clipping: the same bits in every instruction set, and near to arithmetic in double. */
 #include "check.h"
 

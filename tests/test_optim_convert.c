@@ -1,4 +1,5 @@
 /* links: optim */
+/* also: usual */
 /* Optimizer state from one form to another: the values of an update, and nothing that it would not store. */
 #include "check.h"
 

@@ -1,4 +1,5 @@
 /* links: optim */
+/* also: usual */
 /* Optimizer state in bf16 and 8 bits: rounding, codes, the same bits in every instruction set. */
 #include "check.h"
 

@@ -1,4 +1,5 @@
 /* links: cli */
+/* also: usual */
 /* Checkpoints that are written while a run goes on: those of every step are the very files that a run leaves
  * which ends there, whatever is offloaded, and however slow the disk is. Runs with a slow or failing disk are
  * made by the library in a process of their own, with a hook under its files. */

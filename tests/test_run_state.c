@@ -1,4 +1,6 @@
 /* links: cli */
+/* not: asan */
+/* It trains for long: test_optim_state, test_checkpoint_state and test_engine run what it runs there. */
 /* Optimizer state in fewer bits, from outside: near fp32 over a short training, and a run that goes on in
  * another form than it was saved in. */
 #include "tests/run_fixture.h"
