@@ -332,7 +332,7 @@ static void test_bad(void **state)
 	struct bench_args args = {.threads = 1, .count = INT64_C(1) << 41};
 	json_t *result = (json_t *)state;
 
-	check_fails(bench_run(&result, "nothing", &args), ERR_INPUT, "'nothing': there are list, adam");
+	check_fails(bench_run(&result, "nothing", &args), ERR_INPUT, "'nothing'; available: list, adam");
 	assert_null(result);
 	check_fails(bench_run(&result, "adam", &args), ERR_INPUT, "2199023255552 parameters");
 	assert_null(result);
@@ -343,7 +343,7 @@ static void test_bad(void **state)
 	args.models = "tiny";
 	args.tokens = "12x";
 	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "'12x'");
-	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "'12x' is not rows x tokens");
+	check_fails(bench_run(&result, "kernels", &args), ERR_INPUT, "'12x' must be rows x tokens");
 	args.tokens = "1x64";
 	check_fails(bench_run(&result, "step", &args), ERR_INPUT, "no 'tiny'; there are 15m");
 	args.ways = "bf16,float";

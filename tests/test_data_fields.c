@@ -115,7 +115,7 @@ static void test_other_role(void **state)
 	        "\"No\"}]}\n");
 	assert_ferry(0, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=%s/roles.jinja",
 	        work_dir, work_dir, work_dir);
-	got = strstr(ferry_said(), "the role 'critic' reaches the chat template as it is");
+	got = strstr(ferry_said(), "the chat template gets the role 'critic' unchanged");
 	assert_non_null(got);
 	assert_null(strstr(got + 1, "the role 'critic'"));
 }

@@ -324,7 +324,7 @@ static void test_resume(void **state)
 		        "train model=%s/%s/hf data=%s/%s/train.jsonl output_dir=%s/three " TRACE
 		        "resume_from_checkpoint=%s/one/checkpoint-000003 max_steps=6 %s",
 		        golden, mixes[m].model, golden, mixes[m].model, work_dir, work_dir, how[m % 2]);
-		assert_non_null(strstr(ferry_said(), "is frozen there and trained here"));
+		assert_non_null(strstr(ferry_said(), "was frozen there but is trained here"));
 	}
 }
 
@@ -469,7 +469,7 @@ static void test_refusals(void **state)
 	        {"'freeze=model.layers.0.self_attn.q_proj'", "model.layers.0.self_attn.q_proj.weight"},
 	        {"'trainable=lm_heads.weight'",
 	                "matches no whole parameter name; the nearest are model.embed_tokens.weight, model"},
-	        {"'freeze=(('", "no regular expression"},
+	        {"'freeze=(('", "invalid regular expression"},
 	        {"'trainable=.*norm.*' 'freeze=.*norm.*'", "leaves no parameter to train"},
 	};
 

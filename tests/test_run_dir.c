@@ -114,7 +114,7 @@ static void test_refused(void **state)
 	path_of(link, "dangling");
 	assert_int_equal(symlink("nowhere", link), 0);
 	assert_ferry(2, NULL, TRAIN "dangling max_steps=1", tiny.dir, tiny.data, work_dir);
-	assert_non_null(strstr(ferry_said(), "is a link that leads nowhere"));
+	assert_non_null(strstr(ferry_said(), "is a broken symbolic link"));
 	unlink(link);
 }
 
@@ -308,9 +308,9 @@ static void test_kept(void **state)
 	assert_ferry(0, NULL,
 	        "train %s/kept/config.yaml resume_from_checkpoint=auto max_steps=7 save_total_limit=1",
 	        work_dir);
-	assert_int_equal(count_of(ferry_said(), "it stays, and does not count for save_total_limit"), 3);
-	assert_non_null(strstr(ferry_said(), "hf contains notes, which ferry did not write: it stays"));
-	assert_non_null(strstr(ferry_said(), "checkpoint-000004 is write-protected: it stays"));
+	assert_int_equal(count_of(ferry_said(), "ferry keeps this checkpoint beyond save_total_limit"), 3);
+	assert_non_null(strstr(ferry_said(), "hf contains notes, which ferry did not write; ferry keeps"));
+	assert_non_null(strstr(ferry_said(), "checkpoint-000004 is write-protected; ferry keeps"));
 	assert_true(run_has("kept/checkpoint-000001/hf/notes") &&
 	            run_has("kept/checkpoint-000004/manifest.json") &&
 	            run_has("kept/checkpoint-000002/more/checkpoint-000001/manifest.json") &&
@@ -351,7 +351,7 @@ static void test_model_link(void **state)
 	assert_int_equal(symlink(target, path), 0);
 	assert_ferry(
 	        2, NULL, "train %s/elsewhere/config.yaml resume_from_checkpoint=auto max_steps=2", work_dir);
-	assert_non_null(strstr(ferry_said(), "model is a link that leads nowhere"));
+	assert_non_null(strstr(ferry_said(), "model is a broken symbolic link"));
 	assert_int_equal(file_make_dir(target), 0);
 	assert_ferry(
 	        0, NULL, "train %s/elsewhere/config.yaml resume_from_checkpoint=auto max_steps=2", work_dir);
