@@ -226,7 +226,7 @@ static void unlisted_tensor_in_two_shards(void **state)
 	put_shard(in, "a.safetensors", first, 3);
 	put_shard(in, "b.safetensors", second, 3);
 	put_index(in, map, 2);
-	refuses(in, 0, ERR_INPUT, "lies in two shards, a.safetensors and b.safetensors");
+	refuses(in, 0, ERR_INPUT, "is in two shards, a.safetensors and b.safetensors");
 	mem_free(in);
 }
 
@@ -249,7 +249,7 @@ static void links(void **state)
 	refuses(in, 0, ERR_INPUT, "outside the directory");
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(symlink("absent", file), 0);
-	refuses(in, 0, ERR_INPUT, "link to a file that is missing");
+	refuses(in, 0, ERR_INPUT, "link to a missing file");
 	assert_int_equal(unlink(file), 0);
 	put_shard(in, "real.safetensors", all, 5);
 	assert_int_equal(symlink("real.safetensors", file), 0); /* inside: fine */

@@ -258,7 +258,7 @@ static void test_other_defaults(void **state)
 		config_free(&c);
 	}
 	assert_int_equal(parse(&c, VERB_TRAIN, NULL, "lr=1 --learning-rate 2 seed=3"), 0);
-	assert_string_equal(logged, "learning_rate is set twice; learning-rate=2 counts\n");
+	assert_string_equal(logged, "learning_rate is set twice; using learning-rate=2\n");
 	config_free(&c);
 }
 
@@ -270,8 +270,8 @@ static const struct {
                 "rows of a "
                 "whole step; drop one of them"},
         {"output_dir: ${nowhere}/x\n",
-                "YAML:1: output_dir: ${nowhere} is not the value of a key of this file; write the value"},
-        {"seed: ${seed}\n", "YAML:1: seed: ${seed} is not the value of a key of this file; write the value"},
+                "YAML:1: output_dir: ${nowhere} refers to no key of this file; write the value"},
+        {"seed: ${seed}\n", "YAML:1: seed: ${seed} refers to no key of this file; write the value"},
         {"load_in_4bit: true\n", "YAML:1: load_in_4bit=true: quantized weights are not supported yet"},
         {"adapter: lora\n", "YAML:1: adapter=lora: this trains LoRA adapters, which ferry does not support "
                             "yet; it trains every weight"},

@@ -131,7 +131,7 @@ static void test_config_of_a_run(void **state)
 	assert_words(0, "eval @/known/config.yaml",
 	        "evaluating |/tiny on |/rows.jsonl|/tiny is the model that the run started from; to evaluate "
 	        "its result set model=|/known/model");
-	assert_words(0, "eval @/known/config.yaml model=@/known/model", "!began with");
+	assert_words(0, "eval @/known/config.yaml model=@/known/model", "!started from");
 	assert_words(0, "train @/known/config.yaml compute_dtype=fp32 output_dir=@/other max_steps=1",
 	        "fp32 compute");
 }

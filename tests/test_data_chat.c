@@ -342,8 +342,7 @@ static void test_refused(void **state)
 	                "conversations[0].from is 'narrator'"},
 	        {"{\"conversations\":[{\"from\":\"function_call\",\"value\":\"x\"}]}", "chatml",
 	                "must be JSON with name and arguments"},
-	        {"{\"messages\":[" A("b") "],\"tools\":\"x\"}", "chatml",
-	                "\"tools\" is a text that is no JSON"},
+	        {"{\"messages\":[" A("b") "],\"tools\":\"x\"}", "chatml", "\"tools\" is not valid JSON"},
 	        {"{\"messages\":[" U(
 	                 "a") ",{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"function\":"
 	                      "{\"name\":\"find\"}}]}]}",

@@ -464,7 +464,7 @@ static void test_refusals(void **state)
 	        {"freeze=1", "'freeze=.*\\.1\\..*'"},
 	        {"'freeze=[\"q_proj\",\"k_proj\"]'", "'freeze=.*(q_proj|k_proj).*'"},
 	        {"'trainable=norm|q_pro'", "'trainable=.*(norm|q_pro).*'"},
-	        {"'freeze=*norm*'", "any text is .*"},
+	        {"'freeze=*norm*'", "for any text write .*"},
 	        {"'freeze=.*'", "leaves no parameter to train"},
 	        {"'freeze=model.layers.0.self_attn.q_proj'", "model.layers.0.self_attn.q_proj.weight"},
 	        {"'trainable=lm_heads.weight'",

@@ -91,7 +91,7 @@ static const struct {
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":-2}", ERR_INPUT, "num_hidden_layers is -2"},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":4000000000}", ERR_INPUT, "num_hidden_layers"},
         {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", ERR_INPUT, "num_attention_heads is 0"},
-        {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "no multiple"},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "not a multiple"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", ERR_INPUT, "num_key_value_heads 5"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":-1}", ERR_INPUT, "num_key_value_heads is -1"},
         {"{\"model_type\":\"llama\",\"head_dim\":0}", ERR_INPUT, "head_dim is 0"},

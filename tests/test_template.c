@@ -192,7 +192,7 @@ static void test_failures(void **state)
 	        {"{% break %}", "!break is outside a loop"},
 	        {"{{ [1)] }}", "!')' closes nothing"},
 	        {"{{ 1 1 }}", "!expected '}}', found a number"},
-	        {"\xff", "!no UTF-8"},
+	        {"\xff", "!not UTF-8"},
 	};
 
 	(void)state;
