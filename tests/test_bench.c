@@ -300,7 +300,8 @@ static void test_offload_ways(void **state)
 	json_decref(result);
 	args.micro_batches = INT64_C(1) << 40;
 	result = NULL;
-	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "1099511627776 micro-batches");
+	check_fails(
+	        bench_run(&result, "offload", &args), ERR_INPUT, "gradient_accumulation_steps=1099511627776");
 }
 
 /* Only the kernels whose names begin so. */

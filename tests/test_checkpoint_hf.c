@@ -195,7 +195,7 @@ static void wrong_directories(void **state)
 	map[4][1] = a;
 	put_index(in, map, 5);
 	refuses(in, 0, ERR_INPUT,
-	        "tensor \"lm_head.weight\" lies in b.safetensors, but is listed for a.safetensors");
+	        "tensor \"lm_head.weight\" is in b.safetensors, but is listed for a.safetensors");
 	map[4][0] = "absent", map[4][1] = b;
 	put_index(in, map, 5);
 	refuses(in, 0, ERR_INPUT, "\"absent\" is listed for b.safetensors, which does not hold it");

@@ -288,7 +288,7 @@ static const struct {
                                  "set sharding_strategy and cpu_offload"},
         {"neftune_noise_alpha: 5\n", "YAML:1: neftune_noise_alpha=5: not supported yet; remove it"},
         {"datasets:\n  - path: a.jsonl\n    shards: 4\n  - path: b.jsonl\n",
-                "YAML:3: datasets.0.shards=4: of a data set, path, data_files, type, split, weight, but its "
+                "YAML:3: datasets.0.shards=4: of a data set, path, data_files, type, split, weight and its "
                 "columns are supported"},
         {"datasets:\n  - path: a.jsonl\n  - type: alpaca\n", "YAML:2: data set 2 has no path"},
         {"dataset: a,b,c\ninterleave_probs: 0.5,0.5\nstage: sft\nfinetuning_type: full\n",
