@@ -201,14 +201,14 @@ static void wrong_directories(void **state)
 	refuses(in, 0, ERR_INPUT, "\"absent\" is listed for b.safetensors, which does not hold it");
 	put_index(in, map, 3);
 	put_shard(in, a, second, 3); /* all of b's: q.bias is listed, for b */
-	refuses(in, 0, ERR_INPUT, "lies in a.safetensors, but is listed for b.safetensors");
+	refuses(in, 0, ERR_INPUT, "is in a.safetensors, but is listed for b.safetensors");
 	map[0][0] = "model.norm.weight";
 	map[1][0] = "model.blocks.0.q.bias";
 	put_index(in, map, 2);
 	put_shard(in, b, second, 3);
 	map[2][0] = "lm_head.weight"; /* norm.weight is listed for a and lies in both */
 	put_index(in, map, 3);
-	refuses(in, 0, ERR_INPUT, "lies in");
+	refuses(in, 0, ERR_INPUT, "is in");
 	for (size_t i = 0; i < sizeof(indices) / sizeof(*indices); i++) {
 		fixture_put(in, "model.safetensors.index.json", indices[i][0]);
 		refuses(in, 0, ERR_INPUT, indices[i][1]);
