@@ -1,10 +1,9 @@
 /* Large blocks of host memory: planes, arenas, staging.
  *
- * A slab is mapped, never allocated: exactly its bytes (to the page), zero-filled on first touch, in huge
- * pages where the system gives them. On a machine of several NUMA nodes its owner may say which runs of it
- * belong to which node (slab_run); all else goes round the nodes that this process may use, so that no
- * node's memory alone bears the load, whichever thread touches a page first. Who counts slabs is the device
- * (device/device.h).
+ * A slab is mapped, not allocated: exactly its bytes (to the page), zero-filled on first touch, in huge
+ * pages if the system has them. On several NUMA nodes the owner may assign runs of a slab to nodes
+ * (slab_run). Other pages are interleaved over the nodes of this process, so no node carries the whole load,
+ * whichever thread touches a page first. The device counts slabs (device/device.h).
  *
  * A page is on one node. A border between runs of 32 MiB and more moves to the nearest huge page, so at most
  * 1 MiB of 32 is on the neighbour's node. A border between shorter runs moves to the nearest small page, so
