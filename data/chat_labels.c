@@ -300,8 +300,8 @@ static int no_end(const struct work *w, const struct turn *turn)
 		add_fitting(&fitting, w->tokenizer);
 	rc = err_set(ERR_INPUT,
 	        "messages[%" PRId64 "]: the template %s writes no end-of-turn token of this tokenizer after "
-	                            "the answer (\"...%s\"), so the model would not learn to stop; choose "
-	                            "another template with chat_template%s",
+	        "the answer (\"...%s\"), so the model would not learn to stop; choose "
+	        "another template with chat_template%s",
 	        turn->message, chat_template_name(w->t), tail ? tail : "", fitting.data ? fitting.data : "");
 	str_free(&fitting);
 	mem_free(tail);
@@ -346,7 +346,7 @@ static int check_calls(const struct work *w, const struct turn *turn)
 		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
 			return err_set(ERR_INPUT,
 			        "messages[%" PRId64 "]: the template %s does not write tool calls; choose "
-			                            "another template with chat_template",
+			        "another template with chat_template",
 			        turn->message, chat_template_name(w->t));
 	}
 	return 0;

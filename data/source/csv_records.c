@@ -119,7 +119,7 @@ static int read_field(struct csv_records *r, struct fields *f, size_t *at, char 
 		if (quoted)
 			return err_set(ERR_INPUT,
 			        "%s:%" PRId64 ": text after the closing quote of a field; inside a quoted "
-			                      "field, write a quote twice",
+			        "field, write a quote twice",
 			        r->path, w->line);
 		str_add_char(&f->text, c);
 	}
