@@ -1,4 +1,4 @@
-/* The monotonic clock: how long things take. It never goes back, and its zero means nothing. Any thread. */
+/* The monotonic clock, for durations. It never goes back, and its zero is arbitrary. Any thread. */
 #ifndef FERRY_BASE_CLOCK_H
 #define FERRY_BASE_CLOCK_H
 

@@ -1,5 +1,4 @@
-/* What this processor can do, for choosing among kernels at run time. The system must save the registers too.
- */
+/* Features of this processor, to choose kernels at run time. The system must support their registers too. */
 #ifndef FERRY_BASE_CPU_H
 #define FERRY_BASE_CPU_H
 

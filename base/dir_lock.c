@@ -165,7 +165,7 @@ static int open_file(struct dir_lock *lock)
 			lock->made_from = there;
 		err = file_is_link(lock->dir) && file_kind_of(lock->dir) == FILE_NONE
 		              ? err_set(ERR_INPUT,
-		                        "%s is a link that leads nowhere; make its target or remove it",
+		                        "%s is a broken symbolic link; remove it, or create its target",
 		                        lock->dir)
 		              : file_make_dir(lock->dir);
 		if (err)
@@ -177,8 +177,8 @@ static int open_file(struct dir_lock *lock)
 
 static void warn_unknown(const struct dir_lock *lock)
 {
-	log_warn("%s: this file system has no locks (%s): ferry cannot see whether another run writes there; "
-	         "start one run at a time in it",
+	log_warn("%s: this file system has no locks (%s), so ferry cannot detect another run there; start "
+	         "one run at a time in it",
 	        lock->dir, strerror(errno));
 }
 
@@ -243,7 +243,7 @@ int dir_lock_take(struct dir_lock **out, const char *dir, const char *name)
 	}
 	if (!err) /* no other process takes it away so often */
 		err = last.code ? err_give(&last)
-		                : err_set(ERR_IO, "%s: cannot be locked: it is removed again and again",
+		                : err_set(ERR_IO, "%s: cannot be locked; another process keeps removing it",
 		                          lock->path);
 	remove_made(lock);
 	free_lock(lock);

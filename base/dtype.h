@@ -1,9 +1,8 @@
-/* Types of elements, and how tensors are stored: one list of each, with the facts that code asks for.
+/* Types of elements and storage formats of tensors: one list of each, with their properties.
  *
- * A dtype is what one element is; its name is that of safetensors files. A format is how many elements are
- * stored: each as a dtype, or as codes of a dtype with one scale for every `block` elements in an array of
- * its own. To add one is to add a row; nothing else lists them. Ops compute in dtypes for which
- * dtype_computes() holds, and sums over ranks are formed in them.
+ * A dtype is the type of one element, named as in safetensors files. A format stores many elements: each as
+ * a dtype, or as codes of a dtype with one scale for every `block` elements in a separate array. To add one,
+ * add a row. Ops compute in dtypes that satisfy dtype_computes(), and so do sums over ranks.
  */
 #ifndef FERRY_BASE_DTYPE_H
 #define FERRY_BASE_DTYPE_H
@@ -44,7 +43,7 @@ enum dtype {
 };
 
 int dtype_bits(enum dtype dtype);
-int64_t dtype_bytes(enum dtype dtype);     /* of one element; only of those that fill whole bytes */
+int64_t dtype_bytes(enum dtype dtype);     /* of one element; only for dtypes of whole bytes */
 const char *dtype_name(enum dtype dtype);  /* "F32", "BF16", ... as in safetensors; "?" for no dtype */
 int dtype_exponent_bits(enum dtype dtype); /* 0: not a float */
 int dtype_fraction_bits(enum dtype dtype); /* without the leading 1 */

@@ -1,8 +1,8 @@
-/* Errors: a code that is returned, a text that waits in a thread-local slot.
+/* Errors: a returned code, and a text in a thread-local slot.
  *
- * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text
- * with err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/
- * prints the text or exits. Worker threads hand code and text to whoever joins them with struct err.
+ * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text with
+ * err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/ prints the
+ * text or exits. Worker threads pass code and text to the joining thread in struct err.
  */
 #ifndef FERRY_BASE_ERR_H
 #define FERRY_BASE_ERR_H
@@ -13,13 +13,13 @@ enum err_code {
 	ERR_NOMEM = -1,       /* host memory is exhausted */
 	ERR_IO = -2,          /* a system call on a file failed; the run may be repeated */
 	ERR_INPUT = -3,       /* configuration, model or data from the user is wrong: exit 2 */
-	ERR_UNSUPPORTED = -4, /* understood, and not done by this program: refused by name, exit 2 */
+	ERR_UNSUPPORTED = -4, /* understood but not supported: refused by name, exit 2 */
 	ERR_RANGE = -5,       /* an index or size out of bounds, arithmetic that would wrap */
 	ERR_DEVICE = -6,      /* the device could not do what was queued */
 	ERR_FIT = -7,         /* the plan does not fit the machine: exit 5 */
 	ERR_NONFINITE = -8,   /* loss or gradients were not finite for too long: exit 4 */
 	ERR_STOPPED = -9,     /* a signal asked to stop: exit 3 */
-	ERR_INTERNAL = -10,   /* a bug of ours that was noticed */
+	ERR_INTERNAL = -10,   /* a bug in ferry */
 };
 
 enum { ERR_TEXT_BYTES = 1024 };

@@ -61,8 +61,8 @@ int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t 
 			        len_bytes, offset_bytes, strerror(errno));
 		if (!got)
 			return err_set(ERR_IO,
-			        "%s: ends at byte %" PRId64 ", %zu bytes short; it was cut or is still "
-			        "being written",
+			        "%s: ends at byte %" PRId64
+			        ", %zu bytes short; it was cut off or is still being written",
 			        path, offset_bytes, len_bytes);
 		at += got;
 		len_bytes -= (size_t)got;

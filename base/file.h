@@ -1,6 +1,5 @@
-/* Files and directories, as the rest of the program wants them: regular files only, EINTR handled,
- * messages that name the path and what the system said.
- */
+/* Files and directories for the rest of the program: regular files only, EINTR handled, and messages with
+ * the path and the system's error. */
 #ifndef FERRY_BASE_FILE_H
 #define FERRY_BASE_FILE_H
 
@@ -15,9 +14,10 @@ int file_open_read(const char *path, int64_t *len_bytes);
 int file_read_at(int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
 int file_write_at(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes);
 
-/* The same file once more, for reading past the page cache (O_DIRECT); -1, without a text, where that cannot
- * be had. file_read_past_cache reads by such a descriptor: dst and offset are multiples of 4096, and dst has
- * room for len_bytes rounded up to one. What the system does not give that way is read by way of `fd`. */
+/* Opens the same file again for reading past the page cache (O_DIRECT); -1, without a text, if that is not
+ * supported. file_read_past_cache reads from this descriptor: dst and offset must be multiples of 4096, and
+ * dst must have room for len_bytes rounded up to one. Bytes that the system cannot read that way are read
+ * from `fd`. */
 int file_open_past_cache(int fd, const char *path);
 int file_read_past_cache(
         int past_fd, int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
@@ -25,59 +25,57 @@ int file_read_past_cache(
 /* Whole file into a NUL-terminated block (mem_free); refused above max_bytes. */
 int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes);
 
-/* Whether this is the start of a pointer that git-lfs left in place of a large file. */
+/* 1 if this is the start of a git-lfs pointer in place of a large file. */
 int file_is_lfs_pointer(const char *text, size_t len_bytes);
 
-/* Writes a new file by way of a temporary beside it, fsync and rename: whole or not at all. */
+/* Writes a new file atomically: a temporary file beside it, fsync and rename. */
 int file_write_all(const char *path, const void *data, size_t len_bytes);
 
 /* Byte-for-byte copy to a path that must not exist yet; the copy is fsynced. */
 int file_copy(const char *from, const char *to);
 
-/* A new file for writing (file_write_at) and reading back; ERR_INPUT where the name is taken. */
+/* Creates a file for writing (file_write_at) and reading back; ERR_INPUT if the name exists. */
 int file_create(const char *path);
-int file_close(int fd, const char *path);    /* the descriptor is gone, also after an error */
-void file_abandon(int fd, const char *path); /* closes; no answer, and the error's text stays as it is */
+int file_close(int fd, const char *path);    /* closes the descriptor, also after an error */
+void file_abandon(int fd, const char *path); /* closes and keeps the current error text */
 
-/* Replaces `to` where it is a file or an empty directory. */
+/* Renames; replaces `to` if it is a file or an empty directory. */
 int file_rename(const char *from, const char *to);
 
-/* Two existing names, directories too, trade places at once. ERR_UNSUPPORTED where the file system can not.
- */
+/* Exchanges two existing names atomically, also of directories. ERR_UNSUPPORTED if the file system cannot. */
 int file_exchange(const char *a, const char *b);
 
-/* Bytes that an ordinary user can still write where `path` (existing) lies; INT64_MAX where the file system
- * does not say. */
+/* Bytes that an ordinary user can still write on the file system of `path` (existing); INT64_MAX: unknown. */
 int file_space(const char *path, int64_t *free_bytes);
 
 int file_sync(int fd, const char *path); /* fsync; a failure is final, never retry */
 
-/* OFF: reads and writes pass the page cache by (O_DIRECT); addresses, offsets and lengths must then be
- * multiples of 4096. A write that is refused nevertheless is made by way of the cache. ERR_UNSUPPORTED where
- * the file system does not know it, without a text. */
+/* OFF: reads and writes bypass the page cache (O_DIRECT); addresses, offsets and lengths must then be
+ * multiples of 4096. A write that is refused nevertheless goes through the cache. ERR_UNSUPPORTED, without a
+ * text, if the file system cannot. */
 enum file_caching { FILE_CACHING_ON, FILE_CACHING_OFF };
 int file_set_caching(int fd, enum file_caching caching);
-enum file_caching file_get_caching(int fd); /* as it is by now */
+enum file_caching file_get_caching(int fd); /* the current state */
 
-/* The file has so many bytes from now on, zeros where nothing is written, and a place on the disk for each:
- * writes need not find one, and several at once need not wait for each other, as they do where a file grows.
- * ERR_IO where there is no room; 0 without effect where the system cannot. */
+/* Sets the length of the file, zero-filled, and reserves its room on the disk. So writes need not find room,
+ * and several at once need not wait for each other as in a growing file. ERR_IO if there is no room; 0
+ * without effect if the system cannot. */
 int file_reserve(int fd, const char *path, int64_t len_bytes);
 
-/* Begins to bring a range to the disk; waits until it is there and forgets its pages. Memory is then bounded;
- * durable is a file after file_sync only. An error of the disk that comes out here (ERR_IO) may not come out
- * of file_sync any more. Nothing happens where the system cannot. */
+/* file_write_back starts writing a range to the disk. file_drop_written waits for it and drops its pages,
+ * which bounds memory. Only file_sync makes a file durable. A disk error returned here (ERR_IO) may not be
+ * returned by file_sync again. No effect if the system cannot. */
 int file_write_back(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
 int file_drop_written(int fd, const char *path, int64_t offset_bytes, int64_t len_bytes);
 int file_sync_dir(const char *path);
 int file_sync_parent(const char *path); /* of the directory that holds `path` */
 
 enum file_kind { FILE_NONE, FILE_REGULAR, FILE_DIR, FILE_OTHER };
-enum file_kind file_kind_of(const char *path); /* follows links; OTHER also when it cannot be told */
-int file_is_link(const char *path);            /* 1 for a symbolic link, where it leads or not */
+enum file_kind file_kind_of(const char *path); /* follows links; OTHER also if unknown */
+int file_is_link(const char *path);            /* 1 for a symbolic link, also a broken one */
 
-/* ERR_INPUT for what is no directory: "NAME=PATH is a file; expected WANTED" (NAME= only where it is not
- * NULL), or why the system does not let it be looked at. */
+/* ERR_INPUT for a path that is not a directory: "NAME=PATH is a file; expected WANTED" (NAME= only if not
+ * NULL), or the system's reason for refusing access. */
 int file_refuse_no_dir(const char *name, const char *path, const char *wanted);
 
 int file_make_dir(const char *path);    /* with parents, each durable; an existing directory is fine */
@@ -93,10 +91,10 @@ char *file_join(const char *dir, const char *name);
 /* "a" of a/b, "." of b, "/" of /b (mem_free), NULL when out of memory. */
 char *file_dir_of(const char *path);
 
-/* Is there something of this name in `dir`? */
+/* 1 if `dir` contains this name. */
 int file_is_in(const char *dir, const char *name);
 
-/* ---- for tests: what the functions above ask of the system ---- */
+/* ---- for tests: the system calls of the functions above ---- */
 
 enum file_call_kind {
 	FILE_CALL_OPEN,
@@ -125,12 +123,12 @@ struct file_call {
 };
 
 /* Sees each call before it is made. 0 lets it pass, an errno makes it fail without being made, and
- * FILE_HOOK_SHORT makes a read or write transfer half (other calls pass). It may also never return. Whichever
- * threads make calls, it is asked about one at a time. */
+ * FILE_HOOK_SHORT makes a read or write transfer half (other calls pass). It may also never return. Called
+ * for one system call at a time, from any thread. */
 enum { FILE_HOOK_SHORT = -1 };
 typedef int file_hook(void *context, const struct file_call *call);
 
-/* NULL takes the hook away. While one thread uses files only. */
+/* NULL removes the hook. Call while only one thread uses files. */
 void file_hook_set(file_hook *hook, void *context);
 
 #endif

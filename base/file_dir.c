@@ -83,7 +83,7 @@ int file_refuse_no_dir(const char *name, const char *path, const char *wanted)
 	name = name ? name : "";
 	if (sys_stat(path, &st))
 		return err_set(
-		        ERR_INPUT, "%s%s%s: cannot look there: %s", name, equals, path, strerror(errno));
+		        ERR_INPUT, "%s%s%s: cannot be accessed: %s", name, equals, path, strerror(errno));
 	return err_set(ERR_INPUT, "%s%s%s is a file; expected %s", name, equals, path, wanted);
 }
 

@@ -86,7 +86,7 @@ static const char *json_advice(const char *text, size_t len_bytes, const char *p
 	if (strstr(problem, "unable to decode byte"))
 		return "; the file is not UTF-8; convert it, as with iconv -f LATIN1 -t UTF-8";
 	if (strstr(problem, "near '\''"))
-		return "; texts stand in double quotes in JSON";
+		return "; JSON needs double quotes around strings";
 	return "";
 }
 

@@ -1,13 +1,11 @@
 /* JSON by jansson, strict: duplicate keys, NaN and trailing bytes are errors, nesting is bounded (2048).
  *
- * Two things are taken that jansson alone refuses: a byte order mark, and integers beyond int64, which
- * become reals (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). Any kind
- * of value may stand at the top. Strings may hold "\u0000" (json_get_str refuses those by name); keys
- * may not.
+ * It accepts two things that jansson alone refuses: a byte order mark, and integers beyond int64, which
+ * become reals (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). The top
+ * value may have any type. Strings may hold "\u0000" (json_get_str refuses those by name); keys may not.
  *
- * Getters name the file and key in their message, and the value's kind when it is the wrong one.
- * `where` is the file name or any other prefix for messages. Values stay owned by the tree;
- * json_decref(root) frees it.
+ * Getters name the file and key in their message, and the value's kind when it is the wrong one. `where` is
+ * the file name or any other prefix for messages. Values stay owned by the tree; json_decref(root) frees it.
  */
 #ifndef FERRY_BASE_JSON_H
 #define FERRY_BASE_JSON_H
@@ -38,8 +36,8 @@ int json_get_str(const json_t *object, const char *where, const char *key, const
 int json_get_object(const json_t *object, const char *where, const char *key, json_t **out);
 int json_get_array(const json_t *object, const char *where, const char *key, json_t **out);
 
-/* A string of a text that need not be UTF-8, as paths and messages about them: where it is not, "?" stands
- * for each byte that is not ASCII. NULL: out of memory. */
+/* A JSON string from a text that may not be UTF-8, such as a path: then "?" replaces each byte that is not
+ * ASCII. NULL: out of memory. */
 json_t *json_of_text(const char *text);
 
 /* "integer", "string", ... for messages. */

@@ -1,7 +1,7 @@
-/* Messages for people. The library never prints: it hands lines to a sink that cli/ sets.
+/* Messages for users. The library never prints: it passes lines to a sink that cli/ sets.
  *
- * Without a sink, lines are dropped. Thread-safe: one line at a time reaches the sink, which must not
- * log itself. Lines are cut at 2047 bytes.
+ * Without a sink, lines are dropped. Thread-safe: one line at a time reaches the sink, which must not log
+ * itself. Lines are cut at 2047 bytes.
  */
 #ifndef FERRY_BASE_LOG_H
 #define FERRY_BASE_LOG_H

@@ -24,12 +24,11 @@ static int request(size_t *len_bytes, size_t count, size_t size_bytes)
 	long long at = atomic_load(&fail_at);
 
 	if (__builtin_mul_overflow(count, size_bytes, len_bytes) || *len_bytes > PTRDIFF_MAX)
-		return err_set(ERR_NOMEM,
-		        "out of memory: %zu elements of %zu bytes are more than an address space", count,
-		        size_bytes);
+		return err_set(ERR_NOMEM, "out of memory: %zu elements of %zu bytes exceed the address space",
+		        count, size_bytes);
 	if (at && (n == at || (n > at && atomic_load(&fail_forever))))
 		return err_set(
-		        ERR_NOMEM, "out of memory: %zu bytes (a fault asked for by a test)", *len_bytes);
+		        ERR_NOMEM, "out of memory: %zu bytes (a fault injected by a test)", *len_bytes);
 	if (!*len_bytes)
 		*len_bytes = 1;
 	return 0;

@@ -27,9 +27,9 @@ char *mem_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* NULL is allowed. */
 void mem_free(void *block);
 
-/* memcpy of bytes that this processor will not read soon: where it can it stores them past its caches, so
- * that what is there stays. Memory is read while it is written: of next_bytes behind src, which are looked at
- * next, up to len_bytes come into the second cache. */
+/* memcpy of bytes that this processor will not read soon. If possible it stores them past the caches, which
+ * keep their contents. Meanwhile it prefetches the next bytes: up to len_bytes of the next_bytes after src,
+ * into the second cache. */
 void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes, size_t next_bytes);
 
 enum mem_fault { MEM_FAULT_ONCE, MEM_FAULT_FOREVER };

@@ -1,8 +1,8 @@
-/* Names as people write them: without case, with dashes and underscores alike. */
+/* Names as users write them: case does not matter, dashes and underscores are alike. */
 #ifndef FERRY_BASE_NAME_H
 #define FERRY_BASE_NAME_H
 
-/* A character as it counts in a name. */
+/* The normal form of a character in a name. */
 int name_fold(int c);
 
 /* Distance of two names by insertions, deletions, changes and swaps of neighbours, over the first 63

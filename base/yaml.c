@@ -61,16 +61,16 @@ static int syntax_error(const struct reader *r)
 		return err_set(ERR_INPUT, "%s: byte %zu: %s", r->where, p->problem_offset, problem);
 	/* a key without its colon is noticed on the next line */
 	if (strstr(problem, "could not find expected ':'"))
-		return err_set(ERR_INPUT, "%s:%zu: expected \"key: value\", with a colon and a blank",
+		return err_set(ERR_INPUT, "%s:%zu: expected \"key: value\", with a colon and a space",
 		        r->where, p->context_mark.line + 1);
 	if (strstr(problem, "mapping values are not allowed"))
 		return err_set(ERR_INPUT,
-		        "%s:%zu:%zu: a colon that no key may have here; put quotes round a value with a "
-		        "colon, and indent keys alike",
+		        "%s:%zu:%zu: unexpected colon; quote a value that contains a colon, and indent all "
+		        "keys of a level equally",
 		        r->where, p->problem_mark.line + 1, p->problem_mark.column + 1);
 	if (strstr(problem, "cannot start any token") && is_tab(r))
 		return err_set(
-		        ERR_INPUT, "%s:%zu: a tab; indent with blanks", r->where, p->problem_mark.line + 1);
+		        ERR_INPUT, "%s:%zu: a tab; indent with spaces", r->where, p->problem_mark.line + 1);
 	return err_set(ERR_INPUT, "%s:%zu:%zu: %s%s%s", r->where, p->problem_mark.line + 1,
 	        p->problem_mark.column + 1, problem, p->context ? ", " : "", p->context ? p->context : "");
 }
@@ -193,7 +193,8 @@ static int read_scalars(struct reader *r, struct str *text)
 		const char *element = (char *)r->event.data.scalar.value;
 
 		if (r->event.type != YAML_SCALAR_EVENT)
-			return refuse(r, "\"%s\" is a list of plain values, but one is a list or mapping",
+			return refuse(r,
+			        "\"%s\" is a list of plain values, but one element is a list or mapping",
 			        r->path.data);
 		if (strchr(element, ','))
 			return refuse(r, "\"%s\": a list element may not contain a comma", r->path.data);
@@ -361,7 +362,7 @@ static int read_stream(struct reader *r)
 	if (r->event.type == YAML_SCALAR_EVENT) {
 		if (r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
 		        !is_null_text((char *)r->event.data.scalar.value))
-			return refuse(r, "expected \"key: value\", with a colon and a blank; found \"%.60s\"",
+			return refuse(r, "expected \"key: value\", with a colon and a space; found \"%.60s\"",
 			        (char *)r->event.data.scalar.value);
 	} else if (r->event.type == YAML_MAPPING_START_EVENT) {
 		err = read_mapping(r, 1);

@@ -13,55 +13,57 @@
 #include <unistd.h>
 
 static const struct bench table[] = {
-        {"adam", "AdamW on the planes, bf16 gradients, against in-place memory bandwidth; count: parameters",
+        {"adam",
+                "AdamW on the CPU with bf16 gradients, compared with in-place memory bandwidth; count: "
+                "parameters",
                 bench_adam},
         {"adam-f32", "the same with fp32 gradients", bench_adam_f32},
         {"adam-bf16", "the same with bf16 state, rounded stochastically", bench_adam_bf16_state},
         {"adam-8bit", "the same with 8-bit state", bench_adam_8bit_state},
-        {"pool", "what the worker pool takes to hand out calls and tasks; count: calls", bench_pool},
-        {"topo", "memory bandwidth: all threads, of each NUMA node, and from node to node; count: seconds",
+        {"pool", "time that the worker pool needs to hand out calls and tasks; count: calls", bench_pool},
+        {"topo", "memory bandwidth of all threads, of each NUMA node, and between nodes; count: seconds",
                 bench_topo},
         {"step",
-                "training step on the host, fp32, offloaded, against one matrix product; models: 15m, 134m, "
-                "1b-4l; micro_batch_tokens: rows x tokens, as 8x256; ways: bf16, resident, recompute; "
-                "count: steps",
+                "training step on the host device, fp32 and offloaded, compared with one matrix product; "
+                "models: 15m, 134m, 1b-4l; micro_batch_tokens: rows x tokens, as 8x256; ways: bf16, "
+                "resident, recompute; count: steps",
                 bench_step_model},
         {"kernels",
-                "each op over a model's shapes, against the device's memory bandwidth or matrix products; "
-                "count: tokens, or micro_batch_tokens: documents x tokens; models: how the names of ops "
-                "begin",
+                "each operation at a model's shapes, compared with the device's memory bandwidth or matrix "
+                "products; count: tokens, or micro_batch_tokens: documents x tokens; models: first letters "
+                "of the operations to run",
                 bench_kernels},
         {"copy",
                 "copies between host and device by direction, kind of memory and size; count: bytes of the "
-                "largest",
+                "largest copy",
                 bench_copy},
         {"offload",
-                "training step with everything in host memory, with nothing there, and with the device "
-                "filled as a run fills it, by model and tokens of a micro-batch; count: steps",
+                "training step with everything in host memory, with nothing there, and with the GPU memory "
+                "filled as in a run, by model and tokens of a micro-batch; count: steps",
                 bench_offload},
         {"budget",
-                "the same steps within budgets of device memory from the least to all that is of use; "
-                "host_copy_gbps: the link; count: steps; models: tiny, to try it",
+                "the same steps with GPU memory budgets from the minimum to the largest useful one; "
+                "host_copy_gbps: speed of the link; count: steps; models: tiny, for a quick try",
                 bench_budget},
         {"clock",
-                "is the clock of plans right: steps with copies throttled to one rate after another, beside "
-                "what it predicts (on a GPU with 1, 2 and 4 micro-batches); machine_file: describes this "
-                "machine for plans; count: steps; models: tiny, to try it",
+                "measured step times beside those that ferry plan predicts, with copies throttled to several "
+                "rates (on a GPU with 1, 2 and 4 micro-batches); machine_file: file for a description of "
+                "this machine; count: steps; models: tiny, for a quick try",
                 bench_clock},
         {"load",
-                "weights of a model in bf16 into planes, against reads of the files into fresh memory; "
-                "count: bytes; models: a directory, instead of files made for it",
+                "loading a bf16 model, compared with reading its files into fresh memory; count: bytes; "
+                "models: a model directory instead of generated files",
                 bench_load},
-        {"load-f32", "the same for weights in fp32", bench_load_f32},
-        {"load-checkpoint", "the same for a checkpoint of this program, weights and optimizer state",
+        {"load-f32", "the same for an fp32 model", bench_load_f32},
+        {"load-checkpoint", "the same for a ferry checkpoint, with weights and optimizer state",
                 bench_load_checkpoint},
         {"save",
-                "state of a model in training to disk, alone and beside a step, against writes and fsync of "
-                "as many bytes; count: bytes of state; models: the directory, instead of this one",
+                "saving a checkpoint, alone and beside a training step, compared with write and fsync of as "
+                "many bytes; count: bytes of state; models: directory to write to instead of the current one",
                 bench_save},
         {"tokenize",
-                "text to ids on one core, with tokenizer=DIR and data=FILE of text: documents of 4 KB, 2 MB "
-                "at once, and a mere check of each byte; count: bytes",
+                "tokenizing text on one core, with tokenizer=DIR and data=FILE: in documents of 4 KB, 2 MB "
+                "at once, and only reading each byte; count: bytes",
                 bench_tokenize},
 };
 
@@ -87,7 +89,7 @@ int bench_run(json_t **result, const char *name, const struct bench_args *args)
 	}
 	rc = str_check(&names);
 	if (!rc)
-		rc = err_set(ERR_INPUT, "no benchmark '%s': there are list, %s", name, names.data);
+		rc = err_set(ERR_INPUT, "unknown benchmark '%s'; available: list, %s", name, names.data);
 	str_free(&names);
 	return rc;
 }
@@ -135,7 +137,7 @@ int bench_batch_find(int64_t *rows, int64_t *row_tokens, const char *tokens)
 	if (sscanf(tokens, "%7" SCNd64 "x%7" SCNd64 "%n", rows, row_tokens, &used) != 2 || tokens[used] ||
 	        *rows < 1 || *row_tokens < 2)
 		return err_set(
-		        ERR_INPUT, "micro_batch_tokens: '%s' is not rows x tokens, such as 8x256", tokens);
+		        ERR_INPUT, "micro_batch_tokens: '%s' must be rows x tokens, such as 8x256", tokens);
 	return 0;
 }
 

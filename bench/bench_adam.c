@@ -217,13 +217,14 @@ static int work_open(
 
 	*w = (struct work){.isa = args->isa, .count = args->count ? args->count : INT64_C(1) << 26};
 	if (w->count < CACHED * args->threads || w->count > INT64_C(1) << 40)
-		return err_set(ERR_INPUT, "a benchmark of %lld parameters: a thread needs at least 8192",
+		return err_set(ERR_INPUT,
+		        "a benchmark of %lld parameters is too small; each thread needs at least 8192",
 		        (long long)w->count);
 	for (int i = 0; i < PLANES; i++) {
 		offset[i] = w->bytes;
 		w->bytes = round_up(w->bytes + w->count * element_bytes[i], 64) + SLAB_SKEW_BYTES;
 	}
-	rc = slab_map(&w->base, w->bytes, "planes of a benchmark");
+	rc = slab_map(&w->base, w->bytes, "memory of a benchmark");
 	if (rc)
 		return rc;
 	at = w->base;

@@ -155,7 +155,8 @@ static int point_run(struct budget_bench *b, struct point *p)
 	engine_close(engine);
 	device_close(device);
 	if (!rc && (p->memory.device_bytes > p->budget_bytes || p->touched_bytes > p->memory.device_bytes))
-		rc = err_set(ERR_INTERNAL, "a budget of %lld bytes: planned %lld, used %lld",
+		rc = err_set(ERR_INTERNAL,
+		        "with a budget of %lld bytes the plan has %lld, but the run used %lld",
 		        (long long)p->budget_bytes, (long long)p->memory.device_bytes,
 		        (long long)p->touched_bytes);
 	return rc;
@@ -219,8 +220,8 @@ static int bench_open(struct budget_bench *b, const struct bench_args *args)
 	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
 	b->same_losses = 1;
 	if (args->count > STEPS_MAX)
-		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
-		        STEPS_MAX);
+		return err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
+		        (long long)args->count, STEPS_MAX);
 	rc = bench_shape_find(&shape, args->models);
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);

@@ -219,8 +219,8 @@ static int bench_open(struct clock_bench *b, const struct bench_args *args)
 	b->args = *args;
 	b->steps = args->count ? (int)args->count : DEFAULT_STEPS;
 	if (args->count > STEPS_MAX)
-		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
-		        STEPS_MAX);
+		return err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
+		        (long long)args->count, STEPS_MAX);
 	rc = bench_shape_find(&shape, args->models);
 	if (!rc)
 		rc = pool_open(&b->pool, args->threads);

@@ -164,7 +164,8 @@ int bench_copy(json_t **result, const struct bench_args *args)
 	if (!most_bytes)
 		most_bytes = INT64_C(1) << (is_host ? 26 : 28);
 	if (!rc && (most_bytes < 4096 || most_bytes > INT64_C(1) << 33))
-		rc = err_set(ERR_INPUT, "a benchmark of copies of %lld bytes: from 4096 to 8 GiB",
+		rc = err_set(ERR_INPUT,
+		        "copies of %lld bytes are not supported; set count to 4096 bytes to 8 GiB",
 		        (long long)most_bytes);
 	most_bytes = most_bytes / 4096 * 4096;
 	if (!rc)

@@ -267,7 +267,7 @@ int bench_kernels(json_t **result, const struct bench_args *args)
 	if (!rc)
 		rc = cases_run(rows, args, pool, DTYPE_F32, &s, &device, &f32);
 	if (!rc && !json_array_size(rows))
-		rc = err_set(ERR_INPUT, "models: no kernel's name begins with '%s'", args->models);
+		rc = err_set(ERR_INPUT, "models: no operation begins with '%s'", args->models);
 	if (!rc)
 		*result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:O}",
 		        "device", device, "tokens", (json_int_t)s.tokens, "document_tokens",

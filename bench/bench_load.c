@@ -261,7 +261,8 @@ static int load(json_t **result, const struct bench_args *args, enum load_kind k
 	if (args->count)
 		bytes = args->count;
 	if (bytes < 1 || bytes > INT64_C(1) << 40)
-		rc = err_set(ERR_INPUT, "a benchmark of loading %lld bytes", (long long)bytes);
+		rc = err_set(ERR_INPUT, "loading %lld bytes is not supported; set count to 1 byte to 1 TiB",
+		        (long long)bytes);
 	if (!rc)
 		rc = load_files_open(&b.files, kind, args->models, bytes);
 	if (!rc)

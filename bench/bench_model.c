@@ -57,7 +57,8 @@ int bench_shape_find(const struct bench_shape **shape, const char *models)
 
 	*shape = is_tiny ? &tiny : &usual;
 	return is_named && !is_tiny
-	               ? err_set(ERR_INPUT, "models: there is no '%s'; there is tiny, and the usual one",
+	               ? err_set(ERR_INPUT,
+	                         "unknown model '%s'; set models=tiny, or leave models out for the usual one",
 	                         models)
 	               : 0;
 }

@@ -13,8 +13,8 @@ struct bench_rows {
 int bench_rows_open(struct bench_rows *rows, const struct bench_shape *shape);
 void bench_rows_close(struct bench_rows *rows);
 
-/* What benchmarks of training on the host have where nothing else is asked for: a model of 30M parameters,
- * or, with models "tiny", one for tests. ERR_INPUT for other names. */
+/* The default model of training benchmarks on the host: 30M parameters, or with models "tiny" one for tests.
+ * ERR_INPUT for other names. */
 int bench_shape_find(const struct bench_shape **shape, const char *models);
 
 /* How they train it: in bf16, everything offloaded and recomputed, two units ahead, clipped. The caller

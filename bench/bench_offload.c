@@ -389,7 +389,7 @@ static int ways_find(unsigned *ways, const char *list)
 				way++;
 			if (way == WAYS)
 				return err_set(ERR_INPUT,
-				        "ways: there is no '%s'; there are streamed, resident, filled", word);
+				        "unknown way '%s'; available: streamed, resident, filled", word);
 			*ways |= 1u << way;
 		}
 	return 0;
@@ -405,14 +405,14 @@ static int settings_of_model(
 		model++;
 	if (model == MODEL_COUNT)
 		return err_set(
-		        ERR_INPUT, "models: there is no '%s'; there are tiny, 0.1b, 1b, 3b, 8b-8l, 8b", name);
+		        ERR_INPUT, "unknown model '%s'; available: tiny, 0.1b, 1b, 3b, 8b-8l, 8b", name);
 	while (list_next(&tokens, word, sizeof(word))) {
 		struct setting *s = &list[*count];
 		int64_t n = strtoll(word, &end, 10);
 
 		if (*end || n < 2 || n > 1 << 24)
-			return err_set(
-			        ERR_INPUT, "tokens: '%s' is not a number of tokens from 2 to 16777216", word);
+			return err_set(ERR_INPUT,
+			        "micro_batch_tokens: '%s' must be a number from 2 to 16777216", word);
 		if (++*count > SETTINGS_MAX)
 			return err_set(
 			        ERR_INPUT, "models, micro_batch_tokens: more than %d settings", SETTINGS_MAX);
@@ -439,11 +439,11 @@ static int settings_of(struct setting *list, int *count, const struct bench_args
 
 	*count = 0;
 	if (args->micro_batches < 0 || args->micro_batches > MICRO_BATCHES_MAX)
-		return err_set(ERR_INPUT, "a benchmark of %lld micro-batches a step: at most %d",
+		return err_set(ERR_INPUT, "gradient_accumulation_steps=%lld is too large; at most %d",
 		        (long long)args->micro_batches, MICRO_BATCHES_MAX);
 	if (args->count > STEPS_MAX)
-		return err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
-		        STEPS_MAX);
+		return err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
+		        (long long)args->count, STEPS_MAX);
 	while (!rc && list_next(&names, name, sizeof(name)))
 		rc = settings_of_model(list, count, name, tokens, args);
 	return rc;

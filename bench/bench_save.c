@@ -532,7 +532,9 @@ int bench_save(json_t **result, const struct bench_args *args)
 	int rc = 0;
 
 	if (bytes < 4096 || bytes > INT64_C(1) << 38)
-		rc = err_set(ERR_INPUT, "a benchmark of saving %lld bytes", (long long)bytes);
+		rc = err_set(ERR_INPUT,
+		        "saving %lld bytes is not supported; set count to 4096 bytes to 256 GiB",
+		        (long long)bytes);
 	if (!rc) {
 		b.dir = mem_printf("%s/ferry-bench-save-%d",
 		        args->models && *args->models ? args->models : ".", (int)getpid());

@@ -298,8 +298,8 @@ int bench_scaling(json_t **result, const struct config *config)
 	s.threads = threads < THREADS_MAX ? threads : THREADS_MAX;
 	*result = NULL;
 	if (!rc && !config->machine)
-		rc = err_set(ERR_INPUT, "bench scaling: set machine=FILE, a description of the machines (see "
-		                        "examples/machines)");
+		rc = err_set(ERR_INPUT, "bench scaling: set machine=FILE to a description of the machines "
+		                        "(see examples/machines)");
 	if (!rc && config->bench_tokens && *config->bench_tokens)
 		s.tokens = strtoll(config->bench_tokens, NULL, 10);
 	if (!rc && s.tokens < 1)

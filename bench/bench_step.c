@@ -213,8 +213,8 @@ int bench_step(json_t **result, const struct bench_args *args, const struct benc
 	struct bench_load load;
 
 	if (args->count > STEPS_MAX)
-		rc = err_set(ERR_INPUT, "a benchmark of %lld steps: at most %d", (long long)args->count,
-		        STEPS_MAX);
+		rc = err_set(ERR_INPUT, "a benchmark of %lld steps is too long; at most %d",
+		        (long long)args->count, STEPS_MAX);
 	if (!rc)
 		rc = bench_model_open(&b.model, shape);
 	if (!rc)
@@ -259,7 +259,7 @@ static int variant_find(struct bench_variant *v, const char *ways)
 		int way = way_find(w, length);
 
 		if (way < 0)
-			return err_set(ERR_INPUT, "ways: '%.*s' is none of bf16, resident, recompute",
+			return err_set(ERR_INPUT, "unknown way '%.*s'; available: bf16, resident, recompute",
 			        (int)length, w);
 		set[way] = 1;
 		w += length;
@@ -282,5 +282,5 @@ int bench_step_model(json_t **result, const struct bench_args *args)
 			rc = bench_batch_find(&shape.rows, &shape.row_tokens, args->tokens);
 			return rc ? rc : bench_step(result, args, &shape, variant);
 		}
-	return rc ? rc : err_set(ERR_INPUT, "models: no '%s'; there are 15m, 134m, 1b-4l", name);
+	return rc ? rc : err_set(ERR_INPUT, "unknown model '%s'; available: 15m, 134m, 1b-4l", name);
 }

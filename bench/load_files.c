@@ -52,7 +52,7 @@ static int numbers_read(void *context, int tensor, enum plane plane, int64_t fir
 	int64_t at = (first + 977 * tensor) % TABLE_COUNT;
 
 	if (count > TABLE_COUNT)
-		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was asked for", count);
+		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was requested", count);
 	if (plane == PLANE_HI)
 		memcpy(dst, n->hi + at, (size_t)count * sizeof(*n->hi));
 	else if (plane == PLANE_LO)

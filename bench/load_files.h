@@ -1,6 +1,5 @@
-/* For bench_load.c: what is loaded. A model's weights in a temporary directory, or in one that is given, and
- * the raw reads that loading is compared with.
- */
+/* The files of bench_load.c: a model's weights in a temporary or given directory, and raw reads for
+ * comparison. */
 #ifndef FERRY_BENCH_LOAD_FILES_H
 #define FERRY_BENCH_LOAD_FILES_H
 

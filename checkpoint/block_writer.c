@@ -307,7 +307,7 @@ int block_writer_finish(struct block_writer *w)
 	int err = 0, closed;
 
 	if (w->put_bytes != w->total_bytes)
-		return err_set(ERR_INTERNAL, "%s: %" PRId64 " of %" PRId64 " bytes were given", w->path,
+		return err_set(ERR_INTERNAL, "%s: received %" PRId64 " of %" PRId64 " bytes", w->path,
 		        w->put_bytes, w->total_bytes);
 	if (w->slot_count > 1)
 		err = finish_thread(w);

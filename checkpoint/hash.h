@@ -1,7 +1,8 @@
-/* XXH3 64, the checksum of a block of a file: of the whole, or of parts as they come.
+/* XXH3 64, the checksum of a file's block, computed at once or in parts.
  *
- * The values are the library's; the loop is compiled for the vectors of this machine, which is a third of the
- * processor's time (libxxhash is built for the oldest of its kind). */
+ * The values equal those of libxxhash. The loop is compiled for this machine's vector instructions and takes
+ * a third of the time of libxxhash, which is built for the oldest processor.
+ */
 #ifndef FERRY_CHECKPOINT_HASH_H
 #define FERRY_CHECKPOINT_HASH_H
 
@@ -18,7 +19,7 @@ struct hash_kernels {
 	uint64_t (*of)(const void *src, size_t len_bytes);
 	void (*begin)(struct hash *hash);
 	void (*add)(struct hash *hash, const void *src, size_t len_bytes);
-	uint64_t (*end)(const struct hash *hash); /* of all that was added; more may be added behind it */
+	uint64_t (*end)(const struct hash *hash); /* hash of all parts so far; more may follow */
 };
 
 const struct hash_kernels *hash_kernels(void);

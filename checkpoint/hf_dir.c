@@ -62,7 +62,7 @@ int hf_dir_resolve(char **path, const char *dir, const char *name)
 		if (errno != ENOENT)
 			err = err_set(ERR_INPUT, "%s: cannot open: %s", joined, strerror(errno));
 		else if (file_is_link(joined))
-			err = err_set(ERR_INPUT, "%s: is a link to a file that is missing", joined);
+			err = err_set(ERR_INPUT, "%s: is a link to a missing file", joined);
 		goto out;
 	}
 	if (!is_below(target, root) && !is_blob(target, root)) {
@@ -178,11 +178,11 @@ static int check_shard(const struct hf_dir *dir, int f, const char *index_path, 
 		const char *listed = json_string_value(json_object_get(map, name));
 
 		if (listed && strcmp(listed, dir->names[f]))
-			return err_set(ERR_INPUT, "%s: tensor \"%s\" lies in %s, but is listed for %s",
+			return err_set(ERR_INPUT, "%s: tensor \"%s\" is in %s, but is listed for %s",
 			        index_path, safetensors_name_show(name).text, dir->names[f], listed);
 		for (int g = 0; !listed && g < f; g++) {
 			if (safetensors_find(dir->files[g], name))
-				return err_set(ERR_INPUT, "%s: tensor \"%s\" lies in two shards, %s and %s",
+				return err_set(ERR_INPUT, "%s: tensor \"%s\" is in two shards, %s and %s",
 				        dir->path, safetensors_name_show(name).text, dir->names[g],
 				        dir->names[f]);
 		}

@@ -254,7 +254,7 @@ static int check_room(const struct work *work)
 	err = str_check(&need) || str_check(&left) ? ERR_NOMEM : 0;
 	if (!err)
 		err = err_set(ERR_FIT,
-		        "output_dir=%s has %s free, and the model takes %s; free space or choose another "
+		        "output_dir=%s has %s free, but the model takes %s; free space or choose another "
 		        "output_dir",
 		        work->options->dir, left.data, need.data);
 	str_free(&need);

@@ -1,18 +1,18 @@
-/* A model's planes written as a HuggingFace directory that transformers loads as it is.
+/* Writes a model's planes as a HuggingFace directory that transformers loads.
  *
- * The tensors of the table in its order, under their names, in shards of at most shard_bytes (a larger tensor
- * gets one of its own); model.safetensors alone, or shards with model.safetensors.index.json. A tied head is
- * no tensor of the table and so is not written. config.json, generation_config.json and the tokenizer's files
- * are those of the model that was trained (checkpoint/side_files.h), byte for byte. Only the dtype that
- * config.json states becomes that of the tensors (checkpoint/hf_dtype.h), and a model that was trained on
- * chats gets their template and ends of turns in addition (checkpoint/hf_chat.h).
+ * The tensors keep the order and names of the table, in shards of at most shard_bytes; a larger tensor gets
+ * its own shard. The directory has model.safetensors alone, or shards with model.safetensors.index.json. A
+ * tied head is not in the table, so it is not written. config.json, generation_config.json and the
+ * tokenizer's files are copies of the trained model's files (checkpoint/side_files.h), with two changes. The
+ * dtype in config.json becomes that of the tensors (checkpoint/hf_dtype.h). A model trained on chats gets
+ * their template and end-of-turn ids (checkpoint/hf_chat.h).
  *
- * F32 is the master exactly. BF16 is the hi plane: nearest with ties away from zero, the very weights that
- * bf16 training computes with (other programs round ties to even: half of the ties, 1 value in 131072, differ
- * in the last bit). F16 is rounded to nearest even; a value beyond its range is refused, not made infinite.
+ * F32 is the exact master weight. BF16 is the hi plane, the weights that bf16 training computes with:
+ * nearest, with ties away from zero. Other programs round ties to even, so half of the ties, 1 value in
+ * 131072, differ in the last bit. F16 rounds to nearest even; a value beyond its range is an error.
  *
- * The directory appears whole or not at all: it is written under a temporary name beside it, fsynced,
- * renamed. What an earlier export left unfinished is removed.
+ * The directory appears whole or not at all: ferry writes it under a temporary name beside its place, fsyncs
+ * and renames it. It removes remains of unfinished exports.
  */
 #ifndef FERRY_CHECKPOINT_HF_EXPORT_H
 #define FERRY_CHECKPOINT_HF_EXPORT_H
@@ -31,7 +31,7 @@ struct hf_export {
 	enum safetensors_dtype dtype;  /* F32, BF16 or F16 */
 	int64_t shard_bytes;           /* 0: one file */
 	const struct side_files *side; /* config.json, the tokenizer and so on; may be NULL */
-	int is_refused_without_room;   /* ERR_FIT before anything is written, where the disk lacks the room */
+	int is_refused_without_room;   /* ERR_FIT before anything is written, if the disk lacks the room */
 	int (*may_appear)(void);       /* as in checkpoint/save.h */
 };
 

@@ -133,8 +133,8 @@ static int settle_tied_head(struct hf_import *import, struct hf_place *head, str
 		err = compare_tensors(import, &same, &embedding, &found);
 	if (err || same)
 		return err;
-	log_warn("%s: tie_word_embeddings is true in config.json, but %s and %s differ: they are trained as "
-	         "two tensors",
+	log_warn("%s: tie_word_embeddings is true in config.json, but %s and %s differ; training them "
+	         "separately",
 	        import->dir->path, embedding.tensor->name, found.tensor->name);
 	return model_untie(model);
 }

@@ -1,14 +1,14 @@
 /* Weights of a HuggingFace directory, matched to a model and streamed into its planes.
  *
- * Opening finds, for every tensor of the model's table, the tensor of a file that holds it (names by
- * model_find_tensor, shape and dtype checked); nothing is read but headers. Loading then reads BF16 straight
- * into hi, and F32 and F16 by way of a small buffer of each thread that is split into hi and lo, so that peak
- * memory is what the sink holds plus load_memory_bytes (checkpoint/load_memory.h).
+ * Opening finds the file and tensor for every tensor of the model's table (names by model_find_tensor, shape
+ * and dtype checked). It reads only headers. Loading then reads BF16 directly into hi. F32 and F16 go
+ * through a small buffer per thread and are split into hi and lo. Peak memory is that of the sink plus
+ * load_memory_bytes (checkpoint/load_memory.h).
  *
- * Tied heads: a file may hold the embedding, the head, or both. Only the head: it becomes the embedding.
- * Both, and equal: one. Both, and different: the model is untied (model_untie), whatever config.json says.
- * Tensors of no known name are left out with a warning, as transformers does, unless they look like
- * quantized weights or an adapter: these are refused.
+ * Tied heads: a file may have the embedding, the head, or both. A head alone becomes the embedding. Equal
+ * ones become one tensor. If they differ, the model is untied (model_untie) regardless of config.json.
+ * Tensors with unknown names are ignored with a warning, as in transformers. Tensors that look like
+ * quantized weights or an adapter are an error.
  */
 #ifndef FERRY_CHECKPOINT_HF_IMPORT_H
 #define FERRY_CHECKPOINT_HF_IMPORT_H
@@ -21,21 +21,21 @@
 
 struct hf_import;
 
-/* Before anything is derived from the model's table: the model may be untied here, and is_wide of each tensor
- * is set by what the files store; it must then outlive the import unchanged. ERR_INPUT names every way in
- * which the directory does not hold this model (the first few missing tensors, a shape, a dtype);
- * ERR_UNSUPPORTED for quantized weights and other formats. */
+/* Call before anything uses the model's table: this may untie the model, and sets is_wide of each tensor
+ * from the files. The model must then outlive the import unchanged. ERR_INPUT says how the directory differs
+ * from the model (the first missing tensors, a shape, a dtype). ERR_UNSUPPORTED for quantized weights and
+ * other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 
-/* Elements [first, first + count) of a tensor of the table as fp32, read and widened into dst. `count` is at
- * most PLANE_PIECE_COUNT. ERR_INPUT names the first element that is not finite. One thread per import. */
+/* Reads elements [first, first + count) of a tensor of the table into dst as fp32. `count` is at most
+ * PLANE_PIECE_COUNT. ERR_INPUT names the first element that is not finite. One thread per import. */
 int hf_import_read(struct hf_import *import, float *dst, int tensor, int64_t first, int64_t count);
 
-/* These disjoint ranges (NULL: all of everything) into HI and LO of the sink; M and V are not touched. The
- * threads of `pool` (NULL: this one) read pieces of the files in the order of their bytes, each straight to
- * its place where the sink knows one. Of several errors the one that comes first in the files is reported;
- * after one the planes hold anything. */
+/* Loads these disjoint ranges (NULL: all elements) into HI and LO of the sink; M and V keep their values.
+ * The threads of `pool` (NULL: this thread) read pieces in the order of the files' bytes, directly to their
+ * place if the sink knows it. Reports the error that comes first in the files; after an error the planes are
+ * undefined. */
 int hf_import_load(struct hf_import *import, const struct plane_sink *sink, const struct plane_range *ranges,
         int64_t range_count, struct pool *pool);
 

@@ -1,11 +1,11 @@
-/* What the files behind hf_import.h share: hf_import.c matches names, hf_load.c moves bytes. */
+/* Shared by the files of hf_import.h: hf_import.c matches names, hf_load.c moves bytes. */
 #ifndef FERRY_CHECKPOINT_HF_IMPORT_PARTS_H
 #define FERRY_CHECKPOINT_HF_IMPORT_PARTS_H
 
 #include "checkpoint/hf_dir.h"
 #include "checkpoint/hf_import.h"
 
-/* Where a tensor of the table was found. */
+/* The file and tensor for a tensor of the table. */
 struct hf_place {
 	const struct safetensors *file;
 	const struct safetensors_tensor *tensor;
@@ -25,7 +25,7 @@ static inline int64_t hf_place_element_bytes(const struct hf_place *place)
 	return safetensors_dtype_bits(place->tensor->dtype) / 8;
 }
 
-/* ERR_INPUT for element `index` of the tensor, which is no finite number. */
+/* ERR_INPUT for element `index` of the tensor, a number that is not finite. */
 int hf_import_fail_value(const struct hf_place *place, int64_t index, float value);
 
 #endif

@@ -139,7 +139,7 @@ static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, con
 	found = safetensors_find(shard, name);
 	mem_free(name);
 	if (!found || found->len_bytes != plane_bytes(plane, checkpoint->manifest->state, range->count))
-		return err_set(ERR_INPUT, "%s: does not hold plane %s of %s from %" PRId64, shard->path,
+		return err_set(ERR_INPUT, "%s: lacks \"%s\" of %s from element %" PRId64, shard->path,
 		        plane_name(plane), tensor->name, range->first);
 	checkpoint->entries[checkpoint->entry_count++] =
 	        (struct checkpoint_entry){plane, *range, f, found->begin_bytes};
@@ -262,7 +262,7 @@ static int check_line(const struct checkpoint *checkpoint, const json_t *in_forc
 	int err = in_force ? branch_of_training(&line, m->training, checkpoint->path) : 0;
 
 	if (!err && line && branch_common(line, in_force) < m->step)
-		err = err_set(ERR_INPUT, "it is on a branch that the run has left");
+		err = err_set(ERR_INPUT, "it belongs to a branch that the run has left");
 	json_decref(line);
 	return err;
 }
@@ -400,7 +400,8 @@ int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *
 
 		if (saved->trainable != wanted->trainable)
 			return err_set(ERR_INPUT,
-			        "%s: %s is %s there and %s here; resume with the same freeze= and trainable=",
+			        "%s: %s was %s there but is %s here; resume with the same freeze= and "
+			        "trainable=",
 			        checkpoint->path, saved->name, saved->trainable ? "trained" : "frozen",
 			        wanted->trainable ? "trained" : "frozen");
 		wanted->is_wide = saved->trainable || saved->planes >> PLANE_LO & 1;

@@ -1,4 +1,4 @@
-/* What the files behind load.h share: load.c opens and looks things up, load_planes.c moves bytes. */
+/* Shared by the files of load.h: load.c opens and looks up, load_planes.c moves bytes. */
 #ifndef FERRY_CHECKPOINT_LOAD_PARTS_H
 #define FERRY_CHECKPOINT_LOAD_PARTS_H
 
@@ -17,31 +17,31 @@ struct checkpoint_entry {
 
 struct checkpoint_block {
 	int file;
-	int64_t block, used;  /* `used`: when, for choosing what goes */
+	int64_t block, used;  /* `used`: time of the last use, to choose the block to evict */
 	unsigned char *bytes; /* NULL: empty */
 };
 
 struct checkpoint {
 	char *path;
 	struct manifest *manifest;
-	struct safetensors **files;       /* [file_count]; NULL for files that are no shards */
+	struct safetensors **files;       /* [file_count]; NULL for files that are not shards */
 	struct checkpoint_entry *entries; /* by plane, tensor, first */
 	int64_t entry_count;
 	struct checkpoint_block cache[CHECKPOINT_CACHE_BLOCKS];
 	int64_t clock;
 };
 
-/* The entry that holds element `first`; entries of a plane cover every tensor that has it. */
+/* The entry that contains element `first`; the entries of a plane cover every tensor that has it. */
 const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first);
 
 /* Length of a block of a file: SAFETENSORS_BLOCK_BYTES, or what is left. */
 int64_t checkpoint_block_bytes(const struct checkpoint *checkpoint, int file, int64_t block);
 
-/* ERR_INPUT for a block whose checksum is not the manifest's. */
+/* ERR_INPUT for a block with another checksum than in the manifest. */
 int checkpoint_fail_block(const struct checkpoint *checkpoint, int file, int64_t block);
 
-/* Gives the cache's memory back. */
+/* Frees the cache's memory. */
 void checkpoint_forget_blocks(struct checkpoint *checkpoint);
 
 #endif

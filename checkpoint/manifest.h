@@ -1,12 +1,12 @@
-/* manifest.json: what a checkpoint directory holds, and how to know that all of it is there.
+/* manifest.json: the contents of a checkpoint directory, with checksums.
  *
- * It names the model's tensors, the step, the files with their lengths and one XXH3 checksum for every block
- * of SAFETENSORS_BLOCK_BYTES, which range of which tensor lies in which file, and the training state. Its own
- * last line is a checksum of everything above that line. A directory without a manifest that verifies is no
- * checkpoint. docs/reference/files.md describes the file.
+ * It lists the step, the model's tensors, the training state, and the files: their lengths, the ranges of
+ * tensors in each, and one XXH3 checksum for every block of SAFETENSORS_BLOCK_BYTES. Its last line is a
+ * checksum of everything above. A directory without a valid manifest is not a checkpoint.
+ * docs/reference/files.md describes the file.
  *
- * Reading believes nothing: kinds, bounds and names are checked, and the ranges of all files together must
- * cover every tensor exactly once.
+ * Reading checks types, bounds and names. The ranges of all files together must cover every tensor exactly
+ * once.
  */
 #ifndef FERRY_CHECKPOINT_MANIFEST_H
 #define FERRY_CHECKPOINT_MANIFEST_H
@@ -39,7 +39,7 @@ struct manifest {
 	int64_t step;
 	int world_size;         /* ranks that wrote it */
 	unsigned planes;        /* bit 1 << enum plane */
-	enum adamw_state state; /* of m and v; F32 where they were not saved */
+	enum adamw_state state; /* of m and v; F32 if they were not saved */
 	char *model_type;
 	struct manifest_tensor *tensors;
 	int tensor_count;
@@ -53,18 +53,18 @@ extern const char manifest_name[]; /* "manifest.json" */
 /* Writes DIR/manifest.json, fsynced. */
 int manifest_write(const char *dir, const struct manifest *manifest);
 
-/* ERR_INPUT: absent, damaged, or of a format that is not known; ERR_IO, ERR_NOMEM. */
+/* ERR_INPUT: absent, damaged, or in an unknown format; ERR_IO, ERR_NOMEM. */
 int manifest_read(struct manifest **manifest, const char *dir);
 void manifest_free(struct manifest *manifest);
 
-/* One file's entry alone, for ranks to hand to the one that writes the manifest; same checksum line.
- * `tensors` of the manifest are needed to check ranges. manifest_add_part appends a file; manifest_add_copy
- * one that is here. */
+/* One file's entry alone, with the same checksum line: each rank gives it to the rank that writes the
+ * manifest. manifest_add_part reads it and appends the file; the manifest's `tensors` must be set to check
+ * ranges. manifest_add_copy appends an entry in memory. */
 int manifest_write_part(const char *path, const struct manifest_file *file);
 int manifest_add_part(struct manifest *manifest, const char *path);
 int manifest_add_copy(struct manifest *manifest, const struct manifest_file *file);
 
-/* Appends a zeroed file; NULL when out of memory. */
+/* Appends a zeroed file; NULL if out of memory. */
 struct manifest_file *manifest_add_file(struct manifest *manifest);
 
 /* Reads the whole file and compares length and blocks. ERR_INPUT "PATH: byte OFFSET: ..." where they

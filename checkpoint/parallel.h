@@ -1,7 +1,7 @@
-/* Jobs of a transfer, spread over a pool's threads; the error of the lowest job is the transfer's.
+/* Runs the jobs of a transfer on a pool's threads, and returns the error of the lowest job.
  *
- * Once a job failed, those above it are skipped and those below it still run: whichever thread was faster, an
- * error that several jobs would meet is reported for the same one.
+ * After a job fails, higher jobs are skipped and lower ones still run. So if several jobs would fail, the
+ * reported job does not depend on the speed of threads.
  */
 #ifndef FERRY_CHECKPOINT_PARALLEL_H
 #define FERRY_CHECKPOINT_PARALLEL_H
@@ -10,10 +10,10 @@
 
 #include <stdint.h>
 
-/* 0 or ERR_* with a text, which finds its way to the caller's thread. `worker` picks scratch memory. */
+/* 0 or ERR_*; its text reaches the caller's thread. `worker` selects scratch memory. */
 typedef int parallel_fn(void *context, int64_t job, int worker);
 
-/* NULL for the pool: on this thread alone. */
+/* pool NULL: only this thread. */
 int parallel_run(struct pool *pool, int64_t job_count, parallel_fn *fn, void *context);
 int parallel_worker_count(const struct pool *pool);
 

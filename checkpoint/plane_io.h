@@ -1,14 +1,16 @@
-/* How weights and optimizer state come and go without this folder knowing where they live.
+/* The interface to weights and optimizer state for loading and saving, independent of the memory that holds
+ * them.
  *
- * A tensor is a number of the model's table, a range is elements inside one tensor. Whoever holds the planes
- * (the store, a test's arrays) implements a source to be read from and a sink to be written to. Ranges come
- * in pieces of at most PLANE_PIECE_COUNT elements, from a source in rising order, into a sink in any order.
+ * A tensor is an index into the model's table, a range is elements of one tensor. The owner of the planes
+ * (the store, a test's arrays) implements a source for reading and a sink for writing. Transfers split
+ * ranges into pieces of at most PLANE_PIECE_COUNT elements. They read a source in rising order and write a
+ * sink in any order.
  *
- * Loading is done by several threads, and nothing is copied that need not be: where a sink can say at which
- * address of host memory elements lie, they are read from the file to that place.
+ * Several threads load. If a sink knows the host address of the elements, they are read from the file
+ * directly to that place.
  *
- * read and write return 0 or ERR_* with a text; the error ends the transfer and reaches its caller. They are
- * called by one thread at a time, which may not be the one that asked for the transfer.
+ * read and write return 0 or ERR_* with a text; the error ends the transfer and reaches its caller. One
+ * thread at a time calls them; it may differ from the thread that started the transfer.
  */
 #ifndef FERRY_CHECKPOINT_PLANE_IO_H
 #define FERRY_CHECKPOINT_PLANE_IO_H
@@ -17,20 +19,20 @@
 
 enum { PLANE_PIECE_COUNT = 512 << 10 };
 
-/* Planes in the order in which a shard file has those of a range: wide numbers first, so that few are cut by
- * the border of a block of checksums. */
+/* The order of a range's planes in a shard file: wide numbers first, so that few cross the border of a block
+ * of checksums. */
 const enum plane *plane_file_order(enum adamw_state state);
 
 struct plane_source {
 	void *context;
 	int (*read)(
 	        void *context, int tensor, enum plane plane, int64_t first_element, int64_t count, void *dst);
-	/* Where these elements lie in host memory, one behind the other, unchanged until done; waits as read
-	 * does. *at is NULL for ones that are elsewhere, to be had by read. The callback may be NULL. */
+	/* Sets *at to the host address of these elements if they are contiguous in host memory, unchanged
+	 * until done; waits as read does. NULL: use read. The callback may be NULL. */
 	int (*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count,
 	        const void **at);
-	/* Nothing more of this tensor will be read, or, with PLANE_SOURCE_END, of any: said by
-	 * checkpoint/save.h, after an error too, so that planes that wait for it may change. May be NULL. */
+	/* The reader needs no more of this tensor, or of any tensor with PLANE_SOURCE_END, so waiting planes
+	 * may change. checkpoint/save.h calls it, also after an error. May be NULL. */
 	void (*done)(void *context, int tensor);
 };
 enum { PLANE_SOURCE_END = -1 };
@@ -39,10 +41,10 @@ struct plane_sink {
 	void *context;
 	int (*write)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count,
 	        const void *src);
-	/* Where these elements lie in host memory, one behind the other, to be filled by any thread; NULL for
-	 * ones that are elsewhere, which then come by way of write. The callback may be NULL. */
+	/* Returns the host address of these elements if they are contiguous in host memory; any thread fills
+	 * them. NULL: use write. The callback may be NULL. */
 	void *(*at)(void *context, int tensor, enum plane plane, int64_t first_element, int64_t count);
-	int is_zero; /* 1: planes hold zeros until they are written, so zeros may be left out */
+	int is_zero; /* 1: planes are zero at first, so the transfer may skip zeros */
 };
 
 /* Elements [first, first + count) of one tensor. */

@@ -56,7 +56,7 @@ static int check_place(const char *dir, enum hf_export_existing existing)
 
 	if (kind == FILE_NONE && file_is_link(dir))
 		return err_set(
-		        ERR_INPUT, "%s is a link that leads nowhere; make its target or remove it", dir);
+		        ERR_INPUT, "%s is a broken symbolic link; remove it, or create its target", dir);
 	if (kind == FILE_NONE)
 		return 0;
 	if (kind != FILE_DIR)
@@ -195,7 +195,7 @@ static int keep_foreign(const struct result_dir *r)
 			aside = NULL;
 		}
 	}
-	log_warn("%s: it is kept as %s", err_text(), aside);
+	log_warn("%s; keeping it as %s", err_text(), aside);
 	err = file_rename(r->final, aside);
 	mem_free(aside);
 	return err;

@@ -1,17 +1,16 @@
-/* A HuggingFace directory on its way to its place: written under a temporary name beside it, then put there
- * as a whole.
+/* Writes a HuggingFace directory atomically: under a temporary name beside its place, then renamed.
  *
- * Where links lead is where it goes. What no rename can replace (a mount point, the directory that this
- * process stands in) is filled instead: the files move into it one by one, config.json last, so that it is no
- * model before it is complete. Whoever writes owns the place (base/dir_lock.h).
+ * Links are followed. A directory that no rename can replace (a mount point, the current directory) is
+ * filled instead: the files move into it one by one, config.json last, so that an incomplete directory is
+ * not a model. The writer must own the place (base/dir_lock.h).
  */
 #ifndef FERRY_CHECKPOINT_RESULT_DIR_H
 #define FERRY_CHECKPOINT_RESULT_DIR_H
 
 enum hf_export_existing {
 	HF_EXPORT_REFUSE, /* it must be absent or empty */
-	/* What ferry wrote there is replaced. A directory with anything else in it keeps it, under another
-	 * name, which a warning says. */
+	/* Replaces a directory that ferry wrote. A directory with other files is kept under another name, and
+	   a warning names it. */
 	HF_EXPORT_REPLACE,
 };
 
@@ -21,19 +20,19 @@ struct result_dir {
 	int is_fixed;
 };
 
-/* Makes the temporary directory; removes what an earlier export left. ERR_INPUT: `dir` cannot be used. */
+/* Makes the temporary directory; removes remains of earlier exports. ERR_INPUT: `dir` cannot be used. */
 int result_dir_open(struct result_dir *r, const char *dir, enum hf_export_existing existing);
 
-/* fsync, and in place. */
+/* Fsyncs the directory and renames it to its place. */
 int result_dir_commit(struct result_dir *r);
 
-/* Removes the temporary directory if it was not put in place. */
+/* Removes the temporary directory if it was not committed. */
 void result_dir_close(struct result_dir *r);
 
-/* Can a file of this name be one that ferry writes into such a directory? */
+/* 1 if ferry writes files of this name into such a directory. */
 int result_dir_writes(const char *name);
 
-/* 0, or ERR_INPUT that names one of the others. */
+/* 0 if ferry wrote all files, or ERR_INPUT that names another one. */
 int result_dir_check(const char *dir);
 
 #endif

@@ -110,7 +110,7 @@ static int check_tiling(struct safetensors *file)
 		if (at > file->file_bytes - data)
 			return safetensors_header_fail(file, tensor->name,
 			        "tensor \"%s\" ends at data byte %" PRId64 ", the file at %" PRId64
-			        " (it was cut, or is still being written)",
+			        " (it was cut off, or is still being written)",
 			        safetensors_name_show(tensor->name).text, at, file->file_bytes - data);
 		tensor->begin_bytes += data;
 	}
@@ -174,7 +174,7 @@ static int not_safetensors(int fd, const char *path, int64_t file_bytes, uint64_
 		        "%s: this is a git-lfs pointer instead of the file; run git lfs pull", path);
 	if (*text == '{' && text[1] != 0)
 		return err_set(ERR_INPUT,
-		        "%s: this is JSON, no safetensors file; rows are shown by ferry data show", path);
+		        "%s: this is JSON, not a safetensors file; to show rows, run ferry data show", path);
 	return err_set(ERR_INPUT,
 	        "%s: byte 0: a header of %" PRIu64
 	        " bytes is more than the %d allowed; not a safetensors file?",
@@ -200,7 +200,7 @@ static int read_header_length(int fd, const char *path, int64_t file_bytes, uint
 	if ((int64_t)n > file_bytes - 8)
 		return err_set(ERR_INPUT,
 		        "%s: byte 0: a header of %" PRIu64 " bytes in a file of %" PRId64
-		        " (it was cut, or is no safetensors file)",
+		        " (it was cut off, or is not a safetensors file)",
 		        path, n, file_bytes);
 	*header_bytes = n;
 	return 0;

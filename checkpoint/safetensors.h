@@ -1,14 +1,13 @@
 /* The safetensors container: 8 bytes N, N bytes of JSON, then the tensors' bytes.
  *
- * Mental model. Opening a file reads and checks the header only, against the length of the file; after that
- * each tensor is a range of bytes that is known to lie inside the file, and safetensors_read copies out of it
- * with pread (a file that shrinks meanwhile is an error, not a signal). The header's scanner is our own: it
- * works in place, so that a hostile header costs no more than a few times its length, and every complaint
- * names the byte. The writer is told all tensors first and then gets their bytes in that order, in pieces of
- * any size.
+ * Mental model. Opening a file reads only the header and checks it against the length of the file. After
+ * that each tensor is a range of bytes inside the file, and safetensors_read copies from it with pread. If
+ * the file shrinks meanwhile, that is an error, not a signal. ferry has its own scanner for the header. It
+ * works in place, so a hostile header costs at most a few times its length, and every error names the byte.
+ * The writer gets the list of all tensors first and then their bytes in that order, in pieces of any size.
  *
- * What is refused beyond the reference reader: names used twice, NUL in a string, unknown or repeated fields,
- * numbers that are not plain digits, more than SAFETENSORS_RANK_MAX dimensions, names longer than
+ * ferry also refuses, unlike the reference reader: names used twice, NUL in a string, unknown or repeated
+ * fields, numbers that are not plain digits, more than SAFETENSORS_RANK_MAX dimensions, names longer than
  * SAFETENSORS_NAME_MAX_BYTES.
  *
  * Source: https://github.com/huggingface/safetensors ("Format").
@@ -50,7 +49,7 @@ static inline int safetensors_dtype_bits(enum safetensors_dtype dtype)
 struct safetensors_tensor {
 	const char *name; /* UTF-8 without NUL; owned by the file */
 	int64_t shape[SAFETENSORS_RANK_MAX];
-	int64_t count;                  /* elements; 1 where rank is 0 */
+	int64_t count;                  /* elements; 1 if rank is 0 */
 	int64_t begin_bytes, len_bytes; /* in the file, from its first byte */
 	enum safetensors_dtype dtype;
 	int rank;
@@ -64,7 +63,7 @@ struct safetensors {
 	char *path;
 	int fd;
 	int64_t file_bytes, header_bytes;   /* header_bytes is N */
-	struct safetensors_tensor *tensors; /* as their bytes stand in the file */
+	struct safetensors_tensor *tensors; /* in the order of their bytes in the file */
 	int64_t tensor_count;
 	struct safetensors_text *metadata; /* by key */
 	int64_t metadata_count;
@@ -75,13 +74,14 @@ struct safetensors {
 };
 
 /* Opens and checks; a regular file only. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is
- * NULL after an error. The descriptor stays open until close, which leaves of the file in the page cache what
- * was there before. */
+ * NULL after an error. The descriptor stays open until close. Close leaves in the page cache only the pages
+ * that were there before. */
 int safetensors_open(struct safetensors **file, const char *path);
 void safetensors_close(struct safetensors *file);
 
-/* The same checks for a header in memory, of a file of file_bytes; `header` (header_bytes of it) is taken
- * over in any case (mem_free). No descriptor: tensors can not be read. For safetensors_open and fuzzing. */
+/* The same checks for a header in memory, of a file of file_bytes; takes ownership of `header` (header_bytes
+ * long, mem_free), also on errors. Without a descriptor, tensors cannot be read. For safetensors_open and
+ * fuzzing. */
 int safetensors_parse(struct safetensors **file, const char *path, char *header, uint64_t header_bytes,
         uint64_t file_bytes);
 
@@ -116,8 +116,9 @@ struct safetensors_decl {
 
 struct safetensors_writer;
 
-/* A new file with the header of these tensors; metadata may be NULL with count 0. `hashes` are wanted or not:
- * XXH3 64 of every SAFETENSORS_BLOCK_BYTES of the file, header included, the last block shorter. */
+/* A new file with the header of these tensors; metadata may be NULL with count 0. SAFETENSORS_HASHED
+ * computes the XXH3 64 of every SAFETENSORS_BLOCK_BYTES of the file, header included, the last block
+ * shorter. */
 enum safetensors_hashing { SAFETENSORS_PLAIN, SAFETENSORS_HASHED };
 int safetensors_create(struct safetensors_writer **writer, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
@@ -126,15 +127,15 @@ int safetensors_create(struct safetensors_writer **writer, const char *path,
 /* The next bytes of the data, tensor after tensor. */
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
 
-/* All bytes are there: writes what is buffered, fsyncs, closes the file. A failure is final: remove the file
- * and write it anew. */
+/* Call after the last byte: writes the buffer, fsyncs, closes the file. A failure is final: remove the file
+ * and write it again. */
 int safetensors_finish(struct safetensors_writer *writer);
 
 /* After finish: length and hashes of the file, valid until free. */
 int64_t safetensors_writer_bytes(const struct safetensors_writer *writer);
 const uint64_t *safetensors_writer_hashes(const struct safetensors_writer *writer, int64_t *block_count);
 
-/* Also closes an unfinished file, which is left where it is. NULL is allowed. */
+/* Also closes an unfinished file and leaves it on the disk. NULL is allowed. */
 void safetensors_writer_free(struct safetensors_writer *writer);
 
 #endif

@@ -1,7 +1,7 @@
-/* The scanner of a safetensors header: JSON text to tensors and metadata, one byte looked at after another.
+/* The scanner of a safetensors header: JSON text to tensors and metadata, byte by byte.
  *
- * It knows the grammar and the fields, not the layout: that the ranges tile the file is checked by
- * safetensors_parse. Strings are decoded in place and end with NUL, so the text is used up.
+ * It checks the grammar and the fields. safetensors_parse checks that the ranges tile the file. Strings are
+ * decoded in place and end with NUL, which overwrites the text.
  */
 #ifndef FERRY_CHECKPOINT_SAFETENSORS_HEADER_H
 #define FERRY_CHECKPOINT_SAFETENSORS_HEADER_H

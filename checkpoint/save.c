@@ -101,7 +101,7 @@ static int prepare(const struct checkpoint_saving *s)
 
 	if (!err && temp_dir_clean(save->output_dir, "step-", TEMP_DIR_NUMBERED) && !is_told) {
 		is_told = 1;
-		log_warn("what an unfinished save left stays there: %s", err_text());
+		log_warn("cannot remove the files of an unfinished save: %s", err_text());
 	}
 	return err;
 }
@@ -272,7 +272,7 @@ static int must_stay(const char *output_dir, const char *name)
 
 	if (is_staying && checkpoint_step_of(name) > told_step) {
 		told_step = checkpoint_step_of(name);
-		log_warn("%s: it stays, and does not count for save_total_limit", err_text());
+		log_warn("%s; ferry keeps this checkpoint beyond save_total_limit", err_text());
 	}
 	mem_free(path);
 	return is_staying;
@@ -454,7 +454,7 @@ static void take_back(const struct checkpoint_saving *s, int err)
 	if (temp_dir_remove(s->final, "step-"))
 		log_warn("cannot remove a damaged checkpoint: %s", err_text());
 	else
-		log_warn("%s was read back damaged and is removed", s->final);
+		log_warn("%s was damaged when read back; removing it", s->final);
 	err_give(&kept);
 }
 

@@ -1,14 +1,14 @@
 /* Saving a ferry checkpoint: OUTPUT_DIR/checkpoint-000500, whole or not at all.
  *
- * Every rank writes the ranges that it owns into one file, with a checksum for each block, and fsyncs it; all
- * agree that all succeeded; rank 0 adds the model's small files and the manifest, fsyncs, renames the
- * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory of that name is complete,
- * whenever the process or the machine stopped. After a failure the temporary directory is discarded; a failed
- * fsync is never tried again on the same file: whoever saves makes the whole save anew.
+ * Every rank writes its ranges into one file, with a checksum for each block, and fsyncs it. All ranks agree
+ * that all succeeded. Rank 0 then adds the model's small files and the manifest, fsyncs, renames the
+ * directory from step-N.<id>.tmp to its name and fsyncs the parent. So a directory with that name is
+ * complete, even after a crash. After a failure the temporary directory is discarded. ferry never repeats a
+ * failed fsync on the same file; the caller repeats the whole save.
  *
- * Older checkpoints beyond total_limit go only after every byte of the new one was read back and compared.
- * One that comes back damaged is removed, and saving it has failed. What earlier processes left under
- * temporary names is removed first: the caller owns output_dir (base/dir_lock.h).
+ * Older checkpoints beyond total_limit are removed only after every byte of the new one was read back and
+ * compared. If it is damaged, it is removed and the save fails. Temporary files of earlier processes are
+ * removed first, so the caller must own output_dir (base/dir_lock.h).
  */
 #ifndef FERRY_CHECKPOINT_SAVE_H
 #define FERRY_CHECKPOINT_SAVE_H
@@ -21,14 +21,14 @@
 
 #include <stdint.h>
 
-/* How ranks hear of each other; NULL callbacks in a world of one. Both are collective. */
+/* Communication between ranks; NULL callbacks for one rank. Both are collective. */
 struct checkpoint_world {
 	int rank, size;
 	void *context;
-	/* Returns 0 where every rank gave 0, else the same negative code on all; a rank that gave 0 gets a
-	 * text that names the one that failed. */
+	/* Returns 0 if every rank passes 0, else the same negative code on all. Ranks that passed 0 get a
+	 * text that names the failed rank. */
 	int (*agree)(void *context, int code);
-	/* Rank 0's value reaches all. */
+	/* Copies rank 0's value to all ranks. */
 	int (*share)(void *context, uint64_t *value);
 };
 
@@ -37,7 +37,7 @@ struct checkpoint_save {
 	int64_t step;
 	const struct model *model;
 	const struct plane_source *source;
-	unsigned planes;        /* bit 1 << enum plane: which are written */
+	unsigned planes;        /* planes to write, bit 1 << enum plane */
 	enum adamw_state state; /* of m and v */
 	/* What this rank owns, in the order in which it is to be read and written, those of a tensor
 	 * together; NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover
@@ -47,9 +47,10 @@ struct checkpoint_save {
 	json_t *training; /* an object: whatever resuming needs besides planes; rank 0's is written */
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
 	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
-	int total_limit; /* keep the newest so many, beside those that may not be removed; 0: all */
-	/* Rank 0 asks it before the checkpoint gets its name: 0, or the error that the save ends with,
-	 * because output_dir is not the caller's any more. May be NULL. */
+	int total_limit; /* number of newest checkpoints to keep, besides those that may not be removed; 0:
+	                    all */
+	/* Rank 0 calls it before the checkpoint gets its name. Returns 0, or an error that ends the save
+	 * because output_dir no longer belongs to the caller. May be NULL. */
 	int (*may_appear)(void);
 	struct checkpoint_world world;
 };
@@ -59,12 +60,12 @@ struct checkpoint_save {
  * error the checkpoints that were there are there. */
 int checkpoint_save(const struct checkpoint_save *save, char **path);
 
-/* What it takes on the disk, but for names and headers. */
+/* Bytes on the disk, without names and headers. */
 int64_t checkpoint_save_bytes(const struct checkpoint_save *save);
 
 /* The same in parts, so that what takes long can run beside other work. Two of them are this rank's own, may
- * take long, and may be called by any one thread; the others are collective and short: callbacks of the world
- * are called in them only, by the thread that calls. In this order, once each:
+ * take long, and may be called by any one thread; the others are collective and short: callbacks of the
+ * world are called in them only, by the thread that calls. In this order, once each:
  *
  *     open     collective   checks, makes the temporary directory
  *     write    own          reads the source, writes and fsyncs this rank's file
@@ -73,9 +74,10 @@ int64_t checkpoint_save_bytes(const struct checkpoint_save *save);
  *     rotate   collective   and they go
  *     close
  *
- * Errors of write and verify are kept and come out of the call that follows them, on all ranks; so their own
- * answer may be ignored. After an error only close is of use. Nothing is tried again: the planes may have
- * changed by then, so that the caller has to begin anew. What `save` points to is borrowed until close. */
+ * Errors of write and verify are kept, and the next call returns them on all ranks, so callers may ignore
+ * the results of write and verify. After an error only close works. Nothing is repeated, because the planes
+ * may have changed; the caller must start again. The objects that `save` points to are borrowed until close.
+ */
 struct checkpoint_saving;
 int checkpoint_saving_open(struct checkpoint_saving **saving, const struct checkpoint_save *save);
 int checkpoint_saving_write(struct checkpoint_saving *saving);
@@ -84,12 +86,13 @@ int checkpoint_saving_verify(struct checkpoint_saving *saving);
 int checkpoint_saving_rotate(struct checkpoint_saving *saving, char **path); /* path as in checkpoint_save */
 void checkpoint_saving_close(struct checkpoint_saving *saving);              /* NULL is allowed */
 
-/* Removes the older checkpoints beyond total_limit (0: none), as a save does that succeeded: those that a
- * process left which ended before it came to that. `step` is one that was read and compared, and stays. */
+/* Removes older checkpoints beyond total_limit (0: none), as a successful save does: for a process that
+ * ended before it could. `step` is a verified checkpoint, and stays. */
 int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit);
 
-/* May it be removed? ERR_INPUT: it is write-protected, or holds something that no save wrote, which the text
- * names. Hidden names do not count: file managers and network file systems leave them. */
+/* 0 if ferry may remove the checkpoint. ERR_INPUT if it is write-protected or contains something that no
+ * save wrote; the text names it. Hidden names do not count: file managers and network file systems leave
+ * them. */
 int checkpoint_check_own(const char *path);
 
 /* "checkpoint-000500" -> 500; -1 for any other name. */

@@ -1,4 +1,4 @@
-/* What the files behind save.h share: save.c has the protocol, save_shard.c writes a rank's file. */
+/* Shared by the files of save.h: save.c has the protocol, save_shard.c writes a rank's file. */
 #ifndef FERRY_CHECKPOINT_SAVE_PARTS_H
 #define FERRY_CHECKPOINT_SAVE_PARTS_H
 
@@ -12,12 +12,12 @@ struct checkpoint_saving {
 	struct manifest_file file; /* this rank's */
 	struct plane_range *whole; /* where save.ranges is NULL */
 	struct err err;            /* of this rank's own part of the work */
-	int64_t *surplus;          /* rank 0: steps of the checkpoints that are to go */
+	int64_t *surplus;          /* rank 0: steps of the checkpoints to remove */
 	uint64_t surplus_count;
 	int is_committed;
 };
 
-/* Planes that are saved of a tensor. */
+/* The saved planes of a tensor. */
 unsigned save_planes_of(const struct checkpoint_save *save, int tensor);
 
 /* This rank's file, and its lengths and checksums in s->file. */

@@ -98,7 +98,7 @@ int sealed_read(json_t **root, const char *path)
 	else
 		err = json_parse(root, path, text, len);
 	if (!err && !json_is_object(*root))
-		err = err_set(ERR_INPUT, "%s: is no object", path);
+		err = err_set(ERR_INPUT, "%s: is not a JSON object", path);
 	mem_free(text);
 	return err;
 }

@@ -1,11 +1,10 @@
-/* How the threads of a load read the bytes of shards.
+/* Reads the bytes of shards for the threads of a load.
  *
- * Mental model. A transfer is cut into jobs, each a range of one file; jobs stand in the order of the files'
- * bytes. What the page cache has is read by pread straight to where it goes. What it does not have is read
- * past it (O_DIRECT) into a window of the thread's own, in large requests, and handed out from there: the
- * bytes are copied once either way, and the page cache is not filled with what nobody reads again. Where a
- * file system cannot do that, pread it is, with the ranges of the next jobs asked of the system ahead, and
- * dropped again behind.
+ * Mental model. A transfer is divided into jobs, each a range of one file, in the order of the files' bytes.
+ * Bytes in the page cache are read by pread directly to their place. Other bytes are read past the cache
+ * (O_DIRECT) in large requests into a window of the thread, and copied from there. Either way they are
+ * copied once, and the page cache does not fill with bytes that no one reads again. If a file system has no
+ * O_DIRECT, ferry uses pread, requests the ranges of the next jobs ahead, and drops them afterwards.
  *
  * Source: measured on the way here, see "Loading" in docs/design/machine.md.
  */
@@ -20,7 +19,7 @@
 struct shard_reader {
 	unsigned char *window;
 	int64_t window_bytes;
-	const struct safetensors *file; /* whose bytes [begin, end) the window holds */
+	const struct safetensors *file; /* the window has its bytes [begin, end) */
 	int64_t begin, end;
 };
 
@@ -35,18 +34,18 @@ struct shard_range {
 	int64_t begin_bytes, end_bytes;
 };
 
-/* Windows for the workers of a pool (load_window_bytes each), not touched before they are used. Files whose
- * pages are not all cached get a second descriptor. */
+/* Windows for the workers of a pool (load_window_bytes each), not touched before use. shard_reader_prepare
+ * gives a file that is not fully cached a second descriptor. */
 int shard_readers_open(struct shard_readers *readers, const struct pool *pool);
 void shard_readers_close(struct shard_readers *readers);
 void shard_reader_prepare(struct safetensors *file);
 
-/* Bytes of `range` (at most LOAD_CHUNK_BYTES) are at *bytes: in `to`, or in the window until the next call.
- * `job` is what the caller reads one piece after another. ERR_IO. */
+/* Sets *bytes to the bytes of `range` (at most LOAD_CHUNK_BYTES): in `to`, or in the window until the next
+ * call. `job` is the larger range that the caller reads piece by piece. ERR_IO. */
 int shard_reader_get(struct shard_reader *reader, const unsigned char **bytes, void *to,
         const struct shard_range *range, const struct shard_range *job);
 
-/* A job that will be read soon; one that was read. */
+/* expect: the job will be read soon. done: it was read. */
 enum { SHARD_AHEAD_JOBS = 4 };
 void shard_reader_expect(const struct shard_range *job);
 void shard_reader_done(const struct shard_range *job);

@@ -99,8 +99,8 @@ static int is_utf8(const char *dir, const char *name)
 	json_t *text = json_string(name);
 
 	if (!text)
-		log_warn(
-		        "%s: %s is left out of checkpoints and the result: its name is not UTF-8", dir, name);
+		log_warn("%s: leaving %s out of checkpoints and the result, because its name is not UTF-8",
+		        dir, name);
 	json_decref(text);
 	return text != NULL;
 }
@@ -174,7 +174,7 @@ int side_files_object(json_t **object, const struct side_files *side, const char
 	if (!err && !json_is_object(*object)) {
 		json_decref(*object);
 		*object = NULL;
-		err = err_set(ERR_INPUT, "%s: holds no object", name);
+		err = err_set(ERR_INPUT, "%s: is not a JSON object", name);
 	}
 	return err;
 }

@@ -1,7 +1,7 @@
 /* Directories that appear whole or not at all: written under a temporary name, then put in place.
  *
- * A temporary directory is called "<stem>.<16 hex digits>.tmp" and stands beside its final name. Whatever of
- * that form an earlier process left behind is garbage: temp_dir_clean removes it.
+ * A temporary directory has the name "<stem>.<16 hex digits>.tmp" beside its final name. temp_dir_clean
+ * removes such directories of earlier processes.
  */
 #ifndef FERRY_CHECKPOINT_TEMP_DIR_H
 #define FERRY_CHECKPOINT_TEMP_DIR_H
@@ -9,15 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Hard to guess twice: from the kernel, or time and pid where it gives none. */
+/* A random id from the kernel, or from time and pid if the kernel has none. */
 uint64_t temp_dir_id(void);
 
-/* "PARENT/STEM.ID.tmp" (mem_free), NULL when out of memory. Makes nothing. */
+/* "PARENT/STEM.ID.tmp" (mem_free), NULL if out of memory. Creates no directory. */
 char *temp_dir_name(const char *parent, const char *stem, uint64_t id);
 
-/* Removes all of PARENT/STEM.<id>.tmp; NUMBERED: also those with digits after STEM. Whoever calls it owns
- * these names (base/dir_lock.h). A process that owned them before and still writes there can put none in its
- * place any more. */
+/* Removes all of PARENT/STEM.<id>.tmp; NUMBERED: also those with digits after STEM. The caller must own
+ * these names (base/dir_lock.h). A previous owner that still writes there can no longer commit. */
 enum temp_dir_stem { TEMP_DIR_WHOLE, TEMP_DIR_NUMBERED };
 int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind);
 
@@ -25,19 +24,19 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
  * and removed), fsync of the parent. After ERR_* either name may hold the new directory, whole. */
 int temp_dir_commit(const char *temp, const char *final);
 
-/* Takes a directory away without a moment in which it stands half removed under its own name. */
+/* Removes a directory so that it is never half removed under its own name. */
 int temp_dir_remove(const char *path, const char *stem);
 
-/* A directory that no rename can replace: a mount point, the one that this process stands in, the root. */
+/* 1 for a directory that no rename can replace: a mount point, the current directory, the root. */
 int temp_dir_is_fixed(const char *path);
 
-/* Names in it, but for those that are no content: a lock, lost+found. As file_list_dir. */
+/* Lists its names except a lock and lost+found. As file_list_dir. */
 int temp_dir_list(const char *path, char ***names, size_t *count);
 
-/* ERR_INPUT, with the name in its text: one of these is not ferry's. is_own: 1 or 0, of its path and name. */
+/* ERR_INPUT, naming the file, if is_own returns 0 for a path and name in it. */
 int temp_dir_check(const char *dir, int (*is_own)(const char *path, const char *name));
 
-/* As temp_dir_split, of the directory that `path` leads to by links where it is one. */
+/* As temp_dir_split, but follows links if `path` leads to a directory. */
 int temp_dir_place(char **parent, char **name, const char *path);
 
 /* The directory that holds `path` and the name in it (mem_free both); trailing slashes do not count. */

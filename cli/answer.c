@@ -71,7 +71,7 @@ static int show(struct answers *a, int64_t text)
 		return 0;
 	say_title(a, text);
 	if (fwrite(piece, 1, len_bytes, stdout) < len_bytes || fflush(stdout))
-		return err_set(ERR_IO, "standard output takes no more: %s", strerror(errno));
+		return err_set(ERR_IO, "cannot write to standard output: %s", strerror(errno));
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-/* What generate says: text as it comes, or JSON when it is done. */
+/* The output of generate: text as it is generated, or JSON at the end. */
 #ifndef FERRY_CLI_ANSWER_H
 #define FERRY_CLI_ANSWER_H
 
@@ -30,7 +30,7 @@ int answers_heard(void *context, int64_t text, const struct generation_text *t);
 /* The end of text number `text`: what was held back, or all of it. */
 int answers_finish(struct answers *a, int64_t text, const struct generation_text *t);
 
-/* What was said, without the stop string; valid until close or reset. */
+/* The answer without the stop string; valid until close or reset. */
 const struct str *answers_text(const struct answers *a, int64_t text);
 
 /* For the next texts. */

@@ -1,4 +1,4 @@
-/* A benchmark's result for people: its figures one a line, its lists of objects as tables. */
+/* Prints a benchmark's result as text: figures one per line, lists of objects as tables. */
 #ifndef FERRY_CLI_BENCH_TABLE_H
 #define FERRY_CLI_BENCH_TABLE_H
 

@@ -211,7 +211,7 @@ static int ranks_are_as_asked(const struct config *c)
 	launch_read(&launch);
 	if (c->ranks == CONFIG_AUTO || c->ranks == world_self()->size || launch.size == 1)
 		return 0;
-	return err_set(ERR_INPUT, "%s is %lld, and %s started %d; set ranks=%d, or leave it out",
+	return err_set(ERR_INPUT, "%s is %lld, but %s started %d; set ranks=%d, or leave it out",
 	        config_where(c, "ranks"), (long long)c->ranks, launch.program, launch.size, launch.size);
 }
 

@@ -1,4 +1,4 @@
-/* What the commands share: exit codes, where output goes, and the commands themselves.
+/* Shared by the commands: exit codes, output, and the commands themselves.
  *
  * A command gets its parsed and checked configuration and returns 0 or ERR_*, with the text in err_text();
  * main turns that into "ferry VERB: text" and an exit code. Results for programs go to stdout by
@@ -36,7 +36,8 @@ int cli_print_json(const json_t *object);
 /* For people: to stdout, or to stderr where stdout belongs to --json. */
 void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* How this program was called, and a line that is to stand last on stderr, behind the error: what to copy. */
+/* cli_program: the name that started this program. cli_say_last: sets the last line on stderr, after the
+ * error, for copying. */
 const char *cli_program(void);
 void cli_say_last(struct str *line);
 

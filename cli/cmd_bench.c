@@ -13,16 +13,14 @@
 
 /* It plans, and so stands above what bench/ knows. */
 static const struct bench scaling = {"scaling",
-        "a training step on 1, 2, 4 ... GPUs of a machine=FILE, without any: time, what of collectives "
-        "shows, "
-        "memory of a rank; count: most GPUs; models: config.json files",
+        "planned training step on 1, 2, 4 ... GPUs of machine=FILE (needs no GPU): time, wait for "
+        "collectives, memory of a rank; count: maximum GPUs; models: config.json files",
         NULL};
 
 /* What only a CUDA device can be asked. */
 static const struct bench gpu = {"gpu",
-        "what the machine of a GPU costs: start, pinning, copies, launches, host functions, libraries; "
-        "count: "
-        "bytes of a copy",
+        "time of start, pinning, copies, launches, host functions and libraries on a machine with a GPU; "
+        "count: bytes of a copy",
         NULL};
 
 static const struct bench *row_at(int index)

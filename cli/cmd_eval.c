@@ -137,7 +137,8 @@ static void say_what(const struct config *c)
 		goto out;
 	log_info("evaluating %s on %s", c->model, c->data);
 	if (config && file_kind_of(config) == FILE_REGULAR && strcmp(result, c->model))
-		log_warn("%s is the model that the run began with; its result: model=%s", c->model, result);
+		log_warn("%s is the model that the run started from; to evaluate its result set model=%s",
+		        c->model, result);
 out:
 	mem_free(config);
 	mem_free(result);

@@ -44,7 +44,7 @@ static int fresh_read(
 	struct fresh *f = context;
 
 	if (count > PLANE_PIECE_COUNT || (plane != PLANE_HI && plane != PLANE_LO))
-		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was asked for", count);
+		return err_set(ERR_INTERNAL, "a piece of %" PRId64 " elements was requested", count);
 	if (f->tensor != tensor || f->first != first_element || f->count != count) {
 		f->tensor = tensor;
 		f->first = first_element;

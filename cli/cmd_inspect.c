@@ -46,7 +46,7 @@ static void print_checkpoint_of_run(const json_t *checkpoint)
 	quantity_bytes(&bytes, int_of(checkpoint, "bytes"));
 	printf("step %-8" PRId64 " %10s  %s%s%s\n", int_of(checkpoint, "step"), bytes.data ? bytes.data : "",
 	        text_of(checkpoint, "path"),
-	        whole ? "" : "  not whole: ", whole ? "" : text_of(checkpoint, "error"));
+	        whole ? "" : "  incomplete: ", whole ? "" : text_of(checkpoint, "error"));
 	str_free(&bytes);
 }
 
@@ -87,7 +87,7 @@ static void print_tensors(const char *path, const json_t *root)
 	        printf("file %s: %" PRId64 " bytes\n", text_of(value, "name"), int_of(value, "bytes"));
 	if (json_object_get(root, "planes")) {
 		print_state(root);
-		printf("bytes of a tensor: its fp32 weight and its optimizer state\n");
+		printf("bytes of a tensor: fp32 weight and optimizer state\n");
 	}
 	quantity_bytes(&total, int_of(root, "bytes"));
 	printf("%s: %s%s%s, %zu tensors, %" PRId64 " parameters, %" PRId64 " bytes (%s)\n", path,

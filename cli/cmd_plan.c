@@ -417,7 +417,7 @@ static int sizes_find(struct session *s, struct engine_options *o)
 		return sample_run_sizes(s, o);
 	if (m->has[ROLE_POSITION] && row_tokens > m->max_positions) {
 		row_tokens = m->max_positions;
-		log_info("planning for rows of %" PRId64 " tokens, the model's positions", row_tokens);
+		log_info("planning for rows of %" PRId64 " tokens, the model's maximum", row_tokens);
 	}
 	if (c->data)
 		log_info("data=%s does not exist; planning for rows of %" PRId64 " tokens", c->data,
@@ -467,11 +467,11 @@ static void print_why(const struct session *s, FILE *out)
 {
 	struct str text = {0};
 
-	str_add(&text, "steps are simulated on ");
+	str_add(&text, "steps are simulated with the rates of ");
 	rates_text(&text, &s->device_memory.rates);
 	str_add_char(&text, '\n');
 	choice_explain(&text, &s->choice, engine_units(s->engine));
-	str_printf(&text, "the head forms logits of %" PRId64 " rows at once\n",
+	str_printf(&text, "the head computes logits of %" PRId64 " rows at once\n",
 	        engine_plan(s->engine, PLAN_TRAIN)->policy.head_rows);
 	fputs(text.data ? text.data : "", out);
 	str_free(&text);

@@ -47,7 +47,7 @@ void plan_tables_parameters(const struct session *s)
 		str_free(&text);
 		comma = ", ";
 	}
-	cli_say(s->config, "%s\n", s->model->config.tied ? "; the head is the embedding" : "");
+	cli_say(s->config, "%s\n", s->model->config.tied ? "; head and embedding are tied" : "");
 	trained_print(s);
 }
 
@@ -125,8 +125,8 @@ int plan_tables_memory(const struct session *s)
 		print_pair(s, "alignment and gaps", m.gap_bytes, m.host_gap_bytes);
 	if (m.eval_bytes || m.host_eval_bytes)
 		print_pair(s, "evaluation, beyond training", m.eval_bytes, m.host_eval_bytes);
-	cli_say(s->config, "  (the device is fullest during operation %d of %d, %s)\n", m.fullest,
-	        p->op_count, plan_op_name(p->ops[m.fullest].kind));
+	cli_say(s->config, "  (device memory peaks during operation %d of %d, %s)\n", m.fullest, p->op_count,
+	        plan_op_name(p->ops[m.fullest].kind));
 	return 0;
 }
 

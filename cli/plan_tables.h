@@ -1,5 +1,4 @@
-/* What `ferry plan` says of a model and of a plan's memory by part: tables for people, objects for programs.
- */
+/* The output of `ferry plan` about a model and a plan's memory by part: tables, and JSON for programs. */
 #ifndef FERRY_CLI_PLAN_TABLES_H
 #define FERRY_CLI_PLAN_TABLES_H
 
@@ -9,16 +8,15 @@
 /* Parameters of the embedding, attention, MLP, norms and head. */
 void plan_tables_parameters(const struct session *s);
 
-/* By part: of the device, during the operation in which it is fullest, and of the host, where all is there
- * all the time but for rings. ERR_NOMEM. */
+/* Memory by part: of the device during the operation with the peak, and of the host, where everything except
+ * rings lives all the time. ERR_NOMEM. */
 int plan_tables_memory(const struct session *s);
 
 /* Bytes over the host's memory bus in a step, all and by what for, a parameter (of this rank's share), and
  * the least time that they take at the assumed rate. */
 void plan_tables_bus(const struct session *s);
 
-/* Where there are several ranks: what each sends to others in a step, within its node and over the network.
- */
+/* With several ranks: bytes that each sends in a step, within its node and over the network. */
 void plan_tables_traffic(const struct session *s);
 
 /* Adds "traffic": {"h2d_bytes", "d2h_bytes", "gather_node_bytes", "gather_network_bytes", "sum_node_bytes",

@@ -1,8 +1,8 @@
-/* How a run goes, for people: on a terminal one line that updates, in a log one plain line for each call.
+/* The progress of a run: on a terminal one line that updates, in a log one plain line for each call.
  *
  * The line says step of steps, loss, gradient norm, learning rate, tokens per second, the time that is left,
- * memory, and the share of the time in which compute stood still. The time that is left is estimated from the
- * steps of this process since its first call. A line of the log (cli_log_start) takes the place of the
+ * memory, and the share of the time in which compute stood still. The time that is left is estimated from
+ * the steps of this process since its first call. A line of the log (cli_log_start) takes the place of the
  * updating line, which is then drawn again below it. At most one progress is open at a time; any thread may
  * log.
  */

@@ -85,7 +85,7 @@ static int add_ids(struct prompts *p, const json_t *list)
 		json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
 
 		if (id < 0 || id >= p->session->model->config.V)
-			rc = err_set(ERR_INPUT, "input_ids[%zu] is no id of the model's vocabulary", i);
+			rc = err_set(ERR_INPUT, "input_ids[%zu] is not in the model's vocabulary", i);
 		if (!rc)
 			rc = token_list_add(&ids, (int32_t)id);
 		if (rc)
@@ -139,8 +139,8 @@ static void answered_warn(struct prompts *p, const struct chat *chat)
 
 	if (!role || strcmp(role, "assistant") || p->is_answered_told)
 		return;
-	log_warn("a prompt ends with the assistant's message, and another answer follows it; to generate "
-	         "that message, remove it");
+	log_warn("a prompt ends with an assistant message, so a second answer follows; to generate that "
+	         "message instead, remove it");
 	p->is_answered_told = 1;
 }
 
@@ -209,9 +209,8 @@ static int add_stdin(struct prompts *p)
 	if (!rc && text.len_bytes && text.data[text.len_bytes - 1] == '\n')
 		text.data[--text.len_bytes] = 0;
 	if (!rc && !text.len_bytes)
-		rc = err_set(ERR_INPUT,
-		        "there is no prompt: set prompt, prompt_ids or prompt_file, or chat=on, "
-		        "or give it on standard input");
+		rc = err_set(ERR_INPUT, "no prompt; set prompt, prompt_ids, prompt_file or chat=on, or pipe "
+		                        "one to standard input");
 	if (!rc)
 		rc = add_text(p, text.data, text.len_bytes);
 	str_free(&text);
@@ -283,8 +282,8 @@ static int add_lines(struct prompts *p, const char *path)
 		snprintf(where, sizeof(where), "%.400s:%" PRId64, path, w.line);
 		if (!rc && memchr(w.data + w.start, 0, len))
 			rc = err_set(ERR_INPUT,
-			        "%s: this is no text; prompt_file reads text with a prompt a line, or a data "
-			        "file with the column prompt, messages or input_ids",
+			        "%s: this is not text; prompt_file takes text with one prompt per line, or a "
+			        "data file with the column prompt, messages or input_ids",
 			        where);
 		else if (!rc && len)
 			rc = note_where(p, add_text(p, w.data + w.start, len), where);
@@ -303,7 +302,7 @@ static int add_file(struct prompts *p, const char *path)
 	record_suffix_find(suffix, path);
 	rc = records_suffix_known(suffix) ? add_records(p, path) : add_lines(p, path);
 	if (!rc && !p->count)
-		rc = err_set(ERR_INPUT, "%s: there is no prompt in it", path);
+		rc = err_set(ERR_INPUT, "%s: the file has no prompt", path);
 	return rc;
 }
 
@@ -319,9 +318,8 @@ int prompts_read(struct prompts *p)
 		return add_text(p, c->prompt, strlen(c->prompt));
 	if (!c->prompt_ids) {
 		if (!c->prompt && isatty(STDIN_FILENO))
-			return err_set(ERR_INPUT,
-			        "there is no prompt: set prompt, prompt_ids or prompt_file, or "
-			        "chat=on");
+			return err_set(
+			        ERR_INPUT, "no prompt; set prompt, prompt_ids, prompt_file or chat=on");
 		return add_stdin(p);
 	}
 	rc = ids_parse(&ids, c->prompt_ids, p->session->model->config.V);

@@ -1,4 +1,4 @@
-/* What generate continues: prompts from the keys, from a file or from standard input, as ids. */
+/* The prompts of generate as ids: from the keys, a file or standard input. */
 #ifndef FERRY_CLI_PROMPTS_H
 #define FERRY_CLI_PROMPTS_H
 
@@ -19,8 +19,8 @@ struct prompts {
 	int is_answered_told; /* the warning of answered_warn was given */
 };
 
-/* All prompts that the keys name; standard input where they name none. ERR_INPUT with file and line; a chat
- * for a model without a template, an empty prompt, an id that the model lacks. */
+/* Reads all prompts of the keys; standard input if there are none. ERR_INPUT with file and line: a chat for
+ * a model without a template, an empty prompt, or an id outside the vocabulary. */
 int prompts_read(struct prompts *p);
 void prompts_free(struct prompts *p);
 

@@ -1,4 +1,4 @@
-/* A row of a dataset as it is trained on, for people. */
+/* Prints a row of a dataset with its trained tokens marked. */
 #ifndef FERRY_CLI_ROW_SHOW_H
 #define FERRY_CLI_ROW_SHOW_H
 
@@ -7,7 +7,7 @@
 #include "data/mix.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* On a terminal what is masked is dim; elsewhere its lines begin with "-", and those trained on with "+". */
+/* On a terminal masked text is dim. Elsewhere masked lines begin with "-", trained lines with "+". */
 enum row_style { ROW_STYLE_PLAIN, ROW_STYLE_TERMINAL };
 
 /* Appends counts and text of a row; without a tokenizer (NULL) the ids. Control characters are written out,

@@ -1,5 +1,5 @@
-/* Being asked to stop: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, and whoever runs
- * steps looks at it between them.
+/* Signals that stop a run: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, which the
+ * training loop checks between steps.
  *
  * The first signal leaves a line on stderr, so that it is seen before a long step ends. One press of Ctrl-C
  * may come several times (timeout and mpirun signal a process and its group): signals within 0.7 s are one

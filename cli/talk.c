@@ -35,7 +35,7 @@ static int message_add(json_t *messages, const char *role, const char *text, siz
 	json_t *message = json_pack("{s:s,s:s%}", "role", role, "content", text, len_bytes);
 
 	if (!message)
-		return err_set(ERR_INPUT, "what you wrote is not valid UTF-8");
+		return err_set(ERR_INPUT, "your message is not valid UTF-8");
 	return json_array_append_new(messages, message) ? err_set(ERR_NOMEM, "out of memory for a chat") : 0;
 }
 
@@ -150,7 +150,7 @@ int talk(struct generation *g, struct prompts *prompts)
 	ssize_t len = 0;
 
 	if (!rc && t.is_terminal)
-		log_info("write a message and press Enter; Ctrl-C ends an answer, Ctrl-D the talk");
+		log_info("write a message and press Enter; Ctrl-C stops an answer, Ctrl-D ends the chat");
 	while (!rc && len >= 0) {
 		if (t.is_terminal)
 			fputs("> ", stderr);

@@ -19,12 +19,13 @@ int text_stream_stops(json_t **stops, const char *stop)
 	if (*stop == '[' && json_parse(stops, "stop", stop, strlen(stop))) {
 		*stops = NULL; /* a text that begins like a list */
 		if (stop[strlen(stop) - 1] == ']')
-			log_warn("stop=%s is no JSON list, so it is one text to stop at; a list is [\"a\", "
-			         "\"b\"]",
+			log_warn("stop=%s is not a JSON list, so ferry stops at this text; for several texts "
+			         "write [\"a\", \"b\"]",
 			        stop);
 	}
 	if (strchr(stop, '\\') && !*stops)
-		log_warn("stop=%s has a backslash, which stands for itself; a line break is stop='[\"\\n\"]'",
+		log_warn("stop=%s contains a backslash, which ferry takes literally; for a line break write "
+		         "stop='[\"\\n\"]'",
 		        stop);
 	if (!json_is_array(*stops)) {
 		json_decref(*stops);
@@ -33,7 +34,7 @@ int text_stream_stops(json_t **stops, const char *stop)
 	if (!*stops)
 		return err_set(ERR_INPUT, "stop=%s is not UTF-8", stop);
 	json_array_foreach(*stops, i, item) if (!rc && !json_string_length(item)) rc =
-	        err_set(ERR_INPUT, "stop must be a text, or a list of texts that are not empty");
+	        err_set(ERR_INPUT, "stop must be a text or a list of texts, none of them empty");
 	return rc;
 }
 

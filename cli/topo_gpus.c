@@ -37,7 +37,7 @@ static void print_gpu(const struct config *c, const struct cuda_gpu *gpu, int in
 /* What kind of way there is between two GPUs, for people. */
 static const char *link_text(const struct cuda_link *link)
 {
-	return !link->can_copy     ? "no direct copies: by host memory"
+	return !link->can_copy     ? "no direct copies: through host memory"
 	       : link->has_atomics ? "direct copies, as over NVLink"
 	                           : "direct copies, as over PCIe";
 }
@@ -93,8 +93,7 @@ int topo_gpus_print(const struct config *c)
 		mem_free(text);
 	}
 	if (info->trouble[0])
-		cli_say(c, "%-22s host: %s\n", "device",
-		        info->gpu_count ? info->trouble : "there is no GPU to use");
+		cli_say(c, "%-22s host: %s\n", "device", info->gpu_count ? info->trouble : "no usable GPU");
 	else if (info->gpu_count == 1)
 		cli_say(c, "%-22s cuda: GPU 0\n", "device");
 	else

@@ -167,10 +167,10 @@ static void tell_limits(struct str *out, const struct topology *t)
 	if (t->cgroup.cpu_quota > 0)
 		str_printf(out, "%-22s %.2f processors\n", "cgroup quota", t->cgroup.cpu_quota);
 	if (t->cgroup.memory_bytes)
-		str_printf(out, "%-22s %s, of it %s in use\n", "cgroup memory limit",
+		str_printf(out, "%-22s %s, %s in use\n", "cgroup memory limit",
 		        bytes_text(t->cgroup.memory_bytes), bytes_text(t->cgroup.memory_used_bytes));
 	if (t->address_bytes >= 0)
-		str_printf(out, "%-22s %s at most (ulimit -v), of it %s in use\n", "addresses",
+		str_printf(out, "%-22s %s at most (ulimit -v), %s in use\n", "addresses",
 		        bytes_text(t->address_bytes), bytes_text(t->address_used_bytes));
 	str_printf(out, "%-22s %s of %s\n", "RAM available", bytes_text(t->ram_available_bytes),
 	        bytes_text(t->ram_bytes));
@@ -197,7 +197,7 @@ static void tell_huge_pages(struct str *out, const struct topo *t)
 	else if (!strcmp(t->machine.huge_pages, "never"))
 		str_add(out, "none: transparent_hugepage/enabled is never");
 	else
-		str_printf(out, "asked for (transparent_hugepage/enabled is %s)", t->machine.huge_pages);
+		str_printf(out, "requested (transparent_hugepage/enabled is %s)", t->machine.huge_pages);
 	if (b->buffer_bytes && b->huge_bytes >= 0)
 		str_printf(out, ", %.0f %% of %s given",
 		        100.0 * (double)b->huge_bytes / (double)b->buffer_bytes, bytes_text(b->buffer_bytes));
@@ -237,7 +237,8 @@ static void tell_choices(struct str *out, const struct topo *t)
 	str_printf(out, "%-22s %s: %s\n", "pinning", pinning_names[t->pinning], t->pinning_why);
 	str_printf(out, "%-22s %s\n", "memory by node", placement_why(t));
 	tell_huge_pages(out, t);
-	str_printf(out, "%-22s %s: the widest that processor and build support\n", "instruction set", t->isa);
+	str_printf(out, "%-22s %s: the widest that the processor and this build support\n", "instruction set",
+	        t->isa);
 	tell_products(out, "products of fp32", DTYPE_F32);
 	tell_products(out, "products of bf16", DTYPE_BF16);
 	str_printf(out, "%-22s %s: %s\n", "host memory to use", bytes_text(m->usable_bytes), m->usable_why);
@@ -271,7 +272,7 @@ static void tell_bandwidth(struct str *out, const struct topo *t)
 	        "(RMWx3)\n",
 	        "memory bandwidth", b->copy_bytes_per_s * 1e-9, b->threads, b->rmw3_bytes_per_s * 1e-9);
 	if (t->machine.is_synthetic)
-		str_printf(out, "%-22s of the real machine; the nodes are described ones\n", "");
+		str_printf(out, "%-22s measured on the real machine; the nodes are made up\n", "");
 	if (b->node_count > 1 && b->is_bound)
 		tell_matrix(out, b);
 }

@@ -140,7 +140,7 @@ static int lines_inherit(int fd, off_t bytes)
 	*heart.path = 0;
 	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &file) || file.st_size != bytes ||
 	        fcntl(fd, F_SETFD, FD_CLOEXEC))
-		return err_set(ERR_IO, "descriptor %d is not what the ranks of a host share", fd);
+		return err_set(ERR_IO, "descriptor %d is not the shared memory of this host's ranks", fd);
 	heart.fd = fd;
 	return 0;
 }
@@ -157,8 +157,8 @@ static int lines_map(int fd, int64_t key, int rank, int size)
 	if (!line_lock(F_SETLK, rank, &type))
 		lines = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, heart.fd, 0);
 	if (lines == MAP_FAILED)
-		return err_set(ERR_IO, "what the ranks of this host share%s%s: %s", *heart.path ? ", " : "",
-		        heart.path, strerror(errno));
+		return err_set(ERR_IO, "cannot share memory between the ranks of this host%s%s: %s",
+		        *heart.path ? ", " : "", heart.path, strerror(errno));
 	heart.lines = lines;
 	heart.count = size;
 	heart.seen = mem_alloc((size_t)size, sizeof(*heart.seen));

@@ -219,7 +219,7 @@ static void pause_for(struct link *link, int64_t waited_ns)
 static int exchange_ask(struct link *link)
 {
 	if (!net.transport)
-		return err_set(ERR_DEVICE, "an exchange when the ranks were left already");
+		return err_set(ERR_DEVICE, "an exchange after this process left the ranks");
 	return net.transport->ask(link->lane);
 }
 

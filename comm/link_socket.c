@@ -297,7 +297,7 @@ static int frame_read(struct peer *p)
 		is_wrong = 1;
 	p->is_gone |= is_wrong; /* what else comes cannot be read */
 	if (is_wrong)
-		return err_set(ERR_DEVICE, "rank %d of %d: socket to rank %d: what came is no message",
+		return err_set(ERR_DEVICE, "rank %d of %d: received an invalid message from rank %d",
 		        net.rank, net.size, (int)(p - net.peers));
 	return 0;
 }

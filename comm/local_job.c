@@ -202,7 +202,7 @@ static void death_tell(struct job *j, int rank, int signal)
 
 	str_printf(&j->killed, "%srank %d (process %d) was killed by SIG%s%s",
 	        j->killed.len_bytes ? "\n" : "", rank, (int)j->pids[rank], name ? name : "?",
-	        signal == SIGKILL ? "; where memory runs out, dmesg says so" : "");
+	        signal == SIGKILL ? "; dmesg tells whether memory ran out" : "");
 }
 
 /* A death by a signal stands before all others: they may have ended because of it. */

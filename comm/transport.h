@@ -1,9 +1,9 @@
-/* Transports: what carries the bytes of links, MPI or Unix sockets.
+/* Transports carry the bytes of links: MPI or Unix sockets.
  *
- * Mental model. A transport joins the ranks and moves messages; it blocks nowhere and decides nothing. A lane
- * is what it keeps for one link: the exchange that is under way there, if one is. link.c begins an exchange,
- * asks until it is done, rests between two questions, and says what a wait that takes too long means. Notes
- * are the one thing that goes outside of lanes: a rank that failed tells all others.
+ * Mental model. A transport joins the ranks and moves messages. It never blocks and makes no decisions. A
+ * lane is its state for one link, with the exchange in progress, if any. link.c begins an exchange, asks
+ * until it is done, rests between questions, and judges waits that take too long. Only notes travel outside
+ * of lanes: a failed rank sends one to all others.
  *
  * link.c calls everything but `rest` under one lock, so a transport needs none.
  */
@@ -16,10 +16,10 @@
 
 #include <stdint.h>
 
-/* What a failed rank says. */
+/* The note of a failed rank. */
 struct transport_note {
 	int32_t rank, code;
-	int32_t is_lost; /* for a rank that is gone or stands still, and will not answer */
+	int32_t is_lost; /* 1: about a rank that is gone or hangs and will not answer */
 	char text[ERR_TEXT_BYTES];
 };
 
@@ -35,22 +35,22 @@ struct transport {
 	int (*open)(struct lane **lane, int tag, int first, int stride);
 	void (*close)(struct lane *lane);
 
-	/* Begins an exchange; `parts` stays as it is until it is done or given up. Few parts need no memory.
-	 * ERR_NOMEM, ERR_RANGE, ERR_DEVICE. */
+	/* Begins an exchange; `parts` must stay unchanged until it is done or given up. Few parts need no
+	 * memory. ERR_NOMEM, ERR_RANGE, ERR_DEVICE. */
 	int (*begin)(struct lane *lane, const struct link_part *parts, int part_count);
-	/* 1 when all of it is done, 0, or ERR_DEVICE. */
+	/* 1 when the exchange is done, 0, or ERR_DEVICE. */
 	int (*ask)(struct lane *lane);
-	/* The other side, as its rank in the world, of the first part that is not done; of those that left,
-	 * where only_gone is set. -1: none. */
+	/* The world rank of the other side of the first pending part; with only_gone only of ranks that left.
+	 * -1: none. */
 	int (*peer)(struct lane *lane, int only_gone);
-	/* What is not done is taken back, so that the memory behind it may go. */
+	/* Cancels pending parts, so that their memory may be freed. */
 	void (*give_up)(struct lane *lane);
-	/* Gives the core away for so long, or until something came. */
+	/* Sleeps for `ns`, or until something arrives. */
 	void (*rest)(struct lane *lane, int64_t ns);
 
-	/* To all other ranks, without waiting. Once. */
+	/* Sends a note to all other ranks without waiting. Once. */
 	void (*tell)(const struct transport_note *note);
-	/* 1: one came. */
+	/* 1 if a note arrived. */
 	int (*hear)(struct transport_note *note);
 };
 

@@ -137,7 +137,8 @@ static int defaults_say(const struct foreign *f, const struct config *c)
 			str_printf(&list, "%s%s %s (%s)", list.len_bytes ? ", " : "", defaults[i].key,
 			        config_text(c, defaults[i].key), defaults[i].value);
 	if (c->verb == VERB_TRAIN && list.len_bytes)
-		log_warn("not set, and by default not what %s does (in brackets): %s",
+		log_warn("these keys are not set, and their defaults differ from those of %s (in brackets): "
+		         "%s",
 		        dialect_name(f->file_dialect), list.data);
 	err = str_check(&list);
 	str_free(&list);

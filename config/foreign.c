@@ -300,9 +300,8 @@ static int processes(const struct item *s)
 	if (count == 1 || s->c->verb != VERB_TRAIN || launch.size > 1)
 		return 0;
 	config_place(&place, s->layer, s->line);
-	log_warn("%s%s=%ld starts no ranks here: one rank trains, with 1/%ld of the rows of a step; for %ld "
-	         "set "
-	         "ranks=%ld",
+	log_warn("%s%s=%ld has no effect: one rank trains, with 1/%ld of the rows of a step; for %ld ranks "
+	         "set ranks=%ld",
 	        place.data ? place.data : "", s->name, count, count, count, count);
 	str_free(&place);
 	return 0;

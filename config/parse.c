@@ -105,7 +105,7 @@ int config_set(struct config *c, struct config_layer *layer, const struct config
 			err = duplicate_error(layer, &c->origins[index], as, line);
 			goto out;
 		}
-		log_warn("%s is set twice; %s=%.80s counts", key->name, as, text);
+		log_warn("%s is set twice; using %s=%.80s", key->name, as, text);
 	}
 	layer->seen[index] = strength == CONFIG_WEAK ? CONFIG_SEEN_WEAK : CONFIG_SEEN_STRONG;
 	c->origins[index].is_auto = now.data && !strcmp(now.data, "auto");
@@ -408,16 +408,16 @@ static int not_a_file(const struct argument *a, int err)
 	const char *key = file_key(a->text);
 
 	if (kind == FILE_NONE && config_key_find(a->text))
-		return err_set(err, "%s is a key and has no value; write %s=VALUE", a->text, a->text);
+		return err_set(err, "%s needs a value; write %s=VALUE", a->text, a->text);
 	if (kind == FILE_NONE)
 		return err_set(err, "%s: no such file; settings are written key=value or --key value%s",
-		        a->text, strpbrk(a->text, "/.=") ? "" : "; put quotes round a text with blanks");
+		        a->text, strpbrk(a->text, "/.=") ? "" : "; quote a text that contains spaces");
 	if (kind == FILE_DIR)
 		return err_set(err,
 		        "%s is a directory; expected a configuration file (.yaml); for a model write "
 		        "model=%s",
 		        a->text, a->text);
-	return key ? err_set(err, "%s is no configuration file; write %s=%s", a->text, key, a->text) : err;
+	return key ? err_set(err, "%s is not a configuration file; write %s=%s", a->text, key, a->text) : err;
 }
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)

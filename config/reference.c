@@ -30,8 +30,7 @@ static int expand(struct str *out, const struct yaml_doc *doc, const struct yaml
 			continue;
 		}
 		if (!other || depth == DEPTH_MAX)
-			return err_set(ERR_INPUT,
-			        "%s: %.*s is not the value of a key of this file; write the value",
+			return err_set(ERR_INPUT, "%s: %.*s refers to no key of this file; write the value",
 			        item->path, (int)(len + 2 + (at[2 + len] != 0)), at);
 		str_add_bytes(out, text, (size_t)(at - text));
 		if (expand(out, doc, item, other->text, depth + 1))

@@ -304,7 +304,7 @@ static void help_train_keys(struct str *out)
 		if (config_key_known(key, VERB_PLAN) && !(key->verbs >> VERB_PLAN & 1))
 			str_printf(&names, "%s%s", names.len_bytes ? ", " : "", key->name);
 	}
-	str_add(out, "\nas in train, without effect on a plan\n  ");
+	str_add(out, "\naccepted as in train, without effect on a plan\n  ");
 	add_wrapped(out, names.data ? names.data : "", 2, 100);
 	out->broken |= names.broken;
 	str_free(&names);

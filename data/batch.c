@@ -105,8 +105,8 @@ int batch_limits_find(struct batch_limits *out, const struct batch_source *src, 
 		limits_by_bound(&limits, src);
 	if (limits.tokens > INT32_MAX)
 		return err_set(ERR_RANGE,
-		        "a micro-batch of %lld rows would have %lld tokens: take fewer rows "
-		        "(per_device_train_batch_size) or a smaller max_length",
+		        "a micro-batch of %lld rows would have %lld tokens; lower "
+		        "per_device_train_batch_size or max_length",
 		        (long long)s->batch_rows, (long long)limits.tokens);
 	*out = limits;
 	return 0;

@@ -1,13 +1,12 @@
-/* A micro-batch as the device wants it: documents one after the other, without padding.
+/* A micro-batch in the device's form: documents one after the other, without padding.
  *
- * Every row (or bin of packed rows) that the sampler drew puts its documents behind each other into one
- * flat list of tokens. What keeps them apart is explicit, per token: its position in its own document
- * and where that document begins and ends in this micro-batch. The loss convention is already applied: a
- * token predicts the label of the next one of its document; those whose label is DATASET_IGNORE are no
- * targets.
+ * The documents of all drawn rows (or bins of packed rows) form one flat list of tokens. Per-token arrays
+ * separate them: the position in the token's own document, and where that document begins and ends in the
+ * micro-batch. The shift of labels is already done: a token predicts the label of the next token of its
+ * document. A label of DATASET_IGNORE is not a target.
  *
- * Sizes of all micro-batches of a run are known before it starts (batch_limits_find), because device
- * memory is planned from them. A micro_batch is allocated once for those limits and filled again and again.
+ * The maximum sizes of a run's micro-batches are known before it starts (batch_limits_find), because plans
+ * of device memory need them. A micro_batch is allocated once for these limits and refilled.
  */
 #ifndef FERRY_DATA_BATCH_H
 #define FERRY_DATA_BATCH_H
@@ -18,14 +17,14 @@
 #include "data/packing.h"
 #include "data/sampler.h"
 
-/* Where micro-batches come from; borrowed, read-only. */
+/* The source of micro-batches; borrowed, read-only. */
 struct batch_source {
 	const struct dataset *data;
 	const struct packing *packing; /* NULL = the sampler draws rows of the dataset, else bins */
 	struct sampler sampler;        /* its row_count is batch_source_rows(), or the mix's epoch_rows */
 };
 
-/* The largest of each over micro-batches; the counts a micro_batch has room for. */
+/* The maximum of each count over micro-batches: the capacity of a micro_batch. */
 struct batch_limits {
 	int64_t tokens, targets, docs, rows;
 	int64_t doc_tokens; /* the longest document */
@@ -44,20 +43,20 @@ struct micro_batch {
 	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */
 	int64_t *rows;          /* [row_count] what the sampler drew */
 	struct batch_limits limits;
-	struct row_buffer buffer; /* of a row that is read from a file */
+	struct row_buffer buffer; /* for rows in files */
 };
 
-/* Rows that a sampler over this source draws from: bins where packed. */
+/* Number of rows that a sampler draws from; with packing the number of bins. */
 int64_t batch_source_rows(const struct dataset *data, const struct packing *packing);
 
 /* Limits over the micro-batches of steps [0, step_count) on all ranks. Exact up to 10^8 draws; beyond,
- * batch_rows times the largest row. ERR_RANGE when a micro-batch would exceed 2^31 - 1 tokens. */
+ * batch_rows times the largest row. ERR_RANGE if a micro-batch would exceed 2^31 - 1 tokens. */
 int batch_limits_find(struct batch_limits *limits, const struct batch_source *source, int64_t step_count);
 
 int micro_batch_alloc(struct micro_batch **mb, const struct batch_limits *limits);
 void micro_batch_free(struct micro_batch *mb);
 
-/* Fills mb with micro-batch `index` of `step` on the sampler's rank. ERR_RANGE when it would exceed mb's
+/* Fills mb with micro-batch `index` of `step` on the sampler's rank. ERR_RANGE if it would exceed mb's
  * limits; errors of reading rows from files. An empty micro-batch (last step of an epoch, several ranks) has
  * all counts 0. */
 int batch_build(struct micro_batch *mb, const struct batch_source *source, int64_t step, int64_t index);
@@ -67,7 +66,7 @@ int batch_build(struct micro_batch *mb, const struct batch_source *source, int64
 void batch_step_counts(
         int64_t *target_count, int64_t *token_count, const struct batch_source *source, int64_t step);
 
-/* Steps of [0, step_count) without a single target; -1 where they are too many to count. */
+/* Number of steps in [0, step_count) without any target; -1 if there are too many to count. */
 int64_t batch_untrained_steps(const struct batch_source *source, int64_t step_count);
 
 #endif

@@ -59,7 +59,7 @@ static int no_field(const struct chat *chat, const json_t *message, enum row_fie
 
 	row_columns(columns, message);
 	return err_set(ERR_INPUT,
-	        "%s: %s[%zu] has no text under \"%.*s\"; it has %s; set %s to the one that holds it", where,
+	        "%s: %s[%zu] has no text under \"%.*s\"; it has %s; set %s to the key that holds it", where,
 	        list, i, (int)strcspn(names, ","), names, columns, row_field_key(field));
 }
 
@@ -164,7 +164,7 @@ static int read_flag(
 		return 0;
 	if ((!json_is_number(value) && !json_is_boolean(value)) || (number != 0 && number != 1))
 		return err_set(ERR_UNSUPPORTED,
-		        "%s: messages[%zu].%s must be 0 or 1: parts of a weight are not supported", where,
+		        "%s: messages[%zu].%s must be 0 or 1; fractional weights are not supported", where,
 		        message, key);
 	*train = number != 0 ? CHAT_TRAIN_YES : CHAT_TRAIN_NO;
 	return 0;
@@ -347,10 +347,8 @@ static int call_message(json_t **out, const json_t *value, const char *where, si
 static int no_role(const char *key, const char *from, const char *where, size_t i)
 {
 	return err_set(ERR_INPUT,
-	        "%s: conversations[%zu].%s is '%.40s', which is no role that ferry knows; say what it stands "
-	        "for "
-	        "with role_user=, role_assistant=, role_system=, role_tool= or role_tool_call=, as in "
-	        "role_user=%.40s",
+	        "%s: conversations[%zu].%s is '%.40s', an unknown role; map it with role_user=, "
+	        "role_assistant=, role_system=, role_tool= or role_tool_call=, as in role_user=%.40s",
 	        where, i, key, from, from);
 }
 
@@ -413,7 +411,7 @@ static int value_or_json(json_t **out, json_t *value, const char *key, const cha
 		return 0;
 	}
 	if (json_parse(out, key, json_string_value(value), json_string_length(value)))
-		return err_set(ERR_INPUT, "%s: \"%s\" is a text that is no JSON", where, key);
+		return err_set(ERR_INPUT, "%s: \"%s\" is not valid JSON", where, key);
 	return 0;
 }
 

@@ -88,9 +88,8 @@ static int marked_turns(struct work *w)
 		assistants += is_assistant(w->chat, i);
 	if (assistants != w->full.span_count)
 		return err_set(ERR_INPUT,
-		        "the template %s marks %" PRId64
-		        " stretches as the assistant's and the chat has %" PRId64
-		        " such messages; choose another with chat_template",
+		        "the template %s marks %" PRId64 " assistant turns, but the chat has %" PRId64
+		        "; choose another template with chat_template",
 		        chat_template_name(w->t), w->full.span_count, assistants);
 	for (int64_t i = 0; i < w->message_count && at < w->turn_count; i++) {
 		if (!is_assistant(w->chat, i))
@@ -118,7 +117,7 @@ static size_t shared_bytes(const struct jinja_output *a, const struct jinja_outp
 static int disagree(const struct work *w, int64_t message)
 {
 	return err_set(ERR_INPUT,
-	        "the template %s rewrites what is before messages[%" PRId64
+	        "the template %s changes the text before messages[%" PRId64
 	        "] when the chat goes on; set train_on_last_turn=on or use a template with {%% generation "
 	        "%%}",
 	        chat_template_name(w->t), message);
@@ -280,7 +279,7 @@ static void add_fitting(struct str *out, const struct tokenizer *tokenizer)
 
 	for (int i = 0; (name = jinja_builtin_name(i)); i++)
 		if (template_fits(name, tokenizer))
-			str_printf(out, "%s%s", out->len_bytes ? ", " : "; with this tokenizer work ", name);
+			str_printf(out, "%s%s", out->len_bytes ? ", " : "; this tokenizer works with ", name);
 }
 
 static int no_end(const struct work *w, const struct turn *turn)
@@ -300,10 +299,9 @@ static int no_end(const struct work *w, const struct turn *turn)
 	if (!w->is_trial)
 		add_fitting(&fitting, w->tokenizer);
 	rc = err_set(ERR_INPUT,
-	        "messages[%" PRId64
-	        "]: the template %s writes no end-of-turn token of this tokenizer behind the answer "
-	        "(\"...%s\"), so the model would not learn to stop; choose another template with "
-	        "chat_template%s",
+	        "messages[%" PRId64 "]: the template %s writes no end-of-turn token of this tokenizer after "
+	        "the answer (\"...%s\"), so the model would not learn to stop; choose "
+	        "another template with chat_template%s",
 	        turn->message, chat_template_name(w->t), tail ? tail : "", fitting.data ? fitting.data : "");
 	str_free(&fitting);
 	mem_free(tail);
@@ -347,9 +345,8 @@ static int check_calls(const struct work *w, const struct turn *turn)
 
 		if (name && !memmem(w->full.text + turn->start, turn->end - turn->start, name, strlen(name)))
 			return err_set(ERR_INPUT,
-			        "messages[%" PRId64
-			        "]: the template %s does not write tool calls; choose one that does with "
-			        "chat_template",
+			        "messages[%" PRId64 "]: the template %s does not write tool calls; choose "
+			        "another template with chat_template",
 			        turn->message, chat_template_name(w->t));
 	}
 	return 0;
@@ -362,8 +359,8 @@ static int check_tools(const struct work *w)
 	if (!name || strstr(w->full.text, name))
 		return 0;
 	return err_set(ERR_INPUT,
-	        "the template %s does not write the row's tools; choose one that does with chat_template, or "
-	        "leave tools out",
+	        "the template %s does not write the row's tools; choose another template with chat_template, "
+	        "or leave tools out",
 	        chat_template_name(w->t));
 }
 

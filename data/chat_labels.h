@@ -1,13 +1,12 @@
-/* Which tokens of a chat are trained.
+/* Finds the trained tokens of a chat.
  *
- * The chat is rendered and tokenized as a whole; then each assistant's turn that is trained is found in it:
+ * ferry renders and tokenizes the chat as a whole, and then finds each trained turn of the assistant in it:
  *
- *   marked   the template has {% generation %}: its spans are the turns
- *   proven   the others
+ * marked   the template has {% generation %}: its spans are the turns proven   the others
  *
- * A proven turn begins where the text of the messages before it (add_generation_prompt on) ends; that text
- * must be how the whole chat begins. It ends before the next message, which is where the text begins to
- * differ when that message has another content.
+ * A proven turn begins at the end of the text of the earlier messages (rendered with add_generation_prompt).
+ * That text must be a prefix of the whole chat. The turn ends before the next message. ferry finds this
+ * place by changing the next message's content: there the texts begin to differ.
  *
  * In both, labels go from the first token of the turn to its end-of-turn token. A turn without one is an
  * error: a model that never sees the end of a turn does not learn to stop.
@@ -19,7 +18,7 @@
 #include "data/tokenizer/token_list.h"
 
 enum chat_turns {
-	CHAT_TURNS_ASSISTANT, /* all turns of the assistant that no flag leaves out */
+	CHAT_TURNS_ASSISTANT, /* all turns of the assistant without a flag that excludes them */
 	CHAT_TURNS_LAST,      /* only the last of them */
 	CHAT_TURNS_ALL,       /* every token */
 };
@@ -28,12 +27,12 @@ enum chat_turns {
 struct chat_labels {
 	struct token_list ids, labels; /* labels: -100 or the id */
 	struct token_list scratch;
-	int64_t *ends; /* [end_count] places of the end-of-turn tokens that are trained */
+	int64_t *ends; /* [end_count] places of the trained end-of-turn tokens */
 	int64_t end_count, end_cap;
 };
 
-/* ERR_INPUT: the template refuses the chat, the texts do not agree, a turn has no end, no turn is trained by
- * a flag that cannot be obeyed. The message says what to do; the caller puts the row in front. */
+/* ERR_INPUT: the template refuses the chat, the texts do not agree, a turn has no end-of-turn token, or a
+ * flag cannot be applied. The text has the remedy; the caller adds the row. */
 int chat_labels_make(struct chat_labels *l, const struct chat_template *t, const struct tokenizer *tokenizer,
         const struct chat *chat, enum chat_turns turns);
 void chat_labels_free(struct chat_labels *l);

@@ -97,9 +97,9 @@ int chat_roles_check(const struct chat_template *t, const struct chat *chat, con
 			return found;
 		if (found)
 			return err_set(ERR_INPUT,
-			        "the template %s leaves messages[%" PRId64
-			        "] out, whose role is \"%.40s\"; rename the role, or choose another template "
-			        "with chat_template",
+			        "the template %s leaves out messages[%" PRId64
+			        "] with the role \"%.40s\"; rename the role, or choose another template with "
+			        "chat_template",
 			        chat_template_name(t), i, role);
 	}
 	return 0;

@@ -178,8 +178,9 @@ static int find_chosen(struct chat_template *t, const struct chat_template_optio
 		return set(t, &t->plain, o->choice, builtin, strlen(builtin));
 	list_names(&names);
 	list_named(&own, o->dir);
-	rc = err_set(ERR_INPUT, "chat_template=%s is no file, no template of the model%s, and none of %s",
-	        o->choice, own.data ? own.data : "", names.data ? names.data : "");
+	rc = err_set(ERR_INPUT,
+	        "chat_template=%s is not a file, not a template of the model%s, and not one of %s", o->choice,
+	        own.data ? own.data : "", names.data ? names.data : "");
 	str_free(&names);
 	str_free(&own);
 	return rc;

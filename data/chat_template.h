@@ -1,12 +1,12 @@
-/* The chat template of a model: which one it is, what it sees, and which token ends a turn.
+/* The chat template of a model: its choice, its variables, and the token that ends a turn.
  *
- * A model brings its own in chat_template.jinja, additional_chat_templates/ or tokenizer_config.json; users
- * may name another: one of the model's, one of the built-in ones, or a file. Where neither is there, chats
- * are refused: a template that the model was not trained with is never guessed.
+ * A model has its own templates in chat_template.jinja, additional_chat_templates/ or tokenizer_config.json.
+ * Users may name another: one of the model's, a built-in one, or a file. Without any template, ferry refuses
+ * chats; it never guesses one that the model was not trained with.
  *
- * The *end of turn* is the token that the template writes behind the assistant's words and that ends a text
- * when the model generates. It is found once, by rendering a chat of four turns: the special token that
- * follows the words of an answer, if it ends both answers or the model's files call it an end.
+ * The *end of turn* is the token that the template writes after the assistant's words, and that ends
+ * generation. ferry finds it once by rendering a chat of four turns. It is the special token after an
+ * answer's words, if it ends both answers or the model's files list it as an end token.
  */
 #ifndef FERRY_DATA_CHAT_TEMPLATE_H
 #define FERRY_DATA_CHAT_TEMPLATE_H
@@ -25,21 +25,21 @@ struct chat_template_options {
 	const json_t *kwargs;              /* more variables, an object or NULL; borrowed */
 };
 
-/* A model without a template is no error here: chat_template_render refuses, with the list of names.
- * ERR_INPUT: no such template or a wrong one. */
+/* A model without a template is not an error here: chat_template_render refuses with the list of names.
+ * ERR_INPUT: no such template, or an invalid one. */
 int chat_template_open(struct chat_template **t, const struct chat_template_options *options);
 void chat_template_close(struct chat_template *t);
 
 /* For messages: "MODEL/chat_template.jinja", "chatml" ... */
 const char *chat_template_name(const struct chat_template *t);
 
-/* The template's text; NULL where the model brings several or none. */
+/* The template's text; NULL if the model has several or none. */
 const char *chat_template_text(const struct chat_template *t);
 
-/* The text that renders this chat; NULL where there is none. */
+/* The text that renders this chat; NULL: none. */
 const char *chat_template_text_for(const struct chat_template *t, const struct chat *chat);
 
-/* Appends the name and all texts: what decides how chats are written. */
+/* Appends the name and all texts, which together determine the rendering. */
 void chat_template_texts(struct str *out, const struct chat_template *t);
 
 enum chat_prompt { CHAT_PROMPT_OFF, CHAT_PROMPT_ON };
@@ -47,11 +47,11 @@ enum chat_prompt { CHAT_PROMPT_OFF, CHAT_PROMPT_ON };
 /* The text of the first message_count messages. `prompt`: add_generation_prompt. */
 int chat_template_render(const struct chat_template *t, struct jinja_output *out, const struct chat *chat,
         int64_t message_count, enum chat_prompt prompt);
-/* 1 where what the assistant says is marked by {% generation %} in the template for this chat. */
+/* 1 if the template for this chat marks the assistant's words with {% generation %}. */
 int chat_template_marks(const struct chat_template *t, const struct chat *chat);
 
-/* The last of ids[from .. to) that ends a turn, or -1: the token that the template writes behind an answer,
- * or, where it is not there, one that the model's files call an end. */
+/* The index of the last end-of-turn token in ids[from .. to), or -1: the token that the template writes
+ * after an answer, or else an end token of the model's files. */
 int64_t chat_template_find_end(const struct chat_template *t, const int32_t *ids, int64_t from, int64_t to);
 
 #endif

@@ -84,7 +84,7 @@ static int check_result(const struct dataset_builder *b)
 static int check_options(const struct dataset_options *o)
 {
 	if (o->max_length_tokens < 0 || o->max_length_tokens == 1)
-		return err_set(ERR_INPUT, "max_length is %" PRId64 ": a row needs at least 2 tokens",
+		return err_set(ERR_INPUT, "max_length is %" PRId64 ", but a row needs at least 2 tokens",
 		        o->max_length_tokens);
 	if (o->max_samples < 0)
 		return err_set(ERR_INPUT, "max_samples is %" PRId64, o->max_samples);

@@ -1,29 +1,28 @@
-/* Rows to train on, as token ids and labels: in memory, or in files of a cache where they are more than it
- * may take.
+/* Training rows as token ids and labels: in memory, or in cache files if they exceed the memory limit.
  *
- * A *row* is one document: ids[0..n) and, for each position, a label that is either an id or
- * DATASET_IGNORE. Labels are not shifted: the logits at t are compared with the label at t + 1, so a
- * *target* is a label other than DATASET_IGNORE at a position >= 1 of its row. Rows never see each other,
- * however they are batched or packed (data/batch.h).
+ * A *row* is one document: ids[0..n) and, for each position, a label that is either an id or DATASET_IGNORE.
+ * Labels are not shifted: the logits at t are compared with the label at t + 1, so a *target* is a label
+ * other than DATASET_IGNORE at a position >= 1 of its row. Rows never attend to each other, in any batch or
+ * bin (data/batch.h).
  *
- * Files are read as streams, one record at a time; what stays is 4 bytes and a bit per token, and 20 per row
- * (4 more per token in rows where labels differ from ids; data/row_store.h). Beyond memory_bytes that goes to
- * cache_dir, and rows are read from there one by one. Formats:
+ * Files are read as streams, one record at a time. A row takes 4 bytes and a bit per token, and 20 bytes (4
+ * more per token if labels differ from ids; data/row_store.h). Beyond memory_bytes rows go to cache_dir and
+ * are read from there one by one. Formats:
  *
- *   tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids
- *   text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
+ * tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids text {"text": ".."}, one
+ * row per record; or a .txt or .md file, cut into rows of
  *                      max_length tokens. The tokenizer's special tokens are put around each text,
  *                      and its end-of-text id, where it names one, behind it
- *   alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in
+ * alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in
  *                      Stanford's form; as chats where the user chose a chat template
- *   prompt_completion  {"prompt", "completion"}, both strings, or both lists of messages
- *   messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
- *   sharegpt           {"conversations": [{"from", "value"}, ...]}, the same in other words
+ * prompt_completion  {"prompt", "completion"}, both strings, or both lists of messages messages {"messages":
+ * [{"role", "content"}, ...]}, maybe "tools" (data/chat.h) sharegpt           {"conversations": [{"from",
+ * "value"}, ...]}, the same in other words
  *
- * as records of any file that data/source/records.h reads; columns of other names by data/row_fields.h.
- * Alpaca and prompts of strings: ids = encode(prompt) + encode(answer) + end-of-text, tokenized apart, and
- * the prompt's labels are DATASET_IGNORE unless train_on_inputs. Chats are rendered by the chat template and
- * tokenized whole; the assistant's turns have labels, up to and with their end-of-turn token
+ * Records come from any file of data/source/records.h; data/row_fields.h maps other names of columns. For
+ * alpaca and prompts of strings, ids = encode(prompt) + encode(answer) + end-of-text, tokenized separately.
+ * The prompt's labels are DATASET_IGNORE unless train_on_inputs. The chat template renders chats, which are
+ * tokenized whole. The assistant's turns have labels, including their end-of-turn token
  * (data/chat_labels.h).
  *
  * A dataset is read-only once open; any thread may read it.
@@ -54,37 +53,36 @@ struct dataset_options {
 	const char *split; /* of a folder; NULL = train */
 	enum files_split split_want;
 	enum dataset_format format;
-	struct row_names names;            /* of columns and roles, where they are not the usual ones */
-	const struct tokenizer *tokenizer; /* NULL is allowed for the tokens format */
-	const struct err *no_tokenizer;    /* why there is none; NULL: nobody looked */
-	int64_t vocab_count;               /* ids and labels must be below; 0 = the tokenizer's */
-	int64_t max_length_tokens;         /* 0 = rows are never cut */
-	enum dataset_long_rows long_rows;  /* what happens to longer rows */
-	enum dataset_inputs inputs;        /* whether prompts are trained on */
-	enum dataset_turns turns;          /* which answers of a chat are */
+	struct row_names names;                    /* of columns and roles if not the usual ones */
+	const struct tokenizer *tokenizer;         /* NULL is allowed for the tokens format */
+	const struct err *no_tokenizer;            /* the reason; NULL: not searched */
+	int64_t vocab_count;                       /* ids and labels must be below; 0 = the tokenizer's */
+	int64_t max_length_tokens;                 /* 0 = rows are never cut */
+	enum dataset_long_rows long_rows;          /* what happens to longer rows */
+	enum dataset_inputs inputs;                /* whether prompts are trained on */
+	enum dataset_turns turns;                  /* trained answers of a chat */
 	const struct chat_template *chat_template; /* NULL: rows of chats are refused */
 	int chat_template_is_chosen;               /* by the user: alpaca rows become chats */
-	int64_t memory_bytes;                      /* that rows may take; 0 = all they need */
-	const char *cache_dir; /* for rows beyond it; NULL: there is none, which is an error then */
-	const char *recipe;    /* what else rows are made from, for the cache: the tokenizer, the template */
-	int64_t text_window_bytes; /* that a file of text is tokenized by; 0 = 8 MiB. For tests */
+	int64_t memory_bytes;                      /* limit for rows; 0 = no limit */
+	const char *cache_dir;     /* for rows beyond it; NULL: none, so more rows are an error */
+	const char *recipe;        /* other inputs of rows, for the cache: the tokenizer, the template */
+	int64_t text_window_bytes; /* piece of a text file to tokenize at once; 0 = 8 MiB. For tests */
 	int64_t max_samples;       /* only the first records of each set; 0 = all */
 };
 
-enum { DATASET_TURN_END_IDS_MAX = 16 }; /* a chat template writes one, seldom two */
+enum { DATASET_TURN_END_IDS_MAX = 16 }; /* a chat template usually has one, rarely two */
 
-/* The rows of one data set of several; they lie behind each other, in the order in which the sets are named.
- */
+/* The rows of one of several data sets. They follow each other in the order of the sets' names. */
 enum { DATASET_SET_NAME_BYTES = 160 };
 struct dataset_set {
-	char name[DATASET_SET_NAME_BYTES]; /* as it was named, cut at its front where it is long */
+	char name[DATASET_SET_NAME_BYTES]; /* as given; long names are cut at the front */
 	double weight;                     /* 0 = none */
 	enum dataset_format format;
 	int64_t first_row, row_count;
 };
 
 struct dataset {
-	enum dataset_format format; /* what was found in the first set */
+	enum dataset_format format; /* the format of the first set */
 	struct dataset_set sets[DATA_SETS_MAX];
 	int set_count, is_weighted;
 	int64_t row_count, token_count, target_count;
@@ -95,15 +93,15 @@ struct dataset {
 	struct row_store *store;
 	struct {
 		int64_t records;                /* read from the file */
-		int64_t truncated;              /* rows that were cut to max_length_tokens */
-		int64_t dropped;                /* longer rows that were left out */
-		int64_t empty;                  /* records without a single token, left out */
-		int64_t without_target;         /* rows that are kept and teach nothing */
+		int64_t truncated;              /* rows cut to max_length_tokens */
+		int64_t dropped;                /* longer rows that were dropped */
+		int64_t empty;                  /* dropped records without tokens */
+		int64_t without_target;         /* kept rows without a target */
 		int64_t longest_tokens;         /* before cutting */
-		int64_t turn_ends;              /* end-of-turn tokens of chats that are trained */
+		int64_t turn_ends;              /* trained end-of-turn tokens of chats */
 		int64_t turn_ends_cut;          /* those that max_length cut off */
 		char without_target_first[256]; /* file:line of the first such row */
-		int64_t empty_answers;          /* rows with an answer of no text that is trained */
+		int64_t empty_answers;          /* rows with a trained answer that is empty */
 		char empty_answers_first[256];
 
 		int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */
@@ -111,16 +109,16 @@ struct dataset {
 	} counts;
 };
 
-/* Reads a file. ERR_INPUT names file, line (or element of the array) and what is wrong: a missing key,
- * an id outside the vocabulary, labels of another length, no rows, no row with a target; no place for a
- * cache. Chats: what the template refuses, a turn without its end-of-turn token. */
+/* Reads a file. ERR_INPUT names file, line (or element of the array) and the reason: a missing key, an id
+ * outside the vocabulary, labels of another length, no rows, no row with a target, no directory for a cache.
+ * For chats also: the template refuses, or a turn lacks its end-of-turn token. */
 int dataset_open(struct dataset **d, const struct dataset_options *options);
 void dataset_close(struct dataset *d);
 
-/* Takes rows out of `d` into a new dataset for evaluation; both keep file order, and share what the rows are
- * kept in. `part` below 1 is a fraction of the rows (rounded up), from 1 on a number of rows. The rows taken
- * are those at the first places of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count,
- * .): a pure function of these. ERR_INPUT when no row would be left on either side. */
+/* Moves rows of `d` into a new dataset for evaluation. Both keep file order and share the storage. `part`
+ * below 1 is a fraction of the rows (rounded up), from 1 on a number of rows. The rows taken are those at
+ * the first places of permutation_at(shuffle, seed, PERMUTATION_STREAM_EVAL_SPLIT, row_count, .): a pure
+ * function of these. ERR_INPUT if one of them would have no row. */
 int dataset_split(
         struct dataset **eval, struct dataset *d, double part, enum shuffle_version shuffle, uint64_t seed);
 
@@ -143,18 +141,17 @@ static inline int dataset_row_read(
 	return row_store_read(view, buffer, d->store, &d->rows[row]);
 }
 
-/* Memory that the rows take; files and the pages that the system keeps of them do not count. */
+/* Memory of the rows, without files and their pages in the system's cache. */
 int64_t dataset_memory_bytes(const struct dataset *d);
-int64_t dataset_store_bytes(const struct dataset *d); /* the part that dataset_split leaves shared */
+int64_t dataset_store_bytes(const struct dataset *d); /* the part that dataset_split shares */
 
-/* Of all ids, lengths, and which tokens are trained, in order: equal wherever they lie. Reads all rows,
- * unless it is known. _labels: the hash behind *hash of labels that are neither ids nor ignored; unchanged
- * where there are none. */
+/* Hash of all ids, lengths and trained flags in order; the same for rows in memory and in files. Reads all
+ * rows unless the hash is known. dataset_hash_labels continues *hash with labels that are neither ids nor
+ * ignored, and leaves it unchanged if there are none. */
 int dataset_hash(uint64_t *hash, const struct dataset *d);
 int dataset_hash_labels(uint64_t *hash, const struct dataset *d);
 
-/* Appends Stanford's prompt, up to where the answer begins; without the part about an input where input_bytes
- * is 0. */
+/* Appends Stanford's prompt up to the answer; without the part about an input if input_bytes is 0. */
 void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t instruction_bytes,
         const char *input, size_t input_bytes);
 

@@ -75,9 +75,8 @@ static int begin_cache(struct dataset_builder *b)
 	quantity_bytes(&limit, b->options->memory_bytes);
 	if (!b->options->cache_dir)
 		rc = err_set(ERR_INPUT,
-		        "%s: its rows take more than data_memory=%s, and there is no directory for them: set "
-		        "data_cache, "
-		        "or raise data_memory",
+		        "%s: its rows take more than data_memory=%s, and there is no directory for them; set "
+		        "data_cache, or raise data_memory",
 		        b->options->path, limit.data ? limit.data : "");
 	else
 		rc = row_cache_begin(
@@ -185,8 +184,8 @@ int dataset_builder_find(struct dataset_builder *b)
 	if (rc != 1)
 		return rc;
 	take(b, &facts, store, entries);
-	log_info("%s: %" PRId64 " rows are read from %s, which was made from the same files",
-	        b->options->path, b->d->row_count, store->path);
+	log_info("%s: reading %" PRId64 " tokenized rows of an earlier run from %s", b->options->path,
+	        b->d->row_count, store->path);
 	return 1;
 }
 

@@ -1,4 +1,4 @@
-/* Inside of the dataset: rows are appended to growing pools, by format. Not for use outside data/. */
+/* Private to data/: builds a dataset by appending rows of each format to growing pools. */
 #ifndef FERRY_DATA_DATASET_BUILD_H
 #define FERRY_DATA_DATASET_BUILD_H
 
@@ -18,16 +18,16 @@ struct dataset_builder {
 	int is_other_role_told;
 	const char *path;                      /* of the set being read */
 	int64_t records_before;                /* of the sets before it */
-	unsigned seen;                         /* bits of enum row_field: what any row had */
+	unsigned seen;                         /* bits of enum row_field that any row had */
 	const char *where;                     /* of the record being read, for messages */
 	char first_columns[ROW_COLUMNS_BYTES]; /* of the first record */
 	int64_t vocab_count;                   /* 0 = unknown */
-	struct row_cache *cache;               /* where rows are in files; NULL: not yet */
-	struct row_entry *entries; /* of rows that are in memory; all of them, or those not yet written */
+	struct row_cache *cache;               /* the cache if rows are in files; NULL: not yet */
+	struct row_entry *entries;             /* of rows in memory: all, or those not yet written */
 	int64_t entry_count, entry_cap, record_bytes, record_cap, written_bytes;
 	int64_t told_ns, read_bytes, read_done_bytes, all_bytes; /* of files, for the line about progress */
 	char *recipe;
-	int is_made; /* another process has made the same cache: nothing more need be read */
+	int is_made;                      /* another process made the same cache: nothing left to read */
 	struct token_list *ids, *targets; /* of the row being made; emptied before each record */
 	struct chat_labels *labels;       /* of the chat being made */
 };
@@ -35,10 +35,10 @@ struct dataset_builder {
 int dataset_builder_begin(struct dataset_builder *b);
 void dataset_builder_free(struct dataset_builder *b);
 
-/* Gives back what memory grew too much, or makes the cache whole. */
+/* Frees excess memory, or completes the cache. */
 int dataset_builder_end(struct dataset_builder *b);
 
-/* A dataset from the cache: 1, or 0 where there is none. Needs b->recipe. */
+/* Opens a dataset from the cache: 1, or 0 if there is none. Needs b->recipe. */
 int dataset_builder_find(struct dataset_builder *b);
 
 /* Appends a row. labels NULL: the first `masked` labels are DATASET_IGNORE and the others the ids. Applies
@@ -46,7 +46,7 @@ int dataset_builder_find(struct dataset_builder *b);
 int dataset_builder_add(struct dataset_builder *b, const int32_t *ids, const int32_t *labels,
         int64_t token_count, int64_t masked);
 
-/* The format that the record's keys speak of, and reading it: see row_formats.h. */
+/* Finds the format from the record's keys, and reads a record: see row_formats.h. */
 int row_format_find(enum dataset_format *format, const struct dataset_builder *b, const json_t *record);
 int row_format_read(struct dataset_builder *b, const json_t *record);
 
@@ -57,39 +57,40 @@ int dataset_read_plain(struct dataset_builder *b, const char *path);
 
 int dataset_builder_need_tokenizer(const struct dataset_builder *b);
 
-/* A field of the record; NULL where it has none. */
+/* A field of the record; NULL if absent. */
 json_t *dataset_builder_get(struct dataset_builder *b, const json_t *record, enum row_field field);
 
-/* The error that a field is missing: with the columns that are there, and the key to set. */
+/* The error for a missing field, with the existing columns and the key to set. */
 int dataset_builder_missing(const struct dataset_builder *b, const json_t *record, enum row_field field);
 
-/* A text that must be there, and its length, because it may hold a NUL. */
+/* A required text with its length, because it may contain a NUL. */
 int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum row_field field,
         const char **text, size_t *len_bytes);
 
 /* ERR_INPUT: the user named a column that no row has. */
 int dataset_builder_check_seen(const struct dataset_builder *b);
 
-/* Pieces of a row are tokenized apart, as most trainers do: no token spans the border. What the tokenizer
- * puts in front of a text comes before the first one. Prompts are trained where the options say so. */
+/* Appends a piece of a row. Pieces are tokenized separately, as in most trainers, so no token spans the
+ * border. The tokenizer's prefix comes before the first piece. The options decide whether prompts are
+ * trained. */
 enum dataset_piece { DATASET_PIECE_PROMPT, DATASET_PIECE_ANSWER };
 int dataset_builder_say(
         struct dataset_builder *b, const char *text, size_t len_bytes, enum dataset_piece piece);
 
-/* The end-of-text id behind what was said from `from` on, unless it is there already. */
+/* Appends the end-of-text id after the ids from `from` on, unless it is there already. */
 int dataset_builder_end_text(struct dataset_builder *b, int64_t from, enum dataset_piece piece);
 
-/* Counts the row where an answer that is trained has no text but blanks. */
+/* Counts the row if a trained answer has only blanks. */
 void dataset_builder_note_answer(struct dataset_builder *b, const char *answer, size_t len_bytes);
 
-/* A prompt, and an answer with its end; `piece` says whether the answer is trained. */
+/* Adds a prompt, and an answer with its end; `piece` says whether the answer is trained. */
 int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, size_t prompt_bytes,
         const char *answer, size_t answer_bytes, enum dataset_piece piece);
 
-/* The row that was said. */
+/* Adds the row of the pieces so far. */
 int dataset_builder_add_said(struct dataset_builder *b);
 
-/* The row of a chat. */
+/* Adds the row of a chat. */
 int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat);
 
 #endif

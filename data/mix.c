@@ -41,7 +41,8 @@ int mix_make(struct mix *m, int *bad)
 		set->draws = *bad == limit ? set->row_count : (int64_t)round(rows);
 		if (set->draws < 1)
 			return err_set(ERR_INPUT,
-			        "its weight gives it %.2g rows in an epoch, which ends with the %" PRId64
+			        "its weight gives it only %.2g rows in an epoch, because the epoch ends "
+			        "after the %" PRId64
 			        " rows of another set; raise its weight, or set data_mix=all_exhausted",
 			        rows, m->sets[limit].row_count);
 		m->epoch_rows += set->draws;

@@ -1,9 +1,9 @@
-/* Best-fit decreasing: which rows share one bin of at most max_tokens tokens.
+/* Best-fit decreasing: packs rows into bins of at most max_tokens tokens.
  *
- * Rows are taken longest first (equal lengths in row order); each goes into the open bin with the least
- * room that still holds it (among equals, the one changed last), or opens a new bin. Rows stay whole and
- * apart: a bin is only a list of rows, and positions, attention and loss still end at each row's borders
- * (data/batch.h). Deterministic; O(rows * log max_tokens).
+ * Rows go longest first (equal lengths in row order). Each goes into the open bin with the least sufficient
+ * room (among equals, the one changed last), or opens a new bin. Rows stay whole and apart: a bin is only a
+ * list of rows, and positions, attention and loss still end at each row's borders (data/batch.h).
+ * Deterministic; O(rows * log max_tokens).
  */
 #ifndef FERRY_DATA_PACKING_H
 #define FERRY_DATA_PACKING_H
@@ -18,7 +18,7 @@ struct packing {
 
 /* row_tokens[row_count] are the lengths, each 1..max_tokens, else ERR_RANGE naming the row. */
 int packing_build(struct packing **p, const int64_t *row_tokens, int64_t row_count, int64_t max_tokens);
-/* Parts that do not share bins, one after another: part i has rows [starts[i], starts[i + 1]). Afterwards
+/* Packs parts separately, one after another: part i has rows [starts[i], starts[i + 1]). Afterwards
  * starts[i] is the first bin of part i, and starts[part_count] the number of bins. */
 int packing_build_parts(
         struct packing **p, const int64_t *row_tokens, int64_t *starts, int part_count, int64_t max_tokens);

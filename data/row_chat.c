@@ -102,8 +102,8 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	if (rc)
 		return rc;
 	if (chat->other_role && !b->is_other_role_told++)
-		log_warn("%s: the role '%.40s' reaches the chat template as it is and is not trained "
-		         "on; " ROLE_KEYS " where it stands for another one",
+		log_warn("%s: the chat template gets the role '%.40s' unchanged, and ferry does not train on "
+		         "it; if it stands for another role, " ROLE_KEYS,
 		        b->where, chat->other_role, chat->other_role);
 	count_ends(b);
 	note_empty(b, chat);

@@ -1,8 +1,8 @@
-/* The columns of rows, under the names that a data set has for them: one list of fields, one of roles.
+/* Names of columns and roles in data sets: one list of fields, one of roles.
  *
- * Each field has usual names, the first that a row has counts. A user may set other names (key field_NAME):
- * then only those are looked for. The roles of a chat's messages have usual names and others (role_NAME) in
- * the same way, but other names come on top of the usual ones. Names are separated by commas.
+ * Each field has usual names; the first one in a row counts. If the user sets other names (key field_NAME),
+ * only those count. Roles of messages have usual names too; names that the user sets (role_NAME) are
+ * additional. Commas separate names.
  */
 #ifndef FERRY_DATA_ROW_FIELDS_H
 #define FERRY_DATA_ROW_FIELDS_H
@@ -44,28 +44,28 @@ enum row_role {
 	ROW_ROLES(ROW_ROLE_ENUM) ROW_ROLE_COUNT /* no role */
 };
 
-/* What the user set; NULL = the usual names. Zeroed, all are usual. */
+/* Names from the user; NULL = the usual names. Zeroed, all are usual. */
 struct row_names {
 	const char *fields[ROW_FIELD_COUNT];
 	const char *roles[ROW_ROLE_COUNT];
 };
 
-/* A field of a row; NULL where it has none. *key, where asked for, is the name that it has there, valid as
- * long as the row. */
+/* A field of a row; NULL if absent. *key (key may be NULL) is its name in the row, valid as long as the row.
+ */
 json_t *row_field(const struct row_names *names, const json_t *row, enum row_field field, const char **key);
 
-/* The names that a field may have, for messages: those that the user set, or the usual ones. */
+/* The names of a field, for messages: the user's, or the usual ones. */
 const char *row_field_names(const struct row_names *names, enum row_field field);
 const char *row_field_key(enum row_field field); /* "field_prompt" */
 
-/* The role behind a name; ROW_ROLE_COUNT = none. */
+/* The role of a name; ROW_ROLE_COUNT = none. */
 enum row_role row_role_of(const struct row_names *names, const char *name);
 const char *row_role_name(enum row_role role); /* as templates know it */
 
-/* 1 where the user said what this name stands for. */
+/* 1 if the user mapped this name to a role. */
 int row_role_is_set(const struct row_names *names, const char *name);
 
-/* "a, b, c": the columns of a row, cut where they are many. */
+/* "a, b, c": the columns of a row, cut if there are many. */
 enum { ROW_COLUMNS_BYTES = 200 };
 void row_columns(char columns[ROW_COLUMNS_BYTES], const json_t *row);
 

@@ -124,12 +124,11 @@ int dataset_builder_missing(const struct dataset_builder *b, const json_t *recor
 
 	row_columns(columns, record);
 	if (b->names->fields[field])
-		return err_set(ERR_INPUT, "%s: there is no column \"%s\", which %s names; the row has %s",
-		        b->where, list, key, columns);
+		return err_set(ERR_INPUT, "%s: no column \"%s\" (set by %s); the row has %s", b->where, list,
+		        key, columns);
 	return err_set(ERR_INPUT,
-	        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it, or data_format "
-	        "to "
-	        "another format than %s",
+	        "%s: \"%.*s\" is missing; the row has %s; set %s to the column that holds it, or set "
+	        "data_format to a format other than %s",
 	        b->where, (int)strcspn(list, ","), list, columns, key, dataset_format_name(b->d->format));
 }
 
@@ -139,8 +138,7 @@ int dataset_builder_check_seen(const struct dataset_builder *b)
 		if (!b->names->fields[f] || b->seen >> f & 1 || !b->first_columns[0])
 			continue;
 		return err_set(ERR_INPUT,
-		        "%s: %s=%s: no row of the format %s has such a column to read; the first row has %s; "
-		        "name "
+		        "%s: %s=%s: no row of the format %s has such a column; the first row has %s; name "
 		        "one of these, or leave %s out",
 		        b->options->path, row_field_key((enum row_field)f), b->names->fields[f],
 		        dataset_format_name(b->d->format), b->first_columns,

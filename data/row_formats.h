@@ -1,8 +1,8 @@
 /* The formats of rows: one list. A new format is one line here and one file with two functions.
  *
- * A record (a JSON object) becomes ids and labels. Where the format is auto, the first record decides: the
- * first format of the list whose fields it has. Formats whose fields the user gave names to are looked at
- * before others.
+ * A record (a JSON object) becomes ids and labels. With format auto, the first record decides: it is the
+ * first format of the list with all its fields in the record. Formats with fields that the user named come
+ * first.
  */
 #ifndef FERRY_DATA_ROW_FORMATS_H
 #define FERRY_DATA_ROW_FORMATS_H
@@ -38,7 +38,7 @@ enum dataset_format {
 	int function##_read(struct dataset_builder *b, const json_t *record);
 ROW_FORMATS(ROW_FORMAT_DECLARE)
 
-/* Whether a record with the fields of the format is one of it. */
+/* 1 if a record with the fields of the format belongs to it. */
 int row_messages_is_mine(const struct dataset_builder *b, const json_t *record);
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record);
 

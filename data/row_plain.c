@@ -268,8 +268,8 @@ static int read_pieces(struct plain *p)
 			rc = find_cut(&cut, p);
 		if (!rc && !cut && p->window >= WINDOW_BYTES_MAX)
 			rc = err_set(ERR_UNSUPPORTED,
-			        "%s: behind byte %" PRId64 " are 1 GiB of text without a place to cut it; "
-			        "put line breaks in, or cut the file",
+			        "%s: after byte %" PRId64 " are 1 GiB of text without a place to cut it; put "
+			        "line breaks in, or cut the file",
 			        p->path, p->begin);
 		if (rc || !cut) {
 			p->window *= 2;

@@ -1,15 +1,15 @@
-/* Where rows of ids and labels lie: in memory, or in a file that is read row by row.
+/* Storage of rows of ids and labels: in memory, or in a file that is read row by row.
  *
- * A row is a *record* of a multiple of four bytes, the same in both places:
+ * A row is a *record* of a multiple of four bytes, the same in memory and in files:
  *
  *     uint32  bit 0: labels of its own follow; the others: a checksum of what follows (zero in memory)
  *     int32   ids[count]
  *     int32   labels[count], only where a label is neither DATASET_IGNORE nor the token's id
  *     bits    trained[count], in whole bytes, padded with zeros: the label is not DATASET_IGNORE
  *
- * An index says where each record begins. Both are written once, front to back, and only read afterwards: any
- * thread may read. Records of a file go by way of a buffer (pread), so that memory holds one row and not what
- * was ever read; the index of a file is mapped.
+ * An index has the start of each record. Both are written once, front to back, and only read afterwards, by
+ * any thread. Records of a file are read into a buffer (pread), so memory holds one row, not all rows read
+ * so far. The index of a file is mapped.
  */
 #ifndef FERRY_DATA_ROW_STORE_H
 #define FERRY_DATA_ROW_STORE_H
@@ -27,7 +27,7 @@ struct row_entry {
 
 struct row_store {
 	int refs;
-	uint8_t *memory; /* records; NULL where a file has them */
+	uint8_t *memory; /* records; NULL if they are in a file */
 	int64_t len_bytes;
 	int fd; /* -1: in memory */
 	char *path;
@@ -35,12 +35,12 @@ struct row_store {
 	size_t map_bytes;
 };
 
-/* An empty one in memory, with one reference; NULL: out of memory. */
+/* A new empty store in memory, with one reference; NULL: out of memory. */
 struct row_store *row_store_new(void);
 struct row_store *row_store_share(struct row_store *s);
 void row_store_release(struct row_store *s); /* NULL is allowed */
 
-/* A row as it is read. The pointers are valid as long as the store, or until the buffer is used again. */
+/* A view of a row. The pointers are valid as long as the store, or until the buffer is reused. */
 struct row_view {
 	int64_t token_count;
 	const int32_t *ids;
@@ -55,7 +55,7 @@ struct row_buffer {
 };
 void row_buffer_free(struct row_buffer *b);
 
-/* 0, ERR_NOMEM, ERR_IO, ERR_INPUT (a file that is damaged). */
+/* 0, ERR_NOMEM, ERR_IO, ERR_INPUT (a damaged file). */
 int row_store_read(struct row_view *view, struct row_buffer *buffer, const struct row_store *s,
         const struct row_entry *entry);
 
@@ -76,7 +76,7 @@ int64_t row_record_bytes(int64_t token_count, enum row_labels labels);
 void row_record_write(void *record, const int32_t *ids, const int32_t *labels, int64_t token_count,
         int64_t masked, enum row_labels own);
 
-/* Puts the checksum into a record that is to lie in a file. */
+/* Puts the checksum into a record for a file. */
 void row_record_seal(void *record, int64_t len_bytes);
 
 #endif

@@ -1,13 +1,13 @@
-/* Which rows a step trains on: a pure function of (rows, seed, step), so a run resumes by its step alone.
+/* Chooses the rows of a step: a pure function of (rows, seed, step), so a run resumes from its step alone.
  *
- * A *row* here is one thing to draw: a row of the dataset, or a bin of packed rows. An epoch is one
- * permutation of all rows, keyed by (seed, epoch), never stored: sampler_draw computes any place of it.
- * A *step* takes step_rows = batch_rows * accumulation * world_size draws; the last step of an epoch takes
- * what is left, so no step mixes epochs. Inside a step, micro-batch `index` of rank r takes the draws
- * [(index * world_size + r) * batch_rows, + batch_rows): the rows of a step do not depend on how many
- * ranks share it. Steps count from 0 and go on over epochs.
+ * A *row* here is a row of the dataset, or a bin of packed rows. An epoch is one permutation of all rows,
+ * keyed by (seed, epoch). It is never stored: sampler_draw computes any place of it. A *step* takes
+ * step_rows = batch_rows * accumulation * world_size draws; the last step of an epoch takes the rest, so no
+ * step mixes epochs. Inside a step, micro-batch `index` of rank r takes the draws [(index * world_size + r)
+ * * batch_rows, + batch_rows): the rows of a step do not depend on the number of ranks. Steps count from 0
+ * and continue over epochs.
  *
- * Plain values, no memory, no state: copy freely, any thread.
+ * Plain values without memory or state: copy freely, use in any thread.
  */
 #ifndef FERRY_DATA_SAMPLER_H
 #define FERRY_DATA_SAMPLER_H
@@ -21,7 +21,7 @@ enum sampler_order { SAMPLER_ORDER_FILE, SAMPLER_ORDER_SHUFFLE };
 
 struct sampler {
 	int64_t row_count;     /* of an epoch */
-	const struct mix *mix; /* NULL, or how data sets are mixed by weights; row_count is its epoch_rows */
+	const struct mix *mix; /* NULL, or the mix of weighted data sets; row_count is then its epoch_rows */
 	enum sampler_order order;
 	enum shuffle_version shuffle;
 	uint64_t seed;
@@ -31,25 +31,25 @@ struct sampler {
 	int64_t step_rows, steps_per_epoch; /* derived by sampler_init */
 };
 
-/* Checks the fields and fills in the two that are derived. ERR_RANGE names the field that is wrong. */
+/* Checks the fields and fills in the two derived ones. ERR_RANGE names the invalid field. */
 int sampler_init(struct sampler *s);
 
-/* The row at `place` (0 <= place < row_count) of an epoch. Over all places each row occurs once; of mixed
- * data sets as data/mix.h says. */
+/* The row at `place` (0 <= place < row_count) of an epoch. Over all places each row occurs once; for mixed
+ * data sets see data/mix.h. */
 int64_t sampler_draw(const struct sampler *s, int64_t epoch, int64_t place);
 
-/* Steps of a whole run: max_steps when it is positive, else ceil(epochs * steps_per_epoch), at least 1.
- * ERR_RANGE when neither is positive or the count is beyond 2^53. */
+/* Steps of a whole run: max_steps if positive, else ceil(epochs * steps_per_epoch), at least 1. ERR_RANGE if
+ * neither is positive or the count exceeds 2^53. */
 int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epochs, int64_t max_steps);
 
 /* Micro-batches of a step, the same on every rank. With several ranks the last one of an epoch may be
  * empty on some of them (sampler_rows returns 0). */
 int64_t sampler_micro_count(const struct sampler *s, int64_t step);
 
-/* Rows of micro-batch `index` of `step` on this rank, in order, into rows[batch_rows]; returns how many. */
+/* Fills rows[batch_rows] with micro-batch `index` of `step` on this rank, in order; returns their number. */
 int64_t sampler_rows(const struct sampler *s, int64_t *rows, int64_t step, int64_t index);
 
-/* Epochs done after `step_count` steps, with its fraction: what metrics call `epoch`. */
+/* Epochs done after `step_count` steps, as a fraction: `epoch` in the metrics. */
 double sampler_epochs_done(const struct sampler *s, int64_t step_count);
 
 #endif

@@ -8,7 +8,7 @@ typedef struct dev_addr {
 	uint64_t value;
 } dev_addr;
 
-/* Where an optional operand is left out. */
+/* The address of an optional operand that is absent. */
 #define DEV_NONE ((dev_addr){0})
 
 static inline dev_addr dev_at(dev_addr base, int64_t offset_bytes)

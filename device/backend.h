@@ -1,7 +1,7 @@
-/* What a backend supplies to device/device.c, which checks every call before it comes here.
+/* The functions that a backend supplies. device/device.c checks every call before it reaches the backend.
  *
- * Backend objects embed the public ones as their first member. All queued work is one struct, which the
- * backend copies. Only backends and device.c include this header.
+ * Backend objects embed the public ones as their first member. Queued work of every kind is one struct work,
+ * and the backend copies it. Only backends and device.c include this header.
  */
 #ifndef FERRY_DEVICE_BACKEND_H
 #define FERRY_DEVICE_BACKEND_H
@@ -28,8 +28,7 @@ enum work_kind {
 /* One piece of queued work. */
 struct work {
 	enum work_kind kind;
-	int64_t touched_bytes; /* furthest end in the arena of what it reads or writes, from the arena's base
-	                        */
+	int64_t touched_bytes; /* end of the furthest bytes that it reads or writes, from the arena's base */
 	union {
 		struct op op;
 		struct {
@@ -61,9 +60,9 @@ struct work {
 		} collective;
 	};
 };
-const char *work_name(const struct work *work); /* of an op, the op's; static */
+const char *work_name(const struct work *work); /* for an op, the name of the op; static */
 
-/* What a collective sends. */
+/* The bytes that a collective sends. */
 void work_traffic(struct comm_traffic *traffic, const struct work *work);
 
 struct device_slab;
@@ -91,12 +90,12 @@ struct backend {
 
 	int64_t (*free_bytes)(const struct device *device); /* 0: not limited */
 
-	/* Fills what the backend knows: copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
+	/* Fills copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
 	int has_bytes;
 };
 
-/* One slab. device.c fills bytes, kind and runs; the backend fills base, and how much of it was pinned. */
+/* One slab. device.c fills bytes, kind and runs; the backend fills base and pinned_bytes. */
 struct device_slab {
 	void *base;
 	int64_t bytes;
@@ -117,7 +116,7 @@ struct device {
 	enum comm_algorithm comm_algorithm; /* set by the backend when it opens */
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;
-	struct race *race; /* NULL: not asked for */
+	struct race *race; /* NULL: check_races is off */
 };
 struct stream {
 	struct device *device;
@@ -136,16 +135,18 @@ struct comm {
 	struct comm_links links;
 };
 
-/* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,
- * what the driver takes when code is first used, and the buffers of each of NCCL's communicators, which grow
- * with GPUs and channels to about this; the latter two can only be left free. */
+/* The reserves of the CUDA device (device_reserve_list). MATMUL: the workspace that it allocates for matrix
+ * products. CODE: memory that the driver takes when code is first used. NCCL: buffers of each NCCL
+ * communicator, which grow with GPUs and channels to about this size. ferry cannot allocate the last two, it
+ * only leaves them free. */
 enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
 
-/* ERR_RANGE, naming the call, unless the two devices are one. */
+/* ERR_RANGE, naming the call, if the two devices differ. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);
 
-/* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
- * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */
+/* Registers a backend under its name. The program (cli/, tests) calls it at start, before device_open.
+ * "auto" takes the first registered backend that opens. Registering one twice changes nothing. Not
+ * thread-safe. */
 void device_register(const struct backend *backend);
 extern const struct backend backend_host, backend_meta, backend_cuda;
 

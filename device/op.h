@@ -1,17 +1,17 @@
 /* The ops: what a device computes, as plain data.
  *
- * An op is a kind and its arguments; stream_op (device/device.h) queues it. One list names them all: it is
- * made of the rows that stand beside the arguments' structs in the headers below, and from it come the kinds,
- * names, the union, the declarations and the dispatch of each backend. What an op requires of its arguments,
- * which bytes it reads and writes and what it computes is described once, by op_describe_<name>
- * (device/op_facts.h); op_check, op_access_list and op_cost_of are read off that. A backend that lacks an op
- * does not link.
+ * An op is a kind and its arguments; stream_op (device/device.h) queues it. OP_LIST names all ops. Its rows
+ * stand beside the structs of arguments in the headers below. The kinds, names, the union, the declarations
+ * and each backend's dispatch come from this list, so a backend that lacks an op does not link.
  *
- * Letters: rows/cols of a row-major matrix, m n k of a product, tokens of a micro-batch whose documents stand
- * one after the other without padding. Strides are in elements. "compute dtype" is one for which
- * dtype_computes() holds. Sums accumulate in fp32 (or more) and in an order that depends on shapes only,
- * never on threads. Gradients of parameters are fp32 and are added to (+=); gradients of activations are
- * written (=). Optional addresses are DEV_NONE. Outputs may not overlap inputs unless it says so.
+ * op_describe_<name> (device/op_facts.h) describes each op once: its requirements, the bytes that it reads
+ * and writes, and its arithmetic. op_check, op_access_list and op_cost_of use this description.
+ *
+ * Letters: rows/cols of a row-major matrix, m n k of a product, tokens of a micro-batch, with its documents
+ * one after the other and without padding. Strides are in elements. A "compute dtype" satisfies
+ * dtype_computes(). Sums accumulate in fp32 or more. Their order depends on shapes only, never on threads.
+ * Gradients of parameters are fp32 and are added to (+=); gradients of activations are written (=). Optional
+ * addresses are DEV_NONE. Outputs must not overlap inputs unless the op allows it.
  */
 #ifndef FERRY_DEVICE_OP_H
 #define FERRY_DEVICE_OP_H
@@ -47,7 +47,7 @@ enum op_kind {
 	        OP_KIND_COUNT
 };
 
-/* A member for each name, as op->rope; op->norm is the same bytes as op->rmsnorm and op->layernorm. */
+/* A member for each name, such as op->rope. op->norm shares the bytes of op->rmsnorm and op->layernorm. */
 struct op {
 	enum op_kind kind;
 	union {
@@ -61,15 +61,13 @@ struct op {
 
 const char *op_name(enum op_kind kind);
 
-/* Shapes positive, strides wide enough, dtypes allowed, addresses there and aligned to their elements,
- * nothing written over an operand that may not be (of those without gaps): 0, or ERR_RANGE naming the op and
- * the field. */
+/* Checks that shapes are positive, strides are wide enough, dtypes are allowed, and addresses are present
+ * and aligned to their elements. Checks that no output overlaps an operand that it must not (only operands
+ * without gaps). Returns 0, or ERR_RANGE naming the op and the field. */
 int op_check(const struct op *op);
 
-/* Byte ranges that an op reads and writes (a range may cover the gaps of strides); op_check has accepted it.
- * A range may be listed twice, once for reading and once for writing. Returns the number, at most
- * OP_ACCESS_MAX.
- */
+/* Lists the byte ranges that an op reads and writes; call op_check first. A range may cover the gaps of
+ * strides, and may appear twice, for reading and for writing. Returns the number, at most OP_ACCESS_MAX. */
 enum { OP_ACCESS_MAX = 20 };
 struct op_access {
 	dev_addr base;
@@ -78,9 +76,9 @@ struct op_access {
 };
 int op_access_list(const struct op *op, struct op_access *list);
 
-/* What an op costs at least, that op_check has accepted: arithmetic of matrix products (attention included:
- * the pairs that its mask leaves of documents that are as long as they can be), and bytes of device memory
- * without the gaps of strides. */
+/* The minimum cost of an op; call op_check first. Counts the arithmetic of matrix products, and bytes of
+ * device memory without the gaps of strides. For attention it counts the pairs that the mask leaves, with
+ * documents of maximum length. */
 void op_cost_of(const struct op *op, struct op_cost *cost);
 
 #endif

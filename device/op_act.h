@@ -12,8 +12,8 @@
 	ROW(ACT, act, act)                                                                                   \
 	ROW(ACT_GRAD, act_grad, act_grad)
 
-/* out = act(gate) * up; elementwise, contiguous (Shazeer 2020). Backward: dgate, dup from dout; dgate may be
- * gate's and dup may be up's or dout's own bytes (each element is read before it is written). */
+/* out = act(gate) * up; elementwise, contiguous (Shazeer 2020). Backward: dgate, dup from dout. dgate may be
+ * gate, and dup may be up or dout, because each element is read before it is written. */
 struct op_glu {
 	dev_addr out, gate, up;
 	int64_t count;

@@ -10,26 +10,27 @@
 	ROW(ATTENTION_GRAD, attention_grad, attention_grad)                                                  \
 	ROW(ATTENTION_CACHED, attention_cached, attention_cached)
 
-/* Attention over the documents of a micro-batch, never forming tokens x tokens.
+/* Attention within the documents of a micro-batch. It never forms a tokens x tokens matrix.
  *
  * q head h of token t at q + t * qkv_stride + h * q_head_stride; k, v head g at + g * kv_head_stride; heads
- * is a multiple of kv_heads, query head h uses kv head h / (heads / kv_heads). out [tokens, heads * head_dim]
- * with out_stride. Softmax in fp32. doc_start, doc_end: int32 [tokens], index of the first token of the
- * token's document and one past its last. What the host knows of them may decide which kernel runs, and what
- * the op costs: how many `documents` there are, none longer than document_tokens (0: it does not know).
+ * is a multiple of kv_heads, query head h uses kv head h / (heads / kv_heads). out [tokens, heads *
+ * head_dim] with out_stride. Softmax in fp32. doc_start, doc_end: int32 [tokens], index of the first token
+ * of the token's document and one past its last. `documents` is their number, document_tokens the length of
+ * the longest (0: unknown); kernel choice and cost may depend on them.
  *
- * What a token sees, of its own document (doc_start[i] <= j < doc_end[i]):
+ * Token i sees these tokens j of its own document (doc_start[i] <= j < doc_end[i]):
  *
  *     MASK_CAUSAL         j <= i, and with window > 0 also i - j < window
  *     MASK_BIDIRECTIONAL  any j, and with window > 0 only |i - j| < window
  *
  * The score of q and k is s = scale q.k, or, with score_cap > 0, score_cap tanh(s / score_cap) (Gemma 2).
- * sink, optional, in `dtype` [heads]: one more score of each head, which no value belongs to, so that weights
- * of tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores, the
- * sink's too.
+ * sink, optional, in `dtype` [heads]: one more score of each head, without a value, so that the weights of
+ * tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores,
+ * including the sink.
  *
- * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], which is there where
- * sink is. scratch: F32 [attention_scratch_count(...)]. */
+ * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], present exactly if
+ * sink is. scratch: F32 [attention_scratch_count(...)].
+ */
 enum attention_mask { MASK_CAUSAL, MASK_BIDIRECTIONAL, MASK_COUNT };
 struct op_attention {
 	dev_addr out, lse, q, k, v, doc_start, doc_end, sink;
@@ -52,15 +53,16 @@ int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
 /* Attention of new tokens over a cache of keys and values, for generation.
  *
  * cache, in `dtype` [cache_rows, 2, kv_heads, head_dim]: a row holds the keys of a token, then its values.
- * The rows of a text follow each other; doc_start[t] is the row of its first token, doc_end[t] one past the
- * token's own row, doc_start[t] < doc_end[t] <= cache_rows. No two tokens have the same row. First, k and v
- * of all new tokens go into their rows; then each sees the rows from doc_start to its own, with window > 0
- * the last `window` of them. Those that are not new are as earlier calls left them. Else as op_attention with
- * MASK_CAUSAL.
+ * The rows of a text follow each other. doc_start[t] is the row of the text's first token, doc_end[t] one
+ * past the token's own row, doc_start[t] < doc_end[t] <= cache_rows. No two tokens have the same row. The op
+ * first writes k and v of all new tokens into their rows. Each new token then sees the rows from doc_start
+ * to its own; with window > 0 only the last `window` of them. Older rows keep the values of earlier calls.
+ * Otherwise as op_attention with MASK_CAUSAL.
  *
- * With kept_rows > 0 the cache keeps that many rows of each text, the last ones: text n has text_rows row
- * numbers from n text_rows on (its doc_start), and row j of them lies at n kept_rows + j % kept_rows. window
- * - 1 + the new tokens of a text must not be more than kept_rows. */
+ * With kept_rows > 0 the cache keeps only the last kept_rows rows of each text. Text n has the row numbers n
+ * text_rows (its doc_start) to (n + 1) text_rows - 1, and its row j lies at n kept_rows + j % kept_rows.
+ * window - 1 plus the new tokens of a text must not exceed kept_rows.
+ */
 struct op_attention_cached {
 	dev_addr out, cache, q, k, v, doc_start, doc_end, sink;
 	int64_t tokens, cache_rows, text_rows, kept_rows, heads, kv_heads, head_dim, window;

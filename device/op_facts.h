@@ -1,9 +1,8 @@
-/* What is true of an op with its arguments: the one description that checks, byte ranges and costs are read
- * off.
+/* The description of an op and its arguments. Checks, byte ranges and costs all come from it.
  *
- * Each op has an op_describe_<name>, beside those of its header (op_rope.h, op_rope.c). It first states what
- * its sizes and dtypes must be, and stops where they are not; then lists its operands, what is read before
- * what is written over it; then, for a matrix product, its arithmetic. For example:
+ * Each op has a function op_describe_<name> (op_rope.c for op_rope.h). It first checks sizes and dtypes and
+ * stops if one is wrong. It then lists the operands, those that are read before those that may overwrite
+ * them. For a matrix product it also gives the arithmetic. For example:
  *
  *     int op_describe_add(struct op_facts *f, const struct op_add *p)
  *     {
@@ -17,7 +16,7 @@
  *             return 0;
  *     }
  *
- * Sizes saturate: what does not fit 63 bits lies outside every arena, and is refused there. Only device/ and
+ * Sizes saturate: a size beyond 63 bits is outside every arena, so the device refuses it. Only device/ and
  * its tests include this.
  */
 #ifndef FERRY_DEVICE_OP_FACTS_H
@@ -29,26 +28,26 @@
 
 #include <stdint.h>
 
-struct op; /* device/op.h, which this does not know: a list of ops knows this */
+struct op; /* device/op.h includes this header, not the other way round */
 
 enum operand_use { OPERAND_READ = 1, OPERAND_WRITE = 2, OPERAND_UPDATE = 3 };
 
-/* rows x groups x cols elements; row r, group g starts at r * stride + g * group_stride. What is 0 is left
- * out: one row, one group, rows without gaps. */
+/* rows x groups x cols elements; row r, group g starts at r * stride + g * group_stride. 0 means the
+ * default: one row, one group, rows without gaps. */
 struct operand_shape {
 	enum dtype dtype;
 	int64_t rows, stride, groups, group_stride, cols;
 	int64_t used_rows; /* of a table: how many rows the op moves at most */
 	int optional;
-	unsigned may_be; /* bits of operands in whose place this one, which is written, may stand: from the
-	                    same address on */
+	unsigned may_be; /* bits of the operands that this output may overwrite, starting at the same address
+	                  */
 };
 
 struct operand {
 	const char *name;
-	dev_addr base; /* DEV_NONE where left out */
-	int64_t bytes; /* first to last, gaps of strides included; INT64_MAX when it is more than that */
-	int64_t dense_bytes; /* what is really moved: without gaps, and of a table only the rows used */
+	dev_addr base;       /* DEV_NONE where left out */
+	int64_t bytes;       /* first to last, gaps of strides included; saturates at INT64_MAX */
+	int64_t dense_bytes; /* bytes really moved: without gaps, and only the used rows of a table */
 	int64_t align_bytes;
 	enum operand_use use;
 	int optional, has_gaps;
@@ -81,7 +80,7 @@ int op_describe(struct op_facts *f, const struct op *op);
 #define UPDATE(field, ...)                                                                                   \
 	op_operand(f, OPERAND_UPDATE, #field, p->field, &(struct operand_shape){__VA_ARGS__})
 
-/* Written, and read before where it accumulates. */
+/* Written; also read before if it accumulates. */
 #define WRITE_OR_ADD(field, adds, ...)                                                                       \
 	op_operand(f, (adds) ? OPERAND_UPDATE : OPERAND_WRITE, #field, p->field,                             \
 	        &(struct operand_shape){__VA_ARGS__})

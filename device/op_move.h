@@ -35,7 +35,7 @@ struct op_cast {
 	enum dtype dst_dtype, src_dtype;
 };
 
-/* dst[i] (F32) = the fp32 whose planes are hi[i], lo[i] (base/num.h) */
+/* dst[i] (F32) = the fp32 with the upper half hi[i] and the lower half lo[i] (base/num.h) */
 struct op_join {
 	dev_addr dst, hi, lo;
 	int64_t count;

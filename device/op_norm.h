@@ -14,13 +14,13 @@
 /* Rows of `cols` elements: row r, group g (0 <= g < groups) starts at base + r * stride + g * group_stride.
  * groups > 1 normalises each head of a fused projection on its own. stat index is r * groups + g.
  *
- * rmsnorm (Zhang and Sennrich 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + epsilon).
- * layernorm (Ba et al. 2016): y = (x - mean) * rstd * weight + bias, rstd from the biased variance.
- * weight stands for weight_offset + weight (Gemma: 1 + w).
- * Backward: dx = (or += with accumulate_dx), dweight +=, dbias +=. weight, bias in `dtype`; stats, dweight,
- * dbias F32. dy and dx have the strides of y and x. dx may be dy when the strides agree and accumulate_dx is
- * 0. scratch of the grads: F32 [norm_scratch_count(rows, groups, cols)]. mean, bias, dbias: layernorm only;
- * bias and dbias are optional there. */
+ * rmsnorm (Zhang and Sennrich 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + epsilon). layernorm
+ * (Ba et al. 2016): y = (x - mean) * rstd * weight + bias, rstd from the biased variance. weight_offset is
+ * added to weight (Gemma: 1 + w). Backward: dx = (or += with accumulate_dx), dweight +=, dbias +=. weight,
+ * bias in `dtype`; stats, dweight, dbias F32. dy and dx have the strides of y and x. dx may be dy when the
+ * strides agree and accumulate_dx is 0. scratch of the grads: F32 [norm_scratch_count(rows, groups, cols)].
+ * mean, bias, dbias: layernorm only; bias and dbias are optional there.
+ */
 struct op_norm {
 	dev_addr y, x, weight, bias, rstd, mean;
 	int64_t rows, groups, cols, x_stride, y_stride, x_group_stride, y_group_stride;

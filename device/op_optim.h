@@ -1,5 +1,5 @@
-/* Sums of squares of gradients, and AdamW on planes that live on the device (device/op.h says what all ops
- * have in common). */
+/* Sums of squares of gradients, and AdamW on planes in device memory (device/op.h says what all ops have in
+ * common). */
 #ifndef FERRY_DEVICE_OP_OPTIM_H
 #define FERRY_DEVICE_OP_OPTIM_H
 
@@ -21,16 +21,17 @@ struct op_sumsq {
 	enum dtype dtype;
 };
 
-/* dst[i] (BF16) = src[i] (F32), as a cast, and partial as op_sumsq has it of dst: the same bits as one after
- * the other, in one pass. */
+/* In one pass: dst[i] (BF16) = src[i] (F32), as op_cast does, and partial as op_sumsq computes it for dst.
+ * The bits are those of the two ops. */
 struct op_cast_sumsq {
 	dev_addr dst, partial, src;
 	int64_t count;
 };
 
-/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are as `state`
- * says (optim/state_format.h); m_scale and v_scale (F32, one for every ADAMW_BLOCK elements) are DEV_NONE
- * where the format has none. step.rounding_key, tensor and first choose how an element is rounded in BF16. */
+/* AdamW on planes in device memory; same scalars and same bits as optim/adamw.h. `state` is the format of m
+ * and v (optim/state_format.h). m_scale and v_scale (F32, one for every ADAMW_BLOCK elements) are DEV_NONE
+ * for a format without scales. step.rounding_key, tensor and first choose how an element is rounded in BF16.
+ */
 struct op_adamw {
 	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
 	int64_t count;

@@ -1,5 +1,5 @@
-/* Ops on rows that an index picks: embedding, its gradient, rows that have a target (device/op.h says what
- * all ops have in common). */
+/* Ops on indexed rows: embedding, its gradient, rows with a target (device/op.h says what all ops have in
+ * common). */
 #ifndef FERRY_DEVICE_OP_TABLE_H
 #define FERRY_DEVICE_OP_TABLE_H
 
@@ -11,8 +11,8 @@
 	ROW(SCATTER, scatter, scatter)                                                                       \
 	ROW(EMBED_GRAD, embed_grad, embed_grad)
 
-/* out[i,:] (= or, with accumulate, +=) table[index[i],:]; 0 <= index < table_rows is the caller's promise,
- * and is checked by the host backend. Embedding lookup, and picking the rows that have a target. */
+/* out[i,:] (= or, with accumulate, +=) table[index[i],:]; The caller guarantees 0 <= index < table_rows; the
+ * host backend checks it. For embedding lookup, and to pick the rows with a target. */
 struct op_gather {
 	dev_addr out, table, index;
 	int64_t rows, cols, table_rows;
@@ -20,15 +20,15 @@ struct op_gather {
 	int accumulate;
 };
 
-/* out[index[i],:] = x[i,:]; the indices differ from each other. Other rows of out are not touched. */
+/* out[index[i],:] = x[i,:]. No two indices are equal. Other rows of out keep their values. */
 struct op_scatter {
 	dev_addr out, x, index;
 	int64_t rows, cols, out_rows;
 	enum dtype dtype;
 };
 
-/* grad[index[i],:] (F32) += dy[i,:], in ascending i for equal indices; rows whose index is skip_index add
- * nothing (-1: none is skipped). scratch: I32 [embed_grad_scratch_count(rows, table_rows)] for backends that
+/* grad[index[i],:] (F32) += dy[i,:], in ascending i for equal indices; rows with the index skip_index add
+ * nothing (-1: skips none). scratch: I32 [embed_grad_scratch_count(rows, table_rows)] for backends that
  * sort. */
 struct op_embed_grad {
 	dev_addr grad, dy, index, scratch;

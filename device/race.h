@@ -1,12 +1,13 @@
-/* Are any two pieces of work that use the same bytes, one of them writing, ordered?
+/* A race checker: are any two pieces of work ordered that use the same bytes, one of them writing?
  *
- * Mental model. Work of a stream is numbered; a vector clock says, per stream, up to which number all work is
- * known to be done. Each stream has one, for what comes before the work that it is given next: its own work,
- * what the events it waited for stood for, and what the owning thread had synced with. For every byte that
- * was used, a map of intervals keeps the last writer and, per stream, the last reader since. New work whose
- * stream's clock does not cover one of those conflicts. All of it is decided when work is queued, so the
- * answer depends on the program and never on timing (Lamport 1978; Flanagan and Freund, "FastTrack", 2009,
- * with intervals for variables).
+ * Mental model. The work of a stream is numbered. A vector clock has one number per stream: all work up to
+ * it is known to be done. Each stream has such a clock. It covers the stream's own work, the work behind the
+ * events that it waited for, and the work that the owning thread had synced with. For every used byte, a map
+ * of intervals keeps the last writer and, per stream, the last reader since. New work conflicts with one of
+ * those if the clock of its stream does not cover it.
+ *
+ * The check runs when work is queued, so its answer depends on the program and never on timing (Lamport
+ * 1978; Flanagan and Freund, "FastTrack", 2009, with intervals for variables).
  *
  * For tests: device_options.check_races. Owning thread only.
  */
@@ -38,16 +39,17 @@ struct race_conflict {
 
 struct race;
 
-/* NULL and ERR_NOMEM's text when out of memory. */
+/* NULL with the text of ERR_NOMEM if out of memory. */
 struct race *race_open(void);
 void race_close(struct race *race);
 
-/* Gives a stream a number in [0, RACE_STREAMS_MAX); -1 when there are too many. Closing means that the owning
- * thread waited for its work. */
+/* Returns a number in [0, RACE_STREAMS_MAX) for a new stream; -1 if there are too many. Close a stream only
+ * after the owning thread waited for its work. */
 int race_stream_open(struct race *race);
 void race_stream_close(struct race *race, int stream);
 
-/* What an event that is recorded now stands for, and a wait for it. A zero clock stands for nothing. */
+/* Records in *event the work that an event of `stream` stands for now; race_wait waits for it. A zero clock
+ * stands for no work. */
 void race_record(const struct race *race, struct race_clock *event, int stream);
 void race_wait(struct race *race, int stream, const struct race_clock *event);
 
@@ -55,15 +57,16 @@ void race_wait(struct race *race, int stream, const struct race_clock *event);
 void race_sync_event(struct race *race, const struct race_clock *event);
 void race_sync_stream(struct race *race, int stream);
 
-/* Work with these accesses is about to be queued. 1 and *conflict when it races with earlier work (it is then
- * not taken note of), 0, or ERR_NOMEM. */
+/* Call before work with these accesses is queued. Returns 1 and *conflict if it races with earlier work, and
+ * then does not record it; else 0, or ERR_NOMEM. */
 int race_work(struct race *race, struct race_conflict *conflict, int stream, const char *name,
         const struct op_access *list, int count);
 
-/* The memory is given back; whoever gets the same addresses next has no history. */
+/* The memory was freed: forgets all accesses to these addresses. */
 void race_forget(struct race *race, uint64_t begin, int64_t bytes);
 
-/* Intervals now kept; those that all streams are ordered after go from time to time. */
+/* Number of intervals kept now. Intervals that all streams are ordered after are dropped from time to time.
+ */
 int race_interval_count(const struct race *race);
 
 #endif

@@ -1,8 +1,8 @@
 /* Graphs of cuDNN 9: tensors, operations between them, and the plan that cuDNN makes of them.
  *
- * cuDNN is told a computation as a graph of small operations and finds an engine that runs all of it as one
- * kernel, or none does. A graph is built in order; the first call that fails is remembered and the rest do
- * nothing, so only dnn_plan_open reports it. Descriptors belong to the graph until it is closed.
+ * cuDNN gets a computation as a graph of small operations and searches an engine that runs all of it as one
+ * kernel. A graph is built in order. After the first failure later calls do nothing, and dnn_plan_open
+ * reports it. The graph owns its descriptors until it is closed.
  *
  * In a build without cudnn.h, or for the emulator, none of this exists.
  */

@@ -27,13 +27,12 @@ static int refuse(cudaError_t error)
 		        "no NVIDIA driver (libcuda.so.1) was found on this machine; install one, or use "
 		        "device=host");
 	if (error == cudaErrorStubLibrary)
-		return err_set(ERR_UNSUPPORTED, "libcuda.so.1 is the stub of a CUDA toolkit, which is for "
-		                                "linking, and no NVIDIA driver; take "
-		                                "its folder out of LD_LIBRARY_PATH, or use device=host");
+		return err_set(ERR_UNSUPPORTED, "libcuda.so.1 is a link-time stub, not the NVIDIA driver; "
+		                                "take its folder out of LD_LIBRARY_PATH, or use device=host");
 	if (error == cudaErrorInsufficientDriver)
 		return err_set(ERR_UNSUPPORTED,
-		        "the NVIDIA driver serves CUDA %d.%d, this program needs %d.%d; update the driver, "
-		        "or use device=host",
+		        "the NVIDIA driver supports CUDA %d.%d, but this build needs %d.%d; update the "
+		        "driver, or use device=host",
 		        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 	if (error == cudaErrorNoDevice)
 		return err_set(ERR_UNSUPPORTED,
@@ -162,13 +161,13 @@ int cuda_gpu_check(const struct cuda_gpu *gpu)
 {
 	if (gpu->capability < CUDA_CAPABILITY_MIN)
 		return err_set(ERR_UNSUPPORTED,
-		        "%s has compute capability %d.%d, at least %d.%d is needed; use device=host",
+		        "%s has compute capability %d.%d, but ferry needs at least %d.%d; use device=host",
 		        gpu->name, gpu->capability / 10, gpu->capability % 10, CUDA_CAPABILITY_MIN / 10,
 		        CUDA_CAPABILITY_MIN % 10);
 	if (cuda_code_for(gpu->capability, cuda_built_for) != CUDA_CODE_NONE)
 		return 0;
 	return err_set(ERR_UNSUPPORTED,
-	        "%s has compute capability %d.%d, and this build has kernels for %s only; build with "
+	        "%s has compute capability %d.%d, but this build has kernels for %s only; build with "
 	        "-DFERRY_CUDA_ARCHITECTURES=%d, or use device=host",
 	        gpu->name, gpu->capability / 10, gpu->capability % 10, cuda_built_for, gpu->capability);
 }

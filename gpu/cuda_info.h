@@ -1,6 +1,5 @@
-/* What there is of GPUs and drivers, for people. Opens nothing that would take device memory. No types of
- * CUDA's: every program may include it, and call it where the CUDA device was built.
- */
+/* Facts about GPUs and drivers, for display. Takes no device memory. Uses no CUDA types: every program may
+ * include it, and call it in a build with the CUDA device. */
 #ifndef FERRY_GPU_CUDA_INFO_H
 #define FERRY_GPU_CUDA_INFO_H
 
@@ -32,7 +31,7 @@ struct cuda_link {
 /* Versions as CUDA counts: 12040 is 12.4. */
 struct cuda_info {
 	int runtime_version;
-	int driver_version; /* the newest CUDA that the driver serves; 0: no driver */
+	int driver_version; /* the newest CUDA version of the driver; 0: no driver */
 	int gpu_count;
 	struct cuda_gpu gpu[CUDA_GPUS_MAX];
 	struct cuda_link link[CUDA_GPUS_MAX][CUDA_GPUS_MAX];
@@ -40,8 +39,8 @@ struct cuda_info {
 };
 void cuda_info_read(struct cuda_info *info);
 
-/* How many GPUs this process may use, at least one; or ERR_UNSUPPORTED (no driver, one that is too old, no
- * GPU), ERR_DEVICE, and what to do about it. */
+/* Number of GPUs that this process may use, at least one; or ERR_UNSUPPORTED (no driver, too old a driver,
+ * no GPU) or ERR_DEVICE, with the remedy in the text. */
 int cuda_gpu_count(int *count);
 
 /* ERR_UNSUPPORTED where its compute capability is too low, or nothing in this build runs on it. */

@@ -1,11 +1,11 @@
 /* One rank's NCCL communicator, and the thread that watches it.
  *
- * The communicator does not block: a call that NCCL has not finished is asked after until it is, or until the
- * deadline. What was queued runs on the GPU, where it waits for the other ranks; a rank that died lets it
- * wait for ever, and with it whoever waits for the stream. So a thread looks ten times a second whether NCCL
- * has noticed an error, or the owning thread has stood in one wait for longer than the deadline
- * (cuda_device.waiting_since_ns), which is seconds once the device has an error; then it aborts the
- * communicator, which ends what runs on the GPU, and the reason becomes the device's error. The thread makes
+ * The communicator does not block: ferry polls an unfinished NCCL call until it is done or the deadline
+ * passes. Queued work runs on the GPU and waits there for the other ranks. If a rank died, this wait would
+ * last forever, and so would any wait for the stream. So a thread checks ten times a second whether NCCL
+ * noticed an error, or whether the owning thread has been in one wait for longer than the deadline
+ * (cuda_device.waiting_since_ns), which is seconds after an error of the device. It then aborts the
+ * communicator, which ends the work on the GPU, and the reason becomes the device's error. The thread makes
  * no CUDA calls.
  */
 #ifndef FERRY_GPU_CUDA_NCCL_H

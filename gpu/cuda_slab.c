@@ -37,7 +37,7 @@ static void say_refused(struct cuda_device *d, const struct device_slab *slab, c
 	         "locked memory %s (ulimit -l), the memory of the cgroup or container, free RAM",
 	        slab->pinned_bytes >> 20, slab->bytes >> 20, cudaGetErrorString(error),
 	        d->bounce_memory ? "go through a pinned buffer and are slower"
-	                         : "wait for the GPU, so that nothing overlaps with them",
+	                         : "wait for the GPU and overlap with nothing",
 	        limit);
 }
 

@@ -1,7 +1,8 @@
-/* Memory that operations of the host device take beside the arena: what the largest asks for, kept by the
- * stream that computes.
+/* Memory of the host device's operations beside the arena: enough for the largest, kept by the compute
+ * stream.
  *
- * The sizes of attention are those that host/cpu allocates; of products a bound is given. */
+ * The sizes of attention are exact; those of matrix products are a bound.
+ */
 #ifndef FERRY_HOST_OP_SCRATCH_H
 #define FERRY_HOST_OP_SCRATCH_H
 

@@ -497,7 +497,7 @@ static void choose_pinning(struct pool *pool, const struct topology *t)
 		const char *why;
 	} choices[] = {
 	        {POOL_PINNED_NOT, "one NUMA node: the kernel places threads better"},
-	        {POOL_PINNED_NOT, "the machine is a described one"},
+	        {POOL_PINNED_NOT, "the machine is only described"},
 	        {POOL_PINNED_TO_NODES, "several NUMA nodes, cores shared with other processes"},
 	        {POOL_PINNED_TO_CORES, "several NUMA nodes, cores of this process alone"},
 	};

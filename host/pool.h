@@ -1,25 +1,24 @@
-/* A pool of worker threads that share out the tasks of one call.
+/* A pool of worker threads that divide the tasks of a call.
  *
  * Mental model. pool_run(pool, count, fn, ctx) calls fn(ctx, task, worker) for each task in [0, count), on
- * the caller and the pool's workers, in any order, and returns when all are done. Which thread runs a task is
- * chance; results must depend on the task alone. `worker` is below pool_worker_count and differs between
- * tasks of one call that run at the same time: it picks scratch memory. Several threads may call at once; the
- * workers then go round their calls, task by task.
+ * the caller and the pool's workers, in any order, and returns when all are done. Any thread may run a task,
+ * so results must depend only on the task. `worker` is below pool_worker_count and differs between tasks of
+ * one call that run at the same time; use it to select scratch memory. Several threads may call at once; the
+ * workers then alternate between their calls, task by task.
  *
- * Tasks are taken one at a time, so a thread that the system takes off its core delays only the task that it
- * holds. A task costs about 0.1 us to hand out, a call 2 us, 50 more where workers sleep: they do so 30 us
- * after the last task. The floating-point environment of workers is the default one (no FTZ, no DAZ).
+ * Workers take one task at a time, so a preempted thread delays only its own task. A task costs about 0.1
+ * us, a call 2 us, and 50 us more if workers sleep, which they do 30 us after the last task. Workers have
+ * the default floating-point environment (no FTZ, no DAZ).
  *
- * Nodes. A pool that pool_open_on opened knows which NUMA node each worker runs on; its nodes are numbered
- * from 0, those without workers left out. pool_run_placed hands tasks out by node: a worker takes its own
- * node's first, and another's when its own has none left. pool_run does not care.
+ * Nodes. A pool of pool_open_on knows the NUMA node of each worker. Its nodes are numbered from 0, without
+ * nodes that have no workers. pool_run_placed hands out tasks by node: a worker takes tasks of its own node
+ * first, then of others. pool_run ignores nodes.
  *
- * Pinning. On one node workers are not bound: there is nothing to be near to, and a bound thread waits where
- * another process runs on its core, while the kernel would have moved it to a free one (measured:
- * docs/design/machine.md). On several nodes each worker is bound to a core of its own, where this process
- * alone decides over its cores (no narrower affinity mask, no quota, no ranks on the same cores, no more
- * threads than cores); else to all cores that it may use on its node, which keeps it near its memory and
- * leaves the choice of core to the kernel.
+ * Pinning. On one node workers are not bound. Binding gains nothing there, and a bound thread must wait if
+ * another process runs on its core (measured: docs/design/machine.md). On several nodes each worker is bound
+ * to its own core if only this process uses its cores: no narrower affinity mask, no quota, no ranks on the
+ * same cores, no more threads than cores. Otherwise a worker is bound to all allowed cores of its node. This
+ * keeps it near its memory, and the kernel chooses the core.
  */
 #ifndef FERRY_HOST_POOL_H
 #define FERRY_HOST_POOL_H
@@ -32,55 +31,54 @@ struct topology;
 typedef void pool_fn(void *ctx, int64_t task, int worker);
 
 /* threads >= 1 counts the caller: threads - 1 workers are started. ERR_NOMEM, ERR_INPUT (threads < 1),
- * ERR_DEVICE (the system gives no more threads). Signals do not reach workers. */
+ * ERR_DEVICE (the system has no more threads). Workers get no signals. */
 int pool_open(struct pool **pool, int threads);
 
-/* Workers over the cores of topology.h, spread evenly over its nodes, and bound as said above. Errors as
- * pool_open; where the system refuses to bind, workers run unbound. */
+/* Opens workers on the cores of topology.h, spread evenly over its nodes and bound as above. Errors as
+ * pool_open; if the system refuses to bind, workers run unbound. */
 int pool_open_on(struct pool **pool, int threads, const struct topology *t);
 
-/* Reads the machine into *t and opens a pool over it: `threads`, or with 0 as many as topology.h says for one
- * of `ranks` that share them. Errors as topology_read and pool_open. */
+/* Reads the machine into *t and opens a pool on it with `threads` threads; 0: topology.h's number for one of
+ * `ranks`. Errors as topology_read and pool_open. */
 int pool_open_here(struct pool **pool, struct topology *t, int threads, int ranks);
-void pool_close(struct pool *pool); /* no call may be under way */
+void pool_close(struct pool *pool); /* not during a call */
 
 int pool_worker_count(const struct pool *pool);
 
 enum { POOL_NODES_MAX = 64 };
 enum pool_pinning { POOL_PINNED_NOT, POOL_PINNED_TO_NODES, POOL_PINNED_TO_CORES };
 
-/* What was decided and done, and why, as one clause; static. */
+/* The pinning in use; *why is the reason as one clause, static. */
 enum pool_pinning pool_pinning(const struct pool *pool, const char **why);
 
-/* Of pool_open's pools, and on machines of one node: one, of os_index -1, that has all workers. */
+/* Number of nodes. A pool of pool_open, or on a machine with one node, has one node with os_index -1 and all
+ * workers. */
 int pool_node_count(const struct pool *pool);
 int pool_node_os_index(const struct pool *pool, int node);
 int pool_node_worker_count(const struct pool *pool, int node);
 int pool_worker_node(const struct pool *pool, int worker);
 
-/* Elements [*first, *end) of `count` are node's, in proportion to its workers. Borders are multiples of
- * `align`, so that arrays of any element size can be cut alike. */
+/* Finds the node's elements [*first, *end) of `count`, in proportion to its workers. Borders are multiples
+ * of `align`, so that arrays of any element size divide alike. */
 void pool_node_range(
         const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count, int64_t align);
 
 /* fn must not call pool_run. */
 void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx);
 
-/* Tasks [node_first[n], node_first[n + 1]) are node n's, for n < pool_node_count; node_first[0] is 0. The
- * caller works too, for the node that it happens to run on. */
+/* Tasks [node_first[n], node_first[n + 1]) belong to node n, for n < pool_node_count; node_first[0] is 0.
+ * The caller works too, for its current node. */
 void pool_run_placed(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
 
-/* The same without stealing, for work whose place matters more than its time (first touch). The tasks of a
- * node without a thread of its own (it has one worker, which is the caller's part) run wherever the caller
- * is. */
+/* The same without stealing, for work that must run on its node (first touch). If the caller is the only
+ * worker of a node, that node's tasks run on the caller's current node. */
 void pool_run_near(struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx);
 
-/* A node's tasks of placed calls so far, on a pool of several nodes: run by its own threads, and by others.
- */
+/* Counts of a node's tasks in placed calls so far, run by its own threads and by others; for pools of
+ * several nodes. */
 void pool_get_placed(const struct pool *pool, int node, int64_t *near_count, int64_t *stolen_count);
 
-/* Threads for a pool that has the machine to itself: topology.h's thread_count. Reads the machine each time.
- */
+/* Threads for a pool without other ranks: topology.h's thread_count. Reads the machine each time. */
 int pool_default_threads(void);
 
 #endif

@@ -1,16 +1,16 @@
 /* The machine as this process may use it: cores, caches, NUMA nodes, memory, and the limits in force.
  *
- * Mental model. `machine` counts what there is; `allowed` what the affinity mask and cpuset leave; of that,
- * `cores` lists the ones that are this rank's, node by node. hwloc tells cores from their hardware threads;
- * cgroup.h adds quotas. thread_count is what a pool takes by default: one thread for each core of this rank,
- * as many as the quota pays for. Ranks of one host share its cores out among themselves. A launcher that gave
- * each rank cores of its own has done that already. Environment variables of other runtimes (OMP_NUM_THREADS
- * and such) have no say: launchers set them to 1. They are reported.
+ * Mental model. `machine` counts the whole machine. `allowed` counts the part within the affinity mask and
+ * cpuset. `cores` lists this rank's part of these, node by node. hwloc separates cores from hardware
+ * threads; cgroup.h adds quotas. thread_count is the default of a pool: one thread per core of this rank,
+ * limited by the quota. Ranks of one host divide its cores, unless the launcher already gave each rank its
+ * own. ferry ignores variables of other runtimes (OMP_NUM_THREADS and similar), because launchers set them
+ * to 1; it reports them.
  *
- * FERRY_TOPOLOGY replaces the machine by one that hwloc makes up ("pack:2 [numa] core:4 pu:2", hwloc(7)
- * "Synthetic topologies") or reads from XML (a path): for tests, and to look at other machines. Threads are
- * then bound to nothing, memory is bound in a ledger only (numa.h), and sizes of RAM are still this
- * machine's.
+ * FERRY_TOPOLOGY replaces the machine by a synthetic one of hwloc ("pack:2 [numa] core:4 pu:2", hwloc(7)
+ * "Synthetic topologies") or by one from an XML file (a path), for tests and to look at other machines.
+ * Threads are then not bound, memory is bound only in a record (numa.h), and sizes of RAM are those of this
+ * machine.
  */
 #ifndef FERRY_HOST_TOPOLOGY_H
 #define FERRY_HOST_TOPOLOGY_H
@@ -23,10 +23,10 @@
 
 enum {
 	TOPOLOGY_NODES_MAX = 64,
-	TOPOLOGY_CORES_MAX = 1024, /* further ones get no worker of their own */
+	TOPOLOGY_CORES_MAX = 1024, /* further cores get no worker */
 	TOPOLOGY_SMT_MAX = 8,
 	TOPOLOGY_CACHE_LEVELS = 4,
-	TOPOLOGY_RANKS_MAX = 256, /* that are told apart by their GPUs */
+	TOPOLOGY_RANKS_MAX = 256, /* maximum for placement by GPU */
 };
 
 struct topology_counts {
@@ -36,10 +36,10 @@ struct topology_counts {
 
 struct topology_node {
 	int os_index;
-	int package;                       /* index of the package that it belongs to */
-	int machine_core_count;            /* all that are next to its memory */
+	int package;                       /* index of its package */
+	int machine_core_count;            /* all cores next to its memory */
 	int core_count, processor_count;   /* allowed */
-	int64_t ram_bytes, ram_free_bytes; /* free: 0 where the kernel does not say */
+	int64_t ram_bytes, ram_free_bytes; /* free: 0 if unknown */
 };
 
 /* A core of this rank; processors are the allowed ones, by the system's numbers. */
@@ -55,20 +55,20 @@ struct topology_cache {
 	int count, shared_count;
 };
 
-/* How the cores that are allowed became this rank's. */
+/* How ranks divide the allowed cores. */
 enum topology_share {
-	TOPOLOGY_SHARE_ALL,     /* it is alone on its host */
+	TOPOLOGY_SHARE_ALL,     /* one rank on the host */
 	TOPOLOGY_SHARE_CUT,     /* ranks take runs of cores in order */
-	TOPOLOGY_SHARE_NEAR,    /* as many each, next to their GPUs as far as there are cores */
-	TOPOLOGY_SHARE_BOUND,   /* the launcher gave each rank its own */
-	TOPOLOGY_SHARE_TOGETHER /* the launcher bound several ranks to the same cores, or there are fewer
-	                           cores than ranks: all of those, but not as many threads */
+	TOPOLOGY_SHARE_NEAR,    /* equal numbers, next to their GPUs as far as possible */
+	TOPOLOGY_SHARE_BOUND,   /* the launcher gave each rank its own cores */
+	TOPOLOGY_SHARE_TOGETHER /* several ranks share the same cores, by the launcher's binding or because
+	                           there are fewer cores than ranks: all of these cores, but fewer threads */
 };
 
 /* Ranks on this host. */
 struct topology_ranks {
-	int rank, size;   /* 0 of 1 where nobody says otherwise */
-	const char *said; /* by whom: the variable's name; static; NULL: nobody */
+	int rank, size;   /* 0 of 1 by default */
+	const char *said; /* name of the variable with it, static; NULL: none */
 };
 
 struct topology {
@@ -77,7 +77,7 @@ struct topology {
 	struct topology_counts machine, allowed;
 	struct topology_cache cache[TOPOLOGY_CACHE_LEVELS];
 	struct topology_node node[TOPOLOGY_NODES_MAX]; /* machine.node_count of them, at most so many */
-	int mask_is_narrow; /* the affinity mask is less than what the cpuset allows */
+	int mask_is_narrow;                            /* the affinity mask is smaller than the cpuset */
 	struct topology_ranks ranks;
 	enum topology_share share;
 	struct topology_core core[TOPOLOGY_CORES_MAX]; /* core_count of them, in order of nodes */
@@ -85,41 +85,40 @@ struct topology {
 	struct cgroup_limits cgroup;
 	int64_t ram_bytes, ram_available_bytes; /* of the machine; available as the kernel estimates it */
 	int64_t address_bytes;                  /* RLIMIT_AS, of each rank; -1: no limit */
-	int64_t address_used_bytes; /* when this was first read: threads have mapped little of theirs then */
-	int64_t usable_bytes;       /* what ranks of this host may still take: topology_find_usable */
-	const char *usable_why;     /* a few words; static */
-	int64_t memlock_bytes;      /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
-	char huge_pages[16];        /* transparent ones: "always", "madvise", "never"; "" where unknown */
-	char omp_num_threads[8];    /* the variable, cut; "" where it is not set */
+	int64_t address_used_bytes;             /* at the first read, before threads mapped much */
+	int64_t usable_bytes;    /* memory that ranks of this host may still use: topology_find_usable */
+	const char *usable_why;  /* a few words; static */
+	int64_t memlock_bytes;   /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
+	char huge_pages[16];     /* transparent huge pages: "always", "madvise", "never"; "": unknown */
+	char omp_num_threads[8]; /* the variable, cut; "": not set */
 	int thread_count;
-	char thread_reason[192]; /* why so many, as one clause */
+	char thread_reason[192]; /* reason for thread_count, as one clause */
 };
 
-/* 0; ERR_NOMEM or ERR_INTERNAL when hwloc cannot read the machine; ERR_INPUT when FERRY_TOPOLOGY is none. Any
+/* 0; ERR_NOMEM or ERR_INTERNAL if hwloc cannot read the machine; ERR_INPUT if FERRY_TOPOLOGY is invalid. Any
  * thread; takes some milliseconds. */
 int topology_read(struct topology *t);
 
-/* Sets usable_bytes for `ranks` processes of so many threads each: available RAM, the cgroup's rest, and what
- * the limit on addresses leaves beside what threads map of their own. topology_read does so for one rank of
- * thread_count. */
+/* Sets usable_bytes for `ranks` processes with `threads` threads each: the least of available RAM, the rest
+ * of the cgroup, and the rest of the address limit without the threads' own mappings. topology_read does
+ * this for one rank with thread_count threads. */
 void topology_find_usable(struct topology *t, int threads, int ranks);
 
-/* Who the ranks of this host are: by the world (world.h) where it has been joined, else from the environment
- * that launchers leave (Open MPI, Intel MPI and MPICH, MVAPICH2, PALS, Slurm, torchrun). */
+/* Finds the ranks of this host: from the world (world.h) after it is joined, else from the environment of
+ * launchers (Open MPI, Intel MPI and MPICH, MVAPICH2, PALS, Slurm, torchrun). */
 void topology_ranks_find(struct topology_ranks *ranks);
 
-/* The NUMA node next to the GPU of each rank of this host, as the system numbers it (-1: not known). For the
- * readings that follow; without effect where another number of ranks is here, or a node is none. Before other
- * threads. */
+/* Sets the system's NUMA node next to the GPU of each rank of this host (-1: unknown), for later reads. No
+ * effect if the number of ranks differs, or a node does not exist. Call before other threads. */
 void topology_set_rank_nodes(const int *os_index, int count);
 
-/* A device on a bus, for people: GPUs, network, disks. */
+/* A device on a bus, for display: GPUs, network, disks. */
 struct topology_device {
 	char bus_id[24], name[96], kind[24]; /* "0000:3b:00.0"; as the system or its vendor calls it */
-	int node;                            /* index into topology.node; -1: near none, or unknown */
+	int node;                            /* index into topology.node; -1: none, or unknown */
 };
 
-/* Devices of the machine as hwloc sees them, at most `max`; returns their number (0 where it sees none). */
+/* Lists at most `max` devices of the machine from hwloc; returns their number, 0 if it finds none. */
 int topology_devices_read(struct topology_device *devices, int max);
 
 #endif

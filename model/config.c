@@ -216,7 +216,7 @@ static void read_kv_heads(struct config_reader *r, struct model_config *c, const
 	config_read_size(r, "num_key_value_heads", &c->KV);
 	if (c->H % c->KV)
 		config_fail(r, ERR_INPUT,
-		        "num_attention_heads %" PRId64 " is no multiple of num_key_value_heads %" PRId64,
+		        "num_attention_heads %" PRId64 " is not a multiple of num_key_value_heads %" PRId64,
 		        c->H, c->KV);
 }
 
@@ -228,7 +228,7 @@ static void read_head_dim(struct config_reader *r, struct model_config *c, const
 	if (r->err)
 		return;
 	if (family->whole_heads && !is_there && c->C % c->H)
-		config_fail(r, ERR_INPUT, "%s %" PRId64 " is no multiple of %s %" PRId64,
+		config_fail(r, ERR_INPUT, "%s %" PRId64 " is not a multiple of %s %" PRId64,
 		        hidden ? hidden : "hidden_size", c->C, heads ? heads : "num_attention_heads", c->H);
 	if (c->D && is_read && config_is_null(r, "head_dim"))
 		config_fail(r, ERR_INPUT, "head_dim is null; %s needs a number", family->model_type);
@@ -253,8 +253,8 @@ static void read_pad(struct config_reader *r, struct model_config *c)
 		c->pad_id += c->pad_id < 0 ? c->V : 0;
 	} else if (c->pad_id >= c->V) {
 		config_fail(r, ERR_INPUT,
-		        "pad_token_id is missing, and the family's, %" PRId64
-		        ", is outside of the vocabulary: write null for none",
+		        "pad_token_id is missing, and the default of this family, %" PRId64
+		        ", is outside the vocabulary; set it to null for none",
 		        c->pad_id);
 	}
 }
@@ -355,7 +355,7 @@ static void check_architectures(struct config_reader *r, const struct model_fami
 		const char *name = json_string_value(json_array_get(list, i));
 
 		if (!name) {
-			config_fail(r, ERR_INPUT, "architectures[%zu] is no string", i);
+			config_fail(r, ERR_INPUT, "architectures[%zu] is not a string", i);
 			return;
 		}
 		if (!strcmp(name, family->base_class) || !strcmp(name, family->causal_class) ||
@@ -446,7 +446,7 @@ static void check_heads(struct config_reader *r, const struct model_config *c)
 	if ((c->H + 2 * c->KV) * c->D > CONFIG_SIZE_MAX)
 		config_fail(r, ERR_INPUT,
 		        "%" PRId64 " heads and %" PRId64 " key/value heads of head_dim %" PRId64
-		        " are more than ferry supports",
+		        " exceed what ferry supports",
 		        c->H, c->KV, c->D);
 }
 

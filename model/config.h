@@ -1,4 +1,4 @@
-/* Reading a config.json key by key, for families that need more than their table (model/family.h). Private to
+/* Reads a config.json key by key, for families that need more than their table (model/family.h). Private to
  * model/ and model/families.
  *
  * A reader keeps the first error; later reads do nothing, so callers need not check each.
@@ -19,7 +19,7 @@ struct config_reader {
 	int err; /* first error; later reads do nothing */
 };
 
-/* Reads leave *out as it is where the key is absent or null; a value outside its range is ERR_INPUT. */
+/* A read leaves *out unchanged if the key is absent or null. A value outside its range is ERR_INPUT. */
 enum { CONFIG_SIZE_MAX = 1 << 24, CONFIG_LAYERS_MAX = 100000 };
 void config_read_int(struct config_reader *r, const char *key, int64_t *out, int64_t least, int64_t most);
 void config_read_size(struct config_reader *r, const char *key, int64_t *out); /* 1 .. CONFIG_SIZE_MAX */
@@ -28,31 +28,31 @@ void config_read_flag(struct config_reader *r, const char *key, int *out);
 
 /* `value` (of `key`, for the message) must be finite and above 0 or, config_check_epsilon, not negative. */
 void config_check_positive(struct config_reader *r, const char *key, double value);
-/* Above 0; 1 where the key is absent. */
+/* Reads a number above 0; 1 if the key is absent. */
 void config_read_multiplier(struct config_reader *r, const char *key, double *out);
 void config_check_epsilon(struct config_reader *r, const char *key, double value);
 
-/* The key is there and not null. */
+/* 1 if the key is present and not null. */
 int config_has(const struct config_reader *r, const char *key);
-/* The key is there and null. */
+/* 1 if the key is present and null. */
 int config_is_null(const struct config_reader *r, const char *key);
 
 /* Sets r->err, once, with "WHERE: " in front. */
 void config_fail(struct config_reader *r, int code, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* A true flag, or a value other than null, that transformers ignores for this family too: warns. */
+/* Warns of a true flag, or a value other than null, that transformers ignores for this family too. */
 void config_warn_ignored(const struct config_reader *r, const char *key, const char *why);
 
-/* A true flag is understood and not done. */
+/* Refuses a true flag that ferry does not support. */
 void config_refuse_flag(struct config_reader *r, const char *key);
 
 void config_read_act(struct config_reader *r, const char *key, enum act_kind *out);
 
-/* eos_token_id, an integer or a list; ids outside of the vocabulary are left out. */
+/* eos_token_id, an integer or a list; drops ids outside the vocabulary. */
 void config_read_eos(struct config_reader *r, struct model_config *c);
 
-/* ---- what several families read beyond their table ---- */
+/* ---- for several families, beyond their table ---- */
 
 /* Rotary settings from rope_parameters, rope_scaling and the family's own keys. */
 struct family_rope;

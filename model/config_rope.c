@@ -50,7 +50,7 @@ static void refuse_nested(struct config_reader *o)
 	{
 		if (json_is_object(value))
 			config_fail(o, ERR_UNSUPPORTED,
-			        "%.60s has settings of its own: one set for all layers is supported", key);
+			        "%.60s has its own settings; ferry supports one set for all layers", key);
 	}
 }
 
@@ -73,7 +73,9 @@ static void read_kind(struct config_reader *o, struct rope_config *rope, const s
 			if (family->only_longrope && rope->kind != ROPE_DEFAULT &&
 			        rope->kind != ROPE_LONGROPE)
 				config_fail(o, ERR_INPUT,
-				        "rope type \"%s\": this family has default and longrope", name);
+				        "rope type \"%s\" is not supported for this family; supported: "
+				        "default, longrope",
+				        name);
 			return;
 		}
 	config_fail(o, ERR_UNSUPPORTED,
@@ -168,7 +170,7 @@ static void read_factors(struct config_reader *o, struct rope_config *rope)
 		else if (!found)
 			config_fail(o, ERR_INPUT, "%s is missing", keys[k]);
 		else if (json_array_size(list) != half)
-			config_fail(o, ERR_INPUT, "%s has %zu numbers; heads have %zu pairs that are turned",
+			config_fail(o, ERR_INPUT, "%s has %zu numbers, but a head has %zu rotated pairs",
 			        keys[k], json_array_size(list), half);
 		for (size_t i = 0; i < half && !o->err; i++) {
 			const json_t *value = json_array_get(list, i);
@@ -218,10 +220,11 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 	rope->rotary = (rope->frequency_dim + 1) / 2 * 2;
 	if (rope->rotary > c->D)
 		config_fail(o, ERR_INPUT,
-		        "a head of %" PRId64 " dims can not be rotated in pairs (head_dim must be even)",
+		        "a head of %" PRId64 " dimensions cannot be rotated in pairs; head_dim must be even",
 		        c->D);
 	if (rope->rotary != rope->frequency_dim && (rope->kind == ROPE_YARN || rope->kind == ROPE_LONGROPE))
-		config_fail(o, ERR_UNSUPPORTED, "yarn and longrope over an odd number of dims (%" PRId64 ")",
+		config_fail(o, ERR_UNSUPPORTED,
+		        "yarn and longrope need an even number of rotary dimensions, not %" PRId64,
 		        rope->frequency_dim);
 	if (!rope->rotary)
 		rope->kind = ROPE_NONE;
@@ -252,9 +255,10 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 		read_scaling(r, o, c, rope, family);
 	if (!o->err && !family->partial_in_default && partial != 1) {
 		if (rope->kind == ROPE_DEFAULT)
-			log_warn("%s: %s is ignored: this family turns whole heads", r->where, partial_key);
+			log_warn("%s: ignoring %s, because this family rotates whole heads", r->where,
+			        partial_key);
 		else if ((int64_t)((double)c->D * partial) != c->D)
-			config_fail(o, ERR_UNSUPPORTED, "%s %g: this family turns whole heads only",
+			config_fail(o, ERR_UNSUPPORTED, "%s %g: this family rotates only whole heads",
 			        partial_key, partial);
 		partial = 1;
 	}

@@ -1,10 +1,10 @@
-/* A family of models as a table: what it calls its tensors, what absent keys of its config.json mean, and how
- * its keys are spelled. Almost every family is such a table and nothing else (model/families, a file each).
+/* A family of models as a table: the names of its tensors, the defaults of absent keys in config.json, and
+ * the spelling of keys. Almost every family is only such a table (model/families, one file each).
  *
- * What a model computes follows from the tensors that the family lists and from the numbers in struct
- * model_config: a bias is added where it has a role, positions are learned where there is a table of them, a
- * gate is there where there is a tensor for it. A family of the kind that exists costs its file and its line
- * in model/families/families.h.
+ * The computation of a model follows from the family's tensors and the numbers in struct model_config. A
+ * bias is added if its role exists, positions are learned if there is a table of them, and the MLP has a
+ * gate if there is a tensor for it. A new family of this kind needs its file and a line in
+ * model/families/families.h.
  */
 #ifndef FERRY_MODEL_FAMILY_H
 #define FERRY_MODEL_FAMILY_H
@@ -19,11 +19,12 @@ struct model;         /* model/model.h */
 struct family_tensor {
 	enum tensor_role role; /* ROLE_COUNT ends a list */
 	const char *name;
-	const char *when; /* flag of config.json that says whether it is there; NULL: always */
-	int otherwise;    /* the flag where the key is absent */
+	const char *when; /* flag of config.json: 1 if the tensor exists; NULL: always exists */
+	int otherwise;    /* the flag's value if the key is absent */
 };
 
-/* Rows of a list of tensors: one that is always there; one with a flag, and what it is where it is absent. */
+/* Rows of a list of tensors: a tensor that always exists, and one that depends on a flag and the flag's
+ * default. */
 #define TENSOR(ROLE, text)                                                                                   \
 	{                                                                                                    \
 		.role = ROLE_##ROLE, .name = text                                                            \
@@ -49,26 +50,25 @@ struct family_keys {
 /* sliding_window and layer_types. */
 struct family_window {
 	int read;           /* 0: the family attends to whole documents */
-	int64_t otherwise;  /* tokens where the key is absent; 0: no window */
+	int64_t otherwise;  /* tokens if the key is absent; 0: no window */
 	int every_block;    /* layer_types is not read */
-	const char *use;    /* flag without which nothing slides; NULL: there is none */
-	int64_t from;       /* with `use`: block from which they slide, where max_window_layers is absent */
-	int64_t full_every; /* where layer_types is absent, each block of that number sees everything; 0: none
-	                     */
-	const char *full_every_key; /* that says another number, or NULL */
+	const char *use;    /* flag that enables windows; NULL: always enabled */
+	int64_t from;       /* with `use`: first block with a window if max_window_layers is absent */
+	int64_t full_every; /* if layer_types is absent, every full_every-th block sees everything; 0: none */
+	const char *full_every_key; /* key with another number, or NULL */
 };
 
 struct family_rope {
 	const char *theta;                         /* rope_theta */
 	const char *partial;                       /* partial_rotary_factor */
 	double theta_otherwise, partial_otherwise; /* 0: 10000, 1 */
-	int partial_in_default;                    /* rope type "default" turns only that part too */
-	int only_longrope;                         /* beside default; older names of it are read too */
-	const char *local_theta; /* blocks with a window have settings of their own, and this is their theta's
-	                            key; NULL: one set for all */
+	int partial_in_default;                    /* rope type "default" rotates only that part too */
+	int only_longrope; /* supports only default and longrope; older names of longrope are read too */
+	const char *local_theta; /* key of theta for blocks with a window, which have their own settings;
+	                            NULL: one set for all */
 	double local_theta_otherwise;
-	int64_t original_otherwise; /* original_max_position_embeddings stands beside rope_scaling and is that
-	                               where it is absent; 0: it may stand in it, and is
+	int64_t original_otherwise; /* value if original_max_position_embeddings is absent beside
+	                               rope_scaling; 0: the key may be inside rope_scaling, and its default is
 	                               max_position_embeddings */
 };
 
@@ -79,42 +79,42 @@ enum { FAMILY_IGNORED_MAX = 4 };
 
 struct model_family {
 	const char *model_type;
-	const char *prefix; /* of all names but the head's; NULL: "model." */
+	const char *prefix; /* of all names except the head's; NULL: "model." */
 	const char *blocks; /* list of blocks, below the prefix; NULL: "layers" */
 	const char *base_class, *causal_class;
-	/* In module order; those of a block stand together. */
+	/* In module order; the tensors of a block are together. */
 	const struct family_tensor *tensors;
 	const char *head_alias;     /* another spelling of the head's name, or NULL */
-	const char *const *buffers; /* last parts of names that are no parameters, NULL at the end; NULL:
-	                               those of rotary positions */
+	const char *const *buffers; /* last parts of names that are not parameters, ended by NULL; NULL: those
+	                               of rotary positions */
 	struct model_config
-	        defaults; /* what absent keys mean. KV 0: as many as heads; D 0: C / H; F 0: 4 C */
+	        defaults; /* defaults of absent keys. KV 0: as many as heads; D 0: C / H; F 0: 4 C */
 	struct family_keys keys;
 	struct family_window window;
 	struct family_rope rope;
-	int whole_heads;       /* hidden_size must be a multiple of the heads where there is no head_dim */
+	int whole_heads;       /* without head_dim, hidden_size must be a multiple of the heads */
 	int one_size_of_heads; /* num_key_value_heads and head_dim are not read */
 	int pads_nothing;      /* pad_token_id is not given to the embedding */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
-	/* What the table cannot say, after it was read; NULL: nothing. */
+	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);
 };
 
-/* Windows (0: none) of the blocks that layer_types says, or where it is absent those from `from` on but each
- * full_every-th. */
+/* Sets the windows (0: none) of the blocks in layer_types. If it is absent: of all blocks from `from` on
+ * except every full_every-th. */
 void config_read_layer_windows(struct config_reader *r, struct model_config *c,
         const struct family_window *family, int64_t window, int64_t from);
 
 const char *family_prefix(const struct model_family *family);
 const char *family_head_name(const struct model_family *family);
-int family_is_head(const struct model_family *family, const char *name); /* its name, or the other spelling */
+int family_is_head(const struct model_family *family, const char *name); /* its name or the alias */
 
-/* Reads and checks a config.json. *config is zeroed first; model_config_free frees what it holds. */
+/* Reads and checks a config.json. Zeroes *config first; free it with model_config_free. */
 int model_config_read(struct model_config *config, const struct model_family *family, const json_t *json,
         const char *where);
 void model_config_free(struct model_config *config);
 
-/* The tables of a model of this config, which it takes over, also on errors. ERR_RANGE: too many parameters.
+/* Builds the tables of a model. Takes ownership of *config, also on errors. ERR_RANGE: too many parameters.
  */
 int model_build(struct model **model, const struct model_family *family, struct model_config *config);
 

@@ -33,9 +33,9 @@ static int pattern_open(struct pattern *p)
 	        PCRE2_ANCHORED | PCRE2_ENDANCHORED, &code, &at, NULL);
 	if (!p->code) {
 		pcre2_get_error_message(code, why, sizeof(why));
-		return err_set(ERR_INPUT, "%s=%s: no regular expression, at character %zu: %s%s", p->key,
+		return err_set(ERR_INPUT, "%s=%s: invalid regular expression at character %zu: %s%s", p->key,
 		        p->text, (size_t)at + 1, (const char *)why,
-		        strchr(p->text, '*') ? "; any text is .* (with the dot)" : "");
+		        strchr(p->text, '*') ? "; for any text write .* with the dot" : "");
 	}
 	p->match = pcre2_match_data_create_from_pattern(p->code, NULL);
 	p->context = pcre2_match_context_create(NULL);
@@ -70,7 +70,8 @@ static int pattern_matches(struct pattern *p, const char *name, const char *othe
 	if (!rc && p->text && other_name) {
 		rc = name_matches(p, other_name);
 		if (rc > 0)
-			log_warn("%s=%s: %s is tied, and so is %s", p->key, p->text, other_name, name);
+			log_warn("%s=%s matches %s; it also applies to %s, which is tied to it", p->key,
+			        p->text, other_name, name);
 	}
 	p->matched += rc > 0;
 	return rc;

@@ -1,10 +1,10 @@
-/* A causal language model as data: its features, its one table of tensors, its stages.
+/* A causal language model as data: its features, its table of tensors, its stages.
  *
- * Mental model. A family (model/families) says how a config.json becomes a struct model_config, which says
- * *what* the model does in terms that all families share. From it come the table of tensors and the list of
- * stages. Everything that needs a name, a shape or an order derives it from here: files, units, shards,
- * checkpoints, decay. The forward and backward of each stage (model/blocks) are written once, over the
- * features.
+ * Mental model. A family (model/families) turns a config.json into a struct model_config, which describes
+ * the model in terms that all families share. The table of tensors and the list of stages follow from it. A
+ * stage is the smallest piece of forward and backward, such as a block's attention. Files, units, shards,
+ * checkpoints and decay take names, shapes and order from these tables. The forward and backward of each
+ * stage (model/blocks) exist once, for all features.
  *
  *     model_open_path(&model, "DIR");     (model/families/open.h)
  *     for (int t = 0; t < model->tensor_count; t++)
@@ -12,8 +12,8 @@
  *
  * The field's letters: B rows of a batch, T positions of a row, C hidden size, H query heads, KV key/value
  * heads, D head size, F intermediate size, V vocabulary, L blocks. A micro-batch is a concatenation of
- * documents without padding: where others have [B, T, C] this program has [tokens, C] and arrays that say
- * where each document starts.
+ * documents without padding: instead of [B, T, C] ferry uses [tokens, C] and arrays with the start of each
+ * document.
  */
 #ifndef FERRY_MODEL_MODEL_H
 #define FERRY_MODEL_MODEL_H
@@ -38,12 +38,12 @@ struct model_tensor {
 	int64_t shape[MODEL_RANK_MAX]; /* 1 beyond rank */
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
-	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
-	int is_wide;                   /* 0: its first value is a bf16 number; 1: more, or not known */
+	int trainable;                 /* 0: frozen, without gradient and optimizer state */
+	int is_wide; /* 0: its initial values are bf16 numbers; 1: more precise, or unknown */
 };
 
-/* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up
- * where there is no gate). A tied head reads the embedding's tensor. */
+/* The smallest piece of forward and backward. The norm before the MLP belongs to its first stage (gate, or
+ * up without a gate). A tied head reads the embedding's tensor. */
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
@@ -57,8 +57,8 @@ struct model {
 	struct model_tensor *tensors;
 	int tensor_count;
 	int64_t parameter_count;
-	int64_t frozen_norm_count; /* elements of the largest norm that does not train, 0: all train */
-	int *role_tensor; /* [L + 1][ROLE_COUNT]: tensor of a role in a block; row L for those outside; -1
+	int64_t frozen_norm_count; /* elements of the largest frozen norm; 0: none is frozen */
+	int *role_tensor; /* [L + 1][ROLE_COUNT]: tensor of a role in a block; row L: outside of blocks; -1:
 	                     none */
 	struct model_stage *stages; /* embed, per block attn [gate] up down, head */
 	int stage_count;
@@ -66,36 +66,36 @@ struct model {
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
 	int *by_name;  /* tensors in order of their names */
-	int is_untied; /* config.json says tied, and the weights have a head of their own (model_untie) */
+	int is_untied; /* tied in config.json, but the weights have a separate head (model_untie) */
 };
 
 void model_close(struct model *model);
 
-/* Index of the tensor that a checkpoint calls `name` (with or without prefix, known older spellings), -1 if
- * none; MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a head that is tied. */
+/* Index of the tensor with this name in a checkpoint (with or without prefix, or an older spelling), -1 if
+ * none. MODEL_NAME_BUFFER for a known non-parameter (inv_freq, masks) and for a tied head. */
 enum { MODEL_NAME_UNKNOWN = -1, MODEL_NAME_BUFFER = -2 };
 int model_find_tensor(const struct model *model, const char *name);
 
-/* A checkpoint holds a head of its own although config.json says tied, with different values: untie (call
- * before anything was derived from the tables). ERR_NOMEM leaves the model as it was; ERR_RANGE where the
- * parameters can no longer be counted. */
+/* Gives the model a separate head: for a checkpoint with a head that differs from the embedding although
+ * config.json says tied. Call before anything uses the tables. ERR_NOMEM leaves the model unchanged;
+ * ERR_RANGE if it has too many parameters. */
 int model_untie(struct model *model);
 
-/* Tensor of a role in block `layer` (or -1 for outside), -1 if the model has none. */
+/* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
-/* 1: the tensor's gradient is a product of matrices, and the first micro-batch writes all of it: in the
- * tensor's stage, or in the head where the embedding is the head too. 0: stages add to it. */
+/* 1: the tensor's gradient is a product of matrices, and the first micro-batch writes all of it, in the
+ * tensor's stage or, for a tied embedding, in the head. 0: stages add to it. */
 int model_gradient_is_product(const struct model *model, int tensor);
 
-/* Sets `trainable` of every tensor by its name: is_trainable returns 1, 0 or an ERR_*, which ends it.
- * `other_name` is the head's name where the embedding is the head too (one tensor), else NULL. Call before
- * anything was derived from the tables. *count: elements that train. */
+/* Sets `trainable` of every tensor by its name. is_trainable returns 1, 0, or an ERR_* that ends the call.
+ * other_name is the head's name for a tied embedding, else NULL. Call before anything uses the tables.
+ * *count: trained elements. */
 int model_set_trainable(struct model *model, int64_t *count,
         int (*is_trainable)(const char *name, const char *other_name, void *arg), void *arg);
 
-/* First value of a fresh model: element `index` of `tensor` is a pure function of the seed. Norms scale by 1,
- * biases and the pad row of the embedding 0, the rest normal with initializer_range (GPT-2's residual
+/* Initial value of a new model: element `index` of `tensor` is a pure function of the seed. Norms scale by
+ * 1, biases and the pad row of the embedding 0, the rest normal with initializer_range (GPT-2's residual
  * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
@@ -103,31 +103,30 @@ float model_init_value(const struct model *model, int tensor, int64_t index, uin
  * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
-/* Rows of logits that the head forms at once: a function of V and of the kind of device alone, so that no
- * other size, and no budget, changes a sum. Small vocabularies get more than the device's piece, to 32 MiB of
- * logits. */
+/* Rows of logits that the head computes at once. Depends only on V and the kind of device, so that no other
+ * size and no budget changes a sum. Small vocabularies get more rows than the device's piece, up to 32 MiB
+ * of logits. */
 int64_t model_head_rows(int64_t V, struct device_piece piece);
 
 /* ---- rotary table ---- */
 
-/* Cosines and sines for positions 0 .. position_count-1 as op_rope (device/op.h) wants them: for each of the
- * rotary settings F32 [rows, rotary], frequencies and angles in double. There are position_count rows, or
- * twice as many with longrope: those of long documents follow those of short ones. Elements: 0 where nothing
- * is turned.
+/* Cosines and sines for positions 0 .. position_count-1 in the layout of op_rope (device/op.h): F32 [rows,
+ * rotary] for each rotary setting, computed in double. There are position_count rows; with longrope twice as
+ * many, first for short documents, then for long ones. The count is in elements, 0 without rotary positions.
  */
 int64_t model_rope_table_count(const struct model *model, int64_t position_count);
 void model_rope_table(const struct model *model, float *table, int64_t position_count);
 
-/* Where the rows of setting `rope` begin, in elements, and how many there are. */
+/* The first element of the rows of setting `rope`, and the number of rows. */
 int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count);
 int64_t model_rope_table_rows(const struct model *model, int64_t position_count);
 
-/* Longer texts turn by other angles (longrope); INT64_MAX: all turn alike. */
+/* Longer texts use other angles (longrope); INT64_MAX: all use the same. */
 int64_t model_rope_short_tokens(const struct model *model);
 
-/* row[i]: which row of the table turns token i, from its position and the borders of its document; or where
- * positions are learned, the position. With longrope a document's length decides, as in transformers with one
- * document a batch. */
+/* row[i]: the row of the table for token i, from its position and the borders of its document; for learned
+ * positions the position. With longrope it depends on the document's length, as in transformers with one
+ * document per batch. */
 void model_position_rows(const struct model *model, int32_t *row, const int32_t *position,
         const int32_t *doc_start, const int32_t *doc_end, int64_t tokens, int64_t position_count);
 

@@ -1,4 +1,4 @@
-/* What a model computes, in terms that all families share: sizes, kinds, what each block does.
+/* The description of a model in terms that all families share: sizes, kinds, the settings of each block.
  *
  * A family (model/family.h) fills it from a config.json; the tables (model/model.h) and the forward and
  * backward of each stage (model/blocks) follow from it.
@@ -24,19 +24,20 @@ struct rope_config {
 	double attention_factor;                  /* yarn, longrope: multiplies cos and sin; 1 elsewhere */
 	int truncate;                             /* yarn */
 	int64_t original_max_position_embeddings; /* llama3, yarn, longrope */
-	double *factors;       /* longrope: [2][rotary / 2], what divides each frequency in documents of up to
-	                          original_max_position_embeddings tokens, then in longer ones */
-	int64_t rotary;        /* turned dims of each head, even; 0 with ROPE_NONE */
-	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less where a partial
-	                          rotary size was odd */
+	double *factors; /* longrope: [2][rotary / 2], divisors of each frequency, first for documents of up
+	                    to original_max_position_embeddings tokens, then for longer ones */
+	int64_t rotary;  /* rotated dims of each head, even; 0 with ROPE_NONE */
+	int64_t frequency_dim; /* exponents are -2j / frequency_dim: rotary, or one less if a partial rotary
+	                          size was odd */
 };
 
 enum { ROPES_MAX = 2 };
 
-/* What differs between the blocks of a model. */
+/* The settings that differ between blocks. */
 struct block_config {
-	int64_t window; /* a token sees that many, itself included; 0: its whole document before it */
-	int rope;       /* which of the rotary settings turns q and k; -1: none does */
+	int64_t window; /* a token sees this many tokens, including itself; 0: all earlier tokens of its
+	                   document */
+	int rope;       /* index of the rotary setting for q and k; -1: none */
 	enum attention_mask mask;
 	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
 };
@@ -44,11 +45,11 @@ struct block_config {
 struct model_config {
 	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
 	int64_t V, C, L, H, KV, D, F;
-	int64_t max_positions;   /* what config.json says; a hard limit only where positions are learned */
-	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; of a tied head 1 too */
+	int64_t max_positions;   /* from config.json; a hard limit only for learned positions */
+	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; also 1 for a tied head */
 	enum norm_kind norm;
 	double norm_epsilon;
-	double norm_weight_offset; /* norms scale by this plus their weight (Gemma: 1) */
+	double norm_weight_offset; /* added to the weight of norms (Gemma: 1) */
 	enum act_kind act;
 	int parallel_residual; /* x + attn(norm1 x) + mlp(norm2 x) */
 	int weight_in_out;     /* matrices of blocks are stored [in, out] (GPT-2's Conv1D) */
@@ -57,24 +58,25 @@ struct model_config {
 	int qkv_by_head;   /* a fused projection gives q, k, v of head 0, then of head 1, ... (GPT-NeoX); else
 	                      all q, all k, all v */
 	struct rope_config rope[ROPES_MAX];
-	int rope_count; /* 0: nothing is turned */
+	int rope_count; /* 0: no rotary positions */
 	enum rope_pairs rope_pairs;
 	double attention_scale;       /* 1 / sqrt(D) unless config.json says otherwise */
 	int attention_scale_by_layer; /* block i divides it by i + 1 */
 	struct block_config *block;   /* [L] */
-	double embed_scale;    /* multiplies what the embedding gives, rounded to the compute dtype; 0: 1 */
-	double residual_scale; /* multiplies what attention and the MLP add to the residual stream; 0: 1 */
-	double logit_divisor;  /* of all logits, before their cap; 0: 1 */
-	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: they stay */
+	double embed_scale;    /* multiplies the embedding's output, rounded to the compute dtype; 0: 1 */
+	double residual_scale; /* multiplies the outputs of attention and the MLP before the residual sum; 0:
+	                          1 */
+	double logit_divisor;  /* divides all logits, before their cap; 0: 1 */
+	double logit_cap;      /* logits l become cap * tanh(l / cap); 0: no cap */
 	int tied;              /* the head is the embedding */
-	int64_t pad_id;        /* embedding row whose input-side gradient stays zero; -1 none */
+	int64_t pad_id;        /* embedding row without input-side gradient; -1: none */
 	double initializer_range;
 	double residual_initializer_range; /* of the matrices that write to the residual stream */
-	int64_t eos_ids[16];               /* what ends a text */
+	int64_t eos_ids[16];               /* tokens that end a text */
 	int eos_count;
 	int64_t bos_id; /* -1 none */
-	/* Dropout that transformers trains this model with: the largest, and its key; 0: none. ferry has
-	 * none. */
+	/* The largest dropout that transformers uses for this model, and its key; 0: none. ferry trains
+	 * without dropout. */
 	double dropout;
 	const char *dropout_key;
 };

@@ -1,7 +1,7 @@
-/* What a tensor is for: the one list of roles, with what the rest of the program asks about them.
+/* Roles of tensors: the one list of roles and their properties.
  *
  * A family (model/families) names its tensors by role; shapes, stages, parts, weight decay and first values
- * follow from the row here. To add a role is to add a row, and to use it where it is read (model/blocks).
+ * follow from the row here. To add a role, add a row and read the tensor in model/blocks.
  */
 #ifndef FERRY_MODEL_ROLES_H
 #define FERRY_MODEL_ROLES_H
@@ -79,10 +79,10 @@ enum model_part {
 };
 const char *model_part_name(enum model_part part);
 
-/* The smallest pieces of forward and backward that are called at once. */
+/* The smallest pieces of forward and backward. */
 enum stage_kind { STAGE_EMBED, STAGE_ATTN, STAGE_GATE, STAGE_UP, STAGE_DOWN, STAGE_HEAD };
 
-/* Sizes that a config.json decides. Q, KV and QKV are all heads' dims together. */
+/* Sizes from config.json. Q, KV and QKV are the dims of all heads together. */
 enum model_dim {
 	DIM_ONE,
 	DIM_VOCAB,

@@ -1,19 +1,21 @@
-/* The engine: a model in training on one device, a step at a time.
+/* The engine: trains a model on one device, one step at a time.
  *
- * Mental model. engine_open builds the plans that the run needs (a training step, its pending updates alone,
- * evaluation, logits), takes exactly the memory that they say, and binds them. Weights are then written
- * through engine_write. Each engine_step gives the losses and the gradient norm of one step. With clipping or
- * skipping on, a step's updates stay pending until the norm is known and run under the next step's forward;
- * engine_flush runs them alone. Everything that looks at the weights (read, eval, logits) flushes first.
+ * Mental model. engine_open builds the plans of the run: a training step, its pending updates alone,
+ * evaluation, logits. engine_start allocates exactly the memory of these plans. The caller then writes the
+ * weights with engine_write. Each engine_step returns the losses and the gradient norm of one step.
  *
- * One thread owns an engine. After an error of the device only engine_close is of use.
+ * With clipping or skipping, the updates of a step stay pending until the norm is known. They run under the
+ * next step's forward; engine_flush runs them alone. Every function that reads weights (read, eval, logits)
+ * flushes first.
+ *
+ * One thread owns an engine. After an error of the device only engine_close works.
  */
 #ifndef FERRY_OFFLOAD_ENGINE_H
 #define FERRY_OFFLOAD_ENGINE_H
 
 #include "offload/run.h"
 
-/* max_tokens 0: the engine is never used that way, and no memory is planned for it. */
+/* max_tokens 0: the engine does not plan memory for this use. */
 struct engine_sizes {
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 };
@@ -26,70 +28,72 @@ struct engine_options {
 	enum wrap_policy wrap;
 	int64_t min_num_params;
 	int rank, world_size;
-	/* Ranks that share out a unit: rank / shard_ranks * shard_ranks and those after it; a divisor of
-	 * world_size. 0: all. The groups are replicas of each other. */
+	/* Number of ranks that divide a unit among them: shard_ranks consecutive ranks, from a multiple of
+	 * shard_ranks on. A divisor of world_size; 0: all. The groups are replicas of each other. */
 	int shard_ranks;
 	struct plan_policy policy; /* max_tokens and max_targets come from `train` */
 	struct engine_sizes train, eval, logits;
 	struct adamw_options adamw;
 	double max_grad_norm;        /* 0: no clipping */
-	int skip_nonfinite;          /* 1: a step whose gradients are not finite changes nothing */
-	int64_t device_budget_bytes; /* that the arena may not pass; 0: no limit */
+	int skip_nonfinite;          /* 1: a step with gradients that are not finite changes nothing */
+	int64_t device_budget_bytes; /* maximum size of the arena; 0: no limit */
 	int check_plans;             /* 1: plan_check on every plan */
-	/* What the caller keeps in host memory beside planes; counted, never used. */
+	/* Other host memory of the caller; counted, never used. */
 	int64_t rows_bytes, side_bytes, scratch_bytes;
-	enum slab_kind crossing; /* of host memory that copies read and write: planes, staging */
+	enum slab_kind crossing; /* kind of host memory for copies: planes, staging */
 };
 
 struct engine_result {
 	double loss_sum;  /* over the step's targets, all ranks, in double, in order */
 	int64_t targets;  /* of this rank */
 	double grad_norm; /* before clipping, all ranks */
-	int skipped;      /* nothing will change: gradients were not finite, or there was no target */
+	int skipped;      /* the step changes nothing: gradients were not finite, or there was no target */
 };
 
-/* Memory that the plans ask for, before anything is allocated. */
+/* Memory of the plans, known before anything is allocated. */
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, staging_bytes, pinned_bytes;
 	int64_t rows_bytes, side_bytes, scratch_bytes; /* of the options */
-	int64_t state_bytes; /* of weights and optimizer state, wherever they live: what a checkpoint holds of
-	                        this rank. 0 where nothing is trained */
+	int64_t state_bytes;          /* of weights and optimizer state in all memories: this rank's part of a
+	                                 checkpoint. 0 without training */
 	int64_t h2d_bytes, d2h_bytes; /* per training step */
-	int resident_weights,
-	        resident_states; /* units whose weights, and whose whole state, stay on the device */
-	int kept_blocks;         /* whose activations policy keeps, too */
-	int64_t spared_bytes;    /* that need not cross per step, because of those; 0 without a budget */
+	int resident_weights, resident_states; /* number of units with their weights, or all of their state,
+	                                          on the device */
+	int kept_blocks; /* number of blocks that keep their activations, including those of the policy */
+	int64_t spared_bytes; /* copies per step that resident units and kept blocks save; 0 without a budget
+	                       */
 };
 
 struct engine;
 
-/* Plans only; engine_start allocates. ERR_FIT when the arena would exceed device_budget_bytes. options are
- * copied, what they point to is borrowed. */
+/* Only plans; engine_start allocates. ERR_FIT if the arena would exceed device_budget_bytes. options are
+ * copied; the objects that they point to are borrowed. */
 int engine_open(struct engine **engine, const struct engine_options *options);
 void engine_close(struct engine *engine);
 
 void engine_get_memory(const struct engine *engine, struct engine_memory *memory);
 const struct plan *engine_plan(const struct engine *engine, enum plan_kind kind); /* NULL if there is none */
 
-/* What this rank sends to others in a training step with all its micro-batches. */
+/* Bytes that this rank sends to other ranks in a training step with all its micro-batches. */
 void engine_get_traffic(const struct engine *engine, struct plan_traffic *traffic);
 const struct unit_map *engine_units(const struct engine *engine);
 const struct store *engine_store(const struct engine *engine); /* both: NULL before engine_start */
 const struct staging *engine_staging(const struct engine *engine);
 
-/* Takes arena, staging memory and store; zeroes device planes; uploads the rotary table. */
+/* Allocates arena, staging memory and store; zeroes device planes; uploads the rotary table. */
 int engine_start(struct engine *engine);
 
-/* Elements [first, first + count) of a tensor in a plane, wherever it lives; parts that another rank owns are
- * left alone. Data in the plane's own type (plan_plane_dtype). The scales of these elements: one for each
- * block; `first` and the end must be borders of blocks (or the tensor's end). Reading flushes. */
+/* Writes or reads elements [first, first + count) of a tensor in a plane, in host or device memory. Skips
+ * parts that another rank owns. Data has the plane's type (plan_plane_dtype). For planes of scales the call
+ * copies one scale per block; `first` and the end must be borders of blocks, or the end of the tensor.
+ * Reading flushes. */
 int engine_write(
         struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, const void *src);
 int engine_read(struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 
-/* Where these elements lie in host memory, one behind the other; NULL where any of them is another rank's or
- * the plane has a home on the device. To be filled before the first step, by any number of threads; planes
+/* Returns the address of these elements in host memory, where they are contiguous. NULL if another rank owns
+ * one of them, or if the plane is on the device. Threads may fill the memory before the first step; planes
  * are zero until then. Valid until close. */
 void *engine_plane_at(
         const struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count);
@@ -97,16 +101,16 @@ void *engine_plane_at(
 /* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
 int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);
 
-/* Weights and optimizer state as the last step leaves them, for another thread to read while steps go on
- * (offload/snapshot.h), after engine_start. settle: before the owning thread waits for that reader, runs the
- * updates that it waits for; where they fail the snapshot is cancelled. */
+/* A snapshot of weights and optimizer state after the last step. Another thread reads it while steps go on
+ * (offload/snapshot.h). Call after engine_start. Call settle before the owning thread waits for the reader:
+ * it runs the updates that the reader waits for, and cancels the snapshot if they fail. */
 struct snapshot *engine_snapshot(struct engine *engine);
 void engine_snapshot_begin(struct engine *engine);
 int engine_snapshot_settle(struct engine *engine);
 
-/* One optimizer step at this learning rate. total_targets: of the step over all ranks (0: nothing to learn
- * from, skipped as a step without update: loss 0). ERR_NONFINITE where updates ran inside backward. spans as
- * in run_execute. */
+/* One optimizer step at this learning rate. total_targets: targets of the step over all ranks; with 0 the
+ * step is skipped without an update, and the loss is 0. ERR_NONFINITE only if updates run inside backward.
+ * spans as in run_execute. */
 int engine_step(struct engine *engine, struct engine_result *result, const struct host_batch *micro,
         int micro_count, int64_t total_targets, double learning_rate, struct run_span *spans);
 int engine_flush(struct engine *engine);
@@ -114,15 +118,17 @@ int engine_flush(struct engine *engine);
 /* Token losses of one micro-batch, [batch->targets], valid until the next call. */
 int engine_eval(struct engine *engine, const float **losses, const struct host_batch *batch);
 
-/* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call; with no
+/* Logits [batch->targets, V] of the token indices in batch->target_row, valid until the next call; without a
  * target the call only fills the cache.
  *
- * With policy.cache a batch has the new tokens of its texts only, and keys and values stay: doc_start is
- * the row of the cache where the token's text begins, doc_end that row plus the text's tokens so far, those
- * of this batch included, and position the token's place in the text. What a row held before is gone. */
+ * With policy.cache a batch has only the new tokens of its texts; keys and values of earlier tokens stay in
+ * the cache. doc_start is the cache row where the token's text begins. doc_end is that row plus the number
+ * of the text's tokens so far, including this batch. position is the token's place in the text. New tokens
+ * overwrite their rows.
+ */
 int engine_logits(struct engine *engine, const float **logits, const struct host_batch *batch);
 
-/* Adam's own count: updates decided so far, a pending one included. Set after loading a checkpoint. */
+/* Adam's step count: updates so far, including a pending one. Set it after loading a checkpoint. */
 int64_t engine_update_count(const struct engine *engine);
 void engine_set_update_count(struct engine *engine, int64_t count);
 

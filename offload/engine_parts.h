@@ -1,4 +1,4 @@
-/* What the files of the engine share: engine.c plans and steps, engine_planes.c reads and writes. */
+/* Shared by the engine's files: engine.c plans and steps, engine_planes.c reads and writes. */
 #ifndef FERRY_OFFLOAD_ENGINE_PARTS_H
 #define FERRY_OFFLOAD_ENGINE_PARTS_H
 
@@ -15,16 +15,15 @@ struct engine {
 	struct dock dock;
 	int64_t space_bytes[SPACE_COUNT];
 	int64_t update_count;
-	int64_t streamed_bytes; /* across the link each step if nothing stayed on the device; 0: not asked for
-	                         */
-	int pending;            /* updates of the last step wait to be run */
+	int64_t streamed_bytes; /* copies of a step if nothing stayed on the device; 0: not computed */
+	int pending;            /* updates of the last step are pending */
 	struct adamw_step adamw;
 };
 
-/* A plan of the engine: all have the same planes. */
+/* Any plan of the engine; all have the same planes. */
 const struct plan *engine_any_plan(const struct engine *e);
 
-/* Of what the owner asks for between steps. */
+/* The stream for calls of the owner between steps. */
 struct stream *engine_main_stream(const struct engine *e);
 
 #endif

@@ -1,9 +1,9 @@
 /* The plan: one optimizer step as data.
  *
- * Mental model. A plan is a list of operations in program order: the order in which doing one after the other
- * would be right. Each runs on a queue; queues run beside each other. An operation names the buffers that it
- * reads and writes, and from that alone follow the lifetimes, the place of every buffer in one arena, and the
- * waits between queues:
+ * Mental model. A plan is a list of operations in program order: running them one after the other gives the
+ * right result. Each operation runs on a queue; queues run beside each other. An operation names the buffers
+ * that it reads and writes. The plan derives three things from these names: the lifetimes, the place of
+ * every buffer in one arena, and the waits between queues:
  *
  *     plan_build   lists operations and buffers            (plan_build.c and those that it calls)
  *     plan_layout  gives each buffer its offset             (plan_layout.c)
@@ -12,13 +12,12 @@
  *     plan_check   proves that, independently              (plan_check.c)
  *     run          executes, and decides nothing           (run.h)
  *
- * Policy (prefetch, schedule, activations, what is offloaded) only changes which operations are listed and
- * where. The fewest waits are no less safe than many: each that is left is needed by two operations that
- * touch the same bytes.
+ * The policy (prefetch, schedule, activations, offload) only changes which operations are listed and where.
+ * The fewest waits are as safe as many: each one left orders two operations on the same bytes.
  *
- * A training plan begins with the updates of the step before: once its gradient norm is known, units are
- * updated in forward order, and each unit's FETCH waits for its own UPDATE only. That is exact clipping
- * without a stall.
+ * A training plan begins with the updates of the step before, when its gradient norm is known. Units update
+ * in forward order, and each unit's FETCH waits only for its own UPDATE. This gives exact clipping without a
+ * stall.
  */
 #ifndef FERRY_OFFLOAD_PLAN_H
 #define FERRY_OFFLOAD_PLAN_H
@@ -37,31 +36,32 @@ enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD
 struct plan_policy {
 	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
 	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
-	/* Units that live on the device all the same (plan_residency.c says which): their weights, and all of
-	 * their state. Where the two meet, state counts; weights only go to units that they spare a fetch. */
+	/* Offloaded units that stay on the device nevertheless, with their weights or with all of their
+	 * state. plan_residency.c chooses them. A unit with all of its state counts only there; weights stay
+	 * only if that saves a fetch. */
 	int resident_weights, resident_states;
-	/* Blocks, those nearest the head, that keep their activations whatever `activations` says. */
+	/* Number of blocks, from the head on, that keep their activations regardless of `activations`. */
 	int kept_blocks;
 	enum activation_policy activations;
 	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
-	int forward_prefetch;   /* 1: weights of coming blocks are fetched ahead in forward */
+	int forward_prefetch;   /* 1: forward fetches weights of later blocks ahead */
 	int prefetch_units;     /* how many blocks ahead, >= 1 */
 	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
 	int discard; /* 1: a DISCARD follows each transient buffer's last use (host device with poison) */
 	enum dtype compute_dtype, gradient_dtype;
-	/* Several ranks: what gradients are summed in over them; how many groups of ranks hold the same
-	 * shards; 1: gathered weights stay from forward to backward. */
+	/* Several ranks: dtype of gradient sums over ranks; number of groups that hold the same shards; 1:
+	 * gathered weights stay from forward to backward. */
 	enum dtype reduce_dtype;
 	int replicas; /* 0 is 1 */
 	int keep_gathered;
-	enum adamw_state state;          /* how m and v are kept (optim/state_format.h) */
+	enum adamw_state state;          /* format of m and v (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
-	int64_t head_rows;               /* of logits at once; 0: as many as on the host */
-	/* Of each block's keys and values, that LOGITS plans keep from one to the next; no rows: tokens see
-	 * those of their micro-batch only. */
+	int64_t head_rows;               /* rows of logits at once; 0: as many as on the host */
+	/* The cache of each block's keys and values, which LOGITS plans keep between calls. Without rows
+	 * tokens see only their micro-batch. */
 	struct cache_shape cache;
 };
 
@@ -106,7 +106,7 @@ enum plan_kind {
 enum plan_op_kind { PLAN_OPS(PLAN_OP_ENUM) PLAN_OP_KIND_COUNT };
 #undef PLAN_OP_ENUM
 
-/* Where bytes are. */
+/* The memory that holds a buffer. */
 enum plan_space {
 	SPACE_DEVICE,  /* the arena */
 	SPACE_STAGING, /* pinned host memory of the run: rings, spilled activations, index arrays, results */
@@ -114,8 +114,8 @@ enum plan_space {
 	SPACE_COUNT
 };
 
-/* What an argument is to its operation: a plane, or one of these. WEIGHT and GRADIENT buffers belong to a
- * unit. */
+/* The role of an argument in its operation: a plane, or one of these. WEIGHT and GRADIENT buffers belong to
+ * a unit. */
 #define PLAN_ROLES(ROLE)                                                                                     \
 	PLANES(ROLE)                                                                                         \
 	ROLE(SRC, "src")                                                                                     \
@@ -136,7 +136,7 @@ enum plan_space {
 enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
 #undef PLAN_ROLE_ENUM
 
-/* What people call parts of memory. */
+/* Parts of memory, as reports name them. */
 #define PLAN_PARTS(X)                                                                                        \
 	X(WEIGHTS, "weights") /* either plane, and unit weights on the device */                             \
 	X(GRADIENTS, "gradients")                                                                            \
@@ -151,7 +151,7 @@ enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
 enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 #undef PLAN_PART_ENUM
 
-/* What a buffer holds: a plane, or one of these; and the part of memory that it counts as. */
+/* The contents of a buffer: a plane, or one of these; and the part of memory that it counts as. */
 #define PLAN_BUFFERS(X)                                                                                      \
 	X(WEIGHTS, "weights", WEIGHTS)                                                                       \
 	X(WEIGHTS_HI, "weights hi", WEIGHTS)                                                                 \
@@ -179,7 +179,7 @@ enum buffer_kind { PLANES(PLAN_PLANE_ENUM) PLAN_BUFFERS(PLAN_BUFFER_ENUM) BUFFER
 #undef PLAN_PLANE_ENUM
 #undef PLAN_BUFFER_ENUM
 
-/* A plane as an argument and as a buffer, and back: the lists begin with the planes. */
+/* Conversions between planes, roles and buffers: both lists begin with the planes. */
 static inline enum plan_role plan_plane_role(enum plane plane)
 {
 	return (enum plan_role)plane;
@@ -216,8 +216,8 @@ struct plan_op {
 	enum plan_op_kind kind;
 	enum queue_kind queue;
 	int unit, stage, micro; /* -1 where it has no meaning */
-	int first;              /* ACCUMULATE, HEAD, BACKWARD: the first of its sum, which it writes */
-	int updates;            /* belongs to the updates of the step before: skipped when there are none */
+	int first;   /* ACCUMULATE, HEAD, BACKWARD: the first of a sum; it writes instead of adding */
+	int updates; /* belongs to the updates of the step before: skipped when there are none */
 	int first_arg, arg_count;
 	int first_wait, wait_count;
 	int signals; /* another queue waits for it */
@@ -230,7 +230,7 @@ struct plan {
 	struct plan_op *ops;
 	struct plan_arg *args;
 	struct plan_buffer *buffers;
-	int *waits; /* ops that must be done before; of other queues, earlier in the list */
+	int *waits; /* operations to wait for: earlier in the list, on other queues */
 	int op_count, arg_count, buffer_count, wait_count;
 	int op_cap, arg_cap, buffer_cap, wait_cap;
 	int64_t space_bytes[SPACE_COUNT]; /* end of the last buffer */
@@ -238,16 +238,16 @@ struct plan {
 	int64_t h2d_bytes, d2h_bytes; /* traffic of one execution, all queues */
 };
 
-/* Lists, places and orders. The map must outlive the plan. ERR_NOMEM, ERR_RANGE (a policy that makes no
- * sense). */
+/* Lists operations, places buffers and orders the queues. The map must outlive the plan. ERR_NOMEM,
+ * ERR_RANGE (an invalid policy). */
 int plan_build(struct plan **plan, enum plan_kind kind, const struct unit_map *map,
         const struct plan_policy *policy);
 void plan_free(struct plan *plan);
 
-/* ERR_INTERNAL, naming both operations and the buffer, unless: any two operations with overlapping bytes, one
- * writing, are ordered by queues and waits; every wait points back; every read of a transient buffer finds
- * bytes last written through it; no two buffers alive at once overlap. Independent of how the waits were
- * found. */
+/* Proves a plan, independently of how its waits were found. Queues and waits order any two operations with
+ * overlapping bytes if one writes. Every wait points back. Every read of a transient buffer finds bytes last
+ * written through it. No two buffers alive at once overlap. Else ERR_INTERNAL, naming both operations and
+ * the buffer. */
 int plan_check(const struct plan *plan);
 
 /* One line per operation, for people and for diffing. */
@@ -263,34 +263,33 @@ const char *plan_part_name(enum plan_part part);
 const char *plan_buffer_name(enum buffer_kind kind);
 enum plan_part plan_buffer_part(const struct plan_buffer *buffer);
 
-/* Bytes of a space by part, during *op: the first operation during which most is alive. What the space has
- * beyond their sum are gaps of placing. ERR_NOMEM. */
+/* Bytes of a space by part, during *op: the first operation with the most bytes alive. The rest of the space
+ * are gaps of the layout. ERR_NOMEM. */
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
 
-/* Could a unit become resident that policy offloads? */
+/* 1 if an offloaded unit could become resident. */
 int plan_residency_is_open(const struct plan_policy *policy);
 
-/* Units of a plan whose weights alone, and whose whole state, live on the device. */
+/* Number of units with only their weights on the device, and of units with all of their state there. */
 void plan_residency_get(const struct plan *plan, int *weights, int *states);
 
-/* Bytes over the host's memory bus in one execution, reads and writes, those of copies to and from the device
- * among them: from the arguments of the operations. */
+/* Bytes over the host's memory bus in one execution, reads and writes, including copies to and from the
+ * device. Computed from the arguments of the operations. */
 struct plan_memory_traffic {
-	int64_t weight_bytes;   /* planes out to the device, and home again where it updates them */
-	int64_t gradient_bytes; /* returned; and summed, where that is the host's */
-	int64_t update_bytes;   /* AdamW of the host */
-	int64_t other_bytes;    /* index arrays, block inputs that leave and return, results */
+	int64_t weight_bytes;   /* planes copied to the device, and back if the device updates them */
+	int64_t gradient_bytes; /* returned, and summed if the host sums them */
+	int64_t update_bytes;   /* AdamW on the host */
+	int64_t other_bytes;    /* index arrays, offloaded block inputs, results */
 	int64_t bytes;          /* all */
 };
 void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan *plan);
 
-/* The ranks that share the shards of a unit, groups of shard_ranks one after the other, and those that hold
- * the same shards as `rank`, one in each group. */
+/* shards: the ranks that divide a unit, shard_ranks consecutive ones. same: the ranks that hold the same
+ * shards as `rank`, one in each group. */
 void plan_groups_find(
         struct comm_group *shards, struct comm_group *same, int rank, int world_size, int shard_ranks);
 
-/* Bytes that one rank's collectives send to other ranks in one execution: to those of its own node, and over
- * the network. */
+/* Bytes that one rank's collectives send in one execution, within its node and over the network. */
 struct plan_traffic {
 	int64_t gather_node_bytes, gather_network_bytes; /* weights */
 	int64_t sum_node_bytes, sum_network_bytes;       /* gradients: within groups of shards, and over
@@ -307,18 +306,18 @@ void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, co
  * doc_end of max_tokens, then target_row, target_label of max_targets. */
 int64_t plan_batch_bytes(const struct plan_policy *policy);
 
-/* Sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer (doubles). Returns
- * the total. first: NULL, or room for all tensors. */
+/* Layout of the sums of squares: tensor t's blocks of 64K elements start at first[t] of the NORM buffer
+ * (doubles). Returns the total number. first: NULL, or room for all tensors. */
 int64_t plan_norm_slots(const struct model *model, int64_t *first);
 
-/* Element type of the plane in which a unit's gradient waits for its UPDATE: gradient_dtype, or F32 where
- * micro-batches are summed there. */
+/* Element type of a unit's gradient while it waits for its UPDATE: gradient_dtype, or F32 if micro-batches
+ * are summed there. */
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 
 /* Element type of a plane. */
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane);
 
-/* 1 where copies to or from the device may take it in every step: such planes are pinned. */
+/* 1 if every step may copy the plane to or from the device. Such planes are pinned. */
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane);
 
 #endif

@@ -1,5 +1,4 @@
-/* What the files of the plan share: appending operations, arguments and buffers. Private to offload/plan_*.c.
- */
+/* Shared by offload/plan_*.c and private to them: appends operations, arguments and buffers. */
 #ifndef FERRY_OFFLOAD_PLAN_PARTS_H
 #define FERRY_OFFLOAD_PLAN_PARTS_H
 
@@ -7,8 +6,8 @@
 
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 
-/* Order of placing. What is touched whole (weights, gradients, block inputs) lies on top, so that the arena
- * ends where the last byte is really used. */
+/* Order of placement. Buffers that are used whole (weights, gradients, block inputs) are on top, so that the
+ * arena ends at the last used byte. */
 enum layout_class { LAYOUT_PERSISTENT, LAYOUT_WORK, LAYOUT_STREAM, LAYOUT_WEIGHT };
 
 /* Index of the new buffer or operation. Out of memory marks the plan broken: plan_parts_check reports it
@@ -18,38 +17,39 @@ int plan_add_buffer(struct plan *p, enum buffer_kind kind, enum plan_space space
 int plan_add_op(
         struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int stage, int micro);
 
-/* Adds an argument to the last operation; a buffer < 0 is left out. */
+/* Adds an argument to the last operation; does nothing if buffer < 0. */
 void plan_add_arg(struct plan *p, enum plan_role role, int buffer, enum access access);
 
 /* Keeps a transient buffer's bytes from others up to the last operation listed so far. */
 void plan_hold_buffer(struct plan *p, int buffer);
 int plan_parts_check(const struct plan *p);
 
-/* Buffers of a unit's planes: in SPACE_STORE, and in SPACE_DEVICE for what is not offloaded. */
+/* Buffers of a unit's planes: in SPACE_STORE, and in SPACE_DEVICE if not offloaded. */
 struct unit_state {
 	int host[PLANE_COUNT], device[PLANE_COUNT];
 };
 
-/* Buffers of state: persistent ones of each unit and of the run. -1 where policy has none. */
+/* Persistent buffers of each unit and of the run. -1 if the policy has none. */
 struct plan_state {
 	struct unit_state *units;
 	int *batch, *batch_host, *loss_host; /* per micro */
 	int rope, norm, norm_host;
 	int cache;     /* of block 0; those of the others follow it */
-	int norm_sums; /* sums of squares that the cpu queue takes; norm_host unless both kinds are there */
+	int norm_sums; /* sums of squares from the cpu queue; norm_host unless both kinds exist */
 };
 
-/* Update of a unit inside backward, from its whole gradient wherever that lies. */
+/* Lists the update of a unit inside backward, from its whole gradient in either memory. */
 void plan_add_update(struct plan *p, const struct plan_state *s, int unit, int gradient);
 
-/* All updates of the step before, in forward order. A PLAN_UPDATE refreshes each unit at once; a PLAN_TRAIN
- * where forward needs it, so that no copy stands in front of one that is needed earlier. */
+/* All updates of the step before, in forward order. A PLAN_UPDATE refreshes each unit at once. A PLAN_TRAIN
+ * does it when forward needs the unit, so that no copy delays an earlier one. */
 void plan_add_updates(struct plan *p, const struct plan_state *s);
 
-/* Weights that stay on the device are renewed after an update on the host. Nothing for other units. */
+/* Lists the copy of updated weights for a unit that stays on the device but updates on the host. Nothing for
+ * other units. */
 void plan_add_refresh(struct plan *p, const struct plan_state *s, int unit, int updates);
 
-/* Does AdamW of this unit run on the host? */
+/* 1 if AdamW of this unit runs on the host. */
 int plan_updates_on_host(const struct plan_state *s, int unit);
 
 /* ---- the walk of plan_build.c, and the parts that it calls ---- */
@@ -66,7 +66,7 @@ struct unit_home {
 	int params_on_host, gradients_on_host, optimizer_on_host;
 };
 
-/* What the listing knows of a unit. */
+/* State of a unit while operations are listed. */
 struct unit_listing {
 	struct unit_home home;
 	int first_interval; /* its intervals end where the next unit's begin */
@@ -109,7 +109,7 @@ int visit_is_backward(const struct builder *b, int v);
 /* How many visits ahead of `v` its transfers are listed. */
 int visit_distance(const struct builder *b, int v);
 
-/* Units of a stage's tensors, each once: all, or those that train. Returns their number, at most
+/* Units of a stage's tensors, each once: all, or those that train. Returns the number of units, at most
  * STAGE_TENSORS_MAX. */
 enum stage_tensors { STAGE_ALL, STAGE_TRAINED };
 int stage_units(const struct builder *b, int stage, enum stage_tensors which, int *units);

@@ -1,10 +1,10 @@
-/* What `ferry plan` says of a step's time: how short it could be at best, what binds it, and who is busy
- * when.
+/* The time of a planned step, for `ferry plan`: its lower bound, the resource that limits it, and the busy
+ * times of each queue.
  *
- * The bound. Each queue's work, taken as long as it takes with the machine for itself, is one after the
- * other; what crosses the host's memory bus is, too. With clipping the updates of a step can start when its
- * last gradient has been returned, and the loss of the next step has to wait for them, and for every unit to
- * be fetched once; so there is the cycle
+ * The bound. A queue does its work one piece after the other, each at least as long as alone on the machine.
+ * The same holds for bytes on the host's memory bus. With clipping, the updates of a step start after its
+ * last gradient has returned. The loss of the next step waits for them and for one fetch of every unit. This
+ * gives the cycle
  *
  *     max(backward, return of its gradients) + max(forward, updates, fetches, updates and fetches on the bus)
  *
@@ -13,8 +13,8 @@
  * forward is that of the first, and backward is all of compute from its loss on.) What has to follow the
  * head, by the order of queues and by waits, shares the bus: returns, updates inside backward, and second
  * fetches, whose bytes on the device others have until then. So the first term is no less than the head and
- * all of that on the bus. No order of the same operations that keeps what they need of each other, in as much
- * memory, is shorter than the largest of all that.
+ * all of that on the bus. The bound is the maximum of all these. No valid order of the same operations in
+ * the same memory is shorter.
  */
 #ifndef FERRY_OFFLOAD_PLAN_TIME_H
 #define FERRY_OFFLOAD_PLAN_TIME_H
@@ -29,17 +29,18 @@ struct plan_time {
 	int64_t forward_ns, backward_ns, return_ns; /* compute's; gradients on their way to the host */
 	int64_t update_ns, fetch_ns;                /* the CPU's; the first fetch of each unit */
 	int64_t update_bus_ns, fetch_bus_ns;
-	int64_t head_ns, after_bus_ns; /* of backward_ns the (first) head; on the bus what has to follow it */
-	int64_t sent_ns, exposed_ns;   /* in collectives; of it while compute stood still */
-	int64_t wait_ns[QUEUE_COUNT];  /* how long compute stood still, by who let it wait */
+	int64_t head_ns, after_bus_ns; /* the (first) head's part of backward_ns; bus time of the work that
+	                                  must follow it */
+	int64_t sent_ns, exposed_ns;   /* in collectives; the part of it while compute waited */
+	int64_t wait_ns[QUEUE_COUNT];  /* how long compute waited, by the queue that it waited for */
 	int64_t bound_ns;
-	const char *binds; /* what the bound is of */
+	const char *binds; /* name of the resource that sets the bound */
 };
 
-/* spans: of one step of a training plan, in its order; begin -1 where an operation did not run. */
+/* spans: one step of a training plan, in plan order; begin -1 for an operation that did not run. */
 void plan_time_find(struct plan_time *time, const struct plan *plan, const struct run_span *spans);
 
-/* A line of so many columns per queue: '#' where it is busy all the time, '-' some of it, ' ' not at all. */
+/* Draws a line of `columns` characters per queue: '#' busy all the time, '-' part of it, ' ' idle. */
 void plan_time_draw(struct str *out, const struct plan_time *time, const struct plan *plan,
         const struct run_span *spans, int columns);
 

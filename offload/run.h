@@ -1,9 +1,9 @@
-/* Running a plan: streams, events and addresses; no decision is made here.
+/* Runs a plan: streams, events and addresses. It makes no decisions.
  *
- * Mental model. A dock is what the plans of one rank share on a device: its streams, the arena, staging
- * (pinned host memory of the run), the store, the worker pool of the CPU optimizer. A run binds one plan to a
- * dock. run_execute queues every operation in program order with the plan's waits and returns when all of it
- * is done.
+ * Mental model. A dock holds the resources that the plans of one rank share on a device: streams, the arena,
+ * staging (pinned host memory of the run), the store, and the worker pool of the CPU optimizer. A run binds
+ * one plan to a dock. run_execute queues every operation in program order with the plan's waits, and returns
+ * when all are done.
  */
 #ifndef FERRY_OFFLOAD_RUN_H
 #define FERRY_OFFLOAD_RUN_H
@@ -19,7 +19,7 @@ struct adamw_step; /* optim/adamw_step.h */
 struct dock {
 	struct device *device;
 	struct comm *comm;     /* ranks that share the shards of a unit */
-	struct comm *replicas; /* ranks that hold the same shard; NULL: this one */
+	struct comm *replicas; /* ranks that hold the same shard; NULL: only this rank */
 	struct stream *streams[QUEUE_COUNT];
 	struct pool *pool; /* of the CPU optimizer; borrowed */
 	enum adamw_isa isa;
@@ -29,24 +29,25 @@ struct dock {
 	struct staging *staging;
 };
 
-/* One micro-batch of a step in host memory; arrays as struct device_batch. tokens 0: there is none. */
+/* One micro-batch of a step in host memory; arrays as in struct device_batch. tokens 0: an empty
+ * micro-batch. */
 struct host_batch {
 	int64_t tokens, targets, documents;
 	const int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
 };
 
-/* What one execution needs to know beside its plan. */
+/* The arguments of one execution. */
 struct run_step {
 	const struct host_batch *micro; /* [micro_count], micro_count <= the plan's */
 	int micro_count;
 	float grad_scale;    /* 1 / targets of the step over all ranks */
 	int updates_pending; /* 1: there are updates of the step before */
-	/* of those, or of this step where updates run inside backward; the caller's */
+	/* scalars of those updates, or of this step if updates run inside backward; borrowed */
 	const struct adamw_step *adamw;
 };
 
-/* Times of one operation on the device's clock, for traces; and, where that is virtual, how long it takes
- * with the machine for itself, and its bytes on the host's memory bus (stream_get_work). */
+/* Times of one operation on the device's clock, for traces. On a virtual clock also its time alone and its
+ * bus time (stream_get_work). */
 struct run_span {
 	int64_t begin_ns, end_ns;
 	struct stream_work work;
@@ -58,8 +59,8 @@ struct run;
 int run_open(struct run **run, const struct plan *plan, const struct dock *dock);
 void run_close(struct run *run);
 
-/* Blocks until done. spans: NULL, or room for plan->op_count entries (begin -1: was skipped). Returns the
- * first error. */
+/* Blocks until done and returns the first error. spans: NULL, or room for plan->op_count entries (begin -1:
+ * skipped). */
 int run_execute(struct run *run, const struct run_step *step, struct run_span *spans);
 
 /* Results of the last execution, in staging memory: token losses of a micro-batch (or logits), and the

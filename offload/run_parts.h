@@ -1,5 +1,5 @@
-/* What run.c (what is queued), run_gradient.c and run_work.c (what the cpu queue does) share. Private to
- * offload/run*.c. */
+/* Shared by offload/run*.c and private to them: run.c and run_gradient.c queue operations, run_work.c does
+ * the work of the cpu queue. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
 
@@ -36,8 +36,8 @@ int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
 
-/* Queue zeros: of a ZERO; and for the first HEAD or BACKWARD of a gradient, where this step has no tokens or
- * targets to form products of. */
+/* Queue zeros: for a ZERO, and for the first HEAD or BACKWARD of a gradient if this step has no tokens or
+ * targets. */
 int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op);
 int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op);
 

@@ -1,4 +1,4 @@
-/* A snapshot: the planes as one step left them, read unit by unit while the steps after it run.
+/* A snapshot: the planes after one step, read unit by unit while later steps run.
  *
  * Mental model. Nothing is copied when a snapshot begins. Each unit is in one of three states:
  *
@@ -6,14 +6,15 @@
  *     held      its planes are those of the snapshot; an UPDATE that would change them waits
  *     free      it was read, or there is no snapshot
  *
- * All units begin as awaited where updates are pending, else as held. So the reader has from a unit's UPDATE
- * to the next one, a whole step, before anybody waits for it, and who reads units in the order of their
- * updates (snapshot_order) keeps that distance. No wait is for ever: the UPDATE that an awaited unit needs
- * waits for nothing here, and the reader, once its units are held, needs nobody. Where that UPDATE will not
- * come (the device failed), the owner cancels.
+ * All units begin as awaited if updates are pending, else as held. So the reader has a whole step, from a
+ * unit's UPDATE to the next one, before anything waits for it. A reader that follows the order of updates
+ * (snapshot_order) keeps that distance.
  *
- * For planes of the store only: units that are updated on the device are not to be had this way. One reader
- * at a time, on a thread of its own; begin, is_awaiting and cancel belong to the owning thread.
+ * No wait lasts forever: the UPDATE of an awaited unit does not wait here, and the reader needs no one once
+ * its units are held. If that UPDATE will never run because the device failed, the owner cancels.
+ *
+ * Only for planes of the store, not for units that update on the device. One reader at a time, on its own
+ * thread. Only the owning thread calls begin, is_awaiting and cancel.
  */
 #ifndef FERRY_OFFLOAD_SNAPSHOT_H
 #define FERRY_OFFLOAD_SNAPSHOT_H
@@ -28,24 +29,23 @@ enum snapshot_updates { SNAPSHOT_UPDATES_NONE, SNAPSHOT_UPDATES_PENDING };
 int snapshot_open(struct snapshot **snapshot, const struct plan *plan, const struct store *store);
 void snapshot_close(struct snapshot *snapshot); /* NULL is allowed */
 
-/* 1 where the store holds weights and optimizer state of all units: they can be read so. */
+/* 1 if the store holds weights and optimizer state of all units, so that a snapshot can read them. */
 int snapshot_is_possible(const struct snapshot *snapshot);
 
-/* Unit `index` of the order in which the next updates will come, 0 <= index < unit_count. */
+/* The unit at place `index` in the order of the next updates, 0 <= index < unit_count. */
 int snapshot_order(const struct snapshot *snapshot, int index);
 
-/* None is under way: snapshot_end was called for the one before. */
+/* Call only after snapshot_end of the previous snapshot. */
 void snapshot_begin(struct snapshot *snapshot, enum snapshot_updates updates);
 
-/* 1 while a unit is awaited: pending updates must run, or be cancelled, before the owner waits for the
- * reader. */
+/* 1 while a unit is awaited. The owner must run or cancel pending updates before it waits for the reader. */
 int snapshot_is_awaiting(struct snapshot *snapshot);
 void snapshot_cancel(struct snapshot *snapshot);
 
-/* Reader: waits until the tensor's unit may be read, and copies elements that this rank holds, in the plane's
- * own type, as engine_read; or says where they lie until done, all of them, else NULL. ERR_STOPPED after
- * cancel. snapshot_done: nothing more of this tensor; a unit is
- * free when all its tensors are done. snapshot_end: nothing more at all. */
+/* For the reader. snapshot_read waits until the tensor's unit may be read, then copies the elements that
+ * this rank holds, in the plane's type, as engine_read. snapshot_at returns their address instead, valid
+ * until done, or NULL if the rank lacks some. ERR_STOPPED after cancel. snapshot_done: the reader needs no
+ * more of this tensor; a unit is free when all its tensors are done. snapshot_end: the reader is finished. */
 int snapshot_read(
         struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 int snapshot_at(struct snapshot *snapshot, int tensor, enum plane plane, int64_t first, int64_t count,
@@ -57,7 +57,7 @@ void snapshot_end(struct snapshot *snapshot);
 void snapshot_update_begin(struct snapshot *snapshot, int unit);
 void snapshot_update_end(struct snapshot *snapshot, int unit);
 
-/* How long updates waited here, since open, until now. Any thread. */
+/* Total time that updates waited here since open. Any thread. */
 int64_t snapshot_wait_ns(struct snapshot *snapshot);
 
 #endif

@@ -1,10 +1,10 @@
-/* Staging: host memory of a run that crosses to the device and back and is no plane: rings of gradients
- * that return, block inputs that leave, index arrays, results. Plans say what lies where (SPACE_STAGING).
+/* Staging: host memory for copies to and from the device, except planes. It holds rings of returned
+ * gradients, offloaded block inputs, index arrays and results. Plans set the layout (SPACE_STAGING).
  *
- * On a machine of several NUMA nodes the places of a gradient ring are cut as shards are
- * (store_node_range), so that an update finds its gradient on its own node too. Units of other sizes that
- * take turns in the same bytes cannot all have their way: the cut is that of the size that comes most often,
- * which is a block's. All else goes round the nodes; copies alone touch it.
+ * On several NUMA nodes each place of a gradient ring is divided like a shard (store_node_range), so an
+ * update finds its gradient on its own node. Units of different sizes share these bytes in turn. The
+ * division follows the most frequent size, which is a block's. All other memory is interleaved over the
+ * nodes, because only copies use it.
  */
 #ifndef FERRY_OFFLOAD_STAGING_H
 #define FERRY_OFFLOAD_STAGING_H
@@ -13,16 +13,16 @@
 
 struct staging;
 
-/* Room for `bytes`, at least what each of the plans takes; NULL plans are none. Where the pool has one of
- * several nodes, all of it is there. ERR_NOMEM. */
+/* Allocates `bytes`, at least as much as each plan needs; NULL plans are skipped. If the pool uses one of
+ * several nodes, all memory is on that node. ERR_NOMEM. */
 int staging_open(struct staging **staging, struct device *device, struct plan *const *plans, int plan_count,
         int64_t bytes, enum slab_kind crossing, struct pool *pool);
 void staging_close(struct staging *staging);
 
 char *staging_base(const struct staging *staging);
 
-/* Of the gradients that return into rings in one execution of each plan, each unit counted as often as it
- * comes: where the pages of a node's part are. Returns the nodes, 0 on a machine of one and without rings. */
+/* Where the pages of each node's part of the rings are, weighted by the gradients that return in one
+ * execution of each plan. Returns the number of nodes, 0 on a machine with one node or without rings. */
 int staging_get_placement(const struct staging *staging, struct store_placement *nodes, int max);
 
 #endif

@@ -1,17 +1,16 @@
-/* Units: which tensors move, shard and update together.
+/* Units: groups of tensors that move, shard and update together.
  *
- * Mental model. A unit map lays every tensor of the table into exactly one unit, at an element offset in the
+ * Mental model. A unit map puts every tensor of the table into exactly one unit, at an element offset in the
  * unit's flat range. Tensors keep table order inside a unit and start at multiples of UNIT_ALIGN elements;
  * the gaps are zero in every plane. A unit's range is padded so that it divides evenly into world_size
  * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units stand in the order of their
  * first use in forward.
  *
- * Tensors that train and tensors that are frozen never share a unit: where the policy puts them together,
- * each kind becomes a unit of its own (frozen bf16 weights and wider ones, too), so that "is it frozen" is a
- * fact of a unit.
+ * Trained and frozen tensors never share a unit. If the policy groups them, each kind becomes its own unit;
+ * frozen bf16 weights and wider frozen weights are two kinds. So a unit is frozen or trained as a whole.
  *
- * Pure arithmetic: nothing here allocates planes or touches a device. `size` follows
- * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree that the tensor names spell.
+ * This file is pure arithmetic: it allocates no planes and uses no device. `size` follows
+ * size_based_auto_wrap_policy of torch.distributed.fsdp.wrap on the module tree given by the tensor names.
  */
 #ifndef FERRY_OFFLOAD_UNIT_H
 #define FERRY_OFFLOAD_UNIT_H
@@ -24,13 +23,13 @@ enum { UNIT_ALIGN = 256 }; /* so that a block of 8-bit optimizer state lies in o
 
 struct unit {
 	int trainable; /* 0: frozen; a unit's tensors are alike in both */
-	int is_wide;   /* frozen: values are more than bf16 numbers, so their low half is kept */
+	int is_wide;   /* frozen with more precision than bf16, so the low half is kept */
 	int *tensors;  /* indices into the model's table, ascending */
 	int tensor_count;
 	int64_t count;       /* elements, padding included: world_size * shard_count */
 	int64_t shard_count; /* elements of one rank */
 	int64_t first;       /* of this rank's shard in a store plane, elements */
-	char *name;          /* module that it is ("model.layers.3", "model"), for people */
+	char *name;          /* name of its module ("model.layers.3", "model"), for messages */
 };
 
 struct unit_map {
@@ -48,14 +47,14 @@ int unit_map_open(struct unit_map **map, const struct model *model, enum wrap_po
         int64_t min_num_params, int rank, int world_size);
 void unit_map_close(struct unit_map *map);
 
-/* Planes that the unit's tensors have in a training run, the gradient apart. */
+/* Planes of the unit's tensors in a training run, without the gradient. */
 unsigned unit_planes(const struct unit *unit, enum adamw_state state);
 
-/* Does the stage read a tensor that trains? */
+/* 1 if the stage reads a trained tensor. */
 int unit_map_stage_trains(const struct unit_map *map, int stage);
 
-/* The part of tensor elements [first, first + count) that this rank's shard holds: *shard_at is its position
- * in a store plane, *held its length (0 if none), *skipped how many elements of the range lie before it. */
+/* Finds the part of tensor elements [first, first + count) in this rank's shard: *shard_at is its position
+ * in a store plane, *held its length (0 if none), *skipped the number of elements of the range before it. */
 void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int64_t count, int64_t *shard_at,
         int64_t *held, int64_t *skipped);
 

@@ -1,12 +1,13 @@
-/* AdamW on the planes: the fp32 master is hi and lo (base/num.h), the state is m and v, all elementwise.
+/* AdamW on the planes of a tensor, elementwise: hi and lo are the fp32 master weights (base/num.h), m and v
+ * the state.
  *
- * One update is torch.optim.AdamW with decoupled decay (Loshchilov and Hutter 2019); what exactly is computed
- * on an element, and how m and v are stored, is written down in optim/adamw_state.h, and scalar, AVX2,
- * AVX-512, NEON and the device twins give the same bits. Scalars are computed in double on the host and
- * rounded to float once. A gradient that is not finite must not come here: the norm sees it first.
+ * One update is torch.optim.AdamW with decoupled decay (Loshchilov and Hutter 2019). optim/adamw_state.h
+ * defines the exact arithmetic of an element and the storage of m and v. The scalar, AVX2, AVX-512, NEON and
+ * device kernels give the same bits. The host computes the scalars in double and rounds them to float once.
+ * The caller must not pass gradients that are not finite; the norm detects them first.
  *
- * The kernels are one template in separate translation units; adamw_isa_find names the widest that this CPU
- * runs.
+ * The kernels are one template in separate translation units. adamw_isa_find returns the widest instruction
+ * set of this CPU.
  */
 #ifndef FERRY_OPTIM_ADAMW_H
 #define FERRY_OPTIM_ADAMW_H
@@ -19,9 +20,9 @@
 /* Gradient storage in the store. */
 enum grad_kind { GRAD_BF16, GRAD_F32 };
 
-/* One contiguous run of elements of one tensor. Planes need no alignment beyond their element's, no two may
- * overlap, and nothing outside of `count` elements is written, scales of their blocks aside. count may be 0
- * and may exceed 2^31. */
+/* One contiguous run of elements of one tensor. Planes need only the alignment of their element, and no two
+ * may overlap. An update writes only `count` elements and the scales of their blocks. count may be 0 and may
+ * exceed 2^31. */
 struct adamw_span {
 	uint16_t *hi;
 	int16_t *lo;
@@ -36,11 +37,11 @@ struct adamw_span {
 	enum adamw_state state;
 };
 
-/* Takes the first `count` elements away; 8BIT: a multiple of ADAMW_BLOCK. */
+/* Removes the first `count` elements; 8BIT: a multiple of ADAMW_BLOCK. */
 void adamw_span_advance(struct adamw_span *span, int64_t count);
 
-/* update_count is Adam's own count of this update, from 1 (skipped steps do not count);
- * clip_scale from clip_scale_of. */
+/* update_count is Adam's number of this update, from 1 (skipped steps do not count). clip_scale comes from
+ * clip_scale_of. */
 void adamw_step_init(struct adamw_step *step, const struct adamw_options *o, double learning_rate,
         int64_t update_count, double clip_scale);
 
@@ -51,12 +52,12 @@ void adamw_update(const struct adamw_span *span, const struct adamw_step *step, 
  * = 1. */
 double clip_scale_of(double norm, double max_norm);
 
-/* Sum of squares of a gradient in blocks of SUMSQ_BLOCK elements, each in double with a fixed order of its
- * own, written to partial[ceil(count / SUMSQ_BLOCK)]: a block is 16 runs of 4096 elements; in a run, lane
- * j < 64 adds up elements j, j + 64, j + 128 ...; then lanes 32 and up are added to lanes 0 and up, 16 and up
- * to 0 and up, to the last, and the runs in the same way (a run that is not there is 0). Few enough chains
- * for a CPU's registers, and 1024 of them for a GPU. The same bits on every device, ISA and thread count. Not
- * finite if any element is not. */
+/* Sums of squares of a gradient: one double per block of SUMSQ_BLOCK elements, written to partial[ceil(count
+ * / SUMSQ_BLOCK)]. The order of additions is fixed, so every device, ISA and thread count gives the same
+ * bits. A block is 16 runs of 4096 elements. In a run, lane j < 64 adds elements j, j + 64, j + 128 ... Then
+ * lanes from 32 on are added to lanes from 0 on, lanes from 16 on to lanes from 0 on, and so on to one lane.
+ * The runs are added in the same way; a missing run is 0. These chains are few enough for a CPU's registers,
+ * and 1024 for a GPU. The sum is not finite if any element is not. */
 void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
 
 #endif

@@ -1,4 +1,4 @@
-/* The kernels of adamw.h, one pair per translation unit. Only adamw.c calls them, after it has asked the CPU.
+/* The kernels of adamw.h, one pair per translation unit. Only adamw.c calls them, after it checked the CPU.
  */
 #ifndef FERRY_OPTIM_ADAMW_ISA_H
 #define FERRY_OPTIM_ADAMW_ISA_H

@@ -1,4 +1,4 @@
-/* What a run chooses about AdamW: its settings, and the instruction set that updates on the CPU use. */
+/* A run's choices for AdamW: its settings, and the instruction set of updates on the CPU. */
 #ifndef FERRY_OPTIM_ADAMW_OPTIONS_H
 #define FERRY_OPTIM_ADAMW_OPTIONS_H
 
@@ -12,8 +12,8 @@ struct adamw_options {
 
 enum adamw_isa { ADAMW_ISA_SCALAR, ADAMW_ISA_AVX2, ADAMW_ISA_AVX512, ADAMW_ISA_NEON, ADAMW_ISA_COUNT };
 
-/* Widest of the machine (CPUID and XGETBV), or the one asked for by name ("auto", "scalar", "avx2", "avx512",
- * "neon"): ERR_INPUT with the list when the name is unknown or this CPU lacks it. */
+/* Finds an instruction set by name: "scalar", "avx2", "avx512", "neon", or "auto" for the widest of this
+ * machine (CPUID and XGETBV). ERR_INPUT with the list if the name is unknown or this CPU lacks it. */
 int adamw_isa_find(enum adamw_isa *isa, const char *name);
 const char *adamw_isa_name(enum adamw_isa isa);
 

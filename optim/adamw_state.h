@@ -1,10 +1,10 @@
-/* What AdamW computes on one element, and how its state is kept: the definition, in plain C, for one element.
+/* The definition of AdamW on one element in plain C: its arithmetic and the storage of its state.
  *
- * The kernels of adamw.h and their device twins give these bits. Everything here is +, -, *, /, sqrt and fma
- * with one rounding each, comparisons and integer arithmetic; build without contraction and without FTZ.
- * A device compiler sets ADAMW_FN and ADAMW_TABLE before it includes this.
+ * The kernels of adamw.h and their device twins give these bits. All operations are +, -, *, /, sqrt and fma
+ * with one rounding each, comparisons and integer arithmetic. Build without contraction and without FTZ. A
+ * device compiler sets ADAMW_FN and ADAMW_TABLE before it includes this.
  *
- * The update, in fp32, w being the fp32 master that the planes hi and lo add up to (base/num.h):
+ * The update in fp32, where w is the fp32 master weight that the planes hi and lo store (base/num.h):
  *
  *     g = grad * clip_scale, or 0 where its size is below least_grad
  *     m = fma(one_minus_beta1, g - m, m)
@@ -13,13 +13,13 @@
  *     w = fma(w, decay_factor, m / d)                  step being lr / (1 - beta1^t))
  *
  * beta * x + (1 - beta) * y is written as x + (1 - beta) * (y - x): fewer roundings, and the fp32 beta is
- * exactly 1 - one_minus_beta. floor(v) turns all that is below the smallest normal number into +0; m is kept
- * flushed: a subnormal, and -0, is +0. What of m and v is infinite is kept as ADAMW_LARGEST, the largest
- * finite bf16, with its sign, so no finite gradient makes the state infinite. A NaN is kept as 0x7fc00000, in
- * w, m and v.
+ * exactly 1 - one_minus_beta. floor(v) replaces values below the smallest normal number by +0. m is stored
+ * flushed: subnormals and -0 become +0. An infinite m or v is stored as ADAMW_LARGEST, the largest finite
+ * bf16, with its sign, so no finite gradient makes the state infinite. A NaN in w, m or v is stored as
+ * 0x7fc00000.
  *
- * least_grad is the least gradient that alone makes a v that is kept. A smaller one would leave v at 0 and
- * m / epsilon behind, and its square is a subnormal number, which some CPUs take twenty times as long for.
+ * least_grad is the smallest gradient that alone gives a nonzero v. A smaller one would give v = 0 and an
+ * update of m / epsilon. Its square is also a subnormal number, which takes some CPUs twenty times as long.
  */
 #ifndef FERRY_OPTIM_ADAMW_STATE_H
 #define FERRY_OPTIM_ADAMW_STATE_H
@@ -62,7 +62,7 @@ ADAMW_FN float adamw_flush(float x)
 	return fabsf(x) < FLT_MIN ? 0.0f : x;
 }
 
-/* v, with all that is below the smallest normal number 0; NaN stays one. */
+/* v, with values below the smallest normal number replaced by 0; NaN stays NaN. */
 ADAMW_FN float adamw_floor(float v)
 {
 	return v < FLT_MIN ? 0.0f : v;
@@ -77,8 +77,8 @@ struct adamw_element {
 	float m, v, w;
 };
 
-/* decay_factor: step->decay_factor, or 1 where the tensor does not decay. m and v come back as computed, to
- * be kept by adamw_kept or adamw_round. */
+/* decay_factor: step->decay_factor, or 1 if the tensor does not decay. Returns m and v unrounded; store them
+ * with adamw_kept or adamw_round. */
 ADAMW_FN struct adamw_element adamw_next(
         struct adamw_element e, float grad, float decay_factor, const struct adamw_step *s)
 {
@@ -93,7 +93,7 @@ ADAMW_FN struct adamw_element adamw_next(
 	return e;
 }
 
-/* m or v as fp32 state has it. */
+/* m or v as fp32 state stores it. */
 ADAMW_FN float adamw_kept(float x)
 {
 	if (fabsf(x) > FLT_MAX)
@@ -138,9 +138,9 @@ ADAMW_FN uint32_t adamw_mix32(uint32_t key, uint32_t index)
 }
 
 /* 32 random bits of the element of that index in its tensor (below 2^42): the lower 16 round m, the upper 16
- * v. They are those of its place in a row of ADAMW_ROW elements, xor those of the row. Hence any two elements
- * are independent of each other (four may not be), as any two updates are, and a kernel needs ADAMW_ROW words
- * of a table and one word a row: 1 operation instead of 10. */
+ * v. They are the bits of its place in a row of ADAMW_ROW elements, xor the bits of the row. So any two
+ * elements are independent (four may not be), and so are any two updates. A kernel needs a table of
+ * ADAMW_ROW words and one word per row: 1 operation instead of 10. */
 enum { ADAMW_ROW = 1024 };
 ADAMW_FN uint32_t adamw_random(struct adamw_keys keys, int64_t element)
 {
@@ -151,7 +151,7 @@ ADAMW_FN uint32_t adamw_random(struct adamw_keys keys, int64_t element)
 }
 
 /* The bf16 below x in size, or the one above with the probability that makes x the mean: random, below 2^16,
- * is added to the 16 bits that go. Flushed; what would be infinite is ADAMW_LARGEST. */
+ * is added to the lower 16 bits. Flushed; infinite results become ADAMW_LARGEST. */
 ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
 {
 	uint32_t bits = adamw_bits(x), rounded = (bits + random) >> 16, size = rounded & 0x7fff;
@@ -242,7 +242,7 @@ ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
 	return fmaf(9.0f, x, -map->minus[slot]) * map->unit[slot];
 }
 
-/* x is divided by its block's scale already, by a multiplication with adamw_inverse(scale). */
+/* x is already divided by its block's scale, through a multiplication with adamw_inverse(scale). */
 ADAMW_FN uint8_t adamw_encode_signed(float x)
 {
 	int32_t p = (int32_t)adamw_position(&adamw_map_signed, fabsf(x));
@@ -250,7 +250,7 @@ ADAMW_FN uint8_t adamw_encode_signed(float x)
 	return (uint8_t)(127 + (x < 0 ? -(p < 127 ? p : 127) : p));
 }
 
-/* What is above 0 does not become 0: a later quotient of an m that did not vanish would be m / epsilon. */
+/* A value above 0 does not become 0: with a nonzero m, a later update would be m / epsilon. */
 ADAMW_FN uint8_t adamw_encode_unsigned(float x)
 {
 	return (uint8_t)(adamw_position(&adamw_map_unsigned, x) - 1);
@@ -268,8 +268,8 @@ ADAMW_FN float adamw_decode_unsigned(uint8_t code)
 	return adamw_value(&adamw_map_unsigned, code + 1u);
 }
 
-/* The scale of a block is the largest adamw_size of what adamw_kept makes of it: as integers, so that a NaN
- * is larger than all and makes the whole block NaN. */
+/* The scale of a block is the largest adamw_size of its values after adamw_kept. Sizes compare as integers,
+ * so a NaN is the largest and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
 {
 	return adamw_bits(x) & 0x7fffffff;
@@ -280,7 +280,7 @@ ADAMW_FN float adamw_inverse(float scale)
 	return scale == 0 ? 0.0f : 1 / scale;
 }
 
-/* m and v as an update finds them: flushed after the multiplication. */
+/* m and v as an update reads them: flushed after the multiplication. */
 ADAMW_FN float adamw_unscale(float value, float scale)
 {
 	return adamw_flush(value * scale);

@@ -1,5 +1,5 @@
-/* What an update by AdamW takes beside its planes, for the optimizer that fills it and the devices that run
- * it: the scalars of a step, and the block of sums of squares (optim/adamw_state.h says what is computed). */
+/* The scalars of one AdamW step, and the block size of sums of squares. The optimizer fills the scalars, the
+ * devices use them. optim/adamw_state.h defines the arithmetic. */
 #ifndef FERRY_OPTIM_ADAMW_STEP_H
 #define FERRY_OPTIM_ADAMW_STEP_H
 
@@ -7,7 +7,7 @@
 
 enum { SUMSQ_BLOCK = 65536 }; /* elements of a gradient whose squares make one partial sum (optim/adamw.h) */
 
-/* The scalars of one step, already rounded to what the kernels use. */
+/* The scalars of one step, rounded to the kernels' precision. */
 struct adamw_step {
 	float one_minus_beta1, one_minus_beta2;
 	float decay_factor;             /* 1 - lr * weight_decay */

@@ -1,10 +1,11 @@
-/* Planes: the arrays in which training keeps a parameter, element for element; and the one list of them.
+/* Planes: the arrays that hold a parameter's weight, gradient and optimizer state element by element; and
+ * the one list of them.
  *
- * HI is the bf16 weight, (HI << 16) + LO the fp32 master (base/num.h). M and V are the moments of AdamW in
- * the format of the run (optim/state_format.h); where that has scales, M_SCALE and V_SCALE hold one fp32 for
- * every ADAMW_BLOCK elements. GRADIENT is what a step leaves for its update; it is never saved. A range of
- * scales is named by the elements that it belongs to: it begins and ends at a block's border, or at the
- * tensor's end.
+ * HI is the bf16 weight, (HI << 16) + LO the fp32 master weight (base/num.h). M and V are AdamW's moments in
+ * the format of the run (optim/state_format.h). If the format has scales, M_SCALE and V_SCALE hold one fp32
+ * for every ADAMW_BLOCK elements. GRADIENT is a step's gradient until its update; checkpoints never contain
+ * it. Functions address a range of scales by its elements: the range begins and ends at a block's border, or
+ * at the tensor's end.
  */
 #ifndef FERRY_OPTIM_PLANE_H
 #define FERRY_OPTIM_PLANE_H
@@ -25,7 +26,7 @@
 enum plane { PLANES(PLANE_ENUM) PLANE_COUNT };
 #undef PLANE_ENUM
 
-/* Those that a checkpoint may hold come first. */
+/* The planes that a checkpoint may contain come first. */
 enum { PLANE_SAVED_COUNT = PLANE_GRADIENT };
 
 /* Sets of planes: bit 1 << enum plane. */
@@ -37,11 +38,11 @@ enum {
 
 const char *plane_name(enum plane plane);
 
-/* What a checkpoint of a training run with that state holds. */
+/* The planes in a checkpoint of a training run with this state. */
 unsigned planes_of(enum adamw_state state);
 
-/* Those of a run's planes that one tensor has. A frozen tensor has no optimizer state, and a low half only
- * where its value is more than a bf16 number. */
+/* The subset of a run's planes that one tensor has. A frozen tensor has no optimizer state, and a low half
+ * only if its values need more than bf16. */
 unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide);
 
 /* How many numbers of a plane belong to `count` elements. */

@@ -1,6 +1,6 @@
 /* Learning-rate schedules: the formulas and the step counting of transformers.get_scheduler.
  *
- * Pure functions of the step; nothing is stored but the settings.
+ * The rate is a pure function of the step and the settings.
  */
 #ifndef FERRY_OPTIM_SCHEDULE_H
 #define FERRY_OPTIM_SCHEDULE_H
@@ -25,8 +25,8 @@ struct lr_schedule {
 };
 
 /* Rate of optimizer step `step`, counted from 1 (transformers' counter is step - 1, so the first step of a
- * warm-up has rate 0). Steps beyond total_steps are as in transformers: linear 0, polynomial its end, the
- * cosines go on. SCHEDULE_CONSTANT has no warm-up. */
+ * warm-up has rate 0). Beyond total_steps, as in transformers: linear gives 0, polynomial its end, the
+ * cosines continue. SCHEDULE_CONSTANT has no warm-up. */
 double lr_schedule_rate(const struct lr_schedule *s, int64_t step);
 
 #endif

@@ -1,10 +1,10 @@
-/* How AdamW keeps m and v: the one list of optimizer-state formats.
+/* The formats of AdamW's m and v: the one list of optimizer-state formats.
  *
- * A row gives the format's identifier, its storage format (base/dtype.h: bytes and scales), the word for it
- * in optimizer_state= and in checkpoints, and another word that users write; rows stand in falling size.
- * Enum, sizes, configuration words and the tests that go over all formats come from here. What an update
- * stores is defined in optim/adamw_state.h. A new format needs a row here and its arithmetic in adamw_state.h
- * or the kernels beside it.
+ * A row gives the format's identifier, its storage format (base/dtype.h: bytes and scales), its word in
+ * optimizer_state= and in checkpoints, and a second word that users write. Rows are sorted by falling size.
+ * The enum, sizes, configuration words and tests use this list. optim/adamw_state.h defines the values that
+ * an update stores. A new format needs a row here and its arithmetic in adamw_state.h or the kernels beside
+ * it.
  */
 #ifndef FERRY_OPTIM_STATE_FORMAT_H
 #define FERRY_OPTIM_STATE_FORMAT_H

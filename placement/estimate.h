@@ -1,15 +1,14 @@
 /* Weights by dtype, nothing else: the table that `accelerate estimate-memory` prints, for comparison.
  *
- * Its totals are those of transformers' AutoModel, which has no LM head, in the dtype that is asked for, with
- * the buffers that the model registers: the rotary frequencies, twice, in fp32 of 4 bytes (GPT-2 has none).
- * The largest layer is a block or the embedding. "Training with Adam" is four times the total: weights,
- * gradients, two moments; that is what its documentation shows for all four dtypes (its later versions print
- * it for float32 and float16 only). None of that is what a run here takes, which is why a plan counts from
- * operations.
+ * Its totals are those of transformers' AutoModel without LM head, in the given dtype, with the model's
+ * registered buffers: the rotary frequencies, twice, in fp32 (GPT-2 has none). The largest layer is a block
+ * or the embedding. "Training with Adam" is four times the total: weights, gradients, two moments; that is
+ * what its documentation shows for all four dtypes (its later versions print it for float32 and float16
+ * only). A run of ferry needs other amounts, which a plan counts from its operations.
  *
- * BERT, the example of that documentation, is no family of this program and can be estimated all the same.
+ * BERT, the example of that documentation, is not a family of ferry, but the estimate supports it.
  *
- * Source: accelerate's usage guide "Model memory estimator"; tests/golden/make_estimate_golden.py asks
+ * Source: accelerate's usage guide "Model memory estimator"; tests/golden/make_estimate_golden.py runs
  * accelerate itself.
  */
 #ifndef FERRY_PLACEMENT_ESTIMATE_H
@@ -24,16 +23,16 @@ struct estimate {
 	int64_t total_bytes, largest_bytes; /* in float32 */
 };
 
-/* path: a config.json or its directory. ERR_INPUT, ERR_UNSUPPORTED (of a family that is neither known nor
+/* path: a config.json or its directory. ERR_INPUT, ERR_UNSUPPORTED (a family that is neither known nor
  * BERT). */
 int estimate_read(struct estimate *e, const char *path);
 void estimate_of_model(struct estimate *e, const struct model *model); /* model_type stays NULL */
 void estimate_free(struct estimate *e);
 
-/* Appends four rows, under a line that says what they are. */
+/* Appends four rows under a heading. */
 void estimate_text(struct str *out, const struct estimate *e);
 
-/* [{"dtype", "largest_layer_bytes", "total_bytes", "adam_bytes"}, ...]; NULL when out of memory. */
+/* [{"dtype", "largest_layer_bytes", "total_bytes", "adam_bytes"}, ...]; NULL if out of memory. */
 json_t *estimate_json(const struct estimate *e);
 
 #endif

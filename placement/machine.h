@@ -33,7 +33,7 @@
  *       read_gbps: 6
  *       write_gbps: 5
  *
- * `source` may stand in every part, for people. What is measured may be given as it is, with a share of 1.
+ * `source` may appear in every part, as a note. Give measured rates with a share of 1.
  */
 #ifndef FERRY_PLACEMENT_MACHINE_H
 #define FERRY_PLACEMENT_MACHINE_H
@@ -56,24 +56,25 @@ struct machine {
 	double disk_read_gbps, disk_write_gbps; /* 0: not said */
 };
 
-/* ERR_INPUT "FILE:LINE: ..." (unknown key, wrong value; all that is missing at once), ERR_NOMEM, ERR_IO. */
+/* ERR_INPUT "FILE:LINE: ..." (an unknown key, an invalid value, or all missing keys at once), ERR_NOMEM,
+ * ERR_IO. */
 int machine_read(struct machine **machine, const char *path);
 void machine_free(struct machine *machine);
 
-/* Writes what machine_read takes back to the same machine; values that are their defaults are left out.
- * `source` goes in front. ERR_INPUT (the directory is not there), ERR_IO, ERR_NOMEM. */
+/* Writes a file that machine_read reads as the same machine, without default values and with `source` in
+ * front. ERR_INPUT (no such directory), ERR_IO, ERR_NOMEM. */
 int machine_write(const struct machine *machine, const char *source, const char *path);
 
-/* Ranks of a world of world_size that run on one such machine: one for each GPU, or one where the host
- * computes. world_size CONFIG_AUTO: all that it has room for. */
+/* Ranks on one such machine in a world of world_size: one for each GPU, or one if the host computes.
+ * world_size CONFIG_AUTO: as many as the machine allows. */
 int64_t machine_ranks_here(const struct machine *machine, int64_t world_size);
 
-/* A machine of one rank whose machine_speed is this, but for ranks and networks; its name, memories and GPUs
- * are the caller's. */
+/* Fills a machine of one rank with this speed, without ranks and networks; the caller sets its name,
+ * memories and GPUs. */
 void machine_of_speed(struct machine *machine, const struct device_speed *speed);
 
-/* What each of `ranks` on it has, of no more than it has room for: a GPU, and a share of what they use
- * together, all at once. CONFIG_AUTO: as many as there is room for. */
+/* The speed of each of `ranks` ranks on the machine, at most as many as it allows: a GPU, and a share of the
+ * shared resources while all use them. CONFIG_AUTO: as many as it allows. */
 void machine_speed(struct device_speed *speed, const struct machine *machine, int64_t ranks);
 
 #endif

@@ -345,7 +345,7 @@ static int passes_measure(struct device_speed *speed, const struct engine_option
 	if (host_bytes)
 		m.chunk_count = min_i64(m.chunk_count, host_bytes / CHUNK_BYTES);
 	if (m.arena_bytes < ARENA_BYTES_MIN || !m.chunk_count)
-		return err_set(ERR_FIT, "too little memory to measure in");
+		return err_set(ERR_FIT, "too little memory to measure");
 	adamw_step_init(&m.step, &o->adamw, 1e-5, 1, 1);
 	rc = device_arena_open(o->device, &m.arena, m.arena_bytes);
 	if (rc)

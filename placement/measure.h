@@ -1,24 +1,24 @@
-/* How fast the machine at hand is, in the meta device's words, so that a step can be simulated as it will
- * run here.
+/* Measures this machine in the meta device's terms, so that simulated steps match real ones.
  *
- * Mental model. What a step does is done on a small scale: attention, and a block's forward and backward by
- * the model's own stages, on the compute stream; a pass over device memory; a copy each way of a unit's size;
- * a pass of the CPU's threads over host memory, and AdamW on planes of the run's types; on a GPU also small
- * kernels, host functions, copies both ways at once and pinning. Each is tried on
- * little first, then on as much as takes some milliseconds, and the best of a few repetitions counts: others'
- * load only takes away. All of it goes through device/device.h, so a CPU and a GPU are measured alike, a
- * throttle of copies is in the figures, and ranks that measure at once each get what they have beside the
- * others.
+ * Mental model. It runs a step's work on a small scale. On the compute stream: attention, and a block's
+ * forward and backward by the model's own stages. Also a pass over device memory, a copy each way of a
+ * unit's size, a pass of the CPU's threads over host memory, and AdamW on planes of the run's types. On a
+ * GPU also small kernels, host functions, copies both ways at once, and pinning.
+ *
+ * Each runs first on little data, then on enough for some milliseconds, and the best of a few repetitions
+ * counts, because other load only slows it. All work goes through device/device.h. So a CPU and a GPU are
+ * measured alike, the figures include a throttle of copies, and ranks that measure at once each get their
+ * share.
  */
 #ifndef FERRY_PLACEMENT_MEASURE_H
 #define FERRY_PLACEMENT_MEASURE_H
 
 #include "offload/engine.h"
 
-/* options: as for engine_open, of a training engine, on a device that computes and whose arena is not open;
- * memory within device_budget_bytes there and host_bytes of the host (0: any) is taken, and freed again.
- * *speed, on entry what is to be assumed, is set where it can be measured; collectives cannot. Takes about
- * three tenths of a second. ERR_FIT (too little memory for any of it), ERR_NOMEM, ERR_DEVICE. */
+/* options: as for engine_open of a training engine, on a computing device without an open arena. Uses and
+ * frees memory within device_budget_bytes there and host_bytes of the host (0: any). *speed has assumed
+ * values on entry; measured ones replace them (not for collectives). Takes about 0.3 s. ERR_FIT (too little
+ * memory for any of it), ERR_NOMEM, ERR_DEVICE. */
 int measure_speed(struct device_speed *speed, const struct engine_options *options, int64_t host_bytes);
 
 /* Of that the part of attention, whose rate is set, and the part of other products: a rate of theirs at which
@@ -27,11 +27,11 @@ int measure_speed(struct device_speed *speed, const struct engine_options *optio
 int measure_attention(struct device_speed *speed, const struct engine_options *options, int64_t most_bytes);
 int measure_block(struct device_speed *speed, const struct engine_options *options, int64_t most_bytes);
 
-/* What small kernels and host functions take, and at which rate memory is pinned, within host_bytes (0: any).
- */
+/* Measures the time of small kernels and host functions, and the rate of pinning, within host_bytes (0:
+ * any). */
 int measure_overheads(struct device_speed *speed, const struct engine_options *options, int64_t host_bytes);
 
-/* What copies carry both ways at once; their rates one way are known. */
+/* Measures the rate of copies both ways at once; the rates one way must be known. */
 struct measure_place {
 	struct stream *h2d, *d2h;
 	dev_addr arena;
@@ -40,7 +40,7 @@ struct measure_place {
 };
 int measure_copies(struct device_speed *speed, const struct measure_place *place);
 
-/* Nanoseconds of what was queued between two stamps, in seconds; waits. */
+/* Measures the time of work queued between two stamps, in seconds; waits for it. */
 struct measure_span {
 	struct stream *stream;
 	int64_t begin_ns, end_ns;

@@ -1,16 +1,16 @@
-/* A part of what a step computes, cut until it can be tried: it is measured on little first, then on as much
- * as takes some milliseconds. */
+/* A part of a step's computation, made small enough to measure: first on little data, then on enough for
+ * some milliseconds. */
 #ifndef FERRY_PLACEMENT_MEASURE_SAMPLE_H
 #define FERRY_PLACEMENT_MEASURE_SAMPLE_H
 
 #include "placement/measure.h"
 
 struct sample {
-	/* As cut `cut` times, from the whole (0) on. Further cuts may change nothing. */
+	/* Sets the sample to its size after `cut` cuts; 0: the whole. Further cuts may change nothing. */
 	void (*cut)(struct sample *s, int cut);
 	/* Places the buffers, each by sample_take; sets flops. */
 	void (*lay)(struct sample *s);
-	/* Queues copies of what may not be just any numbers, and waits for them. */
+	/* Queues copies of inputs that need valid numbers, and waits for them. */
 	int (*write)(const struct sample *s, struct stream *stream);
 	int (*queue)(const struct sample *s, struct stream *stream);
 	double flops;
@@ -21,8 +21,8 @@ struct sample {
 /* `bytes` more of the sample's memory, aligned. */
 dev_addr sample_take(struct sample *s, int64_t bytes);
 
-/* Seconds on the device, of the sample cut so that it takes about so long; it stays cut so. 0: there is no
- * memory for any of it. ERR_*. */
+/* Seconds on the device for the sample, cut so that it takes about about_s; it stays cut. 0: no memory for
+ * any of it. ERR_*. */
 int sample_measure(
         double *seconds, struct sample *s, struct device *device, int64_t most_bytes, double about_s);
 

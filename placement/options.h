@@ -1,4 +1,4 @@
-/* The options of an engine, as the configuration asks for them and before budgets are spent. */
+/* The options of an engine from the configuration, before budgets are spent. */
 #ifndef FERRY_PLACEMENT_OPTIONS_H
 #define FERRY_PLACEMENT_OPTIONS_H
 
@@ -6,8 +6,8 @@
 #include "offload/engine.h"
 #include "placement/machine.h"
 
-/* The policy. Device, pool, model and sizes are the caller's to fill in. machine: that is planned for; NULL:
- * this one. */
+/* Sets the policy; the caller fills in device, pool, model and sizes. machine: the planned one; NULL: this
+ * one. */
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches);
 

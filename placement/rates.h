@@ -1,9 +1,9 @@
-/* How fast the machine is taken to be on which budgets are spent and steps simulated.
+/* The machine's rates for spending budgets and simulating steps.
  *
- * Of a machine that is described (machine=FILE), what the description says, and the same each time. Of this
- * one, what is measured when it is first asked for (placement/measure.h): by
- * a run only where it has something to choose, by `plan` always. Where a device cannot be measured (a GPU
- * that is not here, nothing that trains, no memory to do it in) figures are assumed.
+ * For a described machine (machine=FILE) they come from the description, the same each time. For this
+ * machine ferry measures them at first use (placement/measure.h): a run only if it has something to choose,
+ * `plan` always. If a device cannot be measured (no such GPU here, nothing to train, no memory), ferry
+ * assumes figures.
  */
 #ifndef FERRY_PLACEMENT_RATES_H
 #define FERRY_PLACEMENT_RATES_H
@@ -18,16 +18,16 @@ enum rates_origin { RATES_UNKNOWN, RATES_DESCRIBED, RATES_MEASURED, RATES_ASSUME
 
 struct machine_rates {
 	enum rates_origin origin;
-	struct device_speed speed; /* what is 0 has the meta device's built-in values */
+	struct device_speed speed; /* 0 means the meta device's built-in values */
 };
 
-/* Does nothing where it is known. machine: that is planned for; NULL: this one, which a run may have
- * described all the same. device_name: of the device that is planned for; options: what is asked for, on that
- * device or on meta. ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
+/* Finds the rates unless they are known. machine: the planned one; NULL: this one, which a run may also
+ * describe. device_name: the planned device. options: the engine's options, on that device or on meta.
+ * ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
 int rates_find(struct machine_rates *rates, const struct config *c, const struct machine *machine,
         const char *device_name, const struct engine_options *options);
 
-/* All ranks know what rank 0 was told, or the least that any of them measured. */
+/* Gives all ranks rank 0's described rates, or the lowest measured rates of any rank. */
 int rates_share(struct machine_rates *rates);
 
 /* "this machine, measured: products 160 GFLOP/s, ..." */

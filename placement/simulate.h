@@ -11,17 +11,17 @@ struct simulated {
 	int64_t tokens; /* of the step, of all ranks */
 };
 
-/* options: what the engine was opened with, on a meta device; every micro-batch is as large as they allow.
- * The engine is started already. The first step fills the pipeline, the second is counted, and its spans kept
- * where they are wanted (NULL, or room for the training plan's operations). ERR_NOMEM. */
+/* options: those of the engine, on a meta device; every micro-batch has maximum size. The engine must be
+ * started. The first step fills the pipeline; the second counts. spans: NULL, or room for the training
+ * plan's operations. ERR_NOMEM. */
 int simulate_step(struct simulated *result, struct engine *engine, const struct engine_options *options,
         struct run_span *spans);
 
-/* The same of an engine that is not started yet, with the bound of its step. */
+/* The same for an engine that is not started yet, with the bound of its step. */
 int simulate_bound(struct simulated *result, struct plan_time *time, struct engine *engine,
         const struct engine_options *options);
 
-/* This host as a meta device's machine, where it computes: by what a thread of a current server does, and the
+/* This host as a meta device's machine if it computes: from the rates of a current server's thread and the
  * throttle of its copies (0: none). The same in every process, so that all choose alike. */
 void simulate_host_speed(struct device_speed *speed, int threads, double host_copy_gbps);
 

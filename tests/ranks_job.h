@@ -34,22 +34,40 @@ static inline void command_make(char *command, size_t bytes, const char *out, co
 
 /* ---- what belongs to a job: all processes whose environment has its mark (ranks_begin) ---- */
 
-static inline int job_has(pid_t pid)
+static inline int environ_has(const char *path, const char *mark)
 {
-	char path[64], *text = NULL;
-	const char *mark = getenv(JOB_MARK);
+	char *text = NULL;
 	size_t cap = 0;
 	int found = 0;
-	FILE *f;
+	FILE *f = fopen(path, "r");
 
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	f = pid == getpid() ? NULL : fopen(path, "r");
 	while (f && !found && getdelim(&text, &cap, 0, f) > 0)
 		found = !strncmp(text, JOB_MARK "=", strlen(JOB_MARK) + 1) &&
 		        !strcmp(text + strlen(JOB_MARK) + 1, mark);
 	free(text);
 	if (f)
 		fclose(f);
+	return found;
+}
+
+/* Any of its threads counts: in a killed process one may still be inside a rename when the first has ended,
+ * and the environment of a thread that has ended is empty. */
+static inline int job_has(pid_t pid)
+{
+	const char *mark = getenv(JOB_MARK);
+	char tasks[64], path[400];
+	struct dirent *entry;
+	int found = 0;
+	DIR *dir;
+
+	snprintf(tasks, sizeof(tasks), "/proc/%d/task", (int)pid);
+	dir = pid == getpid() ? NULL : opendir(tasks);
+	while (dir && !found && (entry = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s/environ", tasks, entry->d_name);
+		found = entry->d_name[0] != '.' && environ_has(path, mark);
+	}
+	if (dir)
+		closedir(dir);
 	return found;
 }
 

@@ -111,7 +111,7 @@ static void refusals(void **state)
 	        "c.yaml:1: tags (tag:yaml.org,2002:python/object:os.system)");
 	REFUSED("a: 1\n---\nb: 1\n", "c.yaml:2: a second document");
 	REFUSED("just text",
-	        "c.yaml:1: expected \"key: value\", with a colon and a blank; found \"just text\"");
+	        "c.yaml:1: expected \"key: value\", with a colon and a space; found \"just text\"");
 	REFUSED("'~'", "c.yaml:1: expected \"key: value\"");
 	REFUSED("- 1\n- 2\n", "c.yaml:1: expected a mapping (key: value), found a list");
 	REFUSED("? [a, b]\n: 1\n", "c.yaml:1: a key must be a plain word");
@@ -123,9 +123,9 @@ static void refusals(void **state)
 static void syntax_has_places(void **state)
 {
 	(void)state;
-	REFUSED("a: 1\nb = 2\nc: 3\n", "c.yaml:2: expected \"key: value\", with a colon and a blank");
-	REFUSED("a:\n\tb: 1\n", "c.yaml:2: a tab; indent with blanks");
-	REFUSED("a: 1\n b: 2\n", "c.yaml:2:3: a colon that no key may have here; put quotes round a value");
+	REFUSED("a: 1\nb = 2\nc: 3\n", "c.yaml:2: expected \"key: value\", with a colon and a space");
+	REFUSED("a:\n\tb: 1\n", "c.yaml:2: a tab; indent with spaces");
+	REFUSED("a: 1\n b: 2\n", "c.yaml:2:3: unexpected colon; quote a value that contains a colon");
 	REFUSED("a: [1, 2\nb: 3\n", "c.yaml:2:2: did not find expected ',' or ']'");
 	REFUSED("a: 1\n\tb: 2\n", "c.yaml:2:1: found ");
 	REFUSED("a: \"open\n", "c.yaml:2:1: found unexpected end of stream");

@@ -195,20 +195,20 @@ static void wrong_directories(void **state)
 	map[4][1] = a;
 	put_index(in, map, 5);
 	refuses(in, 0, ERR_INPUT,
-	        "tensor \"lm_head.weight\" lies in b.safetensors, but is listed for a.safetensors");
+	        "tensor \"lm_head.weight\" is in b.safetensors, but is listed for a.safetensors");
 	map[4][0] = "absent", map[4][1] = b;
 	put_index(in, map, 5);
 	refuses(in, 0, ERR_INPUT, "\"absent\" is listed for b.safetensors, which does not hold it");
 	put_index(in, map, 3);
 	put_shard(in, a, second, 3); /* all of b's: q.bias is listed, for b */
-	refuses(in, 0, ERR_INPUT, "lies in a.safetensors, but is listed for b.safetensors");
+	refuses(in, 0, ERR_INPUT, "is in a.safetensors, but is listed for b.safetensors");
 	map[0][0] = "model.norm.weight";
 	map[1][0] = "model.blocks.0.q.bias";
 	put_index(in, map, 2);
 	put_shard(in, b, second, 3);
 	map[2][0] = "lm_head.weight"; /* norm.weight is listed for a and lies in both */
 	put_index(in, map, 3);
-	refuses(in, 0, ERR_INPUT, "lies in");
+	refuses(in, 0, ERR_INPUT, "is in");
 	for (size_t i = 0; i < sizeof(indices) / sizeof(*indices); i++) {
 		fixture_put(in, "model.safetensors.index.json", indices[i][0]);
 		refuses(in, 0, ERR_INPUT, indices[i][1]);
@@ -226,7 +226,7 @@ static void unlisted_tensor_in_two_shards(void **state)
 	put_shard(in, "a.safetensors", first, 3);
 	put_shard(in, "b.safetensors", second, 3);
 	put_index(in, map, 2);
-	refuses(in, 0, ERR_INPUT, "lies in two shards, a.safetensors and b.safetensors");
+	refuses(in, 0, ERR_INPUT, "is in two shards, a.safetensors and b.safetensors");
 	mem_free(in);
 }
 
@@ -249,7 +249,7 @@ static void links(void **state)
 	refuses(in, 0, ERR_INPUT, "outside the directory");
 	assert_int_equal(unlink(file), 0);
 	assert_int_equal(symlink("absent", file), 0);
-	refuses(in, 0, ERR_INPUT, "link to a file that is missing");
+	refuses(in, 0, ERR_INPUT, "link to a missing file");
 	assert_int_equal(unlink(file), 0);
 	put_shard(in, "real.safetensors", all, 5);
 	assert_int_equal(symlink("real.safetensors", file), 0); /* inside: fine */

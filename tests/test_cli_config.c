@@ -169,7 +169,7 @@ static const struct {
                 "YAML:2: learning_rate was already set on line 1 by lr, to another value; keep one of them"},
         {"lr: 1\nlr: 1\n", "", "YAML:2: \"lr\" was already set on line 1; keep one of them"},
         {"output_dir: [a, b]\n", "", "YAML:1: output_dir takes one value, not a list"},
-        {"lr: ${x}\n", "", "YAML:1: lr: ${x} is not the value of a key of this file; write the value"},
+        {"lr: ${x}\n", "", "YAML:1: lr: ${x} refers to no key of this file; write the value"},
         {"model: {a: b}\n", "", "YAML:1: unknown key \"model.a\"; see ferry train --help"},
         {NULL, "--lr", "--lr needs a value"},
         {NULL, "--lr --", "--lr needs a value; if it begins with dashes, write --lr=VALUE"},
@@ -182,7 +182,7 @@ static const struct {
         {NULL, "per_token=on", "per_token is not a key of ferry train; see ferry train --help"},
         {NULL, "/nonexistent.yaml",
                 "/nonexistent.yaml: no such file; settings are written key=value or --key value"},
-        {NULL, "lr 1", "lr is a key and has no value; write lr=VALUE"},
+        {NULL, "lr 1", "lr needs a value; write lr=VALUE"},
         {"- a\n", "", "YAML:1: expected a mapping (key: value), found a list"},
 };
 

@@ -129,9 +129,9 @@ static void test_config_of_a_run(void **state)
 	(void)state;
 	assert_words(0, "train model=@/tiny data=@/rows.jsonl output_dir=@/known max_steps=1", "");
 	assert_words(0, "eval @/known/config.yaml",
-	        "evaluating |/tiny on |/rows.jsonl|/tiny is the model that the run began with; its result: "
-	        "model=|/known/model");
-	assert_words(0, "eval @/known/config.yaml model=@/known/model", "!began with");
+	        "evaluating |/tiny on |/rows.jsonl|/tiny is the model that the run started from; to evaluate "
+	        "its result set model=|/known/model");
+	assert_words(0, "eval @/known/config.yaml model=@/known/model", "!started from");
 	assert_words(0, "train @/known/config.yaml compute_dtype=fp32 output_dir=@/other max_steps=1",
 	        "fp32 compute");
 }

@@ -306,10 +306,11 @@ static void test_refused(void **state)
 	                "rows.jsonl:1: the model has no chat template; set chat_template to one of chatml, "
 	                "llama2, llama3"},
 	        {ROW(U("a") "," A("b")), "chatml2",
-	                "chat_template=chatml2 is no file, no template of the model, and none of chatml"},
+	                "chat_template=chatml2 is not a file, not a template of the model, and not one of "
+	                "chatml"},
 	        /* llama3's end of turn is no token here */
 	        {ROW(U("a") "," A("b")), "llama3",
-	                "choose another template with chat_template; with this tokenizer work chatml, "
+	                "choose another template with chat_template; this tokenizer works with chatml, "
 	                "llama2, "},
 	        /* the last answer is left open */
 	        {ROW(U("a") "," A("b")),
@@ -327,7 +328,7 @@ static void test_refused(void **state)
 	                "writes no end-of-turn token"},
 	        /* what came before is written in another way once the chat goes on */
 	        {ROW(U("a") "," A("b") "," U("c") "," A("d")), "{{ messages | length }}" CHATML,
-	                "rewrites what is before messages["},
+	                "changes the text before messages["},
 	        {ROW(U("a") "," A("b")), "{{ raise_exception('no chats today') }}", "rows.jsonl:1: "},
 	        {ROW(U("a") ","
 	                    "{\"role\":\"assistant\"}"),
@@ -341,8 +342,7 @@ static void test_refused(void **state)
 	                "conversations[0].from is 'narrator'"},
 	        {"{\"conversations\":[{\"from\":\"function_call\",\"value\":\"x\"}]}", "chatml",
 	                "must be JSON with name and arguments"},
-	        {"{\"messages\":[" A("b") "],\"tools\":\"x\"}", "chatml",
-	                "\"tools\" is a text that is no JSON"},
+	        {"{\"messages\":[" A("b") "],\"tools\":\"x\"}", "chatml", "\"tools\" is not valid JSON"},
 	        {"{\"messages\":[" U(
 	                 "a") ",{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"function\":"
 	                      "{\"name\":\"find\"}}]}]}",
@@ -359,7 +359,7 @@ static void test_refused(void **state)
 	        {ROW(U("a") ",{\"role\":\"asistant\",\"content\":\"b\"}"), "alpaca",
 	                "messages[1].role is \"asistant\"; did you mean assistant?"},
 	        {ROW(U("a") "," A("b") ",{\"role\":\"tool\",\"content\":\"a\"}," A("d")), "zephyr",
-	                "the template zephyr leaves messages[2] out, whose role is \"tool\""},
+	                "the template zephyr leaves out messages[2] with the role \"tool\""},
 	        /* a system message that only counts in front */
 	        {ROW(U("a") "," S("late") "," A("b")),
 	                "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ '<|im_start|>' + "
@@ -367,7 +367,7 @@ static void test_refused(void **state)
 	                "'\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}{% if "
 	                "add_generation_prompt %}"
 	                "{{ '<|im_start|>assistant\n' }}{% endif %}",
-	                "leaves messages[1] out, whose role is \"system\""},
+	                "leaves out messages[1] with the role \"system\""},
 	        {ROW(U("a") "," A("b")), "{% for %}", "own.jinja:1: "},
 	};
 

@@ -34,7 +34,7 @@ static const struct {
         {"{\"question\":\"Who?\",\"answer\":\"Ben\"}", "", NULL,
                 "f.jsonl:1|\"question\", \"answer\"|fit no known format|field_prompt="},
         {"{\"question\":\"Who?\",\"answer\":\"Ben\"}", "field_prompt=question field_completion=reply", NULL,
-                "f.jsonl:1|no column \"reply\", which field_completion names|\"question\", \"answer\""},
+                "f.jsonl:1|no column \"reply\" (set by field_completion)|\"question\", \"answer\""},
         {"{\"prompt\":\"Who?\",\"completion\":\"Ben\"}\n{\"prompt\":\"Who?\"}", "", NULL,
                 "f.jsonl:2|\"completion\" is missing|\"prompt\"|field_completion"},
         {"{\"instruction\":\"a\",\"output\":\"b\"}", "field_system=sys", NULL,
@@ -115,9 +115,9 @@ static void test_other_role(void **state)
 	        "\"No\"}]}\n");
 	assert_ferry(0, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=%s/roles.jinja",
 	        work_dir, work_dir, work_dir);
-	got = strstr(ferry_said(), "the role 'critic' reaches the chat template as it is");
+	got = strstr(ferry_said(), "the chat template gets the role 'critic' unchanged");
 	assert_non_null(got);
-	assert_null(strstr(got + 1, "the role 'critic'"));
+	assert_null(strstr(got + 1, "the chat template gets the role"));
 }
 
 /* Files of additional_chat_templates are chosen by name. */
@@ -139,7 +139,7 @@ static void test_named_template(void **state)
 	        0, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=loud", work_dir, work_dir);
 	assert_ferry(
 	        2, NULL, "data show model=%s/speaker data=%s/f.jsonl chat_template=soft", work_dir, work_dir);
-	got = strstr(ferry_said(), "no template of the model (loud), and none of chatml");
+	got = strstr(ferry_said(), "not a template of the model (loud), and not one of chatml");
 	assert_non_null(got);
 	snprintf(path, sizeof(path), "%s/speaker/additional_chat_templates", work_dir);
 	assert_int_equal(file_remove_tree(path), 0);
@@ -154,7 +154,7 @@ static void test_dataset_info(void **state)
 	        {"pairs", "pairs has ranking: pairs of answers are not supported yet"},
 	        {"pictures", "pictures has images: only text is supported"},
 	        {"tests", "set data to its files, and data_split=test"},
-	        {"nothing", "nothing is no file, and"},
+	        {"nothing", "nothing is not a file, and"},
 	};
 	struct str named = {0}, usual = {0};
 

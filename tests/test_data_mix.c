@@ -211,7 +211,7 @@ static void test_list(void **state)
 	        {"a.jsonl", NULL, 1},
 	        {"a.jsonl,b", NULL, 2},
 	        {"a.jsonl:0.7,b:3e-1,c/*.csv:2", NULL, 3},
-	        {"a,b:1", "a has no weight and other data sets have one", 0},
+	        {"a,b:1", "a has no weight, but other data sets have one", 0},
 	        {"a:0,b:1", "must be a number above 0", 0},
 	        {"a:nan,b:1", "a:nan has no weight", 0},
 	        {"a:-1,b:1", "must be a number above 0", 0},
@@ -306,7 +306,7 @@ static void test_refused(void **state)
 	(void)state;
 	assert_ferry(2, NULL, "eval model=%s data=%s/x.jsonl:3,%s/y.jsonl:1 --per-token --json", tiny.dir,
 	        work_dir, work_dir);
-	assert_non_null(strstr(ferry_said(), "leave the weights out"));
+	assert_non_null(strstr(ferry_said(), "remove the weights"));
 	write_file("empty.jsonl", "\n");
 	assert_ferry(2, NULL, "train model=%s data=%s/x.jsonl,%s/empty.jsonl output_dir=%s/never", tiny.dir,
 	        work_dir, work_dir, work_dir);

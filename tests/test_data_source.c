@@ -208,12 +208,12 @@ static void test_refused(void **state)
 	        {"a.jsonl.bz2", "BZh91AY", ERR_UNSUPPORTED, "bunzip2"},
 	        {"a.zip", "PK\3\4____", ERR_UNSUPPORTED, "unzip"},
 	        {"a.parquet", "PAR1", ERR_INPUT, "a.parquet: "},
-	        {"b.parquet", "PAR1________________", ERR_INPUT, "was it copied whole"},
+	        {"b.parquet", "PAR1________________", ERR_INPUT, "was the copy complete"},
 	        {"c.parquet", "PAR1____________PARE", ERR_UNSUPPORTED, "encrypted"},
-	        {"a.csv", "a,b\n1,2\n1,2,3\n", ERR_INPUT, "a.csv:3: 3 fields, and the header line has 2"},
+	        {"a.csv", "a,b\n1,2\n1,2,3\n", ERR_INPUT, "a.csv:3: 3 fields, but the header line has 2"},
 	        {"b.csv", "a,a\n1,2\n", ERR_INPUT, "b.csv:1: column 2 has the name of another"},
 	        {"c.csv", "a,b\n1,\"x\n\n", ERR_INPUT, "c.csv:2: the file ends inside a quoted field"},
-	        {"d.csv", "a,b\n1,\"x\" y\n", ERR_INPUT, "written twice"},
+	        {"d.csv", "a,b\n1,\"x\" y\n", ERR_INPUT, "write a quote twice"},
 	        {"e.csv", "a\n\xff\n", ERR_INPUT, "e.csv:2: column \"a\" is not UTF-8"},
 	        {"a.json", "[{\"a\": 1}", ERR_INPUT,
 	                "a.json: element 1 (line 1): the file ends inside the array"},
@@ -309,7 +309,7 @@ static void test_files(void **state)
 	check_fails(files_find(&f, plain, "test", FILES_SPLIT_ASKED), ERR_INPUT,
 	        "has no files of the split test; no file name there");
 	check_fails(files_find(&f, plain, "tset", FILES_SPLIT_ASKED), ERR_INPUT,
-	        "\"tset\" is no split; ferry knows train, validation and test");
+	        "unknown split \"tset\"; supported: train, validation, test");
 	make_file(folders, "train/x.jsonl");
 	make_file(folders, "test/train-y.jsonl");
 	make_file(folders, "test/z.jsonl");

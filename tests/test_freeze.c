@@ -326,7 +326,7 @@ static void test_resume(void **state)
 		        "train model=%s/%s/hf data=%s/%s/train.jsonl output_dir=%s/three " TRACE
 		        "resume_from_checkpoint=%s/one/checkpoint-000003 max_steps=6 %s",
 		        golden, mixes[m].model, golden, mixes[m].model, work_dir, work_dir, how[m % 2]);
-		assert_non_null(strstr(ferry_said(), "is frozen there and trained here"));
+		assert_non_null(strstr(ferry_said(), "was frozen there but is trained here"));
 	}
 }
 
@@ -466,12 +466,12 @@ static void test_refusals(void **state)
 	        {"freeze=1", "'freeze=.*\\.1\\..*'"},
 	        {"'freeze=[\"q_proj\",\"k_proj\"]'", "'freeze=.*(q_proj|k_proj).*'"},
 	        {"'trainable=norm|q_pro'", "'trainable=.*(norm|q_pro).*'"},
-	        {"'freeze=*norm*'", "any text is .*"},
+	        {"'freeze=*norm*'", "for any text write .*"},
 	        {"'freeze=.*'", "leaves no parameter to train"},
 	        {"'freeze=model.layers.0.self_attn.q_proj'", "model.layers.0.self_attn.q_proj.weight"},
 	        {"'trainable=lm_heads.weight'",
 	                "matches no whole parameter name; the nearest are model.embed_tokens.weight, model"},
-	        {"'freeze=(('", "no regular expression"},
+	        {"'freeze=(('", "invalid regular expression"},
 	        {"'trainable=.*norm.*' 'freeze=.*norm.*'", "leaves no parameter to train"},
 	};
 

@@ -91,7 +91,7 @@ static const struct {
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":-2}", ERR_INPUT, "num_hidden_layers is -2"},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":4000000000}", ERR_INPUT, "num_hidden_layers"},
         {"{\"model_type\":\"llama\",\"num_attention_heads\":0}", ERR_INPUT, "num_attention_heads is 0"},
-        {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "no multiple"},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":3}", ERR_INPUT, "not a multiple"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":5}", ERR_INPUT, "num_key_value_heads 5"},
         {"{\"model_type\":\"llama\",\"num_key_value_heads\":-1}", ERR_INPUT, "num_key_value_heads is -1"},
         {"{\"model_type\":\"llama\",\"head_dim\":0}", ERR_INPUT, "head_dim is 0"},
@@ -146,7 +146,7 @@ static const struct {
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2.0}}", ERR_INPUT,
                 "short_factor is missing"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1],\"long_factor\":[1]}}",
-                ERR_INPUT, "long_factor has 1 numbers; heads have 2 pairs"},
+                ERR_INPUT, "long_factor has 1 numbers, but a head has 2"},
         {"{" LLAMA ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,0]}}", ERR_INPUT,
                 "short_factor[1]"},
         {"{" PHI3 ",\"pad_token_id\":0,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", ERR_INPUT,
@@ -175,7 +175,8 @@ static const struct {
                 ERR_UNSUPPORTED, "partial_rotary_factor"},
         {"{" NEOX ",\"rotary_pct\":1.5}", ERR_INPUT, "rotary_pct is 1.5"},
         {"{" NEOX ",\"rotary_pct\":-0.5}", ERR_INPUT, "rotary_pct is -0.5"},
-        {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED, "odd number"},
+        {"{" NEOX ",\"rotary_pct\":0.4,\"rope_scaling\":{" YARN "}}", ERR_UNSUPPORTED,
+                "even number of rotary"},
 };
 
 static void test_refused(void **state)

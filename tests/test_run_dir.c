@@ -114,7 +114,7 @@ static void test_refused(void **state)
 	path_of(link, "dangling");
 	assert_int_equal(symlink("nowhere", link), 0);
 	assert_ferry(2, NULL, TRAIN "dangling max_steps=1", tiny.dir, tiny.data, work_dir);
-	assert_non_null(strstr(ferry_said(), "is a link that leads nowhere"));
+	assert_non_null(strstr(ferry_said(), "is a broken symbolic link"));
 	unlink(link);
 }
 
@@ -268,7 +268,7 @@ static void test_foreign(void **state)
 	assert_ferry(
 	        0, NULL, "train %s/foreign/config.yaml resume_from_checkpoint=auto max_steps=3", work_dir);
 	assert_non_null(
-	        strstr(ferry_said(), "model contains README.md, which ferry did not write: it is kept as "));
+	        strstr(ferry_said(), "model contains README.md, which ferry did not write; keeping it as "));
 	assert_true(run_has("foreign/model/config.json") && !run_has("foreign/model/README.md") &&
 	            run_has("foreign/model.replaced-1/README.md"));
 
@@ -293,7 +293,7 @@ static void test_kept(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_ferry(2, NULL, TRAIN "kept/checkpoint-000002/%smore max_steps=1", tiny.dir, tiny.data,
 		        work_dir, i ? "a/b/" : "");
-		assert_non_null(strstr(ferry_said(), " lies in the checkpoint "));
+		assert_non_null(strstr(ferry_said(), " is inside the checkpoint "));
 	}
 	assert_ferry(2, NULL,
 	        "export checkpoint=%s/kept/checkpoint-000004 output_dir=%s/kept/checkpoint-000003/hf "
@@ -308,9 +308,9 @@ static void test_kept(void **state)
 	assert_ferry(0, NULL,
 	        "train %s/kept/config.yaml resume_from_checkpoint=auto max_steps=7 save_total_limit=1",
 	        work_dir);
-	assert_int_equal(count_of(ferry_said(), "it stays, and does not count for save_total_limit"), 3);
-	assert_non_null(strstr(ferry_said(), "hf contains notes, which ferry did not write: it stays"));
-	assert_non_null(strstr(ferry_said(), "checkpoint-000004 is write-protected: it stays"));
+	assert_int_equal(count_of(ferry_said(), "ferry keeps this checkpoint beyond save_total_limit"), 3);
+	assert_non_null(strstr(ferry_said(), "hf contains notes, which ferry did not write; ferry keeps"));
+	assert_non_null(strstr(ferry_said(), "checkpoint-000004 is write-protected; ferry keeps"));
 	assert_true(run_has("kept/checkpoint-000001/hf/notes") &&
 	            run_has("kept/checkpoint-000004/manifest.json") &&
 	            run_has("kept/checkpoint-000002/more/checkpoint-000001/manifest.json") &&
@@ -332,7 +332,7 @@ static void test_in_data(void **state)
 	for (int i = 0; i < 2; i++) {
 		assert_ferry(2, NULL, TRAIN "folder/out max_steps=1 data=%s/folder%s", tiny.dir, tiny.data,
 		        work_dir, work_dir, i ? "/" : "");
-		assert_non_null(strstr(ferry_said(), "/folder/out lies in data="));
+		assert_non_null(strstr(ferry_said(), "/folder/out is inside data="));
 		assert_false(run_has("folder/out"));
 	}
 	assert_ferry(0, NULL, TRAIN "folder-out max_steps=1 eval_data=%s", tiny.dir, tiny.data, work_dir,
@@ -351,7 +351,7 @@ static void test_model_link(void **state)
 	assert_int_equal(symlink(target, path), 0);
 	assert_ferry(
 	        2, NULL, "train %s/elsewhere/config.yaml resume_from_checkpoint=auto max_steps=2", work_dir);
-	assert_non_null(strstr(ferry_said(), "model is a link that leads nowhere"));
+	assert_non_null(strstr(ferry_said(), "model is a broken symbolic link"));
 	assert_int_equal(file_make_dir(target), 0);
 	assert_ferry(
 	        0, NULL, "train %s/elsewhere/config.yaml resume_from_checkpoint=auto max_steps=2", work_dir);

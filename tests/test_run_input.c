@@ -405,7 +405,7 @@ static void test_other_verbs(void **state)
 	        {"generate model=%s prompt_ids=[]", "prompt is empty", 2},
 	        {"generate model=%s prompt_ids=[1,x]", "prompt_ids", 2},
 	        {"generate model=%s prompt=hi", "tokenizer.json", 2},
-	        {"generate model=%s", "there is no prompt|prompt_file", 2},
+	        {"generate model=%s", "no prompt; set prompt|prompt_file", 2},
 	        {"generate model=%s system=x prompt=y", "needs chat=on", 2},
 	        {"generate model=%s prompt=a prompt_file=b", "prompt and prompt_file are both set", 2},
 	        {"generate model=%s prompt_ids=1,2 max_new_tokens=4 cache_tokens=5",

@@ -96,7 +96,7 @@ static void test_moved(void **state)
 	path_of(from, "away");
 	path_of(to, "archive");
 	assert_int_equal(rename(from, to), 0);
-	run_wait_for_words(pid, "archive while the run goes on: it goes on there");
+	run_wait_for_words(pid, "archive during the run; the run goes on there");
 	wait_for_name(pid, "archive/checkpoint-000003");
 	stop(pid);
 	assert_non_null(strstr(last_line(), "/archive/config.yaml resume_from_checkpoint=auto"));
@@ -120,8 +120,8 @@ static void test_removed(void **state)
 	path_of(path, "gone");
 	assert_int_equal(file_remove_tree(path), 0);
 	kill(pid, SIGCONT);
-	run_wait_for_words(pid, "gone was removed while the run goes on: it is made again");
-	while (!strstr(strstr(ferry_said(), "made again"), "saved ") && is_running(pid))
+	run_wait_for_words(pid, "gone was removed during the run; ferry makes it again");
+	while (!strstr(strstr(ferry_said(), "makes it again"), "saved ") && is_running(pid))
 		sleep_ms(2);
 	stop(pid);
 	assert_true(run_has("gone/branch.json"));
@@ -140,7 +140,7 @@ static void test_lock_removed(void **state)
 	wait_for_name(pid, "open/metrics.jsonl");
 	path_of(path, "open/.ferry.lock");
 	assert_int_equal(unlink(path), 0);
-	run_wait_for_words(pid, "open/.ferry.lock was removed while the run goes on, and is put back");
+	run_wait_for_words(pid, "open/.ferry.lock was removed during the run; ferry puts it back");
 	keep_words("of-the-first");
 	assert_ferry(
 	        2, NULL, TRAIN "open max_steps=1 overwrite_output_dir=on", tiny.dir, tiny.data, work_dir);

@@ -182,17 +182,17 @@ static void test_failures(void **state)
 	        {"{{ n | nofilter }}", "!there is no filter 'nofilter'"},
 	        {"{{ n is notest }}", "!there is no test 'notest'"},
 	        {"{{ missing | tojson }}", "!tojson: a value of kind Undefined"},
-	        {"{% set d.x = 1 %}", "!'d' is no namespace"},
+	        {"{% set d.x = 1 %}", "!'d' is not a namespace"},
 	        {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "!macro 'f' takes 1 arguments"},
 	        {"{{ w[::, 1] }}", "!a slice must stand alone in its brackets"},
 	        {"{{ 1 // 0 }}", "!division by zero"},
 	        {"{{ 9223372036854775807 + 1 }}", "!more than 64 bits"},
-	        {"{{ 'abc", "!the string has no end"},
-	        {"{# abc", "!the comment has no end"},
-	        {"{% break %}", "!break stands outside of a loop"},
+	        {"{{ 'abc", "!the string is not closed"},
+	        {"{# abc", "!the comment is not closed"},
+	        {"{% break %}", "!break is outside a loop"},
 	        {"{{ [1)] }}", "!')' closes nothing"},
 	        {"{{ 1 1 }}", "!expected '}}', found a number"},
-	        {"\xff", "!no UTF-8"},
+	        {"\xff", "!not UTF-8"},
 	};
 
 	(void)state;

@@ -1,7 +1,6 @@
-/* From logits to the next token, as transformers' generate does it: first the repetition penalty; then,
- * unless the likeliest token is taken, temperature, top_k, top_p and min_p in this order; then a draw. The
- * draw is a pure function of (seed, text, position).
- */
+/* Chooses the next token from logits, as transformers' generate does: first the repetition penalty; then,
+ * unless temperature is 0, temperature, top_k, top_p and min_p in this order; then a draw. The draw is a
+ * pure function of (seed, text, position). */
 #ifndef FERRY_TRAIN_CHOOSE_H
 #define FERRY_TRAIN_CHOOSE_H
 
@@ -21,9 +20,9 @@ struct choose_candidate {
 	int32_t id;
 };
 
-/* What is drawn from: list[0 .. count), with room for vocab_count, and the sum of their weights. With
- * temperature 0 the one token that is taken. logits are changed; seen_ids are those of the text so far.
- * ERR_NONFINITE. */
+/* Fills list[0 .. count), with room for vocab_count, with the tokens to draw from, and *total with the sum
+ * of their weights. With temperature 0 the list has only the chosen token. Changes logits. seen_ids: the ids
+ * of the text so far. ERR_NONFINITE. */
 int choose_candidates(struct choose_candidate *list, int64_t *count, double *total, float *logits,
         int64_t vocab_count, const struct choose_options *options, const int32_t *seen_ids,
         int64_t seen_count);

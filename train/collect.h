@@ -1,7 +1,7 @@
-/* Whole tensors on rank 0, whoever holds them.
+/* Collects whole tensors on rank 0.
  *
- * What needs whole tensors (the exported model, a full checkpoint, a dump of gradients) is written by rank 0,
- * which asks the others for their ranges piece by piece.
+ * Rank 0 writes the files with whole tensors: the exported model, a full checkpoint, a dump of gradients. It
+ * gets the other ranks' ranges piece by piece.
  */
 #ifndef FERRY_TRAIN_COLLECT_H
 #define FERRY_TRAIN_COLLECT_H
@@ -9,9 +9,9 @@
 #include "checkpoint/plane_io.h"
 #include "offload/engine.h"
 
-/* On rank 0 calls work with a source of all planes; the others answer meanwhile. PLANE_GRADIENT in place of
- * a plane reads gradients, as fp32. state: how the run keeps AdamW's moments. Collective; the same code on
- * all ranks. */
+/* Calls `work` on rank 0 with a source of all planes, while the other ranks send their parts. PLANE_GRADIENT
+ * reads gradients as fp32. state: the format of AdamW's moments. Collective; returns the same code on all
+ * ranks. */
 typedef int collect_work(void *context, const struct plane_source *source);
 int collect_planes(struct engine *e, enum adamw_state state, collect_work *work, void *context);
 

@@ -1,4 +1,4 @@
-/* Are rows and prompts within the positions that the model was made for? */
+/* Checks rows and prompts against the model's number of positions. */
 #ifndef FERRY_TRAIN_CONTEXT_LENGTH_H
 #define FERRY_TRAIN_CONTEXT_LENGTH_H
 
@@ -7,8 +7,8 @@
 #include "model/model.h"
 #include "offload/engine.h"
 
-/* train, eval: rows, NULL where there are none. ERR_INPUT where positions are learned and end before; else a
- * warning: rotary ones go on, but the model was not made for them. */
+/* train, eval: rows, or NULL. ERR_INPUT if a row exceeds learned positions. A warning if it exceeds rotary
+ * positions, which continue but were not trained. */
 int context_length_check(const struct model_config *m, const struct config *c, const struct dataset *train,
         const struct dataset *eval, const struct engine_options *o);
 

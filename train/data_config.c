@@ -161,7 +161,7 @@ int data_config_pack(
 	for (int i = 0; mix && i < mix->set_count; i++)
 		if (!d->sets[i].row_count)
 			return err_set(
-			        ERR_INPUT, "%s has a weight, and no rows are left of it", d->sets[i].name);
+			        ERR_INPUT, "%s has a weight, but none of its rows are left", d->sets[i].name);
 	if (c->packing == CONFIG_PACKING_BFD)
 		rc = pack(packing, mix, c, d);
 	if (!rc && mix && mix->set_count && (rc = mix_make(mix, &bad)))

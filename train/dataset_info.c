@@ -176,7 +176,7 @@ static int no_set(const struct table *t, const char *name)
 	int rc;
 
 	json_object_foreach(t->root, key, value) str_printf(&names, "%s%s", names.len_bytes ? ", " : "", key);
-	rc = err_set(ERR_INPUT, "%s is no file, and %s has no data set of this name; it has %.400s", name,
+	rc = err_set(ERR_INPUT, "%s is not a file, and %s has no data set of this name; it has %.400s", name,
 	        t->path, names.data ? names.data : "none");
 	str_free(&names);
 	return rc;

@@ -8,10 +8,10 @@
 
 #include "config/config.h"
 
-/* Where dataset_info is set: puts the files of the table's data sets in the place of their names in data and
- * eval_data, and sets the field_ and role_ keys that nobody set. Several sets share these keys: each then has
- * the names of all. ERR_INPUT: no table, a name that is neither in it nor a file; ERR_UNSUPPORTED: a set that
- * is not for fine-tuning on text, by what it has. */
+/* If dataset_info is set: replaces names of data sets in data and eval_data by their files, and sets the
+ * field_ and role_ keys that are unset. Several sets share these keys, so each set gets the names of all.
+ * ERR_INPUT: no table, or a name that is neither in it nor a file. ERR_UNSUPPORTED: a set that is not for
+ * fine-tuning on text. */
 int dataset_info_apply(struct config *c);
 
 #endif

@@ -4,12 +4,12 @@
 
 #include "train/session.h"
 
-/* A micro-batch as the engine takes it; it borrows the arrays. */
+/* Converts a micro-batch for the engine; borrows the arrays. */
 void host_batch_of(struct host_batch *to, const struct micro_batch *from);
 
-/* Mean token loss over all rows of s->eval, of mixed sets those of the first epoch: sum in double, in order.
- * row_fn NULL, or called per row.
- * Collective: each rank runs its rows, and all get the sums. */
+/* Computes the loss over all rows of s->eval (for mixed sets the rows of the first epoch), summed in double,
+ * in order. Calls row_fn for each row if not NULL. Collective: each rank runs its rows, and all get the
+ * sums. */
 struct evaluation {
 	double loss_sum;
 	int64_t targets, tokens, rows;

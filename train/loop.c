@@ -47,7 +47,7 @@ static void trace_end(struct trainer *t)
 	if (path && !trace_write(t->trace, path))
 		log_info("trace written to %s", path);
 	else
-		log_warn("the trace is lost: %s", err_text());
+		log_warn("cannot write the trace: %s", err_text());
 	t->trace_spans_left = 0;
 	json_array_clear(t->trace);
 	mem_free(path);

@@ -1,11 +1,12 @@
-/* Where the store's memory came to lie, once a run has touched all of it: a line or two in the log. */
+/* Logs in a line or two where the system put the store's memory, after a run has touched all of it. */
 #ifndef FERRY_TRAIN_MEMORY_REPORT_H
 #define FERRY_TRAIN_MEMORY_REPORT_H
 
 #include "offload/engine.h"
 
-/* How much is in huge pages; on several NUMA nodes, how much of each node's share is there, and how many
- * pieces of updates threads of other nodes took. Says nothing where nothing lives in host memory. */
+/* Logs the share in huge pages. With several NUMA nodes also the share of each node's memory that is on that
+ * node, and the pieces of updates that threads of other nodes did. Logs nothing if nothing is in host
+ * memory. */
 void memory_report(const struct engine *engine, const struct pool *pool);
 
 #endif

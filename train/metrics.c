@@ -96,7 +96,7 @@ static int cut(const char *path, int64_t after_step)
 	if (fd >= 0)
 		file_abandon(fd, path);
 	if (!err && end != len && truncate(path, end))
-		err = err_set(ERR_IO, "%s: cannot be cut: %s", path, strerror(errno));
+		err = err_set(ERR_IO, "%s: cannot be truncated: %s", path, strerror(errno));
 	return err;
 }
 
@@ -168,8 +168,7 @@ static void tell(struct metrics *m, int error)
 	if (error == ESTALE)
 		reopen(m);
 	if (error && !m->is_told)
-		log_warn("%s: cannot be written: %s; training goes on, and the rows are written when it can "
-		         "be",
+		log_warn("%s: cannot be written: %s; training goes on, and ferry writes the rows later",
 		        m->path, strerror(error));
 	else if (!error && m->is_told)
 		log_info("%s: written again; %" PRId64 " row%s lost", m->path, m->lost_lines,

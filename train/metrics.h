@@ -1,9 +1,8 @@
-/* metrics.jsonl: what happened at each logged step, for programs.
+/* metrics.jsonl: the metrics of each logged step, for programs.
  *
- * One JSON object a line, each line written by one append, so that a reader, or a run that was killed, never
- * leaves more than one torn line behind; the next run that goes on drops it. A number that is not finite is
- * written as null. A run that resumes at a step cuts off the rows beyond it, so that no step stands there
- * twice. Only the file's end is read for that, however long it is.
+ * One JSON object a line, each line written by one append. So a killed run leaves at most one torn line, and
+ * the resumed run drops it. A number that is not finite becomes null. A run that resumes at a step removes
+ * later rows, so no step appears twice. It reads only the end of the file.
  */
 #ifndef FERRY_TRAIN_METRICS_H
 #define FERRY_TRAIN_METRICS_H
@@ -24,11 +23,11 @@ struct metrics_step {
 	double step_ms, tokens_per_s;
 	int64_t host_peak_bytes, pinned_bytes, device_peak_bytes;
 	int skipped;
-	/* Of several ranks: what rank 0's collectives sent in the step; 0: one rank, and not written. */
+	/* With several ranks: bytes that rank 0's collectives sent in the step; 0: one rank, not written. */
 	int64_t sent_node_bytes, sent_network_bytes;
-	double wait_ms[QUEUE_COUNT]; /* how long compute stood still for each; [QUEUE_COMPUTE] is not written
-	                              */
-	double disk_wait_ms;         /* that updates, and the loop before the step, waited for a save */
+	double wait_ms[QUEUE_COUNT]; /* time that compute waited for each queue; [QUEUE_COMPUTE] is not
+	                                written */
+	double disk_wait_ms;         /* time that updates, and the loop before the step, waited for a save */
 };
 
 struct metrics_eval {
@@ -40,8 +39,8 @@ struct metrics_eval {
 /* Opens `path` to append. after_step: rows of later steps, torn lines and, when it is below 0, the whole file
  * are cut off first. ERR_IO, ERR_NOMEM. */
 int metrics_open(struct metrics **m, const char *path, int64_t after_step);
-/* A row that cannot be written ends nothing: it is written with the next one, up to 16 MiB of them. A warning
- * says so once, and a line when it works again. */
+/* A failed write does not end the run: the row is kept and written with the next one, up to 16 MiB. One
+ * warning reports it, and one line when writing works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 

@@ -40,8 +40,9 @@ static int variable_check(const char *value, const char *where)
 
 	if (!len || file_kind_of(value) != FILE_NONE || (value[len + 1] && value[len + 1] != '/'))
 		return 0;
-	return err_set(ERR_INPUT, "%s=%s: %.*s is not replaced here; write the path, ~ is your home", where,
-	        value, (int)len + 1, value);
+	return err_set(ERR_INPUT,
+	        "%s=%s: ferry does not expand %.*s; write the whole path, or ~ for your home", where, value,
+	        (int)len + 1, value);
 }
 
 static int from_home(char **value)

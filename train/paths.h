@@ -6,21 +6,22 @@
 #include "base/str.h"
 #include "config/config.h"
 
-/* Replaces the values of the keys that name paths (config_key.path), before anything looks at them:
+/* Resolves the values of path keys (config_key.path), before anything reads them:
  *
- *   ~/x            x in the home directory
- *   x              in a configuration file, of what is read: x beside that file, where the current directory
+ * ~/x            x in the home directory x              in a configuration file, of what is read: x beside
+ * that file, where the current directory
  *                  has none
- *   ORG/NAME       of models and data: the snapshot in the HuggingFace cache, where no such path exists
+ * ORG/NAME       of models and data: the snapshot in the HuggingFace cache, where no such path exists
  *
- * What is none of these stays as it is. ERR_INPUT: the cache holds several revisions, and none is main's. */
+ * Other values stay unchanged. ERR_INPUT: the cache has several revisions, and none is main's.
+ */
 int paths_resolve(struct config *c);
 
-/* The configuration as a file that means the same wherever it is read: its paths are absolute. What names no
- * path (a built-in chat template, standard input) stays. ERR_NOMEM. */
+/* Writes the configuration as a file with absolute paths, so that it means the same in every directory.
+ * Values that are not paths (a built-in chat template, standard input) stay. ERR_NOMEM. */
 int paths_write_yaml(struct str *text, const struct config *c);
 
-/* data names something else than one file or folder: a pattern, a list, or - for standard input. */
+/* 1 if `data` is not one file or folder, but a pattern, a list, or - for standard input. */
 int path_is_pattern(const char *path);
 
 #endif

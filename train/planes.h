@@ -1,4 +1,4 @@
-/* An engine's planes, as checkpoint/ reads and writes them, and which ranges of them a rank holds.
+/* An engine's planes as a source and a sink for checkpoint/, and the ranges of a rank.
  *
  * A plane is one array of numbers over all parameters: the bf16 weights, their low halves, the moments of
  * AdamW and their scales (checkpoint/plane_io.h). Each rank owns a shard of every unit, and so a range of
@@ -11,18 +11,19 @@
 #include "config/config.h"
 #include "offload/engine.h"
 
-/* How the run keeps the moments of AdamW. */
+/* The run's format of AdamW's moments. */
 enum adamw_state planes_state(const struct config *c);
 
-/* A sink for the planes of a new engine, to be filled once, and a source of them. They borrow the engine. */
+/* A sink to fill the planes of a new engine once, and a source to read them. Both borrow the engine. */
 void planes_sink(struct plane_sink *sink, struct engine *e);
 void planes_source(struct plane_source *source, struct engine *e);
 
-/* The planes of a snapshot (offload/snapshot.h), for another thread; the source's END ends it. */
+/* A source of a snapshot's planes (offload/snapshot.h), for another thread; the source's END ends the
+ * snapshot. */
 void planes_snapshot_source(struct plane_source *source, struct engine *e);
 
-/* The ranges of tensors that this rank's shards hold, in the order of the table (mem_free). PLANES_WRITE: of
- * what several ranks hold, this one's part of the writing. ERR_NOMEM. */
+/* The ranges of tensors in this rank's shards, in the order of the table (mem_free). PLANES_WRITE: if
+ * several ranks hold the same shards, only this rank's part to write. ERR_NOMEM. */
 enum planes_purpose { PLANES_READ, PLANES_WRITE };
 int planes_held(struct plane_range **ranges, int64_t *range_count, const struct unit_map *map,
         enum planes_purpose purpose);

@@ -190,7 +190,8 @@ static int check_fallback(const struct config *c)
 		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, "save_fallback_dir"),
 		        c->save_fallback_dir, strerror(errno));
 	else if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
-		log_warn("%s=%s is on the disk of output_dir, and of use only if that disk has room",
+		log_warn("%s=%s is on the same disk as output_dir, so it does not help if that disk is full; "
+		         "use another disk",
 		        config_where(c, "save_fallback_dir"), c->save_fallback_dir);
 	mem_free(at);
 	return err;

@@ -1,11 +1,11 @@
-/* Whether the files that a configuration names are there, before anything is opened or written. */
+/* Checks that the files of a configuration exist, before anything is opened or written. */
 #ifndef FERRY_TRAIN_PREFLIGHT_H
 #define FERRY_TRAIN_PREFLIGHT_H
 
 #include "config/config.h"
 
-/* After config_check. ERR_INPUT names the key, where it was set and what to do; a name that looks like one of
- * the HuggingFace hub gets the commands that fetch it. For `train`, output_dir is checked too
+/* Call after config_check. ERR_INPUT names the key, where it was set and the remedy; for a name in the form
+ * of a HuggingFace hub id, the commands that download it. For `train` it also checks output_dir
  * (run_dir_check). */
 int preflight_check(const struct config *c);
 

@@ -1,11 +1,9 @@
-/* Filling the planes of all ranks: each reads its own ranges, or, with load=rank0_only, rank 0 reads all of
- * them.
+/* Fills the planes of all ranks: each rank reads its own ranges, or rank 0 reads all with load=rank0_only.
  *
- * Then nobody but rank 0 opens a file of the model or the checkpoint. It goes through them once, as it would
- * alone, and whatever it has read and checked leaves for the ranks that hold it, in pieces by way of a ring
- * (LOAD_RING_PIECES of LOAD_CHUNK_BYTES); what it holds itself goes straight to its place. The others receive
- * into their planes. So a rank's memory is its share and the staging of a load, whatever the size of a tensor
- * or the model.
+ * With rank0_only, only rank 0 opens files of the model or the checkpoint. It reads them once, as with one
+ * rank. It sends the checked pieces to the ranks that hold them through a ring (LOAD_RING_PIECES of
+ * LOAD_CHUNK_BYTES); its own pieces go directly to their place. The other ranks receive into their planes.
+ * So a rank's memory is its share and the staging of a load, for any size of tensors and model.
  */
 #ifndef FERRY_TRAIN_RANKS_LOAD_H
 #define FERRY_TRAIN_RANKS_LOAD_H
@@ -14,11 +12,11 @@
 #include "config/config.h"
 #include "offload/engine.h"
 
-/* Reads these ranges into the sink, by as many threads as it likes. */
+/* Reads these ranges into the sink, with any number of threads. */
 typedef int ranks_fill(
         void *context, const struct plane_sink *sink, const struct plane_range *ranges, int64_t range_count);
 
-/* Collective with load=rank0_only, where `fill` is called on rank 0 alone; all then return the same code. */
+/* With load=rank0_only it is collective: only rank 0 calls `fill`, and all ranks return the same code. */
 int ranks_load(struct engine *e, const struct config *c, ranks_fill *fill, void *context);
 
 #endif

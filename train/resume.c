@@ -82,14 +82,14 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 		return other_rows(t, state, where);
 	if (step > t->total_steps)
 		return err_set(ERR_INPUT,
-		        "%s is of step %" PRId64 ", but the run has only %" PRId64
+		        "%s is from step %" PRId64 ", but the run has only %" PRId64
 		        "; raise max_steps or num_train_epochs",
 		        where, step, t->total_steps);
 	if (step == t->total_steps)
-		log_info("%s is of the last step; only the results are written", where);
+		log_info("%s is from the last step; ferry only writes the results", where);
 	if (total_steps != t->total_steps)
 		log_warn("the run had %" PRId64 " steps and now has %" PRId64
-		         ": the learning rate follows the new number",
+		         "; the learning rate follows the new number",
 		        total_steps, t->total_steps);
 	t->step = t->saved_step = step;
 	engine_set_update_count(t->session.engine, update_count);
@@ -191,14 +191,14 @@ static int shuffle_restore(struct trainer *t)
 	if (rc >= 0 && (version < SHUFFLE_FEISTEL || version > SHUFFLE_NEWEST))
 		return err_set(ERR_UNSUPPORTED,
 		        "the checkpoint's rows are in shuffle_version %" PRId64
-		        ", and this ferry knows 1 to %d: resume it with a newer one",
+		        ", but this ferry knows 1 to %d; resume with a newer ferry",
 		        version, SHUFFLE_NEWEST);
 	if (rc >= 0)
 		rc = json_get_int(t->resumed, "the checkpoint's training state", "mix_version", &mix);
 	if (rc >= 0 && mix != MIX_VERSION_NEWEST)
 		return err_set(ERR_UNSUPPORTED,
 		        "the checkpoint's data sets are mixed by mix_version %" PRId64
-		        ", and this ferry knows %d: resume it with a newer one",
+		        ", but this ferry knows %d; resume with a newer ferry",
 		        mix, MIX_VERSION_NEWEST);
 	t->session.shuffle = (enum shuffle_version)version;
 	return rc < 0 ? rc : 0;
@@ -265,7 +265,7 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	int rc = shuffle_restore(t);
 
 	if (!rc && t->session.shuffle != shuffle)
-		rc = err_set(ERR_INPUT, "the checkpoint before it is of a run with another order of rows");
+		rc = err_set(ERR_INPUT, "the checkpoint before it is from a run with another order of rows");
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match(t->checkpoint, t->session.model);
 	if (!rc && t->checkpoint)

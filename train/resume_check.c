@@ -33,13 +33,12 @@ static int compare(const struct trainer *t, const char *path)
 	int rc = model_open_path(&then, path);
 
 	if (!rc && !model_compare(&what, &t->session.model->config, &then->config))
-		rc = str_check(&what)
-		             ? ERR_NOMEM
-		             : err_set(ERR_INPUT,
-		                       "model=%s has %s as in %s: training would go on with other "
-		                       "numbers; resume with the checkpoint's config.json, or start a "
-		                       "new run from its exported model",
-		                       t->config->model, what.data, path);
+		rc = str_check(&what) ? ERR_NOMEM
+		                      : err_set(ERR_INPUT,
+		                                "model=%s has %s as in %s, so training would not go on from "
+		                                "the same model; resume with the checkpoint's config.json, "
+		                                "or start a new run from its exported model",
+		                                t->config->model, what.data, path);
 	str_free(&what);
 	model_close(then);
 	return rc;

@@ -157,12 +157,11 @@ static int check_model_link(const struct config *c)
 	int leads_nowhere = path && file_is_link(path) && file_kind_of(path) == FILE_NONE;
 
 	mem_free(path);
-	return leads_nowhere
-	               ? err_set(ERR_INPUT,
-	                         "output_dir: %s/model is a link that leads nowhere; make its target or "
-	                         "remove it",
-	                         c->output_dir)
-	               : 0;
+	return leads_nowhere ? err_set(ERR_INPUT,
+	                               "output_dir: %s/model is a broken symbolic link; remove it, or create "
+	                               "its target",
+	                               c->output_dir)
+	                     : 0;
 }
 
 /* export and init put a model in the place of the whole directory: of one that holds a model and nothing
@@ -183,9 +182,8 @@ static int check_replace(const struct config *c, char **names, size_t count)
 	if (!other && file_is_in(c->output_dir, "config.json"))
 		return 0;
 	return err_set(ERR_INPUT,
-	        "output_dir=%s contains %s and is not a model directory of ferry's; overwriting would remove "
-	        "all "
-	        "of it; choose another",
+	        "output_dir=%s contains %s and is not a model directory that ferry wrote; overwriting would "
+	        "remove all of it; choose another",
 	        c->output_dir, other ? other : names[0]);
 }
 
@@ -211,8 +209,7 @@ static int check_moved(const struct config *c)
 	if (there && (!here || strcmp(there, here)))
 		err = err_set(ERR_INPUT,
 		        "%s has output_dir=%s, but its run is in %s now (moved or copied); set output_dir=%s "
-		        "to "
-		        "go on there, or another directory",
+		        "to go on there, or choose another directory",
 		        file, c->output_dir, dir, dir);
 out:
 	json_decref(line);
@@ -238,9 +235,8 @@ static int check_data(const struct config *c, const char *key, const char *list)
 		if (len && file_kind_of(folder) == FILE_DIR && !strncmp(dir, folder, len) &&
 		        (!dir[len] || dir[len] == '/'))
 			err = err_set(ERR_INPUT,
-			        "output_dir=%s lies in %s=%s, where what the run writes would be read as "
-			        "rows; "
-			        "choose another output_dir",
+			        "output_dir=%s is inside %s=%s, so ferry would read the run's own files as "
+			        "rows; choose another output_dir",
 			        c->output_dir, key, sets.sets[i].path);
 	}
 out:
@@ -278,7 +274,7 @@ static int check_in_checkpoint(const struct config *c)
 			*slash = 0;
 			if (is_checkpoint(dir))
 				err = err_set(ERR_INPUT,
-				        "output_dir=%s lies in the checkpoint %s; choose another",
+				        "output_dir=%s is inside the checkpoint %s; choose another",
 				        c->output_dir, dir);
 		}
 	mem_free(at);

@@ -1,8 +1,7 @@
-/* The output directory of a run: what may be written there, and what stands where.
- * docs/reference/files.md lists all of it.
+/* The output directory of a run: checks, layout and overwriting. docs/reference/files.md lists its files.
  *
- * A run owns its directory (run_owner.h). A directory that holds anything is only written to with
- * resume_from_checkpoint or overwrite_output_dir. Overwriting removes what runs of ours leave, by name, and
+ * A run owns its directory (run_owner.h). It writes into a directory that is not empty only with
+ * resume_from_checkpoint or overwrite_output_dir. Overwriting removes the files of ferry's runs by name, and
  * nothing else.
  */
 #ifndef FERRY_TRAIN_RUN_DIR_H
@@ -11,21 +10,20 @@
 #include "config/config.h"
 #include "train/run_branch.h"
 
-/* Whether `output_dir` may be used as the configuration says. Writes nothing. ERR_INPUT names both ways out.
- */
+/* Checks that the run may use `output_dir`. Writes nothing. ERR_INPUT names both remedies. */
 int run_dir_check(const struct config *c);
 
-/* Makes the directory (with overwrite, empties it of what runs leave), makes the branch the one in force and
- * writes config.yaml. Call once everything else was checked. */
+/* Makes the directory (with overwrite, removes the files of earlier runs), begins the branch and writes
+ * config.yaml. Call after all other checks. */
 int run_dir_open(const struct config *c, const struct run_branch *branch);
 
-/* Does a run's configuration or branch stand there? */
+/* 1 if the directory has a run's configuration or branch. */
 int run_dir_is_run(const char *dir);
 
 /* DIR/config.yaml, with this output_dir: the command `ferry train DIR/config.yaml` repeats the run. */
 int run_dir_write_config(const struct config *c, const char *dir, const char *output_dir);
 
-/* Paths in a run's directory, to be freed with mem_free; NULL when out of memory. */
+/* Paths in a run's directory (mem_free); NULL if out of memory. */
 char *run_dir_metrics(const char *dir);
 char *run_dir_model(const char *dir);
 

@@ -160,8 +160,9 @@ int run_owner_is_there(void)
 
 int run_owner_check(void)
 {
-	return run_owner_is_there() ? 0
-	                            : err_set(ERR_IO, "output_dir was moved or removed, or is another run's");
+	return run_owner_is_there()
+	               ? 0
+	               : err_set(ERR_IO, "output_dir was moved or removed, or belongs to another run");
 }
 
 /* Did this process write the branch.json that stands there? */
@@ -186,7 +187,7 @@ static int follow(enum run_place *place, char **dir, char *now, const struct con
 
 	if (err)
 		return err;
-	log_warn("output_dir=%s was moved to %s while the run goes on: it goes on there", *dir, now);
+	log_warn("output_dir=%s was moved to %s during the run; the run goes on there", *dir, now);
 	if (run_dir_write_config(c, now, now))
 		log_warn("%s/config.yaml has the old output_dir: %s", now, err_text());
 	mem_free(*dir);
@@ -207,10 +208,9 @@ static int leave(enum run_place *place, char **dir, const struct config *c, cons
 	if (err) {
 		dir_lock_release(lock);
 		mem_free(path);
-		return err_note(err, "output_dir=%s is another run's now", *dir);
+		return err_note(err, "output_dir=%s now belongs to another run", *dir);
 	}
-	log_warn("%s was removed while this run goes on, and another run took output_dir=%s: this run leaves "
-	         "it alone and goes on in %s",
+	log_warn("%s was removed during this run, and another run took output_dir=%s; this run goes on in %s",
 	        dir_lock_name, *dir, path);
 	dir_lock_release(owned);
 	owned = lock;
@@ -244,11 +244,12 @@ static int take_again(
 		return err;
 	}
 	if (is_new)
-		log_warn("output_dir=%s was removed while the run goes on: it is made again, without what "
-		         "was in it",
+		log_warn("output_dir=%s was removed during the run; ferry makes it again, but its files are "
+		         "lost",
 		        *dir);
 	else
-		log_warn("%s/%s was removed while the run goes on, and is put back; it keeps other runs out",
+		log_warn("%s/%s was removed during the run; ferry puts it back, because it keeps other runs "
+		         "out",
 		        *dir, dir_lock_name);
 	dir_lock_release(owned);
 	owned = lock;

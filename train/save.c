@@ -186,7 +186,8 @@ static int save_give_up(struct trainer *t)
 	save_free(t->save);
 	t->save = NULL;
 	return save_trouble_take(&t->save_trouble, step,
-	        err_set(ERR_IO, "output_dir=%s was moved or removed, or is another run's", t->output_dir));
+	        err_set(ERR_IO, "output_dir=%s was moved or removed, or belongs to another run",
+	                t->output_dir));
 }
 
 /* The end of a save that is under way. */

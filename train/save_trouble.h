@@ -1,9 +1,8 @@
-/* Saves that fail.
+/* Retries saves that fail.
  *
- * As long as the weights in memory are good, a save that fails ends nothing: training goes on and the save is
- * made anew, of the step that has been reached by then; at the next step, then after 1 s, 2 s, 4 s and so on
- * up to 5 minutes, and whenever save_steps asks for one. The user is told once of each kind of failure, and
- * when saving works again.
+ * A failed save does not end the run as long as the weights in memory are good. Training goes on, and ferry
+ * saves the then current step: at the next step, then after 1 s, 2 s, 4 s and so on up to 5 minutes, and at
+ * every save_steps. It warns once of each kind of failure, and logs when saving works again.
  */
 #ifndef FERRY_TRAIN_SAVE_TROUBLE_H
 #define FERRY_TRAIN_SAVE_TROUBLE_H
@@ -12,28 +11,28 @@
 
 enum { SAVE_TROUBLE_KINDS = 8 };
 
-/* Zero-initialised: all is well. The same on all ranks, but for the times. */
+/* Zero-initialised: no failure. The same on all ranks except for the times. */
 struct save_trouble {
 	int in_row;
-	int64_t retry_ns;                  /* rank 0: not before that */
+	int64_t retry_ns;                  /* rank 0: earliest time of the next try */
 	uint64_t told[SAVE_TROUBLE_KINDS]; /* kinds, since the last success */
 	int told_count;
 };
 
-/* The weights cannot be had any more: a device lost its memory, a rank is gone, a bug. */
+/* 1 if the weights are lost: a device lost its memory, a rank is gone, or a bug. */
 int save_trouble_is_lasting(int rc);
 
-/* A save of `step` failed with `rc` and this thread's text. 0: it is to be made anew. Or `rc`, which is
- * lasting. */
+/* Call if a save of `step` failed with `rc` and this thread's text. Returns 0 if the caller should retry, or
+ * a lasting `rc`. */
 int save_trouble_take(struct save_trouble *s, int64_t step, int rc);
 
-/* A save succeeded. */
+/* Call after a successful save. */
 void save_trouble_end(struct save_trouble *s);
 
 /* 1: it is time for another try; 0; or an error. Collective where a save has failed. */
 int save_trouble_is_due(const struct save_trouble *s);
 
-/* Before try `number` (from 1 on) of a save that cannot be put off: 1 s, 2 s, 4 s; shorter where a further
+/* Waits before try `number` (from 1) of a save that cannot be postponed: 1 s, 2 s, 4 s; less if another
  * signal comes. */
 void save_trouble_wait(int number, int (*signal)(int64_t steps_left));
 

@@ -311,8 +311,8 @@ static int per_token_check(const struct session *s)
 	if (!c->per_token || !s->eval.data || !s->eval.data->is_weighted)
 		return 0;
 	return err_set(ERR_INPUT,
-	        "%s has weights, so rows are read several times or not at all, and per_token lists each row "
-	        "once; leave the weights out",
+	        "%s has weights, so ferry reads rows several times or not at all, but per_token lists each "
+	        "row once; remove the weights",
 	        config_where(c, "data"));
 }
 

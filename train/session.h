@@ -1,9 +1,9 @@
-/* What train, eval and generate open alike: a model with its weights, a tokenizer, rows, a device and an
- * engine.
+/* A session: the objects that train, eval and generate share. A model with its weights, a tokenizer, rows, a
+ * device and an engine.
  *
- * Mental model. Opening goes from what is cheap and can be wrong (configuration, headers, rows) to what takes
- * memory (engine, weights), so that bad input ends before anything is allocated or written. A session owns
- * everything in it; session_close takes it down in order, at whatever point opening stopped.
+ * Mental model. Opening first does the cheap parts that can fail (configuration, headers, rows), then those
+ * that take memory (engine, weights). So bad input ends before anything is allocated or written. A session
+ * owns everything in it. session_close closes it in order, wherever opening stopped.
  */
 #ifndef FERRY_TRAIN_SESSION_H
 #define FERRY_TRAIN_SESSION_H
@@ -19,7 +19,7 @@
 #include "placement/device_memory.h"
 #include "placement/machine.h"
 
-/* Rows and the micro-batches that are made of them. */
+/* Rows and their micro-batches. */
 struct session_rows {
 	struct dataset *data;
 	struct packing *packing;
@@ -27,65 +27,65 @@ struct session_rows {
 	struct batch_source source;
 	struct batch_limits limits;
 	struct micro_batch **micro; /* [micro_count] */
-	uint64_t hash; /* of the rows as they will be drawn, all of them: resuming on others, or other ones on
-	                  another rank, would silently train on something else */
+	uint64_t hash; /* of all rows in the order of drawing. It detects other rows on resume or on another
+	                  rank, which would silently train on something else */
 	int64_t step_count; /* of the run, or of one pass */
 	int micro_count;
 };
 
 struct session {
 	const struct config *config;
-	char *model_dir; /* where tokenizer and config files lie */
+	char *model_dir; /* directory of tokenizer and config files */
 	struct model *model;
 	struct hf_import *import;
 	struct tokenizer *tokenizer;
-	struct hf_chat chat;    /* of the chats that are trained on; the result carries it */
-	struct side_files side; /* what checkpoints and result have beside the weights; rank 0 */
+	struct hf_chat chat;    /* of the training chats; copied into the result */
+	struct side_files side; /* files of checkpoints and result beside the weights; rank 0 */
 	struct session_rows train, eval;
-	enum shuffle_version shuffle; /* of a resumed run, that of its checkpoint; 0: the newest */
+	enum shuffle_version shuffle; /* for a resumed run that of its checkpoint; 0: the newest */
 	struct pool *pool;
-	const struct machine *machine; /* that is planned for; NULL: this one. Whoever planned owns it */
+	const struct machine *machine; /* the planned machine, borrowed; NULL: this one */
 	struct device *device;
 	struct device_memory device_memory; /* once the engine is open */
-	struct engine_options asked;        /* what it was opened with, before a budget was spent */
-	int64_t load_bytes;                 /* of host memory, while it loads; once the engine is open */
-	struct choice choice;               /* what a budget was spent on; empty where there is none */
+	struct engine_options asked;        /* the options before a budget was spent */
+	int64_t load_bytes;                 /* host memory while loading; set when the engine is open */
+	struct choice choice;               /* use of the budget; empty without one */
 	struct engine *engine;
 };
 
-/* The model's tables and, unless init_weights=random or they come from elsewhere, the headers of its weights.
- */
+/* Opens the model's tables and the headers of its weights; no headers with init_weights=random or
+ * SESSION_WEIGHTS_ELSEWHERE. */
 enum session_weights { SESSION_WEIGHTS_MODEL, SESSION_WEIGHTS_ELSEWHERE };
 int session_open_model(struct session *s, const struct config *c, enum session_weights weights);
 
-/* freeze= and trainable=, once the model's table stands and before units are made; collective. */
+/* Applies freeze= and trainable=. Call after the model's table is complete and before units are made;
+ * collective. */
 int session_freeze(struct session *s);
 
-/* The tokenizer where there is one that this program reads; otherwise s->tokenizer stays NULL and the reason
- * is returned by session_need_tokenizer. */
+/* Opens the tokenizer; returns the reason if there is none that ferry reads, and s->tokenizer stays NULL. */
 int session_need_tokenizer(struct session *s);
 
-/* Rows of `data` in s->train and of `eval_data` or eval_split in s->eval; for VERB_EVAL rows of `data` in
- * s->eval. */
+/* Opens rows of `data` in s->train and of `eval_data` or eval_split in s->eval; for VERB_EVAL rows of `data`
+ * in s->eval. */
 int session_open_rows(struct session *s);
 
-/* The model's other files in s->side, as checkpoints and the result will have them; once the rows are open.
+/* Reads the model's other files into s->side, for checkpoints and the result. Call after the rows are open.
  */
 int session_open_side(struct session *s);
 
-/* Policy from the configuration; sizes are filled in by the caller. */
+/* Sets the policy from the configuration; the caller fills in the sizes. */
 void session_engine_options(const struct session *s, struct engine_options *o);
 
-/* Pool and device: the one of that name, or, with NULL, of the configuration. */
+/* Opens pool and device: the device with this name, or with NULL that of the configuration. */
 int session_open_device(struct session *s, const char *name);
 
-/* Plans, with vram_budget spent as placement/choice.h chooses; ERR_FIT names settings that fit. */
+/* Builds the plans and spends vram_budget as placement/choice.h chooses. ERR_FIT names settings that fit. */
 int session_open_engine(struct session *s, const struct engine_options *o);
 
-/* Host memory that this rank needs at most: with the arena where the host computes. Of an open engine. */
+/* Maximum host memory of this rank, including the arena if the host computes. Needs an open engine. */
 int64_t session_host_bytes(const struct session *s, const struct engine_memory *memory);
 
-/* Memory, then weights: pretrained, or random by `seed`. */
+/* Allocates memory, then loads weights: pretrained, or random from `seed`. */
 int session_start_engine(struct session *s);
 int session_load_weights(struct session *s);
 

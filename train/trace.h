@@ -1,16 +1,16 @@
-/* A step's operations in Chrome's trace format, which ui.perfetto.dev and chrome://tracing open: one row for
- * each queue, one box for each operation, with its number in the plan (ferry plan --explain), unit, stage and
- * micro-batch. Of real steps (train, trace=N) and of simulated ones (plan, trace_file=FILE). */
+/* Writes a step's operations in Chrome's trace format, for ui.perfetto.dev and chrome://tracing. Each queue
+ * is a row, each operation a box with its number in the plan (ferry plan --explain), unit, stage and
+ * micro-batch. For real steps (train, trace=N) and simulated ones (plan, trace_file=FILE). */
 #ifndef FERRY_TRAIN_TRACE_H
 #define FERRY_TRAIN_TRACE_H
 
 #include "base/json.h"
 #include "offload/run.h"
 
-/* Adds one execution; operations that did not run (begin -1) are left out. ERR_NOMEM. */
+/* Adds one execution; skips operations that did not run (begin -1). ERR_NOMEM. */
 int trace_add(json_t *events, const struct plan *plan, const struct run_span *spans);
 
-/* All that was added, with the rows' names, as one file; `events` gets those too. ERR_NOMEM, ERR_IO. */
+/* Writes all events and the names of rows into one file; adds the names to `events`. ERR_NOMEM, ERR_IO. */
 int trace_write(json_t *events, const char *path);
 
 #endif

@@ -37,7 +37,8 @@ static void schedule_set(struct trainer *t)
 		         " steps); learning_rate is never reached; lower warmup_steps",
 		        t->schedule.warmup_steps, t->total_steps);
 	if (c->per_device_train_batch_size > t->session.train.source.sampler.row_count)
-		log_warn("%s=%" PRId64 " is more than all %" PRId64 " %s; a step has no more of them",
+		log_warn("%s=%" PRId64 " exceeds the %" PRId64
+		         " %s of the data; a micro-batch has no more than these",
 		        config_where(c, "per_device_train_batch_size"), c->per_device_train_batch_size,
 		        t->session.train.source.sampler.row_count,
 		        t->session.train.packing ? "bins" : "rows");

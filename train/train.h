@@ -1,10 +1,10 @@
 /* A training run: train_open, train_start, train_execute, train_close.
  *
- * Nothing here prints: `caller` hears of each logged step. Functions are collective, and return the same code
- * on all ranks, unless they say otherwise.
+ * Nothing here prints; `caller` is called for each logged step. Functions are collective and return the same
+ * code on all ranks unless they say otherwise.
  *
- * The state that a checkpoint must bring back is small, because everything random is a pure function of the
- * step: the step itself, Adam's count, how many steps were skipped in a row. The planes are the engine's.
+ * A checkpoint stores little state besides the planes, because everything random is a pure function of the
+ * step: the step, Adam's count, and the number of steps skipped in a row.
  */
 #ifndef FERRY_TRAIN_TRAIN_H
 #define FERRY_TRAIN_TRAIN_H
@@ -16,13 +16,13 @@
 #include "train/save_trouble.h"
 #include "train/session.h"
 
-/* Who runs it; called by the run's own thread. Set before train_execute. */
+/* Callbacks on the run's own thread. Set before train_execute. */
 struct train_caller {
 	void *context;
-	/* A step that was logged, on rank 0. wait_share, 0 .. 1: of its time, what compute stood still. */
+	/* A logged step, on rank 0. wait_share, 0 .. 1: the part of its time that compute waited. */
 	void (*step)(void *context, const struct metrics_step *row, double wait_share);
-	/* The signal that this rank got, or 0: the run saves and ends after its step. Asked before the first
-	 * step and after each, with the steps that are left. */
+	/* Returns the signal that this rank got, or 0. After a signal the run saves and ends after its step.
+	 * Called before the first step and after each, with the number of steps left. */
 	int (*signal)(int64_t steps_left);
 };
 
@@ -30,25 +30,25 @@ struct trainer {
 	const struct config *config;
 	struct session session;
 	struct checkpoint *checkpoint; /* to resume; NULL otherwise, and on ranks without files */
-	json_t *resumed;               /* its training state; NULL: nothing is resumed */
+	json_t *resumed;               /* its training state; NULL: no resume */
 	struct run_branch branch;      /* rank 0 */
 	struct lr_schedule schedule;
 	struct metrics *metrics;
 	struct train_caller caller;
 	int64_t step, total_steps; /* steps done; of the run */
-	int64_t begin_step;        /* steps that were done before; 0 unless resumed */
+	int64_t begin_step;        /* steps done before; 0 unless resumed */
 	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
-	int is_elsewhere;          /* and that is not in output_dir */
-	struct train_save *save;   /* under way beside the steps; NULL: none */
+	int is_elsewhere;          /* it is not in output_dir */
+	struct train_save *save;   /* save in progress beside the steps; NULL: none */
 	struct save_trouble save_trouble;
-	char *output_dir;         /* where this run writes: the configuration's, until it is moved or taken */
+	char *output_dir;         /* directory of this run: the configuration's, until it is moved or taken */
 	char *saved_path;         /* its path; rank 0, NULL: this process saved none */
-	char *fallback_dir;       /* of this run, in save_fallback_dir; NULL: not needed so far */
-	int is_in_fallback;       /* the last checkpoint stands there */
-	char *result_dir;         /* rank 0: where the model is, once it is exported */
-	int64_t disk_wait_ns;     /* that the loop waited for a save, since the last step's row */
-	int64_t snapshot_wait_ns; /* that updates did, up to that row */
-	int64_t save_every, eval_every, sample_every, log_every; /* 0: not while running */
+	char *fallback_dir;       /* this run's directory in save_fallback_dir; NULL: not needed yet */
+	int is_in_fallback;       /* the last checkpoint is there */
+	char *result_dir;         /* rank 0: directory of the exported model */
+	int64_t disk_wait_ns;     /* time that the loop waited for a save, since the last step's row */
+	int64_t snapshot_wait_ns; /* time that updates waited, up to that row */
+	int64_t save_every, eval_every, sample_every, log_every; /* 0: never during the run */
 	int sample_at_ends; /* before the first step and after the last */
 	int64_t skipped_in_row;
 	struct device_stats before; /* at the end of the step before */
@@ -64,14 +64,14 @@ struct trainer {
 	int64_t interval_tokens;
 };
 
-/* With `config` set and all else 0. Opens model, rows and engine and plans; takes no memory of size yet and
+/* Call with `config` set and all else 0. Opens model, rows, engine and plans; allocates nothing large and
  * writes nothing. */
 int train_open(struct trainer *t);
 
-/* Memory, weights (of a checkpoint, where one is resumed), and the output directory. */
+/* Allocates memory, loads weights (of the resumed checkpoint, if any), and opens the output directory. */
 int train_start(struct trainer *t);
 
-/* Trains to the end and leaves a checkpoint and the model; errors as train_run. */
+/* Trains to the end and writes a checkpoint and the model; errors as train_run. */
 int train_execute(struct trainer *t);
 
 void train_close(struct trainer *t); /* where world_can_free */
@@ -81,63 +81,64 @@ void train_close(struct trainer *t); /* where world_can_free */
 /* Runs steps until the run's end, a signal (ERR_STOPPED after a checkpoint was committed), or an error. */
 int train_run(struct trainer *t);
 
-/* Finds and opens what is to be resumed: checkpoint and resumed of t. */
+/* Finds and opens the checkpoint to resume: sets checkpoint and resumed of t. */
 int train_open_checkpoint(struct trainer *t);
 
-/* Its planes and state into the engine. */
+/* Loads its planes and state into the engine. */
 int train_load_checkpoint(struct trainer *t);
 
-/* What a checkpoint must bring back besides planes; NULL when out of memory. */
+/* The state that a checkpoint stores besides planes; NULL if out of memory. */
 json_t *train_state(const struct trainer *t);
 
 /* ---- what a run goes on from, and where to (train/resume_check.c, train/room.c) ---- */
 
-/* Is the model, of which the tensors are the checkpoint's, computed as there? By the config.json that lies in
- * the checkpoint. ERR_INPUT names what differs, with both values. Rank 0; once the side files are open. */
+/* Compares the model's settings with the config.json in the checkpoint; the tensors must be equal already.
+ * ERR_INPUT names the difference with both values. Rank 0, after the side files are open. */
 int train_check_model(const struct trainer *t);
 
-/* The settings that change what is learned, as they go into a checkpoint: an object of keys and texts, NULL
- * when out of memory. And in a line each, which of them are others than in the checkpoint. */
+/* train_settings returns the settings that change the training result, for a checkpoint: an object of keys
+ * and texts, NULL if out of memory. train_tell_settings logs one line for each that differs from the
+ * checkpoint. */
 json_t *train_settings(const struct trainer *t);
 void train_tell_settings(const struct trainer *t);
 
-/* Is there room on the disk, once the engine is planned? A warning where output_dir has none for all
- * checkpoints that will stand there at once and the result. ERR_FIT where it has none for a single
- * checkpoint, and there is no save_fallback_dir. Where the file system does not say, nothing is said. Rank 0.
- */
+/* Checks the room on the disk after the engine is planned. Warns if output_dir lacks room for the result and
+ * the checkpoints that exist at once. ERR_FIT if it lacks room for one checkpoint and there is no
+ * save_fallback_dir. Silent if the file system does not report its room. Rank 0. */
 int train_check_room(const struct trainer *t);
 
 /* ---- saving (train/save.c) ----
  *
- * A save begins between two steps and goes on beside the next ones; where a unit lives on the device, which
- * only the owning thread can read, it is made at once instead. One that fails is made anew
- * (train/save_trouble.h): the first three functions fail only where that is of no use. All are collective. */
+ * A save begins between two steps and continues beside the next ones. If a unit is on the device, which only
+ * the owning thread can read, the save runs at once instead. A failed save is repeated
+ * (train/save_trouble.h), so the first three functions fail only if that is useless. All are collective.
+ */
 
-/* A checkpoint of this step; waits for the one before, if that is still being written. */
+/* Begins a checkpoint of this step; waits for the previous one if it is still being written. */
 int train_save_begin(struct trainer *t);
 
-/* Between steps: commits what is written. */
+/* Call between steps: commits a save that is written. */
 int train_save_poll(struct trainer *t);
 
-/* Returns when the one that is under way stands, or failed for the first time. */
+/* Waits until the save in progress is complete or failed for the first time. */
 int train_save_wait(struct trainer *t);
 
-/* Returns when a checkpoint of this step stands, in output_dir or, where it cannot be written there however
- * often that is tried, in save_fallback_dir. A signal leaves less time than the end of a run. */
+/* Waits until a checkpoint of this step is complete, in output_dir or, after several failures there, in
+ * save_fallback_dir. A signal leaves less time than the end of a run. */
 enum train_patience { TRAIN_PATIENCE_SIGNAL, TRAIN_PATIENCE_END };
 int train_save_last(struct trainer *t, enum train_patience patience);
 
-/* The run is over, with `rc`: a save that is under way is brought to its end where that can be. Returns rc,
- * or the save's error. */
+/* Call at the end of a run with its `rc`: finishes a save in progress if possible. Returns rc, or the save's
+ * error. */
 int train_save_end(struct trainer *t, int rc);
 
-/* The result as a HuggingFace directory in output_dir/model, in export_dtype; it is tried again and falls
- * back as a save. */
+/* Writes the result as a HuggingFace directory in output_dir/model, in export_dtype. Retries and falls back
+ * like a save. */
 enum safetensors_dtype train_export_dtype(const struct trainer *t);
 int train_export_model(struct trainer *t);
 
-/* The last step's gradients as fp32 safetensors where dump_gradients says, by the checkpoint's names. A
- * resumed run leaves a file that is there as it is: it has those of the run that it goes on with. */
+/* Writes the last step's gradients as fp32 safetensors to dump_gradients, under the checkpoint's names. A
+ * resumed run keeps an existing file, which has the gradients of the run that it continues. */
 int train_dump_gradients(struct trainer *t);
 
 #endif

@@ -1,14 +1,14 @@
-/* What folders below get of the world (comm/world.h), which they do not know: callbacks. */
+/* Callbacks that give lower folders access to the ranks (comm/world.h). */
 #ifndef FERRY_TRAIN_WORLD_HOOKS_H
 #define FERRY_TRAIN_WORLD_HOOKS_H
 
 #include "checkpoint/save.h"
 #include "device/device.h"
 
-/* Collective parts of saving. */
+/* Callbacks for the collective parts of saving. */
 struct checkpoint_world world_for_checkpoint(void);
 
-/* For a device whose ranks must find each other; static. */
+/* Callbacks for devices of several ranks; static. */
 const struct device_bootstrap *world_for_device(void);
 
 #endif

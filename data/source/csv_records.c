@@ -118,9 +118,8 @@ static int read_field(struct csv_records *r, struct fields *f, size_t *at, char 
 			continue;
 		if (quoted)
 			return err_set(ERR_INPUT,
-			        "%s:%" PRId64
-			        ": text behind the closing quote of a field; a quote inside of a "
-			        "quoted field is written twice",
+			        "%s:%" PRId64 ": text after the closing quote of a field; inside a quoted "
+			        "field, write a quote twice",
 			        r->path, w->line);
 		str_add_char(&f->text, c);
 	}
@@ -259,7 +258,7 @@ static int csv_next(void *reader, json_t **record, char *where)
 		return rc;
 	snprintf(where, RECORDS_WHERE_BYTES, "%.400s:%" PRId64, r->path, line);
 	if (r->row.count != r->columns.count)
-		return err_set(ERR_INPUT, "%s: %" PRId64 " fields, and the header line has %" PRId64, where,
+		return err_set(ERR_INPUT, "%s: %" PRId64 " fields, but the header line has %" PRId64, where,
 		        r->row.count, r->columns.count);
 	*record = json_object();
 	for (int64_t i = 0; *record && i < r->row.count; i++) {

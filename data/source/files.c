@@ -143,7 +143,7 @@ static int wanted_split(const char *split, int *out)
 			*out = split_words[i].split;
 			return 0;
 		}
-	return err_set(ERR_INPUT, "\"%s\" is no split; ferry knows train, validation and test", split);
+	return err_set(ERR_INPUT, "unknown split \"%s\"; supported: train, validation, test", split);
 }
 
 /* Keeps the files of one split, where any names one. */
@@ -167,7 +167,7 @@ static int keep_split(struct files *all, const char *folder, int wanted, enum fi
 		}
 	if (!in_split[wanted])
 		return err_set(ERR_INPUT, "%s has no files of the split %s; %s%s", folder,
-		        split_names[wanted], named ? "there are " : "no file name there says its split",
+		        split_names[wanted], named ? "there are " : "no file name there names a split",
 		        there);
 	for (size_t i = 0; i < all->count; i++) {
 		if (split_of(all->paths[i] + skip) == wanted)

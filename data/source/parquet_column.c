@@ -122,7 +122,7 @@ static int read_head(struct parquet_column *c, struct page_head *h)
 		return rc;
 	if (t.failed || h->packed_bytes < 0 || h->packed_bytes > left || h->unpacked_bytes < 0 ||
 	        h->unpacked_bytes > PAGE_BYTES_MAX || h->value_count < 0 || h->value_count > PAGE_VALUES_MAX)
-		return err_set(ERR_INPUT, "the head of a page is damaged");
+		return err_set(ERR_INPUT, "the header of a page is damaged");
 	return 0;
 }
 
@@ -183,7 +183,7 @@ static int read_bytes(struct parquet_column *c, const struct page_head *h, size_
 	int rc = packed && bytes ? 0 : ERR_NOMEM;
 
 	if (rc == 0 && (plain_bytes > packed_bytes || plain_bytes > unpacked_bytes))
-		rc = err_set(ERR_INPUT, "the head of a page is damaged");
+		rc = err_set(ERR_INPUT, "the header of a page is damaged");
 	if (rc == 0)
 		rc = file_read_at(c->p->fd, c->p->path, packed, packed_bytes, c->at_bytes);
 	if (rc == 0) {
@@ -265,7 +265,7 @@ static int read_data(struct parquet_column *c, const struct page_head *h)
 	if (h->value_count > c->cells_left)
 		return err_set(ERR_INPUT, "more values than the metadata says");
 	if (h->def_bytes < 0 || h->rep_bytes < 0 || h->def_bytes + h->rep_bytes > h->packed_bytes)
-		return err_set(ERR_INPUT, "the head of a page is damaged");
+		return err_set(ERR_INPUT, "the header of a page is damaged");
 	if (!is_v2 && ((c->leaf->max_def && h->def_encoding != PARQUET_RLE) ||
 	                      (c->leaf->max_rep && h->rep_encoding != PARQUET_RLE)))
 		return err_set(ERR_UNSUPPORTED, "levels in the old encoding BIT_PACKED");

@@ -136,7 +136,7 @@ static int decode_plain(union parquet_value *out, int64_t count, const struct pa
 		uint32_t len;
 
 		if (end - at < 4 || (len = (uint32_t)little_endian(at, 4)) > (uint64_t)(end - at - 4))
-			return damaged("a value reaches beyond its end");
+			return damaged("a value extends past its end");
 		out[i].bytes.data = at + 4;
 		out[i].bytes.len_bytes = len;
 		at += 4 + (int64_t)len;
@@ -153,9 +153,9 @@ static int decode_dictionary(union parquet_value *out, int64_t count, const uint
 	if (count == 0)
 		return 0;
 	if (!dictionary)
-		return damaged("it refers to a dictionary that is not there");
+		return damaged("it refers to a missing dictionary");
 	if (at == end || (bits = *at++) > 32)
-		return damaged("its width of numbers makes no sense");
+		return damaged("its bit width is invalid");
 	index = mem_alloc((size_t)count, sizeof(*index));
 	if (!index)
 		return ERR_NOMEM;
@@ -164,7 +164,7 @@ static int decode_dictionary(union parquet_value *out, int64_t count, const uint
 		if (index[i] < dictionary_count)
 			out[i] = dictionary[index[i]];
 		else
-			rc = damaged("it refers beyond its dictionary");
+			rc = damaged("it refers past the end of its dictionary");
 	mem_free(index);
 	return rc;
 }
@@ -179,7 +179,7 @@ static int decode_delta(union parquet_value *out, int64_t count, const uint8_t *
 
 	if (t.failed || block == 0 || block % 128 || minis == 0 || minis > 512 || block > 1 << 20 ||
 	        block % minis || (block / minis) % 32 || total < (uint64_t)count)
-		return damaged("the head of its deltas makes no sense");
+		return damaged("the header of its deltas is invalid");
 	mini_values = block / minis;
 	if (count > 0)
 		out[done++].i = (int64_t)value;
@@ -217,7 +217,7 @@ static int decode_delta_length(
 		int64_t len = out[i].i;
 
 		if (len < 0 || len > end - *at)
-			return damaged("a value reaches beyond its end");
+			return damaged("a value extends past its end");
 		out[i].bytes.data = *at;
 		out[i].bytes.len_bytes = (uint32_t)len;
 		*at += len;
@@ -238,7 +238,7 @@ static int decode_delta_bytes(
 		rc = decode_delta_length(out, count, &at, end);
 	for (int64_t i = 0; rc == 0 && i < count; i++) {
 		if (shared[i].i < 0 || shared[i].i > last_len)
-			rc = damaged("a value shares more than there is");
+			rc = damaged("a value shares a longer prefix than exists");
 		last_len = shared[i].i + out[i].bytes.len_bytes;
 		total += last_len;
 		if (rc == 0 && total > EXPANDED_BYTES_MAX)

@@ -262,7 +262,7 @@ int parquet_open(struct parquet *p, const char *path)
 	if (rc == 0 && memcmp(tail + 4, "PARE", 4) == 0)
 		rc = err_set(ERR_UNSUPPORTED, "it is encrypted");
 	else if (rc == 0 && memcmp(tail + 4, "PAR1", 4) != 0)
-		rc = err_set(ERR_INPUT, "it does not end as a Parquet file: was it copied whole?");
+		rc = err_set(ERR_INPUT, "it does not end like a Parquet file; was the copy complete?");
 	meta_bytes = tail[0] | tail[1] << 8 | tail[2] << 16 | (int64_t)tail[3] << 24;
 	if (rc == 0 && (meta_bytes > META_BYTES_MAX || meta_bytes > p->file_bytes - TAIL_BYTES))
 		rc = ERR_INPUT;

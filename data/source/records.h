@@ -1,9 +1,9 @@
-/* The records of a data file, one JSON object at a time, whatever the file is: JSON lines or one JSON array,
- * CSV or TSV with a header line, Parquet; text files also packed by gzip or zstd.
+/* Reads the records of a data file, one JSON object at a time. Files: JSON lines or one JSON array, CSV or
+ * TSV with a header line, Parquet; text files also with gzip or zstd.
  *
- * Each kind of file is a struct record_kind in one list (RECORD_KINDS). A kind says which files are its own,
- * by suffixes and first bytes, and reads one in order. Memory is one record and a read buffer (Parquet: a
- * page of each column), whatever the size of the file.
+ * Each kind of file is a struct record_kind in one list (RECORD_KINDS). A kind recognises its files by
+ * suffix and first bytes, and reads one in order. Memory is one record and a read buffer (Parquet: a page of
+ * each column), for any size of the file.
  */
 #ifndef FERRY_DATA_SOURCE_RECORDS_H
 #define FERRY_DATA_SOURCE_RECORDS_H
@@ -17,7 +17,7 @@
 struct bytes;
 struct records;
 
-/* ERR_INPUT: no such file, or one that no kind knows, with what can be read. */
+/* ERR_INPUT: no such file, or an unknown kind; the text lists the supported ones. */
 int records_open(struct records **r, const char *path);
 void records_close(struct records *r);
 
@@ -25,24 +25,24 @@ void records_close(struct records *r);
  * line or row. */
 int records_next(struct records *r, json_t **record);
 
-/* Bytes of the file that were read; 0 where that is not known (Parquet). */
+/* Bytes of the file read so far; 0 if unknown (Parquet). */
 int64_t records_position(const struct records *r);
 
-/* Where the record last returned stands: "file:12", "file: element 3 (line 40)", "file: row 7". Valid until
- * the next call. */
+/* The place of the last record: "file:12", "file: element 3 (line 40)", "file: row 7". Valid until the next
+ * call. */
 const char *records_where(const struct records *r);
 
 /* ---- suffixes of names, without .gz or .zst: "a/b.CSV.gz" has ".CSV" ---- */
 
 enum { RECORD_SUFFIX_BYTES = 16 };
 
-/* "" where there is none, or only a name that begins with a dot. */
+/* "" if there is none, or if the name only begins with a dot. */
 void record_suffix_find(char suffix[RECORD_SUFFIX_BYTES], const char *path);
 
-/* suffix is one of those in `list`, separated by blanks, ignoring case. */
+/* 1 if suffix is in `list` (separated by blanks), ignoring case. */
 int record_suffix_in(const char *suffix, const char *list);
 
-/* Some kind has this suffix. records_suffixes appends those of all kinds, each behind a blank. */
+/* 1 if some kind has this suffix. records_suffixes appends those of all kinds, each after a blank. */
 int records_suffix_known(const char *suffix);
 void records_suffixes(struct str *out);
 
@@ -50,13 +50,13 @@ void records_suffixes(struct str *out);
 
 enum { RECORDS_WHERE_BYTES = 512, RECORDS_HEAD_BYTES = 16 };
 
-/* What is known of a file before it is opened by a kind. */
+/* Facts about a file before a kind opens it. */
 struct record_file {
 	const char *path;
 	const char *suffix;            /* record_suffix_find */
-	char head[RECORDS_HEAD_BYTES]; /* the first bytes (unpacked), without leading white space, zeros
-	                                  behind */
-	struct bytes *bytes;           /* all of it (unpacked); who takes it over sets this to NULL */
+	char head[RECORDS_HEAD_BYTES]; /* the first bytes (unpacked), without leading white space, padded with
+	                                  zeros */
+	struct bytes *bytes; /* the whole file (unpacked); a kind that takes ownership sets this to NULL */
 };
 
 struct record_kind {
@@ -69,8 +69,8 @@ struct record_kind {
 	void (*close)(void *reader);                         /* takes NULL */
 };
 
-/* ROW(name): record_kind_NAME. The first whose file it is reads it: those that go by the first bytes stand
- * before those by name. */
+/* ROW(name): record_kind_NAME. The first matching kind reads the file; kinds that match by first bytes come
+ * before kinds that match by name. */
 #define RECORD_KINDS(ROW) ROW(parquet) ROW(csv) ROW(json)
 
 #define RECORD_KIND_DECLARE(name) extern const struct record_kind record_kind_##name;

@@ -50,9 +50,8 @@ static int add(struct data_sets *s, const char *text, size_t len)
 	if (colon && is_number(colon + 1, &weight)) {
 		if (!(weight > 0) || !isfinite(weight))
 			return err_set(ERR_INPUT,
-			        "%s: the weight behind the colon must be a number above 0; to leave a set "
-			        "out, take "
-			        "it off the list",
+			        "%s: the weight after the colon must be a number above 0; to leave a set "
+			        "out, remove it from the list",
 			        set->path);
 		*colon = 0;
 		set->weight = weight;
@@ -75,12 +74,12 @@ static int check_weights(const struct data_sets *s)
 		weighted += s->sets[i].weight > 0;
 	if (weighted && s->count == 1)
 		return err_set(ERR_INPUT,
-		        "%s:%s: a weight says how to mix several data sets, and there is one; leave it out",
+		        "%s:%s: a weight is only for several data sets, but there is one; leave it out",
 		        s->sets[0].path, s->sets[0].weight_text);
 	for (int i = 0; weighted && i < s->count; i++)
 		if (!(s->sets[i].weight > 0))
 			return err_set(ERR_INPUT,
-			        "%s has no weight and other data sets have one; give each a weight, as in "
+			        "%s has no weight, but other data sets have one; give each a weight, as in "
 			        "%s:1",
 			        s->sets[i].path, s->sets[i].path);
 	return 0;

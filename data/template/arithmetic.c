@@ -136,7 +136,7 @@ static double real_operation(struct render *r, enum node_kind kind, double a, do
 	case NODE_POWER:
 		rest = pow(a, b);
 		if (isnan(rest) && !isnan(a) && !isnan(b))
-			sandbox_fail(r->s, "a power is no real number");
+			sandbox_fail(r->s, "a power is not a real number");
 		return rest;
 	default:
 		rest = fmod(a, b);

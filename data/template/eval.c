@@ -155,7 +155,7 @@ static int64_t slice_range(
 
 	for (int i = 0; i < 3; i++) {
 		if (!value_is_integer(*all[i]) && all[i]->kind != VALUE_NONE)
-			sandbox_fail(r->s, "a slice wants integers, not %s", value_kind_name(*all[i]));
+			sandbox_fail(r->s, "a slice needs integers, not %s", value_kind_name(*all[i]));
 	}
 	*step = by.kind == VALUE_NONE ? 1 : by.u.i;
 	if (*step == 0)
@@ -221,7 +221,7 @@ static struct value negative(struct render *r, struct value v, int sign)
 	if (v.kind == VALUE_FLOAT)
 		return value_float(sign * v.u.f);
 	if (!value_is_integer(v))
-		sandbox_fail(r->s, "a value of kind %s has no sign", value_kind_name(v));
+		sandbox_fail(r->s, "a value of kind %s cannot have a sign", value_kind_name(v));
 	return arithmetic(r, NODE_MULTIPLY, value_int(sign), value_int(v.u.i));
 }
 
@@ -233,14 +233,14 @@ int value_contains(struct render *r, struct value in, struct value what)
 
 	if (in.kind == VALUE_TEXT) {
 		if (what.kind != VALUE_TEXT)
-			sandbox_fail(r->s, "'in' a text wants a text, not %s", value_kind_name(what));
+			sandbox_fail(r->s, "'in' a text needs a text, not %s", value_kind_name(what));
 		sandbox_step(r->s, (int64_t)(in.u.text->len_bytes / 1024));
 		return text_find(in.u.text, what.u.text, 0) >= 0;
 	}
 	if (in.kind == VALUE_DICT)
 		return dict_get(r->s, in.u.dict, what, &ignored);
 	if (!value_is_iterable(in) || in.kind == VALUE_LOOP)
-		sandbox_fail(r->s, "'in' wants a text, list or dict, not %s", value_kind_name(in));
+		sandbox_fail(r->s, "'in' needs a text, list or dict, not %s", value_kind_name(in));
 	struct list *items = value_items(r->s, in);
 
 	for (int64_t i = 0; i < items->count; i++)
@@ -316,7 +316,7 @@ static void arguments_eval(struct render *r, struct arguments *all, const struct
 				list_add(r->s, positional.u.list, items->items[i]);
 		} else if (n->id == ARGUMENT_STAR_STAR) {
 			if (v.kind != VALUE_DICT)
-				sandbox_fail(r->s, "** wants a dict, not %s", value_kind_name(v));
+				sandbox_fail(r->s, "** needs a dict, not %s", value_kind_name(v));
 			for (int64_t i = 0; i < v.u.dict->count; i++)
 				arguments_name(r, all, argument_text(r, v.u.dict->keys[i], "a keyword"),
 				        v.u.dict->values[i], NAMED_MAX);

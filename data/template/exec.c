@@ -62,10 +62,10 @@ static void set_namespace(struct render *r, const struct node *target, struct va
 
 	r->s->line = target->line;
 	if (!scope_get(r, target->id, &space) || space.kind != VALUE_NAMESPACE)
-		sandbox_fail(r->s, "'%.60s' is no namespace, so its '%.60s' cannot be set",
+		sandbox_fail(r->s, "'%.60s' is not a namespace, so its '%.60s' cannot be set",
 		        r->ast->names[target->id]->data, target->text->data);
 	if (target->text->data[0] == '_')
-		sandbox_fail(r->s, "a namespace takes no names that begin with '_'");
+		sandbox_fail(r->s, "a namespace allows no names that begin with '_'");
 	dict_set(r->s, space.u.dict, (struct value){.kind = VALUE_TEXT, .u.text = target->text}, value);
 }
 
@@ -84,7 +84,7 @@ static void assign(struct render *r, const struct node *target, struct value val
 		return;
 	}
 	if (!value_is_iterable(value))
-		sandbox_fail(r->s, "a value of kind %s cannot be taken apart", value_kind_name(value));
+		sandbox_fail(r->s, "a value of kind %s cannot be unpacked", value_kind_name(value));
 	items = value_items(r->s, value);
 	for (part = target->list; part; part = part->next)
 		count++;
@@ -114,7 +114,7 @@ static void exec_generation(struct render *r, const struct node *node)
 
 	if (r->out != r->main)
 		sandbox_fail(
-		        r->s, "{%% generation %%} inside of a macro, a call or a set block is not supported");
+		        r->s, "{%% generation %%} inside a macro, a call or a set block is not supported");
 	scope_new(r, outer);
 	exec_all(r, node->list);
 	r->scope = outer;
@@ -140,7 +140,7 @@ static struct list *loop_items(struct render *r, const struct node *node, struct
 	struct list *all, *kept;
 
 	if (!value_is_iterable(over))
-		sandbox_fail(r->s, "a loop cannot go over a value of kind %s", value_kind_name(over));
+		sandbox_fail(r->s, "a loop cannot iterate over a value of kind %s", value_kind_name(over));
 	all = value_items(r->s, over);
 	if (!node->c)
 		return all;

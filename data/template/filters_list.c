@@ -76,7 +76,7 @@ FILTER(filter_last)
 
 	UNUSED;
 	if (self.kind == VALUE_LIST && self.u.list->kind == LIST_GENERATOR)
-		sandbox_fail(r->s, "last wants a list; put |list in front");
+		sandbox_fail(r->s, "last needs a list; put |list in front");
 	items = value_items(r->s, self);
 	return items->count ? items->items[items->count - 1] : UNDEFINED;
 }
@@ -124,7 +124,7 @@ FILTER(filter_items)
 	if (self.kind == VALUE_UNDEFINED)
 		return out;
 	if (self.kind != VALUE_DICT)
-		sandbox_fail(r->s, "items wants a dict, not %s", value_kind_name(self));
+		sandbox_fail(r->s, "items needs a dict, not %s", value_kind_name(self));
 	for (int64_t i = 0; i < self.u.dict->count; i++)
 		list_add(r->s, out.u.list, pair(r, self.u.dict->keys[i], self.u.dict->values[i]));
 	return out;
@@ -224,9 +224,9 @@ FILTER(filter_dictsort)
 
 	UNUSED;
 	if (strcmp(by, "key") && strcmp(by, "value"))
-		sandbox_fail(r->s, "dictsort: by is key or value, not '%.20s'", by);
+		sandbox_fail(r->s, "dictsort: by must be key or value, not '%.20s'", by);
 	if (self.kind != VALUE_DICT)
-		sandbox_fail(r->s, "dictsort wants a dict, not %s", value_kind_name(self));
+		sandbox_fail(r->s, "dictsort needs a dict, not %s", value_kind_name(self));
 	for (int64_t i = 0; i < self.u.dict->count; i++)
 		list_add(r->s, pairs.u.list, pair(r, self.u.dict->keys[i], self.u.dict->values[i]));
 	return sorted(r, pairs.u.list, &place, argument_flag(arg[0], 0), argument_flag(arg[2], 0));
@@ -322,7 +322,7 @@ FILTER(filter_batch)
 
 	UNUSED;
 	if (size < 1)
-		sandbox_fail(r->s, "batch wants rows of at least 1");
+		sandbox_fail(r->s, "batch needs rows of at least 1");
 	for (int64_t i = 0; i < items->count; i++) {
 		if (i % size == 0) {
 			row = value_list(r->s, LIST_LIST, 0);
@@ -344,7 +344,7 @@ FILTER(filter_slice)
 
 	UNUSED;
 	if (slices < 1)
-		sandbox_fail(r->s, "slice wants at least 1 slice");
+		sandbox_fail(r->s, "slice needs at least 1 slice");
 	for (int64_t i = 0; i < slices; i++) {
 		struct value row = value_list(r->s, LIST_LIST, 0);
 		int64_t count = items->count / slices + (i < items->count % slices);
@@ -387,7 +387,7 @@ FILTER(filter_map)
 
 	UNUSED;
 	if (!all->count && path.kind == VALUE_ABSENT)
-		sandbox_fail(r->s, "map wants the name of a filter, or attribute=");
+		sandbox_fail(r->s, "map needs the name of a filter, or attribute=");
 	for (int64_t i = 0; i < items->count; i++) {
 		if (all->count) {
 			rest = rest_of(all, 1);
@@ -412,7 +412,7 @@ static struct value choose(
 	struct arguments rest = rest_of(all, all->count > by_attribute ? by_attribute + 1 : all->count);
 
 	if (all->count < by_attribute)
-		sandbox_fail(r->s, "selectattr and rejectattr want the name of an attribute");
+		sandbox_fail(r->s, "selectattr and rejectattr need the name of an attribute");
 	for (int64_t i = 0; i < items->count; i++) {
 		struct value v =
 		        by_attribute ? attribute_of(r, items->items[i], all->positional[0]) : items->items[i];

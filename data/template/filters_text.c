@@ -311,7 +311,7 @@ FILTER(filter_abs)
 {
 	UNUSED;
 	if (!value_is_number(self))
-		sandbox_fail(r->s, "abs wants a number, not %s", value_kind_name(self));
+		sandbox_fail(r->s, "abs needs a number, not %s", value_kind_name(self));
 	if (self.kind == VALUE_FLOAT)
 		return value_float(fabs(self.u.f));
 	return self.u.i < 0 ? arithmetic(r, NODE_SUBTRACT, value_int(0), value_int(self.u.i))
@@ -328,14 +328,14 @@ FILTER(filter_round)
 
 	UNUSED;
 	if (!value_is_number(self))
-		sandbox_fail(r->s, "round wants a number, not %s", value_kind_name(self));
+		sandbox_fail(r->s, "round needs a number, not %s", value_kind_name(self));
 	number = value_number(self);
 	if (!strcmp(method, "ceil"))
 		return value_float(ceil(number * scale) / scale);
 	if (!strcmp(method, "floor"))
 		return value_float(floor(number * scale) / scale);
 	if (strcmp(method, "common"))
-		sandbox_fail(r->s, "round: the method is common, ceil or floor, not '%.20s'", method);
+		sandbox_fail(r->s, "round: the method must be common, ceil or floor, not '%.20s'", method);
 	if (self.kind != VALUE_FLOAT)
 		return value_int(places >= 0 ? self.u.i : (int64_t)(nearbyint(number * scale) / scale));
 	if (places < 0 || places > 60 || !isfinite(number))

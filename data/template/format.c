@@ -117,7 +117,7 @@ static struct value percent_argument(
 
 	if (**at != '(') {
 		if (*used >= all->count)
-			sandbox_fail(r->s, "the format wants more values than there are");
+			sandbox_fail(r->s, "the format needs more values than there are");
 		return all->positional[(*used)++];
 	}
 	close = strchr(*at, ')');
@@ -133,7 +133,7 @@ static struct value percent_argument(
 	if (all->count == 1 && all->positional[0].kind == VALUE_DICT &&
 	        dict_get(r->s, all->positional[0].u.dict, key, &v))
 		return v;
-	sandbox_fail(r->s, "the format wants '%.40s', which is not given", key.u.text->data);
+	sandbox_fail(r->s, "the format needs '%.40s', which is not given", key.u.text->data);
 }
 
 struct value format_percent(struct render *r, const struct text *format, const struct arguments *all)
@@ -171,14 +171,14 @@ struct value format_percent(struct render *r, const struct text *format, const s
 		}
 		spec.type = *at;
 		if (at >= end || !strchr("sradiufFeEgGxXo", *at))
-			sandbox_fail(r->s, "the format has '%%%c', which is not known", at < end ? *at : ' ');
+			sandbox_fail(r->s, "the format has '%%%c', which is unknown", at < end ? *at : ' ');
 		at++;
 		if (mark[1] != '(')
 			v = percent_argument(r, &at, all, &used);
 		int is_number = !strchr("sra", spec.type);
 
 		if (is_number && !value_is_number(v))
-			sandbox_fail(r->s, "the format wants a number, not %s", value_kind_name(v));
+			sandbox_fail(r->s, "the format needs a number, not %s", value_kind_name(v));
 		t = is_number          ? *number_text(r, v, &spec).u.text
 		    : spec.type == 's' ? *value_str(r->s, v)
 		                       : *repr(r, v).u.text;
@@ -193,7 +193,7 @@ struct value format_percent(struct render *r, const struct text *format, const s
 		pad(r, &sink, &t, &spec, is_number);
 	}
 	if (used < all->count && !(all->count == 1 && all->positional[0].kind == VALUE_DICT))
-		sandbox_fail(r->s, "the format wants fewer values than there are");
+		sandbox_fail(r->s, "the format needs fewer values than there are");
 	return sink_value(r->s, &sink);
 }
 
@@ -277,7 +277,7 @@ static void write_field(struct render *r, struct sink *sink, struct value v, str
 	struct text t;
 
 	if (spec->type && spec->type != 's' && !value_is_number(v))
-		sandbox_fail(r->s, "format: ':%c' wants a number, not %s", spec->type, value_kind_name(v));
+		sandbox_fail(r->s, "format: ':%c' needs a number, not %s", spec->type, value_kind_name(v));
 	if (!spec->type && v.kind == VALUE_FLOAT && spec->precision >= 0)
 		spec->type = 'g';
 	if (value_is_number(v) && spec->type && spec->type != 's')
@@ -320,8 +320,8 @@ struct value format_braces(struct render *r, const struct text *format, const st
 		if (at < end && *at == ':') {
 			at++;
 			if (at < end && *at != '}' && v.kind != VALUE_TEXT && !value_is_number(v))
-				sandbox_fail(
-				        r->s, "format: a value of kind %s takes no spec", value_kind_name(v));
+				sandbox_fail(r->s, "format: a value of kind %s has no format specification",
+				        value_kind_name(v));
 			if (at < end && *at != '}' && v.kind == VALUE_BOOL)
 				v = value_int(v.u.i);
 			read_spec(r, &spec, &at, end);

@@ -83,7 +83,7 @@ FUNCTION(list_index)
 	for (int64_t i = 0; i < self.u.list->count; i++)
 		if (value_equal(r->s, self.u.list->items[i], arg[0]))
 			return value_int(i);
-	sandbox_fail(r->s, "index: the list does not hold it");
+	sandbox_fail(r->s, "index: the list does not contain it");
 }
 
 FUNCTION(list_count)
@@ -123,7 +123,7 @@ FUNCTION(loop_cycle)
 {
 	UNUSED;
 	if (!all->count)
-		sandbox_fail(r->s, "loop.cycle wants values");
+		sandbox_fail(r->s, "loop.cycle needs values");
 	return all->positional[self.u.loop->index % all->count];
 }
 
@@ -181,7 +181,7 @@ const struct builtin methods_of_cyclers[] = {
 FUNCTION(cycler_call)
 {
 	UNUSED;
-	sandbox_fail(r->s, "a cycler is used by .next() and .current");
+	sandbox_fail(r->s, "use a cycler through .next() and .current");
 }
 
 FUNCTION(make_cycler)
@@ -191,7 +191,7 @@ FUNCTION(make_cycler)
 
 	UNUSED;
 	if (!all->count)
-		sandbox_fail(r->s, "cycler wants values");
+		sandbox_fail(r->s, "cycler needs values");
 	list_add(r->s, state.u.list, value_int(0));
 	for (int64_t i = 0; i < all->count; i++)
 		list_add(r->s, state.u.list, all->positional[i]);
@@ -262,7 +262,7 @@ static struct value dict_of(struct render *r, const struct arguments *all)
 			const struct list *pair = value_items(r->s, pairs->items[i]);
 
 			if (pair->count != 2)
-				sandbox_fail(r->s, "dict wants pairs");
+				sandbox_fail(r->s, "dict needs pairs");
 			dict_set(r->s, out.u.dict, pair->items[0], pair->items[1]);
 		}
 	}
@@ -285,7 +285,7 @@ FUNCTION(make_namespace)
 	UNUSED;
 	for (int64_t i = 0; i < out.u.dict->count; i++)
 		if (out.u.dict->keys[i].kind == VALUE_TEXT && out.u.dict->keys[i].u.text->data[0] == '_')
-			sandbox_fail(r->s, "a namespace takes no names that begin with '_'");
+			sandbox_fail(r->s, "a namespace allows no names that begin with '_'");
 	out.kind = VALUE_NAMESPACE;
 	return out;
 }

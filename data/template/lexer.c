@@ -119,7 +119,7 @@ static void comment(struct lexer *l)
 	char sign;
 
 	if (!close)
-		sandbox_fail(l->s, "the comment has no end");
+		sandbox_fail(l->s, "the comment is not closed");
 	sign = close > l->at ? close[-1] : 0;
 	go_to(l, close);
 	after_tag(l, close + 2, sign, 1);
@@ -200,7 +200,7 @@ static void add_escape(struct lexer *l, struct sink *sink, const char **at, cons
 		++*at;
 		c = read_digits(at, end, 16, count);
 		if (*at - start != count + 1 || c < 0 || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-			sandbox_fail(l->s, "a string has an escape that names no character");
+			sandbox_fail(l->s, "a string has an escape that is not a character");
 	} else if (**at >= '0' && **at <= '7') {
 		c = read_digits(at, end, 8, 3);
 	} else if (**at == 'N') {
@@ -222,7 +222,7 @@ static void string(struct lexer *l)
 			;
 		sink_add(l->s, &sink, plain, (size_t)(at - plain));
 		if (at >= l->end || (*at == '\\' && at + 1 >= l->end))
-			sandbox_fail(l->s, "the string has no end");
+			sandbox_fail(l->s, "the string is not closed");
 		if (*at == quote)
 			break;
 		at++;
@@ -358,7 +358,7 @@ static void inside(struct lexer *l, int is_output)
 		go_to(l, skip_space(l, l->at));
 		if (l->at >= l->end)
 			sandbox_fail(
-			        l->s, "the template ends inside of {%c ... %s", is_output ? '{' : '%', close);
+			        l->s, "the template ends inside {%c ... %s", is_output ? '{' : '%', close);
 		if (!depth) {
 			char sign = (*l->at == '-' || (*l->at == '+' && !is_output)) &&
 			                            starts_with(l, l->at + 1, close)

@@ -131,7 +131,7 @@ static METHOD(method_index)
 
 	UNUSED;
 	if (found < 0)
-		sandbox_fail(r->s, "index: the text is not there");
+		sandbox_fail(r->s, "index: the text was not found");
 	return value_int(found);
 }
 
@@ -141,7 +141,7 @@ static METHOD(method_rindex)
 
 	UNUSED;
 	if (found < 0)
-		sandbox_fail(r->s, "rindex: the text is not there");
+		sandbox_fail(r->s, "rindex: the text was not found");
 	return value_int(found);
 }
 

@@ -251,7 +251,7 @@ static struct node *parse_block(struct parser *p)
 static struct node *parse_jump(struct parser *p, enum node_kind kind)
 {
 	if (!p->loop_depth)
-		sandbox_fail(p->s, "%s stands outside of a loop", kind == NODE_BREAK ? "break" : "continue");
+		sandbox_fail(p->s, "%s is outside a loop", kind == NODE_BREAK ? "break" : "continue");
 	return node_new(p, kind);
 }
 

@@ -148,7 +148,7 @@ static struct node *parse_arguments(struct parser *p)
 		}
 		*end = parse_argument(p);
 		if ((*end)->id == ARGUMENT_PLAIN && !(*end)->text && plain_ends)
-			sandbox_fail(p->s, "an argument without a name stands behind one with a name");
+			sandbox_fail(p->s, "a positional argument follows a named one");
 		plain_ends |= (*end)->id != ARGUMENT_PLAIN || (*end)->text;
 		end = &(*end)->next;
 	}

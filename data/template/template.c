@@ -38,13 +38,13 @@ static int check_source(const char *where, const char *source, size_t len_bytes)
 	utf8proc_int32_t c;
 
 	if (len_bytes > SOURCE_BYTES_MAX)
-		return err_set(ERR_INPUT, "%s: a template of %zu bytes; %d are the limit", where, len_bytes,
+		return err_set(ERR_INPUT, "%s: a template of %zu bytes; the limit is %d", where, len_bytes,
 		        SOURCE_BYTES_MAX);
 	while (at < (utf8proc_ssize_t)len_bytes) {
 		len = utf8proc_iterate(
 		        (const utf8proc_uint8_t *)source + at, (utf8proc_ssize_t)len_bytes - at, &c);
 		if (len <= 0 || c == 0)
-			return err_set(ERR_INPUT, "%s: byte %lld is no UTF-8 text", where, (long long)at);
+			return err_set(ERR_INPUT, "%s: byte %lld is not UTF-8 text", where, (long long)at);
 		at += len;
 	}
 	return 0;

@@ -383,7 +383,7 @@ int value_compare(struct sandbox *s, struct value a, struct value b)
 		sandbox_leave(s);
 		return order ? order : (x->count > y->count) - (x->count < y->count);
 	}
-	sandbox_fail(s, "%s and %s have no order", value_kind_name(a), value_kind_name(b));
+	sandbox_fail(s, "%s and %s cannot be compared", value_kind_name(a), value_kind_name(b));
 }
 
 int64_t value_length(struct sandbox *s, struct value v)
@@ -438,5 +438,5 @@ struct list *value_items(struct sandbox *s, struct value v)
 		}
 		return out.u.list;
 	}
-	sandbox_fail(s, "a value of kind %s cannot be gone over", value_kind_name(v));
+	sandbox_fail(s, "a value of kind %s cannot be iterated", value_kind_name(v));
 }

@@ -112,7 +112,7 @@ static int reserve(struct bpe_scratch *scratch, int64_t count)
 		return 0;
 	if (count > INT32_MAX)
 		return err_set(
-		        ERR_INPUT, "a single piece of %lld symbols; 2^31 - 1 is the limit", (long long)count);
+		        ERR_INPUT, "a single piece of %lld symbols; the limit is 2^31 - 1", (long long)count);
 	symbols = mem_resize(scratch->symbols, (size_t)count, sizeof(*symbols));
 	if (!symbols)
 		return ERR_NOMEM;

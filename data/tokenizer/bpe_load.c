@@ -75,7 +75,7 @@ static int add_merge(struct bpe *b, struct str *both, int32_t left, int32_t righ
 	if (rc < 0)
 		return rc;
 	if (*id < 0)
-		return err_set(ERR_INPUT, "the vocabulary lacks the two together");
+		return err_set(ERR_INPUT, "the vocabulary lacks both parts together");
 	while (b->merges[i].left >= 0 && (b->merges[i].left != left || b->merges[i].right != right))
 		i = (i + 1) & mask;
 	b->merges[i] = (struct bpe_merge){.left = left, .right = right, .rank = rank, .id = *id};
@@ -239,7 +239,7 @@ static int load_affix(const json_t *spec, const char *where, const char *key, ch
 	int rc = json_get_str(spec, where, key, &text);
 
 	if (rc >= 0 && strlen(text) > AFFIX_BYTES_MAX)
-		rc = err_set(ERR_INPUT, "%s: model: %s has %zu bytes; %d is the limit", where, key,
+		rc = err_set(ERR_INPUT, "%s: model: %s has %zu bytes; the limit is %d", where, key,
 		        strlen(text), AFFIX_BYTES_MAX);
 	if (rc < 0 || !*text)
 		return rc < 0 ? rc : 0;

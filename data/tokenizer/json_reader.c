@@ -126,7 +126,7 @@ int json_reader_string(struct json_reader *r, const char **text, size_t *len_byt
 	for (;;) {
 		str_add_bytes(&r->text, start, (size_t)(r->at - start));
 		if (r->at == r->end || (unsigned char)*r->at < 0x20)
-			return json_reader_error(r, "a string without end");
+			return json_reader_error(r, "a string without its closing quote");
 		if (*r->at++ == '"')
 			break;
 		rc = read_escape(r);
@@ -233,7 +233,7 @@ int json_reader_number(struct json_reader *r, double *value)
 	}
 	*value = scale((double)significand, exponent);
 	if (rc == 0 && !isfinite(*value))
-		rc = json_reader_error(r, "a number that is too large");
+		rc = json_reader_error(r, "a number out of range");
 	*value = negative ? -*value : *value;
 	return rc;
 }
@@ -250,7 +250,7 @@ static int skip_word(struct json_reader *r)
 			return 0;
 		}
 	}
-	return json_reader_error(r, "something that is no JSON value");
+	return json_reader_error(r, "an invalid JSON value");
 }
 
 static int skip_string(struct json_reader *r)
@@ -258,7 +258,7 @@ static int skip_string(struct json_reader *r)
 	for (r->at++; r->at < r->end && *r->at != '"'; r->at++)
 		r->at += *r->at == '\\';
 	if (r->at >= r->end)
-		return json_reader_error(r, "a string without end");
+		return json_reader_error(r, "a string without its closing quote");
 	r->at++;
 	return 0;
 }

@@ -143,7 +143,8 @@ static int load_tree(
 	if (rc == 0)
 		rc = json_get_str(root, where, "version", &version);
 	if (rc >= 0 && strcmp(version, "1.0") != 0)
-		rc = err_set(ERR_UNSUPPORTED, "%s: version '%.40s' is not supported; 1.0 is", where, version);
+		rc = err_set(ERR_UNSUPPORTED, "%s: version '%.40s' is not supported; supported: 1.0", where,
+		        version);
 	if (rc >= 0)
 		rc = check_cut(root, "truncation", where);
 	if (rc >= 0)

@@ -106,7 +106,7 @@ static int place_added(struct tokenizer *t, const json_t *list, const json_t *el
 		return changed < 0 ? changed : 0;
 	if (text->len_bytes == 0)
 		return err_set(ERR_UNSUPPORTED,
-		        "%s: added_tokens: the normalizer makes nothing of '%.80s'; set its normalized to "
+		        "%s: added_tokens: the normalizer removes all of '%.80s'; set its normalized to "
 		        "false",
 		        where, content);
 	id = vocab_find_content(&t->model.vocab, content, len_bytes);

@@ -34,7 +34,7 @@ int model_choose(struct token_model *m, struct model_source *source)
 			return json_check_keys(source->spec, source->where, m->kind->keys);
 		}
 	return err_set(ERR_UNSUPPORTED,
-	        "%s: a %.80s tokenizer is not supported; BPE, Unigram, WordPiece and WordLevel are",
+	        "%s: a %.80s tokenizer is not supported; supported: BPE, Unigram, WordPiece, WordLevel",
 	        source->where, type);
 }
 

@@ -74,7 +74,7 @@ int pattern_open(struct pattern **out, enum pattern_kind kind, const char *text,
 
 	*out = NULL;
 	if (strlen(text) > PATTERN_BYTES_MAX)
-		return err_set(ERR_INPUT, "a pattern of %zu bytes; %d is the limit", strlen(text),
+		return err_set(ERR_INPUT, "a pattern of %zu bytes; the limit is %d", strlen(text),
 		        PATTERN_BYTES_MAX);
 	if (text[0] == 0)
 		return err_set(ERR_INPUT, "an empty pattern");
@@ -170,8 +170,8 @@ static int match_pcre2(const struct pattern *p, struct pattern_search *s, size_t
 	if (rc < 0) {
 		pcre2_text(rc, text, sizeof(text));
 		return err_set(rc == PCRE2_ERROR_NOMEMORY ? ERR_NOMEM : ERR_INPUT,
-		        "the pattern '%.300s' gives up on a piece of %zu bytes, at byte %zu of it: %s",
-		        p->text, s->len_bytes, s->at, text);
+		        "the pattern '%.300s' fails on a piece of %zu bytes, at its byte %zu: %s", p->text,
+		        s->len_bytes, s->at, text);
 	}
 	PCRE2_SIZE *ends = pcre2_get_ovector_pointer(s->match_data);
 

@@ -210,7 +210,7 @@ static int translate_class(struct translation *t)
 			if (rc < 0)
 				return rc;
 			if (a.is_set || last.is_set || last.c < a.c)
-				return refuse(t, "a range whose ends are no characters in order");
+				return refuse(t, "a range with ends that are not characters in order");
 		}
 		if (a.is_set)
 			put_ranges(t->out, a.classes, a.negated);
@@ -293,9 +293,9 @@ static int translate_repeat(struct translation *t, size_t len_bytes, int has_com
 	t->at += len_bytes;
 	t->can_repeat = 0;
 	if (*t->at == '+' && braces)
-		return refuse(t, "a '+' behind {}");
+		return refuse(t, "a '+' after {}");
 	if (*t->at == '?' && braces && !has_comma)
-		return refuse(t, "a '?' behind {n}");
+		return refuse(t, "a '?' after {n}");
 	if (*t->at == '?' || *t->at == '+')
 		str_add_char(t->out, *t->at++);
 	return 0;

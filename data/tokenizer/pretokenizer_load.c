@@ -158,7 +158,7 @@ static int load_length(const struct loading *l, const json_t *spec)
 	int rc = json_get_int(spec, l->where, "length", &step.length);
 
 	if (rc >= 0 && step.length < 1)
-		rc = err_set(ERR_INPUT, "%s: pre_tokenizer: FixedLength wants a length above 0", l->where);
+		rc = err_set(ERR_INPUT, "%s: pre_tokenizer: FixedLength needs a length above 0", l->where);
 	return rc < 0 ? rc : add_step(l, step);
 }
 

@@ -102,7 +102,7 @@ static int next_field(struct message *m, struct field *f)
 
 static int damaged(const struct sentencepiece *s)
 {
-	return err_set(ERR_INPUT, "%s: this is no sentencepiece model, or it is damaged", s->where);
+	return err_set(ERR_INPUT, "%s: this is not a sentencepiece model, or it is damaged", s->where);
 }
 
 /* The numbers of a message: *targets[i] gets the field numbers[i]. */
@@ -458,15 +458,14 @@ static int check_class(const struct sentencepiece *s, const json_t *config)
 	for (size_t i = 0; class && i < sizeof(moved) / sizeof(moved[0]); i++)
 		if (strncmp(class, moved[i], strlen(moved[i])) == 0)
 			return err_set(ERR_UNSUPPORTED,
-			        "%s: the ids of a %.40s are not those of this file; write a tokenizer.json "
-			        "with "
+			        "%s: a %.40s does not use the ids of this file; write a tokenizer.json with "
 			        "transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
 			        s->where, class);
 	if (s->suffix_space || (s->model != MODEL_UNIGRAM && s->model != MODEL_BPE))
 		return err_set(ERR_UNSUPPORTED,
-		        "%s: a sentencepiece model of %s is not supported; BPE and Unigram with spaces in "
-		        "front are",
-		        s->where, s->suffix_space ? "spaces behind words" : "characters or words");
+		        "%s: a sentencepiece model of %s is not supported; supported: BPE and Unigram with "
+		        "spaces in front",
+		        s->where, s->suffix_space ? "spaces after words" : "characters or words");
 	return 0;
 }
 

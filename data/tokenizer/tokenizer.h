@@ -1,13 +1,13 @@
-/* Text to token ids and back, as the tokenizer.json of a model says, exactly as HF tokenizers.
+/* Converts text to token ids and back from a model's tokenizer.json, exactly like HF tokenizers.
  *
- * Encoding: added tokens are cut out of the raw text (added_tokens.h); what is left is normalized
- * (normalizer.h), searched for the added tokens that want normalized text, cut into words (pretokenizer.h),
- * and each word becomes ids (model.h: BPE, Unigram, WordPiece or WordLevel). Special tokens are put around
- * the whole on request (template.h). Decoding: the texts of the ids, put together by the decoder (decoder.h).
- * Time is linear in the text.
+ * Encoding first splits added tokens off the raw text (added_tokens.h) and normalizes the rest
+ * (normalizer.h). It then splits off added tokens that match normalized text, splits the rest into words
+ * (pretokenizer.h), and converts each word to ids (model.h: BPE, Unigram, WordPiece or WordLevel). On
+ * request it adds special tokens around the text (template.h). Decoding joins the texts of the ids
+ * (decoder.h). Time is linear in the text.
  *
- * Everything in tokenizer.json is either done or refused by name. truncation and padding in the file are
- * those of whoever wrote it and are not applied. Once open, a tokenizer is read-only: any number of threads
+ * ferry supports or refuses by name everything in tokenizer.json, except that it ignores truncation and
+ * padding, which are settings of the file's author. An open tokenizer is read-only: any number of threads
  * may use it.
  */
 #ifndef FERRY_DATA_TOKENIZER_TOKENIZER_H
@@ -20,44 +20,44 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json or a tokenizer.model (sentencepiece.h), or a directory that has one (and maybe
- * tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json beside it, from
- * which the ids below come). ERR_INPUT names file and key, ERR_UNSUPPORTED the thing that is not done. */
+/* path: a tokenizer.json or a tokenizer.model (sentencepiece.h), or a directory with one. The ids of
+ * tokenizer_roles come from tokenizer_config.json, special_tokens_map.json, generation_config.json and
+ * config.json beside it. ERR_INPUT names file and key, ERR_UNSUPPORTED the unsupported feature. */
 int tokenizer_open(struct tokenizer **t, const char *path);
 
-/* Whether a directory has such a file: 1, 0 or ERR_NOMEM. */
+/* 1 if a directory has such a file, 0, or ERR_NOMEM. */
 int tokenizer_exists(const char *dir);
 void tokenizer_close(struct tokenizer *t);
 
 enum add_special {
 	ADD_SPECIAL_NONE,
-	ADD_SPECIAL_ALL,    /* what the template puts before and after a text */
-	ADD_SPECIAL_BEFORE, /* only what it puts before: for a prompt that goes on */
+	ADD_SPECIAL_ALL,    /* the template's tokens before and after a text */
+	ADD_SPECIAL_BEFORE, /* only those before: for a prompt to continue */
 };
 
-/* Appends the ids of a text. ERR_INPUT names the byte offset where the text is not valid UTF-8. */
+/* Appends the ids of a text. ERR_INPUT names the byte offset of invalid UTF-8. */
 int tokenizer_encode(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes,
         enum add_special add);
 
-/* The same of two texts: what the template for two puts before, between and after them. ADD_SPECIAL_BEFORE:
- * only what stands before the first. */
+/* The same for two texts, with the template's tokens before, between and after them. ADD_SPECIAL_BEFORE:
+ * only those before the first. */
 int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, const char *first,
         size_t first_bytes, const char *second, size_t second_bytes, enum add_special add);
 
 enum skip_special { SKIP_SPECIAL_OFF, SKIP_SPECIAL_ON };
 
-/* The text of ids[count], NUL-terminated valid UTF-8 (mem_free); len_bytes may be NULL. Ids that the
- * tokenizer does not have say nothing (models' vocabularies are often padded). */
+/* The text of ids[count], NUL-terminated valid UTF-8 (mem_free); len_bytes may be NULL. Unknown ids give no
+ * text (models' vocabularies are often padded). */
 int tokenizer_decode(const struct tokenizer *t, char **text, size_t *len_bytes, const int32_t *ids,
         int64_t count, enum skip_special skip);
 
-/* One past the highest id, added tokens included. A model may have more rows than that. */
+/* One past the highest id, added tokens included. A model's embedding may have more rows. */
 int64_t tokenizer_vocab_count(const struct tokenizer *t);
 
 /* The id of an entry of the vocabulary or an added token, spelled as in tokenizer.json: 1 and *id, or 0. */
 int tokenizer_find(const struct tokenizer *t, int32_t *id, const char *content);
 
-/* Ids with a role, -1 where the model's files name none. */
+/* Ids with a role, -1 if the model's files name none. */
 struct tokenizer_roles {
 	int32_t bos, eos, pad;
 };

@@ -102,9 +102,10 @@ int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id
 		return err_set(ERR_INPUT, "'%.80s' has id %" PRId64 "; ids go from 0 to %d", content, id,
 		        VOCAB_ID_END - 1);
 	if (id < v->id_end && v->entries[id].present)
-		return err_set(ERR_INPUT, "'%.80s' has id %" PRId64 ", which another entry has", content, id);
+		return err_set(
+		        ERR_INPUT, "'%.80s' has id %" PRId64 ", which is also another entry's", content, id);
 	if (len_bytes > VOCAB_CONTENT_BYTES)
-		return err_set(ERR_INPUT, "'%.80s..' has %zu bytes; %d is the limit", content, len_bytes,
+		return err_set(ERR_INPUT, "'%.80s..' has %zu bytes; the limit is %d", content, len_bytes,
 		        VOCAB_CONTENT_BYTES);
 	if (grow_entries(v, id) < 0 || (v->slot_used * 2 >= v->slot_count && grow_slots(v) < 0))
 		return ERR_NOMEM;

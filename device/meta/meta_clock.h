@@ -1,15 +1,14 @@
 /* The meta device's clock: streams of work that share a machine.
  *
- * Mental model. Nothing happens when work is queued. A sync lets time pass until what it waits for is done:
- * from one moment at which a piece of work ends to the next, every stream's first piece goes on at some rate.
- * The rate is 1, and the piece takes what it takes alone, unless those that run at once want more of a shared
- * resource than there is; then they slow down alike until it suffices, and what needs none of that resource
- * goes on as before. So copies in and out and the optimizer of the CPU share the host's memory bus, copies
- * both ways what the GPU's link carries, and where the host computes, products and updates its cores.
+ * Mental model. Queuing work takes no time. A sync lets time pass until the work that it waits for is done,
+ * from the end of one piece of work to the next. Meanwhile the first piece of every stream progresses at
+ * some rate. The rate is 1 unless the running pieces together need more of a shared resource than there is.
+ * Then all pieces that use this resource slow down alike; the others go on as before. Copies in and out and
+ * the CPU's optimizer share the host's memory bus. Copies in both directions share the GPU's link. If the
+ * host computes, products and updates share its cores.
  *
- * Times are whole nanoseconds. A piece never takes less than alone, and all that crossed a resource in a span
- * of time is never more than it carries in that span (but for rounding in doubles): a bound made of either
- * holds.
+ * Times are whole nanoseconds. A piece never takes less time than alone, and a resource never carries more
+ * in a span of time than its rate allows (except for rounding in doubles). So bounds made of either hold.
  */
 #ifndef FERRY_DEVICE_META_META_CLOCK_H
 #define FERRY_DEVICE_META_META_CLOCK_H
@@ -18,7 +17,7 @@
 
 enum meta_shared { META_BUS, META_CORES, META_COPIES, META_SHARED_COUNT };
 
-/* Work: how long alone, and which part of each resource it wants meanwhile (0 .. 1). */
+/* Work: its time alone, and the share of each resource that it uses meanwhile (0 .. 1). */
 struct meta_load {
 	int64_t alone_ns;
 	double share[META_SHARED_COUNT];
@@ -27,9 +26,9 @@ struct meta_load {
 struct meta_item;
 struct meta_stream {
 	struct stream base;
-	struct meta_stream *next; /* of the clock's, open ones or closed ones */
+	struct meta_stream *next; /* next in the clock's list of open or of closed streams */
 	struct meta_item *items;
-	int64_t first, count, cap;        /* items[first .. count) are still to be done */
+	int64_t first, count, cap;        /* items[first .. count) are pending */
 	int64_t queued_count, done_count; /* ever */
 	int64_t marked_count;             /* queued_count of the last event that was recorded here */
 	double rate;                      /* of the first piece, now */
@@ -45,7 +44,8 @@ struct meta_clock {
 
 void meta_clock_add(struct meta_clock *clock, struct meta_stream *stream);
 
-/* Its work is done first; the memory stays until meta_clock_close, for events that were recorded on it. */
+/* Finishes the stream's work first. The memory stays until meta_clock_close, for events that were recorded
+ * on it. */
 void meta_clock_remove(struct meta_clock *clock, struct meta_stream *stream);
 void meta_clock_close(struct meta_clock *clock);
 

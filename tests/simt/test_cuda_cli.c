@@ -168,7 +168,7 @@ static void test_rows_of_the_head(void **state)
 	        "gradient_accumulation_steps=1 max_steps=1 vram_budget=off threads=2",
 	        work_dir, work_dir);
 	assert_ferry(0, &out, "plan %s device=cuda --explain", keys.data);
-	assert_non_null(strstr(out.data, "the head forms logits of 2048 rows at once\n"));
+	assert_non_null(strstr(out.data, "the head computes logits of 2048 rows at once\n"));
 	assert_ferry_json(&gpu, "plan %s device=cuda --json", keys.data);
 	assert_ferry_json(&host, "plan %s device=host --json", keys.data);
 	assert_true(json_integer_value(json_object_get(gpu, "arena_bytes")) >
@@ -271,7 +271,7 @@ static void test_topo_of_several(void **state)
 	assert_non_null(strstr(out.data, "at 0000:07:00.0, near processors"));
 	assert_non_null(strstr(out.data, "direct copies, as over NVLink, rank 0: 0-1 2-3 4-5\n"));
 	assert_non_null(strstr(out.data, "direct copies, as over PCIe, rank 1: 0-2 0-3 1-2 1-3 4-6 5-6\n"));
-	assert_non_null(strstr(out.data, "no direct copies: by host memory, rank 0: 0-4 0-5 0-6 1-4"));
+	assert_non_null(strstr(out.data, "no direct copies: through host memory, rank 0: 0-4 0-5 0-6 1-4"));
 	assert_non_null(strstr(out.data, "cuda: GPU 0; with ranks=7 each of them"));
 	str_free(&out);
 	assert_ferry_json(&root, "topo --json");

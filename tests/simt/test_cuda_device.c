@@ -29,7 +29,7 @@ static void test_no_gpu(void **state)
 	check_refused(&o, ERR_UNSUPPORTED, "no NVIDIA driver (libcuda.so.1) was found");
 	assert_string_equal(last_warning, "");
 	o.driver_version = 11040;
-	check_refused(&o, ERR_UNSUPPORTED, "the NVIDIA driver serves CUDA 11.4, this program needs 12.0");
+	check_refused(&o, ERR_UNSUPPORTED, "the NVIDIA driver supports CUDA 11.4, but this build needs 12.0");
 	o = simt_runtime_defaults();
 	o.device_count = 0;
 	setenv("CUDA_VISIBLE_DEVICES", "7", 1);
@@ -39,7 +39,8 @@ static void test_no_gpu(void **state)
 	        "no NVIDIA GPU that this process may use; run where there is one, or use device=host");
 	o = simt_runtime_defaults();
 	o.capability = 75;
-	check_refused(&o, ERR_UNSUPPORTED, "SIMT emulator has compute capability 7.5, at least 8.0");
+	check_refused(&o, ERR_UNSUPPORTED,
+	        "SIMT emulator has compute capability 7.5, but ferry needs at least 8.0");
 	assert_string_equal(last_warning, "");
 	o = simt_runtime_defaults();
 	o.memory_bytes = 1 << 20; /* too little for the reserve: somebody else has it */
@@ -53,7 +54,7 @@ static void test_gpu_in_use(void **state)
 
 	(void)state;
 	simt_fail_after(1, cudaErrorStubLibrary);
-	check_fails(device_open(&device, "cuda", NULL), ERR_UNSUPPORTED, "is the stub of a CUDA toolkit");
+	check_fails(device_open(&device, "cuda", NULL), ERR_UNSUPPORTED, "is a link-time stub");
 	simt_fail_after(3, cudaErrorDevicesUnavailable);
 	check_fails(device_open(&device, "cuda", NULL), ERR_DEVICE, "cudaErrorDevicesUnavailable");
 }
