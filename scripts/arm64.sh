@@ -108,6 +108,7 @@ fi
 # Left out, and why
 starts="starts its own program, which this machine's kernel cannot run"
 bounds="holds seconds or memory to a bound, and qemu needs more of them"
+addresses="plans of large models map addresses, and qemu takes gigabytes of memory to keep track of them"
 kernel="asks the kernel for what qemu-user does not pass on: places of pages, huge pages, ulimit -v"
 left_out=
 leave_out() {
@@ -121,6 +122,7 @@ leave_out() {
 leave_out "$starts" test_local_ranks test_comm_link test_comm_fail test_ranks test_ranks_fault test_ranks_files \
 	test_ranks_inject test_ranks_save test_ranks_stop test_ranks_strategy
 leave_out "$bounds" test_safetensors_damage test_run_memory test_host_scratch test_bench
+leave_out "$addresses" test_cli_fit test_cli_plan
 leave_out "$kernel" test_host_places test_host_slab test_host_topology
 ninja -C "$folder/build" checks
 FERRY_TEST_SPARING=${FERRY_TEST_SPARING:-4} sh scripts/run_tests.sh "$folder/build" -LE simt \
