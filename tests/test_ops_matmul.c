@@ -10,7 +10,9 @@
 #include "host/cpu/matmul.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_bfmmla.h"
 
+#include <float.h>
 #include <unistd.h>
 #endif
 
@@ -171,6 +173,7 @@ static void test_choice(void **state)
 #define BASE MATMUL_SIMD_BASE
 #define AVX2 MATMUL_SIMD_AVX2
 #define AVX512 MATMUL_SIMD_AVX512
+#define NEON MATMUL_SIMD_NEON
 	static const struct {
 		struct matmul_facts facts;
 		const char *f32, *bf16, *warning;
@@ -191,14 +194,22 @@ static void test_choice(void **state)
 	        {{BASE, BASE, "Prescott", 0, 0, 0, "avx2"}, "OpenBLAS Prescott", "OpenBLAS Prescott widened",
 	                ""},
 	        {{AVX2, AVX2, "Zen", 0, 0, 0, "openblas"}, "OpenBLAS Zen", "OpenBLAS Zen widened", ""},
-	        {{BASE, BASE, "neoversen1", 0, 0, 0, NULL}, "OpenBLAS neoversen1",
+	        {{NEON, BASE, "neoversen1", 0, 0, 0, NULL}, "OpenBLAS neoversen1",
+	                "OpenBLAS neoversen1 widened", ""},
+	        {{NEON, BASE, "armv8", 0, 0, MATMUL_MATRIX_BFMMLA, NULL}, "OpenBLAS armv8", "ferry BFMMLA",
+	                ""},
+	        {{NEON, BASE, "neoversev1", 0, 0, MATMUL_MATRIX_BFMMLA, "openblas"}, "OpenBLAS neoversev1",
+	                "OpenBLAS neoversev1 widened", ""},
+	        {{NEON, BASE, "neoversen1", 0, 0, 0, "avx2"}, "OpenBLAS neoversen1",
 	                "OpenBLAS neoversen1 widened", ""},
 	        {{AVX512, AVX512, "Cooperlake", 1, 0, 0, "openblas"}, "OpenBLAS Cooperlake",
 	                "OpenBLAS Cooperlake widened", ""},
-	        {{AVX512, AVX512, "Prescott", 1, 1, 1, NULL}, "oneDNN AVX-512", "ferry AMX",
+	        {{AVX512, AVX512, "Prescott", 1, 1, MATMUL_MATRIX_AMX, NULL}, "oneDNN AVX-512", "ferry AMX",
 	                "OpenBLAS is older than this CPU"},
-	        {{AVX512, AVX2, "SkylakeX", 1, 1, 1, NULL}, "OpenBLAS SkylakeX", "ferry AMX", ""},
-	        {{AVX512, AVX512, "Cooperlake", 1, 1, 1, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
+	        {{AVX512, AVX2, "SkylakeX", 1, 1, MATMUL_MATRIX_AMX, NULL}, "OpenBLAS SkylakeX", "ferry AMX",
+	                ""},
+	        {{AVX512, AVX512, "Cooperlake", 1, 1, MATMUL_MATRIX_AMX, "onednn"}, "oneDNN AVX-512",
+	                "oneDNN AVX-512", ""},
 	        {{AVX512, AVX512, "Cooperlake", 1, 1, 0, "onednn"}, "oneDNN AVX-512", "oneDNN AVX-512", ""},
 	};
 
@@ -216,6 +227,7 @@ static void test_choice(void **state)
 #undef BASE
 #undef AVX2
 #undef AVX512
+#undef NEON
 }
 
 /* This process was told what to expect by the one that started it. */
@@ -261,10 +273,9 @@ static void test_forced(void **state)
 		assert_int_equal(system(command), 0);
 	}
 }
-#endif
 
-#if defined(__x86_64__) && !defined(FERRY_TEST_CUDA)
-enum { AVX2_SIDE = 280, AVX2_DEPTH = 2 * MATMUL_AVX2_DEPTH + 40, AVX2_COUNT = AVX2_SIDE * AVX2_DEPTH };
+#if defined(__x86_64__) || defined(__aarch64__)
+enum { OWN_SIDE = 280, OWN_DEPTH = 552, OWN_COUNT = OWN_SIDE * OWN_DEPTH };
 
 static float operand_at(
         const void *x, int64_t row, int64_t col, int64_t stride, enum matmul_layout layout, enum dtype dtype)
@@ -276,7 +287,7 @@ static float operand_at(
 
 /* A product of random size and layout; want: what c must become. */
 struct own_case {
-	float out[AVX2_SIDE * AVX2_SIDE], want[AVX2_SIDE * AVX2_SIDE];
+	float out[OWN_SIDE * OWN_SIDE], want[OWN_SIDE * OWN_SIDE];
 	const void *a, *b;
 	enum matmul_layout a_layout, b_layout;
 	int64_t m, n, k, a_stride, b_stride, c_stride;
@@ -289,14 +300,14 @@ static void own_case_draw(struct own_case *p, struct ops_case *c, const void *a,
 	p->b = b;
 	p->a_layout = (enum matmul_layout)case_int(c, 0, 1);
 	p->b_layout = (enum matmul_layout)case_int(c, 0, 1);
-	p->m = case_int(c, 1, AVX2_SIDE);
+	p->m = case_int(c, 1, OWN_SIDE);
 	p->n = case_int(c, 1, 60);
-	p->k = case_int(c, 1, AVX2_DEPTH);
+	p->k = case_int(c, 1, OWN_DEPTH);
 	p->a_stride = p->a_layout == MATMUL_NORMAL ? p->k : p->m;
 	p->b_stride = p->b_layout == MATMUL_NORMAL ? p->n : p->k;
-	p->c_stride = case_int(c, (int)p->n, AVX2_SIDE);
+	p->c_stride = case_int(c, (int)p->n, OWN_SIDE);
 	p->accumulate = (int)case_int(c, 0, 1);
-	for (int i = 0; i < AVX2_SIDE * AVX2_SIDE; i++)
+	for (int i = 0; i < OWN_SIDE * OWN_SIDE; i++)
 		p->out[i] = p->want[i] = p->accumulate ? (float)case_normal(c) : NAN;
 }
 
@@ -308,6 +319,12 @@ static float factor_a(const struct own_case *p, int64_t i, int64_t l, enum dtype
 static float factor_b(const struct own_case *p, int64_t l, int64_t j, enum dtype dtype)
 {
 	return operand_at(p->b, l, j, p->b_stride, p->b_layout, dtype);
+}
+
+#if defined(__x86_64__)
+static const char *own_lacks(void)
+{
+	return !cpu_kernels_find("avx2") ? "AVX2 and AMX" : !matmul_amx_is_here() ? "AMX" : NULL;
 }
 
 /* The sums of matmul_avx2.h to the bit, nothing beside c, and c that is not read where nothing is added. */
@@ -359,33 +376,98 @@ static void amx_check(struct ops_case *c, const uint16_t *a, const uint16_t *b)
 	assert_memory_equal(p.out, p.want, sizeof p.out);
 }
 
+static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
+{
+	if (cpu_kernels_find("avx2")) {
+		avx2_check(c, x, x + OWN_COUNT, DTYPE_F32);
+		avx2_check(c, h, h + OWN_COUNT, DTYPE_BF16);
+	}
+	if (matmul_amx_is_here())
+		amx_check(c, h, h + OWN_COUNT);
+}
+#else
+static const char *own_lacks(void)
+{
+	return !matmul_bfmmla_is_here() ? "BFMMLA" : NULL;
+}
+
+static float without_subnormal(float x)
+{
+	return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
+}
+
+/* Rounded to odd; rest is what the sum in double lost. */
+static float odd_sum(float x, float y)
+{
+	double sum = (double)x + y, part = sum - x, rest = (x - (sum - part)) + (y - part);
+	float cut = (float)sum;
+	int inexact = cut != sum || rest != 0;
+
+	if (fabs((double)cut) > fabs(sum) || (cut == sum && rest * sum < 0))
+		cut = nextafterf(cut, 0);
+	return without_subnormal(inexact ? f32_from_bits(f32_bits(cut) | 1) : cut);
+}
+
+/* The same of matmul_bfmmla.h. */
+static void bfmmla_check(struct ops_case *c, const uint16_t *a, const uint16_t *b)
+{
+	static struct own_case p;
+
+	own_case_draw(&p, c, a, b);
+	for (int64_t i = 0; i < p.m; i++)
+		for (int64_t j = 0; j < p.n; j++)
+			for (int64_t at = 0; at < p.k; at += MATMUL_BFMMLA_DEPTH) {
+				float sum = 0, *to = p.want + i * p.c_stride + j;
+
+				for (int64_t step = at; step < min_i64(p.k, at + MATMUL_BFMMLA_DEPTH);
+				        step += 2) {
+					float term[2] = {0};
+
+					for (int64_t l = step; l < min_i64(p.k, step + 2); l++)
+						term[l - step] = without_subnormal(
+						        without_subnormal(factor_a(&p, i, l, DTYPE_BF16)) *
+						        without_subnormal(factor_b(&p, l, j, DTYPE_BF16)));
+					sum = odd_sum(sum, odd_sum(term[0], term[1]));
+				}
+				*to = at || p.accumulate ? *to + sum : sum;
+			}
+	matmul_bfmmla(p.out, a, b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
+	        p.accumulate);
+	assert_memory_equal(p.out, p.want, sizeof p.out);
+}
+
+static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
+{
+	(void)x;
+	if (matmul_bfmmla_is_here())
+		bfmmla_check(c, h, h + OWN_COUNT);
+}
+#endif
+
 static void test_own_bits(void **state)
 {
-	float *x = mem_alloc(2 * AVX2_COUNT, sizeof *x);
-	uint16_t *h = mem_alloc(2 * AVX2_COUNT, sizeof *h);
+	float *x = mem_alloc(2 * OWN_COUNT, sizeof *x);
+	uint16_t *h = mem_alloc(2 * OWN_COUNT, sizeof *h);
 	struct ops_case c;
 
 	(void)state;
-	if (!cpu_kernels_find("avx2"))
-		skip();
 	assert_non_null(x);
 	assert_non_null(h);
 	case_begin(&c, "avx2", 5);
-	for (int i = 0; i < 2 * AVX2_COUNT; i++) {
+	for (int i = 0; i < 2 * OWN_COUNT; i++) {
 		x[i] = (float)case_normal(&c);
+		if (matmul_bfmmla_is_here() && i % 37 == 0) /* too small, alone or as a product */
+			x[i] *= i % 2 ? 0x1p-130f : 0x1p-70f;
 		h[i] = bf16_from_f32(x[i]);
 	}
-	if (!matmul_amx_is_here())
-		print_message("SKIPPED products by AMX: this CPU lacks it\n");
-	for (uint64_t round = 0; round < case_count(24); round++) {
-		avx2_check(&c, x, x + AVX2_COUNT, DTYPE_F32);
-		avx2_check(&c, h, h + AVX2_COUNT, DTYPE_BF16);
-		if (matmul_amx_is_here())
-			amx_check(&c, h, h + AVX2_COUNT);
-	}
+	if (own_lacks())
+		print_message("SKIPPED products by %s: this CPU lacks it\n", own_lacks());
+	for (uint64_t round = 0; round < case_count(24); round++)
+		own_check(&c, x, h);
 	mem_free(x);
 	mem_free(h);
 }
+#endif
 #endif
 
 /* NaN and infinity in an operand reach c. */
@@ -436,7 +518,7 @@ int main(void)
 		cmocka_unit_test(test_nonfinite),
 #ifndef FERRY_TEST_CUDA
 		cmocka_unit_test(test_choice),
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 		cmocka_unit_test(test_own_bits),
 #endif
 		{"test_forced or test_expected", is_started ? test_expected : test_forced, NULL, NULL, NULL},

@@ -5,14 +5,16 @@
 
 #include <stddef.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 static const struct attention_bf16 by_vectors = {
         .diagonal_rows = 12,
         .pack = attention_bf16_pack,
         .scores = attention_bf16_scores,
         .add = attention_bf16_add,
 };
+#endif
 
+#if defined(__x86_64__)
 static const struct attention_bf16 by_amx = {
         .diagonal_rows = 32,
         .pack = attention_bf16_pack,
@@ -34,6 +36,12 @@ const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)
 	if (way == MATMUL_AMX && queries >= AMX_QUERIES)
 		return head_dim % 32 == 0 && head_dim <= ATTENTION_AMX_HEAD ? &by_amx : NULL;
 	return way == MATMUL_AMX || way == MATMUL_ONEDNN ? &by_vectors : NULL;
+}
+#elif defined(__aarch64__)
+const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)
+{
+	(void)queries;
+	return head_dim % 2 == 0 && matmul_choice(DTYPE_BF16)->way == MATMUL_BFMMLA ? &by_vectors : NULL;
 }
 #else
 const struct attention_bf16 *attention_bf16(int64_t head_dim, int64_t queries)

@@ -1,5 +1,5 @@
-/* Products of attention's bf16 rows, where the CPU multiplies bf16: in vectors (AVX512-BF16) or in a matrix
- * unit (AMX).
+/* Products of attention's bf16 rows, where the CPU multiplies bf16: in vectors (AVX512-BF16, BFDOT of arm64)
+ * or in a matrix unit (AMX).
  *
  * Scores are products of two bf16 rows: exact in fp32, with sums in fp32, as where rows are widened first;
  * only the order of additions differs. Keys are packed once and then meet any number of queries.

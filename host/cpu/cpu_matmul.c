@@ -12,6 +12,7 @@
 #include "host/cpu/cpu_inner.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_bfmmla.h"
 #include "host/cpu/matmul_onednn.h"
 
 #include <string.h>
@@ -167,6 +168,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 	float *buffer = run->scratch + run->scratch_count * worker,
 	      *rest = buffer + round_up(run->tiling.m * run->tiling.n, 16);
 	int cut = run->tiling.count_k > 1, accumulate = o->accumulate && !cut, rc = 0;
+	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
 	const void *a, *b;
 	struct tile t;
 	int64_t c_stride;
@@ -180,8 +182,11 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 		rc = onednn_product_run(run->products[tile_kind(&run->tiling, &t)], c, a, b, rest);
 	else if (run->by_panels)
 		tile_product_bf16(run, &t, c, c_stride, rest, accumulate);
-	else if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_AMX)
+	else if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_AMX)
 		matmul_amx(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
+		        o->b_layout, accumulate);
+	else if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_BFMMLA)
+		matmul_bfmmla(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
 		        o->b_layout, accumulate);
 	else if (o->ab_dtype == DTYPE_BF16)
 		matmul_avx2(c, a, b, t.m, t.n, t.k, c_stride, o->a_stride, o->b_stride, o->a_layout,
@@ -269,14 +274,14 @@ int cpu_matmul(struct cpu_context *cx, const struct op_matmul *op)
 	struct matmul_run run = {.op = *op};
 	const struct op_matmul *o = &run.op;
 	const struct matmul_tiling *g = &run.tiling;
+	enum matmul_way way = matmul_choice(o->ab_dtype)->way;
 	int64_t parts_count;
 
 	matmul_tiling(&run.tiling, o->m, o->n, o->k);
-	if (o->ab_dtype == DTYPE_BF16 && matmul_choice(DTYPE_BF16)->way == MATMUL_ONEDNN)
+	if (o->ab_dtype == DTYPE_BF16 && way == MATMUL_ONEDNN)
 		products_open(&run);
 	run.by_panels = o->ab_dtype == DTYPE_BF16 && !run.products[0] &&
-	                matmul_choice(DTYPE_BF16)->way != MATMUL_AVX2 &&
-	                matmul_choice(DTYPE_BF16)->way != MATMUL_AMX;
+	                (way == MATMUL_WIDENED || way == MATMUL_ONEDNN);
 	parts_count = g->count_k > 1 ? round_up(g->count_k * o->m * o->n, 16) : 0;
 	run.scratch_count = piece_scratch_count(&run);
 	run.parts = cpu_scratch(cx, (parts_count + run.scratch_count * cpu_workers(cx)) * 4);

@@ -6,7 +6,10 @@
 #include "device/op_matmul.h"
 
 /* Vectors that a CPU has, or that a library has kernels for. */
-enum matmul_simd { MATMUL_SIMD_BASE, MATMUL_SIMD_AVX2, MATMUL_SIMD_AVX512 };
+enum matmul_simd { MATMUL_SIMD_BASE, MATMUL_SIMD_NEON, MATMUL_SIMD_AVX2, MATMUL_SIMD_AVX512 };
+
+/* Instructions of a CPU that multiply matrices of bf16: matmul_amx_is_here, matmul_bfmmla_is_here. */
+enum matmul_matrix { MATMUL_MATRIX_NONE, MATMUL_MATRIX_AMX, MATMUL_MATRIX_BFMMLA };
 
 /* What decides, beside the environment (FERRY_MATMUL = openblas, onednn or avx2, for tests). */
 struct matmul_facts {
@@ -14,7 +17,7 @@ struct matmul_facts {
 	const char *openblas_core;    /* whose kernels OpenBLAS took; OPENBLAS_CORETYPE obeyed */
 	int has_bf16_dot;             /* AVX512-BF16 */
 	int has_slow_bf16_dot;        /* its products of bf16 run at half the rate of fp32's */
-	int has_amx;                  /* matmul_amx_is_here */
+	enum matmul_matrix matrix;    /* for bf16 */
 	const char *wish;             /* FERRY_MATMUL or NULL */
 };
 
@@ -23,6 +26,7 @@ enum matmul_way {
 	MATMUL_ONEDNN,
 	MATMUL_AVX2,    /* matmul_avx2.h; bf16 is widened as it is packed */
 	MATMUL_AMX,     /* matmul_amx.h; bf16 only */
+	MATMUL_BFMMLA,  /* matmul_bfmmla.h; bf16 only */
 	MATMUL_WIDENED, /* bf16 only: widened, then as fp32 */
 };
 

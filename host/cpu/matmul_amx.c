@@ -2,7 +2,6 @@
  * 16 rows of 32 elements of a, and of b 16 pairs of rows with the elements of a pair side by side. */
 #include "host/cpu/matmul_amx.h"
 
-#if defined(__x86_64__)
 #include "base/size.h"
 #include "host/cpu/amx.h"
 #include "host/cpu/transpose16.h"
@@ -188,17 +187,3 @@ int matmul_amx_is_here(void)
 	pthread_once(&once, look);
 	return is_here;
 }
-#else
-int matmul_amx_is_here(void)
-{
-	return 0;
-}
-
-void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
-        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
-        enum matmul_layout b_layout, int accumulate)
-{
-	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
-	(void)a_layout, (void)b_layout, (void)accumulate;
-}
-#endif

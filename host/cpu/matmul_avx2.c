@@ -2,7 +2,6 @@
  * Geijn, "Anatomy of high-performance matrix multiplication", 2008). */
 #include "host/cpu/matmul_avx2.h"
 
-#if defined(__x86_64__)
 #include "base/num.h"
 #include "base/size.h"
 
@@ -257,12 +256,3 @@ void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, i
 			        accumulate || at > 0);
 		}
 }
-#else
-void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
-        int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
-        enum dtype dtype, float alpha, int accumulate)
-{
-	(void)c, (void)a, (void)b, (void)m, (void)n, (void)k, (void)c_stride, (void)a_stride, (void)b_stride;
-	(void)a_layout, (void)b_layout, (void)dtype, (void)alpha, (void)accumulate;
-}
-#endif

@@ -3,6 +3,7 @@
 #include "host/cpu/matmul.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
+#include "host/cpu/matmul_bfmmla.h"
 #include "host/cpu/matmul_onednn.h"
 
 #include <cblas.h>
@@ -26,6 +27,7 @@ int openblas_num_threads_env(void)
 
 static const char *const simd_names[] = {
         [MATMUL_SIMD_BASE] = "baseline",
+        [MATMUL_SIMD_NEON] = "NEON",
         [MATMUL_SIMD_AVX2] = "AVX2",
         [MATMUL_SIMD_AVX512] = "AVX-512",
 };
@@ -54,6 +56,11 @@ static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *
 {
 	enum matmul_simd openblas = openblas_simd(f->openblas_core);
 
+	if (f->cpu == MATMUL_SIMD_NEON) {
+		choice->way = MATMUL_OPENBLAS;
+		snprintf(choice->why, sizeof choice->why, "OpenBLAS has NEON kernels, oneDNN has none");
+		return;
+	}
 	if (f->cpu >= MATMUL_SIMD_AVX2 && openblas <= MATMUL_SIMD_AVX2 && f->onednn <= MATMUL_SIMD_AVX2) {
 		choice->way = MATMUL_AVX2;
 		snprintf(choice->why, sizeof choice->why, "faster in AVX2 than OpenBLAS and oneDNN");
@@ -78,9 +85,10 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 {
 	enum matmul_way f32 = choice->way;
 
-	if (f->has_amx) {
-		choice->way = MATMUL_AMX;
-		snprintf(choice->why, sizeof choice->why, "the CPU multiplies bf16 in a matrix unit");
+	if (f->matrix) {
+		choice->way = f->matrix == MATMUL_MATRIX_AMX ? MATMUL_AMX : MATMUL_BFMMLA;
+		snprintf(choice->why, sizeof choice->why, "the CPU multiplies %s",
+		        f->matrix == MATMUL_MATRIX_AMX ? "bf16 in a matrix unit" : "matrices of bf16");
 		return;
 	}
 	choice->way = f->has_bf16_dot && !f->has_slow_bf16_dot && f->onednn == MATMUL_SIMD_AVX512
@@ -97,11 +105,10 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 /* A choice's library and kernels; of WIDENED those of fp32. */
 static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
 {
-	choice->library = way == MATMUL_AVX2 || way == MATMUL_AMX ? "ferry"
-	                  : way == MATMUL_ONEDNN                  ? "oneDNN"
-	                                                          : "OpenBLAS";
+	choice->library = way == MATMUL_OPENBLAS ? "OpenBLAS" : way == MATMUL_ONEDNN ? "oneDNN" : "ferry";
 	choice->kernels = way == MATMUL_AVX2     ? simd_names[MATMUL_SIMD_AVX2]
 	                  : way == MATMUL_AMX    ? "AMX"
+	                  : way == MATMUL_BFMMLA ? "BFMMLA"
 	                  : way == MATMUL_ONEDNN ? simd_names[f->onednn]
 	                                         : f->openblas_core;
 }
@@ -132,7 +139,7 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 			choice->way = dtype == DTYPE_BF16 ? wishes[i].bf16 : f32;
 			snprintf(choice->why, sizeof choice->why, "set by FERRY_MATMUL");
 		}
-	choice->widens = dtype == DTYPE_BF16 && choice->way != MATMUL_ONEDNN && choice->way != MATMUL_AMX;
+	choice->widens = dtype == DTYPE_BF16 && (choice->way == MATMUL_WIDENED || choice->way == MATMUL_AVX2);
 	name_way(choice, facts, choice->way == MATMUL_WIDENED ? f32 : choice->way);
 }
 
@@ -157,10 +164,13 @@ static void read_facts(struct matmul_facts *f)
 		f->cpu = MATMUL_SIMD_AVX512;
 	else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		f->cpu = MATMUL_SIMD_AVX2;
-	f->has_amx = matmul_amx_is_here();
+	f->matrix = matmul_amx_is_here() ? MATMUL_MATRIX_AMX : MATMUL_MATRIX_NONE;
 	f->has_bf16_dot = __builtin_cpu_supports("avx512bf16");
 	/* Intel's since Sapphire Rapids, which have AVX512-FP16: 84 against 174 GFLOP/s of a core */
 	f->has_slow_bf16_dot = __builtin_cpu_is("intel") && has_fp16_vectors();
+#elif defined(__aarch64__)
+	f->cpu = MATMUL_SIMD_NEON;
+	f->matrix = matmul_bfmmla_is_here() ? MATMUL_MATRIX_BFMMLA : MATMUL_MATRIX_NONE;
 #endif
 }
 

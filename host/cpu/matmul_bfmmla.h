@@ -1,0 +1,24 @@
+/* Products of bf16 by the matrix instruction of arm64 CPUs (BFMMLA), on the calling thread.
+ *
+ * An element of c is a sum over k in parts of MATMUL_BFMMLA_DEPTH that are added to c one after the other.
+ * Within a part two of k at a time, in ascending order: their products are added, then added to the sum. The
+ * instruction rounds these to odd: towards zero, and the last bit is 1 if that was not exact. So bits do not
+ * depend on m, n, layouts or strides. Subnormal operands, and sums, count as 0.
+ * (Arm Architecture Reference Manual, BFMMLA and FPCR.EBF, which Linux leaves 0.) */
+#ifndef FERRY_HOST_CPU_MATMUL_BFMMLA_H
+#define FERRY_HOST_CPU_MATMUL_BFMMLA_H
+
+#include "device/op_matmul.h"
+
+enum { MATMUL_BFMMLA_DEPTH = 512 };
+
+/* Whether this CPU has the instruction. */
+int matmul_bfmmla_is_here(void);
+
+/* c[m,n] = op(a) * op(b), or added to c with accumulate. Only where matmul_bfmmla_is_here. Takes 270 KiB of
+ * stack. */
+void matmul_bfmmla(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
+        enum matmul_layout b_layout, int accumulate);
+
+#endif
