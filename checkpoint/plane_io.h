@@ -17,10 +17,6 @@
 
 enum { PLANE_PIECE_COUNT = 512 << 10 };
 
-/* Planes in the order in which a shard file has those of a range: wide numbers first, so that few are cut by
- * the border of a block of checksums. */
-const enum plane *plane_file_order(enum adamw_state state);
-
 struct plane_source {
 	void *context;
 	int (*read)(

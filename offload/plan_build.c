@@ -125,7 +125,8 @@ static void state_plane(struct builder *b, enum plane plane)
 			if (sides[device])
 				n = unit_buffer(b, (enum buffer_kind)plane,
 				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u,
-				        plane_numbers(plane, p->map->units[u].shard_count), dtype);
+				        plane_numbers(plane, p->policy.state, p->map->units[u].shard_count),
+				        dtype);
 			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
 		}
 	}
