@@ -21,9 +21,9 @@
 
 struct hf_import;
 
-/* Before anything is derived from the model's table: the model may be untied here, and is_wide of each tensor
- * is set by what the files store; it must then outlive the import unchanged. ERR_INPUT names every way in
- * which the directory does not hold this model (the first few missing tensors, a shape, a dtype);
+/* Before anything is derived from the model's table: the model may be untied here, and the storage of each
+ * tensor is set by what the files store; it must then outlive the import unchanged. ERR_INPUT names every way
+ * in which the directory does not hold this model (the first few missing tensors, a shape, a dtype);
  * ERR_UNSUPPORTED for quantized weights and other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);

@@ -42,7 +42,7 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint);
 int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
 
 /* Does the run that saved it train what `model` trains? ERR_INPUT names the first tensor that differs. Sets
- * is_wide of frozen tensors from what was saved; after checkpoint_match, and before units are made. */
+ * storage of frozen tensors from what was saved; after checkpoint_match, and before units are made. */
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model);
 
 /* Elements of one plane, from wherever they lie, in the manifest's state. ERR_INPUT "FILE: byte OFFSET: ..."

@@ -20,7 +20,7 @@ unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
 	const struct model_tensor *t = &save->model->tensors[tensor];
 
-	return planes_of_tensor(save->planes, t->trainable, t->is_wide);
+	return planes_of_tensor(save->planes, t->trainable, model_tensor_is_wide(t));
 }
 
 /* "m:model.norm.weight[0:64]" */
