@@ -220,8 +220,12 @@ int64_t plan_plane_bytes(const struct plan_policy *policy, enum plane plane, int
 	return plane_numbers(plane, policy->state, count) * dtype_bytes(plan_plane_dtype(policy, plane));
 }
 
+int plan_reads_lo(const struct plan_policy *policy)
+{
+	return policy->compute_dtype != plan_plane_dtype(policy, PLANE_HI);
+}
+
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane)
 {
-	return plane == PLANE_HI || plane == PLANE_GRADIENT ||
-	       (plane == PLANE_LO && policy->compute_dtype == DTYPE_F32);
+	return plane == PLANE_HI || plane == PLANE_GRADIENT || (plane == PLANE_LO && plan_reads_lo(policy));
 }

@@ -320,6 +320,9 @@ enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane);
 int64_t plan_plane_bytes(const struct plan_policy *policy, enum plane plane, int64_t count);
 
+/* 1 where weights are computed with in more than hi's type, so that stages read hi and lo joined. */
+int plan_reads_lo(const struct plan_policy *policy);
+
 /* 1 where copies to or from the device may take it in every step: such planes are pinned. */
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane);
 
