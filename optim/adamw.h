@@ -16,27 +16,25 @@
 
 #include <stdint.h>
 
-/* Gradient storage in the store. */
-enum grad_kind { GRAD_BF16, GRAD_F32 };
-
 /* One contiguous run of elements of one tensor. Planes need no alignment beyond their element's, no two may
  * overlap, and nothing outside of `count` elements is written, scales of their blocks aside. count may be 0
  * and may exceed 2^31. */
 struct adamw_span {
 	uint16_t *hi;
 	int16_t *lo;
-	void *m, *v;              /* of `state`: float, bf16 (uint16_t), codes (uint8_t) */
-	float *m_scale, *v_scale; /* 8BIT: one per ADAMW_BLOCK elements, the last may be short; else unused */
-	const void *grad;         /* of grad_kind */
+	void *m, *v; /* of `state`: float, bf16 (uint16_t), codes (uint8_t) */
+	float *m_scale,
+	        *v_scale; /* 8BIT: one per ADAMW_BLOCK_8BIT elements, the last may be short; else unused */
+	const void *grad; /* of grad_dtype */
 	int64_t count;
-	int64_t first; /* index of element 0 in its tensor: 8BIT: a multiple of ADAMW_BLOCK, F32: unused */
+	int64_t first; /* index of element 0 in its tensor: 8BIT: a multiple of its block, F32: unused */
 	int tensor;    /* index in the model's table: BF16 only */
 	int decay;     /* 1: decay_factor applies */
-	enum grad_kind grad_kind;
+	enum dtype grad_dtype; /* F32 or BF16 */
 	enum adamw_state state;
 };
 
-/* Takes the first `count` elements away; 8BIT: a multiple of ADAMW_BLOCK. */
+/* Takes the first `count` elements away; 8BIT: a multiple of its block. */
 void adamw_span_advance(struct adamw_span *span, int64_t count);
 
 /* update_count is Adam's own count of this update, from 1 (skipped steps do not count);
@@ -57,6 +55,6 @@ double clip_scale_of(double norm, double max_norm);
  * to 0 and up, to the last, and the runs in the same way (a run that is not there is 0). Few enough chains
  * for a CPU's registers, and 1024 of them for a GPU. The same bits on every device, ISA and thread count. Not
  * finite if any element is not. */
-void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
+void sumsq_blocks(double *partial, const void *grad, int64_t count, enum dtype dtype, enum adamw_isa isa);
 
 #endif

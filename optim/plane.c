@@ -24,6 +24,19 @@ int adamw_state_has_scales(enum adamw_state state)
 	return adamw_state_format(state)->block > 0;
 }
 
+int adamw_state_block(enum adamw_state state)
+{
+	int block = adamw_state_format(state)->block;
+
+	return block ? block : ADAMW_BLOCK;
+}
+
+#define DIVIDES(id, format, ...)                                                                             \
+	_Static_assert(ADAMW_BLOCK % (FORMAT_BLOCK_##format + (FORMAT_BLOCK_##format == 0)) == 0,            \
+	        "blocks of " #id " do not divide the largest");
+ADAMW_STATES(DIVIDES)
+#undef DIVIDES
+
 enum dtype adamw_state_dtype(enum adamw_state state)
 {
 	return adamw_state_format(state)->element;
@@ -102,9 +115,7 @@ unsigned planes_of_tensor(unsigned planes, int trainable, int is_wide)
 
 int plane_block(enum plane plane, enum adamw_state state)
 {
-	int block = plane_is_in(plane, PLANES_SCALE) ? adamw_state_format(state)->block : 1;
-
-	return block ? block : ADAMW_BLOCK; /* a format without scales has no such plane */
+	return plane_is_in(plane, PLANES_SCALE) ? adamw_state_block(state) : 1;
 }
 
 int64_t plane_numbers(enum plane plane, enum adamw_state state, int64_t count)

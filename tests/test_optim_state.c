@@ -123,7 +123,7 @@ static void test_bits_of_every_isa_and_piece(void **state)
 	for (int i = 0; i < 12 * 128 + 48; i++) {
 		struct adamw_span s = {.count = i / 12,
 		        .decay = i & 1,
-		        .grad_kind = i >> 1 & 1 ? GRAD_F32 : GRAD_BF16,
+		        .grad_dtype = i >> 1 & 1 ? DTYPE_F32 : DTYPE_BF16,
 		        .state = (enum adamw_state)(i % ADAMW_STATE_COUNT),
 		        .tensor = i % 11};
 
@@ -144,7 +144,8 @@ static void test_state_stays_finite_and_normal(void **state)
 	(void)state;
 	adamw_step_init(&step, &usual, 1e-3, 1, 1);
 	for (int kind = 0; kind < 2; kind++) {
-		struct adamw_span s = {.count = 4096, .grad_kind = GRAD_F32, .state = (enum adamw_state)kind};
+		struct adamw_span s = {
+		        .count = 4096, .grad_dtype = DTYPE_F32, .state = (enum adamw_state)kind};
 
 		fill(3, s.count);
 		for (int i = 0; i < 4096; i++) {
@@ -346,7 +347,7 @@ static void test_codes_at_every_border(void **state)
 	(void)state;
 	adamw_step_init(&step, &plain, 1e-3, 1, 1);
 	for (int round = 0; round < 2 * 9; round++) {
-		struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+		struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 		int is_signed = round & 1, ulps = round / 2 - 4;
 
 		published_map(map, is_signed);
@@ -380,7 +381,7 @@ static void test_8bit_block(void **state)
 {
 	double map_m[256], map_v[256];
 	struct adamw_step step;
-	struct adamw_span s = {.count = 300, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+	struct adamw_span s = {.count = 300, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 
 	(void)state;
 	published_map(map_m, 1);
@@ -425,7 +426,7 @@ static void test_8bit_block(void **state)
  * divided by epsilon. */
 static void test_small_v_makes_no_large_step(void **state)
 {
-	struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+	struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 	struct adamw_step step;
 	float first, second;
 

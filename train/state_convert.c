@@ -13,7 +13,7 @@ struct convert {
 	struct checkpoint *from;
 	const struct plane_sink *sink;
 	enum adamw_state saved, wanted;
-	float x[PIECE], scales[PIECE / ADAMW_BLOCK];
+	float x[PIECE], scales[PIECE];
 	char stored[PIECE * sizeof(float)];
 };
 
