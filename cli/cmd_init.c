@@ -65,11 +65,10 @@ static int fresh_read(
 /* As export_dtype says, else config.json, else bf16. */
 static enum safetensors_dtype choose_dtype(const struct config *c, const struct model *model)
 {
-	if (c->export_dtype == CONFIG_DTYPE_FP32)
-		return SAFETENSORS_F32;
-	if (c->export_dtype == CONFIG_DTYPE_BF16 || model->storage == FORMAT_COUNT)
-		return SAFETENSORS_BF16;
-	return (enum safetensors_dtype)format_facts[model->storage].element;
+	if (c->export_dtype != CONFIG_AUTO)
+		return (enum safetensors_dtype)c->export_dtype;
+	return model->storage == FORMAT_COUNT ? SAFETENSORS_BF16
+	                                      : (enum safetensors_dtype)format_facts[model->storage].element;
 }
 
 /* The config.json that was meant (mem_free). */
