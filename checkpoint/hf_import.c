@@ -61,8 +61,7 @@ void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, i
 		for (int64_t i = 0; i < count; i++)
 			dst[i] = bf16_to_f32(half[i]);
 		return;
-	case FORMAT_CODES_8:
-	case FORMAT_COUNT:
+	default: /* the rows of FORMAT_LIST that are of weights stand above */
 		break;
 	}
 	assert(!"a format of weights");
