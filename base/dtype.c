@@ -73,7 +73,39 @@ const char *dtype_computes_text(void)
 }
 
 const struct format_facts format_facts[FORMAT_COUNT] = {
-#define FORMAT_ROW(NAME, name, element, block, scale) {name, DTYPE_##element, DTYPE_##scale, block},
+#define FORMAT_ROW(NAME, name, torch_name, element, block, scale, is_of_weights)                             \
+	{name, torch_name, DTYPE_##element, DTYPE_##scale, block, is_of_weights},
         FORMAT_LIST(FORMAT_ROW)
 #undef FORMAT_ROW
 };
+
+int format_of_weights(enum format *format, enum dtype element)
+{
+	for (int i = 0; i < FORMAT_COUNT; i++)
+		if (format_facts[i].is_of_weights && format_facts[i].element == element) {
+			*format = (enum format)i;
+			return 1;
+		}
+	return 0;
+}
+
+int format_of_torch_name(enum format *format, const char *torch_name)
+{
+	for (int i = 0; i < FORMAT_COUNT; i++)
+		if (format_facts[i].is_of_weights && !strcmp(format_facts[i].torch_name, torch_name)) {
+			*format = (enum format)i;
+			return 1;
+		}
+	return 0;
+}
+
+/* An exponent of as many bits reaches as far. One bit more of it, and a number below the smallest normal one
+ * is normal in the other. */
+int format_fits(enum format format, enum dtype dtype)
+{
+	enum dtype element = format_facts[format].element;
+
+	return !format_facts[format].block && dtype_exponent_bits(element) > 0 &&
+	       dtype_exponent_bits(element) <= dtype_exponent_bits(dtype) &&
+	       dtype_fraction_bits(element) <= dtype_fraction_bits(dtype);
+}

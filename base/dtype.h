@@ -53,14 +53,16 @@ int dtype_find(enum dtype *dtype, const char *name); /* 1 and *dtype, or 0: no d
 /* "F32 or BF16": those that ops compute in, for messages. */
 const char *dtype_computes_text(void);
 
-/* ROW(NAME, "name", dtype of an element or code, elements of a block or 0: no scales, dtype of a scale) */
+/* ROW(NAME, "name", "its name in config.json", dtype of an element or code, elements of a block or 0: no
+ * scales, dtype of a scale, 1: ferry reads weights of files that are stored so) */
 #define FORMAT_LIST(ROW)                                                                                     \
-	ROW(F32, "fp32", F32, 0, F32)                                                                        \
-	ROW(BF16, "bf16", BF16, 0, F32)                                                                      \
-	ROW(CODES_8, "8bit", U8, 256, F32)
+	ROW(F32, "fp32", "float32", F32, 0, F32, 1)                                                          \
+	ROW(F16, "fp16", "float16", F16, 0, F32, 1)                                                          \
+	ROW(BF16, "bf16", "bfloat16", BF16, 0, F32, 1)                                                       \
+	ROW(CODES_8, "8bit", "int8", U8, 256, F32, 0)
 
 enum format {
-#define FORMAT_ENUM(NAME, name, element, block, scale) FORMAT_##NAME,
+#define FORMAT_ENUM(NAME, ...) FORMAT_##NAME,
 	FORMAT_LIST(FORMAT_ENUM)
 #undef FORMAT_ENUM
 	        FORMAT_COUNT
@@ -68,16 +70,25 @@ enum format {
 
 /* FORMAT_BLOCK_NAME: the block of each, as a constant. */
 enum {
-#define FORMAT_BLOCK(NAME, name, element, block, scale) FORMAT_BLOCK_##NAME = block,
+#define FORMAT_BLOCK(NAME, name, torch_name, element, block, ...) FORMAT_BLOCK_##NAME = block,
 	FORMAT_LIST(FORMAT_BLOCK)
 #undef FORMAT_BLOCK
 };
 
 struct format_facts {
-	const char *name;
+	const char *name, *torch_name; /* "bf16", "bfloat16" */
 	enum dtype element, scale;
 	int block; /* elements that share a scale, counted from the tensor's start; 0: there are no scales */
+	int is_of_weights; /* files that ferry reads hold weights so */
 };
 extern const struct format_facts format_facts[FORMAT_COUNT];
+
+/* The format of weights with elements of a dtype, or with a name in config.json; 1 and *format, or 0: there
+ * is none. */
+int format_of_weights(enum format *format, enum dtype element);
+int format_of_torch_name(enum format *format, const char *torch_name);
+
+/* 1: every number that the format can store is one of `dtype`. */
+int format_fits(enum format format, enum dtype dtype);
 
 #endif

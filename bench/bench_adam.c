@@ -92,7 +92,7 @@ static void planes_task(void *ctx, int64_t chunk, int worker)
 {
 	const struct work *w = ctx;
 	const struct adamw_span *s = &w->span;
-	const int state_bytes = adamw_state_bytes(s->state), grad_bytes = s->grad_kind == GRAD_BF16 ? 2 : 4;
+	const int state_bytes = adamw_state_bytes(s->state), grad_bytes = (int)dtype_bytes(s->grad_dtype);
 	const uvec zero = (uvec){} + w->zero;
 	int64_t first = chunk * CHUNK, end = first + chunk_count(w, chunk);
 	uvec grads = zero;
@@ -134,7 +134,7 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 		grad = f32_bits((float)(int32_t)(random >> 20) * 0x1p-40f);
 		s->hi[i] = plane_hi(weight);
 		s->lo[i] = plane_lo(weight);
-		if (s->grad_kind == GRAD_BF16)
+		if (s->grad_dtype == DTYPE_BF16)
 			((uint16_t *)s->grad)[i] = (uint16_t)(grad >> 16);
 		else
 			((uint32_t *)s->grad)[i] = grad;
@@ -155,7 +155,7 @@ static void piece_fill(const struct adamw_span *s, int is_subnormal)
 		                           : 0x00010000,
 		         some = (uint32_t)i % 64 << 16;
 
-		if (s->grad_kind == GRAD_BF16)
+		if (s->grad_dtype == DTYPE_BF16)
 			((uint16_t *)s->grad)[i] = (uint16_t)((g + some) >> 16);
 		else
 			((uint32_t *)s->grad)[i] = g + some;
@@ -203,11 +203,10 @@ static void subnormal_cost(double *ratio, const struct work *w)
 }
 
 /* Planes and streams in one slab, bases skewed. */
-static int work_open(
-        struct work *w, const struct bench_args *args, enum grad_kind kind, enum adamw_state state)
+static int work_open(struct work *w, const struct bench_args *args, enum dtype dtype, enum adamw_state state)
 {
 	const int of_state = adamw_state_bytes(state),
-	          element_bytes[] = {2, 2, of_state, of_state, kind == GRAD_BF16 ? 2 : 4, 4, 4, 4, 1, 1};
+	          element_bytes[] = {2, 2, of_state, of_state, dtype == DTYPE_BF16 ? 2 : 4, 4, 4, 4, 1, 1};
 	enum { PLANES = sizeof(element_bytes) / sizeof(element_bytes[0]) }; /* the last two hold scales */
 	const struct adamw_options options = {
 	        .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.1};
@@ -237,7 +236,7 @@ static int work_open(
 	        .m_scale = (float *)(void *)(at + offset[8]),
 	        .v_scale = (float *)(void *)(at + offset[9]),
 	        .decay = 1,
-	        .grad_kind = kind,
+	        .grad_dtype = dtype,
 	        .state = state,
 	};
 	for (int k = 0; k < STREAMS; k++)
@@ -288,15 +287,15 @@ static int measure(json_t *rows, struct work *w, int threads, double bytes_per_p
 }
 
 /* Bytes that cross the bus: weights and state read and written, the gradient read. */
-static int adam(json_t **result, const struct bench_args *args, enum grad_kind kind, enum adamw_state state)
+static int adam(json_t **result, const struct bench_args *args, enum dtype dtype, enum adamw_state state)
 {
-	int bytes_per_parameter = 8 + 4 * adamw_state_bytes(state) + (kind == GRAD_BF16 ? 2 : 4), rc;
+	int bytes_per_parameter = 8 + 4 * adamw_state_bytes(state) + (dtype == DTYPE_BF16 ? 2 : 4), rc;
 	json_t *rows = json_array();
 	struct pool *pool = NULL;
 	double subnormal[2] = {0};
 	struct work w;
 
-	rc = work_open(&w, args, kind, state);
+	rc = work_open(&w, args, dtype, state);
 	if (!rc)
 		rc = pool_open(&pool, args->threads);
 	if (!rc)
@@ -323,20 +322,20 @@ static int adam(json_t **result, const struct bench_args *args, enum grad_kind k
 
 int bench_adam(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_BF16, ADAMW_STATE_F32);
+	return adam(result, args, DTYPE_BF16, ADAMW_STATE_F32);
 }
 
 int bench_adam_f32(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_F32, ADAMW_STATE_F32);
+	return adam(result, args, DTYPE_F32, ADAMW_STATE_F32);
 }
 
 int bench_adam_bf16_state(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_BF16, ADAMW_STATE_BF16);
+	return adam(result, args, DTYPE_BF16, ADAMW_STATE_BF16);
 }
 
 int bench_adam_8bit_state(json_t **result, const struct bench_args *args)
 {
-	return adam(result, args, GRAD_BF16, ADAMW_STATE_8BIT);
+	return adam(result, args, DTYPE_BF16, ADAMW_STATE_8BIT);
 }

@@ -12,21 +12,24 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 static const char blanks[] = " \t\r\n";
 
-static const char *torch_name(enum safetensors_dtype dtype)
-{
-	return dtype == SAFETENSORS_F32 ? "float32" : dtype == SAFETENSORS_F16 ? "float16" : "bfloat16";
-}
-
 /* Length of a dtype of weights, or null, as JSON has it at `text`; 0: it is something else, as of a
  * quantization. */
 static size_t value_length(const char *text)
 {
-	static const char *const values[] = {"null", "\"float32\"", "\"float16\"", "\"bfloat16\"",
-	        "\"float64\"", "\"auto\"", "\"torch.float32\"", "\"torch.float16\"", "\"torch.bfloat16\""};
+	static const char *const others[] = {"null", "\"float64\"", "\"auto\""};
+	static const char module[] = "\"torch.";
 
-	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
-		if (!strncmp(text, values[i], strlen(values[i])))
-			return strlen(values[i]);
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		if (!strncmp(text, others[i], strlen(others[i])))
+			return strlen(others[i]);
+	for (int f = 0; f < FORMAT_COUNT; f++) {
+		const char *name = format_facts[f].torch_name;
+		size_t quoted = strncmp(text, module, strlen(module)) ? 1 : strlen(module);
+
+		if (format_facts[f].is_of_weights && *text == '"' &&
+		        !strncmp(text + quoted, name, strlen(name)) && text[quoted + strlen(name)] == '"')
+			return quoted + strlen(name) + 1;
+	}
 	return 0;
 }
 
@@ -75,15 +78,16 @@ int hf_dtype_write(enum safetensors_dtype dtype, const char *dir)
 {
 	char *path = file_join(dir, "config.json"), *text = NULL;
 	struct str out = {0};
+	enum format format;
 	size_t len_bytes;
 	int err = path ? 0 : ERR_NOMEM;
 
-	if (err || file_kind_of(path) != FILE_REGULAR)
+	if (err || !format_of_weights(&format, (enum dtype)dtype) || file_kind_of(path) != FILE_REGULAR)
 		goto out;
 	err = file_read_all(path, CONFIG_BYTES_MAX, &text, &len_bytes);
 	if (err)
 		goto out;
-	rewrite(&out, text, torch_name(dtype));
+	rewrite(&out, text, format_facts[format].torch_name);
 	err = str_check(&out);
 	if (!err && strcmp(out.data, text))
 		err = file_write_all(path, out.data, out.len_bytes);

@@ -10,6 +10,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_dtype.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ struct work {
 	const struct hf_export *options;
 	const struct model *model;
 	const struct plane_source *source;
+	enum format format; /* of options->dtype */
 	struct result_dir dir;
 	int *shard; /* [tensor_count] */
 	int shard_count;
@@ -88,6 +90,12 @@ static int convert_f16(const struct work *work, const uint16_t *hi, const int16_
 	return 0;
 }
 
+/* bf16 is hi as it stands; any other format is rounded from the master, or is the master. */
+static int needs_lo(const struct work *work)
+{
+	return work->format != FORMAT_BF16;
+}
+
 /* Where a tensor's plane lies, NULL: to be read in pieces. */
 static int plane_find(const char **at, const struct work *work, int tensor, enum plane plane)
 {
@@ -114,20 +122,30 @@ static int plane_get(const void **out, const struct work *work, const char *at, 
 static int write_piece(struct work *work, struct safetensors_writer *writer, const char *const at[2],
         int tensor, int64_t first, int64_t count)
 {
-	enum safetensors_dtype dtype = work->options->dtype;
-	const void *hi, *lo;
+	const void *hi, *lo = NULL, *out = work->out;
 	int err = plane_get(&hi, work, at[0], tensor, PLANE_HI, first, count, work->hi);
 
-	if (err || dtype == SAFETENSORS_BF16)
-		return err ? err : safetensors_append(writer, hi, (size_t)count * sizeof(uint16_t));
-	err = plane_get(&lo, work, at[1], tensor, PLANE_LO, first, count, work->lo);
-	if (!err && dtype == SAFETENSORS_F16)
-		err = convert_f16(work, hi, lo, tensor, first, count);
-	else if (!err)
-		convert_kernels()->join(work->out, hi, lo, count);
+	if (!err && needs_lo(work))
+		err = plane_get(&lo, work, at[1], tensor, PLANE_LO, first, count, work->lo);
 	if (err)
 		return err;
-	return safetensors_append(writer, work->out, (size_t)(count * safetensors_dtype_bits(dtype) / 8));
+	switch (work->format) {
+	case FORMAT_F32:
+		convert_kernels()->join(work->out, hi, lo, count);
+		break;
+	case FORMAT_F16:
+		err = convert_f16(work, hi, lo, tensor, first, count);
+		break;
+	case FORMAT_BF16:
+		out = hi;
+		break;
+	default: /* the rows of FORMAT_LIST that are of weights stand above */
+		assert(!"a format of weights");
+	}
+	if (err)
+		return err;
+	return safetensors_append(
+	        writer, out, (size_t)(count * dtype_bytes(format_facts[work->format].element)));
 }
 
 static int write_tensor(struct work *work, struct safetensors_writer *writer, int tensor)
@@ -136,7 +154,7 @@ static int write_tensor(struct work *work, struct safetensors_writer *writer, in
 	const char *at[2] = {NULL, NULL};
 	int err = plane_find(&at[0], work, tensor, PLANE_HI);
 
-	if (!err && work->options->dtype != SAFETENSORS_BF16)
+	if (!err && needs_lo(work))
 		err = plane_find(&at[1], work, tensor, PLANE_LO);
 	for (int64_t first = 0; !err && first < end; first += count) {
 		count = end - first < PIECE_COUNT ? end - first : PIECE_COUNT;
@@ -266,7 +284,11 @@ int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source)
 {
 	struct work work = {.options = options, .model = model, .source = source};
-	int err = result_dir_open(&work.dir, options->dir, options->existing);
+	int err;
+
+	if (!format_of_weights(&work.format, (enum dtype)options->dtype))
+		return err_set(ERR_RANGE, "export in %s", safetensors_dtype_name(options->dtype));
+	err = result_dir_open(&work.dir, options->dir, options->existing);
 
 	if (err)
 		return err;

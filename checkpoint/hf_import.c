@@ -19,14 +19,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endi
 
 enum { NAMES_SHOWN = 5 };
 
-static int is_weight(enum safetensors_dtype dtype)
+/* Into place->format. */
+static int find_format(struct hf_place *place)
 {
-	return dtype == SAFETENSORS_F32 || dtype == SAFETENSORS_F16 || dtype == SAFETENSORS_BF16;
-}
+	const char *name = place->tensor->name;
 
-static int check_dtype(const struct hf_place *place, const char *name)
-{
-	if (is_weight(place->tensor->dtype))
+	if (format_of_weights(&place->format, (enum dtype)place->tensor->dtype))
 		return 0;
 	return err_set(ERR_UNSUPPORTED,
 	        "%s: tensor \"%s\" is %s; ferry reads weights in F32, F16 and BF16, not quantized ones",
@@ -47,25 +45,37 @@ static int check_shape(const struct hf_place *place, const struct model_tensor *
 	        safetensors_shape_show(wanted->shape, wanted->rank).text);
 }
 
+void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, int64_t count)
+{
+	const uint16_t *half = raw;
+
+	switch (place->format) {
+	case FORMAT_F32:
+		memcpy(dst, raw, (size_t)count * sizeof(*dst));
+		return;
+	case FORMAT_F16:
+		for (int64_t i = 0; i < count; i++)
+			dst[i] = f16_to_f32(half[i]);
+		return;
+	case FORMAT_BF16:
+		for (int64_t i = 0; i < count; i++)
+			dst[i] = bf16_to_f32(half[i]);
+		return;
+	default: /* the rows of FORMAT_LIST that are of weights stand above */
+		break;
+	}
+	assert(!"a format of weights");
+}
+
 /* Elements of a file's tensor as fp32; not a check of values. */
 static int read_values(const struct hf_place *place, float *dst, void *raw, int64_t first, int64_t count)
 {
 	int64_t width = hf_place_element_bytes(place);
-	const uint16_t *half = raw;
 	int err = safetensors_read(place->file, place->tensor, raw, first * width, count * width);
 
-	if (err)
-		return err;
-	if (place->tensor->dtype == SAFETENSORS_F32) {
-		memcpy(dst, raw, (size_t)count * 4);
-	} else if (place->tensor->dtype == SAFETENSORS_BF16) {
-		for (int64_t i = 0; i < count; i++)
-			dst[i] = bf16_to_f32(half[i]);
-	} else {
-		for (int64_t i = 0; i < count; i++)
-			dst[i] = f16_to_f32(half[i]);
-	}
-	return 0;
+	if (!err)
+		hf_place_widen(place, dst, raw, count);
+	return err;
 }
 
 /* ---- tied heads ---- */
@@ -103,7 +113,8 @@ static struct hf_place find_place(const struct hf_import *import, int tensor)
 
 			if (tensor < 0 ? families_have_head(name)
 			               : model_find_tensor(import->model, name) == tensor)
-				return (struct hf_place){file, &file->tensors[i], f};
+				return (struct hf_place){
+				        .file = file, .tensor = &file->tensors[i], .file_index = f};
 		}
 	}
 	return (struct hf_place){0};
@@ -122,9 +133,9 @@ static int settle_tied_head(struct hf_import *import, struct hf_place *head, str
 		*head = found;
 		return 0;
 	}
-	err = check_dtype(&found, found.tensor->name);
+	err = find_format(&found);
 	if (!err)
-		err = check_dtype(&embedding, embedding.tensor->name);
+		err = find_format(&embedding);
 	if (!err)
 		err = check_shape(&found, &model->tensors[embed]);
 	if (!err)
@@ -194,7 +205,7 @@ static void list_end(struct name_list *list)
 		str_printf(&list->text, " and %" PRId64 " more", list->count - NAMES_SHOWN);
 }
 
-static int place_tensor(struct hf_import *import, const struct hf_place *found, struct name_list *unknown)
+static int place_tensor(struct hf_import *import, struct hf_place *found, struct name_list *unknown)
 {
 	const char *name = found->tensor->name;
 	int tensor = model_find_tensor(import->model, name);
@@ -212,7 +223,7 @@ static int place_tensor(struct hf_import *import, const struct hf_place *found, 
 		return err_set(ERR_INPUT, "%s: \"%s\" and \"%s\" are two names of one tensor; remove one",
 		        import->dir->path, safetensors_name_show(place->tensor->name).text,
 		        safetensors_name_show(name).text);
-	err = check_dtype(found, name);
+	err = find_format(found);
 	if (!err)
 		err = check_shape(found, &import->model->tensors[tensor]);
 	if (!err)
@@ -277,12 +288,15 @@ static int match(struct hf_import *import, struct model *model)
 		const struct safetensors *file = import->dir->files[f];
 
 		for (int64_t i = 0; !err && i < file->tensor_count; i++)
-			err = place_tensor(import, &(struct hf_place){file, &file->tensors[i], f}, &unknown);
+			err = place_tensor(import,
+			        &(struct hf_place){
+			                .file = file, .tensor = &file->tensors[i], .file_index = f},
+			        &unknown);
 	}
 	if (!err && head.tensor) {
 		int embed = model_tensor_of(model, ROLE_EMBED, -1);
 
-		err = check_dtype(&head, head.tensor->name);
+		err = find_format(&head);
 		if (!err)
 			err = check_shape(&head, &model->tensors[embed]);
 		import->places[embed] = head;
@@ -313,7 +327,7 @@ int hf_import_open(struct hf_import **out, const char *dir, struct model *model)
 	}
 	err = match(import, model);
 	for (int t = 0; t < model->tensor_count && !err; t++)
-		model->tensors[t].is_wide = import->places[t].tensor->dtype != SAFETENSORS_BF16;
+		model->tensors[t].storage = import->places[t].format;
 out:
 	if (err)
 		hf_import_close(import);

@@ -10,6 +10,7 @@ struct hf_place {
 	const struct safetensors *file;
 	const struct safetensors_tensor *tensor;
 	int file_index;
+	enum format format; /* of weights */
 };
 
 struct hf_import {
@@ -25,7 +26,10 @@ static inline int64_t hf_place_element_bytes(const struct hf_place *place)
 	return safetensors_dtype_bits(place->tensor->dtype) / 8;
 }
 
-/* ERR_INPUT for element `index` of the tensor, a number that is not finite. */
+/* `count` elements as the file has them, at `raw`, as fp32; not a check of values. */
+void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, int64_t count);
+
+/* ERR_INPUT for element `index` of the tensor, which is no finite number. */
 int hf_import_fail_value(const struct hf_place *place, int64_t index, float value);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,48 +94,50 @@ static int write_plane(
 /* The first of `count` elements that is not finite; there is one. */
 static int fail_first(const struct hf_place *place, const void *raw, int64_t first, int64_t count)
 {
-	const uint16_t *half = raw;
+	int64_t width = hf_place_element_bytes(place), i;
 	float value = 0;
-	int64_t i;
 
 	for (i = 0; i < count; i++) {
-		if (place->tensor->dtype == SAFETENSORS_F32)
-			memcpy(&value, (const char *)raw + 4 * i, 4);
-		else
-			value = place->tensor->dtype == SAFETENSORS_F16 ? f16_to_f32(half[i])
-			                                                : bf16_to_f32(half[i]);
+		hf_place_widen(place, &value, (const char *)raw + i * width, 1);
 		if ((f32_bits(value) & 0x7f800000) == 0x7f800000)
 			break;
 	}
 	return hf_import_fail_value(place, first + i, value);
 }
 
-/* `count` elements that begin at `src` into these planes; lo may be NULL for bf16. */
-static int split(const struct load *load, enum safetensors_dtype dtype, uint16_t *hi, int16_t *lo,
-        const void *src, int64_t count)
+/* `count` elements that begin at `src` into these planes; lo may be NULL for formats that fit into hi. */
+static int split(const struct load *load, enum format format, uint16_t *hi, int16_t *lo, const void *src,
+        int64_t count)
 {
-	if (dtype == SAFETENSORS_F32)
+	switch (format) {
+	case FORMAT_F32:
 		return load->kernels->f32(hi, lo, src, count);
-	if (dtype == SAFETENSORS_F16)
+	case FORMAT_F16:
 		return load->kernels->f16(hi, lo, src, count);
-	if (src != hi)
-		memcpy(hi, src, (size_t)count * sizeof(*hi));
-	if (lo)
-		memset(lo, 0, (size_t)count * sizeof(*lo));
-	return load->kernels->bf16(hi, count);
+	case FORMAT_BF16:
+		if (src != hi)
+			memcpy(hi, src, (size_t)count * sizeof(*hi));
+		if (lo)
+			memset(lo, 0, (size_t)count * sizeof(*lo));
+		return load->kernels->bf16(hi, count);
+	default: /* the rows of FORMAT_LIST that are of weights stand above */
+		break;
+	}
+	assert(!"a format of weights");
+	return 1;
 }
 
 static int read_chunk(struct load *load, const struct job *job, int worker, uint16_t *hi, int16_t *lo,
         int64_t first, int64_t count)
 {
 	const struct hf_place *place = job->place;
-	enum safetensors_dtype dtype = place->tensor->dtype;
+	int is_hi = place->format == FORMAT_BF16; /* byte for byte: read to its place */
 	void *raw = load->scratch[worker].raw;
 	struct shard_range chunk = range_of(place, first, count),
 	                   whole = range_of(place, job->first, job->count);
 	const unsigned char *src;
-	int err = shard_reader_get(&load->readers.reader[worker], &src,
-	        dtype == SAFETENSORS_BF16 ? (void *)hi : raw, &chunk, &whole);
+	int err = shard_reader_get(
+	        &load->readers.reader[worker], &src, is_hi ? (void *)hi : raw, &chunk, &whole);
 
 	if (err)
 		return err_note(err, "tensor %s", safetensors_name_show(place->tensor->name).text);
@@ -142,7 +145,7 @@ static int read_chunk(struct load *load, const struct job *job, int worker, uint
 		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
 		src = raw;
 	}
-	return split(load, dtype, hi, lo, src, count) ? fail_first(place, src, first, count) : 0;
+	return split(load, place->format, hi, lo, src, count) ? fail_first(place, src, first, count) : 0;
 }
 
 static int load_job(void *context, int64_t index, int worker)
@@ -151,7 +154,7 @@ static int load_job(void *context, int64_t index, int worker)
 	const struct job *job = &load->jobs[index];
 	struct scratch *scratch = &load->scratch[worker];
 	struct shard_range range = range_of(job->place, job->first, job->count);
-	int needs_lo = job->place->tensor->dtype != SAFETENSORS_BF16 || !load->sink->is_zero;
+	int needs_lo = !format_fits(job->place->format, DTYPE_BF16) || !load->sink->is_zero;
 	uint16_t *hi = address(load, PLANE_HI, job);
 	int16_t *lo = needs_lo ? address(load, PLANE_LO, job) : NULL;
 	int64_t most = LOAD_CHUNK_BYTES / hf_place_element_bytes(job->place);

@@ -404,7 +404,8 @@ int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *
 			        "trainable=",
 			        checkpoint->path, saved->name, saved->trainable ? "trained" : "frozen",
 			        wanted->trainable ? "trained" : "frozen");
-		wanted->is_wide = saved->trainable || saved->planes >> PLANE_LO & 1;
+		wanted->storage =
+		        saved->trainable || saved->planes >> PLANE_LO & 1 ? FORMAT_F32 : FORMAT_BF16;
 	}
 	return 0;
 }

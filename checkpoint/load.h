@@ -42,9 +42,8 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint);
  * ERR_INPUT names the first difference. */
 int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
 
-/* Checks that the run that saved it trains the same tensors as `model`. ERR_INPUT names the first tensor
- * that differs. Sets is_wide of frozen tensors from the checkpoint. Call after checkpoint_match and before
- * units are made. */
+/* Does the run that saved it train what `model` trains? ERR_INPUT names the first tensor that differs. Sets
+ * storage of frozen tensors from what was saved; after checkpoint_match, and before units are made. */
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model);
 
 /* Reads elements of one plane in the manifest's state format. ERR_INPUT "FILE: byte OFFSET: ..." for damage,

@@ -89,7 +89,7 @@ static int write_numbers(
         struct load *load, const struct segment *s, int64_t at, int64_t numbers, const void *src)
 {
 	int width = plane_width(s->plane, load->checkpoint->manifest->state);
-	int64_t each = PLANES_SCALE >> s->plane & 1 ? ADAMW_BLOCK : 1;
+	int64_t each = plane_block(s->plane, load->checkpoint->manifest->state);
 	int64_t first = (at - s->begin_bytes) / width * each, count = numbers * each;
 	int err;
 

@@ -205,6 +205,7 @@ static int read_blocks(struct manifest_file *file, const json_t *object, const c
 static int read_range(
         struct plane_range *range, const json_t *entry, const struct manifest *manifest, const char *where)
 {
+	int block = adamw_state_block(manifest->state);
 	json_int_t value[3] = {0};
 	int good = json_is_array(entry) && json_array_size(entry) == 3;
 
@@ -220,11 +221,11 @@ static int read_range(
 		        ERR_INPUT, "%s: \"ranges\" has an entry that is not [tensor, first, count]", where);
 	*range = (struct plane_range){(int)value[0], value[1], value[2]};
 	if (manifest->planes & PLANES_SCALE &&
-	        (range->first % ADAMW_BLOCK ||
-	                (range->count % ADAMW_BLOCK &&
+	        (range->first % block ||
+	                (range->count % block &&
 	                        range->first + range->count != manifest->tensors[range->tensor].count)))
 		return err_set(ERR_INPUT, "%s: \"ranges\" cuts a block of %d elements of tensor %s", where,
-		        ADAMW_BLOCK, manifest->tensors[range->tensor].name);
+		        block, manifest->tensors[range->tensor].name);
 	return 0;
 }
 

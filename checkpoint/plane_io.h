@@ -19,10 +19,6 @@
 
 enum { PLANE_PIECE_COUNT = 512 << 10 };
 
-/* The order of a range's planes in a shard file: wide numbers first, so that few cross the border of a block
- * of checksums. */
-const enum plane *plane_file_order(enum adamw_state state);
-
 struct plane_source {
 	void *context;
 	int (*read)(

@@ -9,15 +9,6 @@
 
 enum { PIECE_BYTES = 256 << 10 }; /* read at once: still in the cache when it is hashed */
 
-static enum safetensors_dtype plane_dtype(enum plane plane, enum adamw_state state)
-{
-	int width = plane_width(plane, state);
-
-	if (plane == PLANE_LO)
-		return SAFETENSORS_I16;
-	return width == 4 ? SAFETENSORS_F32 : width == 2 ? SAFETENSORS_BF16 : SAFETENSORS_U8;
-}
-
 static void free_decls(struct safetensors_decl *decls, int64_t count)
 {
 	for (int64_t i = 0; decls && i < count; i++)
@@ -29,7 +20,7 @@ unsigned save_planes_of(const struct checkpoint_save *save, int tensor)
 {
 	const struct model_tensor *t = &save->model->tensors[tensor];
 
-	return planes_of_tensor(save->planes, t->trainable, t->is_wide);
+	return planes_of_tensor(save->planes, t->trainable, model_tensor_is_wide(t));
 }
 
 /* "m:model.norm.weight[0:64]" */
@@ -40,22 +31,23 @@ static int set_decl(struct safetensors_decl *decl, const struct checkpoint_savin
 	        .name = mem_printf("%s:%s[%" PRId64 ":%" PRId64 "]", plane_name(plane),
 	                s->save.model->tensors[range->tensor].name, range->first,
 	                range->first + range->count),
-	        .dtype = plane_dtype(plane, s->save.state),
+	        .dtype = (enum safetensors_dtype)plane_dtype(plane, s->save.state, DTYPE_F32),
 	        .rank = 1,
-	        .shape = {plane_numbers(plane, range->count)}};
+	        .shape = {plane_numbers(plane, s->save.state, range->count)}};
 	return decl->name ? 0 : ERR_NOMEM;
 }
 
 /* Range by range, all planes of it, so that the first ranges are done with early. */
 static int make_decls(struct safetensors_decl **out, int64_t *out_count, const struct checkpoint_saving *s)
 {
-	const enum plane *order = plane_file_order(s->save.state);
+	enum plane order[PLANE_SAVED_COUNT];
 	const struct manifest_file *file = &s->file;
 	struct safetensors_decl *decls =
 	        mem_alloc((size_t)file->range_count * PLANE_SAVED_COUNT + 1, sizeof(*decls));
 	int64_t count = 0;
 	int err = decls ? 0 : ERR_NOMEM;
 
+	plane_file_order(order, s->save.state);
 	for (int64_t r = 0; !err && r < file->range_count; r++)
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
 			if (save_planes_of(&s->save, file->ranges[r].tensor) & 1u << order[o])
@@ -74,8 +66,7 @@ static int write_plane(struct safetensors_writer *writer, const struct checkpoin
         struct plane_range at, void *piece)
 {
 	const struct plane_source *source = s->save.source;
-	int64_t per_number = PLANES_SCALE >> plane & 1 ? ADAMW_BLOCK : 1; /* elements */
-	int64_t most = PIECE_BYTES / plane_width(plane, s->save.state) * per_number,
+	int64_t most = PIECE_BYTES / plane_width(plane, s->save.state) * plane_block(plane, s->save.state),
 	        end = at.first + at.count;
 	const void *lies = NULL;
 	int err = 0;
@@ -106,11 +97,12 @@ static int ends_tensor(const struct manifest_file *file, int64_t r)
 static int write_planes(const struct checkpoint_saving *s, struct safetensors_writer *writer)
 {
 	const struct plane_source *source = s->save.source;
-	const enum plane *order = plane_file_order(s->save.state);
+	enum plane order[PLANE_SAVED_COUNT];
 	const struct manifest_file *file = &s->file;
 	void *piece = mem_alloc(PIECE_BYTES, 1);
 	int err = piece ? 0 : ERR_NOMEM;
 
+	plane_file_order(order, s->save.state);
 	for (int64_t r = 0; !err && r < file->range_count; r++) {
 		for (int o = 0; !err && o < PLANE_SAVED_COUNT; o++)
 			if (save_planes_of(&s->save, file->ranges[r].tensor) & 1u << order[o])

@@ -44,14 +44,14 @@ static int choose_dtype(enum safetensors_dtype *dtype, const struct config *c, c
 		file = file_join(parent, "config.yaml");
 		err = file ? 0 : ERR_NOMEM;
 	}
-	if (!err && wanted == CONFIG_DTYPE_AUTO && file_kind_of(file) == FILE_REGULAR) {
+	if (!err && wanted == CONFIG_AUTO && file_kind_of(file) == FILE_REGULAR) {
 		if (config_parse(&run, VERB_TRAIN, 1, &file))
 			log_warn("%s; exporting in bf16", err_text());
 		else
 			wanted = run.export_dtype;
 		config_free(&run);
 	}
-	*dtype = wanted == CONFIG_DTYPE_FP32 ? SAFETENSORS_F32 : SAFETENSORS_BF16;
+	*dtype = wanted == CONFIG_AUTO ? SAFETENSORS_BF16 : (enum safetensors_dtype)wanted;
 	mem_free(parent);
 	mem_free(name);
 	mem_free(file);

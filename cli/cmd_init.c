@@ -62,22 +62,13 @@ static int fresh_read(
 	return 0;
 }
 
-/* What config.json says its weights are kept in, by either spelling; bf16 where it does not say. */
-static int stated_dtype(enum safetensors_dtype *dtype, const char *path)
+/* As export_dtype says, else config.json, else bf16. */
+static enum safetensors_dtype choose_dtype(const struct config *c, const struct model *model)
 {
-	const char *text = NULL;
-	json_t *config = NULL;
-	int err = json_read_file(&config, path, 16 << 20);
-
-	*dtype = SAFETENSORS_BF16;
-	if (!err && json_get_str(config, path, "dtype", &text) >= 0 && !text)
-		err = json_get_str(config, path, "torch_dtype", &text);
-	if (err >= 0 && text && !strcmp(text, "float32"))
-		*dtype = SAFETENSORS_F32;
-	if (err >= 0 && text && !strcmp(text, "float16"))
-		*dtype = SAFETENSORS_F16;
-	json_decref(config);
-	return err < 0 ? err : 0;
+	if (c->export_dtype != CONFIG_AUTO)
+		return (enum safetensors_dtype)c->export_dtype;
+	return model->storage == FORMAT_COUNT ? SAFETENSORS_BF16
+	                                      : (enum safetensors_dtype)format_facts[model->storage].element;
 }
 
 /* The config.json that was meant (mem_free). */
@@ -128,13 +119,7 @@ int cli_init(const struct config *c)
 	if (!err)
 		err = model_open_path(&model, path);
 	if (!err)
-		err = stated_dtype(&options.dtype, path);
-	if (!err)
 		err = side_files_read(&side, path, c->tokenizer);
-	if (c->export_dtype == CONFIG_DTYPE_FP32)
-		options.dtype = SAFETENSORS_F32;
-	if (c->export_dtype == CONFIG_DTYPE_BF16)
-		options.dtype = SAFETENSORS_BF16;
 	if (!err)
 		err = pool_open_here(&fresh.pool, &here, 0, 1);
 	if (!err) {
@@ -143,6 +128,7 @@ int cli_init(const struct config *c)
 	}
 	if (!err) {
 		fresh.model = model;
+		options.dtype = choose_dtype(c, model);
 		options.existing = c->overwrite_output_dir ? HF_EXPORT_REPLACE : HF_EXPORT_REFUSE;
 		options.side = &side;
 		err = hf_export_write(&options, model, &source);

@@ -83,7 +83,8 @@ static int64_t disk_bytes(const struct session *s)
 		for (int t = 0; t < s->model->tensor_count; t++) {
 			const struct model_tensor *x = &s->model->tensors[t];
 
-			if (planes_of_tensor(planes_of(state), x->trainable, x->is_wide) & 1u << p)
+			if (planes_of_tensor(planes_of(state), x->trainable, model_tensor_is_wide(x)) &
+			        1u << p)
 				bytes += plane_bytes((enum plane)p, state, x->count);
 		}
 	return bytes;

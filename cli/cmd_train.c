@@ -30,20 +30,6 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 	str_free(&text);
 }
 
-/* What people call a kind of buffer. */
-static const char *buffer_title(enum buffer_kind kind)
-{
-	static const char *const titles[BUFFER_KIND_COUNT] = {
-	        [BUFFER_PLANE_HI] = "weights (bf16)",
-	        [BUFFER_PLANE_LO] = "master weights, low 16 bits",
-	        [BUFFER_PLANE_M] = "Adam's first moment",
-	        [BUFFER_PLANE_V] = "Adam's second moment",
-	        [BUFFER_PLANE_GRADIENT] = "gradients",
-	};
-
-	return titles[kind] ? titles[kind] : plan_buffer_name(kind);
-}
-
 /* Rows of the memory table: kinds of buffers that the plan has, in the order of their first mention. */
 static void print_buffers(
         const struct trainer *t, const struct plan *p, enum plan_space space, const char *where)
@@ -58,8 +44,8 @@ static void print_buffers(
 			seen = p->buffers[j].space == space && p->buffers[j].persistent &&
 			       p->buffers[j].kind == b->kind;
 		if (!seen && plan_bytes_of(p, space, b->kind))
-			print_bytes_row(
-			        t->config, buffer_title(b->kind), where, plan_bytes_of(p, space, b->kind));
+			print_bytes_row(t->config, plan_buffer_title(b->kind), where,
+			        plan_bytes_of(p, space, b->kind));
 	}
 }
 

@@ -109,7 +109,7 @@ static int check_train(const struct config *c)
 		        "trains nothing; max_steps must be -1 or above 0, num_train_epochs above 0");
 	if (c->packing != CONFIG_PACKING_OFF && !c->max_length)
 		return contradiction(c, "packing", "needs max_length; set it");
-	if (c->gradient_dtype == CONFIG_DTYPE_BF16 && c->compute_dtype == CONFIG_DTYPE_FP32)
+	if (c->gradient_dtype == DTYPE_BF16 && c->compute_dtype == DTYPE_F32)
 		return contradiction(
 		        c, "gradient_dtype", "would round the gradients of compute_dtype=fp32; use fp32");
 	if (c->eval_data && c->eval_split > 0)

@@ -488,9 +488,9 @@ static int resolve(struct config *c)
 	c->warmup_ratio = 0;
 	if (!c->per_device_eval_batch_size)
 		c->per_device_eval_batch_size = c->per_device_train_batch_size;
-	if (c->gradient_dtype == CONFIG_DTYPE_AUTO)
+	if (c->gradient_dtype == CONFIG_AUTO)
 		c->gradient_dtype = c->compute_dtype;
-	if (c->export_dtype == CONFIG_DTYPE_AUTO && c->verb == VERB_TRAIN)
+	if (c->export_dtype == CONFIG_AUTO && c->verb == VERB_TRAIN)
 		c->export_dtype = c->compute_dtype;
 	/* offload recomputes too: block inputs are what leaves */
 	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)

@@ -28,14 +28,13 @@ struct op_cast_sumsq {
 	int64_t count;
 };
 
-/* AdamW on planes in device memory; same scalars and same bits as optim/adamw.h. `state` is the format of m
- * and v (optim/state_format.h). m_scale and v_scale (F32, one for every ADAMW_BLOCK elements) are DEV_NONE
- * for a format without scales. step.rounding_key, tensor and first choose how an element is rounded in BF16.
- */
+/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are as `state`
+ * says (optim/state_format.h); m_scale and v_scale, one for every block, are DEV_NONE where the format has
+ * none. step.rounding_key, tensor and first choose how an element is rounded in BF16. */
 struct op_adamw {
 	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
 	int64_t count;
-	int64_t first; /* index of element 0 in its tensor; with scales a multiple of ADAMW_BLOCK */
+	int64_t first; /* index of element 0 in its tensor; with scales a multiple of the block */
 	int tensor;    /* index in the model's table */
 	int decay;
 	enum dtype grad_dtype;

@@ -314,7 +314,7 @@ static int adamw_start(
 /* ---- 8 bits: a block of elements has a warp, 8 elements a thread ---- */
 
 enum {
-	BLOCK_VEC = ADAMW_BLOCK / WARP,
+	BLOCK_VEC = ADAMW_BLOCK_8BIT / WARP,
 	BLOCK_THREADS = 128, /* of 88 registers: 640 threads on a multiprocessor, with 256 it would be 512 */
 	BLOCK_WARPS = BLOCK_THREADS / WARP,
 	BLOCK_TURNS = 8, /* blocks of a warp: the tables are read for so many */
@@ -327,7 +327,7 @@ static __device__ __forceinline__ void block_update(
         const struct adamw_planes &p, const struct adamw_scalars &s, int64_t block)
 {
 	const int lane = threadIdx.x % WARP;
-	const int64_t i = block * ADAMW_BLOCK + lane, end = p.count;
+	const int64_t i = block * ADAMW_BLOCK_8BIT + lane, end = p.count;
 	float new_m[BLOCK_VEC], new_v[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
 	uint32_t m_size = 0, v_size = 0;
 
@@ -388,7 +388,7 @@ static __device__ __forceinline__ int block_update_usual(const struct adamw_plan
         const struct adamw_scalars &s, const struct adamw_codes &codes, int64_t block)
 {
 	const int lane = threadIdx.x % WARP;
-	const int64_t i = block * ADAMW_BLOCK + lane * BLOCK_VEC;
+	const int64_t i = block * ADAMW_BLOCK_8BIT + lane * BLOCK_VEC;
 	weight_planes<BLOCK_VEC> weight;
 	vec<uint32_t, 2> m = *(const vec<uint32_t, 2> *)((const uint8_t *)p.m + i);
 	vec<uint32_t, 2> v = *(const vec<uint32_t, 2> *)((const uint8_t *)p.v + i);
@@ -461,8 +461,9 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
 		__syncthreads();
 	}
 #pragma unroll 1
-	for (int turn = 0; turn < BLOCK_TURNS && block * ADAMW_BLOCK < p.count; turn++, block += BLOCK_WARPS)
-		if (N == 1 || !s.is_usual || (block + 1) * ADAMW_BLOCK > p.count ||
+	for (int turn = 0; turn < BLOCK_TURNS && block * ADAMW_BLOCK_8BIT < p.count;
+	        turn++, block += BLOCK_WARPS)
+		if (N == 1 || !s.is_usual || (block + 1) * ADAMW_BLOCK_8BIT > p.count ||
 		        !block_update_usual<G>(p, s, *codes, block))
 			block_update<G>(p, s, block);
 }
@@ -474,7 +475,7 @@ static int adamw_start_blocks(
 	int aligned = is_aligned(p->hi, 2 * BLOCK_VEC) && is_aligned(p->lo, 2 * BLOCK_VEC) &&
 	              is_aligned(p->m, BLOCK_VEC) && is_aligned(p->v, BLOCK_VEC) &&
 	              is_aligned(p->grad, sizeof(G) * BLOCK_VEC);
-	dim3 grid((unsigned)ceil_div(p->count, ADAMW_BLOCK * BLOCK_WARPS * BLOCK_TURNS));
+	dim3 grid((unsigned)ceil_div(p->count, ADAMW_BLOCK_8BIT * BLOCK_WARPS * BLOCK_TURNS));
 
 	if (!aligned)
 		return cuda_start(at, "adamw", adamw_block_kernel<G, 1>, grid, BLOCK_THREADS, 0, *p, *s);

@@ -67,7 +67,7 @@ static struct model_tensor tensor_of_role(const struct model_config *c, enum ten
 	        .count = out * in, /* at most 2^31 * 2^24 */
 	        .decay = is_matrix,
 	        .trainable = 1,
-	        .is_wide = 1};
+	        .storage = FORMAT_F32};
 }
 
 static int tensor_add(struct model *model, const struct family_tensor *part, int layer, uint64_t *total)
@@ -267,9 +267,10 @@ int model_untie(struct model *model)
 		int was = model_tensor_of(model, t->role == ROLE_HEAD_W ? ROLE_EMBED : t->role, t->layer);
 
 		t->trainable = model->tensors[was].trainable;
-		t->is_wide = model->tensors[was].is_wide;
+		t->storage = model->tensors[was].storage;
 	}
 	untied.frozen_norm_count = model->frozen_norm_count;
+	untied.storage = model->storage;
 	tables_free(model);
 	*model = untied;
 	return 0;

@@ -38,12 +38,18 @@ struct model_tensor {
 	int64_t shape[MODEL_RANK_MAX]; /* 1 beyond rank */
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
-	int trainable;                 /* 0: frozen, without gradient and optimizer state */
-	int is_wide; /* 0: its initial values are bf16 numbers; 1: more precise, or unknown */
+	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
+	enum format storage;           /* of its first value; F32 where it is not known */
 };
 
-/* The smallest piece of forward and backward. The norm before the MLP belongs to its first stage (gate, or
- * up without a gate). A tied head reads the embedding's tensor. */
+/* Is a first value more than the bf16 number that crosses to the device? */
+static inline int model_tensor_is_wide(const struct model_tensor *tensor)
+{
+	return !format_fits(tensor->storage, DTYPE_BF16);
+}
+
+/* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up
+ * where there is no gate). A tied head reads the embedding's tensor. */
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
@@ -65,8 +71,10 @@ struct model {
 	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
-	int *by_name;  /* tensors in order of their names */
-	int is_untied; /* tied in config.json, but the weights have a separate head (model_untie) */
+	int *by_name; /* tensors in order of their names */
+	enum format
+	        storage; /* what config.json says of its weights; FORMAT_COUNT: nothing that ferry reads */
+	int is_untied;   /* config.json says tied, and the weights have a head of their own (model_untie) */
 };
 
 void model_close(struct model *model);

@@ -28,21 +28,20 @@ struct plane_part {
 static int part_find(const struct engine *e, struct plane_part *part, int tensor, enum plane plane,
         int64_t first, int64_t count)
 {
-	int64_t width = dtype_bytes(plan_plane_dtype(&engine_any_plan(e)->policy, plane)), at, held, skipped,
-	        total;
-	int scales = plane_numbers(plane, 2) == 1;
+	const struct plan_policy *policy = &engine_any_plan(e)->policy;
+	int64_t block = plane_block(plane, policy->state), at, held, skipped, total;
 
 	total = tensor < 0 || tensor >= e->map->model->tensor_count ? -1
 	                                                            : e->map->model->tensors[tensor].count;
-	if (first < 0 || count < 0 || first > total - count ||
-	        (scales && (first % ADAMW_BLOCK || (count % ADAMW_BLOCK && first + count != total))))
+	if (first < 0 || count < 0 || first > total - count || first % block ||
+	        (count % block && first + count != total))
 		return err_set(
 		        ERR_RANGE, "elements %" PRId64 "+%" PRId64 " of tensor %d", first, count, tensor);
 	unit_map_locate(e->map, tensor, first, count, &at, &held, &skipped);
 	part->unit = e->map->tensor_unit[tensor];
-	part->at_bytes = plane_numbers(plane, at - e->map->units[part->unit].first) * width;
-	part->skipped_bytes = plane_numbers(plane, skipped) * width;
-	part->bytes = plane_numbers(plane, held) * width;
+	part->at_bytes = plan_plane_bytes(policy, plane, at - e->map->units[part->unit].first);
+	part->skipped_bytes = plan_plane_bytes(policy, plane, skipped);
+	part->bytes = plan_plane_bytes(policy, plane, held);
 	return 0;
 }
 
@@ -94,8 +93,7 @@ void *engine_plane_at(const struct engine *e, int tensor, enum plane plane, int6
 	char *host;
 
 	if (part_find(e, &part, tensor, plane, first, count) ||
-	        part.bytes != plane_numbers(plane, count) *
-	                              dtype_bytes(plan_plane_dtype(&engine_any_plan(e)->policy, plane)))
+	        part.bytes != plan_plane_bytes(&engine_any_plan(e)->policy, plane, count))
 		return NULL;
 	host = store_at(e->dock.store, plane, part.unit);
 	if (!host || !device_has_bytes(e->dock.device) || !dev_is_none(device_plane(e, plane, part.unit)))

@@ -42,6 +42,11 @@ const char *plan_buffer_name(enum buffer_kind kind)
 	return buffer_names[kind];
 }
 
+const char *plan_buffer_title(enum buffer_kind kind)
+{
+	return plan_kind_is_plane(kind) ? plane_title(plan_kind_plane(kind)) : plan_buffer_name(kind);
+}
+
 /* Room for one more element; on failure the plan's op_cap turns negative, which marks it broken. */
 static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t element_bytes)
 {
@@ -207,23 +212,20 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first)
 
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane)
 {
-	switch (plane) {
-	case PLANE_HI:
-		return DTYPE_BF16;
-	case PLANE_LO:
-		return DTYPE_I16;
-	case PLANE_M:
-	case PLANE_V:
-		return adamw_state_dtype(policy->state);
-	case PLANE_GRADIENT:
-		return plan_gradient_home_dtype(policy);
-	default:
-		return DTYPE_F32;
-	}
+	return plane_dtype(plane, policy->state, plan_gradient_home_dtype(policy));
+}
+
+int64_t plan_plane_bytes(const struct plan_policy *policy, enum plane plane, int64_t count)
+{
+	return plane_numbers(plane, policy->state, count) * dtype_bytes(plan_plane_dtype(policy, plane));
+}
+
+int plan_reads_lo(const struct plan_policy *policy)
+{
+	return policy->compute_dtype != plan_plane_dtype(policy, PLANE_HI);
 }
 
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane)
 {
-	return plane == PLANE_HI || plane == PLANE_GRADIENT ||
-	       (plane == PLANE_LO && policy->compute_dtype == DTYPE_F32);
+	return plane == PLANE_HI || plane == PLANE_GRADIENT || (plane == PLANE_LO && plan_reads_lo(policy));
 }

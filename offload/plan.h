@@ -132,7 +132,7 @@ enum plan_space {
 	ROLE(CACHE, "cache")                                                                                 \
 	ROLE(ROPE, "rope")
 
-#define PLAN_ROLE_ENUM(id, name) ARG_##id,
+#define PLAN_ROLE_ENUM(id, ...) ARG_##id,
 enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
 #undef PLAN_ROLE_ENUM
 
@@ -173,7 +173,7 @@ enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
 	X(LOSS, "loss", STAGING)                                                                             \
 	X(SUMS_OF_SQUARES, "sums of squares", STAGING)
 
-#define PLAN_PLANE_ENUM(id, name) BUFFER_PLANE_##id,
+#define PLAN_PLANE_ENUM(id, ...) BUFFER_PLANE_##id,
 #define PLAN_BUFFER_ENUM(id, name, part) BUFFER_##id,
 enum buffer_kind { PLANES(PLAN_PLANE_ENUM) PLAN_BUFFERS(PLAN_BUFFER_ENUM) BUFFER_KIND_COUNT };
 #undef PLAN_PLANE_ENUM
@@ -261,6 +261,7 @@ int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, enum buffe
 
 const char *plan_part_name(enum plan_part part);
 const char *plan_buffer_name(enum buffer_kind kind);
+const char *plan_buffer_title(enum buffer_kind kind); /* a plane's name for people, other kinds' name */
 enum plan_part plan_buffer_part(const struct plan_buffer *buffer);
 
 /* Bytes of a space by part, during *op: the first operation with the most bytes alive. The rest of the space
@@ -314,8 +315,12 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first);
  * are summed there. */
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 
-/* Element type of a plane. */
+/* Type of a plane's numbers, and bytes of those that belong to `count` elements. */
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane);
+int64_t plan_plane_bytes(const struct plan_policy *policy, enum plane plane, int64_t count);
+
+/* 1 where weights are computed with in more than hi's type, so that stages read hi and lo joined. */
+int plan_reads_lo(const struct plan_policy *policy);
 
 /* 1 if every step may copy the plane to or from the device. Such planes are pinned. */
 int plan_plane_crosses(const struct plan_policy *policy, enum plane plane);

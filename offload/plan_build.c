@@ -89,7 +89,7 @@ static void plane_sides(const struct builder *b, enum plane plane, int u, int *s
 	int keeps_gradient = trains && (!o->update_in_backward ||
 	                                       (o->order == ORDER_MICRO_BATCH_MAJOR && o->micro_batches > 1));
 	int optimizer_on_host = !o->inference && h->optimizer_on_host;
-	int lo_is_read = o->compute_dtype == DTYPE_F32;
+	int lo_is_read = plan_reads_lo(o);
 
 	sides[0] = sides[1] = 0;
 	if (plane == PLANE_HI || (plane == PLANE_LO && !o->inference && unit->is_wide)) {
@@ -125,7 +125,8 @@ static void state_plane(struct builder *b, enum plane plane)
 			if (sides[device])
 				n = unit_buffer(b, (enum buffer_kind)plane,
 				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u,
-				        plane_numbers(plane, p->map->units[u].shard_count), dtype);
+				        plane_numbers(plane, p->policy.state, p->map->units[u].shard_count),
+				        dtype);
 			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
 		}
 	}
@@ -547,15 +548,15 @@ static int policy_check(const struct plan_policy *o, enum plan_kind kind)
 	        o->prefetch_units < 1 || o->cache.rows < 0 || o->head_rows < 0)
 		return err_set(ERR_RANGE,
 		        "plan: micro-batches, tokens, targets, positions and prefetch must be at least 1");
-	if (o->compute_dtype != DTYPE_F32 && o->compute_dtype != DTYPE_BF16)
+	if (!dtype_computes(o->compute_dtype))
 		return err_set(ERR_RANGE, "plan: compute dtype %s", dtype_name(o->compute_dtype));
-	if (o->gradient_dtype != DTYPE_F32 && o->gradient_dtype != DTYPE_BF16)
+	if (!dtype_computes(o->gradient_dtype))
 		return err_set(ERR_RANGE, "plan: gradient dtype %s", dtype_name(o->gradient_dtype));
 	if ((unsigned)o->state >= ADAMW_STATE_COUNT)
 		return err_set(ERR_RANGE, "plan: optimizer state %d", (int)o->state);
 	if (o->inference && kind != PLAN_EVAL && kind != PLAN_LOGITS)
 		return err_set(ERR_RANGE, "plan: inference has no updates");
-	if (o->reduce_dtype != DTYPE_F32 && o->reduce_dtype != DTYPE_BF16)
+	if (!dtype_computes(o->reduce_dtype))
 		return err_set(ERR_RANGE, "plan: reduce dtype %s", dtype_name(o->reduce_dtype));
 	return 0;
 }

@@ -87,8 +87,9 @@ static void gradient_reduce(struct builder *b, int u)
 	struct plan *p = b->p;
 	int many = p->map->world_size > 1 || p->policy.replicas > 1;
 
-	if (many && p->policy.reduce_dtype == DTYPE_BF16) {
-		int narrow = whole_buffer(b, BUFFER_REDUCED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
+	if (many && p->policy.reduce_dtype != DTYPE_F32) {
+		int narrow =
+		        whole_buffer(b, BUFFER_REDUCED_GRADIENTS, LAYOUT_STREAM, u, p->policy.reduce_dtype);
 
 		add_gradient_op(b, PLAN_OP_NARROW, QUEUE_COMM, u, b->units[u].gradient, narrow);
 		b->units[u].gradient = narrow;
@@ -121,7 +122,7 @@ static int gradient_round(struct builder *b, int u, int home)
 	enum dtype dtype = b->p->policy.gradient_dtype;
 	int gradient = b->units[u].gradient, rounded;
 
-	if (dtype == DTYPE_BF16 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
+	if (dtype != DTYPE_F32 && gradient >= 0 && b->p->buffers[gradient].dtype == DTYPE_F32) {
 		rounded =
 		        home >= 0 ? home : shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, dtype);
 		add_round(b, u, gradient, rounded);
@@ -172,8 +173,8 @@ static int gradient_close_part(struct builder *b, int u, int m)
 		plan_add_op(p, PLAN_OP_FINISH, QUEUE_CPU, u, -1, -1);
 		plan_add_arg(p, ARG_DST, home, ACCESS_BOTH);
 		plan_add_arg(p, ARG_NORM, b->state.norm_sums, ACCESS_BOTH);
-	} else if (o->gradient_dtype == DTYPE_BF16) {
-		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, DTYPE_BF16);
+	} else if (o->gradient_dtype != plan_gradient_home_dtype(o)) {
+		int rounded = shard_buffer(b, BUFFER_ROUNDED_GRADIENTS, LAYOUT_STREAM, u, o->gradient_dtype);
 
 		add_round(b, u, home, rounded);
 		add_gradient_op(b, PLAN_OP_CAST, QUEUE_COMM, u, rounded, home);

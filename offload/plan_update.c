@@ -53,8 +53,8 @@ void plan_add_refresh(struct plan *p, const struct plan_state *s, int u, int upd
 {
 	if (!plan_updates_on_host(s, u))
 		return;
-	for (int plane = PLANE_HI; plane <= PLANE_LO; plane++)
-		if (s->units[u].device[plane] >= 0)
+	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
+		if (plane_is_in((enum plane)plane, PLANES_WEIGHT) && s->units[u].device[plane] >= 0)
 			copy_add(p, PLAN_OP_FETCH, QUEUE_H2D, u, s->units[u].device[plane],
 			        s->units[u].host[plane], updates);
 }
@@ -65,9 +65,9 @@ static void update_device(
 	int op = plan_add_op(p, PLAN_OP_UPDATE_DEVICE, QUEUE_COMPUTE, u, -1, -1);
 
 	plan_add_arg(p, ARG_SRC, gradient, ACCESS_READ);
-	plan_add_arg(p, ARG_HI, hi, ACCESS_BOTH);
-	for (int plane = PLANE_LO; plane < PLANE_SAVED_COUNT; plane++)
-		plan_add_arg(p, plan_plane_role((enum plane)plane), s->units[u].device[plane], ACCESS_BOTH);
+	for (int plane = 0; plane < PLANE_SAVED_COUNT; plane++)
+		plan_add_arg(p, plan_plane_role((enum plane)plane),
+		        plane == PLANE_HI ? hi : s->units[u].device[plane], ACCESS_BOTH);
 	if (op >= 0)
 		p->ops[op].updates = updates;
 }

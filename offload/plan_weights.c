@@ -41,7 +41,6 @@ static void interval_refresh(struct builder *b, int u)
 static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
-	const struct plan_policy *o = &p->policy;
 	int u = n->unit;
 	int alone = p->map->world_size == 1; /* what is at home on the device is whole */
 	int hi = alone ? b->state.units[u].device[PLANE_HI] : -1,
@@ -50,7 +49,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	int has_lo = b->state.units[u].host[PLANE_LO] >= 0 || b->state.units[u].device[PLANE_LO] >= 0;
 
 	interval_refresh(b, u);
-	if (o->compute_dtype == DTYPE_BF16) {
+	if (!plan_reads_lo(&p->policy)) {
 		n->weight = hi >= 0 ? hi : fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS, LAYOUT_WEIGHT);
 		return;
 	}
@@ -58,7 +57,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 		hi = n->hi = fetch_plane(b, u, PLANE_HI, BUFFER_WEIGHTS_HI, LAYOUT_STREAM);
 	if (lo < 0 && has_lo)
 		lo = n->lo = fetch_plane(b, u, PLANE_LO, BUFFER_WEIGHTS_LO, LAYOUT_STREAM);
-	n->weight = whole_buffer(b, BUFFER_WEIGHTS, LAYOUT_WEIGHT, u, DTYPE_F32);
+	n->weight = whole_buffer(b, BUFFER_WEIGHTS, LAYOUT_WEIGHT, u, p->policy.compute_dtype);
 	plan_add_op(p, PLAN_OP_JOIN, QUEUE_COMM, u, -1, -1);
 	plan_add_arg(p, ARG_HI, hi, ACCESS_READ);
 	plan_add_arg(p, ARG_LO, lo, ACCESS_READ);

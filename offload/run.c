@@ -291,8 +291,7 @@ static dev_addr state_at(const struct run *r, const struct plan_op *op, enum pla
 
 	if (buffer < 0)
 		return DEV_NONE;
-	return dev_at(run_device_address(r, buffer),
-	        plane_numbers(plane, at) * dtype_bytes(r->plan->buffers[buffer].dtype));
+	return dev_at(run_device_address(r, buffer), plan_plane_bytes(&r->plan->policy, plane, at));
 }
 
 static int part_update(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)

@@ -76,13 +76,13 @@ static void piece_update(const struct work *w, int tensor, int64_t first, int64_
 	        .first = first,
 	        .tensor = tensor,
 	        .decay = w->run->plan->map->model->tensors[tensor].decay,
-	        .grad_kind = w->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
+	        .grad_dtype = w->gradient_dtype,
 	        .state = policy->state,
 	};
 
 	if (adamw_state_has_scales(span.state)) {
-		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / ADAMW_BLOCK;
-		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / ADAMW_BLOCK;
+		span.m_scale = (float *)w->plane[ARG_M_SCALE] + at / adamw_state_block(span.state);
+		span.v_scale = (float *)w->plane[ARG_V_SCALE] + at / adamw_state_block(span.state);
 	}
 	adamw_update(&span, w->run->step->adamw, w->run->dock->isa);
 }
@@ -108,7 +108,7 @@ static void piece_finish(const struct work *w, int tensor, int64_t piece, int64_
 	if (w->run->plan->policy.gradient_dtype == DTYPE_BF16)
 		for (int64_t i = 0; i < count; i++)
 			sum[i] = bf16_to_f32(bf16_from_f32(sum[i]));
-	sumsq_blocks(norm, sum, count, GRAD_F32, w->run->dock->isa);
+	sumsq_blocks(norm, sum, count, DTYPE_F32, w->run->dock->isa);
 }
 
 static void work_task(void *context, int64_t task, int worker)

@@ -150,29 +150,29 @@ static int unit_await(struct snapshot *s, int unit)
 
 int snapshot_read(struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, void *dst)
 {
-	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, held, skipped;
+	const struct plan_policy *policy = &s->plan->policy;
+	int64_t at, held, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
 
 	if (rc)
 		return rc;
 	held = part_find(s, &at, &skipped, tensor, first, count);
-	memcpy((char *)dst + plane_numbers(plane, skipped) * width,
-	        (const char *)store_at(s->store, plane, unit) + plane_numbers(plane, at) * width,
-	        (size_t)(plane_numbers(plane, held) * width));
+	memcpy((char *)dst + plan_plane_bytes(policy, plane, skipped),
+	        (const char *)store_at(s->store, plane, unit) + plan_plane_bytes(policy, plane, at),
+	        (size_t)plan_plane_bytes(policy, plane, held));
 	return 0;
 }
 
 int snapshot_at(
         struct snapshot *s, int tensor, enum plane plane, int64_t first, int64_t count, const void **out)
 {
-	int64_t width = dtype_bytes(plan_plane_dtype(&s->plan->policy, plane)), at, skipped;
+	int64_t at, skipped;
 	int unit = s->plan->map->tensor_unit[tensor], rc = unit_await(s, unit);
-
 	const char *lies = store_at(s->store, plane, unit);
 
 	*out = NULL;
 	if (!rc && lies && part_find(s, &at, &skipped, tensor, first, count) == count)
-		*out = lies + plane_numbers(plane, at) * width;
+		*out = lies + plan_plane_bytes(&s->plan->policy, plane, at);
 	return rc;
 }
 

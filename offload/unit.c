@@ -180,7 +180,7 @@ enum tensor_kind { KIND_TRAINED, KIND_FROZEN, KIND_FROZEN_WIDE, KINDS };
 
 static enum tensor_kind kind_of(const struct model_tensor *t)
 {
-	return t->trainable ? KIND_TRAINED : t->is_wide ? KIND_FROZEN_WIDE : KIND_FROZEN;
+	return t->trainable ? KIND_TRAINED : model_tensor_is_wide(t) ? KIND_FROZEN_WIDE : KIND_FROZEN;
 }
 
 /* A unit of more kinds than one becomes one for each: the first that occurs keeps number and name. names has
@@ -267,7 +267,7 @@ static int units_layout(struct unit_map *map)
 
 		map->tensor_offset[i] = u->count;
 		u->trainable = model->tensors[i].trainable;
-		u->is_wide = !u->trainable && model->tensors[i].is_wide;
+		u->is_wide = !u->trainable && model_tensor_is_wide(&model->tensors[i]);
 		u->count += round_up(model->tensors[i].count, UNIT_ALIGN);
 		u->tensor_count++;
 	}

@@ -15,7 +15,7 @@ enum { ROUNDING_STREAM = 0x41646d57 }; /* of the run's seed; no other use of it 
 struct isa {
 	const char *name;
 	void (*update)(const struct adamw_span *span, const struct adamw_step *step);
-	void (*sumsq)(double *partial, const void *grad, int64_t count, enum grad_kind kind);
+	void (*sumsq)(double *partial, const void *grad, int64_t count, enum dtype dtype);
 };
 
 static const struct isa isas[ADAMW_ISA_COUNT] = {
@@ -101,10 +101,10 @@ void adamw_span_advance(struct adamw_span *span, int64_t count)
 	span->m = (char *)span->m + count * state_bytes;
 	span->v = (char *)span->v + count * state_bytes;
 	if (adamw_state_has_scales(span->state)) {
-		span->m_scale += count / ADAMW_BLOCK;
-		span->v_scale += count / ADAMW_BLOCK;
+		span->m_scale += count / adamw_state_block(span->state);
+		span->v_scale += count / adamw_state_block(span->state);
 	}
-	span->grad = (const char *)span->grad + count * (span->grad_kind == GRAD_BF16 ? 2 : 4);
+	span->grad = (const char *)span->grad + count * dtype_bytes(span->grad_dtype);
 	span->first += count;
 	span->count -= count;
 }
@@ -114,9 +114,9 @@ void adamw_update(const struct adamw_span *span, const struct adamw_step *step, 
 	isas[isa].update(span, step);
 }
 
-void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa)
+void sumsq_blocks(double *partial, const void *grad, int64_t count, enum dtype dtype, enum adamw_isa isa)
 {
-	isas[isa].sumsq(partial, grad, count, kind);
+	isas[isa].sumsq(partial, grad, count, dtype);
 }
 
 double clip_scale_of(double norm, double max_norm)

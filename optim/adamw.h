@@ -17,27 +17,25 @@
 
 #include <stdint.h>
 
-/* Gradient storage in the store. */
-enum grad_kind { GRAD_BF16, GRAD_F32 };
-
-/* One contiguous run of elements of one tensor. Planes need only the alignment of their element, and no two
- * may overlap. An update writes only `count` elements and the scales of their blocks. count may be 0 and may
- * exceed 2^31. */
+/* One contiguous run of elements of one tensor. Planes need no alignment beyond their element's, no two may
+ * overlap, and nothing outside of `count` elements is written, scales of their blocks aside. count may be 0
+ * and may exceed 2^31. */
 struct adamw_span {
 	uint16_t *hi;
 	int16_t *lo;
-	void *m, *v;              /* of `state`: float, bf16 (uint16_t), codes (uint8_t) */
-	float *m_scale, *v_scale; /* 8BIT: one per ADAMW_BLOCK elements, the last may be short; else unused */
-	const void *grad;         /* of grad_kind */
+	void *m, *v; /* of `state`: float, bf16 (uint16_t), codes (uint8_t) */
+	float *m_scale,
+	        *v_scale; /* 8BIT: one per ADAMW_BLOCK_8BIT elements, the last may be short; else unused */
+	const void *grad; /* of grad_dtype */
 	int64_t count;
-	int64_t first; /* index of element 0 in its tensor: 8BIT: a multiple of ADAMW_BLOCK, F32: unused */
+	int64_t first; /* index of element 0 in its tensor: 8BIT: a multiple of its block, F32: unused */
 	int tensor;    /* index in the model's table: BF16 only */
 	int decay;     /* 1: decay_factor applies */
-	enum grad_kind grad_kind;
+	enum dtype grad_dtype; /* F32 or BF16 */
 	enum adamw_state state;
 };
 
-/* Removes the first `count` elements; 8BIT: a multiple of ADAMW_BLOCK. */
+/* Takes the first `count` elements away; 8BIT: a multiple of its block. */
 void adamw_span_advance(struct adamw_span *span, int64_t count);
 
 /* update_count is Adam's number of this update, from 1 (skipped steps do not count). clip_scale comes from
@@ -52,12 +50,12 @@ void adamw_update(const struct adamw_span *span, const struct adamw_step *step, 
  * = 1. */
 double clip_scale_of(double norm, double max_norm);
 
-/* Sums of squares of a gradient: one double per block of SUMSQ_BLOCK elements, written to partial[ceil(count
- * / SUMSQ_BLOCK)]. The order of additions is fixed, so every device, ISA and thread count gives the same
- * bits. A block is 16 runs of 4096 elements. In a run, lane j < 64 adds elements j, j + 64, j + 128 ... Then
- * lanes from 32 on are added to lanes from 0 on, lanes from 16 on to lanes from 0 on, and so on to one lane.
- * The runs are added in the same way; a missing run is 0. These chains are few enough for a CPU's registers,
- * and 1024 for a GPU. The sum is not finite if any element is not. */
-void sumsq_blocks(double *partial, const void *grad, int64_t count, enum grad_kind kind, enum adamw_isa isa);
+/* Sum of squares of a gradient in blocks of SUMSQ_BLOCK elements, each in double with a fixed order of its
+ * own, written to partial[ceil(count / SUMSQ_BLOCK)]: a block is 16 runs of 4096 elements; in a run, lane
+ * j < 64 adds up elements j, j + 64, j + 128 ...; then lanes 32 and up are added to lanes 0 and up, 16 and up
+ * to 0 and up, to the last, and the runs in the same way (a run that is not there is 0). Few enough chains
+ * for a CPU's registers, and 1024 of them for a GPU. The same bits on every device, ISA and thread count. Not
+ * finite if any element is not. */
+void sumsq_blocks(double *partial, const void *grad, int64_t count, enum dtype dtype, enum adamw_isa isa);
 
 #endif

@@ -20,7 +20,7 @@ void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t
 		for (int64_t i = 0; i < count; i++)
 			x[i] = adamw_unscale(moment == ADAMW_MOMENT_M ? adamw_decode_signed(codes[i])
 			                                              : adamw_decode_unsigned(codes[i]),
-			        scale[i / ADAMW_BLOCK]);
+			        scale[i / ADAMW_BLOCK_8BIT]);
 		break;
 	case ADAMW_STATE_COUNT:
 		break;
@@ -67,9 +67,9 @@ void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t coun
 			((uint16_t *)stored)[i] = nearest(x[i]);
 		break;
 	case ADAMW_STATE_8BIT:
-		for (int64_t i = 0; i < count; i += ADAMW_BLOCK)
-			block_narrow((uint8_t *)stored + i, scale + i / ADAMW_BLOCK, x + i,
-			        count - i < ADAMW_BLOCK ? (int)(count - i) : ADAMW_BLOCK, moment);
+		for (int64_t i = 0; i < count; i += ADAMW_BLOCK_8BIT)
+			block_narrow((uint8_t *)stored + i, scale + i / ADAMW_BLOCK_8BIT, x + i,
+			        count - i < ADAMW_BLOCK_8BIT ? (int)(count - i) : ADAMW_BLOCK_8BIT, moment);
 		break;
 	case ADAMW_STATE_COUNT:
 		break;

@@ -7,8 +7,8 @@
 
 enum adamw_moment { ADAMW_MOMENT_M, ADAMW_MOMENT_V };
 
-/* x[count] = the values that an update reads from stored[count] and, 8BIT only, scale[ceil(count /
- * ADAMW_BLOCK)]. Exact. */
+/* x[count] = what an update would find in stored[count], and in scale[], one a block (8BIT only).
+ * Exact. */
 void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t count,
         enum adamw_state state, enum adamw_moment moment);
 

@@ -7,7 +7,7 @@
 
 #define ADAMW_KERNELS(isa)                                                                                   \
 	void adamw_update_##isa(const struct adamw_span *span, const struct adamw_step *step);               \
-	void sumsq_blocks_##isa(double *partial, const void *grad, int64_t count, enum grad_kind kind)
+	void sumsq_blocks_##isa(double *partial, const void *grad, int64_t count, enum dtype dtype)
 
 ADAMW_KERNELS(scalar);
 ADAMW_KERNELS(avx2);

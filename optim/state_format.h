@@ -20,13 +20,23 @@
 enum adamw_state { ADAMW_STATES(ADAMW_STATE_ENUM) ADAMW_STATE_COUNT };
 #undef ADAMW_STATE_ENUM
 
-/* elements that share a scale, counted from the tensor's start */
-enum { ADAMW_BLOCK = FORMAT_BLOCK_CODES_8 };
+/* ADAMW_BLOCK_8BIT, and so on: the elements that share a scale, counted from the tensor's start; 0: there are
+ * no scales. ADAMW_BLOCK is the largest of them, which the others divide: what is cut at its multiples cuts
+ * no block of any format. */
+#define ADAMW_STATE_BLOCK(id, format, ...) ADAMW_BLOCK_##id = FORMAT_BLOCK_##format,
+#define ADAMW_STATE_ROOM(id, format, ...) char of_##id[FORMAT_BLOCK_##format + (FORMAT_BLOCK_##format == 0)];
+union adamw_largest_block { /* C++ takes no new type in sizeof */
+	ADAMW_STATES(ADAMW_STATE_ROOM)
+};
+enum { ADAMW_STATES(ADAMW_STATE_BLOCK) ADAMW_BLOCK = sizeof(union adamw_largest_block) };
+#undef ADAMW_STATE_BLOCK
+#undef ADAMW_STATE_ROOM
 
 /* 0 <= state < ADAMW_STATE_COUNT. */
 const struct format_facts *adamw_state_format(enum adamw_state state);
 const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */
 int adamw_state_has_scales(enum adamw_state state);
+int adamw_state_block(enum adamw_state state); /* ADAMW_BLOCK where there are no scales */
 
 /* Type of an element of m, and of v, and its bytes. */
 enum dtype adamw_state_dtype(enum adamw_state state);

@@ -18,7 +18,7 @@ enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 128, WORKER_CHUNKS = 4, FIRST_BYTES =
 /* A little less than a task of the optimizer has. */
 enum { ELEMENTS = SUMSQ_BLOCK - 4096 };
 
-_Static_assert(ELEMENTS * 16 + ELEMENTS / ADAMW_BLOCK * 8 + 7 * SLAB_SKEW_BYTES <= CHUNK_BYTES,
+_Static_assert(ELEMENTS * 16 + ELEMENTS / ADAMW_BLOCK * 8 + PLANE_COUNT * SLAB_SKEW_BYTES <= CHUNK_BYTES,
         "the largest planes of a task fit a chunk");
 
 static const double PASS_S = 0.004;
@@ -81,35 +81,42 @@ static int copy_out_pass(double *seconds, double *moved, struct meter *m, int64_
 	        seconds, &span, rc ? rc : stream_copy_out(m->streams[QUEUE_D2H], m->slab, m->arena, bytes));
 }
 
+/* Bytes of a plane of an update. */
+static int64_t room_bytes(const struct plan_policy *p, enum plane plane, int64_t count)
+{
+	return plane_numbers(plane, p->state, count) *
+	       dtype_bytes(plane_dtype(plane, p->state, p->gradient_dtype));
+}
+
 /* Bytes of an element in the planes of an update, scales not counted. */
 static int64_t element_bytes(const struct plan_policy *p)
 {
-	return 4 + 2 * adamw_state_bytes(p->state) + dtype_bytes(p->gradient_dtype);
+	int64_t bytes = 0;
+
+	for (int i = 0; i < PLANE_COUNT; i++)
+		bytes += plane_is_in((enum plane)i, PLANES_SCALE) ? 0 : room_bytes(p, (enum plane)i, 1);
+	return bytes;
 }
 
 /* AdamW, which is most of what a step does with device memory where states stay there. */
 static struct op update_op(const struct meter *m, int64_t count)
 {
 	const struct plan_policy *p = &m->o->policy;
-	int64_t sizes[] = {2, 2, adamw_state_bytes(p->state), adamw_state_bytes(p->state),
-	        dtype_bytes(p->gradient_dtype), 0, 0};
-	dev_addr plane[sizeof(sizes) / sizeof(*sizes)], at = m->arena;
+	dev_addr plane[PLANE_COUNT], at = m->arena;
 	int has_scales = adamw_state_has_scales(p->state);
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
-		int64_t bytes = i < 5 ? count * sizes[i] : count / ADAMW_BLOCK * 4;
-
+	for (int i = 0; i < PLANE_COUNT; i++) {
 		plane[i] = at;
-		at = dev_at(at, round_up(bytes, ALIGN_BYTES));
+		at = dev_at(at, round_up(room_bytes(p, (enum plane)i, count), ALIGN_BYTES));
 	}
 	return (struct op){.kind = OP_ADAMW,
-	        .adamw = {.hi = plane[0],
-	                .lo = plane[1],
-	                .m = plane[2],
-	                .v = plane[3],
-	                .grad = plane[4],
-	                .m_scale = has_scales ? plane[5] : DEV_NONE,
-	                .v_scale = has_scales ? plane[6] : DEV_NONE,
+	        .adamw = {.hi = plane[PLANE_HI],
+	                .lo = plane[PLANE_LO],
+	                .m = plane[PLANE_M],
+	                .v = plane[PLANE_V],
+	                .grad = plane[PLANE_GRADIENT],
+	                .m_scale = has_scales ? plane[PLANE_M_SCALE] : DEV_NONE,
+	                .v_scale = has_scales ? plane[PLANE_V_SCALE] : DEV_NONE,
 	                .count = count,
 	                .decay = 1,
 	                .grad_dtype = p->gradient_dtype,
@@ -163,10 +170,8 @@ static void update_task(void *context, int64_t task, int worker)
 {
 	const struct meter *m = ((struct chunks *)context)->m;
 	const struct plan_policy *p = &m->o->policy;
-	int64_t sizes[] = {2, 2, adamw_state_bytes(p->state), adamw_state_bytes(p->state),
-	        dtype_bytes(p->gradient_dtype)};
-	int64_t n = m->elements, state_scales = n / ADAMW_BLOCK * 4, all, index;
-	char *plane[7], *at;
+	int64_t n = m->elements, all, index;
+	char *plane[PLANE_COUNT], *at;
 	int node = 0;
 
 	(void)worker;
@@ -175,22 +180,22 @@ static void update_task(void *context, int64_t task, int worker)
 	index = task - m->node_first[node];
 	all = m->node_first[node + 1] - m->node_first[node];
 	at = m->slab + m->node_first[node] * CHUNK_BYTES;
-	for (int i = 0; i < 7; i++) {
-		int64_t bytes = i < 5 ? n * sizes[i] : state_scales;
+	for (int i = 0; i < PLANE_COUNT; i++) {
+		int64_t bytes = room_bytes(p, (enum plane)i, n);
 
 		plane[i] = at + index * bytes;
 		at += all * bytes + SLAB_SKEW_BYTES;
 	}
-	adamw_update(&(struct adamw_span){.hi = (uint16_t *)plane[0],
-	                     .lo = (int16_t *)plane[1],
-	                     .m = plane[2],
-	                     .v = plane[3],
-	                     .grad = plane[4],
-	                     .m_scale = (float *)plane[5],
-	                     .v_scale = (float *)plane[6],
+	adamw_update(&(struct adamw_span){.hi = (uint16_t *)plane[PLANE_HI],
+	                     .lo = (int16_t *)plane[PLANE_LO],
+	                     .m = plane[PLANE_M],
+	                     .v = plane[PLANE_V],
+	                     .grad = plane[PLANE_GRADIENT],
+	                     .m_scale = (float *)plane[PLANE_M_SCALE],
+	                     .v_scale = (float *)plane[PLANE_V_SCALE],
 	                     .count = n,
 	                     .decay = 1,
-	                     .grad_kind = p->gradient_dtype == DTYPE_BF16 ? GRAD_BF16 : GRAD_F32,
+	                     .grad_dtype = p->gradient_dtype,
 	                     .state = p->state},
 	        &m->step, m->o->isa);
 }

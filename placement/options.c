@@ -48,11 +48,9 @@ void options_of_config(
 	                        .update_in_backward =
 	                                c->max_grad_norm == 0 && !c->skip_nonfinite && !c->dump_gradients,
 	                        .discard = c->stream_delay_seed != 0,
-	                        .compute_dtype =
-	                                c->compute_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
-	                        .gradient_dtype =
-	                                c->gradient_dtype == CONFIG_DTYPE_FP32 ? DTYPE_F32 : DTYPE_BF16,
-	                        .reduce_dtype = c->reduce_dtype == CONFIG_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+	                        .compute_dtype = (enum dtype)c->compute_dtype,
+	                        .gradient_dtype = (enum dtype)c->gradient_dtype,
+	                        .reduce_dtype = (enum dtype)c->reduce_dtype,
 	                        .state = (enum adamw_state)c->optimizer_state,
 	                        .micro_batches = trains ? micro_batches : 1,
 	                },

@@ -107,7 +107,7 @@ int main(void)
 		        .first = first % 5000,
 		        .tensor = i % 7,
 		        .decay = i >> 1 & 1,
-		        .grad_kind = random_bits() & 1 ? GRAD_F32 : GRAD_BF16,
+		        .grad_dtype = random_bits() & 1 ? DTYPE_F32 : DTYPE_BF16,
 		        .state = (enum adamw_state)(i % ADAMW_STATE_COUNT)};
 		double partial[2];
 
@@ -127,8 +127,8 @@ int main(void)
 		for (int j = 0; j < MOST; j++)
 			grad[j] &=
 			        0xbfffbfff; /* finite: of infinite sums the sign of a NaN is the machine's */
-		sumsq_blocks(partial, grad, span.count, span.grad_kind, isa);
-		sumsq_blocks(partial + 1, grad, span.count, span.grad_kind, ADAMW_ISA_SCALAR);
+		sumsq_blocks(partial, grad, span.count, span.grad_dtype, isa);
+		sumsq_blocks(partial + 1, grad, span.count, span.grad_dtype, ADAMW_ISA_SCALAR);
 		if (span.count && memcmp(partial, partial + 1, 8) != 0)
 			return 1;
 		if (span.count)

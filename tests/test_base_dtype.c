@@ -61,9 +61,36 @@ static void test_formats(void **state)
 	for (int i = 0; i < FORMAT_COUNT; i++) {
 		const struct format_facts *f = &format_facts[i];
 
-		assert_non_null(f->name);
+		if (!f->name || !f->torch_name)
+			fail_msg("format %d has no name", i);
+		if (f->is_of_weights) {
+			enum format found = FORMAT_COUNT;
+
+			if (!format_of_weights(&found, f->element) || (int)found != i ||
+			        !format_of_torch_name(&found, f->torch_name) || (int)found != i)
+				fail_msg("format %s shares its dtype or name with another", f->name);
+		}
 		assert_true(f->block >= 0 && dtype_bits(f->element) > 0 && dtype_bits(f->scale) > 0);
 	}
+}
+
+/* A number of the narrower type, read as the wider one: by its largest, its smallest and its last bit. */
+static void test_fits(void **state)
+{
+	enum format found;
+
+	(void)state;
+	for (int i = 0; i < FORMAT_COUNT; i++)
+		assert_int_equal(format_fits((enum format)i, DTYPE_F32),
+		        i != FORMAT_CODES_8); /* codes are no numbers */
+	assert_true(format_fits(FORMAT_BF16, DTYPE_BF16));
+	assert_false(format_fits(FORMAT_F16, DTYPE_BF16));
+	assert_false(format_fits(FORMAT_F32, DTYPE_BF16));
+	assert_false(format_fits(FORMAT_BF16, DTYPE_F16));
+	assert_true(bf16_to_f32(bf16_from_f32(f16_to_f32(0x3c01))) != f16_to_f32(0x3c01));
+	assert_false(format_of_weights(&found, DTYPE_U8)); /* quantized: refused */
+	assert_false(format_of_torch_name(&found, "int8"));
+	assert_true(format_of_torch_name(&found, "float16") && found == FORMAT_F16);
 }
 
 int main(void)
@@ -72,6 +99,7 @@ int main(void)
 	        cmocka_unit_test(test_names),
 	        cmocka_unit_test(test_floats),
 	        cmocka_unit_test(test_formats),
+	        cmocka_unit_test(test_fits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

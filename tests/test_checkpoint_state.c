@@ -79,7 +79,7 @@ static int state_write(
 		if (((const uint8_t *)src)[i] != byte_of(plane, tensor, begin + i))
 			fail_msg("plane %s of tensor %d: byte %d differs", plane_name(plane), tensor,
 			        (int)(begin + i));
-	seen[plane] += plane_numbers(plane, count);
+	seen[plane] += plane_numbers(plane, *format, count);
 	return 0;
 }
 

@@ -121,8 +121,7 @@ static uint64_t planes_hash(struct engine *e, const struct model *model, const s
 	for (int plane = PLANE_HI; plane <= last; plane++)
 		for (int t = 0; t < model->tensor_count; t++) {
 			int64_t count = model->tensors[t].count;
-			size_t bytes = (size_t)(plane_numbers((enum plane)plane, count) *
-			                        dtype_bytes(plan_plane_dtype(policy, (enum plane)plane)));
+			size_t bytes = (size_t)plan_plane_bytes(policy, (enum plane)plane, count);
 			void *data = calloc(1, bytes);
 
 			check_ok(engine_read(e, t, (enum plane)plane, 0, count, data));

@@ -118,8 +118,7 @@ static int64_t plane_len(const struct training *r, int tensor, int plane)
 {
 	const struct plan_policy *policy = &engine_plan(r->engine, PLAN_TRAIN)->policy;
 
-	return plane_numbers((enum plane)plane, r->model->tensors[tensor].count) *
-	       dtype_bytes(plan_plane_dtype(policy, (enum plane)plane));
+	return plan_plane_bytes(policy, (enum plane)plane, r->model->tensors[tensor].count);
 }
 
 static int plane_last(const struct training *r)

@@ -178,7 +178,7 @@ static void adamw_try(uint64_t seed, int64_t count, enum adamw_state format)
 	        .first = first,
 	        .tensor = tensor,
 	        .decay = decay,
-	        .grad_kind = dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
+	        .grad_dtype = dtype,
 	        .state = format,
 	};
 	if (count > 100) {
@@ -230,7 +230,7 @@ static void sumsq_try(uint64_t seed, int64_t count, int ordinary)
 	op.sumsq = (struct op_sumsq){tensor_addr(partial), tensor_addr(x), count, dtype};
 	case_run(&c, &op);
 	sumsq_blocks(
-	        want, tensor_data(x), count, dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, ADAMW_ISA_SCALAR);
+	        want, tensor_data(x), count, dtype == DTYPE_F32 ? DTYPE_F32 : DTYPE_BF16, ADAMW_ISA_SCALAR);
 	for (int64_t b = 0; b < blocks; b++) {
 		double got = tensor_get(partial, b);
 
@@ -283,7 +283,7 @@ static void cast_sumsq_try(uint64_t seed, int64_t count)
 	case_run(&c, &op);
 	assert_memory_equal(tensor_data(dst), rounded, 2 * (size_t)count);
 	memset(dst->written, 1, (size_t)count);
-	sumsq_blocks(want, rounded, count, GRAD_BF16, ADAMW_ISA_SCALAR);
+	sumsq_blocks(want, rounded, count, DTYPE_BF16, ADAMW_ISA_SCALAR);
 	for (int64_t b = 0; b < blocks; b++) {
 		double got = tensor_get(partial, b);
 

@@ -18,9 +18,9 @@ struct planes {
 	struct adamw_span span;
 };
 
-static void planes_alloc(struct planes *p, int64_t count, enum grad_kind kind, uint64_t skew)
+static void planes_alloc(struct planes *p, int64_t count, enum dtype dtype, uint64_t skew)
 {
-	int element[5] = {2, 2, 4, 4, kind == GRAD_BF16 ? 2 : 4};
+	int element[5] = {2, 2, 4, 4, dtype == DTYPE_BF16 ? 2 : 4};
 	char *at[5];
 
 	for (int i = 0; i < 5; i++) {
@@ -37,7 +37,7 @@ static void planes_alloc(struct planes *p, int64_t count, enum grad_kind kind, u
 	        .v = at[3],
 	        .grad = at[4],
 	        .count = count,
-	        .grad_kind = kind,
+	        .grad_dtype = dtype,
 	};
 }
 
@@ -54,11 +54,11 @@ static void planes_copy(struct planes *to, const struct planes *from)
 	        (char *)from->span.v, from->span.grad};
 
 	for (int i = 0; i < 5; i++) {
-		int element = i < 2 ? 2 : i < 4 ? 4 : from->span.grad_kind == GRAD_BF16 ? 2 : 4;
+		int element = i < 2 ? 2 : i < 4 ? 4 : from->span.grad_dtype == DTYPE_BF16 ? 2 : 4;
 
 		skew |= (uint64_t)(at[i] - from->block[i] - GUARD) / element << (4 * i);
 	}
-	planes_alloc(to, from->span.count, from->span.grad_kind, skew);
+	planes_alloc(to, from->span.count, from->span.grad_dtype, skew);
 	for (int i = 0; i < 5; i++)
 		memcpy(to->block[i], from->block[i], from->bytes[i]);
 	to->span.decay = from->span.decay;
@@ -77,7 +77,7 @@ static void guards_intact(const struct planes *p)
 	        (char *)p->span.hi, (char *)p->span.lo, (char *)p->span.m, (char *)p->span.v, p->span.grad};
 
 	for (int i = 0; i < 5; i++) {
-		int element = i < 2 ? 2 : i < 4 ? 4 : p->span.grad_kind == GRAD_BF16 ? 2 : 4;
+		int element = i < 2 ? 2 : i < 4 ? 4 : p->span.grad_dtype == DTYPE_BF16 ? 2 : 4;
 
 		for (const char *c = p->block[i]; c < p->block[i] + p->bytes[i]; c++)
 			if (c < at[i] || c >= at[i] + p->span.count * element)
@@ -119,7 +119,7 @@ static void planes_fill(struct planes *p, uint64_t seed)
 		p->span.lo[i] = plane_lo(w);
 		((float *)p->span.m)[i] = any_float(seed, 4 * i + 1);
 		((float *)p->span.v)[i] = fabsf(any_float(seed, 4 * i + 2));
-		if (p->span.grad_kind == GRAD_BF16)
+		if (p->span.grad_dtype == DTYPE_BF16)
 			((uint16_t *)p->span.grad)[i] = (uint16_t)(f32_bits(g) >> 16);
 		else
 			((float *)p->span.grad)[i] = g;
@@ -128,8 +128,8 @@ static void planes_fill(struct planes *p, uint64_t seed)
 
 static float grad_of(const struct adamw_span *s, int64_t i)
 {
-	return s->grad_kind == GRAD_BF16 ? bf16_to_f32(((const uint16_t *)s->grad)[i])
-	                                 : ((const float *)s->grad)[i];
+	return s->grad_dtype == DTYPE_BF16 ? bf16_to_f32(((const uint16_t *)s->grad)[i])
+	                                   : ((const float *)s->grad)[i];
 }
 
 static float *m_of(const struct adamw_span *s)
@@ -210,11 +210,11 @@ static float plain_update(float *m, float *v, float w, float grad, int decay, co
 /* One span updated by every ISA of this CPU, twice: the same planes, guards intact, and the weights, m and v
  * of an fp32 master. */
 static void check_span(
-        int64_t count, enum grad_kind kind, int decay, const struct adamw_step *step, uint64_t seed)
+        int64_t count, enum dtype dtype, int decay, const struct adamw_step *step, uint64_t seed)
 {
 	struct planes before, after[ADAMW_ISA_COUNT];
 
-	planes_alloc(&before, count, kind, rng_u64(seed, 1, 0));
+	planes_alloc(&before, count, dtype, rng_u64(seed, 1, 0));
 	before.span.decay = decay;
 	planes_fill(&before, seed);
 	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
@@ -249,10 +249,10 @@ static void test_bits_of_every_isa(void **state)
 	uint64_t seed = 1;
 
 	(void)state;
-	for (int kind = GRAD_BF16; kind <= GRAD_F32; kind++)
+	for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
 		for (int decay = 0; decay <= 1; decay++)
 			for (int64_t count = 0; count <= 200; count++)
-				check_span(count, kind, decay, count & 1 ? &first : &late, seed++);
+				check_span(count, dtype, decay, count & 1 ? &first : &late, seed++);
 	for (int i = 0; i < 40; i++) {
 		int64_t count = (int64_t)rng_below(seed, 2, 0, i < 38 ? 5000 : 100000);
 
@@ -341,7 +341,7 @@ static void test_nan_weight(void **state)
 
 		if (!isa_is_here(isa))
 			continue;
-		planes_alloc(&p, 200, GRAD_F32, 0);
+		planes_alloc(&p, 200, DTYPE_F32, 0);
 		planes_fill(&p, 5);
 		for (int i = 0; i < 200; i++) { /* joins to 0x7fffffff, 0xffffffff, 0x7f800001 */
 			p.span.hi[i] = i % 3 == 0 ? 0x8000 : i % 3 == 1 ? 0 : 0x7f80;
@@ -365,7 +365,7 @@ static void test_zero_gradients_flush(void **state)
 
 	(void)state;
 	check_ok(adamw_isa_find(&isa, "auto"));
-	planes_alloc(&p, 100, GRAD_BF16, 0x12345);
+	planes_alloc(&p, 100, DTYPE_BF16, 0x12345);
 	p.span.decay = 1;
 	for (int i = 0; i < 100; i++) {
 		p.span.hi[i] = 0x3f80;
@@ -396,7 +396,7 @@ static void test_least_gradient(void **state)
 	(void)state;
 	check_ok(adamw_isa_find(&isa, "auto"));
 	for (size_t b = 0; b < sizeof(beta2) / sizeof(beta2[0]); b++)
-		for (int kind = GRAD_BF16; kind <= GRAD_F32; kind++) {
+		for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
 			struct adamw_options options = usual;
 			struct adamw_step step;
 			struct planes p;
@@ -405,14 +405,14 @@ static void test_least_gradient(void **state)
 			options.beta2 = beta2[b];
 			options.epsilon = 0;
 			adamw_step_init(&step, &options, 1e-3, 1, b & 1 ? 1 : 0.37);
-			planes_alloc(&p, COUNT, kind, 0);
+			planes_alloc(&p, COUNT, dtype, 0);
 			planes_fill(&p, b);
 			for (int i = 0; i < COUNT; i++) { /* 2^-70 to 2^-45, in 32 steps each */
 				uint32_t bits = (uint32_t)((127 - 70) * 32 + i) << 18;
 
 				p.span.hi[i] = 0x3f80;
 				m_of(&p.span)[i] = v_of(&p.span)[i] = 0;
-				if (kind == GRAD_BF16)
+				if (dtype == DTYPE_BF16)
 					((uint16_t *)p.span.grad)[i] = (uint16_t)(bits >> 16);
 				else
 					((uint32_t *)p.span.grad)[i] = bits;
@@ -457,7 +457,7 @@ static void test_rate_of_zero(void **state)
 			if (without)
 				options.epsilon = 0;
 			adamw_step_init(&step, &options, 0, 3, 0.5);
-			planes_alloc(&before, 500, GRAD_BF16, 0);
+			planes_alloc(&before, 500, DTYPE_BF16, 0);
 			before.span.decay = 1;
 			planes_fill(&before, 9);
 			for (int i = 0; i < 500; i++) {
@@ -501,20 +501,20 @@ static double lanes_of(const struct adamw_span *s, int64_t first, int64_t end)
 	return lane[0][0];
 }
 
-static void check_sumsq(int64_t count, enum grad_kind kind, uint64_t seed)
+static void check_sumsq(int64_t count, enum dtype dtype, uint64_t seed)
 {
 	int64_t block_count = (count + SUMSQ_BLOCK - 1) / SUMSQ_BLOCK;
 	double *partial = malloc((size_t)(block_count + 1) * sizeof(*partial));
 	struct planes p;
 
 	assert_non_null(partial);
-	planes_alloc(&p, count, kind, seed);
+	planes_alloc(&p, count, dtype, seed);
 	planes_fill(&p, seed);
 	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++) {
 		if (!isa_is_here(isa))
 			continue;
 		partial[block_count] = -1;
-		sumsq_blocks(partial, p.span.grad, count, kind, isa);
+		sumsq_blocks(partial, p.span.grad, count, dtype, isa);
 		assert_true(partial[block_count] == -1);
 		for (int64_t b = 0; b < block_count; b++) {
 			int64_t first = b * SUMSQ_BLOCK,
@@ -539,7 +539,7 @@ static void test_sumsq(void **state)
 		check_sumsq(count, count & 1, (uint64_t)count);
 	for (int i = 0; i < 6; i++)
 		check_sumsq(SUMSQ_BLOCK * (i / 2) + (int64_t)rng_below(3, 3, i, SUMSQ_BLOCK), i & 1, 500 + i);
-	check_sumsq(2 * SUMSQ_BLOCK, GRAD_BF16, 600);
+	check_sumsq(2 * SUMSQ_BLOCK, DTYPE_BF16, 600);
 }
 
 static void test_sumsq_not_finite(void **state)
@@ -551,10 +551,10 @@ static void test_sumsq_not_finite(void **state)
 	for (int isa = 0; isa < ADAMW_ISA_COUNT; isa++)
 		for (int at = 0; isa_is_here(isa) && at < 300; at++) {
 			x[at] = at & 1 ? NAN : -INFINITY;
-			sumsq_blocks(&partial, x, 300, GRAD_F32, isa);
+			sumsq_blocks(&partial, x, 300, DTYPE_F32, isa);
 			assert_false(isfinite(partial));
 			x[at] = FLT_MAX; /* its square is no float */
-			sumsq_blocks(&partial, x, 300, GRAD_F32, isa);
+			sumsq_blocks(&partial, x, 300, DTYPE_F32, isa);
 			assert_true(isfinite(partial));
 			x[at] = 0;
 		}

@@ -113,7 +113,7 @@ static void test_as_an_update_stores_it(void **state)
 	        .v_scale = v_scale,
 	        .grad = m.x,
 	        .count = COUNT,
-	        .grad_kind = GRAD_F32,
+	        .grad_dtype = DTYPE_F32,
 	        .state = ADAMW_STATE_8BIT};
 
 	(void)state;

@@ -83,7 +83,7 @@ static void check_adamw(enum adamw_state state)
 	                     2 * count},
 	             scale_bytes = (count / ADAMW_BLOCK + 1) * sizeof(float);
 	const struct adamw_options options = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .seed = 5};
-	struct adamw_span s = {.count = count, .grad_kind = GRAD_BF16, .tensor = 3, .state = state}, alone;
+	struct adamw_span s = {.count = count, .grad_dtype = DTYPE_BF16, .tensor = 3, .state = state}, alone;
 	struct adamw_step step;
 	struct last before, expected, got;
 	uint16_t grad[CHECKED];
@@ -106,7 +106,7 @@ static void check_adamw(enum adamw_state state)
 	        .count = CHECKED,
 	        .first = first,
 	        .tensor = s.tensor,
-	        .grad_kind = s.grad_kind,
+	        .grad_dtype = s.grad_dtype,
 	        .state = state};
 	adamw_update(&alone, &step, ADAMW_ISA_SCALAR);
 	assert_memory_not_equal(expected.lo, before.lo, sizeof(before.lo));
@@ -173,7 +173,7 @@ static void test_sumsq_beyond_32_bits(void **state)
 	madvise(x, bytes, MADV_HUGEPAGE); /* one huge page of zeros instead of a million faults */
 	check_ok(adamw_isa_find(&isa, "auto"));
 	x[count - 1] = 0x4000;
-	sumsq_blocks(partial, x, count, GRAD_BF16, isa);
+	sumsq_blocks(partial, x, count, DTYPE_BF16, isa);
 	assert_true(partial[block_count - 1] == 4 && partial[block_count - 2] == 0);
 	free(partial);
 	munmap(x, bytes);

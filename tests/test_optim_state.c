@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 #include "optim/adamw.h"
+#include "optim/plane.h"
 
 #include <float.h>
 #include <math.h>
@@ -123,7 +124,7 @@ static void test_bits_of_every_isa_and_piece(void **state)
 	for (int i = 0; i < 12 * 128 + 48; i++) {
 		struct adamw_span s = {.count = i / 12,
 		        .decay = i & 1,
-		        .grad_kind = i >> 1 & 1 ? GRAD_F32 : GRAD_BF16,
+		        .grad_dtype = i >> 1 & 1 ? DTYPE_F32 : DTYPE_BF16,
 		        .state = (enum adamw_state)(i % ADAMW_STATE_COUNT),
 		        .tensor = i % 11};
 
@@ -144,7 +145,8 @@ static void test_state_stays_finite_and_normal(void **state)
 	(void)state;
 	adamw_step_init(&step, &usual, 1e-3, 1, 1);
 	for (int kind = 0; kind < 2; kind++) {
-		struct adamw_span s = {.count = 4096, .grad_kind = GRAD_F32, .state = (enum adamw_state)kind};
+		struct adamw_span s = {
+		        .count = 4096, .grad_dtype = DTYPE_F32, .state = (enum adamw_state)kind};
 
 		fill(3, s.count);
 		for (int i = 0; i < 4096; i++) {
@@ -346,7 +348,7 @@ static void test_codes_at_every_border(void **state)
 	(void)state;
 	adamw_step_init(&step, &plain, 1e-3, 1, 1);
 	for (int round = 0; round < 2 * 9; round++) {
-		struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+		struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 		int is_signed = round & 1, ulps = round / 2 - 4;
 
 		published_map(map, is_signed);
@@ -380,7 +382,7 @@ static void test_8bit_block(void **state)
 {
 	double map_m[256], map_v[256];
 	struct adamw_step step;
-	struct adamw_span s = {.count = 300, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+	struct adamw_span s = {.count = 300, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 
 	(void)state;
 	published_map(map_m, 1);
@@ -425,7 +427,7 @@ static void test_8bit_block(void **state)
  * divided by epsilon. */
 static void test_small_v_makes_no_large_step(void **state)
 {
-	struct adamw_span s = {.count = 256, .grad_kind = GRAD_F32, .state = ADAMW_STATE_8BIT};
+	struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
 	struct adamw_step step;
 	float first, second;
 
@@ -449,9 +451,64 @@ static void test_small_v_makes_no_large_step(void **state)
 		fail_msg("a step of %g at a learning rate of 1e-3", (double)(first - second));
 }
 
+/* What the one list of planes says, and what follows from it for every format of the state. */
+static void test_planes(void **state)
+{
+	(void)state;
+	for (int p = 0; p < PLANE_COUNT; p++) {
+		enum plane plane = (enum plane)p;
+		unsigned bit = 1u << p;
+
+		if (!plane_name(plane) || !*plane_name(plane) || !plane_title(plane) || !*plane_title(plane))
+			fail_msg("plane %d has no name or no title", p);
+		if (!!(bit & PLANES_WEIGHT) + !!(bit & PLANES_MOMENT) + !!(bit & PLANES_SCALE) !=
+		        plane_is_in(plane, PLANES_SAVED))
+			fail_msg(
+			        "plane %s is no weight, moment or scale, or of two kinds", plane_name(plane));
+	}
+	assert_int_equal(PLANES_WEIGHT, 1 << PLANE_HI | 1 << PLANE_LO);
+	for (int f = 0; f < ADAMW_STATE_COUNT; f++) {
+		enum adamw_state format = (enum adamw_state)f;
+		enum plane order[PLANE_SAVED_COUNT];
+		unsigned met = 0;
+
+		plane_file_order(order, format);
+		for (int i = 0; i < PLANE_SAVED_COUNT; i++) {
+			if (i && plane_width(order[i - 1], format) < plane_width(order[i], format))
+				fail_msg("%s: plane %s comes before the wider %s", adamw_state_name(format),
+				        plane_name(order[i - 1]), plane_name(order[i]));
+			met |= 1u << order[i];
+		}
+		assert_int_equal(met, PLANES_SAVED); /* each once */
+		assert_int_equal(plane_dtype(PLANE_GRADIENT, format, DTYPE_BF16), DTYPE_BF16);
+		assert_int_equal(plane_width(PLANE_M, format), adamw_state_bytes(format));
+	}
+}
+
+/* The order of files since the first version: a checkpoint's bytes do not change. */
+static void test_file_order(void **state)
+{
+	static const enum plane wide[] = {PLANE_M, PLANE_V, PLANE_HI, PLANE_LO};
+	static const enum plane narrow[] = {
+	        PLANE_M_SCALE, PLANE_V_SCALE, PLANE_HI, PLANE_LO, PLANE_M, PLANE_V};
+
+	(void)state;
+	for (int f = 0; f < ADAMW_STATE_COUNT; f++) {
+		enum plane order[PLANE_SAVED_COUNT];
+		const enum plane *wanted = adamw_state_has_scales((enum adamw_state)f) ? narrow : wide;
+
+		plane_file_order(order, (enum adamw_state)f);
+		for (int i = 0; i < PLANE_SAVED_COUNT; i++)
+			if (plane_is_in(order[i], planes_of((enum adamw_state)f)))
+				assert_int_equal(order[i], *wanted++);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_planes),
+	        cmocka_unit_test(test_file_order),
 	        cmocka_unit_test(test_bits_of_every_isa_and_piece),
 	        cmocka_unit_test(test_state_stays_finite_and_normal),
 	        cmocka_unit_test(test_rounding_by_definition),

@@ -30,11 +30,6 @@ static int own_read(struct engine *e, const struct request *r, void *dst)
 	return source.read(source.context, r->tensor, (enum plane)r->plane, r->first, r->count, dst);
 }
 
-static int64_t request_bytes(enum adamw_state state, int plane, int64_t count)
-{
-	return plane == PLANE_GRADIENT ? 4 * count : plane_bytes((enum plane)plane, state, count);
-}
-
 /* The part of a request that a rank's shard holds. */
 static int request_part(
         const struct unit_map *map, int rank, const struct request *whole, struct request *part)
@@ -61,9 +56,8 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 		if (!request_part(map, r, &whole, &part))
 			continue;
 		struct link_part parts[] = {{LINK_SEND, r, &part, sizeof(part)},
-		        {LINK_RECEIVE, r,
-		                (char *)dst + request_bytes(c->state, whole.plane, part.first - first),
-		                request_bytes(c->state, whole.plane, part.count)}};
+		        {LINK_RECEIVE, r, (char *)dst + plane_bytes(plane, c->state, part.first - first),
+		                plane_bytes(plane, c->state, part.count)}};
 
 		rc = link_exchange(c->link, parts, 2);
 	}
@@ -93,7 +87,7 @@ static int serve(struct collector *c)
 	int rc;
 
 	while (!(rc = link_exchange(c->link, &ask, 1)) && request.tensor >= 0) {
-		int64_t bytes = request_bytes(c->state, request.plane, request.count);
+		int64_t bytes = plane_bytes((enum plane)request.plane, c->state, request.count);
 		struct link_part answer = {LINK_SEND, 0, NULL, bytes};
 
 		if (bytes > cap_bytes) {

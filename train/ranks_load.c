@@ -77,8 +77,7 @@ static int ring_send(struct scatter *s)
 static int ring_add(
         struct scatter *s, int shard, enum plane plane, const struct plane_range *range, const char *src)
 {
-	int64_t numbers = PIECE_BYTES / plane_width(plane, s->state), part;
-	int64_t most = PLANES_SCALE >> plane & 1 ? numbers * ADAMW_BLOCK : numbers;
+	int64_t most = PIECE_BYTES / plane_width(plane, s->state) * plane_block(plane, s->state), part;
 	int rc = 0;
 
 	for (int64_t at = 0; at < range->count && !rc; at += part) {

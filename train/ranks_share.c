@@ -184,18 +184,18 @@ int ranks_share_model(const struct config *c, struct model **model)
 int ranks_share_formats(const struct config *c, struct model *model)
 {
 	int count = model->tensor_count, rc;
-	char *wide;
+	char *formats;
 
 	if (!is_shared(c))
 		return 0;
-	wide = mem_alloc((size_t)count, 1);
-	rc = world_agree(wide ? 0 : ERR_NOMEM);
+	formats = mem_alloc((size_t)count, 1);
+	rc = world_agree(formats ? 0 : ERR_NOMEM);
 	for (int t = 0; t < count && !rc; t++)
-		wide[t] = (char)model->tensors[t].is_wide;
+		formats[t] = (char)model->tensors[t].storage;
 	if (!rc)
-		rc = world_broadcast(wide, count, 0);
+		rc = world_broadcast(formats, count, 0);
 	for (int t = 0; t < count && !rc; t++)
-		model->tensors[t].is_wide = wide[t] != 0;
-	mem_free(wide);
+		model->tensors[t].storage = (enum format)formats[t];
+	mem_free(formats);
 	return rc;
 }

@@ -26,8 +26,10 @@ static int tensors_hash(
 			int64_t left = ranges[r].count - at, count = left < PIECE ? left : PIECE;
 			uint64_t *hash = &hashes[ranges[r].tensor];
 
-			for (enum plane plane = PLANE_HI; plane <= PLANE_LO && !rc; plane++) {
-				rc = source.read(source.context, ranges[r].tensor, plane,
+			for (int plane = 0; plane < PLANE_SAVED_COUNT && !rc; plane++) {
+				if (!plane_is_in((enum plane)plane, PLANES_WEIGHT))
+					continue;
+				rc = source.read(source.context, ranges[r].tensor, (enum plane)plane,
 				        ranges[r].first + at, count, piece);
 				*hash = XXH3_64bits_withSeed(piece, (size_t)count * sizeof(*piece), *hash);
 			}

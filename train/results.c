@@ -18,10 +18,7 @@
 
 enum safetensors_dtype train_export_dtype(const struct trainer *t)
 {
-	static const enum safetensors_dtype dtypes[] = {
-	        [CONFIG_DTYPE_BF16] = SAFETENSORS_BF16, [CONFIG_DTYPE_FP32] = SAFETENSORS_F32};
-
-	return dtypes[t->config->export_dtype];
+	return (enum safetensors_dtype)t->config->export_dtype;
 }
 
 struct result {

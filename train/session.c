@@ -67,7 +67,7 @@ static void formats_find(struct session *s)
 	if (c->verb == VERB_PLAN && file_kind_of(c->model) == FILE_DIR)
 		(void)hf_import_open(&s->import, s->model_dir, s->model);
 	for (int t = 0; t < s->model->tensor_count && c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM; t++)
-		s->model->tensors[t].is_wide = 1;
+		s->model->tensors[t].storage = FORMAT_F32;
 }
 
 int session_freeze(struct session *s)

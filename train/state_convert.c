@@ -13,7 +13,7 @@ struct convert {
 	struct checkpoint *from;
 	const struct plane_sink *sink;
 	enum adamw_state saved, wanted;
-	float x[PIECE], scales[PIECE / ADAMW_BLOCK];
+	float x[PIECE], scales[PIECE];
 	char stored[PIECE * sizeof(float)];
 };
 
@@ -54,14 +54,16 @@ int state_convert_planes(struct checkpoint *from, const struct plane_sink *sink,
 		c->saved = checkpoint_manifest(from)->state;
 		c->wanted = wanted;
 	}
-	for (int p = PLANE_HI; p <= PLANE_V && !rc; p++)
+	for (int p = 0; p < PLANE_SAVED_COUNT && !rc; p++)
 		for (int64_t r = 0; r < range_count && !rc; r++) {
-			if (!(checkpoint_manifest(from)->tensors[ranges[r].tensor].planes & 1u << p))
-				continue;
+			unsigned planes = checkpoint_manifest(from)->tensors[ranges[r].tensor].planes;
+
+			if (!plane_is_in((enum plane)p, planes & ~(unsigned)PLANES_SCALE))
+				continue; /* scales go with their moment */
 			for (int64_t done = 0; done < ranges[r].count && !rc; done += PIECE) {
 				int64_t left = ranges[r].count - done, count = left < PIECE ? left : PIECE;
 
-				rc = (PLANES_MOMENT >> p & 1 ? piece_convert : piece_copy)(
+				rc = (plane_is_in((enum plane)p, PLANES_MOMENT) ? piece_convert : piece_copy)(
 				        c, ranges[r].tensor, (enum plane)p, ranges[r].first + done, count);
 			}
 		}

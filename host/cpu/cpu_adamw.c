@@ -27,14 +27,14 @@ static void adamw_piece(void *context, int64_t piece, int worker)
 	        .first = run->op.first + at,
 	        .tensor = run->op.tensor,
 	        .decay = run->op.decay,
-	        .grad_kind = run->op.grad_dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16,
+	        .grad_dtype = run->op.grad_dtype,
 	        .state = run->op.state,
 	};
 
 	(void)worker;
 	if (adamw_state_has_scales(run->op.state)) {
-		span.m_scale = (float *)cpu_ptr(run->op.m_scale) + at / ADAMW_BLOCK;
-		span.v_scale = (float *)cpu_ptr(run->op.v_scale) + at / ADAMW_BLOCK;
+		span.m_scale = (float *)cpu_ptr(run->op.m_scale) + at / adamw_state_block(span.state);
+		span.v_scale = (float *)cpu_ptr(run->op.v_scale) + at / adamw_state_block(span.state);
 	}
 	adamw_update(&span, &run->op.step, run->isa);
 }

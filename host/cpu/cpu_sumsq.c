@@ -19,7 +19,7 @@ static void sumsq_piece(void *context, int64_t piece, int worker)
 	(void)worker;
 	sumsq_blocks((double *)cpu_ptr(run->op.partial) + piece,
 	        (const char *)cpu_ptr(run->op.x) + at * bytes, min_i64(SUMSQ_BLOCK, run->op.count - at),
-	        run->op.dtype == DTYPE_F32 ? GRAD_F32 : GRAD_BF16, run->isa);
+	        run->op.dtype, run->isa);
 }
 
 int cpu_sumsq(struct cpu_context *cx, const struct op_sumsq *op)

@@ -35,14 +35,17 @@ int families_have_head(const char *name)
 	return 0;
 }
 
-/* What config.json says of its files' dtype; the files have the last word. */
-static int stores_bf16(const json_t *config)
+/* What config.json says of its files; they have the last word. */
+static void read_storage(struct model *model, const json_t *config)
 {
 	const char *dtype = json_string_value(json_object_get(config, "dtype"));
 
 	if (!dtype)
 		dtype = json_string_value(json_object_get(config, "torch_dtype"));
-	return dtype && !strcmp(dtype, "bfloat16");
+	if (!dtype || !format_of_torch_name(&model->storage, dtype))
+		model->storage = FORMAT_COUNT;
+	for (int t = 0; t < model->tensor_count && model->storage != FORMAT_COUNT; t++)
+		model->tensors[t].storage = model->storage;
 }
 
 int model_open(struct model **model, const json_t *config, const char *where)
@@ -67,8 +70,8 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	err = model_config_read(&read, family, config, where);
 	if (!err)
 		err = model_build(model, family, &read);
-	for (int t = 0; !err && t < (*model)->tensor_count; t++)
-		(*model)->tensors[t].is_wide = !stores_bf16(config);
+	if (!err)
+		read_storage(*model, config);
 	return err == ERR_RANGE ? err_set(ERR_INPUT, "%s: %s", where, err_text()) : err;
 }
 
