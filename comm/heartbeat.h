@@ -64,10 +64,11 @@ void heartbeat_set_exchange(const char *what);
 /* It got something done. Any thread; costs an addition. */
 void heartbeat_progress(void);
 
-/* This rank failed: the others of its host hear of it, each from heartbeat_hear, which returns the code (0:
- * nobody failed), who, and the text (ERR_TEXT_BYTES; may be cut). */
-void heartbeat_tell(int code, const char *text);
-int heartbeat_hear(int *rank, char *text);
+/* This rank failed with `code` and this thread's error: the others of its host hear of it, each from
+ * heartbeat_hear, which returns the code (0: nobody failed), who, and the error. */
+void heartbeat_tell(int code);
+struct err;
+int heartbeat_hear(int *rank, struct err *failure);
 
 /* To be called now and then by one who waits: a rank of this host whose process is gone is an error
  * (ERR_DEVICE, which names it). */

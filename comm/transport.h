@@ -18,9 +18,9 @@
 
 /* What a failed rank says. */
 struct transport_note {
-	int32_t rank, code;
+	int32_t rank;
 	int32_t is_lost; /* for a rank that is gone or stands still, and will not answer */
-	char text[ERR_TEXT_BYTES];
+	struct err err;
 };
 
 struct lane;

@@ -175,7 +175,7 @@ int row_cache_open(struct row_store **store, const struct row_entry **entries, i
 /* Of whatever went wrong in the directory. */
 static int advise(int rc, const struct row_cache *c)
 {
-	return err_set(rc,
+	return err_reword(rc,
 	        "%s; these rows are more than data_memory and are written to files: set data_cache to a "
 	        "directory "
 	        "with room (now %s), or raise data_memory",
