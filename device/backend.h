@@ -69,7 +69,7 @@ void work_traffic(struct comm_traffic *traffic, const struct work *work);
 struct device_slab;
 
 struct backend {
-	const char *name;
+	enum device_kind kind;
 	int (*open)(struct device **device, const struct device_options *options);
 	void (*close)(struct device *device);
 	int (*arena_open)(struct device *device, dev_addr *base, int64_t bytes);
@@ -93,7 +93,6 @@ struct backend {
 
 	/* Fills what the backend knows: copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
-	int has_bytes;
 };
 
 /* One slab. device.c fills bytes, kind and runs; the backend fills base, and how much of it was pinned. */
@@ -136,16 +135,12 @@ struct comm {
 	struct comm_links links;
 };
 
-/* The reserves of the CUDA device (device_reserve_list): the workspace that it allocates for matrix products,
- * what the driver takes when code is first used, and the buffers of each of NCCL's communicators, which grow
- * with GPUs and channels to about this; the latter two can only be left free. */
-enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
-
 /* ERR_RANGE, naming the call, unless the two devices are one. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);
 
-/* Registers a backend under its name; called by the program's start-up (cli/, tests), before device_open.
- * "auto" takes the first registered that opens. Registering one twice changes nothing. Not thread-safe. */
+/* Registers a backend under the name of its kind; called by the program's start-up (cli/, tests), before
+ * device_open. "auto" takes the first registered that opens. Registering one twice changes nothing. Not
+ * thread-safe. */
 void device_register(const struct backend *backend);
 extern const struct backend backend_host, backend_meta, backend_cuda;
 

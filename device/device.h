@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "device/addr.h"
 #include "device/comm_cost.h"
+#include "device/device_kind.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -98,6 +99,7 @@ int device_open(struct device **device, const char *name, const struct device_op
 /* Frees the arena and the slabs that are still open. Streams, events and comms must have been closed. */
 void device_close(struct device *device);
 const char *device_name(const struct device *device);
+enum device_kind device_kind_of(const struct device *device);
 
 /* ---- memory ---- */
 
@@ -121,29 +123,6 @@ void device_slab_close(struct device *device, void *base);
 
 /* 1 where host memory behind slabs is real and ops compute; 0 on meta. */
 int device_has_bytes(const struct device *device);
-
-/* What is taken of device memory beside the arena: workspaces of libraries, which the device allocates when
- * it opens, and room for what a driver takes by itself. A plan counts it. */
-struct device_reserve {
-	const char *name; /* for people; static */
-	int64_t bytes;
-};
-enum { DEVICE_RESERVES_MAX = 8 };
-
-/* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of the device of that name, in a run that opens
- * comm_count groups of more than one rank (each takes device memory when ranks connect), and returns their
- * number; 0 for host, meta and names that do not exist. Needs neither an open device nor a GPU nor a build
- * that has it, so that a plan is the same everywhere. */
-int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count);
-
-/* A result that is only needed in pieces, as logits are, is formed on the device of that name in pieces of
- * `rows`, fewer where those would take more than `bytes`. What such a piece is multiplied into is read and
- * written once for each of them, so the faster the arithmetic, the more rows hide that. Known without the
- * device, as reserves are. */
-struct device_piece {
-	int64_t rows, bytes;
-};
-struct device_piece device_piece_of(const char *device_name);
 
 /* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
  * hold already. 0: not limited by the device. */

@@ -9,8 +9,8 @@
 
 /* The plan's arena, and beside it what the device's libraries take, by name. */
 struct device_memory {
-	const char *name; /* of the device that is planned for */
-	int is_host;      /* the host computes, in its own memory */
+	enum device_kind kind; /* of the device that is planned for */
+	int is_host;           /* the host computes, in its own memory */
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
 	int reserve_count;
 	int64_t reserve_bytes;      /* their sum */

@@ -22,10 +22,10 @@ struct machine_rates {
 };
 
 /* Does nothing where it is known. machine: that is planned for; NULL: this one, which a run may have
- * described all the same. device_name: of the device that is planned for; options: what is asked for, on that
+ * described all the same. kind: of the device that is planned for; options: what is asked for, on that
  * device or on meta. ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
 int rates_find(struct machine_rates *rates, const struct config *c, const struct machine *machine,
-        const char *device_name, const struct engine_options *options);
+        enum device_kind kind, const struct engine_options *options);
 
 /* All ranks know what rank 0 was told, or the least that any of them measured. */
 int rates_share(struct machine_rates *rates);
