@@ -1,18 +1,45 @@
 /* Error texts: one slot for each thread. */
 #include "base/err.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char slot[ERR_TEXT_BYTES];
+static _Thread_local struct {
+	struct err_id id;
+	char text[ERR_TEXT_BYTES];
+} slot;
 
-int err_setv(int code, const char *fmt, va_list ap)
+static int this_process;
+static atomic_uint_fast64_t numbers;
+
+void err_process_set(int process)
+{
+	this_process = process;
+}
+
+/* FNV-1a. */
+static uint64_t digest(uint64_t so_far, const char *text)
+{
+	for (; *text; text++)
+		so_far = (so_far ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return so_far;
+}
+
+static void text_set(const char *fmt, va_list ap)
 {
 	char text[ERR_TEXT_BYTES]; /* the arguments may point into the slot */
 
 	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
 		text[0] = 0;
-	memcpy(slot, text, strlen(text) + 1);
+	memcpy(slot.text, text, strlen(text) + 1);
+}
+
+int err_setv(int code, const char *fmt, va_list ap)
+{
+	text_set(fmt, ap);
+	slot.id = (struct err_id){this_process, atomic_fetch_add(&numbers, 1) + 1,
+	        digest(UINT64_C(0xcbf29ce484222325) ^ (unsigned)code, slot.text)};
 	return code;
 }
 
@@ -22,6 +49,16 @@ int err_set(int code, const char *fmt, ...)
 
 	va_start(ap, fmt);
 	err_setv(code, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int err_reword(int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	text_set(fmt, ap);
 	va_end(ap);
 	return code;
 }
@@ -36,19 +73,30 @@ int err_note(int code, const char *fmt, ...)
 	if (vsnprintf(text, sizeof(text) - 2, fmt, ap) < 0)
 		text[0] = 0;
 	va_end(ap);
+	slot.id.cause = digest(slot.id.cause, text);
 	len = strlen(text);
 	text[len++] = ':';
 	text[len++] = ' ';
-	rest = strnlen(slot, sizeof(text) - 1 - len);
-	memcpy(text + len, slot, rest);
+	rest = strnlen(slot.text, sizeof(text) - 1 - len);
+	memcpy(text + len, slot.text, rest);
 	text[len + rest] = 0;
-	memcpy(slot, text, len + rest + 1);
+	memcpy(slot.text, text, len + rest + 1);
 	return code;
+}
+
+struct err_id err_identity(void)
+{
+	return slot.id;
+}
+
+int err_same(struct err_id a, struct err_id b)
+{
+	return a.number && a.number == b.number && a.process == b.process;
 }
 
 const char *err_text(void)
 {
-	return slot;
+	return slot.text;
 }
 
 void err_take(struct err *e, int code)
@@ -56,12 +104,15 @@ void err_take(struct err *e, int code)
 	if (e->code)
 		return;
 	e->code = code;
-	memcpy(e->text, slot, sizeof(slot));
+	e->id = slot.id;
+	memcpy(e->text, slot.text, sizeof(slot.text));
 }
 
 int err_give(const struct err *e)
 {
-	if (e->code)
-		memcpy(slot, e->text, sizeof(slot));
+	if (e->code) {
+		slot.id = e->id;
+		memcpy(slot.text, e->text, sizeof(slot.text));
+	}
 	return e->code;
 }

@@ -1,13 +1,17 @@
 /* Errors: a returned code, and a text in a thread-local slot.
  *
- * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text with
- * err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/ prints the
- * text or exits. Worker threads pass code and text to the joining thread in struct err.
+ * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text
+ * with err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/
+ * prints the text or exits. Worker threads hand code and text to whoever joins them with struct err.
+ *
+ * Texts are for people. Which error it is, code asks of struct err_id, which stays with the text through
+ * err_note, err_reword, other threads and other ranks.
  */
 #ifndef FERRY_BASE_ERR_H
 #define FERRY_BASE_ERR_H
 
 #include <stdarg.h>
+#include <stdint.h>
 
 enum err_code {
 	ERR_NOMEM = -1,       /* host memory is exhausted */
@@ -24,11 +28,23 @@ enum err_code {
 
 enum { ERR_TEXT_BYTES = 1024 };
 
-/* A code and its text as a value, to cross threads. code 0 means none. */
+/* Which error it is: the process where err_set was called (err_process_set), and which of its calls that was,
+ * from 1; number 0: none. `cause` is a digest of what was said: two processes that each met the same have the
+ * same. */
+struct err_id {
+	int64_t process;
+	uint64_t number, cause;
+};
+
+/* A code, its text and which error it is as a value, to cross threads and ranks. code 0 means none. */
 struct err {
+	struct err_id id;
 	int code;
 	char text[ERR_TEXT_BYTES];
 };
+
+/* Which of the processes of this run the caller is; 0 until then. Before other threads. */
+void err_process_set(int process);
 
 /* Sets this thread's text and returns `code`, so that `return err_set(ERR_IO, ...)` reads well.
  * Text longer than the slot is cut. The arguments may include err_text() itself. */
@@ -38,13 +54,22 @@ int err_setv(int code, const char *fmt, va_list ap);
 /* Puts "<formatted>: " in front of this thread's text and returns `code` unchanged. */
 int err_note(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Other words for the error that this thread has: its identity stays. */
+int err_reword(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Which error this thread's text is of. */
+struct err_id err_identity(void);
+
+/* Is it one and the same error, met once and passed on? 1 or 0. */
+int err_same(struct err_id a, struct err_id b);
+
 /* This thread's text; "" when none was set. Valid until the next err_* call of this thread. */
 const char *err_text(void);
 
-/* Moves code and this thread's text into *e, if *e holds none yet (the first error wins). */
+/* Moves code, this thread's text and its identity into *e, if *e holds none yet (the first error wins). */
 void err_take(struct err *e, int code);
 
-/* Sets this thread's text from *e and returns its code (0 when it holds none). */
+/* Sets this thread's text and identity from *e and returns its code (0 when it holds none). */
 int err_give(const struct err *e);
 
 #endif

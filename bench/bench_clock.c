@@ -13,7 +13,6 @@
 #include "placement/simulate.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Is the clock of plans right? Steps with all state offloaded, on the host device with its copies throttled
  * to one rate after another, beside the step that the meta device's clock predicts for a machine of these
@@ -195,11 +194,11 @@ static int rates_measure(struct clock_bench *b)
 	rc = bench_device_open(&device, &unthrottled, b->pool);
 	if (rc)
 		return rc;
-	b->is_host = !strcmp(device_name(device), "host");
+	b->is_host = device_facts_of(device_kind_of(device))->is_host;
 	b->ways = b->is_host ? host_ways : gpu_ways;
 	b->way_count = b->is_host ? WAYS_MAX : GPU_WAYS;
 	b->gpu_bytes = b->is_host ? 0 : device_free_bytes(device);
-	b->head_rows = model_head_rows(b->model->config.V, device_piece_of(device_name(device)));
+	b->head_rows = model_head_rows(b->model->config.V, device_facts_of(device_kind_of(device))->piece);
 	o = options_of(b, device, 0);
 	if (b->is_host)
 		simulate_host_speed(&b->speed, pool_worker_count(b->pool), 0);

@@ -155,12 +155,12 @@ int bench_copy(json_t **result, const struct bench_args *args)
 	json_t *rows = json_array();
 	struct pool *pool = NULL;
 	struct copies c = {0};
-	const char *name = "";
+	enum device_kind device = DEVICE_HOST;
 	int rc = pool_open(&pool, args->threads), is_host;
 
 	if (!rc)
-		rc = bench_device_find(&name, args, pool);
-	is_host = !rc && !strcmp(name, "host");
+		rc = bench_device_find(&device, args, pool);
+	is_host = !rc && device_facts_of(device)->is_host;
 	if (!most_bytes)
 		most_bytes = INT64_C(1) << (is_host ? 26 : 28);
 	if (!rc && (most_bytes < 4096 || most_bytes > INT64_C(1) << 33))

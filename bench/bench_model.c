@@ -90,7 +90,7 @@ struct engine_options bench_engine_options(const struct model *model, const stru
 	                        .micro_batches = 1,
 	                        .rope_positions = b->tokens / b->documents,
 	                        .head_rows = model_head_rows(
-	                                model->config.V, device_piece_of(device_name(device))),
+	                                model->config.V, device_facts_of(device_kind_of(device))->piece),
 	                },
 	        .train = {b->tokens, b->targets},
 	        .adamw = {0.9, 0.999, 1e-8, 0.01, 1},
@@ -107,7 +107,7 @@ int bench_speed_find(
 
 	*speed = (struct device_speed){0};
 	device_register(&backend_meta);
-	if (!strcmp(device_name(options->device), "host"))
+	if (device_facts_of(device_kind_of(options->device))->is_host)
 		simulate_host_speed(speed, pool_worker_count(options->pool), args->copy_gbps);
 	rc = device_has_bytes(options->device) ? measure_speed(speed, options, 0) : 0;
 	return rc == ERR_FIT ? 0 : rc;

@@ -97,7 +97,7 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 static int64_t budget_of(struct device *device, const struct bench_args *args)
 {
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
-	int count = device_reserve_list(reserves, device_name(device), 0);
+	int count = device_reserve_list(reserves, device_kind_of(device), 0);
 	int64_t bytes = device_free_bytes(device) / 64 * 63;
 
 	if (args->device_budget_bytes && (!bytes || args->device_budget_bytes < bytes))
@@ -137,7 +137,7 @@ static int memory_check(struct outcome *out, struct offload_bench *b, const stru
 		return rc;
 	engine_get_memory(b->engine, &out->memory);
 	host_bytes = out->memory.store_bytes + out->memory.staging_bytes;
-	if (strcmp(device_name(b->device), "host") == 0)
+	if (device_facts_of(device_kind_of(b->device))->is_host)
 		host_bytes += out->memory.device_bytes;
 	host_limit = args->host_budget_bytes ? args->host_budget_bytes : machine.usable_bytes / 20 * 19;
 	out->fits = 1;
@@ -430,9 +430,10 @@ static int settings_of_model(
 	return 0;
 }
 
-static int settings_of(struct setting *list, int *count, const struct bench_args *args, const char *device)
+static int settings_of(
+        struct setting *list, int *count, const struct bench_args *args, enum device_kind device)
 {
-	int is_host = !strcmp(device, "host"), rc = 0;
+	int is_host = device_facts_of(device)->is_host, rc = 0;
 	const char *names = args->models && *args->models ? args->models : is_host ? "0.1b" : "0.1b,1b,8b-8l";
 	const char *tokens = args->tokens && *args->tokens ? args->tokens : is_host ? "256" : "4096,16384";
 	char name[32];
@@ -455,7 +456,7 @@ int bench_offload(json_t **result, const struct bench_args *args)
 	struct setting *settings = mem_alloc(SETTINGS_MAX + 1, sizeof(*settings));
 	struct bench_limits limits = {0};
 	struct pool *pool = NULL;
-	const char *device = "";
+	enum device_kind device = DEVICE_HOST;
 	int count = 0, rc = settings ? 0 : ERR_NOMEM;
 
 	if (!rc)
@@ -470,9 +471,9 @@ int bench_offload(json_t **result, const struct bench_args *args)
 	for (int i = 0; i < count && !rc; i++)
 		rc = ways_run(rows, pairs, &settings[i], args, pool, &limits);
 	if (!rc)
-		*result = json_pack("{s:s, s:s, s:s, s:f, s:i, s:f, s:f, s:O, s:O}", "device", device,
-		        "compute_dtype", "bf16", "activations", "recompute", "max_grad_norm",
-		        args->max_grad_norm, "threads", args->threads, "matmul_tflops",
+		*result = json_pack("{s:s, s:s, s:s, s:f, s:i, s:f, s:f, s:O, s:O}", "device",
+		        device_facts_of(device)->name, "compute_dtype", "bf16", "activations", "recompute",
+		        "max_grad_norm", args->max_grad_norm, "threads", args->threads, "matmul_tflops",
 		        limits.product_flops_per_s * 1e-12, "copy_gbps", limits.copy_bytes_per_s * 1e-9,
 		        "settings", rows, "pairs", pairs);
 	if (!rc && !*result)

@@ -33,10 +33,16 @@ struct scaling {
 	double first_rate; /* tokens a second and GPU of the model's first row that fits */
 };
 
+/* A value of a key, and the word for it. */
+struct word {
+	int value;
+	const char *text;
+};
+
 /* A candidate, and what came out. */
 struct trial {
 	int gpus;
-	const char *strategy, *offload;
+	struct word strategy, offload;
 	struct engine_memory memory;
 	struct plan_traffic traffic;
 	struct plan_time time;
@@ -55,8 +61,8 @@ static int trial_config(struct config *c, const struct trial *t, const struct sc
 
 	snprintf(words[0], sizeof(words[0]), "model=%s", model);
 	snprintf(words[1], sizeof(words[1]), "world_size=%d", t->gpus);
-	snprintf(words[2], sizeof(words[2]), "sharding_strategy=%s", t->strategy);
-	snprintf(words[3], sizeof(words[3]), "cpu_offload=%s", t->offload);
+	snprintf(words[2], sizeof(words[2]), "sharding_strategy=%s", t->strategy.text);
+	snprintf(words[3], sizeof(words[3]), "cpu_offload=%s", t->offload.text);
 	snprintf(words[4], sizeof(words[4]), "max_length=%lld", (long long)s->tokens);
 	snprintf(words[5], sizeof(words[5]), "ranks_per_node=%s",
 	        *s->ranks_per_node ? s->ranks_per_node : "auto");
@@ -147,25 +153,28 @@ static int trial_is_hopeless(const struct trial *t, const struct trial *best, co
 {
 	if (!best->fits)
 		return 0;
-	if (!strcmp(t->offload, "on") && !strcmp(best->offload, "off") &&
+	if (t->offload.value == CONFIG_OFFLOAD_ON && !best->offload.value &&
 	        best->memory.kept_blocks == (int)model->config.L)
 		return 1;
-	return !strcmp(t->strategy, "HYBRID_SHARD") && best->time.exposed_ns < 0.02e6 * best->step.step_ms;
+	return t->strategy.value == CONFIG_SHARDING_HYBRID_SHARD &&
+	       best->time.exposed_ns < 0.02e6 * best->step.step_ms;
 }
 
 /* The fastest of what may be chosen; where none fits, the one that needs least of the device. */
 static int row_find(struct trial *best, const struct scaling *s, struct pool *pool, struct model *model,
         const char *path, int gpus)
 {
-	const char *strategies[] = {"FULL_SHARD", "HYBRID_SHARD"}, *offloads[] = {"off", "on"};
+	struct word strategies[] = {
+	        {CONFIG_SHARDING_FULL_SHARD, "FULL_SHARD"}, {CONFIG_SHARDING_HYBRID_SHARD, "HYBRID_SHARD"}};
+	struct word offloads[] = {{0, "off"}, {CONFIG_OFFLOAD_ON, "on"}};
 	int strategy_count = gpus > machine_ranks_here(s->machine, gpus) ? 2 : 1, offload_count = 2, rc = 0;
 
 	if (*s->strategy) {
-		strategies[0] = s->strategy;
+		strategies[0] = (struct word){(int)s->config->sharding_strategy, s->strategy};
 		strategy_count = 1;
 	}
 	if (*s->offload) {
-		offloads[0] = s->offload;
+		offloads[0] = (struct word){s->config->cpu_offload, s->offload};
 		offload_count = 1;
 	}
 	*best = (struct trial){.gpus = gpus};
@@ -194,7 +203,7 @@ static int row_add(struct scaling *s, const struct trial *t, const char *path)
 {
 	double rate = t->fits ? 1e3 * (double)t->step.tokens / t->step.step_ms / t->gpus : 0;
 	json_t *row = json_pack("{s:s,s:i,s:s,s:s,s:b,s:I,s:I}", "model", base_name(path), "gpus", t->gpus,
-	        "strategy", t->strategy, "offload", t->offload, "fits", t->fits, "device_bytes",
+	        "strategy", t->strategy.text, "offload", t->offload.text, "fits", t->fits, "device_bytes",
 	        (json_int_t)(t->memory.device_bytes + t->reserve_bytes), "host_bytes",
 	        (json_int_t)t->host_bytes);
 	int rc = row ? 0 : ERR_NOMEM;

@@ -5,6 +5,8 @@
 #include "model/model.h"
 #include "optim/adamw.h"
 
+#include <assert.h>
+
 static dev_addr take(struct kernel_place *p, int64_t count, enum dtype dtype)
 {
 	dev_addr at = dev_at(p->base, p->used_bytes);
@@ -121,9 +123,12 @@ static void make_flat(
 		op->cast_sumsq = (struct op_cast_sumsq){take(p, count, DTYPE_BF16),
 		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, DTYPE_F32), count};
 		break;
-	default: /* OP_SUMSQ */
+	case OP_SUMSQ:
 		op->sumsq = (struct op_sumsq){
 		        take(p, count / SUMSQ_BLOCK + 1, DTYPE_F64), take(p, count, dtype), count, dtype};
+		break;
+	default:
+		assert(!"an op that kernel_case_make lists here");
 	}
 }
 
@@ -146,10 +151,13 @@ static void make_table(struct op *op, struct kernel_place *p, const struct bench
 		op->scatter = (struct op_scatter){take(p, rows * cols, dtype), take(p, rows * cols, dtype),
 		        index->order, rows, cols, rows, dtype};
 		break;
-	default: /* OP_EMBED_GRAD */
+	case OP_EMBED_GRAD:
 		op->embed_grad = (struct op_embed_grad){take(p, s->vocab * cols, DTYPE_F32),
 		        take(p, rows * cols, dtype), index->id, take(p, rows + s->vocab + 1, DTYPE_I32), rows,
 		        cols, s->vocab, -1, dtype};
+		break;
+	default:
+		assert(!"an op that kernel_case_make lists here");
 	}
 }
 
@@ -323,8 +331,11 @@ static void make_act(
 	case OP_ACT:
 		op->act = (struct op_act){a, b, count, act, dtype};
 		break;
-	default: /* OP_ACT_GRAD */
+	case OP_ACT_GRAD:
 		op->act_grad = (struct op_act_grad){take(p, count, dtype), a, b, count, act, dtype};
+		break;
+	default:
+		assert(!"an op that kernel_case_make lists here");
 	}
 }
 
@@ -428,7 +439,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
         const struct bench_scale *scale, const struct kernel_index *index)
 {
 	*op = (struct op){.kind = k->kind};
-	switch (k->kind) {
+	switch (k->kind) { /* without a default: the compiler names an op that is missing */
 	case OP_MATMUL:
 		make_matmul(op, place, scale, k->dtype, k->variant);
 		break;
@@ -465,7 +476,18 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
 	case OP_ADAMW:
 		make_adamw(op, place, scale, k->dtype, (enum adamw_state)k->variant);
 		break;
-	default:
+	case OP_FILL:
+	case OP_COPY:
+	case OP_CAST:
+	case OP_JOIN:
+	case OP_ADD:
+	case OP_SCALE:
+	case OP_COLSUM:
+	case OP_SUMSQ:
+	case OP_CAST_SUMSQ:
 		make_flat(op, place, scale, k->dtype, k->variant);
+		break;
+	case OP_KIND_COUNT:
+		break;
 	}
 }

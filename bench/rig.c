@@ -6,11 +6,9 @@
 #include "base/num.h"
 #include "device/backend.h"
 
-#include <string.h>
-
 enum { ROUNDS_MAX = 32, CALLS_MAX = 256, PIECE_BYTES = 8 << 20, CALIBRATE_CALLS = 4 };
 
-void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_t tokens)
+void bench_scale_init(struct bench_scale *scale, enum device_kind kind, int64_t tokens)
 {
 	static const struct bench_scale cpu = {512, 256, 768, 12, 4, 64, 2048, 32000, INT64_C(64) << 20,
 	        INT64_C(48) << 20, 1024, 0.01, 5, {0, 0}};
@@ -22,8 +20,8 @@ void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_
 	if (tokens > 0 && tokens < BENCH_TINY_TOKENS)
 		*scale = tiny;
 	else
-		*scale = strcmp(device_name, "host") ? gpu : cpu;
-	scale->piece = device_piece_of(device_name);
+		*scale = device_facts_of(kind)->is_host ? cpu : gpu;
+	scale->piece = device_facts_of(kind)->piece;
 	if (tokens > 0)
 		scale->tokens = tokens;
 	if (scale->document_tokens > scale->tokens)
@@ -39,12 +37,13 @@ int bench_device_open(struct device **device, const struct bench_args *args, str
 	return device_open(device, args->device ? args->device : "host", &o);
 }
 
-int bench_device_find(const char **name, const struct bench_args *args, struct pool *pool)
+int bench_device_find(enum device_kind *kind, const struct bench_args *args, struct pool *pool)
 {
 	struct device *device = NULL;
 	int rc = bench_device_open(&device, args, pool);
 
-	*name = rc ? NULL : device_name(device);
+	if (!rc)
+		*kind = device_kind_of(device);
 	device_close(device);
 	return rc;
 }
@@ -124,7 +123,7 @@ int bench_rig_open(struct bench_rig *rig, const struct bench_args *args, struct 
 	if (!rc)
 		rc = stream_open(&rig->stream, rig->device, QUEUE_COMPUTE);
 	if (!rc)
-		bench_scale_init(&rig->scale, device_name(rig->device), tokens);
+		bench_scale_init(&rig->scale, device_kind_of(rig->device), tokens);
 	return rc;
 }
 

@@ -27,7 +27,7 @@ struct bench_scale {
 	struct device_piece piece; /* of logits */
 };
 enum { BENCH_TINY_TOKENS = 256 }; /* a count of tokens below this asks for shapes of no meaning */
-void bench_scale_init(struct bench_scale *scale, const char *device_name, int64_t tokens);
+void bench_scale_init(struct bench_scale *scale, enum device_kind kind, int64_t tokens);
 
 struct bench_rig {
 	struct device *device;
@@ -68,7 +68,7 @@ int bench_limits_measure(struct bench_limits *limits, const struct bench_args *a
 /* Opens the device that args name (NULL: the host device) on this pool. */
 int bench_device_open(struct device **device, const struct bench_args *args, struct pool *pool);
 
-/* Names the device that would be opened ("auto" is none); static. */
-int bench_device_find(const char **name, const struct bench_args *args, struct pool *pool);
+/* The device that would be opened. */
+int bench_device_find(enum device_kind *kind, const struct bench_args *args, struct pool *pool);
 
 #endif

@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
 #include "checkpoint/temp_dir.h"
+#include "model/families/open.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -354,8 +355,7 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint)
 static int has_head(const struct manifest *manifest)
 {
 	for (int t = 0; t < manifest->tensor_count; t++) {
-		if (!strcmp(manifest->tensors[t].name, "lm_head.weight") ||
-		        !strcmp(manifest->tensors[t].name, "embed_out.weight"))
+		if (families_have_head(manifest->tensors[t].name))
 			return 1;
 	}
 	return 0;

@@ -523,7 +523,7 @@ int manifest_read(struct manifest **out, const char *dir)
 	if (!err) {
 		err = read_manifest(manifest, root, path);
 		if (err == ERR_INPUT)
-			err_set(err, "%s; use another checkpoint", err_text());
+			err_reword(err, "%s; use another checkpoint", err_text());
 	}
 	json_decref(root);
 	mem_free(path);

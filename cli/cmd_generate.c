@@ -83,7 +83,7 @@ static void costs_say(const struct session *s, const struct generation *g, int64
 	if (texts > 1)
 		str_printf(&room, " of each of %" PRId64 " texts", texts);
 	log_info("KV cache: %s%s, for %s", cache.data ? cache.data : "",
-	        strcmp(s->device_memory.name, "host") ? " of GPU memory" : "", room.data ? room.data : "");
+	        s->device_memory.is_host ? "" : " of GPU memory", room.data ? room.data : "");
 	if (streamed > 0) {
 		quantity_bytes(&weights, streamed);
 		log_info("the weights do not stay on the device: each new token copies %s to it%s",

@@ -182,7 +182,7 @@ static int print_json(const struct session *s, const struct plan_figures *f, con
 		json_object_set_new(object, "threads", json_integer(pool_worker_count(s->pool)));
 	json_object_set_new(object, "model_type", json_string(s->model->config.model_type));
 	json_object_set_new(object, "machine", s->machine ? json_string(s->machine->name) : json_null());
-	json_object_set_new(object, "device", json_string(s->device_memory.name));
+	json_object_set_new(object, "device", json_string(device_facts_of(s->device_memory.kind)->name));
 	json_object_set_new(object, "device_why", json_of_text(why));
 	json_object_set_new(object, "units", json_integer(engine_units(s->engine)->unit_count));
 	json_object_set_new(object, "blocks", json_integer(s->model->config.L));
@@ -318,8 +318,7 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	        need.data ? need.data : "");
 	if (ranks > 1)
 		cli_say(s->config, " for %d ranks", ranks);
-	cli_say(s->config, "%s; %s %s\n",
-	        !strcmp(s->device_memory.name, "host") ? ", device memory included" : "",
+	cli_say(s->config, "%s; %s %s\n", s->device_memory.is_host ? ", device memory included" : "",
 	        s->config->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
 	        : s->machine                               ? "the machine has"
 	                                                   : "this process may use",
@@ -368,7 +367,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 		        (f->world_size + s->machine->gpu_count - 1) / s->machine->gpu_count,
 		        s->machine->gpu_count, plural_s(s->machine->gpu_count), c->machine);
 	str_free(&parameters);
-	cli_say(c, "planned for %s: %s\n", strcmp(s->device_memory.name, "host") ? "a GPU" : "the host", why);
+	cli_say(c, "planned for %s: %s\n", s->device_memory.is_host ? "the host" : "a GPU", why);
 	print_row(c, "device", f->memory.device_bytes + s->device_memory.reserve_bytes);
 	if (s->device_memory.reserve_count)
 		print_row(c, "  layers, gradients, activations", f->memory.device_bytes);

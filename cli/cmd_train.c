@@ -194,18 +194,16 @@ static void print_resume(const struct trainer *t)
 /* What stands of a run that did not reach its end. */
 static void after_failure(const struct trainer *t, int rc)
 {
-	char text[ERR_TEXT_BYTES];
-
 	if (rc == ERR_STOPPED) {
 		print_resume(t);
 		return;
 	}
-	snprintf(text, sizeof(text), "%s", err_text());
 	if (t->saved_step <= 0) {
-		err_set(rc, "%s\nno checkpoint was saved yet", text);
+		err_reword(rc, "%s\nno checkpoint was saved yet", err_text());
 		return;
 	}
-	err_set(rc, "%s\nthe last checkpoint is of step %" PRId64 "; to resume:", text, t->saved_step);
+	err_reword(
+	        rc, "%s\nthe last checkpoint is of step %" PRId64 "; to resume:", err_text(), t->saved_step);
 	print_resume(t);
 }
 

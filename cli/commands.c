@@ -2,20 +2,25 @@
 #include "cli/cli.h"
 
 /* One row per verb. */
-static cli_command *const commands[VERB_COUNT] = {
-        [VERB_INSPECT] = cli_inspect,
-        [VERB_EXPORT] = cli_export,
-        [VERB_VERIFY] = cli_verify,
-        [VERB_TOKENIZE] = cli_tokenize,
-        [VERB_DATA] = cli_data,
-        [VERB_INIT] = cli_init,
-        [VERB_BENCH] = cli_bench,
-        [VERB_TOPO] = cli_topo,
-        [VERB_TRAIN] = cli_train,
-        [VERB_EVAL] = cli_eval,
-        [VERB_GENERATE] = cli_generate,
-        [VERB_PLAN] = cli_plan,
-};
+#define COMMANDS(ROW)                                                                                        \
+	ROW(TRAIN, train)                                                                                    \
+	ROW(EVAL, eval)                                                                                      \
+	ROW(GENERATE, generate)                                                                              \
+	ROW(PLAN, plan)                                                                                      \
+	ROW(EXPORT, export)                                                                                  \
+	ROW(INSPECT, inspect)                                                                                \
+	ROW(VERIFY, verify)                                                                                  \
+	ROW(TOKENIZE, tokenize)                                                                              \
+	ROW(DATA, data)                                                                                      \
+	ROW(INIT, init)                                                                                      \
+	ROW(TOPO, topo)                                                                                      \
+	ROW(BENCH, bench)
+
+#define COMMAND(NAME, name) [VERB_##NAME] = cli_##name,
+static cli_command *const commands[VERB_COUNT] = {COMMANDS(COMMAND)};
+
+#define ONE(NAME, name) +1
+_Static_assert(0 COMMANDS(ONE) == VERB_COUNT, "each verb has a function");
 
 cli_command *cli_command_of(enum verb verb)
 {

@@ -34,7 +34,8 @@ struct line {
 	atomic_int rank, pid; /* pid 0: nobody came here */
 	atomic_int is_patient, waiting_threads, failed_code;
 	atomic_int is_told; /* of the first line: somebody speaks for all */
-	char phase[TEXT_BYTES], exchange[TEXT_BYTES], failure[ERR_TEXT_BYTES];
+	char phase[TEXT_BYTES], exchange[TEXT_BYTES];
+	struct err failure; /* complete once failed_code is set */
 };
 
 /* What was seen of a line's progress, or in the ranks' start of its beat, and when it was last seen to
@@ -249,15 +250,16 @@ void heartbeat_progress(void)
 
 /* ---- failures ---- */
 
-void heartbeat_tell(int code, const char *text)
+void heartbeat_tell(int code)
 {
 	if (!heart.own)
 		return;
-	snprintf(heart.own->failure, sizeof(heart.own->failure), "%s", text);
+	heart.own->failure = (struct err){0};
+	err_take(&heart.own->failure, code);
 	atomic_store(&heart.own->failed_code, code);
 }
 
-int heartbeat_hear(int *rank, char *text)
+int heartbeat_hear(int *rank, struct err *failure)
 {
 	for (int i = 0; heart.own && i < heart.count; i++) {
 		int code = atomic_load(&heart.lines[i].failed_code);
@@ -265,7 +267,7 @@ int heartbeat_hear(int *rank, char *text)
 		if (!code || &heart.lines[i] == heart.own)
 			continue;
 		*rank = atomic_load(&heart.lines[i].rank);
-		snprintf(text, ERR_TEXT_BYTES, "%s", heart.lines[i].failure);
+		*failure = heart.lines[i].failure;
 		return code;
 	}
 	return 0;
@@ -444,14 +446,14 @@ static void join_look(void)
 {
 	const struct heartbeat_join *join = &heart.join;
 	int64_t now_ns = clock_now_ns(), went_ns = now_ns - heart.looked_ns;
-	char text[ERR_TEXT_BYTES];
+	struct err failure;
 	int rank, rc;
 
 	heart.looked_ns = now_ns;
 	heart.waited_ns += went_ns < STILL_NS ? went_ns : 0;
-	rc = heartbeat_hear(&rank, text);
+	rc = heartbeat_hear(&rank, &failure);
 	if (rc)
-		err_set(rc, "rank %d: %s", rank, text);
+		err_note(err_give(&failure), "rank %d", rank);
 	else
 		rc = gone_find();
 	if (!rc && join->patience_ns)

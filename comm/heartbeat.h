@@ -65,10 +65,11 @@ void heartbeat_set_exchange(const char *what);
 /* Counts progress of this rank. Any thread; costs an addition. */
 void heartbeat_progress(void);
 
-/* heartbeat_tell reports a failure of this rank to the others of its host. heartbeat_hear returns the code
- * (0: no failure), the rank, and the text (ERR_TEXT_BYTES; may be cut). */
-void heartbeat_tell(int code, const char *text);
-int heartbeat_hear(int *rank, char *text);
+/* This rank failed with `code` and this thread's error: the others of its host hear of it, each from
+ * heartbeat_hear, which returns the code (0: nobody failed), who, and the error. */
+void heartbeat_tell(int code);
+struct err;
+int heartbeat_hear(int *rank, struct err *failure);
 
 /* Call it now and then while waiting: ERR_DEVICE names a rank of this host with a dead process. */
 int heartbeat_look(void);

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
 
 enum {
 	YIELD_NS = 30000,     /* a wait begins by giving the core away, ... */
@@ -76,21 +75,20 @@ static int listen_once(void)
 
 	/* others may fail too; they must not wait for someone to hear it */
 	while (net.transport && net.transport->hear(&note))
-		if (!net.failed.code)
+		if (!net.failed.err.code)
 			net.failed = note;
-	if (!net.failed.code) { /* where the transport failed, this is how ranks of one host hear of it */
-		net.failed.code = heartbeat_hear(&rank, net.failed.text);
-		net.failed.rank = net.failed.code ? rank : 0;
-	}
-	return net.failed.code;
+	/* where the transport failed, this is how ranks of one host hear of it */
+	if (!net.failed.err.code && heartbeat_hear(&rank, &note.err))
+		net.failed = (struct transport_note){.rank = rank, .err = note.err};
+	return net.failed.err.code;
 }
 
 /* Under the lock. */
 static int failure_give(void)
 {
-	if (net.failed.rank == net.rank)
-		return err_set(net.failed.code, "%s", net.failed.text);
-	return err_set(net.failed.code, "rank %d: %s", (int)net.failed.rank, net.failed.text);
+	int code = err_give(&net.failed.err);
+
+	return net.failed.rank == net.rank ? code : err_note(code, "rank %d", (int)net.failed.rank);
 }
 
 int link_failure(int *rank)
@@ -126,9 +124,9 @@ static int link_fail_by(int code, int is_lost)
 	if (net.transport && listen_once()) {
 		code = is_lost ? failure_give() : code;
 	} else if (net.transport) {
-		net.failed = (struct transport_note){.rank = net.rank, .code = code, .is_lost = is_lost};
-		memcpy(net.failed.text, err_text(), strnlen(err_text(), sizeof(net.failed.text) - 1));
-		heartbeat_tell(code, net.failed.text);
+		net.failed = (struct transport_note){.rank = net.rank, .is_lost = is_lost};
+		err_take(&net.failed.err, code);
+		heartbeat_tell(code);
 		net.transport->tell(&net.failed);
 	}
 	pthread_mutex_unlock(&net.lock);

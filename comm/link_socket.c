@@ -307,7 +307,7 @@ static void frame_end(struct peer *p)
 	struct side *s = &p->in;
 
 	piece_add(s->piece, s->frame.tag, s->frame.bytes);
-	if (s->frame.kind == FRAME_NOTE && !net.heard.code)
+	if (s->frame.kind == FRAME_NOTE && !net.heard.err.code)
 		net.heard = p->note;
 	*s = (struct side){0};
 }
@@ -498,10 +498,10 @@ static void socket_rest(struct lane *lane, int64_t ns)
 
 static int socket_hear(struct transport_note *note)
 {
-	int is_there = net.heard.code != 0;
+	int is_there = net.heard.err.code != 0;
 
 	*note = net.heard;
-	net.heard.code = 0;
+	net.heard.err.code = 0;
 	return is_there;
 }
 

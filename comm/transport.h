@@ -18,9 +18,9 @@
 
 /* The note of a failed rank. */
 struct transport_note {
-	int32_t rank, code;
-	int32_t is_lost; /* 1: about a rank that is gone or hangs and will not answer */
-	char text[ERR_TEXT_BYTES];
+	int32_t rank;
+	int32_t is_lost; /* for a rank that is gone or stands still, and will not answer */
+	struct err err;
 };
 
 struct lane;

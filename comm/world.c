@@ -17,12 +17,12 @@
 
 enum { RANK_ALL = -1 };
 
-/* A rank's error, as it travels; code 0: none. RANK_ALL: all said the same. */
+/* A rank's error, as it travels; its code 0: none. RANK_ALL: all met the same. */
 struct verdict {
-	int32_t rank, code;
+	int32_t rank;
 	int32_t is_heard;     /* it is that of another rank */
 	int32_t is_judgement; /* about a rank that says nothing itself, by one that waited for it */
-	char text[ERR_TEXT_BYTES];
+	struct err err;
 };
 
 static struct {
@@ -30,10 +30,9 @@ static struct {
 	struct link *link, *last;
 	struct verdict *all;     /* [size]; what agreeing and ending take is there before it is needed */
 	struct link_part *parts; /* [size] */
-	char agreed[ERR_TEXT_BYTES - 32]; /* of the text of the error that all agreed on, until they go on
-	                                     together: all of it that fits behind a rank's name */
-	int is_own;                       /* and this rank's is among those that were */
-	int all_are_there;                /* at the end */
+	struct err_id agreed;    /* the error that all agreed on, until they go on together */
+	int is_own;              /* and this rank's is among those that were */
+	int all_are_there;       /* at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
 /* The ranks' start; those of this host see each other in it where the launcher says who they are. */
@@ -48,7 +47,7 @@ static int world_join(struct link_place *place, const struct launch *launch, str
 		heartbeat_join_begin(&join);
 	rc = link_start(place, launch);
 	if (rc)
-		heartbeat_tell(rc, err_text());
+		heartbeat_tell(rc);
 	heartbeat_join_end();
 	if (!rc && !is_seen && heartbeat_start(launch->heart_fd, place->host_key, place->rank, place->size))
 		log_debug("ranks of this host do not see each other: %s", err_text());
@@ -64,9 +63,11 @@ int world_start(const struct heartbeat_join *join)
 	launch_read(&launch);
 	if (launch.size == 1)
 		return 0;
+	err_process_set(launch.rank);
 	rc = world_join(&place, &launch, *join);
 	if (rc)
 		return rc;
+	err_process_set(place.rank);
 	link_set_patience(join->patience_ns);
 	world.self = (struct world){place.rank, place.size, place.local_rank, place.local_size};
 	rc = link_open(&world.link, 0, 1, place.size);
@@ -104,7 +105,7 @@ const struct world *world_self(void)
 static int gone_on(int rc)
 {
 	if (!rc)
-		*world.agreed = 0;
+		world.agreed = (struct err_id){0};
 	return rc;
 }
 
@@ -120,9 +121,9 @@ int world_sum(double *values, int count)
 
 static void verdict_set(struct verdict *v, int code)
 {
-	*v = (struct verdict){.rank = world.self.rank, .code = code};
+	*v = (struct verdict){.rank = world.self.rank};
 	if (code)
-		memcpy(v->text, err_text(), strnlen(err_text(), sizeof(v->text) - 1));
+		err_take(&v->err, code);
 }
 
 /* The verdicts of all ranks on rank 0, `all`; elsewhere only this rank's is sent. timeout_ns 0: whatever it
@@ -142,12 +143,17 @@ static int verdicts_gather(struct verdict *own, struct verdict *all, int64_t tim
 	                  : link_exchange(world.link, parts, count);
 }
 
-/* Did all fail, each for itself and with the same words? */
+/* Is it one error, or two that ranks met each for itself and that say the same? */
+static int is_said(const struct err *a, const struct err *b)
+{
+	return err_same(a->id, b->id) || (a->code && a->code == b->code && a->id.cause == b->id.cause);
+}
+
+/* Did all fail, each for itself and of the same cause? */
 static int verdicts_are_one(const struct verdict *all)
 {
 	for (int r = 0; r < world.self.size; r++)
-		if (!all[r].code || all[r].is_heard || all[r].code != all[0].code ||
-		        strcmp(all[r].text, all[0].text))
+		if (!all[r].err.code || all[r].is_heard || !is_said(&all[r].err, &all[0].err))
 			return 0;
 	return 1;
 }
@@ -155,14 +161,15 @@ static int verdicts_are_one(const struct verdict *all)
 static const struct verdict *verdicts_first(const struct verdict *all)
 {
 	for (int r = 0; r < world.self.size; r++)
-		if (all[r].code)
+		if (all[r].err.code)
 			return &all[r];
 	return &all[0];
 }
 
-static int is_agreed(const char *text)
+/* Is this thread's error the one that all agreed on? */
+static int is_agreed(void)
 {
-	return *world.agreed && strstr(text, world.agreed);
+	return err_same(err_identity(), world.agreed);
 }
 
 int world_agree(int code)
@@ -170,7 +177,7 @@ int world_agree(int code)
 	struct verdict own;
 	int rc;
 
-	if (world.self.size == 1 || (code && is_agreed(err_text())))
+	if (world.self.size == 1 || (code && is_agreed()))
 		return code;
 	verdict_set(&own, code);
 	rc = verdicts_gather(&own, world.all, 0);
@@ -180,33 +187,33 @@ int world_agree(int code)
 	}
 	if (!rc)
 		rc = link_broadcast(world.link, &own, sizeof(own), 0);
-	if (rc || !own.code)
+	if (rc || !own.err.code)
 		return gone_on(rc);
-	memcpy(world.agreed, own.text, sizeof(world.agreed) - 1);
+	world.agreed = own.err.id;
 	world.is_own = own.rank == world.self.rank || own.rank == RANK_ALL;
-	if (world.is_own)
-		return err_set(own.code, "%s", own.text);
-	return err_set(own.code, "rank %d: %s", (int)own.rank, own.text);
+	err_give(&own.err);
+	return world.is_own ? own.err.code : err_note(own.err.code, "rank %d", (int)own.rank);
 }
 
 /* ---- the end ---- */
 
-/* Does it say what another rank's error said? Where this rank stood when it heard of what ended the exchanges
- * is left out of its words, so that all ranks have the same. */
+/* Is this thread's error, which `own` holds, that of another rank? Where this rank stood when it heard of
+ * what ended the exchanges is left out of its words, so that all ranks have the same. */
 static int is_heard(struct verdict *own)
 {
-	int rank = 0, ends_all;
-	char *at;
+	int rank = 0, code;
 
-	if (is_agreed(own->text))
+	if (is_agreed())
 		return !world.is_own;
-	ends_all = link_failure(&rank) == own->code;
-	at = ends_all ? strstr(own->text, err_text()) : NULL;
-	if (at)
-		memmove(own->text, at, strlen(at) + 1);
-	err_set(own->code, "%s", own->text);
-	own->is_judgement = at && rank == world.self.rank && link_lost();
-	return at && rank != world.self.rank;
+	code = link_failure(&rank);
+	if (!code || !err_same(err_identity(), own->err.id)) {
+		err_give(&own->err);
+		return 0;
+	}
+	own->err = (struct err){0};
+	err_take(&own->err, code);
+	own->is_judgement = rank == world.self.rank && link_lost();
+	return rank != world.self.rank;
 }
 
 static void verdicts_report(const struct verdict *all, world_report *report, void *context)
@@ -216,12 +223,12 @@ static void verdicts_report(const struct verdict *all, world_report *report, voi
 
 	for (int r = 0; r < world.self.size; r++) {
 		const struct verdict *v = &all[r];
-		int is_known = r ? v->is_heard || strstr(all[0].text, v->text) : is_told && v->is_heard;
+		int is_known = r ? v->is_heard || is_said(&all[0].err, &v->err) : is_told && v->is_heard;
 
 		/* several ranks may have judged at once */
-		if (!v->code || is_known || (is_told && v->is_judgement))
+		if (!v->err.code || is_known || (is_told && v->is_judgement))
 			continue;
-		report(context, is_one || v->is_heard ? RANK_ALL : r, v->text);
+		report(context, is_one || v->is_heard ? RANK_ALL : r, v->err.text);
 		is_told = 1;
 	}
 }
@@ -234,18 +241,18 @@ static int farewell(struct verdict *own, world_report *report, void *context)
 
 	if (!world.parts || !world.all || !world.last) { /* it failed at the start */
 		if (!world.self.rank)
-			report(context, 0, own->text);
+			report(context, 0, own->err.text);
 		return ERR_DEVICE;
 	}
 	memset(world.all, 0, (size_t)world.self.size * sizeof(*world.all));
 	rc = verdicts_gather(own, world.all, timeout_ns);
 	if (!world.self.rank) {
 		verdicts_report(world.all, report, context);
-		own->code = verdicts_first(world.all)->code;
+		own->err.code = verdicts_first(world.all)->err.code;
 	}
 	for (int r = 1; r < world.self.size; r++) {
 		const struct link_part told = {world.self.rank ? LINK_RECEIVE : LINK_SEND,
-		        world.self.rank ? 0 : r, &own->code, sizeof(own->code)};
+		        world.self.rank ? 0 : r, &own->err.code, sizeof(own->err.code)};
 
 		if ((!world.self.rank || r == world.self.rank) &&
 		        link_exchange_last(world.last, &told, 1, world.self.rank ? 2 * timeout_ns : GONE_NS))
@@ -270,12 +277,12 @@ int world_end(int code, world_report *report, void *context)
 		code = world_agree(0);
 	verdict_set(&own, code);
 	own.is_heard = code && is_heard(&own);
-	if (code && !own.is_heard && !is_agreed(own.text)) /* what is agreed on reaches all without this */
+	if (code && !own.is_heard && !is_agreed()) /* what is agreed on reaches all without this */
 		link_fail(code);
 	err_take(&why, code);
 	world.all_are_there = !code || !farewell(&own, report, context);
 	if (!world.all_are_there && world.self.rank && !own.is_heard && heartbeat_speaks())
-		report(context, world.self.rank, own.text);
+		report(context, world.self.rank, own.err.text);
 	if (!world.all_are_there && world.self.rank && heartbeat_all_move())
 		nanosleep(&linger, NULL); /* rank 0 may be speaking yet; the job ends when this rank leaves */
 	heartbeat_stop();
@@ -285,7 +292,7 @@ int world_end(int code, world_report *report, void *context)
 	mem_free(world.all);
 	mem_free(world.parts);
 	world.self = (struct world){.size = 1, .local_size = 1};
-	return own.code;
+	return own.err.code;
 }
 
 int world_can_free(int code)

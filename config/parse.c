@@ -48,7 +48,7 @@ static int note_place(int err, const struct config_layer *layer, const char *as,
 	if (err == ERR_NOMEM)
 		return err;
 	config_place(&place, layer, line);
-	err_set(err, "%s%s=%.80s %s", place.data ? place.data : "", as, text, err_text());
+	err_reword(err, "%s%s=%.80s %s", place.data ? place.data : "", as, text, err_text());
 	str_free(&place);
 	return err;
 }

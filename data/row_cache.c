@@ -175,9 +175,10 @@ int row_cache_open(struct row_store **store, const struct row_entry **entries, i
 /* Of whatever went wrong in the directory. */
 static int advise(int rc, const struct row_cache *c)
 {
-	return err_set(rc,
-	        "%s; the rows exceed data_memory, so ferry writes them to files; set data_cache to a "
-	        "directory with room (now %s), or raise data_memory",
+	return err_reword(rc,
+	        "%s; these rows are more than data_memory and are written to files: set data_cache to a "
+	        "directory "
+	        "with room (now %s), or raise data_memory",
 	        err_text(), c->dir);
 }
 

@@ -92,11 +92,8 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	        : o->turns == DATASET_TURNS_LAST  ? CHAT_TURNS_LAST
 	                                          : CHAT_TURNS_ASSISTANT);
 	if (rc == ERR_INPUT && chat->other_role) {
-		char said[ERR_TEXT_BYTES];
-
-		snprintf(said, sizeof(said), "%s", err_text());
-		rc = err_set(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
-		        said, chat->other_role, chat->other_role);
+		err_reword(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
+		        err_text(), chat->other_role, chat->other_role);
 	} else if (rc)
 		rc = err_note(rc, "%s", b->where);
 	if (rc)

@@ -68,7 +68,7 @@ void work_traffic(struct comm_traffic *traffic, const struct work *work);
 struct device_slab;
 
 struct backend {
-	const char *name;
+	enum device_kind kind;
 	int (*open)(struct device **device, const struct device_options *options);
 	void (*close)(struct device *device);
 	int (*arena_open)(struct device *device, dev_addr *base, int64_t bytes);
@@ -92,7 +92,6 @@ struct backend {
 
 	/* Fills copied bytes, flops, times, arena_touched_bytes and reserve_bytes. */
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
-	int has_bytes;
 };
 
 /* One slab. device.c fills bytes, kind and runs; the backend fills base and pinned_bytes. */
@@ -135,17 +134,11 @@ struct comm {
 	struct comm_links links;
 };
 
-/* The reserves of the CUDA device (device_reserve_list). MATMUL: the workspace that it allocates for matrix
- * products. CODE: memory that the driver takes when code is first used. NCCL: buffers of each NCCL
- * communicator, which grow with GPUs and channels to about this size. ferry cannot allocate the last two, it
- * only leaves them free. */
-enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
-
-/* ERR_RANGE, naming the call, if the two devices differ. */
+/* ERR_RANGE, naming the call, unless the two devices are one. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);
 
-/* Registers a backend under its name. The program (cli/, tests) calls it at start, before device_open.
- * "auto" takes the first registered backend that opens. Registering one twice changes nothing. Not
+/* Registers a backend under the name of its kind; called by the program's start-up (cli/, tests), before
+ * device_open. "auto" takes the first registered that opens. Registering one twice changes nothing. Not
  * thread-safe. */
 void device_register(const struct backend *backend);
 extern const struct backend backend_host, backend_meta, backend_cuda;

@@ -14,6 +14,11 @@ enum { BACKEND_MAX = 8 };
 static const struct backend *backends[BACKEND_MAX];
 static int backend_count;
 
+static const char *backend_name(const struct backend *backend)
+{
+	return device_facts_of(backend->kind)->name;
+}
+
 static const char *const queue_names[QUEUE_COUNT] = {
         [QUEUE_COMPUTE] = "compute",
         [QUEUE_H2D] = "h2d",
@@ -44,7 +49,7 @@ static int no_such_backend(const char *name)
 	int rc;
 
 	for (int i = 0; i < backend_count; i++)
-		str_printf(&list, "%s, ", backends[i]->name);
+		str_printf(&list, "%s, ", backend_name(backends[i]));
 	str_add(&list, "auto");
 	rc = str_check(&list);
 	if (!rc)
@@ -116,11 +121,11 @@ int device_open(struct device **device, const char *name, const struct device_op
 		return rc;
 	rc = 1;
 	for (int i = 0; i < backend_count && rc; i++) {
-		if (!is_auto && strcmp(name, backends[i]->name))
+		if (!is_auto && strcmp(name, backend_name(backends[i])))
 			continue;
 		rc = backend_open(device, backends[i], options);
 		if (rc && is_auto && i + 1 < backend_count)
-			say_passed_over(rc, backends[i + 1]->name);
+			say_passed_over(rc, backend_name(backends[i + 1]));
 	}
 	return rc > 0 ? no_such_backend(name) : rc;
 }
@@ -140,49 +145,20 @@ void device_close(struct device *device)
 
 const char *device_name(const struct device *device)
 {
-	return device->backend->name;
+	return backend_name(device->backend);
+}
+
+enum device_kind device_kind_of(const struct device *device)
+{
+	return device->backend->kind;
 }
 
 int device_has_bytes(const struct device *device)
 {
-	return device->backend->has_bytes;
+	return device_facts_of(device->backend->kind)->has_bytes;
 }
 
 /* ---- memory ---- */
-
-/* By name and not by backend: a build without CUDA plans for it too. */
-static const struct {
-	const char *device_name;
-	struct device_reserve reserve;
-	int is_per_comm;
-} reserves[] = {
-        {"cuda", {"cuBLASLt workspace", RESERVE_MATMUL_BYTES}, 0},
-        {"cuda", {"kernels and library code", RESERVE_CODE_BYTES}, 0},
-        {"cuda", {"NCCL", RESERVE_NCCL_BYTES}, 1},
-};
-
-int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count)
-{
-	int count = 0;
-
-	for (size_t i = 0; i < sizeof(reserves) / sizeof(reserves[0]); i++) {
-		if (strcmp(reserves[i].device_name, device_name) || (reserves[i].is_per_comm && !comm_count))
-			continue;
-		list[count] = reserves[i].reserve;
-		if (reserves[i].is_per_comm)
-			list[count].bytes *= comm_count;
-		count++;
-	}
-	assert(count <= DEVICE_RESERVES_MAX);
-	return count;
-}
-
-struct device_piece device_piece_of(const char *device_name)
-{
-	if (!strcmp(device_name, "cuda"))
-		return (struct device_piece){2048, INT64_C(512) << 20};
-	return (struct device_piece){512, INT64_C(256) << 20};
-}
 
 int64_t device_free_bytes(const struct device *device)
 {

@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "device/addr.h"
 #include "device/comm_cost.h"
+#include "device/device_kind.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -98,6 +99,7 @@ int device_open(struct device **device, const char *name, const struct device_op
 /* Frees the arena and all open slabs. Close streams, events and comms before. */
 void device_close(struct device *device);
 const char *device_name(const struct device *device);
+enum device_kind device_kind_of(const struct device *device);
 
 /* ---- memory ---- */
 
@@ -122,30 +124,8 @@ void device_slab_close(struct device *device, void *base);
 /* 1 if slabs have real memory and ops compute; 0 on meta. */
 int device_has_bytes(const struct device *device);
 
-/* Device memory beside the arena: workspaces of libraries, which the device allocates when it opens, and
- * room that the driver takes itself. A plan counts it. */
-struct device_reserve {
-	const char *name; /* for people; static */
-	int64_t bytes;
-};
-enum { DEVICE_RESERVES_MAX = 8 };
-
-/* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of the device with this name and returns their
- * number; 0 for host, meta and unknown names. comm_count is the number of groups of more than one rank that
- * the run opens; each takes device memory when ranks connect. Needs no open device, no GPU and no CUDA
- * build, so a plan is the same on every machine. */
-int device_reserve_list(struct device_reserve *list, const char *device_name, int comm_count);
-
-/* How large a piece of the logits the device with this name computes at once: `rows`, or fewer if they would
- * take more than `bytes`. Each piece reads and writes the head's gradient once. So the faster the
- * arithmetic, the more rows it takes to hide that. Needs no open device. */
-struct device_piece {
-	int64_t rows, bytes;
-};
-struct device_piece device_piece_of(const char *device_name);
-
-/* Device memory for arena and reserves together: the free memory plus the memory that this device's reserves
- * hold already. 0: no limit. */
+/* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
+ * hold already. 0: not limited by the device. */
 int64_t device_free_bytes(const struct device *device);
 
 /* ---- streams and events ---- */

@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "device/addr.h"
+#include "device/attention_mask.h"
 
 #define OP_ATTENTION_LIST(ROW)                                                                               \
 	ROW(ATTENTION, attention, attention)                                                                 \
@@ -28,10 +29,8 @@
  * tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores,
  * including the sink.
  *
- * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], present exactly if
- * sink is. scratch: F32 [attention_scratch_count(...)].
- */
-enum attention_mask { MASK_CAUSAL, MASK_BIDIRECTIONAL, MASK_COUNT };
+ * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], which is there where
+ * sink is. scratch: F32 [attention_scratch_count(...)]. */
 struct op_attention {
 	dev_addr out, lse, q, k, v, doc_start, doc_end, sink;
 	int64_t tokens, documents, document_tokens, heads, kv_heads, head_dim, window;

@@ -4,15 +4,14 @@
 
 #include "base/dtype.h"
 #include "device/addr.h"
+#include "device/rope_pairs.h"
 
 #define OP_ROPE_LIST(ROW) ROW(ROPE, rope, rope)
 
 /* In place: for each token and each of `heads` heads (head h at x + token * stride + h * head_stride), the
- * pairs (x[j], x[j + rotary / 2]), or (x[2 j], x[2 j + 1]), j < rotary / 2, rotate by an angle.
- * table[position[token]] holds its cosine and sine: table is F32 [table_rows, rotary], the rotary/2 cosines
- * first, then the sines. ROPE_BACKWARD rotates back (the gradient). (Su et al. 2021: neighbours;
- * HuggingFace's checkpoints of Llama and GPT-NeoX have halves, those of Cohere and GLM neighbours.) */
-enum rope_pairs { ROPE_HALVES, ROPE_NEIGHBOURS };
+ * pairs (x[j], x[j + rotary / 2]), or (x[2 j], x[2 j + 1]), j < rotary / 2, turn by the angle whose cosine
+ * and sine stand at table[position[token]]: table is F32 [table_rows, rotary], the rotary/2 cosines first,
+ * then the sines. ROPE_BACKWARD turns back (the gradient). */
 enum rope_direction { ROPE_FORWARD, ROPE_BACKWARD };
 struct op_rope {
 	dev_addr x, table, position;

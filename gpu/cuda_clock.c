@@ -1,4 +1,4 @@
-/* Times on the GPU.
+/* The clock of the CUDA device: when work on each stream began and ended.
  *
  * A mark is a timing event recorded on a stream: a stamp, or a border between spans of which a stream is at
  * work, waits for another queue, or has nothing to do. Borders stand before and after waits and before syncs,

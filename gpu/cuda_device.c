@@ -180,7 +180,7 @@ static void cuda_get_stats(const struct device *device, struct device_stats *sta
 }
 
 const struct backend backend_cuda = {
-        .name = "cuda",
+        .kind = DEVICE_CUDA,
         .open = cuda_open,
         .close = cuda_close,
         .arena_open = cuda_arena_open,
@@ -201,5 +201,4 @@ const struct backend backend_cuda = {
         .sum_host = cuda_comm_sum_host,
         .free_bytes = cuda_free_bytes,
         .get_stats = cuda_get_stats,
-        .has_bytes = 1,
 };

@@ -174,23 +174,32 @@ static void stage_add(struct model *model, int **next, enum stage_kind kind, int
 
 static int stages_build(struct model *model)
 {
+	static const enum role_scope scopes[STAGE_COUNT] = {
+#define STAGE_SCOPE(NAME, name, scope) [STAGE_##NAME] = scope,
+	        STAGE_LIST(STAGE_SCOPE)
+#undef STAGE_SCOPE
+	};
 	const struct model_config *c = &model->config;
-	int *next;
+	int *next, end;
 
-	model->stages = mem_alloc((size_t)(4 * c->L + 2), sizeof(*model->stages));
+	model->stages = mem_alloc((size_t)(STAGE_COUNT * (c->L + 1)), sizeof(*model->stages));
 	model->stage_tensor = mem_alloc((size_t)model->tensor_count + 1, sizeof(*model->stage_tensor));
 	if (!model->stages || !model->stage_tensor)
 		return ERR_NOMEM;
 	next = model->stage_tensor;
-	stage_add(model, &next, STAGE_EMBED, -1);
-	for (int l = 0; l < c->L; l++) {
-		stage_add(model, &next, STAGE_ATTN, l);
-		if (c->has[ROLE_GATE_W])
-			stage_add(model, &next, STAGE_GATE, l);
-		stage_add(model, &next, STAGE_UP, l);
-		stage_add(model, &next, STAGE_DOWN, l);
+	for (int begin = 0; begin < STAGE_COUNT; begin = end) {
+		end = begin + 1;
+		if (scopes[begin] == SCOPE_MODEL) {
+			stage_add(model, &next, (enum stage_kind)begin, -1);
+			continue;
+		}
+		while (end < STAGE_COUNT && scopes[end] == SCOPE_BLOCK)
+			end++;
+		for (int l = 0; l < c->L; l++)
+			for (int k = begin; k < end; k++)
+				if (k != STAGE_GATE || c->has[ROLE_GATE_W])
+					stage_add(model, &next, (enum stage_kind)k, l);
 	}
-	stage_add(model, &next, STAGE_HEAD, -1);
 	return 0;
 }
 

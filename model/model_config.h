@@ -7,8 +7,8 @@
 #define FERRY_MODEL_MODEL_CONFIG_H
 
 #include "device/act_kind.h"
-#include "device/op_attention.h"
-#include "device/op_rope.h"
+#include "device/attention_mask.h"
+#include "device/rope_pairs.h"
 #include "model/roles.h"
 
 #include <stdint.h>

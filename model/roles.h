@@ -79,8 +79,25 @@ enum model_part {
 };
 const char *model_part_name(enum model_part part);
 
-/* The smallest pieces of forward and backward. */
-enum stage_kind { STAGE_EMBED, STAGE_ATTN, STAGE_GATE, STAGE_UP, STAGE_DOWN, STAGE_HEAD };
+/* The smallest pieces of forward and backward that are called at once, in the order of a forward pass; those
+ * of blocks once for each block. PASS(NAME, name, scope): forward and backward are name_forward and
+ * name_backward. The head is both at once (model_head). */
+#define STAGE_PASS_LIST(PASS)                                                                                \
+	PASS(EMBED, embed, SCOPE_MODEL)                                                                      \
+	PASS(ATTN, attn, SCOPE_BLOCK)                                                                        \
+	PASS(GATE, gate, SCOPE_BLOCK)                                                                        \
+	PASS(UP, up, SCOPE_BLOCK)                                                                            \
+	PASS(DOWN, down, SCOPE_BLOCK)
+#define STAGE_LIST(STAGE)                                                                                    \
+	STAGE_PASS_LIST(STAGE)                                                                               \
+	STAGE(HEAD, head, SCOPE_MODEL)
+
+enum stage_kind {
+#define STAGE_ENUM(NAME, name, scope) STAGE_##NAME,
+	STAGE_LIST(STAGE_ENUM)
+#undef STAGE_ENUM
+	        STAGE_COUNT
+};
 
 /* Sizes from config.json. Q, KV and QKV are the dims of all heads together. */
 enum model_dim {

@@ -577,7 +577,8 @@ int plan_build(
 	p->map = map;
 	p->policy = *policy;
 	if (!policy->head_rows)
-		p->policy.head_rows = model_head_rows(map->model->config.V, device_piece_of("host"));
+		p->policy.head_rows =
+		        model_head_rows(map->model->config.V, device_facts_of(DEVICE_HOST)->piece);
 	rc = builder_open(&b, p);
 	if (!rc) {
 		state_add(&b);

@@ -109,7 +109,7 @@ int budget_spend(struct choice *choice, struct engine_options *o, const struct c
 		return 0;
 	rc = limits_share(&limits); /* and so all measure at once */
 	if (!rc)
-		rc = world_agree(rates_find(&device->rates, c, machine, device->name, o));
+		rc = world_agree(rates_find(&device->rates, c, machine, device->kind, o));
 	if (!rc)
 		rc = rates_share(&device->rates);
 	if (!rc && !world_self()->rank)

@@ -3,8 +3,6 @@
 
 #include "base/quantity.h"
 
-#include <string.h>
-
 /* Of what is free a 64th is left: a driver hands memory out in pieces, and other programs start meanwhile. */
 static int64_t less_a_64th(int64_t bytes)
 {
@@ -24,12 +22,14 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 {
 	const struct device *device = o->device;
 	int on_gpu = machine ? machine->gpu_count > 0 : c->device == CONFIG_DEVICE_CUDA;
-	const char *name = device_has_bytes(device) ? device_name(device) : on_gpu ? "cuda" : "host";
+	enum device_kind kind = device_has_bytes(device) ? device_kind_of(device)
+	                        : on_gpu                 ? DEVICE_CUDA
+	                                                 : DEVICE_HOST;
 	int64_t there_bytes;
 
 	*f = (struct device_memory){
-	        .name = name, .is_host = !strcmp(name, "host"), .limit_bytes = c->vram_budget_bytes};
-	f->reserve_count = device_reserve_list(f->reserves, name, comm_count(o));
+	        .kind = kind, .is_host = device_facts_of(kind)->is_host, .limit_bytes = c->vram_budget_bytes};
+	f->reserve_count = device_reserve_list(f->reserves, kind, comm_count(o));
 	for (int i = 0; i < f->reserve_count; i++)
 		f->reserve_bytes += f->reserves[i].bytes;
 	there_bytes = less_a_64th(machine ? machine->gpu_memory_bytes : device_free_bytes(device));
@@ -40,7 +40,7 @@ void device_memory_find(struct device_memory *f, const struct config *c, const s
 
 int64_t device_memory_head_rows(const struct device_memory *f, const struct model *model)
 {
-	return model_head_rows(model->config.V, device_piece_of(f->name));
+	return model_head_rows(model->config.V, device_facts_of(f->kind)->piece);
 }
 
 int64_t device_memory_budget(const struct device_memory *f)

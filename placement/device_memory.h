@@ -9,8 +9,8 @@
 
 /* Limits of the arena, and the memory of the device's libraries by name. */
 struct device_memory {
-	const char *name; /* of the planned device */
-	int is_host;      /* the host computes, in its own memory */
+	enum device_kind kind; /* of the device that is planned for */
+	int is_host;           /* the host computes, in its own memory */
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
 	int reserve_count;
 	int64_t reserve_bytes; /* their sum */

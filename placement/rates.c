@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const double BUSY_SHARE = 0.75; /* of the threads, from which on others disturb a measurement */
 
@@ -65,8 +64,9 @@ static double rate_get(const struct device_speed *speed, int i)
 
 /* ---- described ---- */
 
-static int described_read(struct machine_rates *s, const struct config *c, const char *device_name)
+static int described_read(struct machine_rates *s, const struct config *c, enum device_kind kind)
 {
+	int is_host = device_facts_of(kind)->is_host;
 	struct machine *machine;
 	int rc;
 
@@ -75,11 +75,10 @@ static int described_read(struct machine_rates *s, const struct config *c, const
 	rc = machine_read(&machine, c->machine);
 	if (rc)
 		return rc;
-	if (!machine->gpu_count != !strcmp(device_name, "host"))
+	if ((machine->gpu_count > 0) == is_host)
 		rc = err_set(ERR_INPUT,
 		        "machine=%s describes a machine %s GPUs, but this run computes on the %s", c->machine,
-		        machine->gpu_count ? "with" : "without",
-		        strcmp(device_name, "host") ? "GPU" : "host");
+		        machine->gpu_count ? "with" : "without", is_host ? "host" : "GPU");
 	else
 		machine_speed(&s->speed, machine, world_self()->size);
 	machine_free(machine);
@@ -110,7 +109,7 @@ static void load_warn(const struct pool *pool)
 		        fmin(load, threads), threads);
 }
 
-static int here_measure(struct machine_rates *s, const struct config *c, const char *device_name,
+static int here_measure(struct machine_rates *s, const struct config *c, enum device_kind kind,
         const struct engine_options *options)
 {
 	const struct device_options d = {.pool = options->pool,
@@ -123,7 +122,7 @@ static int here_measure(struct machine_rates *s, const struct config *c, const c
 	int rc = 0;
 
 	if (!device_has_bytes(o.device)) {
-		rc = device_open(&own, device_name, &d);
+		rc = device_open(&own, device_facts_of(kind)->name, &d);
 		if (rc) /* it is not here */
 			return rc == ERR_NOMEM ? rc : 0;
 		o.device = own;
@@ -137,7 +136,7 @@ static int here_measure(struct machine_rates *s, const struct config *c, const c
 }
 
 int rates_find(struct machine_rates *s, const struct config *c, const struct machine *machine,
-        const char *device_name, const struct engine_options *o)
+        enum device_kind kind, const struct engine_options *o)
 {
 	if (s->origin != RATES_UNKNOWN)
 		return 0;
@@ -148,16 +147,16 @@ int rates_find(struct machine_rates *s, const struct config *c, const struct mac
 		if (machine)
 			machine_speed(&s->speed, machine, ranks_of_host(c, machine, world_self()));
 		else
-			rc = described_read(s, c, device_name);
+			rc = described_read(s, c, kind);
 		throttle(&s->speed, c);
 		return rc;
 	}
 	s->origin = RATES_ASSUMED;
-	if (!strcmp(device_name, "host"))
+	if (device_facts_of(kind)->is_host)
 		simulate_host_speed(&s->speed, pool_worker_count(o->pool), c->host_copy_gbps);
 	if (o->policy.inference || !o->train.max_tokens || o->device_budget_bytes < 0)
 		return 0;
-	return here_measure(s, c, device_name, o);
+	return here_measure(s, c, kind, o);
 }
 
 int rates_share(struct machine_rates *s)

@@ -21,11 +21,11 @@ struct machine_rates {
 	struct device_speed speed; /* 0 means the meta device's built-in values */
 };
 
-/* Finds the rates unless they are known. machine: the planned one; NULL: this one, which a run may also
- * describe. device_name: the planned device. options: the engine's options, on that device or on meta.
- * ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
+/* Does nothing where it is known. machine: that is planned for; NULL: this one, which a run may have
+ * described all the same. kind: of the device that is planned for; options: what is asked for, on that
+ * device or on meta. ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
 int rates_find(struct machine_rates *rates, const struct config *c, const struct machine *machine,
-        const char *device_name, const struct engine_options *options);
+        enum device_kind kind, const struct engine_options *options);
 
 /* Gives all ranks rank 0's described rates, or the lowest measured rates of any rank. */
 int rates_share(struct machine_rates *rates);

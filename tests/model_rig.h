@@ -156,8 +156,7 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	        .dtype = dtype,
 	        .max_tokens = max_tokens,
 	        .max_targets = max_targets,
-	        .rope_positions = max_tokens,
-	        .head_rows = model_head_rows(model->config.V, device_piece_of(device))};
+	        .rope_positions = max_tokens};
 	r->buffers = mem_alloc(RIG_BUFFERS_MAX, sizeof(*r->buffers));
 	r->weight = mem_alloc((size_t)model->tensor_count, sizeof(*r->weight));
 	r->grad = mem_alloc((size_t)model->tensor_count, sizeof(*r->grad));
@@ -165,6 +164,7 @@ static inline void rig_open_as(struct rig *r, const char *device, const struct m
 	device_register(&backend_host);
 	device_register(&backend_meta);
 	check_ok(device_open(&r->device, device, &options));
+	r->head_rows = model_head_rows(model->config.V, device_facts_of(device_kind_of(r->device))->piece);
 	rig_take_all(r);
 	r->arena_bytes = r->end_bytes;
 	check_ok(device_arena_open(r->device, &r->base, r->arena_bytes));

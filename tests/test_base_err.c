@@ -61,6 +61,39 @@ static void first_taken_wins(void **state)
 	assert_string_equal(err_text(), "first");
 }
 
+/* It stays through notes, other words and other threads; the same words are not the same error. */
+static void identity_stays(void **state)
+{
+	struct err e = {0};
+	struct err_id first, other;
+
+	(void)state;
+	err_process_set(3);
+	err_set(ERR_IO, "no room");
+	first = err_identity();
+	assert_int_equal(first.process, 3);
+	err_note(ERR_IO, "rows.bin");
+	assert_true(err_same(err_identity(), first));
+	err_reword(ERR_IO, "%s; free some", err_text());
+	assert_string_equal(err_text(), "rows.bin: no room; free some");
+	assert_true(err_same(err_identity(), first));
+	err_take(&e, ERR_IO);
+	err_set(ERR_IO, "no room");
+	other = err_identity();
+	assert_false(err_same(other, first));
+	assert_int_equal(other.cause, first.cause);
+	err_give(&e);
+	assert_true(err_same(err_identity(), first));
+	err_set(ERR_INPUT, "no room");
+	assert_int_not_equal(err_identity().cause, first.cause);
+	err_set(ERR_IO, "no room here");
+	assert_int_not_equal(err_identity().cause, first.cause);
+	assert_false(err_same((struct err_id){0}, (struct err_id){0}));
+	other.process = 2;
+	assert_false(err_same(other, err_identity()));
+	err_process_set(0);
+}
+
 struct worker {
 	struct err err;
 	int number;
@@ -154,6 +187,7 @@ int main(void)
 	        cmocka_unit_test(text_may_be_its_own_argument),
 	        cmocka_unit_test(long_texts_are_cut),
 	        cmocka_unit_test(first_taken_wins),
+	        cmocka_unit_test(identity_stays),
 	        cmocka_unit_test(threads_have_their_own),
 	        cmocka_unit_test(log_levels),
 	};

@@ -15,8 +15,10 @@
 #ifdef FERRY_TEST_CUDA
 #include "device/backend.h"
 #define TEST_DEVICE "cuda"
+#define TEST_KIND DEVICE_CUDA
 #else
 #define TEST_DEVICE "host"
+#define TEST_KIND DEVICE_HOST
 #endif
 
 /* Small runs: they work, and their figures are numbers, none negative. */
@@ -198,7 +200,7 @@ static int64_t reserve_bytes(void)
 	struct device_reserve list[DEVICE_RESERVES_MAX];
 	int64_t bytes = 0;
 
-	for (int i = device_reserve_list(list, TEST_DEVICE, 0); i--;)
+	for (int i = device_reserve_list(list, TEST_KIND, 0); i--;)
 		bytes += list[i].bytes;
 	return bytes;
 }

@@ -109,7 +109,7 @@ static int is_held, held_more_ms;
 
 int fcntl(int fd, int command, ...)
 {
-	char text[ERR_TEXT_BYTES];
+	struct err failure;
 	va_list ap;
 	void *value;
 	int of;
@@ -119,7 +119,7 @@ int fcntl(int fd, int command, ...)
 	va_end(ap);
 	if (command == F_GETLK && is_held) {
 		is_held = 0;
-		while (!heartbeat_hear(&of, text))
+		while (!heartbeat_hear(&of, &failure))
 			usleep(1000);
 		usleep((useconds_t)held_more_ms * 1000);
 	}
@@ -153,6 +153,62 @@ static void run_judged_late(void)
 	judge(2000);
 }
 
+static void end_by(int code)
+{
+	must(world_end(code, report, NULL) == code);
+	world_leave();
+}
+
+/* Returns when all ranks have come here, also where one that goes on has failed since. */
+static void meet(void)
+{
+	unsigned char here = 1;
+	struct link *link;
+
+	must(!link_open(&link, 0, 1, size));
+	for (int way = 0; way < 2; way++) /* to rank 0, and back */
+		for (int r = 1; r < size; r++) {
+			enum link_way own = way == !rank ? LINK_SEND : LINK_RECEIVE;
+
+			if (!rank || r == rank)
+				must(!link_exchange_last(link,
+				        &(struct link_part){own, rank ? 0 : r, &here, 1}, 1, 60000000000));
+		}
+}
+
+/* Two errors, the words of one in those of the other. */
+static void run_two(void)
+{
+	int rc;
+
+	meet();
+	if (rank == 1)
+		rc = world_agree(0);
+	else
+		rc = err_set(ERR_IO, rank ? "no room" : "no room for rows");
+	must(rc == ERR_IO);
+	end_by(rc);
+}
+
+/* The same error on all ranks, each for itself. */
+static void run_alike(void)
+{
+	int rc = world_agree(err_set(ERR_IO, "no room"));
+
+	must(rc == ERR_IO && !strcmp(err_text(), "no room"));
+	end_by(rc);
+}
+
+/* After one agreement another on an error that quotes the first; then nested ones on it, in other words. */
+static void run_again(void)
+{
+	must(world_agree(rank ? 0 : err_set(ERR_INPUT, "no room")) == ERR_INPUT);
+	must(world_agree(rank ? 0 : err_set(ERR_IO, "again no room")) == ERR_IO);
+	must(strstr(err_text(), "again no room"));
+	must(world_agree(err_reword(ERR_IO, "%s; free some", rank ? "nothing" : err_text())) == ERR_IO);
+	end_by(ERR_IO);
+}
+
 static void run_peace(void)
 {
 	must(!world_agree(0));
@@ -161,7 +217,8 @@ static void run_peace(void)
 static const struct scenario scenarios[] = {{"fails", run_fails, 0, NULL}, {"dies", run_dies, 0, NULL},
         {"leaves", run_leaves, 0, NULL}, {"early", run_early, 0, die_early},
         {"orphans", run_early, 0, kill_parent}, {"judged", run_judged, 0, NULL},
-        {"judged late", run_judged_late, 0, NULL}, {"peace", run_peace, 1, NULL}};
+        {"judged late", run_judged_late, 0, NULL}, {"two", run_two, 0, NULL}, {"alike", run_alike, 0, NULL},
+        {"again", run_again, 0, NULL}, {"peace", run_peace, 1, NULL}};
 
 /* ---- the test ---- */
 
@@ -215,6 +272,37 @@ static void test_judged(void **state)
 		unsetenv(TOLD);
 		assert_int_equal(count, 1);
 	}
+}
+
+/* Each error is told once, and none is lost. */
+static void test_told(void **state)
+{
+	static const struct {
+		const char *job, *told;
+	} jobs[] = {
+	        {"two", "no room for rows\nno room\n"},
+	        {"alike", "no room\n"},
+	        {"again", "again no room; free some\n"},
+	};
+	char text[ERR_TEXT_BYTES], told[] = "/tmp/ferry-told-XXXXXX";
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++)
+		for (int by = 0; by < 2; by++) {
+			FILE *f = fdopen(mkstemp(memcpy(told, "/tmp/ferry-told-XXXXXX", sizeof(told))), "r");
+			size_t len;
+
+			setenv(TOLD, told, 1);
+			if (!by || mpirun())
+				(void)job_run(by ? mpirun() : "local", jobs[i].job, 3, text);
+			len = fread(text, 1, sizeof(text) - 1, f);
+			text[len] = 0;
+			fclose(f);
+			unlink(told);
+			unsetenv(TOLD);
+			if (!by || mpirun())
+				assert_string_equal(text, jobs[i].told);
+		}
 }
 
 /* In a process of its own. */
@@ -317,6 +405,7 @@ int main(int argc, char *argv[])
 	        cmocka_unit_test(test_fails),
 	        cmocka_unit_test(test_dies),
 	        cmocka_unit_test(test_judged),
+	        cmocka_unit_test(test_told),
 	        cmocka_unit_test(test_not_started),
 	        cmocka_unit_test(test_nothing_is_left),
 	};

@@ -459,20 +459,19 @@ static void test_reserves(void **state)
 {
 	struct world *w = *state;
 	struct device_reserve list[DEVICE_RESERVES_MAX];
-	int count = device_reserve_list(list, "cuda", 0), many;
+	int count = device_reserve_list(list, DEVICE_CUDA, 0), many;
 
 	assert_true(count > 0);
 	for (int i = 0; i < count; i++) {
 		assert_non_null(list[i].name);
 		assert_true(list[i].bytes > 0);
 	}
-	many = device_reserve_list(list, "cuda", 2); /* NCCL's communicators, where ranks have any */
+	many = device_reserve_list(list, DEVICE_CUDA, 2); /* NCCL's communicators, where ranks have any */
 	assert_int_equal(many, count + 1);
 	assert_string_equal(list[count].name, "NCCL");
 	assert_int_equal(list[count].bytes, 2 * (int64_t)RESERVE_NCCL_BYTES);
-	assert_int_equal(device_reserve_list(list, "host", 2), 0);
-	assert_int_equal(device_reserve_list(list, "meta", 2), 0);
-	assert_int_equal(device_reserve_list(list, "no such", 2), 0);
+	assert_int_equal(device_reserve_list(list, DEVICE_HOST, 2), 0);
+	assert_int_equal(device_reserve_list(list, DEVICE_META, 2), 0);
 	assert_int_equal(device_free_bytes(w->device), 0);
 	assert_int_equal(stats_of(w).reserve_bytes, 0);
 }

@@ -1,8 +1,10 @@
 /* links: offload model_families host_cpu device_meta */
-/* Whatever part of a model is frozen, a step takes the bytes that its plan said, place by place. */
+/* Whatever part of a model is frozen, its plan has no gradient and no update of that part, and a step takes
+ * the bytes that the plan said, place by place. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 
+#include "base/size.h"
 #include "device/backend.h"
 #include "host/pool.h"
 #include "offload/engine.h"
@@ -182,9 +184,122 @@ static void test_a_step_takes_what_is_planned(void **state)
 		}
 }
 
+/* ---- what is planned ---- */
+
+static int is_of_gradients(enum plan_op_kind kind)
+{
+	switch (kind) {
+	case PLAN_OP_ZERO:
+	case PLAN_OP_NARROW:
+	case PLAN_OP_SCATTER:
+	case PLAN_OP_REDUCE:
+	case PLAN_OP_ROUND:
+	case PLAN_OP_CAST:
+	case PLAN_OP_SUMSQ:
+	case PLAN_OP_RETURN:
+	case PLAN_OP_ACCUMULATE:
+	case PLAN_OP_FINISH:
+	case PLAN_OP_NORM:
+	case PLAN_OP_UPDATE:
+	case PLAN_OP_UPDATE_DEVICE:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+/* The first stage that reads what trains: gradients go back as far as that. */
+static int first_stage_find(const struct model *model)
+{
+	for (int s = 0; s < model->stage_count; s++)
+		for (int i = 0; i < model->stages[s].tensor_count; i++)
+			if (model->tensors[model->stages[s].tensor[i]].trainable)
+				return s;
+	return model->stage_count;
+}
+
+static void unit_check(const struct plan *p, int unit, const char *verb, const char *what)
+{
+	if (unit >= 0 && !p->map->units[unit].trainable)
+		fail_msg("%s: %s of %s, which is frozen", what, verb, p->map->units[unit].name);
+}
+
+static void plan_walk(const struct plan *p, const char *what)
+{
+	int first = first_stage_find(p->map->model), updates = 0, backwards = 0, trained = 0, heads = 0;
+
+	for (int i = 0; i < p->op_count; i++) {
+		const struct plan_op *op = &p->ops[i];
+
+		if (is_of_gradients(op->kind))
+			unit_check(p, op->unit, plan_op_name(op->kind), what);
+		if ((op->kind == PLAN_OP_BACKWARD || op->kind == PLAN_OP_RECOMPUTE) && op->stage < first)
+			fail_msg("%s: %s of stage %d, and nothing trains before stage %d", what,
+			        plan_op_name(op->kind), op->stage, first);
+		backwards += op->kind == PLAN_OP_BACKWARD;
+		heads += op->kind == PLAN_OP_HEAD;
+		updates += op->kind == PLAN_OP_UPDATE || op->kind == PLAN_OP_UPDATE_DEVICE;
+	}
+	for (int i = 0; i < p->buffer_count; i++)
+		if (p->buffers[i].kind == BUFFER_GRADIENTS || p->buffers[i].kind == BUFFER_PLANE_GRADIENT)
+			unit_check(p, p->buffers[i].unit, plan_buffer_name(p->buffers[i].kind), what);
+	for (int u = 0; u < p->map->unit_count; u++)
+		trained += p->map->units[u].trainable;
+	/* and what trains is there */
+	assert_true(heads == MICROS && updates >= trained);
+	assert_int_equal(backwards, MICROS * max_i64(0, p->map->model->stage_count - 1 - first));
+}
+
+static void plans_walk(struct model *model, const char *what)
+{
+	static const enum wrap_policy wraps[] = {WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE};
+
+	for (int n = 0; n < 96; n++) {
+		struct plan_policy policy = {.offload_params = n & 1,
+		        .offload_gradients = n & 1,
+		        .offload_optimizer = n & 1,
+		        .activations = n & 2 ? ACTIVATION_OFFLOAD : ACTIVATION_RECOMPUTE,
+		        .order = n & 4 ? ORDER_MICRO_BATCH_MAJOR : ORDER_LAYER_MAJOR,
+		        .update_in_backward = !(n & 4) && n & 8,
+		        .prefetch_units = 2,
+		        .compute_dtype = DTYPE_BF16,
+		        .gradient_dtype = DTYPE_BF16,
+		        .reduce_dtype = DTYPE_BF16,
+		        .rope_positions = TOKENS,
+		        .max_tokens = TOKENS,
+		        .max_targets = TOKENS,
+		        .micro_batches = MICROS};
+		struct unit_map *map;
+		struct plan *p;
+		char text[300];
+
+		snprintf(text, sizeof(text), "%s, case %d", what, n);
+		check_ok(unit_map_open(&map, model, wraps[n / 32], 3000, n >> 4 & 1, 1 + (n >> 4 & 1)));
+		check_ok(plan_build(&p, PLAN_TRAIN, map, &policy));
+		plan_walk(p, text);
+		plan_free(p);
+		unit_map_close(map);
+	}
+}
+
+static void test_what_is_frozen_has_no_gradient(void **state)
+{
+	(void)state;
+	for (size_t m = 0; m < sizeof(mixes) / sizeof(*mixes); m++)
+		for (int tied = 0; tied < 2; tied++) {
+			struct model *model = model_make(&mixes[m], tied);
+
+			plans_walk(model, mixes[m].text);
+			model_close(model);
+		}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_step_takes_what_is_planned)};
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_what_is_frozen_has_no_gradient),
+	        cmocka_unit_test(test_a_step_takes_what_is_planned),
+	};
 
 	device_register(&backend_host);
 	return cmocka_run_group_tests(tests, NULL, NULL);

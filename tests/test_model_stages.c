@@ -76,8 +76,10 @@ static void test_head_rows(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		assert_int_equal(model_head_rows(rows[i].V, device_piece_of("host")), rows[i].host);
-		assert_int_equal(model_head_rows(rows[i].V, device_piece_of("cuda")), rows[i].cuda);
+		assert_int_equal(
+		        model_head_rows(rows[i].V, device_facts_of(DEVICE_HOST)->piece), rows[i].host);
+		assert_int_equal(
+		        model_head_rows(rows[i].V, device_facts_of(DEVICE_CUDA)->piece), rows[i].cuda);
 	}
 }
 
@@ -93,7 +95,7 @@ static void test_chunks(void **state)
 	(void)state;
 	make_batch(&all, 120, 1, 1);
 	/* more than a chunk: scratch does not grow with the last of them */
-	rows = model_head_rows(model->config.V, device_piece_of("host"));
+	rows = model_head_rows(model->config.V, device_facts_of(DEVICE_HOST)->piece);
 	assert_true(rows < all.targets);
 	assert_true(model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, all.targets, rows) ==
 	            model_scratch_bytes(model, STAGE_HEAD, DTYPE_F32, all.tokens, rows, rows));

@@ -6,6 +6,7 @@
 #include "tests/sparing.h"
 
 #include "base/mem.h"
+#include "device/op_attention.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan.h"
 #include "offload/plan_parts.h"

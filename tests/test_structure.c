@@ -109,16 +109,23 @@ static void guard_check(const char *path, const char *text)
 /* The first line, behind those that say how a test is built, is a comment: what lives here. */
 static void first_line_check(const char *path, const char *text)
 {
-	static const char *const build[] = {"/* links:", "/* also:", "/* not:"};
+	static const struct {
+		const char *text;
+		int lines;
+	} build[] = {
+	        {"/* links:", 1}, {"/* also:", 1}, {"/* seeds:", 1}, {"/* not:", 2}, /* and why not */
+	};
 	size_t i = 0;
 
 	while (i < sizeof(build) / sizeof(*build)) {
-		if (strncmp(text, build[i], strlen(build[i]))) {
+		if (strncmp(text, build[i].text, strlen(build[i].text))) {
 			i++;
 			continue;
 		}
-		text += strcspn(text, "\n");
-		text += strspn(text, "\n");
+		for (int line = 0; line < build[i].lines; line++) {
+			text += strcspn(text, "\n");
+			text += strspn(text, "\n");
+		}
 		i = 0;
 	}
 	if (strncmp(text, "/*", 2) && strncmp(text, "//", 2))
@@ -279,6 +286,15 @@ static void test_files(void **state)
 	source_check(&source);
 	check_said(1, "say first");
 	sprintf(text, "/* links: base */\n/* also: cuda */\n\n/* x */\n");
+	source_check(&source);
+	check_said(0, "");
+	sprintf(text, "/* links: base */\n/* seeds: x */\n#include <x.h>\n");
+	source_check(&source);
+	check_said(1, "say first");
+	sprintf(text, "/* links: base */\n/* not: asan */\n/* it forks */\n\n#include <x.h>\n");
+	source_check(&source);
+	check_said(1, "say first");
+	sprintf(text, "/* links: base */\n/* not: asan */\n/* it forks */\n\n/* x */\n");
 	source_check(&source);
 	check_said(0, "");
 	source.path = (char *)(uintptr_t) "new/x.cuh";

@@ -21,13 +21,12 @@ void devices_register(void)
 
 int devices_name(const char **name, const struct config *c)
 {
-	static const char *const names[] = {
-	        [CONFIG_DEVICE_AUTO] = "auto",
-	        [CONFIG_DEVICE_CUDA] = "cuda",
-	        [CONFIG_DEVICE_HOST] = "host",
+	static const enum device_kind kinds[] = {
+	        [CONFIG_DEVICE_CUDA] = DEVICE_CUDA,
+	        [CONFIG_DEVICE_HOST] = DEVICE_HOST,
 	};
 
-	*name = names[c->device];
+	*name = c->device == CONFIG_DEVICE_AUTO ? "auto" : device_facts_of(kinds[c->device])->name;
 #ifndef FERRY_HAS_CUDA
 	if (c->device == CONFIG_DEVICE_CUDA)
 		return err_set(ERR_UNSUPPORTED, "device=cuda: this build has no CUDA device, because nvcc "

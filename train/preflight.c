@@ -45,15 +45,15 @@ static int looks_like_hub_id(const char *text)
 	return 1;
 }
 
-static int hub_error(const struct config *c, const char *where, const char *key, const char *id)
+static int hub_error(const struct config *c, const char *where, const struct config_key *key, const char *id)
 {
 	const char *slash = strchr(id, '/'), *name = slash ? slash + 1 : id, *revision = strchr(id, '@');
 	int id_len = (int)strcspn(id, "@"), name_len = (int)strcspn(name, "@");
-	int is_data = !strcmp(key, "data") || !strcmp(key, "eval_data");
-	const char *beside =
-	        strstr(where, ": ") ? ", neither in the current directory nor beside that file" : "";
+	const char *file = config_set_at(c, key->name);
+	const char *beside = file && *file ? ", neither in the current directory nor beside that file" : "";
+	int is_data = key->path == CONFIG_PATH_DATA;
 
-	if (c->verb == VERB_PLAN && !is_data)
+	if (c->verb == VERB_PLAN && key->offset == offsetof(struct config, model))
 		return err_set(ERR_INPUT,
 		        "%s=%s does not exist%s. A plan needs only config.json; for a name on the "
 		        "HuggingFace hub:\n"
@@ -67,21 +67,23 @@ static int hub_error(const struct config *c, const char *where, const char *key,
 	        "it:\n    pip install -U huggingface_hub\n    hf download %.*s%s%s%s --local-dir %.*s\nthen "
 	        "set %s=%.*s",
 	        where, id, beside, id_len, id, is_data ? " --repo-type dataset" : "",
-	        revision ? " --revision " : "", revision ? revision + 1 : "", name_len, name, key, name_len,
-	        name);
+	        revision ? " --revision " : "", revision ? revision + 1 : "", name_len, name, key->name,
+	        name_len, name);
 }
 
 static int check_path(const struct config *c, const char *key, const char *path, enum path_kind want)
 {
+	const struct config_key *row = config_key_find(key);
 	enum file_kind kind;
 	const char *where;
 
-	if (!path || !(config_key_find(key)->verbs >> c->verb & 1))
+	if (!path || !(row->verbs >> c->verb & 1))
 		return 0;
 	where = config_where(c, key);
 	kind = file_kind_of(path);
-	if (kind == FILE_NONE && (!strcmp(key, "model") || !strcmp(key, "data")) && looks_like_hub_id(path))
-		return hub_error(c, where, key, path);
+	if (kind == FILE_NONE && (row->path == CONFIG_PATH_MODEL || row->path == CONFIG_PATH_DATA) &&
+	        looks_like_hub_id(path))
+		return hub_error(c, where, row, path);
 	if (kind == FILE_NONE && strstr(path, "://"))
 		return err_set(
 		        ERR_INPUT, "%s=%s is a URL; ferry reads files, so download it first", where, path);

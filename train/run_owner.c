@@ -271,5 +271,5 @@ int run_owner_keep(enum run_place *place, char **dir, const struct config *c, co
 	else if (!err)
 		err = take_again(place, dir, c, branch);
 	mem_free(now);
-	return err == ERR_INPUT ? err_set(ERR_IO, "%s", err_text()) : err;
+	return err == ERR_INPUT ? err_reword(ERR_IO, "%s", err_text()) : err;
 }

@@ -412,7 +412,7 @@ int session_open_device(struct session *s, const char *name)
 
 static int speed_need(struct session *s, const struct engine_options *o)
 {
-	return rates_find(&s->device_memory.rates, s->config, s->machine, s->device_memory.name, o);
+	return rates_find(&s->device_memory.rates, s->config, s->machine, s->device_memory.kind, o);
 }
 
 /* The clock of a device without bytes is that of the machine which it stands for. */

@@ -80,8 +80,7 @@ static struct value own_attribute(struct render *r, struct value of, const struc
 		return (struct value){.kind = VALUE_TEXT, .u.text = of.u.macro->node->text};
 	if (of.kind == VALUE_FUNCTION) {
 		const struct function *f = of.u.function;
-		const struct builtin *table =
-		        !strcmp(f->builtin->name, "cycler()") ? methods_of_cyclers : NULL;
+		const struct builtin *table = methods_of_function(f);
 
 		method = table ? builtin_find(table, name->data) : NULL;
 		if (method && !strcmp(method->name, "current"))

@@ -171,7 +171,7 @@ FUNCTION(cycler_reset)
 	return NONE;
 }
 
-const struct builtin methods_of_cyclers[] = {
+static const struct builtin methods_of_cyclers[] = {
         {"current", "", cycler_current},
         {"next", "", cycler_next},
         {"reset", "", cycler_reset},
@@ -184,9 +184,15 @@ FUNCTION(cycler_call)
 	sandbox_fail(r->s, "use a cycler through .next() and .current");
 }
 
+static const struct builtin made_cycler = {"cycler()", NULL, cycler_call};
+
+const struct builtin *methods_of_function(const struct function *f)
+{
+	return f->builtin == &made_cycler ? methods_of_cyclers : NULL;
+}
+
 FUNCTION(make_cycler)
 {
-	static const struct builtin made = {"cycler()", NULL, cycler_call};
 	struct value state = value_list(r->s, LIST_LIST, all->count + 1);
 
 	UNUSED;
@@ -195,7 +201,7 @@ FUNCTION(make_cycler)
 	list_add(r->s, state.u.list, value_int(0));
 	for (int64_t i = 0; i < all->count; i++)
 		list_add(r->s, state.u.list, all->positional[i]);
-	return builtin_bound(r, &made, state);
+	return builtin_bound(r, &made_cycler, state);
 }
 
 /* A joiner is a function over [separator, was it called]. */

@@ -71,7 +71,10 @@ struct function {
 
 extern const struct builtin filters_of_texts[], filters_of_lists[], tests[], globals[];
 extern const struct builtin methods_of_texts[], methods_of_lists[], methods_of_dicts[], methods_of_loops[],
-        methods_of_floats[], methods_of_cyclers[];
+        methods_of_floats[];
+
+/* Of what a function made, as a cycler; NULL: it has none. */
+const struct builtin *methods_of_function(const struct function *f);
 
 const struct builtin *builtin_find(const struct builtin *table, const char *name);
 struct value builtin_call(

@@ -338,7 +338,7 @@ static void meta_get_stats(const struct device *device, struct device_stats *sta
 }
 
 const struct backend backend_meta = {
-        .name = "meta",
+        .kind = DEVICE_META,
         .open = meta_open,
         .close = meta_close,
         .arena_open = meta_arena_open,
@@ -359,5 +359,4 @@ const struct backend backend_meta = {
         .sum_host = meta_sum_host,
         .free_bytes = meta_free_bytes,
         .get_stats = meta_get_stats,
-        .has_bytes = 0,
 };

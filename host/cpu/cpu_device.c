@@ -109,7 +109,7 @@ static void host_get_stats(const struct device *device, struct device_stats *sta
 }
 
 const struct backend backend_host = {
-        .name = "host",
+        .kind = DEVICE_HOST,
         .open = host_open,
         .close = host_close,
         .arena_open = host_arena_open,
@@ -130,5 +130,4 @@ const struct backend backend_host = {
         .sum_host = cpu_comm_sum_host,
         .free_bytes = host_free_bytes,
         .get_stats = host_get_stats,
-        .has_bytes = 1,
 };

@@ -153,16 +153,11 @@ void call_scale(struct stage_call *call, dev_addr dst, dev_addr src, int64_t cou
 void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t count);
 
 /* The stages. */
-void embed_forward(struct stage_call *call);
-void embed_backward(struct stage_call *call);
+#define STAGE_DECLARE(NAME, name, scope)                                                                     \
+	void name##_forward(struct stage_call *call);                                                        \
+	void name##_backward(struct stage_call *call);
+STAGE_PASS_LIST(STAGE_DECLARE)
+#undef STAGE_DECLARE
 int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t tokens);
-void attn_forward(struct stage_call *call);
-void attn_backward(struct stage_call *call);
-void gate_forward(struct stage_call *call);
-void gate_backward(struct stage_call *call);
-void up_forward(struct stage_call *call);
-void up_backward(struct stage_call *call);
-void down_forward(struct stage_call *call);
-void down_backward(struct stage_call *call);
 
 #endif

@@ -26,11 +26,9 @@ int model_forward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
 	static void (*const forward[])(struct stage_call *) = {
-	        [STAGE_EMBED] = embed_forward,
-	        [STAGE_ATTN] = attn_forward,
-	        [STAGE_GATE] = gate_forward,
-	        [STAGE_UP] = up_forward,
-	        [STAGE_DOWN] = down_forward,
+#define STAGE_CALL(NAME, name, scope) [STAGE_##NAME] = name##_forward,
+	        STAGE_PASS_LIST(STAGE_CALL)
+#undef STAGE_CALL
 	};
 	struct stage_call call = call_of(model, stage, stream, memory, batch);
 
@@ -43,11 +41,9 @@ int model_backward(const struct model *model, int stage, struct stream *stream,
         const struct stage_memory *memory, const struct device_batch *batch)
 {
 	static void (*const backward[])(struct stage_call *) = {
-	        [STAGE_EMBED] = embed_backward,
-	        [STAGE_ATTN] = attn_backward,
-	        [STAGE_GATE] = gate_backward,
-	        [STAGE_UP] = up_backward,
-	        [STAGE_DOWN] = down_backward,
+#define STAGE_CALL(NAME, name, scope) [STAGE_##NAME] = name##_backward,
+	        STAGE_PASS_LIST(STAGE_CALL)
+#undef STAGE_CALL
 	};
 	struct stage_call call = call_of(model, stage, stream, memory, batch);
 

@@ -70,9 +70,9 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	err = model_config_read(&read, family, config, where);
 	if (!err)
 		err = model_build(model, family, &read);
-	if (!err)
-		read_storage(*model, config);
-	return err == ERR_RANGE ? err_set(ERR_INPUT, "%s: %s", where, err_text()) : err;
+	for (int t = 0; !err && t < (*model)->tensor_count; t++)
+		(*model)->tensors[t].is_wide = !stores_bf16(config);
+	return err == ERR_RANGE ? err_note(ERR_INPUT, "%s", where) : err;
 }
 
 static int read_generation_config(struct model *model, const char *dir)
