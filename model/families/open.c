@@ -70,8 +70,8 @@ int model_open(struct model **model, const json_t *config, const char *where)
 	err = model_config_read(&read, family, config, where);
 	if (!err)
 		err = model_build(model, family, &read);
-	for (int t = 0; !err && t < (*model)->tensor_count; t++)
-		(*model)->tensors[t].is_wide = !stores_bf16(config);
+	if (!err)
+		read_storage(*model, config);
 	return err == ERR_RANGE ? err_note(ERR_INPUT, "%s", where) : err;
 }
 
