@@ -153,7 +153,7 @@ static void test_prompts(void **state)
 	check_said(ASK "chat=on prompt=hi 'stop=[\"zz\", \"lo\"]'", "hel\n");
 	check_said(ASK "chat=on prompt=hi max_new_tokens=2", "he\n");
 	check_refused(ASK "prompt_file=nothere.txt", "nothere.txt: cannot open: No such file");
-	check_refused("printf 'a\\0b' > bytes; " ASK "prompt_file=bytes", "bytes:1: this is no text");
+	check_refused("printf 'a\\0b' > bytes; " ASK "prompt_file=bytes", "bytes:1: this is not text");
 	put("wrong.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n");
 	check_refused(ASK "prompt_file=wrong.jsonl", "wrong.jsonl:2: expected a text");
 	check_refused("$F generate model=m init_weights=random device=host chat=on prompt=hi",

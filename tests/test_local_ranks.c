@@ -173,7 +173,7 @@ static void test_refused(void **state)
 	ranks_are_local = 0;
 	assert_ranks(
 	        2, 2, "train model=%s data=%s output_dir=%s/none ranks=3", tiny.dir, tiny.data, work_dir);
-	assert_said("ranks is 3, and mpirun started 2; set ranks=2, or leave it out");
+	assert_said("ranks is 3, but mpirun started 2; set ranks=2, or leave it out");
 	assert_null(strstr(ferry_said(), "rank 0"));
 	assert_false(run_has("none"));
 	/* the launcher's own number may be said */
