@@ -116,6 +116,7 @@ static void state_plane(struct builder *b, enum plane plane)
 	enum dtype dtype = plan_plane_dtype(&p->policy, plane);
 
 	for (int u = 0; u < p->map->unit_count; u++) {
+		int64_t count = plane_numbers(plane, p->policy.state, p->map->units[u].shard_count);
 		int sides[2];
 
 		plane_sides(b, plane, u, sides);
@@ -124,8 +125,7 @@ static void state_plane(struct builder *b, enum plane plane)
 
 			if (sides[device])
 				n = unit_buffer(b, (enum buffer_kind)plane,
-				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u,
-				        plane_numbers(plane, p->policy.state, p->map->units[u].shard_count),
+				        device ? SPACE_DEVICE : SPACE_STORE, LAYOUT_PERSISTENT, u, count,
 				        dtype);
 			(device ? b->state.units[u].device : b->state.units[u].host)[plane] = n;
 		}

@@ -1,7 +1,6 @@
 /* links: cli */
 /* not: asan */
-/* Choosing a plan is arithmetic on small tables, slow here: test_plan, test_choose and test_plan_draws run it
- * there. */
+/* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
 /* What `ferry plan` says of whether it fits: budgets, what they are spent on, and what helps where they are
  * too small. */
 #include "tests/plan_examples.h"

@@ -1,7 +1,6 @@
 /* links: cli */
 /* not: asan */
-/* Choosing a plan is arithmetic on small tables, slow here: test_plan, test_choose and test_plan_draws run it
- * there. */
+/* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
 /* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"

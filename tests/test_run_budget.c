@@ -1,7 +1,6 @@
 /* links: cli */
 /* not: asan */
-/* Choosing a plan is arithmetic on small tables, slow here: test_plan, test_choose and test_plan_draws run it
- * there. */
+/* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
 /* vram_budget from outside: what the plan says is what a run takes, no budget changes a bit, and what is said
  * to fit where a plan does not is true. */
 #include "tests/run_fixture.h"
