@@ -14,8 +14,8 @@ program:
 	$(CMAKE_BUILD)
 	@cmake --build $(BUILD) --target ferry
 
-# All tests: under ASan and UBSan, those of numbers and speed in the usual build, those with threads under TSan, fuzz
-# targets for 20 s each, the format of the sources. Installs what is missing, and says so first.
+# All tests: most under ASan and UBSan, tests of arithmetic in the usual build, tests with threads under TSan too, each
+# fuzz target for 20 s, the format of the sources. Installs what is missing, and says so first.
 test:
 	@sh scripts/deps.sh test
 	@cmake -S . -B $(BUILD) -G Ninja -DFERRY_ALL_CHECKS=ON

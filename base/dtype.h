@@ -54,7 +54,7 @@ int dtype_find(enum dtype *dtype, const char *name); /* 1 and *dtype, or 0: no d
 const char *dtype_computes_text(void);
 
 /* ROW(NAME, "name", "its name in config.json", dtype of an element or code, elements of a block or 0: no
- * scales, dtype of a scale, 1: ferry reads weights of files that are stored so) */
+ * scales, dtype of a scale, 1: ferry reads weights in it) */
 #define FORMAT_LIST(ROW)                                                                                     \
 	ROW(F32, "fp32", "float32", F32, 0, F32, 1)                                                          \
 	ROW(F16, "fp16", "float16", F16, 0, F32, 1)                                                          \
@@ -79,16 +79,16 @@ struct format_facts {
 	const char *name, *torch_name; /* "bf16", "bfloat16" */
 	enum dtype element, scale;
 	int block; /* elements that share a scale, counted from the tensor's start; 0: there are no scales */
-	int is_of_weights; /* files that ferry reads hold weights so */
+	int is_of_weights; /* 1: ferry reads weights in it from files */
 };
 extern const struct format_facts format_facts[FORMAT_COUNT];
 
-/* The format of weights with elements of a dtype, or with a name in config.json; 1 and *format, or 0: there
- * is none. */
+/* Finds the format of weights by the dtype of its elements, or by its name in config.json. Returns 1 and
+ * *format, or 0 if there is none. */
 int format_of_weights(enum format *format, enum dtype element);
 int format_of_torch_name(enum format *format, const char *torch_name);
 
-/* 1: every number that the format can store is one of `dtype`. */
+/* 1 if `dtype` represents every number that the format can store. */
 int format_fits(enum format format, enum dtype dtype);
 
 #endif

@@ -4,8 +4,8 @@
  * with err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/
  * prints the text or exits. Worker threads hand code and text to whoever joins them with struct err.
  *
- * Texts are for people. Which error it is, code asks of struct err_id, which stays with the text through
- * err_note, err_reword, other threads and other ranks.
+ * Texts are for people. Code compares struct err_id instead. It stays with its error through err_note,
+ * err_reword, other threads and other ranks.
  */
 #ifndef FERRY_BASE_ERR_H
 #define FERRY_BASE_ERR_H
@@ -28,22 +28,22 @@ enum err_code {
 
 enum { ERR_TEXT_BYTES = 1024 };
 
-/* Which error it is: the process where err_set was called (err_process_set), and which of its calls that was,
- * from 1; number 0: none. `cause` is a digest of what was said: two processes that each met the same have the
- * same. */
+/* Identifies an error: the process that called err_set (err_process_set), and the number of that call in it,
+ * from 1; 0: no error. `cause` is a digest of code and text. It is equal in two processes that meet the same
+ * error independently. */
 struct err_id {
 	int64_t process;
 	uint64_t number, cause;
 };
 
-/* A code, its text and which error it is as a value, to cross threads and ranks. code 0 means none. */
+/* A code, its text and its identity as a value, to cross threads and ranks. code 0 means none. */
 struct err {
 	struct err_id id;
 	int code;
 	char text[ERR_TEXT_BYTES];
 };
 
-/* Which of the processes of this run the caller is; 0 until then. Before other threads. */
+/* Sets the number of this process in the run, 0 by default. Call it before other threads start. */
 void err_process_set(int process);
 
 /* Sets this thread's text and returns `code`, so that `return err_set(ERR_IO, ...)` reads well.
@@ -54,13 +54,13 @@ int err_setv(int code, const char *fmt, va_list ap);
 /* Puts "<formatted>: " in front of this thread's text and returns `code` unchanged. */
 int err_note(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Other words for the error that this thread has: its identity stays. */
+/* Replaces this thread's text and keeps the identity of its error. Returns `code`. */
 int err_reword(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Which error this thread's text is of. */
+/* The identity of this thread's error. */
 struct err_id err_identity(void);
 
-/* Is it one and the same error, met once and passed on? 1 or 0. */
+/* 1 if both identify the same call of err_set, else 0. */
 int err_same(struct err_id a, struct err_id b);
 
 /* This thread's text; "" when none was set. Valid until the next err_* call of this thread. */

@@ -1,4 +1,4 @@
-/* What is known of each kind of device, and the memory that its libraries take. */
+/* Properties of each kind of device, and the memory that its libraries take. */
 #include "device/device_kind.h"
 
 #include <assert.h>

@@ -315,11 +315,11 @@ int64_t plan_norm_slots(const struct model *model, int64_t *first);
  * are summed there. */
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy);
 
-/* Type of a plane's numbers, and bytes of those that belong to `count` elements. */
+/* Type of a plane's numbers, and the bytes of a plane of `count` elements. */
 enum dtype plan_plane_dtype(const struct plan_policy *policy, enum plane plane);
 int64_t plan_plane_bytes(const struct plan_policy *policy, enum plane plane, int64_t count);
 
-/* 1 where weights are computed with in more than hi's type, so that stages read hi and lo joined. */
+/* 1 if compute_dtype is wider than the hi plane, so that stages read hi and lo joined. */
 int plan_reads_lo(const struct plan_policy *policy);
 
 /* 1 if every step may copy the plane to or from the device. Such planes are pinned. */

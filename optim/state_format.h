@@ -20,9 +20,9 @@
 enum adamw_state { ADAMW_STATES(ADAMW_STATE_ENUM) ADAMW_STATE_COUNT };
 #undef ADAMW_STATE_ENUM
 
-/* ADAMW_BLOCK_8BIT, and so on: the elements that share a scale, counted from the tensor's start; 0: there are
- * no scales. ADAMW_BLOCK is the largest of them, which the others divide: what is cut at its multiples cuts
- * no block of any format. */
+/* ADAMW_BLOCK_8BIT, and so on: the number of elements that share a scale, counted from the tensor's start; 0:
+ * no scales. ADAMW_BLOCK is the largest, a multiple of the others, so a cut at its multiples splits no block
+ * of any format. */
 #define ADAMW_STATE_BLOCK(id, format, ...) ADAMW_BLOCK_##id = FORMAT_BLOCK_##format,
 #define ADAMW_STATE_ROOM(id, format, ...) char of_##id[FORMAT_BLOCK_##format + (FORMAT_BLOCK_##format == 0)];
 union adamw_largest_block { /* C++ takes no new type in sizeof */

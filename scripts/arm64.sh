@@ -125,5 +125,5 @@ leave_out "$bounds" test_safetensors_damage test_run_memory test_host_scratch te
 leave_out "$addresses" test_cli_fit test_cli_plan
 leave_out "$kernel" test_host_places test_host_slab test_host_topology
 ninja -C "$folder/build" checks
-FERRY_TEST_SPARING=${FERRY_TEST_SPARING:-4} sh scripts/run_tests.sh "$folder/build" -LE simt \
+FERRY_TEST_SPARING=${FERRY_TEST_SPARING:-4} sh scripts/run_tests.sh "$folder/build" \
 	-E "^(local/.*$left_out)\$" "$@"

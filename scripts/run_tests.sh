@@ -1,8 +1,8 @@
 #!/bin/sh
-# run_tests.sh [--quick | --every] BUILD [CTEST OPTIONS...]: the tests of that build directory, each of those that a
-# sanitizer runs only there; with --every in the usual build again. With --quick those of the usual build that took at
-# most 3 seconds when they last ran there, and those that never ran; the format always. Then, because ctest keeps the
-# output of tests that pass to itself, the names of what they left out, and ctest's own summary again as the last lines.
+# run_tests.sh [--quick | --every] BUILD [CTEST OPTIONS...]: runs the tests of that build directory. If a sanitizer runs
+# all cases of a test, the usual build runs it only with --every. --quick runs the format, and those tests of the usual
+# build that took at most 3 seconds the last time or never ran. Then it prints the names of skipped tests, because ctest
+# hides the output of tests that pass, and ctest's own summary again as the last lines.
 set -eu
 
 quick=

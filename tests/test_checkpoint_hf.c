@@ -74,6 +74,57 @@ static void ranges(void **state)
 	mem_free(in);
 }
 
+static int export(const char *to, enum safetensors_dtype dtype, int64_t shard_bytes, const char *files,
+        struct fixture_planes *planes, enum hf_export_existing existing)
+{
+	struct plane_source source = fixture_source(planes);
+	struct side_files side = {0};
+	struct hf_export options = {
+	        .dir = to, .existing = existing, .dtype = dtype, .shard_bytes = shard_bytes, .side = &side};
+	int err = files ? side_files_read(&side, files, NULL) : 0;
+
+	if (!err)
+		err = hf_export_write(&options, planes->model, &source);
+	side_files_free(&side);
+	return err;
+}
+
+/* Each format of weights: read, and written. */
+static void each_format_of_weights(void **state)
+{
+	char *in = fixture_sub_dir(dir, "formats"), *to = file_join(dir, "formats-out");
+	struct given given[FIXTURE_TENSORS];
+	int seen = 0;
+
+	(void)state;
+	memcpy(given, all, sizeof(all));
+	for (int f = 0; f < FORMAT_COUNT; f++) {
+		struct model model = fixture_model(0);
+		struct fixture_planes planes = {.model = &model};
+		struct plane_sink sink = fixture_sink(&planes);
+		struct hf_import *import;
+
+		if (!format_facts[f].is_of_weights)
+			continue;
+		for (int g = 0; g < FIXTURE_TENSORS; g++)
+			given[g].dtype = (enum safetensors_dtype)format_facts[f].element;
+		put_shard(in, "model.safetensors", given, FIXTURE_TENSORS);
+		check_loads(in, &model);
+		for (int t = 0; t < model.tensor_count; t++)
+			assert_int_equal(model.tensors[t].storage, f);
+		check_ok(hf_import_open(&import, in, &model));
+		check_ok(hf_import_load(import, &sink, NULL, 0, NULL));
+		hf_import_close(import);
+		check_ok(export(to, given[0].dtype, 0, NULL, &planes, HF_EXPORT_REPLACE));
+		check_loads(to, &model);
+		assert_int_equal(model.tensors[0].storage, f);
+		seen++;
+	}
+	assert_true(seen >= 3);
+	mem_free(in);
+	mem_free(to);
+}
+
 static void tied_heads(void **state)
 {
 	char *in = fixture_sub_dir(dir, "tied");
@@ -274,21 +325,6 @@ static void links(void **state)
 
 /* ---- export ---- */
 
-static int export(const char *to, enum safetensors_dtype dtype, int64_t shard_bytes, const char *files,
-        struct fixture_planes *planes, enum hf_export_existing existing)
-{
-	struct plane_source source = fixture_source(planes);
-	struct side_files side = {0};
-	struct hf_export options = {
-	        .dir = to, .existing = existing, .dtype = dtype, .shard_bytes = shard_bytes, .side = &side};
-	int err = files ? side_files_read(&side, files, NULL) : 0;
-
-	if (!err)
-		err = hf_export_write(&options, planes->model, &source);
-	side_files_free(&side);
-	return err;
-}
-
 /* fp32 export and import give back every bit; bf16 gives hi; for one file and for shards of any size. */
 static void export_round_trip(void **state)
 {
@@ -472,6 +508,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(one_file_and_shards),
 	        cmocka_unit_test(ranges),
+	        cmocka_unit_test(each_format_of_weights),
 	        cmocka_unit_test(tied_heads),
 	        cmocka_unit_test(wrong_tensors),
 	        cmocka_unit_test(wrong_directories),

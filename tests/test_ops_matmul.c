@@ -321,6 +321,32 @@ static float factor_b(const struct own_case *p, int64_t l, int64_t j, enum dtype
 	return operand_at(p->b, l, j, p->b_stride, p->b_layout, dtype);
 }
 
+typedef float part_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at, int64_t end);
+typedef void bf16_product(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
+        int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
+        enum matmul_layout b_layout, int accumulate);
+
+/* A product by a matrix unit to the bit: sums over parts of k of `depth`, each as sum_of has it; nothing
+ * beside c, and c that is not read where nothing is added. */
+static void unit_check(
+        struct ops_case *c, const uint16_t *h, bf16_product *product, int64_t depth, part_sum *sum_of)
+{
+	static struct own_case p;
+
+	own_case_draw(&p, c, h, h + OWN_COUNT);
+	for (int64_t i = 0; i < p.m; i++)
+		for (int64_t j = 0; j < p.n; j++)
+			for (int64_t at = 0; at < p.k; at += depth) {
+				float sum = sum_of(&p, i, j, at, min_i64(p.k, at + depth)),
+				      *to = p.want + i * p.c_stride + j;
+
+				*to = at || p.accumulate ? *to + sum : sum;
+			}
+	product(p.out, p.a, p.b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
+	        p.accumulate);
+	assert_memory_equal(p.out, p.want, sizeof p.out);
+}
+
 #if defined(__x86_64__)
 static const char *own_lacks(void)
 {
@@ -349,31 +375,20 @@ static void avx2_check(struct ops_case *c, const void *a, const void *b, enum dt
 	assert_memory_equal(p.out, p.want, sizeof p.out);
 }
 
-/* The same of matmul_amx.h. */
-static void amx_check(struct ops_case *c, const uint16_t *a, const uint16_t *b)
+/* The sum over a part of k as matmul_amx.h has it. */
+static float amx_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at, int64_t end)
 {
-	static struct own_case p;
+	float sum = 0;
 
-	own_case_draw(&p, c, a, b);
-	for (int64_t i = 0; i < p.m; i++)
-		for (int64_t j = 0; j < p.n; j++)
-			for (int64_t at = 0; at < p.k; at += MATMUL_AMX_DEPTH) {
-				float sum = 0, *to = p.want + i * p.c_stride + j;
+	for (int64_t step = at; step < end; step += 32) {
+		float half[2] = {0};
 
-				for (int64_t step = at; step < min_i64(p.k, at + MATMUL_AMX_DEPTH);
-				        step += 32) {
-					float half[2] = {0};
-
-					for (int64_t l = step; l < min_i64(p.k, step + 32); l++)
-						half[l % 2] = fmaf(factor_a(&p, i, l, DTYPE_BF16),
-						        factor_b(&p, l, j, DTYPE_BF16), half[l % 2]);
-					sum += half[0] + half[1];
-				}
-				*to = at || p.accumulate ? *to + sum : sum;
-			}
-	matmul_amx(p.out, a, b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
-	        p.accumulate);
-	assert_memory_equal(p.out, p.want, sizeof p.out);
+		for (int64_t l = step; l < min_i64(end, step + 32); l++)
+			half[l % 2] = fmaf(
+			        factor_a(p, i, l, DTYPE_BF16), factor_b(p, l, j, DTYPE_BF16), half[l % 2]);
+		sum += half[0] + half[1];
+	}
+	return sum;
 }
 
 static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
@@ -383,7 +398,7 @@ static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
 		avx2_check(c, h, h + OWN_COUNT, DTYPE_BF16);
 	}
 	if (matmul_amx_is_here())
-		amx_check(c, h, h + OWN_COUNT);
+		unit_check(c, h, matmul_amx, MATMUL_AMX_DEPTH, amx_sum);
 }
 #else
 static const char *own_lacks(void)
@@ -408,39 +423,27 @@ static float odd_sum(float x, float y)
 	return without_subnormal(inexact ? f32_from_bits(f32_bits(cut) | 1) : cut);
 }
 
-/* The same of matmul_bfmmla.h. */
-static void bfmmla_check(struct ops_case *c, const uint16_t *a, const uint16_t *b)
+/* The sum over a part of k as matmul_bfmmla.h has it. */
+static float bfmmla_sum(const struct own_case *p, int64_t i, int64_t j, int64_t at, int64_t end)
 {
-	static struct own_case p;
+	float sum = 0;
 
-	own_case_draw(&p, c, a, b);
-	for (int64_t i = 0; i < p.m; i++)
-		for (int64_t j = 0; j < p.n; j++)
-			for (int64_t at = 0; at < p.k; at += MATMUL_BFMMLA_DEPTH) {
-				float sum = 0, *to = p.want + i * p.c_stride + j;
+	for (int64_t step = at; step < end; step += 2) {
+		float term[2] = {0};
 
-				for (int64_t step = at; step < min_i64(p.k, at + MATMUL_BFMMLA_DEPTH);
-				        step += 2) {
-					float term[2] = {0};
-
-					for (int64_t l = step; l < min_i64(p.k, step + 2); l++)
-						term[l - step] = without_subnormal(
-						        without_subnormal(factor_a(&p, i, l, DTYPE_BF16)) *
-						        without_subnormal(factor_b(&p, l, j, DTYPE_BF16)));
-					sum = odd_sum(sum, odd_sum(term[0], term[1]));
-				}
-				*to = at || p.accumulate ? *to + sum : sum;
-			}
-	matmul_bfmmla(p.out, a, b, p.m, p.n, p.k, p.c_stride, p.a_stride, p.b_stride, p.a_layout, p.b_layout,
-	        p.accumulate);
-	assert_memory_equal(p.out, p.want, sizeof p.out);
+		for (int64_t l = step; l < min_i64(end, step + 2); l++)
+			term[l - step] = without_subnormal(without_subnormal(factor_a(p, i, l, DTYPE_BF16)) *
+			                                   without_subnormal(factor_b(p, l, j, DTYPE_BF16)));
+		sum = odd_sum(sum, odd_sum(term[0], term[1]));
+	}
+	return sum;
 }
 
 static void own_check(struct ops_case *c, const float *x, const uint16_t *h)
 {
 	(void)x;
 	if (matmul_bfmmla_is_here())
-		bfmmla_check(c, h, h + OWN_COUNT);
+		unit_check(c, h, matmul_bfmmla, MATMUL_BFMMLA_DEPTH, bfmmla_sum);
 }
 #endif
 

@@ -262,9 +262,9 @@ static void test_unlike(void **state)
 /* ---- memory ---- */
 
 /* Above its share and above a process that has nothing to load, a rank takes what load_memory_bytes says, and
- * what MPI and the allocator take for messages of such sizes. A run that resumes takes RESUMING_MIB more, of
- * which load_memory_bytes does not know. FERRY_RANKS_MIB sets how large the model is. */
-enum { RANKS = 4, THREADS = 1, MESSAGES_MIB = 4, RESUMING_MIB = 8, SAVING_MIB = 64 };
+ * what MPI and the allocator take for messages of such sizes; its share ends within a huge page.
+ * FERRY_RANKS_MIB sets how large the model is. */
+enum { RANKS = 4, THREADS = 1, MESSAGES_MIB = 4, HUGE_PAGE_MIB = 2, SAVING_MIB = 64 };
 
 /* The bound for work_dir/NAME where rank 0 reads for all, or each rank its own (docs/design/memory.md). */
 static double bound_mib(const char *name, double plane_mib, int reads_for_all)
@@ -301,8 +301,8 @@ static void test_memory_of_checkpoints(void **state)
 {
 	const char *text = getenv("FERRY_RANKS_MIB");
 	double bf16_mib = zeros_model("big", (int64_t)((text ? atof(text) / 4 : 28) * 0x1p20)) / 0x1p20;
-	double share = bf16_mib / 2 * 12 / RANKS, bound = bound_mib("big", share * RANKS, 1), empty, peak,
-	       grown;
+	double saved = bf16_mib / 2 * 12, bound = bound_mib("big", saved, 1), empty, peak, grown;
+	double share = (saved + bf16_mib) / RANKS; /* with gradients, in bf16 */
 	double *peaks;
 	int count;
 
@@ -324,7 +324,7 @@ static void test_memory_of_checkpoints(void **state)
 	print_message("resumed by rank 0 for %d ranks: a share of %.1f MiB, at most %.1f MiB resident, %.1f "
 	              "without weights, %.1f for loading; saving all of it took %.1f MiB\n",
 	        RANKS, share, peak, empty, bound, grown);
-	assert_true(peak - share - empty <= bound + MESSAGES_MIB + RESUMING_MIB);
+	assert_true(peak - share - empty <= bound + MESSAGES_MIB + HUGE_PAGE_MIB);
 	assert_true(peak >= share);
 	assert_true(grown <= SAVING_MIB);
 	assert_verify_names("big-run/checkpoint-000003/rank-00000.safetensors", 100000000, 96468992);
@@ -353,7 +353,7 @@ static void test_memory(void **state)
 		print_message("%s: %.1f MiB in bf16 on %d ranks: a share of %.1f MiB, at most %.1f MiB "
 		              "resident, %.1f without weights, %.1f for loading\n",
 		        loads[i], share * RANKS, RANKS, share, peak, empty, bound);
-		assert_true(peak - share - empty <= bound + MESSAGES_MIB);
+		assert_true(peak - share - empty <= bound + MESSAGES_MIB + HUGE_PAGE_MIB);
 		assert_true(peak >= share); /* the weights are there */
 	}
 }

@@ -10,16 +10,16 @@
 #include "data/chat_template.h"
 #include "host/topology.h"
 #include "placement/ranks.h"
+#include "train/file_hash.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <xxhash.h>
 
 enum { AUTO_SHARE = 4, BYTES_A_PARAMETER = 16 };
-static const int64_t least_bytes = 64 << 20, file_bytes_max = 256 << 20;
+static const int64_t least_bytes = 64 << 20;
 
 /* A share of what the planes of the model leave of this host's memory. The exact plan comes later: it needs
  * the rows. */
@@ -59,13 +59,12 @@ static int find_dir(char **dir, const struct config *c)
 
 static int add_file_hash(struct str *out, const char *path)
 {
-	char *data = NULL;
-	size_t len = 0;
-	int rc = file_read_all(path, file_bytes_max, &data, &len);
+	int64_t len_bytes = 0;
+	uint64_t hash = 0;
+	int rc = file_hash(path, &hash, &len_bytes);
 
 	if (!rc)
-		str_printf(out, "%s %016" PRIx64 "\n", path, (uint64_t)XXH3_64bits(data, len));
-	mem_free(data);
+		str_printf(out, "%s %016" PRIx64 "\n", path, hash);
 	return rc;
 }
 

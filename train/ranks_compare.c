@@ -10,12 +10,13 @@
 #include "checkpoint/hf_import_parts.h"
 #include "checkpoint/load.h"
 #include "comm/world.h"
+#include "train/file_hash.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { SMALL_BYTES_MAX = 256 << 20, SAMPLE_BYTES = 4096, SAMPLES = 32 };
+enum { SAMPLE_BYTES = 4096, SAMPLES = 32 };
 
 /* Where two texts of lines first differ: the line of each. */
 static int lines_differ(const char *what, const char *own, const char *first)
@@ -67,14 +68,12 @@ static int text_compare(const char *what, struct str *text, int code)
 
 static int add_file_hash(struct str *text, const char *what, const char *path)
 {
-	char *bytes = NULL;
-	size_t len_bytes = 0;
-	int rc = file_read_all(path, SMALL_BYTES_MAX, &bytes, &len_bytes);
+	int64_t len_bytes = 0;
+	uint64_t hash = 0;
+	int rc = file_hash(path, &hash, &len_bytes);
 
 	if (!rc)
-		str_printf(text, "%s: %zu bytes, checksum %016" PRIx64 "\n", what, len_bytes,
-		        XXH3_64bits(bytes, len_bytes));
-	mem_free(bytes);
+		str_printf(text, "%s: %" PRId64 " bytes, checksum %016" PRIx64 "\n", what, len_bytes, hash);
 	return rc;
 }
 

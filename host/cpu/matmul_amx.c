@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 #include "host/cpu/amx.h"
+#include "host/cpu/matmul_parts.h"
 #include "host/cpu/transpose16.h"
 
 #include <cpuid.h>
@@ -20,12 +21,6 @@ enum {
 	BLOCK = AMX_BLOCK,
 	BLOCK_ROWS = 8 * BLOCK,    /* of a: 256 KiB stay in the second cache, */
 	BLOCK_COLUMNS = 4 * BLOCK, /* and 128 KiB of b, of which 32 KiB in the first */
-};
-
-struct operand {
-	const uint16_t *x;
-	int64_t stride, count, depth; /* count: rows of op(a), columns of op(b) */
-	int has_k_rows;               /* a stored row is one of k, else one of count */
 };
 
 /* 16 of count and 32 of k from (at, l) on, as words of two of k. What lies beyond the operand is 0. Here
@@ -139,22 +134,9 @@ void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64
         int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
         enum matmul_layout b_layout, int accumulate)
 {
-	struct operand left = {.stride = a_stride, .has_k_rows = a_layout == MATMUL_TRANSPOSED},
-	               right = {.stride = b_stride, .count = n, .has_k_rows = b_layout == MATMUL_NORMAL};
-	int64_t parts = (m + BLOCK_ROWS - 1) / BLOCK_ROWS;
-	int64_t rows = round_up((m + parts - 1) / parts, BLOCK); /* of blocks of one size */
-
 	amx_begin();
-	for (int64_t at = 0; at < k; at += DEPTH) {
-		left.depth = right.depth = min_i64(DEPTH, k - at);
-		right.x = b + at * (right.has_k_rows ? b_stride : 1);
-		for (int64_t i = 0; i < m; i += rows) {
-			left.x = a + at * (left.has_k_rows ? a_stride : 1) +
-			         i * (left.has_k_rows ? 1 : a_stride);
-			left.count = min_i64(rows, m - i);
-			part(c + i * c_stride, c_stride, &left, &right, accumulate || at > 0);
-		}
-	}
+	matmul_by_parts(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, accumulate, part,
+	        DEPTH, BLOCK_ROWS, BLOCK);
 	_tile_release();
 }
 

@@ -1,8 +1,9 @@
-/* matmul_bfmmla.h: 8 x 8 sums in registers, over operands packed as the instruction wants them: it multiplies
- * two rows of four of k by two columns. */
+/* matmul_bfmmla.h: 8 x 8 sums in registers, over operands packed for the instruction, which multiplies two
+ * rows by two columns, four of k each. */
 #include "host/cpu/matmul_bfmmla.h"
 
 #include "base/size.h"
+#include "host/cpu/matmul_parts.h"
 
 #include <arm_neon.h>
 #include <string.h>
@@ -17,12 +18,6 @@ enum {
 	SIDE = 8,           /* rows and columns of sums: 16 registers; operands take 8 */
 	PART = SIDE * STEP, /* elements of an operand in a step */
 	BLOCK_ROWS = 256,   /* of a: 256 KiB stay in the second cache, 8 KiB of b in the first */
-};
-
-struct operand {
-	const uint16_t *x;
-	int64_t stride, count, depth; /* count: rows of op(a), columns of op(b) */
-	int has_k_rows;               /* a stored row is one of k, else one of count */
 };
 
 /* Four stored rows of k become to[SIDE][STEP]. */
@@ -145,21 +140,8 @@ void matmul_bfmmla(float *c, const uint16_t *a, const uint16_t *b, int64_t m, in
         int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
         enum matmul_layout b_layout, int accumulate)
 {
-	struct operand left = {.stride = a_stride, .has_k_rows = a_layout == MATMUL_TRANSPOSED},
-	               right = {.stride = b_stride, .count = n, .has_k_rows = b_layout == MATMUL_NORMAL};
-	int64_t parts = (m + BLOCK_ROWS - 1) / BLOCK_ROWS;
-	int64_t rows = round_up((m + parts - 1) / parts, SIDE); /* of blocks of one size */
-
-	for (int64_t at = 0; at < k; at += DEPTH) {
-		left.depth = right.depth = min_i64(DEPTH, k - at);
-		right.x = b + at * (right.has_k_rows ? b_stride : 1);
-		for (int64_t i = 0; i < m; i += rows) {
-			left.x = a + at * (left.has_k_rows ? a_stride : 1) +
-			         i * (left.has_k_rows ? 1 : a_stride);
-			left.count = min_i64(rows, m - i);
-			part(c + i * c_stride, c_stride, &left, &right, accumulate || at > 0);
-		}
-	}
+	matmul_by_parts(c, a, b, m, n, k, c_stride, a_stride, b_stride, a_layout, b_layout, accumulate, part,
+	        DEPTH, BLOCK_ROWS, SIDE);
 }
 
 int matmul_bfmmla_is_here(void)

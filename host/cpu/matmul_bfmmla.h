@@ -1,10 +1,10 @@
 /* Products of bf16 by the matrix instruction of arm64 CPUs (BFMMLA), on the calling thread.
  *
- * An element of c is a sum over k in parts of MATMUL_BFMMLA_DEPTH that are added to c one after the other.
- * Within a part two of k at a time, in ascending order: their products are added, then added to the sum. The
- * instruction rounds these to odd: towards zero, and the last bit is 1 if that was not exact. So bits do not
- * depend on m, n, layouts or strides. Subnormal operands, and sums, count as 0.
- * (Arm Architecture Reference Manual, BFMMLA and FPCR.EBF, which Linux leaves 0.) */
+ * An element of c is a sum over k in parts of MATMUL_BFMMLA_DEPTH, added to c in ascending order. Each step
+ * adds two products to each other and then to the part's sum, in ascending order of k. The instruction rounds
+ * to odd: towards zero, with the last bit 1 if the result is inexact. So bits do not depend on m, n, layouts
+ * or strides. Subnormal operands and sums count as 0. (Arm Architecture Reference Manual, BFMMLA and
+ * FPCR.EBF, which Linux leaves 0.) */
 #ifndef FERRY_HOST_CPU_MATMUL_BFMMLA_H
 #define FERRY_HOST_CPU_MATMUL_BFMMLA_H
 

@@ -1,0 +1,10 @@
+/* The checksum of a file: two files with one checksum and one length count as equal. */
+#ifndef FERRY_TRAIN_FILE_HASH_H
+#define FERRY_TRAIN_FILE_HASH_H
+
+#include <stdint.h>
+
+/* XXH3 64 of all bytes, read in small pieces. ERR_INPUT, ERR_IO, ERR_NOMEM. */
+int file_hash(const char *path, uint64_t *hash, int64_t *len_bytes);
+
+#endif
