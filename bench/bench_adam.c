@@ -121,8 +121,7 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	int bytes = adamw_state_bytes(s->state);
 
 	(void)worker;
-	memset((char *)s->m + first * bytes, adamw_state_has_scales(s->state) ? 127 : 0,
-	        (size_t)((end - first) * bytes));
+	memset((char *)s->m + first * bytes, 0, (size_t)((end - first) * bytes));
 	memset((char *)s->v + first * bytes, 0, (size_t)((end - first) * bytes));
 	for (int64_t i = first; adamw_state_has_scales(s->state) && i < end; i += ADAMW_BLOCK)
 		s->m_scale[i / ADAMW_BLOCK] = s->v_scale[i / ADAMW_BLOCK] = 0;

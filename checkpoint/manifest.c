@@ -117,7 +117,7 @@ int manifest_write(const char *dir, const struct manifest *manifest)
 	json_t *root = json_pack("{s:s,s:i,s:I,s:s,s:i,s:o,s:s,s:i,s:O,s:o,s:o}", "format", format_name,
 	        "version", FORMAT_VERSION, "step", (json_int_t)manifest->step, "model_type",
 	        manifest->model_type, "world_size", manifest->world_size, "planes",
-	        planes_to_json(manifest->planes), "optimizer_state", adamw_state_name(manifest->state),
+	        planes_to_json(manifest->planes), "optimizer_state", adamw_state_saved_name(manifest->state),
 	        "block_bytes", SAFETENSORS_BLOCK_BYTES, "training", manifest->training, "tensors",
 	        tensors_to_json(manifest), "files", files_to_json(manifest));
 	int err = path ? sealed_write(path, root) : ERR_NOMEM;
@@ -400,8 +400,14 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 
 	if (err < 0)
 		return err;
-	while (err && state < ADAMW_STATE_COUNT && strcmp(name, adamw_state_name((enum adamw_state)state)))
+	while (err && state < ADAMW_STATE_COUNT &&
+	        strcmp(name, adamw_state_saved_name((enum adamw_state)state)))
 		state++;
+	if (state == ADAMW_STATE_COUNT && strcmp(name, "8bit") == 0) /* bitsandbytes' maps, until 2026-11 */
+		return err_set(ERR_UNSUPPORTED,
+		        "%s: 8-bit optimizer state of an older ferry; resume with the ferry that wrote it, or "
+		        "export its weights with that",
+		        where);
 	if (state == ADAMW_STATE_COUNT)
 		return err_set(ERR_UNSUPPORTED,
 		        "%s: optimizer_state \"%s\" is not supported; use a newer ferry", where,
@@ -411,7 +417,7 @@ static int read_state(struct manifest *manifest, const json_t *root, const char 
 	                ? scales != PLANES_SCALE || moments != PLANES_MOMENT
 	                : scales != 0)
 		return err_set(ERR_INPUT, "%s: \"planes\" does not match optimizer_state \"%s\"", where,
-		        adamw_state_name(manifest->state));
+		        adamw_state_saved_name(manifest->state));
 	return 0;
 }
 

@@ -40,7 +40,7 @@
 #define WORD(value, name, aliases) {name, value, aliases, NULL},
 #define REFUSED(value, name, aliases, why) {name, value, aliases, why},
 #define FORMAT_WORD(id, name, aliases, function, fields, is_mine) WORD(DATASET_FORMAT_##id, name, aliases)
-#define STATE_WORD(id, format, name, other) WORD(ADAMW_STATE_##id, name, other)
+#define STATE_WORD(id, format, name, other, ...) WORD(ADAMW_STATE_##id, name, other)
 #include "config/keys.inc"
 
 const struct config_key config_keys[] = {

@@ -23,11 +23,6 @@
 #include "gpu/kernel.cuh"
 
 #define ADAMW_FN static __device__ __forceinline__
-#ifdef FERRY_SIMT
-#define ADAMW_TABLE static constexpr
-#else
-#define ADAMW_TABLE static __device__ constexpr
-#endif
 #include "optim/adamw_state.h"
 
 struct adamw_scalars {
@@ -72,9 +67,10 @@ static __device__ __forceinline__ float adamw_quotient(float m, float d, float i
 	return fmaf(inverse, fmaf(-d, near, m), near);
 }
 
-/* adamw_next. v + 2^-126 is v in the usual range, but for 0, whose 1 / sqrt(v) would be infinite. */
-static __device__ __forceinline__ struct adamw_element adamw_usual_next(
-        struct adamw_element e, float grad, const struct adamw_scalars &s, struct adamw_seen *seen)
+/* adamw_next, and the root of the new v. v + 2^-126 is v in the usual range, but for 0, whose 1 / sqrt(v) would
+ * be infinite. */
+static __device__ __forceinline__ struct adamw_element adamw_usual_next(struct adamw_element e, float grad,
+        const struct adamw_scalars &s, struct adamw_seen *seen, float *root)
 {
 	float g = grad * s.step.clip_scale, d;
 
@@ -82,7 +78,8 @@ static __device__ __forceinline__ struct adamw_element adamw_usual_next(
 		g = 0;
 	e.m = fmaf(s.step.one_minus_beta1, g - e.m, e.m);
 	e.v = fmaf(s.step.one_minus_beta2, fmaf(g, g, -e.v), e.v);
-	d = fmaf(adamw_root(e.v, rsqrt_fast(e.v + FLT_MIN)), s.step.root_factor, s.step.root_offset);
+	*root = adamw_root(e.v, rsqrt_fast(e.v + FLT_MIN));
+	d = fmaf(*root, s.step.root_factor, s.step.root_offset);
 	e.w = fmaf(e.w, s.decay_factor, adamw_quotient(e.m, d, reciprocal_fast(d)));
 	seen->least = min(seen->least, 2 * adamw_bits(e.m) - 1);
 	seen->least = min(seen->least, 2 * adamw_bits(e.v) - 1);

@@ -1,5 +1,5 @@
 /* AdamW on planes in device memory. */
-#include "gpu/adamw_codes.cuh"
+#include "gpu/adamw_usual.cuh"
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -219,14 +219,14 @@ template <class G, class S, int N> struct adamw_elements {
 	__device__ __forceinline__ int update_usual(
 	        const struct adamw_scalars &s, const struct adamw_keeper<S, N> &keeper)
 	{
-		float new_m[N], new_v[N], w[N];
+		float new_m[N], new_v[N], w[N], root;
 		struct adamw_seen seen;
 
 #pragma unroll
 		for (int j = 0; j < N; j++) {
 			struct adamw_element e = {span_get(m, j), span_get(v, j), weight.get(j)};
 
-			e = adamw_usual_next(e, span_get(grad, j), s, &seen);
+			e = adamw_usual_next(e, span_get(grad, j), s, &seen, &root);
 			new_m[j] = e.m;
 			new_v[j] = e.v;
 			w[j] = e.w;
@@ -315,9 +315,8 @@ static int adamw_start(
 
 enum {
 	BLOCK_VEC = ADAMW_BLOCK_8BIT / WARP,
-	BLOCK_THREADS = 128, /* of 88 registers: 640 threads on a multiprocessor, with 256 it would be 512 */
+	BLOCK_THREADS = 128,
 	BLOCK_WARPS = BLOCK_THREADS / WARP,
-	BLOCK_TURNS = 8, /* blocks of a warp: the tables are read for so many */
 };
 
 /* Element by element, where planes are not aligned, the block is short or not in the usual range: each WARPth
@@ -328,18 +327,17 @@ static __device__ __forceinline__ void block_update(
 {
 	const int lane = threadIdx.x % WARP;
 	const int64_t i = block * ADAMW_BLOCK_8BIT + lane, end = p.count;
-	float new_m[BLOCK_VEC], new_v[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
+	float new_m[BLOCK_VEC], root[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
 	uint32_t m_size = 0, v_size = 0;
 
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j++) {
 		const int64_t at = i + j * WARP;
 
-		new_m[j] = new_v[j] = 0;
+		new_m[j] = root[j] = 0;
 		if (at < end) {
-			struct adamw_element e = {
-			        adamw_unscale(adamw_decode_signed(((const uint8_t *)p.m)[at]), m_scale),
-			        adamw_unscale(adamw_decode_unsigned(((const uint8_t *)p.v)[at]), v_scale), 0};
+			struct adamw_element e = {adamw_decode_m(((const uint8_t *)p.m)[at], m_scale),
+			        adamw_decode_r(((const uint8_t *)p.v)[at], v_scale), 0};
 			weight_planes<1> weight;
 
 			weight.load(p, at);
@@ -347,21 +345,20 @@ static __device__ __forceinline__ void block_update(
 			e = adamw_next(e, to_float(((const G *)p.grad)[at]), s.decay_factor, &s.step);
 			weight.put(0, e.w);
 			weight.store(p, at);
-			new_m[j] = adamw_kept(e.m);
-			new_v[j] = adamw_kept(e.v);
+			new_m[j] = e.m;
+			root[j] = adamw_plain_nan(sqrtf(e.v));
 		}
 		m_size = max(m_size, adamw_size(new_m[j]));
-		v_size = max(v_size, adamw_size(new_v[j]));
+		v_size = max(v_size, adamw_size(root[j]));
 	}
-	m_scale = __uint_as_float(__reduce_max_sync(0xffffffffu, m_size));
-	v_scale = __uint_as_float(__reduce_max_sync(0xffffffffu, v_size));
+	m_scale = adamw_scale(__reduce_max_sync(0xffffffffu, m_size), ADAMW_TOP_M);
+	v_scale = adamw_scale(__reduce_max_sync(0xffffffffu, v_size), ADAMW_TOP_R);
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j++)
 		if (i + j * WARP < end) {
-			((uint8_t *)p.m)[i + j * WARP] =
-			        adamw_encode_signed(new_m[j] * adamw_inverse(m_scale));
-			((uint8_t *)p.v)[i + j * WARP] =
-			        adamw_encode_unsigned(new_v[j] * adamw_inverse(v_scale));
+			((uint8_t *)p.m)[i + j * WARP] = adamw_encode_m(new_m[j], adamw_inverse(m_scale));
+			((uint8_t *)p.v)[i + j * WARP] = adamw_encode_r(
+			        root[j], adamw_inverse(v_scale), adamw_offset(&s.step, i + j * WARP));
 		}
 	__syncwarp(); /* all have read the scales */
 	if (lane == 0) {
@@ -370,22 +367,22 @@ static __device__ __forceinline__ void block_update(
 	}
 }
 
-/* A scale of which all products with values of codes are 0 or normal. */
-static __device__ __forceinline__ int scale_is_usual(float scale)
+static __device__ __forceinline__ uint32_t byte_get(uint32_t word, int i)
 {
-	return scale == 0 || (scale >= 0x1p-80f && scale <= 0x1p20f);
+	return __byte_perm(word, 0, 0x4440 + i);
 }
 
-/* adamw_inverse of a scale that is usual. */
-static __device__ __forceinline__ float scale_inverse(float scale)
+/* The lower bytes of four words. */
+static __device__ __forceinline__ uint32_t bytes_join(const uint32_t (&word)[4])
 {
-	return scale == 0 ? 0.0f : adamw_quotient(1, scale, reciprocal_fast(scale));
+	return __byte_perm(
+	        __byte_perm(word[0], word[1], 0x0040), __byte_perm(word[2], word[3], 0x0040), 0x5410);
 }
 
 /* The same for a whole block in vectors. 0: it is not in the usual range, and nothing is written. */
 template <class G>
-static __device__ __forceinline__ int block_update_usual(const struct adamw_planes &p,
-        const struct adamw_scalars &s, const struct adamw_codes &codes, int64_t block)
+static __device__ __forceinline__ int block_update_usual(
+        const struct adamw_planes &p, const struct adamw_scalars &s, int64_t block)
 {
 	const int lane = threadIdx.x % WARP;
 	const int64_t i = block * ADAMW_BLOCK_8BIT + lane * BLOCK_VEC;
@@ -394,26 +391,24 @@ static __device__ __forceinline__ int block_update_usual(const struct adamw_plan
 	vec<uint32_t, 2> v = *(const vec<uint32_t, 2> *)((const uint8_t *)p.v + i);
 	span<G, BLOCK_VEC> grad;
 	float w[BLOCK_VEC];
-	float new_m[BLOCK_VEC], new_v[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
+	float new_m[BLOCK_VEC], root[BLOCK_VEC], m_scale = p.m_scale[block], v_scale = p.v_scale[block];
+	float m_inverse, v_inverse;
 	uint32_t m_size = 0, v_size = 0;
 	struct adamw_seen seen;
 
 	weight.load(p, i);
 	span_load(grad, (const G *)p.grad + i);
-	if (!scale_is_usual(m_scale) || !scale_is_usual(v_scale))
-		m_size = UINT32_MAX;
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j++) {
-		/* no -0 of a scale of 0 gets as far as a result */
-		struct adamw_element e = {codes.m_value[byte_get(m.at[j / 4], j % 4)] * m_scale,
-		        codes.v_value[byte_get(v.at[j / 4], j % 4)] * v_scale, weight.get(j)};
+		struct adamw_element e = {
+		        adamw_decode_m((uint8_t)byte_get(m.at[j / 4], j % 4), m_scale),
+		        adamw_decode_r((uint8_t)byte_get(v.at[j / 4], j % 4), v_scale), weight.get(j)};
 
-		e = adamw_usual_next(e, span_get(grad, j), s, &seen);
+		e = adamw_usual_next(e, span_get(grad, j), s, &seen, &root[j]);
 		w[j] = e.w;
 		new_m[j] = e.m;
-		new_v[j] = e.v;
 		m_size = max(m_size, adamw_size(e.m));
-		v_size = max(v_size, adamw_size(e.v));
+		v_size = max(v_size, adamw_size(root[j]));
 	}
 	if (!adamw_seen_usual(seen))
 		m_size = UINT32_MAX;
@@ -423,16 +418,19 @@ static __device__ __forceinline__ int block_update_usual(const struct adamw_plan
 		__syncwarp(); /* all have read what others will write */
 		return 0;
 	}
-	m_scale = scale_inverse(__uint_as_float(m_size));
-	v_scale = scale_inverse(__uint_as_float(v_size));
+	m_scale = adamw_scale(m_size, ADAMW_TOP_M);
+	v_scale = adamw_scale(v_size, ADAMW_TOP_R);
+	m_inverse = adamw_inverse(m_scale);
+	v_inverse = adamw_inverse(v_scale);
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j += 4) {
 		uint32_t m_code[4], v_code[4];
 
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
-			m_code[k] = code_of_m(codes, new_m[j + k] * m_scale);
-			v_code[k] = code_of_v(codes, new_v[j + k] * v_scale);
+			m_code[k] = adamw_encode_m(new_m[j + k], m_inverse);
+			v_code[k] = adamw_encode_r(
+			        root[j + k], v_inverse, adamw_offset(&s.step, lane * BLOCK_VEC + j + k));
 		}
 		m.at[j / 4] = bytes_join(m_code);
 		v.at[j / 4] = bytes_join(v_code);
@@ -443,8 +441,8 @@ static __device__ __forceinline__ int block_update_usual(const struct adamw_plan
 	*(vec<uint32_t, 2> *)((uint8_t *)p.v + i) = v;
 	__syncwarp(); /* all have read the scales */
 	if (lane == 0) {
-		p.m_scale[block] = __uint_as_float(m_size);
-		p.v_scale[block] = __uint_as_float(v_size);
+		p.m_scale[block] = m_scale;
+		p.v_scale[block] = v_scale;
 	}
 	return 1;
 }
@@ -453,19 +451,13 @@ template <class G, int N>
 static __global__ void __launch_bounds__(BLOCK_THREADS)
         adamw_block_kernel(struct adamw_planes p, struct adamw_scalars s)
 {
-	SHARED(struct adamw_codes, codes, 1);
-	int64_t block = (int64_t)blockIdx.x * (BLOCK_WARPS * BLOCK_TURNS) + threadIdx.x / WARP;
+	int64_t block = (int64_t)blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP;
 
-	if (N == BLOCK_VEC) {
-		codes_load(codes);
-		__syncthreads();
-	}
-#pragma unroll 1
-	for (int turn = 0; turn < BLOCK_TURNS && block * ADAMW_BLOCK_8BIT < p.count;
-	        turn++, block += BLOCK_WARPS)
-		if (N == 1 || !s.is_usual || (block + 1) * ADAMW_BLOCK_8BIT > p.count ||
-		        !block_update_usual<G>(p, s, *codes, block))
-			block_update<G>(p, s, block);
+	if (block * ADAMW_BLOCK_8BIT >= p.count)
+		return;
+	if (N == 1 || !s.is_usual || (block + 1) * ADAMW_BLOCK_8BIT > p.count ||
+	        !block_update_usual<G>(p, s, block))
+		block_update<G>(p, s, block);
 }
 
 template <class G>
@@ -475,7 +467,7 @@ static int adamw_start_blocks(
 	int aligned = is_aligned(p->hi, 2 * BLOCK_VEC) && is_aligned(p->lo, 2 * BLOCK_VEC) &&
 	              is_aligned(p->m, BLOCK_VEC) && is_aligned(p->v, BLOCK_VEC) &&
 	              is_aligned(p->grad, sizeof(G) * BLOCK_VEC);
-	dim3 grid((unsigned)ceil_div(p->count, ADAMW_BLOCK_8BIT * BLOCK_WARPS * BLOCK_TURNS));
+	dim3 grid((unsigned)ceil_div(p->count, ADAMW_BLOCK_8BIT * BLOCK_WARPS));
 
 	if (!aligned)
 		return cuda_start(at, "adamw", adamw_block_kernel<G, 1>, grid, BLOCK_THREADS, 0, *p, *s);

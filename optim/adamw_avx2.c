@@ -52,12 +52,6 @@ INLINE vf vf_fms(vf x, vf y, vf z)
 	return _mm256_fmsub_ps(x, y, z);
 }
 
-/* The smaller one, y if either is NaN. */
-INLINE vf vf_min(vf x, vf y)
-{
-	return _mm256_min_ps(x, y);
-}
-
 INLINE vf vf_size(vf x)
 {
 	return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
@@ -249,28 +243,6 @@ INLINE void vi2_reorder(uint32_t *x)
 	vf_store((float *)(void *)x + LANES, y.b);
 }
 
-/* ---- for codes of 8 bits ---- */
-
-INLINE vi vi_load_codes(const uint8_t *x)
-{
-	return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)x));
-}
-
-/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
-INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
-{
-	vh both = _mm256_add_epi16(
-	        _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8), _mm256_set1_epi16((short)more));
-
-	_mm_storeu_si128(
-	        (void *)x, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
-}
-
-INLINE vi vi_add(vi x, vi y)
-{
-	return _mm256_add_epi32(x, y);
-}
-
 INLINE vi vi_max(vi x, vi y)
 {
 	return _mm256_max_epi32(x, y);
@@ -284,53 +256,67 @@ INLINE uint32_t vi_largest(vi x)
 	return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
 }
 
-INLINE vi vi_size(vi x)
+/* ---- for codes of 8 bits ---- */
+
+/* A number of no sign takes that of the other. */
+INLINE vf vf_with_sign(vf number, vf other)
 {
-	return _mm256_abs_epi32(x);
+	vi sign = _mm256_and_si256(vf_bits(other), _mm256_set1_epi32(INT32_MIN));
+
+	return _mm256_or_ps(number, _mm256_castsi256_ps(sign));
 }
 
-/* The number with x's sign, of x's that are no zeros. */
-INLINE vi vi_with_sign(vi number, vi x)
+INLINE vh vh_add(vh x, vh y)
 {
-	return _mm256_sign_epi32(number, x);
+	return _mm256_add_epi16(x, y);
 }
 
-INLINE vf vf_with_sign(vf number, vi x)
+INLINE vh vh_left(vh x, int count)
 {
-	return _mm256_or_ps(number, _mm256_and_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(-0.0f)));
+	return _mm256_slli_epi16(x, count);
 }
 
-INLINE vi vi_exponent(vi bits)
+/* Of signed numbers. */
+INLINE vh vh_right(vh x, int count)
 {
-	return _mm256_srli_epi32(bits, 23);
+	return _mm256_srai_epi16(x, count);
 }
 
-/* 159/65536 of the upper half. */
-INLINE vi vi_159th(vi x)
+INLINE vh vh_size(vh x)
 {
-	return _mm256_srli_epi32(_mm256_mulhi_epu16(x, _mm256_set1_epi32(159 << 16)), 16);
+	return _mm256_abs_epi16(x);
 }
 
-INLINE vf vf_of(vi x)
+/* The number, 0 where x is a 0, with x's sign. */
+INLINE vh vh_with_sign(vh number, vh x)
 {
-	return _mm256_cvtepi32_ps(x);
+	return _mm256_sign_epi16(number, x);
 }
 
-INLINE vi vi_of(vf x)
+INLINE vh vh_upper(struct vf2 x)
 {
-	return _mm256_cvttps_epi32(x);
+	return vi_halves(_mm256_srli_epi32(vf_bits(x.a), 16), vf_bits(x.b));
 }
 
-/* One more where the first is above the second: x - mask. */
-INLINE vi vi_count_above(vi x, vf first, vf second)
+INLINE vh vh_of_bytes(const uint8_t *x)
 {
-	return _mm256_sub_epi32(x, _mm256_castps_si256(_mm256_cmp_ps(first, second, _CMP_GT_OQ)));
+	return _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)x));
 }
 
-/* Of 8 numbers the one that the lowest 3 bits say. */
-INLINE vf vf8_at(const float *table, vi index)
+INLINE vh vh_of_signed_bytes(const uint8_t *x)
 {
-	return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+	return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)x));
+}
+
+/* The nearest numbers that bytes hold. */
+INLINE void vh2_store_bytes(uint8_t *x, vh a, vh b)
+{
+	vh_store(x, vh_permute(_mm256_packus_epi16(a, b)));
+}
+
+INLINE void vh2_store_signed_bytes(uint8_t *x, vh a, vh b)
+{
+	vh_store(x, vh_permute(_mm256_packs_epi16(a, b)));
 }
 
 #include "optim/sumsq_kernel.inc"

@@ -52,12 +52,6 @@ INLINE vf vf_fms(vf x, vf y, vf z)
 	return _mm512_fmsub_ps(x, y, z);
 }
 
-/* The smaller one, y if either is NaN. */
-INLINE vf vf_min(vf x, vf y)
-{
-	return _mm512_min_ps(x, y);
-}
-
 /* x where it, or its size, is not below `least`, else +0; NaN stays. */
 INLINE vf vf_from(vf x, vf least)
 {
@@ -252,28 +246,6 @@ INLINE void vh_split_in_order(vh *hi, vh *lo, vh *upper, struct vf2 w)
 	*hi = _mm512_sub_epi16(*upper, _mm512_srai_epi16(*lo, 15));
 }
 
-/* ---- for codes of 8 bits ---- */
-
-INLINE vi vi_load_codes(const uint8_t *x)
-{
-	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)x));
-}
-
-/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
-INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
-{
-	vh both = vh_gather(_mm512_packs_epi32(a, b)); /* at most 256: no saturation */
-
-	both = _mm512_max_epi16(
-	        _mm512_add_epi16(both, _mm512_set1_epi16((short)more)), _mm512_setzero_si512());
-	_mm256_storeu_si256((void *)x, _mm512_cvtusepi16_epi8(both));
-}
-
-INLINE vi vi_add(vi x, vi y)
-{
-	return _mm512_add_epi32(x, y);
-}
-
 INLINE vi vi_max(vi x, vi y)
 {
 	return _mm512_max_epi32(x, y);
@@ -284,54 +256,67 @@ INLINE uint32_t vi_largest(vi x)
 	return (uint32_t)_mm512_reduce_max_epi32(x);
 }
 
-INLINE vi vi_size(vi x)
+/* ---- for codes of 8 bits ---- */
+
+/* A number of no sign takes that of the other. */
+INLINE vf vf_with_sign(vf number, vf other)
 {
-	return _mm512_abs_epi32(x);
+	vi sign = _mm512_and_si512(vf_bits(other), _mm512_set1_epi32(INT32_MIN));
+
+	return _mm512_or_ps(number, _mm512_castsi512_ps(sign));
 }
 
-/* The number with x's sign, of x's that are no zeros. */
-INLINE vi vi_with_sign(vi number, vi x)
+INLINE vh vh_add(vh x, vh y)
 {
-	return _mm512_mask_sub_epi32(number, _mm512_movepi32_mask(x), _mm512_setzero_si512(), number);
+	return _mm512_add_epi16(x, y);
 }
 
-INLINE vf vf_with_sign(vf number, vi x)
+INLINE vh vh_left(vh x, unsigned count)
 {
-	return _mm512_or_ps(number, _mm512_and_ps(_mm512_castsi512_ps(x), _mm512_set1_ps(-0.0f)));
+	return _mm512_slli_epi16(x, count);
 }
 
-INLINE vi vi_exponent(vi bits)
+/* Of signed numbers. */
+INLINE vh vh_right(vh x, unsigned count)
 {
-	return _mm512_srli_epi32(bits, 23);
+	return _mm512_srai_epi16(x, count);
 }
 
-/* 159/65536 of the upper half. */
-INLINE vi vi_159th(vi x)
+INLINE vh vh_size(vh x)
 {
-	return _mm512_srli_epi32(_mm512_mulhi_epu16(x, _mm512_set1_epi32(159 << 16)), 16);
+	return _mm512_abs_epi16(x);
 }
 
-INLINE vf vf_of(vi x)
+/* The number with x's sign. */
+INLINE vh vh_with_sign(vh number, vh x)
 {
-	return _mm512_cvtepi32_ps(x);
+	return _mm512_mask_sub_epi16(number, _mm512_movepi16_mask(x), _mm512_setzero_si512(), number);
 }
 
-INLINE vi vi_of(vf x)
+INLINE vh vh_upper(struct vf2 x)
 {
-	return _mm512_cvttps_epi32(x);
+	return vi_halves(_mm512_srli_epi32(vf_bits(x.a), 16), vf_bits(x.b));
 }
 
-/* One more where the first is above the second. */
-INLINE vi vi_count_above(vi x, vf first, vf second)
+INLINE vh vh_of_bytes(const uint8_t *x)
 {
-	return _mm512_mask_add_epi32(
-	        x, _mm512_cmp_ps_mask(first, second, _CMP_GT_OQ), x, _mm512_set1_epi32(1));
+	return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)x));
 }
 
-/* Of 8 numbers the one that the lowest 3 bits say. */
-INLINE vf vf8_at(const float *table, vi index)
+INLINE vh vh_of_signed_bytes(const uint8_t *x)
 {
-	return _mm512_permutexvar_ps(index, _mm512_broadcast_f32x8(_mm256_loadu_ps(table)));
+	return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)x));
+}
+
+/* The nearest numbers that bytes hold. */
+INLINE void vh2_store_bytes(uint8_t *x, vh a, vh b)
+{
+	vh_store(x, vh_gather(_mm512_packus_epi16(a, b)));
+}
+
+INLINE void vh2_store_signed_bytes(uint8_t *x, vh a, vh b)
+{
+	vh_store(x, vh_gather(_mm512_packs_epi16(a, b)));
 }
 
 #include "optim/sumsq_kernel.inc"

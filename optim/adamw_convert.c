@@ -18,9 +18,9 @@ void adamw_state_widen(float *x, const void *stored, const float *scale, int64_t
 		break;
 	case ADAMW_STATE_8BIT:
 		for (int64_t i = 0; i < count; i++)
-			x[i] = adamw_unscale(moment == ADAMW_MOMENT_M ? adamw_decode_signed(codes[i])
-			                                              : adamw_decode_unsigned(codes[i]),
-			        scale[i / ADAMW_BLOCK_8BIT]);
+			x[i] = moment == ADAMW_MOMENT_M
+			               ? adamw_decode_m(codes[i], scale[i / ADAMW_BLOCK_8BIT])
+			               : adamw_decode_r(codes[i], scale[i / ADAMW_BLOCK_8BIT]);
 		break;
 	case ADAMW_STATE_COUNT:
 		break;
@@ -35,24 +35,28 @@ static uint16_t nearest(float x)
 	return (half & 0x7fff) == 0x7f80 && x - x == 0 ? (uint16_t)((half & 0x8000) | 0x7f7f) : half;
 }
 
+/* What 8 bits store of m, and of v: its root. */
+static float coded(float x, enum adamw_moment moment)
+{
+	return moment == ADAMW_MOMENT_M ? x : adamw_plain_nan(sqrtf(adamw_floor(x)));
+}
+
 static void block_narrow(uint8_t *codes, float *scale, const float *x, int count, enum adamw_moment moment)
 {
-	uint32_t size = 0;
+	const int is_m = moment == ADAMW_MOMENT_M;
+	uint32_t largest = 0;
 	float inverse;
 
 	for (int i = 0; i < count; i++) {
-		uint32_t of_this = adamw_size(adamw_flush(x[i]));
+		uint32_t size = adamw_size(coded(x[i], moment));
 
-		size = of_this > size ? of_this : size;
+		largest = size > largest ? size : largest;
 	}
-	*scale = adamw_float(size);
+	*scale = adamw_scale(largest, is_m ? ADAMW_TOP_M : ADAMW_TOP_R);
 	inverse = adamw_inverse(*scale);
-	for (int i = 0; i < count; i++) {
-		float share = adamw_flush(x[i]) * inverse;
-
-		codes[i] =
-		        moment == ADAMW_MOMENT_M ? adamw_encode_signed(share) : adamw_encode_unsigned(share);
-	}
+	for (int i = 0; i < count; i++)
+		codes[i] = is_m ? adamw_encode_m(x[i], inverse)
+		                : adamw_encode_r(coded(x[i], moment), inverse, ADAMW_NEAREST);
 }
 
 void adamw_state_narrow(void *stored, float *scale, const float *x, int64_t count, enum adamw_state state,

@@ -1,6 +1,5 @@
 /* The vectors of optim/adamw_kernel.inc: 4 elements, 8 in a pair, in the order of memory. */
 #include <arm_neon.h>
-#include <string.h>
 
 #define KERNEL(name) name##_neon
 #define INLINE static inline __attribute__((always_inline))
@@ -49,12 +48,6 @@ INLINE vf vf_fma(vf x, vf y, vf z)
 INLINE vf vf_fms(vf x, vf y, vf z)
 {
 	return vfmaq_f32(vnegq_f32(z), x, y);
-}
-
-/* y where it is not above x, NaN included. */
-INLINE vf vf_min(vf x, vf y)
-{
-	return vbslq_f32(vcgtq_f32(y, x), x, y);
 }
 
 INLINE vf vf_and(vf x, vi mask)
@@ -223,30 +216,6 @@ INLINE void vh_split_in_order(vh *hi, vh *lo, vh *upper, struct vf2 w)
 	vh_split(hi, lo, upper, w);
 }
 
-/* ---- for codes of 8 bits ---- */
-
-INLINE vi vi_load_codes(const uint8_t *x)
-{
-	uint32_t four;
-
-	memcpy(&four, x, 4);
-	return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four)))));
-}
-
-/* a and b plus `more`, a number below 0 as 0 and one above 255 as that. */
-INLINE void vi_store_codes(uint8_t *x, vi a, vi b, int more)
-{
-	int16x8_t both =
-	        vcombine_s16(vqmovn_s32(vreinterpretq_s32_u32(a)), vqmovn_s32(vreinterpretq_s32_u32(b)));
-
-	vst1_u8(x, vqmovun_s16(vaddq_s16(both, vdupq_n_s16((int16_t)more))));
-}
-
-INLINE vi vi_add(vi x, vi y)
-{
-	return vaddq_u32(x, y);
-}
-
 INLINE vi vi_max(vi x, vi y)
 {
 	return vreinterpretq_u32_s32(vmaxq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y)));
@@ -257,63 +226,68 @@ INLINE uint32_t vi_largest(vi x)
 	return (uint32_t)vmaxvq_s32(vreinterpretq_s32_u32(x));
 }
 
-INLINE vi vi_size(vi x)
+/* ---- for codes of 8 bits ---- */
+
+/* A number of no sign takes that of the other. */
+INLINE vf vf_with_sign(vf number, vf other)
 {
-	return vreinterpretq_u32_s32(vabsq_s32(vreinterpretq_s32_u32(x)));
+	return vbslq_f32(vdupq_n_u32(0x80000000), other, number);
 }
 
-INLINE vi vi_mask_of_sign(vi x)
+INLINE vh vh_add(vh x, vh y)
 {
-	return vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), 31));
+	return vaddq_u16(x, y);
 }
 
-/* The number with x's sign, of x's that are no zeros. */
-INLINE vi vi_with_sign(vi number, vi x)
+INLINE vh vh_left(vh x, int count)
 {
-	return vsubq_u32(veorq_u32(number, vi_mask_of_sign(x)), vi_mask_of_sign(x));
+	return vshlq_u16(x, vdupq_n_s16((int16_t)count));
 }
 
-INLINE vf vf_with_sign(vf number, vi x)
+/* Of signed numbers. */
+INLINE vh vh_right(vh x, int count)
 {
-	return vbslq_f32(vdupq_n_u32(0x80000000), vreinterpretq_f32_u32(x), number);
+	return vreinterpretq_u16_s16(vshlq_s16(vreinterpretq_s16_u16(x), vdupq_n_s16((int16_t)-count)));
 }
 
-INLINE vi vi_exponent(vi bits)
+INLINE vh vh_size(vh x)
 {
-	return vshrq_n_u32(bits, 23);
+	return vreinterpretq_u16_s16(vabsq_s16(vreinterpretq_s16_u16(x)));
 }
 
-/* 159/65536 of the upper half. */
-INLINE vi vi_159th(vi x)
+/* The number with x's sign. */
+INLINE vh vh_with_sign(vh number, vh x)
 {
-	return vshrq_n_u32(vmulq_n_u32(vshrq_n_u32(x, 16), 159), 16);
+	return vsubq_u16(veorq_u16(number, vh_sign(x)), vh_sign(x));
 }
 
-INLINE vf vf_of(vi x)
+INLINE vh vh_upper(struct vf2 x)
 {
-	return vcvtq_f32_s32(vreinterpretq_s32_u32(x));
+	return vuzp2q_u16(vreinterpretq_u16_f32(x.a), vreinterpretq_u16_f32(x.b));
 }
 
-INLINE vi vi_of(vf x)
+INLINE vh vh_of_bytes(const uint8_t *x)
 {
-	return vreinterpretq_u32_s32(vcvtq_s32_f32(x));
+	return vmovl_u8(vld1_u8(x));
 }
 
-/* One more where the first is above the second. */
-INLINE vi vi_count_above(vi x, vf first, vf second)
+INLINE vh vh_of_signed_bytes(const uint8_t *x)
 {
-	return vsubq_u32(x, vcgtq_f32(first, second));
+	return vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(x))));
 }
 
-/* Of 8 numbers the one that the lowest 3 bits say. */
-INLINE vf vf8_at(const float *table, vi index)
+/* The nearest numbers that bytes hold. */
+INLINE void vh2_store_bytes(uint8_t *x, vh a, vh b)
 {
-	const uint8_t *bytes = (const uint8_t *)table;
-	uint8x16x2_t all = {{vld1q_u8(bytes), vld1q_u8(bytes + 16)}};
-	vi first = vmulq_n_u32(vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
+	vst1q_u8(x, vcombine_u8(vqmovun_s16(vreinterpretq_s16_u16(a)), vqmovun_s16(vreinterpretq_s16_u16(b))));
+}
 
-	return vreinterpretq_f32_u8(
-	        vqtbl2q_u8(all, vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32(0x03020100)))));
+INLINE void vh2_store_signed_bytes(uint8_t *x, vh a, vh b)
+{
+	int8x16_t both =
+	        vcombine_s8(vqmovn_s16(vreinterpretq_s16_u16(a)), vqmovn_s16(vreinterpretq_s16_u16(b)));
+
+	vst1q_u8(x, vreinterpretq_u8_s8(both));
 }
 
 #include "optim/sumsq_kernel.inc"

@@ -57,26 +57,25 @@ static void pass_8bit(const struct pass *p, enum dtype dtype)
 	uint8_t *m = (uint8_t *)p->span->m + p->at, *v = (uint8_t *)p->span->v + p->at;
 	float *m_scale = p->span->m_scale + p->at / ADAMW_BLOCK_8BIT,
 	      *v_scale = p->span->v_scale + p->at / ADAMW_BLOCK_8BIT;
-	float new_m[ADAMW_BLOCK_8BIT], new_v[ADAMW_BLOCK_8BIT], m_inverse, v_inverse;
+	float new_m[ADAMW_BLOCK_8BIT], root[ADAMW_BLOCK_8BIT], m_inverse, v_inverse;
 	uint32_t m_size = 0, v_size = 0;
 
 	for (int i = 0; i < p->count; i++) {
-		struct adamw_element e =
-		        updated(p, p->at + i, adamw_unscale(adamw_decode_signed(m[i]), *m_scale),
-		                adamw_unscale(adamw_decode_unsigned(v[i]), *v_scale), dtype);
+		struct adamw_element e = updated(p, p->at + i, adamw_decode_m(m[i], *m_scale),
+		        adamw_decode_r(v[i], *v_scale), dtype);
 
-		new_m[i] = adamw_kept(e.m);
-		new_v[i] = adamw_kept(e.v);
+		new_m[i] = e.m;
+		root[i] = adamw_plain_nan(sqrtf(e.v));
 		m_size = adamw_size(new_m[i]) > m_size ? adamw_size(new_m[i]) : m_size;
-		v_size = adamw_size(new_v[i]) > v_size ? adamw_size(new_v[i]) : v_size;
+		v_size = adamw_size(root[i]) > v_size ? adamw_size(root[i]) : v_size;
 	}
-	*m_scale = f32_from_bits(m_size);
-	*v_scale = f32_from_bits(v_size);
+	*m_scale = adamw_scale(m_size, ADAMW_TOP_M);
+	*v_scale = adamw_scale(v_size, ADAMW_TOP_R);
 	m_inverse = adamw_inverse(*m_scale);
 	v_inverse = adamw_inverse(*v_scale);
 	for (int i = 0; i < p->count; i++) {
-		m[i] = adamw_encode_signed(new_m[i] * m_inverse);
-		v[i] = adamw_encode_unsigned(new_v[i] * v_inverse);
+		m[i] = adamw_encode_m(new_m[i], m_inverse);
+		v[i] = adamw_encode_r(root[i], v_inverse, adamw_offset(p->step, i));
 	}
 }
 

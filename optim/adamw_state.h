@@ -2,7 +2,7 @@
  *
  * The kernels of adamw.h and their device twins give these bits. All operations are +, -, *, /, sqrt and fma
  * with one rounding each, comparisons and integer arithmetic. Build without contraction and without FTZ. A
- * device compiler sets ADAMW_FN and ADAMW_TABLE before it includes this.
+ * device compiler sets ADAMW_FN before it includes this.
  *
  * The update in fp32, where w is the fp32 master weight that the planes hi and lo store (base/num.h):
  *
@@ -34,9 +34,6 @@
 
 #ifndef ADAMW_FN
 #define ADAMW_FN static inline
-#endif
-#ifndef ADAMW_TABLE
-#define ADAMW_TABLE static const
 #endif
 
 #define ADAMW_LARGEST 0x1.fep127f
@@ -165,125 +162,83 @@ ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
 
 /* ---- 8 bits ---- */
 
-/* The dynamic maps of Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise
- * quantization" (ICLR 2022), as bitsandbytes publishes them (create_dynamic_map, 8 bits, 7 exponent bits):
- * seven decades [10^(i-7), 10^(i-6)], decade i cut into n = 2^i equal parts (2^(i+1) where nothing is
- * negative), whose middles are the values, and 0 and 1; the values in ascending order have the codes 0 ...
- * 255. Signed, the middles are there with both signs, but -1 is not. Neither direction needs a table of codes
- * here:
+/* m and r = sqrt(v) as codes of a byte. A block of elements has a scale for each, so value = scale * number:
  *
- *     p = n + (part in decade i); 1 is the first part of an eighth decade; 0 is p = 0, unsigned 1
- *     value = (9 * (2 p + 1) - 16 n) * 10^(i-6) / (20 n)         (two roundings away from the definition)
- *     code = 127 + p with the sign of the value, unsigned p - 1
+ *     m   code -128 ... 127:  number = sign * (f - 2^-16),  bits of f = 0x37800000 + (size << 20)
+ *     r   code 0 ... 255:     number = f - 2^-8,            bits of f = 0x3b800000 + ((code + 1) << 18)
  *
- * A value stands for x / scale, scale being the largest |x| of the block. The code of x is that of the
- * nearest value (found in fp32, so between two values to about 2^-16 of their distance; unsigned, what is
- * not below FLT_MIN is not 0); midway, of the larger one inside a decade and of the smaller one between
- * decades (in size). Largest error, as a share of scale: 0.9 / 128 = 0.00703 signed (highest decade, and -1),
- * 0.9 / 256 = 0.00352 unsigned. */
-struct adamw_map {
-	/* By the number of edges below x, of which the first seven count; edge i is midway between the last
-	 * value below decade i and its first; above `one` x is 1. p = trunc(min(fma(x, scale, start), last)),
-	 * and one more above `one`. */
-	float edge[8], scale[8], start[8], last[8], one;
-	float minus[8], unit[8]; /* by the lowest 3 bits of the exponent of 2 p + 1: value =
-	                            fma(9, 2 p + 1, -minus) * unit, the fma being exact */
-};
+ * f is an fp32 number of 3 fraction bits (m) or 5 (r). The subtraction makes the steps equal near 0 and leaves
+ * them relative elsewhere: to nearest, m is at most 2^-20 of the scale or 1/16 of m off, whichever is larger,
+ * plus r at most 2^-14 or 1/64. 0 is a code of m. r has none: a v above 0 stays so, else a later update would
+ * be m / epsilon. The scale gives the largest of the block the largest number; with a scale of 0 all is 0.
+ *
+ * m is rounded to nearest. r changes by a thousandth at a time, which that would undo for ever. So what is
+ * added before the cut is no half but a fraction that goes through [0, 1) evenly from step to step
+ * (multiples of the golden ratio) and over 32 neighbours: r follows its gradients in the mean. */
+#define ADAMW_TOP_M (0x1.ep-1f - 0x1p-16f) /* the largest numbers */
+#define ADAMW_TOP_R (1 - 0x1p-8f)
+#define ADAMW_LEAST_SCALE 0x1p-50f   /* the square of the least r is FLT_MIN */
+#define ADAMW_LARGEST_SCALE 0x1p63f  /* that of the largest is finite */
+enum { ADAMW_OFFSETS = 32, ADAMW_NEAREST = 1 << 17 };
 
-ADAMW_TABLE struct adamw_map adamw_map_signed = {
-        .edge = {(float)(1e-6 * (0.05 + 0.225 / 1)), (float)(1e-6 * (1 + 0.9 / 1)),
-                (float)(1e-5 * (1 + 0.9 / 2)), (float)(1e-4 * (1 + 0.9 / 4)), (float)(1e-3 * (1 + 0.9 / 8)),
-                (float)(1e-2 * (1 + 0.9 / 16)), (float)(1e-1 * (1 + 0.9 / 32)), FLT_MAX},
-        .scale = {0, (float)(1 * 1e6 / 0.9), (float)(2 * 1e5 / 0.9), (float)(4 * 1e4 / 0.9),
-                (float)(8 * 1e3 / 0.9), (float)(16 * 1e2 / 0.9), (float)(32 * 1e1 / 0.9),
-                (float)(64 * 1e0 / 0.9)},
-        .start = {0, (float)(1 * 8 / 9.0), (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0),
-                (float)(16 * 8 / 9.0), (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0)},
-        .last = {0, 1.5f, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f},
-        .one = (float)(1 - 0.225 / 64),
-        .minus = {16, 32, 64, 128, 256, 512, 1024, 9},
-        .unit = {(float)(1e-6 / 20), (float)(1e-5 / 40), (float)(1e-4 / 80), (float)(1e-3 / 160),
-                (float)(1e-2 / 320), (float)(1e-1 / 640), (float)(1e0 / 1280), (float)(1.0 / 2304)},
-};
-ADAMW_TABLE struct adamw_map adamw_map_unsigned = {
-        .edge = {(float)(1e-6 * (0.05 + 0.225 / 2)), (float)(1e-6 * (1 + 0.9 / 2)),
-                (float)(1e-5 * (1 + 0.9 / 4)), (float)(1e-4 * (1 + 0.9 / 8)), (float)(1e-3 * (1 + 0.9 / 16)),
-                (float)(1e-2 * (1 + 0.9 / 32)), (float)(1e-1 * (1 + 0.9 / 64)), FLT_MAX},
-        .scale = {0x1p126f, (float)(2 * 1e6 / 0.9), (float)(4 * 1e5 / 0.9), (float)(8 * 1e4 / 0.9),
-                (float)(16 * 1e3 / 0.9), (float)(32 * 1e2 / 0.9), (float)(64 * 1e1 / 0.9),
-                (float)(128 * 1e0 / 0.9)}, /* of FLT_MIN: 1 */
-        .start = {1, (float)(2 * 8 / 9.0), (float)(4 * 8 / 9.0), (float)(8 * 8 / 9.0), (float)(16 * 8 / 9.0),
-                (float)(32 * 8 / 9.0), (float)(64 * 8 / 9.0), (float)(128 * 8 / 9.0)},
-        .last = {2, 3.5f, 7.5f, 15.5f, 31.5f, 63.5f, 127.5f, 255.5f},
-        .one = (float)(1 - 0.225 / 128),
-        .minus = {27, 32, 64, 128, 256, 512, 1024, 2048},
-        .unit = {(float)(1.0 / 4590), (float)(1e-6 / 40), (float)(1e-5 / 80), (float)(1e-4 / 160),
-                (float)(1e-3 / 320), (float)(1e-2 / 640), (float)(1e-1 / 1280), (float)(1e0 / 2560)},
-};
-
-/* |x| of at most about 1, or NaN. */
-ADAMW_FN uint32_t adamw_position(const struct adamw_map *map, float x)
-{
-	int above = 0;
-	float p;
-
-	for (int i = 0; i < 7; i++)
-		above += x > map->edge[i];
-	p = fmaf(x, map->scale[above], map->start[above]);
-	p = p < map->last[above] ? p : map->last[above];
-	return (uint32_t)(int32_t)p + (x > map->one);
-}
-
-ADAMW_FN float adamw_value(const struct adamw_map *map, uint32_t position)
-{
-	float x = (float)(2 * position + 1);
-	int slot = adamw_bits(x) >> 23 & 7;
-
-	return fmaf(9.0f, x, -map->minus[slot]) * map->unit[slot];
-}
-
-/* x is already divided by its block's scale, through a multiplication with adamw_inverse(scale). */
-ADAMW_FN uint8_t adamw_encode_signed(float x)
-{
-	int32_t p = (int32_t)adamw_position(&adamw_map_signed, fabsf(x));
-
-	return (uint8_t)(127 + (x < 0 ? -(p < 127 ? p : 127) : p));
-}
-
-/* A value above 0 does not become 0: with a nonzero m, a later update would be m / epsilon. */
-ADAMW_FN uint8_t adamw_encode_unsigned(float x)
-{
-	return (uint8_t)(adamw_position(&adamw_map_unsigned, x) - 1);
-}
-
-ADAMW_FN float adamw_decode_signed(uint8_t code)
-{
-	float size = adamw_value(&adamw_map_signed, code < 127 ? 127u - code : code - 127u);
-
-	return code < 127 ? -size : size;
-}
-
-ADAMW_FN float adamw_decode_unsigned(uint8_t code)
-{
-	return adamw_value(&adamw_map_unsigned, code + 1u);
-}
-
-/* The scale of a block is the largest adamw_size of its values after adamw_kept. Sizes compare as integers,
- * so a NaN is the largest and makes the whole block NaN. */
+/* Sizes compare as integers, so a NaN is the largest and makes the whole block NaN. */
 ADAMW_FN uint32_t adamw_size(float x)
 {
 	return adamw_bits(x) & 0x7fffffff;
 }
 
-ADAMW_FN float adamw_inverse(float scale)
+/* Of the largest adamw_size of a block, and ADAMW_TOP_M or ADAMW_TOP_R. */
+ADAMW_FN float adamw_scale(uint32_t largest, float top)
 {
-	return scale == 0 ? 0.0f : 1 / scale;
+	float scale = adamw_float(largest) * (1 / top);
+
+	if (scale < ADAMW_LEAST_SCALE)
+		return largest == 0 ? 0 : ADAMW_LEAST_SCALE;
+	return scale > ADAMW_LARGEST_SCALE ? ADAMW_LARGEST_SCALE : adamw_plain_nan(scale);
 }
 
-/* m and v as an update reads them: flushed after the multiplication. */
-ADAMW_FN float adamw_unscale(float value, float scale)
+/* Anything will do beside a scale of 0 or NaN, but infinity times 0. */
+ADAMW_FN float adamw_inverse(float scale)
 {
-	return adamw_flush(value * scale);
+	return scale > 0 ? 1 / scale : 1.0f;
+}
+
+ADAMW_FN uint8_t adamw_encode_m(float m, float inverse)
+{
+	uint32_t bits = adamw_bits(fmaf(fabsf(m), inverse, 0x1p-16f)) + (1u << 19);
+	int32_t size = (int32_t)(bits >> 20) - 0x378, code = m < 0 ? -size : size;
+
+	return (uint8_t)(code < -128 ? -128 : code < 127 ? code : 127);
+}
+
+ADAMW_FN float adamw_decode_m(uint8_t code, float scale)
+{
+	int32_t number = (int8_t)code, size = number < 0 ? -number : number;
+	float m = fmaf(adamw_float((uint32_t)(0x378 + size) << 20), scale, -0x1p-16f * scale);
+
+	return number < 0 ? -m : m;
+}
+
+/* What is added before the cut, of the element with this index. */
+ADAMW_FN uint32_t adamw_offset(const struct adamw_step *s, int64_t element)
+{
+	return (s->offset + (uint32_t)element * (19u << 27)) >> 14;
+}
+
+ADAMW_FN uint8_t adamw_encode_r(float root, float inverse, uint32_t offset)
+{
+	uint32_t bits = adamw_bits(fmaf(root, inverse, 0x1p-8f)) + offset;
+	int32_t code = (int32_t)(bits >> 18) - (0xee0 + 1);
+
+	return (uint8_t)(code < 0 ? 0 : code < 255 ? code : 255);
+}
+
+/* v. */
+ADAMW_FN float adamw_decode_r(uint8_t code, float scale)
+{
+	float root = fmaf(adamw_float((0xee0u + 1 + code) << 18), scale, -0x1p-8f * scale);
+
+	return root * root;
 }
 
 #endif

@@ -19,6 +19,15 @@ const char *adamw_state_name(enum adamw_state state)
 	return names[state];
 }
 
+const char *adamw_state_saved_name(enum adamw_state state)
+{
+#define NAME(id, format, name, other, saved) saved,
+	static const char *const names[ADAMW_STATE_COUNT] = {ADAMW_STATES(NAME)};
+#undef NAME
+
+	return names[state];
+}
+
 int adamw_state_has_scales(enum adamw_state state)
 {
 	return adamw_state_format(state)->block > 0;

@@ -1,7 +1,8 @@
 /* The formats of AdamW's m and v: the one list of optimizer-state formats.
  *
  * A row gives the format's identifier, its storage format (base/dtype.h: bytes and scales), its word in
- * optimizer_state= and in checkpoints, and a second word that users write. Rows are sorted by falling size.
+ * optimizer_state=, a second word that users write, and its word in checkpoints. That one changes whenever the
+ * meaning of the stored bytes does. Rows are sorted by falling size.
  * The enum, sizes, configuration words and tests use this list. optim/adamw_state.h defines the values that
  * an update stores. A new format needs a row here and its arithmetic in adamw_state.h or the kernels beside
  * it.
@@ -12,9 +13,9 @@
 #include "base/dtype.h"
 
 #define ADAMW_STATES(ROW)                                                                                    \
-	ROW(F32, F32, "fp32", "float32")                                                                     \
-	ROW(BF16, BF16, "bf16", "bfloat16")                                                                  \
-	ROW(8BIT, CODES_8, "8bit", "int8")
+	ROW(F32, F32, "fp32", "float32", "fp32")                                                                     \
+	ROW(BF16, BF16, "bf16", "bfloat16", "bf16")                                                                  \
+	ROW(8BIT, CODES_8, "8bit", "int8", "8bit-root")
 
 #define ADAMW_STATE_ENUM(id, ...) ADAMW_STATE_##id,
 enum adamw_state { ADAMW_STATES(ADAMW_STATE_ENUM) ADAMW_STATE_COUNT };
@@ -34,7 +35,8 @@ enum { ADAMW_STATES(ADAMW_STATE_BLOCK) ADAMW_BLOCK = sizeof(union adamw_largest_
 
 /* 0 <= state < ADAMW_STATE_COUNT. */
 const struct format_facts *adamw_state_format(enum adamw_state state);
-const char *adamw_state_name(enum adamw_state state); /* "fp32", "bf16", "8bit" */
+const char *adamw_state_name(enum adamw_state state);       /* "fp32", "bf16", "8bit" */
+const char *adamw_state_saved_name(enum adamw_state state); /* "fp32", "bf16", "8bit-root" */
 int adamw_state_has_scales(enum adamw_state state);
 int adamw_state_block(enum adamw_state state); /* ADAMW_BLOCK where there are no scales */
 

@@ -28,7 +28,7 @@ static const char *const change_texts[CHANGES] = {
         [CHANGE_AHEAD] = "prefetch_units=1",
         [CHANGE_COMPUTE_BF16] = "compute_dtype=bf16 gradient_dtype=bf16",
         [CHANGE_GRADIENT_BF16] = "gradient_dtype=bf16",
-#define STATE(id, format, name, other) [CHANGE_STATE + ADAMW_STATE_##id] = "optimizer_state=" name,
+#define STATE(id, format, name, ...) [CHANGE_STATE + ADAMW_STATE_##id] = "optimizer_state=" name,
         ADAMW_STATES(STATE)
 #undef STATE
                 [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
