@@ -67,8 +67,8 @@ static __device__ __forceinline__ float adamw_quotient(float m, float d, float i
 	return fmaf(inverse, fmaf(-d, near, m), near);
 }
 
-/* adamw_next, and the root of the new v. v + 2^-126 is v in the usual range, but for 0, whose 1 / sqrt(v) would
- * be infinite. */
+/* adamw_next, and the root of the new v. v + 2^-126 is v in the usual range, but for 0, whose 1 / sqrt(v)
+ * would be infinite. */
 static __device__ __forceinline__ struct adamw_element adamw_usual_next(struct adamw_element e, float grad,
         const struct adamw_scalars &s, struct adamw_seen *seen, float *root)
 {

@@ -400,8 +400,7 @@ static __device__ __forceinline__ int block_update_usual(
 	span_load(grad, (const G *)p.grad + i);
 #pragma unroll
 	for (int j = 0; j < BLOCK_VEC; j++) {
-		struct adamw_element e = {
-		        adamw_decode_m((uint8_t)byte_get(m.at[j / 4], j % 4), m_scale),
+		struct adamw_element e = {adamw_decode_m((uint8_t)byte_get(m.at[j / 4], j % 4), m_scale),
 		        adamw_decode_r((uint8_t)byte_get(v.at[j / 4], j % 4), v_scale), weight.get(j)};
 
 		e = adamw_usual_next(e, span_get(grad, j), s, &seen, &root[j]);

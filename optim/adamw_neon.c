@@ -279,7 +279,8 @@ INLINE vh vh_of_signed_bytes(const uint8_t *x)
 /* The nearest numbers that bytes hold. */
 INLINE void vh2_store_bytes(uint8_t *x, vh a, vh b)
 {
-	vst1q_u8(x, vcombine_u8(vqmovun_s16(vreinterpretq_s16_u16(a)), vqmovun_s16(vreinterpretq_s16_u16(b))));
+	vst1q_u8(
+	        x, vcombine_u8(vqmovun_s16(vreinterpretq_s16_u16(a)), vqmovun_s16(vreinterpretq_s16_u16(b))));
 }
 
 INLINE void vh2_store_signed_bytes(uint8_t *x, vh a, vh b)

@@ -61,8 +61,8 @@ static void pass_8bit(const struct pass *p, enum dtype dtype)
 	uint32_t m_size = 0, v_size = 0;
 
 	for (int i = 0; i < p->count; i++) {
-		struct adamw_element e = updated(p, p->at + i, adamw_decode_m(m[i], *m_scale),
-		        adamw_decode_r(v[i], *v_scale), dtype);
+		struct adamw_element e = updated(
+		        p, p->at + i, adamw_decode_m(m[i], *m_scale), adamw_decode_r(v[i], *v_scale), dtype);
 
 		new_m[i] = e.m;
 		root[i] = adamw_plain_nan(sqrtf(e.v));

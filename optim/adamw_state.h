@@ -162,23 +162,25 @@ ADAMW_FN uint16_t adamw_round(float x, uint32_t random)
 
 /* ---- 8 bits ---- */
 
-/* m and r = sqrt(v) as codes of a byte. A block of elements has a scale for each, so value = scale * number:
+/* 8-bit state stores m and r = sqrt(v), a byte each. A block of elements has two scales, of m and of r. A
+ * value is scale * number, and a number is a cut of fp32's own bits, less a constant:
  *
  *     m   code -128 ... 127:  number = sign * (f - 2^-16),  bits of f = 0x37800000 + (size << 20)
  *     r   code 0 ... 255:     number = f - 2^-8,            bits of f = 0x3b800000 + ((code + 1) << 18)
  *
- * f is an fp32 number of 3 fraction bits (m) or 5 (r). The subtraction makes the steps equal near 0 and leaves
- * them relative elsewhere: to nearest, m is at most 2^-20 of the scale or 1/16 of m off, whichever is larger,
- * plus r at most 2^-14 or 1/64. 0 is a code of m. r has none: a v above 0 stays so, else a later update would
- * be m / epsilon. The scale gives the largest of the block the largest number; with a scale of 0 all is 0.
+ * f has 3 fraction bits (m) or 5 (r). The constant makes steps equal near 0; elsewhere they are relative. A
+ * step of m is at most 1/8 of |m| + 2^-16 scale, a step of r at most 1/32 of r + 2^-8 scale. r has no code
+ * for 0: a v above 0 stays above 0, or a later update would be m / epsilon. The largest of a block has the
+ * largest number. A scale of 0 makes all of the block 0.
  *
- * m is rounded to nearest. r changes by a thousandth at a time, which that would undo for ever. So what is
- * added before the cut is no half but a fraction that goes through [0, 1) evenly from step to step
- * (multiples of the golden ratio) and over 32 neighbours: r follows its gradients in the mean. */
+ * m is rounded to nearest. An update moves r by a thousandth or so, less than half a step: to nearest r would
+ * stay where it is. So the addend before the cut is not one half but adamw_offset. It runs through [0, 1)
+ * evenly, over the steps (multiples of the golden ratio) and over 32 neighbours, and r follows its gradients.
+ */
 #define ADAMW_TOP_M (0x1.ep-1f - 0x1p-16f) /* the largest numbers */
 #define ADAMW_TOP_R (1 - 0x1p-8f)
-#define ADAMW_LEAST_SCALE 0x1p-50f   /* the square of the least r is FLT_MIN */
-#define ADAMW_LARGEST_SCALE 0x1p63f  /* that of the largest is finite */
+#define ADAMW_LEAST_SCALE 0x1p-50f  /* the square of the least r is FLT_MIN */
+#define ADAMW_LARGEST_SCALE 0x1p63f /* that of the largest is finite */
 enum { ADAMW_OFFSETS = 32, ADAMW_NEAREST = 1 << 17 };
 
 /* Sizes compare as integers, so a NaN is the largest and makes the whole block NaN. */
@@ -187,7 +189,7 @@ ADAMW_FN uint32_t adamw_size(float x)
 	return adamw_bits(x) & 0x7fffffff;
 }
 
-/* Of the largest adamw_size of a block, and ADAMW_TOP_M or ADAMW_TOP_R. */
+/* The scale of a block whose largest adamw_size is `largest`; top: ADAMW_TOP_M or ADAMW_TOP_R. */
 ADAMW_FN float adamw_scale(uint32_t largest, float top)
 {
 	float scale = adamw_float(largest) * (1 / top);
@@ -197,7 +199,7 @@ ADAMW_FN float adamw_scale(uint32_t largest, float top)
 	return scale > ADAMW_LARGEST_SCALE ? ADAMW_LARGEST_SCALE : adamw_plain_nan(scale);
 }
 
-/* Anything will do beside a scale of 0 or NaN, but infinity times 0. */
+/* 1 for a scale of 0 or NaN, where codes mean nothing: infinity times 0 would be a NaN of any sign. */
 ADAMW_FN float adamw_inverse(float scale)
 {
 	return scale > 0 ? 1 / scale : 1.0f;
@@ -219,7 +221,7 @@ ADAMW_FN float adamw_decode_m(uint8_t code, float scale)
 	return number < 0 ? -m : m;
 }
 
-/* What is added before the cut, of the element with this index. */
+/* The addend of an element's r, below 2^18, a step. */
 ADAMW_FN uint32_t adamw_offset(const struct adamw_step *s, int64_t element)
 {
 	return (s->offset + (uint32_t)element * (19u << 27)) >> 14;
@@ -233,7 +235,7 @@ ADAMW_FN uint8_t adamw_encode_r(float root, float inverse, uint32_t offset)
 	return (uint8_t)(code < 0 ? 0 : code < 255 ? code : 255);
 }
 
-/* v. */
+/* Returns v. */
 ADAMW_FN float adamw_decode_r(uint8_t code, float scale)
 {
 	float root = fmaf(adamw_float((0xee0u + 1 + code) << 18), scale, -0x1p-8f * scale);

@@ -1,11 +1,10 @@
 /* The formats of AdamW's m and v: the one list of optimizer-state formats.
  *
  * A row gives the format's identifier, its storage format (base/dtype.h: bytes and scales), its word in
- * optimizer_state=, a second word that users write, and its word in checkpoints. That one changes whenever the
- * meaning of the stored bytes does. Rows are sorted by falling size.
- * The enum, sizes, configuration words and tests use this list. optim/adamw_state.h defines the values that
- * an update stores. A new format needs a row here and its arithmetic in adamw_state.h or the kernels beside
- * it.
+ * optimizer_state=, a second word that users write, and its word in checkpoints. That one changes whenever
+ * the meaning of the stored bytes does. Rows are sorted by falling size. The enum, sizes, configuration words
+ * and tests use this list. optim/adamw_state.h defines the values that an update stores. A new format needs a
+ * row here and its arithmetic in adamw_state.h or the kernels beside it.
  */
 #ifndef FERRY_OPTIM_STATE_FORMAT_H
 #define FERRY_OPTIM_STATE_FORMAT_H
@@ -13,8 +12,8 @@
 #include "base/dtype.h"
 
 #define ADAMW_STATES(ROW)                                                                                    \
-	ROW(F32, F32, "fp32", "float32", "fp32")                                                                     \
-	ROW(BF16, BF16, "bf16", "bfloat16", "bf16")                                                                  \
+	ROW(F32, F32, "fp32", "float32", "fp32")                                                             \
+	ROW(BF16, BF16, "bf16", "bfloat16", "bf16")                                                          \
 	ROW(8BIT, CODES_8, "8bit", "int8", "8bit-root")
 
 #define ADAMW_STATE_ENUM(id, ...) ADAMW_STATE_##id,
