@@ -376,12 +376,48 @@ static int results_sum(struct engine *e, struct engine_result *result)
 
 	if (!device_has_bytes(e->dock.device))
 		return 0;
-	sums[1] = run_norm_squared(e->runs[PLAN_TRAIN]);
+	for (int t = 0; t < e->map->model->tensor_count; t++)
+		sums[1] = run_norm_add(e->runs[PLAN_TRAIN], t, sums[1]);
 	rc = comm_sum_host(e->dock.comm, sums, 2); /* replicas have the same norm, and other losses */
 	if (!rc && e->dock.replicas)
 		rc = comm_sum_host(e->dock.replicas, sums, 1);
 	result->loss_sum = sums[0];
 	result->grad_norm = sqrt(sums[1]);
+	return rc;
+}
+
+/* Says what is not finite. Backward reaches the last tensors of the table first, so the last one whose
+ * gradient is not finite is nearest to the cause. All ranks call this, and get the same text. */
+static int nonfinite_describe(struct engine *e, struct engine_result *result)
+{
+	const struct model *model = e->map->model;
+	int count = 0, trained = 0, last = 0, rc;
+	double *sums;
+
+	if (!isfinite(result->loss_sum)) {
+		strcpy(result->nonfinite, "the loss is not finite");
+		return 0;
+	}
+	sums = mem_alloc((size_t)model->tensor_count, sizeof(*sums));
+	if (!sums)
+		return -1;
+	for (int t = 0; t < model->tensor_count; t++)
+		sums[t] = run_norm_add(e->runs[PLAN_TRAIN], t, 0);
+	rc = comm_sum_host(e->dock.comm, sums, model->tensor_count);
+	for (int t = 0; t < model->tensor_count && !rc; t++) {
+		trained += model->tensors[t].trainable;
+		if (isfinite(sums[t]))
+			continue;
+		count++;
+		last = t;
+	}
+	mem_free(sums);
+	if (count)
+		snprintf(result->nonfinite, sizeof(result->nonfinite),
+		        "gradients of %d of %d tensors are not finite, %s is the nearest to the loss", count,
+		        trained, model->tensors[last].name);
+	else
+		strcpy(result->nonfinite, "the gradient norm is not finite");
 	return rc;
 }
 
@@ -413,11 +449,11 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	if (rc)
 		return rc;
 	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);
+	rc = finite ? 0 : nonfinite_describe(e, result);
+	if (rc)
+		return rc;
 	if (!finite && (in_backward || !o->skip_nonfinite))
-		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %s)",
-		        isinf(result->grad_norm)   ? "infinite"
-		        : isnan(result->grad_norm) ? "not a number"
-		                                   : "finite, the loss is not");
+		return err_set(ERR_NONFINITE, "%s", result->nonfinite);
 	result->skipped = !finite;
 	if (in_backward || !finite)
 		return 0;

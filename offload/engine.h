@@ -44,10 +44,11 @@ struct engine_options {
 };
 
 struct engine_result {
-	double loss_sum;  /* over the step's targets, all ranks, in double, in order */
-	int64_t targets;  /* of this rank */
-	double grad_norm; /* before clipping, all ranks */
-	int skipped;      /* the step changes nothing: gradients were not finite, or there was no target */
+	double loss_sum;     /* over the step's targets, all ranks, in double, in order */
+	int64_t targets;     /* of this rank */
+	double grad_norm;    /* before clipping, all ranks */
+	int skipped;         /* the step changes nothing: gradients were not finite, or there was no target */
+	char nonfinite[256]; /* what was not finite, as the start of a sentence; "" if everything was */
 };
 
 /* Memory of the plans, known before anything is allocated. */

@@ -574,20 +574,16 @@ static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t
 	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
 }
 
-double run_norm_squared(const struct run *r)
+double run_norm_add(const struct run *r, int tensor, double sum)
 {
-	double sum = 0;
+	const double *partial;
+	int64_t first, end;
 
-	for (int t = 0; t < r->plan->map->model->tensor_count; t++) {
-		const double *partial;
-		int64_t first, end;
-
-		if (!r->plan->map->model->tensors[t].trainable)
-			continue;
-		partial = run_host_address(r, r->norm_host[t]);
-		norm_blocks(r, t, &first, &end);
-		for (int64_t i = first; i < end; i++)
-			sum += partial[r->norm_first[t] + i];
-	}
+	if (!r->plan->map->model->tensors[tensor].trainable)
+		return sum;
+	partial = run_host_address(r, r->norm_host[tensor]);
+	norm_blocks(r, tensor, &first, &end);
+	for (int64_t i = first; i < end; i++)
+		sum += partial[r->norm_first[tensor] + i];
 	return sum;
 }

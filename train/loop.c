@@ -218,13 +218,12 @@ static int skip_check(struct trainer *t, const struct engine_result *result, int
 	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
 	if (!t->skipped_in_row)
 		return 0;
-	log_warn("step %" PRId64 ": loss or gradients are not finite; skipping the step", t->step);
+	log_warn("step %" PRId64 ": %s; skipping the step", t->step, result->nonfinite);
 	if (t->skipped_in_row < t->config->nonfinite_limit)
 		return 0;
 	return world_agree(err_set(ERR_NONFINITE,
-	        "loss or gradients were not finite for %" PRId64
-	        " steps in a row (nonfinite_limit); lower learning_rate",
-	        t->skipped_in_row));
+	        "%s, for %" PRId64 " steps in a row (nonfinite_limit); lower learning_rate",
+	        result->nonfinite, t->skipped_in_row));
 }
 
 /* What ranks sent to each other, of all of them, beside what their plans said. */
