@@ -43,7 +43,7 @@ static int64_t rooms_find(const struct rooms *r, int64_t need)
 	int64_t node = r->leaf_count + need;
 
 	if (r->counts[node] == 0) {
-		/* up until a right sibling holds something, then down its left edge */
+		/* up until a right sibling has bins, then down to its smallest room */
 		while (node > 1 && (node % 2 == 1 || r->counts[node + 1] == 0))
 			node /= 2;
 		if (node <= 1)
@@ -120,7 +120,7 @@ int packing_build(struct packing **out, const int64_t *row_tokens, int64_t row_c
 			        (long long)i, (long long)row_tokens[i], (long long)max_tokens);
 		total += row_tokens[i];
 	}
-	if (max_tokens > total) /* no bin can be fuller, and the tables below have an entry per room */
+	if (max_tokens > total) /* the tables below have an entry per room: keep them small */
 		max_tokens = total;
 	while (rooms.leaf_count <= max_tokens)
 		rooms.leaf_count *= 2;

@@ -1,4 +1,4 @@
-/* Which rows a step trains on: the order of each epoch, and its cut into steps, ranks and micro-batches. */
+/* Chooses the rows of a step: the order of each epoch, cut into steps, ranks and micro-batches. */
 #include "data/sampler.h"
 
 #include <math.h>
@@ -58,7 +58,7 @@ int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epoch
 	return 0;
 }
 
-/* Draws of a step that exist: fewer than step_rows at the end of an epoch. */
+/* The draws of a step: fewer than step_rows at the end of an epoch. */
 static int64_t step_draws(const struct sampler *s, int64_t step)
 {
 	int64_t first = step % s->steps_per_epoch * s->step_rows;
