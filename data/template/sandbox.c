@@ -1,4 +1,4 @@
-/* The bounds of a template, and its memory: blocks that are freed together. */
+/* The limits of a template, and its memory: blocks that are freed together. */
 #include "data/template/sandbox.h"
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* Values to JSON, as Python writes it. */
+/* Converts values to JSON as Python writes it. */
 #include "data/template/tojson.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ static void write_key(struct writer *w, struct value key)
 	sink_add(w->r->s, &w->sink, w->key->data, w->key->len_bytes);
 }
 
-/* The order of keys: their places, sorted by insertion (dicts of templates are small). */
+/* The order of keys. Insertion sort: dicts of templates are small. */
 static int64_t *key_order(struct writer *w, const struct dict *d)
 {
 	int64_t *order = sandbox_alloc(w->r->s, (size_t)d->count, sizeof(*order)), k;
