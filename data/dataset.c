@@ -87,7 +87,8 @@ static int check_options(const struct dataset_options *o)
 		return err_set(ERR_INPUT, "max_length is %" PRId64 ", but a row needs at least 2 tokens",
 		        o->max_length_tokens);
 	if (o->max_samples < 0)
-		return err_set(ERR_INPUT, "max_samples is %" PRId64, o->max_samples);
+		return err_set(
+		        ERR_INPUT, "max_samples is %" PRId64 ", but must not be negative", o->max_samples);
 	return 0;
 }
 

@@ -36,8 +36,9 @@ int mix_make(struct mix *m, int *bad)
 		double rows = (double)m->sets[limit].row_count * set->weight / m->sets[limit].weight;
 
 		if (!(rows < 9007199254740992.0 / DATA_SETS_MAX))
-			return err_set(ERR_INPUT, "its weight makes an epoch of more than 2^47 rows; choose "
-			                          "weights closer to each other");
+			return err_set(ERR_INPUT,
+			        "its weight gives it more than 2^47 rows in an epoch; choose "
+			        "weights closer to each other");
 		set->draws = *bad == limit ? set->row_count : (int64_t)round(rows);
 		if (set->draws < 1)
 			return err_set(ERR_INPUT,

@@ -176,9 +176,8 @@ int row_cache_open(struct row_store **store, const struct row_entry **entries, i
 static int advise(int rc, const struct row_cache *c)
 {
 	return err_reword(rc,
-	        "%s; these rows are more than data_memory and are written to files: set data_cache to a "
-	        "directory "
-	        "with room (now %s), or raise data_memory",
+	        "%s; these rows exceed data_memory, so ferry writes them to files: set data_cache to a "
+	        "directory with room (now %s), or raise data_memory",
 	        err_text(), c->dir);
 }
 

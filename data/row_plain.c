@@ -177,7 +177,7 @@ static int take_piece(struct plain *p, size_t end)
 	int rc = encode(&ids, p, p->text.data, end, add);
 
 	if (rc && p->begin)
-		rc = err_note(rc, "%s: behind byte %" PRId64, p->path, p->begin);
+		rc = err_note(rc, "%s: after byte %" PRId64, p->path, p->begin);
 	else if (rc)
 		rc = err_note(rc, "%s", p->path);
 	if (!rc)
@@ -273,8 +273,9 @@ static int read_pieces(struct plain *p)
 			rc = find_cut(&cut, p);
 		if (!rc && !cut && p->window >= WINDOW_BYTES_MAX)
 			rc = err_set(ERR_UNSUPPORTED,
-			        "%s: after byte %" PRId64 " are 1 GiB of text without a place to cut it; put "
-			        "line breaks in, or cut the file",
+			        "%s: the 1 GiB of text after byte %" PRId64
+			        " has no place to cut it; add line "
+			        "breaks, or split the file",
 			        p->path, p->begin);
 		if (rc || !cut) {
 			p->window *= 2;

@@ -81,8 +81,9 @@ static int find_packing(struct bytes *b)
 		if (b->end < m->len_bytes || memcmp(b->buffer, m->bytes, m->len_bytes) != 0)
 			continue;
 		if (m->refused)
-			return err_set(ERR_UNSUPPORTED, "%s: packed by %s; %s (ferry reads .gz and .zst)",
-			        b->path, m->refused, m->remedy);
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: compressed with %s; %s (ferry reads .gz and .zst)", b->path, m->refused,
+			        m->remedy);
 		b->packing = m->packing;
 	}
 	if (b->packing == PACKING_GZIP) {

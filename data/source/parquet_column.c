@@ -168,7 +168,7 @@ static int unpack(int codec, uint8_t *out, size_t out_bytes, const uint8_t *in, 
 		break;
 	default:
 		return err_set(ERR_UNSUPPORTED,
-		        "compressed by %s; ferry reads snappy, gzip, zstd and uncompressed columns",
+		        "compressed with %s; ferry reads snappy, gzip, zstd and uncompressed columns",
 		        codec >= 0 && codec < (int)(sizeof(names) / sizeof(names[0])) ? names[codec]
 		                                                                      : "an unknown method");
 	}
@@ -208,7 +208,7 @@ static int read_dictionary(struct parquet_column *c, const struct page_head *h)
 	int rc;
 
 	if (c->has_dictionary)
-		return err_set(ERR_INPUT, "a second dictionary");
+		return err_set(ERR_INPUT, "the column has a second dictionary");
 	rc = read_bytes(c, h, 0, &d->bytes);
 	if (rc == 0 && !(d->values = mem_alloc((size_t)h->value_count, sizeof(*d->values))))
 		rc = ERR_NOMEM;
@@ -253,7 +253,7 @@ static int read_levels(
 	rc = *levels ? parquet_decode_rle(*levels, count, bits_for(max), &from, *at) : ERR_NOMEM;
 	for (int64_t i = 0; rc == 0 && i < count; i++)
 		if ((*levels)[i] > (uint32_t)max)
-			rc = err_set(ERR_INPUT, "a level beyond the schema's");
+			rc = err_set(ERR_INPUT, "a level exceeds the maximum of the schema");
 	return rc;
 }
 
@@ -268,7 +268,7 @@ static int read_data(struct parquet_column *c, const struct page_head *h)
 		return err_set(ERR_INPUT, "the header of a page is damaged");
 	if (!is_v2 && ((c->leaf->max_def && h->def_encoding != PARQUET_RLE) ||
 	                      (c->leaf->max_rep && h->rep_encoding != PARQUET_RLE)))
-		return err_set(ERR_UNSUPPORTED, "levels in the old encoding BIT_PACKED");
+		return err_set(ERR_UNSUPPORTED, "levels in the old encoding BIT_PACKED are not supported");
 	rc = read_bytes(c, h, is_v2 ? (size_t)(h->def_bytes + h->rep_bytes) : 0, &c->page.bytes);
 	if (rc < 0)
 		return rc;

@@ -243,7 +243,7 @@ static int decode_delta_bytes(
 		last_len = shared[i].i + out[i].bytes.len_bytes;
 		total += last_len;
 		if (rc == 0 && total > EXPANDED_BYTES_MAX)
-			rc = err_set(ERR_UNSUPPORTED, "a page of more than 1 GiB of text");
+			rc = err_set(ERR_UNSUPPORTED, "a page of more than 1 GiB of text is not supported");
 	}
 	if (rc == 0 && !(*extra = mem_alloc((size_t)total, 1)))
 		rc = ERR_NOMEM;
@@ -342,5 +342,6 @@ int parquet_decode_values(union parquet_value *out, int64_t count, int encoding,
 	case PARQUET_STREAM_SPLIT:
 		return decode_stream_split(out, count, leaf, at, end, extra);
 	}
-	return err_set(ERR_UNSUPPORTED, "values of type %d in encoding %d", (int)leaf->type, encoding);
+	return err_set(ERR_UNSUPPORTED, "values of type %d in encoding %d are not supported", (int)leaf->type,
+	        encoding);
 }

@@ -63,7 +63,7 @@ void sandbox_step(struct sandbox *s, int64_t steps)
 void sandbox_enter(struct sandbox *s)
 {
 	if (++s->depth > s->limit_depth)
-		sandbox_fail(s, "nested more than %d deep", s->limit_depth);
+		sandbox_fail(s, "the template is nested more than %d deep", s->limit_depth);
 }
 
 void sandbox_fail(struct sandbox *s, const char *fmt, ...)

@@ -79,7 +79,7 @@ static void write_key(struct writer *w, struct value key)
 	int quoted = key.kind == VALUE_TEXT;
 
 	if (!quoted && key.kind != VALUE_NONE && !value_is_number(key))
-		sandbox_fail(w->r->s, "tojson: a key of kind %s", value_kind_name(key));
+		sandbox_fail(w->r->s, "tojson: a key of kind %s is not supported", value_kind_name(key));
 	if (quoted) {
 		write_text(w, key.u.text);
 	} else {
@@ -139,7 +139,7 @@ static void write(struct writer *w, struct value v, int level)
 	} else if (v.kind == VALUE_NONE || value_is_number(v)) {
 		write_scalar(w, v);
 	} else {
-		sandbox_fail(w->r->s, "tojson: a value of kind %s", value_kind_name(v));
+		sandbox_fail(w->r->s, "tojson: a value of kind %s is not supported", value_kind_name(v));
 	}
 	sandbox_leave(w->r->s);
 }

@@ -135,8 +135,7 @@ static int load_tree(
 	int rc;
 
 	if (!json_is_object(root) || !json_is_object(source->spec))
-		return err_set(
-		        ERR_INPUT, "%s: this is not a tokenizer.json: there is no object \"model\"", where);
+		return err_set(ERR_INPUT, "%s: not a tokenizer.json: it has no object \"model\"", where);
 	rc = json_check_keys(root, where,
 	        "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
 	        "model");

@@ -97,7 +97,7 @@ static int read_hex(struct translation *t, uint32_t *c, int min_count, int max_c
 		                                  ? *t->at - '0'
 		                                  : tolower((unsigned char)*t->at) - 'a' + 10);
 	if (count < min_count || *c >= UNICODE_END || (*c >= 0xd800 && *c < 0xe000))
-		return refuse(t, "a broken number of a character");
+		return refuse(t, "an invalid character number");
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int read_class_atom(struct translation *t, struct atom *a)
 static int check_caseless(const struct translation *t, const struct atom *a)
 {
 	return is_caseless(t) && (a->is_set || a->c >= 0x80)
-	               ? refuse(t, "more than ASCII characters inside (?i:)")
+	               ? refuse(t, "a class or a character beyond ASCII inside (?i:)")
 	               : 0;
 }
 
@@ -250,9 +250,9 @@ static int translate_open(struct translation *t)
 		if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0)
 			kind = kinds[i];
 	if (!kind)
-		return refuse(t, "a group of a kind");
+		return refuse(t, "an unknown kind of group");
 	if (++t->depth == DEPTH_MAX)
-		return refuse(t, "too many groups inside each other");
+		return refuse(t, "groups nested too deep");
 	t->caseless &= ~((uint64_t)1 << t->depth);
 	if (strcmp(kind, "?i:") == 0 || t->caseless >> (t->depth - 1) & 1)
 		t->caseless |= (uint64_t)1 << t->depth;
