@@ -1,5 +1,5 @@
 /* links: base */
-/* Memory: zeroed and aligned blocks, overflow, faults on demand, growing strings. */
+/* Memory: zeroed and aligned blocks, overflow, injected faults, growing strings. */
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"

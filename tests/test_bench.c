@@ -1,7 +1,7 @@
 /* links: bench */
 /* not: asan */
 /* It times operations that have their own tests there. */
-/* Benchmarks: rows, medians, every kernel case and every benchmark once on small sizes. */
+/* Benchmarks: rows, medians, and each kernel case and each benchmark once with small sizes. */
 #include "check.h"
 
 #include "base/file.h"

@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* Failing calls, failing allocations, flipped bits, cut files and kills around a checkpoint. */
+/* Checkpoints with failing calls, failing allocations, flipped bits, truncated files and killed processes. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 #include "tests/sparing.h"

@@ -1,5 +1,5 @@
 /* links: checkpoint model_families */
-/* HuggingFace directories against the golden models, and read back by Python. */
+/* HuggingFace directories: ferry reads golden models, and Python reads what ferry exports. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"

@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* HuggingFace directories: import, tied heads, what is refused, links. */
+/* HuggingFace directories: import, tied heads, refusals, links. */
 #include "tests/checkpoint_hf_rig.h"
 
 #include "checkpoint/hf_dir.h"

@@ -1,6 +1,6 @@
 /* links: checkpoint model_families */
 /* also: tsan */
-/* Loading weights and checkpoints: dtypes, byte ranges of each rank, damage, faults under threads. */
+/* Loading weights and checkpoints: dtypes, byte ranges of each rank, damage, faults in threads. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,5 +1,6 @@
 /* links: checkpoint */
-/* Saving and loading checkpoints: round trips, other world sizes, rotation, strangers in the directory. */
+/* Saving and loading checkpoints: round trips, other world sizes, rotation, foreign files in the
+ * directory. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 

@@ -1,6 +1,6 @@
 /* links: checkpoint */
-/* Moments of AdamW in each of the formats that they are kept in: what is saved comes back byte for byte,
- * whatever world wrote it, and a manifest whose planes do not fit its format is refused. */
+/* Moments of AdamW in each storage format: they load byte for byte, in any world size. A manifest with planes
+ * that do not fit its format is refused. */
 #include "tests/checkpoint_fixture.h"
 
 #include "base/str.h"

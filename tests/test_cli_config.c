@@ -1,5 +1,5 @@
 /* links: cli */
-/* Keys from the command line and from files: values, errors with places, help and docs. */
+/* Keys from the command line and from files: values, errors with their places, help and docs. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,8 +1,7 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* What `ferry plan` says of whether it fits: budgets, what they are spent on, and what helps where they are
- * too small. */
+/* Budgets in `ferry plan`: whether a plan fits, what uses the memory, and what helps if it does not fit. */
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"
 

@@ -1,5 +1,5 @@
 /* links: cli */
-/* Other tools' configuration files: dialects, aliases, what is refused. */
+/* Configuration files of other tools: dialects, aliases, refusals. */
 #include "cli/cli.h"
 #include "tests/cli_parse.h"
 

@@ -1,5 +1,5 @@
 /* links: cli */
-/* Mistakes of people who begin: what is refused, what is said, and what to do then. */
+/* Mistakes of beginners: refusals, their messages, and the advice in them. */
 #include "tests/cli_words.h"
 
 #include "base/json.h"

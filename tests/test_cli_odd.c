@@ -1,6 +1,6 @@
 /* links: cli */
-/* Odd surroundings of a call: readers that go away, characters that no keyboard has, what a model's files say
- * that is easy to pass over. */
+/* Odd conditions of a command: readers of its output that close, rare characters, and facts in a model's
+ * files that are easy to overlook. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 

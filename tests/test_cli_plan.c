@@ -1,7 +1,7 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
+/* ferry plan for described machines: examples/machines, and descriptions with mistakes. */
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"
 

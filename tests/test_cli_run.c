@@ -1,5 +1,5 @@
 /* links: cli */
-/* What a run writes: metrics, its directory, progress, exit codes; signals. */
+/* The output of a run: metrics, its directory, progress, exit codes; signals. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
 /* links: base */
-/* train, eval and generate as commands: files that are left, resume, signals, ranks. */
+/* The commands train, eval and generate: files of the run, resume, signals, ranks. */
 #include "tests/cli_program.h"
 
 #include <signal.h>

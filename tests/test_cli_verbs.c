@@ -1,6 +1,6 @@
 /* links: base */
-/* The program from outside: exit codes, what is on stdout and on stderr, and that bad input leaves nothing
- * behind. Everything runs in a directory of its own. */
+/* The program as a process: exit codes, stdout and stderr; bad input leaves no files. Everything runs in a
+ * temporary directory. */
 #include "tests/cli_program.h"
 
 /* ---- usage ---- */

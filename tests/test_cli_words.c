@@ -1,5 +1,5 @@
 /* links: cli */
-/* The words that a user meets: what a command says of what it does, leaves out or refuses. */
+/* Messages for users: what a command does, omits or refuses. */
 #include "tests/cli_words.h"
 
 static struct run_model tiny;

@@ -1,7 +1,7 @@
 /* links: comm */
 /* also: tsan */
 
-/* Ranks that fail, die, stop or leave, and what the others hear of it. */
+/* Ranks that fail, die, stop or leave, and the errors that the other ranks get. */
 #include "tests/link_job.h"
 
 #include <sched.h>

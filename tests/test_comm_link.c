@@ -2,8 +2,8 @@
 /* also: tsan */
 /* also: usual */
 
-/* Links between real ranks, by MPI and by sockets: every kind of message, many at once, large ones, some that
- * nobody takes. */
+/* Links between real ranks, over MPI and sockets: every kind of message, many at once, large ones, and
+ * some that no rank receives. */
 #include "tests/link_job.h"
 
 #include "base/num.h"

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Rows beyond data_memory: files that hold the same rows, are found again, and are never half of something.
- */
+/* Rows beyond data_memory: the cache files have the same rows, later runs find them, and they are never
+ * incomplete. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 

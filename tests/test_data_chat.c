@@ -1,5 +1,5 @@
 /* links: data */
-/* Rows of chats: which tokens are trained, in every format, by marks and by proof, and what is refused. */
+/* Rows of chats: which tokens are trained, in every format, for both ways to find turns; refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

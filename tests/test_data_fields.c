@@ -1,5 +1,5 @@
 /* links: cli */
-/* Columns and roles under other names: what field_ and role_ keys find, and what is said where they find
+/* Other names of columns and roles: what field_ and role_ keys find, and the messages if they find
  * nothing. */
 #include "tests/run_fixture.h"
 

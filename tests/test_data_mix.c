@@ -1,5 +1,5 @@
 /* links: cli */
-/* Data sets with weights: how many rows of each an epoch has and which, ranks, resuming, what is refused. */
+/* Weighted data sets: number and choice of rows in an epoch, ranks, resuming, refusals. */
 #include "tests/run_fixture.h"
 
 #include <math.h>

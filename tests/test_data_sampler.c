@@ -1,5 +1,5 @@
 /* links: data base */
-/* The sampler: which rows each step takes, and that its shuffle is uniform. */
+/* The sampler: the rows of each step, and a uniform shuffle. */
 #include "tests/check.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* links: data */
-/* Datasets of text: alpaca against recorded rows, and what is appended, masked, cut and refused. */
+/* Datasets of text: alpaca against recorded rows; what ferry appends, masks, cuts and refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

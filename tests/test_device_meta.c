@@ -1,5 +1,5 @@
 /* links: device_meta */
-/* The meta device: its clock by hand, and the checks that every backend shares. */
+/* The meta device: a clock checked by hand, and the checks that every backend shares. */
 #include "check.h"
 
 #include "device/backend.h"

@@ -1,5 +1,5 @@
 /* links: device */
-/* Ops as data: what op_check refuses, which bytes op_access_list names, what op_cost_of weighs. */
+/* Ops as data: refusals of op_check, bytes of op_access_list, costs of op_cost_of. */
 #include "check.h"
 #include "tests/valid_ops.h"
 

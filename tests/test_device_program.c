@@ -1,7 +1,7 @@
 /* links: host_cpu device_meta */
 /* also: tsan */
-/* Random programs over all streams: the host device under delays against sequential C and against meta, and
- * what becomes of them when a wait is missing. */
+/* Random programs over all streams: the host device with delays against sequential C and against meta, and
+ * their result if a wait is missing. */
 #include "device_program.h"
 
 static void test_random_programs(void **state)

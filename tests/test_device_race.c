@@ -1,5 +1,5 @@
 /* links: device_meta */
-/* The race checker: what it finds, what it lets pass, and that it stays small and quick. */
+/* The race checker: what it reports, what it allows, and that it stays small and fast. */
 #include "check.h"
 
 #include "base/mem.h"

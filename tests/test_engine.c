@@ -1,7 +1,6 @@
 /* links: offload model_families host_cpu device_meta */
 /* also: tsan cuda */
-/* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
- * schedule. */
+/* The engine on the host device: the same numbers for any policy, number of threads and timing. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"

@@ -1,6 +1,6 @@
 /* links: offload model_families host_cpu device_meta */
-/* Whatever part of a model is frozen, its plan has no gradient and no update of that part, and a step takes
- * the bytes that the plan said, place by place. */
+/* Frozen parts of a model: the plan has no gradient and no update of them. A step uses exactly the bytes
+ * of the plan, in each place. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 

@@ -1,7 +1,7 @@
 /* links: offload host_cpu model_families */
 /* also: tsan */
-/* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
- * the workers that update it, and the updates there. */
+/* The engine on simulated machines of 1, 2 and 8 NUMA nodes: the same bits, and each shard's pages are on
+ * the node of the workers that update it. */
 #include "tests/engine_rig.h"
 #include "tests/sparing.h"
 

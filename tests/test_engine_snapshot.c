@@ -1,7 +1,7 @@
 /* links: offload model_families host_cpu */
 /* also: tsan cuda */
-/* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
- * a run has which stops there, however slow it is and whatever the policy. */
+/* Snapshots: a thread reads the planes (arrays of weights and moments) of a step while the next steps run.
+ * It gets the same bytes as from a run that stops there, however slow it is and for any policy. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"

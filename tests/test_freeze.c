@@ -1,9 +1,11 @@
 /* links: cli */
 /* not: asan */
 /* It trains for long: test_engine_frozen and test_checkpoint_load run what it runs there. */
-/* freeze= and trainable=: what PyTorch does with requires_grad=False (tests/golden/freeze.json), the same
- * bits however a run is offloaded, wrapped, scheduled and resumed, frozen weights as they were, and two host
- * bytes for each. */
+/* freeze= and trainable=: the same result as PyTorch with requires_grad=False (tests/golden/freeze.json).
+ *
+ * The bits do not depend on offloading, wrapping, schedule and resuming. Frozen weights stay unchanged,
+ * and take two bytes each in host memory.
+ */
 #include "tests/ferry_run.h"
 #include "tests/sparing.h"
 

@@ -1,6 +1,5 @@
 /* links: base */
-/* ferry generate from outside: the ids of transformers' generate, prompts in all their forms, talks in turns.
- */
+/* ferry generate: the ids of transformers' generate, all forms of prompts, chats with several turns. */
 #include "tests/chat_tokenizer.h"
 #include "tests/cli_program.h"
 

@@ -1,6 +1,6 @@
 /* links: host */
 /* also: tsan */
-/* NUMA nodes, on machines that hwloc makes up: who gets which cores, and whose tasks are whose. */
+/* NUMA nodes on machines simulated by hwloc: who gets which cores and tasks. */
 #include "check.h"
 
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* links: host */
 /* also: tsan */
-/* The worker pool: each task once, several callers, slow and sleeping workers, errors. */
+/* The worker pool: each task runs once; several callers, slow and sleeping workers, errors. */
 #include "check.h"
 
 #include "base/mem.h"

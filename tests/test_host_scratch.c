@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* What operations of the host device take beside the arena is never more than plans count. */
+/* Scratch memory of the host device's operations, outside the arena, never exceeds the amount in plans. */
 #include "tests/check.h"
 #include "tests/sparing.h"
 

@@ -1,5 +1,5 @@
 /* links: host */
-/* The machine: cgroup limits, cores, affinity, addresses, a pool over them. */
+/* The machine: cgroup limits, cores, affinity, addresses, and a pool on them. */
 #include "check.h"
 
 #include "host/pool.h"

@@ -2,8 +2,8 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it. */
 
-/* Ranks that ferry starts itself (ranks=N): the same bits as under mpirun; Ctrl-C, signals and deaths of the
- * parent and of its ranks; what is refused. */
+/* Ranks that ferry starts itself (ranks=N): the same bits as with mpirun; Ctrl-C, signals, and death of
+ * the parent or of ranks; refusals. */
 #include "tests/ranks_job.h"
 
 #include <pty.h>

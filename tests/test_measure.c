@@ -1,7 +1,7 @@
 /* links: placement offload model_families host_cpu device_meta */
 /* also: tsan */
-/* Measuring a machine (placement/measure.h). On the meta device, whose clock is told what a machine does, it
- * finds what was told; on the host device it stays within its memory and leaves none behind. */
+/* Measuring a machine (placement/measure.h). The meta device's clock has given rates: the measurement
+ * finds them. On the host device it stays within its memory limit, and frees all memory. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 

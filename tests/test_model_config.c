@@ -1,5 +1,6 @@
 /* links: model_families model_blocks */
-/* config.json of every family: what is read, refused, renamed; tables, fresh weights, rotary tables. */
+/* config.json of every family: keys read, refused and renamed; tensor tables, initial weights, rotary
+ * tables. */
 #include "tests/check.h"
 
 #include "base/json.h"

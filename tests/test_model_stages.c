@@ -1,6 +1,6 @@
 /* links: model_families model_blocks host_cpu device_meta */
 /* also: usual */
-/* Single stages: facts of attention, chunks of the head, bytes that are touched, sizes. */
+/* Single stages: properties of attention, chunks of the head, bytes touched, sizes. */
 #include "tests/model_rig.h"
 #include "tests/model_text.h"
 

@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Attention over a cache of keys and values: texts that come in pieces, against the whole in double. */
+/* Attention over a cache of keys and values: texts in pieces against the whole text in double. */
 #include "tests/attention_case.h"
 
 #include "base/size.h"

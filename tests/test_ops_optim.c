@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Sums of squares and AdamW on a device against optim/, bit for bit. */
+/* Sums of squares and AdamW on a device: the bits of optim/. */
 #include "optim/adamw.h"
 #include "tests/ops_check.h"
 

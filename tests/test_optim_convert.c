@@ -1,6 +1,6 @@
 /* links: optim */
 /* also: usual */
-/* Optimizer state from one form to another: the values of an update, and nothing that it would not store. */
+/* Conversion of optimizer state between formats: the same values as an update stores. */
 #include "check.h"
 
 #include "base/num.h"

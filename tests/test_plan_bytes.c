@@ -1,6 +1,6 @@
 /* links: offload model_families host_cpu */
-/* Bytes of a parameter, exactly: in host memory, pinned, and over the memory bus in a step, for each form of
- * optimizer state, with clipping and without; of plans, and of the store that is allocated for them. */
+/* Exact bytes per parameter: in host memory, pinned, and over the memory bus in a step. For each format of
+ * optimizer state, with and without clipping; in plans, and in the store allocated for them. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 

@@ -2,9 +2,11 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Ranks that die or stand still: the job ends as a whole, says which it was, and what was committed is good.
- * FERRY_RANKS_ROUNDS sets how many are killed, and a tenth of that are stopped; FERRY_CAMPAIGN_SEED, which
- * and when. */
+/* Ranks that die or hang: the whole job ends, names the rank, and committed checkpoints are valid.
+ *
+ * FERRY_RANKS_ROUNDS sets the number of kills; a tenth as many ranks are stopped. FERRY_CAMPAIGN_SEED
+ * determines the ranks and moments.
+ */
 #include "tests/ranks_job.h"
 
 #include "base/err.h"

@@ -2,9 +2,9 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Who sees which files: rank 0 alone (load=rank0_only, FULL_STATE_DICT), or all, and then the same ones.
- * Ranks are started in directories of their own, paths are relative, so that a rank sees what its directory
- * holds. */
+/* Access to files: only rank 0 sees them (load=rank0_only, FULL_STATE_DICT), or all ranks see the same
+ * files. Each rank starts in its own directory with relative paths, so it sees only the files of this
+ * directory. */
 #include "tests/ranks_run.h"
 
 #include "tests/zeros_model.h"

@@ -2,13 +2,16 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Something fails on one rank of several: memory, files, links, threads, mappings, at any call of any part of
- * a run. All ranks end with one exit code and one error that names the rank, which is told once; nothing
- * hangs and nothing is left; checkpoints that stand are whole, and the run goes on from them. The ranks are
- * this very program (ranks_child.h).
+/* A fault on one of several ranks: memory, files, links, threads or mappings, at any call in any part of a
+ * run.
  *
- * FERRY_RANKS_FAULTS sets how many faults are drawn, from FERRY_CAMPAIGN_SEED; each complaint can be repeated
- * by its number (FERRY_RANKS_FIRST). */
+ * All ranks end with one exit code and one error that names the rank, printed once. Nothing hangs, and
+ * nothing is left over. Existing checkpoints are complete, and the run continues from them. The ranks run
+ * this program (ranks_child.h).
+ *
+ * FERRY_RANKS_FAULTS sets the number of random faults, FERRY_CAMPAIGN_SEED their seed. FERRY_RANKS_FIRST
+ * is the number of the first one, to repeat the fault of a complaint.
+ */
 #include "tests/ranks_child.h"
 #include "tests/ranks_job.h"
 

@@ -2,7 +2,7 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Checkpoints of several ranks: whole, and good for any number of ranks and any strategy. */
+/* Checkpoints of several ranks: complete, and valid for any number of ranks and any strategy. */
 #include "tests/ranks_run.h"
 
 #include "checkpoint/load.h"

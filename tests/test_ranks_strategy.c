@@ -2,7 +2,7 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Sharding strategies: what is held by one rank and what by several changes no loss. */
+/* Sharding strategies: the losses do not depend on how ranks share the state. */
 #include "tests/ranks_run.h"
 
 static struct run_model tiny;

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Training runs from outside: whatever only moves work about changes no bit; a run that is stopped and goes
- * on is the run that was not. FERRY_RUN_ROUNDS sets how many random stops are tried. */
+/* Training runs: options that only move work change no bit, and a run that is stopped and resumed equals an
+ * uninterrupted one. FERRY_RUN_ROUNDS sets the number of random stops. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Older checkpoints resumed: the branch that begins there has its own checkpoints, metrics and result, and
- * what was abandoned is kept apart. */
+/* Resuming from an older checkpoint: the new branch has its own checkpoints, metrics and result. The
+ * abandoned part is kept separately. */
 #include "tests/run_fixture.h"
 
 #include "base/err.h"

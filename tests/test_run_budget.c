@@ -1,8 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* vram_budget from outside: what the plan says is what a run takes, no budget changes a bit, and what is said
- * to fit where a plan does not is true. */
+/* vram_budget: a run uses the memory of its plan, no budget changes a bit, and advice for plans that do
+ * not fit is right. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 

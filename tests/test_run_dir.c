@@ -1,5 +1,5 @@
 /* links: cli */
-/* Who owns an output_dir, what stands in it, and what becomes of what others put there. */
+/* output_dir: its owner, its contents, and foreign files in it. */
 #include "tests/run_fixture.h"
 
 #include "base/dir_lock.h"

@@ -1,7 +1,7 @@
 /* links: cli */
-/* A disk that is full, read-only, slow to free or wrong, while a run goes on: nothing that memory has is
- * lost, the user is told once, and what is written in the end is whole. Some disks are made by mounts, some
- * by a hook under the run's files. */
+/* A disk that is full, read-only, slow to free space or faulty during a run. No data in memory is lost,
+ * the user gets one message, and the final files are complete. Some disks are mounts, others are a hook on
+ * the run's file operations. */
 #include "tests/run_disks.h"
 
 #include "train/metrics.h"

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Bad input from outside: every broken flag, configuration, model or data file ends with the exit code that
- * says so, one message that names the place, and nothing written. */
+/* Bad input: every invalid flag, configuration, model or data file gives the right exit code and one
+ * message with the place, and writes nothing. */
 #include "tests/run_fixture.h"
 
 #if defined(__aarch64__)

@@ -1,9 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* A sanitizer's shadow is memory too. */
-/* Resident memory of whole runs, from outside: what the plan says, beside a process that trains next to
- * nothing, and no more than a little. Weights are zeros out of files with a hole: what is in them is not the
- * question. */
+/* Resident memory of whole runs: at most slightly more than in the plan. A process that trains almost
+ * nothing is the base line. Weights are zeros from files with a hole, because their values do not matter. */
 #include "tests/zeros_model.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* links: cli */
-/* A checkpoint of an older ferry (tests/golden/old-checkpoint) goes on with the rows that were due, in the
- * order that its run began with, although new runs shuffle in another one. */
+/* A checkpoint of an older ferry (tests/golden/old-checkpoint): the run continues with the right rows in
+ * its own order, although new runs shuffle differently. */
 #include "tests/run_fixture.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* links: cli */
-/* A run whose directory or lock is moved, removed or taken while it goes on: nothing of it is lost, and
+/* The directory or lock of a run is moved, removed or taken while it runs: nothing of it is lost, and
  * nothing of another run is touched. */
 #include "tests/run_fixture.h"
 

@@ -1,6 +1,6 @@
 /* links: cli */
-/* The ways to name a model and data: folders and their splits, patterns, pipes, the home directory, names
- * beside the configuration file, hub ids that lie in the HuggingFace cache. */
+/* Names of a model and data: folders and their splits, patterns, pipes, the home directory, names relative
+ * to the configuration file, hub ids in the HuggingFace cache. */
 #include "tests/run_fixture.h"
 
 enum { TINY_ROWS = 23 }; /* tiny_model's */

@@ -1,5 +1,5 @@
 /* links: cli */
-/* What the program says to its user where nothing is wrong yet, or where the machine sets limits. */
+/* Messages without an error: hints, and limits of the machine. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 

@@ -1,8 +1,8 @@
 /* links: cli */
 /* also: usual */
-/* Checkpoints that are written while a run goes on: those of every step are the very files that a run leaves
- * which ends there, whatever is offloaded, and however slow the disk is. Runs with a slow or failing disk are
- * made by the library in a process of their own, with a hook under its files. */
+/* Checkpoints written during a run: each is equal to the files of a run that ends there, for any
+ * offloading and any speed of the disk. For slow or failing disks, the library runs in a child process
+ * with a hook on its file operations. */
 #include "tests/run_disks.h"
 
 #include <dirent.h>

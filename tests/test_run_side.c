@@ -1,6 +1,6 @@
 /* links: cli */
-/* The files beside a model's weights: read before the first step, each from where it belongs, and written
- * from memory whatever becomes of their directory. */
+/* The files beside a model's weights: ferry reads each from its own place before the first step, and
+ * writes them from memory, even if their directory changes. */
 #include "tests/run_fixture.h"
 
 #include "checkpoint/side_files.h"

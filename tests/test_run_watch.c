@@ -1,5 +1,5 @@
 /* links: cli */
-/* What a run leaves beside its model: checkpoints, metrics, evaluation, samples, gradients, a trace, its
+/* The output of a run beside its model: checkpoints, metrics, evaluation, samples, gradients, a trace, its
  * configuration; and configurations of other programs. */
 #include "tests/run_fixture.h"
 

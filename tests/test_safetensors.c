@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* The safetensors reader: cut, wrong and odd headers, and a corpus of both kinds. */
+/* The safetensors reader: truncated, invalid and unusual headers, and a corpus of valid and invalid files. */
 #include "base/mem.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"

@@ -1,6 +1,5 @@
 /* links: checkpoint */
-/* Headers that nobody wrote: large and malformed ones, which must cost little to refuse, and random damage.
- */
+/* Hostile safetensors headers: large and malformed ones are refused cheaply; random damage. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"

@@ -2,12 +2,13 @@
 /* not: asan */
 /* It reads the sources and runs nothing of theirs. */
 
-/* The rules that hold in every file and that no compiler knows.
+/* Rules for all source files that no compiler checks.
  *
- * A folder includes only its own headers and those of the folders that cmake/folders.txt gives it, all of
- * which stand above it there. Files include each other in no circle. Only cli/ ends the program or prints.
- * Every file says first what it is for; files and functions stay readable; nothing is left for later. Each
- * complaint names file and line. */
+ * A folder includes only its own headers and those of the folders that cmake/folders.txt gives it; these
+ * are above it in the list. Includes have no circle. Only cli/ ends the program or prints. Every file
+ * begins with its purpose. Files and functions are short. No notes of unfinished work remain. Each
+ * complaint names file and line.
+ */
 #include "tests/structure_tree.h"
 
 enum { FILE_LINES_MAX = 600, FUNCTION_LINES_MAX = 90 };

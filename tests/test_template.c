@@ -1,5 +1,6 @@
 /* links: base data_template */
-/* Chat templates: constructs, failures, bounds, spans, the built-in ones, and the goldens of transformers. */
+/* Chat templates: constructs, failures, limits, spans, built-in templates, and golden results of
+ * transformers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* links: data */
-/* The tokenizer's parts one by one: UTF-8, character classes, NFC, patterns, splitters, merges. */
+/* Single parts of the tokenizer: UTF-8, character classes, NFC, patterns, splitters, merges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
