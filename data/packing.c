@@ -6,8 +6,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Open bins by the room they have left: a stack per room (a list through `below`), and a binary tree of
- * counts over the rooms to find the smallest room that is large enough. */
+/* Open bins by the room they have left: a stack per room, as a list through `below`. A binary tree of counts
+ * finds the smallest room that is large enough. */
 struct rooms {
 	int64_t leaf_count; /* power of two above max_tokens */
 	int64_t *counts;    /* [2 * leaf_count], heap-shaped: node i has children 2i and 2i + 1 */
@@ -159,7 +159,7 @@ out:
 	return rc;
 }
 
-/* Moves the bins of `more`, whose row 0 is `first_row`, behind those of p. */
+/* Appends the bins of `more` to those of p. Row 0 of `more` is `first_row`. */
 static int append(struct packing *p, const struct packing *more, int64_t first_row)
 {
 	int64_t *bins = mem_resize(p->bin_start, (size_t)(p->bin_count + more->bin_count + 1), sizeof(*bins));

@@ -50,8 +50,8 @@ static inline int environ_has(const char *path, const char *mark)
 	return found;
 }
 
-/* Checks the environment of every thread. In a killed process, a thread may still be inside a rename after
- * the first thread has ended, and an ended thread has an empty environment. */
+/* Checks the environment of every thread, because an ended thread has an empty one. In a killed process, a
+ * thread may still be inside a rename after the first thread has ended. */
 static inline int job_has(pid_t pid)
 {
 	const char *mark = getenv(JOB_MARK);

@@ -44,7 +44,7 @@ struct value {
 };
 
 struct text {
-	const char *data; /* NUL behind it */
+	const char *data; /* with a NUL at the end */
 	size_t len_bytes;
 	int64_t char_count; /* -1 = not counted yet */
 	int markup;         /* from |safe or |escape: texts that are joined to it get escaped */

@@ -6,9 +6,8 @@
  * and u. So the border stays if and only if it stays when t and u are merged together. Then the tokens of
  * the text are those of A and those of B. (This needs no property of the ranks.)
  *
- * The algorithm merges a window, takes the end of one of its tokens as the border, and begins the next
- * window there. If the check of the two tokens fails, it tries an earlier end; if all fail, it doubles the
- * window.
+ * The algorithm merges a window, and takes the end of one of its tokens as the border. The next window begins
+ * there. If the check of the two tokens fails, it tries an earlier end; if all fail, it doubles the window.
  */
 #include "data/tokenizer/bpe_long.h"
 

@@ -1,8 +1,8 @@
 /* The precompiled_charsmap of a sentencepiece model: replacements for characters and short graphemes.
  *
- * It is a double-array trie (Darts) with offsets of NUL-terminated texts as values. As in HF tokenizers, a
- * grapheme cluster of at most 5 bytes is replaced as a whole, by the text of the shortest entry that is a
- * prefix of it. If there is no such entry, or the cluster is longer, the same rule applies to each character.
+ * It is a double-array trie (Darts) with offsets of NUL-terminated texts as values. As in HF tokenizers, an
+ * entry that is a prefix of a grapheme cluster replaces the whole cluster, if that has at most 5 bytes. The
+ * shortest such entry counts. If there is none, or the cluster is longer, the same applies to each character.
  */
 #ifndef FERRY_DATA_TOKENIZER_CHARSMAP_H
 #define FERRY_DATA_TOKENIZER_CHARSMAP_H

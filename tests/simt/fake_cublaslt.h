@@ -1,8 +1,8 @@
 /* A cuBLASLt for the emulator. Linked into a program, it replaces the library before main.
  *
  * It computes on the host, in stream order, with its own order of additions. It is stricter than the real
- * one: descriptors must fit each other and the algorithm, addresses must be as aligned as the caller told
- * the heuristics, there must be a workspace, and nothing may be missing or left over. A call that breaks a
+ * one. Descriptors must fit each other and the algorithm. Addresses must be as aligned as the caller told the
+ * heuristics. The workspace must exist, and nothing may be missing or left over. A call that breaks a
  * rule fails with CUBLAS_STATUS_EXECUTION_FAILED and counts as a finding. Thread-safe.
  */
 #ifndef FERRY_TESTS_SIMT_FAKE_CUBLASLT_H

@@ -1,8 +1,8 @@
 /* The state of the running launch, for the files of the emulator.
  *
- * A thread is ready, waits at the block's barrier, waits for lanes of its warp, or has ended. The last
- * thread to arrive at a wait does the work for all of them (the exchange of a shuffle, a matrix product)
- * and makes them ready. Nothing else makes a thread ready.
+ * A thread is ready, waits at the block's barrier, waits for lanes of its warp, or has ended. The last thread
+ * to arrive at a wait does the work for all of them, such as the exchange of a shuffle. Then it makes them
+ * ready; nothing else does.
  *
  * `time` orders accesses to memory. It is a number that grows at each barrier, each __syncwarp and each
  * new block. An access with an earlier time than the barrier's is over: it cannot race.
