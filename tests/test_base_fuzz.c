@@ -115,7 +115,7 @@ static void run(const char *const *seeds, size_t seed_count, int (*try_one)(cons
 
 			check_ok(file_write_all(log_path, number, (size_t)digits));
 		}
-		exact = malloc(len ? len : 1); /* no NUL behind it: reading on is an error that ASan sees */
+		exact = malloc(len ? len : 1); /* no NUL after it, so that ASan reports a read past its end */
 		memcpy(exact, text, len);
 		taken += (uint64_t)try_one(exact, len);
 		free(exact);

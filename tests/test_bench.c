@@ -111,8 +111,8 @@ static void test_clock(void **state)
 	json_decref(result);
 }
 
-/* Nine budgets, of which none is passed; each one's peak is what was planned, and with more the step that was
- * chosen is not longer, whatever the machine was measured to be. */
+/* Nine budgets, none exceeded. Each peak is the planned one. With a larger budget the chosen step is not
+ * longer, for any measured machine. */
 static void test_budget(void **state)
 {
 	struct bench_args args = {.threads = 2, .count = 1, .models = "tiny", .copy_gbps = 4};
@@ -308,7 +308,7 @@ static void test_offload_ways(void **state)
 	        bench_run(&result, "offload", &args), ERR_INPUT, "gradient_accumulation_steps=1099511627776");
 }
 
-/* Only the kernels whose names begin so. */
+/* Only the kernels with names that begin so. */
 static void test_some_kernels(void **state)
 {
 	struct bench_args args = {.threads = 2, .device = TEST_DEVICE, .models = "rope", .count = 32};

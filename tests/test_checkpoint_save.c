@@ -196,7 +196,7 @@ static int64_t share_ranges(struct plane_range *ranges, int r, int n)
 	return used;
 }
 
-/* The ranks that fail and whose file is damaged; NOBODY's is not even looked at. */
+/* Rank `failing` fails, and rank `damaging` damages its file. NOBODY: no rank does, and a plain save runs. */
 enum { NOBODY = -1 };
 
 static void save_as_world(
@@ -290,7 +290,7 @@ static void rotation_of_worlds(void **state)
 	mem_free(out);
 }
 
-/* ---- what stands in output_dir ---- */
+/* ---- contents of output_dir ---- */
 
 static void rotation(void **state)
 {

@@ -69,7 +69,7 @@ static void test_ranks_share_this_host(void **state)
 	json_decref(one);
 	json_decref(four);
 	str_free(&out);
-	/* and its cores, of which each has as many */
+	/* the ranks share the cores equally */
 	model_put(path, sizeof(path), "small.json", SMALL_CONFIG);
 	setenv("FERRY_TOPOLOGY", "numa:1 core:8 pu:1", 1);
 	for (int ranks = 1; ranks <= 16; ranks *= 4) {
@@ -171,7 +171,7 @@ static int all_said(const char *parts)
 	return 1;
 }
 
-/* Of a model that cannot be trained at least the weights are told, and a plan says how. */
+/* For a model that ferry cannot train, the error suggests --estimate, if ferry can count its weights. */
 static void test_weights_that_can_only_be_counted(void **state)
 {
 	char path[400];

@@ -78,8 +78,8 @@ static const char torchtune_chat[] =
         "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: json\n  data_files: rows.json\n"
         "  conversation_column: dialogue\n  conversation_style: sharegpt\n  train_on_input: False\n"
         "checkpointer:\n  checkpoint_dir: models/l\noutput_dir: o\n";
-/* As TrainingArguments(...).to_json_string() writes it: defaults and nulls, some of which nothing here knows.
- */
+/* The output of TrainingArguments(...).to_json_string(): defaults and nulls, some of them unknown to
+ * ferry. */
 static const char arguments[] =
         "{\"output_dir\": \"x\", \"per_device_train_batch_size\": 8, \"num_train_epochs\": 3.0, "
         "\"learning_rate\": 5e-05,"

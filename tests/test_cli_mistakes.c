@@ -36,7 +36,7 @@ static void make_dir(const char *name)
 	assert_int_equal(file_make_dir(path), 0);
 }
 
-/* The tiny model's files, of which config.json does not name the last layer. */
+/* The tiny model's files, with a config.json that lacks the last layer. */
 static void short_model(void)
 {
 	char from[500], to[500];

@@ -69,7 +69,7 @@ static void test_scaling(void **state)
 	assert_int_equal(json_array_size(json_object_get(bench, "scaling")), 11);
 	json_array_foreach(json_object_get(bench, "scaling"), i, row)
 	{
-		/* without the ring of a save, of which each rank has one */
+		/* without the write buffer of a save: each rank has one */
 		double host_bytes = real_of(row, "host_bytes") - (double)(32 << 20),
 		       exposed_ms = real_of(row, "exposed_ms");
 

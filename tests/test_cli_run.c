@@ -403,7 +403,7 @@ static int child_after_stop(void)
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Presses of Ctrl-C, each of which comes twice, pause_ms apart. */
+/* Ctrl-C pressed `presses` times, pause_ms apart. Each press gives two signals. */
 static int child_of_presses(int presses, int pause_ms)
 {
 	int status;

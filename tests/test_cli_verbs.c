@@ -286,7 +286,7 @@ static void test_topo_nodes(void **state)
 	result_free(&r);
 }
 
-/* Where CUDA cannot be had, whoever asks for it is told why, before anything is written; auto goes on. */
+/* Without CUDA, device=cuda fails with the reason before anything is written; auto continues. */
 static void test_device_is_missing(void **state)
 {
 	struct result r;

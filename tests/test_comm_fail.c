@@ -274,7 +274,7 @@ static void test_judged(void **state)
 	}
 }
 
-/* Each error is told once, and none is lost. */
+/* Each error is printed once, and none is lost. */
 static void test_told(void **state)
 {
 	static const struct {

@@ -51,7 +51,8 @@ static void message_check(const unsigned char *values, int from, int to, int64_t
 	}
 }
 
-/* All send to all, several messages of different lengths each way, receives in front of and behind sends. */
+/* Each rank sends several messages of different lengths to each other one. Receives come before and after
+ * sends. */
 static void all_to_all(struct link *link, const int64_t *lengths, int kinds)
 {
 	int own = link_rank(link), all = link_size(link), count = 0;

@@ -476,8 +476,8 @@ static void test_a_budget_is_not_passed(void **state)
 	model_close(model);
 }
 
-/* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
- * meta device, whose clock is exact. */
+/* If copies are as slow as the arithmetic, running both at once takes less time than one after the other.
+ * Uses the meta device, because its clock is exact. */
 static void test_copies_hide_under_compute(void **state)
 {
 	struct setting s = plain;

@@ -121,8 +121,8 @@ static void check_placement(const struct store *store, const struct pool *pool, 
 	assert_true(!count || (sum <= bytes && sum > bytes - (1 << 16))); /* but for gaps between planes */
 }
 
-/* Of the gradients that return into a ring, those of both blocks and what else is of their size are placed,
- * but for a page at either end; embedding and head, larger, take turns with them in the same bytes. */
+/* Gradients that return into a ring: those of both blocks, and others of their size, are placed, except
+ * for a page at either end. Embedding and head are larger, and take turns with them in the same bytes. */
 static void check_rings(const struct engine *e, const struct pool *pool)
 {
 	const struct plan *plan = engine_plan(e, PLAN_TRAIN);

@@ -108,7 +108,7 @@ static void training_step(struct training *r, int step)
 
 /* ---- planes ---- */
 
-/* All planes of all tensors, one behind the other. */
+/* All planes of all tensors, one after another. */
 struct image {
 	char *bytes;
 	int64_t len_bytes;
@@ -135,7 +135,7 @@ static void image_alloc(struct image *image, const struct training *r)
 	image->bytes = calloc(1, (size_t)image->len_bytes);
 }
 
-/* Where a plane of a tensor stands in it. */
+/* The place of a plane of a tensor in the image. */
 static char *image_at(const struct image *image, const struct training *r, int tensor, int plane)
 {
 	char *at = image->bytes;
@@ -291,7 +291,7 @@ static void test_a_snapshot_is_the_step(void **state)
 	}
 }
 
-/* As slow as can be: nothing is read before an update stands still for it. */
+/* The slowest reader: reads nothing until an update waits for it. */
 static void test_updates_wait(void **state)
 {
 	(void)state;
@@ -341,7 +341,7 @@ static void test_the_last_step(void **state)
 	free(reader.image.bytes);
 }
 
-/* A reader that gives up lets all units go; one whose updates never come hears of it. */
+/* If a reader gives up, all units continue. If updates never come, the reader gets an error. */
 static void test_giving_up(void **state)
 {
 	struct training run;

@@ -100,8 +100,8 @@ static void *tensor_bytes(const struct safetensors *file, const struct safetenso
 	return bytes;
 }
 
-/* Trained tensors as the reference has them, relative to their size; of a tensor whose gradient is all
- * rounding (the bias of k has none) Adam makes steps of its own. */
+/* Compares trained tensors with the reference, relative to their size. If the gradient of a tensor is only
+ * rounding (k's bias has none), Adam makes arbitrary steps. */
 static void weights_compare(const char *dir, const json_t *final)
 {
 	struct safetensors *file;

@@ -498,7 +498,7 @@ static void test_near_tasks_stay(void **state)
 	pool_close(pool);
 }
 
-/* But for those of node 0, whose one worker is the caller, nobody else's. */
+/* No worker takes near tasks of another node, except node 0's: its only worker is the caller. */
 static void test_near_tasks_are_never_stolen(void **state)
 {
 	enum { CALLS = 12 };

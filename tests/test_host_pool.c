@@ -171,7 +171,7 @@ static void check_meeting(struct pool *pool, int64_t count, void (*work)(int64_t
 
 enum { SLOW_TASKS = 90 };
 
-/* Task 0 stands for a thread that was preempted: it goes on when all the others began. */
+/* Task 0 acts like a preempted thread: it continues when all others have begun. */
 static void slow_first(int64_t task)
 {
 	come_and_wait(task ? 0 : SLOW_TASKS);

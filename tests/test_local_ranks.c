@@ -140,7 +140,7 @@ static void test_death_of_the_parent(void **state)
 	job_check_gone();
 }
 
-/* Evaluation stops where it is told to, as a program that catches nothing. */
+/* Evaluation on two ranks has the same loss and number of targets as on one. */
 static void test_eval(void **state)
 {
 	json_t *one = NULL, *two = NULL;

@@ -83,7 +83,7 @@ static void test_head_rows(void **state)
 	}
 }
 
-/* A micro-batch whose targets take several chunks of the head gives what its parts give. */
+/* A micro-batch with targets for several chunks of the head gives the same as its parts. */
 static void test_chunks(void **state)
 {
 	struct model *model = model_from(configs[0]);

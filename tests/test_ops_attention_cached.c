@@ -175,7 +175,7 @@ static struct op cached_op(const struct call *call, struct tensor *cache, const 
 	                .dtype = dtype}};
 }
 
-/* One piece of the texts: a case of its own, whose cache holds what came before. */
+/* One piece of the texts, as a case of its own: its cache has the earlier pieces. */
 static void piece_try(const struct attention *a, const struct texts *x, const struct piece *p,
         enum dtype dtype, uint64_t seed)
 {

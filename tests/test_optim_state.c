@@ -423,8 +423,8 @@ static void test_8bit_block(void **state)
 	}
 }
 
-/* A v far below the largest of its block stays above 0, so what is left of m when gradients end is not
- * divided by epsilon. */
+/* A v far below the largest of its block stays above 0. Otherwise the rest of m would be divided by
+ * epsilon when gradients end. */
 static void test_small_v_makes_no_large_step(void **state)
 {
 	struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};

@@ -261,9 +261,9 @@ static void test_unlike(void **state)
 
 /* ---- memory ---- */
 
-/* Above its share and above a process that has nothing to load, a rank takes what load_memory_bytes says, and
- * what MPI and the allocator take for messages of such sizes; its share ends within a huge page.
- * FERRY_RANKS_MIB sets how large the model is. */
+/* A rank uses load_memory_bytes above its share and above a process that loads nothing. MPI and the
+ * allocator add memory for messages of such sizes, and the share ends within a huge page. FERRY_RANKS_MIB
+ * sets the size of the model. */
 enum { RANKS = 4, THREADS = 1, MESSAGES_MIB = 4, HUGE_PAGE_MIB = 2, SAVING_MIB = 64 };
 
 /* The bound for work_dir/NAME where rank 0 reads for all, or each rank its own (docs/design/memory.md). */

@@ -175,7 +175,8 @@ static int is_reason(const struct fault *f, const char *text)
 		return strstr(text, "out of memory") != NULL;
 	case CHILD_FILE:
 		return strstr(text, strerror(EIO)) || strstr(text, strerror(ENOSPC)) ||
-		       strstr(text, work_dir); /* a file whose kind could not be told is of the wrong kind */
+		       strstr(text, work_dir); /* if ferry cannot get the kind of a file, it reports a wrong
+		                                  kind */
 	case CHILD_LINK:
 		return strstr(text, ranks_are_local ? "socket" : "MPI") != NULL;
 	case CHILD_THREAD:

@@ -120,7 +120,7 @@ static void test_refused(void **state)
 
 /* ---- exports ---- */
 
-/* An export whose name begins with another's removes nothing of that one's. */
+/* If the name of an export begins with the name of another, it removes nothing of that one. */
 static void test_siblings(void **state)
 {
 	char parent[400];

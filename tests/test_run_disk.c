@@ -18,7 +18,7 @@ static const char common[] = "per_device_train_batch_size=2 threads=1 device=hos
 
 /* ---- a disk under a hook ---- */
 
-/* What becomes of calls whose path holds `part`; first_call and last_call count them from 0 on. */
+/* The fault of calls with `part` in their path, for calls first_call to last_call (from 0). */
 struct bad_disk {
 	const char *part;
 	int kind, error, first_call, last_call;
@@ -428,7 +428,7 @@ static struct metrics_step row_of(int64_t step)
 	return (struct metrics_step){.step = step, .loss = 1};
 }
 
-/* A limit of the file's size stands for a full disk: lines are torn in the middle, and put together again. */
+/* A limit on file sizes acts like a full disk: lines are torn in the middle, and completed later. */
 static void test_metrics_wait_for_room(void **state)
 {
 	struct rlimit before, limit;

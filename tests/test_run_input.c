@@ -458,7 +458,7 @@ static void test_closed_files(void **state)
 	assert_ferry(0, NULL, "eval model=%s/model data=%s", path, tiny.data);
 }
 
-/* A limit on file sizes stands for a full disk: what was committed stays. */
+/* A limit on file sizes acts like a full disk: committed files stay. */
 static void test_disk_full(void **state)
 {
 	const char *binary = getenv("FERRY_BINARY");

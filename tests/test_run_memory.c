@@ -88,8 +88,8 @@ static int64_t train_peak(const char *model, const char *settings)
 	return kib * 1024;
 }
 
-/* The most that a whole run had resident, in which a save runs beside the third step, and one and the export
- * behind the last. */
+/* Peak resident memory of a whole run: it saves during the third step, and saves and exports after the
+ * last. */
 static int64_t whole_peak(const char *model, const char *settings)
 {
 	struct rusage used;

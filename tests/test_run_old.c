@@ -7,7 +7,7 @@
 
 static char golden[4096];
 
-/* The tensors of a safetensors file in fp32, behind its header; count in *count. */
+/* The fp32 tensors of a safetensors file, after its header; their number in *count. */
 static float *read_weights(const char *path, size_t *count)
 {
 	char *data = NULL;

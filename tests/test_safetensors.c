@@ -295,7 +295,7 @@ static void layouts(void **state)
 	str_free(&header);
 }
 
-/* Shapes whose product wraps to something that would fit. */
+/* Shapes with a product that overflows to a size that would fit. */
 static void wrapping_shapes(void **state)
 {
 	static const struct {

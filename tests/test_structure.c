@@ -15,8 +15,8 @@ enum { FILE_LINES_MAX = 600, FUNCTION_LINES_MAX = 90 };
 
 /* ---- one line ---- */
 
-/* #include "folder/file.h": the folder is this one, or one that it may know. Without a folder the file stands
- * beside. */
+/* #include "folder/file.h": the folder must be this one, or one that it may include. A name without a
+ * folder must be a file beside this one. */
 static void include_check(const struct folder *f, const char *path, int line, const char *text)
 {
 	size_t len = 0, slash = 0;
@@ -107,7 +107,7 @@ static void guard_check(const char *path, const char *text)
 		complain(path, 1, "the guard is not ", guard);
 }
 
-/* The first line, behind those that say how a test is built, is a comment: what lives here. */
+/* The first line after those for the build must be a comment: what lives here. */
 static void first_line_check(const char *path, const char *text)
 {
 	static const struct {

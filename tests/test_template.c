@@ -29,7 +29,7 @@ static const char variables_text[] =
         " \"d\": {\"k\": 1, \"B\": \"x\", \"items\": \"own\"}, \"u\": \"\\u00fc\\u65e5\\ud83d\\ude00\"}";
 
 struct given {
-	const char *source, *text; /* or the end of the error's text, behind "!" */
+	const char *source, *text; /* or, after "!", the end of the error's text */
 };
 
 static int render(struct jinja_output *out, const char *source, const json_t *variables)
