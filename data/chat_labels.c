@@ -42,7 +42,7 @@ static int is_assistant(const struct chat *chat, int64_t i)
 	return !strcmp(role, "assistant") || !strcmp(role, "model");
 }
 
-/* ---- which turns ---- */
+/* ---- choice of turns ---- */
 
 static int is_trained(const struct chat *chat, int64_t i)
 {
@@ -77,7 +77,7 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 	return 0;
 }
 
-/* ---- where they are in the text ---- */
+/* ---- their places in the text ---- */
 
 /* Matches the spans of {% generation %} with turns: each message of the assistant has one span. */
 static int marked_turns(struct work *w)

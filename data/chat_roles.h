@@ -1,4 +1,4 @@
-/* Whether a template writes every message of a chat.
+/* Checks that a template writes every message of a chat.
  *
  * Templates know roles by name, and many leave out messages with an unknown role. Then a prompt with "System"
  * instead of "system" is lost silently. A template may know any role, so the check uses the text: it must

@@ -88,7 +88,7 @@ struct dataset {
 	int64_t row_count, token_count, target_count;
 	int64_t own_label_rows;     /* with labels that are neither ids nor ignored */
 	uint64_t content_hash;      /* of files: dataset_hash; 0 = not known */
-	struct row_entry *own_rows; /* `rows`, where they are in memory */
+	struct row_entry *own_rows; /* `rows`, if they are in memory */
 	const struct row_entry *rows;
 	struct row_store *store;
 	struct {

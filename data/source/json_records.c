@@ -18,7 +18,7 @@ struct json_records {
 	int64_t element; /* elements returned */
 };
 
-/* JSON begins with '{' or '['. Empty files are taken as well: they have no records, whatever their name. */
+/* JSON begins with '{' or '['. Empty files are taken as well: they have no records, under any name. */
 static int is_mine(const struct record_file *f)
 {
 	return f->head[0] == '{' || f->head[0] == '[' || (!f->head[0] && !f->head[1]);

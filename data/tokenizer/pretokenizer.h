@@ -50,7 +50,7 @@ struct pretokenizer {
 
 #define METASPACE_KEYS "type replacement str_rep add_prefix_space prepend_scheme split"
 
-/* Where a Metaspace (or the decoder of that name) puts its mark in front: reads the new key
+/* Reads where a Metaspace (or the decoder of that name) puts its mark in front: the new key
  * prepend_scheme, or the old add_prefix_space. */
 int metaspace_load(const json_t *spec, const char *where, enum metaspace_prepend *prepend);
 

@@ -28,7 +28,7 @@ enum unicode_class {
 	UNICODE_SPACE = 1 << 10,       /* \s: White_Space */
 	UNICODE_WORD = 1 << 11,        /* \w of a pattern */
 	UNICODE_ADDED_WORD = 1 << 12,  /* \w as added tokens with single_word see it */
-	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to what stands before */
+	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to the character before */
 	UNICODE_NF_UNKNOWN = 1 << 14,  /* newer than Unicode 9.0: nothing moves or joins across it */
 	UNICODE_PUNCTUATION = 1 << 15, /* as Punctuation and BertPreTokenizer see it (Unicode 8.0) */
 	UNICODE_NUMERIC = 1 << 16,     /* as Digits sees it (Unicode 17.0) */
