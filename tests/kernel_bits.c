@@ -67,7 +67,7 @@ static void add_halves(struct sums *s, const uint16_t *x, int64_t n)
 		add_bits(s, (x[i] & 0x7fff) > 0x7f80 ? 0x7fc0 : x[i]);
 }
 
-/* What kernels read, and room for what they write. */
+/* Inputs of kernels, and room for their outputs. */
 struct numbers {
 	float a[MOST], b[MOST], c[MOST], d[MOST], out[MOST], more[MOST];
 	uint16_t half[MOST];

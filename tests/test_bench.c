@@ -194,7 +194,7 @@ static void test_step(void **state)
 	        "at most 1000");
 }
 
-/* What a budget of the device holds beside the arena. */
+/* Memory that a device budget covers beside the arena. */
 static int64_t reserve_bytes(void)
 {
 	struct device_reserve list[DEVICE_RESERVES_MAX];
@@ -295,7 +295,7 @@ static void test_offload_ways(void **state)
 	result = NULL;
 	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "unknown way 'empty'");
 	args.ways = NULL;
-	args.host_budget_bytes = 1000; /* what the user says counts, and not what is available */
+	args.host_budget_bytes = 1000; /* the user's value counts, not the available memory */
 	check_ok(bench_run(&result, "offload", &args));
 	settings = json_object_get(result, "settings");
 	assert_true(json_is_false(json_object_get(json_array_get(settings, 0), "fits")));

@@ -196,7 +196,7 @@ static void golden_models(void **state)
 	}
 }
 
-/* What was exported above, seen by the safetensors library for Python. */
+/* The safetensors library for Python agrees with the exports above. */
 static void python_agrees(void **state)
 {
 	const char *source = getenv("FERRY_SOURCE");

@@ -117,7 +117,7 @@ static int new_node(int is_dir)
 	return node_count++;
 }
 
-/* What an event does to a disk; nothing where what it builds on is not there. */
+/* Applies an event to a disk. Does nothing if the names it needs do not exist. */
 static void apply(struct node *disk, const struct event *event, const char *data, size_t len)
 {
 	int from;
@@ -391,7 +391,7 @@ static int64_t campaign(const char *name, int64_t usual)
 	return value && *value ? strtoll(value, NULL, 10) : usual;
 }
 
-/* What the newest may be when events up to `at` were made: between what was promised and what was begun. */
+/* After a crash, the newest checkpoint must be between the promised one and the last one begun. */
 struct promise {
 	int end; /* events of this save */
 	int64_t newest;

@@ -372,7 +372,7 @@ static void other_models(void **state)
 	(void)state;
 	check_ok(fixture_save(out, NULL, 1, 0));
 	check_ok(checkpoint_open(&checkpoint, path));
-	check_ok(checkpoint_match(checkpoint, &model)); /* it has a head of its own: untied */
+	check_ok(checkpoint_match(checkpoint, &model)); /* it has its own head: untied */
 	assert_int_equal(model.tensor_count, FIXTURE_TENSORS);
 	memcpy(mine, fixture_tensors, sizeof(mine));
 	model.tensors = mine;

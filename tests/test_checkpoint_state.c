@@ -151,7 +151,7 @@ static void each_format_comes_back(void **state)
 	}
 }
 
-/* The manifest with `from` changed to `to`, under a checksum of its own. */
+/* Changes `from` to `to` in the manifest, and writes a matching checksum. */
 static void manifest_change(const char *path, const char *from, const char *to)
 {
 	char *file = file_join(path, manifest_name), *text, *at, *cut;

@@ -228,7 +228,7 @@ static void test_dialects(void **state)
 	config_free(&c);
 }
 
-/* What a trainer does where its file says nothing is said where ferry does something else. */
+/* If a trainer's default differs from ferry's, the output says so. */
 static void test_other_defaults(void **state)
 {
 	static const struct {

@@ -52,7 +52,7 @@ static void short_model(void)
 
 #define ASK "generate model=@/speaker max_new_tokens=1 "
 
-/* What was typed, and what must be said of it. */
+/* The words that were typed, and the words that must be in the message. */
 struct mistake {
 	int code;
 	const char *before, *arguments, *words;
@@ -112,7 +112,7 @@ static const struct mistake settings[] = {
         {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer"},
 };
 
-/* Files that are not what they seem. */
+/* Files with another content than their name says. */
 static const struct mistake files[] = {
         {2, "train model=@/tiny data=@/rows.jsonl ", "output_dir=@/$FAR",
                 "output_dir=|: cannot be accessed: File name too long"},

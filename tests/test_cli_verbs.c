@@ -57,7 +57,7 @@ static void test_bad_usage(void **state)
 	}
 }
 
-/* Who reads stdout as JSON gets one object with the error in it. */
+/* With --json, stdout is one object that contains the error. */
 static void test_json_errors(void **state)
 {
 	static const struct {
@@ -304,7 +304,7 @@ static void test_device_is_missing(void **state)
 	result_free(&r);
 }
 
-/* ---- tokenize, where there are tokenizers ---- */
+/* ---- tokenize, if there are tokenizers ---- */
 
 static int has_shared(void)
 {

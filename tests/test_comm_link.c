@@ -15,7 +15,7 @@
 
 enum { BLOCK_BYTES = 4096 };
 
-/* Of a message between the two: no block is like another. */
+/* A block of a message between two ranks; all blocks differ. */
 static void block_make(unsigned char *block, int from, int to, int what, int64_t number)
 {
 	for (int i = 0; i < BLOCK_BYTES && number == 0; i++)

@@ -369,7 +369,7 @@ static void test_evaluates(void **state)
 	str_free(&rows);
 }
 
-/* As files of other tools and ferry's own have lists of sets. */
+/* Lists of sets in files of other tools and in ferry's own. */
 static void test_yaml(void **state)
 {
 	static const struct {

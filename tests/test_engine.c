@@ -94,7 +94,7 @@ static const struct setting plain = {
         .skip_nonfinite = 1,
 };
 
-/* What must be the same. */
+/* The values that must be equal. */
 struct outcome {
 	double loss[STEPS], norm[STEPS];
 	uint64_t planes; /* of hi, lo, m, v of all tensors */
@@ -371,7 +371,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 	}
 }
 
-/* The head in larger chunks: nearly the same sums; what is planned is used. */
+/* The head in larger chunks: almost the same sums, and the planned memory is used. */
 static void test_rows_of_the_head(void **state)
 {
 	struct setting s = plain;
@@ -392,7 +392,7 @@ static void test_rows_of_the_head(void **state)
 	}
 }
 
-/* Whatever a budget may be spent on, from nothing to all on the device: the same bits, and the arena used to
+/* The same bits for any use of a budget, from nothing to everything on the device. The arena is used to
  * its end. */
 static void test_whatever_stays_gives_the_same_bits(void **state)
 {

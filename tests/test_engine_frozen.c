@@ -88,7 +88,7 @@ static struct model *model_make(const struct mix *mix, int tied)
 
 /* ---- a step ---- */
 
-/* Rows as long as they may be, every token a target: nothing of what was planned is left over. */
+/* Rows of maximum length with every token a target: they use all planned memory. */
 static struct host_batch batch_make(void)
 {
 	static int32_t id[TOKENS], position[TOKENS], start[TOKENS], end[TOKENS], row[TOKENS], label[TOKENS];
@@ -184,7 +184,7 @@ static void test_a_step_takes_what_is_planned(void **state)
 		}
 }
 
-/* ---- what is planned ---- */
+/* ---- the plan ---- */
 
 static int is_of_gradients(enum plan_op_kind kind)
 {

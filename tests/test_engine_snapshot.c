@@ -242,7 +242,7 @@ static struct setting setting_of(int n)
 	return s;
 }
 
-/* What a run holds that stops after `steps`. */
+/* The planes of a run that stops after `steps`. */
 static void reference(struct image *image, const struct setting *s, int steps)
 {
 	struct training run;
@@ -318,7 +318,7 @@ static void test_updates_wait(void **state)
 	}
 }
 
-/* Nothing follows the step: settling runs what is pending. */
+/* After the last step, settling runs the pending updates. */
 static void test_the_last_step(void **state)
 {
 	struct image want;

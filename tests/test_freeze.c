@@ -366,7 +366,7 @@ static int is_frozen_in(const json_t *inspected, const char *name)
 	return !strstr(name, "q_proj") && !strstr(name, "mlp.c_fc");
 }
 
-/* Frozen tensors come back as they were in the source, whatever it stores, bit for bit. */
+/* Frozen tensors are exported bit for bit as in the source, in any dtype. */
 static void test_frozen_exports(void **state)
 {
 	static const struct {
@@ -430,7 +430,7 @@ static json_t *plan_of(const char *settings)
 	return plan;
 }
 
-/* A frozen bf16 parameter takes two bytes of host memory, and one that trains what it took before. */
+/* A frozen bf16 parameter takes two bytes of host memory; a trained one takes as many as before. */
 static void test_host_bytes(void **state)
 {
 	json_t *all, *head;

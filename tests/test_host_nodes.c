@@ -68,7 +68,7 @@ static void test_made_up_machines(void **state)
 	check_fails(topology_read(&other), ERR_INPUT, "machine.xml");
 }
 
-/* As hwloc writes it (hwloc2.dtd): a GPU on node 1, a network card near the whole machine. */
+/* hwloc's own format (hwloc2.dtd): a GPU on node 1, and a network card near the whole machine. */
 static const char two_nodes_xml[] =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<topology version=\"2.0\">\n"

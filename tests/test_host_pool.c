@@ -14,7 +14,7 @@
 
 enum { MAX_WORKERS = 8 };
 
-/* What one call saw. */
+/* The observations of one call. */
 struct record {
 	int64_t count;
 	unsigned char *times; /* a plain byte per task: a task that runs twice at once is a race */

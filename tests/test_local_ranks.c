@@ -104,7 +104,7 @@ static void test_terminal(void **state)
 	assert_goes_on(RANKS, "told", "max_steps=4");
 }
 
-/* A rank's death ends the others, which say where it was; the parent says how it died. */
+/* If a rank dies, the others end and name it; the parent reports how it died. */
 static void test_death_of_a_rank(void **state)
 {
 	static const int signals[] = {SIGKILL, SIGSEGV};

@@ -37,7 +37,7 @@ static int open_text(struct model **model, const char *text)
 	"\"num_attention_heads\":4"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
-/* A config.json that is refused, and what the message must name. */
+/* A config.json that is refused, and the words that its message must have. */
 static const struct {
 	const char *config;
 	int code;

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* What the golden models are too small to show: several chunks of the head, no target at all, the bytes that
+/* Cases that golden models are too small for: several chunks of the head, no target at all, the bytes that
  * a stage touches. */
 
 #define LLAMA                                                                                                \
@@ -172,8 +172,8 @@ static void test_no_target(void **state)
 	}
 }
 
-/* Gradients that are products are written whole by who is first, whatever stood there, and then added to:
- * what zeros and additions give. */
+/* The first product of a gradient overwrites all old content, and later ones add to it. The result is the
+ * same as with zeros and additions. */
 static void test_first_gradient(void **state)
 {
 	(void)state;
@@ -291,7 +291,7 @@ static void test_sizes(void **state)
 	}
 }
 
-/* What a block's facts say reaches attention, forward and backward. */
+/* A block's properties reach attention, forward and backward. */
 static void test_attention_facts(void **state)
 {
 	struct model *model = model_from(configs[0]);

@@ -451,7 +451,7 @@ static void test_small_v_makes_no_large_step(void **state)
 		fail_msg("a step of %g at a learning rate of 1e-3", (double)(first - second));
 }
 
-/* What the one list of planes says, and what follows from it for every format of the state. */
+/* The list of planes, and its consequences for every format of the state. */
 static void test_planes(void **state)
 {
 	(void)state;

@@ -269,7 +269,7 @@ static void test_cache_is_planned(void **state)
 	model_close(model);
 }
 
-/* What each unit's weights, and then its state, cost and spare. */
+/* The cost and the saving of each unit's weights, then of its state. */
 static void test_residency_costs_and_spares(void **state)
 {
 	struct model *model = small_llama(12, 0);

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* Every tensor is whole blocks of UNIT_ALIGN elements: what is allocated is parameters and nothing else. */
+/* Every tensor is a multiple of UNIT_ALIGN elements, so allocations have only parameters. */
 static struct model *model_make(void)
 {
 	static const char text[] =
@@ -96,7 +96,7 @@ static void memory_check(const struct engine *e, int64_t parameters, int64_t pla
 	        m.staging_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
 }
 
-/* The slabs are what was planned. */
+/* The slabs have their planned sizes. */
 static void store_check(const struct engine *e, struct device *device)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);

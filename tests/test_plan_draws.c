@@ -153,7 +153,7 @@ static int host_help_is_wrong(const struct draw *d, const char *said, struct str
 	return wrong;
 }
 
-/* Plans d with what was said to help. */
+/* Plans d with the suggested change. */
 static int helped_is_wrong(const struct draw *d, struct str *why)
 {
 	struct answer a;
@@ -239,7 +239,7 @@ static int still_wrong(const struct draw *d)
 	return wrong;
 }
 
-/* Whatever can go while it stays wrong goes. */
+/* Removes every word without which the draw still fails. */
 static void draw_shrink(struct draw *d)
 {
 	struct draw less = *d;

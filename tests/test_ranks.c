@@ -29,7 +29,7 @@ static void test_golden_trace(void **state)
 	assert_same_runs("many", "again", "the same world twice");
 }
 
-/* Whatever moves work about, on three ranks, which no tensor divides by. */
+/* Options that move work, on three ranks, which divide no tensor evenly. */
 static void test_policies(void **state)
 {
 	static const char *const policies[] = {

@@ -13,7 +13,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 
-enum { ENDS_IN_MS = 20000 }; /* whatever the machine does beside; how long it took is told */
+enum { ENDS_IN_MS = 20000 }; /* even on a busy machine; the test prints the longest time */
 
 static double longest_s;
 
@@ -130,7 +130,7 @@ static void test_killed(void **state)
 	        longest_s);
 }
 
-/* One that is stopped is named by those that wait for it, whatever it does. */
+/* If a rank is stopped, the ranks that wait for it name it, at any moment. */
 static void test_stands_still(void **state)
 {
 	int rounds = (rounds_of(1) + 9) / 10;

@@ -108,7 +108,7 @@ static void test_rank0_only(void **state)
 		assert_same_weights_file("all/model", "on/model");
 		assert_empty("none");
 	}
-	/* without FULL_STATE_DICT each rank writes a part: told before a step is trained */
+	/* without FULL_STATE_DICT each rank writes a part: refused before the first step */
 	assert_apart(2, 2, "train model=tiny data=rows.jsonl output_dir=parts load=rank0_only");
 	assert_said("ferry train: rank 1: output_dir=parts is not visible to this rank");
 	assert_said("state_dict_type=FULL_STATE_DICT");
@@ -134,7 +134,7 @@ static void assert_verify_names(const char *name, off_t at_bytes, int64_t block_
 	assert_said(text);
 }
 
-/* Damage is found by whoever reads: by `verify`, and by rank 0 for all. */
+/* The reader finds damage: `verify`, or rank 0 for all. */
 static void test_damage(void **state)
 {
 	char args[1000];

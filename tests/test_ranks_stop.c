@@ -52,7 +52,7 @@ static void test_unlike(void **state)
 	assert_false(run_has("unlike"));
 }
 
-/* What all ranks meet alike is said once, and as no single rank's. */
+/* An error of all ranks is printed once, without the name of a rank. */
 static void test_alike(void **state)
 {
 	(void)state;

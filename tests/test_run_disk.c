@@ -109,7 +109,7 @@ static void test_garbage_that_stays(void **state)
 	assert_true(run_has("out/checkpoint-000005"));
 }
 
-/* ---- what was read back is not what was written ---- */
+/* ---- data reads back differently than it was written ---- */
 
 /* The first shard that is read back comes back wrong: memory writes it again. */
 static void test_damage_is_written_again(void **state)
@@ -260,7 +260,7 @@ static void test_rotation_on_a_small_disk(void **state)
 	disk_unmount();
 }
 
-/* What a run will write is compared with the room before its first step. */
+/* Before its first step, a run compares the bytes that it will write with the free room. */
 static void test_room_is_known_before(void **state)
 {
 	(void)state;
@@ -350,7 +350,7 @@ static void test_fallback_at_the_end(void **state)
 	assert_false(run_has("out/checkpoint-000006"));
 }
 
-/* What would fail in the end is known in the beginning. */
+/* A failure that is certain at the end is reported at the start. */
 static void test_fallback_that_cannot_be_made(void **state)
 {
 	char path[700];
@@ -453,7 +453,7 @@ static void test_metrics_wait_for_room(void **state)
 	}
 	metrics_close(m);
 	assert_int_equal(line_count(path), 40);
-	assert_int_equal(metrics_open(&m, path, 40), 0); /* which would cut what is torn */
+	assert_int_equal(metrics_open(&m, path, 40), 0); /* would remove a torn line */
 	metrics_close(m);
 	assert_int_equal(line_count(path), 40);
 }

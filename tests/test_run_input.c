@@ -11,8 +11,8 @@
 
 static struct run_model tiny;
 
-/* Runs a verb and looks at what it said and left. `words`, separated by '|', must all be in its one message.
- */
+/* Runs a verb, and checks its output and files. Its one message must contain all `words`, separated by
+ * '|'. */
 static void refuse(int code, const char *words, const char *arguments)
 {
 	int got = ferry_run(NULL, "%s", arguments);

@@ -10,8 +10,8 @@
 
 enum { HIDDEN = 1024, VOCAB = 8000, INTERMEDIATE = 2816, LAYERS = 1 };
 
-/* Above the plan: page tables, staging of a load, stacks, and what a library takes for larger shapes. The
- * bound that is promised is 64 MiB. */
+/* Memory above the plan: page tables, staging of a load, stacks, and libraries for larger shapes. ferry
+ * promises a bound of 64 MiB. */
 enum { MARGIN_BYTES = 16 << 20 };
 
 static int64_t parameters;
@@ -141,8 +141,8 @@ static void with_clipping(void **state)
 	check_run("model", "vram_budget=off", 14);
 }
 
-/* What `plan` says that the host needs, saving included, is what a run takes, beside the program itself: that
- * is what a run of next to nothing takes beyond its own plan. */
+/* A run uses the host memory that `plan` prints, with saving, plus the program itself. A tiny run, minus
+ * its own plan, gives the size of the program. */
 static void a_whole_run_takes_what_is_planned(void **state)
 {
 	struct planned plan, small;

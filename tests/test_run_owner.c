@@ -150,7 +150,7 @@ static void test_lock_removed(void **state)
 	check_goes_on("open", 0);
 }
 
-/* Another run came, and has ended: what it left is its own to the byte. */
+/* Another run came and ended: its files stay byte for byte. */
 static void lost_to_one_that_ended(const char *how)
 {
 	char path[400], *before, *after, moved[40];

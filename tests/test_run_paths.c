@@ -15,7 +15,7 @@ static void make_dir(const char *name)
 	assert_int_equal(file_make_dir(path), 0);
 }
 
-/* "ferry data show ARGS --json" says so many rows. */
+/* Checks the number of rows in the output of "ferry data show ARGS --json". */
 static void check_rows(int64_t wanted, const char *args)
 {
 	json_t *object;

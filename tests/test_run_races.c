@@ -117,7 +117,7 @@ static void racer_continue(struct racer *r)
 /* printf wants every argument named */
 #define INIT "init %1$.0s%2$.0sconfig=%3$s/tiny.json output_dir=%3$s/race "
 
-/* Commands of up to three processes; what they write, and what must come of it. */
+/* Commands of up to three processes, their files, and the required result. */
 struct scenario {
 	const char *name, *prepare; /* NULL: nothing is there before */
 	const char *lines[3];

@@ -80,7 +80,7 @@ static void test_positions(void **state)
 	}
 }
 
-/* ---- what is planned for ---- */
+/* ---- the plan ---- */
 
 static void test_device_of_a_plan(void **state)
 {

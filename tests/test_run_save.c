@@ -179,8 +179,8 @@ static void test_a_failing_disk(void **state)
 	}
 }
 
-/* Killed before any call on files: what stands is whole, and going on from there ends as the run that was
- * not. */
+/* Killed before any file operation: existing checkpoints are complete. A run that continues from there
+ * ends like an uninterrupted one. */
 static void test_killed_while_saving(void **state)
 {
 	(void)state;

@@ -199,9 +199,9 @@ static void test_sources(void **state)
 	assert_int_equal(said.count, 0);
 }
 
-/* ---- each check sees what it is there to see ---- */
+/* ---- each check finds its faults ---- */
 
-/* That many complaints since the last call, and the text has been said in one. */
+/* Checks the number of complaints since the last call, and that one contains the text. */
 static void check_said(int count, const char *text)
 {
 	if (said.count != count || !strstr(said.text, text)) {

@@ -18,7 +18,7 @@
 #include "base/str.h"
 #include "data/template/template.h"
 
-/* What every case sees. */
+/* The variables of every case. */
 static const char variables_text[] =
         "{\"messages\": [{\"role\": \"system\", \"content\": \" Be brief. \"}, {\"role\": \"user\", "
         "\"content\": \"Hi\\n\"},"

@@ -425,7 +425,7 @@ static void test_tiny(void **state)
 	tokenizer_close(t);
 }
 
-/* Two texts, in each of the four ways to say what stands around them. */
+/* Two texts, with each of the four ways to define the tokens around them. */
 static void test_pairs(void **state)
 {
 	static const struct {
