@@ -38,7 +38,7 @@ enum dataset_format {
 	int function##_read(struct dataset_builder *b, const json_t *record);
 ROW_FORMATS(ROW_FORMAT_DECLARE)
 
-/* 1 if a record with the fields of the format belongs to it. */
+/* 1 if this format reads a record that has all its fields: messages and sharegpt share their fields. */
 int row_messages_is_mine(const struct dataset_builder *b, const json_t *record);
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record);
 

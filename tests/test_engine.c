@@ -1,7 +1,6 @@
 /* links: offload model_families host_cpu device_meta */
 /* also: tsan cuda */
-/* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
- * schedule. */
+/* The engine on the host device: the same numbers for any policy, number of threads and timing. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"
@@ -95,7 +94,7 @@ static const struct setting plain = {
         .skip_nonfinite = 1,
 };
 
-/* What must be the same. */
+/* The values that must be equal. */
 struct outcome {
 	double loss[STEPS], norm[STEPS];
 	uint64_t planes; /* of hi, lo, m, v of all tensors */
@@ -372,7 +371,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 	}
 }
 
-/* The head in larger chunks: nearly the same sums; what is planned is used. */
+/* The head in larger chunks: almost the same sums, and the planned memory is used. */
 static void test_rows_of_the_head(void **state)
 {
 	struct setting s = plain;
@@ -393,7 +392,7 @@ static void test_rows_of_the_head(void **state)
 	}
 }
 
-/* Whatever a budget may be spent on, from nothing to all on the device: the same bits, and the arena used to
+/* The same bits for any use of a budget, from nothing to everything on the device. The arena is used to
  * its end. */
 static void test_whatever_stays_gives_the_same_bits(void **state)
 {
@@ -477,8 +476,8 @@ static void test_a_budget_is_not_passed(void **state)
 	model_close(model);
 }
 
-/* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
- * meta device, whose clock is exact. */
+/* If copies are as slow as the arithmetic, running both at once takes less time than one after the other.
+ * Uses the meta device, because its clock is exact. */
 static void test_copies_hide_under_compute(void **state)
 {
 	struct setting s = plain;

@@ -1,5 +1,5 @@
 /* links: host */
-/* The machine: cgroup limits, cores, affinity, addresses, a pool over them. */
+/* The machine: cgroup limits, cores, affinity, addresses, and a pool on them. */
 #include "check.h"
 
 #include "host/pool.h"
@@ -206,7 +206,7 @@ static void test_addresses(void **state)
 	assert_int_equal(t.usable_bytes, 0);
 }
 
-/* A pool over this machine: as many threads as are asked for, else those of this rank among others. */
+/* A pool on this machine has the requested number of threads, or else this rank's share. */
 static void test_pool_here(void **state)
 {
 	static const struct {

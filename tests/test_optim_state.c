@@ -423,8 +423,8 @@ static void test_8bit_block(void **state)
 	}
 }
 
-/* A v far below the largest of its block stays above 0, so what is left of m when gradients end is not
- * divided by epsilon. */
+/* A v far below the largest of its block stays above 0. Otherwise the rest of m would be divided by
+ * epsilon when gradients end. */
 static void test_small_v_makes_no_large_step(void **state)
 {
 	struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};
@@ -451,7 +451,7 @@ static void test_small_v_makes_no_large_step(void **state)
 		fail_msg("a step of %g at a learning rate of 1e-3", (double)(first - second));
 }
 
-/* What the one list of planes says, and what follows from it for every format of the state. */
+/* The list of planes, and its consequences for every format of the state. */
 static void test_planes(void **state)
 {
 	(void)state;
