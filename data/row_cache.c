@@ -347,6 +347,7 @@ int row_cache_open_written(
 	s->path = mem_strdup(c->rows_path);
 	map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, c->index_fd, 0);
 	s->map = map == MAP_FAILED ? NULL : map;
+	s->map_bytes = (size_t)len;
 	s->fd = dup(c->rows_fd);
 	if (!s->path || !s->map || s->fd < 0) {
 		int rc = err_set(
@@ -355,7 +356,6 @@ int row_cache_open_written(
 		row_store_release(s);
 		return rc;
 	}
-	s->map_bytes = (size_t)len;
 	s->len_bytes = c->rows_bytes;
 	*entries = (const struct row_entry *)(const void *)((const char *)map + c->entries_from);
 	*entry_count = c->entry_count;

@@ -189,6 +189,8 @@ static void test_failures(void **state)
 	        {"{{ 1 // 0 }}", "!division by zero"},
 	        {"{{ 9223372036854775807 + 1 }}", "!more than 64 bits"},
 	        {"{{ 'abc", "!the string is not closed"},
+	        {"{{ '\\U00110000' }}", "!a string has an escape that is not a character"},
+	        {"{{ '\\UFFFFFFFF' }}", "!a string has an escape that is not a character"},
 	        {"{# abc", "!the comment is not closed"},
 	        {"{% break %}", "!break is outside a loop"},
 	        {"{{ [1)] }}", "!')' closes nothing"},

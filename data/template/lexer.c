@@ -170,11 +170,11 @@ static int digit_value(char c)
 
 static int32_t read_digits(const char **at, const char *end, int base, int max_count)
 {
-	int32_t number = 0;
+	int64_t number = 0; /* eight hexadecimal digits are more than int32_t holds */
 
 	for (int i = 0; i < max_count && *at < end && digit_value(**at) < base; i++)
 		number = number * base + digit_value(*(*at)++);
-	return number;
+	return number < INT32_MAX ? (int32_t)number : INT32_MAX;
 }
 
 static void add_escape(struct lexer *l, struct sink *sink, const char **at, const char *end)
