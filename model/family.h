@@ -94,7 +94,7 @@ struct model_family {
 	struct family_rope rope;
 	int whole_heads;       /* without head_dim, hidden_size must be a multiple of the heads */
 	int one_size_of_heads; /* num_key_value_heads and head_dim are not read */
-	int pads_nothing;      /* pad_token_id is not given to the embedding */
+	int pads_nothing;      /* the embedding's row of pad_token_id trains like any other */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
 	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);
