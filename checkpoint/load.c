@@ -442,8 +442,7 @@ int checkpoint_read(
 	assert(first >= 0 && count >= 0 && first <= manifest->tensors[tensor].count - count);
 	if (plane == PLANE_LO && !(manifest->tensors[tensor].planes & 1u << plane) &&
 	        !manifest->tensors[tensor].trainable) {
-		memset(dst, 0,
-		        (size_t)plane_bytes(plane, manifest->state, count)); /* lo of a frozen bf16 number */
+		memset(dst, 0, (size_t)plane_bytes(plane, manifest->state, count)); /* a frozen bf16 number */
 		return 0;
 	}
 	if (!(manifest->tensors[tensor].planes & 1u << plane))
