@@ -1,8 +1,8 @@
 /* Errors: a returned code, and a text in a thread-local slot.
  *
- * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text
- * with err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/
- * prints the text or exits. Worker threads hand code and text to whoever joins them with struct err.
+ * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text with
+ * err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/ prints the
+ * text or exits. Worker threads give code and text to the thread that joins them, in a struct err.
  *
  * Texts are for people. Code compares struct err_id instead. It stays with its error through err_note,
  * err_reword, other threads and other ranks.

@@ -105,8 +105,7 @@ int json_parse_piece(json_t **root, const char *where, const char *text, size_t 
 
 	pthread_once(&once, json_use_mem);
 	*root = NULL;
-	if (len_bytes >= 3 &&
-	        !memcmp(text, "\xef\xbb\xbf", 3)) /* a byte order mark has no meaning in UTF-8 */
+	if (len_bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) /* skips a byte order mark */
 		text += 3, len_bytes -= 3;
 	starved = 0;
 	tree = json_loadb(text, len_bytes, flags, &error);

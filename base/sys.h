@@ -1,4 +1,4 @@
-/* System calls on files for base/, each of which first runs the hook of tests (file_hook_set in base/file.h).
+/* System calls on files for base/. Each first runs the hook of tests (file_hook_set in base/file.h).
  *
  * They return what the system call returns, with errno. Only sys_fail and sys_fail_io set an error text. */
 #ifndef FERRY_BASE_SYS_H

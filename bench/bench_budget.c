@@ -13,8 +13,8 @@
 /* Runs the same steps within budgets from the minimum of the streamed plan to all that it can use. No budget
  * may be exceeded, no bit of a loss may change, and more memory should never be slower. Copies are throttled
  * (host_copy_gbps), so that the link matters on the host device too. Each round goes through all budgets, up
- * or down in turn, with a new engine for each. Times are those of the shortest single step of all rounds,
- * because other load only makes steps longer and the clock, which spends the budgets, knows no other load. */
+ * or down in turn, with a new engine for each. Times are those of the shortest single step of all rounds.
+ * Other load only makes steps longer, and the clock that spends the budgets knows no other load. */
 
 enum { BUDGETS = 9, ROUNDS = 3, WARMUP_STEPS = 1, DEFAULT_STEPS = 3, STEPS_MAX = 100 };
 

@@ -1,10 +1,9 @@
 /* A family of models as a table: the names of its tensors, the defaults of absent keys in config.json, and
  * the spelling of keys. Almost every family is only such a table (model/families, one file each).
  *
- * The computation of a model follows from the family's tensors and the numbers in struct model_config. A
- * bias is added if its role exists, positions are learned if there is a table of them, and the MLP has a
- * gate if there is a tensor for it. A new family of this kind needs its file and a line in
- * model/families/families.h.
+ * The computation of a model follows from the family's tensors and the numbers in struct model_config. A bias
+ * is added if its role exists. Positions are learned if there is a table of them. The MLP has a gate if there
+ * is a tensor for it. A new family of this kind needs its file and a line in model/families/families.h.
  */
 #ifndef FERRY_MODEL_FAMILY_H
 #define FERRY_MODEL_FAMILY_H

@@ -91,8 +91,8 @@ int model_untie(struct model *model);
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
-/* 1: the tensor's gradient is a product of matrices, and the first micro-batch writes all of it, in the
- * tensor's stage or, for a tied embedding, in the head. 0: stages add to it. */
+/* 1: the tensor's gradient is a product of matrices. The first micro-batch writes all of it in the tensor's
+ * stage or, for a tied embedding, in the head. 0: stages add to it. */
 int model_gradient_is_product(const struct model *model, int tensor);
 
 /* Sets `trainable` of every tensor by its name. is_trainable returns 1, 0, or an ERR_* that ends the call.
@@ -106,8 +106,8 @@ int model_set_trainable(struct model *model, int64_t *count,
  * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
-/* Floating-point operations of forward + backward per token at a row length, by the usual count
- * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
+/* Floating-point operations of forward + backward per token at a row length, without recomputation. The usual
+ * count is 6 * (block matrices + C * V) + 6 * L * H * D * T. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* Rows of logits that the head computes at once. Depends only on V and the kind of device, so that no other

@@ -10,8 +10,8 @@
 enum { PLACE_ALIGN = 256 };
 
 /* Persistent buffers come first, in the order of adding, so they lie at the same place in every plan of a
- * policy. The others are placed greedily, large before small, each at the lowest offset that no buffer alive
- * at the same time uses (Pisarchyk and Lee 2020, "greedy by size"). Placing by class before size keeps
+ * policy. The others are placed greedily, large before small ("greedy by size", Pisarchyk and Lee 2020). Each
+ * gets the lowest offset that no buffer alive at the same time uses. Placing by class before size keeps
  * buffers of copies and of work apart, which saves waits and mostly costs no memory. If it costs memory, a
  * coarser order is taken. These are the orders, finest first. */
 enum place_order { ORDER_ALL_CLASSES, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };

@@ -17,8 +17,8 @@
  *
  * The first unit leads: a step begins with its update and its fetch and ends with its gradient, and nothing
  * hides these. The last unit comes last, because a whole pass hides its traffic. The blocks between are
- * spread evenly (bits reversed), not taken as one run. Streamed units then stand between resident ones, and
- * the work of those hides the copies. */
+ * spread evenly (bits reversed), not taken as one run. Streamed units are then between resident ones, and the
+ * work of those hides the copies. */
 
 /* All values below `count` from `first` on, in an order in which each prefix is spread evenly. */
 static void spread(int *order, int first, int count)

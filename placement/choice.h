@@ -1,12 +1,12 @@
 /* Chooses how to spend a budget: simulates a step of every candidate on the meta clock and takes the fastest.
  *
- * A unit is a group of tensors that is copied together (offload/unit.h). A candidate has these numbers: units
- * with all of their state on the device, units with only their weights there (plan_residency.c chooses the
- * units), blocks that keep their activations, units fetched ahead, and whether other block inputs go to host
- * memory. For each way to stream (prefetch and inputs), the number of resident states goes through a fixed
- * ladder. With each, as many blocks as fit keep their activations, then as many units as fit their weights.
- * All candidates are simulated. The shortest step wins, and among equals the one with the least traffic over
- * the link.
+ * A unit is a group of tensors that is copied together (offload/unit.h). A candidate has five values: units
+ * with all of their state on the device, units with only their weights there, blocks that keep their
+ * activations, units fetched ahead, and whether other block inputs go to host memory. plan_residency.c
+ * chooses the units. For each way to stream (prefetch and inputs), the number of resident states goes through
+ * a fixed ladder. With each, as many blocks as fit keep their activations, then as many units as fit their
+ * weights. All candidates are simulated. The shortest step wins, and among equals the one with the least
+ * traffic over the link.
  *
  * Keeping more does not always make a step shorter, and the best use of a larger budget need not contain that
  * of a smaller one. So the candidates of any smaller budget are candidates too. With each number of states

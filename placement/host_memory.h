@@ -1,7 +1,7 @@
 /* Host memory: the need of a run and its limit.
  *
- * A run needs memory for planes (arrays of weights, gradients and optimizer state in host memory,
- * offload/store.h), staging buffers for copies, tokenized rows, and buffers while it loads and saves. If the
+ * A plane is one array of weights, gradients or optimizer state in host memory (offload/store.h). A run needs
+ * memory for planes, staging buffers for copies, tokenized rows, and buffers while it loads and saves. If the
  * CPU is the device, the arena is host memory too. */
 #ifndef FERRY_PLACEMENT_HOST_MEMORY_H
 #define FERRY_PLACEMENT_HOST_MEMORY_H

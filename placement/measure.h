@@ -1,9 +1,10 @@
 /* Measures this machine in the meta device's terms, so that simulated steps match real ones.
  *
  * Mental model. It runs a step's work on a small scale. On the compute stream these are attention, and a
- * block's forward and backward by the model's own stages. It also measures AdamW in device memory, a copy
- * each way of a unit's size, a copy by the CPU's threads in host memory, and AdamW on planes of the run's
- * types. On a GPU it also measures small kernels, host functions, copies both ways at once, and pinning.
+ * block's forward and backward by the model's own stages. It also measures AdamW in device memory, and a copy
+ * each way of a unit's size. In host memory it measures a copy by the CPU's threads, and AdamW on planes of
+ * the run's types. On a GPU it also measures small kernels, host functions, copies both ways at once, and
+ * pinning.
  *
  * Each runs first on little data, then on enough for some milliseconds. The best of a few repetitions counts,
  * because other load only makes it slower. All work goes through device/device.h. So a CPU and a GPU are
