@@ -1,6 +1,6 @@
 /* The description of a model in terms that all families share: sizes, kinds, the settings of each block.
  *
- * A family (model/family.h) fills it from a config.json; the tables (model/model.h) and the forward and
+ * A family (model/family.h) fills it from a config.json. The tables (model/model.h) and the forward and
  * backward of each stage (model/blocks) follow from it.
  */
 #ifndef FERRY_MODEL_MODEL_CONFIG_H

@@ -1,4 +1,4 @@
-/* The roles of tensors and the parts of a model, as tables. */
+/* Tables of tensor roles and of the parts of a model. */
 #include "model/roles.h"
 
 const struct role_facts role_facts[ROLE_COUNT] = {

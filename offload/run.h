@@ -19,12 +19,12 @@ struct adamw_step; /* optim/adamw_step.h */
 struct dock {
 	struct device *device;
 	struct comm *comm;     /* ranks that share the shards of a unit */
-	struct comm *replicas; /* ranks that hold the same shard; NULL: only this rank */
+	struct comm *replicas; /* ranks that hold the same shard; NULL: no other rank */
 	struct stream *streams[QUEUE_COUNT];
 	struct pool *pool; /* of the CPU optimizer; borrowed */
 	enum adamw_isa isa;
 	struct store *store;
-	struct snapshot *snapshot; /* UPDATEs of host planes ask it first */
+	struct snapshot *snapshot; /* an UPDATE of host planes may have to wait for it */
 	dev_addr arena;
 	struct staging *staging;
 };

@@ -1,4 +1,4 @@
-/* An engine's planes, as checkpoint/ reads and writes them. */
+/* Gives checkpoint/ an engine's planes as source and sink. */
 #include "train/planes.h"
 
 #include "base/err.h"
@@ -72,9 +72,9 @@ void planes_snapshot_source(struct plane_source *source, struct engine *e)
 	        .done = done_snapshot};
 }
 
-/* ---- what is whose ---- */
+/* ---- ranges of a rank ---- */
 
-/* The part of a range that one of several holders writes; cut where blocks of the optimizer's state begin. */
+/* The part of a range that one of several holders writes. Cuts only at blocks of the optimizer state. */
 static void range_cut(struct plane_range *range, int part, int parts)
 {
 	int64_t blocks = (range->count + ADAMW_BLOCK - 1) / ADAMW_BLOCK;

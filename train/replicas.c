@@ -1,4 +1,4 @@
-/* Hashes of the weights, compared between the ranks that hold the same shards. */
+/* Compares hashes of the weights between the ranks that hold the same shards. */
 #include "train/replicas.h"
 
 #include "train/planes.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* A number for each tensor: of its weights that this rank holds, 0 where it holds none. */
+/* Hashes this rank's weights of each tensor; 0 if it holds none. */
 static int tensors_hash(
         uint64_t *hashes, struct engine *e, const struct plane_range *ranges, int64_t range_count)
 {
@@ -38,7 +38,7 @@ static int tensors_hash(
 	return rc;
 }
 
-/* Ranks of the first group tell theirs in turn. */
+/* The ranks of the first group broadcast their hashes in turn. */
 static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, uint64_t *first, int64_t step)
 {
 	int count = map->model->tensor_count, at = -1, rc = 0;

@@ -1,4 +1,4 @@
-/* Arcee (AFM): Llama with an MLP of squared ReLUs and no gate. */
+/* Arcee (AFM): Llama with a squared ReLU and no gate in the MLP. */
 #include "model/families/families.h"
 
 static const struct family_tensor arcee_tensors[] = {

@@ -1,5 +1,4 @@
-/* Command R: attention and MLP side by side on one LayerNorm without bias, rotary positions of neighbouring
- * elements, scaled logits. */
+/* Command R: parallel residual on one LayerNorm, rotary pairs of neighbours, scaled logits. */
 #include "model/families/families.h"
 
 const struct family_tensor cohere_tensors[] = {

@@ -1,4 +1,4 @@
-/* ERNIE 4.5, dense: Llama with rotary positions of neighbouring elements. */
+/* ERNIE 4.5, dense: Llama with rotary pairs of neighbours. */
 #include "model/families/families.h"
 
 static const struct family_tensor ernie4_5_tensors[] = {

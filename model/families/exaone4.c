@@ -1,5 +1,4 @@
-/* EXAONE 4: norms after attention and MLP, windows in three of four blocks; blocks without one are not
- * turned. */
+/* EXAONE 4: norms after attention and MLP, windows in three of four blocks, no rotation in the others. */
 #include "model/families/families.h"
 
 static const struct family_tensor exaone4_tensors[] = {

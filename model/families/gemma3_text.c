@@ -1,6 +1,4 @@
-/* Gemma 3, of texts: Gemma 2 without caps on scores, with norms of q and k, and another theta where there is
- * a window.
- */
+/* Gemma 3, text only: Gemma 2 without a cap on scores, with norms of q and k, two rotary thetas. */
 #include "model/families/families.h"
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* GLM-4-9B: half of each head is turned, in pairs of neighbours; gate and up in one matrix. */
+/* GLM-4-9B: half of each head rotated in pairs of neighbours, gate and up in one matrix. */
 #include "model/families/families.h"
 
 static const struct family_tensor glm_tensors[] = {

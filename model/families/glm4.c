@@ -1,4 +1,4 @@
-/* GLM-4-0414, GLM-Z1: GLM with norms behind attention and MLP too. */
+/* GLM-4-0414, GLM-Z1: GLM with norms after attention and MLP too. */
 #include "model/families/families.h"
 
 static const struct family_tensor glm4_tensors[] = {

@@ -1,5 +1,4 @@
-/* Granite: Llama with multipliers of the embedding, of scores, of what is added to the residual stream, and
- * of logits. */
+/* Granite: Llama with multipliers of embedding, scores, residual sums and logits. */
 #include "model/families/families.h"
 
 static const struct family_tensor granite_tensors[] = {

@@ -1,4 +1,4 @@
-/* Helium: Llama with rotary positions of neighbouring elements. */
+/* Helium: Llama with rotary pairs of neighbours. */
 #include "model/families/families.h"
 
 static const struct family_tensor helium_tensors[] = {

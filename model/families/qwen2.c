@@ -1,5 +1,4 @@
-/* Qwen2 and 2.5: Llama with biases on q, k and v, and windows in the later blocks where they are switched on.
- */
+/* Qwen2 and 2.5: Llama with biases on q, k and v, and optional windows in the later blocks. */
 #include "model/families/families.h"
 
 static const struct family_tensor qwen2_tensors[] = {

@@ -1,4 +1,4 @@
-/* Seed-OSS: Llama with biases on q, k and v, and heads whose size stands apart. */
+/* Seed-OSS: Llama with biases on q, k and v, and a head size apart from C / H. */
 #include "model/families/families.h"
 
 static const struct family_tensor seed_oss_tensors[] = {
