@@ -62,6 +62,15 @@ static double rate_get(const struct device_speed *speed, int i)
 	return *(const double *)((const char *)speed + rates[i].offset);
 }
 
+/* Whether value is a known rate and slower than *speed's: of a time the longer one. */
+static int rate_is_slower(double value, const struct device_speed *speed, int i)
+{
+	double now = rate_get(speed, i);
+	int is_time = rates[i].scale > 1;
+
+	return value != 0 && (now == 0 || (is_time ? value > now : value < now));
+}
+
 /* ---- described ---- */
 
 static int described_read(struct machine_rates *s, const struct config *c, enum device_kind kind)
@@ -175,7 +184,7 @@ int rates_share(struct machine_rates *s)
 		rc = world_sum(all, w->size * RATE_COUNT);
 	for (int r = 0; r < w->size && !rc; r++)
 		for (int i = 0; i < RATE_COUNT; i++)
-			if (all[r * RATE_COUNT + i] < rate_get(&s->speed, i))
+			if (rate_is_slower(all[r * RATE_COUNT + i], &s->speed, i))
 				*rate_of(&s->speed, i) = all[r * RATE_COUNT + i];
 	mem_free(all);
 	return rc;

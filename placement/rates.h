@@ -27,7 +27,7 @@ struct machine_rates {
 int rates_find(struct machine_rates *rates, const struct config *c, const struct machine *machine,
         enum device_kind kind, const struct engine_options *options);
 
-/* Gives all ranks rank 0's described rates, or the lowest measured rates of any rank. */
+/* Gives all ranks rank 0's described rates, or the slowest measured rates of any rank; 0 is not measured. */
 int rates_share(struct machine_rates *rates);
 
 /* "this machine, measured: products 160 GFLOP/s, ..." */
