@@ -115,7 +115,7 @@ static int load_measure(struct load_bench *b, double *seconds, int64_t *over_byt
 	int rc = engine_prepare(b);
 
 	if (!rc)
-		rc = load_memory_rouse(b->files.bytes, b->pool);
+		rc = bench_memory_warm(b->files.bytes, b->pool);
 	process_peak_reset();
 	before = process_resident_bytes();
 	start = clock_now_ns();
@@ -155,7 +155,7 @@ static int candidate_measure(struct load_bench *b, struct candidate *c, enum loa
 	int rc = load_files_set(&b->files, state, &cached);
 
 	if (!rc)
-		rc = load_memory_rouse(b->files.bytes, b->pool);
+		rc = bench_memory_warm(b->files.bytes, b->pool);
 	if (!rc)
 		rc = load_files_read(&b->files, &c->seconds[1 + round], c->threads, c->pages);
 	return rc;

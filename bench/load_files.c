@@ -232,7 +232,7 @@ static void touch_piece(void *context, int64_t task, int worker)
 		piece[at] = 1;
 }
 
-int load_memory_rouse(int64_t bytes, struct pool *pool)
+int bench_memory_warm(int64_t bytes, struct pool *pool)
 {
 	int64_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	void *base;

@@ -33,7 +33,7 @@ int load_files_set(struct load_files *files, enum load_state state, int64_t *cac
 /* Takes this much memory, touches it and frees it. In a virtual machine the host may have to find pages for
  * unused memory, many times slower than the guest reads. So this requests them before the next
  * measurement. */
-int load_memory_rouse(int64_t bytes, struct pool *pool);
+int bench_memory_warm(int64_t bytes, struct pool *pool);
 
 /* Reads every byte with pread into new memory, with this number of threads. */
 enum load_pages { LOAD_PAGES_SMALL, LOAD_PAGES_HUGE };

@@ -33,7 +33,7 @@ struct scratch {
 	int16_t lo[CHUNK_COUNT];
 };
 
-_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES,
+_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES,
         "load_memory_bytes counts them");
 
 struct load {

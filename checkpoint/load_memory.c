@@ -29,7 +29,7 @@ int64_t load_memory_bytes(const struct load_memory *l)
 	int64_t of_threads = l->workers * min_i64(of_a_thread, 4 * l->plane_bytes + 16 * ALIGN_BYTES);
 	int64_t ranges = l->tensor_count * l->shards, pieces = ranges * PLANE_SAVED_COUNT;
 	int64_t tables = ranges * (int64_t)sizeof(struct plane_range) + pieces * LOAD_PIECE_TABLE_BYTES +
-	                 l->plane_bytes / SAFETENSORS_BLOCK_BYTES * LOAD_JOB_BYTES;
+	                 l->plane_bytes / SAFETENSORS_BLOCK_BYTES * LOAD_JOB_ENTRY_BYTES;
 	int64_t ring =
 	        l->receivers ? LOAD_RING_PIECES * (LOAD_CHUNK_BYTES + l->receivers * MESSAGE_BYTES) : 0;
 

@@ -17,7 +17,7 @@ enum {
 	LOAD_WINDOWS_BYTES = 32 << 20,             /* all threads together, as long as each has a chunk */
 	LOAD_RING_PIECES = 16,                     /* pieces of one chunk, in transit to other ranks */
 	LOAD_PIECE_TABLE_BYTES = 192,              /* table entries of one plane of one range */
-	LOAD_JOB_BYTES = 32,                       /* one for every 4 MiB */
+	LOAD_JOB_ENTRY_BYTES = 32,                 /* one for every 4 MiB */
 };
 
 struct load_memory {

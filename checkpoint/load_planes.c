@@ -29,7 +29,7 @@ struct job {
 };
 
 /* A segment is one plane of one range; it may begin and end in blocks that no other segment uses. */
-_Static_assert((int)SCRATCH_BYTES <= (int)LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES &&
+_Static_assert((int)SCRATCH_BYTES <= (int)LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES &&
                        sizeof(struct segment) + 2 * sizeof(struct job) <= LOAD_PIECE_TABLE_BYTES,
         "load_memory_bytes counts them");
 

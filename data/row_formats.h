@@ -1,4 +1,4 @@
-/* The formats of rows: one list. A new format is one line here and one file with two functions.
+/* The formats of rows: one list. A new format is one line here and one file with row_NAME_read.
  *
  * A record (a JSON object) becomes ids and labels. With format auto, the first record decides: it is the
  * first format of the list with all its fields in the record. Formats with fields that the user named come

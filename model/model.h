@@ -25,8 +25,6 @@
 
 #include <stdint.h>
 
-struct stream; /* device/device.h */
-
 /* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
  * sums. */
 enum { MODEL_RANK_MAX = 3 };

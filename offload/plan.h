@@ -45,7 +45,7 @@ struct plan_policy {
 	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
 	int forward_prefetch;   /* 1: forward fetches weights of later blocks ahead */
-	int prefetch_units;     /* how many blocks ahead, >= 1 */
+	int prefetch_units;     /* how many visits ahead, >= 1: a visit is a unit in one direction */
 	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
 	int discard; /* 1: a DISCARD follows the last use of each transient buffer (tests on the host device)
 	              */

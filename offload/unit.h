@@ -29,7 +29,7 @@ struct unit {
 	int64_t count;       /* elements, padding included: world_size * shard_count */
 	int64_t shard_count; /* elements of one rank */
 	int64_t first;       /* first element of this rank's shard in a store plane */
-	char *name;          /* name of its module ("model.layers.3", "model"), for messages */
+	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
 
 struct unit_map {

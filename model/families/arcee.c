@@ -6,7 +6,7 @@ static const struct family_tensor arcee_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_UP_DOWN_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_arcee = {

@@ -6,7 +6,7 @@ const struct family_tensor cohere_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         TENSOR(NORM1_W, "input_layernorm.weight"),
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 void cohere_read_scale(struct config_reader *r, struct model_config *c)

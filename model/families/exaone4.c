@@ -7,7 +7,7 @@ static const struct family_tensor exaone4_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         LLAMA_POST_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void exaone4_read(struct config_reader *r, struct model_config *c)

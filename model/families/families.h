@@ -81,7 +81,7 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        TENSOR(NORM2_W, "post_attention_layernorm.weight"),                                          \
 	        TENSOR(NORM2_B, "post_attention_layernorm.bias")
 #define LLAMA_EMBED TENSOR(EMBED, "embed_tokens.weight")
-#define LLAMA_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
+#define LLAMA_NORM_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 #define LLAMA_LAYER_NORM_HEAD                                                                                \
 	TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(FINAL_NORM_B, "norm.bias"),                              \
 	        TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END

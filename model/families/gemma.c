@@ -8,7 +8,7 @@ static const struct family_tensor gemma_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 /* The first files say gelu and mean its tanh form. */

@@ -8,7 +8,7 @@ static const struct family_tensor gemma2_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         GEMMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 /* A null cap means no cap. */

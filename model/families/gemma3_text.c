@@ -9,7 +9,7 @@ static const struct family_tensor gemma3_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         GEMMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void gemma3_read(struct config_reader *r, struct model_config *c)

@@ -5,7 +5,7 @@ static const struct family_tensor glm_tensors[] = {
         LLAMA_EMBED,
         GLM_ATTENTION_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_glm = {

@@ -6,7 +6,7 @@ static const struct family_tensor granite_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void granite_read(struct config_reader *r, struct model_config *c)

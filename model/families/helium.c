@@ -7,7 +7,7 @@ static const struct family_tensor helium_tensors[] = {
         TENSOR(O_W, "self_attn.o_proj.weight"),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_helium = {

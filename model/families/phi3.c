@@ -8,7 +8,7 @@ static const struct family_tensor phi3_tensors[] = {
         TENSOR(GATE_UP_W, "mlp.gate_up_proj.weight"),
         TENSOR(DOWN_W, "mlp.down_proj.weight"),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_phi3 = {

@@ -7,7 +7,7 @@ static const struct family_tensor qwen2_tensors[] = {
         TENSOR(O_W, "self_attn.o_proj.weight"),
         LLAMA_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_qwen2 = {

@@ -8,7 +8,7 @@ static const struct family_tensor seed_oss_tensors[] = {
         TENSOR_IF(O_B, "self_attn.o_proj.bias", "attention_out_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_seed_oss = {

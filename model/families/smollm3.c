@@ -10,7 +10,7 @@ static const struct family_tensor smollm3_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 /* no_rope_layers has a 1 for each block with rotary positions. If it is absent, every
