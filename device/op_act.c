@@ -1,4 +1,4 @@
-/* What activations require, read and write. */
+/* Descriptions of activations: requirements and operands. */
 #include "device/op_act.h"
 
 #include "device/op_facts.h"

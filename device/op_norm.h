@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm, forward and backward (device/op.h says what all ops have in common). */
+/* RMSNorm and LayerNorm, forward and backward (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_NORM_H
 #define FERRY_DEVICE_OP_NORM_H
 
