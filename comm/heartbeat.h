@@ -65,8 +65,9 @@ void heartbeat_set_exchange(const char *what);
 /* Counts progress of this rank. Any thread; costs an addition. */
 void heartbeat_progress(void);
 
-/* This rank failed with `code` and this thread's error: the others of its host hear of it, each from
- * heartbeat_hear, which returns the code (0: nobody failed), who, and the error. */
+/* heartbeat_tell publishes that this rank failed with `code` and this thread's error. heartbeat_hear finds
+ * such a failure of another rank of this host: it returns the code (0: none failed), the rank and the error.
+ */
 void heartbeat_tell(int code);
 struct err;
 int heartbeat_hear(int *rank, struct err *failure);
