@@ -124,8 +124,8 @@ void device_slab_close(struct device *device, void *base);
 /* 1 if slabs have real memory and ops compute; 0 on meta. */
 int device_has_bytes(const struct device *device);
 
-/* Device memory that arena and reserves may take together: the memory that is free now plus the reserves that
- * this device has allocated. 0: not limited by the device. */
+/* Device memory that arena and reserves may take together: the memory that is free now plus what this
+ * device's arena and reserves hold. 0: not limited by the device. */
 int64_t device_free_bytes(const struct device *device);
 
 /* ---- streams and events ---- */
