@@ -82,7 +82,7 @@ static int listen_once(void)
 	return net.failed.err.code;
 }
 
-/* Under the lock. */
+/* Call under the lock. */
 static int failure_give(void)
 {
 	int code = err_give(&net.failed.err);

@@ -1,6 +1,11 @@
-/* Host functions at their place in a stream, by cudaLaunchHostFunc.
- *
- * Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
+/* Host functions at their place in a stream, by cudaLaunchHostFunc. */
+#include "base/mem.h"
+#include "gpu/cuda_bounce.h"
+#include "gpu/cuda_device.h"
+
+#include <string.h>
+
+/* Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
  * returns, and one thread less must wake. Why it does not stall the copy engines: the plan's calls are on the
  * cpu queue, a stream with nothing else on it. While a function runs, only that stream and the waits for its
  * events stand still. The streams of copies and of compute have their own channels. CUDA may run the
@@ -9,14 +14,7 @@
  *
  * A record of a call outlives its device: after an error of the GPU the driver drops calls, and no
  * documentation says when the last one can come. The record of a call that never came is put aside and not
- * used again, so that a late call finds nothing to do.
- */
-#include "base/mem.h"
-#include "gpu/cuda_bounce.h"
-#include "gpu/cuda_device.h"
-
-#include <string.h>
-
+ * used again, so that a late call finds nothing to do. */
 enum call_state { CALL_FREE, CALL_QUEUED, CALL_RUNS, CALL_ABANDONED };
 
 struct cuda_call {

@@ -1,17 +1,15 @@
-/* The clock of the CUDA device: when work on each stream began and ended.
- *
- * A mark is a timing event recorded on a stream: a stamp, or a border between spans. In a span the stream
- * works, waits for another queue, or is idle. Borders lie before and after waits and before syncs, so their
- * number follows the plan's waits and not its ops. A mark is read after the stream reached it, as the time
- * since a base event of known time. CUDA gives that as a float of milliseconds, which has steps of a quarter
- * of a millisecond after an hour. So the base moves on with the work.
- */
+/* The clock of the CUDA device: when work on each stream began and ended. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda_device.h"
 
 #include <math.h>
 
+/* A mark is a timing event recorded on a stream: a stamp, or a border between spans. In a span the stream
+ * works, waits for another queue, or is idle. Borders lie before and after waits and before syncs, so their
+ * number follows the plan's waits and not its ops. A mark is read after the stream reached it, as the time
+ * since a base event of known time. CUDA gives that as a float of milliseconds, which has steps of a quarter
+ * of a millisecond after an hour. So the base moves on with the work. */
 enum {
 	MARKS_START = 256,
 	READ_EVERY = 1024,           /* marks of a stream without a sync */

@@ -2,13 +2,13 @@
  *
  * Nothing links to them, so one binary runs everywhere. ferry searches for a library once, in this order:
  *
- * - the directories of FERRY_LIBRARY_PATH, which may also be the root of a toolkit or of a python3
- * installation
+ * - the directories of FERRY_LIBRARY_PATH; each may also be the root of a toolkit or of a python3
  * - the places where the loader looks
  * - lib64 and lib below CUDA_HOME, CUDA_PATH, /usr/local/cuda* and NVIDIA's HPC SDK
- * - the nvidia/<part>/lib folders that pip makes in the packages of a python3: of VIRTUAL_ENV, CONDA_PREFIX,
- *   the python3 on PATH and its link's target, PYTHONPATH, environments in HOME, /usr/local, /usr, /opt and
- * /venv
+ * - the nvidia/<part>/lib folders that pip makes in the packages of a python3
+ *
+ * A python3 may be that of VIRTUAL_ENV, CONDA_PREFIX or PATH (and its link's target), or be in PYTHONPATH,
+ * HOME, /usr/local, /usr, /opt or /venv.
  *
  * It never starts python3. It takes a file if it loads, has every function of the list below and reports a
  * version that ferry knows. Otherwise it tries the next one.

@@ -1,16 +1,4 @@
-/* OP_MATMUL by cuBLASLt.
- *
- * cuBLASLt's matrices are column-major. ferry's row-major c[m,n] is its D[n,m], and D = op(b)' * op(a)'. So b
- * is its A and a is its B, and nothing is moved. A bias per column of c is one per row of D, which its
- * epilogue adds.
- *
- * The same product has the same bits. If an algorithm cuts k, it must put its parts in the workspace in fp32
- * and add them in order (REDUCTION_SCHEME_COMPUTE_TYPE). An algorithm may depend on the alignment of
- * operands, so alignment is part of a sort, as one of two classes: a multiple of 16 bytes, which the widest
- * loads need, or of an element. Buffers of a plan start at multiples of 256 bytes, and tensors in them at
- * multiples of 64 elements. So an operand's class is the same at every place in the plan: offload, wrap
- * policy and prefetch cannot change an algorithm.
- */
+/* OP_MATMUL by cuBLASLt. */
 #include "gpu/cuda_matmul.h"
 
 #include "base/err.h"
@@ -25,6 +13,17 @@
 #include <string.h>
 
 OP_MATMUL_LIST(CUDA_DECLARE)
+
+/* cuBLASLt's matrices are column-major. ferry's row-major c[m,n] is its D[n,m], and D = op(b)' * op(a)'. So b
+ * is its A and a is its B, and nothing is moved. A bias per column of c is one per row of D, which its
+ * epilogue adds.
+ *
+ * The same product has the same bits. If an algorithm cuts k, it must put its parts in the workspace in fp32
+ * and add them in order (REDUCTION_SCHEME_COMPUTE_TYPE). An algorithm may depend on the alignment of
+ * operands, so alignment is part of a sort, as one of two classes: a multiple of 16 bytes, which the widest
+ * loads need, or of an element. Buffers of a plan start at multiples of 256 bytes, and tensors in them at
+ * multiples of 64 elements. So an operand's class is the same at every place in the plan: offload, wrap
+ * policy and prefetch cannot change an algorithm. */
 
 struct cublaslt {
 	CUBLASLT_FUNCTIONS(CUDA_LIBRARY_FIELD)
