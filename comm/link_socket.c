@@ -18,7 +18,7 @@ enum {
 	FRAME_BYTES = 128 << 10,
 	TURN_BYTES = 2 << 20, /* of one peer, before the next has its turn */
 	BUFFER_BYTES = 4 << 20,
-	TAGS_MIN = 32, /* links whose flows are allocated at the start */
+	TAGS_MIN = 32, /* links with flows from the start */
 };
 
 /* All lanes share a pair's socket, in frames. A rank that begins a receive grants the sender room for its

@@ -121,7 +121,7 @@ struct stream {
 	struct device *device;
 	enum queue_kind queue;
 	struct stream *next;     /* of the device's open streams */
-	struct stream_work work; /* kept by backends whose clock is virtual */
+	struct stream_work work; /* kept by backends with a virtual clock */
 	int race_stream;
 };
 struct event {

@@ -251,7 +251,7 @@ void device_slab_close(struct device *device, void *base)
 		device->backend->slab_close(device, &slab);
 		return;
 	}
-	assert(!"device_slab_close of what is no slab");
+	assert(!"device_slab_close: no slab has this base");
 }
 
 /* ---- streams and events ---- */

@@ -73,7 +73,7 @@ static int check_heads(const struct op_facts *f, int64_t heads, int64_t kv_heads
 static int check_mask(const struct op_facts *f, enum attention_mask mask)
 {
 	if ((unsigned)mask >= MASK_COUNT)
-		return op_refuse(f, "mask is %d, which is no mask", (int)mask);
+		return op_refuse(f, "mask is %d, not a mask", (int)mask);
 	return 0;
 }
 

@@ -25,9 +25,9 @@
  *     MASK_CAUSAL         j <= i, and with window > 0 also i - j < window
  *     MASK_BIDIRECTIONAL  any j, and with window > 0 only |i - j| < window
  *
- * The score of q and k is s = scale q.k, or, with score_cap > 0, score_cap tanh(s / score_cap) (Gemma 2).
- * sink, optional, in `dtype` [heads]: one more score of each head, without a value, so that the weights of
- * tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores,
+ * The score of q and k is s = scale q.k. With score_cap > 0 it is score_cap tanh(s / score_cap) (Gemma 2).
+ * sink, optional, in `dtype` [heads], is one more score of each head without a value. So the weights of
+ * tokens sum to less than 1 (gpt-oss). lse: F32 [tokens, heads]: log of the sum of exp of all scores,
  * including the sink.
  *
  * Backward writes dq, dk, dv in the layout of q, k, v. It adds to dsink, F32 [heads], which is present if

@@ -4,7 +4,7 @@
  *
  * The usual range, after the update: m is 0 or 2^-80 to 2^20 in size, v the same, w at most 2^20, and the
  * step's scalars are in the bounds of adamw_is_usual. There, d = fma(sqrt(v), root_factor, root_offset) is
- * -2^44 to -2^-40, a quotient m / d is at least 2^-124 in size (or -0), and nothing is subnormal, infinite or
+ * -2^44 to -2^-40, and a quotient m / d is at least 2^-124 in size (or -0). Nothing is subnormal, infinite or
  * NaN. v is kept as it is, m as m + 0, which is +0 if m is -0.
  *
  * Square root and quotient are the instructions that nvcc makes of sqrtf and / for most arguments, without

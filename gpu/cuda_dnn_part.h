@@ -1,9 +1,9 @@
 /* The parts of an attention op that cuDNN computes one after the other.
  *
  * A deterministic backward needs workspace for every document and every kv head of one call (143 MB for one
- * of 4096 tokens and 4 query heads), more than an op's scratch has room for. The results of a document's kv
- * head and its query heads depend on no other head or document. So calls follow each other, each for
- * `documents` and `kv_heads`, and all use the same workspace. */
+ * of 4096 tokens and 4 query heads). An op's scratch has less room. The results of a document's kv head and
+ * its query heads depend on no other head or document. So calls follow each other, each for `documents` and
+ * `kv_heads`, and all use the same workspace. */
 #ifndef FERRY_GPU_CUDA_DNN_PART_H
 #define FERRY_GPU_CUDA_DNN_PART_H
 

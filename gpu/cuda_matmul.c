@@ -20,7 +20,7 @@ OP_MATMUL_LIST(CUDA_DECLARE)
  *
  * The same product has the same bits. If an algorithm cuts k, it must put its parts in the workspace in fp32
  * and add them in order (REDUCTION_SCHEME_COMPUTE_TYPE). An algorithm may depend on the alignment of
- * operands, so alignment is part of a sort, as one of two classes: a multiple of 16 bytes, which the widest
+ * operands, so alignment is part of a sort. It has two classes: a multiple of 16 bytes, which the widest
  * loads need, or of an element. Buffers of a plan start at multiples of 256 bytes, and tensors in them at
  * multiples of 64 elements. So an operand's class is the same at every place in the plan: offload, wrap
  * policy and prefetch cannot change an algorithm. */

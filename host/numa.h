@@ -1,8 +1,8 @@
 /* Binds address ranges to NUMA nodes before their pages are touched, and verifies the placement afterwards.
  *
- * Mental model. With numa_prefer the kernel takes a range's pages from one node, and from another only if
- * that node is full: a stopped run would be worse than slow pages. numa_spread interleaves pages over all
- * nodes of this process. Neither moves existing pages. numa_find queries page by page. On a machine that
+ * Mental model. With numa_prefer the kernel takes a range's pages from one node. It uses another node only if
+ * that one is full, because a stopped run would be worse than slow pages. numa_spread interleaves pages over
+ * all nodes of this process. Neither moves existing pages. numa_find queries page by page. On a machine that
  * FERRY_TOPOLOGY describes (topology.h), a record of the requests replaces mbind and move_pages, for pages
  * that exist.
  *

@@ -22,8 +22,8 @@ enum {
 	SPIN_NS = 30000, /* waking a sleeper costs the waker about 5 us and the sleeper 50 */
 };
 
-/* The state of a call under way. Slots live as long as the pool, so a thread may look at a slot whose call
- * has just ended. It then finds no task left, or claims one of the next call.
+/* The state of a call under way. Slots live as long as the pool, so a thread may look at a slot after its
+ * call has ended. It then finds no task left, or claims one of the next call.
  *
  * `left` is (generation << 32 | tasks not yet given out). The thread that lowers it owns task count - left.
  * The call cannot end until that task is done, so the other fields stay as they are. The generation tells a

@@ -7,8 +7,8 @@
  * own. ferry ignores variables of other runtimes (OMP_NUM_THREADS and similar), because launchers set them
  * to 1; it reports them.
  *
- * FERRY_TOPOLOGY replaces the machine by a synthetic one of hwloc ("pack:2 [numa] core:4 pu:2", hwloc(7)
- * "Synthetic topologies") or by one from an XML file (a path), for tests and to look at other machines.
+ * FERRY_TOPOLOGY replaces the machine, for tests and to look at other machines. Its value is a synthetic
+ * machine of hwloc ("pack:2 [numa] core:4 pu:2", hwloc(7) "Synthetic topologies") or the path of an XML file.
  * Threads are then not bound, memory is bound only in a record (numa.h), and sizes of RAM are those of this
  * machine.
  */

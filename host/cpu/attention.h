@@ -18,8 +18,8 @@ struct attention_keys {
 	int64_t text_rows, kept_rows; /* of that cache; kept_rows 0: all */
 };
 
-/* Returns the row of key j of query i. *count holds the number of keys wanted from j on; it is lowered to
- * those whose rows follow each other. */
+/* Returns the row of key j of query i. *count holds the number of keys wanted from j on; it is lowered to the
+ * keys in consecutive rows. */
 static inline int64_t attention_key_row(
         const struct attention_keys *keys, int64_t i, int64_t j, int64_t *count)
 {

@@ -86,7 +86,7 @@ int cpu_stream_wait(struct stream *stream, struct event *event);
 int cpu_event_sync(struct event *event);
 int cpu_stream_queue(struct stream *stream, const struct work *work);
 
-/* Frees streams whose threads are gone. */
+/* Frees all streams; their threads must have ended. */
 void cpu_stream_free_all(struct cpu_device *device);
 
 /* Executes one piece of work on the stream's thread. */

@@ -99,7 +99,7 @@ static void tile_product_bf16(const struct matmul_run *run, const struct tile *t
 	}
 }
 
-/* Completes a tile whose sums are in c: adds bias, and rounds if the op's c is bf16. */
+/* Completes a tile after its sums: adds bias, and rounds if the op's c is bf16. */
 static void tile_finish(
         const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *bias_buffer)
 {
