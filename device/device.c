@@ -1,5 +1,4 @@
-/* Devices from open to close: backends, the arena, slabs, streams, events, groups of ranks; what each call
- * checks. */
+/* Backends, devices, arenas, slabs, streams, events and groups of ranks, and the checks of their calls. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -99,7 +98,7 @@ static int backend_open(
 	return ERR_NOMEM;
 }
 
-/* A machine that lacks a device is as it should be; one whose device does not work is not. */
+/* A missing device is normal. A device that fails to open deserves a warning. */
 static void say_passed_over(int rc, const char *next)
 {
 	if (rc == ERR_UNSUPPORTED)
@@ -252,7 +251,7 @@ void device_slab_close(struct device *device, void *base)
 		device->backend->slab_close(device, &slab);
 		return;
 	}
-	assert(!"device_slab_close of what is no slab");
+	assert(!"device_slab_close: no slab has this base");
 }
 
 /* ---- streams and events ---- */

@@ -1,10 +1,11 @@
-/* The codes of 8-bit state (optim/adamw_state.h) by tables in shared memory: 3 instructions for a code's
- * value and 10 for the code of a value, where the definition takes 12 and 50. They are made of that header's
- * tables by the compiler, and give its bits.
+/* The codes of 8-bit state (optim/adamw_state.h) by tables in shared memory. A code's value takes 3
+ * instructions and a value's code 10; by the definition they take 12 and 50. The compiler makes these tables
+ * from those of that header, so the bits are the same.
  *
- * The edges between decades are so far apart that no two are between a power of two and the next one. So the
- * sign and the exponent of x name an edge and what is below it, and one comparison chooses the line of
- * which p is the whole part. That what is above `one` is 1 is one more edge, behind which the line is flat.
+ * No two edges between decades lie between a power of two and the next one. So the sign and the exponent of x
+ * select a slot: an edge, and the line below it. One comparison with the edge chooses the line, and p is the
+ * whole part of its value. `one` is one more edge with a flat line above it, because all larger values count
+ * as 1.
  */
 #ifndef FERRY_GPU_ADAMW_CODES_CUH
 #define FERRY_GPU_ADAMW_CODES_CUH
@@ -14,7 +15,7 @@
 enum {
 	CODE_EDGES = 8, /* seven of decades, and `one` */
 	CODE_LINES = CODE_EDGES + 1,
-	CODE_SLOTS = 128, /* exponents of what is below 2 */
+	CODE_SLOTS = 128, /* exponents of values below 2 */
 	CODE_BIASED = 256 /* exponents of a sign */
 };
 
@@ -26,13 +27,12 @@ struct code_line {
 
 struct code_slot {
 	float edge;    /* or infinity */
-	uint32_t line; /* below the edge: its first byte */
+	uint32_t line; /* the line below the edge: its first byte */
 };
 
 struct adamw_codes {
 	float m_value[256], v_value[256];
-	code_line
-	        line[3 * CODE_LINES + 1]; /* of m > 0, of m < 0, of v; one more for a multiple of 16 bytes */
+	code_line line[3 * CODE_LINES + 1]; /* for m > 0, m < 0, v; one more for a multiple of 16 bytes */
 	code_slot m_slot[CODE_BIASED + CODE_SLOTS], v_slot[CODE_SLOTS];
 };
 
@@ -54,7 +54,7 @@ constexpr void code_lines_make(code_line *line, const struct adamw_map &map, int
 
 constexpr void code_slots_make(code_slot *slot, const struct adamw_map &map, int first_line)
 {
-	double begin = 0, end = 0x1p-126; /* the exponent 0 has 0 and subnormals */
+	double begin = 0, end = 0x1p-126; /* exponent 0 has zero and subnormals */
 
 	for (int s = 0; s < CODE_SLOTS; s++) {
 		int below = 0;
@@ -94,7 +94,7 @@ constexpr struct adamw_codes adamw_codes_make()
 
 ADAMW_TABLE struct adamw_codes adamw_codes_table = adamw_codes_make();
 
-/* To shared memory; all threads of the block, which has to wait for it. */
+/* Loads the tables into shared memory, with all threads of the block. A barrier must follow. */
 static __device__ __forceinline__ void codes_load(struct adamw_codes *codes)
 {
 	const vec<uint32_t, 4> *from = (const vec<uint32_t, 4> *)&adamw_codes_table;
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void codes_load(struct adamw_codes *codes)
 		((vec<uint32_t, 4> *)codes)[i] = from[i];
 }
 
-/* x: below 2 in size. sign * p in its lower bits. */
+/* Returns sign * p. |x| is below 2. */
 static __device__ __forceinline__ int32_t code_part(
         const struct adamw_codes &codes, const code_slot *slots, float x)
 {

@@ -342,7 +342,7 @@ static int start_with_few_files(void)
 	struct local_job_end end;
 
 	return setrlimit(RLIMIT_NOFILE, &few) || local_job_run(&end, 8, argv) != ERR_DEVICE ||
-	       !strstr(err_text(), "no socket between ranks ") || waitpid(-1, NULL, WNOHANG) >= 0;
+	       !strstr(err_text(), "cannot make a socket between ranks ") || waitpid(-1, NULL, WNOHANG) >= 0;
 }
 
 /* A job that cannot start leaves nothing. */
