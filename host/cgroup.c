@@ -156,8 +156,11 @@ static void walk_up(struct cgroup_limits *limits, const struct group *g, limit_f
 	       skip = strcmp(g->mount_group, "/") == 0 ? 0 : strlen(g->mount_group);
 	const char *below = g->group;
 
-	if (skip)
+	if (skip) {
 		below = strncmp(g->group, g->mount_group, skip) == 0 ? g->group + skip : "";
+		if (*below && *below != '/') /* the name of another group that begins alike */
+			below = "";
+	}
 	snprintf(dir, sizeof(dir), "%s%s", g->mount, below);
 	for (;;) {
 		char *slash;

@@ -93,6 +93,18 @@ static void test_v2(void **state)
 	assert_int_equal(limits_at(root).memory_bytes, 8000000000);
 }
 
+/* The mounted group's name only begins the group's: what is mounted counts, no path is made of the rest. */
+static void test_names_that_begin_alike(void **state)
+{
+	char *root = sub_root(state, "alike");
+
+	write_text(root, "/proc/self/cgroup", "0::/abc\n");
+	write_text(root, "/proc/self/mountinfo", "30 23 0:26 /ab /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+	write_text(root, "/sys/fs/cgroupc/memory.max", "1000000000\n");
+	write_text(root, "/sys/fs/cgroup/memory.max", "8000000000\n");
+	assert_int_equal(limits_at(root).memory_bytes, 8000000000);
+}
+
 /* cgroup v1, as in a container: the host's group is named, its own is mounted. */
 static void test_v1(void **state)
 {
@@ -232,6 +244,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_v2),
+	        cmocka_unit_test(test_names_that_begin_alike),
 	        cmocka_unit_test(test_v1),
 	        cmocka_unit_test(test_damaged),
 	        cmocka_unit_test(test_this_machine),
