@@ -19,3 +19,9 @@ const char *model_part_name(enum model_part part)
 
 	return names[part];
 }
+
+const char *const stage_names[STAGE_COUNT] = {
+#define STAGE_NAME(NAME, name, scope) #name,
+        STAGE_LIST(STAGE_NAME)
+#undef STAGE_NAME
+};

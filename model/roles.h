@@ -123,5 +123,6 @@ struct role_facts {
 	enum model_dim out, in;
 };
 extern const struct role_facts role_facts[ROLE_COUNT];
+extern const char *const stage_names[STAGE_COUNT]; /* "embed", "attn", ... */
 
 #endif

@@ -163,9 +163,10 @@ void plan_print(const struct plan *p, FILE *out)
 
 		fprintf(out, "%5d %-7s %-13s", i, queue_name(op->queue), plan_op_name(op->kind));
 		if (op->unit >= 0)
-			fprintf(out, " unit %d", op->unit);
+			fprintf(out, " unit %d (%s)", op->unit, p->map->units[op->unit].name);
 		if (op->stage >= 0)
-			fprintf(out, " stage %d", op->stage);
+			fprintf(out, " stage %d (%s)", op->stage,
+			        stage_names[p->map->model->stages[op->stage].kind]);
 		if (op->micro >= 0)
 			fprintf(out, " micro %d", op->micro);
 		for (int a = 0; a < op->arg_count; a++) {
