@@ -22,7 +22,7 @@
 
 enum { THREADS = 4 };
 
-enum { VOCAB = SANITIZED ? 1009 : 5003, REPEATS = SANITIZED ? 2 : 10, FAULT_STRIDE = SANITIZED ? 509 : 37 };
+enum { VOCAB = SANITIZED ? 1009 : 5003, REPEATS = SANITIZED ? 2 : 5, FAULT_STRIDE = SANITIZED ? 1009 : 101 };
 enum { FAULT_EACH = SANITIZED ? 4 : 8 }; /* so many first calls fail one by one */
 
 static struct model *model;
