@@ -204,7 +204,7 @@ void engine_get_traffic(const struct engine *e, struct plan_traffic *traffic)
 	struct comm_group shards, same;
 	struct comm_links of_shards, of_same;
 
-	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->shard_ranks);
 	device_get_links(e->options.device, &of_shards, &shards);
 	device_get_links(e->options.device, &of_same, &same);
 	plan_traffic_find(traffic, e->plans[PLAN_TRAIN], &of_shards, &of_same);
@@ -282,7 +282,7 @@ static int comms_open(struct engine *e)
 	struct comm_group shards, same;
 	int rc;
 
-	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->shard_ranks);
 	rc = comm_open_group(&e->dock.comm, e->options.device, &shards);
 	return rc || same.size == 1 ? rc : comm_open_group(&e->dock.replicas, e->options.device, &same);
 }

@@ -15,7 +15,7 @@ void gradients_open(struct builder *b, int s)
 
 	for (int i = 0; i < count; i++) {
 		int u = units[i], home = b->state.units[u].device[PLANE_GRADIENT];
-		int in_place = home >= 0 && p->map->world_size == 1 &&
+		int in_place = home >= 0 && p->map->shard_ranks == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == ORDER_LAYER_MAJOR || p->policy.micro_batches == 1);
 
@@ -87,7 +87,7 @@ static int shard_buffer(
 static void gradient_reduce(struct builder *b, int u)
 {
 	struct plan *p = b->p;
-	int many = p->map->world_size > 1 || p->policy.replicas > 1;
+	int many = p->map->shard_ranks > 1 || p->policy.replicas > 1;
 
 	if (many && p->policy.reduce_dtype != DTYPE_F32) {
 		int narrow =

@@ -20,7 +20,7 @@ static int fetch_plane(
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
 	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
 	/* a single rank gathers nothing; on the h2d queue compute's waits then count as waits for the copy */
-	plan_add_op(p, PLAN_OP_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
+	plan_add_op(p, PLAN_OP_GATHER, p->map->shard_ranks > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
 	return dst;
 }
@@ -40,7 +40,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
 	int u = n->unit;
-	int alone = p->map->world_size == 1; /* a plane on the device is then whole */
+	int alone = p->map->shard_ranks == 1; /* a plane on the device is then whole */
 	int hi = alone ? b->state.units[u].device[PLANE_HI] : -1,
 	    lo = alone ? b->state.units[u].device[PLANE_LO] : -1;
 
@@ -79,7 +79,7 @@ static void visit_mark(const struct builder *b, char *reads, int v)
  * that every block reads, is not fetched twice. */
 static void unit_intervals_find(struct builder *b, int u, const char *reads)
 {
-	int stays = b->p->policy.keep_gathered && b->p->map->world_size > 1;
+	int stays = b->p->policy.keep_gathered && b->p->map->shard_ranks > 1;
 	struct interval *open = NULL;
 
 	for (int v = 0; v < b->visit_count; v++) {

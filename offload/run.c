@@ -48,7 +48,7 @@ static dev_addr shard_address(const struct run *r, int buffer)
 	int64_t shard_bytes = u->shard_count * dtype_bytes(b->dtype);
 
 	return dev_at(run_device_address(r, buffer),
-	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->rank);
+	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->shard_rank);
 }
 
 static int64_t shard_count(const struct run *r, const struct plan_op *op)
@@ -274,7 +274,7 @@ static int queue_round(struct run *r, struct stream *q, const struct plan_op *op
 	const struct unit *u = &map->units[op->unit];
 	int last = u->tensors[u->tensor_count - 1], rc = queue_parts(r, q, op, part_round);
 	int64_t end = map->tensor_offset[last] + round_up(map->model->tensors[last].count, UNIT_ALIGN);
-	int64_t rest = end - u->shard_count * map->rank;
+	int64_t rest = end - u->shard_count * map->shard_rank;
 	struct op fill = {.kind = OP_FILL};
 
 	rest = rest > 0 ? rest : 0;

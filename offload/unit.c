@@ -260,7 +260,7 @@ out:
 static int units_layout(struct unit_map *map)
 {
 	const struct model *model = map->model;
-	int64_t granule = (int64_t)UNIT_ALIGN * map->world_size;
+	int64_t granule = (int64_t)UNIT_ALIGN * map->shard_ranks;
 
 	for (int i = 0; i < model->tensor_count; i++) {
 		struct unit *u = &map->units[map->tensor_unit[i]];
@@ -275,7 +275,7 @@ static int units_layout(struct unit_map *map)
 		struct unit *u = &map->units[n];
 
 		u->count = round_up(u->count, granule);
-		u->shard_count = u->count / map->world_size;
+		u->shard_count = u->count / map->shard_ranks;
 		u->first = map->shard_total;
 		map->shard_total += u->shard_count;
 		u->tensors = mem_alloc((size_t)u->tensor_count, sizeof(int));
@@ -307,8 +307,8 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 		goto out;
 	}
 	map->model = model;
-	map->rank = rank;
-	map->world_size = world_size;
+	map->shard_rank = rank;
+	map->shard_ranks = world_size;
 	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
 	map->tensor_offset = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
 	if (!map->tensor_unit || !map->tensor_offset) {
@@ -368,7 +368,7 @@ void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int6
 {
 	const struct unit *u = &map->units[map->tensor_unit[tensor]];
 	int64_t begin = map->tensor_offset[tensor] + first, end = begin + count;
-	int64_t shard_begin = u->shard_count * map->rank, shard_end = shard_begin + u->shard_count;
+	int64_t shard_begin = u->shard_count * map->shard_rank, shard_end = shard_begin + u->shard_count;
 	int64_t from = begin > shard_begin ? begin : shard_begin;
 	int64_t to = end < shard_end ? end : shard_end;
 

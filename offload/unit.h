@@ -26,7 +26,7 @@ struct unit {
 	int is_wide;   /* 1: frozen, with more precision than bf16, so the low half is kept */
 	int *tensors;  /* indices into the model's table, ascending */
 	int tensor_count;
-	int64_t count;       /* elements, padding included: world_size * shard_count */
+	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
 	int64_t first;       /* first element of this rank's shard in a store plane */
 	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
@@ -36,7 +36,8 @@ struct unit_map {
 	const struct model *model;
 	struct unit *units;
 	int unit_count;
-	int rank, world_size;
+	int shard_rank,
+	        shard_ranks;    /* among the ranks that hold one copy of the model; replicas are others */
 	int *tensor_unit;       /* per tensor */
 	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
 	int64_t shard_total;    /* sum of shard_count: elements of one store plane */

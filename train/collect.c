@@ -37,7 +37,7 @@ static int request_part(
 	struct unit_map other = *map;
 	int64_t at, held, skipped;
 
-	other.rank = rank;
+	other.shard_rank = rank;
 	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
 	*part = *whole;
 	part->first += skipped;
@@ -52,7 +52,7 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 	struct request whole = {tensor, (int32_t)plane, first, count}, part;
 	int rc = own_read(c->engine, &whole, dst);
 
-	for (int r = 1; r < map->world_size && !rc; r++) {
+	for (int r = 1; r < map->shard_ranks && !rc; r++) {
 		if (!request_part(map, r, &whole, &part))
 			continue;
 		struct link_part parts[] = {{LINK_SEND, r, &part, sizeof(part)},

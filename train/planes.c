@@ -87,8 +87,8 @@ static void range_cut(struct plane_range *range, int part, int parts)
 int planes_held(struct plane_range **out, int64_t *range_count, const struct unit_map *map,
         enum planes_purpose purpose)
 {
-	int parts = purpose == PLANES_WRITE ? world_self()->size / map->world_size : 1;
-	int part = purpose == PLANES_WRITE ? world_self()->rank / map->world_size : 0;
+	int parts = purpose == PLANES_WRITE ? world_self()->size / map->shard_ranks : 1;
+	int part = purpose == PLANES_WRITE ? world_self()->rank / map->shard_ranks : 0;
 	const struct model *model = map->model;
 	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
 

@@ -45,7 +45,7 @@ static struct plane_range range_part(const struct unit_map *map, int shard, cons
 	struct unit_map other = *map;
 	int64_t at, held, skipped;
 
-	other.rank = shard;
+	other.shard_rank = shard;
 	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
 	return (struct plane_range){whole->tensor, whole->first + skipped, held};
 }
@@ -60,7 +60,7 @@ static int ring_send(struct scatter *s)
 	for (int i = 0; i < s->filled; i++)
 		for (int c = 0; c < s->copies; c++) {
 			const struct piece *piece = &s->ring[i].piece;
-			int rank = s->ring[i].shard + c * s->map->world_size;
+			int rank = s->ring[i].shard + c * s->map->shard_ranks;
 
 			if (!rank)
 				continue;
@@ -100,15 +100,15 @@ static int scatter_write(
 	const struct plane_range whole = {tensor, first, count};
 	int rc = 0;
 
-	for (int shard = 0; shard < s->map->world_size && !rc; shard++) {
+	for (int shard = 0; shard < s->map->shard_ranks && !rc; shard++) {
 		struct plane_range part = range_part(s->map, shard, &whole);
 		const char *at = (const char *)src + plane_bytes(plane, s->state, part.first - first);
 
 		if (!part.count)
 			continue;
-		if (shard == s->map->rank)
+		if (shard == s->map->shard_rank)
 			rc = s->own.write(s->own.context, tensor, plane, part.first, part.count, at);
-		if (!rc && (shard != s->map->rank || s->copies > 1))
+		if (!rc && (shard != s->map->shard_rank || s->copies > 1))
 			rc = ring_add(s, shard, plane, &part, at);
 	}
 	return rc;
@@ -133,7 +133,7 @@ static int ranges_all(struct plane_range **out, int64_t *out_count, const struct
 			return ERR_NOMEM;
 		count = 0;
 		for (int t = 0; t < model->tensor_count; t++)
-			for (int shard = 0; shard < map->world_size; shard++) {
+			for (int shard = 0; shard < map->shard_ranks; shard++) {
 				struct plane_range range = range_part(
 				        map, shard, &(struct plane_range){t, 0, model->tensors[t].count});
 
@@ -257,7 +257,7 @@ static int load_by_rank0(struct engine *e, enum adamw_state state, ranks_fill *f
 	const struct world *w = world_self();
 	int rc;
 
-	scatter.copies = w->size / scatter.map->world_size;
+	scatter.copies = w->size / scatter.map->shard_ranks;
 	planes_sink(&scatter.own, e);
 	rc = world_agree(link_open(&scatter.link, 0, 1, w->size));
 	if (rc)

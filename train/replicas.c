@@ -43,17 +43,17 @@ static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, ui
 {
 	int count = map->model->tensor_count, at = -1, rc = 0;
 
-	for (int shard = 0; shard < map->world_size && !rc; shard++) {
+	for (int shard = 0; shard < map->shard_ranks && !rc; shard++) {
 		memcpy(first, hashes, (size_t)count * sizeof(*first));
 		rc = world_broadcast(first, count * (int64_t)sizeof(*first), shard);
-		for (int t = 0; t < count && at < 0 && map->rank == shard; t++)
+		for (int t = 0; t < count && at < 0 && map->shard_rank == shard; t++)
 			at = first[t] == hashes[t] ? -1 : t;
 	}
 	if (!rc && at >= 0)
 		rc = err_set(ERR_INTERNAL,
 		        "after step %" PRId64 " %s differs from rank %d, which has the same shards (memory "
 		        "error?); resume an older checkpoint",
-		        step, map->model->tensors[at].name, map->rank);
+		        step, map->model->tensors[at].name, map->shard_rank);
 	return world_agree(rc);
 }
 
@@ -66,7 +66,7 @@ int replicas_check(struct engine *e, int64_t step)
 	int64_t range_count = 0;
 	int rc;
 
-	if (world_self()->size == map->world_size)
+	if (world_self()->size == map->shard_ranks)
 		return 0;
 	hashes = mem_alloc(count, sizeof(*hashes));
 	first = mem_alloc(count, sizeof(*first));
