@@ -26,7 +26,7 @@ test:
 check:
 	@sh scripts/deps.sh --check build
 	$(CMAKE_BUILD)
-	@cmake --build $(BUILD)
+	@cmake --build $(BUILD) --target all checks
 	@sh scripts/run_tests.sh --quick $(BUILD)
 
 # clang-tidy, and behind it clang's analyzer, which takes a quarter of an hour

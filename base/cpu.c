@@ -1,4 +1,4 @@
-/* What this processor can do, asked once: in a virtual machine CPUID costs a trap of many microseconds. */
+/* Asks for the processor's features once, because CPUID takes microseconds in a virtual machine. */
 #include "base/cpu.h"
 
 #ifdef __x86_64__
@@ -7,7 +7,7 @@
 
 int cpu_has_avx2(void)
 {
-	static atomic_int answer; /* 1 + what was found; 0: not asked yet */
+	static atomic_int answer; /* 1 + the answer; 0: not asked yet */
 	int known = atomic_load_explicit(&answer, memory_order_relaxed);
 
 	if (!known) {

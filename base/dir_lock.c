@@ -23,7 +23,7 @@ enum { TRIES = 100, OWNER_BYTES = 200 };
 struct dir_lock {
 	int fd;
 	char *dir, *path;
-	size_t made_from; /* of `dir`: a prefix longer than this was made for the lock */
+	size_t made_from; /* length of the prefix of `dir` that existed before the lock */
 };
 
 static int is_unknown(int error)
@@ -31,7 +31,7 @@ static int is_unknown(int error)
 	return error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP || error == EINVAL;
 }
 
-/* ---- who it is ---- */
+/* ---- the owner's name ---- */
 
 static void write_owner(const struct dir_lock *lock)
 {
@@ -43,15 +43,16 @@ static void write_owner(const struct dir_lock *lock)
 	if (gmtime_r(&now, &tm))
 		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S UTC", &tm);
 	snprintf(text, sizeof(text), "process %d on %s since %s\n", (int)getpid(), host, since);
-	/* The old text may be longer: it goes first. A file that stays empty only costs the message its name.
-	 */
+	/* Cut the file first, because the old text may be longer. If the file stays empty, the message only
+	 * lacks the name. */
 	if (ftruncate(lock->fd, 0))
 		return;
 	(void)!sys_write(lock->fd, lock->path, text, strlen(text), 0);
 	(void)!sys_sync(lock->fd, lock->path); /* so that other hosts read it */
 }
 
-/* Whoever has the lock. What is there may be an earlier owner's for a moment; it is text for people. */
+/* Names the owner of the lock. For a moment the file may still name an earlier owner; that is harmless in a
+ * message. */
 static int busy(const char *dir, const char *path, int fd)
 {
 	char owner[OWNER_BYTES];
@@ -67,9 +68,9 @@ static int busy(const char *dir, const char *path, int fd)
 	        dir, *owner ? " (" : "", owner, *owner ? ")" : "");
 }
 
-/* ---- taking it ---- */
+/* ---- taking the lock ---- */
 
-/* Cuts the last name and the slashes around it off a path of `len` characters. */
+/* Removes the last name and the slashes around it from a path of `len` characters. Returns the new length. */
 static size_t cut_name(char *path, size_t len)
 {
 	while (len && path[len - 1] == '/')
@@ -82,7 +83,7 @@ static size_t cut_name(char *path, size_t len)
 	return len;
 }
 
-/* The longest prefix of `dir` that is there already. */
+/* Length of the longest prefix of `dir` that exists. */
 static size_t existing_prefix(const char *dir)
 {
 	size_t len = strlen(dir);
@@ -100,14 +101,14 @@ static void remove_made(const struct dir_lock *lock)
 	char *prefix = mem_strdup(lock->dir);
 
 	while (prefix && len > lock->made_from) {
-		if (rmdir(prefix) && errno != ENOENT) /* something came into it */
+		if (rmdir(prefix) && errno != ENOENT) /* no longer empty */
 			break;
 		len = cut_name(prefix, len);
 	}
 	mem_free(prefix);
 }
 
-/* A run asks at each step: by a call of its own, which waits for no other one (base/sys.h). */
+/* Calls stat directly: a run calls this at each step, and the calls of base/sys.h may wait for each other. */
 static int stands_at(const struct dir_lock *lock, const char *path)
 {
 	struct stat open_file, named;
@@ -182,8 +183,8 @@ static void warn_unknown(const struct dir_lock *lock)
 	        lock->dir, strerror(errno));
 }
 
-/* 1: taken; 0: the file, or with the text in *last its directory, was removed in the meantime: once more;
- * ERR_*. */
+/* 1: locked. 0: try again, because the file was removed meanwhile, or its directory (then *last has the
+ * text). ERR_*. */
 static int try_once(struct dir_lock *lock, struct err *last)
 {
 	int err = open_file(lock);
@@ -241,7 +242,7 @@ int dir_lock_take(struct dir_lock **out, const char *dir, const char *name)
 		*out = lock;
 		return 0;
 	}
-	if (!err) /* no other process takes it away so often */
+	if (!err) /* failed TRIES times; other processes alone rarely cause that */
 		err = last.code ? err_give(&last)
 		                : err_set(ERR_IO, "%s: cannot be locked; another process keeps removing it",
 		                          lock->path);
@@ -255,7 +256,7 @@ void dir_lock_release(struct dir_lock *lock)
 	if (!lock)
 		return;
 	if (dir_lock_is_there(lock)) {
-		(void)!sys_remove(lock->path); /* before the lock goes: nobody else has it open and locked */
+		(void)!sys_remove(lock->path); /* before unlocking, while nobody else can have it locked */
 		close(lock->fd);
 		lock->fd = -1;
 		remove_made(lock);

@@ -1,10 +1,11 @@
 /* Ownership of a directory by one process, from dir_lock_take to dir_lock_release or to the end of the
  * process.
  *
- * Mental model. The lock is a kernel lock on a small file, not the file itself, so the file of a killed
- * process is free. Its text names the owner, only for messages. It is a lock of fcntl on an open file
- * (F_OFD_SETLK). NFS and other network file systems send it to their server, it ends with the process, and
- * it also excludes two owners in one process. docs/design/run-directory.md has the reasons.
+ * Mental model. The lock is a kernel lock on a small file, not the file itself, so a file that a killed
+ * process left behind is not locked. Its text names the owner, only for messages. It is a lock of fcntl on an
+ * open file (F_OFD_SETLK). NFS and other network file systems send it to their server. It ends with the
+ * process, and it excludes a second owner in the same process too. docs/design/run-directory.md has the
+ * reasons.
  *
  * On a file system without locks ferry warns and goes on as if it had the lock.
  */

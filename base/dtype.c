@@ -99,8 +99,8 @@ int format_of_torch_name(enum format *format, const char *torch_name)
 	return 0;
 }
 
-/* An exponent of as many bits reaches as far. One bit more of it, and a number below the smallest normal one
- * is normal in the other. */
+/* A dtype with at least as many exponent and fraction bits holds every number of the element. A subnormal
+ * number of the element is subnormal there too, with enough fraction bits, or normal. */
 int format_fits(enum format format, enum dtype dtype)
 {
 	enum dtype element = format_facts[format].element;

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-/* ROW(NAME, bits, exponent bits, fraction bits, 1: ops compute in it). Integers have no exponent, and a
- * fraction of their digits, the sign apart. C64, a pair of F32, has neither. */
+/* ROW(NAME, bits, exponent bits, fraction bits, 1: ops compute in it). Integers have no exponent; their
+ * fraction bits are their digits without the sign. C64, a pair of F32, has neither. */
 #define DTYPE_LIST(ROW)                                                                                      \
 	ROW(F32, 32, 8, 23, 1)                                                                               \
 	ROW(BF16, 16, 8, 7, 1)                                                                               \

@@ -1,4 +1,4 @@
-/* Error texts: one slot for each thread. */
+/* Keeps the error text of each thread in a slot. */
 #include "base/err.h"
 
 #include <stdatomic.h>
@@ -28,7 +28,7 @@ static uint64_t digest(uint64_t so_far, const char *text)
 
 static void text_set(const char *fmt, va_list ap)
 {
-	char text[ERR_TEXT_BYTES]; /* the arguments may point into the slot */
+	char text[ERR_TEXT_BYTES]; /* a copy, because the arguments may point into the slot */
 
 	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
 		text[0] = 0;

@@ -1,8 +1,8 @@
 /* Errors: a returned code, and a text in a thread-local slot.
  *
- * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text
- * with err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/
- * prints the text or exits. Worker threads hand code and text to whoever joins them with struct err.
+ * Every function that can fail returns 0 or a negative ERR_*. The first one to notice writes the text with
+ * err_set; callers may put context in front with err_note ("model.safetensors: ..."). Only cli/ prints the
+ * text or exits. Worker threads give code and text to the thread that joins them, in a struct err.
  *
  * Texts are for people. Code compares struct err_id instead. It stays with its error through err_note,
  * err_reword, other threads and other ranks.
@@ -17,7 +17,7 @@ enum err_code {
 	ERR_NOMEM = -1,       /* host memory is exhausted */
 	ERR_IO = -2,          /* a system call on a file failed; the run may be repeated */
 	ERR_INPUT = -3,       /* configuration, model or data from the user is wrong: exit 2 */
-	ERR_UNSUPPORTED = -4, /* understood but not supported: refused by name, exit 2 */
+	ERR_UNSUPPORTED = -4, /* understood but not supported: the text names it, exit 2 */
 	ERR_RANGE = -5,       /* an index or size out of bounds, arithmetic that would wrap */
 	ERR_DEVICE = -6,      /* the device could not do what was queued */
 	ERR_FIT = -7,         /* the plan does not fit the machine: exit 5 */
@@ -63,13 +63,13 @@ struct err_id err_identity(void);
 /* 1 if both identify the same call of err_set, else 0. */
 int err_same(struct err_id a, struct err_id b);
 
-/* This thread's text; "" when none was set. Valid until the next err_* call of this thread. */
+/* This thread's text; "" if none was set. Valid until the next err_* call of this thread. */
 const char *err_text(void);
 
 /* Moves code, this thread's text and its identity into *e, if *e holds none yet (the first error wins). */
 void err_take(struct err *e, int code);
 
-/* Sets this thread's text and identity from *e and returns its code (0 when it holds none). */
+/* Sets this thread's text and identity from *e and returns its code (0 if it holds none). */
 int err_give(const struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Regular files: whole reads and writes at an offset, fsync, the hook that tests put under them. */
+/* Regular files: complete reads and writes at an offset, fsync, direct I/O, reserved space. */
 #include "base/file.h"
 
 #include "base/err.h"
@@ -24,7 +24,8 @@ int file_open_read(const char *path, int64_t *len_bytes)
 	struct stat st;
 	int fd, err;
 
-	/* before open, because opening a device may do something; after it, because paths change */
+	/* checked before open, because opening a device may have effects, and after it, because paths
+	 * change */
 	if (sys_stat(path, &st))
 		return sys_fail(path, "open");
 	if (!S_ISREG(st.st_mode))
@@ -75,7 +76,7 @@ int file_open_past_cache(int fd, const char *path)
 {
 	char name[32];
 
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd); /* the very file, whatever has its name now */
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd); /* the same file, even if its name changed */
 	if (sys_ask(FILE_CALL_OPEN, path, NULL))
 		return -1;
 	return open(name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOCTTY);
@@ -223,7 +224,7 @@ void file_abandon(int fd, const char *path)
 	(void)!sys_close(fd, path);
 }
 
-/* Closes; keeps an error that came first. */
+/* Closes. An earlier error wins over an error of close. */
 static int close_after(int fd, const char *path, int err)
 {
 	int error = sys_close(fd, path) ? errno : 0;
@@ -241,7 +242,7 @@ int file_create(const char *path)
 	return fd < 0 ? sys_fail(path, "create") : fd;
 }
 
-/* A new file beside `path` that nobody else has: its descriptor and name. */
+/* Creates a new file with a unique name beside `path`. Returns its descriptor and *name. */
 static int open_temporary(char **name, const char *path)
 {
 	static atomic_uint serial;

@@ -1,5 +1,8 @@
-/* Files and directories for the rest of the program: regular files only, EINTR handled, and messages with
- * the path and the system's error. */
+/* Files and directories for the rest of the program.
+ *
+ * Functions open regular files only, handle EINTR, and fail with messages that name the path and the system's
+ * error. Errors: ERR_INPUT if another path would help (missing, wrong kind, no permission), ERR_IO for other
+ * failed system calls, ERR_NOMEM. */
 #ifndef FERRY_BASE_FILE_H
 #define FERRY_BASE_FILE_H
 
@@ -22,7 +25,7 @@ int file_open_past_cache(int fd, const char *path);
 int file_read_past_cache(
         int past_fd, int fd, const char *path, void *dst, size_t len_bytes, int64_t offset_bytes);
 
-/* Whole file into a NUL-terminated block (mem_free); refused above max_bytes. */
+/* Reads the whole file into a NUL-terminated block (mem_free). ERR_INPUT for a file above max_bytes. */
 int file_read_all(const char *path, int64_t max_bytes, char **data, size_t *len_bytes);
 
 /* 1 if this is the start of a git-lfs pointer in place of a large file. */

@@ -1,4 +1,4 @@
-/* Names and directories. */
+/* Directories and names: rename, list, create, remove. */
 #include "base/file.h"
 
 #include "base/err.h"
@@ -49,7 +49,7 @@ int file_sync_dir(const char *path)
 	do
 		rc = sys_sync(fd, path);
 	while (rc && errno == EINTR);
-	if (rc && errno != EINVAL && errno != EROFS) /* file systems that cannot sync a directory */
+	if (rc && errno != EINVAL && errno != EROFS) /* some file systems cannot sync a directory */
 		err = sys_fail_io(path, "flush to disk");
 	close(fd);
 	return err;
@@ -105,7 +105,7 @@ static int make_one_dir(const char *path)
 	errno = 0;
 	if (!sys_stat(path, &st) && S_ISDIR(st.st_mode))
 		return 0;
-	if (error != EEXIST || !errno) /* else why it cannot be looked at is the reason */
+	if (error != EEXIST || !errno) /* else report why stat failed */
 		errno = error;
 	return sys_fail(path, "create the directory");
 }

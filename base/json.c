@@ -1,4 +1,4 @@
-/* JSON by jansson: reading, writing, getters that name what is wrong; safe where jansson is out of memory. */
+/* Reads and writes JSON through jansson, safely when memory runs out, and gets typed values. */
 #include "base/json.h"
 
 #include "base/err.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static _Thread_local int starved; /* a request of jansson's failed */
+static _Thread_local int starved; /* 1: a request of jansson failed */
 
-/* jansson's reader and writer do not survive a failed request: they drop bytes, or end the program by an
- * assertion. So a failure of base/mem (a limit, a test's) is only noted, and the call fails at its end. */
+/* jansson cannot handle a failed request: it drops bytes or ends the program by an assertion. So a failure of
+ * base/mem (a limit, or a test) is only noted here, and the whole call fails at its end. */
 static void *json_alloc(size_t len_bytes)
 {
 	void *block = mem_resize(NULL, len_bytes, 1);
@@ -38,7 +38,7 @@ static int is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Does the integer literal of `len` bytes, sign included, exceed int64? */
+/* Whether the integer literal of `len` bytes, sign included, exceeds int64. */
 static int is_beyond_int64(const char *literal, size_t len)
 {
 	const char *limit = literal[0] == '-' ? "9223372036854775808" : "9223372036854775807";
@@ -48,8 +48,8 @@ static int is_beyond_int64(const char *literal, size_t len)
 	return len > 19 || (len == 19 && memcmp(literal, limit, 19) > 0);
 }
 
-/* The text with "e0" after each integer beyond int64, which makes it a real: tokenizer_config.json
- * files say "model_max_length": 1000000000000000019884624838656. */
+/* Appends "e0" to each integer beyond int64, so that it becomes a real: tokenizer_config.json files have
+ * "model_max_length": 1000000000000000019884624838656. */
 static int widen_integers(struct str *out, const char *text, size_t len)
 {
 	size_t i = 0, start;
@@ -78,7 +78,7 @@ static int widen_integers(struct str *out, const char *text, size_t len)
 	return str_check(out);
 }
 
-/* What to do about an error of jansson's, where it is a frequent one. */
+/* Advice for frequent errors of jansson. */
 static const char *json_advice(const char *text, size_t len_bytes, const char *problem)
 {
 	if (file_is_lfs_pointer(text, len_bytes))
@@ -105,7 +105,7 @@ int json_parse_piece(json_t **root, const char *where, const char *text, size_t 
 
 	pthread_once(&once, json_use_mem);
 	*root = NULL;
-	if (len_bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) /* a byte order mark says nothing in UTF-8 */
+	if (len_bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) /* skips a byte order mark */
 		text += 3, len_bytes -= 3;
 	starved = 0;
 	tree = json_loadb(text, len_bytes, flags, &error);
@@ -188,7 +188,7 @@ static int wrong_kind(const char *where, const char *key, const char *wanted, co
 	        ERR_INPUT, "%s: \"%s\" must be %s, but is %s", where, key, wanted, json_kind_name(value));
 }
 
-/* 1 and *value, or 0 when the key is absent or null, or ERR_INPUT when `object` is none. */
+/* 1 and *value, 0 if the key is absent or null, or ERR_INPUT if `object` is not an object. */
 static int find(json_t **value, const json_t *object, const char *where, const char *key)
 {
 	*value = NULL;

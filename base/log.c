@@ -1,4 +1,4 @@
-/* Messages for people, handed to a sink that cli/ sets. */
+/* Passes messages to a sink that cli/ sets. */
 #include "base/log.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Allocation that counts, and that tests can make fail. */
+/* Allocation that counts requests, and that tests can make fail; copies past the caches. */
 #include "base/mem.h"
 
 #include "base/err.h"
@@ -13,7 +13,7 @@
 #include <emmintrin.h>
 #endif
 
-static atomic_llong request_count; /* since mem_fault_arm */
+static atomic_llong request_count; /* requests since mem_fault_arm */
 static atomic_llong fail_at;       /* 0: never */
 static atomic_int fail_forever;
 
@@ -99,7 +99,7 @@ char *mem_printf(const char *fmt, ...)
 	len = vsnprintf(NULL, 0, fmt, ap);
 	va_end(ap);
 	if (len < 0) {
-		err_set(ERR_NOMEM, "a text of more than 2 GiB");
+		err_set(ERR_NOMEM, "out of memory: a text exceeds 2 GiB");
 		return NULL;
 	}
 	text = mem_alloc((size_t)len + 1, 1);
@@ -130,7 +130,7 @@ void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes, size_t ne
 		to += head;
 		from += head;
 		len_bytes -= head;
-		for (; len_bytes >= 64; to += 64, from += 64, len_bytes -= 64) { /* a line at once */
+		for (; len_bytes >= 64; to += 64, from += 64, len_bytes -= 64) { /* one cache line */
 			__m128i a = _mm_loadu_si128((const __m128i *)from);
 			__m128i b = _mm_loadu_si128((const __m128i *)(from + 16));
 			__m128i c = _mm_loadu_si128((const __m128i *)(from + 32));
@@ -145,7 +145,7 @@ void mem_copy_past_cache(void *dst, const void *src, size_t len_bytes, size_t ne
 			_mm_stream_si128((__m128i *)(to + 32), c);
 			_mm_stream_si128((__m128i *)(to + 48), d);
 		}
-		_mm_sfence(); /* before whoever is told of them reads them */
+		_mm_sfence(); /* order the stores before a later store that announces them */
 	}
 #else
 	(void)next_bytes;

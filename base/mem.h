@@ -10,14 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* count elements of size_bytes each, zeroed; NULL and ERR_NOMEM's text on failure or overflow. */
+/* count zeroed elements of size_bytes each; on failure or overflow NULL and the error text of ERR_NOMEM. */
 void *mem_alloc(size_t count, size_t size_bytes) __attribute__((malloc));
 
 /* The same, aligned to `align_bytes` (a power of two). Free with mem_free. */
 void *mem_alloc_aligned(size_t count, size_t size_bytes, size_t align_bytes) __attribute__((malloc));
 
-/* Grows or shrinks; the old block stays valid on failure. New bytes are not zeroed.
- * Not for blocks of mem_alloc_aligned. */
+/* Grows or shrinks a block of mem_alloc, not of mem_alloc_aligned. The old block stays valid on failure. New
+ * bytes are not zeroed. */
 void *mem_resize(void *block, size_t count, size_t size_bytes);
 
 char *mem_strdup(const char *s);

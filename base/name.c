@@ -1,4 +1,4 @@
-/* How far apart two names are. */
+/* Distance between two names. */
 #include "base/name.h"
 
 #include <ctype.h>
@@ -9,7 +9,7 @@ int name_fold(int c)
 	return c == '-' ? '_' : tolower(c);
 }
 
-/* Optimal string alignment over the first 63 characters. */
+/* Optimal string alignment. */
 int name_distance(const char *a, const char *b)
 {
 	enum { LEN = 63 };

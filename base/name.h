@@ -1,4 +1,4 @@
-/* Names as users write them: case does not matter, dashes and underscores are alike. */
+/* Names as users write them: case does not matter, and dashes equal underscores. */
 #ifndef FERRY_BASE_NAME_H
 #define FERRY_BASE_NAME_H
 

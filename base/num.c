@@ -11,7 +11,7 @@ float f16_to_f32(uint16_t h)
 		return f32_from_bits(sign | 0x7f800000 | fraction << 13);
 	if (exponent)
 		return f32_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-	/* a subnormal is fraction * 2^-24, exact in fp32; the sign by bits, for -0 */
+	/* a subnormal is fraction * 2^-24, exact in fp32; or-ing the sign keeps -0 */
 	return f32_from_bits(sign | f32_bits((float)fraction * 0x1p-24f));
 }
 
@@ -80,7 +80,7 @@ double rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
 	double radius, angle;
 
 	philox(bits, seed, stream, index);
-	radius = sqrt(-2 * log((double)((bits[0] >> 11) + 1) * 0x1p-53)); /* of (0, 1]: the log is finite */
+	radius = sqrt(-2 * log((double)((bits[0] >> 11) + 1) * 0x1p-53)); /* in (0, 1]: a finite log */
 	angle = 2 * M_PI * (double)(bits[1] >> 11) * 0x1p-53;
 	return radius * cos(angle);
 }

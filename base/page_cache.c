@@ -1,4 +1,4 @@
-/* Which pages of a file the page cache holds, and leaving them as they were. */
+/* Finds which pages of a file are in the page cache, and restores that state after reading. */
 #include "base/page_cache.h"
 
 #include "base/err.h"
@@ -18,10 +18,10 @@ enum { WINDOW_PAGES = 65536 };
 struct page_cache {
 	int fd;
 	int64_t len_bytes, page_bytes, found_pages, page_count;
-	uint64_t *is_cached; /* bit a page; NULL where all or none are */
+	uint64_t *is_cached; /* one bit for each page; NULL if all or none are cached */
 };
 
-/* How many pages are cached; -1 where the kernel does not know this call or will not say. */
+/* Number of cached pages; -1 if the kernel lacks this call or refuses to answer. */
 static int64_t count_cached(int fd, int64_t len_bytes)
 {
 	struct {
@@ -34,7 +34,7 @@ static int64_t count_cached(int fd, int64_t len_bytes)
 	return syscall(SYS_cachestat, fd, &range, &counts, 0) ? -1 : (int64_t)counts.cached;
 }
 
-/* Sets the bits of one window of pages. Pages that cannot be looked at count as cached. */
+/* Sets the bits of one window of pages. If mincore fails, they count as cached. */
 static void look_at(struct page_cache *c, unsigned char *seen, int64_t first, int64_t count)
 {
 	void *at = mmap(
@@ -51,7 +51,7 @@ static void look_at(struct page_cache *c, unsigned char *seen, int64_t first, in
 		munmap(at, (size_t)(count * c->page_bytes));
 }
 
-/* Page by page. */
+/* Finds the state of every page. */
 static int look(struct page_cache *c)
 {
 	unsigned char *seen = mem_alloc(WINDOW_PAGES, 1);
@@ -105,7 +105,7 @@ void page_cache_close(struct page_cache *c)
 	mem_free(c);
 }
 
-/* Whether the pages from `page` on were cached, and up to where (at most `end`) that goes on. */
+/* Whether `page` was cached. *run_end is the end of the run of pages in the same state, at most `end`. */
 static int run_of(const struct page_cache *c, int64_t page, int64_t end, int64_t *run_end)
 {
 	int cached;
@@ -144,7 +144,7 @@ int64_t page_cache_found_bytes(const struct page_cache *c, int64_t offset_bytes,
 	return found;
 }
 
-/* Gives this advice on each run of pages that were not cached. */
+/* Gives the advice for each run of pages that were not cached. */
 static void advise(const struct page_cache *c, int64_t page, int64_t end, int advice)
 {
 	int64_t run_end;
@@ -161,7 +161,7 @@ void page_cache_expect(const struct page_cache *c, int64_t offset_bytes, int64_t
 		        (offset_bytes + len_bytes + c->page_bytes - 1) / c->page_bytes, POSIX_FADV_WILLNEED);
 }
 
-/* A page that the range only begins or ends in is left to who reads the rest of it. */
+/* Pages that are only partly in the range stay: another reader may still need the rest. */
 void page_cache_restore(const struct page_cache *c, int64_t offset_bytes, int64_t len_bytes)
 {
 	int64_t end = offset_bytes + len_bytes;

@@ -1,4 +1,4 @@
-/* Reads /proc/self (proc(5)). */
+/* Reads the memory use of this process from /proc/self (proc(5)). */
 #include "base/process.h"
 
 #include <stdio.h>

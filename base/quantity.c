@@ -1,4 +1,4 @@
-/* Quantities as texts. */
+/* Writes quantities as text. */
 #include "base/quantity.h"
 
 #include <math.h>

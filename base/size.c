@@ -1,4 +1,4 @@
-/* Checked arithmetic on sizes. */
+/* Arithmetic on sizes that checks for overflow. */
 #include "base/size.h"
 
 #include "base/err.h"

@@ -1,6 +1,6 @@
-/* Checked size arithmetic. Every size that comes from a file or a user passes through here.
+/* Arithmetic on sizes that checks for overflow. Every size from a file or a user passes through here.
  *
- * Each returns 0 and writes *out, or ERR_RANGE with a text, leaving *out untouched.
+ * Each function returns 0 and writes *out, or returns ERR_RANGE with a text and leaves *out unchanged.
  */
 #ifndef FERRY_BASE_SIZE_H
 #define FERRY_BASE_SIZE_H
@@ -14,7 +14,7 @@ int size_mul(uint64_t *out, uint64_t a, uint64_t b);
 /* Next multiple of align (a power of two) at or above a. */
 int size_align(uint64_t *out, uint64_t a, uint64_t align);
 
-/* Unchecked twin for values already known to be small. */
+/* Like size_align for any multiple, without a check: only for values known to be small. */
 static inline int64_t round_up(int64_t a, int64_t multiple)
 {
 	return (a + multiple - 1) / multiple * multiple;

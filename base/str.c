@@ -1,4 +1,4 @@
-/* A string that grows. */
+/* A growing byte string. */
 #include "base/str.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for len_bytes more and the NUL. */
+/* Makes room for len_bytes more and the NUL. */
 static int str_reserve(struct str *s, size_t len_bytes)
 {
 	size_t need, cap;

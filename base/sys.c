@@ -1,4 +1,4 @@
-/* Texts for system calls that failed. */
+/* System calls on files, and error texts for those that failed. */
 #include "base/sys.h"
 
 #include "base/err.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The user can mend these by naming another path; anything else is the system's. */
+/* Errors that the user can fix by naming another path. */
 static int is_users(int error)
 {
 	return error == ENOENT || error == ENOTDIR || error == EISDIR || error == EACCES || error == EPERM ||
@@ -35,7 +35,7 @@ int sys_fail_io(const char *path, const char *verb)
 
 static file_hook *hook;
 static void *hook_context;
-static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER; /* so that hooks need none of their own */
+static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER; /* so that hooks need no lock */
 
 void file_hook_set(file_hook *new_hook, void *context)
 {
@@ -43,7 +43,7 @@ void file_hook_set(file_hook *new_hook, void *context)
 	hook_context = context;
 }
 
-/* 0: make the call; 1: make half of it; -1 with errno: it is to fail. */
+/* 0: make the call. 1: transfer half. -1 with errno: fail without the call. */
 static int ask(const struct file_call *call)
 {
 	int answer = 0;

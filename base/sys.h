@@ -1,5 +1,6 @@
-/* System calls on files, each by way of the hook of tests (file_hook_set in base/file.h). For base/file*.c.
- * They answer as the calls do, with errno; nothing here sets an error's text but sys_fail. */
+/* System calls on files for base/. Each first runs the hook of tests (file_hook_set in base/file.h).
+ *
+ * They return what the system call returns, with errno. Only sys_fail and sys_fail_io set an error text. */
 #ifndef FERRY_BASE_SYS_H
 #define FERRY_BASE_SYS_H
 
@@ -8,11 +9,12 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* "PATH: cannot VERB: what the system said", with the code that goes with errno; or ERR_IO whatever it is. */
+/* Sets "PATH: cannot VERB: REASON" from errno. sys_fail returns ERR_INPUT, ERR_NOMEM or ERR_IO by errno,
+ * sys_fail_io always ERR_IO. */
 int sys_fail(const char *path, const char *verb);
 int sys_fail_io(const char *path, const char *verb);
 
-/* 0, or -1 with errno where a call of this kind, which the caller makes itself, is to fail. */
+/* Runs the hook for a call that the caller makes itself. 0, or -1 with errno if the call must fail. */
 int sys_ask(enum file_call_kind kind, const char *path, const char *to);
 
 int sys_open(const char *path, int flags, mode_t mode);
@@ -20,15 +22,15 @@ ssize_t sys_read(int fd, const char *path, void *dst, size_t len_bytes, int64_t 
 ssize_t sys_write(int fd, const char *path, const void *src, size_t len_bytes, int64_t offset_bytes);
 int sys_reserve(int fd, const char *path, int64_t len_bytes);
 int sys_sync(int fd, const char *path);
-int sys_close(int fd, const char *path); /* the descriptor is gone afterwards, whatever the answer */
+int sys_close(int fd, const char *path); /* closes the descriptor even if it fails */
 int sys_rename(const char *from, const char *to);
 int sys_stat(const char *path, struct stat *st);
 int sys_mkdir(const char *path);
 int sys_remove(const char *path);
 
-/* A lock of the whole file against all that ask for one; goes with the open file. EAGAIN or EACCES: another
- * has it. */
+/* Locks the whole file against other locks; ends with the open file. EAGAIN or EACCES: another has the
+ * lock. */
 int sys_lock(int fd, const char *path);
-int sys_lock_is_held(int fd); /* by another */
+int sys_lock_is_held(int fd); /* by another open file */
 
 #endif

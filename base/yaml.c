@@ -1,4 +1,4 @@
-/* YAML by libyaml, flattened into keys with lines. */
+/* Reads YAML through libyaml and flattens it into keys with lines. */
 #include "base/yaml.h"
 
 #include "base/err.h"
@@ -12,7 +12,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 20, DEPTH_MAX = 8, KEY_BYTES_MAX = 256, KEY_COUNT_MAX = 10000 };
 
-/* A key that was read, kept to find duplicates. */
+/* A key of the file, kept to find duplicates. */
 struct seen {
 	char *path;
 	int line;
@@ -31,7 +31,7 @@ struct reader {
 
 static int read_node(struct reader *r, int depth);
 
-/* ERR_INPUT with "where:line: text", the line being the current event's. */
+/* ERR_INPUT with "where:line: text" and the line of the current event. */
 static int refuse(const struct reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static int refuse(const struct reader *r, const char *fmt, ...)
 {
@@ -59,7 +59,7 @@ static int syntax_error(const struct reader *r)
 		return err_set(ERR_NOMEM, "%s: out of memory while reading YAML", r->where);
 	if (p->error == YAML_READER_ERROR)
 		return err_set(ERR_INPUT, "%s: byte %zu: %s", r->where, p->problem_offset, problem);
-	/* a key without its colon is noticed on the next line */
+	/* libyaml notices a missing colon only on the next line */
 	if (strstr(problem, "could not find expected ':'"))
 		return err_set(ERR_INPUT, "%s:%zu: expected \"key: value\", with a colon and a space",
 		        r->where, p->context_mark.line + 1);
@@ -75,7 +75,7 @@ static int syntax_error(const struct reader *r)
 	        p->problem_mark.column + 1, problem, p->context ? ", " : "", p->context ? p->context : "");
 }
 
-/* Moves to the next event. What can be refused wherever it stands is refused here. */
+/* Moves to the next event. Refuses what is not allowed anywhere, such as aliases. */
 static int next_event(struct reader *r)
 {
 	const char *tag = NULL;
@@ -129,7 +129,7 @@ static int path_push(struct reader *r, const char *key)
 	return str_check(&r->path);
 }
 
-/* Doubles a list of `count` elements when it is full. */
+/* Doubles the capacity of a full list. */
 static int list_grow(void **list, size_t *cap, size_t count, size_t size_bytes)
 {
 	size_t more = *cap ? *cap * 2 : 32;
@@ -145,7 +145,7 @@ static int list_grow(void **list, size_t *cap, size_t count, size_t size_bytes)
 	return 0;
 }
 
-/* The current path as an item without its text, *item owned by the doc. */
+/* Adds an item with the current path and no text. The doc owns *item. */
 static int item_add(struct reader *r, struct yaml_item **item)
 {
 	struct yaml_doc *doc = r->doc;
@@ -184,7 +184,7 @@ static int read_scalar(struct reader *r)
 	return item->text ? 0 : ERR_NOMEM;
 }
 
-/* The elements of a list of scalars from its first one on. */
+/* Reads the elements of a list of scalars; the current event is the first. */
 static int read_scalars(struct reader *r, struct str *text)
 {
 	int err = 0;
@@ -301,7 +301,7 @@ static int read_mapping(struct reader *r, int depth)
 	}
 	if (err || count || !base)
 		return err;
-	err = item_add(r, &item); /* {} is nothing, but the key was there */
+	err = item_add(r, &item); /* {} has no settings, but its key must not be lost */
 	if (err)
 		return err;
 	item->is_null = 1;
@@ -309,7 +309,7 @@ static int read_mapping(struct reader *r, int depth)
 	return item->text ? 0 : ERR_NOMEM;
 }
 
-/* The node that begins at the current event, up to its last event. Mappings and lists recurse. */
+/* Reads the node that begins at the current event, up to its last event. */
 static int read_node(struct reader *r, int depth)
 {
 	if (r->event.type == YAML_SCALAR_EVENT)
@@ -327,7 +327,7 @@ static int compare_seen(const void *a, const void *b)
 	return order ? order : (x->line > y->line) - (x->line < y->line);
 }
 
-/* Refuses the first key of the file that was there before. Sorting keeps this fast for any file. */
+/* Refuses the first duplicate key in the file. Sorting keeps this fast for any file. */
 static int check_duplicates(struct reader *r)
 {
 	const struct seen *first = NULL, *again = NULL;

@@ -1,14 +1,14 @@
 /* YAML by libyaml's event parser: a flat list of settings with their places.
  *
- * A configuration is a mapping of scalars, lists of scalars, mappings of those, and lists of mappings.
- * Each scalar comes out as one yaml_item with its dotted path ("fsdp_config.fsdp_offload_params"); a
- * list of scalars gives one item whose text is the elements joined by "," (an element with a comma is
- * refused) and `is_list` set; a list of mappings puts the element's number in the path
- * ("datasets.0.path"). Items stand in the order of the file. Nothing is interpreted: numbers, booleans
- * and the like are text as written. An empty mapping ({}) is one null item, so that its key is not lost.
+ * A configuration is a mapping of scalars, lists of scalars, mappings of those, and lists of mappings. Each
+ * scalar becomes one yaml_item with its dotted path ("fsdp_config.fsdp_offload_params"). A list of scalars
+ * becomes one item with `is_list` set; its text is the elements joined by ",", and an element with a comma is
+ * refused. A list of mappings puts the element's number in the path ("datasets.0.path"). Items keep the order
+ * of the file. Numbers and booleans stay text as written. An empty mapping ({}) is one null item, so that its
+ * key is not lost.
  *
- * Anchors, aliases, tags, several documents, duplicate keys, nesting beyond 8, keys above 256 bytes,
- * more than 10000 keys and files above 1 MiB are errors with file and line.
+ * These are errors with file and line: anchors, aliases, tags, several documents, duplicate keys, nesting
+ * beyond 8, keys above 256 bytes, more than 10000 keys, files above 1 MiB.
  */
 #ifndef FERRY_BASE_YAML_H
 #define FERRY_BASE_YAML_H
@@ -20,7 +20,7 @@ struct yaml_item {
 	char *text;  /* the scalar as written; "" for an empty value */
 	int is_null; /* ~, null or nothing, unquoted */
 	int is_list;
-	int quoted; /* 'x', "x" or a block: text even where it looks like a number */
+	int quoted; /* 'x', "x" or a block: always text, even if it looks like a number */
 	int line;   /* of the value, from 1 */
 };
 
@@ -29,8 +29,8 @@ struct yaml_doc {
 	size_t count;
 };
 
-/* An empty text, or one with only comments, has no items. ERR_INPUT "where:line: what", or
- * "where:line:column: what" for syntax; ERR_NOMEM; of the file ERR_IO. *doc is empty after an error. */
+/* Parses a file or a text; one with only comments has no items. ERR_INPUT "where:line: what", or
+ * "where:line:column: what" for syntax; ERR_NOMEM; for a file ERR_IO. *doc is empty after an error. */
 int yaml_read_file(struct yaml_doc *doc, const char *path);
 int yaml_parse(struct yaml_doc *doc, const char *where, const char *text, size_t len_bytes);
 

@@ -1,4 +1,4 @@
-/* Memory bandwidth: copies, and three arrays in place. */
+/* Measures memory bandwidth: copies, and three arrays in place. */
 #include "bench/bandwidth.h"
 
 #include "base/clock.h"
@@ -18,18 +18,18 @@ typedef float vec __attribute__((vector_size(16)));
 struct meter {
 	struct bandwidth *b;
 	const struct topology *machine;
-	struct pool *pool; /* of all nodes */
+	struct pool *pool; /* threads of all nodes */
 	char *buffer[BANDWIDTH_NODES_MAX];
-	int64_t bytes; /* of one buffer: 6 * PIECE_BYTES * n */
+	int64_t bytes; /* bytes of one buffer: 6 * PIECE_BYTES * n */
 	double cell_s; /* time for one figure */
 };
 
-/* ---- what is timed; a task is a piece, and memory that of the node whose tasks these are ---- */
+/* ---- timed work; a task is one piece of a node's buffer ---- */
 
 struct work {
 	const struct meter *m;
 	int64_t pieces; /* tasks of one node */
-	int node;       /* whose memory; -1: task / pieces says */
+	int node;       /* node of the memory; -1: task / pieces */
 };
 
 static char *work_memory(const struct work *w, int64_t *task)
@@ -43,7 +43,7 @@ static char *work_memory(const struct work *w, int64_t *task)
 	return w->m->buffer[node];
 }
 
-/* The second half of a buffer := the first. */
+/* Copies the first half of a buffer to the second. */
 static void copy_task(void *context, int64_t task, int worker)
 {
 	const struct work *w = context;
@@ -53,7 +53,7 @@ static void copy_task(void *context, int64_t task, int worker)
 	memcpy(base + w->m->bytes / 2 + task * PIECE_BYTES, base + task * PIECE_BYTES, PIECE_BYTES);
 }
 
-/* Three arrays in the thirds of a buffer, skewed against each other as planes are. */
+/* Reads and writes three arrays in the thirds of a buffer, with skewed bases like planes. */
 static void rmw3_task(void *context, int64_t task, int worker)
 {
 	const struct work *w = context;
@@ -75,10 +75,10 @@ static void fill_task(void *context, int64_t task, int worker)
 	char *base = work_memory(w, &task);
 
 	(void)worker;
-	memset(base + task * PIECE_BYTES, 1, PIECE_BYTES); /* pages of zeros would be one page */
+	memset(base + task * PIECE_BYTES, 1, PIECE_BYTES); /* not zeros, which could share one page */
 }
 
-/* Bytes per second of the best round; w->node -1: every node's tasks on that node. */
+/* Bytes per second of the best round. w->node -1: each node works on its own memory. */
 static double rate_of(struct pool *pool, struct work *w, pool_fn *fn, double bytes, double budget_s)
 {
 	double end = clock_now_s() + budget_s, best = 0;
@@ -99,7 +99,7 @@ static double rate_of(struct pool *pool, struct work *w, pool_fn *fn, double byt
 	return best;
 }
 
-/* ---- one row of the matrix: threads of one node alone ---- */
+/* ---- one row of the matrix: only threads of one node ---- */
 
 struct row {
 	struct meter *m;
@@ -119,7 +119,7 @@ static void row_cut(struct row *r)
 			r->part.core[r->part.core_count++] = t->core[i];
 }
 
-/* The thread that calls the pool works too, so it has to be on the node as well. */
+/* Binds the calling thread to the node too, because it also does tasks. */
 static void row_bind(const struct row *r)
 {
 	uint64_t mask[(INT16_MAX + 1) / 64] = {0};
@@ -128,7 +128,7 @@ static void row_bind(const struct row *r)
 		for (int p = 0; p < r->part.core[i].processor_count; p++)
 			mask[r->part.core[i].processor[p] / 64] |= UINT64_C(1)
 			                                           << r->part.core[i].processor[p] % 64;
-	if (!r->part.is_synthetic) /* where refused, the pool's threads are bound none the less */
+	if (!r->part.is_synthetic) /* if refused, the pool's threads are still bound */
 		pthread_setaffinity_np(pthread_self(), sizeof(mask), (const cpu_set_t *)mask);
 }
 
@@ -174,9 +174,9 @@ static int row_measure(struct meter *m, int node)
 	return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole measurement ---- */
 
-/* Four times a node's last caches, as memory and time allow. */
+/* Four times a node's last-level caches, as far as memory and time allow. */
 static int64_t buffer_size(const struct topology *t, int node_count)
 {
 	int64_t bytes = 64 * MIB, most = t->usable_bytes / 16 / node_count;
@@ -250,7 +250,7 @@ int bandwidth_measure(struct bandwidth *b, const struct topology *t, int threads
 	if (rc)
 		return rc;
 	b->node_count = pool_node_count(m.pool);
-	if (b->node_count > BANDWIDTH_NODES_MAX) /* a matrix of that size is for nobody, and takes too long */
+	if (b->node_count > BANDWIDTH_NODES_MAX) /* too many nodes for a table, and too slow */
 		goto out;
 	for (int n = 0; n < b->node_count; n++) {
 		b->os_index[n] = pool_node_os_index(m.pool, n);

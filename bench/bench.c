@@ -1,4 +1,4 @@
-/* The table of benchmarks, and what they share: figures, rounds, medians. */
+/* The table of benchmarks, and functions that they share. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -107,7 +107,7 @@ double bench_median(double *values, int count)
 	return values[(count - 1) / 2];
 }
 
-/* Seconds that all processors were busy since the system started (proc_stat(5): all but idle and iowait). */
+/* Busy seconds of all processors since the system started (proc_stat(5): all but idle and iowait). */
 static double machine_busy_s(void)
 {
 	FILE *f = fopen("/proc/stat", "re");

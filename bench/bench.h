@@ -1,9 +1,9 @@
-/* Benchmarks: each measures one thing and puts the limit of the machine, measured in the same run, beside it.
+/* Benchmarks. Each measures one thing and compares it with the machine's limit, measured in the same run.
  *
  * A benchmark is a row of a table: `ferry bench NAME` runs one, `ferry bench list` prints the rows. It takes
- * seconds, works on memory of its own, prints nothing, and gives one JSON object with units in the keys. What
- * is compared is measured in turn, round by round, so that a neighbour's load falls on both; figures are
- * medians over rounds, ratios are medians of the ratios within a round.
+ * seconds, uses its own memory, prints nothing, and returns one JSON object with units in the keys. Compared
+ * things are measured in turn, round by round, so that other load affects both. Figures are medians over
+ * rounds; ratios are medians of the ratios within a round.
  */
 #ifndef FERRY_BENCH_BENCH_H
 #define FERRY_BENCH_BENCH_H
@@ -15,56 +15,55 @@
 #include <stdint.h>
 
 struct bench_args {
-	int threads;        /* most threads to measure with, >= 1 */
-	enum adamw_isa isa; /* for kernels that know several */
+	int threads;        /* maximum number of threads, >= 1 */
+	enum adamw_isa isa; /* for kernels with several instruction sets */
 	int64_t count;      /* size of the work, in the benchmark's own unit; 0: its default */
-	const char *device; /* of the benchmarks of a device, as device_open names it; NULL: "host". Devices
-	                       other than the host's are registered by the caller */
+	const char *device; /* for benchmarks of a device: a name for device_open; NULL: "host". The caller
+	                       registers other devices */
 	double copy_gbps;   /* throttle of the host device's copies each way, 1e9 bytes/s; 0: none */
-	/* of `offload`: micro-batches of a step (0: 1), the norm that gradients are clipped to (0: they are
-	 * not, and updates run inside backward), and what of the device may be filled (0: what is free) */
+	/* `offload`: micro-batches of a step (0: 1); device memory to fill (0: all that is free); the norm
+	 * for clipping (0: none, and updates run inside backward) */
 	int64_t micro_batches, device_budget_bytes;
-	int64_t host_budget_bytes; /* of `offload`: how much host memory it may take; 0: what is available */
+	int64_t host_budget_bytes; /* `offload`: maximum host memory; 0: all that is available */
 	double max_grad_norm;
-	const char *ways; /* of `offload` and `step`: which ways, separated by commas; NULL, "" or "all":
-	                     all, of `step` none */
-	const char *machine_file;     /* of `clock`: where to describe this machine; NULL: nowhere */
-	const char *tokenizer, *data; /* of `tokenize`: a directory or tokenizer.json, and a file of text */
-	const char *models, *tokens; /* of `offload`: names, and tokens of a micro-batch, separated by commas;
-	                                of `step` and `kernels` rows x tokens; of `load`: a directory; of
-	                                `kernels`: how their names begin. NULL or
-	                                "": its choice */
+	const char *ways; /* `offload`, `step`: ways, separated by commas; NULL, "" or "all": all (`step`:
+	                     none) */
+	const char *machine_file;     /* `clock`: file for a description of this machine; NULL: none */
+	const char *tokenizer, *data; /* `tokenize`: a directory or tokenizer.json; a file of text */
+	const char *models, *tokens;  /* `offload`: names, and tokens of a micro-batch, separated by commas;
+	                                 `step`, `kernels`: rows x tokens; `load`: a directory; `kernels`:
+	                                 begin of the operations' names. NULL or "": the default */
 };
 
 struct bench {
 	const char *name, *what;
-	/* *result is the caller's, to json_decref. 0 or ERR_*. */
+	/* The caller frees *result with json_decref. 0 or ERR_*. */
 	int (*run)(json_t **result, const struct bench_args *args);
 };
 
-/* Rows in order; NULL behind the last. */
+/* Rows in order; NULL after the last. */
 const struct bench *bench_at(int index);
 
-/* Runs the one of that name; ERR_INPUT, with the list, where there is none. */
+/* Runs the benchmark of this name. ERR_INPUT, with the list, if there is none. */
 int bench_run(json_t **result, const char *name, const struct bench_args *args);
 
 /* ---- for benchmarks ---- */
 
-/* The middle one of `count` > 0 values (of two middle ones the lower); sorts them. */
+/* The median of `count` > 0 values (the lower of two middle ones); sorts them. */
 double bench_median(double *values, int count);
 
-/* "8x256" into rows and their tokens; NULL and "" change nothing. ERR_INPUT for anything else. */
+/* Parses "8x256" into rows and their tokens. NULL and "" change nothing. ERR_INPUT for any other text. */
 int bench_batch_find(int64_t *rows, int64_t *row_tokens, const char *tokens);
 
-/* CPU seconds of this process so far: what neighbours change least. */
+/* CPU seconds of this process so far; other load changes them least. */
 double bench_cpu_s(void);
 
-/* What was measured of memory, as bench topo gives it. */
+/* Bandwidth as JSON, in the form of bench topo. */
 struct bandwidth;
 json_t *bench_bandwidth_json(const struct bandwidth *bandwidth);
 
-/* How many cores other processes kept busy between begin and end; figures of a busy machine are to be told
- * apart. 0 where /proc/stat cannot be read. */
+/* The average number of cores that other processes kept busy between begin and end, to recognise figures of a
+ * busy machine. 0 if /proc/stat cannot be read. */
 struct bench_load {
 	double busy_s, own_s;
 	int64_t at_ns;
@@ -102,7 +101,7 @@ struct bench_variant {
 };
 int bench_step(json_t **result, const struct bench_args *args, const struct bench_shape *shape,
         struct bench_variant variant);
-/* Of the model, rows and variant that args name. */
+/* The same with the model, rows and variant of args. */
 int bench_step_model(json_t **result, const struct bench_args *args);
 int bench_tokenize(json_t **result, const struct bench_args *args);
 

@@ -1,4 +1,4 @@
-/* AdamW beside the bandwidth of memory. */
+/* Compares AdamW with memory bandwidth. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -11,10 +11,10 @@
 
 #include <string.h>
 
-/* The limit: three arrays read and written in place, which is how AdamW uses memory. STREAM's triad reads
- * twice what it writes and pays for write-allocate; it would flatter. Beside it AdamW's own planes, read
- * and written with nothing computed: with fp32 state more is read than written, and planes of two and of four
- * bytes an element pass each other. */
+/* The limit is three arrays read and written in place, because AdamW uses memory so. STREAM's triad would be
+ * a lower limit: it reads twice what it writes and pays for write-allocate. A second limit reads and writes
+ * AdamW's own planes without computing. It differs with fp32 state, because more is read than written, and
+ * planes of two and four bytes an element are mixed. */
 
 enum { CHUNK = 65536, CACHED = 8192, ROUNDS = 9, STREAMS = 3, STRETCH = 64 /* elements */ };
 
@@ -27,7 +27,7 @@ struct work {
 	enum adamw_isa isa;
 	float *stream[STREAMS];
 	int64_t count;
-	uint32_t zero; /* not known to the compiler */
+	uint32_t zero; /* 0, unknown to the compiler */
 	void *base;    /* one slab for all */
 	int64_t bytes;
 };
@@ -51,7 +51,7 @@ static void adam_task(void *ctx, int64_t chunk, int worker)
 	adamw_update(&s, &w->step, w->isa);
 }
 
-/* The same work without the memory: each worker goes over one small piece again and again. */
+/* The same work in cache: each worker repeats one small piece. */
 static void cached_task(void *ctx, int64_t chunk, int worker)
 {
 	const struct work *w = ctx;
@@ -79,7 +79,7 @@ static void rmw_task(void *ctx, int64_t chunk, int worker)
 	}
 }
 
-/* Elements [first, first + STRETCH) of a plane, read and written as they were. */
+/* Reads elements [first, first + STRETCH) of a plane and writes them back. */
 static void plane_touch(void *plane, int64_t first, int bytes, uvec zero)
 {
 	uvec *at = (uvec *)((char *)plane + first * bytes);
@@ -111,7 +111,7 @@ static void planes_task(void *ctx, int64_t chunk, int worker)
 	s->hi[first] |= (uint16_t)(grads[0] & zero[0]);
 }
 
-/* Weights and gradients of ordinary size; m and v start at 0. Touches everything. */
+/* Fills weights and gradients with ordinary numbers, m and v with 0. Touches all memory. */
 static void fill_task(void *ctx, int64_t chunk, int worker)
 {
 	const struct work *w = ctx;
@@ -142,8 +142,8 @@ static void fill_task(void *ctx, int64_t chunk, int worker)
 	}
 }
 
-/* m, v and gradients of one piece: of ordinary size, or such that every gradient or its square, and every m
- * and v that an update finds or makes, is subnormal or would be. */
+/* Fills m, v and gradients of one piece with ordinary numbers. Or fills them so that every gradient or its
+ * square, and every m and v before and after an update, would be subnormal. */
 static void piece_fill(const struct adamw_span *s, int is_subnormal)
 {
 	for (int i = 0; i < CACHED; i++) {
@@ -174,8 +174,8 @@ static void piece_fill(const struct adamw_span *s, int is_subnormal)
 	}
 }
 
-/* How many times as long an update takes whose gradients are subnormal, on one thread in its cache: ratio[0]
- * the one in which most m and v become subnormal, and so 0, ratio[1] those after it. */
+/* Compares an update with subnormal gradients with an ordinary one, on one thread in its cache. ratio[0] is
+ * the update in which most m and v become subnormal, and so 0; ratio[1] is for those after it. */
 static void subnormal_cost(double *ratio, const struct work *w)
 {
 	enum { PASSES = 101 };
@@ -201,7 +201,7 @@ static void subnormal_cost(double *ratio, const struct work *w)
 		ratio[turn] = bench_median(taken[turn][1], PASSES) / bench_median(taken[turn][0], PASSES);
 }
 
-/* Planes and streams in one slab, bases skewed. */
+/* Places planes and streams in one slab, with skewed bases. */
 static int work_open(struct work *w, const struct bench_args *args, enum dtype dtype, enum adamw_state state)
 {
 	const int of_state = adamw_state_bytes(state),
@@ -252,7 +252,7 @@ static double seconds_of(struct pool *pool, struct work *w, pool_fn *fn)
 	return (double)(clock_now_ns() - start) * 1e-9;
 }
 
-/* One row of the result: both in turn on so many threads. */
+/* One row of the result: measures both in turn, on this number of threads. */
 static int measure(json_t *rows, struct work *w, int threads, double bytes_per_parameter)
 {
 	double rate[ROUNDS], limit[ROUNDS], ratio[ROUNDS], cached[ROUNDS], moved[ROUNDS];
@@ -285,7 +285,7 @@ static int measure(json_t *rows, struct work *w, int threads, double bytes_per_p
 	return 0;
 }
 
-/* Bytes that cross the bus: weights and state read and written, the gradient read. */
+/* Bytes on the bus: weights and state are read and written, the gradient is read. */
 static int adam(json_t **result, const struct bench_args *args, enum dtype dtype, enum adamw_state state)
 {
 	int bytes_per_parameter = 8 + 4 * adamw_state_bytes(state) + (dtype == DTYPE_BF16 ? 2 : 4), rc;

@@ -1,4 +1,4 @@
-/* The same steps within budgets of device memory. */
+/* Runs the same steps within several budgets of device memory. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 
@@ -10,12 +10,11 @@
 
 #include <string.h>
 
-/* What device memory buys: the same steps within budgets from the least that the streamed plan needs to all
- * that it can use. No budget may be passed, no bit of a loss may change, and more memory should never be
- * slower. A copy is throttled (host_copy_gbps), so that on the host device the link counts for something.
- * Budgets are gone through once a round, in turn from below and from above, each in an engine of its own;
- * times are of single steps, the shortest of all rounds: others' load only makes them longer, and the clock,
- * by which the budgets are spent, knows no others. */
+/* Runs the same steps within budgets from the minimum of the streamed plan to all that it can use. No budget
+ * may be exceeded, no bit of a loss may change, and more memory should never be slower. Copies are throttled
+ * (host_copy_gbps), so that the link matters on the host device too. Each round goes through all budgets, up
+ * or down in turn, with a new engine for each. Times are those of the shortest single step of all rounds.
+ * Other load only makes steps longer, and the clock that spends the budgets knows no other load. */
 
 enum { BUDGETS = 9, ROUNDS = 3, WARMUP_STEPS = 1, DEFAULT_STEPS = 3, STEPS_MAX = 100 };
 
@@ -24,7 +23,7 @@ static const double default_copy_gbps = 0.25, learning_rate = 1e-3;
 struct point {
 	int64_t budget_bytes, touched_bytes;
 	struct engine_memory memory;
-	double predicted_s, least_s; /* of a step */
+	double predicted_s, least_s; /* times of a step */
 };
 
 struct budget_bench {
@@ -33,9 +32,9 @@ struct budget_bench {
 	struct pool *pool;
 	struct bench_args args;
 	int steps;
-	struct device_speed speed; /* measured once, as a run does */
+	struct device_speed speed; /* measured once, as in a run */
 	double measured_in_s;
-	double losses[WARMUP_STEPS + STEPS_MAX]; /* of the first engine; the others must have the same bits */
+	double losses[WARMUP_STEPS + STEPS_MAX]; /* of the first engine; others must have the same bits */
 	int has_losses, same_losses;
 	struct point points[BUDGETS];
 };
@@ -50,7 +49,7 @@ static struct engine_options options_of(
 	return o;
 }
 
-/* Planned only: what the arena takes where nothing stays in it, and where everything does. */
+/* Finds the arena's bytes with nothing resident and with everything resident, from plans alone. */
 static int range_find(int64_t *least_bytes, int64_t *most_bytes, const struct budget_bench *b)
 {
 	struct engine_memory memory;
@@ -112,7 +111,7 @@ static int steps_run(struct budget_bench *b, struct engine *engine, struct point
 	return engine_flush(engine);
 }
 
-/* As a run does. */
+/* Spends the budget as a run does. */
 static int budget_spend(const struct budget_bench *b, struct engine_options *o, struct point *p)
 {
 	struct choice_limits limits = {.device_bytes = o->device_budget_bytes};
@@ -169,7 +168,7 @@ static int is_same_plan(const struct engine_memory *a, const struct engine_memor
 	       a->h2d_bytes == b->h2d_bytes && a->d2h_bytes == b->d2h_bytes;
 }
 
-/* Budgets on which one plan was the choice have its steps together. */
+/* Budgets with the same plan share the shortest step. */
 static void same_plans_join(struct budget_bench *b)
 {
 	for (int i = 1; i < BUDGETS; i++)
@@ -181,7 +180,7 @@ static void same_plans_join(struct budget_bench *b)
 		}
 }
 
-/* *worst: tokens/s beside the most that a smaller budget had. */
+/* *worst: lowest ratio of a budget's tokens/s to the best of a smaller budget. */
 static json_t *points_json(struct budget_bench *b, double *worst)
 {
 	json_t *rows = json_array();

@@ -1,4 +1,4 @@
-/* Predicted beside measured steps, with throttled copies or several micro-batches; writes what it finds. */
+/* Compares predicted with measured step times, and writes a description of this machine. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 
@@ -14,18 +14,17 @@
 
 #include <stdlib.h>
 
-/* Is the clock of plans right? Steps with all state offloaded, on the host device with its copies throttled
- * to one rate after another, beside the step that the meta device's clock predicts for a machine of these
- * rates. What is told to the clock: the throttle; the rates of memory and of updates that a run measures for
- * itself (placement/measure.h); and a rate of matrix products at which the step whose copies are not
- * throttled takes what it was measured to take. Nothing else is fitted. Throttles are gone through once a
- * round, back and forth, with the unthrottled step, to which all others are compared, at both ends. The clock
- * knows no other processes: so the shortest step of all rounds counts, and of steps during which others used
- * the cores only where there are no others.
+/* Checks the clock of plans. On the host device it runs steps with all state offloaded and copies throttled
+ * to several rates. It compares them with steps that the meta device's clock predicts for a machine with
+ * these rates. The clock gets the throttle, the rates of memory and updates that a run measures itself
+ * (placement/measure.h), and one fitted rate: that of matrix products, from the step without a throttle. Each
+ * round goes through all throttles, back and forth, with the unthrottled step at both ends, because all
+ * others are compared with it. The clock knows no other processes, so the shortest step counts. Steps during
+ * which others used the cores count only if there are no other steps.
  *
- * The copies of a GPU cannot be throttled: there a step has one, two and four micro-batches, to the first of
- * which the clock is fitted. Its rates, and what kernels, host functions and pinning take, go into a file
- * that describes this machine (machine_file), as does what was fitted. */
+ * Copies of a GPU cannot be throttled. There steps have one, two and four micro-batches, and the clock is
+ * fitted to the first. Its rates, the overheads of kernels, host functions and pinning, and the fitted rate
+ * go into a file that describes this machine (machine_file). */
 
 enum {
 	WAYS_MAX = 7,
@@ -37,14 +36,14 @@ enum {
 	FIT_ROUNDS = 40
 };
 
-/* Cores that others may use during a step that counts; the system counts in hundredths of a second. */
+/* Cores that others may use during a quiet step; the system counts in hundredths of a second. */
 static const double QUIET_CORES = 0.1;
 
 static const int64_t SAMPLE_BYTES = INT64_C(2) << 30;
 
-/* Steps that are measured; the clock is fitted to the first. */
+/* The ways to run a step; the clock is fitted to the first. */
 static const struct way {
-	double copy_gbps; /* 0: as fast as it goes */
+	double copy_gbps; /* 0: no throttle */
 	int micros;
 } host_ways[WAYS_MAX] = {{0, 1}, {0.1, 1}, {0.15, 1}, {0.2, 1}, {0.3, 1}, {0.5, 1}, {1, 1}},
   gpu_ways[] = {{0, 1}, {0, 2}, {0, 4}};
@@ -59,12 +58,12 @@ struct clock_bench {
 	int way_count, is_host;
 	int64_t gpu_bytes, head_rows;
 	int steps;
-	double unfitted; /* predicted of measured, of the first way, by rates alone */
+	double unfitted; /* predicted / measured time of the first way without fitting */
 	double quiet_s[WAYS_MAX],
-	        least_s[WAYS_MAX]; /* the shortest step, among quiet ones and of all; 0: none */
+	        least_s[WAYS_MAX]; /* the shortest quiet step, and the shortest of all; 0: none */
 	int quiet_count[WAYS_MAX], count[WAYS_MAX];
 	double predicted_s[WAYS_MAX];
-	struct device_speed speed; /* but for the copies' */
+	struct device_speed speed; /* without the throttle */
 };
 
 static struct engine_options options_of(const struct clock_bench *b, struct device *device, int way)
@@ -72,7 +71,7 @@ static struct engine_options options_of(const struct clock_bench *b, struct devi
 	struct engine_options o = bench_engine_options(b->model, &b->rows, device, b->pool, b->args.isa);
 
 	o.policy.micro_batches = b->ways[way].micros;
-	o.policy.head_rows = b->head_rows; /* also where a clock stands for the device */
+	o.policy.head_rows = b->head_rows; /* the same on the meta device */
 	return o;
 }
 
@@ -152,7 +151,7 @@ static int step_predict(double *seconds, struct clock_bench *b, int rate)
 	return rc;
 }
 
-/* The rate of products at which the step without copies is as long as it was; by halving. */
+/* Finds by halving the rate of products at which the first way takes the measured time. */
 static int speed_fit(struct clock_bench *b, double measured_s)
 {
 	double slow = 1e6, fast = 1e15, f32_of_bf16 = b->speed.matmul_flops_f32 / b->speed.matmul_flops_bf16;
@@ -170,7 +169,7 @@ static int speed_fit(struct clock_bench *b, double measured_s)
 	return rc;
 }
 
-/* Products in fp32 have a rate of their own on a GPU. */
+/* Measures products in fp32, which have another rate on a GPU. */
 static int f32_measure(struct clock_bench *b, struct engine_options o)
 {
 	struct device_speed speed = b->speed;
@@ -248,7 +247,7 @@ static json_t *rows_json(struct clock_bench *b, double *worst)
 	return rows;
 }
 
-/* machine=FILE is this one. */
+/* Writes a description of this machine for machine=FILE. */
 static int machine_save(const struct clock_bench *b)
 {
 	struct topology *t = mem_alloc(1, sizeof(*t));
@@ -268,7 +267,7 @@ static int machine_save(const struct clock_bench *b)
 	return rc;
 }
 
-/* What a GPU takes beside its rates. */
+/* Adds the overheads of a GPU. */
 static void overheads_json(json_t *result, const struct device_speed *s)
 {
 	if (s->host_computes)

@@ -1,4 +1,4 @@
-/* Copies between host and device by direction, memory and size. */
+/* Measures copies between host and device by direction, memory and size. */
 #include "bench/rig.h"
 
 #include "base/err.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Copies between host and device: each way alone and both at once, pinned and pageable memory, by size. Both
- * at once start behind one event, and end when the later one does. */
+/* Measures each way alone and both at once, with pinned and pageable memory, by size. Both at once start
+ * after one event and end when the later one ends. */
 
 enum { ROUNDS_MAX = 32, SIZES_MAX = 8, COPIES_MAX = 64 };
 enum direction { DIRECTION_IN, DIRECTION_OUT, DIRECTION_BOTH, DIRECTION_COUNT };
@@ -20,7 +20,7 @@ struct copies {
 	struct stream *in, *out, *start;
 	struct event *event;
 	dev_addr arena;
-	char *slab; /* half for each direction, as the arena */
+	char *slab; /* one half for each direction, like the arena */
 	int64_t half_bytes;
 	int rounds;
 };
@@ -69,7 +69,7 @@ static int slab_fill(struct copies *c, enum slab_kind kind)
 	return rc ? rc : stream_sync(c->in);
 }
 
-/* `count` copies that go through their half of slab and arena, again from the start where it ends. */
+/* Queues `count` copies through their half of slab and arena, again from its begin after its end. */
 static int one_way(struct copies *c, enum direction d, int64_t bytes, int count)
 {
 	int64_t first = d == DIRECTION_IN ? 0 : c->half_bytes, places = c->half_bytes / bytes;
@@ -103,7 +103,7 @@ static int copies_time(struct copies *c, double *seconds, enum direction d, int6
 			rc = stream_stamp(streams[i], &end_ns[i]);
 	}
 	if (rc) {
-		device_sync(c->device); /* the stamps' places must outlive their work */
+		device_sync(c->device); /* the stream still writes the stamps */
 		return rc;
 	}
 	rc = device_sync(c->device);
@@ -119,7 +119,7 @@ static int row_measure(json_t *rows, struct copies *c, enum slab_kind kind, enum
 
 	if (count > COPIES_MAX)
 		count = COPIES_MAX;
-	for (int i = -1; i < c->rounds && !rc; i++) { /* the first warms up */
+	for (int i = -1; i < c->rounds && !rc; i++) { /* the first is a warm-up */
 		rc = copies_time(c, &seconds[i < 0 ? 0 : i], d, bytes, count);
 		if (!rc && !(seconds[i < 0 ? 0 : i] > 0))
 			rc = err_set(ERR_INTERNAL, "copies of %lld bytes took no time", (long long)bytes);

@@ -1,4 +1,4 @@
-/* Each op beside the device's bandwidth or its matrix products. */
+/* Compares each op with the device's bandwidth or its matrix products. */
 #include "bench/kernel_cases.h"
 
 #include "base/err.h"
@@ -9,12 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Each op over a model's shapes. In every round the limit is measured, then the op, and their ratio is of one
- * moment. Sets of operands are used in turn, so that none is in a cache when its turn comes again. */
+/* Runs each op at a model's shapes. Each round measures the limit, then the op, so that their ratio is of one
+ * moment. The op uses several sets of operands in turn, so that none is in a cache when it is used again. */
 
 enum { SETS_MAX = 32, SETS_BYTES_MAX = 16 /* times rotate_bytes */, ROUNDS_MAX = 32, CASES_MAX = 64 };
 
-/* The limits as each case met them. */
+/* The limits measured beside each case. */
 struct limits {
 	double copy[CASES_MAX], product[CASES_MAX];
 	int copy_count, product_count;
@@ -31,7 +31,7 @@ static int64_t fixed_bytes(const struct bench_scale *s)
 	return KERNEL_INDEX_COUNT * index_bytes(s) + (4 * s->document_tokens * s->head_dim + 255) / 256 * 256;
 }
 
-/* How many sets a case takes, by the bytes that one call moves, and their bytes together. */
+/* Number of sets of a case, by the bytes that one call moves, and bytes of all sets. */
 static int64_t sets_bytes(const struct kernel_case *k, int *set_count, const struct bench_scale *s)
 {
 	struct kernel_place place = {.base = {256}};
@@ -78,7 +78,7 @@ static void index_fill(int32_t *arrays[KERNEL_INDEX_COUNT], const struct bench_s
 		arrays[4][i] = (int32_t)i;
 		arrays[5][i] = (int32_t)rng_below(1, 2, (uint64_t)i, (uint64_t)s->vocab);
 	}
-	for (int64_t i = s->tokens - 1; i > 0; i--) { /* Fisher and Yates */
+	for (int64_t i = s->tokens - 1; i > 0; i--) { /* a Fisher-Yates shuffle */
 		int64_t j = (int64_t)rng_below(1, 3, (uint64_t)i, (uint64_t)i + 1);
 		int32_t kept = arrays[4][i];
 
@@ -100,7 +100,7 @@ static void rope_fill(float *table, const struct bench_scale *s)
 		}
 }
 
-/* They stand at the beginning of the rig's work. */
+/* Writes the index arrays to the begin of the rig's work memory. */
 static int index_write(struct bench_rig *rig, struct kernel_index *index)
 {
 	int64_t bytes = index_bytes(&rig->scale);
@@ -145,11 +145,11 @@ static double flops_of(const struct op_cost *cost)
 	return cost->flops_bf16 + cost->flops_f32;
 }
 
-/* What a case's rounds gave. */
+/* The results of a case's rounds. */
 struct measured {
 	double seconds, share;
 	double cpu_seconds,
-	        cpu_share; /* the same in CPU time of this process, which neighbours change least */
+	        cpu_share; /* the same in CPU time of this process, which other load changes least */
 };
 
 static int row_add(json_t *rows, const struct kernel_case *k, const struct op *op, const struct measured *m)
@@ -226,13 +226,13 @@ static int is_wanted(const struct kernel_case *k, const struct bench_args *args)
 	return !args->models || !strncmp(k->name, args->models, strlen(args->models));
 }
 
-/* 0 where no case met the limit. */
+/* 0 if no case has this limit. */
 static double rate_of(double *values, int count)
 {
 	return count ? bench_median(values, count) : 0;
 }
 
-/* All cases of a dtype, on a device opened for them. */
+/* Runs all cases of a dtype, on a new device. */
 static int cases_run(json_t *rows, const struct bench_args *args, struct pool *pool, enum dtype dtype,
         struct bench_scale *scale, const char **device, struct limits *seen)
 {

@@ -1,4 +1,4 @@
-/* Loading weights and checkpoints beside plain reads. */
+/* Compares loading weights and checkpoints with plain reads. */
 #include "bench/load_files.h"
 
 #include "base/clock.h"
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Loading a model's weights into the planes of an engine, beside reads of the same files into fresh memory
- * with whatever number of threads and kind of pages is fastest. Cold: nothing of the files is in the page
- * cache; what a virtual machine's host has of them cannot be helped. Warm: all of it is. Each round measures
- * the two best ways of reading, then loading. */
+/* Loads a model's weights into the planes of an engine. Compares that with plain reads of the same files into
+ * new memory, with the fastest number of threads and kind of pages. Cold: no part of the files is in the page
+ * cache, though a virtual machine's host may still cache them. Warm: all of it is. Each round measures the
+ * two best ways of reading, and loading. */
 
 enum { ROUNDS_MAX = 7, CANDIDATES_MAX = 6, BEST = 2 };
 
@@ -37,8 +37,8 @@ struct load_bench {
 	struct engine *engine;
 	struct candidate candidates[CANDIDATES_MAX];
 	int candidate_count;
-	int64_t planes_bytes;                          /* that loading fills */
-	int64_t over_bytes[2][ROUNDS_MAX], peak_bytes; /* of memory beyond them; by state */
+	int64_t planes_bytes;                          /* bytes that loading fills */
+	int64_t over_bytes[2][ROUNDS_MAX], peak_bytes; /* memory beyond the planes, by state */
 	double load_s[2][ROUNDS_MAX];
 };
 
@@ -87,7 +87,7 @@ static int engine_prepare(struct load_bench *b)
 	return rc ? rc : engine_start(b->engine);
 }
 
-/* Headers included, as a run does it. */
+/* Includes the headers, as in a run. */
 static int load_once(struct load_bench *b)
 {
 	struct plane_sink sink = {.context = b->engine, .write = plane_write, .at = plane_at, .is_zero = 1};
@@ -115,7 +115,7 @@ static int load_measure(struct load_bench *b, double *seconds, int64_t *over_byt
 	int rc = engine_prepare(b);
 
 	if (!rc)
-		rc = load_memory_rouse(b->files.bytes, b->pool);
+		rc = bench_memory_warm(b->files.bytes, b->pool);
 	process_peak_reset();
 	before = process_resident_bytes();
 	start = clock_now_ns();
@@ -131,10 +131,10 @@ static int load_measure(struct load_bench *b, double *seconds, int64_t *over_byt
 	return rc;
 }
 
-/* ---- both, in turn ---- */
+/* ---- both in turn ---- */
 
-/* As many threads as loading has and twice that, and for the faster warm reads one; pages of both kinds where
- * they could matter. */
+/* Candidates: the threads of loading, and twice as many. For warm reads, which are faster, also one thread
+ * and both kinds of pages. */
 static void candidates_list(struct load_bench *b, enum load_state state)
 {
 	b->candidate_count = 0;
@@ -155,7 +155,7 @@ static int candidate_measure(struct load_bench *b, struct candidate *c, enum loa
 	int rc = load_files_set(&b->files, state, &cached);
 
 	if (!rc)
-		rc = load_memory_rouse(b->files.bytes, b->pool);
+		rc = bench_memory_warm(b->files.bytes, b->pool);
 	if (!rc)
 		rc = load_files_read(&b->files, &c->seconds[1 + round], c->threads, c->pages);
 	return rc;
@@ -176,7 +176,7 @@ static int load_prepare_and_measure(struct load_bench *b, enum load_state state,
 	return rc ? rc : load_measure(b, &b->load_s[state][round], &b->over_bytes[state][round]);
 }
 
-/* Each is the first one every other time. */
+/* Reading and loading come first in turn. */
 static int round_measure(struct load_bench *b, enum load_state state, int round)
 {
 	int rc = round % 2 ? load_prepare_and_measure(b, state, round) : 0;
@@ -195,8 +195,8 @@ static double least_s(const double *seconds, int rounds)
 	return least;
 }
 
-/* The best round of each: where memory given back goes to a virtual machine's host, what takes it next may
- * wait ten times as long for it, whichever that is. */
+/* Reports the best round of each. If freed memory goes back to a virtual machine's host, the next user may
+ * wait ten times as long for it, whether that is reading or loading. */
 static json_t *state_row(const struct load_bench *b, enum load_state state)
 {
 	const struct candidate *best = &b->candidates[0];
@@ -221,7 +221,7 @@ static json_t *state_row(const struct load_bench *b, enum load_state state)
 	        gb / load_s, "of_raw", raw_s / load_s, "peak_over_planes_bytes", (json_int_t)over);
 }
 
-/* A file system in memory has no cold files. */
+/* Skips cold files on a file system in memory, which has none. */
 static int state_measure(json_t *rows, struct load_bench *b, enum load_state state)
 {
 	int64_t cached;
@@ -240,7 +240,7 @@ static int state_measure(json_t *rows, struct load_bench *b, enum load_state sta
 	return rc;
 }
 
-/* Of bf16 files lo stays zero, and untouched. */
+/* With bf16 files lo stays zero and untouched. */
 static int64_t planes_bytes(const struct load_files *files)
 {
 	int64_t parameters = files->model->parameter_count;

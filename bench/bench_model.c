@@ -1,4 +1,4 @@
-/* Models made for benchmarks, by size. */
+/* Makes models and rows for benchmarks. */
 #include "bench/bench_model.h"
 
 #include "base/err.h"
@@ -128,7 +128,7 @@ int bench_model_open(struct model **model, const struct bench_shape *s)
 	return rc;
 }
 
-/* Both planes of the table, twice, so that a piece can begin anywhere. */
+/* Fills both planes of the table twice, so that a piece can begin anywhere. */
 static void table_fill(uint16_t *hi, int16_t *lo)
 {
 	uint64_t random = 1;

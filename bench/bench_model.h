@@ -1,4 +1,4 @@
-/* A model and rows for a benchmark of training: random weights, one fixed batch that can be learned. */
+/* A model and rows for benchmarks of training: random weights, and one fixed batch that can be learned. */
 #ifndef FERRY_BENCH_BENCH_MODEL_H
 #define FERRY_BENCH_BENCH_MODEL_H
 
@@ -17,22 +17,21 @@ void bench_rows_close(struct bench_rows *rows);
  * ERR_INPUT for other names. */
 int bench_shape_find(const struct bench_shape **shape, const char *models);
 
-/* How they train it: in bf16, everything offloaded and recomputed, two units ahead, clipped. The caller
- * changes what it measures. */
+/* The options of a usual run: bf16, everything offloaded and recomputed, two units prefetched, clipped. The
+ * caller changes what it measures. */
 struct engine_options bench_engine_options(const struct model *model, const struct bench_rows *rows,
         struct device *device, struct pool *pool, enum adamw_isa isa);
 
-/* How fast the machine is on which these engines run, for choosing (placement/choice.h); on a device without
- * bytes, or with too little memory to measure in, what is assumed of one. Their device's arena is not open.
- */
+/* The machine's speed for a choice (placement/choice.h). Assumed on a device without bytes, or with too
+ * little memory to measure. The options' device must have no open arena. */
 int bench_speed_find(
         struct device_speed *speed, const struct engine_options *options, const struct bench_args *args);
 
 /* A Llama-style model of this shape; model_close when done. */
 int bench_model_open(struct model **model, const struct bench_shape *shape);
 
-/* Writes the planes of all weights: norms 1, the rest uniform with the usual standard deviation. Numbers come
- * from one table of a prime length, over and over: drawing each anew would take longer than the steps. */
+/* Writes the planes of all weights: norms 1, the rest uniform with the usual standard deviation. Numbers
+ * repeat from one table of prime length, because drawing each would take longer than the steps. */
 int bench_weights_write(struct engine *engine, const struct model *model);
 
 #endif

@@ -1,4 +1,4 @@
-/* Training steps with everything offloaded, nothing, and the device filled. */
+/* Compares training steps with everything offloaded, nothing offloaded, and the device filled. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 
@@ -13,23 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What offload costs: the same model, rows and steps with weights, gradients and optimizer state in host
- * memory and nothing of it left on the device ("streamed"), with all of it on the device ("resident"), and,
- * where that does not fit or a budget is given, with as much on the device as it can be filled with
- * ("filled", as a run does it). Losses must be the same bits. A setting that does not fit is a row that says
- * so. What the device took beside the plan's arena and workspaces (code of kernels and libraries) is
- * device_beside_bytes. FLOPs by the usual count (model_flops_per_token): recomputation counts nothing.
- */
+/* Runs the same model, rows and steps in three ways. "streamed" has weights, gradients and optimizer state in
+ * host memory and nothing of them on the device. "resident" has all of them on the device. "filled", if that
+ * does not fit or a budget is given, has as much on the device as fits, as in a run. Losses must have the
+ * same bits. A setting that does not fit is a row that says so. device_beside_bytes is the device memory
+ * beside the plan's arena and workspaces (code of kernels and libraries). FLOPs by the usual count
+ * (model_flops_per_token), without recomputation. */
 
 enum { WARMUP_STEPS = 2, DEFAULT_STEPS = 5, STEPS_MAX = 1000, SETTINGS_MAX = 32, MICRO_BATCHES_MAX = 1024 };
 
 static const double learning_rate = 1e-3, measure_s_max = 25;
 
-/* Shapes of known models, and of the 8B one with a quarter of its blocks: what a device holds without offload
- * is that much smaller, and a block is a block. */
+/* Shapes of known models, and of the 8B one with a quarter of its blocks, so that a device can hold it
+ * without offload. */
 static const struct {
 	const char *name;
-	struct bench_shape shape; /* rows are set by the tokens of a micro-batch */
+	struct bench_shape shape; /* the tokens of a micro-batch set the rows */
 } models[] = {
         {"tiny", {64, 2, 4, 128, 500, 32, 0, 0, 2}},
         {"0.1b", {768, 12, 12, 2048, 32000, 1024, 0, 0, 12}},
@@ -57,7 +56,7 @@ struct outcome {
 	double step_s[STEPS_MAX], total_s, loss_first, loss_last;
 	int64_t parameters, host_peak_bytes, device_beside_bytes;
 	double flops_per_token;
-	int steps, fits; /* fits 0 without a reason: not run */
+	int steps, fits; /* fits 0 and an empty `why`: not run */
 	char why[ERR_TEXT_BYTES];
 };
 
@@ -93,7 +92,8 @@ static struct engine_options options_of(const struct offload_bench *b, const str
 	return o;
 }
 
-/* For the arena: what is given, or what is free, less a 64th and what the libraries take; 0: no limit. */
+/* The arena's budget: the given one, or the free memory less a 64th, and less the memory of libraries. 0: no
+ * limit. */
 static int64_t budget_of(struct device *device, const struct bench_args *args)
 {
 	struct device_reserve reserves[DEVICE_RESERVES_MAX];
@@ -107,7 +107,7 @@ static int64_t budget_of(struct device *device, const struct bench_args *args)
 	return bytes;
 }
 
-/* The budget, spent as a run does; activations are as they are in the other ways. */
+/* Spends the budget as a run does, with the activations of the other ways. */
 static int budget_spend(struct engine_options *o, const struct bench_args *args)
 {
 	const struct choice_freedom freedom = {.residency = 1, .ahead = 1};
@@ -126,7 +126,7 @@ static int budget_spend(struct engine_options *o, const struct bench_args *args)
 	return rc;
 }
 
-/* Plans, and says in *out whether their memory is there before any of it is taken. */
+/* Checks that the plan's memory is available before any of it is taken. Sets out->fits. */
 static int memory_check(struct outcome *out, struct offload_bench *b, const struct bench_args *args)
 {
 	int64_t device_free = device_free_bytes(b->device), host_bytes, host_limit;
@@ -155,7 +155,7 @@ static int memory_check(struct outcome *out, struct offload_bench *b, const stru
 	return 0;
 }
 
-/* The engine's memory and weights; *out says so where there is, or turns out to be, too little. */
+/* Starts the engine and writes its weights. Clears out->fits if memory is too small. */
 static int engine_prepare(struct outcome *out, struct offload_bench *b, const struct setting *s,
         const struct bench_args *args, struct pool *pool)
 {
@@ -308,7 +308,7 @@ static json_t *row_of(struct outcome *out, const struct setting *s, const struct
 	return row;
 }
 
-/* What one way keeps of the rate of another, where both ran. */
+/* Adds the ratio of two ways' rates if both ran. */
 static int pair_add(
         json_t *pairs, const char *name, struct outcome *one, struct outcome *other, const struct setting *s)
 {
@@ -328,10 +328,10 @@ static int pair_add(
 	               : 0;
 }
 
-/* Bit by way; ERR_INPUT. */
+/* Sets one bit for each way. ERR_INPUT. */
 static int ways_find(unsigned *ways, const char *list);
 
-/* All ways of one model and size. What all of the model fits is not filled, unless that is asked for. */
+/* Runs all ways of one model and size. Skips "filled" if the whole model fits, unless it is asked for. */
 static int ways_run(json_t *rows, json_t *pairs, struct setting *s, const struct bench_args *args,
         struct pool *pool, const struct bench_limits *limits)
 {
@@ -359,9 +359,9 @@ static int ways_run(json_t *rows, json_t *pairs, struct setting *s, const struct
 	return rc;
 }
 
-/* ---- what is asked for ---- */
+/* ---- arguments ---- */
 
-/* The next word of a comma-separated list, 0 at its end. */
+/* Gets the next word of a comma-separated list; 0 at its end. */
 static int list_next(const char **list, char *word, size_t word_bytes)
 {
 	size_t len;

@@ -1,4 +1,4 @@
-/* What the worker pool takes to hand out work. */
+/* Measures the time that the worker pool needs to hand out work. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@ static double ns_per_call(struct pool *pool, int64_t calls, int64_t tasks)
 	return (double)(clock_now_ns() - start) / (double)calls;
 }
 
-/* A call after so long a pause that the workers sleep. */
+/* A call after a pause long enough for the workers to sleep. */
 static double ns_of_waking(struct pool *pool, int threads)
 {
 	int64_t start;

@@ -1,4 +1,4 @@
-/* Saves alone and beside a step, beside plain writes. */
+/* Compares saves, alone and beside a step, with plain writes. */
 #include "bench/bench_model.h"
 #include "bench/rig.h"
 
@@ -17,21 +17,20 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Saving the state of a model in training, beside writes and an fsync of as many bytes: a whole save while
- * nothing else happens, one that runs beside a training step, and what that does to the step, and the export
- * of the weights. "Raw" is the best of four ways to write: by way of the page cache, whole pieces one after
- * the other (in the first round only, where it is far behind), and past it from huge pages, small pieces by
- * two threads, large ones by one, or by two threads into a file whose room is reserved; that is
- * what an export is held to, with as many bytes. Each round measures all of it in turn, and each file is a
- * new one; the first rounds have steps too. */
+/* Saves the state of a model in training, and compares with writing as many bytes and an fsync. Measures a
+ * save alone, a save beside a training step, its effect on the step, and the export of the weights. "Raw" is
+ * the best of four ways to write. One writes whole pieces through the page cache, in the first round only if
+ * it is far behind. Three write past the cache from huge pages: small pieces by two threads, large ones by
+ * one, and pieces by two threads into a file with reserved room. The export is compared with the last way and
+ * as many bytes. Each round measures all of them in turn with new files; the first rounds have steps too. */
 
 enum { ROUNDS = 12, PAIR_ROUNDS = 8, PAIRS = 2, PIECE_BYTES = 4 << 20, RAW_PIECES = 8 };
 enum raw { RAW_CACHED, RAW_DIRECT, RAW_DIRECT_LARGE, RAW_RESERVED, RAW_COUNT, RAW_EXPORT = RAW_COUNT };
 
 struct pair {
-	double step_s, step_save_s, step_after_s; /* alone; while a save runs; the one behind it */
+	double step_s, step_save_s, step_after_s; /* alone; while a save runs; the one after it */
 	double disk_wait_s;
-	int is_within; /* the save was done before the step was */
+	int is_within; /* 1: the save ended before the step did */
 };
 
 struct round {
@@ -48,7 +47,7 @@ struct save_bench {
 	struct engine *engine;
 	struct bench_rows rows;
 	struct round rounds[ROUNDS];
-	int64_t bytes, export_bytes; /* of a shard file; of the weights in fp32 */
+	int64_t bytes, export_bytes; /* bytes of a shard file; of the weights in fp32 */
 	char *pieces;                /* [RAW_PIECES][PIECE_BYTES] */
 	int64_t step;
 };
@@ -67,7 +66,7 @@ static double cpu_now_s(void)
 struct raw_write {
 	const struct save_bench *bench;
 	const char *path;
-	int64_t bytes, at_once; /* pieces */
+	int64_t bytes, at_once; /* at_once: pieces of one write */
 	int fd, errs[2];
 };
 
@@ -79,13 +78,13 @@ static int write_pieces(const struct raw_write *w, int64_t piece, int64_t count)
 	        (size_t)(left < len ? left : len), at);
 }
 
-/* The last piece is cut, and not for O_DIRECT. */
+/* The last piece; it may be shorter, so not for O_DIRECT. */
 static int64_t last_piece(const struct raw_write *w)
 {
 	return (w->bytes + PIECE_BYTES - 1) / PIECE_BYTES - 1;
 }
 
-/* All but the last piece, or what one of two threads has of them. */
+/* Writes all but the last piece, or one of two threads' part of them. */
 static int write_turns(const struct raw_write *w, int64_t first_turn, int64_t turns)
 {
 	int64_t last = last_piece(w), n = w->at_once;
@@ -250,7 +249,7 @@ static int step_time(struct save_bench *b, double *seconds)
 	return rc;
 }
 
-/* A step with a save beside it and the one behind it. */
+/* Measures a step with a save beside it, and the step after it. */
 static int save_beside(struct save_bench *b, char **path, struct pair *p, json_t *training)
 {
 	struct snapshot *snapshot = engine_snapshot(b->engine);
@@ -278,12 +277,12 @@ static int save_beside(struct save_bench *b, char **path, struct pair *p, json_t
 	return rc ? rc : other;
 }
 
-/* Each pair stands between two steps alone; files are removed behind the last. */
+/* Measures each pair between two steps alone. Removes the files after the last. */
 static int pairs_run(struct save_bench *b, struct round *r, json_t *training)
 {
 	char *paths[PAIRS] = {NULL};
 	double before = 0, after = 0;
-	int rc = step_time(b, &before); /* leaves updates pending, and the caches as steps do */
+	int rc = step_time(b, &before); /* leaves pending updates and caches as after a step */
 
 	if (!rc)
 		rc = step_time(b, &before);
@@ -312,14 +311,14 @@ static double middle(const struct save_bench *b, double (*figure)(const struct r
 	return bench_median(values, ROUNDS);
 }
 
-/* The values that a quarter, a half and three quarters of the pairs do not exceed. */
+/* The quartiles of a figure over all pairs. */
 static void quarters(double *at, const struct save_bench *b, double (*figure)(const struct pair *))
 {
 	double values[PAIR_ROUNDS * PAIRS];
 
 	for (int i = 0; i < PAIR_ROUNDS * PAIRS; i++)
 		values[i] = figure(&b->rounds[i / PAIRS].pairs[i % PAIRS]);
-	at[1] = bench_median(values, PAIR_ROUNDS * PAIRS); /* sorts them */
+	at[1] = bench_median(values, PAIR_ROUNDS * PAIRS); /* sorts the values */
 	at[0] = values[PAIR_ROUNDS * PAIRS / 4];
 	at[2] = values[PAIR_ROUNDS * PAIRS * 3 / 4];
 }
@@ -351,7 +350,8 @@ FIGURE(pair, step_of_alone, r->step_save_s / r->step_s)
 FIGURE(pair, next_of_alone, r->step_after_s / r->step_s)
 FIGURE(pair, disk_wait_s, r->disk_wait_s)
 
-/* Of the best way to write as many bytes. Medians on both sides: a disk's rate changes from file to file. */
+/* Ratio of a save's rate to the best raw rate. Both are medians, because a disk's rate changes from file to
+ * file. */
 static double save_of_raw(const struct save_bench *b)
 {
 	double (*const ways[RAW_COUNT])(const struct round *) = {
@@ -374,8 +374,8 @@ static int64_t most_bytes(const struct save_bench *b)
 	return most;
 }
 
-/* save_cpu_of_step: what the processor's time of a save is of all that the threads of a step have, which is
- * what steps lose where they leave none idle. */
+/* save_cpu_of_step is the processor time of a save as a share of all threads' time in a step. A step loses
+ * this share if it leaves no thread idle. */
 static json_t *report(const struct save_bench *b)
 {
 	double bytes = 1e-9 * (double)b->bytes, part = (double)b->export_bytes / (double)b->bytes;
@@ -404,9 +404,9 @@ static json_t *report(const struct save_bench *b)
 	        next[1], "quarter", next[0], "three_quarters", next[2]);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole benchmark ---- */
 
-/* A Llama-style model whose state has about so many bytes. */
+/* The shape of a Llama-style model with about so many bytes of state. */
 static struct bench_shape shape_of(int64_t bytes)
 {
 	struct bench_shape s = {.hidden = 768,
@@ -497,8 +497,8 @@ static void close_all(struct save_bench *b)
 	mem_free(b->dir);
 }
 
-/* Whatever comes first finds a disk that has rested, and not one that is told of removed files: the order
- * changes from round to round. */
+/* Changes the order from round to round, because the first one finds a rested disk, without removed files to
+ * process. */
 static int round_run(struct save_bench *b, struct pool *two, int round, json_t *training)
 {
 	enum { TURNS = 6 };

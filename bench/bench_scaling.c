@@ -28,18 +28,18 @@ struct scaling {
 	struct machine *machine;
 	int64_t tokens;
 	int threads;
-	char strategy[32], offload[96], ranks_per_node[24]; /* as given; "" where it is to be chosen */
+	char strategy[32], offload[96], ranks_per_node[24]; /* as given; "" if the benchmark chooses */
 	json_t *rows;
-	double first_rate; /* tokens a second and GPU of the model's first row that fits */
+	double first_rate; /* tokens/s per GPU in the model's first row that fits */
 };
 
-/* A value of a key, and the word for it. */
+/* A value of a key and its word. */
 struct word {
 	int value;
 	const char *text;
 };
 
-/* A candidate, and what came out. */
+/* A candidate and its results. */
 struct trial {
 	int gpus;
 	struct word strategy, offload;
@@ -53,7 +53,7 @@ struct trial {
 
 /* ---- one plan ---- */
 
-/* The keys of a plan for it. */
+/* Makes the configuration of a plan for the candidate. */
 static int trial_config(struct config *c, const struct trial *t, const struct scaling *s, const char *model)
 {
 	char words[6][512];
@@ -71,9 +71,9 @@ static int trial_config(struct config *c, const struct trial *t, const struct sc
 	return config_parse(c, VERB_PLAN, 6, argv);
 }
 
-/* Activations fill the device's budget, and on one GPU what stays there does; of several GPUs the rows with
- * and without offload say what all or nothing of it would bring. What a run tries beside that (single units,
- * smaller budgets, other distances of prefetch) takes ten times as long. */
+/* Fills the device's budget with activations, and on one GPU also with resident units. With several GPUs the
+ * rows with and without offload show the two extremes. A run also tries single units, smaller budgets and
+ * other prefetch distances, but that takes ten times as long. */
 static int trial_plan(
         struct trial *t, const struct config *c, const struct scaling *s, struct engine_options *o)
 {
@@ -97,7 +97,7 @@ static int trial_plan(
 		return 0;
 	rc = choice_find(&choice, o, &limits, &freedom, &speed);
 	choice_free(&choice);
-	o->device_budget_bytes = 0; /* what would cross without it is not asked for here */
+	o->device_budget_bytes = 0; /* the traffic without residency is not needed here */
 	if (!rc)
 		rc = engine_open(&e, o);
 	if (!rc) {
@@ -147,8 +147,8 @@ static int trial_run(
 
 /* ---- rows ---- */
 
-/* Could it be faster? Where all is on the device nothing is gained by offloading; and replicas between nodes
- * spare nothing but what shows of collectives. */
+/* Whether the candidate cannot be faster than the best. If everything fits on the device, offload gains
+ * nothing. Replicas between nodes save only exposed collectives. */
 static int trial_is_hopeless(const struct trial *t, const struct trial *best, const struct model *model)
 {
 	if (!best->fits)
@@ -160,7 +160,7 @@ static int trial_is_hopeless(const struct trial *t, const struct trial *best, co
 	       best->time.exposed_ns < 0.02e6 * best->step.step_ms;
 }
 
-/* The fastest of what may be chosen; where none fits, the one that needs least of the device. */
+/* Finds the fastest candidate. If none fits, keeps the last one tried, the one with the most offload. */
 static int row_find(struct trial *best, const struct scaling *s, struct pool *pool, struct model *model,
         const char *path, int gpus)
 {
@@ -224,12 +224,12 @@ static int row_add(struct scaling *s, const struct trial *t, const char *path)
 	return rc ? err_set(ERR_NOMEM, "out of memory for a table") : 0;
 }
 
-/* The rows of a model, by several threads: each takes the next that nobody has. */
+/* The rows of a model, found by several threads; each takes the next free one. */
 struct rows {
 	const struct scaling *s;
 	struct model *model;
 	const char *path;
-	struct trial best[32]; /* of 1, 2, 4 ... GPUs */
+	struct trial best[32]; /* for 1, 2, 4 ... GPUs */
 	int rc[32];
 	struct err why[32];
 	int count;

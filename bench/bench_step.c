@@ -1,4 +1,4 @@
-/* A training step beside one matrix product. */
+/* Compares a training step with one matrix product. */
 #include "bench/bench_model.h"
 
 #include "base/clock.h"
@@ -13,13 +13,13 @@
 
 #include <string.h>
 
-/* A training step on the host device: forward, backward, clipping, AdamW, on one fixed batch, which must be
- * learned. FLOPs by the usual count (model_flops_per_token). Beside it stands what one large matrix product
- * reaches on the same threads, in turn with the steps. */
+/* Runs training steps on the host device: forward, backward, clipping, AdamW. The batch is fixed and must be
+ * learned. FLOPs by the usual count (model_flops_per_token). In turn with the steps it measures one large
+ * matrix product on the same threads. */
 
 static const struct {
 	const char *name;
-	struct bench_shape shape; /* rows and their tokens where none are given */
+	struct bench_shape shape; /* with default rows and tokens */
 } models[] = {
         {"15m", {288, 6, 6, 768, 32000, 256, 4, 1, 0}}, {"134m", {768, 12, 12, 2048, 32000, 512, 2, 0, 0}},
         {"1b-4l", {2048, 4, 32, 8192, 128256, 512, 1, 1, 8}}, /* Llama 3.2 1B with a quarter of its blocks */
@@ -57,7 +57,7 @@ static int engine_prepare(struct step_bench *b, const struct bench_variant *v, c
 	return rc ? rc : bench_weights_write(b->engine, b->model);
 }
 
-/* A device of its own for the product beside the engine's, on the same pool. */
+/* Opens a second device for the product, on the same pool. */
 static int peak_prepare(struct step_bench *b, enum dtype dtype)
 {
 	const struct device_options o = {.pool = b->pool};
@@ -145,8 +145,8 @@ static int steps_measure(struct step_bench *b, struct times *t, int steps, enum 
 	return engine_flush(b->engine);
 }
 
-/* What a step moves over the host's memory bus where the device is another (here its memory is the host's,
- * too), and how fast the updates moved their part of it; bench adam says what the machine can. */
+/* Reports the bytes that a step would move over the host's memory bus if the device had its own memory, and
+ * the rate of the updates. bench adam measures the machine's limit. */
 static void bus_report(json_t *result, const struct step_bench *b, double update_s)
 {
 	struct plan_memory_traffic bus;
@@ -161,7 +161,7 @@ static void bus_report(json_t *result, const struct step_bench *b, double update
 		        result, "update_gbps", json_real((double)bus.update_bytes / update_s * 1e-9));
 }
 
-/* The keys of ../shared/peers' scripts where they mean the same. */
+/* Uses the keys of the scripts in bench/peers for equal figures. */
 static int report(json_t **result, const struct step_bench *b, const struct bench_variant *v, struct times *t,
         int steps, int64_t rss_before, double other_cores)
 {
@@ -239,7 +239,7 @@ int bench_step(json_t **result, const struct bench_args *args, const struct benc
 	return rc;
 }
 
-/* The word of a list that ends at a comma, as a bit of what it names; -1: unknown. */
+/* The bit of a way's name; -1: unknown. */
 static int way_find(const char *word, size_t length)
 {
 	static const char *const names[] = {"bf16", "resident", "recompute"};

@@ -1,4 +1,4 @@
-/* Tokenizing on one core: documents of 4 KB, and all text at once, beside a mere look at each byte. */
+/* Compares tokenizing on one core, in documents of 4 KB and all at once, with reading each byte. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ struct text {
 	int64_t documents;
 };
 
-/* Of this thread: a neighbour's load does not count. */
+/* CPU seconds of this thread, so that other load does not count. */
 static double cpu_s(void)
 {
 	struct timespec t;
@@ -32,7 +32,8 @@ static double cpu_s(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A document ends behind a line break or before a blank in its second half, or before a character. */
+/* End of the document at `at`: after a line break or before a blank in its second half, else before a
+ * character. */
 static size_t document_end(const struct text *t, size_t at)
 {
 	size_t end = at + DOCUMENT_BYTES;
@@ -83,7 +84,7 @@ static int look_at_bytes(struct text *t)
 	                         utf8_check(t->data, t->len_bytes));
 }
 
-/* The file's text, repeated to `count` bytes. */
+/* Reads the file's text and repeats it to `count` bytes. */
 static int read_text(struct text *t, const char *path, int64_t count)
 {
 	char *file = NULL;
@@ -116,7 +117,7 @@ static int measure(json_t *result, struct text *t)
 	enum { COUNT = sizeof(ways) / sizeof(ways[0]) };
 	double cpu[COUNT][ROUNDS], wall[COUNT][ROUNDS];
 	json_t *rows = json_array();
-	int rc = encode_documents(t); /* fills what the tokenizer keeps */
+	int rc = encode_documents(t); /* fills the tokenizer's caches */
 
 	json_object_set_new(result, "tokens", json_integer(t->ids.count));
 	json_object_set_new(result, "documents", json_integer(t->documents));

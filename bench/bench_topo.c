@@ -1,4 +1,4 @@
-/* Memory bandwidth by NUMA node. */
+/* Reports memory bandwidth by NUMA node. */
 #include "bench/bandwidth.h"
 #include "bench/bench.h"
 

@@ -1,4 +1,4 @@
-/* The benchmarked ops: a maker for each sort of arguments, and the table of cases. */
+/* Makes the benchmarked ops, and has the table of cases. */
 #include "bench/kernel_cases.h"
 
 #include "base/size.h"
@@ -15,7 +15,7 @@ static dev_addr take(struct kernel_place *p, int64_t count, enum dtype dtype)
 	return at;
 }
 
-/* ---- products: variant is the row of this table ---- */
+/* ---- products: `variant` is the row of this table ---- */
 
 enum { SIDE_TOKENS, SIDE_HIDDEN, SIDE_QKV, SIDE_INTERMEDIATE, SIDE_VOCAB, SIDE_ROWS };
 enum { PRODUCT_FORWARD, PRODUCT_DX, PRODUCT_DW };
@@ -33,7 +33,7 @@ static const struct {
         {SIDE_VOCAB, SIDE_HIDDEN, SIDE_ROWS, PRODUCT_DW},
 };
 
-/* Rows of logits that are formed at once, as a run does. */
+/* Rows of logits computed at once, as in a run. */
 static int64_t head_rows(const struct bench_scale *s)
 {
 	return min_i64(s->tokens, model_head_rows(s->vocab, s->piece));
@@ -83,7 +83,7 @@ static void make_matmul(
 	};
 }
 
-/* ---- bytes that move ---- */
+/* ---- ops that only move bytes ---- */
 
 static void make_flat(
         struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype, int variant)
@@ -282,7 +282,7 @@ static void make_attention(struct op *op, struct kernel_place *p, const struct b
 	        .dtype = dtype};
 }
 
-/* The next token of one text as long as a document. */
+/* The next token of one text with a document's length. */
 static void make_attention_cached(struct op *op, struct kernel_place *p, const struct bench_scale *s,
         const struct kernel_index *index, enum dtype dtype)
 {
@@ -324,7 +324,7 @@ static void make_act(
 	case OP_GLU:
 		op->glu = (struct op_glu){take(p, count, dtype), a, b, count, act, dtype};
 		break;
-	case OP_GLU_GRAD: /* never in place: numbers that are used again would fade to 0 */
+	case OP_GLU_GRAD: /* not in place: repeated use would shrink the numbers to 0 */
 		op->glu_grad = (struct op_glu_grad){take(p, count, dtype), take(p, count, dtype),
 		        take(p, count, dtype), a, b, count, act, dtype};
 		break;
@@ -351,8 +351,8 @@ static void make_cross_entropy(struct op *op, struct kernel_place *p, const stru
 	        take(p, cross_entropy_scratch_count(rows), DTYPE_F32), rows, s->vocab, 1.0f / 1024, dtype, 0};
 }
 
-/* v's random numbers are of either sign, and below 0 has no root: no decay of it (beta2 0) makes v the square
- * of the gradient from the first call on. */
+/* v's random numbers have either sign, and negative ones have no root. With beta2 = 0 v is the square of the
+ * gradient from the first call on. */
 static void make_adamw(struct op *op, struct kernel_place *p, const struct bench_scale *s, enum dtype dtype,
         enum adamw_state state)
 {
@@ -439,7 +439,7 @@ void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_
         const struct bench_scale *scale, const struct kernel_index *index)
 {
 	*op = (struct op){.kind = k->kind};
-	switch (k->kind) { /* without a default: the compiler names an op that is missing */
+	switch (k->kind) { /* without a default, so that the compiler names a missing op */
 	case OP_MATMUL:
 		make_matmul(op, place, scale, k->dtype, k->variant);
 		break;

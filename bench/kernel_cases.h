@@ -1,21 +1,21 @@
-/* The ops as a model calls them: one row per op and variant, in shapes of a scale (rig.h). */
+/* The ops as a model calls them: one row for each op and variant, in the shapes of a scale (rig.h). */
 #ifndef FERRY_BENCH_KERNEL_CASES_H
 #define FERRY_BENCH_KERNEL_CASES_H
 
 #include "bench/rig.h"
 
-/* Gives out device memory, 256-byte aligned; what was given out so far is one set of operands. */
+/* Hands out device memory, aligned to 256 bytes, for one set of operands. */
 struct kernel_place {
 	dev_addr base;
 	int64_t used_bytes;
 };
 
-/* What must not be random: int32 arrays that ops index with, [tokens] each, and the rotary table; the same
- * for all sets. */
+/* Operands that must not be random: int32 index arrays, [tokens] each, and the rotary table. All sets share
+ * them. */
 struct kernel_index {
 	dev_addr position, doc_start, doc_end, /* documents of scale.document_tokens */
-	        id,                            /* below vocab, some more than once */
-	        order,                         /* each below tokens once */
+	        id,                            /* below vocab, some repeated */
+	        order,                         /* each number below tokens once */
 	        label, rope;                   /* F32 [document_tokens, head_dim] */
 };
 enum { KERNEL_INDEX_COUNT = 6 };
@@ -26,14 +26,14 @@ struct kernel_case {
 	const char *name;
 	enum op_kind kind;
 	enum dtype dtype;
-	int variant; /* means what the op's maker says */
+	int variant; /* its meaning depends on the op */
 	enum kernel_limit limit;
 };
 
-/* Rows in order; NULL behind the last. */
+/* Rows in order; NULL after the last. */
 const struct kernel_case *kernel_case_at(int index);
 
-/* Describes the op, with operands from `place`. */
+/* Fills in the op, with operands from `place`. */
 void kernel_case_make(const struct kernel_case *k, struct op *op, struct kernel_place *place,
         const struct bench_scale *scale, const struct kernel_index *index);
 

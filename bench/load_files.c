@@ -1,4 +1,4 @@
-/* Files made for the benchmarks of loading. */
+/* Makes and reads files for the benchmarks of loading. */
 #include "bench/load_files.h"
 
 #include "base/clock.h"
@@ -23,9 +23,9 @@
 
 enum { SHARDS = 5, PIECE_BYTES = 4 << 20, TABLE_COUNT = 1 << 20 };
 
-/* ---- making them ---- */
+/* ---- making files ---- */
 
-/* Weights out of one table, over and over: drawing each anew would take longer than writing them. */
+/* Weights repeat from one table, because drawing each would take longer than writing them. */
 struct numbers {
 	uint16_t hi[2 * TABLE_COUNT];
 	int16_t lo[2 * TABLE_COUNT];
@@ -67,7 +67,8 @@ static int64_t bytes_per_parameter(enum load_kind kind)
 	return kind == LOAD_CHECKPOINT ? 2 + 2 + 4 + 4 : kind == LOAD_F32 ? 4 : 2;
 }
 
-/* A Llama of the 1.1B kind with as many blocks as it takes; a small one for small files. */
+/* Makes a Llama with the sizes of a 1.1B model and as many blocks as needed; a smaller one for small
+ * files. */
 static int model_make(struct model **model, int64_t parameters)
 {
 	struct bench_shape s = {2048, 0, 32, 5632, 32000, 256, 1, 1, 4};
@@ -199,7 +200,7 @@ void load_files_close(struct load_files *files)
 
 struct reading {
 	const struct load_files *files;
-	char *to; /* NULL: each piece to the same place */
+	char *to; /* destination of all bytes */
 	int err;
 };
 
@@ -231,7 +232,7 @@ static void touch_piece(void *context, int64_t task, int worker)
 		piece[at] = 1;
 }
 
-int load_memory_rouse(int64_t bytes, struct pool *pool)
+int bench_memory_warm(int64_t bytes, struct pool *pool)
 {
 	int64_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 	void *base;

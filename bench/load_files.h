@@ -15,27 +15,27 @@ enum { LOAD_FILES_MAX = 256 };
 struct load_files {
 	enum load_kind kind;
 	struct model *model;
-	char *dir;  /* of the weights, or the checkpoint */
-	char *temp; /* to be removed; NULL where the files were there before */
+	char *dir;  /* directory of the weights, or the checkpoint */
+	char *temp; /* directory to remove; NULL for existing files */
 	int fd[LOAD_FILES_MAX];
 	int64_t len_bytes[LOAD_FILES_MAX], bytes;
 	int count;
 };
 
-/* Makes files of about so many bytes, in five shards, below $TMPDIR or /tmp; or opens those of `given`. */
+/* Makes files of about `bytes` bytes, in five shards, below $TMPDIR or /tmp; or opens those in `given`. */
 int load_files_open(struct load_files *files, enum load_kind kind, const char *given, int64_t bytes);
 void load_files_close(struct load_files *files);
 
-/* Out of the page cache, or into it. The bytes that are cached afterwards. */
+/* Drops the files from the page cache or reads them into it. *cached_bytes: cached bytes afterwards. */
 enum load_state { LOAD_COLD, LOAD_WARM };
 int load_files_set(struct load_files *files, enum load_state state, int64_t *cached_bytes);
 
-/* Takes so much memory, touches it and gives it back. In a virtual machine the host may have to find pages
- * for memory that nobody used lately, many times slower than the guest can read: it is asked for them
- * beforehand, for whatever is measured next. */
-int load_memory_rouse(int64_t bytes, struct pool *pool);
+/* Takes this much memory, touches it and frees it. In a virtual machine the host may have to find pages for
+ * unused memory, many times slower than the guest reads. So this requests them before the next
+ * measurement. */
+int bench_memory_warm(int64_t bytes, struct pool *pool);
 
-/* Every byte by pread into memory of our own that nobody touched before, by so many threads at once. */
+/* Reads every byte with pread into new memory, with this number of threads. */
 enum load_pages { LOAD_PAGES_SMALL, LOAD_PAGES_HUGE };
 int load_files_read(struct load_files *files, double *seconds, int threads, enum load_pages pages);
 

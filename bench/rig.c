@@ -1,4 +1,4 @@
-/* A device opened for measuring: an arena of random numbers and the limits of the machine. */
+/* Opens a device for measuring, with an arena of random numbers, and measures the machine's limits. */
 #include "bench/rig.h"
 
 #include "base/err.h"
@@ -50,8 +50,8 @@ int bench_device_find(enum device_kind *kind, const struct bench_args *args, str
 
 /* ---- random contents ---- */
 
-/* One piece from the host, then copies of what is there already, twice as much each time. Pieces begin at
- * other multiples of an odd number, so that no two rows of a matrix are alike. */
+/* Copies one piece from the host, then doubles it on the device. Copies start at shifted offsets, so that no
+ * two rows of a matrix are alike. */
 static int random_fill(struct bench_rig *rig, dev_addr base, int64_t bytes)
 {
 	int64_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES, done = piece;
@@ -85,7 +85,7 @@ static int random_fill(struct bench_rig *rig, dev_addr base, int64_t bytes)
 
 /* ---- the rig ---- */
 
-/* Factors lie in the copy's source, the product in its destination. */
+/* Places the factors in the copy's source, and the product in its destination. */
 static int64_t limits_set(struct bench_rig *rig, enum dtype dtype)
 {
 	int64_t side = rig->scale.product_side, factor = side * side * dtype_bytes(dtype),
@@ -164,7 +164,7 @@ int bench_rig_time(struct bench_rig *rig, double *seconds, const struct op *ops,
 	if (!rc)
 		rc = stream_sync(rig->stream);
 	else
-		stream_sync(rig->stream); /* the stamps' places must outlive their work */
+		stream_sync(rig->stream); /* the stream still writes the stamps */
 	if (!rc)
 		*seconds = (double)(end_ns - begin_ns) * 1e-9 / calls;
 	return rc;
@@ -177,7 +177,7 @@ int bench_rig_calls(struct bench_rig *rig, int *calls, const struct op *ops, int
 	int rc;
 
 	*calls = op_count;
-	rc = bench_rig_time(rig, &seconds, ops, op_count, op_count); /* libraries choose their algorithms */
+	rc = bench_rig_time(rig, &seconds, ops, op_count, op_count); /* libraries choose algorithms */
 	if (!rc && rig->scale.batch_s > 0 && seconds * first < rig->scale.batch_s)
 		rc = bench_rig_time(rig, &seconds, ops, op_count, first);
 	if (rc)
@@ -220,7 +220,7 @@ int bench_limits_measure(struct bench_limits *limits, const struct bench_args *a
 
 	if (!rc)
 		rc = bench_rig_fill(&rig, 0);
-	for (int i = -1; i < rig.scale.rounds && !rc; i++) { /* the first warms up */
+	for (int i = -1; i < rig.scale.rounds && !rc; i++) { /* the first is a warm-up */
 		rc = bench_rig_copy_rate(&rig, &copy[i < 0 ? 0 : i]);
 		if (!rc)
 			rc = bench_rig_product_rate(&rig, &product[i < 0 ? 0 : i]);

@@ -1,4 +1,4 @@
-/* Writing a file in blocks by threads: hashed, past the page cache where that is possible. */
+/* Writes a file in blocks on its own thread, hashes them, and bypasses the page cache if possible. */
 #include "checkpoint/block_writer.h"
 
 #include "base/err.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { ALIGN_BYTES = 4096, PART_BYTES = 32 << 10, THREAD_STACK_BYTES = 256 << 10 };
-enum { RUN_BLOCKS = BLOCK_WRITER_SLOTS / 2 }; /* in one request, while as many are filled */
+enum { RUN_BLOCKS = BLOCK_WRITER_SLOTS / 2 }; /* of one request; the caller fills the others */
 
 static const int64_t block_bytes = SAFETENSORS_BLOCK_BYTES;
 
@@ -24,17 +24,17 @@ struct block_writer {
 	char *path;
 	int fd, slot_count;
 	int64_t total_bytes, put_bytes;
-	unsigned char
-	        *slots;   /* [slot_count][block_bytes]; a slab where a thread writes, else of base/mem.h */
-	struct hash hash; /* of the block that is being filled */
-	uint64_t *hashes; /* NULL: not wanted */
+	unsigned char *slots; /* [slot_count][block_bytes]; a slab if a thread writes, else from base/mem.h */
+	struct hash hash;     /* of the block being filled */
+	uint64_t *hashes;     /* NULL: not wanted */
 	int64_t hash_count;
 	pthread_t thread;
 	int is_running;
-	/* below: under the lock, once there is the thread; one side waits at a time */
+	/* the lock protects the fields below while the thread runs; only one side waits at a time */
 	pthread_mutex_t lock;
 	pthread_cond_t change;
-	int64_t full_count, written_count; /* blocks, of the file's first ones */
+	int64_t full_count, written_count; /* the first full_count blocks of the file are full, the first
+	                                      written_count written */
 	int ends;
 	struct err err;
 };
@@ -46,7 +46,8 @@ static unsigned char *slot_of(const struct block_writer *w, int64_t block)
 
 /* ---- the thread ---- */
 
-/* Pages of a cached file: write-back begins now, and what was begun a ring ago is waited for and dropped. */
+/* Bounds the cached pages of a file. Starts write-back of these blocks, and waits for those of one ring ago
+ * and drops them. */
 static int bound_cache(const struct block_writer *w, int64_t block, int64_t count)
 {
 	int64_t at = block * block_bytes, len = count * block_bytes, ring = w->slot_count * block_bytes;
@@ -57,7 +58,7 @@ static int bound_cache(const struct block_writer *w, int64_t block, int64_t coun
 	return err;
 }
 
-/* Full blocks that lie one behind the other, as many as one request may have. */
+/* Number of full blocks, contiguous in the ring, for the next request. */
 static int64_t run_count(const struct block_writer *w)
 {
 	int64_t full = w->full_count - w->written_count;
@@ -98,7 +99,7 @@ static void *write_blocks(void *context)
 	return NULL;
 }
 
-/* Signals are for the others. */
+/* Blocks all signals in the thread, so that other threads handle them. */
 static int start_thread(struct block_writer *w)
 {
 	sigset_t all, before;
@@ -147,14 +148,14 @@ int64_t block_writer_memory_bytes(int64_t total_bytes)
 	return total_bytes < block_bytes ? total_bytes : block_bytes;
 }
 
-/* A ring that no file uses. Its pages are there: to be given them is a twentieth of the time that a file of
- * half a gigabyte takes, and more where a virtual machine has none left of its own. */
+/* A ring that no file uses at the moment. It keeps its pages: getting them from the system takes a twentieth
+ * of the time of a half-gigabyte file, and more in a virtual machine without free memory of its own. */
 static void *_Atomic spare_ring;
 
 static int ring_take(void **ring)
 {
 	*ring = atomic_exchange(&spare_ring, NULL);
-	/* huge pages: requests of whole megabytes, at half of the processor's time */
+	/* huge pages halve the processor's time for requests of megabytes */
 	return *ring ? 0 : slab_map(ring, BLOCK_WRITER_SLOTS * block_bytes, "checkpoint write buffer");
 }
 
@@ -206,7 +207,7 @@ int block_writer_open(
 	}
 	if (!err && w->slot_count > 1) {
 		err = file_reserve(w->fd, path, total_bytes);
-		(void)!file_set_caching(w->fd, FILE_CACHING_OFF); /* a refused write sets it back */
+		(void)!file_set_caching(w->fd, FILE_CACHING_OFF); /* a refused write turns caching on again */
 		err = err ? err : start_thread(w);
 	}
 	if (err)
@@ -218,7 +219,7 @@ int block_writer_open(
 
 /* ---- filling ---- */
 
-/* The block that is filled, or a part of one at the file's end, is written by this thread. */
+/* Writes the last block, full or partly filled, on this thread. */
 static int write_here(struct block_writer *w)
 {
 	int64_t block = (w->put_bytes - 1) / block_bytes, at = block * block_bytes;
@@ -235,7 +236,7 @@ static int hand_over(struct block_writer *w)
 	return 0;
 }
 
-/* Waits until what is in the block's slot is written. */
+/* Waits until the block's slot is written and free. */
 static int wait_for_slot(struct block_writer *w, int64_t block)
 {
 	int err;
@@ -248,8 +249,8 @@ static int wait_for_slot(struct block_writer *w, int64_t block)
 	return err;
 }
 
-/* `part` bytes, which do not reach beyond the block; next_bytes more lie behind them. They are in the cache
- * after they were hashed, and the next ones are fetched while these are stored: the hash finds them there. */
+/* Copies `part` bytes, which end within the block; next_bytes more follow them. Hashing brings them into the
+ * cache. The store fetches the next bytes meanwhile, so that the next hash finds them there. */
 static int put(struct block_writer *w, const unsigned char *from, int64_t part, int64_t next_bytes)
 {
 	int64_t block = w->put_bytes / block_bytes, within = w->put_bytes % block_bytes;
@@ -289,7 +290,7 @@ int block_writer_append(struct block_writer *w, const void *src, int64_t len_byt
 	return err;
 }
 
-/* The end of a file that the thread wrote. */
+/* Waits for the thread and writes the last, partial block. */
 static int finish_thread(struct block_writer *w)
 {
 	int err;
@@ -298,7 +299,7 @@ static int finish_thread(struct block_writer *w)
 	err = err_give(&w->err);
 	if (err || w->put_bytes % block_bytes == 0)
 		return err;
-	(void)!file_set_caching(w->fd, FILE_CACHING_ON); /* a part of a block is not aligned */
+	(void)!file_set_caching(w->fd, FILE_CACHING_ON); /* a partial block is not aligned */
 	return write_here(w);
 }
 
@@ -315,7 +316,7 @@ int block_writer_finish(struct block_writer *w)
 		err = file_sync(w->fd, w->path);
 	if (err)
 		return err;
-	if (w->slot_count > 1) /* the pages are clean now */
+	if (w->slot_count > 1) /* after fsync all pages are clean */
 		err = file_drop_written(w->fd, w->path, 0, w->total_bytes);
 	if (err)
 		return err;
@@ -339,7 +340,7 @@ void block_writer_free(struct block_writer *w)
 {
 	if (!w)
 		return;
-	if (w->is_running) { /* unfinished: what is not written yet need not be */
+	if (w->is_running) { /* unfinished: blocks not written yet are dropped */
 		pthread_mutex_lock(&w->lock);
 		if (!w->err.code)
 			w->err.code = ERR_STOPPED;

@@ -1,4 +1,4 @@
-/* Lines of checkpoints, and the one in force. */
+/* Lines of checkpoints, and the current line of an output_dir. */
 #include "checkpoint/branch.h"
 
 #include "base/err.h"
@@ -68,7 +68,7 @@ json_t *branch_fork(const json_t *line, int64_t step)
 	return with_branch(json_copy((json_t *)line), step);
 }
 
-/* The line in an object, or the old one. */
+/* Reads the line in an object, or makes the old line if it has none. */
 static int line_in(json_t **out, const json_t *object, const char *where)
 {
 	json_t *line = json_object_get(object, key);
@@ -88,7 +88,7 @@ int branch_of_training(json_t **line, const json_t *training, const char *where)
 	return line_in(line, training, where);
 }
 
-/* *root is NULL, with 0, where there is no such file. */
+/* Returns 0 with *root NULL if there is no such file. */
 static int file_read(json_t **root, const char *path)
 {
 	*root = NULL;

@@ -1,4 +1,4 @@
-/* Which kernels split fp32, fp16 and bf16 into planes on this CPU. */
+/* Chooses the kernels that split fp32, fp16 and bf16 into planes. */
 #include "checkpoint/convert.h"
 #include "base/cpu.h"
 

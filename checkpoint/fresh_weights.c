@@ -1,4 +1,4 @@
-/* First values of a fresh model, drawn into planes by threads. */
+/* Draws the initial weights of a new model into planes, on several threads. */
 #include "checkpoint/fresh_weights.h"
 
 #include "base/err.h"
@@ -11,7 +11,7 @@
 
 enum { PIECE_COUNT = 64 << 10 };
 
-/* Of one thread, for what has no address. */
+/* Memory of one thread, for elements without an address in the sink. */
 struct scratch {
 	uint16_t hi[PIECE_COUNT];
 	int16_t lo[PIECE_COUNT];

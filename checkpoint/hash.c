@@ -1,7 +1,7 @@
-/* XXH3 of blocks: which kernels this CPU runs. */
+/* Chooses the XXH3 kernels for this CPU. */
 #include "base/cpu.h"
 
-#define XXH_STATIC_LINKING_ONLY /* the size of its state */
+#define XXH_STATIC_LINKING_ONLY /* for the size of the state */
 #include <xxhash.h>
 
 #include "checkpoint/hash_kernel.inc"

@@ -24,7 +24,7 @@ struct hash_kernels {
 
 const struct hash_kernels *hash_kernels(void);
 
-/* All that this machine can run, for tests; NULL behind the last. */
+/* All kernels that this machine can run, for tests; NULL after the last. */
 const struct hash_kernels *hash_kernels_at(int index);
 
 #ifdef __x86_64__

@@ -1,4 +1,4 @@
-/* The chat template and the ends of turns in a model's directory. */
+/* Adds the chat template and end-of-turn ids to a model's files. */
 #include "checkpoint/hf_chat.h"
 
 #include "base/err.h"
@@ -16,7 +16,7 @@ static int list_has(const json_t *list, int32_t id)
 	return 0;
 }
 
-/* eos_token_id of an object, and the ends of turns behind it; 1 where that is more than it had. */
+/* Appends the end-of-turn ids to the object's eos_token_id. Returns 1 if it added any. */
 static int add_ids(json_t *object, const struct hf_chat *chat)
 {
 	json_t *eos = json_object_get(object, "eos_token_id");
@@ -36,7 +36,7 @@ static int add_ids(json_t *object, const struct hf_chat *chat)
 		json_decref(list);
 		return list ? 0 : ERR_NOMEM;
 	}
-	/* one id stays a number: not every reader takes a list */
+	/* write a single id as a number, because not every reader accepts a list */
 	if (!failed && json_array_size(list) == 1)
 		failed = json_object_set(object, "eos_token_id", json_array_get(list, 0));
 	else if (!failed)
@@ -45,7 +45,7 @@ static int add_ids(json_t *object, const struct hf_chat *chat)
 	return failed ? err_set(ERR_NOMEM, "out of memory for eos_token_id") : 1;
 }
 
-/* A generation_config.json for a model that has none, by the ids that its config.json names. */
+/* Makes a generation_config.json from the ids in config.json. */
 static json_t *generation_of(const json_t *config)
 {
 	static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
@@ -62,7 +62,7 @@ static json_t *generation_of(const json_t *config)
 	return object;
 }
 
-/* A file that is there gets the ids where it lacks them. */
+/* Adds missing ids to an existing file. */
 static int add_to_file(struct side_files *side, const char *name, const struct hf_chat *chat, json_t **read)
 {
 	int err = side_files_object(read, side, name);

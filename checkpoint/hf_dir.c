@@ -1,4 +1,4 @@
-/* A HuggingFace directory: its files of weights and what they hold. */
+/* Opens the weight files of a HuggingFace directory and checks them against the index. */
 #include "checkpoint/hf_dir.h"
 
 #include "base/err.h"
@@ -17,7 +17,7 @@ enum { INDEX_MAX_BYTES = 64 << 20 };
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
 
-/* Does `path` lie below directory `root`? Both absolute, without links. */
+/* Whether `path` is below directory `root`. Both are absolute, without links. */
 static int is_below(const char *path, const char *root)
 {
 	size_t len = strlen(root);
@@ -25,7 +25,7 @@ static int is_below(const char *path, const char *root)
 	return !strncmp(path, root, len) && (path[len] == '/' || (len && root[len - 1] == '/'));
 }
 
-/* root is <cache>/snapshots/<revision>: does `target` lie in <cache>/blobs? */
+/* Whether `target` is in <cache>/blobs, if root is <cache>/snapshots/<revision>. */
 static int is_blob(const char *target, const char *root)
 {
 	char blobs[PATH_MAX];
@@ -122,7 +122,7 @@ static int check_shard_name(const char *index_path, const char *tensor, const js
 	return 0;
 }
 
-/* Opens each file that weight_map names, in order of names. */
+/* Opens the files in weight_map, in order of names. */
 static int open_shards(struct hf_dir *dir, const char *index_path, json_t *map)
 {
 	size_t entries = json_object_size(map), count = 0;
@@ -168,7 +168,7 @@ out:
 	return err;
 }
 
-/* Tensors of shard `f`: listed for it, or listed nowhere and in no shard before it. */
+/* Checks that each tensor of shard `f` is listed for it, or is listed nowhere and in no earlier shard. */
 static int check_shard(const struct hf_dir *dir, int f, const char *index_path, json_t *map)
 {
 	const struct safetensors *file = dir->files[f];
@@ -190,7 +190,7 @@ static int check_shard(const struct hf_dir *dir, int f, const char *index_path, 
 	return 0;
 }
 
-/* Each tensor that weight_map lists lies in its shard. */
+/* Checks that each tensor in weight_map is in its shard. */
 static int check_listed(const struct hf_dir *dir, const char *index_path, json_t *map)
 {
 	const char *tensor;
@@ -239,7 +239,7 @@ out:
 	return err;
 }
 
-/* The directory has neither: say what it has instead. */
+/* Explains a directory without safetensors weights by what it has instead. */
 static int fail_without_weights(const char *path)
 {
 	static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};

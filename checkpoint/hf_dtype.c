@@ -1,4 +1,4 @@
-/* The dtype in config.json, changed in its text. */
+/* Changes the dtype in the text of config.json. */
 #include "checkpoint/hf_dtype.h"
 
 #include "base/err.h"
@@ -12,8 +12,8 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 static const char blanks[] = " \t\r\n";
 
-/* Length of a dtype of weights, or null, as JSON has it at `text`; 0: it is something else, as of a
- * quantization. */
+/* Length of the JSON value at `text` if it is a dtype of weights or null. 0 for other values, such as a dtype
+ * of quantization. */
 static size_t value_length(const char *text)
 {
 	static const char *const others[] = {"null", "\"float64\"", "\"auto\""};
@@ -33,8 +33,8 @@ static size_t value_length(const char *text)
 	return 0;
 }
 
-/* Where the next value of one of the keys begins, NULL: there is none. A quoted name before a colon is a key
- * always: quotes in texts are escaped. */
+/* Finds the next value of one of the keys, or NULL. A quoted name before a colon is always a key, because
+ * quotes inside texts are escaped. */
 static const char *value_find(const char *text)
 {
 	static const char *const keys[] = {"\"torch_dtype\"", "\"dtype\""};

@@ -1,4 +1,4 @@
-/* A model as a HuggingFace directory. */
+/* Writes a model as a HuggingFace directory. */
 #include "checkpoint/hf_export.h"
 
 #include "base/err.h"
@@ -16,18 +16,18 @@
 
 enum { SHARD_NAME_BYTES = 48, PIECE_COUNT = 16 << 10 /* stays in the cache */ };
 
-/* What is being written, and staging. */
+/* An export in progress, and its staging memory. */
 struct work {
 	const struct hf_export *options;
 	const struct model *model;
 	const struct plane_source *source;
-	enum format format; /* of options->dtype */
+	enum format format; /* for options->dtype */
 	struct result_dir dir;
 	int *shard; /* [tensor_count] */
 	int shard_count;
 	uint16_t *hi;
 	int16_t *lo;
-	void *out; /* [PIECE_COUNT] as the file has them */
+	void *out; /* [PIECE_COUNT] in the file's format */
 };
 
 static int64_t tensor_bytes(const struct work *work, int tensor)
@@ -44,7 +44,7 @@ static void shard_name(char name[SHARD_NAME_BYTES], const struct work *work, int
 		        work->shard_count);
 }
 
-/* Tensors in table order fill one shard after another. */
+/* Divides the tensors, in table order, among shards. */
 static void deal_shards(struct work *work)
 {
 	int64_t limit = work->options->shard_bytes ? work->options->shard_bytes : INT64_MAX;
@@ -90,13 +90,13 @@ static int convert_f16(const struct work *work, const uint16_t *hi, const int16_
 	return 0;
 }
 
-/* bf16 is hi as it stands; any other format is rounded from the master, or is the master. */
+/* bf16 is hi itself; other formats are made from the whole master weight. */
 static int needs_lo(const struct work *work)
 {
 	return work->format != FORMAT_BF16;
 }
 
-/* Where a tensor's plane lies, NULL: to be read in pieces. */
+/* Finds the address of a tensor's plane; NULL: read it in pieces. */
 static int plane_find(const char **at, const struct work *work, int tensor, enum plane plane)
 {
 	const struct plane_source *source = work->source;
@@ -109,7 +109,7 @@ static int plane_find(const char **at, const struct work *work, int tensor, enum
 	return err;
 }
 
-/* These elements of it, where they lie or at `piece`. */
+/* Gets these elements: their address in the plane, or a copy in `piece`. */
 static int plane_get(const void **out, const struct work *work, const char *at, int tensor, enum plane plane,
         int64_t first, int64_t count, void *piece)
 {
@@ -139,7 +139,7 @@ static int write_piece(struct work *work, struct safetensors_writer *writer, con
 	case FORMAT_BF16:
 		out = hi;
 		break;
-	default: /* the rows of FORMAT_LIST that are of weights stand above */
+	default: /* all formats of weights are above */
 		assert(!"a format of weights");
 	}
 	if (err)

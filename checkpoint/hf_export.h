@@ -35,9 +35,9 @@ struct hf_export {
 	int (*may_appear)(void);       /* as in checkpoint/save.h */
 };
 
-/* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory: the ring of
- * checkpoint/block_writer.h.
- * ERR_INPUT (dir is there, a weight does not fit F16), ERR_IO, ERR_NOMEM, the source's errors. */
+/* Reads HI (and LO, for F32 and F16) of all tensors from the source, in pieces. Peak memory is the ring of
+ * checkpoint/block_writer.h. ERR_INPUT (dir exists, a weight does not fit F16), ERR_IO, ERR_NOMEM, the
+ * source's errors. */
 int hf_export_write(
         const struct hf_export *options, const struct model *model, const struct plane_source *source);
 

@@ -1,4 +1,4 @@
-/* Tensors of a HuggingFace directory matched to the model's table. */
+/* Matches the tensors of a HuggingFace directory to the model's table. */
 #include "checkpoint/hf_import_parts.h"
 
 #include "base/err.h"
@@ -19,7 +19,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endi
 
 enum { NAMES_SHOWN = 5 };
 
-/* Into place->format. */
+/* Sets place->format. */
 static int find_format(struct hf_place *place)
 {
 	const char *name = place->tensor->name;
@@ -61,13 +61,13 @@ void hf_place_widen(const struct hf_place *place, float *dst, const void *raw, i
 		for (int64_t i = 0; i < count; i++)
 			dst[i] = bf16_to_f32(half[i]);
 		return;
-	default: /* the rows of FORMAT_LIST that are of weights stand above */
+	default: /* all formats of weights are above */
 		break;
 	}
 	assert(!"a format of weights");
 }
 
-/* Elements of a file's tensor as fp32; not a check of values. */
+/* Reads elements of a file's tensor as fp32. Does not check values. */
 static int read_values(const struct hf_place *place, float *dst, void *raw, int64_t first, int64_t count)
 {
 	int64_t width = hf_place_element_bytes(place);
@@ -80,7 +80,7 @@ static int read_values(const struct hf_place *place, float *dst, void *raw, int6
 
 /* ---- tied heads ---- */
 
-/* Do two tensors of one shape hold the same numbers? */
+/* Whether two tensors of the same shape have the same numbers. */
 static int compare_tensors(
         struct hf_import *import, int *same, const struct hf_place *a, const struct hf_place *b)
 {
@@ -102,7 +102,7 @@ static int compare_tensors(
 	return err;
 }
 
-/* The first tensor of the files that the table calls `tensor` (-1: a head). */
+/* The first tensor in the files that matches `tensor` of the table (-1: a head). */
 static struct hf_place find_place(const struct hf_import *import, int tensor)
 {
 	for (int f = 0; f < import->dir->file_count; f++) {
@@ -120,7 +120,8 @@ static struct hf_place find_place(const struct hf_import *import, int tensor)
 	return (struct hf_place){0};
 }
 
-/* config.json says tied: what do the files say? *head is a head that stands in for the embedding. */
+/* Compares embedding and head of a model that config.json calls tied. *head is a head that the files have in
+ * place of the embedding. */
 static int settle_tied_head(struct hf_import *import, struct hf_place *head, struct model *model)
 {
 	int embed = model_tensor_of(model, ROLE_EMBED, -1);
@@ -152,7 +153,7 @@ static int settle_tied_head(struct hf_import *import, struct hf_place *head, str
 
 /* ---- names ---- */
 
-/* Names that only quantized checkpoints and adapters have: loading around them would train something else. */
+/* Refuses names of quantized checkpoints and adapters. Ignoring them would train another model. */
 static int check_foreign(const struct safetensors *file, const char *name)
 {
 	static const char *const quantized[] = {".qweight", ".qzeros", ".scales", ".g_idx", ".weight_scale",
@@ -177,7 +178,7 @@ static int check_foreign(const struct safetensors *file, const char *name)
 struct name_list {
 	struct str text;
 	int64_t count;
-	long layers; /* one more than the highest number between dots */
+	long layers; /* 1 + the highest layer number */
 };
 
 static void list_note_layer(struct name_list *list, const char *name)

@@ -21,10 +21,10 @@
 
 struct hf_import;
 
-/* Before anything is derived from the model's table: the model may be untied here, and the storage of each
- * tensor is set by what the files store; it must then outlive the import unchanged. ERR_INPUT names every way
- * in which the directory does not hold this model (the first few missing tensors, a shape, a dtype);
- * ERR_UNSUPPORTED for quantized weights and other formats. */
+/* Call before anything uses the model's table: this may untie the model, and sets the storage of each tensor
+ * to the files' format. The model must then outlive the import unchanged. ERR_INPUT names every way in which
+ * the directory does not match the model (the first few missing tensors, a shape, a dtype). ERR_UNSUPPORTED
+ * for quantized weights and other formats. */
 int hf_import_open(struct hf_import **import, const char *dir, struct model *model);
 void hf_import_close(struct hf_import *import);
 

@@ -1,4 +1,4 @@
-/* Bytes of a HuggingFace directory into planes, by threads. */
+/* Loads weights of a HuggingFace directory into planes, on several threads. */
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_import_parts.h"
 #include "checkpoint/parallel.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A job is a piece of one tensor that lies in one file; jobs stand in the order of the files' bytes. Within a
- * job bytes go by chunks that a core's cache holds from the read to the split. */
+/* A job is a piece of one tensor; jobs are in the order of the files' bytes. A job moves its bytes in chunks
+ * that stay in a core's cache from the read to the split. */
 enum {
 	JOB_BYTES = 16 << 20,
 	CHUNK_COUNT = LOAD_CHUNK_BYTES / 2,
@@ -26,14 +26,14 @@ struct job {
 	int64_t first, count;
 };
 
-/* Of one thread. The planes are for what has no address. */
+/* Memory of one thread. The planes are for elements without an address in the sink. */
 struct scratch {
 	char raw[LOAD_CHUNK_BYTES];
 	uint16_t hi[CHUNK_COUNT];
 	int16_t lo[CHUNK_COUNT];
 };
 
-_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES,
+_Static_assert(sizeof(struct scratch) <= LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES,
         "load_memory_bytes counts them");
 
 struct load {
@@ -53,7 +53,7 @@ static int64_t job_offset(const struct job *job)
 	return job->place->tensor->begin_bytes + job->first * hf_place_element_bytes(job->place);
 }
 
-/* Bytes of some elements of a tensor. */
+/* The byte range of elements of a tensor. */
 static struct shard_range range_of(const struct hf_place *place, int64_t first, int64_t count)
 {
 	int64_t width = hf_place_element_bytes(place);
@@ -91,7 +91,7 @@ static int write_plane(
 	return err;
 }
 
-/* The first of `count` elements that is not finite; there is one. */
+/* Fails with the first of `count` elements that is not finite; there is one. */
 static int fail_first(const struct hf_place *place, const void *raw, int64_t first, int64_t count)
 {
 	int64_t width = hf_place_element_bytes(place), i;
@@ -105,7 +105,7 @@ static int fail_first(const struct hf_place *place, const void *raw, int64_t fir
 	return hf_import_fail_value(place, first + i, value);
 }
 
-/* `count` elements that begin at `src` into these planes; lo may be NULL for formats that fit into hi. */
+/* Splits `count` elements at `src` into planes. lo may be NULL for formats that fit in hi. */
 static int split(const struct load *load, enum format format, uint16_t *hi, int16_t *lo, const void *src,
         int64_t count)
 {
@@ -120,7 +120,7 @@ static int split(const struct load *load, enum format format, uint16_t *hi, int1
 		if (lo)
 			memset(lo, 0, (size_t)count * sizeof(*lo));
 		return load->kernels->bf16(hi, count);
-	default: /* the rows of FORMAT_LIST that are of weights stand above */
+	default: /* all formats of weights are above */
 		break;
 	}
 	assert(!"a format of weights");
@@ -131,7 +131,7 @@ static int read_chunk(struct load *load, const struct job *job, int worker, uint
         int64_t first, int64_t count)
 {
 	const struct hf_place *place = job->place;
-	int is_hi = place->format == FORMAT_BF16; /* byte for byte: read to its place */
+	int is_hi = place->format == FORMAT_BF16; /* same bytes: read directly to their place */
 	void *raw = load->scratch[worker].raw;
 	struct shard_range chunk = range_of(place, first, count),
 	                   whole = range_of(place, job->first, job->count);
@@ -141,7 +141,7 @@ static int read_chunk(struct load *load, const struct job *job, int worker, uint
 
 	if (err)
 		return err_note(err, "tensor %s", safetensors_name_show(place->tensor->name).text);
-	if ((uintptr_t)src % 4) { /* nothing in the format keeps tensors aligned */
+	if ((uintptr_t)src % 4) { /* the file format does not align tensors */
 		memcpy(raw, src, (size_t)(chunk.end_bytes - chunk.begin_bytes));
 		src = raw;
 	}
@@ -176,7 +176,7 @@ static int load_job(void *context, int64_t index, int worker)
 	return err;
 }
 
-/* ---- all of them ---- */
+/* ---- all jobs ---- */
 
 static int compare_jobs(const void *a, const void *b)
 {

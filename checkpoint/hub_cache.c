@@ -34,7 +34,7 @@ int hub_is_id(const char *text)
 	}
 }
 
-/* A variable that is set and not empty. */
+/* The value of an environment variable; NULL if unset or empty. */
 static const char *variable(const char *name)
 {
 	const char *value = getenv(name);
@@ -42,7 +42,7 @@ static const char *variable(const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* The cache's directory (mem_free); NULL: out of memory, or nobody says where. */
+/* The cache's directory (mem_free); NULL: out of memory, or no variable names one. */
 static char *cache_dir(void)
 {
 	const char *dir;
@@ -57,7 +57,7 @@ static char *cache_dir(void)
 	return dir ? mem_printf("%s/.cache/huggingface/hub", dir) : NULL;
 }
 
-/* CACHE/models--ORG--NAME for the id's first len bytes. */
+/* CACHE/models--ORG--NAME for the first len bytes of the id. */
 static char *repo_dir(const char *cache, const char *id, size_t len, enum hub_kind kind)
 {
 	const char *slash = memchr(id, '/', len);
@@ -67,7 +67,7 @@ static char *repo_dir(const char *cache, const char *id, size_t len, enum hub_ki
 	        slash ? "--" : "", (int)len - first - (slash ? 1 : 0), id + first + (slash ? 1 : 0));
 }
 
-/* snapshots/NAME, where that is a directory; else *dir stays NULL. */
+/* Sets *dir to snapshots/NAME if that is a directory. */
 static int take_snapshot(char **dir, const char *repo, const char *name)
 {
 	char *path = mem_printf("%s/snapshots/%s", repo, name);
@@ -81,7 +81,7 @@ static int take_snapshot(char **dir, const char *repo, const char *name)
 	return 0;
 }
 
-/* The snapshot that refs/REVISION names. */
+/* Finds the snapshot named by refs/REVISION. */
 static int by_ref(char **dir, const char *repo, const char *revision)
 {
 	char *path = mem_printf("%s/refs/%s", repo, revision), *text = NULL;
@@ -100,7 +100,7 @@ static int by_ref(char **dir, const char *repo, const char *revision)
 	return rc;
 }
 
-/* Without a ref: the only snapshot, or all of them in the message. */
+/* Without a ref, takes the only snapshot. With several the message lists all. */
 static int only_snapshot(char **dir, const char *repo, const char *id, const char *revision)
 {
 	char *path = mem_printf("%s/snapshots", repo), **names = NULL, list[400] = "";

@@ -1,4 +1,4 @@
-/* What a model directory or a checkpoint holds, as JSON. */
+/* Describes model directories, checkpoints and files as JSON. */
 #include "checkpoint/inspect.h"
 
 #include "base/err.h"
@@ -13,9 +13,9 @@
 
 enum { CONFIG_MAX_BYTES = 64 << 20 };
 
-/* ---- pieces; a NULL among the values makes the object NULL, and that is out of memory ---- */
+/* ---- pieces; json_pack returns NULL if a value is NULL, which means out of memory ---- */
 
-/* Appends and takes over; `entry` may be NULL. */
+/* Appends `entry` and takes ownership; it may be NULL. */
 static int append(json_t *list, json_t *entry)
 {
 	return list && !json_array_append_new(list, entry) ? 0 : err_set(ERR_NOMEM, "out of memory");
@@ -32,7 +32,7 @@ static int is_floating(enum safetensors_dtype dtype)
 	return dtype_exponent_bits((enum dtype)dtype) > 0;
 }
 
-/* The tensors of one file into the list. */
+/* Adds the tensors of one file to the list. */
 static int add_tensors(json_t *list, int64_t *parameters, const struct safetensors *file, const char *name)
 {
 	int err = 0;
@@ -83,7 +83,7 @@ static int inspect_file(json_t **out, const char *path)
 	return err;
 }
 
-/* model_type of DIR/config.json; "" when there is no such thing. */
+/* Reads model_type from DIR/config.json; "" if there is none. */
 static int read_model_type(char **out, const char *dir)
 {
 	const char *type = "";
@@ -134,7 +134,7 @@ static int inspect_model(json_t **out, const char *path)
 	return err;
 }
 
-/* Where element 0 of a tensor lies. */
+/* The file with element 0 of a tensor. */
 static const char *first_file(const struct manifest *manifest, int tensor)
 {
 	for (int f = 0; f < manifest->file_count; f++) {
@@ -163,7 +163,7 @@ static json_t *planes_to_json(const struct manifest *manifest)
 	return list;
 }
 
-/* Of one tensor in all planes. */
+/* Bytes of one tensor in all planes. */
 static int64_t tensor_bytes(const struct manifest *manifest, int tensor)
 {
 	int64_t bytes = 0;
@@ -230,7 +230,7 @@ out:
 	return err;
 }
 
-/* One checkpoint of an output_dir, whole or not. */
+/* Adds one checkpoint of an output_dir, complete or not. */
 static int add_checkpoint(json_t *list, const char *path, int64_t step, int *whole)
 {
 	struct checkpoint *checkpoint = NULL;
@@ -257,7 +257,7 @@ static int compare_steps(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* *found says whether there was a checkpoint or a model. */
+/* Sets *found to 1 if there is a checkpoint or a model. */
 static int inspect_output(json_t **out, const char *path, int *found)
 {
 	json_t *list = json_array();
@@ -312,6 +312,6 @@ int inspect_path(json_t **out, const char *path)
 		return inspect_model(out, path);
 	err = inspect_output(out, path, &found);
 	if (!err && !found)
-		err = inspect_model(out, path); /* which says what is missing */
+		err = inspect_model(out, path); /* its message says what is missing */
 	return err;
 }

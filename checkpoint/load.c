@@ -1,4 +1,4 @@
-/* Opening a checkpoint, and reading ranges of it through verified blocks. */
+/* Opens a checkpoint and reads ranges of it through verified blocks. */
 #include "checkpoint/load_parts.h"
 
 #include "base/err.h"
@@ -89,7 +89,7 @@ void checkpoint_forget_blocks(struct checkpoint *checkpoint)
 	}
 }
 
-/* Bytes of one file, by way of the cache. */
+/* Reads bytes of one file through the cache. */
 static int read_verified(struct checkpoint *checkpoint, void *dst, int f, int64_t offset, int64_t len_bytes)
 {
 	unsigned char *out = dst;
@@ -114,7 +114,7 @@ static int read_verified(struct checkpoint *checkpoint, void *dst, int f, int64_
 
 /* ---- opening ---- */
 
-/* The header lies in verified blocks. */
+/* Verifies the blocks with the header. */
 static int verify_header(struct checkpoint *checkpoint, int f)
 {
 	int64_t end = 8 + checkpoint->files[f]->header_bytes;
@@ -126,7 +126,7 @@ static int verify_header(struct checkpoint *checkpoint, int f)
 	return err;
 }
 
-/* The tensor of a shard that holds this range of this plane. */
+/* Adds the entry for this range of this plane, a tensor of the shard. */
 static int add_entry(struct checkpoint *checkpoint, int f, enum plane plane, const struct plane_range *range)
 {
 	const struct manifest_tensor *tensor = &checkpoint->manifest->tensors[range->tensor];
@@ -167,7 +167,7 @@ static int open_shard(struct checkpoint *checkpoint, int f)
 	return err;
 }
 
-/* Is a small file of the model's directory there, with its length? */
+/* Checks that a small file of the model's directory exists and has its length. */
 static int check_side_file(const struct checkpoint *checkpoint, const struct manifest_file *file)
 {
 	char *path = file_join(checkpoint->path, file->name);
@@ -255,7 +255,7 @@ static int compare_steps_falling(const void *a, const void *b)
 	return left < right ? 1 : -(left > right);
 }
 
-/* Is it in the past of the line in force, which may be NULL? */
+/* Checks that the checkpoint is on the current line; without one (NULL) any is. */
 static int check_line(const struct checkpoint *checkpoint, const json_t *in_force)
 {
 	const struct manifest *m = checkpoint->manifest;
@@ -283,7 +283,7 @@ int checkpoint_check_name(const struct checkpoint *checkpoint)
 	return err;
 }
 
-/* Opens and closes: 1 when it is whole, 0 with a warning when not, ERR_* when that cannot be told. */
+/* 1 if the checkpoint opens and is valid, 0 with a warning if not, ERR_IO or ERR_NOMEM if that is unknown. */
 static int is_whole(const char *path, const json_t *in_force)
 {
 	struct checkpoint *checkpoint;
@@ -350,7 +350,7 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint)
 	return file_join(checkpoint->path, "hf");
 }
 
-/* ---- which model ---- */
+/* ---- matching a model ---- */
 
 static int has_head(const struct manifest *manifest)
 {
@@ -412,12 +412,13 @@ int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *
 
 /* ---- planes ---- */
 
-/* The entry that holds element `first`; entries of a plane cover every tensor that has it. */
+/* The entries of a plane are sorted and cover every tensor with this plane, so a search for `first` always
+ * finds one. */
 const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first)
 {
 	struct checkpoint_entry key = {.plane = plane, .range = {tensor, first, 0}};
-	int64_t low = 0, high = checkpoint->entry_count; /* the last entry at or before the key */
+	int64_t low = 0, high = checkpoint->entry_count; /* finds the last entry at or before the key */
 
 	while (high - low > 1) {
 		int64_t middle = low + (high - low) / 2;
@@ -493,7 +494,7 @@ int checkpoint_verify(const char *path, checkpoint_report *report, void *context
 	manifest_free(manifest);
 	if (first.code)
 		return err_give(&first);
-	err = checkpoint_open(&checkpoint, path); /* the bytes are right: is what they say? */
+	err = checkpoint_open(&checkpoint, path); /* all bytes are as saved; check their meaning too */
 	checkpoint_close(checkpoint);
 	return err;
 }

@@ -1,8 +1,8 @@
-/* Reads a ferry checkpoint. It uses no byte before it compared its checksum.
+/* Reads a ferry checkpoint. Verifies the checksum of every byte before its use.
  *
  * Opening reads the manifest and the headers of the shards. After that any range of any plane can be read,
- * for any number of ranks that wrote it. Each read goes through a small cache of verified blocks (16 MiB),
- * so reading in the order of the table reads each byte once. A damaged block is an error that names file and
+ * for any number of ranks that wrote it. Each read goes through a small cache of verified blocks (16 MiB), so
+ * reading in the order of the table reads each byte once. A damaged block is an error that names file and
  * offset.
  */
 #ifndef FERRY_CHECKPOINT_LOAD_H
@@ -15,12 +15,12 @@
 
 struct checkpoint;
 
-/* A checkpoint directory. ERR_INPUT (no manifest, damaged, a file missing or of another length), ERR_IO,
- * ERR_NOMEM. */
+/* Opens a checkpoint directory. ERR_INPUT (no manifest, damaged, a file missing or of another length),
+ * ERR_IO, ERR_NOMEM. */
 int checkpoint_open(struct checkpoint **checkpoint, const char *path);
 void checkpoint_close(struct checkpoint *checkpoint);
 
-/* ERR_INPUT if a checkpoint-N has another step because it was renamed: it would seem newer or older than it
+/* ERR_INPUT if a renamed checkpoint-N has another step than N, because it would seem newer or older than it
  * is. */
 int checkpoint_check_name(const struct checkpoint *checkpoint);
 
@@ -42,8 +42,9 @@ char *checkpoint_model_dir(const struct checkpoint *checkpoint);
  * ERR_INPUT names the first difference. */
 int checkpoint_match(const struct checkpoint *checkpoint, struct model *model);
 
-/* Does the run that saved it train what `model` trains? ERR_INPUT names the first tensor that differs. Sets
- * storage of frozen tensors from what was saved; after checkpoint_match, and before units are made. */
+/* Checks that the saving run trained the same tensors as `model`. ERR_INPUT names the first difference. Sets
+ * the storage of frozen tensors to the saved format. Call after checkpoint_match and before units are
+ * made. */
 int checkpoint_match_trained(const struct checkpoint *checkpoint, struct model *model);
 
 /* Reads elements of one plane in the manifest's state format. ERR_INPUT "FILE: byte OFFSET: ..." for damage,

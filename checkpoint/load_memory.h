@@ -13,11 +13,11 @@
 enum {
 	LOAD_CHUNK_BYTES = 256 << 10,              /* a core's cache holds it from the read to its use */
 	LOAD_SCRATCH_BYTES = 3 * LOAD_CHUNK_BYTES, /* per thread: raw bytes and two planes */
-	LOAD_WINDOW_MOST_BYTES = 4 << 20,          /* per thread, for reads past the page cache */
+	LOAD_WINDOW_MOST_BYTES = 4 << 20,          /* per thread, for reads that bypass the page cache */
 	LOAD_WINDOWS_BYTES = 32 << 20,             /* all threads together, as long as each has a chunk */
 	LOAD_RING_PIECES = 16,                     /* pieces of one chunk, in transit to other ranks */
 	LOAD_PIECE_TABLE_BYTES = 192,              /* table entries of one plane of one range */
-	LOAD_JOB_BYTES = 32,                       /* one for every 4 MiB */
+	LOAD_JOB_ENTRY_BYTES = 32,                 /* one for every 4 MiB */
 };
 
 struct load_memory {

@@ -1,4 +1,4 @@
-/* Shared by the files of load.h: load.c opens and looks up, load_planes.c moves bytes. */
+/* Shared by the files of load.h. load.c opens and looks up, load_planes.c moves bytes. */
 #ifndef FERRY_CHECKPOINT_LOAD_PARTS_H
 #define FERRY_CHECKPOINT_LOAD_PARTS_H
 
@@ -35,7 +35,7 @@ struct checkpoint {
 const struct checkpoint_entry *checkpoint_find_entry(
         const struct checkpoint *checkpoint, int tensor, enum plane plane, int64_t first);
 
-/* Length of a block of a file: SAFETENSORS_BLOCK_BYTES, or what is left. */
+/* Length of a block of a file: SAFETENSORS_BLOCK_BYTES, or less at the end. */
 int64_t checkpoint_block_bytes(const struct checkpoint *checkpoint, int file, int64_t block);
 
 /* ERR_INPUT for a block with another checksum than in the manifest. */

@@ -1,4 +1,4 @@
-/* A checkpoint's planes into memory, block by block, by threads. */
+/* Loads a checkpoint's planes into memory, block by block, on several threads. */
 #include "checkpoint/hash.h"
 #include "checkpoint/load_parts.h"
 #include "checkpoint/parallel.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCRATCH_BYTES = LOAD_CHUNK_BYTES + 64 }; /* a chunk, and the rest of a number */
+enum { SCRATCH_BYTES = LOAD_CHUNK_BYTES + 64 }; /* a chunk, and the end of a number that crosses a block */
 
-/* What is wanted of one entry: elements of a plane, and where they begin in their file. */
+/* The part of one entry to load: elements of a plane, and their place in the file. */
 struct segment {
 	enum plane plane;
 	struct plane_range range;
@@ -22,21 +22,21 @@ struct segment {
 	int64_t begin_bytes, end_bytes;
 };
 
-/* One block of checksums; segments that lie in it stand together. */
+/* One block of checksums; its segments are consecutive. */
 struct job {
 	int file;
 	int64_t block, first_segment;
 };
 
-/* A segment is of one plane of one range, and may begin and end in blocks that others do not touch. */
-_Static_assert((int)SCRATCH_BYTES <= (int)LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_BYTES &&
+/* A segment is one plane of one range; it may begin and end in blocks that no other segment uses. */
+_Static_assert((int)SCRATCH_BYTES <= (int)LOAD_SCRATCH_BYTES && sizeof(struct job) <= LOAD_JOB_ENTRY_BYTES &&
                        sizeof(struct segment) + 2 * sizeof(struct job) <= LOAD_PIECE_TABLE_BYTES,
         "load_memory_bytes counts them");
 
 struct load {
 	const struct checkpoint *checkpoint;
 	const struct plane_sink *sink;
-	struct segment *segments; /* by file and place */
+	struct segment *segments; /* sorted by file and offset */
 	int64_t segment_count;
 	struct job *jobs;
 	int64_t job_count;
@@ -45,7 +45,7 @@ struct load {
 	pthread_mutex_t write_lock;
 };
 
-/* One block under way. */
+/* A block being loaded. */
 struct block {
 	struct load *load;
 	struct shard_range range;
@@ -75,7 +75,7 @@ static void job_expect(const struct load *load, int64_t index)
 	shard_reader_expect(&range);
 }
 
-/* Where a segment's bytes go in host memory. */
+/* The host address for a segment's bytes, or NULL. */
 static unsigned char *address(const struct load *load, const struct segment *s)
 {
 	const struct plane_sink *sink = load->sink;
@@ -84,7 +84,7 @@ static unsigned char *address(const struct load *load, const struct segment *s)
 	                : NULL;
 }
 
-/* Hands over the numbers of a segment from byte `at` on, where one begins. */
+/* Writes numbers of a segment to the sink; the first begins at byte `at`. */
 static int write_numbers(
         struct load *load, const struct segment *s, int64_t at, int64_t numbers, const void *src)
 {
@@ -93,7 +93,7 @@ static int write_numbers(
 	int64_t first = (at - s->begin_bytes) / width * each, count = numbers * each;
 	int err;
 
-	if (count > s->range.count - first) /* the last scale may be of fewer */
+	if (count > s->range.count - first) /* the last scale may cover fewer elements */
 		count = s->range.count - first;
 	pthread_mutex_lock(&load->write_lock);
 	err = load->sink->write(
@@ -102,7 +102,7 @@ static int write_numbers(
 	return err;
 }
 
-/* Bytes [begin, end) of the file to `to`, and into the checksum. */
+/* Reads bytes [begin, end) of the file to `to`, and hashes them. */
 static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t end)
 {
 	struct shard_range chunk = {.file = b->range.file, .begin_bytes = begin};
@@ -125,8 +125,8 @@ static int read_bytes(struct block *b, unsigned char *to, int64_t begin, int64_t
 	return err;
 }
 
-/* Bytes [begin, end) of a segment that has no address. Nothing keeps numbers from lying across the border of
- * two blocks: such a one is the former block's to hand over, which reads its last bytes once more. */
+/* Loads bytes [begin, end) of a segment without an address. A number may cross the border of two blocks. The
+ * first block then writes it, and reads its last bytes once more. */
 static int convert_bytes(struct block *b, const struct segment *s, int64_t begin, int64_t end)
 {
 	enum adamw_state state = b->load->checkpoint->manifest->state;
@@ -140,7 +140,7 @@ static int convert_bytes(struct block *b, const struct segment *s, int64_t begin
 		int64_t rest;
 
 		part = end - at < most ? end - at : most;
-		rest = (width - part % width) % width; /* of a number that goes on in the next block */
+		rest = (width - part % width) % width; /* of a number that goes on after `part` */
 		err = read_bytes(b, b->scratch, at, at + part);
 		if (!err && rest)
 			err = file_read_at(b->range.file->fd, b->range.file->path, b->scratch + part,
@@ -151,7 +151,7 @@ static int convert_bytes(struct block *b, const struct segment *s, int64_t begin
 	return err;
 }
 
-/* Bytes that nobody wants, for the checksum. */
+/* Hashes bytes that are not loaded. */
 static int pass_bytes(struct block *b, int64_t begin, int64_t end)
 {
 	int64_t part;
@@ -211,7 +211,7 @@ static int load_job(void *context, int64_t index, int worker)
 	return err;
 }
 
-/* ---- all of them ---- */
+/* ---- all blocks ---- */
 
 static int compare_segments(const void *a, const void *b)
 {
@@ -222,7 +222,7 @@ static int compare_segments(const void *a, const void *b)
 	return left->begin_bytes < right->begin_bytes ? -1 : left->begin_bytes > right->begin_bytes;
 }
 
-/* Counts the entries that a range touches, or, with segments there, adds what it wants of each. */
+/* Counts the entries that a range touches; if load->segments exists, also adds a segment for each. */
 static int64_t add_segments(struct load *load, enum plane plane, struct plane_range range)
 {
 	enum adamw_state state = load->checkpoint->manifest->state;
@@ -274,7 +274,7 @@ static int make_segments(struct load *load, const struct plane_range *ranges, in
 	return 0;
 }
 
-/* The blocks that hold something of a segment, once each. */
+/* Makes one job for each block with bytes of a segment. */
 static int make_jobs(struct load *load)
 {
 	int64_t count = 0;

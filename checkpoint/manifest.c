@@ -1,4 +1,4 @@
-/* manifest.json: to JSON and back, every value checked. */
+/* Writes and reads manifest.json, and checks every value. */
 #include "checkpoint/manifest.h"
 
 #include "base/err.h"
@@ -71,7 +71,7 @@ static json_t *planes_to_json(unsigned planes)
 	return list;
 }
 
-/* A frozen tensor says which planes it has; others have all. */
+/* A frozen tensor lists its planes; others have all. */
 static json_t *tensor_to_json(const struct manifest_tensor *tensor)
 {
 	json_t *entry =
@@ -138,7 +138,7 @@ int manifest_write_part(const char *path, const struct manifest_file *file)
 
 /* ---- from JSON ---- */
 
-/* A value that has to be there. */
+/* Refuses a missing value. */
 static int need(int got, const char *where, const char *key)
 {
 	return got > 0 ? 0 : got < 0 ? got : err_set(ERR_INPUT, "%s: \"%s\" is missing", where, key);
@@ -244,7 +244,7 @@ static int read_ranges(
 	return err;
 }
 
-/* A plain name, or one below "hf/". */
+/* Allows a plain name, or one below "hf/". */
 static int check_file_name(const char *name, const char *where)
 {
 	const char *plain = strncmp(name, "hf/", 3) ? name : name + 3;
@@ -324,7 +324,7 @@ static int read_planes(unsigned *planes, const json_t *list, const char *where)
 	return 0;
 }
 
-/* Frozen tensors have no optimizer state, and their low half only where it is not zero. */
+/* Frozen tensors have no optimizer state, and a low half only if it is not zero. */
 static int read_frozen(struct manifest_tensor *tensor, const struct manifest *manifest, const json_t *entry,
         const char *where)
 {
@@ -391,7 +391,7 @@ static int read_tensors(struct manifest *manifest, const json_t *root, const cha
 	return err;
 }
 
-/* How m and v were kept; manifests from before there was a choice do not say. */
+/* Reads the format of m and v; the oldest manifests lack it. */
 static int read_state(struct manifest *manifest, const json_t *root, const char *where)
 {
 	const char *name = NULL;
@@ -431,7 +431,7 @@ static int compare_ranges(const void *a, const void *b)
 	return left->first < right->first ? -1 : left->first > right->first;
 }
 
-/* The ranges of all shards cover each tensor once. */
+/* Checks that the ranges of all shards cover each tensor once. */
 static int check_cover(const struct manifest *manifest, const char *where)
 {
 	struct plane_range *all;

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 struct manifest_file {
-	char *name; /* in the checkpoint: "rank-00000.safetensors", "hf/config.json" */
+	char *name; /* within the checkpoint: "rank-00000.safetensors", "hf/config.json" */
 	int64_t len_bytes;
 	uint64_t *hashes;
 	int64_t block_count;
@@ -31,7 +31,7 @@ struct manifest_tensor {
 	char *name;
 	int rank;
 	int trainable;                        /* 0: frozen in the run that saved it */
-	unsigned planes;                      /* that it has, of the manifest's */
+	unsigned planes;                      /* planes of this tensor, a subset of the manifest's */
 	int64_t shape[MODEL_RANK_MAX], count; /* 1 beyond rank */
 };
 
@@ -45,7 +45,7 @@ struct manifest {
 	int tensor_count;
 	struct manifest_file *files;
 	int file_count;
-	json_t *training; /* an object of the caller's */
+	json_t *training; /* an object with the caller's data */
 };
 
 extern const char manifest_name[]; /* "manifest.json" */
@@ -57,9 +57,9 @@ int manifest_write(const char *dir, const struct manifest *manifest);
 int manifest_read(struct manifest **manifest, const char *dir);
 void manifest_free(struct manifest *manifest);
 
-/* One file's entry alone, with the same checksum line: each rank gives it to the rank that writes the
- * manifest. manifest_add_part reads it and appends the file; the manifest's `tensors` must be set to check
- * ranges. manifest_add_copy appends an entry in memory. */
+/* The entry of one file in its own file, with the same checksum line: each rank gives it to the rank that
+ * writes the manifest. manifest_add_part reads it and appends the file; the manifest's `tensors` must be set
+ * to check ranges. manifest_add_copy appends an entry from memory. */
 int manifest_write_part(const char *path, const struct manifest_file *file);
 int manifest_add_part(struct manifest *manifest, const char *path);
 int manifest_add_copy(struct manifest *manifest, const struct manifest_file *file);
@@ -67,11 +67,10 @@ int manifest_add_copy(struct manifest *manifest, const struct manifest_file *fil
 /* Appends a zeroed file; NULL if out of memory. */
 struct manifest_file *manifest_add_file(struct manifest *manifest);
 
-/* Reads the whole file and compares length and blocks. ERR_INPUT "PATH: byte OFFSET: ..." where they
- * differ. */
+/* Reads the whole file and compares length and blocks. ERR_INPUT "PATH: byte OFFSET: ..." if they differ. */
 int manifest_verify_file(const char *dir, const struct manifest_file *file);
 
-/* Fills length and hashes of a file that exists. file->name is set. */
+/* Sets length and hashes from the existing file file->name. */
 int manifest_hash_file(const char *dir, struct manifest_file *file);
 
 #endif

@@ -1,4 +1,4 @@
-/* Checksums of a file's blocks, made and compared. */
+/* Computes and compares the checksums of a file's blocks. */
 #include "checkpoint/manifest.h"
 
 #include "base/err.h"
@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-/* One file in blocks: opens it and holds what reading it needs. */
+/* Reads one file block by block. */
 struct block_reader {
 	char *path;
 	unsigned char *block;
@@ -36,7 +36,7 @@ static void reader_close(struct block_reader *reader)
 	mem_free(reader->block);
 }
 
-/* The next block's checksum and length. */
+/* Gets the next block's checksum and length. */
 static int reader_next(struct block_reader *reader, uint64_t *hash, size_t *part)
 {
 	int64_t left = reader->len_bytes - reader->at_bytes;

@@ -1,4 +1,4 @@
-/* Jobs over the threads of a pool, with the error of the lowest one. */
+/* Runs jobs on the threads of a pool, and keeps the error of the lowest job. */
 #include "checkpoint/parallel.h"
 
 #include "base/err.h"
@@ -9,8 +9,8 @@
 struct parallel {
 	parallel_fn *fn;
 	void *context;
-	_Atomic int64_t failed; /* the lowest so far */
-	pthread_mutex_t lock;   /* of the error's text */
+	_Atomic int64_t failed; /* the lowest failed job so far */
+	pthread_mutex_t lock;   /* protects `error` */
 	struct err error;
 };
 

@@ -1,4 +1,4 @@
-/* Putting a HuggingFace directory in its place. */
+/* Puts a HuggingFace directory in its place. */
 #include "checkpoint/result_dir.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 
 static const char config_name[] = "config.json";
 
-/* ---- whose files ---- */
+/* ---- files of ferry and of others ---- */
 
 static int is_digits(const char *text, size_t count)
 {
@@ -45,7 +45,7 @@ int result_dir_check(const char *dir)
 	return temp_dir_check(dir, is_own);
 }
 
-/* ---- its place ---- */
+/* ---- the place ---- */
 
 static int check_place(const char *dir, enum hf_export_existing existing)
 {
@@ -71,7 +71,7 @@ static int check_place(const char *dir, enum hf_export_existing existing)
 	return err;
 }
 
-/* Where the temporary directory stands, and its stem. */
+/* Finds the parent of the temporary directory, and its stem. */
 static int find_place(struct result_dir *r, char **parent, char **stem, const char *dir)
 {
 	char real[PATH_MAX];
@@ -109,7 +109,7 @@ int result_dir_open(struct result_dir *r, const char *dir, enum hf_export_existi
 	return err;
 }
 
-/* ---- putting it there ---- */
+/* ---- commit ---- */
 
 static int in_both(
         int (*act)(const char *from, const char *to), const char *a, const char *b, const char *name)
@@ -136,7 +136,7 @@ static int has(char **names, size_t count, const char *name)
 	return 0;
 }
 
-/* Of what stood there: the files that the new directory has no more. */
+/* Removes files of the old directory that the new one does not have. */
 static int remove_stale(const struct result_dir *r, char **made, size_t made_count)
 {
 	char **names = NULL;
@@ -150,7 +150,7 @@ static int remove_stale(const struct result_dir *r, char **made, size_t made_cou
 	return err;
 }
 
-/* Without its config.json a directory is no model, before and after. */
+/* Removes config.json first and moves it last: without it an incomplete directory is not a model. */
 static int fill(const struct result_dir *r)
 {
 	char **names = NULL;
@@ -178,7 +178,7 @@ static int fill(const struct result_dir *r)
 	return err;
 }
 
-/* What others put there is not removed: the whole directory takes another name. */
+/* If the directory has files of others, renames it as a whole instead of removing it. */
 static int keep_foreign(const struct result_dir *r)
 {
 	char *aside = NULL;
@@ -207,7 +207,7 @@ int result_dir_commit(struct result_dir *r)
 
 	if (!err && r->is_fixed)
 		return fill(r);
-	if (!err && r->existing == HF_EXPORT_REFUSE) { /* which fails where anything came there since */
+	if (!err && r->existing == HF_EXPORT_REFUSE) { /* fails if the place is no longer empty */
 		err = file_rename(r->temp, r->final);
 		return err ? err : file_sync_parent(r->final);
 	}
@@ -220,7 +220,7 @@ void result_dir_close(struct result_dir *r)
 {
 	struct err kept = {0};
 
-	err_take(&kept, ERR_IO); /* the text stays as it is */
+	err_take(&kept, ERR_IO); /* keeps the error text */
 	if (r->temp)
 		(void)!file_remove_tree(r->temp);
 	err_give(&kept);

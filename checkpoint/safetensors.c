@@ -1,4 +1,4 @@
-/* Opening safetensors files and finding tensors in them. */
+/* Opens safetensors files and finds tensors in them. */
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"
@@ -51,7 +51,7 @@ static int compare_ranges(const void *a, const void *b)
 		return left->begin_bytes < right->begin_bytes ? -1 : 1;
 	if (left->len_bytes != right->len_bytes)
 		return left->len_bytes < right->len_bytes ? -1 : 1;
-	return left->name < right->name ? -1 : left->name > right->name; /* as the header lists them */
+	return left->name < right->name ? -1 : left->name > right->name; /* in the order of the header */
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -59,7 +59,7 @@ static int compare_keys(const void *a, const void *b)
 	return strcmp(((const struct safetensors_text *)a)->key, ((const struct safetensors_text *)b)->key);
 }
 
-/* Orders tensors by place and metadata by key; no name stands twice. */
+/* Sorts tensors by place and metadata by key. Refuses duplicate names. */
 static int order_names(struct safetensors *file)
 {
 	if (file->tensor_count > INT32_MAX)
@@ -93,7 +93,8 @@ static int order_names(struct safetensors *file)
 	return 0;
 }
 
-/* The ranges tile the file from the end of the header to its last byte; they become offsets in the file. */
+/* Checks that the ranges tile the file from the end of the header to its last byte. Turns them into offsets
+ * in the file. */
 static int check_tiling(struct safetensors *file)
 {
 	int64_t data = 8 + file->header_bytes, at = 0;
@@ -159,8 +160,7 @@ static uint64_t little_u64(const unsigned char *bytes)
 	return value;
 }
 
-/* N from the first 8 bytes, within the file and the limit. */
-/* The length that stands first is none. */
+/* Explains a file with an impossible header length. */
 static int not_safetensors(int fd, const char *path, int64_t file_bytes, uint64_t n)
 {
 	char text[24] = "";

@@ -25,10 +25,10 @@ enum {
 	SAFETENSORS_RANK_MAX = 8,
 	SAFETENSORS_NAME_MAX_BYTES = 4096,
 	SAFETENSORS_HEADER_MAX_BYTES = 100000000,
-	SAFETENSORS_BLOCK_BYTES = 4 << 20, /* of the writer's checksums */
+	SAFETENSORS_BLOCK_BYTES = 4 << 20, /* block of the writer's checksums */
 };
 
-/* The types of base/dtype.h, whose names are those of this format. */
+/* The types of base/dtype.h; their names are those of this format. */
 enum safetensors_dtype {
 #define SAFETENSORS_ENUM(NAME, ...) SAFETENSORS_##NAME = DTYPE_##NAME,
 	DTYPE_LIST(SAFETENSORS_ENUM)
@@ -69,27 +69,27 @@ struct safetensors {
 	int64_t metadata_count;
 	char *header;             /* decoded in place; holds all strings */
 	int32_t *by_name;         /* tensor indices */
-	struct page_cache *cache; /* as it was before the file was opened; NULL with safetensors_parse */
+	struct page_cache *cache; /* state before the file was opened; NULL with safetensors_parse */
 	int past_cache_fd;        /* -1: none; see shard_reader.h */
 };
 
-/* Opens and checks; a regular file only. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is
- * NULL after an error. The descriptor stays open until close. Close leaves in the page cache only the pages
- * that were there before. */
+/* Opens and checks a regular file. ERR_INPUT "PATH: byte OFFSET: what", ERR_IO, ERR_NOMEM; *file is NULL
+ * after an error. The descriptor stays open until close. Close keeps only those pages in the page cache that
+ * were there before. */
 int safetensors_open(struct safetensors **file, const char *path);
 void safetensors_close(struct safetensors *file);
 
-/* The same checks for a header in memory, of a file of file_bytes; takes ownership of `header` (header_bytes
- * long, mem_free), also on errors. Without a descriptor, tensors cannot be read. For safetensors_open and
- * fuzzing. */
+/* Makes the same checks for a header in memory, of a file of file_bytes. Takes ownership of `header`
+ * (header_bytes long, mem_free), also on errors. Without a descriptor, tensors cannot be read. For
+ * safetensors_open and fuzzing. */
 int safetensors_parse(struct safetensors **file, const char *path, char *header, uint64_t header_bytes,
         uint64_t file_bytes);
 
-/* NULL when there is none. */
+/* NULL if the file has no such tensor. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Copies len_bytes of a tensor, from first_byte of it; the range lies inside the tensor. ERR_IO. Any number
- * of threads at once. */
+/* Copies len_bytes of a tensor from its byte first_byte on. The range must be inside the tensor. ERR_IO. Any
+ * thread. */
 int safetensors_read(const struct safetensors *file, const struct safetensors_tensor *tensor, void *dst,
         int64_t first_byte, int64_t len_bytes);
 
@@ -116,15 +116,15 @@ struct safetensors_decl {
 
 struct safetensors_writer;
 
-/* A new file with the header of these tensors; metadata may be NULL with count 0. SAFETENSORS_HASHED
- * computes the XXH3 64 of every SAFETENSORS_BLOCK_BYTES of the file, header included, the last block
+/* Creates a file with the header of these tensors; metadata may be NULL with count 0. SAFETENSORS_HASHED
+ * computes the XXH3 64 of every SAFETENSORS_BLOCK_BYTES of the file, header included; the last block is
  * shorter. */
 enum safetensors_hashing { SAFETENSORS_PLAIN, SAFETENSORS_HASHED };
 int safetensors_create(struct safetensors_writer **writer, const char *path,
         const struct safetensors_decl *tensors, int64_t tensor_count, const struct safetensors_text *metadata,
         int64_t metadata_count, enum safetensors_hashing hashing);
 
-/* The next bytes of the data, tensor after tensor. */
+/* Appends the next bytes of the data, tensor after tensor. */
 int safetensors_append(struct safetensors_writer *writer, const void *src, size_t len_bytes);
 
 /* Call after the last byte: writes the buffer, fsyncs, closes the file. A failure is final: remove the file

@@ -1,4 +1,4 @@
-/* The header of a safetensors file, read with every bound checked. */
+/* Scans the header of a safetensors file and checks every bound. */
 #include "checkpoint/safetensors_header.h"
 
 #include "base/err.h"
@@ -32,7 +32,7 @@ static void skip_space(struct scan *s)
 		s->at++;
 }
 
-/* What stands at the scanner, for messages. */
+/* Fails with the text at the scanner and the expected one. */
 static int fail_wanted(struct scan *s, const char *wanted)
 {
 	unsigned char c;
@@ -45,7 +45,7 @@ static int fail_wanted(struct scan *s, const char *wanted)
 	return fail(s, "found byte 0x%02x; expected %s", c, wanted);
 }
 
-/* Passes `c`, white space before it allowed. */
+/* Moves past white space and `c`. */
 static int take(struct scan *s, char c, const char *wanted)
 {
 	skip_space(s);
@@ -55,7 +55,7 @@ static int take(struct scan *s, char c, const char *wanted)
 	return 0;
 }
 
-/* Is `c` next? It is passed then. */
+/* Moves past `c` if it is next. Returns whether it was. */
 static int peek(struct scan *s, char c)
 {
 	skip_space(s);
@@ -65,7 +65,7 @@ static int peek(struct scan *s, char c)
 	return 1;
 }
 
-/* Length of the UTF-8 sequence at `at`, 0 when it is none (overlong, surrogate, above U+10FFFF, cut). */
+/* Length of the UTF-8 sequence at `at`; 0 if it is invalid (overlong, surrogate, above U+10FFFF, cut). */
 static int utf8_length(const char *at, const char *end)
 {
 	const unsigned char *u = (const unsigned char *)at;
@@ -88,7 +88,7 @@ static int utf8_length(const char *at, const char *end)
 	return 0;
 }
 
-/* Four hex digits at the scanner, -1 when they are not there. */
+/* The value of four hex digits at the scanner, or -1. */
 static int32_t take_hex4(struct scan *s)
 {
 	int32_t value = 0;
@@ -130,7 +130,8 @@ static char *put_utf8(char *out, int32_t c)
 	return out;
 }
 
-/* After a backslash; writes what it stands for. An escape is never shorter than its bytes. */
+/* Decodes an escape after its backslash. Works in place, because an escape is never shorter than its
+ * bytes. */
 static int take_escape(struct scan *s, char **out)
 {
 	static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -166,7 +167,7 @@ static int take_escape(struct scan *s, char **out)
 	return 0;
 }
 
-/* A string, decoded in place and NUL-terminated. */
+/* Decodes a string in place and ends it with NUL. */
 static int take_string(struct scan *s, char **text, const char *wanted)
 {
 	char *out;
@@ -191,7 +192,7 @@ static int take_string(struct scan *s, char **text, const char *wanted)
 		len = utf8_length(s->at, s->end);
 		if (!len)
 			return fail(s, "the header is not UTF-8 (0x%02x)", c);
-		if (out != s->at) /* only after an escape */
+		if (out != s->at) /* they differ only after an escape */
 			memmove(out, s->at, (size_t)len);
 		out += len;
 		s->at += len;
@@ -203,7 +204,7 @@ static int take_string(struct scan *s, char **text, const char *wanted)
 	return 0;
 }
 
-/* Plain digits: a JSON integer that is not negative and fits int64. */
+/* Reads plain digits: a JSON integer from 0 to the maximum of int64. */
 static int take_integer(struct scan *s, int64_t *out, const char *wanted)
 {
 	const char *first;
@@ -282,7 +283,7 @@ static int take_dtype(struct scan *s, struct safetensors_tensor *tensor)
 	        s->file, text, "unknown dtype \"%s\"", safetensors_name_show(text).text);
 }
 
-/* Elements and bytes that dtype and shape ask for are what the offsets give. */
+/* Checks that the bytes of dtype and shape equal the offsets' range. */
 static int check_size(struct scan *s, struct safetensors_tensor *tensor)
 {
 	struct safetensors_name_text name = safetensors_name_show(tensor->name);

@@ -8,8 +8,8 @@
 
 #include "checkpoint/safetensors.h"
 
-/* Fills tensors (in the order of the text, begin_bytes counted from the first data byte) and metadata of
- * `file`, whose path, header and header_bytes are set. */
+/* Fills tensors and metadata of `file`; path, header and header_bytes must be set. Tensors are in the order
+ * of the text, and begin_bytes counts from the first data byte. */
 int safetensors_header_scan(struct safetensors *file);
 
 /* ERR_INPUT "PATH: byte OFFSET: ..." for a place in the header (a pointer into it). */

@@ -1,4 +1,4 @@
-/* Writing safetensors files. */
+/* Writes safetensors files. */
 #include "checkpoint/safetensors.h"
 
 #include "base/err.h"
@@ -41,7 +41,7 @@ static void add_metadata(struct str *out, const struct safetensors_text *metadat
 	str_add_char(out, '}');
 }
 
-/* One entry; *at moves from its begin to its end. */
+/* Adds the entry of one tensor, and moves *at from its begin to its end. */
 static int add_tensor(struct str *out, const struct safetensors_decl *tensor, uint64_t *at)
 {
 	uint64_t bytes = (uint64_t)safetensors_dtype_bits(tensor->dtype), end;
@@ -63,7 +63,8 @@ static int add_tensor(struct str *out, const struct safetensors_decl *tensor, ui
 	return 0;
 }
 
-/* The header's text, padded with spaces so that the data is aligned to 8, and the bytes of data. */
+/* Makes the header's text, padded with spaces so that the data is aligned to 8. *data_bytes is the length of
+ * the data. */
 static int compose_header(struct str *out, uint64_t *data_bytes, const struct safetensors_decl *tensors,
         int64_t tensor_count, const struct safetensors_text *metadata, int64_t metadata_count)
 {

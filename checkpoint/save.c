@@ -1,4 +1,4 @@
-/* Saving: the ranks' protocol, the manifest, and which checkpoints go. */
+/* Saves a checkpoint: the protocol of the ranks, the manifest, removal of old checkpoints. */
 #include "checkpoint/save.h"
 
 #include "base/err.h"
@@ -54,7 +54,7 @@ static char *part_path(const struct checkpoint_saving *s, int rank)
 	return file_join(s->temp, name);
 }
 
-/* Tells rank 0 what this rank wrote; it knows of its own. */
+/* Gives rank 0 the entry of this rank's file. Rank 0 has its own. */
 static int write_part(const struct checkpoint_saving *s)
 {
 	char *path;
@@ -71,7 +71,7 @@ static int write_part(const struct checkpoint_saving *s)
 
 /* ---- rank 0 ---- */
 
-/* Of some planes of so many elements. */
+/* Bytes of these planes for so many elements. */
 static int64_t set_bytes(unsigned planes, enum adamw_state state, int64_t count)
 {
 	int64_t bytes = 0;
@@ -121,7 +121,7 @@ static int add_shards(struct manifest *manifest, const struct checkpoint_saving 
 	return err;
 }
 
-/* hf/: config.json, tokenizer and so on, with the weights where they are wanted. */
+/* Writes hf/: config.json, the tokenizer and so on, and the weights if asked for. */
 static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 {
 	struct hf_export export;
@@ -140,7 +140,7 @@ static int write_model_dir(const char *dir, const struct checkpoint_save *save)
 	return hf_export_write(&export, save->model, save->source);
 }
 
-/* It, each of its files a file of the manifest. */
+/* Writes hf/ and adds its files to the manifest. */
 static int add_model_files(struct manifest *manifest, const struct checkpoint_saving *s)
 {
 	const struct checkpoint_save *save = &s->save;
@@ -209,7 +209,7 @@ static int commit(const struct checkpoint_saving *s)
 		err = file_sync_dir(s->temp);
 	if (!err)
 		err = manifest_write(s->temp, manifest);
-	if (!err) /* it says what a loader will believe */
+	if (!err) /* read it back as a loader will */
 		err = manifest_read(&read_back, s->temp);
 	if (!err && save->may_appear)
 		err = save->may_appear();
@@ -264,7 +264,7 @@ int checkpoint_check_own(const char *path)
 	return err;
 }
 
-/* Told once. */
+/* Whether ferry may not remove the checkpoint. Warns once for each. */
 static int must_stay(const char *output_dir, const char *name)
 {
 	static int64_t told_step = -1;
@@ -279,7 +279,7 @@ static int must_stay(const char *output_dir, const char *name)
 	return is_staying;
 }
 
-/* Steps of the checkpoints that are one too many, oldest first; the new one is never among them. */
+/* Finds the steps of checkpoints beyond total_limit, oldest first. The new one is never among them. */
 static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpoint_save *save)
 {
 	char **names = NULL;
@@ -309,7 +309,7 @@ static int find_surplus(int64_t **out, uint64_t *out_count, const struct checkpo
 	return 0;
 }
 
-/* The new one stands, so trouble with the old ones is no failure. */
+/* The new checkpoint is complete, so a failure to remove old ones is only a warning. */
 static void remove_surplus(const struct checkpoint_save *save, const int64_t *steps, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++) {
@@ -381,7 +381,7 @@ static int begin(struct checkpoint_saving *s, const struct checkpoint_save *save
 		ranges = s->whole;
 	}
 	s->file.is_shard = 1;
-	s->file.ranges = (struct plane_range *)ranges; /* not written to, not freed */
+	s->file.ranges = (struct plane_range *)ranges; /* neither written nor freed */
 	s->file.range_count = count;
 	return 0;
 }
@@ -446,7 +446,8 @@ int checkpoint_saving_verify(struct checkpoint_saving *s)
 	return err;
 }
 
-/* What was read back is not what was written: memory has it still, and no run is to resume this one. */
+/* Removes a checkpoint that differs when read back, so that no run resumes it. The planes are still in memory
+ * for another save. */
 static void take_back(const struct checkpoint_saving *s, int err)
 {
 	struct err kept = {0};
@@ -477,7 +478,7 @@ int checkpoint_saving_rotate(struct checkpoint_saving *s, char **path)
 	return 0;
 }
 
-/* Where saving was given up, the rank that does so last takes the directory. */
+/* Removes the temporary directory of an abandoned save; the last rank that does so removes what remains. */
 static void leave(const struct checkpoint_saving *s)
 {
 	struct err kept = {0};
@@ -509,7 +510,7 @@ int checkpoint_save(const struct checkpoint_save *save, char **path)
 
 	if (err)
 		return err;
-	(void)!checkpoint_saving_write(s); /* commit tells all ranks */
+	(void)!checkpoint_saving_write(s); /* commit returns its error on all ranks */
 	err = checkpoint_saving_commit(s);
 	if (!err) {
 		(void)!checkpoint_saving_verify(s);

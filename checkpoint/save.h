@@ -7,7 +7,7 @@
  * failed fsync on the same file; the caller repeats the whole save.
  *
  * Older checkpoints beyond total_limit are removed only after every byte of the new one was read back and
- * compared. If it is damaged, it is removed and the save fails. Temporary files of earlier processes are
+ * compared. A damaged new one is removed, and the save fails. Temporary files of earlier processes are
  * removed first, so the caller must own output_dir (base/dir_lock.h).
  */
 #ifndef FERRY_CHECKPOINT_SAVE_H
@@ -39,15 +39,15 @@ struct checkpoint_save {
 	const struct plane_source *source;
 	unsigned planes;        /* planes to write, bit 1 << enum plane */
 	enum adamw_state state; /* of m and v */
-	/* What this rank owns, in the order in which it is to be read and written, those of a tensor
-	 * together; NULL: everything, in order of tensors (a world of one). The ranges of all ranks cover
-	 * each tensor once. */
+	/* The ranges of this rank, in the order of reading and writing, with those of one tensor together.
+	 * NULL: everything, in order of tensors (one rank). The ranges of all ranks cover each tensor
+	 * once. */
 	const struct plane_range *ranges;
 	int64_t range_count;
-	json_t *training; /* an object: whatever resuming needs besides planes; rank 0's is written */
+	json_t *training; /* an object with all that resuming needs besides planes; rank 0's is written */
 	const struct side_files *side;   /* rank 0: config.json, tokenizer and so on, for hf/; may be NULL */
-	const struct hf_export *weights; /* NULL, or how the weights stand in hf/ too: dtype, shard_bytes */
-	int total_limit; /* number of newest checkpoints to keep, besides those that may not be removed; 0:
+	const struct hf_export *weights; /* dtype and shard_bytes of weights in hf/; NULL: no weights there */
+	int total_limit; /* number of newest checkpoints to keep, besides those that ferry may not remove; 0:
 	                    all */
 	/* Rank 0 calls it before the checkpoint gets its name. Returns 0, or an error that ends the save
 	 * because output_dir no longer belongs to the caller. May be NULL. */
@@ -55,28 +55,28 @@ struct checkpoint_save {
 	struct checkpoint_world world;
 };
 
-/* Collective; all ranks return the same code. *path (mem_free) is the new checkpoint; it may be NULL. A
+/* Collective; all ranks return the same code. *path (mem_free) is the new checkpoint; path may be NULL. A
  * checkpoint of the same step is replaced. ERR_IO, ERR_NOMEM, ERR_INPUT (output_dir cannot be used). After an
- * error the checkpoints that were there are there. */
+ * error all earlier checkpoints still exist. */
 int checkpoint_save(const struct checkpoint_save *save, char **path);
 
 /* Bytes on the disk, without names and headers. */
 int64_t checkpoint_save_bytes(const struct checkpoint_save *save);
 
-/* The same in parts, so that what takes long can run beside other work. Two of them are this rank's own, may
- * take long, and may be called by any one thread; the others are collective and short: callbacks of the
- * world are called in them only, by the thread that calls. In this order, once each:
+/* The same in parts, so that the slow parts can run beside other work. The two slow parts are the rank's own,
+ * and any one thread may call them. The others are collective and short; only they call callbacks of the
+ * world, on the calling thread. Call each once, in this order:
  *
  *     open     collective   checks, makes the temporary directory
  *     write    own          reads the source, writes and fsyncs this rank's file
- *     commit   collective   all succeeded, or all fail; manifest, rename: the checkpoint stands
- *     verify   own          where older ones are to go, this rank's file is read back and compared
- *     rotate   collective   and they go
+ *     commit   collective   fails on all ranks if one failed; manifest, rename: the checkpoint is complete
+ *     verify   own          if older ones must be removed, reads this rank's file back and compares it
+ *     rotate   collective   removes older ones
  *     close
  *
- * Errors of write and verify are kept, and the next call returns them on all ranks, so callers may ignore
- * the results of write and verify. After an error only close works. Nothing is repeated, because the planes
- * may have changed; the caller must start again. The objects that `save` points to are borrowed until close.
+ * Errors of write and verify are kept, and the next call returns them on all ranks, so callers may ignore the
+ * results of write and verify. After an error only close works. Nothing is repeated, because the planes may
+ * have changed; the caller must start again. The objects that `save` points to are borrowed until close.
  */
 struct checkpoint_saving;
 int checkpoint_saving_open(struct checkpoint_saving **saving, const struct checkpoint_save *save);
@@ -86,8 +86,8 @@ int checkpoint_saving_verify(struct checkpoint_saving *saving);
 int checkpoint_saving_rotate(struct checkpoint_saving *saving, char **path); /* path as in checkpoint_save */
 void checkpoint_saving_close(struct checkpoint_saving *saving);              /* NULL is allowed */
 
-/* Removes older checkpoints beyond total_limit (0: none), as a successful save does: for a process that
- * ended before it could. `step` is a verified checkpoint, and stays. */
+/* Removes older checkpoints beyond total_limit (0: none), as a successful save does. For a run that ended
+ * before it could. `step` is a verified checkpoint, and stays. */
 int checkpoint_rotate(const char *output_dir, int64_t step, int total_limit);
 
 /* 0 if ferry may remove the checkpoint. ERR_INPUT if it is write-protected or contains something that no

@@ -1,4 +1,4 @@
-/* The file of one rank: its ranges, all planes of each. */
+/* Writes the file of one rank: all planes of its ranges. */
 #include "checkpoint/save_parts.h"
 
 #include "base/file.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 256 << 10 }; /* read at once: still in the cache when it is hashed */
+enum { PIECE_BYTES = 256 << 10 }; /* bytes of one read, so that hashing finds them in the cache */
 
 static void free_decls(struct safetensors_decl *decls, int64_t count)
 {
@@ -37,7 +37,7 @@ static int set_decl(struct safetensors_decl *decl, const struct checkpoint_savin
 	return decl->name ? 0 : ERR_NOMEM;
 }
 
-/* Range by range, all planes of it, so that the first ranges are done with early. */
+/* Lists all planes of one range after the other, so that the reader is done with the first ranges early. */
 static int make_decls(struct safetensors_decl **out, int64_t *out_count, const struct checkpoint_saving *s)
 {
 	enum plane order[PLANE_SAVED_COUNT];
@@ -61,7 +61,7 @@ static int make_decls(struct safetensors_decl **out, int64_t *out_count, const s
 	return 0;
 }
 
-/* One plane of a range: from where it lies, or by way of `piece`. */
+/* Writes one plane of a range, from its address or through `piece`. */
 static int write_plane(struct safetensors_writer *writer, const struct checkpoint_saving *s, enum plane plane,
         struct plane_range at, void *piece)
 {
@@ -88,7 +88,7 @@ static int write_plane(struct safetensors_writer *writer, const struct checkpoin
 	return err;
 }
 
-/* Are there no more ranges of the tensor behind range r? They stand together. */
+/* Whether range r is the last of its tensor. Ranges of a tensor are consecutive. */
 static int ends_tensor(const struct manifest_file *file, int64_t r)
 {
 	return r + 1 == file->range_count || file->ranges[r + 1].tensor != file->ranges[r].tensor;

@@ -1,4 +1,4 @@
-/* Saving on a thread of its own, beside the steps. */
+/* Saves on a separate thread, beside the steps. */
 #include "checkpoint/saver.h"
 
 #include "base/err.h"
@@ -10,28 +10,27 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { NICER = 10 }; /* than the threads that compute */
+enum { NICER = 10 }; /* nice value above that of computing threads */
 
 struct checkpoint_saver {
 	struct checkpoint_saving *saving;
 	pthread_t thread;
 	enum phase { PHASE_WRITE, PHASE_VERIFY, PHASE_DONE } phase;
-	int is_alone; /* a world of one */
-	int is_running,
-	        is_late;    /* the thread; it could not be had, so its work is done by whoever joins it */
-	atomic_int is_idle; /* the thread has nothing more to do */
+	int is_alone;            /* a world of one */
+	int is_running, is_late; /* is_late: there is no thread, so `join` does its work */
+	atomic_int is_idle;      /* 1: the thread has finished */
 	struct err err;
 	char *path;
 };
 
-/* All that is left, in a world of one. */
+/* Does all parts after write, with one rank. */
 static int run_alone(struct checkpoint_saver *s)
 {
 	int err = checkpoint_saving_commit(s->saving);
 
 	if (err)
 		return err;
-	(void)!checkpoint_saving_verify(s->saving); /* rotate tells */
+	(void)!checkpoint_saving_verify(s->saving); /* rotate returns its error */
 	return checkpoint_saving_rotate(s->saving, &s->path);
 }
 
@@ -42,7 +41,7 @@ static void *run(void *context)
 
 	setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, (id_t)gettid()) + NICER);
 	if (s->phase == PHASE_WRITE)
-		(void)!checkpoint_saving_write(s->saving); /* commit tells */
+		(void)!checkpoint_saving_write(s->saving); /* commit returns its error */
 	else
 		(void)!checkpoint_saving_verify(s->saving);
 	if (s->is_alone)
@@ -53,8 +52,8 @@ static void *run(void *context)
 	return NULL;
 }
 
-/* Where the system gives no thread, the work is done when it would have to be over: not here, because reading
- * may wait for what the caller has yet to do. */
+/* Starts the thread. If the system gives none, `join` does the work, not this function, because reading may
+ * wait for work that the caller has yet to do. */
 static void begin(struct checkpoint_saver *s, enum phase phase)
 {
 	sigset_t all, before;
@@ -104,7 +103,7 @@ int checkpoint_saver_is_ready(const struct checkpoint_saver *s)
 	return atomic_load(&s->is_idle);
 }
 
-/* The collective part behind a phase; begins the next. */
+/* Runs the collective part after a phase, and begins the next phase. */
 static int next_phase(struct checkpoint_saver *s)
 {
 	enum phase phase = s->phase;

@@ -1,15 +1,15 @@
 /* Saves a checkpoint beside training steps: the slow parts of checkpoint/save.h run on their own thread.
  *
  * Mental model. start makes the directory and returns. The thread reads the source and writes the files. The
- * source makes it wait for missing data, and learns which tensors were read (checkpoint/plane_io.h). With
- * one rank the thread continues alone until the checkpoint is complete and older ones are removed.
+ * source makes it wait for missing data, and learns which tensors were read (checkpoint/plane_io.h). With one
+ * rank the thread continues alone until the checkpoint is complete and older ones are removed.
  *
- * With several ranks, all ranks must call the collective parts at the same place. After each step the caller
- * asks is_ready, and the ranks agree on the result. If all are ready, all call advance, which is short. The
+ * With several ranks, all ranks must call the collective parts at the same place. After each step each rank
+ * calls is_ready, and the ranks agree on the result. If all are ready, all call advance, which is short. The
  * thread itself calls no collective function.
  *
- * The thread runs at a lower priority, so it takes little time from busy cores; updates wait for it where
- * they must. Its files are bit for bit those of checkpoint_save.
+ * The thread runs at a lower priority, so it takes little time from busy cores. An update waits for it only
+ * if it would change planes that are not saved yet. Its files are bit for bit those of checkpoint_save.
  */
 #ifndef FERRY_CHECKPOINT_SAVER_H
 #define FERRY_CHECKPOINT_SAVER_H

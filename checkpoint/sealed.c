@@ -1,4 +1,4 @@
-/* A JSON object in a file, with a checksum as its last line. */
+/* Writes and reads a JSON object with a checksum as the last line of its file. */
 #include "checkpoint/sealed.h"
 
 #include "base/err.h"
@@ -32,7 +32,7 @@ static int add_compact(struct str *out, const json_t *value)
 	return 0;
 }
 
-/* A list of objects has a line for each. */
+/* Writes one line for each object of a list. */
 static int add_value(struct str *out, const json_t *value)
 {
 	int err = 0;

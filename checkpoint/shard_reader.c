@@ -1,4 +1,4 @@
-/* Reading ahead in large files, past the page cache or through it. */
+/* Reads ahead in large files, through the page cache or past it. */
 #include "checkpoint/shard_reader.h"
 
 #include "base/err.h"
@@ -44,7 +44,7 @@ void shard_reader_prepare(struct safetensors *file)
 		file->past_cache_fd = file_open_past_cache(file->fd, file->path);
 }
 
-/* A few pages that are missing are not worth reading all the others from the disk. */
+/* If at least half of the job is cached, reading past the cache would read more from the disk. */
 static int is_past_cache(const struct shard_range *job)
 {
 	int64_t len = job->end_bytes - job->begin_bytes;
@@ -53,7 +53,7 @@ static int is_past_cache(const struct shard_range *job)
 	       page_cache_found_bytes(job->file->cache, job->begin_bytes, len) < len / 2;
 }
 
-/* As much of the job as the window holds, from `at` on. */
+/* Fills the window with bytes of the job from `at` on. */
 static int fill(struct shard_reader *r, const struct shard_range *job, int64_t at)
 {
 	int64_t begin = at / ALIGN_BYTES * ALIGN_BYTES, end = begin + r->window_bytes;

@@ -2,11 +2,11 @@
  *
  * Mental model. A transfer is divided into jobs, each a range of one file, in the order of the files' bytes.
  * Bytes in the page cache are read by pread directly to their place. Other bytes are read past the cache
- * (O_DIRECT) in large requests into a window of the thread, and copied from there. Either way they are
- * copied once, and the page cache does not fill with bytes that no one reads again. If a file system has no
+ * (O_DIRECT) in large requests into a window of the thread, and copied from there. Either way they are copied
+ * once, and the page cache does not fill with bytes that no one reads again. If a file system has no
  * O_DIRECT, ferry uses pread, requests the ranges of the next jobs ahead, and drops them afterwards.
  *
- * Source: measured on the way here, see "Loading" in docs/design/machine.md.
+ * Measurements are in "Loading" of docs/design/machine.md.
  */
 #ifndef FERRY_CHECKPOINT_SHARD_READER_H
 #define FERRY_CHECKPOINT_SHARD_READER_H
@@ -15,7 +15,7 @@
 #include "checkpoint/safetensors.h"
 #include "host/pool.h"
 
-/* Of one thread. */
+/* The reader of one thread. */
 struct shard_reader {
 	unsigned char *window;
 	int64_t window_bytes;
@@ -34,8 +34,8 @@ struct shard_range {
 	int64_t begin_bytes, end_bytes;
 };
 
-/* Windows for the workers of a pool (load_window_bytes each), not touched before use. shard_reader_prepare
- * gives a file that is not fully cached a second descriptor. */
+/* Allocates windows for the workers of a pool (load_window_bytes each), without touching them.
+ * shard_reader_prepare gives a file that is not fully cached a second descriptor. */
 int shard_readers_open(struct shard_readers *readers, const struct pool *pool);
 void shard_readers_close(struct shard_readers *readers);
 void shard_reader_prepare(struct safetensors *file);

@@ -1,4 +1,4 @@
-/* What lies beside a model's weights, in memory. */
+/* Keeps the small files of a model's directory in memory. */
 #include "checkpoint/side_files.h"
 
 #include "base/err.h"
@@ -12,11 +12,11 @@
 
 enum { FILE_BYTES_MAX = 256 << 20 };
 
-/* ---- which files ---- */
+/* ---- names ---- */
 
 enum side_of { OF_MODEL, OF_TOKENIZER };
 
-/* All names that begin and end like that; end NULL: this name. */
+/* Names with this begin and end; end NULL: exactly `begin`. */
 static const struct side_row {
 	const char *begin, *end;
 	enum side_of of;
@@ -33,7 +33,7 @@ static const struct side_row {
         {"chat_template", "", OF_TOKENIZER},
 };
 
-/* NULL: of none. Hidden names are other programs' ("._tokenizer.model"). */
+/* NULL: no row. Hidden files belong to other programs ("._tokenizer.model"). */
 static const struct side_row *row_of(const char *name)
 {
 	for (size_t i = 0; *name != '.' && i < sizeof(rows) / sizeof(*rows); i++) {
@@ -93,7 +93,7 @@ static int read_one(struct side_files *side, const char *path, const char *name)
 	return err ? err : side_files_put(side, name, data, len);
 }
 
-/* A checkpoint lists its files by name, in JSON. */
+/* Skips names that are not UTF-8, because the manifest lists them in JSON. */
 static int is_utf8(const char *dir, const char *name)
 {
 	json_t *text = json_string(name);
@@ -105,7 +105,7 @@ static int is_utf8(const char *dir, const char *name)
 	return text != NULL;
 }
 
-/* The files of this kind in a directory. */
+/* Reads the files of this kind in a directory. */
 static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 {
 	char **names = NULL;
@@ -130,7 +130,7 @@ static int read_dir(struct side_files *side, const char *dir, enum side_of of)
 	return err;
 }
 
-/* `path`: a directory, or the file in one that stands for `name`. *dir (mem_free): that directory. */
+/* `path` is a directory, or a file that takes the place of `name`. *dir (mem_free) is the directory. */
 static int read_from(struct side_files *side, char **dir, const char *path, const char *name, enum side_of of)
 {
 	int is_dir = file_kind_of(path) == FILE_DIR, err;
@@ -179,7 +179,7 @@ int side_files_object(json_t **object, const struct side_files *side, const char
 	return err;
 }
 
-/* With the fewest digits that give the same numbers again: 1e-05 stays short. */
+/* Writes numbers with the fewest digits that read back equal, so that 1e-05 stays short. */
 static int object_text(char **text, const char *name, const json_t *object)
 {
 	static const size_t digits[] = {JSON_REAL_PRECISION(15), JSON_REAL_PRECISION(16), 0};

@@ -33,10 +33,10 @@ int64_t side_files_bytes(const struct side_files *side);
 /* 1 if this is the name of such a file. */
 int side_file_is(const char *name);
 
-/* model: a directory, or a config.json of any name, beside which the model's other files lie. tokenizer: the
- * same of a tokenizer.json or tokenizer.model, NULL: the model's. Skips hidden files and files with other
+/* model: a directory, or a config.json of any name with the model's other files beside it. tokenizer: the
+ * same for a tokenizer.json or tokenizer.model; NULL: the model's. Skips hidden files and files with other
  * names; also, with a warning, names that are not UTF-8. ERR_INPUT: a broken link, a link out of its
- * directory, or an unreadable file; ERR_IO, ERR_NOMEM. After an error there are none. */
+ * directory, or an unreadable file; ERR_IO, ERR_NOMEM. *side is empty after an error. */
 int side_files_read(struct side_files *side, const char *model, const char *tokenizer);
 
 /* Writes each file into the existing directory `to` and fsyncs it, but not the directory. side NULL: no

@@ -1,4 +1,4 @@
-/* Directories that appear whole or not at all. */
+/* Makes directories that appear whole or not at all. */
 #include "checkpoint/temp_dir.h"
 
 #include "base/dir_lock.h"
@@ -39,7 +39,7 @@ char *temp_dir_name(const char *parent, const char *stem, uint64_t id)
 	return path;
 }
 
-/* STEM, its digits, "." and an id, ".tmp"? */
+/* Whether the name is STEM, its digits, "." and an id, ".tmp". */
 static int is_temporary(const char *name, const char *stem, enum temp_dir_stem kind)
 {
 	size_t len = strlen(stem);
@@ -53,8 +53,8 @@ static int is_temporary(const char *name, const char *stem, enum temp_dir_stem k
 	       !strcmp(name + 1 + ID_DIGITS, suffix);
 }
 
-/* Whoever made it may be about to put it in its place, and must not put there what is left of it: so it loses
- * its name first. */
+/* Renames a directory before removing it, because its maker may be about to rename a half-removed directory
+ * to its place. */
 static int remove_left(const char *parent, const char *name, const char *stem)
 {
 	char *path = file_join(parent, name), *aside = temp_dir_name(parent, stem, temp_dir_id());
@@ -83,7 +83,7 @@ int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind
 	return err;
 }
 
-/* `final` is a directory with something in it. */
+/* Replaces `final`, a directory that is not empty. */
 static int replace(const char *temp, const char *final)
 {
 	char *old;
@@ -94,7 +94,7 @@ static int replace(const char *temp, const char *final)
 	if (err != ERR_UNSUPPORTED)
 		return err;
 	old = mem_printf("%s.%016" PRIx64 "%s", final, temp_dir_id(), suffix);
-	err = old ? file_rename(final, old) : ERR_NOMEM; /* two steps: the name is absent in between */
+	err = old ? file_rename(final, old) : ERR_NOMEM; /* then `final` is absent for a moment */
 	if (!err)
 		err = file_rename(temp, final);
 	if (!err)

@@ -20,26 +20,26 @@ char *temp_dir_name(const char *parent, const char *stem, uint64_t id);
 enum temp_dir_stem { TEMP_DIR_WHOLE, TEMP_DIR_NUMBERED };
 int temp_dir_clean(const char *parent, const char *stem, enum temp_dir_stem kind);
 
-/* Directory and then the name: fsync of `temp`, rename to `final` (a directory that stands there is replaced
- * and removed), fsync of the parent. After ERR_* either name may hold the new directory, whole. */
+/* Fsyncs `temp`, renames it to `final` (replacing and removing a directory there), fsyncs the parent. After
+ * ERR_* either name may have the new directory, whole. */
 int temp_dir_commit(const char *temp, const char *final);
 
-/* Removes a directory so that it is never half removed under its own name. */
+/* Removes a directory. It never exists half removed under its own name. */
 int temp_dir_remove(const char *path, const char *stem);
 
 /* 1 for a directory that no rename can replace: a mount point, the current directory, the root. */
 int temp_dir_is_fixed(const char *path);
 
-/* Lists its names except a lock and lost+found. As file_list_dir. */
+/* Like file_list_dir, but without a lock and lost+found. */
 int temp_dir_list(const char *path, char ***names, size_t *count);
 
-/* ERR_INPUT, naming the file, if is_own returns 0 for a path and name in it. */
+/* ERR_INPUT that names the file if is_own returns 0 for a path and name in `dir`. */
 int temp_dir_check(const char *dir, int (*is_own)(const char *path, const char *name));
 
 /* As temp_dir_split, but follows links if `path` leads to a directory. */
 int temp_dir_place(char **parent, char **name, const char *path);
 
-/* The directory that holds `path` and the name in it (mem_free both); trailing slashes do not count. */
+/* The directory of `path` and the name in it (mem_free both); ignores trailing slashes. */
 int temp_dir_split(char **parent, char **name, const char *path);
 
 #endif

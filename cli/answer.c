@@ -1,4 +1,4 @@
-/* Writes what a model says. */
+/* Writes the answers of a model. */
 #include "cli/answer.h"
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* A benchmark's result as a table. */
+/* Prints a benchmark's result as a table. */
 #include "cli/bench_table.h"
 
 #include <stdio.h>

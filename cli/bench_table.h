@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Appends the text; str_check tells whether memory sufficed. Columns are the keys in the order of their first
- * appearance, objects inside a row with a dot; a key that a row lacks is "-" there. Bytes are said in GiB or
- * KiB under the key less its "_bytes". */
+/* Appends the text; str_check reports lack of memory. Columns are the keys in the order of their first
+ * appearance; keys of objects inside a row have a dot. A key that a row lacks is "-". Bytes are shown in GiB
+ * or KiB, under the key without "_bytes". */
 void bench_table_write(struct str *out, const json_t *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* From argv to a command, and from its error to an exit code. */
+/* Finds and runs the command, and turns its error into an exit code. */
 #include "cli/cli.h"
 
 #include "cli/launcher_watchdog.h"
@@ -48,10 +48,10 @@ enum cli_exit cli_exit_code(int err)
 	}
 }
 
-/* Of ranks that this process started; else an error has it. */
+/* The exit code of ranks that this process started, if there was no error. */
 static int exit_code;
 
-/* Of this call: is a JSON object asked for, and did stdout get one? */
+/* Whether this call asks for a JSON object, and whether stdout has one. */
 static int json_is_wanted, json_is_there;
 
 int cli_print_json(const json_t *object)
@@ -73,7 +73,7 @@ void cli_say(const struct config *c, const char *fmt, ...)
 	va_start(ap, fmt);
 	vfprintf(c->json ? stderr : stdout, fmt, ap);
 	va_end(ap);
-	fflush(stdout); /* in one file with stderr, lines stay in order */
+	fflush(stdout); /* keeps the order of lines if stderr is the same file */
 }
 
 static const char *program = "ferry", *verb_said = "";
@@ -148,7 +148,7 @@ static int print_text(struct str *text)
 	return err;
 }
 
-/* What other programs call it. */
+/* Verbs of other programs. */
 static const struct {
 	const char *names, *call;
 } others[] = {{"chat talk", "generate model=DIR chat=on"},
@@ -203,7 +203,7 @@ static int help(int argc, char *argv[])
 
 /* ---- main ---- */
 
-/* A launcher has started so many ranks; another number was asked for. */
+/* Refuses ranks=N if a launcher started another number. */
 static int ranks_are_as_asked(const struct config *c)
 {
 	struct launch launch;
@@ -257,7 +257,7 @@ out:
 	return err;
 }
 
-/* A program that reads stdout gets one object from a call that failed, too. */
+/* Prints an object with the error, so that a program always reads one object from stdout. */
 static void print_json_error(int rank, const char *text)
 {
 	json_t *object = json_object(), *error = json_of_text(text);
@@ -267,12 +267,13 @@ static void print_json_error(int rank, const char *text)
 	        (rank < 0 || !json_object_set_new(object, "rank", json_integer(rank))) &&
 	        !json_dumpf(object, stdout, 0)) {
 		putchar('\n');
-		fflush(stdout); /* the error is on stderr anyway */
+		fflush(stdout); /* a failure here is harmless: stderr has the error */
 	}
 	json_decref(object);
 }
 
-/* Where memory or threads ran out: a limit that the system's own words do not name. */
+/* Adds the limit of address space to an error of memory or threads, because the system's text does not name
+ * it. */
 static void add_limit(struct str *out, int code)
 {
 	struct rlimit limit;
@@ -285,7 +286,8 @@ static void add_limit(struct str *out, int code)
 	str_add(out, " of address space (ulimit -v)\n");
 }
 
-/* In one piece, which a launcher passes on as it is. code: of this rank, or NULL. */
+/* Prints the error with one write, so that a launcher keeps it together. code: this rank's error code, or
+ * NULL. */
 static void print_error(void *code, int rank, const char *text)
 {
 	const char *name = verb_said;
@@ -300,7 +302,7 @@ static void print_error(void *code, int rank, const char *text)
 		str_printf(&line, "%s\n", last_line.data);
 	if (line.data && !str_check(&line))
 		fputs(line.data, stderr);
-	else /* there is no memory */
+	else /* no memory for the line */
 		fprintf(stderr, "ferry%s%s: rank %d: %s\n", *name ? " " : "", name, rank, text);
 	str_free(&line);
 	if (json_is_wanted && !json_is_there && !world_self()->rank)
@@ -309,9 +311,10 @@ static void print_error(void *code, int rank, const char *text)
 
 /* ---- joining the ranks ---- */
 
-enum { WATCHDOG_SECONDS = CONFIG_WATCHDOG_S }; /* where the configuration cannot be read */
+enum { WATCHDOG_SECONDS = CONFIG_WATCHDOG_S }; /* used if the configuration cannot be read */
 
-/* A rank (-1: the text has it) did not come through the ranks' start. Any thread. */
+/* Ends the process because a rank failed during the start of ranks. rank -1: the text names it. Any
+ * thread. */
 static void start_leave(int code, int rank, const char *text)
 {
 	launcher_watchdog_start();
@@ -326,10 +329,10 @@ static void rank_lost(int code, const char *text)
 	start_leave(code, -1, text);
 }
 
-/* What a configuration says of the ranks; it is read again, and complained about, where all of them can hear
- * it. */
+/* The settings of ranks in a configuration. It is read again later, with its errors, when all ranks can
+ * report them. */
 struct ranks_wish {
-	int64_t watchdog_s, count; /* count 1: none are to be started */
+	int64_t watchdog_s, count; /* count 1: start no ranks */
 };
 
 static struct ranks_wish wish_of(enum verb verb, int argc, char *argv[])
@@ -355,14 +358,14 @@ static int ranks_join(enum verb verb, const struct launch *launch, int64_t watch
 
 	signals_hold();
 	err = world_start(&join);
-	if (err && world_self()->size == 1) /* the others are in it */
+	if (err && world_self()->size == 1) /* this rank did not join */
 		start_leave(err, err == ERR_UNSUPPORTED ? -1 : launch->rank, err_text());
-	if (verb != VERB_TRAIN) /* which stops at a step, also when it is told before the first one */
+	if (verb != VERB_TRAIN) /* train itself handles a signal from before its first step */
 		signals_release();
 	return err;
 }
 
-/* Starts the ranks of this host and ends as they did. */
+/* Starts the ranks of this host and ends in the same way as they do. */
 static int ranks_run(int count, char *argv[], const struct launch *launch)
 {
 	struct local_job_end end;
@@ -376,21 +379,21 @@ static int ranks_run(int count, char *argv[], const struct launch *launch)
 	if (err)
 		return err;
 	if (end.is_told)
-		fprintf(stderr, "%s\n", err_text()); /* beside what the ranks said */
+		fprintf(stderr, "%s\n", err_text()); /* in addition to the ranks' own messages */
 	if (end.signal)
 		signals_end_by(end.signal);
 	exit_code = end.exit_code;
 	return 0;
 }
 
-/* A verb that leaves a result goes on when whoever read its words has gone (| head); the others only have
- * words, and end by SIGPIPE as usual. */
+/* Whether the verb goes on if the reader of its output has gone (| head). Verbs with a result do; others only
+ * have output and end by SIGPIPE as usual. */
 static int is_work(enum verb verb)
 {
 	return verb == VERB_TRAIN || verb == VERB_EXPORT || verb == VERB_INIT;
 }
 
-/* Nobody reads stdout any more. */
+/* Whether the reader of stdout has gone. */
 static int is_unread(void)
 {
 	struct pollfd out = {.fd = STDOUT_FILENO};
@@ -398,7 +401,7 @@ static int is_unread(void)
 	return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
 }
 
-/* One call. */
+/* Runs one call. */
 static int dispatch(int argc, char *argv[])
 {
 	struct launch launch;
@@ -435,8 +438,8 @@ static int dispatch(int argc, char *argv[])
 	return err ? err : run_verb(verb, argc - skip, argv + skip);
 }
 
-/* Where the caller closed one of them, the next file that is opened would take its place, and text would go
- * into it. Writing to this stdout fails. */
+/* Opens closed standard files as /dev/null. Otherwise the next opened file would take such a place, and
+ * messages would go into it. Writing to this stdout fails. */
 static void standard_files_open(void)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -445,7 +448,7 @@ static void standard_files_open(void)
 			_exit(CLI_EXIT_FAILED);
 }
 
-/* A launcher that is ending the job may answer MPI no more. */
+/* Limit for leaving MPI, because a launcher that is ending the job may not answer it. */
 enum { LEAVE_SECONDS = 3 };
 
 int cli_main(int argc, char *argv[])
@@ -457,21 +460,21 @@ int cli_main(int argc, char *argv[])
 	standard_files_open();
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk */
 	cli_log_start();
-	for (int i = 1; i < argument_options(argc, argv); i++) /* also where reading arguments fails */
+	for (int i = 1; i < argument_options(argc, argv); i++) /* even if parsing fails later */
 		json_is_wanted |= !strcmp(argv[i], "--json");
 	err = dispatch(argc, argv);
 	if ((fflush(stdout) || ferror(stdout)) && !err && !is_unread())
 		err = err_set(ERR_IO, "cannot write to stdout");
 	is_one = world_self()->size == 1;
 	if (!is_one)
-		signals_stop(); /* a launcher sends them when the first rank has left */
+		signals_stop(); /* a launcher sends signals after the first rank has left */
 	err = world_end(err, print_error, &(int){err});
 	str_free(&last_line);
 	if (is_one)
 		return err ? (int)cli_exit_code(err) : exit_code;
 	signals_exit_after(LEAVE_SECONDS, cli_exit_code(err));
-	if (!err) /* else the launcher is about to end the job, if it has not begun to */
+	if (!err) /* after an error the launcher ends the job itself */
 		world_leave();
 	fflush(stdout);
-	_exit(cli_exit_code(err)); /* MPI may have left threads that a regular end would trip over */
+	_exit(cli_exit_code(err)); /* a regular exit could fail because of threads left by MPI */
 }

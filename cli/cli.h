@@ -1,8 +1,8 @@
-/* Shared by the commands: exit codes, output, and the commands themselves.
+/* Shared by the commands: exit codes, output, and the list of commands.
  *
- * A command gets its parsed and checked configuration and returns 0 or ERR_*, with the text in err_text();
- * main turns that into "ferry VERB: text" and an exit code. Results for programs go to stdout by
- * cli_print_json, text for people to stdout or, with --json, to stderr. Nothing else prints.
+ * A command gets its parsed and checked configuration and returns 0 or ERR_*, with the text in err_text().
+ * main turns that into "ferry VERB: text" and an exit code. Results for programs go to stdout through
+ * cli_print_json. Text for users goes to stdout or, with --json, to stderr. Nothing else prints.
  */
 #ifndef FERRY_CLI_CLI_H
 #define FERRY_CLI_CLI_H
@@ -13,7 +13,7 @@
 
 enum cli_exit {
 	CLI_EXIT_DONE = 0,
-	CLI_EXIT_FAILED = 1,    /* device, disk, another rank; what was committed is safe */
+	CLI_EXIT_FAILED = 1,    /* device, disk, another rank; committed checkpoints are safe */
 	CLI_EXIT_USAGE = 2,     /* usage, configuration, model or data; nothing was written */
 	CLI_EXIT_STOPPED = 3,   /* by a signal, after a checkpoint was committed */
 	CLI_EXIT_NONFINITE = 4, /* loss or gradients were not finite for too long */
@@ -27,28 +27,28 @@ typedef int cli_command(const struct config *c);
 cli_command cli_train, cli_eval, cli_generate, cli_plan, cli_export, cli_inspect, cli_verify, cli_tokenize,
         cli_data, cli_init, cli_topo, cli_bench;
 
-/* The command of a verb: every verb has one. */
+/* The command of a verb; each verb has one. */
 cli_command *cli_command_of(enum verb verb);
 
-/* One object on stdout, and a newline. ERR_IO when stdout does not take it. */
+/* Prints the object and a newline on stdout. ERR_IO if writing fails. */
 int cli_print_json(const json_t *object);
 
-/* For people: to stdout, or to stderr where stdout belongs to --json. */
+/* Prints text for users: to stdout, or with --json to stderr. */
 void cli_say(const struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* cli_program: the name that started this program. cli_say_last: sets the last line on stderr, after the
- * error, for copying. */
+/* cli_program: the name under which this program was started. cli_say_last: sets the last line on stderr,
+ * after the error, for copying. */
 const char *cli_program(void);
 void cli_say_last(struct str *line);
 
-/* `text` as one word of a shell. */
+/* Appends `text` quoted as one word for a shell. */
 void cli_add_word(struct str *out, const char *text);
 
-/* Log lines go to stderr from here on; warnings begin with "warning: ". A progress line that stands on the
- * terminal is cleared before and drawn again after. */
+/* Sends log lines to stderr from now on; warnings begin with "warning: ". A progress line on the terminal is
+ * cleared before and drawn again after. */
 void cli_log_start(void);
 
-/* Everything of main but main. */
+/* All of main. */
 int cli_main(int argc, char *argv[]);
 
 #endif

@@ -1,4 +1,4 @@
-/* ferry bench: one named benchmark, or the list of them. */
+/* ferry bench: runs a benchmark or lists them. */
 #include "cli/bench_table.h"
 #include "cli/cli.h"
 
@@ -11,13 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* It plans, and so stands above what bench/ knows. */
+/* Listed here because it takes a configuration, unlike the other benchmarks. */
 static const struct bench scaling = {"scaling",
         "planned training step on 1, 2, 4 ... GPUs of machine=FILE (needs no GPU): time, wait for "
         "collectives, memory of a rank; count: maximum GPUs; models: config.json files",
         NULL};
 
-/* What only a CUDA device can be asked. */
+/* Only for a CUDA device. */
 static const struct bench gpu = {"gpu",
         "time of start, pinning, copies, launches, host functions and libraries on a machine with a GPU; "
         "count: bytes of a copy",
@@ -51,7 +51,7 @@ static int list(const struct config *c)
 	return err;
 }
 
-/* With --json the table goes to stderr, for whoever reads along. */
+/* With --json the table goes to stderr. */
 static int print_result(const struct config *c, const json_t *result)
 {
 	struct str table = {0};
@@ -70,7 +70,7 @@ struct gpu_rows {
 	json_t *rows;
 };
 
-/* Each row as it is found: a probe that hangs has said what it got to. */
+/* Prints each row at once, so that the output shows where a probe hangs. */
 static int gpu_row(void *context, const struct cuda_probe_row *row)
 {
 	struct gpu_rows *g = context;

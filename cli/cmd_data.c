@@ -1,4 +1,4 @@
-/* ferry data show: rows as they will be trained on, and what they amount to. */
+/* ferry data show: prints rows as they will be trained on, with counts. */
 #include "cli/cli.h"
 #include "cli/row_show.h"
 
@@ -41,24 +41,24 @@ static int lengths_find(struct lengths *out, int64_t **row_tokens, const struct 
 	qsort(sorted, (size_t)d->row_count, sizeof(*sorted), compare_lengths);
 	out->shortest = sorted[0];
 	out->median = sorted[d->row_count / 2];
-	out->p95 = sorted[(d->row_count * 95 + 99) / 100 - 1] /* the least that 95 % of the rows keep to */;
+	out->p95 = sorted[(d->row_count * 95 + 99) / 100 - 1] /* 95 % of the rows are no longer */;
 	out->longest = sorted[d->row_count - 1];
 	out->mean = (double)d->token_count / (double)d->row_count;
 	mem_free(sorted);
 	return 0;
 }
 
-/* What is shown. */
+/* The objects to show. */
 struct shown {
 	const struct config *c;
 	const struct dataset *d;
 	const struct tokenizer *tokenizer;
-	const struct packing *packing; /* NULL: nothing would be packed */
+	const struct packing *packing; /* NULL: no packing */
 	const struct mix *mix;
 	const struct lengths *lengths;
 };
 
-/* ---- for people ---- */
+/* ---- as text ---- */
 
 static void show_sets(struct str *out, const struct shown *s)
 {
@@ -146,7 +146,7 @@ static int show_text(const struct shown *s)
 	return err;
 }
 
-/* ---- for programs ---- */
+/* ---- as JSON ---- */
 
 static int row_json(json_t *list, const struct dataset *d, const struct tokenizer *tokenizer, int64_t row)
 {

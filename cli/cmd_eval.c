@@ -1,4 +1,4 @@
-/* ferry eval: loss and perplexity of a model on rows, without an optimizer's memory. */
+/* ferry eval: computes loss and perplexity on rows, without memory for an optimizer. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -13,10 +13,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Token losses of all rows, in row order whatever order, and on whatever rank, they were computed in. */
+/* Token losses of all rows in the order of rows, independent of ranks and the order of computation. */
 struct row_losses {
 	const struct dataset *data;
-	double *values; /* [data->target_count]; 0 where another rank has the row */
+	double *values; /* 0 if another rank has the row */
 	int64_t *first; /* [row_count] */
 };
 
@@ -51,7 +51,7 @@ static int row_losses_add(void *context, int64_t row, const float *losses, int64
 	return 0;
 }
 
-/* From all ranks, in pieces. */
+/* Sums over all ranks, in pieces. */
 static int row_losses_share(struct row_losses *r)
 {
 	enum { PIECE = 65536 };
@@ -65,7 +65,7 @@ static int row_losses_share(struct row_losses *r)
 	return rc;
 }
 
-/* A list for each row. */
+/* Makes a list for each row. */
 static int row_losses_lists(json_t **out, const struct row_losses *r)
 {
 	json_t *lists = json_array();
@@ -127,7 +127,7 @@ static int engine_prepare(struct session *s)
 	return rc ? rc : session_start_engine(s);
 }
 
-/* The configuration of a run names the model that the run began with. */
+/* Logs the model, because the config.yaml of a run names the model that the run started from. */
 static void say_what(const struct config *c)
 {
 	char *result = c->output_dir ? mem_printf("%s/model", c->output_dir) : NULL;

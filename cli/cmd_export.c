@@ -1,5 +1,4 @@
-/* ferry export: a checkpoint of ferry as a HuggingFace directory.
- */
+/* ferry export: writes a ferry checkpoint as a HuggingFace directory. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -13,7 +12,7 @@
 
 #include <inttypes.h>
 
-/* The checkpoint that was meant: itself, or the newest of an output_dir. */
+/* Finds the checkpoint: the given one, or the newest in an output_dir. */
 static int find_checkpoint(char **path, const char *given)
 {
 	char *manifest = file_join(given, manifest_name);
@@ -32,7 +31,7 @@ static int find_checkpoint(char **path, const char *given)
 	return err;
 }
 
-/* auto = what the run exported in, by the config.yaml that stands beside the checkpoint. */
+/* For auto, takes the run's export_dtype from the config.yaml beside the checkpoint. */
 static int choose_dtype(enum safetensors_dtype *dtype, const struct config *c, const char *checkpoint)
 {
 	int wanted = c->export_dtype, err;

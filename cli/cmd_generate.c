@@ -1,4 +1,4 @@
-/* ferry generate: continues prompts, or talks. */
+/* ferry generate: continues prompts, or chats with the user. */
 #include "cli/answer.h"
 #include "cli/cli.h"
 #include "cli/prompts.h"
@@ -17,13 +17,13 @@
 
 enum { TEXTS_AT_ONCE = 8, PASS_TOKENS = 2048, TALK_TOKENS = 4096 };
 
-/* chat=on without a prompt. */
+/* Whether to chat: chat=on without a prompt. */
 static int talks(const struct config *c)
 {
 	return c->chat && !c->prompt && !c->prompt_file;
 }
 
-/* Prompts that with their answers do not fit the cache lose their beginnings, where the user said so. */
+/* Checks that each prompt and its answer fit the cache. With drop_oldest cuts the begin of longer prompts. */
 static int prompts_fit(struct prompts *p, int64_t room)
 {
 	const struct config *c = p->session->config;
@@ -52,7 +52,7 @@ static int prompts_fit(struct prompts *p, int64_t room)
 	return 0;
 }
 
-/* Room for the longest prompt and its answer. */
+/* Sets the cache's room for the longest prompt and its answer. */
 static int generation_fit(struct generation *g, struct prompts *p, int64_t texts)
 {
 	const struct config *c = p->session->config;
@@ -71,7 +71,7 @@ static int generation_fit(struct generation *g, struct prompts *p, int64_t texts
 	return talks(c) ? 0 : prompts_fit(p, g->text_tokens - c->max_new_tokens);
 }
 
-/* What the cache takes, and what a token costs where weights do not stay on the device. */
+/* Logs the size of the cache and, if weights do not stay on the device, the bytes copied for each token. */
 static void costs_say(const struct session *s, const struct generation *g, int64_t texts)
 {
 	const struct plan *p = engine_plan(s->engine, PLAN_LOGITS);
@@ -110,7 +110,7 @@ static int engine_prepare(struct session *s, struct generation *g, int64_t texts
 	return rc ? rc : session_load_weights(s);
 }
 
-/* Prompts [first, first + count) at once. */
+/* Runs prompts [first, first + count) together. */
 static int group_run(struct generation *g, struct prompts *p, struct answers *a, int64_t first, int64_t count)
 {
 	struct generation_text *texts = mem_alloc((size_t)count, sizeof(*texts));
@@ -138,7 +138,7 @@ static int continue_all(struct generation *g, struct prompts *p, int64_t texts)
 	struct answers a = {0};
 	int rc;
 
-	(void)!session_need_tokenizer(s); /* prompts of ids need none: answers are ids then */
+	(void)!session_need_tokenizer(s); /* prompts of ids need no tokenizer; answers are then ids */
 	rc = answers_open(&a, s->config, s->tokenizer, texts);
 
 	g->heard = answers_heard;
@@ -149,7 +149,7 @@ static int continue_all(struct generation *g, struct prompts *p, int64_t texts)
 	return rc;
 }
 
-/* A talk needs a template before anything large is opened. */
+/* Checks that a chat has a template, before anything large is opened. */
 static int template_check(struct prompts *p)
 {
 	json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", "hello");

@@ -1,5 +1,4 @@
-/* ferry init: a fresh model from a config.json, as a HuggingFace directory.
- */
+/* ferry init: makes a model with random weights from a config.json. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -15,14 +14,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STRETCH = 8192 }; /* elements that a thread draws at a time */
+enum { STRETCH = 8192 }; /* elements that a thread draws at once */
 
-/* Planes of the fresh weights: both planes of a piece come from one drawing of its values. */
+/* A source of initial weights. Draws the values of a piece once for both planes. */
 struct fresh {
 	const struct model *model;
 	uint64_t seed;
 	struct pool *pool;
-	float *values; /* [PLANE_PIECE_COUNT] of the piece below */
+	float *values; /* [PLANE_PIECE_COUNT] values of the piece below */
 	int tensor;
 	int64_t first, count;
 };
@@ -62,7 +61,7 @@ static int fresh_read(
 	return 0;
 }
 
-/* As export_dtype says, else config.json, else bf16. */
+/* export_dtype, else config.json's dtype, else bf16. */
 static enum safetensors_dtype choose_dtype(const struct config *c, const struct model *model)
 {
 	if (c->export_dtype != CONFIG_AUTO)
@@ -71,7 +70,7 @@ static enum safetensors_dtype choose_dtype(const struct config *c, const struct 
 	                                      : (enum safetensors_dtype)format_facts[model->storage].element;
 }
 
-/* The config.json that was meant (mem_free). */
+/* Finds the config.json (mem_free). */
 static int find_config(char **path, const char *given)
 {
 	*path = file_kind_of(given) == FILE_DIR ? file_join(given, "config.json") : mem_strdup(given);

@@ -1,5 +1,4 @@
-/* ferry inspect: what a file or directory holds, from headers alone.
- */
+/* ferry inspect: shows the contents of a file or directory, from headers alone. */
 #include "cli/cli.h"
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* ferry plan: what a run would take, from the same plan and the same executor on a device without bytes. */
+/* ferry plan: counts memory, traffic and time of a run with the same plan and executor on the meta device. */
 #include "cli/cli.h"
 #include "cli/plan_tables.h"
 
@@ -26,20 +26,20 @@
 
 enum { TIMELINE_COLUMNS = 96 };
 
-/* A step this near to the least that it could take needs no word more. */
+/* A step this close to its lower bound needs no advice. */
 static const double BOUND_NEAR = 1.05;
 
 struct plan_figures {
 	struct engine_memory memory;
-	int64_t valley_bytes;  /* on the device between steps, libraries' share included */
+	int64_t valley_bytes;  /* on the device between steps, with the memory of libraries */
 	int64_t touched_bytes; /* end of the last byte of the arena that the simulated steps used */
 	struct estimate estimate;
 	struct host_memory host;
-	struct host_found helps; /* where it does not fit */
+	struct host_found helps; /* settings that help if it does not fit */
 	int world_size;
 	struct simulated step;
 	struct plan_time time;
-	struct str timeline; /* where people read */
+	struct str timeline; /* only for text output */
 };
 
 static int trace_save(const char *path, const struct plan *plan, const struct run_span *spans)
@@ -73,7 +73,7 @@ static int step_find(struct session *s, struct plan_figures *f, const struct eng
 	return rc;
 }
 
-/* The planes of a checkpoint. */
+/* Bytes of a checkpoint's planes. */
 static int64_t disk_bytes(const struct session *s)
 {
 	enum adamw_state state = planes_state(s->config);
@@ -90,7 +90,7 @@ static int64_t disk_bytes(const struct session *s)
 	return bytes;
 }
 
-/* The least that this host's part of a checkpoint takes at a rate of its disk; 0: none is said. */
+/* Minimum seconds for this host's part of a checkpoint at the disk's rate; 0: no rate. */
 static double disk_s(const struct session *s, const struct plan_figures *f, double gbps)
 {
 	double share = (double)ranks_of_host(s->config, s->machine, world_self()) / f->world_size;
@@ -124,7 +124,7 @@ static double bound_ratio(const struct plan_figures *f)
 	return f->step.step_ms / (1e-6 * (double)f->time.bound_ns);
 }
 
-/* 0: nothing is pinned, or it is not known how fast. */
+/* Seconds to pin memory; 0: nothing is pinned, or the rate is unknown. */
 static double pin_s(const struct session *s, const struct plan_figures *f)
 {
 	double rate = s->device_memory.rates.speed.pin_bytes;
@@ -236,7 +236,7 @@ static void print_reserve(const struct config *c, const struct device_reserve *r
 	print_row(c, what, reserve->bytes);
 }
 
-/* What vram_budget keeps on the device, and what need not be copied because of that. */
+/* Prints what vram_budget keeps on the device, and the copies that this saves. */
 static void print_resident(const struct session *s, const struct engine_memory *m)
 {
 	struct str text = {0};
@@ -256,7 +256,7 @@ static void print_ms(const struct config *c, const char *before, double ms, cons
 	str_free(&text);
 }
 
-/* Where compute stands still, and for whom. */
+/* Prints how long compute waits for each queue. */
 static void print_waits(const struct session *s, const struct plan_figures *f)
 {
 	const struct plan_policy *p = &s->asked.policy;
@@ -291,7 +291,7 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	cli_say(c, "%.0f tokens/s; busy:", 1e3 * (double)f->step.tokens / f->step.step_ms);
 	for (int q = 0; q < QUEUE_COUNT; q++) {
 		if (q == QUEUE_COMM &&
-		        f->world_size == 1) /* one rank sends nothing: these are copies on the device */
+		        f->world_size == 1) /* one rank sends nothing; this queue only copies on the device */
 			continue;
 		cli_say(c, " %s", queue_name((enum queue_kind)q));
 		print_ms(c, " ", f->step.queue_ms[q], "");
@@ -306,7 +306,7 @@ static void print_time(const struct session *s, const struct plan_figures *f)
 	print_waits(s, f);
 }
 
-/* What needs no more than there is needs no more words. */
+/* Prints whether the run fits, and advice only if it does not. */
 static void print_verdict(const struct session *s, const struct plan_figures *f)
 {
 	int ranks = ranks_of_host(s->config, s->machine, world_self());
@@ -334,7 +334,7 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	str_free(&limit);
 }
 
-/* Which device is planned for, and why. */
+/* Explains the choice of the device. */
 static int why_device(struct str *out, const struct session *s)
 {
 	if (!s->machine)
@@ -386,7 +386,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	if (f->memory.scratch_bytes)
 		print_row(c, "  scratch of CPU kernels, at most", f->memory.scratch_bytes);
 	print_row(c, "disk for each checkpoint", disk_bytes(s));
-	if (c->save_total_limit > 0) /* the oldest goes when the next is whole */
+	if (c->save_total_limit > 0) /* the oldest is removed when the next is complete */
 		print_row(c, "  kept ones and the next, at most", (c->save_total_limit + 1) * disk_bytes(s));
 	if (s->machine && s->machine->disk_write_gbps > 0)
 		print_seconds(c, "  time to write, at least", disk_s(s, f, s->machine->disk_write_gbps));
@@ -406,7 +406,7 @@ static int print_people(const struct session *s, const struct plan_figures *f, c
 	return 0;
 }
 
-/* Rows that fill max_length, or the rows of `data` where it is given. */
+/* Sizes for rows of max_length, or for the rows of `data` if it is given. */
 static int sizes_find(struct session *s, struct engine_options *o)
 {
 	const struct config *c = s->config;
@@ -448,7 +448,7 @@ static int estimate_only(const struct config *c)
 	return rc;
 }
 
-/* What cannot be trained may have weights that can be counted. */
+/* Suggests --estimate for a model that ferry cannot train but can count. */
 static int estimate_named(const struct config *c, int unsupported)
 {
 	struct estimate e;
@@ -462,7 +462,7 @@ static int estimate_named(const struct config *c, int unsupported)
 	return err_give(&said);
 }
 
-/* What the budget was spent on, and the operations that follow. */
+/* Explains the choice within the budget, and lists the operations. */
 static void print_why(const struct session *s, FILE *out)
 {
 	struct str text = {0};
@@ -500,13 +500,13 @@ int cli_plan(const struct config *c)
 	if (!rc && c->data && (file_kind_of(c->data) != FILE_NONE || path_is_pattern(c->data)))
 		rc = session_open_rows(&s);
 	if (!rc)
-		(void)session_open_side(&s); /* what is wrong with one of them, a run says */
+		(void)session_open_side(&s); /* a run reports errors of these files */
 	if (!rc)
 		rc = session_open_device(&s, "meta");
 	if (rc)
 		goto out;
 	session_engine_options(&s, &o);
-	o.check_plans = c->explain; /* what is listed is proved, too */
+	o.check_plans = c->explain; /* --explain also verifies the plan */
 	estimate_of_model(&f.estimate, s.model);
 	f.world_size = o.world_size;
 	rc = sizes_find(&s, &o);

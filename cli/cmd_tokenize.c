@@ -1,4 +1,4 @@
-/* ferry tokenize: every input becomes one line of output, at once, so that it serves in a pipe. */
+/* ferry tokenize: writes one line for each input at once, so that it works in a pipe. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -15,8 +15,8 @@
 struct job {
 	const struct config *c;
 	struct tokenizer *tokenizer;
-	struct chat_template *chat_template; /* with chat */
-	const char *name;                    /* of the input, for messages */
+	struct chat_template *chat_template; /* only with chat */
+	const char *name;                    /* name of the input, for messages */
 	FILE *in;
 	int64_t line;
 	struct str out;
@@ -37,8 +37,8 @@ static int flush(struct job *j)
 
 enum { FLUSH_BYTES = 1 << 16, ID_BYTES = 16 };
 
-/* The digits of an id at the end of `number`; where they begin. snprintf would take longer than tokenizing
- * does. */
+/* Writes the digits of an id to the end of `number` and returns their begin. snprintf would take longer than
+ * tokenizing. */
 static size_t write_id(char number[ID_BYTES], int32_t id)
 {
 	size_t at = ID_BYTES;
@@ -83,8 +83,7 @@ static int encode(struct job *j, const char *text, size_t len_bytes)
 	return print_ids(j);
 }
 
-/* A chat's text as the template renders it; its ids get no others around them, for the template writes its
- * own. */
+/* Encodes a chat's rendered text without special tokens around it, because the template writes its own. */
 static int encode_rendered(struct job *j, const struct jinja_output *rendered)
 {
 	json_t *text;
@@ -109,7 +108,7 @@ static int encode_rendered(struct job *j, const struct jinja_output *rendered)
 	return print_ids(j);
 }
 
-/* A line is a record of messages, or the list of them alone. */
+/* Encodes a line with a record of messages, or with their list alone. */
 static int encode_chat(struct job *j, const char *line, size_t len_bytes)
 {
 	struct jinja_output rendered = {0};
@@ -187,7 +186,7 @@ static int print_text(struct job *j, const char *text, size_t len_bytes)
 		return flush(j);
 	}
 	object = json_pack("{s:o}", "text", json_stringn(text, len_bytes));
-	rc = json_write(&dump, object, JSON_ENSURE_ASCII); /* no U+2028 for those who split lines */
+	rc = json_write(&dump, object, JSON_ENSURE_ASCII); /* some programs split lines at U+2028 */
 	json_decref(object);
 	if (rc)
 		return rc;

@@ -1,5 +1,4 @@
-/* ferry topo: the machine, the limits in force, and what will be used of it and why.
- */
+/* ferry topo: shows the machine, the limits, and what ferry uses of it and why. */
 #include "cli/cli.h"
 #include "cli/topo.h"
 #include "cli/topo_gpus.h"
@@ -9,10 +8,10 @@
 #include "host/numa.h"
 #include "optim/adamw.h"
 
-/* What a made-up machine measures is this one's memory and says nothing of that one's. */
+/* Seconds to measure; fewer for a made-up machine, because only the real memory can be measured. */
 static const double measure_s = 0.8, made_up_s = 0.1;
 
-/* The machine; how a pool here is bound is a pool's to say. */
+/* Reads the machine, and opens a pool to find how its threads are bound. */
 static int machine_find(struct topo *t)
 {
 	struct pool *pool;

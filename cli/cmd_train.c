@@ -1,4 +1,4 @@
-/* ferry train: shows what the run will take, trains, and says what it left. */
+/* ferry train: shows the run's plan, trains, and prints the results. */
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "cli/row_show.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- what will be ---- */
+/* ---- before the run ---- */
 
 static void print_bytes_row(const struct config *c, const char *what, const char *where, int64_t bytes)
 {
@@ -30,7 +30,7 @@ static void print_bytes_row(const struct config *c, const char *what, const char
 	str_free(&text);
 }
 
-/* Rows of the memory table: kinds of buffers that the plan has, in the order of their first mention. */
+/* Prints the memory table: the plan's kinds of buffers, in the order of their first use. */
 static void print_buffers(
         const struct trainer *t, const struct plan *p, enum plan_space space, const char *where)
 {
@@ -84,7 +84,7 @@ static void print_plan(const struct trainer *t)
 	str_free(&resident);
 }
 
-/* What cpu_offload came to. */
+/* Prints the effect of cpu_offload. */
 static void print_offload(const struct trainer *t)
 {
 	const struct plan_policy *o = &engine_plan(t->session.engine, PLAN_TRAIN)->policy;
@@ -102,7 +102,7 @@ static void print_offload(const struct trainer *t)
 	                                           : "everything on the device");
 }
 
-/* Of what a budget was spent by. */
+/* Prints the rates that the choice within the budget used. */
 static void print_speed(const struct session *s)
 {
 	struct str text = {0};
@@ -125,7 +125,7 @@ static void mix_say(const struct config *c, const struct session_rows *rows)
 	str_free(&mixed);
 }
 
-/* hosts: of several, which ranks each has; else NULL. */
+/* hosts: the ranks of each host, if there are several; else NULL. */
 static void print_head(const struct trainer *t, const char *hosts)
 {
 	const struct session *s = &t->session;
@@ -171,7 +171,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 
 /* ---- the command ---- */
 
-/* The line that a person copies to go on. */
+/* Sets the command to resume as the last line, for copying. */
 static void print_resume(const struct trainer *t)
 {
 	const char *from = t->is_in_fallback ? t->saved_path : "auto";
@@ -180,7 +180,7 @@ static void print_resume(const struct trainer *t)
 	struct launch launch;
 
 	launch_read(&launch);
-	if (launch.size > 1 && !launch.is_local) /* where the ranks are is known to the job's script alone */
+	if (launch.size > 1 && !launch.is_local) /* only the job's script knows the hosts */
 		str_printf(&line, "%s -n %d ", launch.program, launch.size);
 	cli_add_word(&line, cli_program());
 	str_add(&line, path && *path == '-' ? " train ./" : " train ");
@@ -191,7 +191,7 @@ static void print_resume(const struct trainer *t)
 	mem_free(path);
 }
 
-/* What stands of a run that did not reach its end. */
+/* Adds to the error what a failed run has saved. */
 static void after_failure(const struct trainer *t, int rc)
 {
 	if (rc == ERR_STOPPED) {
@@ -207,7 +207,7 @@ static void after_failure(const struct trainer *t, int rc)
 	print_resume(t);
 }
 
-/* The call that talks to the model in the form that it was trained on, where that is not plain text. */
+/* Prints the command to use the model in the format that it was trained on, unless that is plain text. */
 static void print_use(const struct trainer *t)
 {
 	const struct dataset *d = t->session.train.data;
@@ -280,7 +280,7 @@ static int train_whole(struct trainer *t)
 	return rc ? rc : report(t);
 }
 
-/* What --dry-run adds to the tables: the first example; or all of it for programs. */
+/* Prints the first example for --dry-run, or with --json the whole report. */
 static int dry_run_report(struct trainer *t)
 {
 	const struct session *s = &t->session;

@@ -1,5 +1,4 @@
-/* ferry verify: every byte of a checkpoint, or of all checkpoints of a run, against its checksums.
- */
+/* ferry verify: compares every byte of one or all checkpoints of a run with its checksums. */
 #include "cli/cli.h"
 
 #include "base/err.h"
@@ -15,7 +14,7 @@
 struct verifying {
 	const struct config *c;
 	json_t *rows;   /* one per checkpoint */
-	json_t *damage; /* of the present one */
+	json_t *damage; /* of the current checkpoint */
 	int damaged_count;
 	struct err first;
 };
@@ -29,7 +28,7 @@ static void damaged(void *context, const char *file, const char *text)
 		cli_say(v->c, "  %s\n", text);
 }
 
-/* Step and size, from the manifest alone. */
+/* Adds step and size from the manifest. */
 static void describe(json_t *row, const struct manifest *m, int64_t *bytes)
 {
 	*bytes = 0;
@@ -74,7 +73,7 @@ static int verify_one(struct verifying *v, const char *path)
 	return err == ERR_INPUT ? 0 : err;
 }
 
-/* The checkpoints of an output_dir, in order. */
+/* Verifies the checkpoints of an output_dir in order. */
 static int verify_all(struct verifying *v, const char *dir)
 {
 	char **names = NULL;

@@ -1,7 +1,6 @@
-/* Which function a verb is. */
+/* Maps each verb to its function. */
 #include "cli/cli.h"
 
-/* One row per verb. */
 #define COMMANDS(ROW)                                                                                        \
 	ROW(TRAIN, train)                                                                                    \
 	ROW(EVAL, eval)                                                                                      \

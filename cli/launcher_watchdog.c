@@ -1,4 +1,4 @@
-/* Ends a launcher that waits for ranks that are gone. */
+/* Ends a launcher that waits forever for ranks that have ended. */
 #include "cli/launcher_watchdog.h"
 
 #include "comm/heartbeat.h"
@@ -11,10 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A launcher that is ending its job does so within two seconds: it gives ranks one between its signals. */
+/* A launcher that is ending its job takes at most two seconds: it waits one second between its signals to
+ * ranks. */
 enum { TICK_MS = 20, PATIENCE_MS = 3000, LAST_MS = 3500, GIVE_UP_MS = 60000, ANCESTORS = 6 };
 
-/* The launcher is this process's parent, or that of the shell around it. 0: none is found. */
+/* Finds the launcher, an ancestor of this process. 0: none. */
 static pid_t launcher_find(void)
 {
 	static const char *const names[] = {
@@ -52,8 +53,8 @@ static void close_from(unsigned first, unsigned last)
 		(void)syscall(SYS_close_range, first, last, 0);
 }
 
-/* The launcher reads to the end what its ranks write, so none of that may stay open here; and whoever looks
- * for ranks by their environment finds none. */
+/* Closes all other files, because the launcher waits for the end of its ranks' output. Clears the
+ * environment, so that programs that look for ranks by their environment find none. */
 static void guard_hide(int fd, int launcher)
 {
 	unsigned low = (unsigned)(fd < launcher ? fd : launcher),
@@ -91,7 +92,7 @@ void launcher_watchdog_start(void)
 
 	if (launcher < 0)
 		return;
-	if (!_Fork()) { /* of the threads there is only this one in it: it keeps to the kernel */
+	if (!_Fork()) { /* the child has only this thread, so it uses only system calls */
 		guard_hide(heartbeat_fd(), launcher);
 		guard_run(launcher);
 		_exit(0);

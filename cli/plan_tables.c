@@ -1,4 +1,4 @@
-/* Tables of ferry plan. */
+/* Prints the tables of ferry plan. */
 #include "cli/plan_tables.h"
 
 #include "cli/cli.h"
@@ -17,7 +17,7 @@ static void parameters_count(int64_t count[MODEL_PART_COUNT], const struct model
 		count[role_facts[model->tensors[t].role].part] += model->tensors[t].count;
 }
 
-/* Nothing where all of it trains. */
+/* Prints the trained parameters, unless all train. */
 static void trained_print(const struct session *s)
 {
 	struct str text = {0};
@@ -55,12 +55,12 @@ void plan_tables_parameters(const struct session *s)
 
 struct memory_parts {
 	int64_t device[PART_COUNT], host[PART_COUNT];
-	int64_t gap_bytes, host_gap_bytes;   /* of placing, in the device's arena and on the host */
-	int64_t eval_bytes, host_eval_bytes; /* what evaluation and samples take beyond a step */
-	int64_t file_bytes;                  /* on the host, for as long as it saves or loads */
-	int64_t side_bytes;                  /* on the host, of config and tokenizer files */
-	int64_t scratch_bytes;               /* on the host, of the CPU's kernels */
-	int fullest;                         /* operation */
+	int64_t gap_bytes, host_gap_bytes;   /* gaps of the layout, in the device's arena and on the host */
+	int64_t eval_bytes, host_eval_bytes; /* memory of evaluation and samples beyond that of a step */
+	int64_t file_bytes;                  /* on the host, while it saves or loads */
+	int64_t side_bytes;                  /* on the host, for config and tokenizer files */
+	int64_t scratch_bytes;               /* on the host, for the CPU's kernels */
+	int fullest;                         /* index of the operation with the peak */
 };
 
 static int memory_find(struct memory_parts *m, const struct session *s)
@@ -147,7 +147,7 @@ static json_t *parts_json(const int64_t bytes[PART_COUNT])
 
 struct bus_figures {
 	struct plan_memory_traffic bus;
-	double parameters; /* of this rank */
+	double parameters; /* parameters of this rank */
 	double ms;
 };
 

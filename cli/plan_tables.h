@@ -5,18 +5,18 @@
 #include "base/json.h"
 #include "train/session.h"
 
-/* Parameters of the embedding, attention, MLP, norms and head. */
+/* Prints the parameters of the embedding, attention, MLP, norms and head. */
 void plan_tables_parameters(const struct session *s);
 
-/* Memory by part: of the device during the operation with the peak, and of the host, where everything except
- * rings lives all the time. ERR_NOMEM. */
+/* Prints memory by part: of the device during the operation with the peak, and of the host. On the host
+ * everything except rings lives all the time. ERR_NOMEM. */
 int plan_tables_memory(const struct session *s);
 
-/* Bytes over the host's memory bus in a step, all and by what for, a parameter (of this rank's share), and
- * the least time that they take at the assumed rate. */
+/* Prints the bytes over the host's memory bus in a step: in all, for each parameter of this rank's share and
+ * purpose, and their minimum time at the assumed rate. */
 void plan_tables_bus(const struct session *s);
 
-/* With several ranks: bytes that each sends in a step, within its node and over the network. */
+/* With several ranks, prints the bytes that each sends in a step, within its node and over the network. */
 void plan_tables_traffic(const struct session *s);
 
 /* Adds "traffic": {"h2d_bytes", "d2h_bytes", "gather_node_bytes", "gather_network_bytes", "sum_node_bytes",

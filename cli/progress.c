@@ -1,4 +1,4 @@
-/* The progress line. */
+/* Prints the progress of a run. */
 #include "cli/progress.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ struct progress {
 	FILE *to;
 	int updates;
 	int64_t first_step, total_steps;
-	double start_s; /* when first_step was done, as far as we know */
+	double start_s; /* estimated time at which first_step was done */
 	struct str line;
 	int drawn;
 };
@@ -66,7 +66,7 @@ static int columns(FILE *to)
 	return size.ws_col;
 }
 
-/* Called with the lock held. */
+/* Call with the lock held. */
 static void erase(struct progress *p)
 {
 	if (p->drawn)

@@ -1,4 +1,4 @@
-/* Prompts of generate. */
+/* Reads the prompts of generate. */
 #include "cli/prompts.h"
 
 #include "base/err.h"
@@ -112,7 +112,7 @@ int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct 
 		        (int64_t)json_array_size(chat->messages), CHAT_PROMPT_ON);
 	if (!rc)
 		rc = chat_roles_check(p->chat_template, chat, &out);
-	if (!rc) /* the template writes BOS itself */
+	if (!rc) /* the template writes BOS */
 		rc = tokenizer_encode(s->tokenizer, ids, out.text, out.len_bytes, ADD_SPECIAL_NONE);
 	jinja_output_free(&out);
 	return rc;
@@ -129,7 +129,8 @@ static int add_chat(struct prompts *p, const struct chat *chat)
 	return rc;
 }
 
-/* Rows of training data end with the answer that their owner may want to see generated. */
+/* Warns of a prompt that ends with an answer, as rows of training data do: the user may want to generate that
+ * answer. */
 static void answered_warn(struct prompts *p, const struct chat *chat)
 {
 	size_t count = json_array_size(chat->messages);
@@ -144,7 +145,7 @@ static void answered_warn(struct prompts *p, const struct chat *chat)
 	p->is_answered_told = 1;
 }
 
-/* The system message of the keys in front, where the messages have none. */
+/* Adds messages, with the system message of the keys in front if they have none. */
 static int add_messages(struct prompts *p, const json_t *messages, const json_t *record)
 {
 	const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
@@ -200,7 +201,7 @@ static int read_whole(FILE *in, struct str *text)
 	return str_check(text);
 }
 
-/* One newline at the end is the shell's, not the prompt's. */
+/* Drops one newline at the end, which comes from the shell. */
 static int add_stdin(struct prompts *p)
 {
 	struct str text = {0};
@@ -217,9 +218,10 @@ static int add_stdin(struct prompts *p)
 	return rc;
 }
 
-/* ---- a file of them ---- */
+/* ---- a file of prompts ---- */
 
-/* "text", {"prompt": "text"}, {"prompt": [messages]}, {"messages": [...]} or {"input_ids": [...]}. */
+/* Accepts "text", {"prompt": "text"}, {"prompt": [messages]}, {"messages": [...]} and {"input_ids":
+ * [...]}. */
 static int add_record(struct prompts *p, const json_t *record)
 {
 	const json_t *prompt = json_is_string(record) ? record : json_object_get(record, "prompt");
@@ -236,7 +238,7 @@ static int add_record(struct prompts *p, const json_t *record)
 	return add_text(p, json_string_value(prompt), json_string_length(prompt));
 }
 
-/* After a prompt was added: where it stands. */
+/* Notes the place of the prompt that was just added. */
 static int note_where(struct prompts *p, int rc, const char *where)
 {
 	if (rc)
@@ -293,7 +295,7 @@ static int add_lines(struct prompts *p, const char *path)
 	return rc;
 }
 
-/* Records by the name's end, else lines. */
+/* Reads records if the file's ending is that of a data file, else lines. */
 static int add_file(struct prompts *p, const char *path)
 {
 	char suffix[RECORD_SUFFIX_BYTES];

@@ -8,15 +8,15 @@
 
 struct prompt {
 	struct token_list ids;
-	char *where; /* "asked.txt:2": of prompt_file; NULL where it came from elsewhere */
+	char *where; /* "asked.txt:2" for a prompt from prompt_file; else NULL */
 };
 
 struct prompts {
 	struct session *session;             /* borrowed */
-	struct chat_template *chat_template; /* opened where a chat asks for it */
+	struct chat_template *chat_template; /* opened when a chat needs it */
 	struct prompt *list;                 /* [count] */
 	int64_t count, cap;
-	int is_answered_told; /* the warning of answered_warn was given */
+	int is_answered_told; /* 1: answered_warn has warned */
 };
 
 /* Reads all prompts of the keys; standard input if there are none. ERR_INPUT with file and line: a chat for
@@ -24,7 +24,7 @@ struct prompts {
 int prompts_read(struct prompts *p);
 void prompts_free(struct prompts *p);
 
-/* A chat up to where the answer begins, as ids. */
+/* Encodes a chat up to the begin of the answer. */
 int prompts_encode_chat(struct prompts *p, struct token_list *ids, const struct chat *chat);
 
 #endif

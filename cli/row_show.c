@@ -1,4 +1,4 @@
-/* A row of a dataset, written out. */
+/* Prints a row of a dataset. */
 #include "cli/row_show.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Text of a stretch of tokens; without a tokenizer their ids. */
+/* Text of consecutive tokens; without a tokenizer their ids. */
 static int stretch_text(char **text, const struct tokenizer *tokenizer, const int32_t *ids, int64_t count)
 {
 	struct str numbers = {0};
@@ -21,7 +21,7 @@ static int stretch_text(char **text, const struct tokenizer *tokenizer, const in
 	return *text ? 0 : ERR_NOMEM;
 }
 
-/* Control characters of a text would act on the terminal. */
+/* Appends text with control characters escaped, because they would act on the terminal. */
 static void add_safe(struct str *out, const char *text, const char *line_start)
 {
 	for (; *text; text++) {
@@ -36,7 +36,8 @@ static void add_safe(struct str *out, const char *text, const char *line_start)
 	}
 }
 
-/* The line of a stretch ends anyway: a second newline would look like an empty line of the text. */
+/* Drops the last newline, because the line ends anyway and a second one would look like an empty line of the
+ * text. */
 static void drop_last_newline(char *text)
 {
 	size_t len = strlen(text);
@@ -88,7 +89,7 @@ static int add_text(
 	return str_check(out);
 }
 
-/* White space and control characters by their escapes, on one line. */
+/* Appends text on one line, with white space and control characters escaped. */
 static void add_escaped(struct str *out, const char *text)
 {
 	for (; *text; text++) {

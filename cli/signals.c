@@ -1,4 +1,4 @@
-/* Signals, caught and held. */
+/* Catches and holds signals. */
 #include "cli/signals.h"
 
 #include <signal.h>
@@ -11,9 +11,9 @@ static const int caught[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 enum { CAUGHT_COUNT = sizeof(caught) / sizeof(*caught) };
 
 static volatile sig_atomic_t pending, held;
-static volatile sig_atomic_t is_last; /* step of the run */
+static volatile sig_atomic_t is_last; /* 1: the run is in its last step */
 static int started, is_quiet;
-static volatile double first_s, last_s; /* of the requests to stop; the handler alone uses them */
+static volatile double first_s, last_s; /* times of the requests to stop; only the handler uses them */
 static volatile sig_atomic_t requests;
 
 static void say(const char *text)
@@ -23,7 +23,7 @@ static void say(const char *text)
 	(void)ignored;
 }
 
-/* Seconds of the monotonic clock; may be asked in a handler. */
+/* Seconds of the monotonic clock; safe in a handler. */
 static double now_s(void)
 {
 	struct timespec now;
@@ -32,9 +32,9 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* A terminal, timeout and mpirun may each deliver one press of Ctrl-C more than once, to the process and to
- * its group. So signals that come close together are one request, and the checkpoint is given up at the third
- * request only. */
+/* A terminal, timeout and mpirun may each deliver one press of Ctrl-C several times, to the process and to
+ * its group. So signals close together are one request, and only the third request gives up the
+ * checkpoint. */
 static void asked_again(int signal)
 {
 	static const double same_request_s = 0.7, quit_after_s = 2;
@@ -50,7 +50,7 @@ static void asked_again(int signal)
 		if (!is_quiet)
 			say("\nquit without a checkpoint\n");
 		sigaction(SIGINT, &plain, NULL);
-		raise(SIGINT); /* is delivered when this returns */
+		raise(SIGINT); /* delivered when the handler returns */
 		return;
 	}
 	if (!is_quiet)

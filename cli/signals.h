@@ -1,27 +1,27 @@
 /* Signals that stop a run: SIGINT, SIGTERM, SIGUSR1 and SIGHUP (not under nohup) set a flag, which the
  * training loop checks between steps.
  *
- * The first signal leaves a line on stderr, so that it is seen before a long step ends. One press of Ctrl-C
- * may come several times (timeout and mpirun signal a process and its group): signals within 0.7 s are one
- * request. A second request changes nothing and says so; a third SIGINT, 2 s after the first or later, ends
- * the process as if nothing were caught. SIGPIPE is ignored while signals are caught: a closed terminal must
- * not end a run. Process-wide; call from the main thread before others start.
+ * The first signal prints a line on stderr at once, because a step may be long. One press of Ctrl-C may come
+ * several times (timeout and mpirun signal a process and its group), so signals within 0.7 s are one request.
+ * A second request changes nothing and says so. A third SIGINT, at least 2 s after the first, ends the
+ * process as if nothing were caught. SIGPIPE is ignored while signals are caught, because a closed terminal
+ * must not end a run. Process-wide; call from the main thread before others start.
  */
 #ifndef FERRY_CLI_SIGNALS_H
 #define FERRY_CLI_SIGNALS_H
 
 #include <stdint.h>
 
-/* Starts catching. Once per process. SIGNALS_QUIET: without the line. */
+/* Starts catching signals. Call once per process. SIGNALS_QUIET: prints nothing. */
 enum signals_voice { SIGNALS_SAY, SIGNALS_QUIET };
 void signals_start(enum signals_voice voice);
 
-/* The first signal that came, or 0. steps_left: of the run; a signal during the last one stops nothing, and
- * its line says so. */
+/* The first signal that came, or 0. steps_left: steps left in the run. A signal during the last step stops
+ * nothing, and its line says so. */
 int signals_pending(int64_t steps_left);
 
-/* From here to signals_interrupt_end a first SIGINT only sets what signals_interrupted tells; a second one
- * ends the process. Not while signals_start's are caught. */
+/* From here to signals_interrupt_end, a first SIGINT only makes signals_interrupted return 1; a second one
+ * ends the process. Do not use while signals_start is in effect. */
 void signals_interrupt_begin(void);
 int signals_interrupted(void);
 void signals_interrupt_end(void);
@@ -29,19 +29,20 @@ void signals_interrupt_end(void);
 /* "SIGTERM", ... */
 const char *signals_name(int signal);
 
-/* Ends the process with this exit code if it is still there after so many seconds. */
+/* Ends the process with this exit code if it still runs after so many seconds. */
 void signals_exit_after(int seconds, int exit_code);
 
-/* In the ranks' start no step ends. From here to signals_release, or to signals_start, which minds it, a
- * signal only waits. Other threads than the program's own may get it, so blocking is not enough. */
+/* Holds signals during the start of ranks, in which no step ends. From here to signals_release, or to
+ * signals_start, which then handles it, a signal only waits. Blocking is not enough, because threads of
+ * libraries may get the signal. */
 void signals_hold(void);
 int signals_held(void);
 void signals_release(void);
 
-/* The run is over and its exit code stands: what comes now is ignored, up to the end of the process. */
+/* Ignores signals from now on: the run is over and its exit code is final. */
 void signals_stop(void);
 
-/* Ends the process as this signal would have. */
+/* Ends the process by this signal. */
 void signals_end_by(int signal);
 
 #endif

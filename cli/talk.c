@@ -1,4 +1,4 @@
-/* A talk in turns. */
+/* Chats with the user in turns. */
 #include "cli/talk.h"
 
 #include "base/err.h"
@@ -18,11 +18,11 @@ struct talk {
 	struct prompts *prompts;
 	struct answers answers;
 	struct generation_text text;
-	json_t *messages; /* so far */
+	json_t *messages; /* the chat so far */
 	int has_system, is_terminal;
 };
 
-/* Ctrl-C ends the answer, not the talk. */
+/* Ctrl-C ends the answer, not the chat. */
 static int heard(void *context, int64_t text, const struct generation_text *grown)
 {
 	int rc = answers_heard(context, text, grown);
@@ -39,7 +39,7 @@ static int message_add(json_t *messages, const char *role, const char *text, siz
 	return json_array_append_new(messages, message) ? err_set(ERR_NOMEM, "out of memory for a chat") : 0;
 }
 
-/* The chat so far as ids, up to where the answer begins. */
+/* Encodes the chat so far, up to the begin of the answer. */
 static int render(struct talk *t, struct token_list *ids)
 {
 	struct chat chat = {0};
@@ -51,7 +51,7 @@ static int render(struct talk *t, struct token_list *ids)
 	return rc;
 }
 
-/* The oldest question and its answer. 0 where the last question alone is left. */
+/* Drops the oldest question and its answer. 0 if only the last question is left. */
 static int drop_turn(struct talk *t)
 {
 	size_t first = (size_t)t->has_system;
@@ -63,7 +63,7 @@ static int drop_turn(struct talk *t)
 	return 1;
 }
 
-/* As ids that leave room for an answer. */
+/* Encodes the chat so that an answer still has room. */
 static int render_fitting(struct talk *t, struct token_list *ids)
 {
 	const struct config *c = t->prompts->session->config;
@@ -86,7 +86,7 @@ static int render_fitting(struct talk *t, struct token_list *ids)
 	return rc;
 }
 
-/* A question and its answer; one that cannot be asked is forgotten. */
+/* Asks a question and writes the answer. Forgets a question that cannot be asked. */
 static int turn(struct talk *t, const char *line, size_t len_bytes)
 {
 	struct token_list ids = {0};

@@ -1,4 +1,4 @@
-/* Text as its ids come. */
+/* Turns ids into text as they come. */
 #include "cli/text_stream.h"
 
 #include "base/err.h"
@@ -17,7 +17,7 @@ int text_stream_stops(json_t **stops, const char *stop)
 	if (!stop)
 		return 0;
 	if (*stop == '[' && json_parse(stops, "stop", stop, strlen(stop))) {
-		*stops = NULL; /* a text that begins like a list */
+		*stops = NULL; /* not a list: a text that begins with [ */
 		if (stop[strlen(stop) - 1] == ']')
 			log_warn("stop=%s is not a JSON list, so ferry stops at this text; for several texts "
 			         "write [\"a\", \"b\"]",
@@ -38,13 +38,13 @@ int text_stream_stops(json_t **stops, const char *stop)
 	return rc;
 }
 
-/* Bytes at the end that stand for a character which is not whole yet: U+FFFD. */
+/* Whether the text ends with U+FFFD, the sign for a character that is not complete yet. */
 static int ends_open(const char *text, size_t len_bytes)
 {
 	return len_bytes >= 3 && !memcmp(text + len_bytes - 3, "\xef\xbf\xbd", 3);
 }
 
-/* The first stop string ends the text. `from`: no stop string begins before it. */
+/* Ends the text at the first stop string. `from`: no stop string begins before it. */
 static void look_for_stops(struct text_stream *s, size_t from)
 {
 	size_t first = s->text.len_bytes, i;
@@ -85,8 +85,8 @@ static int append(struct text_stream *s, const char *text, size_t len_bytes)
 	return rc;
 }
 
-/* Ids are decoded together with those that came just before: what a token is written as may depend on them.
- */
+/* Decodes new ids together with those just before them, because a token's text may depend on its
+ * neighbours. */
 static int add(struct text_stream *s, const int32_t *ids, int64_t count, int is_end)
 {
 	char *before = NULL, *now = NULL;
@@ -116,11 +116,11 @@ int text_stream_end(struct text_stream *s, const int32_t *ids, int64_t count)
 {
 	int rc = s->is_stopped || s->known == count ? 0 : add(s, ids, count, 1);
 
-	s->stops = NULL; /* nothing is held back any more */
+	s->stops = NULL; /* hold nothing back any more */
 	return rc;
 }
 
-/* Bytes at the end of the text that a stop string may begin with. */
+/* Length of the longest end of the text that may be the begin of a stop string. */
 static size_t held_bytes(const struct text_stream *s)
 {
 	size_t most = 0, i;

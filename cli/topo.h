@@ -1,5 +1,5 @@
-/* ferry topo: what was found out of the machine, and its two ways out: a picture for people, an object for
- * programs. Both say the same. */
+/* The findings of ferry topo about the machine, and their two outputs with equal contents: text for users, an
+ * object for programs. */
 #ifndef FERRY_CLI_TOPO_H
 #define FERRY_CLI_TOPO_H
 
@@ -16,20 +16,20 @@ struct topo {
 	struct topology_device devices[TOPO_DEVICES_MAX];
 	int device_count;
 	struct bandwidth bandwidth;
-	enum pool_pinning pinning; /* as a pool of thread_count threads is bound */
+	enum pool_pinning pinning; /* binding of a pool with thread_count threads */
 	const char *pinning_why;
 	int may_bind_memory;
 	const char *isa;
-	json_t *gpus; /* as topo_gpus_json gives them; borrowed */
+	json_t *gpus; /* from topo_gpus_json; borrowed */
 };
 
-/* The tree: packages, their nodes with memory, cores and caches, what hangs on each node. */
+/* Draws the tree: packages, their nodes with memory, cores and caches, and each node's devices. */
 void topo_draw(struct str *out, const struct topo *t);
 
-/* What limits this process; what was chosen and why; what memory can do. */
+/* Prints the limits of this process, ferry's choices with reasons, and the memory bandwidth. */
 void topo_tell(struct str *out, const struct topo *t);
 
-/* Adds its members to the object. */
+/* Adds the findings to the object. */
 void topo_add_json(json_t *object, const struct topo *t);
 
 #endif

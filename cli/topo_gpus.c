@@ -1,4 +1,4 @@
-/* GPUs, drivers and libraries, for ferry topo. */
+/* Prints GPUs, drivers and libraries for ferry topo. */
 #include "cli/topo_gpus.h"
 
 #include "cli/cli.h"
@@ -34,7 +34,7 @@ static void print_gpu(const struct config *c, const struct cuda_gpu *gpu, int in
 	str_free(&memory);
 }
 
-/* What kind of way there is between two GPUs, for people. */
+/* Describes the link between two GPUs. */
 static const char *link_text(const struct cuda_link *link)
 {
 	return !link->can_copy     ? "no direct copies: through host memory"
@@ -47,7 +47,7 @@ static int links_equal(const struct cuda_link *a, const struct cuda_link *b)
 	return a->can_copy == b->can_copy && a->has_atomics == b->has_atomics && a->rank == b->rank;
 }
 
-/* One line for each kind of link, with its pairs. */
+/* Prints one line for each kind of link, with its pairs. */
 static void print_links(const struct config *c, const struct cuda_info *info)
 {
 	char is_said[CUDA_GPUS_MAX][CUDA_GPUS_MAX] = {{0}};

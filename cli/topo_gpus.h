@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "config/config.h"
 
-/* As lines, and as members of `object` ("gpus", "cuda", "device"). ERR_NOMEM. */
+/* Prints lines, or adds members "gpus", "cuda" and "device" to `object`. ERR_NOMEM. */
 int topo_gpus_print(const struct config *c);
 int topo_gpus_json(json_t *object);
 

@@ -1,4 +1,4 @@
-/* ferry topo --json. */
+/* Makes the object of ferry topo --json. */
 #include "bench/bench.h"
 #include "cli/topo.h"
 #include "host/cpu/matmul.h"
@@ -69,7 +69,7 @@ static json_t *ranks_json(const struct topology *t)
 	        t->ranks.size, "said_by", t->ranks.said, "share", shares[t->share], "cores", t->core_count);
 }
 
-/* A limit that there may not be. */
+/* A limit, or null if there is none. */
 static json_t *limit_json(int64_t bytes)
 {
 	return bytes > 0 ? json_integer(bytes) : json_null();

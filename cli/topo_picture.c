@@ -1,4 +1,4 @@
-/* The picture of ferry topo. */
+/* Draws the machine and prints the findings of ferry topo. */
 #include "cli/topo.h"
 
 #include "base/quantity.h"
@@ -10,7 +10,7 @@
 
 /* ---- the tree ---- */
 
-/* "32 KiB", in one of a few buffers, for use as an argument. */
+/* "32 KiB", in one of a few static buffers. */
 static const char *bytes_text(int64_t bytes)
 {
 	static char text[8][32];
@@ -29,7 +29,7 @@ static const char *plural(int count)
 	return count == 1 ? "" : "s";
 }
 
-/* GPUs are numbered as CUDA does, where CUDA knows them. */
+/* Describes a device. GPUs have CUDA's number if CUDA knows them. */
 static void device_text(char *text, size_t text_bytes, const struct topo *t, const struct topology_device *d)
 {
 	size_t i;
@@ -41,7 +41,7 @@ static void device_text(char *text, size_t text_bytes, const struct topo *t, con
 		const char *bus_id = json_string_value(json_object_get(gpu, "pci_bus_id"));
 		size_t a = bus_id ? strlen(bus_id) : 0, b = strlen(d->bus_id);
 
-		/* CUDA may write eight digits of domain where the system writes four */
+		/* CUDA may write the domain with eight digits, the system writes four */
 		if (a && !strcasecmp(bus_id + (a > b ? a - b : 0), d->bus_id))
 			snprintf(text, text_bytes, "GPU %d, %s at %s", (int)i,
 			        json_string_value(json_object_get(gpu, "name")), d->bus_id);

@@ -1,4 +1,4 @@
-/* What ranks of one host see of each other in shared memory. */
+/* The shared memory in which ranks of one host watch each other. */
 #include "comm/heartbeat.h"
 
 #include "base/clock.h"
@@ -18,28 +18,28 @@
 #include <unistd.h>
 
 #define BEAT_NS 100000000
-#define STILL_NS (2 * (int64_t)1000000000) /* without a beat: it is not merely slow */
-#define MISSED_NS (5 * (int64_t)BEAT_NS)   /* it may be about to be still */
-#define HOSTS_NS (3 * (int64_t)1000000000) /* those of the stuck rank's host speak first: they see it */
-#define JOIN_LOOK_NS 50000000              /* a launcher that ends its job leaves a rank a second */
+#define STILL_NS (2 * (int64_t)1000000000) /* without a beat: the rank is stopped, not slow */
+#define MISSED_NS (5 * (int64_t)BEAT_NS)   /* without a beat: it may be stopped */
+#define HOSTS_NS (3 * (int64_t)1000000000) /* the ranks of the stuck rank's host see it and report first */
+#define JOIN_LOOK_NS 50000000              /* a launcher that ends its job gives a rank one second */
 #define JOIN_MEET_NS (2 * (int64_t)1000000000)
 #define JOIN_LEAST_NS (30 * (int64_t)1000000000)
-enum { PATIENT_TIMES = 10 }; /* of what other hosts do for long, nothing is seen */
+enum { PATIENT_TIMES = 10 }; /* of patience in a patient phase; the work of other hosts is not visible */
 
 enum { TEXT_BYTES = 48 };
 
-/* One rank; on CLOCK_MONOTONIC, which all processes of a host share. Texts may be torn while they change. */
+/* One rank. Times are on CLOCK_MONOTONIC, which all processes of a host share. A text may be read while it
+ * changes. */
 struct line {
 	_Atomic int64_t beat_ns, progress;
-	atomic_int rank, pid; /* pid 0: nobody came here */
+	atomic_int rank, pid; /* pid 0: the rank has not come */
 	atomic_int is_patient, waiting_threads, failed_code;
-	atomic_int is_told; /* of the first line: somebody speaks for all */
+	atomic_int is_told; /* first line: a rank reports for all */
 	char phase[TEXT_BYTES], exchange[TEXT_BYTES];
 	struct err failure; /* complete once failed_code is set */
 };
 
-/* What was seen of a line's progress, or in the ranks' start of its beat, and when it was last seen to
- * change. */
+/* The last progress seen of a line (in the ranks' start: its last beat), and the time of its last change. */
 struct seen {
 	int64_t progress, since_ns;
 };
@@ -47,7 +47,7 @@ struct seen {
 static struct {
 	struct line *lines, *own; /* NULL: not started */
 	struct seen *seen;        /* [count]; under the lock */
-	int count, fd;            /* its byte i is locked by the process of line i, as long as that lives */
+	int count, fd;            /* fd: the process of line i locks its byte i while it lives */
 	char path[64];
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -79,8 +79,8 @@ static void *beat(void *unused)
 	return NULL;
 }
 
-/* A lock of POSIX goes with its process, also where that one's number means nothing here or its parent has
- * not asked for its end. */
+/* A POSIX lock ends with its process, even if the process's number means nothing here (containers) or its
+ * parent has not waited for it. */
 static int line_lock(int command, int i, short *type)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i, .l_len = 1};
@@ -94,7 +94,7 @@ static void lines_unmap(void)
 {
 	if (heart.lines)
 		munmap(heart.lines, (size_t)heart.count * sizeof(*heart.lines));
-	if (heart.fd >= 0 && *heart.path) /* one that was inherited may be tried again */
+	if (heart.fd >= 0 && *heart.path) /* an inherited one may be tried again */
 		close(heart.fd);
 	mem_free(heart.seen);
 	heart.lines = heart.own = NULL;
@@ -102,13 +102,14 @@ static void lines_unmap(void)
 	heart.fd = -1;
 }
 
-/* Nobody can cut it, so it is mapped safely; and no other file that a stale environment may lead to is one.
+/* Nobody can shrink a file with these seals, so it is safe to map. They also tell it from another file that a
+ * stale environment may name.
  */
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
 
 int heartbeat_make(int size)
 {
-	enum { NO_EXEC = 8 }; /* MFD_NOEXEC_SEAL: what Linux 6.3 may insist on */
+	enum { NO_EXEC = 8 }; /* MFD_NOEXEC_SEAL, which Linux 6.3 may require */
 	static const char name[] = "ferry-ranks";
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NO_EXEC), error;
 
@@ -191,7 +192,7 @@ int heartbeat_start(int fd, int64_t key, int rank, int size)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&heart.wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	sigfillset(&all); /* signals are for the program's own thread */
+	sigfillset(&all); /* the program's first thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&heart.thread, NULL, beat, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -199,13 +200,13 @@ int heartbeat_start(int fd, int64_t key, int rank, int size)
 		return 0;
 	atomic_store(&heart.own->beat_ns, INT64_MAX);
 	lines_unmap();
-	return err_set(ERR_NOMEM, "no thread for the heartbeat: %s", strerror(error));
+	return err_set(ERR_NOMEM, "cannot start the heartbeat thread: %s", strerror(error));
 }
 
 void heartbeat_unlink(void)
 {
 	if (heart.lines && *heart.path)
-		unlink(heart.path); /* the first one does */
+		unlink(heart.path); /* the first call does it */
 }
 
 void heartbeat_stop(void)
@@ -218,7 +219,7 @@ void heartbeat_stop(void)
 	pthread_mutex_unlock(&heart.lock);
 	pthread_join(heart.thread, NULL);
 	pthread_cond_destroy(&heart.wake);
-	atomic_store(&heart.own->beat_ns, INT64_MAX); /* it may go in peace */
+	atomic_store(&heart.own->beat_ns, INT64_MAX); /* from here on nobody watches it */
 	heart.is_ending = 0;
 }
 
@@ -288,7 +289,7 @@ static int line_text(const struct line *line, const char *verb, int64_t for_ns, 
 	        *exchange ? exchange : "none", atomic_load(&heart.own->rank), what);
 }
 
-/* Nobody came to the line, or its rank ended: there is nothing to be seen of it. */
+/* The line's rank has not come or has ended, so the line shows nothing. */
 static int is_silent(const struct line *line)
 {
 	return !atomic_load(&line->pid) || atomic_load(&line->beat_ns) == INT64_MAX;
@@ -302,7 +303,7 @@ static int is_gone(int i)
 	       type == F_UNLCK;
 }
 
-/* The first one that is gone, as an error. */
+/* Reports the first rank that is gone, as an error. */
 static int gone_find(void)
 {
 	for (int i = 0; i < heart.count; i++)
@@ -341,7 +342,7 @@ int heartbeat_all_move(void)
 	return 1;
 }
 
-/* One that waits for nobody is in the way, unless it gets something done. */
+/* Judges a rank that waits for nobody: it is in the way unless it makes progress. */
 static int line_judge(int i, const char *what, int64_t patience_ns, int64_t now_ns)
 {
 	int64_t idle_ns;
@@ -383,7 +384,7 @@ int heartbeat_judge(const char *what, int peer, int64_t waited_ns, int64_t patie
 	for (int i = 0; i < heart.count; i++)
 		if (!is_silent(&heart.lines[i]) && !atomic_load(&heart.lines[i].waiting_threads))
 			return line_judge(i, what, patience_ns, now_ns);
-	/* all here wait, the peer too: those that wait for a rank elsewhere name it */
+	/* all ranks here wait, the peer too: the one that waits for another host reports first */
 	if (peer_is_here && has_hosts && waited_ns < patience_ns + 2 * HOSTS_NS)
 		return 0;
 	return err_set(ERR_DEVICE, "rank %d%s did not reach %s within %.0f s", peer,
@@ -407,7 +408,7 @@ static int lines_came(int *missing)
 	return count;
 }
 
-/* By what this process saw while it ran: all may have been stopped meanwhile. */
+/* Counts only the time in which this process ran, because all processes may have been stopped together. */
 static int still_find(int64_t patience_ns)
 {
 	for (int i = 0; i < heart.count; i++) {
@@ -441,7 +442,7 @@ static int late_find(const struct heartbeat_join *join)
 	        1e-9 * (double)heart.waited_ns);
 }
 
-/* Under the lock, so that nobody is told of after the end. */
+/* Runs under the lock, so `lost` is not called after heartbeat_join_end. */
 static void join_look(void)
 {
 	const struct heartbeat_join *join = &heart.join;

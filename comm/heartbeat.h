@@ -33,9 +33,9 @@ int heartbeat_start(int fd, int64_t key, int rank, int size);
 
 /* Watches the start of the ranks. Under MPI they wait for each other there and cannot be reached. Another
  * thread calls `lost` repeatedly if a rank of this host fails, is gone, or does not move for patience_ns (at
- * least 2 s), or if ranks are missing after that time (at least 30 s). `lost` must end the process. With
- * patience_ns 0 it reports only ranks that fail or are gone. local_size: ranks of this host, which wait here
- * briefly for each other, so that no rank is in MPI unseen; 0: unknown. */
+ * least 2 s). It does so too if ranks are missing after that time (at least 30 s). `lost` must end the
+ * process. With patience_ns 0 it reports only ranks that fail or are gone. local_size: ranks of this host,
+ * which wait here briefly for each other, so that no rank is in MPI unseen; 0: unknown. */
 typedef void heartbeat_lost(int code, const char *text);
 struct heartbeat_join {
 	int local_size;
@@ -65,8 +65,9 @@ void heartbeat_set_exchange(const char *what);
 /* Counts progress of this rank. Any thread; costs an addition. */
 void heartbeat_progress(void);
 
-/* This rank failed with `code` and this thread's error: the others of its host hear of it, each from
- * heartbeat_hear, which returns the code (0: nobody failed), who, and the error. */
+/* heartbeat_tell publishes that this rank failed with `code` and this thread's error. heartbeat_hear finds
+ * such a failure of another rank of this host: it returns the code (0: none failed), the rank and the error.
+ */
 void heartbeat_tell(int code);
 struct err;
 int heartbeat_hear(int *rank, struct err *failure);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A name travels as sums of numbers that only one rank does not leave 0. */
+/* A name travels as numbers in a sum over ranks; every other rank adds 0. */
 enum { NAME_BYTES = 48, NUMBER_BYTES = 6, NAME_NUMBERS = NAME_BYTES / NUMBER_BYTES, HOSTS_SHOWN = 16 };
 
 static void name_pack(double *numbers, const char *name)
@@ -69,7 +69,7 @@ int world_hosts(struct str *text)
 	numbers = mem_alloc((size_t)w->size * NAME_NUMBERS, sizeof(*numbers));
 	rc = world_agree(numbers ? 0 : ERR_NOMEM);
 	if (!rc) {
-		(void)gethostname(name, NAME_BYTES); /* cut where it is longer */
+		(void)gethostname(name, NAME_BYTES); /* cut if it is longer */
 		name_pack(numbers + (ptrdiff_t)w->rank * NAME_NUMBERS, name);
 		rc = world_sum(numbers, w->size * NAME_NUMBERS);
 	}

@@ -1,4 +1,4 @@
-/* What mpirun, srun or ferry says of a job in the environment. */
+/* The environment variables in which mpirun, srun, ferry and others describe a job. */
 #include "comm/launch.h"
 
 #include <ctype.h>
@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* A launcher, and what it sets. local_ranks: the ranks of this host, by commas; job: where it numbers jobs.
- * Who stands first is nearer to the process: ferry in any other, torchrun in mpirun or srun, mpirun in a job
- * of Slurm. */
+/* A launcher and its variables. local_ranks lists the ranks of this host, separated by commas. job has the
+ * job's number. An earlier row is nearer to the process: ferry runs inside any other, torchrun inside mpirun
+ * or srun, mpirun inside a job of Slurm. */
 static const struct words {
 	const char *program;
 	enum { JOINED, FOREIGN } kind;
@@ -27,7 +27,7 @@ static const struct words {
         {"mpiexec", FOREIGN, NULL, NULL, "PALS_LOCAL_SIZE", "PALS_LOCAL_RANKID", NULL, {NULL}},
         {"srun", JOINED, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID",
                 "SLURM_GTIDS", {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}},
-        /* set in batch scripts too, which run once: of a step alone */
+        /* batch scripts, which run once, have these too, but no step */
         {"srun", FOREIGN, NULL, NULL, "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID", NULL, {"SLURM_STEP_ID"}},
 };
 enum { LAUNCHER_COUNT = sizeof(launchers) / sizeof(*launchers) };
@@ -56,7 +56,7 @@ static int commas_count(const char *name)
 	return count;
 }
 
-/* FNV-1a of the values, each with its end. */
+/* FNV-1a of the values, each with an end mark. */
 static uint64_t key_add(uint64_t key, const char *text)
 {
 	for (; *text; text++)
@@ -104,8 +104,8 @@ static void launch_of(struct launch *launch, const struct words *w)
 	}
 }
 
-/* One of a kind that started several processes; else one that started this one alone, where none is known so
- * far. */
+/* Finds a launcher of this kind that started several processes. Failing that, finds one that started this
+ * process alone, unless one is known already. */
 static void read_kind(struct launch *launch, int kind)
 {
 	for (int i = 0; i < LAUNCHER_COUNT && launch->size == 1; i++) {
@@ -125,7 +125,7 @@ void launch_read(struct launch *launch)
 	read_kind(launch, JOINED);
 }
 
-/* Scripts of other programs set torchrun's words under mpirun and srun, too. */
+/* Scripts of other programs set torchrun's variables under mpirun and srun too, so those come first. */
 void launch_read_any(struct launch *launch)
 {
 	launch_read(launch);

@@ -25,7 +25,7 @@ struct launch {
 	const char *program; /* the launcher: "mpirun"; NULL: none */
 	const char *said;    /* the variable with the size */
 	int64_t key; /* the same for all ranks of the job on this host, and for no others; 0: unknown, or
-	                their number is */
+	                local_size is unknown */
 };
 
 /* launch_read: only launchers that ferry can join. launch_read_any: all, and sets is_foreign. */

@@ -1,5 +1,4 @@
-/* Links: waiting for exchanges, failures that end them, and what is made of exchanges alone. A transport
- * carries the bytes. */
+/* Links: waiting for exchanges, failures that end them, and collectives made of exchanges. */
 #include "comm/link.h"
 
 #include "base/clock.h"
@@ -13,20 +12,20 @@
 #include <stdatomic.h>
 
 enum {
-	YIELD_NS = 30000,     /* a wait begins by giving the core away, ... */
-	REST_MIN_NS = 20000,  /* ... goes on resting, ... */
+	YIELD_NS = 30000,     /* a wait first yields the core, ... */
+	REST_MIN_NS = 20000,  /* ... then rests, ... */
 	REST_MAX_NS = 500000, /* ... longer and longer */
 	STAGGER_NS = 250 * 1000000,
-	DRAIN_NS = 200 * 1000000, /* after a failure: what both sides had agreed to goes through */
+	DRAIN_NS = 200 * 1000000, /* after a failure, for parts that both sides have begun */
 	LOOK_NS = 50 * 1000000,
-	STOPPED_NS = 1000 * 1000000, /* nobody sleeps that long between two questions */
+	STOPPED_NS = 1000 * 1000000, /* longer between two questions: this process was stopped */
 	TAG_FIRST = 2,
 };
 
 static struct {
 	const struct transport *transport; /* NULL: not started */
 	int rank, size, next_tag;
-	pthread_mutex_t lock; /* for calls of the transport, and for all here but patience_ns */
+	pthread_mutex_t lock; /* protects calls of the transport, and all fields but patience_ns */
 	_Atomic int64_t patience_ns;
 	struct transport_note failed; /* the first, of this or another rank; code 0: none */
 } net = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -67,23 +66,23 @@ void link_stop(void)
 
 /* ---- failure ---- */
 
-/* Has a rank failed? Under the lock. */
+/* Returns the code of the first failure of a rank; 0: none. Call under the lock. */
 static int listen_once(void)
 {
 	struct transport_note note;
 	int rank;
 
-	/* others may fail too; they must not wait for someone to hear it */
+	/* hears later failures too, so that those ranks do not wait for a reader */
 	while (net.transport && net.transport->hear(&note))
 		if (!net.failed.err.code)
 			net.failed = note;
-	/* where the transport failed, this is how ranks of one host hear of it */
+	/* ranks of one host hear of a failure even if the transport failed */
 	if (!net.failed.err.code && heartbeat_hear(&rank, &note.err))
 		net.failed = (struct transport_note){.rank = rank, .err = note.err};
 	return net.failed.err.code;
 }
 
-/* Under the lock. */
+/* Call under the lock. */
 static int failure_give(void)
 {
 	int code = err_give(&net.failed.err);
@@ -116,8 +115,8 @@ int link_lost(void)
 	return is_lost;
 }
 
-/* is_lost: this thread's text is about a rank that says nothing itself. Each rank that waits for that one
- * comes to such a text: where one has told already, its words are given. */
+/* is_lost: this thread's text is about a rank that cannot report itself. Every rank that waits for that rank
+ * makes such a text. If one has reported already, its text counts. */
 static int link_fail_by(int code, int is_lost)
 {
 	pthread_mutex_lock(&net.lock);
@@ -213,7 +212,7 @@ static void pause_for(struct link *link, int64_t waited_ns)
 	net.transport->rest(link->lane, ns < REST_MIN_NS ? REST_MIN_NS : ns > REST_MAX_NS ? REST_MAX_NS : ns);
 }
 
-/* Asks once: 1 when all is done, negative ERR_*. Under the lock. */
+/* Asks once. Returns 1 if all is done, 0 if not, or a negative ERR_*. Call under the lock. */
 static int exchange_ask(struct link *link)
 {
 	if (!net.transport)
@@ -231,8 +230,8 @@ static int exchange_peer(struct link *link, int only_gone)
 	return peer;
 }
 
-/* Waited too long, or for one who is gone? Then all are told. Lower ranks ask first, so that as a rule one of
- * them speaks. */
+/* Reports a failure to all ranks if this one waited too long, or for a rank that is gone. Lower ranks look
+ * first, so usually only one reports. */
 static int exchange_lose_patience(struct link *link, int64_t waited_ns)
 {
 	int64_t patience_ns = atomic_load(&net.patience_ns);
@@ -252,7 +251,7 @@ static int exchange_lose_patience(struct link *link, int64_t waited_ns)
 	return rc ? link_fail_by(rc, 1) : 0;
 }
 
-/* Waits until everything is done, a rank failed (where that is minded), or `until_ns` (0: never). */
+/* Waits until everything is done, a rank failed (only with minds_failure), or until until_ns (0: never). */
 static int exchange_wait(struct link *link, int minds_failure, int64_t until_ns)
 {
 	int64_t begin_ns = clock_now_ns(), asked_ns = begin_ns, looked_ns = begin_ns, now_ns;
@@ -316,7 +315,7 @@ int link_exchange(struct link *link, const struct link_part *parts, int part_cou
 	if (rc)
 		return rc;
 	rc = exchange(link, parts, part_count, 1, 0);
-	return rc ? link_fail(rc) : 0; /* its peers would wait for what will not come */
+	return rc ? link_fail(rc) : 0; /* else its peers would wait for ever */
 }
 
 int link_exchange_last(struct link *link, const struct link_part *parts, int part_count, int64_t timeout_ns)
@@ -324,7 +323,7 @@ int link_exchange_last(struct link *link, const struct link_part *parts, int par
 	return exchange(link, parts, part_count, 0, clock_now_ns() + timeout_ns);
 }
 
-/* ---- what is made of exchanges ---- */
+/* ---- collectives ---- */
 
 int link_broadcast(struct link *link, void *values, int64_t bytes, int root)
 {
@@ -344,7 +343,7 @@ int link_broadcast(struct link *link, void *values, int64_t bytes, int root)
 	return rc;
 }
 
-/* To rank 0, which adds, and back. */
+/* Rank 0 gets all values, adds them and sends the sums back. */
 int link_sum(struct link *link, double *values, int count)
 {
 	int size = link_size(link), part_count = 0, rc = 0;

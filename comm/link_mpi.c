@@ -1,5 +1,4 @@
-/* MPI as a transport: the only file that knows it. Of MPI it takes messages that are sent and received
- * without blocking, and the ranks of a host; a lane is a tag. */
+/* MPI as a transport, the only file that uses MPI: nonblocking messages; a lane is a tag. */
 #include "comm/transport.h"
 
 #include "base/err.h"
@@ -20,7 +19,7 @@ enum { PIECE_BYTES = 1 << 28 /* MPI counts with an int */ };
 static struct {
 	int started, rank, size;
 	MPI_Request listening;
-	struct transport_note heard; /* where MPI puts what `listening` receives */
+	struct transport_note heard; /* `listening` receives into it */
 	struct transport_note told;
 } mpi;
 
@@ -74,7 +73,7 @@ static int mpi_start(struct link_place *place, const struct launch *launch)
 	int provided = MPI_THREAD_SINGLE, result, rc;
 	sigset_t all, before;
 
-	sigfillset(&all); /* threads of MPI begin here, and signals are for the program's own */
+	sigfillset(&all); /* MPI starts threads here; the program's first thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	result = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -123,7 +122,7 @@ static void mpi_tell(const struct transport_note *note)
 {
 	MPI_Request request;
 
-	mpi.told = *note; /* stays as it is from here on */
+	mpi.told = *note; /* must not change from here on */
 	for (int r = 0; r < mpi.size; r++)
 		if (r != mpi.rank && !MPI_Isend(&mpi.told, sizeof(mpi.told), MPI_BYTE, r, TAG_NOTE,
 		                             MPI_COMM_WORLD, &request))
@@ -155,7 +154,7 @@ static int mpi_open(struct lane **out, int tag, int first, int stride)
 	if (!lane)
 		return ERR_NOMEM;
 	*lane = (struct lane){.tag = tag, .first = first, .stride = stride};
-	/* small exchanges do without memory: last words, where there is none */
+	/* small exchanges, such as last reports, then need no memory */
 	if (requests_reserve(lane, mpi.size)) {
 		mem_free(lane);
 		return ERR_NOMEM;
@@ -202,7 +201,8 @@ static int mpi_begin(struct lane *lane, const struct link_part *parts, int part_
 	lane->part_count = part_count;
 	lane->count = 0;
 	rc = requests_reserve(lane, pieces);
-	for (int way = LINK_RECEIVE; way >= LINK_SEND; way--) /* receives first: what arrives has its place */
+	for (int way = LINK_RECEIVE; way >= LINK_SEND;
+	        way--) /* receives first, so that messages have a place */
 		for (int i = 0; i < part_count && !rc; i++)
 			if ((int)parts[i].way == way)
 				rc = part_begin(lane, &parts[i]);
@@ -216,7 +216,7 @@ static int mpi_ask(struct lane *lane)
 	return result ? mpi_error("an exchange", result) : done;
 }
 
-/* The way and the peer of each request, in their order: 1, or 0 at the end. */
+/* Finds the way and the peer of the next request, in order. Returns 1, or 0 at the end. */
 static int request_next(const struct lane *lane, int *at, int *way, int *peer)
 {
 	int seen = 0;

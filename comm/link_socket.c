@@ -1,9 +1,4 @@
-/* Unix sockets as a transport, between ranks that one process started (local_job.h): one socket for each
- * pair.
- *
- * The bytes of all lanes share a pair's socket, in frames. A rank that has posted a receive tells the sender
- * how much room there is, and nothing is sent without room: what comes has its place, no message stands in
- * the way of another, and nothing is stored between. */
+/* Unix sockets as a transport between ranks that ferry started (local_job.h), one socket for each pair. */
 #include "comm/transport.h"
 
 #include "comm/local_job.h"
@@ -21,22 +16,25 @@
 
 enum {
 	FRAME_BYTES = 128 << 10,
-	TURN_BYTES = 2 << 20, /* of one peer, until the next has its turn */
+	TURN_BYTES = 2 << 20, /* of one peer, before the next has its turn */
 	BUFFER_BYTES = 4 << 20,
-	TAGS_MIN = 32, /* links that need no memory for what they say of room */
+	TAGS_MIN = 32, /* links with flows from the start */
 };
 
+/* All lanes share a pair's socket, in frames. A rank that begins a receive grants the sender room for its
+ * bytes. Nothing is sent without room, so bytes that arrive have a place, no message blocks another, and
+ * nothing is stored between. */
 enum frame_kind { FRAME_VALUES, FRAME_ROOM, FRAME_NOTE };
 struct frame {
 	int32_t kind, tag;
-	int64_t bytes; /* that follow; of FRAME_ROOM: that there is room for */
+	int64_t bytes; /* that follow; of FRAME_ROOM: the room granted */
 };
 
 struct piece {
 	enum link_way way;
 	int peer; /* rank in the world */
 	char *values;
-	int64_t bytes, begun, done; /* begun: in a frame, or behind it */
+	int64_t bytes, begun, done; /* begun: put into frames so far */
 };
 
 struct lane {
@@ -47,26 +45,26 @@ struct lane {
 	struct lane *next;
 };
 
-/* What a lane has with a peer, also before it is opened here. */
+/* The state between a lane and a peer; may be in use before the lane is opened here. */
 struct flow {
-	int64_t room;    /* of the peer's, that is not used yet */
-	int64_t offered; /* room here that the peer was not told of */
-	int64_t dropped; /* bytes that will come and are not wanted any more */
+	int64_t room;    /* room at the peer that is not used yet */
+	int64_t offered; /* room here that is not yet granted to the peer */
+	int64_t dropped; /* bytes that will come but are no longer wanted */
 };
 
 /* One direction of a socket: the frame under way. */
 struct side {
 	struct frame frame;
-	int64_t head_done, done; /* bytes of the frame's head, and of what follows */
-	struct piece *piece;     /* whose bytes they are; NULL: nobody's */
+	int64_t head_done, done; /* bytes of the frame's head, and of its values */
+	struct piece *piece;     /* the piece of the values; NULL: none */
 	char *values;
 	int is_busy;
 };
 
 struct peer {
-	int fd, is_gone, is_deaf; /* gone: nothing comes any more; deaf: nothing can be sent */
+	int fd, is_gone, is_deaf; /* gone: nothing can come; deaf: nothing can be sent */
 	struct side in, out;
-	char *rest; /* [FRAME_BYTES]: of a frame whose piece was given up */
+	char *rest; /* [FRAME_BYTES]: the rest of a frame with a piece that was given up */
 	struct transport_note note;
 	struct flow *flows; /* [tag_cap] */
 	int note_is_due;
@@ -127,7 +125,7 @@ static int socket_start(struct link_place *place, const struct launch *launch)
 	return rc;
 }
 
-/* All exchanges are done: what was sent lies with its receivers. */
+/* All exchanges are done, so the receivers have all bytes. */
 static void socket_stop(void)
 {
 	for (int r = 0; r < net.size; r++) {
@@ -149,7 +147,7 @@ static void side_begin(struct side *s, struct frame frame, struct piece *piece, 
 	*s = (struct side){.frame = frame, .piece = piece, .values = values, .is_busy = 1};
 }
 
-/* The first piece of each lane that is under way to or from the peer. */
+/* The lane's first piece to or from the peer with bytes that are in no frame yet. */
 static struct piece *piece_find(const struct lane *lane, enum link_way way, int peer)
 {
 	for (int i = 0; i < lane->piece_count && lane->left; i++)
@@ -159,7 +157,7 @@ static struct piece *piece_find(const struct lane *lane, enum link_way way, int 
 	return NULL;
 }
 
-/* What goes next: room before all, on which the other side waits. */
+/* Begins the next frame: room first, because the other side waits for it. */
 static int frame_next(struct peer *p)
 {
 	for (int tag = 0; tag < net.tag_cap; tag++)
@@ -251,13 +249,13 @@ static int peer_send(struct peer *p)
 		s->is_busy = 0;
 	}
 	if (!s->is_busy && !p->is_deaf)
-		(void)frame_next(p); /* the wait ends when there is place for it */
+		(void)frame_next(p); /* so a rest ends when the socket has space for it */
 	return 0;
 }
 
 /* ---- receiving ---- */
 
-/* Nobody waits for it here, unless that was given up. */
+/* Finds the place for arriving values. If their receive was given up, they are dropped. */
 static int values_place(struct peer *p, struct frame *f)
 {
 	struct lane *lane = lane_find(f->tag);
@@ -276,7 +274,7 @@ static int values_place(struct peer *p, struct frame *f)
 	return 0;
 }
 
-/* A frame's head is there. */
+/* Reads a frame's head, which is complete. */
 static int frame_read(struct peer *p)
 {
 	struct frame *f = &p->in.frame;
@@ -295,7 +293,7 @@ static int frame_read(struct peer *p)
 		p->in.values = (char *)&p->note;
 	else
 		is_wrong = 1;
-	p->is_gone |= is_wrong; /* what else comes cannot be read */
+	p->is_gone |= is_wrong; /* later bytes cannot be understood */
 	if (is_wrong)
 		return err_set(ERR_DEVICE, "rank %d of %d: received an invalid message from rank %d",
 		        net.rank, net.size, (int)(p - net.peers));
@@ -329,7 +327,7 @@ static int peer_receive(struct peer *p)
 			came = 0;
 		if (came < 0)
 			return peer_error(p);
-		p->is_gone |= !came; /* its socket stays open, for those that wait on it */
+		p->is_gone |= !came; /* its socket stays open, because lanes may wait on it */
 		turn += came;
 		*(is_head ? &s->head_done : &s->done) += came;
 		if (is_head && came == left)
@@ -378,7 +376,7 @@ static int socket_open(struct lane **out, int tag, int first, int stride)
 		return rc;
 	*lane = (struct lane){.tag = tag, .first = first, .stride = stride};
 	lane->polls = mem_alloc((size_t)net.size, sizeof(*lane->polls));
-	rc = lane->polls ? pieces_reserve(lane, net.size) : ERR_NOMEM; /* last words need no memory */
+	rc = lane->polls ? pieces_reserve(lane, net.size) : ERR_NOMEM; /* so last reports need no memory */
 	if (!rc && tag >= net.tag_cap)
 		rc = flows_reserve(tag);
 	if (rc) {
@@ -455,7 +453,7 @@ static int socket_peer(struct lane *lane, int only_gone)
 	return -1;
 }
 
-/* A frame that has begun goes on, from or to another place. */
+/* Lets a frame that has begun go on without its piece: from a copy, or to waste. */
 static void side_leave(struct side *s, const struct piece *piece, char *values, int is_sent)
 {
 	if (!s->is_busy && !s->head_done)

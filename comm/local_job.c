@@ -1,4 +1,4 @@
-/* Starting the ranks of a job on this host, and seeing them to their end. */
+/* Starts the ranks of a job on this host and waits for their end. */
 #include "comm/local_job.h"
 
 #include "base/clock.h"
@@ -21,13 +21,13 @@
 #include <unistd.h>
 
 #define TEST_NS 100000000
-#define PATIENCE_NS (10 * (int64_t)1000000000) /* for those that are left, after a failure, ... */
-#define LAST_NS (4 * (int64_t)1000000000)      /* ... and after the last one that ended */
+#define PATIENCE_NS (10 * (int64_t)1000000000) /* for the other ranks, after a failure, ... */
+#define LAST_NS (4 * (int64_t)1000000000)      /* ... and after the last rank that ended */
 #define GIVE_UP_NS (10 * (int64_t)1000000000)  /* for the kernel to end them */
 
 enum { FDS_BESIDE = 64, RANKS_MAX = 1024 };
 
-/* Of a person or a launcher: passed on. */
+/* Signals from a person or a launcher, which are passed on. */
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { PASSED_COUNT = sizeof(passed) / sizeof(*passed) };
 
@@ -37,16 +37,16 @@ enum { NAME_COUNT = sizeof(names) / sizeof(*names) };
 
 struct job {
 	int size, left;
-	char name[48]; /* of the job: like no other */
+	char name[48]; /* of the job; unique */
 	pid_t *pids;   /* [size]; 0: it has ended */
-	int *fds;      /* [size][size]: of rank, to rank; -1: none, or its rank has it */
+	int *fds;      /* [size][size]: from rank to rank; -1: none, or its rank has it */
 	int heart_fd;
 	sigset_t before;
 	int64_t failed_ns, ended_ns; /* the first failure, the last end */
-	int is_late;                 /* those that are left were killed here */
+	int is_late;                 /* the other ranks were killed here */
 	int got[NSIG];
 	struct local_job_end end;
-	struct str killed; /* what is told */
+	struct str killed; /* the text of the result */
 };
 
 /* ---- sockets ---- */
@@ -63,22 +63,22 @@ static void fd_close(int *fd)
 	*fd = -1;
 }
 
-/* Of this rank to all that come after it; where ranks are many, files are. */
+/* Makes the sockets from this rank to all later ones. With many ranks this takes many files. */
 static int pairs_make(struct job *j, int rank)
 {
 	for (int to = rank + 1; to < j->size; to++) {
 		int pair[2];
 
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
-			return err_set(ERR_DEVICE, "no socket between ranks %d and %d: %s", rank, to,
-			        strerror(errno));
+			return err_set(ERR_DEVICE, "cannot make a socket between ranks %d and %d: %s", rank,
+			        to, strerror(errno));
 		*fd_of(j, rank, to) = pair[0];
 		*fd_of(j, to, rank) = pair[1];
 	}
 	return 0;
 }
 
-/* At most a quarter of the square is open here at a time. */
+/* At most size * size / 4 sockets are open here at a time. */
 static void files_allow(int size)
 {
 	struct rlimit limit;
@@ -87,7 +87,7 @@ static void files_allow(int size)
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= want)
 		return;
 	limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
-	(void)setrlimit(RLIMIT_NOFILE, &limit); /* what is missing is said by who needs it */
+	(void)setrlimit(RLIMIT_NOFILE, &limit); /* if files run out, socketpair reports it */
 }
 
 /* ---- starting ---- */
@@ -103,7 +103,7 @@ static int is_of_job(const char *entry)
 	return 0;
 }
 
-/* This environment with the rank's words, which *words holds. */
+/* This environment with the rank's variables, which *words holds. */
 static char **environment_make(struct job *j, int rank, struct str *words)
 {
 	size_t count = 0, at = NAME_COUNT;
@@ -134,8 +134,8 @@ static char **environment_make(struct job *j, int rank, struct str *words)
 	return all;
 }
 
-/* Its sockets and what all ranks share go with it, standard input goes to rank 0, and signals are as they
- * were here. */
+/* The rank inherits its sockets and the heartbeat file. Rank 0 gets standard input. The signal mask is the
+ * one from before the job. */
 static int rank_spawn(struct job *j, int rank, char *const argv[], char *const environment[])
 {
 	posix_spawn_file_actions_t files;
@@ -145,7 +145,7 @@ static int rank_spawn(struct job *j, int rank, char *const argv[], char *const e
 	if (error)
 		return error;
 	error = posix_spawnattr_init(&how);
-	if (!error) /* to itself: it stays open */
+	if (!error) /* dup2 to itself keeps it open */
 		error = posix_spawn_file_actions_adddup2(&files, j->heart_fd, j->heart_fd);
 	for (int to = 0; to < j->size && !error; to++)
 		if (to != rank)
@@ -176,8 +176,7 @@ static int rank_start(struct job *j, int rank, char *const argv[])
 	error = rc ? 0 : rank_spawn(j, rank, argv, environment);
 	if (error) {
 		j->pids[rank] = 0;
-		rc = err_set(
-		        ERR_DEVICE, "rank %d of %d cannot be started: %s", rank, j->size, strerror(error));
+		rc = err_set(ERR_DEVICE, "cannot start rank %d of %d: %s", rank, j->size, strerror(error));
 	}
 	j->left += !rc;
 	for (int to = 0; to < j->size; to++)
@@ -205,7 +204,7 @@ static void death_tell(struct job *j, int rank, int signal)
 	        signal == SIGKILL ? "; dmesg tells whether memory ran out" : "");
 }
 
-/* A death by a signal stands before all others: they may have ended because of it. */
+/* A death by a signal is reported even after other failures: they may have a common cause. */
 static void rank_ended(struct job *j, int rank, int status)
 {
 	int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -233,7 +232,7 @@ static void ranks_reap(struct job *j)
 	}
 }
 
-/* Ranks that hang where they cannot hear of the end; of one that hangs in the kernel the end is not seen. */
+/* Kills ranks that hang and cannot learn of the end. Gives up on a rank that hangs in the kernel. */
 static void late_kill(struct job *j)
 {
 	int64_t now_ns = clock_now_ns(),
@@ -253,7 +252,7 @@ static void late_kill(struct job *j)
 		j->left = 0;
 }
 
-/* Ctrl-C goes to all processes of the terminal's job, the ranks too. */
+/* Ctrl-C goes to all processes of the terminal's job, so the ranks have it already. */
 static int is_of_terminal(const siginfo_t *info)
 {
 	return info->si_signo == SIGINT && info->si_code == SI_KERNEL;
@@ -300,7 +299,7 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 	sigaddset(&watched, SIGCHLD);
 	for (int i = 0; i < PASSED_COUNT; i++)
 		sigaddset(&watched, passed[i]);
-	signal(SIGCHLD, SIG_DFL); /* else nobody would wait for us */
+	signal(SIGCHLD, SIG_DFL); /* if it were ignored, waitpid would find no child */
 	sigprocmask(SIG_BLOCK, &watched, &j.before);
 	clock_gettime(CLOCK_REALTIME, &now);
 	snprintf(j.name, sizeof(j.name), "%d-%lld", (int)getpid(), now.tv_sec * 1000000000LL + now.tv_nsec);
@@ -327,7 +326,7 @@ int local_job_run(struct local_job_end *end, int size, char *const argv[])
 
 /* ---- a rank ---- */
 
-/* "4,-1,5": of this rank to each. */
+/* Reads "4,-1,5", the sockets of this rank to each. Returns 0 if they are not valid. */
 static int sockets_read(int *fds, const struct launch *launch)
 {
 	const char *at = getenv(LOCAL_JOB_SOCKETS);
@@ -352,9 +351,9 @@ int local_job_join(int *fds, const struct launch *launch)
 
 	if (!key || !sockets_read(fds, launch))
 		return err_set(
-		        ERR_DEVICE, LOCAL_JOB_RANK " is set, and ferry did not start this process; unset it");
+		        ERR_DEVICE, LOCAL_JOB_RANK " is set, but ferry did not start this process; unset it");
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != (pid_t)atoi(key)) /* it went before that */
+	if (getppid() != (pid_t)atoi(key)) /* the parent ended before prctl */
 		return err_set(ERR_DEVICE, "the process that started the ranks is gone");
 	return 0;
 }

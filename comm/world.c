@@ -10,32 +10,32 @@
 #include <string.h>
 #include <time.h>
 
-/* How long a rank that is done waits for the last words of the others, once one of them failed; where one is
- * gone, or stopped, a launcher ends the rest after a second. */
+/* How long a rank waits for the last reports of the others after a failure. If a rank is gone or stopped the
+ * wait is GONE_NS, because a launcher ends the rest after a second. */
 #define FAREWELL_NS (3 * (int64_t)1000000000)
 #define GONE_NS (300 * (int64_t)1000000)
 
 enum { RANK_ALL = -1 };
 
-/* A rank's error, as it travels; its code 0: none. RANK_ALL: all met the same. */
+/* A rank's error as it travels; code 0: none. RANK_ALL: all ranks met the same. */
 struct verdict {
 	int32_t rank;
-	int32_t is_heard;     /* it is that of another rank */
-	int32_t is_judgement; /* about a rank that says nothing itself, by one that waited for it */
+	int32_t is_heard;     /* the error came from another rank */
+	int32_t is_judgement; /* by a rank that waited, about one that does not report itself */
 	struct err err;
 };
 
 static struct {
 	struct world self;
 	struct link *link, *last;
-	struct verdict *all;     /* [size]; what agreeing and ending take is there before it is needed */
+	struct verdict *all;     /* [size]; made early, so that agreeing and ending need no memory */
 	struct link_part *parts; /* [size] */
 	struct err_id agreed;    /* the error that all agreed on, until they go on together */
-	int is_own;              /* and this rank's is among those that were */
-	int all_are_there;       /* at the end */
+	int is_own;              /* it was this rank's error */
+	int all_are_there;       /* all ranks answered at the end */
 } world = {.self = {.size = 1, .local_size = 1}};
 
-/* The ranks' start; those of this host see each other in it where the launcher says who they are. */
+/* Starts the ranks. The ranks of this host see each other meanwhile if the launcher says who they are. */
 static int world_join(struct link_place *place, const struct launch *launch, struct heartbeat_join join)
 {
 	int is_seen = launch->key &&
@@ -78,7 +78,7 @@ int world_start(const struct heartbeat_join *join)
 	if (!rc && (!world.all || !world.parts))
 		rc = ERR_NOMEM;
 	if (rc)
-		return link_fail(rc); /* the others wait below */
+		return link_fail(rc); /* the others wait in world_agree */
 	link_name(world.link, "an agreement");
 	rc = world_agree(0);
 	heartbeat_unlink();
@@ -101,7 +101,7 @@ const struct world *world_self(void)
 	return &world.self;
 }
 
-/* An exchange that went well: what was agreed on before it did not end the run. */
+/* An exchange succeeded, so the error agreed on before it did not end the run. */
 static int gone_on(int rc)
 {
 	if (!rc)
@@ -126,8 +126,8 @@ static void verdict_set(struct verdict *v, int code)
 		err_take(&v->err, code);
 }
 
-/* The verdicts of all ranks on rank 0, `all`; elsewhere only this rank's is sent. timeout_ns 0: whatever it
- * takes, unless a rank fails. */
+/* Gathers the verdicts of all ranks in `all` on rank 0; other ranks send theirs. timeout_ns 0: no limit,
+ * unless a rank fails. */
 static int verdicts_gather(struct verdict *own, struct verdict *all, int64_t timeout_ns)
 {
 	struct link_part *parts = world.parts;
@@ -143,13 +143,13 @@ static int verdicts_gather(struct verdict *own, struct verdict *all, int64_t tim
 	                  : link_exchange(world.link, parts, count);
 }
 
-/* Is it one error, or two that ranks met each for itself and that say the same? */
+/* 1 if it is one error, or two with the same code and cause that ranks met independently. */
 static int is_said(const struct err *a, const struct err *b)
 {
 	return err_same(a->id, b->id) || (a->code && a->code == b->code && a->id.cause == b->id.cause);
 }
 
-/* Did all fail, each for itself and of the same cause? */
+/* 1 if all ranks failed independently and of the same cause. */
 static int verdicts_are_one(const struct verdict *all)
 {
 	for (int r = 0; r < world.self.size; r++)
@@ -166,7 +166,7 @@ static const struct verdict *verdicts_first(const struct verdict *all)
 	return &all[0];
 }
 
-/* Is this thread's error the one that all agreed on? */
+/* 1 if this thread's error is the one that all agreed on. */
 static int is_agreed(void)
 {
 	return err_same(err_identity(), world.agreed);
@@ -197,8 +197,8 @@ int world_agree(int code)
 
 /* ---- the end ---- */
 
-/* Is this thread's error, which `own` holds, that of another rank? Where this rank stood when it heard of
- * what ended the exchanges is left out of its words, so that all ranks have the same. */
+/* 1 if this thread's error, which `own` holds, came from another rank. If the error ended the exchanges,
+ * `own` gets its plain text, without the notes of this rank, so that all ranks have the same text. */
 static int is_heard(struct verdict *own)
 {
 	int rank = 0, code;
@@ -219,7 +219,7 @@ static int is_heard(struct verdict *own)
 static void verdicts_report(const struct verdict *all, world_report *report, void *context)
 {
 	int is_one = verdicts_are_one(all);
-	int is_told = !heartbeat_speaks(); /* by a rank for which rank 0 was late */
+	int is_told = !heartbeat_speaks(); /* by another rank, because rank 0 was late */
 
 	for (int r = 0; r < world.self.size; r++) {
 		const struct verdict *v = &all[r];
@@ -233,13 +233,14 @@ static void verdicts_report(const struct verdict *all, world_report *report, voi
 	}
 }
 
-/* Rank 0 hears what the others ended with, and all hear what stands: also if one of them says nothing. */
+/* Rank 0 gets the results of the others, reports them and sends all ranks the final code, even if one of them
+ * does not answer. */
 static int farewell(struct verdict *own, world_report *report, void *context)
 {
 	int64_t timeout_ns = heartbeat_all_move() && !link_lost() ? FAREWELL_NS : GONE_NS;
 	int rc;
 
-	if (!world.parts || !world.all || !world.last) { /* it failed at the start */
+	if (!world.parts || !world.all || !world.last) { /* this rank failed at the start */
 		if (!world.self.rank)
 			report(context, 0, own->err.text);
 		return ERR_DEVICE;
@@ -277,14 +278,15 @@ int world_end(int code, world_report *report, void *context)
 		code = world_agree(0);
 	verdict_set(&own, code);
 	own.is_heard = code && is_heard(&own);
-	if (code && !own.is_heard && !is_agreed()) /* what is agreed on reaches all without this */
+	if (code && !own.is_heard && !is_agreed()) /* an agreed error has already reached all ranks */
 		link_fail(code);
 	err_take(&why, code);
 	world.all_are_there = !code || !farewell(&own, report, context);
 	if (!world.all_are_there && world.self.rank && !own.is_heard && heartbeat_speaks())
 		report(context, world.self.rank, own.err.text);
 	if (!world.all_are_there && world.self.rank && heartbeat_all_move())
-		nanosleep(&linger, NULL); /* rank 0 may be speaking yet; the job ends when this rank leaves */
+		nanosleep(&linger,
+		        NULL); /* rank 0 may still be reporting; the job ends when this rank leaves */
 	heartbeat_stop();
 	err_give(&why);
 	link_close(world.link);

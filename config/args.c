@@ -1,4 +1,4 @@
-/* Words of the command line, told apart. */
+/* Splits the words of the command line into settings, files and plain arguments. */
 #include "config/args.h"
 
 #include "config/table.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Length of the name at the start of "name=value", 0 where the text is no such thing. */
+/* Length of the name at the start of "name=value"; 0 if the text has another form. */
 static size_t name_length(const char *text)
 {
 	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
@@ -32,7 +32,8 @@ static int is_flag(const char *name)
 	return key && key->type == TYPE_FLAG;
 }
 
-/* A key that means something without a value: a flag, or one of whose words "true" is. */
+/* Whether "--name" may stand without a value: a flag, a key that accepts the word "true", or an unknown
+ * name. */
 static int may_stand_alone(const char *name)
 {
 	const struct config_key *key = config_key_find(name);
@@ -52,7 +53,7 @@ static void setting(struct argument *a, const char *name, size_t len, const char
 	a->text = text;
 }
 
-/* "key=value" of a key that is known: the word before it has no value. */
+/* Whether the text is "key=value" with a known key. The option before it then lacks its value. */
 static int is_setting(const char *text)
 {
 	size_t len = name_length(text);
@@ -99,7 +100,7 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 	return 0;
 }
 
-/* No option: "name=value", a configuration file, or a plain argument. */
+/* A word that is no option: "name=value", a configuration file or a plain argument. */
 static void operand(struct argument *a, enum verb verb, const char *text)
 {
 	size_t len = *text == '-' ? 0 : name_length(text);

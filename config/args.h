@@ -1,4 +1,6 @@
-/* The words after `ferry VERB`, split into settings, configuration files and plain arguments. */
+/* The words after `ferry VERB`, split into settings, configuration files and plain arguments.
+ *
+ * A setting is "name=value", "--name value", "--flag" or "--no-flag". Words after "--" are never options. */
 #ifndef FERRY_CONFIG_ARGS_H
 #define FERRY_CONFIG_ARGS_H
 
@@ -9,15 +11,15 @@ enum argument_kind { ARGUMENT_FILE, ARGUMENT_PLAIN, ARGUMENT_SETTING };
 enum { ARGUMENT_NAME_BYTES = 128 };
 struct argument {
 	enum argument_kind kind;
-	char name[ARGUMENT_NAME_BYTES]; /* of a setting */
+	char name[ARGUMENT_NAME_BYTES]; /* set for a setting only */
 	const char *text;               /* its value, or the file or plain argument; points into argv */
 };
 
-/* How many words stand before "--", which ends the options: what follows it is none, whatever it begins with.
- */
+/* Number of words before "--". The words after it are not options, even if they begin with a dash. */
 int argument_options(int argc, char *const argv[]);
 
-/* At most argc arguments (mem_free the list). ERR_INPUT names the word that is none. */
+/* Splits argv into *count arguments; the caller frees the list with mem_free. ERR_INPUT names the first word
+ * that has no valid form. */
 int argument_split(struct argument **list, int *count, enum verb verb, int argc, char *const argv[]);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the values of several keys must be together. */
+/* Checks of required keys, unsupported values, and values that contradict each other. */
 #include "config/table.h"
 
 #include "base/err.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is needed ---- */
+/* ---- required keys ---- */
 
-/* Whether one of "a|b" is set to anything. */
+/* Whether at least one of the keys "a|b" has a value. */
 static int has_one(const struct config *c, const char *names, size_t len)
 {
 	while (len) {
@@ -60,7 +60,7 @@ static int check_needs(const struct config *c)
 	return count ? ERR_INPUT : 0;
 }
 
-/* ---- what is not done ---- */
+/* ---- unsupported values ---- */
 
 static int contradiction(const struct config *c, const char *key, const char *why)
 {
@@ -81,7 +81,7 @@ static int check_refused(const struct config *c)
 	return 0;
 }
 
-/* config.yaml, which repeats the run and takes it up again, is YAML: it holds no other bytes. */
+/* config.yaml must be able to repeat and resume the run. It is YAML, and YAML holds only UTF-8. */
 static int check_utf8(const struct config *c)
 {
 	for (int i = 0; c->verb == VERB_TRAIN && i < config_key_count; i++) {
@@ -98,7 +98,7 @@ static int check_utf8(const struct config *c)
 	return 0;
 }
 
-/* ---- what contradicts itself ---- */
+/* ---- contradictions ---- */
 
 static int check_train(const struct config *c)
 {
@@ -155,7 +155,8 @@ static int check_generate(const struct config *c)
 	return 0;
 }
 
-/* Several processes of one job would each write the same output. */
+/* Refuses launchers that ferry cannot join, and several processes of a verb that runs as one: each would
+ * write the same output. */
 static int check_ranks(const struct config *c)
 {
 	int knows_ranks = c->verb == VERB_TRAIN || c->verb == VERB_EVAL;
@@ -174,7 +175,7 @@ static int check_ranks(const struct config *c)
 	        verb_name(c->verb), launch.size, launch.said, launch.program);
 }
 
-/* An instruction set that this CPU lacks. */
+/* Refuses an instruction set that this CPU lacks. */
 static int check_isa(const struct config *c)
 {
 	enum adamw_isa isa;
@@ -185,7 +186,7 @@ static int check_isa(const struct config *c)
 	return err_note(ERR_INPUT, "%s", config_where(c, "isa"));
 }
 
-/* What is asked and cannot be had, but does no harm. */
+/* Warns of settings that cannot take effect but do no harm. */
 static void warn_without_effect(const struct config *c)
 {
 	if (c->verb == VERB_GENERATE && config_was_set(c, "max_length") && !*config_set_at(c, "max_length"))

@@ -1,14 +1,13 @@
-/* The configuration of one command: every key that a person can set, typed.
+/* The configuration of one command: every key that a user can set, with its type.
  *
- * Mental model. One list (config/keys.inc) says of each key its name, type, default, aliases, the verbs
- * that know it, a line of meaning and which values are refused. The fields of struct config, the parser, the
- * help, docs/reference/keys.md and the config.yaml that a run leaves are all made from it. Settings come from
- * the table's defaults, then configuration files, then the command line; the later one wins. Of each key the
- * place it was set is remembered, so that a complaint made much later still names file and line
- * (config_where).
+ * Mental model. One list, config/keys.inc, gives each key its name, type, default, aliases, verbs, help line
+ * and refused values. The fields of struct config, the parser, the help, docs/reference/keys.md and the
+ * config.yaml of a run are all made from it. Settings come from the defaults, then from configuration files,
+ * then from the command line. The later one wins. Each key remembers where it was set, so that a later error
+ * can still name file and line (config_where).
  *
- * Words that stand for a number have a value here: `auto` is CONFIG_AUTO, `off` is 0. Texts are owned by the
- * struct, NULL where nothing was set. Texts of files written for other tools are understood too
+ * A word that stands for a number has a numeric value here: `auto` is CONFIG_AUTO, `off` is 0. The struct
+ * owns its texts; a text without a value is NULL. The parser also understands files written for other tools
  * (config/foreign.c).
  */
 #ifndef FERRY_CONFIG_CONFIG_H
@@ -18,7 +17,7 @@
 
 #include <stdint.h>
 
-/* Defaults of keys that are needed where no configuration is read. */
+/* Defaults that code without a configuration needs too. */
 #define CONFIG_WATCHDOG_S 600
 #define CONFIG_PREFETCH_UNITS 2
 
@@ -48,7 +47,7 @@ enum config_offload { /* bits of cpu_offload */
 	CONFIG_OFFLOAD_ON = CONFIG_OFFLOAD_PARAMS | CONFIG_OFFLOAD_GRADIENTS | CONFIG_OFFLOAD_OPTIMIZER
 };
 
-/* enum config_packing, and so on: the values of keys that are words. */
+/* enum config_packing and so on: one enum for each key with words as values. */
 #define KEY(...)
 #define WORDS(name, list) enum config_##name{list};
 #define WORDS_OF(name, list)
@@ -61,7 +60,7 @@ struct config_origin; /* where a key was set */
 struct config {
 	enum verb verb;
 
-	/* of each key its field, which has the key's name where keys.inc says no other */
+	/* One field for each key. It has the key's name unless keys.inc gives another. */
 #define CONFIG_FIELD_TEXT char *
 #define CONFIG_FIELD_PATTERN char *
 #define CONFIG_FIELD_TEXTS char *
@@ -80,37 +79,37 @@ struct config {
 	struct config_origin *origins; /* one per key of the table */
 };
 
-/* What stands after `ferry VERB`. Reads the configuration files that are named, resolves keys that depend on
- * each other, and leaves checks of meaning to config_check. With --help only c->help is set.
+/* Parses the words after `ferry VERB`. Reads the configuration files among them and resolves keys that depend
+ * on each other. config_check checks what the values mean. With --help only c->help is set.
  *
- * Lines for people about files of other tools go to log_info. ERR_INPUT or ERR_UNSUPPORTED with a text that
- * names file, line and key; all unknown keys at once. *c can be freed in any case. */
+ * Notes about files of other tools go to log_info. ERR_INPUT or ERR_UNSUPPORTED with a text that names file,
+ * line and key. The text lists all unknown keys at once. The caller may free *c even after an error. */
 int config_parse(struct config *c, enum verb verb, int argc, char *const argv[]);
 void config_free(struct config *c);
 
-/* Keys that the verb needs, values that are understood and not done (ERR_UNSUPPORTED, by name), and settings
- * that contradict each other (ERR_INPUT). Reads no file and writes none. */
+/* Checks that all keys the verb needs are set (ERR_INPUT), that no value is unsupported (ERR_UNSUPPORTED, by
+ * name), and that no settings contradict each other (ERR_INPUT). Reads and writes no file. */
 int config_check(const struct config *c);
 
-/* A number of steps: `value` itself, or ceil(value * total_steps) where it is below 1 (transformers' rule).
- */
+/* A number of steps: `value` itself from 1 on, below 1 ceil(value * total_steps), as in transformers. */
 int64_t config_steps(double value, int64_t total_steps);
 
-/* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". Valid for
- * the next seven calls of config_where and config_text by the same thread. */
+/* Where a key (canonical name) was set: "run.yaml:12: lr", "lr" (command line) or "lr (default)". The text
+ * stays valid for the next seven calls of config_where and config_text by the same thread. */
 const char *config_where(const struct config *c, const char *key);
 
-/* "run.yaml:3" where a file set the key, "" where the command line did, NULL where nobody did. */
+/* "run.yaml:3" if a file set the key, "" if the command line did, NULL if it has its default. */
 const char *config_set_at(const struct config *c, const char *key);
 
-/* 1 where a key was set by a file or the command line. */
+/* 1 if a file or the command line set the key. */
 int config_was_set(const struct config *c, const char *key);
 
-/* The value of a key as it would be written in a file; "" when it has none. Valid as config_where. */
+/* The value of a key as a file would write it; "" if it has none. Valid as long as the text of
+ * config_where. */
 const char *config_text(const struct config *c, const char *key);
 
-/* The resolved configuration as a file: `ferry train` of it repeats the run. What only concerns one call
- * (resume, overwrite, dry run) is left out. */
+/* The resolved configuration as a file: `ferry train FILE` repeats the run. Keys that concern only one call
+ * (resume, overwrite, dry run) are left out. */
 void config_write_yaml(struct str *out, const struct config *c);
 
 /* `ferry VERB --help`; docs/reference/keys.md, docs/ferry.1, docs/ferry.bash. */
@@ -120,7 +119,7 @@ void config_write_man(struct str *out);
 void config_write_completion(struct str *out);
 
 const char *verb_name(enum verb verb);
-/* VERB_COUNT when there is none of that name; *nearest is then a similar one or NULL. */
+/* VERB_COUNT if no verb has that name; *nearest is then a similar name or NULL. */
 enum verb verb_find(const char *name, const char **nearest);
 
 #endif

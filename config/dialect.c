@@ -1,4 +1,4 @@
-/* Whose configuration a file is, and what its trainer does where the file says nothing. */
+/* Recognises which trainer a file was written for, and knows the defaults of that trainer. */
 #include "config/foreign.h"
 
 #include "base/err.h"
@@ -12,7 +12,7 @@
 #define LLAMA_FACTORY (1u << DIALECT_LLAMA_FACTORY)
 #define TRANSFORMERS (1u << DIALECT_TRANSFORMERS)
 
-/* Keys by which a tool is recognised; 2 points are enough. */
+/* Keys that identify a tool; 2 points are enough. */
 static const struct {
 	const char *names;
 	enum dialect dialect;
@@ -45,7 +45,7 @@ const char *dialect_name(enum dialect dialect)
 	return names[dialect];
 }
 
-/* Whether `name` is in a list whose members may be prefixes or hold a * inside. */
+/* A name in the list may hold one *, which stands for any text. */
 int foreign_name_matches(const char *name, const char *list)
 {
 	char word[128];
@@ -84,7 +84,7 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 		for (size_t m = 0; m < sizeof(markers) / sizeof(*markers); m++)
 			if (foreign_name_matches(doc->items[i].path, markers[m].names))
 				points[markers[m].dialect] += markers[m].points;
-	/* the others build on transformers and have its keys too */
+	/* the other tools build on transformers and share its keys, so they win over it */
 	if (points[DIALECT_TRANSFORMERS] >= 2)
 		best = DIALECT_TRANSFORMERS;
 	points[DIALECT_TRANSFORMERS] = 0;
@@ -95,8 +95,7 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 	return best;
 }
 
-/* What these trainers do where a file says nothing of a key and ferry does something else with what is
- * trained. */
+/* Defaults of these trainers that differ from ferry's and change what is trained. */
 static const struct {
 	unsigned dialects;
 	const char *key, *value;
@@ -114,19 +113,19 @@ static const struct {
         {TORCHTUNE, "max_grad_norm", "off"},
 };
 
-/* ---- the end ---- */
+/* ---- after all settings ---- */
 
 static int share_of_run(double *steps, double per_epoch, const struct config *c)
 {
 	if (!(per_epoch * c->num_train_epochs > 0))
 		return 0;
 	*steps = 1 / (per_epoch * c->num_train_epochs);
-	if (*steps >= 1) /* once, at the end */
+	if (*steps >= 1) /* 0 = once, at the end */
 		*steps = 0;
 	return 0;
 }
 
-/* One line of the keys that nobody set and that the file's trainer would set otherwise. */
+/* Warns of the keys that are not set and have another default in the file's trainer. */
 static int defaults_say(const struct foreign *f, const struct config *c)
 {
 	struct str list = {0};

@@ -1,11 +1,9 @@
-/* Help, the page of keys, the man page and the completion, from the table of keys. */
+/* Writes docs/reference/keys.md, the man page and bash completion from the table of keys. */
 #include "config/table.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Documentation from the table: docs/reference/keys.md, the man page, the completion of bash. */
 
 static const unsigned all_verbs = (1u << VERB_COUNT) - 1;
 
@@ -150,7 +148,7 @@ void config_write_markdown(struct str *out)
 
 /* ---- man page ---- */
 
-/* Text with what roff would take for itself written out. */
+/* Appends text and escapes the characters that have a meaning in roff. */
 static void roff(struct str *out, const char *text)
 {
 	if (*text == '.' || *text == '\'')

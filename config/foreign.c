@@ -1,4 +1,4 @@
-/* Keys of other tools, and what they become here. */
+/* Translates keys of other tools into ferry's keys. */
 #include "config/foreign.h"
 
 #include "base/err.h"
@@ -10,24 +10,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What becomes of a foreign key. In all of them an empty value (null) sets nothing. */
+/* What a foreign key does. With every kind but FOREIGN_NULL an empty value (null) sets nothing. */
 enum foreign_kind {
-	FOREIGN_KEY,  /* `arg` under another name */
-	FOREIGN_LIST, /* the same, of several data sets: joined by commas */
-	FOREIGN_WEAK, /* the same, but a stronger spelling beside it wins */
-	FOREIGN_PASS, /* changes nothing here */
-	FOREIGN_ONLY, /* changes nothing while it has one of the values in `arg`, else refused with `note` */
-	FOREIGN_IF,   /* sets `arg` ("key=value") when on */
-	FOREIGN_NOT,  /* the flag `arg`, turned round */
-	FOREIGN_NULL, /* `arg`; null switches it off instead of leaving its default */
-	FOREIGN_CALL, /* has a function: foreign_calls[] of the same name */
+	FOREIGN_KEY,  /* sets the key `arg` */
+	FOREIGN_LIST, /* the same; values of several data sets are joined by commas */
+	FOREIGN_WEAK, /* the same, unless another key of the file sets `arg` too */
+	FOREIGN_PASS, /* no effect here */
+	FOREIGN_ONLY, /* no effect with one of the values in `arg`; other values are refused with `note` */
+	FOREIGN_IF,   /* if on, sets `arg` ("key=value") */
+	FOREIGN_NOT,  /* sets the flag `arg` to the opposite */
+	FOREIGN_NULL, /* sets the key `arg`; null means off */
+	FOREIGN_CALL, /* calls the function that foreign_calls[] has for this name */
 };
 
 struct foreign_key {
-	const char *names; /* separated by blanks; a name that ends in * is a prefix */
+	const char *names; /* separated by blanks; * stands for any text */
 	enum foreign_kind kind;
 	const char *arg, *note;
-	unsigned dialects; /* bits; 0 = any. Others are looked at before our own keys. */
+	unsigned dialects; /* bits; 0 = any. Rows of a dialect are looked up before ferry's own keys. */
 };
 
 #define OFF "off false no 0 none null"
@@ -43,7 +43,7 @@ static const struct foreign_key foreign_keys[] = {
 
 /* ---- one setting ---- */
 
-/* A setting that is being looked at. */
+/* The setting being translated. */
 struct item {
 	struct foreign *f;
 	struct config *c;
@@ -62,7 +62,7 @@ static int item_set(const struct item *s, const char *key, const char *text, enu
 	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
 
-/* Behind what the layer has set already, unless it is among that. */
+/* Appends the value to the values that the layer has set, unless it is one of them. */
 static int item_add(const struct item *s, const char *key)
 {
 	const struct config_key *own = config_key_find(key);
@@ -136,7 +136,7 @@ static int per_epoch(const struct item *s)
 	return 0;
 }
 
-/* transformers: fsdp="full_shard auto_wrap offload"; axolotl: the same as a list */
+/* transformers writes fsdp="full_shard auto_wrap offload", axolotl the same words as a list. */
 static int fsdp_words(const struct item *s)
 {
 	const char *p = s->text;
@@ -202,7 +202,7 @@ static int total_batch(const struct item *s)
 	return 0;
 }
 
-/* Of a Python name the last part says what it is. */
+/* The last part of a dotted Python name identifies the component. */
 static int component(const struct item *s)
 {
 	const char *dot = strrchr(s->text, '.'), *last = dot ? dot + 1 : s->text;
@@ -222,7 +222,7 @@ static int component(const struct item *s)
 		               ? 0
 		               : item_set(s, "data", s->text, CONFIG_WEAK);
 	if (config_name_in(last, "alpaca_dataset alpaca_cleaned_dataset")) {
-		int err = item_set(s, "train_on_inputs", "on", CONFIG_WEAK); /* the default of these two */
+		int err = item_set(s, "train_on_inputs", "on", CONFIG_WEAK); /* torchtune's default */
 
 		return err ? err : item_set(s, "data_format", "alpaca", CONFIG_STRONG);
 	}
@@ -234,7 +234,7 @@ static int component(const struct item *s)
 	        s, "not supported; supported: alpaca_dataset, chat_dataset, text_completion_dataset");
 }
 
-/* A part of a list of data sets, named by its last word. */
+/* Adds one part of a data set. The last word of its name says which part. */
 static int data_set(const struct item *s)
 {
 	static const char *const parts[] = {"path", "data_files", "weight", "type"};
@@ -262,7 +262,7 @@ static int mix_strategy(const struct item *s)
 	                         s, "not supported; supported: concat, interleave_under, interleave_over");
 }
 
-/* torchtune: of a chat_dataset. Both readers look at the messages themselves. */
+/* torchtune's chat_dataset has this key. ferry recognises both styles from the messages. */
 static int conversation_style(const struct item *s)
 {
 	if (config_name_in(s->text, "openai sharegpt"))
@@ -277,7 +277,7 @@ static int optimizer(const struct item *s)
 	if (!*s->text || config_name_in(s->text, ADAMW) || config_name_in(last, "AdamW"))
 		return 0;
 	if (config_name_in(last, "paged_adamw paged_adamw_32bit PagedAdamW PagedAdamW32bit"))
-		return item_pass(s); /* moments are in host memory anyway */
+		return item_pass(s); /* ferry's moments are in host memory anyway */
 	if (config_name_in(last,
 	            "adamw_8bit adamw_bnb_8bit adamw_torch_8bit paged_adamw_8bit AdamW8bit PagedAdamW8bit")) {
 		log_info("%s=%s: reading it as optimizer_state=8bit", s->name, s->text);
@@ -286,7 +286,7 @@ static int optimizer(const struct item *s)
 	return item_refuse(s, "only AdamW is supported");
 }
 
-/* Ranks are started by mpirun or srun, not by a file. */
+/* A file cannot start ranks; ranks=N, mpirun and srun can. */
 static int processes(const struct item *s)
 {
 	char *end;
@@ -363,7 +363,7 @@ static int item_apply(const struct item *s, const struct foreign_key *key, const
 			return 0;
 		equals = strchr(key->arg, '=');
 		snprintf(target, sizeof(target), "%.*s", (int)(equals - key->arg), key->arg);
-		s->layer->seen[config_key_find(target) - config_keys] = 0; /* it is the stronger one */
+		s->layer->seen[config_key_find(target) - config_keys] = 0; /* it wins over others */
 		return item_set(s, target, equals + 1, CONFIG_STRONG);
 	case FOREIGN_NOT:
 		return item_set(s, key->arg, is_off(s->text) ? "on" : "off", CONFIG_STRONG);

@@ -1,4 +1,4 @@
-/* Lists of data sets become the keys data and data_format. */
+/* Turns lists of data sets into the keys data and data_format. */
 #include "config/foreign_sets.h"
 
 #include "base/err.h"
@@ -45,7 +45,7 @@ int foreign_sets_weights(struct foreign_sets *s, const char *name, const char *t
 	return keep(&s->weights, text);
 }
 
-/* A path that names a loader of the datasets library says nothing beside its files. */
+/* If a data set lists files, its path only names a loader of the datasets library. */
 static const char *path_of(char *const parts[FOREIGN_SET_PARTS])
 {
 	return parts[FOREIGN_SET_FILES] ? parts[FOREIGN_SET_FILES] : parts[FOREIGN_SET_PATH];
@@ -74,7 +74,8 @@ static int set_data(struct foreign_sets *s, struct config *c, struct config_laye
 	return rc;
 }
 
-/* Every type must be one that ferry knows; where they differ, each set's rows say what they are. */
+/* Every type must be one that ferry knows. If types differ, data_format=auto reads the format from each set's
+ * rows. */
 static int set_types(struct foreign_sets *s, struct config *c, struct config_layer *layer)
 {
 	const struct config_key *key = config_key_find("data_format");
@@ -102,7 +103,7 @@ static size_t next(const char **list)
 	return strcspn(*list, ",");
 }
 
-/* "a,b" and "0.7,0.3" */
+/* Joins the names "a,b" and the weights "0.7,0.3" into data=a:0.7,b:0.3. */
 static int set_weights(struct foreign_sets *s, struct config *c, struct config_layer *layer)
 {
 	const struct config_key *key = config_key_find("data");

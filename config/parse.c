@@ -1,4 +1,4 @@
-/* Configuration files and the command line, parsed into a struct config. */
+/* Parses configuration files and the command line into a struct config. */
 #include "config/args.h"
 #include "config/foreign.h"
 #include "config/reference.h"
@@ -26,9 +26,9 @@ struct parser {
 	struct config_layer layer;
 	struct foreign foreign;
 	struct str problems; /* one line each */
-	struct str unknowns; /* keys of the present file that are like none, with their lines */
+	struct str unknowns; /* unknown keys of the current file that resemble no key, with their lines */
 	const char *unknown_first;
-	int unknown_line; /* of the first */
+	int unknown_line; /* of unknown_first */
 	int problem_count, hidden_count, unknown_count, unknown_hidden;
 };
 
@@ -40,7 +40,7 @@ void config_place(struct str *out, const struct config_layer *layer, int line)
 		str_printf(out, "%s:%d: ", layer->file, line);
 }
 
-/* Puts place, name and value in front of the present error text. */
+/* Puts place, name and value in front of the error text. */
 static int note_place(int err, const struct config_layer *layer, const char *as, int line, const char *text)
 {
 	struct str place = {0};
@@ -167,8 +167,8 @@ static const char *nearest_key(const char *name, enum verb verb)
 	return best;
 }
 
-/* Remembers the present error text; reading goes on, so that all problems are seen at once. Other errors than
- * ERR_INPUT and ERR_UNSUPPORTED end the reading: returned as they are. */
+/* Remembers the error text and lets reading go on, so that the user sees all problems at once. Errors other
+ * than ERR_INPUT and ERR_UNSUPPORTED end the reading and are returned. */
 static int problem(struct parser *p, int err)
 {
 	if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
@@ -181,7 +181,7 @@ static int problem(struct parser *p, int err)
 	return 0;
 }
 
-/* Keys of a file that are like none of ours are listed together at its end. */
+/* Unknown keys that resemble no key of ferry are reported together at the end of the file. */
 static int unknown_remember(struct parser *p, const char *name, int line)
 {
 	if (!p->unknown_count) {
@@ -250,7 +250,7 @@ static int report(struct parser *p)
 	return err_set(ERR_INPUT, "%d problems:%s", p->problem_count, p->problems.data);
 }
 
-/* ---- one setting, wherever it stands ---- */
+/* ---- one setting, from a file or the command line ---- */
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
 {
@@ -274,7 +274,7 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
 	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
 	if (found == FOREIGN_UNKNOWN && is_null && p->foreign.dialect != DIALECT_FERRY)
-		return foreign_pass(&p->foreign, name); /* nothing was asked for */
+		return foreign_pass(&p->foreign, name); /* null asks for nothing */
 	return found == FOREIGN_UNKNOWN ? unknown(p, name, line) : found < 0 ? found : 0;
 }
 
@@ -296,7 +296,7 @@ static void layer_end(struct parser *p)
 		log_info("%s: ignoring keys without effect on results: %s", file, p->foreign.passed.data);
 }
 
-/* A list where a key takes several texts: as JSON, which its value may be. */
+/* Sets a key that takes several texts from a YAML list, by writing the list as JSON. */
 static int list_setting(struct parser *p, const struct yaml_item *item)
 {
 	struct str text = {0};
@@ -386,7 +386,7 @@ static int plain(struct parser *p, const char *text)
 	return setting(p, name, text, 0, 0);
 }
 
-/* What a word that is a file was meant as, by the file's name; NULL: a configuration. */
+/* The key that a file of this name belongs to; NULL for a configuration file. */
 static const char *file_key(const char *path)
 {
 	static const struct {
@@ -401,7 +401,8 @@ static const char *file_key(const char *path)
 	return NULL;
 }
 
-/* A word that is neither a setting nor a configuration file. The present error is of reading it as one. */
+/* Explains a word that is neither a setting nor a configuration file. The current error comes from reading it
+ * as a file. */
 static int not_a_file(const struct argument *a, int err)
 {
 	enum file_kind kind = file_kind_of(a->text);
@@ -446,7 +447,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	return err;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole parse ---- */
 
 static int set_defaults(struct config *c)
 {
@@ -478,7 +479,7 @@ static int resolve_resume(struct config *c)
 	return 0;
 }
 
-/* Keys that depend on each other. */
+/* Resolves keys that depend on each other. */
 static int resolve(struct config *c)
 {
 	int offloaded = c->cpu_offload != CONFIG_AUTO && (c->cpu_offload & CONFIG_OFFLOAD_ACTIVATIONS);
@@ -492,7 +493,7 @@ static int resolve(struct config *c)
 		c->gradient_dtype = c->compute_dtype;
 	if (c->export_dtype == CONFIG_AUTO && c->verb == VERB_TRAIN)
 		c->export_dtype = c->compute_dtype;
-	/* offload recomputes too: block inputs are what leaves */
+	/* activations=recompute fits with offload: offload also recomputes and moves only block inputs */
 	if (offloaded && config_was_set(c, "activations") && c->activations == CONFIG_ACTIVATIONS_KEEP)
 		return err_set(ERR_INPUT,
 		        "cpu_offload names activations, but activations=%s; drop one of them",

@@ -1,4 +1,4 @@
-/* ${key} in values. */
+/* Expands and escapes ${key} in values. */
 #include "config/reference.h"
 
 #include "base/err.h"

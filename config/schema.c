@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* The letters of the column of verbs. */
+/* Letters for the verbs column of keys.inc. */
 #define T (1u << VERB_TRAIN)
 #define E (1u << VERB_EVAL)
 #define G (1u << VERB_GENERATE)

@@ -1,4 +1,4 @@
-/* Values as texts: config.yaml, and what a message quotes. */
+/* Writes values as text, for config.yaml, help and messages. */
 #include "config/reference.h"
 #include "config/table.h"
 
@@ -40,7 +40,7 @@ int config_key_known(const struct config_key *key, enum verb verb)
 	return (key->verbs >> verb & 1) || (verb == VERB_PLAN && key->verbs >> VERB_TRAIN & 1);
 }
 
-/* Texts that were handed out, so that one message may hold several. */
+/* Number of returned texts that stay valid at the same time, so that one message can hold several. */
 enum { SHOWN_COUNT = 8, SHOWN_BYTES = 1024 };
 
 static char *shown_next(void)
@@ -103,8 +103,9 @@ const char *config_text(const struct config *c, const char *key)
 
 /* ---- config.yaml ---- */
 
-/* A character that YAML takes for the end of a line, or for none: bytes of it at `text`, 0 where it is
- * another. Beside ASCII that is U+0080 to U+009F, U+2028, U+2029, U+FEFF, U+FFFE and U+FFFF. */
+/* Number of bytes of a character at `text` that YAML cannot hold as it is or takes for a line end; 0 for any
+ * other. Besides ASCII control characters these are U+0080 to U+009F, U+2028, U+2029, U+FEFF, U+FFFE and
+ * U+FFFF. */
 static int odd_character(const char *text, unsigned *code)
 {
 	const unsigned char *c = (const unsigned char *)text;
@@ -123,7 +124,7 @@ static int odd_character(const char *text, unsigned *code)
 	return *code == 0x2028 || *code == 0x2029 || *code == 0xfeff || *code >= 0xfffe ? 3 : 0;
 }
 
-/* Text that YAML, or we, would take for something else is quoted. */
+/* Whether YAML or ferry would read the text as something else if it had no quotes. */
 static int wants_quotes(const char *text)
 {
 	size_t len = strlen(text);
@@ -195,10 +196,10 @@ void config_write_yaml(struct str *out, const struct config *c)
 			continue;
 		str_free(&value);
 		if (key->type == TYPE_ENUM && is_auto(c, i))
-			str_add(&value, "auto"); /* it may follow another key, which the next call may set */
+			str_add(&value, "auto"); /* the next call may change the key that auto follows */
 		else
 			config_value_text(&value, c, key);
-		out->broken |= value.broken; /* no key may be missing for lack of memory */
+		out->broken |= value.broken; /* a key must not go missing because memory ran out */
 		if (!value.len_bytes)
 			continue;
 		if (strcmp(group, key->group)) {
@@ -231,7 +232,7 @@ static void words_list(struct str *out, const struct config_key *key, const char
 	}
 }
 
-/* What a value looks like, for help. */
+/* Appends the form of a value for help. */
 static void value_kind(struct str *out, const struct config_key *key)
 {
 	static const char *const kinds[] = {[TYPE_TEXT] = "TEXT",
@@ -293,7 +294,7 @@ static void help_key(struct str *out, const struct config_key *key)
 	str_free(&text);
 }
 
-/* Taken, so that a command of train is one of plan with another verb. */
+/* plan accepts these keys so that a train command works with plan in place of train. */
 static void help_train_keys(struct str *out)
 {
 	struct str names = {0};

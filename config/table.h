@@ -1,5 +1,7 @@
-/* The table of keys: what config/ knows of each, for its own files and for others that parse values by its
- * rules. */
+/* The table of keys: name, type, default, words and verbs of each key.
+ *
+ * Internal to config/, except for code elsewhere that parses values by the same rules (placement/machine.c).
+ * schema.c builds the table from config/keys.inc. */
 #ifndef FERRY_CONFIG_TABLE_H
 #define FERRY_CONFIG_TABLE_H
 
@@ -9,7 +11,7 @@
 
 enum config_type {
 	TYPE_TEXT,    /* char *; "" and off are NULL */
-	TYPE_PATTERN, /* char *: a regular expression; a list of them are alternatives */
+	TYPE_PATTERN, /* char *: a regular expression; a list becomes alternatives */
 	TYPE_TEXTS,   /* char *: a text, or several as a JSON list */
 	TYPE_FLAG,    /* int, 0 or 1 */
 	TYPE_COUNT,   /* int64_t: 1k 2M 1e8 */
@@ -20,12 +22,12 @@ enum config_type {
 	TYPE_SET,     /* int: one of the words, or several of them that are single bits */
 };
 
-/* A word: of an enum its values, of a number those that stand for one (auto, off). */
+/* A word that a key accepts: a value of an enum, or a word for a number (auto, off). */
 struct config_word {
 	const char *name;
 	int value;
 	const char *aliases; /* separated by blanks; NULL = none */
-	const char *refusal; /* why the value is understood and not done; NULL = it is done */
+	const char *refusal; /* why ferry does not support the value; NULL = supported */
 };
 
 /* The field is a char *. */
@@ -36,7 +38,7 @@ static inline int config_type_is_text(enum config_type type)
 
 enum { VERB_SETTING_ONCE = 1 << 16 }; /* flag in config_key.verbs: concerns one call, not the run */
 
-/* What the value of a key names, where it names a file or directory (train/paths.h resolves those). */
+/* The kind of file or directory that a key names (train/paths.h resolves relative ones). */
 enum config_path {
 	CONFIG_PATH_NONE,
 	CONFIG_PATH_MODEL, /* read; may be a model's hub id */
@@ -49,11 +51,11 @@ struct config_key {
 	const char *name;
 	const char *group;
 	enum config_type type;
-	size_t offset;                   /* of the field in struct config */
+	size_t offset;                   /* of the field in struct config, in bytes */
 	const char *default_text;        /* "" = none */
 	const char *aliases;             /* separated by blanks; NULL = none */
 	const struct config_word *words; /* ends with a NULL name; NULL = none */
-	double min, max;                 /* of a number; bounds included */
+	double min, max;                 /* of a number, inclusive */
 	unsigned verbs;                  /* 1 << VERB_..., and VERB_SETTING_ONCE */
 	const char *meaning;
 	enum config_path path;
@@ -65,15 +67,15 @@ extern const int config_key_count;
 /* Where a key was set. */
 struct config_origin {
 	char *place;         /* "run.yaml:12", "" = the command line, NULL = default */
-	char *as;            /* the name that was used there */
+	char *as;            /* the name used there */
 	const char *shown;   /* the refused word */
-	const char *refusal; /* of the value that was set; NULL = it is done */
-	int is_auto;         /* it was set to auto, whatever that became */
+	const char *refusal; /* reason if the value is not supported; NULL = supported */
+	int is_auto;         /* set to auto, whatever value it has now */
 };
 
 struct verb_info {
 	const char *name;
-	const char *usage;      /* what stands after "ferry NAME" */
+	const char *usage;      /* the text after "ferry NAME" */
 	const char *meaning;    /* one line */
 	const char *positional; /* key that a plain argument sets; NULL = it is a configuration file */
 	const char *needs;      /* keys that must be set; "a|b" = one of them */
@@ -81,43 +83,43 @@ struct verb_info {
 };
 extern const struct verb_info verb_infos[VERB_COUNT];
 
-/* Names are compared without case, with dashes and underscores alike. */
+/* Compares names without case; dashes equal underscores. */
 int config_name_equal(const char *a, const char *b);
 int config_name_in(const char *name, const char *list);     /* list separated by blanks, may be NULL */
 const struct config_key *config_key_find(const char *name); /* by name or alias; NULL = none */
 
-/* Whether the verb takes the key: plan takes what train takes, also what changes nothing of a plan. */
+/* Whether the verb accepts the key. plan accepts every key of train, even those without effect on a plan. */
 int config_key_known(const struct config_key *key, enum verb verb);
 
-/* A number within the key's bounds: whole, with a unit of bytes or of a count by the key's type (exact up to
- * 2^53), or real. ERR_INPUT says what it may be. */
+/* Parses a number within the key's bounds. A whole number may have a unit, of bytes or of a count by the
+ * key's type; it is exact up to 2^53. ERR_INPUT says which values are valid. */
 int config_whole_parse(int64_t *out, const struct config_key *key, const char *text);
 int config_real_parse(double *out, const struct config_key *key, const char *text);
 
-/* Writes the value of `text` into the key's field. ERR_INPUT says what the value may be; the caller puts
- * place and name in front. *refused is the word that is understood and not done, else NULL. */
+/* Writes the value of `text` into the key's field. ERR_INPUT says which values are valid; the caller puts
+ * place and name in front. *refused is the word that ferry does not support, else NULL. */
 int config_value_set(
         struct config *c, const struct config_key *key, const char *text, const struct config_word **refused);
 
-/* Appends the field as text that config_value_set takes back to the same value. */
+/* Appends the field as text. config_value_set reads it back to the same value. */
 void config_value_text(struct str *out, const struct config *c, const struct config_key *key);
 
-/* One source of settings: a file, or the command line. Within a file a key may be set once, or again to the
- * same value (two aliases); on the command line the later setting counts, with a warning. */
+/* One source of settings: a file or the command line. A file may set a key once, or twice to the same value
+ * under two aliases. On the command line the later setting wins, with a warning. */
 struct config_layer {
 	const char *file;    /* NULL = command line */
 	unsigned char *seen; /* [config_key_count] of enum config_seen */
 };
 
-/* weak: only where the layer has not set the key, and a strong one takes its place */
+/* A weak setting counts only if the layer does not set the key otherwise. */
 enum config_strength { CONFIG_STRONG, CONFIG_WEAK };
 enum config_seen { CONFIG_SEEN_NOT, CONFIG_SEEN_WEAK, CONFIG_SEEN_STRONG };
 
-/* Sets a key. `as` is the name in use, `line` of the file. Errors carry place and name. */
+/* Sets a key. `as` is the name that the user wrote, `line` the line of the file. Errors name both. */
 int config_set(struct config *c, struct config_layer *layer, const struct config_key *key, const char *as,
         int line, const char *text, enum config_strength strength);
 
-/* "run.yaml:12: " or "" in front of a message. */
+/* Appends "run.yaml:12: ", or nothing for the command line, to begin a message. */
 void config_place(struct str *out, const struct config_layer *layer, int line);
 
 #endif

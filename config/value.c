@@ -1,4 +1,4 @@
-/* A text to a value, by the type of its key. */
+/* Parses a text into a value by the type of its key, and writes it back. */
 #include "config/table.h"
 
 #include "base/err.h"
@@ -67,7 +67,7 @@ static const struct config_word *word_find(const struct config_key *key, const c
 
 /* ---- numbers ---- */
 
-enum { SMALLEST_PLAIN_BYTES = 4096 }; /* a size below it was meant in GiB */
+enum { SMALLEST_PLAIN_BYTES = 4096 }; /* a smaller size without a unit was probably meant in GiB */
 
 static const struct {
 	const char *name;
@@ -76,8 +76,8 @@ static const struct {
   byte_units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824},
           {"TiB", 1099511627776}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
 
-/* A plain decimal number at the start of text; *rest is what follows it. 0 where there is none: hexadecimal,
- * nan and inf are no numbers here. */
+/* Reads a decimal number at the start of text; *rest is the text after it. Returns 0 if there is none.
+ * Hexadecimal, nan and inf are refused. */
 static int number_parse(double *out, const char **rest, const char *text)
 {
 	const char *p = text + (*text == '-' || *text == '+');
@@ -172,7 +172,7 @@ static void *field(const struct config *c, const struct config_key *key)
 	return (char *)c + key->offset;
 }
 
-/* A word of a set that stands with others. */
+/* Whether the word may be combined with others in a set. */
 static int is_bit(const struct config_word *w)
 {
 	return w->value > 0 && !(w->value & (w->value - 1));
@@ -246,7 +246,7 @@ static int text_set(char **out, const char *text)
 	return 0;
 }
 
-/* A JSON list of regular expressions becomes their alternatives; what is no list is one expression. */
+/* Turns a JSON list of regular expressions into alternatives; any other text is one expression. */
 static int pattern_set(char **out, const char *text)
 {
 	struct str joined = {0};
@@ -266,8 +266,7 @@ static int pattern_set(char **out, const char *text)
 	return err;
 }
 
-/* A word that stands for a number. A whole number that happens to be a word of the list ("0") is left to the
- * number reader, so that "1" never means "true" there. */
+/* A number, or a word that stands for one. */
 static int number_set(struct config *c, const struct config_key *key, const char *text)
 {
 	const struct config_word *word = word_find(key, text, strlen(text));
@@ -323,7 +322,7 @@ int config_value_set(
 	}
 }
 
-/* ---- and back ---- */
+/* ---- values to text ---- */
 
 static const struct config_word *word_of_value(const struct config_key *key, double value)
 {

@@ -11,7 +11,7 @@ int64_t batch_source_rows(const struct dataset *data, const struct packing *pack
 	return packing ? packing->bin_count : data->row_count;
 }
 
-/* The rows of the dataset that one drawn row stands for: rows[*first .. *end), or the row itself. */
+/* The dataset rows of one drawn row: packing->rows[*first ..], as many as returned, or the row itself. */
 static int64_t drawn_docs(const struct batch_source *src, int64_t drawn, int64_t *first)
 {
 	if (!src->packing)
@@ -25,7 +25,7 @@ static int64_t drawn_doc(const struct batch_source *src, int64_t drawn, int64_t 
 	return src->packing ? src->packing->rows[first + i] : drawn;
 }
 
-/* Adds what one drawn row brings to the counts. */
+/* Adds the rows, tokens and targets of one drawn row to the counts. */
 static void count_drawn(struct batch_limits *sum, const struct batch_source *src, int64_t drawn)
 {
 	int64_t first = 0, docs = drawn_docs(src, drawn, &first);
@@ -56,7 +56,7 @@ static void limits_raise(struct batch_limits *limits, const struct batch_limits 
 		limits->doc_tokens = seen->doc_tokens;
 }
 
-/* Every micro-batch of every step, by counting only. */
+/* Counts every micro-batch of every step, without building one. */
 static void limits_by_drawing(struct batch_limits *limits, const struct batch_source *src, int64_t step_count)
 {
 	const struct sampler *s = &src->sampler;

@@ -41,7 +41,7 @@ struct micro_batch {
 	int32_t *doc_offset;    /* [doc_count + 1] where each document begins; the last is token_count */
 	int64_t *doc_row;       /* [doc_count] row of the dataset */
 	int32_t *row_start;     /* [row_count + 1] where each drawn row or bin begins */
-	int64_t *rows;          /* [row_count] what the sampler drew */
+	int64_t *rows;          /* [row_count] the drawn rows or bins */
 	struct batch_limits limits;
 	struct row_buffer buffer; /* for rows in files */
 };

@@ -1,4 +1,4 @@
-/* Records to chats. */
+/* Converts records to chats. */
 #include "data/chat.h"
 
 #include "base/err.h"
@@ -65,7 +65,7 @@ static int no_field(const struct chat *chat, const json_t *message, enum row_fie
 
 /* ---- content ---- */
 
-/* The text of one content part; NULL where it is none. */
+/* The text of one content part; NULL if it has none. */
 static const json_t *part_text(const json_t *part)
 {
 	const char *type = json_string_value(json_object_get(part, "type"));
@@ -80,7 +80,7 @@ static const json_t *part_text(const json_t *part)
 	return json_is_string(text) ? text : NULL;
 }
 
-/* Parts joined to one text. */
+/* Joins content parts into one text. */
 static int join_parts(json_t **out, const json_t *parts, const char *where, size_t message)
 {
 	struct str joined = {0};
@@ -109,7 +109,8 @@ static int join_parts(json_t **out, const json_t *parts, const char *where, size
 
 /* ---- tool calls ---- */
 
-/* A call's arguments, which OpenAI's form has as JSON in a string, as the object that templates want. */
+/* Parses a call's arguments: OpenAI's records have them as JSON in a string, but templates expect an
+ * object. */
 static int call_arguments(json_t *call)
 {
 	json_t *function = json_object_get(call, "function"), *object = NULL;
@@ -119,7 +120,7 @@ static int call_arguments(json_t *call)
 		return 0;
 	if (json_parse(&object, "arguments", json_string_value(arguments), json_string_length(arguments)) ||
 	        !json_is_object(object)) {
-		json_decref(object); /* some models are given texts */
+		json_decref(object); /* not an object: the template gets the text */
 		return 0;
 	}
 	if (json_object_set_new(json_is_object(function) ? function : call, "arguments", object))
@@ -154,7 +155,7 @@ static int copy_calls(json_t **out, const json_t *calls, const char *where, size
 
 /* ---- messages ---- */
 
-/* What a flag of a message says: 0 and 1, in any way to write them. */
+/* Reads a training flag: 0 or 1, as a number or a boolean. */
 static int read_flag(
         enum chat_train *train, const char *key, const json_t *value, const char *where, size_t message)
 {
@@ -180,7 +181,8 @@ static int is_flag(const char *key)
 	return 0;
 }
 
-/* Names under which reasoning is passed, the first one that is there under the names that templates read. */
+/* Data sets have three keys for reasoning, and templates read two of them. Sets these two to the first
+ * that the message has; an existing "thinking" stays. */
 static int alias_reasoning(json_t *message)
 {
 	static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -198,7 +200,7 @@ static int alias_reasoning(json_t *message)
 	return rc ? err_set(ERR_NOMEM, "out of memory for a chat") : 0;
 }
 
-/* One key of a message into `out`. */
+/* Copies one key of a message into `out`. */
 static int copy_key(json_t *out, enum chat_train *train, const char *key, const json_t *value,
         const char *where, size_t message)
 {
@@ -222,8 +224,7 @@ static int copy_key(json_t *out, enum chat_train *train, const char *key, const 
 	return rc;
 }
 
-/* The role as templates know it. Names of the user and the assistant are mapped; others, which some templates
- * have parts for (developer, ipython), stay as they are unless the user says what they stand for. */
+/* Roles that the templates of some models know, although they are in no list of usual names. */
 static int is_rare_role(const char *role)
 {
 	static const char *const known[] = {"developer", "environment", "context", "documents", "tools"};
@@ -234,6 +235,8 @@ static int is_rare_role(const char *role)
 	return 0;
 }
 
+/* The role as templates know it. Names of the user and the assistant are mapped. Other roles stay as they
+ * are, because some templates have parts for them (developer, ipython), unless the user maps them. */
 static const char *message_role(const struct chat *chat, const char *role)
 {
 	enum row_role found = row_role_of(names_of(chat), role);
@@ -292,7 +295,7 @@ static int add_message(struct chat *chat, const json_t *message, const char *whe
 	return rc;
 }
 
-/* Adds each message of a list by `add`. */
+/* Calls `add` for each message of a list. */
 static int add_list(struct chat *chat, const json_t *list, const char *name, const char *where,
         int (*add)(struct chat *chat, const json_t *message, const char *where, size_t i))
 {
@@ -318,7 +321,7 @@ int chat_add_messages(struct chat *chat, const json_t *messages, const char *whe
 
 /* ---- ShareGPT ---- */
 
-/* A call, or a list of them, as JSON in a text: an assistant's message with tool_calls. */
+/* Turns a call, or a list of calls, as JSON in a text, into an assistant message with tool_calls. */
 static int call_message(json_t **out, const json_t *value, const char *where, size_t turn)
 {
 	json_t *calls = NULL, *list, *call;
@@ -401,7 +404,7 @@ int chat_add_text(struct chat *chat, const char *role, const json_t *text, const
 
 /* ---- beside the messages ---- */
 
-/* A value, or its JSON as a text; absent, null and "" are none. */
+/* Takes a value, or parses it if it is JSON in a text. Absent, null and "" give NULL. */
 static int value_or_json(json_t **out, json_t *value, const char *key, const char *where)
 {
 	if (!value || json_is_null(value) || (json_is_string(value) && !json_string_length(value)))
@@ -415,7 +418,7 @@ static int value_or_json(json_t **out, json_t *value, const char *key, const cha
 	return 0;
 }
 
-/* Bare functions get OpenAI's frame around them. */
+/* Puts OpenAI's frame around bare functions. */
 static int wrap_tools(json_t **tools, const char *where)
 {
 	json_t *out = json_array(), *tool;

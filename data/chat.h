@@ -35,15 +35,15 @@ int chat_add_messages(struct chat *chat, const json_t *messages, const char *whe
 /* Appends ShareGPT turns ({"from", "value"}), with all common names of roles. */
 int chat_add_turns(struct chat *chat, const json_t *turns, const char *where);
 
-/* Appends one message of a text. */
+/* Appends one message with this role and text. */
 int chat_add_text(struct chat *chat, const char *role, const json_t *text, const char *where);
 
 /* Adds the other keys of a record: tools (a list, or its JSON as a string), documents, chat_template_kwargs.
  */
 int chat_add_extras(struct chat *chat, const json_t *record, const char *where);
 
-/* Copies a chat into *out, but with another content of message `i` that begins with another character. *out
- * borrows all but its list of messages; free that with json_decref(out->messages). */
+/* Copies a chat into *out with another content of message `i`. The new content begins with another character
+ * than the old one. *out borrows all but its list of messages; free that with json_decref(out->messages). */
 int chat_change_content(struct chat *out, const struct chat *chat, int64_t i);
 
 /* Zero-initialise to start. */

@@ -1,4 +1,4 @@
-/* Labels of chats. */
+/* Finds the trained turns of a chat in its text, and labels their tokens. */
 #include "data/chat_labels.h"
 
 #include "base/err.h"
@@ -27,7 +27,7 @@ struct work {
 	struct jinja_output full;
 	struct turn *turns;
 	int64_t turn_count, message_count;
-	int is_trial; /* of a template, to see whether it would do */
+	int is_trial; /* a test chat of a built-in template: no advice in errors */
 };
 
 static const json_t *message_at(const struct chat *chat, int64_t i)
@@ -42,7 +42,7 @@ static int is_assistant(const struct chat *chat, int64_t i)
 	return !strcmp(role, "assistant") || !strcmp(role, "model");
 }
 
-/* ---- which turns ---- */
+/* ---- choice of turns ---- */
 
 static int is_trained(const struct chat *chat, int64_t i)
 {
@@ -51,7 +51,7 @@ static int is_trained(const struct chat *chat, int64_t i)
 	return i >= chat->prompt_count;
 }
 
-/* The turns that are trained; `all` counts those of the assistant that are not, too. */
+/* Lists the turns to train on. */
 static int choose_turns(struct work *w, enum chat_turns turns)
 {
 	int64_t last = -1;
@@ -77,9 +77,9 @@ static int choose_turns(struct work *w, enum chat_turns turns)
 	return 0;
 }
 
-/* ---- where they are in the text ---- */
+/* ---- their places in the text ---- */
 
-/* Spans of {% generation %} to turns: there is one for each message of the assistant. */
+/* Matches the spans of {% generation %} with turns: each message of the assistant has one span. */
 static int marked_turns(struct work *w)
 {
 	int64_t assistants = 0, at = 0, span = 0;
@@ -110,7 +110,7 @@ static size_t shared_bytes(const struct jinja_output *a, const struct jinja_outp
 	while (n < a->len_bytes && n < b->len_bytes && a->text[n] == b->text[n])
 		n++;
 	while (n > 0 && n < a->len_bytes && ((unsigned char)a->text[n] & 0xc0) == 0x80)
-		n--; /* not inside of a character */
+		n--; /* not inside a character */
 	return n;
 }
 
@@ -123,9 +123,9 @@ static int disagree(const struct work *w, int64_t message)
 	        chat_template_name(w->t), message);
 }
 
-/* Behind the text of the messages before, and what the template puts in front of an answer. Where an answer
- * begins in another way than the prompt for one (an empty thought, say), both must agree at least on all
- * messages. */
+/* A turn starts after the text of the earlier messages and the template's prompt for an answer. An answer may
+ * begin differently than this prompt (an empty thought, say). Then both texts must at least agree on all
+ * earlier messages. */
 static int find_start(struct work *w, struct turn *turn)
 {
 	struct jinja_output before, bare;
@@ -185,7 +185,7 @@ static int encode(const struct work *w, struct token_list *ids, size_t from, siz
 	return tokenizer_encode(w->tokenizer, ids, w->full.text + from, to - from, ADD_SPECIAL_NONE);
 }
 
-/* The border k of the turns: the start and the end of each, in order. */
+/* Border k of the turns: borders are the start and the end of each turn, in order. */
 static size_t border(const struct work *w, int64_t k)
 {
 	return k % 2 ? w->turns[k / 2].end : w->turns[k / 2].start;
@@ -199,8 +199,8 @@ static void set_border(struct work *w, int64_t k, int64_t token)
 		w->turns[k / 2].first = token;
 }
 
-/* The tokens of the pieces between borders, one after the other, are mostly those of the whole: then the
- * borders are where the pieces meet. Returns 1, or 0 where they are not. */
+/* Tokenizes the pieces between borders one by one. Usually this gives the tokens of the whole text, and the
+ * borders are where the pieces meet: 1. Otherwise 0. */
 static int borders_by_pieces(struct work *w)
 {
 	struct token_list *pieces = &w->l->scratch;
@@ -212,7 +212,7 @@ static int borders_by_pieces(struct work *w)
 		size_t to = border(w, k);
 
 		if (to < at)
-			return 0; /* turns that overlap: each border is looked at alone */
+			return 0; /* turns overlap: borders_by_prefixes takes each border alone */
 		rc = encode(w, pieces, at, to);
 		set_border(w, k, pieces->count);
 		at = to;
@@ -225,8 +225,8 @@ static int borders_by_pieces(struct work *w)
 	       !memcmp(pieces->ids, w->l->ids.ids, (size_t)pieces->count * sizeof(*pieces->ids));
 }
 
-/* Else a border is where the tokens of the text up to it and those of the whole part: a token across the
- * border belongs to what follows. */
+/* Tokenizes the text up to each border. The border is where these tokens and those of the whole text begin to
+ * differ: a token across the border belongs to what follows. */
 static int borders_by_prefixes(struct work *w)
 {
 	struct token_list *prefix = &w->l->scratch;
@@ -248,7 +248,7 @@ static int borders_by_prefixes(struct work *w)
 
 static int make(struct work *w, enum chat_turns turns);
 
-/* Whether chats of a built-in template end their turns with a token of this tokenizer. */
+/* 1 if chats of a built-in template end their turns with a token of this tokenizer. */
 static int template_fits(const char *name, const struct tokenizer *tokenizer)
 {
 	struct chat_template_options o = {.choice = name, .tokenizer = tokenizer};
@@ -272,7 +272,7 @@ static int template_fits(const char *name, const struct tokenizer *tokenizer)
 	return !rc;
 }
 
-/* "; chatml, zephyr do" */
+/* Appends the built-in templates that fit: "; this tokenizer works with chatml, zephyr". */
 static void add_fitting(struct str *out, const struct tokenizer *tokenizer)
 {
 	const char *name;
@@ -323,9 +323,9 @@ static int add_end(struct chat_labels *l, int64_t at)
 	return 0;
 }
 
-/* ---- what a template may leave out ---- */
+/* ---- checks that the template writes everything ---- */
 
-/* The name of a tool or of a call, in OpenAI's frame or bare. */
+/* The name of a tool or of a call, with or without OpenAI's frame. */
 static const char *function_name(const json_t *tool)
 {
 	const json_t *function = json_object_get(tool, "function");
@@ -333,7 +333,7 @@ static const char *function_name(const json_t *tool)
 	return json_string_value(json_object_get(function ? function : tool, "name"));
 }
 
-/* Calls that the template does not write would be lost without a word. */
+/* A template may ignore tool calls; training would then miss them silently. */
 static int check_calls(const struct work *w, const struct turn *turn)
 {
 	const json_t *calls = json_object_get(message_at(w->chat, turn->message), "tool_calls"), *call;

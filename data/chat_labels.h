@@ -1,15 +1,17 @@
 /* Finds the trained tokens of a chat.
  *
- * ferry renders and tokenizes the chat as a whole, and then finds each trained turn of the assistant in it:
+ * ferry renders and tokenizes the chat as a whole. Then it finds each trained turn of the assistant in it, in
+ * one of two ways:
  *
- * marked   the template has {% generation %}: its spans are the turns proven   the others
+ * marked   the template has {% generation %}: its spans are the turns
+ * proven   any other template: ferry compares renderings, as follows
  *
  * A proven turn begins at the end of the text of the earlier messages (rendered with add_generation_prompt).
  * That text must be a prefix of the whole chat. The turn ends before the next message. ferry finds this
  * place by changing the next message's content: there the texts begin to differ.
  *
- * In both, labels go from the first token of the turn to its end-of-turn token. A turn without one is an
- * error: a model that never sees the end of a turn does not learn to stop.
+ * In both cases, labels go from the first token of the turn to its end-of-turn token. A turn without one is
+ * an error: a model that never sees the end of a turn does not learn to stop.
  */
 #ifndef FERRY_DATA_CHAT_LABELS_H
 #define FERRY_DATA_CHAT_LABELS_H

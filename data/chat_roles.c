@@ -22,7 +22,7 @@ static int is_usual(const char *role)
 	return 0;
 }
 
-/* The template speaks of this very role. */
+/* 1 if the template names this role. */
 static int is_named(const struct chat_template *t, const struct chat *chat, const char *role)
 {
 	const char *text = chat_template_text_for(t, chat);
@@ -37,7 +37,7 @@ static int is_named(const struct chat_template *t, const struct chat *chat, cons
 	return strstr(text, quoted) != NULL;
 }
 
-/* The usual role that was meant, NULL: the role is one of them, or another. */
+/* The usual role that a misspelt one probably means; NULL if the role is not misspelt. */
 static const char *role_meant(const struct chat_template *t, const struct chat *chat, const char *role)
 {
 	if (is_usual(role) || is_named(t, chat, role))
@@ -51,8 +51,8 @@ static const char *role_meant(const struct chat_template *t, const struct chat *
 	return NULL;
 }
 
-/* Whether the text would be the same with another content of the message. The contents of usual roles are
- * mostly found in it as they are, which saves writing the chat once more. */
+/* 1 if another content of the message gives the same text. Usual roles mostly need no second rendering: their
+ * content is in the text as it is. */
 static int is_left_out(const struct chat_template *t, const struct chat *chat,
         const struct jinja_output *full, int64_t i, const char *role)
 {
@@ -76,7 +76,7 @@ static int is_left_out(const struct chat_template *t, const struct chat *chat,
 	same = !rc && other.len_bytes == full->len_bytes && !memcmp(other.text, full->text, full->len_bytes);
 	jinja_output_free(&other);
 	json_decref(changed.messages);
-	return rc == ERR_NOMEM ? rc : same; /* a template that refuses the other content looks at it */
+	return rc == ERR_NOMEM ? rc : same; /* a template that refuses the other content reads it */
 }
 
 int chat_roles_check(const struct chat_template *t, const struct chat *chat, const struct jinja_output *full)

@@ -1,4 +1,4 @@
-/* Finding a model's chat template, its variables, and its end of turn. */
+/* Finds a model's chat template, its variables, and its end of turn. */
 #include "data/chat_template.h"
 
 #include "base/err.h"
@@ -18,7 +18,7 @@ struct chat_template {
 	char *name, *text;        /* of the plain one */
 	char *tools_text;
 	json_t *variables; /* special tokens, then the options' kwargs */
-	struct err why;    /* the model's own cannot be used */
+	struct err why;    /* why the model's own template cannot be used */
 	int32_t ends[ENDS_MAX];
 	int end_count;
 };
@@ -75,7 +75,7 @@ static int set_file(struct chat_template *t, struct jinja **slot, const char *pa
 	return rc;
 }
 
-/* DIR/NAME of a template, where it is there. */
+/* Takes the template DIR/NAME if the file exists. */
 static int try_file(struct chat_template *t, struct jinja **slot, const char *dir, const char *name)
 {
 	char *path = file_join(dir, name);
@@ -87,7 +87,7 @@ static int try_file(struct chat_template *t, struct jinja **slot, const char *di
 	return rc;
 }
 
-/* chat_template of a JSON file: a text, or a list of named ones. */
+/* Takes chat_template of a JSON file: a text, or the entry called `name` of a list. */
 static int try_config(
         struct chat_template *t, struct jinja **slot, const char *dir, const char *file, const char *name)
 {
@@ -105,7 +105,7 @@ static int try_config(
 
 		if (own && !strcmp(own, name)) {
 			value = json_object_get(item, "template");
-			name = "default"; /* the list's text serves whatever it was asked by */
+			name = "default"; /* the entry matched: pass the test below */
 			break;
 		}
 	}
@@ -122,7 +122,7 @@ static int try_config(
 
 static const char named_dir[] = "additional_chat_templates", named_end[] = ".jinja";
 
-/* " (rag, tool_use)": the names of the model's templates that are files of their own. */
+/* Appends the names of templates in files of their own: " (rag, tool_use)". */
 static void list_named(struct str *out, const char *dir)
 {
 	char *path = dir ? file_join(dir, named_dir) : NULL, **names = NULL;
@@ -138,7 +138,8 @@ static void list_named(struct str *out, const char *dir)
 	mem_free(path);
 }
 
-/* The model's template of a name, "default" for the one without; *slot stays NULL where it has none. */
+/* Takes the model's template called `name`; "default" is the one without a name. *slot stays NULL if the
+ * model has none. */
 static int try_model(struct chat_template *t, struct jinja **slot, const char *dir, const char *name)
 {
 	char *file = mem_printf("%s/%s%s", named_dir, name, named_end);
@@ -195,9 +196,9 @@ static int find_own(struct chat_template *t, const struct chat_template_options 
 	return rc;
 }
 
-/* ---- what it sees ---- */
+/* ---- variables of the template ---- */
 
-/* Names and texts of special tokens that a file beside the tokenizer says. */
+/* Adds the special tokens that a file beside the tokenizer names. */
 static int read_special(json_t *variables, const char *dir, const char *file)
 {
 	static const char *const names[] = {
@@ -220,7 +221,7 @@ static int read_special(json_t *variables, const char *dir, const char *file)
 	return rc;
 }
 
-/* Where only ids are known: the token's own text. */
+/* For tokens that the files give only as an id: adds the token's text. */
 static int name_role(json_t *variables, const struct tokenizer *tokenizer, const char *name, int32_t id)
 {
 	char *text = NULL;
@@ -330,7 +331,7 @@ static void add_end(struct chat_template *t, int32_t id)
 		t->ends[t->end_count++] = id;
 }
 
-/* A token that has a text and is left out where special ones are. */
+/* A special token has a text, and decoding without special tokens leaves it out. */
 static int is_special(int *yes, const struct tokenizer *tokenizer, int32_t id)
 {
 	char *text = NULL;
@@ -346,7 +347,7 @@ static int is_special(int *yes, const struct tokenizer *tokenizer, int32_t id)
 	return rc;
 }
 
-/* The first special token of a text, -1 where it has none. */
+/* The first special token of a text, or -1. */
 static int first_special(int32_t *id, const struct tokenizer *tokenizer, const char *text, size_t len_bytes)
 {
 	struct token_list ids = {0};
@@ -362,7 +363,7 @@ static int first_special(int32_t *id, const struct tokenizer *tokenizer, const c
 	return rc;
 }
 
-/* Ids that the model's files call ends; at most the ones that fit. */
+/* The end tokens in the model's files, at most ENDS_MAX. */
 static int read_ends(int32_t *ends, int *end_count, const struct chat_template_options *o)
 {
 	static const char *const files[] = {"generation_config.json", "config.json"};
@@ -392,7 +393,7 @@ static int read_ends(int32_t *ends, int *end_count, const struct chat_template_o
 #define ANSWER "zqanswerqz"
 #define QUESTION "zqquestionqz"
 
-/* The special token behind each of the two answers of a chat; -1 where there is none. */
+/* The special token after each of the two answers of a chat, or -1. */
 static int probe(int32_t behind[2], const struct chat_template *t, const struct tokenizer *tokenizer)
 {
 	struct jinja_output out;
@@ -407,7 +408,7 @@ static int probe(int32_t behind[2], const struct chat_template *t, const struct 
 	rc = chat.messages ? chat_template_render(t, &out, &chat, 4, CHAT_PROMPT_OFF) : ERR_NOMEM;
 	json_decref(chat.messages);
 	if (rc == ERR_INPUT)
-		return 0; /* it wants other chats: the model's own ends must do */
+		return 0; /* it refuses this chat: only the end tokens of the model's files are left */
 	if (rc)
 		return rc;
 	at = strstr(out.text, ANSWER);
@@ -455,7 +456,7 @@ int chat_template_open(struct chat_template **out, const struct chat_template_op
 		rc = set_variables(t, o);
 	if (!rc && t->plain && o->tokenizer)
 		rc = find_ends(t, o);
-	if (rc == ERR_INPUT && !o->choice) { /* matters to chats only */
+	if (rc == ERR_INPUT && !o->choice) { /* only chats need a template: report it when one is rendered */
 		err_take(&t->why, rc);
 		rc = 0;
 	}

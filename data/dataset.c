@@ -1,4 +1,4 @@
-/* Opening a data set: format, splits, what is refused. */
+/* Opens data sets: finds formats and files, checks the result, and splits rows off. */
 #include "data/dataset.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include "data/source/records.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Records until the end of the file or max_samples. */
+/* Reads records until the end of the file or max_samples. */
 static int read_records(struct dataset_builder *b, struct records *records)
 {
 	const struct dataset_options *o = b->options;
@@ -51,7 +51,7 @@ static int read_records(struct dataset_builder *b, struct records *records)
 	return 0;
 }
 
-/* What must hold once everything is read, and the one line that says what was left out. */
+/* Refuses data without targets, and warns about rows without any. */
 static int check_result(const struct dataset_builder *b)
 {
 	const struct dataset *d = b->d;
@@ -87,7 +87,8 @@ static int check_options(const struct dataset_options *o)
 		return err_set(ERR_INPUT, "max_length is %" PRId64 ", but a row needs at least 2 tokens",
 		        o->max_length_tokens);
 	if (o->max_samples < 0)
-		return err_set(ERR_INPUT, "max_samples is %" PRId64, o->max_samples);
+		return err_set(
+		        ERR_INPUT, "max_samples is %" PRId64 ", but must not be negative", o->max_samples);
 	return 0;
 }
 
@@ -156,7 +157,7 @@ static int add_file(struct str *text, int *is_pipe, int64_t *all_bytes, const ch
 	char *whole;
 
 	if (strcmp(path, "-") == 0 || stat(path, &st) || !S_ISREG(st.st_mode)) {
-		*is_pipe = 1; /* what is not there is seen when it is opened */
+		*is_pipe = 1; /* or a missing file: opening it will fail */
 		return 0;
 	}
 	*all_bytes += st.st_size;
@@ -167,8 +168,8 @@ static int add_file(struct str *text, int *is_pipe, int64_t *all_bytes, const ch
 	return 0;
 }
 
-/* What the rows are made from: the files as they are now, and every option. NULL in b->recipe: a pipe is
- * among them, or no cache is wanted. */
+/* The recipe of the rows: the input files with their size and time, and every option. b->recipe stays NULL if
+ * one input is a pipe, or if no cache is wanted. */
 static int make_recipe(struct dataset_builder *b, const struct data_sets *sets)
 {
 	const struct dataset_options *o = b->options;
@@ -306,7 +307,7 @@ static void copy_sets(struct dataset *to, const struct dataset *d, const uint8_t
 	}
 }
 
-/* The rows with chosen[row] == want as a dataset of their own, which shares the records. */
+/* Makes a dataset of the rows with chosen[row] == want; it shares the records. */
 static int choose_rows(struct dataset **out, const struct dataset *d, const uint8_t *chosen, int want)
 {
 	struct dataset *to = mem_alloc(1, sizeof(*to));
@@ -331,7 +332,7 @@ static int choose_rows(struct dataset **out, const struct dataset *d, const uint
 	}
 	to->rows = to->own_rows;
 	to->store = row_store_share(d->store);
-	to->own_label_rows = d->own_label_rows; /* at most; dataset_hash looks */
+	to->own_label_rows = d->own_label_rows; /* an upper bound; dataset_hash_labels checks the rows */
 	to->format = d->format;
 	to->counts = d->counts;
 	copy_sets(to, d, chosen, want);
@@ -361,7 +362,7 @@ int dataset_split(
 	rc = choose_rows(eval, d, chosen, 1);
 	if (rc == 0)
 		rc = choose_rows(&kept, d, chosen, 0);
-	if (rc == 0) { /* the caller's struct stays where it is, with the kept rows in it */
+	if (rc == 0) { /* the caller keeps its pointer: put the kept rows there */
 		old = *d;
 		*d = *kept;
 		*kept = old;

@@ -1,28 +1,28 @@
 /* Training rows as token ids and labels: in memory, or in cache files if they exceed the memory limit.
  *
  * A *row* is one document: ids[0..n) and, for each position, a label that is either an id or DATASET_IGNORE.
- * Labels are not shifted: the logits at t are compared with the label at t + 1, so a *target* is a label
+ * Labels are not shifted: the logits at t are compared with the label at t + 1. So a *target* is a label
  * other than DATASET_IGNORE at a position >= 1 of its row. Rows never attend to each other, in any batch or
  * bin (data/batch.h).
  *
- * Files are read as streams, one record at a time. A row takes 4 bytes and a bit per token, and 20 bytes (4
- * more per token if labels differ from ids; data/row_store.h). Beyond memory_bytes rows go to cache_dir and
- * are read from there one by one. Formats:
+ * ferry reads files as streams, one record at a time. A row takes 4 bytes and a bit per token, and 20 bytes
+ * more. If labels differ from ids, it takes 4 more bytes per token (data/row_store.h). Rows that exceed
+ * memory_bytes go to cache_dir, and ferry reads them one by one from there. Formats:
  *
- * tokens             {"input_ids": [..], "labels": [..]}; labels absent = the ids text {"text": ".."}, one
- * row per record; or a .txt or .md file, cut into rows of
- *                      max_length tokens. The tokenizer's special tokens are put around each text,
- *                      and its end-of-text id, where it names one, behind it
- * alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in
- *                      Stanford's form; as chats where the user chose a chat template
- * prompt_completion  {"prompt", "completion"}, both strings, or both lists of messages messages {"messages":
- * [{"role", "content"}, ...]}, maybe "tools" (data/chat.h) sharegpt           {"conversations": [{"from",
- * "value"}, ...]}, the same in other words
+ * tokens             {"input_ids": [..], "labels": [..]}; without labels, the ids are the labels
+ * text               {"text": ".."}, one row per record; or a .txt or .md file, cut into rows of
+ *                    max_length tokens. The tokenizer's special tokens surround each text. Its
+ *                    end-of-text id, if it has one, comes last
+ * alpaca             {"instruction", "input", "output"}, maybe "system" and "history", in Stanford's
+ *                    form. If the user chose a chat template, these rows become chats
+ * prompt_completion  {"prompt", "completion"}: both strings, or both lists of messages
+ * messages           {"messages": [{"role", "content"}, ...]}, maybe "tools" (data/chat.h)
+ * sharegpt           {"conversations": [{"from", "value"}, ...]}: chats with other key names
  *
  * Records come from any file of data/source/records.h; data/row_fields.h maps other names of columns. For
  * alpaca and prompts of strings, ids = encode(prompt) + encode(answer) + end-of-text, tokenized separately.
- * The prompt's labels are DATASET_IGNORE unless train_on_inputs. The chat template renders chats, which are
- * tokenized whole. The assistant's turns have labels, including their end-of-turn token
+ * The prompt's labels are DATASET_IGNORE unless train_on_inputs. The chat template renders each chat, and
+ * the whole text is tokenized at once. The assistant's turns have labels, including their end-of-turn token
  * (data/chat_labels.h).
  *
  * A dataset is read-only once open; any thread may read it.
@@ -88,7 +88,7 @@ struct dataset {
 	int64_t row_count, token_count, target_count;
 	int64_t own_label_rows;     /* with labels that are neither ids nor ignored */
 	uint64_t content_hash;      /* of files: dataset_hash; 0 = not known */
-	struct row_entry *own_rows; /* `rows`, where they are in memory */
+	struct row_entry *own_rows; /* `rows`, if they are in memory */
 	const struct row_entry *rows;
 	struct row_store *store;
 	struct {
@@ -109,9 +109,9 @@ struct dataset {
 	} counts;
 };
 
-/* Reads a file. ERR_INPUT names file, line (or element of the array) and the reason: a missing key, an id
- * outside the vocabulary, labels of another length, no rows, no row with a target, no directory for a cache.
- * For chats also: the template refuses, or a turn lacks its end-of-turn token. */
+/* Reads the data sets of options->path. ERR_INPUT names file, line (or element of the array) and the reason:
+ * a missing key, an id outside the vocabulary, labels of another length, no rows, no row with a target, no
+ * directory for a cache. For chats also: the template refuses, or a turn lacks its end-of-turn token. */
 int dataset_open(struct dataset **d, const struct dataset_options *options);
 void dataset_close(struct dataset *d);
 
@@ -132,9 +132,8 @@ static inline int64_t dataset_row_targets(const struct dataset *d, int64_t row)
 	return d->rows[row].target_count;
 }
 
-/* Ids and labels of a row, valid until the buffer is used again. 0, or of rows in files ERR_IO, ERR_INPUT,
- * ERR_NOMEM.
- */
+/* Ids and labels of a row, valid until the buffer is used again. Returns 0; rows in files may also fail with
+ * ERR_IO, ERR_INPUT or ERR_NOMEM. */
 static inline int dataset_row_read(
         struct row_view *view, struct row_buffer *buffer, const struct dataset *d, int64_t row)
 {

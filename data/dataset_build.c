@@ -1,4 +1,4 @@
-/* Rows of token ids, checked, into memory or the files of a cache. */
+/* Builds a dataset: checks rows of token ids, and stores them in memory or in cache files. */
 #include "data/dataset_build.h"
 
 #include <inttypes.h>
@@ -91,7 +91,7 @@ static int begin_cache(struct dataset_builder *b)
 	return rc < 0 ? rc : 0;
 }
 
-/* Moves what is in memory to the files. */
+/* Moves the rows in memory to the files. */
 static int spill(struct dataset_builder *b)
 {
 	int rc = b->cache ? 0 : begin_cache(b);
@@ -125,7 +125,7 @@ static int64_t grown(int64_t cap, int64_t need, int64_t limit)
 	return limit && cap > limit && need <= limit ? limit : cap;
 }
 
-/* Room for one more record and its entry. A row that is larger than memory_bytes takes what it needs. */
+/* Makes room for one more record and its entry. A row above memory_bytes still gets the memory it needs. */
 static int reserve(struct dataset_builder *b, int64_t record_bytes)
 {
 	int64_t limit = b->options->memory_bytes, entry_bytes = (int64_t)sizeof(*b->entries);
@@ -149,7 +149,7 @@ static int reserve(struct dataset_builder *b, int64_t record_bytes)
 	return rc;
 }
 
-/* The dataset's own facts without what only this process knows. */
+/* The dataset without its pointers, which mean nothing to other processes. */
 static struct dataset facts_of(const struct dataset *d)
 {
 	struct dataset facts = *d;
@@ -189,14 +189,14 @@ int dataset_builder_find(struct dataset_builder *b)
 	return 1;
 }
 
-/* What the directory holds by now, without what nobody used for long. */
+/* Removes data sets that no run used for long, and reports what the directory holds. */
 static void tidy(const struct dataset_builder *b)
 {
 	struct row_cache_use use;
 	struct str bytes = {0}, removed = {0};
 
 	if (row_cache_tidy(&use, b->options->cache_dir))
-		return; /* the rows are written */
+		return; /* not an error: the rows are written */
 	quantity_bytes(&bytes, use.bytes);
 	quantity_bytes(&removed, use.removed_bytes);
 	if (use.removed)
@@ -209,7 +209,7 @@ static void tidy(const struct dataset_builder *b)
 	str_free(&removed);
 }
 
-/* What the files hold is hashed once, here: no later run reads all of it for that. */
+/* Completes the files. Computes the hash here, once, so that later runs need not read all rows for it. */
 static int end_files(struct dataset_builder *b)
 {
 	const struct row_entry *entries = NULL;
@@ -289,7 +289,7 @@ static int has_own_labels(const int32_t *ids, const int32_t *labels, int64_t cou
 	return 0;
 }
 
-/* 1: the row has no target. */
+/* Appends a row. Returns 1 if it has no target. */
 static int append(
         struct dataset_builder *b, const int32_t *ids, const int32_t *labels, int64_t count, int64_t masked)
 {

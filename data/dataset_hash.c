@@ -1,4 +1,4 @@
-/* One number of all rows, however they are kept. */
+/* Hashes all rows of a dataset, in memory or in files. */
 #include "data/dataset.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* The bits of several rows behind each other. */
+/* The bits of several rows, one after another. */
 struct bits {
 	XXH3_state_t *state;
 	uint8_t block[4096];
@@ -33,7 +33,7 @@ static void bits_add(struct bits *b, const struct row_view *v)
 
 enum part { PART_IDS, PART_STARTS, PART_TRAINED, PART_LABELS };
 
-/* Labels count from the first that is neither its id nor ignored; before it stand the ids. */
+/* Hashes labels. Before the first label that is neither its id nor DATASET_IGNORE, ids stand for labels. */
 static void labels_add(XXH3_state_t *state, const struct row_view *v, int *begun)
 {
 	for (int64_t t = 0; t < v->token_count; t++) {
@@ -45,7 +45,7 @@ static void labels_add(XXH3_state_t *state, const struct row_view *v, int *begun
 	}
 }
 
-/* One pass over the rows. */
+/* Makes one pass over the rows. */
 static int add_part(struct bits *b, const struct dataset *d, enum part part, int *has_own)
 {
 	struct row_buffer buffer = {0};
@@ -78,7 +78,7 @@ static int add_part(struct bits *b, const struct dataset *d, enum part part, int
 	return rc;
 }
 
-/* Of one part, behind the hash of what came before. */
+/* Hashes one part; the hash so far is the seed. */
 static int hash_part(uint64_t *hash, struct bits *b, const struct dataset *d, enum part part, int *has_own)
 {
 	int rc;

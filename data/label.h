@@ -1,4 +1,4 @@
-/* Labels of tokens: the id that is to be predicted, or this. */
+/* The label of a token that is not trained. Every other label is the token id to predict. */
 #ifndef FERRY_DATA_LABEL_H
 #define FERRY_DATA_LABEL_H
 

@@ -1,4 +1,4 @@
-/* Mixing data sets by weights. */
+/* Mixes data sets by weights. */
 #include "data/mix.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "data/permutation.h"
 
-/* The set that ends an epoch: the first or the last to be used up. */
+/* The set that ends an epoch: depending on `end`, the first or the last to be used up. */
 static int limiting_set(const struct mix *m)
 {
 	int limit = 0;
@@ -36,8 +36,9 @@ int mix_make(struct mix *m, int *bad)
 		double rows = (double)m->sets[limit].row_count * set->weight / m->sets[limit].weight;
 
 		if (!(rows < 9007199254740992.0 / DATA_SETS_MAX))
-			return err_set(ERR_INPUT, "its weight makes an epoch of more than 2^47 rows; choose "
-			                          "weights closer to each other");
+			return err_set(ERR_INPUT,
+			        "its weight gives it more than 2^47 rows in an epoch; choose "
+			        "weights closer to each other");
 		set->draws = *bad == limit ? set->row_count : (int64_t)round(rows);
 		if (set->draws < 1)
 			return err_set(ERR_INPUT,
@@ -53,7 +54,7 @@ int mix_make(struct mix *m, int *bad)
 int64_t mix_row(const struct mix *m, int set, int64_t epoch, int64_t nth, enum mix_order order, uint64_t seed)
 {
 	const struct mix_set *s = &m->sets[set];
-	/* of all draws since the run began; epochs x rows may be beyond 2^63 where nobody gets */
+	/* The number of the draw since the run began. 128 bits: epochs times rows may exceed 2^63. */
 	unsigned __int128 draw = (unsigned __int128)(uint64_t)epoch * (uint64_t)s->draws + (uint64_t)nth;
 	uint64_t pass = (uint64_t)(draw / (uint64_t)s->row_count);
 	int64_t at = (int64_t)(draw % (uint64_t)s->row_count);

@@ -32,8 +32,8 @@ struct mix {
 	int64_t epoch_rows; /* by mix_make */
 };
 
-/* Fills in draws and epoch_rows. ERR_INPUT: a set without rows, a weight too small for a row per epoch, an
- * epoch beyond 2^53 rows; *bad is the set. */
+/* Fills in draws and epoch_rows. ERR_INPUT with the set in *bad: a set without rows, or a weight that gives a
+ * set less than one row or more than 2^47 rows per epoch. */
 int mix_make(struct mix *m, int *bad);
 
 /* The `nth` draw of an epoch from `set`; without a shuffle in row order. */

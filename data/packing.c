@@ -6,8 +6,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Open bins by the room they have left: a stack per room (a list through `below`), and a binary tree of
- * counts over the rooms to find the smallest room that is large enough. */
+/* Open bins by the room they have left: a stack per room, as a list through `below`. A binary tree of counts
+ * finds the smallest room that is large enough. */
 struct rooms {
 	int64_t leaf_count; /* power of two above max_tokens */
 	int64_t *counts;    /* [2 * leaf_count], heap-shaped: node i has children 2i and 2i + 1 */
@@ -43,7 +43,7 @@ static int64_t rooms_find(const struct rooms *r, int64_t need)
 	int64_t node = r->leaf_count + need;
 
 	if (r->counts[node] == 0) {
-		/* up until a right sibling holds something, then down its left edge */
+		/* up until a right sibling has bins, then down to its smallest room */
 		while (node > 1 && (node % 2 == 1 || r->counts[node + 1] == 0))
 			node /= 2;
 		if (node <= 1)
@@ -120,7 +120,7 @@ int packing_build(struct packing **out, const int64_t *row_tokens, int64_t row_c
 			        (long long)i, (long long)row_tokens[i], (long long)max_tokens);
 		total += row_tokens[i];
 	}
-	if (max_tokens > total) /* no bin can be fuller, and the tables below have an entry per room */
+	if (max_tokens > total) /* the tables below have an entry per room: keep them small */
 		max_tokens = total;
 	while (rooms.leaf_count <= max_tokens)
 		rooms.leaf_count *= 2;
@@ -159,7 +159,7 @@ out:
 	return rc;
 }
 
-/* Moves the bins of `more`, whose row 0 is `first_row`, behind those of p. */
+/* Appends the bins of `more` to those of p. Row 0 of `more` is `first_row`. */
 static int append(struct packing *p, const struct packing *more, int64_t first_row)
 {
 	int64_t *bins = mem_resize(p->bin_start, (size_t)(p->bin_count + more->bin_count + 1), sizeof(*bins));

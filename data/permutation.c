@@ -52,7 +52,7 @@ static int64_t swap_or_not_at(uint64_t seed, uint64_t stream, int64_t count, int
 		uint64_t round_key = mix64(key + 2 * (uint64_t)round * 0x9e3779b97f4a7c15u);
 		uint64_t pivot = (uint64_t)(((unsigned __int128)round_key * n) >> 64);
 		uint64_t partner = pivot >= x ? pivot - x : pivot + n - x;
-		uint64_t pair = partner > x ? partner : x; /* both ask for the same bit */
+		uint64_t pair = partner > x ? partner : x; /* the same for both, so both get the same bit */
 
 		if (mix64(round_key ^ pair * 0xd6e8feb86659fd93u) >> 63)
 			x = partner;

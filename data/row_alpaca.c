@@ -41,7 +41,7 @@ void dataset_alpaca_prompt(struct str *prompt, const char *instruction, size_t i
 	        (struct text_piece){input, input_bytes});
 }
 
-/* A text that may be absent or null. */
+/* Reads a text that may be absent or null. */
 static int optional(
         struct dataset_builder *b, const json_t *record, enum row_field field, struct text_piece *out)
 {
@@ -53,7 +53,7 @@ static int optional(
 	return dataset_builder_text(b, record, field, &out->text, &out->len_bytes);
 }
 
-/* Earlier turns: [[question, answer], ...]. */
+/* Checks earlier turns: [[question, answer], ...]. */
 static int check_history(const struct dataset_builder *b, const json_t *history)
 {
 	const json_t *turn;
@@ -69,7 +69,7 @@ static int check_history(const struct dataset_builder *b, const json_t *history)
 	return 0;
 }
 
-/* One question and answer in Stanford's form; a system text stands in place of its first sentence. */
+/* Appends a question and an answer in Stanford's form. A system text replaces its first sentences. */
 static int say_pair(struct dataset_builder *b, struct text_piece system, struct text_piece instruction,
         struct text_piece input, struct text_piece answer, enum dataset_piece piece)
 {
@@ -115,7 +115,7 @@ static int read_stanford(struct dataset_builder *b, const json_t *record, struct
 	return rc < 0 ? rc : dataset_builder_add_said(b);
 }
 
-/* As a chat, where the user chose a template: instruction and input are one message. */
+/* Reads the record as a chat, if the user chose a template. Instruction and input become one message. */
 static int read_chat(struct dataset_builder *b, const json_t *record, struct text_piece instruction,
         struct text_piece input)
 {

@@ -1,4 +1,4 @@
-/* Files of rows: written under a lock, renamed when whole, found by their recipe. */
+/* Files of rows: written under a lock, renamed when complete, found by their recipe. */
 #include "data/row_cache.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum { KEY_BYTES = 33, WAIT_NS = 100000000, FREE_IN_ROW = 5 };
 
 static const char magic[16] = "ferry rows 1\n";
 
-/* The index file: this, the recipe, what the writer left, padding to 16 bytes, then the entries. */
+/* The index file: this header, the recipe, the caller's `fixed` bytes, padding to 16 bytes, the entries. */
 struct index_head {
 	char magic[16];
 	int64_t recipe_bytes, fixed_bytes, entry_count, rows_bytes;
@@ -90,7 +90,7 @@ static int index_is_good(const void *map, size_t map_bytes, const char *recipe, 
 	       h->hash == XXH3_64bits(at, map_bytes - sizeof(*h));
 }
 
-/* Takes the mapping and the descriptor over where it succeeds. */
+/* On success, *store owns the mapping and the descriptor. */
 static int make_store(struct row_store **store, const struct row_entry **entries, int64_t *entry_count,
         void *fixed, void *map, size_t map_bytes, int fd, const char *path)
 {
@@ -172,13 +172,12 @@ int row_cache_open(struct row_store **store, const struct row_entry **entries, i
 
 /* ---- writing ---- */
 
-/* Of whatever went wrong in the directory. */
+/* Adds advice to an error of the directory. */
 static int advise(int rc, const struct row_cache *c)
 {
 	return err_reword(rc,
-	        "%s; these rows are more than data_memory and are written to files: set data_cache to a "
-	        "directory "
-	        "with room (now %s), or raise data_memory",
+	        "%s; these rows exceed data_memory, so ferry writes them to files: set data_cache to a "
+	        "directory with room (now %s), or raise data_memory",
 	        err_text(), c->dir);
 }
 
@@ -193,8 +192,8 @@ static int take_lock(struct row_cache *c, const char *key)
 		rc = dir_lock_take(&c->lock, c->dir, name);
 		if (rc != ERR_INPUT)
 			break;
-		/* its owner may have left between the two looks; a directory that cannot be written stays
-		 * refused */
+		/* The lock may be free again between the two calls: then try again. A directory that
+		 * cannot be written also looks free, so give up after a few times. */
 		free_in_row = dir_lock_look(c->dir, name) == 0 ? free_in_row + 1 : 0;
 		if (free_in_row == FREE_IN_ROW)
 			break;
@@ -207,7 +206,7 @@ static int take_lock(struct row_cache *c, const char *key)
 	return rc;
 }
 
-/* What a process that ended left behind. */
+/* Removes the temporary files of a process that ended. */
 static int remove_old(const struct row_cache *c)
 {
 	int rc = file_remove_tree(c->rows_temp);
@@ -224,7 +223,7 @@ static int make_paths(struct row_cache *c, const char *key)
 	return c->rows_path && c->index_path && c->rows_temp && c->index_temp ? 0 : ERR_NOMEM;
 }
 
-/* Somebody may have finished it since it was looked for. */
+/* Checks again after taking the lock: another process may have completed the files meanwhile. */
 static int is_whole(const struct row_cache *c)
 {
 	const struct row_entry *entries;
@@ -240,7 +239,8 @@ static int is_whole(const struct row_cache *c)
 	return rc;
 }
 
-/* 1: it is there already. Files without a recipe are gone with the process. */
+/* Returns 1 if the files are complete already. Files without a recipe need no lock: each process has its
+ * own. */
 static int lock(struct row_cache *c)
 {
 	char key[KEY_BYTES + 24];
@@ -325,7 +325,7 @@ int row_cache_append(struct row_cache *c, uint8_t *records, int64_t len_bytes,
 	if (!rc)
 		rc = file_write_at(c->index_fd, c->index_temp, entries, (size_t)(entry_count * entry_bytes),
 		        c->entries_from + c->entry_count * entry_bytes);
-	if (!rc) /* so that the pages of a long build do not wait for its end */
+	if (!rc) /* now, or all pages of a long build would wait for the sync at its end */
 		rc = file_write_back(c->rows_fd, c->rows_temp, c->rows_bytes, len_bytes);
 	if (rc)
 		return advise(rc, c);
@@ -347,6 +347,7 @@ int row_cache_open_written(
 	s->path = mem_strdup(c->rows_path);
 	map = mmap(NULL, (size_t)len, PROT_READ, MAP_SHARED, c->index_fd, 0);
 	s->map = map == MAP_FAILED ? NULL : map;
+	s->map_bytes = (size_t)len;
 	s->fd = dup(c->rows_fd);
 	if (!s->path || !s->map || s->fd < 0) {
 		int rc = err_set(
@@ -355,7 +356,6 @@ int row_cache_open_written(
 		row_store_release(s);
 		return rc;
 	}
-	s->map_bytes = (size_t)len;
 	s->len_bytes = c->rows_bytes;
 	*entries = (const struct row_entry *)(const void *)((const char *)map + c->entries_from);
 	*entry_count = c->entry_count;
@@ -384,7 +384,7 @@ static int write_head(struct row_cache *c, const void *map, const void *fixed)
 	return file_write_at(c->index_fd, c->index_temp, &h, sizeof(h), 0);
 }
 
-/* The index last: with it the files are whole. */
+/* Renames the index last: it makes the files complete. */
 static int rename_both(struct row_cache *c)
 {
 	int rc = file_sync(c->rows_fd, c->rows_temp);

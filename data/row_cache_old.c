@@ -1,4 +1,4 @@
-/* Files of rows that no run uses any more. */
+/* Removes files of rows that no run uses any more. */
 #include "data/row_cache.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { KEY_DIGITS = 32, KEEP_SECONDS = ROW_CACHE_KEEP_DAYS * 24 * 60 * 60 };
 
-/* An index of a cache, and nothing else that lies in the directory. */
+/* 1 for an index of a cache; the directory may hold other files. */
 static int is_index(const char *name)
 {
 	return strspn(name, "0123456789abcdef") == KEY_DIGITS && !strcmp(name + KEY_DIGITS, ".index");
@@ -25,7 +25,8 @@ static int64_t size_of(const char *path)
 	return stat(path, &st) ? 0 : (int64_t)st.st_size;
 }
 
-/* The index first: without it the rows count for nothing. Who reads them has them open. */
+/* Counts a data set, or removes it if it is old. The index goes first: without it, no process opens the rows.
+ * A process that reads the rows has them open, and keeps them. */
 static int look_at(struct row_cache_use *use, const char *dir, const char *name)
 {
 	char *index = file_join(dir, name), *rows = mem_printf("%s/%.*s.rows", dir, KEY_DIGITS, name);

@@ -1,4 +1,4 @@
-/* Rows of chats: messages, ShareGPT turns, and what other formats make chats of. */
+/* Rows of chats: messages, ShareGPT turns, and chats of other formats. */
 #include "data/row_formats.h"
 
 #include "base/err.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Turns in ShareGPT's words: they say who speaks in another column than "role". */
+/* 1 for ShareGPT turns: the name of the speaker is not under "role". */
 static int are_turns(const struct dataset_builder *b, const json_t *turns)
 {
 	const char *key = NULL;
@@ -57,7 +57,7 @@ static void count_ends(struct dataset_builder *b)
 		}
 }
 
-/* The first answer that is to be learned and is neither text nor a call. */
+/* Counts the row if a trained answer is empty and calls no tool. */
 static void note_empty(struct dataset_builder *b, const struct chat *chat)
 {
 	int64_t count = (int64_t)json_array_size(chat->messages);
@@ -107,7 +107,7 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	return dataset_builder_add(b, l->ids.ids, l->labels.ids, l->ids.count, 0);
 }
 
-/* A system message beside the turns, as some ShareGPT sets have it. */
+/* Some ShareGPT sets have the system message beside the turns. */
 static int add_system(struct dataset_builder *b, struct chat *chat, const json_t *record)
 {
 	const json_t *system = dataset_builder_get(b, record, ROW_FIELD_SYSTEM);

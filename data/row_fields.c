@@ -1,4 +1,4 @@
-/* Fields of rows by the names that a data set has for them. */
+/* Finds fields and roles of rows by the names that a data set uses. */
 #include "data/row_fields.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const struct {
 
 enum { NAME_BYTES = 256 };
 
-/* Copies the first name of a list; the rest of it, or NULL at its end. */
+/* Copies the first name of a list. Returns the rest of the list, or NULL at its end. */
 static const char *next_name(char name[NAME_BYTES], const char *list)
 {
 	size_t len;
@@ -63,7 +63,7 @@ json_t *row_field(const struct row_names *names, const json_t *row, enum row_fie
 
 		if (!value)
 			continue;
-		memcpy(&object, &row, sizeof(object)); /* the iterator changes nothing */
+		memcpy(&object, &row, sizeof(object)); /* drops const, for the iterator */
 		if (key)
 			*key = json_object_iter_key(json_object_iter_at(object, name));
 		return value;

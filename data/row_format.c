@@ -1,4 +1,4 @@
-/* The list of formats as a table, and the choice of one by a row's columns. */
+/* The table of formats, and the choice of one by a row's columns. */
 #include "data/row_formats.h"
 
 #include "base/err.h"
@@ -23,7 +23,7 @@ const char *dataset_format_name(enum dataset_format format)
 	return formats[format].name;
 }
 
-/* Bits of the fields that the row has, and of those that the user gave names to. */
+/* Bits of the fields in the row, and in *named those with names from the user. */
 static unsigned fields_of(unsigned *named, const struct row_names *names, const json_t *record)
 {
 	unsigned found = 0;
@@ -36,7 +36,8 @@ static unsigned fields_of(unsigned *named, const struct row_names *names, const 
 	return found;
 }
 
-/* "prompt and completion (prompt_completion)", "messages (messages or sharegpt)"; the format behind it. */
+/* Appends "prompt and completion (prompt_completion)" or "messages (messages or sharegpt)". Returns the next
+ * format with other fields. */
 static int add_known(struct str *out, const struct row_names *names, int format)
 {
 	unsigned fields = formats[format].fields;
@@ -58,7 +59,8 @@ static int add_known(struct str *out, const struct row_names *names, int format)
 	return format;
 }
 
-/* A column that the user named and the row lacks is the likeliest reason; ROW_FIELD_COUNT = none. */
+/* A column that the user named and the row lacks: probably the reason that no format fits. ROW_FIELD_COUNT =
+ * none. */
 static enum row_field named_and_missing(unsigned named, unsigned there)
 {
 	for (int f = 0; f < ROW_FIELD_COUNT; f++)

@@ -1,4 +1,4 @@
-/* The formats of rows: one list. A new format is one line here and one file with two functions.
+/* The formats of rows: one list. A new format is one line here and one file with row_NAME_read.
  *
  * A record (a JSON object) becomes ids and labels. With format auto, the first record decides: it is the
  * first format of the list with all its fields in the record. Formats with fields that the user named come
@@ -38,7 +38,7 @@ enum dataset_format {
 	int function##_read(struct dataset_builder *b, const json_t *record);
 ROW_FORMATS(ROW_FORMAT_DECLARE)
 
-/* 1 if a record with the fields of the format belongs to it. */
+/* 1 if this format reads a record that has all its fields: messages and sharegpt share their fields. */
 int row_messages_is_mine(const struct dataset_builder *b, const json_t *record);
 int row_sharegpt_is_mine(const struct dataset_builder *b, const json_t *record);
 

@@ -1,12 +1,16 @@
-/* Files of text: one text each, tokenized piece by piece and cut into rows of max_length tokens.
+/* Files of text: each is one text, tokenized piece by piece and cut into rows of max_length tokens.
  *
- * The ids are those of the whole text. A file that fits into one window is tokenized at once. A larger one is
- * cut where the tokenizer's ids do not depend on what stands before and behind: at a line break if one will
- * do, else at a blank, else between any two characters. Each cut is tried first. With `context` the text
- * before it, `more` a longer one, and `probe` the text behind it, the ids of context + probe must begin with
- * those of context, and so for more; and what follows must be the same after both. The next piece is
- * tokenized behind the context, whose ids are then dropped: what some tokenizers put in front of a text comes
- * once. */
+ * The ids are those of the whole text. A file that fits into one window is tokenized at once. A larger file
+ * is cut where the tokenizer's ids on one side do not depend on the other side. The best place is a line
+ * break, then a blank, then any place between two characters. ferry tests each cut before it takes it:
+ *
+ * - `context` is the text before the cut, `more` a longer one, and `probe` the text after the cut;
+ * - the ids of context + probe must begin with those of context, and likewise for more;
+ * - the remaining ids must be the same in both cases.
+ *
+ * The next piece is tokenized after its context, and the ids of the context are dropped. So anything that a
+ * tokenizer puts before a text comes once.
+ */
 #include "data/dataset_build.h"
 
 #include <inttypes.h>
@@ -21,7 +25,7 @@
 enum {
 	WINDOW_BYTES = 8 << 20,
 	WINDOW_BYTES_MAX = 1 << 30,
-	CONTEXT_BYTES = 512, /* the longer one is four times that */
+	CONTEXT_BYTES = 512, /* `more` is four times as long */
 	PROBE_BYTES = 1024,
 	TRIES = 200
 };
@@ -30,10 +34,10 @@ struct plain {
 	struct dataset_builder *b;
 	const char *path;
 	struct bytes *bytes;
-	struct str text;      /* read and not yet tokenized; from `fresh` on, before it the context */
-	size_t fresh, window; /* window: bytes to have before a cut is looked for */
-	int64_t begin;        /* of text.data in the file */
-	int ended, is_first;  /* of the file; of its pieces */
+	struct str text;      /* the context, and from `fresh` on the bytes to tokenize */
+	size_t fresh, window; /* window: bytes to read before searching for a cut */
+	int64_t begin;        /* offset of text.data in the file */
+	int ended, is_first;  /* the file has ended; this is its first piece */
 	int64_t rows;
 };
 
@@ -61,7 +65,7 @@ static int is_space(char c)
 	return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Places of three kinds, best first. */
+/* Candidates for a cut: kind 0 is best, kind 2 any place between characters. */
 static int is_candidate(const struct str *text, size_t at, int kind)
 {
 	const char *t = text->data;
@@ -88,7 +92,7 @@ static int begins_with(const struct token_list *ids, const struct token_list *st
 	       memcmp(ids->ids, start->ids, (size_t)start->count * sizeof(*ids->ids)) == 0;
 }
 
-/* 1: ids before and behind the cut do not depend on each other. */
+/* 1 if the ids on each side of the cut do not depend on the other side. */
 static int try_cut(const struct plain *p, struct token_list lists[4], size_t cut)
 {
 	const char *t = p->text.data;
@@ -115,7 +119,7 @@ static int try_cut(const struct plain *p, struct token_list lists[4], size_t cut
 	                                         (size_t)behind[0] * sizeof(*lists[1].ids)) == 0;
 }
 
-/* The last good place in the second half of what is there; 0: none. */
+/* The last good place for a cut in the second half of the text; 0 = none. */
 static int find_cut(size_t *cut, const struct plain *p)
 {
 	struct token_list lists[4] = {{0}};
@@ -164,7 +168,7 @@ static int fill(struct plain *p)
 	return rc;
 }
 
-/* The ids of text[fresh, end) behind those in b->ids, which are in no row yet. */
+/* Appends the ids of text[fresh, end) to b->ids, which holds the ids that are in no row yet. */
 static int take_piece(struct plain *p, size_t end)
 {
 	struct token_list ids = {0}, context = {0};
@@ -173,7 +177,7 @@ static int take_piece(struct plain *p, size_t end)
 	int rc = encode(&ids, p, p->text.data, end, add);
 
 	if (rc && p->begin)
-		rc = err_note(rc, "%s: behind byte %" PRId64, p->path, p->begin);
+		rc = err_note(rc, "%s: after byte %" PRId64, p->path, p->begin);
 	else if (rc)
 		rc = err_note(rc, "%s", p->path);
 	if (!rc)
@@ -186,7 +190,7 @@ static int take_piece(struct plain *p, size_t end)
 	return rc;
 }
 
-/* Forgets what is tokenized, but for the context. */
+/* Drops the tokenized text, except the context. */
 static void move_on(struct plain *p, size_t cut)
 {
 	size_t from = context_start(p, cut, CONTEXT_BYTES);
@@ -199,7 +203,8 @@ static void move_on(struct plain *p, size_t cut)
 	p->window = window_bytes(p->b);
 }
 
-/* What the tokenizer puts behind a text, where that was not done with its only piece; and the end of text. */
+/* Appends the special tokens after the text, unless the text was one piece (which has them already), and the
+ * end-of-text id. */
 static int add_end(struct plain *p, int is_whole)
 {
 	struct token_list before = {0}, all = {0};
@@ -217,8 +222,8 @@ static int add_end(struct plain *p, int is_whole)
 	return rc ? rc : dataset_builder_end_text(p->b, 0, DATASET_PIECE_ANSWER);
 }
 
-/* Rows of max_length_tokens; those that more text may yet change stay. A last row of one token would teach
- * nothing. */
+/* Adds rows of max_length_tokens. Before the end, up to that many ids stay for later. A last row of
+ * one token is dropped: it has no target. */
 static int add_rows(struct plain *p, int is_end)
 {
 	const struct dataset_options *o = p->b->options;
@@ -268,8 +273,9 @@ static int read_pieces(struct plain *p)
 			rc = find_cut(&cut, p);
 		if (!rc && !cut && p->window >= WINDOW_BYTES_MAX)
 			rc = err_set(ERR_UNSUPPORTED,
-			        "%s: after byte %" PRId64 " are 1 GiB of text without a place to cut it; put "
-			        "line breaks in, or cut the file",
+			        "%s: the 1 GiB of text after byte %" PRId64
+			        " has no place to cut it; add line "
+			        "breaks, or split the file",
 			        p->path, p->begin);
 		if (rc || !cut) {
 			p->window *= 2;

@@ -1,4 +1,4 @@
-/* Rows of prompt and completion: two texts, tokenized apart, or two lists of messages. */
+/* Rows of prompt and completion: two texts, tokenized separately, or two lists of messages. */
 #include "data/row_formats.h"
 
 #include "base/err.h"
@@ -6,7 +6,7 @@
 #include "data/chat.h"
 #include "data/dataset_build.h"
 
-/* The completion is what is trained: answers in the prompt are not. */
+/* Only the completion is trained; answers in the prompt are not. */
 static int read_chat(struct dataset_builder *b, const json_t *record)
 {
 	struct chat chat = {.names = b->names, .seen = &b->seen};

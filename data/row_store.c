@@ -91,7 +91,7 @@ static int damaged(const struct row_store *s)
 	return err_set(ERR_INPUT, "%s is damaged; remove it, and ferry makes it again", s->path);
 }
 
-/* Reads the longest that the record can be: whether it has labels of its own is known then. */
+/* Reads the maximum size of the record: only its first word says whether it has its own labels. */
 static int read_record(struct row_buffer *b, const struct row_store *s, const struct row_entry *e)
 {
 	int64_t most = row_record_bytes(e->token_count, ROW_LABELS_OWN), len;

@@ -2,14 +2,14 @@
  *
  * A row is a *record* of a multiple of four bytes, the same in memory and in files:
  *
- *     uint32  bit 0: labels of its own follow; the others: a checksum of what follows (zero in memory)
+ *     uint32  bit 0: the record has its own labels; bits 1..31: checksum of the rest (0 in memory)
  *     int32   ids[count]
- *     int32   labels[count], only where a label is neither DATASET_IGNORE nor the token's id
+ *     int32   labels[count], only if a label is neither DATASET_IGNORE nor the token's id
  *     bits    trained[count], in whole bytes, padded with zeros: the label is not DATASET_IGNORE
  *
- * An index has the start of each record. Both are written once, front to back, and only read afterwards, by
- * any thread. Records of a file are read into a buffer (pread), so memory holds one row, not all rows read
- * so far. The index of a file is mapped.
+ * An index has the start of each record. Records and index are written once, front to back, and only read
+ * afterwards, by any thread. Records of a file are read into a buffer (pread), so memory holds one row, not
+ * all rows read so far. The index of a file is mapped.
  */
 #ifndef FERRY_DATA_ROW_STORE_H
 #define FERRY_DATA_ROW_STORE_H

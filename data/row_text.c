@@ -1,4 +1,4 @@
-/* Rows of one text each, and what all text formats share: pieces of a row, each tokenized apart. */
+/* Rows of one text each, and functions for all text formats: pieces of a row, tokenized separately. */
 #include "data/row_formats.h"
 
 #include <stdio.h>
@@ -100,7 +100,7 @@ int dataset_builder_add_said(struct dataset_builder *b)
 	return dataset_builder_add(b, b->ids->ids, b->targets->ids, b->ids->count, 0);
 }
 
-/* The ids of one text with the template's and the end-of-text id, into b->ids. */
+/* Sets b->ids to the ids of one text, with special tokens and the end-of-text id. */
 static int encode_text(struct dataset_builder *b, const char *text, size_t len_bytes)
 {
 	int rc = tokenizer_encode(b->options->tokenizer, b->ids, text, len_bytes, ADD_SPECIAL_ALL);

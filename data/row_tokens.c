@@ -9,7 +9,7 @@
 #include "data/dataset_build.h"
 #include "data/tokenizer/token_list.h"
 
-/* An array of integers into a list. */
+/* Reads an array of integers into a list. */
 static int read_ints(struct token_list *list, const json_t *array, const char *where, const char *key)
 {
 	int64_t count = (int64_t)json_array_size(array);
@@ -33,8 +33,8 @@ static int read_ints(struct token_list *list, const json_t *array, const char *w
 	return 0;
 }
 
-/* Keys that other programs write beside input_ids: only masks that say nothing are accepted, and masks of
- * targets where labels say what is one. */
+/* Checks masks that other programs write beside input_ids. A mask must be all ones; masks of targets may be
+ * anything if the row has labels. */
 static int check_mask(
         const json_t *record, size_t count, const char *where, const char *key, const char *advice)
 {
@@ -67,7 +67,7 @@ static int check_other_keys(const json_t *record, size_t count, const char *wher
 	return rc;
 }
 
-/* An array of integers that may be absent or null: 1 where it is there. */
+/* Reads an array of integers: 1, or 0 if it is absent or null. */
 static int read_field(
         struct token_list *list, struct dataset_builder *b, const json_t *record, enum row_field field)
 {

@@ -1,4 +1,4 @@
-/* Which rows a step trains on: the order of each epoch, and its cut into steps, ranks and micro-batches. */
+/* Chooses the rows of a step: the order of each epoch, cut into steps, ranks and micro-batches. */
 #include "data/sampler.h"
 
 #include <math.h>
@@ -16,14 +16,14 @@ int sampler_init(struct sampler *s)
 		return err_set(ERR_RANGE, "%lld gradient accumulation steps: at least 1 is needed",
 		        (long long)s->accumulation);
 	if (s->world_size < 1 || s->rank < 0 || s->rank >= s->world_size)
-		return err_set(ERR_RANGE, "rank %d of %d", s->rank, s->world_size);
+		return err_set(ERR_RANGE, "there is no rank %d of %d", s->rank, s->world_size);
 	if (__builtin_mul_overflow(s->batch_rows, s->accumulation, &s->step_rows) ||
 	        __builtin_mul_overflow(s->step_rows, (int64_t)s->world_size, &s->step_rows))
 		return err_set(ERR_RANGE, "a step of %lld x %lld x %d rows is beyond 2^63",
 		        (long long)s->batch_rows, (long long)s->accumulation, s->world_size);
 	if (s->shuffle < SHUFFLE_FEISTEL || s->shuffle > SHUFFLE_NEWEST)
-		return err_set(ERR_RANGE, "shuffle version %d: this program knows 1 to %d", s->shuffle,
-		        SHUFFLE_NEWEST);
+		return err_set(ERR_RANGE, "shuffle version %d is not supported; supported: 1 to %d",
+		        s->shuffle, SHUFFLE_NEWEST);
 	s->steps_per_epoch = (s->row_count - 1) / s->step_rows + 1;
 	return 0;
 }
@@ -58,7 +58,7 @@ int sampler_run_steps(int64_t *step_count, const struct sampler *s, double epoch
 	return 0;
 }
 
-/* Draws of a step that exist: fewer than step_rows at the end of an epoch. */
+/* The draws of a step: fewer than step_rows at the end of an epoch. */
 static int64_t step_draws(const struct sampler *s, int64_t step)
 {
 	int64_t first = step % s->steps_per_epoch * s->step_rows;

@@ -1,6 +1,4 @@
-/* What a token sees of its document (device/op_attention.h): itself and those before it, or those behind it
- * too.
- */
+/* The tokens of its document that a token sees: itself and earlier ones, or all (device/op_attention.h). */
 #ifndef FERRY_DEVICE_ATTENTION_MASK_H
 #define FERRY_DEVICE_ATTENTION_MASK_H
 

@@ -94,25 +94,25 @@ struct backend {
 	void (*get_stats)(const struct device *device, struct device_stats *stats);
 };
 
-/* One slab. device.c fills bytes, kind and runs; the backend fills base and pinned_bytes. */
+/* One slab. device.c fills bytes, kind and runs; the backend fills the rest. */
 struct device_slab {
 	void *base;
 	int64_t bytes;
 	enum slab_kind kind;
 	int64_t pinned_bytes;
-	int is_driver_memory;        /* cuda: cudaHostAlloc gave it */
+	int is_driver_memory;        /* cuda: cudaHostAlloc allocated it */
 	const struct slab_run *runs; /* for slab_open */
 	int run_count;
 };
 
-/* Zeroed by the backend, then kept by device.c. */
+/* The backend allocates it zeroed and sets comm_algorithm. device.c keeps the other fields. */
 struct device {
 	const struct backend *backend;
 	dev_addr arena_base;
 	int64_t arena_bytes; /* 0: no arena is open */
 	struct device_slab *slabs;
 	int slab_count, ranks_per_node;
-	enum comm_algorithm comm_algorithm; /* set by the backend when it opens */
+	enum comm_algorithm comm_algorithm; /* set when the backend opens */
 	int64_t slab_bytes, slab_pinned_bytes, slab_peak_bytes, slab_pinned_peak_bytes;
 	struct stream *streams;
 	struct race *race; /* NULL: check_races is off */
@@ -121,7 +121,7 @@ struct stream {
 	struct device *device;
 	enum queue_kind queue;
 	struct stream *next;     /* of the device's open streams */
-	struct stream_work work; /* kept by backends whose clock is virtual */
+	struct stream_work work; /* kept by backends with a virtual clock */
 	int race_stream;
 };
 struct event {
@@ -134,7 +134,7 @@ struct comm {
 	struct comm_links links;
 };
 
-/* ERR_RANGE, naming the call, unless the two devices are one. */
+/* Returns ERR_RANGE with the call's name if the devices differ. */
 int device_check_same(const struct device *a, const struct device *b, const char *call);
 
 /* Registers a backend under the name of its kind; called by the program's start-up (cli/, tests), before

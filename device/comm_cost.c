@@ -23,13 +23,13 @@ void comm_links_find(
 	}
 }
 
-/* Times that the buffer goes around. */
+/* How often the buffer goes around. */
 static int rounds_of(enum comm_kind kind)
 {
 	return kind == COMM_ALL_REDUCE ? 2 : 1;
 }
 
-/* A broadcast goes along the ring whole; that the last rank sends nothing is left out. */
+/* A broadcast sends the whole buffer along the ring. The last rank sends nothing; this is ignored. */
 static void ring_traffic(
         struct comm_traffic *t, enum comm_kind kind, int64_t bytes, const struct comm_links *l)
 {
@@ -43,7 +43,7 @@ static void ring_traffic(
 	t->node_hops = hops - t->network_hops;
 }
 
-/* Elements of a part of the buffer: as even as the count allows, the last parts shorter. */
+/* Elements of a part of the buffer. All parts are equal, but the last ones may be shorter or empty. */
 static int64_t part_length(int64_t count, int part, int parts)
 {
 	int64_t each = (count + parts - 1) / parts, first = part * each, left = count - first;
@@ -58,7 +58,7 @@ static void direct_traffic(struct comm_traffic *t, enum comm_kind kind, int64_t 
 	int64_t own = part_length(bytes / element_bytes, l->rank, l->size) * element_bytes;
 	int away = l->size - l->local, rounds = rounds_of(kind);
 
-	/* parts of a buffer that is no shards differ by an element or are empty; that is left out */
+	/* a rank sends parts of other ranks too; they count as long as its own */
 	t->node_bytes = rounds * (l->local - 1) * own;
 	t->network_bytes = rounds * away * own;
 	t->node_hops = l->local > 1 ? rounds : 0;

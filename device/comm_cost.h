@@ -17,7 +17,8 @@ struct comm_group {
 };
 
 /* COMM_RING: every rank sends only to the next one, as in NCCL's rings for large buffers. A ring enters and
- * leaves each node once, and each channel does it at another rank, so a rank counts the average.
+ * leaves each node once. Each channel does so at another rank, so every rank counts the average.
+ *
  * COMM_DIRECT: every rank sends to every other rank (host/cpu/cpu_comm.c). */
 enum comm_algorithm { COMM_RING, COMM_DIRECT };
 

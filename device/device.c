@@ -1,5 +1,4 @@
-/* Devices from open to close: backends, the arena, slabs, streams, events, groups of ranks; what each call
- * checks. */
+/* Backends, devices, arenas, slabs, streams, events and groups of ranks, and the checks of their calls. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -62,8 +61,9 @@ static int check_options(const struct device_options *o)
 {
 	const double speeds[] = {o->speed.matmul_flops_bf16, o->speed.matmul_flops_f32,
 	        o->speed.attention_flops, o->speed.memory_bytes, o->speed.h2d_bytes, o->speed.d2h_bytes,
-	        o->speed.host_memory_bytes, o->speed.comm_bytes, o->speed.network_bytes,
-	        o->speed.comm_latency_s, o->speed.network_latency_s};
+	        o->speed.host_memory_bytes, o->speed.host_update_bytes, o->speed.comm_bytes,
+	        o->speed.network_bytes, o->speed.comm_latency_s, o->speed.network_latency_s,
+	        o->speed.copies_bytes, o->speed.launch_s, o->speed.call_s, o->speed.pin_bytes};
 
 	if (o->threads < 0 || o->ranks_per_node < 0)
 		return err_set(ERR_INPUT, "device: %s is %d, must not be negative",
@@ -99,7 +99,7 @@ static int backend_open(
 	return ERR_NOMEM;
 }
 
-/* A machine that lacks a device is as it should be; one whose device does not work is not. */
+/* A missing device is normal. A device that fails to open deserves a warning. */
 static void say_passed_over(int rc, const char *next)
 {
 	if (rc == ERR_UNSUPPORTED)
@@ -252,7 +252,7 @@ void device_slab_close(struct device *device, void *base)
 		device->backend->slab_close(device, &slab);
 		return;
 	}
-	assert(!"device_slab_close of what is no slab");
+	assert(!"device_slab_close: no slab has this base");
 }
 
 /* ---- streams and events ---- */

@@ -49,13 +49,13 @@ struct device_speed {
 	/* Bandwidth of the host's memory bus for this rank, read and written. Copies each way and the CPU's
 	 * optimizer share it. */
 	double host_memory_bytes;
-	double host_update_bytes; /* the part of it that the CPU's optimizer reaches alone; 0: all */
+	double host_update_bytes; /* bandwidth that the CPU's optimizer reaches alone; 0: all of it */
 	double comm_bytes;        /* per rank, each way, to ranks of its node */
-	double network_bytes; /* per node, each way, to other nodes; 0: as much as its ranks have within the
-	                         node */
+	double network_bytes; /* per node, each way, to other nodes; 0: comm_bytes of all its ranks together
+	                       */
 	double comm_latency_s, network_latency_s; /* of a message over one link */
 	double copies_bytes;     /* total of copies in and out while both run; 0: neither slows the other */
-	double launch_s, call_s; /* fixed time of an op, and of a host function between other work */
+	double launch_s, call_s; /* fixed time of an op, and of a stream_call */
 	double pin_bytes;  /* rate of making and pinning host memory at the start; 0: unknown. Clocks do not
 	                      use it */
 	int host_computes; /* 1: ops run on the cores of the CPU optimizer, in host memory */
@@ -80,20 +80,20 @@ struct device_options {
 	uint64_t stream_delay_seed; /* host: random delays before each piece of work; 0 = off */
 	int poison; /* host, cuda: stream_discard overwrites, and a fresh arena is filled, with NaN patterns
 	             */
-	int check_races; /* any backend: refuses work with ERR_DEVICE if it uses bytes of other work without
-	                    an order between the two, and one of them writes. The text names both. For tests,
-	                    at most 16 streams. Covers ops, copies (both sides), collectives and discards, but
+	int check_races; /* any backend: refuses work with ERR_DEVICE if it shares bytes with other work, one
+	                    of the two writes, and no event orders them. The text names both. For tests; at
+	                    most 16 streams. Covers ops, copies (both sides), collectives and discards, but
 	                    not the work of a stream_call */
 	const struct device_bootstrap *bootstrap; /* cuda with more than one rank; owned by the caller, valid
 	                                             until the device is closed */
 	int ranks_per_node; /* ranks on one node, numbered one after the other; separates traffic within a
-	                       node from traffic between nodes; 0: all */
+	                       node from traffic between nodes; 0: all ranks */
 	int index; /* cuda: index among the GPUs that the process sees; an error if there are fewer */
 	struct device_speed speed; /* meta; zero fields take built-in values (a mid-range machine) */
 };
 
-/* Opens the device with this name ("host", "meta"; "auto" takes the first that works). NULL options are all
- * 0. The text of ERR_INPUT lists the available devices. */
+/* Opens the device with this name ("cuda", "host", "meta"; "auto" takes the first that opens). NULL options
+ * are all 0. The text of ERR_INPUT lists the available devices. */
 int device_open(struct device **device, const char *name, const struct device_options *options);
 
 /* Frees the arena and all open slabs. Close streams, events and comms before. */
@@ -124,8 +124,8 @@ void device_slab_close(struct device *device, void *base);
 /* 1 if slabs have real memory and ops compute; 0 on meta. */
 int device_has_bytes(const struct device *device);
 
-/* Device memory that arena and reserves may take together: what is free now, and what this device's reserves
- * hold already. 0: not limited by the device. */
+/* Device memory that arena and reserves may take together: the memory that is free now plus what this
+ * device's arena and reserves hold. 0: not limited by the device. */
 int64_t device_free_bytes(const struct device *device);
 
 /* ---- streams and events ---- */
@@ -161,7 +161,7 @@ int stream_copy_in(struct stream *stream, dev_addr dst, const void *src, int64_t
 int stream_copy_out(struct stream *stream, void *dst, dev_addr src, int64_t bytes);
 
 /* Runs fn(context) on a host thread in stream order; a negative return becomes the device's error (fn sets
- * its text). `cost` feeds the meta clock, where fn is not called. fn must not queue work. */
+ * its text). The meta device adds `cost` to its clock and does not call fn. fn must not queue work. */
 typedef int stream_fn(void *context);
 int stream_call(struct stream *stream, stream_fn *fn, void *context, const struct op_cost *cost);
 
@@ -212,13 +212,13 @@ int comm_broadcast(
  * has the same values. */
 int comm_sum_host(struct comm *comm, double *values, int count);
 
-/* ---- what happened ---- */
+/* ---- statistics ---- */
 
 struct device_stats {
 	int64_t arena_bytes;         /* size of the arena */
 	int64_t arena_touched_bytes; /* end of the furthest bytes that work read or wrote, from the arena's
 	                                base, since it was opened; discards do not count */
-	int64_t reserve_bytes;       /* allocated beside the arena, of device_reserve_list */
+	int64_t reserve_bytes;       /* reserves of device_reserve_list that are allocated */
 	int64_t slab_bytes, slab_pinned_bytes;           /* now */
 	int64_t slab_peak_bytes, slab_pinned_peak_bytes; /* most so far */
 	int64_t copied_in_bytes, copied_out_bytes;       /* since open */

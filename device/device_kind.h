@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-/* ROW(NAME, name, is_host, has_bytes, piece's rows, piece's bytes): device_facts explains them. */
+/* ROW(NAME, name, is_host, has_bytes, piece's rows, piece's bytes); struct device_facts explains the columns.
+ */
 #define DEVICE_KIND_LIST(ROW)                                                                                \
 	ROW(HOST, "host", 1, 1, 512, INT64_C(256) << 20)                                                     \
 	ROW(CUDA, "cuda", 0, 1, 2048, INT64_C(512) << 20)                                                    \
@@ -22,8 +23,7 @@ enum device_kind {
 };
 
 /* A device computes results such as logits in pieces of `rows`, or of fewer rows if those exceed `bytes`.
- * Each piece reads and writes the operands that all pieces share once more, so faster arithmetic needs more
- * rows. */
+ * Each piece moves the operands that all pieces share once more, so faster arithmetic needs more rows. */
 struct device_piece {
 	int64_t rows, bytes;
 };
@@ -46,9 +46,9 @@ struct device_reserve {
 };
 enum { DEVICE_RESERVES_MAX = 8 };
 
-/* The reserves of the CUDA device: the workspace of matrix products, which it allocates; memory that the
- * driver takes when code first runs; and the buffers of each NCCL communicator, at most about this with many
- * GPUs and channels. ferry can only leave the latter two free. */
+/* The reserves of the CUDA device. MATMUL is the workspace of matrix products; ferry allocates it. CODE is
+ * memory that the driver takes when code first runs. NCCL bounds the buffers of one communicator, roughly,
+ * even with many GPUs and channels. ferry allocates neither of the last two and only leaves room for them. */
 enum { RESERVE_MATMUL_BYTES = 32 << 20, RESERVE_CODE_BYTES = 256 << 20, RESERVE_NCCL_BYTES = 512 << 20 };
 
 /* Fills list[0 .. DEVICE_RESERVES_MAX) with the reserves of such a device and returns their number.

@@ -35,7 +35,7 @@ void work_traffic(struct comm_traffic *traffic, const struct work *work)
 	        dtype_bytes(work->collective.dtype), &work->collective.comm->links);
 }
 
-/* [base, base + bytes) lies in the arena; *end_bytes becomes the offset of its end. */
+/* Checks that [base, base + bytes) lies in the arena, and sets *end_bytes to the offset of its end. */
 static int check_range(const struct device *device, int64_t *end_bytes, dev_addr base, int64_t bytes)
 {
 	uint64_t offset = base.value - device->arena_base.value;
@@ -54,7 +54,7 @@ static int check_range(const struct device *device, int64_t *end_bytes, dev_addr
 	return 0;
 }
 
-/* A host range that begins in a slab ends in it; other host memory is the caller's affair. */
+/* Checks that a host range that begins in a slab also ends in it. Other host memory is not checked. */
 static int check_host_range(const struct device *device, const void *host, int64_t bytes)
 {
 	if (!host)
@@ -72,7 +72,7 @@ static int check_host_range(const struct device *device, const void *host, int64
 	return 0;
 }
 
-/* Where an address is, for people. */
+/* Names the memory around an address, for messages. */
 static const char *place_of(const struct device *device, uint64_t *offset, uint64_t address)
 {
 	*offset = address - device->arena_base.value;
@@ -128,7 +128,7 @@ static dev_addr host_addr(const void *host)
 	return (dev_addr){(uint64_t)(uintptr_t)host};
 }
 
-/* Names the call in front of a check's text. */
+/* Puts the call's name before a check's text. */
 static int named(const struct work *work, int rc)
 {
 	return rc ? err_note(rc, "%s", work_name(work)) : 0;
@@ -193,7 +193,7 @@ int stream_call(struct stream *stream, stream_fn *fn, void *context, const struc
 int stream_discard(struct stream *stream, dev_addr base, int64_t bytes)
 {
 	struct work work = {.kind = WORK_DISCARD, .discard = {base, bytes}};
-	int64_t end_bytes; /* what holds nothing of value is not touched */
+	int64_t end_bytes; /* not used: a discard touches no bytes */
 	int rc = check_range(stream->device, &end_bytes, base, bytes);
 
 	return rc ? named(&work, rc) : submit(stream, &work, &(struct op_access){base, bytes, 1}, 1);
@@ -210,7 +210,7 @@ int stream_stamp(struct stream *stream, int64_t *at_ns)
 
 /* ---- collectives ---- */
 
-/* shards pieces of shard_count elements, all of them touched. */
+/* The buffer has `shards` pieces of shard_count elements; all of them count as touched. */
 static int queue_collective(struct stream *stream, struct work *work, int shards, int64_t shard_count)
 {
 	struct device *device = stream->device;
@@ -241,7 +241,7 @@ int comm_all_gather(
 	return queue_collective(stream, &work, comm->world_size, shard_count);
 }
 
-/* Sums exist of the compute dtypes only. */
+/* Sums are defined for compute dtypes only. */
 static int check_sum_dtype(const struct work *work)
 {
 	enum dtype dtype = work->collective.dtype;

@@ -1,4 +1,4 @@
-/* What holds for all ops: names, checks, byte ranges and costs, read off their descriptions. */
+/* Names, checks, byte ranges and costs of all ops, derived from their descriptions. */
 #include "device/op.h"
 
 #include "device/op_facts.h"
@@ -39,7 +39,7 @@ int op_describe(struct op_facts *f, const struct op *op)
 
 /* ---- checks ---- */
 
-/* Operands with gaps may lie in each other's gaps (q, k and v of one projection): those are not compared. */
+/* Operands with gaps are not compared: q, k and v of one projection lie in each other's gaps. */
 static int overlap(const struct operand *a, const struct operand *b)
 {
 	if (dev_is_none(a->base) || dev_is_none(b->base) || a->has_gaps || b->has_gaps)

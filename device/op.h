@@ -7,11 +7,11 @@
  * op_describe_<name> (device/op_facts.h) describes each op once: its requirements, the bytes that it reads
  * and writes, and its arithmetic. op_check, op_access_list and op_cost_of use this description.
  *
- * Letters: rows/cols of a row-major matrix, m n k of a product, tokens of a micro-batch, with its documents
- * one after the other and without padding. Strides are in elements. A "compute dtype" satisfies
- * dtype_computes(). Sums accumulate in fp32 or more. Their order depends on shapes only, never on threads.
- * Gradients of parameters are fp32 and are added to (+=); gradients of activations are written (=). Optional
- * addresses are DEV_NONE. Outputs must not overlap inputs unless the op allows it.
+ * Names: rows and cols are the sizes of a row-major matrix; m, n and k are those of a product. tokens is the
+ * length of a micro-batch. Its documents follow each other without padding. Strides are in elements. A
+ * "compute dtype" satisfies dtype_computes(). Sums accumulate in fp32 or more. Their order depends on shapes
+ * only, never on threads. Gradients of parameters are fp32 and are added to (+=); gradients of activations
+ * are written (=). Optional addresses are DEV_NONE. Outputs must not overlap inputs unless the op allows it.
  */
 #ifndef FERRY_DEVICE_OP_H
 #define FERRY_DEVICE_OP_H
@@ -27,7 +27,7 @@
 #include "device/op_rope.h"
 #include "device/op_table.h"
 
-/* ROW(NAME, name, arguments): OP_NAME; its functions end in _name; its arguments are a struct op_<arguments>.
+/* ROW(NAME, name, arguments) declares OP_NAME. Its functions end in _name and take a struct op_<arguments>.
  */
 #define OP_LIST(ROW)                                                                                         \
 	OP_MOVE_LIST(ROW)                                                                                    \
@@ -62,8 +62,8 @@ struct op {
 const char *op_name(enum op_kind kind);
 
 /* Checks that shapes are positive, strides are wide enough, dtypes are allowed, and addresses are present
- * and aligned to their elements. Checks that no output overlaps an operand that it must not (only operands
- * without gaps). Returns 0, or ERR_RANGE naming the op and the field. */
+ * and aligned to their elements. Checks that no output overlaps another operand unless the op allows it;
+ * operands with gaps are not compared. Returns 0, or ERR_RANGE naming the op and the field. */
 int op_check(const struct op *op);
 
 /* Lists the byte ranges that an op reads and writes; call op_check first. A range may cover the gaps of

@@ -1,4 +1,4 @@
-/* What activations require, read and write. */
+/* Descriptions of activations: requirements and operands. */
 #include "device/op_act.h"
 
 #include "device/op_facts.h"
@@ -12,7 +12,7 @@ static int check_act(const struct op_facts *f, enum act_kind act)
 {
 	if ((unsigned)act < ACT_KIND_COUNT)
 		return 0;
-	return op_refuse(f, "act is %d, which is no activation", (int)act);
+	return op_refuse(f, "act is %d, not an activation", (int)act);
 }
 
 int op_describe_glu(struct op_facts *f, const struct op_glu *p)

@@ -1,4 +1,4 @@
-/* Activations, alone and gated, forward and backward (device/op.h says what all ops have in common). */
+/* Activations, alone and gated, forward and backward (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_ACT_H
 #define FERRY_DEVICE_OP_ACT_H
 

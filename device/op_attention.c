@@ -1,4 +1,4 @@
-/* What attention requires, reads, writes and computes. */
+/* Descriptions of attention: requirements, operands and arithmetic. */
 #include "device/op_attention.h"
 
 #include "device/op_facts.h"
@@ -16,7 +16,7 @@ int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
 
 /* ---- pairs of tokens that see each other ---- */
 
-/* Of one document. */
+/* Pairs within one document. */
 static double document_pairs(enum attention_mask mask, int64_t tokens, int64_t window)
 {
 	double t = (double)tokens, w = (double)window, causal;
@@ -28,7 +28,7 @@ static double document_pairs(enum attention_mask mask, int64_t tokens, int64_t w
 	return mask == MASK_BIDIRECTIONAL ? 2 * causal - t : causal;
 }
 
-/* Of documents as long as they can be, and of what is left behind them. */
+/* Pairs if all documents have the maximum length, except a last one with the remaining tokens. */
 static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t document_tokens, int64_t window)
 {
 	int64_t longest = document_tokens > 0 ? document_tokens : tokens;
@@ -37,9 +37,9 @@ static double pairs_of(enum attention_mask mask, int64_t tokens, int64_t documen
 	       document_pairs(mask, tokens % longest, window);
 }
 
-/* ---- what forward and backward have in common ---- */
+/* ---- shared by forward and backward ---- */
 
-/* Fields of one name and meaning in both structs. */
+/* These fields have the same name and meaning in all structs. */
 #define CHECK_SHAPE                                                                                          \
 	(SIZE(tokens, 1) || SIZE(heads, 1) || SIZE(kv_heads, 1) || SIZE(head_dim, 1) || SIZE(window, 0) ||   \
 	        check_heads(f, p->heads, p->kv_heads) ||                                                     \
@@ -73,7 +73,7 @@ static int check_heads(const struct op_facts *f, int64_t heads, int64_t kv_heads
 static int check_mask(const struct op_facts *f, enum attention_mask mask)
 {
 	if ((unsigned)mask >= MASK_COUNT)
-		return op_refuse(f, "mask is %d, which is no mask", (int)mask);
+		return op_refuse(f, "mask is %d, not a mask", (int)mask);
 	return 0;
 }
 
@@ -86,7 +86,7 @@ static int check_scores(const struct op_facts *f, double scale, double score_cap
 	return 0;
 }
 
-/* `products` of tokens x tokens x head_dim for each head. */
+/* `count` products of tokens x tokens x head_dim for each head. */
 static void products(struct op_facts *f, int count, const struct op_attention *p)
 {
 	f->is_attention = 1;
@@ -142,7 +142,8 @@ int op_describe_attention_grad(struct op_facts *f, const struct op_attention_gra
 	return 0;
 }
 
-/* How long the texts are only the device knows: each token is taken to see the whole cache, or its window. */
+/* Only the device knows how long the texts are, so each token counts as seeing the whole cache or its window.
+ */
 int op_describe_attention_cached(struct op_facts *f, const struct op_attention_cached *p)
 {
 	int64_t rows;

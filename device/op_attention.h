@@ -1,4 +1,4 @@
-/* Attention, forward and backward (device/op.h says what all ops have in common). */
+/* Attention, forward and backward (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_ATTENTION_H
 #define FERRY_DEVICE_OP_ATTENTION_H
 
@@ -13,23 +13,24 @@
 
 /* Attention within the documents of a micro-batch. It never forms a tokens x tokens matrix.
  *
- * q head h of token t at q + t * qkv_stride + h * q_head_stride; k, v head g at + g * kv_head_stride; heads
- * is a multiple of kv_heads, query head h uses kv head h / (heads / kv_heads). out [tokens, heads *
- * head_dim] with out_stride. Softmax in fp32. doc_start, doc_end: int32 [tokens], index of the first token
- * of the token's document and one past its last. `documents` is their number, document_tokens the length of
- * the longest (0: unknown); kernel choice and cost may depend on them.
+ * Head h of token t lies at q + t * qkv_stride + h * q_head_stride. For k and v, head g lies at + t *
+ * qkv_stride + g * kv_head_stride. heads is a multiple of kv_heads; query head h uses kv head h / (heads /
+ * kv_heads). out is [tokens, heads * head_dim] with out_stride. Softmax is in fp32. doc_start and doc_end,
+ * int32 [tokens]: the first token of the token's document, and one past its last. `documents` is the number
+ * of documents, document_tokens the length of the longest (0: unknown). Kernel choice and cost may depend on
+ * them.
  *
  * Token i sees these tokens j of its own document (doc_start[i] <= j < doc_end[i]):
  *
  *     MASK_CAUSAL         j <= i, and with window > 0 also i - j < window
  *     MASK_BIDIRECTIONAL  any j, and with window > 0 only |i - j| < window
  *
- * The score of q and k is s = scale q.k, or, with score_cap > 0, score_cap tanh(s / score_cap) (Gemma 2).
- * sink, optional, in `dtype` [heads]: one more score of each head, without a value, so that the weights of
- * tokens sum to less than 1 (gpt-oss). lse F32 [tokens, heads]: log of the sum of exp of all scores,
+ * The score of q and k is s = scale q.k. With score_cap > 0 it is score_cap tanh(s / score_cap) (Gemma 2).
+ * sink, optional, in `dtype` [heads], is one more score of each head without a value. So the weights of
+ * tokens sum to less than 1 (gpt-oss). lse: F32 [tokens, heads]: log of the sum of exp of all scores,
  * including the sink.
  *
- * Backward writes dq, dk, dv in the layout of q, k, v and adds to dsink, F32 [heads], which is there where
+ * Backward writes dq, dk, dv in the layout of q, k, v. It adds to dsink, F32 [heads], which is present if
  * sink is. scratch: F32 [attention_scratch_count(...)]. */
 struct op_attention {
 	dev_addr out, lse, q, k, v, doc_start, doc_end, sink;
@@ -56,7 +57,7 @@ int64_t attention_scratch_count(int64_t tokens, int64_t heads, int64_t head_dim)
  * past the token's own row, doc_start[t] < doc_end[t] <= cache_rows. No two tokens have the same row. The op
  * first writes k and v of all new tokens into their rows. Each new token then sees the rows from doc_start
  * to its own; with window > 0 only the last `window` of them. Older rows keep the values of earlier calls.
- * Otherwise as op_attention with MASK_CAUSAL.
+ * All else is as in op_attention with MASK_CAUSAL.
  *
  * With kept_rows > 0 the cache keeps only the last kept_rows rows of each text. Text n has the row numbers n
  * text_rows (its doc_start) to (n + 1) text_rows - 1, and its row j lies at n kept_rows + j % kept_rows.

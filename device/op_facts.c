@@ -1,4 +1,4 @@
-/* What descriptions of ops are made with: checks of sizes and dtypes, operands, sizes that saturate. */
+/* Parts of the descriptions of ops: checks of sizes and dtypes, operands, sizes that saturate. */
 #include "device/op_facts.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 /* The description of an op and its arguments. Checks, byte ranges and costs all come from it.
  *
  * Each op has a function op_describe_<name> (op_rope.c for op_rope.h). It first checks sizes and dtypes and
- * stops if one is wrong. It then lists the operands, those that are read before those that may overwrite
- * them. For a matrix product it also gives the arithmetic. For example:
+ * stops if one is wrong. It then lists the operands; an operand comes before an output that may overwrite it.
+ * For a matrix product it also gives the arithmetic. For example:
  *
  *     int op_describe_add(struct op_facts *f, const struct op_add *p)
  *     {
@@ -45,9 +45,9 @@ struct operand_shape {
 
 struct operand {
 	const char *name;
-	dev_addr base;       /* DEV_NONE where left out */
+	dev_addr base;       /* DEV_NONE: absent */
 	int64_t bytes;       /* first to last, gaps of strides included; saturates at INT64_MAX */
-	int64_t dense_bytes; /* bytes really moved: without gaps, and only the used rows of a table */
+	int64_t dense_bytes; /* bytes that the op moves: without gaps, and only the used rows of a table */
 	int64_t align_bytes;
 	enum operand_use use;
 	int optional, has_gaps;
@@ -60,15 +60,15 @@ struct op_facts {
 	const char *name; /* of the op */
 	struct operand operands[OPERAND_MAX];
 	int operand_count;
-	double flops;           /* of matrix products, */
-	enum dtype flops_dtype; /* whose factors are of this dtype; */
-	int is_attention;       /* they are attention's */
+	double flops;           /* of matrix products */
+	enum dtype flops_dtype; /* of their factors */
+	int is_attention;       /* 1: they are products of attention */
 };
 
 /* 0 with *f filled, or ERR_RANGE naming the op and the field. */
 int op_describe(struct op_facts *f, const struct op *op);
 
-/* The row of a list that declares the descriptions of its ops, as OP_ACT_LIST(OP_DESCRIBED). */
+/* Declares the descriptions of all ops in a list, for example OP_ACT_LIST(OP_DESCRIBED). */
 #define OP_DESCRIBED(NAME, name, args) int op_describe_##name(struct op_facts *f, const struct op_##args *p);
 
 /* ---- for descriptions: `f` and `p` are those of the function ---- */

@@ -1,11 +1,11 @@
-/* What the loss requires, reads and writes. */
+/* Description of the loss: requirements and operands. */
 #include "device/op_loss.h"
 
 #include "device/op_facts.h"
 
 OP_LOSS_LIST(OP_DESCRIBED)
 
-/* The largest logit, the factor of the exponentials, and the gradient at the label. */
+/* Per row: the largest logit, the factor of the exponentials, and the gradient at the label. */
 int64_t cross_entropy_scratch_count(int64_t rows)
 {
 	return size_times(3, rows);

@@ -1,4 +1,4 @@
-/* What a matrix product requires, reads and writes. */
+/* Description of a matrix product: requirements, operands and arithmetic. */
 #include "device/op_matmul.h"
 
 #include "device/op_facts.h"

@@ -1,4 +1,4 @@
-/* The product of two matrices (device/op.h says what all ops have in common). */
+/* The product of two matrices (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_MATMUL_H
 #define FERRY_DEVICE_OP_MATMUL_H
 

@@ -1,4 +1,4 @@
-/* What ops that move, convert and add arrays require, read and write. */
+/* Descriptions of ops that move, convert and add arrays: requirements and operands. */
 #include "device/op_move.h"
 
 #include "device/op_facts.h"

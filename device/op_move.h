@@ -1,5 +1,4 @@
-/* Ops that move, convert and add arrays, and sums of columns (device/op.h says what all ops have in common).
- */
+/* Ops that move, convert and add arrays, and sums of columns (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_MOVE_H
 #define FERRY_DEVICE_OP_MOVE_H
 

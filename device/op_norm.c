@@ -1,12 +1,12 @@
-/* What RMSNorm and LayerNorm require, read and write. */
+/* Descriptions of RMSNorm and LayerNorm: requirements and operands. */
 #include "device/op_norm.h"
 
 #include "device/op_facts.h"
 
 OP_NORM_LIST(OP_DESCRIBED)
 
-/* Partial sums of dweight and dbias, one row of each per block of rows: 8 rows, more where that would be
- * more than 128 blocks (about one for each multiprocessor of a large GPU). */
+/* Partial sums of dweight and dbias, one row of each per block of rows. A block has 8 rows, or more if that
+ * would make more than 128 blocks (about one for each multiprocessor of a large GPU). */
 int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 {
 	int64_t blocks, count;
@@ -18,7 +18,7 @@ int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 	return __builtin_mul_overflow(2 * blocks, cols, &count) ? INT64_MAX : count;
 }
 
-/* Sizes that forward and backward name alike. */
+/* Sizes that forward and backward share. */
 #define NORM_SIZES                                                                                           \
 	(SIZE(rows, 1) || SIZE(groups, 1) || SIZE(cols, 1) ||                                                \
 	        SIZE(x_group_stride, p->groups > 1 ? p->cols : 0) ||                                         \
@@ -26,7 +26,7 @@ int64_t norm_scratch_count(int64_t rows, int64_t groups, int64_t cols)
 	        SIZE(x_stride, size_of_row(p->groups, p->x_group_stride, p->cols)) ||                        \
 	        SIZE(y_stride, size_of_row(p->groups, p->y_group_stride, p->cols)) || COMPUTE_DTYPE(dtype))
 
-/* Operands that lie as x, as y, and one number for each row and group. */
+/* Operands in the layout of x, in the layout of y, and with one number for each row and group. */
 #define LIKE_X                                                                                               \
 	.dtype = p->dtype, .rows = p->rows, .stride = p->x_stride, .groups = p->groups,                      \
 	.group_stride = p->x_group_stride, .cols = p->cols

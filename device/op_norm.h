@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm, forward and backward (device/op.h says what all ops have in common). */
+/* RMSNorm and LayerNorm, forward and backward (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_NORM_H
 #define FERRY_DEVICE_OP_NORM_H
 
@@ -16,10 +16,11 @@
  *
  * rmsnorm (Zhang and Sennrich 2019): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + epsilon). layernorm
  * (Ba et al. 2016): y = (x - mean) * rstd * weight + bias, rstd from the biased variance. weight_offset is
- * added to weight (Gemma: 1 + w). Backward: dx = (or += with accumulate_dx), dweight +=, dbias +=. weight,
- * bias in `dtype`; stats, dweight, dbias F32. dy and dx have the strides of y and x. dx may be dy when the
- * strides agree and accumulate_dx is 0. scratch of the grads: F32 [norm_scratch_count(rows, groups, cols)].
- * mean, bias, dbias: layernorm only; bias and dbias are optional there.
+ * added to weight (Gemma: 1 + w). Backward writes dx (adds to it with accumulate_dx) and adds to dweight and
+ * dbias. weight and bias are in `dtype`; stats, dweight and dbias are F32. dy and dx have the strides of y
+ * and x. dx may be dy when the strides agree and accumulate_dx is 0. scratch of the grads: F32
+ * [norm_scratch_count(rows, groups, cols)]. mean, bias, dbias: layernorm only; bias and dbias are optional
+ * there.
  */
 struct op_norm {
 	dev_addr y, x, weight, bias, rstd, mean;

@@ -1,4 +1,4 @@
-/* What sums of squares and AdamW require, read and write. */
+/* Descriptions of sums of squares and AdamW: requirements and operands. */
 #include "device/op_optim.h"
 
 #include "device/op_facts.h"

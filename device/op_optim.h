@@ -1,5 +1,4 @@
-/* Sums of squares of gradients, and AdamW on planes in device memory (device/op.h says what all ops have in
- * common). */
+/* Sums of squares of gradients, and AdamW in device memory (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_OPTIM_H
 #define FERRY_DEVICE_OP_OPTIM_H
 
@@ -28,9 +27,10 @@ struct op_cast_sumsq {
 	int64_t count;
 };
 
-/* AdamW on planes that live on the device: optim/adamw.h, same scalars, same bits. m and v are as `state`
- * says (optim/state_format.h); m_scale and v_scale, one for every block, are DEV_NONE where the format has
- * none. step.rounding_key, tensor and first choose how an element is rounded in BF16. */
+/* AdamW on weights and optimizer state in device memory. Arithmetic and bits are those of optim/adamw.h. m
+ * and v have the format `state` (optim/state_format.h). m_scale and v_scale hold one scale per block; they
+ * are DEV_NONE if the format has none. step.rounding_key, tensor and first choose how an element is rounded
+ * in BF16. */
 struct op_adamw {
 	dev_addr hi, lo, m, v, m_scale, v_scale, grad;
 	int64_t count;

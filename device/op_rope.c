@@ -1,4 +1,4 @@
-/* What rotary position embedding requires, reads and writes. */
+/* Description of rotary position embedding: requirements and operands. */
 #include "device/op_rope.h"
 
 #include "device/op_facts.h"

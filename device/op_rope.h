@@ -1,4 +1,4 @@
-/* Rotary position embedding (device/op.h says what all ops have in common). */
+/* Rotary position embedding (device/op.h has the rules for all ops). */
 #ifndef FERRY_DEVICE_OP_ROPE_H
 #define FERRY_DEVICE_OP_ROPE_H
 
@@ -8,10 +8,10 @@
 
 #define OP_ROPE_LIST(ROW) ROW(ROPE, rope, rope)
 
-/* In place: for each token and each of `heads` heads (head h at x + token * stride + h * head_stride), the
- * pairs (x[j], x[j + rotary / 2]), or (x[2 j], x[2 j + 1]), j < rotary / 2, turn by the angle whose cosine
- * and sine stand at table[position[token]]: table is F32 [table_rows, rotary], the rotary/2 cosines first,
- * then the sines. ROPE_BACKWARD turns back (the gradient). */
+/* Rotates pairs of elements of each head in place. Head h of a token lies at x + token * stride + h *
+ * head_stride. Pair j, j < rotary / 2, is (x[j], x[j + rotary / 2]) for ROPE_HALVES and (x[2 j], x[2 j + 1])
+ * for ROPE_NEIGHBOURS. table is F32 [table_rows, rotary]: each row holds rotary / 2 cosines, then the sines.
+ * Pair j uses the j-th cosine and sine of row position[token]. ROPE_BACKWARD rotates back (the gradient). */
 enum rope_direction { ROPE_FORWARD, ROPE_BACKWARD };
 struct op_rope {
 	dev_addr x, table, position;

@@ -1,4 +1,4 @@
-/* What ops on rows that an index picks require, read and write. */
+/* Descriptions of ops on indexed rows: requirements and operands. */
 #include "device/op_table.h"
 
 #include "device/op_facts.h"

@@ -1,5 +1,5 @@
-/* Ops on indexed rows: embedding, its gradient, rows with a target (device/op.h says what all ops have in
- * common). */
+/* Ops on indexed rows: embedding, its gradient, rows with a target (device/op.h has the rules for all ops).
+ */
 #ifndef FERRY_DEVICE_OP_TABLE_H
 #define FERRY_DEVICE_OP_TABLE_H
 
@@ -11,7 +11,7 @@
 	ROW(SCATTER, scatter, scatter)                                                                       \
 	ROW(EMBED_GRAD, embed_grad, embed_grad)
 
-/* out[i,:] (= or, with accumulate, +=) table[index[i],:]; The caller guarantees 0 <= index < table_rows; the
+/* out[i,:] (= or, with accumulate, +=) table[index[i],:]. The caller guarantees 0 <= index < table_rows; the
  * host backend checks it. For embedding lookup, and to pick the rows with a target. */
 struct op_gather {
 	dev_addr out, table, index;

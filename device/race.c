@@ -1,4 +1,4 @@
-/* Vector clocks of streams, and the map of which bytes were used when. */
+/* Vector clocks of streams, and a map from bytes to their latest uses. */
 #include "device/race.h"
 
 #include "base/err.h"
@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Bytes with one history. Intervals do not overlap; bytes in none were never used, or long ago. */
+/* Bytes with one history. Intervals do not overlap. Bytes outside all intervals were never used, or sweep has
+ * dropped their history. */
 struct interval {
 	uint64_t begin, end;
 	uint32_t write_number; /* 0: no writer */
@@ -130,7 +131,7 @@ static void drop(struct race *race, int first, int count)
 	        (size_t)(race->count - first) * sizeof(*race->list));
 }
 
-/* A new interval at index `at`, with the history of `like` where that is given; NULL when out of memory. */
+/* A new interval at index `at`, with the history of `like` if given; NULL if out of memory. */
 static struct interval *insert(
         struct race *race, int at, uint64_t begin, uint64_t end, const struct interval *like)
 {
@@ -163,8 +164,8 @@ static struct interval *insert(
 	return v;
 }
 
-/* Makes `address` a border between intervals where one covers it; returns the index of the first that begins
- * at or after it, or -1. */
+/* Splits the interval that covers `address`, if any. Returns the index of the first interval that begins at
+ * or after it, or -1 if out of memory. */
 static int cut(struct race *race, uint64_t address)
 {
 	int i = find(race, address);
@@ -177,7 +178,7 @@ static int cut(struct race *race, uint64_t address)
 	return i + 1;
 }
 
-/* Drops what every open stream, and whoever comes later, is ordered after. */
+/* Drops intervals that every open stream and every later stream is ordered after. */
 static void sweep(struct race *race)
 {
 	struct race_clock all;
@@ -227,7 +228,7 @@ int race_interval_count(const struct race *race)
 
 /* ---- checking ---- */
 
-/* The use of v that `later` is not ordered after. */
+/* Finds a use of v that conflicts with `later` and is not ordered before it. */
 static int conflicts(struct race_use *earlier, const struct interval *v, const struct race_clock *clock,
         const struct race_use *later)
 {

@@ -1,4 +1,4 @@
-/* A race checker: are any two pieces of work ordered that use the same bytes, one of them writing?
+/* A race checker: finds work that uses the same bytes as earlier work, one of them writing, without an order.
  *
  * Mental model. The work of a stream is numbered. A vector clock has one number per stream: all work up to
  * it is known to be done. Each stream has such a clock. It covers the stream's own work, the work behind the
@@ -24,7 +24,7 @@ struct race_clock {
 	uint32_t at[RACE_STREAMS_MAX];
 };
 
-/* One of the two that conflict. name is a static string; number counts the stream's work from 1. */
+/* One side of a conflict. name is a static string; number counts the stream's work from 1. */
 struct race_use {
 	const char *name;
 	int stream;

@@ -1,6 +1,5 @@
-/* Which elements of a head op_rope turns together: the two halves of it, or neighbours. Su et al. 2021 have
- * neighbours; HuggingFace's checkpoints of Llama and GPT-NeoX have halves, those of Cohere and GLM
- * neighbours.
+/* The pairs of elements of a head that op_rope rotates: one from each half, or neighbours. Su et al. 2021 use
+ * neighbours. HuggingFace's checkpoints of Llama and GPT-NeoX use halves, those of Cohere and GLM neighbours.
  */
 #ifndef FERRY_DEVICE_ROPE_PAIRS_H
 #define FERRY_DEVICE_ROPE_PAIRS_H

@@ -1,8 +1,9 @@
-/* The activations of enum act_kind and their slopes: what cuda_act.cu and cuda_glu.cu share.
+/* The activations of enum act_kind and their slopes, for cuda_act.cu and cuda_glu.cu.
  *
- * For fp32 the formulas are those of host/cpu/kernels.inc, and errors a few units in the last place, in the
- * tails too. For bf16, of which an H200 moves an element every 25 or so instructions of a multiprocessor's
- * lanes, exponentials are the hardware's: 6e-6 relative, a 600th of a bf16's rounding.
+ * For fp32 the formulas are those of host/cpu/kernels.inc. Errors are a few units in the last place, in the
+ * tails too. For bf16 exponentials are the hardware's: their error is 6e-6 relative, a 600th of bf16's
+ * rounding. An H200 moves a bf16 element in the time of about 25 instructions of a lane, so exact ones would
+ * be slower than the memory.
  */
 #ifndef FERRY_GPU_ACT_CUH
 #define FERRY_GPU_ACT_CUH
@@ -13,10 +14,10 @@ extern "C" {
 #include "device/op_act.h"
 }
 
-/* act is known only when the kernel runs: for the kernels whose speed does not matter. */
+/* The kind is known only when the kernel runs; for kernels that need not be fast. */
 enum { ACT_ANY = -1 };
 
-/* e^x to the precision that T asks for. */
+/* e^x to the precision that T needs. */
 template <class T> static __device__ __forceinline__ float act_exp(float x);
 
 template <> __device__ __forceinline__ float act_exp<float>(float x)
@@ -78,8 +79,8 @@ template <> __device__ __forceinline__ float act_normal_tail<bf16>(float a, floa
 	return *bell * (q * t);
 }
 
-/* act(x) and act'(x); the compiler drops the one that is not used. x^2 of the tanh form is capped where its
- * sigmoid is 0 or 1 long before, so that no infinity meets a 0. */
+/* act(x) and act'(x); the compiler drops the one that is not used. In the tanh form x^2 is capped, so that
+ * infinity is never multiplied by 0; the sigmoid is 0 or 1 long before. */
 template <class T, int ACT>
 static __device__ __forceinline__ void act_both(float x, int act, float *value, float *slope)
 {
@@ -121,7 +122,7 @@ static __device__ __forceinline__ void act_both(float x, int act, float *value, 
 	}
 }
 
-/* Queues MAP<T, act>, an elementwise kernel (map.cuh) whose members are its operands and then the kind. */
+/* Queues MAP<T, act>, an elementwise kernel (map.cuh). Its members are the operands and then the kind. */
 template <template <class, int> class MAP, class T, int ACT, class... P>
 static int act_start_kind(
         const struct cuda_launch *at, const char *what, int act, int64_t count, P *...operand)

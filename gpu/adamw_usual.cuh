@@ -1,21 +1,22 @@
-/* AdamW on an element in the range where a GPU needs neither branches nor subroutines: the bits of
- * optim/adamw_state.h, or a word that says that they may be others, after which the caller computes the
- * element anew, by that header.
+/* AdamW on an element in the usual range, without branches or subroutines. It gives the bits of
+ * optim/adamw_state.h, or it reports that the bits may differ. Then the caller computes the element again
+ * with that header.
  *
  * The usual range, after the update: m is 0 or 2^-80 to 2^20 in size, v the same, w at most 2^20, and the
  * step's scalars are in the bounds of adamw_is_usual. There, d = fma(sqrt(v), root_factor, root_offset) is
- * -2^44 to -2^-40, a quotient m / d at least 2^-124 in size (or -0), and nothing is subnormal, infinite or
- * NaN: v is kept as it is, m as m + 0, which is +0 where m is -0.
+ * -2^44 to -2^-40, and a quotient m / d is at least 2^-124 in size (or -0). Nothing is subnormal, infinite or
+ * NaN. v is kept as it is, m as m + 0, which is +0 if m is -0.
  *
  * Square root and quotient are the instructions that nvcc makes of sqrtf and / for most arguments, without
  * its tests for the others (two branches an element):
  *
- *   sqrt   With any 1 / sqrt(v) that is 2^-22.9 off at most, as PTX has it, the result is rounded right for
- * all v, but for two significands of which the nearest float must come (all tried:
- * tests/simt/test_cuda_exact.c). nvcc's own root needs that, too. m / d  With any 1 / d that is a unit in the
- * last place off, the refined one is that to nearest, and then the quotient is (Markstein, "Computation of
- * elementary functions on the IBM RISC System/6000 processor", 1990), but for a power of two divided by a d
- * of all ones. Again nvcc's own needs it.
+ *   sqrt   Any 1 / sqrt(v) with an error of at most 2^-22.9, as in PTX, gives the correctly rounded root for
+ *          all v except two significands. For these the instruction must return the nearest float (all
+ *          tried: tests/simt/test_cuda_exact.c). nvcc's own root needs that too.
+ *   m / d  Any 1 / d within a unit in the last place is refined to the nearest float. Then the quotient is
+ *          the nearest too (Markstein, "Computation of elementary functions on the IBM RISC System/6000
+ *          processor", 1990), except for a power of two divided by a d of all ones. nvcc's own division
+ *          needs that too.
  */
 #ifndef FERRY_GPU_ADAMW_USUAL_CUH
 #define FERRY_GPU_ADAMW_USUAL_CUH
@@ -27,7 +28,7 @@
 
 struct adamw_scalars {
 	struct adamw_step step;
-	float decay_factor; /* 1 where the tensor does not decay */
+	float decay_factor; /* 1: the tensor does not decay */
 	int tensor;
 	int is_usual; /* adamw_is_usual */
 };
@@ -38,9 +39,9 @@ static inline int adamw_is_usual(const struct adamw_step *s)
 	       s->root_factor <= 0 && s->root_factor >= -0x1p33f;
 }
 
-/* What was seen of the elements of a thread. */
+/* Bounds of the elements of a thread. */
 struct adamw_seen {
-	uint32_t least = UINT32_MAX; /* of 2 size - 1, size being the bits of |m| or v: 0 is the largest */
+	uint32_t least = UINT32_MAX; /* of 2 * bits - 1, for the bits of |m| and v; 0 becomes the largest */
 	float sum = 0;               /* of |m|, v and |w|: NaN if any is */
 };
 
@@ -49,7 +50,7 @@ static __device__ __forceinline__ int adamw_seen_usual(const struct adamw_seen &
 	return seen.least >= (127u - 80) << 24 && seen.sum <= 0x1p20f;
 }
 
-/* sqrt(v), root being 1 / sqrt(v) or, of v = 0, anything finite. */
+/* sqrt(v). root is 1 / sqrt(v), or any finite number if v is 0. */
 static __device__ __forceinline__ float adamw_root(float v, float root)
 {
 	float near = v * root;
@@ -57,7 +58,7 @@ static __device__ __forceinline__ float adamw_root(float v, float root)
 	return fmaf(fmaf(-near, near, v), 0.5f * root, near);
 }
 
-/* m / d, inverse being 1 / d. */
+/* m / d. inverse is 1 / d. */
 static __device__ __forceinline__ float adamw_quotient(float m, float d, float inverse)
 {
 	float near;
@@ -67,8 +68,8 @@ static __device__ __forceinline__ float adamw_quotient(float m, float d, float i
 	return fmaf(inverse, fmaf(-d, near, m), near);
 }
 
-/* adamw_next, and the root of the new v. v + 2^-126 is v in the usual range, but for 0, whose 1 / sqrt(v)
- * would be infinite. */
+/* adamw_next, and the root of the new v. In the usual range v + 2^-126 is v, except for v = 0, where 1 /
+ * sqrt(v) would be infinite. */
 static __device__ __forceinline__ struct adamw_element adamw_usual_next(struct adamw_element e, float grad,
         const struct adamw_scalars &s, struct adamw_seen *seen, float *root)
 {

@@ -1,16 +1,16 @@
-/* What the attention kernels share: the op as a kernel takes it, which keys a query sees, and tiles of rows
+/* Shared by the attention kernels: the op as a kernel takes it, the keys that a query sees, and tiles of rows
  * in shared memory.
  *
  * Tiles. BF16 goes through the tensor cores (cuda_attention.cu, cuda_attention_grad.cu) in tiles of D
- * columns, D the next of 64, 96, 128, 256 from head_dim on; columns beyond head_dim are zeros, which add
- * nothing to any product. F32, and what those tiles do not fit (wider heads, scales that are not positive,
- * too little shared memory) or do not know (bidirectional masks, score caps, sinks), goes through plain fp32
- * arithmetic (cuda_attention_plain.cu).
+ * columns. D is the smallest of 64, 96, 128 and 256 that holds head_dim; columns beyond head_dim are zeros,
+ * which add nothing to any product. Other ops go through plain fp32 arithmetic (cuda_attention_plain.cu):
+ * F32, wider heads, scales that are not positive, too little shared memory, bidirectional masks, score caps,
+ * sinks.
  *
- * A row of a tile takes D + 8 elements: 16 bytes more than its data make the pitch an odd number of 16-byte
- * chunks, so that the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks, and all
- * fragments' addresses are one register and a constant (an exclusive-or of chunk and row would save the 6 %,
- * but cost an instruction per load).
+ * A row of a tile takes D + 8 elements, 16 bytes more than its data. So the pitch is an odd number of 16-byte
+ * chunks, and the 8 rows of one 8x8 matrix of ldmatrix fall on 8 different groups of banks. The addresses of
+ * all fragments are one register plus a constant. An exclusive-or of chunk and row would save the 6 %, but
+ * cost an instruction per load.
  */
 #ifndef FERRY_GPU_ATTENTION_CUH
 #define FERRY_GPU_ATTENTION_CUH
@@ -26,16 +26,15 @@ struct attention_shape {
 	const int32_t *doc_start, *doc_end;
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	int tokens, heads, kv_heads, head_dim;
-	int window;  /* at most tokens, which is also what "none" becomes */
+	int window;  /* at most tokens; equal to tokens: none */
 	int aligned; /* every row of every operand begins at a multiple of 16 bytes */
 	float scale, scale_log2;
-	/* only the plain kernels look at these: */
+	/* for the plain kernels only: */
 	int bidirectional;
 	float score_cap; /* 0: none */
 };
 
-/* The first key that query i sees; it sees all from there to i, bidirectional to key_end. Neither decreases
- * with i. */
+/* The first key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
 static __device__ __forceinline__ int first_key(const attention_shape &p, int i)
 {
 	return max(p.doc_start[i], i - p.window + 1);
@@ -46,8 +45,7 @@ static __device__ __forceinline__ int key_end(const attention_shape &p, int i)
 	return p.bidirectional ? min(p.doc_end[i], i + p.window) : i + 1;
 }
 
-/* One past the last query that sees key j, the first being j itself, bidirectional first_query. Neither
- * decreases with j. */
+/* One past the last query that sees key j, and the first one. Neither decreases with j. */
 static __device__ __forceinline__ int query_end(const attention_shape &p, int j)
 {
 	return min(p.doc_end[j], j + p.window);
@@ -60,11 +58,11 @@ static __device__ __forceinline__ int first_query(const attention_shape &p, int 
 
 template <int D> constexpr int PITCH = D + 8;
 
-/* Lanes that share a row where tiles move, 16 bytes each: a power of two. */
+/* Lanes that move a row of a tile, 16 bytes each; a power of two. */
 template <int D> constexpr int ROW_LANES = D <= 64 ? 8 : D <= 128 ? 16 : 32;
 
-/* Rows [0, ROWS) of a tile from rows `stride` apart; those from row_count on become zeros. With p.aligned the
- * copies are asynchronous and belong to the caller's next cp_async_commit. */
+/* Loads rows [0, ROWS) of a tile from rows `stride` apart; rows from row_count on become zeros. With
+ * p.aligned the copies are asynchronous and belong to the caller's next cp_async_commit. */
 template <int D, int ROWS, int THREADS>
 static __device__ __forceinline__ void tile_load(
         bf16 *to, const bf16 *from, int64_t stride, int row_count, const attention_shape &p)
@@ -97,7 +95,7 @@ static __device__ __forceinline__ void tile_load(
 	}
 }
 
-/* Rows of a tile in shared memory, `lanes` of a warp or block taking part: out to rows `stride` apart. */
+/* Stores rows of a tile from shared memory to rows `stride` apart, with `lanes` lanes of a warp or block. */
 template <int D>
 static __device__ __forceinline__ void tile_store(bf16 *to, const bf16 *from, int64_t stride, int row_count,
         const attention_shape &p, int lane, int lanes)
@@ -118,15 +116,15 @@ static __device__ __forceinline__ void tile_store(bf16 *to, const bf16 *from, in
 	}
 }
 
-/* ---- fragments (mma.cuh): where a lane reads in a tile of pitch P, for 16x16 elements of it ---- */
+/* ---- fragments (mma.cuh): the place from which a lane reads 16x16 elements of a tile of pitch P ---- */
 
-/* As operand a (rows x depth), and, transposed, as two operands b of tiles stored depth x columns. */
+/* For operand a (rows x depth) and, transposed, for two operands b from tiles stored depth x columns. */
 template <int P> static __device__ __forceinline__ int lane_rows(int lane)
 {
 	return (lane & 15) * P + (lane >> 4) * 8;
 }
 
-/* As two operands b of tiles stored columns x depth. */
+/* For two operands b from tiles stored columns x depth. */
 template <int P> static __device__ __forceinline__ int lane_columns(int lane)
 {
 	return ((lane & 7) + (lane >> 4) * 8) * P + (lane >> 3 & 1) * 8;
@@ -156,8 +154,8 @@ static __device__ __forceinline__ void product_rows(float (&s)[M][N][4], const b
 	}
 }
 
-/* o[16 M rows, 8 N columns] += s b over the 8 K columns of s, rounded to bf16 as they stand in registers; the
- * accumulators of one product are laid out as operand a of the next. b at its lane_rows. */
+/* o[16 M rows, 8 N columns] += s b over the 8 K columns of s, rounded to bf16 in registers: the accumulators
+ * of one product have the layout of operand a of the next. b at its lane_rows. */
 template <int P, int M, int N, int K>
 static __device__ __forceinline__ void product_columns(
         float (&o)[M][N][4], const float (&s)[M][K][4], const bf16 *b)
@@ -220,8 +218,8 @@ template <int M, int N> static __device__ __forceinline__ void zero(float (&x)[M
 				x[m][n][i] = 0;
 }
 
-/* Accumulators times factor[m][half of the 16 rows], as bf16, to shared memory: their row 0 and column 0 at
- * `to`. */
+/* Stores accumulators times factor[m][half of the 16 rows] as bf16 in shared memory, with row 0 and column 0
+ * at `to`. */
 template <int P, int M, int N>
 static __device__ __forceinline__ void put_rows(
         bf16 *to, const float (&x)[M][N][4], const float (&factor)[M][2], int lane)
@@ -238,7 +236,7 @@ static __device__ __forceinline__ void put_rows(
 				                x[m][n][half * 2 + 1] * factor[m][half]);
 }
 
-/* The same as they are. */
+/* The same without factors. */
 template <int P, int M, int N>
 static __device__ __forceinline__ void put_rows(bf16 *to, const float (&x)[M][N][4], int lane)
 {
@@ -253,8 +251,8 @@ static __device__ __forceinline__ void put_rows(bf16 *to, const float (&x)[M][N]
 				        bf16_pack(x[m][n][half * 2], x[m][n][half * 2 + 1]);
 }
 
-/* Scores of queries (rows) and keys (columns): -inf where the query does not see the key. `row` is the
- * thread's first query, `key` its first key. */
+/* Sets scores to -inf where a query (row) does not see a key (column). `row` is the thread's first query,
+ * `key` its first key. */
 template <int M, int N>
 static __device__ __forceinline__ void mask_scores(
         float (&s)[M][N][4], const attention_shape &p, int row, int key)
@@ -275,20 +273,20 @@ static __device__ __forceinline__ void mask_scores(
 		}
 }
 
-/* ---- the launchers' part ---- */
+/* ---- launchers ---- */
 
 /* The plain kernels: any head_dim, strides and dtype. */
 int attention_plain(const struct cuda_launch *at, const struct op_attention *o, const attention_shape &p);
 int attention_plain_grad(
         const struct cuda_launch *at, const struct op_attention_grad *o, const attention_shape &p);
 
-/* 1: the tiles can do it, if shared memory has room for them. */
+/* 1 if tiles can compute the op, provided that shared memory has room for them. */
 int attention_fits_tiles(const struct op_attention *o);
 
 /* o: struct op_attention or op_attention_grad. 0, or ERR_UNSUPPORTED: token indices beyond 30 bits. */
 int attention_shape_set(attention_shape *p, const struct op_attention *o);
 
-/* Backward's fields that forward has too, for attention_shape_set; the rest is none. */
+/* The fields of backward that forward has too, for attention_shape_set; the others are 0. */
 struct op_attention attention_forward_of(const struct op_attention_grad *g);
 
 #endif

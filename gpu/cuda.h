@@ -1,12 +1,12 @@
-/* What the files of the CUDA backend share: where a launcher may run, its table, and errors.
+/* Shared by the files of the CUDA backend: the launchers of ops, where they run, and errors.
  *
- * One file per op, with the basename of its twin in host/cpu: the kernels, and beside them the launcher that
- * chooses grid and block and queues them. A launcher gets an op that op_check has accepted, returns before
- * the work is done, never waits, allocates nothing and gives the same bits for the same op each time (no
- * atomics on floats, no order that depends on scheduling). Sums accumulate in fp32 or better.
+ * An op has a file with the basename of its twin in host/cpu. The file has the kernels and the launcher,
+ * which chooses grid and block and queues them. A launcher gets an op that op_check has accepted. It returns
+ * before the work is done, never waits and allocates nothing. The same op gives the same bits each time: no
+ * atomics on floats, no order that depends on scheduling. Sums accumulate in fp32 or better.
  *
- * The same sources are compiled by nvcc for the GPU and, in tests/simt, by the host's C++ compiler for an
- * emulator; kernel.cuh says what a kernel may use.
+ * nvcc compiles these sources for the GPU. In tests/simt the host's C++ compiler compiles them for an
+ * emulator. kernel.cuh lists what a kernel may use.
  */
 #ifndef FERRY_GPU_CUDA_H
 #define FERRY_GPU_CUDA_H
@@ -23,7 +23,7 @@ struct op; /* device/op.h */
 
 struct cuda_blas; /* cuda_matmul.c: cuBLASLt, its workspace and the algorithms chosen so far */
 
-/* Where and on what a launcher runs; one per stream, filled by the device. */
+/* The stream and the GPU that a launcher uses; one per stream, filled by the device. */
 struct cuda_launch {
 	cudaStream_t stream;
 	int capability;       /* of the GPU: 80, 86, 89, 90, 100, 120 */
@@ -38,9 +38,9 @@ int cuda_check(cudaError_t error, const char *call);
 /* 0, ERR_DEVICE (not queued), ERR_UNSUPPORTED (a library is missing; its name is in the text). */
 int cuda_op(const struct cuda_launch *at, const struct op *op);
 
-/* The launchers of a row of the list of ops. A file of ops expands its part of the list with it, so that its
- * launchers are those that cuda_op calls: OP_ROPE_LIST(CUDA_DECLARE) before cuda_rope. A name without one
- * does not link. */
+/* Declares the launcher of an op. A file of ops applies it to its part of the list, for example
+ * OP_ROPE_LIST(CUDA_DECLARE) before cuda_rope. So the compiler compares the launcher with the one that
+ * cuda_op calls. An op without a launcher does not link. */
 #ifdef __cplusplus
 #define CUDA_LINKAGE extern "C"
 #else

@@ -1,5 +1,4 @@
-/* Activation functions and their gradients. act moves 2 elements for each element of its output, its
- * gradient 3. */
+/* Activations and their gradients: act moves 2 elements for each element of its output, act_grad 3. */
 #include "gpu/act.cuh"
 
 OP_ACT_LIST(CUDA_DECLARE)

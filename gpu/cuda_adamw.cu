@@ -1,4 +1,4 @@
-/* AdamW on planes in device memory. */
+/* AdamW in device memory. */
 #include "gpu/adamw_usual.cuh"
 #include "gpu/map.cuh"
 
@@ -9,21 +9,23 @@ extern "C" {
 
 OP_OPTIM_LIST(CUDA_DECLARE)
 
-/* optim/adamw_state.h on the device: the same functions on an element, each operation rounded once, none of
- * them contracted, division and square root the exact ones. So the bits are the host's, in every form of
- * state; a block's scale is a largest value, which has no order. Where all elements of a thread are in the
- * usual range (adamw_usual.cuh), shorter ways lead to the same bits.
+/* The functions of optim/adamw_state.h run on the device. Each operation is rounded once, none is contracted,
+ * and division and square root are exact. So the bits are the host's for every format of state. A block's
+ * scale is a maximum, which does not depend on order. If all elements of a thread are in the usual range
+ * (adamw_usual.cuh), shorter code gives the same bits.
  *
- * Bytes of an element: 4 read and 4 written of the weight, 8, 4 or 2 read and written of the state, and the
- * gradient's 2 or 4 read. */
+ * Bytes moved for an element: 4 read and 4 written of the weight; 8, 4 or 2 read and written of the state; 2
+ * or 4 read of the gradient. */
 
 enum {
 	ADAMW_THREADS = 256,
-	ADAMW_VEC = 4,   /* 16 bytes of m, v and an fp32 gradient, 8 of the others: whole lines a warp */
-	ADAMW_TURNS = 2, /* vectors of a thread, all asked for before the first is used: 112 bytes and more */
-	ADAMW_SINGLES = 8, /* the same where planes are not aligned; of a thread of a block's warp, too */
+	ADAMW_VEC = 4, /* 16 bytes of m, v and an fp32 gradient, 8 of the others: a warp moves whole lines */
+	ADAMW_TURNS = 2,   /* vectors of a thread, all loaded before the first is used: 112 bytes and more */
+	ADAMW_SINGLES = 8, /* the same if the arrays are not aligned */
 };
 
+/* The arrays of an update, here called planes: the weight's upper and lower halves, m, v, scales, gradient.
+ */
 struct adamw_planes {
 	uint16_t *hi;
 	int16_t *lo;
@@ -128,7 +130,7 @@ static __device__ __forceinline__ void adamw_keep(span<bf16, N> &m, span<bf16, N
 	half_put(v, j, adamw_round(e.v, random >> 16));
 }
 
-/* How N neighbours are kept in the usual range. */
+/* Stores m and v of N neighbours in the usual range. */
 template <class S, int N> struct adamw_keeper {
 	__device__ __forceinline__ adamw_keeper(struct adamw_keys, int64_t) {}
 	__device__ __forceinline__ int is_for(struct adamw_keys, int64_t) { return 1; }
@@ -145,7 +147,8 @@ template <class S, int N> struct adamw_keeper {
 	}
 };
 
-/* adamw_random by its two halves, the words of N places in a row of ADAMW_ROW and the row's, and adamw_round.
+/* adamw_random in two parts, the words of N places in a row of ADAMW_ROW and the word of the row; then
+ * adamw_round.
  */
 template <int N> struct adamw_keeper<bf16, N> {
 	uint32_t place[N], row;
@@ -157,8 +160,8 @@ template <int N> struct adamw_keeper<bf16, N> {
 			place[j] = adamw_mix32(keys.place, ((uint32_t)element + j) % ADAMW_ROW);
 	}
 
-	/* Takes the word of the row of `element`, whose place is that of the element given before; 0: not all
-	 * neighbours are in that row. */
+	/* Computes the word of the row of `element`. Its place must be that of the constructor's element.
+	 * Returns 0 if not all neighbours are in that row. */
 	__device__ __forceinline__ int is_for(struct adamw_keys keys, int64_t element)
 	{
 		row = adamw_mix32(keys.row, (uint32_t)((uint64_t)element / ADAMW_ROW));
@@ -215,7 +218,8 @@ template <class G, class S, int N> struct adamw_elements {
 		}
 	}
 
-	/* 0: an element is not in the usual range, and what the others became is of no use either. */
+	/* Returns 0 if an element is not in the usual range. Then the results of the others are of no use
+	 * either. */
 	__device__ __forceinline__ int update_usual(
 	        const struct adamw_scalars &s, const struct adamw_keeper<S, N> &keeper)
 	{
@@ -237,8 +241,8 @@ template <class G, class S, int N> struct adamw_elements {
 	}
 };
 
-/* Vectors of N elements from element `head` on, which is where all planes are aligned; block 0 also has the
- * fewer than N elements before and behind them. */
+/* Updates vectors of N elements from element `head` on, where all planes are aligned. Block 0 also updates
+ * the elements before and after them, fewer than N each. */
 template <class G, class S, int N, int TURNS>
 static __global__ void __launch_bounds__(ADAMW_THREADS)
         adamw_kernel(struct adamw_planes p, struct adamw_scalars s, int head)
@@ -284,7 +288,8 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
 	}
 }
 
-/* Elements to go until all planes are aligned to their vectors; -1 if they never are. */
+/* The number of elements before the first at which all planes are aligned to their vectors; -1: there is
+ * none. */
 static int adamw_head(const struct adamw_planes *p, int grad_bytes, int state_bytes)
 {
 	for (int head = 0; head < ADAMW_VEC; head++)
@@ -311,7 +316,7 @@ static int adamw_start(
 	        *s, head);
 }
 
-/* ---- 8 bits: a block of elements has a warp, 8 elements a thread ---- */
+/* ---- 8 bits: a warp updates a block of elements, a thread 8 of them ---- */
 
 enum {
 	BLOCK_VEC = ADAMW_BLOCK_8BIT / WARP,
@@ -319,8 +324,9 @@ enum {
 	BLOCK_WARPS = BLOCK_THREADS / WARP,
 };
 
-/* Element by element, where planes are not aligned, the block is short or not in the usual range: each WARPth
- * that there is. What lies behind the end is 0 here and adds nothing to the scale. */
+/* Updates a block element by element, if planes are not aligned, or the block is short or not in the usual
+ * range. A lane has every WARP-th element. Elements beyond the end count as 0 and add nothing to the scale.
+ */
 template <class G>
 static __device__ __forceinline__ void block_update(
         const struct adamw_planes &p, const struct adamw_scalars &s, int64_t block)
@@ -379,7 +385,8 @@ static __device__ __forceinline__ uint32_t bytes_join(const uint32_t (&word)[4])
 	        __byte_perm(word[0], word[1], 0x0040), __byte_perm(word[2], word[3], 0x0040), 0x5410);
 }
 
-/* The same for a whole block in vectors. 0: it is not in the usual range, and nothing is written. */
+/* The same for a whole block in vectors. Returns 0, and writes nothing, if the block is not in the usual
+ * range. */
 template <class G>
 static __device__ __forceinline__ int block_update_usual(
         const struct adamw_planes &p, const struct adamw_scalars &s, int64_t block)
@@ -414,7 +421,7 @@ static __device__ __forceinline__ int block_update_usual(
 	m_size = __reduce_max_sync(0xffffffffu, m_size);
 	v_size = __reduce_max_sync(0xffffffffu, v_size);
 	if (m_size == UINT32_MAX) {
-		__syncwarp(); /* all have read what others will write */
+		__syncwarp(); /* all lanes have read what other lanes will write */
 		return 0;
 	}
 	m_scale = adamw_scale(m_size, ADAMW_TOP_M);

@@ -10,14 +10,14 @@ OP_MOVE_LIST(CUDA_DECLARE)
 namespace
 {
 
-/* What the host's processor gives for infinity - infinity. */
+/* The NaN that the host's CPU makes of infinity - infinity. */
 #ifdef __aarch64__
 const uint32_t MADE_NAN = 0x7fc00000;
 #else
 const uint32_t MADE_NAN = 0xffc00000;
 #endif
 
-/* a + b; where that is NaN, the host's bits: the first NaN operand, made quiet, or MADE_NAN. */
+/* a + b. A NaN gets the host's bits: the first NaN operand, made quiet, or MADE_NAN. */
 __device__ __forceinline__ float add_one(float a, float b)
 {
 	float sum = a + b;

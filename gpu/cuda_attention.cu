@@ -1,21 +1,4 @@
-/* Attention forward, FlashAttention-2 (Dao 2023): a block takes TQ queries of one head and walks over the
- * keys they see, TK at a time, with the running maximum and sum of Milakov and Gimelshein (2018); scores and
- * probabilities stay in registers, probabilities are rounded to bf16 for their product with v.
- *
- * Tiles. An m16n8k16 product takes about 1.6 clocks of a multiprocessor of an H100 (mma.sync reaches some 60
- * % of what wgmma does), 16x16 elements of an operand from shared memory take 4. A warp of 16 M rows does 2 M
- * products with each such piece of k or v, so M = 1 waits for shared memory (4 > 3.2) and M = 2 does not. 32
- * rows of 128 columns are 128 accumulators a thread and 64 scores (TK = 64) are the rest of what 255
- * registers hold: 4 warps, 128 queries, 68 KiB of shared memory, two blocks a multiprocessor, one of which
- * multiplies while the other is at its softmax. k of the next tile arrives while this one's softmax and
- * second product run, v while the first product runs: a second buffer for each would gain nothing that the
- * other block does not hide. At D = 256, 16 rows a warp are all that fit.
- *
- * Work. Only tiles with a key that some query of the block sees are visited, and only those on the border of
- * what is seen (the diagonal, the window, a document's first token) compare indices; a warp whose rows see
- * nothing of a tile skips it. Blocks with late queries see the most keys and go first; heads run fastest, so
- * that the query heads of one kv head meet in the cache.
- */
+/* Attention forward through the tensor cores: FlashAttention-2 (Dao 2023). */
 #include "gpu/attention.cuh"
 
 extern "C" {
@@ -24,18 +7,36 @@ extern "C" {
 
 OP_ATTENTION_LIST(CUDA_DECLARE)
 
-/* ---- the running softmax of a warp's rows: per thread, M x 2 rows of which 4 threads share each ---- */
+/* A block computes TQ queries of one head. It walks over the keys that they see, TK at a time, with the
+ * running maximum and sum of Milakov and Gimelshein (2018). Scores and probabilities stay in registers.
+ * Probabilities are rounded to bf16 for their product with v.
+ *
+ * Tiles. An m16n8k16 product takes about 1.6 clocks of a multiprocessor of an H100 (mma.sync reaches some 60
+ * % of wgmma). 16x16 elements of an operand from shared memory take 4. A warp of 16 M rows does 2 M products
+ * with each such piece of k or v. So M = 1 waits for shared memory (4 > 3.2) and M = 2 does not. 32 rows of
+ * 128 columns are 128 accumulators a thread; 64 scores (TK = 64) take the rest of 255 registers. A block has
+ * 4 warps, 128 queries and 68 KiB of shared memory. Two blocks fit a multiprocessor: one multiplies while the
+ * other computes its softmax. k of the next tile arrives during the softmax and the second product of this
+ * one, v during the first product. A second buffer for each would gain nothing that the other block does not
+ * hide. At D = 256 only 16 rows a warp fit.
+ *
+ * Work. A block visits only tiles with a key that one of its queries sees. Only tiles on the border (the
+ * diagonal, the window, a document's first token) compare indices. A warp skips a tile if its rows see
+ * nothing of it. Blocks with late queries see the most keys and go first. Heads run fastest, so the query
+ * heads of one kv head meet in the cache. */
+
+/* ---- the running softmax of a warp's rows: M x 2 rows per thread; 4 threads share a row ---- */
 
 template <int M> struct softmax {
-	float max[M][2], sum[M][2]; /* of scores as they are, unscaled; the sum of this thread's columns */
+	float max[M][2], sum[M][2]; /* max: of unscaled scores; sum: of this thread's columns */
 };
 
-/* How far, in powers of two, scores may rise above the maximum that is subtracted before all that was summed
- * up is brought to a new one: after the first tiles hardly ever. Probabilities up to 2^8 are as exact as
- * those up to 1, and the division at the end sees the same factor in both its operands. */
+/* How far, in powers of two, scores may rise above the subtracted maximum before all sums are scaled to a new
+ * one. After the first tiles that is rare. Probabilities up to 2^8 are as exact as those up to 1, and the
+ * division at the end removes the factor. */
 static constexpr float SLACK = 8;
 
-/* Scores become probabilities relative to the maximum. */
+/* Turns scores into probabilities relative to the maximum. */
 template <int M, int N, int DN>
 static __device__ __forceinline__ void softmax_step(
         softmax<M> &x, float (&s)[M][N][4], float (&o)[M][DN][4], float scale_log2)
@@ -114,7 +115,7 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 	int q_end = min(q0 + TQ, p.tokens), row0 = q0 + warp_row,
 	    row_last = min(row0 + tiles::ROWS, q_end) - 1;
 	int k0 = first_key(p, q0) / TK * TK, warp_first = first_key(p, min(row0, q_end - 1));
-	int warp_all = first_key(p, max(row_last, q0)); /* from here on all rows of the warp see */
+	int warp_all = first_key(p, max(row_last, q0)); /* all rows of the warp see the keys from here on */
 	float s[M][TK / 8][4], o[M][D / 8][4], factor[M][2];
 	softmax<M> state;
 	int64_t kv_at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
@@ -171,7 +172,7 @@ static __global__ void __launch_bounds__(forward_tiles<D, M, TK>::THREADS, 2)
 				lse[(int64_t)row * p.heads + head] =
 				        (state.max[m][half] * p.scale_log2 + log2f(sum)) * 0.69314718f;
 		}
-	/* each warp through its own rows of q's tile, which no other reads */
+	/* each warp stores through its own rows of q's tile, which no other warp reads */
 	put_rows<P>(q_tile + warp_row * P, o, factor, lane);
 	__syncwarp();
 	tile_store<D>(out + row0 * p.out_stride + (int64_t)head * p.head_dim, q_tile + warp_row * P,

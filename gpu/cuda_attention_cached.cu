@@ -1,5 +1,4 @@
-/* Attention of new tokens over a cache of keys and values. A block has one query and one head: it reads its
- * keys once, CHUNK at a time, with the running maximum and sum of the other attention kernels. */
+/* Attention of new tokens over a cache of keys and values. */
 #include "gpu/kernel.cuh"
 
 extern "C" {
@@ -23,7 +22,8 @@ struct cached_shape {
 	float scale, score_cap;
 };
 
-/* Where row j of the text that begins at row `start` lies; *count becomes at most the rows that follow it. */
+/* Returns the place of row j of the text that begins at row `start`. *count is lowered to the rows that
+ * follow each other there. */
 static __device__ __forceinline__ int64_t cached_row(
         const cached_shape &p, int64_t start, int64_t j, int *count)
 {
@@ -37,7 +37,7 @@ static __device__ __forceinline__ int64_t cached_row(
 	return start / p.text_rows * p.kept_rows + at;
 }
 
-/* k and v of a token into its row; a block has one token. */
+/* Stores k and v of a token in its row; a block has one token. */
 template <class T>
 static __global__ void __launch_bounds__(STORE_BLOCK) cached_store(
         const cached_shape p, T *__restrict__ cache, const T *__restrict__ k, const T *__restrict__ v)
@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(STORE_BLOCK) cached_store(
 	}
 }
 
-/* score[j] of `count` keys: a warp has every CACHED_WARPS-th. */
+/* Computes score[j] of `count` keys; a warp has every CACHED_WARPS-th. */
 template <class T>
 static __device__ __forceinline__ void cached_scores(
         float *score, const cached_shape &p, const float *query, const T *keys, int64_t stride, int count)
@@ -91,7 +91,9 @@ static __device__ __forceinline__ float cached_max(float *parts, const float *sc
 	return most;
 }
 
-/* dynamic: query [head_dim], then the sum of values [head_dim]. */
+/* A block has one query of one head. It reads the keys once, CHUNK at a time, with the running maximum and
+ * sum of the other attention kernels. Dynamic shared memory: query [head_dim], then the sum of values
+ * [head_dim]. */
 template <class T>
 static __global__ void __launch_bounds__(CACHED_BLOCK) cached_attend(const cached_shape p,
         T *__restrict__ out, const T *__restrict__ q, const T *__restrict__ cache, const T *__restrict__ sink)
@@ -129,7 +131,7 @@ static __global__ void __launch_bounds__(CACHED_BLOCK) cached_attend(const cache
 		for (int j = me; j < keys_count; j += CACHED_BLOCK)
 			score[j] = expf(score[j] - most);
 		__syncthreads();
-		for (int j = 0; j < keys_count; j++) /* every thread the same sum, in the same order */
+		for (int j = 0; j < keys_count; j++) /* every thread adds the same sum in the same order */
 			sum += score[j];
 		for (int d = me; d < p.head_dim; d += CACHED_BLOCK) {
 			float a = acc[d] * keep;

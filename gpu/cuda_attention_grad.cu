@@ -1,27 +1,30 @@
-/* Attention backward in two passes that recompute the probabilities from lse: one over blocks of queries for
- * dq, one over blocks of keys for dk and dv. One pass would save two of seven products, but then dq would be
- * added to by several blocks, in an order of their own, or each would wait for the one before it. With delta
- * = sum(dout * out), of a small kernel before the two:
+/* Attention backward through the tensor cores, in two passes. */
+#include "gpu/attention.cuh"
+
+OP_ATTENTION_LIST(CUDA_DECLARE)
+
+/* Both passes recompute the probabilities from lse: one over blocks of queries for dq, one over blocks of
+ * keys for dk and dv. One pass would save two of seven products. But then several blocks would add to dq in
+ * an order of their own, or each would wait for the one before it. With delta = sum(dout * out), from a small
+ * kernel before the two:
  *
  *     p = exp(scale q.k - lse), dv = p^T dout, ds = p (dout v^T - delta), dq = scale ds k, dk = scale ds^T q
  *
  * p and ds are rounded to bf16 for their products, as in forward.
  *
- * Tiles, by the rule of cuda_attention.cu (32 rows a warp, so that a piece from shared memory is used by four
- * products). dq: 128 queries with their dout stay, k and v pass 32 at a time at D = 128, where the 128
- * accumulators leave room for 2 x 32 scores. dk, dv: 64 keys stay, q and dout pass 64 at a time, of all heads
- * of the group. Scores are computed transposed. dk and dv of 32 keys and 128 columns would be 256
- * accumulators a thread, so two warps share them, 64 columns each, and share the scores too, 32 queries each;
- * p^T and ds^T pass between them through shared memory. 112 loads of 16x16 elements then feed 256 products a
- * warp; 16 keys a warp, with p in registers, would need 144. Of k (or q), which the last product of a step
- * reads, there are two buffers: the next arrives during the whole step; v (or dout) has one, which is free,
- * and filled, before that last product. Two blocks fit a multiprocessor of an H100.
- */
-#include "gpu/attention.cuh"
+ * Tiles follow the rule of cuda_attention.cu: 32 rows a warp, so that four products use a piece from shared
+ * memory. For dq 128 queries with their dout stay. k and v pass 32 at a time at D = 128, where the 128
+ * accumulators leave room for 2 x 32 scores. For dk and dv 64 keys stay; q and dout of all heads of the group
+ * pass 64 at a time. Scores are computed transposed. dk and dv of 32 keys and 128 columns would be 256
+ * accumulators a thread. So two warps share them, 64 columns each, and share the scores too, 32 queries each.
+ * p^T and ds^T pass between them through shared memory. Then 112 loads of 16x16 elements feed 256 products a
+ * warp; 16 keys a warp, with p in registers, would need 144.
+ *
+ * The last product of a step reads k (or q), which has two buffers: the next one arrives during the whole
+ * step. v (or dout) has one buffer, which is free before that last product and is filled during it. Two
+ * blocks fit a multiprocessor of an H100. */
 
-OP_ATTENTION_LIST(CUDA_DECLARE)
-
-/* What both passes read; lse_log2 and delta are F32 [heads, tokens]. */
+/* The inputs of both passes; lse_log2 and delta are F32 [heads, tokens]. */
 struct grad_inputs {
 	const bf16 *dout, *q, *k, *v;
 	const float *lse_log2, *delta;
@@ -31,7 +34,7 @@ struct grad_inputs {
 
 enum { DELTA_THREADS = 256 };
 
-/* delta and, unless NULL, lse_log2 = lse / ln 2 */
+/* Computes delta and, unless NULL, lse_log2 = lse / ln 2. */
 template <class T>
 static __global__ void __launch_bounds__(DELTA_THREADS) attention_delta_kernel(const attention_shape p,
         float *__restrict__ delta, float *__restrict__ lse_log2, const T *__restrict__ dout,
@@ -72,7 +75,7 @@ template <int D, int M, int TK, int K_BUFFERS> struct dq_tiles {
 	static constexpr int SHARED_BYTES = (2 * TQ + (K_BUFFERS + 1) * TK) * PITCH<D> * (int)sizeof(bf16);
 };
 
-/* Scores s become ds: p = exp2(s scale_log2 - lse), times dp - delta. */
+/* Turns scores s into ds = p (dp - delta), with p = exp2(s scale_log2 - lse). */
 template <int M, int N>
 static __device__ __forceinline__ void dq_scores(float (&s)[M][N][4], const float (&dp)[M][N][4],
         const float (&lse_log2)[M][2], const float (&delta)[M][2], const attention_shape &p)
@@ -101,7 +104,7 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 	int q_end = min(q0 + TQ, p.tokens), row0 = q0 + warp_row,
 	    row_last = min(row0 + tiles::ROWS, q_end) - 1;
 	int k0 = first_key(p, q0) / TK * TK, warp_first = first_key(p, min(row0, q_end - 1));
-	int warp_all = first_key(p, max(row_last, q0)); /* from here on all rows of the warp see */
+	int warp_all = first_key(p, max(row_last, q0)); /* all rows of the warp see the keys from here on */
 	const bf16 *k = in.k + kv_head * p.kv_head_stride, *v = in.v + kv_head * p.kv_head_stride;
 	float s[M][TK / 8][4], dp[M][TK / 8][4], sum[M][D / 8][4], lse_log2[M][2], delta[M][2];
 
@@ -166,16 +169,16 @@ static __global__ void __launch_bounds__(dq_tiles<D, M, TK, K_BUFFERS>::THREADS,
 #pragma unroll
 	for (int m = 0; m < M; m++)
 		lse_log2[m][0] = lse_log2[m][1] = p.scale;
-	/* each warp through its own rows of q's tile, which no other reads */
+	/* each warp stores through its own rows of q's tile, which no other warp reads */
 	put_rows<P>(q_tile + warp_row * P, sum, lse_log2, lane);
 	__syncwarp();
 	tile_store<D>(dq + row0 * p.qkv_stride + head * p.q_head_stride, q_tile + warp_row * P, p.qkv_stride,
 	        row_last + 1 - row0, p, lane, WARP);
 }
 
-/* ---- dk, dv: a block takes 32 M keys of a kv head; the queries of the heads that share it pass, head after
- * head. Warps are 2 x 2: of the scores each has 16 M keys and half of the queries, of the results the same
- * keys and half of the columns ---- */
+/* ---- dk, dv: a block takes 32 M keys of a kv head. The queries of the heads that share it pass, head after
+ * head. Warps are 2 x 2, with 16 M keys each: of the scores half of the queries, of the results half of the
+ * columns ---- */
 
 template <int D, int M, int TQ, int Q_BUFFERS> struct dkv_tiles {
 	static constexpr int WARPS = 4, THREADS = WARPS * WARP, ROWS = 16 * M, TK = 2 * ROWS;
@@ -186,7 +189,7 @@ template <int D, int M, int TQ, int Q_BUFFERS> struct dkv_tiles {
 	        STATS_BYTES;
 };
 
-/* q of TQ queries from i0 on, and their lse and delta. */
+/* Loads q, lse and delta of TQ queries from i0 on. */
 template <int D, int TQ, int THREADS>
 static __device__ __forceinline__ void dkv_load_q(
         bf16 *q_tile, float *stats, const attention_shape &p, const grad_inputs &in, int head, int i0)
@@ -210,8 +213,8 @@ static __device__ __forceinline__ void dkv_load_dout(
 	        p.out_stride, p.tokens - i0, p);
 }
 
-/* Scores of keys (rows) and queries (columns): -inf where the query does not see the key. `query` is the
- * thread's first, `key` its first, key_end[m][half] one past the last query that sees a key. */
+/* Sets scores to -inf where a query (column) does not see a key (row). `query` is the thread's first, `key`
+ * its first, key_end[m][half] one past the last query that sees a key. */
 template <int M, int N>
 static __device__ __forceinline__ void dkv_mask(
         float (&s)[M][N][4], int query, int key, const int (&key_end)[M][2])
@@ -231,7 +234,7 @@ static __device__ __forceinline__ void dkv_mask(
 		}
 }
 
-/* Scores become probabilities, exp2(s scale_log2 - lse). */
+/* Turns scores into probabilities, exp2(s scale_log2 - lse). */
 template <int M, int N>
 static __device__ __forceinline__ void dkv_probabilities(
         float (&s)[M][N][4], const float *lse, const attention_shape &p)
@@ -265,7 +268,7 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 	int kv_head = (int)blockIdx.x % p.kv_heads;
 	int k0 = (int)(blockIdx.x / (unsigned)p.kv_heads) * TK, k_count = min(p.tokens - k0, TK);
 	int head = kv_head * group, head_end = head + group, i0 = k0, i_end = query_end(p, k0 + k_count - 1);
-	int all_end = query_end(p, k0); /* until here all queries see the first key, the diagonal apart */
+	int all_end = query_end(p, k0); /* up to here all queries see the first key, except at the diagonal */
 	int row = k0 + warp_row + lane / 4, key_end[M][2];
 	int64_t kv_at = k0 * p.qkv_stride + kv_head * p.kv_head_stride;
 	float s[M][N][4], dp[M][N][4], k_sum[M][D / 16][4], v_sum[M][D / 16][4], factor[M][2];
@@ -332,7 +335,7 @@ static __global__ void __launch_bounds__(dkv_tiles<D, M, TQ, Q_BUFFERS>::THREADS
 		head = next_head;
 	}
 
-	/* through the tiles of k and v, which the last step's barriers left behind */
+	/* stores go through the tiles of k and v, which no warp reads after the last step's barriers */
 	for (int m = 0; m < M; m++)
 		factor[m][0] = factor[m][1] = p.scale;
 	put_rows<P>(k_tile + warp_row * P + warp_column, k_sum, factor, lane);

@@ -1,14 +1,13 @@
-/* Attention in plain fp32 arithmetic, forward and backward: for F32 (tensor cores would round to tf32) and
- * for what the tiles of attention.cuh do not fit or do not know. Any head_dim, any strides, any mask, score
- * caps and sinks.
- *
- * 256 threads hold 64 x 64 scores, 4 x 4 each, built from 32 columns of head_dim at a time; a block makes 64
- * columns of its result, so a head of 128 has its scores computed twice, and no array depends on head_dim.
- * Thread (y, x) of 16 x 16 has rows 4 y + i, and columns x + 16 j of scores (16 lanes are one row's: its
- * maximum is 4 shuffles away) or 4 x + j of results (16-byte accesses).
- */
+/* Attention in plain fp32 arithmetic, forward and backward, for ops that tiles cannot compute. */
 #include "gpu/attention.cuh"
 
+/* For F32 (tensor cores would round to tf32), and for ops that the tiles of attention.cuh cannot compute: any
+ * head_dim, any strides, any mask, score caps and sinks.
+ *
+ * 256 threads hold 64 x 64 scores, 4 x 4 each, computed from 32 columns of head_dim at a time. A block
+ * computes 64 columns of its result. So the scores of a head of 128 are computed twice, and no array depends
+ * on head_dim. Thread (y, x) of 16 x 16 has rows 4 y + i. Of scores it has columns x + 16 j: 16 lanes share a
+ * row, so the maximum takes 4 shuffles. Of results it has columns 4 x + j, for 16-byte accesses. */
 enum {
 	SIDE = 64,
 	DEPTH = 32,
@@ -27,7 +26,7 @@ template <class T> struct plain_rows {
 	int count;
 };
 
-/* Columns [column, column + COLUMNS) of them as fp32; what is not there is 0. */
+/* Loads columns [column, column + COLUMNS) of the rows as fp32; missing elements become 0. */
 template <int COLUMNS, class T>
 static __device__ __forceinline__ void plain_load(
         float *to, const plain_rows<T> &rows, int column, int head_dim)
@@ -42,7 +41,8 @@ static __device__ __forceinline__ void plain_load(
 	}
 }
 
-/* s = a b^T over head_dim, in ascending order. All threads; parts: PARTS_COUNT floats, free before and after.
+/* s = a b^T over head_dim, in ascending order. All threads call it. parts has PARTS_COUNT floats, free before
+ * and after.
  */
 template <class T>
 static __device__ __forceinline__ void plain_scores(
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void plain_product_transposed(
 	}
 }
 
-/* Rows [0, row_count) of a result, its 64 columns from `column` on, row i times factor[i]. */
+/* Stores rows [0, row_count) of a result, 64 columns from `column` on, with row i times factor[i]. */
 template <class T>
 static __device__ __forceinline__ void plain_store(T *to, int64_t stride, int row_count, int column,
         int head_dim, const float (&o)[SPAN][SPAN], const float (&factor)[SPAN])
@@ -168,7 +168,7 @@ static __device__ __forceinline__ float plain_score(float product, const attenti
 	return p.score_cap > 0 ? p.score_cap * tanhf(s / p.score_cap) : s;
 }
 
-/* The 16 lanes that share rows. */
+/* The maximum, and the sum, over the 16 lanes that share rows. */
 static __device__ __forceinline__ float row_max(float x)
 {
 	for (int lanes = 8; lanes; lanes /= 2)
@@ -183,7 +183,7 @@ static __device__ __forceinline__ float row_sum(float x)
 	return x;
 }
 
-/* ---- forward: a block makes 64 queries' 64 columns ---- */
+/* ---- forward: a block computes 64 columns of 64 queries ---- */
 
 enum { PLAIN_BYTES = (PARTS_COUNT + SQUARE_COUNT) * 4 };
 
@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_kernel(c
 	for (int i = 0; i < SPAN; i++) {
 		first[i] = first_key(p, min(q0 + y * SPAN + i, p.tokens - 1));
 		end[i] = key_end(p, min(q0 + y * SPAN + i, p.tokens - 1));
-		high[i] = sink ? to_float(sink[head]) : -INFINITY; /* the first score, of no value */
+		high[i] = sink ? to_float(sink[head]) : -INFINITY; /* the first score, without a value */
 		sum[i] = sink ? 1 : 0;
 	}
 	for (int k0 = first_key(p, q0) / SIDE * SIDE; k0 < k_end; k0 += SIDE) {
@@ -275,7 +275,7 @@ int attention_plain(const struct cuda_launch *at, const struct op_attention *o, 
 
 /* ---- backward ---- */
 
-/* What both passes of backward read. */
+/* The inputs of both passes of backward. */
 template <class T> struct plain_inputs {
 	const T *dout, *q, *k, *v;
 	const float *lse, *delta; /* [tokens, heads]; [heads, tokens] */
@@ -283,7 +283,7 @@ template <class T> struct plain_inputs {
 
 enum { PLAIN_GRAD_BYTES = (PARTS_COUNT + 2 * SQUARE_COUNT) * 4 };
 
-/* Probabilities and gradients of scores (without the factor scale) of 64 queries and 64 keys. */
+/* Computes probabilities and gradients of scores (without the factor scale) of 64 queries and 64 keys. */
 template <class T>
 static __device__ __forceinline__ void plain_tile(float (&s)[SPAN][SPAN], float (&ds)[SPAN][SPAN],
         float *parts, const attention_shape &p, const plain_inputs<T> &in, int head, int q0, int k0)
@@ -391,8 +391,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS) attention_plain_dkv(
 	plain_store(dv + at, p.qkv_stride, k_end - k0, column, p.head_dim, v_sum, factor);
 }
 
-/* A sink has the probability exp(sink - lse) in each row and no value: dsink -= sum of that times delta. A
- * block for a head; thread t has tokens t, t + SINK_THREADS ... */
+/* A sink has the probability exp(sink - lse) in each row and no value, so dsink -= sum(exp(sink - lse)
+ * delta). A block computes a head; thread t has tokens t, t + SINK_THREADS, ... */
 enum { SINK_THREADS = 256 };
 
 template <class T>

@@ -1,4 +1,4 @@
-/* The bias of a product in fp32, where cuBLASLt has no epilogue for it. */
+/* Adds a bf16 bias to a product in fp32, for which cuBLASLt has no epilogue. */
 #include "gpu/cuda_matmul.h"
 #include "gpu/kernel.cuh"
 
@@ -8,7 +8,7 @@ extern "C" {
 
 enum { THREADS = 256, ROWS = 8 };
 
-/* A thread owns a column, and of it the rows of the block's group, which it asks for all at once. */
+/* A thread has a column and the rows of the block's group. It loads all of them before it adds. */
 static __global__ void __launch_bounds__(THREADS)
         bias_kernel(float *c, const bf16 *bias, int64_t m, int64_t n, int64_t stride, int64_t column_blocks)
 {

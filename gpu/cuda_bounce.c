@@ -1,5 +1,4 @@
-/* Copies of host memory that could not be pinned: through pinned slots, without a wait of the owning thread.
- */
+/* Copies of host memory that is not pinned, through pinned slots; the owning thread does not wait. */
 #include "gpu/cuda_bounce.h"
 
 #include "base/mem.h"
@@ -8,13 +7,13 @@
 #include <stdint.h>
 
 enum {
-	SLOTS = 2, /* one is filled while the other is emptied */
+	SLOTS = 2, /* one fills while the other empties */
 	SHARE_BYTES = CUDA_BOUNCE_BYTES / CUDA_BOUNCE_STREAMS,
 	SLOT_BYTES = SHARE_BYTES / SLOTS,
 };
 
 struct cuda_bounce {
-	struct cuda_stream stage; /* the host's side; only its queue, its stream and its calls are used */
+	struct cuda_stream stage; /* for host functions; uses only its queue, stream and calls */
 	cudaEvent_t begun, filled[SLOTS], emptied[SLOTS];
 	char *slot[SLOTS];
 	int64_t used; /* slots filled so far */
@@ -120,7 +119,7 @@ static int hand_over(cudaEvent_t event, cudaStream_t from, cudaStream_t to)
 	return rc ? rc : cuda_check(cudaStreamWaitEvent(to, event, 0), "cudaStreamWaitEvent");
 }
 
-/* The slot's turn on `stream`, once what it held before has left it. */
+/* Takes the next slot. `stream` waits until its former content has left it. */
 static int slot_next(struct cuda_bounce *b, cudaStream_t stream, int *slot)
 {
 	*slot = (int)(b->used++ % SLOTS);
@@ -135,7 +134,7 @@ static int queue_copy(
 	return cuda_check(cudaMemcpyAsync(to, from, (size_t)bytes, kind, stream), "cudaMemcpyAsync");
 }
 
-/* What the stream has yet to wait for may be what writes `src`: the host's side begins after it. */
+/* The host functions begin after all that the stream waits for, because that may write `src`. */
 int cuda_bounce_in(struct cuda_stream *s, char *dst, const char *src, int64_t bytes)
 {
 	cudaStream_t main = s->launch.stream, stage = s->bounce->stage.launch.stream;
@@ -157,7 +156,7 @@ int cuda_bounce_in(struct cuda_stream *s, char *dst, const char *src, int64_t by
 	return rc;
 }
 
-/* The stream goes on when the last byte is where it belongs. */
+/* The stream waits until the last byte is in host memory. */
 int cuda_bounce_out(struct cuda_stream *s, char *dst, const char *src, int64_t bytes)
 {
 	cudaStream_t main = s->launch.stream, stage = s->bounce->stage.launch.stream;

@@ -1,22 +1,20 @@
-/* Functions of the host at their place in a stream, by cudaLaunchHostFunc.
- *
- * Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
- * returns, and there is one thread less to wake. Why it does not stall the copy engines: the plan's calls
- * stand on the cpu queue, which is a stream of its own and holds nothing else. While a function runs, that
- * stream stands still and so does what waits for its events; the streams of copies and of compute are fed by
- * channels of their own and do not look at it. CUDA may run the functions of several streams one after the
- * other on one thread, so they must not wait for each other; no function here may queue or wait.
- *
- * A record of a call outlives its device: after an error of the GPU the driver drops calls, and no
- * documentation says from when on none will be made. One that was never made is put aside and not used again,
- * so that a late one finds that it has nothing to do.
- */
+/* Host functions at their place in a stream, by cudaLaunchHostFunc. */
 #include "base/mem.h"
 #include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
 
 #include <string.h>
 
+/* Why a callback and not a thread that waits for an event: the stream goes on by itself when the function
+ * returns, and one thread less must wake. Why it does not stall the copy engines: the plan's calls are on the
+ * cpu queue, a stream with nothing else on it. While a function runs, only that stream and the waits for its
+ * events stand still. The streams of copies and of compute have their own channels. CUDA may run the
+ * functions of several streams one after the other on one thread, so they must not wait for each other. No
+ * function here may queue or wait.
+ *
+ * A record of a call outlives its device: after an error of the GPU the driver drops calls, and no
+ * documentation says when the last one can come. The record of a call that never came is put aside and not
+ * used again, so that a late call finds nothing to do. */
 enum call_state { CALL_FREE, CALL_QUEUED, CALL_RUNS, CALL_ABANDONED };
 
 struct cuda_call {
@@ -31,7 +29,7 @@ struct cuda_call {
 	enum call_state state;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for the states of all calls */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the states of all calls */
 static pthread_cond_t returned = PTHREAD_COND_INITIALIZER;
 static struct cuda_call *abandoned;
 
@@ -59,7 +57,7 @@ static void CUDART_CB run(void *argument)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The oldest record where its call has been made, or a new one, which becomes the newest of the ring. */
+/* Takes the oldest record if its call is over, or makes a new one. It becomes the newest of the ring. */
 static struct cuda_call *take(struct cuda_stream *stream)
 {
 	struct cuda_call *newest = stream->calls, *call = newest ? newest->next : NULL;
@@ -96,7 +94,7 @@ static int queue(struct cuda_stream *stream, const struct cuda_call *what)
 	call->from = what->from;
 	call->bytes = what->bytes;
 	call->queue = stream->base.queue;
-	call->state = CALL_QUEUED; /* nobody else knows of it yet */
+	call->state = CALL_QUEUED; /* no other thread sees it yet */
 	rc = cuda_check(cudaLaunchHostFunc(stream->launch.stream, run, call), "cudaLaunchHostFunc");
 	if (rc)
 		call->state = CALL_FREE;
@@ -138,7 +136,7 @@ void cuda_call_close(struct cuda_stream *stream)
 	stream->calls = NULL;
 }
 
-/* Under the lock. */
+/* Call under the lock. */
 static void drain(const struct cuda_stream *stream)
 {
 	struct cuda_call *first = stream ? stream->calls : NULL, *call = first;

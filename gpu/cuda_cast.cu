@@ -1,6 +1,4 @@
-/* Conversions between fp32, bf16 and split weights. cast moves 6 bytes an element from one dtype to the other
- * (where they are the same it is a copy), join 8.
- */
+/* Conversions between fp32, bf16 and split weights: cast moves 6 bytes an element, join 8. */
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -37,7 +35,7 @@ template <class TO, class FROM> struct cast_map {
 	}
 };
 
-/* The planes are read as bf16 for their size only. */
+/* hi and lo are read as bf16 for their size only. */
 struct join_map {
 	float *dst;
 	const bf16 *hi, *lo;

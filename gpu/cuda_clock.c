@@ -1,21 +1,19 @@
-/* The clock of the CUDA device: when work on each stream began and ended.
- *
- * A mark is a timing event recorded on a stream: a stamp, or a border between spans of which a stream is at
- * work, waits for another queue, or has nothing to do. Borders stand before and after waits and before syncs,
- * so that their number follows the plan's waits and not its ops. A mark is read once it was reached, as the
- * time since a base event whose own time is known. CUDA gives that as a float of milliseconds, which after
- * an hour has steps of a quarter of a millisecond; so the base moves on with the work.
- */
+/* The clock of the CUDA device: when work on each stream began and ended. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda_device.h"
 
 #include <math.h>
 
+/* A mark is a timing event recorded on a stream: a stamp, or a border between spans. In a span the stream
+ * works, waits for another queue, or is idle. Borders lie before and after waits and before syncs, so their
+ * number follows the plan's waits and not its ops. A mark is read after the stream reached it, as the time
+ * since a base event of known time. CUDA gives that as a float of milliseconds, which has steps of a quarter
+ * of a millisecond after an hour. So the base moves on with the work. */
 enum {
 	MARKS_START = 256,
-	READ_EVERY = 1024,           /* marks of a stream that nobody synchronised */
-	BASE_MOVES_AFTER = 500000000 /* ns: half a second is read in steps of 30 ns */
+	READ_EVERY = 1024,           /* marks of a stream without a sync */
+	BASE_MOVES_AFTER = 500000000 /* ns: after half a second a float has steps of 30 ns */
 };
 
 /* ---- timing events ---- */
@@ -143,7 +141,7 @@ int cuda_clock_end_work(struct cuda_stream *stream)
 	return rc;
 }
 
-/* Only of the compute stream is asked what it waits for; others have been idle when they go on. */
+/* Only the compute stream counts what it waits for; other streams count as idle. */
 int cuda_clock_before_wait(struct cuda_stream *stream)
 {
 	struct cuda_marks *m = &stream->marks;
@@ -183,7 +181,7 @@ int cuda_clock_stamp(struct cuda_stream *stream, int64_t *at_ns)
 
 /* ---- reading ---- */
 
-/* 0: *at_ns is when the event was reached; 1: it was not yet. */
+/* 0: *at_ns is the time when the event was reached; 1: it was not reached yet. */
 static int time_of(const struct cuda_clock *clock, int64_t *at_ns, cudaEvent_t event)
 {
 	float ms = 0;
@@ -211,7 +209,7 @@ static void account(struct cuda_stream *stream, const struct cuda_mark *mark, in
 	stream->marks.border_ns = at_ns;
 }
 
-/* The oldest marks, as far as they were reached. */
+/* Reads the oldest marks, up to the first that was not reached. */
 int cuda_clock_read_stream(struct cuda_stream *stream)
 {
 	struct cuda_clock *clock = &((struct cuda_device *)stream->base.device)->clock;
@@ -231,9 +229,7 @@ int cuda_clock_read_stream(struct cuda_stream *stream)
 	return 0;
 }
 
-/* A new base: the time now. Every mark that was reached is read before; those that were not are later than
- * it.
- */
+/* Makes the present time the new base. All marks reached before it are read first; the others are later. */
 static int move_base(struct cuda_device *device)
 {
 	struct cuda_clock *clock = &device->clock;

@@ -1,10 +1,4 @@
-/* Sums of columns (gradients of biases). Reads x once and moves 8 bytes a column for the sums.
- *
- * A block has a strip of columns and all rows of it: each thread adds every so many rows of its columns, in
- * double as the host does; then lanes, then warps, are added up in one order. The strip has as many accesses
- * of 16 bytes side by side as leaves at most COLSUM_BLOCKS blocks, which run at once. Strip and block follow
- * from the shape alone, and so do the bits.
- */
+/* Sums of columns (gradients of biases): reads x once and moves 8 bytes a column for the sums. */
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -12,6 +6,11 @@ extern "C" {
 }
 
 OP_MOVE_LIST(CUDA_DECLARE)
+
+/* A block has a strip of columns with all their rows. Each thread adds every so many rows of its columns, in
+ * double as the host does. Then lanes, and then warps, are added up in a fixed order. The strip is as many
+ * 16-byte accesses wide as it takes for at most COLSUM_BLOCKS blocks, which run at once. Strip and block
+ * follow from the shape alone, and so do the bits. */
 
 namespace
 {
@@ -22,7 +21,7 @@ enum { COLSUM_THREADS_MAX = 1024, COLSUM_BLOCKS = 132, COLSUM_LANES_MAX = WARP }
 /* Rows that a thread has in flight. */
 template <int N> constexpr int colsum_depth = N == 8 ? 4 : 8;
 
-/* `lanes` threads, a power of two, lie side by side on a row. */
+/* `lanes` neighbouring threads, a power of two, share a row. */
 template <class T, int N>
 __global__ void __launch_bounds__(COLSUM_THREADS_MAX)
         colsum_kernel(float *sum, const T *x, int64_t rows, int64_t cols, int64_t stride, int lanes)
@@ -87,7 +86,7 @@ int colsum_start_wide(const struct cuda_launch *at, const struct op_colsum *o, i
 
 template <class T> int colsum_start(const struct cuda_launch *at, const struct op_colsum *o)
 {
-	const int sector = 32; /* bytes of which memory gives all or none */
+	const int sector = 32; /* bytes that memory reads together */
 
 	if (is_aligned(dev_ptr<void>(o->x), 16) && o->cols % vec_count<T> == 0 &&
 	        (o->rows == 1 || o->x_stride % vec_count<T> == 0))

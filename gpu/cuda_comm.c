@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In a world of one rank every collective leaves its buffer as it is; FERRY_NCCL=1 has NCCL do that. */
+/* In a group of one rank a collective leaves its buffer as it is. FERRY_NCCL=1 uses NCCL even then. */
 struct cuda_comm {
 	struct comm base;
 	struct cuda_nccl *nccl; /* NULL: a group of one */
@@ -31,8 +31,8 @@ int cuda_comm_open(struct comm **comm, struct device *device, const struct comm_
 		        group->size);
 	if (group->world_size % (group->size * group->stride))
 		return err_set(ERR_UNSUPPORTED,
-		        "cuda device: %d ranks, one in %d, do not cut a world of %d alike", group->size,
-		        group->stride, group->world_size);
+		        "cuda device: groups of %d ranks, one in %d, do not divide %d ranks evenly",
+		        group->size, group->stride, group->world_size);
 	c = mem_alloc(1, sizeof(*c));
 	if (!c)
 		return ERR_NOMEM;
@@ -62,7 +62,7 @@ int cuda_comm_queue(const struct cuda_launch *at, const struct work *work)
 	return c->nccl ? cuda_nccl_queue(c->nccl, at->stream, work) : 0;
 }
 
-/* The world sums for all its groups at once: each has a place of its own, where the others add 0. */
+/* One sum over the world serves all groups: each group has its own place, where the others add 0. */
 int cuda_comm_sum_host(struct comm *comm, double *values, int count)
 {
 	const struct device_bootstrap *b = bootstrap_of(comm->device);

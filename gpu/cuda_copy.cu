@@ -1,5 +1,4 @@
-/* Copies. Moves 2 bytes of memory for each byte copied. Not cudaMemcpyAsync, which may take a copy engine
- * from the streams that move weights and gradients. */
+/* Copies by a kernel, because cudaMemcpyAsync may take a copy engine from weights and gradients. */
 #include "gpu/map.cuh"
 
 extern "C" {

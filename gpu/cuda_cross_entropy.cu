@@ -9,28 +9,29 @@ extern "C" {
 
 OP_LOSS_LIST(CUDA_DECLARE)
 
-/* Two kernels. The first takes a block for a row and passes over it once: the largest logit, the sum of
- * exponentials against the largest so far (corrected in double when that grows), the loss, and what the
- * second needs, in scratch. The second turns logits into gradients, element by element.
+/* There are two kernels. The first takes a block for a row and reads it once. It finds the largest logit, the
+ * sum of exponentials relative to the largest so far (corrected in double when that grows), and the loss. It
+ * leaves the numbers for the second kernel in scratch. The second turns logits into gradients, element by
+ * element.
  *
- * Packed bf16: gradient i lies on the bytes of logit i / 2. So the elements go in waves [0, W), [W, 2W),
- * [2W, 4W) ..., one launch each. A wave [a, b) with b <= 2a writes on logits [a / 2, b / 2), all of them
- * below a: earlier launches have read them, this one reads none of them. The wave [0, W) is a single block,
- * which has read all of its logits into registers, behind a barrier, when it begins to write. The first
- * kernel is done with all rows before. The small waves cost a launch each, some 10 in all.
+ * Packed bf16: gradient i lies on the bytes of logit i / 2. So the elements go in waves [0, W), [W, 2W), [2W,
+ * 4W) ..., one launch each. A wave [a, b) with b <= 2a overwrites logits [a / 2, b / 2), all of them below a.
+ * Earlier launches have read them, and this one does not. The wave [0, W) is a single block: it reads all its
+ * logits into registers and passes a barrier before it writes. The first kernel is done with all rows by
+ * then. The small waves cost a launch each, some 10 in all.
  *
- * Bytes of an element: 4 read; then 4 read and 2 or 4 written. */
+ * Bytes moved for an element: 4 read by the first kernel; 4 read and 2 or 4 written by the second. */
 
 enum {
 	ROW_THREADS = 256,
 	ROW_WARPS = ROW_THREADS / WARP,
 	ELEMENTS = 16, /* of a thread at once: 64 bytes in flight */
 	GRAD_THREADS = 256,
-	FIRST_THREADS = 1024, /* of the block that is a wave */
+	FIRST_THREADS = 1024, /* of the block of the first wave */
 	FIRST_WAVE = FIRST_THREADS * ELEMENTS,
 };
 
-/* Arrays of scratch, of one element a row. */
+/* The arrays of scratch, with one element per row each. */
 enum { ROW_MAX, ROW_FACTOR, ROW_AT_LABEL };
 
 static __device__ __forceinline__ float soft_cap(float logit, float cap)
@@ -44,7 +45,8 @@ struct exp_sum {
 	double sum;
 };
 
-/* Adds count vectors of N, one of every WARP * warps; the lanes of a warp agree on max. */
+/* Adds the thread's vectors of N logits, every ROW_THREADS-th of the row. The lanes of a warp agree on max.
+ */
 template <int N>
 static __device__ __forceinline__ void exp_sum_row(
         struct exp_sum *part, const float *logits, int64_t vocab, float cap)
@@ -117,12 +119,12 @@ static __global__ void __launch_bounds__(ROW_THREADS) cross_entropy_rows(struct 
 	dev_ptr<float>(o.loss)[row] = (float)((double)max - label_logit + log(sum));
 	scratch[ROW_MAX * o.rows] = max;
 	scratch[ROW_FACTOR * o.rows] = (float)((double)o.grad_scale / sum);
-	/* p - 1 in double: p may be all but 1 */
+	/* p - 1 in double, because p may be close to 1 */
 	scratch[ROW_AT_LABEL * o.rows] =
 	        (float)((exp(label_logit - (double)max) / sum - 1) * (double)o.grad_scale);
 }
 
-/* Elements [begin, end) of the matrix, ELEMENTS a thread. */
+/* Computes the gradients of elements [begin, end) of the matrix, ELEMENTS a thread. */
 template <class T, int N>
 static __global__ void __launch_bounds__(FIRST_THREADS)
         cross_entropy_grad(struct op_cross_entropy o, int64_t begin, int64_t end)

@@ -36,7 +36,8 @@ static int read_properties(struct cuda_device *d, int index)
 	return 0;
 }
 
-/* The host's processors have work of their own (the optimizer), so nobody spins while it waits. */
+/* The owning thread sleeps while it waits and does not spin, because the host's cores have other work (the
+ * optimizer). */
 static int open_gpu(struct cuda_device *d, int index)
 {
 	int rc = cuda_check(cudaSetDevice(index), "cudaSetDevice");
@@ -85,7 +86,7 @@ static int cuda_open(struct device **device, const struct device_options *option
 	d->options = *options;
 	d->opened_at_ns = clock_now_ns();
 	pthread_mutex_init(&d->error_lock, NULL);
-	sigfillset(&all); /* threads of the driver begin here, and signals are for the program's own */
+	sigfillset(&all); /* the driver starts threads here; the program's first thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = open_gpu(d, gpu);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -99,7 +100,7 @@ static int cuda_open(struct device **device, const struct device_options *option
 
 /* ---- memory ---- */
 
-/* What is free, or -1. */
+/* The free bytes, or -1. */
 static int64_t free_now(void)
 {
 	size_t free_bytes = 0, total_bytes = 0;
@@ -161,7 +162,8 @@ static void cuda_arena_close(struct device *device)
 
 static void cuda_get_stats(const struct device *device, struct device_stats *stats)
 {
-	struct cuda_device *d = (struct cuda_device *)(uintptr_t)device; /* the clock's events are its own */
+	struct cuda_device *d =
+	        (struct cuda_device *)(uintptr_t)device; /* reading the clock changes its events */
 	struct device_stats all;
 
 	stats->now_ns = cuda_clock_now_ns(d);

@@ -1,15 +1,15 @@
-/* The CUDA backend's insides: one GPU, a cudaStream per stream, a cudaEvent per event.
+/* Internals of the CUDA backend: one GPU, a cudaStream per stream, a cudaEvent per event.
  *
- * Mental model. The owning thread hands work to CUDA as it is queued; nothing of it is kept here. CUDA orders
- * it: a stream is in order, an event orders streams. Three things need more than that:
+ * Mental model. The owning thread passes queued work to CUDA at once and keeps none of it. CUDA runs a stream
+ * in order, and events order streams. Three things need more:
  *
- *   calls   functions of the host run on a thread of the driver, at their place in the stream (cuda_call.c)
- *   clock   times are asked for by timing events between pieces of work, and read when a sync has shown
+ *   calls   host functions run on a thread of the driver, at their place in the stream (cuda_call.c)
+ *   clock   timing events lie between pieces of work; their times are read after a sync has shown
  *           that they were reached (cuda_clock.c)
- *   errors  the first error of any call, or of work that a later call reports, is the device's from then on;
- *           nothing is queued after it, and closing frees what can be freed
+ *   errors  the device keeps the first error of a call, or of work that a later call reports;
+ *           nothing is queued after it, and closing frees all that it can
  *
- * All calls come from the owning thread, except that run calls set the device's error.
+ * All calls come from the owning thread, except that host functions set the device's error.
  */
 #ifndef FERRY_GPU_CUDA_DEVICE_H
 #define FERRY_GPU_CUDA_DEVICE_H
@@ -22,7 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What the time up to a mark was, since the mark before it on the same stream. */
+/* How the stream spent the time from the mark before to this mark. */
 enum cuda_span { CUDA_SPAN_IDLE, CUDA_SPAN_BUSY, CUDA_SPAN_WAIT };
 
 /* A timing event that was recorded and not yet read. */
@@ -33,7 +33,7 @@ struct cuda_mark {
 	enum queue_kind queue; /* CUDA_SPAN_WAIT: of the event waited for */
 };
 
-/* The marks of a stream that were not read yet, oldest first: mark i stands at i % capacity. */
+/* The marks of a stream that were not read yet, oldest first: mark i is at i % capacity. */
 struct cuda_marks {
 	struct cuda_mark *ring;
 	int64_t capacity, first, end;
@@ -43,16 +43,15 @@ struct cuda_marks {
 };
 
 struct cuda_clock {
-	cudaStream_t stream; /* of its own, for reading the time */
-	cudaEvent_t base;    /* an event whose time is known: base_ns */
+	cudaStream_t stream; /* its own, for reading the time */
+	cudaEvent_t base;    /* an event; its time is base_ns */
 	int64_t base_ns;
 	int64_t moved_at_ns; /* of the host's clock: when the base was recorded */
 	cudaEvent_t *spare;
 	int spare_count, spare_capacity;
 };
 
-/* In every byte of memory that holds nothing of value, where that is asked for: NaN in every floating type,
- * -1 as an index. */
+/* With `poison`, the value of every unused byte: NaN in every floating type, -1 as an index. */
 enum { CUDA_POISON = 0xff };
 
 struct cuda_call;
@@ -62,24 +61,25 @@ struct cuda_stream {
 	struct stream base;
 	struct cuda_launch launch;
 	struct cuda_marks marks;
-	struct cuda_call *calls; /* a ring through ->next, the newest; NULL: none was made */
-	const char *last_work;   /* name of what was queued last; static */
+	struct cuda_call *calls; /* the newest of a ring through ->next; NULL: none was made */
+	const char *last_work;   /* name of the last queued work; static */
 	int has_workspace;
 	int is_matmul_ready;
-	struct cuda_dnn *dnn;       /* NULL: attention runs on our own kernels */
-	struct cuda_bounce *bounce; /* NULL: it copied nothing that needs it */
+	struct cuda_dnn *dnn;       /* NULL: attention runs on ferry's own kernels */
+	struct cuda_bounce *bounce; /* NULL: no copy needed it so far */
 };
 
 struct cuda_device {
 	struct device base;
 	struct device_options options;
-	struct cuda_launch launch; /* what streams begin with */
+	struct cuda_launch launch; /* copied to each new stream */
 	void *workspace;           /* of matrix products; one stream has it */
 	int64_t workspace_bytes;
 	int workspace_in_use;
-	void *bounce_memory;            /* cuda_bounce.h; NULL: no pinning was refused, or that too */
+	void *bounce_memory;            /* cuda_bounce.h; NULL: no pinning was refused, or this was too */
 	unsigned bounce_taken;          /* bit i: a stream has share i */
-	int said_refused, said_instead; /* what became of memory that could not be pinned: once each */
+	int said_refused, said_instead; /* 1: the warning about refused pinning was given, the note about its
+	                                   replacement */
 	struct cuda_clock clock;
 	int64_t opened_at_ns;      /* of the host's clock */
 	struct device_stats stats; /* the backend's part */
@@ -113,18 +113,18 @@ int cuda_event_sync(struct event *event);
 
 /* ---- cuda_slab.c ---- */
 
-/* Host memory is registered in pieces of this size from a slab's base: one call for all would hold the
- * driver's lock for minutes, and would pin all or nothing. A copy must not cross from one piece to another:
- * CUDA looks up the first byte only, and refuses ranges that are longer than its registration. A machine that
- * registers nothing (some virtual ones) is asked for the slab by cudaHostAlloc; what neither of them pins is
- * copied through a pinned buffer (cuda_bounce.h). */
+/* Host memory is registered in pieces of this size from a slab's base, because one call for all would hold
+ * the driver's lock for minutes and pin all or nothing. A copy must not cross from one piece to another: CUDA
+ * looks up the first byte only and refuses ranges longer than its registration. If a machine registers
+ * nothing (some virtual ones), cudaHostAlloc allocates the slab. If that fails too, copies go through a
+ * pinned buffer (cuda_bounce.h). */
 enum { CUDA_PIN_BYTES = 1 << 30 };
 
 int cuda_slab_open(struct device *device, struct device_slab *slab);
 void cuda_slab_close(struct device *device, struct device_slab *slab);
 
-/* How many of `bytes` at `host` one copy may take: up to the end of a registered piece; and whether they lie
- * in one. */
+/* Returns how many of `bytes` at `host` one copy may take: up to the end of a registered piece. Sets
+ * *is_pinned to 1 if they lie in one. */
 int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const void *host, int64_t bytes);
 
 /* ---- cuda_call.c ---- */
@@ -132,15 +132,15 @@ int64_t cuda_slab_reach(int *is_pinned, const struct cuda_device *device, const 
 /* Queues fn(context); its error becomes the device's. */
 int cuda_call_queue(struct cuda_stream *stream, stream_fn *fn, void *context);
 
-/* Queues the host's copy of `bytes`. */
+/* Queues a copy of `bytes` by the host. */
 int cuda_call_queue_copy(struct cuda_stream *stream, void *to, const void *from, int64_t bytes);
 
-/* After this none of the stream's calls runs or will run. The stream has been synchronised, with an error or
+/* After this none of the stream's calls runs or will run. Synchronise the stream first, with an error or
  * without. */
 void cuda_call_close(struct cuda_stream *stream);
 
-/* Waits for calls of this device that run now. After an error of CUDA's own a sync returns at once, while the
- * host's function may still be at work on memory that its caller is about to free. */
+/* Waits for calls of this device that run now. After an error of CUDA a sync returns at once, while a host
+ * function may still use memory that its caller is about to free. */
 void cuda_call_drain(struct cuda_device *device);
 
 /* ---- cuda_clock.c ---- */
@@ -148,9 +148,9 @@ void cuda_call_drain(struct cuda_device *device);
 int cuda_clock_open(struct cuda_device *device);
 void cuda_clock_close(struct cuda_device *device);
 
-/* Around what is queued: before work, before and after a wait, and before a sync of whatever stream: a border
- * that is recorded only when other streams were waited for would count their time as this one's work. 0 or
- * ERR_DEVICE, ERR_NOMEM. */
+/* Record borders before work, before and after a wait, and on all streams before a sync of any stream. A
+ * border recorded only after the wait for other streams would count their time as work of this one. Return 0,
+ * ERR_DEVICE or ERR_NOMEM. */
 int cuda_clock_before_work(struct cuda_stream *stream);
 int cuda_clock_before_wait(struct cuda_stream *stream);
 int cuda_clock_after_wait(struct cuda_stream *stream, enum queue_kind queue);
@@ -158,9 +158,9 @@ int cuda_clock_end_work(struct cuda_stream *stream); /* of one stream */
 int cuda_clock_before_sync(struct cuda_device *device);
 int cuda_clock_stamp(struct cuda_stream *stream, int64_t *at_ns);
 
-/* Reads the marks that were reached, of all open streams, and moves the base forward. */
+/* Reads the marks of all open streams that were reached, and moves the base forward. */
 int cuda_clock_read(struct cuda_device *device);
-int cuda_clock_read_stream(struct cuda_stream *stream); /* of a stream that is no longer the device's */
+int cuda_clock_read_stream(struct cuda_stream *stream); /* of a stream that left the device */
 
 /* Drops the marks of a stream that closes. */
 void cuda_clock_forget(struct cuda_stream *stream);

@@ -64,7 +64,7 @@ static void finish_operation(struct dnn_graph *g, cudnnBackendDescriptor_t d, co
 		g->operations[g->operation_count++] = d;
 }
 
-/* Later ones refer to earlier ones, so they go first. */
+/* Later descriptors refer to earlier ones, so later ones are destroyed first. */
 static void destroy_all(const struct cudnn *f, cudnnBackendDescriptor_t *all, int count)
 {
 	while (count--)
@@ -178,13 +178,13 @@ static cudnnBackendDescriptor_t describe(struct dnn_graph *g, const char *proper
 	return d;
 }
 
-/* How many of `room` values cuDNN filled, when it says how many it has. */
+/* How many of `room` values cuDNN filled; count is how many it has. */
 static int64_t filled(int64_t count, int64_t room)
 {
 	return count < room ? count : room;
 }
 
-/* Fills choices, made and owned by the graph; how many. */
+/* Fills choices, which the graph owns, and returns their number. */
 static int64_t choose(struct dnn_graph *g, const struct dnn_target *target, cudnnBackendDescriptor_t *choices)
 {
 	static const char what[] = "the choice of engines";
@@ -214,7 +214,7 @@ static int64_t choose(struct dnn_graph *g, const struct dnn_target *target, cudn
 	return is_fine(g) ? filled(count, CHOICES_MAX) : 0;
 }
 
-/* An engine whose notes cannot be read counts as one that gives other bits each time. */
+/* An engine without readable notes counts as not deterministic. */
 static int is_deterministic(struct dnn_graph *g, cudnnBackendDescriptor_t choice)
 {
 	cudnnBackendNumericalNote_t notes[NOTES_MAX];
@@ -233,7 +233,7 @@ static int is_deterministic(struct dnn_graph *g, cudnnBackendDescriptor_t choice
 	return 1;
 }
 
-/* 1 where cuDNN can make a plan of the choice that fits. */
+/* 1 if cuDNN can make a plan of the choice and the plan fits the workspace. */
 static int plan_try(struct dnn_plan *plan, const struct cudnn *f, cudnnBackendDescriptor_t choice,
         int64_t workspace_bytes_max)
 {

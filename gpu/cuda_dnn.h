@@ -15,7 +15,7 @@
 
 #if __has_include(<cudnn.h>) && !defined(FERRY_SIMT)
 #include <cudnn.h>
-#if CUDNN_VERSION >= 90800 /* graphs that are planned for a GPU that is described */
+#if CUDNN_VERSION >= 90800 /* needed to plan graphs from a description of a GPU */
 #define FERRY_CUDNN 1
 #endif
 #endif
@@ -34,9 +34,9 @@ struct dnn_graph {
 	const struct cudnn *f;
 	cudnnBackendDescriptor_t operations[DNN_OPERATIONS_MAX], all[DNN_DESCRIPTORS_MAX];
 	int operation_count, all_count;
-	int64_t virtual_count; /* tensors that are in no memory have numbers of their own, from -1 down */
+	int64_t virtual_count; /* tensors without memory are numbered from -1 down */
 	cudnnStatus_t status;
-	const char *failed; /* what was being made; static */
+	const char *failed; /* the step that failed; static */
 };
 
 /* Where a tensor is: in device memory, nowhere (between operations), or a number that the host passes. */
@@ -46,21 +46,22 @@ struct dnn_shape {
 	int64_t dims[DNN_RANK], strides[DNN_RANK];
 };
 
-/* uid: by which a plan is told the address; of virtual tensors it is made up. align_bytes of the address. */
+/* uid: the number under which a plan gets the address; virtual tensors get their own. align_bytes: of the
+ * address. */
 dnn_tensor dnn_tensor_add(struct dnn_graph *g, enum dnn_place place, cudnnDataType_t type,
         struct dnn_shape shape, int64_t uid, int64_t align_bytes);
 void dnn_matmul(struct dnn_graph *g, dnn_tensor c, dnn_tensor a, dnn_tensor b);
 
-/* y = mode(x, b, t): b and t are NULL where the mode has none. axis of GEN_INDEX, otherwise -1. `math` is the
- * type that it computes in. */
+/* y = mode(x, b, t): b and t are NULL if the mode has none. axis: of GEN_INDEX, otherwise -1. math: the type
+ * of the arithmetic. */
 void dnn_pointwise(struct dnn_graph *g, cudnnPointwiseMode_t mode, dnn_tensor y, dnn_tensor x, dnn_tensor b,
         dnn_tensor t, cudnnDataType_t math, int64_t axis);
 void dnn_reduce(struct dnn_graph *g, cudnnReduceTensorOp_t op, dnn_tensor y, dnn_tensor x);
 void dnn_reshape(struct dnn_graph *g, dnn_tensor y, dnn_tensor x);
 void dnn_graph_close(struct dnn_graph *g);
 
-/* What is run: the best engine that gives the same bits each time and needs at most so much workspace. Made
- * for the GPU of a handle, or (tests, without a GPU) for the one that `properties` describes in cuDNN's JSON.
+/* The best engine that gives the same bits each time and fits the workspace. Planned for the GPU of a handle,
+ * or (in tests without a GPU) for the one that `properties` describes in cuDNN's JSON.
  */
 struct dnn_plan {
 	cudnnBackendDescriptor_t plan;

@@ -1,4 +1,4 @@
-/* Attention by cuDNN: which ops its graphs serve, and their plans. */
+/* Attention by cuDNN: the ops that its graphs serve, and their plans. */
 #include "gpu/cuda_dnn_attention.h"
 
 #include "gpu/cuda_dnn_graph.h"
@@ -31,7 +31,7 @@ struct cuda_dnn {
 	int64_t workspace_bytes;
 	struct choice *choices;
 	int choice_count;
-	/* what graphs are passed by value */
+	/* values that graphs get by address of host memory */
 	float masked, one;
 	int said_refused;
 };
@@ -97,7 +97,7 @@ void cuda_dnn_close(struct cuda_dnn *dnn)
 
 /* ---- ops ---- */
 
-/* Both kinds of op, as one; what the forward op lacks is DEV_NONE. */
+/* Both kinds of op in one struct; addresses that forward lacks are DEV_NONE. */
 static struct op_attention_grad both(const struct op *op)
 {
 	const struct op_attention *o = &op->attention;
@@ -144,14 +144,14 @@ static struct dnn_sort sort_of(const struct op_attention_grad *o, enum op_kind k
 	        .is_grad = kind == OP_ATTENTION_GRAD};
 }
 
-/* Our graphs have one mask, and neither cap nor sink. */
+/* The graphs have the causal mask only, and neither cap nor sink. */
 static int has_graph(const struct op_attention_grad *o)
 {
 	return o->mask == MASK_CAUSAL && o->score_cap == 0 && dev_is_none(o->sink);
 }
 
-/* bf16, everything in 16 bytes, positions in int32; so many documents, none
- * longer, fill the micro-batch only where all are as long. */
+/* bf16, all addresses and strides multiples of 16 bytes, positions in int32. The number of documents times
+ * the longest equals the tokens only if all documents have that length. */
 static int is_taken(const struct op_attention_grad *o)
 {
 	int64_t filled;
@@ -165,7 +165,8 @@ static int is_taken(const struct op_attention_grad *o)
 	       o->out_stride % 8 == 0 && o->tokens < INT32_MAX / 2;
 }
 
-/* Of the op's scratch, delta takes the front; what is left of it, or the workspace, is cuDNN's. */
+/* The workspace of cuDNN: the rest of the op's scratch behind delta, or the stream's workspace if that is
+ * larger. */
 struct room {
 	char *at;
 	int64_t bytes;
@@ -213,8 +214,8 @@ static int part_plan(struct choice *c, struct cuda_dnn *d, struct cuda_dnn_part 
 	return dnn_sort_plan(&c->plan, &d->f, &s, &target, room_bytes);
 }
 
-/* The whole op where its workspace fits; else the smallest part tells what a document's kv head takes, and as
- * many as fit make a part. */
+/* Plans the whole op if its workspace fits. Otherwise the smallest part shows what a document's kv head
+ * takes, and as many as fit make a part. */
 static int parts_plan(struct choice *c, struct cuda_dnn *d, int64_t room_bytes)
 {
 	const struct cuda_dnn_part all = {c->sort.documents, c->sort.kv_heads}, one = {1, 1};
@@ -325,14 +326,14 @@ static int run_part(
 	return run(d, c, &p, workspace);
 }
 
-/* Once: what is asked for is not done for such rows. */
+/* Warns once: the user's choice has no effect on such micro-batches. */
 static int refuse(struct cuda_dnn *d, const struct op_attention_grad *o)
 {
 	if (!d->said_refused++)
 		log_warn("FERRY_ATTENTION=cudnn: %s on ferry's own kernel",
 		        o->dtype != DTYPE_BF16 ? "attention in fp32 runs"
-		                               : "micro-batches whose documents differ in length, and masks "
-		                                 "other than causal, run");
+		                               : "micro-batches with documents of different lengths, and "
+		                                 "masks other than causal, run");
 	return 1;
 }
 

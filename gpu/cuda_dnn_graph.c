@@ -1,4 +1,4 @@
-/* The graphs of attention that cuDNN makes plans of. */
+/* Builds the graphs of attention for cuDNN. */
 #include "gpu/cuda_dnn_graph.h"
 
 #ifdef FERRY_CUDNN
@@ -9,7 +9,7 @@ struct builder {
 	struct dnn_shape scores, row, one; /* [documents, heads, tokens, tokens], [.., tokens, 1], a number */
 };
 
-/* A document ends where its last row does, or, where heads are apart, its last head. */
+/* A document ends with its last row or, if heads are farther apart than rows, with its last head. */
 static struct dnn_shape shape_of(
         int64_t documents, int64_t heads, int64_t rows, int64_t cols, int64_t head_stride, int64_t row_stride)
 {
@@ -42,7 +42,7 @@ static dnn_tensor pointwise(
 	return out;
 }
 
-/* q, k, v and what has their layout. Transposed: [.., head_dim, tokens] of the same memory. */
+/* Shapes of q, k, v and tensors with their layout. Transposed: [.., head_dim, tokens] of the same memory. */
 static struct dnn_shape q_shape(const struct dnn_sort *s)
 {
 	return shape_of(s->documents, s->heads, s->tokens, s->head_dim, s->q_head_stride, s->qkv_stride);
@@ -80,7 +80,8 @@ static dnn_tensor index_of(struct builder *b, dnn_tensor scores, int64_t axis)
 	return out;
 }
 
-/* scores where high >= low (or, strictly, >), otherwise what no softmax sees. */
+/* Keeps scores where high >= low (or >, as `compare` says); other scores become `masked`, which softmax
+ * ignores. */
 static dnn_tensor keep_where(struct builder *b, dnn_tensor scores, dnn_tensor masked,
         cudnnPointwiseMode_t compare, dnn_tensor high, dnn_tensor low)
 {
@@ -171,9 +172,8 @@ static void product_of_groups(struct builder *b, dnn_tensor out, dnn_tensor left
 }
 
 /* Dao 2023: P from lse, dV = P' dO, dS = P (dO V' - delta) scale, dK = dS' Q, dQ = dS K; delta the row sums
- * of dO O. dQ is one product over all columns: engines that add to it block by block, in whatever order, do
- * not take such a graph. delta is written to memory by a multiplication by one, which is what engines look
- * for. */
+ * of dO O. dQ is one product over all columns, so engines that add to it block by block in any order do not
+ * accept the graph. A multiplication by one writes delta to memory, because engines look for this form. */
 static void backward(struct builder *b)
 {
 	const struct dnn_sort *s = b->s;

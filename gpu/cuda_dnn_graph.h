@@ -1,4 +1,4 @@
-/* The graphs of attention, forward and backward, for cuDNN (gpu/cuda_dnn.h says what a graph is). */
+/* The graphs of attention, forward and backward, for cuDNN (gpu/cuda_dnn.h explains graphs). */
 #ifndef FERRY_GPU_CUDA_DNN_GRAPH_H
 #define FERRY_GPU_CUDA_DNN_GRAPH_H
 
@@ -6,7 +6,7 @@
 
 #ifdef FERRY_CUDNN
 
-/* The tensors that a plan is told the places of. */
+/* The tensors for which a plan gets addresses. */
 enum dnn_uid {
 	UID_Q = 1,
 	UID_K,
@@ -25,7 +25,7 @@ enum dnn_uid {
 	UID_END
 };
 
-/* What a graph is made from: `documents` of `tokens` each; lse has lse_stride numbers a token. */
+/* The parameters of a graph: `documents` of `tokens` each; lse has lse_stride numbers per token. */
 struct dnn_sort {
 	int64_t documents, tokens, heads, kv_heads, head_dim, window, qkv_stride, q_head_stride,
 	        kv_head_stride, out_stride, lse_stride;

@@ -1,4 +1,4 @@
-/* Which part of attention one call of cuDNN takes, and where it lies. */
+/* The part of attention that one call of cuDNN takes: its size and its addresses. */
 #include "gpu/cuda_dnn_part.h"
 
 struct cuda_dnn_part cuda_dnn_part_choose(struct cuda_dnn_part all, int64_t one_bytes, int64_t room_bytes)

@@ -1,5 +1,4 @@
-/* Rows picked and placed: gather and scatter move each element of the rows twice (gather with accumulate
- * three times) and 4 bytes a row of index. embed_grad is in cuda_embed_grad.cu. */
+/* Gather and scatter of rows: they move each element twice, gather with accumulate three times. */
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -14,8 +13,8 @@ namespace
 enum { ROWS_BLOCK = 256, ROWS_DEPTH = 4 };
 enum rows_way { ROWS_PICK, ROWS_ADD, ROWS_PLACE };
 
-/* A row has 2^lanes_log2 threads, each with ROWS_DEPTH accesses; what is longer has more blocks. ROWS_PICK:
- * to row r from row index[r]. ROWS_ADD: the same, added. ROWS_PLACE: to row index[r] from row r. */
+/* A row has 2^lanes_log2 threads, each with ROWS_DEPTH accesses; longer rows have more blocks. ROWS_PICK
+ * copies row index[r] to row r, ROWS_ADD adds it, and ROWS_PLACE copies row r to row index[r]. */
 template <class T, int N, int WAY>
 __global__ void __launch_bounds__(ROWS_BLOCK)
         rows_kernel(T *out, const T *from, const int32_t *index, int64_t rows, int64_t cols, int lanes_log2)

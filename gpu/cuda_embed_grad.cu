@@ -1,10 +1,4 @@
-/* The gradient of an embedding: rows of dy summed by index, in ascending order.
- *
- * First the row numbers are sorted by index, into scratch; then each run of equal indices is summed, columns
- * side by side. The sort's blocks share out the indices, and each block reads all of them: 4 bytes a row and
- * block, from L2, and 4 written; three times where a block finds more than SORT_LIST rows. The sum moves dy
- * once, and each row of grad that occurs twice.
- */
+/* The gradient of an embedding: rows of dy summed by index, in ascending order. */
 #include "gpu/map.cuh"
 #include "gpu/mma.cuh"
 
@@ -14,27 +8,33 @@ extern "C" {
 
 OP_TABLE_LIST(CUDA_DECLARE)
 
+/* First the row numbers are sorted by index, into scratch. Then each run of equal indices is summed, with
+ * columns side by side. The blocks of the sort divide the indices among themselves, and each block reads all
+ * of them: 4 bytes for a row and block, from L2, and 4 written. A block that finds more than SORT_LIST rows
+ * reads them three times. The sum reads dy once, and reads and writes each row of grad that occurs. */
+
 namespace
 {
 
 enum {
 	SORT_BLOCK = 512,
 	SORT_WARPS = SORT_BLOCK / WARP,
-	SORT_ROWS = SORT_BLOCK / 4,         /* of a block, on average, */
-	SORT_BLOCKS_LOG2 = 7,               /* until there are so many blocks */
+	SORT_ROWS = SORT_BLOCK / 4,         /* rows of a block, on average, ... */
+	SORT_BLOCKS_LOG2 = 7,               /* ... up to so many blocks */
 	SORT_EACH = 4,                      /* indices that a thread has at once */
-	SORT_TILE = SORT_BLOCK * SORT_EACH, /* and a block */
-	SORT_LIST = SORT_BLOCK,             /* rows that are sorted by comparing each with each */
+	SORT_TILE = SORT_BLOCK * SORT_EACH, /* indices of a block at once */
+	SORT_LIST = SORT_BLOCK,             /* rows that can be sorted by comparing each with each */
 	SORT_KEYS = 4096,                   /* indices of a block, at most */
 };
 
-/* scratch, an element per row: the row numbers, sorted by (index % blocks, index), ascending where these are
- * equal; the first of each index is stored as ~row. Rows that are skipped leave as many SORT_NONE at the end.
+/* scratch, an element per row: the row numbers, sorted by (index % blocks, index), and in ascending order if
+ * these are equal. The first row of each index is stored as ~row. Skipped rows leave as many SORT_NONE at the
+ * end.
  */
 const int32_t SORT_NONE = INT32_MIN;
 
-/* Block b has the indices of which the lower `blocks_log2` bits are b: what is frequent stands side by side
- * in a vocabulary. The rest of the bits is the key. */
+/* Block b has the indices with b in their lower `blocks_log2` bits, because frequent tokens are neighbours in
+ * a vocabulary. The other bits are the key. */
 struct sort_shape {
 	const int32_t *index;
 	int64_t rows, skip_index;
@@ -46,7 +46,7 @@ __device__ __forceinline__ int32_t sort_block(const struct sort_shape &s, int32_
 	return index & ((1 << s.blocks_log2) - 1);
 }
 
-/* Index of row r; -1 beyond the last row and where it is skipped. */
+/* Index of row r; -1 beyond the last row, or if it is skipped. */
 __device__ __forceinline__ int32_t sort_index(const struct sort_shape &s, int64_t r)
 {
 	int32_t index = r < s.rows ? s.index[r] : -1;
@@ -54,7 +54,7 @@ __device__ __forceinline__ int32_t sort_index(const struct sort_shape &s, int64_
 	return index == s.skip_index ? -1 : index;
 }
 
-/* Sum over the threads before this one; *total is that over all. `part` has SORT_WARPS elements. */
+/* Sum over the threads before this one; *total is the sum over all. `part` has SORT_WARPS elements. */
 __device__ int32_t sort_sum_before(int32_t x, int32_t *part, int32_t *total)
 {
 	const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -77,8 +77,8 @@ __device__ int32_t sort_sum_before(int32_t x, int32_t *part, int32_t *total)
 	return before + sum - x;
 }
 
-/* Puts the block's rows into the list, in any order, as far as it reaches; *found counts them. Returns how
- * many rows this thread saw that stand before the block's. */
+/* Puts the block's rows into the list, in any order, until it is full; *found counts all of them. Returns how
+ * many rows of earlier blocks this thread saw. */
 __device__ int32_t sort_find(const struct sort_shape &s, int64_t *list, int32_t *found)
 {
 	const int AT_ONCE = 2 * SORT_EACH;
@@ -126,8 +126,8 @@ __device__ void sort_short(int32_t *order, const int64_t *list, int32_t count)
 	order[place] = is_first ? ~(int32_t)mine : (int32_t)mine;
 }
 
-/* Writes to row and key, in order, what the tile at `first` has of the block's rows; returns their number.
- * All are done with the last tile's by the second barrier herein. */
+/* Writes the block's rows in the tile at `first` to row and key, in order, and returns their number. At its
+ * second barrier all threads are done with the tile before. */
 __device__ int32_t sort_pick(
         const struct sort_shape &s, int32_t *row, int32_t *key, int32_t *part, int64_t first)
 {
@@ -160,8 +160,8 @@ __device__ int32_t sort_pick(
 	return total;
 }
 
-/* One warp moves rows to their places. next[key] is the place of the key's next row, or, before the first,
- * ~place.
+/* One warp moves rows to their places. next[key] is the place of the key's next row, or ~place before the
+ * first row.
  */
 __device__ void sort_place(
         int32_t *order, int32_t *next, const int32_t *row, const int32_t *key, int32_t count)
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(SORT_BLOCK) sort_kernel(int32_t *order, struct
 	if (threadIdx.x == 0)
 		*found = 0;
 	__syncthreads();
-	sort_sum_before(sort_find(s, list, found), part, &before); /* its barriers end the finding */
+	sort_sum_before(sort_find(s, list, found), part, &before); /* its barriers also end sort_find */
 	if (*found <= SORT_LIST)
 		sort_short(order + before, list, *found);
 	else
@@ -249,10 +249,10 @@ enum {
 	SUM_BLOCK = 256,
 	SUM_WARPS = SUM_BLOCK / WARP,
 	SUM_EACH = 8,                         /* positions of the sorted rows that a warp looks at */
-	SUM_POSITIONS = SUM_WARPS * SUM_EACH, /* and a block */
-	SUM_DEPTH = 8,                        /* rows that a lane has in flight */
-	LONG_ROWS = 2 * SUM_WARPS,            /* of a long run, that a block adds at once */
-	LONG_STAGES = 4,                      /* times as many it has in flight */
+	SUM_POSITIONS = SUM_WARPS * SUM_EACH, /* the same of a block */
+	SUM_DEPTH = 8,                        /* rows in flight of a lane */
+	LONG_ROWS = 2 * SUM_WARPS,            /* rows of a long run that a block adds at once */
+	LONG_STAGES = 4,                      /* pieces of so many rows in flight */
 };
 
 /* Blocks on a multiprocessor, at least: as many as registers allow without spills. */
@@ -270,7 +270,7 @@ template <class T> struct sum_shape {
 	int64_t cols, strips; /* a strip: 32 N columns */
 };
 
-/* The row at position p of a run that began before; -1 where it has ended. */
+/* The row at position p of a run that began before; -1: the run has ended. */
 __device__ __forceinline__ int32_t sum_row(const int32_t *order, int32_t p, int32_t rows)
 {
 	int32_t row = p < rows ? order[p] : -1;
@@ -314,13 +314,13 @@ __device__ __forceinline__ void sum_short(
 		span_store(grad, out);
 }
 
-/* A long run on its way through shared memory, LONG_STAGES pieces of it in flight. */
+/* A long run that passes through shared memory, with LONG_STAGES pieces in flight. */
 template <class T> struct sum_run {
 	T *shared;         /* [LONG_STAGES, LONG_ROWS, 32 N] */
-	int32_t next, end; /* position to be fetched; where the run ends, INT32_MAX until that is known */
+	int32_t next, end; /* position to fetch; end of the run, INT32_MAX: not known yet */
 };
 
-/* Starts copying the next LONG_ROWS rows, or those that are left, to that stage: two to a warp. */
+/* Starts copying the next LONG_ROWS rows, or the rest, to a stage; a warp copies two. */
 template <class T, int N>
 __device__ __forceinline__ void sum_fetch(
         const struct sum_shape<T> &s, struct sum_run<T> &run, int stage, int64_t col)
@@ -352,7 +352,7 @@ __device__ __forceinline__ void sum_fetch(
 	run.next += LONG_ROWS;
 }
 
-/* The block adds the run from position p on to row `to` of grad, a thread to a column. */
+/* The block adds the run from position p on to row `to` of grad; a thread has a column. */
 template <class T, int N>
 __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int64_t to, int64_t strip)
 {
@@ -366,7 +366,7 @@ __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int
 
 	for (int stage = 0; stage < LONG_STAGES - 1; stage++)
 		sum_fetch<T, N>(s, run, stage, col);
-	if (is_adding) /* the first row's number looks different */
+	if (is_adding) /* the first row is stored as ~row */
 		sum = s.grad[to * s.cols + own] + to_float(s.dy[~s.order[p] * s.cols + own]);
 	p++;
 	for (int stage = 0; p < run.end; p += LONG_ROWS, stage = (stage + 1) % LONG_STAGES) {
@@ -390,8 +390,8 @@ __device__ void sum_long(const struct sum_shape<T> &s, T *shared, int32_t p, int
 		s.grad[to * s.cols + own] = sum;
 }
 
-/* A block has one strip of the runs that begin at SUM_POSITIONS positions: a warp to each short run, then all
- * warps to each long one. */
+/* A block has one strip of the runs that begin at SUM_POSITIONS positions: a warp adds each short run, then
+ * all warps add each long one. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUM_BLOCK, SUM_BLOCKS) sum_kernel(struct sum_shape<T> s)
 {

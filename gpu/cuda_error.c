@@ -1,7 +1,7 @@
 /* Errors of CUDA calls, and the first one of a device. */
 #include "gpu/cuda_device.h"
 
-/* What to do about an error, where CUDA's text does not tell. */
+/* Advice for errors, if CUDA's text has none. */
 static const struct {
 	cudaError_t error;
 	const char *hint;

@@ -1,5 +1,4 @@
-/* Gated activations and their gradients. glu moves 3 elements for each element of its output, its gradient 5
- * for each of dout. */
+/* Gated activations: glu moves 3 elements for each of out, glu_grad 5 for each of dout. */
 #include "gpu/act.cuh"
 
 OP_ACT_LIST(CUDA_DECLARE)

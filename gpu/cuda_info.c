@@ -1,4 +1,4 @@
-/* What the machine says of its GPUs and their driver. */
+/* Reads facts about the machine's GPUs and their driver. */
 #include "gpu/cuda_info.h"
 
 #include "base/err.h"
@@ -16,7 +16,7 @@ static int driver_version(void)
 	return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
 }
 
-/* Why no GPU can be used, in terms of what to do about it. */
+/* Says why no GPU can be used, and what to do about it. */
 static int refuse(cudaError_t error)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -55,7 +55,8 @@ int cuda_gpu_count(int *count)
 	return refuse(error);
 }
 
-/* One line of what the kernel says of a device; it knows bus ids in small letters. "" where it does not. */
+/* Reads a line of the kernel's file about a device; "" if there is none. The kernel writes bus ids in small
+ * letters. */
 static void device_line(char *line, size_t line_bytes, const char *pci_bus_id, const char *name)
 {
 	const char *instead = getenv(CUDA_SYSFS_ENVIRONMENT);

@@ -13,9 +13,8 @@ struct cuda_gpu {
 	int64_t memory_bytes;
 	int capability; /* 90 is 9.0 */
 	int sm_count, copy_engine_count;
-	int numa_node;        /* whose memory is near; -1: there is one, or it is not known */
-	char processors[128]; /* that are near, as the kernel lists them: "0-15,32-47"; "" where it does not
-	                       */
+	int numa_node;        /* with memory next to the GPU; -1: there is one, or unknown */
+	char processors[128]; /* next to the GPU, as the kernel lists them: "0-15,32-47"; "": unknown */
 };
 
 /* From one GPU to another. */
@@ -25,7 +24,7 @@ struct cuda_link {
 	int rank;        /* by CUDA's count, the fastest is 0 */
 };
 
-/* Replaces /sys: the system's word on where GPUs are, for tests. */
+/* Replaces /sys, where the system tells the places of GPUs; for tests. */
 #define CUDA_SYSFS_ENVIRONMENT "FERRY_SYSFS"
 
 /* Versions as CUDA counts: 12040 is 12.4. */
@@ -35,7 +34,7 @@ struct cuda_info {
 	int gpu_count;
 	struct cuda_gpu gpu[CUDA_GPUS_MAX];
 	struct cuda_link link[CUDA_GPUS_MAX][CUDA_GPUS_MAX];
-	char trouble[512]; /* why no GPU can be used, one clause; "" where gpu[0] can */
+	char trouble[512]; /* why no GPU can be used, one clause; "": gpu[0] can be used */
 };
 void cuda_info_read(struct cuda_info *info);
 
@@ -43,20 +42,20 @@ void cuda_info_read(struct cuda_info *info);
  * no GPU) or ERR_DEVICE, with the remedy in the text. */
 int cuda_gpu_count(int *count);
 
-/* ERR_UNSUPPORTED where its compute capability is too low, or nothing in this build runs on it. */
+/* ERR_UNSUPPORTED if its compute capability is too low or nothing in this build runs on it. */
 int cuda_gpu_check(const struct cuda_gpu *gpu);
 
-/* What of this build runs on a GPU of that capability. `built` lists the capabilities that it was compiled
- * for as CMake has them, "80,90-real" (-real: no code for the driver to compile, -virtual: no other): machine
- * code of one runs on those of the same major version and a minor one not below; for
- * later GPUs the driver compiles what the build has for the highest capability below theirs. */
+/* The code of this build that runs on a GPU of that capability. `built` lists the capabilities of the build
+ * in CMake's form, "80,90-real" (-real: only machine code; -virtual: only code for the driver to compile).
+ * Machine code runs on GPUs of the same major version with the same or a later minor version. For later GPUs
+ * the driver compiles the code for the highest capability below theirs. */
 enum cuda_code { CUDA_CODE_NONE, CUDA_CODE_COMPILED_BY_DRIVER, CUDA_CODE_READY };
 enum cuda_code cuda_code_for(int capability, const char *built);
 extern const char cuda_built_for[]; /* of this build */
 
-/* Which GPU is a rank's own: its index among the ranks of its host, of `count` that the process sees. A
- * launcher that gave each rank one GPU (CUDA_VISIBLE_DEVICES) is obeyed. ERR_INPUT where there are more ranks
- * than GPUs. */
+/* Chooses a rank's GPU among the `count` that the process sees: the one with the rank's index on its host. If
+ * a launcher gave each rank one GPU (CUDA_VISIBLE_DEVICES), chooses that one. ERR_INPUT if there are more
+ * ranks than GPUs. */
 int cuda_gpu_choose(int *gpu, int rank_here, int count);
 
 /* 0 or ERR_DEVICE. */

@@ -21,10 +21,10 @@ enum { SONAMES_MAX = 2 };
 /* A library: its files, best first, and its functions. */
 static const struct {
 	const char *name;
-	const char *header; /* NULL: this build has it */
+	const char *header; /* the header that this build lacks; NULL: none */
 	const char *sonames[SONAMES_MAX];
 	int version_least, version_end; /* least <= version < end */
-	int version_by_pointer;         /* the version is not returned, but written */
+	int version_by_pointer;         /* 1: the function writes the version through a pointer */
 	const char *const *functions;
 	size_t function_count;
 } libraries[CUDA_LIBRARY_COUNT] = {
@@ -54,12 +54,12 @@ static const struct {
                 {"libnccl.so.2"}, 21400, 30000, 1, FUNCTIONS(NCCL_FUNCTIONS)},
 };
 
-/* Where a library may lie. Folders are added to each base; both may hold the wildcards of glob. */
+/* Places of libraries. Folders are added to each base; both may have the wildcards of glob. */
 enum place_kind {
-	PLACE_LIST,   /* base: the parts of an environment variable, between colons */
-	PLACE_LOADER, /* what dlopen finds by a name alone */
-	PLACE_PYTHON, /* base: the directory above each one on PATH that has a python3, and above the one that
-	                 a python3 there is a link into */
+	PLACE_LIST,   /* base: an environment variable, with parts between colons */
+	PLACE_LOADER, /* the places where dlopen finds a name */
+	PLACE_PYTHON, /* base: the directory above each one on PATH that has a python3, and above the
+	                 directory of its link's target */
 	PLACE_FIXED,  /* base: a path */
 };
 
@@ -67,7 +67,7 @@ enum place_kind {
 	above "/lib/python3*/site-packages/nvidia/*/lib", above "/lib/python3*/dist-packages/nvidia/*/lib",  \
 	        above "/lib64/python3*/site-packages/nvidia/*/lib"
 
-/* A directory that the user names is where a library lies, or the root of a toolkit or of a python3. */
+/* A directory named by the user has a library, or is the root of a toolkit or of a python3. */
 static const char
         *const named[] = {"", "/lib64", "/lib", "/targets/*/lib", PYTHON_FOLDERS(""), NULL},
                *const toolkit[] = {"/lib64", "/lib", "/targets/*/lib", NULL},
@@ -112,10 +112,10 @@ struct search {
 	struct cuda_library *found;
 	enum cuda_library_kind kind;
 	const char *root;
-	struct str refused; /* files that were there and could not be used, and why */
+	struct str refused; /* files that exist but cannot be used, and why */
 };
 
-/* The loader's texts begin with the path, mostly. */
+/* Most texts of the loader begin with the path. */
 static int search_refuse(struct search *s, const char *path, const char *why)
 {
 	if (strncmp(why, path, strlen(path)))
@@ -158,7 +158,7 @@ static int functions_find(struct search *s, const char *path)
 	return search_refuse(s, path, text);
 }
 
-/* 1: taken. 0: not there, or refused. Or ERR_NOMEM. `path` without a slash is looked for by the loader. */
+/* Returns 1: taken, 0: missing or refused, or ERR_NOMEM. The loader searches for a `path` without a slash. */
 static int file_try(struct search *s, const char *path)
 {
 	struct cuda_library *l = s->found;
@@ -203,7 +203,7 @@ static int directory_try(struct search *s, const char *directory)
 
 /* ---- places ---- */
 
-/* All directories of a pattern, the last (of versions: the newest) first. */
+/* Tries all directories of a pattern. The last goes first: of versions it is the newest. */
 static int pattern_try(struct search *s, const char *pattern)
 {
 	glob_t match = {0};
@@ -217,7 +217,7 @@ static int pattern_try(struct search *s, const char *pattern)
 	return rc;
 }
 
-/* Appends text as the path that it is, whatever of it glob would take for a wildcard. */
+/* Appends text as a plain path: quotes the characters that are wildcards for glob. */
 static void str_add_quoted(struct str *pattern, const char *text, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++) {
@@ -251,8 +251,8 @@ static int folder_try(struct search *s, const char *folder, size_t bytes, const 
 	return rc;
 }
 
-/* The packages of a virtual environment lie beside the link that its python3 is, those of an installation
- * beside what such a link points to. */
+/* The python3 of a virtual environment is a link. The packages of the environment are next to the link, those
+ * of the installation next to its target. */
 static int python_try(struct search *s, const char *directory, size_t bytes, const char *const *folders)
 {
 	char *path = mem_printf("%.*s/python3", (int)bytes, directory),
@@ -347,12 +347,12 @@ void cuda_library_close(struct cuda_library *library)
 	*library = (struct cuda_library){0};
 }
 
-/* ---- each once ---- */
+/* ---- libraries that are open ---- */
 
 static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cuda_library opened[CUDA_LIBRARY_COUNT];
 
-/* Under the lock. Found or not, it stays so; only memory that was lacking is asked for again. */
+/* Call under the lock. Searches once; only a search that ran out of memory is repeated. */
 static int library_open(enum cuda_library_kind kind)
 {
 	struct cuda_library *l = &opened[kind];

@@ -1,16 +1,4 @@
-/* OP_MATMUL by cuBLASLt.
- *
- * cuBLASLt's matrices are column-major: our row-major c[m,n] is its D[n,m], and D = op(b)' * op(a)', so b is
- * its A and a is its B, and no one is moved. A bias per column of c is one per row of D, which is what its
- * epilogue adds.
- *
- * What is promised about bits. Sums of a cut k are taken only from algorithms that put their parts in the
- * workspace, in fp32, and add them in order (REDUCTION_SCHEME_COMPUTE_TYPE). An algorithm may depend on how
- * operands are aligned, so alignment is part of what it is remembered by, as one of two classes: a multiple
- * of 16 bytes, which is all that the widest loads ask for, or of an element. Buffers of a plan start at
- * multiples of 256 bytes and tensors of a unit at multiples of 64 elements, so an operand's class is the same
- * wherever the plan puts it: offload, wrap policy and prefetch cannot change an algorithm.
- */
+/* OP_MATMUL by cuBLASLt. */
 #include "gpu/cuda_matmul.h"
 
 #include "base/err.h"
@@ -26,11 +14,22 @@
 
 OP_MATMUL_LIST(CUDA_DECLARE)
 
+/* cuBLASLt's matrices are column-major. ferry's row-major c[m,n] is its D[n,m], and D = op(b)' * op(a)'. So b
+ * is its A and a is its B, and nothing is moved. A bias per column of c is one per row of D, which its
+ * epilogue adds.
+ *
+ * The same product has the same bits. If an algorithm cuts k, it must put its parts in the workspace in fp32
+ * and add them in order (REDUCTION_SCHEME_COMPUTE_TYPE). An algorithm may depend on the alignment of
+ * operands, so alignment is part of a sort. It has two classes: a multiple of 16 bytes, which the widest
+ * loads need, or of an element. Buffers of a plan start at multiples of 256 bytes, and tensors in them at
+ * multiples of 64 elements. So an operand's class is the same at every place in the plan: offload, wrap
+ * policy and prefetch cannot change an algorithm. */
+
 struct cublaslt {
 	CUBLASLT_FUNCTIONS(CUDA_LIBRARY_FIELD)
 };
 
-/* All that an algorithm may depend on. No gaps: compared as bytes. */
+/* All that an algorithm may depend on. It has no gaps, because it is compared as bytes. */
 struct sort {
 	int64_t m, n, k, a_stride, b_stride, c_stride;
 	int32_t a_layout, b_layout, ab_dtype, c_dtype, accumulate, has_bias, a_align, b_align, c_align, pad;
@@ -38,19 +37,19 @@ struct sort {
 
 enum choice_kind { CHOICE_NONE, CHOICE_LIBRARY, CHOICE_PLAIN };
 
-/* What was chosen for a sort of products, and what cuBLASLt wants to be told at each call. */
+/* The algorithm for a sort of products, and the descriptors for calls of cuBLASLt. */
 struct choice {
 	struct sort sort;
 	enum choice_kind kind;
 	cublasLtMatmulAlgo_t algo;
 	size_t workspace_bytes;
 	cublasLtMatmulDesc_t product;
-	cublasLtMatrixLayout_t a, b, c; /* ours: cuBLASLt's B, A and D */
+	cublasLtMatrixLayout_t a, b, c; /* cuBLASLt's B, A and D */
 };
 
 struct cuda_blas {
 	struct cublaslt lt;
-	cublasLtHandle_t handle; /* NULL: only our kernel */
+	cublasLtHandle_t handle; /* NULL: only ferry's own kernel */
 	void *workspace;
 	int64_t workspace_bytes;
 	struct choice *choices; /* a hash table, open addressing; capacity a power of two */
@@ -174,7 +173,7 @@ static struct sort sort_of(const struct op_matmul *o)
 	        .c_align = align_class(o->c, o->c_dtype),
 	};
 
-	/* an epilogue reads the bias as it writes D, so it must be aligned as D is said to be */
+	/* an epilogue reads the bias with the alignment that is given for D */
 	if (s.has_bias && align_class(o->bias, o->ab_dtype) < s.c_align)
 		s.c_align = align_class(o->bias, o->ab_dtype);
 	return s;
@@ -192,7 +191,7 @@ static uint64_t sort_hash(const struct sort *s)
 	return hash;
 }
 
-/* The sort's place, or the free one where it belongs. */
+/* The place of the sort, or the free place for it. */
 static struct choice *choice_find(struct choice *choices, size_t capacity, const struct sort *s)
 {
 	size_t at = sort_hash(s) & (capacity - 1);
@@ -318,7 +317,7 @@ static cublasStatus_t algorithm_choose(const struct cuda_blas *blas, struct choi
 	return status;
 }
 
-/* The sort is our kernel's from here on. */
+/* From here on ferry's own kernel computes the sort. */
 static void choice_refuse(struct cuda_blas *blas, struct choice *c, cublasStatus_t status)
 {
 	const struct sort *s = &c->sort;

@@ -1,9 +1,4 @@
-/* Matrix products of any shape, stride and alignment, for machines without cuBLASLt and for what it refuses.
- *
- * A block computes tiles of 64 x 64 of c, each thread 4 x 4 of them in registers; k is taken 16 at a time
- * through shared memory, widened to fp32, in ascending order: one fma chain per element of c, whatever the
- * grid. No tensor cores: every bit of the fp32 path is wanted, and bf16 products are exact in it.
- */
+/* Matrix products of any shape, stride and alignment, if cuBLASLt is missing or refuses them. */
 #include "gpu/cuda_matmul.h"
 #include "gpu/kernel.cuh"
 
@@ -11,15 +6,20 @@ extern "C" {
 #include "device/op_matmul.h"
 }
 
+/* A block computes tiles of 64 x 64 of c; each thread has 4 x 4 of them in registers. k passes through shared
+ * memory 16 at a time, widened to fp32, in ascending order: one fma chain per element of c, whatever the
+ * grid. There are no tensor cores, because the fp32 path needs every bit, and bf16 products are exact in it.
+ */
 enum { THREADS = 256, TILE = 64, DEPTH = 16, EACH = 4, ROW = TILE + 4 /* skewed against bank conflicts */ };
 
-/* An operand seen as [outer, k], outer the rows of c (a) or its columns (b). */
+/* An operand as [outer, k]. outer are the rows of c for a, its columns for b. */
 struct side {
 	int64_t outer, k, stride;
-	int k_is_inner; /* elements along k lie beside each other */
+	int k_is_inner; /* elements along k are contiguous */
 };
 
-/* panel[l][i] = x(outer0 + i, k0 + l), 0 beyond the borders. Neighbouring threads read neighbours. */
+/* panel[l][i] = x(outer0 + i, k0 + l), 0 beyond the borders. Neighbouring threads read neighbouring elements.
+ */
 template <class T>
 static __device__ __forceinline__ void panel_load(
         float *panel, const T *x, const side &s, int64_t outer0, int64_t k0)

@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A wait in which nothing happens: long enough for another rank to write a checkpoint meanwhile. */
+/* The longest wait for other ranks: another rank may write a checkpoint meanwhile. */
 #define TIMEOUT_NS (1800 * (int64_t)1000000000)
 
-/* And how long for what is in flight when the device has an error already: nothing will come of it. */
+/* The longest wait after an error of the device: collectives in flight may never end. */
 #define FAILED_TIMEOUT_NS (5 * (int64_t)1000000000)
 
 enum { WATCH_NS = 100000000, ASK_NS = 50000 };
@@ -30,7 +30,7 @@ struct cuda_nccl {
 	struct nccl f;
 	struct comm_group group;
 	int64_t timeout_ns;
-	pthread_mutex_t lock; /* for what follows, and for calls of NCCL with the handle */
+	pthread_mutex_t lock; /* protects the fields below, and calls of NCCL with the handle */
 	pthread_cond_t wake;
 	ncclComm_t handle; /* NULL: aborted */
 	int closing, has_watcher;
@@ -39,7 +39,7 @@ struct cuda_nccl {
 
 /* ---- errors ---- */
 
-/* Under the lock, as all with a handle: ends what NCCL does, here and on the GPU. */
+/* Ends all work of NCCL, here and on the GPU. Call under the lock, as all functions that use the handle. */
 static int nccl_abort(struct cuda_nccl *n, const char *what, const char *why)
 {
 	int rc = err_set(ERR_DEVICE, "NCCL, rank %d of %d: %s: %s",
@@ -70,7 +70,7 @@ static void sleep_ns(int64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* Waits for what a call began that returned `result`; the lock is given up meanwhile. */
+/* Waits for a call that returned `result`. Releases the lock meanwhile. */
 static int nccl_settle(struct cuda_nccl *n, const char *what, ncclResult_t result)
 {
 	int64_t deadline_ns = clock_now_ns() + n->timeout_ns;
@@ -134,20 +134,21 @@ static int watch_open(struct cuda_nccl *n)
 	int error = pthread_create(&n->watcher, NULL, watch, n);
 
 	if (error)
-		return err_set(ERR_NOMEM, "NCCL: no thread to watch it: %s", strerror(error));
+		return err_set(
+		        ERR_NOMEM, "NCCL: cannot start the thread that watches it: %s", strerror(error));
 	n->has_watcher = 1;
 	return 0;
 }
 
 /* ---- open, close ---- */
 
-/* What the first rank of a group tells the others. */
+/* The message of the first rank of a group to the others. */
 struct invitation {
 	ncclUniqueId id;
 	int32_t is_valid;
 };
 
-/* 0 on all ranks or on none, as soon as one cannot go on. */
+/* Returns 0 on all ranks, or an error on all if one rank failed. */
 static int all_agree(const struct device_bootstrap *b, int rc)
 {
 	double failed = rc != 0;
@@ -158,8 +159,8 @@ static int all_agree(const struct device_bootstrap *b, int rc)
 	return failed > 0 ? err_set(ERR_UNSUPPORTED, "NCCL: %.0f other ranks could not open it", failed) : 0;
 }
 
-/* The first rank of each group tells all its id, in the order of the groups, and each takes its own group's.
- * One that has none to tell is heard of by all. */
+/* The first rank of each group broadcasts its id to the world, group by group, and each rank keeps its
+ * group's. If a rank has no id, all ranks learn of it. */
 static int invite(struct cuda_nccl *n, const struct device_bootstrap *b, ncclUniqueId *id)
 {
 	const struct comm_group *g = &n->group;
@@ -244,7 +245,7 @@ int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
 		n->group = *group;
 		n->timeout_ns = bootstrap && bootstrap->timeout_ns ? bootstrap->timeout_ns : TIMEOUT_NS;
 	}
-	sigfillset(&all); /* threads of NCCL begin here, and signals are for the program's own */
+	sigfillset(&all); /* NCCL starts threads here; the program's first thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = nccl_start(n, bootstrap);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -256,7 +257,7 @@ int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
 	return 0;
 }
 
-/* Under the lock. A device with an error may have collectives in flight that will never end. */
+/* Call under the lock. After an error of the device, collectives in flight may never end. */
 static void leave(struct cuda_nccl *n)
 {
 	if (cuda_device_error(n->device)) {
@@ -288,7 +289,7 @@ void cuda_nccl_close(struct cuda_nccl *n)
 
 /* ---- collectives ---- */
 
-/* Bytes are moved as bytes, whatever they are; sums are of F32 or BF16 (device/device.c). */
+/* Gathers and broadcasts move plain bytes. Sums are of F32 or BF16 (device/device_work.c). */
 static ncclResult_t collective_call(struct cuda_nccl *n, cudaStream_t stream, const struct work *work)
 {
 	ncclDataType_t type = work->collective.dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat32;

@@ -4,9 +4,9 @@
  * passes. Queued work runs on the GPU and waits there for the other ranks. If a rank died, this wait would
  * last forever, and so would any wait for the stream. So a thread checks ten times a second whether NCCL
  * noticed an error, or whether the owning thread has been in one wait for longer than the deadline
- * (cuda_device.waiting_since_ns), which is seconds after an error of the device. It then aborts the
- * communicator, which ends the work on the GPU, and the reason becomes the device's error. The thread makes
- * no CUDA calls.
+ * (cuda_device.waiting_since_ns). After an error of the device the deadline is a few seconds. The thread then
+ * aborts the communicator, which ends the work on the GPU, and the reason becomes the device's error. The
+ * thread makes no CUDA calls.
  */
 #ifndef FERRY_GPU_CUDA_NCCL_H
 #define FERRY_GPU_CUDA_NCCL_H
@@ -15,14 +15,14 @@
 
 struct cuda_nccl;
 
-/* Joins the group: every rank of the world calls it with its own, groups that cut the world alike;
- * `bootstrap` carries an id from the first rank of each (may be NULL in a world of one). Either all ranks
- * come back with a communicator or, as far as they can still hear of each other, none. ERR_UNSUPPORTED (no
- * NCCL, on some rank), ERR_DEVICE, ERR_NOMEM. */
+/* Joins the group. Every rank of the world calls it with its own group; all groups have the same size and
+ * stride. `bootstrap` carries an id from the first rank of each group (NULL is allowed in a world of one).
+ * Either all ranks get a communicator or, as far as they can still reach each other, none. ERR_UNSUPPORTED
+ * (no NCCL, on some rank), ERR_DEVICE, ERR_NOMEM. */
 int cuda_nccl_open(struct cuda_nccl **nccl, struct cuda_device *device,
         const struct device_bootstrap *bootstrap, const struct comm_group *group);
 
-/* Its work must be done, or the device have an error. NULL is allowed. */
+/* Its work must be done, or the device must have an error. NULL is allowed. */
 void cuda_nccl_close(struct cuda_nccl *nccl);
 
 /* Queues a collective on the stream. ERR_DEVICE. */

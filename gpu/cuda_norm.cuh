@@ -1,15 +1,17 @@
-/* Kernels of rmsnorm and layernorm, and what those of cuda_norm_grad.cuh share with them: rmsnorm is
- * layernorm whose mean is 0, as in host/cpu/cpu_norm.c.
+/* Forward kernels of rmsnorm and layernorm, and the parts that cuda_norm_grad.cuh uses too. rmsnorm is
+ * layernorm with mean 0, as in host/cpu/cpu_norm.c.
  *
- * A row (one group of one row) belongs to a team of threads: a power of two of them, from one to a block.
- * Thread t of a team of `lanes` has the row's vectors t, t + lanes, ...: HELD of them, kept in registers, so
- * that memory is passed once. A vector is N elements: 16 bytes, or 1 element where an address or a stride is
- * not a multiple of 16 bytes. Sums over a row are in double (backward, of vectors that are summed in fp32),
- * by butterflies whose shape depends on `lanes` only; dweight and dbias are summed in fp32 over the rows of a
- * team and then over teams and blocks of rows, each in a fixed order.
+ * A team of threads computes a row (one group of one row). A team is a power of two threads, at most a block.
+ * Thread t of a team of `lanes` has the row's vectors t, t + lanes, ... It keeps HELD of them in registers,
+ * so that memory is read once. A vector is N elements: 16 bytes, or 1 element if an address or a stride is
+ * not a multiple of 16 bytes.
  *
- * Forward, double costs one conversion and one addition an element and sum: 1/4 of what an H100 does at the
- * rate of its memory; about all that a card with 1/64 rate can do.
+ * Sums over a row are in double; backward first sums each vector in fp32. They use butterflies with a shape
+ * that depends on `lanes` only. dweight and dbias are summed in fp32 over the rows of a team and over teams,
+ * then in double over blocks of rows, each in a fixed order.
+ *
+ * In forward, double costs one conversion and one addition for each element and sum. That is 1/4 of what an
+ * H100 can do at the rate of its memory, and about all that a card with 1/64 rate can do.
  */
 #ifndef FERRY_GPU_CUDA_NORM_CUH
 #define FERRY_GPU_CUDA_NORM_CUH
@@ -23,8 +25,8 @@ extern "C" {
 enum norm_kind { NORM_RMS, NORM_LAYER };
 
 enum {
-	NORM_FORWARD_LANES = 1024, /* the most that a team has, and so a block */
-	NORM_FORWARD_LEAST = 8,    /* 128 bytes; of a longer row a thread has more than one vector */
+	NORM_FORWARD_LANES = 1024, /* of a team at most, and so of a block */
+	NORM_FORWARD_LEAST = 8,    /* 128 bytes; in longer rows a thread has several vectors */
 	NORM_HELD = 4,
 };
 
@@ -37,7 +39,7 @@ static __device__ __forceinline__ norm_place norm_place_of(int64_t i, int64_t gr
 {
 	if (groups == 1)
 		return {i, 0};
-	if ((i | groups) >> 32 == 0) { /* division of 64 bits is a long program */
+	if ((i | groups) >> 32 == 0) { /* a division of 64 bits takes many instructions */
 		uint32_t row = (uint32_t)i / (uint32_t)groups;
 
 		return {row, (uint32_t)i - row * (uint32_t)groups};
@@ -45,7 +47,7 @@ static __device__ __forceinline__ norm_place norm_place_of(int64_t i, int64_t gr
 	return {i / groups, i % groups};
 }
 
-/* The element at which it starts. */
+/* The first element of the row. */
 static __device__ __forceinline__ int64_t norm_at(norm_place place, int64_t stride, int64_t group_stride)
 {
 	return place.row * stride + place.group * group_stride;
@@ -53,9 +55,9 @@ static __device__ __forceinline__ int64_t norm_at(norm_place place, int64_t stri
 
 /* ---- a thread's part of a row ---- */
 
-/* `row` points to the thread's first element; `count` elements are from there to the row's end, none for a
- * team that has no row; step: lanes * N. Held as words: of a struct of bf16 nvcc takes halves apart as soon
- * as they are there, and so waits for a row that is not wanted yet. */
+/* `row` points to the thread's first element. `count` is the number of elements from there to the row's end,
+ * 0 for a team without a row. step is lanes * N. Vectors are held as words: nvcc splits a struct of bf16 as
+ * soon as it arrives, and so waits for a row that is not needed yet. */
 template <class T, int N, int HELD> struct norm_part {
 	span<T, N> held[HELD];
 
@@ -95,7 +97,7 @@ static __device__ __forceinline__ void norm_each(
 	}
 }
 
-/* Sum over the threads of each team of the block, if those have not whole warps. */
+/* Sum over the threads of each team of the block, for teams smaller than a warp. */
 static __device__ __forceinline__ double lanes_sum(double x, int lanes)
 {
 	for (int half = lanes >> 1; half; half >>= 1)
@@ -152,7 +154,7 @@ static __device__ __forceinline__ void team_sum_pair(double (&x)[2], int lanes, 
 
 /* ---- forward ---- */
 
-/* Of a weight or a bias: WIDTH elements at a time, N if it is aligned to so many, or 1. */
+/* Loads N elements of a weight or a bias, WIDTH at a time: N if it is aligned to so many, or 1. */
 template <class T, int N, int WIDTH> static __device__ __forceinline__ span<T, N> norm_load(const T *from)
 {
 	span<T, N> v;
@@ -170,7 +172,8 @@ template <class T, int N, int WIDTH> static __device__ __forceinline__ span<T, N
 	return v;
 }
 
-/* Bytes of bf16: 2 read and 2 written an element (the weight comes from the caches), 4 or 8 written a row. */
+/* Bytes moved in bf16: 2 read and 2 written for an element (the weight comes from the caches), 4 or 8 written
+ * for a row. */
 template <enum norm_kind KIND, class T, int N, int HELD, int WIDTH>
 static __global__ void __launch_bounds__(NORM_FORWARD_LANES)
         norm_forward(struct op_norm o, double inverse_cols, int lanes_log2)
@@ -247,7 +250,7 @@ static inline int64_t most(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* The least n of which 2^n is `count` at least. */
+/* The smallest n with 2^n >= count. */
 static inline int log2_from(int64_t count)
 {
 	int n = 0;
@@ -257,7 +260,8 @@ static inline int log2_from(int64_t count)
 	return n;
 }
 
-/* Rows may be read in vectors of 16 bytes: what is in the arena begins at more, and strides are shapes. */
+/* 1 if rows may be read in vectors of 16 bytes. The shape alone decides: buffers in the arena are aligned to
+ * more. */
 static inline int norm_is_aligned(const void *a, int64_t stride, int64_t group_stride, int64_t element_bytes)
 {
 	return is_aligned(a, 16) && stride * element_bytes % 16 == 0 &&
@@ -289,7 +293,7 @@ static int norm_forward_typed(const struct cuda_launch *at, const char *what, co
 	if (o->cols % vec_count<T> == 0 &&
 	        norm_is_aligned(dev_ptr<void>(o->x), o->x_stride, o->x_group_stride, e) &&
 	        norm_is_aligned(dev_ptr<void>(o->y), o->y_stride, o->y_group_stride, e)) {
-		/* these stand where their unit puts them, and the way that sums take must not depend on it */
+		/* weight and bias may have any address, and the order of sums must not depend on it */
 		if (is_aligned(dev_ptr<void>(o->weight), 16) && is_aligned(dev_ptr<void>(o->bias), 16))
 			return norm_forward_start<KIND, T, vec_count<T>, vec_count<T>>(at, what, o);
 		return norm_forward_start<KIND, T, vec_count<T>, 1>(at, what, o);

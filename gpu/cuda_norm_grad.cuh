@@ -1,4 +1,4 @@
-/* Kernels of rmsnorm and layernorm, backward: rows are held by teams of threads as cuda_norm.cuh says. */
+/* Kernels of rmsnorm and layernorm, backward: teams of threads hold rows as in cuda_norm.cuh. */
 #ifndef FERRY_GPU_CUDA_NORM_GRAD_CUH
 #define FERRY_GPU_CUDA_NORM_GRAD_CUH
 
@@ -6,16 +6,16 @@
 
 enum {
 	NORM_BACKWARD_LANES = 512, /* the threads of every block */
-	NORM_BLOCK_ROWS = 8,       /* at least, of a block: norm_scratch_count */
+	NORM_BLOCK_ROWS = 8,       /* of a block, at least: norm_scratch_count */
 	NORM_BLOCKS = 128,
 };
 
 /* ---- backward, in one pass over memory ---- */
 
-/* What a team needs of one row. */
+/* The data of one row that a team needs. */
 template <class T, int N, int HELD> struct norm_grad_row {
 	norm_part<T, N, HELD> dy, x;
-	int64_t x_at; /* where x starts, and dx */
+	int64_t x_at; /* the first element of x and of dx */
 	float rstd, mean;
 
 	template <enum norm_kind KIND>
@@ -35,8 +35,8 @@ template <class T, int N, int HELD> struct norm_grad_row {
 	}
 };
 
-/* Of a weight. Where that is not at a multiple of 16 bytes a loop loads it, so that others pass over a branch
- * and not over N loads. As words: nvcc takes other structs apart. */
+/* Loads N elements of a weight. If it is not aligned to 16 bytes, a loop loads it, so that the usual case
+ * skips a branch and not N loads. It is held as words, because nvcc splits other structs. */
 template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_any(const T *from)
 {
 	vec<T, N> v;
@@ -67,7 +67,7 @@ template <class T, int N> static __device__ __forceinline__ vec<T, N> norm_load_
 	return v;
 }
 
-/* The weights of a thread; where registers are short, from the cache at each use. */
+/* The weights of a thread. If registers are short (HELD = NORM_HELD), each use loads them from the cache. */
 template <class T, int N, int HELD> struct norm_weight {
 	const T *from;
 	vec<T, N> held[HELD];
@@ -86,13 +86,14 @@ template <class T, int N, int HELD> struct norm_weight {
 	}
 };
 
-/* Of a row: dx = rstd (d - mean(d) - h mean(d h)) with d = dy weight and h = (x - mean) rstd, as
+/* The factors of a row's dx: dx = rstd (d - mean(d) - h mean(d h)) with d = dy weight and h = (x - mean)
+ * rstd, as
  * fma(d, rstd, fma(h, of_h, rest)). */
 struct norm_slope {
 	float rstd, of_h, rest;
 };
 
-/* From the threads' terms of the sums of d h and d. `parts` has two places for each warp. */
+/* Computes them from the threads' terms of the sums of d h and of d. `parts` has two places for each warp. */
 template <enum norm_kind KIND>
 static __device__ __forceinline__ norm_slope norm_slope_of(
         double (&sum)[2], float rstd, double inverse_cols, int lanes, double *parts)
@@ -128,8 +129,8 @@ static __device__ __forceinline__ void norm_grad_dx(T *at, const norm_slope &slo
 	span_store(at, out);
 }
 
-/* dx of a row, and its terms of dweight and dbias. A vector's terms of the row's sums are added up in fp32,
- * which is less than what dx is rounded by; more of them in double. */
+/* Computes dx of a row, and adds its terms to dweight and dbias. The terms of a vector are summed in fp32,
+ * with an error below the rounding of dx; vectors are summed in double. */
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &o, float (&dweight)[HELD][N],
         float (&dbias)[HELD][N], const norm_grad_row<T, N, HELD> &row, const norm_weight<T, N, HELD> &weight,
@@ -142,7 +143,7 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 	norm_slope slope;
 	span<T, N> was;
 
-	/* what dx is added to arrives while the sums are formed, where a register is left for it */
+	/* if a register is left, the old dx arrives while the sums are computed */
 	if (HELD == 1 && o.accumulate_dx && first < cols)
 		span_load(was, dx + first);
 #pragma unroll
@@ -187,7 +188,7 @@ static __device__ __forceinline__ void norm_grad_one(const struct op_norm_grad &
 		}
 }
 
-/* The sums of a block's teams, in their order, into the block's row of scratch. */
+/* Adds the sums of a block's teams in order, and stores them in the block's row of scratch. */
 template <int N, int HELD>
 static __device__ __forceinline__ void norm_grad_store(
         float *to, const float (&sum)[HELD][N], float *shared, int lanes_log2, int cols)
@@ -211,9 +212,10 @@ static __device__ __forceinline__ void norm_grad_store(
 	}
 }
 
-/* Block b has rows [b * block_rows, (b + 1) * block_rows); its teams take them in turn, and ask for the next
- * ones while they work on one: as many as registers allow. Bytes of bf16: 4 read and 2 written an element, 2
- * more read if dx accumulates; 4 or 8 an element of scratch, which norm_combine reads. */
+/* Block b has rows [b * block_rows, (b + 1) * block_rows); its teams take them in turn. They load the next
+ * rows while they work on one, as many as registers allow. Bytes moved in bf16: 4 read and 2 written for an
+ * element, 2 more read if dx accumulates. Scratch takes 4 or 8 bytes for a column of a block, which
+ * norm_combine reads. */
 template <enum norm_kind KIND, class T, int N, int HELD>
 static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
         norm_backward(struct op_norm_grad o, double inverse_cols, int lanes_log2, int64_t block_rows)
@@ -236,7 +238,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 	for (int k = 0; k < ahead; k++)
 		rows[k].template load<KIND>(o, i + k * teams, first, step, i + k * teams < end ? cols : 0);
 	for (int64_t at = begin; at < end;) {
-		/* a row stays in its registers: as many copies of this as there are rows */
+		/* a copy of this code for each row, so that a row stays in its registers */
 #pragma unroll
 		for (int k = 0; k <= ahead; k++) {
 			int64_t next = i + ahead * teams;
@@ -245,7 +247,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 				break;
 			rows[(k + ahead) % (ahead + 1)].template load<KIND>(
 			        o, next, first, step, next < end ? cols : 0);
-			/* two turns lie between the uses of a place, and a barrier between the turns */
+			/* a place is used again after two turns, and a barrier lies between the turns */
 			norm_grad_one<KIND>(o, dweight, dbias, rows[k], weight, first, step,
 			        i < end ? cols : 0, inverse_cols, lanes, parts + turn);
 			at += teams;
@@ -262,7 +264,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 
 enum { COLUMN_SLICES = 8 };
 
-/* A block of WARP columns and one block of rows; a warp has every COLUMN_SLICES-th row of them. */
+/* A block has WARP columns of one block of rows; a warp has every COLUMN_SLICES-th row of them. */
 template <enum norm_kind KIND, class T>
 static __global__ void __launch_bounds__(COLUMN_SLICES *WARP)
         norm_columns(struct op_norm_grad o, int64_t block_rows)
@@ -301,7 +303,7 @@ static __global__ void __launch_bounds__(COLUMN_SLICES *WARP)
 		to[o.cols + c] = dbias;
 }
 
-/* A block and one row, which is read twice (the second time from a cache, if it fits). */
+/* A block computes one row and reads it twice, the second time from a cache if it fits. */
 template <enum norm_kind KIND, class T, int N>
 static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
         norm_long_dx(struct op_norm_grad o, double inverse_cols)
@@ -355,7 +357,7 @@ static __global__ void __launch_bounds__(NORM_BACKWARD_LANES)
 
 enum { COMBINE_SLICES = 8 };
 
-/* A block of WARP columns of [dweight | dbias]; warp s adds up blocks s, s + COMBINE_SLICES, ... */
+/* A block has WARP columns of [dweight | dbias]; warp s adds up blocks s, s + COMBINE_SLICES, ... */
 template <enum norm_kind KIND>
 static __global__ void __launch_bounds__(COMBINE_SLICES *WARP)
         norm_combine(struct op_norm_grad o, int64_t block_count)

@@ -1,4 +1,4 @@
-/* The list of ops as this backend dispatches it. */
+/* Calls the launcher of an op. */
 #include "base/err.h"
 #include "device/op.h"
 #include "gpu/cuda.h"

@@ -1,4 +1,4 @@
-/* The probe of a GPU's machine. */
+/* Measures a GPU and its machine. */
 #include "gpu/cuda_probe.h"
 
 #include "base/clock.h"
@@ -21,7 +21,7 @@ enum {
 struct probe {
 	cuda_probe_fn *found;
 	void *context;
-	int ended; /* what found returned */
+	int ended; /* the last result of found */
 	struct device *device;
 	int64_t copy_bytes;
 	struct stream *compute, *h2d, *d2h;
@@ -29,7 +29,7 @@ struct probe {
 	char *pinned, *pageable; /* slabs of 2 * copy_bytes */
 };
 
-/* rc < 0: the row says why. Returns 0 while there is somebody who wants more. */
+/* Gives a row to the caller; rc < 0: the row says why it failed. Returns 0 while the caller wants more. */
 static int tell(struct probe *p, int rc, const char *name, double value, const char *unit, const char *what)
 {
 	struct cuda_probe_row row = {.name = name, .unit = unit, .what = what, .value = rc ? 0 : value};
@@ -47,7 +47,7 @@ static double gbps(double bytes, int64_t ns)
 
 /* ---- pinning ---- */
 
-/* Memory with pages of one size is touched, then registered; a row for each. */
+/* Touches memory with pages of one size, then registers it; a row for each. */
 static void probe_registered(
         struct probe *p, size_t bytes, int advice, const char *const names[2], const char *const what[2])
 {
@@ -106,7 +106,7 @@ static void probe_pinning(struct probe *p)
 
 /* ---- copies ---- */
 
-/* COPIES in and out, of whichever is asked for; the rates that each way had. */
+/* Runs COPIES copies in, out, or both at once, and finds the rate of each way. */
 static int copies_time(double *in, double *out, struct probe *p, char *slab, int has_in, int has_out)
 {
 	int64_t at_ns[4] = {0};
@@ -137,7 +137,7 @@ static void copies_tell(struct probe *p, char *slab, const char *const names[4],
 	double in = 0, out = 0, none;
 	int rc;
 
-	copies_time(&in, &out, p, slab, 1, 1); /* the first touches and wakes */
+	copies_time(&in, &out, p, slab, 1, 1); /* the first run touches memory and wakes the GPU */
 	rc = copies_time(&in, &none, p, slab, 1, 0);
 	tell(p, rc, names[0], in, "GB/s", what[0]);
 	rc = copies_time(&none, &out, p, slab, 0, 1);
@@ -159,7 +159,7 @@ static void probe_copies(struct probe *p)
 	                                 "copies out, memory that is not pinned", NULL, NULL},
 	                         *const bounce[] = {"h2d_bounced", "d2h_bounced", NULL, NULL},
 	                         *const bounce_what[] = {
-	                                 "copies in through a pinned buffer, as where pinning is "
+	                                 "copies in through a pinned buffer, as used if pinning is "
 	                                 "refused",
 	                                 "copies out through a pinned buffer", NULL, NULL};
 
@@ -265,7 +265,7 @@ static void probe_product(struct probe *p)
 static int probe_open(struct probe *p)
 {
 	static const char *const names[] = {"libraries_open", "libraries_memory"},
-	                         *const what[] = {"opening cuBLASLt (and cuDNN where it was asked for)",
+	                         *const what[] = {"opening cuBLASLt (and cuDNN if FERRY_ATTENTION=cudnn)",
 	                                 "GPU memory that this takes"};
 	int64_t begin_ns = clock_now_ns(), free_bytes;
 	void *pinned = NULL, *pageable = NULL;
@@ -312,7 +312,7 @@ int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes)
 		probe_small(&p, 0);
 		probe_small(&p, 1);
 		probe_product(&p);
-		rc = device_sync(p.device); /* a GPU that was lost on the way */
+		rc = device_sync(p.device); /* finds a GPU that was lost meanwhile */
 	}
 	stream_close(p.compute);
 	stream_close(p.h2d);

@@ -1,8 +1,8 @@
-/* What a GPU's machine costs before anything is trained: starting, pinning, copies, launches, callbacks and
- * libraries, in some seconds and each in a row of its own.
+/* Measures a GPU and its machine before training: starting, pinning, copies, launches, callbacks and
+ * libraries. It takes some seconds; each measurement is a row.
  *
- * A measurement that fails is a row that says why, and the next one is made. Rows are handed out as they are
- * found, so that of a probe that hangs the last row tells what it hangs in. No types of CUDA's.
+ * If a measurement fails, its row says why, and the next one follows. The caller gets each row as soon as it
+ * is measured, so the last row of a probe that hangs shows how far it came. Uses no CUDA types.
  */
 #ifndef FERRY_GPU_CUDA_PROBE_H
 #define FERRY_GPU_CUDA_PROBE_H
@@ -11,13 +11,13 @@
 
 struct cuda_probe_row {
 	const char *name, *unit, *what; /* "pin_huge", "GB/s", for people; static */
-	double value;                   /* 0 where it failed */
-	const char *why;                /* it failed; NULL: it did not */
+	double value;                   /* 0 if it failed */
+	const char *why;                /* why it failed; NULL: it did not */
 };
 typedef int cuda_probe_fn(void *context, const struct cuda_probe_row *row);
 
-/* Probes GPU 0 of those that the process sees, with copies of so many bytes (0: 128 MiB). 0, what `found`
- * returned where that is not 0, or the error that keeps the device from opening. */
+/* Probes GPU 0 of those that the process sees, with copies of copy_bytes (0: 128 MiB). Returns 0, the first
+ * result of `found` that is not 0, or the error that keeps the device from opening. */
 int cuda_probe(cuda_probe_fn *found, void *context, int64_t copy_bytes);
 
 #endif

@@ -1,5 +1,4 @@
-/* Rotary position embedding, forward and backward. Moves twice the elements it turns, and of the table 4
- * rotary bytes a token, read once for up to 4 heads and from cache for the other ones. */
+/* Rotary position embedding, forward and backward. */
 #include "gpu/map.cuh"
 
 extern "C" {
@@ -15,12 +14,13 @@ enum { ROPE_BLOCK = 128, ROPE_HEADS = 4 };
 
 struct rope_shape {
 	int64_t tokens, heads, stride, head_stride, half;
-	float sign; /* -1 turns back */
+	float sign; /* -1 rotates back */
 };
 
-/* A thread has N neighbouring pairs of ROPE_HEADS heads of one token: their cosines and sines stay with it.
- * Element e of the 2 N is in `a` where e < N, else in `b`; of pair i these are i and N + i, or with
- * NEIGHBOURS 2 i and 2 i + 1. */
+/* A thread has N neighbouring pairs of ROPE_HEADS heads of one token and loads their cosines and sines once.
+ * Of its 2 N elements `a` has the first N, `b` the others. Pair i has elements i and N + i, or with
+ * NEIGHBOURS 2 i and 2 i + 1. Elements are read and written once. The table takes 4 rotary bytes a token; for
+ * further heads they come from the cache. */
 template <class T, int N, int NEIGHBOURS>
 __global__ void __launch_bounds__(ROPE_BLOCK)
         rope_kernel(T *x, const float *table, const int32_t *position, struct rope_shape s)

@@ -1,5 +1,4 @@
-/* Pinned host memory: registered in pieces, within the limits of the process; and what is done where the
- * machine refuses that. */
+/* Pinned host memory, registered in pieces, and the ways around a machine that refuses it. */
 #include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
 
@@ -55,15 +54,15 @@ static void zero(void *context, int64_t task, int worker)
 	memset(z->base + task * ZERO_BYTES, 0, (size_t)min_i64(ZERO_BYTES, z->bytes - task * ZERO_BYTES));
 }
 
-/* The whole slab from the driver, in place of what was mapped; 0 where it refuses too. The driver places it
- * as it likes: runs of nodes have no say. */
+/* Gets the whole slab from the driver instead of the mapping. Returns 0 if the driver refuses too. The driver
+ * chooses the NUMA nodes; runs have no effect. */
 static int alloc_instead(struct cuda_device *d, struct device_slab *slab, cudaError_t error)
 {
 	struct zero_task z = {.bytes = slab->bytes};
 	int64_t tasks = (slab->bytes + ZERO_BYTES - 1) / ZERO_BYTES;
 	void *base = NULL;
 
-	slab_unmap(slab->base, slab->bytes); /* before it, so that memory is not needed twice */
+	slab_unmap(slab->base, slab->bytes); /* first, so that memory is not needed twice */
 	slab->base = NULL;
 	if (cudaHostAlloc(&base, (size_t)slab->bytes, cudaHostAllocDefault) != cudaSuccess)
 		return 0;
@@ -88,8 +87,8 @@ static int map(struct device_slab *slab)
 	return slab_map_runs(&slab->base, slab->bytes, "cuda device: a slab", slab->runs, slab->run_count);
 }
 
-/* Nothing was pinned: the driver's own memory, or copies through a pinned buffer. Where something was, there
- * is a limit, and the buffer must fit below it. */
+/* If nothing was pinned, takes memory of the driver, or copies go through a pinned buffer. If a part was
+ * pinned, there is a limit, and the buffer must fit below it. */
 static int after_refusal(struct cuda_device *d, struct device_slab *slab, cudaError_t error)
 {
 	int rc = 0;
@@ -124,8 +123,8 @@ int cuda_slab_open(struct device *device, struct device_slab *slab)
 		int64_t piece = min_i64(CUDA_PIN_BYTES, slab->bytes - slab->pinned_bytes);
 		cudaError_t error;
 
-		/* Registering touches pages too, but on one thread, which takes a minute for what the
-		 * host's threads zero in seconds. Where the kernel does not know how, registering does. */
+		/* Registering touches pages too, but on one thread: it takes a minute, the pool's threads
+		 * take seconds. If the kernel cannot touch pages this way, registering does it. */
 		if (d->options.pool)
 			rc = slab_touch(d->options.pool, slab->base, slab->pinned_bytes, piece, slab->runs,
 			        slab->run_count);

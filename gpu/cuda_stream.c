@@ -1,12 +1,12 @@
-/* Streams and events, and how each kind of work is queued. */
+/* Streams and events, and the queueing of each kind of work. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "gpu/cuda_bounce.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_dnn_attention.h"
 
-_Static_assert(
-        (int)RESERVE_MATMUL_BYTES == (int)CUDA_BLAS_WORKSPACE_BYTES, "what plans set aside is what is taken");
+_Static_assert((int)RESERVE_MATMUL_BYTES == (int)CUDA_BLAS_WORKSPACE_BYTES,
+        "plans reserve what the device allocates");
 
 struct cuda_event {
 	struct event base;
@@ -22,8 +22,8 @@ static struct cuda_device *device_of(const struct stream *stream)
 
 /* ---- streams ---- */
 
-/* Kernels of the comm queue are short (casts, sums of squares, collectives) and what the link waits for, so
- * their blocks go before those of a product of matrices that fills the GPU for milliseconds. */
+/* Kernels of the comm queue are short (casts, sums of squares, collectives), and the link waits for them. So
+ * their blocks go before those of a matrix product, which fills the GPU for milliseconds. */
 static int open_on_gpu(struct cuda_stream *s)
 {
 	int lowest = 0, highest = 0;
@@ -36,8 +36,8 @@ static int open_on_gpu(struct cuda_stream *s)
 	                    "cudaStreamCreateWithPriority");
 }
 
-/* The workspace is the first compute stream's. Others multiply by algorithms that need none, and open what
- * they need when they do: the plan has products on compute only. */
+/* The first compute stream has the workspace. Other streams use algorithms that need none. They open cuBLASLt
+ * at their first product, because a plan has products on compute only. */
 static int open_matmul(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -57,7 +57,7 @@ static int open_matmul(struct cuda_stream *s)
 	return 0;
 }
 
-/* Shares the workspace: work of one stream follows one another. */
+/* Shares the workspace with products: the work of a stream runs in order. */
 static int open_attention(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -99,7 +99,7 @@ int cuda_stream_open(struct stream **stream, struct device *device, enum queue_k
 	rc = open_on_gpu(s);
 	if (rc)
 		rc = cuda_device_fail(d, rc);
-	if (!rc && queue == QUEUE_COMPUTE) /* a library that is missing is known before anything is queued */
+	if (!rc && queue == QUEUE_COMPUTE) /* reports a missing library before anything is queued */
 		rc = open_matmul(s);
 	if (!rc && queue == QUEUE_COMPUTE)
 		rc = open_attention(s);
@@ -119,7 +119,7 @@ static void begin_sync(struct cuda_device *d)
 		cuda_device_fail(d, rc);
 }
 
-/* Waits for all that was queued on the stream; errors of work show here. */
+/* Waits for all work queued on the stream; errors of work show here. */
 static int wait_for(struct cuda_stream *s)
 {
 	struct cuda_device *d = device_of(&s->base);
@@ -134,7 +134,7 @@ static int wait_for(struct cuda_stream *s)
 	return cuda_device_error(d);
 }
 
-/* What an error leaves running is waited for; marks that were reached are read. */
+/* Reads the marks that were reached. After an error waits for host functions that still run. */
 static int finish(struct cuda_device *d)
 {
 	int rc = cuda_device_error(d);
@@ -151,7 +151,7 @@ void cuda_stream_close(struct stream *stream)
 {
 	struct cuda_stream *s = (struct cuda_stream *)stream;
 	struct cuda_device *d = device_of(stream);
-	int rc = cuda_device_error(d) ? 0 : cuda_clock_end_work(s); /* it is none of the device's by now */
+	int rc = cuda_device_error(d) ? 0 : cuda_clock_end_work(s); /* no longer the device's */
 
 	if (rc)
 		cuda_device_fail(d, rc);
@@ -252,10 +252,9 @@ int cuda_event_sync(struct event *event)
 
 /* ---- work ---- */
 
-/* Without a share of the pinned buffer, memory that is not pinned is staged by the driver, which need not
- * wait for what the stream waits for before it reads ("API synchronization behavior" of CUDA's documentation:
- * it may), or keeps the caller until a copy out is done. So all that came before is waited for here, where it
- * is seen that somebody waits. */
+/* Without a share of the pinned buffer, the driver stages memory that is not pinned. It may read before the
+ * waits of the stream are over ("API synchronization behavior" in CUDA's documentation), or block the caller
+ * until a copy out is done. So this waits for all earlier work, where waiting_since_ns shows the wait. */
 static int copy_pageable(struct cuda_stream *s, char *dst, const char *src, int64_t bytes, int is_in)
 {
 	int rc = cuda_bounce_open(s);

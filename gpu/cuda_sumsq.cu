@@ -7,17 +7,18 @@ extern "C" {
 
 OP_OPTIM_LIST(CUDA_DECLARE)
 
-/* sumsq_blocks of optim/adamw.h: a block of elements is 16 runs of 4096, a run 64 lanes that add up every
- * 64th element; lanes, then runs, are halved until one is left. One thread block has one block of elements:
- * 1024 lanes of 64 steps. A thread has the N lanes of a vector, so that neighbours read neighbouring bytes.
+/* The order of sums is that of sumsq_blocks (optim/adamw.h). A block of elements is 16 runs of 4096; a run is
+ * 64 lanes that each add up every 64th element. Lanes, then runs, are halved until one is left. One thread
+ * block has one block of elements: 1024 lanes of 64 steps. A thread has the N lanes of a vector, so that
+ * neighbours read neighbouring bytes.
  *
- * Bytes: 2 or 4 read an element. Arithmetic: a conversion to double and a fused multiply-add an element (the
- * square of a float is exact in double, so that this rounds as the host's product and sum do); at the rate of
- * an H100's memory half of what it converts, on a card with 1/64 rate the kernel's limit: two thirds of the
- * memory's rate with bf16.
+ * Bytes: 2 or 4 read for an element. Arithmetic: a conversion to double and a fused multiply-add for an
+ * element. The square of a float is exact in double, so this rounds as the host's product and sum do. At the
+ * rate of its memory an H100 does half of the conversions that it can do. On a card with 1/64 rate they are
+ * the kernel's limit: two thirds of the memory's rate with bf16.
  *
- * cast_sumsq rounds on the way: 4 bytes read and 2 written an element, where a cast and a sum of squares one
- * after the other move 8. */
+ * cast_sumsq also rounds: 4 bytes read and 2 written for an element. A cast and a sum of squares one after
+ * the other move 8. */
 
 enum {
 	RUNS = 16,
@@ -26,13 +27,14 @@ enum {
 	STEPS_AHEAD = 8, /* loads of a thread before the first is used */
 };
 
-/* The sum of a block of elements, from the N lanes of each thread. */
+/* Adds up a block of elements from the N lanes of each thread. */
 template <int N> static __device__ __forceinline__ void sumsq_reduce(double *partial, double sum[N])
 {
 	SHARED(double, run_sums, RUNS);
 	const int lane = (int)threadIdx.x * N % LANES, run = (int)threadIdx.x * N / LANES;
 
-	/* lane j += lane j + half: over threads (of a run at most 32, but for N = 1), then in the thread */
+	/* lane j += lane j + half: over threads (a run has at most 32, except for N = 1), then in the thread
+	 */
 	if (N == 1) {
 		SHARED(double, upper, RUNS *LANES / N);
 
@@ -97,7 +99,7 @@ static __global__ void __launch_bounds__(RUNS *LANES / N)
 	sumsq_reduce<N>(partial, sum);
 }
 
-/* The bits are those of a cast and a sum of squares of what it made. */
+/* The bits are those of a cast and a sum of squares of its results. */
 template <int N>
 static __global__ void __launch_bounds__(RUNS *LANES / N)
         cast_sumsq_kernel(double *partial, bf16 *dst, const float *x, int64_t count)

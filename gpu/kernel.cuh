@@ -1,10 +1,11 @@
-/* What a kernel may use, and how a launcher starts it.
+/* The language of kernels, and how a launcher starts one.
  *
- * Kernels are C-like C++17: threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, the _sync warp
- * shuffles and votes, the math functions of CUDA (no fast-math), explicit fmaf where a product is added to,
- * and what stands below. Shared memory is taken by SHARED and SHARED_DYNAMIC only, all of a block's threads
- * passing the same ones in the same order. Matrix instructions and asynchronous copies are in mma.cuh. The
- * emulator of tests/simt defines FERRY_SIMT and has its own form of whatever is hardware's here.
+ * Kernels are C-like C++17. They may use threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp,
+ * the _sync warp shuffles and votes, the math functions of CUDA (no fast-math), explicit fmaf for a product
+ * that is added, and the functions below. Only SHARED and SHARED_DYNAMIC take shared memory; all threads of a
+ * block pass the same ones in the same order. Matrix instructions and asynchronous copies are in mma.cuh. The
+ * emulator of tests/simt defines FERRY_SIMT and has its own form of all that is specific to the hardware
+ * here.
  */
 #ifndef FERRY_GPU_KERNEL_CUH
 #define FERRY_GPU_KERNEL_CUH
@@ -68,7 +69,7 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 	return bf16{(uint16_t)bf16_pack(x, 0.0f)};
 }
 
-/* 2^x, to 2^-22 of itself; results below 2^-126 become 0. */
+/* 2^x, with a relative error of at most 2^-22; results below 2^-126 become 0. */
 static __device__ __forceinline__ float exp2_fast(float x)
 {
 #ifdef FERRY_SIMT
@@ -94,7 +95,7 @@ static __device__ __forceinline__ float reciprocal_fast(float x)
 #endif
 }
 
-/* 1 / sqrt(x), to 2^-22.9 of itself. */
+/* 1 / sqrt(x), with a relative error of at most 2^-22.9. */
 static __device__ __forceinline__ float rsqrt_fast(float x)
 {
 #ifdef FERRY_SIMT
@@ -107,7 +108,7 @@ static __device__ __forceinline__ float rsqrt_fast(float x)
 #endif
 }
 
-/* N elements in one access where 16 bytes are aligned. */
+/* N elements, aligned for one access if they are at most 16 bytes. */
 template <class T, int N> struct alignas(sizeof(T) * N) vec {
 	T at[N];
 };

@@ -1,15 +1,17 @@
-/* Elementwise kernels over flat arrays whose operands are aligned to their elements and no better.
+/* Elementwise kernels over flat arrays that are aligned to their elements only.
  *
- * Mental model. An op is a small struct, passed to the kernel by value, that holds its addresses and says how
- * N elements from index `at` on are read into registers (load) and how they are computed and written (store).
- * A thread reads DEPTH times N elements before it writes any, so that enough bytes are in flight whatever
- * stands in place of what, and each element is read and written by one thread. Where some number of elements
- * brings all operands to 16 bytes at once, those go one by one first, the rest in accesses of 16 bytes, and
- * the last few one by one again, all in one launch; else all elements go one by one, coalesced.
+ * Mental model. An op is a small struct, passed to the kernel by value, that holds its addresses. Its load
+ * reads N elements from index `at` on into registers; its store computes and writes them. A thread reads
+ * DEPTH times N elements before it writes any, so that enough bytes are in flight even if an output
+ * overwrites an input. One thread reads and writes each element.
+ *
+ * If the same number of elements brings all operands to a multiple of 16 bytes, these go one by one first.
+ * The rest goes in accesses of 16 bytes, and the last few one by one again, all in one launch. Otherwise all
+ * elements go one by one, coalesced.
  *
  * A struct F has
  *     enum { WIDTH, DEPTH };                              elements of a wide access; accesses in flight
- *     template <int N> struct in;                         what is read, in registers
+ *     template <int N> struct in;                         the elements that are read, in registers
  *     template <int N> void load(in<N> &x, int64_t at) const;
  *     template <int N> void store(const in<N> &x, int64_t at) const;
  */
@@ -20,8 +22,8 @@
 
 enum { MAP_BLOCK = 256, MAP_DEPTH_SINGLE = 8 };
 
-/* N elements as they stand in memory: one, or as many 16 bytes as it takes, held as words so that nothing is
- * taken apart before it is used. */
+/* N elements as they are in memory: one, or whole accesses of 16 bytes. They are held as words, so that the
+ * compiler does not split them before they are used. */
 template <class T, int N> struct span {
 	static_assert(N % vec_count<T> == 0, "one element, or whole accesses");
 	enum { WORDS = N * (int)sizeof(T) / 4, PARTS = WORDS / 4 };
@@ -31,8 +33,9 @@ template <class T, int N> struct span {
 	__device__ __forceinline__ uint32_t word(int i) const { return part[i / 4].at[i % 4]; }
 };
 
-/* As many bf16 as 16 bytes hold floats. Where both are operands, eight of each would leave a gap of 16 bytes
- * between the floats that neighbours access at once, and write every sector in halves. */
+/* As many bf16 as 16 bytes hold floats. If both are operands, eight of each would leave a gap of 16 bytes
+ * between the floats that neighbouring threads access at once. Every sector would then be written in halves.
+ */
 template <> struct span<bf16, 4> {
 	vec<uint32_t, 2> part;
 
@@ -44,7 +47,7 @@ template <class T> struct span<T, 1> {
 	T one;
 };
 
-/* One access each. nvcc takes the assignment of a struct, or of a uint4, apart when it sees fit. */
+/* One access each. nvcc may split the assignment of a struct or of a uint4. */
 static __device__ __forceinline__ void words_load(vec<uint32_t, 4> &to, const void *from)
 {
 #ifdef FERRY_SIMT
@@ -162,8 +165,8 @@ static __device__ __forceinline__ void span_put(span<bf16, 1> &s, const float x[
 	s.one = from_float<bf16>(x[0]);
 }
 
-/* x, rounded by base/num.h bf16_from_f32, which keeps the top bits of a NaN; the GPU's own conversion has one
- * NaN for all. */
+/* x, rounded by bf16_from_f32 (base/num.h), which keeps the top bits of a NaN. The GPU's own conversion has
+ * one NaN for all. */
 static __device__ __forceinline__ uint32_t bf16_bits(float x)
 {
 	uint32_t u = __float_as_uint(x);
@@ -215,8 +218,8 @@ static __global__ void __launch_bounds__(MAP_BLOCK) map_kernel(F f, int64_t coun
 	}
 }
 
-/* Elements before the first at which every operand is aligned to `width` of its elements, 16 bytes at most;
- * -1: there is none. */
+/* The number of elements before the first at which every operand is aligned to `width` of its elements, or to
+ * 16 bytes if that is less. -1: there is none. */
 template <class... T> static inline int64_t map_head(int width, const T *...operand)
 {
 	for (int64_t head = 0; head < width; head++)
@@ -226,7 +229,7 @@ template <class... T> static inline int64_t map_head(int width, const T *...oper
 	return -1;
 }
 
-/* Queues f over `count` elements; `single` is what runs where no wide access is possible. */
+/* Queues f over `count` elements; `single` runs if no wide access is possible. */
 template <class F, class S, class... T>
 static int map_start_either(
         const struct cuda_launch *at, const char *what, F f, S single, int64_t count, const T *...operand)

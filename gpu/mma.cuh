@@ -31,7 +31,8 @@ static __device__ __forceinline__ uint32_t shared_address(const void *at)
 }
 
 /* Four 8x8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8 of matrix
- * l / 8, 16 bytes, aligned to 16; lane l receives of each matrix row l / 4, elements 2 (l % 4) and the next.
+ * l / 8, 16 bytes, aligned to 16; lane l receives elements 2 (l % 4) and the next of row l / 4 of each
+ * matrix.
  */
 static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *row)
 {
@@ -50,8 +51,8 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const vo
 	             : "memory");
 }
 
-/* Starts copying 16 bytes from global to shared memory, both aligned to 16; of them the first `valid` are
- * read, the rest become 0. Not there before cp_async_wait and a barrier. */
+/* Starts copying 16 bytes from global to shared memory, both aligned to 16; the first `valid` of them are
+ * read, the rest become 0. They are there after cp_async_wait and a barrier. */
 static __device__ __forceinline__ void cp_async_16(void *shared, const void *global, int valid)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -83,8 +84,8 @@ template <int pending> static __device__ __forceinline__ void cp_async_wait()
 
 #endif
 
-/* The same value, which the compiler cannot trace: what is made of it is computed here each time, and does
- * not wait in registers since before a loop, where they are short. */
+/* Returns x in a way that the compiler cannot trace. So results of x are computed here each time and do not
+ * occupy registers since before a loop. */
 static __device__ __forceinline__ int in_place(int x)
 {
 #ifndef FERRY_SIMT

@@ -14,7 +14,7 @@ struct group {
 	char mount[PATH_MAX], mount_group[PATH_MAX], group[PATH_MAX];
 };
 
-/* The file's text, cut to the buffer; 0 when there is none. */
+/* Reads the file's text, cut to the buffer. Returns 0 if there is none. */
 static int read_text(char *text, size_t text_bytes, const char *dir, const char *name)
 {
 	char path[2 * PATH_MAX];
@@ -42,7 +42,7 @@ static int64_t read_number(const char *dir, const char *name)
 	return strtoll(text, NULL, 10);
 }
 
-/* A line "key number" of memory.stat. */
+/* The number in the line "key number" of memory.stat; 0: none. */
 static int64_t read_stat(const char *dir, const char *key)
 {
 	char text[8192];
@@ -147,8 +147,8 @@ static int find_group(struct group *g, const char *root, const char *controller)
 
 typedef void limit_fn(struct cgroup_limits *limits, enum version version, const char *dir);
 
-/* Calls `take` for the group and all above it that are mounted. Where the group lies outside of what is
- * mounted (a container without a cgroup namespace), the mount point itself is the group. */
+/* Calls `take` for the group and all mounted groups above it. A group outside of the mount (a container
+ * without a cgroup namespace) counts as the mount point itself. */
 static void walk_up(struct cgroup_limits *limits, const struct group *g, limit_fn *take)
 {
 	char dir[2 * PATH_MAX];
@@ -156,8 +156,11 @@ static void walk_up(struct cgroup_limits *limits, const struct group *g, limit_f
 	       skip = strcmp(g->mount_group, "/") == 0 ? 0 : strlen(g->mount_group);
 	const char *below = g->group;
 
-	if (skip)
+	if (skip) {
 		below = strncmp(g->group, g->mount_group, skip) == 0 ? g->group + skip : "";
+		if (*below && *below != '/') /* the name of another group that begins alike */
+			below = "";
+	}
 	snprintf(dir, sizeof(dir), "%s%s", g->mount, below);
 	for (;;) {
 		char *slash;
@@ -191,8 +194,8 @@ static void take_cpu(struct cgroup_limits *limits, enum version version, const c
 		limits->cpu_quota = limit;
 }
 
-/* memory.high is where the kernel begins to slow the group down and to reclaim: a limit as far as a run
- * cares. */
+/* Above memory.high the kernel slows the group down and reclaims memory, so it limits a run like memory.max.
+ */
 static int64_t memory_limit(enum version version, const char *dir)
 {
 	int64_t limit = read_number(dir, version == VERSION_2 ? "memory.max" : "memory.limit_in_bytes");
@@ -213,7 +216,7 @@ static void take_memory(struct cgroup_limits *limits, enum version version, cons
 	used -= read_stat(dir, is_v2 ? "active_file" : "total_active_file");
 	if (used < 0)
 		used = 0;
-	/* a large group may be fuller than a small one in it */
+	/* a large group may have less room than a smaller one inside it */
 	if (limits->memory_bytes && limit - used >= limits->memory_bytes - limits->memory_used_bytes)
 		return;
 	limits->memory_bytes = limit;

@@ -2,8 +2,8 @@
  *
  * /proc/self/cgroup names the groups, /proc/self/mountinfo the place of their files. Every group up to the
  * root may set a limit. For processors the smallest limit counts. For memory the group with the least room
- * left counts, which may have a larger limit than another. memory.high counts as a limit. Files that cannot
- * be read set no limit. Sources: cgroups(7), the kernel's Documentation/admin-guide/cgroup-v2.rst and
+ * left counts, even if another has a smaller limit. memory.high counts as a limit. Files that cannot be read
+ * set no limit. Sources: cgroups(7), the kernel's Documentation/admin-guide/cgroup-v2.rst and
  * cgroup-v1/memory.rst, scheduler/sched-bwc.rst.
  */
 #ifndef FERRY_HOST_CGROUP_H

@@ -17,7 +17,7 @@
 
 enum { MASK_WORDS = 16, MASK_BITS = 64 * MASK_WORDS, PAGES_AT_ONCE = 256, PAGES_ASKED_MAX = 16384 };
 
-/* Nodes of pages; else: */
+/* Stand for a node: */
 enum { PAGE_ABSENT = -1, PAGE_UNTOLD = -2, NODE_SPREAD = -3 };
 
 struct memory {
@@ -26,7 +26,7 @@ struct memory {
 	void (*where)(int *nodes, void **pages, int count);
 };
 
-/* ---- the kernel's: mbind(2), get_mempolicy(2), move_pages(2) ---- */
+/* ---- the kernel: mbind(2), get_mempolicy(2), move_pages(2) ---- */
 
 static int kernel_bind(void *base, int64_t bytes, int node)
 {
@@ -46,7 +46,7 @@ static int kernel_bind(void *base, int64_t bytes, int node)
 		if (count < 2)
 			return 0;
 	}
-	/* the kernel takes one bit less than it is told of */
+	/* the kernel reads one bit less than this number */
 	return syscall(SYS_mbind, base, (unsigned long)bytes, mode, mask, MASK_BITS + 1ul, 0) ? errno : 0;
 }
 
@@ -56,8 +56,8 @@ static void kernel_forget(void *base, int64_t bytes)
 	(void)bytes;
 }
 
-/* Memory that nobody bound may be marked for the kernel's own NUMA balancing: move_pages takes such a page
- * for none, mincore(2) does not. Reading it would clear the mark, and may move the page to the reader's node.
+/* The kernel's NUMA balancing may mark pages of unbound memory. move_pages reports such a page as absent,
+ * mincore(2) does not. Reading the page would clear the mark and might move the page to the reader's node.
  */
 static int is_resident(void *page)
 {
@@ -66,7 +66,7 @@ static int is_resident(void *page)
 	return !mincore(page, 1, &resident) && resident & 1;
 }
 
-/* ENOENT: nothing there; EFAULT: nothing mapped, or the page of zeros. */
+/* ENOENT: no page. EFAULT: no mapping, or the shared page of zeros. */
 static int is_absent(int status)
 {
 	return status == -ENOENT || status == -EFAULT;
@@ -84,7 +84,7 @@ static void kernel_where(int *nodes, void **pages, int count)
 
 static const struct memory kernel_memory = {kernel_bind, kernel_forget, kernel_where};
 
-/* ---- the ledger of a machine that is made up ---- */
+/* ---- the ledger, for a machine that FERRY_TOPOLOGY describes ---- */
 
 struct entry {
 	uintptr_t begin, end;
@@ -121,7 +121,7 @@ static int ledger_bind(void *base, int64_t bytes, int node)
 	return error;
 }
 
-/* A slab goes as a whole, with every entry inside of it. */
+/* Drops the entries that lie inside the range, which is a whole slab. */
 static void ledger_forget(void *base, int64_t bytes)
 {
 	uintptr_t begin = (uintptr_t)base, end = begin + (uintptr_t)bytes;
@@ -150,7 +150,7 @@ static int ledger_node(uintptr_t at)
 
 static void ledger_where(int *nodes, void **pages, int count)
 {
-	kernel_where(nodes, pages, count); /* is it there at all? */
+	kernel_where(nodes, pages, count); /* finds absent pages */
 	pthread_mutex_lock(&ledger.lock);
 	for (int i = 0; i < count; i++)
 		if (nodes[i] != PAGE_ABSENT)
@@ -219,7 +219,7 @@ void numa_find(struct numa_found *found, const void *base, int64_t bytes, int os
 			pages[asked++] = (void *)(first + (uintptr_t)(at * page_bytes));
 		m->where(nodes, pages, asked);
 		for (int i = 0; i < asked; i++) {
-			/* the page stands for itself and those up to the next that is asked about */
+			/* a sampled page counts for all pages up to the next sample */
 			uintptr_t a = first + (uintptr_t)((from + i * step) * page_bytes);
 			uintptr_t b = a + (uintptr_t)(step * page_bytes);
 
@@ -241,7 +241,7 @@ int numa_may_bind(void)
 	page = mmap(NULL, (size_t)page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED)
 		return 0;
-	/* MPOL_DEFAULT asks for nothing, but filters that forbid the call forbid this too */
+	/* MPOL_DEFAULT changes nothing, but a filter that forbids the call refuses it too */
 	error = (int)syscall(SYS_mbind, page, (unsigned long)page_bytes, MPOL_DEFAULT, NULL, 0ul, 0);
 	munmap(page, (size_t)page_bytes);
 	return !error;

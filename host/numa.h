@@ -1,10 +1,10 @@
 /* Binds address ranges to NUMA nodes before their pages are touched, and verifies the placement afterwards.
  *
- * Mental model. With numa_prefer the kernel takes a range's pages from one node, and from another only if
- * that node is full: a stopped run would be worse than slow pages. numa_spread interleaves pages over all
- * nodes of this process. Neither moves existing pages. numa_find queries page by page. All use a table of
- * three functions: mbind and move_pages, or, on a machine made up by FERRY_TOPOLOGY (topology.h), a record
- * of the requests, which counts for pages that exist.
+ * Mental model. With numa_prefer the kernel takes a range's pages from one node. It uses another node only if
+ * that one is full, because a stopped run would be worse than slow pages. numa_spread interleaves pages over
+ * all nodes of this process. Neither moves existing pages. numa_find queries page by page. On a machine that
+ * FERRY_TOPOLOGY describes (topology.h), a record of the requests replaces mbind and move_pages, for pages
+ * that exist.
  *
  * Nodes are named by the system's numbers (os_index). Containers may forbid these calls (Docker does without
  * CAP_SYS_NICE): then pages go to the node of the thread that touches them first.
@@ -30,8 +30,8 @@ int numa_spread(void *base, int64_t bytes);
 /* Call before the range is unmapped. */
 void numa_forget(void *base, int64_t bytes);
 
-/* Adds the placement of the range's pages to *found. Beyond 16384 pages it samples as many, evenly spread,
- * and scales. */
+/* Adds the placement of the range's pages to *found. Beyond 16384 pages it samples at most so many, evenly
+ * spread, and scales. */
 void numa_find(struct numa_found *found, const void *base, int64_t bytes, int os_index);
 
 /* 1 if this process may bind memory (tried once on one page). */

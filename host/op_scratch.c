@@ -1,8 +1,8 @@
-/* The most that operations of the host device take beside the arena. */
+/* The maximum scratch memory of the host device's ops. */
 #include "host/op_scratch.h"
 
-/* A product's tile and its operands, in panels or on the stack; and where k is cut, parts of c, of which
- * there are at most 24 with 256 x 512 elements. */
+/* A worker needs a tile of the product and its operands, in panels or on the stack. If k is cut, there are
+ * also parts of c: at most 24 with 256 x 512 elements. */
 enum {
 	MATMUL_WORKER_BYTES = (256 * 512 + (256 + 512) * 512 + 2 * 16) * 4,
 	MATMUL_PARTS_BYTES = 24 * 256 * 512 * 4

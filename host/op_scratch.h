@@ -1,5 +1,5 @@
-/* Memory of the host device's operations beside the arena: enough for the largest, kept by the compute
- * stream.
+/* Scratch memory of the host device's ops, beside the arena. The compute stream keeps enough for the largest
+ * op.
  *
  * The sizes of attention are exact; those of matrix products are a bound.
  */
@@ -8,8 +8,8 @@
 
 #include "base/size.h"
 
-/* Queries and keys of a tile of attention. Backward takes one pass over the tiles of a head, with sums for
- * all of its tokens, where these are few enough. */
+/* Queries and keys of a tile of attention. Backward takes one pass over the tiles of a head if tokens *
+ * head_dim is at most ATTENTION_ONE_PASS_COUNT; it then needs sums for all tokens. */
 enum { ATTENTION_Q = 64, ATTENTION_K = 128, ATTENTION_ONE_PASS_COUNT = 2 << 20 };
 
 /* fp32 words of a worker. */
@@ -26,13 +26,13 @@ static inline int64_t scratch_attention_grad_count(int64_t tokens, int64_t head_
 	        2 * ATTENTION_Q * ATTENTION_K + (2 * ATTENTION_Q + 2 * ATTENTION_K + sums) * head_dim, 16);
 }
 
-/* Words of all keys and values, packed once for all workers where the CPU multiplies bf16. */
+/* Words of all keys and values. If the CPU multiplies bf16, they are packed once for all workers. */
 static inline int64_t scratch_packed_count(int64_t tokens, int64_t kv_heads, int64_t head_dim)
 {
 	return round_up(tokens, ATTENTION_K) * kv_heads * head_dim;
 }
 
-/* Of a model: at most `tokens` of a micro-batch, rows of `vocab` logits. */
+/* Sizes of a model and of its largest micro-batch (tokens). */
 struct scratch_shape {
 	int64_t tokens, kv_heads, head_dim, vocab;
 	int is_bf16, has_logit_cap;

@@ -1,4 +1,4 @@
-/* The worker pool: threads, and handing out pieces by node. */
+/* The worker pool: its threads, and how they take tasks by node. */
 #include "host/pool.h"
 
 #include "base/clock.h"
@@ -19,22 +19,22 @@
 enum {
 	SLOT_COUNT = 64, /* calls under way at a time; further callers work alone */
 	LINE_BYTES = 64,
-	SPIN_NS = 30000, /* a sleeper costs its waker about 5 us, and itself 50 */
+	SPIN_NS = 30000, /* waking a sleeper costs the waker about 5 us and the sleeper 50 */
 };
 
-/* Where a call stands while it is under way. Slots live as long as the pool, so that a thread may look at one
- * whose call has just ended: it finds no task left, or claims one of the next call.
+/* The state of a call under way. Slots live as long as the pool, so a thread may look at a slot after its
+ * call has ended. It then finds no task left, or claims one of the next call.
  *
- * `left` is (generation << 32 | tasks not yet given out). Who lowers it owns the task count - left; until
- * that task is done the call cannot end, so its other fields stay. The generation keeps a thread that was
- * preempted between looking and claiming from taking the same number for the same call. */
+ * `left` is (generation << 32 | tasks not yet given out). The thread that lowers it owns task count - left.
+ * The call cannot end until that task is done, so the other fields stay as they are. The generation tells a
+ * thread that was preempted between looking and claiming that another call has the slot. */
 struct slot {
 	_Alignas(LINE_BYTES) _Atomic uint64_t left;
 	pool_fn *fn;
 	void *ctx;
 	int64_t first;
 	uint32_t count;
-	int node; /* whose tasks they are; -1: everyone's */
+	int node; /* node of the tasks; -1: all nodes */
 	_Alignas(LINE_BYTES) _Atomic uint32_t done;
 	atomic_int is_waited_for; /* the caller sleeps on `done`, or is about to */
 };
@@ -49,17 +49,17 @@ struct worker {
 struct node {
 	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
 	int os_index, worker_count;
-	_Alignas(LINE_BYTES) _Atomic int64_t near_count, stolen_count; /* of its tasks, by who ran them */
+	_Alignas(LINE_BYTES) _Atomic int64_t near_count, stolen_count; /* run by its threads, by others */
 };
 
 struct pool {
 	struct slot slot[SLOT_COUNT];
 	_Alignas(LINE_BYTES) _Atomic uint64_t used; /* bit: the slot belongs to a call */
-	/* bit: the slot has tasks to give out, or will at once. Set before `left`, cleared by who claims the
-	 * last task: so no bit outlives its tasks. */
+	/* bit: the slot has tasks to give out, or will at once. It is set before `left` and cleared by the
+	 * thread that claims the last task, so no bit outlives its tasks. */
 	_Alignas(LINE_BYTES) _Atomic uint64_t wanted;
-	/* bit: the slot is one of a placed call whose slots have all been published; only then may workers
-	 * of other nodes take from it, because before that their own node's may be about to come */
+	/* bit: the slot belongs to a placed call that has published all its slots. Only then may workers of
+	 * other nodes take from it: before that, tasks for their own node may still come */
 	_Alignas(LINE_BYTES) _Atomic uint64_t placed;
 	_Alignas(LINE_BYTES) _Atomic uint32_t call_count; /* idle workers sleep on it */
 	atomic_int sleeper_count, is_closing;
@@ -67,13 +67,14 @@ struct pool {
 	struct worker *worker;
 	int node_count;
 	struct node *node;
-	int16_t *processor_node; /* [processor_count]; -1: none of this pool's. NULL: nodes are made up */
+	int16_t *processor_node; /* [processor_count]; -1: no node of this pool. NULL: one node, or a
+	                            synthetic machine */
 	int processor_count;
 	enum pool_pinning pinning;
 	const char *pinning_why;
 };
 
-/* TSan sees the atomics around it; a wake without reason is allowed everywhere. */
+/* All callers allow wake-ups without a reason. TSan sees the atomics around the call. */
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
@@ -99,7 +100,7 @@ static _Atomic uint64_t *wanted_of(struct pool *pool, int node)
 	return node < 0 ? &pool->wanted : &pool->node[node].wanted;
 }
 
-/* Claims one task of the slot and runs it, on a thread of that node; 0 when none was left. */
+/* Claims one task of the slot and runs it. node is the thread's. Returns 0 if no task was left. */
 static int run_task(struct pool *pool, int index, int worker, int node)
 {
 	struct slot *s = &pool->slot[index];
@@ -118,13 +119,13 @@ static int run_task(struct pool *pool, int index, int worker, int node)
 		        1, memory_order_relaxed);
 	count = s->count;
 	s->fn(s->ctx, s->first + (count - (uint32_t)left), worker);
-	/* from here on the call may be over and the slot another's */
+	/* after this addition the call may be over and the slot may belong to another */
 	if (atomic_fetch_add(&s->done, 1) + 1 == count && atomic_load(&s->is_waited_for))
 		futex_wake(&s->done, 1);
 	return 1;
 }
 
-/* The next wanted slot behind `last`, going round; -1: none. */
+/* The next wanted slot after `last`, cyclically; -1: none. */
 static int next_slot(uint64_t wanted, int last)
 {
 	uint64_t behind = last == SLOT_COUNT - 1 ? 0 : wanted & (UINT64_MAX << (last + 1));
@@ -132,13 +133,13 @@ static int next_slot(uint64_t wanted, int last)
 	return wanted ? __builtin_ctzll(behind ? behind : wanted) : -1;
 }
 
-/* A slot with tasks for workers of this node: its own and everyone's first, then those of other nodes, the
- * nearest number upwards first. -1: none. */
+/* Finds a slot with tasks for a worker of this node; -1: none. Tasks of its node and of all nodes come first,
+ * then those of the following nodes, in order of number. */
 static int find_slot(struct pool *pool, int node, int last)
 {
 	uint64_t placed = 0, wanted;
 
-	if (pool->node_count > 1) /* before its own: what it sees here was published with its own */
+	if (pool->node_count > 1) /* read first: a placed call has published the tasks of the own node too */
 		placed = atomic_load_explicit(&pool->placed, memory_order_acquire);
 	wanted = atomic_load_explicit(&pool->wanted, memory_order_relaxed);
 	if (pool->node_count > 1)
@@ -235,7 +236,7 @@ static void wake_workers(struct pool *pool, uint32_t count)
 	futex_wake(&pool->call_count, count < INT32_MAX ? (int)count : INT32_MAX);
 }
 
-/* Gives a slot's tasks out: to everyone, or to one node first. */
+/* Publishes a slot's tasks for all workers, or first for those of one node. */
 static void publish(struct pool *pool, int index, const struct slot *call)
 {
 	struct slot *s = &pool->slot[index];
@@ -280,7 +281,7 @@ void pool_run(struct pool *pool, int64_t task_count, pool_fn *fn, void *ctx)
 	atomic_fetch_and(&pool->used, ~(UINT64_C(1) << index));
 }
 
-/* The caller's node; worker 0's where it runs on none of the pool's. */
+/* The caller's node, or worker 0's if the caller runs on no node of the pool. */
 static int node_here(const struct pool *pool)
 {
 	int cpu = pool->processor_node ? sched_getcpu() : -1;
@@ -291,13 +292,13 @@ static int node_here(const struct pool *pool)
 
 enum stealing { STEALING_LATE, STEALING_NEVER };
 
-/* Worker 0 is whoever calls: a node that has no other has no thread of its own. */
+/* Worker 0 is the caller, so a node without another worker has no thread of its own. */
 static int has_workers(const struct pool *pool, int node)
 {
 	return pool->node[node].worker_count > (pool->worker[0].node == node);
 }
 
-/* One slot a node. Where no slot is free the caller does that node's tasks alone, as in pool_run. */
+/* Takes one slot per node. If no slot is free, the caller runs that node's tasks alone, as in pool_run. */
 static void run_by_node(
         struct pool *pool, const int64_t *node_first, pool_fn *fn, void *ctx, enum stealing stealing)
 {
@@ -324,7 +325,7 @@ static void run_by_node(
 	}
 	if (stealing == STEALING_LATE)
 		atomic_fetch_or(&pool->placed, slots);
-	/* where nobody steals, those who are woken must be the right ones */
+	/* without stealing the workers of each node must wake, so all do */
 	wake_workers(pool, stealing == STEALING_LATE ? (uint32_t)task_count - 1 : INT32_MAX);
 	here = node_here(pool);
 	for (int i = 0; i < count; i++) {
@@ -399,7 +400,7 @@ void pool_node_range(
 	for (int n = 0; n < node; n++)
 		before += pool->node[n].worker_count;
 	for (int i = 0; i < 2; i++) {
-		/* in two parts: units * workers may be beyond 64 bits */
+		/* in two parts, because units * workers may exceed 64 bits */
 		int64_t whole = units / pool->thread_count * before;
 		int64_t at = (whole + units % pool->thread_count * before / pool->thread_count) * align;
 
@@ -425,25 +426,25 @@ static int start_workers(struct pool *pool)
 		if (error)
 			break;
 		snprintf(name, sizeof(name), "ferry-pool-%d", i);
-		name[15] = 0; /* what the kernel keeps */
+		name[15] = 0; /* the kernel keeps 15 characters */
 		pthread_setname_np(w->thread, name);
 		pool->started_count++;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error ? err_set(ERR_DEVICE, "no thread for worker %d of %d: %s", pool->started_count + 1,
+	return error ? err_set(ERR_DEVICE, "cannot start worker thread %d of %d: %s", pool->started_count + 1,
 	                       pool->thread_count, strerror(error))
 	             : 0;
 }
 
 /* ---- nodes and cores ---- */
 
-/* The core of a worker: evenly over all of them, which stand in order of nodes. */
+/* The core of a worker. Workers are spread evenly over the cores, which are in order of nodes. */
 static const struct topology_core *worker_core(const struct pool *pool, const struct topology *t, int worker)
 {
 	return &t->core[(int64_t)worker * t->core_count / pool->thread_count];
 }
 
-/* The pool's nodes are those of its workers' cores, in that order. */
+/* The pool's nodes are the nodes of its workers' cores, in that order. */
 static int place_workers(struct pool *pool, const struct topology *t)
 {
 	int last = -1, limit = t ? POOL_NODES_MAX : 1;
@@ -468,7 +469,7 @@ static int place_workers(struct pool *pool, const struct topology *t)
 	return 0;
 }
 
-/* Which node each processor is of, for callers. */
+/* Finds the node of each processor, for node_here. */
 static int map_processors(struct pool *pool, const struct topology *t)
 {
 	if (pool->node_count == 1 || t->is_synthetic)
@@ -497,7 +498,7 @@ static void choose_pinning(struct pool *pool, const struct topology *t)
 		const char *why;
 	} choices[] = {
 	        {POOL_PINNED_NOT, "one NUMA node: the kernel places threads better"},
-	        {POOL_PINNED_NOT, "the machine is only described"},
+	        {POOL_PINNED_NOT, "FERRY_TOPOLOGY describes another machine"},
 	        {POOL_PINNED_TO_NODES, "several NUMA nodes, cores shared with other processes"},
 	        {POOL_PINNED_TO_CORES, "several NUMA nodes, cores of this process alone"},
 	};
@@ -520,7 +521,7 @@ static void add_processors(uint64_t *mask, const struct topology_core *core)
 		mask[core->processor[p] / 64] |= UINT64_C(1) << core->processor[p] % 64;
 }
 
-/* Binds the workers that run; the caller's thread stays as it is, and worker 0's core is left for it. */
+/* Binds the started workers. The caller's thread is not bound; worker 0's core stays free for it. */
 static void pin_workers(struct pool *pool, const struct topology *t)
 {
 	choose_pinning(pool, t);

@@ -6,8 +6,8 @@
  * one call that run at the same time; use it to select scratch memory. Several threads may call at once; the
  * workers then alternate between their calls, task by task.
  *
- * Workers take one task at a time, so a preempted thread delays only its own task. A task costs about 0.1
- * us, a call 2 us, and 50 us more if workers sleep, which they do 30 us after the last task. Workers have
+ * Workers take one task at a time, so a preempted thread delays only its own task. A task costs about 0.1 us
+ * and a call 2 us. Workers sleep 30 us after the last task; a call then costs 50 us more. Workers have
  * the default floating-point environment (no FTZ, no DAZ).
  *
  * Nodes. A pool of pool_open_on knows the NUMA node of each worker. Its nodes are numbered from 0, without

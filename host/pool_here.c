@@ -1,4 +1,4 @@
-/* A pool over the machine that is here: pool.h knows pools, topology.h the machine, and neither the other. */
+/* Opens a pool on the machine that topology_read finds, and counts its default threads. */
 #include "host/pool.h"
 
 #include "base/mem.h"

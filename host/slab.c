@@ -1,4 +1,4 @@
-/* Memory in exact size and huge pages. */
+/* Large blocks of host memory: mapping, placement on nodes, first touch. */
 #include "host/slab.h"
 
 #include "host/pool.h"
@@ -30,7 +30,7 @@ static int64_t whole_pages(int64_t bytes)
 	return (bytes + page_size() - 1) / page_size() * page_size();
 }
 
-/* Maps so that the base starts a huge page where there is room for one. */
+/* Maps memory with its base at the start of a huge page if it is large enough for one. */
 static void *map_aligned(int64_t bytes)
 {
 	size_t slack = bytes < HUGE_BYTES ? 0 : HUGE_BYTES, len = (size_t)whole_pages(bytes), head;
@@ -46,7 +46,7 @@ static void *map_aligned(int64_t bytes)
 	return at + head;
 }
 
-/* Where the border at `at` bytes, between runs of these lengths, is drawn. */
+/* Moves the border at `at` bytes, between runs of these lengths, to the nearest page border. */
 static int64_t border_at(const char *base, int64_t at, int64_t left_bytes, int64_t right_bytes)
 {
 	int64_t grain = min_i64(left_bytes, right_bytes) >= LONG_RUN_BYTES ? HUGE_BYTES : page_size();
@@ -55,7 +55,7 @@ static int64_t border_at(const char *base, int64_t at, int64_t left_bytes, int64
 	return off < grain - off ? at - off : at + grain - off;
 }
 
-/* Binds each stretch of neighbouring runs of one node. */
+/* Binds runs to their nodes; neighbouring runs of one node together. */
 static void place_runs(char *base, const struct slab_run *runs, int run_count)
 {
 	int64_t begin = -1, length = 0;
@@ -72,7 +72,7 @@ static void place_runs(char *base, const struct slab_run *runs, int run_count)
 			continue;
 		end = touches ? border_at(base, next->first_bytes, length, next->bytes) : whole_pages(end);
 		if (end > begin && numa_prefer(base + begin, end - begin, r->os_index))
-			return; /* it would refuse the others too */
+			return; /* the system would refuse the others too */
 		begin = !touches ? -1 : end > begin ? end : begin;
 		length = 0;
 	}
@@ -85,8 +85,8 @@ int slab_map_runs(void **base, int64_t bytes, const char *what, const struct sla
 	*base = NULL;
 	if (at == MAP_FAILED)
 		return err_set(ERR_NOMEM, "%s of %" PRId64 " bytes: %s", what, bytes, strerror(errno));
-	madvise(at, (size_t)bytes, MADV_HUGEPAGE); /* where refused, small pages do */
-	if (!numa_spread(at, bytes)) /* where refused, the first thread to touch a page places it */
+	madvise(at, (size_t)bytes, MADV_HUGEPAGE); /* if refused, pages are small */
+	if (!numa_spread(at, bytes)) /* if refused, the first thread to touch a page places it */
 		place_runs(at, runs, run_count);
 	*base = at;
 	return 0;
@@ -122,7 +122,7 @@ static void touch(void *context, int64_t task, int worker)
 	madvise(s->at - head, (size_t)s->bytes + head, MADV_POPULATE_WRITE);
 }
 
-/* Appends bytes [first, end) in tasks; `stretches` NULL only counts. Returns how many. */
+/* Appends bytes [first, end) as tasks and returns their number. With `stretches` NULL it only counts. */
 static int64_t stretches_add(struct stretch *stretches, char *base, int64_t first, int64_t end)
 {
 	int64_t count = 0;
@@ -133,7 +133,7 @@ static int64_t stretches_add(struct stretch *stretches, char *base, int64_t firs
 	return count;
 }
 
-/* Those of one node, or of all bytes where there are no runs. */
+/* The tasks for the runs of one node, or for all bytes if there are no runs. */
 static int64_t node_stretches(struct stretch *stretches, char *base, int64_t first, int64_t end,
         const struct slab_run *runs, int run_count, int node)
 {
@@ -172,7 +172,7 @@ int slab_touch(struct pool *pool, void *base, int64_t first_bytes, int64_t bytes
 	return run_count ? slab_touch(pool, base, first_bytes, bytes, NULL, 0) : 0;
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 void slab_find(struct numa_found *found, const void *base, const struct slab_run *run)
 {

@@ -1,4 +1,4 @@
-/* Large blocks of host memory: planes, arenas, staging.
+/* Large blocks of host memory: weights, optimizer state, arenas, staging.
  *
  * A slab is mapped, not allocated: exactly its bytes (to the page), zero-filled on first touch, in huge
  * pages if the system has them. On several NUMA nodes the owner may assign runs of a slab to nodes
@@ -18,7 +18,7 @@
 
 struct pool;
 
-/* Gap between planes that are processed together. Bases a power of two apart share a few cache lines, and
+/* Gap between arrays that are processed together. Bases a power of two apart share a few cache lines, and
  * in-place updates then run at a quarter of the memory's speed. */
 enum { SLAB_SKEW_BYTES = 4096 + 256 };
 

@@ -1,4 +1,4 @@
-/* Cores, nodes, caches and memory of the machine, by hwloc. */
+/* Reads cores, nodes, caches, memory and limits of the machine, with hwloc. */
 #include "host/topology.h"
 
 #include "base/err.h"
@@ -15,7 +15,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-/* Objects of one type of which a part lies in `set`. */
+/* Counts the objects of one type that overlap `set`. */
 static int count_in(hwloc_topology_t h, hwloc_obj_type_t type, hwloc_const_bitmap_t set)
 {
 	int count = hwloc_get_nbobjs_by_type(h, type), inside = 0;
@@ -25,7 +25,7 @@ static int count_in(hwloc_topology_t h, hwloc_obj_type_t type, hwloc_const_bitma
 	return inside;
 }
 
-/* Virtual machines may tell nothing of cores: then each processor is one. */
+/* Virtual machines may not report cores; then each processor counts as one. */
 static struct topology_counts counts_in(hwloc_topology_t h, hwloc_const_bitmap_t set)
 {
 	struct topology_counts c = {
@@ -40,7 +40,7 @@ static struct topology_counts counts_in(hwloc_topology_t h, hwloc_const_bitmap_t
 	return c;
 }
 
-/* Of a node's own meminfo. */
+/* From the node's meminfo; 0: unknown. */
 static int64_t node_free_bytes(int os_index)
 {
 	char path[96], line[256];
@@ -95,17 +95,17 @@ int topology_node_of(hwloc_topology_t h, hwloc_obj_t object)
 		if (!hwloc_bitmap_isset(object->nodeset, node->os_index))
 			continue;
 		near_count++;
-		/* of several (fast memory beside ordinary), the first is the ordinary; some have none */
+		/* of several (fast memory beside ordinary), the first that has memory is the ordinary one */
 		if (first < 0 || (!first_bytes && bytes)) {
 			first = i;
 			first_bytes = bytes;
 		}
 	}
-	/* a card on a bridge of the whole machine is near no node, unless there is only one */
+	/* a card on a bridge of the whole machine is next to no node, unless there is only one */
 	return object && object->type == HWLOC_OBJ_MACHINE && near_count > 1 ? -1 : first;
 }
 
-/* Appends the allowed processors of a core, or of a processor where cores are not known. */
+/* Appends a core with its allowed processors. If cores are unknown, `core` is a processor. */
 static void add_core(struct topology *t, hwloc_topology_t h, hwloc_obj_t core, hwloc_const_bitmap_t allowed)
 {
 	struct topology_core c = {.node = (int16_t)topology_node_of(h, core)};
@@ -126,8 +126,7 @@ static void add_core(struct topology *t, hwloc_topology_t h, hwloc_obj_t core, h
 		t->core[t->core_count++] = c;
 }
 
-/* hwloc's order is that of the machine; cores of a node stand together in it, but on a machine whose nodes
- * interleave. */
+/* Sorts the cores by node. In hwloc's order the nodes of some machines interleave. */
 static void read_cores(struct topology *t, hwloc_topology_t h, hwloc_const_bitmap_t allowed)
 {
 	hwloc_obj_type_t type =
@@ -165,8 +164,9 @@ static void read_caches(struct topology *t, hwloc_topology_t h)
 	}
 }
 
-/* Plugins that start a driver, or look for a display, to tell what PCI has told already; and the one that
- * asks libpciaccess, whose lists stay in memory: hwloc reads the same from the system's files. */
+/* Turns off plugins that start a driver or look for a display; PCI already gives what they find. Turns off
+ * libpciaccess ("pci") too, because its lists stay in memory; hwloc reads the same from the system's files.
+ */
 static void leave_drivers_alone(hwloc_topology_t h)
 {
 #if HWLOC_API_VERSION >= 0x00020100
@@ -196,7 +196,8 @@ int topology_hwloc_load(hwloc_topology_t *h, int *is_synthetic, enum topology_sc
 		             : hwloc_topology_set_synthetic(*h, instead);
 	if (rc) {
 		rc = err_set(ERR_INPUT,
-		        TOPOLOGY_ENVIRONMENT "=%s: hwloc reads neither a synthetic machine nor XML", instead);
+		        TOPOLOGY_ENVIRONMENT "=%s: hwloc reads it neither as a synthetic machine nor as XML",
+		        instead);
 	} else if (hwloc_topology_set_flags(*h, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
 	           (scope == TOPOLOGY_SCOPE_DEVICES &&
 	                   hwloc_topology_set_io_types_filter(*h, HWLOC_TYPE_FILTER_KEEP_IMPORTANT)) ||
@@ -210,7 +211,7 @@ int topology_hwloc_load(hwloc_topology_t *h, int *is_synthetic, enum topology_sc
 	return rc;
 }
 
-/* Cores, nodes and caches by hwloc. */
+/* Reads cores, nodes and caches with hwloc. */
 static int read_machine(struct topology *t)
 {
 	hwloc_topology_t h = NULL;
@@ -248,7 +249,7 @@ out:
 	return rc;
 }
 
-/* Without /proc (a bare chroot) sysinfo(2) knows less: free pages, of those in the page cache none. */
+/* Without /proc (a bare chroot) uses sysinfo(2), which counts free pages but not those of the page cache. */
 static void read_ram(struct topology *t)
 {
 	FILE *f = fopen("/proc/meminfo", "re");
@@ -271,7 +272,7 @@ static void read_ram(struct topology *t)
 		fclose(f);
 }
 
-/* Use is that of the first call: what threads map later is counted by their number. */
+/* The used bytes are those of the first call. topology_find_usable counts later threads by their number. */
 static void read_addresses(struct topology *t)
 {
 	static _Atomic int64_t first_used_bytes;
@@ -292,8 +293,8 @@ static void read_addresses(struct topology *t)
 		t->address_used_bytes = first;
 }
 
-/* What a thread maps before it computes: OpenBLAS's buffer of 128 MiB, malloc's arena of 64. Where that fails
- * OpenBLAS tries for ever, and oneDNN ends the program. */
+/* Address space that a thread maps before it computes: OpenBLAS's buffer of 128 MiB and malloc's arena of 64
+ * MiB. If that fails, OpenBLAS tries for ever, and oneDNN ends the program. */
 static const int64_t thread_address_bytes = 192 << 20;
 
 static void usable_lower(struct topology *t, int64_t bytes, const char *why)
@@ -344,7 +345,7 @@ static void read_memlock(struct topology *t)
 
 static void choose_threads(struct topology *t)
 {
-	double quota = t->cgroup.cpu_quota / t->ranks.size; /* one group for all, as containers are */
+	double quota = t->cgroup.cpu_quota / t->ranks.size; /* one cgroup for all ranks, as in a container */
 	char *why = t->thread_reason;
 	size_t bytes = sizeof(t->thread_reason);
 
@@ -352,19 +353,21 @@ static void choose_threads(struct topology *t)
 		t->thread_count = t->core_count > 0 ? t->core_count : 1;
 	if (t->share == TOPOLOGY_SHARE_CUT)
 		snprintf(why, bytes,
-		        "one for each core of this rank: %d ranks share the %d allowed cores, of %d",
+		        "one for each core of this rank: %d ranks share %d of the machine's %d cores",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
 	else if (t->share == TOPOLOGY_SHARE_NEAR)
 		snprintf(why, bytes,
-		        "one for each core of this rank, next to its GPU as far as there are cores: %d ranks "
-		        "share %d",
+		        "one for each core of this rank, next to its GPU where possible: %d ranks share %d "
+		        "cores",
 		        t->ranks.size, t->allowed.core_count);
 	else if (t->share == TOPOLOGY_SHARE_TOGETHER)
-		snprintf(why, bytes, "%d ranks on this host, and several of them on the same %d cores, of %d",
+		snprintf(why, bytes,
+		        "%d ranks on this host; several share the same %d of the machine's %d cores",
 		        t->ranks.size, t->allowed.core_count, t->machine.core_count);
 	else
 		snprintf(why, bytes,
-		        "one for each of the %d cores (%d processors) that this process may use, of %d",
+		        "one for each of the %d cores (%d hardware threads) that this process may use; "
+		        "the machine has %d",
 		        t->allowed.core_count, t->allowed.processor_count, t->machine.core_count);
 	if (quota > 0 && quota < t->thread_count) {
 		snprintf(t->thread_reason, sizeof(t->thread_reason),

@@ -7,8 +7,8 @@
  * own. ferry ignores variables of other runtimes (OMP_NUM_THREADS and similar), because launchers set them
  * to 1; it reports them.
  *
- * FERRY_TOPOLOGY replaces the machine by a synthetic one of hwloc ("pack:2 [numa] core:4 pu:2", hwloc(7)
- * "Synthetic topologies") or by one from an XML file (a path), for tests and to look at other machines.
+ * FERRY_TOPOLOGY replaces the machine, for tests and to look at other machines. Its value is a synthetic
+ * machine of hwloc ("pack:2 [numa] core:4 pu:2", hwloc(7) "Synthetic topologies") or the path of an XML file.
  * Threads are then not bound, memory is bound only in a record (numa.h), and sizes of RAM are those of this
  * machine.
  */
@@ -30,14 +30,14 @@ enum {
 };
 
 struct topology_counts {
-	int package_count, node_count;   /* node: NUMA */
-	int core_count, processor_count; /* processor: hardware thread, what the system calls a CPU */
+	int package_count, node_count;   /* node: NUMA node */
+	int core_count, processor_count; /* processor: hardware thread */
 };
 
 struct topology_node {
 	int os_index;
 	int package;                       /* index of its package */
-	int machine_core_count;            /* all cores next to its memory */
+	int machine_core_count;            /* all cores of the machine next to its memory */
 	int core_count, processor_count;   /* allowed */
 	int64_t ram_bytes, ram_free_bytes; /* free: 0 if unknown */
 };
@@ -76,21 +76,21 @@ struct topology {
 	int is_synthetic; /* FERRY_TOPOLOGY */
 	struct topology_counts machine, allowed;
 	struct topology_cache cache[TOPOLOGY_CACHE_LEVELS];
-	struct topology_node node[TOPOLOGY_NODES_MAX]; /* machine.node_count of them, at most so many */
+	struct topology_node node[TOPOLOGY_NODES_MAX]; /* the first machine.node_count */
 	int mask_is_narrow;                            /* the affinity mask is smaller than the cpuset */
 	struct topology_ranks ranks;
 	enum topology_share share;
-	struct topology_core core[TOPOLOGY_CORES_MAX]; /* core_count of them, in order of nodes */
+	struct topology_core core[TOPOLOGY_CORES_MAX]; /* the first core_count, in order of nodes */
 	int core_count;
 	struct cgroup_limits cgroup;
-	int64_t ram_bytes, ram_available_bytes; /* of the machine; available as the kernel estimates it */
+	int64_t ram_bytes, ram_available_bytes; /* of the machine; available: the kernel's estimate */
 	int64_t address_bytes;                  /* RLIMIT_AS, of each rank; -1: no limit */
-	int64_t address_used_bytes;             /* at the first read, before threads mapped much */
+	int64_t address_used_bytes;             /* at the first read, before threads map their own */
 	int64_t usable_bytes;    /* memory that ranks of this host may still use: topology_find_usable */
 	const char *usable_why;  /* a few words; static */
 	int64_t memlock_bytes;   /* RLIMIT_MEMLOCK; -1: no limit, or the privilege to ignore it */
 	char huge_pages[16];     /* transparent huge pages: "always", "madvise", "never"; "": unknown */
-	char omp_num_threads[8]; /* the variable, cut; "": not set */
+	char omp_num_threads[8]; /* the variable, truncated; "": not set */
 	int thread_count;
 	char thread_reason[192]; /* reason for thread_count, as one clause */
 };
@@ -99,8 +99,8 @@ struct topology {
  * thread; takes some milliseconds. */
 int topology_read(struct topology *t);
 
-/* Sets usable_bytes for `ranks` processes with `threads` threads each: the least of available RAM, the rest
- * of the cgroup, and the rest of the address limit without the threads' own mappings. topology_read does
+/* Sets usable_bytes for `ranks` processes with `threads` threads each: the minimum of available RAM, the room
+ * in the cgroup, and the room in the address limit after the threads' own mappings. topology_read does
  * this for one rank with thread_count threads. */
 void topology_find_usable(struct topology *t, int threads, int ranks);
 

@@ -25,7 +25,7 @@ static const char *kind_of(unsigned class_id)
 	}
 }
 
-/* Names that the system has for it (eth0, nvme0n1), else the vendor's. */
+/* Takes the system's names (eth0, nvme0n1), else the vendor's. */
 static void name_device(struct topology_device *d, hwloc_obj_t pci)
 {
 	const char *vendor = hwloc_obj_get_info_by_name(pci, "PCIVendor");

@@ -1,4 +1,4 @@
-/* Sharing cores among the ranks of a host. */
+/* Divides the cores of a host among its ranks. */
 #include "host/topology.h"
 
 #include "comm/launch.h"
@@ -33,13 +33,13 @@ void topology_set_rank_nodes(const int *os_index, int count)
 		gpu_nodes.os_index[r] = os_index[r];
 }
 
-/* The first core that is not `rank`'s, when ranks in order take runs that differ by one at most. */
+/* The end of the rank's cores, if ranks take runs of cores in order and runs differ by at most one core. */
 static int run_end(int count, int size, int rank)
 {
 	return (int)((int64_t)count * (rank + 1) / size);
 }
 
-/* Each rank's node as an index; 0: it is not known of all. */
+/* Finds the index of each rank's node. Returns 0 if one is unknown. */
 static int rank_nodes(const struct topology *t, int *node)
 {
 	int known = 0;
@@ -53,8 +53,7 @@ static int rank_nodes(const struct topology *t, int *node)
 	return known && known == t->ranks.size && gpu_nodes.count == t->ranks.size;
 }
 
-/* A node's cores go to the ranks whose GPUs are there, evenly, and to none more than its share of all cores.
- */
+/* Divides a node's cores evenly among the ranks with GPUs on the node. No rank gets more than left[rank]. */
 static void near_take(const struct topology *t, const int *node, int n, int *left, int16_t *owner)
 {
 	int core_count = 0, rank_count = 0, taken = 0, at = 0;
@@ -64,7 +63,7 @@ static void near_take(const struct topology *t, const int *node, int n, int *lef
 	for (int r = 0; r < t->ranks.size; r++)
 		rank_count += node[r] == n;
 	while (at < t->core_count && t->core[at].node != n)
-		at++; /* cores stand in the order of nodes */
+		at++; /* cores are in order of nodes */
 	for (int r = 0; r < t->ranks.size; r++) {
 		int even;
 
@@ -76,8 +75,8 @@ static void near_take(const struct topology *t, const int *node, int n, int *lef
 	}
 }
 
-/* As many cores for each rank as without GPUs, but other ones; what nobody is next to goes to those that lack
- * some. All ranks come to the same. 0: GPUs say nothing. */
+/* Gives each rank as many cores as without GPUs, but next to its GPU where possible. The other cores go to
+ * ranks that lack some. All ranks compute the same result. Returns 0 if a GPU's node is unknown. */
 static int share_near(struct topology *t)
 {
 	int node[TOPOLOGY_RANKS_MAX], left[TOPOLOGY_RANKS_MAX], size = t->ranks.size, kept = 0;
@@ -114,7 +113,7 @@ void topology_share_cores(struct topology *t, int available_core_count)
 	if (size == 1)
 		return;
 	if (t->mask_is_narrow) {
-		/* ranks that are spread evenly over masks of this size */
+		/* ranks per mask, if ranks are spread evenly over masks of this size */
 		int together =
 		        (int)(((int64_t)size * count + available_core_count / 2) / available_core_count);
 

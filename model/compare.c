@@ -1,4 +1,4 @@
-/* What config.json says beside shapes, compared value by value. */
+/* Compares the settings of two config.json files, apart from shapes. */
 #include "model/compare.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* Reading a config.json over the table of its family. */
+/* Reads a config.json on top of the table of its family. */
 #include "model/config.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -125,7 +125,7 @@ void config_warn_ignored(const struct config_reader *r, const char *key, const c
 
 static const struct {
 	const char *name;
-	int act; /* enum act_kind, -1: known to transformers and not done */
+	int act; /* enum act_kind; -1: known to transformers but not supported */
 } acts[] = {
         {"silu", ACT_SILU},
         {"swish", ACT_SILU},
@@ -180,7 +180,7 @@ void config_read_act(struct config_reader *r, const char *key, enum act_kind *ou
 	config_fail(r, ERR_INPUT, "%s \"%.60s\" is not a known activation; supported: %s", key, name, done);
 }
 
-/* ---- what most families have ---- */
+/* ---- settings of most families ---- */
 
 static void read_sizes(struct config_reader *r, struct model_config *c, const struct family_keys *keys)
 {
@@ -243,7 +243,7 @@ static void read_head_dim(struct config_reader *r, struct model_config *c, const
 		        c->C, c->H);
 }
 
-/* Negative counts from the end; null is none. */
+/* A negative pad_token_id counts from the end; null is none. */
 static void read_pad(struct config_reader *r, struct model_config *c)
 {
 	if (config_is_null(r, "pad_token_id")) {
@@ -259,7 +259,7 @@ static void read_pad(struct config_reader *r, struct model_config *c)
 	}
 }
 
-/* The tensors that the family lists, but those that a flag switches off. */
+/* Marks the tensors in the family's list, except those that a flag switches off. */
 static void read_tensors(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
 	for (const struct family_tensor *t = family->tensors; t->role != ROLE_COUNT; t++) {
@@ -271,7 +271,6 @@ static void read_tensors(struct config_reader *r, struct model_config *c, const 
 	}
 }
 
-/* layer_types[l] is "sliding_attention". */
 static int layer_type_slides(struct config_reader *r, const json_t *types, int64_t layer)
 {
 	const char *type = json_string_value(json_array_get(types, (size_t)layer));
@@ -338,9 +337,9 @@ static void read_windows(struct config_reader *r, struct model_config *c, const 
 		config_read_layer_windows(r, c, family, window, from);
 }
 
-/* ---- what the whole file says ---- */
+/* ---- the whole file ---- */
 
-/* An array of class names, of which one must be known to be this family's model with a language head. */
+/* At least one class name in `architectures` must be a causal language model. */
 static void check_architectures(struct config_reader *r, const struct model_family *family)
 {
 	json_t *list = NULL;
@@ -368,7 +367,7 @@ static void check_architectures(struct config_reader *r, const struct model_fami
 	        family->causal_class);
 }
 
-/* Settings of any family that change the computation and are not done. */
+/* Refuses settings of any family that change the computation and are not supported. */
 static void check_general(struct config_reader *r)
 {
 	static const char *const objects[] = {"quantization_config", "per_layer_config", "pruned_heads"};
@@ -404,13 +403,13 @@ void config_read_eos(struct config_reader *r, struct model_config *c)
 		else
 			c->eos_ids[c->eos_count++] = value;
 	}
-	for (int i = 0; i < c->eos_count; i++) /* defaults too */
+	for (int i = 0; i < c->eos_count; i++) /* drops defaults outside the vocabulary too */
 		if (c->eos_ids[i] >= 0 && c->eos_ids[i] < c->V)
 			c->eos_ids[kept++] = c->eos_ids[i];
 	c->eos_count = kept;
 }
 
-/* Every spelling that the families' configurations know. An absent one of GPT-2's is not 0 there. */
+/* Reads every spelling that families use. GPT-2's keys (*_pdrop) have a default above 0. */
 static void read_dropout(struct config_reader *r, struct model_config *c)
 {
 	static const char *const keys[] = {"attention_dropout", "hidden_dropout", "residual_dropout",
@@ -450,7 +449,6 @@ static void check_heads(struct config_reader *r, const struct model_config *c)
 		        c->H, c->KV, c->D);
 }
 
-/* What the family's table says. */
 static void read_family(struct config_reader *r, struct model_config *c, const struct model_family *family)
 {
 	const char *epsilon = family->keys.epsilon ? family->keys.epsilon : "rms_norm_eps";

@@ -1,4 +1,4 @@
-/* Rotary settings of a config.json, in the old and the new spelling. */
+/* Reads rotary settings of a config.json in the old and the new spelling. */
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,8 +20,8 @@ static const struct {
         {"longrope", ROPE_LONGROPE},
 };
 
-/* The object that counts: a rope_scaling with something in it, else rope_parameters; the top level itself
- * where there is neither. */
+/* The object with the settings: a rope_scaling that is not empty, else rope_parameters, else none (the top
+ * level has them). */
 static struct config_reader rope_object(struct config_reader *r, char *where, size_t where_bytes)
 {
 	static const char *const keys[] = {"rope_scaling", "rope_parameters"};
@@ -40,7 +40,7 @@ static struct config_reader rope_object(struct config_reader *r, char *where, si
 	return (struct config_reader){.where = r->where, .err = r->err};
 }
 
-/* Kinds of layers with settings of their own, as later families write them. */
+/* Later families have one object for each kind of layer here. */
 static void refuse_nested(struct config_reader *o)
 {
 	const char *key;
@@ -66,7 +66,7 @@ static void read_kind(struct config_reader *o, struct rope_config *rope, const s
 		return;
 	}
 	if (family->only_longrope && (!strcmp(name, "su") || !strcmp(name, "yarn")))
-		name = "longrope"; /* what transformers takes them for */
+		name = "longrope"; /* as in transformers */
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
 		if (!strcmp(kinds[i].name, name)) {
 			rope->kind = kinds[i].kind;
@@ -134,7 +134,7 @@ static void read_yarn(struct config_reader *o, const struct model_config *c, str
 		config_fail(o, ERR_INPUT, "yarn needs a rope_theta other than 1");
 }
 
-/* Ding et al. 2024: without attention_factor, how far the context was stretched decides it. */
+/* Ding et al. 2024: attention_factor defaults to a function of how far the context is stretched. */
 static void read_longrope(struct config_reader *o, const struct model_config *c, struct rope_config *rope)
 {
 	double original = (double)rope->original_max_position_embeddings;
@@ -148,7 +148,7 @@ static void read_longrope(struct config_reader *o, const struct model_config *c,
 	require_positive(o, "attention_factor", &rope->attention_factor);
 }
 
-/* What divides the frequencies: as many numbers as there are pairs. */
+/* Reads the divisors of the frequencies, one for each pair. */
 static void read_factors(struct config_reader *o, struct rope_config *rope)
 {
 	static const char *const keys[] = {"short_factor", "long_factor"};
@@ -207,8 +207,7 @@ static void read_scaling(struct config_reader *r, struct config_reader *o, const
 	}
 }
 
-/* A head turns int(D * partial) dims; an odd number is made even by one that turns with the last frequency.
- */
+/* A head rotates int(D * partial) dims. An odd number gets one more dim, as in transformers. */
 static void set_rotary(struct config_reader *o, const struct model_config *c, struct rope_config *rope,
         double partial, const char *key)
 {
@@ -230,7 +229,7 @@ static void set_rotary(struct config_reader *o, const struct model_config *c, st
 		rope->kind = ROPE_NONE;
 }
 
-/* One set of settings: what `o` says, if it is there, over this theta. */
+/* Reads one set of settings. Values in `o`, if it has an object, replace theta and the defaults. */
 static void read_set(struct config_reader *r, struct config_reader *o, const struct model_config *c,
         struct rope_config *rope, const struct family_rope *family, double theta)
 {
@@ -269,8 +268,8 @@ static void read_set(struct config_reader *r, struct config_reader *o, const str
 	r->err = o->err;
 }
 
-/* Settings of blocks that see everything, then of those with a window, each in an object of its own; or, as
- * older files have it, rope_scaling for the former alone. */
+/* Reads the settings of blocks with full attention and of blocks with a window. Each kind has its own object;
+ * in older files rope_scaling is for full attention only. */
 static void read_two_sets(struct config_reader *r, struct model_config *c, const struct family_rope *family,
         struct config_reader *both, double theta)
 {

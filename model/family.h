@@ -1,10 +1,9 @@
 /* A family of models as a table: the names of its tensors, the defaults of absent keys in config.json, and
  * the spelling of keys. Almost every family is only such a table (model/families, one file each).
  *
- * The computation of a model follows from the family's tensors and the numbers in struct model_config. A
- * bias is added if its role exists, positions are learned if there is a table of them, and the MLP has a
- * gate if there is a tensor for it. A new family of this kind needs its file and a line in
- * model/families/families.h.
+ * The computation of a model follows from the family's tensors and the numbers in struct model_config. A bias
+ * is added if its role exists. Positions are learned if there is a table of them. The MLP has a gate if there
+ * is a tensor for it. A new family of this kind needs its file and a line in model/families/families.h.
  */
 #ifndef FERRY_MODEL_FAMILY_H
 #define FERRY_MODEL_FAMILY_H
@@ -94,7 +93,7 @@ struct model_family {
 	struct family_rope rope;
 	int whole_heads;       /* without head_dim, hidden_size must be a multiple of the heads */
 	int one_size_of_heads; /* num_key_value_heads and head_dim are not read */
-	int pads_nothing;      /* pad_token_id is not given to the embedding */
+	int pads_nothing;      /* the embedding's row of pad_token_id trains like any other */
 	struct family_ignored ignored[FAMILY_IGNORED_MAX]; /* keys that transformers ignores too: a warning */
 	/* Runs after the table, for all that it cannot express; NULL: nothing. */
 	void (*read)(struct config_reader *r, struct model_config *c);

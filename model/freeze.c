@@ -1,4 +1,4 @@
-/* freeze= and trainable=: patterns on parameter names, and what to say where they match nothing. */
+/* Applies freeze= and trainable= to parameter names, and suggests names if a pattern matches none. */
 #include "model/freeze.h"
 
 #include "base/err.h"
@@ -14,11 +14,11 @@
 enum { MATCH_LIMIT = 1000000, NAMES_SHOWN = 3, NAME_MOST = 256, GROUPS_MOST = 6 };
 
 struct pattern {
-	const char *key, *text; /* text NULL: none is set */
+	const char *key, *text; /* text NULL: no pattern */
 	pcre2_code *code;
 	pcre2_match_data *match;
 	pcre2_match_context *context;
-	int matched; /* names */
+	int matched; /* number of matching names */
 };
 
 static int pattern_open(struct pattern *p)
@@ -52,7 +52,6 @@ static void pattern_close(struct pattern *p)
 	pcre2_code_free(p->code);
 }
 
-/* 1, 0 or ERR_INPUT. */
 static int name_matches(struct pattern *p, const char *name)
 {
 	int rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, p->match, p->context);
@@ -62,7 +61,7 @@ static int name_matches(struct pattern *p, const char *name)
 	return err_set(ERR_INPUT, "%s=%s: takes too long on %s; make it simpler", p->key, p->text, name);
 }
 
-/* Does the tensor's name match, or the other one that it goes by? */
+/* Whether the tensor's name matches, or its other name. 1, 0 or ERR_INPUT. */
 static int pattern_matches(struct pattern *p, const char *name, const char *other_name)
 {
 	int rc = p->text ? name_matches(p, name) : 0;
@@ -92,17 +91,17 @@ static int is_trainable(const char *name, const char *other_name, void *arg)
 	return !frozen && (chosen || !p->trainable.text);
 }
 
-/* ---- names that are near ---- */
+/* ---- similar names ---- */
 
 static int least(int a, int b)
 {
 	return a < b ? a : b;
 }
 
-/* Letters to insert, to take away or to change (Levenshtein) until `text` is a part of `name`. */
+/* Levenshtein distance from `text` to the nearest part of `name`. */
 static int distance(const char *text, const char *name)
 {
-	int row[NAME_MOST + 1] = {0}; /* the part may begin anywhere */
+	int row[NAME_MOST + 1] = {0}; /* 0: the part may begin anywhere */
 	int best, m = least((int)strlen(text), NAME_MOST), n = least((int)strlen(name), NAME_MOST);
 
 	for (int i = 1; i <= m; i++) {
@@ -117,12 +116,12 @@ static int distance(const char *text, const char *name)
 		}
 	}
 	best = row[0];
-	for (int j = 1; j <= n; j++) /* and end anywhere */
+	for (int j = 1; j <= n; j++) /* the part may end anywhere */
 		best = least(best, row[j]);
 	return best;
 }
 
-/* The names that need the fewest changes, and among equals in the model's order. */
+/* Appends the names with the smallest distance, in the model's order. */
 static void add_nearest(struct str *out, const char *text, const struct model *model)
 {
 	int shown[NAMES_SHOWN], count = 0;
@@ -145,7 +144,7 @@ static void add_nearest(struct str *out, const char *text, const struct model *m
 	}
 }
 
-/* How many names have a part that matches, and the first of them. */
+/* Counts the names with a part that matches; *first is the first of them. */
 static int count_parts(const char **first, const char *text, const struct model *model)
 {
 	int code, count = 0;
@@ -168,9 +167,8 @@ static int count_parts(const char **first, const char *text, const struct model 
 	return count;
 }
 
-/* Where a text stands in names: how often as whole words between dots on that side, at the name's own end,
- * and in all.
- */
+/* How often one side of a text in names is at a dot or the name's end (whole), at the name's end (outer), and
+ * in all. */
 struct border {
 	int whole, outer, all;
 };
@@ -182,7 +180,7 @@ static void border_add(struct border *b, int at_dot, int at_end)
 	b->all++;
 }
 
-/* In front of the text, or behind it. */
+/* The pattern for the rest of the name on one side of the text. */
 static const char *border_pattern(const struct border *b, const char *dotted, const char *maybe)
 {
 	if (!b->whole)
@@ -190,8 +188,8 @@ static const char *border_pattern(const struct border *b, const char *dotted, co
 	return !b->outer ? dotted : b->outer == b->whole ? "" : maybe;
 }
 
-/* The pattern of the names that have this text: as whole words where it is that, so that layers.1 is not
- * layers.10. 0: no name has it. */
+/* Appends a pattern for the names that contain this text. If the text occurs as whole words, the pattern asks
+ * for whole words, so that layers.1 does not match layers.10. Returns 0 if no name contains it. */
 static int add_word_pattern(struct str *out, const char *text, const struct model *model)
 {
 	struct border left = {0}, right = {0};
@@ -214,8 +212,8 @@ static int add_word_pattern(struct str *out, const char *text, const struct mode
 	return 1;
 }
 
-/* What to write instead of a pattern that matches parts of names: of a plain text, dots escaped or not, its
- * words; of a regular expression, anything around it. */
+/* Appends a pattern to use instead of one that matches only parts of names. A plain text, with or without
+ * escaped dots, becomes whole words; a regular expression gets .* around it. */
 static void add_advice(struct str *out, const char *pattern, const struct model *model)
 {
 	int many = strchr(pattern, '|') != NULL;
@@ -230,7 +228,7 @@ static void add_advice(struct str *out, const char *pattern, const struct model 
 	str_free(&text);
 }
 
-/* A pattern must match a whole name; most who miss that wrote a part of one. */
+/* Most patterns that match no whole name match a part of one, so this case gets its own advice. */
 static int fail_unmatched(const struct pattern *p, const struct model *model)
 {
 	const char *first = NULL;
@@ -273,9 +271,9 @@ int model_freeze(struct model *model, const char *freeze, const char *trainable)
 	return rc;
 }
 
-/* ---- what trains, in words ---- */
+/* ---- trained parameters as text ---- */
 
-/* Length of the shortest beginning of a name, up to a dot, below which every tensor trains. */
+/* Length of the shortest prefix of a name, up to a dot, such that every tensor with this prefix trains. */
 static size_t whole_prefix(const struct model *model, const char *name)
 {
 	const char *dot = name;
@@ -293,10 +291,10 @@ static size_t whole_prefix(const struct model *model, const char *name)
 	return strlen(name);
 }
 
-/* A name that stands for others with another number in its place. */
+/* A name, and a range of numbers in place of its first number. */
 struct name_group {
 	const char *name;
-	size_t len, number_at, number_len; /* of the number; number_len 0: there is none */
+	size_t len, number_at, number_len; /* number_len 0: the name has no number */
 	long first, last;
 };
 
@@ -313,7 +311,7 @@ static struct name_group group_of(const char *name, size_t len)
 	return g;
 }
 
-/* Does `next` go on where `g` ends? Then it is a part of it from now on. */
+/* Extends g by `next` if its number continues g's range. Returns 1 if it did. */
 static int group_join(struct name_group *g, const struct name_group *next)
 {
 	size_t rest = g->number_at + g->number_len, next_rest = next->number_at + next->number_len;

@@ -1,4 +1,4 @@
-/* Tables of a model: its tensors, their names, its stages. */
+/* Builds the tables of a model: tensors, names and stages. */
 #include "model/model.h"
 
 #include "base/err.h"
@@ -52,7 +52,7 @@ static int64_t dim_of(const struct model_config *c, enum model_dim dim)
 	return 0;
 }
 
-/* Everything about a tensor but its name. */
+/* Fills in a tensor, except for its name. */
 static struct model_tensor tensor_of_role(const struct model_config *c, enum tensor_role role, int layer)
 {
 	const struct role_facts *facts = &role_facts[role];
@@ -82,7 +82,7 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	*t = tensor_of_role(&model->config, part->role, layer);
 	err = size_add(total, *total, (uint64_t)t->count);
 	if (!err)
-		err = size_mul(&count, *total, 16); /* bytes of all planes stay countable */
+		err = size_mul(&count, *total, 16); /* bytes of weights, gradient and moments fit */
 	if (err || *total > INT64_MAX / 16)
 		return err_set(ERR_RANGE, "the model has more parameters than can be counted");
 	if (layer >= 0)
@@ -98,7 +98,7 @@ static int tensor_add(struct model *model, const struct family_tensor *part, int
 	return 0;
 }
 
-/* The family's list, with its run of block tensors repeated for every block. */
+/* Follows the family's list and repeats its run of block tensors for every block. */
 static int tensors_build(struct model *model)
 {
 	int64_t L = model->config.L;
@@ -334,7 +334,7 @@ int model_tensor_of(const struct model *model, enum tensor_role role, int layer)
 	return model->role_tensor[row * ROLE_COUNT + role];
 }
 
-/* The table's tensor that is called prefix + name. */
+/* Index of the tensor with the name prefix + name. */
 static int find_name(const struct model *model, const char *prefix, const char *name)
 {
 	size_t len = strlen(prefix);
@@ -357,7 +357,6 @@ static int find_name(const struct model *model, const char *prefix, const char *
 	return MODEL_NAME_UNKNOWN;
 }
 
-/* `name` is `part`, or ends with a dot and `part`. */
 static int ends_with_part(const char *name, const char *part)
 {
 	size_t len = strlen(name), part_len = strlen(part);

@@ -25,8 +25,6 @@
 
 #include <stdint.h>
 
-struct stream; /* device/device.h */
-
 /* One parameter. Order of the table: transformers' module order (state_dict), which is also the order of
  * sums. */
 enum { MODEL_RANK_MAX = 3 };
@@ -39,17 +37,17 @@ struct model_tensor {
 	int64_t count;                 /* elements */
 	int decay;                     /* weight decay applies: matrices and embeddings */
 	int trainable;                 /* 0: keeps its value, and has no gradient and no optimizer state */
-	enum format storage;           /* of its first value; F32 where it is not known */
+	enum format storage;           /* format of its first values; F32 if unknown */
 };
 
-/* Is a first value more than the bf16 number that crosses to the device? */
+/* Whether the tensor's first values may not fit in bf16, the format that crosses to the device. */
 static inline int model_tensor_is_wide(const struct model_tensor *tensor)
 {
 	return !format_fits(tensor->storage, DTYPE_BF16);
 }
 
-/* Smallest piece of forward and backward; the norm before the MLP belongs to its first stage (gate, or up
- * where there is no gate). A tied head reads the embedding's tensor. */
+/* Smallest piece of forward and backward. The norm before the MLP belongs to the MLP's first stage: gate, or
+ * up if there is no gate. A tied head reads the embedding's tensor. */
 enum { STAGE_TENSORS_MAX = ROLE_COUNT };
 struct model_stage {
 	enum stage_kind kind;
@@ -71,10 +69,9 @@ struct model {
 	int *stage_tensor;  /* the lists of all stages, one after the other */
 	const char *prefix; /* "model.", "transformer.", "gpt_neox." */
 	const struct model_family *family;
-	int *by_name; /* tensors in order of their names */
-	enum format
-	        storage; /* what config.json says of its weights; FORMAT_COUNT: nothing that ferry reads */
-	int is_untied;   /* config.json says tied, and the weights have a head of their own (model_untie) */
+	int *by_name;        /* tensors in order of their names */
+	enum format storage; /* of the weights, by config.json; FORMAT_COUNT: unknown */
+	int is_untied; /* config.json says tied, and the weights have a head of their own (model_untie) */
 };
 
 void model_close(struct model *model);
@@ -92,8 +89,8 @@ int model_untie(struct model *model);
 /* The tensor of a role in block `layer` (-1: outside of blocks); -1 if the model has none. */
 int model_tensor_of(const struct model *model, enum tensor_role role, int layer);
 
-/* 1: the tensor's gradient is a product of matrices, and the first micro-batch writes all of it, in the
- * tensor's stage or, for a tied embedding, in the head. 0: stages add to it. */
+/* 1: the tensor's gradient is a product of matrices. The first micro-batch writes all of it in the tensor's
+ * stage or, for a tied embedding, in the head. 0: stages add to it. */
 int model_gradient_is_product(const struct model *model, int tensor);
 
 /* Sets `trainable` of every tensor by its name. is_trainable returns 1, 0, or an ERR_* that ends the call.
@@ -107,8 +104,8 @@ int model_set_trainable(struct model *model, int64_t *count,
  * projections: residual_initializer_range). */
 float model_init_value(const struct model *model, int tensor, int64_t index, uint64_t seed);
 
-/* Floating-point operations of forward + backward per token at a row length, by the usual count
- * 6 * (block matrices + C * V) + 6 * L * H * D * T, recomputation not counted. */
+/* Floating-point operations of forward + backward per token at a row length, without recomputation. The usual
+ * count is 6 * (block matrices + C * V) + 6 * L * H * D * T. */
 double model_flops_per_token(const struct model *model, int64_t row_tokens);
 
 /* Rows of logits that the head computes at once. Depends only on V and the kind of device, so that no other
@@ -129,12 +126,12 @@ void model_rope_table(const struct model *model, float *table, int64_t position_
 int64_t model_rope_table_first(const struct model *model, int rope, int64_t position_count);
 int64_t model_rope_table_rows(const struct model *model, int64_t position_count);
 
-/* Longer texts use other angles (longrope); INT64_MAX: all use the same. */
+/* Documents with more tokens use other angles (longrope). INT64_MAX: all use the same. */
 int64_t model_rope_short_tokens(const struct model *model);
 
-/* row[i]: the row of the table for token i, from its position and the borders of its document; for learned
- * positions the position. With longrope it depends on the document's length, as in transformers with one
- * document per batch. */
+/* row[i] is the table row of token i, from its position and the borders of its document. For learned
+ * positions it is the position. With longrope it depends on the document's length, as in transformers with
+ * one document per batch. */
 void model_position_rows(const struct model *model, int32_t *row, const int32_t *position,
         const int32_t *doc_start, const int32_t *doc_end, int64_t tokens, int64_t position_count);
 

@@ -1,6 +1,6 @@
 /* The description of a model in terms that all families share: sizes, kinds, the settings of each block.
  *
- * A family (model/family.h) fills it from a config.json; the tables (model/model.h) and the forward and
+ * A family (model/family.h) fills it from a config.json. The tables (model/model.h) and the forward and
  * backward of each stage (model/blocks) follow from it.
  */
 #ifndef FERRY_MODEL_MODEL_CONFIG_H
@@ -42,9 +42,12 @@ struct block_config {
 	double score_cap; /* of attention's scores (device/op_attention.h); 0: none */
 };
 
+/* A new field that changes numbers is also compared on resume: model/compare.c. */
 struct model_config {
-	const char *model_type; /* as in config.json: "llama", "gpt2", ... (static string) */
-	int64_t V, C, L, H, KV, D, F;
+	const char *model_type;  /* as in config.json: "llama", "gpt2", ... (static string) */
+	int64_t V, C, L;         /* vocabulary, width of the hidden state, blocks */
+	int64_t H, KV, D;        /* heads of queries, heads of keys and values, width of a head */
+	int64_t F;               /* inner width of the MLP */
 	int64_t max_positions;   /* from config.json; a hard limit only for learned positions */
 	uint8_t has[ROLE_COUNT]; /* 1: the model has tensors of this role; also 1 for a tied head */
 	enum norm_kind norm;

@@ -1,4 +1,4 @@
-/* The roles of tensors and the parts of a model, as tables. */
+/* Tables of tensor roles and of the parts of a model. */
 #include "model/roles.h"
 
 const struct role_facts role_facts[ROLE_COUNT] = {
@@ -19,3 +19,9 @@ const char *model_part_name(enum model_part part)
 
 	return names[part];
 }
+
+const char *const stage_names[STAGE_COUNT] = {
+#define STAGE_NAME(NAME, name, scope) #name,
+        STAGE_LIST(STAGE_NAME)
+#undef STAGE_NAME
+};

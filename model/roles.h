@@ -1,7 +1,8 @@
 /* Roles of tensors: the one list of roles and their properties.
  *
- * A family (model/families) names its tensors by role; shapes, stages, parts, weight decay and first values
- * follow from the row here. To add a role, add a row and read the tensor in model/blocks.
+ * A role is what a tensor does in a model, such as the weight of attention's first norm. A family
+ * (model/families) names its tensors by role. Shapes, stages, parts, weight decay and first values follow
+ * from the row here. To add a role, add a row and read the tensor in model/blocks.
  */
 #ifndef FERRY_MODEL_ROLES_H
 #define FERRY_MODEL_ROLES_H
@@ -9,17 +10,17 @@
 /* ROW(NAME, scope, part, kind, stage, out, in)
  *
  *   scope  MODEL: one tensor; BLOCK: one in every block
- *   part   what `ferry plan` counts it under
+ *   part   the part of the model that `ferry plan` counts it in
  *   kind   TABLE    matrix [out, in], always stored so: embeddings and heads
- *          MATRIX   matrix of a block, [out, in] or, where the family stores [in, out], transposed
+ *          MATRIX   matrix of a block, [out, in], or [in, out] if the family stores it so
  *          RESIDUAL a MATRIX that writes to the residual stream (its first values may be smaller)
  *          NORM     vector of `out` elements that scales a norm
  *          BIAS     vector of `out` elements that is added
- *   stage  that reads it; GATE: the first of a block's MLP, which is UP where the model has no gate apart
+ *   stage  the stage that reads it; GATE is UP if the model has no separate gate
  *   out, in  sizes, see model_dim
  *
- * NORM1 and NORM2 come before attention and before the MLP, POST_NORM1 and POST_NORM2 after them, before the
- * sum. GATE_UP is the gate's matrix over that of up. The order is that of the tensors within a stage. */
+ * NORM1 and NORM2 come before attention and the MLP, POST_NORM1 and POST_NORM2 after them, before the sum.
+ * GATE_UP has the gate's rows first, then up's. The order of rows is the order of tensors within a stage. */
 #define ROLE_LIST(ROW)                                                                                       \
 	ROW(EMBED, MODEL, EMBEDDING, TABLE, EMBED, VOCAB, HIDDEN)                                            \
 	ROW(POSITION, MODEL, EMBEDDING, TABLE, EMBED, POSITIONS, HIDDEN)                                     \
@@ -79,9 +80,8 @@ enum model_part {
 };
 const char *model_part_name(enum model_part part);
 
-/* The smallest pieces of forward and backward that are called at once, in the order of a forward pass; those
- * of blocks once for each block. PASS(NAME, name, scope): forward and backward are name_forward and
- * name_backward. The head is both at once (model_head). */
+/* The stages, in the order of a forward pass; those of blocks run once for each block. PASS(NAME, name,
+ * scope): the functions are name_forward and name_backward. The head does both at once (model_head). */
 #define STAGE_PASS_LIST(PASS)                                                                                \
 	PASS(EMBED, embed, SCOPE_MODEL)                                                                      \
 	PASS(ATTN, attn, SCOPE_BLOCK)                                                                        \
@@ -115,7 +115,7 @@ enum model_dim {
 };
 
 struct role_facts {
-	const char *name; /* "EMBED": for messages to ourselves and tests */
+	const char *name; /* "EMBED": for internal messages and tests */
 	enum role_scope scope;
 	enum model_part part;
 	enum role_kind kind;
@@ -123,5 +123,6 @@ struct role_facts {
 	enum model_dim out, in;
 };
 extern const struct role_facts role_facts[ROLE_COUNT];
+extern const char *const stage_names[STAGE_COUNT]; /* "embed", "attn", ... */
 
 #endif

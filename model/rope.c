@@ -1,9 +1,9 @@
-/* The table of cosines and sines. */
+/* Computes the table of cosines and sines for rotary positions. */
 #include "model/model.h"
 
 #include <math.h>
 
-/* 2 where documents of more than the original length have frequencies of their own. */
+/* 2 if documents longer than the original context have their own frequencies. */
 static int64_t rope_variants(const struct model *model)
 {
 	for (int i = 0; i < model->config.rope_count; i++)
@@ -45,7 +45,7 @@ void model_position_rows(const struct model *model, int32_t *row, const int32_t 
 		row[i] = position[i] + (doc_end[i] - doc_start[i] > longest ? (int32_t)position_count : 0);
 }
 
-/* Where the wavelength that turns `turns` times within the original context stands among the pairs. */
+/* The pair, as a fraction, that rotates `turns` times within the original context. */
 static double yarn_pair_at(const struct rope_config *rope, double turns)
 {
 	double original = (double)rope->original_max_position_embeddings;
@@ -53,8 +53,8 @@ static double yarn_pair_at(const struct rope_config *rope, double turns)
 	return (double)rope->frequency_dim * log(original / (turns * 2 * M_PI)) / (2 * log(rope->theta));
 }
 
-/* Peng et al. 2023: pairs before `low` keep their frequency, those after `high` are slowed, a ramp between.
- */
+/* Peng et al. 2023: pairs before `low` keep their frequency, pairs after `high` are slowed, with a ramp
+ * between. */
 static double yarn_frequency(const struct rope_config *rope, double frequency, int64_t pair)
 {
 	double low = yarn_pair_at(rope, rope->beta_fast), high = yarn_pair_at(rope, rope->beta_slow), ramp;
@@ -71,7 +71,8 @@ static double yarn_frequency(const struct rope_config *rope, double frequency, i
 	return frequency / rope->factor * ramp + frequency * (1 - ramp);
 }
 
-/* Llama 3.1: wavelengths are kept, slowed or mixed by how often they turn within the original context. */
+/* Llama 3.1: the number of rotations within the original context decides whether a frequency is kept, slowed
+ * or mixed. */
 static double llama3_frequency(const struct rope_config *rope, double frequency)
 {
 	double original = (double)rope->original_max_position_embeddings;

@@ -1,4 +1,4 @@
-/* The engine: its plans, what they take, and steps. */
+/* The engine: builds the plans, counts their memory, runs steps. */
 #include "offload/engine.h"
 
 #include "base/err.h"
@@ -35,7 +35,7 @@ static void plans_free(struct engine *e)
 	memset(e->space_bytes, 0, sizeof(e->space_bytes));
 }
 
-/* All plans of the policy, in place of those before. */
+/* Builds all plans of the policy in place of earlier ones. */
 static int plans_build(struct engine *e)
 {
 	const struct engine_options *o = &e->options;
@@ -75,7 +75,7 @@ static int budget_refuse(const struct engine *e)
 	        (double)need / 0x1p20, need, (double)e->options.device_budget_bytes / 0x1p20);
 }
 
-/* What would cross the link each step if nothing that may stay on the device did so. */
+/* Finds the bytes that a step would copy if nothing stayed on the device that may leave it. */
 static int streamed_find(struct engine *e)
 {
 	struct plan_policy policy = engine_any_plan(e)->policy;
@@ -160,7 +160,7 @@ void engine_close(struct engine *e)
 	mem_free(e);
 }
 
-/* Of the planes that a checkpoint has of this rank, scales apart. */
+/* Bytes of this rank's planes in a checkpoint, without scales. */
 static int64_t saved_bytes(const struct engine *e)
 {
 	enum adamw_state state = e->options.policy.state;
@@ -204,7 +204,7 @@ void engine_get_traffic(const struct engine *e, struct plan_traffic *traffic)
 	struct comm_group shards, same;
 	struct comm_links of_shards, of_same;
 
-	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->shard_ranks);
 	device_get_links(e->options.device, &of_shards, &shards);
 	device_get_links(e->options.device, &of_same, &same);
 	plan_traffic_find(traffic, e->plans[PLAN_TRAIN], &of_shards, &of_same);
@@ -227,7 +227,7 @@ struct stream *engine_main_stream(const struct engine *e)
 	return e->dock.streams[QUEUE_COMPUTE];
 }
 
-/* Planes at home on the device begin as zero, like those of the store. */
+/* Zeroes the planes on the device, because the store's planes begin as zero too. */
 static int device_planes_zero(struct engine *e, const struct plan *p)
 {
 	int rc = 0;
@@ -282,7 +282,7 @@ static int comms_open(struct engine *e)
 	struct comm_group shards, same;
 	int rc;
 
-	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->world_size);
+	plan_groups_find(&shards, &same, e->options.rank, e->options.world_size, e->map->shard_ranks);
 	rc = comm_open_group(&e->dock.comm, e->options.device, &shards);
 	return rc || same.size == 1 ? rc : comm_open_group(&e->dock.replicas, e->options.device, &same);
 }
@@ -319,7 +319,7 @@ int engine_start(struct engine *e)
 
 /* ---- stepping ---- */
 
-/* Index arrays into staging memory, where LOAD finds them. */
+/* Writes index arrays to staging memory for LOAD. */
 static void batches_put(
         struct engine *e, enum plan_kind kind, const struct host_batch *micro, int micro_count)
 {
@@ -342,7 +342,7 @@ static void batches_put(
 		model_position_rows(e->map->model, at + tokens, b->position, b->doc_start, b->doc_end,
 		        b->tokens, p->policy.rope_positions);
 		memcpy(at + 2 * tokens, b->doc_start, 4 * (size_t)b->tokens);
-		for (int64_t t = 0; t < b->tokens; t++) /* a cache's row, or where the document ends */
+		for (int64_t t = 0; t < b->tokens; t++) /* end of the text's cache rows, or of the document */
 			at[3 * tokens + t] =
 			        p->policy.cache.rows ? b->doc_start[t] + b->position[t] + 1 : b->doc_end[t];
 		if (b->targets) {
@@ -368,7 +368,7 @@ static void losses_sum(
 	}
 }
 
-/* Over ranks, in their order: all get the same bits, and so decide alike what follows from them. */
+/* Sums over ranks in rank order. All ranks get the same bits, so they make the same decisions. */
 static int results_sum(struct engine *e, struct engine_result *result)
 {
 	double sums[2] = {result->loss_sum, 0};
@@ -376,12 +376,48 @@ static int results_sum(struct engine *e, struct engine_result *result)
 
 	if (!device_has_bytes(e->dock.device))
 		return 0;
-	sums[1] = run_norm_squared(e->runs[PLAN_TRAIN]);
-	rc = comm_sum_host(e->dock.comm, sums, 2); /* replicas have the same norm, and other losses */
+	for (int t = 0; t < e->map->model->tensor_count; t++)
+		sums[1] = run_norm_add(e->runs[PLAN_TRAIN], t, sums[1]);
+	rc = comm_sum_host(e->dock.comm, sums, 2); /* replicas have the same norm, but other losses */
 	if (!rc && e->dock.replicas)
 		rc = comm_sum_host(e->dock.replicas, sums, 1);
 	result->loss_sum = sums[0];
 	result->grad_norm = sqrt(sums[1]);
+	return rc;
+}
+
+/* Says what is not finite. Backward reaches the last tensors of the table first, so the last one whose
+ * gradient is not finite is nearest to the cause. All ranks call this, and get the same text. */
+static int nonfinite_describe(struct engine *e, struct engine_result *result)
+{
+	const struct model *model = e->map->model;
+	int count = 0, trained = 0, last = 0, rc;
+	double *sums;
+
+	if (!isfinite(result->loss_sum)) {
+		strcpy(result->nonfinite, "the loss is not finite");
+		return 0;
+	}
+	sums = mem_alloc((size_t)model->tensor_count, sizeof(*sums));
+	if (!sums)
+		return -1;
+	for (int t = 0; t < model->tensor_count; t++)
+		sums[t] = run_norm_add(e->runs[PLAN_TRAIN], t, 0);
+	rc = comm_sum_host(e->dock.comm, sums, model->tensor_count);
+	for (int t = 0; t < model->tensor_count && !rc; t++) {
+		trained += model->tensors[t].trainable;
+		if (isfinite(sums[t]))
+			continue;
+		count++;
+		last = t;
+	}
+	mem_free(sums);
+	if (count)
+		snprintf(result->nonfinite, sizeof(result->nonfinite),
+		        "gradients of %d of %d tensors are not finite, %s is the nearest to the loss", count,
+		        trained, model->tensors[last].name);
+	else
+		strcpy(result->nonfinite, "the gradient norm is not finite");
 	return rc;
 }
 
@@ -398,7 +434,7 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	};
 
 	*result = (struct engine_result){.skipped = !total_targets};
-	if (result->skipped) /* an update by gradients of 0 would still decay weights and moments */
+	if (result->skipped) /* with gradients of 0 an update would still decay weights and moments */
 		return 0;
 	if (in_backward)
 		adamw_step_init(&e->adamw, &o->adamw, learning_rate, ++e->update_count, 1);
@@ -413,11 +449,11 @@ int engine_step(struct engine *e, struct engine_result *result, const struct hos
 	if (rc)
 		return rc;
 	finite = isfinite(result->grad_norm) && isfinite(result->loss_sum);
+	rc = finite ? 0 : nonfinite_describe(e, result);
+	if (rc)
+		return rc;
 	if (!finite && (in_backward || !o->skip_nonfinite))
-		return err_set(ERR_NONFINITE, "loss or gradients are not finite (gradient norm %s)",
-		        isinf(result->grad_norm)   ? "infinite"
-		        : isnan(result->grad_norm) ? "not a number"
-		                                   : "finite, the loss is not");
+		return err_set(ERR_NONFINITE, "%s", result->nonfinite);
 	result->skipped = !finite;
 	if (in_backward || !finite)
 		return 0;

@@ -1,8 +1,9 @@
-/* The engine: trains a model on one device, one step at a time.
+/* The engine: trains a model on one device, one step at a time, with its state in host memory if needed.
  *
- * Mental model. engine_open builds the plans of the run: a training step, its pending updates alone,
- * evaluation, logits. engine_start allocates exactly the memory of these plans. The caller then writes the
- * weights with engine_write. Each engine_step returns the losses and the gradient norm of one step.
+ * Mental model. engine_open builds the plans of the run (offload/plan.h): a training step, its pending
+ * updates alone, evaluation, logits. engine_start allocates exactly the memory of these plans. The caller
+ * then writes the weights with engine_write. Each engine_step returns the losses and the gradient norm of one
+ * step.
  *
  * With clipping or skipping, the updates of a step stay pending until the norm is known. They run under the
  * next step's forward; engine_flush runs them alone. Every function that reads weights (read, eval, logits)
@@ -28,8 +29,8 @@ struct engine_options {
 	enum wrap_policy wrap;
 	int64_t min_num_params;
 	int rank, world_size;
-	/* Number of ranks that divide a unit among them: shard_ranks consecutive ranks, from a multiple of
-	 * shard_ranks on. A divisor of world_size; 0: all. The groups are replicas of each other. */
+	/* Number of ranks that divide a unit among them. Ranks n * shard_ranks to (n + 1) * shard_ranks - 1
+	 * form a group; the groups are replicas of each other. Must divide world_size; 0: all ranks. */
 	int shard_ranks;
 	struct plan_policy policy; /* max_tokens and max_targets come from `train` */
 	struct engine_sizes train, eval, logits;
@@ -44,31 +45,32 @@ struct engine_options {
 };
 
 struct engine_result {
-	double loss_sum;  /* over the step's targets, all ranks, in double, in order */
-	int64_t targets;  /* of this rank */
-	double grad_norm; /* before clipping, all ranks */
-	int skipped;      /* the step changes nothing: gradients were not finite, or there was no target */
+	double loss_sum;     /* over the step's targets of all ranks, in double, in order */
+	int64_t targets;     /* of this rank */
+	double grad_norm;    /* of all ranks, before clipping */
+	int skipped;         /* 1: the step changed nothing: not finite, or no target */
+	char nonfinite[256]; /* what was not finite, as the start of a sentence; "" if everything was */
 };
 
 /* Memory of the plans, known before anything is allocated. */
 struct engine_memory {
 	int64_t device_bytes; /* the arena */
 	int64_t store_bytes, staging_bytes, pinned_bytes;
-	int64_t rows_bytes, side_bytes, scratch_bytes; /* of the options */
-	int64_t state_bytes;          /* of weights and optimizer state in all memories: this rank's part of a
-	                                 checkpoint. 0 without training */
-	int64_t h2d_bytes, d2h_bytes; /* per training step */
-	int resident_weights, resident_states; /* number of units with their weights, or all of their state,
-	                                          on the device */
-	int kept_blocks; /* number of blocks that keep their activations, including those of the policy */
+	int64_t rows_bytes, side_bytes, scratch_bytes; /* from the options */
+	int64_t state_bytes; /* weights and optimizer state in all memories: this rank's part of a checkpoint.
+	                        0 without training */
+	int64_t h2d_bytes, d2h_bytes;          /* per training step */
+	int resident_weights, resident_states; /* units on the device with only their weights, and with all of
+	                                          their state */
+	int kept_blocks;                       /* blocks that keep their activations, for any reason */
 	int64_t spared_bytes; /* copies per step that resident units and kept blocks save; 0 without a budget
 	                       */
 };
 
 struct engine;
 
-/* Only plans; engine_start allocates. ERR_FIT if the arena would exceed device_budget_bytes. options are
- * copied; the objects that they point to are borrowed. */
+/* Builds the plans; engine_start allocates their memory. ERR_FIT if the arena would exceed
+ * device_budget_bytes. Copies options, and borrows the objects that they point to. */
 int engine_open(struct engine **engine, const struct engine_options *options);
 void engine_close(struct engine *engine);
 
@@ -92,13 +94,13 @@ int engine_write(
         struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, const void *src);
 int engine_read(struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count, void *dst);
 
-/* Returns the address of these elements in host memory, where they are contiguous. NULL if another rank owns
- * one of them, or if the plane is on the device. Threads may fill the memory before the first step; planes
- * are zero until then. Valid until close. */
+/* Returns the address of these elements, contiguous in host memory. NULL if another rank owns one of them, or
+ * if the plane is on the device. Threads may fill the memory before the first step; planes are zero until
+ * then. Valid until close. */
 void *engine_plane_at(
         const struct engine *engine, int tensor, enum plane plane, int64_t first, int64_t count);
 
-/* The gradient of the last step (before clipping) as fp32. ERR_RANGE when updates ran inside backward. */
+/* The gradient of the last step (before clipping) as fp32. ERR_RANGE if updates ran inside backward. */
 int engine_read_gradient(struct engine *engine, int tensor, int64_t first, int64_t count, float *dst);
 
 /* A snapshot of weights and optimizer state after the last step. Another thread reads it while steps go on

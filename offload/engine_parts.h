@@ -1,4 +1,4 @@
-/* Shared by the engine's files: engine.c plans and steps, engine_planes.c reads and writes. */
+/* Shared by the engine's files. engine.c plans and steps, engine_planes.c reads and writes planes. */
 #ifndef FERRY_OFFLOAD_ENGINE_PARTS_H
 #define FERRY_OFFLOAD_ENGINE_PARTS_H
 

@@ -1,4 +1,4 @@
-/* Planes of an engine, read and written wherever they live. */
+/* Reads and writes planes of an engine in host and device memory. */
 #include "offload/engine_parts.h"
 
 #include "base/err.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where a unit's plane lives on the device; DEV_NONE if it does not. */
+/* Address of a unit's plane on the device; DEV_NONE if it is not there. */
 static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
 {
 	const struct plan *p = engine_any_plan(e);
@@ -19,7 +19,7 @@ static dev_addr device_plane(const struct engine *e, enum plane plane, int unit)
 	return DEV_NONE;
 }
 
-/* The part of a range that this rank holds: position from the unit's shard start, in bytes. */
+/* The part of a range that this rank holds, in bytes. at_bytes counts from the unit's shard start. */
 struct plane_part {
 	int unit;
 	int64_t at_bytes, skipped_bytes, bytes;
@@ -45,7 +45,7 @@ static int part_find(const struct engine *e, struct plane_part *part, int tensor
 	return 0;
 }
 
-/* A low half that nobody keeps is zero: the frozen weight is a bf16 number. */
+/* A low half without a plane is zero, because the frozen weight is a bf16 number. */
 static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
 {
 	const struct unit *unit = &e->map->units[e->map->tensor_unit[tensor]];
@@ -53,7 +53,7 @@ static int is_zero_plane(const struct engine *e, int tensor, enum plane plane)
 	return plane == PLANE_LO && !(unit_planes(unit, e->options.policy.state) >> plane & 1);
 }
 
-/* What has no place must be nothing. */
+/* Data for a plane that does not exist must be zero. */
 static int zero_check(const struct engine *e, int tensor, const char *bytes, int64_t count)
 {
 	for (int64_t i = 0; i < count; i++)

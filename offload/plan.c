@@ -1,4 +1,4 @@
-/* A plan's lists: adding to them, printing them, and the names and sizes of what is in them. */
+/* Adds to a plan's lists, prints them, and names their elements. */
 #include "offload/plan.h"
 
 #include "base/err.h"
@@ -47,7 +47,7 @@ const char *plan_buffer_title(enum buffer_kind kind)
 	return plan_kind_is_plane(kind) ? plane_title(plan_kind_plane(kind)) : plan_buffer_name(kind);
 }
 
-/* Room for one more element; on failure the plan's op_cap turns negative, which marks it broken. */
+/* Makes room for one more element. On failure op_cap becomes negative, which marks the plan broken. */
 static int plan_grow(struct plan *p, void **array, int count, int *cap, size_t element_bytes)
 {
 	int wanted = *cap ? 2 * *cap : 256;
@@ -143,7 +143,7 @@ void plan_free(struct plan *p)
 	mem_free(p);
 }
 
-/* What each kind of operation in the plan does. */
+/* Prints the meaning of each kind of operation in the plan. */
 static void print_meanings(const struct plan *p, FILE *out)
 {
 	int seen[PLAN_OP_KIND_COUNT] = {0};
@@ -163,9 +163,10 @@ void plan_print(const struct plan *p, FILE *out)
 
 		fprintf(out, "%5d %-7s %-13s", i, queue_name(op->queue), plan_op_name(op->kind));
 		if (op->unit >= 0)
-			fprintf(out, " unit %d", op->unit);
+			fprintf(out, " unit %d (%s)", op->unit, p->map->units[op->unit].name);
 		if (op->stage >= 0)
-			fprintf(out, " stage %d", op->stage);
+			fprintf(out, " stage %d (%s)", op->stage,
+			        stage_names[p->map->model->stages[op->stage].kind]);
 		if (op->micro >= 0)
 			fprintf(out, " micro %d", op->micro);
 		for (int a = 0; a < op->arg_count; a++) {

@@ -1,19 +1,19 @@
 /* The plan: one optimizer step as data.
  *
  * Mental model. A plan is a list of operations in program order: running them one after the other gives the
- * right result. Each operation runs on a queue; queues run beside each other. An operation names the buffers
- * that it reads and writes. The plan derives three things from these names: the lifetimes, the place of
- * every buffer in one arena, and the waits between queues:
+ * right result. Each operation runs on a queue; queues run at the same time. An operation names the buffers
+ * that it reads and writes. Three things follow from these names: the lifetime of every buffer, its place in
+ * one arena, and the waits between queues:
  *
- *     plan_build   lists operations and buffers            (plan_build.c and those that it calls)
+ *     plan_build   lists operations and buffers            (plan_build.c and files that it calls)
  *     plan_layout  gives each buffer its offset             (plan_layout.c)
  *     plan_order   derives the fewest waits that order     (plan_order.c)
  *                  any two operations on the same bytes
- *     plan_check   proves that, independently              (plan_check.c)
- *     run          executes, and decides nothing           (run.h)
+ *     plan_check   proves this order independently         (plan_check.c)
+ *     run          executes the plan, without decisions    (run.h)
  *
  * The policy (prefetch, schedule, activations, offload) only changes which operations are listed and where.
- * The fewest waits are as safe as many: each one left orders two operations on the same bytes.
+ * The fewest waits are as safe as more: the others are implied.
  *
  * A training plan begins with the updates of the step before, when its gradient norm is known. Units update
  * in forward order, and each unit's FETCH waits only for its own UPDATE. This gives exact clipping without a
@@ -36,9 +36,8 @@ enum backward_prefetch { BACKWARD_PREFETCH_PRE, BACKWARD_PREFETCH_POST, BACKWARD
 struct plan_policy {
 	int inference; /* 1: only the planes that forward reads; EVAL and LOGITS plans only */
 	int offload_params, offload_gradients, offload_optimizer; /* 1: lives in host memory */
-	/* Offloaded units that stay on the device nevertheless, with their weights or with all of their
-	 * state. plan_residency.c chooses them. A unit with all of its state counts only there; weights stay
-	 * only if that saves a fetch. */
+	/* Number of offloaded units that stay on the device nevertheless: with only their weights, and with
+	 * all of their state. plan_residency.c chooses the units. Weights stay only if that saves a fetch. */
 	int resident_weights, resident_states;
 	/* Number of blocks, from the head on, that keep their activations regardless of `activations`. */
 	int kept_blocks;
@@ -46,22 +45,23 @@ struct plan_policy {
 	enum visit_order order;
 	enum backward_prefetch backward_prefetch;
 	int forward_prefetch;   /* 1: forward fetches weights of later blocks ahead */
-	int prefetch_units;     /* how many blocks ahead, >= 1 */
+	int prefetch_units;     /* how many visits ahead, >= 1: a visit is a unit in one direction */
 	int update_in_backward; /* 1: UPDATE follows RETURN at once (no clipping, no skipping) */
-	int discard; /* 1: a DISCARD follows each transient buffer's last use (host device with poison) */
+	int discard; /* 1: a DISCARD follows the last use of each transient buffer (tests on the host device)
+	              */
 	enum dtype compute_dtype, gradient_dtype;
-	/* Several ranks: dtype of gradient sums over ranks; number of groups that hold the same shards; 1:
-	 * gathered weights stay from forward to backward. */
+	/* With several ranks: dtype of gradient sums over ranks; number of groups that hold the same shards;
+	 * keep_gathered 1: gathered weights stay from forward to backward. */
 	enum dtype reduce_dtype;
-	int replicas; /* 0 is 1 */
+	int replicas; /* 0 means 1 */
 	int keep_gathered;
 	enum adamw_state state;          /* format of m and v (optim/state_format.h) */
 	int micro_batches;               /* per step, >= 1 */
 	int64_t max_tokens, max_targets; /* of any micro-batch */
 	int64_t rope_positions;          /* rows of the rotary table: the longest document */
 	int64_t head_rows;               /* rows of logits at once; 0: as many as on the host */
-	/* The cache of each block's keys and values, which LOGITS plans keep between calls. Without rows
-	 * tokens see only their micro-batch. */
+	/* The KV cache of each block. LOGITS plans keep it between calls. Without rows a token sees only its
+	 * micro-batch. */
 	struct cache_shape cache;
 };
 
@@ -84,14 +84,14 @@ enum plan_kind {
 	X(LOGITS, "compute", "logits of chosen rows")                                                        \
 	X(RECOMPUTE, "compute", "forward of a stage again, for its backward")                                \
 	X(BACKWARD, "compute", "one stage of one micro-batch")                                               \
-	X(ZERO, "compute", "what no first product writes of a unit's fp32 gradient := 0")                    \
+	X(ZERO, "compute", "a unit's fp32 gradient := 0, except where a product writes first")               \
 	X(SPILL, "d2h", "a block input to the host")                                                         \
 	X(REFILL, "h2d", "a block input from the host")                                                      \
 	X(NARROW, "comm", "a unit's whole gradient to reduce_dtype: SRC -> DST")                             \
 	X(SCATTER, "comm", "reduce_scatter of a unit's gradient in place: DST")                              \
 	X(REDUCE, "comm", "all_reduce of own shard over replicas in place: DST")                             \
 	X(ROUND, "comm", "gradient to bf16, and its sums of squares in the same pass: SRC -> DST, NORM")     \
-	X(CAST, "comm", "a gradient in bf16, to fp32: SRC -> DST")                                           \
+	X(CAST, "comm", "gradient from bf16 to fp32: SRC -> DST")                                            \
 	X(SUMSQ, "comm", "sums of squares of the unit's tensors: SRC -> NORM")                               \
 	X(RETURN, "d2h", "gradient shard to the host: SRC -> DST")                                           \
 	X(ACCUMULATE, "cpu/comm", "gradient sum over micro-batches: DST += SRC, first one copies")           \
@@ -109,7 +109,8 @@ enum plan_op_kind { PLAN_OPS(PLAN_OP_ENUM) PLAN_OP_KIND_COUNT };
 /* The memory that holds a buffer. */
 enum plan_space {
 	SPACE_DEVICE,  /* the arena */
-	SPACE_STAGING, /* pinned host memory of the run: rings, spilled activations, index arrays, results */
+	SPACE_STAGING, /* pinned host memory of the run: gradient rings, spilled inputs, index arrays, results
+	                */
 	SPACE_STORE,   /* the store's host planes (offload/store.h); offsets are those of one virtual range */
 	SPACE_COUNT
 };
@@ -138,14 +139,13 @@ enum plan_role { PLAN_ROLES(PLAN_ROLE_ENUM) ARG_ROLE_COUNT };
 
 /* Parts of memory, as reports name them. */
 #define PLAN_PARTS(X)                                                                                        \
-	X(WEIGHTS, "weights") /* either plane, and unit weights on the device */                             \
+	X(WEIGHTS, "weights") /* hi and lo, and unit weights on the device */                                \
 	X(GRADIENTS, "gradients")                                                                            \
 	X(OPTIMIZER, "optimizer")                                                                            \
-	X(ACTIVATIONS,                                                                                       \
-	        "activations")    /* block inputs, their gradients, what a block leaves for its backward */  \
-	X(CACHE, "cache")         /* keys and values of tokens that were generated from */                   \
-	X(WORKSPACE, "workspace") /* of a block's work; the rotary table */                                  \
-	X(STAGING, "staging")     /* index arrays, losses, sums of squares */
+	X(ACTIVATIONS, "activations") /* block inputs, their gradients, activations for backward */          \
+	X(CACHE, "cache")             /* KV cache */                                                         \
+	X(WORKSPACE, "workspace")     /* scratch of a block; the rotary table */                             \
+	X(STAGING, "staging")         /* index arrays, losses, sums of squares */
 
 #define PLAN_PART_ENUM(id, name) PART_##id,
 enum plan_part { PLAN_PARTS(PLAN_PART_ENUM) PART_COUNT };
@@ -198,10 +198,10 @@ static inline enum plane plan_kind_plane(enum buffer_kind kind)
 struct plan_buffer {
 	enum buffer_kind kind;
 	enum plan_space space;
-	int persistent;   /* lives from plan to plan, at the same place in each */
-	int layout_class; /* order of placing: lower first, at lower offsets */
-	enum dtype dtype; /* of the elements of a unit */
-	int unit, micro;  /* -1 where it has no meaning */
+	int persistent;   /* 1: lives from plan to plan, at the same place in each */
+	int layout_class; /* lower classes are placed first, at lower offsets */
+	enum dtype dtype; /* dtype of a unit's elements */
+	int unit, micro;  /* -1 if it has no meaning */
 	int64_t bytes, offset;
 	int first_op, last_op; /* lifetime in program order, both included; -1 while unused */
 };
@@ -215,12 +215,12 @@ struct plan_arg {
 struct plan_op {
 	enum plan_op_kind kind;
 	enum queue_kind queue;
-	int unit, stage, micro; /* -1 where it has no meaning */
+	int unit, stage, micro; /* -1 if it has no meaning */
 	int first;   /* ACCUMULATE, HEAD, BACKWARD: the first of a sum; it writes instead of adding */
-	int updates; /* belongs to the updates of the step before: skipped when there are none */
+	int updates; /* 1: part of the updates of the step before; skipped if there are none */
 	int first_arg, arg_count;
 	int first_wait, wait_count;
-	int signals; /* another queue waits for it */
+	int signals; /* 1: another queue waits for it */
 };
 
 struct plan {
@@ -246,11 +246,11 @@ void plan_free(struct plan *plan);
 
 /* Proves a plan, independently of how its waits were found. Queues and waits order any two operations with
  * overlapping bytes if one writes. Every wait points back. Every read of a transient buffer finds bytes last
- * written through it. No two buffers alive at once overlap. Else ERR_INTERNAL, naming both operations and
- * the buffer. */
+ * written through it. Buffers alive at the same time do not overlap. Otherwise ERR_INTERNAL names both
+ * operations and the buffer. */
 int plan_check(const struct plan *plan);
 
-/* One line per operation, for people and for diffing. */
+/* Prints one line for each operation. */
 void plan_print(const struct plan *plan, FILE *out);
 
 const char *plan_op_name(enum plan_op_kind kind);
@@ -261,11 +261,11 @@ int64_t plan_bytes_of(const struct plan *plan, enum plan_space space, enum buffe
 
 const char *plan_part_name(enum plan_part part);
 const char *plan_buffer_name(enum buffer_kind kind);
-const char *plan_buffer_title(enum buffer_kind kind); /* a plane's name for people, other kinds' name */
+const char *plan_buffer_title(enum buffer_kind kind); /* for users; planes differ */
 enum plan_part plan_buffer_part(const struct plan_buffer *buffer);
 
-/* Bytes of a space by part, during *op: the first operation with the most bytes alive. The rest of the space
- * are gaps of the layout. ERR_NOMEM. */
+/* Bytes of a space by part, at the operation *op with the most bytes alive (the first such). The rest of the
+ * space is gaps in the layout. ERR_NOMEM. */
 int plan_parts(int64_t bytes[PART_COUNT], int *op, const struct plan *plan, enum plan_space space);
 
 /* 1 if an offloaded unit could become resident. */
@@ -285,8 +285,8 @@ struct plan_memory_traffic {
 };
 void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan *plan);
 
-/* shards: the ranks that divide a unit, shard_ranks consecutive ones. same: the ranks that hold the same
- * shards as `rank`, one in each group. */
+/* *shards: the ranks that divide a unit with `rank`, shard_ranks consecutive ones. *same: the ranks that hold
+ * the same shards as `rank`, one in each group. */
 void plan_groups_find(
         struct comm_group *shards, struct comm_group *same, int rank, int world_size, int shard_ranks);
 
@@ -297,7 +297,8 @@ struct plan_traffic {
 	                                                    replicas */
 	int64_t node_bytes, network_bytes;               /* all */
 };
-/* links: of the ranks that share shards, and of those that hold the same (not read without replicas). */
+/* shards: links of the ranks that divide a unit. replicas: links of the ranks that hold the same shard; not
+ * read without replicas. */
 void plan_traffic_find(struct plan_traffic *traffic, const struct plan *plan, const struct comm_links *shards,
         const struct comm_links *replicas);
 

@@ -1,15 +1,14 @@
-/* Listing the operations of a plan.
- *
- * A pass is one walk forward and backward: visits to the groups embed, block 0 .. L-1, head, block L-1 .. 0,
- * embed. In layer-major order one pass carries all micro-batches, each visit looping over them; in
- * micro-batch-major order each micro-batch has a pass of its own. A unit's weights are on the device for
- * intervals of visits (plan_weights.c). */
+/* Lists the operations of a plan. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "model/blocks/blocks.h"
 #include "offload/plan_parts.h"
 
+/* A pass is one walk forward and backward: visits to the groups embed, block 0 .. L-1, head, block L-1 .. 0,
+ * embed. In layer-major order one pass has all micro-batches, and each visit loops over them. In micro-batch-
+ * major order each micro-batch has its own pass. A unit's weights are on the device for intervals of visits
+ * (plan_weights.c). */
 int visit_group(const struct builder *b, int v)
 {
 	return v < b->group_count ? v : 2 * (b->group_count - 1) - v;
@@ -30,7 +29,7 @@ int device_buffer(
 	return n;
 }
 
-/* A whole unit, or one rank's shard of it, in some dtype. */
+/* A buffer for a whole unit or for one rank's shard of it. */
 int unit_buffer(struct builder *b, enum buffer_kind kind, enum plan_space space, enum layout_class layout,
         int u, int64_t count, enum dtype dtype)
 {
@@ -48,8 +47,7 @@ int whole_buffer(struct builder *b, enum buffer_kind kind, enum layout_class lay
 	return unit_buffer(b, kind, SPACE_DEVICE, layout, u, b->p->map->units[u].count, dtype);
 }
 
-/* How many visits ahead of `v` its weights are listed. POST lists them after the compute of the visit before.
- */
+/* POST returns 0 too: it lists transfers after the compute of the visit before. */
 int visit_distance(const struct builder *b, int v)
 {
 	const struct plan_policy *o = &b->p->policy;
@@ -78,8 +76,8 @@ int stage_units(const struct builder *b, int s, enum stage_tensors which, int *u
 
 /* ---- state ---- */
 
-/* Is the plane kept on the host, and on the device? A frozen unit has its weights alone; they stay in host
- * memory where its optimizer state would, so that what is resident beside is a copy. */
+/* Whether the plane is on the host (sides[0]) and on the device (sides[1]). A frozen unit has only weights.
+ * They stay in host memory if its optimizer state would be there; resident weights are then a copy. */
 static void plane_sides(const struct builder *b, enum plane plane, int u, int *sides)
 {
 	const struct plan_policy *o = &b->p->policy;
@@ -132,7 +130,8 @@ static void state_plane(struct builder *b, enum plane plane)
 	}
 }
 
-/* The squares of gradients that are summed on the host are taken there, of others on the device. */
+/* Adds buffers for sums of squares. Gradients that are summed on the host are squared there, others on the
+ * device. */
 static void norm_add(struct builder *b)
 {
 	struct plan *p = b->p;
@@ -210,7 +209,7 @@ static int work_buffer(struct builder *b, enum buffer_kind kind, int64_t bytes, 
 	return bytes ? device_buffer(b, kind, LAYOUT_WORK, bytes, micro) : -1;
 }
 
-/* Forward of one group, or its recomputation in front of backward. */
+/* Forward of one group, or its recomputation before backward. */
 static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kind, int acts, int scratch)
 {
 	struct plan *p = b->p;
@@ -233,7 +232,7 @@ static void group_forward(struct builder *b, int v, int m, enum plan_op_kind kin
 	}
 }
 
-/* Does the block's backward find its activations? */
+/* Whether the block's activations are kept for its backward. */
 static int group_keeps(const struct builder *b, int g)
 {
 	const struct plan_policy *o = &b->p->policy;
@@ -317,10 +316,10 @@ static void visit_backward(struct builder *b, int v, int m, int scratch)
 	}
 }
 
-/* ---- activations that leave ---- */
+/* ---- offloaded block inputs ---- */
 
-/* A block input whose next use is near stays; the last block's backward follows its forward with only the
- * head between. */
+/* The last block's input stays, because its backward comes soon after its forward, with only the head
+ * between. */
 static int group_spills(const struct builder *b, int g)
 {
 	return b->p->kind == PLAN_TRAIN && b->p->policy.activations == ACTIVATION_OFFLOAD && g > 0 &&
@@ -343,7 +342,7 @@ static void refills_emit(struct builder *b, int v, int m0, int m1)
 {
 	struct plan *p = b->p;
 
-	int last = v + p->policy.prefetch_units; /* none is listed further ahead */
+	int last = v + p->policy.prefetch_units; /* refills are listed at most this far ahead */
 
 	for (int at = v > b->group_count ? v : b->group_count; at < b->visit_count && at <= last; at++) {
 		int g = visit_group(b, at);
@@ -410,7 +409,7 @@ static void pass_emit(struct builder *b, int m0, int m1)
 			updates_emit(b);
 		}
 	}
-	/* the gradient of the last visit: returned, updated, refreshed */
+	/* return, update and refresh for the last visit's gradient */
 	for (; b->now < b->visit_count + 3 && p->kind == PLAN_TRAIN; b->now++) {
 		gradients_close(b, m0, m1);
 		updates_emit(b);
@@ -442,7 +441,8 @@ static void plan_emit(struct builder *b)
 
 /* ---- a plan ---- */
 
-/* A unit has the same home in every plan of a policy: the one that suits its training pass. */
+/* Finds intervals and homes. A unit has the same home in every plan of a policy, found from its training
+ * pass. */
 static int visits_find(struct builder *b)
 {
 	int train = 2 * b->group_count - 1 - b->train_group,
@@ -493,7 +493,7 @@ static int builder_alloc(struct builder *b)
 	return 0;
 }
 
-/* The first stage that has a tensor to train. In inference there is none, and nothing asks. */
+/* Finds the first stage with a trained tensor. Inference does not need it. */
 static int train_find(struct builder *b)
 {
 	while (b->train_stage < b->model->stage_count && !unit_map_stage_trains(b->p->map, b->train_stage))

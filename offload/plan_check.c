@@ -1,5 +1,4 @@
-/* Proof that a plan is safe, without looking at how it was made: clocks from queues and waits alone, then
- * every pair of arguments with common bytes. */
+/* Proves that a plan is safe, from its queues and waits alone, by comparing all uses of the same bytes. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan.h"
@@ -16,7 +15,7 @@ struct use {
 
 struct check {
 	const struct plan *p;
-	int (*clocks)[QUEUE_COUNT]; /* last operation of each queue that is done when this one is */
+	int (*clocks)[QUEUE_COUNT]; /* [op]: the last operation of each queue that is done when op is */
 	struct use *uses;
 };
 
@@ -78,7 +77,8 @@ static int pair_check(const struct check *c, const struct use *x, const struct u
 	        plan_buffer_name(p->buffers[late->buffer].kind));
 }
 
-/* All pairs with common bytes: uses sorted by begin, each compared with those that begin before it ends. */
+/* Checks all pairs of uses with common bytes. Uses are sorted by begin; each is compared with those that
+ * begin before it ends. */
 static int check_pairs(struct check *c, enum plan_space space)
 {
 	const struct plan *p = c->p;
@@ -109,7 +109,7 @@ static int buffers_overlap(const struct plan_buffer *a, const struct plan_buffer
 	return a->space == b->space && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* Buffers alive at once have bytes of their own; persistent ones always do. */
+/* Checks that buffers alive at the same time do not share bytes. Persistent ones are always alive. */
 static int check_lifetimes(const struct plan *p)
 {
 	for (int i = 0; i < p->buffer_count; i++) {
@@ -134,8 +134,8 @@ static int check_lifetimes(const struct plan *p)
 	return 0;
 }
 
-/* A transient buffer is written before it is read. (Work areas are written and read by the same operation.)
- */
+/* Checks that a transient buffer is written before it is read. (One operation may write and read a work
+ * area.) */
 static int check_written(const struct plan *p)
 {
 	char *written = mem_alloc((size_t)p->buffer_count + 1, 1);

@@ -1,10 +1,12 @@
-/* A unit's gradient within a pass: opened, written by each stage's first micro-batch, added to by the others,
- * and closed once whole: reduced over ranks, rounded to gradient_dtype, its squares summed, and brought to
- * where its UPDATE finds it. */
+/* Lists the operations on a unit's gradient within a pass, up to the place where its UPDATE finds it. */
 #include "offload/plan_parts.h"
 
-/* A unit's running gradient, before its first use in a pass. Products of its first micro-batch write what is
- * theirs; the rest is zeroed. */
+/* The running gradient is a unit's fp32 gradient during a pass. Each stage's first micro-batch writes it, the
+ * others add to it. Once whole it is closed: reduced over ranks, rounded to gradient_dtype, its squares
+ * summed, and brought to the UPDATE.
+ *
+ * gradients_open runs before the first use in a pass. Products of the first micro-batch overwrite their
+ * tensors; the rest is zeroed here. */
 void gradients_open(struct builder *b, int s)
 {
 	struct plan *p = b->p;
@@ -13,7 +15,7 @@ void gradients_open(struct builder *b, int s)
 
 	for (int i = 0; i < count; i++) {
 		int u = units[i], home = b->state.units[u].device[PLANE_GRADIENT];
-		int in_place = home >= 0 && p->map->world_size == 1 &&
+		int in_place = home >= 0 && p->map->shard_ranks == 1 &&
 		               plan_gradient_home_dtype(&p->policy) == DTYPE_F32 &&
 		               (p->policy.order == ORDER_LAYER_MAJOR || p->policy.micro_batches == 1);
 
@@ -80,12 +82,12 @@ static int shard_buffer(
 	return unit_buffer(b, kind, SPACE_DEVICE, layout, u, b->p->map->units[u].shard_count, dtype);
 }
 
-/* The running gradient becomes the sum over ranks: its own shard, over all that hold shards of it, then over
- * the groups that hold the same. */
+/* Sums the running gradient over ranks: this rank's shard over the ranks that share the unit, then over the
+ * replicas. */
 static void gradient_reduce(struct builder *b, int u)
 {
 	struct plan *p = b->p;
-	int many = p->map->world_size > 1 || p->policy.replicas > 1;
+	int many = p->map->shard_ranks > 1 || p->policy.replicas > 1;
 
 	if (many && p->policy.reduce_dtype != DTYPE_F32) {
 		int narrow =
@@ -102,7 +104,7 @@ static void gradient_reduce(struct builder *b, int u)
 	plan_add_arg(p, ARG_DST, b->units[u].gradient, ACCESS_BOTH);
 }
 
-/* The own shard in this dtype and at home, if it has a home. Returns the buffer that holds it. */
+/* Converts this rank's shard to the dtype and moves it to its home, if it has one. Returns its buffer. */
 static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 {
 	int gradient = b->units[u].gradient, settled = home;
@@ -116,7 +118,7 @@ static int gradient_settle(struct builder *b, int u, enum dtype dtype, int home)
 	return settled;
 }
 
-/* Rounded to gradient_dtype; the norm is taken from what is rounded. Returns the buffer that holds it. */
+/* Rounds the gradient to gradient_dtype and sums the squares of the rounded values. Returns its buffer. */
 static int gradient_round(struct builder *b, int u, int home)
 {
 	enum dtype dtype = b->p->policy.gradient_dtype;
@@ -133,8 +135,9 @@ static int gradient_round(struct builder *b, int u, int home)
 	return rounded;
 }
 
-/* The ring has room for two: what returned before keeps its bytes until the next is listed, so that a copy
- * need not wait for the CPU's work on the one before, and nothing on the device for the copy. */
+/* Returns a gradient to the host. A ring has two places: a returned gradient keeps its bytes until the next
+ * is listed. So a copy need not wait for the CPU's work on the one before, and the device need not wait for
+ * the copy. */
 static int gradient_return(struct builder *b, int u, int src, int dst)
 {
 	struct plan *p = b->p;
@@ -152,8 +155,8 @@ static int gradient_return(struct builder *b, int u, int src, int dst)
 	return dst;
 }
 
-/* One of several passes: added up in an fp32 plane, on the side where gradients live; rounded after the last.
- */
+/* Adds the gradient of one of several passes to an fp32 plane, on the side where gradients live. Rounds the
+ * sum after the last pass. */
 static int gradient_close_part(struct builder *b, int u, int m)
 {
 	struct plan *p = b->p;
@@ -192,7 +195,7 @@ static void gradient_ready(struct builder *b, int u, int gradient)
 	b->units[u].ready_since = b->now;
 }
 
-/* The second half of a close: bytes that the first half used are free from here on. */
+/* The second half of a close. Keeps the running gradient's bytes up to here. */
 static void gradient_leave(struct builder *b, int u)
 {
 	int host = b->state.units[u].host[PLANE_GRADIENT], device = b->state.units[u].device[PLANE_GRADIENT];
@@ -205,7 +208,7 @@ static void gradient_leave(struct builder *b, int u)
 	b->units[u].rounded = -1;
 }
 
-/* The first half: one pass holds all micro-batches, so the gradient is whole. */
+/* The first half of a close, if the pass has all micro-batches, so that the gradient is whole. */
 static void gradient_close_whole(struct builder *b, int u)
 {
 	b->units[u].running = b->units[u].gradient;
@@ -236,9 +239,9 @@ void gradients_close(struct builder *b, int m0, int m1)
 	}
 }
 
-/* UPDATEs inside backward, one visit after their gradients were returned: that makes their ring two deep.
- * What stays on the device is refreshed a visit later still, so that the copy stands behind fetches that need
- * not wait for the UPDATE. */
+/* Lists UPDATEs inside backward one visit after their gradients were returned, so that the ring has two
+ * places in use. Refreshes resident weights one visit later still, so that fetches that need not wait for the
+ * UPDATE come before the copy. */
 void updates_emit(struct builder *b)
 {
 	for (int u = b->p->map->unit_count - 1; u >= 0; u--) {

@@ -1,9 +1,4 @@
-/* Placing: every buffer gets an offset in its space from its lifetime, so that the peak is known before
- * anything is allocated and nothing fragments. Persistent buffers come first, in the order in which they were
- * added, and so lie at the same place in every plan of one policy. The others are placed greedily, large
- * before small, each at the lowest offset where no buffer alive at the same time lies (Pisarchyk and Lee
- * 2020, "greedy by size"). Ranks before sizes keep what copies touch apart from what work touches, which
- * spares waits, and mostly cost nothing; where they cost memory, a coarser order is taken. */
+/* Gives every buffer an offset in its space, so that the peak is known before anything is allocated. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -14,7 +9,11 @@
 
 enum { PLACE_ALIGN = 256 };
 
-/* Which classes go before which, finest first. PERSISTENT is before all in each. */
+/* Persistent buffers come first, in the order of adding, so they lie at the same place in every plan of a
+ * policy. The others are placed greedily, large before small ("greedy by size", Pisarchyk and Lee 2020). Each
+ * gets the lowest offset that no buffer alive at the same time uses. Placing by class before size keeps
+ * buffers of copies and of work apart, which saves waits and mostly costs no memory. If it costs memory, a
+ * coarser order is taken. These are the orders, finest first. */
 enum place_order { ORDER_ALL_CLASSES, ORDER_WORK_FIRST, ORDER_SIZE_ONLY, ORDER_COUNT };
 typedef int place_fn(const void *a, const void *b);
 
@@ -33,7 +32,7 @@ static int place_compare(const void *a, const void *b, enum place_order order)
 		return x_class < y_class ? -1 : 1;
 	if (x->layout_class != LAYOUT_PERSISTENT && x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	return x < y ? -1 : x > y; /* order of adding */
+	return x < y ? -1 : x > y; /* in the order of adding */
 }
 
 static int compare_all_classes(const void *a, const void *b)
@@ -51,19 +50,20 @@ static int compare_size_only(const void *a, const void *b)
 	return place_compare(a, b, ORDER_SIZE_ONLY);
 }
 
-/* A transient buffer that has its place, in lists by offset. */
+/* A transient buffer with its place, in lists sorted by offset. */
 struct placed {
-	int64_t offset, end; /* the end rounded up */
+	int64_t offset, end; /* end is rounded up */
 	int first_op, last_op;
 };
 
 struct placed_list {
 	struct placed *items;
-	int count, cap, next; /* next: where a search goes on */
+	int count, cap, next; /* next: where the current search goes on */
 };
 
-/* Most buffers live for a few operations and meet few others. The time of a plan is cut into slices; a list
- * has those that are alive in its slice, one more those that live long, and one all. */
+/* Most buffers live for a few operations and overlap few others in time. So the operations are divided into
+ * slices. Each slice has a list of the buffers alive in it; one list has the buffers that live long, and one
+ * has all. */
 enum { SLICES = 128, SLICES_SHORT = 8, LIST_LONG = SLICES, LIST_ALL, LISTS };
 
 struct place {
@@ -82,7 +82,7 @@ static int lives_long(const struct place *s, const struct plan_buffer *b)
 	return slice_of(s, b->last_op) - slice_of(s, b->first_op) >= SLICES_SHORT;
 }
 
-/* Past those that end below `at`, which is raised beyond those in the way. Returns whether it was raised. */
+/* Raises *at above the buffers of the list that are in the way. Returns whether it did. */
 static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buffer *b)
 {
 	int64_t from = *at;
@@ -99,8 +99,8 @@ static int placed_pass(struct placed_list *l, int64_t *at, const struct plan_buf
 	return *at > from;
 }
 
-/* Lowest offset >= base where `b` fits between the placed buffers that live at the same time: raised until no
- * list has one in the way. */
+/* The lowest offset >= base where `b` fits between the placed buffers alive at the same time. Raises it until
+ * no list has a buffer in the way. */
 static int64_t place_find(struct place *s, const struct plan_buffer *b, int64_t base)
 {
 	int first = LIST_ALL, last = LIST_ALL, raised = 1;
@@ -159,9 +159,9 @@ static int place_insert(struct place *s, const struct plan_buffer *b)
 	return rc;
 }
 
-/* *bytes: the end of the space; INT64_MAX where that is not below `limit`: then not all are placed.
- * *is_whole: its last bytes are of a buffer that is touched to its end (work areas are as large as the
- * longest micro-batch may need). */
+/* Places the buffers of a space. *bytes is the end of the space; INT64_MAX if that is not below `limit`, and
+ * then some buffers have no place. *is_whole: the last bytes belong to a buffer that is used to its end. Work
+ * areas are not, because they are as large as the longest micro-batch may need. */
 static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan_space space,
         enum place_order order, int64_t limit)
 {
@@ -200,7 +200,8 @@ static int place_space(struct place *s, int64_t *bytes, int *is_whole, enum plan
 	return rc;
 }
 
-/* No order ends below this: the most that is alive at once, less what the last buffer is rounded up by. */
+/* A lower bound of the end in any order: the most bytes alive at one time, less the rounding of the last
+ * buffer. */
 static int least_find(int64_t *least, const struct plan *p, enum plan_space space)
 {
 	int64_t *change = mem_alloc((size_t)p->op_count + 2, sizeof(*change));
@@ -268,8 +269,8 @@ int plan_layout(struct plan *p)
 	return rc;
 }
 
-/* After the last use of each transient device buffer, on the queue of that use. Operations are numbered anew.
- */
+/* Inserts a DISCARD after the last use of each transient device buffer, on the queue of that use. Renumbers
+ * the operations. */
 int plan_insert_discards(struct plan *p)
 {
 	int old_count = p->op_count, buffer_count = p->buffer_count;
@@ -295,7 +296,7 @@ int plan_insert_discards(struct plan *p)
 				continue;
 			plan_add_op(p, PLAN_OP_DISCARD, old[i].queue, b->unit, -1, b->micro);
 			plan_add_arg(p, ARG_DST, j, ACCESS_WRITE);
-			b->last_op = i; /* in old numbers until all are moved */
+			b->last_op = i; /* an old number until all are moved */
 		}
 	}
 	rc = plan_parts_check(p);

@@ -1,4 +1,4 @@
-/* What a plan's memory is made of, for people. */
+/* Divides a plan's memory into parts for reports. */
 #include "offload/plan.h"
 
 #include "base/err.h"
@@ -24,7 +24,7 @@ static int is_alive(const struct plan_buffer *b, int op)
 	return b->persistent || (b->first_op >= 0 && b->first_op <= op && op <= b->last_op);
 }
 
-/* The operation during which most is alive. */
+/* The first operation with the most bytes alive. */
 static int fullest_find(int *fullest, const struct plan *p, enum plan_space space)
 {
 	int64_t *change = mem_alloc((size_t)p->op_count + 1, sizeof(*change));

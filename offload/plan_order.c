@@ -1,10 +1,4 @@
-/* Ordering: the fewest waits that make any two operations on the same bytes, one of them writing, run one
- * after the other.
- *
- * Operations are taken in program order with a vector clock each: clock[q] is the last operation of queue q
- * known to be done before it starts. An operation needs, per other queue, the last operation there that
- * touches bytes it writes or writes bytes it touches; what its own queue's history or another needed wait
- * already implies is left out. In a DAG that reduction is unique, so no wait is redundant. */
+/* Finds the fewest waits that order any two operations on the same bytes if one writes. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
@@ -12,12 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last operation of each queue that wrote some bytes, and the last that read them since; -1: none. */
+/* Each operation has a vector clock: clock[q] is the last operation of queue q that is surely done before it
+ * starts. In program order, an operation needs from each other queue the last operation that wrote bytes
+ * which it uses, or that used bytes which it writes. A need is left out if the operation's own queue or
+ * another need already implies it. This transitive reduction of a DAG is unique, so no wait is redundant.
+ *
+ * marks: the last operation of each queue that wrote some bytes, and the last that read them since; -1: none.
+ */
 struct marks {
 	int writer[QUEUE_COUNT], reader[QUEUE_COUNT];
 };
 
-/* A run of bytes between two neighbouring borders of transient buffers. */
+/* A range of bytes between two neighbouring borders of transient buffers. */
 struct segment {
 	int64_t begin;
 	struct marks marks;
@@ -28,14 +28,14 @@ struct segment_map {
 	int count;
 };
 
-/* Nobody shares a buffer's bytes while it lives, so the marks of an operation are kept with the buffer, and
- * lie in segments only between one buffer's life and the next. */
+/* While a buffer lives no other uses its bytes, so its marks are kept with it. Segments keep marks only
+ * between the life of one buffer and the next. */
 struct order {
 	struct plan *p;
 	struct segment_map maps[SPACE_COUNT];
 	struct marks *marks; /* of each buffer */
 	int *last_use;       /* of each buffer */
-	char *born;          /* of each buffer: its marks have what was in its segments */
+	char *born;          /* of each buffer: 1 once its marks include those of its segments */
 	int (*clocks)[QUEUE_COUNT];
 	int last[QUEUE_COUNT];
 };
@@ -124,7 +124,7 @@ static void buffer_end(struct order *o, int buffer)
 		map->segments[s].marks = o->marks[buffer];
 }
 
-/* What operation `i` must wait for, by queue, and its own marks. */
+/* Finds the operations that `i` must come after, by queue, and sets the marks of `i`. */
 static void op_touch(struct order *o, int i, int *need)
 {
 	const struct plan_op *op = &o->p->ops[i];
@@ -171,7 +171,7 @@ static int wait_add(struct plan *p, int op, int on)
 	return 0;
 }
 
-/* A needed wait is left out when another needed operation already comes after it. */
+/* A wait is redundant if another needed operation comes after its target. */
 static int wait_is_implied(int (*clocks)[QUEUE_COUNT], const int *need, int queue)
 {
 	for (int other = 0; other < QUEUE_COUNT; other++)

@@ -1,27 +1,26 @@
-/* Where each unit's planes live: in host memory as the policy says, or on the device where it has room.
- *
- * Two grades of residency. P is a unit's parameters, with bf16 weights and gradients:
- *
- *   state     14P bytes on the device (12P where UPDATE runs inside backward) beside what streaming takes.
- *             The unit never crosses again, 6P bytes a step, and the CPU has 26P bytes of memory less to
- *             move, the device as many more.
- *   weights   2P bytes. One fetch of two is spared (all but one where each micro-batch has a pass), 2P
- *             bytes a step. The optimizer stays on the host, so the weights are renewed once, right before
- *             forward.
- *
- * Beside both stand kept activations (kept_blocks): a block that keeps them is not computed twice, a quarter
- * of its work. How many of each a budget is spent on is found by simulation (placement/choice.h); which units
- * they are is said here.
- *
- * The first unit leads, because a step begins by its update and its fetch and ends by its gradient, with
- * nothing to hide under. The last follows last: its traffic has a whole pass to hide in. The blocks between
- * are taken spread evenly (bits reversed), not as one run: streamed units then stand between resident ones,
- * whose work gives their copies time, and the link is never idle for half a pass. */
+/* Decides where each unit's planes live: in host memory, or on the device where it has room. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
 
-/* Every value below `count`, each prefix spread over the whole. */
+/* There are two grades of residency. P is the number of a unit's parameters, with bf16 weights and gradients:
+ *
+ *   state     takes 14P bytes on the device (12P if UPDATE runs inside backward) besides those of streaming.
+ *             The unit never crosses again, which saves 6P bytes of copies a step. The CPU moves 26P bytes of
+ *             memory less, the device as many more.
+ *   weights   takes 2P bytes. One of two fetches is saved (all but one if each micro-batch has a pass), 2P
+ *             bytes a step. The optimizer stays on the host, so the weights are refreshed once, right before
+ *             forward.
+ *
+ * A budget may also buy kept activations (kept_blocks): such a block saves its recomputation, a quarter of
+ * its work. Simulation finds the number of each (placement/choice.h); this file decides which units they are.
+ *
+ * The first unit leads: a step begins with its update and its fetch and ends with its gradient, and nothing
+ * hides these. The last unit comes last, because a whole pass hides its traffic. The blocks between are
+ * spread evenly (bits reversed), not taken as one run. Streamed units are then between resident ones, and the
+ * work of those hides the copies. */
+
+/* All values below `count` from `first` on, in an order in which each prefix is spread evenly. */
 static void spread(int *order, int first, int count)
 {
 	int bits = 0, n = 0;
@@ -46,14 +45,14 @@ static void order_find(int *order, int unit_count)
 		spread(order + 1, 1, unit_count - 2);
 }
 
-/* Would weights that stay spare a fetch? */
+/* Whether resident weights would save a fetch. */
 static int weights_spare(const struct builder *b, int u)
 {
 	const struct plan_policy *o = &b->p->policy;
 	int passes = o->order == ORDER_MICRO_BATCH_MAJOR ? o->micro_batches : 1;
 
 	if (o->inference || !o->offload_optimizer || !b->p->map->units[u].trainable)
-		return 1; /* nothing to renew them with */
+		return 1; /* they need no refresh */
 	return (b->units[u + 1].first_interval - b->units[u].first_interval) * passes > 1;
 }
 

@@ -1,11 +1,11 @@
-/* Lower bounds of a step's time, and what it waits for, from the spans of a simulated one. */
+/* Finds lower bounds of a step's time, and its waits, from the spans of a simulated step. */
 #include "offload/plan_time.h"
 
 #include "base/size.h"
 
 #include <math.h>
 
-/* Do forwards follow losses? */
+/* Whether later forwards of a step come after earlier losses. */
 static int micro_batches_alternate(const struct plan *p)
 {
 	return p->policy.order == ORDER_MICRO_BATCH_MAJOR && p->policy.micro_batches > 1;
@@ -19,8 +19,7 @@ static void bound_raise(struct plan_time *t, int64_t ns, const char *what)
 	t->binds = what;
 }
 
-/* Planes that forward needs of a unit cross before the first loss; those that cross again may do so for
- * backward. */
+/* The first fetch of a plane must come before the first loss. A second one may be for backward. */
 static int is_first_fetch(const struct plan *p, int op)
 {
 	int src = p->args[p->ops[op].first_arg].buffer;
@@ -57,11 +56,12 @@ static void work_add(
 	}
 }
 
-/* What the bus carries of operations that cannot begin before the last loss is known, or, where micro-batches
- * alternate, the first: by the order of their queues and by what they wait for. */
+/* Sums the bus time of operations that cannot begin before the last loss, by the order of queues and by
+ * waits. If micro-batches alternate, it takes the first loss. */
 static void loss_follow(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
-	int first[QUEUE_COUNT]; /* of each queue that follows; all behind it do */
+	int first[QUEUE_COUNT]; /* first operation of each queue that must follow; all later ones follow too
+	                         */
 	int loss = p->op_count;
 
 	for (int q = 0; q < QUEUE_COUNT; q++)
@@ -101,7 +101,7 @@ static int is_collective(const struct plan_op *op)
 	return op->kind == PLAN_OP_GATHER || op->kind == PLAN_OP_SCATTER || op->kind == PLAN_OP_REDUCE;
 }
 
-/* Collectives less what of compute lies beside them; both stand in the order of their time. */
+/* Time of collectives during which compute does not run. Both lists are in the order of time. */
 static void exposed_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
 	int beside = 0;
@@ -130,8 +130,8 @@ static void exposed_find(struct plan_time *t, const struct plan *p, const struct
 	}
 }
 
-/* Compute stands still for the last of those that its next operation waits for, and at the end for what ends
- * last. */
+/* Charges each idle time of compute to the queue of the last operation that its next one waits for. Charges
+ * the time at the end to the operation that ends last. */
 static void waits_find(struct plan_time *t, const struct plan *p, const struct run_span *spans)
 {
 	int64_t free_ns = t->begin_ns;
@@ -183,9 +183,8 @@ void plan_time_find(struct plan_time *t, const struct plan *p, const struct run_
 	waits_find(t, p, spans);
 }
 
-/* A column of the picture is busy above this part of its time, and idle below the other: what lies between is
- * a queue that works now and then. A queue without gaps reaches 1 but for rounding at the borders of columns.
- */
+/* A column of the picture is busy above the first share of its time, idle below the second, and partly busy
+ * between. A queue without gaps reaches 1, but for rounding at the borders of columns. */
 static const double drawn_busy = 0.95, drawn_idle = 0.05;
 
 void plan_time_draw(struct str *out, const struct plan_time *t, const struct plan *p,

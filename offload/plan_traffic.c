@@ -1,11 +1,9 @@
-/* What a plan moves: over the memory bus of the host, and between ranks.
- *
- * What crosses the memory bus of the host: every operation's arguments that lie there. A copy between host
- * and device moves its bytes over the bus once, as the device's own accesses; work of the CPU reads and
- * writes. */
+/* Counts the bytes that a plan moves over the host's memory bus and between ranks. */
 #include "device/device.h"
 #include "offload/plan_parts.h"
 
+/* Bytes on the bus are those of all arguments in host memory. A copy between host and device moves its bytes
+ * over the bus once; work of the CPU reads and writes them. */
 static int64_t *bus_part(
         struct plan_memory_traffic *bus, const struct plan_op *op, const struct plan_buffer *b)
 {
@@ -16,7 +14,7 @@ static int64_t *bus_part(
 	case PLAN_OP_FINISH:
 		return &bus->gradient_bytes;
 	case PLAN_OP_FETCH:
-	case PLAN_OP_RETURN: /* hi, where the device updates it, goes home */
+	case PLAN_OP_RETURN: /* also returns hi to the host if the device updates it */
 		return b->kind == BUFFER_PLANE_HI || b->kind == BUFFER_PLANE_LO ? &bus->weight_bytes
 		                                                                : &bus->gradient_bytes;
 	default:
@@ -34,7 +32,7 @@ void plan_memory_traffic_find(struct plan_memory_traffic *bus, const struct plan
 			const struct plan_arg *arg = &p->args[op->first_arg + a];
 			const struct plan_buffer *b = &p->buffers[arg->buffer];
 
-			/* a unit's own sums are a 30000th of its gradient */
+			/* skips a unit's sums of squares: a 30000th of its gradient */
 			if (b->space == SPACE_DEVICE || (op->queue == QUEUE_CPU && arg->role == ARG_NORM))
 				continue;
 			*bus_part(bus, op, b) += (arg->reads + arg->writes) * b->bytes;

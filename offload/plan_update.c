@@ -1,10 +1,9 @@
-/* The updates: from a unit's gradient to its new planes, wherever each of them lives.
- *
- * The optimizer's home decides where AdamW runs. What it needs and finds elsewhere is brought through a ring
- * of two: the transfers of one unit are listed before the arithmetic of the unit before it, so that their
- * buffers overlap in life and their work overlaps in time. */
+/* Lists the updates: from a unit's gradient to its new planes. */
 #include "offload/plan_parts.h"
 
+/* AdamW runs where the optimizer state lives. Planes that it needs from the other side come through a ring of
+ * two: the transfers of a unit are listed before the arithmetic of the unit before it. So their buffers live
+ * at the same time and their work overlaps. */
 enum dtype plan_gradient_home_dtype(const struct plan_policy *policy)
 {
 	return policy->order == ORDER_MICRO_BATCH_MAJOR && policy->micro_batches > 1 ? DTYPE_F32
@@ -19,7 +18,6 @@ static void traffic_add(struct plan *p, enum queue_kind queue, int64_t bytes)
 		p->d2h_bytes += bytes;
 }
 
-/* One copy between host and device. */
 static void copy_add(struct plan *p, enum plan_op_kind kind, enum queue_kind queue, int unit, int dst,
         int src, int updates)
 {
@@ -72,7 +70,7 @@ static void update_device(
 		p->ops[op].updates = updates;
 }
 
-/* A buffer for the shard that `like` holds, elsewhere. */
+/* A buffer in another space for a shard like that in buffer `like`. */
 static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space space, int like)
 {
 	int b = like < 0 ? -1 : plan_add_buffer(p, kind, space, LAYOUT_WEIGHT, p->buffers[like].bytes);
@@ -84,7 +82,7 @@ static int shard_temp(struct plan *p, enum buffer_kind kind, enum plan_space spa
 	return b;
 }
 
-/* hi at home in host memory, to where the device updates it. */
+/* Fetches hi from host memory for an update on the device. */
 static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updates)
 {
 	int hi = shard_temp(p, BUFFER_UPDATE_HI, SPACE_DEVICE, s->units[u].host[PLANE_HI]);
@@ -93,7 +91,7 @@ static int fetch_hi(struct plan *p, const struct plan_state *s, int u, int updat
 	return hi;
 }
 
-/* The unit's gradient where the optimizer can read it, by way of a ring when it rests elsewhere. */
+/* Brings the unit's gradient to the optimizer's side, through a ring if it is on the other side. */
 static int gradient_bring(struct plan *p, const struct plan_state *s, int u, int gradient, int updates)
 {
 	int on_device = gradient >= 0 && p->buffers[gradient].space == SPACE_DEVICE, ring;
@@ -129,14 +127,14 @@ void plan_add_update(struct plan *p, const struct plan_state *s, int u, int grad
 	update_from(p, s, u, gradient_bring(p, s, u, gradient, 0), 0);
 }
 
-/* Where the gradient of the step before rests. */
+/* The buffer with the gradient of the step before. */
 static int gradient_home(const struct plan_state *s, int u)
 {
 	return s->units[u].host[PLANE_GRADIENT] >= 0 ? s->units[u].host[PLANE_GRADIENT]
 	                                             : s->units[u].device[PLANE_GRADIENT];
 }
 
-/* The first unit behind `u` that trains; unit_count where there is none. One at least does. */
+/* The first trained unit after `u`, or unit_count. */
 static int trained_next(const struct plan *p, int u)
 {
 	do

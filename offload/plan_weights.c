@@ -1,12 +1,10 @@
-/* When a unit's weights are on the device: intervals of visits, and the FETCH, GATHER and JOIN that begin
- * each. Uses at most max(distance + 1, 2) visits apart share an interval, so a block next to the head, or a
- * unit that every block reads, is not fetched twice. */
+/* Decides when a unit's weights are on the device, and lists the FETCH, GATHER and JOIN of each interval. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "offload/plan_parts.h"
 
-/* The whole plane of a unit: the own shard, from the host or from where it lives on the device, and the
- * others'. */
+/* Lists the copy of this rank's shard of a plane, from host or device, and the gathering of the whole
+ * plane. */
 static int fetch_plane(
         struct builder *b, int u, enum plane plane, enum buffer_kind kind, enum layout_class layout)
 {
@@ -21,13 +19,13 @@ static int fetch_plane(
 	plan_add_arg(p, ARG_SRC, home >= 0 ? home : b->state.units[u].host[plane], ACCESS_READ);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_WRITE);
 	p->h2d_bytes += home >= 0 ? 0 : dtype_bytes(dtype) * p->map->units[u].shard_count;
-	/* alone there is nothing to wait for but the copy: compute then stands still for h2d, and says so */
-	plan_add_op(p, PLAN_OP_GATHER, p->map->world_size > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
+	/* a single rank gathers nothing; on the h2d queue compute's waits then count as waits for the copy */
+	plan_add_op(p, PLAN_OP_GATHER, p->map->shard_ranks > 1 ? QUEUE_COMM : QUEUE_H2D, u, -1, -1);
 	plan_add_arg(p, ARG_DST, dst, ACCESS_BOTH);
 	return dst;
 }
 
-/* Weights that stay are those of the last update once the first interval has renewed them. */
+/* Lists the refresh of resident weights before their first interval. */
 static void interval_refresh(struct builder *b, int u)
 {
 	struct plan *p = b->p;
@@ -42,7 +40,7 @@ static void interval_fetch(struct builder *b, struct interval *n)
 {
 	struct plan *p = b->p;
 	int u = n->unit;
-	int alone = p->map->world_size == 1; /* what is at home on the device is whole */
+	int alone = p->map->shard_ranks == 1; /* a plane on the device is then whole */
 	int hi = alone ? b->state.units[u].device[PLANE_HI] : -1,
 	    lo = alone ? b->state.units[u].device[PLANE_LO] : -1;
 
@@ -64,8 +62,8 @@ static void interval_fetch(struct builder *b, struct interval *n)
 	plan_add_arg(p, ARG_DST, n->weight, ACCESS_WRITE);
 }
 
-/* The visit marked for all units whose weights it reads: reads[unit][visit]. Backward through the embedding
- * needs none. */
+/* Sets reads[unit][visit] for all units with weights that the visit reads. Backward of the embedding reads
+ * none. */
 static void visit_mark(const struct builder *b, char *reads, int v)
 {
 	int g = visit_group(b, v);
@@ -77,9 +75,11 @@ static void visit_mark(const struct builder *b, char *reads, int v)
 			reads[b->p->map->tensor_unit[b->model->stages[s].tensor[i]] * b->visit_count + v] = 1;
 }
 
+/* Uses at most max(distance + 1, 2) visits apart share an interval. So a block next to the head, or a unit
+ * that every block reads, is not fetched twice. */
 static void unit_intervals_find(struct builder *b, int u, const char *reads)
 {
-	int stays = b->p->policy.keep_gathered && b->p->map->world_size > 1;
+	int stays = b->p->policy.keep_gathered && b->p->map->shard_ranks > 1;
 	struct interval *open = NULL;
 
 	for (int v = 0; v < b->visit_count; v++) {
@@ -99,7 +99,8 @@ static void unit_intervals_find(struct builder *b, int u, const char *reads)
 	}
 }
 
-/* Which begin at each visit, in the order of units: by_first[first_at[v]] up to that of the next visit. */
+/* Sorts intervals by their first visit, then by unit. Those of visit v are by_first[first_at[v]] up to
+ * first_at[v + 1]. */
 static void intervals_sort(struct builder *b)
 {
 	int *at = b->first_at;
@@ -110,13 +111,13 @@ static void intervals_sort(struct builder *b)
 		at[v + 1] += at[v];
 	for (int i = b->interval_count - 1; i >= 0; i--)
 		b->by_first[--at[b->intervals[i].first + 1]] = i;
-	/* each entry is now where its visit begins, one place behind */
+	/* entry v + 1 now has the begin of visit v */
 	for (int v = 0; v < b->visit_count; v++)
 		at[v] = at[v + 1];
 	at[b->visit_count] = b->interval_count;
 }
 
-/* Room for as many as there are marks: no unit has more. */
+/* Makes room for as many intervals as there are marks. */
 static int intervals_alloc(struct builder *b, const char *reads)
 {
 	size_t units = (size_t)b->p->map->unit_count, visits = (size_t)b->visit_count, most = 0;
@@ -161,8 +162,8 @@ int intervals_find(struct builder *b)
 	return rc;
 }
 
-/* Behind the last in by_first that is listed by visit v: further ahead than by the prefetch distance, or by
- * one, is none. */
+/* The end in by_first of the intervals that can be listed by visit v: at most prefetch_units + 1 visits
+ * ahead. */
 static int fetches_end(const struct builder *b, int v)
 {
 	int end = v + b->p->policy.prefetch_units + 2;
@@ -170,7 +171,7 @@ static int fetches_end(const struct builder *b, int v)
 	return b->first_at[end < b->visit_count ? end : b->visit_count];
 }
 
-/* FETCHes that policy lists at this moment of visit v, in the order in which they are needed. */
+/* Lists fetches in the order in which they are needed. */
 void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 {
 	int post = b->p->policy.backward_prefetch == BACKWARD_PREFETCH_POST;
@@ -188,8 +189,8 @@ void fetches_emit(struct builder *b, int v, enum emit_moment moment)
 	}
 }
 
-/* Planes that are joined ahead keep their bytes through the visit beside which they cross: its work would
- * wait for the copy otherwise. */
+/* Keeps the bytes of planes that are joined ahead through the visit during which they are copied. Otherwise
+ * work of that visit could reuse the bytes and would wait for the copy. */
 void fetches_hold(struct builder *b, int v)
 {
 	int end = fetches_end(b, v);

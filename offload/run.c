@@ -1,4 +1,4 @@
-/* Queueing the operations of a plan on the streams of a device. */
+/* Queues the operations of a plan on the streams of a device. */
 #include "offload/run.h"
 
 #include "base/err.h"
@@ -39,7 +39,8 @@ static dev_addr arg_address(const struct run *r, const struct plan_op *op, enum 
 	return buffer >= 0 ? run_device_address(r, buffer) : DEV_NONE;
 }
 
-/* The rank's own shard of a unit: the whole of a shard-sized buffer, or its place in one of a whole unit. */
+/* Address of this rank's shard: the begin of a buffer for a shard, or a place in a buffer for a whole
+ * unit. */
 static dev_addr shard_address(const struct run *r, int buffer)
 {
 	const struct plan_buffer *b = &r->plan->buffers[buffer];
@@ -47,7 +48,7 @@ static dev_addr shard_address(const struct run *r, int buffer)
 	int64_t shard_bytes = u->shard_count * dtype_bytes(b->dtype);
 
 	return dev_at(run_device_address(r, buffer),
-	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->rank);
+	        b->bytes == shard_bytes ? 0 : shard_bytes * r->plan->map->shard_rank);
 }
 
 static int64_t shard_count(const struct run *r, const struct plan_op *op)
@@ -96,7 +97,7 @@ static void batch_addresses(const struct run *r, const struct plan_op *op, struc
 	};
 }
 
-/* Addresses of the stage's tensors inside the buffers of their units. */
+/* Finds the addresses of the stage's tensors inside the buffers of their units. */
 static void tensor_addresses(struct run *r, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
@@ -181,7 +182,7 @@ static int queue_copy_shard(struct run *r, struct stream *q, const struct plan_o
 	return stream_op(q, &copy);
 }
 
-/* A whole unit from one dtype to another. */
+/* Casts a whole unit. */
 static int queue_cast_whole(struct run *r, struct stream *q, const struct plan_op *op, int src)
 {
 	int dst = run_arg(r, op, ARG_DST);
@@ -210,7 +211,7 @@ static int queue_accumulate(struct run *r, struct stream *q, const struct plan_o
 	return stream_op(q, &work);
 }
 
-/* A tensor's part in this rank's shard. */
+/* The part of a tensor in this rank's shard. */
 struct part {
 	int tensor;
 	int64_t at;    /* elements from the shard's start */
@@ -252,7 +253,7 @@ static int part_sumsq(struct run *r, struct stream *q, const struct plan_op *op,
 	return stream_op(q, &sumsq);
 }
 
-/* Up to the next tensor: the gap, which is zero, adds nothing to the last block's sum. */
+/* Rounds up to the next tensor. The gap is zero and adds nothing to the last block's sum. */
 static int part_round(struct run *r, struct stream *q, const struct plan_op *op, const struct part *part)
 {
 	struct op round = {.kind = OP_CAST_SUMSQ};
@@ -266,14 +267,14 @@ static int part_round(struct run *r, struct stream *q, const struct plan_op *op,
 	return stream_op(q, &round);
 }
 
-/* What is behind the last tensor in this rank's shard, where there is such a rest, is zero too. */
+/* Rounds all tensors, and zeroes the rest of the shard after the last tensor. */
 static int queue_round(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
 	const struct unit *u = &map->units[op->unit];
 	int last = u->tensors[u->tensor_count - 1], rc = queue_parts(r, q, op, part_round);
 	int64_t end = map->tensor_offset[last] + round_up(map->model->tensors[last].count, UNIT_ALIGN);
-	int64_t rest = end - u->shard_count * map->rank;
+	int64_t rest = end - u->shard_count * map->shard_rank;
 	struct op fill = {.kind = OP_FILL};
 
 	rest = rest > 0 ? rest : 0;
@@ -284,7 +285,7 @@ static int queue_round(struct run *r, struct stream *q, const struct plan_op *op
 	return stream_op(q, &fill);
 }
 
-/* Address of element `at` of a shard in a state plane; DEV_NONE where the plan has no such plane. */
+/* Address of element `at` of a shard in a state plane; DEV_NONE if the operation has no such plane. */
 static dev_addr state_at(const struct run *r, const struct plan_op *op, enum plane plane, int64_t at)
 {
 	int buffer = run_arg(r, op, plan_plane_role(plane));
@@ -324,7 +325,7 @@ static int queue_join(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	struct op join = {.kind = OP_JOIN};
 
-	if (run_arg(r, op, ARG_LO) < 0) /* bf16 numbers, and no more */
+	if (run_arg(r, op, ARG_LO) < 0) /* without lo, hi alone is the weight */
 		return queue_cast_whole(r, q, op, run_arg(r, op, ARG_HI));
 	join.join = (struct op_join){
 	        .dst = arg_address(r, op, ARG_DST),
@@ -395,19 +396,20 @@ static int queue_op(struct run *r, struct stream *q, int index)
 	return err_set(ERR_INTERNAL, "operation %d has no kind", index);
 }
 
-/* Updates that are not pending, and work on micro-batches that this step lacks (the last of an epoch), are
- * left out. */
+/* Skips updates if none are pending, and work on micro-batches that this step lacks (at the end of an
+ * epoch). */
 static int op_is_skipped(const struct run *r, const struct plan_op *op)
 {
 	if (op->updates && !r->step->updates_pending)
 		return 1;
 	if (op->micro < 0 || op->micro >= r->step->micro_count)
 		return op->micro >= 0;
-	/* a rank without rows still adds what the others' came to in its shard */
+	/* a rank without rows still sums the other ranks' gradients in its shard */
 	return op->kind != PLAN_OP_ACCUMULATE && !r->step->micro[op->micro].tokens;
 }
 
-/* The first micro-batch of a gradient forms no product: it is not in this step, or has no targets. */
+/* Whether the first operation on a gradient writes nothing, because its micro-batch is missing or has no
+ * targets. */
 static int op_leaves_unwritten(const struct run *r, const struct plan_op *op, int skip)
 {
 	if (!op->first)
@@ -481,8 +483,8 @@ static int run_events_open(struct run *r)
 	return rc;
 }
 
-/* Where each operation leaves its results. A tensor's squares are where FINISH of its unit put them, or, as
- * for all that are summed on the device, where NORM brought them. */
+/* Finds the buffers with results. A tensor's sums of squares are in the buffer of its unit's FINISH or, if
+ * the device summed them, in that of NORM. */
 static void run_results_find(struct run *r)
 {
 	const struct unit_map *map = r->plan->map;
@@ -560,8 +562,8 @@ const float *run_losses(const struct run *r, int micro)
 	return run_host_address(r, r->loss_host[micro]);
 }
 
-/* Blocks of a tensor whose sums this rank made: counted from the part that its shard holds where SUMSQ made
- * them, from the tensor's start where FINISH did. */
+/* The range of a tensor's blocks with sums of this rank. SUMSQ counts blocks from the start of the part in
+ * the shard, FINISH from the tensor's start. */
 static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t *end)
 {
 	const struct unit_map *map = r->plan->map;
@@ -574,20 +576,16 @@ static void norm_blocks(const struct run *r, int tensor, int64_t *first, int64_t
 	*end = held ? (skipped + held - 1) / SUMSQ_BLOCK + 1 : 0;
 }
 
-double run_norm_squared(const struct run *r)
+double run_norm_add(const struct run *r, int tensor, double sum)
 {
-	double sum = 0;
+	const double *partial;
+	int64_t first, end;
 
-	for (int t = 0; t < r->plan->map->model->tensor_count; t++) {
-		const double *partial;
-		int64_t first, end;
-
-		if (!r->plan->map->model->tensors[t].trainable)
-			continue;
-		partial = run_host_address(r, r->norm_host[t]);
-		norm_blocks(r, t, &first, &end);
-		for (int64_t i = first; i < end; i++)
-			sum += partial[r->norm_first[t] + i];
-	}
+	if (!r->plan->map->model->tensors[tensor].trainable)
+		return sum;
+	partial = run_host_address(r, r->norm_host[tensor]);
+	norm_blocks(r, tensor, &first, &end);
+	for (int64_t i = first; i < end; i++)
+		sum += partial[r->norm_first[tensor] + i];
 	return sum;
 }

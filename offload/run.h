@@ -19,12 +19,12 @@ struct adamw_step; /* optim/adamw_step.h */
 struct dock {
 	struct device *device;
 	struct comm *comm;     /* ranks that share the shards of a unit */
-	struct comm *replicas; /* ranks that hold the same shard; NULL: only this rank */
+	struct comm *replicas; /* ranks that hold the same shard; NULL: no other rank */
 	struct stream *streams[QUEUE_COUNT];
 	struct pool *pool; /* of the CPU optimizer; borrowed */
 	enum adamw_isa isa;
 	struct store *store;
-	struct snapshot *snapshot; /* UPDATEs of host planes ask it first */
+	struct snapshot *snapshot; /* an UPDATE of host planes may have to wait for it */
 	dev_addr arena;
 	struct staging *staging;
 };
@@ -63,10 +63,11 @@ void run_close(struct run *run);
  * skipped). */
 int run_execute(struct run *run, const struct run_step *step, struct run_span *spans);
 
-/* Results of the last execution, in staging memory: token losses of a micro-batch (or logits), and the
- * squared norm of this rank's shards summed in table order, in double (not finite if any gradient is not).
- * Meaningless on meta. */
+/* Results of the last execution. Meaningless on meta.
+ * run_losses: token losses of a micro-batch, or logits, in staging memory.
+ * run_norm_add: sum plus the squared gradient norm of this rank's part of a tensor, in double. The sum over
+ * all tensors depends on their order; it is not finite if any gradient is not. */
 const float *run_losses(const struct run *run, int micro);
-double run_norm_squared(const struct run *run);
+double run_norm_add(const struct run *run, int tensor, double sum);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a unit's running gradient holds before anything is added to it. */
+/* Zeroes the parts of a running gradient that no product writes first. */
 #include "device/op.h"
 #include "offload/run_parts.h"
 
@@ -13,7 +13,7 @@ static int fill_zero(struct run *r, struct stream *q, int buffer, int64_t from, 
 	return stream_op(q, &fill);
 }
 
-/* All but the products' tensors, so the gaps between tensors too. */
+/* Zeroes all but the tensors of products, so also the gaps between tensors. */
 int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;
@@ -32,7 +32,7 @@ int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op)
 	return rc ? rc : fill_zero(r, q, buffer, from, u->count);
 }
 
-/* The embedding's stage forms no product: where it is the head too, the head has written its gradient. */
+/* The embedding's stage has no product. If it is tied to the head, the head has written its gradient. */
 int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op)
 {
 	const struct unit_map *map = r->plan->map;

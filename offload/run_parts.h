@@ -1,4 +1,4 @@
-/* Shared by offload/run*.c and private to them: run.c and run_gradient.c queue operations, run_work.c does
+/* Shared by offload/run*.c and private to them. run.c and run_gradient.c queue operations; run_work.c does
  * the work of the cpu queue. */
 #ifndef FERRY_OFFLOAD_RUN_PARTS_H
 #define FERRY_OFFLOAD_RUN_PARTS_H
@@ -14,12 +14,12 @@ struct run_call {
 struct run {
 	const struct plan *plan;
 	const struct dock *dock;
-	struct event **events;   /* per operation; NULL where nobody waits */
+	struct event **events;   /* per operation; NULL if none waits for it */
 	struct run_call *calls;  /* per operation */
 	dev_addr *weight, *grad; /* per tensor; of the stage being queued */
 	int64_t *norm_first;     /* per tensor: first block in the NORM buffer */
 	int *norm_host;          /* per tensor: buffer of its sums of squares on the host */
-	char *norm_by_finish;    /* per tensor: FINISH made them, not SUMSQ */
+	char *norm_by_finish;    /* per tensor: 1 if FINISH made its sums, 0 for SUMSQ */
 	int *loss_host;          /* per micro: buffer */
 	const struct run_step *step;
 };
@@ -30,14 +30,14 @@ void *run_host_address(const struct run *r, int buffer);
 /* First byte of a buffer in the arena. */
 dev_addr run_device_address(const struct run *r, int buffer);
 
-/* Buffer of the first argument in that role, -1 if there is none. */
+/* Buffer of the first argument with that role, or -1. */
 int run_arg(const struct run *r, const struct plan_op *op, enum plan_role role);
 
 /* Queue a CPU operation (UPDATE, ACCUMULATE, FINISH). */
 int run_queue_work(struct run *r, struct stream *q, int op);
 
-/* Queue zeros: for a ZERO, and for the first HEAD or BACKWARD of a gradient if this step has no tokens or
- * targets. */
+/* Queue zeros: for a ZERO, and for the first HEAD or BACKWARD of a gradient if its micro-batch has no tokens
+ * or targets. */
 int run_queue_zero(struct run *r, struct stream *q, const struct plan_op *op);
 int run_queue_unwritten(struct run *r, struct stream *q, const struct plan_op *op);
 

@@ -1,6 +1,4 @@
-/* What the cpu queue does with host planes: AdamW, sums over micro-batches, rounding and sums of squares.
- * Each is cut into pieces of 64K elements of one tensor, whoever runs them; on a machine of several NUMA
- * nodes those do that are next to the elements. */
+/* Work of the cpu queue on host planes: AdamW, sums over micro-batches, rounding, sums of squares. */
 #include "base/num.h"
 #include "device/op_cost.h"
 #include "offload/run_parts.h"
@@ -8,7 +6,9 @@
 
 #include <string.h>
 
-/* A unit's pieces: piece n of tensor t covers elements [n * SUMSQ_BLOCK, ...). */
+/* The work on a unit is cut into pieces of 64K elements of one tensor, for any number of threads. Piece n of
+ * a tensor begins at element n * SUMSQ_BLOCK. On several NUMA nodes a thread next to the elements does the
+ * piece. */
 struct work {
 	const struct run *run;
 	const struct plan_op *op;
@@ -32,7 +32,7 @@ static int64_t work_task_count(const struct work *w)
 	return count;
 }
 
-/* Tensor and first element of a task. */
+/* The tensor and piece of a task. */
 static int work_task_find(const struct work *w, int64_t task, int64_t *piece)
 {
 	const struct model *model = w->run->plan->map->model;
@@ -48,7 +48,8 @@ static int work_task_find(const struct work *w, int64_t task, int64_t *piece)
 	}
 }
 
-/* Position of a piece in this rank's shard, 0 <= *at <= the shard's end; returns elements held of it. */
+/* Returns the number of a piece's elements in this rank's shard; *at is their position, 0 <= *at <= the
+ * shard's end. */
 static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64_t *at, int64_t *skipped)
 {
 	const struct unit_map *map = w->run->plan->map;
@@ -61,7 +62,7 @@ static int64_t piece_find(const struct work *w, int tensor, int64_t piece, int64
 
 _Static_assert(UNIT_ALIGN % ADAMW_BLOCK == 0 && SUMSQ_BLOCK % ADAMW_BLOCK == 0, "pieces are whole blocks");
 
-/* `first`: of the piece in its tensor; `at`: in its shard. */
+/* `first`: position in the tensor; `at`: position in the shard. */
 static void piece_update(const struct work *w, int tensor, int64_t first, int64_t at, int64_t count)
 {
 	const struct plan_policy *policy = &w->run->plan->policy;
@@ -129,8 +130,8 @@ static void work_task(void *context, int64_t task, int worker)
 		piece_finish(w, tensor, piece, at, held);
 }
 
-/* Pieces stand in the order of their elements, so those of a node follow each other: a piece is of the node
- * that holds its middle. Pieces that this rank has nothing of cost nothing, wherever they go. */
+/* Divides pieces among nodes. A piece belongs to the node with its middle. Pieces are in the order of their
+ * elements, so those of a node are consecutive. Pieces without elements of this rank cost nothing. */
 static void work_cut(const struct work *w, int64_t *node_first)
 {
 	const struct pool *pool = w->run->dock->pool;
@@ -184,7 +185,7 @@ static int work_run(void *context)
 	return 0;
 }
 
-/* Bytes of host memory that it moves, for the meta clock. */
+/* Bytes of host memory that the operation moves, for the meta clock. */
 static double work_bytes(const struct run *r, const struct plan_op *op)
 {
 	double bytes = 0;

@@ -1,4 +1,4 @@
-/* Units as one step left them, held for a reader while steps go on. */
+/* Holds units as one step left them for a reader, while steps go on. */
 #include "offload/snapshot.h"
 
 #include "base/clock.h"
@@ -12,20 +12,20 @@ enum unit_state { UNIT_FREE, UNIT_AWAITED, UNIT_HELD };
 
 struct unit_hold {
 	enum unit_state state;
-	int left; /* tensors of this rank that are not done */
+	int left; /* tensors of this rank that the reader still needs */
 };
 
 struct snapshot {
 	const struct plan *plan;
 	const struct store *store;
-	pthread_mutex_t lock; /* for all below */
+	pthread_mutex_t lock; /* protects the fields below */
 	pthread_cond_t change;
 	struct unit_hold *units;
 	int cancelled;
-	int64_t wait_ns, wait_begin_ns; /* of waits that are over; of one that is not, else 0 */
+	int64_t wait_ns, wait_begin_ns; /* total of finished waits; begin of the current wait, else 0 */
 };
 
-/* The tensor's part in this rank's shard, from `first`; *at counts elements from the shard's start. */
+/* Elements of the range in this rank's shard; *at is their position from the shard's start. */
 static int64_t part_find(
         const struct snapshot *s, int64_t *at, int64_t *skipped, int tensor, int64_t first, int64_t count)
 {
@@ -82,7 +82,7 @@ int snapshot_order(const struct snapshot *s, int index)
 	return s->plan->policy.update_in_backward ? s->plan->map->unit_count - 1 - index : index;
 }
 
-/* A unit of which this rank holds nothing is free. */
+/* A unit without elements of this rank is free. */
 void snapshot_begin(struct snapshot *s, enum snapshot_updates updates)
 {
 	const struct unit_map *map = s->plan->map;

@@ -2,16 +2,16 @@
  *
  * Mental model. Nothing is copied when a snapshot begins. Each unit is in one of three states:
  *
- *     awaited   its last UPDATE is pending and runs under the next forward; whoever reads waits for that
- *     held      its planes are those of the snapshot; an UPDATE that would change them waits
- *     free      it was read, or there is no snapshot
+ *     awaited   its last UPDATE is pending and runs under the next forward; a reader waits for that
+ *     held      its planes are those of the snapshot; the next UPDATE waits
+ *     free      the reader needs no more of it, or there is no snapshot
  *
  * All units begin as awaited if updates are pending, else as held. So the reader has a whole step, from a
  * unit's UPDATE to the next one, before anything waits for it. A reader that follows the order of updates
  * (snapshot_order) keeps that distance.
  *
- * No wait lasts forever: the UPDATE of an awaited unit does not wait here, and the reader needs no one once
- * its units are held. If that UPDATE will never run because the device failed, the owner cancels.
+ * No wait lasts forever. The UPDATE of an awaited unit does not wait here, and the reader waits for nothing
+ * once its units are held. If that UPDATE will never run because the device failed, the owner cancels.
  *
  * Only for planes of the store, not for units that update on the device. One reader at a time, on its own
  * thread. Only the owning thread calls begin, is_awaiting and cancel.
@@ -53,7 +53,7 @@ int snapshot_at(struct snapshot *snapshot, int tensor, enum plane plane, int64_t
 void snapshot_done(struct snapshot *snapshot, int tensor);
 void snapshot_end(struct snapshot *snapshot);
 
-/* Around every UPDATE of host planes, on the thread that runs it; begin waits while the unit is held. */
+/* Call around every UPDATE of host planes, on the thread that runs it. begin waits while the unit is held. */
 void snapshot_update_begin(struct snapshot *snapshot, int unit);
 void snapshot_update_end(struct snapshot *snapshot, int unit);
 

@@ -1,4 +1,4 @@
-/* The pinned memory of a run beside the planes, and where its pages lie. */
+/* Allocates staging memory and places its pages on NUMA nodes. */
 #include "offload/staging.h"
 
 #include "base/err.h"
@@ -8,17 +8,17 @@
 
 #include <stdlib.h>
 
-/* A place of a ring: bytes of it that gradients of one size return to. */
+/* A place of a ring: a range of bytes to which gradients of one size return. */
 struct ring {
 	int64_t offset, bytes, count; /* count: elements of the shard */
-	int uses;                     /* units that come here, over all plans */
+	int uses;                     /* units that return here, over all plans */
 };
 
 struct staging {
 	struct device *device;
 	struct pool *pool;
 	void *base;
-	struct ring *rings; /* on several nodes; most used first */
+	struct ring *rings; /* only on several nodes; most used first */
 	int ring_count;
 	struct slab_run *runs;
 	int run_count;
@@ -71,7 +71,7 @@ static int is_free(const struct staging *s, const struct ring *ring)
 	return 1;
 }
 
-/* A node's part of a ring's place; empty where it has none. */
+/* A node's part of a ring's place; may be empty. */
 static struct slab_run part_of(const struct staging *s, const struct ring *ring, int node)
 {
 	int64_t first, end, width = ring->bytes / ring->count;
@@ -107,7 +107,7 @@ static int runs_find(struct staging *s)
 	return 0;
 }
 
-/* All of it on the one node of several that the pool has. */
+/* Puts all memory on one node, the only one of several that the pool uses. */
 static int run_whole(struct staging *s, int64_t bytes, int os_index)
 {
 	s->runs = mem_alloc(1, sizeof(*s->runs));
@@ -160,7 +160,7 @@ char *staging_base(const struct staging *s)
 	return s->base;
 }
 
-/* Adds `times` what was found. */
+/* *sum += times * *found */
 static void found_add(struct numa_found *sum, const struct numa_found *found, int times)
 {
 	sum->right_bytes += times * found->right_bytes;

@@ -1,4 +1,4 @@
-/* Host planes: slabs, and where each unit's shard lies in them. */
+/* Allocates the slabs of host planes, and finds each unit's shard in them. */
 #include "offload/store.h"
 
 #include "base/err.h"
@@ -15,17 +15,17 @@ struct store {
 	struct device *device;
 	const struct unit_map *map;
 	void *slab[2];              /* by enum slab_kind */
-	int64_t *at[PLANE_COUNT];   /* per unit: bytes from the plane's first; -1 where it is elsewhere */
-	int64_t bytes[PLANE_COUNT]; /* of all units that it has */
-	int64_t first[PLANE_COUNT]; /* in its slab */
+	int64_t *at[PLANE_COUNT];   /* per unit: bytes from the plane's begin; -1: not in the store */
+	int64_t bytes[PLANE_COUNT]; /* of all its units */
+	int64_t first[PLANE_COUNT]; /* begin in its slab, in bytes */
 	int64_t slab_bytes[2];
 	enum slab_kind kind[PLANE_COUNT]; /* the slab that a plane lies in */
 	struct pool *pool;
-	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine of one node */
+	struct slab_run *runs[2]; /* of each slab, ascending; none on a machine with one node */
 	int run_count[2];
 };
 
-/* Which units a plane has, from the plan's buffers; they stand in unit order there too. */
+/* Finds the units of each plane from the plan's buffers, which are in unit order. */
 static int planes_find(struct store *s, const struct plan *plan)
 {
 	for (int p = 0; p < PLANE_COUNT; p++) {
@@ -40,7 +40,7 @@ static int planes_find(struct store *s, const struct plan *plan)
 
 		if (b->space != SPACE_STORE)
 			continue;
-		s->at[b->kind][b->unit] = s->bytes[b->kind]; /* a plane: its number is the kind's */
+		s->at[b->kind][b->unit] = s->bytes[b->kind]; /* kind = number of the plane */
 		s->bytes[b->kind] += b->bytes;
 	}
 	return 0;
@@ -51,7 +51,7 @@ static enum slab_kind slab_of(const struct plan_policy *policy, enum plane plane
 	return plan_plane_crosses(policy, plane) ? crossing : SLAB_PAGEABLE;
 }
 
-/* Where planes of so many bytes begin in their slabs, and how long those become. */
+/* Finds the begin of each plane in its slab, and the lengths of the slabs. */
 static void planes_place(int64_t first[PLANE_COUNT], int64_t slab_bytes[2], const int64_t bytes[PLANE_COUNT],
         const struct plan_policy *policy, enum slab_kind crossing)
 {
@@ -83,8 +83,8 @@ void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t
 	pool_node_range(pool, node, first, end, count, UNIT_ALIGN);
 }
 
-/* A shard's runs in one plane, which has `bytes` of it. Shares of the elements are shares of the bytes, for
- * planes with one scale for a block of elements too: a shard is whole blocks of UNIT_ALIGN elements. */
+/* Adds a shard's runs in one plane, where the shard has `bytes`. Bytes divide like elements, even for planes
+ * with one scale for each block, because a shard is whole blocks of UNIT_ALIGN elements. */
 static void runs_add(struct store *s, enum slab_kind kind, int64_t at, int64_t bytes, int64_t count)
 {
 	int64_t block_bytes = bytes / (count / UNIT_ALIGN);
@@ -104,7 +104,7 @@ static void runs_add(struct store *s, enum slab_kind kind, int64_t at, int64_t b
 	}
 }
 
-/* In the order of planes and units, which is that of addresses. */
+/* Finds the runs in the order of planes and units, which is the order of addresses. */
 static int runs_find(struct store *s)
 {
 	int units = s->map->unit_count;

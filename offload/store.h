@@ -1,17 +1,17 @@
 /* The store: the planes of this rank's shards that live in host memory.
  *
- * Mental model. A plane is one array over the shards of its units, in unit order. Bytes per element: hi 2,
- * lo 2, m and v 4, 2 or 1 (8-bit state also has planes of scales), the gradient 2 or 4 and only if the plan
+ * Mental model. A plane is one array over the shards of its units, in unit order. Bytes per element: hi 2, lo
+ * 2, m and v 4, 2 or 1 (8-bit state also has planes of scales), the gradient 2 or 4 and only if the plan
  * keeps one. The plan decides which planes exist and for which units (its SPACE_STORE buffers). Planes that
  * the device copies (plan_plane_crosses) share one slab of kind `crossing`, usually pinned; the others share
  * a pageable one. The bases are skewed, because planes a power of two apart compete for the same cache sets.
  *
  * On several NUMA nodes each unit's shard is divided into one run of elements per node, in proportion to the
- * node's workers (store_node_range). The runs are the same in every plane. ferry requests each run's pages
- * on its node, and that node's workers do the cpu queue's work on these elements (run_work.c). Gradients
- * that return into a ring are placed by offload/staging.h.
+ * node's workers (store_node_range). The runs are the same in every plane. ferry requests each run's pages on
+ * its node, and that node's workers do the cpu queue's work on these elements (run_work.c). offload/staging.h
+ * places the gradients that return into a ring.
  *
- * Source: the two-plane master is this program's (docs/design/numerics.md). Everything starts as zero.
+ * All planes start as zero. The two-plane master weight is this program's own (docs/design/numerics.md).
  */
 #ifndef FERRY_OFFLOAD_STORE_H
 #define FERRY_OFFLOAD_STORE_H
@@ -31,13 +31,13 @@ int store_open(struct store **store, struct device *device, const struct plan *p
         struct pool *pool);
 void store_close(struct store *store);
 
-/* First byte of a unit's shard in a plane; NULL if the plan has it elsewhere or not at all. */
+/* First byte of a unit's shard in a plane; NULL if the shard is not in the store. */
 void *store_at(const struct store *store, enum plane plane, int unit);
 
 /* Finds the elements [*first, *end) of a shard of `count` elements that belong to pool node `node`. */
 void store_node_range(const struct pool *pool, int node, int64_t *first, int64_t *end, int64_t count);
 
-/* The location of the pages of a node's runs. */
+/* The NUMA nodes that the pages of a node's runs are on. */
 struct store_placement {
 	int os_index;
 	int64_t bytes; /* of its runs */

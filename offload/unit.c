@@ -1,4 +1,4 @@
-/* Which tensors share a unit, and where each lies in it. */
+/* Groups tensors into units, and places each tensor in its unit. */
 #include "offload/unit.h"
 
 #include "base/err.h"
@@ -8,13 +8,13 @@
 #include <ctype.h>
 #include <string.h>
 
-/* The module tree as torch sees it, spelled by dotted names. A tensor hangs on the module that its name is
- * in. */
+/* A module of torch's module tree, derived from dotted names. A tensor belongs to the module named by all but
+ * its last part. */
 struct module {
 	char *path; /* "" for the root */
 	size_t path_len;
 	int parent;
-	int is_list; /* children are numbered: a ModuleList, which never becomes a unit */
+	int is_list; /* 1: its children are numbered; torch's ModuleList, never a unit */
 	int64_t own_count;
 	int unit; /* -1: not a unit */
 };
@@ -33,7 +33,7 @@ static int module_find(const struct module_tree *t, const char *path, size_t len
 	return -1;
 }
 
-/* Index of the module with that path, made with its parents if new; negative ERR_*. */
+/* Index of the module with that path; adds it and its parents if new. Or a negative ERR_*. */
 static int module_add(struct module_tree *t, const char *path, size_t len)
 {
 	int found = module_find(t, path, len);
@@ -101,7 +101,8 @@ static int module_tree_build(struct module_tree *t, const struct model *model)
 	return 0;
 }
 
-/* Post-order: what is not yet in a unit reaches the number -> a unit. Returns the elements left over. */
+/* Makes a module a unit, in post-order, if its elements that are in no unit yet reach the minimum. Returns
+ * the elements left over. */
 static int64_t module_wrap(struct module_tree *t, int at, int64_t min_num_params, int *unit_count)
 {
 	int64_t rest = t->modules[at].own_count;
@@ -123,8 +124,8 @@ static int unit_of_module(const struct module_tree *t, int module)
 	return t->modules[module].unit;
 }
 
-/* Unit numbers before ordering: by policy. Fills tensor_unit and names; returns the number of units or ERR_*.
- */
+/* Assigns tensors to units by policy, before ordering. Fills tensor_unit and names; returns the number of
+ * units or ERR_*. */
 static int units_assign(struct unit_map *map, enum wrap_policy policy, int64_t min_num_params, char **names)
 {
 	const struct model *model = map->model;
@@ -183,8 +184,8 @@ static enum tensor_kind kind_of(const struct model_tensor *t)
 	return t->trainable ? KIND_TRAINED : model_tensor_is_wide(t) ? KIND_FROZEN_WIDE : KIND_FROZEN;
 }
 
-/* A unit of more kinds than one becomes one for each: the first that occurs keeps number and name. names has
- * room for KINDS times as many. Returns the number of units or ERR_*. */
+/* Splits a unit with several kinds of tensors into one for each kind. The first kind that occurs keeps number
+ * and name. names has room for KINDS times as many. Returns the number of units or ERR_*. */
 static int units_split(struct unit_map *map, int unit_count, char **names)
 {
 	static const char *const suffixes[KINDS] = {"trained", "frozen", "frozen fp32"};
@@ -214,8 +215,7 @@ static int units_split(struct unit_map *map, int unit_count, char **names)
 	return rc ? rc : count;
 }
 
-/* First use in forward, so that units come in the order in which a step needs them; a unit without tensors is
- * dropped. */
+/* Orders units by their first use in forward, and drops units without tensors. */
 static int units_order(struct unit_map *map, int assigned, char **names)
 {
 	const struct model *model = map->model;
@@ -260,7 +260,7 @@ out:
 static int units_layout(struct unit_map *map)
 {
 	const struct model *model = map->model;
-	int64_t granule = (int64_t)UNIT_ALIGN * map->world_size;
+	int64_t granule = (int64_t)UNIT_ALIGN * map->shard_ranks;
 
 	for (int i = 0; i < model->tensor_count; i++) {
 		struct unit *u = &map->units[map->tensor_unit[i]];
@@ -275,7 +275,7 @@ static int units_layout(struct unit_map *map)
 		struct unit *u = &map->units[n];
 
 		u->count = round_up(u->count, granule);
-		u->shard_count = u->count / map->world_size;
+		u->shard_count = u->count / map->shard_ranks;
 		u->first = map->shard_total;
 		map->shard_total += u->shard_count;
 		u->tensors = mem_alloc((size_t)u->tensor_count, sizeof(int));
@@ -307,8 +307,8 @@ int unit_map_open(struct unit_map **out, const struct model *model, enum wrap_po
 		goto out;
 	}
 	map->model = model;
-	map->rank = rank;
-	map->world_size = world_size;
+	map->shard_rank = rank;
+	map->shard_ranks = world_size;
 	map->tensor_unit = mem_alloc((size_t)model->tensor_count, sizeof(int));
 	map->tensor_offset = mem_alloc((size_t)model->tensor_count, sizeof(int64_t));
 	if (!map->tensor_unit || !map->tensor_offset) {
@@ -368,7 +368,7 @@ void unit_map_locate(const struct unit_map *map, int tensor, int64_t first, int6
 {
 	const struct unit *u = &map->units[map->tensor_unit[tensor]];
 	int64_t begin = map->tensor_offset[tensor] + first, end = begin + count;
-	int64_t shard_begin = u->shard_count * map->rank, shard_end = shard_begin + u->shard_count;
+	int64_t shard_begin = u->shard_count * map->shard_rank, shard_end = shard_begin + u->shard_count;
 	int64_t from = begin > shard_begin ? begin : shard_begin;
 	int64_t to = end < shard_end ? end : shard_end;
 

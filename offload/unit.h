@@ -3,8 +3,8 @@
  * Mental model. A unit map puts every tensor of the table into exactly one unit, at an element offset in the
  * unit's flat range. Tensors keep table order inside a unit and start at multiples of UNIT_ALIGN elements;
  * the gaps are zero in every plane. A unit's range is padded so that it divides evenly into world_size
- * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units stand in the order of their
- * first use in forward.
+ * shards; shard r is elements [r * shard_count, (r + 1) * shard_count). Units are in the order of their first
+ * use in forward.
  *
  * Trained and frozen tensors never share a unit. If the policy groups them, each kind becomes its own unit;
  * frozen bf16 weights and wider frozen weights are two kinds. So a unit is frozen or trained as a whole.
@@ -19,24 +19,25 @@
 #include "optim/plane.h"
 
 enum wrap_policy { WRAP_TRANSFORMER, WRAP_SIZE, WRAP_NONE };
-enum { UNIT_ALIGN = 256 }; /* so that a block of 8-bit optimizer state lies in one tensor, and in one shard */
+enum { UNIT_ALIGN = 256 }; /* in elements; a block of 8-bit optimizer state never crosses a tensor or shard */
 
 struct unit {
-	int trainable; /* 0: frozen; a unit's tensors are alike in both */
-	int is_wide;   /* frozen with more precision than bf16, so the low half is kept */
+	int trainable; /* 0: frozen; the same for all its tensors */
+	int is_wide;   /* 1: frozen, with more precision than bf16, so the low half is kept */
 	int *tensors;  /* indices into the model's table, ascending */
 	int tensor_count;
-	int64_t count;       /* elements, padding included: world_size * shard_count */
+	int64_t count;       /* elements, padding included: shard_ranks * shard_count */
 	int64_t shard_count; /* elements of one rank */
-	int64_t first;       /* of this rank's shard in a store plane, elements */
-	char *name;          /* name of its module ("model.layers.3", "model"), for messages */
+	int64_t first;       /* first element of this rank's shard in a store plane */
+	char *name; /* name of its module ("block 3", "head"; by size: "model.layers.3"), for messages */
 };
 
 struct unit_map {
 	const struct model *model;
 	struct unit *units;
 	int unit_count;
-	int rank, world_size;
+	int shard_rank,
+	        shard_ranks;    /* among the ranks that hold one copy of the model; replicas are others */
 	int *tensor_unit;       /* per tensor */
 	int64_t *tensor_offset; /* per tensor, elements from the start of its unit */
 	int64_t shard_total;    /* sum of shard_count: elements of one store plane */
@@ -47,7 +48,7 @@ int unit_map_open(struct unit_map **map, const struct model *model, enum wrap_po
         int64_t min_num_params, int rank, int world_size);
 void unit_map_close(struct unit_map *map);
 
-/* Planes of the unit's tensors in a training run, without the gradient. */
+/* The set of planes (bits) of the unit in a training run, without the gradient. */
 unsigned unit_planes(const struct unit *unit, enum adamw_state state);
 
 /* 1 if the stage reads a trained tensor. */

@@ -1,4 +1,4 @@
-/* Budgets of memory, spent. */
+/* Spends the memory budgets: collects limits, chooses on rank 0, shares the choice. */
 #include "placement/budget.h"
 
 #include "placement/host_memory.h"
@@ -20,7 +20,13 @@ void budget_freedom(struct choice_freedom *f, const struct config *c, const stru
 	};
 }
 
-/* Ranks choose alike: within the least that any of them has. */
+/* 0: no limit. */
+static int64_t smaller_limit(int64_t a, int64_t b)
+{
+	return b && (!a || b < a) ? b : a;
+}
+
+/* Lowers the limits to the smallest of any rank, so that all ranks can use one choice. */
 static int limits_share(struct choice_limits *l)
 {
 	const struct world *w = world_self();
@@ -36,16 +42,14 @@ static int limits_share(struct choice_limits *l)
 	all[2 * w->rank + 1] = (double)l->host_bytes;
 	rc = world_sum(all, 2 * w->size);
 	for (int r = 0; r < w->size && !rc; r++) {
-		if (all[2 * r] < (double)l->device_bytes)
-			l->device_bytes = (int64_t)all[2 * r];
-		if (all[2 * r + 1] < (double)l->host_bytes)
-			l->host_bytes = (int64_t)all[2 * r + 1];
+		l->device_bytes = smaller_limit(l->device_bytes, (int64_t)all[2 * r]);
+		l->host_bytes = smaller_limit(l->host_bytes, (int64_t)all[2 * r + 1]);
 	}
 	mem_free(all);
 	return rc;
 }
 
-/* What rank 0 has chosen. */
+/* Gives rank 0's choice to all ranks. */
 static int policy_share(struct plan_policy *p)
 {
 	int chosen[] = {p->resident_states, p->resident_weights, p->kept_blocks, (int)p->activations,
@@ -107,7 +111,7 @@ int budget_spend(struct choice *choice, struct engine_options *o, const struct c
 
 	if (!budget_is_spent(c, limits.device_bytes))
 		return 0;
-	rc = limits_share(&limits); /* and so all measure at once */
+	rc = limits_share(&limits); /* collective, so all ranks start to measure together */
 	if (!rc)
 		rc = world_agree(rates_find(&device->rates, c, machine, device->kind, o));
 	if (!rc)

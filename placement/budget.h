@@ -1,24 +1,26 @@
-/* Spends the memory budgets (vram_budget, ram_budget): how many units stay on the device, how many blocks
- * keep their activations, how far ahead units are fetched (placement/choice.h). Keys that the user set are
- * kept. */
+/* Spends the memory budgets (vram_budget, ram_budget).
+ *
+ * A unit is a group of tensors that is copied together (offload/unit.h). Spending a budget means choosing how
+ * many units stay on the device, how many blocks keep their activations, and how many units are fetched ahead
+ * (placement/choice.h). Keys that the user set are kept. */
 #ifndef FERRY_PLACEMENT_BUDGET_H
 #define FERRY_PLACEMENT_BUDGET_H
 
 #include "placement/choice.h"
 #include "placement/device_memory.h"
 
-/* budget_is_spent: 1 if there is a budget to keep data on the device. budget_freedom: the choices that the
- * keys leave open; `smaller` is 0. */
+/* budget_is_spent: 1 if a budget may keep data on the device. budget_freedom: the choices that the keys leave
+ * open; its `smaller` is 0. */
 int budget_is_spent(const struct config *c, int64_t device_budget_bytes);
 void budget_freedom(struct choice_freedom *f, const struct config *c, const struct engine_options *options);
 
-/* Spends the budget on the policy in *options; *choice is empty without a budget. Rank 0 chooses for all
- * ranks within the smallest budget of any. Finds device->rates if there is a choice. Plans that do not fit
- * are refused later. Collective. ERR_NOMEM, or another rank's error. */
+/* Spends the budget on the policy in *options. Without a budget *choice is unchanged. Rank 0 chooses for all
+ * ranks within the smallest budget of any. Finds device->rates if there is a choice. A plan that does not fit
+ * is refused later. Collective. ERR_NOMEM, or another rank's error. */
 int budget_spend(struct choice *choice, struct engine_options *options, const struct config *c,
         struct device_memory *device, const struct machine *machine);
 
-/* The same for this rank alone, for a trial configuration; BUDGET_ROUGHLY skips the candidates of smaller
+/* The same for a trial configuration on this rank alone. BUDGET_ROUGHLY skips the candidates of smaller
  * budgets. */
 enum budget_thoroughness { BUDGET_ROUGHLY, BUDGET_AS_A_RUN };
 int budget_try(struct choice *choice, struct engine_options *options, const struct config *c,

@@ -1,4 +1,4 @@
-/* The search for what stays on the device. */
+/* Searches the fastest way to spend a budget. */
 #include "placement/choice.h"
 
 #include "placement/host_memory.h"
@@ -11,12 +11,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Units ahead that are tried; as set comes with CHOICE_AHEAD_AS_SET alone. */
+/* Prefetch distances to try. CHOICE_AHEAD_AS_SET is tried only alone. */
 static const int aheads[] = {2, 1, 3, 0};
 enum { AHEAD_COUNT = sizeof(aheads) / sizeof(*aheads) };
 
-/* Numbers of resident states: each up to 16, then about six for each doubling of them, and all. With three
- * units ahead each doubling alone; with none, which only the least budgets call for, no other. */
+/* The numbers of resident states to try: each up to 16, then about six for each doubling, and all. Three
+ * units ahead is rarely best, so it gets one number for each doubling. Without prefetch only 0 is tried,
+ * because only the smallest budgets call for it. */
 static int ladder_next(int states, int most, int ahead)
 {
 	int next = states < 16 ? states + 1 : states + states / 8;
@@ -28,7 +29,8 @@ static int ladder_next(int states, int most, int ahead)
 	return states < most && next > most ? most : next;
 }
 
-/* A way to stream. What one more kept or resident takes is of where nothing else stays, and a first guess. */
+/* A way to stream. The bytes of one more kept block or resident weight are a first guess, measured with
+ * nothing else resident. */
 struct way {
 	int ahead, spills;
 	double kept_bytes, weight_bytes;
@@ -38,12 +40,12 @@ struct chooser {
 	struct choice *choice;
 	const struct engine_options *base;
 	const struct choice_limits *limits;
-	int64_t device_bytes; /* that may be taken now; 0: any */
+	int64_t device_bytes; /* device memory that a candidate may take now; 0: any */
 	struct device *meta;
-	int states, units, blocks; /* that may stay whole, as weights, and keep activations; 0: none may */
+	int states, units, blocks; /* upper bounds of units with state, units with weights, kept blocks */
 	struct way ways[2 * AHEAD_COUNT];
 	int way_count;
-	int most_plans;        /* after which no more are tried */
+	int most_plans;        /* the search ends after this many plans */
 	struct engine *engine; /* of the last candidate that fit */
 	struct choice_candidate planned;
 };
@@ -79,13 +81,13 @@ static int fits_device(const struct chooser *s, const struct choice_candidate *k
 	return !s->device_bytes || k->device_bytes <= s->device_bytes;
 }
 
-/* What does not fit the host may do so with more on the device, unless that is host memory as well. */
+/* A candidate that does not fit the host may still lead to one that does, with more on the device. */
 static int fits(const struct chooser *s, const struct choice_candidate *k)
 {
 	return fits_device(s, k) && (!s->limits->host_bytes || k->host_bytes <= s->limits->host_bytes);
 }
 
-/* Its memory. The engine stays open where it fits, in place of the one before. */
+/* Finds the candidate's memory. If it fits, its engine stays open in place of the one before. */
 static int candidate_plan(struct chooser *s, struct choice_candidate *k)
 {
 	struct engine_options o = candidate_options(s, k);
@@ -143,8 +145,8 @@ static int candidate_keep(struct choice *f, const struct choice_candidate *k)
 	return 0;
 }
 
-/* The shortest step. Of those that are as short to a millionth, the one that crosses least is better where
- * the machine is other than it is taken to be. */
+/* Finds the shortest step. Among steps equal to a millionth it takes the one with the least traffic, which is
+ * better if the real machine differs from the simulated one. */
 static void best_find(struct choice *f)
 {
 	double least_ms = INFINITY;
@@ -171,7 +173,7 @@ static int is_planned(const struct chooser *s, const struct choice_candidate *k)
 	       p->ahead == k->ahead && p->spills == k->spills;
 }
 
-/* Its step; of one that does not fit nothing is known. */
+/* Simulates the candidate's step; 0 if it does not fit. */
 static int candidate_judge(struct chooser *s, struct choice_candidate *k)
 {
 	struct engine_options o = candidate_options(s, k);
@@ -187,7 +189,7 @@ static int candidate_judge(struct chooser *s, struct choice_candidate *k)
 
 /* ---- as much as fits ---- */
 
-/* Bytes that are left beside a candidate; INFINITY without a limit. */
+/* Bytes that a candidate leaves free; INFINITY without a limit. */
 static double room_bytes(const struct chooser *s, const struct choice_candidate *k)
 {
 	const struct choice_limits *l = s->limits;
@@ -198,8 +200,8 @@ static double room_bytes(const struct chooser *s, const struct choice_candidate 
 	return room;
 }
 
-/* The next number to try between what fits and what does not: where the bytes of one more are known, the last
- * that should fit, or the first that should not. */
+/* The next number to try, between one that fits (low) and one that does not (high). If the bytes of one more
+ * are known, it is the last number that should fit, or the first that should not. */
 static int count_guess(const struct chooser *s, const struct choice_candidate *fitting, int low, int high,
         double one_bytes, int tried)
 {
@@ -211,9 +213,9 @@ static int count_guess(const struct chooser *s, const struct choice_candidate *f
 	return low + (more < 1 ? 1 : more < high - low ? (int)more : high - low - 1);
 }
 
-/* Raises *count, a number of *k that fits as it is, to the most that fits; where one more takes what it does
- * where nothing else stays, to a hundredth, the next is not tried. What is found depends on what fits alone,
- * not on what was planned before: so it is the same whatever the whole budget is. */
+/* Raises *count, a number in *k that fits now, to the largest that fits. It does not try the next number if
+ * one more takes what it takes alone, to a hundredth. The result depends only on the limit, not on earlier
+ * plans, so that every budget finds the same numbers. */
 static int count_raise(struct chooser *s, struct choice_candidate *k, int *count, int most, double one_bytes)
 {
 	struct choice_candidate fitting = *k;
@@ -252,15 +254,16 @@ static const struct way *way_of(const struct chooser *s, const struct choice_can
 	return way;
 }
 
-/* Of those that are tried within any limits of the host. */
+/* Remembers the candidate with the least host memory among those that fit the device. */
 static void least_keep(struct choice *f, const struct chooser *s, const struct choice_candidate *k)
 {
 	if (fits_device(s, k) && (!f->least.device_bytes || k->host_bytes < f->least.host_bytes))
 		f->least = *k;
 }
 
-/* With this many states: kept activations, then weights, fill what is left. Inputs leave where at least one
- * block does not keep its activations. Its step is simulated; *fits is 0 where not even the states fit. */
+/* With this many states, fills the rest of the budget with kept activations, then with weights, and simulates
+ * the step. With k->spills at least one block does not keep its activations. *is_fitting is 0 if not even the
+ * states fit. */
 static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fitting)
 {
 	int rc = candidate_plan(s, k);
@@ -277,10 +280,9 @@ static int states_fill(struct chooser *s, struct choice_candidate *k, int *is_fi
 	return rc ? rc : candidate_judge(s, k);
 }
 
-/* ---- what fills smaller budgets ---- */
+/* ---- candidates of smaller budgets ---- */
 
-/* What binds a step with fewer kept blocks than *k, whatever else fits: no less than where all weights
- * stay. */
+/* A lower bound for all steps with fewer kept blocks than *k: the bound with all weights resident. */
 static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_candidate *k)
 {
 	struct choice_candidate all = *k;
@@ -300,7 +302,8 @@ static int kept_bound(double *bound_ms, struct chooser *s, const struct choice_c
 	return rc;
 }
 
-/* One block fewer keeps its activations, and as many weights stay as fit into what *k takes without any. */
+/* Keeps the activations of one block fewer, and as many weights as fit into the memory of *k without
+ * weights. */
 static int kept_lower(struct chooser *s, struct choice_candidate *k)
 {
 	int64_t device_bytes = s->device_bytes;
@@ -322,9 +325,9 @@ static int kept_lower(struct chooser *s, struct choice_candidate *k)
 	return rc;
 }
 
-/* Downwards from what fills the budget, through all that fills smaller ones with this many states, but for
- * what cannot be shorter than the best: weights that leave raise the bound, and so do blocks that no longer
- * keep their activations, but for the weights that there is room for then. */
+/* Goes from the candidate that fills the budget down through the candidates of smaller budgets with the same
+ * number of states. It ends if no candidate below can beat the best. Fewer resident weights raise the bound.
+ * So do fewer kept blocks, except for the weights that then have room. */
 static int fillings_walk(struct chooser *s, const struct choice_candidate *most, double *best_ms)
 {
 	struct choice_candidate k = *most;
@@ -352,7 +355,7 @@ static int fillings_walk(struct chooser *s, const struct choice_candidate *most,
 
 /* ---- the choice ---- */
 
-/* How many there are of what may stay. */
+/* Finds the upper bounds of states, weights and kept blocks. */
 static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 {
 	const struct engine_options *o = s->base;
@@ -369,7 +372,7 @@ static int most_find(struct chooser *s, const struct choice_freedom *freedom)
 	return 0;
 }
 
-/* What one more takes, of `most`. */
+/* The bytes of one more: the average over `most`. */
 static int one_find(double *one_bytes, struct chooser *s, const struct choice_candidate *without, int most,
         struct choice_candidate with)
 {
@@ -394,7 +397,7 @@ static int way_find(struct chooser *s, int ahead, int spills)
 	return rc ? rc : one_find(&way->weight_bytes, s, &k, s->units, more);
 }
 
-/* The ways to stream, and what each takes where nothing stays. */
+/* Finds the ways to stream, and their first guesses. */
 static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
 {
 	int rc = 0;
@@ -405,7 +408,7 @@ static int ways_find(struct chooser *s, const struct choice_freedom *freedom)
 	return rc;
 }
 
-/* What fills the budget, one way to stream, beside each number of states on the ladder. */
+/* Fills the budget with each number of states, for one way to stream. */
 static int way_judge(struct chooser *s, struct choice *filled, const struct way *way)
 {
 	int is_fitting = 1, rc = 0;
@@ -437,7 +440,7 @@ static struct choice_candidate all_on_device(const struct chooser *s)
 	        .ahead = CHOICE_AHEAD_AS_SET, .states = s->states, .kept = s->blocks};
 }
 
-/* Everything on the device counts to the byte. */
+/* The candidate with everything on the device. */
 static int all_judge(struct chooser *s, double *best_ms)
 {
 	struct choice_candidate k = all_on_device(s);
@@ -541,7 +544,7 @@ void choice_free(struct choice *choice)
 	*choice = (struct choice){.best = -1};
 }
 
-/* ---- why ---- */
+/* ---- explanation ---- */
 
 static int pointed_by_step(const void *a, const void *b)
 {

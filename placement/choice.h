@@ -1,23 +1,23 @@
-/* Chooses how to spend a budget: simulates a step of every candidate on the meta clock and takes the
- * fastest.
+/* Chooses how to spend a budget: simulates a step of every candidate on the meta clock and takes the fastest.
  *
- * A candidate has these numbers: units with all of their state on the device, units with only their weights
- * there (plan_residency.c chooses the units), blocks that keep their activations, units fetched ahead, and
- * whether other block inputs go to host memory. For each way to stream (prefetch and inputs), the number of
- * resident states goes through a fixed ladder. With each, as many blocks as fit keep their activations, then
- * as many units as fit their weights. All candidates are simulated. The shortest step wins, and among equals
- * the one with the least traffic over the link.
+ * A unit is a group of tensors that is copied together (offload/unit.h). A candidate has five values: units
+ * with all of their state on the device, units with only their weights there, blocks that keep their
+ * activations, units fetched ahead, and whether other block inputs go to host memory. plan_residency.c
+ * chooses the units. For each way to stream (prefetch and inputs), the number of resident states goes through
+ * a fixed ladder. With each, as many blocks as fit keep their activations, then as many units as fit their
+ * weights. All candidates are simulated. The shortest step wins, and among equals the one with the least
+ * traffic over the link.
  *
- * Keeping more does not always make a step shorter, and the best use of a larger budget need not contain
- * that of a smaller one. So the candidates of any smaller budget, down to the byte, are candidates too: with
- * each number of states one weight fewer, then another; and without weights one kept block fewer and as many
- * weights as then fit. Whether a candidate fits depends only on the budget. So a budget has all candidates
- * of a smaller one. A candidate is skipped only if the bound of its step, or of all candidates below it, is
- * not shorter than the best step.
+ * Keeping more does not always make a step shorter, and the best use of a larger budget need not contain that
+ * of a smaller one. So the candidates of any smaller budget are candidates too. With each number of states
+ * the search removes one weight after another. Without weights it removes one kept block and adds as many
+ * weights as then fit. Whether a candidate fits depends only on the budget, so a budget has all candidates of
+ * a smaller one. A candidate is skipped only if the bound of its step, or of all candidates below it, is not
+ * shorter than the best step.
  *
- * A step within more memory is therefore never longer, with two exceptions: the millionth within which the
- * link decides, and plans with bounds far from the steps (schedule=micro_batch_major of deep models), where
- * the search ends after a fixed share of plans.
+ * So more memory never makes a step longer, with two exceptions. Among steps equal to a millionth the traffic
+ * decides. And if bounds are far from the steps (schedule=micro_batch_major of deep models), the search ends
+ * after a fixed share of plans.
  */
 #ifndef FERRY_PLACEMENT_CHOICE_H
 #define FERRY_PLACEMENT_CHOICE_H
@@ -31,7 +31,7 @@ struct choice_candidate {
 	int ahead;  /* units fetched ahead; 0: none, CHOICE_AHEAD_AS_SET */
 	int spills; /* 1: block inputs go to host memory */
 	int states, kept, weights;
-	int weights_stay; /* the part of them that saves a fetch (offload/plan_residency.c) */
+	int weights_stay; /* those of `weights` that save a fetch (offload/plan_residency.c) */
 	int64_t device_bytes, host_bytes, link_bytes;
 	double step_ms, bound_ms; /* 0: not simulated */
 	const char *binds;
@@ -39,7 +39,7 @@ struct choice_candidate {
 
 /* Limits of one rank; 0: none. */
 struct choice_limits {
-	int64_t device_bytes; /* of the arena */
+	int64_t device_bytes; /* for the arena, the device memory of a run */
 	int64_t host_bytes;
 	int64_t load_bytes; /* host memory while loading (placement/host_memory.h) */
 	int device_is_host; /* 1: the arena is host memory too */
@@ -61,21 +61,21 @@ struct choice_freedom {
 	int smaller;
 };
 
-/* Chooses, and writes the choice into o->policy. If none fits, it takes the one with the least host memory,
- * for the message; if none fits the device either, the policy is unchanged. speed: of the simulated machine;
- * all 0: an assumed one. Without training it takes the plan with the least traffic over the link. ERR_NOMEM.
- */
+/* Chooses, and writes the choice into o->policy. If no candidate fits, it takes the one with the least host
+ * memory, for the message. If none fits the device either, the policy is unchanged. speed: of the simulated
+ * machine; all 0: an assumed one. Without training it takes the plan with the least traffic over the link.
+ * ERR_NOMEM. */
 int choice_find(struct choice *choice, struct engine_options *o, const struct choice_limits *limits,
         const struct choice_freedom *freedom, const struct device_speed *speed);
 void choice_free(struct choice *choice);
 
-/* The smallest device budget with a valid plan, over every way to stream with nothing resident, and
+/* The smallest device budget with a valid plan: over every way to stream with nothing resident, and with
  * everything resident. The layout leaves gaps, so the plan with the most offload need not be the smallest.
  * ERR_NOMEM. */
 int choice_find_least(
         int64_t *least_bytes, const struct engine_options *o, const struct choice_freedom *freedom);
 
-/* Explains the choice: the best of each kind and its limit, a line each. */
+/* Explains the choice: one line for the best candidate of each way to stream, with its limit. */
 void choice_explain(struct str *out, const struct choice *choice, const struct unit_map *units);
 
 #endif

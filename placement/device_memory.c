@@ -1,15 +1,16 @@
-/* The memory of the device. */
+/* Finds the device's memory limit and describes its use. */
 #include "placement/device_memory.h"
 
 #include "base/quantity.h"
 
-/* Of what is free a 64th is left: a driver hands memory out in pieces, and other programs start meanwhile. */
+/* Leaves a 64th of the free memory: a driver allocates in pieces, and other programs may start. */
 static int64_t less_a_64th(int64_t bytes)
 {
 	return bytes - bytes / 64;
 }
 
-/* Groups of more than one rank: those that share a unit out, and those that hold the same part of it. */
+/* Number of communicators with more than one rank: ranks that share a unit, and ranks that hold the same
+ * shard. */
 static int comm_count(const struct engine_options *o)
 {
 	int shards = o->shard_ranks ? o->shard_ranks : o->world_size;

@@ -1,4 +1,7 @@
-/* The memory of the planned device: its limit and the memory of its libraries. */
+/* The memory of the planned device: its limit and the memory of its libraries.
+ *
+ * The arena is the device memory of a run (device/device.h). Libraries such as cuBLASLt take memory beside
+ * it, the reserves. Arena and reserves together must stay within the limit. */
 #ifndef FERRY_PLACEMENT_DEVICE_MEMORY_H
 #define FERRY_PLACEMENT_DEVICE_MEMORY_H
 
@@ -7,7 +10,6 @@
 #include "offload/engine.h"
 #include "placement/rates.h"
 
-/* Limits of the arena, and the memory of the device's libraries by name. */
 struct device_memory {
 	enum device_kind kind; /* of the device that is planned for */
 	int is_host;           /* the host computes, in its own memory */
@@ -17,11 +19,11 @@ struct device_memory {
 	int64_t limit_bytes; /* for arena and reserves: the smaller of vram_budget and free device memory; 0:
 	                        none */
 	int is_budget;       /* the limit is vram_budget */
-	struct machine_rates rates; /* of its machine, when a choice or simulation needs it */
+	struct machine_rates rates; /* rates of its machine, found when a choice or simulation needs them */
 };
 
-/* Finds the memory of the options' device for their ranks. If that is meta (ferry plan), of the described
- * machine, else of the configuration's device. */
+/* Finds the memory of the options' device for their ranks. If that is meta (ferry plan), takes the described
+ * machine's, else that of the configuration's device. */
 void device_memory_find(struct device_memory *memory, const struct config *c, const struct engine_options *o,
         const struct machine *machine);
 

@@ -1,4 +1,4 @@
-/* Settings that need less of the device's memory. */
+/* Searches settings that need less device memory. */
 #include "placement/device_search.h"
 
 #include "placement/budget.h"
@@ -12,8 +12,9 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* What of a run is changed on trial. Values are in the order of how much they change; 0 leaves it as it is.
- * Where a budget chooses keeping or ahead, 1 sets free what a key held, and there is no more. */
+/* Settings that a trial changes, in the order of how much they change; 0 is the run's own setting. If a
+ * budget chooses keeping or ahead, 1 means that the budget may override the key, and there are no further
+ * values. */
 enum ahead { AHEAD_AS_IT_IS, AHEAD_ONE, AHEAD_NOTHING, AHEAD_COUNT };
 enum keeping { KEEPING_AS_IT_IS, KEEPING_INPUTS, KEEPING_NOTHING, KEEPING_COUNT };
 
@@ -36,8 +37,8 @@ struct search {
 	struct device *meta;
 	struct trial best;
 	double best_ms; /* 0: none fits yet */
-	int spends;     /* 1: there is a budget, and it is spent */
-	/* 1: what a budget chooses by itself wherever keys do not say otherwise */
+	int spends;     /* 1: there is a budget to spend */
+	/* 1: the budget chooses it unless a key is set */
 	int keeping_is_chosen, ahead_is_chosen;
 };
 
@@ -51,7 +52,7 @@ static int64_t divided(int64_t value, int64_t divisor)
 	return (value + divisor - 1) / divisor;
 }
 
-/* The most that a micro-batch of fewer rows, each of them cut to row_tokens, may take. */
+/* Upper bounds of a micro-batch with fewer rows, each cut to row_tokens. */
 static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t rows, int64_t row_tokens)
 {
 	struct engine_sizes less = *sizes;
@@ -63,17 +64,17 @@ static struct engine_sizes sizes_cut(const struct engine_sizes *sizes, int64_t r
 	return less;
 }
 
-/* The keys that a trial leaves to the budget. */
+/* The configuration with the keys that a trial leaves to the budget set to auto. */
 static void trial_config(struct config *c, const struct trial *t, const struct search *s)
 {
-	*c = *s->config; /* its texts stay the configuration's */
+	*c = *s->config; /* borrows its texts */
 	if (t->keeping != KEEPING_AS_IT_IS && s->keeping_is_chosen)
 		c->activations = CONFIG_ACTIVATIONS_AUTO;
 	if (t->ahead != AHEAD_AS_IT_IS && s->ahead_is_chosen)
 		c->prefetch_units = CONFIG_AUTO;
 }
 
-/* What becomes of activations, and how far units are fetched ahead. */
+/* Sets the trial's handling of activations and prefetch distance. */
 static void trial_policy(struct plan_policy *p, const struct trial *t, const struct search *s)
 {
 	struct config c;
@@ -142,7 +143,7 @@ static int ahead_changes(enum ahead ahead, const struct search *s)
 	       (ahead == AHEAD_NOTHING || p->prefetch_units != 1);
 }
 
-/* Would it change something? What is so already needs no trial. */
+/* Whether the trial changes a setting of the run. */
 static int trial_changes(const struct trial *t, const struct search *s)
 {
 	const struct plan_policy *p = &s->base->policy;
@@ -166,7 +167,7 @@ static void found_keep(struct search *s, const struct trial *t, int64_t bytes, d
 	s->found->bytes = bytes;
 }
 
-/* The least that it takes: where a budget is spent, of all that the budget could choose. */
+/* The device memory of a trial; with a budget to spend, that of the smallest plan it could choose. */
 static int trial_bytes(int64_t *bytes, const struct trial *t, const struct search *s)
 {
 	struct choice_freedom freedom;
@@ -191,7 +192,7 @@ static int trial_bytes(int64_t *bytes, const struct trial *t, const struct searc
 	return 0;
 }
 
-/* Of what fits: where there is no step, and where best_spend decides, each is as good. */
+/* The trial's simulated step; 1 for all if there is no training step or if best_spend decides later. */
 static int trial_step(double *step_ms, const struct trial *t, const struct search *s)
 {
 	struct simulated step = {.step_ms = 1};
@@ -236,8 +237,8 @@ static int trial_judge(struct search *s, const struct trial *t)
 	return rc;
 }
 
-/* The most that can be changed at these sizes, units cut either way: where that does not fit, smaller sizes
- * are tried next. */
+/* Judges the trial with all changes at these sizes, with either wrapping. If it does not fit, smaller sizes
+ * are next. */
 static int sizes_judge_least(struct search *s, const struct trial *sizes)
 {
 	struct trial t = *sizes;
@@ -254,7 +255,7 @@ static int sizes_judge_least(struct search *s, const struct trial *sizes)
 	return rc;
 }
 
-/* All that changes nothing of what is trained, at these sizes. */
+/* Judges all combinations of settings that do not change the training result, at these sizes. */
 static int sizes_judge_all(
         struct search *s, const struct trial *sizes, int (*judge)(struct search *, const struct trial *))
 {
@@ -277,7 +278,7 @@ static int sizes_judge(struct search *s, const struct trial *sizes)
 	return rc || !s->best_ms ? rc : sizes_judge_all(s, sizes, trial_judge);
 }
 
-/* The next one above `divisor`, or 0. */
+/* The next divisor of `value` above `divisor`, or 0. */
 static int64_t next_divisor(int64_t value, int64_t divisor)
 {
 	while (++divisor <= value)
@@ -286,7 +287,7 @@ static int64_t next_divisor(int64_t value, int64_t divisor)
 	return 0;
 }
 
-/* The next smaller sizes; 0: there are none. */
+/* Moves to the next smaller sizes; 0 if there are none. */
 static int sizes_lower(struct trial *t, const struct search *s)
 {
 	const struct engine_options *base = s->base;
@@ -305,7 +306,7 @@ static int sizes_lower(struct trial *t, const struct search *s)
 	return 1;
 }
 
-/* Sizes were lowered in turn: what was lowered early may not have been needed. */
+/* Restores sizes that were lowered early, if the later ones made that unnecessary. */
 static int sizes_raise(struct search *s)
 {
 	int64_t *const divisors[] = {&s->best.eval_divisor, &s->best.batch_divisor};
@@ -327,19 +328,20 @@ static int sizes_raise(struct search *s)
 	return rc;
 }
 
-/* ---- what a budget chooses ---- */
+/* ---- with a budget to spend ---- */
 
 static void choices_find(struct search *s)
 {
 	const struct plan_policy *p = &s->base->policy;
 
-	s->spends = budget_is_spent(s->config, s->limit_bytes ? s->limit_bytes : -1); /* none is no limit */
+	s->spends = budget_is_spent(s->config, s->limit_bytes ? s->limit_bytes : -1); /* 0 is no limit */
 	s->keeping_is_chosen = s->spends && !p->inference;
 	s->ahead_is_chosen = s->spends && p->forward_prefetch &&
 	                     (p->inference || p->backward_prefetch == BACKWARD_PREFETCH_PRE);
 }
 
-/* A run with it spends its budget: *spent is what it comes to, step_ms INFINITY where it does not fit. */
+/* Spends the budget with the trial's settings. *spent is the chosen candidate; step_ms INFINITY if none
+ * fits. */
 static int trial_spend(struct choice_candidate *spent, const struct trial *t, const struct search *s,
         enum budget_thoroughness thoroughness)
 {
@@ -359,7 +361,7 @@ static int trial_spend(struct choice_candidate *spent, const struct trial *t, co
 	return rc;
 }
 
-/* Its step with the budget spent, in place of the best where that is longer. */
+/* Spends the budget with the trial's settings, and keeps the trial if its step is better than the best. */
 static int trial_judge_spent(struct search *s, const struct trial *t)
 {
 	struct choice_candidate spent;
@@ -370,7 +372,7 @@ static int trial_judge_spent(struct search *s, const struct trial *t)
 	return rc;
 }
 
-/* At the sizes of what fits: the shortest step with the budget spent. */
+/* Finds the shortest step with the budget spent, at the sizes of the best trial. */
 static int best_spend(struct search *s)
 {
 	struct choice_candidate spent;
@@ -385,7 +387,7 @@ static int best_spend(struct search *s)
 	return rc;
 }
 
-/* What fits may still be longer than what the model was made for, which is as good. */
+/* A length above the model's max_positions is no better than max_positions. */
 static int64_t most_length(const struct search *s, int64_t length)
 {
 	int64_t positions = s->base->model->config.max_positions;

@@ -1,9 +1,9 @@
 /* Searches settings that need less device memory than those of a run.
  *
- * It plans every combination of settings that do not change the training result: the memory of state, the
- * handling of activations, the prefetch distance, and the size of units. Among those that fit, the one with
- * the shortest step on the meta clock wins; among equals the one with the fewest changes. If none fits, it
- * makes micro-batches smaller and more (the same step in sum), and at last rows shorter.
+ * It plans every combination of settings that do not change the training result: offload, the handling of
+ * activations, the prefetch distance, and the size of units. Among those that fit, the one with the shortest
+ * simulated step wins; among equals the one with the fewest changes. If none fits, it makes micro-batches
+ * smaller and more numerous, which gives the same step, and at last rows shorter.
  */
 #ifndef FERRY_PLACEMENT_DEVICE_SEARCH_H
 #define FERRY_PLACEMENT_DEVICE_SEARCH_H
@@ -11,8 +11,8 @@
 #include "placement/device_memory.h"
 
 struct device_found {
-	int64_t before_bytes; /* of the arena with the current settings */
-	int64_t bytes;        /* with the found settings; if nothing fits, the smallest found */
+	int64_t before_bytes; /* arena bytes with the run's settings */
+	int64_t bytes;        /* arena bytes with the found settings; if nothing fits, the smallest found */
 	struct str settings;  /* " key=value key=value"; str_free */
 };
 

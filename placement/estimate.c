@@ -1,4 +1,4 @@
-/* Weights by dtype, as accelerate counts them. */
+/* Counts the weights by dtype as accelerate does. */
 #include "placement/estimate.h"
 
 #include "base/err.h"
@@ -13,7 +13,7 @@ enum { CONFIG_BYTES_MAX = 16 << 20, F32_BYTES = 4 };
 
 static const struct {
 	const char *name;
-	int divisor; /* of float32 */
+	int divisor; /* of the float32 bytes */
 } dtypes[] = {{"float32", 1}, {"float16", 2}, {"int8", 4}, {"int4", 8}};
 enum { DTYPES = sizeof(dtypes) / sizeof(dtypes[0]) };
 
@@ -52,15 +52,15 @@ static int bert_get(int64_t *value, const json_t *json, const char *path, const 
 	return 0;
 }
 
-/* The tables of words, positions and types with their norm are one group that is not split. A block is
- * attention (four matrices and a norm) and an MLP (two and a norm); then the pooler. Two buffers count
- * positions, in int64. */
+/* The tables of words, positions and types with their norm form one group, which accelerate does not split. A
+ * block has attention (four matrices and a norm) and an MLP (two and a norm). A pooler follows. Two int64
+ * buffers have one number for each position. */
 static int bert_read(struct estimate *e, const json_t *json, const char *path)
 {
 	enum { V, C, L, F, POSITIONS, TYPES, SIZES };
 	static const struct {
 		const char *key;
-		int64_t otherwise; /* as transformers' BertConfig */
+		int64_t otherwise; /* as in transformers' BertConfig */
 	} keys[SIZES] = {{"vocab_size", 30522}, {"hidden_size", 768}, {"num_hidden_layers", 12},
 	        {"intermediate_size", 3072}, {"max_position_embeddings", 512}, {"type_vocab_size", 2}};
 	int64_t n[SIZES], embeddings, block, buffers_bytes;
@@ -118,7 +118,7 @@ void estimate_free(struct estimate *e)
 
 /* ---- tables ---- */
 
-/* Two places behind the point, as accelerate has them; its MB are these MiB. */
+/* Two decimals, as in accelerate; its MB are MiB here. */
 static const char *bytes_text(char text[32], int64_t bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

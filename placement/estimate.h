@@ -2,9 +2,9 @@
  *
  * Its totals are those of transformers' AutoModel without LM head, in the given dtype, with the model's
  * registered buffers: the rotary frequencies, twice, in fp32 (GPT-2 has none). The largest layer is a block
- * or the embedding. "Training with Adam" is four times the total: weights, gradients, two moments; that is
- * what its documentation shows for all four dtypes (its later versions print it for float32 and float16
- * only). A run of ferry needs other amounts, which a plan counts from its operations.
+ * or the embedding. "Training with Adam" is four times the total: weights, gradients, two moments.
+ * Accelerate's documentation shows it for all four dtypes; its later versions print it for float32 and
+ * float16 only. A run of ferry needs other amounts, which a plan counts from its operations.
  *
  * BERT, the example of that documentation, is not a family of ferry, but the estimate supports it.
  *
@@ -23,13 +23,12 @@ struct estimate {
 	int64_t total_bytes, largest_bytes; /* in float32 */
 };
 
-/* path: a config.json or its directory. ERR_INPUT, ERR_UNSUPPORTED (a family that is neither known nor
- * BERT). */
+/* path: a config.json or its directory. ERR_INPUT, ERR_UNSUPPORTED (neither BERT nor a family of ferry). */
 int estimate_read(struct estimate *e, const char *path);
 void estimate_of_model(struct estimate *e, const struct model *model); /* model_type stays NULL */
 void estimate_free(struct estimate *e);
 
-/* Appends four rows under a heading. */
+/* Appends the table: a heading and four rows. */
 void estimate_text(struct str *out, const struct estimate *e);
 
 /* [{"dtype", "largest_layer_bytes", "total_bytes", "adam_bytes"}, ...]; NULL if out of memory. */

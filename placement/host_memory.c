@@ -1,4 +1,4 @@
-/* What a run takes of host memory, and what it may take. */
+/* Counts the host memory that a run needs, and finds its limit. */
 #include "placement/host_memory.h"
 
 #include "placement/ranks.h"
@@ -70,7 +70,7 @@ int64_t host_need_bytes(const struct engine_memory *memory, int64_t load_bytes)
 	       memory->scratch_bytes + max_i64(host_save_bytes(memory), load_bytes);
 }
 
-/* What ranks of this host may take, and why. */
+/* The memory that the ranks of this host may use, and the kind of limit. */
 static int host_usable(int64_t *bytes, const char **why, const struct config *c, int ranks)
 {
 	struct topology t;

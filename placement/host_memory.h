@@ -1,4 +1,8 @@
-/* Host memory: the need of a run and its limit. */
+/* Host memory: the need of a run and its limit.
+ *
+ * A plane is one array of weights, gradients or optimizer state in host memory (offload/store.h). A run needs
+ * memory for planes, staging buffers for copies, tokenized rows, and buffers while it loads and saves. If the
+ * CPU is the device, the arena is host memory too. */
 #ifndef FERRY_PLACEMENT_HOST_MEMORY_H
 #define FERRY_PLACEMENT_HOST_MEMORY_H
 
@@ -7,10 +11,9 @@
 #include "placement/machine.h"
 
 struct host_memory {
-	int64_t need_bytes;    /* planes, staging, loading or saving, and the arena if the host is the device;
-	                          for all ranks of one host */
+	int64_t need_bytes;    /* for all ranks of one host, with the arena if the host is the device */
 	int64_t limit_bytes;   /* ram_budget, or the memory that is still available */
-	const char *limit_why; /* the kind of this machine's limit, in brackets, static; else NULL */
+	const char *limit_why; /* kind of limit, static; NULL: a budget or another machine */
 	int fits;
 };
 

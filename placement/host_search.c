@@ -1,4 +1,4 @@
-/* Settings that need less host memory. */
+/* Searches settings that need less host memory. */
 #include "placement/host_search.h"
 
 #include "placement/budget.h"
@@ -9,8 +9,8 @@
 
 #include <inttypes.h>
 
-/* Changes of the settings that may take less host memory, in the order of how little they change of the
- * result: the first three nothing, the next two its rounding, the last what a step does. */
+/* Changes that may save host memory. The first three do not change the result, the next group only its
+ * rounding, the last the step itself. */
 enum change {
 	CHANGE_RECOMPUTE,
 	CHANGE_LAYER_MAJOR,
@@ -34,13 +34,13 @@ static const char *const change_texts[CHANGES] = {
                 [CHANGE_IN_BACKWARD] = "max_grad_norm=0 skip_nonfinite=off",
 };
 
-/* What is tried: keys that a choice heeds, and what they come to. */
+/* A trial: the keys that a choice reads, and the options. */
 struct tried {
 	struct config config;
 	struct engine_options options;
 };
 
-/* Does the budget choose how far ahead units are fetched? */
+/* Whether the budget chooses the prefetch distance. */
 static int ahead_is_chosen(const struct tried *t)
 {
 	struct choice_freedom freedom;
@@ -49,7 +49,7 @@ static int ahead_is_chosen(const struct tried *t)
 	return budget_is_spent(&t->config, t->options.device_budget_bytes) && freedom.ahead;
 }
 
-/* Makes the change; 0: it is so already, or of no use. */
+/* Makes the change; 0 if it is already so or has no effect. */
 static int change_make(struct tried *t, enum change change)
 {
 	struct engine_options *o = &t->options;
@@ -111,7 +111,7 @@ struct host_search {
 
 static int changes_make(struct tried *t, unsigned changes, const struct host_search *s)
 {
-	t->config = *s->config; /* its texts stay the configuration's */
+	t->config = *s->config; /* borrows its texts */
 	t->options = *s->base;
 	t->options.device = s->meta;
 	t->options.check_plans = 0;
@@ -121,7 +121,7 @@ static int changes_make(struct tried *t, unsigned changes, const struct host_sea
 	return 1;
 }
 
-/* What the host has to have for *t, its budgets spent; ERR_FIT where the device has no room. */
+/* Plans *t with its budgets spent and finds its host memory. ERR_FIT if the device lacks room. */
 static int tried_plan(struct engine **engine, struct host_memory *host, struct tried *t,
         const struct host_search *s, enum budget_thoroughness thoroughness)
 {
@@ -143,7 +143,7 @@ static int tried_plan(struct engine **engine, struct host_memory *host, struct t
 	        s->machine);
 }
 
-/* What the device has no room for is no help. */
+/* Plans and simulates a set of changes, and keeps it if it is the best. Skips it if the device lacks room. */
 static int changes_judge(struct host_search *s, unsigned changes)
 {
 	struct simulated step = {.step_ms = 1};
@@ -172,7 +172,7 @@ static int changes_judge(struct host_search *s, unsigned changes)
 	return rc == ERR_FIT ? 0 : rc;
 }
 
-/* What a run with the best takes. */
+/* Finds the host memory of a run with the best changes. */
 static int best_measure(struct host_search *s)
 {
 	struct engine *engine;
@@ -196,7 +196,7 @@ static int bits_of(unsigned changes)
 	return bits;
 }
 
-/* All that are of use, at once; of the optimizer states, which stand in falling size, the smallest. */
+/* All useful changes at once, with only the smallest optimizer state. */
 static unsigned changes_most(const struct host_search *s)
 {
 	struct tried t;
@@ -209,7 +209,8 @@ static unsigned changes_most(const struct host_search *s)
 	return changes;
 }
 
-/* Where all changes at once do not fit, none of them is left in what is said that makes no difference. */
+/* Judges all changes at once. If they do not fit, drops those that make no difference, so that the message
+ * does not name them. */
 static int changes_judge_most(struct host_search *s)
 {
 	unsigned changes = changes_most(s);

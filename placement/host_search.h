@@ -1,6 +1,7 @@
-/* Searches settings that need less host memory than those of a run. It takes the smallest set of changes
- * that fits, and among those the one with the shortest step on the meta clock. Each is planned with budgets
- * spent as in a run. */
+/* Searches settings that need less host memory than those of a run.
+ *
+ * It takes the smallest set of changes that fits, and among those the one with the shortest simulated step.
+ * It plans each with budgets spent as in a run. */
 #ifndef FERRY_PLACEMENT_HOST_SEARCH_H
 #define FERRY_PLACEMENT_HOST_SEARCH_H
 
@@ -8,13 +9,13 @@
 #include "placement/host_memory.h"
 
 struct host_found {
-	int64_t bytes;       /* host memory, as struct host_memory; if nothing fits, least_bytes */
+	int64_t bytes;       /* as need_bytes of struct host_memory; if nothing fits, least_bytes */
 	int64_t least_bytes; /* the smallest plan */
 	int fits;
 	struct str settings; /* " key=value key=value"; str_free */
 };
 
-/* asked: the run's options before its budgets were spent. ERR_NOMEM. */
+/* asked: the run's options before budgets are spent. ERR_NOMEM. */
 int host_search(struct host_found *found, const struct config *c, const struct engine_options *asked,
         const struct device_memory *device, const struct machine *machine);
 

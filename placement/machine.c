@@ -1,4 +1,4 @@
-/* Reads the file that describes a machine. */
+/* Reads and writes the file that describes a machine. */
 #include "placement/machine.h"
 
 #include "base/err.h"
@@ -128,7 +128,7 @@ static int value_set(struct machine *m, const struct machine_key *key, const cha
 	}
 }
 
-/* "source", at the root or in a part, is for people. */
+/* "source" is a note, at the root or in a part. */
 static int is_remark(const char *path)
 {
 	const char *dot = strrchr(path, '.');
@@ -164,10 +164,10 @@ static int items_take(struct machine *m, uint64_t *seen, const struct yaml_doc *
 	return 0;
 }
 
-/* Defaults for what is not there; all that had to be is named at once. */
+/* Sets defaults of absent keys. ERR_INPUT names all missing keys at once. */
 static int items_complete(struct machine *m, uint64_t seen, const char *path)
 {
-	enum need of_kind = !(seen & 1ull << (key_find("gpus") - keys)) ? NEED_ALWAYS /* not known */
+	enum need of_kind = !(seen & 1ull << (key_find("gpus") - keys)) ? NEED_ALWAYS /* unknown */
 	                    : m->gpu_count                              ? NEED_GPU
 	                                                                : NEED_NO_GPU;
 	struct str missing = {0};
@@ -188,7 +188,7 @@ static int items_complete(struct machine *m, uint64_t seen, const char *path)
 	if (!rc && missing.len_bytes)
 		rc = err_set(ERR_INPUT, "%s: a machine needs %s", path, missing.data);
 	if (!rc && m->gpu_count > 1 && !m->link_gbps)
-		m->link_gbps = m->d2h_gbps; /* by way of the host */
+		m->link_gbps = m->d2h_gbps; /* through the host */
 	if (!rc && m->host_reserve_bytes >= m->host_memory_bytes)
 		rc = err_set(
 		        ERR_INPUT, "%s: host.reserve (default 4GiB) leaves nothing of host.memory", path);
@@ -244,7 +244,7 @@ static void value_text(struct str *out, const struct machine *m, const struct ma
 		str_printf(out, "%lld", (long long)*(const int64_t *)field);
 }
 
-/* Not said, or as it is without being said. */
+/* Whether the key is unknown (0) or has its default, so that the file need not have it. */
 static int is_default(const struct machine *m, const struct machine_key *key)
 {
 	const void *field = (const char *)m + key->value.offset;
@@ -258,7 +258,7 @@ static int is_default(const struct machine *m, const struct machine_key *key)
 	return key->value.type == TYPE_REAL ? *(const double *)field <= 0 : !*(const int64_t *)field;
 }
 
-/* "gpu.memory" stands under "gpu:"; keys of a part follow each other. */
+/* Writes "gpu.memory" below "gpu:". The table lists the keys of a part one after the other. */
 int machine_write(const struct machine *m, const char *source, const char *path)
 {
 	size_t part_len = 0;
@@ -297,8 +297,7 @@ int64_t machine_ranks_here(const struct machine *m, int64_t world_size)
 	return world_size == CONFIG_AUTO || world_size > most ? most : world_size;
 }
 
-/* Of the rate of one GPU's copies, what is left where all of a switch copy at once; switches fill one after
- * the other. */
+/* The rate of one GPU's copies while all GPUs of its switch copy. Ranks fill one switch before the next. */
 static double copy_rate(const struct machine *m, double gbps, int64_t ranks)
 {
 	int64_t sharers = ranks < m->uplink_gpus ? ranks : m->uplink_gpus;

@@ -11,11 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Host memory is a row of chunks, a task each; each node of the machine has some that lie side by side. */
+/* Host memory is an array of chunks, one for each task. Each NUMA node has a contiguous part. */
 enum { ALIGN_BYTES = 256, ARENA_BYTES_MIN = 16384 };
 enum { CHUNK_BYTES = 1 << 20, CHUNKS_MIN = 128, WORKER_CHUNKS = 4, FIRST_BYTES = 1 << 18, REPEATS = 3 };
 
-/* A little less than a task of the optimizer has. */
+/* Elements of a chunk: a little less than a task of the optimizer. */
 enum { ELEMENTS = SUMSQ_BLOCK - 4096 };
 
 _Static_assert(ELEMENTS * 16 + ELEMENTS / ADAMW_BLOCK * 8 + PLANE_COUNT * SLAB_SKEW_BYTES <= CHUNK_BYTES,
@@ -25,7 +25,7 @@ static const double PASS_S = 0.004;
 static const int64_t ARENA_BYTES_HOST = INT64_C(128) << 20, ARENA_BYTES = INT64_C(512) << 20,
                      SAMPLE_BYTES_HOST = INT64_C(192) << 20, SAMPLE_BYTES = INT64_C(2) << 30;
 
-/* Bytes of every buffer: as bf16 and as fp32 a small number, whose squares are no subnormals. */
+/* Every buffer is filled with this byte: as bf16 and as fp32 a small number without subnormal squares. */
 enum { FILLING = 0x3c };
 
 struct meter {
@@ -34,10 +34,10 @@ struct meter {
 	dev_addr arena;
 	int64_t arena_bytes;
 	char *slab;
-	int64_t chunk_count, elements; /* elements: of a chunk's planes */
+	int64_t chunk_count, elements; /* elements: of a chunk */
 	int64_t node_first[POOL_NODES_MAX + 1];
 	struct adamw_step step;
-	double launch_s, call_s; /* beside what is measured */
+	double launch_s, call_s; /* overheads to subtract */
 };
 
 int measure_begin(struct measure_span *span, struct stream *stream)
@@ -46,7 +46,7 @@ int measure_begin(struct measure_span *span, struct stream *stream)
 	return stream_stamp(stream, &span->begin_ns);
 }
 
-/* The places of stamps must outlive their work, whatever failed meanwhile. */
+/* Waits for the stream even after an error, because the stream still writes the stamps. */
 int measure_end(double *seconds, struct measure_span *span, int code)
 {
 	int rc = code ? code : stream_stamp(span->stream, &span->end_ns), synced = stream_sync(span->stream);
@@ -56,8 +56,8 @@ int measure_end(double *seconds, struct measure_span *span, int code)
 	return rc;
 }
 
-/* ---- passes over so many bytes (of host memory that threads go through: all of it); *moved: that were read
- * and written ---- */
+/* ---- passes: time the work on so many bytes (threads: on all of the host memory); *moved = bytes read and
+ * written ---- */
 
 typedef int pass_fn(double *seconds, double *moved, struct meter *m, int64_t bytes);
 
@@ -81,14 +81,14 @@ static int copy_out_pass(double *seconds, double *moved, struct meter *m, int64_
 	        seconds, &span, rc ? rc : stream_copy_out(m->streams[QUEUE_D2H], m->slab, m->arena, bytes));
 }
 
-/* Bytes of a plane of an update. */
+/* Bytes of a plane of `count` elements. */
 static int64_t room_bytes(const struct plan_policy *p, enum plane plane, int64_t count)
 {
 	return plane_numbers(plane, p->state, count) *
 	       dtype_bytes(plane_dtype(plane, p->state, p->gradient_dtype));
 }
 
-/* Bytes of an element in the planes of an update, scales not counted. */
+/* Bytes of an element in all planes together, without scales. */
 static int64_t element_bytes(const struct plan_policy *p)
 {
 	int64_t bytes = 0;
@@ -98,7 +98,7 @@ static int64_t element_bytes(const struct plan_policy *p)
 	return bytes;
 }
 
-/* AdamW, which is most of what a step does with device memory where states stay there. */
+/* AdamW: most of a step's traffic in device memory if states stay there. */
 static struct op update_op(const struct meter *m, int64_t count)
 {
 	const struct plan_policy *p = &m->o->policy;
@@ -124,7 +124,7 @@ static struct op update_op(const struct meter *m, int64_t count)
 	                .step = m->step}};
 }
 
-/* What queueing it takes is counted by itself. */
+/* Subtracts the overhead of queueing, which has its own rate. */
 static int less(int code, double *seconds, double queueing_s)
 {
 	*seconds = fmax(*seconds - queueing_s, 0.1 * *seconds);
@@ -165,7 +165,7 @@ static void copy_task(void *context, int64_t task, int worker)
 	memcpy(chunk + CHUNK_BYTES / 2, chunk, CHUNK_BYTES / 2);
 }
 
-/* A node's chunks together hold its part of each plane, one plane behind the other, as in the store. */
+/* The chunks of a node together hold its part of each plane, one plane after the other, as in the store. */
 static void update_task(void *context, int64_t task, int worker)
 {
 	const struct meter *m = ((struct chunks *)context)->m;
@@ -200,7 +200,7 @@ static void update_task(void *context, int64_t task, int worker)
 	        &m->step, m->o->isa);
 }
 
-/* As a unit's update does it. */
+/* Runs the tasks as a unit's update does. */
 static int chunks_run(void *context)
 {
 	const struct chunks *c = context;
@@ -227,7 +227,7 @@ static int host_pass(double *seconds, double *moved, struct meter *m, int64_t by
 	return chunks_pass(seconds, *moved, m, copy_task);
 }
 
-/* What the clock counts of an update: all but the gradient is read and written. */
+/* Counts bytes as the meta clock does: all planes but the gradient are read and written. */
 static int update_pass(double *seconds, double *moved, struct meter *m, int64_t bytes)
 {
 	const struct plan_policy *p = &m->o->policy;
@@ -239,7 +239,7 @@ static int update_pass(double *seconds, double *moved, struct meter *m, int64_t 
 
 /* ---- rates ---- */
 
-/* Of as many bytes, from `first` to `most`, as take PASS_S; the first time does not count. */
+/* Measures on as many bytes, from `first` to `most`, as take PASS_S. The first pass is a warm-up. */
 static int rate_find(double *bytes_per_s, struct meter *m, pass_fn *pass, int64_t first, int64_t most)
 {
 	int64_t bytes = first < most ? first : most;
@@ -260,7 +260,7 @@ static int rate_find(double *bytes_per_s, struct meter *m, pass_fn *pass, int64_
 	return rc;
 }
 
-/* The bus carries what each of those that share it was seen to reach alone. */
+/* Host memory is at least as fast as the fastest single user of it. */
 static int rates_find(struct device_speed *s, struct meter *m, int64_t unit_bytes)
 {
 	int64_t host_bytes = m->chunk_count * CHUNK_BYTES;
@@ -327,7 +327,7 @@ static int streams_take(struct meter *m)
 	return rc ? rc : stream_sync(m->streams[QUEUE_COMPUTE]);
 }
 
-/* No more than a step of the model goes through. */
+/* Uses no more memory than a step of the model. */
 static int passes_measure(struct device_speed *speed, const struct engine_options *o, int64_t host_bytes)
 {
 	const struct model *model = o->model;

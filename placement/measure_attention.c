@@ -1,4 +1,4 @@
-/* The rate of attention: its forward and backward, one document as long as the longest. */
+/* Measures the rate of attention: its forward and backward over one document of maximum length. */
 #include "placement/measure_sample.h"
 
 #include "base/err.h"
@@ -88,7 +88,7 @@ static void attention_lay(struct sample *s)
 	s->flops = op_flops(&a->forward) + op_flops(&a->backward);
 }
 
-/* A shorter document, then fewer heads, then a document that is too short. */
+/* Cuts the document, then the heads, then the document below TOKENS_ENOUGH. */
 static void attention_cut(struct sample *s, int cut)
 {
 	struct attention *a = (struct attention *)s;

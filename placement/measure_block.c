@@ -1,4 +1,4 @@
-/* Of what a block's forward and backward take on the device, the products' part. */
+/* Measures the rate of matrix products from a block's forward and backward. */
 #include "placement/measure_sample.h"
 
 #include "base/err.h"
@@ -6,25 +6,25 @@
 #include "device/op.h"
 #include "model/blocks/blocks.h"
 
-/* Above the first numbers tokens and columns are cut without making what is left less typical. */
+/* Down to the ENOUGH numbers, a cut leaves the sample typical of the whole. */
 enum { TOKENS_ENOUGH = 512, COLUMNS_ENOUGH = 1024, TOKENS_MIN = 64, COLUMNS_MIN = 128, COLUMNS_STEP = 64 };
 
 static const double BLOCK_S = 0.1;
 
-/* The first block of a model, cut or not, and where its buffers are. */
+/* The first block of a model, perhaps cut, and its buffers. */
 struct block {
 	struct sample sample;
 	const struct engine_options *options;
-	struct model model; /* a copy of the model's, but for the numbers of its config */
+	struct model model; /* a copy of the model with cut sizes in its config */
 	int64_t tokens, document_tokens, divisor;
 	dev_addr batch[3];
 	struct stage_memory memory;
-	dev_addr *weight, *grad; /* per tensor */
+	dev_addr *weight, *grad; /* [tensor] */
 };
 
 static const struct block *block_of(const struct sample *s)
 {
-	return (const struct block *)s; /* its first member */
+	return (const struct block *)s; /* `sample` is its first member */
 }
 
 static int in_block(const struct block *b, int tensor)
@@ -47,7 +47,7 @@ static int64_t scratch_bytes(const struct block *b)
 	return most;
 }
 
-/* Both dimensions of a matrix are cut; of a vector it does not matter. */
+/* Elements after a cut: both dimensions of a matrix are cut. Vectors stay, they take little time. */
 static int64_t tensor_count(const struct block *b, int tensor)
 {
 	const struct model_tensor *t = &b->model.tensors[tensor];
@@ -101,7 +101,7 @@ static int divides(const struct model_config *c, int64_t divisor)
 	       c->C / divisor >= COLUMNS_MIN;
 }
 
-/* Attention is measured for itself, so its part of the whole may shrink with the documents. */
+/* Attention has its own rate, so its share of the block may shrink with the documents. */
 static void block_cut(struct sample *s, int cut)
 {
 	struct block *b = (struct block *)s;
@@ -150,7 +150,7 @@ static int block_queue(const struct sample *s, struct stream *q)
 	return rc;
 }
 
-/* Documents as long as they can be. */
+/* Writes documents of maximum length. */
 static int batch_write(const struct sample *s, struct stream *q)
 {
 	const struct block *b = block_of(s);

@@ -1,4 +1,4 @@
-/* What a GPU costs beside its rates: small kernels, host functions, copies both ways at once, pinning. */
+/* Measures overheads of a GPU: small kernels, host functions, copies both ways at once, pinning. */
 #include "placement/measure.h"
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 enum { REPEATS = 3, WARM = 10, LAUNCHES = 100, CALLS = 20, ARENA_BYTES = 4096 };
 
 static const int64_t PIN_BYTES = INT64_C(64) << 20;
-static const double HINDERED = 0.97; /* of what both ways have alone: less is no chance */
+static const double HINDERED = 0.97; /* below this share of both rates alone, the ways slow each other */
 
 struct overheads {
 	const struct engine_options *o;
@@ -38,7 +38,7 @@ static int small_queue(struct overheads *m, int is_call, int count)
 	return rc;
 }
 
-/* From one to the next. */
+/* The time of one small kernel or host function in a row of them. */
 static int small_find(double *each_s, struct overheads *m, int is_call)
 {
 	int count = is_call ? CALLS : LAUNCHES, rc = 0;
@@ -61,7 +61,7 @@ static int small_find(double *each_s, struct overheads *m, int is_call)
 	return rc;
 }
 
-/* Memory as planes have it, from asking for it until copies may use it. */
+/* The rate of allocating and pinning memory as for planes. */
 static int pinning_find(double *bytes_per_s, struct overheads *m)
 {
 	int rc = 0;
@@ -111,7 +111,7 @@ int measure_overheads(struct device_speed *speed, const struct engine_options *o
 	return rc;
 }
 
-/* The one that takes longer had the link to itself in the end. */
+/* At the end the slower copy has the link alone; its bytes from that time do not count. */
 int measure_copies(struct device_speed *speed, const struct measure_place *p)
 {
 	int64_t half = p->bytes / 2 / 512 * 512;

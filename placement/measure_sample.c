@@ -1,4 +1,4 @@
-/* A sample of operations, timed. */
+/* Times a sample of operations, and fits rates to the time. */
 #include "placement/measure_sample.h"
 
 #include "base/err.h"
@@ -37,7 +37,7 @@ static void cut_to(struct sample *s, int cut)
 
 /* ---- on the device ---- */
 
-/* Small numbers of either sign: a GPU that multiplies zeros is faster than one that works. */
+/* Small numbers of either sign, because a GPU multiplies zeros faster. */
 static void numbers_draw(uint16_t *numbers, int64_t count)
 {
 	uint64_t random = 1;
@@ -48,7 +48,7 @@ static void numbers_draw(uint16_t *numbers, int64_t count)
 	}
 }
 
-/* One piece from the host, then copies of what is there, twice as much each time. */
+/* Copies one piece from the host, then doubles it on the device until all bytes are filled. */
 static int numbers_write(dev_addr base, int64_t bytes, struct stream *q)
 {
 	enum { PIECE_BYTES = 1 << 18 };
@@ -83,9 +83,9 @@ static int time_once(double *seconds, const struct sample *s, struct stream *q)
 	return measure_end(seconds, &span, rc ? rc : s->queue(s, q));
 }
 
-/* The first time, libraries choose their ways. Where that takes long already it has to do. Each time has
- * weights and gradients of its own, as far as there is room: in a step they come from memory, not from a
- * cache. */
+/* Times the sample 1 + repeats times and takes the shortest. In the first run libraries choose their kernels,
+ * so it counts only if it takes long_s already. If there is room, each run has its own weights and gradients:
+ * in a step they come from memory, not from a cache. */
 static int run(double *seconds, struct sample *s, struct device *device, int repeats, int64_t most_bytes,
         double long_s)
 {
@@ -114,7 +114,7 @@ static int run(double *seconds, struct sample *s, struct device *device, int rep
 	return rc;
 }
 
-/* The least cut with no more arithmetic and memory than that; CUTS: none has. */
+/* The smallest cut with at most these flops and bytes; CUTS: none. */
 static int cut_find(struct sample *s, int first, double flops, int64_t bytes)
 {
 	int cut = first;
@@ -137,7 +137,7 @@ int sample_measure(
 	do {
 		int next = cut_find(s, 0, flops, most_bytes);
 
-		if (next == CUTS && cut == CUTS) /* even the least is more: as little as there is */
+		if (next == CUTS && cut == CUTS) /* none is small enough: take the smallest sample */
 			next = cut_find(s, CUTS - 1, INFINITY, most_bytes);
 		if (next >= cut)
 			break;

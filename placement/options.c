@@ -1,4 +1,4 @@
-/* From keys to the options of an engine. */
+/* Turns keys into the options of an engine. */
 #include "placement/options.h"
 
 #include "placement/ranks.h"

@@ -6,8 +6,8 @@
 #include "offload/engine.h"
 #include "placement/machine.h"
 
-/* Sets the policy; the caller fills in device, pool, model and sizes. machine: the planned one; NULL: this
- * one. */
+/* Sets all that keys decide; the caller fills in device, pool, model and sizes. machine: the planned one;
+ * NULL: this one. */
 void options_of_config(
         struct engine_options *o, const struct config *c, const struct machine *machine, int micro_batches);
 

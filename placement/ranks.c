@@ -1,4 +1,4 @@
-/* How many ranks there are, and which of them share a host or a node. */
+/* Counts ranks, and finds those that share a host or a node. */
 #include "placement/ranks.h"
 
 #include "base/err.h"

@@ -1,6 +1,6 @@
-/* The ranks of a run and of a host: pure functions of the configuration, the described machine (NULL: this
- * one) and this process's place in the world. `ferry plan` plans for ranks that do not exist; other commands
- * have the started ranks. */
+/* The ranks of a run and of a host. A rank is one process of a run, the world all of them. These are pure
+ * functions of the configuration, the described machine (NULL: this one) and this process's place in the
+ * world. `ferry plan` plans for ranks that do not exist; other commands use the started ranks. */
 #ifndef FERRY_PLACEMENT_RANKS_H
 #define FERRY_PLACEMENT_RANKS_H
 
@@ -19,8 +19,7 @@ int ranks_of_host(const struct config *c, const struct machine *machine, const s
 /* Number of ranks of the run, started or planned. */
 int ranks_in_world(const struct config *c, const struct machine *machine, const struct world *w);
 
-/* 1 if this rank reads files of the model, the data and the checkpoint. With load=rank0_only only rank 0
- * does. */
+/* 1 if this rank reads the files of model, data and checkpoint. With load=rank0_only only rank 0 does. */
 int ranks_reads_files(const struct config *c, const struct world *w);
 
 /* Applies sharding_strategy for world_size ranks, `here` of them on this host: sets world_size, shard_ranks

@@ -1,4 +1,4 @@
-/* How fast the machine is, described, measured or assumed. */
+/* Finds the machine's rates: described, measured or assumed. */
 #include "placement/rates.h"
 
 #include "placement/host_memory.h"
@@ -16,15 +16,15 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-static const double BUSY_SHARE = 0.75; /* of the threads, from which on others disturb a measurement */
+static const double BUSY_SHARE = 0.75; /* share of busy threads above which a measurement is disturbed */
 
-enum { HOST_SHARE = 4 }; /* of the memory that a rank may take, one part is for measuring */
+enum { HOST_SHARE = 4 }; /* measuring may use one part in this many of the rank's memory */
 
-/* What is told of the rates: in 1e9 a second, and of what is a time in microseconds. */
+/* The rates that text and JSON show, with unit and scale. */
 static const struct rate {
 	size_t offset;
 	const char *key, *name, *unit;
-	double scale; /* of a value as it is told */
+	double scale; /* from bytes/s, flop/s or s to the unit */
 } rates[] = {
         {offsetof(struct device_speed, matmul_flops_bf16), "bf16_gflops", "bf16 products", "GFLOP/s", 1e-9},
         {offsetof(struct device_speed, matmul_flops_f32), "fp32_gflops", "fp32 products", "GFLOP/s", 1e-9},
@@ -62,6 +62,15 @@ static double rate_get(const struct device_speed *speed, int i)
 	return *(const double *)((const char *)speed + rates[i].offset);
 }
 
+/* Whether value is a known rate and slower than *speed's: of a time the longer one. */
+static int rate_is_slower(double value, const struct device_speed *speed, int i)
+{
+	double now = rate_get(speed, i);
+	int is_time = rates[i].scale > 1;
+
+	return value != 0 && (now == 0 || (is_time ? value > now : value < now));
+}
+
 /* ---- described ---- */
 
 static int described_read(struct machine_rates *s, const struct config *c, enum device_kind kind)
@@ -70,7 +79,7 @@ static int described_read(struct machine_rates *s, const struct config *c, enum 
 	struct machine *machine;
 	int rc;
 
-	if (!ranks_reads_files(c, world_self())) /* rank 0 does, and chooses */
+	if (!ranks_reads_files(c, world_self())) /* rank 0 reads it and chooses */
 		return 0;
 	rc = machine_read(&machine, c->machine);
 	if (rc)
@@ -85,7 +94,7 @@ static int described_read(struct machine_rates *s, const struct config *c, enum 
 	return rc;
 }
 
-/* A throttle is one wherever the host computes. */
+/* host_copy_gbps limits copies on any machine on which the host computes. */
 static void throttle(struct device_speed *speed, const struct config *c)
 {
 	double copy = 1e9 * c->host_copy_gbps;
@@ -98,7 +107,7 @@ static void throttle(struct device_speed *speed, const struct config *c)
 
 /* ---- measured ---- */
 
-/* A machine that others use measures slower than it is. */
+/* Warns if other processes make the machine slower. */
 static void load_warn(const struct pool *pool)
 {
 	double load = 0, threads = (double)pool_worker_count(pool);
@@ -123,7 +132,7 @@ static int here_measure(struct machine_rates *s, const struct config *c, enum de
 
 	if (!device_has_bytes(o.device)) {
 		rc = device_open(&own, device_facts_of(kind)->name, &d);
-		if (rc) /* it is not here */
+		if (rc) /* no such device here */
 			return rc == ERR_NOMEM ? rc : 0;
 		o.device = own;
 	}
@@ -175,13 +184,13 @@ int rates_share(struct machine_rates *s)
 		rc = world_sum(all, w->size * RATE_COUNT);
 	for (int r = 0; r < w->size && !rc; r++)
 		for (int i = 0; i < RATE_COUNT; i++)
-			if (all[r * RATE_COUNT + i] < rate_get(&s->speed, i))
+			if (rate_is_slower(all[r * RATE_COUNT + i], &s->speed, i))
 				*rate_of(&s->speed, i) = all[r * RATE_COUNT + i];
 	mem_free(all);
 	return rc;
 }
 
-/* ---- for people and programs ---- */
+/* ---- as text and JSON ---- */
 
 void rates_text(struct str *out, const struct machine_rates *s)
 {

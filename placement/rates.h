@@ -1,6 +1,6 @@
 /* The machine's rates for spending budgets and simulating steps.
  *
- * For a described machine (machine=FILE) they come from the description, the same each time. For this
+ * For a described machine (machine=FILE) they come from the description and are the same each time. For this
  * machine ferry measures them at first use (placement/measure.h): a run only if it has something to choose,
  * `plan` always. If a device cannot be measured (no such GPU here, nothing to train, no memory), ferry
  * assumes figures.
@@ -21,13 +21,13 @@ struct machine_rates {
 	struct device_speed speed; /* 0 means the meta device's built-in values */
 };
 
-/* Does nothing where it is known. machine: that is planned for; NULL: this one, which a run may have
- * described all the same. kind: of the device that is planned for; options: what is asked for, on that
- * device or on meta. ERR_INPUT (a described machine computes elsewhere), ERR_NOMEM, ERR_DEVICE. */
+/* Finds the rates if they are unknown. machine: the planned machine; NULL: this one, for which the
+ * configuration may name a description too. kind: of the planned device. options: those of the run, on that
+ * device or on meta. ERR_INPUT (the described machine has another kind of device), ERR_NOMEM, ERR_DEVICE. */
 int rates_find(struct machine_rates *rates, const struct config *c, const struct machine *machine,
         enum device_kind kind, const struct engine_options *options);
 
-/* Gives all ranks rank 0's described rates, or the lowest measured rates of any rank. */
+/* Gives all ranks rank 0's described rates, or the slowest measured rates of any rank; 0 is not measured. */
 int rates_share(struct machine_rates *rates);
 
 /* "this machine, measured: products 160 GFLOP/s, ..." */

@@ -1,4 +1,4 @@
-/* A step of an engine on the meta clock. */
+/* Simulates a step of an engine on the meta clock. */
 #include "placement/simulate.h"
 
 #include "base/err.h"
@@ -49,8 +49,8 @@ int simulate_bound(
 
 void simulate_host_speed(struct device_speed *speed, int threads, double host_copy_gbps)
 {
-	/* of one thread, measured on the machine of examples/machines/laptop-2-cores.yaml; more than so many
-	 * do not move more */
+	/* rates of one thread, measured on the machine of examples/machines/laptop-2-cores.yaml; more than
+	 * BUS_THREADS threads move no more bytes */
 	enum { BUS_THREADS = 16 };
 	const double thread_flops = 70e9, thread_bytes = 21e9;
 	double bytes = thread_bytes * (threads < BUS_THREADS ? threads : BUS_THREADS), copy = bytes / 2;

@@ -30,7 +30,7 @@ if [ ! -d "$shared/golden" ]; then
 fi
 # shellcheck disable=SC2016 # $ORIGIN is the loader's
 cmake -S . -B "$build" -G Ninja -DFERRY_MPI=OFF "-DFERRY_CUDA_ARCHITECTURES=$architectures" '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' \
-	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
+	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_CUDA_FLAGS=-lineinfo
 if ! grep -q '^CMAKE_CUDA_COMPILER:' "$build/CMakeCache.txt"; then
 	echo "bundle.sh: nvcc was not found (CUDACXX=PATH names it); a bundle without kernels is of no use" >&2
 	exit 1

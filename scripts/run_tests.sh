@@ -1,15 +1,15 @@
 #!/bin/sh
 # run_tests.sh [--quick | --every] BUILD [CTEST OPTIONS...]: runs the tests of that build directory. If a sanitizer runs
-# all cases of a test, the usual build runs it only with --every. --quick runs the format, and those tests of the usual
-# build that took at most 3 seconds the last time or never ran. Then it prints the names of skipped tests, because ctest
-# hides the output of tests that pass, and ctest's own summary again as the last lines.
+# all cases of a test, the usual build builds and runs it only with --every. --quick runs the format, and those tests of
+# the usual build that took at most 3 seconds the last time or never ran. Then it prints the names of skipped tests,
+# because ctest hides the output of tests that pass, and ctest's own summary again as the last lines.
 set -eu
 
 quick=
 again='^again$'
 case $1 in
 --quick) quick=3 && shift ;;
---every) again='^$' && shift ;;
+--every) again='^$' && shift && cmake --build "$1" --target checks ;;
 esac
 build=$1
 shift

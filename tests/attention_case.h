@@ -1,4 +1,4 @@
-/* Cases of attention: shapes, documents, and how q, k and v lie in memory. */
+/* Cases of attention: shapes, documents, and the layout of q, k and v in memory. */
 #ifndef FERRY_TESTS_ATTENTION_CASE_H
 #define FERRY_TESTS_ATTENTION_CASE_H
 
@@ -6,14 +6,14 @@
 #include "tests/ops_check.h"
 #include "tests/sparing.h"
 
-/* How q, k and v lie in memory. */
+/* The layout of q, k and v in memory. */
 enum layout {
-	LAYOUT_APART,       /* tensors of their own */
+	LAYOUT_APART,       /* three tensors */
 	LAYOUT_FUSED,       /* in one row: q's heads, k's, v's */
-	LAYOUT_INTERLEAVED, /* in one row: head after head its q, k and v (heads == kv_heads) */
+	LAYOUT_INTERLEAVED, /* in one row: q, k and v of each head in turn (heads == kv_heads) */
 };
 
-/* One case: `lengths` of the documents, ended by 0, the last taking what is left. */
+/* One case. `lengths` of the documents end with 0; the last document takes the remaining tokens. */
 struct setting {
 	int64_t tokens, heads, kv_heads, head_dim, window;
 	enum dtype dtype;
@@ -21,7 +21,7 @@ struct setting {
 	int64_t lengths[6];
 	double magnitude; /* of q and k; 0: 1 */
 	int64_t gap;      /* elements between rows */
-	int64_t misfit;   /* elements by which all tensors miss 16 bytes */
+	int64_t misfit;   /* offset in elements of all tensors from an alignment of 16 bytes */
 	enum attention_mask mask;
 	double score_cap;
 	int has_sink;
@@ -37,7 +37,7 @@ static inline void document_set(struct ops_case *c, struct attention *a, int64_t
 	}
 }
 
-/* Tensors 0 (start) and 1 (end) of the case: int32 [tokens]. */
+/* Makes tensors 0 (start) and 1 (end) of the case: int32 [tokens]. */
 static inline void documents_alloc(struct ops_case *c, struct attention *a)
 {
 	const struct tensor *start = case_tensor(c, a->tokens, DTYPE_I32, 1);
@@ -64,7 +64,7 @@ static inline void attention_random(struct ops_case *c, struct attention *a, int
 	        a->heads * (a->q_head_stride > a->kv_head_stride ? a->q_head_stride : a->kv_head_stride);
 	a->qkv_stride += case_int(c, 0, 7);
 	a->out_stride = a->heads * a->head_dim + (case_int(c, 0, 1) ? 0 : case_int(c, 0, 7));
-	if (case_int(c, 0, 1)) { /* else causal, which has kernels of its own */
+	if (case_int(c, 0, 1)) { /* otherwise plain causal, which has its own kernels */
 		a->mask = case_int(c, 0, 1) ? MASK_BIDIRECTIONAL : MASK_CAUSAL;
 		a->score_cap = case_int(c, 0, 1) ? 0.3 + 3 * fabs(case_uniform(c)) : 0;
 		*has_sink = (int)case_int(c, 0, 1);
@@ -176,8 +176,8 @@ static inline struct views views_alloc(
 	return views;
 }
 
-/* Of random seeds every third under ThreadSanitizer; on the emulator, where a product of tiles takes
- * milliseconds, every twelfth; FERRY_TEST_SPARING=n: fewer still. */
+/* The tests take every n-th random seed. n is 3 under ThreadSanitizer. On the emulator, where a product of
+ * tiles takes milliseconds, it is 12 times FERRY_TEST_SPARING. */
 static inline uint64_t seed_step(void)
 {
 #ifdef FERRY_TEST_CUDA

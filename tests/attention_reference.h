@@ -1,5 +1,5 @@
-/* Attention in double, every score formed, forward and backward: the reference of the op, in whose layout its
- * tensors lie. */
+/* The reference for attention, in double: computes every score, forward and backward. Its tensors have the
+ * layout of the op. */
 #ifndef FERRY_TESTS_ATTENTION_REFERENCE_H
 #define FERRY_TESTS_ATTENTION_REFERENCE_H
 
@@ -11,12 +11,12 @@
 
 struct attention {
 	int64_t tokens, heads, kv_heads, head_dim, window;
-	int64_t documents, document_tokens; /* the longest of them */
+	int64_t documents, document_tokens; /* documents; tokens of the longest */
 	int64_t qkv_stride, q_head_stride, kv_head_stride, out_stride;
 	double scale, score_cap; /* 0: none */
 	enum attention_mask mask;
 	const int32_t *doc_start, *doc_end;
-	double *sink, *dsink; /* [heads], or NULL: there is none */
+	double *sink, *dsink; /* [heads], or NULL = none */
 	double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
 	double *p, *ds; /* [heads, tokens, tokens] */
 };
@@ -45,7 +45,7 @@ static inline int sees(const struct attention *a, int64_t i, int64_t j)
 	return a->window == 0 || distance < a->window;
 }
 
-/* Of query i and key j. */
+/* The score of query i and key j. */
 static inline double score_of(const struct attention *a, int64_t h, int64_t i, int64_t j)
 {
 	double s = 0;

@@ -1,4 +1,4 @@
-/* A tokenizer for tests of chats: a token per ASCII character, and special ones. */
+/* A tokenizer for tests of chats: one token per ASCII character, and special tokens. */
 #ifndef FERRY_TESTS_CHAT_TOKENIZER_H
 #define FERRY_TESTS_CHAT_TOKENIZER_H
 

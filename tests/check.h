@@ -1,6 +1,5 @@
-/* What every test program includes: cmocka with the headers that it wants before it, and a directory for
- * files that goes away at the end.
- */
+/* Every test program includes this: cmocka with the headers that it needs, and a temporary directory for
+ * files. */
 #ifndef FERRY_TESTS_CHECK_H
 #define FERRY_TESTS_CHECK_H
 
@@ -17,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* `call` returns `code` and this thread's error text contains `part`. */
+/* Fails unless `call` returns `code` and this thread's error text contains `part`. */
 #define check_fails(call, code, part)                                                                        \
 	do {                                                                                                 \
 		int check_code_ = (call);                                                                    \
@@ -28,7 +27,7 @@
 		}                                                                                            \
 	} while (0)
 
-/* `call` returns 0, else its text is printed. */
+/* Fails with the error text unless `call` returns 0. */
 #define check_ok(call)                                                                                       \
 	do {                                                                                                 \
 		int check_code_ = (call);                                                                    \
@@ -38,7 +37,7 @@
 		}                                                                                            \
 	} while (0)
 
-/* Group setup and teardown: *state is the path of a new directory (char *). */
+/* Group setup and teardown: *state is the path of a new directory (char *), removed at the end. */
 static inline int check_dir_make(void **state)
 {
 	const char *tmp = getenv("TMPDIR");

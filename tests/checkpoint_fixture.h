@@ -1,5 +1,8 @@
-/* For tests of checkpoints: a model of five tensors that no family knows (the functions of model/ that
- * checkpoint/ calls are answered here), and planes in memory whose content is a function of a number.
+/* Fixture for tests of checkpoints: a model of five tensors, and planes in memory.
+ *
+ * No family of model/ knows this model: the fixture defines the functions of model/ that checkpoint/ calls.
+ * *Planes* are the arrays of a tensor's master weights and optimizer moments. Their content is a function of
+ * a number.
  */
 #ifndef FERRY_TESTS_CHECKPOINT_FIXTURE_H
 #define FERRY_TESTS_CHECKPOINT_FIXTURE_H
@@ -53,7 +56,7 @@ static struct model_tensor fixture_tensors[FIXTURE_TENSORS] = {
                 .trainable = 1},
 };
 
-/* Tied: four tensors, the head is none. */
+/* A tied model has four tensors, without the head. */
 static inline struct model fixture_model(int tied)
 {
 	struct model model = {.config = {.model_type = "fixture", .tied = tied},
@@ -104,7 +107,7 @@ int model_untie(struct model *model)
 
 struct fixture_planes {
 	const struct model *model;
-	uint32_t value[PLANE_COUNT][FIXTURE_TENSORS][128]; /* 16 bits used of hi and lo */
+	uint32_t value[PLANE_COUNT][FIXTURE_TENSORS][128]; /* hi and lo use 16 bits */
 };
 
 /* Bits of an element after `number` steps: finite, and different for all arguments. */
@@ -113,7 +116,7 @@ static inline uint32_t fixture_value(int64_t number, enum plane plane, int tenso
 	uint64_t bits = rng_u64((uint64_t)number, (uint64_t)(plane * 16 + tensor), (uint64_t)index);
 
 	if (plane == PLANE_HI)
-		return (uint32_t)(bits & 0xbf7f); /* exponent never all ones */
+		return (uint32_t)(bits & 0xbf7f); /* never inf or NaN: the exponent is not all ones */
 	return plane == PLANE_LO ? (uint32_t)(bits & 0xffff) : (uint32_t)bits;
 }
 
@@ -128,7 +131,7 @@ static inline void fixture_fill(struct fixture_planes *planes, const struct mode
 	}
 }
 
-/* How many elements differ from those of `number`. */
+/* The number of elements that differ from those of `number`. */
 static inline int64_t fixture_differ(const struct fixture_planes *planes, int64_t number)
 {
 	int64_t differ = 0;
@@ -183,7 +186,7 @@ static inline struct plane_sink fixture_sink(struct fixture_planes *planes)
 	return (struct plane_sink){.context = planes, .write = fixture_write};
 }
 
-/* Saves the planes of `step`, with {"number": step} as training state, in a world of one. */
+/* Saves the planes of `step` as a single rank, with {"number": step} as training state. */
 static inline int fixture_save(const char *output_dir, const char *files_from, int64_t step, int total_limit)
 {
 	struct model model = fixture_model(0);
@@ -212,7 +215,7 @@ static inline int fixture_save(const char *output_dir, const char *files_from, i
 	return err;
 }
 
-/* Step of the newest checkpoint after checking that it is that step's, whole; 0 when there is none. */
+/* *step of the newest checkpoint, after a check that its content is complete and of this step; 0 = none. */
 static inline int fixture_load_newest(int64_t *step, const char *output_dir)
 {
 	struct model model = fixture_model(0);
@@ -251,7 +254,7 @@ static inline void fixture_put(const char *dir, const char *name, const char *te
 	mem_free(path);
 }
 
-/* A directory with what belongs to a model beside its weights. */
+/* A directory with the files of a model, without its weights. */
 static inline char *fixture_model_files(const char *dir)
 {
 	char *path = file_join(dir, "base-model");
@@ -263,7 +266,7 @@ static inline char *fixture_model_files(const char *dir)
 	return path;
 }
 
-/* Memory is faster than a disk, where there is such a place; what fsync is worth is not the question here. */
+/* Uses memory (/dev/shm) if possible: faster than a disk, and these tests do not check fsync. */
 static inline int fixture_dir_make(void **state)
 {
 	if (!getenv("TMPDIR") && !access("/dev/shm", W_OK))

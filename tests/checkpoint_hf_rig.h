@@ -1,4 +1,4 @@
-/* HuggingFace directories of all kinds, made for a test, and whether ferry loads or refuses them. */
+/* Makes HuggingFace directories of all kinds for a test, and checks that ferry loads or refuses them. */
 #ifndef FERRY_TESTS_CHECKPOINT_HF_RIG_H
 #define FERRY_TESTS_CHECKPOINT_HF_RIG_H
 
@@ -29,7 +29,7 @@ static int make_dir(void **state)
 	return err;
 }
 
-/* A tensor of a file: `name` holds the values of the fixture's tensor `tensor`, times `scale`. */
+/* A tensor of a file: `name` has the values of the fixture's tensor `tensor`, times `scale`. */
 struct given {
 	const char *name;
 	int tensor;
@@ -37,7 +37,7 @@ struct given {
 	float scale;
 };
 
-/* Exact in every dtype. */
+/* A value that is exact in every dtype. */
 static float given_value(int tensor, int64_t index)
 {
 	return (float)((index * 7 + tensor * 3) % 61 - 30) * 0.125f;
@@ -78,7 +78,7 @@ static void put_shard(const char *in, const char *file, const struct given *give
 	mem_free(path);
 }
 
-/* {"weight_map": {name: file, ...}} from pairs. */
+/* Writes {"weight_map": {name: file, ...}} from pairs. */
 static void put_index(const char *in, const char *const (*pairs)[2], int count)
 {
 	struct str text = {0};

@@ -1,4 +1,4 @@
-/* Parsing of words and of a YAML file as a test writes them. */
+/* Parses a command line and a YAML file that a test writes. */
 #ifndef FERRY_TESTS_CLI_PARSE_H
 #define FERRY_TESTS_CLI_PARSE_H
 
@@ -42,7 +42,7 @@ static inline int parse(struct config *c, enum verb verb, const char *yaml, cons
 	return err;
 }
 
-/* err_text() with the file's path written as YAML. */
+/* err_text() with YAML in place of the file's path. */
 static inline const char *message(void)
 {
 	static char text[2048];
@@ -61,7 +61,7 @@ static inline const char *message(void)
 	return text;
 }
 
-/* Runs the group with the file and the log's sink in place. */
+/* Runs the group of tests, with the file and the log's sink. */
 #define parse_run_tests(tests)                                                                               \
 	({                                                                                                   \
 		int fd_ = mkstemps(yaml_path, 5), failed_;                                                   \

@@ -1,4 +1,4 @@
-/* The program as a test starts it: in a directory of the test's own, by the shell. */
+/* Runs the program in the shell, in the test's own directory. */
 #ifndef FERRY_TESTS_CLI_PROGRAM_H
 #define FERRY_TESTS_CLI_PROGRAM_H
 
@@ -30,7 +30,7 @@ static inline char *take(const char *name)
 	return text;
 }
 
-/* `command` is for the shell; $F is the program, $S the shared directory. */
+/* Runs a shell command; $F is the program, $S the shared directory. */
 static inline struct result run(const char *command)
 {
 	char *line = mem_printf("cd '%s' && export F='%s' S='%s' && ( %s ) > '%s/.out' 2> '%s/.err'", dir,
@@ -66,7 +66,7 @@ static inline int entries(void)
 	return (int)count;
 }
 
-/* The one JSON object on stdout of a run that ended well. */
+/* Runs a command that must succeed, and returns the JSON object on its stdout. */
 static inline json_t *run_json(const char *command)
 {
 	struct result r = run(command);

@@ -1,11 +1,11 @@
-/* What a command says, held to words. */
+/* Checks the output of a command for words. */
 #ifndef FERRY_TESTS_CLI_WORDS_H
 #define FERRY_TESTS_CLI_WORDS_H
 
 #include "tests/run_fixture.h"
 
-/* Runs "ferry ARGUMENTS" and holds what it printed, on stdout and stderr, to `words`: pieces separated by
- * '|'; behind '!' one that must not be there. In `arguments` every @ stands for work_dir. */
+/* Runs "ferry ARGUMENTS" and checks stdout and stderr. `words` are pieces separated by '|'; the output must
+ * contain each, or must not contain it if it begins with '!'. Every @ in `arguments` is work_dir. */
 static inline void assert_words(int code, const char *arguments, const char *words)
 {
 	struct str line = {0}, out = {0};

@@ -1,4 +1,4 @@
-/* Rows of a dataset for tests: ids and labels of a row, wherever it lies. */
+/* Rows of a dataset for tests: ids and labels of a row, in memory or in a file. */
 #ifndef FERRY_TESTS_DATASET_ROWS_H
 #define FERRY_TESTS_DATASET_ROWS_H
 
@@ -6,7 +6,7 @@
 
 #include "data/dataset.h"
 
-/* Valid until the next call; a row that cannot be read ends the test. */
+/* The view is valid until the next call. A row that cannot be read aborts the test. */
 static inline const struct row_view *dataset_row_view(const struct dataset *d, int64_t row)
 {
 	static struct row_buffer buffer;

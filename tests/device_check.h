@@ -1,4 +1,4 @@
-/* An open device with an arena, a pinned slab, a stream per queue and two events, for the tests of devices.
+/* For the tests of devices: an open device with an arena, a pinned slab, a stream per queue and two events.
  */
 #ifndef FERRY_TESTS_DEVICE_CHECK_H
 #define FERRY_TESTS_DEVICE_CHECK_H
@@ -28,7 +28,7 @@ static inline void world_close(struct world *w)
 	*w = (struct world){0};
 }
 
-/* 0, or the code of what failed first; *w can be closed in any case. */
+/* 0, or the first error. world_close works in any case. */
 static inline int world_open_sized(
         struct world *w, const char *name, const struct device_options *options, int64_t arena_bytes)
 {

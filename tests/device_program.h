@@ -1,5 +1,7 @@
-/* Random programs over all streams of a device, and the same in sequential C: cells of the arena and pieces
- * of the slab are written, copied and read by whichever stream, ordered by events.
+/* Random programs over all streams of a device, and the same programs in sequential C.
+ *
+ * The arena has *cells*, and the slab has a piece for each cell. Random streams write, copy and read them, in
+ * an order that events enforce.
  */
 #ifndef FERRY_TESTS_DEVICE_PROGRAM_H
 #define FERRY_TESTS_DEVICE_PROGRAM_H
@@ -15,12 +17,12 @@ struct cell_order {
 	struct event *read[QUEUE_COUNT];
 };
 
-/* Waits are numbered; the one of number skip_wait is left out. */
+/* A program numbers its waits, and omits number skip_wait. */
 struct program {
 	struct world *w;
 	struct cell_order order[CELLS];
 	int wait_count, skip_wait;
-	unsigned char *cells, *slab; /* what the same program in sequential C gives */
+	unsigned char *cells, *slab; /* the result of the same program in sequential C */
 };
 
 static int wait_for_event(struct program *p, struct stream *s, struct event *e)
@@ -28,7 +30,7 @@ static int wait_for_event(struct program *p, struct stream *s, struct event *e)
 	return p->wait_count++ == p->skip_wait ? 0 : stream_wait(s, e);
 }
 
-/* Waits for what a step on s that uses the cell must follow. */
+/* Waits for all earlier steps that conflict with a step on s that uses the cell. */
 static int order_after(struct program *p, struct stream *s, struct cell_order *c, int writes)
 {
 	int rc = wait_for_event(p, s, c->written);
@@ -38,8 +40,8 @@ static int order_after(struct program *p, struct stream *s, struct cell_order *c
 	return rc;
 }
 
-/* One step on stream s: the cell `to` becomes a fill, a copy of the cell `from`, or its piece of the slab; or
- * the other way round. The slab's piece follows its cell's order. */
+/* One step on stream s, by `choice`: fills the cell `to`, copies it to its piece of the slab, copies the
+ * piece to it, or copies the cell `from` to it. The piece has the same order as its cell. */
 static inline int step(struct program *p, struct stream *s, int to, int from, uint64_t choice, int value)
 {
 	dev_addr dst = dev_at(p->w->arena, to * CELL_BYTES), src = dev_at(p->w->arena, from * CELL_BYTES);
@@ -70,7 +72,7 @@ static inline int step(struct program *p, struct stream *s, int to, int from, ui
 	return rc ? rc : event_record(p->order[to].written, s);
 }
 
-/* Returns the first error; the number of waits where there was none. */
+/* Returns the first error, or else the number of waits. */
 static inline int run_program(struct world *w, uint64_t seed, int skip_wait)
 {
 	static unsigned char cells[CELLS * CELL_BYTES], slab[sizeof(cells)], on_device[sizeof(cells)];

@@ -1,6 +1,6 @@
-/* What tests of the engine share: the device that they run on, and a model's fresh weights.
+/* Shared by tests of the engine: the device under test, and fresh weights of a model.
  *
- * Compiled with FERRY_TEST_CUDA they run on the GPU, and are skipped (77) where there is none.
+ * With FERRY_TEST_CUDA, the tests run on the GPU. Without a GPU they are skipped (exit code 77).
  */
 #ifndef FERRY_TESTS_ENGINE_RIG_H
 #define FERRY_TESTS_ENGINE_RIG_H

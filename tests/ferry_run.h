@@ -1,4 +1,4 @@
-/* Running the program as a user does: a command line, its exit code, what it printed. */
+/* Runs the program like a user: a command line, its exit code, its output. */
 #ifndef FERRY_TESTS_FERRY_RUN_H
 #define FERRY_TESTS_FERRY_RUN_H
 
@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/str.h"
 
-/* A directory of the test's own, removed by ferry_run_end. */
+/* The test's own directory; ferry_run_end removes it. */
 static char work_dir[256];
 
 static inline void ferry_run_begin(const char *name)
@@ -35,7 +35,7 @@ static inline void ferry_run_end(void)
 		file_remove_tree(work_dir);
 }
 
-/* FERRY_SHARED/golden, NULL (and a line that names the test) where it is absent. */
+/* FERRY_SHARED/golden. If it is absent: NULL, and a line that names the test. */
 static inline const char *golden_dir(const char *test)
 {
 	static char dir[512];
@@ -48,7 +48,8 @@ static inline const char *golden_dir(const char *test)
 	return NULL;
 }
 
-/* Runs "ferry ARGS"; stdout into *out (NULL: dropped), stderr into work_dir/stderr. Returns the exit code. */
+/* Runs "ferry ARGS" with stdout in *out (NULL: dropped) and stderr in work_dir/stderr. Returns the exit
+ * code. */
 __attribute__((format(printf, 2, 3))) static inline int ferry_run(struct str *out, const char *fmt, ...)
 {
 	const char *binary = getenv("FERRY_BINARY");
@@ -72,7 +73,7 @@ __attribute__((format(printf, 2, 3))) static inline int ferry_run(struct str *ou
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* What the last command said on stderr; valid until the next call. */
+/* stderr of the last command; valid until the next call. */
 static inline const char *ferry_said(void)
 {
 	static char *text;
@@ -90,7 +91,7 @@ static inline const char *ferry_said(void)
 	return len >= 0 ? text : "";
 }
 
-/* Fails the test with the program's words unless it exits with `code`. */
+/* Fails the test with the program's stderr unless it exits with `code`. */
 #define assert_ferry(code, ...)                                                                              \
 	do {                                                                                                 \
 		int got_ = ferry_run(__VA_ARGS__);                                                           \
@@ -98,7 +99,7 @@ static inline const char *ferry_said(void)
 			fail_msg("exit code %d, expected %d: %s", got_, (code), ferry_said());               \
 	} while (0)
 
-/* The one JSON object that a command with --json prints. */
+/* Runs a command with --json, and parses the JSON object that it prints. */
 #define assert_ferry_json(object, ...)                                                                       \
 	do {                                                                                                 \
 		struct str out_ = {0};                                                                       \

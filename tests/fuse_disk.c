@@ -1,11 +1,13 @@
-/* A file system with the habits of network disks, over an ordinary directory; for scripts/campaign_disks.py.
+/* A file system with the habits of network disks, over an ordinary directory; for
+ * scripts/campaign_disks.py.
  *
  *     fuse_disk BACKING MOUNTPOINT [fold]
  *
- * A file that is open while it is removed stays as a hidden name (.fuse_hidden...), as on NFS, and its
- * directory cannot be removed before it is closed. Writing past the page cache (O_DIRECT) is refused at the
- * write. Two names cannot be exchanged, and no place can be reserved. fold: names that differ in case are
- * one. SIGUSR1 makes it read-only, and writable again; SIGUSR2 makes it full, and gives the room back. */
+ * If an open file is removed, it stays under a hidden name (.fuse_hidden...), as on NFS; its directory
+ * cannot be removed before it is closed. Direct writes (O_DIRECT) fail when they write. Exchanging two
+ * names and reserving space are not supported. fold: names that differ only in case are equal. SIGUSR1
+ * makes the file system read-only, or writable again. SIGUSR2 makes it full, or frees the room again.
+ */
 #define FUSE_USE_VERSION 31
 #include <ctype.h>
 #include <dirent.h>

@@ -1,6 +1,9 @@
-/* Prints a sum of the bits that each inner loop of the host device makes of the same numbers, by the widest
- * table of the machine; fails where the scalar one makes others. The program of another architecture has to
- * print the same (tests/arm64_bits.sh). Needs host/cpu/kernels*.c and base only. */
+/* Prints a hash of the bits that each inner loop of the host device computes from fixed numbers.
+ *
+ * It uses the widest kernels of the machine, and fails if the scalar kernels give other bits. The program
+ * for another architecture must print the same hash (tests/arm64_bits.sh). Needs only host/cpu/kernels*.c
+ * and base.
+ */
 #include "base/num.h"
 #include "host/cpu/kernels.h"
 
@@ -64,7 +67,7 @@ static void add_halves(struct sums *s, const uint16_t *x, int64_t n)
 		add_bits(s, (x[i] & 0x7fff) > 0x7f80 ? 0x7fc0 : x[i]);
 }
 
-/* What kernels read, and room for what they write. */
+/* Inputs of kernels, and room for their outputs. */
 struct numbers {
 	float a[MOST], b[MOST], c[MOST], d[MOST], out[MOST], more[MOST];
 	uint16_t half[MOST];

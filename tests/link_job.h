@@ -1,4 +1,4 @@
-/* Jobs of real ranks, by MPI and by sockets. The ranks are the test program itself: "PROGRAM SCENARIO". */
+/* Jobs of real ranks, over MPI or sockets. The ranks run the test program itself: "PROGRAM SCENARIO". */
 #ifndef FERRY_TESTS_LINK_JOB_H
 #define FERRY_TESTS_LINK_JOB_H
 
@@ -34,8 +34,8 @@ static int rank, size;
 struct scenario {
 	const char *name;
 	void (*run)(void);
-	int ends;               /* all ranks end well, and leave together */
-	void (*before)(int of); /* the ranks' start; NULL: nothing */
+	int ends;               /* all ranks succeed, and leave together */
+	void (*before)(int of); /* runs before world_start, with the rank; may be NULL */
 };
 
 static inline void start_lost(int code, const char *text)
@@ -49,7 +49,7 @@ static inline int never(void)
 	return 0;
 }
 
-/* What is told at the end, by any rank, into a file. */
+/* Names the file for the final reports of all ranks. */
 #define TOLD "FERRY_TEST_TOLD"
 
 static inline void report(void *context, int of, const char *text)
@@ -93,7 +93,7 @@ static inline int rank_main(const struct scenario *scenarios, size_t count, cons
 
 static char self[400];
 
-/* Runs a job; its exit code. What local_job says goes into `text`. */
+/* Runs a job and returns its exit code. `text` gets the error of local_job. */
 static inline int job_run(const char *by, const char *scenario, int ranks, char *text)
 {
 	char *const argv[] = {self, (char *)scenario, NULL};
@@ -137,7 +137,7 @@ static inline void assert_job(const char *by, const char *scenario, int ranks)
 		fail_msg("%s, %s, %d ranks: exit %d %s", by, scenario, ranks, code, text);
 }
 
-/* NULL: there is no MPI, or a sanitizer, under which its own start-up is not clean. */
+/* NULL without MPI, or under a sanitizer, which finds errors in MPI's own start. */
 static inline const char *mpirun(void)
 {
 	const char *launcher = SANITIZED ? NULL : getenv("FERRY_MPIRUN");

@@ -1,5 +1,9 @@
-/* Planes in memory that loading fills, and files' content as a function of tensor, plane and place, so that
- * the two can be compared: written to by pieces or by address, as each element's `hidden` says. */
+/* Planes in memory as the target of loading, and contents to compare them with.
+ *
+ * *Planes* are the arrays of a tensor's master weights and optimizer moments. The content of the files is
+ * a function of tensor, plane and place. Loading writes to the planes by pieces or by address, as `hidden`
+ * says.
+ */
 #ifndef FERRY_TESTS_LOADED_PLANES_H
 #define FERRY_TESTS_LOADED_PLANES_H
 
@@ -13,20 +17,20 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { TENSORS_MAX = 64, EACH = SANITIZED ? 11 : 1 }; /* of so many elements one is compared */
+enum { TENSORS_MAX = 64, EACH = SANITIZED ? 11 : 1 }; /* every EACH-th element is compared */
 
 static const enum adamw_state planes_format = ADAMW_STATE_F32;
 
-/* Planes of all tensors. What `hidden` says of an element has no address. */
+/* Planes of all tensors. If `hidden` returns 1, a plane gives no address, so loading writes pieces. */
 struct planes {
 	const struct model *model;
 	char *bytes[PLANE_COUNT][TENSORS_MAX];
 	int (*hidden)(int tensor, enum plane plane);
 	int64_t addressed, written;
-	atomic_int writers, crowd; /* threads inside of write, and whether there were ever two */
+	atomic_int writers, crowd; /* threads inside planes_write; 1 if there were ever two */
 };
 
-/* Finite, also as a pair; cheap, because it is asked for often. */
+/* A finite value, also as a pair of hi and lo. Cheap, because tests call it often. */
 static inline uint64_t value_of(enum plane plane, int tensor, int64_t index)
 {
 	uint64_t bits = ((uint64_t)index * PLANE_COUNT + (uint64_t)plane + ((uint64_t)tensor << 40) + 1) *
@@ -118,7 +122,7 @@ static inline struct plane_sink sink_of(struct planes *p, int is_zero)
 	return (struct plane_sink){.context = p, .write = planes_write, .at = planes_at, .is_zero = is_zero};
 }
 
-/* Elements that differ from what was written to the files in that dtype. */
+/* The number of elements that differ from the files of this dtype. */
 static inline int64_t planes_differ(const struct planes *p, enum safetensors_dtype dtype)
 {
 	int64_t differ = 0;

@@ -1,8 +1,9 @@
-/* A model on a device with nothing around it: one arena, every buffer of a micro-batch, and the stages called
- * one after the other on one stream, as an engine without offload would.
+/* A model on a device without an engine: one arena with every buffer of a micro-batch, and stages that run
+ * one after another on one stream, like an engine without offload.
  *
- * Between any two buffers lie guards. The arena starts as NaN of every dtype, so that what a stage reads but
- * nobody wrote shows in the result, and a byte written outside of a buffer shows in rig_check_guards. */
+ * Guards separate all buffers. The arena starts as NaN of every dtype. So a stage that reads memory that
+ * nobody wrote gives a wrong result, and rig_check_guards finds a byte written outside of a buffer.
+ */
 #ifndef FERRY_TESTS_MODEL_RIG_H
 #define FERRY_TESTS_MODEL_RIG_H
 
@@ -17,7 +18,8 @@
 
 enum { RIG_ALIGN_BYTES = 256, RIG_BUFFERS_MAX = 4096, RIG_LAYERS_MAX = 64 };
 
-/* A micro-batch on the host: documents one after the other. labels as in the data: not shifted, -100 none. */
+/* A micro-batch on the host: documents one after another. Labels are as in the data: not shifted, -100 =
+ * none. */
 struct rig_batch {
 	int32_t *id, *position, *doc_start, *doc_end, *target_row, *target_label;
 	int64_t tokens, targets, documents, cap;
@@ -86,7 +88,7 @@ struct rig {
 	        loss, logits, batch[6];
 };
 
-/* Takes room; the address is known only after the arena is open, so offsets are kept in *address first. */
+/* Reserves room in the arena. *address gets the offset first, because the arena is not open yet. */
 static inline void rig_take(struct rig *r, dev_addr *address, int64_t bytes)
 {
 	assert_true(r->buffer_count < RIG_BUFFERS_MAX);
@@ -141,8 +143,8 @@ static inline void rig_download(struct rig *r, void *dst, dev_addr src, int64_t 
 	check_ok(stream_sync(r->stream));
 }
 
-/* Opens with all buffers NaN (RIG_FILLED) or as the device gives them (RIG_BARE: the filling does not count
- * as touched) but for the gradients, which are zero. */
+/* Opens the rig. Gradients are zero. RIG_FILLED: all other buffers are NaN. RIG_BARE: they are as the device
+ * gives them, and filling does not touch them. */
 enum rig_fill { RIG_FILLED, RIG_BARE };
 static inline void rig_open_as(struct rig *r, const char *device, const struct model *model, enum dtype dtype,
         int64_t max_tokens, int64_t max_targets, enum rig_fill fill)
@@ -224,7 +226,7 @@ static inline void rig_get_grad(struct rig *r, int tensor, float *values)
 	rig_download(r, values, r->grad[tensor], r->model->tensors[tensor].count * 4);
 }
 
-/* Every byte outside of the buffers is as it was. */
+/* Checks that every byte outside of the buffers is unchanged. */
 static inline void rig_check_guards(struct rig *r)
 {
 	unsigned char *bytes = mem_alloc((size_t)r->arena_bytes, 1);
@@ -288,7 +290,7 @@ static inline struct stage_memory rig_memory(const struct rig *r, float grad_sca
 	        .first_gradient = r->first_gradient};
 }
 
-/* Forward of all blocks. RIG_RECOMPUTE: all in the acts of block 0. */
+/* Runs forward of all blocks. RIG_RECOMPUTE: all use the activations of block 0. */
 static inline void rig_forward(struct rig *r, const struct device_batch *batch, enum rig_acts acts)
 {
 	const struct model *model = r->model;
@@ -337,7 +339,7 @@ static inline void rig_backward(struct rig *r, const struct device_batch *batch,
 	}
 }
 
-/* Losses of the targets into losses; with HEAD_TRAIN gradients are added to. */
+/* Computes the losses of the targets. HEAD_TRAIN also adds to the gradients. */
 static inline void rig_run(struct rig *r, float *losses, const struct rig_batch *b, enum head_mode mode,
         enum rig_acts acts, float grad_scale)
 {
@@ -354,7 +356,7 @@ static inline void rig_run(struct rig *r, float *losses, const struct rig_batch 
 	check_ok(stream_sync(r->stream));
 }
 
-/* Logits of chosen rows of the micro-batch that ran last. */
+/* Logits of chosen rows of the last micro-batch. */
 static inline void rig_logits(
         struct rig *r, float *logits, const int32_t *rows, int64_t count, int64_t tokens)
 {

@@ -1,4 +1,4 @@
-/* A model of a config.json that is written in a test. */
+/* A model from a config.json that a test writes. */
 #ifndef FERRY_TESTS_MODEL_TEXT_H
 #define FERRY_TESTS_MODEL_TEXT_H
 

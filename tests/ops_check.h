@@ -1,11 +1,11 @@
-/* What the tests of the ops share: tensors with guards, one op run several times (ops_run.h), and comparison
- * against a reference in double.
+/* Shared by the tests of ops: tensors with guards, one op run several times (ops_run.h), and comparison
+ * with a reference in double.
  *
- * A case makes tensors, fills them, and calls case_run: the op starts from the same bytes in each variant,
- * must give the same bytes each time, and must leave guards alone. Then the case names each
- * element that the op should have written with case_check, and case_end finds any other element that
- * changed. A bound is absolute and speaks of the value before it is rounded to the tensor's dtype. Written
- * as !(diff <= bound), so that NaN fails.
+ * A case makes tensors, fills them, and calls case_run. In each variant the op starts from the same bytes.
+ * It must give the same bytes each time, and must not change guards. Then the case calls case_check for
+ * each element that the op should have written. case_end finds any other element that changed. A bound is
+ * absolute, for the value before rounding to the tensor's dtype. Checks are written as !(diff <= bound),
+ * so that NaN fails.
  */
 #ifndef FERRY_TESTS_OPS_CHECK_H
 #define FERRY_TESTS_OPS_CHECK_H
@@ -24,8 +24,8 @@ enum { GUARD_BYTES = 64, TENSORS_MAX = 16 };
 
 struct tensor {
 	uint8_t *block, *first,
-	        *written;             /* guards included: now, and as the op found it; a mark per element */
-	dev_addr at;                  /* of the block, for the op */
+	        *written;             /* with guards: now, and before the op; written: a mark per element */
+	dev_addr at;                  /* address of the block for the op */
 	int64_t count, bytes, offset; /* offset of the data in block */
 	enum dtype dtype;
 };
@@ -33,7 +33,7 @@ struct tensor {
 struct ops_case {
 	struct tensor tensors[TENSORS_MAX];
 	int tensor_count;
-	int64_t phase; /* elements that all tensors begin after 16 bytes' alignment; -1: each as it comes */
+	int64_t phase; /* offset in elements of all tensors from an alignment of 16 bytes; -1: random */
 	uint64_t seed, draws;
 	const char *name;
 };
@@ -51,7 +51,7 @@ static inline int ops_teardown(void **state)
 	return 0;
 }
 
-/* How many of `count` seeds to try: FERRY_TEST_SPARING=n takes every n-th, where each is slow (under
+/* The number of seeds to try, out of `count`. FERRY_TEST_SPARING=n takes every n-th, if each is slow (under
  * compute-sanitizer). */
 static inline uint64_t case_count(uint64_t count)
 {
@@ -80,7 +80,7 @@ static inline double case_uniform(struct ops_case *c)
 	return 2 * rng_uniform(c->seed, 2, c->draws++) - 1;
 }
 
-/* Four 16-bit numbers added up: near enough, and much faster than the real thing. */
+/* The sum of four 16-bit numbers: close enough to normal, and much faster. */
 static inline double case_normal(struct ops_case *c)
 {
 	uint64_t u = rng_u64(c->seed, 3, c->draws++);
@@ -89,7 +89,7 @@ static inline double case_normal(struct ops_case *c)
 	return (sum / 65536 - 2) * 1.7320508;
 }
 
-/* Sizes that find trouble: 1, small, beside powers of two, and anything up to high. */
+/* Sizes that find bugs: 1, small ones, neighbours of powers of two, and any up to high. */
 static inline int64_t case_size(struct ops_case *c, int64_t high)
 {
 	int64_t power = (int64_t)1 << case_int(c, 0, 9), size = 1;
@@ -164,7 +164,7 @@ static inline void tensor_set(struct tensor *t, int64_t i, double value)
 	}
 }
 
-/* A tensor of normal numbers times scale, aligned to its element; better only by the case's phase. */
+/* A tensor of normal numbers times scale. It is aligned to its element; the case's phase may give more. */
 static inline struct tensor *case_tensor(struct ops_case *c, int64_t count, enum dtype dtype, double scale)
 {
 	struct tensor *t = &c->tensors[c->tensor_count++];
@@ -194,7 +194,7 @@ static inline dev_addr tensor_addr(const struct tensor *t)
 	return t ? dev_at(t->at, t->offset) : DEV_NONE;
 }
 
-/* Elements of 4 or 2 bytes as they stand in memory. */
+/* The bits of an element of 4 or 2 bytes. */
 static inline uint32_t tensor_bits(const struct tensor *t, int64_t i)
 {
 	const uint8_t *data = t->block + t->offset;
@@ -220,7 +220,7 @@ static inline void tensor_set_bits(struct tensor *t, int64_t i, uint32_t bits)
 		memcpy(data + 2 * i, &half, 2);
 }
 
-/* The tensor's element before the op ran. */
+/* An element before the op ran. */
 static inline double tensor_was(const struct tensor *t, int64_t i)
 {
 	struct tensor first = *t;
@@ -274,7 +274,7 @@ static inline void case_check(
 		        (unsigned long long)c->seed, what, (long long)i, got, want, bound);
 }
 
-/* Where the very bits are promised, those of NaN too. */
+/* For ops that promise exact bits, also of NaN. */
 static inline void case_check_bits(
         struct ops_case *c, struct tensor *t, int64_t i, uint32_t want, const char *what)
 {
@@ -284,7 +284,7 @@ static inline void case_check_bits(
 		        what, (long long)i, tensor_bits(t, i), want);
 }
 
-/* Any element may hold anything: scratch. */
+/* For scratch: any element may have any value. */
 static inline void case_forget(struct tensor *t)
 {
 	memset(t->written, 1, (size_t)t->count);
@@ -312,8 +312,8 @@ static inline void case_end(struct ops_case *c)
 	c->tensor_count = 0;
 }
 
-/* Central differences: the derivative of f at parameter *x, and what backward said it is. `size` is the
- * magnitude that the error is measured against. */
+/* Compares `slope`, a derivative from backward, with central differences of f at parameter *x. `size` is the
+ * magnitude for the relative error. */
 typedef double case_value_fn(void *context);
 
 static inline void case_derivative(case_value_fn *f, void *context, double *x, double slope, double size)

@@ -1,6 +1,7 @@
-/* Where the cases of ops_check.h run: on the host's kernels, on pools of several sizes; or, compiled with
- * FERRY_TEST_CUDA, on the CUDA device (or its emulator), the same op several times. Variants of a run must
- * give the same bits.
+/* Runs the cases of ops_check.h in several variants, which must give the same bits.
+ *
+ * On the host, the variants are pools of several sizes. With FERRY_TEST_CUDA, the op runs several times on
+ * the CUDA device or its emulator.
  */
 #ifndef FERRY_TESTS_OPS_RUN_H
 #define FERRY_TESTS_OPS_RUN_H
@@ -11,7 +12,7 @@
 
 enum { VARIANTS = 4 };
 
-/* A tensor's bytes on the host, guards included, and where the op finds them. */
+/* A tensor's bytes on the host with guards, and their address for the op. */
 struct block {
 	uint8_t *host;
 	int64_t bytes;
@@ -24,7 +25,7 @@ struct block {
 
 extern const struct backend backend_cuda;
 
-/* Of the emulator: the order in which blocks and threads take their turns. Absent on a GPU. */
+/* Of the emulator: sets the order of blocks and threads. Absent on a GPU. */
 void simt_set_order(uint64_t seed) __attribute__((weak));
 
 enum { RUN_ARENA_BYTES = 256 << 20 };
@@ -60,8 +61,8 @@ static inline void run_close(void)
 	device_close(run_device);
 }
 
-/* Until the next case begins. Blocks lie apart, at any alignment of 16 bytes: what is wider is the op's own
- * affair. */
+/* Gives a block an address until the next case begins. Blocks begin at any multiple of 16 bytes, with gaps
+ * between them: an op must not rely on more alignment. */
 static inline void run_place(struct block *b)
 {
 	b->at = dev_at(run_arena, run_used_bytes);

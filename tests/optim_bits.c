@@ -1,6 +1,7 @@
-/* Prints a sum of all bits that AdamW and sums of squares make of many cases, by the widest kernels of the
- * machine; fails where the scalar ones make others. The program of another architecture has to print the same
- * (tests/arm64_bits.sh). Needs optim and base only. */
+/* Prints a hash of all bits that AdamW and sums of squares compute in many cases.
+ *
+ * It uses the widest kernels of the machine, and fails if the scalar kernels give other bits. The program for
+ * another architecture must print the same hash (tests/arm64_bits.sh). Needs only optim and base. */
 #include "base/num.h"
 #include "optim/adamw.h"
 

@@ -1,6 +1,7 @@
-/* Draws of what `ferry plan` is asked: a model, a machine, keys of train, budgets around what the plan needs,
- * in a user's words. A draw follows from its number alone. draw_answer lets the program plan it, in this
- * process.
+/* Random inputs for `ferry plan`: a model, a machine, keys of train, and budgets around the plan's needs.
+ *
+ * An input is a *draw*, in a user's words; its number determines it. draw_answer makes the program plan
+ * it, in this process.
  */
 #ifndef FERRY_TESTS_PLAN_DRAW_H
 #define FERRY_TESTS_PLAN_DRAW_H
@@ -20,13 +21,13 @@ enum { WORDS_MAX = 40, WORD_BYTES = 128, TEXT_BYTES = 1024 };
 struct draw {
 	char config[TEXT_BYTES];  /* config.json */
 	int layers;               /* replaces %d in it */
-	char machine[TEXT_BYTES]; /* YAML: one that is not described would be measured */
+	char machine[TEXT_BYTES]; /* YAML, or ferry would measure this machine */
 	double gpu_memory_bytes;  /* replaces %.0f in it */
 	char words[WORDS_MAX][WORD_BYTES];
 	int word_count;
 };
 
-/* What the program did. */
+/* The program's answer. */
 struct answer {
 	int code;
 	json_t *json;
@@ -49,7 +50,7 @@ static char *fd_text(int fd)
 	return text;
 }
 
-/* cli_main with stdout and stderr into files of memory. */
+/* Runs cli_main with stdout and stderr in memory files. */
 static int run_captured(int argc, char *argv[], char **out, char **err)
 {
 	int kept[2], code;
@@ -78,7 +79,7 @@ static void file_put(const char *name, const char *text)
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/%s", work_dir, name);
-	f = fopen(path, "w"); /* file_write_all would wait for the disk */
+	f = fopen(path, "w"); /* not file_write_all, which waits for the disk */
 	assert_non_null(f);
 	assert_true(fputs(text, f) >= 0 && !fclose(f));
 }
@@ -128,7 +129,7 @@ static int key_length(const char *word)
 	return (int)strcspn(word, "=");
 }
 
-/* key=value in place of the same key's other value, if that is there. */
+/* Adds key=value, in place of an earlier value of the same key. */
 static void word_set(struct draw *d, const char *word)
 {
 	int at = 0;
@@ -152,7 +153,7 @@ __attribute__((format(printf, 2, 3))) static void word_add(struct draw *d, const
 	word_set(d, word);
 }
 
-/* "key=value key=value" */
+/* Adds each of "key=value key=value". */
 static void words_set(struct draw *d, const char *text)
 {
 	while (*text) {
@@ -169,7 +170,7 @@ static void words_set(struct draw *d, const char *text)
 	}
 }
 
-/* NAN where there is none. */
+/* A number of the answer; NAN if it is absent. */
 static double figure(const json_t *object, const char *key)
 {
 	const json_t *value = json_object_get(object, key);
@@ -202,7 +203,7 @@ static int one_in(struct dice *r, int count)
 	return roll(r, 1, count) == 1;
 }
 
-static double spread_roll(struct dice *r, double least, double most) /* as likely in each factor of two */
+static double spread_roll(struct dice *r, double least, double most) /* log-uniform */
 {
 	return least * pow(most / least, (double)(dice_bits(r) >> 11) * 0x1p-53);
 }
@@ -303,11 +304,11 @@ static void policy_draw(struct draw *d, struct dice *r, int tokens)
 	else if (one_in(r, 6))
 		word_add(d, "trainable=%s",
 		        PICK(r, ".*(norm|ln_|down).*", ".*", ".*(head|embed|wte|norm|ln).*"));
-	if (!one_in(r, 3)) /* auto */
+	if (!one_in(r, 3)) /* else auto */
 		word_add(d, "prefetch_units=%d", roll(r, 1, 5));
 }
 
-/* From well below what the plan needs to well above. */
+/* Draws budgets from well below the plan's needs to well above. */
 static void budgets_draw(struct draw *d, struct dice *r)
 {
 	struct answer a;

@@ -1,13 +1,12 @@
-/* A rank of `ferry` in which something fails: a test program that is started as "PROGRAM as-ferry FAULT
- * ARGS".
+/* A rank of `ferry` with a fault: a test program that is started as "PROGRAM as-ferry FAULT ARGS".
  *
- * FAULT is RANK:WHAT:N:HOW. The N-th time that rank RANK asks for memory, a file, MPI or a socket, a thread
- * or a mapping, it is refused (once, or from there on), or the rank dies, or stops, or sleeps. Faults lie
- * under the whole command: only calls of this program's own code are counted, not those that MPI makes for
- * itself. When a rank ends by itself, it leaves its exit code, its error and what it counted in
+ * FAULT is RANK:WHAT:N:HOW. It applies when rank RANK calls for the N-th time for WHAT: memory, a file,
+ * MPI, a socket, a thread or a mapping. HOW: this call fails, or all calls from this one on fail, or the
+ * rank dies, stops or sleeps. Any call of the command counts if this program's own code makes it; calls
+ * inside MPI do not. A rank that ends by itself writes its exit code, its error and its counts to
  * $FERRY_TEST_RECORDS/rank-N.
  *
- * The functions that are refused stand here under their own names: the linker takes them before those of the
+ * This file defines the failing functions under their own names: the linker prefers them to those of
  * shared libraries.
  */
 #ifndef FERRY_TESTS_RANKS_CHILD_H
@@ -56,7 +55,7 @@ static struct {
 	atomic_long seen[CHILD_WHAT_COUNT];
 } child;
 
-/* Counts a call; 1 where it is to be refused. */
+/* Counts a call; 1 if it must fail. */
 static int child_refuses(enum child_what what)
 {
 	long n = atomic_fetch_add(&child.seen[what], 1) + 1;
@@ -81,9 +80,9 @@ static int child_file(void *context, const struct file_call *call)
 	return child_refuses(CHILD_FILE) ? errors[child.at & 1] : 0;
 }
 
-/* ---- what is refused ---- */
+/* ---- calls that fail ---- */
 
-/* Of what is received a bit may flip, or all become NaN: of weights or gradients, which are many. */
+/* In received data a bit may flip, or all may become NaN, if there are many bytes: weights or gradients. */
 enum { CHILD_MANY_BYTES = 2048 };
 
 static void child_spoil(char *values, size_t bytes)
@@ -94,7 +93,7 @@ static void child_spoil(char *values, size_t bytes)
 		memset(values, 0xff, bytes);
 }
 
-/* Those of a rank that ferry started. */
+/* For sockets of a rank that ferry started. */
 static int child_link_refuses(void)
 {
 	return getenv(LOCAL_JOB_RANK) && child_refuses(CHILD_LINK);
@@ -217,7 +216,7 @@ static void child_record(int code)
 	int len, fd;
 
 	if (child_own_rank() < 0)
-		return; /* it started the ranks */
+		return; /* this process started the ranks */
 	snprintf(path, sizeof(path), "%s/rank-%d", dir ? dir : ".", child_own_rank());
 	fd = dir ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
 	if (fd < 0)
@@ -227,12 +226,12 @@ static void child_record(int code)
 	for (int w = 0; w < CHILD_WHAT_COUNT; w++)
 		len += snprintf(text + len, sizeof(text) - (size_t)len, " %ld", atomic_load(&child.seen[w]));
 	snprintf(text + len, sizeof(text) - (size_t)len, "\n%s", code ? err_text() : "");
-	if (write(fd, text, strlen(text)) < 0) /* a signal's handler may be here: no stdio */
+	if (write(fd, text, strlen(text)) < 0) /* no stdio: this may be a signal handler */
 		return;
 	close(fd);
 }
 
-/* cli_main ends ranks by it. */
+/* cli_main ends ranks with _exit. */
 void _exit(int code)
 {
 	child_record(code);
@@ -241,7 +240,7 @@ void _exit(int code)
 		;
 }
 
-/* RANK:WHAT:N:HOW; 0 where it is none. */
+/* Parses RANK:WHAT:N:HOW; 0 if the text is something else. */
 static int child_read(const char *text)
 {
 	char what[16], how[16];
@@ -255,8 +254,8 @@ static int child_read(const char *text)
 	return child.what < CHILD_WHAT_COUNT && child.how < CHILD_HOW_COUNT;
 }
 
-/* The program's own main calls it first: is this a rank, or does it start them? Then it does not return.
- * Ranks are started with the arguments of ferry alone. */
+/* main of the test program calls this first. If this process is a rank, or the parent of ranks, it runs ferry
+ * and does not return. ferry starts ranks with the arguments of ferry only. */
 #define CHILD_FAULT "FERRY_TEST_FAULT"
 
 static inline void child_main(int argc, char *argv[])

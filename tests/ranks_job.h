@@ -1,4 +1,4 @@
-/* Jobs of several ranks that something happens to. */
+/* Jobs of several ranks with faults. */
 #ifndef FERRY_TESTS_RANKS_JOB_H
 #define FERRY_TESTS_RANKS_JOB_H
 
@@ -15,11 +15,11 @@ enum { RANKS = 3 };
 
 #define SETTINGS "learning_rate=1e-3 threads=1 compute_dtype=fp32 export_dtype=fp32 vram_budget=off "
 
-/* Copies are slow; a run that takes seconds. */
+/* Slow copies, so that a run takes seconds. */
 #define SLOW_STEPS "save_steps=3 host_copy_gbps=0.008 "
 #define SLOW "max_steps=24 " SLOW_STEPS
 
-/* Twelve rows a step, whoever has them. */
+/* Each step has twelve rows, for any number of ranks. */
 static inline void command_make_for(char *command, size_t bytes, int ranks, const char *out, const char *more)
 {
 	ranks_command(command, bytes, ranks,
@@ -32,7 +32,7 @@ static inline void command_make(char *command, size_t bytes, const char *out, co
 	command_make_for(command, bytes, RANKS, out, more);
 }
 
-/* ---- what belongs to a job: all processes whose environment has its mark (ranks_begin) ---- */
+/* ---- the processes of a job: their environment has its mark (ranks_begin) ---- */
 
 static inline int environ_has(const char *path, const char *mark)
 {
@@ -50,8 +50,8 @@ static inline int environ_has(const char *path, const char *mark)
 	return found;
 }
 
-/* Any of its threads counts: in a killed process one may still be inside a rename when the first has ended,
- * and the environment of a thread that has ended is empty. */
+/* Checks the environment of every thread, because an ended thread has an empty one. In a killed process, a
+ * thread may still be inside a rename after the first thread has ended. */
 static inline int job_has(pid_t pid)
 {
 	const char *mark = getenv(JOB_MARK);
@@ -71,7 +71,7 @@ static inline int job_has(pid_t pid)
 	return found;
 }
 
-/* Its processes; each gets `signal` (0: none). */
+/* Sends `signal` (0: none) to the processes of the job, and counts them. */
 static inline int job_signal(int signal)
 {
 	DIR *proc = opendir("/proc");
@@ -98,7 +98,7 @@ static inline void job_kill(void)
 		sleep_ms(10);
 }
 
-/* Nothing of it is left within seconds of its end. */
+/* Checks that no process of the job is left a few seconds after its end. */
 static inline void job_check_gone(void)
 {
 	for (int waited_ms = 0; job_signal(0); waited_ms += 10) {
@@ -108,7 +108,7 @@ static inline void job_check_gone(void)
 	}
 }
 
-/* The process of a rank; 0 where it is not there, or has not come to the program yet. */
+/* The process of a rank; 0 if it does not exist, or does not run ferry yet. */
 static inline pid_t job_rank(int rank)
 {
 	DIR *proc = opendir("/proc");
@@ -145,14 +145,14 @@ static inline pid_t job_rank(int rank)
 	return found;
 }
 
-/* The processes of the ranks, in the order of ranks. */
+/* Finds the processes of all ranks, in the order of ranks. */
 static inline void ranks_find(pid_t *pids)
 {
 	for (int r = 0; r < RANKS; r++)
 		assert_true((pids[r] = job_rank(r)) > 0);
 }
 
-/* Starts a run and waits until it has logged so many steps. */
+/* Starts a run, and waits until it has logged this many steps. */
 static inline pid_t run_begin(pid_t *pids, const char *out, const char *more, int lines)
 {
 	char command[4096], path[400];
@@ -175,7 +175,7 @@ static inline void assert_said(const char *text)
 		fail_msg("nothing of \"%s\" in: %s", text, ferry_said());
 }
 
-/* The run goes on from its newest checkpoint, on another number of ranks. */
+/* Checks that the run continues from its newest checkpoint, on another number of ranks. */
 static inline void assert_goes_on(int ranks, const char *out, const char *more)
 {
 	char command[4096];

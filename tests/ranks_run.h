@@ -1,5 +1,5 @@
-/* Runs of `ferry` as several ranks, one core's share each: of mpirun, or started by ferry itself where
- * FERRY_TEST_LOCAL is set. */
+/* Runs `ferry` as several ranks, each with one core's share. mpirun starts the ranks; with
+ * FERRY_TEST_LOCAL set, ferry does. */
 #ifndef FERRY_TESTS_RANKS_RUN_H
 #define FERRY_TESTS_RANKS_RUN_H
 
@@ -10,14 +10,14 @@
 static const char *launcher; /* mpirun */
 static int ranks_are_local;
 
-/* In the environment of all processes that a test starts, with a value that no other test has. */
+/* An environment variable of all processes that a test starts; each test has its own value. */
 #define JOB_MARK "FERRY_TEST_JOB"
 
-/* Most of the time of a small job is MPI's start, and half of that its look for networks that no test has. */
+/* MPI's start takes most of a small job, and half of that is a search for networks that tests do not have. */
 static const char *const transport[][2] = {
         {"OMPI_MCA_pml", "ob1"}, {"OMPI_MCA_btl", "self,vader"}, {"OMPI_MCA_mpi_yield_when_idle", "1"}};
 
-/* 0, and a line that names the test, where ranks cannot be started. */
+/* If ranks cannot be started: 0, and a line that names the test. */
 static inline int ranks_begin(const char *test)
 {
 	char mark[32];
@@ -37,7 +37,7 @@ static inline int ranks_begin(const char *test)
 	return 1;
 }
 
-/* "mpirun -n RANKS PROGRAM ARGS" or "PROGRAM ARGS ranks=RANKS"; the plain command where ranks is 1. */
+/* "mpirun -n RANKS PROGRAM ARGS" or "PROGRAM ARGS ranks=RANKS"; for one rank the plain command. */
 static inline void ranks_launch(
         char *command, size_t command_bytes, int ranks, const char *program, const char *args)
 {
@@ -50,7 +50,7 @@ static inline void ranks_launch(
 		        ranks, program, args);
 }
 
-/* The same of ferry. */
+/* ranks_launch for ferry. */
 __attribute__((format(printf, 4, 5))) static inline void ranks_command(
         char *command, size_t command_bytes, int ranks, const char *fmt, ...)
 {
@@ -64,7 +64,7 @@ __attribute__((format(printf, 4, 5))) static inline void ranks_command(
 	ranks_launch(command, command_bytes, ranks, binary ? binary : "build/ferry", args);
 }
 
-/* Waits for the command; stderr into work_dir/stderr. Returns the exit code. */
+/* Runs the command with stderr in work_dir/stderr. Returns the exit code. */
 static inline int ranks_wait(const char *command)
 {
 	return run_wait(run_start(command));
@@ -80,9 +80,8 @@ static inline int ranks_wait(const char *command)
 			fail_msg("%s\nexit code %d, expected %d: %s", command_, got_, (code), ferry_said()); \
 	} while (0)
 
-/* Twelve rows a step, however many ranks share them; the last step of an epoch has fewer, and some ranks
- * none.
- */
+/* Each step has twelve rows, for any number of ranks. The last step of an epoch has fewer, and some ranks
+ * have none. */
 #define TWELVE_ROWS                                                                                          \
 	"learning_rate=1e-3 weight_decay=0.1 lr_scheduler_type=cosine warmup_steps=1 threads=1 "             \
 	"compute_dtype=fp32 export_dtype=fp32 overwrite_output_dir=on "
@@ -95,7 +94,7 @@ static inline void train_twelve(int ranks, const struct run_model *m, const char
 	        strstr(more, "vram_budget=") ? "" : "vram_budget=off " /* cpu_offload=auto is on */, more);
 }
 
-/* A number of each row of metrics.jsonl (mem_free); rows that lack it are left out. */
+/* A number of each row of metrics.jsonl (mem_free); skips rows without it. */
 static inline double *run_values(const char *name, const char *key, int *count)
 {
 	char path[400], *text, *at, *end;
@@ -124,8 +123,8 @@ static inline double *run_values(const char *name, const char *key, int *count)
 	return values;
 }
 
-/* Losses, norms and eval losses of two runs, of which b begins `skipped` rows later: as near as another order
- * of sums leaves them. */
+/* Compares losses, norms and eval losses of two runs; b begins `skipped` rows later. They may differ as
+ * much as another order of sums makes them. */
 static inline void assert_near_tail(
         const char *a, const char *b, int skipped, double tolerance, const char *why)
 {

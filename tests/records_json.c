@@ -1,5 +1,5 @@
-/* records_json FILE: the records that ferry reads in a data file, as JSON lines with sorted keys.
- * tests/golden/ check_records.py holds them against what pyarrow and Python's csv wrote. */
+/* records_json FILE: prints the records that ferry reads from a data file, as JSON lines with sorted keys.
+ * tests/golden/check_records.py compares them with the output of pyarrow and Python's csv. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Disks that go wrong under a run: a hook under its files, or a small file system of the test's own. */
+/* Disks that fail during a run: a hook on its file operations, or the test's own small file system. */
 #ifndef FERRY_TESTS_RUN_DISKS_H
 #define FERRY_TESTS_RUN_DISKS_H
 
@@ -9,10 +9,10 @@
 #include <errno.h>
 #include <sys/mount.h>
 
-/* ---- under a hook ---- */
+/* ---- with a hook ---- */
 
-/* `ferry LINE`, a line without quotes, by the library in a process of its own with this hook under its files;
- * its exit code, 128 + 9 where it was killed. */
+/* Runs `ferry LINE` (a line without quotes) in the library, in a child process with this hook on its file
+ * operations. Returns its exit code; 128 + 9 if it was killed. */
 __attribute__((format(printf, 3, 4))) static inline int run_hooked(
         file_hook *hook, void *context, const char *fmt, ...)
 {
@@ -40,9 +40,9 @@ __attribute__((format(printf, 3, 4))) static inline int run_hooked(
 	_exit(count);
 }
 
-/* ---- mounted ---- */
+/* ---- with a file system ---- */
 
-/* An empty file system of so many KiB on work_dir/disk; 0 where the machine does not let us. */
+/* Mounts an empty file system of `kib` KiB on work_dir/disk; 0 if the machine does not allow it. */
 static inline int disk_mount(int kib)
 {
 	char path[400], options[64];
@@ -64,7 +64,7 @@ static inline void disk_unmount(void)
 	umount2(path, MNT_DETACH);
 }
 
-/* In work_dir/disk/out. */
+/* 1 while a save is in progress in work_dir/disk/out. */
 static inline int is_saving(void)
 {
 	char path[400], **names = NULL;
@@ -79,7 +79,7 @@ static inline int is_saving(void)
 	return found;
 }
 
-/* Fills the disk while the run stands still and no save is under way, which would free room as it fails. */
+/* Fills the disk while the run is halted and no save is in progress: a save that fails would free room. */
 static inline void fill_disk(pid_t pid, const char *name)
 {
 	char path[400], block[4096] = "";

@@ -1,4 +1,4 @@
-/* Runs of `ferry train` on small models: golden ones where they are present, and one that is made here. */
+/* Runs of `ferry train` on small models: golden ones if they are present, and one that the fixture makes. */
 #ifndef FERRY_TESTS_RUN_FIXTURE_H
 #define FERRY_TESTS_RUN_FIXTURE_H
 
@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* A model and rows that fit it. */
+/* A model, and rows for it. */
 struct run_model {
 	char dir[600], data[620];
 };
@@ -34,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static inline void write_file(const char *
 	free(text);
 }
 
-/* A tiny Llama in work_dir/speaker that has the golden tokenizer of this repository. */
+/* Makes a tiny Llama in work_dir/speaker with this repository's golden tokenizer. */
 static inline void speaker_make(void)
 {
 	const char *source = getenv("FERRY_SOURCE");
@@ -54,7 +54,7 @@ static inline void speaker_make(void)
 	        work_dir, work_dir);
 }
 
-/* `count` rows of 3 to 26 ids below 64; some labels are masked and some differ from their ids. */
+/* Writes `count` rows of 3 to 26 ids below 64. Some labels are masked, and some differ from their ids. */
 static inline void write_rows(const char *name, int count, uint64_t seed)
 {
 	struct str text = {0};
@@ -91,7 +91,7 @@ static inline void write_rows(const char *name, int count, uint64_t seed)
 	"\"max_position_embeddings\":128,\"tie_word_embeddings\":%s"
 #define TINY_CONFIG "{" TINY_KEYS "}"
 
-/* work_dir/tiny and work_dir/rows.jsonl. */
+/* Makes work_dir/tiny and work_dir/rows.jsonl. */
 static inline void tiny_model(struct run_model *m)
 {
 	write_file("tiny.json", TINY_CONFIG, "false");
@@ -107,7 +107,7 @@ static inline void golden_model(struct run_model *m, const char *golden, const c
 	snprintf(m->data, sizeof(m->data), "%s/%s/train.jsonl", golden, name);
 }
 
-/* ---- what a run left ---- */
+/* ---- results of a run ---- */
 
 static inline char *read_file(const char *path, size_t *len_bytes)
 {
@@ -118,7 +118,7 @@ static inline char *read_file(const char *path, size_t *len_bytes)
 	return text;
 }
 
-/* A value as metrics.jsonl has it: text that differs when one bit differs. */
+/* Adds a value of metrics.jsonl as text that differs if one bit differs. */
 static inline void add_value(struct str *out, const json_t *row, const char *key)
 {
 	const json_t *value = json_object_get(row, key);
@@ -129,7 +129,7 @@ static inline void add_value(struct str *out, const json_t *row, const char *key
 	free(text);
 }
 
-/* The numbers of metrics.jsonl that training made, one row a line (mem_free). */
+/* The numbers that training wrote to metrics.jsonl, one line per row (mem_free). */
 static inline char *run_numbers(const char *name)
 {
 	static const char *const keys[] = {"step", "epoch", "loss", "grad_norm", "learning_rate",
@@ -166,7 +166,7 @@ static inline void assert_same_files(const char *a, const char *b, const char *w
 	mem_free(b_data);
 }
 
-/* Numbers of every step, and every byte of the resulting model. */
+/* Compares the numbers of every step, and every byte of the resulting model. */
 static inline void assert_same_runs(const char *a, const char *b, const char *why)
 {
 	char *a_numbers = run_numbers(a), *b_numbers = run_numbers(b), a_path[400], b_path[400];
@@ -188,7 +188,7 @@ static inline void remove_run(const char *name)
 	assert_int_equal(file_remove_tree(path), 0);
 }
 
-/* work_dir/NAME with the model's own copies of all files. */
+/* Makes work_dir/NAME with copies of all files of the model. */
 static inline void model_copy(const struct run_model *m, const char *name)
 {
 	char command[1500];
@@ -206,7 +206,7 @@ static inline int run_has(const char *name)
 	return file_kind_of(path) != FILE_NONE;
 }
 
-/* ---- runs that are stopped ---- */
+/* ---- stopping runs ---- */
 
 static inline void sleep_ms(int ms)
 {
@@ -215,7 +215,7 @@ static inline void sleep_ms(int ms)
 	nanosleep(&t, NULL);
 }
 
-/* Starts a command line, "exec" before it, output into work_dir/stderr. */
+/* Starts a command line (after "exec"), with output in work_dir/stderr. */
 static inline pid_t run_start(const char *command)
 {
 	pid_t pid = fork();
@@ -251,7 +251,7 @@ static inline int is_running(pid_t pid)
 	return !waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) && !info.si_pid;
 }
 
-/* It does nothing more, until SIGCONT. */
+/* Stops the process until SIGCONT. */
 static inline void run_halt(pid_t pid)
 {
 	siginfo_t info;
@@ -261,7 +261,7 @@ static inline void run_halt(pid_t pid)
 	assert_int_equal(info.si_code, CLD_STOPPED);
 }
 
-/* Until the run has said it. */
+/* Waits until the run has printed `text`. */
 static inline void run_wait_for_words(pid_t pid, const char *text)
 {
 	while (!strstr(ferry_said(), text) && is_running(pid))
@@ -270,7 +270,7 @@ static inline void run_wait_for_words(pid_t pid, const char *text)
 		fail_msg("it ended without \"%s\": %s", text, ferry_said());
 }
 
-/* How often `part` is in `text`. */
+/* The number of times that `text` contains `part`. */
 static inline int count_of(const char *text, const char *part)
 {
 	int count = 0;
@@ -292,7 +292,8 @@ static inline int line_count(const char *path)
 	return count;
 }
 
-/* Sends `signal` once metrics.jsonl of the run has `lines` more lines than `before`, and a little later. */
+/* Sends `signal` delay_ms after metrics.jsonl of the run has `lines` lines, and waits for the end of the run.
+ */
 static inline int run_signal(pid_t pid, int signal, const char *name, int lines, int delay_ms)
 {
 	char path[400];
@@ -305,7 +306,7 @@ static inline int run_signal(pid_t pid, int signal, const char *name, int lines,
 	return run_wait(pid);
 }
 
-/* The last line that the last command wrote to stderr; valid until the next call. */
+/* The last line on stderr of the last command; valid until the next call. */
 static inline const char *last_line(void)
 {
 	static char line[4096];

@@ -1,5 +1,5 @@
-/* Where each case is slow, tests take some of their usual cases: under a sanitizer, and as many times fewer
- * as FERRY_TEST_SPARING=n says (on the emulator, under compute-sanitizer).
+/* Slow tests run only some of their cases: under a sanitizer, and with FERRY_TEST_SPARING=n (on the emulator,
+ * under compute-sanitizer).
  */
 #ifndef FERRY_TESTS_SPARING_H
 #define FERRY_TESTS_SPARING_H
@@ -12,7 +12,7 @@
 #define SANITIZED 0
 #endif
 
-/* Every so manieth of the usual cases; `sanitized`: the same under a sanitizer. */
+/* Returns n: run every n-th case. `sanitized` is the n for sanitizers. */
 static inline int sparing(int sanitized)
 {
 	const char *text = getenv("FERRY_TEST_SPARING");

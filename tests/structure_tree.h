@@ -1,8 +1,9 @@
-/* The tree that test_structure.c reads: folders in the order of cmake/folders.txt, their sources, and who
- * includes whom.
+/* The source tree for test_structure.c: the folders in the order of cmake/folders.txt, their sources, and
+ * the includes between these.
  *
- * A module is a .c file with the header of the same name. A leads to B where a file of A includes a header of
- * B. Complaints are collected in `said`, so that the tests of these checks can look for them. */
+ * A module is a .c file with the header of the same name. Module A leads to B if a file of A includes a
+ * header of B. Complaints are collected in `said`, so that tests of these checks can look for them.
+ */
 #ifndef FERRY_TESTS_STRUCTURE_TREE_H
 #define FERRY_TESTS_STRUCTURE_TREE_H
 
@@ -11,14 +12,14 @@
 #include "base/mem.h"
 
 enum {
-	CIRCLE_MODULES_MAX = 2, /* x.h and x_parts.h may know each other */
+	CIRCLE_MODULES_MAX = 2, /* x.h and x_parts.h may include each other */
 	PATH_BYTES = 1024,
 	FOLDERS_MAX = 64,
 	SOURCES_MAX = 2048,
 	SAID_BYTES = 16384,
 };
 
-/* A folder, and the folders whose headers its files may include beside its own. */
+/* A folder, and the other folders with headers that its files may include. */
 struct folder {
 	const char *name;
 	char *may_include; /* separated by blanks */
@@ -27,11 +28,11 @@ struct folder {
 
 struct source {
 	const struct folder *folder;
-	char *path; /* from the root */
+	char *path; /* relative to the root */
 	char *text;
 };
 
-/* A module is known by the number of its first source: of x.c and x.h, both are x.c's. */
+/* The number of a module is that of its first source: x.c and x.h both have the number of x.c. */
 struct tree {
 	struct folder folders[FOLDERS_MAX];
 	size_t folder_count;
@@ -73,7 +74,7 @@ static int is_source(const char *name)
 	return 0;
 }
 
-/* Test programs, their rigs and fuzz targets: they print, and end when they like. */
+/* 1 for test programs, their rigs and fuzz targets: these may print, and may exit anywhere. */
 static int is_test(const struct folder *f)
 {
 	return !strncmp(f->name, "tests", strlen("tests"));
@@ -91,7 +92,7 @@ static int is_listed(const char *list, const char *word, size_t len)
 	return 0;
 }
 
-/* The name in #include "name", its length in *len; NULL in another line. */
+/* The name in #include "name", with its length in *len; NULL for another line. */
 static const char *included(const char *text, size_t *len)
 {
 	static const char start[] = "#include \"";
@@ -105,7 +106,7 @@ static const char *included(const char *text, size_t *len)
 
 /* ---- all files ---- */
 
-/* The folders stand in their order: each names only folders above it, and stands there once. */
+/* Checks the order of folders: each names only folders above it, and is listed once. */
 static void folders_check(const struct tree *tree)
 {
 	const char *path = "cmake/folders.txt";
@@ -130,7 +131,7 @@ static void folders_check(const struct tree *tree)
 	}
 }
 
-/* The source that this name means in a file of `folder`, or none: -1. */
+/* The source for this name in an #include of a file in `folder`, or -1. */
 static int source_find(const struct tree *tree, const struct folder *folder, const char *name, size_t len)
 {
 	char beside[PATH_BYTES];
@@ -161,7 +162,7 @@ static void add(uint64_t *set, int at)
 	set[at / 64] |= (uint64_t)1 << (at % 64);
 }
 
-/* Which modules there are, who includes whom, and whom each reaches by that. */
+/* Finds modules, their includes, and all modules that each can reach. */
 static void modules_find(struct tree *tree)
 {
 	int count = (int)tree->source_count;
@@ -193,7 +194,7 @@ static void modules_find(struct tree *tree)
 				tree->reach[from][w] |= tree->reach[via][w];
 }
 
-/* The modules of one circle, of which `first` is the first: how many, and from how many folders. */
+/* Complains about the circle of modules of `first` if it crosses folders or has too many modules. */
 static void circle_check(const struct tree *tree, int first)
 {
 	int modules = 0, across = 0, count = (int)tree->source_count;
@@ -223,7 +224,7 @@ static void circles_check(struct tree *tree)
 {
 	modules_find(tree);
 	for (int i = 0; i < (int)tree->source_count; i++) {
-		int first = 0; /* of those that reach each other */
+		int first = 0; /* the first module of a circle */
 
 		while (first < i && !(has(tree->reach[first], i) && has(tree->reach[i], first)))
 			first++;
@@ -232,7 +233,7 @@ static void circles_check(struct tree *tree)
 	}
 }
 
-/* ---- from the disk ---- */
+/* ---- reading the disk ---- */
 
 static char *source_path(const char *name)
 {
@@ -275,7 +276,7 @@ static char *above(const struct tree *tree)
 	return names;
 }
 
-/* The text of cmake/folders.txt, from which CMake has its libraries too. The folders point into it. */
+/* Parses cmake/folders.txt, from which CMake also takes its libraries. The folders point into the text. */
 static void folders_parse(struct tree *tree, char *text)
 {
 	int number = 0;
@@ -299,7 +300,7 @@ static void folders_parse(struct tree *tree, char *text)
 	}
 }
 
-/* The sources of this folder, and a complaint about each directory in it that has some and is no folder. */
+/* Reads the sources of a folder. Complains about a directory in it that has sources but is not a folder. */
 static void folder_read(struct tree *tree, size_t folder, const char *place)
 {
 	char *dir = source_path(place), **names = NULL;

@@ -1,6 +1,6 @@
 /* links: base */
 /* also: usual */
-/* The facts of dtypes against what conversions do with them, and the bytes of formats. */
+/* Dtypes: their constants against real conversions, and the bytes of formats. */
 #include "check.h"
 
 #include "base/dtype.h"

@@ -1,6 +1,6 @@
 /* links: base */
 /* also: tsan */
-/* The error slot of a thread: codes, texts, notes; levels of the log. */
+/* The error of a thread (codes, texts, notes), and levels of the log. */
 #include "base/err.h"
 #include "base/log.h"
 #include "tests/check.h"

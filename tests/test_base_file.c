@@ -1,6 +1,5 @@
 /* links: base */
-/* Reading, writing and making files: errors are named, failed calls leave nothing behind, paths are joined.
- */
+/* Files: errors have names, failed calls leave nothing behind, paths are joined. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "tests/check.h"

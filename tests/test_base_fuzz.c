@@ -1,7 +1,10 @@
 /* links: base */
-/* The JSON and YAML readers on damaged documents. Each input is a pure function of FERRY_FUZZ_SEED and its
- * number, FERRY_FUZZ_COUNT of them (default 20000 each); on a crash the sanitizer builds say where, and
- * the last line of FERRY_FUZZ_LOG, if that names a file, is the number of the input. */
+/* The JSON and YAML readers on damaged documents.
+ *
+ * FERRY_FUZZ_SEED and an input's number determine the input. FERRY_FUZZ_COUNT is the number of inputs
+ * (default 20000 each). If FERRY_FUZZ_LOG names a file, its last line is the number of the current input:
+ * after a crash, that is the failing one.
+ */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -112,7 +115,7 @@ static void run(const char *const *seeds, size_t seed_count, int (*try_one)(cons
 
 			check_ok(file_write_all(log_path, number, (size_t)digits));
 		}
-		exact = malloc(len ? len : 1); /* no NUL behind it: reading on is an error that ASan sees */
+		exact = malloc(len ? len : 1); /* no NUL after it, so that ASan reports a read past its end */
 		memcpy(exact, text, len);
 		taken += (uint64_t)try_one(exact, len);
 		free(exact);

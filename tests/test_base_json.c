@@ -1,5 +1,5 @@
 /* links: base */
-/* JSON: places of errors, bounds, getters that refuse other kinds, files. */
+/* JSON: places of errors, limits, getters that refuse other kinds, files. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
 /* links: base */
-/* Memory: zeroed and aligned blocks, overflow, faults on demand, growing strings. */
+/* Memory: zeroed and aligned blocks, overflow, injected faults, growing strings. */
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/str.h"
@@ -51,7 +51,8 @@ static void aligned_blocks(void **state)
 	}
 }
 
-/* Any length from any place to any place, whatever lies behind it, and nothing beside it. */
+/* Any length and alignment, with and without bytes that follow later. Bytes beside the target stay unchanged.
+ */
 static void copies_past_the_cache(void **state)
 {
 	enum { MOST = 700 };

@@ -1,6 +1,6 @@
 /* links: base */
 /* also: usual */
-/* Rounding to bf16, the two planes of an fp32 value, counter-based random numbers. */
+/* Numbers: rounding to bf16, the two halves of an fp32 value, counter-based random numbers. */
 #include "base/num.h"
 #include "tests/check.h"
 

@@ -1,5 +1,5 @@
 /* links: base */
-/* Reading a file leaves the page cache as it was. */
+/* Reading a file leaves the page cache unchanged. */
 #include "base/mem.h"
 #include "base/page_cache.h"
 #include "tests/check.h"

@@ -1,5 +1,5 @@
 /* links: base */
-/* YAML: scalars, lists, mappings, refusals with their places, bounds. */
+/* YAML: scalars, lists, mappings, errors with their places, limits. */
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/yaml.h"

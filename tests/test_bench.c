@@ -1,7 +1,7 @@
 /* links: bench */
 /* not: asan */
 /* It times operations that have their own tests there. */
-/* Benchmarks: rows, medians, every kernel case and every benchmark once on small sizes. */
+/* Benchmarks: rows, medians, and each kernel case and each benchmark once with small sizes. */
 #include "check.h"
 
 #include "base/file.h"
@@ -111,8 +111,8 @@ static void test_clock(void **state)
 	json_decref(result);
 }
 
-/* Nine budgets, of which none is passed; each one's peak is what was planned, and with more the step that was
- * chosen is not longer, whatever the machine was measured to be. */
+/* Nine budgets, none exceeded. Each peak is the planned one. With a larger budget the chosen step is not
+ * longer, for any measured machine. */
 static void test_budget(void **state)
 {
 	struct bench_args args = {.threads = 2, .count = 1, .models = "tiny", .copy_gbps = 4};
@@ -194,7 +194,7 @@ static void test_step(void **state)
 	        "at most 1000");
 }
 
-/* What a budget of the device holds beside the arena. */
+/* Memory that a device budget covers beside the arena. */
 static int64_t reserve_bytes(void)
 {
 	struct device_reserve list[DEVICE_RESERVES_MAX];
@@ -295,7 +295,7 @@ static void test_offload_ways(void **state)
 	result = NULL;
 	check_fails(bench_run(&result, "offload", &args), ERR_INPUT, "unknown way 'empty'");
 	args.ways = NULL;
-	args.host_budget_bytes = 1000; /* what the user says counts, and not what is available */
+	args.host_budget_bytes = 1000; /* the user's value counts, not the available memory */
 	check_ok(bench_run(&result, "offload", &args));
 	settings = json_object_get(result, "settings");
 	assert_true(json_is_false(json_object_get(json_array_get(settings, 0), "fits")));
@@ -308,7 +308,7 @@ static void test_offload_ways(void **state)
 	        bench_run(&result, "offload", &args), ERR_INPUT, "gradient_accumulation_steps=1099511627776");
 }
 
-/* Only the kernels whose names begin so. */
+/* Only the kernels with names that begin so. */
 static void test_some_kernels(void **state)
 {
 	struct bench_args args = {.threads = 2, .device = TEST_DEVICE, .models = "rope", .count = 32};

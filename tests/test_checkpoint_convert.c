@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* Conversions and checksums of checkpoint bytes, in every instruction set, at every length. */
+/* Conversions and checksums of checkpoint bytes, in every instruction set, for every length. */
 #include "checkpoint/convert.h"
 
 #include "base/mem.h"

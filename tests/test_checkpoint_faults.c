@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* Failing calls, failing allocations, flipped bits, cut files and kills around a checkpoint. */
+/* Checkpoints with failing calls, failing allocations, flipped bits, truncated files and killed processes. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 #include "tests/sparing.h"
@@ -140,7 +140,7 @@ static void each_call_of_a_save_fails(void **state)
 			if (code && fault_kinds[k].only_writing) /* the room is given back */
 				assert_int_equal(fixture_names_with(out, ".tmp"), 0);
 			step += 2;
-			check_ok(fixture_save(out, files, step, 1)); /* over whatever is left */
+			check_ok(fixture_save(out, files, step, 1)); /* over the leftovers */
 			check_ok(fixture_load_newest(&seen, out));
 			assert_int_equal(seen, step);
 			assert_int_equal(fixture_names_with(out, ""), 1);

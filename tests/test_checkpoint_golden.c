@@ -1,5 +1,5 @@
 /* links: checkpoint model_families */
-/* HuggingFace directories against the golden models, and read back by Python. */
+/* HuggingFace directories: ferry reads golden models, and Python reads what ferry exports. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
@@ -196,7 +196,7 @@ static void golden_models(void **state)
 	}
 }
 
-/* What was exported above, seen by the safetensors library for Python. */
+/* The safetensors library for Python agrees with the exports above. */
 static void python_agrees(void **state)
 {
 	const char *source = getenv("FERRY_SOURCE");

@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* HuggingFace directories: import, tied heads, what is refused, links. */
+/* HuggingFace directories: import, tied heads, refusals, links. */
 #include "tests/checkpoint_hf_rig.h"
 
 #include "checkpoint/hf_dir.h"
@@ -393,7 +393,7 @@ static void export_tied_and_half(void **state)
 	check_fails(export(to, SAFETENSORS_F16, 0, NULL, &planes, HF_EXPORT_REPLACE), ERR_INPUT,
 	        "tensor model.norm.weight holds 70144 at element 2, beyond the range of fp16");
 	assert_int_equal(fixture_names_with(dir, ".tmp"), 0);
-	check_loads(to, &model); /* what was there is there */
+	check_loads(to, &model); /* the old content is still there */
 	mem_free(to);
 }
 

@@ -1,5 +1,5 @@
 /* links: checkpoint base */
-/* Hub ids, and where their directories lie in a HuggingFace cache. */
+/* Hub ids, and their directories in a HuggingFace cache. */
 #include "tests/check.h"
 
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* links: checkpoint model_families */
 /* also: tsan */
-/* Loading weights and checkpoints: dtypes, byte ranges of each rank, damage, faults under threads. */
+/* Loading weights and checkpoints: dtypes, byte ranges of each rank, damage, faults in threads. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -17,11 +17,12 @@
 #include <math.h>
 #include <unistd.h>
 
-/* Loading by several threads: the same planes whoever reads what and wherever it goes, and the same error. */
+/* Loading by several threads gives the same planes and the same error, for any split of the work and any
+ * target. */
 
 enum { THREADS = 4 };
 
-enum { VOCAB = SANITIZED ? 1009 : 5003, REPEATS = SANITIZED ? 2 : 10, FAULT_STRIDE = SANITIZED ? 509 : 37 };
+enum { VOCAB = SANITIZED ? 1009 : 5003, REPEATS = SANITIZED ? 2 : 5, FAULT_STRIDE = SANITIZED ? 1009 : 101 };
 enum { FAULT_EACH = SANITIZED ? 4 : 8 }; /* so many first calls fail one by one */
 
 static struct model *model;
@@ -234,7 +235,7 @@ static void fresh_weights(void **state)
 
 /* ---- checkpoints ---- */
 
-/* Tensors in two ranges, cut where it is odd, so that numbers lie across the borders of blocks. */
+/* Tensors in two ranges, cut at odd places, so that numbers cross the borders of blocks. */
 static char *checkpoint_make(const char *name)
 {
 	struct plane_source source = {.read = planes_read};
@@ -443,8 +444,8 @@ static int64_t cached_bytes(const char *path, enum cache_change change)
 	return cached;
 }
 
-/* What is cached stays cached through a load, but for what the system took for itself meanwhile: one of a few
- * tries goes undisturbed. */
+/* Cached pages stay cached through a load, except for those that the system takes meanwhile. So one of a
+ * few tries must be undisturbed. */
 static void check_stays(const char *path,
         int (*load)(
                 const char *, const struct plane_sink *, const struct plane_range *, int64_t, struct pool *),

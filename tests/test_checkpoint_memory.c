@@ -2,9 +2,12 @@
 /* not: asan */
 /* It compares resident memory, to which the sanitizer adds its own. */
 
-/* What loading takes: loads of HuggingFace files and of checkpoints, by one thread and by several, of cached
- * files and of ones that are not, stay within load_memory_bytes (checkpoint/load_memory.h). Each is measured
- * in a process of its own, whose planes are touched before, so that what grows is the loader's. */
+/* Memory of loading: it stays within load_memory_bytes (checkpoint/load_memory.h).
+ *
+ * Covers HuggingFace files and checkpoints, one thread and several, cached files and others. Each load is
+ * measured in its own process. Its planes (arrays of weights and moments) are touched before, so that only
+ * the loader adds memory.
+ */
 #include "base/json.h"
 #include "base/process.h"
 #include "checkpoint/hf_export.h"

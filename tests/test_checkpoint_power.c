@@ -6,11 +6,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* Power loss, simulated. Every call that changes files is recorded while checkpoints are saved, on a model of
- * the directory that follows along. A crash is a place in that record: what was fsynced before it is there;
- * of the rest, names (creations, renames, removals) and data may each be there or not, in any combination,
- * and data may be torn, absent behind a grown length, or garbage. The model of such a disk is written out as
- * real files, and the newest checkpoint is loaded from it. */
+/* Simulated power loss. While checkpoints are saved, a model of the directory records every call that
+ * changes files. A crash is a place in that record. Data that fsync has written before it exists. All
+ * other changes of names (creations, renames, removals) and data may exist or not, in any combination.
+ * Data may also be torn, missing although the file has grown, or garbage. The test writes such a disk as
+ * real files, and loads the newest checkpoint from it. */
 
 enum { NODES_MAX = 4096, ENTRIES_MAX = 64, EVENTS_MAX = 4096, NAME_BYTES = 96 };
 
@@ -117,7 +117,7 @@ static int new_node(int is_dir)
 	return node_count++;
 }
 
-/* What an event does to a disk; nothing where what it builds on is not there. */
+/* Applies an event to a disk. Does nothing if the names it needs do not exist. */
 static void apply(struct node *disk, const struct event *event, const char *data, size_t len)
 {
 	int from;
@@ -252,7 +252,7 @@ static int survives(const struct crash *crash, enum doubt doubt, int cut, int i)
 	       (doubt == DOUBT_SUBSET && rng_below(crash->seed, 7, (uint64_t)i, 2));
 }
 
-/* A write of which only a part came to the disk. */
+/* Only a part of a write reached the disk. */
 static void apply_torn(struct node *disk, const struct crash *crash, int i)
 {
 	const struct event *event = &events[i];
@@ -263,7 +263,7 @@ static void apply_torn(struct node *disk, const struct crash *crash, int i)
 	case 0: /* the length grew, the data did not come */
 		put_bytes(&disk[event->node], NULL, event->len, event->offset);
 		break;
-	case 1: /* a part, and nothing behind it */
+	case 1: /* a part, and nothing after it */
 		apply(disk, event, event->data, kept);
 		break;
 	case 2: /* a part, and garbage */
@@ -391,7 +391,7 @@ static int64_t campaign(const char *name, int64_t usual)
 	return value && *value ? strtoll(value, NULL, 10) : usual;
 }
 
-/* What the newest may be when events up to `at` were made: between what was promised and what was begun. */
+/* After a crash, the newest checkpoint must be between the promised one and the last one begun. */
 struct promise {
 	int end; /* events of this save */
 	int64_t newest;

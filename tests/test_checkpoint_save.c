@@ -1,5 +1,6 @@
 /* links: checkpoint */
-/* Saving and loading checkpoints: round trips, other world sizes, rotation, strangers in the directory. */
+/* Saving and loading checkpoints: round trips, other world sizes, rotation, foreign files in the
+ * directory. */
 #include "base/log.h"
 #include "tests/checkpoint_fixture.h"
 
@@ -195,7 +196,7 @@ static int64_t share_ranges(struct plane_range *ranges, int r, int n)
 	return used;
 }
 
-/* The ranks that fail and whose file is damaged; NOBODY's is not even looked at. */
+/* Rank `failing` fails, and rank `damaging` damages its file. NOBODY: no rank does, and a plain save runs. */
 enum { NOBODY = -1 };
 
 static void save_as_world(
@@ -289,7 +290,7 @@ static void rotation_of_worlds(void **state)
 	mem_free(out);
 }
 
-/* ---- what stands in output_dir ---- */
+/* ---- contents of output_dir ---- */
 
 static void rotation(void **state)
 {
@@ -371,7 +372,7 @@ static void other_models(void **state)
 	(void)state;
 	check_ok(fixture_save(out, NULL, 1, 0));
 	check_ok(checkpoint_open(&checkpoint, path));
-	check_ok(checkpoint_match(checkpoint, &model)); /* it has a head of its own: untied */
+	check_ok(checkpoint_match(checkpoint, &model)); /* it has its own head: untied */
 	assert_int_equal(model.tensor_count, FIXTURE_TENSORS);
 	memcpy(mine, fixture_tensors, sizeof(mine));
 	model.tensors = mine;

@@ -1,7 +1,7 @@
 /* links: checkpoint */
 /* also: tsan */
-/* Saves on a thread of their own, of files that are long enough to be written by threads: the same bytes as a
- * save at once, whatever fails, however many ranks, and killed at any moment. */
+/* Saves in a background thread, with files long enough for several writers. They give the same bytes as a
+ * save in the foreground: after any failure, with any number of ranks, and when killed at any moment. */
 #include "tests/checkpoint_fixture.h"
 #include "tests/sparing.h"
 

@@ -1,6 +1,6 @@
 /* links: checkpoint */
-/* Moments of AdamW in each of the formats that they are kept in: what is saved comes back byte for byte,
- * whatever world wrote it, and a manifest whose planes do not fit its format is refused. */
+/* Moments of AdamW in each storage format: they load byte for byte, in any world size. A manifest with planes
+ * that do not fit its format is refused. */
 #include "tests/checkpoint_fixture.h"
 
 #include "base/str.h"
@@ -151,7 +151,7 @@ static void each_format_comes_back(void **state)
 	}
 }
 
-/* The manifest with `from` changed to `to`, under a checksum of its own. */
+/* Changes `from` to `to` in the manifest, and writes a matching checksum. */
 static void manifest_change(const char *path, const char *from, const char *to)
 {
 	char *file = file_join(path, manifest_name), *text, *at, *cut;

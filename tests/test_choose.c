@@ -1,5 +1,5 @@
 /* links: train */
-/* Choosing the next token: what transformers' processors leave, and draws from it. */
+/* Choosing the next token: the candidates after transformers' processors, and random draws from them. */
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* links: cli */
-/* Keys from the command line and from files: values, errors with places, help and docs. */
+/* Keys from the command line and from files: values, errors with their places, help and docs. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- good settings: what a key is afterwards ---- */
+/* ---- good settings: values of keys afterwards ---- */
 
 static const struct {
 	const char *yaml, *args, *key, *text;
@@ -352,7 +352,7 @@ static void test_several_ranks(void **state)
 	config_free(&c);
 }
 
-/* ---- the table and what is made from it ---- */
+/* ---- the table of keys, and its outputs ---- */
 
 static void test_table(void **state)
 {
@@ -411,7 +411,7 @@ static void test_plan_takes_keys_of_train(void **state)
 	config_free(&c);
 }
 
-/* config.yaml reads back to the same configuration, whatever was set. */
+/* config.yaml reads back to the same configuration, for any settings. */
 static void test_yaml_round_trip(void **state)
 {
 	(void)state;

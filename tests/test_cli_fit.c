@@ -1,8 +1,7 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* What `ferry plan` says of whether it fits: budgets, what they are spent on, and what helps where they are
- * too small. */
+/* Budgets in `ferry plan`: whether a plan fits, what uses the memory, and what helps if it does not fit. */
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"
 
@@ -29,7 +28,7 @@ static void test_the_described_memory_counts(void **state)
 	json_t *plan;
 
 	(void)state;
-	/* refused, and told in full all the same */
+	/* refused, but still reported in full */
 	assert_ferry(5, &out, "plan %s/llama-2-70b.json machine=%s/pc-rtx-4090.yaml max_length=512 --json",
 	        models, machines);
 	assert_non_null(strstr(ferry_said(), "of host memory; the machine has 124 GiB; "));
@@ -47,7 +46,7 @@ static void test_the_described_memory_counts(void **state)
 	        models, machines);
 }
 
-/* All ranks of this host need what one does, and what they may take is for all of them. */
+/* Each rank of this host needs as much as one alone, and the limit is for all of them together. */
 static void test_ranks_share_this_host(void **state)
 {
 	json_t *one, *four;
@@ -70,7 +69,7 @@ static void test_ranks_share_this_host(void **state)
 	json_decref(one);
 	json_decref(four);
 	str_free(&out);
-	/* and its cores, of which each has as many */
+	/* the ranks share the cores equally */
 	model_put(path, sizeof(path), "small.json", SMALL_CONFIG);
 	setenv("FERRY_TOPOLOGY", "numa:1 core:8 pu:1", 1);
 	for (int ranks = 1; ranks <= 16; ranks *= 4) {
@@ -82,7 +81,7 @@ static void test_ranks_share_this_host(void **state)
 		json_decref(one);
 	}
 	unsetenv("FERRY_TOPOLOGY");
-	/* what the GPUs of a machine use together is shared by the ranks that are there */
+	/* memory that the GPUs of a machine use together is divided by the number of ranks */
 	one = plan_of("llama-2-7b", "h100-80-x8", "max_length=64 vram_budget=off world_size=8");
 	four = plan_of(
 	        "llama-2-7b", "h100-80-x8", "max_length=64 vram_budget=off world_size=8 ranks_per_node=2");
@@ -103,8 +102,8 @@ static void test_ranks_share_this_host(void **state)
 	json_decref(one);
 }
 
-/* Of the settings that fit, those with the shortest step are named, the budget spent: activations that the
- * budget may choose are worth more than any one way to give them up. */
+/* Names the settings that fit and have the shortest step, with the budget spent. Activations that the
+ * budget chooses are better than any single way to give them up. */
 static void test_the_fastest_that_fits_is_named(void **state)
 {
 	static const struct {
@@ -172,7 +171,7 @@ static int all_said(const char *parts)
 	return 1;
 }
 
-/* Of a model that cannot be trained at least the weights are told, and a plan says how. */
+/* For a model that ferry cannot train, the error suggests --estimate, if ferry can count its weights. */
 static void test_weights_that_can_only_be_counted(void **state)
 {
 	char path[400];
@@ -230,8 +229,8 @@ static void test_budgets_that_are_too_small(void **state)
 	json_decref(plan);
 }
 
-/* Without keys that say otherwise the same budget is enough, and more of it never makes a step longer. What
- * was chosen, and what it was chosen from, is said. */
+/* Without other keys, the same budget is enough, and a larger one never makes a step longer. The output
+ * has the choice and the alternatives. */
 static void test_a_budget_is_spent_by_simulation(void **state)
 {
 	static const struct {
@@ -271,7 +270,7 @@ static void test_a_budget_is_spent_by_simulation(void **state)
 	        models, machines);
 }
 
-/* What is said to be the least of a budget is enough, and a byte less is not. */
+/* The minimum of a budget in the output is enough, and one byte less is not. */
 static void least_is_exact(const char *words, const char *budget)
 {
 	const char *at, *bytes, *said;

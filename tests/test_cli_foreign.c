@@ -1,5 +1,5 @@
 /* links: cli */
-/* Other tools' configuration files: dialects, aliases, what is refused. */
+/* Configuration files of other tools: dialects, aliases, refusals. */
 #include "cli/cli.h"
 #include "tests/cli_parse.h"
 
@@ -78,8 +78,8 @@ static const char torchtune_chat[] =
         "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: json\n  data_files: rows.json\n"
         "  conversation_column: dialogue\n  conversation_style: sharegpt\n  train_on_input: False\n"
         "checkpointer:\n  checkpoint_dir: models/l\noutput_dir: o\n";
-/* As TrainingArguments(...).to_json_string() writes it: defaults and nulls, some of which nothing here knows.
- */
+/* The output of TrainingArguments(...).to_json_string(): defaults and nulls, some of them unknown to
+ * ferry. */
 static const char arguments[] =
         "{\"output_dir\": \"x\", \"per_device_train_batch_size\": 8, \"num_train_epochs\": 3.0, "
         "\"learning_rate\": 5e-05,"
@@ -228,7 +228,7 @@ static void test_dialects(void **state)
 	config_free(&c);
 }
 
-/* What a trainer does where its file says nothing is said where ferry does something else. */
+/* If a trainer's default differs from ferry's, the output says so. */
 static void test_other_defaults(void **state)
 {
 	static const struct {

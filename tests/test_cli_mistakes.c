@@ -1,5 +1,5 @@
 /* links: cli */
-/* Mistakes of people who begin: what is refused, what is said, and what to do then. */
+/* Mistakes of beginners: refusals, their messages, and the advice in them. */
 #include "tests/cli_words.h"
 
 #include "base/json.h"
@@ -36,7 +36,7 @@ static void make_dir(const char *name)
 	assert_int_equal(file_make_dir(path), 0);
 }
 
-/* The tiny model's files, of which config.json does not name the last layer. */
+/* The tiny model's files, with a config.json that lacks the last layer. */
 static void short_model(void)
 {
 	char from[500], to[500];
@@ -52,7 +52,7 @@ static void short_model(void)
 
 #define ASK "generate model=@/speaker max_new_tokens=1 "
 
-/* What was typed, and what must be said of it. */
+/* The words that were typed, and the words that must be in the message. */
 struct mistake {
 	int code;
 	const char *before, *arguments, *words;
@@ -112,7 +112,7 @@ static const struct mistake settings[] = {
         {0, "data show model=@/speaker ", "data=@/lines.jsonl", "!empty answer"},
 };
 
-/* Files that are not what they seem. */
+/* Files with another content than their name says. */
 static const struct mistake files[] = {
         {2, "train model=@/tiny data=@/rows.jsonl ", "output_dir=@/$FAR",
                 "output_dir=|: cannot be accessed: File name too long"},

@@ -1,5 +1,5 @@
 /* links: checkpoint model_families */
-/* init, export, inspect, verify and plan on models, as commands. */
+/* The commands init, export, inspect, verify and plan on models. */
 #include "base/num.h"
 #include "checkpoint/hf_dtype.h"
 #include "checkpoint/save.h"

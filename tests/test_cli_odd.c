@@ -1,6 +1,6 @@
 /* links: cli */
-/* Odd surroundings of a call: readers that go away, characters that no keyboard has, what a model's files say
- * that is easy to pass over. */
+/* Odd conditions of a command: readers of its output that close, rare characters, and facts in a model's
+ * files that are easy to overlook. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
@@ -10,7 +10,7 @@ static struct run_model tiny;
 
 static const char common[] = "per_device_train_batch_size=2 threads=1 device=host learning_rate=1e-3";
 
-/* ---- whoever read the words has gone ---- */
+/* ---- the reader of the output has gone ---- */
 
 /* A shell's pipe; the exit code of its first command. */
 __attribute__((format(printf, 1, 2))) static int pipe_run(const char *fmt, ...)
@@ -39,7 +39,7 @@ __attribute__((format(printf, 1, 2))) static int pipe_run(const char *fmt, ...)
 	return status;
 }
 
-/* What leaves a result does its work; what has only words ends as other programs do. */
+/* A command with a result completes it. A command with only output ends as other programs do. */
 static void test_pipes_that_nobody_reads(void **state)
 {
 	(void)state;
@@ -112,7 +112,7 @@ static void test_signals_that_come_together(void **state)
 
 /* ---- characters ---- */
 
-/* config.yaml repeats the run, whatever the path of its directory holds. */
+/* config.yaml repeats the run, for any characters in the path of its directory. */
 static void test_paths_with_odd_characters(void **state)
 {
 	static const char *const names[] = {"next\xc2\x85line", "line\xe2\x80\xa8separator",

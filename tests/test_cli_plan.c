@@ -1,7 +1,7 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* ferry plan for machines that are described: examples/machines, and descriptions with mistakes. */
+/* ferry plan for described machines: examples/machines, and descriptions with mistakes. */
 #include "tests/plan_examples.h"
 #include "tests/sparing.h"
 
@@ -69,7 +69,7 @@ static void test_scaling(void **state)
 	assert_int_equal(json_array_size(json_object_get(bench, "scaling")), 11);
 	json_array_foreach(json_object_get(bench, "scaling"), i, row)
 	{
-		/* without the ring of a save, of which each rank has one */
+		/* without the write buffer of a save: each rank has one */
 		double host_bytes = real_of(row, "host_bytes") - (double)(32 << 20),
 		       exposed_ms = real_of(row, "exposed_ms");
 
@@ -161,7 +161,7 @@ static void test_rows_attend_to_themselves(void **state)
 	assert_true(ms[1] > 7.5 * ms[0] && ms[1] < 8.05 * ms[0]);
 }
 
-/* No step is shorter than what is said to bound it. */
+/* No step is shorter than its bounds in the output. */
 static void bound_hold(const char *model, const char *machine, const char *settings, double within)
 {
 	json_t *plan = plan_of(model, machine, settings);
@@ -201,7 +201,7 @@ static void test_no_step_beats_its_bound(void **state)
 	        1.05);
 }
 
-/* What accelerate itself says (tests/golden/make_estimate_golden.py), to the byte. */
+/* Byte for byte accelerate's own numbers (tests/golden/make_estimate_golden.py). */
 static void test_weights_are_what_accelerate_counts(void **state)
 {
 	char path[600], dir[300];
@@ -302,7 +302,7 @@ static void test_less_than_fsdp_was_seen_to_take(void **state)
 		snprintf(settings, sizeof(settings), "%s per_device_train_batch_size=%d cpu_offload=%s", same,
 		        rows[i].batch, rows[i].offload);
 		plan = plan_of(rows[i].model, "a100-80-x8", settings);
-		/* PyTorch counts what its allocator hands out, not what the libraries take besides */
+		/* PyTorch counts its allocator's memory, not the memory of libraries */
 		assert_true(real_of(plan, "valley_bytes") - real_of(plan, "reserve_bytes") <
 		            0.9e9 * rows[i].valley);
 		assert_true(real_of(plan, "device_bytes") < 0.9e9 * rows[i].peak);

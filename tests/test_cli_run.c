@@ -1,5 +1,5 @@
 /* links: cli */
-/* What a run writes: metrics, its directory, progress, exit codes; signals. */
+/* The output of a run: metrics, its directory, progress, exit codes; signals. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a run leaves and shows: metrics, output directory, progress, signals. */
+/* The output of a run: metrics, output directory, progress, signals. */
 
 static char *path_in(void *state, const char *name)
 {
@@ -211,7 +211,7 @@ static void test_run_dir(void **state)
 	check_ok(run_dir_check(&c));
 	config_free(&c);
 
-	/* overwriting takes what is ours and leaves the rest */
+	/* overwriting removes ferry's files and leaves the others */
 	snprintf(file, sizeof(file), "%s/notes.txt", run);
 	check_ok(file_write_all(file, "x", 1));
 	snprintf(file, sizeof(file), "%s/checkpoint-best", run);
@@ -403,7 +403,7 @@ static int child_after_stop(void)
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Presses of Ctrl-C, each of which comes twice, pause_ms apart. */
+/* Ctrl-C pressed `presses` times, pause_ms apart. Each press gives two signals. */
 static int child_of_presses(int presses, int pause_ms)
 {
 	int status;

@@ -1,5 +1,5 @@
 /* links: base */
-/* train, eval and generate as commands: files that are left, resume, signals, ranks. */
+/* The commands train, eval and generate: files of the run, resume, signals, ranks. */
 #include "tests/cli_program.h"
 
 #include <signal.h>
@@ -122,7 +122,7 @@ static void test_nodes(void **state)
 	same_files("one-node/model/model.safetensors", "two-nodes/model/model.safetensors");
 }
 
-/* Weights are copied where that was asked for: by cpu_offload, by a budget, by several NUMA nodes. */
+/* Weights are copied only if cpu_offload, a budget or several NUMA nodes require it. */
 static void test_auto_offload(void **state)
 {
 	static const struct {

@@ -1,6 +1,6 @@
 /* links: base */
-/* The program from outside: exit codes, what is on stdout and on stderr, and that bad input leaves nothing
- * behind. Everything runs in a directory of its own. */
+/* The program as a process: exit codes, stdout and stderr; bad input leaves no files. Everything runs in a
+ * temporary directory. */
 #include "tests/cli_program.h"
 
 /* ---- usage ---- */
@@ -57,7 +57,7 @@ static void test_bad_usage(void **state)
 	}
 }
 
-/* Who reads stdout as JSON gets one object with the error in it. */
+/* With --json, stdout is one object that contains the error. */
 static void test_json_errors(void **state)
 {
 	static const struct {
@@ -286,7 +286,7 @@ static void test_topo_nodes(void **state)
 	result_free(&r);
 }
 
-/* Where CUDA cannot be had, whoever asks for it is told why, before anything is written; auto goes on. */
+/* Without CUDA, device=cuda fails with the reason before anything is written; auto continues. */
 static void test_device_is_missing(void **state)
 {
 	struct result r;
@@ -304,7 +304,7 @@ static void test_device_is_missing(void **state)
 	result_free(&r);
 }
 
-/* ---- tokenize, where there are tokenizers ---- */
+/* ---- tokenize, if there are tokenizers ---- */
 
 static int has_shared(void)
 {

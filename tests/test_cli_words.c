@@ -1,5 +1,5 @@
 /* links: cli */
-/* The words that a user meets: what a command says of what it does, leaves out or refuses. */
+/* Messages for users: what a command does, omits or refuses. */
 #include "tests/cli_words.h"
 
 static struct run_model tiny;
@@ -29,7 +29,7 @@ static void test_no_checkpoint(void **state)
 
 /* ---- rows without a target ---- */
 
-/* They stay where they are, as in other trainers; a step of them alone changes nothing. */
+/* Rows without targets stay, as in other trainers. A step with only such rows changes nothing. */
 static void test_untrained_rows(void **state)
 {
 	static const char *const settings =
@@ -78,7 +78,7 @@ static void test_untrained_rows(void **state)
 
 /* ---- the form of rows ---- */
 
-/* What was trained on is what generate is called with. */
+/* The generate command that train prints fits the form of the training data. */
 static void test_use(void **state)
 {
 	static const char *const rows = "{\"instruction\":\"Who?\",\"output\":\"Ben\"}\n";

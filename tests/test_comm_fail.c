@@ -1,7 +1,7 @@
 /* links: comm */
 /* also: tsan */
 
-/* Ranks that fail, die, stop or leave, and what the others hear of it. */
+/* Ranks that fail, die, stop or leave, and the errors that the other ranks get. */
 #include "tests/link_job.h"
 
 #include <sched.h>
@@ -274,7 +274,7 @@ static void test_judged(void **state)
 	}
 }
 
-/* Each error is told once, and none is lost. */
+/* Each error is printed once, and none is lost. */
 static void test_told(void **state)
 {
 	static const struct {
@@ -305,7 +305,7 @@ static void test_told(void **state)
 		}
 }
 
-/* In a process of its own. */
+/* Runs in a child process. */
 static void assert_child(int (*run)(void))
 {
 	int status;
@@ -342,10 +342,10 @@ static int start_with_few_files(void)
 	struct local_job_end end;
 
 	return setrlimit(RLIMIT_NOFILE, &few) || local_job_run(&end, 8, argv) != ERR_DEVICE ||
-	       !strstr(err_text(), "no socket between ranks ") || waitpid(-1, NULL, WNOHANG) >= 0;
+	       !strstr(err_text(), "cannot make a socket between ranks ") || waitpid(-1, NULL, WNOHANG) >= 0;
 }
 
-/* What cannot be started leaves nothing. */
+/* A job that cannot start leaves nothing. */
 static void test_not_started(void **state)
 {
 	char text[ERR_TEXT_BYTES];

@@ -2,8 +2,8 @@
 /* also: tsan */
 /* also: usual */
 
-/* Links between real ranks, by MPI and by sockets: every kind of message, many at once, large ones, some that
- * nobody takes. */
+/* Links between real ranks, over MPI and sockets: every kind of message, many at once, large ones, and
+ * some that no rank receives. */
 #include "tests/link_job.h"
 
 #include "base/num.h"
@@ -15,7 +15,7 @@
 
 enum { BLOCK_BYTES = 4096 };
 
-/* Of a message between the two: no block is like another. */
+/* A block of a message between two ranks; all blocks differ. */
 static void block_make(unsigned char *block, int from, int to, int what, int64_t number)
 {
 	for (int i = 0; i < BLOCK_BYTES && number == 0; i++)
@@ -51,7 +51,8 @@ static void message_check(const unsigned char *values, int from, int to, int64_t
 	}
 }
 
-/* All send to all, several messages of different lengths each way, receives in front of and behind sends. */
+/* Each rank sends several messages of different lengths to each other one. Receives come before and after
+ * sends. */
 static void all_to_all(struct link *link, const int64_t *lengths, int kinds)
 {
 	int own = link_rank(link), all = link_size(link), count = 0;

@@ -1,5 +1,5 @@
 /* links: data */
-/* Sampler, packing, batches and datasets of token rows, each against a naive reference. */
+/* Sampler, packing, batches and datasets of token rows, each against a simple reference. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

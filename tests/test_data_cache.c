@@ -1,6 +1,6 @@
 /* links: cli */
-/* Rows beyond data_memory: files that hold the same rows, are found again, and are never half of something.
- */
+/* Rows beyond data_memory: the cache files have the same rows, later runs find them, and they are never
+ * incomplete. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
@@ -180,7 +180,7 @@ static void set_all_ages(int days)
 	file_list_free(names, count);
 }
 
-/* What no run used for 30 days goes when other rows are written; other files stay. */
+/* Data sets that no run used for 30 days are removed when other rows are written; other files stay. */
 static void test_old(void **state)
 {
 	struct dataset_options o = options_of(MEMORY_BYTES);
@@ -220,7 +220,7 @@ static void flip(const char *path, int64_t at)
 	close(fd);
 }
 
-/* A damaged index is made anew, and so are rows of another length; a damaged row is an error where it is
+/* A damaged index, or rows of another length, are written again. A damaged row is an error when it is
  * read. */
 static void test_damaged(void **state)
 {

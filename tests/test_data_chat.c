@@ -1,5 +1,5 @@
 /* links: data */
-/* Rows of chats: which tokens are trained, in every format, by marks and by proof, and what is refused. */
+/* Rows of chats: which tokens are trained, in every format, for both ways to find turns; refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -376,7 +376,7 @@ static void test_refused(void **state)
 		check_refused(cases[i].rows, (struct setting){.template = cases[i].template}, cases[i].says);
 }
 
-/* Where a model keeps its template, and which one chats with tools get. */
+/* Places of a model's template, and the choice for chats with tools. */
 static void test_model_template(void **state)
 {
 	static const char config[] =

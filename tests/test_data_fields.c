@@ -1,5 +1,5 @@
 /* links: cli */
-/* Columns and roles under other names: what field_ and role_ keys find, and what is said where they find
+/* Other names of columns and roles: what field_ and role_ keys find, and the messages if they find
  * nothing. */
 #include "tests/run_fixture.h"
 
@@ -48,7 +48,7 @@ static const struct {
                 "", NULL, "f.jsonl:1|the role 'guest'|role_user=guest"},
 };
 
-/* What data show prints of the file's rows; NULL where it refuses. */
+/* The output of data show for the rows of a file; NULL if it refuses. */
 static char *shown(const char *rows, const char *keys)
 {
 	struct str out = {0};
@@ -100,7 +100,7 @@ static void test_fields(void **state)
 	}
 }
 
-/* A role that the template has a way with is passed on, and told once. */
+/* An unknown role reaches the template unchanged, with one warning. */
 static void test_other_role(void **state)
 {
 	char *got;

@@ -1,5 +1,5 @@
 /* links: cli */
-/* Data sets with weights: how many rows of each an epoch has and which, ranks, resuming, what is refused. */
+/* Weighted data sets: number and choice of rows in an epoch, ranks, resuming, refusals. */
 #include "tests/run_fixture.h"
 
 #include <math.h>
@@ -369,7 +369,7 @@ static void test_evaluates(void **state)
 	str_free(&rows);
 }
 
-/* As files of other tools and ferry's own have lists of sets. */
+/* Lists of sets in files of other tools and in ferry's own. */
 static void test_yaml(void **state)
 {
 	static const struct {

@@ -1,5 +1,5 @@
 /* links: data base */
-/* The sampler: which rows each step takes, and that its shuffle is uniform. */
+/* The sampler: the rows of each step, and a uniform shuffle. */
 #include "tests/check.h"
 
 #include <math.h>
@@ -126,8 +126,8 @@ static void test_permutation_orders(void **state)
 	assert_true(fabs(chi_square_z(met, ORDERS, EPOCHS / ORDERS, ORDERS - 1)) < 4.5);
 }
 
-/* Of many rows: neighbours of the file follow each other twice an epoch (of 16,384 the Feistel shuffle
- * has 2.74), and the rows of an eighth of the epoch come from all eighths of the file alike. */
+/* For many rows: neighbours in the file are neighbours in an epoch twice on average (the Feistel shuffle
+ * of 16,384 rows has 2.74). The rows of each eighth of an epoch come evenly from all eighths of the file. */
 static void test_permutation_of_many(void **state)
 {
 	static const int64_t rows[] = {1000, 16384, 100000};

@@ -1,6 +1,6 @@
 /* links: data_source base */
-/* Data files of every kind against the records that pyarrow and Python wrote (tests/golden/make_records.py),
- * damaged copies of them, pipes, and what a user is told of a file that cannot be read. */
+/* Data files of every kind: records against those that pyarrow and Python wrote
+ * (tests/golden/make_records.py), damaged copies, pipes, and messages for unreadable files. */
 #include "tests/check.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* links: data */
-/* Datasets of text: alpaca against recorded rows, and what is appended, masked, cut and refused. */
+/* Datasets of text: alpaca against recorded rows; what ferry appends, masks, cuts and refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void skip_absent(const char *name)
 	skip();
 }
 
-/* "$FERRY_SHARED/<name>", or NULL where there is no such place. Free with mem_free. */
+/* "$FERRY_SHARED/<name>", or NULL if it does not exist. Free it with mem_free. */
 static char *shared_path(const char *name)
 {
 	const char *shared = getenv("FERRY_SHARED");
@@ -247,7 +247,7 @@ static void test_plain_text(void **state)
 	tokenizer_close(t);
 }
 
-/* ---- a text that is larger than what is tokenized at once ---- */
+/* ---- a text larger than one window ---- */
 
 /* Words, figures, code, other scripts; long and empty lines, and stretches without any blank. */
 static void make_long_text(struct str *text)

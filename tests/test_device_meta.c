@@ -1,5 +1,5 @@
 /* links: device_meta */
-/* The meta device: its clock by hand, and the checks that every backend shares. */
+/* The meta device: a clock checked by hand, and the checks that every backend shares. */
 #include "check.h"
 
 #include "device/backend.h"
@@ -214,8 +214,8 @@ static void test_overheads(void **state)
 	device_close(device);
 }
 
-/* What three want of the memory bus, 1, 0.5 and 1 byte a nanosecond, is 2.5 times what it carries: all go on
- * at 0.4 of their speed until one is done, and compute, which wants none of it, at its own. */
+/* Three operations need 1, 0.5 and 1 byte per nanosecond of the memory bus: 2.5 times its speed. All run
+ * at 0.4 of their speed until one ends. Compute does not use the bus, and runs at full speed. */
 static void test_the_bus_is_shared(void **state)
 {
 	static const struct device_speed speed = {.matmul_flops_bf16 = 4e9,
@@ -284,7 +284,7 @@ static void test_bus_fractions(void **state)
 	device_close(w.device);
 }
 
-/* Where the host computes, a product and an update share its cores, and its memory. */
+/* If the host computes, a product and an update share its cores and its memory. */
 static void test_the_host_computes(void **state)
 {
 	static const struct device_speed speed = {.matmul_flops_bf16 = 1e9,
@@ -454,7 +454,7 @@ static void test_open(void **state)
 	device_slab_close(w->device, NULL);
 }
 
-/* What a plan counts beside the arena is known without a device of that name. */
+/* The memory that a plan counts beside the arena is known without a device of that name. */
 static void test_reserves(void **state)
 {
 	struct world *w = *state;

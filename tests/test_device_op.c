@@ -1,5 +1,5 @@
 /* links: device */
-/* Ops as data: what op_check refuses, which bytes op_access_list names, what op_cost_of weighs. */
+/* Ops as data: refusals of op_check, bytes of op_access_list, costs of op_cost_of. */
 #include "check.h"
 #include "tests/valid_ops.h"
 
@@ -80,7 +80,7 @@ static void test_addresses(void **state)
 	}
 }
 
-/* Each size and stride set below what it must be. */
+/* Sets each size and stride below its minimum. */
 static void test_sizes(void **state)
 {
 	const struct {
@@ -222,7 +222,7 @@ static void test_attention_rules(void **state)
 	check_fails(op_check(&grad), ERR_RANGE, "sink and dsink go together");
 }
 
-/* What may lie on what. */
+/* Operands that may overlap, and operands that may not. */
 static void test_overlaps(void **state)
 {
 	struct op op = valid[OP_COPY];
@@ -368,7 +368,7 @@ static void test_adamw_state(void **state)
 	check_fails(op_check(&op), ERR_RANGE, "state");
 }
 
-/* What does not fit 63 bits must not wrap around into the arena. */
+/* Sizes beyond 63 bits must not wrap around into the arena. */
 static void test_huge(void **state)
 {
 	struct op op = valid[OP_MATMUL];

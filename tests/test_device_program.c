@@ -1,7 +1,7 @@
 /* links: host_cpu device_meta */
 /* also: tsan */
-/* Random programs over all streams: the host device under delays against sequential C and against meta, and
- * what becomes of them when a wait is missing. */
+/* Random programs over all streams: the host device with delays against sequential C and against meta, and
+ * their result if a wait is missing. */
 #include "device_program.h"
 
 static void test_random_programs(void **state)
@@ -31,8 +31,8 @@ static void test_random_programs(void **state)
 	}
 }
 
-/* A wait left out is either found when the work is queued, whatever the threads do, or was implied by
- * others; then the bytes are right. */
+/* A missing wait is found when the work is queued, for any timing of threads; or other waits imply it, and
+ * the bytes are right. */
 static void test_missing_waits(void **state)
 {
 	const struct device_options options = {.threads = 1, .check_races = 1, .stream_delay_seed = 9};

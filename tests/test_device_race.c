@@ -1,5 +1,5 @@
 /* links: device_meta */
-/* The race checker: what it finds, what it lets pass, and that it stays small and quick. */
+/* The race checker: what it reports, what it allows, and that it stays small and fast. */
 #include "check.h"
 
 #include "base/mem.h"
@@ -110,7 +110,7 @@ static void test_order_is_transitive(void **state)
 	check_ok(fill(w, 2, 0, 64));
 }
 
-/* An event stands for what was queued at its latest record, and a wait for what it stood for then. */
+/* An event means the work queued at its latest record; a wait means the event's work at that moment. */
 static void test_record_and_wait_are_moments(void **state)
 {
 	struct world *w = *state;

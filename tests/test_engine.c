@@ -1,7 +1,6 @@
 /* links: offload model_families host_cpu device_meta */
 /* also: tsan cuda */
-/* The engine on the host device: one set of numbers, whatever the policy, the threads and the luck of the
- * schedule. */
+/* The engine on the host device: the same numbers for any policy, number of threads and timing. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"
@@ -95,7 +94,7 @@ static const struct setting plain = {
         .skip_nonfinite = 1,
 };
 
-/* What must be the same. */
+/* The values that must be equal. */
 struct outcome {
 	double loss[STEPS], norm[STEPS];
 	uint64_t planes; /* of hi, lo, m, v of all tensors */
@@ -372,7 +371,7 @@ static void test_the_arena_is_used_to_its_end(void **state)
 	}
 }
 
-/* The head in larger chunks: nearly the same sums; what is planned is used. */
+/* The head in larger chunks: almost the same sums, and the planned memory is used. */
 static void test_rows_of_the_head(void **state)
 {
 	struct setting s = plain;
@@ -393,7 +392,7 @@ static void test_rows_of_the_head(void **state)
 	}
 }
 
-/* Whatever a budget may be spent on, from nothing to all on the device: the same bits, and the arena used to
+/* The same bits for any use of a budget, from nothing to everything on the device. The arena is used to
  * its end. */
 static void test_whatever_stays_gives_the_same_bits(void **state)
 {
@@ -477,8 +476,8 @@ static void test_a_budget_is_not_passed(void **state)
 	model_close(model);
 }
 
-/* Copies as slow as the arithmetic: what runs beside each other takes less than one after the other. On the
- * meta device, whose clock is exact. */
+/* If copies are as slow as the arithmetic, running both at once takes less time than one after the other.
+ * Uses the meta device, because its clock is exact. */
 static void test_copies_hide_under_compute(void **state)
 {
 	struct setting s = plain;
@@ -508,7 +507,9 @@ static void test_copies_hide_under_compute(void **state)
 		        (double)out.stats.busy_ns[QUEUE_COMM], (double)out.stats.busy_ns[QUEUE_CPU]);
 }
 
-/* NaN weights give gradients that are not finite: the step is skipped, and no plane changes. */
+/* A step that is not finite is skipped, says what is not, and changes no plane. With an infinite weight that
+ * is the loss. Where the last norm's weight is 0, large weights of the head change no logit, but the norm's
+ * gradient. */
 static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 {
 	struct model *model = model_make(2, 0);
@@ -521,10 +522,12 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	        .max_grad_norm = 1,
 	        .skip_nonfinite = 1,
 	};
+	const uint16_t infinite[] = {0x7f80}, large[] = {0x7f60}, zero[] = {0};
+	int down = model_tensor_of(model, ROLE_DOWN_W, 1), head = model_tensor_of(model, ROLE_HEAD_W, -1);
+	int norm = model_tensor_of(model, ROLE_FINAL_NORM_W, -1);
 	static struct rows rows;
 	struct engine_result result;
 	struct engine *e;
-	uint16_t infinite = 0x7f80;
 	uint64_t before;
 
 	(void)state;
@@ -534,13 +537,23 @@ static void test_a_step_that_is_not_finite_changes_nothing(void **state)
 	check_ok(engine_open(&e, &o));
 	check_ok(engine_start(e));
 	weights_write(e, model);
-	check_ok(engine_write(e, model_tensor_of(model, ROLE_DOWN_W, 1), PLANE_HI, 3, 1, &infinite));
-	before = planes_hash(e, model, &o.policy);
 	rows_make(&rows, 0, 0);
-	check_ok(engine_step(e, &result, &rows.batch, 1, rows.batch.targets, 1e-2, NULL));
-	assert_int_equal(result.skipped, 1);
-	assert_int_equal(engine_update_count(e), 0);
-	assert_true(planes_hash(e, model, &o.policy) == before);
+	for (int i = 0; i < 2; i++) {
+		if (!i)
+			check_ok(engine_write(e, down, PLANE_HI, 3, 1, infinite));
+		before = planes_hash(e, model, &o.policy);
+		check_ok(engine_step(e, &result, &rows.batch, 1, 1, 1e-2, NULL));
+		assert_int_equal(result.skipped, 1);
+		assert_string_equal(result.nonfinite, i ? "gradients of 1 of 21 tensors are not finite, "
+		                                          "model.norm.weight is the nearest to the loss"
+		                                        : "the loss is not finite");
+		assert_int_equal(engine_update_count(e), 0);
+		assert_true(planes_hash(e, model, &o.policy) == before);
+		check_ok(engine_write(e, down, PLANE_HI, 3, 1, zero));
+		check_ok(engine_write(e, norm, PLANE_HI, 0, 1, zero));
+		for (int64_t t = 0; t < rows.batch.targets; t++)
+			check_ok(engine_write(e, head, PLANE_HI, rows.label[t] * (int64_t)32, 1, large));
+	}
 	engine_close(e);
 	device_close(o.device);
 	pool_close(o.pool);

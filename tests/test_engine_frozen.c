@@ -1,6 +1,6 @@
 /* links: offload model_families host_cpu device_meta */
-/* Whatever part of a model is frozen, its plan has no gradient and no update of that part, and a step takes
- * the bytes that the plan said, place by place. */
+/* Frozen parts of a model: the plan has no gradient and no update of them. A step uses exactly the bytes
+ * of the plan, in each place. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 
@@ -88,7 +88,7 @@ static struct model *model_make(const struct mix *mix, int tied)
 
 /* ---- a step ---- */
 
-/* Rows as long as they may be, every token a target: nothing of what was planned is left over. */
+/* Rows of maximum length with every token a target: they use all planned memory. */
 static struct host_batch batch_make(void)
 {
 	static int32_t id[TOKENS], position[TOKENS], start[TOKENS], end[TOKENS], row[TOKENS], label[TOKENS];
@@ -184,7 +184,7 @@ static void test_a_step_takes_what_is_planned(void **state)
 		}
 }
 
-/* ---- what is planned ---- */
+/* ---- the plan ---- */
 
 static int is_of_gradients(enum plan_op_kind kind)
 {

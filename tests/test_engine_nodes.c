@@ -1,7 +1,7 @@
 /* links: offload host_cpu model_families */
 /* also: tsan */
-/* The engine on machines of 1, 2 and 8 NUMA nodes, made up: the same bits, every shard's pages on the node of
- * the workers that update it, and the updates there. */
+/* The engine on simulated machines of 1, 2 and 8 NUMA nodes: the same bits, and each shard's pages are on
+ * the node of the workers that update it. */
 #include "tests/engine_rig.h"
 #include "tests/sparing.h"
 
@@ -121,8 +121,8 @@ static void check_placement(const struct store *store, const struct pool *pool, 
 	assert_true(!count || (sum <= bytes && sum > bytes - (1 << 16))); /* but for gaps between planes */
 }
 
-/* Of the gradients that return into a ring, those of both blocks and what else is of their size are placed,
- * but for a page at either end; embedding and head, larger, take turns with them in the same bytes. */
+/* Gradients that return into a ring: those of both blocks, and others of their size, are placed, except
+ * for a page at either end. Embedding and head are larger, and take turns with them in the same bytes. */
 static void check_rings(const struct engine *e, const struct pool *pool)
 {
 	const struct plan *plan = engine_plan(e, PLAN_TRAIN);

@@ -1,7 +1,7 @@
 /* links: offload model_families host_cpu */
 /* also: tsan cuda */
-/* Snapshots: another thread reads the planes of a step while the next steps run, and gets the very bytes that
- * a run has which stops there, however slow it is and whatever the policy. */
+/* Snapshots: a thread reads the planes (arrays of weights and moments) of a step while the next steps run.
+ * It gets the same bytes as from a run that stops there, however slow it is and for any policy. */
 #include "tests/engine_rig.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"
@@ -108,7 +108,7 @@ static void training_step(struct training *r, int step)
 
 /* ---- planes ---- */
 
-/* All planes of all tensors, one behind the other. */
+/* All planes of all tensors, one after another. */
 struct image {
 	char *bytes;
 	int64_t len_bytes;
@@ -135,7 +135,7 @@ static void image_alloc(struct image *image, const struct training *r)
 	image->bytes = calloc(1, (size_t)image->len_bytes);
 }
 
-/* Where a plane of a tensor stands in it. */
+/* The place of a plane of a tensor in the image. */
 static char *image_at(const struct image *image, const struct training *r, int tensor, int plane)
 {
 	char *at = image->bytes;
@@ -242,7 +242,7 @@ static struct setting setting_of(int n)
 	return s;
 }
 
-/* What a run holds that stops after `steps`. */
+/* The planes of a run that stops after `steps`. */
 static void reference(struct image *image, const struct setting *s, int steps)
 {
 	struct training run;
@@ -291,7 +291,7 @@ static void test_a_snapshot_is_the_step(void **state)
 	}
 }
 
-/* As slow as can be: nothing is read before an update stands still for it. */
+/* The slowest reader: reads nothing until an update waits for it. */
 static void test_updates_wait(void **state)
 {
 	(void)state;
@@ -318,7 +318,7 @@ static void test_updates_wait(void **state)
 	}
 }
 
-/* Nothing follows the step: settling runs what is pending. */
+/* After the last step, settling runs the pending updates. */
 static void test_the_last_step(void **state)
 {
 	struct image want;
@@ -341,7 +341,7 @@ static void test_the_last_step(void **state)
 	free(reader.image.bytes);
 }
 
-/* A reader that gives up lets all units go; one whose updates never come hears of it. */
+/* If a reader gives up, all units continue. If updates never come, the reader gets an error. */
 static void test_giving_up(void **state)
 {
 	struct training run;

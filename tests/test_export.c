@@ -1,7 +1,7 @@
 /* links: cli */
 /* not: asan */
 /* most of its time is Python, and such runs are those of test_run */
-/* What `ferry train` and `ferry export` leave loads in transformers and has the same loss there. Needs a
+/* Models from `ferry train` and `ferry export` load in transformers and have the same loss there. Needs a
  * python3 with transformers and torch. */
 #include "tests/run_fixture.h"
 

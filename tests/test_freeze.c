@@ -1,9 +1,11 @@
 /* links: cli */
 /* not: asan */
 /* It trains for long: test_engine_frozen and test_checkpoint_load run what it runs there. */
-/* freeze= and trainable=: what PyTorch does with requires_grad=False (tests/golden/freeze.json), the same
- * bits however a run is offloaded, wrapped, scheduled and resumed, frozen weights as they were, and two host
- * bytes for each. */
+/* freeze= and trainable=: the same result as PyTorch with requires_grad=False (tests/golden/freeze.json).
+ *
+ * The bits do not depend on offloading, wrapping, schedule and resuming. Frozen weights stay unchanged,
+ * and take two bytes each in host memory.
+ */
 #include "tests/ferry_run.h"
 #include "tests/sparing.h"
 
@@ -98,8 +100,8 @@ static void *tensor_bytes(const struct safetensors *file, const struct safetenso
 	return bytes;
 }
 
-/* Trained tensors as the reference has them, relative to their size; of a tensor whose gradient is all
- * rounding (the bias of k has none) Adam makes steps of its own. */
+/* Compares trained tensors with the reference, relative to their size. If the gradient of a tensor is only
+ * rounding (k's bias has none), Adam makes arbitrary steps. */
 static void weights_compare(const char *dir, const json_t *final)
 {
 	struct safetensors *file;
@@ -364,7 +366,7 @@ static int is_frozen_in(const json_t *inspected, const char *name)
 	return !strstr(name, "q_proj") && !strstr(name, "mlp.c_fc");
 }
 
-/* Frozen tensors come back as they were in the source, whatever it stores, bit for bit. */
+/* Frozen tensors are exported bit for bit as in the source, in any dtype. */
 static void test_frozen_exports(void **state)
 {
 	static const struct {
@@ -428,7 +430,7 @@ static json_t *plan_of(const char *settings)
 	return plan;
 }
 
-/* A frozen bf16 parameter takes two bytes of host memory, and one that trains what it took before. */
+/* A frozen bf16 parameter takes two bytes of host memory; a trained one takes as many as before. */
 static void test_host_bytes(void **state)
 {
 	json_t *all, *head;

@@ -1,6 +1,5 @@
 /* links: base */
-/* ferry generate from outside: the ids of transformers' generate, prompts in all their forms, talks in turns.
- */
+/* ferry generate: the ids of transformers' generate, all forms of prompts, chats with several turns. */
 #include "tests/chat_tokenizer.h"
 #include "tests/cli_program.h"
 
@@ -193,8 +192,8 @@ static void test_talk(void **state)
 	"$F generate model=w chat=on chat_template=chatml device=host threads=2 compute_dtype=fp32 "         \
 	"temperature=0 max_new_tokens=30 --json "
 
-/* Blocks with a window keep fewer rows than the text has. Each turn of a talk, whose text is shorter at times
- * than what the cache had, is answered as the whole chat in one prompt. */
+/* Blocks with a window keep fewer rows than the text has. Each turn of a chat gets the same answer as the
+ * whole chat in one prompt. Some turns have a shorter text than the cache had. */
 static void test_window(void **state)
 {
 	static const char *const asked[] = {"hi", "bye", "how are you all today", "x"};

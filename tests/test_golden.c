@@ -1,8 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* Sums of whole models: the operations, test_model_stages and test_checkpoint_hf run there. */
-/* The program on every golden model, command by command, against what PyTorch computes in fp64 on the same
- * files; FERRY_TEST_DEVICE=cuda: on the GPU. Bounds are those of the golden data's README. */
+/* The program on every golden model, command by command, against PyTorch in fp64 on the same files. With
+ * FERRY_TEST_DEVICE=cuda it runs on the GPU. Tolerances are those of the golden data's README. */
 #include "tests/ferry_run.h"
 #include "tests/sparing.h"
 

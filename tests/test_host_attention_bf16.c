@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: usual */
-/* Products of attention's bf16 rows against sums in fp64, each way that this CPU has. */
+/* Dot products of attention's bf16 rows against fp64 sums, with each instruction set of this CPU. */
 #include "check.h"
 
 #include "base/num.h"

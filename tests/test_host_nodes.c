@@ -1,6 +1,6 @@
 /* links: host */
 /* also: tsan */
-/* NUMA nodes, on machines that hwloc makes up: who gets which cores, and whose tasks are whose. */
+/* NUMA nodes on machines simulated by hwloc: who gets which cores and tasks. */
 #include "check.h"
 
 #include "base/mem.h"
@@ -68,7 +68,7 @@ static void test_made_up_machines(void **state)
 	check_fails(topology_read(&other), ERR_INPUT, "machine.xml");
 }
 
-/* As hwloc writes it (hwloc2.dtd): a GPU on node 1, a network card near the whole machine. */
+/* hwloc's own format (hwloc2.dtd): a GPU on node 1, and a network card near the whole machine. */
 static const char two_nodes_xml[] =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<topology version=\"2.0\">\n"
@@ -498,7 +498,7 @@ static void test_near_tasks_stay(void **state)
 	pool_close(pool);
 }
 
-/* But for those of node 0, whose one worker is the caller, nobody else's. */
+/* No worker takes near tasks of another node, except node 0's: its only worker is the caller. */
 static void test_near_tasks_are_never_stolen(void **state)
 {
 	enum { CALLS = 12 };

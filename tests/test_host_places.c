@@ -1,6 +1,7 @@
 /* links: host */
 /* also: tsan */
-/* Slabs on NUMA nodes, on machines that hwloc makes up: where pages are asked for, and found. */
+/* Slabs on NUMA nodes of machines simulated by hwloc: the node that ferry requests for pages, and their
+ * node. */
 #include "check.h"
 
 #include "host/pool.h"

@@ -1,6 +1,6 @@
 /* links: host */
 /* also: tsan */
-/* The worker pool: each task once, several callers, slow and sleeping workers, errors. */
+/* The worker pool: each task runs once; several callers, slow and sleeping workers, errors. */
 #include "check.h"
 
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 
 enum { MAX_WORKERS = 8 };
 
-/* What one call saw. */
+/* The observations of one call. */
 struct record {
 	int64_t count;
 	unsigned char *times; /* a plain byte per task: a task that runs twice at once is a race */
@@ -171,7 +171,7 @@ static void check_meeting(struct pool *pool, int64_t count, void (*work)(int64_t
 
 enum { SLOW_TASKS = 90 };
 
-/* Task 0 stands for a thread that was preempted: it goes on when all the others began. */
+/* Task 0 acts like a preempted thread: it continues when all others have begun. */
 static void slow_first(int64_t task)
 {
 	come_and_wait(task ? 0 : SLOW_TASKS);

@@ -1,5 +1,5 @@
 /* links: host_cpu */
-/* What operations of the host device take beside the arena is never more than plans count. */
+/* Scratch memory of the host device's operations, outside the arena, never exceeds the amount in plans. */
 #include "tests/check.h"
 #include "tests/sparing.h"
 
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Bytes of scratch after one operation, whose tensors are `data`. */
+/* Bytes of scratch after one operation with the tensors `data`. */
 static int64_t taken(struct pool *pool, const struct op *op)
 {
 	struct cpu_context cx = {.pool = pool};
@@ -27,7 +27,7 @@ static dev_addr at(void *data)
 	return (dev_addr){(uintptr_t)data};
 }
 
-/* What attention and its gradient are told alike. */
+/* Fields that attention and its gradient share. */
 #define SHAPE                                                                                                \
 	.q = at(data), .k = at(data), .v = at(data), .sink = DEV_NONE, .doc_start = at(start),               \
 	.doc_end = at(end), .tokens = tokens, .heads = 8, .kv_heads = 4, .head_dim = 64,                     \
@@ -96,7 +96,7 @@ static void test_attention(void **state)
 	}
 }
 
-/* Narrow ones with a long k, whose k is cut, among them. */
+/* Includes narrow products with a long k, which is cut. */
 static void test_products(void **state)
 {
 	static const int64_t shapes[][3] = {{256, 512, 64}, {16, 48, 20000}, {300, 260, 4200},

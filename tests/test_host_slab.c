@@ -1,5 +1,5 @@
 /* links: host */
-/* Slabs of host memory: exact sizes, and what is refused. */
+/* Slabs of host memory: exact sizes, and refusals. */
 #include "check.h"
 
 #include "host/slab.h"

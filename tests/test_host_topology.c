@@ -1,5 +1,5 @@
 /* links: host */
-/* The machine: cgroup limits, cores, affinity, addresses, a pool over them. */
+/* The machine: cgroup limits, cores, affinity, addresses, and a pool on them. */
 #include "check.h"
 
 #include "host/pool.h"
@@ -90,6 +90,18 @@ static void test_v2(void **state)
 	assert_int_equal(limits.memory_bytes, 1050000000);
 	assert_int_equal(limits.memory_used_bytes, 1000000000);
 	write_text(root, "/sys/fs/cgroup/user.slice/job 1/memory.high", "max\n");
+	assert_int_equal(limits_at(root).memory_bytes, 8000000000);
+}
+
+/* The mounted group's name only begins the group's: what is mounted counts, no path is made of the rest. */
+static void test_names_that_begin_alike(void **state)
+{
+	char *root = sub_root(state, "alike");
+
+	write_text(root, "/proc/self/cgroup", "0::/abc\n");
+	write_text(root, "/proc/self/mountinfo", "30 23 0:26 /ab /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+	write_text(root, "/sys/fs/cgroupc/memory.max", "1000000000\n");
+	write_text(root, "/sys/fs/cgroup/memory.max", "8000000000\n");
 	assert_int_equal(limits_at(root).memory_bytes, 8000000000);
 }
 
@@ -206,7 +218,7 @@ static void test_addresses(void **state)
 	assert_int_equal(t.usable_bytes, 0);
 }
 
-/* A pool over this machine: as many threads as are asked for, else those of this rank among others. */
+/* A pool on this machine has the requested number of threads, or else this rank's share. */
 static void test_pool_here(void **state)
 {
 	static const struct {
@@ -232,6 +244,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_v2),
+	        cmocka_unit_test(test_names_that_begin_alike),
 	        cmocka_unit_test(test_v1),
 	        cmocka_unit_test(test_damaged),
 	        cmocka_unit_test(test_this_machine),

@@ -2,8 +2,8 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it. */
 
-/* Ranks that ferry starts itself (ranks=N): the same bits as under mpirun; Ctrl-C, signals and deaths of the
- * parent and of its ranks; what is refused. */
+/* Ranks that ferry starts itself (ranks=N): the same bits as with mpirun; Ctrl-C, signals, and death of
+ * the parent or of ranks; refusals. */
 #include "tests/ranks_job.h"
 
 #include <pty.h>
@@ -104,7 +104,7 @@ static void test_terminal(void **state)
 	assert_goes_on(RANKS, "told", "max_steps=4");
 }
 
-/* A rank's death ends the others, which say where it was; the parent says how it died. */
+/* If a rank dies, the others end and name it; the parent reports how it died. */
 static void test_death_of_a_rank(void **state)
 {
 	static const int signals[] = {SIGKILL, SIGSEGV};
@@ -140,7 +140,7 @@ static void test_death_of_the_parent(void **state)
 	job_check_gone();
 }
 
-/* Evaluation stops where it is told to, as a program that catches nothing. */
+/* Evaluation on two ranks has the same loss and number of targets as on one. */
 static void test_eval(void **state)
 {
 	json_t *one = NULL, *two = NULL;

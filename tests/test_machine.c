@@ -1,5 +1,5 @@
 /* links: placement */
-/* Descriptions of machines: what is written is read back, and its rates are those that were measured. */
+/* Descriptions of machines: they read back as written, with the measured rates. */
 #include "check.h"
 
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* links: placement offload model_families host_cpu device_meta */
 /* also: tsan */
-/* Measuring a machine (placement/measure.h). On the meta device, whose clock is told what a machine does, it
- * finds what was told; on the host device it stays within its memory and leaves none behind. */
+/* Measuring a machine (placement/measure.h). The meta device's clock has given rates: the measurement
+ * finds them. On the host device it stays within its memory limit, and frees all memory. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 
@@ -50,8 +50,8 @@ static const char small[] =
         "{\"model_type\":\"llama\",\"vocab_size\":1000,\"hidden_size\":256,\"intermediate_size\":704,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":2}";
 
-/* A machine that is told to the clock is found by measuring on it: its products to a hundredth, its copies
- * and its memory. A GPU, and a host that computes. */
+/* The meta device's clock follows a given machine: a GPU, or a host that computes. Measuring finds its
+ * products to one per cent, its copies and its memory. */
 static void test_finds_what_a_clock_was_told(void **state)
 {
 	static const struct device_speed machines[] = {{.matmul_flops_bf16 = 400e12,

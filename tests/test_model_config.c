@@ -1,5 +1,6 @@
 /* links: model_families model_blocks */
-/* config.json of every family: what is read, refused, renamed; tables, fresh weights, rotary tables. */
+/* config.json of every family: keys read, refused and renamed; tensor tables, initial weights, rotary
+ * tables. */
 #include "tests/check.h"
 
 #include "base/json.h"
@@ -36,7 +37,7 @@ static int open_text(struct model **model, const char *text)
 	"\"num_attention_heads\":4"
 #define YARN "\"rope_type\":\"yarn\",\"factor\":2.0"
 
-/* A config.json that is refused, and what the message must name. */
+/* A config.json that is refused, and the words that its message must have. */
 static const struct {
 	const char *config;
 	int code;

@@ -1,5 +1,5 @@
 /* links: host_cpu device_meta model_families model_blocks */
-/* What ferry makes of config.json files of every family, against what transformers makes of them. */
+/* Models from config.json files of every family, against transformers. */
 #include "tests/model_rig.h"
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /* links: model_families model_blocks host_cpu device_meta */
 /* also: usual */
-/* Single stages: facts of attention, chunks of the head, bytes that are touched, sizes. */
+/* Single stages: properties of attention, chunks of the head, bytes touched, sizes. */
 #include "tests/model_rig.h"
 #include "tests/model_text.h"
 
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* What the golden models are too small to show: several chunks of the head, no target at all, the bytes that
+/* Cases that golden models are too small for: several chunks of the head, no target at all, the bytes that
  * a stage touches. */
 
 #define LLAMA                                                                                                \
@@ -83,7 +83,7 @@ static void test_head_rows(void **state)
 	}
 }
 
-/* A micro-batch whose targets take several chunks of the head gives what its parts give. */
+/* A micro-batch with targets for several chunks of the head gives the same as its parts. */
 static void test_chunks(void **state)
 {
 	struct model *model = model_from(configs[0]);
@@ -172,8 +172,8 @@ static void test_no_target(void **state)
 	}
 }
 
-/* Gradients that are products are written whole by who is first, whatever stood there, and then added to:
- * what zeros and additions give. */
+/* The first product of a gradient overwrites all old content, and later ones add to it. The result is the
+ * same as with zeros and additions. */
 static void test_first_gradient(void **state)
 {
 	(void)state;
@@ -291,7 +291,7 @@ static void test_sizes(void **state)
 	}
 }
 
-/* What a block's facts say reaches attention, forward and backward. */
+/* A block's properties reach attention, forward and backward. */
 static void test_attention_facts(void **state)
 {
 	struct model *model = model_from(configs[0]);

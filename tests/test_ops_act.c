@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Activations, alone and gated, against fp64 and finite differences. */
+/* Activation functions, plain and gated, against fp64 and finite differences. */
 #include "tests/ops_check.h"
 
 static const enum act_kind acts[] = {ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_GELU_QUICK, ACT_RELU, ACT_RELU2};

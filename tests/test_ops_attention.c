@@ -3,12 +3,15 @@
 /* Attention, forward and backward, against fp64 and finite differences. */
 #include "tests/attention_case.h"
 
-/* Bounds. A score is off by about (head_dim + 4) eps of the sum of |q k| scale, here `score`; a probability
- * by that relative to itself, and out, being a mean of v with 2 tokens roundings more, by the sum of both
- * times max |v|. For gradients the same holds term by term, times max |dout| and so on; in bf16, out carries
- * its own rounding into delta. On CUDA the tensor cores multiply bf16 by bf16: probabilities are rounded to
- * it for their product with v or dout, which puts out off by that much more of max |v|, and gradients of
- * scores, which are up to 2 max |dp|, for theirs with k and q. */
+/* Bounds. A score is off by about (head_dim + 4) eps of the sum of |q k| scale, here `score`. A
+ * probability is off by that, relative to itself. out is a mean of v with 2 tokens more roundings: it is
+ * off by the sum of both, times max |v|. The same holds for each term of a gradient, times max |dout| and
+ * so on. In bf16, the rounding of out also enters delta.
+ *
+ * On CUDA, tensor cores multiply bf16 by bf16. So probabilities are rounded to bf16 for their product with
+ * v or dout: out is off by that much more of max |v|. Gradients of scores, up to 2 max |dp|, are rounded
+ * for their products with k and q.
+ */
 struct bounds {
 	double score, slope, q, k, v, dout, out_rounding, p_rounding;
 };
@@ -39,7 +42,7 @@ static void bounds_find(struct bounds *b, const struct attention *a, enum dtype 
 	b->score =
 	        EPS_F32 * ((double)(a->head_dim + 4) * (double)a->head_dim * b->q * b->k * a->scale / 3 + 24);
 	b->slope = 0;
-	if (a->score_cap > 0) { /* tanh, and its slope 1 - tanh^2, whose own slope is below 0.8 / score_cap */
+	if (a->score_cap > 0) { /* tanh and its slope, which changes by less than 0.8 / score_cap */
 		b->score += 4 * EPS_F32 * a->score_cap;
 		b->slope = b->score / a->score_cap + 8 * EPS_F32;
 	}
@@ -283,9 +286,9 @@ static void test_blocks(void **state)
 		attention_try(seed, seed_step() > 1 ? 140 : 330);
 }
 
-/* What tiles are about: lengths beside their multiples, borders of documents inside them and at them, windows
- * smaller and larger, every width of tile and what does not fill it, every share of kv heads, operands in
- * fused rows and operands that are not aligned. */
+/* Edge cases of tiles: lengths near multiples of tiles, borders of documents inside tiles and at their
+ * borders, smaller and larger windows. Also every width of tile, full or not, every ratio of heads to kv
+ * heads, operands in fused rows, and operands without alignment. */
 static void test_tiles(void **state)
 {
 	static const struct setting settings[] = {

@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Attention over a cache of keys and values: texts that come in pieces, against the whole in double. */
+/* Attention over a cache of keys and values: texts in pieces against the whole text in double. */
 #include "tests/attention_case.h"
 
 #include "base/size.h"
@@ -13,7 +13,7 @@ struct texts {
 	int64_t tokens, cache_rows, text_rows, kept_rows; /* kept_rows 0: all */
 };
 
-/* Where token t of text i lies. */
+/* The row of token t of text i. */
 static int64_t cache_row(const struct texts *x, int64_t i, int64_t t)
 {
 	return x->kept_rows ? i * x->kept_rows + t % x->kept_rows : x->first_row[i] + t;
@@ -74,7 +74,7 @@ static void whole_alloc(struct ops_case *c, struct attention *a, const struct te
 	}
 }
 
-/* As the device has it: rounded to the dtype. */
+/* Values as on the device: rounded to the dtype. */
 static void fill(struct ops_case *c, double *x, int64_t count, enum dtype dtype)
 {
 	for (int64_t i = 0; i < count; i++) {
@@ -84,7 +84,7 @@ static void fill(struct ops_case *c, double *x, int64_t count, enum dtype dtype)
 	}
 }
 
-/* What a call gets: the texts' tokens from[i] up to to[i]. */
+/* The input of a call: the texts' tokens from[i] up to to[i]. */
 struct piece {
 	int64_t from[TEXTS_MAX], to[TEXTS_MAX], tokens;
 };
@@ -175,7 +175,7 @@ static struct op cached_op(const struct call *call, struct tensor *cache, const 
 	                .dtype = dtype}};
 }
 
-/* One piece of the texts: a case of its own, whose cache holds what came before. */
+/* One piece of the texts, as a case of its own: its cache has the earlier pieces. */
 static void piece_try(const struct attention *a, const struct texts *x, const struct piece *p,
         enum dtype dtype, uint64_t seed)
 {
@@ -225,7 +225,7 @@ static struct texts texts_kept(
 	return kept;
 }
 
-/* A beginning of each text, then a token of each, then what is left. */
+/* Runs the start of each text, then one token of each, then the rest. */
 static void texts_try(uint64_t seed, int64_t high)
 {
 	struct piece p = {0};

@@ -1,7 +1,7 @@
 /* links: host_cpu */
 /* also: tsan */
-/* What the host's ops do beyond what every device's do: they refuse indices and documents that are out of
- * range, say when memory is out, and share a pool and OpenBLAS. */
+/* Properties of the host's ops only: they refuse indices and documents out of range, report lack of
+ * memory, and share a pool and OpenBLAS. */
 #include "host/cpu/matmul.h"
 #include "tests/ops_check.h"
 

@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: usual */
-/* The kernels of every instruction set against the scalar ones. */
+/* Kernels of every instruction set against the scalar kernels. */
 #include "host/cpu/kernels.h"
 #include "tests/ops_check.h"
 

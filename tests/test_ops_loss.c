@@ -76,8 +76,9 @@ static void test_reference(void **state)
 
 enum place { PLACE_NONE, PLACE_APART, PLACE_SAME, PLACE_ANY };
 
-/* The loss: an exp is off by 3 eps of itself, sums are in double, so log(sum) is off by 3 eps, and the result
- * is rounded once; x - max in fp32 adds eps |x - max| where p is not small. A gradient: 5 eps of p more. */
+/* The loss: an exp is off by 3 eps of itself. Sums are in double, so log(sum) is off by 3 eps, and the
+ * result is rounded once. x - max in fp32 adds eps |x - max| if p is not small. A gradient adds 5 eps of
+ * p. */
 static void loss_try(uint64_t seed, int64_t rows, int64_t vocab_high, enum place place)
 {
 	struct ops_case c;

@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Ops that move, convert and add, bit for bit or against fp64. */
+/* Ops that move, convert and add: bit for bit, or against fp64. */
 #include "tests/ops_check.h"
 
 static enum dtype compute_dtype(struct ops_case *c)

@@ -327,8 +327,8 @@ static void backward_try(uint64_t seed, int64_t rows, int64_t cols, const struct
 		reference_backward(&n);
 		dx_check(&c, &g, &s, &n, r);
 	}
-	/* a block adds at most 64 rows in fp32 here, of terms with a few roundings of their own and, in
-	 * layernorm, a mean near 0 */
+	/* a block adds at most 64 rows in fp32 here. Their terms have a few roundings each, and in
+	 * layernorm a mean near 0 */
 	for (int64_t i = 0; i < s.cols; i++) {
 		double eps = (64 + 8) * EPS_F32;
 

@@ -1,6 +1,6 @@
 /* links: host_cpu */
 /* also: tsan cuda */
-/* Sums of squares and AdamW on a device against optim/, bit for bit. */
+/* Sums of squares and AdamW on a device: the bits of optim/. */
 #include "optim/adamw.h"
 #include "tests/ops_check.h"
 
@@ -74,7 +74,7 @@ static void fill_planes(struct ops_case *c, struct tensor *hi, struct tensor *lo
 	}
 }
 
-/* Like the step of a run, or one whose scalars reach where rounding is hard. */
+/* A step as in a run, or one with scalars near difficult roundings. */
 static struct adamw_step step_any(struct ops_case *c)
 {
 	static const struct adamw_options options[] = {{0.9, 0.999, 1e-8, 0.1, 1}, {0.9, 0.95, 1e-15, 0, 2},

@@ -1,6 +1,6 @@
 /* links: optim */
 /* also: usual */
-/* AdamW and clipping: the same bits in every instruction set, and near to arithmetic in double. */
+/* AdamW and clipping: the same bits in every instruction set, close to double. */
 #include "check.h"
 
 #include "base/num.h"

@@ -211,11 +211,10 @@ static void test_codes_at_every_border(void **state)
 			for (int i = 0; i < 256; i++) {
 				float g = f32_from_bits(grad[i]);
 
-				assert_int_equal(got.m[i],
-				        adamw_encode_m(g, adamw_inverse(got.m_scale[0])));
-				assert_int_equal(got.v[i],
-				        adamw_encode_r(sqrtf(g * g), adamw_inverse(got.v_scale[0]),
-				                adamw_offset(&step, i)));
+				assert_int_equal(got.m[i], adamw_encode_m(g, adamw_inverse(got.m_scale[0])));
+				assert_int_equal(
+				        got.v[i], adamw_encode_r(sqrtf(g * g), adamw_inverse(got.v_scale[0]),
+				                          adamw_offset(&step, i)));
 			}
 		}
 	}
@@ -293,8 +292,8 @@ static void test_v_follows_its_gradients(void **state)
 		fail_msg("r is %g of what it should be", sum);
 }
 
-/* A v far below the largest of its block stays above 0, so what is left of m when gradients end is not
- * divided by epsilon. */
+/* A v far below the largest of its block stays above 0. Otherwise the rest of m would be divided by
+ * epsilon when gradients end. */
 static void test_small_v_makes_no_large_step(void **state)
 {
 	struct adamw_span s = {.count = 256, .grad_dtype = DTYPE_F32, .state = ADAMW_STATE_8BIT};

@@ -1,6 +1,6 @@
 /* links: optim */
 /* also: usual */
-/* Optimizer state from one form to another: the values of an update, and nothing that it would not store. */
+/* Conversion of optimizer state between formats: the same values as an update stores. */
 #include "check.h"
 
 #include "base/num.h"
@@ -111,7 +111,7 @@ static void test_nearest(void **state)
 	}
 }
 
-/* With beta 0 an update stores the gradient that counts, and its square. */
+/* With beta 0, an update stores the counted gradient and its square. */
 static void test_as_an_update_stores_it(void **state)
 {
 	static struct stored m, v;

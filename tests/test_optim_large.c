@@ -73,8 +73,8 @@ static void last_move(struct last *l, const struct adamw_span *s, int64_t first,
 			memcpy(planes[i].of_last, planes[i].of_span, planes[i].bytes);
 }
 
-/* The elements behind 2^31 are updated as if they were a span of their own, by every ISA of this CPU. Takes
- * 28 GiB of address space (50 MiB of memory) and many page faults: with FERRY_LONG_TESTS=1 only. */
+/* Elements beyond 2^31 are updated like a separate span, by every ISA of this CPU. Takes 28 GiB of address
+ * space (50 MiB of memory) and many page faults, so it needs FERRY_LONG_TESTS=1. */
 static void check_adamw(enum adamw_state state)
 {
 	const int64_t count = (INT64_C(1) << 31) + (1 << 20) + 100, first = count - CHECKED;

@@ -261,7 +261,7 @@ static void test_rounding_is_unbiased(void **state)
 		fail_msg("mean %g, expected %g", sum, pow(0.999, STEPS));
 }
 
-/* What the one list of planes says, and what follows from it for every format of the state. */
+/* The list of planes, and its consequences for every format of the state. */
 static void test_planes(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /* links: offload model_families device_meta */
-/* The plan: every policy is accepted by plan_check, no wait is missing, none is redundant; what a plan says
- * about bytes; wrap policies against what torch would do. */
+/* The plan: plan_check accepts every policy, no wait is missing or redundant, byte counts are right, and wrap
+ * policies match torch. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 #include "tests/sparing.h"
@@ -269,7 +269,7 @@ static void test_cache_is_planned(void **state)
 	model_close(model);
 }
 
-/* What each unit's weights, and then its state, cost and spare. */
+/* The cost and the saving of each unit's weights, then of its state. */
 static void test_residency_costs_and_spares(void **state)
 {
 	struct model *model = small_llama(12, 0);

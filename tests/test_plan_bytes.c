@@ -1,6 +1,6 @@
 /* links: offload model_families host_cpu */
-/* Bytes of a parameter, exactly: in host memory, pinned, and over the memory bus in a step, for each form of
- * optimizer state, with clipping and without; of plans, and of the store that is allocated for them. */
+/* Exact bytes per parameter: in host memory, pinned, and over the memory bus in a step. For each format of
+ * optimizer state, with and without clipping; in plans, and in the store allocated for them. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* Every tensor is whole blocks of UNIT_ALIGN elements: what is allocated is parameters and nothing else. */
+/* Every tensor is a multiple of UNIT_ALIGN elements, so allocations have only parameters. */
 static struct model *model_make(void)
 {
 	static const char text[] =
@@ -96,7 +96,7 @@ static void memory_check(const struct engine *e, int64_t parameters, int64_t pla
 	        m.staging_bytes <= (in_backward ? 2 * 2 * largest_unit(engine_units(e)) : 0) + small + 4096);
 }
 
-/* The slabs are what was planned. */
+/* The slabs have their planned sizes. */
 static void store_check(const struct engine *e, struct device *device)
 {
 	const struct plan *p = engine_plan(e, PLAN_TRAIN);

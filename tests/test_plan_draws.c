@@ -1,13 +1,16 @@
 /* links: cli */
-/* Random plans, by the program's own entry and in a user's words: a model, a machine, keys of train, budgets
- * around what the plan needs. Each is proved by plan_check (--explain does so) and held to what `ferry plan`
- * says of it: parts that make the whole, a peak within the budget and equal to what the simulated step
- * touched, a step no shorter than any bound; and where it does not fit, to what is said to help: that is
- * planned too, and has to fit.
+/* Random plans through the program's entry point, in a user's words: a model, a machine, keys of train,
+ * budgets near the plan's needs.
  *
- * As many are made as fit in some seconds; FERRY_DRAWS=COUNT makes so many whatever they take,
- * FERRY_DRAWS=FIRST:COUNT from another number on, and FERRY_SWEEPS likewise of sweeps. One that fails is made
- * smaller, word by word, before it is shown. */
+ * plan_check proves each plan (--explain runs it). The test checks the output of `ferry plan`: the parts
+ * add up; the peak is within the budget and equal to what the simulated step touched; a step is not
+ * shorter than any bound. If a plan does not fit, the test also plans the suggested change, which must
+ * fit.
+ *
+ * The test makes plans for some seconds. FERRY_DRAWS=COUNT makes exactly COUNT, FERRY_DRAWS=FIRST:COUNT
+ * begins at number FIRST; FERRY_SWEEPS does the same for sweeps. A failing draw is reduced word by word
+ * before it is shown.
+ */
 #include "tests/plan_draw.h"
 #include "tests/sparing.h"
 
@@ -150,7 +153,7 @@ static int host_help_is_wrong(const struct draw *d, const char *said, struct str
 	return wrong;
 }
 
-/* Plans d with what was said to help. */
+/* Plans d with the suggested change. */
 static int helped_is_wrong(const struct draw *d, struct str *why)
 {
 	struct answer a;
@@ -236,7 +239,7 @@ static int still_wrong(const struct draw *d)
 	return wrong;
 }
 
-/* Whatever can go while it stays wrong goes. */
+/* Removes every word without which the draw still fails. */
 static void draw_shrink(struct draw *d)
 {
 	struct draw less = *d;

@@ -2,8 +2,8 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Training on several ranks: the losses of one rank, on the same rows, whatever the number of ranks. Ranks
- * share the cores of one machine and are far more than these are. */
+/* Training on several ranks: the same losses as one rank on the same rows, for any number of ranks. The
+ * ranks share one machine, and there are far more ranks than cores. */
 #include "tests/ranks_run.h"
 
 static struct run_model golden, tiny;
@@ -29,7 +29,7 @@ static void test_golden_trace(void **state)
 	assert_same_runs("many", "again", "the same world twice");
 }
 
-/* Whatever moves work about, on three ranks, which no tensor divides by. */
+/* Options that move work, on three ranks, which divide no tensor evenly. */
 static void test_policies(void **state)
 {
 	static const char *const policies[] = {

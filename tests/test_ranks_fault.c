@@ -2,16 +2,18 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Ranks that die or stand still: the job ends as a whole, says which it was, and what was committed is good.
- * FERRY_RANKS_ROUNDS sets how many are killed, and a tenth of that are stopped; FERRY_CAMPAIGN_SEED, which
- * and when. */
+/* Ranks that die or hang: the whole job ends, names the rank, and committed checkpoints are valid.
+ *
+ * FERRY_RANKS_ROUNDS sets the number of kills; a tenth as many ranks are stopped. FERRY_CAMPAIGN_SEED
+ * determines the ranks and moments.
+ */
 #include "tests/ranks_job.h"
 
 #include "base/err.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 
-enum { ENDS_IN_MS = 20000 }; /* whatever the machine does beside; how long it took is told */
+enum { ENDS_IN_MS = 20000 }; /* even on a busy machine; the test prints the longest time */
 
 static double longest_s;
 
@@ -128,7 +130,7 @@ static void test_killed(void **state)
 	        longest_s);
 }
 
-/* One that is stopped is named by those that wait for it, whatever it does. */
+/* If a rank is stopped, the ranks that wait for it name it, at any moment. */
 static void test_stands_still(void **state)
 {
 	int rounds = (rounds_of(1) + 9) / 10;

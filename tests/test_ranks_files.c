@@ -2,9 +2,9 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Who sees which files: rank 0 alone (load=rank0_only, FULL_STATE_DICT), or all, and then the same ones.
- * Ranks are started in directories of their own, paths are relative, so that a rank sees what its directory
- * holds. */
+/* Access to files: only rank 0 sees them (load=rank0_only, FULL_STATE_DICT), or all ranks see the same
+ * files. Each rank starts in its own directory with relative paths, so it sees only the files of this
+ * directory. */
 #include "tests/ranks_run.h"
 
 #include "tests/zeros_model.h"
@@ -108,7 +108,7 @@ static void test_rank0_only(void **state)
 		assert_same_weights_file("all/model", "on/model");
 		assert_empty("none");
 	}
-	/* without FULL_STATE_DICT each rank writes a part: told before a step is trained */
+	/* without FULL_STATE_DICT each rank writes a part: refused before the first step */
 	assert_apart(2, 2, "train model=tiny data=rows.jsonl output_dir=parts load=rank0_only");
 	assert_said("ferry train: rank 1: output_dir=parts is not visible to this rank");
 	assert_said("state_dict_type=FULL_STATE_DICT");
@@ -134,7 +134,7 @@ static void assert_verify_names(const char *name, off_t at_bytes, int64_t block_
 	assert_said(text);
 }
 
-/* Damage is found by whoever reads: by `verify`, and by rank 0 for all. */
+/* The reader finds damage: `verify`, or rank 0 for all. */
 static void test_damage(void **state)
 {
 	char args[1000];
@@ -261,9 +261,9 @@ static void test_unlike(void **state)
 
 /* ---- memory ---- */
 
-/* Above its share and above a process that has nothing to load, a rank takes what load_memory_bytes says, and
- * what MPI and the allocator take for messages of such sizes; its share ends within a huge page.
- * FERRY_RANKS_MIB sets how large the model is. */
+/* A rank uses load_memory_bytes above its share and above a process that loads nothing. MPI and the
+ * allocator add memory for messages of such sizes, and the share ends within a huge page. FERRY_RANKS_MIB
+ * sets the size of the model. */
 enum { RANKS = 4, THREADS = 1, MESSAGES_MIB = 4, HUGE_PAGE_MIB = 2, SAVING_MIB = 64 };
 
 /* The bound for work_dir/NAME where rank 0 reads for all, or each rank its own (docs/design/memory.md). */

@@ -2,13 +2,16 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Something fails on one rank of several: memory, files, links, threads, mappings, at any call of any part of
- * a run. All ranks end with one exit code and one error that names the rank, which is told once; nothing
- * hangs and nothing is left; checkpoints that stand are whole, and the run goes on from them. The ranks are
- * this very program (ranks_child.h).
+/* A fault on one of several ranks: memory, files, links, threads or mappings, at any call in any part of a
+ * run.
  *
- * FERRY_RANKS_FAULTS sets how many faults are drawn, from FERRY_CAMPAIGN_SEED; each complaint can be repeated
- * by its number (FERRY_RANKS_FIRST). */
+ * All ranks end with one exit code and one error that names the rank, printed once. Nothing hangs, and
+ * nothing is left over. Existing checkpoints are complete, and the run continues from them. The ranks run
+ * this program (ranks_child.h).
+ *
+ * FERRY_RANKS_FAULTS sets the number of random faults, FERRY_CAMPAIGN_SEED their seed. FERRY_RANKS_FIRST
+ * is the number of the first one, to repeat the fault of a complaint.
+ */
 #include "tests/ranks_child.h"
 #include "tests/ranks_job.h"
 
@@ -17,7 +20,7 @@
 
 enum { HANG_SECONDS = 40, PATIENCE_S = 20 };
 
-/* What a run is, beside the rest; a fault may fall into any part of it. */
+/* The kinds of run; a fault may happen in any part of one. */
 static const struct scenario {
 	const char *name, *more;
 	int resumes;
@@ -140,7 +143,7 @@ static void job_run(struct ended *e, const struct fault *f, const char *out)
 
 /* ---- what must hold ---- */
 
-/* Checkpoints that stand are whole; *temporary counts what is not one. Returns their number. */
+/* Checks that checkpoints are complete, and returns their number. *temporary counts other entries. */
 static int checkpoints_check(const struct fault *f, const struct ended *e, const char *out, int *temporary)
 {
 	char dir[400], **names = NULL;
@@ -164,7 +167,7 @@ static int checkpoints_check(const struct fault *f, const struct ended *e, const
 	return found;
 }
 
-/* The words of what was refused. */
+/* 1 if the text names the call that failed. */
 static int is_reason(const struct fault *f, const char *text)
 {
 	switch (f->what) {
@@ -172,7 +175,8 @@ static int is_reason(const struct fault *f, const char *text)
 		return strstr(text, "out of memory") != NULL;
 	case CHILD_FILE:
 		return strstr(text, strerror(EIO)) || strstr(text, strerror(ENOSPC)) ||
-		       strstr(text, work_dir); /* a file whose kind could not be told is of the wrong kind */
+		       strstr(text, work_dir); /* if ferry cannot get the kind of a file, it reports a wrong
+		                                  kind */
 	case CHILD_LINK:
 		return strstr(text, ranks_are_local ? "socket" : "MPI") != NULL;
 	case CHILD_THREAD:
@@ -338,8 +342,8 @@ static void test_stops_anywhere(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
-/* A bit flips in what a rank receives: it goes on with other weights than the rest, until they are compared.
- */
+/* A bit flips in data that a rank receives. It continues with other weights than the rest, until ferry
+ * compares them. */
 static void test_flipped_bit(void **state)
 {
 	struct fault f = {.scenario = REPLICAS, .rank = 1, .what = CHILD_FLIP, .how = CHILD_ONCE, .at = 3};
@@ -355,8 +359,8 @@ static void test_flipped_bit(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
-/* What one rank receives is NaN: weights that it gathers, parts of gradients that it sums. All ranks skip
- * that step, and only that. */
+/* One rank receives NaN, in gathered weights or in parts of gradients. All ranks skip that step, and only
+ * that one. */
 static void test_not_finite(void **state)
 {
 	static const struct {
@@ -390,7 +394,7 @@ static void test_not_finite(void **state)
 	assert_int_equal(complaint_count, 0);
 }
 
-/* What one rank gathers for a sample is NaN: none is drawn, and all ranks go on. */
+/* One rank gathers NaN for a sample: no sample is drawn, and all ranks continue. */
 static void test_sample_not_finite(void **state)
 {
 	struct fault f = {.scenario = SAMPLES, .rank = 1, .what = CHILD_NAN, .how = CHILD_ONCE, .at = 32};

@@ -2,7 +2,7 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Checkpoints of several ranks: whole, and good for any number of ranks and any strategy. */
+/* Checkpoints of several ranks: complete, and valid for any number of ranks and any strategy. */
 #include "tests/ranks_run.h"
 
 #include "checkpoint/load.h"
@@ -10,7 +10,7 @@
 /* Of a chain: a golden one, where they are, with the rows of its own evaluation. */
 static struct run_model model;
 static char eval_rows[620];
-static const char *golden; /* where they are; NULL: nowhere */
+static const char *golden; /* directory of golden models, or NULL */
 
 #define SETTINGS                                                                                             \
 	"learning_rate=1e-3 weight_decay=0.1 threads=1 compute_dtype=fp32 export_dtype=fp32 "                \
@@ -24,7 +24,7 @@ static void train(int ranks, const char *out, const char *more)
 	        strstr(more, "max_steps") ? "" : "max_steps=8 ", more);
 }
 
-/* All planes of two checkpoints, bit for bit, whoever wrote which part. */
+/* Compares all planes of two checkpoints bit for bit, for any split between ranks. */
 static void assert_same_state(const char *a, const char *b)
 {
 	static char one[PLANE_PIECE_COUNT * 4], two[PLANE_PIECE_COUNT * 4];
@@ -186,7 +186,7 @@ static void test_chain(void **state)
 		run_chain(i);
 		if (i >= 2)
 			continue;
-		/* in another form: each rank converts what it holds */
+		/* in another format: each rank converts its own part */
 		remove_run("on");
 		snprintf(more, sizeof(more), "%s resume_from_checkpoint=%s/chain/checkpoint-000002 load=%s",
 		        chains[!i].form, work_dir, i ? "rank0_only" : "auto");

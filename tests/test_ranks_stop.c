@@ -2,7 +2,7 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Ranks that are told to stop, or are not like the others: all end together, and say why once. */
+/* Ranks that get a signal to stop, or differ from the others: all end together, and print the reason once. */
 #include "tests/ranks_job.h"
 
 /* A signal to one rank, or one that mpirun passes to all, stops all of them after the same step. */
@@ -52,7 +52,7 @@ static void test_unlike(void **state)
 	assert_false(run_has("unlike"));
 }
 
-/* What all ranks meet alike is said once, and as no single rank's. */
+/* An error of all ranks is printed once, without the name of a rank. */
 static void test_alike(void **state)
 {
 	(void)state;

@@ -2,7 +2,7 @@
 /* not: asan */
 /* MPI's own start-up is not clean under it, and its memory is not ours to account for. */
 
-/* Sharding strategies: what is held by one rank and what by several changes no loss. */
+/* Sharding strategies: the losses do not depend on how ranks share the state. */
 #include "tests/ranks_run.h"
 
 static struct run_model tiny;
@@ -17,7 +17,7 @@ static int64_t whole_of(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-/* What the run counted of its messages is what the plan says, on rank 0 in each step and on all ranks. */
+/* The run counts the same messages as the plan, on rank 0 in each step and on all ranks. */
 static void assert_traffic(const char *out, const char *settings)
 {
 	char want[200], *said = mem_strdup(ferry_said());
@@ -56,7 +56,7 @@ static void assert_traffic(const char *out, const char *settings)
 	json_decref(plan);
 }
 
-/* What is shared out and what is held by several: four ranks, two "hosts" of two. */
+/* State that is divided and state that several ranks hold: four ranks, two "hosts" of two. */
 static void test_strategies(void **state)
 {
 	static const char *const strategies[] = {
@@ -116,7 +116,7 @@ static int64_t planned_bytes(const char *more)
 	return bytes;
 }
 
-/* What stays on the device of each rank changes no bit, and no rank takes more than it may. */
+/* State that stays on the device of each rank changes no bit, and no rank exceeds its limit. */
 static void test_a_budget_changes_no_bit(void **state)
 {
 	static const char *const ways[] = {"", "max_grad_norm=0 skip_nonfinite=off"};

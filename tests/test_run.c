@@ -1,6 +1,6 @@
 /* links: cli */
-/* Training runs from outside: whatever only moves work about changes no bit; a run that is stopped and goes
- * on is the run that was not. FERRY_RUN_ROUNDS sets how many random stops are tried. */
+/* Training runs: options that only move work change no bit, and a run that is stopped and resumed equals an
+ * uninterrupted one. FERRY_RUN_ROUNDS sets the number of random stops. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
@@ -208,7 +208,7 @@ static void test_stopped(void **state)
 	}
 }
 
-/* Killed between the last checkpoint and the end: resuming writes what is missing. */
+/* After a kill between the last checkpoint and the end, resuming writes the missing files. */
 static void test_resume_at_the_end(void **state)
 {
 	char path[400];
@@ -264,7 +264,7 @@ static void test_resume_elsewhere(void **state)
 	}
 }
 
-/* Rows, their order or the model are not what the checkpoint was trained with. */
+/* Other rows, another order or another model than in the checkpoint. */
 static void test_resume_on_something_else(void **state)
 {
 	static const char *const changes[] = {"seed=1", "shuffle=off", "max_length=9", "eval_split=3",

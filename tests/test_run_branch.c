@@ -1,6 +1,6 @@
 /* links: cli */
-/* Older checkpoints resumed: the branch that begins there has its own checkpoints, metrics and result, and
- * what was abandoned is kept apart. */
+/* Resuming from an older checkpoint: the new branch has its own checkpoints, metrics and result. The
+ * abandoned part is kept separately. */
 #include "tests/run_fixture.h"
 
 #include "base/err.h"
@@ -41,7 +41,7 @@ static void test_branch(void **state)
 
 	(void)state;
 	run_make("a");
-	/* what the branch must come to, made where nothing was abandoned */
+	/* the expected result of the branch, from a run without an abandoned part */
 	assert_ferry(0, NULL,
 	        "train %s/a/config.yaml output_dir=%s/expected resume_from_checkpoint=%s/a/checkpoint-000002 "
 	        "lr=1e-3",
@@ -71,7 +71,7 @@ static void test_branch(void **state)
 	/* export of the directory takes the branch, too */
 	assert_ferry(0, NULL, "export checkpoint=%s/a output_dir=%s/out", work_dir, work_dir);
 
-	/* back to what was abandoned: the branch is then what is left */
+	/* back to the abandoned part: now the branch is abandoned */
 	assert_ferry(0, NULL,
 	        "train %s/a/config.yaml resume_from_checkpoint=%s/a/abandoned-1/checkpoint-000006 "
 	        "max_steps=7 lr=1e-2",

@@ -1,8 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* Choosing a plan is slow there: test_plan, test_choose and test_plan_draws run its parts. */
-/* vram_budget from outside: what the plan says is what a run takes, no budget changes a bit, and what is said
- * to fit where a plan does not is true. */
+/* vram_budget: a run uses the memory of its plan, no budget changes a bit, and advice for plans that do
+ * not fit is right. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
@@ -17,8 +17,7 @@ static struct run_model model;
 	"\"num_hidden_layers\":6,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
 	"\"max_position_embeddings\":128}"
 
-/* What a budget is spent on follows from how fast the machine is, which is measured where it is not
- * described. */
+/* The use of a budget depends on the speed of the machine, which ferry measures unless it is described. */
 #define MACHINE "machine=$FERRY_SOURCE/examples/machines/laptop-2-cores.yaml "
 
 #define SETTINGS                                                                                             \
@@ -243,7 +242,7 @@ static int keeps_to_memory(void)
 	return fits && need < limit && need > limit / 2;
 }
 
-/* Where the device is the host, more vram_budget than there is memory keeps no more than there is. */
+/* If the host is the device, a vram_budget above its memory keeps no more than its memory. */
 static void test_a_choice_keeps_to_the_memory_there_is(void **state)
 {
 	int keeps = 0;
@@ -281,8 +280,8 @@ static const char *origin_of(const json_t *plan)
 	return json_string_value(json_object_get(json_object_get(plan, "speed"), "origin"));
 }
 
-/* Where a machine is described the choice is the same each time, and a run says by what it chose; else both
- * measure. Nothing is measured where there is nothing to choose. */
+/* With a described machine the choice is always the same, and the run names the rates; else both measure.
+ * If there is no choice, nothing is measured. */
 static void test_rates_are_described_or_measured(void **state)
 {
 	const char *train = "train model=%s data=%s output_dir=%s/a overwrite_output_dir=on max_steps=1 %s";

@@ -1,5 +1,5 @@
 /* links: base */
-/* A base model that was trained on chats: its result says how a chat is written and where an answer ends. */
+/* A base model trained on chats: its result says how to write a chat, and which token ends an answer. */
 #include "tests/chat_tokenizer.h"
 #include "tests/cli_program.h"
 

@@ -1,5 +1,5 @@
 /* links: cli */
-/* Who owns an output_dir, what stands in it, and what becomes of what others put there. */
+/* output_dir: its owner, its contents, and foreign files in it. */
 #include "tests/run_fixture.h"
 
 #include "base/dir_lock.h"
@@ -120,7 +120,7 @@ static void test_refused(void **state)
 
 /* ---- exports ---- */
 
-/* An export whose name begins with another's removes nothing of that one's. */
+/* If the name of an export begins with the name of another, it removes nothing of that one. */
 static void test_siblings(void **state)
 {
 	char parent[400];
@@ -143,7 +143,7 @@ static void test_siblings(void **state)
 	assert_false(run_has("several/step-000012.0123456789abcdef.tmp"));
 }
 
-/* Where a link leads is where the result goes; the link stays. */
+/* The result goes to the target of a link; the link stays. */
 static void test_link(void **state)
 {
 	char path[400], target[400];
@@ -183,7 +183,7 @@ static void test_here(void **state)
 	free(binary);
 }
 
-/* A mount point, in a mount namespace of the test's own; skipped where that is not allowed. */
+/* A mount point in the test's own mount namespace; skipped if that is not allowed. */
 static void test_mount_point(void **state)
 {
 	const char *binary = getenv("FERRY_BINARY");
@@ -231,7 +231,7 @@ static void make(const char *name)
 	write_file(name, "somebody's");
 }
 
-/* Overwriting removes what ferry wrote, and is refused where that is in the way of what it did not write. */
+/* Overwriting removes ferry's files. It is refused if foreign files are in the way. */
 static void test_foreign(void **state)
 {
 	static const char *const in_the_way[] = {"foreign/config.yaml", "foreign/metrics.jsonl",
@@ -279,8 +279,8 @@ static void test_foreign(void **state)
 	assert_true(run_has("foreign/model/README.md"));
 }
 
-/* Rotation removes what a save wrote, and nothing else: neither somebody's notes, nor another run in a
- * checkpoint, nor what is write-protected. */
+/* Rotation removes only the files of a save. It keeps foreign notes, another run inside a checkpoint, and
+ * write-protected files. */
 static void test_kept(void **state)
 {
 	char path[400], to[400];

@@ -1,7 +1,7 @@
 /* links: cli */
-/* A disk that is full, read-only, slow to free or wrong, while a run goes on: nothing that memory has is
- * lost, the user is told once, and what is written in the end is whole. Some disks are made by mounts, some
- * by a hook under the run's files. */
+/* A disk that is full, read-only, slow to free space or faulty during a run. No data in memory is lost,
+ * the user gets one message, and the final files are complete. Some disks are mounts, others are a hook on
+ * the run's file operations. */
 #include "tests/run_disks.h"
 
 #include "train/metrics.h"
@@ -18,7 +18,7 @@ static const char common[] = "per_device_train_batch_size=2 threads=1 device=hos
 
 /* ---- a disk under a hook ---- */
 
-/* What becomes of calls whose path holds `part`; first_call and last_call count them from 0 on. */
+/* The fault of calls with `part` in their path, for calls first_call to last_call (from 0). */
 struct bad_disk {
 	const char *part;
 	int kind, error, first_call, last_call;
@@ -109,7 +109,7 @@ static void test_garbage_that_stays(void **state)
 	assert_true(run_has("out/checkpoint-000005"));
 }
 
-/* ---- what was read back is not what was written ---- */
+/* ---- data reads back differently than it was written ---- */
 
 /* The first shard that is read back comes back wrong: memory writes it again. */
 static void test_damage_is_written_again(void **state)
@@ -260,7 +260,7 @@ static void test_rotation_on_a_small_disk(void **state)
 	disk_unmount();
 }
 
-/* What a run will write is compared with the room before its first step. */
+/* Before its first step, a run compares the bytes that it will write with the free room. */
 static void test_room_is_known_before(void **state)
 {
 	(void)state;
@@ -350,7 +350,7 @@ static void test_fallback_at_the_end(void **state)
 	assert_false(run_has("out/checkpoint-000006"));
 }
 
-/* What would fail in the end is known in the beginning. */
+/* A failure that is certain at the end is reported at the start. */
 static void test_fallback_that_cannot_be_made(void **state)
 {
 	char path[700];
@@ -428,7 +428,7 @@ static struct metrics_step row_of(int64_t step)
 	return (struct metrics_step){.step = step, .loss = 1};
 }
 
-/* A limit of the file's size stands for a full disk: lines are torn in the middle, and put together again. */
+/* A limit on file sizes acts like a full disk: lines are torn in the middle, and completed later. */
 static void test_metrics_wait_for_room(void **state)
 {
 	struct rlimit before, limit;
@@ -453,7 +453,7 @@ static void test_metrics_wait_for_room(void **state)
 	}
 	metrics_close(m);
 	assert_int_equal(line_count(path), 40);
-	assert_int_equal(metrics_open(&m, path, 40), 0); /* which would cut what is torn */
+	assert_int_equal(metrics_open(&m, path, 40), 0); /* would remove a torn line */
 	metrics_close(m);
 	assert_int_equal(line_count(path), 40);
 }

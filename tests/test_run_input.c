@@ -1,6 +1,6 @@
 /* links: cli */
-/* Bad input from outside: every broken flag, configuration, model or data file ends with the exit code that
- * says so, one message that names the place, and nothing written. */
+/* Bad input: every invalid flag, configuration, model or data file gives the right exit code and one
+ * message with the place, and writes nothing. */
 #include "tests/run_fixture.h"
 
 #if defined(__aarch64__)
@@ -11,8 +11,8 @@
 
 static struct run_model tiny;
 
-/* Runs a verb and looks at what it said and left. `words`, separated by '|', must all be in its one message.
- */
+/* Runs a verb, and checks its output and files. Its one message must contain all `words`, separated by
+ * '|'. */
 static void refuse(int code, const char *words, const char *arguments)
 {
 	int got = ferry_run(NULL, "%s", arguments);
@@ -458,7 +458,7 @@ static void test_closed_files(void **state)
 	assert_ferry(0, NULL, "eval model=%s/model data=%s", path, tiny.data);
 }
 
-/* A limit on file sizes stands for a full disk: what was committed stays. */
+/* A limit on file sizes acts like a full disk: committed files stay. */
 static void test_disk_full(void **state)
 {
 	const char *binary = getenv("FERRY_BINARY");

@@ -1,9 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* A sanitizer's shadow is memory too. */
-/* Resident memory of whole runs, from outside: what the plan says, beside a process that trains next to
- * nothing, and no more than a little. Weights are zeros out of files with a hole: what is in them is not the
- * question. */
+/* Resident memory of whole runs: at most slightly more than in the plan. A process that trains almost
+ * nothing is the base line. Weights are zeros from files with a hole, because their values do not matter. */
 #include "tests/zeros_model.h"
 
 #include <math.h>
@@ -11,8 +10,8 @@
 
 enum { HIDDEN = 1024, VOCAB = 8000, INTERMEDIATE = 2816, LAYERS = 1 };
 
-/* Above the plan: page tables, staging of a load, stacks, and what a library takes for larger shapes. The
- * bound that is promised is 64 MiB. */
+/* Memory above the plan: page tables, staging of a load, stacks, and libraries for larger shapes. ferry
+ * promises a bound of 64 MiB. */
 enum { MARGIN_BYTES = 16 << 20 };
 
 static int64_t parameters;
@@ -89,8 +88,8 @@ static int64_t train_peak(const char *model, const char *settings)
 	return kib * 1024;
 }
 
-/* The most that a whole run had resident, in which a save runs beside the third step, and one and the export
- * behind the last. */
+/* Peak resident memory of a whole run: it saves during the third step, and saves and exports after the
+ * last. */
 static int64_t whole_peak(const char *model, const char *settings)
 {
 	struct rusage used;
@@ -142,8 +141,8 @@ static void with_clipping(void **state)
 	check_run("model", "vram_budget=off", 14);
 }
 
-/* What `plan` says that the host needs, saving included, is what a run takes, beside the program itself: that
- * is what a run of next to nothing takes beyond its own plan. */
+/* A run uses the host memory that `plan` prints, with saving, plus the program itself. A tiny run, minus
+ * its own plan, gives the size of the program. */
 static void a_whole_run_takes_what_is_planned(void **state)
 {
 	struct planned plan, small;

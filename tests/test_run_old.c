@@ -1,13 +1,13 @@
 /* links: cli */
-/* A checkpoint of an older ferry (tests/golden/old-checkpoint) goes on with the rows that were due, in the
- * order that its run began with, although new runs shuffle in another one. */
+/* A checkpoint of an older ferry (tests/golden/old-checkpoint): the run continues with the right rows in
+ * its own order, although new runs shuffle differently. */
 #include "tests/run_fixture.h"
 
 #include <math.h>
 
 static char golden[4096];
 
-/* The tensors of a safetensors file in fp32, behind its header; count in *count. */
+/* The fp32 tensors of a safetensors file, after its header; their number in *count. */
 static float *read_weights(const char *path, size_t *count)
 {
 	char *data = NULL;

@@ -1,5 +1,5 @@
 /* links: cli */
-/* A run whose directory or lock is moved, removed or taken while it goes on: nothing of it is lost, and
+/* The directory or lock of a run is moved, removed or taken while it runs: nothing of it is lost, and
  * nothing of another run is touched. */
 #include "tests/run_fixture.h"
 
@@ -150,7 +150,7 @@ static void test_lock_removed(void **state)
 	check_goes_on("open", 0);
 }
 
-/* Another run came, and has ended: what it left is its own to the byte. */
+/* Another run came and ended: its files stay byte for byte. */
 static void lost_to_one_that_ended(const char *how)
 {
 	char path[400], *before, *after, moved[40];

@@ -1,6 +1,6 @@
 /* links: cli */
-/* The ways to name a model and data: folders and their splits, patterns, pipes, the home directory, names
- * beside the configuration file, hub ids that lie in the HuggingFace cache. */
+/* Names of a model and data: folders and their splits, patterns, pipes, the home directory, names relative
+ * to the configuration file, hub ids in the HuggingFace cache. */
 #include "tests/run_fixture.h"
 
 enum { TINY_ROWS = 23 }; /* tiny_model's */
@@ -15,7 +15,7 @@ static void make_dir(const char *name)
 	assert_int_equal(file_make_dir(path), 0);
 }
 
-/* "ferry data show ARGS --json" says so many rows. */
+/* Checks the number of rows in the output of "ferry data show ARGS --json". */
 static void check_rows(int64_t wanted, const char *args)
 {
 	json_t *object;

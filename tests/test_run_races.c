@@ -1,13 +1,14 @@
 /* links: cli */
 /* not: asan */
 /* Why not: it forks the program many hundred times, and the sanitizer looks at forks for seconds each. */
-/* Two and three processes in one directory, each stopped at one of its calls on files there and continued
- * later. What stands at the end is one run's, whole: never two successes for one directory, never a mixture.
+/* Two or three processes in one directory. Each is stopped at one of its file operations and continued later.
  *
- *     FERRY_RACES=N    so many drawn cases a scenario (default 6), of two and three processes. 0: all places
- *                      of each of two, and all pairs of their first places, each continued first; and as many
- *                      drawn cases as there are places
- *     FERRY_SEED=N     of the drawn cases (default 1)
+ * In the end the directory has the complete files of one run: never two successes, never a mixture.
+ *
+ *     FERRY_RACES=N    random cases per scenario (default 6), with two and three processes. 0: all places of
+ *                      each of two processes, all pairs of their first places with either one continued
+ *                      first, and as many random cases as there are places
+ *     FERRY_SEED=N     seed of the random cases (default 1)
  */
 #include "tests/run_fixture.h"
 
@@ -116,7 +117,7 @@ static void racer_continue(struct racer *r)
 /* printf wants every argument named */
 #define INIT "init %1$.0s%2$.0sconfig=%3$s/tiny.json output_dir=%3$s/race "
 
-/* Commands of up to three processes; what they write, and what must come of it. */
+/* Commands of up to three processes, their files, and the required result. */
 struct scenario {
 	const char *name, *prepare; /* NULL: nothing is there before */
 	const char *lines[3];

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Resuming with something else than before: what config.json says beside shapes is refused with both values,
- * other settings are told in one line each, and nothing else is. */
+/* Resuming with other settings: changes in config.json beyond shapes are refused with both values. Each
+ * other change gets one line; unchanged settings get none. */
 #include "tests/run_fixture.h"
 
 static struct run_model tiny;

@@ -1,5 +1,5 @@
 /* links: cli */
-/* What the program says to its user where nothing is wrong yet, or where the machine sets limits. */
+/* Messages without an error: hints, and limits of the machine. */
 #include "tests/run_fixture.h"
 #include "tests/sparing.h"
 
@@ -80,7 +80,7 @@ static void test_positions(void **state)
 	}
 }
 
-/* ---- what is planned for ---- */
+/* ---- the plan ---- */
 
 static void test_device_of_a_plan(void **state)
 {

@@ -1,8 +1,8 @@
 /* links: cli */
 /* also: usual */
-/* Checkpoints that are written while a run goes on: those of every step are the very files that a run leaves
- * which ends there, whatever is offloaded, and however slow the disk is. Runs with a slow or failing disk are
- * made by the library in a process of their own, with a hook under its files. */
+/* Checkpoints written during a run: each is equal to the files of a run that ends there, for any
+ * offloading and any speed of the disk. For slow or failing disks, the library runs in a child process
+ * with a hook on its file operations. */
 #include "tests/run_disks.h"
 
 #include <dirent.h>
@@ -179,8 +179,8 @@ static void test_a_failing_disk(void **state)
 	}
 }
 
-/* Killed before any call on files: what stands is whole, and going on from there ends as the run that was
- * not. */
+/* Killed before any file operation: existing checkpoints are complete. A run that continues from there
+ * ends like an uninterrupted one. */
 static void test_killed_while_saving(void **state)
 {
 	(void)state;

@@ -1,6 +1,6 @@
 /* links: cli */
-/* The files beside a model's weights: read before the first step, each from where it belongs, and written
- * from memory whatever becomes of their directory. */
+/* The files beside a model's weights: ferry reads each from its own place before the first step, and
+ * writes them from memory, even if their directory changes. */
 #include "tests/run_fixture.h"
 
 #include "checkpoint/side_files.h"
@@ -41,7 +41,7 @@ static void test_names(void **state)
 
 /* ---- before the first step ---- */
 
-/* What cannot be read is refused with its name before anything was trained or written. */
+/* An unreadable file is refused by its name before anything is trained or written. */
 static void refused_first(const char *file, const char *says)
 {
 	remove_run("out");
@@ -149,7 +149,7 @@ static void test_the_model_directory_is_removed(void **state)
 
 /* ---- each from where it belongs ---- */
 
-/* model=DIR/small.json is the model's config.json, whatever else lies beside it. */
+/* model=DIR/small.json is the model's config.json, even beside other ones. */
 static void test_config_of_another_name(void **state)
 {
 	(void)state;
@@ -196,7 +196,8 @@ static void test_another_tokenizer(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
-/* A head of its own where config.json says tied: the result says so, or whoever loads it drops the head. */
+/* The model has its own head although config.json says tied. The result must say untied, or loaders drop
+ * the head. */
 static void test_untied(void **state)
 {
 	char path[700], *text;

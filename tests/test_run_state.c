@@ -1,8 +1,8 @@
 /* links: cli */
 /* not: asan */
 /* It trains for long: test_optim_state, test_checkpoint_state and test_engine run what it runs there. */
-/* Optimizer state in fewer bits, from outside: near fp32 over a short training, and a run that goes on in
- * another form than it was saved in. */
+/* Optimizer state in fewer bits: close to fp32 in a short training, and a run that resumes with another
+ * format than it was saved with. */
 #include "tests/run_fixture.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* links: cli */
-/* What a run leaves beside its model: checkpoints, metrics, evaluation, samples, gradients, a trace, its
+/* The output of a run beside its model: checkpoints, metrics, evaluation, samples, gradients, a trace, its
  * configuration; and configurations of other programs. */
 #include "tests/run_fixture.h"
 
@@ -107,7 +107,7 @@ static void test_eval_is_the_runs(void **state)
 	}
 }
 
-/* config.yaml repeats the run to the bit, whatever its settings were. */
+/* config.yaml repeats the run bit for bit, for any settings. */
 static void test_config_repeats(void **state)
 {
 	static const char *const settings[] = {

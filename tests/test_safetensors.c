@@ -1,5 +1,5 @@
 /* links: checkpoint */
-/* The safetensors reader: cut, wrong and odd headers, and a corpus of both kinds. */
+/* The safetensors reader: truncated, invalid and unusual headers, and a corpus of valid and invalid files. */
 #include "base/mem.h"
 #include "base/str.h"
 #include "checkpoint/safetensors.h"
@@ -295,7 +295,7 @@ static void layouts(void **state)
 	str_free(&header);
 }
 
-/* Shapes whose product wraps to something that would fit. */
+/* Shapes with a product that overflows to a size that would fit. */
 static void wrapping_shapes(void **state)
 {
 	static const struct {

@@ -1,6 +1,5 @@
 /* links: checkpoint */
-/* Headers that nobody wrote: large and malformed ones, which must cost little to refuse, and random damage.
- */
+/* Hostile safetensors headers: large and malformed ones are refused cheaply; random damage. */
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -21,7 +20,7 @@ static char path[4096];
 
 /* ---- large and malformed: time and memory ---- */
 
-/* Runs in a child of its own: seconds of CPU and growth of its resident set while `header` is refused. */
+/* Refuses `header` in a child process, and measures seconds of CPU and growth of resident memory. */
 static void refused_cheaply(const char *name, struct str *header)
 {
 	struct str s = {0};
@@ -149,7 +148,7 @@ static size_t mutate(char *text, size_t len, size_t cap, uint64_t number)
 	return len;
 }
 
-/* What was accepted is what the format asks for, told without the scanner. */
+/* Checks an accepted file against the format, without the scanner. */
 static void check_accepted(const struct safetensors *file, const char *text, size_t len, int64_t data_bytes)
 {
 	json_t *root = NULL;

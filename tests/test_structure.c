@@ -2,20 +2,21 @@
 /* not: asan */
 /* It reads the sources and runs nothing of theirs. */
 
-/* The rules that hold in every file and that no compiler knows.
+/* Rules for all source files that no compiler checks.
  *
- * A folder includes only its own headers and those of the folders that cmake/folders.txt gives it, all of
- * which stand above it there. Files include each other in no circle. Only cli/ ends the program or prints.
- * Every file says first what it is for; files and functions stay readable; nothing is left for later. Each
- * complaint names file and line. */
+ * A folder includes only its own headers and those of the folders that cmake/folders.txt gives it; these
+ * are above it in the list. Includes have no circle. Only cli/ ends the program or prints. Every file
+ * begins with its purpose. Files and functions are short. No notes of unfinished work remain. Each
+ * complaint names file and line.
+ */
 #include "tests/structure_tree.h"
 
 enum { FILE_LINES_MAX = 600, FUNCTION_LINES_MAX = 90 };
 
 /* ---- one line ---- */
 
-/* #include "folder/file.h": the folder is this one, or one that it may know. Without a folder the file stands
- * beside. */
+/* #include "folder/file.h": the folder must be this one, or one that it may include. A name without a
+ * folder must be a file beside this one. */
 static void include_check(const struct folder *f, const char *path, int line, const char *text)
 {
 	size_t len = 0, slash = 0;
@@ -106,7 +107,7 @@ static void guard_check(const char *path, const char *text)
 		complain(path, 1, "the guard is not ", guard);
 }
 
-/* The first line, behind those that say how a test is built, is a comment: what lives here. */
+/* The first line after those for the build must be a comment: what lives here. */
 static void first_line_check(const char *path, const char *text)
 {
 	static const struct {
@@ -198,9 +199,9 @@ static void test_sources(void **state)
 	assert_int_equal(said.count, 0);
 }
 
-/* ---- each check sees what it is there to see ---- */
+/* ---- each check finds its faults ---- */
 
-/* That many complaints since the last call, and the text has been said in one. */
+/* Checks the number of complaints since the last call, and that one contains the text. */
 static void check_said(int count, const char *text)
 {
 	if (said.count != count || !strstr(said.text, text)) {

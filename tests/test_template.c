@@ -1,5 +1,6 @@
 /* links: base data_template */
-/* Chat templates: constructs, failures, bounds, spans, the built-in ones, and the goldens of transformers. */
+/* Chat templates: constructs, failures, limits, spans, built-in templates, and golden results of
+ * transformers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +18,7 @@
 #include "base/str.h"
 #include "data/template/template.h"
 
-/* What every case sees. */
+/* The variables of every case. */
 static const char variables_text[] =
         "{\"messages\": [{\"role\": \"system\", \"content\": \" Be brief. \"}, {\"role\": \"user\", "
         "\"content\": \"Hi\\n\"},"
@@ -28,7 +29,7 @@ static const char variables_text[] =
         " \"d\": {\"k\": 1, \"B\": \"x\", \"items\": \"own\"}, \"u\": \"\\u00fc\\u65e5\\ud83d\\ude00\"}";
 
 struct given {
-	const char *source, *text; /* or the end of the error's text, behind "!" */
+	const char *source, *text; /* or, after "!", the end of the error's text */
 };
 
 static int render(struct jinja_output *out, const char *source, const json_t *variables)
@@ -188,6 +189,8 @@ static void test_failures(void **state)
 	        {"{{ 1 // 0 }}", "!division by zero"},
 	        {"{{ 9223372036854775807 + 1 }}", "!more than 64 bits"},
 	        {"{{ 'abc", "!the string is not closed"},
+	        {"{{ '\\U00110000' }}", "!a string has an escape that is not a character"},
+	        {"{{ '\\UFFFFFFFF' }}", "!a string has an escape that is not a character"},
 	        {"{# abc", "!the comment is not closed"},
 	        {"{% break %}", "!break is outside a loop"},
 	        {"{{ [1)] }}", "!')' closes nothing"},

@@ -1,6 +1,6 @@
 /* links: cli */
-/* Text as its ids come: pieces are whole characters, follow each other to the whole text, and end before a
- * stop string wherever ids divide it. */
+/* Streaming of text: pieces are whole characters, join to the whole text, and end before a stop string,
+ * wherever ids divide it. */
 #include "tests/check.h"
 
 #include "base/mem.h"

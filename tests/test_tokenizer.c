@@ -425,12 +425,12 @@ static void test_tiny(void **state)
 	tokenizer_close(t);
 }
 
-/* Two texts, in each of the four ways to say what stands around them. */
+/* Two texts, with each of the four ways to define the tokens around them. */
 static void test_pairs(void **state)
 {
 	static const struct {
 		const char *name;
-		int32_t around[6]; /* before, between and behind, -1 ends each */
+		int32_t around[6]; /* before, between and after; -1 ends each */
 	} cases[] = {{"plain", {-1, -1, -1}}, {"wordpiece", {2, -1, 3, -1, 3, -1}},
 	        {"fallback", {1, -1, 1, -1, -1}}, {"unigram", {-1, -1, -1}}};
 

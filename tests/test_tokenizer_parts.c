@@ -1,5 +1,5 @@
 /* links: data */
-/* The tokenizer's parts one by one: UTF-8, character classes, NFC, patterns, splitters, merges. */
+/* Single parts of the tokenizer: UTF-8, character classes, NFC, patterns, splitters, merges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,7 +153,7 @@ static void test_unicode_classes(void **state)
 	mem_free(path);
 }
 
-/* What NFC makes of every single character, and that marks younger than Unicode 9.0 stay where they are. */
+/* NFC of every single character; marks newer than Unicode 9.0 keep their place. */
 static void test_nfc_characters(void **state)
 {
 	char *path = shared_path("unicode.json");

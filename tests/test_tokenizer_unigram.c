@@ -1,5 +1,5 @@
 /* links: data */
-/* Unigram against all ways at once, on words that come in parts. */
+/* Unigram on words in parts, against a search over the whole word. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the tokenizer's test programs share. */
+/* Shared by the tokenizer's test programs. */
 #ifndef FERRY_TESTS_TOKENIZER_HELPERS_H
 #define FERRY_TESTS_TOKENIZER_HELPERS_H
 
@@ -17,7 +17,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/unicode.h"
 
-/* "$FERRY_SHARED/tokenizers/<name>", or NULL where there is no such place. Free with mem_free. */
+/* "$FERRY_SHARED/tokenizers/<name>", or NULL if it does not exist. Free it with mem_free. */
 static inline char *shared_path(const char *name)
 {
 	const char *shared = getenv("FERRY_SHARED");
@@ -53,7 +53,7 @@ static inline struct tokenizer *open_own(const char *name)
 	return t;
 }
 
-/* Random texts of characters that the patterns tell apart. */
+/* A random text of characters that the patterns treat differently. */
 static inline size_t random_text(char *text, uint64_t seed, uint64_t trial, int max_chars)
 {
 	static const uint32_t chars[] = {' ', ' ', '\n', '\r', '\t', '\'', '\'', 's', 'S', 't', 'r', 'e', 'l',

@@ -4,16 +4,16 @@
 
 #include "device/op.h"
 
-/* Addresses far apart; every size field has a value of its own, so that the tests below find it. */
+/* Addresses far apart. Every size field has its own value, so that the tests find it. */
 enum { PLACE = 1 << 24 };
 #define AT(i) ((dev_addr){(uint64_t)(i)*PLACE})
 
-/* What rows share. */
+/* Fields that several rows share. */
 #define NORM_SHAPE .rows = 5, .groups = 1, .cols = 7, .x_stride = 8, .y_stride = 9, .dtype = DTYPE_F32
 #define NORM_GRAD                                                                                            \
 	.dx = AT(1), .dweight = AT(2), .dy = AT(4), .x = AT(5), .weight = AT(6), .rstd = AT(7),              \
 	.scratch = AT(9), NORM_SHAPE
-/* k and v stand behind q in each row, at these elements. */
+/* k and v follow q in each row, at these elements. */
 #define ATTENTION(k_at, v_at, bytes)                                                                         \
 	.q = AT(3), .k = {3 * PLACE + (bytes) * (k_at)}, .v = {3 * PLACE + (bytes) * (v_at)},                \
 	.doc_start = AT(6), .doc_end = AT(7), .tokens = 5, .heads = 4, .kv_heads = 2, .head_dim = 8,         \

@@ -1,4 +1,4 @@
-/* Models of any size without the disk: weights are zeros, out of a file with a hole. */
+/* Models of any size without disk space: the weights are zeros, in a file with a hole. */
 #ifndef FERRY_TESTS_ZEROS_MODEL_H
 #define FERRY_TESTS_ZEROS_MODEL_H
 
@@ -6,8 +6,8 @@
 
 #include "model/families/open.h"
 
-/* work_dir/NAME/model.safetensors: a header for the tensors of config.json there, and a hole behind it. The
- * parameters. */
+/* Writes work_dir/NAME/model.safetensors: a header for the tensors of config.json there, then a hole.
+ * Returns the number of parameters. */
 static inline int64_t write_zeros(const char *name, const char *dtype, int bytes)
 {
 	struct str header = {0};
@@ -46,7 +46,7 @@ static inline int64_t write_zeros(const char *name, const char *dtype, int bytes
 	return parameters;
 }
 
-/* A model of about so many bytes in bf16, in blocks; the bytes. */
+/* Makes a model of about `bytes` bytes in bf16, in blocks; returns its bytes. */
 static inline double zeros_model(const char *name, int64_t bytes)
 {
 	int hidden = bytes < 64 << 20 ? 512 : 2048, intermediate = 11 * hidden / 4, vocab = 8 * hidden;

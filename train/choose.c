@@ -31,7 +31,8 @@ static int finite_check(const float *logits, int64_t vocab)
 	return 0;
 }
 
-/* Each id once, however often the text has it: all are read before one is written. */
+/* Penalizes each id once, even if the text has it several times, because it reads all logits before it writes
+ * any. */
 static int penalize(float *logits, int64_t vocab, double penalty, const int32_t *seen, int64_t seen_count)
 {
 	float *before, by = (float)penalty;
@@ -50,7 +51,7 @@ static int penalize(float *logits, int64_t vocab, double penalty, const int32_t 
 	return 0;
 }
 
-/* ---- the likeliest first: a heap, of which few are taken ---- */
+/* ---- a heap with the likeliest first, because few are taken ---- */
 
 static int is_before(const struct choose_candidate *a, const struct choose_candidate *b)
 {
@@ -72,7 +73,7 @@ static void sift_down(struct choose_candidate *heap, int64_t at, int64_t count)
 	heap[at] = item;
 }
 
-/* Takes the likeliest out: it stands at list[count - 1] then, behind the heap. */
+/* Moves the likeliest from the heap to list[count - 1], after the heap. */
 static void pop(struct choose_candidate *list, int64_t count)
 {
 	struct choose_candidate top = list[0];
@@ -82,7 +83,7 @@ static void pop(struct choose_candidate *list, int64_t count)
 	list[count - 1] = top;
 }
 
-/* Takes out what top_k leaves, equals of the last one with it. Returns how many. */
+/* Takes the top_k likeliest and equals of the last one from the heap. Returns their number. */
 static int64_t take_top_k(struct choose_candidate *list, int64_t vocab, int64_t top_k)
 {
 	int64_t taken = 0;
@@ -94,7 +95,7 @@ static int64_t take_top_k(struct choose_candidate *list, int64_t vocab, int64_t 
 	return taken;
 }
 
-/* The list from its end, likeliest first, to its beginning. */
+/* Moves the tokens at the list's end, likeliest last, to its begin, likeliest first. */
 static void to_front(struct choose_candidate *list, int64_t vocab, int64_t count)
 {
 	for (int64_t i = 0; i < count && i < vocab - 1 - i; i++) {
@@ -105,8 +106,7 @@ static void to_front(struct choose_candidate *list, int64_t vocab, int64_t count
 	}
 }
 
-/* top_k, then top_p of what it leaves: the list's first *count. Those that were taken stand at the list's
- * end. */
+/* Applies top_k, then top_p to the remaining tokens. They become the list's first *count. */
 static void cut(struct choose_candidate *list, int64_t *count, int64_t vocab, const struct choose_options *o)
 {
 	int64_t taken = 0, kept;
@@ -155,7 +155,7 @@ int choose_candidates(struct choose_candidate *list, int64_t *count, double *tot
 	cut(list, count, vocab, o);
 	*total = 0;
 	for (int64_t i = 0; i < *count; i++)
-		if (list[i].weight >= o->min_p) { /* the likeliest weighs 1 */
+		if (list[i].weight >= o->min_p) { /* the likeliest has weight 1 */
 			list[kept++] = list[i];
 			*total += list[kept - 1].weight;
 		}

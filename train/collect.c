@@ -1,4 +1,4 @@
-/* Rank 0 asks the others for their ranges, piece by piece. */
+/* Lets rank 0 read the other ranks' ranges, piece by piece. */
 #include "train/collect.h"
 
 #include "train/planes.h"
@@ -9,14 +9,14 @@
 #include "comm/world.h"
 
 struct request {
-	int32_t tensor, plane; /* tensor -1: that was all */
+	int32_t tensor, plane; /* tensor -1: the end */
 	int64_t first, count;
 };
 
 /* Rank 0's view of all planes. */
 struct collector {
 	struct engine *engine;
-	enum adamw_state state; /* how moments are kept */
+	enum adamw_state state; /* format of the moments */
 	struct link *link;
 };
 
@@ -37,7 +37,7 @@ static int request_part(
 	struct unit_map other = *map;
 	int64_t at, held, skipped;
 
-	other.rank = rank;
+	other.shard_rank = rank;
 	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
 	*part = *whole;
 	part->first += skipped;
@@ -52,7 +52,7 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 	struct request whole = {tensor, (int32_t)plane, first, count}, part;
 	int rc = own_read(c->engine, &whole, dst);
 
-	for (int r = 1; r < map->world_size && !rc; r++) {
+	for (int r = 1; r < map->shard_ranks && !rc; r++) {
 		if (!request_part(map, r, &whole, &part))
 			continue;
 		struct link_part parts[] = {{LINK_SEND, r, &part, sizeof(part)},
@@ -64,7 +64,7 @@ static int all_read(void *context, int tensor, enum plane plane, int64_t first, 
 	return rc;
 }
 
-/* In a world of one. */
+/* Only with one rank. */
 static int all_at(void *context, int tensor, enum plane plane, int64_t first, int64_t count, const void **at)
 {
 	struct collector *c = context;
@@ -77,7 +77,7 @@ static int all_at(void *context, int tensor, enum plane plane, int64_t first, in
 	return source.at(source.context, tensor, plane, first, count, at);
 }
 
-/* Answers rank 0 until it has all. */
+/* Answers rank 0's requests until it sends the end. */
 static int serve(struct collector *c)
 {
 	struct request request;
@@ -117,7 +117,7 @@ static int collect(struct collector *c, collect_work *work, void *context)
 		const struct link_part last = {LINK_SEND, r, &end, sizeof(end)};
 
 		if (link_exchange(c->link, &last, 1))
-			break; /* a rank failed: all know */
+			break; /* a rank failed, and all ranks know */
 	}
 	return err_give(&why);
 }

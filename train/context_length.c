@@ -1,4 +1,4 @@
-/* Positions of rows and prompts against those of the model. */
+/* Checks the length of rows and prompts against the model's positions. */
 #include "train/context_length.h"
 
 #include "base/err.h"
@@ -6,13 +6,13 @@
 
 #include <inttypes.h>
 
-/* Positions that a prompt and what follows it take. */
+/* Positions of a prompt and its continuation. */
 static int64_t prompt_positions(const struct engine_options *o)
 {
 	return o->policy.cache.rows ? o->policy.rope_positions : o->logits.max_tokens;
 }
 
-/* Learned positions end; rotary ones are a table that is as long as the longest document. */
+/* Learned positions have an end. Rotary ones have none: their table is as long as the longest document. */
 static int learned_check(const struct model_config *m, const struct config *c, const struct engine_options *o)
 {
 	int64_t longest = o->policy.rope_positions, prompt = prompt_positions(o);
@@ -30,7 +30,8 @@ static int learned_check(const struct model_config *m, const struct config *c, c
 	return 0;
 }
 
-/* With yarn max_position_embeddings may be what it was before, and `factor` says how far it reaches. */
+/* With yarn, max_position_embeddings may be that of the original model; `factor` then gives the new
+ * length. */
 static int64_t rotary_positions(const struct model_config *m)
 {
 	double yarn = m->rope[0].kind == ROPE_YARN
@@ -40,7 +41,7 @@ static int64_t rotary_positions(const struct model_config *m)
 	return yarn > (double)m->max_positions && yarn < INT32_MAX ? (int64_t)yarn : m->max_positions;
 }
 
-/* All rows, drawn or not and whichever rank draws them. */
+/* Counts all rows, also those that this rank or this run does not draw. */
 static void rows_warn(const struct dataset *d, const char *path, int64_t positions)
 {
 	int64_t longest = 0, count = 0;

@@ -1,4 +1,4 @@
-/* Chooses data_memory and data_cache, and names what rows are made from. */
+/* Chooses data_memory and data_cache, and describes the sources of rows. */
 #include "train/data_cache.h"
 
 #include "base/err.h"
@@ -21,8 +21,8 @@
 enum { AUTO_SHARE = 4, BYTES_A_PARAMETER = 16 };
 static const int64_t least_bytes = 64 << 20;
 
-/* A share of what the planes of the model leave of this host's memory. The exact plan comes later: it needs
- * the rows. */
+/* A share of the host memory that the model's planes leave. The exact plan comes later, because it needs the
+ * rows. */
 static int64_t auto_bytes(const struct config *c, int64_t parameter_count)
 {
 	int ranks = ranks_of_host(c, NULL, world_self()), world = ranks_in_world(c, NULL, world_self());
@@ -55,7 +55,7 @@ static int find_dir(char **dir, const struct config *c)
 	return *dir ? 0 : ERR_NOMEM;
 }
 
-/* ---- what rows are made from ---- */
+/* ---- sources of rows ---- */
 
 static int add_file_hash(struct str *out, const char *path)
 {
@@ -68,7 +68,7 @@ static int add_file_hash(struct str *out, const char *path)
 	return rc;
 }
 
-/* The tokenizer by the contents of its files. */
+/* Adds the tokenizer by the contents of its files. */
 static int add_tokenizer(struct str *out, const char *path)
 {
 	static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json",
@@ -88,7 +88,7 @@ static int add_tokenizer(struct str *out, const char *path)
 	return rc;
 }
 
-/* Templates may write the date. */
+/* Adds the date too, because a template may write it. */
 static void add_template(struct str *out, const struct config *c, const struct chat_template *t)
 {
 	char date[16];
@@ -103,7 +103,7 @@ static void add_template(struct str *out, const struct config *c, const struct c
 		str_printf(out, "%s\n", date);
 }
 
-/* Another ferry may make other rows of the same files. */
+/* Adds the program, because another ferry may make other rows from the same files. */
 static void add_program(struct str *out)
 {
 	struct stat st;

@@ -1,4 +1,4 @@
-/* From keys to a tokenizer and the options of a dataset. */
+/* Opens the tokenizer and template of a configuration, and makes the options of a dataset. */
 #include "train/data_config.h"
 
 #include "base/err.h"
@@ -128,7 +128,7 @@ static void mix_begin(struct mix *mix, const struct config *c, const struct data
 		        .weight = d->sets[i].weight};
 }
 
-/* Bins of mixed sets hold rows of one set each: bins are what is mixed then. */
+/* With mixed sets each bin has rows of one set, and the mix draws bins. */
 static int pack(struct packing **packing, struct mix *mix, const struct config *c, const struct dataset *d)
 {
 	int64_t *lengths = mem_alloc((size_t)d->row_count, sizeof(*lengths));

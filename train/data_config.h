@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer.h"
 
 /* Opens the tokenizer of `tokenizer`, else of `model`. If it is optional and there is no tokenizer.json,
- * returns 0 with *t NULL: rows of ids need none. */
+ * returns 0 with *t NULL: rows of ids need no tokenizer. */
 enum data_config_need { TOKENIZER_REQUIRED, TOKENIZER_OPTIONAL };
 int data_config_tokenizer(struct tokenizer **t, const struct config *c, enum data_config_need need);
 

@@ -12,10 +12,10 @@
 
 enum { TABLE_BYTES_MAX = 16 << 20 };
 
-/* What a set says of its rows, and the key that it becomes. */
+/* Maps entries of a set to keys. */
 static const struct mapping {
 	const char *object, *name, *key;
-	const char *preset; /* where the set says nothing */
+	const char *preset; /* the value if the set has none */
 	const char *formatting;
 } mappings[] = {
         {"columns", "prompt", "field_instruction", "instruction", "alpaca"},
@@ -35,9 +35,9 @@ static const struct mapping {
 };
 enum { MAPPINGS = sizeof(mappings) / sizeof(mappings[0]) };
 
-/* What a set may have that ferry does not do, and the way out. */
+/* Entries that ferry does not support, with advice. */
 static const struct {
-	const char *object, *name, *advice; /* object NULL: of the set itself */
+	const char *object, *name, *advice; /* object NULL: an entry of the set itself */
 } refused[] = {
         {NULL, "ranking", "pairs of answers are not supported yet"},
         {NULL, "script_url", "convert it to a file of rows, and set data to that"},
@@ -115,7 +115,7 @@ static int set_check(const struct table *t, const char *name, const json_t *set)
 	return 0;
 }
 
-/* The file in the place of the name. */
+/* Replaces the set's name by its file. */
 static int set_path(const struct table *t, struct data_set *to, const json_t *set)
 {
 	const char *file = json_string_value(json_object_get(set, "file_name"));
@@ -142,7 +142,7 @@ static int is_in(const char *list, const char *name)
 	return 0;
 }
 
-/* values[i]: the names that the sets give, separated by commas; is_odd: one is not the preset. */
+/* Adds a set's names to values[i], separated by commas. is_odd[i]: one of them differs from the preset. */
 static int set_names(char *values[MAPPINGS], int is_odd[MAPPINGS], const json_t *set)
 {
 	for (size_t i = 0; i < MAPPINGS; i++) {
@@ -182,7 +182,7 @@ static int no_set(const struct table *t, const char *name)
 	return rc;
 }
 
-/* All names of one key. */
+/* Replaces all names in one key. */
 static int spec_apply(const struct table *t, char **spec, char *values[MAPPINGS], int is_odd[MAPPINGS])
 {
 	struct data_sets sets;

@@ -1,4 +1,4 @@
-/* Which devices this build has, and which one a run takes. */
+/* Registers the devices of this build, and chooses one for a run. */
 #include "train/devices.h"
 
 #include "base/err.h"
@@ -44,7 +44,7 @@ void devices_cuda_info(struct cuda_info *info)
 #endif
 }
 
-/* A launcher that gave each rank a GPU of its own lets it see no other. */
+/* Whether the launcher gave each rank its own GPU; then a rank sees no other. */
 static int sees_its_own(const struct cuda_info *info)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -66,7 +66,7 @@ int devices_place_ranks(const struct config *c)
 		return ERR_NOMEM;
 	devices_cuda_info(info);
 	if (info->trouble[0] || sees_its_own(info)) {
-		mem_free(info); /* the CPU's, or placed by the launcher */
+		mem_free(info); /* the CPU computes, or the launcher placed the ranks */
 		return 0;
 	}
 	if (ranks > info->gpu_count)

@@ -1,4 +1,4 @@
-/* Loss over the rows of an open session. */
+/* Computes the loss over the rows of an open session. */
 #include "train/evaluate.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ void host_batch_of(struct host_batch *to, const struct micro_batch *from)
 	};
 }
 
-/* Losses of a micro-batch, document by document. */
+/* Reports the losses of a micro-batch, document by document. */
 static int batch_rows_report(
         const struct micro_batch *mb, const float *losses, evaluate_row_fn *fn, void *context)
 {
@@ -36,7 +36,7 @@ static int batch_rows_report(
 	return rc;
 }
 
-/* Over all ranks, each of which had its rows. */
+/* Sums over all ranks; each has run its rows. */
 static int evaluate_sum(struct evaluation *result)
 {
 	double sums[] = {

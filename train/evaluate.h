@@ -1,4 +1,4 @@
-/* Loss over the rows of an open session. */
+/* Computes the loss over the rows of an open session. */
 #ifndef FERRY_TRAIN_EVALUATE_H
 #define FERRY_TRAIN_EVALUATE_H
 
@@ -7,9 +7,9 @@
 /* Converts a micro-batch for the engine; borrows the arrays. */
 void host_batch_of(struct host_batch *to, const struct micro_batch *from);
 
-/* Computes the loss over all rows of s->eval (for mixed sets the rows of the first epoch), summed in double,
- * in order. Calls row_fn for each row if not NULL. Collective: each rank runs its rows, and all get the
- * sums. */
+/* Computes the loss over all rows of s->eval (with mixed sets over those of the first epoch), summed in
+ * double, in order. Calls row_fn for each row if not NULL. Collective: each rank runs its rows, and all get
+ * the sums. */
 struct evaluation {
 	double loss_sum;
 	int64_t targets, tokens, rows;

@@ -1,4 +1,4 @@
-/* What must be written now: tried again, then elsewhere. */
+/* Writes what cannot wait: retries in output_dir, then uses save_fallback_dir. */
 #include "train/fallback.h"
 
 #include "train/place.h"
@@ -43,7 +43,7 @@ static int fall_back(struct trainer *t, const struct err *why, fallback_work *wo
 int fallback_try(struct trainer *t, enum train_patience patience, fallback_work *work)
 {
 	static const int most[] = {[TRAIN_PATIENCE_SIGNAL] = 3, [TRAIN_PATIENCE_END] = 5};
-	int tries = t->fallback_dir ? 1 : most[patience], rc = 0; /* it was waited for already */
+	int tries = t->fallback_dir ? 1 : most[patience], rc = 0; /* output_dir had its retries before */
 	struct err why = {0};
 
 	for (int i = 0; i < tries; i++) {

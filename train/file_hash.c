@@ -1,4 +1,4 @@
-/* The checksum of a file. */
+/* Computes the checksum of a file. */
 #include "train/file_hash.h"
 
 #include "base/err.h"

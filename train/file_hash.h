@@ -1,4 +1,4 @@
-/* The checksum of a file: two files with one checksum and one length count as equal. */
+/* The checksum of a file. Two files with equal checksum and length count as equal. */
 #ifndef FERRY_TRAIN_FILE_HASH_H
 #define FERRY_TRAIN_FILE_HASH_H
 

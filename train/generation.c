@@ -1,4 +1,4 @@
-/* Passes over texts, and what follows from their logits. */
+/* Runs passes over texts and appends the tokens chosen from their logits. */
 #include "train/generation.h"
 
 #include "base/err.h"
@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-/* The tokens of one pass; a target is the last token of a text that is in it as a whole. */
+/* The tokens of one pass. A target is the last token of a text that the pass completes. */
 struct pass {
 	struct host_batch batch;
 	int32_t *arrays; /* id, position, doc_start, doc_end: [pass_tokens] each; target_row [text_count] */
-	int64_t *text;   /* [text_count] whose last token each target is */
+	int64_t *text;   /* [text_count] the text of each target */
 };
 
 void generation_sizes(struct generation *g, int64_t text_count, struct engine_options *o)
@@ -46,7 +46,7 @@ static void pass_free(struct pass *p)
 	mem_free(p->text);
 }
 
-/* Tokens of a text that the cache lacks, as many as there is room for. */
+/* Adds tokens of a text that the cache lacks, as many as have room. */
 static void pass_add(struct pass *p, const struct generation *g, struct generation_text *t, int64_t text)
 {
 	struct host_batch *b = &p->batch;
@@ -74,7 +74,8 @@ static void pass_add(struct pass *p, const struct generation *g, struct generati
 	p->text[b->targets++] = text;
 }
 
-/* Where long texts turn by other angles, what the cache has of a short one that became long is wrong. */
+/* Whether the text just became long and long texts use other rotary angles (longrope). The cached keys are
+ * then wrong. */
 static int turns_anew(const struct generation *g, const struct generation_text *t)
 {
 	int64_t most = model_rope_short_tokens(g->session->model);
@@ -107,7 +108,7 @@ static int id_ends_text(const struct session *s, int32_t id)
 	return 0;
 }
 
-/* One more id of a text, and whether it ends with that. */
+/* Appends the next id to a text, and ends the text if it is complete. */
 static int text_grow(struct generation *g, struct generation_text *t, int64_t text, float *logits)
 {
 	struct session *s = g->session;
@@ -117,7 +118,7 @@ static int text_grow(struct generation *g, struct generation_text *t, int64_t te
 
 	if (!rc)
 		rc = token_list_add(&t->ids, id);
-	/* a rank whose logits are not those of the others must not leave them in the next exchange */
+	/* if one rank fails, all must stop here, or the others would wait in the next exchange */
 	rc = world_agree(rc);
 	ends = !rc && id_ends_text(s, id);
 	if (!rc && s->config->load == CONFIG_LOAD_RANK0_ONLY) /* only rank 0 has the tokenizer */
@@ -169,7 +170,7 @@ int generation_run(struct generation *g, struct generation_text *texts, int64_t 
 	return rc;
 }
 
-/* Whether all keys are there that token `at` of a text sees. */
+/* Whether the cache has all keys that token `at` of a text sees. */
 static int cache_has(const struct generation *g, const struct generation_text *t, int64_t at)
 {
 	const struct model *model = g->session->model;
@@ -189,7 +190,7 @@ void generation_text_set(const struct generation *g, struct generation_text *t, 
 
 	while (same < t->cached && same < ids->count && t->ids.ids[same] == ids->ids[same])
 		same++;
-	t->cached = same < ids->count ? same : ids->count - 1; /* the last one's logits are wanted */
+	t->cached = same < ids->count ? same : ids->count - 1; /* the last id must run again for its logits */
 	if (!cache_has(g, t, t->cached))
 		t->cached = t->reached = 0;
 	token_list_free(&t->ids);

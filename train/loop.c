@@ -1,4 +1,4 @@
-/* Steps, and what is watched between them. */
+/* Runs the steps of training, and evaluates, samples, logs and saves between them. */
 #include "train/evaluate.h"
 #include "train/place.h"
 #include "train/replicas.h"
@@ -36,7 +36,7 @@ static int batches_build(struct trainer *t, struct host_batch *micro, int *micro
 	return rc;
 }
 
-/* Written once: a run that ends before its last traced step leaves what there is. */
+/* Writes the trace once. If the run ends early, writes the steps traced so far. */
 static void trace_end(struct trainer *t)
 {
 	char *path;
@@ -82,7 +82,7 @@ static int step_run(struct trainer *t, struct engine_result *result, int64_t *ta
 
 /* ---- between steps ---- */
 
-/* How long this step's updates waited for a save, and the loop before it. */
+/* Time that this step's updates, and the loop before it, waited for a save. */
 static int64_t disk_wait_ns(struct trainer *t)
 {
 	int64_t updates = snapshot_wait_ns(engine_snapshot(t->session.engine));
@@ -93,7 +93,8 @@ static int64_t disk_wait_ns(struct trainer *t)
 	return ns;
 }
 
-/* The file may be another run's by now: rows wait until this one knows its place. */
+/* Holds rows of metrics back while output_dir is not in its place, because the file may belong to another
+ * run. */
 static void rows_hold(struct trainer *t)
 {
 	metrics_hold(t->metrics, !run_owner_is_there());
@@ -171,12 +172,12 @@ static int sample(struct trainer *t)
 	prompt_count = ids.count;
 	if (!rc)
 		rc = sample_continue(s, &ids, &finish, t->config->max_new_tokens);
-	if (rc == ERR_NONFINITE) { /* whether the run ends by that, the next steps say */
+	if (rc == ERR_NONFINITE) { /* the next steps decide whether the run ends */
 		log_warn("step %" PRId64 ": no sample: %s", t->step, err_text());
 		token_list_free(&ids);
 		return 0;
 	}
-	if (!rc && !world_self()->rank) /* which alone says it */
+	if (!rc && !world_self()->rank) /* only rank 0 logs it */
 		rc = tokenizer_decode(s->tokenizer, &text, NULL, ids.ids + prompt_count,
 		        ids.count - prompt_count, SKIP_SPECIAL_ON);
 	if (!rc && text)
@@ -213,21 +214,20 @@ static int step_watch(struct trainer *t)
 /* Skipped steps advance data and schedule; too many in a row end the run. */
 static int skip_check(struct trainer *t, const struct engine_result *result, int64_t targets)
 {
-	if (!targets) /* told before the first step; says nothing of the numbers */
+	if (!targets) /* no target: reported before the first step, and not a fault of the numbers */
 		return 0;
 	t->skipped_in_row = result->skipped ? t->skipped_in_row + 1 : 0;
 	if (!t->skipped_in_row)
 		return 0;
-	log_warn("step %" PRId64 ": loss or gradients are not finite; skipping the step", t->step);
+	log_warn("step %" PRId64 ": %s; skipping the step", t->step, result->nonfinite);
 	if (t->skipped_in_row < t->config->nonfinite_limit)
 		return 0;
 	return world_agree(err_set(ERR_NONFINITE,
-	        "loss or gradients were not finite for %" PRId64
-	        " steps in a row (nonfinite_limit); lower learning_rate",
-	        t->skipped_in_row));
+	        "%s, for %" PRId64 " steps in a row (nonfinite_limit); lower learning_rate",
+	        result->nonfinite, t->skipped_in_row));
 }
 
-/* What ranks sent to each other, of all of them, beside what their plans said. */
+/* Logs the bytes that all ranks sent and those that were planned. */
 static int sent_report(struct trainer *t)
 {
 	struct plan_traffic planned;
@@ -249,7 +249,8 @@ static int sent_report(struct trainer *t)
 	return rc;
 }
 
-/* The same on all ranks. signal: that any of them got, or 0. is_lost: output_dir is not where it was. */
+/* Shares events, so that all ranks have the same. *signal: one that any rank got, or 0. *is_lost: output_dir
+ * is not in its place. */
 static int events_share(const struct trainer *t, int *signal, int *is_lost)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
@@ -269,7 +270,8 @@ static int events_share(const struct trainer *t, int *signal, int *is_lost)
 	return rc;
 }
 
-/* output_dir is not where it was: the run finds its place now, and saves there where nothing is. */
+/* Finds the run's directory after output_dir was moved or removed. Saves a checkpoint if the new place has
+ * none. */
 static int place_find(struct trainer *t)
 {
 	int64_t saved = t->saved_step;
@@ -282,7 +284,7 @@ static int place_find(struct trainer *t)
 	return !rc && saved >= 0 && t->saved_step < 0 ? train_save_begin(t) : rc;
 }
 
-/* Where training made the model worse than it was: nobody wants that result. */
+/* Warns if training made the model worse. */
 static void diverged_warn(double first_loss, double last_loss)
 {
 	if (last_loss > first_loss + 1 && last_loss > 1.5 * first_loss)
@@ -318,7 +320,7 @@ int train_run(struct trainer *t)
 		seconds = clock_now_s() - begin;
 		t->step++;
 		t->interval_seconds += seconds;
-		t->interval_tokens += targets ? tokens : 0; /* without a target nothing is computed */
+		t->interval_tokens += targets ? tokens : 0; /* a step without targets computes nothing */
 		if (targets && !result.skipped)
 			last_loss = result.loss_sum / (double)targets;
 		if (isnan(first_loss))

@@ -1,4 +1,4 @@
-/* Pages and NUMA nodes of the store, as log lines. */
+/* Logs the pages and NUMA nodes of the store. */
 #include "train/memory_report.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* Logs in a line or two where the system put the store's memory, after a run has touched all of it. */
+/* Logs in a line or two where the system put the store's memory. Call after a run has touched all of it. */
 #ifndef FERRY_TRAIN_MEMORY_REPORT_H
 #define FERRY_TRAIN_MEMORY_REPORT_H
 

@@ -20,17 +20,17 @@
 struct metrics {
 	int fd;
 	char *path;
-	struct str late; /* lines, or the rest of one, that could not be written so far */
+	struct str late; /* lines, or the rest of one, not written yet */
 	int64_t lost_lines;
 	int is_told, is_held;
-	int is_torn; /* `late` begins within a line */
+	int is_torn; /* 1: `late` begins within a line */
 };
 
 enum { PIECE_BYTES = 64 << 10, LINE_BYTES_MAX = 1 << 20, LATE_BYTES_MAX = 16 << 20 };
 
-/* ---- cutting off ---- */
+/* ---- removing later rows ---- */
 
-/* 1 where the line is a whole row of a step up to after_step, 0 where it is not to be kept. */
+/* 1 if the line is a complete row of a step up to after_step. */
 static int keep_line(const char *path, const char *line, size_t len, int64_t after_step)
 {
 	json_t *row = NULL;
@@ -43,7 +43,7 @@ static int keep_line(const char *path, const char *line, size_t len, int64_t aft
 	return keep;
 }
 
-/* Where the line begins that ends before `end`; -1 where it is too long to be one. */
+/* Begin of the line that ends before `end`; -1 if it is too long for a line. */
 static int64_t line_begin(const char *path, int fd, int64_t end, int *err)
 {
 	char piece[PIECE_BYTES];
@@ -63,7 +63,7 @@ static int64_t line_begin(const char *path, int fd, int64_t end, int *err)
 	return end < LINE_BYTES_MAX ? 0 : -1;
 }
 
-/* Is the line from `begin` to `end`, its newline included, to be kept? */
+/* Whether the line from `begin` to `end`, with its newline, stays. */
 static int is_kept(const char *path, int fd, int64_t begin, int64_t end, int64_t after_step, int *err)
 {
 	size_t len = (size_t)(end - begin);
@@ -80,7 +80,7 @@ static int is_kept(const char *path, int fd, int64_t begin, int64_t end, int64_t
 	return keep;
 }
 
-/* Rows stand in the order of their steps: what is to go is at the end, however long the file is. */
+/* Cuts rows off the end. Rows are in the order of steps, so only the end of a long file is read. */
 static int cut(const char *path, int64_t after_step)
 {
 	int64_t len = 0, end;
@@ -130,7 +130,7 @@ int metrics_open(struct metrics **out, const char *path, int64_t after_step)
 	return 0;
 }
 
-/* Writes what is late; errno, or 0 where nothing is left. */
+/* Writes the waiting lines. Returns errno, or 0 if none are left. */
 static int flush(struct metrics *m)
 {
 	size_t done = 0;
@@ -152,7 +152,7 @@ static int flush(struct metrics *m)
 	return error;
 }
 
-/* A server that started anew knows the old descriptor no more. */
+/* Reopens the file, because a restarted NFS server does not know the old descriptor. */
 static void reopen(struct metrics *m)
 {
 	int fd = open(m->path, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -176,7 +176,8 @@ static void tell(struct metrics *m, int error)
 	m->is_told = error != 0;
 }
 
-/* Frees the row; NULL is out of memory. A row that cannot be written waits for the next one. */
+/* Appends a row and frees it; NULL means out of memory. A row that cannot be written waits for the next
+ * one. */
 static void append(struct metrics *m, json_t *row)
 {
 	struct str line = {0};
@@ -197,7 +198,7 @@ static void append(struct metrics *m, json_t *row)
 		tell(m, flush(m));
 }
 
-/* What is not finite has no JSON. NULL: out of memory, which json_pack passes on. */
+/* null for a value that is not finite, because JSON has none. NULL: out of memory; json_pack passes it on. */
 static json_t *real(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();

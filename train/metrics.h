@@ -36,19 +36,19 @@ struct metrics_eval {
 	int64_t tokens; /* targets */
 };
 
-/* Opens `path` to append. after_step: rows of later steps, torn lines and, when it is below 0, the whole file
- * are cut off first. ERR_IO, ERR_NOMEM. */
+/* Opens `path` to append. First removes rows after after_step and torn lines; all rows if after_step is below
+ * 0. ERR_IO, ERR_NOMEM. */
 int metrics_open(struct metrics **m, const char *path, int64_t after_step);
-/* A failed write does not end the run: the row is kept and written with the next one, up to 16 MiB. One
- * warning reports it, and one line when writing works again. */
+/* A failed write does not end the run. The row waits and is written with the next one, up to 16 MiB. One
+ * warning reports the failure, and one line reports when writing works again. */
 void metrics_write_step(struct metrics *m, const struct metrics_step *row);
 void metrics_write_eval(struct metrics *m, const struct metrics_eval *row);
 
-/* While they are held rows are kept as where they cannot be written: the file may be another's by now. */
+/* Holds rows back as if writing failed, because the file may belong to another run by now. */
 void metrics_hold(struct metrics *m, int is_held);
 
-/* Rows go to `path` from here on, those that wait first. The same file under another name goes on; to another
- * file no line goes in part. ERR_IO, ERR_NOMEM: they are held. */
+/* Writes all further rows to `path`, waiting ones first. `path` may be the same file under another name. A
+ * torn line is not continued in another file. ERR_IO, ERR_NOMEM: rows stay held. */
 int metrics_move(struct metrics *m, const char *path);
 
 void metrics_close(struct metrics *m); /* fsyncs; NULL is allowed */

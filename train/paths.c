@@ -20,7 +20,7 @@ int path_is_pattern(const char *path)
 	return !strcmp(path, "-") || (file_kind_of(path) == FILE_NONE && strpbrk(path, "*?[,"));
 }
 
-/* Puts `made` (mem_free) in the place of *value. */
+/* Replaces *value by `made` (mem_free). */
 static int replace(char **value, char *made)
 {
 	if (!made)
@@ -30,7 +30,7 @@ static int replace(char **value, char *made)
 	return 0;
 }
 
-/* A shell's variable in a file's path: no shell has been there to put its value in. */
+/* Refuses a shell variable in a path, because no shell has replaced it. */
 static int variable_check(const char *value, const char *where)
 {
 	size_t len = *value == '$'
@@ -54,7 +54,7 @@ static int from_home(char **value)
 	return replace(value, mem_printf("%s%s", home, *value + 1));
 }
 
-/* A name that a file says is looked for where the user stands, then beside that file. */
+/* Looks for a name from a configuration file in the current directory first, then beside that file. */
 static int beside_file(char **value, const char *place)
 {
 	const char *colon = place ? strrchr(place, ':') : NULL, *slash = NULL;
@@ -98,7 +98,7 @@ static int resolve_one(char **value, const struct config *c, const struct config
 	return rc;
 }
 
-/* Each set of a list by itself; its weight stays. */
+/* Resolves each set of a list; its weight stays. */
 static int resolve_sets(char **value, const struct config *c, const struct config_key *key)
 {
 	struct data_sets sets;
@@ -131,15 +131,15 @@ int paths_resolve(struct config *c)
 		if (!rc)
 			rc = key->path == CONFIG_PATH_DATA ? resolve_sets(value, c, key)
 			                                   : resolve_one(value, c, key);
-		if (!rc && value == &c->dataset_info) /* stands before data in the list of keys */
+		if (!rc && value == &c->dataset_info) /* comes before data in the list of keys */
 			rc = dataset_info_apply(c);
 	}
 	return rc;
 }
 
-/* ---- in a file that is read elsewhere ---- */
+/* ---- absolute paths for a file ---- */
 
-/* `value` (mem_free) from the root on, where it is the name of something. */
+/* Makes `value` (mem_free) absolute if it is a path. */
 static int from_root(char **value, const char *here, enum config_path kind)
 {
 	const char *name = *value;
@@ -154,7 +154,8 @@ static int from_root(char **value, const char *here, enum config_path kind)
 	                                         : mem_printf("%s/%s", strcmp(here, "/") ? here : "", name));
 }
 
-/* A list by its sets. In a folder with a comma in its name a list would be cut there, too: it stays. */
+/* Makes each set of a list absolute. A list stays unchanged if the current directory has a comma in its name,
+ * because the comma would split the list. */
 static int sets_from_root(char **value, const char *here)
 {
 	struct data_sets sets;

@@ -1,4 +1,4 @@
-/* Where a run writes: what rank 0 finds out reaches all ranks. */
+/* Finds the directory of a run on rank 0 and gives it to all ranks. */
 #include "train/place.h"
 
 #include "train/run_dir.h"
@@ -33,7 +33,7 @@ int train_place_share(char **path)
 	return 0;
 }
 
-/* Rows that waited are written there. */
+/* Moves the metrics file to the run's directory; waiting rows are written there. */
 static int rows_follow(struct trainer *t)
 {
 	char *path = run_dir_metrics(t->output_dir);

@@ -1,4 +1,4 @@
-/* An engine's planes, as checkpoint/ reads and writes them. */
+/* Gives checkpoint/ an engine's planes as source and sink. */
 #include "train/planes.h"
 
 #include "base/err.h"
@@ -72,9 +72,9 @@ void planes_snapshot_source(struct plane_source *source, struct engine *e)
 	        .done = done_snapshot};
 }
 
-/* ---- what is whose ---- */
+/* ---- ranges of a rank ---- */
 
-/* The part of a range that one of several holders writes; cut where blocks of the optimizer's state begin. */
+/* The part of a range that one of several holders writes. Cuts only at blocks of the optimizer state. */
 static void range_cut(struct plane_range *range, int part, int parts)
 {
 	int64_t blocks = (range->count + ADAMW_BLOCK - 1) / ADAMW_BLOCK;
@@ -87,8 +87,8 @@ static void range_cut(struct plane_range *range, int part, int parts)
 int planes_held(struct plane_range **out, int64_t *range_count, const struct unit_map *map,
         enum planes_purpose purpose)
 {
-	int parts = purpose == PLANES_WRITE ? world_self()->size / map->world_size : 1;
-	int part = purpose == PLANES_WRITE ? world_self()->rank / map->world_size : 0;
+	int parts = purpose == PLANES_WRITE ? world_self()->size / map->shard_ranks : 1;
+	int part = purpose == PLANES_WRITE ? world_self()->rank / map->shard_ranks : 0;
 	const struct model *model = map->model;
 	struct plane_range *ranges = mem_alloc((size_t)model->tensor_count, sizeof(*ranges));
 

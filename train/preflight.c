@@ -1,4 +1,4 @@
-/* Looks for the files that a configuration names. */
+/* Checks that the files of a configuration exist. */
 #include "train/preflight.h"
 
 #include "train/paths.h"
@@ -24,8 +24,8 @@
 
 enum path_kind { WANT_DIR, WANT_FILE, WANT_EITHER };
 
-/* A hub id by its form, which is no path that was mistyped: its owner is no folder here, and it ends as no
- * file does. */
+/* Whether the text is probably a hub id, not a mistyped path: its owner is no folder here, and it has no
+ * file's ending. */
 static int looks_like_hub_id(const char *text)
 {
 	static const char *const endings[] = {
@@ -121,7 +121,7 @@ static int no_model(const struct config *c)
 	        config_where(c, "model"), c->model);
 }
 
-/* A directory of a model must hold a config.json to be one. */
+/* Checks that a model's directory has a config.json. */
 static int check_model(const struct config *c)
 {
 	int plain = c->verb == VERB_PLAN || c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM;
@@ -142,7 +142,7 @@ static int check_model(const struct config *c)
 	return err;
 }
 
-/* A file that is written after the first step: better to know now. */
+/* Checks a file that is written only after the first step, so that an error shows now. */
 static int check_new_file(const struct config *c, const char *key, const char *path)
 {
 	char *dir;
@@ -168,7 +168,8 @@ static int check_new_file(const struct config *c, const char *key, const char *p
 	return err;
 }
 
-/* It is made when it is needed: now it must be possible to. On output_dir's disk it would be full with it. */
+/* Checks that save_fallback_dir can be made later. Warns if it is on output_dir's disk, because both would be
+ * full at once. */
 static int check_fallback(const struct config *c)
 {
 	char *at = c->save_fallback_dir ? mem_strdup(c->save_fallback_dir) : NULL;
@@ -218,7 +219,7 @@ static int check_resume(const struct config *c, const char *path)
 	return err;
 }
 
-/* A file, a folder, a pattern or standard input. Ranks cannot share a pipe. */
+/* Checks a file, folder, pattern or standard input. Several ranks cannot share a pipe. */
 static int check_data(const struct config *c, const char *key, const char *path)
 {
 	int is_pipe = path && (!strcmp(path, "-") || file_kind_of(path) == FILE_OTHER);

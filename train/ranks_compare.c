@@ -1,6 +1,4 @@
-/* What ranks compare at the start: a rank with something else than rank 0 is named before anything is
- * written.
- */
+/* Compares the inputs of all ranks with rank 0's at the start, before anything is written. */
 #include "train/ranks_compare.h"
 
 #include "base/err.h"
@@ -18,7 +16,7 @@
 
 enum { SAMPLE_BYTES = 4096, SAMPLES = 32 };
 
-/* Where two texts of lines first differ: the line of each. */
+/* Reports the first line in which two texts differ. */
 static int lines_differ(const char *what, const char *own, const char *first)
 {
 	while (*own && *first) {
@@ -38,7 +36,7 @@ static int lines_differ(const char *what, const char *own, const char *first)
 	        *own ? own : first, what);
 }
 
-/* Is the text, of `code` where it came to nothing, rank 0's? Frees it. */
+/* Checks that the text equals rank 0's, and frees it. `code`: error of making the text. */
 static int text_compare(const char *what, struct str *text, int code)
 {
 	char *first = NULL;
@@ -84,7 +82,7 @@ int ranks_check(const struct config *c)
 
 	if (world_self()->size == 1)
 		return 0;
-	/* the running program's bytes: two builds of one version differ */
+	/* hash the program's bytes, because two builds of one version may differ */
 	rc = text_compare("program", &text, add_file_hash(&text, "version " FERRY_VERSION, "/proc/self/exe"));
 	if (rc)
 		return rc;
@@ -92,9 +90,9 @@ int ranks_check(const struct config *c)
 	return text_compare("configuration", &text, 0);
 }
 
-/* ---- what was opened ---- */
+/* ---- opened inputs ---- */
 
-/* Beginning, end and places between, the same for files of one length. */
+/* Hashes the begin, the end and random places between; files of equal length have the same places. */
 static int file_sample(uint64_t *hash, const struct safetensors *file)
 {
 	char block[SAMPLE_BYTES];

@@ -1,4 +1,4 @@
-/* Planes filled from files that each rank reads, or that rank 0 reads for all. */
+/* Fills the planes of all ranks from files, read by each rank or by rank 0. */
 #include "train/ranks_load.h"
 
 #include "train/planes.h"
@@ -17,13 +17,13 @@
 
 enum { PIECE_BYTES = LOAD_CHUNK_BYTES, RING_PIECES = LOAD_RING_PIECES };
 
-/* What a message of values is of; tensor -1: that was all. */
+/* The header of a message with values; tensor -1: the end. */
 struct piece {
 	int32_t tensor, plane;
 	int64_t first, count;
 };
 
-/* Rank 0's sink of everything. The loader's threads take turns in write. */
+/* Rank 0's sink for all ranks' planes. Only one loader thread at a time calls write. */
 struct scatter {
 	const struct unit_map *map;
 	struct plane_sink own;
@@ -45,14 +45,14 @@ static struct plane_range range_part(const struct unit_map *map, int shard, cons
 	struct unit_map other = *map;
 	int64_t at, held, skipped;
 
-	other.rank = shard;
+	other.shard_rank = shard;
 	unit_map_locate(&other, whole->tensor, whole->first, whole->count, &at, &held, &skipped);
 	return (struct plane_range){whole->tensor, whole->first + skipped, held};
 }
 
 /* ---- rank 0 ---- */
 
-/* Everything in the ring to those that hold it. */
+/* Sends all pieces in the ring to the ranks that hold them. */
 static int ring_send(struct scatter *s)
 {
 	int count = 0;
@@ -60,7 +60,7 @@ static int ring_send(struct scatter *s)
 	for (int i = 0; i < s->filled; i++)
 		for (int c = 0; c < s->copies; c++) {
 			const struct piece *piece = &s->ring[i].piece;
-			int rank = s->ring[i].shard + c * s->map->world_size;
+			int rank = s->ring[i].shard + c * s->map->shard_ranks;
 
 			if (!rank)
 				continue;
@@ -100,15 +100,15 @@ static int scatter_write(
 	const struct plane_range whole = {tensor, first, count};
 	int rc = 0;
 
-	for (int shard = 0; shard < s->map->world_size && !rc; shard++) {
+	for (int shard = 0; shard < s->map->shard_ranks && !rc; shard++) {
 		struct plane_range part = range_part(s->map, shard, &whole);
 		const char *at = (const char *)src + plane_bytes(plane, s->state, part.first - first);
 
 		if (!part.count)
 			continue;
-		if (shard == s->map->rank)
+		if (shard == s->map->shard_rank)
 			rc = s->own.write(s->own.context, tensor, plane, part.first, part.count, at);
-		if (!rc && (shard != s->map->rank || s->copies > 1))
+		if (!rc && (shard != s->map->shard_rank || s->copies > 1))
 			rc = ring_add(s, shard, plane, &part, at);
 	}
 	return rc;
@@ -121,7 +121,7 @@ static void *scatter_at(void *context, int tensor, enum plane plane, int64_t fir
 	return s->copies > 1 ? NULL : s->own.at(s->own.context, tensor, plane, first, count);
 }
 
-/* All tensors, cut where shards end: what lies in a range is wholly somebody's. */
+/* Lists all tensors, cut where shards end, so that each range belongs to one shard. */
 static int ranges_all(struct plane_range **out, int64_t *out_count, const struct unit_map *map)
 {
 	const struct model *model = map->model;
@@ -133,7 +133,7 @@ static int ranges_all(struct plane_range **out, int64_t *out_count, const struct
 			return ERR_NOMEM;
 		count = 0;
 		for (int t = 0; t < model->tensor_count; t++)
-			for (int shard = 0; shard < map->world_size; shard++) {
+			for (int shard = 0; shard < map->shard_ranks; shard++) {
 				struct plane_range range = range_part(
 				        map, shard, &(struct plane_range){t, 0, model->tensors[t].count});
 
@@ -147,7 +147,7 @@ static int ranges_all(struct plane_range **out, int64_t *out_count, const struct
 	return 0;
 }
 
-/* The others wait until they are told that this was all. */
+/* Sends the end to the other ranks, which wait for it. */
 static int scatter_end(struct scatter *s)
 {
 	struct piece end = {.tensor = -1};
@@ -179,11 +179,11 @@ static int scatter_all(struct scatter *s, ranks_fill *fill, void *context)
 	mem_free(s->values);
 	mem_free(s->parts);
 	err_take(&why, rc);
-	(void)scatter_end(s); /* where that fails all know why */
+	(void)scatter_end(s); /* if that fails, all ranks know why */
 	return err_give(&why);
 }
 
-/* ---- the others ---- */
+/* ---- the other ranks ---- */
 
 static int receive_all(struct scatter *s)
 {
@@ -210,9 +210,9 @@ static int receive_all(struct scatter *s)
 	return rc;
 }
 
-/* ---- both ---- */
+/* ---- all ranks ---- */
 
-/* What it took, said on rank 0: a host that is short of memory ends in its loading. */
+/* Logs time and memory on rank 0, because a host short of memory fails while loading. */
 static int peak_report(int64_t begin_ns)
 {
 	const struct world *w = world_self();
@@ -257,7 +257,7 @@ static int load_by_rank0(struct engine *e, enum adamw_state state, ranks_fill *f
 	const struct world *w = world_self();
 	int rc;
 
-	scatter.copies = w->size / scatter.map->world_size;
+	scatter.copies = w->size / scatter.map->shard_ranks;
 	planes_sink(&scatter.own, e);
 	rc = world_agree(link_open(&scatter.link, 0, 1, w->size));
 	if (rc)

@@ -1,4 +1,4 @@
-/* What only rank 0 reads, sent to the others. */
+/* Sends the inputs that only rank 0 reads to the other ranks. */
 #include "train/ranks_share.h"
 
 #include "base/err.h"
@@ -18,7 +18,7 @@ static int is_shared(const struct config *c)
 	return c->load == CONFIG_LOAD_RANK0_ONLY && world_self()->size > 1;
 }
 
-/* An array of rank 0's; the others get memory for it. */
+/* Copies an array of rank 0. The other ranks allocate memory for it. */
 static int share_array(void **values, int64_t bytes)
 {
 	int rc = 0;
@@ -59,7 +59,7 @@ int ranks_share_tokens(const struct config *c, struct token_list *ids)
 	return rc ? rc : world_broadcast(ids->ids, count * (int64_t)sizeof(*ids->ids), 0);
 }
 
-/* Rows in files: those of rank 0, which the other ranks must see too. */
+/* Opens rank 0's files of rows on the other ranks, which must see them. */
 static int share_files(struct dataset *d)
 {
 	int rank = world_self()->rank, rc;
@@ -123,7 +123,7 @@ int ranks_share_dataset(const struct config *c, struct dataset **out)
 	rc = world_broadcast(&head, sizeof(head), 0);
 	if (!rc)
 		rc = world_broadcast(&memory_bytes, sizeof(memory_bytes), 0);
-	if (!rc && world_self()->rank) { /* its numbers; the rows follow */
+	if (!rc && world_self()->rank) { /* copies the numbers; the rows follow */
 		head.own_rows = NULL;
 		head.rows = NULL;
 		head.store = NULL;

@@ -1,4 +1,4 @@
-/* Hashes of the weights, compared between the ranks that hold the same shards. */
+/* Compares hashes of the weights between the ranks that hold the same shards. */
 #include "train/replicas.h"
 
 #include "train/planes.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* A number for each tensor: of its weights that this rank holds, 0 where it holds none. */
+/* Hashes this rank's weights of each tensor; 0 if it holds none. */
 static int tensors_hash(
         uint64_t *hashes, struct engine *e, const struct plane_range *ranges, int64_t range_count)
 {
@@ -38,22 +38,22 @@ static int tensors_hash(
 	return rc;
 }
 
-/* Ranks of the first group tell theirs in turn. */
+/* The ranks of the first group broadcast their hashes in turn. */
 static int hashes_compare(const struct unit_map *map, const uint64_t *hashes, uint64_t *first, int64_t step)
 {
 	int count = map->model->tensor_count, at = -1, rc = 0;
 
-	for (int shard = 0; shard < map->world_size && !rc; shard++) {
+	for (int shard = 0; shard < map->shard_ranks && !rc; shard++) {
 		memcpy(first, hashes, (size_t)count * sizeof(*first));
 		rc = world_broadcast(first, count * (int64_t)sizeof(*first), shard);
-		for (int t = 0; t < count && at < 0 && map->rank == shard; t++)
+		for (int t = 0; t < count && at < 0 && map->shard_rank == shard; t++)
 			at = first[t] == hashes[t] ? -1 : t;
 	}
 	if (!rc && at >= 0)
 		rc = err_set(ERR_INTERNAL,
 		        "after step %" PRId64 " %s differs from rank %d, which has the same shards (memory "
 		        "error?); resume an older checkpoint",
-		        step, map->model->tensors[at].name, map->rank);
+		        step, map->model->tensors[at].name, map->shard_rank);
 	return world_agree(rc);
 }
 
@@ -66,7 +66,7 @@ int replicas_check(struct engine *e, int64_t step)
 	int64_t range_count = 0;
 	int rc;
 
-	if (world_self()->size == map->world_size)
+	if (world_self()->size == map->shard_ranks)
 		return 0;
 	hashes = mem_alloc(count, sizeof(*hashes));
 	first = mem_alloc(count, sizeof(*first));

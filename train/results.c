@@ -1,4 +1,4 @@
-/* What a run leaves beside checkpoints: the model, and gradients of a step. */
+/* Writes results besides checkpoints: the model, and the gradients of a step. */
 #include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"

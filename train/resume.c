@@ -1,4 +1,4 @@
-/* Checkpoints: the state that a run leaves in them, and how it goes on from there. */
+/* Writes and restores the training state of checkpoints. */
 #include "train/planes.h"
 #include "train/ranks_load.h"
 #include "train/ranks_share.h"
@@ -27,7 +27,7 @@ json_t *train_state(const struct trainer *t)
 	char rows[32];
 
 	snprintf(rows, sizeof(rows), "%016" PRIx64, t->session.train.hash);
-	/* "mix_version" only of mixed sets: a ferry that knows none refuses their rows, and goes on with
+	/* "mix_version" only with mixed sets: an older ferry refuses such rows, and can still resume
 	 * others */
 	return json_pack("{s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:o*,s:O*,s:o*}", "step", (json_int_t)t->step,
 	        "update_count", (json_int_t)engine_update_count(t->session.engine), "skipped_in_row",
@@ -38,12 +38,12 @@ json_t *train_state(const struct trainer *t)
 	        t->branch.line, "settings", train_settings(t));
 }
 
-/* The likeliest reason is another number of ranks, which one key makes good. */
+/* Explains other rows. The most likely reason is another number of ranks, which one key can compensate. */
 static int other_rows(const struct trainer *t, const json_t *state, const char *where)
 {
 	const struct sampler *now = &t->session.train.source.sampler;
 	int64_t of_a_micro = now->batch_rows * now->world_size;
-	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older one's */
+	int64_t then = json_integer_value(json_object_get(state, "step_rows")); /* 0: an older checkpoint */
 	char advice[80] = "keep their product";
 
 	if (then <= 0 || then == now->step_rows)
@@ -98,7 +98,8 @@ static int training_state_restore(struct trainer *t, const json_t *state, const 
 
 /* ---- checkpoints ---- */
 
-/* Where every checkpoint is damaged, starting anew would overwrite what may yet be saved. */
+/* Refuses to start over if all checkpoints are damaged, because that would overwrite files that may still be
+ * repaired. */
 static int none_check(const char *output_dir)
 {
 	char **names = NULL;
@@ -120,7 +121,7 @@ static int is_auto(const struct config *c)
 	return c->resume_from_checkpoint && !strcmp(c->resume_from_checkpoint, "auto");
 }
 
-/* With auto, the newest before step `before`. */
+/* Finds the checkpoint to resume; with auto the newest before step `before`. */
 static int find_checkpoint(const struct config *c, char **path, int64_t before)
 {
 	int rc;
@@ -162,7 +163,7 @@ static int own_checkpoint_open(struct trainer *t, int64_t before)
 	return 0;
 }
 
-/* Ranks without files get the training state. */
+/* Gives the training state to ranks without files. */
 static int resumed_share(struct trainer *t)
 {
 	int64_t len_bytes = 0;
@@ -179,7 +180,7 @@ static int resumed_share(struct trainer *t)
 	return rc;
 }
 
-/* Checkpoints that say nothing are from before there was a choice. */
+/* Older checkpoints have no shuffle_version; they used the first. */
 static int shuffle_restore(struct trainer *t)
 {
 	int64_t version = SHUFFLE_FEISTEL, mix = MIX_VERSION_NEWEST;
@@ -232,8 +233,7 @@ static int planes_fill(
 	return state_convert_planes(t->checkpoint, sink, state, ranges, range_count);
 }
 
-/* Does the checkpoint lie in another directory than the run's? Then that one gets a checkpoint even where no
- * step is left. */
+/* Whether the checkpoint is outside the run's directory. The run then saves one even if no step is left. */
 static int is_elsewhere(const struct trainer *t)
 {
 	char dir[PATH_MAX], output_dir[PATH_MAX], *parent = NULL, *name = NULL;
@@ -248,9 +248,9 @@ static int is_elsewhere(const struct trainer *t)
 	return !is_here;
 }
 
-/* ---- and the one before it ---- */
+/* ---- the checkpoint before it ---- */
 
-/* What was opened of it, but for the planes that may be there already. */
+/* Closes the checkpoint. Planes that it has loaded stay; another load overwrites them. */
 static void checkpoint_leave(struct trainer *t)
 {
 	checkpoint_close(t->checkpoint);
@@ -265,7 +265,7 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	int rc = shuffle_restore(t);
 
 	if (!rc && t->session.shuffle != shuffle)
-		rc = err_set(ERR_INPUT, "the checkpoint before it is from a run with another order of rows");
+		rc = err_set(ERR_INPUT, "the older checkpoint is from a run with another order of rows");
 	if (!rc && t->checkpoint)
 		rc = checkpoint_match(t->checkpoint, t->session.model);
 	if (!rc && t->checkpoint)
@@ -275,7 +275,7 @@ static int older_check(struct trainer *t, enum shuffle_version shuffle)
 	return rc;
 }
 
-/* The newest one opens and cannot be read to its end: auto goes on with the one before it. Collective. */
+/* Opens an older checkpoint, for auto, if the newest opens but is damaged further on. Collective. */
 static int older_open(struct trainer *t)
 {
 	enum shuffle_version shuffle = t->session.shuffle;
@@ -294,13 +294,13 @@ static int older_open(struct trainer *t)
 	return world_agree(rc ? rc : older_check(t, shuffle));
 }
 
-/* Its state and planes. *is_damaged: it failed while reading planes. Collective. */
+/* Loads its state and planes. *is_damaged: reading planes failed. Collective. */
 static int checkpoint_load_once(struct trainer *t, int *is_damaged)
 {
 	const char *path = t->checkpoint ? checkpoint_path(t->checkpoint) : "rank 0's checkpoint";
 	int rc = training_state_restore(t, t->resumed, path);
 
-	rc = world_agree(rc); /* before any of them begins to send */
+	rc = world_agree(rc); /* before any rank begins to send */
 	if (!rc && (rc = ranks_load(t->session.engine, t->config, planes_fill, t)))
 		*is_damaged = rc == ERR_INPUT || rc == ERR_IO;
 	return rc;
@@ -330,7 +330,7 @@ int train_load_checkpoint(struct trainer *t)
 	if (!world_self()->rank)
 		train_tell_settings(t);
 	checkpoint_close(
-	        t->checkpoint); /* rotation frees its place, and on NFS removes it, only when it is closed */
+	        t->checkpoint); /* an open file keeps its disk space, and on NFS its name, after rotation */
 	t->checkpoint = NULL;
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Compares a run with the checkpoint that it goes on from. */
+/* Compares a run with the checkpoint that it resumes. */
 #include "train/train.h"
 
 #include "base/err.h"
@@ -13,7 +13,7 @@
 
 /* ---- the model ---- */
 
-/* The bytes are equal, as they are unless somebody changed them. */
+/* Whether the file's bytes are equal, the usual case. */
 static int is_same_file(const struct trainer *t, const char *path)
 {
 	const struct side_file *now = side_files_find(&t->session.side, "config.json");
@@ -61,7 +61,8 @@ int train_check_model(const struct trainer *t)
 
 /* ---- settings ---- */
 
-/* Keys of these groups, but for some that change no number, or of which a change is said elsewhere. */
+/* Whether the key is in one of these groups. Excludes keys that change no number, and those with their own
+ * message. */
 static int is_setting(const struct config_key *key)
 {
 	static const char *const groups[] = {"optimizer", "numbers"};

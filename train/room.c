@@ -1,4 +1,4 @@
-/* Room on the disk, by the plan's bytes. */
+/* Checks the room on the disk against the plan's bytes. */
 #include "train/planes.h"
 #include "train/train.h"
 
@@ -17,8 +17,8 @@
 
 struct need {
 	int64_t checkpoint_bytes, result_bytes, free_bytes;
-	int64_t count;    /* of checkpoints that are to come, at once */
-	int64_t standing; /* and that are there */
+	int64_t count;    /* checkpoints to come that exist at the same time */
+	int64_t standing; /* existing checkpoints */
 };
 
 static int64_t result_bytes(const struct trainer *t)
@@ -36,8 +36,8 @@ static int64_t checkpoint_bytes(const struct trainer *t)
 	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + result_bytes(t) : bytes;
 }
 
-/* Those that stand in output_dir, and what an unfinished save left: new ones take their places, or
- * overwriting removes them. */
+/* Counts checkpoints in output_dir and remains of unfinished saves. New ones replace them, or overwriting
+ * removes them. */
 static int64_t standing_count(const struct config *c)
 {
 	char **names = NULL;
@@ -51,7 +51,8 @@ static int64_t standing_count(const struct config *c)
 	return found;
 }
 
-/* The older ones go when the new one stands: there is one more for a moment. */
+/* Counts one more than save_total_limit, because an older checkpoint is removed only after the new one is
+ * complete. */
 static int64_t coming_count(const struct trainer *t, int64_t standing)
 {
 	int64_t limit = t->config->save_total_limit, left = t->total_steps;
@@ -61,7 +62,7 @@ static int64_t coming_count(const struct trainer *t, int64_t standing)
 	return max_i64(saves - standing, 1);
 }
 
-/* Of the directory, or the nearest one above it that is there. */
+/* Free bytes of the directory, or of the nearest existing one above it. */
 static int find_free(int64_t *bytes, const char *dir)
 {
 	char *at = mem_strdup(dir), *parent = NULL, *name = NULL;

@@ -1,4 +1,4 @@
-/* Which line a run goes on with, and what it leaves behind. */
+/* Chooses the line that a run continues, and moves abandoned files away. */
 #include "train/run_branch.h"
 
 #include "base/err.h"
@@ -17,15 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is decided, and by what. */
+/* The inputs of the choice. */
 struct decision {
 	const struct config *config;
 	const char *checkpoint;
 	int64_t step;
-	json_t *resumed, *in_force; /* lines: of the checkpoint, of the directory (NULL: it says nothing) */
+	json_t *resumed, *in_force; /* lines of the checkpoint, and of the directory (NULL: none) */
 };
 
-/* ---- whose directory it is ---- */
+/* ---- same run or another ---- */
 
 static int is_inside(const char *path, const char *dir)
 {
@@ -46,8 +46,8 @@ static int holds_run(const char *dir, char **names, size_t count)
 	return file_is_in(dir, branch_file_name) || file_is_in(dir, "metrics.jsonl");
 }
 
-/* Old lines say nothing of whose they are; but a directory whose line began at this very step holds nothing
- * of the time before it, and so nothing that could be mixed. */
+/* Old lines do not identify their run. But a line that began in this directory at exactly this step has no
+ * earlier checkpoints there, so nothing can be mixed. */
 static int is_same_run(const struct decision *d)
 {
 	int64_t common = d->in_force ? branch_common(d->resumed, d->in_force) : -1;
@@ -66,7 +66,7 @@ static int check_same_run(const struct decision *d)
 	        d->config->output_dir, d->checkpoint);
 }
 
-/* ---- what is left behind ---- */
+/* ---- abandoned files ---- */
 
 static int abandon(struct run_branch *b, const char *name)
 {
@@ -79,7 +79,7 @@ static int abandon(struct run_branch *b, const char *name)
 	return grown[b->abandoned_count++] ? 0 : ERR_NOMEM;
 }
 
-/* Line and step of a checkpoint; *line is NULL where it cannot be read. */
+/* Reads line and step of a checkpoint. *line is NULL if it cannot be read. */
 static int line_of(json_t **line, int64_t *step, const char *path)
 {
 	struct manifest *m = NULL;
@@ -94,9 +94,9 @@ static int line_of(json_t **line, int64_t *step, const char *path)
 	return err == ERR_NOMEM || err == ERR_IO ? err : 0;
 }
 
-/* Is this checkpoint in the past of the resumed one? Others are abandoned, and where one of them is in force,
- * a branch begins. One that cannot be read, or holds another step, is in the way only where the step of its
- * name is yet to come. */
+/* Abandons a checkpoint that is not in the past of the resumed one. If it is on the current line, the run
+ * begins a branch. A checkpoint that cannot be read, or has another step, is abandoned only if the step of
+ * its name is still to come. */
 static int judge(struct run_branch *b, const struct decision *d, const char *name)
 {
 	char *path = file_join(d->config->output_dir, name);
@@ -139,7 +139,7 @@ static int decide(struct run_branch *b, struct decision *d, char **names, size_t
 	b->metrics_steps = min_i64(common, d->step);
 	b->is_fork |= common < d->step || d->step < branch_begin(d->in_force);
 	if (b->is_fork && file_is_in(d->config->output_dir, "model"))
-		err = abandon(b, "model"); /* the result of what is left behind */
+		err = abandon(b, "model"); /* the result of the abandoned steps */
 	b->line = b->is_fork ? branch_fork(d->resumed, d->step) : json_incref(d->in_force);
 	return err ? err : b->line ? 0 : ERR_NOMEM;
 }
@@ -171,7 +171,7 @@ int run_branch_open(
 	return err;
 }
 
-/* ---- making it so ---- */
+/* ---- writing the branch ---- */
 
 static char *free_name(const char *output_dir)
 {
@@ -185,7 +185,7 @@ static char *free_name(const char *output_dir)
 	}
 }
 
-/* What the rows and settings of the abandoned steps were. */
+/* Copies a file that describes the abandoned steps, such as their metrics and settings. */
 static int copy_into(const char *dir, const char *output_dir, const char *name)
 {
 	char *from = file_join(output_dir, name), *to = file_join(dir, name);
@@ -230,7 +230,7 @@ static int move_abandoned(const struct run_branch *b, const char *output_dir)
 		err = copy_into(dir, output_dir, "metrics.jsonl");
 	if (!err)
 		err = copy_into(dir, output_dir, "config.yaml");
-	for (int i = b->abandoned_count - 1; i >= 0 && !err; i--) /* the newest first */
+	for (int i = b->abandoned_count - 1; i >= 0 && !err; i--) /* newest first */
 		err = move_into(dir, output_dir, b->abandoned[i]);
 	if (!err)
 		err = file_sync_dir(dir);

@@ -2,9 +2,9 @@
  *
  * A new run begins a line. Resuming the newest checkpoint continues the current line. Resuming an older one
  * begins a branch. It first writes branch.json; then it moves everything outside the past of the resumed
- * checkpoint to OUTPUT_DIR/abandoned-N and logs that once. If the run is killed in between, branch.json
- * decides, and the next run moves the rest. So the checkpoint-* in an output directory always belong to one
- * line, and rotation and `auto` need no second rule.
+ * checkpoint to OUTPUT_DIR/abandoned-N and logs that once. If the run is killed in between, the next run
+ * reads branch.json and moves the rest. So the checkpoint-* in an output directory always belong to one line,
+ * and rotation and `auto` need no second rule.
  */
 #ifndef FERRY_TRAIN_RUN_BRANCH_H
 #define FERRY_TRAIN_RUN_BRANCH_H
@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#define ABANDONED "abandoned-" /* and a number */
+#define ABANDONED "abandoned-" /* followed by a number */
 
 struct run_branch {
 	json_t *line;          /* the line that the run continues; stored in its checkpoints */

@@ -1,4 +1,4 @@
-/* The output directory: checked, made, emptied. */
+/* Checks, makes and empties the output directory. */
 #include "train/run_dir.h"
 
 #include "train/paths.h"
@@ -20,9 +20,9 @@
 
 static const char config_file_name[] = "config.yaml";
 
-/* ---- what stands there ---- */
+/* ---- existing files ---- */
 
-/* By its first line, which config_write_yaml writes. */
+/* Recognises ferry's config.yaml by the first line of config_write_yaml. */
 static int is_our_config(const char *dir)
 {
 	static const char line[] = "# Resolved configuration. ";
@@ -47,7 +47,7 @@ int run_dir_is_run(const char *dir)
 	return found;
 }
 
-/* Names that a run writes. Whether ferry wrote what stands there is seen in it. */
+/* Whether a run writes a file of this name. The contents show whether ferry wrote it. */
 static int is_reserved(const char *name)
 {
 	static const char *const names[] = {
@@ -59,7 +59,7 @@ static int is_reserved(const char *name)
 	return checkpoint_step_of(name) >= 0 || !strncmp(name, ABANDONED, strlen(ABANDONED));
 }
 
-/* Is all that stands in DIR/NAME ferry's? A link is its owner's, and where it leads, too. */
+/* Whether ferry wrote all of DIR/NAME. A link and its target belong to the user. */
 static int is_ours(const char *dir, const char *name)
 {
 	char *path = file_join(dir, name), **names = NULL;
@@ -81,7 +81,7 @@ static int is_ours(const char *dir, const char *name)
 	return ours;
 }
 
-/* Whether `path` lies in one of the parts of output_dir that overwriting removes. */
+/* Whether overwriting output_dir would remove `path`. */
 static int would_remove(const struct config *c, const char *path)
 {
 	char dir[PATH_MAX], file[PATH_MAX];
@@ -103,7 +103,7 @@ static int would_remove(const struct config *c, const char *path)
 	return is_ours(c->output_dir, name);
 }
 
-/* A run would write over what stands there, and ferry did not write it. Links are followed. */
+/* Refuses files that a run would overwrite and ferry did not write. Follows links. */
 static int check_foreign(const struct config *c, char **names, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -121,7 +121,7 @@ static int check_foreign(const struct config *c, char **names, size_t count)
 	return 0;
 }
 
-/* Of a list of data sets. */
+/* Whether overwriting would remove one of a list of data sets. */
 static int would_remove_set(const struct config *c, const char *list)
 {
 	struct data_sets sets = {0};
@@ -150,7 +150,7 @@ static int check_overwrite(const struct config *c, char **names, size_t count)
 	return check_foreign(c, names, count);
 }
 
-/* Known now rather than when the result is there. */
+/* Refuses a broken link model/ now, not when the result is ready. */
 static int check_model_link(const struct config *c)
 {
 	char *path = run_dir_model(c->output_dir);
@@ -164,8 +164,8 @@ static int check_model_link(const struct config *c)
 	                     : 0;
 }
 
-/* export and init put a model in the place of the whole directory: of one that holds a model and nothing
- * else. A run with its checkpoints is no such thing, and neither is somebody's home. */
+/* export and init replace the whole directory, so it may contain only a model. They refuse a run with its
+ * checkpoints, or a home directory. */
 static int check_replace(const struct config *c, char **names, size_t count)
 {
 	const char *other = NULL;
@@ -187,7 +187,7 @@ static int check_replace(const struct config *c, char **names, size_t count)
 	        c->output_dir, other ? other : names[0]);
 }
 
-/* The config.yaml of a run says where the run was; a directory that was moved or copied since has another
+/* Refuses a config.yaml in a run's directory that was moved or copied: its output_dir still has the old
  * name. */
 static int check_moved(const struct config *c)
 {
@@ -220,7 +220,7 @@ out:
 	return err;
 }
 
-/* Folders of data are read with all that is in them. */
+/* Refuses an output_dir inside a folder of data, because ferry reads all files of such a folder. */
 static int check_data(const struct config *c, const char *key, const char *list)
 {
 	char dir[PATH_MAX], folder[PATH_MAX];
@@ -228,7 +228,7 @@ static int check_data(const struct config *c, const char *key, const char *list)
 	int err = 0;
 
 	if (!list || !realpath(c->output_dir, dir) || data_sets_parse(&sets, list))
-		goto out; /* whoever reads it tells */
+		goto out; /* reading it reports the error */
 	for (int i = 0; i < sets.count && !err; i++) {
 		size_t len = realpath(sets.sets[i].path, folder) ? strlen(folder) : 0;
 
@@ -244,7 +244,7 @@ out:
 	return err;
 }
 
-/* Other programs have files of that name, too. */
+/* Reads the manifest, because other programs have files of that name too. */
 static int is_checkpoint(const char *dir)
 {
 	struct manifest *m = NULL;
@@ -254,14 +254,14 @@ static int is_checkpoint(const char *dir)
 	return is_ferrys;
 }
 
-/* A checkpoint is what was saved, and goes when later ones come. */
+/* Refuses an output_dir inside a checkpoint, because rotation would remove it. */
 static int check_in_checkpoint(const struct config *c)
 {
 	char dir[PATH_MAX], *slash;
 	char *at = mem_strdup(c->output_dir), *parent = NULL, *name = NULL;
 	int err = at ? 0 : ERR_NOMEM;
 
-	while (!err && !realpath(at, dir)) { /* it is yet to be made */
+	while (!err && !realpath(at, dir)) { /* it does not exist yet */
 		err = temp_dir_split(&parent, &name, at);
 		mem_free(at);
 		mem_free(name);
@@ -331,14 +331,15 @@ static int remove_one(const char *dir, const char *name)
 	char *path = file_join(dir, name);
 	int err = ERR_NOMEM;
 
-	if (path) /* a directory goes in one step: half of one would be nobody's */
+	if (path) /* in one step, because half a directory would not be recognised */
 		err = file_kind_of(path) == FILE_DIR ? temp_dir_remove(path, "step-")
 		                                     : file_remove_tree(path);
 	mem_free(path);
 	return err;
 }
 
-/* What says whose the directory is goes last: a run that is killed here is begun anew by the same command. */
+/* Removes config.yaml last. It identifies the directory, so the same command works again if the run is killed
+ * here. */
 static int remove_ours(const char *dir)
 {
 	char **names = NULL;
@@ -371,7 +372,7 @@ int run_dir_write_config(const struct config *c, const char *dir, const char *ou
 	struct str text = {0};
 	int err = path ? 0 : ERR_NOMEM;
 
-	written.output_dir = (char *)output_dir; /* which is only read */
+	written.output_dir = (char *)output_dir; /* only read */
 	if (!err)
 		err = paths_write_yaml(&text, &written);
 	if (!err)

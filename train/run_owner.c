@@ -1,4 +1,4 @@
-/* Taking a run's directory, and keeping it. */
+/* Takes and keeps the ownership of a run's directory. */
 #include "train/run_owner.h"
 
 #include "train/run_dir.h"
@@ -16,12 +16,12 @@
 
 enum { BUSY_TRIES = 20, BUSY_NS = 100000000 };
 
-/* ---- taking it ---- */
+/* ---- taking the directory ---- */
 
-static struct dir_lock *owned; /* output_dir, or where the run went since */
+static struct dir_lock *owned; /* output_dir, or the directory that replaced it */
 static struct dir_lock *spare; /* in save_fallback_dir */
 
-/* An export into a run's directory, or into its model/, would be mixed with what the run writes. */
+/* Refuses an export into a run's directory or its model/, because both would write there. */
 static int check_run(const char *parent, const char *dir)
 {
 	int err = dir_lock_look(dir, dir_lock_name);
@@ -29,8 +29,8 @@ static int check_run(const char *parent, const char *dir)
 	return err ? err : dir_lock_look(parent, dir_lock_name);
 }
 
-/* export and init put a directory in place, and with it whatever stands in it: the lock is beside it, or in
- * it where it stays. */
+/* export and init replace a directory with all its files, so the lock is beside it. It is inside if the
+ * directory cannot be replaced. */
 static int own_result(const char *dir)
 {
 	char *parent = NULL, *name = NULL, *file = NULL;
@@ -50,8 +50,8 @@ static int own_result(const char *dir)
 	return err;
 }
 
-/* A run whose lock was removed may be saving there: it can put nothing in its place from here on, before
- * anything of the directory is read. What cannot be removed is told of by the first save. */
+/* Removes temporary directories, so that an earlier run without its lock can commit nothing here after this
+ * run has read the directory. The first save reports what cannot be removed. */
 static int train_take(const struct config *c)
 {
 	int err = dir_lock_take(&owned, c->output_dir, dir_lock_name);
@@ -86,7 +86,7 @@ void run_owner_release(void)
 
 /* ---- a directory of this run alone ---- */
 
-/* NAME.N where save_fallback_dir says, or beside output_dir. */
+/* NAME.N in save_fallback_dir, or beside output_dir. */
 static char *spare_path(const struct config *c, int number)
 {
 	char *parent = NULL, *name = NULL, *path = NULL;
@@ -99,7 +99,7 @@ static char *spare_path(const struct config *c, int number)
 	return path;
 }
 
-/* 1: it is this run's now; 0: it is another's, or holds something. */
+/* 1: this run owns it. 0: it belongs to another run or is not empty. */
 static int spare_take(struct dir_lock **lock, const char *path)
 {
 	char **names = NULL;
@@ -151,7 +151,7 @@ int run_owner_spare(char **path, const struct config *c)
 	return err;
 }
 
-/* ---- keeping it ---- */
+/* ---- keeping the directory ---- */
 
 int run_owner_is_there(void)
 {
@@ -165,7 +165,7 @@ int run_owner_check(void)
 	               : err_set(ERR_IO, "output_dir was moved or removed, or belongs to another run");
 }
 
-/* Did this process write the branch.json that stands there? */
+/* Whether this process wrote the directory's branch.json. */
 static int is_ours(const char *dir, const struct run_branch *branch)
 {
 	uint64_t process = 0;
@@ -180,7 +180,7 @@ static int files_write(const char *dir, const struct config *c, const struct run
 	return err ? err : run_dir_write_config(c, dir, dir);
 }
 
-/* The run goes with its directory. */
+/* Follows a directory that was moved. */
 static int follow(enum run_place *place, char **dir, char *now, const struct config *c)
 {
 	int err = dir_lock_follow(owned, now);
@@ -196,7 +196,7 @@ static int follow(enum run_place *place, char **dir, char *now, const struct con
 	return *dir ? 0 : ERR_NOMEM;
 }
 
-/* Another run has the directory, or had it: nothing more is written there. */
+/* Goes on in a new directory, because another run has or had the old one. */
 static int leave(enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch)
 {
 	struct dir_lock *lock = NULL;
@@ -220,7 +220,7 @@ static int leave(enum run_place *place, char **dir, const struct config *c, cons
 	return 0;
 }
 
-/* The lock's file is gone, and the directory may be. It is taken again where nobody has it. */
+/* Takes the directory again if no run has it, after its lock file, or all of it, was removed. */
 static int take_again(
         enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch)
 {
@@ -228,7 +228,7 @@ static int take_again(
 	int err = dir_lock_take(&lock, *dir, dir_lock_name), is_new;
 
 	for (int i = 0; i < BUSY_TRIES && err && dir_lock_look(*dir, dir_lock_name) == ERR_INPUT; i++) {
-		nanosleep(&(struct timespec){.tv_nsec = BUSY_NS}, NULL); /* it may be refused */
+		nanosleep(&(struct timespec){.tv_nsec = BUSY_NS}, NULL); /* the other may be about to fail */
 		err = dir_lock_take(&lock, *dir, dir_lock_name);
 	}
 	if (err)

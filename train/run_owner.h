@@ -4,10 +4,10 @@
  * end of the run. Meanwhile users may move or remove things. Code that is about to write calls
  * run_owner_is_there, which looks at one name. If the answer is no, run_owner_keep finds the reason:
  *
- *     the directory was moved      the run goes with it
- *     the lock's file was removed  it is put back, unless another run came
- *     the directory was removed    it is made again
- *     another run came             it has the directory; this run goes on in one of its own
+ *     the directory was moved      the run follows it
+ *     the lock's file was removed  the run puts it back, unless another run took the directory
+ *     the directory was removed    the run makes it again
+ *     another run took it          this run goes on in a new directory
  *
  * Only rank 0 calls these functions.
  */
@@ -24,18 +24,18 @@ void run_owner_release(void); /* also allowed if nothing was taken */
 /* 1 if the owned directory is still in its place. */
 int run_owner_is_there(void);
 
-/* The same check as 0, or ERR_IO with a text. If another run takes the directory later, this process can no
- * longer commit its earlier temporary files there (checkpoint/temp_dir.h). */
+/* The same check; returns 0, or ERR_IO with a text. If another run takes the directory later, this process
+ * can no longer commit its earlier temporary files there (checkpoint/temp_dir.h). */
 int run_owner_check(void);
 
 enum run_place {
 	RUN_PLACE_SAME,
-	RUN_PLACE_MOVED, /* another name, and all that was written is there */
-	RUN_PLACE_ANEW,  /* nothing of what was written is there */
+	RUN_PLACE_MOVED, /* another name, with all files that were written */
+	RUN_PLACE_ANEW,  /* a directory without the files that were written */
 };
 
-/* Call before writing: finds the run's directory. *dir (mem_free) is the directory so far, and is replaced.
- * Warns of any change. ERR_IO: no directory for now; ERR_NOMEM. */
+/* Call before writing: finds the run's directory and replaces *dir (mem_free). Warns of any change. ERR_IO:
+ * no directory for now; ERR_NOMEM. */
 int run_owner_keep(
         enum run_place *place, char **dir, const struct config *c, const struct run_branch *branch);
 

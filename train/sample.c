@@ -1,4 +1,4 @@
-/* Continues a prompt. */
+/* Continues a prompt while a model trains. */
 #include "train/sample.h"
 
 #include "train/data_config.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* There is no cache while a model trains: each token runs forward over the whole text so far. */
+/* Without a cache: each new token runs forward over the whole text. */
 int sample_continue(
         struct session *s, struct token_list *ids, enum generation_finish *finish, int64_t max_new_tokens)
 {
@@ -38,7 +38,7 @@ struct choose_options sample_choose_options(const struct config *c)
 	        .seed = (uint64_t)c->seed};
 }
 
-/* Rows of instructions want the prompt as an instruction. */
+/* With rows of instructions the prompt is an instruction too. */
 static int asks_by_instruction(const struct session *s)
 {
 	return s->config->data_format == DATASET_FORMAT_ALPACA ||

@@ -1,4 +1,4 @@
-/* Keys of sampling and generation_config.json. */
+/* Combines the sampling keys with generation_config.json. */
 #include "train/sample_defaults.h"
 
 #include "base/err.h"
@@ -23,7 +23,7 @@ static int take_number(
 	return rc < 0 ? rc : 0;
 }
 
-/* The values that make no sense stop here, by the file's name. */
+/* Refuses invalid values of the file. */
 static int check(const struct choose_options *o, const char *path)
 {
 	if (o->temperature >= 0 && o->top_k >= 0 && o->top_p >= 0 && o->top_p <= 1 && o->min_p >= 0 &&
@@ -66,7 +66,7 @@ static int take_file(struct choose_options *o, const struct config *c, const cha
 	return rc;
 }
 
-/* Keys that choose among likely tokens, where the likeliest is taken. */
+/* Warns of sampling keys without effect at temperature=0. */
 static void warn_greedy(const struct choose_options *o, const struct config *c)
 {
 	static const char *const keys[] = {"top_k", "top_p", "min_p"};

@@ -1,4 +1,4 @@
-/* Checkpoints, written while the steps go on. */
+/* Writes checkpoints while the steps go on. */
 #include "train/collect.h"
 #include "train/fallback.h"
 #include "train/place.h"
@@ -16,7 +16,7 @@
 
 #include <inttypes.h>
 
-/* One save: what it borrows, until it stands. */
+/* A save in progress, with the objects that it uses. */
 struct train_save {
 	struct checkpoint_save save;
 	struct plane_source source;
@@ -34,7 +34,7 @@ static void save_free(struct train_save *s)
 	mem_free(s);
 }
 
-/* This rank's ranges, unit by unit in the order of the updates that would overwrite them. */
+/* Orders this rank's ranges by unit, in the order of the updates that would overwrite them. */
 static int ranges_order(struct train_save *s, struct engine *engine)
 {
 	const struct unit_map *map = engine_units(engine);
@@ -66,7 +66,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 		return ERR_NOMEM;
 	s->save = (struct checkpoint_save){
 	        .output_dir = fallback ? fallback : t->output_dir,
-	        .total_limit = fallback ? 0 : (int)t->config->save_total_limit, /* there nothing goes */
+	        .total_limit = fallback ? 0 : (int)t->config->save_total_limit, /* nothing is removed there */
 	        .step = t->step,
 	        .model = t->session.model,
 	        .source = &s->source,
@@ -86,7 +86,7 @@ static int save_prepare(struct train_save **out, const struct trainer *t, const 
 	return 0;
 }
 
-/* path: NULL where rank 0 wrote it. */
+/* path: NULL on ranks other than 0, for a full checkpoint. */
 static void saved(struct trainer *t, int64_t step, char *path)
 {
 	t->saved_step = step;
@@ -98,7 +98,7 @@ static void saved(struct trainer *t, int64_t step, char *path)
 	t->saved_path = path;
 }
 
-/* ---- at once ---- */
+/* ---- a save at once ---- */
 
 struct full_save {
 	const struct trainer *trainer;
@@ -111,7 +111,7 @@ static int is_full(const struct trainer *t)
 	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL;
 }
 
-/* Rank 0 writes the planes of all ranks as if it were alone, and the weights as a HuggingFace directory. */
+/* Writes the planes of all ranks on rank 0, and the weights as a HuggingFace directory. */
 static int save_full(void *context, const struct plane_source *source)
 {
 	const struct full_save *full = context;
@@ -170,14 +170,15 @@ int train_save_last(struct trainer *t, enum train_patience patience)
 	return rc || stands(t) ? rc : fallback_try(t, patience, save_into);
 }
 
-/* ---- beside the steps ---- */
+/* ---- a save beside the steps ---- */
 
 static int is_lost(void)
 {
 	return !world_self()->rank && !run_owner_is_there();
 }
 
-/* Somebody moved or took output_dir while it was written: it must not appear there. */
+/* Gives up a save, because output_dir was moved or taken meanwhile and the checkpoint must not appear
+ * there. */
 static int save_give_up(struct trainer *t)
 {
 	int64_t step = t->save->save.step;
@@ -190,7 +191,7 @@ static int save_give_up(struct trainer *t)
 	                t->output_dir));
 }
 
-/* The end of a save that is under way. */
+/* Finishes the save in progress. */
 static int save_finish(struct trainer *t)
 {
 	struct train_save *s = t->save;
@@ -244,7 +245,7 @@ int train_save_begin(struct trainer *t)
 	return rc || !is_beside || t->saved_step == t->step ? rc : save_start(t);
 }
 
-/* Where each rank's thread is ready, the part that all make together. */
+/* If the threads of all ranks are ready, runs the next collective part. */
 static int save_advance(struct trainer *t)
 {
 	enum checkpoint_saver_state state;
@@ -293,7 +294,7 @@ int train_save_end(struct trainer *t, int rc)
 		if (rc && why.code)
 			log_warn("the last save failed: %s", err_text());
 	}
-	if (t->save) /* its updates will not come, or another rank will not */
+	if (t->save) /* its updates, or another rank, will not come */
 		snapshot_cancel(engine_snapshot(t->session.engine));
 	save_free(t->save);
 	t->save = NULL;

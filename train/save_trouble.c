@@ -1,4 +1,4 @@
-/* When a save that failed is made anew, and what is said of it. */
+/* Decides when to retry a failed save, and reports it. */
 #include "train/save_trouble.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 static const int64_t second_ns = 1000000000;
 enum { LONGEST_S = 300, SLICE_MS = 50 };
 
-/* Texts of one kind differ in steps, sizes and the ids of temporary directories. */
+/* A hash of the text without hex digits, because texts of one kind differ in steps, sizes and ids. */
 static uint64_t kind_of(const char *text)
 {
 	char kind[ERR_TEXT_BYTES];

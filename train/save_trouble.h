@@ -15,7 +15,7 @@ enum { SAVE_TROUBLE_KINDS = 8 };
 struct save_trouble {
 	int in_row;
 	int64_t retry_ns;                  /* rank 0: earliest time of the next try */
-	uint64_t told[SAVE_TROUBLE_KINDS]; /* kinds, since the last success */
+	uint64_t told[SAVE_TROUBLE_KINDS]; /* kinds reported since the last success */
 	int told_count;
 };
 
@@ -29,7 +29,7 @@ int save_trouble_take(struct save_trouble *s, int64_t step, int rc);
 /* Call after a successful save. */
 void save_trouble_end(struct save_trouble *s);
 
-/* 1: it is time for another try; 0; or an error. Collective where a save has failed. */
+/* 1 if it is time for another try, else 0, or an error. Collective if a save has failed. */
 int save_trouble_is_due(const struct save_trouble *s);
 
 /* Waits before try `number` (from 1) of a save that cannot be postponed: 1 s, 2 s, 4 s; less if another

@@ -1,4 +1,4 @@
-/* Opening what commands work with, from what is cheap to what takes memory. */
+/* Opens the objects of a session, cheap ones first. */
 #include "train/session.h"
 
 #include "train/context_length.h"
@@ -34,7 +34,7 @@
 
 /* ---- model and tokenizer ---- */
 
-/* DIR of DIR or of DIR/config.json. */
+/* The directory of a path to it or to its config.json. */
 static char *model_dir_of(const char *path)
 {
 	return file_kind_of(path) == FILE_DIR ? mem_strdup(path) : file_dir_of(path);
@@ -46,7 +46,7 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 
 	s->config = c;
 	if (!ranks_reads_files(c, world_self()))
-		return 0; /* ranks_share_model */
+		return 0; /* ranks_share_model does it */
 	s->model_dir = model_dir_of(c->model);
 	if (!s->model_dir)
 		return ERR_NOMEM;
@@ -59,7 +59,8 @@ int session_open_model(struct session *s, const struct config *c, enum session_w
 	return rc;
 }
 
-/* A plan of frozen weights asks how they are stored; where there are no files, config.json has the word. */
+/* Finds the storage format of weights, which a plan with frozen weights needs. Without files the format of
+ * config.json stays. */
 static void formats_find(struct session *s)
 {
 	const struct config *c = s->config;
@@ -80,8 +81,8 @@ int session_freeze(struct session *s)
 	return model_freeze(s->model, c->freeze, c->trainable);
 }
 
-/* A tokenizer that was named beside the model may be another model's. Vocabularies are often padded, and a
- * few tokens may have been added to the tokenizer alone. */
+/* Checks that a tokenizer named by a key fits the model. Vocabularies are often padded, and a few tokens may
+ * be added to the tokenizer alone. */
 static int tokenizer_check(const struct session *s)
 {
 	enum { ADDED_TOKENS = 256 };
@@ -118,7 +119,7 @@ int session_need_tokenizer(struct session *s)
 
 /* ---- rows ---- */
 
-/* What the result must carry, so that it can be asked as it was trained and ends its answers. */
+/* Keeps the template and end ids for the result, so that it can be used as it was trained. */
 static int chat_keep(struct session *s, const struct dataset *d, const struct chat_template *t)
 {
 	const struct config *c = s->config;
@@ -145,7 +146,7 @@ int session_open_side(struct session *s)
 	int rc;
 
 	if (world_self()->rank)
-		return 0; /* which alone writes them */
+		return 0; /* only rank 0 writes them */
 	rc = side_files_read(&s->side, c->model, c->tokenizer);
 	if (!rc)
 		rc = hf_chat_apply(&s->chat, &s->side);
@@ -161,8 +162,7 @@ static int dataset_read_own(struct session *s, struct dataset **data, const char
 	struct err why = {0};
 	int rc = c->data_format == DATASET_FORMAT_TOKENS ? 0 : session_need_tokenizer(s);
 
-	/* Token rows need no tokenizer: one that is missing or not done matters only if the rows turn out to
-	 * be text. */
+	/* Rows of ids need no tokenizer. A missing or unsupported one matters only if the rows are text. */
 	err_take(&why, rc);
 	rc = data_config_chat_template(&chat_template, c, s->model_dir, s->tokenizer);
 	if (rc)
@@ -209,7 +209,7 @@ static enum shuffle_version shuffle_of(const struct session *s)
 	return s->shuffle ? s->shuffle : SHUFFLE_NEWEST;
 }
 
-/* Of the rows as they will be drawn. Checkpoints have it: it must not change. */
+/* Hashes the rows in the order of drawing. Checkpoints store the hash, so its definition must not change. */
 static int rows_hash(struct session_rows *rows)
 {
 	const struct sampler *o = &rows->source.sampler;
@@ -224,7 +224,7 @@ static int rows_hash(struct session_rows *rows)
 	if (!rc)
 		rc = dataset_hash_labels(&hash, rows->data);
 	if (o->order == SAMPLER_ORDER_SHUFFLE &&
-	        o->shuffle != SHUFFLE_FEISTEL) /* without: older checkpoints */
+	        o->shuffle != SHUFFLE_FEISTEL) /* older checkpoints have no version in the hash */
 		hash = XXH3_64bits_withSeed(&o->shuffle, sizeof(o->shuffle), hash);
 	for (int i = 0; i < rows->mix.set_count; i++) {
 		const struct mix_set *m = &rows->mix.sets[i];
@@ -236,12 +236,12 @@ static int rows_hash(struct session_rows *rows)
 	return rc;
 }
 
-/* Micro-batches with room for the largest of the run. */
+/* Prepares the sampler, and micro-batches with room for the largest of the run. */
 static int rows_prepare(struct session_rows *r, const struct session *s, int64_t batch_rows,
         int64_t accumulation, enum sampler_order order, double epochs, int64_t max_steps)
 {
 	const struct config *c = s->config;
-	int is_held_back = r == &s->eval && s->train.data && !c->eval_data; /* read as it is: no weights */
+	int is_held_back = r == &s->eval && s->train.data && !c->eval_data; /* these have no weights */
 	int rc = data_config_pack(&r->packing, is_held_back ? NULL : &r->mix, c, r->data);
 
 	if (rc)
@@ -267,7 +267,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 		rc = rows_hash(r);
 	if (rc)
 		return rc;
-	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer where rows are few */
+	r->micro_count = (int)sampler_micro_count(&r->source.sampler, 0); /* fewer if there are few rows */
 	r->micro = mem_alloc((size_t)r->micro_count, sizeof(*r->micro));
 	if (!r->micro)
 		return ERR_NOMEM;
@@ -276,7 +276,7 @@ static int rows_prepare(struct session_rows *r, const struct session *s, int64_t
 	return rc;
 }
 
-/* Steps of rows without a target alone: they teach nothing, and change nothing. */
+/* Warns of steps that have only rows without a target. */
 static void untrained_report(const struct session_rows *r, const struct config *c)
 {
 	int64_t count;
@@ -290,7 +290,7 @@ static void untrained_report(const struct session_rows *r, const struct config *
 		        c->data, count, r->step_count);
 }
 
-/* A split may leave one side without anything to predict. */
+/* Refuses a split that leaves one side without a target. */
 static int targets_check(const struct session *s)
 {
 	const struct dataset *sides[] = {s->train.data, s->eval.data};
@@ -303,7 +303,7 @@ static int targets_check(const struct session *s)
 	return 0;
 }
 
-/* Losses of tokens are a list for each row of the file. */
+/* Refuses per_token with weights, because it lists each row of the file once. */
 static int per_token_check(const struct session *s)
 {
 	const struct config *c = s->config;
@@ -348,7 +348,7 @@ int session_open_rows(struct session *s)
 
 /* ---- device and engine ---- */
 
-/* Without what threads map, libraries end the program or hang in the first product. */
+/* Checks the address space, because without it libraries end the program or hang in the first product. */
 static int addresses_check(struct topology *t, int threads)
 {
 	struct str limit = {0};
@@ -364,8 +364,8 @@ static int addresses_check(struct topology *t, int threads)
 	return ERR_FIT;
 }
 
-/* Threads over the cores that this rank has; a plan's ranks of one host share them. A launcher's
- * OMP_NUM_THREADS is not for this program. */
+/* Starts threads on the cores of this rank; a plan's ranks on one host share them. Ignores a launcher's
+ * OMP_NUM_THREADS, which is not for this program. */
 static int pool_start(struct session *s)
 {
 	const struct config *c = s->config;
@@ -415,7 +415,7 @@ static int speed_need(struct session *s, const struct engine_options *o)
 	return rates_find(&s->device_memory.rates, s->config, s->machine, s->device_memory.kind, o);
 }
 
-/* The clock of a device without bytes is that of the machine which it stands for. */
+/* Gives a meta device the rates of the planned machine. */
 static int clock_set(struct session *s, struct engine_options *o)
 {
 	struct device_options d = {.pool = s->pool,
@@ -433,7 +433,7 @@ static int clock_set(struct session *s, struct engine_options *o)
 	return rc;
 }
 
-/* Of rows in memory. What eval_split held back lies where the others do. */
+/* Bytes of rows in memory. Rows that eval_split held back share the store of the others. */
 static int64_t rows_bytes(const struct dataset *d, const struct dataset *other)
 {
 	if (!d)
@@ -459,7 +459,7 @@ int64_t session_host_bytes(const struct session *s, const struct engine_memory *
 	return host_need_bytes(memory, s->load_bytes) + (s->device_memory.is_host ? memory->device_bytes : 0);
 }
 
-/* Plans for another machine are only told (ferry plan). */
+/* ferry plan reports the need itself and is not refused here. */
 static int memory_check(struct session *s)
 {
 	struct host_found found = {0};
@@ -482,8 +482,8 @@ static int memory_check(struct session *s)
 	return rc;
 }
 
-/* Where the CPU computes, copies within its memory buy nothing, unless state is to lie on several NUMA nodes
- * beside the threads that update it. */
+/* Whether cpu_offload=auto means off: if the CPU computes, copies within its memory have no use. Exception:
+ * on several NUMA nodes offload keeps state beside the threads that update it. */
 static int auto_is_off(const struct session *s, const struct engine_options *o)
 {
 	return s->config->cpu_offload == CONFIG_AUTO && s->config->vram_budget_bytes == CONFIG_AUTO &&

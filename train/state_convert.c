@@ -1,4 +1,4 @@
-/* Moments of AdamW from one format into another. */
+/* Converts AdamW's moments from one format to another. */
 #include "train/state_convert.h"
 
 #include "base/err.h"
@@ -59,7 +59,7 @@ int state_convert_planes(struct checkpoint *from, const struct plane_sink *sink,
 			unsigned planes = checkpoint_manifest(from)->tensors[ranges[r].tensor].planes;
 
 			if (!plane_is_in((enum plane)p, planes & ~(unsigned)PLANES_SCALE))
-				continue; /* scales go with their moment */
+				continue; /* scales are converted with their moment */
 			for (int64_t done = 0; done < ranges[r].count && !rc; done += PIECE) {
 				int64_t left = ranges[r].count - done, count = left < PIECE ? left : PIECE;
 

@@ -1,6 +1,6 @@
 /* Writes a step's operations in Chrome's trace format, for ui.perfetto.dev and chrome://tracing. Each queue
- * is a row, each operation a box with its number in the plan (ferry plan --explain), unit, stage and
- * micro-batch. For real steps (train, trace=N) and simulated ones (plan, trace_file=FILE). */
+ * is a row. Each operation is a box with its number in the plan (ferry plan --explain), unit, stage and
+ * micro-batch. It serves real steps (train, trace=N) and simulated ones (plan, trace_file=FILE). */
 #ifndef FERRY_TRAIN_TRACE_H
 #define FERRY_TRAIN_TRACE_H
 

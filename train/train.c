@@ -1,4 +1,4 @@
-/* A run from its opening to its results. */
+/* Runs a training run from its opening to its results. */
 #include "train/train.h"
 
 #include "train/memory_report.h"
@@ -127,7 +127,8 @@ void train_close(struct trainer *t)
 	session_close(&t->session);
 }
 
-/* Each rank writes its part of a sharded checkpoint: a rank that sees none of rank 0's files is told now. */
+/* Checks that each rank sees rank 0's directory, because each writes its part of a sharded checkpoint
+ * there. */
 static int output_dir_check(const struct config *c)
 {
 	if (ranks_reads_files(c, world_self()) || c->state_dict_type == CONFIG_STATE_DICT_FULL ||
@@ -187,7 +188,7 @@ int train_execute(struct trainer *t)
 		return rc;
 	rc = train_save_last(t, TRAIN_PATIENCE_END);
 	err_take(&why, rc);
-	if (!save_trouble_is_lasting(rc)) /* the model is smaller than a checkpoint: it may fit */
+	if (!save_trouble_is_lasting(rc)) /* the model is smaller than a checkpoint and may fit */
 		rc = train_export_model(t);
 	return why.code ? err_give(&why) : rc;
 }

@@ -35,16 +35,16 @@ struct trainer {
 	struct lr_schedule schedule;
 	struct metrics *metrics;
 	struct train_caller caller;
-	int64_t step, total_steps; /* steps done; of the run */
+	int64_t step, total_steps; /* steps done; steps of the run */
 	int64_t begin_step;        /* steps done before; 0 unless resumed */
-	int64_t saved_step;        /* of the last committed checkpoint, -1 none */
-	int is_elsewhere;          /* it is not in output_dir */
+	int64_t saved_step;        /* step of the last committed checkpoint; -1: none */
+	int is_elsewhere;          /* 1: that checkpoint is not in output_dir */
 	struct train_save *save;   /* save in progress beside the steps; NULL: none */
 	struct save_trouble save_trouble;
 	char *output_dir;         /* directory of this run: the configuration's, until it is moved or taken */
-	char *saved_path;         /* its path; rank 0, NULL: this process saved none */
+	char *saved_path;         /* path of that checkpoint; rank 0; NULL: this process saved none */
 	char *fallback_dir;       /* this run's directory in save_fallback_dir; NULL: not needed yet */
-	int is_in_fallback;       /* the last checkpoint is there */
+	int is_in_fallback;       /* 1: the last checkpoint is there */
 	char *result_dir;         /* rank 0: directory of the exported model */
 	int64_t disk_wait_ns;     /* time that the loop waited for a save, since the last step's row */
 	int64_t snapshot_wait_ns; /* time that updates waited, up to that row */
@@ -74,9 +74,9 @@ int train_start(struct trainer *t);
 /* Trains to the end and writes a checkpoint and the model; errors as train_run. */
 int train_execute(struct trainer *t);
 
-void train_close(struct trainer *t); /* where world_can_free */
+void train_close(struct trainer *t); /* call only if world_can_free */
 
-/* ---- parts of it ---- */
+/* ---- parts of a run ---- */
 
 /* Runs steps until the run's end, a signal (ERR_STOPPED after a checkpoint was committed), or an error. */
 int train_run(struct trainer *t);
@@ -90,7 +90,7 @@ int train_load_checkpoint(struct trainer *t);
 /* The state that a checkpoint stores besides planes; NULL if out of memory. */
 json_t *train_state(const struct trainer *t);
 
-/* ---- what a run goes on from, and where to (train/resume_check.c, train/room.c) ---- */
+/* ---- checks of a resumed run and of the disk (train/resume_check.c, train/room.c) ---- */
 
 /* Compares the model's settings with the config.json in the checkpoint; the tensors must be equal already.
  * ERR_INPUT names the difference with both values. Rank 0, after the side files are open. */

@@ -1,4 +1,4 @@
-/* The world, as callbacks of folders that do not know it. */
+/* Callbacks that connect lower folders to the ranks. */
 #include "train/world_hooks.h"
 
 #include "comm/world.h"

@@ -1,4 +1,4 @@
-/* Reads a file in sequence, through zlib or libzstd where it is packed. */
+/* Reads a file in sequence, and decompresses it with zlib or libzstd. */
 #include "data/source/bytes.h"
 
 #include <errno.h>
@@ -22,18 +22,18 @@ struct bytes {
 	char *path;
 	int fd;
 	enum packing packing;
-	uint8_t *buffer; /* what was read of the file and not yet used: [start, end) */
+	uint8_t *buffer; /* [start, end): read from the file and not yet used */
 	size_t start, end;
 	int64_t position;
 	int file_ended, in_frame; /* in_frame: a member or frame has begun and has not ended */
 	z_stream zlib;
 	int zlib_open;
 	ZSTD_DCtx *zstd;
-	char peeked[BYTES_PEEK_MAX]; /* [peeked_start, peeked_end) is to be read first */
+	char peeked[BYTES_PEEK_MAX]; /* [peeked_start, peeked_end): bytes_read returns these first */
 	size_t peeked_start, peeked_end;
 };
 
-/* What the file begins with. Those without a packing are refused by name. */
+/* First bytes of compressed files. Those with `refused` are not supported. */
 static const struct magic {
 	const char *bytes;
 	size_t len_bytes;
@@ -48,7 +48,7 @@ static const struct magic {
         {"PK\x03\x04", 4, PACKING_NONE, "zip", "unpack it with unzip"},
 };
 
-/* Reads behind what is left in the buffer. Sets file_ended at the end. */
+/* Reads more after the bytes in the buffer. Sets file_ended at the end. */
 static int refill(struct bytes *b)
 {
 	ssize_t got;
@@ -81,8 +81,9 @@ static int find_packing(struct bytes *b)
 		if (b->end < m->len_bytes || memcmp(b->buffer, m->bytes, m->len_bytes) != 0)
 			continue;
 		if (m->refused)
-			return err_set(ERR_UNSUPPORTED, "%s: packed by %s; %s (ferry reads .gz and .zst)",
-			        b->path, m->refused, m->remedy);
+			return err_set(ERR_UNSUPPORTED,
+			        "%s: compressed with %s; %s (ferry reads .gz and .zst)", b->path, m->refused,
+			        m->remedy);
 		b->packing = m->packing;
 	}
 	if (b->packing == PACKING_GZIP) {
@@ -98,7 +99,8 @@ static int find_packing(struct bytes *b)
 	return 0;
 }
 
-/* A pipe by its name (<(command), a named one) may wait for its writer; file_open_read takes files only. */
+/* Opens a file or a named pipe, as of <(command). file_open_read takes files only, and a pipe may wait for
+ * its writer. */
 static int open_any(const char *path)
 {
 	struct stat st;
@@ -159,13 +161,13 @@ static int damaged(const struct bytes *b, const char *how)
 	        b->packing == PACKING_GZIP ? "gzip" : "zstd", how);
 }
 
-/* One call of the library, from the buffer to dst: bytes that came out, which may be none. */
+/* Calls zlib once, from the buffer to dst. Returns the number of bytes, which may be 0. */
 static int64_t inflate_some(struct bytes *b, void *dst, size_t len_bytes)
 {
 	int rc;
 
 	if (!b->in_frame) {
-		/* gzip pads with zeros on tapes: the end, as for gzip itself */
+		/* zeros after a member are padding (from tapes): gzip ignores them, too */
 		while (b->start < b->end && b->buffer[b->start] == 0)
 			b->start++;
 		if (b->start == b->end)

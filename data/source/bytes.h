@@ -1,8 +1,7 @@
-/* The bytes of a file from its first to its last: as they are, or unpacked from gzip or zstd.
+/* The bytes of a file from first to last, decompressed from gzip or zstd if necessary.
  *
- * What a file is packed with is seen from its first bytes, not from its name. Memory is one buffer, whatever
- * the size of the file. "-" is standard input. Files of several gzip members or zstd frames are read to their
- * end.
+ * The first bytes of the file tell its compression, not its name. Memory is one buffer, for any size of the
+ * file. "-" is standard input. Files of several gzip members or zstd frames are read to their end.
  */
 #ifndef FERRY_DATA_SOURCE_BYTES_H
 #define FERRY_DATA_SOURCE_BYTES_H
@@ -12,20 +11,20 @@
 
 struct bytes;
 
-/* ERR_INPUT: no such file; ERR_UNSUPPORTED: packed in another way (bzip2, xz, zip ...), named with its
+/* ERR_INPUT: no such file; ERR_UNSUPPORTED: another compression (bzip2, xz, zip ...), with its name and
  * remedy. */
 int bytes_open(struct bytes **b, const char *path);
 void bytes_close(struct bytes *b);
 
-/* Up to len_bytes of what comes next: how many (> 0), 0 at the end, ERR_INPUT where packed bytes are damaged,
- * ERR_IO. */
+/* Reads the next bytes, at most len_bytes. Returns their number (> 0), 0 at the end, ERR_IO, or ERR_INPUT if
+ * compressed bytes are damaged. */
 int64_t bytes_read(struct bytes *b, void *dst, size_t len_bytes);
 
-/* Of the file as it is, packed or not: so many were read of it. */
+/* Bytes read from the file so far, before decompression. */
 int64_t bytes_position(const struct bytes *b);
 
-/* The first bytes (BYTES_PEEK_MAX, fewer where the file is shorter) without taking them, before the first
- * bytes_read: *data is valid until then. How many, or as bytes_read. */
+/* The first bytes of the file, without consuming them: BYTES_PEEK_MAX, or fewer if the file is shorter. Call
+ * it before bytes_read; *data is valid until then. Returns the number of bytes, or an error as bytes_read. */
 enum { BYTES_PEEK_MAX = 4096 };
 int64_t bytes_peek(struct bytes *b, const char **data);
 

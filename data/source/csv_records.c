@@ -12,7 +12,7 @@
 
 enum { COLUMNS_MAX = 10000 };
 
-/* The fields of one record: texts one behind the other, each with a NUL. */
+/* The fields of one record: texts one after another, each with a NUL. */
 struct fields {
 	struct str text;
 	size_t *start; /* [count + 1] */
@@ -33,7 +33,7 @@ static void fields_free(struct fields *f)
 	*f = (struct fields){0};
 }
 
-/* What was added to the text since the last call becomes a field. */
+/* Ends a field: it holds the text added since the last call. */
 static int end_field(struct fields *f)
 {
 	if (f->count + 2 > f->cap_count) {
@@ -52,7 +52,7 @@ static int end_field(struct fields *f)
 	return str_check(&f->text);
 }
 
-/* Makes sure that data[start + at] is there: 1, or 0 at the end of the file. */
+/* Reads until data[start + at] exists: 1, or 0 at the end of the file. */
 static int have(struct window *w, size_t at)
 {
 	int rc = 1;
@@ -62,7 +62,7 @@ static int have(struct window *w, size_t at)
 	return rc;
 }
 
-/* The rest of a quoted field, from behind its quote; *at moves behind the closing one. */
+/* Reads a quoted field after its opening quote; *at moves past the closing one. */
 static int read_quoted(struct csv_records *r, struct fields *f, size_t *at)
 {
 	struct window *w = &r->w;
@@ -94,7 +94,8 @@ static int read_quoted(struct csv_records *r, struct fields *f, size_t *at)
 	}
 }
 
-/* One field and the character that ends it: the separator, '\n', or 0 at the end of the file. */
+/* Reads a field. *end is the character that ends it: the separator, a newline, or 0 at the end of the
+ * file. */
 static int read_field(struct csv_records *r, struct fields *f, size_t *at, char *end)
 {
 	struct window *w = &r->w;
@@ -114,7 +115,7 @@ static int read_field(struct csv_records *r, struct fields *f, size_t *at, char 
 			*end = c;
 			break;
 		}
-		if (quoted && c == '\r') /* of the line's end */
+		if (quoted && c == '\r') /* of a line that ends in \r\n */
 			continue;
 		if (quoted)
 			return err_set(ERR_INPUT,
@@ -129,11 +130,11 @@ static int read_field(struct csv_records *r, struct fields *f, size_t *at, char 
 		*end = 0;
 	if (!quoted && *end != r->separator && f->text.len_bytes > field_start && !f->text.broken &&
 	        f->text.data[f->text.len_bytes - 1] == '\r')
-		f->text.len_bytes--; /* a line of Windows */
+		f->text.len_bytes--; /* the line ends in \r\n */
 	return end_field(f);
 }
 
-/* The next record that is not an empty line: 1, or 0 at the end. */
+/* Reads the next record and skips empty lines: 1, or 0 at the end. */
 static int read_fields(struct csv_records *r, struct fields *f, int64_t *line)
 {
 	for (;;) {
@@ -166,8 +167,8 @@ static const char *field(const struct fields *f, int64_t i, size_t *len_bytes)
 	return f->text.data + f->start[i];
 }
 
-/* .tsv has tabs. A .csv whose header has no comma may have semicolons (spreadsheets in much of Europe) or
- * tabs. */
+/* A .tsv file has tabs. A .csv file without a comma in its header may have semicolons (spreadsheets in
+ * much of Europe) or tabs. */
 static int find_separator(struct csv_records *r, const struct record_file *f)
 {
 	size_t len_bytes = 0;
@@ -186,7 +187,7 @@ static int find_separator(struct csv_records *r, const struct record_file *f)
 	return rc;
 }
 
-/* Names must be there, once each, in UTF-8. */
+/* Every column needs a name of its own, in UTF-8. */
 static int check_columns(const struct csv_records *r, int64_t line)
 {
 	json_t *seen = json_object();

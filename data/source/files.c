@@ -15,7 +15,7 @@
 
 enum { DEPTH_MAX = 8 };
 
-/* Words that say which split a file is of, as HuggingFace's datasets knows them. */
+/* Words that name a file's split, as in HuggingFace's datasets. */
 static const struct split_word {
 	const char *word;
 	int split;
@@ -46,7 +46,7 @@ int file_is_text(const char *path)
 
 static int is_data(const char *name)
 {
-	/* what hubs and the datasets library put beside data */
+	/* files that hubs and the datasets library put beside data */
 	static const char *const others[] = {"README.md", "LICENSE.txt", "LICENSE.md", "dataset_info.json",
 	        "dataset_infos.json", "state.json", "dataset_dict.json"};
 	char suffix[RECORD_SUFFIX_BYTES];
@@ -60,8 +60,8 @@ static int is_data(const char *name)
 	return records_suffix_known(suffix) || file_is_text(name);
 }
 
-/* The split that a path below the folder names, by whole words between anything that is no letter; the last
- * word that is one counts, so test/train-01 is of train. */
+/* The split that a path below the folder names. Words are runs of letters; the last word that names a split
+ * counts, so test/train-01 belongs to train. */
 static int split_of(const char *path)
 {
 	int split = SPLIT_NONE;
@@ -80,7 +80,7 @@ static int split_of(const char *path)
 	return split;
 }
 
-/* Takes `path` over (NULL: out of memory). */
+/* Takes ownership of `path` (NULL: out of memory). */
 static int add(struct files *f, char *path)
 {
 	if (!path)
@@ -108,7 +108,7 @@ void files_free(struct files *f)
 	*f = (struct files){0};
 }
 
-/* All data files below a folder, folders in the order of their names. */
+/* Appends all data files below a folder, in the order of their names. */
 static int walk(struct files *f, const char *folder, int depth)
 {
 	char **names = NULL;
@@ -146,7 +146,7 @@ static int wanted_split(const char *split, int *out)
 	return err_set(ERR_INPUT, "unknown split \"%s\"; supported: train, validation, test", split);
 }
 
-/* Keeps the files of one split, where any names one. */
+/* Keeps the files of one split, if any name contains a split. */
 static int keep_split(struct files *all, const char *folder, int wanted, enum files_split want)
 {
 	size_t in_split[SPLIT_COUNT] = {0}, named = 0, kept = 0, skip = strlen(folder);
@@ -159,7 +159,7 @@ static int keep_split(struct files *all, const char *folder, int wanted, enum fi
 			in_split[split]++, named++;
 	}
 	if (!named && (wanted == 0 || want == FILES_SPLIT_DEFAULT))
-		return 0; /* no name says a split: all are to train on */
+		return 0; /* no name contains a split: take all files */
 	for (int s = 0; s < SPLIT_COUNT; s++)
 		if (in_split[s]) {
 			strcat(there, *there ? ", " : "");
@@ -179,7 +179,7 @@ static int keep_split(struct files *all, const char *folder, int wanted, enum fi
 	return 0;
 }
 
-/* Moves the paths of `more` behind those of *f; *more is empty then. */
+/* Moves the paths of `more` to the end of *f; *more is empty then. */
 static int join(struct files *f, struct files *more)
 {
 	int rc = 0;
@@ -245,5 +245,5 @@ int files_find(struct files *f, const char *spec, const char *split, enum files_
 		return add_folder(f, spec, wanted, want);
 	if (kind == FILE_NONE && strpbrk(spec, "*?["))
 		return add_pattern(f, spec);
-	return add(f, mem_strdup(spec)); /* whether it can be read is seen when it is opened */
+	return add(f, mem_strdup(spec)); /* opening it will tell whether it can be read */
 }

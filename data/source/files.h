@@ -1,12 +1,12 @@
-/* From what a user names as data to the files it stands for, in the order in which they are read.
+/* Finds the files of a data set, in the order in which ferry reads them.
  *
  *     rows.jsonl                 the file; - is standard input; a pipe is read like a file
- *     data/                      the data files in the folder and the folders in it, by name
+ *     data/                      the data files in the folder and its subfolders, by name
  *     "data/part-*.parquet"      the files that match, by name
  *
- * Folders follow HuggingFace's convention: where a file's name or its folder's says train, validation (valid,
- * val, dev) or test (eval), only the files of the wanted split are taken. Hidden files, README.md and files
- * of other kinds are left out.
+ * Folders follow HuggingFace's convention: a file's name or its folder's may contain train, validation
+ * (valid, val, dev) or test (eval). Then ferry takes only the files of the wanted split. It ignores hidden
+ * files, README.md and files of other kinds.
  */
 #ifndef FERRY_DATA_SOURCE_FILES_H
 #define FERRY_DATA_SOURCE_FILES_H
@@ -18,14 +18,14 @@ struct files {
 	size_t count, cap_count;
 };
 
-/* Appends the files of `spec` to *f. split: "train", "validation" or "test". Of a folder where no name says a
- * split, FILES_SPLIT_DEFAULT takes all files. ERR_INPUT: nothing there, no data file in the folder, or none
- * of that split (the message names the splits that there are). */
+/* Appends the files of `spec` to *f. split: "train", "validation" or "test". If no name in a folder
+ * contains a split, FILES_SPLIT_DEFAULT takes all files. ERR_INPUT: nothing there, no data file in the
+ * folder, or none of that split (the message names the existing splits). */
 enum files_split { FILES_SPLIT_DEFAULT, FILES_SPLIT_ASKED };
 int files_find(struct files *f, const char *spec, const char *split, enum files_split want);
 void files_free(struct files *f);
 
-/* A file of text, not of records: .txt or .md, packed or not. */
+/* 1 for a file of text instead of records: .txt or .md, compressed or not. */
 int file_is_text(const char *path);
 
 #endif

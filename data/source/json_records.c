@@ -18,13 +18,13 @@ struct json_records {
 	int64_t element; /* elements returned */
 };
 
-/* A file whose first character is '[' is an array. An empty one holds no records, whatever its name. */
+/* JSON begins with '{' or '['. Empty files are taken as well: they have no records, under any name. */
 static int is_mine(const struct record_file *f)
 {
 	return f->head[0] == '{' || f->head[0] == '[' || (!f->head[0] && !f->head[1]);
 }
 
-/* The first byte that is not white space, still in the window: 1, or 0 at the end. */
+/* Finds the first byte that is not white space, and leaves it in the window: 1, or 0 at the end. */
 static int skip_space(struct window *w, char *first)
 {
 	for (;;) {
@@ -84,8 +84,8 @@ static int json_open(void **reader, struct record_file *f)
 	return 0;
 }
 
-/* Length of the array element at the window's start: up to the comma or bracket outside of all strings
- * and inner brackets. Only finds the end; json_parse judges what is inside. */
+/* Length of the array element at the window's start: up to a comma or bracket outside of strings and inner
+ * brackets. Only finds the end; json_parse checks the content. */
 static int element_length(struct json_records *r, const char *where, size_t *len_bytes)
 {
 	int64_t depth = 0;
@@ -118,7 +118,7 @@ static int element_length(struct json_records *r, const char *where, size_t *len
 	}
 }
 
-/* Steps over the comma before an element or the closing bracket: 1 when an element follows. */
+/* Skips the comma before an element, or the closing bracket: 1 if an element follows. */
 static int array_advance(struct json_records *r)
 {
 	char c = 0;

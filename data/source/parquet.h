@@ -1,14 +1,14 @@
-/* Parquet, as its reader is cut: metadata, then the pages of one column, then rows of all columns.
+/* Parquet reader in three layers: metadata, then the pages of one column, then rows of all columns.
  *
- * A file is row groups; a row group has one chunk for each leaf of the schema; a chunk is pages, one after
- * another, the first maybe a dictionary. A leaf's values come with two levels (Dremel, Melnik et al. 2010):
- * `def`, how many of the optional and repeated nodes above it are there, and `rep`, at which repeated node
- * the value begins a new element (0: a new row). parquet_records.c joins the leaves into JSON objects with
- * them.
+ * A file has row groups. A row group has one chunk for each leaf of the schema. A chunk is a sequence of
+ * pages; the first may be a dictionary. Each value of a leaf has two levels (Dremel, Melnik et al. 2010):
+ * `def` counts the optional and repeated nodes above it that are present. `rep` is the repeated node at
+ * which the value begins a new element (0: a new row). From these, parquet_records.c joins leaves into
+ * JSON objects.
  *
  * Supported: strings, integers, floats, booleans, decimals, lists, structs and maps; the encodings PLAIN,
- * dictionary, RLE, DELTA_* and BYTE_STREAM_SPLIT; pages of version 1 and 2; uncompressed, snappy, gzip, zstd.
- * Other things are refused by name. Source: the Parquet project's format/README.md, Encodings.md,
+ * dictionary, RLE, DELTA_* and BYTE_STREAM_SPLIT; pages of version 1 and 2; uncompressed, snappy, gzip,
+ * zstd. Anything else is refused by name. Source: the Parquet project's format/README.md, Encodings.md,
  * LogicalTypes.md and parquet.thrift.
  */
 #ifndef FERRY_DATA_SOURCE_PARQUET_H
@@ -31,7 +31,7 @@ enum parquet_type {
 
 enum parquet_repetition { PARQUET_REQUIRED, PARQUET_OPTIONAL, PARQUET_REPEATED };
 
-/* What a node's annotation makes of it. */
+/* The meaning that a node's annotation gives to its values. */
 enum parquet_meaning {
 	PARQUET_MEANING_NONE,
 	PARQUET_MEANING_LIST,
@@ -47,11 +47,11 @@ struct parquet_node {
 	enum parquet_repetition repetition;
 	enum parquet_meaning meaning;
 	int child_count; /* 0: a leaf */
-	int end;         /* first node behind those below this one */
-	int leaf;        /* of a leaf its number, else of the first leaf below */
+	int end;         /* the first node after its descendants */
+	int leaf;        /* the number of this leaf, or of the first leaf below */
 	int leaf_end;    /* leaves below: [leaf, leaf_end) */
 	int max_def, max_rep;
-	enum parquet_type type; /* of a leaf, as the next two */
+	enum parquet_type type; /* leaves only, like the next two fields */
 	int type_bytes;         /* of PARQUET_FIXED */
 	int scale;              /* of a decimal */
 };
@@ -74,9 +74,9 @@ struct parquet {
 	struct parquet_chunk *chunks; /* [group_count][leaf_count] */
 };
 
-/* Reads the metadata. ERR_INPUT: no Parquet file, or damaged; ERR_UNSUPPORTED: encrypted. */
+/* Reads the metadata. ERR_INPUT: not a Parquet file, or damaged; ERR_UNSUPPORTED: encrypted. */
 int parquet_open(struct parquet *p, const char *path);
-void parquet_close(struct parquet *p); /* takes a zeroed one */
+void parquet_close(struct parquet *p); /* a zeroed one is allowed */
 
 /* ---- one column of one row group ---- */
 
@@ -89,7 +89,7 @@ union parquet_value {
 	} bytes;
 };
 
-/* A level triple: `value` only where def is the leaf's max_def. */
+/* A cell: the two levels, and the value if def is the leaf's max_def (else NULL). */
 struct parquet_cell {
 	int def, rep;
 	const union parquet_value *value;
@@ -98,14 +98,14 @@ struct parquet_cell {
 struct parquet_column;
 
 int parquet_column_open(struct parquet_column **c, const struct parquet *p, int group, int leaf);
-void parquet_column_close(struct parquet_column *c); /* takes NULL */
+void parquet_column_close(struct parquet_column *c); /* NULL is allowed */
 
-/* The next triple without taking it: 1, 0 at the end of the chunk, or a negative ERR_*. Its value is valid
- * until the column's next peek after a take. */
+/* The next cell, without consuming it: 1, 0 at the end of the chunk, or a negative ERR_*. Its value is valid
+ * until the next peek after a take. */
 int parquet_column_peek(struct parquet_column *c, struct parquet_cell *cell);
 void parquet_column_take(struct parquet_column *c);
 
-/* ---- decoding, by parquet_column.c alone ---- */
+/* ---- decoding, for parquet_column.c only ---- */
 
 enum parquet_encoding {
 	PARQUET_PLAIN = 0,
@@ -119,13 +119,13 @@ enum parquet_encoding {
 	PARQUET_STREAM_SPLIT = 9
 };
 
-/* The runs and packed groups of RLE: count numbers of `bits` bits (at most 32) from [*at, end); *at moves
- * behind them. 0, or ERR_INPUT where the bytes end too early. */
+/* Decodes runs and packed groups of RLE: count numbers of `bits` bits (at most 32) from [*at, end). *at moves
+ * past them. 0, or ERR_INPUT if the bytes end too early. */
 int parquet_decode_rle(uint32_t *out, int64_t count, int bits, const uint8_t **at, const uint8_t *end);
 
-/* Values of a page. `dictionary` is that of the chunk (NULL: none); *extra is memory that byte arrays of
- * DELTA_BYTE_ARRAY lie in (mem_free). 0, ERR_INPUT (damaged), ERR_UNSUPPORTED (the encoding), without file
- * and column. */
+/* Decodes the values of a page. `dictionary` belongs to the chunk (NULL: none). *extra is memory for
+ * DELTA_BYTE_ARRAY and BYTE_STREAM_SPLIT; the caller frees it with mem_free. 0, ERR_INPUT (damaged),
+ * ERR_UNSUPPORTED (the encoding); messages lack file and column. */
 int parquet_decode_values(union parquet_value *out, int64_t count, int encoding,
         const struct parquet_node *leaf, const uint8_t *at, const uint8_t *end,
         const union parquet_value *dictionary, int64_t dictionary_count, uint8_t **extra);

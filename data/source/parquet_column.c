@@ -1,4 +1,4 @@
-/* One column of one row group: its pages unpacked one by one, its values with their levels in order. */
+/* Reads one column of one row group: decompresses its pages one by one, and decodes values and levels. */
 #include "data/source/parquet.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 enum { HEAD_BYTES_MAX = 1 << 16, PAGE_BYTES_MAX = 1 << 30, PAGE_VALUES_MAX = 1 << 24 };
 enum page_type { PAGE_DATA, PAGE_INDEX, PAGE_DICTIONARY, PAGE_DATA_V2 };
 
-/* A page's values with what their bytes lie in. */
+/* A page's values and the memory that they point into. */
 struct page {
 	uint8_t *bytes, *extra;
 	union parquet_value *values;
@@ -27,10 +27,10 @@ struct parquet_column {
 	const struct parquet_node *leaf;
 	struct parquet_chunk chunk;
 	int64_t at_bytes;   /* of the next page in the file */
-	int64_t cells_left; /* of the chunk, in pages that are not read yet */
+	int64_t cells_left; /* cells of the chunk in pages not read yet */
 	struct page dictionary, page;
 	int has_dictionary;
-	uint32_t *def, *rep;             /* of the page; NULL: all are the leaf's maximum, or 0 */
+	uint32_t *def, *rep;             /* of the page; NULL: every def is max_def, every rep is 0 */
 	int64_t cell_count, cell, value; /* in the page */
 };
 
@@ -65,7 +65,7 @@ static void drop_page(struct parquet_column *c)
 	c->cell_count = c->cell = c->value = 0;
 }
 
-/* The inner struct of a page's head; the three kinds number their fields apart. */
+/* Reads the inner struct of a page's head. The three kinds use different field numbers. */
 static void read_inner(struct thrift *t, struct page_head *h, int64_t kind)
 {
 	struct thrift_field f = {0};
@@ -92,7 +92,7 @@ static void read_inner(struct thrift *t, struct page_head *h, int64_t kind)
 	}
 }
 
-/* Reads the head at at_bytes and steps over it. */
+/* Reads the head at at_bytes and moves past it. */
 static int read_head(struct parquet_column *c, struct page_head *h)
 {
 	int64_t left = c->chunk.offset_bytes + c->chunk.len_bytes - c->at_bytes;
@@ -168,14 +168,14 @@ static int unpack(int codec, uint8_t *out, size_t out_bytes, const uint8_t *in, 
 		break;
 	default:
 		return err_set(ERR_UNSUPPORTED,
-		        "compressed by %s; ferry reads snappy, gzip, zstd and uncompressed columns",
+		        "compressed with %s; ferry reads snappy, gzip, zstd and uncompressed columns",
 		        codec >= 0 && codec < (int)(sizeof(names) / sizeof(names[0])) ? names[codec]
 		                                                                      : "an unknown method");
 	}
 	return rc == ERR_INPUT ? err_set(rc, "a page cannot be unpacked") : rc;
 }
 
-/* The page's bytes, unpacked from byte `plain_bytes` on (levels of version 2 are never packed). */
+/* Reads a page and decompresses it from byte `plain_bytes` on: levels of version 2 are never compressed. */
 static int read_bytes(struct parquet_column *c, const struct page_head *h, size_t plain_bytes, uint8_t **out)
 {
 	size_t packed_bytes = (size_t)h->packed_bytes, unpacked_bytes = (size_t)h->unpacked_bytes;
@@ -208,7 +208,7 @@ static int read_dictionary(struct parquet_column *c, const struct page_head *h)
 	int rc;
 
 	if (c->has_dictionary)
-		return err_set(ERR_INPUT, "a second dictionary");
+		return err_set(ERR_INPUT, "the column has a second dictionary");
 	rc = read_bytes(c, h, 0, &d->bytes);
 	if (rc == 0 && !(d->values = mem_alloc((size_t)h->value_count, sizeof(*d->values))))
 		rc = ERR_NOMEM;
@@ -229,7 +229,7 @@ static int bits_for(int max)
 	return bits;
 }
 
-/* One kind of levels, whose bytes are [*at, end) at most; len_bytes -1: their length stands before them. */
+/* Reads one kind of levels from [*at, end). len_bytes -1: their length stands before them. */
 static int read_levels(
         uint32_t **levels, int64_t count, int max, int64_t len_bytes, const uint8_t **at, const uint8_t *end)
 {
@@ -253,7 +253,7 @@ static int read_levels(
 	rc = *levels ? parquet_decode_rle(*levels, count, bits_for(max), &from, *at) : ERR_NOMEM;
 	for (int64_t i = 0; rc == 0 && i < count; i++)
 		if ((*levels)[i] > (uint32_t)max)
-			rc = err_set(ERR_INPUT, "a level beyond the schema's");
+			rc = err_set(ERR_INPUT, "a level exceeds the maximum of the schema");
 	return rc;
 }
 
@@ -268,7 +268,7 @@ static int read_data(struct parquet_column *c, const struct page_head *h)
 		return err_set(ERR_INPUT, "the header of a page is damaged");
 	if (!is_v2 && ((c->leaf->max_def && h->def_encoding != PARQUET_RLE) ||
 	                      (c->leaf->max_rep && h->rep_encoding != PARQUET_RLE)))
-		return err_set(ERR_UNSUPPORTED, "levels in the old encoding BIT_PACKED");
+		return err_set(ERR_UNSUPPORTED, "levels in the old encoding BIT_PACKED are not supported");
 	rc = read_bytes(c, h, is_v2 ? (size_t)(h->def_bytes + h->rep_bytes) : 0, &c->page.bytes);
 	if (rc < 0)
 		return rc;

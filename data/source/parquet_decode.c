@@ -1,4 +1,4 @@
-/* The encodings of values and levels in Parquet pages. */
+/* Decodes values and levels of Parquet pages. */
 #include "data/source/parquet.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ static uint64_t little_endian(const uint8_t *at, int bytes)
 	return value;
 }
 
-/* `bits` bits (at most 64) from bit `first` on, low bits first; the caller has seen that they are there. */
+/* `bits` bits (at most 64) from bit `first` on, low bits first. The caller checks that they exist. */
 static uint64_t bits_at(const uint8_t *at, uint64_t first, int bits)
 {
 	uint64_t value = 0;
@@ -46,7 +46,7 @@ int parquet_decode_rle(uint32_t *out, int64_t count, int bits, const uint8_t **a
 	struct thrift t = {.at = *at, .end = end};
 	int value_bytes = (bits + 7) / 8;
 
-	if (bits == 0) { /* nothing to tell apart; what may stand there is not needed */
+	if (bits == 0) { /* every value is 0; the bytes hold nothing */
 		memset(out, 0, (size_t)count * sizeof(*out));
 		return 0;
 	}
@@ -55,7 +55,7 @@ int parquet_decode_rle(uint32_t *out, int64_t count, int bits, const uint8_t **a
 
 		if (t.failed || n == 0)
 			return damaged("its runs end too early");
-		if (head & 1) { /* groups of eight, packed; the last may be cut off behind the last value */
+		if (head & 1) { /* packed groups of eight; the last may be cut off after the last value */
 			uint64_t left = (uint64_t)(t.end - t.at),
 			         have = n > left / (uint64_t)bits ? left : n * (uint64_t)bits;
 			uint64_t values = have * 8 / (uint64_t)bits;
@@ -80,7 +80,7 @@ int parquet_decode_rle(uint32_t *out, int64_t count, int bits, const uint8_t **a
 	return 0;
 }
 
-/* Bytes of a plain value of fixed length; 0: byte arrays and booleans, which have none. */
+/* Bytes of a plain value of fixed length; 0 for byte arrays and booleans, which have none. */
 static int fixed_bytes(const struct parquet_node *leaf)
 {
 	static const int bytes[PARQUET_TYPE_COUNT] = {0, 4, 8, 12, 4, 8, 0, 0};
@@ -169,8 +169,8 @@ static int decode_dictionary(union parquet_value *out, int64_t count, const uint
 	return rc;
 }
 
-/* DELTA_BINARY_PACKED: count numbers into out[].i; *at moves behind them. The page's own count must be the
- * same. */
+/* DELTA_BINARY_PACKED: decodes count numbers into out[].i; *at moves past them. The page may hold more
+ * numbers than count, not fewer. */
 static int decode_delta(union parquet_value *out, int64_t count, const uint8_t **at, const uint8_t *end)
 {
 	struct thrift t = {.at = *at, .end = end};
@@ -207,7 +207,7 @@ static int decode_delta(union parquet_value *out, int64_t count, const uint8_t *
 	return t.failed ? damaged("its deltas end too early") : 0;
 }
 
-/* DELTA_LENGTH_BYTE_ARRAY: all lengths, then all bytes. *at moves behind them. */
+/* DELTA_LENGTH_BYTE_ARRAY: all lengths, then all bytes. *at moves past them. */
 static int decode_delta_length(
         union parquet_value *out, int64_t count, const uint8_t **at, const uint8_t *end)
 {
@@ -225,7 +225,8 @@ static int decode_delta_length(
 	return rc;
 }
 
-/* DELTA_BYTE_ARRAY: how much each value shares with the one before, then the rest of each. */
+/* DELTA_BYTE_ARRAY: the length of the prefix that each value shares with the one before, then the rest of
+ * each. */
 static int decode_delta_bytes(
         union parquet_value *out, int64_t count, const uint8_t *at, const uint8_t *end, uint8_t **extra)
 {
@@ -242,7 +243,7 @@ static int decode_delta_bytes(
 		last_len = shared[i].i + out[i].bytes.len_bytes;
 		total += last_len;
 		if (rc == 0 && total > EXPANDED_BYTES_MAX)
-			rc = err_set(ERR_UNSUPPORTED, "a page of more than 1 GiB of text");
+			rc = err_set(ERR_UNSUPPORTED, "a page of more than 1 GiB of text is not supported");
 	}
 	if (rc == 0 && !(*extra = mem_alloc((size_t)total, 1)))
 		rc = ERR_NOMEM;
@@ -280,7 +281,7 @@ static int decode_stream_split(union parquet_value *out, int64_t count, const st
 	return 0;
 }
 
-/* Booleans as runs, behind their length. */
+/* Decodes booleans as runs, after their length. */
 static int decode_rle_values(union parquet_value *out, int64_t count, const uint8_t *at, const uint8_t *end)
 {
 	uint32_t *bits;
@@ -341,5 +342,6 @@ int parquet_decode_values(union parquet_value *out, int64_t count, int encoding,
 	case PARQUET_STREAM_SPLIT:
 		return decode_stream_split(out, count, leaf, at, end, extra);
 	}
-	return err_set(ERR_UNSUPPORTED, "values of type %d in encoding %d", (int)leaf->type, encoding);
+	return err_set(ERR_UNSUPPORTED, "values of type %d in encoding %d are not supported", (int)leaf->type,
+	        encoding);
 }

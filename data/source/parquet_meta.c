@@ -1,4 +1,4 @@
-/* The metadata at the end of a Parquet file: schema, row groups, where each column's bytes are. */
+/* Reads the metadata at the end of a Parquet file: schema, row groups, and the place of each column. */
 #include "data/source/parquet.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 enum { TAIL_BYTES = 8, META_BYTES_MAX = 1 << 30, NODES_MAX = 10000, DEPTH_MAX = 64 };
 
-/* ConvertedType of parquet.thrift, and the fields of LogicalType, as far as they matter here. */
+/* Values of ConvertedType and fields of LogicalType in parquet.thrift that ferry uses. */
 enum { CONVERTED_MAP = 1, CONVERTED_MAP_KEY_VALUE = 2, CONVERTED_LIST = 3, CONVERTED_DECIMAL = 5 };
 enum { CONVERTED_UINT_8 = 11, CONVERTED_UINT_64 = 14 };
 enum { LOGICAL_MAP = 2, LOGICAL_LIST = 3, LOGICAL_DECIMAL = 5, LOGICAL_INTEGER = 10, LOGICAL_FLOAT16 = 15 };
@@ -100,7 +100,7 @@ static int read_element(struct thrift *t, struct parquet_node *n)
 	return n->name ? 0 : ERR_NOMEM;
 }
 
-/* Levels, ends and leaf numbers of the node and all below. Returns the node behind them, or ERR_INPUT. */
+/* Sets levels, ends and leaf numbers of a node and its descendants. Returns the next node, or ERR_INPUT. */
 static int settle(struct parquet *p, int at, int def, int rep, int depth)
 {
 	struct parquet_node *n;
@@ -109,7 +109,7 @@ static int settle(struct parquet *p, int at, int def, int rep, int depth)
 	if (at >= p->node_count || depth > DEPTH_MAX)
 		return ERR_INPUT;
 	n = &p->nodes[at];
-	if (at > 0) { /* the root's own repetition means nothing */
+	if (at > 0) { /* the root's repetition has no meaning */
 		def += n->repetition != PARQUET_REQUIRED;
 		rep += n->repetition == PARQUET_REPEATED;
 	}
@@ -255,7 +255,7 @@ int parquet_open(struct parquet *p, const char *path)
 	rc = p->fd = file_open_read(path, &p->file_bytes);
 	if (rc < 0)
 		return rc;
-	err_set(ERR_INPUT, "its metadata is damaged"); /* unless something says more */
+	err_set(ERR_INPUT, "its metadata is damaged"); /* default for the checks below */
 	rc = p->file_bytes < 2 * TAIL_BYTES - 4
 	             ? ERR_INPUT
 	             : file_read_at(p->fd, path, tail, TAIL_BYTES, p->file_bytes - TAIL_BYTES);

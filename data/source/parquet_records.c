@@ -1,4 +1,4 @@
-/* Rows of a Parquet file as JSON objects: the columns of a row group walked through at once, joined by their
+/* Rows of a Parquet file as JSON objects: reads all columns of a row group at once, and joins their
  * levels. */
 #include "data/source/records.h"
 
@@ -46,7 +46,7 @@ static void records_close_file(void *reader)
 	mem_free(r);
 }
 
-/* Parquet is read from its end, so not from a pipe; compressed it is inside. */
+/* Needs a file, not a pipe, because Parquet is read from its end. Compression is inside the format. */
 static int records_open_file(void **reader, struct record_file *f)
 {
 	struct parquet_records *r = mem_alloc(1, sizeof(*r));
@@ -69,7 +69,7 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null(); /* JSON has no NaN */
 }
 
-/* A decimal's digits are a big-endian integer. */
+/* Integers are the decimal's digits; bytes hold them as a big-endian integer. */
 static json_t *decimal(const struct parquet_node *n, const union parquet_value *v)
 {
 	double x;
@@ -84,7 +84,7 @@ static json_t *decimal(const struct parquet_node *n, const union parquet_value *
 	return number(x / pow(10, n->scale));
 }
 
-/* Byte arrays that are no text (images) have no place in JSON: null. */
+/* Byte arrays that are not text (images) become null: JSON cannot hold them. */
 static json_t *leaf_value(const struct parquet_node *n, const union parquet_value *v)
 {
 	json_t *text;
@@ -120,7 +120,7 @@ static int damaged(const struct parquet_records *r, const char *what)
 	return err_set(ERR_INPUT, "%s: row %" PRId64 ": damaged: %s", r->path, r->row + 1, what);
 }
 
-/* The next cell of a leaf, which must be there. */
+/* The next cell of a leaf; an error if there is none. */
 static int peek(struct parquet_records *r, int leaf, struct parquet_cell *cell)
 {
 	int rc = parquet_column_peek(r->columns[leaf], cell);
@@ -128,7 +128,7 @@ static int peek(struct parquet_records *r, int leaf, struct parquet_cell *cell)
 	return rc == 0 ? damaged(r, "a column ends before the others") : rc < 0 ? rc : 0;
 }
 
-/* Something above the leaves is null or an empty list: each of them has one cell that says so. */
+/* A node above the leaves is null or an empty list. Each leaf has one cell for that: consumes it. */
 static int take_absent(struct parquet_records *r, const struct parquet_node *n)
 {
 	for (int leaf = n->leaf; leaf < n->leaf_end; leaf++) {
@@ -144,8 +144,7 @@ static int take_absent(struct parquet_records *r, const struct parquet_node *n)
 	return 0;
 }
 
-/* The value of a node and all below it. After an error *out may hold a part of it: json_decref it all the
- * same. */
+/* Reads the value of a node and its descendants. After an error, *out may hold a part: json_decref it. */
 static int read_node(struct parquet_records *r, int at, json_t **out);
 
 static int new_value(json_t *value, json_t **out)
@@ -154,7 +153,7 @@ static int new_value(json_t *value, json_t **out)
 	return value ? 0 : err_set(ERR_NOMEM, "out of memory");
 }
 
-/* A node that is there, apart from its repetition: a leaf's value, or the children by name. */
+/* Reads one element of a node that is present: a leaf's value, or the children by name. */
 static int read_present(struct parquet_records *r, int at, json_t **out)
 {
 	const struct parquet_node *n = &r->p.nodes[at];
@@ -184,7 +183,7 @@ static int read_present(struct parquet_records *r, int at, json_t **out)
 	return rc;
 }
 
-/* The elements of a repeated node as an array. */
+/* Reads the elements of a repeated node as an array. */
 static int read_repeated(struct parquet_records *r, int at, json_t **out)
 {
 	const struct parquet_node *n = &r->p.nodes[at];
@@ -210,8 +209,8 @@ static int read_repeated(struct parquet_records *r, int at, json_t **out)
 	return rc < 0 ? rc : 0;
 }
 
-/* A list is an annotated group around one repeated node: {"list": [{"element": x}]} in the schema is [x] to
- * people. Older writers leave out the inner node; their repeated node is the element itself (LogicalTypes.md,
+/* A list is an annotated group around one repeated node: the schema has {"list": [{"element": x}]}, users
+ * expect [x]. Older writers leave out the inner node; then the repeated node is the element (LogicalTypes.md,
  * Lists). */
 static int read_list(struct parquet_records *r, int at, json_t **out)
 {
@@ -235,7 +234,7 @@ static int read_list(struct parquet_records *r, int at, json_t **out)
 	return 0;
 }
 
-/* A map with names for keys is an object; with others it stays a list of keys and values. */
+/* A map with texts as keys becomes an object. Any other map stays a list of keys and values. */
 static int read_map(struct parquet_records *r, int at, json_t **out)
 {
 	const struct parquet_node *repeated = &r->p.nodes[at + 1];
@@ -295,7 +294,7 @@ static int read_node(struct parquet_records *r, int at, json_t **out)
 	return read_present(r, at, out);
 }
 
-/* The next row group: 1, or 0 behind the last. The one before must have been read to its end. */
+/* Opens the next row group: 1, or 0 after the last. The previous one must have been read to its end. */
 static int next_group(struct parquet_records *r)
 {
 	struct parquet_cell cell;
@@ -320,7 +319,7 @@ static int next_group(struct parquet_records *r)
 	return 1;
 }
 
-/* Every column begins a new row now. */
+/* Checks that every column begins a new row. */
 static int check_row_begins(struct parquet_records *r)
 {
 	struct parquet_cell cell;

@@ -1,4 +1,4 @@
-/* The kinds of data files in one list, and the choice of one for a file. */
+/* The list of kinds of data files, and the choice of one for a file. */
 #include "data/source/records.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
 struct records {
 	const struct record_kind *kind;
-	const struct bytes *bytes; /* the reader's; NULL where it reads in another way */
+	const struct bytes *bytes; /* owned by the reader; NULL if it opens the file itself */
 	void *reader;
 	char where[RECORDS_WHERE_BYTES];
 };

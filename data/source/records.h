@@ -62,7 +62,7 @@ struct record_file {
 struct record_kind {
 	const char *name;
 	const char *suffixes;                        /* of its files: ".csv .tsv" */
-	int (*is_mine)(const struct record_file *f); /* by its first bytes, whatever its name; NULL: never */
+	int (*is_mine)(const struct record_file *f); /* by its first bytes, under any name; NULL: never */
 	int (*open)(void **reader, struct record_file *f);
 	int (*next)(
 	        void *reader, json_t **record, char *where); /* as records_next; where[RECORDS_WHERE_BYTES] */

@@ -1,4 +1,4 @@
-/* Reads the list of data sets that a user names. */
+/* Parses the list of data sets that a user names. */
 #include "data/source/sets.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static int is_one(const char *spec)
 	return strcmp(spec, "-") == 0 || file_kind_of(spec) != FILE_NONE;
 }
 
-/* Whether the text behind a colon is meant as a weight: a number, also a bad one. */
+/* 1 if the text after a colon is a number, and so a weight; it may be an invalid one, such as -1. */
 static int is_number(const char *text, double *value)
 {
 	char *end;
@@ -26,7 +26,7 @@ static int is_number(const char *text, double *value)
 	return *end == 0;
 }
 
-/* One member of the list: its path, and its weight where it has one. */
+/* Adds one member of the list: its path, and its weight if it has one. */
 static int add(struct data_sets *s, const char *text, size_t len)
 {
 	struct data_set *set = &s->sets[s->count];

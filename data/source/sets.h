@@ -1,10 +1,10 @@
-/* What a user names as data, cut into sets: one, or several with or without weights.
+/* Splits the data that a user names into sets: one, or several with or without weights.
  *
- *     rows.jsonl                       one set: a file, folder, pattern or pipe, as data/source/files.h reads
- * it a.jsonl,b/                       two sets, one behind the other a.jsonl:0.7,b.parquet:0.3        two
- * sets that an epoch draws from in the ratio 7 to 3
+ *     rows.jsonl                       one set: a file, folder, pattern or pipe (data/source/files.h)
+ *     a.jsonl,b/                       two sets, one after the other
+ *     a.jsonl:0.7,b.parquet:0.3        two sets; an epoch draws from them in the ratio 7 to 3
  *
- * A name that exists as it stands is never cut: commas and colons in names of files work.
+ * An existing file name is never split, so file names may contain commas and colons.
  */
 #ifndef FERRY_DATA_SOURCE_SETS_H
 #define FERRY_DATA_SOURCE_SETS_H
@@ -14,8 +14,8 @@
 enum { DATA_SETS_MAX = 64 };
 
 struct data_set {
-	char *path;    /* as files_find takes it */
-	double weight; /* above 0; 0 = none was given */
+	char *path;    /* for files_find */
+	double weight; /* above 0; 0 = none */
 	char *weight_text;
 };
 
@@ -25,12 +25,12 @@ struct data_sets {
 	int is_weighted; /* all sets have weights */
 };
 
-/* ERR_INPUT: an empty name, a weight that is no positive number, weights for some sets only or for a single
- * one. data_sets_free in any case. */
+/* ERR_INPUT: an empty name, a weight that is not a positive number, weights for only some sets or for a
+ * single one. Call data_sets_free even after an error. */
 int data_sets_parse(struct data_sets *sets, const char *spec);
 void data_sets_free(struct data_sets *sets);
 
-/* Back to one text (mem_free); NULL when out of memory. */
+/* The sets as one text again (mem_free); NULL if out of memory. */
 char *data_sets_join(const struct data_sets *sets);
 
 #endif

@@ -1,4 +1,4 @@
-/* Reads Thrift's compact protocol, bounded by the bytes that are there. */
+/* Reads Thrift's compact protocol, never past the end of its bytes. */
 #include "data/source/thrift.h"
 
 enum { DEPTH_MAX = 32 };
@@ -81,7 +81,7 @@ void thrift_binary(struct thrift *t, const struct thrift_field *f, const uint8_t
 	t->at += len;
 }
 
-/* Each element has a byte at least, so a count beyond the bytes that are left is wrong. */
+/* Each element takes at least one byte, so a count above the number of bytes left is an error. */
 static int64_t list_head(struct thrift *t, enum thrift_type *of)
 {
 	unsigned head = byte(t);
@@ -145,7 +145,7 @@ static void skip(struct thrift *t, enum thrift_type type, int depth, int in_list
 	switch (type) {
 	case THRIFT_TRUE:
 	case THRIFT_FALSE:
-		if (in_list) /* a field's value stands in its type */
+		if (in_list) /* for a field, the type is the value */
 			byte(t);
 		break;
 	case THRIFT_I8:

@@ -1,12 +1,12 @@
-/* Reading Thrift's compact protocol, in which Parquet writes its metadata.
+/* Reads Thrift's compact protocol, the form of Parquet's metadata.
  *
  *     struct thrift_field f = {0};
  *     while (thrift_next(t, &f))
  *             if (f.id == 3) rows = thrift_int(t, &f);
  *             else thrift_skip(t, f.type);
  *
- * Nothing is read beyond the end: the first thing that is wrong sets `failed`, and everything after it yields
- * zeros and ends loops. Source: the Thrift project's specification, thrift-compact-protocol.md.
+ * The reader never reads past the end. The first error sets `failed`; after it, every call returns zero, so
+ * loops end. Source: the Thrift project's specification, thrift-compact-protocol.md.
  */
 #ifndef FERRY_DATA_SOURCE_THRIFT_H
 #define FERRY_DATA_SOURCE_THRIFT_H
@@ -40,20 +40,20 @@ struct thrift_field {
 	enum thrift_type type;
 };
 
-/* The next field of a struct: 1, or 0 at its end or when something is wrong. */
+/* The next field of a struct: 1, or 0 at its end or after an error. */
 int thrift_next(struct thrift *t, struct thrift_field *f);
 
-/* The value of a field; of another type than asked for is wrong. */
+/* The value of a field. Another type in the file is an error. */
 int64_t thrift_int(struct thrift *t, const struct thrift_field *f);
 int thrift_bool(struct thrift *t, const struct thrift_field *f);
 void thrift_binary(struct thrift *t, const struct thrift_field *f, const uint8_t **bytes, size_t *len_bytes);
 
-/* Number of elements, which follow. They must be of this type: elements of lists are read as fields of it. */
+/* The number of elements, which follow. `of` is their required type: read each like a field of it. */
 int64_t thrift_list(struct thrift *t, const struct thrift_field *f, enum thrift_type of);
 
 void thrift_skip(struct thrift *t, enum thrift_type type);
 
-/* Unsigned LEB128, as pages use it too. */
+/* Unsigned LEB128; pages use it, too. */
 uint64_t thrift_varint(struct thrift *t);
 int64_t thrift_zigzag(struct thrift *t);
 

@@ -1,4 +1,4 @@
-/* The window over a text file that the readers of JSON and CSV share. */
+/* The window over a text file, for the readers of JSON and CSV. */
 #include "data/source/window.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
-/* A window that moves over a file's bytes: what was read and not yet used up, and the line where it begins.
+/* A window that moves over a file's bytes: the bytes read and not yet used, and the line where they begin.
  *
- * The two readers of text files (JSON, CSV) share it. It grows to the longest record; the file may be of any
- * size.
+ * The readers of JSON and CSV share it. It grows to the longest record; the file may have any size.
  */
 #ifndef FERRY_DATA_SOURCE_WINDOW_H
 #define FERRY_DATA_SOURCE_WINDOW_H
@@ -14,23 +13,22 @@ struct bytes;
 struct window {
 	struct bytes *bytes; /* owned */
 	char *data;
-	size_t start, end, cap_bytes; /* data[start, end) is there */
+	size_t start, end, cap_bytes; /* data[start, end) is in memory */
 	int64_t line;                 /* of data[start], from 1 */
 };
 
-/* Takes `bytes` over, also when it fails. Skips a UTF-8 byte order mark; ERR_INPUT for UTF-16. window_close
- * takes a zeroed window too. */
+/* Takes ownership of `bytes`, even on failure. Skips a UTF-8 byte order mark; ERR_INPUT for UTF-16 and
+ * git-lfs pointers. window_close also takes a zeroed window. */
 int window_open(struct window *w, struct bytes *bytes, const char *path);
 void window_close(struct window *w);
 
-/* Reads more behind the window; data may move. 1 when bytes came, 0 at the end of the file, or a negative
- * ERR_*. */
+/* Reads more bytes into the window; data may move. 1, 0 at the end of the file, or a negative ERR_*. */
 int window_fill(struct window *w);
 
-/* Steps over len_bytes, counting lines. */
+/* Moves the start past len_bytes, and counts lines. */
 void window_consume(struct window *w, size_t len_bytes);
 
-/* Length of the line at the start, without its newline; at the end of the file, of what is left. */
+/* Length of the line at the start, without its newline; at the end of the file, of the remaining bytes. */
 int window_line(struct window *w, size_t *len_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* + - * / // % ** of numbers, texts and lists. */
+/* The operators + - * / // % ** for numbers, texts and lists. */
 #include "data/template/render.h"
 
 #include <inttypes.h>

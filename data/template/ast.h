@@ -1,7 +1,7 @@
 /* A parsed template: a tree of nodes.
  *
- * Every node has up to three children with fixed places (a, b, c) and up to two lists of children, linked by
- * `next`. What they hold stands beside each kind. Names are numbered: a scope finds a variable by `id`.
+ * Every node has up to three children (a, b, c) and up to two lists of children, linked by `next`. The
+ * comment of each kind says which fields it uses. Names are numbered: a scope finds a variable by `id`.
  */
 #ifndef FERRY_DATA_TEMPLATE_AST_H
 #define FERRY_DATA_TEMPLATE_AST_H
@@ -20,7 +20,7 @@ enum node_kind {
 	NODE_POSITIVE, /* a */
 	NODE_AND,      /* a, b */
 	NODE_OR,       /* a, b */
-	NODE_ADD,      /* a, b; so the next seven */
+	NODE_ADD,      /* a, b; like the next six */
 	NODE_SUBTRACT,
 	NODE_MULTIPLY,
 	NODE_DIVIDE,
@@ -80,31 +80,31 @@ struct node {
 	struct node *next;
 };
 
-/* Which of its implicit variables the body of a macro names. */
+/* The implicit variables that a macro's body uses. */
 enum macro_use { MACRO_USES_CALLER = 1, MACRO_USES_VARARGS = 2, MACRO_USES_KWARGS = 4 };
 
 struct ast {
-	struct node *body; /* statements, by next */
+	struct node *body; /* statements, linked by next */
 	struct text **names;
 	int name_count, name_cap;
 	int has_generation;
 };
 
-/* The number of a name, given one if it is new. */
+/* The number of a name; a new name gets one. */
 int ast_name(struct sandbox *s, struct ast *ast, const struct text *name);
-/* The number of a name that the template has, or -1. */
+/* The number of a name in the template, or -1. */
 int ast_find(const struct ast *ast, const char *name);
 
-/* Fills *ast; leaves by sandbox_fail where the template is wrong. */
+/* Fills *ast; calls sandbox_fail if the template is invalid. */
 void parser_run(struct sandbox *s, struct ast *ast, const char *source, size_t len_bytes);
 
-/* ---- inside of the parser ---- */
+/* ---- private to the parser ---- */
 
 struct parser {
 	struct sandbox *s;
 	struct ast *ast;
 	struct token *at;
-	int uses;       /* of the macro that is being parsed */
+	int uses;       /* enum macro_use bits of the current macro */
 	int loop_depth; /* for break and continue */
 };
 
@@ -123,7 +123,7 @@ struct node *parse_expression(struct parser *p);
 struct node *parse_tuple(struct parser *p, enum with_condition with, const char *end_name);
 struct node *parse_primary(struct parser *p);
 struct node *parse_unary(struct parser *p);
-/* `| a | b` or, first_inline, `a | b`, over `node` (NULL: the body of a block). */
+/* Filters over `node` (NULL: the body of a block): `| a | b`, or with first_inline `a | b`. */
 struct node *parse_filters(struct parser *p, struct node *node, int first_inline);
 
 #endif

@@ -1,7 +1,7 @@
 /* Built-in templates: the usual formats of chats, by name.
  *
- * Each marks what the assistant says, its end-of-turn token included, by {% generation %}. In content parts
- * only text counts: `text` joins it.
+ * Each marks the assistant's words and their end-of-turn token with {% generation %}. The macro `text` joins
+ * the texts of content parts; it ignores parts without text.
  */
 #include "data/template/builtin.h"
 #include "data/template/template.h"
@@ -12,7 +12,7 @@
 	"{%- macro text(m) %}{% if m.content is string %}{{ m.content }}{% elif m.content %}"                \
 	"{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}{% endmacro %}\n"
 
-/* A user's turn, then the assistant's, and so on. */
+/* Turns of user and assistant must alternate, the user first. */
 #define ALTERNATE                                                                                            \
 	"{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}"                                             \
 	"{{ raise_exception('turns of user and assistant must alternate, with nothing between') }}{% endif " \

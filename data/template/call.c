@@ -1,4 +1,4 @@
-/* Calling what has a name: arguments to parameters. */
+/* Calls filters, tests, methods and functions by name, and binds their arguments to parameters. */
 #include "data/template/render.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ struct value builtin_bound(struct render *r, const struct builtin *b, struct val
 	return (struct value){.kind = VALUE_FUNCTION, .u.function = f};
 }
 
-/* The length of the parameter's name at `p`, and whether it must be given. */
+/* The length of the parameter's name at `p`. *required: it has a '!'. */
 static size_t parameter(const char *p, int *required)
 {
 	size_t len = strcspn(p, " !");

@@ -1,4 +1,4 @@
-/* Expressions. */
+/* Evaluates expressions. */
 #include "data/template/render.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static struct value loop_attribute(const struct loop *l, const char *name)
 	return ABSENT;
 }
 
-/* What getattr() finds, or ABSENT. */
+/* The result of Python's getattr(), or ABSENT. */
 static struct value own_attribute(struct render *r, struct value of, const struct text *name)
 {
 	const struct builtin *method = method_find(of, name->data);
@@ -143,7 +143,7 @@ struct value eval_item(struct render *r, struct value of, struct value key)
 	return UNDEFINED;
 }
 
-/* Python's slice.indices: where it begins, how many steps it takes. */
+/* Python's slice.indices: the first index and the number of steps. */
 static int64_t slice_range(
         struct render *r, const struct node *slice, int64_t count, int64_t *first, int64_t *step)
 {
@@ -160,7 +160,7 @@ static int64_t slice_range(
 	if (*step == 0)
 		sandbox_fail(r->s, "a slice has a step of 0");
 	if (*step < -count - 1)
-		*step = -count - 1; /* no further than past the end, and no overflow */
+		*step = -count - 1; /* enough to leave the sequence, without overflow */
 	if (*step > count + 1)
 		*step = count + 1;
 	int64_t low = *step < 0 ? -1 : 0, high = *step < 0 ? count - 1 : count;

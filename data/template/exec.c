@@ -1,4 +1,4 @@
-/* Statements, scopes and macros. */
+/* Executes statements, with scopes and macros. */
 #include "data/template/render.h"
 #include "data/template/template.h"
 
@@ -45,7 +45,7 @@ static struct scope *scope_new(struct render *r, struct scope *parent)
 	return scope;
 }
 
-/* An empty scope for the next turn of a loop: the same one again, unless a macro keeps it. */
+/* An empty scope for the next iteration of a loop: reuses the old scope, unless a macro keeps it. */
 static struct scope *scope_again(struct render *r, struct scope *scope, struct scope *parent)
 {
 	if (!scope || scope->kept)
@@ -96,7 +96,7 @@ static void assign(struct render *r, const struct node *target, struct value val
 
 /* ---- output ---- */
 
-/* What the statements write, as a text of its own. */
+/* Executes statements, and returns their output as a text. */
 static struct value capture(struct render *r, const struct node *body)
 {
 	struct sink sink = {0}, *out = r->out;
@@ -132,7 +132,7 @@ static void exec_generation(struct render *r, const struct node *node)
 
 /* ---- loops ---- */
 
-/* The items for which the loop's own condition holds. */
+/* The items that fulfil the loop's condition. */
 static struct list *loop_items(struct render *r, const struct node *node, struct value over)
 {
 	struct scope *outer = r->scope;
@@ -161,7 +161,7 @@ static void run_loop(struct render *r, const struct node *node, struct value ove
 	struct scope *outer = r->scope, *inner = NULL;
 	int loop_id = ast_find(r->ast, "loop");
 	enum flow flow = FLOW_ON;
-	int completed = 0; /* Jinja's else is for loops that never reached the end of their body */
+	int completed = 0; /* Jinja's else runs if no iteration ends normally */
 
 	*loop = (struct loop){.node = node, .scope = outer, .depth = depth, .changed = ABSENT};
 	loop->items = loop_items(r, node, over);
@@ -217,7 +217,7 @@ static int is_parameter(const struct node *macro, const struct text *name)
 	return 0;
 }
 
-/* Arguments beyond the parameters: into varargs, kwargs and caller where the body names them, else wrong. */
+/* Binds other arguments to varargs, kwargs and caller, if the body uses these; else the call is an error. */
 static void bind_others(struct render *r, const struct node *macro, const struct arguments *all, int64_t used)
 {
 	int64_t uses = macro->value.u.i;
@@ -286,7 +286,7 @@ static struct value macro_value(struct render *r, const struct node *node)
 	return (struct value){.kind = VALUE_MACRO, .u.macro = m};
 }
 
-/* The call with one more argument: caller. */
+/* Evaluates the call with one more argument: caller. */
 static void exec_call_block(struct render *r, const struct node *node)
 {
 	struct node call = *node->a, *argument = sandbox_alloc(r->s, 1, sizeof(*argument)),
@@ -319,7 +319,7 @@ static enum flow exec_with(struct render *r, const struct node *node)
 	for (const struct node *set = node->other; set; set = set->next) {
 		struct value value;
 
-		r->scope = outer; /* none of them sees the others */
+		r->scope = outer; /* so no value sees the new variables */
 		value = eval(r, set->b);
 		r->scope = inner;
 		assign(r, set->a, value);

@@ -10,7 +10,7 @@
 	        struct render *r, struct value self, const struct value *arg, const struct arguments *all)
 #define UNUSED (void)r, (void)self, (void)arg, (void)all
 
-/* `a.b.0` of an item, as filters take attributes; an integer is an index. */
+/* The attribute path `a.b.0` of an item, as filters take it; an integer is an index. */
 static struct value attribute_of(struct render *r, struct value item, struct value path)
 {
 	const char *at, *dot;
@@ -136,7 +136,7 @@ struct sort_item {
 	struct value key, value;
 };
 
-/* Keeps the order of equals, from behind too: merge sort. */
+/* Merge sort: stable, also in reverse. */
 static void sort_items(
         struct render *r, struct sort_item *items, struct sort_item *spare, int64_t count, int reverse)
 {
@@ -168,7 +168,7 @@ static int64_t count_paths(const struct value *path)
 	return count;
 }
 
-/* What to sort by: the item, one of its attributes, or several ("a,b"). */
+/* The sort key: the item, one of its attributes, or several ("a,b"). */
 static struct value sort_key(
         struct render *r, struct value item, const struct value *path, int case_sensitive)
 {
@@ -360,7 +360,7 @@ FILTER(filter_slice)
 
 /* ---- map, select, reject ---- */
 
-/* The arguments behind the first `from`. */
+/* The arguments after the first `from`. */
 static struct arguments rest_of(const struct arguments *all, int64_t from)
 {
 	struct arguments rest = *all;
@@ -403,7 +403,7 @@ FILTER(filter_map)
 	return out;
 }
 
-/* select and reject, and with an attribute in front selectattr and rejectattr. */
+/* select and reject; with the name of an attribute first, selectattr and rejectattr. */
 static struct value choose(
         struct render *r, struct value self, const struct arguments *all, int by_attribute, int want)
 {

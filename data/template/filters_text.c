@@ -1,4 +1,4 @@
-/* Filters that give texts and numbers. */
+/* Filters with a text or a number as result. */
 #include "data/template/render.h"
 #include "data/template/tojson.h"
 
@@ -53,7 +53,7 @@ FILTER(filter_capitalize)
 	return text_recase(r->s, value_str(r->s, self), TEXT_CAPITALIZE);
 }
 
-/* Words begin behind white space, a hyphen or an opening bracket only. */
+/* A word begins only after white space, a hyphen or an opening bracket. */
 FILTER(filter_title)
 {
 	const struct text *t = value_str(r->s, self);
@@ -132,7 +132,7 @@ FILTER(filter_safe)
 	return out;
 }
 
-/* Lines of the text; every line but the first (unless wanted) and empty ones gets the indent. */
+/* Indents the lines of a text. By default, the first line and empty lines stay. */
 FILTER(filter_indent)
 {
 	static const struct arguments none;
@@ -241,7 +241,7 @@ FILTER(filter_urlencode)
 
 /* ---- numbers ---- */
 
-/* The number that a text says, as Python's int() and float() read it: 1 or 0. */
+/* Parses a number like Python's int() and float(): 1, or 0 if it is invalid. */
 static int text_number(const struct text *t, int base, int is_real, struct value *out)
 {
 	char copy[64];
@@ -264,7 +264,7 @@ static int text_number(const struct text *t, int base, int is_real, struct value
 		return 0;
 	errno = 0;
 	if (is_real) {
-		if (strpbrk(copy, "xX(")) /* C reads more than Python */
+		if (strpbrk(copy, "xX(")) /* C accepts hexadecimal and nan(...), Python does not */
 			return 0;
 		*out = value_float(strtod(copy, &end));
 		return !*end;
@@ -369,7 +369,7 @@ FILTER(filter_attr)
 	struct value found;
 
 	UNUSED;
-	if (self.kind == VALUE_DICT) { /* items of a dict are none of its attributes */
+	if (self.kind == VALUE_DICT) { /* items of a dict are not attributes */
 		struct value empty = value_dict(r->s);
 
 		return eval_attribute(r, empty, argument_text(r, arg[0], "name"));

@@ -1,4 +1,4 @@
-/* The two ways in which a text is a format: "%s" % x, and "{}".format(x). */
+/* The two ways to format: "%s" % x, and "{}".format(x). */
 #include "data/template/render.h"
 
 #include <ctype.h>
@@ -20,7 +20,7 @@ struct spec {
 	char type;            /* 0 = none */
 };
 
-/* A number in C's own format of this type; the rest of the spec is done by pad(). */
+/* A number in C's format for this type; pad() does the rest of the spec. */
 static struct value number_text(struct render *r, struct value v, const struct spec *spec)
 {
 	char format[16] = "%", out[512], sign[2] = {spec->sign},

@@ -147,7 +147,7 @@ const struct builtin methods_of_loops[] = {
         {0},
 };
 
-/* A cycler is a function over its list: the values, and in front of them the place. */
+/* A cycler is a function over a list: its position, then the values. */
 FUNCTION(cycler_current)
 {
 	struct list *l = self.u.list;
@@ -204,7 +204,7 @@ FUNCTION(make_cycler)
 	return builtin_bound(r, &made_cycler, state);
 }
 
-/* A joiner is a function over [separator, was it called]. */
+/* A joiner is a function over a list: the separator, then whether it was called. */
 FUNCTION(joiner_call)
 {
 	struct list *state = self.u.list;

@@ -10,7 +10,7 @@
 	        struct render *r, struct value self, const struct value *arg, const struct arguments *all)
 #define UNUSED (void)r, (void)self, (void)arg, (void)all
 
-/* Every kind test is a row of kinds. */
+/* Defines a test by a condition on `self`. */
 #define KIND_TEST(name, condition)                                                                           \
 	TEST(name)                                                                                           \
 	{                                                                                                    \
@@ -59,7 +59,7 @@ KIND_TEST(is_odd, value_equal(r->s, arithmetic(r, NODE_MODULO, self, value_int(2
 KIND_TEST(is_even, value_equal(r->s, arithmetic(r, NODE_MODULO, self, value_int(2)), value_int(0)))
 KIND_TEST(is_divisible, value_equal(r->s, arithmetic(r, NODE_MODULO, self, arg[0]), value_int(0)))
 
-/* A cased character, and none of the other case. */
+/* 1 if a text has cased characters, all of this case. */
 static int is_cased(struct render *r, struct value self, int upper)
 {
 	const struct text *t = value_str(r->s, self);

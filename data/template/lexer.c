@@ -1,4 +1,4 @@
-/* Source of a template to tokens. */
+/* Splits the source of a template into tokens. */
 #include "data/template/lexer.h"
 
 #include <ctype.h>
@@ -77,7 +77,7 @@ static const char *trim_back(const char *from, const char *to)
 	return from + t.len_bytes;
 }
 
-/* Where the text [from, to) ends when a tag with this sign follows it. */
+/* The end of the text [from, to) before a tag with this sign: some signs remove white space. */
 static const char *text_end(const struct lexer *l, const char *from, const char *to, char sign, int is_output)
 {
 	const char *line = to;
@@ -99,7 +99,7 @@ static void add_text(struct lexer *l, const char *from, const char *to)
 		add(l, TOKEN_TEXT, value_text_of(l->s, from, (size_t)(to - from)));
 }
 
-/* Behind the end of a tag: with '-' white space goes, without a sign one newline. */
+/* Skips white space after a tag: all of it for '-', one newline for no sign. */
 static void after_tag(struct lexer *l, const char *at, char sign, int takes_newline)
 {
 	const char *to = at;
@@ -112,7 +112,7 @@ static void after_tag(struct lexer *l, const char *at, char sign, int takes_newl
 	go_to(l, to);
 }
 
-/* Behind {# and its sign. */
+/* Skips a comment; l->at is after {# and its sign. */
 static void comment(struct lexer *l)
 {
 	const char *close = memmem(l->at, (size_t)(l->end - l->at), "#}", 2);
@@ -125,7 +125,7 @@ static void comment(struct lexer *l)
 	after_tag(l, close + 2, sign, 1);
 }
 
-/* The tag `{%- name -%}` at `at`: where it ends, or NULL; the signs at its ends. */
+/* Matches the tag `{%- name -%}` at `at`. Returns its end, or NULL; *open and *close are its signs. */
 static const char *plain_tag(const struct lexer *l, const char *at, const char *name, char *open, char *close)
 {
 	if (!starts_with(l, at, "{%"))
@@ -170,11 +170,11 @@ static int digit_value(char c)
 
 static int32_t read_digits(const char **at, const char *end, int base, int max_count)
 {
-	int32_t number = 0;
+	int64_t number = 0; /* eight hexadecimal digits are more than int32_t holds */
 
 	for (int i = 0; i < max_count && *at < end && digit_value(**at) < base; i++)
 		number = number * base + digit_value(*(*at)++);
-	return number;
+	return number < INT32_MAX ? (int32_t)number : INT32_MAX;
 }
 
 static void add_escape(struct lexer *l, struct sink *sink, const char **at, const char *end)
@@ -206,7 +206,7 @@ static void add_escape(struct lexer *l, struct sink *sink, const char **at, cons
 	} else if (**at == 'N') {
 		sandbox_fail(l->s, "escapes by the name of a character are not supported; write \\uXXXX");
 	} else {
-		sink_add(l->s, sink, "\\", 1); /* Python keeps it */
+		sink_add(l->s, sink, "\\", 1); /* Python keeps the backslash */
 		return;
 	}
 	sink_add(l->s, sink, (const char *)bytes, (size_t)utf8proc_encode_char(c, bytes));
@@ -232,7 +232,7 @@ static void string(struct lexer *l)
 	go_to(l, at + 1);
 }
 
-/* Digits with single underscores between them, into out; returns where they end. */
+/* Copies digits with single underscores between them to out; returns their end. */
 static const char *digits(const struct lexer *l, const char *at, char *out, size_t *len, int base)
 {
 	while (at < l->end && *len < 60) {
@@ -262,7 +262,7 @@ static void number(struct lexer *l)
 	}
 	at = digits(l, at, text, &len, base);
 	if (base == 10 && at + 1 < l->end && *at == '.' && isdigit((unsigned char)at[1]) &&
-	        l->at[-1] != '.') { /* a number inside of a tag is never the first byte */
+	        l->at[-1] != '.') { /* at[-1] exists: a tag precedes the number */
 		text[len++] = *at;
 		at = digits(l, at + 1, text, &len, 10);
 		real = 1;
@@ -323,7 +323,7 @@ static int name(struct lexer *l)
 	return 1;
 }
 
-/* The operator at l->at; brackets are kept in balance, so that }} can close two dicts. */
+/* Adds the operator at l->at. Balances brackets, so that }} can close two dicts. */
 static void operator(struct lexer *l, char *brackets, int *depth)
 {
 	static const char *const all[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~",
@@ -386,7 +386,7 @@ static void tag(struct lexer *l, const char *open)
 	char sign = open + 2 < l->end && (open[2] == '-' || open[2] == '+') ? open[2] : 0, close = 0, first;
 	const char *raw_body = is_block ? plain_tag(l, open, "raw", &first, &close) : NULL;
 
-	if (close == '+') /* raw knows no +%} */
+	if (close == '+') /* raw does not allow +%} */
 		raw_body = NULL;
 
 	add_text(l, l->at, text_end(l, l->at, open, sign, is_output));
@@ -404,7 +404,7 @@ static void tag(struct lexer *l, const char *open)
 		comment(l);
 }
 
-/* Newlines of any kind become \n, and one at the very end goes. */
+/* Converts all newlines to \n, and removes one at the very end. */
 static struct text *normal_source(struct sandbox *s, const char *source, size_t len_bytes)
 {
 	struct sink sink = {0};

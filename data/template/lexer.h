@@ -1,5 +1,7 @@
-/* The tokens of a template, with white space already treated as chat templates want it (trim_blocks and
- * lstrip_blocks): comments are gone, and a newline behind a block and blanks before one are, too.
+/* The tokens of a template, without the white space that Jinja removes.
+ *
+ * It removes comments, one newline after a block (trim_blocks), and blanks before a block at the start of a
+ * line (lstrip_blocks).
  */
 #ifndef FERRY_DATA_TEMPLATE_LEXER_H
 #define FERRY_DATA_TEMPLATE_LEXER_H

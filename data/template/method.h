@@ -1,16 +1,15 @@
-/* What methods of texts are written with, and those that split (methods_split.c); the list of all is in
- * methods.c.
- */
+/* Helpers for methods of texts, and the methods that split texts (methods_split.c). methods.c lists all
+ * methods. */
 #ifndef FERRY_DATA_TEMPLATE_METHOD_H
 #define FERRY_DATA_TEMPLATE_METHOD_H
 
 #include "data/template/render.h"
 
-/* Opens a method of a text. */
+/* Declares or defines a method of a text. */
 #define METHOD(name)                                                                                         \
 	struct value name(                                                                                   \
 	        struct render *r, struct value self, const struct value *arg, const struct arguments *all)
-/* First in a method that does not use everything. */
+/* The first line of a method that does not use all its arguments. */
 #define UNUSED (void)r, (void)self, (void)arg, (void)all
 
 static inline int given(struct value v)

@@ -43,7 +43,7 @@ RECASE(method_swapcase, TEXT_SWAP)
 
 /* ---- looking ---- */
 
-/* [from, to) in bytes, by the character places of start and end. */
+/* Converts character positions start and end to bytes [from, to). */
 static int range_of(
         struct render *r, struct text *t, struct value start, struct value end, size_t *from, size_t *to)
 {
@@ -94,7 +94,7 @@ static METHOD(method_endswith)
 	return begins_or_ends(r, self, arg, 1);
 }
 
-/* The character place of a match, or -1. */
+/* The character position of a match, or -1. */
 static int64_t find(struct render *r, struct value self, const struct value *arg, int from_right)
 {
 	const struct text *what = argument_text(r, arg[0], "what is looked for");
@@ -176,7 +176,7 @@ static METHOD(method_replace)
 	size_t from = 0;
 
 	UNUSED;
-	if (!old->len_bytes) { /* around every character */
+	if (!old->len_bytes) { /* "": insert around every character */
 		struct list *chars = value_items(r->s, self);
 
 		for (int64_t i = 0; i <= chars->count; i++) {

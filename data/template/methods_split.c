@@ -1,4 +1,4 @@
-/* Methods that split a text: at white space, at a mark, into lines, in three. */
+/* Methods that split a text: at white space, at a separator, into lines, into three parts. */
 #include "data/template/method.h"
 
 static int64_t space_run(const struct text *t, size_t from, size_t *end)
@@ -32,7 +32,7 @@ static size_t word_end(const struct text *t, size_t from)
 	return (size_t)(at - t->data);
 }
 
-/* At white space, at most `most` times from the left; what is left then keeps its end. */
+/* Splits at white space, at most `most` times from the left. The rest keeps white space at its end. */
 static struct value split_space(struct render *r, const struct text *t, int64_t most)
 {
 	struct value out = value_list(r->s, LIST_LIST, 0), rest;

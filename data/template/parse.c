@@ -1,4 +1,4 @@
-/* Statements of a template to nodes. */
+/* Parses statements of a template to nodes. */
 #include "data/template/ast.h"
 #include "data/template/lexer.h"
 
@@ -6,7 +6,7 @@
 
 static struct node *parse_body(struct parser *p, const char *const *ends);
 
-/* ---- what may be assigned to ---- */
+/* ---- targets of assignments ---- */
 
 static struct node *parse_target_name(struct parser *p)
 {
@@ -21,7 +21,7 @@ static struct node *parse_target_name(struct parser *p)
 	return node;
 }
 
-/* One name or several, with or without brackets around them. */
+/* Parses one name or several, with or without brackets around them. */
 static struct node *parse_target(struct parser *p)
 {
 	struct node *tuple = node_new(p, NODE_TUPLE), **end = &tuple->list;
@@ -45,7 +45,7 @@ static struct node *parse_target(struct parser *p)
 	return commas ? tuple : tuple->list;
 }
 
-/* ---- statements, behind their name ---- */
+/* ---- statements, after their name ---- */
 
 static void end_of_block(struct parser *p)
 {
@@ -54,7 +54,7 @@ static void end_of_block(struct parser *p)
 	p->at++;
 }
 
-/* The statements up to {% NAME ... for one of the names, which is skipped. */
+/* Parses statements up to {% NAME for one of the names, and skips the name. */
 static struct node *parse_until(struct parser *p, const char *const *ends)
 {
 	struct node *body;
@@ -128,7 +128,7 @@ static struct node *parse_set(struct parser *p)
 	return node;
 }
 
-/* (a, b=1) */
+/* Parses (a, b=1). */
 static void parse_parameters(struct parser *p, struct node *macro)
 {
 	struct node **end = &macro->other;
@@ -186,7 +186,7 @@ static struct node *parse_call_block(struct parser *p)
 	if (node->a->kind != NODE_CALL)
 		parser_unexpected(p, "a call");
 	parse_macro_body(p, node->b, end);
-	p->uses |= (int)node->b->value.u.i & MACRO_USES_CALLER; /* that of the macro around it */
+	p->uses |= (int)node->b->value.u.i & MACRO_USES_CALLER; /* the caller of the outer macro */
 	return node;
 }
 
@@ -234,7 +234,7 @@ static struct node *parse_generation(struct parser *p)
 	return node;
 }
 
-/* A block of a template that others could extend: here it stands for itself. */
+/* Parses a block that child templates could replace in Jinja. Here it is only a scope. */
 static struct node *parse_block(struct parser *p)
 {
 	static const char *const end[] = {"endblock", NULL};
@@ -301,7 +301,7 @@ static struct node *parse_statement(struct parser *p)
 	parser_unexpected(p, "the name of a statement");
 }
 
-/* Statements until the end of the template, or until {% NAME, which p->at then stands at. */
+/* Parses statements until the end of the template, or until {% NAME; then p->at is at NAME. */
 static struct node *parse_body(struct parser *p, const char *const *ends)
 {
 	struct node *first = NULL, **end = &first;
@@ -324,7 +324,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
 			if (p->at->kind != TOKEN_OUTPUT_END)
 				parser_unexpected(p, "'}}'");
 			p->at++;
-		} else { /* a block: the lexer lets nothing else stand here */
+		} else { /* a block: the lexer gives no other token here */
 			p->at++;
 			for (int i = 0; ends && ends[i]; i++)
 				if (parser_is_name(p, ends[i]))

@@ -1,4 +1,4 @@
-/* Expressions of a template to nodes. */
+/* Parses expressions of a template to nodes. */
 #include "data/template/ast.h"
 #include "data/template/lexer.h"
 
@@ -192,7 +192,7 @@ static struct node *parse_strings(struct parser *p)
 	return node;
 }
 
-/* Elements up to a closing bracket; of a dict keys and values in turn. */
+/* Parses elements up to a closing bracket. For a dict, these are keys and values in turn. */
 static struct node *parse_elements(struct parser *p, enum node_kind kind, const char *close)
 {
 	struct node *node = node_new(p, kind), **end = &node->list;
@@ -400,7 +400,7 @@ struct node *parse_unary(struct parser *p)
 	}
 }
 
-/* Operators of one strength, all grouping to the left. */
+/* Operators of one precedence, all left-associative. */
 struct operator_level {
 	struct {
 		const char *text;
@@ -442,7 +442,7 @@ static struct node *parse_level(struct parser *p, int level)
 		        level == 0   ? parse_concat(p)
 		        : level == 1 ? parse_level(p, 2)
 		                     : parse_unary(p));
-		i = -1; /* from the first again */
+		i = -1; /* start again with the first */
 	}
 	return node;
 }

@@ -1,8 +1,9 @@
-/* A rendering in progress: scopes, output, and the functions that templates can call. Inside of template/
- * only.
+/* A rendering in progress: scopes, output, and the functions that templates can call. Private to
+ * template/.
  *
- * A scope holds the variables that were set in it; looking up goes outwards. Loops, macros, `with`, blocks
- * and `generation` open one, `if` does not. A macro's scope stands in the one where the macro was defined.
+ * A scope holds the variables set in it; a lookup continues in the outer scopes. Loops, macros, `with`,
+ * blocks and `generation` open a scope, `if` does not. The outer scope of a macro is the one that defines
+ * it.
  */
 #ifndef FERRY_DATA_TEMPLATE_RENDER_H
 #define FERRY_DATA_TEMPLATE_RENDER_H
@@ -18,12 +19,12 @@ struct scope {
 		int id;
 		struct value value; /* VALUE_ABSENT: not set any more */
 	} * first;
-	int kept; /* a macro was defined in it, or in one inside */
+	int kept; /* it, or a scope inside it, defines a macro */
 };
 
 struct macro {
 	const struct node *node;
-	struct scope *scope; /* where it was defined */
+	struct scope *scope; /* the scope that defines it */
 };
 
 struct loop {
@@ -48,18 +49,18 @@ struct render {
 	const struct ast *ast;
 	struct scope *scope;
 	struct sink *out, *main;
-	struct jinja_span *spans; /* what {% generation %} wrote, in bytes of the main output */
+	struct jinja_span *spans; /* output of {% generation %}, in bytes of `main` */
 	int64_t span_count, span_cap;
 	int64_t now; /* seconds since 1970 */
 };
 
-/* Something that a template calls by name: a filter, a test, a method, a function. */
+/* A filter, a test, a method or a function: templates call it by name. */
 struct builtin {
 	const char *name;
-	/* Names of its parameters, separated by spaces; "!" behind those that must be given. NULL: it reads
-	 * `all` itself. */
+	/* Names of its parameters, separated by spaces; "!" follows required ones. NULL: `call` reads `all`
+	 * itself. */
 	const char *parameters;
-	/* arg: one value per parameter, VALUE_ABSENT where not given */
+	/* arg: one value per parameter, VALUE_ABSENT if not given */
 	struct value (*call)(
 	        struct render *r, struct value self, const struct value *arg, const struct arguments *all);
 };
@@ -73,7 +74,7 @@ extern const struct builtin filters_of_texts[], filters_of_lists[], tests[], glo
 extern const struct builtin methods_of_texts[], methods_of_lists[], methods_of_dicts[], methods_of_loops[],
         methods_of_floats[];
 
-/* Of what a function made, as a cycler; NULL: it has none. */
+/* Methods of a function's result, such as a cycler; NULL = none. */
 const struct builtin *methods_of_function(const struct function *f);
 
 const struct builtin *builtin_find(const struct builtin *table, const char *name);
@@ -90,7 +91,7 @@ struct value eval(struct render *r, const struct node *node);
 struct value eval_call(struct render *r, struct value callee, const struct arguments *all);
 struct value eval_attribute(struct render *r, struct value of, const struct text *name);
 struct value eval_item(struct render *r, struct value of, struct value key);
-/* Filters of a block over its text. */
+/* Applies the filters of a block to its text. */
 struct value eval_filters(struct render *r, const struct node *filters, struct value body);
 int value_contains(struct render *r, struct value in, struct value what);
 struct value value_add(struct render *r, struct value a, struct value b);

@@ -1,4 +1,4 @@
-/* The bounds of a template, and its memory: blocks that are freed together. */
+/* The limits of a template, and its memory: blocks that are freed together. */
 #include "data/template/sandbox.h"
 
 #include "base/err.h"
@@ -63,7 +63,7 @@ void sandbox_step(struct sandbox *s, int64_t steps)
 void sandbox_enter(struct sandbox *s)
 {
 	if (++s->depth > s->limit_depth)
-		sandbox_fail(s, "nested more than %d deep", s->limit_depth);
+		sandbox_fail(s, "the template is nested more than %d deep", s->limit_depth);
 }
 
 void sandbox_fail(struct sandbox *s, const char *fmt, ...)

@@ -1,9 +1,9 @@
-/* What a template may use: memory, steps and depth, each with a bound, and one way out.
+/* The limits of a template: memory, steps and depth, and one exit for every failure.
  *
- * Templates come from strangers, so nothing that they do is unbounded. All memory of a parse or a rendering
- * is taken from one sandbox and freed with it; whatever fails (a limit, an error of the template, memory)
- * leaves by sandbox_fail, which jumps to where the caller set `escape`. Code in between therefore holds
- * nothing that would have to be released, and checks no return codes.
+ * Templates come from strangers, so nothing that they do is unlimited. One sandbox owns all memory of a parse
+ * or a rendering, and sandbox_free frees it. Any failure (a limit, an error of the template, no memory) calls
+ * sandbox_fail. It jumps to the place where the caller set `escape`. So the code between must not hold
+ * anything that needs a release, and checks no return codes.
  */
 #ifndef FERRY_DATA_TEMPLATE_SANDBOX_H
 #define FERRY_DATA_TEMPLATE_SANDBOX_H
@@ -20,17 +20,17 @@ struct sandbox {
 	int depth, limit_depth;
 	int line;          /* of the template, for messages */
 	const char *where; /* the template's name, for messages */
-	int rc;            /* what sandbox_fail left with; the text is in err_text() */
+	int rc;            /* the error of sandbox_fail; its text is in err_text() */
 	jmp_buf escape;
 };
 
 /* Zeroed memory, never NULL; lives as long as the sandbox. */
 void *sandbox_alloc(struct sandbox *s, size_t count, size_t size_bytes);
 
-/* Work done: fails when it was too much. */
+/* Counts work; fails beyond limit_steps. */
 void sandbox_step(struct sandbox *s, int64_t steps);
 
-/* Around whatever calls itself. */
+/* Call these around every recursion; sandbox_enter fails beyond limit_depth. */
 void sandbox_enter(struct sandbox *s);
 static inline void sandbox_leave(struct sandbox *s)
 {

@@ -1,4 +1,4 @@
-/* Parsing and rendering, each in a sandbox of its own. */
+/* Parses and renders templates, each time in a new sandbox. */
 #include "data/template/template.h"
 
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Bounds: chat templates have some 10 KiB and take some 10,000 steps for a long chat. */
+/* Limits. For comparison: a chat template has about 10 KiB, and a long chat takes about 10,000 steps. */
 enum {
 	SOURCE_BYTES_MAX = 1 << 20,
 	PARSE_BYTES_MAX = 256 << 20,

@@ -1,4 +1,4 @@
-/* Texts of a template: characters, case, white space, and how values are written as text. */
+/* Texts of a template: characters, case, white space, and values as text. */
 #include "data/template/value.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ int char_at(const char *at, const char *end, int32_t *c)
 
 	if (len > 0)
 		return (int)len;
-	*c = (unsigned char)*at; /* a template's file need not be UTF-8 to be looked at */
+	*c = (unsigned char)*at; /* invalid UTF-8 in a template's file */
 	return 1;
 }
 
@@ -205,7 +205,7 @@ struct value sink_value(struct sandbox *s, struct sink *sink)
 
 /* ---- values as text ---- */
 
-/* As Python: the fewest digits that give the number back. */
+/* Like Python: the fewest digits that read back as the same number. */
 void float_write(char out[FLOAT_BYTES], double f)
 {
 	char digits[32], *mark;

@@ -1,4 +1,4 @@
-/* Values to JSON, as Python writes it. */
+/* Converts values to JSON as Python writes it. */
 #include "data/template/tojson.h"
 
 #include <stdio.h>
@@ -79,7 +79,7 @@ static void write_key(struct writer *w, struct value key)
 	int quoted = key.kind == VALUE_TEXT;
 
 	if (!quoted && key.kind != VALUE_NONE && !value_is_number(key))
-		sandbox_fail(w->r->s, "tojson: a key of kind %s", value_kind_name(key));
+		sandbox_fail(w->r->s, "tojson: a key of kind %s is not supported", value_kind_name(key));
 	if (quoted) {
 		write_text(w, key.u.text);
 	} else {
@@ -90,7 +90,7 @@ static void write_key(struct writer *w, struct value key)
 	sink_add(w->r->s, &w->sink, w->key->data, w->key->len_bytes);
 }
 
-/* The order of keys: their places, sorted by insertion (dicts of templates are small). */
+/* The order of keys. Insertion sort: dicts of templates are small. */
 static int64_t *key_order(struct writer *w, const struct dict *d)
 {
 	int64_t *order = sandbox_alloc(w->r->s, (size_t)d->count, sizeof(*order)), k;
@@ -139,7 +139,7 @@ static void write(struct writer *w, struct value v, int level)
 	} else if (v.kind == VALUE_NONE || value_is_number(v)) {
 		write_scalar(w, v);
 	} else {
-		sandbox_fail(w->r->s, "tojson: a value of kind %s", value_kind_name(v));
+		sandbox_fail(w->r->s, "tojson: a value of kind %s is not supported", value_kind_name(v));
 	}
 	sandbox_leave(w->r->s);
 }

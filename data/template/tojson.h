@@ -1,4 +1,4 @@
-/* json.dumps as chat templates call it: non-ASCII characters stay, and nothing is escaped for HTML. */
+/* Python's json.dumps for chat templates: keeps non-ASCII characters, and escapes nothing for HTML. */
 #ifndef FERRY_DATA_TEMPLATE_TOJSON_H
 #define FERRY_DATA_TEMPLATE_TOJSON_H
 

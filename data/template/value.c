@@ -1,4 +1,4 @@
-/* Values: making them, comparing them, going over them. */
+/* Makes, compares and iterates over values. */
 #include "data/template/value.h"
 
 #include <limits.h>
@@ -101,7 +101,7 @@ static uint64_t hash_value(struct sandbox *s, struct value v)
 	}
 }
 
-/* The index of a key, or -1 with the free slot. */
+/* The index of a key; or -1, with *slot free for it. */
 static int64_t dict_find(struct sandbox *s, const struct dict *d, struct value key, int64_t *slot)
 {
 	uint64_t hash = hash_value(s, key);
@@ -364,7 +364,7 @@ int value_compare(struct sandbox *s, struct value a, struct value b)
 			return (a.u.i > b.u.i) - (a.u.i < b.u.i);
 		return (x > y) - (x < y);
 	}
-	if (a.kind == VALUE_TEXT && b.kind == VALUE_TEXT) { /* order of bytes is that of characters */
+	if (a.kind == VALUE_TEXT && b.kind == VALUE_TEXT) { /* UTF-8 bytes sort like characters */
 		const struct text *x = a.u.text, *y = b.u.text;
 		size_t shared = x->len_bytes < y->len_bytes ? x->len_bytes : y->len_bytes;
 		int order = memcmp(x->data, y->data, shared);
@@ -411,7 +411,7 @@ struct list *value_items(struct sandbox *s, struct value v)
 
 	if (v.kind == VALUE_LIST && v.u.list->kind != LIST_GENERATOR)
 		return v.u.list;
-	if (v.kind == VALUE_LIST) { /* once only */
+	if (v.kind == VALUE_LIST) { /* a generator gives its items once */
 		out = value_list(s, LIST_LIST, 0);
 		*out.u.list = *v.u.list;
 		v.u.list->count = v.u.list->cap = 0;

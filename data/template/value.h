@@ -1,8 +1,8 @@
-/* Values of a template: Python's, as far as templates see them.
+/* Values of a template: Python's values, as far as templates need them.
  *
- * A value is 16 bytes and is copied freely; what it points to lives in the sandbox and never changes, except
- * namespaces and the place of a generator. Texts are valid UTF-8 and are counted in characters. Integers have
- * 64 bits; what would exceed them is an error.
+ * A value is 16 bytes and is copied freely. It points to memory of the sandbox that never changes, except for
+ * namespaces, generators, and the state of loops, cyclers and joiners. Texts are valid UTF-8 and are counted
+ * in characters. Integers have 64 bits; larger ones are an error.
  */
 #ifndef FERRY_DATA_TEMPLATE_VALUE_H
 #define FERRY_DATA_TEMPLATE_VALUE_H
@@ -12,13 +12,13 @@
 #include <jansson.h>
 
 enum value_kind {
-	VALUE_UNDEFINED, /* u.text: what is undefined, or NULL */
+	VALUE_UNDEFINED, /* u.text: the undefined name, or NULL */
 	VALUE_NONE,
 	VALUE_BOOL,
 	VALUE_INT,
 	VALUE_FLOAT,
 	VALUE_TEXT,
-	VALUE_LIST, /* every kind of sequence: see list_kind */
+	VALUE_LIST, /* any kind of sequence: see list_kind */
 	VALUE_DICT,
 	VALUE_NAMESPACE,
 	VALUE_LOOP,
@@ -44,10 +44,10 @@ struct value {
 };
 
 struct text {
-	const char *data; /* NUL behind it */
+	const char *data; /* with a NUL at the end */
 	size_t len_bytes;
 	int64_t char_count; /* -1 = not counted yet */
-	int markup;         /* came from |safe or |escape: joining escapes what is joined to it */
+	int markup;         /* from |safe or |escape: texts that are joined to it get escaped */
 };
 
 struct list {
@@ -56,7 +56,7 @@ struct list {
 	enum list_kind kind;
 };
 
-/* In order of insertion; a hash table over keys where they are many. */
+/* In order of insertion. If there are many keys, a hash table finds them. */
 struct dict {
 	struct value *keys, *values;
 	int64_t count, cap;
@@ -89,14 +89,14 @@ static inline int value_is_integer(struct value v)
 	return v.kind == VALUE_BOOL || v.kind == VALUE_INT;
 }
 
-/* The bytes are copied, or are those of something that lives as long as the sandbox. */
+/* value_text copies the bytes. value_text_of borrows them: they must live as long as the sandbox. */
 struct value value_text(struct sandbox *s, const char *data, size_t len_bytes);
 struct value value_text_of(struct sandbox *s, const char *data, size_t len_bytes);
 struct value value_list(struct sandbox *s, enum list_kind kind, int64_t cap);
 void list_add(struct sandbox *s, struct list *list, struct value item);
 struct value value_dict(struct sandbox *s);
 void dict_set(struct sandbox *s, struct dict *d, struct value key, struct value value);
-/* 1 and *value, or 0; fails when a key cannot be one (a list). */
+/* 1 and *value, or 0; fails if the key cannot be one (a list). */
 int dict_get(struct sandbox *s, const struct dict *d, struct value key, struct value *value);
 int dict_get_named(const struct dict *d, const char *name, struct value *value);
 
@@ -104,18 +104,18 @@ struct value value_of_json(struct sandbox *s, const json_t *json);
 
 int value_truth(struct value v);
 int value_equal(struct sandbox *s, struct value a, struct value b);
-/* Below 0, 0, above 0; fails where Python has no order. */
+/* Below 0, 0 or above 0; fails if Python has no order for the values. */
 int value_compare(struct sandbox *s, struct value a, struct value b);
 double value_number(struct value v);
 
 /* "str", "dict", ... as in Python's messages. */
 const char *value_kind_name(struct value v);
 
-/* len(v); fails where it has none. */
+/* len(v); fails if v has no length. */
 int64_t value_length(struct sandbox *s, struct value v);
 
-/* What `for` would go over: lists as they are, keys of a dict, characters of a text. A generator is used up.
- */
+/* The items that `for` iterates over: of a list, keys of a dict, characters of a text. Empties a
+ * generator. */
 struct list *value_items(struct sandbox *s, struct value v);
 int value_is_iterable(struct value v);
 
@@ -138,22 +138,23 @@ void float_write(char out[FLOAT_BYTES], double f);
 /* ---- texts ---- */
 
 int64_t text_length(struct text *t);
-/* Byte offset of a character, 0 <= at <= text_length. */
+/* Byte offset of character `at`, 0 <= at <= text_length. */
 size_t text_offset(struct text *t, int64_t at);
 int char_is_space(int32_t c);
 int char_is_printable(int32_t c);
-/* The character at a place of valid UTF-8, and its length in bytes. */
+/* Reads the character at a place of valid UTF-8; returns its length in bytes. */
 int char_at(const char *at, const char *end, int32_t *c);
 
 enum text_case { TEXT_UPPER, TEXT_LOWER, TEXT_CAPITALIZE, TEXT_TITLE, TEXT_SWAP };
 struct value text_recase(struct sandbox *s, const struct text *t, enum text_case to);
 
 enum text_side { TEXT_LEFT = 1, TEXT_RIGHT = 2, TEXT_BOTH = 3 };
-/* Without the characters of `chars` (NULL: white space) at its ends. */
+/* Removes the characters of `chars` (NULL: white space) from the ends of a text. */
 struct value text_strip(
         struct sandbox *s, const struct text *t, const struct text *chars, enum text_side side);
 
-/* Byte offset of the first `needle` from `from` on, or -1; of the last one that begins before `before`. */
+/* Byte offset of the first `needle` at or after `from`, or -1. text_find_last: of the last one that begins
+ * before `before`. */
 int64_t text_find(const struct text *t, const struct text *needle, size_t from);
 int64_t text_find_last(const struct text *t, const struct text *needle, size_t before);
 

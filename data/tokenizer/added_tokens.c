@@ -153,7 +153,7 @@ void added_begin(struct added_matches *m, const struct added_set *set, const cha
 	*m = (struct added_matches){.set = set, .text = text, .len_bytes = len_bytes};
 }
 
-/* The next match that counts, widened over white space; 0 when there is none. */
+/* Finds the next valid match, extended over white space; 0 if there is none. */
 static int find_match(struct added_matches *m, struct piece *match)
 {
 	while (m->set->count > 0 && m->at < m->len_bytes) {
@@ -189,7 +189,7 @@ int added_next(struct added_matches *m, struct piece *p)
 	size_t done = m->done;
 
 	for (;;) {
-		if (match.start < match.end) { /* found before, and what stood before it is handed out */
+		if (match.start < match.end) { /* found earlier; the text before it is returned already */
 			*p = match;
 			m->match = (struct piece){0};
 			return 1;
@@ -202,7 +202,7 @@ int added_next(struct added_matches *m, struct piece *p)
 			m->match = match;
 			return 1;
 		}
-		done = match.end; /* one that the match before has swallowed whole is none */
+		done = match.end; /* the previous match covers this one: ignore it */
 	}
 	*p = (struct piece){.start = done, .end = m->len_bytes, .id = -1};
 	m->done = m->len_bytes;

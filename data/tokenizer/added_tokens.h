@@ -1,9 +1,9 @@
-/* Added tokens: contents that are found in a text before anything else looks at it.
+/* Added tokens: contents that ferry finds in a text before any other step reads it.
  *
- * Two sets, each searched leftmost-longest: tokens with `normalized` false in the raw text, then the
- * others (their contents normalized) in each normalized piece that is left. A match may be refused
- * (single_word) or widened over white space (lstrip, rstrip); the search goes on behind the content itself,
- * so a widened match and the next one may overlap, as they do in HF tokenizers.
+ * There are two sets, each searched leftmost-longest. Tokens with `normalized` false are searched in the raw
+ * text. The others (with normalized contents) are searched in each normalized piece that remains. A flag may
+ * refuse a match (single_word) or extend it over white space (lstrip, rstrip). The search goes on after the
+ * content itself, so an extended match and the next one may overlap, as in HF tokenizers.
  */
 #ifndef FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
 #define FERRY_DATA_TOKENIZER_ADDED_TOKENS_H
@@ -19,7 +19,7 @@ enum added_flag {
 	ADDED_SPECIAL = 1 << 4,
 };
 
-/* A stretch of a text: an added token, or (id -1) what lies between. */
+/* A stretch of a text: an added token, or (id -1) the text between two. */
 struct piece {
 	size_t start, end;
 	int32_t id;
@@ -45,7 +45,7 @@ struct added_set {
 	int32_t root_child[256]; /* node by first byte, 0 = none */
 };
 
-/* A content that is there already keeps its first id. */
+/* Adds a content. If the set has it already, its first id stays. */
 int added_set_add(struct added_set *set, const char *content, size_t len_bytes, int32_t id, unsigned flags);
 void added_set_free(struct added_set *set);
 
@@ -54,14 +54,14 @@ struct added_matches {
 	const struct added_set *set;
 	const char *text;
 	size_t len_bytes;
-	size_t at, done;    /* where to look next; everything before `done` was handed out */
-	struct piece match; /* comes next, if it is not empty: the text before it was handed out */
+	size_t at, done;    /* where to search next; everything before `done` is returned */
+	struct piece match; /* if not empty: returned next, after the text before it */
 };
 
 void added_begin(struct added_matches *m, const struct added_set *set, const char *text, size_t len_bytes);
 
-/* The next piece of the text (valid UTF-8), in order: a match, or (id -1) what lies between; never empty. 0
- * at the end. */
+/* The next piece of the text (valid UTF-8), in order: a match, or (id -1) the text between two; never
+ * empty. 0 at the end. */
 int added_next(struct added_matches *m, struct piece *p);
 
 #endif

@@ -11,7 +11,7 @@ struct bpe_symbol {
 	int32_t previous, next;
 };
 
-/* A pair that could be merged when it was seen; stale once either symbol has changed. */
+/* A possible merge when it was found; outdated once either symbol has changed. */
 struct bpe_candidate {
 	int32_t rank, position;
 	int32_t left, right, id;
@@ -29,10 +29,10 @@ void bpe_scratch_free(struct bpe_scratch *scratch)
 	*scratch = (struct bpe_scratch){0};
 }
 
-/* Merges ids[count], count <= BPE_SYMBOLS_SMALL, in place; returns how many are left. */
+/* Merges ids[count], count <= BPE_SYMBOLS_SMALL, in place; returns the new count. */
 static int64_t merge_small(const struct bpe *b, int32_t *ids, int64_t count)
 {
-	const struct bpe_merge *pairs[BPE_SYMBOLS_SMALL]; /* what symbol i and the next would become */
+	const struct bpe_merge *pairs[BPE_SYMBOLS_SMALL]; /* the merge of symbol i and the next, or NULL */
 
 	for (int64_t i = 0; i + 1 < count; i++)
 		pairs[i] = bpe_find_merge(b, ids[i], ids[i + 1]);
@@ -86,7 +86,7 @@ static struct bpe_candidate heap_pop(struct bpe_candidate *heap, int64_t *count)
 	return top;
 }
 
-/* Puts the pair that begins at `position` on the heap, if it can be merged. */
+/* Puts the pair at `position` on the heap, if a merge joins it. */
 static void consider(const struct bpe *b, struct bpe_scratch *scratch, int64_t *heap_count, int32_t position)
 {
 	const struct bpe_symbol *symbols = scratch->symbols;
@@ -117,7 +117,7 @@ static int reserve(struct bpe_scratch *scratch, int64_t count)
 	if (!symbols)
 		return ERR_NOMEM;
 	scratch->symbols = symbols;
-	/* one candidate per pair at first, and at most two for each of the count - 1 merges */
+	/* one candidate per pair at first, then at most two for each of the count - 1 merges */
 	heap = mem_resize(scratch->heap, (size_t)count * 3, sizeof(*heap));
 	if (!heap)
 		return ERR_NOMEM;
@@ -126,7 +126,7 @@ static int reserve(struct bpe_scratch *scratch, int64_t count)
 	return 0;
 }
 
-/* Merges with the heap; scratch->symbols is the result, as a list that begins with the first. */
+/* Merges with a heap. The result is a linked list in scratch->symbols that begins with the first. */
 static int merge_by_heap(const struct bpe *b, struct bpe_scratch *scratch, const int32_t *ids, int64_t count)
 {
 	int64_t heap_count = 0;

@@ -1,11 +1,11 @@
-/* Encodes words: cuts them where nothing joins, takes what is known, and merges the rest. */
+/* Encodes words: cuts them where no merge joins, looks pieces up, and merges the others. */
 #include "data/tokenizer/bpe_encode.h"
 
 #include "base/err.h"
 #include "data/tokenizer/bpe_long.h"
 #include "data/tokenizer/bpe_symbols.h"
 
-/* A piece that is in the vocabulary, as `id`: appends it if it is known that the merges lead there. */
+/* For a piece with entry `id` in the vocabulary: appends id if its merges are known to give it. */
 static int take_whole(const struct bpe *b, struct token_list *ids, int32_t id, enum bpe_whole *whole)
 {
 	*whole = id >= 0 ? __atomic_load_n(&b->whole[id], __ATOMIC_RELAXED) : BPE_WHOLE_NO;
@@ -21,7 +21,7 @@ static void note_whole(
 		        __ATOMIC_RELAXED);
 }
 
-/* Appends what the merges make of scratch->segment, which is `text` if that is not NULL. */
+/* Appends the merged ids of scratch->segment; `text` is its text, or NULL. */
 static int encode_segment(const struct bpe *b, struct bpe_scratch *scratch, struct token_list *ids,
         const char *text, size_t len_bytes)
 {
@@ -48,7 +48,7 @@ static int encode_segment(const struct bpe *b, struct bpe_scratch *scratch, stru
 	return 0;
 }
 
-/* Appends the ids of a word, cut where no merge ever joins. */
+/* Appends the ids of a word, cut where no merge joins. */
 static int encode_symbols(const struct bpe *b, struct bpe_scratch *scratch, struct token_list *ids,
         const char *word, size_t len_bytes)
 {

@@ -1,4 +1,4 @@
-/* Reads a BPE model: vocabulary, merges, and what is worked out from them. */
+/* Loads a BPE model: vocabulary, merges, and tables derived from them. */
 #include <string.h>
 
 #include "base/err.h"
@@ -11,13 +11,13 @@
 
 enum { AFFIX_BYTES_MAX = 100 };
 
-/* The symbol that stands for the character at text, or -1. */
+/* The symbol of the character at text, or -1. */
 static int32_t symbol_of(const struct bpe *b, const char *text, size_t len_bytes)
 {
 	return b->vocab->in_bytes ? b->byte_ids[(unsigned char)*text] : vocab_find(b->vocab, text, len_bytes);
 }
 
-/* Notes that the last symbol of left and the first of right may be joined. */
+/* Notes that a merge may join the last symbol of left and the first of right. */
 static void note_join(struct bpe *b, int32_t left, int32_t right)
 {
 	size_t left_bytes, right_bytes, first = 1, last = 1;
@@ -41,8 +41,8 @@ static void note_join(struct bpe *b, int32_t left, int32_t right)
 	}
 }
 
-/* The id of left and right together, right without its prefix, or -1. Merges are mostly in the order of what
- * they make: *id is tried first, then the next. */
+/* The id of left and right joined (right without its prefix), or -1. Merges are mostly in the order of their
+ * results, so it tries *id and the next id first. */
 static int concatenation(const struct bpe *b, struct str *both, int32_t *id, int32_t left, int32_t right)
 {
 	size_t len_bytes, skip = b->prefix ? strlen(b->prefix) : 0;
@@ -63,14 +63,14 @@ static int concatenation(const struct bpe *b, struct str *both, int32_t *id, int
 	return 0;
 }
 
-/* A repeated pair takes the later rank. *id: what the merge before made, then this one. */
+/* A repeated pair takes the later rank. *id is the last merge's result on entry, this one's on return. */
 static int add_merge(struct bpe *b, struct str *both, int32_t left, int32_t right, int32_t rank, int32_t *id)
 {
 	uint64_t mask = (uint64_t)b->merge_slots - 1, i = bpe_hash(left, right) & mask;
 	int rc;
 
 	if (b->vocab->entries[left].kind || b->vocab->entries[right].kind)
-		return 0; /* odd: spelled in characters that no word has */
+		return 0; /* odd entries have characters that no word has */
 	rc = concatenation(b, both, id, left, right);
 	if (rc < 0)
 		return rc;
@@ -83,8 +83,8 @@ static int add_merge(struct bpe *b, struct str *both, int32_t left, int32_t righ
 	return 0;
 }
 
-/* "left right", parted by the only U+0020 (other spaces may be inside), or ["left", "right"]. Both are texts
- * of the file, or of the reader: then they are looked up at once. */
+/* Sets a query to one side of a merge. A text in the file is looked up later, with others at once. A text
+ * in the reader's buffer is looked up now, because the buffer changes. */
 static void read_side(const struct vocab *v, const struct json_reader *r, struct vocab_query *q,
         const char *text, size_t len_bytes)
 {
@@ -95,6 +95,7 @@ static void read_side(const struct vocab *v, const struct json_reader *r, struct
 	}
 }
 
+/* Reads "left right", separated by the only U+0020 (other spaces may be inside), or ["left", "right"]. */
 static int read_merge(const struct vocab *v, struct json_reader *r, struct vocab_query sides[2])
 {
 	const char *text, *space;
@@ -125,7 +126,7 @@ static int read_merge(const struct vocab *v, struct json_reader *r, struct vocab
 	return 0;
 }
 
-/* Empties the table of merges, with room for `count`. */
+/* Makes an empty table of merges for `count` merges. */
 static int begin_merges(struct bpe *b, int64_t count)
 {
 	for (b->merge_slots = 16; b->merge_slots < count * 3 / 2;)
@@ -138,7 +139,8 @@ static int begin_merges(struct bpe *b, int64_t count)
 	return 0;
 }
 
-/* Symbols that stand for something else than their text may be joined with anything: then nothing is cut. */
+/* 1 for unk_token and byte tokens: they replace other text, so merges join them with anything, and no cut
+ * is safe. */
 static int stands_for_other(const struct bpe *b, int32_t id)
 {
 	size_t len_bytes;
@@ -147,7 +149,7 @@ static int stands_for_other(const struct bpe *b, int32_t id)
 	return id == b->unk_id || (b->byte_fallback && len_bytes == 6 && memcmp(text, "<0x", 3) == 0);
 }
 
-/* A merge that was read, before the table that it goes into is there. */
+/* Merges that were read before their table exists. */
 struct read_merges {
 	struct token_list sides; /* left, right, left, right.. */
 	struct str both;
@@ -155,7 +157,7 @@ struct read_merges {
 
 enum { BATCH = 32, AHEAD = 8 };
 
-/* The ids of `count` merges; *odd where one of them stands for something else. */
+/* Looks up the ids of `count` merges. Sets *odd if one of them stands for other text. */
 static int take_batch(struct bpe *b, struct read_merges *read, struct vocab_query *sides, int count, int *odd)
 {
 	vocab_find_many(b->vocab, sides, 2 * count);
@@ -196,7 +198,7 @@ static int read_merges(struct bpe *b, struct json_reader *r, struct read_merges 
 	return rc;
 }
 
-/* Brings near what adding merges[AHEAD] will look at, and before that where its texts are. */
+/* Prefetches memory that adding merges[AHEAD] will read, and entries of the merge after 2 * AHEAD. */
 static void fetch_merge(const struct bpe *b, const int32_t *sides)
 {
 	int32_t left = sides[2 * AHEAD], right = sides[2 * AHEAD + 1];
@@ -330,7 +332,7 @@ static void release(void *state)
 	mem_free(b);
 }
 
-/* Whether words may come as bytes: then nothing may look at the characters of the byte alphabet. */
+/* 1 if words may come as bytes: then no option depends on characters of the byte alphabet. */
 static int takes_bytes(const json_t *spec)
 {
 	const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};

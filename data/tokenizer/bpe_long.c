@@ -1,14 +1,14 @@
 /* Merges long pieces in windows.
  *
- * Why that is exact: let a text be A followed by B, t the last token of A merged alone, u the first of B
- * merged alone. Up to the moment when a merge crosses the border, the merges inside of A happen in the order
- * in which they happen to A alone, and so for B; and whether and when one crosses depends on the symbols next
- * to the border only, which lie in t and u. So the border stays if and only if it stays when t and u are
- * merged together, and then the tokens of the text are those of A and those of B. (Nothing is asked of the
- * ranks.)
+ * Why that is exact: let a text be A followed by B. Let t be the last token of A merged alone, u the first
+ * token of B merged alone. Until a merge crosses the border, A is merged in the same order as alone, and
+ * so is B. Whether and when a merge crosses depends only on the symbols next to the border, which lie in t
+ * and u. So the border stays if and only if it stays when t and u are merged together. Then the tokens of
+ * the text are those of A and those of B. (This needs no property of the ranks.)
  *
- * A window is merged, a token's end in it is taken for the border, and the next window begins there. When the
- * check of the two tokens fails, an earlier end is tried; when all fail, the window is doubled. */
+ * The algorithm merges a window, and takes the end of one of its tokens as the border. The next window begins
+ * there. If the check of the two tokens fails, it tries an earlier end; if all fail, it doubles the window.
+ */
 #include "data/tokenizer/bpe_long.h"
 
 #include <string.h>
@@ -21,10 +21,10 @@ struct longer {
 	struct bpe_symbols *s;
 	struct bpe_scratch *scratch;
 	const struct bpe *b;
-	struct token_list *symbols; /* from before `at` to what was read so far */
-	int64_t at;                 /* where the window begins */
-	int64_t window;             /* its symbols, at most */
-	int ended;                  /* the piece is read to its end */
+	struct token_list *symbols; /* all symbols read and not dropped */
+	int64_t at;                 /* start of the window */
+	int64_t window;             /* its maximum number of symbols */
+	int ended;                  /* all of the piece is read */
 };
 
 /* Reads until `count` symbols are there, or the piece ends. */
@@ -44,7 +44,7 @@ static int fill(struct longer *l, int64_t count)
 	return 0;
 }
 
-/* The symbols of a window that begins at `from`. */
+/* The number of symbols in a window that begins at `from`. */
 static int64_t window_count(const struct longer *l, int64_t from)
 {
 	int64_t left = l->symbols->count - from;
@@ -61,7 +61,8 @@ static int merge_at(struct longer *l, struct token_list out[2], int64_t from)
 	                        l->b, l->scratch, out, l->symbols->ids + from, window_count(l, from));
 }
 
-/* The window at `to`, which is often the same as the one at l->at: runs of one character are. */
+/* Merges the window at `to`. In runs of one character it is often equal to the window at l->at: copies
+ * that. */
 static int merge_next(struct longer *l, int64_t to, int64_t now_count)
 {
 	struct token_list *now = l->scratch->now, *next = l->scratch->next;
@@ -82,7 +83,7 @@ static int merge_next(struct longer *l, int64_t to, int64_t now_count)
 	return 0;
 }
 
-/* Whether the border at `at` stays, between tokens of `left` and `right` symbols: 1, 0 or an error. */
+/* Checks the border at `at` between tokens of `left` and `right` symbols: 1 if it stays, 0, or an error. */
 static int border_stays(struct longer *l, int64_t at, int32_t left, int32_t right)
 {
 	struct token_list pair[2] = {{0}, {0}};
@@ -95,7 +96,7 @@ static int border_stays(struct longer *l, int64_t at, int32_t left, int32_t righ
 	return rc;
 }
 
-/* Tries the end of the window's token `k` - 1 as border; on success the next window is in scratch->next. */
+/* Tries the end of token k - 1 as the border. On success, scratch->next is the next window. */
 static int try_border(struct longer *l, int64_t k, int64_t *to)
 {
 	const struct token_list *now = l->scratch->now, *next = l->scratch->next;
@@ -108,7 +109,8 @@ static int try_border(struct longer *l, int64_t k, int64_t *to)
 	rc = merge_next(l, *to, now_count);
 	if (rc < 0)
 		return rc;
-	/* the first token of the next window must be there to stay: a border of its own comes behind it */
+	/* the first token of the next window must be final: it needs a token after it, or the end of the
+	 * piece */
 	if (next[0].count == 0 || (next[0].count == 1 && !(l->ended && *to + l->window >= l->symbols->count)))
 		return 0;
 	return border_stays(l, *to, now[1].ids[k - 1], next[1].ids[0]);
@@ -124,7 +126,7 @@ static void swap_windows(struct bpe_scratch *scratch)
 	}
 }
 
-/* Hands out the tokens before a border and makes the next window this one. */
+/* Appends the tokens before a border, and makes the next window the current one. */
 static int advance(struct longer *l, struct token_list *ids, int64_t k, int64_t to)
 {
 	struct token_list done = {.ids = l->scratch->now[0].ids, .count = k};

@@ -1,4 +1,4 @@
-/* Cuts a word into the symbols that byte-pair encoding begins with. */
+/* Splits a word into the first symbols of byte-pair encoding. */
 #include "data/tokenizer/bpe_symbols.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { AFFIXED_BYTES = 256 };
 
-/* The id of the character at [start, end), with prefix and suffix where it wants them. */
+/* The id of the character at [start, end), with the prefix or suffix for its place. */
 static int32_t char_id(const struct bpe_symbols *s, size_t start, size_t end)
 {
 	const struct bpe *b = s->b;
@@ -24,7 +24,7 @@ static int32_t char_id(const struct bpe_symbols *s, size_t start, size_t end)
 	return vocab_find(b->vocab, text, prefix_bytes + len + suffix_bytes);
 }
 
-/* Queues the byte tokens of a character; 0 when one is missing. The affixes belong to the character there. */
+/* Queues the byte tokens of a character; 0 if one is missing. Byte tokens get no prefix or suffix. */
 static int queue_bytes(struct bpe_symbols *s, size_t start, size_t end)
 {
 	const struct bpe *b = s->b;
@@ -47,7 +47,7 @@ static void put(struct bpe_symbols *s, int32_t id, size_t start, size_t end, int
 	s->plain = plain;
 }
 
-/* A symbol that the vocabulary has comes behind an unk that waits. */
+/* Makes a known symbol the current one; a waiting unk comes first. */
 static void put_known(struct bpe_symbols *s, int32_t id, size_t start, size_t end)
 {
 	if (!s->unk_waits) {
@@ -91,7 +91,7 @@ void bpe_symbols_next(struct bpe_symbols *s)
 			return;
 		}
 		if (b->byte_fallback && queue_bytes(s, start, s->at)) {
-			bpe_symbols_next(s); /* one level deep: the queue is not empty */
+			bpe_symbols_next(s); /* recurses once: the queue is not empty */
 			return;
 		}
 		if (b->unk_id < 0 || (s->unk_waits && b->fuse_unk))

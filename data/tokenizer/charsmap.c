@@ -21,7 +21,7 @@ static int base64_value(unsigned char c)
 	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Decodes into out, which has room; the length, or -1. */
+/* Decodes into out, which must be large enough. Returns the length, or -1. */
 static int64_t base64_decode(unsigned char *out, const char *text, size_t len_bytes)
 {
 	uint32_t bits = 0;
@@ -50,7 +50,8 @@ static uint32_t read_u32(const unsigned char *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Offset of the text of the shortest entry that begins `text`, or NOT_FOUND. Any trie is safe to search. */
+/* Offset of the text for the shortest entry that is a prefix of `text`, or NOT_FOUND. Safe for damaged
+ * tries. */
 static int64_t find(const struct charsmap *m, const char *text, size_t len_bytes)
 {
 	uint32_t unit = m->units[0];
@@ -98,8 +99,7 @@ static int fill(struct charsmap *m, const unsigned char *bytes, int64_t count)
 
 		m->ascii_same[c] = at < 0 || (m->texts[at] == (char)c && (c == 0 || m->texts[at + 1] == 0));
 	}
-	for (size_t i = 0; i < m->unit_count;
-	        i++) { /* a value inside of a character would give broken UTF-8 */
+	for (size_t i = 0; i < m->unit_count; i++) { /* a value inside a character would give invalid UTF-8 */
 		uint32_t value = m->units[i] & ~(1u << 31);
 
 		if (m->units[i] >> 31 && value < m->texts_bytes &&
@@ -161,7 +161,7 @@ int charsmap_append(const struct charsmap *m, struct str *out, const char *text,
 		size_t same = at, end, next;
 		int64_t found;
 
-		/* characters that stay, followed by ASCII, so that they are clusters of their own */
+		/* Skips characters that stay. ASCII must follow, so that each is a cluster of its own. */
 		while (same + 1 < len_bytes && (unsigned char)text[same] < 0x80 &&
 		        m->ascii_same[(int)text[same]] && (unsigned char)text[same + 1] < 0x80 &&
 		        text[same] != '\r')

@@ -13,7 +13,7 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-/* Reads `in`, fills `out`, which is empty. */
+/* `run` reads `in` and appends to the empty `out`. */
 struct decoder_kind {
 	const char *name, *keys;
 	int (*load)(struct decoder_step *step, const json_t *spec, const char *where);
@@ -52,8 +52,8 @@ static const char *text_at(const struct texts *t, int64_t i, size_t *len_bytes)
 
 /* ---- bytes */
 
-/* Bytes of one maximal part of a broken sequence at u, as Unicode's table 3-7 and Rust's from_utf8_lossy
- * count. */
+/* Length of a maximal part of an invalid sequence at u, as in Unicode's table 3-7 and Rust's
+ * from_utf8_lossy. */
 static size_t broken_length(const unsigned char *u, size_t left)
 {
 	size_t want = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2, len = 1;
@@ -94,7 +94,7 @@ static void append_lossy(struct str *out, const char *bytes, size_t len_bytes)
 	}
 }
 
-/* Token by token: the bytes that it spells, or its own. */
+/* For each token: the bytes that it spells, or its own text. */
 static int run_byte_level(const struct decoder_step *step, const struct texts *in, struct texts *out)
 {
 	struct str all = {0};
@@ -128,7 +128,7 @@ static int hex_value(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte of "<0xNN>", or -1. Rust's number reading takes "+N", too. */
+/* The byte of "<0xNN>", or -1. Rust also parses "+N" as a number. */
 static int byte_token(const char *text, size_t len_bytes)
 {
 	int high, low;
@@ -140,7 +140,7 @@ static int byte_token(const char *text, size_t len_bytes)
 	return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* A run of byte tokens: a text, or U+FFFD for each. */
+/* Ends a run of byte tokens: one text if it is valid UTF-8, else U+FFFD for each byte. */
 static int end_bytes(struct texts *out, struct str *bytes)
 {
 	int rc = str_check(bytes);
@@ -253,7 +253,7 @@ static int run_strip(const struct decoder_step *step, const struct texts *in, st
 	return rc;
 }
 
-/* Marks become spaces, and vanish in the first text where Metaspace puts one in front. */
+/* Replaces marks by spaces. In the first text they vanish, if Metaspace puts a mark in front. */
 static int run_metaspace(const struct decoder_step *step, const struct texts *in, struct texts *out)
 {
 	int rc = 0;
@@ -339,7 +339,7 @@ static int run_bpe(const struct decoder_step *step, const struct texts *in, stru
 	return rc;
 }
 
-/* CTC: repeated tokens are one; pad tokens vanish; the word delimiter becomes a space, if cleanup is on. */
+/* CTC: drops repeated tokens and pad tokens. With cleanup, the word delimiter becomes a space. */
 static int run_ctc(const struct decoder_step *step, const struct texts *in, struct texts *out)
 {
 	struct str one = {0}, clean = {0};

@@ -1,8 +1,7 @@
-/* The decoder of tokenizer.json: from the texts of tokens to a text.
+/* The decoder of tokenizer.json: converts the texts of tokens to one text.
  *
- * A list of steps, each of which rewrites the list of texts that the one before left; at the end they are put
- * together. A kind of step is a row of one table. Without a decoder, texts are put together with spaces
- * between them.
+ * It is a list of steps. Each step rewrites the list of texts from the step before; at the end the texts are
+ * joined. Each kind of step is one row of a table. Without a decoder, spaces join the texts.
  */
 #ifndef FERRY_DATA_TOKENIZER_DECODER_H
 #define FERRY_DATA_TOKENIZER_DECODER_H
@@ -15,14 +14,14 @@
 
 enum { DECODER_STEPS_MAX = 32 };
 
-/* Texts one behind the other; text i ends at ends[i]. Zero-initialise; texts_free. */
+/* Texts one after another; text i ends at ends[i]. Zero-initialise; texts_free. */
 struct texts {
 	struct str bytes;
 	size_t *ends;
 	int64_t count, cap;
 };
 
-/* Ends a text: all bytes behind the last end belong to it. */
+/* Ends a text: it has all bytes after the last end. */
 int texts_end(struct texts *t);
 void texts_free(struct texts *t);
 
@@ -41,12 +40,12 @@ struct decoder {
 	int step_count;
 };
 
-/* From the value of "decoder", which may be null or absent. ERR_UNSUPPORTED names what is not done. */
+/* Loads the value of "decoder", which may be null or absent. ERR_UNSUPPORTED names the unsupported part. */
 int decoder_load(struct decoder *d, const json_t *spec, const char *where);
 void decoder_free(struct decoder *d);
 
-/* Appends the text that the texts of tokens (valid UTF-8 each) make; `texts` is used up. The result is valid
- * UTF-8. */
+/* Appends the text of tokens. Each text in `texts` is valid UTF-8, and so is the result. `texts` is not valid
+ * afterwards. */
 int decoder_run(const struct decoder *d, struct str *out, struct texts *texts);
 
 #endif

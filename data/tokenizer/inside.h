@@ -1,4 +1,4 @@
-/* The parts of a tokenizer. Not for use outside data/tokenizer/. */
+/* The parts of a tokenizer. Private to data/tokenizer/. */
 #ifndef FERRY_DATA_TOKENIZER_INSIDE_H
 #define FERRY_DATA_TOKENIZER_INSIDE_H
 
@@ -21,31 +21,31 @@ enum tokenizer_added {
 struct tokenizer {
 	struct normalizer normalizer;
 	struct pretokenizer pretokenizer;
-	struct token_model model;         /* its vocabulary holds the added tokens, too */
+	struct token_model model;         /* its vocabulary includes the added tokens */
 	struct added_set raw, normalized; /* searched before and after normalization */
 	uint8_t *added;                   /* [vocab.id_end] bits of tokenizer_added */
-	struct piece_list renamed;        /* what such tokens are called instead, in renamed_bytes */
+	struct piece_list renamed;        /* changed contents of TOKENIZER_ADDED_RENAMED, in renamed_bytes */
 	struct str renamed_bytes;
 	struct decoder decoder;
 	struct template template;
 	struct tokenizer_roles roles;
 };
 
-/* From the text of a tokenizer.json; `where` is its path. prefix_space: 0 or 1, what its ByteLevel does
- * whatever it says; -1: what it says. */
+/* Loads the text of a tokenizer.json; `where` is its path. prefix_space: 0 or 1 overrides add_prefix_space of
+ * its ByteLevel; -1 keeps it. */
 int tokenizer_load(struct tokenizer *t, const char *text, size_t len_bytes, const char *where,
         int prefix_space, enum pattern_engine engine);
 
-/* What tokenizer_config.json of `dir` (NULL: none) says of that, by the rules of transformers. */
+/* prefix_space for tokenizer_load, from tokenizer_config.json in `dir` (NULL: -1), by transformers' rules. */
 int tokenizer_read_prefix_space(int *prefix_space, const char *dir);
 
-/* Part of it: the added tokens, after the vocabulary and the normalizer. */
+/* The part of tokenizer_load for added tokens; call it after loading vocabulary and normalizer. */
 int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *where);
 
 /* Fills t->roles from the files beside tokenizer.json in `dir`. */
 int tokenizer_load_roles(struct tokenizer *t, const char *dir);
 
-/* tokenizer_open with a choice of how patterns are matched, for tests. */
+/* tokenizer_open with a choice of the pattern engine, for tests. */
 int tokenizer_open_with(struct tokenizer **t, const char *path, enum pattern_engine engine);
 
 #endif

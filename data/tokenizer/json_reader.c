@@ -70,7 +70,7 @@ static int hex4(struct json_reader *r, uint32_t *value)
 	return 0;
 }
 
-/* An escape, behind its backslash, into r->text. */
+/* Reads an escape, after its backslash, into r->text. */
 static int read_escape(struct json_reader *r)
 {
 	static const char plain[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
@@ -101,7 +101,7 @@ static int read_escape(struct json_reader *r)
 	return rc;
 }
 
-/* Moves to the next character of a string that is not plain. */
+/* Moves to the next quote, backslash or control character. */
 static void skip_plain(struct json_reader *r)
 {
 	while (r->at < r->end && *r->at != '"' && *r->at != '\\' && (unsigned char)*r->at >= 0x20)
@@ -161,7 +161,7 @@ static int is_digit(const struct json_reader *r)
 	return r->at < r->end && *r->at >= '0' && *r->at <= '9';
 }
 
-/* Digits into *significand as long as they fit; *dropped counts the others. */
+/* Reads digits into *significand as long as they fit. *dropped counts the other digits. */
 static int read_digits(struct json_reader *r, uint64_t *significand, int *dropped, int *taken)
 {
 	int count = 0;
@@ -210,7 +210,7 @@ int json_reader_number(struct json_reader *r, double *value)
 		int full = dropped > 0;
 
 		r->at++;
-		if (full) { /* further digits do not count */
+		if (full) { /* ignore further digits */
 			uint64_t unused = 0;
 
 			rc = read_digits(r, &unused, &dropped, &taken);
@@ -263,8 +263,7 @@ static int skip_string(struct json_reader *r)
 	return 0;
 }
 
-/* What lies inside brackets is moved over by counting them; whoever reads it later sees whether it is right.
- */
+/* Skips brackets by counting them. A later reader of this part checks its inside. */
 static int skip_brackets(struct json_reader *r)
 {
 	int64_t depth = 0;

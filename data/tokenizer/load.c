@@ -18,9 +18,9 @@ static int check_cut(const json_t *root, const char *key, const char *where)
 	return 0;
 }
 
-/* ---- the two large parts of a file are found first, and the tree is read without them */
+/* ---- finds the two large parts of a file first, and reads the tree without them ---- */
 
-/* Where the value of a key lies, and inside of it, if it is an object, other parts. */
+/* Finds the value of a key, and parts inside it if it is an object. */
 struct part {
 	const char *key;
 	const char *start, *end;
@@ -28,7 +28,7 @@ struct part {
 	int inside_count;
 };
 
-/* Finds parts of the object at `r`, which moves past it. */
+/* Finds parts of the object at `r`, and moves `r` past it. */
 
 static int find_parts(struct json_reader *r, struct part *parts, int count)
 {
@@ -60,7 +60,7 @@ static int find_parts(struct json_reader *r, struct part *parts, int count)
 	return rc;
 }
 
-/* Appends what lies before the part and, for the part, null on as many lines. */
+/* Appends the text before a part, then null for the part, with its newlines: line numbers stay the same. */
 static void leave_out(struct str *out, const char **done, const struct part *part)
 {
 	str_add_bytes(out, *done, (size_t)(part->start - *done));
@@ -71,7 +71,7 @@ static void leave_out(struct str *out, const char **done, const struct part *par
 	*done = part->end;
 }
 
-/* Where the parts are, if they are objects or arrays; a file that is broken is left to json_parse. */
+/* Finds the parts, if they are objects or arrays. For an invalid file, json_parse reports the error. */
 static void find_model_parts(struct part parts[2], const char *text, size_t len_bytes, const char *where)
 {
 	struct json_reader r = {.where = where, .begin = text, .at = text, .end = text + len_bytes};
@@ -87,7 +87,7 @@ static void find_model_parts(struct part parts[2], const char *text, size_t len_
 	json_reader_free(&r);
 }
 
-/* The tree of a file without the two parts of its model, which `source` can read. */
+/* The tree of a file without two parts of its model; readers of these are in `source`. */
 static int read_tree(
         json_t **root, struct model_source *source, const char *text, size_t len_bytes, const char *where)
 {
@@ -116,7 +116,7 @@ static int read_tree(
 	return rc;
 }
 
-/* Words that end in the byte alphabet are handed to the model as bytes, if it takes them. */
+/* If words end in the byte alphabet and the model takes bytes, it gets words as bytes. */
 static int load_model(struct tokenizer *t, struct model_source *source)
 {
 	struct token_model *m = &t->model;
@@ -135,8 +135,7 @@ static int load_tree(
 	int rc;
 
 	if (!json_is_object(root) || !json_is_object(source->spec))
-		return err_set(
-		        ERR_INPUT, "%s: this is not a tokenizer.json: there is no object \"model\"", where);
+		return err_set(ERR_INPUT, "%s: not a tokenizer.json: it has no object \"model\"", where);
 	rc = json_check_keys(root, where,
 	        "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
 	        "model");
@@ -149,7 +148,7 @@ static int load_tree(
 		rc = check_cut(root, "truncation", where);
 	if (rc >= 0)
 		rc = check_cut(root, "padding", where);
-	/* the kind first, so that another one is refused by its name and not by a detail */
+	/* the kind first: an unsupported model is refused by its name, not by a detail */
 	if (rc >= 0)
 		rc = model_choose(&t->model, source);
 	if (rc >= 0)
@@ -169,7 +168,7 @@ static int load_tree(
 	return rc;
 }
 
-/* add_prefix_space of a ByteLevel, alone or in a Sequence. */
+/* Sets add_prefix_space of a ByteLevel, alone or in a Sequence. */
 static int set_prefix_space(json_t *spec, int prefix_space)
 {
 	const char *type = json_string_value(json_object_get(spec, "type"));

@@ -42,7 +42,7 @@ static int read_added(const json_t *spec, const char *where, const char **conten
 	return 0;
 }
 
-/* The content as it is searched for: normalized where that is done in normalized text. 1 when that changes
+/* The content to search for, normalized if it is searched in normalized text. Returns 1 if that changes
  * it. */
 static int searched_content(const struct tokenizer *t, struct normal_text *text, const char *content,
         size_t len_bytes, unsigned flags)
@@ -56,7 +56,7 @@ static int searched_content(const struct tokenizer *t, struct normal_text *text,
 	return rc < 0 ? rc : text->len_bytes != len_bytes || memcmp(text->text, content, len_bytes) != 0;
 }
 
-/* An added token that normalization changes decodes to the changed content. */
+/* If normalization changes an added token, the token decodes to the changed content. */
 static int rename_added(struct tokenizer *t, int32_t id, const struct normal_text *content)
 {
 	size_t start = t->renamed_bytes.len_bytes;
@@ -67,7 +67,7 @@ static int rename_added(struct tokenizer *t, int32_t id, const struct normal_tex
 	return piece_list_add(&t->renamed, start, t->renamed_bytes.len_bytes, id);
 }
 
-/* Whether a text is the content of an added token that is special. */
+/* 1 if a text is the content of a special added token. */
 static int is_special_content(
         const struct tokenizer *t, const json_t *list, const char *text, size_t len_bytes)
 {
@@ -87,8 +87,8 @@ static int is_special_content(
 	return 0;
 }
 
-/* Puts one added token into its set and notes what it is. Contents that normalization leaves alone come first
- * (pass 0), because one that becomes equal to another gives way to it. */
+/* Puts one added token into its set, and sets its bits. Pass 0 takes contents that normalization does not
+ * change, pass 1 the others: if two become equal, the unchanged one keeps its id. */
 static int place_added(struct tokenizer *t, const json_t *list, const json_t *element,
         struct normal_text *text, int pass, const char *where)
 {
@@ -118,7 +118,7 @@ static int place_added(struct tokenizer *t, const json_t *list, const json_t *el
 		mark |= TOKENIZER_ADDED_RENAMED;
 		rc = rename_added(t, id, text);
 	}
-	/* what is left out is found by its text: a renamed one is special where another of that name is */
+	/* decoding skips special tokens by their text, so a renamed token is special if its new text is */
 	if (changed ? is_special_content(t, list, text->text, text->len_bytes) : (flags & ADDED_SPECIAL) != 0)
 		mark |= TOKENIZER_ADDED_SPECIAL;
 	t->added[id] = (uint8_t)mark;
@@ -139,8 +139,8 @@ static int place_all(struct tokenizer *t, const json_t *list, const char *where)
 	return rc;
 }
 
-/* An added token's id is that of the same content in the vocabulary, else the next one behind all others. The
- * id in the file is what it was when the file was written, and HF tokenizers does not look at it. */
+/* An added token has the id of the same content in the vocabulary, or the next id after all others. The id in
+ * the file may be outdated, and HF tokenizers ignores it. */
 int tokenizer_load_added(struct tokenizer *t, const json_t *list, const char *where)
 {
 	struct vocab *vocab = &t->model.vocab;

@@ -1,4 +1,4 @@
-/* The list of model kinds, and what they share; WordLevel, the smallest of them. */
+/* The list of model kinds, their common functions, and WordLevel, the smallest kind. */
 #include "data/tokenizer/model.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 static const struct model_kind *const kinds[] = {
         &model_bpe, &model_unigram, &model_wordpiece, &model_wordlevel};
 
-/* Files from before "type" existed. */
+/* For files older than "type". */
 static const char *type_by_keys(struct model_source *source)
 {
 	if (source->merges.begin)

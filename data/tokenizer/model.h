@@ -15,12 +15,12 @@
 
 struct token_model {
 	const struct model_kind *kind;
-	struct vocab vocab; /* later also the added tokens */
+	struct vocab vocab; /* added tokens follow later */
 	void *state;        /* of the kind */
 };
 
-/* The value of "model". The two large parts are left out of `spec` (null stands there) and read in place;
- * `begin` of a part that the file lacks is NULL. */
+/* The value of "model". `spec` has null for the two large parts; they are read in place. A part that the file
+ * lacks has a NULL `begin`. */
 struct model_source {
 	const json_t *spec;
 	const char *where;
@@ -29,36 +29,36 @@ struct model_source {
 
 struct model_kind {
 	const char *name; /* "type" in the file */
-	const char *keys; /* that "model" may have */
+	const char *keys; /* allowed keys of "model" */
 
-	/* Fills vocab and state. vocab.in_bytes is set where words come as bytes; only a kind with
-	 * takes_bytes gets that. */
+	/* Fills vocab and state. If vocab.in_bytes is set, words come as bytes; only kinds with
+	 * takes_bytes get that. */
 	int (*load)(struct token_model *m, struct model_source *source);
 	int (*takes_bytes)(const json_t *spec);
 	void (*free)(void *state);
 
-	/* Appends the ids of a word (not empty). Any number of threads at once, each with a scratch of its
-	 * own: scratch_bytes of zeroed memory. */
+	/* Appends the ids of a word (not empty). Thread-safe; each thread has its own scratch of
+	 * scratch_bytes zeroed bytes. */
 	int (*encode)(const struct token_model *m, void *scratch, struct token_list *ids, const char *word,
 	        size_t len_bytes);
 
-	/* NULL, or takes a part of a long word (whole characters), of which more comes: by this or, the last
-	 * part, by encode. */
+	/* Takes the next part of a long word (whole characters); `encode` takes the last part. NULL: words
+	 * come whole. */
 	int (*encode_part)(const struct token_model *m, void *scratch, struct token_list *ids,
 	        const char *part, size_t len_bytes);
 	size_t scratch_bytes;
 	void (*scratch_free)(void *scratch);
 };
 
-/* Chooses the kind by "type" or, in files without one, by the keys. ERR_UNSUPPORTED for others. */
+/* Chooses the kind by "type", or by the keys in files without one. ERR_UNSUPPORTED for other kinds. */
 int model_choose(struct token_model *m, struct model_source *source);
 void model_free(struct token_model *m);
 
-/* For kinds: adds the words of "vocab", an object of ids. */
+/* For kinds: adds the words of "vocab", an object with ids as values. */
 int model_load_words(struct token_model *m, struct model_source *source);
 
-/* For kinds: the id of the token under `key`, or -1 where there is none or the vocabulary lacks it; *name
- * (may be NULL) is its content then. */
+/* For kinds: the id of the token under `key`, or -1 if the key or the vocabulary entry is missing. *name
+ * (may be NULL) is its content. */
 int model_load_token(const struct token_model *m, const struct model_source *source, const char *key,
         int32_t *id, const char **name);
 

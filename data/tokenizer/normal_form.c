@@ -1,4 +1,4 @@
-/* Normalization forms: finds the stretches that change, and has utf8proc change them. */
+/* Normalization forms: finds the stretches that change, and normalizes them with utf8proc. */
 #include "data/tokenizer/normal_form.h"
 
 #include <string.h>
@@ -18,10 +18,10 @@ static const struct form {
         [NORMAL_FORM_KD] = {UNICODE_NFKD_ACTIVE, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0},
 };
 
-enum { EXPANSION_MAX = 32 }; /* characters that one becomes; Unicode promises 18 */
+enum { EXPANSION_MAX = 32 }; /* characters from one character; Unicode promises at most 18 */
 
-/* Offset of the first active character at or after `at`; *start is where the stretch that it can change
- * begins: the character before it, unless that is unknown or was already dealt with (before `from`). */
+/* Offset of the first active character at or after `from`. *start is the start of the stretch that it can
+ * change: the character before it, unless that came after Unicode 9.0 or lies before `from`. */
 static size_t find_active(unsigned active, const char *text, size_t len_bytes, size_t from, size_t *start)
 {
 	size_t at = from, before = from;
@@ -56,7 +56,7 @@ int normal_form_may_change(enum normal_form form, const char *text, size_t len_b
 	return find_active(forms[form].active, text, len_bytes, 0, &start) < len_bytes;
 }
 
-/* A run of marks into the order of their combining classes, equal ones as they stood. */
+/* Sorts a run of marks by combining class; stable. */
 static int order_marks(int32_t *marks, int64_t count)
 {
 	int64_t starts[256] = {0}, sum = 0;

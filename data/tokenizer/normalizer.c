@@ -16,8 +16,8 @@ enum { LARGE_BYTES = 1 << 20 };
 enum { STRIP_LEFT = 1 << 0, STRIP_RIGHT = 1 << 1 };
 enum { BERT_CLEAN = 1 << 0, BERT_CHINESE = 1 << 1, BERT_ACCENTS = 1 << 2, BERT_LOWER = 1 << 3 };
 
-/* A kind rewrites in->text into *out and says in *head where the part that comes from in->head_bytes ends. It
- * returns 1, or 0 when the text stays as it is (and *out is not looked at), or an error. */
+/* `run` rewrites in->text into *out. *head is where the part from in->head_bytes ends. It returns 1, 0 if the
+ * text stays as it is (*out is ignored), or an error. */
 struct normalizer_kind {
 	const char *name, *keys;
 	int (*load)(struct normalizer_step *step, const json_t *spec, const char *where);
@@ -27,10 +27,10 @@ struct normalizer_kind {
 
 /* ---- character by character */
 
-/* What becomes of a character: its count of characters in out[4]. */
+/* Maps a character to out[4]; returns the number of characters. */
 typedef int (*char_map)(const struct normalizer_step *step, uint32_t c, uint32_t out[4]);
 
-/* Runs of characters that stay as they are get copied whole. */
+/* Maps each character; copies runs of unchanged characters at once. */
 static int map_chars(const struct normalizer_step *step, const struct normal_text *in, struct str *out,
         size_t *head, char_map map)
 {
@@ -84,7 +84,8 @@ static int map_nonspacing(const struct normalizer_step *step, uint32_t c, uint32
 	return !unicode_is(c, UNICODE_NONSPACING);
 }
 
-/* Nmt: control characters vanish, what sentencepiece's nmt rules take for white space becomes a space. */
+/* Nmt: control characters vanish; characters that sentencepiece's nmt rules call white space become
+ * spaces. */
 static int map_nmt(const struct normalizer_step *step, uint32_t c, uint32_t out[4])
 {
 	static const uint32_t spaces[] = {9, 10, 12, 13, 0x1680, 0x2028, 0x2029, 0x2581, 0xfeff, 0xfffd};
@@ -101,7 +102,7 @@ static int map_nmt(const struct normalizer_step *step, uint32_t c, uint32_t out[
 	return 1;
 }
 
-/* The blocks that BERT takes for Chinese; as HF tokenizers, which has 2B920 where others have 2B820. */
+/* The blocks that BERT calls Chinese. Like HF tokenizers, with 2B920 where others have 2B820. */
 static int is_chinese(uint32_t c)
 {
 	static const uint32_t blocks[][2] = {{0x3400, 0x4dbf}, {0x4e00, 0x9fff}, {0xf900, 0xfaff},
@@ -116,7 +117,7 @@ static int is_chinese(uint32_t c)
 	return 0;
 }
 
-/* clean_text and handle_chinese_chars. */
+/* Applies clean_text and handle_chinese_chars. */
 static int map_bert(const struct normalizer_step *step, uint32_t c, uint32_t out[4])
 {
 	out[0] = c;
@@ -353,7 +354,7 @@ static int load_bert(struct normalizer_step *step, const json_t *spec, const cha
 	return rc;
 }
 
-/* Rows of one name with nothing to load but a number. */
+/* Rows of kinds that only load a number. */
 #define PLAIN(row_name, row_run)                                                                             \
 	{                                                                                                    \
 		.name = row_name, .keys = "type", .run = row_run                                             \
@@ -408,7 +409,7 @@ static int add_step(
 	return 0;
 }
 
-/* BertNormalizer is four steps, of which the first does two. */
+/* BertNormalizer becomes four steps; the first one does two jobs. */
 static int add_bert_rest(struct normalizer *n, const char *where)
 {
 	unsigned flags = n->steps[n->step_count - 1].flags;
@@ -470,7 +471,7 @@ void normalizer_free(struct normalizer *n)
 int normalizer_run(const struct normalizer *n, struct normal_text *out, const char *text, size_t len_bytes)
 {
 	uint32_t c;
-	int now = 0; /* the buffer that is free */
+	int now = 0; /* the free buffer */
 
 	out->text = text;
 	out->len_bytes = len_bytes;
@@ -493,8 +494,7 @@ int normalizer_run(const struct normalizer *n, struct normal_text *out, const ch
 			out->head_bytes = head;
 			now = 1 - now;
 		}
-		if (out->buffers[now].cap_bytes >
-		        LARGE_BYTES) /* two copies of a large text are one too many */
+		if (out->buffers[now].cap_bytes > LARGE_BYTES) /* frees the other copy of a large text */
 			str_free(&out->buffers[now]);
 	}
 	return 0;

@@ -1,8 +1,6 @@
-/* The normalizer of tokenizer.json: a list of steps, each of which rewrites the text that the one before
- * left.
+/* The normalizer of tokenizer.json: a list of steps. Each step rewrites the text from the step before.
  *
- * A kind of step is a row of one table: its name and keys in the file, how it is loaded, and how it rewrites
- * a text.
+ * Each kind of step is one row of a table: its name and keys in the file, and functions to load and run it.
  */
 #ifndef FERRY_DATA_TOKENIZER_NORMALIZER_H
 #define FERRY_DATA_TOKENIZER_NORMALIZER_H
@@ -23,22 +21,23 @@ struct normalizer {
 		const struct normalizer_kind *kind;
 		unsigned flags; /* of the kind */
 		struct pattern *pattern;
-		char *content; /* what is put in, content_bytes of it */
+		char *content; /* [content_bytes] the text to insert */
 		size_t content_bytes;
 		struct charsmap map;
 	} steps[NORMALIZER_STEPS_MAX];
 	int step_count;
 };
 
-/* From the value of "normalizer", which may be null or absent. ERR_UNSUPPORTED names what is not done. */
+/* Loads the value of "normalizer", which may be null or absent. ERR_UNSUPPORTED names the unsupported
+ * part. */
 int normalizer_load(struct normalizer *n, const json_t *spec, const char *where);
 void normalizer_free(struct normalizer *n);
 
 /* A normalized text, and the working memory of one thread. Zero-initialise; normal_text_free. */
 struct normal_text {
-	const char *text; /* the caller's, or in one of the buffers */
+	const char *text; /* the caller's text, or in one of the buffers */
 	size_t len_bytes;
-	size_t head_bytes; /* how many of them come from the first character of the caller's text */
+	size_t head_bytes; /* bytes that come from the first character of the caller's text */
 	struct str buffers[2];
 };
 

@@ -1,4 +1,4 @@
-/* Finds the matches of a pattern: by hand, or by PCRE2. */
+/* Finds the matches of a pattern: with a splitter, or with PCRE2. */
 #include "data/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -55,7 +55,7 @@ static int compile(struct pattern *p)
 		        "the pattern '%.400s' is broken: %s", p->text, text);
 		goto out;
 	}
-	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without it, matching is only slower */
+	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* may fail: then matching is only slower */
 	p->context = pcre2_match_context_create(NULL);
 	if (!p->context) {
 		rc = err_set(ERR_NOMEM, "out of memory for a pattern");
@@ -114,7 +114,7 @@ int pattern_load(struct pattern **p, const json_t *spec, const char *where, cons
 	const char *text = NULL, *key = "Regex";
 	int rc;
 
-	if (json_is_string(value)) /* as the decoder Replace of old files has it */
+	if (json_is_string(value)) /* old files have it in the decoder Replace */
 		return pattern_open(p, PATTERN_KIND_STRING, json_string_value(value), engine);
 	if (!json_is_object(value) || json_object_size(value) != 1)
 		return err_set(

@@ -1,9 +1,9 @@
-/* A regular expression of tokenizer.json, with the meaning that HF tokenizers gives it.
+/* A regular expression of tokenizer.json, with its meaning in HF tokenizers.
  *
- * Published patterns are matched by splitters written by hand (data/tokenizer/splitter.h). Any other one is
- * rewritten for PCRE2: classes such as \p{L} and \s become the explicit ranges of our tables, and what the
- * two dialects read differently (Oniguruma's Ruby syntax there) is either translated or refused by name. A
- * plain string matches itself.
+ * Splitters written by hand (data/tokenizer/splitter.h) match published patterns. ferry rewrites any other
+ * pattern for PCRE2: classes such as \p{L} and \s become explicit ranges from our tables. HF tokenizers uses
+ * Oniguruma's Ruby syntax; ferry translates or refuses by name every construct with another meaning in PCRE2.
+ * A plain string matches itself.
  */
 #ifndef FERRY_DATA_TOKENIZER_PATTERN_H
 #define FERRY_DATA_TOKENIZER_PATTERN_H
@@ -20,8 +20,8 @@ extern const char pattern_gpt2[], pattern_llama3[], pattern_qwen2[];
 
 enum pattern_engine { PATTERN_ENGINE_BEST, PATTERN_ENGINE_PCRE2 };
 
-/* text is NUL-terminated valid UTF-8. ERR_INPUT for a broken pattern, ERR_UNSUPPORTED for a construct that is
- * not translated; both quote the pattern. PATTERN_ENGINE_PCRE2 keeps the splitters out, for tests. */
+/* text is NUL-terminated valid UTF-8. ERR_INPUT for an invalid pattern, ERR_UNSUPPORTED for a construct
+ * without translation; both quote the pattern. PATTERN_ENGINE_PCRE2 never uses splitters, for tests. */
 int pattern_open(struct pattern **p, enum pattern_kind kind, const char *text, enum pattern_engine engine);
 
 /* The same from {.., "pattern": {"Regex": ".."} or {"String": ".."}, ..}; `part` is the part of the file. */
@@ -29,21 +29,21 @@ int pattern_load(struct pattern **p, const json_t *spec, const char *where, cons
         enum pattern_engine engine);
 void pattern_close(struct pattern *p);
 
-/* Where the search stands in a text; zero-initialise for each text, then set `text` and `len_bytes`.
- * pattern_search_end when done. The pattern is shared, a search belongs to one thread. */
+/* A search in a text. For each text, zero-initialise it and set `text` and `len_bytes`; pattern_search_end at
+ * the end. Threads share the pattern; a search belongs to one thread. */
 struct pattern_search {
 	const char *text;
 	size_t len_bytes;
-	size_t at;       /* where to look next */
-	size_t last_end; /* end of the last match; */
+	size_t at;       /* where to search next */
+	size_t last_end; /* end of the last match, if */
 	int any;         /* there was one */
 	void *match_data;
 };
 
 void pattern_search_end(struct pattern_search *s);
 
-/* The next match, left to right, not overlapping; an empty one at the end of the last is passed over, as
- * in Oniguruma's Rust binding. 1 with *start and *end, 0 when there is none, negative ERR_*. */
+/* The next match, left to right, not overlapping. Skips an empty match at the end of the last one, as
+ * Oniguruma's Rust binding does. 1 with *start and *end, 0 if there is none, or a negative ERR_*. */
 int pattern_next(const struct pattern *p, struct pattern_search *s, size_t *start, size_t *end);
 
 #endif

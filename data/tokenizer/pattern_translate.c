@@ -14,7 +14,7 @@ struct translation {
 	const char *pattern, *at;
 	int depth;
 	uint64_t caseless; /* bit d: the group at depth d is inside (?i: */
-	char last_letter;  /* literal before, inside (?i:, in lower case */
+	char last_letter;  /* the literal before, in lower case; only inside (?i: */
 	int can_repeat;    /* a quantifier may follow */
 };
 
@@ -37,7 +37,7 @@ static int is_caseless(const struct translation *t)
 	return t->caseless >> t->depth & 1;
 }
 
-/* The ranges of the characters that have (or, negated, lack) one of the classes, for the inside of [..]. */
+/* Writes, for the inside of [..], the ranges of characters with (negated: without) one of the classes. */
 static void put_ranges(struct str *out, unsigned classes, int negated)
 {
 	uint32_t first = 0;
@@ -50,7 +50,7 @@ static void put_ranges(struct str *out, unsigned classes, int negated)
 		if (member && !inside)
 			first = at;
 		if (!member && inside) {
-			/* surrogates are no characters, and PCRE2 does not take them as ends of a range */
+			/* surrogates are not characters: PCRE2 refuses them as ends of a range */
 			if (first < 0xd800 && at > 0xe000)
 				str_printf(out, "\\x{%x}-\\x{d7ff}\\x{e000}-\\x{%x}", first, at - 1);
 			else
@@ -87,7 +87,7 @@ static int read_property(struct translation *t, struct atom *a)
 	return refuse(t, "a property other than L, Lu, Ll, Lt, Lm, Lo, M, N, Nd, P, S or Han");
 }
 
-/* Hexadecimal digits up to max_count, at least one. */
+/* Reads hexadecimal digits, min_count to max_count of them. */
 static int read_hex(struct translation *t, uint32_t *c, int min_count, int max_count)
 {
 	int count = 0;
@@ -97,11 +97,11 @@ static int read_hex(struct translation *t, uint32_t *c, int min_count, int max_c
 		                                  ? *t->at - '0'
 		                                  : tolower((unsigned char)*t->at) - 'a' + 10);
 	if (count < min_count || *c >= UNICODE_END || (*c >= 0xd800 && *c < 0xe000))
-		return refuse(t, "a broken number of a character");
+		return refuse(t, "an invalid character number");
 	return 0;
 }
 
-/* What follows a backslash; t->at is behind it. */
+/* Reads an escape; t->at is after the backslash. */
 static int read_escape(struct translation *t, struct atom *a)
 {
 	static const char controls[] = "r\rn\nt\tf\fv\va\ae\x1b";
@@ -168,15 +168,15 @@ static int read_class_atom(struct translation *t, struct atom *a)
 	return 0;
 }
 
-/* Folding of single ASCII characters is the same in both dialects; nothing else is let in. */
+/* Both dialects fold the case of single ASCII characters alike; anything else is refused. */
 static int check_caseless(const struct translation *t, const struct atom *a)
 {
 	return is_caseless(t) && (a->is_set || a->c >= 0x80)
-	               ? refuse(t, "more than ASCII characters inside (?i:)")
+	               ? refuse(t, "a class or a character beyond ASCII inside (?i:)")
 	               : 0;
 }
 
-/* [..]; t->at is behind the bracket. */
+/* Translates [..]; t->at is after the bracket. */
 static int translate_class(struct translation *t)
 {
 	struct atom a, last;
@@ -222,8 +222,8 @@ static int translate_class(struct translation *t)
 	return 0;
 }
 
-/* A literal character. Inside (?i:), Oniguruma also matches one ligature where ss, st, ff, fi or fl stands.
- */
+/* Writes a literal. Inside (?i:), Oniguruma matches a ligature for ss, st, ff, fi or fl: these are
+ * refused. */
 static int put_literal(struct translation *t, uint32_t c)
 {
 	static const char pairs[][2] = {{'s', 's'}, {'s', 't'}, {'f', 'f'}, {'f', 'i'}, {'f', 'l'}};
@@ -240,19 +240,19 @@ static int put_literal(struct translation *t, uint32_t c)
 	return 0;
 }
 
-/* A group's beginning; t->at is behind the parenthesis. */
+/* Translates the start of a group; t->at is after the parenthesis. */
 static int translate_open(struct translation *t)
 {
 	static const char *const kinds[] = {"?:", "?=", "?!", "?<=", "?<!", "?>", "?i:"};
-	const char *kind = *t->at == '?' ? NULL : ""; /* a plain group: nothing refers to what it captures */
+	const char *kind = *t->at == '?' ? NULL : ""; /* a plain group: no construct uses its capture */
 
 	for (size_t i = 0; !kind && i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		if (strncmp(t->at, kinds[i], strlen(kinds[i])) == 0)
 			kind = kinds[i];
 	if (!kind)
-		return refuse(t, "a group of a kind");
+		return refuse(t, "an unknown kind of group");
 	if (++t->depth == DEPTH_MAX)
-		return refuse(t, "too many groups inside each other");
+		return refuse(t, "groups nested too deep");
 	t->caseless &= ~((uint64_t)1 << t->depth);
 	if (strcmp(kind, "?i:") == 0 || t->caseless >> (t->depth - 1) & 1)
 		t->caseless |= (uint64_t)1 << t->depth;
@@ -261,7 +261,7 @@ static int translate_open(struct translation *t)
 	return 0;
 }
 
-/* {n}, {n,}, {n,m} or {,m} at t->at: its length in bytes, or 0 when it is a plain brace. */
+/* Length in bytes of {n}, {n,}, {n,m} or {,m} at t->at; 0 for a plain brace. */
 static size_t repeat_length(const char *at, int *has_comma)
 {
 	size_t i = 1, digits = strspn(at + 1, "0123456789");
@@ -278,7 +278,7 @@ static size_t repeat_length(const char *at, int *has_comma)
 	return digits > 0 && digits < 10 && at[i] == '}' ? i + 1 : 0;
 }
 
-/* A quantifier and what makes it lazy or possessive. */
+/* Translates a quantifier and the sign that makes it lazy or possessive. */
 static int translate_repeat(struct translation *t, size_t len_bytes, int has_comma)
 {
 	int braces = *t->at == '{';
@@ -301,7 +301,7 @@ static int translate_repeat(struct translation *t, size_t len_bytes, int has_com
 	return 0;
 }
 
-/* One element outside of classes. */
+/* Translates one element outside of classes. */
 static int translate_element(struct translation *t)
 {
 	struct atom a;

@@ -108,8 +108,8 @@ static int load_template(const struct loading *l, const json_t *spec)
 	return rc < 0 ? rc : load_list(l, spec, "pair", 2);
 }
 
-/* {"sep": ["[SEP]", 102], "cls": ["[CLS]", 101], ..}: cls, the text, sep; and for a second text `between`
- * more seps. */
+/* {"sep": ["[SEP]", 102], "cls": ["[CLS]", 101], ..}: cls, the text, sep. A second text follows after
+ * `between` more seps. */
 static int load_bert(const struct loading *l, const json_t *spec, int between)
 {
 	static const char *const keys[] = {"cls", "sep"};
@@ -156,7 +156,7 @@ static int load_processor(const struct loading *l, const json_t *spec, int depth
 		json_array_foreach(list, i, element) if (rc == 0) rc = load_processor(l, element, depth + 1);
 		return rc;
 	}
-	if (strcmp(type, "ByteLevel") == 0) /* about offsets only */
+	if (strcmp(type, "ByteLevel") == 0) /* changes only offsets, which ferry does not use */
 		return json_check_keys(spec, l->where, "type add_prefix_space trim_offsets use_regex");
 	if (l->t->loaded++)
 		return err_set(ERR_UNSUPPORTED, "%s: post_processor: more than one puts tokens around a text",

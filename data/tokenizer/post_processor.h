@@ -1,6 +1,6 @@
-/* The post_processor of tokenizer.json: which ids stand before, between and behind one text or two.
+/* The post_processor of tokenizer.json: the ids before, between and after one or two texts.
  *
- * TemplateProcessing, BertProcessing and RobertaProcessing all come down to two lists of parts. */
+ * TemplateProcessing, BertProcessing and RobertaProcessing all become two lists of parts. */
 #ifndef FERRY_DATA_TOKENIZER_POST_PROCESSOR_H
 #define FERRY_DATA_TOKENIZER_POST_PROCESSOR_H
 
@@ -11,7 +11,7 @@
 
 enum { TEMPLATE_PARTS_MAX = 64, TEMPLATE_TEXTS = 2 };
 
-/* Ids that are put in, or (text >= 0) the ids of the first or second text. */
+/* Inserted ids, or (text >= 0) the ids of the first or second text. */
 struct template_part {
 	int text;
 	int64_t first, count; /* in template.ids */
@@ -19,7 +19,7 @@ struct template_part {
 
 struct template
 {
-	int loaded; /* one was in the file */
+	int loaded; /* the file has one */
 	struct template_list {
 		struct template_part parts[TEMPLATE_PARTS_MAX];
 		int count;
@@ -27,7 +27,7 @@ struct template
 	struct token_list ids;
 };
 
-/* From the value of "post_processor", which may be null or absent. */
+/* Loads the value of "post_processor", which may be null or absent. */
 int template_load(struct template *t, const struct vocab *vocab, const json_t *spec, const char *where);
 void template_free(struct template *t);
 

@@ -18,7 +18,7 @@ struct walk {
 	void *user;
 };
 
-/* Hands the part of a word to the steps from `index` on. */
+/* Passes a part of a word to the steps from `index` on. */
 static int hand_on(struct walk *walk, int index, const struct word *whole, size_t start, size_t end)
 {
 	struct word part = {.text = whole->text + start,
@@ -32,15 +32,15 @@ static int hand_on(struct walk *walk, int index, const struct word *whole, size_
 	return walk->p->steps[index].action->run(walk, index, part);
 }
 
-/* ---- splits: stretches that match and stretches between them, joined as the behavior says */
+/* ---- splits: matches and the text between them, joined according to the behavior ---- */
 
 struct splitting {
 	struct walk *walk;
-	int next; /* step behind this one */
+	int next; /* the step after this one */
 	const struct word *word;
 	enum split_behavior behavior;
-	int any, previous_match; /* whether there was a stretch, and whether the last was a match */
-	size_t start, end;       /* what is not handed on yet */
+	int any, previous_match; /* a stretch is pending; the last one was a match */
+	size_t start, end;       /* the pending stretch */
 };
 
 static int flush(struct splitting *s)
@@ -51,9 +51,9 @@ static int flush(struct splitting *s)
 	return rc;
 }
 
-/* One stretch. The folds are those of SplitDelimiterBehavior; MERGED_WITH_NEXT is folded from behind there,
- * which from the front means: of a run of matches, only the last joins what follows. Empty stretches take
- * part in the folds and are no words. */
+/* Adds one stretch (a match, or the text between two) by the rules of SplitDelimiterBehavior. There,
+ * MERGED_WITH_NEXT works from the end. Seen from the start: of a run of matches, only the last joins the text
+ * after it. An empty stretch takes part in these rules, but is not a word. */
 static int add_stretch(struct splitting *s, size_t start, size_t end, int is_match)
 {
 	int join = 0, rc;
@@ -112,7 +112,7 @@ static int run_split(struct walk *walk, int index, struct word word)
 	return rc < 0 ? rc : flush(&s);
 }
 
-/* At each character that belongs to one of the step's classes, or is the step's character. */
+/* Splits at each character of the step's classes, or at the step's character. */
 static int run_chars(struct walk *walk, int index, struct word word)
 {
 	const struct pretokenizer_step *step = &walk->p->steps[index];
@@ -137,7 +137,7 @@ static int run_chars(struct walk *walk, int index, struct word word)
 	return rc < 0 ? rc : flush(&s);
 }
 
-/* \w+|[^\w\s]+, what is between them removed: 0 = between, else one of the two. */
+/* \w+|[^\w\s]+ without the text between: 0 = between, else which of the two. */
 static int word_kind(uint32_t c)
 {
 	if (unicode_is(c, UNICODE_ADDED_WORD))
@@ -166,7 +166,7 @@ static int run_words(struct walk *walk, int index, struct word word)
 	return rc == 0 && kind ? hand_on(walk, index + 1, &word, start, word.len_bytes) : rc;
 }
 
-/* Every `length` characters. */
+/* Splits after every `length` characters. */
 static int run_length(struct walk *walk, int index, struct word word)
 {
 	size_t start = 0, next;
@@ -236,9 +236,9 @@ static int is_boundary(const struct word *word, size_t at)
 	return at == word->len_bytes || ((unsigned char)word->text[at] & 0xc0) != 0x80;
 }
 
-/* Metaspace: spaces become marks, a mark is put in front, and each mark begins a word if the step splits
- * (behavior is MERGED_WITH_NEXT then). Word by word, so that a text of spaces is not held three times its
- * size, and long words in parts where the model takes them so. */
+/* Metaspace: replaces spaces by marks, puts a mark in front, and begins a word at each mark if the step
+ * splits (behavior MERGED_WITH_NEXT). Works word by word, because marks need three times the memory of
+ * spaces. Passes long words in parts if the model takes parts. */
 static int run_metaspace(struct walk *walk, int index, struct word word)
 {
 	const struct pretokenizer_step *step = &walk->p->steps[index];

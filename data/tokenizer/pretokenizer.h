@@ -1,12 +1,11 @@
-/* The pre_tokenizer of tokenizer.json: cuts a text into the words that the model works on.
+/* The pre_tokenizer of tokenizer.json: splits a text into the words that the model works on.
  *
- * A list of steps. A step takes one word and hands the words that it makes of it to the next step, one after
- * the other from left to right; what comes out of the last step goes to the caller. So no list of words
- * exists, however many there are. A step may rewrite: ByteLevel spells bytes in its alphabet, Metaspace puts
- * U+2581 for spaces. A ByteLevel that is the last step leaves that out where the caller wants bytes (see
- * ends_in_bytes).
+ * It is a list of steps. A step takes one word, splits it, and passes the parts to the next step from left to
+ * right. The last step passes its parts to the caller. So there is never a list of all words. A step may
+ * rewrite a word: ByteLevel spells bytes in its alphabet, Metaspace replaces spaces by U+2581. If the caller
+ * wants bytes, a ByteLevel as the last step does not spell them (see ends_in_bytes).
  *
- * A kind of step is a row of one table. The rules are those of HF tokenizers' NormalizedString::split.
+ * Each kind of step is one row of a table. The rules are those of HF tokenizers' NormalizedString::split.
  */
 #ifndef FERRY_DATA_TOKENIZER_PRETOKENIZER_H
 #define FERRY_DATA_TOKENIZER_PRETOKENIZER_H
@@ -51,20 +50,20 @@ struct pretokenizer {
 
 #define METASPACE_KEYS "type replacement str_rep add_prefix_space prepend_scheme split"
 
-/* Where a Metaspace (also the decoder of that name) puts its mark in front: the new key prepend_scheme, or
- * the old add_prefix_space. */
+/* Reads where a Metaspace (or the decoder of that name) puts its mark in front: the new key
+ * prepend_scheme, or the old add_prefix_space. */
 int metaspace_load(const json_t *spec, const char *where, enum metaspace_prepend *prepend);
 
-/* From the value of "pre_tokenizer", which may be null or absent: then a text is one word. `where` is for
- * messages. ERR_UNSUPPORTED names what is not done. */
+/* Loads the value of "pre_tokenizer". If it is null or absent, a text is one word. `where` is for messages.
+ * ERR_UNSUPPORTED names the unsupported part. */
 int pretokenizer_load(
         struct pretokenizer *p, const json_t *spec, const char *where, enum pattern_engine engine);
 void pretokenizer_free(struct pretokenizer *p);
 
-/* Where ends_in_bytes: leaves the alphabet out, so that words are bytes. */
+/* If ends_in_bytes: removes the byte alphabet, so that words are bytes. */
 void pretokenizer_drop_alphabet(struct pretokenizer *p);
 
-/* Gets each word, never an empty one; its text lasts until it returns. Negative ends the run. */
+/* Gets each word, never an empty one. Its text is valid during the call. A negative result ends the run. */
 typedef int (*pretokenizer_word)(void *user, const char *text, size_t len_bytes);
 
 /* The working memory of one thread. Zero-initialise; pretokenizer_scratch_free. */
@@ -75,8 +74,8 @@ struct pretokenizer_scratch {
 	struct pattern_search searches[PRETOKENIZER_STEPS_MAX];
 };
 
-/* Cuts text (valid UTF-8), of which head_bytes come from the first character of the user's text (0: it begins
- * elsewhere). */
+/* Splits text (valid UTF-8). Its first head_bytes come from the first character of the user's text (0: none
+ * do). */
 int pretokenizer_run(const struct pretokenizer *p, struct pretokenizer_scratch *scratch, const char *text,
         size_t len_bytes, size_t head_bytes, pretokenizer_word word, void *user);
 void pretokenizer_scratch_free(struct pretokenizer_scratch *scratch);

@@ -1,10 +1,10 @@
-/* The steps of a pre-tokenizer, between the file that loads them and the one that runs them. */
+/* The steps of a pre-tokenizer: shared by the file that loads them and the file that runs them. */
 #ifndef FERRY_DATA_TOKENIZER_PRETOKENIZER_INSIDE_H
 #define FERRY_DATA_TOKENIZER_PRETOKENIZER_INSIDE_H
 
 #include "data/tokenizer/pretokenizer.h"
 
-/* A run over one text, seen from one of its steps. */
+/* A run over one text. */
 struct walk;
 
 /* One word of a walk. */
@@ -14,7 +14,7 @@ struct word {
 	size_t head_bytes; /* as in pretokenizer_run */
 };
 
-/* Hands what the step at `index` makes of a word to the step behind it. */
+/* Applies the step at `index` to a word, and passes the parts to the next step. */
 struct pretokenizer_action {
 	int (*run)(struct walk *walk, int index, struct word word);
 };

@@ -1,4 +1,4 @@
-/* Reads the pre_tokenizer of tokenizer.json: the kinds, and the steps that each is made of. */
+/* Loads the pre_tokenizer of tokenizer.json: the kinds, and the steps of each. */
 #include <string.h>
 
 #include "base/err.h"
@@ -54,7 +54,7 @@ static int read_behavior(const struct loading *l, const json_t *spec, enum split
 	        name ? name : "");
 }
 
-/* A key that holds one character. */
+/* Reads a key with one character as its value. */
 static int read_character(const struct loading *l, const json_t *spec, const char *key, uint32_t *c)
 {
 	const char *text = NULL;
@@ -89,7 +89,7 @@ static int load_byte_level(const struct loading *l, const json_t *spec)
 	int prefix_space = 0, trim_offsets, use_regex = 1;
 	int rc = json_flag(spec, l->where, "add_prefix_space", 1, &prefix_space);
 
-	if (rc == 0) /* about offsets only */
+	if (rc == 0) /* changes only offsets, which ferry does not use */
 		rc = json_flag(spec, l->where, "trim_offsets", 1, &trim_offsets);
 	if (rc == 0)
 		rc = json_flag(spec, l->where, "use_regex", 1, &use_regex);

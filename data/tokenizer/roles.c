@@ -1,4 +1,4 @@
-/* What the files beside tokenizer.json say: which ids begin, end and pad a text, and its first space. */
+/* Reads files beside tokenizer.json: ids that begin, end and pad a text, and add_prefix_space. */
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -9,8 +9,7 @@
 
 enum { CONFIG_BYTES_MAX = 64 << 20 };
 
-/* A token by name: "x" or {"content": "x", ..} under `key`. Leaves *id alone where the key is absent or null.
- */
+/* Reads a token by name: "x" or {"content": "x", ..} under `key`. If the key is absent or null, *id stays. */
 static int read_name(
         const struct tokenizer *t, const json_t *config, const char *key, const char *where, int32_t *id)
 {
@@ -31,7 +30,7 @@ static int read_name(
 	return 0;
 }
 
-/* A token by id: a number, or a list of which the first is taken, under `key`. */
+/* Reads a token by id under `key`: a number, or the first of a list. */
 static int read_id(const json_t *config, const char *key, const char *where, int32_t *id)
 {
 	const json_t *value = json_object_get(config, key);
@@ -42,12 +41,12 @@ static int read_id(const json_t *config, const char *key, const char *where, int
 		return 0;
 	if (!json_is_integer(value) || json_integer_value(value) >= INT32_MAX)
 		return err_set(ERR_INPUT, "%s: %s is neither an id nor a list of ids", where, key);
-	if (json_integer_value(value) >= 0) /* -1 is some files' word for none */
+	if (json_integer_value(value) >= 0) /* in some files -1 means none */
 		*id = (int32_t)json_integer_value(value);
 	return 0;
 }
 
-/* What one file says about roles that are still open. */
+/* Reads the roles that are not set yet from one file. */
 static int read_file(struct tokenizer *t, const json_t *config, const char *where)
 {
 	struct tokenizer_roles *roles = &t->roles;
@@ -90,7 +89,8 @@ int tokenizer_load_roles(struct tokenizer *t, const char *dir)
 	return rc;
 }
 
-/* Classes that make their ByteLevel anew, by this key alone; of all others tokenizer.json says it. */
+/* 1 for classes that replace the ByteLevel by one with add_prefix_space of this file. Others keep
+ * tokenizer.json. */
 static int makes_byte_level(const char *class)
 {
 	static const char *const classes[] = {"GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer"};

@@ -46,7 +46,7 @@ struct message {
 	const unsigned char *at, *end;
 };
 
-/* One field: its number; a number in `value`, or bytes. */
+/* One field: its number, and its value as a number or as bytes. */
 struct field {
 	uint64_t number, value;
 	const unsigned char *bytes;
@@ -66,7 +66,7 @@ static int read_varint(struct message *m, uint64_t *value)
 	return -1;
 }
 
-/* 1 and the next field, 0 at the end, -1 when the message is damaged. */
+/* Reads the next field: 1, 0 at the end, or -1 if the message is damaged. */
 static int next_field(struct message *m, struct field *f)
 {
 	static const size_t fixed[] = {0, 8, 0, 0, 0, 4};
@@ -105,7 +105,7 @@ static int damaged(const struct sentencepiece *s)
 	return err_set(ERR_INPUT, "%s: this is not a sentencepiece model, or it is damaged", s->where);
 }
 
-/* The numbers of a message: *targets[i] gets the field numbers[i]. */
+/* Reads a message's numbers: *targets[i] gets field numbers[i]. */
 static int read_numbers(const struct sentencepiece *s, const struct field *message, const uint64_t *numbers,
         int64_t *const *targets, int count)
 {
@@ -206,7 +206,7 @@ struct merge {
 	int32_t order;
 };
 
-/* Higher scores first, then longer parts, then as they stood. */
+/* Order: higher scores, then longer parts, then the order in the file. */
 static int compare_merges(const void *a, const void *b)
 {
 	const struct merge *x = a, *y = b;
@@ -251,7 +251,7 @@ static int32_t count_chars(const char *text, size_t len_bytes)
 	return count;
 }
 
-/* Every way to make a piece of two others. */
+/* Finds every pair of pieces that joins to a piece. */
 static int find_merges(const struct sentencepiece *s, const struct vocab *v, struct merge_list *list)
 {
 	int rc = 0;
@@ -331,7 +331,7 @@ static void put_added(struct str *out, const struct sentencepiece *s)
 	str_add(out, "],");
 }
 
-/* Characters by the map, spaces at the ends and double ones away, a mark in front, marks for spaces. */
+/* Applies the map, removes extra spaces, puts a mark in front, and replaces spaces by marks. */
 static void put_normalizer(struct str *out, const struct sentencepiece *s)
 {
 	str_add(out, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
@@ -340,7 +340,7 @@ static void put_normalizer(struct str *out, const struct sentencepiece *s)
 		put_base64(out, s->charsmap, s->charsmap_bytes);
 		str_add(out, "\"},");
 	}
-	if (s->remove_extra_spaces) /* ^ and $ would be those of lines */
+	if (s->remove_extra_spaces) /* not ^ and $: these match at lines */
 		str_add(out, "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"},"
 		             "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(?<![\\\\s\\\\S]) | "
 		             "(?![\\\\s\\\\S])\"},"
@@ -447,7 +447,7 @@ static int put_bpe(struct str *out, const struct sentencepiece *s)
 	return rc;
 }
 
-/* Tokenizers whose ids are not those of the file: transformers moves them. */
+/* Refuses tokenizers with other ids than the file's: transformers moves them. */
 static int check_class(const struct sentencepiece *s, const json_t *config)
 {
 	static const char *const moved[] = {"XLMRoberta", "MBart", "MBart50", "Camembert", "Barthez",

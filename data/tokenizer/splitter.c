@@ -3,7 +3,7 @@
 
 #include "data/tokenizer/unicode.h"
 
-/* What a character is to these patterns; every character is exactly one of the four. */
+/* The kind of a character in these patterns; each character has exactly one. */
 enum kind { KIND_OTHER, KIND_LETTER, KIND_NUMBER, KIND_SPACE, KIND_END };
 
 static enum kind kind_at(const char *text, size_t len_bytes, size_t at, size_t *next)
@@ -22,7 +22,7 @@ static enum kind kind_at(const char *text, size_t len_bytes, size_t at, size_t *
 	return flags & UNICODE_SPACE ? KIND_SPACE : KIND_OTHER;
 }
 
-/* End of the run of one kind from `at` on, of at most max_chars characters. */
+/* End of the run of one kind that starts at `at`, at most max_chars characters. */
 static size_t run_end(const char *text, size_t len_bytes, size_t at, enum kind kind, size_t max_chars)
 {
 	size_t next = at;
@@ -32,8 +32,7 @@ static size_t run_end(const char *text, size_t len_bytes, size_t at, enum kind k
 	return at;
 }
 
-/* \s+(?!\S)|\s+ from a space on: the run, but for its last character where something follows and it is
- * not the only one. */
+/* \s+(?!\S)|\s+ at a space: the run. If text follows and the run has several characters, all but the last. */
 static size_t space_end(const char *text, size_t len_bytes, size_t at, size_t end)
 {
 	uint32_t c;
@@ -47,7 +46,7 @@ static size_t space_end(const char *text, size_t len_bytes, size_t at, size_t en
 	return end;
 }
 
-/* Bytes of s, t, m, d, re, ve or ll at `at`, in lower case; 0 when it is none of these. */
+/* Bytes of s, t, m, d, re, ve or ll at `at`, in lower case; else 0. */
 static size_t suffix_length(const char *text, size_t len_bytes, size_t at)
 {
 	char a = at < len_bytes ? text[at] : 0, b = at + 1 < len_bytes ? text[at + 1] : 0;
@@ -57,7 +56,7 @@ static size_t suffix_length(const char *text, size_t len_bytes, size_t at)
 	return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
 }
 
-/* The same in either case; U+017F counts as s. */
+/* Like suffix_length, in either case; U+017F counts as s. */
 static size_t suffix_length_any_case(const char *text, size_t len_bytes, size_t at)
 {
 	char lower[2] = {0};

@@ -1,7 +1,7 @@
 /* Hand-written matchers for the split patterns of GPT-2, Llama-3 and Qwen2.
  *
  * Each returns the end of the match that begins at `at` (< len_bytes): these patterns match at every
- * position. The text is valid UTF-8. tests/test_tokenizer.c holds them against PCRE2.
+ * position. The text is valid UTF-8. tests/test_tokenizer.c compares them with PCRE2.
  */
 #ifndef FERRY_DATA_TOKENIZER_SPLITTER_H
 #define FERRY_DATA_TOKENIZER_SPLITTER_H

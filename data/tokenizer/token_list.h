@@ -9,7 +9,7 @@ struct token_list {
 	int64_t count, cap;
 };
 
-/* Room for at least extra_count more ids. 0 or ERR_NOMEM; the list is unchanged then. */
+/* Makes room for at least extra_count more ids. 0, or ERR_NOMEM with the list unchanged. */
 int token_list_reserve(struct token_list *list, int64_t extra_count);
 int token_list_add(struct token_list *list, int32_t id);
 

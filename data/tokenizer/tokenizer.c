@@ -1,4 +1,4 @@
-/* Opens tokenizers, and runs texts through their parts. */
+/* Opens tokenizers, and encodes and decodes texts. */
 #include "data/tokenizer/tokenizer.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum { FILE_BYTES_MAX = 512 << 20 };
 
-/* The tokenizer.json that a tokenizer.model stands for, instead of its bytes. */
+/* Replaces the bytes of a tokenizer.model by the text of its tokenizer.json. */
 static int convert_model(char **text, size_t *len_bytes, const char *path, const char *dir)
 {
 	char *config_path = dir ? file_join(dir, "tokenizer_config.json") : NULL;
@@ -35,7 +35,7 @@ static int convert_model(char **text, size_t *len_bytes, const char *path, const
 	return rc == 0 && !*text ? ERR_NOMEM : rc;
 }
 
-/* The file of a directory that is the tokenizer, or NULL where there is none. */
+/* Finds a directory's tokenizer file, or NULL. */
 static int find_file(char **path, const char *dir)
 {
 	static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
@@ -163,8 +163,8 @@ static int encode_part(void *user, const char *text, size_t len_bytes)
 	return e->t->model.kind->encode_part(&e->t->model, e->model, e->ids, text, len_bytes);
 }
 
-/* A piece of raw text, at the front of the user's text or not: normalized, searched for the tokens that want
- * that, and what is left cut into words. */
+/* Encodes a piece of raw text: normalizes it, searches it for added tokens, and splits the rest into words.
+ * in_front: the piece is the start of the user's text. */
 static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, int in_front)
 {
 	struct piece p;
@@ -183,7 +183,7 @@ static int encode_piece(struct encoding *e, const char *text, size_t len_bytes, 
 	return rc;
 }
 
-/* One text, without what the template puts around it. */
+/* Encodes one text, without the special tokens around it. */
 static int encode_text(const struct tokenizer *t, struct token_list *ids, const char *text, size_t len_bytes)
 {
 	struct encoding e = {.t = t, .ids = ids, .model = mem_alloc(1, t->model.kind->scratch_bytes)};
@@ -247,7 +247,7 @@ int tokenizer_encode_pair(const struct tokenizer *t, struct token_list *ids, con
 	return encode_texts(t, ids, texts, 2, add);
 }
 
-/* The text of a token, as the decoder gets it. */
+/* Appends the text of a token for the decoder. */
 static void add_token_text(const struct tokenizer *t, struct str *out, int32_t id)
 {
 	const struct piece *p = t->renamed.pieces;

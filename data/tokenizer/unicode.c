@@ -24,8 +24,8 @@ void unicode_init(void)
 	pthread_once(&once, fill_flags);
 }
 
-/* Length of the valid character at u, of which `left` bytes are there; 0 when it is not valid. The ranges
- * are those of table 3-7 of the Unicode standard. */
+/* Length of the valid character at u, with `left` bytes to the end; 0 if it is invalid. Ranges: table 3-7
+ * of the Unicode standard. */
 static size_t valid_length(const unsigned char *u, size_t left)
 {
 	unsigned char lead = u[0], low = 0x80, high = 0xbf;
@@ -77,7 +77,7 @@ size_t utf8_check(const char *text, size_t len_bytes)
 
 int unicode_lower(uint32_t out[2], uint32_t c)
 {
-	/* what came after Unicode 15.0, which utf8proc has */
+	/* characters newer than Unicode 15.0, utf8proc's version */
 	static const struct {
 		uint32_t first, last, lower;
 	} newer[] = {{0x1c89, 0x1c89, 0x1c8a}, {0xa7cb, 0xa7cb, 0x264}, {0xa7cc, 0xa7cc, 0xa7cd},

@@ -28,14 +28,14 @@ enum unicode_class {
 	UNICODE_SPACE = 1 << 10,       /* \s: White_Space */
 	UNICODE_WORD = 1 << 11,        /* \w of a pattern */
 	UNICODE_ADDED_WORD = 1 << 12,  /* \w as added tokens with single_word see it */
-	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to what stands before */
-	UNICODE_NF_UNKNOWN = 1 << 14,  /* came after Unicode 9.0: nothing moves or joins across it */
+	UNICODE_NFC_ACTIVE = 1 << 13,  /* NFC may change it, move it, or join it to the character before */
+	UNICODE_NF_UNKNOWN = 1 << 14,  /* newer than Unicode 9.0: nothing moves or joins across it */
 	UNICODE_PUNCTUATION = 1 << 15, /* as Punctuation and BertPreTokenizer see it (Unicode 8.0) */
 	UNICODE_NUMERIC = 1 << 16,     /* as Digits sees it (Unicode 17.0) */
 	UNICODE_OTHER = 1 << 17,       /* BertNormalizer's clean_text removes it */
 	UNICODE_NONSPACING = 1 << 18,  /* BertNormalizer's strip_accents removes it */
 	UNICODE_COMBINING = 1 << 19,   /* StripAccents removes it */
-	UNICODE_NFD_ACTIVE = 1 << 20,  /* as NFC_ACTIVE, of the other forms */
+	UNICODE_NFD_ACTIVE = 1 << 20,  /* like NFC_ACTIVE, for the other forms */
 	UNICODE_NFKC_ACTIVE = 1 << 21,
 	UNICODE_NFKD_ACTIVE = 1 << 22,
 	UNICODE_ND = 1 << 23,
@@ -49,7 +49,7 @@ struct unicode_run {
 extern const struct unicode_run unicode_runs[];
 extern const int unicode_run_count;
 
-/* Fills the table below, once; any thread. */
+/* Fills unicode_flags once; thread-safe. */
 void unicode_init(void);
 extern uint32_t unicode_flags[UNICODE_END];
 
@@ -58,11 +58,11 @@ static inline int unicode_is(uint32_t c, unsigned classes)
 	return (unicode_flags[c] & classes) != 0;
 }
 
-/* Offset of the first byte that is not part of valid UTF-8 (no surrogates, nothing overlong or above
- * U+10FFFF), or len_bytes. */
+/* Offset of the first byte that is not valid UTF-8 (surrogates, overlong forms and characters above
+ * U+10FFFF are invalid), or len_bytes. */
 size_t utf8_check(const char *text, size_t len_bytes);
 
-/* The character at `s`, which must be valid; returns its length in bytes. */
+/* Reads the character at `s`, which must be valid; returns its length in bytes. */
 static inline int utf8_get(const char *s, uint32_t *c)
 {
 	const unsigned char *u = (const unsigned char *)s;
@@ -83,7 +83,7 @@ static inline int utf8_get(const char *s, uint32_t *c)
 	return 4;
 }
 
-/* The character that ends right before `s`; returns its length in bytes. `s` is not at the start. */
+/* Reads the character that ends right before `s`; returns its length in bytes. `s` is not at the start. */
 static inline int utf8_get_before(const char *s, uint32_t *c)
 {
 	const char *p = s - 1;
@@ -93,10 +93,10 @@ static inline int utf8_get_before(const char *s, uint32_t *c)
 	return utf8_get(p, c);
 }
 
-/* The lower case of c by Unicode 17.0 into out[2]; returns how many characters it is. */
+/* Writes the lower case of c by Unicode 17.0 to out[2]; returns the number of characters. */
 int unicode_lower(uint32_t out[2], uint32_t c);
 
-/* Writes c and returns how many of the four bytes it took. */
+/* Writes c as UTF-8; returns its length in bytes. */
 int utf8_put(char out[4], uint32_t c);
 
 #endif

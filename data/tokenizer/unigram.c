@@ -1,8 +1,9 @@
-/* Unigram: the way to cut a word into pieces whose scores sum highest (Viterbi), as sentencepiece does.
+/* Unigram: splits a word into the pieces with the highest sum of scores (Viterbi), as sentencepiece does.
  *
- * Pieces lie in a trie. Scores of ways are kept for the last few bytes only, and of each position how long
- * the best last piece is: a word takes one or two bytes of memory for each of its own. A long word is taken
- * in parts: what all ways that still go on have in common is decided, and leaves the memory. */
+ * A *way* is a sequence of pieces from the start of a word to a position in it. The pieces are in a trie. For
+ * each position, memory keeps the length of the last piece of the best way: one or two bytes. Scores are kept
+ * for the last few positions only. A long word comes in parts: the pieces that all remaining ways share are
+ * final, and leave the memory. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 #define UNK_PENALTY 10.0
 
-/* The children of a node lie one after the other, by label. */
+/* The children of a node are neighbours, sorted by label. */
 struct node {
 	uint32_t first_child;
 	int32_t id; /* of the piece that ends here, or -1 */
@@ -31,20 +32,20 @@ struct unigram {
 	int32_t root_child[256]; /* node by first byte, 0 = none */
 	double unk_score;
 	int32_t unk_id;
-	int32_t byte_ids[256]; /* of <0xNN>; -1 where there is none */
+	int32_t byte_ids[256]; /* of <0xNN>; -1 = none */
 	int byte_fallback;
 	size_t ring; /* a power of two above the longest piece and the longest character */
 };
 
-/* Ways through a text: all of a word, or what is not decided of one that comes in parts. */
+/* Ways through a text: a whole word, or the part of a long word that is not final. */
 struct scratch {
 	double *ring;
-	uint8_t *ring_set; /* whether a way ends there */
+	uint8_t *ring_set; /* 1 if a way ends there */
 	struct str lengths;
-	size_t from, at;    /* bytes of the word before the text; ways begin at at + from next */
-	struct str text;    /* of parts */
-	size_t try_bytes;   /* of it, before a part is decided */
-	struct str unknown; /* decided pieces in front of the text, which all are unknown */
+	size_t from, at;    /* bytes of the word before the text; next position of forward() */
+	struct str text;    /* parts that are not final */
+	size_t try_bytes;   /* length of text that is worth trying to decide */
+	struct str unknown; /* final unknown pieces right before the text */
 };
 
 enum { PART_BYTES = 1 << 20 };
@@ -87,21 +88,20 @@ static int new_node(struct unigram *u, uint8_t label, int64_t *at)
 	return 0;
 }
 
-/* A node, which stands for the pieces first to end (sorted, all beginning with the same `depth` bytes). */
+/* A node to build: it has the pieces first to end (sorted, with the same first `depth` bytes). */
 struct job {
 	int64_t first, end;
 	uint32_t depth;
 };
 
-/* Makes the children of node `at`; their jobs go behind the others, so that children of one node are
- * neighbours. */
+/* Makes the children of node `at`. Appends their jobs, so that children of one node are neighbours. */
 static int make_children(struct unigram *u, const struct piece_ref *pieces, struct job *jobs, int64_t at)
 {
 	struct job job = jobs[at];
 	int64_t child;
 
 	while (job.first < job.end && pieces[job.first].len_bytes == job.depth)
-		u->nodes[at].id = pieces[job.first++].id; /* of equal ones, the last */
+		u->nodes[at].id = pieces[job.first++].id; /* of equal pieces, the last */
 	u->nodes[at].first_child = (uint32_t)u->node_count;
 	while (job.first < job.end) {
 		uint8_t label = (uint8_t)pieces[job.first].bytes[job.depth];
@@ -132,7 +132,7 @@ static int build_trie(struct unigram *u, const struct vocab *v)
 		if (len_bytes == 0)
 			continue;
 		pieces[count++] = (struct piece_ref){bytes, (uint32_t)len_bytes, (int32_t)id};
-		total += (int64_t)len_bytes; /* nodes at most */
+		total += (int64_t)len_bytes; /* the maximum number of nodes */
 	}
 	if (rc == 0 && !(jobs = mem_alloc((size_t)total, sizeof(*jobs))))
 		rc = ERR_NOMEM;
@@ -259,7 +259,7 @@ static void release(void *state)
 
 /* ---- encoding */
 
-/* The length of the best last piece at each position, one or two bytes wide. */
+/* The length of the last piece of the best way to a position, one or two bytes wide. */
 static size_t length_at(const struct scratch *s, int wide, size_t at)
 {
 	const unsigned char *p = (const unsigned char *)s->lengths.data;
@@ -279,7 +279,7 @@ static void set_length(struct scratch *s, int wide, size_t at, size_t len)
 	}
 }
 
-/* Offers a piece of `len` bytes that begins at `start` where the best way so far has `score`. */
+/* Extends a way by a piece of `len` bytes at `start`; `score` is the sum with this piece. */
 static void offer(
         const struct unigram *u, struct scratch *s, int wide, size_t start, size_t len, double score)
 {
@@ -292,7 +292,7 @@ static void offer(
 	set_length(s, wide, end, len);
 }
 
-/* Ways that go on from positions up to `end`. */
+/* Extends all ways from the positions before `end`. */
 static int forward(
         const struct unigram *u, struct scratch *s, int wide, const char *text, size_t len_bytes, size_t end)
 {
@@ -307,7 +307,7 @@ static int forward(
 		uint32_t c;
 
 		char_bytes = (size_t)utf8_get(text + at, &c);
-		for (size_t i = 0; i < char_bytes; i++) /* nobody comes back to these */
+		for (size_t i = 0; i < char_bytes; i++) /* no way ends here any more */
 			s->ring_set[(slot + i) & (u->ring - 1)] = 0;
 		for (size_t len = 1; node; len++) {
 			if (node->id >= 0) {
@@ -335,7 +335,7 @@ static size_t shared_of(const struct scratch *s, int wide, size_t a, size_t b)
 	return a;
 }
 
-/* The last position that all ways share that may yet be the best; 0 where they share none. */
+/* The last position that all ways share which may still become the best; 0 = none. */
 static size_t shared_by_all(const struct unigram *u, const struct scratch *s, int wide)
 {
 	size_t shared = s->at;
@@ -346,7 +346,7 @@ static size_t shared_by_all(const struct unigram *u, const struct scratch *s, in
 	return shared;
 }
 
-/* The id of a piece, or of what stands for it. */
+/* Appends the id of a piece, or of its byte tokens, or unk_id. */
 static int add_piece(const struct token_model *m, struct token_list *ids, const char *text, size_t len_bytes)
 {
 	const struct unigram *u = m->state;
@@ -366,8 +366,7 @@ static int add_piece(const struct token_model *m, struct token_list *ids, const 
 	return 0;
 }
 
-/* Turns the lengths along the best way round: after it, the one at a position is that of the piece that
- * begins there. */
+/* Reverses the lengths along the best way: afterwards, each is at the start of its piece, not at the end. */
 static void turn_round(struct scratch *s, int wide, size_t len_bytes)
 {
 	size_t len = length_at(s, wide, len_bytes);
@@ -381,7 +380,7 @@ static void turn_round(struct scratch *s, int wide, size_t len_bytes)
 	}
 }
 
-/* The id of a run of unknown pieces, which ends here. */
+/* Appends the id of a run of unknown pieces that ends here. */
 static int end_unknown(const struct token_model *m, struct token_list *ids, struct scratch *s,
         const char *text, size_t len_bytes)
 {
@@ -397,12 +396,12 @@ static int end_unknown(const struct token_model *m, struct token_list *ids, stru
 	return rc;
 }
 
-/* The ids of the best way; neighbours that are unknown are one piece. */
+/* Appends the ids of the best way; neighbouring unknown pieces are one piece. */
 static int collect(const struct token_model *m, struct token_list *ids, struct scratch *s, int wide,
         const char *text, size_t len_bytes, int more)
 {
 	const struct unigram *u = m->state;
-	size_t unknown_from = 0; /* the pieces from here on are unknown */
+	size_t unknown_from = 0; /* start of the current run of unknown pieces */
 	int rc = 0;
 
 	turn_round(s, wide, len_bytes);
@@ -452,7 +451,7 @@ static int reserve(struct scratch *s, size_t lengths_bytes)
 	return 0;
 }
 
-/* Decides a text, or of one that goes on what can be: *decided bytes. */
+/* Decides the first *decided bytes of a text: all of it, or with `more` those that all ways share. */
 static int decide(const struct token_model *m, struct token_list *ids, struct scratch *s, const char *text,
         size_t len_bytes, int more, size_t *decided)
 {
@@ -468,7 +467,7 @@ static int decide(const struct token_model *m, struct token_list *ids, struct sc
 	return rc == 0 && *decided ? collect(m, ids, s, wide, text, *decided, more) : rc;
 }
 
-/* A text whose ways share nothing is looked at again when it is twice as long: that keeps the time linear. */
+/* If the ways share nothing, the text is tried again at twice the length: that keeps the time linear. */
 static int encode_part(const struct token_model *m, void *scratch, struct token_list *ids, const char *part,
         size_t len_bytes)
 {

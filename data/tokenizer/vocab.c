@@ -30,7 +30,7 @@ static uint32_t hash_bytes(const void *bytes, size_t len_bytes)
 	return (uint32_t)(h >> 32);
 }
 
-/* The slot that holds these bytes, or the empty one where they belong. */
+/* The slot with these bytes, or the empty slot for them. */
 static struct vocab_slot *find_slot(
         const struct vocab *v, uint32_t hash, const void *bytes, size_t len_bytes, unsigned kind)
 {
@@ -166,7 +166,7 @@ int32_t vocab_find_content(const struct vocab *v, const char *content, size_t le
 	return id >= 0 ? id : find_slot(v, hash, bytes, bytes_len, odd | VOCAB_KIND_ADDED)->id;
 }
 
-/* Words that are kept as bytes have the hash of these; their content is looked for alone. */
+/* With in_bytes, a content is not hashed as it is spelled, so it is looked up alone. */
 void vocab_find_many(const struct vocab *v, struct vocab_query *queries, int count)
 {
 	uint64_t mask = (uint64_t)v->slot_count - 1;

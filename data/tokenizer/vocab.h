@@ -1,10 +1,9 @@
-/* The vocabulary: what text each id stands for, and back.
+/* The vocabulary: the text of each id, and the id of each text.
  *
- * With in_bytes set (byte-level BPE), an entry is kept as the bytes that it spells in the byte alphabet
- * (data/tokenizer/byte_level.h), which is what text is compared with; an entry with a character outside of
- * that alphabet keeps its own UTF-8 bytes and is marked odd. Without, an entry is kept as it stands in the
- * file. Odd entries and tokens that were added to the vocabulary are no words to the model;
- * vocab_find_content finds them.
+ * With in_bytes (byte-level BPE), an entry is stored as the bytes that it spells in the byte alphabet
+ * (data/tokenizer/byte_level.h), to compare it with text. An entry with a character outside this alphabet
+ * keeps its own UTF-8 bytes and is marked odd. Without in_bytes, entries are stored as in the file. The model
+ * does not see odd entries and added tokens as words; vocab_find_content finds them.
  */
 #ifndef FERRY_DATA_TOKENIZER_VOCAB_H
 #define FERRY_DATA_TOKENIZER_VOCAB_H
@@ -17,7 +16,7 @@
 
 enum {
 	VOCAB_ID_END = 1 << 22,        /* ids in a file must be below */
-	VOCAB_CONTENT_BYTES = 1 << 14, /* and contents no longer */
+	VOCAB_CONTENT_BYTES = 1 << 14, /* the longest content */
 };
 
 enum vocab_kind {
@@ -32,8 +31,8 @@ struct vocab_slot {
 };
 
 struct vocab {
-	int in_bytes;         /* set before the first entry, as is */
-	int later_wins;       /* a word that occurs twice is found by its later id, and no error */
+	int in_bytes;         /* set it before the first entry, like */
+	int later_wins;       /* a repeated word gets its later id, instead of an error */
 	size_t longest_bytes; /* of all entries */
 	int64_t id_end;       /* one past the highest id */
 	int64_t entry_count;  /* ids that have an entry */
@@ -49,19 +48,19 @@ struct vocab {
 	int64_t slot_count, slot_used;
 };
 
-/* Adds id with its content as spelled in tokenizer.json; kind is WORD or ADDED. ERR_INPUT when the id or the
- * content is there already or the id is out of range (text without `where`). */
+/* Adds id with its content, spelled as in tokenizer.json; kind is WORD or ADDED. ERR_INPUT if the id or the
+ * content exists already, or the id is out of range (messages lack `where`). */
 int vocab_add(struct vocab *v, const char *content, size_t len_bytes, int64_t id, enum vocab_kind kind);
 void vocab_free(struct vocab *v);
 
 /* The id of the word with these bytes, or -1. */
 int32_t vocab_find(const struct vocab *v, const void *bytes, size_t len_bytes);
 
-/* The id of a content as spelled in tokenizer.json, or -1. */
+/* The id of a content, spelled as in tokenizer.json, or -1. */
 int32_t vocab_find_content(const struct vocab *v, const char *content, size_t len_bytes);
 
-/* vocab_find_content of several at once, which takes less time: memory comes for all of them together. A
- * query without content keeps its id. */
+/* vocab_find_content for several contents: faster, because it fetches memory for all of them at once. A query
+ * without content keeps its id. */
 struct vocab_query {
 	const char *content;
 	size_t len_bytes;
@@ -73,10 +72,10 @@ void vocab_find_many(const struct vocab *v, struct vocab_query *queries, int cou
 /* The ids of "<0x00>" to "<0xFF>", -1 for those that are missing. */
 void vocab_byte_tokens(const struct vocab *v, int32_t ids[256]);
 
-/* Appends the content of an id as spelled in tokenizer.json; nothing where there is none. */
+/* Appends the content of an id, spelled as in tokenizer.json; nothing if the id is missing. */
 void vocab_content(const struct vocab *v, struct str *out, int64_t id);
 
-/* Bytes of an id; len_bytes 0 and NULL where there is none. */
+/* The bytes of an id; NULL with len_bytes 0 if the id is missing. */
 static inline const char *vocab_bytes(const struct vocab *v, int64_t id, size_t *len_bytes)
 {
 	*len_bytes = 0;
@@ -86,7 +85,7 @@ static inline const char *vocab_bytes(const struct vocab *v, int64_t id, size_t 
 	return v->bytes.data + v->entries[id].offset;
 }
 
-/* Whether these are the bytes of the word `id`. */
+/* 1 if `id` is a word with these bytes. */
 static inline int vocab_is(const struct vocab *v, int64_t id, const char *bytes, size_t len_bytes)
 {
 	size_t own_bytes;

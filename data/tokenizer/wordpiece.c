@@ -1,5 +1,6 @@
-/* WordPiece: the longest entry that begins a word, then the longest that goes on (with the prefix), to its
- * end; a word for which that fails anywhere, or that is too long, is unk_token whole. */
+/* WordPiece: the longest entry that begins a word, then the longest that continues it, and so on.
+ *
+ * Continuing entries have a prefix. If no entry fits anywhere, or the word is too long, it is unk_token. */
 #include <string.h>
 
 #include "base/err.h"
@@ -55,7 +56,7 @@ static int64_t count_chars(const char *text, size_t len_bytes)
 	return count;
 }
 
-/* The longest entry at the front of text (of a word's rest, prefix and all); *end is where it ends in it. */
+/* The longest entry at the start of text (the rest of a word, with its prefix); *end is its end in text. */
 static int32_t longest(
         const struct vocab *v, const char *text, size_t len_bytes, size_t prefix_bytes, size_t *end)
 {

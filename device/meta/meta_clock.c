@@ -1,4 +1,4 @@
-/* The virtual clocks of streams, and the shares of the memory bus. */
+/* The virtual clock of streams, and their shares of the machine's resources. */
 #include "device/meta/meta_clock.h"
 
 #include "base/err.h"
@@ -68,7 +68,7 @@ static struct meta_item *item_add(struct meta_stream *s, enum item_kind kind)
 	return &s->items[s->count++];
 }
 
-/* Pieces that follow each other and share nothing are one, unless someone waits for what is between. */
+/* Joins a piece to the one before it if neither uses a shared resource and no event lies between them. */
 static int work_join(struct meta_stream *s, const struct meta_load *load)
 {
 	struct meta_item *last = s->count > s->first ? &s->items[s->count - 1] : NULL;
@@ -132,7 +132,7 @@ static void item_done(struct meta_stream *s)
 		s->first = s->count = 0;
 }
 
-/* What takes no time at the head of a stream: stamps, waits that are over. */
+/* Passes items that take no time at the heads of streams: stamps, and waits that are over. */
 static int heads_pass(struct meta_clock *clock)
 {
 	int any = 0;
@@ -148,7 +148,7 @@ static int heads_pass(struct meta_clock *clock)
 	return any;
 }
 
-/* The load at the head of a stream; NULL where it waits or is done. */
+/* The work at the head of a stream; NULL if the stream waits or is done. */
 static struct meta_item *work_first(const struct meta_stream *s)
 {
 	struct meta_item *item = item_first(s);
@@ -156,8 +156,7 @@ static struct meta_item *work_first(const struct meta_stream *s)
 	return item && item->kind == ITEM_WORK ? item : NULL;
 }
 
-/* How far all rates that are still open may rise together until resource r is full; INFINITY: it does not
- * fill. */
+/* The common value of all open rates at which resource r is full; INFINITY: it does not fill. */
 static double level_of(const struct meta_clock *clock, enum meta_shared r)
 {
 	double wanted = 0, left = 1;
@@ -173,7 +172,8 @@ static double level_of(const struct meta_clock *clock, enum meta_shared r)
 	return wanted > left ? fmax(left, 0) / wanted : INFINITY;
 }
 
-/* Rates rise together until a resource is full, which stops those that want of it. */
+/* Raises all rates together. A full resource fixes the rates of the pieces that use it; the others rise on.
+ */
 static void rates_find(struct meta_clock *clock)
 {
 	for (struct meta_stream *s = clock->streams; s; s = s->next)
@@ -202,7 +202,7 @@ static void rates_find(struct meta_clock *clock)
 	}
 }
 
-/* To the next end of a piece. */
+/* Advances the clock to the next end of a piece. */
 static void time_pass(struct meta_clock *clock)
 {
 	double next_ns = INFINITY;
@@ -215,7 +215,7 @@ static void time_pass(struct meta_clock *clock)
 		if (work && s->rate > 0)
 			next_ns = fmin(next_ns, work->left_ns / s->rate);
 	}
-	assert(isfinite(next_ns)); /* waits are for what was queued before */
+	assert(isfinite(next_ns)); /* waits are for earlier work, so some piece runs */
 	passed_ns = (int64_t)ceil(next_ns);
 	clock->now_ns += passed_ns;
 	for (struct meta_stream *s = clock->streams; s; s = s->next) {

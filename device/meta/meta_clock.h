@@ -8,7 +8,8 @@
  * host computes, products and updates share its cores.
  *
  * Times are whole nanoseconds. A piece never takes less time than alone, and a resource never carries more
- * in a span of time than its rate allows (except for rounding in doubles). So bounds made of either hold.
+ * in a span of time than its rate allows (except for rounding in doubles). So bounds computed from times or
+ * from rates hold.
  */
 #ifndef FERRY_DEVICE_META_META_CLOCK_H
 #define FERRY_DEVICE_META_META_CLOCK_H
@@ -34,7 +35,7 @@ struct meta_stream {
 	double rate;                      /* of the first piece, now */
 };
 
-/* Zeroed. */
+/* Start with all fields 0. */
 struct meta_clock {
 	struct meta_stream *streams, *closed; /* events outlive streams */
 	int64_t now_ns;
@@ -49,7 +50,7 @@ void meta_clock_add(struct meta_clock *clock, struct meta_stream *stream);
 void meta_clock_remove(struct meta_clock *clock, struct meta_stream *stream);
 void meta_clock_close(struct meta_clock *clock);
 
-/* ERR_NOMEM. A wait is for the first `count` items of `target`. */
+/* Return 0 or ERR_NOMEM. A wait ends when the first `count` items of `target` are done. */
 int meta_clock_work(struct meta_stream *stream, const struct meta_load *load);
 int meta_clock_wait(struct meta_stream *stream, struct meta_stream *target, int64_t count);
 int meta_clock_stamp(struct meta_stream *stream, int64_t *at_ns);

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The meta backend: work is done without bytes and arithmetic; what it takes of a machine is told to a clock
- * (meta_clock.h), which the owning thread's syncs let pass. Queueing itself takes no time. */
+/* The meta backend moves and computes nothing. It gives the cost of work to a clock (meta_clock.h), which
+ * advances when the owning thread syncs. */
 struct meta_device {
 	struct device base;
 	struct device_speed speed;
@@ -25,7 +25,7 @@ struct meta_event {
 	int64_t count;              /* items of the stream that it stands for */
 };
 
-/* An address that is no host address, so that no byte range of the arena looks like one of a slab. */
+/* Not a valid host address, so that no byte range of the arena looks like one of a slab. */
 static const uint64_t ARENA_BASE = 1ull << 60;
 
 /* About a card of 24 GB on PCIe 4 x16, in a desktop. */
@@ -182,12 +182,13 @@ static int meta_event_sync(struct event *event)
 
 /* ---- work ---- */
 
-/* What a piece of work takes: alone, and of the memory bus, the cores of the host and the GPU's link. */
+/* The needs of a piece of work: its time alone, bytes on the host's memory bus, the share of the host's
+ * cores, and bytes on the GPU's link. */
 struct need {
 	double seconds, bus_bytes, cores, copied_bytes;
 };
 
-/* Where the host computes, the device's memory is the host's. */
+/* If the host computes, device memory is host memory. */
 static struct need op_need(struct meta_device *d, const struct work *work)
 {
 	const struct device_speed *speed = &d->speed;
@@ -213,7 +214,7 @@ static struct need copy_need(const struct meta_device *d, int64_t bytes, double 
 	        .copied_bytes = (double)bytes};
 }
 
-/* Ranks of a node send beside each other, each the same: all that leaves the node shares its network. */
+/* The ranks of a node send the same amount at the same time, so together they share the node's network. */
 static struct need collective_need(struct meta_device *d, const struct work *work)
 {
 	const struct device_speed *speed = &d->speed;
@@ -233,7 +234,7 @@ static struct need collective_need(struct meta_device *d, const struct work *wor
 	        .bus_bytes = speed->host_computes * 2 * (double)(t.node_bytes + t.network_bytes)};
 }
 
-/* Counts what it moves and computes. */
+/* Also adds to the counts of bytes and FLOPs. */
 static struct need need_find(struct meta_device *d, const struct work *work)
 {
 	switch (work->kind) {
@@ -260,7 +261,7 @@ static struct need need_find(struct meta_device *d, const struct work *work)
 	}
 }
 
-/* A piece of work of more than an hour counts as one of that: the sums of a plan fit 64 bits. */
+/* Limits a piece of work to 2^42 ns (73 minutes), so that the sums of a plan fit 64 bits. */
 static int64_t work_ns(double seconds)
 {
 	return llround(fmin(seconds * 1e9, 0x1p42));
@@ -271,7 +272,7 @@ static double share_of(double seconds, int64_t ns)
 	return ns ? fmin(seconds * 1e9 / (double)ns, 1) : 0;
 }
 
-/* What wants more of the bus than there is takes longer alone, too. */
+/* Work that needs more of a resource than there is takes longer even alone. */
 static int meta_queue(struct stream *stream, const struct work *work)
 {
 	struct meta_device *d = (struct meta_device *)stream->device;
@@ -287,13 +288,13 @@ static int meta_queue(struct stream *stream, const struct work *work)
 	if (d->stats.arena_touched_bytes < work->touched_bytes)
 		d->stats.arena_touched_bytes = work->touched_bytes;
 	stream->work.alone_ns += ns;
-	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)ns); /* no more than it takes */
+	stream->work.bus_ns += (int64_t)(load.share[META_BUS] * (double)ns); /* at most ns */
 	if (work->kind == WORK_STAMP)
 		return meta_clock_stamp((struct meta_stream *)stream, work->at_ns);
 	return meta_clock_work((struct meta_stream *)stream, &load);
 }
 
-/* ---- ranks: any number, all taken to be like this one ---- */
+/* ---- ranks: any number, all assumed to be like this one ---- */
 
 static int meta_comm_open(struct comm **comm, struct device *device, const struct comm_group *group)
 {

@@ -1,6 +1,6 @@
-/* Tiles of the matrix unit of Intel CPUs (AMX-BF16), for files that are compiled for it: 16 rows of 64 bytes.
- * A tile of a has 16 rows of 32 elements; one of b 16 pairs of rows, the two elements of a column side by
- * side in a word; one of sums 16 x 16 of fp32. */
+/* Tiles of AMX-BF16, the matrix unit of Intel CPUs, for files that are compiled for it. A tile has 16 rows of
+ * 64 bytes. A tile of the left operand a holds 16 rows of 32 elements. A tile of the right operand b holds 16
+ * pairs of rows; a word has the two elements of one column. A tile of sums holds 16 x 16 fp32. */
 #ifndef FERRY_HOST_CPU_AMX_H
 #define FERRY_HOST_CPU_AMX_H
 
@@ -17,11 +17,11 @@ enum {
 	AMX_BLOCK = 2 * AMX_SIDE,       /* rows and columns of sums */
 };
 
-/* Before tiles are used on a thread; _tile_release() after. */
+/* Call on a thread before it uses tiles; call _tile_release() after. */
 AMX_INLINE void amx_begin(void)
 {
 	_Alignas(64) uint8_t config[64] = {
-	        1}; /* palette 1; of each tile bytes of a row from 16 on, rows from 48 on */
+	        1}; /* palette 1; from 16 on the row bytes of each tile, from 48 on its rows */
 
 	for (int i = 0; i < 8; i++) {
 		config[16 + 2 * i] = AMX_LINE;
@@ -30,14 +30,14 @@ AMX_INLINE void amx_begin(void)
 	_tile_loadconfig(config);
 }
 
-/* Tiles of an operand: two side by side, and what is between rows, between the two and between steps, in
- * bytes. */
+/* Two tiles of an operand. row, other and step are distances in bytes between rows, between the two tiles,
+ * and between steps of AMX_STEP along k. */
 struct amx_tiles {
 	const void *at;
 	int64_t row, other, step;
 };
 
-/* 32 x 32 sums: begun, added to over `steps` times 32 of k, and stored to rows of fp32 that are row_bytes
+/* 32 x 32 sums: set to zero, added to over `steps` steps of k, and stored to fp32 rows that are row_bytes
  * apart. */
 AMX_INLINE void amx_sums_zero(void)
 {
@@ -73,7 +73,7 @@ AMX_INLINE void amx_sums_store(float *to, int64_t row_bytes)
 	_tile_stored(3, low + AMX_LINE, row_bytes);
 }
 
-/* The elements of two rows of 32, pair by pair: 16 pairs of the low columns, or of the high ones. */
+/* Pairs the elements of two rows of 32, for the 16 low columns or the 16 high ones. */
 AMX_INLINE __m512i amx_pairs(__m512i even, __m512i odd, int high)
 {
 	const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39,
@@ -83,7 +83,7 @@ AMX_INLINE __m512i amx_pairs(__m512i even, __m512i odd, int high)
 	        even, high ? _mm512_add_epi16(low, _mm512_set1_epi16(16)) : low, odd);
 }
 
-/* The lowest `count` of 32 and of 16; all from there on. */
+/* Masks of the lowest `count` lanes of 32 and of 16; all lanes if count is larger. */
 AMX_INLINE __mmask32 amx_first32(int64_t count)
 {
 	return count < 0 ? 0 : count < 32 ? ((__mmask32)1 << count) - 1 : (__mmask32)-1;

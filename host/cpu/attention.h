@@ -1,4 +1,4 @@
-/* What attention forward and backward share: which blocks there are, and the scores of one. */
+/* Shared by attention forward and backward: the keys that a query sees, and rows of a head as fp32. */
 #ifndef FERRY_HOST_CPU_ATTENTION_H
 #define FERRY_HOST_CPU_ATTENTION_H
 
@@ -9,7 +9,7 @@
 
 _Static_assert(ATTENTION_K == (int)ATTENTION_BF16_COLUMNS, "keys of a block are packed together");
 
-/* Which keys a token sees. */
+/* The keys that a token sees. */
 struct attention_keys {
 	const int32_t *doc_start, *doc_end;
 	int64_t tokens, window;
@@ -18,7 +18,8 @@ struct attention_keys {
 	int64_t text_rows, kept_rows; /* of that cache; kept_rows 0: all */
 };
 
-/* Where key j of query i lies; *count, keys that are wanted from it on, becomes how many follow it there. */
+/* Returns the row of key j of query i. *count holds the number of keys wanted from j on; it is lowered to the
+ * keys in consecutive rows. */
 static inline int64_t attention_key_row(
         const struct attention_keys *keys, int64_t i, int64_t j, int64_t *count)
 {
@@ -38,7 +39,7 @@ static inline int64_t attention_own_key(const struct attention_keys *keys, int64
 	return keys->is_cached ? keys->doc_end[i] - 1 : i;
 }
 
-/* 0, or ERR_RANGE: documents must lie one after the other and each token within its own. */
+/* Checks that documents follow each other and each token lies within its own. Returns 0 or ERR_RANGE. */
 int attention_keys_check(const struct attention_keys *keys, const char *op_name);
 
 /* First key that query i sees, and one past the last; it sees all between. Neither decreases with i. */
@@ -83,8 +84,8 @@ static inline void attention_columns(const struct attention_keys *keys, int64_t 
 		*begin = *end = 0;
 }
 
-/* Forward, of queries in blocks that see one run of keys each. Rows of k and v are k_stride elements apart,
- * and heads kv_head_stride. lse may be none. */
+/* The forward pass, by blocks of queries. Each block sees one run of keys. Rows of k and v are k_stride
+ * elements apart, heads kv_head_stride. lse may be DEV_NONE. */
 struct attention_forward {
 	struct attention_keys seen;
 	dev_addr out, lse, q, k, v, sink;

@@ -1,4 +1,4 @@
-/* Who multiplies attention's bf16 rows. */
+/* The choice of functions for products of attention's bf16 rows. */
 #include "host/cpu/attention_bf16.h"
 
 #include "host/cpu/matmul.h"

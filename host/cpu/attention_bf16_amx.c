@@ -12,10 +12,10 @@
 enum {
 	COLUMNS = ATTENTION_BF16_COLUMNS,
 	BLOCK = AMX_BLOCK,
-	STEPS = COLUMNS / AMX_STEP, /* of what add sums over, at most */
+	STEPS = COLUMNS / AMX_STEP, /* most steps of a sum in attention_amx_add */
 };
 
-/* Queries are tiles of a where they lie, and packed keys tiles of b: 16 of their rows of COLUMNS words. */
+/* Queries are tiles of a in place. Packed keys are tiles of b: 16 rows of COLUMNS words each. */
 void attention_amx_scores(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs,
         int64_t m, int64_t n, int64_t d, float factor)
 {
@@ -35,7 +35,7 @@ void attention_amx_scores(float *scores, const uint16_t *a, int64_t a_stride, co
 			memset(rows + count * d, 0, (size_t)((BLOCK - count) * d) * sizeof *a);
 		}
 		for (int64_t j = 0; j < n; j += BLOCK) {
-			int has_both = n - j > AMX_SIDE; /* else the second tile is the first once more */
+			int has_both = n - j > AMX_SIDE; /* else the second tile is the first again */
 			struct amx_tiles right = {
 			        pairs + j, 4 * COLUMNS, has_both * AMX_LINE, AMX_SIDE * 4 * COLUMNS};
 
@@ -52,7 +52,7 @@ void attention_amx_scores(float *scores, const uint16_t *a, int64_t a_stride, co
 	_tile_release();
 }
 
-/* Two vectors as bf16, `first` in the low half, and what that leaves as bf16 again. */
+/* Rounds two vectors to bf16, `first` in the low half. *low gets the remainders, as bf16 too. */
 INLINE void split(__m512i *high, __m512i *low, __m512 first, __m512 second)
 {
 	__m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(second, first);
@@ -65,7 +65,7 @@ INLINE void split(__m512i *high, __m512i *low, __m512 first, __m512 second)
 	*low = (__m512i)_mm512_cvtne2ps_pbh(_mm512_sub_ps(second, y), _mm512_sub_ps(first, x));
 }
 
-/* Factors as tiles of a: rounded, and the rest. */
+/* Factors as tiles of a: rounded, and the remainders. */
 struct factors {
 	_Alignas(64) uint16_t high[COLUMNS * COLUMNS], low[COLUMNS * COLUMNS]; /* [m / 16][STEPS] tiles */
 };
@@ -86,7 +86,7 @@ INLINE void factors_rows(struct factors *f, const float *a, int64_t a_row, int64
 		}
 }
 
-/* The same where column l of the product's rows lies in a row: pairs of them, transposed. */
+/* The same if a is stored by columns: pairs of columns, transposed. */
 INLINE void factors_columns(struct factors *f, const float *a, int64_t a_col, int64_t m, int64_t n)
 {
 	const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
@@ -138,7 +138,7 @@ void attention_amx_add(float *sum, const float *a, int64_t a_row, int64_t a_col,
 	_Alignas(64) float part[BLOCK * BLOCK];
 	int64_t steps = (n + AMX_STEP - 1) / AMX_STEP;
 
-	/* what tiles have beyond m and n is 0, of b too: NaN times 0 would count */
+	/* tiles are 0 beyond m and n, those of b too: 0 times NaN would be NaN */
 	for (int64_t i = m / AMX_SIDE; i < round_up(m, BLOCK) / AMX_SIDE; i++) {
 		memset(f.high + i * STEPS * AMX_TILE, 0, OTHER);
 		memset(f.low + i * STEPS * AMX_TILE, 0, OTHER);

@@ -29,7 +29,7 @@ void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int
 		}
 }
 
-/* rows x 16 vectors of scores; both known where it is called. */
+/* rows x 16 * vectors scores. Callers pass rows and vectors as constants. */
 INLINE void tile(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs, int64_t d,
         float factor, int rows, int vectors)
 {
@@ -81,8 +81,8 @@ void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, c
 		tile_rows(scores + 16 * j, a, a_stride, pairs + 16 * j, m, d, factor, 1);
 }
 
-/* 32 columns of `rows` rows. A vector of b has an even column in the low half of each word and the odd one
- * behind it in the high half: both are fp32 after a shift or a mask, and stand side by side again at the end.
+/* Adds 32 columns of `rows` rows. Each word of b has an even column in its low half and the next odd column
+ * in its high half. A shift or a mask turns them into fp32; the end interleaves the sums again.
  */
 INLINE void add_tile(float *sum, int64_t sum_stride, const float *a, int64_t a_row, int64_t a_col,
         const uint16_t *b, int64_t b_stride, int64_t n, __mmask32 here, int rows)

@@ -16,7 +16,7 @@ enum {
 	TILE = VECTORS * VECTOR /* columns */
 };
 
-/* A square of 4 x 4 words, transposed. */
+/* Transposes a square of 4 x 4 words. */
 INLINE void pack_square(uint32_t *pairs, const uint32x4_t r[VECTOR])
 {
 	uint32x4_t even[2], odd[2];
@@ -56,7 +56,7 @@ void attention_bf16_pack(uint32_t *pairs, const uint16_t *x, int64_t stride, int
 	}
 }
 
-/* rows x TILE scores; rows known where it is called. */
+/* rows x TILE scores. Callers pass rows as a constant. */
 INLINE void tile(float *scores, const uint16_t *a, int64_t a_stride, const uint32_t *pairs, int64_t d,
         float factor, int rows)
 {
@@ -100,7 +100,7 @@ void attention_bf16_scores(float *scores, const uint16_t *a, int64_t a_stride, c
 	}
 }
 
-/* TILE columns of `rows` rows. */
+/* Adds TILE columns of `rows` rows. */
 INLINE void add_tile(float *sum, int64_t sum_stride, const float *a, int64_t a_row, int64_t a_col,
         const uint16_t *b, int64_t b_stride, int64_t n, int rows)
 {

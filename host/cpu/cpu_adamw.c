@@ -1,4 +1,4 @@
-/* AdamW on planes in device memory: optim/adamw.h, spread over the pool. */
+/* AdamW in device memory: optim/adamw.h, spread over the pool. */
 #include "device/op_optim.h"
 #include "host/cpu/cpu_inner.h"
 

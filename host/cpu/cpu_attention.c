@@ -1,6 +1,4 @@
-/* Attention forward in blocks, with the running maximum and sum of Milakov and Gimelshein (2018), as in
- * FlashAttention (Dao et al. 2022). A piece is (head, block of queries); what it sees of a key block is one
- * run of columns per query, so masks cost nothing. */
+/* Attention forward, by blocks of queries and keys. */
 #include "device/op_attention.h"
 #include "host/cpu/attention.h"
 #include "host/cpu/attention_bf16.h"
@@ -27,18 +25,20 @@ int attention_keys_check(const struct attention_keys *keys, const char *op_name)
 	return 0;
 }
 
+/* Keeps a running maximum and sum (Milakov and Gimelshein 2018), as in FlashAttention (Dao et al. 2022). A
+ * piece is a head and a block of queries. A query sees one run of columns of a block of keys, so masks cost
+ * nothing. */
 struct attention_run {
 	const struct attention_forward *op;
 	float *scratch; /* per worker, see attention_piece */
 	int64_t scratch_count;
 	const struct attention_bf16 *bf16; /* NULL: rows are widened */
-	uint32_t *packed; /* [kv_heads][blocks of ATTENTION_K]: keys packed, then values; NULL: tiles pack
-	                     keys */
-	int64_t k_blocks; /* of them */
+	uint32_t *packed; /* [kv_heads][k_blocks]: keys packed, then values; NULL: tiles pack keys */
+	int64_t k_blocks; /* blocks of ATTENTION_K keys */
 };
 
-/* Queries, keys and scores of one tile; by bf16 with q, v and pairs. Columns before `first` are seen by no
- * query.
+/* Queries, keys and scores of one tile. q, v and pairs are for bf16 only. No query sees columns before
+ * `first`.
  */
 struct attention_tile {
 	const uint16_t *q, *v;
@@ -91,8 +91,8 @@ static void tile_operands(
 	t->v_stride = o->k_stride;
 }
 
-/* Rows of a tile that share the keys that they see, but for a corner: all, or at the diagonal a few at a
- * time. */
+/* Returns how many rows from i on to compute together: all, or a few at the diagonal, where each row sees one
+ * key more. Sets *columns to the columns that they see from `first` on. */
 static int64_t rows_next(
         int64_t *columns, const struct attention_run *run, const struct attention_tile *t, int64_t i)
 {
@@ -130,7 +130,7 @@ static void tile_values(const struct attention_run *run, const struct attention_
 	}
 }
 
-/* One row of scores becomes probabilities relative to the running maximum; what is not seen becomes 0. */
+/* Turns a row of scores into probabilities relative to the running maximum; other columns become 0. */
 static void softmax_row(const struct cpu_kernels *k, float *score, float *acc, float *max, double *sum,
         int64_t begin, int64_t end, int64_t k_count, int64_t head_dim)
 {
@@ -174,7 +174,8 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	const struct attention_forward *o = run->op;
 	const struct attention_keys *seen = &o->seen;
 	const struct cpu_kernels *k = cpu_kernels();
-	/* a head after the other, whose keys stay near; of each the last blocks, which see the most, go first
+	/* heads go one after the other, so their keys stay in the cache; within a head the last blocks, which
+	 * see the most keys, go first
 	 */
 	int64_t h = piece / o->block_count, g = h / (o->heads / o->kv_heads), d = o->head_dim;
 	int64_t block = o->block_count - 1 - piece % o->block_count, q0 = o->block[block];
@@ -190,7 +191,7 @@ static void attention_piece(void *context, int64_t piece, int worker)
 	                           : attention_load(k, q_buffer, &q_stride, cpu_ptr(o->q), q_at, o->q_stride,
 	                                     q_count, d, o->dtype);
 
-	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score, of no value */
+	for (int64_t i = 0; i < q_count; i++) { /* a sink is the first score and has no value */
 		max[i] = has_sink ? attention_sink(k, o->sink, h, o->dtype) : -INFINITY;
 		sum[i] = has_sink;
 	}
@@ -253,7 +254,7 @@ int attention_forward_run(struct cpu_context *cx, const struct attention_forward
 
 	run.scratch_count = scratch_attention_count(o->head_dim);
 	run.k_blocks = cpu_pieces(o->seen.tokens, ATTENTION_K);
-	if (run.bf16 && !o->seen.is_cached) /* of a cache few queries see the keys */
+	if (run.bf16 && !o->seen.is_cached) /* in a cache few queries see each key */
 		packed = scratch_packed_count(o->seen.tokens, o->kv_heads, o->head_dim);
 	run.scratch = cpu_scratch(cx, (packed + run.scratch_count * cpu_workers(cx)) * 4);
 	if (!run.scratch)

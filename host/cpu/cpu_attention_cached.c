@@ -21,7 +21,7 @@ static struct attention_keys keys_of(const struct op_attention_cached *o)
 	        .kept_rows = o->kept_rows};
 }
 
-/* From the last token on, so that `last` is the end of the token's text. */
+/* Goes from the last token to the first, so that `last` is the end of the token's text. */
 static int rows_check(const struct op_attention_cached *o, const struct attention_keys *keys)
 {
 	int64_t rows = o->kept_rows ? o->cache_rows / o->kept_rows * o->text_rows : o->cache_rows, last = 0;
@@ -47,7 +47,7 @@ static int rows_check(const struct op_attention_cached *o, const struct attentio
 	return 0;
 }
 
-/* Keys, or values, of the new tokens into their rows. */
+/* Copies keys or values of the new tokens to their rows. */
 static void rows_store(
         const struct op_attention_cached *o, const struct attention_keys *keys, dev_addr from, int64_t column)
 {
@@ -64,7 +64,7 @@ static void rows_store(
 	}
 }
 
-/* Blocks of queries whose keys follow each other: a block ends with its text. Returns their number. */
+/* Finds the blocks of queries and returns their number. The queries of a block belong to one text. */
 static int64_t blocks_find(int32_t *block, const struct op_attention_cached *o)
 {
 	const int32_t *start = cpu_ptr(o->doc_start), *end = cpu_ptr(o->doc_end);

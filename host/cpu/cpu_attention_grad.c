@@ -1,12 +1,4 @@
-/* Attention backward in blocks, with probabilities recomputed from lse. A tile of queries and keys adds to dq
- * of the ones and to dk and dv of the others. Where each worker has kv heads of its own, a tile is formed
- * once, in order of keys. Else two passes form it twice: one over blocks of queries for dq, one over blocks
- * of keys for dk and dv. Tiles and the order of sums are those of the one pass, so the number of workers
- * changes no bit.
- *
- * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
- * dq = ds k,  dk = ds^T q. A score s = cap tanh(scale q.k / cap) has the slope 1 - (s / cap)^2 more in ds. A
- * sink has p = exp(sink - lse) of each row and no value, hence dsink = -sum(p delta). */
+/* Attention backward, by blocks of queries and keys. */
 #include "device/op_attention.h"
 #include "host/cpu/attention.h"
 #include "host/cpu/matmul.h"
@@ -18,6 +10,14 @@
 
 OP_ATTENTION_LIST(CPU_DECLARE)
 
+/* Probabilities are recomputed from lse. A tile of queries and keys adds to dq of the queries and to dk and
+ * dv of the keys. If each worker has kv heads of its own, one pass computes each tile once, in order of keys.
+ * Else two passes compute it twice: one over blocks of queries for dq, one over blocks of keys for dk and dv.
+ * Both ways have the same tiles and order of sums, so the number of workers changes no bit.
+ *
+ * With p = exp(scale q.k - lse), delta = sum(dout * out):  dv = p^T dout,  ds = p (dout v^T - delta) scale,
+ * dq = ds k,  dk = ds^T q. If a score is s = cap tanh(scale q.k / cap), ds has the factor 1 - (s / cap)^2
+ * too. A sink has p = exp(sink - lse) in each row and no value, hence dsink = -sum(p delta). */
 struct attention_grad_run {
 	struct op_attention_grad op;
 	struct attention_keys seen;
@@ -29,20 +29,20 @@ struct attention_grad_run {
 	int is_one_pass;
 };
 
-/* A worker's scratch: two score tiles; rows of q, dout, k and v, as fp32, or by bf16 as they are and those of
- * k and v packed behind them; sums. */
+/* A worker's scratch: two score tiles, rows of q, dout, k and v, and sums. Rows are fp32. If run->bf16 is set
+ * they are bf16, and packed rows of k and v follow them. */
 struct grad_buffers {
 	float *p, *ds, *q, *dout, *k, *v;
-	float *sums; /* dk and dv of a block of keys, or dq of a block of queries; of one pass dq, dk and dv
+	float *sums; /* dk and dv of a block of keys, or dq of a block of queries; in one pass dq, dk and dv
 	                of a head */
 };
 
-/* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 where run->bf16 is set, else
- * fp32. */
+/* One side of a tile: rows of q and dout of a query head, or of k and v. bf16 if run->bf16 is set, else fp32.
+ */
 struct rows {
 	const void *x, *y;
 	int64_t x_stride, y_stride, begin, count;
-	int64_t first; /* of keys: those in front are seen by no query of the tile */
+	int64_t first; /* of keys: no query of the tile sees earlier ones */
 };
 
 static void grad_buffers_init(struct grad_buffers *b, const struct attention_grad_run *run, int worker)
@@ -58,8 +58,8 @@ static void grad_buffers_init(struct grad_buffers *b, const struct attention_gra
 	b->sums = b->dout + ATTENTION_Q * d;
 }
 
-/* Of a tensor's head, as the products want them; by bf16 side by side, because rows that lie apart by a
- * multiple of 512 bytes share too few lines of the cache. */
+/* Loads rows of a head for the products. bf16 rows are copied next to each other, because rows at a distance
+ * of a multiple of 512 bytes share too few lines of the cache. */
 static const void *load(const struct attention_grad_run *run, float *buffer, int64_t *to_stride, dev_addr x,
         int64_t at, int64_t stride, int64_t count)
 {
@@ -75,7 +75,7 @@ static const void *load(const struct attention_grad_run *run, float *buffer, int
 	return to;
 }
 
-/* Behind the rows. */
+/* Packed rows follow the rows. */
 static uint32_t *packed_rows(const struct attention_grad_run *run, float *buffer)
 {
 	return (uint32_t *)buffer + ATTENTION_K * run->op.head_dim / 2;
@@ -115,7 +115,7 @@ static const void *row_at(const struct attention_grad_run *run, const void *x, i
 	return (const char *)x + row * stride * (run->bf16 ? 2 : 4);
 }
 
-/* The keys of a block that the queries see, whole vectors in front. 0: none. */
+/* Reduces a block to the keys that the queries see, from a multiple of 16 on. Returns 0 if there are none. */
 static int keys_clip(struct rows *seen, const struct attention_grad_run *run, const struct rows *keys,
         const struct rows *queries)
 {
@@ -128,7 +128,7 @@ static int keys_clip(struct rows *seen, const struct attention_grad_run *run, co
 	return seen->first < seen->count;
 }
 
-/* The scores of one tile into p, and dout v into ds. */
+/* Computes the scores of one tile in p, and dout v^T in ds. */
 static void grad_products(const struct attention_grad_run *run, struct grad_buffers *b,
         const struct rows *queries, const struct rows *keys)
 {
@@ -150,8 +150,7 @@ static void grad_products(const struct attention_grad_run *run, struct grad_buff
 	        1, 0);
 }
 
-/* sum[m][head_dim] += tile x, with MATMUL_TRANSPOSED of a tile [n][ATTENTION_K], else of one
- * [m][ATTENTION_K].
+/* sum[m][head_dim] += op(tile) x. The tile is [n][ATTENTION_K] with MATMUL_TRANSPOSED, else [m][ATTENTION_K].
  */
 static void grad_add(const struct attention_grad_run *run, float *sum, const float *tile,
         enum matmul_layout layout, const void *x, int64_t x_stride, int64_t m, int64_t n)
@@ -165,7 +164,8 @@ static void grad_add(const struct attention_grad_run *run, float *sum, const flo
 		cpu_sgemm(sum, tile, x, m, d, n, d, ATTENTION_K, x_stride, layout, MATMUL_NORMAL, 1, 1);
 }
 
-/* p and ds of one tile [queries, ATTENTION_K], from keys->first on; 0 where a query does not see a key. */
+/* Computes p and ds of one tile [queries, ATTENTION_K], from keys->first on. Both are 0 where a query does
+ * not see a key. */
 static void grad_tile(const struct attention_grad_run *run, struct grad_buffers *b,
         const struct rows *queries, const struct rows *keys, int64_t h)
 {
@@ -251,7 +251,8 @@ static void dq_add(const struct attention_grad_run *run, const struct grad_buffe
 	        keys->count - keys->first);
 }
 
-/* The tiles of a block of keys and all queries of a head: dk and dv of the block, and dq of the head or NULL.
+/* Adds the tiles of a block of keys and all queries of a head to dk and dv of the block. Adds to dq of the
+ * head unless it is NULL.
  */
 static void block_add(const struct attention_grad_run *run, struct grad_buffers *b, const struct rows *keys,
         int64_t h, float *dk, float *dv, float *dq)
@@ -275,7 +276,7 @@ static void block_add(const struct attention_grad_run *run, struct grad_buffers 
 	}
 }
 
-/* One pass: all of a kv head. */
+/* One pass: all gradients of a kv head. */
 static void head_piece(void *context, int64_t g, int worker)
 {
 	const struct attention_grad_run *run = context;
@@ -350,7 +351,7 @@ static void dkv_piece(void *context, int64_t piece, int worker)
 	grad_store(o, o->dv, at, dv, keys.count);
 }
 
-/* Whether a kv head is work enough for a worker, and its sums are not too large a scratch. */
+/* 1 if whole kv heads divide well among the workers and the sums of a head are small enough for scratch. */
 static int fits_one_pass(const struct op_attention_grad *o, int64_t workers)
 {
 	return (o->kv_heads % workers == 0 || o->kv_heads >= 4 * workers) &&

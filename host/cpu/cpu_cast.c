@@ -1,4 +1,4 @@
-/* Conversion between dtypes, and fp32 from its two planes. */
+/* Conversion between dtypes, and fp32 from its upper and lower halves. */
 #include "device/op_move.h"
 #include "host/cpu/cpu_inner.h"
 

@@ -6,7 +6,7 @@
 
 OP_MOVE_LIST(CPU_DECLARE)
 
-/* A piece is a band of columns: the sum over rows stays with one thread, in double. */
+/* A piece is a band of columns, so one thread sums over all rows, in double. */
 enum { COLSUM_BAND = 64 };
 
 static void colsum_piece(void *context, int64_t piece, int worker)

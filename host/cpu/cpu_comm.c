@@ -1,5 +1,4 @@
-/* Collectives of the host device, made of exchanges between ranks. What is summed is summed in the order of
- * ranks, in fp32, and each shard by one rank, so all ranks have the same bits, the same ones every time. */
+/* Collectives of the host device, made of exchanges between ranks. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "comm/link.h"
@@ -9,15 +8,15 @@
 #include <string.h>
 
 enum {
-	WINDOW = 8,             /* other ranks that one exchange of a gather talks to */
-	PIECES_COUNT = 1 << 20, /* elements of all ranks that wait to be summed at once */
-	PIECE_COUNT_MIN = 4096, /* of one rank, however many there are */
+	WINDOW = 8,             /* other ranks in one exchange of a gather */
+	PIECES_COUNT = 1 << 20, /* elements of all ranks that are summed at once */
+	PIECE_COUNT_MIN = 4096, /* elements of one rank, at least */
 };
 
 struct cpu_comm {
 	struct comm base;
 	struct link *link,
-	        *host_link; /* of the stream's thread, of the owning thread; NULL: a world of one */
+	        *host_link; /* for the stream's thread, for the owning thread; NULL: a single rank */
 	struct comm_group group;
 	int64_t piece_count;
 	float *sum;              /* [piece_count] */
@@ -82,10 +81,11 @@ int cpu_comm_sum_host(struct comm *comm, double *values, int count)
 
 /* ---- parts of a buffer ---- */
 
-/* A buffer in one part for each rank: shards, or as even as the count allows. */
+/* A buffer in one part for each rank: its shards, or parts of one length; then the last ones may be shorter.
+ */
 struct layout {
 	char *bytes;
-	int64_t count, part_count; /* elements; of all parts but the last ones */
+	int64_t count, part_count; /* elements; part_count: of all parts but the last ones */
 	int64_t element_bytes;
 	enum dtype dtype;
 };
@@ -107,7 +107,7 @@ static void part_add(struct cpu_comm *c, int *count, enum link_way way, int peer
 	c->parts[(*count)++] = (struct link_part){way, peer, values, bytes};
 }
 
-/* What was sent, by whether its way left the node. */
+/* Exchanges parts, and counts the bytes sent within the node and to other nodes. */
 static int parts_exchange(struct cpu_comm *c, int count)
 {
 	struct cpu_device *d = (struct cpu_device *)c->base.device;
@@ -132,7 +132,7 @@ static void part_whole(
 	        part_length(l, of) * l->element_bytes);
 }
 
-/* Each rank's part to all; rank `except` (-1: nobody) has all parts already. */
+/* Sends each rank's part to all ranks. Rank `except` (-1: none) has all parts already. */
 static int gather(struct cpu_comm *c, const struct layout *l, int except)
 {
 	int rc = 0, count = 0;
@@ -190,7 +190,8 @@ static void sum_store(void *values, const float *sum, int64_t count, enum dtype 
 			bf16[i] = bf16_from_f32(sum[i]);
 }
 
-/* Elements [at, at + piece_count) of every part: those of this rank's come from all, the others go. */
+/* Exchanges elements [at, at + piece_count) of every part: receives this rank's part from all ranks and sends
+ * the other parts to theirs. */
 static int piece_exchange(struct cpu_comm *c, const struct layout *l, int64_t at)
 {
 	int count = 0;
@@ -232,7 +233,8 @@ static void piece_sum(struct cpu_comm *c, const struct layout *l, int64_t at)
 	sum_store(own, c->sum, count, l->dtype);
 }
 
-/* Afterwards part `rank` is the sum over ranks, the others are as they were. */
+/* Afterwards part `rank` is the sum over ranks; the others are unchanged. One rank sums each part, in fp32
+ * and in the order of ranks, so all ranks get the same bits every time. */
 static int reduce(struct cpu_comm *c, const struct layout *l)
 {
 	int rc = 0;
@@ -247,8 +249,8 @@ static int reduce(struct cpu_comm *c, const struct layout *l)
 
 /* ---- collectives ---- */
 
-/* Each part to its rank, and from there to all: two times the bytes over every link, and not size times over
- * that of the root. */
+/* The root sends each rank its part; each rank sends its part to all. So every link carries the buffer twice.
+ * If the root sent the whole buffer to each rank, its link would carry it `size` times. */
 static int broadcast(struct cpu_comm *c, const struct layout *l, int root)
 {
 	int count = 0, rc;
@@ -276,8 +278,7 @@ int cpu_comm_run(const struct work *work)
 		return 0;
 	link_name(c->link, work_name(work));
 	l.count = work->collective.bytes / l.element_bytes;
-	l.part_count =
-	        (l.count + c->group.size - 1) / c->group.size; /* exact where the buffer is of shards */
+	l.part_count = (l.count + c->group.size - 1) / c->group.size; /* exact if the buffer holds shards */
 	switch (work->kind) {
 	case WORK_ALL_GATHER:
 		rc = gather(c, &l, -1);

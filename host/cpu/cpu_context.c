@@ -1,4 +1,4 @@
-/* What an op works with: scratch memory, the pool's workers, and the check of its indices. */
+/* The resources of an op, scratch memory and the pool's workers, and the check of its indices. */
 #include "host/cpu/cpu_inner.h"
 
 #include "base/err.h"

@@ -12,10 +12,10 @@ OP_LOSS_LIST(CPU_DECLARE)
 struct cross_entropy_run {
 	struct op_cross_entropy op;
 	int64_t first, end, piece_rows; /* rows of this wave, and of a piece of it */
-	float *capped;                  /* per worker: a row of capped logits; NULL where there is no cap */
+	float *capped;                  /* per worker: a row of capped logits; NULL: no cap */
 };
 
-/* Where the exponentials of a row may stay until they are scaled: its fp32 gradients, or logits that the
+/* A place for the exponentials of a row until they are scaled: its fp32 gradients, or logits that the
  * gradients will overwrite. NULL: they are computed again. */
 static float *kept_exponentials(const struct op_cross_entropy *o, int64_t row)
 {
@@ -24,8 +24,8 @@ static float *kept_exponentials(const struct op_cross_entropy *o, int64_t row)
 	return o->dlogits.value == o->logits.value ? (float *)cpu_ptr(o->logits) + row * o->vocab : NULL;
 }
 
-/* dlogits = exponentials * factor, from `kept` or from the logits; the label's is at_label. In bf16 the row
- * is written front to back through a buffer, and never ahead of what was read of its own logits, because the
+/* dlogits = exponentials * factor, from `kept` or from the logits; at_label is the value at the label. A bf16
+ * row is written front to back through a buffer. It never gets ahead of the logits read so far, because the
  * two may share bytes. */
 static void cross_entropy_grad_row(const struct op_cross_entropy *o, const float *logits, const float *kept,
         int64_t row, float max, float factor, float at_label)
@@ -74,15 +74,15 @@ static void cross_entropy_piece(void *context, int64_t piece, int worker)
 		sum = kept ? k->softmax_part(kept, logits, max, o->vocab) : k->exp_sum(logits, max, o->vocab);
 
 		((float *)cpu_ptr(o->loss))[row] = (float)(max - label_logit + log(sum));
-		if (!dev_is_none(o->dlogits)) /* p - 1 in double: p may be all but 1 */
+		if (!dev_is_none(o->dlogits)) /* p - 1 in double, because p may be close to 1 */
 			cross_entropy_grad_row(o, logits, kept, row, max, (float)(o->grad_scale / sum),
 			        (float)((exp(label_logit - max) / sum - 1) * o->grad_scale));
 	}
 }
 
 /* Row r of packed bf16 gradients lies on the bytes of row r / 2 of the logits. So rows go in waves
- * [0, 1), [1, 2), [2, 4), [4, 8) ...: a wave overwrites what the wave before it has read, and its own rows
- * are free of each other. */
+ * [0, 1), [1, 2), [2, 4), [4, 8) ...: a wave overwrites only logits that are already read, and its rows do
+ * not overlap. */
 int cpu_cross_entropy(struct cpu_context *cx, const struct op_cross_entropy *op)
 {
 	struct cross_entropy_run run = {.op = *op};

@@ -63,8 +63,8 @@ static void host_arena_close(struct device *device)
 	slab_unmap(cpu_ptr(device->arena_base), device->arena_bytes);
 }
 
-/* Nothing is locked: copies here are the processor's own and reach any memory without staging, and the right
- * to lock memory is one that few users have. */
+/* Does not lock memory: the CPU's copies reach any memory without staging, and few users have the right to
+ * lock memory. */
 static int host_slab_open(struct device *device, struct device_slab *slab)
 {
 	(void)device;
@@ -78,7 +78,7 @@ static void host_slab_close(struct device *device, struct device_slab *slab)
 	slab_unmap(slab->base, slab->bytes);
 }
 
-/* Its arena is host memory, which others count (placement/host_memory.h). */
+/* The arena is host memory; placement/host_memory.h counts it. */
 static int64_t host_free_bytes(const struct device *device)
 {
 	(void)device;

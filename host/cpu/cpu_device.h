@@ -1,12 +1,12 @@
-/* The host backend's insides: a stream is a thread with a ring of work, an event is a ticket.
+/* Internals of the host backend: a stream is a thread with a ring of work, an event is a number in a stream.
  *
- * Mental model. Work on a stream is numbered from 1. A stream counts what it has done; an event is (stream,
- * number), so that recording queues nothing, and waiting is waiting for a count. Since a count never goes
- * back and stream objects live as long as their device, an event may outlive the stream it was recorded on.
- * Only the owning thread queues; each stream's thread takes from its own ring.
+ * Mental model. Work on a stream is numbered from 1. A stream counts the work that is done. An event is a
+ * stream and a number, so recording queues nothing, and a wait waits for a count. A count never decreases,
+ * and stream objects live as long as their device, so an event may outlive the stream that it was recorded
+ * on. Only the owning thread queues. Each stream's thread takes from its own ring.
  *
- * The first error of any stream is kept in the device; from then on work is taken and dropped, waits and
- * tickets go on, so that nothing hangs.
+ * The device keeps the first error of any stream. After it, streams drop their work, but waits and counts go
+ * on, so nothing hangs.
  */
 #ifndef FERRY_HOST_CPU_CPU_DEVICE_H
 #define FERRY_HOST_CPU_CPU_DEVICE_H
@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* One direction of the link between slabs and arena: copies that are throttled take turns on it. */
+/* One direction of the link between slabs and arena. Throttled copies take turns on it. */
 struct cpu_lane {
 	pthread_mutex_t lock;
 	int64_t free_at_ns; /* when the bytes accepted so far have crossed */
@@ -31,8 +31,8 @@ struct cpu_stream;
 struct cpu_device {
 	struct device base;
 	struct device_options options;
-	struct pool *pool, *own_pool; /* own_pool: NULL where the pool is the caller's */
-	struct cpu_stream *made;      /* every stream there ever was; freed with the device */
+	struct pool *pool, *own_pool; /* own_pool: NULL if the caller owns the pool */
+	struct cpu_stream *made;      /* all streams, also closed ones; freed with the device */
 	struct cpu_lane lanes[CPU_DIRECTION_COUNT];
 	int64_t opened_at_ns;
 	_Atomic int64_t sent_node_bytes, sent_network_bytes; /* by collectives */
@@ -42,14 +42,14 @@ struct cpu_device {
 };
 
 struct cpu_item {
-	struct cpu_stream *wait_stream; /* a wait for its work number wait_ticket; NULL: work */
+	struct cpu_stream *wait_stream; /* wait for work wait_ticket of this stream; NULL: `work` */
 	int64_t wait_ticket;
 	enum queue_kind wait_queue;
 	int64_t delay_ns;
 	struct work work;
 };
 
-/* Written by the stream's thread alone, readable at any time. */
+/* Only the stream's thread writes these; any thread may read them. */
 struct cpu_counters {
 	_Atomic int64_t touched_bytes, copied_in_bytes, copied_out_bytes;
 	_Atomic int64_t busy_ns[QUEUE_COUNT];
@@ -62,17 +62,17 @@ struct cpu_stream {
 	struct cpu_stream *next_made;
 	int is_open;
 	pthread_t thread;
-	int64_t work_count; /* pieces of work queued, waits not counted; of the owning thread */
+	int64_t work_count; /* pieces of work queued, without waits; for the owning thread */
 
-	pthread_mutex_t lock; /* for all below, but done and queued may be read without */
+	pthread_mutex_t lock; /* for all fields below; done and queued may be read without it */
 	pthread_cond_t ready; /* the ring is no longer empty, or closing */
 	pthread_cond_t progress;
-	struct cpu_item *ring; /* item i stands at i % capacity */
+	struct cpu_item *ring; /* item i is at i % capacity */
 	int64_t capacity, taken;
 	_Atomic int64_t queued;
 	_Atomic int64_t done;
 	int is_idle, is_closing, waiter_count;
-	struct cpu_context context; /* of the stream's thread */
+	struct cpu_context context; /* for the stream's thread */
 	struct cpu_counters counters;
 };
 
@@ -86,7 +86,7 @@ int cpu_stream_wait(struct stream *stream, struct event *event);
 int cpu_event_sync(struct event *event);
 int cpu_stream_queue(struct stream *stream, const struct work *work);
 
-/* Frees streams whose threads are gone. */
+/* Frees all streams; their threads must have ended. */
 void cpu_stream_free_all(struct cpu_device *device);
 
 /* Executes one piece of work on the stream's thread. */
@@ -95,10 +95,12 @@ int cpu_work_run(struct cpu_stream *stream, const struct work *work);
 /* The device's first error, or 0. */
 int cpu_device_error(struct cpu_device *device);
 
-/* What a seeded delay before piece `index` of work on a queue is: a pure function, 0 to 200 us, mostly 0. */
+/* The delay before piece `index` of work on a queue, a pure function of its arguments: 0 to 200 us, mostly 0.
+ */
 int64_t cpu_delay_ns(uint64_t seed, enum queue_kind queue, int64_t index);
 
-/* 0x7ff9 in every aligned pair of bytes: a NaN as F16, BF16, F32 and F64, and far out of range as an index.
+/* Writes 0x7ff9 to every aligned pair of bytes: NaN as F16, BF16, F32 and F64, and far out of range as an
+ * index.
  */
 void cpu_poison(void *base, int64_t bytes);
 

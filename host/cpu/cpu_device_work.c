@@ -1,11 +1,11 @@
-/* What a stream's thread does with a piece of work. */
+/* Runs one piece of work on a stream's thread. */
 #include "base/clock.h"
 #include "host/cpu/cpu_device.h"
 
 #include <string.h>
 
-/* Of a throttled copy, as long as it may keep others off the link; each ends in a sleep, and a thread that
- * wakes takes a core from those that compute. */
+/* A throttled copy keeps others off the link for PIECE_NS at most. It sleeps after a piece only if the sleep
+ * is long enough, because a thread that wakes takes a core from those that compute. */
 enum { PIECE_NS = 20000000, SHORTEST_SLEEP_NS = 50000 };
 
 void cpu_poison(void *base, int64_t bytes)
@@ -22,8 +22,8 @@ void cpu_poison(void *base, int64_t bytes)
 		p[i] = pair[(uintptr_t)(p + i) & 1];
 }
 
-/* When bytes accepted now will have crossed: behind what others sent, and no earlier than the copy's own
- * start. Counting from the start, not from now, makes up for sleeping too long before. */
+/* The time when these bytes have crossed the link, after those that others sent. It counts from the start of
+ * the copy, not from now, which makes up for earlier sleeps that took too long. */
 static int64_t cross(struct cpu_lane *lane, int64_t copy_start_ns, int64_t bytes, double gbps)
 {
 	int64_t at_ns;

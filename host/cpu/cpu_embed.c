@@ -1,4 +1,4 @@
-/* Rows picked, placed, and summed by index. */
+/* Ops on indexed rows: gather, scatter, and the gradient of an embedding. */
 #include "device/op_table.h"
 #include "host/cpu/cpu_inner.h"
 

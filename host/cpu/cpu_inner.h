@@ -1,4 +1,4 @@
-/* What the op files share: spreading pieces over the pool, and reading either compute dtype as fp32. */
+/* Shared by the op files: pieces on the pool, and both compute dtypes as fp32. */
 #ifndef FERRY_HOST_CPU_CPU_INNER_H
 #define FERRY_HOST_CPU_CPU_INNER_H
 
@@ -20,13 +20,13 @@ static inline int64_t cpu_pieces(int64_t count, int64_t piece)
 	return (count + piece - 1) / piece;
 }
 
-/* Rows of row_count elements that make a piece worth a thread's waking: some microseconds of work. */
+/* Rows of row_count elements in a piece. A piece of some microseconds is worth waking a thread. */
 static inline int64_t cpu_piece_rows(int64_t row_count)
 {
 	return cpu_pieces(8192, row_count);
 }
 
-/* Elements src[at .. at + n) as fp32: in place when they are, else widened into buffer. */
+/* Elements src[at .. at + n) as fp32: in place if they are F32, else widened into buffer. */
 static inline const float *cpu_load(
         const struct cpu_kernels *k, float *buffer, const void *src, int64_t at, int64_t n, enum dtype dtype)
 {
@@ -36,7 +36,7 @@ static inline const float *cpu_load(
 	return buffer;
 }
 
-/* Where to compute dst[at ..): in place, or a buffer that cpu_store then rounds from. */
+/* The place to compute dst[at ..): dst itself if it is F32, else buffer, which cpu_store then rounds. */
 static inline float *cpu_out(float *buffer, void *dst, int64_t at, enum dtype dtype)
 {
 	return dtype == DTYPE_F32 ? (float *)dst + at : buffer;
@@ -49,7 +49,7 @@ static inline void cpu_store(
 		k->narrow((uint16_t *)dst + at, value, n);
 }
 
-/* Bounds of a list of indices: 0, or ERR_RANGE naming op, position and value. */
+/* Checks 0 <= index < limit. Returns 0, or ERR_RANGE naming op, position and value. */
 int cpu_check_index(const char *op_name, const int32_t *index, int64_t count, int64_t limit);
 
 #endif

@@ -1,10 +1,4 @@
-/* Matrix products on fixed tiles of c, each computed whole by one thread: whatever the thread count, an
- * element sees the same additions in the same order.
- *
- * matmul_choice says who multiplies. Where bf16 is not multiplied as it is, both operands are widened to
- * fp32, in panels in a worker's scratch or as they are packed, which is exact in the products and rounds c
- * once.
- */
+/* Matrix products on fixed tiles of c. */
 #include "device/op_matmul.h"
 #include "host/cpu/matmul.h"
 
@@ -19,12 +13,12 @@
 
 OP_MATMUL_LIST(CPU_DECLARE)
 
-/* Depth of the widened panels: both of a 256 x 256 tile then take 1 MiB. */
+/* Depth of the widened panels. Both panels of a 256 x 256 tile take 1 MiB. */
 enum { PANEL_K = 512 };
 
-/* Tiles of at most 256 x 512, more and smaller ones until there are a dozen, unless a piece would become too
- * little work to be worth a thread's waking or its packing of operands. A long k with few tiles (gradients of
- * narrow weights, the head's input) is cut as well, into parts that are summed afterwards. */
+/* Tiles are at most 256 x 512. They shrink until there are a dozen, unless a piece would be too little work
+ * for waking a thread and packing operands. If there are few tiles, a long k is cut as well (gradients of
+ * narrow weights, the head's input). Its parts are summed afterwards. */
 void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 {
 	int64_t parts_m = cpu_pieces(m, 256), parts_n = cpu_pieces(n, 512), parts_k = 1;
@@ -48,25 +42,29 @@ void matmul_tiling(struct matmul_tiling *t, int64_t m, int64_t n, int64_t k)
 	t->count_k = cpu_pieces(k, t->k);
 }
 
+/* One thread computes each tile, so an element sees the same additions in the same order whatever the thread
+ * count. matmul_choice chooses the kernels. If they cannot multiply bf16, both operands are widened to fp32,
+ * in panels in a worker's scratch or while they are packed. The products are then exact, and c is rounded
+ * once. */
 struct matmul_run {
 	struct op_matmul op;
 	struct matmul_tiling tiling;
-	float *parts;   /* with a cut k: [count_k, m, n] */
-	float *scratch; /* per worker: c tile; then a panel and b panel, what oneDNN wants, or bias */
+	float *parts;   /* if k is cut: [count_k, m, n] */
+	float *scratch; /* per worker: tile of c; then panels of a and b, oneDNN's scratch, or bias */
 	int64_t scratch_count;
-	int by_panels; /* of bf16 */
-	/* by oneDNN: one for each kind of piece that there is, inside or at a border; else NULL */
+	int by_panels; /* bf16 is widened in panels */
+	/* for oneDNN: one for each tile_kind that occurs; else NULL */
 	struct onednn_product *products[8];
 	int failed;
 };
 
-/* The piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
+/* A piece: rows [i, i + m) and columns [j, j + n) of c, summed over [l, l + k). */
 struct tile {
 	int64_t i, j, l, m, n, k;
 };
 
-/* k_count rows or columns (by layout) of an operand from at_k on, of those of the tile, as fp32. The layout
- * in which a stored row is an index of the tile is row_is_tile. */
+/* Widens indices [at_tile, at_tile + tile_count) of the tile and [at_k, at_k + k_count) of k of an operand.
+ * In the layout row_is_tile a stored row belongs to an index of the tile, else to one of k. */
 static const float *matmul_panel(float *panel, int64_t *panel_stride, const void *x, int64_t stride,
         enum matmul_layout layout, enum matmul_layout row_is_tile, int64_t at_tile, int64_t tile_count,
         int64_t at_k, int64_t k_count)
@@ -101,7 +99,7 @@ static void tile_product_bf16(const struct matmul_run *run, const struct tile *t
 	}
 }
 
-/* What is left once the sums of a tile stand in c: bias, and rounding where the op's c is bf16. */
+/* Completes a tile after its sums: adds bias, and rounds if the op's c is bf16. */
 static void tile_finish(
         const struct op_matmul *o, const struct tile *t, float *c, int64_t c_stride, float *bias_buffer)
 {
@@ -131,13 +129,13 @@ static void tile_find(struct tile *t, const struct matmul_run *run, int64_t piec
 	t->k = min_i64(g->k, o->k - t->l);
 }
 
-/* Whether a piece is cut short in m, n or k: index of its product. */
+/* The index of a piece's product: a bit each if it is cut short in m, n and k. */
 static int tile_kind(const struct matmul_tiling *g, const struct tile *t)
 {
 	return (t->m < g->m) | (t->n < g->n) << 1 | (t->k < g->k) << 2;
 }
 
-/* Where the sums of a piece go: a part of its own, c itself, or the worker's buffer. */
+/* The place for the sums of a piece: its part, c itself, or the worker's buffer. */
 static float *tile_target(const struct matmul_run *run, const struct tile *t, float *buffer, int64_t *stride)
 {
 	const struct op_matmul *o = &run->op;
@@ -200,7 +198,7 @@ static void matmul_piece(void *context, int64_t piece, int worker)
 		tile_finish(o, &t, c, c_stride, rest);
 }
 
-/* One row of c from the parts of its sums. */
+/* Sums the parts of one row of c. */
 static void combine_piece(void *context, int64_t row, int worker)
 {
 	const struct matmul_run *run = context;
@@ -233,7 +231,8 @@ static void products_close(struct matmul_run *run)
 	}
 }
 
-/* All kinds of pieces or none. The first piece is a whole one, or the only one of its direction. */
+/* Opens products for all kinds of pieces or for none. The first piece is never cut short, so products[0] is
+ * set if any is. */
 static void products_open(struct matmul_run *run)
 {
 	const struct op_matmul *o = &run->op;

@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm, forward and backward: RMSNorm is LayerNorm whose mean is 0. */
+/* RMSNorm and LayerNorm, forward and backward: RMSNorm is LayerNorm with mean 0. */
 #include "host/cpu/cpu_norm.h"
 
 #include "base/err.h"
@@ -9,19 +9,19 @@
 
 enum { NORM_BLOCK_ROWS = 64, NORM_BLOCKS_MAX = 64 };
 
-/* Statistics index i = row * groups + group; its elements start here. */
+/* The first element of statistics index i = row * groups + group. */
 static int64_t norm_at(int64_t i, int64_t groups, int64_t stride, int64_t group_stride)
 {
 	return i / groups * stride + i % groups * group_stride;
 }
 
-/* A worker's scratch: `arrays` runs of cols floats, each 64-byte aligned. */
+/* Floats of an array of cols in a worker's scratch. All arrays are 64-byte aligned. */
 static int64_t norm_array_count(int64_t cols)
 {
 	return round_up(cols, 16);
 }
 
-/* The factors of a row: the weight as fp32, plus what is added to it. */
+/* The factors of a row: the weight plus its offset, as fp32. */
 static const float *factors_load(const struct cpu_kernels *k, float *buffer, dev_addr weight, int64_t cols,
         double offset, enum dtype dtype)
 {
@@ -89,7 +89,7 @@ struct norm_grad_run {
 	float *scratch; /* per worker: dy, x, weight, dx */
 };
 
-/* One block of rows: dx, and the block's own sums of dweight and dbias in partial. */
+/* One block of rows: dx, and the block's own sums of dweight and dbias in the op's scratch. */
 static void norm_grad_block(void *context, int64_t block, int worker)
 {
 	const struct norm_grad_run *run = context;
@@ -130,7 +130,7 @@ static void norm_grad_block(void *context, int64_t block, int worker)
 	}
 }
 
-/* A band of columns: the blocks' sums in block order, in double. */
+/* Adds the blocks' sums of a band of columns, in block order and in double. */
 static void norm_grad_combine(void *context, int64_t band, int worker)
 {
 	const struct norm_grad_run *run = context;

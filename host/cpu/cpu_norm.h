@@ -1,4 +1,4 @@
-/* rmsnorm and layernorm are one loop: rmsnorm is layernorm whose mean is 0. */
+/* The loop that rmsnorm and layernorm share: rmsnorm is layernorm with mean 0. */
 #ifndef FERRY_HOST_CPU_CPU_NORM_H
 #define FERRY_HOST_CPU_CPU_NORM_H
 

@@ -1,4 +1,4 @@
-/* The list of ops as this backend dispatches it. */
+/* Calls the function of an op. */
 #include "base/err.h"
 #include "device/op.h"
 #include "host/cpu/cpu.h"

@@ -4,7 +4,7 @@
 
 OP_ROPE_LIST(CPU_DECLARE)
 
-/* Turning back is turning with the members of each pair swapped. */
+/* Rotating back equals rotating with the members of each pair swapped. */
 static void rope_turn(const struct cpu_kernels *k, const struct op_rope *o, float *a, float *b,
         const float *cosine, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* Streams as FIFO threads, events as tickets, throttled copies and seeded delays. */
+/* Streams as FIFO threads, events as numbers of their items, and seeded delays. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -76,7 +76,7 @@ static void count(_Atomic int64_t *counter, int64_t amount)
 	atomic_store_explicit(counter, now + amount, memory_order_relaxed);
 }
 
-/* Looks at a counter for less time than sleeping and being woken would cost; 1 when it got to `value`. */
+/* Watches a counter for less time than sleeping and waking would cost. Returns 1 if it reached `value`. */
 static int spin_for(_Atomic int64_t *counter, int64_t value)
 {
 	for (int i = 0; i < SPINS; i++) {
@@ -125,7 +125,7 @@ static void run_item(struct cpu_stream *stream, const struct cpu_item *item, int
 	count(&stream->counters.busy_ns[stream->base.queue], clock_now_ns() - start_ns);
 }
 
-/* Takes the next item; 0 when the stream is closing and empty. */
+/* Takes the next item. Returns 0 if the stream is closing and empty. */
 static int take(struct cpu_stream *stream, struct cpu_item *item)
 {
 	if (stream->taken == stream->queued && !stream->is_closing) {
@@ -217,7 +217,8 @@ int cpu_stream_queue(struct stream *base, const struct work *work)
 
 /* ---- streams ---- */
 
-/* A closed stream to use again, or a new one. Its counts go on, so that old tickets stay done. */
+/* Finds a closed stream to use again, or makes a new one. Its counts go on, so events of the closed one stay
+ * done. */
 static struct cpu_stream *find_or_make(struct cpu_device *device)
 {
 	struct cpu_stream *s;
@@ -248,13 +249,13 @@ int cpu_stream_open(struct stream **stream, struct device *device, enum queue_ki
 	s->is_closing = s->is_idle = 0;
 	s->context = (struct cpu_context){.pool = ((struct cpu_device *)device)->pool};
 	s->work_count = 0;
-	sigfillset(&all); /* signals are for the program's own thread */
+	sigfillset(&all); /* the program's first thread handles signals */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&s->thread, NULL, stream_main, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error)
-		return err_set(ERR_DEVICE, "host device: no thread for the %s stream: %s", queue_name(queue),
-		        strerror(error));
+		return err_set(ERR_DEVICE, "host device: cannot start the thread of the %s stream: %s",
+		        queue_name(queue), strerror(error));
 	s->is_open = 1;
 	*stream = &s->base;
 	return 0;

@@ -33,7 +33,7 @@ int cpu_sumsq(struct cpu_context *cx, const struct op_sumsq *op)
 	return 0;
 }
 
-/* Run by run, so that what is rounded is summed while it is near. */
+/* Rounds and sums run by run, while a run is in the cache. */
 static void cast_sumsq_piece(void *context, int64_t piece, int worker)
 {
 	enum { RUNS = 16, RUN = SUMSQ_BLOCK / RUNS };

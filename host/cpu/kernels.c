@@ -1,4 +1,4 @@
-/* Which instruction set's kernels this CPU runs. */
+/* The choice of kernels by the CPU's instruction set. */
 #include "host/cpu/kernels.h"
 
 #include <string.h>

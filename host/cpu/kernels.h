@@ -1,11 +1,11 @@
 /* Inner loops of the host ops: runs of contiguous fp32, one thread, no allocation.
  *
- * One template (kernels.inc) is compiled for each instruction set; cpu_kernels() names the widest this CPU
- * runs. All tables give the same bits: elementwise code has no fma but explicit ones and no reassociation,
- * and sums go through 16 interleaved lanes of double and a fixed tree whatever the vector width. bf16 is
- * widened into a caller's buffer first and rounded once on the way out.
+ * One template (kernels.inc) is compiled for each instruction set; cpu_kernels() returns the widest that this
+ * CPU runs. All tables give the same bits: elementwise code has only explicit fma and no reassociation. Sums
+ * use 16 interleaved lanes of double and a fixed tree, whatever the vector width. The caller widens bf16 into
+ * a buffer first and rounds the results once.
  *
- * `n` is a count of elements. An output may be exactly an input (same index), never shifted against it.
+ * `n` is a count of elements. An output may be the same array as an input, but not one shifted against it.
  */
 #ifndef FERRY_HOST_CPU_KERNELS_H
 #define FERRY_HOST_CPU_KERNELS_H
@@ -31,8 +31,8 @@ struct cpu_kernels {
 	double (*sum)(const float *x, int64_t n);
 	double (*sumsq_about)(const float *x, int64_t n, double mean);
 	double (*dot)(const float *a, const float *b, int64_t n);
-	/* narrow, and the sum of squares of what it made: of one run of optim/adamw.h's sumsq_blocks, n at
-	 * most 4096. The n elements of src behind these are asked for meanwhile. */
+	/* narrow, and the sum of squares of its results as in sumsq_blocks (optim/adamw.h); n at most 4096.
+	 */
 	double (*narrow_sumsq)(uint16_t *dst, const float *src, int64_t n);
 	/* acc[c] (double) += x[c] */
 	void (*accumulate)(double *acc, const float *x, int64_t n);
@@ -53,13 +53,13 @@ struct cpu_kernels {
 	/* (a, b) = (a cos - b sin, b cos + a sin) for `n` pairs */
 	void (*rotate)(float *a, float *b, const float *cosine, const float *sine, int64_t n);
 
-	float (*max)(const float *x, int64_t n); /* NaN is passed over: the sum will show it */
+	float (*max)(const float *x, int64_t n); /* skips NaN: the sum will show it */
 	/* out = exp(x - offset); returns the sum in double. exp_sum writes nothing. */
 	double (*softmax_part)(float *out, const float *x, float offset, int64_t n);
 	double (*exp_sum)(const float *x, float offset, int64_t n);
 	/* out = exp(x - offset) * factor */
 	void (*exp_scaled)(float *out, const float *x, float offset, float factor, int64_t n);
-	/* out = cap tanh(x / cap); dx *= its slope where it gave y */
+	/* out = cap tanh(x / cap); dx *= its slope at the x that gave y */
 	void (*soft_cap)(float *out, const float *x, float cap, int64_t n);
 	void (*soft_cap_grad)(float *dx, const float *y, float cap, int64_t n);
 	/* ds = p * (dp - delta) * scale */
@@ -69,7 +69,7 @@ struct cpu_kernels {
 /* The widest table this CPU runs; decided once. */
 const struct cpu_kernels *cpu_kernels(void);
 
-/* One table by name ("scalar", "avx2", "avx512"), or NULL where this CPU or build lacks it: for tests. */
+/* One table by name ("scalar", "avx2", "avx512"), or NULL if this CPU or build lacks it. For tests. */
 const struct cpu_kernels *cpu_kernels_find(const char *name);
 
 #endif

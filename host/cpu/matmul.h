@@ -1,5 +1,7 @@
-/* Who multiplies matrices on this machine, and products of fp32 blocks on one thread, for matmul and
- * attention. */
+/* The choice of kernels for matrix products on this machine, and products of fp32 blocks on one thread.
+ *
+ * The choice depends on the CPU, the libraries and the environment, never on timing, so the same machine
+ * gives the same bits. matmul and attention use it. */
 #ifndef FERRY_HOST_CPU_MATMUL_H
 #define FERRY_HOST_CPU_MATMUL_H
 
@@ -8,17 +10,17 @@
 /* Vectors that a CPU has, or that a library has kernels for. */
 enum matmul_simd { MATMUL_SIMD_BASE, MATMUL_SIMD_NEON, MATMUL_SIMD_AVX2, MATMUL_SIMD_AVX512 };
 
-/* Instructions of a CPU that multiply matrices of bf16: matmul_amx_is_here, matmul_bfmmla_is_here. */
+/* Instructions that multiply matrices of bf16 (matmul_amx_is_here, matmul_bfmmla_is_here). */
 enum matmul_matrix { MATMUL_MATRIX_NONE, MATMUL_MATRIX_AMX, MATMUL_MATRIX_BFMMLA };
 
-/* What decides, beside the environment (FERRY_MATMUL = openblas, onednn or avx2, for tests). */
+/* The facts that decide. */
 struct matmul_facts {
-	enum matmul_simd cpu, onednn; /* onednn: ONEDNN_MAX_CPU_ISA obeyed */
-	const char *openblas_core;    /* whose kernels OpenBLAS took; OPENBLAS_CORETYPE obeyed */
+	enum matmul_simd cpu, onednn; /* onednn: after ONEDNN_MAX_CPU_ISA */
+	const char *openblas_core;    /* the core whose kernels OpenBLAS uses, after OPENBLAS_CORETYPE */
 	int has_bf16_dot;             /* AVX512-BF16 */
-	int has_slow_bf16_dot;        /* its products of bf16 run at half the rate of fp32's */
+	int has_slow_bf16_dot;        /* vectors multiply bf16 at half the rate of fp32 */
 	enum matmul_matrix matrix;    /* for bf16 */
-	const char *wish;             /* FERRY_MATMUL or NULL */
+	const char *wish;             /* FERRY_MATMUL (openblas, onednn or avx2, for tests) or NULL */
 };
 
 enum matmul_way {
@@ -37,20 +39,20 @@ struct matmul_choice {
 	char why[160], warning[160];   /* warning: a library is older than the CPU; "" */
 };
 
-/* The choice for products of this dtype, from facts: the same facts, the same choice. */
+/* Chooses for products of this dtype, from the facts alone. */
 void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *facts, enum dtype dtype);
 
-/* This process's, decided once. */
+/* The choice of this process, made once. */
 const struct matmul_choice *matmul_choice(enum dtype dtype);
 
-/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major, on the caller's thread; beta is 0, which does not
- * read c, or 1. */
+/* c[m,n] = alpha * op(a) * op(b) + beta * c, row-major, on the caller's thread; beta is 1, or 0, which does
+ * not read c. */
 void cpu_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n, int64_t k, int64_t c_stride,
         int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout, enum matmul_layout b_layout,
         float alpha, float beta);
 
-/* How a product is cut, from its shape only: tiles of c, and with count_k > 1 parts of k whose products are
- * summed in order. Sizes of a full piece, and how many there are. */
+/* The pieces of a product, from its shape only. m, n and k are the sizes of a full piece, count_m, count_n
+ * and count_k the numbers of pieces. With count_k > 1 the products of the parts of k are summed in order. */
 struct matmul_tiling {
 	int64_t m, n, k, count_m, count_n, count_k;
 };

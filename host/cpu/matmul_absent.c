@@ -1,4 +1,4 @@
-/* Products by instructions that this architecture does not have: matmul_choice never names them. */
+/* Stubs of products by instructions that this architecture lacks; matmul_choice never chooses them. */
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
 #include "host/cpu/matmul_bfmmla.h"

@@ -1,5 +1,4 @@
-/* matmul_amx.h: 32 x 32 sums in four of the unit's eight tiles, over operands packed as its tiles want them:
- * 16 rows of 32 elements of a, and of b 16 pairs of rows with the elements of a pair side by side. */
+/* matmul_amx.h: 32 x 32 sums in four of the unit's eight tiles, over operands packed as tiles (amx.h). */
 #include "host/cpu/matmul_amx.h"
 
 #include "base/size.h"
@@ -19,12 +18,12 @@ enum {
 	DEPTH = MATMUL_AMX_DEPTH,
 	HALF = 2 * AMX_SIDE * DEPTH, /* bytes of 16 rows or columns */
 	BLOCK = AMX_BLOCK,
-	BLOCK_ROWS = 8 * BLOCK,    /* of a: 256 KiB stay in the second cache, */
-	BLOCK_COLUMNS = 4 * BLOCK, /* and 128 KiB of b, of which 32 KiB in the first */
+	BLOCK_ROWS = 8 * BLOCK,    /* of a: 256 KiB stay in the L2 cache */
+	BLOCK_COLUMNS = 4 * BLOCK, /* of b: 128 KiB too, 32 KiB of them in L1 */
 };
 
-/* 16 of count and 32 of k from (at, l) on, as words of two of k. What lies beyond the operand is 0. Here
- * vector i has the pairs of number i. */
+/* Loads 16 of count and 32 of k from (at, l) on, as words of two of k. Words beyond the operand are 0. This
+ * one reads stored rows of count: vector i has the words of at + i. */
 INLINE void words_of_rows(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l)
 {
 	int64_t rows = o->count - at;
@@ -34,7 +33,8 @@ INLINE void words_of_rows(__m512i r[AMX_SIDE], const struct operand *o, int64_t 
 		r[i] = _mm512_maskz_loadu_epi16(i < rows ? here : 0, o->x + (at + i) * o->stride + l);
 }
 
-/* Here vector i has pair i of each of the 16, which are the low or high ones of 32 from `at` on. */
+/* The same from stored rows of k: vector i has word i of each of the 16, which are the low or high ones of 32
+ * from `at` on. */
 INLINE void words_of_pairs(__m512i r[AMX_SIDE], const struct operand *o, int64_t at, int64_t l, int high)
 {
 	__mmask32 here = amx_first32(o->count - at);
@@ -53,7 +53,7 @@ INLINE void tile_store(uint16_t *to, const __m512i r[AMX_SIDE])
 		_mm512_store_si512(to + i * AMX_STEP, r[i]);
 }
 
-/* 32 of count and 32 of k, as two tiles. by_pairs: as b's. */
+/* Packs 32 of count and 32 of k as two tiles. by_pairs: as tiles of b, else of a. */
 INLINE void pack_step(uint16_t *to, const struct operand *o, int64_t at, int64_t l, int by_pairs)
 {
 	for (int i = 0; i < 2; i++) {
@@ -69,8 +69,8 @@ INLINE void pack_step(uint16_t *to, const struct operand *o, int64_t at, int64_t
 	}
 }
 
-/* [at, end) of count over all of depth: to[count / 16][l / AMX_STEP] are tiles. In the order in which it is
- * stored. */
+/* Packs [at, end) of count over all of depth: to[count / 16][l / AMX_STEP] are tiles. It reads in the order
+ * of storage. */
 INLINE void pack(uint16_t *to, const struct operand *o, int64_t at, int64_t end, int by_pairs)
 {
 	if (o->has_k_rows)
@@ -83,7 +83,7 @@ INLINE void pack(uint16_t *to, const struct operand *o, int64_t at, int64_t end,
 				pack_step(to + (i - at) * DEPTH, o, i, l, by_pairs);
 }
 
-/* Sums that lie side by side, into rows x cols of c. */
+/* Stores contiguous sums to rows x cols of c, or adds them to c. */
 static void put(float *c, int64_t c_stride, const float *sum, int64_t rows, int64_t cols, int accumulate)
 {
 	for (int64_t i = 0; i < rows; i++)
@@ -98,7 +98,6 @@ static void put(float *c, int64_t c_stride, const float *sum, int64_t rows, int6
 		}
 }
 
-/* All of c over one part of k. */
 static void part(float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate)
 {
 	_Alignas(64) uint16_t rows[BLOCK_ROWS * DEPTH], columns[BLOCK_COLUMNS * DEPTH];
@@ -150,12 +149,12 @@ static void look(void)
 
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0)
 		return;
-	if (!__get_cpuid(1, &a, &b, &c, &d) || (c >> 27 & 1) == 0) /* the kernel shows its states */
+	if (!__get_cpuid(1, &a, &b, &c, &d) || (c >> 27 & 1) == 0) /* OSXSAVE, for xgetbv */
 		return;
 	__asm__("xgetbv" : "=a"(states), "=d"(high) : "c"(0));
 	if ((states & (tile_states | vector_states)) != (tile_states | vector_states))
 		return;
-	/* 8 tiles of 16 rows of 64 bytes; some virtual machines show the instructions alone */
+	/* 8 tiles of 16 rows of 64 bytes; some virtual machines show the instructions but not the sizes */
 	if (!__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) || b != (8u << 16 | AMX_LINE) ||
 	        (c & 0xffff) != AMX_SIDE)
 		return;

@@ -1,8 +1,9 @@
 /* Products of bf16 by the matrix unit of Intel CPUs (AMX-BF16), on the calling thread.
  *
  * An element of c is a sum over k in parts of MATMUL_AMX_DEPTH that are added to c one after the other.
- * Within a part the unit takes 32 of k at a time: even ones and odd ones by fma in ascending order, and the
- * sum of both is added. So bits do not depend on m, n, layouts or strides. Subnormal operands count as 0. */
+ * Within a part the unit takes 32 values of k at a time. It sums even and odd ones separately, by fma in
+ * ascending order, and adds both sums. So bits do not depend on m, n, layouts or strides. Subnormal operands
+ * count as 0. */
 #ifndef FERRY_HOST_CPU_MATMUL_AMX_H
 #define FERRY_HOST_CPU_MATMUL_AMX_H
 
@@ -10,11 +11,12 @@
 
 enum { MATMUL_AMX_DEPTH = 512 };
 
-/* Whether this CPU has the unit, says its size, and the kernel lets this process use it. Asks once. */
+/* 1 if this CPU has the unit with tiles of the expected size and the kernel lets this process use it. Checks
+ * once. */
 int matmul_amx_is_here(void);
 
-/* c[m,n] = op(a) * op(b), or added to c with accumulate. Only where matmul_amx_is_here. Takes 300 KiB of
- * stack. */
+/* c[m,n] = op(a) * op(b), or added to c with accumulate. Requires matmul_amx_is_here. Takes 300 KiB of stack.
+ */
 void matmul_amx(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
         int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
         enum matmul_layout b_layout, int accumulate);

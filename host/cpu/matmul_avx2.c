@@ -1,5 +1,4 @@
-/* matmul_avx2.h: 6 x 16 sums in registers, over operands packed for the two nearest caches (Goto and van de
- * Geijn, "Anatomy of high-performance matrix multiplication", 2008). */
+/* matmul_avx2.h: 6 x 16 sums in registers, over operands packed for the L1 and L2 caches. */
 #include "host/cpu/matmul_avx2.h"
 
 #include "base/num.h"
@@ -12,12 +11,12 @@
 
 enum {
 	DEPTH = MATMUL_AVX2_DEPTH,
-	LINE = 64, /* bytes that a prefetch brings */
-	ROWS = 6,  /* with 16 columns 12 sums; 2 registers of b and 1 of a are left */
+	LINE = 64, /* bytes that a prefetch loads */
+	ROWS = 6,  /* with 16 columns 12 registers of sums; 2 of b and 1 of a fit beside */
 	COLUMNS = 16,
-	AHEAD_ROWS = 4,         /* prefetch distance of what is packed by rows */
-	NEAR_COUNT = 1 << 15,   /* elements of b that lie in a cache already, as in attention */
-	BLOCK_ROWS = 43 * ROWS, /* of a: 258 KiB stay in the second cache, 16 KiB of b in the first */
+	AHEAD_ROWS = 4,         /* prefetch distance when packing rows */
+	NEAR_COUNT = 1 << 15,   /* elements of b that are in a cache already, as in attention */
+	BLOCK_ROWS = 43 * ROWS, /* of a: 258 KiB stay in the L2 cache, 16 KiB of b in L1 */
 };
 
 struct operand {
@@ -65,7 +64,7 @@ INLINE int64_t bytes_of(enum dtype dtype)
 	return dtype == DTYPE_F32 ? 4 : 2;
 }
 
-/* Asks for a line, which may lie outside of x: prefetch does not fault. */
+/* Prefetches a line. It may lie outside of x, because a prefetch does not fault. */
 INLINE void ask(const void *x, int64_t at, enum dtype dtype)
 {
 	_mm_prefetch((const char *)((uintptr_t)x + (uintptr_t)(at * bytes_of(dtype))), _MM_HINT_T0);
@@ -108,7 +107,7 @@ INLINE void pack_columns(float *to, int64_t to_stride, const void *x, int64_t at
 			to[j * to_stride + i] = load1(x, at + i * stride + j, dtype);
 }
 
-/* Rows [row, row + rows) and columns [col, col + cols) of op(x). */
+/* Packs rows [row, row + rows) and columns [col, col + cols) of op(x). */
 INLINE void pack_as(float *to, int64_t to_stride, const struct operand *o, int64_t row, int64_t col,
         int64_t rows, int64_t cols, enum dtype dtype)
 {
@@ -127,7 +126,7 @@ static void pack(float *to, int64_t to_stride, const struct operand *o, int64_t 
 		pack_as(to, to_stride, o, row, col, rows, cols, DTYPE_BF16);
 }
 
-/* `rows` x COLUMNS of c, rows known where it is called. */
+/* Computes rows x COLUMNS of c. Callers pass rows as a constant. */
 INLINE void tile(float *c, int64_t c_stride, const float *a, const float *b, int64_t depth, float alpha,
         int accumulate, int rows)
 {
@@ -181,7 +180,7 @@ static void tile_of(float *c, int64_t c_stride, const float *a, const float *b, 
 	}
 }
 
-/* The same where c ends within the columns. */
+/* The same if c ends within the columns. */
 static void tile_at_border(float *c, int64_t c_stride, const float *a, const float *b, int64_t depth,
         float alpha, int accumulate, int64_t rows, int64_t cols)
 {
@@ -194,8 +193,8 @@ static void tile_at_border(float *c, int64_t c_stride, const float *a, const flo
 		memcpy(c + i * c_stride, whole + i * COLUMNS, (size_t)cols * sizeof *c);
 }
 
-/* Asks for part `part` of `parts` of what the next panel of b is packed from: its stored rows are a few lines
- * each, far apart, which the CPU does not foresee. */
+/* Prefetches part `part` of `parts` of the next panel of b. Its stored rows are a few lines each and far
+ * apart, so the CPU does not prefetch them by itself. */
 INLINE void panel_ask(
         const struct operand *b, int64_t at, int64_t depth, int64_t j, int64_t part, int64_t parts)
 {
@@ -208,7 +207,7 @@ INLINE void panel_ask(
 			ask(b->x, first + row * b->stride + col, b->dtype);
 }
 
-/* All of c's columns, in rows that fit a packed block, over one part of k. */
+/* Computes all columns of c for the rows of a packed block, over one part of k. */
 static void block(float *c, int64_t c_stride, const float *a, const struct operand *b, int64_t at,
         int64_t depth, int64_t m, int64_t n, float alpha, int accumulate)
 {
@@ -245,7 +244,7 @@ void matmul_avx2(float *c, const void *a, const void *b, int64_t m, int64_t n, i
 	                     right = {b, b_stride, b_layout == MATMUL_TRANSPOSED, dtype};
 	_Alignas(64) float packed[BLOCK_ROWS * DEPTH];
 	int64_t parts = (m + BLOCK_ROWS - 1) / BLOCK_ROWS;
-	int64_t rows = ((m + parts - 1) / parts + ROWS - 1) / ROWS * ROWS; /* of blocks of one size */
+	int64_t rows = ((m + parts - 1) / parts + ROWS - 1) / ROWS * ROWS; /* of about equal blocks */
 
 	for (int64_t at = 0; at < k; at += DEPTH)
 		for (int64_t i = 0; i < m; i += rows) {

@@ -1,5 +1,4 @@
-/* matmul_bfmmla.h: 8 x 8 sums in registers, over operands packed for the instruction, which multiplies two
- * rows by two columns, four of k each. */
+/* matmul_bfmmla.h: 8 x 8 sums in registers, over operands packed for the instruction. */
 #include "host/cpu/matmul_bfmmla.h"
 
 #include "base/size.h"
@@ -13,14 +12,14 @@
 
 enum {
 	DEPTH = MATMUL_BFMMLA_DEPTH,
-	STEP = 4,           /* of k, for one instruction */
+	STEP = 4,           /* of k; one instruction multiplies two rows by two columns */
 	PAIR = 2 * STEP,    /* elements of a register */
 	SIDE = 8,           /* rows and columns of sums: 16 registers; operands take 8 */
 	PART = SIDE * STEP, /* elements of an operand in a step */
-	BLOCK_ROWS = 256,   /* of a: 256 KiB stay in the second cache, 8 KiB of b in the first */
+	BLOCK_ROWS = 256,   /* of a: 256 KiB stay in the L2 cache, 8 KiB of b in L1 */
 };
 
-/* Four stored rows of k become to[SIDE][STEP]. */
+/* Packs four stored rows of k as to[SIDE][STEP]. */
 INLINE void pack_k_rows(uint16_t *to, const uint16_t *x, int64_t stride)
 {
 	uint16x8_t r[STEP];
@@ -38,8 +37,8 @@ INLINE void pack_k_rows(uint16_t *to, const uint16_t *x, int64_t stride)
 	}
 }
 
-/* SIDE of count from `at` on, over all of depth: to[depth / STEP][SIDE][STEP]. What lies beyond the operand
- * is 0. */
+/* Packs SIDE of count from `at` on, over all of depth, as to[depth / STEP][SIDE][STEP]. Elements beyond the
+ * operand are 0. */
 static void pack(uint16_t *to, const struct operand *o, int64_t at)
 {
 	int64_t count = min_i64(SIDE, o->count - at), whole = o->depth / STEP * STEP;
@@ -62,7 +61,7 @@ static void pack(uint16_t *to, const struct operand *o, int64_t at)
 			to[l / STEP * PART + i * STEP + l % STEP] = x[i * by_count + l * by_k];
 }
 
-/* A register of sums has two of a row of c, and the two below. */
+/* A register of sums has two elements of a row of c and the two below them. */
 INLINE void put(float *c, int64_t c_stride, float32x4_t sum[SIDE / 2][SIDE / 2], int accumulate)
 {
 	for (int i = 0; i < SIDE; i++)
@@ -98,7 +97,7 @@ static void tile(
 	put(c, c_stride, sum, accumulate);
 }
 
-/* The same where c ends within the tile. */
+/* The same if c ends within the tile. */
 static void tile_at_border(float *c, int64_t c_stride, const uint16_t *a, const uint16_t *b, int64_t steps,
         int accumulate, int64_t rows, int64_t cols)
 {
@@ -111,7 +110,6 @@ static void tile_at_border(float *c, int64_t c_stride, const uint16_t *a, const 
 		memcpy(c + i * c_stride, whole + i * SIDE, (size_t)cols * sizeof *c);
 }
 
-/* All of c over one part of k. */
 static void part(float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate)
 {
 	_Alignas(64) uint16_t rows[BLOCK_ROWS * DEPTH], columns[SIDE * DEPTH];

@@ -12,10 +12,10 @@
 
 enum { MATMUL_BFMMLA_DEPTH = 512 };
 
-/* Whether this CPU has the instruction. */
+/* 1 if this CPU has the instruction. */
 int matmul_bfmmla_is_here(void);
 
-/* c[m,n] = op(a) * op(b), or added to c with accumulate. Only where matmul_bfmmla_is_here. Takes 270 KiB of
+/* c[m,n] = op(a) * op(b), or added to c with accumulate. Requires matmul_bfmmla_is_here. Takes 270 KiB of
  * stack. */
 void matmul_bfmmla(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n, int64_t k,
         int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,

@@ -1,5 +1,4 @@
-/* Who multiplies: by what the CPU, OpenBLAS and oneDNN say of themselves, never by timing, so that a run
- * keeps its bits on a machine. And products of fp32 blocks by whoever it is. */
+/* The choice of kernels for matrix products, and products of fp32 blocks by the chosen ones. */
 #include "host/cpu/matmul.h"
 #include "host/cpu/matmul_amx.h"
 #include "host/cpu/matmul_avx2.h"
@@ -16,8 +15,8 @@
 #include <cpuid.h>
 #endif
 
-/* Stands before OpenBLAS's own, which reads OPENBLAS_NUM_THREADS: threads that it would start before main and
- * that nobody uses map 128 MiB each, and try for ever where a limit on addresses (ulimit -v) is in their way.
+/* Replaces OpenBLAS's function, which reads OPENBLAS_NUM_THREADS and would start threads before main. ferry
+ * does not use them. They map 128 MiB each, and under a limit on addresses (ulimit -v) they try for ever.
  */
 __attribute__((visibility("default"), weak)) int openblas_num_threads_env(void);
 int openblas_num_threads_env(void)
@@ -32,7 +31,8 @@ static const char *const simd_names[] = {
         [MATMUL_SIMD_AVX512] = "AVX-512",
 };
 
-/* OpenBLAS names the CPU whose kernels it took. One that it does not know gets those of an old one. */
+/* OpenBLAS names the CPU whose kernels it uses. A CPU that it does not know gets the kernels of an old one.
+ */
 static enum matmul_simd openblas_simd(const char *core)
 {
 	static const struct {
@@ -70,7 +70,7 @@ static void choose_f32(struct matmul_choice *choice, const struct matmul_facts *
 			        f->openblas_core, simd_names[f->onednn], simd_names[f->cpu]);
 		return;
 	}
-	/* with AVX-512 oneDNN is the faster of two that have it */
+	/* if both use AVX-512, oneDNN is faster */
 	choice->way = f->onednn > openblas || (f->onednn == openblas && f->onednn == MATMUL_SIMD_AVX512)
 	                      ? MATMUL_ONEDNN
 	                      : MATMUL_OPENBLAS;
@@ -102,7 +102,7 @@ static void choose_bf16(struct matmul_choice *choice, const struct matmul_facts 
 	                          : "the CPU has no products of bf16");
 }
 
-/* A choice's library and kernels; of WIDENED those of fp32. */
+/* Names a choice's library and kernels; for MATMUL_WIDENED those of fp32. */
 static void name_way(struct matmul_choice *choice, const struct matmul_facts *f, enum matmul_way way)
 {
 	choice->library = way == MATMUL_OPENBLAS ? "OpenBLAS" : way == MATMUL_ONEDNN ? "oneDNN" : "ferry";
@@ -131,7 +131,7 @@ void matmul_choose(struct matmul_choice *choice, const struct matmul_facts *fact
 	f32 = choice->way;
 	if (dtype == DTYPE_BF16) {
 		choose_bf16(choice, facts);
-		choice->warning[0] = 0; /* it is fp32's */
+		choice->warning[0] = 0; /* it is about fp32 */
 	}
 	for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
 		if (facts->wish && !strcmp(facts->wish, wishes[i].wish) && facts->cpu >= wishes[i].needs) {
@@ -166,7 +166,8 @@ static void read_facts(struct matmul_facts *f)
 		f->cpu = MATMUL_SIMD_AVX2;
 	f->matrix = matmul_amx_is_here() ? MATMUL_MATRIX_AMX : MATMUL_MATRIX_NONE;
 	f->has_bf16_dot = __builtin_cpu_supports("avx512bf16");
-	/* Intel's since Sapphire Rapids, which have AVX512-FP16: 84 against 174 GFLOP/s of a core */
+	/* Intel CPUs since Sapphire Rapids, known by AVX512-FP16: a core does 84 GFLOP/s in bf16, 174 in fp32
+	 */
 	f->has_slow_bf16_dot = __builtin_cpu_is("intel") && has_fp16_vectors();
 #elif defined(__aarch64__)
 	f->cpu = MATMUL_SIMD_NEON;
@@ -174,7 +175,7 @@ static void read_facts(struct matmul_facts *f)
 #endif
 }
 
-static struct matmul_choice choices[2]; /* of fp32, of bf16 */
+static struct matmul_choice choices[2]; /* for fp32, for bf16 */
 
 static void choices_make(void)
 {

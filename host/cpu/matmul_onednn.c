@@ -19,9 +19,9 @@ struct onednn_product {
 
 static dnnl_engine_t engine;
 
-/* Some virtual machines show AMX's instructions and hide the sizes of its tiles (leaf 0x1d). oneDNN sets its
- * tiles up by those sizes, so its AMX kernels end in an illegal instruction there; its AVX-512 kernels do not
- * ask. A user's own ONEDNN_MAX_CPU_ISA stands. */
+/* Some virtual machines show AMX's instructions but not the sizes of its tiles (leaf 0x1d). oneDNN sets up
+ * its tiles from these sizes, so its AMX kernels stop at an illegal instruction there. Its AVX-512 kernels do
+ * not need them. ONEDNN_MAX_CPU_ISA, if set, stays in force. */
 static void avoid_amx_without_tiles(void)
 {
 #if defined(__x86_64__)
@@ -66,7 +66,7 @@ enum matmul_simd onednn_simd(void)
 }
 
 /* oneDNN takes its number of threads from the OpenMP setting of its caller's thread, when a primitive is made
- * and when it runs. It may also have been built without OpenMP: then the function is not there. */
+ * and when it runs. If oneDNN was built without OpenMP, the function does not exist. */
 static void stay_on_this_thread(void)
 {
 	static void (*set_threads)(int);
@@ -91,7 +91,7 @@ void onednn_sgemm(float *c, const float *a, const float *b, int64_t m, int64_t n
 	        alpha, a, a_stride, b, b_stride, beta, c, c_stride);
 }
 
-/* What changed its name with oneDNN 3. */
+/* Functions that oneDNN 3 renamed. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t memory_desc;
 typedef const_dnnl_memory_desc_t memory_desc_view;
@@ -138,7 +138,7 @@ static int product_desc(dnnl_primitive_desc_t *pd, memory_desc md[3], dnnl_primi
 }
 #endif
 
-/* rows x cols as the product sees them, stored by rows or by columns. */
+/* Describes op(x), rows x cols, with x stored by rows or by columns. */
 static int operand_init(
         memory_desc *md, int64_t rows, int64_t cols, int64_t stride, enum matmul_layout layout)
 {
@@ -165,7 +165,7 @@ static int attr_init(dnnl_primitive_attr_t *attr, int accumulate)
 	return ok;
 }
 
-/* Products that stop at an illegal instruction on AMX where m and n end inside a block: oneDNN 2.6 and 2.7,
+/* In oneDNN 2.6 and 2.7 these products stop at an illegal instruction on AMX if m and n end inside a block:
  * https://github.com/uxlfoundation/oneDNN/issues/1661 */
 static int ends_in_sigill(int64_t k)
 {

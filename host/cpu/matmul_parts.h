@@ -1,5 +1,6 @@
-/* Products of bf16 in parts whose packed operands fit in the caches: the walk that matmul_amx.c and
- * matmul_bfmmla.c share. An element of c is a sum over k in parts of `depth`, added to c in ascending order.
+/* The loop over the parts of a bf16 product, which matmul_amx.c and matmul_bfmmla.c share. The packed
+ * operands of a part fit in the caches. An element of c is a sum over k in parts of `depth`, added to c in
+ * ascending order.
  */
 #ifndef FERRY_HOST_CPU_MATMUL_PARTS_H
 #define FERRY_HOST_CPU_MATMUL_PARTS_H
@@ -10,15 +11,15 @@
 struct operand {
 	const uint16_t *x;
 	int64_t stride, count, depth; /* count: rows of op(a), columns of op(b) */
-	int has_k_rows;               /* a stored row is one of k, else one of count */
+	int has_k_rows;               /* 1: a stored row belongs to one k; 0: to one of count */
 };
 
-/* All of c over one part of k. accumulate: the sums are added to c. */
+/* Computes the rows of c that belong to `a`, over one part of k. accumulate: adds the sums to c. */
 typedef void matmul_part(
         float *c, int64_t c_stride, const struct operand *a, const struct operand *b, int accumulate);
 
-/* c[m,n] = op(a) * op(b), or added to c. A part has at most `rows` rows of c, all of them about as many, and
- * each but the last a multiple of `side`. */
+/* c[m,n] = op(a) * op(b), or added to c. A part has at most `rows` rows of c. Parts are about equal; all but
+ * the last are multiples of `side`. */
 static inline void matmul_by_parts(float *c, const uint16_t *a, const uint16_t *b, int64_t m, int64_t n,
         int64_t k, int64_t c_stride, int64_t a_stride, int64_t b_stride, enum matmul_layout a_layout,
         enum matmul_layout b_layout, int accumulate, matmul_part *part, int64_t depth, int64_t rows,

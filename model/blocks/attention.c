@@ -1,9 +1,9 @@
-/* Attention: norm, projections, head norms, rotary positions, attention, output; and back. */
+/* Forward and backward of attention: norm, projections, head norms, rotary positions, output. */
 #include "model/blocks/block.h"
 
 #include <stddef.h>
 
-/* The projections from norm1's output into columns of qkv; at most three. */
+/* A projection from norm1's output into columns of qkv. */
 struct projection {
 	struct linear linear;
 	int64_t column;
@@ -32,7 +32,6 @@ static struct linear output_of(const struct stage_call *call)
 	return (struct linear){ROLE_O_W, ROLE_O_B, c->C, c->H * c->D, c->weight_in_out, 0};
 }
 
-/* Column of a [tokens, qkv stride] array. */
 static dev_addr column_at(const struct stage_call *call, dev_addr base, int64_t column)
 {
 	return dev_at(base, column * call->element_bytes);
@@ -55,7 +54,7 @@ static struct norm_place post_norm_of(const struct stage_call *call)
 	        ROLE_POST_NORM1_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd1), DEV_NONE};
 }
 
-/* q or k of all tokens, head by head. */
+/* The heads of q or of k, of all tokens. */
 struct head_group {
 	enum tensor_role norm;
 	int64_t column, heads, head_stride, rstd;
@@ -129,7 +128,7 @@ static void head_norms_forward(struct stage_call *call)
 		                        .dtype = call->dtype}});
 }
 
-/* In place on dqkv. */
+/* Overwrites dqkv. */
 static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 {
 	int64_t stride = qkv_place_of(call->c).stride;
@@ -159,7 +158,7 @@ static void head_norms_backward(struct stage_call *call, dev_addr dqkv)
 		                        .dtype = call->dtype}});
 }
 
-/* Where attention reads q and k: after their norms, if there are any. */
+/* The q and k that attention reads: after their norms, if there are any. */
 static dev_addr turned_at(const struct stage_call *call)
 {
 	return acts_at(call, call->c->has[ROLE_Q_NORM_W] ? call->acts.qk : call->acts.qkv);
@@ -172,8 +171,7 @@ static double scale_of(const struct stage_call *call)
 	return call->c->attention_scale_by_layer ? scale / (call->layer + 1) : scale;
 }
 
-/* What attention and its gradient have in common: operands and shapes, by the names that both ops give them.
- */
+/* Operands and shapes that attention and its gradient share; both ops give them the same names. */
 #define ATTENTION_ARGUMENTS(call, c, place)                                                                  \
 	.out = acts_at(call, (call)->acts.mixed), .lse = acts_at(call, (call)->acts.lse),                    \
 	.q = column_at(call, turned_at(call), (place).q), .k = column_at(call, turned_at(call), (place).k),  \
@@ -239,7 +237,8 @@ static void attend_backward(struct stage_call *call, dev_addr dqkv, dev_addr dmi
 	                              ATTENTION_ARGUMENTS(call, c, place)}});
 }
 
-/* x -> middle = x + attention's projection. A parallel residual needs it for y only. */
+/* middle = x + attention's projection. With a parallel residual only y needs it, so recomputation skips
+ * it. */
 void attn_forward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;
@@ -277,7 +276,8 @@ void attn_forward(struct stage_call *call)
 	call_add(call, middle, middle, call->memory->x, call->tokens * c->C);
 }
 
-/* Gradients of the projections' weights, and of norm1's output; where it stands. */
+/* Computes the gradients of the projections' weights and of norm1's output. Returns the address of the
+ * latter. */
 static dev_addr projections_backward(struct stage_call *call, dev_addr dqkv)
 {
 	const struct model_config *c = call->c;

@@ -1,4 +1,4 @@
-/* The stages as one table, and their calls. */
+/* Calls forward and backward of each stage through one table. */
 #include "model/blocks/block.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
-/* The embedding of tokens and of learned positions; and back. */
+/* Forward and backward of the embedding of tokens and of learned positions. */
 #include "model/blocks/block.h"
 
 #include "base/num.h"
 
-/* Indices that are sorted, then dx as the embedding's rows get it. */
+/* Scratch: the sorted indices, then dx times embed_scale. */
 struct embed_layout {
 	int64_t scaled, bytes;
 };
@@ -27,7 +27,7 @@ int64_t embed_scratch_bytes(const struct model *model, enum dtype dtype, int64_t
 	return embed_layout_of(model, dtype, tokens).bytes;
 }
 
-/* As a tensor of the compute dtype holds the factor. */
+/* Rounds the factor to the compute dtype, as transformers does. */
 static void scale(struct stage_call *call, dev_addr dst, dev_addr src)
 {
 	float factor = (float)call->c->embed_scale;

@@ -1,4 +1,4 @@
-/* Final norm, head and loss in chunks of rows; and back. Logits for sampling. */
+/* Forward and backward of the final norm, head and loss in chunks of rows, and logits for sampling. */
 #include "model/blocks/block.h"
 
 #include "base/size.h"
@@ -34,7 +34,7 @@ static struct norm_place final_norm(const struct stage_call *call, const struct 
 	        ROLE_FINAL_NORM_W, ROLE_FINAL_NORM_B, scratch_at(call, h->rstd), scratch_at(call, h->mean)};
 }
 
-/* Logits of `rows` rows of x whose token indices stand at `index`. */
+/* Logits of the `rows` rows of x at the token indices in `index`. */
 static void chunk_logits(
         struct stage_call *call, const struct head_layout *h, dev_addr logits, dev_addr index, int64_t rows)
 {
@@ -51,14 +51,14 @@ static void chunk_logits(
 	                              .table_rows = call->tokens,
 	                              .dtype = call->dtype}});
 	norm_forward(call, &norm, scratch_at(call, h->norm), scratch_at(call, h->x), rows);
-	if (c->logit_divisor != 0) /* of what they are made of: that is less */
+	if (c->logit_divisor != 0) /* scale the head's input instead of the logits: it is smaller */
 		call_scale(call, scratch_at(call, h->norm), scratch_at(call, h->norm), rows * c->C,
 		        1 / c->logit_divisor);
 	linear_forward(call, &head, (struct rows){logits, rows, c->V}, DTYPE_F32,
 	        (struct rows){scratch_at(call, h->norm), rows, c->C});
 }
 
-/* From the gradient of the logits, which took their place, to that of the rows of x. */
+/* From the gradient of the logits, which has overwritten them, computes that of the rows of x. */
 static void chunk_backward(struct stage_call *call, const struct head_layout *h, dev_addr index, int64_t rows)
 {
 	const struct model_config *c = call->c;

@@ -1,4 +1,4 @@
-/* One call of a stage; linear layers and norms as ops. */
+/* Queues linear layers, norms and other ops of a stage call. */
 #include "model/blocks/block.h"
 
 /* ---- one call ---- */
@@ -69,7 +69,7 @@ void call_cast(struct stage_call *call, dev_addr dst, dev_addr src, int64_t coun
 
 /* ---- linear layers ---- */
 
-/* Where the matrix begins within its tensor. */
+/* The address of the matrix within its tensor. */
 static dev_addr matrix_at(const struct linear *linear, dev_addr tensor, int64_t element_bytes)
 {
 	return dev_is_none(tensor) ? tensor : dev_at(tensor, linear->first * linear->in * element_bytes);

@@ -1,4 +1,4 @@
-/* Where the parts of acts and scratch are. */
+/* Sizes and offsets of activations, scratch and KV cache. */
 #include "model/blocks/block.h"
 
 #include "base/size.h"

@@ -1,8 +1,8 @@
-/* The MLP: norm, gate, up, activation, down; and back. */
+/* Forward and backward of the MLP: norm, gate, up, activation, down. */
 #include "model/blocks/block.h"
 
-/* Gate and up read norm2's output; down reads act(gate) * up, which is computed anew in backward. A fused
- * tensor holds the gate's rows, then up's; both are computed by the stage `up` then. */
+/* Gate and up read norm2's output. down reads act(gate) * up, and backward computes that product again. A
+ * fused tensor holds the gate's rows, then up's; the stage `up` then computes both. */
 static struct linear gate_of(const struct stage_call *call)
 {
 	const struct model_config *c = call->c;
@@ -38,13 +38,13 @@ static struct norm_place post_norm_of(const struct stage_call *call)
 	        ROLE_POST_NORM2_W, ROLE_COUNT, acts_at(call, call->acts.post_rstd2), DEV_NONE};
 }
 
-/* What norm2 normalises. */
+/* norm2's input. */
 static dev_addr norm2_input(const struct stage_call *call)
 {
 	return call->c->parallel_residual ? call->memory->x : acts_at(call, call->acts.middle);
 }
 
-/* What gate and up read. Beside attention, without a norm of its own, the MLP shares norm1. */
+/* The input of gate and up. An MLP parallel to attention and without its own norm shares norm1. */
 static dev_addr norm2_output(const struct stage_call *call)
 {
 	if (call->c->has[ROLE_NORM2_W])
@@ -60,8 +60,8 @@ static void first_forward(struct stage_call *call)
 		norm_forward(call, &norm, norm2_output(call), norm2_input(call), call->tokens);
 }
 
-/* The gradient of norm2's output is complete: on to the residual stream. With a parallel residual dx is also
- * what attention's projection gets, so the MLP's part waits in scratch. */
+/* Takes the complete gradient of norm2's output on to the residual stream. With a parallel residual,
+ * attention's backward still needs dx unchanged, so the MLP's part waits in scratch. */
 static void first_backward(struct stage_call *call, dev_addr dnorm)
 {
 	const struct model_config *c = call->c;
@@ -108,7 +108,7 @@ void up_forward(struct stage_call *call)
 	        rows_at(call, norm2_output(call), call->c->C));
 }
 
-/* What all four ops of activations have in common. */
+/* Arguments that all four activation ops share. */
 #define ACT_ARGUMENTS(call)                                                                                  \
 	.count = (call)->tokens * (call)->c->F, .act = (call)->c->act, .dtype = (call)->dtype
 
@@ -124,7 +124,7 @@ static void activate(struct stage_call *call, dev_addr hidden)
 		        &(struct op){.kind = OP_ACT, .act = {.out = hidden, .x = up, ACT_ARGUMENTS(call)}});
 }
 
-/* The gradients of gate and up replace them. */
+/* The gradients of gate and up overwrite gate and up. */
 static void activate_backward(struct stage_call *call, dev_addr dhidden)
 {
 	dev_addr gate = acts_at(call, call->acts.gate), up = acts_at(call, call->acts.up);
@@ -194,7 +194,7 @@ void gate_backward(struct stage_call *call)
 	first_backward(call, call->dtype == DTYPE_F32 ? dnorm : rounded);
 }
 
-/* With a gate its part is added in fp32 before the sum is rounded. */
+/* With a gate, the gate's part of the gradient is added in fp32 before the sum is rounded. */
 void up_backward(struct stage_call *call)
 {
 	const struct model_config *c = call->c;

@@ -1,4 +1,4 @@
-/* Arcee (AFM): Llama with an MLP of squared ReLUs and no gate. */
+/* Arcee (AFM): Llama with a squared ReLU and no gate in the MLP. */
 #include "model/families/families.h"
 
 static const struct family_tensor arcee_tensors[] = {
@@ -6,7 +6,7 @@ static const struct family_tensor arcee_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_UP_DOWN_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_arcee = {

@@ -1,5 +1,4 @@
-/* Command R: attention and MLP side by side on one LayerNorm without bias, rotary positions of neighbouring
- * elements, scaled logits. */
+/* Command R: parallel residual on one LayerNorm, rotary pairs of neighbours, scaled logits. */
 #include "model/families/families.h"
 
 const struct family_tensor cohere_tensors[] = {
@@ -7,7 +6,7 @@ const struct family_tensor cohere_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         TENSOR(NORM1_W, "input_layernorm.weight"),
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 void cohere_read_scale(struct config_reader *r, struct model_config *c)

@@ -1,5 +1,4 @@
-/* Command R7B, Command A: Cohere with windows in three of four blocks; the others see everything, and nothing
- * is turned there. */
+/* Command R7B, Command A: Cohere with windows in three of four blocks, no rotation in the others. */
 #include "model/families/families.h"
 
 static void cohere2_read(struct config_reader *r, struct model_config *c)

@@ -1,4 +1,4 @@
-/* ERNIE 4.5, dense: Llama with rotary positions of neighbouring elements. */
+/* ERNIE 4.5, dense: Llama with rotary pairs of neighbours. */
 #include "model/families/families.h"
 
 static const struct family_tensor ernie4_5_tensors[] = {
@@ -6,7 +6,7 @@ static const struct family_tensor ernie4_5_tensors[] = {
         LLAMA_ATTENTION_BIASED("use_bias", 0),
         LLAMA_MLP_BIASED("use_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_ernie4_5 = {

@@ -1,5 +1,4 @@
-/* EXAONE 4: norms after attention and MLP, windows in three of four blocks; blocks without one are not
- * turned. */
+/* EXAONE 4: norms after attention and MLP, windows in three of four blocks, no rotation in the others. */
 #include "model/families/families.h"
 
 static const struct family_tensor exaone4_tensors[] = {
@@ -8,7 +7,7 @@ static const struct family_tensor exaone4_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         LLAMA_POST_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void exaone4_read(struct config_reader *r, struct model_config *c)

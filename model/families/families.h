@@ -1,4 +1,7 @@
-/* The list of families. To add one: its file beside this one, and its line here. */
+/* The list of families, and rows and defaults that several families share.
+ *
+ * To add a family, add its file to this folder and its line to FAMILY_LIST. model/family.h explains the table
+ * in a family's file. */
 #ifndef FERRY_MODEL_FAMILIES_FAMILIES_H
 #define FERRY_MODEL_FAMILIES_FAMILIES_H
 
@@ -42,7 +45,7 @@ FAMILY_LIST(FAMILY_DECLARE)
 #define LLAMA_ATTENTION                                                                                      \
 	TENSOR(Q_W, "self_attn.q_proj.weight"), TENSOR(K_W, "self_attn.k_proj.weight"),                      \
 	        TENSOR(V_W, "self_attn.v_proj.weight"), TENSOR(O_W, "self_attn.o_proj.weight")
-/* flag NULL: always there */
+/* flag NULL: the biases always exist */
 #define LLAMA_QKV_BIASED(flag, if_absent)                                                                    \
 	TENSOR(Q_W, "self_attn.q_proj.weight"), TENSOR_IF(Q_B, "self_attn.q_proj.bias", flag, if_absent),    \
 	        TENSOR(K_W, "self_attn.k_proj.weight"),                                                      \
@@ -78,12 +81,12 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        TENSOR(NORM2_W, "post_attention_layernorm.weight"),                                          \
 	        TENSOR(NORM2_B, "post_attention_layernorm.bias")
 #define LLAMA_EMBED TENSOR(EMBED, "embed_tokens.weight")
-#define LLAMA_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
+#define LLAMA_NORM_HEAD TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 #define LLAMA_LAYER_NORM_HEAD                                                                                \
 	TENSOR(FINAL_NORM_W, "norm.weight"), TENSOR(FINAL_NORM_B, "norm.bias"),                              \
 	        TENSOR(HEAD_W, "lm_head.weight"), TENSORS_END
 
-/* What generations of one family share. Defaults are those of an absent key. */
+/* Rows and defaults that generations of one family share. A default is the value of an absent key. */
 
 #define GLM_ATTENTION_MLP                                                                                    \
 	LLAMA_QKV_BIASED("attention_bias", 1), TENSOR(O_W, "self_attn.o_proj.weight"),                       \
@@ -105,7 +108,7 @@ FAMILY_LIST(FAMILY_DECLARE)
 	        .pad_id = 151329},                                                                           \
 	.rope = {.partial_otherwise = 0.5, .partial_in_default = 1}
 
-/* Cohere 2 has the tensors of Cohere and reads the scale of the logits as it does. */
+/* Cohere 2 shares these with Cohere. */
 extern const struct family_tensor cohere_tensors[];
 void cohere_read_scale(struct config_reader *r, struct model_config *c);
 #define COHERE_DEFAULTS                                                                                      \
@@ -126,16 +129,16 @@ void cohere_read_scale(struct config_reader *r, struct model_config *c);
 	        .pad_id = 0},                                                                                \
 	.keys = {.epsilon = "layer_norm_eps"}
 
-/* Fields of Gemma's defaults that no generation changed. Gemma 3 reads the scales of the embedding and of
- * attention and the cap of the logits as Gemma 2 does. */
+/* gemma2_read_scales reads the scales of the embedding and of attention, and the cap of the logits; Gemma 3
+ * shares it. GEMMA_DEFAULTS has the defaults that all generations share. */
 void gemma2_read_scales(struct config_reader *r, struct model_config *c);
 #define GEMMA_DEFAULTS                                                                                       \
 	.D = 256, .norm_epsilon = 1e-6, .norm_weight_offset = 1, .act = ACT_GELU_TANH, .tied = 1,            \
 	.eos_ids = {1}, .eos_count = 1, .bos_id = 2, .pad_id = 0
-/* Of Gemma 2 and 3 in the sizes that their classes default to. */
+/* Default sizes of Gemma 2 and 3. */
 #define GEMMA2_DEFAULTS GEMMA_DEFAULTS, .C = 2304, .F = 9216, .L = 26, .H = 8, .KV = 4
 
-/* All but the size of a head, which Qwen2 does not name. */
+/* Without head_dim, because Qwen2 has no such key. */
 #define QWEN_DEFAULTS                                                                                        \
 	.V = 151936, .C = 4096, .F = 22016, .L = 32, .H = 32, .KV = 32, .max_positions = 32768,              \
 	.norm_epsilon = 1e-6, .bos_id = -1, .pad_id = -1

@@ -1,4 +1,4 @@
-/* Gemma: Llama with norms that scale by 1 + weight, and an embedding that is scaled. */
+/* Gemma: Llama with norms that scale by 1 + weight, and a scaled embedding. */
 #include "model/families/families.h"
 
 #include <math.h>
@@ -8,10 +8,10 @@ static const struct family_tensor gemma_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
-/* The first files said gelu and meant its tanh form. */
+/* The first files say gelu and mean its tanh form. */
 static void gemma_read(struct config_reader *r, struct model_config *c)
 {
 	config_refuse_flag(r, "use_bidirectional_attention");

@@ -1,5 +1,4 @@
-/* Gemma 2: Gemma with norms before and after, windows in every other block, and soft caps on scores and
- * logits. */
+/* Gemma 2: Gemma with norms before and after, windows in every other block, soft caps. */
 #include "model/families/families.h"
 
 #include <math.h>
@@ -9,10 +8,10 @@ static const struct family_tensor gemma2_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP,
         GEMMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
-/* A cap that may be null: none. */
+/* A null cap means no cap. */
 static void read_cap(struct config_reader *r, const char *key, double *cap)
 {
 	if (config_is_null(r, key)) {

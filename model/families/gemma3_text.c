@@ -1,6 +1,4 @@
-/* Gemma 3, of texts: Gemma 2 without caps on scores, with norms of q and k, and another theta where there is
- * a window.
- */
+/* Gemma 3, text only: Gemma 2 without a cap on scores, with norms of q and k, two rotary thetas. */
 #include "model/families/families.h"
 
 #include "base/err.h"
@@ -11,7 +9,7 @@ static const struct family_tensor gemma3_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         GEMMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void gemma3_read(struct config_reader *r, struct model_config *c)

@@ -1,11 +1,11 @@
-/* GLM-4-9B: half of each head is turned, in pairs of neighbours; gate and up in one matrix. */
+/* GLM-4-9B: half of each head rotated in pairs of neighbours, gate and up in one matrix. */
 #include "model/families/families.h"
 
 static const struct family_tensor glm_tensors[] = {
         LLAMA_EMBED,
         GLM_ATTENTION_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_glm = {

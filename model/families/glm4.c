@@ -1,4 +1,4 @@
-/* GLM-4-0414, GLM-Z1: GLM with norms behind attention and MLP too. */
+/* GLM-4-0414, GLM-Z1: GLM with norms after attention and MLP too. */
 #include "model/families/families.h"
 
 static const struct family_tensor glm4_tensors[] = {
@@ -7,7 +7,7 @@ static const struct family_tensor glm4_tensors[] = {
         LLAMA_NORMS,
         TENSOR(POST_NORM1_W, "post_self_attn_layernorm.weight"),
         TENSOR(POST_NORM2_W, "post_mlp_layernorm.weight"),
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_glm4 = {

@@ -1,5 +1,4 @@
-/* GPT-NeoX and Pythia: parallel residual, LayerNorm, partial rotary positions, q, k and v fused head by head.
- */
+/* GPT-NeoX, Pythia: parallel residual, LayerNorm, partial rotary positions, q, k, v fused by head. */
 #include "model/families/families.h"
 
 #include "base/err.h"

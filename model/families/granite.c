@@ -1,5 +1,4 @@
-/* Granite: Llama with multipliers of the embedding, of scores, of what is added to the residual stream, and
- * of logits. */
+/* Granite: Llama with multipliers of embedding, scores, residual sums and logits. */
 #include "model/families/families.h"
 
 static const struct family_tensor granite_tensors[] = {
@@ -7,7 +6,7 @@ static const struct family_tensor granite_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 static void granite_read(struct config_reader *r, struct model_config *c)

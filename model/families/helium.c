@@ -1,4 +1,4 @@
-/* Helium: Llama with rotary positions of neighbouring elements. */
+/* Helium: Llama with rotary pairs of neighbours. */
 #include "model/families/families.h"
 
 static const struct family_tensor helium_tensors[] = {
@@ -7,7 +7,7 @@ static const struct family_tensor helium_tensors[] = {
         TENSOR(O_W, "self_attn.o_proj.weight"),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_helium = {

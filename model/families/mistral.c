@@ -2,7 +2,7 @@
 #include "model/families/families.h"
 
 static const struct family_tensor mistral_tensors[] = {
-        LLAMA_EMBED, LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, LLAMA_HEAD};
+        LLAMA_EMBED, LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, LLAMA_NORM_HEAD};
 
 const struct model_family family_mistral = {
         .model_type = "mistral",

@@ -1,6 +1,4 @@
-/* Nemotron 3 and 4, Minitron: LayerNorm by 1 + weight, an MLP of relu squared without gate, half of each head
- * turned.
- */
+/* Nemotron 3 and 4, Minitron: LayerNorm by 1 + weight, squared ReLU, no gate, half of each head rotated. */
 #include "model/families/families.h"
 
 static const struct family_tensor nemotron_tensors[] = {

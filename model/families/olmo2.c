@@ -1,4 +1,4 @@
-/* OLMo 2: norms after attention and MLP instead of before them, and over all heads of q and of k together. */
+/* OLMo 2: norms after attention and MLP instead of before, and over all heads of q or k together. */
 #include "model/families/families.h"
 
 static const struct family_tensor olmo2_tensors[] = {
@@ -7,7 +7,7 @@ static const struct family_tensor olmo2_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         LLAMA_POST_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_olmo2 = {

@@ -1,4 +1,4 @@
-/* Finding the family of a config.json, and opening a model from it. */
+/* Finds the family of a config.json and opens a model from it. */
 #include "model/families/open.h"
 
 #include "base/err.h"
@@ -35,7 +35,7 @@ int families_have_head(const char *name)
 	return 0;
 }
 
-/* What config.json says of its files; they have the last word. */
+/* Reads the dtype that config.json states for the files. The files replace it when they are read. */
 static void read_storage(struct model *model, const json_t *config)
 {
 	const char *dtype = json_string_value(json_object_get(config, "dtype"));

@@ -1,5 +1,4 @@
-/* Phi-1, 1.5 and 2: attention and MLP side by side on one LayerNorm, biases everywhere, partial rotary
- * positions. */
+/* Phi-1, 1.5 and 2: parallel residual on one LayerNorm, biases everywhere, partial rotary positions. */
 #include "model/families/families.h"
 
 static const struct family_tensor phi_tensors[] = {

@@ -1,4 +1,4 @@
-/* Phi-3, 3.5 and 4: Llama with fused q, k, v and fused gate and up, partial rotary positions and longrope. */
+/* Phi-3, 3.5 and 4: Llama with fused q, k, v and gate, up; partial rotary positions, longrope. */
 #include "model/families/families.h"
 
 static const struct family_tensor phi3_tensors[] = {
@@ -8,7 +8,7 @@ static const struct family_tensor phi3_tensors[] = {
         TENSOR(GATE_UP_W, "mlp.gate_up_proj.weight"),
         TENSOR(DOWN_W, "mlp.down_proj.weight"),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_phi3 = {

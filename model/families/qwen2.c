@@ -1,5 +1,4 @@
-/* Qwen2 and 2.5: Llama with biases on q, k and v, and windows in the later blocks where they are switched on.
- */
+/* Qwen2 and 2.5: Llama with biases on q, k and v, and optional windows in the later blocks. */
 #include "model/families/families.h"
 
 static const struct family_tensor qwen2_tensors[] = {
@@ -8,7 +7,7 @@ static const struct family_tensor qwen2_tensors[] = {
         TENSOR(O_W, "self_attn.o_proj.weight"),
         LLAMA_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_qwen2 = {

@@ -7,7 +7,7 @@ static const struct family_tensor qwen3_tensors[] = {
         LLAMA_HEAD_NORMS,
         LLAMA_MLP,
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_qwen3 = {

@@ -1,4 +1,4 @@
-/* Seed-OSS: Llama with biases on q, k and v, and heads whose size stands apart. */
+/* Seed-OSS: Llama with biases on q, k and v, and a head size apart from C / H. */
 #include "model/families/families.h"
 
 static const struct family_tensor seed_oss_tensors[] = {
@@ -8,7 +8,7 @@ static const struct family_tensor seed_oss_tensors[] = {
         TENSOR_IF(O_B, "self_attn.o_proj.bias", "attention_out_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
 const struct model_family family_seed_oss = {

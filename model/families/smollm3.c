@@ -1,4 +1,4 @@
-/* SmolLM3: Llama whose every fourth block does not turn q and k. */
+/* SmolLM3: Llama without rotary positions in every fourth block. */
 #include "model/families/families.h"
 
 #include "base/err.h"
@@ -10,11 +10,11 @@ static const struct family_tensor smollm3_tensors[] = {
         LLAMA_ATTENTION_BIASED("attention_bias", 0),
         LLAMA_MLP_BIASED("mlp_bias", 0),
         LLAMA_NORMS,
-        LLAMA_HEAD,
+        LLAMA_NORM_HEAD,
 };
 
-/* no_rope_layers has a 1 for each block that does turn them; where it is absent, all but each
- * no_rope_layer_interval-th do. Blocks that do not may have a window. */
+/* no_rope_layers has a 1 for each block with rotary positions. If it is absent, every
+ * no_rope_layer_interval-th block has none. A block without rotary positions may have a window. */
 static void smollm3_read(struct config_reader *r, struct model_config *c)
 {
 	int64_t interval = 4, window = 0;

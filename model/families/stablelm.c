@@ -1,5 +1,4 @@
-/* StableLM: LayerNorm, partial rotary positions, and in some sizes attention and MLP side by side on one
- * norm. */
+/* StableLM: LayerNorm, partial rotary positions, in some sizes a parallel residual on one norm. */
 #include "model/families/families.h"
 
 #include "base/err.h"

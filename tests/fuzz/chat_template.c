@@ -1,6 +1,6 @@
 /* links: base data_template */
 /* seeds: */
-/* A chat template, given a short chat: it ends, with a text or an error. */
+/* A chat template with a short chat: it must end, with a text or an error. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
 /* links: base model model_families */
 /* seeds: examples/models tests/fuzz/config_json */
-/* A model's config.json: what is accepted has a table of tensors whose names are found again. */
+/* A model's config.json: a valid one has a table of tensors, and each name in it is found again. */
 #include "tests/fuzz/fuzz.h"
 
 #include "model/families/open.h"

@@ -1,6 +1,6 @@
 /* links: base data_source */
 /* seeds: */
-/* A CSV file, also packed by gzip or zstd. */
+/* A CSV file, also compressed with gzip or zstd. */
 #include "tests/fuzz/records.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -1,9 +1,9 @@
-/* What fuzz targets share.
+/* Shared by fuzz targets.
  *
- * A target is one file here: its first line names the libraries that it links, its second the places of its
- * seeds, and it has LLVMFuzzerTestOneInput. It is built twice: with clang for libFuzzer, and by every build
- * with run_seeds.c, so that inputs that once broke something are tried without clang too. Seeds of its own
- * stand in the folder of its name.
+ * A target is one file in this folder with LLVMFuzzerTestOneInput. Its first line names the libraries to
+ * link, its second the places of its seeds. It is built twice: with clang for libFuzzer, and in every
+ * build with run_seeds.c, so that inputs that once failed are tried without clang, too. Its own seeds are
+ * in the folder of its name.
  */
 #ifndef FERRY_TESTS_FUZZ_FUZZ_H
 #define FERRY_TESTS_FUZZ_FUZZ_H
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 		}                                                                                            \
 	} while (0)
 
-/* A call failed as calls may: a code for users, with a text. */
+/* Checks that a call failed correctly: with a code for users, and a text. */
 static inline void fuzz_refused(int err)
 {
 	fuzz_require(err == ERR_INPUT || err == ERR_UNSUPPORTED || err == ERR_RANGE || err == ERR_NOMEM);
@@ -55,7 +55,7 @@ static inline void fuzz_clean(void)
 	rmdir(fuzz_dir());
 }
 
-/* The path of a file of that name, alone in its directory, that holds the input. */
+/* The path of a file called `name`, alone in its directory, that contains the input. */
 static inline const char *fuzz_file(const char *name, const uint8_t *data, size_t len)
 {
 	FILE *f;

@@ -1,6 +1,6 @@
 /* links: base */
 /* seeds: examples/models */
-/* The JSON reader: what it accepts is written and read again as the same. */
+/* The JSON reader: valid documents are written, and read again as the same. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/json.h"

@@ -1,7 +1,7 @@
 /* links: base checkpoint */
 /* seeds: */
-/* The manifest of a checkpoint, without its checksum line: the right one is put behind each input, so that
- * damage comes past it. */
+/* The manifest of a checkpoint. The target appends the right checksum line to each input, so that damage
+ * gets past it. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/str.h"

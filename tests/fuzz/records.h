@@ -1,4 +1,4 @@
-/* The records of a file whose name decides how it is read: each is an object, and the end comes. */
+/* Reads all records of a file by the kind of its name: each must be an object, and the file must end. */
 #ifndef FERRY_TESTS_FUZZ_RECORDS_H
 #define FERRY_TESTS_FUZZ_RECORDS_H
 

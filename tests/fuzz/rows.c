@@ -1,7 +1,7 @@
 /* links: base data data_tokenizer */
 /* seeds: */
-/* JSON rows to train on, in every format that a first record may have: rows, tokens and targets add up, and
- * all ids are the tokenizer's. */
+/* JSON rows to train on, in every format that the first record selects. Rows, tokens and targets must add
+ * up, and all ids must be the tokenizer's. */
 #include "tests/fuzz/fuzz.h"
 
 #include "data/dataset.h"

@@ -1,5 +1,5 @@
-/* Gives a fuzz target every file of the directories on its command line, and the first half of each: for
- * builds without libFuzzer. */
+/* Runs a fuzz target on every file of the directories on its command line, and on the first half of each:
+ * for builds without libFuzzer. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* links: base checkpoint */
 /* seeds: */
-/* The header of a safetensors file, of a file that has as many bytes as its last tensor needs: the ranges of
- * what is accepted tile the data, and names are found again. */
+/* The header of a safetensors file with as many bytes as its last tensor needs. The ranges of a valid one
+ * must tile the data, and each name must be found again. */
 #include "tests/fuzz/fuzz.h"
 
 #include "checkpoint/safetensors.h"

@@ -1,4 +1,4 @@
-/* A file of a tokenizer: one that is accepted makes ids of its own vocabulary out of a text, and text of ids.
+/* Loads a tokenizer file. If it is valid, it must encode a text to ids of its own vocabulary, and decode ids.
  */
 #ifndef FERRY_TESTS_FUZZ_TOKENIZER_H
 #define FERRY_TESTS_FUZZ_TOKENIZER_H

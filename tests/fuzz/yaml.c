@@ -1,6 +1,6 @@
 /* links: base */
 /* seeds: examples/machines */
-/* The YAML reader: each item has a path of its own, a text, and a line of the document. */
+/* The YAML reader: each item has its own path, a text, and a line of the document. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/yaml.h"

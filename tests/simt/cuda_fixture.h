@@ -1,5 +1,5 @@
-/* Setup and teardown of a test of the CUDA device on the fake runtime: a machine as by default, the last
- * warning kept, and nothing of CUDA's left over. */
+/* Setup and teardown for tests of the CUDA device on the fake runtime. Setup gives the default machine and
+ * keeps the last warning. Teardown fails if an object of CUDA is left. */
 #ifndef FERRY_TESTS_SIMT_CUDA_FIXTURE_H
 #define FERRY_TESTS_SIMT_CUDA_FIXTURE_H
 

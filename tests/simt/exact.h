@@ -1,4 +1,4 @@
-/* Square root and quotient as kernels form them of what a GPU approximates (gpu/adamw_usual.cuh). */
+/* Square root and quotient of kernels, computed from values that a GPU approximates (gpu/adamw_usual.cuh). */
 #ifndef FERRY_TESTS_SIMT_EXACT_H
 #define FERRY_TESTS_SIMT_EXACT_H
 

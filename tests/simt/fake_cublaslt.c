@@ -1,4 +1,4 @@
-/* A cuBLASLt for tests: checks how it is called, multiplies on the host. */
+/* A cuBLASLt for tests: checks its calls, and multiplies on the host. */
 #include "tests/simt/fake_cublaslt.h"
 
 #include "base/num.h"

@@ -1,7 +1,8 @@
-/* Kernels with one planted bug each, and the same without it, for the test of the emulator.
+/* Kernels with one planted bug each, and the same kernels without it, for the test of the emulator.
  *
- * All work on floats: `in` and `host` hold PLANTED_COUNT of them, `out` may hold as many, all device memory
- * but `host`. Two blocks of PLANTED_THREADS threads, unless the sort is about one warp.
+ * All work on floats. `in` and `host` have PLANTED_COUNT of them, `out` has room for as many. `host` is
+ * host memory, the others are device memory. A launch has two blocks of PLANTED_THREADS threads, except
+ * for kernels about one warp.
  */
 #ifndef FERRY_TESTS_SIMT_PLANTED_H
 #define FERRY_TESTS_SIMT_PLANTED_H
@@ -14,7 +15,7 @@ extern "C" {
 
 enum { PLANTED_THREADS = 64, PLANTED_COUNT = 128 };
 
-/* sort, what the finding must say */
+/* X(sort of bug, part of the text of its finding) */
 #define PLANTED(X)                                                                                           \
 	X(read_past_end, "out of bounds: reads 4 bytes")                                                     \
 	X(write_past_end, "out of bounds: writes 4 bytes")                                                   \
@@ -50,20 +51,20 @@ enum { PLANTED_THREADS = 64, PLANTED_COUNT = 128 };
 enum planted { PLANTED(PLANTED_VALUE) PLANTED_KINDS };
 #undef PLANTED_VALUE
 
-/* Queues the kernel of that sort, with its bug or without, on the standard stream. 0 or ERR_DEVICE. */
+/* Queues the kernel of this sort, with its bug or without, on the default stream. 0 or ERR_DEVICE. */
 int planted_start(enum planted sort, int with_bug, float *out, float *in, float *host);
 
-/* out[32] += what each lane's number and value give, by all shuffles, votes and sums of a warp. */
+/* out[32] += results of all shuffles, votes and sums of a warp for each lane's number and value. */
 int planted_start_warp(float *out);
 
-/* c[16][8] = a[16][16] * b[16][8] of bf16 by one mma, its fragments taken by ldmatrix or by hand. */
+/* c[16][8] = a[16][16] * b[16][8] of bf16 with one mma. ldmatrix or plain loads read its fragments. */
 enum fragment_load { LOAD_LDMATRIX, LOAD_LDMATRIX_TRANS, LOAD_BY_HAND };
 int planted_start_product(float *c, const uint16_t *a, const uint16_t *b, enum fragment_load load);
 
-/* out[i] = e^in[i] where i is odd, and 2^in[i] by exp2_fast. */
+/* out[i] = e^in[i] for odd i, and 2^in[i] (by exp2_fast) for even i. */
 int planted_start_inexact(float *out, const float *in);
 
-/* Asks for that much dynamic shared memory, having said so before or not. */
+/* Launches with `bytes` of dynamic shared memory; with `asked`, after cudaFuncSetAttribute. */
 int planted_start_large(float *out, int bytes, int asked);
 
 #ifdef __cplusplus

@@ -1,6 +1,8 @@
-/* A library that has the names of one of ours and does nothing: for tests of how libraries are found. Built
- * several times over: PLANTED_NCCL or (without) cuBLASLt, PLANTED_VERSION, and PLANTED_LACKS leaves out the
- * function that comes last in use. */
+/* An empty library under the name of NCCL or cuBLASLt, for tests of the search for libraries.
+ *
+ * It is built several times: PLANTED_NCCL selects NCCL, PLANTED_VERSION sets the version. PLANTED_LACKS
+ * omits the function that is used last.
+ */
 #include "gpu/cuda_library.h"
 
 #define STUB(function)                                                                                       \

@@ -1,15 +1,17 @@
-/* The emulator of GPU kernels: what its fake CUDA runtime, its tests and the fake headers call.
+/* The emulator of GPU kernels: functions for its fake CUDA runtime, its tests and the fake headers.
  *
- * Mental model. A kernel is an ordinary function, compiled by the host's compiler against tests/simt/include.
- * A launch runs block after block; the threads of a block are fibres, which take turns whenever one waits at
- * a barrier or for its warp. Which block and which thread goes next follows from a seed (simt_set_order):
- * results may not depend on it. Where the kernels were compiled with -fsanitize=thread, each of their loads
- * and stores calls the emulator (not ThreadSanitizer's library), which checks it: bounds, races, alignment,
- * shared memory that nobody wrote. The first finding ends the launch, with a text that names kernel, block,
- * thread, address and what was wrong. Nothing hangs: threads that wait for one that never comes are a
- * finding.
+ * Mental model. A kernel is an ordinary function, compiled by the host's compiler against
+ * tests/simt/include. A launch runs block after block. The threads of a block are fibres, which take turns
+ * whenever one waits at a barrier or for its warp. A seed decides which block and which thread goes next
+ * (simt_set_order): results must not depend on it.
  *
- * One launch runs at a time in the whole process. docs/design/emulator.md says what is found and what is not.
+ * If the kernels were compiled with -fsanitize=thread, each of their loads and stores calls the emulator
+ * (not ThreadSanitizer's library). It checks bounds, races, alignment, and shared memory that nobody
+ * wrote. The first finding ends the launch; its text names kernel, block, thread, address and error.
+ * Nothing hangs: threads that wait for one that never comes are a finding.
+ *
+ * One launch runs at a time in the whole process. docs/design/emulator.md lists what it finds and what
+ * not.
  */
 #ifndef FERRY_TESTS_SIMT_SIMT_H
 #define FERRY_TESTS_SIMT_SIMT_H
@@ -23,14 +25,14 @@ extern "C" {
 
 enum { SIMT_WARP = 32, SIMT_THREADS_MAX = 1024, SIMT_ACCESS_MAX = 20 };
 
-/* Bytes of global memory that a launch may read, or write (and read back what it wrote). */
+/* Bytes of global memory that a launch may read or write. It may read back its own writes. */
 struct simt_access {
 	uint64_t base;
 	int64_t bytes;
 	int writes;
 };
 
-/* One launch, made by cudaLaunchKernelEx and run when its stream comes to it. */
+/* One launch. cudaLaunchKernelEx makes it; it runs when its stream reaches it. */
 struct simt_launch {
 	void (*run)(void *args);  /* calls the kernel in the running thread */
 	void (*drop)(void *args); /* frees args */
@@ -39,58 +41,58 @@ struct simt_launch {
 	const void *kernel;
 	uint32_t grid[3], block[3];
 	size_t dynamic_bytes; /* of shared memory */
-	uint64_t order;       /* of simt_set_order when it was queued */
-	uint64_t op;          /* of simt_set_access: launches of one op see what the earlier ones wrote */
+	uint64_t order;       /* the seed of simt_set_order when it was queued */
+	uint64_t op;          /* of simt_set_access: launches of one op see the earlier writes */
 	int access_count;     /* -1: any address is allowed */
 	struct simt_access accesses[SIMT_ACCESS_MAX];
 };
 
-/* A launch of the kernel, with the order and accesses that are set now; it owns args. NULL without memory
- * (args are then freed). */
+/* A launch of the kernel, with the current order and accesses; it owns args. Without memory: NULL, and
+ * args are freed. */
 struct simt_launch *simt_launch_make(void (*run)(void *args), void (*drop)(void *args), void *args,
         size_t args_bytes, const void *kernel, const uint32_t grid[3], const uint32_t block[3],
         size_t dynamic_bytes);
 void simt_launch_free(struct simt_launch *launch); /* NULL is allowed */
 
-/* Runs it to its end: 0, or a cudaError_t after a finding. Any thread; waits while another one runs. */
+/* Runs it to its end: 0, or a cudaError_t after a finding. Thread-safe; waits while another launch runs. */
 int simt_run(struct simt_launch *launch);
 
-/* The text of the last finding, "" when there was none; simt_forget makes it "" again. */
+/* The text of the last finding, or "". simt_forget clears it. */
 const char *simt_finding(void);
 int simt_finding_error(void); /* its cudaError_t, or 0 */
 void simt_forget(void);
 
-/* Findings are printed to stderr as they are made; 0 stops that, for tests that plant them. */
+/* Findings go to stderr at once; 0 turns that off, for tests with planted bugs. */
 void simt_set_loud(int on);
 
-/* The order of blocks and threads of the launches queued from now on. 0 is the plain one. */
+/* The order of blocks and threads for launches queued from now on. 0 is the plain order. */
 void simt_set_order(uint64_t seed);
 
-/* The accesses of the launches queued from now on: those of one op. count -1 allows any. At most
- * SIMT_ACCESS_MAX. */
+/* The accesses that launches queued from now on may make: those of one op. count -1 allows any address. At
+ * most SIMT_ACCESS_MAX. */
 void simt_set_access(const struct simt_access *list, int count);
 
-/* The host, or a memset or copy that is not a kernel, wrote these bytes of global memory, as part of the op
- * of simt_set_access or after it. */
+/* The host, a memset or a copy wrote these bytes of global memory, during the op of simt_set_access or after
+ * it. */
 void simt_note_write(const void *at, size_t bytes);
 
-/* cudaFuncSetAttribute: how much dynamic shared memory this kernel may ask for; and what a launch with that
- * much gets: 0 or a cudaError_t. */
+/* simt_set_dynamic_max is cudaFuncSetAttribute: the maximum dynamic shared memory of a kernel.
+ * simt_check_config checks a launch: 0 or a cudaError_t. */
 int simt_set_dynamic_max(const void *kernel, int bytes);
 int simt_check_config(
         const void *kernel, const uint32_t grid[3], const uint32_t block[3], size_t dynamic_bytes);
 
-/* 1 where the kernels in this program were compiled with checks. */
+/* 1 if the kernels in this program were compiled with checks. */
 int simt_has_checks(void);
 
-/* The shared memory of a block: without cudaFuncSetAttribute, and the most that there is on a GPU of the
- * compute capability of simt_set_capability (90: 9.0). */
+/* Shared memory of a block: SIMT_SHARED_PLAIN without cudaFuncSetAttribute; at most simt_shared_max() on a
+ * GPU with the compute capability of simt_set_capability (90 = 9.0). */
 enum { SIMT_SHARED_PLAIN = 48 << 10 };
 void simt_set_capability(int capability);
 int simt_shared_max(void);
 
-/* Of the fake runtime (simt_runtime.c): takes the launch, runs it with simt_run in the order of the stream,
- * and frees it. A cudaError_t. */
+/* In the fake runtime (simt_runtime.c): takes ownership of the launch, and runs it with simt_run when its
+ * stream reaches it. A cudaError_t. */
 int simt_runtime_queue_launch(void *stream, struct simt_launch *launch);
 
 #ifdef __cplusplus

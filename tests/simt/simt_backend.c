@@ -1,4 +1,4 @@
-/* The CUDA backend with each kernel held to the bytes that its op names. */
+/* The CUDA backend; checks that each kernel accesses only the bytes of its op. */
 #include "tests/simt/simt_backend.h"
 
 #include "tests/simt/simt.h"

@@ -1,6 +1,6 @@
-/* backend_cuda as the tests of ops run it: before an op is queued, the emulator is told which bytes the op
- * may touch (device/op.h: op_access_list), so that its kernels are held to them. Nothing else differs.
- */
+/* backend_cuda for the tests of ops. Before an op is queued, it tells the emulator which bytes the op may
+ * access (device/op.h: op_access_list), and the emulator checks the kernels for that. Nothing else
+ * differs. */
 #ifndef FERRY_TESTS_SIMT_SIMT_BACKEND_H
 #define FERRY_TESTS_SIMT_SIMT_BACKEND_H
 

@@ -1,4 +1,4 @@
-/* What a kernel asks of its block: who it is, shared memory, asynchronous copies into it. */
+/* Block functions for kernels: thread indices, shared memory, asynchronous copies into it. */
 #include "tests/simt/simt_machine.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Every access of a kernel comes here: may it touch these bytes, and does it race with another one? */
+/* Checks every access of a kernel: whether it may touch these bytes, and whether it races with another. */
 #include "tests/simt/simt_marks.h"
 
 #include <link.h>

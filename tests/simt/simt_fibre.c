@@ -1,4 +1,4 @@
-/* Threads of a block as fibres: stacks, and the switch between them. */
+/* Threads of a block as fibres: their stacks, and the switch between them. */
 #include "tests/simt/simt_fibre.h"
 
 #include <stdint.h>

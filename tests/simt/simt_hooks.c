@@ -1,6 +1,6 @@
-/* What -fsanitize=thread puts in front of each load and store of the kernels: the interface between compilers
- * and ThreadSanitizer's library, implemented here instead. Code of launchers is instrumented too, and passes.
- */
+/* The interface between compilers and ThreadSanitizer's library, implemented for the emulator: with
+ * -fsanitize=thread, each load and store of the kernels calls it. Code of launchers also calls it, and
+ * passes. */
 #include "tests/simt/simt_machine.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The one machine: the state of the launch that runs. */
+/* The machine: the state of the running launch. */
 #include "tests/simt/simt_machine.h"
 
 struct machine machine;

@@ -1,10 +1,10 @@
-/* Who touched a byte last, and when: what races are found by.
+/* Finds races: remembers the last accesses to each byte.
  *
- * A mark stands for two bytes. It keeps the last write and the last read, each with its time, its thread and
- * which of the two bytes; reads that others make meanwhile are kept as "many". An access is over for the
- * running thread when a barrier or __syncwarp lies between (simt_machine.h: time); one that is not over, on
- * the same byte, one of the two writing, is a race. Where threads write single bytes, only the last of the
- * two is remembered.
+ * A mark is for two bytes. It has the last write and the last read, each with its time, its thread and a
+ * bit for each byte. Other reads at the same time make it "many". An access is over for the running thread
+ * if a barrier or __syncwarp lies between (simt_machine.h: time). Two accesses to the same byte are a race
+ * if the earlier is not over and one of them writes. If threads write single bytes, the mark has only the
+ * last of the two.
  */
 #ifndef FERRY_TESTS_SIMT_SIMT_MARKS_H
 #define FERRY_TESTS_SIMT_SIMT_MARKS_H
@@ -13,11 +13,11 @@
 
 enum {
 	MARK_THREAD = 0x3ff,
-	MARK_BYTES_SHIFT = 10, /* of the access */
+	MARK_BYTES_SHIFT = 10, /* the bytes of the access */
 	MARK_BYTES = 3 << 10,
-	MARK_WRITTEN_SHIFT = 12, /* ever since the block, or the op, began */
+	MARK_WRITTEN_SHIFT = 12, /* bytes written since the block, or the op, began */
 	MARK_WRITTEN = 3 << 12,
-	MARK_PENDING = 1 << 16, /* a cp.async that was not waited for */
+	MARK_PENDING = 1 << 16, /* a cp.async without a wait */
 	MARK_ATOMIC = 1 << 17,
 	MARK_WARP_MANY = 1 << 18,  /* several lanes of the thread's warp */
 	MARK_BLOCK_MANY = 1 << 19, /* several warps */
@@ -31,20 +31,20 @@ struct mark {
 
 enum trouble {
 	TROUBLE_NONE,
-	TROUBLE_UNWRITTEN,   /* it was to be read, and nobody wrote it */
-	TROUBLE_PENDING,     /* a cp.async is under way to it */
+	TROUBLE_UNWRITTEN,   /* a read of a byte that nobody wrote */
+	TROUBLE_PENDING,     /* a cp.async to it is in progress */
 	TROUBLE_AFTER_WRITE, /* race with a write */
 	TROUBLE_AFTER_READ,  /* race with a read */
 };
 
-/* Takes note of an access by the running thread to those of the two bytes, and compares it with what is
- * known. Accesses from before `origin` cannot race. A byte counts as written when it was at `since` or later.
- */
+/* Marks an access of the running thread to these of the two bytes, and compares it with earlier ones.
+ * Accesses from before `origin` cannot race. A byte counts as written if a write has the time `since` or
+ * later. */
 enum trouble mark_access(struct mark *mark, uint32_t bytes, enum access_kind kind, uint32_t origin,
         uint32_t since, int must_be_written);
 
-/* The same of both bytes, where what was done to them before is over: what nearly all accesses are. 1, or 0
- * when it has done nothing. `over` is the time before which all that `origin` does not forget is over. */
+/* mark_access for both bytes if all earlier accesses are over: the usual case. 1, or 0 if it did nothing.
+ * Accesses from before `over` are over, also if `origin` is earlier. */
 static inline __attribute__((always_inline)) int mark_access_simply(
         struct mark *mark, enum access_kind kind, uint32_t since, uint32_t over, int must_be_written)
 {
@@ -72,11 +72,11 @@ static inline __attribute__((always_inline)) int mark_access_simply(
 	return 1;
 }
 
-/* The mark of two bytes of global memory; NULL when the emulator is out of memory. */
+/* The mark of two bytes of global memory; NULL if the emulator is out of memory. */
 struct mark *mark_of_global(uintptr_t address);
 extern struct mark shared_marks[SHARED_REGION_BYTES / 2];
 
-/* All marks are as of no access. */
+/* Clears all marks. */
 void marks_forget(void);
 
 #endif

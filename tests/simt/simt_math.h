@@ -1,8 +1,9 @@
-/* The functions that a GPU does not round correctly, as far off as NVIDIA says that they may be: the
- * correctly rounded result (to all practical purposes the host's) moved by that many units in the last place,
- * up or down as the argument's bits have it. So what passes here passes whatever a GPU makes of the last
- * bits. Bounds: the CUDA C++ Programming Guide, "Mathematical Functions", and the PTX ISA for the .approx
- * instructions. Exact where the GPU is: e^0, log(1), infinity, NaN.
+/* Functions that a GPU does not round correctly, with the largest errors that NVIDIA allows.
+ *
+ * Each takes the correctly rounded result (in practice the host's). It moves the result by that many units in
+ * the last place, up or down by the bits of the argument. So code that passes here passes with any last bits
+ * of a GPU. Bounds: the CUDA C++ Programming Guide, "Mathematical Functions", and the PTX ISA for the .approx
+ * instructions. Results are exact if the GPU's are: e^0, log(1), infinity, NaN.
  */
 #ifndef FERRY_TESTS_SIMT_SIMT_MATH_H
 #define FERRY_TESTS_SIMT_SIMT_MATH_H
@@ -52,13 +53,13 @@ static inline float simt_rcp_approx(float x) /* rcp.approx.ftz.f32 */
 	return simt_flushed(simt_moved<float, uint32_t>(1 / simt_flushed(x), x, 1));
 }
 
-/* rsqrt.approx.ftz.f32, 2^-22.9 of itself off: a unit, or nearly two. */
+/* rsqrt.approx.ftz.f32, with a relative error of 2^-22.9: one unit, or nearly two. */
 static inline float simt_rsqrt_approx(float x)
 {
 	return simt_moved<float, uint32_t>((float)(1 / sqrt((double)simt_flushed(x))), x, 1);
 }
 
-/* ex2.approx.ftz.f32, 2^-22 of itself off: two to four units. */
+/* ex2.approx.ftz.f32, with a relative error of 2^-22: two to four units. */
 static inline float simt_ex2_approx(float x)
 {
 	return simt_flushed(simt_moved<float, uint32_t>(exp2f(x), x, 2));

@@ -1,5 +1,5 @@
-/* Matrix instructions, from the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating point
- * type", "Warp-level matrix load instruction: ldmatrix"), which gpu/mma.cuh repeats. */
+/* Matrix instructions, after the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating
+ * point type", "Warp-level matrix load instruction: ldmatrix"), like gpu/mma.cuh. */
 #include "tests/simt/simt_machine.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* How a launch runs: blocks, their warps and barriers, and findings. */
+/* Runs a launch: blocks, their warps and barriers, and findings. */
 #include "tests/simt/simt_machine.h"
 
 #include <errno.h>

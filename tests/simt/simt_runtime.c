@@ -1,4 +1,4 @@
-/* The fake runtime's machine, its errors and what it says of itself. */
+/* The fake runtime's machine: its errors and its properties. */
 #include "tests/simt/simt_runtime_parts.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The fake runtime's memory: the GPU's, between guard zones, and what of the host's is registered. */
+/* The fake runtime's memory: GPU memory between guard zones, and registered host memory. */
 #include "gpu/cuda_bounce.h"
 #include "tests/simt/simt_runtime_parts.h"
 

@@ -1,4 +1,4 @@
-/* The fake runtime's streams and events: queues of work, and who runs it when. */
+/* The fake runtime's streams and events: queues of work, and the order in which it runs. */
 #include "tests/simt/simt_runtime_parts.h"
 
 #include <stdio.h>

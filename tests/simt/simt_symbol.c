@@ -1,5 +1,5 @@
-/* Names of functions, static ones too, from the symbol table of the program's own file: dladdr knows only
- * what is exported. Looked up when something was found, and by nobody else. */
+/* Names of functions, also static ones, from the symbol table of the program's file; dladdr knows only
+ * exported names. Only findings look them up. */
 #include "tests/simt/simt_machine.h"
 
 #include <elf.h>

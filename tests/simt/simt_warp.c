@@ -1,5 +1,5 @@
-/* What the lanes of a warp do together. Each waits with a slot, which holds what it gives and gets; the last
- * to come does the work of all. */
+/* Joint operations of the lanes of a warp. Each lane waits with a slot for its input and output; the last
+ * one to arrive does the work of all. */
 #include "tests/simt/simt_machine.h"
 
 #include <string.h>

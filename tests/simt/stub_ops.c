@@ -1,6 +1,5 @@
-/* The fake runtime without the emulator, for sanitizers, which do not go with fibres: ops that the test of
- * the CUDA device queues are copies and fills by the runtime, the others are not there.
- */
+/* The fake runtime without the emulator, for sanitizers, which do not work with fibres. Ops that the test
+ * of the CUDA device queues are copies and fills by the runtime; the others do not exist. */
 #include "base/err.h"
 #include "gpu/cuda_device.h"
 #include "gpu/cuda_dnn_attention.h"

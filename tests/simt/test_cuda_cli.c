@@ -1,5 +1,5 @@
-/* The program with the emulated GPU as its CUDA device: a run as on the host, whole runs that the GPU leaves
- * in the middle, too little memory, too little to pin. */
+/* The program with the emulated GPU as its CUDA device: a run like on the host, a GPU lost in the middle
+ * of whole runs, too little GPU memory, too little pinned memory. */
 #include "tests/run_fixture.h"
 
 #include "device/backend.h"

@@ -1,5 +1,5 @@
-/* Collectives between ranks that are processes, through NCCL's fake; and what becomes of a world of which a
- * rank fails, hangs or dies: every other rank ends with an error, in time. */
+/* Collectives between processes as ranks, through the fake NCCL. If a rank fails, hangs or dies, every
+ * other rank ends with an error in time. */
 #include "tests/check.h"
 
 #include "base/clock.h"

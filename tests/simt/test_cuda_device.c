@@ -1,4 +1,4 @@
-/* The CUDA device on the fake runtime: what it says without a GPU, order, times and pinning. */
+/* The CUDA device on the fake runtime: messages without a GPU, order, times and pinning. */
 #include "tests/device_program.h"
 
 #include "gpu/cuda_info.h"

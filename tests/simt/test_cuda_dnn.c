@@ -1,7 +1,9 @@
-/* The graphs of attention, put to cuDNN itself where it is installed, for a GPU that is only described to it.
- * It checks every descriptor, takes the graph or not, and names engines; engines are compiled only where
- * there is a driver, so without one the test ends there. With the stub of a driver that a CUDA toolkit has
- * (FERRY_DRIVER_STUB) they are compiled and then not loaded. */
+/* Attention graphs with the real cuDNN, if it is installed, for a GPU described only by its properties.
+ *
+ * cuDNN checks every descriptor, accepts or refuses the graph, and names engines. It compiles engines only
+ * with a driver; without one the test ends there. With the stub of a driver in a CUDA toolkit
+ * (FERRY_DRIVER_STUB), it compiles engines but does not load them.
+ */
 #include "tests/check.h"
 
 #include "base/mem.h"

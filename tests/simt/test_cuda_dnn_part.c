@@ -1,4 +1,4 @@
-/* The parts of attention for cuDNN: as large as the workspace has room for, and where each lies. */
+/* Parts of attention for cuDNN: the largest that fit the workspace, and their places. */
 #include "tests/check.h"
 
 #include "gpu/cuda_dnn_part.h"

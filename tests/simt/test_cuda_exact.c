@@ -1,6 +1,9 @@
-/* The square root and the quotient that AdamW's kernels form without tests for special arguments are those to
- * nearest, whatever an approximation within PTX's bounds gives them to start with: the root for all
- * significands, the quotient for the dividends of each divisor that come closest to the middle of two floats.
+/* The square root and the quotient in AdamW's kernels round to nearest, although they skip tests for
+ * special arguments.
+ *
+ * They start from an approximation; the test takes all that PTX's bounds allow. It tries all significands
+ * for the root. For each divisor, it tries the dividends with a quotient closest to the middle of two
+ * floats.
  */
 #include "tests/check.h"
 

@@ -1,5 +1,4 @@
-/* The CUDA device on the fake runtime: what becomes of it when any call of CUDA, or any piece of work, fails.
- */
+/* The CUDA device on the fake runtime when any call of CUDA, or any piece of work, fails. */
 #include "tests/device_program.h"
 
 #include "tests/simt/cuda_fixture.h"

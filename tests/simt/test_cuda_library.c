@@ -1,4 +1,4 @@
-/* How libraries are found: in which order, and what is passed over. The files are planted_library.c's. */
+/* The search for libraries: its order, and files that it skips. planted_library.c makes the files. */
 #include "tests/check.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
-/* Which products cuBLASLt gets, what is remembered of them, and what happens when it refuses. The numbers
- * themselves are tests/test_ops_matmul.c's affair; here they are compared to see who computed them. */
+/* Which products cuBLASLt computes, what ferry remembers of them, and what happens if it refuses. Numbers
+ * are compared only to see who computed them; tests/test_ops_matmul.c checks the numbers. */
 #include "tests/check.h"
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* Host memory of the CUDA device on the fake runtime: pinned in pieces, where that is refused, and copied
- * either way. */
+/* Host memory of the CUDA device on the fake runtime: pinned in pieces, without pinning, and copied both
+ * ways. */
 #include "tests/device_program.h"
 
 #include "tests/simt/cuda_fixture.h"

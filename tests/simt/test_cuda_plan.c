@@ -1,5 +1,5 @@
-/* The plan for the CUDA device is the plan for meta, operation by operation: nothing of it asks where it
- * runs. */
+/* The plan for the CUDA device equals the plan for meta, operation by operation: plans do not depend on
+ * the device. */
 #include "tests/check.h"
 #include "tests/model_text.h"
 

@@ -1,6 +1,6 @@
-/* The test of the tester: each sort of bug, planted in a small kernel, is found in every order of threads and
- * named; the same kernel without it passes. What warps exchange and how matrix fragments lie, against plain
- * C. */
+/* The test of the emulator: each sort of bug, planted in a small kernel, is found and named in every order
+ * of threads. The same kernel without the bug passes. Results of warps and of matrix fragments are
+ * compared with plain C. */
 #include "tests/check.h"
 
 #include "base/mem.h"

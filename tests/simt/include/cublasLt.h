@@ -1,6 +1,5 @@
-/* What gpu uses of cuBLASLt, declared by us for builds of the emulator: no toolkit is needed there.
- * Names and values are those of NVIDIA's documentation; fake_cublaslt.c is behind them.
- */
+/* The part of cuBLASLt that gpu/ uses, declared here so that builds of the emulator need no toolkit. Names
+ * and values follow NVIDIA's documentation; fake_cublaslt.c implements them. */
 #ifndef FERRY_TESTS_SIMT_INCLUDE_CUBLASLT_H
 #define FERRY_TESTS_SIMT_INCLUDE_CUBLASLT_H
 

@@ -1,8 +1,8 @@
-/* What CUDA C++ gives a kernel, as plain C++ for the emulator: qualifiers, who a thread is, barriers,
- * shuffles, votes, intrinsics, matrix instructions, and the launch. Only what kernels of ferry use or may
- * soon; a name that is missing here is a compile error, never a wrong answer.
+/* CUDA C++ for kernels, as plain C++ for the emulator: qualifiers, thread indices, barriers, shuffles,
+ * votes, intrinsics, matrix instructions, and the launch. It has only names that ferry's kernels use or
+ * may soon use. A missing name is a compile error, never a wrong result.
  *
- * Waiting functions pass on where they were called, so that findings name it.
+ * Functions that wait pass on the place of their call, so that findings name it.
  */
 #ifndef FERRY_TESTS_SIMT_CUDA_RUNTIME_H
 #define FERRY_TESTS_SIMT_CUDA_RUNTIME_H
@@ -36,7 +36,7 @@
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-/* Objects and not macros, because members of cudaLaunchConfig_t have the same names. */
+/* Objects instead of macros, because members of cudaLaunchConfig_t have the same names. */
 #define SIMT_INDEX(name, function)                                                                           \
 	static const struct {                                                                                \
 		struct {                                                                                     \
@@ -56,7 +56,7 @@ SIMT_INDEX(gridDim, simt_grid_size);
 #undef SIMT_INDEX
 static const int warpSize __attribute__((unused)) = 32;
 
-/* kernel.cuh: SHARED and SHARED_DYNAMIC. The lambda is another one in each instance of a template. */
+/* For SHARED and SHARED_DYNAMIC of kernel.cuh. Each instance of a template has its own lambda. */
 #define simt_shared(bytes)                                                                                   \
 	simt_shared_at(                                                                                      \
 	        []() -> const void * {                                                                       \
@@ -132,7 +132,8 @@ static inline int __syncthreads_or(int predicate, SIMT_HERE)
 	return simt_block_sync(predicate, SIMT_OR, file, line);
 }
 
-/* One after the other on the host anyway. Fences order a thread's own accesses; they are no barrier. */
+/* On the host, a thread's accesses are in order already. Fences order a thread's own accesses; they are not
+ * barriers. */
 static inline void __threadfence_block() {}
 static inline void __threadfence() {}
 
@@ -224,7 +225,7 @@ SIMT_REDUCE(__reduce_or_sync, unsigned, SIMT_BITOR)
 SIMT_REDUCE(__reduce_xor_sync, unsigned, SIMT_BITXOR)
 #undef SIMT_REDUCE
 
-/* ---- atomics: of integers, or what orders of execution cannot change ---- */
+/* ---- atomics: integers, or results that do not depend on the order of execution ---- */
 
 template <class T> static inline T simt_atomic_get(const T *at)
 {
@@ -285,7 +286,7 @@ SIMT_ATOMICS(unsigned)
 SIMT_ATOMICS(unsigned long long)
 #undef SIMT_ATOMICS
 
-/* ---- loads and stores with a wish about caches ---- */
+/* ---- loads and stores with hints for caches ---- */
 
 template <class T> static __forceinline__ T __ldg(const T *at)
 {
@@ -403,7 +404,7 @@ static inline unsigned __brev(unsigned x)
 	return result;
 }
 
-/* To nearest even, never contracted: the build has -ffp-contract=off. */
+/* Rounds to nearest even; never contracted, because the build has -ffp-contract=off. */
 #define SIMT_ROUNDED(type, letter, root)                                                                     \
 	static inline type __##letter##add_rn(type a, type b)                                                \
 	{                                                                                                    \
@@ -554,7 +555,7 @@ typedef struct cudaLaunchConfig_st {
 	unsigned numAttrs;
 } cudaLaunchConfig_t;
 
-/* A kernel and its arguments, until the stream comes to it. */
+/* Keeps a kernel and its arguments until the stream reaches it. */
 template <class... P> struct simt_call {
 	void (*kernel)(P...);
 	std::tuple<P...> args;

@@ -1,6 +1,5 @@
-/* The part of CUDA's runtime that ferry uses, with CUDA's names and numbers, for the emulator: tests/simt's
- * fake runtime (simt_runtime.h) implements it. Types that kernels use are in cuda_runtime.h.
- */
+/* The part of CUDA's runtime that ferry uses, with CUDA's names and numbers, for the emulator.
+ * simt_runtime.h is the fake runtime that implements it. Types for kernels are in cuda_runtime.h. */
 #ifndef FERRY_TESTS_SIMT_CUDA_RUNTIME_API_H
 #define FERRY_TESTS_SIMT_CUDA_RUNTIME_API_H
 

@@ -1,6 +1,5 @@
-/* What gpu uses of NCCL, declared by us for builds of the emulator: no NCCL is needed there. Names and
- * values are those of NVIDIA's documentation; fake_nccl.c is behind them.
- */
+/* The part of NCCL that gpu/ uses, declared here so that builds of the emulator need no NCCL. Names and
+ * values follow NVIDIA's documentation; fake_nccl.c implements them. */
 #ifndef FERRY_TESTS_SIMT_INCLUDE_NCCL_H
 #define FERRY_TESTS_SIMT_INCLUDE_NCCL_H
 
