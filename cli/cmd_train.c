@@ -157,7 +157,7 @@ static void print_head(const struct trainer *t, const char *hosts)
 	if (world_self()->size > 1)
 		cli_say(c, "ranks    %d (%d on this host), %s: each holds 1/%d of every layer\n",
 		        world_self()->size, world_self()->local_size, config_text(c, "sharding_strategy"),
-		        engine_units(s->engine)->world_size);
+		        engine_units(s->engine)->shard_ranks);
 	if (hosts)
 		cli_say(c, "hosts    %s\n", hosts);
 	cli_say(c, "run      %" PRId64 " steps of %" PRId64 " x %" PRId64 " rows%s, %s compute, ",

@@ -157,7 +157,7 @@ static void bus_find(struct bus_figures *f, const struct session *s)
 
 	plan_memory_traffic_find(&f->bus, engine_plan(s->engine, PLAN_TRAIN));
 	device_get_stats(s->device, &stats);
-	f->parameters = (double)s->model->parameter_count / engine_units(s->engine)->world_size;
+	f->parameters = (double)s->model->parameter_count / engine_units(s->engine)->shard_ranks;
 	f->ms = 1e3 * (double)f->bus.bytes / stats.host_memory_rate;
 }
 
