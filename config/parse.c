@@ -25,11 +25,11 @@ struct parser {
 	struct config *c;
 	struct config_layer layer;
 	struct foreign foreign;
-	struct str problems; /* one line each */
+	char **problems;     /* one line each */
 	struct str unknowns; /* keys of the present file that are like none, with their lines */
 	const char *unknown_first;
 	int unknown_line; /* of the first */
-	int problem_count, hidden_count, unknown_count, unknown_hidden;
+	int problem_count, problem_cap, unknown_count, unknown_hidden;
 };
 
 /* ---- setting one key ---- */
@@ -48,7 +48,9 @@ static int note_place(int err, const struct config_layer *layer, const char *as,
 	if (err == ERR_NOMEM)
 		return err;
 	config_place(&place, layer, line);
-	err_reword(err, "%s%s=%.80s %s", place.data ? place.data : "", as, text, err_text());
+	str_printf(&place, "%s=", as);
+	config_value_shown(&place, text);
+	err_reword(err, "%s %s", place.data ? place.data : as, err_text());
 	str_free(&place);
 	return err;
 }
@@ -167,18 +169,46 @@ static const char *nearest_key(const char *name, enum verb verb)
 	return best;
 }
 
-/* Remembers the present error text; reading goes on, so that all problems are seen at once. Other errors than
- * ERR_INPUT and ERR_UNSUPPORTED end the reading: returned as they are. */
-static int problem(struct parser *p, int err)
+/* Remembers the present error text as the problem at this place; reading goes on, so that all problems are
+ * seen at once. Other errors than ERR_INPUT and ERR_UNSUPPORTED end the reading: returned as they are. */
+static int problem_insert(struct parser *p, int at, int err)
 {
+	char *text;
+
 	if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
 		return err;
+	if (p->problem_count == p->problem_cap) {
+		int cap = p->problem_cap * 2 + 16;
+		char **grown = mem_resize(p->problems, (size_t)cap, sizeof(*grown));
+
+		if (!grown)
+			return ERR_NOMEM;
+		p->problems = grown;
+		p->problem_cap = cap;
+	}
+	text = mem_strdup(err_text());
+	if (!text)
+		return ERR_NOMEM;
+	memmove(p->problems + at + 1, p->problems + at,
+	        (size_t)(p->problem_count - at) * sizeof(*p->problems));
+	p->problems[at] = text;
 	p->problem_count++;
-	if (p->problems.len_bytes + strlen(err_text()) <= PROBLEM_BYTES_SHOWN)
-		str_printf(&p->problems, "\n  %s", err_text());
-	else
-		p->hidden_count++;
 	return 0;
+}
+
+static int problem(struct parser *p, int err)
+{
+	return problem_insert(p, p->problem_count, err);
+}
+
+/* What a layer's file is not for comes before its other problems. */
+static int refusals_report(struct parser *p, int at)
+{
+	int refused, err = 0;
+
+	while (!err && (refused = foreign_refusal_next(&p->foreign)))
+		err = problem_insert(p, at++, refused);
+	return err;
 }
 
 /* Keys of a file that are like none of ours are listed together at its end. */
@@ -230,27 +260,54 @@ static int unknowns_report(struct parser *p)
 	else
 		err_set(ERR_INPUT, "%s: unknown keys: %s; see ferry %s --help", p->layer.file,
 		        p->unknowns.data, verb_name(p->c->verb));
-	p->problem_count += count - 1;
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
 	return err;
 }
 
-static int report(struct parser *p)
+static int report(const struct parser *p)
 {
+	struct str text = {0};
+	int shown = 0, err;
+
 	if (!p->problem_count)
 		return 0;
-	if (str_check(&p->problems))
-		return ERR_NOMEM;
-	if (!strchr(p->problems.data + 3, '\n') && !p->hidden_count)
-		return err_set(ERR_INPUT, "%s", p->problems.data + 3);
-	if (p->hidden_count)
-		str_printf(&p->problems, "\n  and %d more", p->hidden_count);
-	return err_set(ERR_INPUT, "%d problems:%s", p->problem_count, p->problems.data);
+	if (p->problem_count == 1)
+		return err_set(ERR_INPUT, "%s", p->problems[0]);
+	for (; shown < p->problem_count; shown++) {
+		if (text.len_bytes + strlen(p->problems[shown]) > PROBLEM_BYTES_SHOWN)
+			break;
+		str_printf(&text, "\n  %s", p->problems[shown]);
+	}
+	if (shown < p->problem_count)
+		str_printf(&text, "\n  and %d more", p->problem_count - shown);
+	err = str_check(&text);
+	if (!err)
+		err = err_set(ERR_INPUT, "%d problems:%s", p->problem_count, text.data);
+	str_free(&text);
+	return err;
 }
 
 /* ---- one setting, wherever it stands ---- */
+
+/* A key of another verb: names the one that this verb has instead. */
+static int not_of_verb(const struct config_key *key, const char *name, enum verb verb)
+{
+	static const struct {
+		const char *name, *twin;
+	} twins[] = {{"per_device_train_batch_size", "per_device_eval_batch_size"}, {"eval_data", "data"},
+	        {"eval_data_split", "data_split"}, {"checkpoint", "model"}, {"path", "model"},
+	        {"prompt_file", "data"}};
+
+	for (size_t i = 0; i < sizeof(twins) / sizeof(*twins); i++)
+		if (!strcmp(key->name, twins[i].name) &&
+		        config_key_known(config_key_find(twins[i].twin), verb))
+			return err_set(ERR_INPUT, "%s is not a key of ferry %s; set %s", name,
+			        verb_name(verb), twins[i].twin);
+	return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name, verb_name(verb),
+	        verb_name(verb));
+}
 
 static int setting(struct parser *p, const char *name, const char *text, int line, int is_null)
 {
@@ -268,8 +325,7 @@ static int setting(struct parser *p, const char *name, const char *text, int lin
 			return found < 0 ? found : 0;
 	}
 	if (key && !config_key_known(key, p->c->verb) && !p->layer.file)
-		return err_set(ERR_INPUT, "%s is not a key of ferry %s; see ferry %s --help", name,
-		        verb_name(p->c->verb), verb_name(p->c->verb));
+		return not_of_verb(key, name, p->c->verb);
 	if (key)
 		return config_set(p->c, &p->layer, key, name, line, text, CONFIG_STRONG);
 	found = foreign_set(&p->foreign, p->c, &p->layer, name, text, line, is_null, FOREIGN_ANY);
@@ -283,8 +339,7 @@ static int layer_begin(struct parser *p, const char *file)
 	mem_free(p->layer.seen);
 	p->layer.file = file;
 	p->layer.seen = mem_alloc((size_t)config_key_count, 1);
-	str_free(&p->foreign.passed);
-	p->foreign.dialect = DIALECT_FERRY;
+	foreign_layer_begin(&p->foreign);
 	return p->layer.seen ? 0 : ERR_NOMEM;
 }
 
@@ -348,7 +403,7 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 static int read_file(struct parser *p, const char *path)
 {
 	struct yaml_doc doc;
-	int err = layer_begin(p, path);
+	int err = layer_begin(p, path), first_problem = p->problem_count;
 
 	if (err)
 		return err;
@@ -357,6 +412,13 @@ static int read_file(struct parser *p, const char *path)
 		return err;
 	p->foreign.dialect = dialect_find(&doc);
 	p->foreign.file_dialect = p->foreign.dialect;
+	p->foreign.file = path;
+	if (!doc.count)
+		log_warn("%s is empty: it sets no key", path);
+	if (p->foreign.dialect == DIALECT_DEEPSPEED) {
+		yaml_doc_free(&doc);
+		return err_set(ERR_UNSUPPORTED, "%s: " FOREIGN_DEEPSPEED, path);
+	}
 	if (p->foreign.dialect != DIALECT_FERRY)
 		log_info("%s: reading it as a configuration of %s", path, dialect_name(p->foreign.dialect));
 	for (size_t i = 0; i < doc.count && !err; i++) {
@@ -370,6 +432,8 @@ static int read_file(struct parser *p, const char *path)
 	yaml_doc_free(&doc);
 	if (!err)
 		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+	if (!err)
+		err = refusals_report(p, first_problem);
 	if (!err)
 		layer_end(p);
 	return err;
@@ -422,7 +486,7 @@ static int not_a_file(const struct argument *a, int err)
 
 static int read_arguments(struct parser *p, const struct argument *list, int count)
 {
-	int err = 0;
+	int err = 0, first_problem;
 
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind != ARGUMENT_FILE)
@@ -433,6 +497,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
+	first_problem = p->problem_count;
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind == ARGUMENT_PLAIN)
 			err = problem(p, plain(p, list[i].text));
@@ -441,6 +506,8 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = problem(p, foreign_sets_end(&p->foreign.sets, p->c, &p->layer));
+	if (!err)
+		err = refusals_report(p, first_problem);
 	if (!err)
 		layer_end(p);
 	return err;
@@ -539,7 +606,9 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 	if (!err)
 		err = resolve(c);
 	foreign_free(&p.foreign);
-	str_free(&p.problems);
+	for (int i = 0; i < p.problem_count; i++)
+		mem_free(p.problems[i]);
+	mem_free(p.problems);
 	str_free(&p.unknowns);
 	mem_free(p.layer.seen);
 	mem_free(list);

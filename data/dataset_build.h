@@ -90,7 +90,7 @@ int dataset_builder_add_answer(struct dataset_builder *b, const char *prompt, si
 /* Adds the row of the pieces so far. */
 int dataset_builder_add_said(struct dataset_builder *b);
 
-/* Adds the row of a chat. */
-int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat);
+/* Adds the row of a chat. `kind` says which bit of options->inputs is about it. */
+int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind);
 
 #endif

@@ -148,7 +148,7 @@ static int read_chat(struct dataset_builder *b, const json_t *record, struct tex
 		rc = chat_add_text(
 		        &chat, "assistant", dataset_builder_get(b, record, ROW_FIELD_OUTPUT), b->where);
 	if (rc == 0)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_PROMPTS);
 	json_decref(text);
 	str_free(&question);
 	chat_free(&chat);
@@ -171,6 +171,6 @@ int row_alpaca_read(struct dataset_builder *b, const json_t *record)
 		rc = optional(b, record, ROW_FIELD_INPUT, &input);
 	if (rc < 0)
 		return rc;
-	return b->options->chat_template_is_chosen ? read_chat(b, record, instruction, input)
-	                                           : read_stanford(b, record, instruction, input, output);
+	return b->options->alpaca_is_chat ? read_chat(b, record, instruction, input)
+	                                  : read_stanford(b, record, instruction, input, output);
 }

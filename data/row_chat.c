@@ -77,7 +77,7 @@ static void note_empty(struct dataset_builder *b, const struct chat *chat)
 	}
 }
 
-int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
+int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat, enum dataset_inputs kind)
 {
 	const struct dataset_options *o = b->options;
 	struct chat_labels *l = b->labels;
@@ -88,9 +88,9 @@ int dataset_builder_add_chat(struct dataset_builder *b, const struct chat *chat)
 	if (!o->chat_template)
 		return err_set(ERR_INPUT, "%s: chats need a chat template; set chat_template", b->where);
 	rc = chat_labels_make(l, o->chat_template, o->tokenizer, chat,
-	        o->inputs == DATASET_INPUTS_TRAIN ? CHAT_TURNS_ALL
-	        : o->turns == DATASET_TURNS_LAST  ? CHAT_TURNS_LAST
-	                                          : CHAT_TURNS_ASSISTANT);
+	        (o->inputs & (int)kind)          ? CHAT_TURNS_ALL
+	        : o->turns == DATASET_TURNS_LAST ? CHAT_TURNS_LAST
+	                                         : CHAT_TURNS_ASSISTANT);
 	if (rc == ERR_INPUT && chat->other_role) {
 		err_reword(rc, "%s: %s; if the role '%.40s' stands for another one, " ROLE_KEYS, b->where,
 		        err_text(), chat->other_role, chat->other_role);
@@ -131,7 +131,7 @@ static int read_turns(struct dataset_builder *b, const json_t *record)
 	if (!rc)
 		rc = chat_add_extras(&chat, record, b->where);
 	if (!rc)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_CHATS);
 	chat_free(&chat);
 	return rc;
 }

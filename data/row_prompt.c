@@ -18,7 +18,7 @@ static int read_chat(struct dataset_builder *b, const json_t *record)
 	if (rc == 0)
 		rc = chat_add_extras(&chat, record, b->where);
 	if (rc == 0)
-		rc = dataset_builder_add_chat(b, &chat);
+		rc = dataset_builder_add_chat(b, &chat, DATASET_INPUTS_PROMPTS);
 	chat_free(&chat);
 	return rc;
 }

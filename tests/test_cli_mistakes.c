@@ -156,7 +156,7 @@ static const struct mistake others[] = {
         {2, ASK, "prompt=a do_sample=true", "do_sample=true: set temperature above 0 to sample"},
         {2, ASK, "prompt=a num_beams=4", "num_beams=4: beam search is not supported"},
         {2, TRAIN, "lora=true", "lora=true: this trains LoRA adapters"},
-        {2, TRAIN, "freeze_layers=2", "freeze_layers=2: freeze by pattern: freeze='model"},
+        {2, TRAIN, "freeze_layers=2", "freeze_layers=2: ferry chooses parameters by name; write freeze='model"},
         {2, "train ", "--config @/freeze.yaml", "name the file alone: ferry VERB FILE.yaml"},
         {0, TRAIN, "vram=4GiB ram=8GiB", "memory"},
         {2, "chat ", "model=@/speaker", "unknown verb \"chat\"; write ferry generate model=DIR chat=on"},

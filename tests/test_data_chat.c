@@ -75,7 +75,7 @@ static int open_rows(struct dataset **d, struct tokenizer *t, const char *rows, 
 		        .turns = setting.turns,
 		        .max_length_tokens = setting.max_length,
 		        .chat_template = template,
-		        .chat_template_is_chosen = setting.chosen};
+		        .alpaca_is_chat = setting.chosen};
 
 		rc = dataset_open(d, &options);
 	}

@@ -109,10 +109,12 @@ struct dataset_options data_config_options(const struct config *c, const char *p
 	        .vocab_count = vocab_count,
 	        .max_length_tokens = c->max_length,
 	        .long_rows = long_rows[c->long_rows],
-	        .inputs = c->train_on_inputs ? DATASET_INPUTS_TRAIN : DATASET_INPUTS_MASK,
+	        .inputs = c->train_on_inputs,
 	        .turns = c->train_on_last_turn ? DATASET_TURNS_LAST : DATASET_TURNS_ALL,
 	        .chat_template = chat_template,
-	        .chat_template_is_chosen = template_chosen(c),
+	        .alpaca_is_chat = c->alpaca_form == CONFIG_ALPACA_FORM_AUTO
+	                                  ? template_chosen(c)
+	                                  : c->alpaca_form == CONFIG_ALPACA_FORM_CHAT,
 	        .max_samples = c->max_samples,
 	};
 }
