@@ -1,6 +1,7 @@
 /* Configuration files and the command line, parsed into a struct config. */
 #include "config/args.h"
 #include "config/foreign.h"
+#include "config/problems.h"
 #include "config/reference.h"
 #include "config/table.h"
 
@@ -9,7 +10,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/name.h"
 #include "base/str.h"
 #include "base/yaml.h"
 
@@ -18,18 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBLEM_BYTES_SHOWN = 850, UNKNOWN_BYTES_SHOWN = 600 };
+enum { UNKNOWN_BYTES_SHOWN = 600 };
 
 /* The state of one config_parse. */
 struct parser {
 	struct config *c;
 	struct config_layer layer;
 	struct foreign foreign;
-	char **problems;     /* one line each */
+	struct problems problems;
 	struct str unknowns; /* keys of the present file that are like none, with their lines */
 	const char *unknown_first;
 	int unknown_line; /* of the first */
-	int problem_count, problem_cap, unknown_count, unknown_hidden;
+	int unknown_count, unknown_hidden;
 };
 
 /* ---- setting one key ---- */
@@ -120,85 +120,9 @@ out:
 
 /* ---- problems ---- */
 
-static int nearest_limit(const char *name)
-{
-	return strlen(name) < 6 ? 1 : 2;
-}
-
-static int alias_distance(const char *name, const char *aliases)
-{
-	int best = 1000;
-
-	while (aliases && *aliases) {
-		char word[ARGUMENT_NAME_BYTES];
-		size_t len = strcspn(aliases, " ");
-		int distance;
-
-		snprintf(word, sizeof(word), "%.*s", (int)len, aliases);
-		distance = name_distance(name, word);
-		if (distance < best)
-			best = distance;
-		aliases += len;
-		aliases += strspn(aliases, " ");
-	}
-	return best;
-}
-
-static const char *nearest_key(const char *name, enum verb verb)
-{
-	const char *dot = strrchr(name, '.'), *best = NULL;
-	int best_distance;
-
-	if (dot)
-		name = dot + 1;
-	best_distance = nearest_limit(name) + 1;
-	for (int i = 0; i < config_key_count; i++) {
-		const struct config_key *key = &config_keys[i];
-		int distance = name_distance(name, key->name);
-		int other = alias_distance(name, key->aliases);
-
-		if (!config_key_known(key, verb))
-			continue;
-		if (other < distance)
-			distance = other;
-		if (distance < best_distance) {
-			best_distance = distance;
-			best = key->name;
-		}
-	}
-	return best;
-}
-
-/* Remembers the present error text as the problem at this place; reading goes on, so that all problems are
- * seen at once. Other errors than ERR_INPUT and ERR_UNSUPPORTED end the reading: returned as they are. */
-static int problem_insert(struct parser *p, int at, int err)
-{
-	char *text;
-
-	if (err != ERR_INPUT && err != ERR_UNSUPPORTED)
-		return err;
-	if (p->problem_count == p->problem_cap) {
-		int cap = p->problem_cap * 2 + 16;
-		char **grown = mem_resize(p->problems, (size_t)cap, sizeof(*grown));
-
-		if (!grown)
-			return ERR_NOMEM;
-		p->problems = grown;
-		p->problem_cap = cap;
-	}
-	text = mem_strdup(err_text());
-	if (!text)
-		return ERR_NOMEM;
-	memmove(p->problems + at + 1, p->problems + at,
-	        (size_t)(p->problem_count - at) * sizeof(*p->problems));
-	p->problems[at] = text;
-	p->problem_count++;
-	return 0;
-}
-
 static int problem(struct parser *p, int err)
 {
-	return problem_insert(p, p->problem_count, err);
+	return problems_insert(&p->problems, p->problems.count, err);
 }
 
 /* What a layer's file is not for comes before its other problems. */
@@ -207,7 +131,7 @@ static int refusals_report(struct parser *p, int at)
 	int refused, err = 0;
 
 	while (!err && (refused = foreign_refusal_next(&p->foreign)))
-		err = problem_insert(p, at++, refused);
+		err = problems_insert(&p->problems, at++, refused);
 	return err;
 }
 
@@ -228,7 +152,7 @@ static int unknown_remember(struct parser *p, const char *name, int line)
 
 static int unknown(struct parser *p, const char *name, int line)
 {
-	const char *near = nearest_key(name, p->c->verb), *verb = verb_name(p->c->verb);
+	const char *near = config_key_nearest(name, p->c->verb), *verb = verb_name(p->c->verb);
 	struct str place = {0};
 
 	if (!near && p->layer.file)
@@ -263,29 +187,6 @@ static int unknowns_report(struct parser *p)
 	err = problem(p, ERR_INPUT);
 	str_free(&p->unknowns);
 	p->unknown_count = p->unknown_hidden = 0;
-	return err;
-}
-
-static int report(const struct parser *p)
-{
-	struct str text = {0};
-	int shown = 0, err;
-
-	if (!p->problem_count)
-		return 0;
-	if (p->problem_count == 1)
-		return err_set(ERR_INPUT, "%s", p->problems[0]);
-	for (; shown < p->problem_count; shown++) {
-		if (text.len_bytes + strlen(p->problems[shown]) > PROBLEM_BYTES_SHOWN)
-			break;
-		str_printf(&text, "\n  %s", p->problems[shown]);
-	}
-	if (shown < p->problem_count)
-		str_printf(&text, "\n  and %d more", p->problem_count - shown);
-	err = str_check(&text);
-	if (!err)
-		err = err_set(ERR_INPUT, "%d problems:%s", p->problem_count, text.data);
-	str_free(&text);
 	return err;
 }
 
@@ -403,7 +304,7 @@ static int item_setting(struct parser *p, const struct yaml_doc *doc, const stru
 static int read_file(struct parser *p, const char *path)
 {
 	struct yaml_doc doc;
-	int err = layer_begin(p, path), first_problem = p->problem_count;
+	int err = layer_begin(p, path), first_problem = p->problems.count;
 
 	if (err)
 		return err;
@@ -497,7 +398,7 @@ static int read_arguments(struct parser *p, const struct argument *list, int cou
 	}
 	if (!err)
 		err = layer_begin(p, NULL);
-	first_problem = p->problem_count;
+	first_problem = p->problems.count;
 	for (int i = 0; i < count && !err; i++) {
 		if (list[i].kind == ARGUMENT_PLAIN)
 			err = problem(p, plain(p, list[i].text));
@@ -600,15 +501,13 @@ int config_parse(struct config *c, enum verb verb, int argc, char *const argv[])
 	if (!err)
 		err = read_arguments(&p, list, count);
 	if (!err)
-		err = report(&p);
+		err = problems_report(&p.problems);
 	if (!err)
 		err = foreign_finish(&p.foreign, c);
 	if (!err)
 		err = resolve(c);
 	foreign_free(&p.foreign);
-	for (int i = 0; i < p.problem_count; i++)
-		mem_free(p.problems[i]);
-	mem_free(p.problems);
+	problems_free(&p.problems);
 	str_free(&p.unknowns);
 	mem_free(p.layer.seen);
 	mem_free(list);

@@ -100,7 +100,9 @@ struct dataset {
 		int64_t turn_ends;              /* trained end-of-turn tokens of chats */
 		int64_t turn_ends_cut;          /* those that max_length cut off */
 		char without_target_first[256]; /* file:line of the first such row */
-		int64_t empty_answers;          /* rows with a trained answer that is empty */
+		int64_t chats, answered_chats;  /* rows of chats; those with a turn of the assistant */
+		char unread_columns[ROW_COLUMNS_BYTES]; /* "a, b": with values that no reader used */
+		int64_t empty_answers;                  /* rows with a trained answer that is empty */
 		char empty_answers_first[256];
 
 		int32_t turn_end_ids[DATASET_TURN_END_IDS_MAX]; /* the ids among turn_ends, each once */

@@ -27,7 +27,10 @@ int dataset_builder_text(struct dataset_builder *b, const json_t *record, enum r
 	const char *key = NULL;
 	const json_t *value = row_field(b->names, record, field, &key);
 
-	if (!dataset_builder_get(b, record, field) || json_is_null(value))
+	if (json_is_null(value))
+		return err_set(
+		        ERR_INPUT, "%s: \"%s\" is null; give it a text, or remove the row", b->where, key);
+	if (!dataset_builder_get(b, record, field))
 		return dataset_builder_missing(b, record, field);
 	if (!json_is_string(value))
 		return err_set(ERR_INPUT, "%s: \"%s\" is %s; expected a string", b->where, key,
