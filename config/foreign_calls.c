@@ -274,7 +274,7 @@ static int finetuning(const struct item *s)
 	if (config_name_equal(s->text, "full"))
 		return 0;
 	if (config_name_equal(s->text, "freeze"))
-		return item_refuse(s, ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE " and finetuning_type=full");
+		return item_refuse(s, ITEM_BY_NAME ITEM_TRAINABLE_EXAMPLE);
 	return item_refuse(s, ITEM_LORA "; set finetuning_type=full");
 }
 

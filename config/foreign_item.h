@@ -9,7 +9,8 @@
 #define ITEM_LORA "this trains LoRA adapters, which ferry does not support yet; it trains every weight"
 #define ITEM_BY_NAME "ferry chooses parameters by name; write "
 #define ITEM_FREEZE_EXAMPLE "freeze='model\\.layers\\.[0-3]\\..*'"
-#define ITEM_TRAINABLE_EXAMPLE "trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31)"
+#define ITEM_TRAINABLE_EXAMPLE                                                                               \
+	"trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with finetuning_type=full"
 
 /* A setting that is being looked at. */
 struct item {

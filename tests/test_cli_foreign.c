@@ -319,12 +319,17 @@ static const struct {
                 "support yet; to train every weight set finetuning_type=full"},
         {"finetuning_type: freeze\n",
                 "YAML:1: finetuning_type=freeze: ferry chooses parameters by name; write "
-                "trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31) and finetuning_type=full"},
+                "trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with finetuning_type=full"},
         {"freeze_layers: 2\n", "YAML:1: freeze_layers=2: ferry chooses parameters by name; write "
                                "freeze='model\\.layers\\.(0|1)\\..*'"},
-        {"finetuning_type: full\nfreeze_trainable_layers: 2\n",
-                "YAML:2: freeze_trainable_layers=2: ferry chooses parameters by name; write "
-                "trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31)"},
+        {"finetuning_type: freeze\nfreeze_trainable_layers: 2\n",
+                "YAML:1: finetuning_type=freeze, freeze_trainable_layers=2 (line 2): ferry chooses "
+                "parameters by "
+                "name; write trainable='model\\.layers\\.3[01]\\..*' (layers 30 and 31), with "
+                "finetuning_type=full"},
+        {"use_lora: true\nuse_dora: true\n", "YAML:1: use_lora=true, use_dora=true (line 2): this trains "
+                                             "LoRA adapters, which ferry does not "
+                                             "support yet; it trains every weight"},
         {"unfrozen_parameters:\n  - a$[:32000]\n",
                 "YAML:2: unfrozen_parameters=a$[:32000]: ferry trains whole parameters; remove the range of "
                 "rows"},
