@@ -15,6 +15,9 @@
 #define TRANSFORMERS (1u << DIALECT_TRANSFORMERS)
 #define TRL (1u << DIALECT_TRL)
 
+/* Other keys of TRL are keys of ferry too: they count beside those of transformers. */
+enum { TRL_PROOF = 100 };
+
 /* Keys by which a tool is recognised; 2 points are enough. */
 static const struct {
 	const char *names;
@@ -41,7 +44,7 @@ static const struct {
         {"zero_optimization zero_optimization.* train_micro_batch_size_per_gpu", DIALECT_DEEPSPEED, 4},
         {"dataset_name completion_only_loss assistant_only_loss packing_strategy eval_packing "
          "chat_template_path dataset_kwargs.*",
-                DIALECT_TRL, 2},
+                DIALECT_TRL, TRL_PROOF},
         {"packing max_length dataset_text_field eos_token padding_free", DIALECT_TRL, 1},
 };
 
@@ -92,10 +95,10 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 		for (size_t m = 0; m < sizeof(markers) / sizeof(*markers); m++)
 			if (foreign_name_matches(doc->items[i].path, markers[m].names))
 				points[markers[m].dialect] += markers[m].points;
-	/* the others build on transformers and have its keys too; TRL's few that ferry has not are proof */
+	/* the others build on transformers and have its keys too */
 	if (points[DIALECT_TRANSFORMERS] >= 2)
 		best = points[DIALECT_TRL] ? DIALECT_TRL : DIALECT_TRANSFORMERS;
-	else if (points[DIALECT_TRL] >= 2)
+	else if (points[DIALECT_TRL] >= TRL_PROOF)
 		best = DIALECT_TRL;
 	points[DIALECT_TRANSFORMERS] = points[DIALECT_TRL] = 0;
 	points[DIALECT_FERRY] = 1;

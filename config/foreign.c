@@ -53,8 +53,7 @@ int item_set(const struct item *s, const char *key, const char *text, enum confi
 	return config_set(s->c, s->layer, own, s->name, s->line, text, strength);
 }
 
-/* Behind what the layer has set already, unless it is among that. */
-static int item_add(const struct item *s, const char *key)
+int item_add(const struct item *s, const char *key)
 {
 	const struct config_key *own = config_key_find(key);
 	const char *before = config_text(s->c, key), *at = strstr(before, s->text);

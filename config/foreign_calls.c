@@ -368,10 +368,27 @@ static int template_variable(const struct item *s)
 	return rc;
 }
 
+/* axolotl: columns of a format of its own, whose text is the two fields with blanks behind them. */
+static int own_instruction(const struct item *s)
+{
+	struct str place = {0};
+	int rc = item_set(s, "alpaca_form", "stanford", CONFIG_WEAK);
+
+	config_place(&place, s->layer, s->line);
+	if (!rc && s->c->alpaca_form == CONFIG_ALPACA_FORM_STANFORD)
+		log_warn("%s%s: axolotl writes these rows as \"{instruction} {input} \", ferry in Stanford's "
+		         "words; "
+		         "for that text make rows of prompt and completion",
+		        place.data ? place.data : "", s->name);
+	str_free(&place);
+	return rc ? rc : item_add(s, "field_instruction");
+}
+
 static const struct {
 	const char *names;
 	int (*call)(const struct item *s);
 } foreign_calls[] = {
+        {"datasets.*.type.field_instruction", own_instruction},
         {"completion_only_loss assistant_only_loss", only_loss},
         {"finetuning_type", finetuning},
         {"data_seed", keep_data_seed},

@@ -24,6 +24,9 @@ struct item {
 /* Sets a key of ours, known under the item's name. */
 int item_set(const struct item *s, const char *key, const char *text, enum config_strength strength);
 
+/* The same, behind what the layer has set already, unless it is among that. */
+int item_add(const struct item *s, const char *key);
+
 /* Counts it among those that change nothing. */
 int item_pass(const struct item *s);
 

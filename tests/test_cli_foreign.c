@@ -107,6 +107,7 @@ static const struct {
         {axolotl_chat, "role_assistant", "gpt"},
         {axolotl_columns, "field_instruction", "q"},
         {axolotl_columns, "field_input", "more"},
+        {axolotl_columns, "alpaca_form", "stanford"},
         {axolotl_columns, "field_output", "a"},
         {axolotl_columns, "field_system", "sys"},
         {torchtune_chat, "field_messages", "dialogue"},
@@ -229,7 +230,8 @@ static void test_dialects(void **state)
 		const char *yaml, *name;
 	} rows[] = {{axolotl, "axolotl"}, {accelerate, "accelerate"}, {torchtune, "torchtune"},
 	        {llama_factory, "LLaMA-Factory"}, {transformers, "TRL (SFTConfig)"},
-	        {arguments, "transformers (TrainingArguments)"}, {"lr: 1\nmodel: m\n", NULL}};
+	        {arguments, "transformers (TrainingArguments)"},
+	        {"packing: bfd\nmax_length: 512\nmodel: m\n", NULL}, {"lr: 1\nmodel: m\n", NULL}};
 	struct config c;
 
 	(void)state;
@@ -271,6 +273,9 @@ static void test_other_defaults(void **state)
 	        {"dataset_name: d\nassistant_only_loss: true\nbatch_size: 8\nnum_train_epochs: 1\n", "",
 	                NULL},
 	        {"dataset_name: d\nbatch_size: 8\nnum_train_epochs: 1\n", "train_on_inputs=off", NULL},
+	        {axolotl_columns, "",
+	                "datasets.0.type.field_instruction: axolotl writes these rows as "
+	                "\"{instruction} {input} \", ferry in Stanford's words"},
 	        {"# nothing\n", "", "is empty: it sets no key\n"},
 	        {axolotl, "", NULL},
 	        {"datasets:\n  - path: a.jsonl\n", "",
