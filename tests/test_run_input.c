@@ -74,7 +74,7 @@ static void test_flags(void **state)
 	        {"max_grad_norm=-1", "max_grad_norm", 2},
 	        {"warmup_steps=-1", "warmup_steps", 2},
 	        {"save_steps=1.5", "save_steps|1.5", 2},
-	        {"eval_split=23", "eval_split 23 of 23 rows", 2},
+	        {"eval_split=23", "eval_split=23 of 23 rows", 2},
 	        {"eval_split=0.9999", "eval_split", 2},
 	        {"eval_steps=2", "eval_steps=2|eval_data or eval_split", 2},
 	        {"sample_steps=2", "sample_steps=2|sample_prompt", 2},

@@ -78,6 +78,22 @@ static void test_other_settings(void **state)
 	assert_int_equal(count_of(ferry_said(), "from here on"), 0);
 }
 
+/* The checkpoint has the weights, so a change of these keys says nothing of them. */
+static void test_other_weights(void **state)
+{
+	char keys[500];
+
+	(void)state;
+	begin_run();
+	snprintf(keys, sizeof(keys), "learning_rate=1e-3 init_weights=random model=%s/tiny", work_dir);
+	assert_ferry(0, NULL, same, work_dir, tiny.data, work_dir, 6, "auto", common, keys);
+	assert_non_null(strstr(ferry_said(), "/tiny is not what the run began with ("));
+	assert_non_null(
+	        strstr(ferry_said(), "init_weights=random is not what the run began with (pretrained); "
+	                             "the weights come from the checkpoint all the same"));
+	assert_int_equal(count_of(ferry_said(), "began with"), 2);
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -97,6 +113,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_another_config),
+	        cmocka_unit_test(test_other_weights),
 	        cmocka_unit_test(test_the_same_config),
 	        cmocka_unit_test(test_other_settings),
 	};

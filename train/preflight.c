@@ -121,7 +121,29 @@ static int no_model(const struct config *c)
 	        config_where(c, "model"), c->model);
 }
 
-/* Checks that a model's directory has a config.json. */
+/* transformers loads a model and the adapter beside it together. */
+static int check_no_adapter(const struct config *c)
+{
+	static const char *const names[] = {
+	        "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		char *path = file_join(c->model, names[i]);
+		enum file_kind kind = path ? file_kind_of(path) : FILE_NONE;
+
+		mem_free(path);
+		if (!path)
+			return ERR_NOMEM;
+		if (kind == FILE_REGULAR)
+			return err_set(ERR_UNSUPPORTED,
+			        "%s=%s has a LoRA adapter (%s) beside its weights, which ferry does not "
+			        "support; merge it into them first, or move it out of the directory",
+			        config_where(c, "model"), c->model, names[i]);
+	}
+	return 0;
+}
+
+/* A directory of a model must hold a config.json to be one. */
 static int check_model(const struct config *c)
 {
 	int plain = c->verb == VERB_PLAN || c->init_weights == CONFIG_INIT_WEIGHTS_RANDOM;
@@ -139,7 +161,7 @@ static int check_model(const struct config *c)
 		              ? err_set(ERR_INPUT, "%s: %s", path, strerror(EACCES))
 		              : no_model(c);
 	mem_free(path);
-	return err;
+	return err || plain ? err : check_no_adapter(c);
 }
 
 /* Checks a file that is written only after the first step, so that an error shows now. */

@@ -48,7 +48,8 @@ static int other_rows(const struct trainer *t, const json_t *state, const char *
 
 	if (then <= 0 || then == now->step_rows)
 		return err_set(ERR_INPUT,
-		        "%s was trained on other rows or in another order; data, max_length, packing, "
+		        "%s was trained on other rows or in another order; data, chat_template, max_length, "
+		        "packing, "
 		        "shuffle, seed and rows per step must stay the same",
 		        where);
 	if (then % of_a_micro == 0)

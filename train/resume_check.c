@@ -61,14 +61,18 @@ int train_check_model(const struct trainer *t)
 
 /* ---- settings ---- */
 
-/* Whether the key is in one of these groups. Excludes keys that change no number, and those with their own
- * message. */
+/* Keys that a checkpoint answers: a change of them is without effect. */
+static const char settled[] = "model init_weights";
+
+/* Keys of these groups, but for some that change no number, or of which a change is said elsewhere. */
 static int is_setting(const struct config_key *key)
 {
 	static const char *const groups[] = {"optimizer", "numbers"};
 	static const char except[] =
 	        "optimizer_state nonfinite_limit export_dtype deterministic warmup_ratio";
 
+	if (config_name_in(key->name, settled))
+		return 1;
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		if (!strcmp(key->group, groups[i]))
 			return key->verbs >> VERB_TRAIN & 1 && !config_name_in(key->name, except);
@@ -100,7 +104,13 @@ void train_tell_settings(const struct trainer *t)
 		const char *then = json_string_value(json_object_get(settings, key->name));
 		const char *now = is_setting(key) ? config_text(t->config, key->name) : NULL;
 
-		if (then && now && strcmp(then, now))
+		if (!then || !now || !strcmp(then, now))
+			continue;
+		if (config_name_in(key->name, settled))
+			log_warn("%s=%s is not what the run began with (%s); the weights come from the "
+			         "checkpoint all the same",
+			        config_where(t->config, key->name), now, then);
+		else
 			log_info("%s is %s from here on; the checkpoint had %s", key->name, now, then);
 	}
 }
