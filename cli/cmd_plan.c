@@ -319,10 +319,7 @@ static void print_verdict(const struct session *s, const struct plan_figures *f)
 	if (ranks > 1)
 		cli_say(s->config, " for %d ranks", ranks);
 	cli_say(s->config, "%s; %s %s\n", s->device_memory.is_host ? ", device memory included" : "",
-	        s->config->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
-	        : s->machine                               ? "the machine has"
-	                                                   : "this process may use",
-	        limit.data ? limit.data : "");
+	        f->host.limit_is, limit.data ? limit.data : "");
 	if (!f->host.fits) {
 		struct str text = {0};
 
@@ -520,6 +517,7 @@ int cli_plan(const struct config *c)
 	rc = host_memory_find(&f.host, c, session_host_bytes(&s, &f.memory), machine);
 	if (rc)
 		goto out;
+	host_memory_warn(&f.host, c);
 	if (c->explain)
 		print_why(&s, c->json ? stderr : stdout);
 	rc = step_find(&s, &f, &s.asked);
@@ -530,7 +528,7 @@ int cli_plan(const struct config *c)
 	if (!rc)
 		rc = (c->json ? print_json : print_people)(&s, &f, why.data);
 	if (!rc && !f.host.fits)
-		rc = host_search_refuse(&f.host, &f.helps, c);
+		rc = host_search_refuse(&f.host, &f.helps);
 out:
 	str_free(&why);
 	str_free(&f.helps.settings);

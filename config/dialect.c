@@ -96,7 +96,7 @@ enum dialect dialect_find(const struct yaml_doc *doc)
 }
 
 /* What these trainers do where a file says nothing of a key and ferry does something else with what is
- * trained. */
+ * trained, or removes what they keep. */
 static const struct {
 	unsigned dialects;
 	const char *key, *value;
@@ -112,6 +112,7 @@ static const struct {
         {TORCHTUNE, "max_length", "off"},
         {TORCHTUNE, "weight_decay", "0.01"},
         {TORCHTUNE, "max_grad_norm", "off"},
+        {TRANSFORMERS | LLAMA_FACTORY | AXOLOTL | TORCHTUNE, "save_total_limit", "all"},
 };
 
 /* ---- the end ---- */

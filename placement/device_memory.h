@@ -21,7 +21,7 @@ struct device_memory {
 };
 
 /* Finds the memory of the options' device for their ranks. If that is meta (ferry plan), of the described
- * machine, else of the configuration's device. */
+ * machine, else of the configuration's device. Warns if vram_budget is more than there is. */
 void device_memory_find(struct device_memory *memory, const struct config *c, const struct engine_options *o,
         const struct machine *machine);
 

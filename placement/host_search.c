@@ -295,7 +295,7 @@ void host_search_text(struct str *out, const struct host_found *found)
 		str_printf(out, " with%s", found->settings.data);
 }
 
-int host_search_refuse(const struct host_memory *host, const struct host_found *found, const struct config *c)
+int host_search_refuse(const struct host_memory *host, const struct host_found *found)
 {
 	struct str need = {0}, limit = {0}, text = {0};
 
@@ -303,10 +303,7 @@ int host_search_refuse(const struct host_memory *host, const struct host_found *
 	quantity_bytes(&limit, host->limit_bytes);
 	host_search_text(&text, found);
 	err_set(ERR_FIT, "needs %s of host memory; %s %s%s%s%s; %s", need.data ? need.data : "",
-	        c->ram_budget_bytes != CONFIG_AUTO ? "ram_budget is"
-	        : c->machine                       ? "the machine has"
-	                                           : "this process may use",
-	        limit.data ? limit.data : "", host->limit_why ? " (" : "",
+	        host->limit_is, limit.data ? limit.data : "", host->limit_why ? " (" : "",
 	        host->limit_why ? host->limit_why : "", host->limit_why ? ")" : "",
 	        text.data ? text.data : "");
 	str_free(&need);

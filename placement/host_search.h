@@ -22,7 +22,6 @@ int host_search(struct host_found *found, const struct config *c, const struct e
 void host_search_text(struct str *out, const struct host_found *found);
 
 /* ERR_FIT: the text has the need, the limit, and the text of host_search_text. */
-int host_search_refuse(
-        const struct host_memory *host, const struct host_found *found, const struct config *c);
+int host_search_refuse(const struct host_memory *host, const struct host_found *found);
 
 #endif

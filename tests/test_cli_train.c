@@ -90,7 +90,12 @@ static void test_layout(void **state)
 	char *metrics;
 
 	(void)state;
-	run_ok(TRAIN "output_dir=a max_steps=8 save_steps=2 save_total_limit=2");
+	struct result r = run(TRAIN "output_dir=a max_steps=8 save_steps=2 save_total_limit=2");
+
+	assert_int_equal(r.code, 0);
+	assert_non_null(strstr(r.err, "removed a/checkpoint-000002 (save_total_limit=2)"));
+	assert_non_null(strstr(r.err, "removed a/checkpoint-000004 (save_total_limit=2)"));
+	result_free(&r);
 	assert_true(exists("a/config.yaml"));
 	assert_true(exists("a/checkpoint-000006"));
 	assert_true(exists("a/checkpoint-000008"));
@@ -103,6 +108,30 @@ static void test_layout(void **state)
 	run_ok("$F eval model=a/model data=rows.jsonl compute_dtype=fp32");
 	run_ok("$F export a/checkpoint-000008 output_dir=a-export");
 	same_files("a/model/model.safetensors", "a-export/model.safetensors");
+}
+
+/* The model alone, by the key or as other trainers say it. */
+static void test_the_model_alone(void **state)
+{
+	static const char *const settings[] = {"save_only_model=on save_steps=2", "save_strategy=no"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		char *command = mem_printf(
+		        TRAIN "output_dir=alone max_steps=4 overwrite_output_dir=on %s", settings[i]);
+		struct result r = run(command);
+
+		assert_int_equal(r.code, 0);
+		assert_non_null(strstr(r.err,
+		        "no checkpoint of step 4 was saved, so this run cannot go on; a new one "
+		        "can start from model=alone/model"));
+		assert_int_equal(
+		        i == 0, strstr(r.err, "save_steps has no effect with save_only_model=on") != NULL);
+		assert_true(exists("alone/model/config.json"));
+		assert_false(exists("alone/checkpoint-000004") || exists("alone/checkpoint-000002"));
+		result_free(&r);
+		mem_free(command);
+	}
 }
 
 /* A machine of two NUMA nodes, made up, gives the same files, and the log says what came of it. */
@@ -439,6 +468,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_layout),
+	        cmocka_unit_test(test_the_model_alone),
 	        cmocka_unit_test(test_nodes),
 	        cmocka_unit_test(test_auto_offload),
 	        cmocka_unit_test(test_config_repeats),

@@ -277,7 +277,7 @@ static int place_find(struct trainer *t)
 
 	if (!rc) {
 		rc = train_place_keep(t);
-		rc = rc ? save_trouble_take(&t->save_trouble, t->step, rc) : 0;
+		rc = rc ? save_trouble_take(&t->save_trouble, t->step, t->saved_step, rc) : 0;
 	}
 	return !rc && saved >= 0 && t->saved_step < 0 ? train_save_begin(t) : rc;
 }

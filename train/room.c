@@ -16,9 +16,9 @@
 #include <string.h>
 
 struct need {
-	int64_t checkpoint_bytes, result_bytes, free_bytes;
-	int64_t count;    /* of checkpoints that are to come, at once */
-	int64_t standing; /* and that are there */
+	int64_t checkpoint_bytes, result_bytes, free_bytes; /* checkpoint_bytes 0: none is saved */
+	int64_t count;                                      /* of checkpoints that are to come, at once */
+	int64_t standing;                                   /* and that are there */
 };
 
 static int64_t result_bytes(const struct trainer *t)
@@ -64,18 +64,32 @@ static int64_t coming_count(const struct trainer *t, int64_t standing)
 /* Of the directory, or the nearest one above it that is there. */
 static int find_free(int64_t *bytes, const char *dir)
 {
-	char *at = mem_strdup(dir), *parent = NULL, *name = NULL;
-	int err = at ? 0 : ERR_NOMEM;
+	char *at;
+	int err = temp_dir_nearest(&at, dir);
 
-	while (!err && file_kind_of(at) == FILE_NONE && !(err = temp_dir_split(&parent, &name, at))) {
-		mem_free(name);
-		mem_free(at);
-		at = parent;
-	}
 	if (!err)
 		err = file_space(at, bytes);
 	mem_free(at);
 	return err;
+}
+
+/* The smallest thing that a run can leave: a checkpoint, or the model where no checkpoint is saved. */
+static int64_t least_bytes(const struct need *n)
+{
+	return n->checkpoint_bytes ? n->checkpoint_bytes : n->result_bytes;
+}
+
+static void warn_tight(
+        const struct config *c, const struct need *n, const char *left, const char *one, const char *whole)
+{
+	if (n->checkpoint_bytes)
+		log_warn("output_dir=%s has %s free; %" PRId64
+		         " checkpoint%s of %s each and the result take %s: "
+		         "free space, or lower save_total_limit",
+		        c->output_dir, left, n->count, plural_s(n->count), one, whole);
+	else
+		log_warn("output_dir=%s has %s free, and the model takes %s: free space", c->output_dir, left,
+		        whole);
 }
 
 static int judge(const struct need *n, const struct config *c)
@@ -84,22 +98,19 @@ static int judge(const struct need *n, const struct config *c)
 	struct str one = {0}, whole = {0}, left = {0};
 	int rc = 0;
 
-	quantity_bytes(&one, n->checkpoint_bytes);
+	quantity_bytes(&one, least_bytes(n));
 	quantity_bytes(&whole, all);
 	quantity_bytes(&left, n->free_bytes);
 	if (str_check(&one) || str_check(&whole) || str_check(&left))
 		rc = ERR_NOMEM;
-	else if (n->free_bytes < n->checkpoint_bytes && !n->standing && !c->save_fallback_dir)
+	else if (n->free_bytes < least_bytes(n) && !n->standing && !c->save_fallback_dir)
 		rc = err_set(ERR_FIT,
-		        "output_dir=%s has %s free, and a checkpoint takes %s: nothing could be saved; free "
-		        "space, "
+		        "output_dir=%s has %s free, and %s takes %s: nothing could be saved; free space, "
 		        "choose another output_dir, or set save_fallback_dir",
-		        c->output_dir, left.data, one.data);
+		        c->output_dir, left.data, n->checkpoint_bytes ? "a checkpoint" : "the model",
+		        one.data);
 	else if (n->free_bytes < all)
-		log_warn("output_dir=%s has %s free; %" PRId64
-		         " checkpoint%s of %s each and the result take %s: "
-		         "free space, or lower save_total_limit",
-		        c->output_dir, left.data, n->count, n->count == 1 ? "" : "s", one.data, whole.data);
+		warn_tight(c, n, left.data, one.data, whole.data);
 	str_free(&one);
 	str_free(&whole);
 	str_free(&left);
@@ -108,7 +119,9 @@ static int judge(const struct need *n, const struct config *c)
 
 int train_check_room(const struct trainer *t)
 {
-	struct need n = {.checkpoint_bytes = checkpoint_bytes(t), .result_bytes = result_bytes(t)};
+	int saves = !t->config->save_only_model;
+	struct need n = {
+	        .checkpoint_bytes = saves ? checkpoint_bytes(t) : 0, .result_bytes = result_bytes(t)};
 	int rc = find_free(&n.free_bytes, t->config->output_dir);
 
 	if (rc == ERR_NOMEM)

@@ -471,13 +471,15 @@ static int memory_check(struct session *s)
 		return 0;
 	engine_get_memory(s->engine, &memory);
 	rc = host_memory_find(&host, s->config, session_host_bytes(s, &memory), s->machine);
+	if (!rc)
+		host_memory_warn(&host, s->config);
 	if (rc || host.fits)
 		return rc;
 	rc = speed_need(s, &s->asked);
 	if (!rc)
 		rc = host_search(&found, s->config, &s->asked, &s->device_memory, s->machine);
 	if (!rc)
-		rc = host_search_refuse(&host, &found, s->config);
+		rc = host_search_refuse(&host, &found);
 	str_free(&found.settings);
 	return rc;
 }

@@ -98,9 +98,11 @@ int train_check_model(const struct trainer *t);
 
 /* train_settings returns the settings that change the training result, for a checkpoint: an object of keys
  * and texts, NULL if out of memory. train_tell_settings logs one line for each that differs from the
- * checkpoint. */
+ * checkpoint. train_refuse_rows is for rows that differ: ERR_INPUT, and the text names the settings that
+ * differ, or the data. where: the checkpoint. */
 json_t *train_settings(const struct trainer *t);
 void train_tell_settings(const struct trainer *t);
+int train_refuse_rows(const struct trainer *t, const char *where);
 
 /* Checks the room on the disk after the engine is planned. Warns if output_dir lacks room for the result and
  * the checkpoints that exist at once. ERR_FIT if it lacks room for one checkpoint and there is no
