@@ -21,19 +21,19 @@ struct need {
 	int64_t standing;                                   /* and that are there */
 };
 
-static int64_t result_bytes(const struct trainer *t)
+int64_t train_result_bytes(const struct trainer *t)
 {
 	return t->session.model->parameter_count * safetensors_dtype_bits(train_export_dtype(t)) / 8;
 }
 
-static int64_t checkpoint_bytes(const struct trainer *t)
+int64_t train_checkpoint_bytes(const struct trainer *t)
 {
 	enum adamw_state state = planes_state(t->config);
 	const struct checkpoint_save save = {
 	        .model = t->session.model, .planes = planes_of(state), .state = state};
 	int64_t bytes = checkpoint_save_bytes(&save);
 
-	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + result_bytes(t) : bytes;
+	return t->config->state_dict_type == CONFIG_STATE_DICT_FULL ? bytes + train_result_bytes(t) : bytes;
 }
 
 /* Those that stand in output_dir, and what an unfinished save left: new ones take their places, or
@@ -120,8 +120,8 @@ static int judge(const struct need *n, const struct config *c)
 int train_check_room(const struct trainer *t)
 {
 	int saves = !t->config->save_only_model;
-	struct need n = {
-	        .checkpoint_bytes = saves ? checkpoint_bytes(t) : 0, .result_bytes = result_bytes(t)};
+	struct need n = {.checkpoint_bytes = saves ? train_checkpoint_bytes(t) : 0,
+	        .result_bytes = train_result_bytes(t)};
 	int rc = find_free(&n.free_bytes, t->config->output_dir);
 
 	if (rc == ERR_NOMEM)

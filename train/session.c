@@ -479,7 +479,7 @@ static int memory_check(struct session *s)
 	if (!rc)
 		rc = host_search(&found, s->config, &s->asked, &s->device_memory, s->machine);
 	if (!rc)
-		rc = host_search_refuse(&host, &found);
+		rc = host_search_refuse(&host, &found, s->config);
 	str_free(&found.settings);
 	return rc;
 }
@@ -522,7 +522,9 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT) {
 		rc = speed_need(s, &s->asked);
-		return rc ? rc : device_search_refuse(&s->device_memory, s->config, &s->asked, s->machine);
+		return rc ? rc
+		          : device_search_refuse(
+		                    &s->least, &s->device_memory, s->config, &s->asked, s->machine);
 	}
 	return rc ? rc : memory_check(s);
 }
