@@ -102,6 +102,10 @@ static int option(struct argument *a, int *used, int argc, char *const argv[])
 		*used = 2;
 		return 0;
 	}
+	if (config_key_find(name) == config_key_find("resume_from_checkpoint"))
+		return err_set(ERR_INPUT,
+		        "--%s needs a value; write --%s auto for the newest checkpoint, or --%s PATH", name,
+		        name, name);
 	if (!may_stand_alone(name))
 		return err_set(ERR_INPUT, "--%s needs a value%s%s%s", name,
 		        next ? is_setting(next) ? "; the next word is another setting, else write --"

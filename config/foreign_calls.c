@@ -43,7 +43,8 @@ static int strategy(const struct item *s)
 	if (config_name_equal(s->text, "steps"))
 		return save ? 0 : item_keep(&s->f->evaluates, s);
 	if (item_is_off(s->text))
-		return item_set(s, save ? "save_steps" : "eval_steps", "0", CONFIG_WEAK);
+		return save ? item_set(s, "save_only_model", "on", CONFIG_WEAK)
+		            : item_set(s, "eval_steps", "0", CONFIG_WEAK);
 	if (!config_name_equal(s->text, "epoch"))
 		return item_refuse(s, "not supported; supported: no, steps, epoch");
 	*(save ? &s->f->save_by_epoch : &s->f->eval_by_epoch) = 1;

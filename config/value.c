@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/name.h"
+#include "base/quantity.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -96,8 +97,17 @@ static int bounds_check(const struct config_key *key, double value)
 {
 	if (value >= key->min && value <= key->max)
 		return 0;
-	if (key->max >= 9e15 && value < key->min)
-		return err_set(ERR_INPUT, "must be at least %.12g", key->min);
+	if (key->max >= 9e15 && value < key->min) {
+		struct str least = {0};
+
+		if (key->type == TYPE_BYTES && key->min > 1)
+			quantity_bytes(&least, (int64_t)key->min);
+		else
+			str_printf(&least, "%.12g", key->min);
+		err_set(ERR_INPUT, "must be at least %s", least.data ? least.data : "");
+		str_free(&least);
+		return ERR_INPUT;
+	}
 	return err_set(ERR_INPUT, "must be between %.12g and %.12g", key->min, key->max);
 }
 

@@ -264,7 +264,7 @@ static void test_other_defaults(void **state)
 	        {"{\"output_dir\": \"o\", \"bf16\": true, \"remove_unused_columns\": false}", "num_epochs=1",
 	                "these keys are not set, and their defaults differ from those of transformers "
 	                "(TrainingArguments) (in brackets): per_device_train_batch_size 1 (8), learning_rate "
-	                "2e-05 (5e-5)\n"},
+	                "2e-05 (5e-5), save_total_limit 2 (all)\n"},
 	        {"dataset_name: d\nbf16: true\nnum_train_epochs: 1\n", "",
 	                "those of TRL (SFTConfig) (in brackets): per_device_train_batch_size 1 (8), "
 	                "train_on_inputs off (chats)\n"},
@@ -278,9 +278,13 @@ static void test_other_defaults(void **state)
 	                "\"{instruction} {input} \", ferry in Stanford's words"},
 	        {"# nothing\n", "", "is empty: it sets no key\n"},
 	        {axolotl, "", NULL},
+	        {axolotl, "save_total_limit=3", NULL},
 	        {"datasets:\n  - path: a.jsonl\n", "",
-	                "lr_scheduler_type linear (cosine), max_length 1024 (512)\n"},
-	        {torchtune, "", "lr_scheduler_type linear (constant), weight_decay 0 (0.01)\n"},
+	                "lr_scheduler_type linear (cosine), max_length 1024 (512), save_total_limit 2 "
+	                "(all)\n"},
+	        {torchtune, "",
+	                "lr_scheduler_type linear (constant), weight_decay 0 (0.01), save_total_limit 2 "
+	                "(all)\n"},
 	        {"lr: 1\n", "", NULL},
 	        {accelerate, "", NULL},
 	        {accelerate, "",

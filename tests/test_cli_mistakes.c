@@ -72,11 +72,17 @@ static void check_all(const struct mistake *list, size_t count)
 
 /* Keys and values that cannot be meant as they are. */
 static const struct mistake settings[] = {
+        {0, TRAIN, "lr=0", "lr=0: no weight changes; set it above 0"},
+        {0, TRAIN, "ram_budget=900TB", "ram_budget is 819 TiB, but this process may use only "},
+        {2, TRAIN, "data_memory=1KiB", "data_memory=1KiB must be at least 1.0 MiB"},
+        {2, TRAIN, "output_dir=@/rows.csv/x", "rows.csv is not a directory"},
+        {2, "", "bench nope", "unknown benchmark 'nope'; available: list, adam, |, tokenize, scaling, gpu"},
         {2, "", "train @/rows.csv model=@/tiny",
                 "rows.csv is not a configuration file; write data=|/rows.csv"},
         {2, "", "data show model=@/tiny @/rows.csv", "is not a configuration file; write data="},
         {2, "", "train model=@/tiny no/where.jsonl", "no/where.jsonl: no such file|!quotes"},
-        {2, "", "train --resume output_dir=@/x", "--resume needs a value; the next word is another setting"},
+        {2, "", "train --resume output_dir=@/x",
+                "--resume needs a value; write --resume auto for the newest checkpoint"},
         {2, TRAIN, "vram_budget=12", "has no unit; 12 GiB is 12GiB"},
         {2, ASK, "tokenizer=@/large prompt=a",
                 "/large has 2600 tokens, the model only 2000; this is another model's"},
@@ -194,7 +200,9 @@ static const struct mistake files[] = {
 /* Words of other programs. */
 static const struct mistake others[] = {
         {2, TRAIN, "gpus=2", "gpus=2: start one rank for each GPU: set ranks=N"},
-        {2, ASK, "prompt=a do_sample=true", "do_sample=true: set temperature above 0 to sample"},
+        {0, ASK, "prompt=a do_sample=true temperature=1", ""},
+        {2, ASK, "prompt=a do_sample=true", "do_sample=on needs temperature above 0; set temperature=1 "},
+        {2, ASK, "prompt=a do_sample=off temperature=1", "do_sample=off takes the most likely token"},
         {2, ASK, "prompt=a num_beams=4", "num_beams=4: beam search is not supported"},
         {2, TRAIN, "lora=true", "lora=true: this trains LoRA adapters"},
         {2, TRAIN, "freeze_layers=2",

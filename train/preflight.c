@@ -194,30 +194,17 @@ static int check_new_file(const struct config *c, const char *key, const char *p
  * full at once. */
 static int check_fallback(const struct config *c)
 {
-	char *at = c->save_fallback_dir ? mem_strdup(c->save_fallback_dir) : NULL;
+	const char *dir = c->save_fallback_dir;
+	char *at = NULL;
 	struct stat here, there;
-	int err = 0;
+	int err = dir ? temp_dir_check_writable(dir, config_where(c, "save_fallback_dir"), dir) : 0;
 
-	while (at && file_kind_of(at) == FILE_NONE && !file_is_link(at)) {
-		char *parent = NULL, *name = NULL;
-
-		err = temp_dir_split(&parent, &name, at);
-		mem_free(name);
-		mem_free(at);
-		at = parent;
-	}
-	if (c->save_fallback_dir && !at)
-		err = ERR_NOMEM;
-	else if (at && file_kind_of(at) != FILE_DIR)
-		err = err_set(ERR_INPUT, "%s=%s: %s is not a directory", config_where(c, "save_fallback_dir"),
-		        c->save_fallback_dir, at);
-	else if (at && access(at, W_OK))
-		err = err_set(ERR_INPUT, "%s=%s cannot be written: %s", config_where(c, "save_fallback_dir"),
-		        c->save_fallback_dir, strerror(errno));
-	else if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
+	if (!err && dir)
+		err = temp_dir_nearest(&at, dir);
+	if (at && !stat(at, &there) && !stat(c->output_dir, &here) && here.st_dev == there.st_dev)
 		log_warn("%s=%s is on the same disk as output_dir, so it does not help if that disk is full; "
 		         "use another disk",
-		        config_where(c, "save_fallback_dir"), c->save_fallback_dir);
+		        config_where(c, "save_fallback_dir"), dir);
 	mem_free(at);
 	return err;
 }

@@ -474,6 +474,8 @@ static int memory_check(struct session *s)
 		return 0;
 	engine_get_memory(s->engine, &memory);
 	rc = host_memory_find(&host, s->config, session_host_bytes(s, &memory), s->machine);
+	if (!rc)
+		host_memory_warn(&host, s->config);
 	if (rc || host.fits)
 		return rc;
 	rc = speed_need(s, &s->asked);
@@ -523,7 +525,9 @@ int session_open_engine(struct session *s, const struct engine_options *options)
 		rc = engine_open(&s->engine, &o);
 	if (rc == ERR_FIT) {
 		rc = speed_need(s, &s->asked);
-		return rc ? rc : device_search_refuse(&s->device_memory, s->config, &s->asked, s->machine);
+		return rc ? rc
+		          : device_search_refuse(
+		                    &s->least, &s->device_memory, s->config, &s->asked, s->machine);
 	}
 	return rc ? rc : memory_check(s);
 }
