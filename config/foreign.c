@@ -94,7 +94,7 @@ int item_refuse(const struct item *s, const char *why)
 	while (r < f->refusals + f->refusal_count && r->why && strcmp(r->why, why))
 		r++;
 	if (r == f->refusals + FOREIGN_REFUSALS_MAX)
-		r--; /* a file of 32 reasons: this one is seen when the others are gone */
+		return err_set(ERR_UNSUPPORTED, "%s=%.80s: %s", s->name, s->text, why);
 	first = r == f->refusals + f->refusal_count;
 	if (first) {
 		f->refusal_count++;

@@ -45,7 +45,7 @@ struct foreign_refusal {
 	char *why;
 	struct str keys;
 };
-enum { FOREIGN_REFUSALS_MAX = 32 };
+enum { FOREIGN_REFUSALS_MAX = 128 }; /* more than there are reasons */
 
 /* What foreign keys leave to be worked out at the end of parsing. Zero-initialise; foreign_free. */
 struct foreign {
